@@ -3,7 +3,7 @@
 
 Memory that nobody wants costs nothing, so a chunk should be read once, by whichever rank, epoch or job comes first.
 Cases: storage that is fast enough to keep nothing; storage that becomes slow after the first epoch; and
-one that was slow and becomes fast. At the end something else in the daemon's memory control group wants the room: how long until it has it.
+one that was slow and becomes fast. At the end something else in the daemon's memory control group wants the space: how long until it has it.
 
 --small: less memory than the dataset has. Samples of 110 KB, a cache of 25, 50 and 75 % of the dataset, against PyTorch's DataLoader with 0
 and 2 workers over the same bytes in files, whose page cache is limited to as much by a control group; its processes' own memory comes on
@@ -37,7 +37,7 @@ SLOW_BPS, CACHE = 60 * MIB, "5.9G"
 LEAST_LEFT = 256 * MIB
 
 ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 5))
-# With less, a page cache of 25 % has no room for what the DataLoader's processes take between two looks at them: they are killed.
+# With less, a page cache of 25 % has no space for what the DataLoader's processes take between two looks at them: they are killed.
 SMALL_BYTES = max(400, int(os.environ.get("DIESEL_BENCH_MIB", 400))) * MIB
 SAMPLE_BYTES, SMALL_EPOCHS = 110_000, 4
 PERCENTS, DISKS = (25, 50, 75), {"real": None, "throttled": 100 * MIB}
@@ -108,11 +108,11 @@ class MemoryGroup:
 
 
 class PageCache(MemoryGroup):
-    """Limits the page cache of the processes of the group to `room` bytes, beside what else they hold, which is looked at ten times a second."""
+    """Limits the page cache of the processes of the group to `space` bytes, beside what else they hold, which is looked at ten times a second."""
 
-    def __init__(self, room):
-        super().__init__(room)
-        self.room, self.seen, self._stop = room, [], threading.Event()
+    def __init__(self, space):
+        super().__init__(space)
+        self.space, self.seen, self._stop = space, [], threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self):
@@ -127,7 +127,7 @@ class PageCache(MemoryGroup):
             self.seen.append(cached)
             other = max(0, int((self.folder / self.names[1]).read_text()) - cached)
             with contextlib.suppress(OSError):  # more in use than can be reclaimed at once: then the next time
-                (self.folder / self.names[0]).write_text(str(self.room + other))
+                (self.folder / self.names[0]).write_text(str(self.space + other))
 
     def __exit__(self, *_):
         self._stop.set()
@@ -163,14 +163,14 @@ class Small:
 
     def _run(self, way, disk, percent):
         """What jobs/small_memory.py tells, and what the cache held at most."""
-        room = self.bytes * percent // 100
+        space = self.bytes * percent // 100
         support.evict([*self.paths, *(self.folder / "packed/chunks").glob("*.chunk")])
         with support.Throttle(self.folder, bps=DISKS[disk]) as throttle:
             if way != "diesel":
-                with PageCache(room) as group:
+                with PageCache(space) as group:
                     found = self._job(way, self.files, 0, throttle.group, group.folder)
                 return found | {"cached_bytes": max(group.seen)}
-            with Daemon(self.folder, "--metrics", "off", "--history", "off", "--cache", room, prefix=throttle.command) as daemon:
+            with Daemon(self.folder, "--metrics", "off", "--history", "off", "--cache", space, prefix=throttle.command) as daemon:
                 found = self._job(way, self.dataset, daemon.process.pid)
                 return found | {"cached_bytes": daemon.peak_rss_bytes, "reads": status(daemon)["cache"]["reads"]}
 

@@ -4,7 +4,7 @@ files as they are and packed with restart markers; diesel_loader's worker proces
 decoder, under PyTorch's DataLoader; SPDL, NVIDIA DALI without a GPU, and FFCV; and libjpeg-turbo's decoding alone, for comparison
 (jobs/decode.py, jobs/decode_peers.py). Each run is a process of its own, at least 10 s long; the ways alternate. Samples a
 second, and samples a CPU second, of which the daemon's are part: it is the machine's CPU time, so nothing else should run. The
-daemon keeps no decoded forms: each sample is decoded each time.
+daemon keeps no decoded copies: each sample is decoded each time.
 
 The images are parts of photographs (Debian's mate-backgrounds), warm in the page cache. Peers are installed from PyPI; one that does
 not install or run is named.
@@ -63,7 +63,7 @@ def main():
     with support.Scratch() as folder, support.Steal() as steal:
         figures["image_bytes"] = photographs.write(folder / "images", N, 500, 375, QUALITY)
         made = datasets(folder, ways)
-        with Daemon(folder, "--cache", "4G", "--metrics", "off", "--forms", "0"):
+        with Daemon(folder, "--cache", "4G", "--metrics", "off", "--decoded-cache", "0"):
             for k in range(ROUNDS):
                 for way in [way for way in made if way not in failed and python[WAYS[way]]]:
                     try:

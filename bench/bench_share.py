@@ -2,7 +2,7 @@
 """Two, three and four jobs at a time on the images of bench_decode.py, with its transform: jobs with one seed, for which dieseld
 decodes each batch once; the same with a seed each, which have nothing to share; and TensorSocket, one producer with as many
 consumers (jobs/share.py). Samples a second of all jobs together, from when all are at work until each has had its 10 s, and samples a
-CPU second of the machine. The ways alternate, in processes of their own. No decoded forms are kept, which would save separate jobs
+CPU second of the machine. The ways alternate, in processes of their own. No decoded copies are kept, which would save separate jobs
 work, too.
 
 Apart: jobs that start SECONDS apart, each on a device that takes --step seconds a batch for --steps batches: decodes a sample, and the
@@ -155,7 +155,7 @@ def main():
     with support.Scratch() as folder, support.Steal() as steal:
         figures["image_bytes"] = photographs.write(folder / "images", N, 500, 375, QUALITY)
         dataset = pack(folder / "images", folder / "images.diesel")
-        with Daemon(folder, "--cache", "6G", "--forms", "0"):
+        with Daemon(folder, "--cache", "6G", "--decoded-cache", "0"):
             if "apart" in ways:
                 ways.remove("apart")
                 compare_apart(options, dataset, raw, figures)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tuner on jobs that do not exist: 1,000 random scenarios against the best static setting of each, against a
 hill climber on the same knobs and against PyTorch's usual settings; 400 of several jobs against an equal split; 200 whose
-images the daemon decodes, with room for a part of the decoded forms, against the best static setting with and without forms.
+images the daemon decodes, with space for a part of the decoded copies, against the best static setting with and without them.
 
     ./dev bench simulate            figures, bench/results/simulate.json and the pictures of docs/explanation/tuning.md
     ./dev bench simulate -n 100     fewer

@@ -49,7 +49,7 @@ JOBS = {
     "plain": Job(PREP, "plain loop, samples in memory, 0 workers", unprivileged=True),
     "arrow": Job(PREP, "Arrow files by mmap (datasets), 0 workers", "datasets", unprivileged=True),
     "spawn": Job(PREP, "2 workers by spawn"),
-    "renewed": Job(PREP, "2 workers started anew each short epoch", advice="persistent_workers"),
+    "renewed": Job(PREP, "2 workers started again each short epoch", advice="persistent_workers"),
     "compile": Job(PREP, "torch.compile, then short steps, 0 workers"),
     "validation": Job(PREP, "a validation pass between epochs"),
     "inference": Job(PREP, "inference under no_grad", unprivileged=True),

@@ -122,7 +122,7 @@ def main():
         for mode in modes:
             make_files(folder / mode, FILES[mode])
             pack(folder / mode, folder / f"{mode}.diesel")
-        with Daemon(folder, "--cache", "10G", "--metrics", "off", "--forms", "0"):
+        with Daemon(folder, "--cache", "10G", "--metrics", "off", "--decoded-cache", "0"):
             for mode in modes:
                 source = {name: folder / (f"{mode}.diesel" if loader == "diesel" else mode) for name, (loader, _, _) in WAYS[mode].items()}
                 scouted = {name: max((row["accelerators"] for row in climb(python, mode, name, source[name], None, 1)

@@ -108,7 +108,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of the tuned daemon and the static settings; default: %(default)s")
     parser.add_argument("--peer-rounds", type=int, default=PEER_ROUNDS, help="default: %(default)s")
     parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing new after these")
-    parser.add_argument("--fresh", action="store_true", help="measure the scenarios anew")
+    parser.add_argument("--fresh", action="store_true", help="measure the scenarios again")
     options = parser.parse_args()
     if os.geteuid() != 0:
         support.skip("a throttled disk and cold caches need root")

@@ -69,7 +69,7 @@ int attachment_connect(const char *socket_path, const struct shown *shown, uint6
 static int map_shared(struct attachment *a, const union wire_message *reply, const struct wire_fds *fds,
 		      struct error *err)
 {
-	unsigned long long bytes = a->n_frames * a->layout.slot_bytes;
+	unsigned long long bytes = a->n_buffers * a->layout.slot_bytes;
 	void *p;
 
 	if (!has_bytes(fds->fd[0], sizeof(*a->control)) || !has_bytes(fds->fd[1], bytes))
@@ -83,9 +83,9 @@ static int map_shared(struct attachment *a, const union wire_message *reply, con
 	p = huge_map(fds->fd[1], bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE);
 	if (p == MAP_FAILED)
 		return error_errno(err, -errno, "cannot map the session's batch memory (%llu bytes)", bytes);
-	a->frames = p;
-	a->frames_fd = fcntl(fds->fd[1], F_DUPFD_CLOEXEC, 3);
-	if (a->frames_fd < 0)
+	a->buffers = p;
+	a->batch_buffers_fd = fcntl(fds->fd[1], F_DUPFD_CLOEXEC, 3);
+	if (a->batch_buffers_fd < 0)
 		return error_errno(err, -errno, "cannot keep the session's batch memory open");
 	if (a->control->magic != RING_MAGIC || reply->session_reply.slot_bytes != a->layout.slot_bytes)
 		return error_set(err, -EPROTO,
@@ -99,12 +99,12 @@ static int adopt_reply(struct attachment *a, const union wire_message *reply, co
 {
 	const struct wire_session_reply *m = &reply->session_reply;
 
-	if (m->n_slots > RING_MAX_SLOTS || m->n_frames > RING_MAX_FRAMES)
+	if (m->n_slots > RING_MAX_SLOTS || m->n_buffers > RING_MAX_FRAMES)
 		return error_set(err, -EPROTO,
 				 "dieseld offers %u slots and %u frames, at most %u and %u are known",
-				 m->n_slots, m->n_frames, RING_MAX_SLOTS, RING_MAX_FRAMES);
+				 m->n_slots, m->n_buffers, RING_MAX_SLOTS, RING_MAX_FRAMES);
 	a->n_slots = m->n_slots;
-	a->n_frames = m->n_frames;
+	a->n_buffers = m->n_buffers;
 	a->batch = m->batch;
 	a->item_bytes = m->item_bytes;
 	a->window_chunks = m->window_chunks;
@@ -169,7 +169,7 @@ int attachment_open(const char *socket_path, const struct shown *shown, uint64_t
 		return error_errno(err, -ENOMEM, "cannot open the session");
 	a->refs = 1;
 	a->owner = getpid();
-	a->frames_fd = -EBADF;
+	a->batch_buffers_fd = -EBADF;
 	a->transport = (struct transport)TRANSPORT_INIT;
 	r = attachment_connect(socket_path, shown, version, &a->transport, &copy_fd, err);
 	closep(&copy_fd); /* the dataset object has its own */
@@ -198,10 +198,10 @@ static void unmap_all(struct attachment *a)
 	segment_table_free(&a->segments);
 	if (a->control)
 		munmap(a->control, sizeof(*a->control));
-	if (a->frames)
-		munmap(a->frames, a->n_frames * a->layout.slot_bytes);
+	if (a->buffers)
+		munmap(a->buffers, a->n_buffers * a->layout.slot_bytes);
 	a->control = NULL;
-	a->frames = NULL;
+	a->buffers = NULL;
 }
 
 void attachment_unref(struct attachment *a)
@@ -213,7 +213,7 @@ void attachment_unref(struct attachment *a)
 	if (a->transport.fd >= 0 && a->owner == getpid())
 		shutdown(a->transport.fd, SHUT_RDWR);
 	unmap_all(a);
-	closep(&a->frames_fd);
+	closep(&a->batch_buffers_fd);
 	transport_close(&a->transport);
 	free(a->items);
 	free(a);
@@ -221,8 +221,8 @@ void attachment_unref(struct attachment *a)
 
 void attachment_forget(struct attachment *a)
 {
-	closep(&a->frames_fd);
-	a->frames_fd = -EBADF;
+	closep(&a->batch_buffers_fd);
+	a->batch_buffers_fd = -EBADF;
 	transport_close(&a->transport);
 	if (atomic_load(&a->n_held) == 0)
 		unmap_all(a);
@@ -312,11 +312,11 @@ void attachment_kick(struct attachment *a, uint32_t ready)
 	(void)transport_send(a->transport.fd, &message, NULL, 0);
 }
 
-struct lease *attachment_lend(struct attachment *a, uint32_t slot, uint32_t frame)
+struct lease *attachment_borrow(struct attachment *a, uint32_t slot, uint32_t buffer)
 {
 	struct lease *lease = &a->leases[slot];
 
-	lease->frame = frame;
+	lease->buffer = buffer;
 	atomic_fetch_add(&a->refs, 1);
 	atomic_fetch_add(&a->n_held, 1);
 	atomic_store(&lease->held, true);
@@ -326,14 +326,14 @@ struct lease *attachment_lend(struct attachment *a, uint32_t slot, uint32_t fram
 void lease_release(struct lease *lease)
 {
 	struct attachment *a;
-	uint8_t *frame;
+	uint8_t *buffer;
 
 	if (!lease || !atomic_exchange(&lease->held, false))
 		return;
 	a = lease->attachment;
 	/* Without this, the frame's next batch would show what the holder wrote. */
-	frame = a->frames + lease->frame * a->layout.slot_bytes;
-	private_copies_drop(frame, a->layout.slot_bytes);
+	buffer = a->buffers + lease->buffer * a->layout.slot_bytes;
+	private_copies_drop(buffer, a->layout.slot_bytes);
 	ring_release(a->control, lease->slot);
 	atomic_fetch_sub(&a->n_held, 1);
 	attachment_kick(a, ring_ready(a->control, atomic_load(&a->control->consumed)));

@@ -23,7 +23,7 @@ struct attachment;
 
 struct lease {
 	struct attachment *attachment;
-	uint32_t slot, frame;
+	uint32_t slot, buffer;
 	_Atomic bool held;
 };
 
@@ -33,9 +33,9 @@ struct attachment {
 	struct transport transport;
 	pid_t owner; /* the process that opened it */
 	struct ring_control *control;
-	uint8_t *frames; /* n_frames * slot_bytes, private copy-on-write */
+	uint8_t *buffers; /* n_buffers * slot_bytes, private copy-on-write */
 	struct ring_layout layout;
-	uint32_t n_slots, n_frames;
+	uint32_t n_slots, n_buffers;
 	uint32_t batch;
 	uint32_t item_bytes;
 	uint32_t window_chunks;
@@ -48,7 +48,7 @@ struct attachment {
 	struct segment_table segments;
 	uint64_t
 	    life; /* number of this attachment in its session: distinguishes its memory from that of others */
-	int frames_fd; /* the frames' memory, for worker processes */
+	int batch_buffers_fd; /* the frames' memory, for worker processes */
 };
 
 /* Connects, says hello and opens the dataset. *ret_snapshot_fd is the daemon's copy of the snapshot, for the
@@ -86,5 +86,5 @@ int attachment_segment_fd(struct attachment *a, uint32_t segment, int *ret_fd, u
 void attachment_kick(struct attachment *a, uint32_t ready);
 
 /* Lends the slot, whose batch lies in the frame: *ret holds a reference until lease_release(). */
-struct lease *attachment_lend(struct attachment *a, uint32_t slot, uint32_t frame);
+struct lease *attachment_borrow(struct attachment *a, uint32_t slot, uint32_t buffer);
 void lease_release(struct lease *lease);

@@ -12,7 +12,7 @@
 #include "client/mapped.h"
 #include "client/transport.h"
 #include "dataset.h"
-#include "dataset/snapshot_kept.h"
+#include "dataset/snapshot_retained.h"
 #include "client/elsewhere/fetch.h"
 #include "image/recipe.h"
 #include "lib/cleanup.h"
@@ -72,7 +72,8 @@ static int open_files(struct diesel_dataset *d, struct error *err)
 		return error_errno(err, -errno, "cannot open dataset %s", d->path);
 	}
 	if (d->wanted)
-		return snapshot_kept_open(d->shown.dir_fd, d->path, d->wanted, &d->shown.snapshot_fd, err);
+		return snapshot_retained_open(d->shown.dir_fd, d->path, d->wanted, &d->shown.snapshot_fd,
+					      err);
 	d->shown.snapshot_fd = openat(d->shown.dir_fd, SNAPSHOT_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (d->shown.snapshot_fd < 0) {
 		if (errno == ENOENT)

@@ -30,13 +30,13 @@ const struct tuner_knob_info tuner_knob_table[TUNER_N_KNOBS] = {
 			      .free = TUNER_FREE_NUMBER,
 			      .key = WIRE_SET_CLIENT_WORKERS,
 			      .limit = WIRE_SET_CLIENT_WORKERS_MAX},
-    [TUNER_FORM_BYTES] = {.name = "form-bytes",
-			  .setting = "forms",
-			  .saved = "forms",
-			  .bytes = true,
-			  .free = TUNER_FREE_BYTES,
-			  .key = WIRE_SET_FORMS,
-			  .limit = WIRE_SET_FORMS_MAX},
+    [TUNER_DECODED_BYTES] = {.name = "form-bytes",
+			     .setting = "decoded-cache",
+			     .saved = "decoded-cache",
+			     .bytes = true,
+			     .free = TUNER_FREE_BYTES,
+			     .key = WIRE_SET_DECODED_CACHE,
+			     .limit = WIRE_SET_DECODED_CACHE_MAX},
 };
 
 const char *tuner_knob_name(enum tuner_knob knob)

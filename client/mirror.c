@@ -15,7 +15,7 @@
 struct diesel_mirror {
 	struct diesel_memory memory;
 	struct ring_layout layout;
-	uint8_t *frames; /* private copy-on-write, as in the trainer */
+	uint8_t *buffers; /* private copy-on-write, as in the trainer */
 	struct diesel_item *items;
 	struct segment_table segments;
 };
@@ -27,7 +27,7 @@ int diesel_mirror_open(const struct diesel_memory *memory, int fd, struct diesel
 	uint64_t bytes;
 	void *p;
 
-	if (memory->n_frames > RING_MAX_FRAMES || memory->batch > WIRE_BATCH_MAX)
+	if (memory->n_buffers > RING_MAX_FRAMES || memory->batch > WIRE_BATCH_MAX)
 		return -EPROTO;
 	if (fstat(fd, &st) < 0)
 		return -errno;
@@ -36,7 +36,7 @@ int diesel_mirror_open(const struct diesel_memory *memory, int fd, struct diesel
 		return -ENOMEM;
 	m->memory = *memory;
 	m->layout = ring_layout(memory->batch, memory->item_bytes);
-	bytes = memory->n_frames * m->layout.slot_bytes;
+	bytes = memory->n_buffers * m->layout.slot_bytes;
 	m->items = calloc((size_t)memory->batch + 1, sizeof(*m->items));
 	if (!m->items || (uint64_t)st.st_size < bytes) {
 		int r = m->items ? -EPROTO : -ENOMEM;
@@ -51,7 +51,7 @@ int diesel_mirror_open(const struct diesel_memory *memory, int fd, struct diesel
 		diesel_mirror_close(m);
 		return r;
 	}
-	m->frames = p;
+	m->buffers = p;
 	*ret = m;
 	return 0;
 }
@@ -60,8 +60,8 @@ void diesel_mirror_close(struct diesel_mirror *m)
 {
 	if (!m)
 		return;
-	if (m->frames)
-		munmap(m->frames, m->memory.n_frames * m->layout.slot_bytes);
+	if (m->buffers)
+		munmap(m->buffers, m->memory.n_buffers * m->layout.slot_bytes);
 	segment_table_free(&m->segments);
 	free(m->items);
 	free(m);
@@ -90,14 +90,14 @@ static int fill_items(struct diesel_mirror *m, const struct ring_item *in, uint3
 	return 0;
 }
 
-int diesel_mirror_batch(struct diesel_mirror *m, uint32_t frame, uint32_t n_items, struct diesel_batch *ret)
+int diesel_mirror_batch(struct diesel_mirror *m, uint32_t buffer, uint32_t n_items, struct diesel_batch *ret)
 {
 	uint8_t *at;
 	int r;
 
-	if (frame >= m->memory.n_frames || n_items > m->memory.batch)
+	if (buffer >= m->memory.n_buffers || n_items > m->memory.batch)
 		return -EPROTO;
-	at = m->frames + frame * m->layout.slot_bytes;
+	at = m->buffers + buffer * m->layout.slot_bytes;
 	*ret = (struct diesel_batch){.n_items = n_items,
 				     .item_bytes = m->memory.item_bytes,
 				     .items = m->items,
@@ -111,8 +111,8 @@ int diesel_mirror_batch(struct diesel_mirror *m, uint32_t frame, uint32_t n_item
 	return r;
 }
 
-void diesel_mirror_release(struct diesel_mirror *m, uint32_t frame)
+void diesel_mirror_release(struct diesel_mirror *m, uint32_t buffer)
 {
-	if (frame < m->memory.n_frames)
-		private_copies_drop(m->frames + frame * m->layout.slot_bytes, m->layout.slot_bytes);
+	if (buffer < m->memory.n_buffers)
+		private_copies_drop(m->buffers + buffer * m->layout.slot_bytes, m->layout.slot_bytes);
 }

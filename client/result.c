@@ -10,7 +10,7 @@
 #include "client/share.h"
 #include "lib/cleanup.h"
 
-enum result_state { RESULT_FREE = 0, RESULT_LENT = 1 };
+enum result_state { RESULT_FREE = 0, RESULT_BORROWED = 1 };
 
 _Static_assert(sizeof(_Atomic uint32_t) <= DIESEL_RESULT_HEADER, "the state fits");
 
@@ -36,7 +36,7 @@ int diesel_result_new(uint64_t bytes, uint8_t **ret_data, int *ret_fd)
 	r = map(fd, bytes, ret_data);
 	if (r < 0)
 		return r;
-	diesel_result_lend(*ret_data);
+	diesel_result_borrow(*ret_data);
 	*ret_fd = steal_fd(&fd);
 	return 0;
 }
@@ -59,9 +59,9 @@ void diesel_result_unmap(uint8_t *data, uint64_t bytes)
 		munmap(data, bytes);
 }
 
-void diesel_result_lend(uint8_t *data)
+void diesel_result_borrow(uint8_t *data)
 {
-	atomic_store_explicit((_Atomic uint32_t *)data, RESULT_LENT, memory_order_relaxed);
+	atomic_store_explicit((_Atomic uint32_t *)data, RESULT_BORROWED, memory_order_relaxed);
 }
 
 void diesel_result_free(uint8_t *data)

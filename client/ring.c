@@ -70,12 +70,12 @@ static bool change(struct ring_control *control, uint32_t slot, uint32_t from, u
 
 bool ring_take(struct ring_control *control, uint32_t slot)
 {
-	return change(control, slot, RING_SLOT_LENT, RING_SLOT_TAKEN);
+	return change(control, slot, RING_SLOT_HELD, RING_SLOT_TAKEN);
 }
 
 void ring_revoke(struct ring_control *control, uint32_t slot)
 {
-	(void)change(control, slot, RING_SLOT_LENT, RING_SLOT_FREE);
+	(void)change(control, slot, RING_SLOT_HELD, RING_SLOT_FREE);
 }
 
 void ring_release(struct ring_control *control, uint32_t slot)

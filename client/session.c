@@ -461,10 +461,10 @@ static int session_take(struct diesel_session *s, struct diesel_batch *ret, int 
 	struct attachment *a = s->attachment;
 	struct ring_descriptor d = a->control->descriptors[a->consumed & (RING_MAX_SLOTS - 1)];
 	struct lease *lease;
-	uint8_t *frame;
+	uint8_t *buffer;
 	int r = 0;
 
-	if (d.slot >= a->n_slots || d.frame >= a->n_frames || d.n_items > a->batch ||
+	if (d.slot >= a->n_slots || d.buffer >= a->n_buffers || d.n_items > a->batch ||
 	    d.item_bytes != a->item_bytes || d.n_damaged > a->batch ||
 	    (s->request.recipe.damage == RECIPE_DAMAGE_SKIP && d.n_damaged > a->batch - d.n_items)) {
 		snprintf(s->error, sizeof(s->error), "dieseld published a batch that is none");
@@ -473,8 +473,8 @@ static int session_take(struct diesel_session *s, struct diesel_batch *ret, int 
 	if (!ring_take(a->control, d.slot))
 		return -ECONNRESET;
 	atomic_store_explicit(&a->control->consumed, ++a->consumed, memory_order_relaxed);
-	lease = attachment_lend(a, d.slot, d.frame);
-	frame = a->frames + d.frame * a->layout.slot_bytes;
+	lease = attachment_borrow(a, d.slot, d.buffer);
+	buffer = a->buffers + d.buffer * a->layout.slot_bytes;
 	if (d.generation != a->generation) {
 		lease_release(lease);
 		return -EAGAIN;
@@ -483,23 +483,23 @@ static int session_take(struct diesel_session *s, struct diesel_batch *ret, int 
 				     .index = d.index,
 				     .n_items = d.n_items,
 				     .item_bytes = d.item_bytes,
-				     .labels = (const int64_t *)(frame + a->layout.labels_offset),
+				     .labels = (const int64_t *)(buffer + a->layout.labels_offset),
 				     .lease = lease,
 				     .n_damaged = d.n_damaged};
 	if (!is_expected(s, &d)) {
 		r = -EPROTO;
 	} else if (d.status < 0) {
-		snprintf(s->error, sizeof(s->error), "%.*s", (int)sizeof(s->error) - 1, (const char *)frame);
+		snprintf(s->error, sizeof(s->error), "%.*s", (int)sizeof(s->error) - 1, (const char *)buffer);
 		*ret_status = d.status;
 		r = 1;
 	} else if (d.item_bytes) {
-		ret->packed = frame + a->layout.payload_offset;
-		ret->items = (const struct diesel_item *)frame;
+		ret->packed = buffer + a->layout.payload_offset;
+		ret->items = (const struct diesel_item *)buffer;
 	} else {
 		struct diesel_item *items = a->items + (size_t)d.slot * a->batch;
 
 		ret->items = items;
-		r = fill_views(s, items, (const struct ring_item *)frame, d.n_items);
+		r = fill_views(s, items, (const struct ring_item *)buffer, d.n_items);
 	}
 	if (r != 0)
 		lease_release(lease);

@@ -15,8 +15,8 @@ int diesel_session_memory(const struct diesel_session *session, struct diesel_me
 	if (!a)
 		return -ENOTCONN;
 	*ret = (struct diesel_memory){
-	    .life = a->life, .n_frames = a->n_frames, .batch = a->batch, .item_bytes = a->item_bytes};
-	*ret_fd = a->frames_fd;
+	    .life = a->life, .n_buffers = a->n_buffers, .batch = a->batch, .item_bytes = a->item_bytes};
+	*ret_fd = a->batch_buffers_fd;
 	return 0;
 }
 
@@ -28,13 +28,13 @@ int diesel_session_map_pinnable(const struct diesel_session *session, struct die
 
 	if (!a)
 		return -ENOTCONN;
-	if (a->n_frames != a->n_slots)
+	if (a->n_buffers != a->n_slots)
 		return -EBUSY;
-	bytes = a->n_frames * a->layout.slot_bytes;
-	p = mmap(NULL, bytes, PROT_READ, MAP_SHARED, a->frames_fd, 0);
+	bytes = a->n_buffers * a->layout.slot_bytes;
+	p = mmap(NULL, bytes, PROT_READ, MAP_SHARED, a->batch_buffers_fd, 0);
 	if (p == MAP_FAILED)
 		return -errno;
-	*ret = (struct diesel_pinnable){.life = a->life, .data = p, .bytes = bytes, .frames = a->frames};
+	*ret = (struct diesel_pinnable){.life = a->life, .data = p, .bytes = bytes, .buffers = a->buffers};
 	return 0;
 }
 
@@ -60,9 +60,9 @@ uint64_t diesel_batch_life(const void *lease)
 	return ((const struct lease *)lease)->attachment->life;
 }
 
-uint32_t diesel_batch_frame(const void *lease)
+uint32_t diesel_batch_buffer(const void *lease)
 {
-	return ((const struct lease *)lease)->frame;
+	return ((const struct lease *)lease)->buffer;
 }
 
 uint32_t diesel_batch_segments(const struct diesel_batch *batch, uint32_t *ret)
@@ -74,7 +74,7 @@ uint32_t diesel_batch_segments(const struct diesel_batch *batch, uint32_t *ret)
 
 	if (batch->item_bytes)
 		return 0;
-	items = (const struct ring_item *)(a->frames + lease->frame * a->layout.slot_bytes);
+	items = (const struct ring_item *)(a->buffers + lease->buffer * a->layout.slot_bytes);
 	stamp = ++a->segments.stamp;
 	for (uint32_t i = 0; i < batch->n_items; i++) {
 		uint32_t segment = (uint32_t)(items[i].location >> 32);

@@ -67,18 +67,18 @@ function(diesel_library name)
   target_link_libraries(${name} PUBLIC ${arg_USES} PRIVATE ${arg_PRIVATE_USES})
 endfunction()
 
-# diesel_folder(NAME ROOMS rooms... [USES libs...]): a library that is made of rooms. Others see its include directory
-# alone; its rooms see that as NAME_public.
+# diesel_folder(NAME MODULES modules... [USES libs...]): a library that is made of modules. Others see its include directory
+# alone; its modules see that as NAME_public.
 function(diesel_folder name)
-  cmake_parse_arguments(arg "" "" "ROOMS;USES" ${ARGN})
+  cmake_parse_arguments(arg "" "" "MODULES;USES" ${ARGN})
   add_library(${name}_public INTERFACE)
   target_include_directories(${name}_public INTERFACE ${CMAKE_CURRENT_SOURCE_DIR}/include)
   target_link_libraries(${name}_public INTERFACE ${arg_USES} diesel_base)
   add_library(${name} INTERFACE)
   target_link_libraries(${name} INTERFACE ${name}_public)
-  foreach(room ${arg_ROOMS})
-    add_subdirectory(${room})
-    target_link_libraries(${name} INTERFACE $<LINK_ONLY:${name}_${room}>)
+  foreach(module ${arg_MODULES})
+    add_subdirectory(${module})
+    target_link_libraries(${name} INTERFACE $<LINK_ONLY:${name}_${module}>)
   endforeach()
 endfunction()
 

@@ -32,9 +32,9 @@ static int print_json(const struct option_verb *verb, const struct capacity *c,
 	    "{s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "schema",
 	    "diesel.advise/1", "seconds", (json_int_t)c->n_seconds, "jobs_at_once",
 	    (json_int_t)c->n_jobs_most, "datasets", (json_int_t)c->n_datasets, "memory_limit_bytes",
-	    ctl_known(c->limit_bytes), "memory_room_bytes", ctl_known(c->room_bytes), "needed_bytes",
+	    ctl_known(c->limit_bytes), "memory_space_bytes", ctl_known(c->space_bytes), "needed_bytes",
 	    ctl_known(c->need_bytes), "datasets_at_once_bytes", ctl_known(c->dataset_bytes), "decoded_bytes",
-	    ctl_known(c->form_bytes), "cores", ctl_known(c->cores), "cores_busy_most",
+	    ctl_known(c->decoded_bytes), "cores", ctl_known(c->cores), "cores_busy_most",
 	    ctl_known(c->cores_busy), "cache_max_bytes", ctl_known(a->cache_bytes), "cache_missing_bytes",
 	    ctl_known(a->missing_bytes), "set_aside_bytes", ctl_known(a->set_aside_bytes), "stage_bytes",
 	    ctl_known(a->stage_bytes), "cores_without_waits", ctl_known(a->cores));
@@ -54,7 +54,7 @@ static void print_memory(const struct capacity *c, const struct capacity_advice 
 	printf("memory    %s hold what the jobs cannot run without, %s the datasets in use at one time, and\n"
 	       "          %s their decoded samples; other programs left %s\n",
 	       bytes_text(text[0], c->need_bytes), bytes_text(text[1], c->dataset_bytes),
-	       bytes_text(text[2], c->form_bytes), bytes_text(text[3], c->room_bytes));
+	       bytes_text(text[2], c->decoded_bytes), bytes_text(text[3], c->space_bytes));
 	if (!(a->cache_bytes > 0)) {
 		printf(
 		    "cache     this node has too little memory for these jobs: add %s, or run fewer at one "

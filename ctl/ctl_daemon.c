@@ -81,7 +81,8 @@ static bool is_bytes(const char *name)
 	if (tuner_knob_parse(name, &knob) == 0)
 		return tuner_knob_table[knob].bytes;
 	/* limits */
-	return strncmp(name, "cache", 5) == 0 || !strcmp(name, "forms-max") || !strcmp(name, "read-limit");
+	return strncmp(name, "cache", 5) == 0 || !strcmp(name, "decoded-cache-max") ||
+	       !strcmp(name, "read-limit");
 }
 
 const char *ctl_knob(char text[24], const char *knob, double value)

@@ -19,7 +19,7 @@
 #include "client/transport.h"
 #include "dataset/chunk_id.h"
 #include "dataset/compress.h"
-#include "dataset/place.h"
+#include "dataset/backend.h"
 #include "dataset/snapshot.h"
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
@@ -289,10 +289,10 @@ static int make_plain(struct fetch_run *f, struct error *err)
 
 static int open_snapshot(struct fetch_run *f, struct error *err)
 {
-	int r = place_open_version(f->url, f->version, &f->place, err);
+	int r = backend_open_version(f->url, f->version, &f->place, err);
 
 	if (r == 0)
-		r = place_store(f->place, false, &f->store, err);
+		r = backend_store(f->place, false, &f->store, err);
 	if (r == 0)
 		r = make_plain(f, err);
 	if (r < 0)

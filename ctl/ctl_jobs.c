@@ -16,7 +16,7 @@ static const struct {
 } knob_columns[TUNER_N_KNOBS] = {
     [TUNER_CACHE_BYTES] = {"CACHE", 10},     [TUNER_PREFETCH_CHUNKS] = {"PREFETCH", 8},
     [TUNER_DAEMON_WORKERS] = {"WORKERS", 7}, [TUNER_CLIENT_WORKERS] = {"CLIENT", 6},
-    [TUNER_FORM_BYTES] = {"FORMS", 8},
+    [TUNER_DECODED_BYTES] = {"DECODED", 8},
 };
 
 /* Marks a knob that the operator has pinned with a star; prints a dash for one that nobody has set. */
@@ -130,7 +130,7 @@ const struct option_verb ctl_jobs = {
     .help = "A star marks a knob that is pinned (dieselctl set).\n",
     .about = "The jobs that `dieseld`(8) serves, one a line: samples a second, how the trainer's time "
 	     "divides (device, waiting for storage, waiting for preparation), and what the job has of cache, "
-	     "read-ahead, workers and decoded forms. A star marks what somebody pinned. Users see their own "
+	     "read-ahead, workers and decoded copies. A star marks what somebody pinned. Users see their own "
 	     "jobs, root sees all (see `--admin-user` of `dieseld`(8)).",
     OPTION_ROWS(jobs_rows),
     .run = run,

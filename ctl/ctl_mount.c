@@ -9,7 +9,7 @@
 
 #include "client/admin.h"
 #include "ctl_own_daemon.h"
-#include "dataset/place.h"
+#include "dataset/backend.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "ctl/mount/mount.h"
@@ -61,7 +61,7 @@ static int run_mount(const struct option_verb *verb, int argc, char **argv)
 			return ctl_usage(verb, "a command comes behind --");
 		o->private = true;
 	}
-	if (place_is_elsewhere(o->dataset)) {
+	if (backend_is_elsewhere(o->dataset)) {
 		error_set(&err, -EOPNOTSUPP,
 			  "%s is in a bucket, and a mount shows a dataset in a folder: jobs read it by "
 			  "diesel_loader, "

@@ -9,7 +9,7 @@
 #include "dataset/chunk.h"
 #include "dataset/dataset.h"
 #include "dataset/pack.h"
-#include "dataset/place.h"
+#include "dataset/backend.h"
 #include "image/jpeg_restarts.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
@@ -96,7 +96,7 @@ static void count_restarts(const struct pack_rewritten *file, void *context)
  * then. */
 static bool can_try_again(const struct pack_options *o)
 {
-	return strcmp(o->source, "-") != 0 || !place_is_elsewhere(o->dataset);
+	return strcmp(o->source, "-") != 0 || !backend_is_elsewhere(o->dataset);
 }
 
 /* Packs until it is published. Each try starts with new counts, because the counts of a try that lost to

@@ -21,7 +21,7 @@ static const struct {
     {"workers-max", WIRE_SET_WORKERS_MAX, false},
     {"client-workers-max", WIRE_SET_CLIENT_WORKERS_MAX, false},
     {"prefetch-max", WIRE_SET_PREFETCH_MAX, false},
-    {"forms-max", WIRE_SET_FORMS_MAX, true},
+    {"decoded-cache-max", WIRE_SET_DECODED_CACHE_MAX, true},
     {"read-limit", WIRE_SET_READ_LIMIT, true},
     {"read-ops-limit", WIRE_SET_READ_OPS_LIMIT, false},
 };
@@ -109,16 +109,16 @@ static int add_assignment(struct set_request *q, const char *argument, bool limi
 	int r;
 
 	if (!equals || !find_name(argument, (size_t)(equals - argument), &name))
-		return limit
-			   ? error_set(err, -EINVAL,
-				       "--limit %s: it must be cache-max, cache-min, workers-max, "
-				       "client-workers-max, prefetch-max, forms-max, read-limit or "
-				       "read-ops-limit, with =VALUE",
-				       argument)
-			   : error_set(err, -EINVAL,
-				       "'%s': it must be cache, prefetch, workers, client-workers, forms or "
-				       "read-weight, with =VALUE",
-				       argument);
+		return limit ? error_set(err, -EINVAL,
+					 "--limit %s: it must be cache-max, cache-min, workers-max, "
+					 "client-workers-max, prefetch-max, decoded-cache-max, read-limit or "
+					 "read-ops-limit, with =VALUE",
+					 argument)
+			     : error_set(err, -EINVAL,
+					 "'%s': it must be cache, prefetch, workers, client-workers, "
+					 "decoded-cache or "
+					 "read-weight, with =VALUE",
+					 argument);
 	if (name.limit != limit)
 		return limit
 			   ? error_set(err, -EINVAL, "%s is a knob: write it without --limit", name.name)
@@ -298,12 +298,14 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 
 static const struct option_row set_rows[] = {
     {"limit", set_limit,
-     .words = "cache-max=|cache-min=|workers-max=|client-workers-max=|prefetch-max=|forms-max=|read-limit=|"
+     .words = "cache-max=|cache-min=|workers-max=|client-workers-max=|prefetch-max=|decoded-cache-max=|read-"
+	      "limit=|"
 	      "read-ops-limit=",
      .value = "NAME=VALUE", .repeats = true,
      .help = "a limit of the node; 0: none for read-limit (bytes a second of all storages together) and "
 	     "read-ops-limit (requests); auto: as configured",
-     .about = "`cache-max`, `cache-min`, `workers-max`, `client-workers-max`, `prefetch-max`, `forms-max`, "
+     .about = "`cache-max`, `cache-min`, `workers-max`, `client-workers-max`, `prefetch-max`, "
+	      "`decoded-cache-max`, "
 	      "`read-limit` or `read-ops-limit` (what is read in a second of all storages together; 0: no "
 	      "limit); `auto` as configured. Limits go before pins."},
     {"dry-run", set_mode, .least = WIRE_TUNE_ON, .says = "it must be on or off", .words = "off|on",
@@ -311,8 +313,9 @@ static const struct option_row set_rows[] = {
     {"tune", set_mode, .says = "it must be on, off, dry-run or auto", .words = "off|on|dry-run|auto",
      .value = "MODE", .help = "auto: as configured"},
     {"unset", set_unset,
-     .words = "tune|cache|prefetch|workers|client-workers|forms|read-weight|cache-max|cache-min|workers-max|"
-	      "client-workers-max|prefetch-max|forms-max|read-limit|read-ops-limit",
+     .words = "tune|cache|prefetch|workers|client-workers|decoded-cache|read-weight|cache-max|cache-min|"
+	      "workers-max|"
+	      "client-workers-max|prefetch-max|decoded-cache-max|read-limit|read-ops-limit",
      .value = "NAME", .repeats = true,
      .help = "take back what was set: tune, a knob or a limit; then it is as configured",
      .about =
@@ -332,7 +335,7 @@ const struct option_verb ctl_set = {
     .summary = "Pin knobs of a job or of all, set limits, or only watch",
     .help =
 	"Knobs: cache (bytes), prefetch (chunks), workers (threads of dieseld), client-workers (processes),\n"
-	"forms (bytes: what may be kept of decoded images).\n"
+	"decoded-cache (bytes: what may be kept of decoded images).\n"
 	"read-weight, of a job: 1 to 10000, 100 unless set: its part of a storage's bytes beside other "
 	"jobs'.\n"
 	"An integer means exactly that; auto gives the knob back to the tuner. Takes effect within a second, "
@@ -344,7 +347,8 @@ const struct option_verb ctl_set = {
 	"Pins a knob to exactly that value; the value `auto` gives it back to the tuner. Knobs: `cache` "
 	"(bytes, as 4G: what the job claims; more may be in memory, borrowed while nobody wants it), "
 	"`prefetch` (chunks), `workers` (threads of dieseld), `client-workers` (processes of the job, 0 "
-	"included), `forms` (bytes: what may be kept of decoded images). A job has a `read-weight` beside: "
+	"included), `decoded-cache` (bytes: what may be kept of decoded images). A job has a `read-weight` "
+	"beside: "
 	"its part of what a storage gives, where other jobs want to read from it as well; 1 to 10000, 100 "
 	"unless set. A user's jobs together weigh as much as the heaviest of them. All of the settings take "
 	"effect, or none. Only root and the user of dieseld may, or whom `--admin-user` of `dieseld`(8) "
@@ -354,6 +358,6 @@ const struct option_verb ctl_set = {
 	"again or reloads. The log then names each such value, and the one that it overrides.",
     OPTION_ROWS(set_rows),
     .takes = OPTION_JOB,
-    .words = "cache=|prefetch=|workers=|client-workers=|forms=|read-weight=",
+    .words = "cache=|prefetch=|workers=|client-workers=|decoded-cache=|read-weight=",
     .run = run,
 };

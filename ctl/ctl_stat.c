@@ -14,9 +14,9 @@
 #include "dataset/digest.h"
 #include "dataset/frozen.h"
 #include "dataset/meta.h"
-#include "dataset/place.h"
+#include "dataset/backend.h"
 #include "dataset/snapshot.h"
-#include "dataset/snapshot_kept.h"
+#include "dataset/snapshot_retained.h"
 #include "dataset/store.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
@@ -260,7 +260,7 @@ static void collect(const char *path, const struct dataset *d, bool is_old, stru
 	if (snapshot_info(s)->is_compressed)
 		f.knows_stored = add_stored(s, dataset_store(d), &f.stored_bytes);
 	/* Elsewhere both are of one version, always; of an old one the metadata of now say nothing. */
-	if (is_old || place_is_elsewhere(path)) {
+	if (is_old || backend_is_elsewhere(path)) {
 		f.has_meta = true;
 		f.meta = (struct meta_info){.version = snapshot_info(s)->version};
 	} else if (meta_open(path, META_READ, &meta, &f.meta_error) == 0) {
@@ -269,11 +269,11 @@ static void collect(const char *path, const struct dataset *d, bool is_old, stru
 	/* Metadata of a version other than the snapshot's does not describe these chunks. */
 	shape_collect(s, f.has_meta && f.meta.version == snapshot_info(s)->version ? meta : NULL, &f.shape);
 	meta_free(meta);
-	if (!place_is_elsewhere(path)) {
+	if (!backend_is_elsewhere(path)) {
 		_cleanup_(closep) int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 
 		f.is_frozen = fd >= 0 && frozen_is(fd, ".");
-		f.knows_kept = fd >= 0 && snapshot_kept_list(fd, &f.kept, &f.n_kept) == 0;
+		f.knows_kept = fd >= 0 && snapshot_retained_list(fd, &f.kept, &f.n_kept) == 0;
 	}
 	*ret = f;
 }

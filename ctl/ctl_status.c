@@ -187,7 +187,8 @@ static void print_decoding(const json_t *job)
 {
 	const json_t *d = json_object_get(job, "decoding");
 	uint64_t n = number(d, "samples"), n_replaced = number(d, "replaced"),
-		 n_forms = number(d, "samples_with_form"), n_from = number(d, "from_forms");
+		 n_decoded_copies = number(d, "samples_with_decoded_copy"),
+		 n_from = number(d, "from_decoded_copies");
 	char cpu[24], bytes[24];
 
 	if (!json_is_object(d))
@@ -198,12 +199,12 @@ static void print_decoding(const json_t *job)
 	       units_format_duration(cpu, sizeof(cpu),
 				     (uint64_t)(json_number_value(json_object_get(d, "cpu_s")) * 1e9)),
 	       (unsigned long long)n_replaced, units_plural(n_replaced));
-	if (n_forms > 0)
-		printf("forms     job %llu: of %llu sample%s, %s; %llu sample%s came out of one\n",
-		       (unsigned long long)number(job, "id"), (unsigned long long)n_forms,
-		       units_plural(n_forms),
+	if (n_decoded_copies > 0)
+		printf("decoded   job %llu: of %llu sample%s, %s; %llu sample%s came out of one\n",
+		       (unsigned long long)number(job, "id"), (unsigned long long)n_decoded_copies,
+		       units_plural(n_decoded_copies),
 		       units_format_bytes(bytes, sizeof(bytes),
-					  number(json_object_get(job, "memory"), "form_bytes")),
+					  number(json_object_get(job, "memory"), "decoded_bytes")),
 		       (unsigned long long)n_from, units_plural(n_from));
 }
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "dataset/frozen.h"
-#include "dataset/place.h"
+#include "dataset/backend.h"
 #include "dataset/repair.h"
 #include "lib/cleanup.h"
 #include "lib/progress.h"
@@ -241,7 +241,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 		return ctl_usage(verb, "one dataset is needed");
 	if (!c.repairs && (c.options.n_from || c.options.dry_run))
 		return ctl_usage(verb, "--from and --dry-run say how to --repair");
-	bool frozen = !place_is_elsewhere(argv[optind]) && frozen_is(AT_FDCWD, argv[optind]);
+	bool frozen = !backend_is_elsewhere(argv[optind]) && frozen_is(AT_FDCWD, argv[optind]);
 
 	if (c.repairs && frozen) {
 		frozen_error(argv[optind], &err);

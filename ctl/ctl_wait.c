@@ -6,7 +6,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-#include "dataset/place.h"
+#include "dataset/backend.h"
 #include "dataset/writer.h"
 #include "lib/clock.h"
 #include "lib/units.h"
@@ -93,14 +93,14 @@ void ctl_wait_begin(struct ctl_wait *w)
 	uint64_t now_ns = clock_monotonic_ns();
 
 	w->until_ns = w->ns > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + w->ns;
-	if (!place_is_elsewhere(w->dataset))
+	if (!backend_is_elsewhere(w->dataset))
 		wait_for_holder(w);
 }
 
 bool ctl_wait_again(struct ctl_wait *w, int r)
 {
 	struct error text = ERROR_INIT;
-	bool in_bucket = place_is_elsewhere(w->dataset);
+	bool in_bucket = backend_is_elsewhere(w->dataset);
 	unsigned doublings = w->n_tries < MAX_DOUBLINGS ? w->n_tries : MAX_DOUBLINGS;
 
 	if (r != -EBUSY)

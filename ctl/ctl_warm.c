@@ -173,7 +173,7 @@ static void print_text(const struct warm *w)
 	       (unsigned long long)w->n_chunks, units_plural(w->n_chunks),
 	       units_format_bytes(bytes, sizeof(bytes), w->warm_bytes));
 	print_part("; %llu chunk%s of other nodes, %s", w->n_elsewhere, w->elsewhere_bytes);
-	print_part("; no room for %llu chunk%s, %s", w->n_full, w->full_bytes);
+	print_part("; no space for %llu chunk%s, %s", w->n_full, w->full_bytes);
 	if (w->n_damaged)
 		printf("; %llu damaged", (unsigned long long)w->n_damaged);
 	if (w->n_done < w->n_chunks)
@@ -187,7 +187,7 @@ static void print_json(const struct warm *w)
 	ctl_json_string(w->options->path, strlen(w->options->path));
 	printf(
 	    ", \"chunks\": %llu, \"in_memory\": %llu, \"in_memory_bytes\": %llu, \"of_other_nodes\": %llu, "
-	    "\"no_room\": %llu, \"no_room_bytes\": %llu, \"damaged\": %llu, \"not_reached\": %llu}\n",
+	    "\"no_space\": %llu, \"no_space_bytes\": %llu, \"damaged\": %llu, \"not_reached\": %llu}\n",
 	    (unsigned long long)w->n_chunks, (unsigned long long)w->n_warm, (unsigned long long)w->warm_bytes,
 	    (unsigned long long)w->n_elsewhere, (unsigned long long)w->n_full,
 	    (unsigned long long)w->full_bytes, (unsigned long long)w->n_damaged,
@@ -314,7 +314,7 @@ static const struct option_row warm_rows[] = {
 	      "own ($SLURM_NODEID)."},
     {"json", option_set_flag, AT(json), .help = "print JSON",
      .about = "Prints an object: `chunks`, `in_memory`, `in_memory_bytes`, `of_other_nodes` (which have "
-	      "them), `no_room`, `no_room_bytes`, `damaged`, and `not_reached` (when it was stopped)."},
+	      "them), `no_space`, `no_space_bytes`, `damaged`, and `not_reached` (when it was stopped)."},
     CTL_ROW_VERSION(AT(version), .help = "not the newest version"),
     CTL_ROW_SOCKET(AT(socket)),
     CTL_ROW_TIMEOUT(AT(timeout_s)),

@@ -253,7 +253,7 @@ int main(int argc, char **argv)
 	if (argc == 3 && strcmp(argv[1], "--print-options") == 0) /* for the build */
 		return option_print(stdout, &program, argv[2]) < 0 ? CTL_USAGE : CTL_OK;
 	log_init("dieselctl", LOG_LEVEL_INFO);
-	place_s3_register();
+	backend_s3_register();
 	bus_error_init("dieselctl"); /* snapshots are mapped, and may belong to others */
 	signal(SIGXFSZ,
 	       SIG_IGN); /* a write over the file size limit is an error to be reported, not the end */

@@ -17,7 +17,7 @@
 #include "daemon/run/options_print.h"
 #include "daemon/run/options_set.h"
 #include "daemon/sense/sensor.h"
-#include "daemon/talk/server.h"
+#include "daemon/server/server.h"
 #include "daemon/run/daemon.h"
 
 static uint32_t count_cpus(void)
@@ -116,7 +116,8 @@ static int serve(struct daemon *daemon)
 		log_error("cannot make an event loop: %s", strerror(-r));
 		return 1;
 	}
-	r = server_start(&server, &loop, o->socket_path, &o->serve, &daemon->nursery, &daemon->items, &err);
+	r = server_start(&server, &loop, o->socket_path, &o->serve, &daemon->fork_server, &daemon->items,
+			 &err);
 	fd_store_items_free(&daemon->items);
 	if (r < 0) {
 		log_error("%s", err.text);
@@ -149,7 +150,7 @@ static void fork_cluster(struct daemon *daemon)
 {
 	struct error err = ERROR_INIT;
 
-	daemon->cluster_keeper = NURSERY_NONE;
+	daemon->cluster_keeper = FORK_SERVER_NONE;
 	if (cluster_fork(&daemon->options->share, &daemon->cluster_keeper, &err) < 0)
 		log_error("%s (so each node reads for itself)", err.text);
 }
@@ -159,7 +160,7 @@ static void fork_assisting(struct daemon *daemon)
 {
 	struct error err = ERROR_INIT;
 
-	daemon->assist_keeper = NURSERY_NONE;
+	daemon->assist_keeper = FORK_SERVER_NONE;
 	if (daemon->options->assist &&
 	    assist_fork(daemon->options->serve.observe, &daemon->assist_keeper, &err) < 0)
 		log_warning("%s", err.text);
@@ -171,7 +172,7 @@ static void fork_sensing(struct daemon *daemon)
 {
 	struct error err = ERROR_INIT;
 
-	daemon->sensor_keeper = NURSERY_NONE;
+	daemon->sensor_keeper = FORK_SERVER_NONE;
 	if (settings_get(&daemon->options->settings, WIRE_SET_TUNE) == WIRE_TUNE_OFF) {
 		snprintf(daemon->child_problem, sizeof(daemon->child_problem),
 			 "tuning was off when dieseld started");
@@ -188,7 +189,7 @@ static void load_codecs(struct daemon *daemon)
 	struct daemon_options *o = daemon->options;
 	struct plugins *p = &daemon->plugins;
 
-	plugins_start(p, &daemon->nursery, o->codecs, o->n_codecs);
+	plugins_start(p, &daemon->fork_server, o->codecs, o->n_codecs);
 	o->serve.plugins = p;
 	for (uint32_t i = 0; i < p->n; i++) {
 		if (p->all[i].name[0])
@@ -226,7 +227,7 @@ static int tune_and_serve(struct daemon *daemon)
 	fork_assisting(daemon);
 	fork_cluster(daemon);
 	fork_sensing(daemon);
-	r = nursery_fork(&daemon->nursery, &err);
+	r = fork_server_fork(&daemon->fork_server, &err);
 	if (r < 0) {
 		log_error("%s", err.text);
 		return 1;
@@ -245,7 +246,7 @@ static int tune_and_serve(struct daemon *daemon)
 	r = serve(daemon);
 	control_free(daemon->control);
 	plugins_free(&daemon->plugins);
-	nursery_end(&daemon->nursery);
+	fork_server_end(&daemon->fork_server);
 	return r;
 }
 
@@ -271,7 +272,7 @@ int main(int argc, char **argv)
 	limits_read("", &limits);
 	if (options_init(&options, limits.memory_limit_bytes, count_cpus()) < 0)
 		return 1;
-	options.settings.room.machine_bytes = limits.machine_bytes;
+	options.settings.space.machine_bytes = limits.machine_bytes;
 	r = options_parse(&options, argc, argv, &err);
 	if (r < 0) {
 		log_error("%s", err.text);

@@ -100,7 +100,7 @@ int cgroup_find(const char *proc_root, const char *path, char *buffer, size_t si
 
 static int member_add(struct members *members, pid_t pid)
 {
-	if (array_room(members->pids, members->n, members->n_allocated) < 0)
+	if (array_reserve(members->pids, members->n, members->n_allocated) < 0)
 		return -ENOMEM;
 	members->pids[members->n++] = pid;
 	return 0;

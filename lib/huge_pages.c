@@ -28,12 +28,12 @@ static uint64_t up(uint64_t at)
 
 void *huge_map(int fd, uint64_t bytes, int prot, int flags)
 {
-	uint64_t room = bytes + HUGE_PAGE_BYTES, before;
+	uint64_t space = bytes + HUGE_PAGE_BYTES, before;
 	uint8_t *all, *data;
 
 	if (bytes < HUGE_PAGE_BYTES)
 		return mmap(NULL, bytes, prot, flags, fd, 0);
-	all = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	all = mmap(NULL, space, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (all == MAP_FAILED) /* the address space may be limited */
 		return mmap(NULL, bytes, prot, flags, fd, 0);
 	before = up((uintptr_t)all) - (uintptr_t)all;
@@ -41,15 +41,15 @@ void *huge_map(int fd, uint64_t bytes, int prot, int flags)
 	if (data == MAP_FAILED) {
 		int error = errno;
 
-		munmap(all, room);
+		munmap(all, space);
 		errno = error;
 		return MAP_FAILED;
 	}
 	if (before > 0)
 		munmap(all, before);
 	bytes = (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-	if (before + bytes < room)
-		munmap(data + bytes, room - before - bytes);
+	if (before + bytes < space)
+		munmap(data + bytes, space - before - bytes);
 	return data;
 }
 

@@ -80,9 +80,9 @@ static int error_not_run(const char *name, int code, struct error *err)
 	char beside[PATH_MAX];
 	ssize_t n = readlink("/proc/self/exe", beside, sizeof(beside));
 	char *end = n > 0 ? memrchr(beside, '/', (size_t)n) : NULL;
-	size_t room = end ? sizeof(beside) - (size_t)(++end - beside) : 0;
+	size_t space = end ? sizeof(beside) - (size_t)(++end - beside) : 0;
 
-	if (code == -ENOENT && !strchr(name, '/') && strlen(name) < room) {
+	if (code == -ENOENT && !strchr(name, '/') && strlen(name) < space) {
 		memcpy(end, name, strlen(name) + 1);
 		if (access(beside, X_OK) == 0)
 			return error_set(err, code,

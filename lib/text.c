@@ -29,7 +29,7 @@ static size_t plain_length(const char *text, size_t left, enum level level)
 }
 
 /* Returns how many bytes of text were copied: fewer than length if the buffer is full. */
-static size_t copy(char *buffer, size_t room, const char *text, size_t length, enum level level,
+static size_t copy(char *buffer, size_t space, const char *text, size_t length, enum level level,
 		   size_t *ret_used)
 {
 	size_t used = 0, i = 0;
@@ -38,7 +38,7 @@ static size_t copy(char *buffer, size_t room, const char *text, size_t length, e
 		size_t n = plain_length(text + i, length - i, level);
 		size_t needed = n ? n : ESCAPE_BYTES;
 
-		if (used + needed > room)
+		if (used + needed > space)
 			break;
 		if (n)
 			memcpy(buffer + used, text + i, n);
@@ -75,11 +75,11 @@ char *text_line(char *buffer, size_t size, const char *text)
 
 static char *copy_new(const char *text, enum level level)
 {
-	size_t length = strlen(text), room = length * ESCAPE_BYTES, used;
-	char *new = malloc(room + 1);
+	size_t length = strlen(text), space = length * ESCAPE_BYTES, used;
+	char *new = malloc(space + 1);
 
 	if (new)
-		copy(new, room, text, length, level, &used);
+		copy(new, space, text, length, level, &used);
 	return new;
 }
 

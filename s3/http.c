@@ -42,14 +42,14 @@ static void slistp_free(struct curl_slist **p)
 static size_t send_body(char *to, size_t size, size_t n, void *user)
 {
 	struct exchange *x = user;
-	size_t room = size * n, done = 0;
+	size_t space = size * n, done = 0;
 
-	while (done < room && x->part < x->request->n_parts) {
+	while (done < space && x->part < x->request->n_parts) {
 		const struct iovec *part = &x->request->parts[x->part];
 		size_t bytes = part->iov_len - x->part_offset;
 
-		if (bytes > room - done)
-			bytes = room - done;
+		if (bytes > space - done)
+			bytes = space - done;
 		if (bytes)
 			memcpy(to + done, (const char *)part->iov_base + x->part_offset, bytes);
 		done += bytes;

@@ -72,7 +72,7 @@ static void end_object(struct xml_parser *p)
 {
 	p->in_contents = false;
 	if (!p->object.key || !p->has_size ||
-	    array_room(p->list->objects, p->list->n, p->list->n_allocated) < 0) {
+	    array_reserve(p->list->objects, p->list->n, p->list->n_allocated) < 0) {
 		give_up(p);
 		return;
 	}

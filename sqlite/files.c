@@ -363,15 +363,15 @@ static int vfs_access(sqlite3_vfs *vfs, const char *name, int flags, int *ret)
 	return SQLITE_OK;
 }
 
-static int vfs_full_path(sqlite3_vfs *vfs, const char *name, int room, char *ret)
+static int vfs_full_path(sqlite3_vfs *vfs, const char *name, int space, char *ret)
 {
 	(void)vfs;
-	return snprintf(ret, (size_t)room, "%s", name) < room ? SQLITE_OK : SQLITE_CANTOPEN;
+	return snprintf(ret, (size_t)space, "%s", name) < space ? SQLITE_OK : SQLITE_CANTOPEN;
 }
 
-static int vfs_last_error(sqlite3_vfs *vfs, int room, char *text)
+static int vfs_last_error(sqlite3_vfs *vfs, int space, char *text)
 {
-	(void)room, (void)text;
+	(void)space, (void)text;
 	return files_of(vfs)->last_errno;
 }
 

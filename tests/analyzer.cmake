@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 foreach(module
-    apart
+    excluded
     advice
     analysis
     batches
@@ -23,9 +23,9 @@ foreach(module
     timeline
     waits_seen
     warmup)
-  diesel_unit_test(analyzer/${module} USES diesel_analyzer_whole diesel_analyzer_collect)
+  diesel_unit_test(analyzer/${module} USES diesel_analyzer_pipeline diesel_analyzer_collect)
 endforeach()
-# One room each: what is not in it, or below it, is not seen.
+# One module each: what is not in it, or below it, is not seen.
 diesel_unit_test(analyzer/roles USES diesel_analyzer_roles)
 diesel_unit_test(analyzer/roles_loaders USES diesel_analyzer_roles)
 diesel_unit_test(analyzer/waits USES diesel_analyzer_waits)

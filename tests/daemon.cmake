@@ -2,10 +2,10 @@
 foreach(module cluster_name knob private_copies protocol ring share transport)
   diesel_unit_test(client/${module} USES diesel_client Threads::Threads)
 endforeach()
-foreach(module asked cache cache_fit cache_quota cached_dataset chunk_load closer codec connection group forms frames io job job_cores keeper lane_table lend options metrics_totals orphans policy pool quota random_access read_holds read_latency read_turns reader replies sensor sensor_talk serving_knobs order_far batch_wait batch_write order order_need settings shared_memory small_cache stage_index stage_pace unpack usage_totals views whole_form work_turns)
+foreach(module asked cache cache_fit cache_quota cached_dataset chunk_load closer codec connection group decoded batch_buffers io job job_cores keeper lane_table borrow options metrics_totals orphans policy pool quota random_access read_holds read_latency read_turns reader replies sensor sensor_link serving_knobs order_far batch_wait batch_write order order_need settings shared_memory small_cache stage_index stage_pace unpack usage_totals views decoded_scale work_turns)
   diesel_unit_test(daemon/${module} USES diesel_daemon_run)
 endforeach()
-diesel_unit_test(daemon/chunk_peer USES diesel_daemon_cache) # it has a stand-in for the room cluster
+diesel_unit_test(daemon/chunk_peer USES diesel_daemon_cache) # it has a stand-in for the module cluster
 diesel_unit_test(daemon/batch_log USES diesel_daemon_assist)
 diesel_unit_test(daemon/data_sets USES diesel_daemon_assist)
 diesel_unit_test(daemon/identity USES diesel_daemon_assist)
@@ -33,7 +33,7 @@ diesel_unit_test(ctl/tree USES diesel_mount diesel_dataset_write PkgConfig::fuse
 diesel_script_test(integration mount /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/mount/test_mount.py)
 diesel_script_test(integration mount_hostile /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/mount/test_mount_hostile.py)
 diesel_script_test(integration control /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_control.py)
-foreach(subject borrowed carried serving lifecycle damage digest hangs idle large limits knobs service shared shares forms)
+foreach(subject borrowed restored serving lifecycle damage digest hangs idle large limits knobs service shared shares decoded)
   diesel_script_test(integration dieseld_${subject}
     /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dieseld/test_dieseld_${subject}.py)
 endforeach()
@@ -61,7 +61,7 @@ set_tests_properties(integration.assist integration.assist_changes integration.a
 add_executable(cluster_node ${CMAKE_SOURCE_DIR}/tests/integration/cluster/cluster_node.c support_registry.c)
 target_compile_options(cluster_node PRIVATE ${DIESEL_WARNINGS})
 target_link_libraries(cluster_node PRIVATE diesel_daemon_cluster diesel_dataset diesel_base Threads::Threads)
-foreach(subject talk hostile links)
+foreach(subject messages hostile links)
   diesel_script_test(integration cluster_${subject}
     /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/cluster/test_cluster_${subject}.py)
 endforeach()

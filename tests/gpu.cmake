@@ -30,7 +30,7 @@ diesel_ranges_library(standin_usdt usdt.c libusdt.so SEMAPHORES=0)
 diesel_ranges_library(standin_usdt_counted usdt.c libusdt-counted.so SEMAPHORES=1)
 
 foreach(module checkpoints checkpoints_beside gpu phases)
-  diesel_unit_test(analyzer/${module} USES diesel_analyzer_whole diesel_analyzer_collect m)
+  diesel_unit_test(analyzer/${module} USES diesel_analyzer_pipeline diesel_analyzer_collect m)
 endforeach()
 
 diesel_unit_test(bpf/usdt USES diesel_bpf_symbols)

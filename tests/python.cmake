@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 if(TARGET dieseld)
   foreach(subject drop_in frameworks iterators loader membership misuse workers_order workers_number workers_faults workers_end workers_results
-    workers_talk)
+    workers_messages)
     diesel_script_test(integration torch_${subject}
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_torch_${subject}.py)
   endforeach()

@@ -2,6 +2,6 @@
 foreach(module clean estimate share pressure target)
   diesel_unit_test(tuner/${module} USES diesel_tuner)
 endforeach()
-foreach(module names decide forms hostile simulate)
+foreach(module names decide decoded hostile simulate)
   diesel_unit_test(tuner/${module} USES diesel_tuner_sim diesel_tuner)
 endforeach()

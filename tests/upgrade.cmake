@@ -26,14 +26,14 @@ function(diesel_later name version protocol least)
   diesel_replaced(${made} client/include/client/protocol.h client/protocol.h
     "#define WIRE_VERSION       8u" "#define WIRE_VERSION ${protocol}u" "#define WIRE_VERSION_LEAST 7u" "#define WIRE_VERSION_LEAST ${least}u")
   set(daemon_sources ${CMAKE_SOURCE_DIR}/daemon/main.c ${CMAKE_SOURCE_DIR}/client/protocol.c
-    ${CMAKE_SOURCE_DIR}/daemon/talk/connection.c ${CMAKE_SOURCE_DIR}/daemon/talk/status.c)
+    ${CMAKE_SOURCE_DIR}/daemon/server/connection.c ${CMAKE_SOURCE_DIR}/daemon/server/status.c)
   if("${ARGN}" STREQUAL FORMATS)
-    diesel_replaced(${made} daemon/cache/carry.c carry.c "#define FORMAT     1" "#define FORMAT 2")
+    diesel_replaced(${made} daemon/cache/handover.c handover.c "#define FORMAT     1" "#define FORMAT 2")
     diesel_replaced(${made} daemon/history/history.c history.c "PRAGMA user_version = 1" "PRAGMA user_version = 2"
       "HISTORY_VERSION == 1" "HISTORY_VERSION == 2")
     diesel_replaced(${made} daemon/history/include/history/history.h history/history.h
       "#define HISTORY_VERSION 1" "#define HISTORY_VERSION 2")
-    list(APPEND daemon_sources ${made}/carry.c ${made}/history.c)
+    list(APPEND daemon_sources ${made}/handover.c ${made}/history.c)
   endif()
   add_executable(dieseld_${name} ${daemon_sources})
   add_library(diesel_shared_${name} SHARED ${CMAKE_SOURCE_DIR}/client/protocol.c ${CMAKE_SOURCE_DIR}/client/transport.c

@@ -18,7 +18,7 @@
 #include "lib/error.h"
 #include "ui/view/model.h"
 #include "options.h"
-#include "ui/replay/reel.h"
+#include "ui/replay/top_recording.h"
 #include "terminal.h"
 
 /* After a jump in a replay, the plot also shows the time before. */
@@ -27,7 +27,7 @@
 
 struct app {
 	struct feed *feed;
-	struct reel_writer *recording;
+	struct top_recording_writer *recording;
 	struct model model;
 	struct screen *screen;
 	int signal_fd;
@@ -66,7 +66,7 @@ static int take_sample(struct app *app, uint64_t now_ns, struct error *err)
 	if (r < 0)
 		return r;
 	take_own_cost(app, sample);
-	if (app->recording && reel_write(app->recording, sample, &why)) {
+	if (app->recording && top_recording_write(app->recording, sample, &why)) {
 		snprintf(app->model.message, sizeof(app->model.message), "%.150s", why.text);
 		app->recording = NULL; /* the caller closes it */
 		app->model.is_recording = false;
@@ -236,7 +236,7 @@ static void set_up_model(struct app *app, const struct top_options *options)
 	}
 }
 
-int app_run(struct feed *feed, const struct top_options *options, struct reel_writer *recording,
+int app_run(struct feed *feed, const struct top_options *options, struct top_recording_writer *recording,
 	    int *ret_signal, struct error *err)
 {
 	struct app app = {.feed = feed, .recording = recording, .signal_fd = -1, .is_dirty = true};

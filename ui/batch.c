@@ -17,7 +17,7 @@
 #include "lib/text.h"
 #include "ui/view/model.h"
 #include "options.h"
-#include "ui/replay/reel.h"
+#include "ui/replay/top_recording.h"
 #include "ui/state/sample_json.h"
 #include "ui/view/views.h"
 
@@ -44,14 +44,14 @@ static void sample_freep(struct top_sample **sample)
 	sample_free(*sample);
 }
 
-static int take(struct feed *feed, struct reel_writer *recording, unsigned int wanted,
+static int take(struct feed *feed, struct top_recording_writer *recording, unsigned int wanted,
 		struct top_sample **ret_sample, struct error *err)
 {
 	_cleanup_(sample_freep) struct top_sample *sample = NULL;
 	int r = feed->ops->sample(feed, wanted, clock_monotonic_ns(), &sample, err);
 
 	if (r == 0 && recording)
-		r = reel_write(recording, sample, err);
+		r = top_recording_write(recording, sample, err);
 	if (r == 0)
 		*ret_sample = steal_pointer(sample);
 	return r;
@@ -65,7 +65,7 @@ static int flush(struct error *err)
 		   : 0;
 }
 
-int batch_once(struct feed *feed, const struct top_options *options, struct reel_writer *recording,
+int batch_once(struct feed *feed, const struct top_options *options, struct top_recording_writer *recording,
 	       struct error *err)
 {
 	double s = options->interval_given ? options->interval_s : ONCE_S;
@@ -135,7 +135,7 @@ static int print_table(struct model *model, const struct top_options *options, i
 	return flush(err);
 }
 
-int batch_run(struct feed *feed, const struct top_options *options, struct reel_writer *recording,
+int batch_run(struct feed *feed, const struct top_options *options, struct top_recording_writer *recording,
 	      struct error *err)
 {
 	struct model model;

@@ -6,9 +6,9 @@
 struct error;
 struct feed;
 struct top_options;
-struct reel_writer;
+struct top_recording_writer;
 
-int batch_once(struct feed *feed, const struct top_options *options, struct reel_writer *recording,
+int batch_once(struct feed *feed, const struct top_options *options, struct top_recording_writer *recording,
 	       struct error *err);
-int batch_run(struct feed *feed, const struct top_options *options, struct reel_writer *recording,
+int batch_run(struct feed *feed, const struct top_options *options, struct top_recording_writer *recording,
 	      struct error *err);

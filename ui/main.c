@@ -12,7 +12,7 @@
 #include "lib/error.h"
 #include "lib/log.h"
 #include "options.h"
-#include "ui/replay/reel.h"
+#include "ui/replay/top_recording.h"
 
 static int open_feed(const struct top_options *options, struct feed **ret_feed, struct error *err)
 {
@@ -42,11 +42,11 @@ static int open_feed(const struct top_options *options, struct feed **ret_feed, 
 static int run(const struct top_options *options, int *ret_signal, struct error *err)
 {
 	struct feed *feed = NULL;
-	struct reel_writer *recording = NULL;
+	struct top_recording_writer *recording = NULL;
 	int r = open_feed(options, &feed, err);
 
 	if (r == 0 && options->write_path)
-		r = reel_create(options->write_path, &recording, err);
+		r = top_recording_create(options->write_path, &recording, err);
 	if (r == 0 && options->once)
 		r = batch_once(feed, options, recording, err);
 	else if (r == 0 && options->batch)
@@ -54,7 +54,7 @@ static int run(const struct top_options *options, int *ret_signal, struct error 
 	else if (r == 0)
 		r = app_run(feed, options, recording, ret_signal, err);
 	feed_close(feed);
-	reel_writer_close(recording);
+	top_recording_writer_close(recording);
 	return r;
 }
 

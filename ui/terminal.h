@@ -35,7 +35,7 @@ size_t terminal_show(const struct screen *screen);
 /* Makes the next terminal_show() draw everything. */
 void terminal_redraw(void);
 
-/* Returns the next key in the form that model_key() takes; 0: none is pending. */
+/* Returns the next key in the decoded copy that model_key() takes; 0: none is pending. */
 unsigned int terminal_key(void);
 
 /* Restores the terminal and stops the process, as SIGTSTP does. Returns when the process continues. */

@@ -17,7 +17,7 @@ int interval_list_add(struct interval_list *list, uint64_t begin_ns, uint64_t en
 {
 	if (begin_ns >= end_ns)
 		return 0;
-	if (array_room(list->items, list->n, list->n_allocated) < 0)
+	if (array_reserve(list->items, list->n, list->n_allocated) < 0)
 		return -ENOMEM;
 	list->items[list->n++] = (struct interval){begin_ns, end_ns};
 	return 0;

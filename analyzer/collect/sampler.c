@@ -163,7 +163,7 @@ static void adapt(struct sampler *sampler, uint64_t now_ns)
 
 int sampler_poll(struct sampler *sampler, const struct collector_sink *sink)
 {
-	struct collector_sink counting = {pass_on, sink->note, sampler};
+	struct collector_sink counting = {pass_on, sink->metadata, sampler};
 	uint64_t before = n_events(sampler), expirations, now_ns = clock_monotonic_ns();
 	int r = 0;
 
@@ -210,7 +210,7 @@ bool sampler_has(const struct sampler *sampler, pid_t tgid)
 
 int sampler_stop(struct sampler *sampler, const struct collector_sink *sink)
 {
-	struct collector_sink counting = {pass_on, sink->note, sampler};
+	struct collector_sink counting = {pass_on, sink->metadata, sampler};
 
 	sampler->sink = sink;
 	sampler_job_look(sampler->job, clock_monotonic_ns(), &counting);

@@ -135,10 +135,10 @@ int sampler_job_scan(struct sampler_job *job, pid_t own, uint64_t now_ns, const 
 	int r;
 
 	for (size_t i = 0; i < job->n;) {
-		size_t room = SAMPLER_THREADS_MAX - job->n_threads, before;
+		size_t space = SAMPLER_THREADS_MAX - job->n_threads, before;
 
 		before = sampler_process_n_threads(job->processes[i]);
-		r = sampler_process_scan(job->processes[i], room, now_ns, sink);
+		r = sampler_process_scan(job->processes[i], space, now_ns, sink);
 		job->n_threads += sampler_process_n_threads(job->processes[i]) - before;
 		if (r == -ENOMEM)
 			return r;

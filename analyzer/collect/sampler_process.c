@@ -217,7 +217,7 @@ static bool is_worth_it(struct sampler_process *process, pid_t tid, uint64_t *re
 	       sampler_wait(process->root, process->pid, &call, &inode) == PROC_WAIT_PIPE;
 }
 
-static int scan_threads(struct sampler_process *process, size_t room, uint64_t now_ns,
+static int scan_threads(struct sampler_process *process, size_t space, uint64_t now_ns,
 			const struct collector_sink *sink)
 {
 	_cleanup_(freep) pid_t *tids = NULL;
@@ -235,11 +235,11 @@ static int scan_threads(struct sampler_process *process, size_t room, uint64_t n
 
 		if (is_looked_at(process, tids[i]))
 			continue;
-		if (is_worth_it(process, tids[i], &read_chars) && room && process->n_threads < THREADS_MAX &&
+		if (is_worth_it(process, tids[i], &read_chars) && space && process->n_threads < THREADS_MAX &&
 		    !sampler_thread_open(process->root, process->pid, tids[i], now_ns,
 					 &process->threads[process->n_threads])) {
 			process->n_threads++;
-			room--;
+			space--;
 			hand_on_name(process, tids[i], now_ns, sink);
 			continue;
 		}
@@ -302,7 +302,7 @@ static void find_place(struct sampler_process *process)
 	process->place_denied = r == -EPERM || r == -EACCES;
 }
 
-int sampler_process_scan(struct sampler_process *process, size_t room, uint64_t now_ns,
+int sampler_process_scan(struct sampler_process *process, size_t space, uint64_t now_ns,
 			 const struct collector_sink *sink)
 {
 	struct proc_stat stat;
@@ -328,7 +328,7 @@ int sampler_process_scan(struct sampler_process *process, size_t room, uint64_t 
 	}
 	if (stat.n_threads <= 1)
 		return 0;
-	return scan_threads(process, room, now_ns, sink);
+	return scan_threads(process, space, now_ns, sink);
 }
 
 int sampler_process_look(struct sampler_process *process, uint64_t now_ns, const struct collector_sink *sink)

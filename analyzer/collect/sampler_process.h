@@ -25,9 +25,9 @@ size_t sampler_process_n_threads(const struct sampler_process *process); /* that
 void sampler_process_introduce(struct sampler_process *process, uint64_t now_ns,
 			       const struct collector_sink *sink);
 
-/* Searches for threads worth sampling, and adds at most `room` of them. -ESRCH: the process ended, or another
- * process has its PID. */
-int sampler_process_scan(struct sampler_process *process, size_t room, uint64_t now_ns,
+/* Searches for threads worth sampling, and adds at most `space` of them. -ESRCH: the process ended, or
+ * another process has its PID. */
+int sampler_process_scan(struct sampler_process *process, size_t space, uint64_t now_ns,
 			 const struct collector_sink *sink);
 
 /* -ESRCH: the process ended. */

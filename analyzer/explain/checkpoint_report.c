@@ -102,7 +102,7 @@ static size_t step_of(const struct window *window, const struct checkpoint_item 
 {
 	size_t k = sorted_count(window->n_steps, i, window->steps[i].end_ns <= item->begin_ns);
 
-	return k < window->n_steps && k && !window->steps[k].apart ? k : window->n_steps;
+	return k < window->n_steps && k && !window->steps[k].excluded ? k : window->n_steps;
 }
 
 /* Sums the excess of the steps that lie `before` steps ahead of those in which saves begin. *ret_n: their
@@ -117,7 +117,7 @@ static double excess_ns(const struct window *window, const struct checkpoint_rep
 		size_t k = step_of(window, &report->items[i]);
 
 		if (!report->items[i].background || k == window->n_steps || k <= before ||
-		    window->steps[k - before].apart)
+		    window->steps[k - before].excluded)
 			continue;
 		sum_ns += compute_ns(&window->steps[k - before]) - median_ns;
 		++*ret_n;
@@ -133,7 +133,7 @@ static double median_find(const struct window *window, double *values, double *r
 	double median_ns;
 
 	for (size_t k = 1; k < window->n_steps; k++) /* the first one waits for workers to start */
-		if (!window->steps[k].apart)
+		if (!window->steps[k].excluded)
 			values[n++] = compute_ns(&window->steps[k]);
 	if (!n)
 		return NAN;

@@ -15,7 +15,7 @@ static int append(struct lane_builder *builder, uint64_t begin_ns, uint64_t end_
 		last->end_ns = end_ns;
 		return 0;
 	}
-	if (array_room(lane->segments, lane->n_segments, builder->n_allocated) < 0)
+	if (array_reserve(lane->segments, lane->n_segments, builder->n_allocated) < 0)
 		return -ENOMEM;
 	lane->segments[lane->n_segments++] = (struct lane_segment){begin_ns, end_ns, state};
 	return 0;

@@ -19,8 +19,8 @@
 #include "analyzer/shares/walk.h"
 #include "analyzer/waits/window.h"
 
-/* Outside of data waits: returns the end of what begins at begin_ns, a stretch on or off the CPU, cut where a
- * checkpoint, compiling or a call that waits for the GPU begins or ends. */
+/* Outside of data waits: returns the end of what begins at begin_ns, a interval on or off the CPU, cut where
+ * a checkpoint, compiling or a call that waits for the GPU begins or ends. */
 static uint64_t working_end(const struct study *study, uint64_t begin_ns, uint64_t end_ns, bool *ret_gpu)
 {
 	const struct interval_list *cuts[] = {&study->partition->checkpoints, &study->partition->compiling,
@@ -125,7 +125,7 @@ static bool awaits_work(const struct study *study, const struct timeline_thread 
 	       !roles_is_result(study->roles, call->inode);
 }
 
-/* Adds a stretch on a CPU, cut where calls fetch. */
+/* Adds a interval on a CPU, cut where calls fetch. */
 static int add_running(const struct timeline_thread *thread, enum role role, struct timeline_piece piece,
 		       struct lane_builder *builder)
 {
@@ -183,7 +183,7 @@ static int batch_add(struct lane *lane, size_t *n_allocated, uint64_t begin_ns, 
 {
 	if (begin_ns >= end_ns)
 		return 0;
-	if (array_room(lane->batches, lane->n_batches, *n_allocated) < 0)
+	if (array_reserve(lane->batches, lane->n_batches, *n_allocated) < 0)
 		return -ENOMEM;
 	lane->batches[lane->n_batches++] = (struct lane_batch){begin_ns, end_ns};
 	return 0;

@@ -12,7 +12,7 @@
 struct lane_builder {
 	struct lane *lane;
 	uint64_t cell_ns;                  /* 0: exact */
-	const struct interval_list *exact; /* stretches without cells; tidy, of whole cells */
+	const struct interval_list *exact; /* intervals without cells; tidy, of whole cells */
 	uint64_t cell_begin_ns;            /* of the open cell */
 	uint64_t cell_known_ns;
 	int64_t owed_ns[LANE_STATES]; /* time in each state that is not shown yet */

@@ -145,8 +145,8 @@ static int stacks_take(struct rows *rows, struct profile *profile)
 	return 0;
 }
 
-static int rows_fill(const struct profile_notes *notes, const struct profile_group *groups, size_t n_groups,
-		     struct rows *libraries, struct rows *functions, struct rows *stacks,
+static int rows_fill(const struct profile_metadata *metadata, const struct profile_group *groups,
+		     size_t n_groups, struct rows *libraries, struct rows *functions, struct rows *stacks,
 		     struct profile *profile)
 {
 	struct profile_label *label = malloc(sizeof(*label));
@@ -155,8 +155,8 @@ static int rows_fill(const struct profile_notes *notes, const struct profile_gro
 	for (size_t i = 0; i < n_groups && r == 0; i++) {
 		uint64_t n = groups[i].n_samples;
 
-		profile_label(notes, &groups[i], label);
-		profile_images_add(notes, &groups[i], &profile->images);
+		profile_label(metadata, &groups[i], label);
+		profile_images_add(metadata, &groups[i], &profile->images);
 		profile->n_samples += n;
 		if (label->library[0])
 			r = rows_add(libraries, label->library, NULL, label->caller, n);
@@ -171,7 +171,7 @@ static int rows_fill(const struct profile_notes *notes, const struct profile_gro
 	return r;
 }
 
-int profile_fold(const struct profile_notes *notes, const struct profile_group *groups, size_t n_groups,
+int profile_fold(const struct profile_metadata *metadata, const struct profile_group *groups, size_t n_groups,
 		 struct profile *profile)
 {
 	struct rows libraries = {0}, functions = {0}, stacks = {0};
@@ -181,7 +181,7 @@ int profile_fold(const struct profile_notes *notes, const struct profile_group *
 	functions.items = calloc(n_groups + 1, sizeof(struct row));
 	stacks.items = calloc(n_groups + 1, sizeof(struct row));
 	if (libraries.items && functions.items && stacks.items)
-		r = rows_fill(notes, groups, n_groups, &libraries, &functions, &stacks, profile);
+		r = rows_fill(metadata, groups, n_groups, &libraries, &functions, &stacks, profile);
 	if (r == 0) {
 		rows_merge(&libraries);
 		rows_merge(&functions);

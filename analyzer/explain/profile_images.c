@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-#include "bpf/notes.h"
+#include "bpf/metadata.h"
 
 #define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -168,10 +168,10 @@ static bool any(const struct profile_frame *const *frames, size_t n,
 	return false;
 }
 
-bool profile_is_assembly(const struct profile_notes *notes, uint64_t key)
+bool profile_is_assembly(const struct profile_metadata *metadata, uint64_t key)
 {
 	const struct profile_frame *frames[PROFILE_FRAMES_MAX];
-	size_t n = profile_frames(notes, key, frames);
+	size_t n = profile_frames(metadata, key, frames);
 
 	for (size_t i = 0; i < n; i++)
 		if (frames[i]->kind >= FRAME_PYTHON && strcmp(frames[i]->library, "assembly.py") == 0 &&
@@ -180,13 +180,13 @@ bool profile_is_assembly(const struct profile_notes *notes, uint64_t key)
 	return false;
 }
 
-void profile_images_add(const struct profile_notes *notes, const struct profile_group *group,
+void profile_images_add(const struct profile_metadata *metadata, const struct profile_group *group,
 			struct profile_images *images)
 {
 	const struct profile_frame *frames[2 * PROFILE_FRAMES_MAX];
-	size_t n = profile_frames(notes, group->native, frames);
+	size_t n = profile_frames(metadata, group->native, frames);
 
-	n += profile_frames(notes, group->python, frames + n);
+	n += profile_frames(metadata, group->python, frames + n);
 	if (any(frames, n, is_other_codec))
 		return;
 	if (any(frames, n, is_decoding)) {

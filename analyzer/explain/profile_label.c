@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bpf/notes.h"
+#include "bpf/metadata.h"
 #include "analyzer/timeline/calls.h"
 #include "analyzer/trace/cxx_name.h"
 #include "lib/sorted.h"
@@ -15,23 +15,24 @@
 #define HASH_MIN   8 /* minimum number of digits of a hash, as in file names of wheels */
 #define FRAMES_MAX PROFILE_FRAMES_MAX
 
-static const struct profile_frame *frame_of(const struct profile_notes *notes, uint64_t key)
+static const struct profile_frame *frame_of(const struct profile_metadata *metadata, uint64_t key)
 {
-	return notes->n_frames
-		   ? bsearch(&key, notes->frames, notes->n_frames, sizeof(*notes->frames), compare_u64)
-		   : NULL;
+	return metadata->n_frames ? bsearch(&key, metadata->frames, metadata->n_frames,
+					    sizeof(*metadata->frames), compare_u64)
+				  : NULL;
 }
 
-size_t profile_frames(const struct profile_notes *notes, uint64_t key, const struct profile_frame **frames)
+size_t profile_frames(const struct profile_metadata *metadata, uint64_t key,
+		      const struct profile_frame **frames)
 {
 	const struct profile_trace *trace =
-	    key && notes->n_traces
-		? bsearch(&key, notes->traces, notes->n_traces, sizeof(*notes->traces), compare_u64)
+	    key && metadata->n_traces
+		? bsearch(&key, metadata->traces, metadata->n_traces, sizeof(*metadata->traces), compare_u64)
 		: NULL;
 	size_t n = 0;
 
 	for (size_t i = 0; trace && i < trace->n_frames && n < FRAMES_MAX; i++) {
-		frames[n] = frame_of(notes, trace->frames[i]);
+		frames[n] = frame_of(metadata, trace->frames[i]);
 		n += frames[n] != NULL;
 	}
 	return n;
@@ -142,12 +143,12 @@ static void charge(const struct profile_group *group, const struct profile_frame
 	}
 }
 
-void profile_label(const struct profile_notes *notes, const struct profile_group *group,
+void profile_label(const struct profile_metadata *metadata, const struct profile_group *group,
 		   struct profile_label *ret_label)
 {
 	const struct profile_frame *native[FRAMES_MAX], *python[FRAMES_MAX];
-	size_t n_native = profile_frames(notes, group->native, native);
-	size_t n_python = profile_frames(notes, group->python, python), n_inner = 0;
+	size_t n_native = profile_frames(metadata, group->native, native);
+	size_t n_python = profile_frames(metadata, group->python, python), n_inner = 0;
 	struct appended frames = {ret_label->frames, sizeof(ret_label->frames), 0};
 	char text[400];
 

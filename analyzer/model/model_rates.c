@@ -3,8 +3,8 @@
 
 /* A ratio that is a whole number but for rounding must not be rounded up by one. */
 #define ROUNDING 1e-9
-/* Extents of forms are not filled to the last byte. */
-#define FORM_SLACK 1.08
+/* Extents of decoded copies are not filled to the last byte. */
+#define DECODED_SLACK 1.08
 
 static double clamp01(double x)
 {
@@ -82,17 +82,17 @@ uint32_t model_prefetch_depth(double chunk_latency_s, double rate, double sample
 	return n < UINT32_MAX ? n + 1 : n;
 }
 
-double model_form_memory(double n_samples, double form_bytes)
+double model_decoded_memory(double n_samples, double decoded_bytes)
 {
-	return FORM_SLACK * n_samples * form_bytes;
+	return DECODED_SLACK * n_samples * decoded_bytes;
 }
 
-double model_form_cover(double bytes, double all_bytes)
+double model_decoded_cover(double bytes, double all_bytes)
 {
 	return all_bytes > 0 ? clamp01(bytes / all_bytes) : 0;
 }
 
-double model_form_cpu(double fresh_s, double form_s, double hit)
+double model_decoded_cpu(double fresh_s, double decoded_s, double hit)
 {
-	return fresh_s - clamp01(hit) * (fresh_s - form_s);
+	return fresh_s - clamp01(hit) * (fresh_s - decoded_s);
 }

@@ -10,7 +10,7 @@
 #include "analyzer/input.h"
 #include "analyzer/page_cache.h"
 #include "lib/cleanup.h"
-#include "stretch.h"
+#include "interval.h"
 #include "analyzer/shares/study.h"
 #include "analyzer/timeline/timeline.h"
 #include "analyzer/waits/window.h"
@@ -52,19 +52,19 @@ static int rank_compare(const void *left, const void *right)
 
 static struct page_sum sum_of(const struct event *event, const struct study *study, uint32_t page_bytes)
 {
-	double part = stretch_part(event, study->window);
+	double part = interval_part(event, study->window);
 	struct page_sum sum = {
 	    .inode = event->place.inode,
 	    .device = event->place.device,
 	    .folder = event->flags & EVENT_FLAG_FOLDER,
-	    .accessed_pages = stretch_count(event->place.accessed_pages, part),
-	    .missed_pages = stretch_count(event->place.missed_pages, part),
-	    .n_reads = stretch_count(event->place.n_reads, part),
-	    .used_bytes = stretch_count((uint64_t)event->place.used_kib << 10, part),
+	    .accessed_pages = interval_count(event->place.accessed_pages, part),
+	    .missed_pages = interval_count(event->place.missed_pages, part),
+	    .n_reads = interval_count(event->place.n_reads, part),
+	    .used_bytes = interval_count((uint64_t)event->place.used_kib << 10, part),
 	};
 
 	sum.cold_bytes =
-	    sum.missed_pages * page_bytes + stretch_count((uint64_t)event->place.direct_kib << 10, part);
+	    sum.missed_pages * page_bytes + interval_count((uint64_t)event->place.direct_kib << 10, part);
 	return sum;
 }
 
@@ -176,19 +176,19 @@ static void page_cache_freep(struct page_cache **cache)
 
 static void pages_add(struct page_cache *cache, const struct event *event, double part)
 {
-	cache->accessed_pages += stretch_count(event->pages.accessed_pages, part);
-	cache->missed_pages += stretch_count(event->pages.missed_pages, part);
-	cache->mapped.n_minor_faults += stretch_count(event->pages.n_minor_faults, part);
-	cache->mapped.n_major_faults += stretch_count(event->pages.n_major_faults, part);
-	cache->mapped.fault_ns += stretch_count(event->pages.fault_ns, part);
+	cache->accessed_pages += interval_count(event->pages.accessed_pages, part);
+	cache->missed_pages += interval_count(event->pages.missed_pages, part);
+	cache->mapped.n_minor_faults += interval_count(event->pages.n_minor_faults, part);
+	cache->mapped.n_major_faults += interval_count(event->pages.n_major_faults, part);
+	cache->mapped.fault_ns += interval_count(event->pages.fault_ns, part);
 }
 
 static void reads_add(struct page_cache *cache, const struct event *event, double part)
 {
-	cache->used_bytes += stretch_count(event->reads.used_bytes, part);
-	cache->direct_bytes += stretch_count(event->reads.direct_bytes, part);
-	cache->network_bytes += stretch_count(event->reads.network_bytes, part);
-	cache->n_reads += stretch_count(event->reads.n_reads, part);
+	cache->used_bytes += interval_count(event->reads.used_bytes, part);
+	cache->direct_bytes += interval_count(event->reads.direct_bytes, part);
+	cache->network_bytes += interval_count(event->reads.network_bytes, part);
+	cache->n_reads += interval_count(event->reads.n_reads, part);
 }
 
 static void sizes_add(struct page_cache *cache, const struct event *event, double part)
@@ -196,7 +196,7 @@ static void sizes_add(struct page_cache *cache, const struct event *event, doubl
 	const size_t n = sizeof(event->sizes.n) / sizeof(event->sizes.n[0]);
 
 	for (size_t k = 0; k < n && event->sizes.first < PAGE_CACHE_SIZES - k; k++)
-		cache->read_sizes[event->sizes.first + k] += stretch_count(event->sizes.n[k], part);
+		cache->read_sizes[event->sizes.first + k] += interval_count(event->sizes.n[k], part);
 }
 
 /* false: no record of the kind is there at all. */
@@ -213,7 +213,7 @@ static bool sums_find(const struct study *study, struct page_cache *cache)
 		    event->type != EVENT_READ_SIZES)
 			continue;
 		any = true;
-		part = stretch_part(event, study->window);
+		part = interval_part(event, study->window);
 		if (event->type == EVENT_PAGES)
 			pages_add(cache, event, part);
 		else if (event->type == EVENT_READS)

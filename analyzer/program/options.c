@@ -240,9 +240,9 @@ static const struct option_row rows[] = {
      .about = "JPEG, PNG and WebP images decoded and transformed by `dieseld`(8) instead of Python, on all "
 	      "cores; of preparing, the part that stack samples show to be that. A recording that shows none "
 	      "is refused (exit status 3)."},
-    {"forms", set_what_if, .verbs = OF(WHAT_IF), .key = WHAT_IF_OPTION_FORMS, .value = "SHARE",
-     .help = "the same, and so many samples out of decoded forms in its cache, like 50%",
-     .about = "The same, and so many samples, such as 50% or 0.5, come out of decoded forms that `dieseld` "
+    {"decoded-cache", set_what_if, .verbs = OF(WHAT_IF), .key = WHAT_IF_OPTION_DECODED, .value = "SHARE",
+     .help = "the same, and so many samples out of decoded copies in its cache, like 50%",
+     .about = "The same, and so many samples, such as 50% or 0.5, come out of decoded copies that `dieseld` "
 	      "keeps in its cache. Forms of all samples take some three times the bytes of the files; those "
 	      "of large photographs serve some crops, not all."},
     {"nodes", set_what_if, .verbs = OF(WHAT_IF), .key = WHAT_IF_OPTION_NODES, .value = "N",

@@ -25,7 +25,7 @@ struct what_if_question what_if_question_none(void)
 					 .device_factor = NAN,
 					 .sample_factor = NAN,
 					 .n_nodes = NAN,
-					 .forms_ratio = NAN};
+					 .decoded_ratio = NAN};
 }
 
 /* Parses a number and the suffix after it, regardless of the locale: "0.5" is the same everywhere. */
@@ -104,10 +104,10 @@ const char *what_if_set(struct what_if_question *question, enum what_if_option o
 			return "not a number of nodes from 1 to 10000";
 		question->n_nodes = (double)n;
 		return NULL;
-	case WHAT_IF_OPTION_FORMS:
+	case WHAT_IF_OPTION_DECODED:
 		question->native = true;
-		return share(text, &question->forms_ratio) ? NULL
-							   : "not a share of the samples like 50% or 0.5";
+		return share(text, &question->decoded_ratio) ? NULL
+							     : "not a share of the samples like 50% or 0.5";
 	}
 	return "unknown";
 }
@@ -170,7 +170,7 @@ int what_if_run(const struct what_if_options *options, struct error *err)
 	if (options->question.native && isnan(analysis->predictions->native.part.value))
 		return error_set(
 		    err, -ENODATA, "%s: --%s: %s", options->recording,
-		    isnan(options->question.forms_ratio) ? "native" : "forms",
+		    isnan(options->question.decoded_ratio) ? "native" : "decoded-cache",
 		    analysis->profile
 			? "its stack samples show no decoding of JPEG, PNG or WebP images worth speaking of"
 			: "it has no stack samples, so what preparing does is not known");

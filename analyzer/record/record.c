@@ -361,7 +361,7 @@ static void on_event(void *user, const struct event *event)
 		recording_append(recorder->recording, event, &recorder->write_error);
 }
 
-static void on_note(void *user, const char *kind, uint64_t key, const void *data, size_t size)
+static void on_metadata(void *user, const char *kind, uint64_t key, const void *data, size_t size)
 {
 	struct recorder *recorder = user;
 
@@ -732,7 +732,7 @@ int record_run(const struct record_options *options, struct record_result *ret_r
 	bool begun;
 	int r;
 
-	recorder.sink = (struct collector_sink){on_event, on_note, &recorder};
+	recorder.sink = (struct collector_sink){on_event, on_metadata, &recorder};
 	r = begin(&recorder, &result, err);
 
 	begun = r == 0 || (options->command && recorder.roots.n);

@@ -79,7 +79,7 @@ static int times_of_launches(struct measurement *m)
 static struct checkpoint_input checkpoint_input(const struct measurement *m)
 {
 	return (struct checkpoint_input){
-	    .steps = m->times, .n_steps = m->n_times, .looks = &m->looks, .compiling = &m->compiling};
+	    .steps = m->times, .n_steps = m->n_times, .samples = &m->samples, .compiling = &m->compiling};
 }
 
 /* Finds checkpoints by calls that write, and by what samples of the stack say. */
@@ -114,10 +114,10 @@ static int checkpoints_collect(struct measurement *m)
 /* Finds what samples of stacks say, and the checkpoints. */
 static int works_find(struct measurement *m, const struct analysis_input *input)
 {
-	int r = stack_looks_find(m->timeline, input, &m->looks);
+	int r = stack_samples_find(m->timeline, input, &m->samples);
 
 	if (r == 0)
-		r = compiling_find(m->timeline, &m->roles, &m->looks, m->times, m->n_times, &m->compiling);
+		r = compiling_find(m->timeline, &m->roles, &m->samples, m->times, m->n_times, &m->compiling);
 	return r == 0 ? checkpoints_collect(m) : r;
 }
 
@@ -143,13 +143,14 @@ static bool waits_have_samples(const struct measurement *m, uint64_t first_ns)
 {
 	size_t n = 0, n_inside = 0;
 
-	for (size_t i = 0; i < m->looks.n; i++) {
-		const struct stack_look *look = &m->looks.items[i];
+	for (size_t i = 0; i < m->samples.n; i++) {
+		const struct stack_sample *sample = &m->samples.items[i];
 
-		if (look->thread != m->roles.trainer || look->work != STACK_NEXT || look->at_ns < first_ns)
+		if (sample->thread != m->roles.trainer || sample->work != STACK_NEXT ||
+		    sample->at_ns < first_ns)
 			continue;
 		n++;
-		n_inside += in_wait(&m->waits, look->at_ns);
+		n_inside += in_wait(&m->waits, sample->at_ns);
 	}
 	return 2 * n_inside >= n;
 }
@@ -170,7 +171,7 @@ static void spans_leave_waits(const struct measurement *m, struct interval_list 
 		    m->waits.items[k].end_ns >= span->end_ns)
 			continue;
 		by_ns = m->waits.items[k].end_ns - span->begin_ns;
-		if (by_ns > m->looks.period_ns / 2)
+		if (by_ns > m->samples.period_ns / 2)
 			continue;
 		span->begin_ns += by_ns;
 		span->end_ns = span->end_ns + by_ns < limit_ns ? span->end_ns + by_ns : limit_ns;
@@ -184,7 +185,7 @@ static int stacks_see(const struct measurement *m, struct interval_list *seen)
 {
 	_cleanup_(interval_list_free) struct interval_list list = {0};
 	uint64_t first_ns = m->n_times ? m->times[0] : 0;
-	int r = waits_of_stacks(m->roles.trainer, &m->looks, &list);
+	int r = waits_of_stacks(m->roles.trainer, &m->samples, &list);
 
 	interval_list_tidy(&list);
 	if (r < 0 || (SEEN_BY_CALLS * (double)interval_list_cover(&list, first_ns, UINT64_MAX) <
@@ -226,7 +227,7 @@ static int waits_find(struct measurement *m)
 		r = interval_list_append(&busy, &m->compiling.trainer);
 	interval_list_tidy(&busy);
 	if (r == 0)
-		r = roles_find_feeders(m->timeline, &m->looks, m->saves, &m->roles);
+		r = roles_find_feeders(m->timeline, &m->samples, m->saves, &m->roles);
 	if (r == 0)
 		r = data_waits_find(m->timeline, &m->roles, &busy, &m->waits);
 	if (r == 0 && !m->waits.marked && m->waits.loader != LOADER_WORKERS)
@@ -248,16 +249,16 @@ static double computing_part(const struct measurement *m)
 {
 	size_t n = 0, n_computing = 0;
 
-	for (size_t i = 0; i < m->looks.n; i++) {
-		const struct stack_look *look = &m->looks.items[i];
+	for (size_t i = 0; i < m->samples.n; i++) {
+		const struct stack_sample *sample = &m->samples.items[i];
 
-		if (look->thread != m->roles.trainer || !look->python || look->work == STACK_CUT ||
-		    look->at_ns < m->window.begin_ns || look->at_ns >= m->window.end_ns ||
-		    in_wait(&m->waits, look->at_ns))
+		if (sample->thread != m->roles.trainer || !sample->python || sample->work == STACK_CUT ||
+		    sample->at_ns < m->window.begin_ns || sample->at_ns >= m->window.end_ns ||
+		    in_wait(&m->waits, sample->at_ns))
 			continue;
 		n++;
-		n_computing +=
-		    look->work == STACK_STEP || look->work == STACK_MODEL || look->work == STACK_COMPILE;
+		n_computing += sample->work == STACK_STEP || sample->work == STACK_MODEL ||
+			       sample->work == STACK_COMPILE;
 	}
 	return n < LOOKS_MIN ? NAN : (double)n_computing / (double)n;
 }
@@ -407,7 +408,7 @@ void measurement_free(struct measurement *m)
 	interval_list_free(&m->checkpoints);
 	interval_list_free(&m->helper_checkpoints);
 	interval_list_free(&m->child_checkpoints);
-	stack_looks_free(&m->looks);
+	stack_samples_free(&m->samples);
 	compiling_free(&m->compiling);
 	free(m->saves);
 	free(m->mark_times);

@@ -25,7 +25,7 @@ struct measurement {
 	const uint64_t *times; /* of steps: backward passes, returns of next(), or ends of waits */
 	size_t n_times;
 	uint64_t *mark_times;
-	struct stack_looks looks;
+	struct stack_samples samples;
 	struct compiling compiling;
 	struct interval_list checkpoints, helper_checkpoints, child_checkpoints;
 	uint8_t *

@@ -347,16 +347,16 @@ static double lost_ratio(const struct analysis_input *input)
 	return lost > 0 ? lost / (lost + (double)input->n_events) : 0;
 }
 
-/* The factor on images that dieseld decodes, of which this share comes out of forms (NAN: none), which takes
- * form_part of the CPU time. */
-static double native_speedup(double speedup, double forms_ratio, double form_part)
+/* The factor on images that dieseld decodes, of which this share comes out of decoded copies (NAN: none),
+ * which takes decoded_part of the CPU time. */
+static double native_speedup(double speedup, double decoded_ratio, double decoded_part)
 {
-	return isnan(forms_ratio) ? speedup : speedup / model_form_cpu(1, form_part, forms_ratio);
+	return isnan(decoded_ratio) ? speedup : speedup / model_decoded_cpu(1, decoded_part, decoded_ratio);
 }
 
 /* Runs the scenario with what dieseld leaves of preparing; the interval is that of the part and the factors,
  * too. */
-static int native_run(struct forecast *forecast, const struct estimate *part, double forms_ratio,
+static int native_run(struct forecast *forecast, const struct estimate *part, double decoded_ratio,
 		      const struct model_scenario *scenario, struct forecast_point *ret_point)
 {
 	struct model_scenario least = *scenario, most = *scenario, native = *scenario;
@@ -364,11 +364,11 @@ static int native_run(struct forecast *forecast, const struct estimate *part, do
 	int r;
 
 	native.prep_cost *=
-	    native_cost(part->value, native_speedup(NATIVE_SPEEDUP, forms_ratio, MODEL_FORM_PART));
-	least.prep_cost *=
-	    native_cost(part->low, native_speedup(NATIVE_SPEEDUP_LOW, forms_ratio, MODEL_FORM_PART_HIGH));
-	most.prep_cost *=
-	    native_cost(part->high, native_speedup(NATIVE_SPEEDUP_HIGH, forms_ratio, MODEL_FORM_PART_LOW));
+	    native_cost(part->value, native_speedup(NATIVE_SPEEDUP, decoded_ratio, MODEL_DECODED_PART));
+	least.prep_cost *= native_cost(
+	    part->low, native_speedup(NATIVE_SPEEDUP_LOW, decoded_ratio, MODEL_DECODED_PART_HIGH));
+	most.prep_cost *= native_cost(
+	    part->high, native_speedup(NATIVE_SPEEDUP_HIGH, decoded_ratio, MODEL_DECODED_PART_LOW));
 	r = forecast_run(forecast, &native, &point);
 	if (r == 0)
 		r = forecast_run(forecast, &least, &slow);
@@ -413,7 +413,7 @@ static int predict_native(struct forecast *forecast, struct predictions *predict
 
 /* native: the part that dieseld does, or NULL. */
 static int answer_point(struct forecast *forecast, const struct model_scenario *scenario,
-			const struct estimate *native, double forms_ratio, struct what_if_answer *answer)
+			const struct estimate *native, double decoded_ratio, struct what_if_answer *answer)
 {
 	struct model_scenario recorded = model_scenario_recorded();
 	struct forecast_point point, before;
@@ -421,7 +421,7 @@ static int answer_point(struct forecast *forecast, const struct model_scenario *
 	int r = forecast_run(forecast, &recorded, &before);
 
 	if (r == 0)
-		r = native ? native_run(forecast, native, forms_ratio, scenario, &point)
+		r = native ? native_run(forecast, native, decoded_ratio, scenario, &point)
 			   : forecast_run(forecast, scenario, &point);
 	if (r < 0)
 		return r;
@@ -472,7 +472,7 @@ static int predict_answer(struct forecast *forecast, const struct what_if_questi
 	predictions->answer = calloc(1, sizeof(*predictions->answer));
 	return predictions->answer
 		   ? answer_point(forecast, &scenario, native ? &predictions->native.part : NULL,
-				  question->forms_ratio, predictions->answer)
+				  question->decoded_ratio, predictions->answer)
 		   : -ENOMEM;
 }
 

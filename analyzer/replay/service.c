@@ -54,7 +54,7 @@ static int handoff_add(struct handoffs *handoffs, const struct timeline_thread *
 	double busy_ns =
 	    worker ? fmin(busy_between_ns(worker, begin_ns, end_ns), (double)(end_ns - begin_ns)) : 0;
 
-	if (array_room(handoffs->items, handoffs->n, handoffs->n_allocated) < 0)
+	if (array_reserve(handoffs->items, handoffs->n, handoffs->n_allocated) < 0)
 		return -ENOMEM;
 	handoffs->items[handoffs->n++] = (struct handoff){
 	    .busy_ns = busy_ns, .idle_ns = (double)(end_ns - begin_ns) - busy_ns, .cpu_ns = cpu_ns};

@@ -20,7 +20,7 @@ static int birth_compare(const void *left, const void *right)
 
 static int batch_add(struct service_worker *worker, const struct service_batch *batch)
 {
-	if (array_room(worker->batches, worker->n_batches, worker->n_allocated) < 0)
+	if (array_reserve(worker->batches, worker->n_batches, worker->n_allocated) < 0)
 		return -ENOMEM;
 	worker->batches[worker->n_batches++] = *batch;
 	return 0;

@@ -72,7 +72,7 @@ static bool next_reading(struct cursor *cursor, struct segment_reading *reading)
 
 static int segment_add(struct service *service, const struct model_segment *segment)
 {
-	if (array_room(service->segments, service->n_segments, service->n_segments_allocated) < 0)
+	if (array_reserve(service->segments, service->n_segments, service->n_segments_allocated) < 0)
 		return -ENOMEM;
 	service->segments[service->n_segments++] = *segment;
 	return 0;
@@ -81,7 +81,7 @@ static int segment_add(struct service *service, const struct model_segment *segm
 static int request_add(struct service *service, const struct timeline_thread *thread, uint64_t at_ns,
 		       uint64_t wait_ns, uint64_t bytes)
 {
-	if (array_room(service->requests, service->n_requests, service->n_requests_allocated) < 0)
+	if (array_reserve(service->requests, service->n_requests, service->n_requests_allocated) < 0)
 		return -ENOMEM;
 	service->requests[service->n_requests++] =
 	    (struct service_request){.request = {.at_ns = (double)at_ns,

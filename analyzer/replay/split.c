@@ -41,8 +41,8 @@ static double leveller_round(struct leveller *leveller, double ns)
 		if (leveller->given_ns[k] < leveller->limit_ns[k])
 			sum += leveller->weight[k];
 	for (size_t k = 0; sum > 0 && k < leveller->n; k++) {
-		double room_ns = leveller->limit_ns[k] - leveller->given_ns[k];
-		double part_ns = fmin(ns * leveller->weight[k] / sum, room_ns);
+		double space_ns = leveller->limit_ns[k] - leveller->given_ns[k];
+		double part_ns = fmin(ns * leveller->weight[k] / sum, space_ns);
 
 		leveller->given_ns[k] += part_ns;
 		given_ns += part_ns;
@@ -172,7 +172,7 @@ static int split_by_replay(const struct split_input *input, struct split *split,
 }
 
 /* Stretches in which the trainer slept in libdiesel for chunks. */
-static int mark_stretches(const struct timeline_thread *trainer, struct interval_list *ret_list)
+static int mark_intervals(const struct timeline_thread *trainer, struct interval_list *ret_list)
 {
 	struct interval_list list = {0};
 	uint64_t begin_ns = 0;
@@ -252,7 +252,7 @@ static int split_of_workers(const struct split_input *input, struct split *split
 static int split_by_marks(const struct split_input *input, struct split *split)
 {
 	_cleanup_(interval_list_free) struct interval_list marks = {0};
-	int r = mark_stretches(input->roles->trainer, &marks);
+	int r = mark_intervals(input->roles->trainer, &marks);
 
 	if (r < 0)
 		return r;

@@ -20,7 +20,7 @@ int summary_waits(struct analysis *analysis)
 	for (size_t i = 0; i < analysis->n_steps; i++) {
 		const uint64_t *share_ns = analysis->steps[i].share_ns;
 
-		if (analysis->steps[i].apart)
+		if (analysis->steps[i].excluded)
 			continue;
 		waits[n] = share_ns[SHARE_FETCH_STALL] + share_ns[SHARE_PREP_STALL];
 		sum_ns += waits[n++];

@@ -50,7 +50,7 @@ static int sample_of(const struct analysis *analysis, struct sample *ret_sample)
 	if (analysis->n_steps < skip + ANALYSIS_STEPS_MIN)
 		skip = 0;
 	for (size_t i = skip; analysis->steps && i < analysis->n_steps; i++)
-		if (!analysis->steps[i].apart)
+		if (!analysis->steps[i].excluded)
 			sample.steps[sample.n++] = analysis->steps[i];
 	sample.block = (size_t)cbrt((double)sample.n);
 	if (sample.block < BLOCK_MIN)

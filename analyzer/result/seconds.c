@@ -8,7 +8,7 @@
 #include "lib/sorted.h"
 #include "analyzer/base/times.h"
 
-/* If a stretch has more steps, percentiles are those of the first ones. */
+/* If a interval has more steps, percentiles are those of the first ones. */
 #define STEPS_MAX 4096
 
 static uint64_t overlap_ns(const struct lane_segment *segment, uint64_t begin_ns, uint64_t end_ns)
@@ -35,7 +35,7 @@ static void lane_times(const struct lane *lane, uint64_t begin_ns, uint64_t end_
 		ret_ns[lane->segments[i].state] += overlap_ns(&lane->segments[i], begin_ns, end_ns);
 }
 
-static void add_trainer(struct analysis_stretch *s, const uint64_t ns[LANE_STATES])
+static void add_trainer(struct analysis_interval *s, const uint64_t ns[LANE_STATES])
 {
 	for (enum analysis_share i = 0; i < SHARE_COUNT; i++) {
 		s->share_ns[i] += ns[lane_state_of_share(i)];
@@ -53,7 +53,7 @@ static size_t batches_until(const struct lane *lane, uint64_t at_ns)
 	return sorted_count(lane->n_batches, i, lane->batches[i].end_ns <= at_ns);
 }
 
-static void add_worker(struct analysis_stretch *s, const struct lane *lane, const uint64_t ns[LANE_STATES],
+static void add_worker(struct analysis_interval *s, const struct lane *lane, const uint64_t ns[LANE_STATES],
 		       uint64_t begin_ns, uint64_t end_ns)
 {
 	uint64_t seen_ns = 0;
@@ -66,7 +66,7 @@ static void add_worker(struct analysis_stretch *s, const struct lane *lane, cons
 	s->n_batches += batches_until(lane, end_ns) - batches_until(lane, begin_ns);
 }
 
-static void add_lanes(struct analysis_stretch *s, const struct analysis *analysis, uint64_t begin_ns,
+static void add_lanes(struct analysis_interval *s, const struct analysis *analysis, uint64_t begin_ns,
 		      uint64_t end_ns)
 {
 	const struct lanes *lanes = analysis->lanes;
@@ -95,7 +95,7 @@ static size_t steps_until(const struct analysis *analysis, uint64_t at_ns)
 	return sorted_count(analysis->n_steps, i, analysis->steps[i].end_ns <= at_ns);
 }
 
-static void add_steps(struct analysis_stretch *s, const struct analysis *analysis, uint64_t begin_ns,
+static void add_steps(struct analysis_interval *s, const struct analysis *analysis, uint64_t begin_ns,
 		      uint64_t end_ns)
 {
 	size_t first = steps_until(analysis, begin_ns), end = steps_until(analysis, end_ns), n = 0;
@@ -114,9 +114,10 @@ static void add_steps(struct analysis_stretch *s, const struct analysis *analysi
 			     (double)(analysis->window.end_ns - analysis->window.begin_ns);
 }
 
-struct analysis_stretch analysis_stretch(const struct analysis *analysis, uint64_t begin_ns, uint64_t end_ns)
+struct analysis_interval analysis_interval(const struct analysis *analysis, uint64_t begin_ns,
+					   uint64_t end_ns)
 {
-	struct analysis_stretch s = {.step_p50_s = NAN, .step_p95_s = NAN};
+	struct analysis_interval s = {.step_p50_s = NAN, .step_p95_s = NAN};
 
 	if (!analysis->lanes || end_ns <= begin_ns)
 		return s;

@@ -56,11 +56,11 @@ static bool does_more_than_compute(const struct timeline_thread *thread,
 	return n == CALLS_MIN;
 }
 
-static bool runs_python(const struct stack_looks *looks, const struct timeline_thread *thread)
+static bool runs_python(const struct stack_samples *samples, const struct timeline_thread *thread)
 {
-	for (size_t i = sorted_count(looks->n, k, looks->items[k].thread < thread);
-	     i < looks->n && looks->items[i].thread == thread; i++)
-		if (looks->items[i].python)
+	for (size_t i = sorted_count(samples->n, k, samples->items[k].thread < thread);
+	     i < samples->n && samples->items[i].thread == thread; i++)
+		if (samples->items[i].python)
 			return true;
 	return false;
 }
@@ -91,7 +91,7 @@ static bool workers_feed(const struct timeline *timeline, const struct roles *ro
 	       STAGES_RATIO * n_ended_by(timeline, roles, roles->reader) >= roles->trainer->n_steps;
 }
 
-static int threads_find(const struct timeline *timeline, const struct stack_looks *looks,
+static int threads_find(const struct timeline *timeline, const struct stack_samples *samples,
 			const uint8_t *saves, struct roles *roles)
 {
 	bool tells_steps = roles->trainer->n_steps || roles->step_mark;
@@ -103,7 +103,7 @@ static int threads_find(const struct timeline *timeline, const struct stack_look
 		if (roles->of[i] != ROLE_HELPER || saves[i] || n_ended_by(timeline, roles, thread) < ENDS_MIN)
 			continue;
 		if (!has_next(thread) && !(tells_steps ? does_more_than_compute(thread, roles->trainer) ||
-							     runs_python(looks, thread)
+							     runs_python(samples, thread)
 						       : handovers_go_on(timeline, roles, thread)))
 			continue;
 		loaders = roles->loaders;
@@ -222,13 +222,13 @@ static int pipes_find(const struct timeline *timeline, const uint8_t *saves, str
 	return roles->result_loaders ? 0 : -ENOMEM;
 }
 
-int roles_find_feeders(const struct timeline *timeline, const struct stack_looks *looks, const uint8_t *saves,
-		       struct roles *roles)
+int roles_find_feeders(const struct timeline *timeline, const struct stack_samples *samples,
+		       const uint8_t *saves, struct roles *roles)
 {
 	int r;
 
 	if (roles->n_loaders || loads_by_itself(roles->trainer) || workers_feed(timeline, roles))
 		return 0;
-	r = threads_find(timeline, looks, saves, roles);
+	r = threads_find(timeline, samples, saves, roles);
 	return r == 0 && !roles->n_workers ? pipes_find(timeline, saves, roles) : r;
 }

@@ -14,5 +14,5 @@
 #include "analyzer/timeline/stack_work.h"
 
 /* saves: per thread, nonzero if it writes checkpoints. -ENOMEM. */
-int roles_find_feeders(const struct timeline *timeline, const struct stack_looks *looks, const uint8_t *saves,
-		       struct roles *roles);
+int roles_find_feeders(const struct timeline *timeline, const struct stack_samples *samples,
+		       const uint8_t *saves, struct roles *roles);

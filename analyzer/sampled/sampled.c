@@ -43,9 +43,9 @@ struct worker_sums {
 	double fetch, idle, blocked; /* weights of the sleep whose charge is uncertain */
 };
 
-static double *slot(struct worker_sums *sums, const struct event *look, bool sure)
+static double *slot(struct worker_sums *sums, const struct event *sample, bool sure)
 {
-	switch ((enum proc_wait)look->sample.wait) {
+	switch ((enum proc_wait)sample->sample.wait) {
 	case PROC_WAIT_FILE_READ:
 	case PROC_WAIT_SOCKET: return sure ? &sums->sure_fetch_ns : &sums->fetch;
 	case PROC_WAIT_PIPE:
@@ -62,27 +62,27 @@ static void worker_add(const struct sampled_process *worker, uint64_t begin_ns, 
 	const struct event *before = NULL;
 	double rest, weights;
 
-	for (size_t i = 0; i < worker->main->n; before = worker->main->looks[i++]) {
-		const struct event *look = worker->main->looks[i];
-		bool sleeps = look->sample.wait != PROC_WAIT_NONE;
+	for (size_t i = 0; i < worker->main->n; before = worker->main->samples[i++]) {
+		const struct event *sample = worker->main->samples[i];
+		bool sleeps = sample->sample.wait != PROC_WAIT_NONE;
 		bool slept = before && before->sample.wait != PROC_WAIT_NONE;
-		double sleep_ns = (double)sampled_sleep_ns(look);
+		double sleep_ns = (double)sampled_sleep_ns(sample);
 
-		if (look->end_ns <= begin_ns || look->start_ns >= end_ns)
+		if (sample->end_ns <= begin_ns || sample->start_ns >= end_ns)
 			continue;
-		*process_ns += look->sample.process_ns;
-		sums.wall_ns += (double)(look->end_ns - look->start_ns);
-		sums.exec_ns += look->sample.exec_ns;
-		sums.queue_ns += look->sample.queue_ns;
-		if (sampled_is_sure(look)) {
-			*slot(&sums, look, true) += sleep_ns;
+		*process_ns += sample->sample.process_ns;
+		sums.wall_ns += (double)(sample->end_ns - sample->start_ns);
+		sums.exec_ns += sample->sample.exec_ns;
+		sums.queue_ns += sample->sample.queue_ns;
+		if (sampled_is_sure(sample)) {
+			*slot(&sums, sample, true) += sleep_ns;
 			continue;
 		}
 		if (sleeps)
-			*slot(&sums, look, false) += sleep_ns;
+			*slot(&sums, sample, false) += sleep_ns;
 		if (slept)
 			*slot(&sums, before, false) += sleep_ns;
-		workers->n_batches += look->sample.n_reads > 0;
+		workers->n_batches += sample->sample.n_reads > 0;
 	}
 	rest = sums.wall_ns - sums.exec_ns - sums.queue_ns - sums.sure_fetch_ns - sums.sure_idle_ns -
 	       sums.sure_blocked_ns;
@@ -117,9 +117,9 @@ static void sampled_workers_find(const struct sampled_job *job, const struct sam
 		worker_add(process, trainer->begin_ns, trainer->end_ns, workers, ret_process_ns);
 		for (size_t k = 0; k < process->n_threads; k++)
 			for (size_t l = 0; l < process->threads[k].n; l++)
-				if (process->threads[k].looks[l]->start_ns >= trainer->begin_ns)
+				if (process->threads[k].samples[l]->start_ns >= trainer->begin_ns)
 					analysis->window.read_bytes +=
-					    process->threads[k].looks[l]->sample.read_bytes;
+					    process->threads[k].samples[l]->sample.read_bytes;
 	}
 	workers->n_batches = 0;
 	if (window_ns)
@@ -177,7 +177,7 @@ static void errors_find(const struct sampled_job *job, const struct sampled_trai
 {
 	double wall = (double)(trainer->end_ns - trainer->begin_ns);
 	double uncertain = (double)trainer->uncertain_ns / wall;
-	double n = (double)trainer->n_looks / LOOKS_CORRELATED;
+	double n = (double)trainer->n_samples / LOOKS_CORRELATED;
 	/* At worst, half of the uncertain part is one thing and half is another. */
 	double sampled = 1.96 * uncertain * sqrt(0.25 / (n > 1 ? n : 1));
 	double missing = ERROR_SOURCE * n_sources_missing(job);
@@ -238,43 +238,43 @@ struct drawing {
 	uint64_t cell_ns;
 };
 
-static bool within(const struct sampled_stretch *stretches, size_t n, uint64_t at_ns)
+static bool within(const struct sampled_interval *intervals, size_t n, uint64_t at_ns)
 {
-	size_t at = sorted_count(n, i, stretches[i].end_ns <= at_ns);
+	size_t at = sorted_count(n, i, intervals[i].end_ns <= at_ns);
 
-	return at < n && stretches[at].begin_ns <= at_ns;
+	return at < n && intervals[at].begin_ns <= at_ns;
 }
 
 static bool a_worker_reads(const struct sampled_job *job, uint64_t at_ns)
 {
 	for (size_t i = 0; i < job->n_processes; i++) {
 		const struct sampled_process *process = &job->processes[i];
-		const struct event *look = NULL;
+		const struct event *sample = NULL;
 
 		if (process->is_worker && process->first_ns <= at_ns && at_ns < process->last_ns)
-			look = sampled_look_at(process->main, at_ns);
-		if (look && look->sample.wait == PROC_WAIT_FILE_READ)
+			sample = sampled_at(process->main, at_ns);
+		if (sample && sample->sample.wait == PROC_WAIT_FILE_READ)
 			return true;
 	}
 	return false;
 }
 
-static enum lane_state state_of_trainer(const struct drawing *drawing, const struct event *look)
+static enum lane_state state_of_trainer(const struct drawing *drawing, const struct event *sample)
 {
 	const struct sampled_trainer *trainer = drawing->trainer;
-	uint64_t middle_ns = look->start_ns + (look->end_ns - look->start_ns) / 2;
+	uint64_t middle_ns = sample->start_ns + (sample->end_ns - sample->start_ns) / 2;
 	bool loads = trainer->computing && !within(trainer->computing, trainer->n_computing, middle_ns);
 
 	if (within(trainer->checkpoints, trainer->n_checkpoints, middle_ns))
 		return LANE_CHECKPOINT;
-	if (look->sample.place == SAMPLE_PLACE_COMPILING)
+	if (sample->sample.place == SAMPLE_PLACE_COMPILING)
 		return LANE_COMPILING;
-	if (!sampled_asleep(look)) {
+	if (!sampled_asleep(sample)) {
 		if (loads)
 			return LANE_PREP_STALL;
-		return look->sample.queue_ns > look->sample.exec_ns ? LANE_STARVED : LANE_DEVICE;
+		return sample->sample.queue_ns > sample->sample.exec_ns ? LANE_STARVED : LANE_DEVICE;
 	}
-	switch (sampled_charge(drawing->job, trainer->loader, look)) {
+	switch (sampled_charge(drawing->job, trainer->loader, sample)) {
 	case CHARGE_DATA: return a_worker_reads(drawing->job, middle_ns) ? LANE_FETCH_STALL : LANE_PREP_STALL;
 	case CHARGE_FETCH: return LANE_FETCH_STALL;
 	case CHARGE_DEVICE: return LANE_DEVICE;
@@ -286,10 +286,10 @@ static enum lane_state state_of_trainer(const struct drawing *drawing, const str
 	return loads ? LANE_PREP_STALL : LANE_OTHER;
 }
 
-static enum lane_state state_of_worker(const struct event *look)
+static enum lane_state state_of_worker(const struct event *sample)
 {
-	switch ((enum proc_wait)look->sample.wait) {
-	case PROC_WAIT_NONE: return look->sample.queue_ns > look->sample.exec_ns ? LANE_QUEUE : LANE_CPU;
+	switch ((enum proc_wait)sample->sample.wait) {
+	case PROC_WAIT_NONE: return sample->sample.queue_ns > sample->sample.exec_ns ? LANE_QUEUE : LANE_CPU;
 	case PROC_WAIT_FILE_READ:
 	case PROC_WAIT_SOCKET: return LANE_FETCH;
 	case PROC_WAIT_PIPE:
@@ -314,13 +314,14 @@ static int draw(struct drawing *drawing, const struct sampled_thread *thread, ui
 	else
 		snprintf(lane->name, sizeof(lane->name), "worker %zu", drawing->lanes->n_items - 1);
 	for (size_t i = 0; r == 0 && i < thread->n; i++) {
-		const struct event *look = thread->looks[i];
+		const struct event *sample = thread->samples[i];
 
-		if (look->start_ns < drawing->trainer->begin_ns || look->end_ns > drawing->trainer->end_ns)
+		if (sample->start_ns < drawing->trainer->begin_ns ||
+		    sample->end_ns > drawing->trainer->end_ns)
 			continue;
-		r = lane_builder_add(&builder, look->start_ns, look->end_ns,
-				     role == LANE_TRAINER ? state_of_trainer(drawing, look)
-							  : state_of_worker(look));
+		r = lane_builder_add(&builder, sample->start_ns, sample->end_ns,
+				     role == LANE_TRAINER ? state_of_trainer(drawing, sample)
+							  : state_of_worker(sample));
 	}
 	return r < 0 ? r : lane_builder_finish(&builder);
 }
@@ -330,12 +331,12 @@ static int sampled_lanes_find(const struct sampled_job *job, const struct sample
 			      size_t n_segments_max, struct lanes **ret_lanes)
 {
 	struct drawing drawing = {.job = job, .trainer = trainer, .lanes = calloc(1, sizeof(*drawing.lanes))};
-	size_t n_looks = job->trainer->n;
+	size_t n_samples = job->trainer->n;
 	int r = -ENOMEM;
 
 	for (size_t i = 0; i < job->n_processes; i++)
-		n_looks += job->processes[i].is_worker ? job->processes[i].main->n : 0;
-	if (n_looks > n_segments_max)
+		n_samples += job->processes[i].is_worker ? job->processes[i].main->n : 0;
+	if (n_samples > n_segments_max)
 		drawing.cell_ns =
 		    (trainer->end_ns - trainer->begin_ns) / n_segments_max * (job->n_workers + 1) + NS_PER_US;
 	if (drawing.lanes)
@@ -404,10 +405,10 @@ static void compiling_fill(const struct sampled_job *job, const struct sampled_t
 {
 	analysis->compiling.known = trainer->compiling_known;
 	for (size_t i = 0; i < job->trainer->n; i++) {
-		const struct event *look = job->trainer->looks[i];
+		const struct event *sample = job->trainer->samples[i];
 
-		if (look->sample.place == SAMPLE_PLACE_COMPILING)
-			analysis->compiling.ns += look->end_ns - look->start_ns;
+		if (sample->sample.place == SAMPLE_PLACE_COMPILING)
+			analysis->compiling.ns += sample->end_ns - sample->start_ns;
 	}
 	if (!trainer->compiling_ns)
 		return;
@@ -434,7 +435,7 @@ static void fill(const struct sampled_job *job, const struct sampled_trainer *tr
 	analysis->parts.gil_starved_ns =
 	    trainer->gil_ns < trainer->starved_ns ? trainer->gil_ns : trainer->starved_ns;
 	analysis->parts.computing_part = trainer->computing_part;
-	analysis->sampled.n_looks = trainer->n_looks;
+	analysis->sampled.n_samples = trainer->n_samples;
 	analysis->sampled.n_steps_estimated = trainer->n_steps;
 	analysis->recorded.coverage_ratio = 1;
 	analysis->window.read_bytes_known = job->known & SAMPLE_KNOWN_IO;
@@ -454,7 +455,7 @@ static bool only_starts(const struct sampled_job *job)
 	size_t n_importing = 0, n = 0;
 
 	for (size_t i = 0; i < job->trainer->n; i++) {
-		enum sample_place place = (enum sample_place)job->trainer->looks[i]->sample.place;
+		enum sample_place place = (enum sample_place)job->trainer->samples[i]->sample.place;
 
 		if (place == SAMPLE_PLACE_COMPUTING || place == SAMPLE_PLACE_COMPILING ||
 		    place == SAMPLE_PLACE_NEXT || place == SAMPLE_PLACE_DIESEL)
@@ -474,10 +475,10 @@ static void judge(const struct sampled_job *job, struct analysis *analysis)
 	else if (!analysis->job.trainer_tid)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
 			 "no process could be looked at");
-	else if (analysis->sampled.n_looks < SAMPLED_LOOKS_MIN)
+	else if (analysis->sampled.n_samples < SAMPLED_SAMPLES_MIN)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
 			 "the trainer was looked at only %zu times while it trained, at least %d are needed",
-			 analysis->sampled.n_looks, SAMPLED_LOOKS_MIN);
+			 analysis->sampled.n_samples, SAMPLED_SAMPLES_MIN);
 	else if (analysis->job.loader == LOADER_NONE && !(job->known & SAMPLE_KNOWN_IO))
 		snprintf(
 		    analysis->insufficient, sizeof(analysis->insufficient),

@@ -18,7 +18,7 @@ enum charge {
 
 /* Returns the charge. look: must have found the trainer asleep. */
 enum charge sampled_charge(const struct sampled_job *job, enum analysis_loader loader,
-			   const struct event *look);
+			   const struct event *sample);
 
 /* look: may be NULL. */
-bool sampled_asleep(const struct event *look);
+bool sampled_asleep(const struct event *sample);

@@ -41,7 +41,7 @@ static bool is_ours(const struct event *event)
 /* Fills a process from its events; afterwards only its looks remain in the array, by thread. */
 static size_t process_fill(struct sampled_process *process, const struct event **events, size_t n)
 {
-	size_t n_looks = 0;
+	size_t n_samples = 0;
 
 	process->tgid = events[0]->tgid;
 	process->first_ns = events[0]->start_ns;
@@ -58,24 +58,24 @@ static size_t process_fill(struct sampled_process *process, const struct event *
 			process->framework_ns = event->end_ns;
 		} else if (event->type == EVENT_SAMPLE) {
 			process->process_ns += event->tid == event->tgid ? event->sample.process_ns : 0;
-			events[n_looks++] = event;
+			events[n_samples++] = event;
 		}
 	}
-	qsort(events, n_looks, sizeof(*events), compare_threads);
-	return n_looks;
+	qsort(events, n_samples, sizeof(*events), compare_threads);
+	return n_samples;
 }
 
 /* Looks that overlap contradict themselves: the later one is dropped. */
-static void threads_fill(struct sampled_process *process, const struct event **looks, size_t n)
+static void threads_fill(struct sampled_process *process, const struct event **samples, size_t n)
 {
 	for (size_t i = 0; i < n;) {
 		struct sampled_thread *thread = &process->threads[process->n_threads++];
 		size_t k = i;
 
-		*thread = (struct sampled_thread){.tid = looks[i]->tid, .looks = &looks[i]};
-		for (; k < n && looks[k]->tid == thread->tid; k++)
-			if (!thread->n || looks[k]->start_ns >= thread->looks[thread->n - 1]->end_ns)
-				thread->looks[thread->n++] = looks[k];
+		*thread = (struct sampled_thread){.tid = samples[i]->tid, .samples = &samples[i]};
+		for (; k < n && samples[k]->tid == thread->tid; k++)
+			if (!thread->n || samples[k]->start_ns >= thread->samples[thread->n - 1]->end_ns)
+				thread->samples[thread->n++] = samples[k];
 		i = k;
 	}
 	for (size_t i = 0; i < process->n_threads; i++)
@@ -86,16 +86,16 @@ static void threads_fill(struct sampled_process *process, const struct event **l
 static int processes_find(struct sampled_job *job, size_t n)
 {
 	struct sampled_thread *threads;
-	size_t n_processes = 0, n_looks = 0;
+	size_t n_processes = 0, n_samples = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		n_processes += !i || job->events[i]->tgid != job->events[i - 1]->tgid ||
 			       job->events[i - 1]->type == EVENT_EXIT;
-		n_looks += job->events[i]->type == EVENT_SAMPLE;
+		n_samples += job->events[i]->type == EVENT_SAMPLE;
 	}
 	job->processes = calloc(n_processes + 1, sizeof(*job->processes));
 	/* At most one thread per look; mostly there are thousands of looks per thread. */
-	job->thread_array = threads = calloc(n_looks + 1, sizeof(*threads));
+	job->thread_array = threads = calloc(n_samples + 1, sizeof(*threads));
 	if (!job->processes || !threads)
 		return -ENOMEM;
 	for (size_t i = 0, end; i < n; i = end) {
@@ -197,8 +197,8 @@ static void helpers_find(struct sampled_job *job)
 		if (thread == job->trainer)
 			continue;
 		for (size_t k = 0; k < thread->n; k++) {
-			n_pipes += thread->looks[k]->sample.wait == PROC_WAIT_PIPE;
-			bytes += thread->looks[k]->sample.read_bytes;
+			n_pipes += thread->samples[k]->sample.wait == PROC_WAIT_PIPE;
+			bytes += thread->samples[k]->sample.read_bytes;
 		}
 		if (job->n_workers && n_pipes > most_pipes) {
 			most_pipes = n_pipes;
@@ -222,10 +222,10 @@ static void roles_set(struct sampled_job *job)
 		job->n_workers += process->is_worker;
 	}
 	helpers_find(job);
-	job->n_looks = job->trainer->n;
+	job->n_samples = job->trainer->n;
 	job->known = job->trainer->n ? UINT16_MAX : 0;
 	for (size_t i = 0; i < job->trainer->n; i++)
-		job->known &= job->trainer->looks[i]->sample.known;
+		job->known &= job->trainer->samples[i]->sample.known;
 }
 
 int sampled_job_find(const struct event *events, size_t n_events, uint32_t trainer_tid,
@@ -268,28 +268,28 @@ void sampled_job_free(struct sampled_job *job)
 	*job = (struct sampled_job){0};
 }
 
-const struct event *sampled_look_at(const struct sampled_thread *thread, uint64_t at_ns)
+const struct event *sampled_at(const struct sampled_thread *thread, uint64_t at_ns)
 {
-	size_t at = sorted_count(thread->n, i, thread->looks[i]->end_ns <= at_ns);
+	size_t at = sorted_count(thread->n, i, thread->samples[i]->end_ns <= at_ns);
 
-	return at < thread->n && thread->looks[at]->start_ns <= at_ns ? thread->looks[at] : NULL;
+	return at < thread->n && thread->samples[at]->start_ns <= at_ns ? thread->samples[at] : NULL;
 }
 
-bool sampled_inside(const struct event *look)
+bool sampled_inside(const struct event *sample)
 {
-	return look->sample.place == SAMPLE_PLACE_NEXT || look->sample.place == SAMPLE_PLACE_DIESEL ||
-	       look->sample.place == SAMPLE_PLACE_ITERATOR;
+	return sample->sample.place == SAMPLE_PLACE_NEXT || sample->sample.place == SAMPLE_PLACE_DIESEL ||
+	       sample->sample.place == SAMPLE_PLACE_ITERATOR;
 }
 
-bool sampled_is_sure(const struct event *look)
+bool sampled_is_sure(const struct event *sample)
 {
-	return look->sample.wait != PROC_WAIT_NONE && !look->sample.exec_ns && !look->sample.queue_ns;
+	return sample->sample.wait != PROC_WAIT_NONE && !sample->sample.exec_ns && !sample->sample.queue_ns;
 }
 
-uint64_t sampled_sleep_ns(const struct event *look)
+uint64_t sampled_sleep_ns(const struct event *sample)
 {
-	uint64_t awake_ns = (uint64_t)look->sample.exec_ns + look->sample.queue_ns;
-	uint64_t wall_ns = look->end_ns - look->start_ns;
+	uint64_t awake_ns = (uint64_t)sample->sample.exec_ns + sample->sample.queue_ns;
+	uint64_t wall_ns = sample->end_ns - sample->start_ns;
 
 	return awake_ns < wall_ns ? wall_ns - awake_ns : 0;
 }

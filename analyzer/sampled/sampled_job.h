@@ -22,7 +22,7 @@
 
 struct sampled_thread {
 	uint32_t tid;
-	const struct event **looks; /* by time; part of the job's array */
+	const struct event **samples; /* by time; part of the job's array */
 	size_t n;
 };
 
@@ -48,7 +48,7 @@ struct sampled_job {
 	const struct sampled_thread *loader; /* the thread that reads most; NULL: none */
 	uint64_t begin_ns, end_ns;           /* of all looks */
 	uint16_t known;                      /* enum sample_known, and-ed over the trainer's looks */
-	size_t n_looks;                      /* of the trainer */
+	size_t n_samples;                    /* of the trainer */
 };
 
 /* Fills *job; the caller frees it with sampled_job_free() in every case. -ENOMEM. */
@@ -57,13 +57,13 @@ int sampled_job_find(const struct event *events, size_t n_events, uint32_t train
 void sampled_job_free(struct sampled_job *job);
 
 /* Returns the look that covers this time; NULL: none. */
-const struct event *sampled_look_at(const struct sampled_thread *thread, uint64_t at_ns);
+const struct event *sampled_at(const struct sampled_thread *thread, uint64_t at_ns);
 
 /* Returns true if the thread's Python stack was within a loader's next() at the end of the look. */
-bool sampled_inside(const struct event *look);
+bool sampled_inside(const struct event *sample);
 
 /* Returns true if the thread was certainly asleep from start to end of the look. */
-bool sampled_is_sure(const struct event *look);
+bool sampled_is_sure(const struct event *sample);
 
 /* Returns the time of a look in which the thread was neither on a CPU nor runnable. */
-uint64_t sampled_sleep_ns(const struct event *look);
+uint64_t sampled_sleep_ns(const struct event *sample);

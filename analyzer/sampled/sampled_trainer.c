@@ -26,29 +26,29 @@
  * checkpoint. */
 static bool of_compiler(const struct sampled_thread *thread, size_t i)
 {
-	return thread->looks[i]->sample.place == SAMPLE_PLACE_COMPILING ||
-	       (i && thread->looks[i - 1]->sample.place == SAMPLE_PLACE_COMPILING);
+	return thread->samples[i]->sample.place == SAMPLE_PLACE_COMPILING ||
+	       (i && thread->samples[i - 1]->sample.place == SAMPLE_PLACE_COMPILING);
 }
 
 static bool writes(const struct sampled_thread *thread, size_t i)
 {
-	const struct event *look = thread->looks[i];
+	const struct event *sample = thread->samples[i];
 
-	return !of_compiler(thread, i) &&
-	       (look->sample.written_bytes >= CHECKPOINT_BYTES || look->sample.wait == PROC_WAIT_FILE_WRITE);
+	return !of_compiler(thread, i) && (sample->sample.written_bytes >= CHECKPOINT_BYTES ||
+					   sample->sample.wait == PROC_WAIT_FILE_WRITE);
 }
 
 static uint64_t first_write_ns(const struct sampled_thread *thread, size_t i)
 {
-	uint64_t end_ns = thread->looks[i]->end_ns, begin_ns = thread->looks[i]->start_ns;
+	uint64_t end_ns = thread->samples[i]->end_ns, begin_ns = thread->samples[i]->start_ns;
 
 	while (i-- > 0) {
-		const struct event *look = thread->looks[i];
+		const struct event *sample = thread->samples[i];
 
-		if (look->sample.n_reads || end_ns - look->start_ns > BACK_NS || of_compiler(thread, i))
+		if (sample->sample.n_reads || end_ns - sample->start_ns > BACK_NS || of_compiler(thread, i))
 			break;
-		if (look->sample.written_bytes >= FIRST_BYTES)
-			begin_ns = look->start_ns;
+		if (sample->sample.written_bytes >= FIRST_BYTES)
+			begin_ns = sample->start_ns;
 	}
 	return begin_ns;
 }
@@ -60,13 +60,14 @@ static size_t writes_end(const struct sampled_thread *thread, size_t i)
 	size_t last = i;
 
 	for (size_t k = i; k < thread->n; k++) {
-		const struct event *look = thread->looks[k];
+		const struct event *sample = thread->samples[k];
 
 		if (writes(thread, k)) {
 			last = k;
-			bytes += look->sample.written_bytes;
-			sleep_ns += look->sample.wait == PROC_WAIT_FILE_WRITE ? sampled_sleep_ns(look) : 0;
-		} else if (look->end_ns - thread->looks[last]->end_ns > GAP_NS) {
+			bytes += sample->sample.written_bytes;
+			sleep_ns +=
+			    sample->sample.wait == PROC_WAIT_FILE_WRITE ? sampled_sleep_ns(sample) : 0;
+		} else if (sample->end_ns - thread->samples[last]->end_ns > GAP_NS) {
 			break;
 		}
 	}
@@ -75,9 +76,9 @@ static size_t writes_end(const struct sampled_thread *thread, size_t i)
 
 /* Saves, sorted and without overlaps; they begin and end with looks. Caller frees. -ENOMEM. */
 static int sampled_checkpoints_find(const struct sampled_thread *thread,
-				    struct sampled_stretch **ret_stretches, size_t *ret_n)
+				    struct sampled_interval **ret_intervals, size_t *ret_n)
 {
-	struct sampled_stretch *stretches = NULL;
+	struct sampled_interval *intervals = NULL;
 	size_t n = 0, n_allocated = 0;
 
 	for (size_t i = 0; i < thread->n;) {
@@ -87,19 +88,19 @@ static int sampled_checkpoints_find(const struct sampled_thread *thread,
 			i++;
 			continue;
 		}
-		if (array_room(stretches, n, n_allocated) < 0) {
-			free(stretches);
+		if (array_reserve(intervals, n, n_allocated) < 0) {
+			free(intervals);
 			return -ENOMEM;
 		}
-		stretches[n] =
-		    (struct sampled_stretch){first_write_ns(thread, i), thread->looks[end - 1]->end_ns};
-		if (n && stretches[n].begin_ns < stretches[n - 1].end_ns)
-			stretches[n - 1].end_ns = stretches[n].end_ns;
+		intervals[n] =
+		    (struct sampled_interval){first_write_ns(thread, i), thread->samples[end - 1]->end_ns};
+		if (n && intervals[n].begin_ns < intervals[n - 1].end_ns)
+			intervals[n - 1].end_ns = intervals[n].end_ns;
 		else
 			n++;
 		i = end;
 	}
-	*ret_stretches = stretches;
+	*ret_intervals = intervals;
 	*ret_n = n;
 	return 0;
 }
@@ -114,44 +115,44 @@ struct account {
 	double likely_ns[CHARGE_COUNT]; /* judged by the looks on either side */
 	double unseen_ns;               /* sleeps too short for a look */
 	uint64_t process_ns, read_bytes;
-	size_t n_looks;
+	size_t n_samples;
 };
 
 /* Returns true if the thread was runnable, and not on a CPU yet. That time is counted when it gets one. */
-static bool is_queued(const struct event *look)
+static bool is_queued(const struct event *sample)
 {
-	return !sampled_asleep(look) && !look->sample.exec_ns && !look->sample.queue_ns;
+	return !sampled_asleep(sample) && !sample->sample.exec_ns && !sample->sample.queue_ns;
 }
 
 /* before: the look before it became runnable, or just the one before; NULL: not known. */
 static void account_add(struct account *account, const struct sampled_job *job, enum analysis_loader loader,
-			const struct event *before, const struct event *look)
+			const struct event *before, const struct event *sample)
 {
-	uint64_t sleep_ns = sampled_sleep_ns(look);
+	uint64_t sleep_ns = sampled_sleep_ns(sample);
 	enum charge at_begin = sampled_asleep(before) ? sampled_charge(job, loader, before) : CHARGE_OTHER;
-	enum charge at_end = sampled_asleep(look) ? sampled_charge(job, loader, look) : CHARGE_OTHER;
+	enum charge at_end = sampled_asleep(sample) ? sampled_charge(job, loader, sample) : CHARGE_OTHER;
 
-	account->wall_ns += look->end_ns - look->start_ns;
-	account->exec_ns += look->sample.exec_ns;
-	account->queue_ns += look->sample.queue_ns;
-	account->process_ns += look->sample.process_ns;
-	account->read_bytes += look->sample.read_bytes;
-	account->n_looks += look->sample.n;
+	account->wall_ns += sample->end_ns - sample->start_ns;
+	account->exec_ns += sample->sample.exec_ns;
+	account->queue_ns += sample->sample.queue_ns;
+	account->process_ns += sample->sample.process_ns;
+	account->read_bytes += sample->sample.read_bytes;
+	account->n_samples += sample->sample.n;
 	if ((sampled_asleep(before) && at_begin <= CHARGE_FETCH) ||
-	    (sampled_asleep(look) && at_end <= CHARGE_FETCH))
-		account->queue_data_ns += look->sample.queue_ns;
-	else if (loader == LOADER_WORKERS && look->sample.n_reads)
+	    (sampled_asleep(sample) && at_end <= CHARGE_FETCH))
+		account->queue_data_ns += sample->sample.queue_ns;
+	else if (loader == LOADER_WORKERS && sample->sample.n_reads)
 		account->queue_data_ns +=
-		    look->sample.queue_ns / 2; /* a batch came in: some was the hand-over */
-	if (is_queued(look))
+		    sample->sample.queue_ns / 2; /* a batch came in: some was the hand-over */
+	if (is_queued(sample))
 		return;
-	if (sampled_is_sure(look))
+	if (sampled_is_sure(sample))
 		account->sure_ns[at_end] += sleep_ns;
-	else if (sampled_asleep(before) && sampled_asleep(look)) {
+	else if (sampled_asleep(before) && sampled_asleep(sample)) {
 		account->likely_ns[at_begin] += (double)sleep_ns / 2;
 		account->likely_ns[at_end] += (double)sleep_ns / 2;
-	} else if (sampled_asleep(before) || sampled_asleep(look))
-		account->likely_ns[sampled_asleep(look) ? at_end : at_begin] += (double)sleep_ns;
+	} else if (sampled_asleep(before) || sampled_asleep(sample))
+		account->likely_ns[sampled_asleep(sample) ? at_end : at_begin] += (double)sleep_ns;
 	else
 		account->unseen_ns += (double)sleep_ns;
 }
@@ -180,21 +181,22 @@ static void account_close(const struct account *account, double sleep_ns[CHARGE_
 		sleep_ns[CHARGE_OTHER] += rest;
 }
 
-/* The part of a look that lies in stretches of computing. */
-static double computing_ratio(const struct sampled_trainer *trainer, const struct event *look)
+/* The part of a look that lies in intervals of computing. */
+static double computing_ratio(const struct sampled_trainer *trainer, const struct event *sample)
 {
 	uint64_t ns = 0;
 
 	for (size_t i = 0; i < trainer->n_computing; i++) {
-		const struct sampled_stretch *stretch = &trainer->computing[i];
-		uint64_t begin = stretch->begin_ns > look->start_ns ? stretch->begin_ns : look->start_ns;
-		uint64_t end = stretch->end_ns < look->end_ns ? stretch->end_ns : look->end_ns;
+		const struct sampled_interval *interval = &trainer->computing[i];
+		uint64_t begin =
+		    interval->begin_ns > sample->start_ns ? interval->begin_ns : sample->start_ns;
+		uint64_t end = interval->end_ns < sample->end_ns ? interval->end_ns : sample->end_ns;
 
-		if (stretch->begin_ns >= look->end_ns)
+		if (interval->begin_ns >= sample->end_ns)
 			break;
 		ns += end > begin ? end - begin : 0;
 	}
-	return (double)ns / (double)(look->end_ns - look->start_ns);
+	return (double)ns / (double)(sample->end_ns - sample->start_ns);
 }
 
 /* Takes ns, but at most *left_ns, out of *left_ns. Returns how much. */
@@ -224,17 +226,17 @@ static void shares_fill(struct sampled_trainer *trainer, double wait_ns, double 
 
 /* Returns true if the look is within compiling or a checkpoint, which have shares of their own. *at: the
  * first checkpoint that may not be over. */
-static bool is_apart(struct sampled_trainer *trainer, const struct event *look, size_t *at)
+static bool is_excluded(struct sampled_trainer *trainer, const struct event *sample, size_t *at)
 {
-	uint64_t length_ns = look->end_ns - look->start_ns;
+	uint64_t length_ns = sample->end_ns - sample->start_ns;
 
-	if (look->sample.place == SAMPLE_PLACE_COMPILING) {
+	if (sample->sample.place == SAMPLE_PLACE_COMPILING) {
 		trainer->compiling_ns += length_ns;
 		return true;
 	}
-	while (*at < trainer->n_checkpoints && trainer->checkpoints[*at].end_ns <= look->start_ns)
+	while (*at < trainer->n_checkpoints && trainer->checkpoints[*at].end_ns <= sample->start_ns)
 		++*at;
-	if (*at == trainer->n_checkpoints || trainer->checkpoints[*at].begin_ns > look->start_ns)
+	if (*at == trainer->n_checkpoints || trainer->checkpoints[*at].begin_ns > sample->start_ns)
 		return false;
 	trainer->checkpoint_ns += length_ns;
 	return true;
@@ -245,8 +247,8 @@ struct loading {
 	double wall_ns, exec_ns, queue_ns;
 };
 
-static struct account looks_add(const struct sampled_job *job, struct sampled_trainer *trainer,
-				struct loading *loading)
+static struct account samples_add(const struct sampled_job *job, struct sampled_trainer *trainer,
+				  struct loading *loading)
 {
 	const struct sampled_thread *thread = job->trainer;
 	struct account account = {0};
@@ -254,22 +256,22 @@ static struct account looks_add(const struct sampled_job *job, struct sampled_tr
 	size_t checkpoint = 0;
 
 	for (size_t i = 0; i < thread->n; i++) {
-		const struct event *look = thread->looks[i];
+		const struct event *sample = thread->samples[i];
 		double share;
 
-		if (look->start_ns < trainer->begin_ns || look->end_ns > trainer->end_ns)
+		if (sample->start_ns < trainer->begin_ns || sample->end_ns > trainer->end_ns)
 			continue;
-		if (is_apart(trainer, look, &checkpoint)) {
+		if (is_excluded(trainer, sample, &checkpoint)) {
 			before = NULL;
 			continue;
 		}
-		account_add(&account, job, trainer->loader, before, look);
-		share = trainer->computing ? 1 - computing_ratio(trainer, look) : 0;
-		loading->wall_ns += share * (double)(look->end_ns - look->start_ns);
-		loading->exec_ns += share * look->sample.exec_ns;
-		loading->queue_ns += share * look->sample.queue_ns;
-		if (!is_queued(look))
-			before = look;
+		account_add(&account, job, trainer->loader, before, sample);
+		share = trainer->computing ? 1 - computing_ratio(trainer, sample) : 0;
+		loading->wall_ns += share * (double)(sample->end_ns - sample->start_ns);
+		loading->exec_ns += share * sample->sample.exec_ns;
+		loading->queue_ns += share * sample->sample.queue_ns;
+		if (!is_queued(sample))
+			before = sample;
 	}
 	return account;
 }
@@ -281,16 +283,16 @@ static double computing_part(const struct sampled_trainer *trainer, const struct
 	size_t n = 0;
 
 	for (size_t i = 0; i < thread->n; i++) {
-		const struct event *look = thread->looks[i];
+		const struct event *sample = thread->samples[i];
 
-		if (look->start_ns < trainer->begin_ns || look->end_ns > trainer->end_ns ||
-		    look->sample.place == SAMPLE_PLACE_UNKNOWN || sampled_inside(look))
+		if (sample->start_ns < trainer->begin_ns || sample->end_ns > trainer->end_ns ||
+		    sample->sample.place == SAMPLE_PLACE_UNKNOWN || sampled_inside(sample))
 			continue;
 		n++;
-		sum_ns += look->sample.exec_ns;
-		if (look->sample.place == SAMPLE_PLACE_COMPUTING ||
-		    look->sample.place == SAMPLE_PLACE_COMPILING)
-			computing_ns += look->sample.exec_ns;
+		sum_ns += sample->sample.exec_ns;
+		if (sample->sample.place == SAMPLE_PLACE_COMPUTING ||
+		    sample->sample.place == SAMPLE_PLACE_COMPILING)
+			computing_ns += sample->sample.exec_ns;
 	}
 	return n >= PLACES_MIN && sum_ns > 0 ? computing_ns / sum_ns : NAN;
 }
@@ -303,10 +305,10 @@ static void shares_find(const struct sampled_job *job, struct sampled_trainer *t
 
 	trainer->checkpoint_ns = trainer->compiling_ns = 0;
 	trainer->compiling_known = sampled_place(job->trainer) != SAMPLE_PLACE_UNKNOWN;
-	account = looks_add(job, trainer, &loading);
+	account = samples_add(job, trainer, &loading);
 	trainer->process_ns = account.process_ns;
 	trainer->read_bytes = account.read_bytes;
-	trainer->n_looks = account.n_looks;
+	trainer->n_samples = account.n_samples;
 	account_close(&account, sleep_ns, &uncertain_ns);
 	trainer->uncertain_ns = (uint64_t)uncertain_ns;
 	trainer->computing_part = computing_part(trainer, job->trainer);
@@ -334,7 +336,7 @@ static void shares_find(const struct sampled_job *job, struct sampled_trainer *t
 static void window_add_last_step(const struct sampled_job *job, struct sampled_trainer *trainer)
 {
 	const struct sampled_thread *thread = job->trainer;
-	uint64_t last_ns = thread->looks[thread->n - 1]->end_ns, step_ns;
+	uint64_t last_ns = thread->samples[thread->n - 1]->end_ns, step_ns;
 	struct sampled_trainer measured = *trainer;
 
 	if (trainer->loader != LOADER_WORKERS || !trainer->n_steps)

@@ -20,7 +20,7 @@
 #include "analyzer/analysis.h"
 #include "sampled_job.h"
 
-struct sampled_stretch {
+struct sampled_interval {
 	uint64_t begin_ns, end_ns;
 };
 
@@ -43,15 +43,15 @@ struct sampled_trainer {
 	uint64_t process_ns;   /* CPU time of all threads of its process in the window */
 	uint64_t uncertain_ns; /* sleep whose charge is estimated; determines the interval */
 	uint64_t read_bytes;
-	size_t n_looks;                    /* in the window */
-	size_t n_steps;                    /* estimate; 0: not known */
-	bool compiling_known;              /* its Python stack was read */
-	struct sampled_stretch *computing; /* between the loading of two steps, if known */
+	size_t n_samples;                   /* in the window */
+	size_t n_steps;                     /* estimate; 0: not known */
+	bool compiling_known;               /* its Python stack was read */
+	struct sampled_interval *computing; /* between the loading of two steps, if known */
 	size_t n_computing;
 	bool guessed;         /* placed, but by an iterator that may not be a loader */
 	bool placed;          /* its Python stack showed when it loads */
 	double edge_error_ns; /* standard deviation, of all borders between loading and computing together */
-	struct sampled_stretch *checkpoints;
+	struct sampled_interval *checkpoints;
 	size_t n_checkpoints;
 };
 

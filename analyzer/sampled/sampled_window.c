@@ -32,7 +32,7 @@ struct look_run {
 struct runs {
 	struct look_run *items;
 	size_t n;
-	size_t n_looks;
+	size_t n_samples;
 	double edge_variance; /* in ns^2, of all borders between runs */
 };
 
@@ -41,10 +41,10 @@ enum sample_place sampled_place(const struct sampled_thread *thread)
 	size_t n_known = 0, n_inside = 0, n_diesel = 0, n_iterator = 0;
 
 	for (size_t i = 0; i < thread->n; i++) {
-		n_known += thread->looks[i]->sample.place != SAMPLE_PLACE_UNKNOWN;
-		n_inside += sampled_inside(thread->looks[i]);
-		n_diesel += thread->looks[i]->sample.place == SAMPLE_PLACE_DIESEL;
-		n_iterator += thread->looks[i]->sample.place == SAMPLE_PLACE_ITERATOR;
+		n_known += thread->samples[i]->sample.place != SAMPLE_PLACE_UNKNOWN;
+		n_inside += sampled_inside(thread->samples[i]);
+		n_diesel += thread->samples[i]->sample.place == SAMPLE_PLACE_DIESEL;
+		n_iterator += thread->samples[i]->sample.place == SAMPLE_PLACE_ITERATOR;
 	}
 	if ((double)n_known < KNOWN_RATIO * (double)thread->n || !n_known)
 		return SAMPLE_PLACE_UNKNOWN;
@@ -63,30 +63,30 @@ static int runs_find(const struct sampled_thread *thread, bool guessed, struct r
 	if (!runs->items)
 		return -ENOMEM;
 	for (size_t i = 0; i < thread->n; i++) {
-		const struct event *look = thread->looks[i];
+		const struct event *sample = thread->samples[i];
 		struct look_run *last = runs->n ? &runs->items[runs->n - 1] : NULL;
-		uint64_t begin_ns = look->end_ns;
+		uint64_t begin_ns = sample->end_ns;
 		/* If there is a loader, other iterators do not count as loaders. */
 		bool inside =
-		    sampled_inside(look) && (guessed || look->sample.place != SAMPLE_PLACE_ITERATOR);
+		    sampled_inside(sample) && (guessed || sample->sample.place != SAMPLE_PLACE_ITERATOR);
 
-		if (look->sample.place == SAMPLE_PLACE_UNKNOWN)
+		if (sample->sample.place == SAMPLE_PLACE_UNKNOWN)
 			continue;
-		runs->n_looks += look->sample.n;
+		runs->n_samples += sample->sample.n;
 		if (last && last->inside == inside) {
-			last->end_ns = look->end_ns;
+			last->end_ns = sample->end_ns;
 		} else {
 			/* A look says where the trainer was at its end. */
 			if (last) {
-				double width = (double)(look->end_ns - last_ns);
+				double width = (double)(sample->end_ns - last_ns);
 
-				begin_ns = last_ns + (look->end_ns - last_ns) / 2;
+				begin_ns = last_ns + (sample->end_ns - last_ns) / 2;
 				last->end_ns = begin_ns;
 				runs->edge_variance += width * width * UNIFORM_SIGMA * UNIFORM_SIGMA;
 			}
-			runs->items[runs->n++] = (struct look_run){begin_ns, look->end_ns, inside};
+			runs->items[runs->n++] = (struct look_run){begin_ns, sample->end_ns, inside};
 		}
-		last_ns = look->end_ns;
+		last_ns = sample->end_ns;
 	}
 	return 0;
 }
@@ -107,7 +107,8 @@ static int window_set(const struct runs *runs, size_t first, size_t last, struct
 {
 	const struct look_run *run = runs->items;
 	uint64_t *scratch = calloc(runs->n + 1, sizeof(*scratch));
-	uint64_t look_ns = (run[runs->n - 1].end_ns - run[0].begin_ns) / (runs->n_looks ? runs->n_looks : 1);
+	uint64_t look_ns =
+	    (run[runs->n - 1].end_ns - run[0].begin_ns) / (runs->n_samples ? runs->n_samples : 1);
 	uint64_t inside_ns, outside_ns;
 
 	trainer->computing = calloc(runs->n + 1, sizeof(*trainer->computing));
@@ -123,7 +124,7 @@ static int window_set(const struct runs *runs, size_t first, size_t last, struct
 	for (size_t i = first; i <= last; i++) {
 		if (!run[i].inside)
 			trainer->computing[trainer->n_computing++] =
-			    (struct sampled_stretch){run[i].begin_ns, run[i].end_ns};
+			    (struct sampled_interval){run[i].begin_ns, run[i].end_ns};
 		else
 			trainer->n_steps++;
 	}
@@ -133,7 +134,7 @@ static int window_set(const struct runs *runs, size_t first, size_t last, struct
 
 		trainer->end_ns += min_ns(rest_ns, outside_ns);
 		trainer->computing[trainer->n_computing++] =
-		    (struct sampled_stretch){run[last].end_ns, trainer->end_ns};
+		    (struct sampled_interval){run[last].end_ns, trainer->end_ns};
 	}
 	/* Some were too short to be seen: nobody knows how many. */
 	if (min_ns(inside_ns, outside_ns) < RUN_LOOKS * look_ns)
@@ -162,7 +163,7 @@ static int first_step_find(const struct runs *runs, size_t *first)
 	return 0;
 }
 
-/* Computing stretches, window and n_steps of a trainer that was seen in a loader's next(). -ENOMEM. */
+/* Computing intervals, window and n_steps of a trainer that was seen in a loader's next(). -ENOMEM. */
 static int sampled_places_find(const struct sampled_thread *thread, struct sampled_trainer *trainer)
 {
 	struct runs runs = {0};
@@ -192,22 +193,23 @@ static size_t beats_find(const struct sampled_thread *thread, struct beat *beats
 	size_t n = 0;
 
 	for (size_t i = 0; i < thread->n; i++) {
-		const struct event *look = thread->looks[i];
-		uint64_t half_ns = (look->end_ns - look->start_ns) / 2;
+		const struct event *sample = thread->samples[i];
+		uint64_t half_ns = (sample->end_ns - sample->start_ns) / 2;
 
-		exec_ns += look->sample.exec_ns;
-		read_bytes += look->sample.read_bytes;
-		if (!look->sample.n_reads && look->sample.wait != PROC_WAIT_FILE_READ)
+		exec_ns += sample->sample.exec_ns;
+		read_bytes += sample->sample.read_bytes;
+		if (!sample->sample.n_reads && sample->sample.wait != PROC_WAIT_FILE_READ)
 			continue;
-		beats[n] = (struct beat){.begin_ns = look->start_ns,
-					 .end_ns = look->end_ns,
-					 .first_ns = look->start_ns + (look->sample.n_reads ? half_ns : 0),
-					 .last_ns = look->end_ns - half_ns,
-					 .exec_begin_ns = exec_ns - look->sample.exec_ns,
-					 .exec_end_ns = exec_ns,
-					 .read_bytes = read_bytes,
-					 .n_reads = look->sample.n_reads,
-					 .n_samples = (double)look->sample.n_reads / FILE_READS};
+		beats[n] =
+		    (struct beat){.begin_ns = sample->start_ns,
+				  .end_ns = sample->end_ns,
+				  .first_ns = sample->start_ns + (sample->sample.n_reads ? half_ns : 0),
+				  .last_ns = sample->end_ns - half_ns,
+				  .exec_begin_ns = exec_ns - sample->sample.exec_ns,
+				  .exec_end_ns = exec_ns,
+				  .read_bytes = read_bytes,
+				  .n_reads = sample->sample.n_reads,
+				  .n_samples = (double)sample->sample.n_reads / FILE_READS};
 		beats[n].pause_ns = n ? beats[n].begin_ns - beats[n - 1].end_ns : 0;
 		n++;
 	}
@@ -221,7 +223,7 @@ static int take(const struct rhythm *rhythm, struct sampled_trainer *trainer)
 		return -ENOMEM;
 	for (size_t i = 0; i < rhythm->n_computing; i++)
 		trainer->computing[i] =
-		    (struct sampled_stretch){rhythm->computing[i].begin_ns, rhythm->computing[i].end_ns};
+		    (struct sampled_interval){rhythm->computing[i].begin_ns, rhythm->computing[i].end_ns};
 	trainer->n_computing = rhythm->n_computing;
 	trainer->n_steps = rhythm->n_steps;
 	trainer->begin_ns = rhythm->begin_ns;
@@ -229,7 +231,7 @@ static int take(const struct rhythm *rhythm, struct sampled_trainer *trainer)
 	return 0;
 }
 
-/* Computing stretches, window and n_steps of a trainer that reads files itself; n_steps 0
+/* Computing intervals, window and n_steps of a trainer that reads files itself; n_steps 0
  * where its reading has no rhythm. -ENOMEM. */
 static int sampled_inline_find(const struct sampled_thread *thread, struct sampled_trainer *trainer)
 {
@@ -239,7 +241,7 @@ static int sampled_inline_find(const struct sampled_thread *thread, struct sampl
 
 	if (beats)
 		r = rhythm_find(beats, beats_find(thread, beats), PAUSE_WEIGHT,
-				thread->looks[thread->n - 1]->end_ns, &rhythm);
+				thread->samples[thread->n - 1]->end_ns, &rhythm);
 	if (r == 0 && rhythm.n_steps)
 		r = take(&rhythm, trainer);
 	rhythm_free(&rhythm);
@@ -259,17 +261,17 @@ static int bursts_find(const struct sampled_thread *reader, uint64_t begin_ns,
 	if (!counts)
 		return -ENOMEM;
 	for (size_t i = 0; i < reader->n; i++) {
-		const struct event *look = reader->looks[i];
+		const struct event *sample = reader->samples[i];
 
-		if (look->end_ns <= begin_ns || !look->sample.n_reads) {
+		if (sample->end_ns <= begin_ns || !sample->sample.n_reads) {
 			in_burst = false;
 			continue;
 		}
 		if (!in_burst)
 			n++;
 		in_burst = true;
-		counts[n - 1] += look->sample.n_reads;
-		total += look->sample.n_reads;
+		counts[n - 1] += sample->sample.n_reads;
+		total += sample->sample.n_reads;
 	}
 	if (n) {
 		qsort(counts, n, sizeof(*counts), compare_u32);
@@ -278,8 +280,8 @@ static int bursts_find(const struct sampled_thread *reader, uint64_t begin_ns,
 	}
 	free(counts);
 	for (size_t i = reader->n; n && i-- > 0;)
-		if (reader->looks[i]->sample.n_reads && reader->looks[i]->start_ns >= begin_ns) {
-			*ret_last_ns = reader->looks[i]->end_ns;
+		if (reader->samples[i]->sample.n_reads && reader->samples[i]->start_ns >= begin_ns) {
+			*ret_last_ns = reader->samples[i]->end_ns;
 			break;
 		}
 	return 0;
@@ -287,7 +289,7 @@ static int bursts_find(const struct sampled_thread *reader, uint64_t begin_ns,
 
 static enum sample_place place_at(const struct sampled_thread *thread, size_t i)
 {
-	return i < thread->n ? (enum sample_place)thread->looks[i]->sample.place : SAMPLE_PLACE_UNKNOWN;
+	return i < thread->n ? (enum sample_place)thread->samples[i]->sample.place : SAMPLE_PLACE_UNKNOWN;
 }
 
 /* Time before the first look in the model is start-up; without one, the imports are. A module that is
@@ -297,16 +299,16 @@ static void begin_after_imports(const struct sampled_thread *thread, struct samp
 	uint64_t imported_ns = 0;
 
 	for (size_t i = 0; i < thread->n; i++) {
-		const struct event *look = thread->looks[i];
+		const struct event *sample = thread->samples[i];
 
 		if (place_at(thread, i) == SAMPLE_PLACE_COMPUTING &&
 		    place_at(thread, i + 1) != SAMPLE_PLACE_IMPORTING) {
-			if (look->start_ns > trainer->begin_ns)
-				trainer->begin_ns = look->start_ns;
+			if (sample->start_ns > trainer->begin_ns)
+				trainer->begin_ns = sample->start_ns;
 			return;
 		}
 		if (place_at(thread, i) == SAMPLE_PLACE_IMPORTING)
-			imported_ns = look->end_ns;
+			imported_ns = sample->end_ns;
 	}
 	if (imported_ns > trainer->begin_ns)
 		trainer->begin_ns = imported_ns < trainer->end_ns ? imported_ns : trainer->end_ns;
@@ -330,13 +332,13 @@ static int window_of_workers(const struct sampled_job *job, struct sampled_train
 			last_worker_ns = process->last_ns;
 	}
 	for (size_t i = 0; i < reader->n; i++) {
-		const struct event *look = reader->looks[i];
+		const struct event *sample = reader->samples[i];
 
 		/* A worker may be found up to a second after it was made, when the trainer already waits for
 		 * it. */
-		if (sampled_asleep(look) && sampled_charge(job, LOADER_WORKERS, look) == CHARGE_DATA &&
-		    look->end_ns + NS_PER_S >= first_worker_ns) {
-			trainer->begin_ns = look->end_ns - sampled_sleep_ns(look);
+		if (sampled_asleep(sample) && sampled_charge(job, LOADER_WORKERS, sample) == CHARGE_DATA &&
+		    sample->end_ns + NS_PER_S >= first_worker_ns) {
+			trainer->begin_ns = sample->end_ns - sampled_sleep_ns(sample);
 			break;
 		}
 	}
@@ -355,9 +357,9 @@ static bool reads_files(const struct sampled_thread *thread)
 	uint64_t sleep_ns = 0, n_reads = 0;
 
 	for (size_t i = thread->n / 2; i < thread->n; i++) {
-		n_reads += thread->looks[i]->sample.n_reads;
-		sleep_ns += thread->looks[i]->sample.wait == PROC_WAIT_FILE_READ
-				? sampled_sleep_ns(thread->looks[i])
+		n_reads += thread->samples[i]->sample.n_reads;
+		sleep_ns += thread->samples[i]->sample.wait == PROC_WAIT_FILE_READ
+				? sampled_sleep_ns(thread->samples[i])
 				: 0;
 	}
 	return n_reads > 8 || sleep_ns > 20 * NS_PER_MS;
@@ -370,9 +372,9 @@ static bool waits_elsewhere(const struct sampled_thread *thread, enum sample_pla
 	size_t n = 0, n_pipes = 0, n_locks = 0;
 
 	for (size_t i = 0; i < thread->n; i++) {
-		enum proc_wait wait = (enum proc_wait)thread->looks[i]->sample.wait;
+		enum proc_wait wait = (enum proc_wait)thread->samples[i]->sample.wait;
 
-		if (!sampled_inside(thread->looks[i]))
+		if (!sampled_inside(thread->samples[i]))
 			continue;
 		n++;
 		n_pipes += wait == PROC_WAIT_PIPE || wait == PROC_WAIT_POLL;
@@ -402,15 +404,15 @@ int sampled_window_find(const struct sampled_job *job, struct sampled_trainer *t
 		trainer->loader = job->loader ? LOADER_THREADS : LOADER_INLINE;
 		return sampled_places_find(job->trainer, trainer);
 	}
-	trainer->begin_ns = job->trainer->looks[0]->start_ns;
-	trainer->end_ns = job->trainer->looks[job->trainer->n - 1]->end_ns;
+	trainer->begin_ns = job->trainer->samples[0]->start_ns;
+	trainer->end_ns = job->trainer->samples[job->trainer->n - 1]->end_ns;
 	if (job->trainer_process->framework_ns > trainer->begin_ns)
 		trainer->begin_ns = job->trainer_process->framework_ns;
 	begin_after_imports(job->trainer, trainer);
 	if (job->loader) {
 		trainer->loader = LOADER_THREADS;
-		if (job->loader->looks[0]->start_ns > trainer->begin_ns)
-			trainer->begin_ns = job->loader->looks[0]->start_ns;
+		if (job->loader->samples[0]->start_ns > trainer->begin_ns)
+			trainer->begin_ns = job->loader->samples[0]->start_ns;
 		return 0;
 	}
 	if (!reads_files(job->trainer))

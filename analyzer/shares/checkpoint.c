@@ -173,7 +173,7 @@ static int drop_compiled(const struct checkpoint_input *input, const struct time
 {
 	const struct stack_bounds bounds = {.times = input->steps, .n_times = input->n_steps, .wide = true};
 	_cleanup_(interval_list_free) struct interval_list spans = {0};
-	int r = calls->n ? stack_spans_find(input->looks, thread, STACK_COMPILE, &bounds, &spans) : 0;
+	int r = calls->n ? stack_spans_find(input->samples, thread, STACK_COMPILE, &bounds, &spans) : 0;
 	size_t n = 0;
 
 	interval_list_tidy(&spans);
@@ -200,7 +200,7 @@ int checkpoints_find(const struct checkpoint_input *input, const struct timeline
 	if (r == 0)
 		r = drop_compiled(input, thread, &calls);
 	if (r == 0)
-		r = stack_spans_find(input->looks, thread, STACK_SAVE, &bounds, &spans);
+		r = stack_spans_find(input->samples, thread, STACK_SAVE, &bounds, &spans);
 	if (r == 0)
 		r = interval_list_append(checkpoints, &calls);
 	return r == 0 ? interval_list_append(checkpoints, &spans) : r;

@@ -4,32 +4,32 @@
 #include <errno.h>
 
 static bool python_seen(const struct timeline *timeline, const struct roles *roles,
-			const struct stack_looks *looks)
+			const struct stack_samples *samples)
 {
-	for (size_t i = 0; i < looks->n; i++) {
-		enum role role = (enum role)roles->of[looks->items[i].thread - timeline->threads];
+	for (size_t i = 0; i < samples->n; i++) {
+		enum role role = (enum role)roles->of[samples->items[i].thread - timeline->threads];
 
-		if (looks->items[i].python && (role == ROLE_TRAINER || role == ROLE_HELPER))
+		if (samples->items[i].python && (role == ROLE_TRAINER || role == ROLE_HELPER))
 			return true;
 	}
 	return false;
 }
 
 int compiling_find(const struct timeline *timeline, const struct roles *roles,
-		   const struct stack_looks *looks, const uint64_t *times, size_t n_times,
+		   const struct stack_samples *samples, const uint64_t *times, size_t n_times,
 		   struct compiling *compiling)
 {
 	const struct stack_bounds bounds = {.times = times, .n_times = n_times};
 	int r = 0;
 
-	*compiling = (struct compiling){.known = python_seen(timeline, roles, looks)};
+	*compiling = (struct compiling){.known = python_seen(timeline, roles, samples)};
 	for (size_t i = 0; i < timeline->n_threads && r == 0; i++) {
 		const struct timeline_thread *thread = &timeline->threads[i];
 
 		if (roles->of[i] == ROLE_TRAINER)
-			r = stack_spans_find(looks, thread, STACK_COMPILE, &bounds, &compiling->trainer);
+			r = stack_spans_find(samples, thread, STACK_COMPILE, &bounds, &compiling->trainer);
 		else if (roles->of[i] == ROLE_HELPER)
-			r = stack_spans_find(looks, thread, STACK_COMPILE, &bounds, &compiling->helpers);
+			r = stack_spans_find(samples, thread, STACK_COMPILE, &bounds, &compiling->helpers);
 	}
 	interval_list_tidy(&compiling->trainer);
 	interval_list_tidy(&compiling->helpers);

@@ -21,7 +21,7 @@ struct compiling {
 
 /* times: those of the steps, ascending. Free *compiling also after -ENOMEM. */
 int compiling_find(const struct timeline *timeline, const struct roles *roles,
-		   const struct stack_looks *looks, const uint64_t *times, size_t n_times,
+		   const struct stack_samples *samples, const uint64_t *times, size_t n_times,
 		   struct compiling *compiling);
 void compiling_free(struct compiling *compiling);
 

@@ -10,7 +10,7 @@
 #include "lib/sorted.h"
 #include "analyzer/base/times.h"
 
-/* A walk visits each stretch once, and may change threads a few times between two; hostile events could send
+/* A walk visits each interval once, and may change threads a few times between two; hostile events could send
  * it in circles. */
 #define HOPS_MAX 64
 

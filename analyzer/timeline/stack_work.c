@@ -6,30 +6,30 @@
 
 #include "analyzer/input.h"
 #include "analyzer/profile.h"
-#include "bpf/notes.h"
+#include "bpf/metadata.h"
 #include "lib/clock.h"
 #include "lib/sorted.h"
 #include "analyzer/base/times.h"
 
 /* Number of frames from which a stack was truncated: its outer frames were not recorded. The recorder's limit
  * also counts frames that belong to no function, which are not in the stack. */
-#define FRAMES_CUT (NOTE_STACK_FRAMES_MAX - 8)
+#define FRAMES_CUT (METADATA_STACK_FRAMES_MAX - 8)
 
 /* The work of each frame, and the generators that have the training loop in them. */
 struct works {
-	const struct profile_notes *notes;
+	const struct profile_metadata *metadata;
 	uint8_t *frames; /* of notes->frames: enum stack_work */
 	uint8_t *traces; /* of notes->traces */
 	uint8_t *trains; /* of notes->frames: a step was seen within it */
 };
 
 /* Index in notes->frames; n_frames: none. */
-static size_t frame_at(const struct profile_notes *notes, uint64_t key)
+static size_t frame_at(const struct profile_metadata *metadata, uint64_t key)
 {
 	const struct profile_frame *frame =
-	    bsearch(&key, notes->frames, notes->n_frames, sizeof(*notes->frames), compare_u64);
+	    bsearch(&key, metadata->frames, metadata->n_frames, sizeof(*metadata->frames), compare_u64);
 
-	return frame ? (size_t)(frame - notes->frames) : notes->n_frames;
+	return frame ? (size_t)(frame - metadata->frames) : metadata->n_frames;
 }
 
 static enum stack_work work_of_frame(const struct profile_frame *frame)
@@ -42,9 +42,9 @@ static enum stack_work work_of_frame(const struct profile_frame *frame)
 
 static enum stack_work work_at(const struct works *works, uint64_t key)
 {
-	size_t at = frame_at(works->notes, key);
+	size_t at = frame_at(works->metadata, key);
 
-	return at < works->notes->n_frames ? (enum stack_work)works->frames[at] : STACK_OTHER;
+	return at < works->metadata->n_frames ? (enum stack_work)works->frames[at] : STACK_OTHER;
 }
 
 static void trains_find(const struct works *works, const struct profile_trace *trace)
@@ -52,9 +52,9 @@ static void trains_find(const struct works *works, const struct profile_trace *t
 	bool step = false;
 
 	for (size_t k = 0; k < trace->n_frames; k++) {
-		size_t at = frame_at(works->notes, trace->frames[k]);
+		size_t at = frame_at(works->metadata, trace->frames[k]);
 
-		if (at == works->notes->n_frames)
+		if (at == works->metadata->n_frames)
 			continue;
 		works->trains[at] |= step;
 		step |= works->frames[at] == STACK_STEP;
@@ -74,9 +74,9 @@ static enum stack_work work_of_trace(const struct works *works, const struct pro
 			return work;
 	}
 	for (size_t k = trace->n_frames; k > 0; k--) {
-		size_t at = frame_at(works->notes, trace->frames[k - 1]);
+		size_t at = frame_at(works->metadata, trace->frames[k - 1]);
 		enum stack_work work =
-		    at < works->notes->n_frames ? (enum stack_work)works->frames[at] : STACK_OTHER;
+		    at < works->metadata->n_frames ? (enum stack_work)works->frames[at] : STACK_OTHER;
 
 		if (work == STACK_NEXT && works->trains[at])
 			continue;
@@ -93,87 +93,88 @@ static enum stack_work work_of_trace(const struct works *works, const struct pro
 /* Once for each trace: there are far fewer traces than samples. */
 static void works_find(const struct works *works)
 {
-	const struct profile_notes *notes = works->notes;
+	const struct profile_metadata *metadata = works->metadata;
 
-	for (size_t i = 0; i < notes->n_frames; i++)
-		works->frames[i] = (uint8_t)work_of_frame(&notes->frames[i]);
-	for (size_t i = 0; i < notes->n_traces; i++)
-		trains_find(works, &notes->traces[i]);
-	for (size_t i = 0; i < notes->n_traces; i++)
-		works->traces[i] = (uint8_t)work_of_trace(works, &notes->traces[i]);
+	for (size_t i = 0; i < metadata->n_frames; i++)
+		works->frames[i] = (uint8_t)work_of_frame(&metadata->frames[i]);
+	for (size_t i = 0; i < metadata->n_traces; i++)
+		trains_find(works, &metadata->traces[i]);
+	for (size_t i = 0; i < metadata->n_traces; i++)
+		works->traces[i] = (uint8_t)work_of_trace(works, &metadata->traces[i]);
 }
 
-static enum stack_work work_of(const struct profile_notes *notes, const uint8_t *works, uint64_t key)
+static enum stack_work work_of(const struct profile_metadata *metadata, const uint8_t *works, uint64_t key)
 {
 	const struct profile_trace *trace =
-	    key ? bsearch(&key, notes->traces, notes->n_traces, sizeof(*notes->traces), compare_u64) : NULL;
+	    key ? bsearch(&key, metadata->traces, metadata->n_traces, sizeof(*metadata->traces), compare_u64)
+		: NULL;
 
-	return trace ? (enum stack_work)works[trace - notes->traces] : STACK_OTHER;
+	return trace ? (enum stack_work)works[trace - metadata->traces] : STACK_OTHER;
 }
 
 static int look_compare(const void *left, const void *right)
 {
-	const struct stack_look *a = left, *b = right;
+	const struct stack_sample *a = left, *b = right;
 
 	if (a->thread != b->thread)
 		return a->thread < b->thread ? -1 : 1;
 	return a->at_ns < b->at_ns ? -1 : a->at_ns > b->at_ns;
 }
 
-int stack_looks_find(const struct timeline *timeline, const struct analysis_input *input,
-		     struct stack_looks *ret_looks)
+int stack_samples_find(const struct timeline *timeline, const struct analysis_input *input,
+		       struct stack_samples *ret_samples)
 {
-	const struct profile_notes *notes = input->profile;
-	struct stack_looks looks = {0};
-	struct works works = {.notes = notes};
+	const struct profile_metadata *metadata = input->profile;
+	struct stack_samples samples = {0};
+	struct works works = {.metadata = metadata};
 	size_t n_samples = 0;
-	uint8_t *room;
+	uint8_t *space;
 
-	if (!notes || !notes->n_frames || !notes->n_traces || !(notes->rate_hz > 0)) {
-		*ret_looks = looks;
+	if (!metadata || !metadata->n_frames || !metadata->n_traces || !(metadata->rate_hz > 0)) {
+		*ret_samples = samples;
 		return 0;
 	}
 	for (size_t i = 0; i < input->n_events; i++)
 		n_samples += input->events[i].type == EVENT_STACK;
-	looks.items = calloc(n_samples + 1, sizeof(*looks.items));
-	room = calloc(notes->n_traces + 2 * notes->n_frames, 1);
-	if (!looks.items || !room) {
-		free(looks.items);
-		free(room);
+	samples.items = calloc(n_samples + 1, sizeof(*samples.items));
+	space = calloc(metadata->n_traces + 2 * metadata->n_frames, 1);
+	if (!samples.items || !space) {
+		free(samples.items);
+		free(space);
 		return -ENOMEM;
 	}
-	works.traces = room;
-	works.frames = room + notes->n_traces;
-	works.trains = works.frames + notes->n_frames;
+	works.traces = space;
+	works.frames = space + metadata->n_traces;
+	works.trains = works.frames + metadata->n_frames;
 	works_find(&works);
-	looks.period_ns = (uint64_t)((double)NS_PER_S / notes->rate_hz);
+	samples.period_ns = (uint64_t)((double)NS_PER_S / metadata->rate_hz);
 	for (size_t i = 0; i < input->n_events; i++) {
 		const struct event *event = &input->events[i];
 		const struct timeline_thread *thread =
 		    event->type == EVENT_STACK ? timeline_find(timeline, event->tid, event->end_ns) : NULL;
 
 		if (thread)
-			looks.items[looks.n++] =
-			    (struct stack_look){.thread = thread,
-						.at_ns = event->end_ns,
-						.work = work_of(notes, works.traces, event->stack.python),
-						.python = event->stack.python != 0};
+			samples.items[samples.n++] = (struct stack_sample){
+			    .thread = thread,
+			    .at_ns = event->end_ns,
+			    .work = work_of(metadata, works.traces, event->stack.python),
+			    .python = event->stack.python != 0};
 	}
-	qsort(looks.items, looks.n, sizeof(*looks.items), look_compare);
-	free(room);
-	*ret_looks = looks;
+	qsort(samples.items, samples.n, sizeof(*samples.items), look_compare);
+	free(space);
+	*ret_samples = samples;
 	return 0;
 }
 
-void stack_looks_free(struct stack_looks *looks)
+void stack_samples_free(struct stack_samples *samples)
 {
-	free(looks->items);
-	*looks = (struct stack_looks){0};
+	free(samples->items);
+	*samples = (struct stack_samples){0};
 }
 
-static size_t first_of(const struct stack_looks *looks, const struct timeline_thread *thread)
+static size_t first_of(const struct stack_samples *samples, const struct timeline_thread *thread)
 {
-	return sorted_count(looks->n, i, looks->items[i].thread < thread);
+	return sorted_count(samples->n, i, samples->items[i].thread < thread);
 }
 
 static size_t times_before(const struct stack_bounds *bounds, uint64_t at_ns)
@@ -196,10 +197,10 @@ static bool is_known(const struct stack_bounds *bounds, uint64_t at_ns)
 
 /* gap: from the sample before the span to the one after it that say something else; 0 or UINT64_MAX: there is
  * none. */
-static int span_add(const struct stack_looks *looks, const struct stack_bounds *bounds, struct interval span,
-		    struct interval gap, struct interval_list *spans)
+static int span_add(const struct stack_samples *samples, const struct stack_bounds *bounds,
+		    struct interval span, struct interval gap, struct interval_list *spans)
 {
-	uint64_t half_ns = looks->period_ns / 2;
+	uint64_t half_ns = samples->period_ns / 2;
 	size_t before = times_before(bounds, span.begin_ns), after = times_before(bounds, span.end_ns);
 	uint64_t first_ns = before ? bounds->times[before - 1] : 0;
 	uint64_t last_ns = after < bounds->n_times ? bounds->times[after] : UINT64_MAX;
@@ -215,31 +216,31 @@ static int span_add(const struct stack_looks *looks, const struct stack_bounds *
 	return interval_list_add(spans, span.begin_ns, span.end_ns);
 }
 
-int stack_spans_find(const struct stack_looks *looks, const struct timeline_thread *thread,
+int stack_spans_find(const struct stack_samples *samples, const struct timeline_thread *thread,
 		     enum stack_work work, const struct stack_bounds *bounds, struct interval_list *spans)
 {
 	struct interval span = {0}, gap = {0, UINT64_MAX};
-	size_t i = first_of(looks, thread);
+	size_t i = first_of(samples, thread);
 
-	for (; i < looks->n && looks->items[i].thread == thread; i++) {
-		const struct stack_look *look = &looks->items[i];
+	for (; i < samples->n && samples->items[i].thread == thread; i++) {
+		const struct stack_sample *sample = &samples->items[i];
 
-		if (look->work == STACK_CUT || !look->python)
+		if (sample->work == STACK_CUT || !sample->python)
 			continue;
-		if (span.end_ns && look->work == work && goes_on(bounds, span.end_ns, look->at_ns)) {
-			span.end_ns = look->at_ns;
+		if (span.end_ns && sample->work == work && goes_on(bounds, span.end_ns, sample->at_ns)) {
+			span.end_ns = sample->at_ns;
 			continue;
 		}
-		gap.end_ns = look->at_ns;
-		if (span.end_ns && span_add(looks, bounds, span, gap, spans) < 0)
+		gap.end_ns = sample->at_ns;
+		if (span.end_ns && span_add(samples, bounds, span, gap, spans) < 0)
 			return -ENOMEM;
-		if (look->work == work) {
-			span = (struct interval){look->at_ns, look->at_ns};
+		if (sample->work == work) {
+			span = (struct interval){sample->at_ns, sample->at_ns};
 		} else {
 			span = (struct interval){0};
-			gap.begin_ns = look->at_ns;
+			gap.begin_ns = sample->at_ns;
 		}
 	}
 	gap.end_ns = UINT64_MAX;
-	return span.end_ns ? span_add(looks, bounds, span, gap, spans) : 0;
+	return span.end_ns ? span_add(samples, bounds, span, gap, spans) : 0;
 }

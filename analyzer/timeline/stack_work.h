@@ -21,7 +21,7 @@
 
 struct analysis_input;
 
-struct stack_look {
+struct stack_sample {
 	const struct timeline_thread *thread;
 	uint64_t at_ns;
 	enum stack_work work;
@@ -29,16 +29,16 @@ struct stack_look {
 };
 
 /* Samples of all threads, by thread and time. */
-struct stack_looks {
-	struct stack_look *items;
+struct stack_samples {
+	struct stack_sample *items;
 	size_t n;
 	uint64_t period_ns;
 };
 
 /* Empty where no samples were taken. -ENOMEM. */
-int stack_looks_find(const struct timeline *timeline, const struct analysis_input *input,
-		     struct stack_looks *ret_looks);
-void stack_looks_free(struct stack_looks *looks);
+int stack_samples_find(const struct timeline *timeline, const struct analysis_input *input,
+		       struct stack_samples *ret_samples);
+void stack_samples_free(struct stack_samples *samples);
 
 struct stack_bounds {
 	const uint64_t *times; /* ascending; the thread does other work at each, so a span ends there */
@@ -52,5 +52,5 @@ struct stack_bounds {
 #define STACK_BACKGROUND_SLEEP_NS UINT64_C(50000000) /* a thread that only saves sleeps between two saves */
 
 /* Appends the thread's spans. -ENOMEM. */
-int stack_spans_find(const struct stack_looks *looks, const struct timeline_thread *thread,
+int stack_spans_find(const struct stack_samples *samples, const struct timeline_thread *thread,
 		     enum stack_work work, const struct stack_bounds *bounds, struct interval_list *spans);

@@ -15,8 +15,8 @@
 #include "lib/sorted.h"
 
 /*
- * In a gap of the recording a thread's records are missing, and "no stretch off the CPU" would read as
- * computing. So each thread gets stretches of unknown state for what the gaps leave open: those parts of a
+ * In a gap of the recording a thread's records are missing, and "no interval off the CPU" would read as
+ * computing. So each thread gets intervals of unknown state for what the gaps leave open: those parts of a
  * gap, within its life, that no record of it covers.
  */
 
@@ -27,7 +27,7 @@ struct builder {
 
 static int add_off(struct builder *builder, struct timeline_off off)
 {
-	if (array_room(builder->offs, builder->n, builder->n_allocated) < 0)
+	if (array_reserve(builder->offs, builder->n, builder->n_allocated) < 0)
 		return -ENOMEM;
 	builder->offs[builder->n++] = off;
 	return 0;
@@ -523,7 +523,7 @@ static void timeline_finish(struct timeline *timeline)
 }
 
 /* Returns true for events of the recording itself or the whole job, not of a thread. */
-static bool is_stretch(const struct event *event)
+static bool is_interval(const struct event *event)
 {
 	switch (event->type) {
 	case EVENT_GAP:
@@ -565,7 +565,7 @@ int timeline_build(const struct event *events, size_t n_events, struct timeline 
 	if (gaps_collect(timeline, events, n_events) < 0)
 		return error_set(err, -ENOMEM, "not enough memory to sort %zu events", n_events);
 	for (size_t i = 0; i < n_events; i++) {
-		if (is_stretch(&events[i]))
+		if (is_interval(&events[i]))
 			continue;
 		if (timeline_usable(&events[i]))
 			thread_note(thread_of(timeline, &events[i]), &events[i]);

@@ -42,7 +42,7 @@ static void recording_file_remove(int dir_fd, const char *path)
 }
 
 /* Removes an older recording. Only a recording: a mistyped -o must not cost anybody a file (-EEXIST). */
-static int recording_file_make_room(int dir_fd, const char *path, struct error *err)
+static int recording_file_make_space(int dir_fd, const char *path, struct error *err)
 {
 	struct recording *old = NULL;
 	struct error why = ERROR_INIT;
@@ -79,7 +79,7 @@ void recording_close(struct recording *recording)
 	if (!recording)
 		return;
 	sql_statement_free(recording->insert);
-	sql_statement_free(recording->insert_note);
+	sql_statement_free(recording->insert_metadata);
 	sql_close(recording->db);
 	closep(&recording->lock_fd); /* behind it: closing a file ends its locks of SQLite's */
 	recording_codec_free(recording->codec);
@@ -131,7 +131,7 @@ int recording_create(const char *path, struct recording **ret_recording, struct 
 	recording->dir_fd = file_folder(path, true, &name);
 	if (recording->dir_fd < 0)
 		return file_error(err, recording->dir_fd, "write", path);
-	r = recording_file_make_room(recording->dir_fd, path, err);
+	r = recording_file_make_space(recording->dir_fd, path, err);
 	if (r == 0)
 		r = sql_open_at(recording->dir_fd, path,
 				&(struct sql_options){.mode = SQL_NEW, .busy_ms = BUSY_MS}, &recording->db,

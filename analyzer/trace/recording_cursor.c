@@ -59,7 +59,7 @@ int recording_cursor_open(struct recording *recording, const struct recording_fi
 
 static int add_run(struct recording_cursor *cursor, struct blob_run run)
 {
-	if (array_room(cursor->runs, cursor->n_runs, cursor->capacity) < 0)
+	if (array_reserve(cursor->runs, cursor->n_runs, cursor->capacity) < 0)
 		return -ENOMEM;
 	cursor->runs[cursor->n_runs++] = run;
 	return 0;

@@ -156,7 +156,7 @@ int recording_blobs(struct recording *recording, struct recording_blob **ret_blo
 			r = -EBADMSG;
 			break;
 		}
-		if (array_room(blobs, n, capacity) < 0)
+		if (array_reserve(blobs, n, capacity) < 0)
 			return -ENOMEM;
 		blobs[n++] = (struct recording_blob){id, (uint64_t)sql_integer(rows, 1)};
 		r = 0;

@@ -48,7 +48,7 @@ static int visit_sample(void *user, uint64_t key, const void *data, size_t size)
 	memcpy(&sample.utilization, data, size);
 	if (!(sample.utilization >= 0 && sample.utilization <= 1))
 		return 0;
-	if (array_room(gpu->samples, gpu->n_samples, gpu->n_allocated) < 0)
+	if (array_reserve(gpu->samples, gpu->n_samples, gpu->n_allocated) < 0)
 		return -ENOMEM;
 	gpu->samples[gpu->n_samples++] = sample;
 	return 0;
@@ -62,7 +62,7 @@ static int visit_label(void *user, uint64_t key, const void *data, size_t size)
 	if (!size || size >= sizeof(label.name))
 		return 0;
 	memcpy(label.name, data, size);
-	if (array_room(gpu->labels, gpu->n_labels, gpu->n_labels_allocated) < 0)
+	if (array_reserve(gpu->labels, gpu->n_labels, gpu->n_labels_allocated) < 0)
 		return -ENOMEM;
 	gpu->labels[gpu->n_labels++] = label;
 	return 0;

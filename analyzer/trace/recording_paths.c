@@ -12,5 +12,5 @@ static int path_add(void *user, uint64_t key, const void *data, size_t size)
 
 int recording_paths_load(struct recording *recording, struct recording_paths *paths)
 {
-	return recording_each(recording, PLACES_NOTE, path_add, paths);
+	return recording_each(recording, METADATA_PATH, path_add, paths);
 }

@@ -20,7 +20,7 @@ static int append(struct recording_paths *paths, const void *data, size_t size)
 	struct places_path head;
 	char *path;
 
-	if (array_room(paths->items, paths->n, paths->n_allocated) < 0)
+	if (array_reserve(paths->items, paths->n, paths->n_allocated) < 0)
 		return -ENOMEM;
 	memcpy(&head, data, sizeof(head));
 	path = strndup((const char *)data + sizeof(head), size - sizeof(head));

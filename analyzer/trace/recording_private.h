@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The recording's database, shared by recording.c (the file), recording_events.c and recording_notes.c. */
+/* The recording's database, shared by recording.c (the file), recording_events.c and recording_metadata.c. */
 
 #include "analyzer/recording.h"
 #include "recording_codec.h"
@@ -15,8 +15,8 @@ struct recording_buffer {
 
 struct recording {
 	struct sql *db;
-	int dir_fd;                                 /* writing: the recording's folder */
-	struct sql_statement *insert, *insert_note; /* prepared on first use */
+	int dir_fd;                                     /* writing: the recording's folder */
+	struct sql_statement *insert, *insert_metadata; /* prepared on first use */
 	struct recording_codec *codec;
 	char *path;
 	int lock_fd;                          /* writing: the file, locked while it is written */

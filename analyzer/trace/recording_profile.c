@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "analyzer/recording.h"
-#include "bpf/notes.h"
+#include "bpf/metadata.h"
 #include "lib/array.h"
 #include "lib/sorted.h"
 
@@ -15,17 +15,17 @@
 static int visit_frame(void *user, uint64_t key, const void *data, size_t size)
 {
 	struct recording_profile *profile = user;
-	size_t n = profile->notes.n_frames, library;
+	size_t n = profile->metadata.n_frames, library;
 	const char *bytes = data;
 	char *copy;
 
-	if (size < 3 || size > NOTE_FRAME_BYTES_MAX || bytes[size - 1] ||
+	if (size < 3 || size > METADATA_FRAME_BYTES_MAX || bytes[size - 1] ||
 	    (unsigned char)bytes[0] > FRAME_GENERATOR)
 		return 0;
 	library = strlen(bytes + 1);
 	if (2 + library >= size)
 		return 0;
-	if (array_room(profile->frames, n, profile->n_frames_allocated) < 0)
+	if (array_reserve(profile->frames, n, profile->n_frames_allocated) < 0)
 		return -ENOMEM;
 	copy = malloc(size);
 	if (!copy)
@@ -33,57 +33,57 @@ static int visit_frame(void *user, uint64_t key, const void *data, size_t size)
 	memcpy(copy, data, size);
 	profile->frames[n] = (struct profile_frame){
 	    .key = key, .kind = (uint8_t)copy[0], .library = copy + 1, .function = copy + 2 + library};
-	profile->notes.n_frames++;
+	profile->metadata.n_frames++;
 	return 0;
 }
 
 static int visit_trace(void *user, uint64_t key, const void *data, size_t size)
 {
 	struct recording_profile *profile = user;
-	size_t n = profile->notes.n_traces;
+	size_t n = profile->metadata.n_traces;
 	uint64_t *frames;
 
-	if (!size || size % sizeof(*frames) || size / sizeof(*frames) > NOTE_STACK_FRAMES_MAX)
+	if (!size || size % sizeof(*frames) || size / sizeof(*frames) > METADATA_STACK_FRAMES_MAX)
 		return 0;
-	if (array_room(profile->traces, n, profile->n_traces_allocated) < 0)
+	if (array_reserve(profile->traces, n, profile->n_traces_allocated) < 0)
 		return -ENOMEM;
 	frames = malloc(size);
 	if (!frames)
 		return -ENOMEM;
 	memcpy(frames, data, size);
 	profile->traces[n] = (struct profile_trace){key, frames, size / sizeof(*frames)};
-	profile->notes.n_traces++;
+	profile->metadata.n_traces++;
 	return 0;
 }
 
 /* The notes come sorted by key, but SQLite takes keys for signed numbers: they are sorted again. */
 int recording_profile_load(struct recording *recording, struct recording_profile *profile)
 {
-	struct profile_notes *notes = &profile->notes;
+	struct profile_metadata *metadata = &profile->metadata;
 	uint64_t rate_hz;
-	int r = recording_each(recording, NOTE_FRAME, visit_frame, profile);
+	int r = recording_each(recording, METADATA_FRAME, visit_frame, profile);
 
 	if (r == 0)
-		r = recording_each(recording, NOTE_STACK, visit_trace, profile);
+		r = recording_each(recording, METADATA_STACK, visit_trace, profile);
 	if (r < 0)
 		return r;
-	if (notes->n_frames)
-		qsort(profile->frames, notes->n_frames, sizeof(*profile->frames), compare_u64);
-	if (notes->n_traces)
-		qsort(profile->traces, notes->n_traces, sizeof(*profile->traces), compare_u64);
-	notes->frames = profile->frames;
-	notes->traces = profile->traces;
+	if (metadata->n_frames)
+		qsort(profile->frames, metadata->n_frames, sizeof(*profile->frames), compare_u64);
+	if (metadata->n_traces)
+		qsort(profile->traces, metadata->n_traces, sizeof(*profile->traces), compare_u64);
+	metadata->frames = profile->frames;
+	metadata->traces = profile->traces;
 	if (recording_get_u64(recording, RECORDING_PROFILE_HZ, &rate_hz) == 0)
-		notes->rate_hz = (double)rate_hz;
+		metadata->rate_hz = (double)rate_hz;
 	return 0;
 }
 
 void recording_profile_free(struct recording_profile *profile)
 {
 	/* A frame's texts are one piece of memory that begins a byte before its library. */
-	for (size_t i = 0; i < profile->notes.n_frames; i++)
+	for (size_t i = 0; i < profile->metadata.n_frames; i++)
 		free((char *)(uintptr_t)profile->frames[i].library - 1);
-	for (size_t i = 0; i < profile->notes.n_traces; i++)
+	for (size_t i = 0; i < profile->metadata.n_traces; i++)
 		free((uint64_t *)(uintptr_t)profile->traces[i].frames);
 	free(profile->frames);
 	free(profile->traces);

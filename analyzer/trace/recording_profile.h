@@ -10,7 +10,7 @@
 struct recording;
 
 struct recording_profile {
-	struct profile_notes notes;
+	struct profile_metadata metadata;
 	struct profile_frame *frames;
 	struct profile_trace *traces;
 	size_t n_frames_allocated, n_traces_allocated;

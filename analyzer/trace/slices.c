@@ -12,7 +12,7 @@
 
 static int slice_open(struct slices *slices, uint64_t now_ns)
 {
-	if (array_room(slices->items, slices->n, slices->n_allocated) < 0)
+	if (array_reserve(slices->items, slices->n, slices->n_allocated) < 0)
 		return -ENOMEM;
 	slices->items[slices->n++] = (struct slice){.id = slices->next_id++, .begin_ns = now_ns};
 	return 0;

@@ -30,7 +30,7 @@ struct path_list {
 
 static int path_add(struct path_list *list, const char *path, size_t length)
 {
-	if (array_room(list->paths, list->n, list->capacity) < 0)
+	if (array_reserve(list->paths, list->n, list->capacity) < 0)
 		return -ENOMEM;
 	list->paths[list->n] = strndup(path, length);
 	if (!list->paths[list->n])

@@ -249,18 +249,18 @@ static struct interval computing_after(const struct rhythm_finder *finder, size_
 				       uint64_t limit_ns)
 {
 	const struct beat *last = &finder->beats[step_end(finder, step) - 1];
-	struct interval stretch = {last->last_ns + sample_ns, limit_ns};
+	struct interval interval = {last->last_ns + sample_ns, limit_ns};
 
 	if (step + 1 < finder->n_steps)
-		stretch.end_ns = finder->beats[finder->steps[step + 1]].first_ns;
-	if (stretch.begin_ns > stretch.end_ns)
-		stretch.begin_ns = stretch.end_ns;
-	return stretch;
+		interval.end_ns = finder->beats[finder->steps[step + 1]].first_ns;
+	if (interval.begin_ns > interval.end_ns)
+		interval.begin_ns = interval.end_ns;
+	return interval;
 }
 
 static int window_set(struct rhythm_finder *finder, uint64_t life_end_ns, struct rhythm *found)
 {
-	struct interval stretch;
+	struct interval interval;
 	size_t first, end, from;
 	uint64_t load_ns, compute_ns, sample_ns;
 
@@ -287,17 +287,17 @@ static int window_set(struct rhythm_finder *finder, uint64_t life_end_ns, struct
 		}
 	}
 	for (size_t i = from; i + 1 < end; i++) {
-		stretch = computing_after(finder, i, sample_ns, life_end_ns);
-		finder->values[found->n_computing] = stretch.end_ns - stretch.begin_ns;
-		found->computing[found->n_computing++] = stretch;
+		interval = computing_after(finder, i, sample_ns, life_end_ns);
+		finder->values[found->n_computing] = interval.end_ns - interval.begin_ns;
+		found->computing[found->n_computing++] = interval;
 	}
 	compute_ns = median(finder->values, found->n_computing);
 	found->n_steps = end - from;
-	stretch = computing_after(finder, end - 1, sample_ns, life_end_ns);
-	if (stretch.end_ns - stretch.begin_ns > compute_ns)
-		stretch.end_ns = stretch.begin_ns + compute_ns;
-	found->end_ns = stretch.end_ns;
-	found->computing[found->n_computing++] = stretch;
+	interval = computing_after(finder, end - 1, sample_ns, life_end_ns);
+	if (interval.end_ns - interval.begin_ns > compute_ns)
+		interval.end_ns = interval.begin_ns + compute_ns;
+	found->end_ns = interval.end_ns;
+	found->computing[found->n_computing++] = interval;
 	return 0;
 }
 

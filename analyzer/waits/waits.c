@@ -278,7 +278,7 @@ static size_t beats_find(const struct timeline_thread *trainer, const struct dow
 	return n;
 }
 
-/* Loading is the time between two stretches of computing. */
+/* Loading is the time between two intervals of computing. */
 static int waits_take(const struct timeline_thread *trainer, const struct rhythm *rhythm,
 		      struct data_waits *waits)
 {
@@ -320,7 +320,7 @@ static int data_waits_find_rhythm(const struct timeline_thread *trainer, struct 
 }
 
 /*
- * No worker, no mark: the trainer opens, reads and decodes sample after sample between two steps. A stretch
+ * No worker, no mark: the trainer opens, reads and decodes sample after sample between two steps. A interval
  * of computing between two file calls that is far longer than decoding a sample separates reading a batch
  * from anything else that touches files (logging, an import, the batch of an evaluation).
  */
@@ -595,7 +595,7 @@ int data_waits_add(struct data_waits *waits, struct data_wait wait)
 		wait.begin_ns = waits->items[waits->n - 1].end_ns;
 	if (wait.begin_ns >= wait.end_ns)
 		return 0;
-	if (array_room(waits->items, waits->n, waits->n_allocated) < 0)
+	if (array_reserve(waits->items, waits->n, waits->n_allocated) < 0)
 		return -ENOMEM;
 	waits->items[waits->n++] = wait;
 	return 0;

@@ -82,18 +82,18 @@ int waits_of_polls(const struct timeline_thread *trainer, struct interval_list *
 	return r;
 }
 
-int waits_of_stacks(const struct timeline_thread *trainer, const struct stack_looks *looks,
+int waits_of_stacks(const struct timeline_thread *trainer, const struct stack_samples *samples,
 		    struct interval_list *list)
 {
 	const struct stack_bounds bounds = {.times = trainer->steps, .n_times = trainer->n_steps};
 	size_t n = 0;
 
-	for (size_t i = sorted_count(looks->n, k, looks->items[k].thread < trainer);
-	     i < looks->n && looks->items[i].thread == trainer; i++)
-		n += looks->items[i].work == STACK_NEXT;
+	for (size_t i = sorted_count(samples->n, k, samples->items[k].thread < trainer);
+	     i < samples->n && samples->items[i].thread == trainer; i++)
+		n += samples->items[i].work == STACK_NEXT;
 	if (n < LOOKS_MIN)
 		return 0;
-	return stack_spans_find(looks, trainer, STACK_NEXT, &bounds, list);
+	return stack_spans_find(samples, trainer, STACK_NEXT, &bounds, list);
 }
 
 int waits_merge(struct data_waits *waits, struct interval_list *seen)

@@ -13,7 +13,7 @@ int waits_of_polls(const struct timeline_thread *trainer, struct interval_list *
 
 /* Appends the intervals in which samples of the trainer's stack show a generator, or another iterator's
  * next(). They are right on average, and each edge is to within half a sampling interval. -ENOMEM. */
-int waits_of_stacks(const struct timeline_thread *trainer, const struct stack_looks *looks,
+int waits_of_stacks(const struct timeline_thread *trainer, const struct stack_samples *samples,
 		    struct interval_list *list);
 
 /* Merges `seen` into waits; overlapping waits become one. Consumes seen. -ENOMEM. */

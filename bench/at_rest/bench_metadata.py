@@ -11,7 +11,7 @@
                its defaults the kernel keeps attributes for a second
 
 All is in memory. With one process and with as many as there are cores (which may be hardware threads of one), each a second, and a
-CPU second. Then: opening the snapshot, making it anew (seconds, memory), what it takes a file beside its path, `dieselctl pack --append` of
+CPU second. Then: opening the snapshot, making it again (seconds, memory), what it takes a file beside its path, `dieselctl pack --append` of
 100 files, which updates it, and `dieselctl ls -R` against `ls -R` of the same files of the ext4 folder.
 
 DIESEL_BENCH_SAMPLES (1,000,000), DIESEL_BENCH_FILES (100,000), DIESEL_BENCH_MOUNTED (5,000; 0: no JuiceFS), DIESEL_BENCH_SECONDS (2, of a
@@ -41,7 +41,7 @@ BYTES, PATH_BYTES = 64, len("class0000/00000000.bin")
 
 
 def make(put, path, n):
-    """The dataset, and what making its snapshot anew takes."""
+    """The dataset, and what making its snapshot again takes."""
     if not (path / "snapshot").exists():
         stores.told(put, "dataset", path, n, BYTES)
     began = time.monotonic()

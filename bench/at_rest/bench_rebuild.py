@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metadata of a dataset of a million samples of 64 bytes, made, and made anew from its chunks by `dieselctl rebuild`: kept in SQLite, on one
+"""Metadata of a dataset of a million samples of 64 bytes, made, and made again from its chunks by `dieselctl rebuild`: kept in SQLite, on one
 Redis server, and on a Redis Cluster of three nodes.
 
     make       samples from memory to the dataset's writer (put.c), until they are durable and can be read
-    rebuild    all chunks, which are in the page cache, are read and replayed; metadata and snapshot are written anew
+    rebuild    all chunks, which are in the page cache, are read and replayed; metadata and snapshot are written again
 
 The servers run on this machine's loopback, without a log of writes, and share its cores with the writer: where these are fewer
 than four, three nodes cannot show more than one. Engines alternate. DIESEL_BENCH_SAMPLES (1,000,000), DIESEL_BENCH_ROUNDS (3).
@@ -38,7 +38,7 @@ def start(folder, engine):
 
 
 def one_round(program, dataset, url, nodes):
-    """Made, and made anew; with the CPU time of the servers."""
+    """Made, and made again; with the CPU time of the servers."""
     os.sync()
     before = cpu_s(nodes)
     made = stores.told(program, "dataset", dataset, N, BYTES, *filter(None, [url]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benchmarks of datasets share: programs in C that are linked with the dataset's rooms, servers to compare with, and CPU time."""
+"""What the benchmarks of datasets share: programs in C that are linked with the dataset's modules, servers to compare with, and CPU time."""
 import json
 import os
 import pathlib
@@ -22,10 +22,10 @@ import servers
 def build(folder, source, *options):
     """Path of the program of a C source of this folder. Rooms that it does not call are left out by the linker."""
     made = pathlib.Path(support.program("dieselctl")).parent.parent
-    rooms = [*sorted((made / "dataset").glob("*/*.a")), made / "sqlite/libdiesel_sqlite.a", made / "lib/libdiesel_base.a"]
-    includes = [f"-I{support.ROOT / room / 'include'}" for room in ("lib", "dataset", "sqlite")]
+    modules = [*sorted((made / "dataset").glob("*/*.a")), made / "sqlite/libdiesel_sqlite.a", made / "lib/libdiesel_base.a"]
+    includes = [f"-I{support.ROOT / module / 'include'}" for module in ("lib", "dataset", "sqlite")]
     return support.build(folder, HERE / source, "-D_GNU_SOURCE", *includes, "-Wl,--start-group",
-                         *(room for room in rooms if room.parent.name != "remote"), "-Wl,--end-group",
+                         *(module for module in modules if module.parent.name != "remote"), "-Wl,--end-group",
                          "-lsqlite3", "-lhiredis", "-lssl", "-lcrypto", "-lxxhash", "-lm", "-pthread", *options)
 
 
@@ -70,7 +70,7 @@ class Redis(servers.Server):
 
 
 class Memcached:
-    """With room for all that is put into it."""
+    """With module for all that is put into it."""
 
     def __init__(self, folder, mib):
         self.socket = pathlib.Path(folder) / "memcached.sock"

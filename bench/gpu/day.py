@@ -202,7 +202,7 @@ def parse(argv):
 
 @contextlib.contextmanager
 def scratch():
-    """A folder on a disk with room, not in memory."""
+    """A folder on a disk with space, not in memory."""
     parent = os.environ.get("DIESEL_BENCH_DIR") or next((p for p in ("/var/tmp", "/tmp") if os.access(p, os.W_OK)), None)
     try:
         folder = pathlib.Path(tempfile.mkdtemp(prefix="diesel-gpu-", dir=parent))

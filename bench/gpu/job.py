@@ -58,7 +58,7 @@ def starved_s():
 
 class Clock:
     def __init__(self):
-        self.next = self.wait = self.wait_cpu = self.checkpoint = self.starved_apart = 0.0
+        self.next = self.wait = self.wait_cpu = self.checkpoint = self.starved_excluded = 0.0
         self.nexts = []
 
     def waiting(self, call, *arguments):
@@ -153,7 +153,7 @@ class Job:
             os.fsync(file.fileno())
         os.rename(path + ".tmp", path)
         self.clock.checkpoint += time.monotonic() - begin
-        self.clock.starved_apart += starved_s() - starved
+        self.clock.starved_excluded += starved_s() - starved
 
     def train(self, seconds, named):
         """named: of torch.profiler, a context manager that gives what is within it a name."""
@@ -167,7 +167,7 @@ class Job:
             with named("next"):
                 batch = next(batches)
             after = time.monotonic()
-            clock.starved_apart += starved_s() - apart
+            clock.starved_excluded += starved_s() - apart
             device.step_begins()
             clock.next += after - before
             clock.nexts.append((before, after))
@@ -178,7 +178,7 @@ class Job:
             if end - begin > seconds:
                 break
         return {"wall_s": end - begin, "steps": self.steps, "next_s": clock.next, "wait_s": clock.wait, "wait_cpu_s": clock.wait_cpu,
-                "checkpoint_s": clock.checkpoint, "starved_s": starved_s() - starved - clock.starved_apart}
+                "checkpoint_s": clock.checkpoint, "starved_s": starved_s() - starved - clock.starved_excluded}
 
     def disturb(self):
         """Other processes on the core that the trainer is held to; its worker is not."""

@@ -127,9 +127,9 @@ def one_way(day, way):
 
 
 def workers_for(day, batch_bytes):
-    """As many as cores, up to 8, and as /dev/shm has room for: PyTorch's workers hand over batches there, two ahead each."""
-    room = shutil.disk_usage("/dev/shm").free // (4 * batch_bytes)
-    return max(1, min(8, day.cores, room))
+    """As many as cores, up to 8, and as /dev/shm has space for: PyTorch's workers hand over batches there, two ahead each."""
+    space = shutil.disk_usage("/dev/shm").free // (4 * batch_bytes)
+    return max(1, min(8, day.cores, space))
 
 
 # Scaling over cores
@@ -196,7 +196,7 @@ def decode(day, way, cores):
     if way.startswith("torchvision"):
         need(day, "torchvision", *(["PIL"] if way == "torchvision" else []))
     data, ours = photographs(day), way == "diesel"
-    with held_to(cores), day.daemon("--cache", "1G", "--forms", "0") if ours else contextlib.nullcontext():
+    with held_to(cores), day.daemon("--cache", "1G", "--decoded-cache", "0") if ours else contextlib.nullcontext():
         try:
             done = day.job(JOBS / "decode.py", way, data["packed" if ours else "files"], 1 if day.short else 5, CUDA_VISIBLE_DEVICES="")
         except apart.Failed as failure:

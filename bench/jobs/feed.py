@@ -30,7 +30,7 @@ KERNEL_US = 500          # of the stand-in device
 
 
 class Dial:
-    """Shared with the benchmark and with the job's workers; mapped anew in every process that unpickles it."""
+    """Shared with the benchmark and with the job's workers; mapped again in every process that unpickles it."""
 
     def __init__(self, path):
         self.path = str(path)

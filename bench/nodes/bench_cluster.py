@@ -23,7 +23,7 @@ import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve()
-sys.path[:0] = [str(HERE.parent.parent), *(str(HERE.parent.parent.parent / "tests/integration" / room) for room in ("", "cluster"))]
+sys.path[:0] = [str(HERE.parent.parent), *(str(HERE.parent.parent.parent / "tests/integration" / module) for module in ("", "cluster"))]
 import support
 
 CHUNK, SMALL, VALUE = 8 << 20, 1 << 10, 4096

@@ -60,7 +60,7 @@ class MemoryGroup:
         return self
 
     def follow(self):
-        """Sets the limit anew."""
+        """Sets the limit again."""
         if not self.path:
             return
         held = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())

@@ -418,8 +418,8 @@ static void take_note(void *user, const char *kind, uint64_t key, const void *da
 {
 	const struct collector *collector = user;
 
-	if (collector->sink && collector->sink->note)
-		collector->sink->note(collector->sink->user, kind, key, data, size);
+	if (collector->sink && collector->sink->metadata)
+		collector->sink->metadata(collector->sink->user, kind, key, data, size);
 }
 
 /* Stack samples are optional: everything else is measured without the clock too. */

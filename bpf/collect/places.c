@@ -51,7 +51,7 @@ struct entry {
 struct places {
 	int totals_fd, places_fd, n_cpus;
 	places_emit emit;
-	places_note note;
+	places_note metadata;
 	void *user;
 	struct job_totals before;
 	uint64_t begin_ns;
@@ -67,7 +67,7 @@ struct places {
 	struct read_place values[BATCH];
 };
 
-struct places *places_new(int totals_fd, int places_fd, places_emit emit, places_note note, void *user,
+struct places *places_new(int totals_fd, int places_fd, places_emit emit, places_note metadata, void *user,
 			  uint64_t now_ns)
 {
 	struct places *places = calloc(1, sizeof(*places));
@@ -81,7 +81,7 @@ struct places *places_new(int totals_fd, int places_fd, places_emit emit, places
 				  .places_fd = places_fd,
 				  .n_cpus = n_cpus,
 				  .emit = emit,
-				  .note = note,
+				  .metadata = metadata,
 				  .user = user,
 				  .begin_ns = now_ns,
 				  .totals_ns = now_ns,
@@ -210,7 +210,7 @@ static void entry_add(struct places *places, const struct place_key *key, const 
 		folder_learn(places, key, place);
 	if (!place->accessed_pages && !place->missed_pages && !place->n_reads)
 		return;
-	if (array_room(places->entries, places->n_entries, places->n_allocated) < 0)
+	if (array_reserve(places->entries, places->n_entries, places->n_allocated) < 0)
 		return;
 	places->entries[places->n_entries++] = (struct entry){*key, *place};
 }
@@ -290,7 +290,7 @@ static void path_note(struct places *places, const struct entry *entry)
 	struct {
 		struct places_path head;
 		char path[4096];
-	} note = {{entry->key.inode, entry->key.device, entry->key.folder}, ""};
+	} metadata = {{entry->key.inode, entry->key.device, entry->key.folder}, ""};
 	char buffer[4096];
 	const char *inner;
 	struct noted *noted;
@@ -304,10 +304,11 @@ static void path_note(struct places *places, const struct entry *entry)
 	noted->key = entry->key;
 	HASH_ADD(hh, places->noted, key, sizeof(noted->key), noted);
 	inner = inner_path(places, entry, buffer, sizeof(buffer));
-	if (mounts_path(places->mounts, entry->key.device, inner, note.path, sizeof(note.path)) < 0)
-		mounts_path(places->job_mounts, entry->key.device, inner, note.path, sizeof(note.path));
-	places->note(places->user, PLACES_NOTE, HASH_COUNT(places->noted), &note,
-		     sizeof(note.head) + strlen(note.path));
+	if (mounts_path(places->mounts, entry->key.device, inner, metadata.path, sizeof(metadata.path)) < 0)
+		mounts_path(places->job_mounts, entry->key.device, inner, metadata.path,
+			    sizeof(metadata.path));
+	places->metadata(places->user, METADATA_PATH, HASH_COUNT(places->noted), &metadata,
+			 sizeof(metadata.head) + strlen(metadata.path));
 }
 
 static void place_emit(struct places *places, const struct entry *entry, uint64_t now_ns)

@@ -20,7 +20,7 @@ typedef void (*places_emit)(void *user, const struct event *event);
 typedef void (*places_note)(void *user, const char *kind, uint64_t key, const void *data, size_t size);
 
 /* Returns NULL if there is no memory. The caller keeps the maps. */
-struct places *places_new(int totals_fd, int places_fd, places_emit emit, places_note note, void *user,
+struct places *places_new(int totals_fd, int places_fd, places_emit emit, places_note metadata, void *user,
 			  uint64_t now_ns);
 void places_free(struct places *places);
 

@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * Turns raw samples into events and notes (bpf/notes.h). The profiler looks names up when a sample arrives,
- * about 50 ms after it was taken. If the process has ended meanwhile, the profiler uses what it knows of the
- * process, or of the process that forked it. All tables have fixed sizes: a job with ever new stacks loses
- * names but takes no more memory.
+ * Turns raw samples into events and notes (bpf/metadata.h). The profiler looks names up when a sample
+ * arrives, about 50 ms after it was taken. If the process has ended meanwhile, the profiler uses what it
+ * knows of the process, or of the process that forked it. All tables have fixed sizes: a job with ever new
+ * stacks loses names but takes no more memory.
  */
 
 #include <stdbool.h>

@@ -335,8 +335,8 @@ static void probe_file_note(struct probe_file *file, const struct collector_sink
 	if (!file->path || file->noted)
 		return;
 	file->noted = true;
-	sink->note(sink->user, GPU_NOTE_LIBRARY, key, file->path, strlen(file->path));
-	sink->note(sink->user, GPU_NOTE_PROBES, key, &file->gpu, sizeof(file->gpu));
+	sink->metadata(sink->user, GPU_NOTE_LIBRARY, key, file->path, strlen(file->path));
+	sink->metadata(sink->user, GPU_NOTE_PROBES, key, &file->gpu, sizeof(file->gpu));
 }
 
 /* Updates the notes about a libcuda: launches and copies are not probed any more. */
@@ -468,7 +468,7 @@ static struct probe_file *file_add(struct probe_set *probes, uint64_t device, ui
 	struct probe_file *file;
 
 	if (probes->n_files == FILES_MAX ||
-	    array_room(probes->files, probes->n_files, probes->n_files_allocated) < 0)
+	    array_reserve(probes->files, probes->n_files, probes->n_files_allocated) < 0)
 		return NULL;
 	file = calloc(1, sizeof(*file));
 	if (!file)
@@ -510,7 +510,7 @@ static struct probed *process_get(struct probe_set *probes, pid_t tgid)
 	struct probed *process = process_find(probes, tgid);
 
 	if (process || probes->n_processes == PROCESSES_MAX ||
-	    array_room(probes->processes, probes->n_processes, probes->n_processes_allocated) < 0)
+	    array_reserve(probes->processes, probes->n_processes, probes->n_processes_allocated) < 0)
 		return process;
 	process = calloc(1, sizeof(*process));
 	if (!process)
@@ -559,7 +559,7 @@ static void attach(struct probe_set *probes, pid_t tgid, struct probe_file *file
 	for (size_t i = 0; process && i < process->n_files; i++)
 		if (process->files[i] == file)
 			return;
-	if (!process || array_room(process->files, process->n_files, process->n_allocated) < 0)
+	if (!process || array_reserve(process->files, process->n_files, process->n_allocated) < 0)
 		return;
 	raise_limit(probes);
 	process->files[process->n_files++] = file;
@@ -652,7 +652,7 @@ static void add_pending(struct probe_set *probes, struct pending pending)
 		if (probes->pending[i].tgid == pending.tgid && probes->pending[i].parent == pending.parent)
 			return;
 	if (probes->n_pending == PENDING_MAX ||
-	    array_room(probes->pending, probes->n_pending, probes->n_pending_allocated) < 0)
+	    array_reserve(probes->pending, probes->n_pending, probes->n_pending_allocated) < 0)
 		return;
 	probes->pending[probes->n_pending++] = pending;
 }

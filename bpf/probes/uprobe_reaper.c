@@ -77,7 +77,7 @@ void uprobe_reaper_take(struct uprobe_reaper *reaper, struct uprobe_links *links
 {
 	pthread_mutex_lock(&reaper->lock);
 	for (size_t i = 0; i < links->n; i++) {
-		bool queued = array_room(reaper->links, reaper->n, reaper->n_allocated) == 0;
+		bool queued = array_reserve(reaper->links, reaper->n, reaper->n_allocated) == 0;
 
 		if (queued)
 			reaper->links[reaper->n++] = links->items[i];

@@ -77,7 +77,7 @@ static int take_mapping(void *user, const struct proc_mapping *mapping)
 
 	if (!mapping->executable || mapping->end <= mapping->start || space->n == MAPPINGS_MAX)
 		return 0;
-	if (array_room(space->mappings, space->n, reading->n_allocated) < 0)
+	if (array_reserve(space->mappings, space->n, reading->n_allocated) < 0)
 		return -ENOMEM;
 	space->mappings[space->n++] = (struct code_mapping){
 	    .begin = mapping->start,

@@ -60,8 +60,8 @@ static uint64_t give(struct names *names, const char *kind, const void *data, si
 
 	if (state < 0)
 		return 0;
-	if (state > 0 && sink && sink->note)
-		sink->note(sink->user, kind, key, data, size);
+	if (state > 0 && sink && sink->metadata)
+		sink->metadata(sink->user, kind, key, data, size);
 	return key;
 }
 
@@ -107,18 +107,18 @@ static size_t put_text(char *to, size_t size, const char *from)
 uint64_t names_frame(struct names *names, enum frame_kind kind, const char *library, const char *function,
 		     const struct collector_sink *sink)
 {
-	char data[NOTE_FRAME_BYTES_MAX];
+	char data[METADATA_FRAME_BYTES_MAX];
 	size_t n = 1;
 
 	data[0] = (char)kind;
 	n += put_text(data + n, (sizeof(data) - 2) / 2, library);
 	n += put_text(data + n, sizeof(data) - n, function);
-	return give(names, NOTE_FRAME, data, n, sink);
+	return give(names, METADATA_FRAME, data, n, sink);
 }
 
 uint64_t names_stack(struct names *names, const uint64_t *frames, size_t n, const struct collector_sink *sink)
 {
 	if (!n)
 		return 0;
-	return give(names, NOTE_STACK, frames, n * sizeof(*frames), sink);
+	return give(names, METADATA_STACK, frames, n * sizeof(*frames), sink);
 }

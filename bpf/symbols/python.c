@@ -134,12 +134,12 @@ uint32_t python_version_of_name(const char *name)
 	return major << 8 | minor;
 }
 
-static size_t put_utf8(uint32_t character, char *text, size_t room)
+static size_t put_utf8(uint32_t character, char *text, size_t space)
 {
 	unsigned char bytes[4];
 	size_t n = character < 0x80 ? 1 : character < 0x800 ? 2 : character < 0x10000 ? 3 : 4;
 
-	if (n > room)
+	if (n > space)
 		return 0;
 	if (n == 1)
 		bytes[0] = (unsigned char)character;

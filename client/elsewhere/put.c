@@ -130,7 +130,7 @@ static int check(const struct diesel_writer *w, struct error *err)
 		return error_set(err, -EINVAL, "%s: a forked process cannot use its parent's writer",
 				 w->name);
 	if (w->committing)
-		return error_set(err, -EINVAL, "%s is committed: open it anew to add to it", w->name);
+		return error_set(err, -EINVAL, "%s is committed: open it again to add to it", w->name);
 	return 0;
 }
 

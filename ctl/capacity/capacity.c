@@ -14,8 +14,8 @@
 void capacity_init(struct capacity *c)
 {
 	memset(c, 0, sizeof(*c));
-	c->need_bytes = c->dataset_bytes = c->form_bytes = NAN;
-	c->limit_bytes = c->room_bytes = c->cores = c->cores_busy = NAN;
+	c->need_bytes = c->dataset_bytes = c->decoded_bytes = NAN;
+	c->limit_bytes = c->space_bytes = c->cores = c->cores_busy = NAN;
 }
 
 void capacity_free(struct capacity *c)
@@ -38,7 +38,7 @@ static int note_dataset(struct capacity *c, uint64_t key, double bytes)
 		c->datasets[i].bytes = fmax(c->datasets[i].bytes, bytes);
 		return 0;
 	}
-	if (array_room(c->datasets, c->n_datasets, c->n_allocated) < 0)
+	if (array_reserve(c->datasets, c->n_datasets, c->n_allocated) < 0)
 		return -ENOMEM;
 	c->datasets[c->n_datasets++] = (struct capacity_dataset){.key = key, .bytes = bytes};
 	return 0;
@@ -73,13 +73,13 @@ static void note_node(struct capacity *c, const struct stall_node *node, double 
 	if (known(node->cores) > 0)
 		c->cores = node->cores;
 	if (headroom >= 0 && headroom <= MOST)
-		c->room_bytes = fmin(c->room_bytes, headroom + held_bytes); /* fmin() passes NAN over */
+		c->space_bytes = fmin(c->space_bytes, headroom + held_bytes); /* fmin() passes NAN over */
 }
 
 int capacity_add(struct capacity *c, const struct stall_node *node, const struct stall_sample *samples,
 		 size_t n_samples)
 {
-	double need = 0, datasets = 0, forms = 0, held = 0, cores = 0, busy = 0;
+	double need = 0, datasets = 0, decoded_cache = 0, held = 0, cores = 0, busy = 0;
 	size_t bucket;
 
 	if (!n_samples)
@@ -88,8 +88,8 @@ int capacity_add(struct capacity *c, const struct stall_node *node, const struct
 		const struct stall_sample *s = &samples[i];
 
 		need += known(s->need_bytes);
-		forms += known(s->forms.usable) * known(s->forms.sample_bytes);
-		held += known(s->forms.bytes);
+		decoded_cache += known(s->decoded_cache.usable) * known(s->decoded_cache.sample_bytes);
+		held += known(s->decoded_cache.bytes);
 		cores += cores_wanted(s);
 		busy += known(s->daemon_workers_busy);
 		if (!is_first_of_dataset(samples, i))
@@ -103,7 +103,7 @@ int capacity_add(struct capacity *c, const struct stall_node *node, const struct
 	c->n_jobs_most = n_samples > c->n_jobs_most ? n_samples : c->n_jobs_most;
 	c->need_bytes = fmax(c->need_bytes, need);
 	c->dataset_bytes = fmax(c->dataset_bytes, datasets);
-	c->form_bytes = fmax(c->form_bytes, forms);
+	c->decoded_bytes = fmax(c->decoded_bytes, decoded_cache);
 	c->cores_busy = fmax(c->cores_busy, busy);
 	bucket = (size_t)fmin(ceil(cores * CAPACITY_PER_CORE), CAPACITY_BUCKETS - 1);
 	c->seconds_by_cores[bucket]++;
@@ -127,12 +127,12 @@ static double cores_of_95_percent(const struct capacity *c)
 struct capacity_advice capacity_advise(const struct capacity *c)
 {
 	double least = fmax(c->need_bytes, CAPACITY_LEAST);
-	double want = fmax(c->need_bytes + c->dataset_bytes + c->form_bytes, CAPACITY_LEAST);
-	double room = c->room_bytes - (double)CAPACITY_RESERVE;
-	struct capacity_advice advice = {.cache_bytes = fmin(want, room), .cores = cores_of_95_percent(c)};
+	double want = fmax(c->need_bytes + c->dataset_bytes + c->decoded_bytes, CAPACITY_LEAST);
+	double space = c->space_bytes - (double)CAPACITY_RESERVE;
+	struct capacity_advice advice = {.cache_bytes = fmin(want, space), .cores = cores_of_95_percent(c)};
 
 	if (advice.cache_bytes < least) {
-		advice.lacking_bytes = least - room;
+		advice.lacking_bytes = least - space;
 		advice.cache_bytes = 0;
 	}
 	advice.missing_bytes = want - advice.cache_bytes;

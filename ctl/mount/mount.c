@@ -19,7 +19,7 @@
 
 #include "ahead.h"
 #include "client/mapped.h"
-#include "dataset/snapshot_kept.h"
+#include "dataset/snapshot_retained.h"
 #include "dataset/survey.h"
 #include "files.h"
 #include "lib/cleanup.h"
@@ -99,9 +99,9 @@ struct mounted {
 static int look_at_snapshot(const struct mount_options *o, uint64_t version, char *path, size_t size,
 			    struct stat *ret, struct error *err)
 {
-	char name[SNAPSHOT_KEPT_NAME];
+	char name[SNAPSHOT_RETAINED_NAME];
 
-	snprintf(path, size, "%s/%s", o->dataset, snapshot_kept_name(version, name));
+	snprintf(path, size, "%s/%s", o->dataset, snapshot_retained_name(version, name));
 	if (o->version && stat(path, ret) == 0)
 		return 0;
 	snprintf(path, size, "%s/" SNAPSHOT_FILE, o->dataset);
@@ -161,7 +161,7 @@ static int check_covered(struct mounted *m, struct error *err)
 			 tree_lookup(&m->files.tree, TREE_ROOT, e->d_name, &inode) < 0)
 			r = error_set(
 			    err, -EEXIST,
-			    "%s has %s, which %s has not, and which would be out of sight: pack it anew, or "
+			    "%s has %s, which %s has not, and which would be out of sight: pack it again, or "
 			    "mount it elsewhere",
 			    o->where, e->d_name, o->dataset);
 	}

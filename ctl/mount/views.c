@@ -112,7 +112,7 @@ void views_stop(struct views *v)
 
 /* Returns an unused view of the reader, else the least recently used one without users. NULL: all are in use.
  */
-static struct view *find_room(struct view_reader *r)
+static struct view *find_space(struct view_reader *r)
 {
 	uint32_t n = diesel_session_max_held(r->session);
 	struct view *best = NULL;
@@ -128,24 +128,24 @@ static struct view *find_room(struct view_reader *r)
 	return best;
 }
 
-static bool is_better_room(const struct view *a, const struct view *b)
+static bool is_better_space(const struct view *a, const struct view *b)
 {
 	return b->lease && (!a->lease || a->used_ns < b->used_ns);
 }
 
 /* Chooses the reader for a request and the view to fill: an unused view before one that must be released. */
-static struct view_reader *find_reader(struct views *v, struct view **ret_room)
+static struct view_reader *find_reader(struct views *v, struct view **ret_space)
 {
 	struct view_reader *best = NULL;
 
-	*ret_room = NULL;
+	*ret_space = NULL;
 	for (uint32_t i = 0; i < v->n_readers; i++) {
 		struct view_reader *r = v->readers[i];
-		struct view *room = r->busy ? NULL : find_room(r);
+		struct view *space = r->busy ? NULL : find_space(r);
 
-		if (room && (!best || is_better_room(room, *ret_room))) {
+		if (space && (!best || is_better_space(space, *ret_space))) {
 			best = r;
-			*ret_room = room;
+			*ret_space = space;
 		}
 	}
 	return best;
@@ -252,15 +252,15 @@ static int take(struct views *v, struct diesel_session *s, uint64_t number, stru
 }
 
 /* Fills the view. Call it with the lock held; it releases the lock meanwhile. */
-static int load(struct views *v, struct view_reader *r, struct view *room, uint64_t number,
+static int load(struct views *v, struct view_reader *r, struct view *space, uint64_t number,
 		const struct snapshot_sample *sample)
 {
 	uint32_t ahead = note_recent(v, sample->chunk);
 	struct diesel_batch batch = {0};
 	int result;
 
-	if (room->lease)
-		drop_view(v, room);
+	if (space->lease)
+		drop_view(v, space);
 	r->busy = true;
 	r->chunk = sample->chunk;
 	pthread_mutex_unlock(&v->lock);
@@ -271,12 +271,12 @@ static int load(struct views *v, struct view_reader *r, struct view *room, uint6
 	r->busy = false;
 	r->used_ns = clock_monotonic_ns();
 	if (result == 0) {
-		room->lease = batch.lease;
-		room->base = batch.items[0].data - sample->offset;
-		room->chunk = sample->chunk;
-		room->few = ahead == DIESEL_ASK_FEW;
-		room->number = number;
-		v->by_chunk[sample->chunk] = room;
+		space->lease = batch.lease;
+		space->base = batch.items[0].data - sample->offset;
+		space->chunk = sample->chunk;
+		space->few = ahead == DIESEL_ASK_FEW;
+		space->number = number;
+		v->by_chunk[sample->chunk] = space;
 	}
 	pthread_cond_broadcast(&v->changed);
 	return result;
@@ -316,7 +316,7 @@ static int get_locked(struct views *v, uint64_t number, const struct snapshot_sa
 		      struct view **ret)
 {
 	for (;;) {
-		struct view *view = find_view(v, number, sample), *room;
+		struct view *view = find_view(v, number, sample), *space;
 		struct view_reader *r;
 		int result = 0;
 
@@ -329,9 +329,9 @@ static int get_locked(struct views *v, uint64_t number, const struct snapshot_sa
 		if (atomic_load(&v->replaced))
 			return -ESTALE;
 		drop_few(v, v->by_chunk[sample->chunk]);
-		r = is_coming(v, sample->chunk) ? NULL : find_reader(v, &room);
+		r = is_coming(v, sample->chunk) ? NULL : find_reader(v, &space);
 		if (r) {
-			result = load(v, r, room, number, sample);
+			result = load(v, r, space, number, sample);
 			if (result < 0)
 				drop_failed(v, r);
 		} else if (!is_coming(v, sample->chunk) && !v->opening && v->n_readers < v->max_readers) {

@@ -85,7 +85,7 @@ static int hold(struct resume *r, const struct chunk_sample *s)
 {
 	struct held held = {*s, malloc(s->path_length + s->bytes)};
 
-	if (!held.memory || array_room(r->held, r->n_held, r->n_allocated) < 0) {
+	if (!held.memory || array_reserve(r->held, r->n_held, r->n_allocated) < 0) {
 		free(held.memory);
 		return -ENOMEM;
 	}

@@ -35,7 +35,7 @@ static double per(uint64_t ns, double whole)
 	return whole > 0 ? (double)ns / (double)NS_PER_S / whole : NAN;
 }
 
-static void fill_shares(const struct recorded_source *source, const struct analysis_stretch *s,
+static void fill_shares(const struct recorded_source *source, const struct analysis_interval *s,
 			struct stall_sample *sample)
 {
 	double share[SHARE_COUNT];
@@ -77,7 +77,7 @@ static void fill_rates(const struct recorded_source *source, struct stall_sample
 }
 
 /* Such a loader's workers read for themselves, so a sample's cost is their CPU time and their fetches. */
-static void fill_work(const struct recorded_source *source, const struct analysis_stretch *s,
+static void fill_work(const struct recorded_source *source, const struct analysis_interval *s,
 		      struct stall_sample *sample)
 {
 	enum analysis_loader loader = source->analysis->job.loader;
@@ -99,7 +99,7 @@ static void fill_work(const struct recorded_source *source, const struct analysi
 
 static struct stall_sample sample_of(const struct recorded_source *source, uint64_t begin_ns, uint64_t end_ns)
 {
-	struct analysis_stretch s = analysis_stretch(source->analysis, begin_ns, end_ns);
+	struct analysis_interval s = analysis_interval(source->analysis, begin_ns, end_ns);
 	struct stall_sample sample = stall_sample_unknown();
 
 	sample.job = source->analysis->job.trainer_tgid ? source->analysis->job.trainer_tgid : 1;

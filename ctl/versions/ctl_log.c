@@ -9,7 +9,7 @@
 #include <time.h>
 
 #include "dataset/meta.h"
-#include "dataset/place.h"
+#include "dataset/backend.h"
 #include "lib/array.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
@@ -24,7 +24,7 @@ static int take(const struct change *change, void *context)
 {
 	struct log *log = context;
 
-	if (array_room(log->entries, log->n, log->n_allocated) < 0)
+	if (array_reserve(log->entries, log->n, log->n_allocated) < 0)
 		return -ENOMEM;
 	log->entries[log->n++] = *change;
 	return 0;
@@ -34,7 +34,7 @@ static int read_log(const char *dataset, struct log *ret, struct error *err)
 {
 	struct place *place = NULL;
 	struct meta *meta = NULL;
-	int r = place_open(dataset, PLACE_READ, &place, err);
+	int r = backend_open(dataset, BACKEND_READ, &place, err);
 
 	if (r == 0)
 		r = meta_open_at(place->dir_fd, place->folder, META_READ, &meta, err);
@@ -48,7 +48,7 @@ static int read_log(const char *dataset, struct log *ret, struct error *err)
 	if (r < 0 && err->text[0] == '\0')
 		error_errno(err, r, "%s", dataset);
 	meta_free(meta);
-	place_close(place);
+	backend_close(place);
 	return r;
 }
 

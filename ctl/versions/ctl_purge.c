@@ -64,7 +64,7 @@ static void print_result(const struct purge_options *o, const struct purge_resul
 {
 	char removed[24], waiting[24];
 
-	printf("%s%llu chunk%s with holes written anew, %llu sample%s; %llu chunk%s removed, %s",
+	printf("%s%llu chunk%s with holes written again, %llu sample%s; %llu chunk%s removed, %s",
 	       o->dry_run ? "would be done: " : "", (unsigned long long)r->n_holed, units_plural(r->n_holed),
 	       (unsigned long long)r->n_samples, units_plural(r->n_samples), (unsigned long long)r->n_removed,
 	       units_plural(r->n_removed), units_format_bytes(removed, sizeof(removed), r->removed_bytes));
@@ -138,7 +138,7 @@ static const struct option_row purge_rows[] = {
      .about = "And all that were the newest within this time (12h, 30d; default 1d). Jobs go on with the "
 	      "version that they opened, whose chunks must be there; one that reads a version older than "
 	      "this gets an error that names the chunk. 0 is for datasets that nobody reads. So what a purge "
-	      "has just written again takes room twice, until a purge a day later."},
+	      "has just written again takes space twice, until a purge a day later."},
     CTL_ROW_KEEP_SNAPSHOTS(AT(options.keep_snapshots), .about = "As with `pack`."),
     {"dry-run", option_set_flag, .letter = 'n', AT(options.dry_run), .help = "say what it would do"},
     CTL_ROW_WAIT(AT(wait.ns), .about = "For another writer, as with `pack`."),

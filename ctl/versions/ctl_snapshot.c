@@ -11,7 +11,7 @@
 
 #include "dataset/frozen.h"
 #include "dataset/meta.h"
-#include "dataset/place.h"
+#include "dataset/backend.h"
 #include "dataset/snapshot.h"
 #include "dataset/version.h"
 #include "dataset/writer.h"
@@ -43,7 +43,7 @@ static int freeze(const char *dataset, struct error *err)
 	_cleanup_(writer_freep) struct writer *w = NULL;
 	int r;
 
-	if (!place_is_elsewhere(dataset) && frozen_is(AT_FDCWD, dataset))
+	if (!backend_is_elsewhere(dataset) && frozen_is(AT_FDCWD, dataset))
 		return freeze_again(dataset, err);
 	r = writer_open(dataset, WRITER_CHANGE, CHUNK_DEFAULT_BYTES, &w, err);
 	return r < 0 ? r : writer_freeze(w, err);
@@ -73,7 +73,7 @@ static int keep_version(const char *dataset, uint64_t version, struct snapshot *
 	int r = version_open(dataset, version, &place, err);
 
 	if (r == 0 && place->version != version) { /* `version` is the newest one */
-		place_close(place);
+		backend_close(place);
 		r = write_snapshot(dataset, err);
 		return r < 0 ? r : snapshot_open(dataset, ret, err);
 	}
@@ -88,7 +88,7 @@ static int keep_version(const char *dataset, uint64_t version, struct snapshot *
 		r = writer_keep_version(w, version, fd, err);
 	if (r == 0)
 		r = snapshot_open_fd(fd, path, ret, err);
-	place_close(place);
+	backend_close(place);
 	return r;
 }
 

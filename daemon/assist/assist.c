@@ -19,9 +19,9 @@
 
 static helper_run *const runs[HELPER_N_KINDS] = {[HELPER_AHEAD] = assist_reader_run};
 
-int assist_fork(bool observe, struct nursery *ret_keeper, struct error *err)
+int assist_fork(bool observe, struct fork_server *ret_keeper, struct error *err)
 {
-	static const struct nursery_program program = {
+	static const struct fork_server_program program = {
 	    .kind = HELPER_ASSIST_KEEPER, .runs = runs, .keeps = HELPER_ASSIST, .run = assist_watch_run};
 
 	if (geteuid() != 0)
@@ -29,7 +29,7 @@ int assist_fork(bool observe, struct nursery *ret_keeper, struct error *err)
 		    err, -EPERM,
 		    "--assist takes root: files are read ahead with the rights of each job's user");
 	assist_only_observes = observe;
-	return nursery_spawn(&program, ret_keeper, err);
+	return fork_server_spawn(&program, ret_keeper, err);
 }
 
 /* ---- the daemon ---------------------------------------------------------------------------------------- */
@@ -123,7 +123,7 @@ static void on_started(void *user)
 	uv_poll_start(&a->keeper.link->poll, UV_READABLE, on_readable);
 }
 
-static void on_ended(void *user, const struct nursery_news *news, const char *how)
+static void on_ended(void *user, const struct fork_server_news *news, const char *how)
 {
 	/* The end of its socket says so, after all that it has said. */
 }
@@ -134,7 +134,7 @@ static void on_lost(void *user)
 	assist_stop(user);
 }
 
-int assist_start(uv_loop_t *loop, struct nursery *keeper, struct assist **ret)
+int assist_start(uv_loop_t *loop, struct fork_server *keeper, struct assist **ret)
 {
 	struct keeper_handler handler = {.started = on_started, .ended = on_ended, .lost = on_lost};
 	struct assist *a = calloc(1, sizeof(*a));

@@ -39,16 +39,16 @@ struct assist_job {
 	uint32_t state; /* enum assist_state */
 	uint32_t ended;
 	uint32_t charged; /* what is read ahead is charged to the job's control group */
-	uint64_t lost;    /* records of batches that found no room, of all jobs */
+	uint64_t lost;    /* records of batches that found no space, of all jobs */
 	struct assist_figures figures;
 	char name[16];
 	char why[240];
 };
 
 /* observe: nothing is read ahead; what workers wait for is looked at, and said. */
-int assist_fork(bool observe, struct nursery *ret_keeper, struct error *err);
+int assist_fork(bool observe, struct fork_server *ret_keeper, struct error *err);
 /* Takes the keeper over. */
-int assist_start(uv_loop_t *loop, struct nursery *keeper, struct assist **ret);
+int assist_start(uv_loop_t *loop, struct fork_server *keeper, struct assist **ret);
 void assist_stop(struct assist *a);
 void assist_free(struct assist *a);
 

@@ -6,7 +6,7 @@
  *
  *   daemon                watcher (nobody, BPF)            keeper (root)
  *                     <-  assist_job, once a second
- *                         nursery_start()               -> forks a reader, which becomes the job's user
+ *                         fork_server_start()               -> forks a reader, which becomes the job's user
  *                         reader
  *                         assist_order, then records, one behind another   ->
  *                     <-  assist_told, once a second

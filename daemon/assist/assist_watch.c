@@ -31,7 +31,7 @@
 #define WINDOW_EACH_NS (10 * NS_PER_S)   /* windows for forks begin at most that often */
 #define GLANCE_NS      (200 * NS_PER_MS) /* windows without */
 #define GLANCE_EACH_NS (15 * NS_PER_S)
-#define RECORD_ROOM    (sizeof(struct index_record) + INDEX_MESSAGE_BYTES)
+#define RECORD_SPACE   (sizeof(struct index_record) + INDEX_MESSAGE_BYTES)
 
 struct watched_job {
 	struct assist_job told; /* pid 0: none */
@@ -49,7 +49,7 @@ struct suspect {
 
 struct watcher {
 	int daemon_fd;
-	struct nursery keeper;
+	struct fork_server keeper;
 	struct index_watch *watch;
 	enum index_attention attention;
 	struct suspect suspects[INDEX_FORKS]; /* a ring */
@@ -105,7 +105,7 @@ static bool may_begin(const struct watcher *w, uint32_t uid)
 static int reader_start(const struct watcher *w, const struct assist_order *order, int *ret_fd)
 {
 	_cleanup_(closep) int fd = -EBADF;
-	int r = nursery_start(&w->keeper, HELPER_AHEAD, &fd);
+	int r = fork_server_start(&w->keeper, HELPER_AHEAD, &fd);
 
 	if (r == 0)
 		r = fd_message_send(fd, order, sizeof(*order), NULL, 0, MSG_DONTWAIT);
@@ -164,7 +164,7 @@ static void on_record(void *user, const struct index_record *r, const void *byte
 	}
 	if (!r->trainer || !j || j->fd < 0)
 		return;
-	if (j->n_feed + RECORD_ROOM > ASSIST_FEED_BYTES)
+	if (j->n_feed + RECORD_SPACE > ASSIST_FEED_BYTES)
 		flush(j);
 	memcpy(j->feed + j->n_feed, r, sizeof(*r));
 	memcpy(j->feed + j->n_feed + sizeof(*r), bytes, r->bytes);
@@ -311,7 +311,7 @@ int assist_watch_run(const struct kept_helper *self)
 	int r;
 
 	w.daemon_fd = self->fd;
-	w.keeper = self->nursery;
+	w.keeper = self->fork_server;
 	for (size_t i = 0; i < ASSIST_JOBS_MAX; i++)
 		w.jobs[i].fd = w.jobs[i].pidfd = -EBADF;
 	r = index_watch_open(&w.watch, &err);

@@ -3,7 +3,7 @@
 
 /*
  * Through which of a job's data sets a DataLoader goes. Indices begin at 0 in each of them, and nothing says
- * which one is meant: training, validation, or one that the job made anew. So each pass, an iteration from
+ * which one is meant: training, validation, or one that the job made again. So each pass, an iteration from
  * its batch 0 on, is learnt by itself until a batch of it opens the files of a set that is known. Pure.
  */
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int room_at(struct file_table *t, struct file_set *s, uint32_t index)
+static int space_at(struct file_table *t, struct file_set *s, uint32_t index)
 {
 	uint32_t n = s->n_at ? s->n_at : 1024, others = 0, *grown;
 
@@ -28,7 +28,7 @@ static int room_at(struct file_table *t, struct file_set *s, uint32_t index)
 	return 0;
 }
 
-static int room_bytes(struct file_table *t, size_t n_bytes)
+static int space_bytes(struct file_table *t, size_t n_bytes)
 {
 	uint32_t wanted = t->allocated ? t->allocated : 65536;
 	char *grown;
@@ -66,7 +66,7 @@ int file_table_learn(struct file_table *t, int set, uint32_t index, const char *
 
 	if (known != FILE_TABLE_NEW)
 		return (int)known;
-	if (room_at(t, s, index) < 0 || room_bytes(t, n_bytes) < 0)
+	if (space_at(t, s, index) < 0 || space_bytes(t, n_bytes) < 0)
 		return -ERANGE;
 	memcpy(t->bytes + t->used, names, n_bytes);
 	s->at[index] = t->used + 1;
@@ -93,7 +93,7 @@ void file_table_move(struct file_table *t, int from, int to)
 	struct file_set *f = &t->sets[from], *s = &t->sets[to];
 
 	for (uint32_t i = 0; i < f->n_at; i++) {
-		if (!f->at[i] || room_at(t, s, i) < 0 || s->at[i])
+		if (!f->at[i] || space_at(t, s, i) < 0 || s->at[i])
 			continue;
 		s->at[i] = f->at[i];
 		s->n++;

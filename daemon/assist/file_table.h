@@ -35,11 +35,11 @@ enum file_table_result {
 /* names: a sample's, one behind the other. What is known of the index, which nothing changes. */
 enum file_table_result file_table_compare(const struct file_table *t, int set, uint32_t index,
 					  const char *names, size_t n_bytes);
-/* enum file_table_result, of before; -ERANGE: there is no room. */
+/* enum file_table_result, of before; -ERANGE: there is no space. */
 int file_table_learn(struct file_table *t, int set, uint32_t index, const char *names, size_t n_bytes);
 /* The index's first name, or NULL. */
 const char *file_table_find(const struct file_table *t, int set, uint32_t index);
-/* What `from` knows and `to` does not is known there, if there is room; `from` is empty then. */
+/* What `from` knows and `to` does not is known there, if there is space; `from` is empty then. */
 void file_table_move(struct file_table *t, int from, int to);
 /* Indices, of all sets. */
 uint32_t file_table_known(const struct file_table *t);

@@ -4,11 +4,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "forms.h"
+#include "decoded.h"
 #include "lib/clock.h"
 #include "lib/list.h"
 #include "lib/minmax.h"
-#include "daemon/cache/peers/sharers.h"
+#include "daemon/cache/peers/memberships.h"
 
 void cache_drop_dataset(struct cache *c, struct cached_dataset *d)
 {
@@ -16,13 +16,13 @@ void cache_drop_dataset(struct cache *c, struct cached_dataset *d)
 		if (c->segments.all[i] && c->segments.all[i]->dataset == d)
 			cache_drop_segment(c, c->segments.all[i]);
 	}
-	forms_drop_all(c, d);
-	sharers_end_dataset(d);
+	decoded_drop_all(c, d);
+	memberships_end_dataset(d);
 	LL_DELETE(c->datasets, d);
 	reader_let_go(&d->reader);
 	c->snapshot_bytes -= d->copy.bytes;
 	c->needs_changed = true;
-	carry_drop_dataset(c->carry, d);
+	handover_drop_dataset(c->handover, d);
 	cached_free(d);
 }
 
@@ -53,8 +53,9 @@ void cache_find_holders(struct cache *c)
 {
 	c->n_held = 0;
 	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
-		d->copy.is_held = d->refs == 0 && d->copy.is_lent && shared_memory_copy_is_held(d->copy.fd);
-		d->copy.is_lent = d->copy.is_lent && cached_is_used(d);
+		d->copy.is_held =
+		    d->refs == 0 && d->copy.is_borrowed && shared_memory_copy_is_held(d->copy.fd);
+		d->copy.is_borrowed = d->copy.is_borrowed && cached_is_used(d);
 		c->n_held += d->copy.is_held;
 	}
 }
@@ -62,7 +63,7 @@ void cache_find_holders(struct cache *c)
 void cache_init(struct cache *c, uint64_t bytes)
 {
 	c->limit_bytes = c->budget_bytes = bytes;
-	c->node.lend_bytes = c->node.ceiling_bytes = UINT64_MAX;
+	c->node.borrow_bytes = c->node.ceiling_bytes = UINT64_MAX;
 	c->segments.max = SEGMENT_MAX;
 	pool_lane_init(&c->release_lane, POOL_DAEMON);
 }
@@ -102,7 +103,7 @@ void cache_forget_chunk(struct cache *c, struct segment *s)
 
 	if (k->segment != s)
 		return;
-	carry_forget(c->carry, s);
+	handover_forget(c->handover, s);
 	cache_keep(c, s, false);
 	if (k->state == CHUNK_READY)
 		s->dataset->n_cached--;
@@ -116,7 +117,7 @@ void cache_forget_chunk(struct cache *c, struct segment *s)
 /* Returns true if the segment can be reused for a chunk of the dataset that takes `bytes`. */
 static bool is_reusable(const struct segment *s, const struct cached_dataset *d, uint64_t bytes)
 {
-	return s->dataset == d && s->memory.bytes == bytes && !s->lent && !s->carried;
+	return s->dataset == d && s->memory.bytes == bytes && !s->mapped && !s->restored;
 }
 
 static void evict(struct cache *c, struct segment *victim)
@@ -170,7 +171,7 @@ int cache_add_segment(struct cache *c, struct cached_dataset *d, const struct sh
 static int add_new_segment(struct cache *c, struct cached_dataset *d, uint64_t bytes, struct segment **ret)
 {
 	struct shared_memory memory;
-	int r = shared_memory_new("diesel-chunk", bytes, SHARED_LENT, &memory);
+	int r = shared_memory_new("diesel-chunk", bytes, SHARED_MAPPABLE, &memory);
 
 	if (r == 0) {
 		r = cache_add_segment(c, d, &memory, ret);
@@ -229,9 +230,9 @@ void cache_drop_segment(struct cache *c, struct segment *s)
 	c->segments.n--;
 	c->segment_bytes -= s->memory.bytes;
 	s->dataset->held_bytes -= s->memory.bytes;
-	carry_drop(c->carry, s);
+	handover_drop(c->handover, s);
 	/* Clients of the previous daemon may map a carried chunk: its pages are not discarded. */
-	if (s->carried)
+	if (s->restored)
 		shared_memory_free(&s->memory);
 	else
 		cache_release(c, &s->memory, s->memory.bytes);
@@ -264,7 +265,7 @@ static uint64_t borrowed_chunk_bytes(const struct cache *c)
 
 uint64_t cache_borrowed_bytes(const struct cache *c)
 {
-	return borrowed_chunk_bytes(c) + c->forms.bytes + c->kept_batches.bytes;
+	return borrowed_chunk_bytes(c) + c->decoded_cache.bytes + c->kept_batches.bytes;
 }
 
 uint64_t cache_claimed_chunk_bytes(const struct cache *c)
@@ -272,14 +273,14 @@ uint64_t cache_claimed_chunk_bytes(const struct cache *c)
 	return c->segment_bytes - borrowed_chunk_bytes(c);
 }
 
-uint64_t cache_lendable_bytes(const struct cache *c)
+uint64_t cache_borrowable_bytes(const struct cache *c)
 {
 	uint64_t claimed = cache_claimed_chunk_bytes(c);
 
 	/* Claimed memory was in use when the limit was set, so nobody else lacks it. */
-	if (c->node.lend_bytes == UINT64_MAX || claimed >= c->node.lend_claimed_bytes)
-		return c->node.lend_bytes;
-	return c->node.lend_bytes + (c->node.lend_claimed_bytes - claimed);
+	if (c->node.borrow_bytes == UINT64_MAX || claimed >= c->node.borrow_claimed_bytes)
+		return c->node.borrow_bytes;
+	return c->node.borrow_bytes + (c->node.borrow_claimed_bytes - claimed);
 }
 
 uint64_t cache_claimed_bytes(const struct cache *c)
@@ -291,12 +292,12 @@ uint64_t cache_claimed_bytes(const struct cache *c)
 	return bytes;
 }
 
-/* Returns the limit on the bytes of chunks: the rest after the shares of forms and kept batches. */
+/* Returns the limit on the bytes of chunks: the rest after the shares of decoded copies and kept batches. */
 static uint64_t chunk_limit(const struct cache *c)
 {
 	uint64_t limit = cache_segment_limit(c, c->budget_bytes);
-	uint64_t others = max_u64(c->forms.bytes, c->forms.limit_bytes) +
-			  max_u64(c->kept_batches.bytes, c->kept_batches.room_bytes);
+	uint64_t others = max_u64(c->decoded_cache.bytes, c->decoded_cache.limit_bytes) +
+			  max_u64(c->kept_batches.bytes, c->kept_batches.space_bytes);
 
 	return limit > others ? limit - others : 0;
 }
@@ -305,10 +306,10 @@ static uint64_t chunk_limit(const struct cache *c)
 static bool may_add(const struct cache *c, const struct cached_dataset *d, uint64_t bytes)
 {
 	if (c->segment_bytes + bytes > chunk_limit(c) ||
-	    c->segments.n + c->forms.n_extents + c->n_held * CACHE_HELD_FILES >= c->segments.max)
+	    c->segments.n + c->decoded_cache.n_extents + c->n_held * CACHE_HELD_FILES >= c->segments.max)
 		return false;
-	return d->held_bytes + bytes <= d->claim_bytes || c->node.lend_bytes == UINT64_MAX ||
-	       cache_borrowed_bytes(c) + bytes <= cache_lendable_bytes(c);
+	return d->held_bytes + bytes <= d->claim_bytes || c->node.borrow_bytes == UINT64_MAX ||
+	       cache_borrowed_bytes(c) + bytes <= cache_borrowable_bytes(c);
 }
 
 struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, uint64_t chunk,
@@ -331,13 +332,13 @@ struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, ui
 				break;
 			*ret_error = r;
 		}
-		/* Forms of the previous job must make way for this one's chunks. */
-		if (!spare && c->forms.bytes > c->forms.limit_bytes && forms_drop_any(c))
+		/* Decoded copies of the previous job must make way for this one's chunks. */
+		if (!spare && c->decoded_cache.bytes > c->decoded_cache.limit_bytes && decoded_drop_any(c))
 			continue;
 		if (!spare && c->kept_batches.bytes > c->kept_batches.limit_bytes && cache_give_up_batch(c))
 			continue;
 		/* Without descriptors or memory, goes on as if out of budget, with the existing segments. */
-		which.own = !spare && d->held_bytes + bytes > d->room_bytes;
+		which.own = !spare && d->held_bytes + bytes > d->space_bytes;
 		victim = cache_pick_victim(c, &which, &d->victims, distance);
 		if (!victim) {
 			if (!spare && ((distance == 0 && cache_give_up_batch(c)) || drop_empty(c)))
@@ -359,16 +360,16 @@ struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, ui
 	return s;
 }
 
-struct segment *cache_take_lent(struct cache *c, const struct segment *from, uint32_t distance)
+struct segment *cache_take_mapped(struct cache *c, const struct segment *from, uint32_t distance)
 {
 	struct segment *victim;
 
 	/* When the daemon is closing, nothing is pinned any more, and clients still read the memory they
 	 * have. */
-	if (c->closing || from->lent || may_add(c, from->dataset, from->memory.bytes))
+	if (c->closing || from->mapped || may_add(c, from->dataset, from->memory.bytes))
 		return NULL;
-	victim = cache_pick_victim(c, &(struct candidates){.wanting = from->dataset, .lent_like = from},
-				   &from->dataset->lent_victims, distance);
+	victim = cache_pick_victim(c, &(struct candidates){.wanting = from->dataset, .mapped_like = from},
+				   &from->dataset->mapped_victims, distance);
 	if (!victim)
 		return NULL;
 	c->counters.evictions += cache_chunk_of(victim) != NULL;
@@ -395,7 +396,7 @@ void cache_drop_empty(struct cache *c)
 }
 
 /* Makes space for borrowed memory: evicts chunks that nobody is going to miss. */
-static bool make_borrowed_room(struct cache *c, uint64_t bytes)
+static bool make_borrowed_space(struct cache *c, uint64_t bytes)
 {
 	struct segment *victim;
 
@@ -406,19 +407,20 @@ static bool make_borrowed_room(struct cache *c, uint64_t bytes)
 			return false;
 		evict(c, victim);
 	}
-	return c->node.lend_bytes == UINT64_MAX || cache_borrowed_bytes(c) + bytes <= cache_lendable_bytes(c);
+	return c->node.borrow_bytes == UINT64_MAX ||
+	       cache_borrowed_bytes(c) + bytes <= cache_borrowable_bytes(c);
 }
 
-bool cache_make_form_room(struct cache *c, uint64_t bytes)
+bool cache_make_decoded_space(struct cache *c, uint64_t bytes)
 {
-	return c->segments.n + c->forms.n_extents + c->n_held * CACHE_HELD_FILES <
+	return c->segments.n + c->decoded_cache.n_extents + c->n_held * CACHE_HELD_FILES <
 		   c->segments.max - c->segments.max / 8 &&
-	       make_borrowed_room(c, bytes);
+	       make_borrowed_space(c, bytes);
 }
 
-bool cache_make_batch_room(struct cache *c, uint64_t bytes)
+bool cache_make_batch_space(struct cache *c, uint64_t bytes)
 {
-	return c->kept_batches.bytes + bytes <= c->kept_batches.limit_bytes && make_borrowed_room(c, bytes);
+	return c->kept_batches.bytes + bytes <= c->kept_batches.limit_bytes && make_borrowed_space(c, bytes);
 }
 
 bool cache_give_up_batch(struct cache *c)
@@ -426,7 +428,7 @@ bool cache_give_up_batch(struct cache *c)
 	return c->kept_batches.bytes > 0 && c->handler.give_up_batch(c);
 }
 
-bool cache_make_room(struct cache *c, uint64_t bytes)
+bool cache_make_space(struct cache *c, uint64_t bytes)
 {
 	bool needs_changed = c->needs_changed;
 
@@ -438,7 +440,7 @@ bool cache_make_room(struct cache *c, uint64_t bytes)
 	while (cache_total_bytes(c) + bytes > c->limit_bytes) {
 		struct segment *victim;
 
-		if (cache_give_up_batch(c) || forms_drop_any(c) || drop_empty(c))
+		if (cache_give_up_batch(c) || decoded_drop_any(c) || drop_empty(c))
 			continue;
 		victim = cache_pick_victim(c, &(struct candidates){.beyond_quotas = c->quotas.n > 0},
 					   &c->victims, 0);
@@ -480,10 +482,10 @@ void cache_note_ready(struct cache *c, struct cached_dataset *d, uint64_t chunk)
 	k->last_use = ++c->clock;
 	d->n_cached++;
 	if (!k->part)
-		carry_put(c->carry, k->segment);
+		handover_put(c->handover, k->segment);
 	/* Leaves an eighth of the descriptors to transient chunks. */
 	k->is_taken = false;
-	k->is_foreign = sharers_is_foreign(d, chunk);
+	k->is_foreign = memberships_is_foreign(d, chunk);
 	cache_keep(c, k->segment,
 		   !k->is_foreign && c->kept_bytes + k->segment->memory.bytes <= c->keep_limit_bytes &&
 		       d->kept_bytes + k->segment->memory.bytes <= d->keep_bytes &&

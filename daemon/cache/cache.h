@@ -5,7 +5,7 @@
  * The node's chunk cache: segments within one byte budget. Each chunk is read once, however many sessions
  * use it, and is verified before any client sees it. policy.h decides what to read and what to evict.
  *
- * The budget covers segments, batch slots, snapshot copies, decoded forms (forms.h), and decoded batches
+ * The budget covers segments, batch slots, snapshot copies, decoded copies (decoded.h), and decoded batches
  * kept for jobs that lag behind others (daemon/serve/kept.h). Loop thread only.
  *
  * Jobs *claim* memory for their datasets (the cache knob). Memory that datasets hold beyond their claims,
@@ -14,12 +14,12 @@
  */
 
 #include "daemon/node/cache_quota.h"
-#include "carry.h"
+#include "handover.h"
 #include "job.h"
 #include "policy.h"
 #include "daemon/node/pool.h"
 #include "daemon/storage/read_holds.h"
-#include "daemon/apart/reader.h"
+#include "daemon/sandboxed/reader.h"
 #include "daemon/storage/shared_memory.h"
 #include "daemon/cache/sources/stage.h"
 #include "cached_dataset.h"
@@ -31,11 +31,12 @@ struct segment {
 	uint32_t id; /* index in cache.segments.all | generation << 20 */
 	struct cached_dataset *dataset;
 	uint64_t chunk;
-	bool lent;    /* a client may map this memory: only verified bytes are ever written into it */
+	bool mapped;  /* a client may map this memory: only verified bytes are ever written into it */
 	bool filling; /* a worker is filling it with a verified chunk */
-	bool carried; /* from before a restart: not mapped here, never passed to a client, never written to */
-	uint32_t carry_slot; /* owned by carry.c */
-	uint64_t since_ns;   /* when the chunk was verified (CLOCK_MONOTONIC) */
+	bool
+	    restored; /* from before a restart: not mapped here, never passed to a client, never written to */
+	uint32_t handover_slot; /* owned by handover.c */
+	uint64_t since_ns;      /* when the chunk was verified (CLOCK_MONOTONIC) */
 	bool huge; /* a worker has moved it into huge pages, as far as the kernel provides them (stay.c) */
 	struct access_stamp stamp; /* of the chunk's file, taken before the read */
 };
@@ -46,8 +47,8 @@ struct segment {
 struct cache_counters {
 	uint64_t reads; /* chunk fills started, repeated ones included */
 	uint64_t read_bytes;
-	uint64_t carried; /* chunks from before a restart that saved a read */
-	uint64_t shared;  /* chunks in memory of another version of the dataset that saved a read */
+	uint64_t restored; /* chunks from before a restart that saved a read */
+	uint64_t shared;   /* chunks in memory of another version of the dataset that saved a read */
 	uint64_t evictions;
 	uint64_t damaged;            /* chunks quarantined */
 	uint64_t retries;            /* reads that storage failed and that were repeated later */
@@ -69,14 +70,15 @@ struct cache_node_memory {
 	uint64_t ceiling_bytes; /* below the operator's limit while the node is short of memory; UINT64_MAX:
 				   no ceiling */
 	uint64_t least_bytes;   /* the operator's minimum: no ceiling goes below it */
-	uint64_t lend_bytes;    /* limit on borrowed memory, as cache_lend() set it */
-	uint64_t lend_claimed_bytes; /* claimed bytes of chunks when lend_bytes was set */
+	uint64_t borrow_bytes;  /* limit on borrowed memory, as cache_borrow() set it */
+	uint64_t borrow_claimed_bytes; /* claimed bytes of chunks when borrow_bytes was set */
 };
 
-/* Decoded forms (forms.h). All of this memory is borrowed. */
-struct cache_forms {
-	uint64_t bytes, limit_bytes; /* limit_bytes: reserved for forms; chunks take no more than the rest */
-	uint32_t n_extents;          /* each takes a descriptor */
+/* Decoded copies (decoded.h). All of this memory is borrowed. */
+struct cache_decoded {
+	uint64_t bytes,
+	    limit_bytes;    /* limit_bytes: reserved for decoded copies; chunks take no more than the rest */
+	uint32_t n_extents; /* each takes a descriptor */
 };
 
 /* Kept batches (kept.h). All of this memory is borrowed. */
@@ -84,7 +86,8 @@ struct cache_kept_batches {
 	uint64_t bytes;
 	uint64_t asked_bytes; /* bytes that would hold every batch that jobs lag behind by */
 	uint64_t limit_bytes; /* limit on the bytes of kept batches */
-	uint64_t room_bytes;  /* reserved for kept batches; chunks and forms take no more than the rest */
+	uint64_t
+	    space_bytes; /* reserved for kept batches; chunks and decoded copies take no more than the rest */
 };
 
 /* The segment that a worker moves into huge pages (stay.c): one at a time. */
@@ -112,10 +115,10 @@ struct cache {
 	struct read_holds holds;  /* prefetch pauses for checkpoints */
 	struct chunk_load *loads; /* loads in progress (sources/) */
 	struct pool *pool;
-	struct carry *carry;     /* NULL: chunks do not survive the daemon */
-	struct stage *stage;     /* NULL: no staging */
-	struct cluster *cluster; /* NULL: no other nodes */
-	struct gives gives;      /* chunks that other nodes asked for */
+	struct handover *handover; /* NULL: chunks do not survive the daemon */
+	struct stage *stage;       /* NULL: no staging */
+	struct cluster *cluster;   /* NULL: no other nodes */
+	struct gives gives;        /* chunks that other nodes asked for */
 	struct cache_quotas quotas;
 	uint64_t paid_other_bytes[CACHE_QUOTA_PAYERS]; /* [payer]: batches of its sessions */
 	uint64_t paid_kept_bytes[CACHE_QUOTA_PAYERS];  /* [payer]: kept batches */
@@ -125,7 +128,7 @@ struct cache {
 	struct cache_node_memory node;
 	uint64_t unclaimed_bytes;
 	uint64_t segment_bytes, slot_bytes, snapshot_bytes;
-	struct cache_forms forms;
+	struct cache_decoded decoded_cache;
 	struct cache_kept_batches kept_batches;
 	uint64_t releasing_bytes; /* evicted; a worker is returning them to the system */
 	uint64_t kept_bytes, keep_limit_bytes;
@@ -193,35 +196,36 @@ uint64_t cache_floor_bytes(const struct cache *c);
  */
 void cache_fit(struct cache *c);
 
-/* Returns the borrowed bytes: chunks beyond the claims, decoded forms and kept batches. */
+/* Returns the borrowed bytes: chunks beyond the claims, decoded copies and kept batches. */
 uint64_t cache_borrowed_bytes(const struct cache *c);
-/* Returns the bytes that may be borrowed: the limit that cache_lend() set, plus chunks that were claimed
+/* Returns the bytes that may be borrowed: the limit that cache_borrow() set, plus chunks that were claimed
  * then and no longer are. */
-uint64_t cache_lendable_bytes(const struct cache *c);
+uint64_t cache_borrowable_bytes(const struct cache *c);
 uint64_t cache_claimed_chunk_bytes(const struct cache *c);
 /* Returns the memory in use for sessions: batch slots, snapshots in use, chunks within the claims. */
 uint64_t cache_claimed_bytes(const struct cache *c);
 /* Limits borrowed memory to `bytes`, and evicts the excess at once. */
-void cache_lend(struct cache *c, uint64_t bytes);
+void cache_borrow(struct cache *c, uint64_t bytes);
 /* Limits all memory to `bytes`, claims included, and evicts the excess at once, except for what sessions
  * need. UINT64_MAX: only the operator's limit applies. */
 void cache_hold_down(struct cache *c, uint64_t bytes);
 
-/* Returns true if `bytes` more of decoded forms fit. Evicts chunks that nobody is going to miss to make
+/* Returns true if `bytes` more of decoded copies fit. Evicts chunks that nobody is going to miss to make
  * space for them. */
-bool cache_make_form_room(struct cache *c, uint64_t bytes);
+bool cache_make_decoded_space(struct cache *c, uint64_t bytes);
 
-/* As cache_make_form_room(), for a decoded batch that is kept for a lagging job. Limited to
+/* As cache_make_decoded_space(), for a decoded batch that is kept for a lagging job. Limited to
  * 1/CACHE_BATCH_PART of the budget, and to what neither windows nor claims need. */
 #define CACHE_BATCH_PART 4
-bool cache_make_batch_room(struct cache *c, uint64_t bytes);
+bool cache_make_batch_space(struct cache *c, uint64_t bytes);
 /* Evicts a kept batch. Returns false if none can be evicted now. */
 bool cache_give_up_batch(struct cache *c);
 
-/* Evicts kept batches, forms, idle datasets (and, over budget, any chunk that is not needed) until `bytes`
- * more fit into the operator's limit. Returns true if they do. Callers must check the user's quota first,
- * and must count the bytes for that user already: a refused request must not cost other users anything. */
-bool cache_make_room(struct cache *c, uint64_t bytes);
+/* Evicts kept batches, decoded copies, idle datasets (and, over budget, any chunk that is not needed) until
+ * `bytes` more fit into the operator's limit. Returns true if they do. Callers must check the user's quota
+ * first, and must count the bytes for that user already: a refused request must not cost other users
+ * anything. */
+bool cache_make_space(struct cache *c, uint64_t bytes);
 
 /*
  * Distance at which chunks of sessions of the lowest priority are needed: farther away than any order
@@ -276,7 +280,7 @@ uint64_t cache_taken_bytes(const struct cache *c);
 /* Returns by how much cache_taken_bytes() would grow if a chunk of `bytes` of this dataset were read. */
 uint64_t cache_take_more(const struct cached_dataset *d, uint64_t bytes);
 
-/* Adds the chunks and datasets carried over a restart (carry.c). They are idle until a client uses them,
+/* Adds the chunks and datasets carried over a restart (handover.c). They are idle until a client uses them,
  * and are evicted like other idle chunks. */
 void cache_restore(struct cache *c);
 /* Makes a segment of this memory, and takes ownership of it. Returns 0 or -ENOMEM. */
@@ -288,7 +292,8 @@ void cache_drop_dataset(struct cache *c, struct cached_dataset *d);
 /* Returns all memory that counts in the budget. */
 static inline uint64_t cache_total_bytes(const struct cache *c)
 {
-	return c->segment_bytes + c->slot_bytes + c->snapshot_bytes + c->forms.bytes + c->kept_batches.bytes;
+	return c->segment_bytes + c->slot_bytes + c->snapshot_bytes + c->decoded_cache.bytes +
+	       c->kept_batches.bytes;
 }
 
 /* Used by sources/ and cache_fit.c. */
@@ -308,7 +313,7 @@ void cache_forget_chunk(struct cache *c, struct segment *segment);
  * private memory is then free for the next chunk. New memory for each chunk would cost several times as
  * much as the copy. The caller must report the result with cache_fill_done().
  */
-struct segment *cache_take_lent(struct cache *c, const struct segment *from, uint32_t distance);
+struct segment *cache_take_mapped(struct cache *c, const struct segment *from, uint32_t distance);
 void cache_fill_done(struct segment *from, struct segment *to, bool filled);
 /* Returns this memory to the system on a worker thread, because that takes some time. bytes: the part of it
  * in use. */
@@ -333,7 +338,7 @@ void cache_rank(const struct cache *c, const struct cached_dataset *wanting, str
 /* Selects the segments that may be evicted. */
 struct candidates {
 	const struct cached_dataset *wanting; /* of the new chunk; NULL: other memory */
-	const struct segment *lent_like;      /* only of its dataset and size, and lent to clients */
+	const struct segment *mapped_like;    /* only of its dataset and size, and lent to clients */
 	bool own;                             /* only segments of that dataset */
 	bool beyond_quotas;                   /* of other datasets, only those beyond their quotas */
 	bool is_spare; /* only datasets that nobody has open and that this user had last */

@@ -7,10 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "forms.h"
+#include "decoded.h"
 #include "lib/cleanup.h"
 #include "lib/minmax.h"
-#include "daemon/cache/peers/sharers.h"
+#include "daemon/cache/peers/memberships.h"
 
 static uint64_t less(uint64_t a, uint64_t b)
 {
@@ -67,24 +67,24 @@ static void set_budget(struct cache *c)
 		c->budget_bytes = floor;
 }
 
-/* Shares the memory that is left after the needs and prefetch of all sessions among forms, in proportion to
- * their asked_bytes. */
-static void share_forms(struct cache *c, uint64_t limit)
+/* Shares the memory that is left after the needs and prefetch of all sessions among decoded copies, in
+ * proportion to their asked_bytes. */
+static void share_decoded(struct cache *c, uint64_t limit)
 {
 	uint64_t taken = 0, asked = 0;
 
 	for (const struct cached_dataset *d = c->datasets; d; d = d->next) {
 		taken += d->n_sessions > 0 ? ahead_bytes(d) : 0;
-		for (const struct forms *f = d->forms; f; f = f->next)
+		for (const struct decoded_cache *f = d->decoded_cache; f; f = f->next)
 			asked += f->refs > 0 ? f->asked_bytes : 0;
 	}
-	c->forms.limit_bytes = limit > taken ? limit - taken : 0;
-	if (c->forms.limit_bytes > asked)
-		c->forms.limit_bytes = asked;
+	c->decoded_cache.limit_bytes = limit > taken ? limit - taken : 0;
+	if (c->decoded_cache.limit_bytes > asked)
+		c->decoded_cache.limit_bytes = asked;
 	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
-		for (struct forms *f = d->forms; f; f = f->next)
+		for (struct decoded_cache *f = d->decoded_cache; f; f = f->next)
 			f->limit_bytes = f->refs > 0 && asked > 0
-					     ? (uint64_t)((double)c->forms.limit_bytes *
+					     ? (uint64_t)((double)c->decoded_cache.limit_bytes *
 							  ((double)f->asked_bytes / (double)asked))
 					     : 0;
 	}
@@ -92,7 +92,7 @@ static void share_forms(struct cache *c, uint64_t limit)
 
 /*
  * Finds the limit for kept batches: the rest after the needs and prefetch of all sessions, and after claims
- * that were set explicitly. Chunks and forms leave as much of that as lagging jobs would use.
+ * that were set explicitly. Chunks and decoded copies leave as much of that as lagging jobs would use.
  */
 static void share_kept_batches(struct cache *c, uint64_t limit)
 {
@@ -104,7 +104,7 @@ static void share_kept_batches(struct cache *c, uint64_t limit)
 		taken += d->n_sessions > 0 ? max_u64(ahead_bytes(d), claimed) : 0;
 	}
 	c->kept_batches.limit_bytes = min_u64(less(limit, taken), c->budget_bytes / CACHE_BATCH_PART);
-	c->kept_batches.room_bytes = min_u64(c->kept_batches.asked_bytes, c->kept_batches.limit_bytes);
+	c->kept_batches.space_bytes = min_u64(c->kept_batches.asked_bytes, c->kept_batches.limit_bytes);
 }
 
 static uint32_t payers_of(const struct cached_dataset *d)
@@ -128,7 +128,7 @@ static uint64_t paid_part(uint64_t bytes, uint32_t payers, uint32_t payer)
 	return part_of(bytes, (uint32_t)__builtin_popcount(payers), (uint32_t)__builtin_popcount(before));
 }
 
-/* Counts the payers' memory except chunks and forms. */
+/* Counts the payers' memory except chunks and decoded copies. */
 static void count_paid(const struct cache *c, uint64_t paid[CACHE_QUOTA_PAYERS])
 {
 	memcpy(paid, c->paid_other_bytes, sizeof(c->paid_other_bytes));
@@ -150,7 +150,7 @@ void cache_paid_bytes(const struct cache *c, uint64_t paid[CACHE_QUOTA_PAYERS])
 	for (const struct cached_dataset *d = c->datasets; d; d = d->next) {
 		for (uint32_t i = 0; i < CACHE_QUOTA_PAYERS && d->n_sessions > 0; i++)
 			paid[i] += paid_part(d->held_bytes, payers_of(d), i);
-		for (const struct forms *f = d->forms; f; f = f->next)
+		for (const struct decoded_cache *f = d->decoded_cache; f; f = f->next)
 			paid[f->payer] += f->refs > 0 ? f->bytes : 0;
 	}
 }
@@ -192,33 +192,33 @@ static void add_dataset(struct wants *w, struct cached_dataset *d, uint64_t ahea
 		add_want(w,
 			 &(struct quota_want){
 			     .payer = i, .need = own, .most = own + part_of(less(ahead, need), n, k)},
-			 &d->room_bytes);
+			 &d->space_bytes);
 		add_want(w,
 			 &(struct quota_want){
 			     .payer = i, .stage = 2, .most = part_of(less(most, max_u64(ahead, need)), n, k)},
-			 &d->room_bytes);
+			 &d->space_bytes);
 		k++;
 	}
-	for (struct forms *f = d->forms; f; f = f->next)
+	for (struct decoded_cache *f = d->decoded_cache; f; f = f->next)
 		if (f->refs > 0)
 			add_want(w,
 				 &(struct quota_want){.payer = f->payer, .stage = 1, .most = f->asked_bytes},
 				 &f->limit_bytes);
 }
 
-/* Sets room_bytes and the limits on forms of each dataset by the quotas. caps: what the datasets' jobs claim.
- * Returns 0 or -ENOMEM. */
+/* Sets space_bytes and the limits on decoded copies of each dataset by the quotas. caps: what the datasets'
+ * jobs claim. Returns 0 or -ENOMEM. */
 static int share_by_quotas(struct cache *c, const struct policy_share *caps, uint64_t limit)
 {
 	_cleanup_(freep) struct quota_want *all = NULL;
 	_cleanup_(freep) uint64_t **into = NULL;
-	uint64_t paid[CACHE_QUOTA_PAYERS], lend = cache_lendable_bytes(c);
+	uint64_t paid[CACHE_QUOTA_PAYERS], borrow = cache_borrowable_bytes(c);
 	struct wants w = {.n = 0};
 	size_t most = 0;
 
 	for (const struct cached_dataset *d = c->datasets; d; d = d->next) {
 		most += 2 * (size_t)__builtin_popcount(payers_of(d));
-		for (const struct forms *f = d->forms; f; f = f->next)
+		for (const struct decoded_cache *f = d->decoded_cache; f; f = f->next)
 			most++;
 	}
 	w.all = all = calloc(most + 1, sizeof(*all));
@@ -230,38 +230,39 @@ static int share_by_quotas(struct cache *c, const struct policy_share *caps, uin
 		w.quotas[i] =
 		    less(cache_quotas_bytes(&c->quotas, i, c->limit_bytes), paid[i] + c->paid_kept_bytes[i]);
 	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
-		for (struct forms *f = d->forms; f; f = f->next)
+		for (struct decoded_cache *f = d->decoded_cache; f; f = f->next)
 			f->limit_bytes = 0;
 		if (d->n_sessions > 0) {
 			const struct policy_share *s = caps++;
-			uint64_t lent = less(s->all, s->cap) < lend ? s->all : s->cap + lend;
+			uint64_t mapped = less(s->all, s->cap) < borrow ? s->all : s->cap + borrow;
 
-			add_dataset(&w, d, s->ahead < lent ? s->ahead : lent, lent);
+			add_dataset(&w, d, s->ahead < mapped ? s->ahead : mapped, mapped);
 		}
 	}
 	cache_quotas_share(w.quotas, w.all, w.n, limit);
-	c->forms.limit_bytes = 0;
+	c->decoded_cache.limit_bytes = 0;
 	for (size_t i = 0; i < w.n; i++) {
 		*w.into[i] += w.all[i].given;
-		c->forms.limit_bytes += w.all[i].stage == 1 ? w.all[i].given : 0;
+		c->decoded_cache.limit_bytes += w.all[i].stage == 1 ? w.all[i].given : 0;
 	}
 	return 0;
 }
 
-/* Evicts kept batches and forms beyond their limits. Forms that nobody uses stay while there is space. */
+/* Evicts kept batches and decoded copies beyond their limits. Decoded copies that nobody uses stay while
+ * there is space. */
 static void fit_decoded(struct cache *c)
 {
 	while (c->kept_batches.bytes > c->kept_batches.limit_bytes && cache_give_up_batch(c))
 		continue;
 	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
-		for (struct forms *f = d->forms; f; f = f->next) {
-			while (f->refs > 0 && f->bytes > f->limit_bytes && forms_drop_one(c, f))
+		for (struct decoded_cache *f = d->decoded_cache; f; f = f->next) {
+			while (f->refs > 0 && f->bytes > f->limit_bytes && decoded_drop_one(c, f))
 				continue;
 		}
 	}
 	while (
-	    (cache_total_bytes(c) > c->budget_bytes || cache_borrowed_bytes(c) > cache_lendable_bytes(c)) &&
-	    (cache_give_up_batch(c) || forms_drop_any(c)))
+	    (cache_total_bytes(c) > c->budget_bytes || cache_borrowed_bytes(c) > cache_borrowable_bytes(c)) &&
+	    (cache_give_up_batch(c) || decoded_drop_any(c)))
 		continue;
 }
 
@@ -270,7 +271,7 @@ static void borrow_by_quotas(const struct cache *c, struct policy_share *shares)
 {
 	for (const struct cached_dataset *d = c->datasets; d; d = d->next)
 		if (d->n_sessions > 0)
-			(shares++)->asked = d->room_bytes;
+			(shares++)->asked = d->space_bytes;
 }
 
 /* Sets each dataset's share. Without memory for that, the old shares stay. */
@@ -297,32 +298,32 @@ static void share_out(struct cache *c)
 	for (const struct cached_dataset *d = c->datasets; d && c->quotas.n > 0; d = d->next)
 		limit += cached_is_used(d) ? 0 : d->copy.bytes;
 	share_kept_batches(c, limit);
-	limit -= c->kept_batches.room_bytes;
+	limit -= c->kept_batches.space_bytes;
 	(void)policy_share_out(shares, n, limit);
 	if (c->quotas.n == 0)
-		share_forms(c, limit);
+		share_decoded(c, limit);
 	else if (share_by_quotas(c, shares, limit) < 0)
 		return;
-	limit -= c->forms.limit_bytes;
+	limit -= c->decoded_cache.limit_bytes;
 	i = 0;
 	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
 		if (d->n_sessions == 0)
 			continue;
-		if (c->quotas.n > 0 && d->room_bytes < shares[i].cap)
-			shares[i].cap = max_u64(d->room_bytes, shares[i].need);
+		if (c->quotas.n > 0 && d->space_bytes < shares[i].cap)
+			shares[i].cap = max_u64(d->space_bytes, shares[i].need);
 		claimed += d->claim_bytes = shares[i++].cap;
 	}
 	c->unclaimed_bytes = limit > claimed ? limit - claimed : 0;
 	if (c->quotas.n > 0)
 		borrow_by_quotas(c, shares);
 	else
-		policy_lend(shares, n, min_u64(c->unclaimed_bytes, cache_lendable_bytes(c)));
+		policy_borrow(shares, n, min_u64(c->unclaimed_bytes, cache_borrowable_bytes(c)));
 	c->keep_limit_bytes = policy_share_out(shares, n, limit);
 	i = 0;
 	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
 		if (d->n_sessions == 0)
 			continue;
-		d->room_bytes = shares[i].cap;
+		d->space_bytes = shares[i].cap;
 		d->keep_bytes = shares[i++].keep;
 	}
 }
@@ -357,7 +358,7 @@ static void keep_more(struct cache *c, const struct cache_entry *entries, size_t
 		struct segment *s = entries[i].segment;
 		const struct cached_dataset *d;
 
-		if (entries[i].look.idle || entries[i].look.foreign || !(cache_is_ready(s) || s->carried))
+		if (entries[i].look.idle || entries[i].look.foreign || !(cache_is_ready(s) || s->restored))
 			continue;
 		d = s->dataset;
 		if (c->kept_bytes + s->memory.bytes <= c->keep_limit_bytes &&
@@ -377,10 +378,10 @@ static bool must_go(const struct cache *c, const struct cache_entry *e)
 	if (cache_total_bytes(c) > c->budget_bytes)
 		return true;
 	return (e->look.idle || d->held_bytes > d->claim_bytes) &&
-	       cache_borrowed_bytes(c) > cache_lendable_bytes(c);
+	       cache_borrowed_bytes(c) > cache_borrowable_bytes(c);
 }
 
-/* paid: also segments of datasets within their room_bytes. */
+/* paid: also segments of datasets within their space_bytes. */
 static void give_up(struct cache *c, struct cache_entry *entries, size_t n, bool paid)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -395,7 +396,8 @@ static void give_up(struct cache *c, struct cache_entry *entries, size_t n, bool
 
 static bool is_fit(const struct cache *c)
 {
-	return cache_total_bytes(c) <= c->budget_bytes && cache_borrowed_bytes(c) <= cache_lendable_bytes(c);
+	return cache_total_bytes(c) <= c->budget_bytes &&
+	       cache_borrowed_bytes(c) <= cache_borrowable_bytes(c);
 }
 
 void cache_fit(struct cache *c)
@@ -427,16 +429,16 @@ void cache_fit(struct cache *c)
 	cache_drop_empty(c);
 	cache_forget_victims(c);
 	c->unfit = !is_fit(c);
-	sharers_tell_room(c);
+	memberships_tell_space(c);
 	c->needs_changed = false;
 }
 
-void cache_lend(struct cache *c, uint64_t bytes)
+void cache_borrow(struct cache *c, uint64_t bytes)
 {
-	uint64_t before = c->node.lend_bytes;
+	uint64_t before = c->node.borrow_bytes;
 
-	c->node.lend_bytes = bytes;
-	c->node.lend_claimed_bytes = cache_claimed_chunk_bytes(c);
+	c->node.borrow_bytes = bytes;
+	c->node.borrow_claimed_bytes = cache_claimed_chunk_bytes(c);
 	/* A higher limit that nobody can use is not worth a pass through all segments. */
 	if (cache_borrowed_bytes(c) > bytes || (before < bytes && before < c->unclaimed_bytes))
 		cache_fit(c);

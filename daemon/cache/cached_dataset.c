@@ -193,7 +193,7 @@ void cached_free(struct cached_dataset *d)
 	free(d->chunks);
 	free(d->giants.bytes);
 	free(d->victims.victims);
-	free(d->lent_victims.victims);
+	free(d->mapped_victims.victims);
 	snapshot_close(d->snapshot);
 	closep(&d->copy.fd);
 	closep(&d->copy.original_fd);

@@ -27,16 +27,16 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-struct forms;
+struct decoded_cache;
 struct group;
-struct sharer;
+struct membership;
 struct reader_process;
 struct segment;
 struct subset;
 
 enum chunk_state {
 	CHUNK_ABSENT,
-	CHUNK_CARRIED, /* absent, but in memory from before a restart (carry.h), which saves a read */
+	CHUNK_RESTORED, /* absent, but in memory from before a restart (handover.h), which saves a read */
 	CHUNK_READING,
 	CHUNK_VERIFYING,
 	CHUNK_READY,
@@ -53,7 +53,8 @@ enum chunk_from {
 struct cached_chunk {
 	enum chunk_state state;
 	bool kept;
-	bool is_foreign; /* in memory; its owner is another node of the jobs that use it (peers/sharers.h) */
+	bool is_foreign; /* in memory; its owner is another node of the jobs that use it (peers/memberships.h)
+			  */
 	bool is_taken;   /* in memory; moved to another node's lane, and that node has it */
 	enum chunk_from from; /* where it is read from, while READING */
 	uint32_t pins;
@@ -92,7 +93,7 @@ struct victim_list {
 	bool is_spare; /* see struct candidates */
 };
 
-/* The dataset's slot in the carry index (carry.c); slot 0: none. */
+/* The dataset's slot in the carry index (handover.c); slot 0: none. */
 struct dataset_slot {
 	uint32_t slot, n_chunks;
 };
@@ -107,7 +108,7 @@ struct snapshot_copy {
 	uint64_t bytes;
 	/* Lent: a client got the copy; uid is the user of the latest such client. Held: a process still has
 	 * the copy, although no client is connected. */
-	bool is_lent, is_held;
+	bool is_borrowed, is_held;
 	uint32_t uid;
 };
 
@@ -154,31 +155,31 @@ struct cached_dataset {
 	uint64_t all_bytes; /* size of segments for all chunks */
 	uint32_t refs;      /* connections and sessions */
 	uint32_t n_sessions;
-	struct group *groups;     /* daemon/serve/group.h */
-	struct sharer *sharers;   /* peers/sharers.h */
-	uint64_t need_chunks;     /* sum over its sessions */
-	uint64_t need_bytes;      /* sum over its sessions: cached_need_bytes() */
-	uint64_t prefetch_chunks; /* sum over its jobs */
-	uint64_t asked_bytes;     /* the largest request of its jobs' cache knobs; UINT64_MAX: no limit */
+	struct group *groups;           /* daemon/serve/group.h */
+	struct membership *memberships; /* peers/memberships.h */
+	uint64_t need_chunks;           /* sum over its sessions */
+	uint64_t need_bytes;            /* sum over its sessions: cached_need_bytes() */
+	uint64_t prefetch_chunks;       /* sum over its jobs */
+	uint64_t asked_bytes; /* the largest request of its jobs' cache knobs; UINT64_MAX: no limit */
 	struct dataset_payers payers;
 	/* The rest belongs to the cache. */
 	uint64_t held_bytes, kept_bytes; /* size of its segments, and of the kept ones */
 	uint64_t claim_bytes;            /* claimed by its jobs */
-	uint64_t room_bytes,
-	    keep_bytes;         /* room: claim plus what it may borrow; keep: its part for kept chunks */
+	uint64_t space_bytes,
+	    keep_bytes;         /* space: claim plus what it may borrow; keep: its part for kept chunks */
 	uint64_t idle_since_ns; /* valid while n_sessions is 0 */
 	uint64_t pinned_bytes;
 	struct dataset_loads loads;
-	struct dataset_slot carried;   /* owned by carry.c */
+	struct dataset_slot restored;  /* owned by handover.c */
 	struct reader_process *reader; /* NULL: none */
 	struct fetchers fetchers;      /* instead of reader, if identity.is_fetched */
 	uint64_t n_cached, n_bad;
 	uint64_t *base; /* list of chunks that lanes are cut out of; NULL: no session has needed it */
 	struct cached_cursor *cursors; /* of its sessions that have a known order */
 	bool evicts; /* chunks are evicted for others, so the time of their next use matters */
-	struct victim_list victims, lent_victims;
+	struct victim_list victims, mapped_victims;
 	struct dataset_pace pace;
-	struct forms *forms; /* decoded forms of its samples: forms.h */
+	struct decoded_cache *decoded_cache; /* decoded copies of its samples: decoded.h */
 	struct cached_chunk *chunks;
 };
 
@@ -199,10 +200,10 @@ static inline bool cached_is_used(const struct cached_dataset *d)
 	return d->refs > 0 || d->copy.is_held;
 }
 
-/* Returns true if the dataset has sessions, and has no more in memory than room_bytes. */
+/* Returns true if the dataset has sessions, and has no more in memory than space_bytes. */
 static inline bool cached_is_paid(const struct cached_dataset *d)
 {
-	return d->n_sessions > 0 && d->held_bytes <= d->room_bytes;
+	return d->n_sessions > 0 && d->held_bytes <= d->space_bytes;
 }
 
 /* Returns true if the dataset is the one that the proof, which has the same identity, describes. While
@@ -216,7 +217,7 @@ int cached_list_base(struct cached_dataset *d);
 /* Returns true if the chunk can be loaded: it is not in memory yet. */
 static inline bool cached_is_missing(const struct cached_chunk *chunk)
 {
-	return chunk->state == CHUNK_ABSENT || chunk->state == CHUNK_CARRIED;
+	return chunk->state == CHUNK_ABSENT || chunk->state == CHUNK_RESTORED;
 }
 
 /* Finds the number of the chunk with this id. Returns 0 or -ENOENT. */

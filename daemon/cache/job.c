@@ -10,7 +10,7 @@
 #include "lib/clock.h"
 #include "lib/kernel_calls.h"
 #include "lib/proc.h"
-#include "daemon/cache/peers/sharers.h"
+#include "daemon/cache/peers/memberships.h"
 
 /* Maximum distance of a worker from its trainer: a fork server or a wrapper script may be between them. */
 #define MAX_ANCESTORS 8
@@ -76,7 +76,7 @@ static void job_end(struct job *j)
 	while (*link != j)
 		link = &(*link)->next;
 	*link = j->next;
-	sharers_end_job(j);
+	memberships_end_job(j);
 	if (j->owner->handler.end && !j->owner->closing)
 		j->owner->handler.end(j->owner->handler.user, j);
 	close_handle(j, (uv_handle_t *)&j->linger);

@@ -22,7 +22,7 @@
 #include <uv.h>
 
 #include "client/protocol.h"
-#include "daemon/apart/codec.h"
+#include "daemon/sandboxed/codec.h"
 #include "daemon/node/job_cores.h"
 #include "daemon/node/pool.h"
 #include "daemon/storage/read_latency.h"
@@ -103,7 +103,7 @@ struct job_origin {
 };
 
 struct jobs;
-struct sharer;
+struct membership;
 
 struct job {
 	struct job *next;
@@ -127,8 +127,8 @@ struct job {
 	struct pool_lane lane;
 	struct read_lanes read_lanes;
 	struct job_held held;
-	struct sharer *sharers; /* peers/sharers.h */
-	uint32_t read_weight;   /* weight of its reads compared with other jobs; TURN_WEIGHT unless set */
+	struct membership *memberships; /* peers/memberships.h */
+	uint32_t read_weight; /* weight of its reads compared with other jobs; TURN_WEIGHT unless set */
 	uint32_t n_sessions;
 	uint32_t refs;                /* the list, handles, sessions and loads */
 	uint32_t n_reading, n_coming; /* chunks coming from storage; from storage and other nodes */

@@ -54,7 +54,7 @@ uint64_t policy_share_out(struct policy_share *shares, size_t n, uint64_t limit)
 	return limit > transient ? limit - transient : 0;
 }
 
-void policy_lend(struct policy_share *shares, size_t n, uint64_t bytes)
+void policy_borrow(struct policy_share *shares, size_t n, uint64_t bytes)
 {
 	size_t left = 0;
 

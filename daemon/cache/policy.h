@@ -35,7 +35,7 @@ uint32_t policy_fit_slots(uint32_t wanted, uint32_t least, uint64_t slot_bytes, 
  * need `reserved`: at most all chunks. */
 uint64_t policy_join_need(uint64_t n_chunks, uint64_t reserved, uint64_t need);
 
-/* A dataset's share of the cache, in bytes of chunks. `asked` is the claim; policy_lend() raises it. */
+/* A dataset's share of the cache, in bytes of chunks. `asked` is the claim; policy_borrow() raises it. */
 struct policy_share {
 	uint64_t all;   /* the whole dataset */
 	uint64_t need;  /* what its sessions can pin or wait for at one time; its guaranteed minimum */
@@ -52,7 +52,7 @@ uint64_t policy_share_out(struct policy_share *shares, size_t n, uint64_t limit)
 
 /* Raises `asked` by borrowed memory: equal parts of `bytes`, each up to the whole dataset. cap stays
  * unchanged. */
-void policy_lend(struct policy_share *shares, size_t n, uint64_t bytes);
+void policy_borrow(struct policy_share *shares, size_t n, uint64_t bytes);
 
 /* Returns the part of a job's bytes that one of its datasets gets: in proportion to its size. all_bytes: size
  * of the job's datasets together. */

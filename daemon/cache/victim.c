@@ -44,7 +44,7 @@ struct policy_segment cache_look_at(const struct cache *c, const struct segment 
 				      .ordered = d->cursors,
 				      .own = d == wanting,
 				      .reach = policy_far_reach(d->held_bytes / d->segment_bytes),
-				      .excess = d->held_bytes > d->room_bytes,
+				      .excess = d->held_bytes > d->space_bytes,
 				      .busy = s->filling,
 				      .empty = !k,
 				      .idle = d->n_sessions == 0};
@@ -88,7 +88,7 @@ void cache_rank(const struct cache *c, const struct cached_dataset *wanting, str
 
 static bool is_candidate(const struct candidates *which, const struct segment *s)
 {
-	const struct segment *like = which->lent_like;
+	const struct segment *like = which->mapped_like;
 
 	if (which->own && s->dataset != which->wanting)
 		return false;
@@ -96,8 +96,8 @@ static bool is_candidate(const struct candidates *which, const struct segment *s
 		return false;
 	if (which->is_spare && (s->dataset->n_sessions > 0 || s->dataset->copy.uid != which->uid))
 		return false;
-	return !like ||
-	       (s != like && s->lent && s->dataset == like->dataset && s->memory.bytes == like->memory.bytes);
+	return !like || (s != like && s->mapped && s->dataset == like->dataset &&
+			 s->memory.bytes == like->memory.bytes);
 }
 
 /* Fills the list again. If memory runs out, the list is empty. */
@@ -177,7 +177,7 @@ void cache_forget_victims(struct cache *c)
 	c->victims.n = c->victims.next = 0;
 	for (struct cached_dataset *d = c->datasets; d; d = d->next) {
 		d->victims.n = d->victims.next = 0;
-		d->lent_victims.n = d->lent_victims.next = 0;
+		d->mapped_victims.n = d->mapped_victims.next = 0;
 	}
 }
 

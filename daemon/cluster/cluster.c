@@ -330,7 +330,7 @@ static void kill_process(struct cluster *c)
 		return;
 	c->is_killed = true;
 	log_warning("the process that talks to other nodes hangs: it is ended");
-	(void)keeper_tell(&c->keeper, NURSERY_KILL, c->keeper.link->pid);
+	(void)keeper_tell(&c->keeper, FORK_SERVER_KILL, c->keeper.link->pid);
 }
 
 static void look_at_reads(struct cluster *c)
@@ -426,7 +426,7 @@ static void on_started(void *user)
 	cluster_group_tell_all(c);
 }
 
-static void on_ended(void *user, const struct nursery_news *news, const char *how)
+static void on_ended(void *user, const struct fork_server_news *news, const char *how)
 {
 	struct cluster *c = user;
 
@@ -441,7 +441,7 @@ static void on_lost(void *user)
 		    "until the daemon is restarted");
 }
 
-int cluster_new(uv_loop_t *loop, struct nursery *keeper, const struct cluster_handler *handler,
+int cluster_new(uv_loop_t *loop, struct fork_server *keeper, const struct cluster_handler *handler,
 		struct cluster **ret)
 {
 	struct keeper_handler on_keeper = {.started = on_started, .ended = on_ended, .lost = on_lost};

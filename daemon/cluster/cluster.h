@@ -47,7 +47,7 @@ struct cluster_options {
 int cluster_check(const struct cluster_options *options, struct error *err);
 /* Reads the key, listens, and forks the process's keeper, before there are threads. Privileges may go
  * afterwards. Where another process has the address, this node is alone until that one lets go of it. */
-int cluster_fork(const struct cluster_options *options, struct nursery *ret_keeper, struct error *err);
+int cluster_fork(const struct cluster_options *options, struct fork_server *ret_keeper, struct error *err);
 
 struct cluster;
 struct cluster_group;
@@ -66,7 +66,7 @@ struct cluster_handler {
 };
 
 /* Takes the keeper over. */
-int cluster_new(uv_loop_t *loop, struct nursery *keeper, const struct cluster_handler *handler,
+int cluster_new(uv_loop_t *loop, struct fork_server *keeper, const struct cluster_handler *handler,
 		struct cluster **ret);
 /* All reads are forgotten: no done() is called any more, and their memory is used by nobody else from then on
  * only if it is freed. All that was answered is given(); what was not answered yet may still be, to no effect
@@ -78,7 +78,7 @@ struct cluster *cluster_free(struct cluster *c);
 int cluster_join(struct cluster *c, const struct registry_group_key *key, const char *path,
 		 uint64_t weight_bytes, const struct owner_lanes *lanes, struct cluster_group **ret);
 void cluster_leave(struct cluster_group *group);
-/* Told anew to others if it differs by more than an eighth. */
+/* Told again to others if it differs by more than an eighth. */
 void cluster_set_weight(struct cluster_group *group, uint64_t weight_bytes);
 void cluster_set_lanes(struct cluster_group *group, const struct owner_lanes *lanes);
 const struct owner_lanes *cluster_lanes(const struct cluster_group *group);
@@ -129,7 +129,7 @@ void cluster_refuse(struct cluster_question *question, int code);
 struct cluster_peer_figures {
 	char node[REGISTRY_NAME_BYTES];
 	char address[64];
-	bool is_connected, is_away; /* away: it is not asked, until it answers again */
+	bool is_connected, is_unreachable; /* away: it is not asked, until it answers again */
 	uint64_t chunks_in, bytes_in, chunks_out, bytes_out, failed;
 	double latency_s, bytes_per_s; /* of the last chunks from there; NAN: not measured */
 };
@@ -152,6 +152,6 @@ struct cluster_member {
 	char node[REGISTRY_NAME_BYTES];
 	char address[64];
 	uint64_t weight_bytes;
-	bool is_self, is_away;
+	bool is_self, is_unreachable;
 };
 size_t cluster_members_get(const struct cluster_group *g, struct cluster_member *ret, size_t n);

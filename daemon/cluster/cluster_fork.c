@@ -305,17 +305,17 @@ int cluster_check(const struct cluster_options *options, struct error *err)
 	return r < 0 ? r : advertised(options, &config.listen, &config, err);
 }
 
-int cluster_fork(const struct cluster_options *options, struct nursery *ret_keeper, struct error *err)
+int cluster_fork(const struct cluster_options *options, struct fork_server *ret_keeper, struct error *err)
 {
-	static const struct nursery_program program = {
+	static const struct fork_server_program program = {
 	    .kind = HELPER_PEER_KEEPER, .prepare = take_config, .keeps = HELPER_PEER, .run = peer_run};
 	_cleanup_(config_wipe) struct cluster_config config = {.uid = 0};
 	_cleanup_(closep) int listen_fd = -EBADF;
-	struct nursery keeper;
+	struct fork_server keeper;
 	int r;
 
 	if (!options->redis) {
-		*ret_keeper = NURSERY_NONE;
+		*ret_keeper = FORK_SERVER_NONE;
 		return 0;
 	}
 	r = configure(options, &config, err);
@@ -324,12 +324,12 @@ int cluster_fork(const struct cluster_options *options, struct nursery *ret_keep
 	if (r == 0)
 		r = advertised(options, &config.listen, &config, err);
 	if (r == 0)
-		r = nursery_spawn(&program, &keeper, err);
+		r = fork_server_spawn(&program, &keeper, err);
 	if (r < 0)
 		return r;
 	r = fd_message_send(keeper.fd, &config, sizeof(config), &listen_fd, listen_fd >= 0, 0);
 	if (r < 0) {
-		nursery_end(&keeper);
+		fork_server_end(&keeper);
 		return error_errno(err, r, "cannot tell the process that talks to other nodes what to do");
 	}
 	*ret_keeper = keeper;

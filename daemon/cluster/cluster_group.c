@@ -7,7 +7,7 @@
 #include "cluster_state.h"
 #include "lib/minmax.h"
 
-/* A weight is told anew when it differs by more than this part of what was told. */
+/* A weight is told again when it differs by more than this part of what was told. */
 #define WEIGHT_PART 8
 
 struct cluster_group *cluster_group_find(const struct cluster *c, const struct net_group_id *id)
@@ -138,7 +138,7 @@ struct owner_lanes cluster_shared_lanes(const struct cluster_group *group)
 	for (size_t i = 0; i < group->members.n; i++) {
 		const struct owner_lanes *other = &group->members.owners[i].lanes;
 
-		if (group->members.at[i].peer == CLUSTER_SELF || group->members.owners[i].is_away ||
+		if (group->members.at[i].peer == CLUSTER_SELF || group->members.owners[i].is_unreachable ||
 		    other->lanes != own->lanes || other->drift != own->drift)
 			continue;
 		for (uint32_t a = 0; a < own->n_runs; a++) {
@@ -179,7 +179,7 @@ uint32_t cluster_n_members(const struct cluster_group *group)
 	uint32_t n = 1;
 
 	for (size_t i = 0; i < group->members.n; i++)
-		n += group->members.at[i].peer != CLUSTER_SELF && !group->members.owners[i].is_away;
+		n += group->members.at[i].peer != CLUSTER_SELF && !group->members.owners[i].is_unreachable;
 	return n;
 }
 
@@ -208,18 +208,18 @@ void cluster_group_take_members(struct cluster *c, const struct cluster_report *
 
 static int members_grow(struct cluster_members *m)
 {
-	size_t room = m->room ? 2 * m->room : 8;
-	struct owner_member *owners = realloc(m->owners, room * sizeof(*owners));
+	size_t space = m->space ? 2 * m->space : 8;
+	struct owner_member *owners = realloc(m->owners, space * sizeof(*owners));
 	struct cluster_member_at *at;
 
 	if (!owners)
 		return -ENOMEM;
 	m->owners = owners;
-	at = realloc(m->at, room * sizeof(*at));
+	at = realloc(m->at, space * sizeof(*at));
 	if (!at)
 		return -ENOMEM;
 	m->at = at;
-	m->room = room;
+	m->space = space;
 	return 0;
 }
 
@@ -234,13 +234,13 @@ void cluster_group_take_member(struct cluster *c, const struct cluster_report *r
 	    g->coming.n >= CLUSTER_MAX_MEMBERS)
 		return;
 	m = &g->coming;
-	if (m->n == m->room && members_grow(m) < 0)
+	if (m->n == m->space && members_grow(m) < 0)
 		return;
 	/* Others may not have heard yet which lanes are ours. */
 	m->owners[m->n] = (struct owner_member){.lanes = p ? report->lanes : g->lanes,
 						.name_hash = owner_hash(report->peer_is.node),
 						.weight = report->bytes,
-						.is_away = p && p->figures.is_away};
+						.is_unreachable = p && p->figures.is_unreachable};
 	at = &m->at[m->n++];
 	at->peer = report->peer;
 	memcpy(at->node, report->peer_is.node, sizeof(at->node));
@@ -248,21 +248,22 @@ void cluster_group_take_member(struct cluster *c, const struct cluster_report *r
 }
 
 /* Whether the peer is away has changed. */
-static void set_away(struct cluster *c, uint32_t peer, bool is_away)
+static void set_unreachable(struct cluster *c, uint32_t peer, bool is_unreachable)
 {
 	for (struct cluster_group *g = c->groups, *next; g; g = next) {
 		bool differs = false;
 
 		next = g->next;
 		for (size_t i = 0; i < g->members.n; i++) {
-			if (g->members.at[i].peer != peer || g->members.owners[i].is_away == is_away)
+			if (g->members.at[i].peer != peer ||
+			    g->members.owners[i].is_unreachable == is_unreachable)
 				continue;
-			g->members.owners[i].is_away = is_away;
+			g->members.owners[i].is_unreachable = is_unreachable;
 			differs = true;
 		}
 		for (size_t i = 0; i < g->coming.n; i++)
 			if (g->coming.at[i].peer == peer)
-				g->coming.owners[i].is_away = is_away;
+				g->coming.owners[i].is_unreachable = is_unreachable;
 		if (differs)
 			changed(g);
 	}
@@ -276,7 +277,7 @@ void cluster_group_take_peer(struct cluster *c, const struct cluster_report *rep
 	if (!p)
 		return;
 	if (!now->node[0]) {
-		set_away(c, report->peer, true);
+		set_unreachable(c, report->peer, true);
 		*p = (struct cluster_peer){.is_used = false};
 		return;
 	}
@@ -285,7 +286,7 @@ void cluster_group_take_peer(struct cluster *c, const struct cluster_report *rep
 	p->is_used = true;
 	p->figures = *now;
 	p->name_hash = owner_hash(now->node);
-	set_away(c, report->peer, now->is_away);
+	set_unreachable(c, report->peer, now->is_unreachable);
 }
 
 void cluster_group_forget_all(struct cluster *c)
@@ -325,7 +326,7 @@ size_t cluster_members_get(const struct cluster_group *g, struct cluster_member 
 
 		ret[i] = (struct cluster_member){.weight_bytes = g->members.owners[i].weight,
 						 .is_self = at->peer == CLUSTER_SELF,
-						 .is_away = g->members.owners[i].is_away};
+						 .is_unreachable = g->members.owners[i].is_unreachable};
 		memcpy(ret[i].node, at->node, sizeof(ret[i].node));
 		memcpy(ret[i].address, at->address, sizeof(ret[i].address));
 	}

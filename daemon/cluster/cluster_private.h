@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Parts of the room that others do not see. */
+/* Parts of the space that others do not see. */
 
 #include "cluster_message.h"
 #include "lib/error.h"

@@ -17,7 +17,7 @@ struct cluster_member_at {
 };
 
 struct cluster_members {
-	size_t n, room;
+	size_t n, space;
 	struct owner_member *owners; /* side by side with: */
 	struct cluster_member_at *at;
 };

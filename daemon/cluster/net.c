@@ -135,7 +135,7 @@ static void report_members(struct net *n, const struct net_group *g)
 	net_report(n, &report);
 }
 
-/* What a node may say of itself was checked when it was read (dataset/registry.h); this is what this room
+/* What a node may say of itself was checked when it was read (dataset/registry.h); this is what this space
  * counts on. */
 static size_t keep_usable(struct net *n, struct registry_member *members, size_t count)
 {
@@ -298,7 +298,7 @@ static void spoilt(struct net *n, const struct cluster_order *o)
 	struct net_peer *p = net_peer_at(n, o->peer, o->name_hash);
 
 	if (p)
-		net_peer_set_away(n, p, 30 * NS_PER_S, NULL);
+		net_peer_set_unreachable(n, p, 30 * NS_PER_S, NULL);
 }
 
 static void take_order(struct net *n, const struct cluster_order *o, int memory_fd)

@@ -136,9 +136,10 @@ struct net_peer {
 	struct net_conn *conn;    /* open */
 	struct net_conn *dialled; /* on its way to be */
 	uint64_t dial_ns, back_off_ns;
-	/* Away: it is not asked until it has answered a ping that was sent after away_ns, and not before. */
-	bool is_away, said_away;
-	uint64_t away_ns, back_ns;
+	/* Away: it is not asked until it has answered a ping that was sent after unreachable_ns, and not
+	 * before. */
+	bool is_unreachable, said_unreachable;
+	uint64_t unreachable_ns, back_ns;
 	uint32_t n_late;  /* one after the other */
 	uint64_t done_ns; /* when the last chunk came whole */
 	uint64_t idle_ns; /* since when it is neither member nor asked */
@@ -213,7 +214,7 @@ struct net_peer *net_peer_at(struct net *n, uint32_t index, uint64_t name_hash);
 void net_peer_set_address(struct net *n, struct net_peer *p, const char *address);
 void net_peer_tick(struct net *n, struct net_peer *p);
 /* It failed; for_ns: it is not asked for so long, whatever it answers. */
-void net_peer_set_away(struct net *n, struct net_peer *p, uint64_t for_ns, const char *why);
+void net_peer_set_unreachable(struct net *n, struct net_peer *p, uint64_t for_ns, const char *why);
 void net_peer_answered(struct net *n, struct net_peer *p, uint64_t ping_ns);
 void net_peer_report(struct net *n, struct net_peer *p);
 /* A connection of the peer's is closed. */
@@ -242,7 +243,7 @@ int net_ask_piece(struct net_conn *c, const struct net_frame *f);
 int net_ask_bytes(struct net_conn *c, const uint8_t *data, size_t bytes);
 int net_ask_end(struct net_conn *c, const struct net_frame *f);
 /* Where the bytes that come next may be received, and how many; 0: not there. */
-size_t net_ask_room(struct net_conn *c, uint8_t **ret);
+size_t net_ask_space(struct net_conn *c, uint8_t **ret);
 int net_ask_received(struct net_conn *c, size_t bytes);
 void net_ask_tick(struct net_conn *c);
 void net_ask_lost(struct net_conn *c, const char *why);
@@ -252,8 +253,8 @@ void net_give_question(struct net_conn *c, const struct net_frame *f);
 void net_give_cancel(struct net_conn *c, const struct net_frame *f);
 void net_give_answer(struct net *n, const struct cluster_order *o, int memory_fd);
 void net_give_refuse(struct net *n, const struct cluster_order *o);
-/* The next frame of an answer with its bytes, at most `room` of them. Returns how many, 0: there is none. */
-size_t net_give_next(struct net_conn *c, uint8_t *data, size_t room);
+/* The next frame of an answer with its bytes, at most `space` of them. Returns how many, 0: there is none. */
+size_t net_give_next(struct net_conn *c, uint8_t *data, size_t space);
 /* Returns true if questions may be read. */
 bool net_give_may_read(struct net_conn *c);
 void net_give_tick(struct net_conn *c);

@@ -37,7 +37,7 @@ static struct net_conn *oldest(const struct net *n, const struct net_source *sou
 	return found;
 }
 
-static void make_room(struct net *n, const struct net_source *source)
+static void make_space(struct net *n, const struct net_source *source)
 {
 	uint32_t n_half;
 	struct net_conn *c = oldest(n, source, &n_half);
@@ -111,7 +111,7 @@ static bool accept_one(struct net *n)
 		refuse(n, fd, &far, is_stranger);
 		return true;
 	}
-	make_room(n, &source);
+	make_space(n, &source);
 	if (net_conn_new(n, fd, &far, NULL, &c) == 0) {
 		(void)steal_fd(&fd);
 		c->source = source;

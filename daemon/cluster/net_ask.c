@@ -75,7 +75,7 @@ void net_ask_begin(struct net *n, const struct cluster_order *o, int memory_fd)
 	struct net_conn *c = p ? p->conn : NULL;
 	struct net_ask *a;
 
-	if (!c || p->is_away) {
+	if (!c || p->is_unreachable) {
 		cannot(n, o, memory_fd, -ECONNRESET, "it cannot be reached now");
 		return;
 	}
@@ -136,18 +136,18 @@ static int write_out(struct net_conn *c, struct net_ask *a)
 	return 0;
 }
 
-size_t net_ask_room(struct net_conn *c, uint8_t **ret)
+size_t net_ask_space(struct net_conn *c, uint8_t **ret)
 {
 	struct net_ask *a = c->piece_of;
-	size_t room;
+	size_t space;
 
 	if (c->parser.piece_left == 0 || !a || a->memory_fd < 0 || !a->buffer)
 		return 0;
-	room = NET_BUFFER_BYTES - a->filled;
-	if (room > c->parser.piece_left)
-		room = c->parser.piece_left;
+	space = NET_BUFFER_BYTES - a->filled;
+	if (space > c->parser.piece_left)
+		space = c->parser.piece_left;
 	*ret = a->buffer + a->filled;
-	return room;
+	return space;
 }
 
 int net_ask_received(struct net_conn *c, size_t bytes)
@@ -206,7 +206,7 @@ static void lied(struct net_conn *c, struct net_ask *a)
 		    c->peer->node, c->address);
 	tell(c->net, a, -EBADMSG, "what came has not the checksum that was sent with it");
 	c->peer->figures.failed++;
-	net_peer_set_away(c->net, c->peer, LIED_NS, NULL);
+	net_peer_set_unreachable(c->net, c->peer, LIED_NS, NULL);
 }
 
 static void refused(struct net_conn *c, struct net_ask *a, int32_t code)
@@ -254,12 +254,13 @@ static void late(struct net_conn *c, struct net_ask *a)
 	p->figures.failed++;
 	/* One failure, of several reads; or more was asked for than goes through, and what came first came;
 	 * or it was hardly given time. */
-	if ((p->is_away && a->begin_ns < p->away_ns) || p->done_ns > a->begin_ns ||
+	if ((p->is_unreachable && a->begin_ns < p->unreachable_ns) || p->done_ns > a->begin_ns ||
 	    a->end_ns < a->begin_ns + BLAME_NS)
 		return;
 	/* Who answers pings and no questions is left alone for longer each time. */
-	net_peer_set_away(c->net, p, LATE_MIN_NS << (p->n_late < LATE_MAX_BITS ? p->n_late : LATE_MAX_BITS),
-			  "a chunk has not come in time");
+	net_peer_set_unreachable(c->net, p,
+				 LATE_MIN_NS << (p->n_late < LATE_MAX_BITS ? p->n_late : LATE_MAX_BITS),
+				 "a chunk has not come in time");
 	p->n_late++;
 }
 

@@ -112,7 +112,7 @@ void net_conn_close(struct net_conn *c, const char *why)
 void net_conn_send_frame(struct net_conn *c, const struct net_frame *frame)
 {
 	if (c->state != NET_OPEN || c->ring_n == NET_RING)
-		return; /* the bounds of what either end may say leave room: net_give_may_read() */
+		return; /* the bounds of what either end may say leave space: net_give_may_read() */
 	c->ring[(c->ring_first + c->ring_n++) % NET_RING] = *frame;
 	net_conn_poll(c);
 }
@@ -142,12 +142,12 @@ static int send_hello(struct net_conn *c, const char *to)
 /* Lays out what goes next. Returns false if there is nothing. */
 static bool fill(struct net_conn *c)
 {
-	size_t n = 0, room;
+	size_t n = 0, space;
 
 	if (!has_output(c))
 		return false;
-	room = (c->ring_n + 1) * sizeof(struct net_frame) + NET_PIECE_BYTES;
-	c->out = malloc(room);
+	space = (c->ring_n + 1) * sizeof(struct net_frame) + NET_PIECE_BYTES;
+	c->out = malloc(space);
 	if (!c->out)
 		return false; /* later */
 	for (; c->ring_n > 0; c->ring_n--) {
@@ -155,7 +155,7 @@ static bool fill(struct net_conn *c)
 		n += sizeof(struct net_frame);
 		c->ring_first = (c->ring_first + 1) % NET_RING;
 	}
-	n += net_give_next(c, c->out + n, room - n);
+	n += net_give_next(c, c->out + n, space - n);
 	c->out_at = 0;
 	c->out_bytes = n;
 	c->out_ns = c->net->now_ns;
@@ -349,7 +349,7 @@ static ssize_t receive_some(struct net_conn *c, uint8_t *data, size_t bytes)
 	return n < 0 ? (errno == EINTR ? -EAGAIN : -errno) : n;
 }
 
-static size_t frames_room(const struct net_conn *c)
+static size_t frames_space(const struct net_conn *c)
 {
 	if (c->state != NET_OPEN)
 		return sizeof(struct net_hello);
@@ -360,9 +360,9 @@ static size_t frames_room(const struct net_conn *c)
 static size_t read_some(struct net_conn *c)
 {
 	uint8_t *data = c->net->shared;
-	size_t room = c->state == NET_OPEN ? net_ask_room(c, &data) : 0;
-	bool is_piece = room > 0;
-	ssize_t n = receive_some(c, data, is_piece ? room : frames_room(c));
+	size_t space = c->state == NET_OPEN ? net_ask_space(c, &data) : 0;
+	bool is_piece = space > 0;
+	ssize_t n = receive_some(c, data, is_piece ? space : frames_space(c));
 
 	if (n == -EAGAIN)
 		return 0;
@@ -564,8 +564,8 @@ static void ping(struct net_conn *c)
 {
 	uint64_t now_ns = c->net->now_ns;
 
-	if (c->ping_waits && now_ns > c->ping_ns + 3 * NET_PING_NS / 2 && !c->peer->is_away)
-		net_peer_set_away(c->net, c->peer, 0, "it does not answer");
+	if (c->ping_waits && now_ns > c->ping_ns + 3 * NET_PING_NS / 2 && !c->peer->is_unreachable)
+		net_peer_set_unreachable(c->net, c->peer, 0, "it does not answer");
 	if (c->ping_id && now_ns < c->ping_ns + NET_PING_NS)
 		return;
 	if (c->ping_waits)

@@ -102,6 +102,7 @@ static inline int net_parser_is_within(const struct net_parser *p)
 
 /* From the digits; -EINVAL. */
 int net_group_id_parse(const struct registry_group_id *text, struct net_group_id *ret);
-/* Returns true for the name of a node: printable ASCII without blanks, terminated within its room, not empty.
+/* Returns true for the name of a node: printable ASCII without blanks, terminated within its space, not
+ * empty.
  */
 int net_is_name(const char name[REGISTRY_NAME_BYTES]);

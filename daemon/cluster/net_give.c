@@ -92,7 +92,7 @@ bool net_give_may_read(struct net_conn *c)
 	if (c->tokens > QUESTIONS_BURST)
 		c->tokens = QUESTIONS_BURST;
 	c->tokens_ns = n->now_ns;
-	/* The ring has room for all that this node says by itself, beside what questions make it say. */
+	/* The ring has space for all that this node says by itself, beside what questions make it say. */
 	return c->tokens >= 1 && c->ring_n < NET_RING / 4;
 }
 
@@ -217,7 +217,7 @@ static struct net_question *next_to_give(const struct net_conn *c)
 	return q;
 }
 
-size_t net_give_next(struct net_conn *c, uint8_t *data, size_t room)
+size_t net_give_next(struct net_conn *c, uint8_t *data, size_t space)
 {
 	struct net_frame f = {.kind = NET_PIECE};
 	struct net_question *q;
@@ -227,7 +227,7 @@ size_t net_give_next(struct net_conn *c, uint8_t *data, size_t room)
 	if (!c->gives && (c->gives = next_to_give(c)))
 		c->gives->end_ns = c->net->now_ns + GIVE_NS + c->gives->bytes * NS_PER_S / GIVE_MIN_RATE;
 	q = c->gives;
-	if (!q || room < sizeof(f) + NET_PIECE_BYTES)
+	if (!q || space < sizeof(f) + NET_PIECE_BYTES)
 		return 0;
 	if (q->stop < 0)
 		return put_end(c, data, q->stop);

@@ -42,8 +42,8 @@ struct net_peer *net_peer_get(struct net *n, const char *node)
 	p->index = free_at;
 	p->name_hash = owner_hash(node);
 	strcpy(p->node, node);
-	p->is_away = true; /* until it has answered */
-	p->away_ns = p->idle_ns = n->now_ns;
+	p->is_unreachable = true; /* until it has answered */
+	p->unreachable_ns = p->idle_ns = n->now_ns;
 	p->is_changed = true;
 	n->peers[free_at] = p;
 	return p;
@@ -60,7 +60,7 @@ void net_peer_report(struct net *n, struct net_peer *p)
 	else if (p->conn)
 		strcpy(report.peer_is.address, p->conn->address);
 	report.peer_is.is_connected = p->conn;
-	report.peer_is.is_away = p->is_away;
+	report.peer_is.is_unreachable = p->is_unreachable;
 	report.peer_is.latency_s = p->latency_s > 0 ? p->latency_s : NAN;
 	report.peer_is.bytes_per_s = p->bytes_per_s > 0 ? p->bytes_per_s : NAN;
 	net_report(n, &report);
@@ -91,24 +91,24 @@ void net_peer_set_address(struct net *n, struct net_peer *p, const char *text)
 	p->is_changed = true;
 }
 
-void net_peer_set_away(struct net *n, struct net_peer *p, uint64_t for_ns, const char *why)
+void net_peer_set_unreachable(struct net *n, struct net_peer *p, uint64_t for_ns, const char *why)
 {
-	p->away_ns = n->now_ns;
+	p->unreachable_ns = n->now_ns;
 	if (p->back_ns < n->now_ns + for_ns)
 		p->back_ns = n->now_ns + for_ns;
-	p->is_away = true;
-	if (!p->said_away && why)
+	p->is_unreachable = true;
+	if (!p->said_unreachable && why)
 		log_warning("node %s is away: %s; its chunks are others' until it answers again", p->node,
 			    why);
-	p->said_away = true;
+	p->said_unreachable = true;
 	net_peer_report(n, p);
 }
 
 void net_peer_answered(struct net *n, struct net_peer *p, uint64_t ping_ns)
 {
-	if (!p->is_away || ping_ns < p->away_ns || n->now_ns < p->back_ns)
+	if (!p->is_unreachable || ping_ns < p->unreachable_ns || n->now_ns < p->back_ns)
 		return;
-	p->is_away = p->said_away = false;
+	p->is_unreachable = p->said_unreachable = false;
 	log_info("node %s at %s: connected", p->node, p->conn->address);
 	net_peer_report(n, p);
 }
@@ -129,7 +129,7 @@ void net_peer_lost(struct net *n, struct net_peer *p, struct net_conn *c, const 
 		p->dialled = NULL;
 	dial_later(n, p);
 	if (!p->conn)
-		net_peer_set_away(n, p, 0, p->is_member ? why : NULL);
+		net_peer_set_unreachable(n, p, 0, p->is_member ? why : NULL);
 }
 
 static int connect_to(struct net *n, struct net_peer *p)

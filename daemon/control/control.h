@@ -51,7 +51,7 @@ void control_free(struct control *c);
 
 #define CONTROL_N_RULES (TUNER_RULE_IDLE + 1)
 /* Returns how many decisions of this rule were carried out since the daemon started. */
-uint64_t control_n_carried_out(const struct control *c, enum tuner_rule rule);
+uint64_t control_n_applied(const struct control *c, enum tuner_rule rule);
 
 /* For metrics. */
 bool control_is_overridden(const struct control *c, enum wire_setting_key key);

@@ -9,7 +9,7 @@
 
 #include "control_private.h"
 #include "daemon/cache/cached_dataset.h"
-#include "daemon/cache/peers/sharers.h"
+#include "daemon/cache/peers/memberships.h"
 #include "daemon/serve/session.h"
 #include "json_text.h"
 #include "lib/clock.h"
@@ -186,15 +186,15 @@ static void add_figures(json_t *root, const struct stall_sample *s)
 	    {"dataset_bytes", s->dataset_bytes},
 	    {"cached_bytes", s->cached_bytes},
 	    {"need_bytes", s->need_bytes},
-	    {"decoded_samples", s->forms.usable},
-	    {"form_samples", s->forms.samples},
-	    {"form_bytes", s->forms.bytes},
-	    {"form_room_bytes", s->forms.room_bytes},
-	    {"form_sample_bytes", s->forms.sample_bytes},
-	    {"form_hit_ratio", s->forms.hit_ratio},
-	    {"form_serve_ratio", s->forms.serve_ratio},
-	    {"fresh_cpu_s_per_sample", s->forms.fresh_cpu_s_per_sample},
-	    {"form_cpu_s_per_sample", s->forms.cpu_s_per_sample},
+	    {"decoded_samples", s->decoded_cache.usable},
+	    {"decoded_samples", s->decoded_cache.samples},
+	    {"decoded_bytes", s->decoded_cache.bytes},
+	    {"decoded_space_bytes", s->decoded_cache.space_bytes},
+	    {"decoded_sample_bytes", s->decoded_cache.sample_bytes},
+	    {"decoded_hit_ratio", s->decoded_cache.hit_ratio},
+	    {"decoded_serve_ratio", s->decoded_cache.serve_ratio},
+	    {"fresh_cpu_s_per_sample", s->decoded_cache.fresh_cpu_s_per_sample},
+	    {"decoded_cpu_s_per_sample", s->decoded_cache.cpu_s_per_sample},
 	};
 
 	for (size_t i = 0; i < sizeof(figures) / sizeof(figures[0]); i++)
@@ -317,7 +317,7 @@ static json_t *memory_json(const struct control *c, const struct job *job)
 
 	serving_job_memory(c->serving, job, &m);
 	return json_pack("{s:o, s:o, s:o}", "claimed_bytes", json_u64(m.other + m.cached - m.borrowed),
-			 "borrowed_bytes", json_u64(m.borrowed), "form_bytes", json_u64(m.forms));
+			 "borrowed_bytes", json_u64(m.borrowed), "decoded_bytes", json_u64(m.decoded_cache));
 }
 
 /* Returns null if the job's samples are served as they are stored. */
@@ -331,8 +331,9 @@ static json_t *decoding_json(const struct control *c, const struct job *job, con
 	serving_job_memory(c->serving, job, &m);
 	return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "samples", json_u64(d->samples), "damaged",
 			 json_u64(d->damaged), "cpu_s", json_real((double)d->cpu_ns / 1e9), "replaced",
-			 json_u64(d->replaced), "from_forms", json_u64(n->ways[CODEC_FROM_FORM].n),
-			 "samples_with_form", json_u64(m.n_forms));
+			 json_u64(d->replaced), "from_decoded_copies",
+			 json_u64(n->ways[CODEC_FROM_DECODED].n), "samples_with_decoded_copy",
+			 json_u64(m.n_decoded_copies));
 }
 
 /* Returns null if the job's reading ahead never gave way to a checkpoint. */
@@ -353,7 +354,7 @@ static json_t *held_json(const struct job *job)
 static void count_lanes(const struct job *job, uint64_t *ret_lanes, uint64_t *ret_here, uint64_t *ret_shared)
 {
 	*ret_lanes = *ret_here = *ret_shared = 1;
-	for (const struct sharer *m = job->sharers; m; m = m->next_of_job) {
+	for (const struct membership *m = job->memberships; m; m = m->next_of_job) {
 		const struct owner_lanes *here = m->group ? cluster_lanes(m->group) : &m->lanes.served;
 
 		if (m->lanes.lanes <= *ret_lanes)
@@ -375,16 +376,16 @@ static json_t *nodes_json(const struct control *c, const struct job *job, const 
 	uint64_t lanes, here, shared;
 	uint32_t most = 0;
 
-	if (!job->sharers)
+	if (!job->memberships)
 		return json_null();
-	for (const struct sharer *m = job->sharers; m; m = m->next_of_job) {
+	for (const struct membership *m = job->memberships; m; m = m->next_of_job) {
 		uint32_t n_members = m->group ? cluster_n_members(m->group) : 1;
 
 		most = n_members > most ? n_members : most;
 	}
 	count_lanes(job, &lanes, &here, &shared);
 	return json_pack(
-	    "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", json_text(job->sharers->key.job),
+	    "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "name", json_text(job->memberships->key.job),
 	    "reachable", json_u64(most), "lanes", json_u64(lanes), "lanes_here", json_u64(here),
 	    "lanes_shared", json_u64(shared), "chunks", json_u64(n->peer_chunks), "bytes",
 	    json_u64(n->peer_bytes), "failed", json_u64(n->peer_failed), "mean_s",

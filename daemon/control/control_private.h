@@ -56,7 +56,7 @@ struct control {
 	struct tuner_state *state;   /* from the first job on */
 	struct tuner_result *result; /* scratch; 200 KiB */
 	struct stall_node node;
-	uint64_t n_carried_out[CONTROL_N_RULES];
+	uint64_t n_applied[CONTROL_N_RULES];
 	uint64_t n_rounds, n_refused, saved_round;
 	uint64_t n_empty;   /* rounds without samples, since the last one with some */
 	json_t *remembered; /* jobs from before the restart that have not come back, or NULL */

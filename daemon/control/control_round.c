@@ -196,7 +196,7 @@ static void record_decision(struct control *c, const struct tuner_decision *d, c
 		  d->reason);
 }
 
-static void carry_out(struct control *c, uint64_t at_ms)
+static void apply_order(struct control *c, uint64_t at_ms)
 {
 	bool off = settings_get(&c->settings, WIRE_SET_TUNE) == WIRE_TUNE_OFF;
 
@@ -219,7 +219,7 @@ static void carry_out(struct control *c, uint64_t at_ms)
 			}
 		}
 		if (applied && (unsigned)d->rule < CONTROL_N_RULES)
-			c->n_carried_out[d->rule]++;
+			c->n_applied[d->rule]++;
 		record_decision(c, d, job, applied, at_ms);
 	}
 	for (size_t i = 0; i < c->result->n_verdicts; i++) {
@@ -244,9 +244,9 @@ static void carry_out(struct control *c, uint64_t at_ms)
 	}
 }
 
-uint64_t control_n_carried_out(const struct control *c, enum tuner_rule rule)
+uint64_t control_n_applied(const struct control *c, enum tuner_rule rule)
 {
-	return c->n_carried_out[rule];
+	return c->n_applied[rule];
 }
 
 static void add(struct control_mean *mean, double value)
@@ -350,7 +350,7 @@ static void tune_second(void *user, const struct stall_node *node, const struct 
 	tuner_decide(&c->config, c->state, node, samples, n, now_ns, c->result);
 	c->n_rounds++;
 	c->n_refused += c->result->n_samples_refused;
-	carry_out(c, at_ms);
+	apply_order(c, at_ms);
 	if (c->result->n_decisions > 0 || c->n_rounds - c->saved_round >= SAVE_EVERY_ROUNDS)
 		control_save_state(c);
 	watch_history(c);

@@ -31,7 +31,10 @@ static const struct row {
     [WIRE_SET_CACHE_MIN] = {.name = "cache-min", .bytes = true, .least = 0, .most = WIRE_CACHE_MAX},
     [WIRE_SET_WORKERS_MAX] = {.name = "workers-max", .least = 1, .most = POOL_MAX_WORKERS},
     [WIRE_SET_CLIENT_WORKERS_MAX] = {.name = "client-workers-max", .least = 0, .most = CLIENT_WORKERS_MOST},
-    [WIRE_SET_FORMS_MAX] = {.name = "forms-max", .bytes = true, .least = 0, .most = WIRE_CACHE_MAX},
+    [WIRE_SET_DECODED_CACHE_MAX] = {.name = "decoded-cache-max",
+				    .bytes = true,
+				    .least = 0,
+				    .most = WIRE_CACHE_MAX},
     [WIRE_SET_PREFETCH_MAX] = {.name = "prefetch-max", .least = 0, .most = PREFETCH_MOST},
     [WIRE_SET_READ_WEIGHT] = {.name = "read-weight", .least = 1, .most = TURN_WEIGHT_MOST},
     [WIRE_SET_READ_LIMIT] = {.name = "read-limit",
@@ -98,14 +101,14 @@ static uint64_t at_least(const struct settings *s, enum wire_setting_key knob, u
 
 static uint64_t default_of(const struct settings *s, enum wire_setting_key key)
 {
-	uint64_t cpus = s->room.n_cpus ? s->room.n_cpus : 1;
+	uint64_t cpus = s->space.n_cpus ? s->space.n_cpus : 1;
 
 	if (cpus > POOL_MAX_WORKERS)
 		cpus = POOL_MAX_WORKERS;
 	switch (key) {
 	case WIRE_SET_TUNE: return WIRE_TUNE_ON;
 	case WIRE_SET_CACHE_MAX:
-	case WIRE_SET_FORMS_MAX: return s->room.cache_bytes;
+	case WIRE_SET_DECODED_CACHE_MAX: return s->space.cache_bytes;
 	case WIRE_SET_WORKERS_MAX: return at_least(s, WIRE_SET_WORKERS, cpus);
 	case WIRE_SET_CLIENT_WORKERS_MAX: return at_least(s, WIRE_SET_CLIENT_WORKERS, cpus);
 	case WIRE_SET_PREFETCH_MAX: return at_least(s, WIRE_SET_PREFETCH, DEFAULT_PREFETCH);
@@ -117,7 +120,7 @@ static uint64_t default_of(const struct settings *s, enum wire_setting_key key)
 	case WIRE_SET_PREFETCH:
 	case WIRE_SET_WORKERS:
 	case WIRE_SET_CLIENT_WORKERS:
-	case WIRE_SET_FORMS:
+	case WIRE_SET_DECODED_CACHE:
 	case WIRE_N_SETTINGS: break;
 	}
 	return 0;
@@ -130,9 +133,9 @@ uint64_t settings_configured(const struct settings *s, enum wire_setting_key key
 
 const struct settings_source *settings_source_of(const struct settings *s, enum wire_setting_key key)
 {
-	bool as_cache = key == WIRE_SET_CACHE_MAX || key == WIRE_SET_FORMS_MAX;
+	bool as_cache = key == WIRE_SET_CACHE_MAX || key == WIRE_SET_DECODED_CACHE_MAX;
 
-	return as_cache && !s->is_configured[key] ? &s->room.cache_source : &s->source[key];
+	return as_cache && !s->is_configured[key] ? &s->space.cache_source : &s->source[key];
 }
 
 uint64_t settings_get(const struct settings *s, enum wire_setting_key key)
@@ -142,7 +145,7 @@ uint64_t settings_get(const struct settings *s, enum wire_setting_key key)
 
 void settings_reconfigure(struct settings *s, const struct settings *configured)
 {
-	s->room = configured->room;
+	s->space = configured->space;
 	memcpy(s->configured, configured->configured, sizeof(s->configured));
 	memcpy(s->is_configured, configured->is_configured, sizeof(s->is_configured));
 	memcpy(s->source, configured->source, sizeof(s->source));
@@ -210,7 +213,7 @@ void settings_place_error(const struct settings_source *source, struct error *er
 
 int settings_check(const struct settings *s, struct error *err)
 {
-	uint64_t memory = s->room.machine_bytes ? s->room.machine_bytes : s->room.memory_bytes;
+	uint64_t memory = s->space.machine_bytes ? s->space.machine_bytes : s->space.memory_bytes;
 	uint64_t least = settings_get(s, WIRE_SET_CACHE_MIN), most = settings_get(s, WIRE_SET_CACHE_MAX);
 	char text[32], text2[32];
 
@@ -256,7 +259,7 @@ static int apply_pin(struct settings *s, uint64_t job, enum tuner_knob knob, con
 			drop_pin(s, (uint32_t)(pin - s->pins));
 		return 0;
 	}
-	/* Leaves room for the pins from the configuration. */
+	/* Leaves space for the pins from the configuration. */
 	if (!pin && s->n_pins >= TUNER_MAX_PINS - TUNER_N_KNOBS)
 		return error_set(err, -ENOSPC, "no more than %d knobs can be pinned: let go of some first",
 				 TUNER_MAX_PINS - TUNER_N_KNOBS);
@@ -274,7 +277,7 @@ static int apply_pin(struct settings *s, uint64_t job, enum tuner_knob knob, con
 int settings_restore_pin(struct settings *s, const struct tuner_pin *pin, struct error *err)
 {
 	const struct wire_setting w = {.key = tuner_knob_table[pin->knob].key, .value = pin->value};
-	int r = check_range(s, (enum wire_setting_key)w.key, w.value, s->room.memory_bytes, err);
+	int r = check_range(s, (enum wire_setting_key)w.key, w.value, s->space.memory_bytes, err);
 
 	return r < 0 ? r : apply_pin(s, pin->job, pin->knob, &w, err);
 }
@@ -299,7 +302,7 @@ static int apply_one(struct settings *s, uint64_t job, const struct wire_setting
 		return error_set(err, -EINVAL, "%s applies to the whole daemon: set it without a job",
 				 settings_name(key));
 	if (!(w->flags & WIRE_SETTING_AUTO)) {
-		int r = check_value(s, key, w->value, s->room.memory_bytes, err);
+		int r = check_value(s, key, w->value, s->space.memory_bytes, err);
 
 		if (r < 0)
 			return r;
@@ -374,7 +377,7 @@ void settings_fill(const struct settings *s, struct tuner_config *config)
 	config->prefetch_chunks_max = (uint32_t)settings_get(s, WIRE_SET_PREFETCH_MAX);
 	config->daemon_workers_max = (uint32_t)settings_get(s, WIRE_SET_WORKERS_MAX);
 	config->client_workers_max = (uint32_t)settings_get(s, WIRE_SET_CLIENT_WORKERS_MAX);
-	config->form_bytes_max = settings_get(s, WIRE_SET_FORMS_MAX);
+	config->decoded_bytes_max = settings_get(s, WIRE_SET_DECODED_CACHE_MAX);
 	memset(config->pins, 0, sizeof(config->pins));
 	memcpy(config->pins, s->pins, s->n_pins * sizeof(s->pins[0]));
 	config->n_pins = s->n_pins;

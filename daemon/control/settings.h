@@ -24,7 +24,7 @@ struct settings_source {
 };
 
 /* Resources of the machine and of this process. */
-struct settings_room {
+struct settings_space {
 	uint64_t memory_bytes; /* memory that the process may use; 0: not known */
 	uint64_t
 	    machine_bytes;    /* memory of the whole machine, to check a configuration; 0: as memory_bytes */
@@ -42,7 +42,7 @@ struct settings_by {
 
 /* All settings. Values are indexed by enum wire_setting_key, from WIRE_SET_CACHE on. */
 struct settings {
-	struct settings_room room;
+	struct settings_space space;
 	uint64_t configured[WIRE_N_SETTINGS];
 	struct settings_source source[WIRE_N_SETTINGS];
 	bool is_configured[WIRE_N_SETTINGS]; /* a configured knob is pinned for each job; else it is free, or

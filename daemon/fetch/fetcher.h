@@ -18,7 +18,7 @@
 
 #include "client/protocol.h"
 #include "daemon/node/pool.h"
-#include "daemon/apart/reader.h"
+#include "daemon/sandboxed/reader.h"
 
 #define FETCHER_BYTES ((uint64_t)WIRE_LANDINGS * WIRE_LANDING_BYTES)
 

@@ -21,11 +21,11 @@
 #define KEEPS_PEER (BECOMES | CAPABILITY(CAP_KILL))
 
 const struct helper_row helper_rows[HELPER_N_KINDS] = {
-    [HELPER_NURSERY] = {.name = "nursery",
-			.begins = {SANDBOX_NURSERY, READS, HELPER_AS_IS},
-			.works = {SANDBOX_NURSERY, READS, HELPER_AS_IS},
-			.may = "what those have that it forks",
-			.end = "the daemon ends: nothing can be read any more"},
+    [HELPER_FORK_SERVER] = {.name = "forks",
+			    .begins = {SANDBOX_FORK_SERVER, READS, HELPER_AS_IS},
+			    .works = {SANDBOX_FORK_SERVER, READS, HELPER_AS_IS},
+			    .may = "what those have that it forks",
+			    .end = "the daemon ends: nothing can be read any more"},
     [HELPER_READER] = {.name = "reader",
 		       .begins = {SANDBOX_RING_MAKER, READS, HELPER_AS_IS},
 		       .works = {SANDBOX_RING_READER, READS, HELPER_AS_IS},
@@ -127,7 +127,7 @@ static struct {
 	char *begin;
 	size_t bytes;
 	char **environment; /* moved: pointers, and behind them their texts */
-} title_room;
+} title_space;
 
 void helper_titles(int argc, char **argv)
 {
@@ -149,9 +149,9 @@ void helper_titles(int argc, char **argv)
 		text = stpcpy(text, __environ[i]) + 1;
 	}
 	copy[n] = NULL;
-	__environ = title_room.environment = copy;
-	title_room.begin = argv[0];
-	title_room.bytes = (size_t)(end - argv[0]);
+	__environ = title_space.environment = copy;
+	title_space.begin = argv[0];
+	title_space.bytes = (size_t)(end - argv[0]);
 }
 
 void helper_title(enum helper_kind kind, uint32_t uid)
@@ -160,12 +160,12 @@ void helper_title(enum helper_kind kind, uint32_t uid)
 	char name[16];
 	int n = 0;
 
-	if (title_room.bytes) {
-		memset(title_room.begin, 0, title_room.bytes);
-		n = snprintf(title_room.begin, title_room.bytes, "dieseld: %s", helper_title_of(row));
+	if (title_space.bytes) {
+		memset(title_space.begin, 0, title_space.bytes);
+		n = snprintf(title_space.begin, title_space.bytes, "dieseld: %s", helper_title_of(row));
 	}
-	if (n > 0 && (size_t)n < title_room.bytes && uid != HELPER_NOBODYS)
-		snprintf(title_room.begin + n, title_room.bytes - (size_t)n, " %u", uid);
+	if (n > 0 && (size_t)n < title_space.bytes && uid != HELPER_NOBODYS)
+		snprintf(title_space.begin + n, title_space.bytes - (size_t)n, " %u", uid);
 	snprintf(name, sizeof(name), "dieseld-%s", row->name);
 	prctl(PR_SET_NAME, name);
 }

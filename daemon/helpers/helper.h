@@ -14,14 +14,14 @@
 #include "lib/sandbox.h"
 
 enum helper_kind {
-	HELPER_NURSERY,  /* apart/nursery.h */
-	HELPER_READER,   /* apart/reader.h */
-	HELPER_UNPACKER, /* apart/work/unpack.h */
-	HELPER_OPENER,   /* apart/opener.h */
-	HELPER_CLOSER,   /* apart/closer.h */
-	HELPER_CODEC,    /* apart/codec.h */
-	HELPER_PLUGIN,   /* apart/plugin.h */
-	HELPER_STAGER,   /* apart/stager.h */
+	HELPER_FORK_SERVER, /* sandboxed/fork_server.h */
+	HELPER_READER,      /* sandboxed/reader.h */
+	HELPER_UNPACKER,    /* sandboxed/work/unpack.h */
+	HELPER_OPENER,      /* sandboxed/opener.h */
+	HELPER_CLOSER,      /* sandboxed/closer.h */
+	HELPER_CODEC,       /* sandboxed/codec.h */
+	HELPER_PLUGIN,      /* sandboxed/plugin.h */
+	HELPER_STAGER,      /* sandboxed/stager.h */
 	HELPER_SENSOR_KEEPER,
 	HELPER_SENSOR, /* sense/sensor_watch.c */
 	HELPER_ASSIST_KEEPER,
@@ -65,7 +65,7 @@ static inline const char *helper_title_of(const struct helper_row *row)
 	return row->title ? row->title : row->name;
 }
 
-/* Makes room for titles: to be called first in main(). Without it, processes have names alone. */
+/* Makes space for titles: to be called first in main(). Without it, processes have names alone. */
 void helper_titles(int argc, char **argv);
 /* Sets name and title of this process. uid: whose work it does; HELPER_NOBODYS: that is not in the title. */
 void helper_title(enum helper_kind kind, uint32_t uid);

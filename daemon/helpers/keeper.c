@@ -46,7 +46,7 @@ static void started(struct keeper *k, int fd, pid_t pid)
 	k->handler.started(k->handler.user);
 }
 
-static void ended(struct keeper *k, const struct nursery_news *news)
+static void ended(struct keeper *k, const struct fork_server_news *news)
 {
 	char how[96];
 
@@ -63,8 +63,8 @@ static void ended(struct keeper *k, const struct nursery_news *news)
 static void on_news(uv_poll_t *poll, int status, int events)
 {
 	struct keeper *k = poll->data;
-	struct nursery_news news;
-	int fd, r = message_receive(k->nursery.fd, &news, sizeof(news), MSG_DONTWAIT, &fd, 1);
+	struct fork_server_news news;
+	int fd, r = message_receive(k->fork_server.fd, &news, sizeof(news), MSG_DONTWAIT, &fd, 1);
 
 	if (r == -EAGAIN)
 		return;
@@ -78,18 +78,18 @@ static void on_news(uv_poll_t *poll, int status, int events)
 	}
 }
 
-int keeper_init(struct keeper *k, uv_loop_t *loop, struct nursery *nursery,
+int keeper_init(struct keeper *k, uv_loop_t *loop, struct fork_server *fork_server,
 		const struct keeper_handler *handler)
 {
-	int r = uv_poll_init(loop, &k->poll, nursery->fd);
+	int r = uv_poll_init(loop, &k->poll, fork_server->fd);
 
 	if (r < 0)
 		return r;
-	k->nursery = *nursery;
+	k->fork_server = *fork_server;
 	k->handler = *handler;
 	k->link = NULL;
 	k->poll.data = k;
-	*nursery = NURSERY_NONE;
+	*fork_server = FORK_SERVER_NONE;
 	uv_poll_start(&k->poll, UV_READABLE, on_news);
 	uv_unref((uv_handle_t *)&k->poll);
 	return 0;
@@ -100,12 +100,12 @@ void keeper_close(struct keeper *k, uv_close_cb closed)
 	keeper_drop(k);
 	k->poll.data = k->handler.user;
 	uv_close((uv_handle_t *)&k->poll, closed);
-	nursery_end(&k->nursery);
+	fork_server_end(&k->fork_server);
 }
 
-bool keeper_tell(const struct keeper *k, enum nursery_verb verb, pid_t pid)
+bool keeper_tell(const struct keeper *k, enum fork_server_verb verb, pid_t pid)
 {
-	const struct nursery_order order = {.verb = verb, .pid = pid};
+	const struct fork_server_order order = {.verb = verb, .pid = pid};
 
-	return fd_message_send(k->nursery.fd, &order, sizeof(order), NULL, 0, MSG_DONTWAIT) == 0;
+	return fd_message_send(k->fork_server.fd, &order, sizeof(order), NULL, 0, MSG_DONTWAIT) == 0;
 }

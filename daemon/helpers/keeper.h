@@ -24,25 +24,26 @@ struct keeper_handler {
 	void (*started)(void *user);
 	/* The link, unless it was dropped, may have things left to say. how: "was ended by signal 9 (Killed)"
 	 */
-	void (*ended)(void *user, const struct nursery_news *news, const char *how);
+	void (*ended)(void *user, const struct fork_server_news *news, const char *how);
 	/* The keeper itself is gone, and nobody starts the process again. */
 	void (*lost)(void *user);
 	void *user;
 };
 
 struct keeper {
-	struct nursery nursery;
+	struct fork_server fork_server;
 	struct keeper_handler handler;
 	uv_poll_t poll;
 	struct keeper_link *link; /* NULL: no process */
 };
 
-/* Takes *nursery over, which is NURSERY_NONE afterwards. Its handles keep no loop going. A negative errno. */
-int keeper_init(struct keeper *k, uv_loop_t *loop, struct nursery *nursery,
+/* Takes *fork server over, which is FORK_SERVER_NONE afterwards. Its handles keep no loop going. A negative
+ * errno. */
+int keeper_init(struct keeper *k, uv_loop_t *loop, struct fork_server *fork_server,
 		const struct keeper_handler *handler);
 /* Ends the keeper. The loop must run once more; closed() gets a handle whose data is the handler's user. */
 void keeper_close(struct keeper *k, uv_close_cb closed);
 /* Closes the link, if there is one: the process sees that. */
 void keeper_drop(struct keeper *k);
-/* Returns true if the keeper was told. pid: for NURSERY_KILL. */
-bool keeper_tell(const struct keeper *k, enum nursery_verb verb, pid_t pid);
+/* Returns true if the keeper was told. pid: for FORK_SERVER_KILL. */
+bool keeper_tell(const struct keeper *k, enum fork_server_verb verb, pid_t pid);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A helper process of the nursery's (apart/nursery.h) as whoever gives it work sees it: it can be ended,
- * whatever it does, and its CPU time is known, whatever it says. One thread at a time. */
+/* A helper process of the fork server's (sandboxed/fork_server.h) as whoever gives it work sees it: it can be
+ * ended, whatever it does, and its CPU time is known, whatever it says. One thread at a time. */
 
 #include <stdint.h>
 #include <sys/types.h>

@@ -15,8 +15,8 @@
 #include "lib/kernel_calls.h"
 #include "message.h"
 
-#define NURSERY_FD (STDERR_FILENO + 1) /* its own socket */
-#define HELPER_FD  (NURSERY_FD + 1)    /* its helpers' */
+#define FORK_SERVER_FD (STDERR_FILENO + 1)  /* its own socket */
+#define HELPER_FD      (FORK_SERVER_FD + 1) /* its helpers' */
 
 /* One that beats is killed after so many looks, one per second, without a sign of life: at work, and before
  * its first one. Looks are counted rather than time, because after everything was frozen the first look is
@@ -25,7 +25,7 @@
 #define BEGIN_LOOKS 90
 
 struct keeping {
-	const struct nursery_program *program;
+	const struct fork_server_program *program;
 	pid_t pid;     /* of what is kept; 0: it does not run */
 	int orders_fd; /* its orders */
 	bool is_wanted, hung;
@@ -49,7 +49,7 @@ static int socket_pair(int *ret_a, int *ret_b)
 
 /* ---- forking ------------------------------------------------------------------------------------------- */
 
-static void fork_helper(const struct nursery_program *program, uint32_t kind, int theirs)
+static void fork_helper(const struct fork_server_program *program, uint32_t kind, int theirs)
 {
 	pid_t parent = getpid();
 
@@ -57,7 +57,7 @@ static void fork_helper(const struct nursery_program *program, uint32_t kind, in
 		return;
 	if (theirs != HELPER_FD && dup2(theirs, HELPER_FD) < 0)
 		_exit(1);
-	close(NURSERY_FD);
+	close(FORK_SERVER_FD);
 	(void)kernel_close_range(HELPER_FD + 1, UINT32_MAX);
 	helper_begin((enum helper_kind)kind, parent);
 	_exit(program->runs[kind](HELPER_FD));
@@ -66,23 +66,23 @@ static void fork_helper(const struct nursery_program *program, uint32_t kind, in
 /* Returns false if whoever tells is gone. */
 static bool take_order(struct keeping *k, int fd)
 {
-	struct nursery_order order;
+	struct fork_server_order order;
 	int theirs, r = message_receive(fd, &order, sizeof(order), MSG_DONTWAIT, &theirs, 1);
 
 	if (r == -EAGAIN)
 		return true;
 	if (r < 0)
 		return false;
-	if (order.verb == NURSERY_FORK && theirs >= 0)
+	if (order.verb == FORK_SERVER_FORK && theirs >= 0)
 		fork_helper(k->program, order.kind, theirs);
 	closep(&theirs);
-	if (fd != NURSERY_FD)
+	if (fd != FORK_SERVER_FD)
 		return true;
-	if (order.verb == NURSERY_KEEP || order.verb == NURSERY_REST)
-		k->is_wanted = order.verb == NURSERY_KEEP && k->program->run;
-	if (order.verb == NURSERY_REST)
+	if (order.verb == FORK_SERVER_KEEP || order.verb == FORK_SERVER_REST)
+		k->is_wanted = order.verb == FORK_SERVER_KEEP && k->program->run;
+	if (order.verb == FORK_SERVER_REST)
 		k->is_asked = true;
-	if (order.verb == NURSERY_KILL && k->pid && order.pid == k->pid)
+	if (order.verb == FORK_SERVER_KILL && k->pid && order.pid == k->pid)
 		kill(k->pid, SIGKILL);
 	return true;
 }
@@ -103,7 +103,7 @@ static void rest(struct keeping *k)
 
 _Noreturn static void kept_process(const struct keeping *k, const struct kept_helper *self, pid_t parent)
 {
-	close(NURSERY_FD);
+	close(FORK_SERVER_FD);
 	helper_begin(k->program->keeps, parent);
 	_exit(k->program->run(self));
 }
@@ -111,7 +111,7 @@ _Noreturn static void kept_process(const struct keeping *k, const struct kept_he
 static void start_kept(struct keeping *k)
 {
 	_cleanup_(closep) int ours = -EBADF, theirs = -EBADF, orders = -EBADF, takes = -EBADF;
-	struct nursery_news news = {.status = 0};
+	struct fork_server_news news = {.status = 0};
 	pid_t parent = getpid();
 
 	k->begin_ns = clock_monotonic_ns();
@@ -125,7 +125,8 @@ static void start_kept(struct keeping *k)
 	k->last_beat = k->looks = 0;
 	k->pid = fork();
 	if (k->pid == 0) {
-		const struct kept_helper self = {.fd = theirs, .nursery = {.fd = orders}, .beat = k->beat};
+		const struct kept_helper self = {
+		    .fd = theirs, .fork_server = {.fd = orders}, .beat = k->beat};
 
 		closep(&ours);
 		closep(&takes);
@@ -138,24 +139,24 @@ static void start_kept(struct keeping *k)
 	}
 	news.pid = k->pid;
 	k->orders_fd = steal_fd(&takes);
-	(void)fd_message_send(NURSERY_FD, &news, sizeof(news), &ours, 1, 0);
+	(void)fd_message_send(FORK_SERVER_FD, &news, sizeof(news), &ours, 1, 0);
 }
 
 static void kept_ended(struct keeping *k, int status)
 {
-	const struct nursery_news news = {.pid = k->pid, .status = status, .hung = k->hung};
+	const struct fork_server_news news = {.pid = k->pid, .status = status, .hung = k->hung};
 
 	k->pid = 0;
 	closep(&k->orders_fd);
 	k->orders_fd = -EBADF;
 	if (status == 0 && k->program->on_demand && !k->hung) {
-		/* Where it was asked to, a NURSERY_KEEP that came since is for the next one. */
+		/* Where it was asked to, a FORK_SERVER_KEEP that came since is for the next one. */
 		k->is_wanted = k->is_wanted && k->is_asked;
 		k->next_ns = k->rest_ms = 0;
 	} else {
 		rest(k);
 	}
-	(void)fd_message_send(NURSERY_FD, &news, sizeof(news), NULL, 0, 0);
+	(void)fd_message_send(FORK_SERVER_FD, &news, sizeof(news), NULL, 0, 0);
 }
 
 static void reap(struct keeping *k)
@@ -182,7 +183,7 @@ static void look_at_beat(struct keeping *k)
 }
 
 /* How long nothing is to be done; NULL: until something comes. */
-static const struct timespec *pause_of(const struct keeping *k, struct timespec *room)
+static const struct timespec *pause_of(const struct keeping *k, struct timespec *space)
 {
 	uint64_t now_ns = clock_monotonic_ns(), ns = NS_PER_S;
 
@@ -190,8 +191,8 @@ static const struct timespec *pause_of(const struct keeping *k, struct timespec 
 		return NULL;
 	if (!k->pid)
 		ns = k->next_ns > now_ns ? k->next_ns - now_ns : 0;
-	*room = (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
-	return room;
+	*space = (struct timespec){.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
+	return space;
 }
 
 static void on_child(int signal)
@@ -210,7 +211,7 @@ static void await_children(void)
 	sigaction(SIGCHLD, &action, NULL);
 }
 
-_Noreturn static void nursery_run(const struct nursery_program *program)
+_Noreturn static void fork_server_run(const struct fork_server_program *program)
 {
 	struct keeping k = {.program = program, .orders_fd = -EBADF};
 	sigset_t none;
@@ -222,17 +223,17 @@ _Noreturn static void nursery_run(const struct nursery_program *program)
 		if (k.beat == MAP_FAILED)
 			_exit(1);
 	}
-	if ((program->prepare && program->prepare(NURSERY_FD) < 0) || helper_settle(program->kind) < 0)
+	if ((program->prepare && program->prepare(FORK_SERVER_FD) < 0) || helper_settle(program->kind) < 0)
 		_exit(1);
 	await_children();
 	k.is_wanted = program->run && !program->on_demand;
 	for (;;) {
-		struct pollfd fds[2] = {{.fd = NURSERY_FD, .events = POLLIN},
+		struct pollfd fds[2] = {{.fd = FORK_SERVER_FD, .events = POLLIN},
 					{.fd = k.orders_fd, .events = POLLIN}};
-		struct timespec room;
-		int n = ppoll(fds, 2, pause_of(&k, &room), &none);
+		struct timespec space;
+		int n = ppoll(fds, 2, pause_of(&k, &space), &none);
 
-		if (n > 0 && fds[0].revents && !take_order(&k, NURSERY_FD))
+		if (n > 0 && fds[0].revents && !take_order(&k, FORK_SERVER_FD))
 			_exit(0); /* the daemon is gone */
 		if (n > 0 && fds[1].revents && !take_order(&k, k.orders_fd)) {
 			closep(&k.orders_fd); /* it is about to end */
@@ -258,7 +259,7 @@ static void ignore_signals(void)
 		signal(ignored[i], SIG_IGN);
 }
 
-int nursery_spawn(const struct nursery_program *program, struct nursery *ret, struct error *err)
+int fork_server_spawn(const struct fork_server_program *program, struct fork_server *ret, struct error *err)
 {
 	const char *title = helper_title_of(&helper_rows[program->kind]);
 	_cleanup_(closep) int ours = -EBADF, theirs = -EBADF;
@@ -271,19 +272,19 @@ int nursery_spawn(const struct nursery_program *program, struct nursery *ret, st
 	if (pid < 0)
 		return error_errno(err, -errno, "cannot fork the process \"%s\"", title);
 	if (pid == 0) {
-		if (dup2(theirs, NURSERY_FD) < 0 || kernel_close_range(HELPER_FD, UINT32_MAX) < 0)
+		if (dup2(theirs, FORK_SERVER_FD) < 0 || kernel_close_range(HELPER_FD, UINT32_MAX) < 0)
 			_exit(1);
 		ignore_signals();
 		helper_begin(program->kind, parent);
-		nursery_run(program);
+		fork_server_run(program);
 	}
-	*ret = (struct nursery){.fd = steal_fd(&ours), .pid = pid};
+	*ret = (struct fork_server){.fd = steal_fd(&ours), .pid = pid};
 	return 0;
 }
 
-int nursery_start(const struct nursery *n, enum helper_kind kind, int *ret_fd)
+int fork_server_start(const struct fork_server *n, enum helper_kind kind, int *ret_fd)
 {
-	const struct nursery_order order = {.verb = NURSERY_FORK, .kind = kind};
+	const struct fork_server_order order = {.verb = FORK_SERVER_FORK, .kind = kind};
 	_cleanup_(closep) int ours = -EBADF, theirs = -EBADF;
 	int r = n->fd < 0 ? -EPIPE : socket_pair(&ours, &theirs);
 
@@ -294,11 +295,11 @@ int nursery_start(const struct nursery *n, enum helper_kind kind, int *ret_fd)
 	return r;
 }
 
-void nursery_end(struct nursery *n)
+void fork_server_end(struct fork_server *n)
 {
 	closep(&n->fd);
 	/* Does not wait for it: it may be stopped. */
 	if (n->pid > 0)
 		(void)waitpid(n->pid, NULL, WNOHANG);
-	*n = NURSERY_NONE;
+	*n = FORK_SERVER_NONE;
 }

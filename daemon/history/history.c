@@ -67,7 +67,7 @@ struct history_file {
 	"CREATE TABLE IF NOT EXISTS samples(id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, job INTEGER NOT NULL," \
 	" seconds REAL, rate REAL, wait REAL, fetch_stall REAL, prep_stall REAL, device REAL, cache_bytes " \
 	"INTEGER," \
-	" prefetch INTEGER, workers INTEGER, client_workers INTEGER, form_bytes INTEGER);" \
+	" prefetch INTEGER, workers INTEGER, client_workers INTEGER, decoded_bytes INTEGER);" \
 	"CREATE TABLE IF NOT EXISTS configs(id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, layout INTEGER NOT " \
 	"NULL," \
 	" data BLOB NOT NULL);" \
@@ -92,7 +92,7 @@ static const char *const statements[HISTORY_N_STATEMENTS] = {
 	" outcome_text = ? WHERE id = (SELECT max(id) FROM decisions WHERE decision = ?)",
     [HISTORY_PUT_POINT] =
 	"INSERT INTO samples(at_ms, job, seconds, rate, wait, fetch_stall, prep_stall, device,"
-	" cache_bytes, prefetch, workers, client_workers, form_bytes) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)",
+	" cache_bytes, prefetch, workers, client_workers, decoded_bytes) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?)",
     [HISTORY_PUT_CONFIG] = "INSERT INTO configs(at_ms, layout, data) VALUES(?,?,?)",
     [HISTORY_PUT_ROUND] = "INSERT INTO rounds(at_ms, layout, config, data) VALUES(?,?,?,?)",
     [HISTORY_PUT_STATE] = "INSERT OR REPLACE INTO state(key, value) VALUES(?,?)",
@@ -983,7 +983,7 @@ static int write_gulp(struct history *h, struct record *first, bool trim, struct
 }
 
 /* Frees space in a full file, so that a write that failed for lack of it may succeed. */
-static int make_room(struct history *h, struct error *err)
+static int make_space(struct history *h, struct error *err)
 {
 	int r = history_file_begin(h->file, err);
 
@@ -1030,7 +1030,7 @@ static void handle_gulp(struct history *h, struct history_writer *w, struct reco
 			r = reopen(h, &err);
 		if (r == 0)
 			r = write_gulp(h, first, w->n_gulps++ % TRIM_EVERY == 0, &err);
-		if (r == -ENOSPC && make_room(h, &(struct error){.code = 0}) == 0)
+		if (r == -ENOSPC && make_space(h, &(struct error){.code = 0}) == 0)
 			r = write_gulp(h, first, false, &err);
 		if (r == -EBADMSG) {
 			history_file_close(h->file);

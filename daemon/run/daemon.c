@@ -170,7 +170,7 @@ static void on_reload(uv_signal_t *handle, int number)
 		 clock_monotonic_ns() / NS_PER_US);
 	say(state);
 	r = options_init(&new, d->memory_bytes, d->n_cpus);
-	new.settings.room.machine_bytes = d->options->settings.room.machine_bytes;
+	new.settings.space.machine_bytes = d->options->settings.space.machine_bytes;
 	if (r == 0)
 		r = options_parse(&new, d->argc, d->argv, &err);
 	if (r == 0) {

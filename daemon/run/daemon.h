@@ -13,18 +13,18 @@
 #include "metrics.h"
 #include "names.h"
 #include "options.h"
-#include "daemon/apart/plugin.h"
+#include "daemon/sandboxed/plugin.h"
 #include "daemon/sense/sensor.h"
-#include "daemon/talk/server.h"
+#include "daemon/server/server.h"
 
 struct daemon {
 	struct server *server;
 	struct control *control;
 	struct sensor *sensor; /* NULL: none */
-	struct nursery assist_keeper, cluster_keeper;
+	struct fork_server assist_keeper, cluster_keeper;
 	struct assist *assist; /* NULL: none */
 	struct sensor_handler tuning;
-	struct nursery sensor_keeper, nursery;
+	struct fork_server sensor_keeper, fork_server;
 	struct plugins plugins;
 	struct fd_store_items items;    /* what the service manager passed */
 	char child_problem[240];        /* why the sensor does not run, or "" */

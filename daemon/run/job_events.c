@@ -8,7 +8,7 @@
 
 #include "lib/clock.h"
 #include "lib/log.h"
-#include "daemon/talk/server.h"
+#include "daemon/server/server.h"
 
 void job_events_program(const struct job *job, char *text, size_t size)
 {

@@ -19,7 +19,7 @@
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "daemon/sense/sensor.h"
-#include "daemon/talk/server.h"
+#include "daemon/server/server.h"
 
 /* Figures of each job. Labels: its number, which the history and dieselctl use too, and its rank. No label is
  * one that Prometheus sets itself: `job`, `instance`, and in Kubernetes `pod` and `namespace`. Figures that
@@ -105,12 +105,12 @@ static const struct family counted[] = {
     {"diesel_worker_seconds_total", NULL, NULL, ",state=\"cpu\"", COUNTER(cpu_ns), 1e-9},
     {"diesel_job_decoded_samples_total", "counter", "Samples that the daemon's decoders decoded for the job.",
      "", COUNTER(decoded.samples), 1},
-    {"diesel_job_samples_from_forms_total", "counter",
-     "Samples of the job that came out of the decoded-sample cache.", "", COUNTER(ways[CODEC_FROM_FORM].n),
+    {"diesel_job_samples_from_decoded_cache_total", "counter",
+     "Samples of the job that came out of the decoded-sample cache.", "", COUNTER(ways[CODEC_FROM_DECODED].n),
      1},
-    {"diesel_job_forms_made_total", "counter",
-     "Samples of the job that were put into the decoded-sample cache.", "", COUNTER(ways[CODEC_MADE_FORM].n),
-     1},
+    {"diesel_job_decoded_samples_cached_total", "counter",
+     "Samples of the job that were put into the decoded-sample cache.", "",
+     COUNTER(ways[CODEC_MADE_DECODED].n), 1},
     {"diesel_job_damaged_samples_total", "counter", "Samples of the job that could not be decoded.", "",
      COUNTER(decoded.damaged), 1},
     {"diesel_job_decoder_seconds_total", "counter",
@@ -257,14 +257,14 @@ static void knobs(FILE *text, const struct server *s)
 		if (j->knobs.value[TUNER_CACHE_BYTES] != TUNER_FREE_BYTES)
 			fprintf(text, "diesel_job_cache_limit_bytes{" LABELS "} %" PRIu64 "\n", j->id,
 				j->rank, j->knobs.value[TUNER_CACHE_BYTES]);
-	metrics_head(text, "diesel_job_form_bytes", "gauge",
+	metrics_head(text, "diesel_job_decoded_cache_bytes", "gauge",
 		     "Memory of the decoded-sample cache that holds samples of the job.");
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next) {
 		struct serving_job_memory memory;
 
 		serving_job_memory(&s->serving, j, &memory);
-		fprintf(text, "diesel_job_form_bytes{" LABELS "} %" PRIu64 "\n", j->id, j->rank,
-			memory.forms);
+		fprintf(text, "diesel_job_decoded_cache_bytes{" LABELS "} %" PRIu64 "\n", j->id, j->rank,
+			memory.decoded_cache);
 	}
 	metrics_head(text, "diesel_job_prefetch_chunks", "gauge",
 		     "Chunks that the daemon prefetches for the job.");
@@ -385,8 +385,7 @@ static void decisions(FILE *text, const struct control *control)
 		     "Decisions of the tuner that were applied, by rule.");
 	for (unsigned i = 0; control && i < CONTROL_N_RULES; i++)
 		fprintf(text, "diesel_tuner_decisions_total{rule=\"%s\"} %" PRIu64 "\n",
-			tuner_rule_name((enum tuner_rule)i),
-			control_n_carried_out(control, (enum tuner_rule)i));
+			tuner_rule_name((enum tuner_rule)i), control_n_applied(control, (enum tuner_rule)i));
 }
 
 static void sensing(FILE *text, const struct sensor *sensor)
@@ -584,7 +583,7 @@ static void cache_figures(FILE *text, const struct cache *c)
 	fprintf(text, "diesel_cache_bytes{kind=\"chunks\"} %" PRIu64 "\n", c->segment_bytes);
 	fprintf(text, "diesel_cache_bytes{kind=\"batches\"} %" PRIu64 "\n", c->slot_bytes);
 	fprintf(text, "diesel_cache_bytes{kind=\"snapshots\"} %" PRIu64 "\n", c->snapshot_bytes);
-	fprintf(text, "diesel_cache_bytes{kind=\"forms\"} %" PRIu64 "\n", c->forms.bytes);
+	fprintf(text, "diesel_cache_bytes{kind=\"decoded\"} %" PRIu64 "\n", c->decoded_cache.bytes);
 	fprintf(text, "diesel_cache_bytes{kind=\"kept_batches\"} %" PRIu64 "\n", c->kept_batches.bytes);
 	metrics_number(text, "diesel_cache_claimed_bytes", "gauge", "Cache memory that jobs have claimed.",
 		       claimed);
@@ -597,8 +596,8 @@ static void cache_figures(FILE *text, const struct cache *c)
 		       "Reads of chunks from storage that were started.", n->reads);
 	metrics_number(text, "diesel_chunk_read_bytes_total", "counter", "Bytes of chunks read from storage.",
 		       n->read_bytes);
-	metrics_number(text, "diesel_chunks_carried_total", "counter",
-		       "Chunks restored after a restart, each of which saved a read.", n->carried);
+	metrics_number(text, "diesel_chunks_restored_total", "counter",
+		       "Chunks restored after a restart, each of which saved a read.", n->restored);
 	metrics_number(
 	    text, "diesel_chunks_shared_total", "counter",
 	    "Chunks taken from memory of another version of the dataset, each of which saved a read.",

@@ -12,7 +12,7 @@
 
 #include "lib/clock.h"
 #include "lib/units.h"
-#include "daemon/talk/server.h"
+#include "daemon/server/server.h"
 
 /* Each connection is for one request and lasts this long at most: a client that sends byte by byte does not
  * keep others out. When there are too many, the newest takes the place of the oldest. */

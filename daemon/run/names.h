@@ -11,7 +11,7 @@
 #include <uv.h>
 
 #include "options.h"
-#include "daemon/talk/server.h"
+#include "daemon/server/server.h"
 
 struct unknown_names {
 	struct server *server;

@@ -44,14 +44,14 @@ int options_init(struct daemon_options *o, uint64_t memory_bytes, uint32_t n_cpu
 	    .metrics = strdup(OPTIONS_METRICS),
 	    .stage = strdup("off"),
 	    .admin_socket = strdup("off"),
-	    .settings = {.room = {.memory_bytes = memory_bytes, .n_cpus = n_cpus}},
+	    .settings = {.space = {.memory_bytes = memory_bytes, .n_cpus = n_cpus}},
 	    .history = default_history(),
 	    .history_max_bytes = UINT64_C(64) << 20,
 	    .ready_fd = -1,
 	};
 	if (o->serve.knobs.cache_bytes < OPTIONS_MIN_CACHE_BYTES)
 		o->serve.knobs.cache_bytes = OPTIONS_MIN_CACHE_BYTES;
-	o->settings.room.cache_bytes = o->serve.knobs.cache_bytes;
+	o->settings.space.cache_bytes = o->serve.knobs.cache_bytes;
 	return o->socket_path && o->metrics && o->history && o->stage && o->admin_socket ? 0 : -ENOMEM;
 }
 
@@ -72,7 +72,7 @@ static int set_row(struct daemon_options *o, const struct option_row *row, const
 	if (row->key)
 		o->settings.source[row->key] = *source;
 	if (row->set == option_cache)
-		o->settings.room.cache_source = *source;
+		o->settings.space.cache_source = *source;
 	if (o->n_codecs > n_codecs)
 		o->codec_source[o->n_codecs - 1] = *source;
 	return 0;

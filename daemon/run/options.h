@@ -6,7 +6,7 @@
 #include "daemon/node/admin.h"
 #include "daemon/cluster/cluster.h"
 #include "lib/error.h"
-#include "daemon/apart/plugin.h"
+#include "daemon/sandboxed/plugin.h"
 #include "daemon/serve/serving_knobs.h"
 #include "daemon/control/settings.h"
 

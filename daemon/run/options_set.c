@@ -9,7 +9,7 @@
 
 #include "lib/units.h"
 #include "metrics.h"
-#include "daemon/apart/plugin.h"
+#include "daemon/sandboxed/plugin.h"
 
 static void *field(struct daemon_options *o, const struct option_row *row)
 {
@@ -82,7 +82,7 @@ int option_cache(void *options, const struct option_row *row, const char *value,
 	int r = option_size(o, row, value, err);
 
 	if (r == 0)
-		o->settings.room.cache_bytes = o->serve.knobs.cache_bytes;
+		o->settings.space.cache_bytes = o->serve.knobs.cache_bytes;
 	return r;
 }
 
@@ -260,17 +260,17 @@ int option_cluster_limit(void *options, const struct option_row *row, const char
 
 int option_check_cache(const struct daemon_options *o, struct error *err)
 {
-	const struct settings_room *room = &o->settings.room;
-	uint64_t memory = room->machine_bytes ? room->machine_bytes : room->memory_bytes;
+	const struct settings_space *space = &o->settings.space;
+	uint64_t memory = space->machine_bytes ? space->machine_bytes : space->memory_bytes;
 	char given[24], most[24];
 
 	/* One that is less than the cgroup allows is for the kernel to keep, and costs a warning (main.c):
 	 * there is no telling from outside of a service what it will be allowed. */
-	if (!room->cache_source.file || !memory || room->cache_bytes <= memory)
+	if (!space->cache_source.file || !memory || space->cache_bytes <= memory)
 		return 0;
 	return error_set(
 	    err, -EINVAL, "cache: %s is more than this machine's memory of %s: write cache = %lluM, or less",
-	    units_format_bytes(given, sizeof(given), room->cache_bytes),
+	    units_format_bytes(given, sizeof(given), space->cache_bytes),
 	    units_format_bytes(most, sizeof(most), memory), (unsigned long long)(memory >> 20) / 4);
 }
 

@@ -19,9 +19,9 @@ const struct option_row option_rows[] = {
     {"cache", option_cache, "8G", AT(serve.knobs.cache_bytes), OPTIONS_MIN_CACHE_BYTES, MOST_BYTES,
      "is not an amount of memory from 16M up", .group = "Memory and tuning", .value = "BYTES",
      .applies = OPTION_RELOAD,
-     .help = "memory for chunks, batches, snapshots and decoded forms together (default: a quarter of the "
+     .help = "memory for chunks, batches, snapshots and decoded copies together (default: a quarter of the "
 	     "memory)",
-     .about = "Memory for chunks, batches, snapshots and decoded forms together, e.g. 8G. Default: a "
+     .about = "Memory for chunks, batches, snapshots and decoded copies together, e.g. 8G. Default: a "
 	      "quarter of the memory that the process may use (machine and cgroup). Resident memory stays "
 	      "below this plus 64 MiB."},
     {"tune", option_tune, "on", .words = "off|on|dry-run", .says = "is none of on, off, dry-run",
@@ -46,7 +46,8 @@ const struct option_row option_rows[] = {
      .about = "Have exactly this many Python workers run a job's transforms, where its program leaves the "
 	      "number to the daemon (`num_workers=\"auto\"`). Without it the tuner chooses; 0 is a choice "
 	      "it can make."},
-    {"forms", option_tuned, "1G", .key = WIRE_SET_FORMS, .value = "BYTES", .applies = OPTION_RELOAD,
+    {"decoded-cache", option_tuned, "1G", .key = WIRE_SET_DECODED_CACHE, .value = "BYTES",
+     .applies = OPTION_RELOAD,
      .help = "keep so much of decoded images for each job that dieseld decodes for (default: tuned)",
      .about = "Where dieseld decodes a job's images, keep up to so much of what it decoded, so that later "
 	      "epochs need not decode it again. Random crops and flips are done afresh all the same, and "
@@ -71,10 +72,11 @@ const struct option_row option_rows[] = {
     {"prefetch-max", option_tuned, "64", .key = WIRE_SET_PREFETCH_MAX, .value = "N", .usual = "64",
      .applies = OPTION_RELOAD, .help = "limit of --prefetch",
      .about = "The most chunks that the tuner has read ahead. Default: 64."},
-    {"forms-max", option_tuned, "2G", .key = WIRE_SET_FORMS_MAX, .value = "BYTES", .applies = OPTION_RELOAD,
-     .help = "limit of --forms (default: as --cache)",
-     .about = "The most that `--forms` can be set to. Default: what `--cache` says; 0: nothing decoded is "
-	      "ever kept."},
+    {"decoded-cache-max", option_tuned, "2G", .key = WIRE_SET_DECODED_CACHE_MAX, .value = "BYTES",
+     .applies = OPTION_RELOAD, .help = "limit of --decoded-cache (default: as --cache)",
+     .about =
+	 "The most that `--decoded-cache` can be set to. Default: what `--cache` says; 0: nothing decoded is "
+	 "ever kept."},
     {"read-limit", option_tuned, "500M", .key = WIRE_SET_READ_LIMIT, .value = "BYTES", .usual = "0",
      .applies = OPTION_RELOAD, .help = "what is read of all storages together in a second; 0: no limit",
      .about = "The most that is read of chunks in a second, of all storages together, such as 500M. Users "

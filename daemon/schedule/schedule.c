@@ -3,7 +3,7 @@
 
 #include <errno.h>
 
-#include "daemon/cache/peers/sharers.h"
+#include "daemon/cache/peers/memberships.h"
 #include "daemon/node/admin.h"
 #include "lib/clock.h"
 
@@ -33,15 +33,15 @@ static bool has_reader(const struct serving *s, const struct cached_dataset *d, 
 
 	if (d->reader || d->identity.is_fetched)
 		return true;
-	return readers_have_room(r) && readers_of(r, uid) < quota_share(&quota, uid, r->max);
+	return readers_have_space(r) && readers_of(r, uid) < quota_share(&quota, uid, r->max);
 }
 
 /* Returns true if the dataset may have one more load in progress that comes the same way as this chunk. */
-static bool has_turn(const struct sharer *m, const struct cached_dataset *d, uint64_t chunk)
+static bool has_turn(const struct membership *m, const struct cached_dataset *d, uint64_t chunk)
 {
 	uint32_t n_others = d->loads.n_asking + d->loads.n_for_peers;
 
-	if (sharer_has_elsewhere(m, chunk))
+	if (membership_has_elsewhere(m, chunk))
 		return d->loads.n_asking < CACHE_MAX_ASKING;
 	return d->loads.n - n_others < CACHE_MAX_LOADING &&
 	       (d->loads.n <= n_others + d->loads.n_verifying ||
@@ -67,7 +67,7 @@ static bool may_load(const struct serving *s, struct session *q, uint64_t chunk,
 {
 	const struct cached_dataset *d = q->order.dataset;
 
-	if (!has_turn(q->order.sharer, d, chunk) || !has_reader(s, d, q->uid))
+	if (!has_turn(q->order.membership, d, chunk) || !has_reader(s, d, q->uid))
 		return false;
 	if (distance == 0 || has_space(s, d, q->uid, chunk, taken_bytes))
 		return true;
@@ -80,7 +80,7 @@ static bool may_load(const struct serving *s, struct session *q, uint64_t chunk,
 /* Returns true if the session knows which chunks other nodes have. */
 static bool knows_others(struct session *q, struct read_candidates *c)
 {
-	if (q->order.sharer && sharer_waits(q->order.sharer, c->now_ns, &c->again_ns))
+	if (q->order.membership && membership_waits(q->order.membership, c->now_ns, &c->again_ns))
 		return false;
 	if (session_spare_knows(q))
 		return true;
@@ -132,7 +132,7 @@ static void collect_wants(struct serving *s, struct read_candidates *c)
 }
 
 /* Returns 0 if this chunk may be read for another node now; -EAGAIN: later; -EBUSY: there is no space. */
-static int may_give(const struct serving *s, const struct sharer *m, uint64_t chunk)
+static int may_give(const struct serving *s, const struct membership *m, uint64_t chunk)
 {
 	const struct cached_dataset *d = m->dataset;
 
@@ -148,7 +148,7 @@ static void collect_gives(struct serving *s, struct read_candidates *c)
 	size_t n = gives_wanted(&s->cache, gives, GIVES_AT_ONCE);
 
 	for (size_t i = 0; i < n; i++) {
-		const struct sharer *m = gives[i].sharer;
+		const struct membership *m = gives[i].membership;
 		int r = may_give(s, m, gives[i].chunk);
 
 		if (r == -EBUSY)
@@ -167,7 +167,7 @@ static void collect_gives(struct serving *s, struct read_candidates *c)
 static void load_for_peer(struct serving *s, const struct give_want *give)
 {
 	const struct cached_want want = {.for_peer = true};
-	const struct sharer *m = give->sharer;
+	const struct membership *m = give->membership;
 
 	/* At distance 1, so that no chunk is evicted that a session here is about to need. */
 	if (cache_load(&s->cache, m->dataset, give->chunk, 1, m->job, m->place, &want) < 0)
@@ -184,7 +184,7 @@ static struct cached_want want_for(const struct serving *s, const struct session
 	const struct order *o = &q->order;
 
 	/* Other nodes ask for whole chunks, and send whole ones. */
-	if (o->sharer && !o->asked)
+	if (o->membership && !o->asked)
 		return all;
 	if (o->asked && (distance > 0 || o->dataset->chunks[chunk].part))
 		return all;

@@ -68,7 +68,7 @@ static void sync_jobs(struct sensor *s)
 			link = &j->next;
 			continue;
 		}
-		talk_remove(s, j);
+		link_remove(s, j);
 		*link = j->next;
 		free(j);
 	}
@@ -132,7 +132,7 @@ static void stop_running(struct sensor *s)
 {
 	uv_timer_stop(&s->second);
 	s->running = false;
-	talk_stop(s);
+	link_stop(s);
 }
 
 static void tell(const struct stall_sample *sample)
@@ -204,7 +204,7 @@ static void on_second_timer(uv_timer_t *timer)
 		stop_running(s);
 		return;
 	}
-	if (talk_tick(s, now_ns)) {
+	if (link_tick(s, now_ns)) {
 		s->awaits_reports = true;
 		uv_timer_start(&s->deadline, on_deadline, DEADLINE_MS, 0);
 	} else if (s->jobs) {
@@ -219,17 +219,17 @@ void sensor_wake(struct sensor *s)
 	s->running = true;
 	s->idle_since_ns = clock_monotonic_ns();
 	node_watch_look(&s->node, s->idle_since_ns);
-	talk_begin(s, s->idle_since_ns);
+	link_begin(s, s->idle_since_ns);
 	uv_timer_start(&s->second, on_second_timer, 0, SECOND_MS);
 }
 
 /* ---- life ---------------------------------------------------------------------------------------------- */
 
-int sensor_new(uv_loop_t *loop, struct serving *serving, struct nursery *keeper,
+int sensor_new(uv_loop_t *loop, struct serving *serving, struct fork_server *keeper,
 	       const struct sensor_options *options, struct sensor **ret_sensor)
 {
 	struct sensor *s = calloc(1, sizeof(*s));
-	struct keeper_handler handler = talk_handler;
+	struct keeper_handler handler = link_handler;
 
 	if (!s)
 		return -ENOMEM;

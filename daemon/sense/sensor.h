@@ -33,7 +33,7 @@ struct serving;
 
 /* Forks the child's keeper, which waits for jobs. Call it before the first thread and event loop. If it
  * fails, go on without the child. */
-int sensor_fork(struct nursery *ret_keeper, struct error *err);
+int sensor_fork(struct fork_server *ret_keeper, struct error *err);
 
 /* Gives up all privileges that only the child needs: call it after sensor_fork(), before the first thread.
  * What stays is what reading datasets of any owner and making the socket take. */
@@ -53,8 +53,8 @@ struct sensor_options {
 	struct sensor_handler handler;
 };
 
-/* Takes the keeper over: it is NURSERY_NONE afterwards, if there was one. -ENOMEM. */
-int sensor_new(uv_loop_t *loop, struct serving *serving, struct nursery *keeper,
+/* Takes the keeper over: it is FORK_SERVER_NONE afterwards, if there was one. -ENOMEM. */
+int sensor_new(uv_loop_t *loop, struct serving *serving, struct fork_server *keeper,
 	       const struct sensor_options *options, struct sensor **ret_sensor);
 
 /* Looks for jobs (serving.jobs) now. The sensor sleeps while there are none, so call it when a job begins. */
@@ -72,7 +72,7 @@ struct sensor_status {
 	uint32_t n_restarts;      /* how often a child that died was started again */
 	/* Since the programs were loaded: */
 	uint64_t active_ns;
-	uint64_t n_lost;         /* records of the programs that found no room */
+	uint64_t n_lost;         /* records of the programs that found no space */
 	uint64_t cpu_ns;         /* of the child */
 	uint64_t bpf_run_ns;     /* of the programs; 0: not known (kernel.bpf_stats_enabled is 0, and
 				  * switching it on takes CAP_SYS_ADMIN, which the child lacks) */

@@ -82,8 +82,8 @@ static void add_session_state(struct stall_sample *sample, const struct session 
 		sample->batch = q->order.batch;
 	if (q->order.request.window_chunks > sample->window_chunks)
 		sample->window_chunks = q->order.request.window_chunks;
-	if (q->forms)
-		sample->tunable |= 1u << TUNER_FORM_BYTES;
+	if (q->decoded_cache)
+		sample->tunable |= 1u << TUNER_DECODED_BYTES;
 	if (policy == RING_WORK_AUTO)
 		sample->tunable |= 1u << TUNER_CLIENT_WORKERS;
 	if (atomic_load_explicit(&work->worker_bytes, memory_order_relaxed) > 0)
@@ -114,10 +114,11 @@ static void state_fill(struct stall_sample *sample, const struct serving *servin
 	}
 }
 
-#define SAMPLES_MIN 8 /* fewer say little about the size of their forms */
+#define SAMPLES_MIN 8 /* fewer say little about the size of their decoded copies */
 
-/* Of a sample's form. Where it is what comes out of the recipe, its size is known before a sample is. */
-static double form_size(const struct serving *serving, const struct job *job)
+/* Of a sample's decoded copy. Where it is what comes out of the recipe, its size is known before a sample is.
+ */
+static double decoded_size(const struct serving *serving, const struct job *job)
 {
 	const struct codec_prospect *prospect = &job->counters.prospect;
 	struct recipe key;
@@ -125,27 +126,27 @@ static double form_size(const struct serving *serving, const struct job *job)
 	if (prospect->n >= SAMPLES_MIN)
 		return (double)prospect->bytes / (double)prospect->n;
 	for (const struct session *q = serving->sessions; q; q = q->next) {
-		if (q->job == job && q->forms &&
-		    recipe_form(&q->order.request.recipe, &key) == RECIPE_FORM_MADE)
+		if (q->job == job && q->decoded_cache &&
+		    recipe_decoded(&q->order.request.recipe, &key) == RECIPE_DECODED_MADE)
 			return (double)q->order.request.recipe.width * q->order.request.recipe.height * 3;
 	}
 	return NAN;
 }
 
 /* part: of the samples, that come to ranks of this node epoch after epoch. */
-static void forms_fill(struct stall_sample *sample, const struct serving *serving, const struct job *job,
-		       double part)
+static void decoded_fill(struct stall_sample *sample, const struct serving *serving, const struct job *job,
+			 double part)
 {
 	struct serving_job_memory memory;
 
 	serving_job_memory(serving, job, &memory);
 	if (!memory.decoded)
 		return;
-	sample->forms.usable = (double)memory.decoded * part;
-	sample->forms.samples = (double)memory.n_forms;
-	sample->forms.bytes = (double)memory.forms;
-	sample->forms.room_bytes = (double)serving_form_room(serving);
-	sample->forms.sample_bytes = form_size(serving, job);
+	sample->decoded_cache.usable = (double)memory.decoded * part;
+	sample->decoded_cache.samples = (double)memory.n_decoded_copies;
+	sample->decoded_cache.bytes = (double)memory.decoded_cache;
+	sample->decoded_cache.space_bytes = (double)serving_decoded_space(serving);
+	sample->decoded_cache.sample_bytes = decoded_size(serving, job);
 }
 
 void sensed_dataset(const struct serving *serving, const struct job *job, struct stall_sample *sample)
@@ -172,7 +173,7 @@ void sensed_dataset(const struct serving *serving, const struct job *job, struct
 	/* Of a chunk that several nodes need, each has to bring the whole for its own part. */
 	sample->samples_per_chunk =
 	    (double)most->order.n_samples / (double)most->order.n_chunks * fmin(samples / chunks, 1);
-	forms_fill(sample, serving, job, chunks);
+	decoded_fill(sample, serving, job, chunks);
 }
 
 struct stall_sample sensed_sample(const struct sensed_job *sensed, const struct serving *serving,
@@ -192,10 +193,10 @@ struct stall_sample sensed_sample(const struct sensed_job *sensed, const struct 
 	sample.run_queue_ratio = sensed->queue_ratio;
 	sample.samples_per_s = (double)(now->taken.samples - before->taken.samples) / sample.covered_s;
 	sample.n_trainers = job->n_sessions > 0;
-	sensed_source(sensed, job->sharers, &sample);
-	sensed_flows(sensed, job->sharers, &sample);
+	sensed_source(sensed, job->memberships, &sample);
+	sensed_flows(sensed, job->memberships, &sample);
 	sensed_work(before, now, &sample);
-	sensed_forms(before, now, &sample);
+	sensed_decoded(before, now, &sample);
 	sensed_shares(sensed, before, now, &sample);
 	sensed_rates(&sample, (double)pool_workers(serving->cache.pool));
 	return sample;

@@ -43,7 +43,7 @@ void sensed_read(struct sensed_job *sensed, const struct serving *serving, struc
 struct stall_sample sensed_sample(const struct sensed_job *sensed, const struct serving *serving,
 				  const struct job *job);
 
-/* Fills in the part of its dataset that the job's ranks on this node need, in chunks and in decoded forms,
+/* Fills in the part of its dataset that the job's ranks on this node need, in chunks and in decoded copies,
  * and how much of that there is. */
 void sensed_dataset(const struct serving *serving, const struct job *job, struct stall_sample *sample);
 
@@ -54,8 +54,8 @@ void sensed_dataset(const struct serving *serving, const struct job *job, struct
 void sensed_source(const struct sensed_job *sensed, bool shares, struct stall_sample *sample);
 /* Fills in what each tier gives; to be called after that. */
 void sensed_flows(const struct sensed_job *sensed, bool shares, struct stall_sample *sample);
-void sensed_forms(const struct sensed_reading *before, const struct sensed_reading *now,
-		  struct stall_sample *sample);
+void sensed_decoded(const struct sensed_reading *before, const struct sensed_reading *now,
+		    struct stall_sample *sample);
 void sensed_work(const struct sensed_reading *before, const struct sensed_reading *now,
 		 struct stall_sample *sample);
 /* Fills in the shares: the child's if there is a report, else the clients'. */

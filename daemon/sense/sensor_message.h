@@ -6,7 +6,7 @@
  * between two copies of one program.
  *
  *   daemon                          child
- *   (NURSERY_KEEP to the keeper)    a watcher is forked, which loads the programs
+ *   (FORK_SERVER_KEEP to the keeper)    a watcher is forked, which loads the programs
  *                               <-  READY, or REFUSED (why), and it ends
  *   ADD (job, process)          ->
  *   TICK, once a second         ->

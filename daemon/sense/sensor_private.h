@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The sensor's inside: sensor.c makes samples once a second, sensor_talk.c talks to the child. */
+/* The sensor's inside: sensor.c makes samples once a second, sensor_link.c talks to the child. */
 
 #include "sensor.h"
 #include "sensor_job.h"
@@ -35,18 +35,18 @@ struct sensor {
 	uint64_t idle_since_ns;
 };
 
-/* ---- sensor_talk.c ------------------------------------------------------------------------------------- */
+/* ---- sensor_link.c ------------------------------------------------------------------------------------- */
 
 /* The first job begins: the child is started a moment later. */
-void talk_begin(struct sensor *s, uint64_t now_ns);
+void link_begin(struct sensor *s, uint64_t now_ns);
 /* Starts the child, tells it of new jobs, and asks for reports. Returns true if reports will come. */
-bool talk_tick(struct sensor *s, uint64_t now_ns);
-void talk_remove(struct sensor *s, const struct sensed_job *job);
+bool link_tick(struct sensor *s, uint64_t now_ns);
+void link_remove(struct sensor *s, const struct sensed_job *job);
 /* Has the child unload the BPF programs. */
-void talk_stop(struct sensor *s);
+void link_stop(struct sensor *s);
 /* What the keeper tells. Messages of the child's are handled from then on; they call sensor_second_done()
  * when all reports are there. */
-extern const struct keeper_handler talk_handler;
+extern const struct keeper_handler link_handler;
 
 /* ---- sensor.c ------------------------------------------------------------------------------------------ */
 

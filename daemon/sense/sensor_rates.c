@@ -160,21 +160,21 @@ static double cost_s(const struct codec_cost *cost)
 	return ratio(cost->cpu_ns, cost->n) / (double)NS_PER_S;
 }
 
-void sensed_forms(const struct sensed_reading *before, const struct sensed_reading *now,
-		  struct stall_sample *sample)
+void sensed_decoded(const struct sensed_reading *before, const struct sensed_reading *now,
+		    struct stall_sample *sample)
 {
 	const struct codec_cost *ways = now->counters.ways, *then = before->counters.ways;
-	uint64_t from = ways[CODEC_FROM_FORM].n - then[CODEC_FROM_FORM].n;
-	uint64_t others = ways[CODEC_FRESH].n - then[CODEC_FRESH].n + ways[CODEC_APART].n -
-			  then[CODEC_APART].n + ways[CODEC_MADE_FORM].n - then[CODEC_MADE_FORM].n;
+	uint64_t from = ways[CODEC_FROM_DECODED].n - then[CODEC_FROM_DECODED].n;
+	uint64_t others = ways[CODEC_FRESH].n - then[CODEC_FRESH].n + ways[CODEC_EXCLUDED].n -
+			  then[CODEC_EXCLUDED].n + ways[CODEC_MADE_DECODED].n - then[CODEC_MADE_DECODED].n;
 	const struct codec_prospect *prospect = &now->counters.prospect;
 
-	sample->forms.hit_ratio = ratio(from, from + others);
-	sample->forms.serve_ratio = ratio(prospect->n_served, prospect->n);
-	sample->forms.fresh_cpu_s_per_sample = cost_s(&ways[CODEC_FRESH]);
-	sample->forms.cpu_s_per_sample = cost_s(&ways[CODEC_FROM_FORM]);
-	if (isnan(sample->forms.cpu_s_per_sample))
-		sample->forms.cpu_s_per_sample = cost_s(&ways[CODEC_OUT_OF_IT]);
+	sample->decoded_cache.hit_ratio = ratio(from, from + others);
+	sample->decoded_cache.serve_ratio = ratio(prospect->n_served, prospect->n);
+	sample->decoded_cache.fresh_cpu_s_per_sample = cost_s(&ways[CODEC_FRESH]);
+	sample->decoded_cache.cpu_s_per_sample = cost_s(&ways[CODEC_FROM_DECODED]);
+	if (isnan(sample->decoded_cache.cpu_s_per_sample))
+		sample->decoded_cache.cpu_s_per_sample = cost_s(&ways[CODEC_OUT_OF_IT]);
 }
 
 /* The waits that clients reported: the share of the time that they waited, and the part of that for chunks. A

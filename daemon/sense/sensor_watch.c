@@ -102,7 +102,7 @@ static void on_event(void *user, const struct event *event)
 }
 
 /* What does not fit an event (paths, names of phases, probed libraries) is of no use here. */
-static void on_note(void *user, const char *kind, uint64_t key, const void *data, size_t size)
+static void on_metadata(void *user, const char *kind, uint64_t key, const void *data, size_t size)
 {
 	(void)user;
 	(void)kind;
@@ -114,7 +114,7 @@ static void on_note(void *user, const char *kind, uint64_t key, const void *data
 /* Takes in what the programs recorded. */
 static void watch_take_events(struct watch *w)
 {
-	const struct collector_sink sink = {on_event, on_note, w};
+	const struct collector_sink sink = {on_event, on_metadata, w};
 
 	(void)collector_poll(w->collector, 0, &sink);
 }
@@ -442,15 +442,15 @@ static int watcher_run(const struct kept_helper *self)
 	return 0;
 }
 
-int sensor_fork(struct nursery *ret_keeper, struct error *err)
+int sensor_fork(struct fork_server *ret_keeper, struct error *err)
 {
-	static const struct nursery_program program = {.kind = HELPER_SENSOR_KEEPER,
-						       .keeps = HELPER_SENSOR,
-						       .run = watcher_run,
-						       .on_demand = true,
-						       .beats = true};
+	static const struct fork_server_program program = {.kind = HELPER_SENSOR_KEEPER,
+							   .keeps = HELPER_SENSOR,
+							   .run = watcher_run,
+							   .on_demand = true,
+							   .beats = true};
 
-	return nursery_spawn(&program, ret_keeper, err);
+	return fork_server_spawn(&program, ret_keeper, err);
 }
 
 int sensor_drop_privileges(struct error *err)

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/apart/codec.h"
-#include "daemon/cache/forms.h"
-#include "frames.h"
+#include "daemon/sandboxed/codec.h"
+#include "daemon/cache/decoded.h"
+#include "batch_buffers.h"
 #include "lib/error.h"
 #include "lib/text.h"
 
@@ -190,7 +190,7 @@ enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, uint64_t 
 
 		switch (k->state) {
 		case CHUNK_ABSENT:
-		case CHUNK_CARRIED: wait_for(&wait, BATCH_FETCH); break;
+		case CHUNK_RESTORED: wait_for(&wait, BATCH_FETCH); break;
 		case CHUNK_READING: wait_for(&wait, reading_from(k)); break;
 		case CHUNK_VERIFYING: wait_for(&wait, BATCH_VERIFY); break;
 		case CHUNK_READY: has_parts = has_parts || k->part; break;
@@ -252,16 +252,17 @@ static void copy_ahead(uint8_t *to, const uint8_t *from, size_t bytes, const uin
 	memcpy(to + done, from + done, bytes - done);
 }
 
-void batch_write(const struct batch *b, uint8_t *frame, const struct ring_layout *layout, uint32_t item_bytes)
+void batch_write(const struct batch *b, uint8_t *buffer, const struct ring_layout *layout,
+		 uint32_t item_bytes)
 {
-	struct ring_item *items = (struct ring_item *)frame;
-	int64_t *labels = (int64_t *)(frame + layout->labels_offset);
-	uint8_t *payload = frame + layout->payload_offset;
+	struct ring_item *items = (struct ring_item *)buffer;
+	int64_t *labels = (int64_t *)(buffer + layout->labels_offset);
+	uint8_t *payload = buffer + layout->payload_offset;
 	uint32_t ahead = item_bytes && item_bytes < AHEAD_BYTES ? AHEAD_BYTES / item_bytes : 1;
 
 	if (b->status < 0) {
 		/* A frame is at least a page. */
-		text_line((char *)frame, layout->slot_bytes, b->error);
+		text_line((char *)buffer, layout->slot_bytes, b->error);
 		return;
 	}
 	for (uint32_t i = 0; i < b->n_items; i++) {
@@ -278,57 +279,58 @@ void batch_write(const struct batch *b, uint8_t *frame, const struct ring_layout
 	}
 }
 
-/* ---- decoded forms of its samples ---- */
+/* ---- decoded copies of its samples ---- */
 
-void batch_forms_find(struct batch *b, const struct forms *forms)
+void batch_decoded_find(struct batch *b, const struct decoded_cache *decoded_cache)
 {
 	b->n_all = b->n_items;
-	for (uint32_t i = 0; forms && b->status == 0 && i < b->n_items; i++) {
+	for (uint32_t i = 0; decoded_cache && b->status == 0 && i < b->n_items; i++) {
 		struct batch_item *item = &b->items[i];
 
-		item->form = forms_find(forms, item->sample, &item->form_offset);
-		if (item->form)
-			forms_pin(item->form);
+		item->decoded_copy = decoded_find(decoded_cache, item->sample, &item->decoded_offset);
+		if (item->decoded_copy)
+			decoded_pin(item->decoded_copy);
 	}
 }
 
-void batch_forms_grant(struct batch *b, struct cache *c, struct forms *forms)
+void batch_decoded_grant(struct batch *b, struct cache *c, struct decoded_cache *decoded_cache)
 {
 	bool any = false;
 
-	for (uint32_t i = b->n_decoded; forms && b->status == 0 && i < b->n_items; i++)
-		any = any || !b->items[i].form;
-	b->grant = any ? forms_grant(c, forms) : NULL;
+	for (uint32_t i = b->n_decoded; decoded_cache && b->status == 0 && i < b->n_items; i++)
+		any = any || !b->items[i].decoded_copy;
+	b->grant = any ? decoded_grant(c, decoded_cache) : NULL;
 }
 
-void batch_forms_enter(struct batch *b, struct cache *c)
+void batch_decoded_enter(struct batch *b, struct cache *c)
 {
-	/* In the order in which the forms were written. Items that are left out made none, and come last. */
+	/* In the order in which the decoded copies were written. Items that are left out made none, and come
+	 * last. */
 	for (uint32_t i = 0; b->grant && i < b->n_all; i++) {
 		struct batch_item *item = &b->items[i];
 
 		if (item->made_bytes > 0)
-			forms_add(c, b->grant, item->sample, item->made_bytes);
+			decoded_add(c, b->grant, item->sample, item->made_bytes);
 		item->made_bytes = 0;
 	}
 	if (b->grant)
-		forms_take_back(c, b->grant, b->grant_full);
+		decoded_take_back(c, b->grant, b->grant_full);
 	b->grant = NULL;
 }
 
-void batch_forms_unpin(struct batch *b, struct cache *c)
+void batch_decoded_unpin(struct batch *b, struct cache *c)
 {
 	for (uint32_t i = 0; i < b->n_all; i++) {
-		if (b->items[i].form)
-			forms_unpin(c, b->items[i].form);
-		b->items[i].form = NULL;
+		if (b->items[i].decoded_copy)
+			decoded_unpin(c, b->items[i].decoded_copy);
+		b->items[i].decoded_copy = NULL;
 	}
 }
 
 /* ---- decoding: a process of its own (codec.h) fills the frame, a slice at a time ---- */
 
 struct decode_slice {
-	const struct shared_memory *memory[CODEC_MAX_SEGMENTS]; /* of chunks and of forms */
+	const struct shared_memory *memory[CODEC_MAX_SEGMENTS]; /* of chunks and of decoded copies */
 	struct codec_segment segments[CODEC_MAX_SEGMENTS];
 	uint32_t n;
 };
@@ -346,23 +348,25 @@ static uint32_t number_of(struct decode_slice *s, const struct shared_memory *me
 	return s->n;
 }
 
-/* Lays out the items to decode, as far as their chunks and forms fit in a slice. Returns the index after the
- * last one. */
+/* Lays out the items to decode, as far as their chunks and decoded copies fit in a slice. Returns the index
+ * after the last one. */
 static uint32_t lay_out(const struct batch *b, const struct cached_dataset *d, struct ring_item *items,
 			int64_t *labels, struct decode_slice *s)
 {
 	for (uint32_t i = b->n_decoded; i < b->n_items; i++) {
 		const struct batch_item *item = &b->items[i];
 		uint32_t number = number_of(s, &d->chunks[item->chunk].segment->memory);
-		uint32_t form = number > 0 && item->form ? number_of(s, &item->form->memory) : 0;
+		uint32_t decoded_copy =
+		    number > 0 && item->decoded_copy ? number_of(s, &item->decoded_copy->memory) : 0;
 
-		if (number == 0 || (item->form && form == 0))
+		if (number == 0 || (item->decoded_copy && decoded_copy == 0))
 			return i;
 		items[i] = (struct ring_item){.location = (uint64_t)number << 32 | (uint32_t)item->location,
 					      .sample = item->sample,
 					      .bytes = item->bytes,
 					      .label = item->label};
-		labels[i] = item->form ? (int64_t)((uint64_t)form << 32 | item->form_offset) : 0;
+		labels[i] =
+		    item->decoded_copy ? (int64_t)((uint64_t)decoded_copy << 32 | item->decoded_offset) : 0;
 	}
 	return b->n_items;
 }
@@ -449,25 +453,25 @@ static void count(const struct codec_work *work, const struct codec_result *resu
 	ret->sandbox = result->sandbox;
 }
 
-void batch_adopt(struct batch *b, const struct frame_batch *from)
+void batch_adopt(struct batch *b, const struct buffer_batch *from)
 {
 	b->n_items = b->n_decoded = from->n_items;
 	b->n_damaged = from->n_damaged;
 }
 
-void batch_copy(const struct frame_batch *from, uint8_t *frame, const uint8_t *from_frame,
+void batch_copy(const struct buffer_batch *from, uint8_t *buffer, const uint8_t *from_buffer,
 		const struct ring_layout *layout, const struct recipe *recipe)
 {
-	memcpy(frame, from_frame, from->n_all * sizeof(struct ring_item));
-	memcpy(frame + layout->labels_offset, from_frame + layout->labels_offset,
+	memcpy(buffer, from_buffer, from->n_all * sizeof(struct ring_item));
+	memcpy(buffer + layout->labels_offset, from_buffer + layout->labels_offset,
 	       from->n_all * sizeof(int64_t));
 	/* In one call, because large copies bypass the CPU caches. */
-	memcpy(frame + layout->payload_offset, from_frame + layout->payload_offset,
+	memcpy(buffer + layout->payload_offset, from_buffer + layout->payload_offset,
 	       from->n_items * recipe_item_bytes(recipe));
 }
 
-/* Takes the sizes of new forms from the decoder's result. */
-static void take_forms(struct batch *b, const struct codec_work *work, const struct codec_result *result)
+/* Takes the sizes of new decoded copies from the decoder's result. */
+static void take_decoded(struct batch *b, const struct codec_work *work, const struct codec_result *result)
 {
 	for (uint32_t i = work->first; i < result->next && i < work->end; i++)
 		b->items[i].made_bytes = b->made_bytes[i - work->first];
@@ -484,7 +488,7 @@ void batch_decode(struct batch *b, const struct batch_decoder *how, struct batch
 	struct codec_work work = {.pool = b->pool,
 				  .task = b->task,
 				  .epoch = b->epoch,
-				  .slot = how->frame,
+				  .slot = how->buffer,
 				  .first = b->n_decoded,
 				  .grant = {.fd = -1},
 				  .made_bytes = b->made_bytes};
@@ -515,7 +519,7 @@ void batch_decode(struct batch *b, const struct batch_decoder *how, struct batch
 		r = codecs_decode(how->codecs, &work, &result);
 		close_segments(&slice, slice.n);
 		count(&work, &result, r, ret);
-		take_forms(b, &work, &result);
+		take_decoded(b, &work, &result);
 	} else {
 		error_errno(&result.error, r, "dieseld cannot open a chunk in memory for a decoder");
 		result.item = work.first;

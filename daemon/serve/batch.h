@@ -8,12 +8,12 @@
 
 #include "daemon/cache/cache.h"
 #include "client/ring.h"
-#include "daemon/apart/codec.h"
+#include "daemon/sandboxed/codec.h"
 #include "image/recipe.h"
 
-struct form_extent;
-struct frame_batch;
-struct forms;
+struct decoded_extent;
+struct buffer_batch;
+struct decoded_cache;
 
 /* Result of decoding one slice of a batch. */
 struct batch_decoded {
@@ -28,9 +28,11 @@ struct batch_item {
 	uint32_t chunk;
 	uint32_t bytes;
 	int32_t label;
-	struct form_extent *form; /* pinned extent that holds its decoded form; NULL: no form */
-	uint32_t form_offset;
-	uint32_t made_bytes; /* size of the form made in this slice, until it is entered in the index */
+	struct decoded_extent
+	    *decoded_copy; /* pinned extent that holds its decoded copy; NULL: no decoded copy */
+	uint32_t decoded_offset;
+	uint32_t
+	    made_bytes; /* size of the decoded copy made in this slice, until it is entered in the index */
 };
 
 struct batch {
@@ -49,10 +51,11 @@ struct batch {
 	char damage[768];   /* error of the first damaged item, with its name; "": none */
 	struct pool *pool;  /* a worker of this pool decodes the batch, in this task */
 	struct pool_task *task;
-	/* Decoded forms: */
-	struct form_extent *grant; /* extent that the current slice may fill with forms; NULL: none */
-	uint32_t *made_bytes;      /* form size for each item of the slice */
-	uint32_t n_all;            /* items, including damaged ones that are left out */
+	/* Decoded copies: */
+	struct decoded_extent
+	    *grant;           /* extent that the current slice may fill with decoded copies; NULL: none */
+	uint32_t *made_bytes; /* decoded copy size for each item of the slice */
+	uint32_t n_all;       /* items, including damaged ones that are left out */
 	bool grant_full;
 	struct codec_cost ways[CODEC_N_WAYS]; /* cost of the slice */
 	struct codec_prospect prospect;
@@ -94,7 +97,7 @@ void batch_unpin(struct batch *b, struct cached_dataset *d);
 
 /* Writes the frame: item table, labels, and the samples, packed at item_bytes each. item_bytes 0: views,
  * no samples are copied. Writes the error's text instead if the batch is an error. Worker thread. */
-void batch_write(const struct batch *b, uint8_t *frame, const struct ring_layout *layout,
+void batch_write(const struct batch *b, uint8_t *buffer, const struct ring_layout *layout,
 		 uint32_t item_bytes);
 
 /* How and into which frame a batch is decoded. memory: start of the frame with this number. */
@@ -103,7 +106,7 @@ struct batch_decoder {
 	struct codecs *codecs;
 	const struct recipe *recipe;
 	const struct ring_layout *layout;
-	uint32_t frame;
+	uint32_t buffer;
 	uint8_t *memory;
 };
 
@@ -115,19 +118,19 @@ struct batch_decoder {
 void batch_decode(struct batch *b, const struct batch_decoder *how, struct batch_decoded *ret);
 
 /* Marks the batch as decoded, because a frame already holds it: the same samples and recipe, no error. */
-void batch_adopt(struct batch *b, const struct frame_batch *from);
+void batch_adopt(struct batch *b, const struct buffer_batch *from);
 /* Copies an adopted batch from another frame of the same layout. Worker thread. */
-void batch_copy(const struct frame_batch *from, uint8_t *frame, const uint8_t *from_frame,
+void batch_copy(const struct buffer_batch *from, uint8_t *buffer, const uint8_t *from_buffer,
 		const struct ring_layout *layout, const struct recipe *recipe);
 /*
- * Decoded forms of a batch, on the loop thread:
- *   batch_forms_find()   once, before the first slice: finds and pins the forms of its samples
- *   batch_forms_grant()  before each slice: gives it memory for new forms
- *   batch_forms_enter()  after each slice: enters the new forms in the index
- *   batch_forms_unpin()  when the batch is laid out
- * With forms NULL, the first two only reset their fields.
+ * Decoded copies of a batch, on the loop thread:
+ *   batch_decoded_find()   once, before the first slice: finds and pins the decoded copies of its samples
+ *   batch_decoded_grant()  before each slice: gives it memory for new decoded copies
+ *   batch_decoded_enter()  after each slice: enters the new decoded copies in the index
+ *   batch_decoded_unpin()  when the batch is laid out
+ * With decoded copies NULL, the first two only reset their fields.
  */
-void batch_forms_find(struct batch *b, const struct forms *forms);
-void batch_forms_grant(struct batch *b, struct cache *c, struct forms *forms);
-void batch_forms_enter(struct batch *b, struct cache *c);
-void batch_forms_unpin(struct batch *b, struct cache *c);
+void batch_decoded_find(struct batch *b, const struct decoded_cache *decoded_cache);
+void batch_decoded_grant(struct batch *b, struct cache *c, struct decoded_cache *decoded_cache);
+void batch_decoded_enter(struct batch *b, struct cache *c);
+void batch_decoded_unpin(struct batch *b, struct cache *c);

@@ -172,14 +172,14 @@ void group_join(struct session *s)
 	g->n_members++;
 }
 
-struct frames *group_frames(const struct session *s)
+struct buffers *group_frames(const struct session *s)
 {
 	const struct group *g = s->order.request.flags & DIESEL_PINNABLE ? NULL : find_group(s);
 
 	for (const struct session *t = g ? g->first : NULL; t; t = t->member.next) {
 		/* The pool of a member that asked for its own memory has no space for others. */
-		if (t->slots.frames->n_frames - t->slots.frames->limit >= s->slots.n)
-			return t->slots.frames;
+		if (t->slots.buffers->n_buffers - t->slots.buffers->limit >= s->slots.n)
+			return t->slots.buffers;
 	}
 	return NULL;
 }
@@ -193,21 +193,21 @@ static bool is_decoded(const struct batch_slot *slot, const struct batch *b)
 
 static bool find_kept(const struct group *g, const struct batch *b, struct group_source *ret)
 {
-	uint32_t frame = kept_find(&g->kept, b->epoch, b->index);
+	uint32_t buffer = kept_find(&g->kept, b->epoch, b->index);
 
-	if (frame == FRAME_NONE)
+	if (buffer == BATCH_BUFFER_NONE)
 		return false;
-	*ret = (struct group_source){.frames = g->kept.frames, .frame = frame};
+	*ret = (struct group_source){.buffers = g->kept.buffers, .buffer = buffer};
 	return true;
 }
 
-static bool find_held(struct frames *f, const struct batch *b, struct group_source *ret)
+static bool find_held(struct buffers *f, const struct batch *b, struct group_source *ret)
 {
-	uint32_t frame = f ? frames_find(f, b->epoch, b->index) : FRAME_NONE;
+	uint32_t buffer = f ? batch_buffers_find(f, b->epoch, b->index) : BATCH_BUFFER_NONE;
 
-	if (frame == FRAME_NONE)
+	if (buffer == BATCH_BUFFER_NONE)
 		return false;
-	*ret = (struct group_source){.frames = f, .frame = frame};
+	*ret = (struct group_source){.buffers = f, .buffer = buffer};
 	return true;
 }
 
@@ -215,13 +215,13 @@ bool group_find(const struct session *s, const struct batch *b, struct group_sou
 {
 	const struct group *g = s->member.group;
 
-	*ret = (struct group_source){.frames = NULL};
+	*ret = (struct group_source){.buffers = NULL};
 	if (!g || b->status < 0)
 		return false;
-	if (find_held(s->slots.frames, b, ret) || find_kept(g, b, ret))
+	if (find_held(s->slots.buffers, b, ret) || find_kept(g, b, ret))
 		return true;
 	for (struct session *t = g->first; t; t = t->member.next) {
-		if (t->slots.frames != s->slots.frames && find_held(t->slots.frames, b, ret))
+		if (t->slots.buffers != s->slots.buffers && find_held(t->slots.buffers, b, ret))
 			return true;
 		for (uint32_t i = 0; i < t->slots.n && t != s; i++) {
 			if (is_decoded(&t->slots.all[i], b))
@@ -238,8 +238,8 @@ bool group_is_copied(const struct session *s, const struct batch *b)
 	for (const struct session *t = g && g->kept.n_copies > 0 ? g->first : NULL; t; t = t->member.next) {
 		for (uint32_t i = 0; i < t->slots.n; i++) {
 			const struct batch_slot *slot = &t->slots.all[i];
-			const struct frame_batch *from =
-			    slot->keep ? &t->slots.frames->frame[slot->frame].batch : NULL;
+			const struct buffer_batch *from =
+			    slot->keep ? &t->slots.buffers->buffer[slot->buffer].batch : NULL;
 
 			if (from && from->epoch == b->epoch && from->index == b->index)
 				return true;
@@ -259,8 +259,8 @@ static void go_on(struct batch_slot *slot)
 		session_filled(slot);
 	else if (!group_find(s, &slot->batch, &source))
 		session_fill(slot);
-	else if (source.frames)
-		session_fill_from(slot, source.frames, source.frame);
+	else if (source.buffers)
+		session_fill_from(slot, source.buffers, source.buffer);
 	else
 		slot->awaits = source.slot;
 }
@@ -279,7 +279,7 @@ static void settle(const struct group *g, const struct batch_slot *source, bool 
 				continue;
 			}
 			slot->awaits = NULL;
-			session_fill_from(slot, source->session->slots.frames, source->frame);
+			session_fill_from(slot, source->session->slots.buffers, source->buffer);
 		}
 	}
 }
@@ -298,8 +298,8 @@ void group_leave(struct session *s)
 	if (!g)
 		return;
 	for (uint32_t i = 0; i < s->slots.n; i++) {
-		if (s->slots.all[i].keep && s->slots.all[i].keep == g->kept.frames)
-			kept_cancel(&g->kept, s->slots.all[i].keep_frame);
+		if (s->slots.all[i].keep && s->slots.all[i].keep == g->kept.buffers)
+			kept_cancel(&g->kept, s->slots.all[i].keep_buffer);
 	}
 	s->member.group = NULL;
 	LL_DELETE2(g->first, s, member.next);
@@ -324,7 +324,7 @@ void group_leave(struct session *s)
 static bool may_keep(const struct session *s)
 {
 	const struct cache *c = s->cache;
-	uint64_t bytes = s->slots.frames->frame_bytes;
+	uint64_t bytes = s->slots.buffers->buffer_bytes;
 
 	for (const struct cached_dataset *d = c->quotas.n > 0 ? c->datasets : NULL; d; d = d->next) {
 		for (const struct group *g = d->groups; g; g = g->next)
@@ -338,31 +338,32 @@ void group_keep(struct batch_slot *slot)
 {
 	struct session *s = slot->session;
 	struct group *g = s->member.group;
-	const struct frame *frame = &s->slots.frames->frame[slot->frame];
+	const struct buffer *buffer = &s->slots.buffers->buffer[slot->buffer];
 	struct kept_followers followers;
 
-	if (!g || g->n_members < 2 || !frame->had)
+	if (!g || g->n_members < 2 || !buffer->had)
 		return;
 	followers = followers_of(g);
-	slot->keep_frame = kept_reserve(&g->kept, s->cache, s->order.n_batches, s->slots.frames->frame_bytes,
-					&frame->batch, &followers, may_keep(s));
-	slot->keep = slot->keep_frame == FRAME_NONE ? NULL : g->kept.frames;
+	slot->keep_buffer =
+	    kept_reserve(&g->kept, s->cache, s->order.n_batches, s->slots.buffers->buffer_bytes,
+			 &buffer->batch, &followers, may_keep(s));
+	slot->keep = slot->keep_buffer == BATCH_BUFFER_NONE ? NULL : g->kept.buffers;
 }
 
 void group_keep_ended(struct batch_slot *slot)
 {
 	struct session *s = slot->session;
 	struct group *g = s->member.group;
-	struct frames *to = slot->keep;
+	struct buffers *to = slot->keep;
 
 	slot->keep = NULL;
-	if (g && g->kept.frames == to) {
+	if (g && g->kept.buffers == to) {
 		struct kept_followers followers = followers_of(g);
 
-		kept_enter(&g->kept, slot->keep_frame, &s->slots.frames->frame[slot->frame].batch,
+		kept_enter(&g->kept, slot->keep_buffer, &s->slots.buffers->buffer[slot->buffer].batch,
 			   &followers);
 	}
-	frames_unref(to, slot->keep_frame);
+	batch_buffers_unref(to, slot->keep_buffer);
 	cache_changed(s->cache); /* sessions that wait for the copy find it now */
 }
 
@@ -371,7 +372,7 @@ void group_passed(struct session *s, uint64_t epoch, uint64_t index)
 	struct group *g = s->member.group;
 	struct kept_followers followers;
 
-	if (!g || !g->kept.frames)
+	if (!g || !g->kept.buffers)
 		return;
 	followers = followers_of(g);
 	kept_pass(&g->kept, kept_position(s->order.n_batches, epoch, index), &followers);
@@ -394,7 +395,7 @@ uint64_t group_kept_run(const struct session *s)
 {
 	const struct group *g = s->member.group;
 
-	return g && g->kept.frames && s->order.has_head
+	return g && g->kept.buffers && s->order.has_head
 		   ? kept_run(&g->kept, s->order.head.epoch, s->order.head.index)
 		   : 0;
 }
@@ -418,14 +419,14 @@ void group_decode_ended(struct batch_slot *slot)
 	m->progress_ns = clock_monotonic_ns();
 	if (holds) {
 		m->batch_ns = m->batch_ns ? (m->batch_ns * 7 + slot->decode_ns) / 8 : slot->decode_ns;
-		frames_hold(s->slots.frames, slot->frame,
-			    &(struct frame_batch){.epoch = b->epoch,
-						  .index = b->index,
-						  .n_items = b->n_items,
-						  .n_all = b->n_all,
-						  .n_damaged = b->n_damaged,
-						  .member = s->slots.member,
-						  .job = s->job->id});
+		batch_buffers_hold(s->slots.buffers, slot->buffer,
+				   &(struct buffer_batch){.epoch = b->epoch,
+							  .index = b->index,
+							  .n_items = b->n_items,
+							  .n_all = b->n_all,
+							  .n_damaged = b->n_damaged,
+							  .member = s->slots.member,
+							  .job = s->job->id});
 	}
 	if (m->group)
 		settle(m->group, slot, holds);
@@ -499,15 +500,15 @@ static bool outruns(const struct session *s)
 	uint32_t ready = slots_ready(&s->slots), enough = s->slots.n / 2;
 
 	for (const struct session *t = s->member.group->first; t && ready >= enough; t = t->member.next) {
-		uint64_t n_frames;
+		uint64_t n_buffers;
 
-		if (t == s || t->slots.frames != s->slots.frames || t->stopped ||
+		if (t == s || t->slots.buffers != s->slots.buffers || t->stopped ||
 		    t->order.request.stride != s->order.request.stride ||
 		    t->order.request.offset != s->order.request.offset || position(t) >= position(s))
 			continue;
-		n_frames = (position(s) - position(t)) / s->order.request.stride + n_busy(t) + 1;
-		if (n_frames > s->slots.frames->limit &&
-		    n_frames - (ready - enough) <= s->slots.frames->limit)
+		n_buffers = (position(s) - position(t)) / s->order.request.stride + n_busy(t) + 1;
+		if (n_buffers > s->slots.buffers->limit &&
+		    n_buffers - (ready - enough) <= s->slots.buffers->limit)
 			return true;
 	}
 	return false;
@@ -547,8 +548,8 @@ static void check_group(const struct group *g)
 		for (uint32_t i = 0; i < s->slots.n; i++) {
 			const struct batch_slot *slot = &s->slots.all[i];
 
-			n_decoding +=
-			    slot->state == SLOT_FILLING && !slot->awaits && !slot->from && !slot->lacks_frame;
+			n_decoding += slot->state == SLOT_FILLING && !slot->awaits && !slot->from &&
+				      !slot->lacks_buffer;
 			assert(!slot->awaits || slot->awaits->session->member.group == g);
 		}
 		assert(s->member.n_decoding == n_decoding);

@@ -10,8 +10,8 @@
  *   it is kept for members that are behind (kept.h)       -> copied; its chunks are not needed
  *   none of these                                         -> this member decodes it, and others wait for it
  *
- * The members share a pool of frames (frames.h). A member that asked for its own memory (DIESEL_PINNABLE), or
- * for which the pool had no space, copies batches out of the others' pool.
+ * The members share a pool of frames (batch_buffers.h). A member that asked for its own memory
+ * (DIESEL_PINNABLE), or for which the pool had no space, copies batches out of the others' pool.
  *
  * A frame holds its batch until it is filled again, and the frame that was filled first is reused first. So
  * members need each batch decoded once while they are at most as many batches apart as they have frames.
@@ -31,7 +31,7 @@
 
 struct batch;
 struct cache;
-struct frames;
+struct buffers;
 struct group;
 struct session;
 struct batch_slot;
@@ -54,7 +54,7 @@ struct group_member {
 bool group_is_same(const struct session *a, const struct session *b);
 
 /* Returns a frame pool of its group with space for a new session's slots. NULL: it needs its own pool. */
-struct frames *group_frames(const struct session *s);
+struct buffers *group_frames(const struct session *s);
 /* Adds the session to its group, which is created if needed. If memory is short, the session does not share.
  */
 void group_join(struct session *s);
@@ -64,8 +64,8 @@ void group_leave(struct session *s);
 
 /* Where to get a batch without decoding it. */
 struct group_source {
-	struct frames *frames; /* pool whose `frame` holds the batch, or NULL */
-	uint32_t frame;
+	struct buffers *buffers; /* pool whose `frame` holds the batch, or NULL */
+	uint32_t buffer;
 	struct batch_slot
 	    *slot; /* if frames is NULL: slot that another member's decoders fill with it, or NULL */
 };

@@ -3,7 +3,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "daemon/cache/forms.h"
+#include "daemon/cache/decoded.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "serving.h"
@@ -116,7 +116,7 @@ void session_count_taken(struct session *q, uint64_t now_ns)
 
 /* ---- parts of the cache ---- */
 
-/* A dataset, or decoded forms, that the job has open. */
+/* A dataset, or decoded copies, that the job has open. */
 struct job_use {
 	const void *what;
 	uint64_t bytes; /* of it in memory */
@@ -205,9 +205,9 @@ void serving_count_cache(struct serving *s, uint64_t now_ns)
 		    (struct job_use){.what = q->order.dataset,
 				     .bytes = q->order.dataset->held_bytes + q->order.dataset->copy.bytes,
 				     .job = q->job};
-		if (q->forms)
-			uses[n++] =
-			    (struct job_use){.what = q->forms, .bytes = q->forms->bytes, .job = q->job};
+		if (q->decoded_cache)
+			uses[n++] = (struct job_use){
+			    .what = q->decoded_cache, .bytes = q->decoded_cache->bytes, .job = q->job};
 	}
 	share_out(uses, sort(uses, n));
 }

@@ -58,7 +58,7 @@ uint32_t kept_find(const struct kept *k, uint64_t epoch, uint64_t index)
 {
 	uint32_t i = find(k, kept_position(k->n_batches, epoch, index));
 
-	return i < k->n ? k->places[i].frame : FRAME_NONE;
+	return i < k->n ? k->places[i].buffer : BATCH_BUFFER_NONE;
 }
 
 uint64_t kept_run(const struct kept *k, uint64_t epoch, uint64_t index)
@@ -80,78 +80,78 @@ uint64_t kept_run(const struct kept *k, uint64_t epoch, uint64_t index)
 /* ---- memory ---- */
 
 /* Returns the memory of a frame that holds no batch to the system. */
-static void give_back(struct kept *k, uint32_t frame)
+static void give_back(struct kept *k, uint32_t buffer)
 {
-	struct cache *c = k->frames->cache;
+	struct cache *c = k->buffers->cache;
 
-	c->kept_batches.bytes -= k->frames->frame_bytes;
-	frames_give_back(k->frames, frame);
+	c->kept_batches.bytes -= k->buffers->buffer_bytes;
+	batch_buffers_give_back(k->buffers, buffer);
 	/* Without memory for the list the frame is not used again. */
-	if (array_room(k->cold, k->n_cold, k->size_cold) == 0)
-		k->cold[k->n_cold++] = frame;
+	if (array_reserve(k->cold, k->n_cold, k->size_cold) == 0)
+		k->cold[k->n_cold++] = buffer;
 }
 
-/* Returns a warm frame that holds no batch and has no running copy; FRAME_NONE: there is none. */
+/* Returns a warm frame that holds no batch and has no running copy; BATCH_BUFFER_NONE: there is none. */
 static uint32_t take_warm(struct kept *k)
 {
 	for (uint32_t i = k->n_warm; i-- > 0;) {
-		uint32_t frame = k->warm[i];
+		uint32_t buffer = k->warm[i];
 
-		if (k->frames->frame[frame].n_refs > 0)
+		if (k->buffers->buffer[buffer].n_refs > 0)
 			continue;
 		k->warm[i] = k->warm[--k->n_warm];
-		return frame;
+		return buffer;
 	}
-	return FRAME_NONE;
+	return BATCH_BUFFER_NONE;
 }
 
 /* Marks the frame as empty and puts it on the list of warm ones, which is kept short. */
-static void let_go(struct kept *k, uint32_t frame)
+static void let_go(struct kept *k, uint32_t buffer)
 {
 	uint32_t spare;
 
-	k->frames->frame[frame].holds = false;
-	k->warm[k->n_warm++] = frame; /* find_cold() made space */
-	while (!k->frames->cache->closing && k->n_warm > WARM && (spare = take_warm(k)) != FRAME_NONE)
+	k->buffers->buffer[buffer].holds = false;
+	k->warm[k->n_warm++] = buffer; /* find_cold() made space */
+	while (!k->buffers->cache->closing && k->n_warm > WARM && (spare = take_warm(k)) != BATCH_BUFFER_NONE)
 		give_back(k, spare);
 }
 
-/* Returns a frame without memory, and makes space for it in the list of warm ones; FRAME_NONE: none at
+/* Returns a frame without memory, and makes space for it in the list of warm ones; BATCH_BUFFER_NONE: none at
  * present.
  */
 static uint32_t find_cold(struct kept *k)
 {
-	struct frames *f = k->frames;
+	struct buffers *f = k->buffers;
 
 	while (k->size_warm <= f->n_live) {
 		uint32_t full = k->size_warm;
 
-		if (array_room(k->warm, full, k->size_warm) < 0)
-			return FRAME_NONE;
+		if (array_reserve(k->warm, full, k->size_warm) < 0)
+			return BATCH_BUFFER_NONE;
 	}
 	/* The memory of the last ones may still be on its way to the system. */
 	for (uint32_t i = k->n_cold; i-- > 0;) {
-		uint32_t frame = k->cold[i];
+		uint32_t buffer = k->cold[i];
 
-		if (f->frame[frame].state != FRAME_ABSENT)
+		if (f->buffer[buffer].state != FRAME_ABSENT)
 			continue;
 		k->cold[i] = k->cold[--k->n_cold];
-		return frame;
+		return buffer;
 	}
-	return k->n_touched < f->n_frames ? k->n_touched++ : FRAME_NONE;
+	return k->n_touched < f->n_buffers ? k->n_touched++ : BATCH_BUFFER_NONE;
 }
 
-static bool begin(struct kept *k, struct cache *c, uint64_t n_batches, uint64_t frame_bytes)
+static bool begin(struct kept *k, struct cache *c, uint64_t n_batches, uint64_t buffer_bytes)
 {
-	uint64_t n = min_u64(c->limit_bytes / CACHE_BATCH_PART / frame_bytes, MAX_FRAMES);
+	uint64_t n = min_u64(c->limit_bytes / CACHE_BATCH_PART / buffer_bytes, MAX_FRAMES);
 
-	if (k->frames)
+	if (k->buffers)
 		return true;
-	if (n == 0 || frames_new(c, frame_bytes, (uint32_t)n, true, &k->frames) < 0) {
-		k->frames = NULL;
+	if (n == 0 || batch_buffers_new(c, buffer_bytes, (uint32_t)n, true, &k->buffers) < 0) {
+		k->buffers = NULL;
 		return false;
 	}
-	(void)frames_join(k->frames, (uint32_t)n);
+	(void)batch_buffers_join(k->buffers, (uint32_t)n);
 	k->n_batches = n_batches;
 	return true;
 }
@@ -172,7 +172,7 @@ static void ask(struct kept *k, struct cache *c, uint64_t position, const struct
 
 	for (uint32_t i = 0; i < followers->n; i++)
 		first = min_u64(first, followers->all[i].next);
-	bytes = min_u64(position - first + 1 + WARM, k->frames->n_frames) * k->frames->frame_bytes;
+	bytes = min_u64(position - first + 1 + WARM, k->buffers->n_buffers) * k->buffers->buffer_bytes;
 	if (bytes > k->asked_bytes + k->asked_bytes / 4)
 		set_asked(k, c, bytes);
 }
@@ -181,17 +181,17 @@ void kept_end(struct kept *k)
 {
 	struct cache *c;
 
-	if (!k->frames)
+	if (!k->buffers)
 		return;
-	c = k->frames->cache;
+	c = k->buffers->cache;
 	c->kept_batches.bytes -= kept_bytes(k);
 	if (k->asked_bytes > 0)
 		set_asked(k, c, 0);
-	frames_leave(k->frames, k->frames->n_frames);
+	batch_buffers_leave(k->buffers, k->buffers->n_buffers);
 	free(k->places);
 	free(k->warm);
 	free(k->cold);
-	*k = (struct kept){.frames = NULL};
+	*k = (struct kept){.buffers = NULL};
 }
 
 static void end_if_empty(struct kept *k)
@@ -204,10 +204,10 @@ static void end_if_empty(struct kept *k)
 
 static void drop(struct kept *k, uint32_t i)
 {
-	uint32_t frame = k->places[i].frame;
+	uint32_t buffer = k->places[i].buffer;
 
 	memmove(&k->places[i], &k->places[i + 1], (--k->n - i) * sizeof(*k->places));
-	let_go(k, frame);
+	let_go(k, buffer);
 }
 
 /*
@@ -239,67 +239,67 @@ static uint32_t find_last(const struct kept *k, const struct kept_followers *fol
 static uint32_t take_frame(struct kept *k, struct cache *c, uint64_t use,
 			   const struct kept_followers *followers, bool may_grow)
 {
-	uint32_t frame = take_warm(k), last;
+	uint32_t buffer = take_warm(k), last;
 	uint64_t last_use;
 
-	if (frame != FRAME_NONE)
-		return frame;
-	if (may_grow && cache_make_batch_room(c, k->frames->frame_bytes)) {
-		frame = find_cold(k);
-		if (frame != FRAME_NONE) {
-			c->kept_batches.bytes += k->frames->frame_bytes;
-			return frame;
+	if (buffer != BATCH_BUFFER_NONE)
+		return buffer;
+	if (may_grow && cache_make_batch_space(c, k->buffers->buffer_bytes)) {
+		buffer = find_cold(k);
+		if (buffer != BATCH_BUFFER_NONE) {
+			c->kept_batches.bytes += k->buffers->buffer_bytes;
+			return buffer;
 		}
 	}
 	last = find_last(k, followers, &last_use);
-	if (last == k->n || last_use <= use || k->frames->frame[k->places[last].frame].n_refs > 0)
-		return FRAME_NONE;
+	if (last == k->n || last_use <= use || k->buffers->buffer[k->places[last].buffer].n_refs > 0)
+		return BATCH_BUFFER_NONE;
 	drop(k, last);
 	return take_warm(k);
 }
 
-uint32_t kept_reserve(struct kept *k, struct cache *c, uint64_t n_batches, uint64_t frame_bytes,
-		      const struct frame_batch *batch, const struct kept_followers *followers, bool may_grow)
+uint32_t kept_reserve(struct kept *k, struct cache *c, uint64_t n_batches, uint64_t buffer_bytes,
+		      const struct buffer_batch *batch, const struct kept_followers *followers, bool may_grow)
 {
 	uint64_t position = kept_position(n_batches, batch->epoch, batch->index);
 	uint64_t use = next_use(followers, position, batch->index);
-	uint32_t frame;
+	uint32_t buffer;
 
-	if (use == NOBODY || !begin(k, c, n_batches, frame_bytes) || find(k, position) < k->n)
-		return FRAME_NONE;
-	frame = take_frame(k, c, use, followers, may_grow);
-	if (frame == FRAME_NONE) {
+	if (use == NOBODY || !begin(k, c, n_batches, buffer_bytes) || find(k, position) < k->n)
+		return BATCH_BUFFER_NONE;
+	buffer = take_frame(k, c, use, followers, may_grow);
+	if (buffer == BATCH_BUFFER_NONE) {
 		ask(k, c, position, followers);
-		return FRAME_NONE;
+		return BATCH_BUFFER_NONE;
 	}
-	frames_take_this(k->frames, frame);
+	batch_buffers_take_this(k->buffers, buffer);
 	k->n_copies++;
-	return frame;
+	return buffer;
 }
 
-void kept_cancel(struct kept *k, uint32_t frame)
+void kept_cancel(struct kept *k, uint32_t buffer)
 {
 	k->n_copies--;
-	let_go(k, frame);
+	let_go(k, buffer);
 }
 
-void kept_enter(struct kept *k, uint32_t frame, const struct frame_batch *batch,
+void kept_enter(struct kept *k, uint32_t buffer, const struct buffer_batch *batch,
 		const struct kept_followers *followers)
 {
 	uint64_t position = kept_position(k->n_batches, batch->epoch, batch->index);
 	uint32_t i = n_before(k, position);
 
 	if (!is_needed(k, followers, position) || (i < k->n && k->places[i].position == position) ||
-	    array_room(k->places, k->n, k->size) < 0) {
-		kept_cancel(k, frame);
+	    array_reserve(k->places, k->n, k->size) < 0) {
+		kept_cancel(k, buffer);
 		end_if_empty(k);
 		return;
 	}
 	k->n_copies--;
 	memmove(&k->places[i + 1], &k->places[i], (k->n++ - i) * sizeof(*k->places));
-	k->places[i] = (struct kept_place){.position = position, .frame = frame};
-	frames_hold(k->frames, frame, batch);
-	k->frames->frame[frame].batch.member = 0; /* the decoder's member number belongs to another pool */
+	k->places[i] = (struct kept_place){.position = position, .buffer = buffer};
+	batch_buffers_hold(k->buffers, buffer, batch);
+	k->buffers->buffer[buffer].batch.member = 0; /* the decoder's member number belongs to another pool */
 }
 
 /* ---- eviction ---- */
@@ -322,7 +322,7 @@ void kept_pass(struct kept *k, uint64_t position, const struct kept_followers *f
 {
 	uint32_t i;
 
-	if (!k->frames)
+	if (!k->buffers)
 		return;
 	i = find(k, position);
 	if (i < k->n && !is_needed(k, followers, position))
@@ -336,7 +336,7 @@ void kept_prune(struct kept *k, const struct kept_followers *followers)
 {
 	uint32_t n = 0, end = k->n;
 
-	if (!k->frames)
+	if (!k->buffers)
 		return;
 	k->n = 0;
 	for (uint32_t i = 0; i < end; i++) {
@@ -345,7 +345,7 @@ void kept_prune(struct kept *k, const struct kept_followers *followers)
 		if (is_needed(k, followers, place.position))
 			k->places[n++] = place;
 		else
-			let_go(k, place.frame);
+			let_go(k, place.buffer);
 	}
 	k->n = n;
 	end_if_empty(k);
@@ -353,14 +353,14 @@ void kept_prune(struct kept *k, const struct kept_followers *followers)
 
 bool kept_give_up(struct kept *k, const struct kept_followers *followers)
 {
-	uint32_t frame, last;
+	uint32_t buffer, last;
 	uint64_t use;
 
-	if (!k->frames || k->frames->cache->closing)
+	if (!k->buffers || k->buffers->cache->closing)
 		return false;
-	frame = take_warm(k);
-	if (frame != FRAME_NONE) {
-		give_back(k, frame);
+	buffer = take_warm(k);
+	if (buffer != BATCH_BUFFER_NONE) {
+		give_back(k, buffer);
 		return true;
 	}
 	last = find_last(k, followers, &use);
@@ -368,9 +368,9 @@ bool kept_give_up(struct kept *k, const struct kept_followers *followers)
 		return false;
 	/* Its memory stays while a copy out of it is running. */
 	drop(k, last);
-	frame = take_warm(k);
-	if (frame != FRAME_NONE)
-		give_back(k, frame);
+	buffer = take_warm(k);
+	if (buffer != BATCH_BUFFER_NONE)
+		give_back(k, buffer);
 	return true;
 }
 
@@ -378,11 +378,11 @@ bool kept_give_up(struct kept *k, const struct kept_followers *followers)
 void kept_check(const struct kept *k)
 {
 	for (uint32_t i = 0; i < k->n; i++) {
-		const struct frame *frame = &k->frames->frame[k->places[i].frame];
+		const struct buffer *buffer = &k->buffers->buffer[k->places[i].buffer];
 
 		assert(i == 0 || k->places[i - 1].position < k->places[i].position);
-		assert(frame->state == FRAME_LIVE && frame->holds &&
-		       kept_position(k->n_batches, frame->batch.epoch, frame->batch.index) ==
+		assert(buffer->state == FRAME_LIVE && buffer->holds &&
+		       kept_position(k->n_batches, buffer->batch.epoch, buffer->batch.index) ==
 			   k->places[i].position);
 	}
 	assert(k->n <= k->size && k->n_warm <= k->size_warm && k->n_cold <= k->size_cold);

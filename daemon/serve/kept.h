@@ -13,7 +13,7 @@
  * Loop thread only, except copying into frames that kept_reserve() returned.
  */
 
-#include "frames.h"
+#include "batch_buffers.h"
 
 #define KEPT_FOLLOWERS 16 /* maximum number of followers */
 
@@ -31,11 +31,11 @@ struct kept_followers {
 
 struct kept_place {
 	uint64_t position;
-	uint32_t frame;
+	uint32_t buffer;
 };
 
 struct kept {
-	struct frames *frames;     /* NULL: nothing was kept yet */
+	struct buffers *buffers;   /* NULL: nothing was kept yet */
 	uint64_t n_batches;        /* per epoch */
 	struct kept_place *places; /* by position, ascending */
 	uint32_t n, size;
@@ -56,24 +56,25 @@ static inline uint64_t kept_position(uint64_t n_batches, uint64_t epoch, uint64_
 
 static inline uint64_t kept_bytes(const struct kept *k)
 {
-	return k->frames ? k->frames->n_live * k->frames->frame_bytes : 0;
+	return k->buffers ? k->buffers->n_live * k->buffers->buffer_bytes : 0;
 }
 
-/* Returns the frame that holds a copy of the batch, or FRAME_NONE. */
+/* Returns the frame that holds a copy of the batch, or BATCH_BUFFER_NONE. */
 uint32_t kept_find(const struct kept *k, uint64_t epoch, uint64_t index);
 /* Returns how many consecutive batches, from this one on, are kept. */
 uint64_t kept_run(const struct kept *k, uint64_t epoch, uint64_t index);
 
-/* Returns a frame of frame_bytes, with a reference, to copy this batch to. may_grow: more memory may be used
- * if the cache has space. FRAME_NONE: no member needs the batch, it is kept already, or there is no memory
- * and all kept batches are needed sooner. */
-uint32_t kept_reserve(struct kept *k, struct cache *c, uint64_t n_batches, uint64_t frame_bytes,
-		      const struct frame_batch *batch, const struct kept_followers *followers, bool may_grow);
+/* Returns a frame of buffer_bytes, with a reference, to copy this batch to. may_grow: more memory may be used
+ * if the cache has space. BATCH_BUFFER_NONE: no member needs the batch, it is kept already, or there is no
+ * memory and all kept batches are needed sooner. */
+uint32_t kept_reserve(struct kept *k, struct cache *c, uint64_t n_batches, uint64_t buffer_bytes,
+		      const struct buffer_batch *batch, const struct kept_followers *followers,
+		      bool may_grow);
 /* To be called when the copy is complete. Keeps it if a follower still needs it. */
-void kept_enter(struct kept *k, uint32_t frame, const struct frame_batch *batch,
+void kept_enter(struct kept *k, uint32_t buffer, const struct buffer_batch *batch,
 		const struct kept_followers *followers);
 /* Gives up a reserved frame. Whoever copies into it drops the reference when the copy has ended. */
-void kept_cancel(struct kept *k, uint32_t frame);
+void kept_cancel(struct kept *k, uint32_t buffer);
 
 /* To be called when a member has passed this position. */
 void kept_pass(struct kept *k, uint64_t position, const struct kept_followers *followers);

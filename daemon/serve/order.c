@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "client/diesel.h"
-#include "daemon/cache/peers/sharers.h"
+#include "daemon/cache/peers/memberships.h"
 #include "daemon/cache/policy.h"
 #include "dataset/subset.h"
 #include "lib/array.h"
@@ -226,7 +226,7 @@ uint32_t order_far_ahead(const struct order *o, uint32_t own)
 	bool late = false;
 
 	if (d->pace.reading.n == 0 || p->visits == 0 || (d->pace.from_staging && !d->pace.staging.is_off) ||
-	    o->sharer)
+	    o->membership)
 		return end;
 	for (uint32_t k = own; k < o->ahead.n && !late; k++) {
 		n_missing += is_awaited(d, o->ahead.chunks[k]);
@@ -443,7 +443,7 @@ void order_join_lanes(struct order *o)
 	struct shuffle_spec spec;
 	uint64_t first = o->request.rank, end = first + 1;
 
-	if (!o->sharer || o->request.lanes <= 1 || (!plan && !(o->request.flags & DIESEL_WARM)))
+	if (!o->membership || o->request.lanes <= 1 || (!plan && !(o->request.flags & DIESEL_WARM)))
 		return;
 	if (plan)
 		shuffle_rank_lanes(plan, &first, &end);
@@ -451,7 +451,7 @@ void order_join_lanes(struct order *o)
 		return; /* it has the chunks that it has without lanes */
 	make_spec(o, o->epoch, &spec);
 	spec.shuffle |= (o->request.flags & DIESEL_WARM) != 0; /* as the jobs that come */
-	sharer_join_lanes(o->sharer, &spec, first, end);
+	membership_join_lanes(o->membership, &spec, first, end);
 }
 
 void order_end(struct order *o)
@@ -510,7 +510,7 @@ static void set_head(struct order *o, const uint64_t *samples, uint32_t n)
 
 static bool push_ahead(struct order *o, uint64_t chunk)
 {
-	if (array_room(o->ahead.chunks, o->ahead.n, o->ahead.size) < 0)
+	if (array_reserve(o->ahead.chunks, o->ahead.n, o->ahead.size) < 0)
 		return false;
 	o->ahead.chunks[o->ahead.n++] = (uint32_t)chunk;
 	return true;
@@ -620,7 +620,7 @@ bool order_next(struct order *o)
 		return false;
 	assert(n <= o->batch);
 	set_head(o, o->samples, n);
-	sharer_go_on(o->sharer, o->epoch);
+	membership_go_on(o->membership, o->epoch);
 	o->index += o->request.stride;
 	return true;
 }
@@ -762,7 +762,7 @@ static const struct epoch_plan *visits_of(struct order *o, uint64_t epoch)
 
 			if (own)
 				note_visit(p, chunk, turn++);
-			else if (sharer_has_left(o->sharer, epoch, chunk))
+			else if (membership_has_left(o->membership, epoch, chunk))
 				note_visit(p, chunk, turn);
 		}
 	}

@@ -17,7 +17,7 @@
 #include "client/protocol.h"
 #include "dataset/shuffle.h"
 
-struct sharer;
+struct membership;
 
 /*
  * Parameters that decide how much a session can pin or wait for at one time, in bytes of segments: its next
@@ -79,7 +79,7 @@ struct order_ahead {
 
 struct order {
 	struct cached_dataset *dataset;
-	struct sharer *sharer;            /* the job's other nodes; NULL: this node reads everything */
+	struct membership *membership;    /* the job's other nodes; NULL: this node reads everything */
 	struct wire_open_session request; /* with the window in force */
 	struct subset *subset;            /* NULL: all samples */
 	uint64_t n_samples, n_chunks;     /* samples to serve, and chunks that hold them */
@@ -152,7 +152,7 @@ struct order_now {
 void order_look_ahead(struct order *o, const struct order_now *now);
 /* Withdraws the cursor: the session's position no longer affects eviction. */
 void order_drop_cursor(struct order *o);
-/* Registers the session's lanes with the sharer. */
+/* Registers the session's lanes with the membership. */
 void order_join_lanes(struct order *o);
 /* Returns the bytes that the planned epochs need (the larger of both). Valid if the order is exact. */
 uint64_t order_need_now(const struct order *o);

@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "daemon/cache/forms.h"
+#include "daemon/cache/decoded.h"
 #include "lib/minmax.h"
 #include "lib/units.h"
 #include "serving.h"
@@ -23,14 +23,14 @@ static bool is_first_of_dataset(const struct serving *s, const struct session *s
 	return true;
 }
 
-/* Returns true if the session is its job's first one that has its decoded forms. */
-static bool is_first_of_forms(const struct serving *s, const struct session *session)
+/* Returns true if the session is its job's first one that has its decoded copies. */
+static bool is_first_of_decoded(const struct serving *s, const struct session *session)
 {
 	for (const struct session *q = s->sessions; q != session; q = q->next) {
-		if (q->job == session->job && q->forms == session->forms)
+		if (q->job == session->job && q->decoded_cache == session->decoded_cache)
 			return false;
 	}
-	return session->forms;
+	return session->decoded_cache;
 }
 
 static uint64_t need_of_job(const struct serving *s, const struct job *job, const struct cached_dataset *d)
@@ -53,10 +53,10 @@ void serving_job_memory(const struct serving *s, const struct job *job, struct s
 		if (q->job != job)
 			continue;
 		ret->other += q->cost_bytes;
-		if (is_first_of_forms(s, q)) {
-			ret->forms += q->forms->bytes;
-			ret->form_limit += q->forms->limit_bytes;
-			ret->n_forms += q->forms->n_entries;
+		if (is_first_of_decoded(s, q)) {
+			ret->decoded_cache += q->decoded_cache->bytes;
+			ret->decoded_limit += q->decoded_cache->limit_bytes;
+			ret->n_decoded_copies += q->decoded_cache->n_entries;
 			ret->decoded += q->order.n_samples;
 		}
 		if (!is_first_of_dataset(s, q))
@@ -71,10 +71,10 @@ void serving_job_memory(const struct serving *s, const struct job *job, struct s
 	ret->need += ret->other;
 }
 
-uint64_t serving_form_room(const struct serving *s)
+uint64_t serving_decoded_space(const struct serving *s)
 {
 	const struct cache *c = &s->cache;
-	uint64_t room = cache_segment_limit(c, c->limit_bytes), claimed = 0;
+	uint64_t space = cache_segment_limit(c, c->limit_bytes), claimed = 0;
 
 	for (const struct cached_dataset *d = c->datasets; d; d = d->next) {
 		uint64_t need = cached_need_bytes(d),
@@ -83,8 +83,8 @@ uint64_t serving_form_room(const struct serving *s)
 		if (d->n_sessions > 0)
 			claimed += asked > need ? asked : need;
 	}
-	room = room > claimed ? room - claimed : 0;
-	return min_u64(room, cache_lendable_bytes(c));
+	space = space > claimed ? space - claimed : 0;
+	return min_u64(space, cache_borrowable_bytes(c));
 }
 
 void serving_job_knobs(const struct serving *s, const struct job *job, struct tuner_knobs *ret)
@@ -101,8 +101,8 @@ void serving_job_knobs(const struct serving *s, const struct job *job, struct tu
 		*cache = memory.need;
 	if (*prefetch == TUNER_FREE_NUMBER)
 		*prefetch = s->options.knobs.prefetch_chunks;
-	if (ret->value[TUNER_FORM_BYTES] == TUNER_FREE_BYTES)
-		ret->value[TUNER_FORM_BYTES] = 0;
+	if (ret->value[TUNER_DECODED_BYTES] == TUNER_FREE_BYTES)
+		ret->value[TUNER_DECODED_BYTES] = 0;
 	if (*workers > pool_workers(s->cache.pool))
 		*workers = pool_workers(s->cache.pool);
 	if (*workers < 1)
@@ -132,17 +132,17 @@ static void add_needs(struct serving *s, struct session *q, const struct serving
 	d->prefetch_chunks += q->order.prefetch_chunks;
 }
 
-/* Adds a job's claim for decoded forms; called for the job's first session with these forms. While the knob
- * is free, the claim is the bytes in memory. */
-static void ask_forms(struct session *q, const struct serving_job_memory *memory)
+/* Adds a job's claim for decoded copies; called for the job's first session with these decoded copies. While
+ * the knob is free, the claim is the bytes in memory. */
+static void ask_decoded(struct session *q, const struct serving_job_memory *memory)
 {
-	uint64_t bytes = q->job->knobs.value[TUNER_FORM_BYTES];
+	uint64_t bytes = q->job->knobs.value[TUNER_DECODED_BYTES];
 
 	bytes = bytes == TUNER_FREE_BYTES
-		    ? q->forms->bytes
+		    ? q->decoded_cache->bytes
 		    : policy_dataset_part(bytes, q->order.dataset->all_bytes, memory->dataset);
-	if (bytes > q->forms->asked_bytes)
-		q->forms->asked_bytes = bytes;
+	if (bytes > q->decoded_cache->asked_bytes)
+		q->decoded_cache->asked_bytes = bytes;
 }
 
 static void mark_all(struct serving *s)
@@ -155,7 +155,7 @@ static void mark_all(struct serving *s)
 		(void)session_mark(q, &chunk, &distance);
 }
 
-/* Recomputes which payer each dataset, batch and form counts for. */
+/* Recomputes which payer each dataset, batch and decoded copy counts for. */
 static void find_payers(struct serving *s)
 {
 	memset(s->cache.paid_other_bytes, 0, sizeof(s->cache.paid_other_bytes));
@@ -169,8 +169,8 @@ static void find_payers(struct serving *s)
 		q->order.dataset->payers.need_bytes[q->payer] += q->need_bytes;
 		s->cache.paid_other_bytes[q->payer] += q->cost_bytes;
 		s->cache.paid_kept_bytes[q->payer] += group_kept_bytes(q);
-		if (q->forms)
-			q->forms->payer = q->payer;
+		if (q->decoded_cache)
+			q->decoded_cache->payer = q->payer;
 	}
 }
 
@@ -189,20 +189,20 @@ void serving_refresh(struct serving *s)
 		if (atomic_load(&q->slots.control->wanted_workers) != wanted)
 			atomic_store(&q->slots.control->wanted_workers, wanted);
 		session_look_ahead(q);
-		if (q->forms)
-			q->forms->asked_bytes = 0;
+		if (q->decoded_cache)
+			q->decoded_cache->asked_bytes = 0;
 	}
 	for (struct session *q = s->sessions; q; q = q->next) {
-		bool of_dataset = is_first_of_dataset(s, q), of_forms = is_first_of_forms(s, q);
+		bool of_dataset = is_first_of_dataset(s, q), of_decoded = is_first_of_decoded(s, q);
 		struct serving_job_memory memory;
 
-		if (!of_dataset && !of_forms)
+		if (!of_dataset && !of_decoded)
 			continue;
 		serving_job_memory(s, q->job, &memory);
 		if (of_dataset)
 			add_needs(s, q, &memory);
-		if (of_forms)
-			ask_forms(q, &memory);
+		if (of_decoded)
+			ask_decoded(q, &memory);
 	}
 	mark_all(s);
 	cache_fit(&s->cache);

@@ -73,23 +73,23 @@ void serving_job_knobs(const struct serving *s, const struct job *job, struct tu
 
 /* Bytes. */
 struct serving_job_memory {
-	uint64_t need;       /* minimum for its sessions to run: chunks, batches, snapshots */
-	uint64_t other;      /* the part of need that batches and snapshots take */
-	uint64_t cached;     /* chunks of its datasets in memory */
-	uint64_t borrowed;   /* the part of cached beyond what all jobs of these datasets claim */
-	uint64_t dataset;    /* all chunks of its datasets */
-	uint64_t chunks;     /* number of chunks in its datasets */
-	uint64_t forms;      /* decoded forms of its samples in memory */
-	uint64_t form_limit; /* current limit of forms */
-	uint64_t n_forms;    /* samples that have one */
-	uint64_t decoded;    /* samples that its sessions decode in an epoch */
+	uint64_t need;             /* minimum for its sessions to run: chunks, batches, snapshots */
+	uint64_t other;            /* the part of need that batches and snapshots take */
+	uint64_t cached;           /* chunks of its datasets in memory */
+	uint64_t borrowed;         /* the part of cached beyond what all jobs of these datasets claim */
+	uint64_t dataset;          /* all chunks of its datasets */
+	uint64_t chunks;           /* number of chunks in its datasets */
+	uint64_t decoded_cache;    /* decoded copies of its samples in memory */
+	uint64_t decoded_limit;    /* current limit of decoded copies */
+	uint64_t n_decoded_copies; /* samples that have one */
+	uint64_t decoded;          /* samples that its sessions decode in an epoch */
 };
 
 void serving_job_memory(const struct serving *s, const struct job *job, struct serving_job_memory *ret);
 
-/* Returns the maximum bytes for decoded forms: what the needs of sessions and the claims of all jobs leave.
+/* Returns the maximum bytes for decoded copies: what the needs of sessions and the claims of all jobs leave.
  */
-uint64_t serving_form_room(const struct serving *s);
+uint64_t serving_decoded_space(const struct serving *s);
 
 /* Recomputes how resources are shared among jobs. To be called when sessions open or close. */
 void serving_refresh(struct serving *s);

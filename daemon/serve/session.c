@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/apart/codec.h"
-#include "daemon/cache/forms.h"
-#include "daemon/cache/peers/sharers.h"
+#include "daemon/sandboxed/codec.h"
+#include "daemon/cache/decoded.h"
+#include "daemon/cache/peers/memberships.h"
 #include "lib/clock.h"
 #include "lib/list.h"
 #include "lib/log.h"
@@ -27,7 +27,7 @@ static void find_owners(struct session *s)
 {
 	struct order *o = &s->order;
 	uint64_t n = o->dataset->info.n_chunks,
-		 n_members = o->sharer->group ? cluster_n_members(o->sharer->group) : 1;
+		 n_members = o->membership->group ? cluster_n_members(o->membership->group) : 1;
 	uint64_t end = s->spare.n_known + OWNERS_AT_ONCE / n_members + 1;
 
 	if (!o->skips)
@@ -35,13 +35,13 @@ static void find_owners(struct session *s)
 	if (!o->skips)
 		return; /* later */
 	for (uint64_t i = s->spare.n_known; i < n && i < end; s->spare.n_known = ++i)
-		if (sharer_has_elsewhere(o->sharer, i))
+		if (membership_has_elsewhere(o->membership, i))
 			o->skips[i / 64] |= UINT64_C(1) << (i % 64);
 }
 
 bool session_spare_knows(const struct session *s)
 {
-	return s->priority != SESSION_SPARE || !s->order.sharer ||
+	return s->priority != SESSION_SPARE || !s->order.membership ||
 	       s->spare.n_known == s->order.dataset->info.n_chunks;
 }
 
@@ -75,7 +75,7 @@ static bool spare_full(struct session *s, uint64_t now_ns)
 	o->ahead.n = o->reach = 0;
 	if (!o->has_head || o->head.status < 0 || !is_head_lacking(s, false))
 		return false;
-	batch_fail(&o->head, -ENOSPC, "the cache has no room for this chunk beside what is in use");
+	batch_fail(&o->head, -ENOSPC, "the cache has no space for this chunk beside what is in use");
 	return true;
 }
 
@@ -88,7 +88,7 @@ static bool spare_look(struct session *s)
 
 	if (s->priority != SESSION_SPARE || head->status < 0 || !is_head_lacking(s, false))
 		return true;
-	if (!session_spare_knows(s) && !sharer_waits(s->order.sharer, now_ns, &again_ns))
+	if (!session_spare_knows(s) && !membership_waits(s->order.membership, now_ns, &again_ns))
 		find_owners(s);
 	if (!session_spare_knows(s))
 		return false;
@@ -107,17 +107,17 @@ static void fill_work(struct pool_task *task)
 	const struct session *s = slot->session;
 	const struct recipe *recipe = &s->order.request.recipe;
 	const struct ring_layout *layout = &s->slots.layout;
-	uint8_t *frame = frames_at(s->slots.frames, slot->frame);
+	uint8_t *buffer = batch_buffers_at(s->slots.buffers, slot->buffer);
 
-	frames_prepare(s->slots.frames, slot->frame);
+	batch_buffers_prepare(s->slots.buffers, slot->buffer);
 	if (slot->keep) {
-		frames_prepare(slot->keep, slot->keep_frame);
-		batch_copy(&s->slots.frames->frame[slot->frame].batch,
-			   frames_at(slot->keep, slot->keep_frame), frame, layout, recipe);
+		batch_buffers_prepare(slot->keep, slot->keep_buffer);
+		batch_copy(&s->slots.buffers->buffer[slot->buffer].batch,
+			   batch_buffers_at(slot->keep, slot->keep_buffer), buffer, layout, recipe);
 	}
 	if (slot->from) {
-		batch_copy(&slot->from->frame[slot->from_frame].batch, frame,
-			   frames_at(slot->from, slot->from_frame), layout, recipe);
+		batch_copy(&slot->from->buffer[slot->from_buffer].batch, buffer,
+			   batch_buffers_at(slot->from, slot->from_buffer), layout, recipe);
 		return;
 	}
 	if (s->codecs) {
@@ -126,13 +126,13 @@ static void fill_work(struct pool_task *task)
 						     .codecs = s->codecs,
 						     .recipe = recipe,
 						     .layout = layout,
-						     .frame = slot->frame,
-						     .memory = frame},
+						     .buffer = slot->buffer,
+						     .memory = buffer},
 			     &slot->decoded);
 		task->elsewhere_ns = slot->decoded.counted.cpu_ns;
 		return;
 	}
-	batch_write(&slot->batch, frame, layout, s->slots.item_bytes);
+	batch_write(&slot->batch, buffer, layout, s->slots.item_bytes);
 }
 
 static void note_damage(struct session *s, const struct batch *b)
@@ -154,7 +154,7 @@ static void note_replaced(const struct session *s, uint64_t n)
 		    (unsigned long long)s->job->id, (unsigned long long)n, units_plural(n));
 }
 
-/* Adds the worker's decode counters to the job, and enters new forms. */
+/* Adds the worker's decode counters to the job, and enters new decoded copies. */
 static void count_decoded(struct session *s, struct batch_slot *slot)
 {
 	const struct batch_decoded *decoded = &slot->decoded;
@@ -167,7 +167,7 @@ static void count_decoded(struct session *s, struct batch_slot *slot)
 	sum->replaced += decoded->counted.replaced;
 	if (decoded->counted.replaced)
 		note_replaced(s, decoded->counted.replaced);
-	batch_forms_enter(&slot->batch, c);
+	batch_decoded_enter(&slot->batch, c);
 	for (int i = 0; i < CODEC_N_WAYS; i++) {
 		s->job->counters.ways[i].n += slot->batch.ways[i].n;
 		s->job->counters.ways[i].cpu_ns += slot->batch.ways[i].cpu_ns;
@@ -186,12 +186,12 @@ static void count_decoded(struct session *s, struct batch_slot *slot)
 static void copy_done(struct batch_slot *slot)
 {
 	struct session *s = slot->session;
-	struct frame_batch batch = slot->from->frame[slot->from_frame].batch;
+	struct buffer_batch batch = slot->from->buffer[slot->from_buffer].batch;
 
 	batch.member = 0;
-	frames_unref(slot->from, slot->from_frame);
+	batch_buffers_unref(slot->from, slot->from_buffer);
 	slot->from = NULL;
-	frames_hold(s->slots.frames, slot->frame, &batch);
+	batch_buffers_hold(s->slots.buffers, slot->buffer, &batch);
 }
 
 static void fill_done(struct pool_task *task)
@@ -212,12 +212,12 @@ static void fill_done(struct pool_task *task)
 	if (s->codecs && slot->batch.n_decoded < slot->batch.n_items &&
 	    slot->generation == s->slots.generation && !s->closing && !s->orphaned) {
 		s->member.progress_ns = clock_monotonic_ns();
-		batch_forms_grant(&slot->batch, c, s->forms);
+		batch_decoded_grant(&slot->batch, c, s->decoded_cache);
 		pool_submit_first(c->pool, &s->job->lane, &slot->task);
 		return;
 	}
 	if (s->codecs && !copied)
-		batch_forms_unpin(&slot->batch, c);
+		batch_decoded_unpin(&slot->batch, c);
 	if (slot->batch.n_damaged && !copied)
 		note_damage(s, &slot->batch);
 	if (s->codecs && !copied)
@@ -241,7 +241,7 @@ static void begin_fill(struct batch_slot *slot)
 
 static void decode(struct batch_slot *slot)
 {
-	batch_forms_grant(&slot->batch, slot->session->cache, slot->session->forms);
+	batch_decoded_grant(&slot->batch, slot->session->cache, slot->session->decoded_cache);
 	begin_fill(slot);
 }
 
@@ -249,46 +249,46 @@ void session_fill(struct batch_slot *slot)
 {
 	struct session *s = slot->session;
 
-	slot->frame = frames_take(s->slots.frames);
-	slot->lacks_frame = slot->frame == FRAME_NONE;
-	if (slot->lacks_frame)
+	slot->buffer = batch_buffers_take(s->slots.buffers);
+	slot->lacks_buffer = slot->buffer == BATCH_BUFFER_NONE;
+	if (slot->lacks_buffer)
 		return;
 	if (s->codecs)
 		group_keep(slot);
 	if (s->codecs && !slot->from) {
 		group_decode_begins(slot);
-		batch_forms_find(&slot->batch, s->forms);
+		batch_decoded_find(&slot->batch, s->decoded_cache);
 		decode(slot);
 		return;
 	}
 	begin_fill(slot);
 }
 
-void session_fill_from(struct batch_slot *slot, struct frames *from, uint32_t frame)
+void session_fill_from(struct batch_slot *slot, struct buffers *from, uint32_t buffer)
 {
 	struct session *s = slot->session;
-	const struct frame_batch *found = &from->frame[frame].batch;
+	const struct buffer_batch *found = &from->buffer[buffer].batch;
 
-	slot->shared = from != s->slots.frames || found->member != s->slots.member;
+	slot->shared = from != s->slots.buffers || found->member != s->slots.member;
 	slot->shared_job = found->job;
 	batch_adopt(&slot->batch, found);
-	frames_ref(from, frame);
-	if (from == s->slots.frames && !slots_have_frame(&s->slots, frame)) {
-		slot->frame = frame;
+	batch_buffers_ref(from, buffer);
+	if (from == s->slots.buffers && !slots_have_frame(&s->slots, buffer)) {
+		slot->buffer = buffer;
 		session_filled(slot);
 		return;
 	}
 	slot->from = from;
-	slot->from_frame = frame;
+	slot->from_buffer = buffer;
 	session_fill(slot);
 }
 
 /* Ends a slot that still lacks a frame, without filling it. */
 static void session_fill_not(struct batch_slot *slot)
 {
-	slot->lacks_frame = false;
+	slot->lacks_buffer = false;
 	if (slot->from)
-		frames_unref(slot->from, slot->from_frame);
+		batch_buffers_unref(slot->from, slot->from_buffer);
 	slot->from = NULL;
 	session_filled(slot);
 }
@@ -304,7 +304,7 @@ static bool has_fills_waiting(const struct session *s)
 	if (s->codecs) /* these wait for more than workers */
 		return false;
 	for (uint32_t i = 0; i < s->slots.n; i++)
-		n += s->slots.all[i].state == SLOT_FILLING && !s->slots.all[i].lacks_frame &&
+		n += s->slots.all[i].state == SLOT_FILLING && !s->slots.all[i].lacks_buffer &&
 		     !s->slots.all[i].awaits;
 	return n > pool_lane_workers(s->cache->pool, &s->job->lane);
 }
@@ -384,11 +384,11 @@ static void dispatch(struct session *s, struct batch_slot *slot, const struct gr
 	slot->batch = s->order.head;
 	s->order.head = empty;
 	s->order.has_head = false;
-	if (slot->batch.status == 0 && !source->frames)
+	if (slot->batch.status == 0 && !source->buffers)
 		batch_pin(&slot->batch, s->cache, s->order.dataset);
 	slots_begin(&s->slots, slot);
-	if (source->frames)
-		session_fill_from(slot, source->frames, source->frame);
+	if (source->buffers)
+		session_fill_from(slot, source->buffers, source->buffer);
 	else if (source->slot)
 		slot->awaits = source->slot;
 	else
@@ -442,7 +442,7 @@ void session_pump(struct session *s)
 		return;
 	slots_reap(&s->slots);
 	for (uint32_t i = 0; i < s->slots.n; i++) {
-		if (s->slots.all[i].lacks_frame)
+		if (s->slots.all[i].lacks_buffer)
 			session_fill(&s->slots.all[i]);
 	}
 	while (!s->stopped) {
@@ -573,7 +573,7 @@ void session_close(struct session *s)
 	for (uint32_t i = 0; i < s->slots.n; i++) {
 		struct batch_slot *slot = &s->slots.all[i];
 
-		if (slot->lacks_frame)
+		if (slot->lacks_buffer)
 			session_fill_not(slot);
 		if (slot->state == SLOT_PUBLISHED)
 			slots_drop(&s->slots, slot);

@@ -20,7 +20,7 @@
 #include "slots.h"
 
 struct codecs;
-struct forms;
+struct decoded_cache;
 struct serving;
 struct subset;
 
@@ -55,12 +55,12 @@ struct session {
 	enum session_priority priority;
 	struct order order;
 	struct slots slots;
-	struct codecs *codecs; /* NULL: samples are served as they are stored */
-	struct forms *forms;   /* decoded forms of its samples; NULL: none are kept */
-	bool is_counted;       /* the costs below are counted with the cache and the dataset */
-	uint64_t cost_bytes;   /* frames and their bookkeeping, counted in the cache's budget */
-	uint64_t need_bytes;   /* reserved: bytes that it can pin or wait for at one time (order.h) */
-	uint64_t need_chunks;  /* upper bound of need_bytes, in chunks */
+	struct codecs *codecs;               /* NULL: samples are served as they are stored */
+	struct decoded_cache *decoded_cache; /* decoded copies of its samples; NULL: none are kept */
+	bool is_counted;                     /* the costs below are counted with the cache and the dataset */
+	uint64_t cost_bytes;                 /* frames and their bookkeeping, counted in the cache's budget */
+	uint64_t need_bytes;  /* reserved: bytes that it can pin or wait for at one time (order.h) */
+	uint64_t need_chunks; /* upper bound of need_bytes, in chunks */
 	uint64_t last_served;
 	int starved; /* the errno for which its chunk got no memory in this round of scheduling, or 0 */
 	bool stopped, orphaned, closing; /* no more batches; connection over; client gone */
@@ -135,7 +135,7 @@ void session_count_taken(struct session *q, uint64_t now_ns);
 /* Hands the slot to a worker, when there is a frame for it: decoders fill it. */
 void session_fill(struct batch_slot *slot);
 /* Gives the slot the batch that a frame holds: in place if possible, else as a copy. */
-void session_fill_from(struct batch_slot *slot, struct frames *from, uint32_t frame);
+void session_fill_from(struct batch_slot *slot, struct buffers *from, uint32_t buffer);
 /* To be called when the slot is filled, or its batch is to be dropped. Publishes all slots whose turn it is.
  */
 void session_filled(struct batch_slot *slot);

@@ -13,10 +13,10 @@
 #include <string.h>
 
 #include "client/diesel.h"
-#include "daemon/apart/codec.h"
-#include "daemon/apart/plugin.h"
-#include "daemon/cache/forms.h"
-#include "daemon/cache/peers/sharers.h"
+#include "daemon/sandboxed/codec.h"
+#include "daemon/sandboxed/plugin.h"
+#include "daemon/cache/decoded.h"
+#include "daemon/cache/peers/memberships.h"
 #include "daemon/cache/policy.h"
 #include "daemon/node/turns.h"
 #include "dataset/subset.h"
@@ -174,14 +174,15 @@ static int admit(struct session *s, struct error *err)
 static int join_frames(struct session *s)
 {
 	bool decodes = s->order.request.recipe.kind != RECIPE_NONE;
-	uint32_t room = decodes && !(s->order.request.flags & DIESEL_PINNABLE) ? FRAMES_MEMBERS : 1;
-	struct frames *f = room > 1 ? group_frames(s) : NULL;
-	int r = f ? 0 : frames_new(s->cache, s->slots.layout.slot_bytes, s->slots.n * room, decodes, &f);
+	uint32_t space = decodes && !(s->order.request.flags & DIESEL_PINNABLE) ? FRAMES_MEMBERS : 1;
+	struct buffers *f = space > 1 ? group_frames(s) : NULL;
+	int r =
+	    f ? 0 : batch_buffers_new(s->cache, s->slots.layout.slot_bytes, s->slots.n * space, decodes, &f);
 
 	if (r < 0)
 		return r;
-	s->slots.frames = f;
-	s->slots.member = frames_join(f, s->slots.n);
+	s->slots.buffers = f;
+	s->slots.member = batch_buffers_join(f, s->slots.n);
 	return 0;
 }
 
@@ -282,12 +283,13 @@ void session_give_up(struct session *s, int reason, uint64_t bytes)
 	char text[400], needed[16], budget[16];
 
 	if (reason == -ENOSPC)
-		snprintf(text, sizeof(text),
-			 "the order of this epoch takes chunks of %s at one time, and the cache of %s has no "
-			 "room for them beside what is in use: start dieseld with a larger --cache, or use a "
-			 "smaller window or batch",
-			 units_format_bytes(needed, sizeof(needed), bytes ? bytes : head_bytes(s)),
-			 units_format_bytes(budget, sizeof(budget), s->cache->limit_bytes));
+		snprintf(
+		    text, sizeof(text),
+		    "the order of this epoch takes chunks of %s at one time, and the cache of %s has no "
+		    "space for them beside what is in use: start dieseld with a larger --cache, or use a "
+		    "smaller window or batch",
+		    units_format_bytes(needed, sizeof(needed), bytes ? bytes : head_bytes(s)),
+		    units_format_bytes(budget, sizeof(budget), s->cache->limit_bytes));
 	else
 		snprintf(text, sizeof(text),
 			 "dieseld gets no memory for a chunk (%s): raise its limit of open files "
@@ -305,24 +307,24 @@ static int make_memory(struct session *s, const struct session_args *args, int p
 
 	if (r < 0)
 		return r;
-	if (!cache_make_room(s->cache, s->cost_bytes))
+	if (!cache_make_space(s->cache, s->cost_bytes))
 		return error_set(err, -ENOSPC,
-				 "the cache has no room for the session's batches: all is in use");
+				 "the cache has no space for the session's batches: all is in use");
 	r = join_frames(s);
 	if (r == 0)
 		r = slots_open(&s->slots, s, o->batch, o->dataset->info.n_chunks);
 	if (r == 0)
 		r = order_prepare(o);
 	if (r == 0 && o->request.recipe.kind)
-		r = codecs_new(&(struct codecs_setup){.nursery = s->cache->readers.nursery,
+		r = codecs_new(&(struct codecs_setup){.fork_server = s->cache->readers.fork_server,
 						      .recipe = &o->request.recipe,
 						      .plugin_fd = plugin_fd,
 						      .seed = o->request.seed,
 						      .layout = &s->slots.layout,
-						      .n_slots = s->slots.frames->n_frames,
+						      .n_slots = s->slots.buffers->n_buffers,
 						      .batch = o->batch,
-						      .slots = s->slots.frames->memory.data,
-						      .slots_fd = s->slots.frames->memory.fd,
+						      .slots = s->slots.buffers->memory.data,
+						      .slots_fd = s->slots.buffers->memory.fd,
 						      .max_idle = max_codecs(s, s->slots.n)},
 			       &s->codecs);
 	return r < 0 ? error_errno(err, r, "cannot make the session's shared memory") : 0;
@@ -386,11 +388,11 @@ void session_free(struct session *s)
 {
 	if (s->job) {
 		session_add_waits(s, clock_monotonic_ns(), &s->job->counters);
-		sharer_leave(s->order.sharer);
+		membership_leave(s->order.membership);
 		jobs_leave(s->job);
 	}
 	codecs_free(s->codecs);
-	forms_close(s->forms);
+	decoded_close(s->decoded_cache);
 	order_end(&s->order);
 	slots_close(&s->slots);
 	if (s->is_counted)
@@ -425,14 +427,15 @@ static int join(struct session *s, const struct session_args *args, struct error
 								   .origin = args->origin});
 	if (!s->job)
 		return error_set(err, -ENOMEM, "no memory for another job");
-	s->order.sharer = sharers_join(s->cache, s->order.dataset, s->job, q->cluster, q->nodes, s->place);
+	s->order.membership =
+	    memberships_join(s->cache, s->order.dataset, s->job, q->cluster, q->nodes, s->place);
 	order_join_lanes(&s->order);
 	weigh(s);
 	if (q->group[0])
 		snprintf(s->job->group, sizeof(s->job->group), "%s", q->group);
-	/* Without memory it goes on without forms. */
-	if (recipe_form(&q->recipe, &key) != RECIPE_FORM_NONE)
-		s->forms = forms_open(s->order.dataset, s->uid, &key);
+	/* Without memory it goes on without decoded copies. */
+	if (recipe_decoded(&q->recipe, &key) != RECIPE_DECODED_NONE)
+		s->decoded_cache = decoded_open(s->order.dataset, s->uid, &key);
 	s->next = s->serving->sessions;
 	s->serving->sessions = s;
 	return 0;
@@ -492,7 +495,7 @@ int session_open(const struct session_args *args, struct session **ret, struct w
 	ret_reply->n_batches = s->order.n_batches;
 	ret_reply->slot_bytes = s->slots.layout.slot_bytes;
 	ret_reply->n_slots = s->slots.n;
-	ret_reply->n_frames = s->slots.frames->n_frames;
+	ret_reply->n_buffers = s->slots.buffers->n_buffers;
 	ret_reply->window_chunks = s->order.request.window_chunks;
 	ret_reply->item_bytes = s->slots.item_bytes;
 	ret_reply->batch = s->order.batch;

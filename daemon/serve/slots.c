@@ -17,7 +17,7 @@ int slots_open(struct slots *s, struct session *session, uint32_t batch, uint64_
 
 	for (uint32_t i = 0; i < s->n && r == 0; i++) {
 		s->all[i].session = session;
-		s->all[i].frame = FRAME_NONE;
+		s->all[i].buffer = BATCH_BUFFER_NONE;
 		r = batch_init(&s->all[i].batch, batch, n_chunks);
 	}
 	if (r < 0)
@@ -35,16 +35,16 @@ void slots_close(struct slots *s)
 	for (uint32_t i = 0; i < s->n; i++)
 		batch_free(&s->all[i].batch);
 	shared_memory_free(&s->memory);
-	if (s->frames)
-		frames_leave(s->frames, s->n);
+	if (s->buffers)
+		batch_buffers_leave(s->buffers, s->n);
 }
 
 void slots_drop(struct slots *s, struct batch_slot *slot)
 {
 	batch_unpin(&slot->batch, slot->session->order.dataset);
-	if (slot->frame != FRAME_NONE)
-		frames_unref(s->frames, slot->frame);
-	slot->frame = FRAME_NONE;
+	if (slot->buffer != BATCH_BUFFER_NONE)
+		batch_buffers_unref(s->buffers, slot->buffer);
+	slot->buffer = BATCH_BUFFER_NONE;
 	slot->state = SLOT_FREE;
 }
 
@@ -101,7 +101,7 @@ void slots_publish(struct slots *s, struct batch_slot *slot, uint32_t n_items)
 						   .index = b->index,
 						   .generation = slot->generation,
 						   .slot = number,
-						   .frame = slot->frame,
+						   .buffer = slot->buffer,
 						   .n_items = n_items,
 						   .item_bytes = s->item_bytes,
 						   .status = b->status,
@@ -111,7 +111,7 @@ void slots_publish(struct slots *s, struct batch_slot *slot, uint32_t n_items)
 	if (s->item_bytes)
 		batch_unpin(&slot->batch, slot->session->order.dataset);
 	slot->state = SLOT_PUBLISHED;
-	atomic_store_explicit(&s->control->slot_state[number], RING_SLOT_LENT, memory_order_relaxed);
+	atomic_store_explicit(&s->control->slot_state[number], RING_SLOT_HELD, memory_order_relaxed);
 	ring_publish(s->control, &s->published, &descriptor);
 }
 
@@ -139,10 +139,10 @@ uint32_t slots_revoke(struct slots *s)
 	return n_held;
 }
 
-bool slots_have_frame(const struct slots *s, uint32_t frame)
+bool slots_have_frame(const struct slots *s, uint32_t buffer)
 {
 	for (uint32_t i = 0; i < s->n; i++) {
-		if (s->all[i].frame == frame)
+		if (s->all[i].buffer == buffer)
 			return true;
 	}
 	return false;
@@ -161,15 +161,15 @@ static void check_slot(const struct slots *s, const struct batch_slot *slot)
 	const struct batch_slot *source = slot->awaits;
 
 	if (slot->state == SLOT_FREE)
-		assert(slot->frame == FRAME_NONE && !slot->batch.pinned);
+		assert(slot->buffer == BATCH_BUFFER_NONE && !slot->batch.pinned);
 	if (slot->state != SLOT_FILLING)
-		assert(!slot->lacks_frame && !source && !slot->from && !slot->keep);
+		assert(!slot->lacks_buffer && !source && !slot->from && !slot->keep);
 	if (slot->state == SLOT_PUBLISHED || slot->state == SLOT_FILLED)
 		assert(slot->generation <= s->generation);
-	if (slot->frame != FRAME_NONE)
-		assert(s->frames->frame[slot->frame].n_refs > 0);
-	if (slot->lacks_frame || source)
-		assert(slot->frame == FRAME_NONE);
+	if (slot->buffer != BATCH_BUFFER_NONE)
+		assert(s->buffers->buffer[slot->buffer].n_refs > 0);
+	if (slot->lacks_buffer || source)
+		assert(slot->buffer == BATCH_BUFFER_NONE);
 	if (source)
 		assert(source->state == SLOT_FILLING && source->session != slot->session);
 	check_pins(&slot->batch, slot->session->order.dataset);
@@ -181,7 +181,7 @@ void slots_check(const struct slots *s)
 
 	for (uint32_t i = 0; i < s->n; i++) {
 		n[s->all[i].state]++;
-		n_refs += s->all[i].frame != FRAME_NONE;
+		n_refs += s->all[i].buffer != BATCH_BUFFER_NONE;
 		check_slot(s, &s->all[i]);
 	}
 	assert(s->n_filling == n[SLOT_FILLING]);
@@ -191,6 +191,6 @@ void slots_check(const struct slots *s)
 
 		assert(state == SLOT_FILLING || state == SLOT_FILLED);
 	}
-	assert(s->frames->n_refs >= n_refs);
+	assert(s->buffers->n_refs >= n_refs);
 }
 #endif

@@ -8,14 +8,14 @@
  *   --the client gives it back, slots_reap()--> free
  *
  * A slot identifies a batch to the client until the client gives it back. The batch lies in a frame
- * (frames.h). Slots are published in the order in which they began to be filled.
+ * (batch_buffers.h). Slots are published in the order in which they began to be filled.
  *
  * Loop thread only.
  */
 
 #include "batch.h"
 #include "client/ring.h"
-#include "frames.h"
+#include "batch_buffers.h"
 
 enum slot_state {
 	SLOT_FREE,
@@ -33,14 +33,14 @@ struct batch_slot {
 	uint32_t generation;
 	struct batch batch;
 	struct batch_decoded decoded; /* result of the worker's last slice */
-	uint32_t frame;               /* frame that holds its batch, or FRAME_NONE */
-	bool lacks_frame;             /* FILLING, but waits for a free frame */
+	uint32_t buffer;              /* frame that holds its batch, or BATCH_BUFFER_NONE */
+	bool lacks_buffer;            /* FILLING, but waits for a free frame */
 	struct batch_slot *awaits;    /* FILLING: gets the batch that decoders put in that slot (group.h) */
-	struct frames *from;          /* FILLING: pool of from_frame, which is copied; else NULL */
-	uint32_t from_frame;
-	struct frames *keep; /* FILLING: pool of keep_frame, to which the frame's former batch is copied first
-			      * (group.h); else NULL */
-	uint32_t keep_frame;
+	struct buffers *from;         /* FILLING: pool of from_buffer, which is copied; else NULL */
+	uint32_t from_buffer;
+	struct buffers *keep; /* FILLING: pool of keep_buffer, to which the frame's former batch is copied
+			       * first (group.h); else NULL */
+	uint32_t keep_buffer;
 	bool is_decoded;     /* FILLING, but its decoders have ended: no other slot may wait for them */
 	bool shared;         /* another session decoded its batch */
 	uint64_t shared_job; /* number of that session's job */
@@ -48,8 +48,8 @@ struct batch_slot {
 };
 
 struct slots {
-	struct frames *frames; /* NULL: not joined */
-	uint32_t member;       /* the session's number in frames */
+	struct buffers *buffers; /* NULL: not joined */
+	uint32_t member;         /* the session's number in frames */
 	struct ring_layout layout;
 	uint32_t item_bytes; /* bytes of an item in packed batches; 0: views */
 	struct shared_memory memory;
@@ -94,6 +94,6 @@ bool slots_are_drained(const struct slots *s);
 uint32_t slots_revoke(struct slots *s);
 /* Returns true if a slot refers to the frame. Two slots must never share a frame: a client may write to the
  * batches that it holds, and its mapping has one copy of each page. */
-bool slots_have_frame(const struct slots *s, uint32_t frame);
+bool slots_have_frame(const struct slots *s, uint32_t buffer);
 /* Asserts the invariants of slots, in builds with assertions. */
 void slots_check(const struct slots *s);

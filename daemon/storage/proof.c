@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "dataset/snapshot.h"
-#include "dataset/snapshot_kept.h"
+#include "dataset/snapshot_retained.h"
 #include "lib/cleanup.h"
 #include "place.h"
 #include "shared_memory.h"
@@ -96,7 +96,7 @@ static int find_snapshot(int dir_fd, int snapshot_fd, const struct stat *theirs,
 			 bool *ret_found, int *ret_fd, struct error *err)
 {
 	_cleanup_(closep) int fd = -EBADF, kept_fd = -EBADF;
-	char name[SNAPSHOT_KEPT_NAME];
+	char name[SNAPSHOT_RETAINED_NAME];
 	struct stat ours;
 	int r = open_child(dir_fd, SNAPSHOT_FILE, O_PATH, path, &ours, &fd, err);
 
@@ -105,7 +105,7 @@ static int find_snapshot(int dir_fd, int snapshot_fd, const struct stat *theirs,
 	bool found = is_same_file(&ours, theirs);
 
 	if (!found) {
-		snapshot_kept_name(snapshot_kept_version(snapshot_fd), name);
+		snapshot_retained_name(snapshot_retained_version(snapshot_fd), name);
 		found = open_child(dir_fd, name, O_PATH, path, &ours, &kept_fd, NULL) == 0 &&
 			is_same_file(&ours, theirs);
 	}

@@ -23,7 +23,7 @@ static int restrict_access(int fd, enum shared_kind kind)
 {
 	if (fcntl(fd, F_ADD_SEALS, SIZE_SEALS | (kind == SHARED_SEALED ? F_SEAL_FUTURE_WRITE : 0)) < 0)
 		return -errno;
-	return kind == SHARED_LENT && fchmod(fd, 0400) < 0 ? -errno : 0;
+	return kind == SHARED_MAPPABLE && fchmod(fd, 0400) < 0 ? -errno : 0;
 }
 
 int shared_memory_new(const char *name, uint64_t bytes, enum shared_kind kind, struct shared_memory *ret)

@@ -7,10 +7,11 @@
  *
  * For permanent contents (SHARED_SEALED) a seal refuses all future writers. Chunks and batches come and go,
  * and their memory must go back to the system even while clients still map it. The seal would forbid that,
- * too (punching a hole is a write). So these (SHARED_LENT) are handed out as descriptors opened for reading
- * only, of a file that only its owner may open. Any user who could open it for writing, root or the daemon's
- * own user, could write into the daemon anyway. That is not so for root of a pod without a user namespace
- * where the daemon is uid 0: such pods are to be refused (docs/explanation/security.md, Who administers).
+ * too (punching a hole is a write). So these (SHARED_MAPPABLE) are handed out as descriptors opened for
+ * reading only, of a file that only its owner may open. Any user who could open it for writing, root or the
+ * daemon's own user, could write into the daemon anyway. That is not so for root of a pod without a user
+ * namespace where the daemon is uid 0: such pods are to be refused (docs/explanation/security.md, Who
+ * administers).
  */
 
 #include <stdbool.h>
@@ -27,11 +28,11 @@ struct shared_memory {
 enum shared_kind {
 	SHARED_CONTROL, /* a session's control memory: the client writes, too, but cannot change the size */
 	SHARED_SEALED,
-	SHARED_LENT, /* handed out by shared_memory_reader(), taken back by shared_memory_discard() */
+	SHARED_MAPPABLE, /* handed out by shared_memory_reader(), taken back by shared_memory_discard() */
 };
 
-/* Checks that this memory was made by an earlier daemon with SHARED_LENT: owned by this user, closed to all
- * others, and sealed at this size. Returns 0, -EPERM or another negative errno. */
+/* Checks that this memory was made by an earlier daemon with SHARED_MAPPABLE: owned by this user, closed to
+ * all others, and sealed at this size. Returns 0, -EPERM or another negative errno. */
 int shared_memory_check(int fd, uint64_t bytes);
 /* Checks memory as shared_memory_check() does, maps it, and takes ownership of the descriptor. On failure the
  * caller keeps the descriptor. */

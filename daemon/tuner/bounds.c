@@ -13,15 +13,15 @@ static uint64_t bound_of(const struct tuner_round *round, const struct knob_plan
 
 	switch (knob) {
 	case TUNER_CACHE_BYTES:
-		max = fmin(p->room.cache_bytes, round->cache_total);
+		max = fmin(p->space.cache_bytes, round->cache_total);
 		/* Pressure stops at what sessions need; an operator's limit does not. */
 		if (!round->cache_hard && need > 0)
 			max = fmax(max, need);
 		break;
 	case TUNER_PREFETCH_CHUNKS: max = round->config->prefetch_chunks_max; break;
-	case TUNER_DAEMON_WORKERS: max = fmax((double)p->room.daemon_workers, 1); break;
-	case TUNER_CLIENT_WORKERS: max = (double)p->room.client_workers; break;
-	case TUNER_FORM_BYTES: max = (double)round->config->form_bytes_max; break;
+	case TUNER_DAEMON_WORKERS: max = fmax((double)p->space.daemon_workers, 1); break;
+	case TUNER_CLIENT_WORKERS: max = (double)p->space.client_workers; break;
+	case TUNER_DECODED_BYTES: max = (double)round->config->decoded_bytes_max; break;
 	}
 	return (double)value > max ? (uint64_t)max : value;
 }
@@ -74,7 +74,7 @@ void round_apply_bounds(struct tuner_round *round, size_t index)
 {
 	struct tuner_job *job = &round->state->jobs[index];
 
-	if (round_bound_forms(round, index))
+	if (round_bound_decoded(round, index))
 		return;
 	for (int k = 0; k < TUNER_N_KNOBS; k++) {
 		enum tuner_knob knob = (enum tuner_knob)k;
@@ -94,7 +94,7 @@ bool round_recover(struct tuner_round *round, size_t index)
 {
 	struct tuner_job *job = &round->state->jobs[index];
 	uint64_t now = round_value(job, TUNER_CACHE_BYTES), before = job->cache_before_pressure;
-	double to = fmin((double)before, fmin(round->plans[index].room.cache_bytes, round->cache_growth));
+	double to = fmin((double)before, fmin(round->plans[index].space.cache_bytes, round->cache_growth));
 
 	if (!before)
 		return false;

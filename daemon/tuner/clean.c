@@ -88,15 +88,15 @@ bool figures_clean(const struct stall_sample *raw, uint64_t now_ns, struct job_f
 	f.dataset_bytes = positive(raw->dataset_bytes, BYTES_MAX);
 	f.cached_bytes = sane(raw->cached_bytes, BYTES_MAX);
 	f.need_bytes = sane(raw->need_bytes, BYTES_MAX);
-	f.decoded = positive(raw->forms.usable, BYTES_MAX);
-	f.form_samples = sane(raw->forms.samples, BYTES_MAX);
-	f.form_bytes = sane(raw->forms.bytes, BYTES_MAX);
-	f.form_room = sane(raw->forms.room_bytes, BYTES_MAX);
-	f.form_size = positive(raw->forms.sample_bytes, BYTES_MAX);
-	f.form_hit = share(raw->forms.hit_ratio);
-	f.form_serve = share(raw->forms.serve_ratio);
-	f.fresh_s = positive(raw->forms.fresh_cpu_s_per_sample, SECONDS_MAX);
-	f.form_s = positive(raw->forms.cpu_s_per_sample, SECONDS_MAX);
+	f.decoded = positive(raw->decoded_cache.usable, BYTES_MAX);
+	f.decoded_samples = sane(raw->decoded_cache.samples, BYTES_MAX);
+	f.decoded_bytes = sane(raw->decoded_cache.bytes, BYTES_MAX);
+	f.decoded_space = sane(raw->decoded_cache.space_bytes, BYTES_MAX);
+	f.decoded_size = positive(raw->decoded_cache.sample_bytes, BYTES_MAX);
+	f.decoded_hit = share(raw->decoded_cache.hit_ratio);
+	f.decoded_serve = share(raw->decoded_cache.serve_ratio);
+	f.fresh_s = positive(raw->decoded_cache.fresh_cpu_s_per_sample, SECONDS_MAX);
+	f.decoded_s = positive(raw->decoded_cache.cpu_s_per_sample, SECONDS_MAX);
 	*ret = f;
 	return true;
 }

@@ -12,7 +12,7 @@ struct tuner_config tuner_config_default(void)
 	    .prefetch_chunks_max = 1024,
 	    .daemon_workers_max = 64,
 	    .client_workers_max = 64,
-	    .form_bytes_max = UINT64_MAX,
+	    .decoded_bytes_max = UINT64_MAX,
 	    .dwell_ns = DWELL_NS,
 	    .cooldown_ns = COOLDOWN_NS,
 	};

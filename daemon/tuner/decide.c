@@ -63,7 +63,7 @@ void tuner_decide(const struct tuner_config *config, struct tuner_state *state, 
 	 * model. */
 	for (uint32_t i = 0; i < state->n_jobs; i++)
 		round_judge(&round, i);
-	round_make_rooms(&round);
+	round_make_spaces(&round);
 	for (uint32_t i = 0; i < state->n_jobs; i++)
 		round_apply_bounds(&round, i);
 	for (uint32_t i = 0; i < state->n_jobs; i++)

@@ -30,23 +30,40 @@ static const struct {
 	{                                                                                                    \
 		offsetof(struct job_figures, name), by_knobs                                                 \
 	}
-    FIELD(rate, true),           FIELD(wait, true),
-    FIELD(fetch_wait, true),     FIELD(prep_wait, true),
-    FIELD(busy, true),           FIELD(demand, false),
-    FIELD(latency_s, true),      FIELD(latency_p95_s, true),
-    FIELD(bandwidth, true),      FIELD(in_flight, true),
-    FIELD(reading, true),        FIELD(hit, true),
-    FIELD(chunk_bytes, false),   FIELD(samples_per_chunk, false),
-    FIELD(window, false),        FIELD(ready, false),
-    FIELD(daemon_cpu_s, false),  FIELD(client_cpu_s, false),
-    FIELD(handoff_s, false),     FIELD(worker_bytes, false),
-    FIELD(daemon_busy, true),    FIELD(client_busy, true),
-    FIELD(dataset_bytes, false), FIELD(cached_bytes, true),
-    FIELD(need_bytes, false),    FIELD(decoded, false),
-    FIELD(form_samples, true),   FIELD(form_bytes, true),
-    FIELD(form_room, true),      FIELD(form_size, false),
-    FIELD(form_hit, true),       FIELD(form_serve, false),
-    FIELD(fresh_s, false),       FIELD(form_s, false),
+    FIELD(rate, true),
+    FIELD(wait, true),
+    FIELD(fetch_wait, true),
+    FIELD(prep_wait, true),
+    FIELD(busy, true),
+    FIELD(demand, false),
+    FIELD(latency_s, true),
+    FIELD(latency_p95_s, true),
+    FIELD(bandwidth, true),
+    FIELD(in_flight, true),
+    FIELD(reading, true),
+    FIELD(hit, true),
+    FIELD(chunk_bytes, false),
+    FIELD(samples_per_chunk, false),
+    FIELD(window, false),
+    FIELD(ready, false),
+    FIELD(daemon_cpu_s, false),
+    FIELD(client_cpu_s, false),
+    FIELD(handoff_s, false),
+    FIELD(worker_bytes, false),
+    FIELD(daemon_busy, true),
+    FIELD(client_busy, true),
+    FIELD(dataset_bytes, false),
+    FIELD(cached_bytes, true),
+    FIELD(need_bytes, false),
+    FIELD(decoded, false),
+    FIELD(decoded_samples, true),
+    FIELD(decoded_bytes, true),
+    FIELD(decoded_space, true),
+    FIELD(decoded_size, false),
+    FIELD(decoded_hit, true),
+    FIELD(decoded_serve, false),
+    FIELD(fresh_s, false),
+    FIELD(decoded_s, false),
 #undef FIELD
 };
 
@@ -187,11 +204,12 @@ bool job_differs(const struct tuner_job *job, const struct job_figures *now)
 	/* Less waiting is what a filling cache brings, and does not make it another phase. */
 	if (now->wait > then->wait + fmax(WAIT_DIFFERS, STRAYS * job->wait_stray))
 		return true;
-	/* The CPU time that forms save, or cost while they are made, does not make another phase either. */
-	bool forms = now->form_bytes > 0 || then->form_bytes > 0;
+	/* The CPU time that decoded copies save, or cost while they are made, does not make another phase
+	 * either. */
+	bool decoded_cache = now->decoded_bytes > 0 || then->decoded_bytes > 0;
 
 	return other(demand, then->demand, ratio) ||
-	       (!forms && other(now->daemon_cpu_s, then->daemon_cpu_s, DIFFERS)) ||
+	       (!decoded_cache && other(now->daemon_cpu_s, then->daemon_cpu_s, DIFFERS)) ||
 	       other(now->client_cpu_s, then->client_cpu_s, DIFFERS) ||
 	       (now->reading > READING_MIN && other(now->bandwidth, then->bandwidth, BANDWIDTH_DIFFERS));
 }

@@ -247,18 +247,18 @@ static void judge_no_gain(struct tuner_round *round, const struct trial *t)
 	undo(round, t->index, t->knob, t->after, "did not help");
 }
 
-/* Judges by CPU time. The rate says little on a shared machine, and forms take an epoch to fill. */
-static void judge_forms(struct tuner_round *round, const struct trial *t)
+/* Judges by CPU time. The rate says little on a shared machine, and decoded copies take an epoch to fill. */
+static void judge_decoded(struct tuner_round *round, const struct trial *t)
 {
 	const struct knob_change *c = t->change;
 	char text[TUNER_REASON_BYTES];
 
-	if (forms_save(c, t->after, PART_OF_PROMISE)) {
+	if (decoded_save(c, t->after, PART_OF_PROMISE)) {
 		snprintf(text, sizeof(text),
 			 "%.0f us of CPU time a sample before, %.0f after (%.0f expected), %.0f%% of samples "
-			 "out of forms; %.0f samples/s before, %.0f after",
+			 "out of decoded copies; %.0f samples/s before, %.0f after",
 			 1e6 * c->cpu_before, 1e6 * t->after->daemon_cpu_s, 1e6 * c->cpu_expected,
-			 100 * t->after->form_hit, c->rate_before, t->after->rate);
+			 100 * t->after->decoded_hit, c->rate_before, t->after->rate);
 		round_verdict(round, &round->state->jobs[t->index], t->knob, TUNER_VERIFIED, t->after, text);
 	} else if (t->calm && t->n >= SAMPLES_SURE) {
 		snprintf(text, sizeof(text), "did not help (%.0f us of CPU time a sample before, %.0f after)",
@@ -276,8 +276,8 @@ static void judge_one(struct tuner_round *round, const struct trial *t)
 	if (isnan(after->wait) || isnan(c->wait_before) || changed_itself(c, after))
 		round_verdict(round, job, t->knob, TUNER_UNCLEAR, after,
 			      isnan(after->wait) ? "nothing is known of waiting" : "the job itself changed");
-	else if (t->knob == TUNER_FORM_BYTES && c->new_value > c->old_value)
-		judge_forms(round, t);
+	else if (t->knob == TUNER_DECODED_BYTES && c->new_value > c->old_value)
+		judge_decoded(round, t);
 	else if (t->knob == TUNER_PREFETCH_CHUNKS && !learn_storage(job, c, after))
 		judge_useless_depth(round, t);
 	else if (judge_loss(round, t))
@@ -307,8 +307,8 @@ void round_judge(struct tuner_round *round, size_t index)
 			continue;
 		if (k == TUNER_CACHE_BYTES && is_filling(round, job, c, &after))
 			continue;
-		if (k == TUNER_FORM_BYTES && round->now_ns < c->at_ns + forms_fill_ns(&after) &&
-		    forms_fill(&after, c->new_value))
+		if (k == TUNER_DECODED_BYTES && round->now_ns < c->at_ns + decoded_fill_ns(&after) &&
+		    decoded_fill(&after, c->new_value))
 			continue;
 		t.calm = jumping || round->now_ns >= c->at_ns + round->config->cooldown_ns;
 		t.last = !jumping || job->n_jumps >= 3;

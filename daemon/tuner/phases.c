@@ -80,10 +80,10 @@ static void change_phase(struct tuner_round *round, struct tuner_job *job)
 static void watch(struct tuner_round *round, struct tuner_job *job)
 {
 	struct job_figures now;
-	double away;
+	double unreachable;
 
-	/* While forms are made, all is slower; then it is faster. */
-	if (job->changes[TUNER_FORM_BYTES].open)
+	/* While decoded copies are made, all is slower; then it is faster. */
+	if (job->changes[TUNER_DECODED_BYTES].open)
 		return;
 	if (newest(job)->from_ns < job->changed_ns || newest(job)->from_ns < job->settled.at_ns)
 		return;
@@ -98,9 +98,9 @@ static void watch(struct tuner_round *round, struct tuner_job *job)
 		return;
 	}
 	job->n_differs = job_differs(job, newest(job)) ? job->n_differs + 1 : 0;
-	away = fabs(newest(job)->wait - job->settled.wait);
-	if (away >= 0)
-		job->wait_stray += (away - job->wait_stray) / STRAY_SAMPLES;
+	unreachable = fabs(newest(job)->wait - job->settled.wait);
+	if (unreachable >= 0)
+		job->wait_stray += (unreachable - job->wait_stray) / STRAY_SAMPLES;
 	if (job->n_differs >= DIFFERS_MIN && round->now_ns > job->jump_ns + SETTLED_MIN_NS)
 		change_phase(round, job);
 }

@@ -40,7 +40,7 @@ static double most_of(const struct tuner_round *round, size_t index, enum tuner_
 	case TUNER_PREFETCH_CHUNKS: return round->config->prefetch_chunks_max;
 	case TUNER_DAEMON_WORKERS: return fmin(round->config->daemon_workers_max, workers);
 	case TUNER_CLIENT_WORKERS: return fmin(round->config->client_workers_max, workers);
-	case TUNER_FORM_BYTES: return (double)round->config->form_bytes_max;
+	case TUNER_DECODED_BYTES: return (double)round->config->decoded_bytes_max;
 	}
 	return 0;
 }
@@ -71,7 +71,7 @@ void round_decide(struct tuner_round *round, size_t index, const struct wish *wi
 	uint64_t old = round_value(job, knob), since_ns = job->changed_ns;
 	uint64_t value = clamp(round, index, knob, wish->value);
 	struct tuner_decision *d;
-	double stray, forms;
+	double stray, decoded_cache;
 	va_list args;
 
 	if (value == old || !(job->tunable & 1u << knob) ||
@@ -105,7 +105,7 @@ void round_decide(struct tuner_round *round, size_t index, const struct wish *wi
 	if (isnan(expected))
 		return;
 	(void)job_stray(job, since_ns, &stray);
-	forms = knob == TUNER_FORM_BYTES ? forms_daemon_cpu_s(job, &plan->now, value) : NAN;
+	decoded_cache = knob == TUNER_DECODED_BYTES ? decoded_daemon_cpu_s(job, &plan->now, value) : NAN;
 	job->changes[knob] = (struct knob_change){.open = true,
 						  .id = d->id,
 						  .at_ns = round->now_ns,
@@ -120,7 +120,7 @@ void round_decide(struct tuner_round *round, size_t index, const struct wish *wi
 						  .bandwidth_before = plan->now.bandwidth,
 						  .rate_expected = expected,
 						  .cpu_before = plan->now.daemon_cpu_s,
-						  .cpu_expected = forms,
+						  .cpu_expected = decoded_cache,
 						  .stray_before = stray};
 }
 
@@ -165,7 +165,7 @@ void round_explain(const struct tuner_round *round, size_t index, enum tuner_kno
 		snprintf(text, size, "%.1f us of Python a sample, %s%.0f samples/s asked for",
 			 1e6 * f->client_cpu_s, handoff, f->demand);
 		return;
-	case TUNER_FORM_BYTES: round_explain_forms(round, index, value, text, size); return;
+	case TUNER_DECODED_BYTES: round_explain_decoded(round, index, value, text, size); return;
 	}
 }
 

@@ -6,10 +6,10 @@
 #include "state.h"
 
 struct knob_plan {
-	struct job_figures now;  /* the estimate since the last change; all NAN without samples */
-	double demand;           /* as measured. NAN: not known, and now.demand is a lower bound */
-	uint32_t n;              /* samples that the estimate is made from */
-	struct memory_room room; /* limits of the job */
+	struct job_figures now;    /* the estimate since the last change; all NAN without samples */
+	double demand;             /* as measured. NAN: not known, and now.demand is a lower bound */
+	uint32_t n;                /* samples that the estimate is made from */
+	struct memory_space space; /* limits of the job */
 };
 
 struct tuner_round {
@@ -28,9 +28,9 @@ struct tuner_round {
 /* ---- intake.c: samples and clocks into jobs ---- */
 void round_take_samples(struct tuner_round *round, const struct stall_sample *samples, size_t n);
 
-/* ---- rooms.c: turns limits, pressure and other jobs' needs into each job's limits ---- */
+/* ---- limits.c: turns limits, pressure and other jobs' needs into each job's limits ---- */
 void round_make_totals(struct tuner_round *round);
-void round_make_rooms(struct tuner_round *round);
+void round_make_spaces(struct tuner_round *round);
 /* The pin for a knob of a job, or NULL. */
 const struct tuner_pin *round_pin(const struct tuner_config *config, uint64_t job, enum tuner_knob knob);
 uint64_t round_value(const struct tuner_job *job, enum tuner_knob knob); /* in force, or asked for */
@@ -48,11 +48,11 @@ void round_apply_bounds(struct tuner_round *round, size_t index);
 /* Returns true if it raised the cache again. */
 bool round_recover(struct tuner_round *round, size_t index);
 
-/* ---- form_rules.c ---- */
-/* Returns true if it evicted decoded forms, all or some. */
-bool round_bound_forms(struct tuner_round *round, size_t index);
-void round_explain_forms(const struct tuner_round *round, size_t index, uint64_t value, char *text,
-			 size_t size);
+/* ---- decoded_rules.c ---- */
+/* Returns true if it evicted decoded copies, all or some. */
+bool round_bound_decoded(struct tuner_round *round, size_t index);
+void round_explain_decoded(const struct tuner_round *round, size_t index, uint64_t value, char *text,
+			   size_t size);
 
 /* ---- rules.c ---- */
 void round_apply_rules(struct tuner_round *round, size_t index);

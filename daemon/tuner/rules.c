@@ -42,7 +42,7 @@ static bool differs(enum tuner_knob knob, uint64_t now, uint64_t want, double un
 	case TUNER_PREFETCH_CHUNKS: return difference > DEPTH_SLACK * (double)now;
 	case TUNER_DAEMON_WORKERS:
 	case TUNER_CLIENT_WORKERS:
-	case TUNER_FORM_BYTES: return now != want;
+	case TUNER_DECODED_BYTES: return now != want;
 	}
 	return false;
 }
@@ -78,7 +78,7 @@ static double rate_of(const struct tuner_round *round, size_t index, const struc
 {
 	const struct knob_plan *p = &round->plans[index];
 
-	return target_rate(&round->state->jobs[index], &p->now, &p->room, knobs);
+	return target_rate(&round->state->jobs[index], &p->now, &p->space, knobs);
 }
 
 static struct tuner_knobs current(const struct tuner_job *job)
@@ -106,7 +106,7 @@ static void turn(struct tuner_round *round, size_t index, enum tuner_knob knob, 
 static bool awaits_verdict(const struct tuner_job *job)
 {
 	for (int k = 0; k < TUNER_N_KNOBS; k++) {
-		bool fills = (k == TUNER_CACHE_BYTES || k == TUNER_FORM_BYTES) &&
+		bool fills = (k == TUNER_CACHE_BYTES || k == TUNER_DECODED_BYTES) &&
 			     job->changes[k].new_value > job->changes[k].old_value;
 
 		if (job->asked[k] || (job->changes[k].open && !fills))
@@ -140,7 +140,7 @@ static uint64_t jump_value(const struct tuner_round *round, size_t index, enum t
 	const struct tuner_job *job = &round->state->jobs[index];
 	uint64_t now = round_value(job, knob), want = wanted_value(round, index, knob);
 
-	if (knob == TUNER_FORM_BYTES) /* takes an epoch to show: only for settled jobs */
+	if (knob == TUNER_DECODED_BYTES) /* takes an epoch to show: only for settled jobs */
 		return now;
 	if (want > now)
 		return job->n_jumps && !is_felt(&round->plans[index].now, knob) ? now : want;
@@ -216,15 +216,15 @@ static int best_single(const struct tuner_round *round, size_t index, double *re
 
 /* Returns true if the job's limits allow this value. Deeper reading is useless if storage is known to deliver
  * its maximum. */
-static bool has_room(const struct tuner_job *job, const struct knob_plan *p, enum tuner_knob knob,
-		     uint64_t want)
+static bool has_space(const struct tuner_job *job, const struct knob_plan *p, enum tuner_knob knob,
+		      uint64_t want)
 {
 	switch (knob) {
-	case TUNER_PREFETCH_CHUNKS: return want <= p->room.prefetch && !(job->full_bandwidth > 0);
-	case TUNER_DAEMON_WORKERS: return want <= p->room.daemon_workers;
-	case TUNER_CLIENT_WORKERS: return want <= p->room.client_workers;
-	case TUNER_CACHE_BYTES: return (double)want <= p->room.cache_bytes;
-	case TUNER_FORM_BYTES: return false; /* form_rules.c's alone */
+	case TUNER_PREFETCH_CHUNKS: return want <= p->space.prefetch && !(job->full_bandwidth > 0);
+	case TUNER_DAEMON_WORKERS: return want <= p->space.daemon_workers;
+	case TUNER_CLIENT_WORKERS: return want <= p->space.client_workers;
+	case TUNER_CACHE_BYTES: return (double)want <= p->space.cache_bytes;
+	case TUNER_DECODED_BYTES: return false; /* decoded_rules.c's alone */
 	}
 	return false;
 }
@@ -245,9 +245,9 @@ static void try_step(struct tuner_round *round, size_t index)
 		knob = TUNER_CLIENT_WORKERS;
 		want = round_value(job, knob) + 1;
 	}
-	if (!has_room(job, p, knob, want))
+	if (!has_space(job, p, knob, want))
 		return;
-	if (job->changes[TUNER_FORM_BYTES].open) /* forms fill, and explain it */
+	if (job->changes[TUNER_DECODED_BYTES].open) /* decoded copies fill, and explain it */
 		return;
 	if (p->now.hit < x * FILLED) /* this explains it: the cache is filling */
 		return;
@@ -268,8 +268,8 @@ static void relieve(struct tuner_round *round, size_t index)
 	double expected;
 	int k = best_single(round, index, &expected);
 
-	/* Forms only save CPU time: where others use the cores, this gives a part of the rate. */
-	if (k == TUNER_FORM_BYTES)
+	/* Decoded copies only save CPU time: where others use the cores, this gives a part of the rate. */
+	if (k == TUNER_DECODED_BYTES)
 		expected =
 		    fmin(expected, round->plans[index].now.rate * expected / rate_of(round, index, &now));
 

@@ -34,8 +34,8 @@ struct job_figures {
 	double chunk_bytes, samples_per_chunk, window, ready;
 	double daemon_cpu_s, client_cpu_s, handoff_s, worker_bytes, daemon_busy, client_busy;
 	double dataset_bytes, cached_bytes, need_bytes;
-	double decoded, form_samples, form_bytes, form_room, form_size, form_hit;
-	double form_serve, fresh_s, form_s;
+	double decoded, decoded_samples, decoded_bytes, decoded_space, decoded_size, decoded_hit;
+	double decoded_serve, fresh_s, decoded_s;
 };
 
 /* A change whose effect is to be judged. */
@@ -46,7 +46,8 @@ struct knob_change {
 	uint64_t old_value, new_value;
 	double rate_before, wait_before, fetch_before, prep_before, demand_before, bandwidth_before,
 	    rate_expected;
-	double cpu_before, cpu_expected; /* the daemon's CPU time per sample, now and expected with forms */
+	double cpu_before,
+	    cpu_expected;    /* the daemon's CPU time per sample, now and expected with decoded copies */
 	double stray_before; /* standard deviation of single seconds' rates, as a part of their mean */
 };
 
@@ -142,40 +143,40 @@ void job_envelope(const struct tuner_job *job, struct job_figures *figures);
 
 /* ---- target.c ---- */
 
-struct memory_room {
+struct memory_space {
 	double cache_bytes;
 	uint64_t prefetch, daemon_workers, client_workers;
 	double cores; /* cores that the job can have: its own and idle ones; NAN: not known */
 };
 
 /* Returns the rate that the model expects with these knobs; NAN if too little is known. */
-double target_rate(const struct tuner_job *job, const struct job_figures *f, const struct memory_room *room,
+double target_rate(const struct tuner_job *job, const struct job_figures *f, const struct memory_space *space,
 		   const struct tuner_knobs *knobs);
-/* Writes the smallest knobs for the best rate within *room. A knob about which too little is known stays. */
-void target_knobs(const struct tuner_job *job, const struct job_figures *f, const struct memory_room *room,
+/* Writes the smallest knobs for the best rate within *space. A knob about which too little is known stays. */
+void target_knobs(const struct tuner_job *job, const struct job_figures *f, const struct memory_space *space,
 		  struct tuner_knobs *ret);
 /* Returns the share of the dataset that a cache of this size keeps. */
 double target_cached_ratio(const struct job_figures *f, double cache_bytes);
 
-/* ---- form_model.c: what decoded forms save ---- */
+/* ---- decoded_model.c: what decoded copies save ---- */
 
-/* Returns the bytes that the forms of all samples would take. */
-double forms_all_bytes(const struct job_figures *f);
-/* Returns the share of samples whose forms fit in `bytes`. Fewer come out of a form: forms of random crops
- * serve only some crops. */
-double forms_cover(const struct job_figures *f, double bytes);
-/* Returns the daemon's CPU time per sample once forms fill `bytes`. */
-double forms_daemon_cpu_s(const struct tuner_job *job, const struct job_figures *f, uint64_t bytes);
-/* Returns the form bytes that the job should have, within the memory left to forms. Returns the bytes in
- * force if more would not make the job faster. goal: the best rate of the other knobs. */
-uint64_t forms_target(const struct tuner_job *job, const struct job_figures *f, double goal);
-/* Returns true while forms are filling: their hit ratio is well below what `bytes` should give. Filling takes
- * an epoch or two. */
-bool forms_fill(const struct job_figures *f, uint64_t bytes);
-/* Returns how long forms may take to fill. */
-uint64_t forms_fill_ns(const struct job_figures *f);
-/* Returns true if forms save at least this part of the CPU time that the change promised. */
-bool forms_save(const struct knob_change *c, const struct job_figures *after, double part);
+/* Returns the bytes that the decoded copies of all samples would take. */
+double decoded_all_bytes(const struct job_figures *f);
+/* Returns the share of samples whose decoded copies fit in `bytes`. Fewer come out of a decoded copy: decoded
+ * copies of random crops serve only some crops. */
+double decoded_cover(const struct job_figures *f, double bytes);
+/* Returns the daemon's CPU time per sample once decoded copies fill `bytes`. */
+double decoded_daemon_cpu_s(const struct tuner_job *job, const struct job_figures *f, uint64_t bytes);
+/* Returns the decoded copy bytes that the job should have, within the memory left to decoded copies. Returns
+ * the bytes in force if more would not make the job faster. goal: the best rate of the other knobs. */
+uint64_t decoded_target(const struct tuner_job *job, const struct job_figures *f, double goal);
+/* Returns true while decoded copies are filling: their hit ratio is well below what `bytes` should give.
+ * Filling takes an epoch or two. */
+bool decoded_fill(const struct job_figures *f, uint64_t bytes);
+/* Returns how long decoded copies may take to fill. */
+uint64_t decoded_fill_ns(const struct job_figures *f);
+/* Returns true if decoded copies save at least this part of the CPU time that the change promised. */
+bool decoded_save(const struct knob_change *c, const struct job_figures *after, double part);
 
 /* ---- pressure.c ---- */
 

@@ -35,7 +35,7 @@ static double sample_bytes(const struct job_figures *f)
 
 /* Returns the bytes of a cache that can hold chunks: all except slots, snapshot, and the second window of a
  * batch at a window's edge. */
-static double chunk_room(const struct job_figures *f, double cache_bytes)
+static double chunk_space(const struct job_figures *f, double cache_bytes)
 {
 	double need = isnan(f->need_bytes) ? 0 : f->need_bytes;
 
@@ -46,11 +46,11 @@ static double chunk_room(const struct job_figures *f, double cache_bytes)
  * hits (daemon/cache/policy.h). */
 double target_cached_ratio(const struct job_figures *f, double cache_bytes)
 {
-	double room = chunk_room(f, cache_bytes);
+	double space = chunk_space(f, cache_bytes);
 
 	if (isnan(f->dataset_bytes) || isnan(f->chunk_bytes))
 		return NAN;
-	return room <= 0 ? 0 : fmin(room / f->dataset_bytes, 1);
+	return space <= 0 ? 0 : fmin(space / f->dataset_bytes, 1);
 }
 
 /* Returns true if reading further ahead puts more reads in flight. It does not if there are fewer than
@@ -116,7 +116,7 @@ static double handoff(const struct job_figures *f)
 }
 
 /* Returns the trainer's rate with n client workers; without any, the trainer does their work itself. */
-static double client_rate(const struct job_figures *f, const struct memory_room *room, double n)
+static double client_rate(const struct job_figures *f, const struct memory_space *space, double n)
 {
 	double step = f->demand > 0 ? 1 / f->demand : 0;
 
@@ -124,25 +124,25 @@ static double client_rate(const struct job_figures *f, const struct memory_room 
 		return f->demand;
 	if (n < 1)
 		return 1 / (f->client_cpu_s + step);
-	if (room->cores >= 1 && n > room->cores)
-		n = room->cores;
+	if (space->cores >= 1 && n > space->cores)
+		n = space->cores;
 	return fmin(n / f->client_cpu_s, 1 / (handoff(f) + step));
 }
 
-static double daemon_rate(double cpu_s, const struct memory_room *room, double n)
+static double daemon_rate(double cpu_s, const struct memory_space *space, double n)
 {
-	return cpu_s > 0 ? model_prep_rate(n, room->cores >= 1 ? room->cores : 0, cpu_s) : INFINITY;
+	return cpu_s > 0 ? model_prep_rate(n, space->cores >= 1 ? space->cores : 0, cpu_s) : INFINITY;
 }
 
 /* Returns the rate that the cores allow, which daemon and client workers share. */
-static double cpu_rate(const struct job_figures *f, double daemon_cpu_s, const struct memory_room *room)
+static double cpu_rate(const struct job_figures *f, double daemon_cpu_s, const struct memory_space *space)
 {
 	double cpu_s = (daemon_cpu_s > 0 ? daemon_cpu_s : 0) + (f->client_cpu_s > 0 ? f->client_cpu_s : 0);
 
-	if (!(cpu_s > 0) || !(room->cores >= 1))
+	if (!(cpu_s > 0) || !(space->cores >= 1))
 		return INFINITY;
 	/* The present rate is possible unless it would cost more CPU time. */
-	return daemon_cpu_s > f->daemon_cpu_s ? room->cores / cpu_s : fmax(room->cores / cpu_s, f->rate);
+	return daemon_cpu_s > f->daemon_cpu_s ? space->cores / cpu_s : fmax(space->cores / cpu_s, f->rate);
 }
 
 static bool knows_storage(const struct tuner_job *job, const struct job_figures *f)
@@ -151,12 +151,12 @@ static bool knows_storage(const struct tuner_job *job, const struct job_figures 
 	       f->samples_per_chunk > 0;
 }
 
-double target_rate(const struct tuner_job *job, const struct job_figures *f, const struct memory_room *room,
+double target_rate(const struct tuner_job *job, const struct job_figures *f, const struct memory_space *space,
 		   const struct tuner_knobs *knobs)
 {
-	double cpu_s = forms_daemon_cpu_s(job, f, knobs->value[TUNER_FORM_BYTES]);
-	double prep = daemon_rate(cpu_s, room, (double)knobs->value[TUNER_DAEMON_WORKERS]);
-	double client = client_rate(f, room, (double)knobs->value[TUNER_CLIENT_WORKERS]);
+	double cpu_s = decoded_daemon_cpu_s(job, f, knobs->value[TUNER_DECODED_BYTES]);
+	double prep = daemon_rate(cpu_s, space, (double)knobs->value[TUNER_DAEMON_WORKERS]);
+	double client = client_rate(f, space, (double)knobs->value[TUNER_CLIENT_WORKERS]);
 	double depth = (double)knobs->value[TUNER_PREFETCH_CHUNKS], fetch = INFINITY, x;
 
 	if (!(f->demand > 0))
@@ -167,22 +167,23 @@ double target_rate(const struct tuner_job *job, const struct job_figures *f, con
 		if (isnan(fetch))
 			fetch = INFINITY;
 	}
-	return fmin(model_speed(fetch, prep, client), cpu_rate(f, cpu_s, room));
+	return fmin(model_speed(fetch, prep, client), cpu_rate(f, cpu_s, space));
 }
 
-static uint64_t best_client_workers(const struct job_figures *f, const struct memory_room *room, double goal)
+static uint64_t best_client_workers(const struct job_figures *f, const struct memory_space *space,
+				    double goal)
 {
-	uint64_t most = room->client_workers, best = 0;
+	uint64_t most = space->client_workers, best = 0;
 	double best_rate = 0;
 
 	if (!(f->client_cpu_s > 0))
 		return 0;
-	if (room->cores >= 1 && (double)most > ceil(room->cores))
-		most = (uint64_t)ceil(room->cores);
+	if (space->cores >= 1 && (double)most > ceil(space->cores))
+		most = (uint64_t)ceil(space->cores);
 	for (uint64_t n = 0; n <= most; n++) {
 		/* Workers that are always busy are late now and then. A trainer without workers is not. */
 		double busy = n ? (double)n / (f->client_cpu_s * MARGIN) : INFINITY;
-		double rate = fmin(fmin(client_rate(f, room, (double)n), goal), busy);
+		double rate = fmin(fmin(client_rate(f, space, (double)n), goal), busy);
 
 		if (rate > best_rate / AS_GOOD || !n) {
 			best_rate = fmax(rate, best_rate);
@@ -250,12 +251,12 @@ static uint64_t depth_within(const struct tuner_job *job, const struct job_figur
 
 /* Returns the read-ahead in chunks that keeps `depth` reads in flight: cached chunks ahead need no read.
  * Reaches at most over half of the chunks in memory (daemon/cache/policy.h). */
-static uint64_t depth_in_visits(const struct job_figures *f, const struct memory_room *room, uint64_t depth)
+static uint64_t depth_in_visits(const struct job_figures *f, const struct memory_space *space, uint64_t depth)
 {
-	double x = target_cached_ratio(f, room->cache_bytes);
-	double most = chunk_room(f, room->cache_bytes) / f->chunk_bytes / 2 - f->window, visits;
+	double x = target_cached_ratio(f, space->cache_bytes);
+	double most = chunk_space(f, space->cache_bytes) / f->chunk_bytes / 2 - f->window, visits;
 
-	visits = fmin(fmin((double)depth / (1 - fmin(x, 0.9)), most), (double)room->prefetch);
+	visits = fmin(fmin((double)depth / (1 - fmin(x, 0.9)), most), (double)space->prefetch);
 	return visits > (double)depth ? (uint64_t)visits : depth;
 }
 
@@ -266,10 +267,10 @@ static uint64_t depth_in_visits(const struct job_figures *f, const struct memory
  * right.
  */
 static void storage_targets(const struct tuner_job *job, const struct job_figures *f,
-			    const struct memory_room *room, double goal, struct tuner_knobs *ret)
+			    const struct memory_space *space, double goal, struct tuner_knobs *ret)
 {
 	double now = (double)ret->value[TUNER_CACHE_BYTES], s = sample_bytes(f), chunk = f->chunk_bytes;
-	double hope = bandwidth_at(job, f, (double)room->prefetch);
+	double hope = bandwidth_at(job, f, (double)space->prefetch);
 	double sure = knows_full(job, f) ? hope : f->bandwidth;
 	double x_hope = model_cache_needed(s, INFINITY, hope, goal * MARGIN);
 	double x_sure = model_cache_needed(s, INFINITY, fmin(sure, hope), goal * MARGIN), least, most;
@@ -277,25 +278,25 @@ static void storage_targets(const struct tuner_job *job, const struct job_figure
 
 	if (isnan(f->dataset_bytes) || isnan(x_hope) || isnan(x_sure))
 		return;
-	depth = depth_needed(job, f, x_hope, goal, room->prefetch);
-	if (cache_bytes_for(f, x_hope, (double)depth) > room->cache_bytes)
-		depth = depth_in_visits(f, room, depth_within(job, f, room->cache_bytes, depth));
+	depth = depth_needed(job, f, x_hope, goal, space->prefetch);
+	if (cache_bytes_for(f, x_hope, (double)depth) > space->cache_bytes)
+		depth = depth_in_visits(f, space, depth_within(job, f, space->cache_bytes, depth));
 	least = cache_bytes_for(f, x_hope, (double)depth);
 	most = cache_bytes_for(f, x_sure, (double)depth);
 	now = fmin(fmax(now, least), most);
-	now = fmin(ceil(now / chunk) * chunk, room->cache_bytes);
+	now = fmin(ceil(now / chunk) * chunk, space->cache_bytes);
 	ret->value[TUNER_CACHE_BYTES] = (uint64_t)fmin(now, 1e18);
 	ret->value[TUNER_PREFETCH_CHUNKS] = depth;
 }
 
 /* Returns the highest rate that storage can feed within the limits. */
 static double best_fetch(const struct tuner_job *job, const struct job_figures *f,
-			 const struct memory_room *room)
+			 const struct memory_space *space)
 {
 	double best = 0;
 
-	for (uint64_t depth = 1; depth <= room->prefetch; depth *= 2) {
-		double x = target_cached_ratio(f, room->cache_bytes);
+	for (uint64_t depth = 1; depth <= space->prefetch; depth *= 2) {
+		double x = target_cached_ratio(f, space->cache_bytes);
 		double rate = fetch_rate(job, f, isnan(x) ? 0 : x, (double)depth, f->demand);
 
 		best = fmax(best, isnan(rate) ? INFINITY : rate);
@@ -305,18 +306,18 @@ static double best_fetch(const struct tuner_job *job, const struct job_figures *
 
 /* Returns the best rate that any knobs within the limits give. */
 static double best_rate(const struct tuner_job *job, const struct job_figures *f,
-			const struct memory_room *room)
+			const struct memory_space *space)
 {
-	double client = 0, fetch = knows_storage(job, f) ? best_fetch(job, f, room) : INFINITY;
+	double client = 0, fetch = knows_storage(job, f) ? best_fetch(job, f, space) : INFINITY;
 
-	for (uint64_t n = 0; n <= room->client_workers; n++)
-		client = fmax(client, client_rate(f, room, (double)n));
+	for (uint64_t n = 0; n <= space->client_workers; n++)
+		client = fmax(client, client_rate(f, space, (double)n));
 	return fmin(
-	    model_speed(fetch, daemon_rate(f->daemon_cpu_s, room, (double)room->daemon_workers), client),
-	    cpu_rate(f, f->daemon_cpu_s, room));
+	    model_speed(fetch, daemon_rate(f->daemon_cpu_s, space, (double)space->daemon_workers), client),
+	    cpu_rate(f, f->daemon_cpu_s, space));
 }
 
-void target_knobs(const struct tuner_job *job, const struct job_figures *f, const struct memory_room *room,
+void target_knobs(const struct tuner_job *job, const struct job_figures *f, const struct memory_space *space,
 		  struct tuner_knobs *ret)
 {
 	double goal;
@@ -324,17 +325,17 @@ void target_knobs(const struct tuner_job *job, const struct job_figures *f, cons
 	*ret = job->in_force;
 	if (!(f->demand > 0))
 		return;
-	goal = best_rate(job, f, room);
+	goal = best_rate(job, f, space);
 	if (!(goal > 0) || isinf(goal))
 		return;
 	if (f->daemon_cpu_s >= 0) {
 		uint64_t n = model_workers_needed(f->daemon_cpu_s * MARGIN, goal);
 
-		ret->value[TUNER_DAEMON_WORKERS] = n < room->daemon_workers ? n : room->daemon_workers;
+		ret->value[TUNER_DAEMON_WORKERS] = n < space->daemon_workers ? n : space->daemon_workers;
 	}
-	ret->value[TUNER_FORM_BYTES] = forms_target(job, f, goal);
+	ret->value[TUNER_DECODED_BYTES] = decoded_target(job, f, goal);
 	if (f->client_cpu_s >= 0)
-		ret->value[TUNER_CLIENT_WORKERS] = best_client_workers(f, room, goal);
+		ret->value[TUNER_CLIENT_WORKERS] = best_client_workers(f, space, goal);
 	if (knows_storage(job, f))
-		storage_targets(job, f, room, goal, ret);
+		storage_targets(job, f, space, goal, ret);
 }

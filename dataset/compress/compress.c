@@ -102,11 +102,11 @@ static void stretch(uint8_t *to, const uint8_t *frame, size_t bytes, size_t more
 
 /* Another release of zstd makes other bytes of the same input, mostly a little more or less. Up to the
  * highest level there is mostly one that is not longer, and that can be stretched. The compressor gets more
- * room than that, as it makes other bytes where room is scarce. */
+ * space than that, as it makes other bytes where space is scarce. */
 int compressor_fit(struct compressor *c, void *to, size_t stored_bytes, const void *from, size_t bytes)
 {
-	size_t room = ZSTD_compressBound(bytes);
-	void *made = malloc(room);
+	size_t space = ZSTD_compressBound(bytes);
+	void *made = malloc(space);
 	int level = c->level, r = made ? -ENODATA : -ENOMEM;
 
 	for (int i = 0; i <= ZSTD_maxCLevel() && r == -ENODATA; i++) {
@@ -114,7 +114,7 @@ int compressor_fit(struct compressor *c, void *to, size_t stored_bytes, const vo
 
 		if (set_level(c, i == 0 ? level : i) < 0)
 			break;
-		n = ZSTD_compress2(c->context, made, room, from, bytes);
+		n = ZSTD_compress2(c->context, made, space, from, bytes);
 		if (ZSTD_isError(n) || n > stored_bytes)
 			continue;
 		if (((const uint8_t *)made)[DESCRIPTOR_AT] & DICTIONARY_MASK)

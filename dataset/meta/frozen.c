@@ -29,7 +29,7 @@ int frozen_error(const char *dataset_path, struct error *err)
 {
 	return error_set(err, -EROFS,
 			 "%s is frozen: it has its snapshot and no metadata; `dieselctl rebuild %s` makes "
-			 "them anew, and it "
+			 "them again, and it "
 			 "can be changed again",
 			 dataset_path, dataset_path);
 }

@@ -14,7 +14,7 @@
 
 #define WAIT_S 60 /* a cluster takes a quarter of that to put another master in place */
 
-static int connect_meta(const char *dataset_path, const struct redis_place *place, enum meta_mode mode,
+static int connect_meta(const char *dataset_path, const struct redis_backend *place, enum meta_mode mode,
 			struct meta_redis **ret, struct error *err)
 {
 	struct meta_redis *s = calloc(1, sizeof(*s));
@@ -55,15 +55,15 @@ static int replace_state(struct meta_redis *s, struct error *err)
 int meta_redis_open(int dir_fd, const char *dataset_path, enum meta_mode mode, struct meta **ret,
 		    struct error *err)
 {
-	struct redis_place place;
+	struct redis_backend place;
 	struct meta_redis *s;
 	struct redis_state state;
-	int r = redis_place_read(dir_fd, dataset_path, &place, err);
+	int r = redis_backend_read(dir_fd, dataset_path, &place, err);
 
 	if (r == -ENOENT)
 		return error_set(err, r, "%s has no " META_REDIS_FILE, dataset_path);
 	if (r == 0 && place.is_copied)
-		r = redis_place_copied(dataset_path, err);
+		r = redis_backend_copied(dataset_path, err);
 	if (r == 0)
 		r = connect_meta(dataset_path, &place, mode, &s, err);
 	explicit_bzero(&place, sizeof(place));
@@ -98,11 +98,11 @@ static bool is_same(const struct redis_url *a, const struct redis_url *b)
 
 /* The dataset has its metadata on a server already: it has to be this one. The credentials of the URL count.
  */
-static int open_same(const char *dataset_path, const struct redis_place *place, const struct redis_url *url,
+static int open_same(const char *dataset_path, const struct redis_backend *place, const struct redis_url *url,
 		     enum meta_mode mode, struct meta **ret, struct error *err)
 {
 	char there[REDIS_URL_TEXT], here[REDIS_URL_TEXT];
-	struct redis_place with = *place;
+	struct redis_backend with = *place;
 	struct meta_redis *s;
 	struct redis_state state;
 
@@ -126,7 +126,7 @@ static int open_same(const char *dataset_path, const struct redis_place *place, 
 	return r;
 }
 
-static int make_new(int dir_fd, const char *dataset_path, struct redis_place *place, enum meta_mode mode,
+static int make_new(int dir_fd, const char *dataset_path, struct redis_backend *place, enum meta_mode mode,
 		    struct meta **ret, struct error *err)
 {
 	struct meta_redis *s;
@@ -139,7 +139,7 @@ static int make_new(int dir_fd, const char *dataset_path, struct redis_place *pl
 		return r;
 	r = redis_state_create(s, err);
 	if (r == 0)
-		r = redis_place_write(dir_fd, dataset_path, place, err);
+		r = redis_backend_write(dir_fd, dataset_path, place, err);
 	if (r < 0)
 		redis_meta_free(&s->meta);
 	else
@@ -159,7 +159,7 @@ int meta_redis_choose(const char *dataset_path, const char *url, enum meta_mode 
 int meta_redis_choose_at(int dir_fd, const char *dataset_path, const char *url, enum meta_mode mode,
 			 struct meta **ret, struct error *err)
 {
-	struct redis_place place = {0}, there;
+	struct redis_backend place = {0}, there;
 	struct stat st;
 	int r = redis_url_parse(url, true, &place.url, err);
 
@@ -167,11 +167,11 @@ int meta_redis_choose_at(int dir_fd, const char *dataset_path, const char *url, 
 		r = redis_env_credentials(&place.url, err);
 	if (r < 0)
 		return r;
-	r = redis_place_read(dir_fd, dataset_path, &there, err);
+	r = redis_backend_read(dir_fd, dataset_path, &there, err);
 	if (r == 0 && there.is_copied)
 		r = mode == META_REPLACE && !is_same(&there.url, &place.url)
 			? make_new(dir_fd, dataset_path, &place, mode, ret, err)
-			: redis_place_copied(dataset_path, err);
+			: redis_backend_copied(dataset_path, err);
 	else if (r == 0)
 		r = open_same(dataset_path, &there, &place.url, mode, ret, err);
 	else if (r == -ENOENT && fstatat(dir_fd, META_SQLITE_FILE, &st, AT_SYMLINK_NOFOLLOW) == 0)

@@ -8,7 +8,7 @@
 
 #include "dataset/meta.h"
 #include "redis_buckets.h"
-#include "redis_place.h"
+#include "redis_backend.h"
 #include "lib/container_of.h"
 
 /* With the second one chunks may be compressed, which older programs cannot read. */
@@ -28,7 +28,7 @@ struct redis_state {
 struct meta_redis {
 	struct meta meta;
 	struct redis_link *link;
-	struct redis_place place;
+	struct redis_backend place;
 	char key[KEY_BYTES]; /* of the state */
 	char *file;
 	enum meta_mode mode;

@@ -11,7 +11,8 @@
 #define MANTISSA_TOP 0.70710678118654752440
 
 /* The natural logarithm of x in (0, 1), of the four operations that IEEE 754 gives one result for: all nodes
- * have to find the same, and libraries differ in the last bit. (The room is compiled without contraction.) */
+ * have to find the same, and libraries differ in the last bit. (The space is compiled without contraction.)
+ */
 static double logarithm(double x)
 {
 	int exponent;
@@ -120,7 +121,7 @@ void owner_lanes_add(struct owner_lanes *lanes, uint32_t first, uint32_t end)
 /* Returns true if the member can own the chunk; place: NULL: wherever it lies. */
 static bool serves(const struct owner_member *m, const struct owner_place *place)
 {
-	return !m->is_away && (!place || owner_lanes_have(&m->lanes, place));
+	return !m->is_unreachable && (!place || owner_lanes_have(&m->lanes, place));
 }
 
 size_t owner_of(const struct owner_member *members, size_t n, const struct chunk_id *chunk,

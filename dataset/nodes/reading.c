@@ -33,7 +33,7 @@ int reading_add_name(struct node_reading *g, const char *text, size_t bytes)
 {
 	if (!member_is_name(text, bytes))
 		return -EBADMSG;
-	if (array_room(g->names, g->n_names, g->n_room) < 0)
+	if (array_reserve(g->names, g->n_names, g->n_space) < 0)
 		return -ENOMEM;
 	memset(&g->names[g->n_names], 0, sizeof(*g->names));
 	memcpy(g->names[g->n_names++].text, text, bytes);

@@ -18,7 +18,7 @@ struct reading_name {
 struct node_reading {
 	struct registry_group_id group;
 	struct reading_name *names; /* sorted, each once */
-	size_t n_names, n_room;
+	size_t n_names, n_space;
 	struct registry_entry *entries; /* sorted by node; only those with a valid value */
 	size_t n_entries;
 	int result; /* of this group */

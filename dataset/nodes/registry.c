@@ -196,7 +196,7 @@ static int add_group(struct registry *r, const struct registry_group_key *key, s
 		n_of_uid += !g->leaves && is_of_uid;
 		n_with_left += is_of_uid;
 	}
-	if (n >= REGISTRY_MAX_GROUPS || r->n_groups == REGISTRY_ROOM || n_of_uid >= REGISTRY_MAX_OF_UID ||
+	if (n >= REGISTRY_MAX_GROUPS || r->n_groups == REGISTRY_SPACE || n_of_uid >= REGISTRY_MAX_OF_UID ||
 	    n_with_left >= 2 * REGISTRY_MAX_OF_UID)
 		return -ENOSPC;
 	struct registry_group *g = calloc(1, sizeof(*g));

@@ -15,7 +15,7 @@
 #include "dataset/redis/redis_link.h"
 
 /* With those that are being left, of which a user has as many again, at most. */
-#define REGISTRY_ROOM (2 * REGISTRY_MAX_GROUPS)
+#define REGISTRY_SPACE (2 * REGISTRY_MAX_GROUPS)
 
 struct registry_group {
 	/* Under the mutex. */
@@ -47,7 +47,7 @@ struct registry {
 	char prefix[REDIS_URL_PART];
 
 	/* Under the mutex. */
-	struct registry_group *groups[REGISTRY_ROOM];
+	struct registry_group *groups[REGISTRY_SPACE];
 	size_t n_groups;
 	char *report; /* NULL: none; a new one */
 	bool is_changed, stops, is_done, is_abandoned;

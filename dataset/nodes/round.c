@@ -47,7 +47,7 @@ struct node_round {
 	struct registry *r;
 	struct registry_group *groups[REGISTRY_MAX_GROUPS]; /* to be renewed */
 	size_t n;
-	struct registry_group *left[REGISTRY_ROOM];
+	struct registry_group *left[REGISTRY_SPACE];
 	size_t n_left;
 	uint64_t begin_ns;
 	bool has_answered; /* the server, to something */
@@ -201,7 +201,7 @@ static void judge_former(struct registry_group *g, const redisReply *reply)
 		g->n_rival = 0;
 }
 
-/* A set that no node can have made: it is made anew, and the others add themselves with their next renewal.
+/* A set that no node can have made: it is made again, and the others add themselves with their next renewal.
  */
 static void replace_set(struct node_round *round, struct registry_group *g)
 {
@@ -472,7 +472,7 @@ static void tell_people(struct node_round *round)
 static void leave(struct node_round *round, struct registry_group **groups, size_t n)
 {
 	struct redis_link *link = round->r->link;
-	bool is_ours[REGISTRY_ROOM] = {false};
+	bool is_ours[REGISTRY_SPACE] = {false};
 	struct number most = number(MEMBER_TEXT);
 	struct error err = ERROR_INIT;
 	size_t n_ours = 0;

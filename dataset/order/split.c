@@ -40,8 +40,8 @@ static uint32_t farthest_behind(const struct split_spec *spec, const uint64_t *g
 	return chosen;
 }
 
-/* Deals each group's samples out among the parts, group after group: room[group * n_parts + part]. */
-static int deal(const struct split_spec *spec, const uint64_t *group_samples, uint64_t total, uint64_t *room)
+/* Deals each group's samples out among the parts, group after group: space[group * n_parts + part]. */
+static int deal(const struct split_spec *spec, const uint64_t *group_samples, uint64_t total, uint64_t *space)
 {
 	_cleanup_(freep) uint64_t *given = calloc(spec->n_parts + 1, sizeof(*given));
 	uint64_t dealt = 0;
@@ -49,7 +49,7 @@ static int deal(const struct split_spec *spec, const uint64_t *group_samples, ui
 	if (!given)
 		return -ENOMEM;
 	if (spec->n_groups == 1) {
-		memcpy(room, spec->sizes, spec->n_parts * sizeof(*room));
+		memcpy(space, spec->sizes, spec->n_parts * sizeof(*space));
 		return 0;
 	}
 	for (uint32_t g = 0; g < spec->n_groups; g++) {
@@ -57,21 +57,21 @@ static int deal(const struct split_spec *spec, const uint64_t *group_samples, ui
 			uint32_t part = farthest_behind(spec, given, dealt, total);
 
 			given[part]++;
-			room[(uint64_t)g * spec->n_parts + part]++;
+			space[(uint64_t)g * spec->n_parts + part]++;
 		}
 	}
 	return 0;
 }
 
-/* A part of those with room, in proportion to it. */
-static uint32_t draw(struct random_state *random, uint64_t *room, uint64_t left)
+/* A part of those with space, in proportion to it. */
+static uint32_t draw(struct random_state *random, uint64_t *space, uint64_t left)
 {
 	uint64_t at = random_below(random, left);
 	uint32_t part = 0;
 
-	while (at >= room[part])
-		at -= room[part++];
-	room[part]--;
+	while (at >= space[part])
+		at -= space[part++];
+	space[part]--;
 	return part;
 }
 
@@ -89,12 +89,12 @@ int split_subset(uint64_t n_samples, const struct subset *of, const struct split
 		 uint64_t *const *words)
 {
 	_cleanup_(freep) uint64_t *left = calloc(spec->n_groups, sizeof(*left));
-	_cleanup_(freep) uint64_t *room = calloc((size_t)spec->n_groups * spec->n_parts + 1, sizeof(*room));
+	_cleanup_(freep) uint64_t *space = calloc((size_t)spec->n_groups * spec->n_parts + 1, sizeof(*space));
 	struct random_state random;
 	uint64_t sum = 0;
 	int r;
 
-	if (!left || !room)
+	if (!left || !space)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < spec->n_parts; i++) {
 		if (__builtin_add_overflow(sum, spec->sizes[i], &sum))
@@ -102,14 +102,14 @@ int split_subset(uint64_t n_samples, const struct subset *of, const struct split
 	}
 	if (count_groups(spec, n_samples, of, left) != sum)
 		return -EINVAL;
-	r = deal(spec, left, sum, room);
+	r = deal(spec, left, sum, space);
 	if (r < 0)
 		return r;
 	random_init(&random, spec->seed, SPLIT_EPOCH, 0);
 	for (uint64_t i = next_of(of, 0); i < n_samples; i = next_of(of, i + 1)) {
 		uint32_t g = group_of(spec, i), part;
 
-		part = draw(&random, &room[(uint64_t)g * spec->n_parts], left[g]--);
+		part = draw(&random, &space[(uint64_t)g * spec->n_parts], left[g]--);
 		words[part][i / 64] |= UINT64_C(1) << i % 64;
 	}
 	return 0;

@@ -197,7 +197,7 @@ static int count_kept(struct purge_plan *p, const struct purge_options *o, struc
 	if (r == 0)
 		r = meta_each_path(meta, count_path, &c, err);
 	meta_free(meta);
-	place_close(place);
+	backend_close(place);
 	return r;
 }
 

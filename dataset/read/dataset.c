@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "dataset/compress.h"
-#include "dataset/place.h"
-#include "dataset/snapshot_kept.h"
+#include "dataset/backend.h"
+#include "dataset/snapshot_retained.h"
 #include "dataset/version.h"
 #include "lib/cleanup.h"
 
@@ -37,7 +37,7 @@ static int open_kept(const struct dataset *d, const char *path, uint64_t version
 		return snapshot_open_at(d->place->dir_fd, d->place->folder, ret, err);
 	if (d->place->dir_fd < 0)
 		return error_errno(err, d->place->dir_fd, "cannot open %s", path);
-	int r = snapshot_kept_open(d->place->dir_fd, path, version, &fd, err);
+	int r = snapshot_retained_open(d->place->dir_fd, path, version, &fd, err);
 
 	return r < 0 ? r : snapshot_open_fd(fd, path, ret, err);
 }
@@ -46,12 +46,12 @@ static int open_kept(const struct dataset *d, const char *path, uint64_t version
 static int open_place(struct dataset *d, const char *path, uint64_t version, struct error *err)
 {
 	struct error why = ERROR_INIT;
-	int r = place_open_version(path, version, &d->place, &why);
+	int r = backend_open_version(path, version, &d->place, &why);
 
 	if (r == 0)
 		r = open_kept(d, path, version, &d->snapshot, &why);
 	if (r == -ENOENT && version) {
-		place_close(steal_pointer(d->place));
+		backend_close(steal_pointer(d->place));
 		r = version_open(path, version, &d->place, &why);
 		if (r == 0)
 			r = snapshot_open_at(d->place->dir_fd, d->place->folder, &d->snapshot, &why);
@@ -72,7 +72,7 @@ int dataset_open_version(const char *path, uint64_t version, struct dataset **re
 	if (r == 0)
 		r = verify_snapshot(d->snapshot, err);
 	if (r == 0)
-		r = place_store(d->place, false, &d->store, err);
+		r = backend_store(d->place, false, &d->store, err);
 	if (r == 0 && snapshot_info(d->snapshot)->is_compressed)
 		r = store_plain_open(d->store, compress_decode, &d->store, err);
 	if (r < 0) {
@@ -89,7 +89,7 @@ void dataset_close(struct dataset *d)
 		return;
 	snapshot_close(d->snapshot);
 	store_free(d->store);
-	place_close(d->place);
+	backend_close(d->place);
 	free(d);
 }
 

@@ -9,7 +9,7 @@
 #include "dataset/chunk/buffer.h"
 #include "dataset/checksum/checksum.h"
 #include "dataset/compress.h"
-#include "dataset/place.h"
+#include "dataset/backend.h"
 #include "lib/text.h"
 
 #define SETTLE_FIRST 4096 /* entries */
@@ -28,11 +28,11 @@ int look_up_open(const char *dataset_path, struct look_up **ret, struct error *e
 
 	if (!l)
 		return error_errno(err, -ENOMEM, "%s", dataset_path);
-	r = place_open(dataset_path, PLACE_READ, &l->place, err);
+	r = backend_open(dataset_path, BACKEND_READ, &l->place, err);
 	if (r == 0)
 		r = meta_open_at(l->place->dir_fd, l->place->folder, META_READ, &l->meta, err);
 	if (r == 0)
-		r = place_store(l->place, false, &l->store, err);
+		r = backend_store(l->place, false, &l->store, err);
 	if (r == 0)
 		r = meta_info(l->meta, &info, err);
 	if (r == 0 && info.is_compressed)
@@ -50,7 +50,7 @@ void look_up_close(struct look_up *l)
 		return;
 	meta_free(l->meta);
 	store_free(l->store);
-	place_close(l->place);
+	backend_close(l->place);
 	free(l);
 }
 

@@ -11,7 +11,7 @@
 #include "dataset/chunk_id.h"
 #include "dataset/dataset.h"
 #include "dataset/meta.h"
-#include "dataset/place.h"
+#include "dataset/backend.h"
 #include "dataset/snapshot.h"
 #include "dataset/store.h"
 #include "lib/cleanup.h"
@@ -617,13 +617,13 @@ int verify_dataset(const char *dataset_path, const struct verify_callbacks *call
 	struct place *place = NULL;
 	struct stat st;
 
-	if (!place_is_elsewhere(dataset_path) && stat(dataset_path, &st) < 0)
+	if (!backend_is_elsewhere(dataset_path) && stat(dataset_path, &st) < 0)
 		return error_errno(err, -errno, "there is no dataset %s", dataset_path);
-	int r = place_open(dataset_path, PLACE_READ, &place, err);
+	int r = backend_open(dataset_path, BACKEND_READ, &place, err);
 
 	if (r < 0)
 		return r;
-	r = place_store(place, false, &v.store, err);
+	r = backend_store(place, false, &v.store, err);
 	if (r == -ENOENT || r == -ENOTDIR)
 		r = error_set(err, r, "%s is no dataset: it has no chunks; make one with `dieselctl pack`",
 			      dataset_path);
@@ -633,7 +633,7 @@ int verify_dataset(const char *dataset_path, const struct verify_callbacks *call
 	meta_free(v.meta);
 	snapshot_close(snapshot);
 	store_free(v.store);
-	place_close(place);
+	backend_close(place);
 	free(v.objects);
 	free(v.sums);
 	free(v.buffer);

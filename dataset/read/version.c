@@ -12,7 +12,7 @@
 #include "dataset/chunk_id.h"
 #include "dataset/meta.h"
 #include "dataset/snapshot.h"
-#include "dataset/snapshot_kept.h"
+#include "dataset/snapshot_retained.h"
 #include "lib/cleanup.h"
 #include "lib/container_of.h"
 #include "dataset/snapshot/snapshot_build.h"
@@ -38,10 +38,10 @@ static struct version_place *version_of(struct place *p)
 
 static int version_store(struct place *p, struct store **ret, struct error *err)
 {
-	return place_store(version_of(p)->of, false, ret, err);
+	return backend_store(version_of(p)->of, false, ret, err);
 }
 
-static int version_publish(struct place *p, uint64_t version, const struct place_keep *keep,
+static int version_publish(struct place *p, uint64_t version, const struct backend_keep *keep,
 			   struct error *err)
 {
 	(void)version;
@@ -67,11 +67,11 @@ static void version_close(struct place *p)
 		rmdir(p->folder);
 	closep(&p->dir_fd);
 	free(p->folder);
-	place_close(v->of);
+	backend_close(v->of);
 	free(v);
 }
 
-static const struct place_ops version_ops = {
+static const struct backend_ops version_ops = {
     .scheme = "", /* never registered */
     .store = version_store,
     .publish = version_publish,
@@ -163,7 +163,7 @@ static int make_folder(struct place *p, struct error *err)
 		return error_errno(err, -ENOMEM, "TMPDIR");
 	}
 	if (mkdtemp(p->folder)) {
-		place_open_folder(p, false);
+		backend_open_folder(p, false);
 		return 0;
 	}
 	int r = error_errno(err, -errno, "cannot make the folder %s (TMPDIR)", p->folder);
@@ -181,7 +181,7 @@ static int fill(struct version_place *v, struct meta *meta, const struct meta_in
 	if (result == 0)
 		result = make_folder(&v->place, r->err);
 	if (result == 0)
-		result = place_store(v->of, false, &r->store, r->err);
+		result = backend_store(v->of, false, &r->store, r->err);
 	if (result == 0)
 		result = meta_sqlite_open(v->place.dir_fd, v->place.folder, META_CREATE, &r->to, r->err);
 	if (result == 0)
@@ -205,7 +205,7 @@ int version_open(const char *name, uint64_t version, struct place **ret, struct 
 	v->place.ops = &version_ops;
 	v->place.dir_fd = -EBADF;
 	v->place.version = version;
-	int r = place_open(name, PLACE_READ, &v->of, err);
+	int r = backend_open(name, BACKEND_READ, &v->of, err);
 
 	if (r == 0 && version)
 		r = meta_open_at(v->of->dir_fd, v->of->folder, META_READ, &meta, err);

@@ -31,7 +31,7 @@ struct redis_conn {
 	size_t n_wanted;
 	bool failed; /* no memory for what goes out */
 	redisReply **replies;
-	size_t n_replies, n_room;
+	size_t n_replies, n_space;
 };
 
 static int connect_to(const struct addrinfo *a, uint64_t until_ns)
@@ -102,7 +102,7 @@ static int take_replies(struct redis_conn *c)
 			return r;
 		if (!reply)
 			return 0;
-		if (array_room(c->replies, c->n_replies, c->n_room) < 0) {
+		if (array_reserve(c->replies, c->n_replies, c->n_space) < 0) {
 			freeReplyObject(reply);
 			return -ENOMEM;
 		}

@@ -33,7 +33,7 @@ struct redis_link {
 	char text[REDIS_URL_TEXT];
 	struct buffer batch;
 	struct command *commands;
-	size_t n, n_room;
+	size_t n, n_space;
 	bool failed; /* no memory for it */
 	bool ran;
 	bool keeps_errors;
@@ -121,7 +121,7 @@ static void add(struct redis_link *l, size_t n, const char *const *args, const s
 	c.offset = l->batch.bytes;
 	c.slot = redis_slot(args[key], sizes ? sizes[key] : strlen(args[key]));
 	if (redis_command_append(&l->batch, n, args, sizes) < 0 ||
-	    array_room(l->commands, l->n, l->n_room) < 0) {
+	    array_reserve(l->commands, l->n, l->n_space) < 0) {
 		l->failed = true;
 		return;
 	}

@@ -23,7 +23,7 @@ int redis_nodes_find(struct redis_nodes *nodes, const struct redis_address *addr
 	if (i == nodes->n) {
 		if (nodes->n == REDIS_NODES_MAX)
 			return -EPROTO;
-		if (array_room(nodes->list, nodes->n, nodes->n_room) < 0)
+		if (array_reserve(nodes->list, nodes->n, nodes->n_space) < 0)
 			return -ENOMEM;
 		nodes->list[i] = (struct redis_node){.address = *address};
 		snprintf(nodes->list[i].text, sizeof(nodes->list[i].text), "%s%s%s:%s", bracket ? "[" : "",

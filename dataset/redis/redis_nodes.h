@@ -16,7 +16,7 @@ struct redis_nodes {
 	struct redis_settings settings;
 	struct redis_tls_config *tls;
 	struct redis_node *list; /* the first is the URL's server */
-	size_t n, n_room;
+	size_t n, n_space;
 	bool is_cluster, evicts;
 	bool stale;                    /* the slots must be fetched again */
 	uint16_t slots[REDIS_N_SLOTS]; /* number of a node, or REDIS_NODES_MAX: unassigned */

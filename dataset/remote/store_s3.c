@@ -90,7 +90,7 @@ static int take_object(const char *key, uint64_t bytes, void *context)
 		return 0;
 	if (l->n == MAX_OBJECTS)
 		return -EOVERFLOW;
-	if (array_room(l->objects, l->n, l->n_allocated) < 0)
+	if (array_reserve(l->objects, l->n, l->n_allocated) < 0)
 		return -ENOMEM;
 	l->objects[l->n++] = object;
 	return 0;

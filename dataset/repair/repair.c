@@ -385,11 +385,11 @@ static int open_dataset(struct repair *r, const char *path, struct error *err)
 
 	own->name = path;
 	own->source_fd = -EBADF;
-	result = place_open(path, PLACE_READ, &own->place, err);
+	result = backend_open(path, BACKEND_READ, &own->place, err);
 	if (result == 0 && !own->place->ops && !r->options->dry_run)
-		place_open_folder(own->place, true);
+		backend_open_folder(own->place, true);
 	if (result == 0)
-		result = place_store(own->place, false, &own->store, err);
+		result = backend_store(own->place, false, &own->store, err);
 	if (result == 0 && r->n_origins == 0)
 		r->n_origins = 1;
 	return result;

@@ -17,7 +17,7 @@ int repair_origin_open(const char *name, struct repair_origin *ret, struct error
 	_cleanup_(closep) int fd = -EBADF;
 	int r;
 
-	if (!place_is_elsewhere(name)) {
+	if (!backend_is_elsewhere(name)) {
 		fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		if (fd < 0)
 			return error_errno(err, -errno,
@@ -28,9 +28,9 @@ int repair_origin_open(const char *name, struct repair_origin *ret, struct error
 			return 0;
 		}
 	}
-	r = place_open(name, PLACE_SNAPSHOT, &o.place, err);
+	r = backend_open(name, BACKEND_SNAPSHOT, &o.place, err);
 	if (r == 0)
-		r = place_store(o.place, false, &o.store, err);
+		r = backend_store(o.place, false, &o.store, err);
 	if (r < 0) {
 		repair_origin_close(&o);
 		return r;
@@ -42,7 +42,7 @@ int repair_origin_open(const char *name, struct repair_origin *ret, struct error
 void repair_origin_close(struct repair_origin *o)
 {
 	store_free(o->store);
-	place_close(o->place);
+	backend_close(o->place);
 	closep(&o->source_fd);
 }
 

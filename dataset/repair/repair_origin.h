@@ -3,7 +3,7 @@
 
 /* A place that may have what a damaged dataset lacks: another copy of it, or the files that were packed. */
 
-#include "dataset/place.h"
+#include "dataset/backend.h"
 
 struct repair_origin {
 	const char *name; /* as given */

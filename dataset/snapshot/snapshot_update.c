@@ -103,8 +103,8 @@ static int move_slot(struct index_update *u, uint64_t at, uint64_t gap)
 	return -ENOENT;
 }
 
-/* A search goes on to the next bucket only where this one is full. So what lies beyond a bucket that has room
- * now, because there was none, has to come back. */
+/* A search goes on to the next bucket only where this one is full. So what lies beyond a bucket that has
+ * space now, because there was none, has to come back. */
 static int close_gap(struct index_update *u, uint64_t gap)
 {
 	for (uint64_t at = gap + 1; at < u->n_buckets && at < gap + SNAPSHOT_PROBE_MAX; at++) {
@@ -283,10 +283,10 @@ static int changes_write_index(const struct snapshot_changes *c, const struct sn
 {
 	_cleanup_(section_free) struct section_writer w = {0};
 	_cleanup_(index_free) struct index_update u = {.base = base, .n_buckets = base->n_all_buckets};
-	uint64_t room = base->header.n_buckets * SNAPSHOT_BUCKET_SLOTS;
+	uint64_t space = base->header.n_buckets * SNAPSHOT_BUCKET_SLOTS;
 	int r;
 
-	if (b->header.n_samples * 64 > room * FULL_OF_64 || !buckets_are_sound(base))
+	if (b->header.n_samples * 64 > space * FULL_OF_64 || !buckets_are_sound(base))
 		return SNAPSHOT_NOT_UPDATED;
 	b->header.n_buckets = base->header.n_buckets;
 	u.patch_of = calloc(u.n_buckets, sizeof(*u.patch_of));

@@ -138,7 +138,7 @@ static int write_run(struct spill_sort *s)
 
 	sort_items(s);
 	if (r == 0)
-		r = array_room(s->runs, s->n_runs, s->n_runs_allocated);
+		r = array_reserve(s->runs, s->n_runs, s->n_runs_allocated);
 	for (size_t i = 0; i < s->n_items && r == 0; i++) {
 		const struct stored *stored = stored_of(s, &s->items[i]);
 
@@ -166,7 +166,7 @@ int spill_sort_add(struct spill_sort *s, uint64_t key, const void *data, uint32_
 	int r = needed > s->budget && s->n_items ? write_run(s) : 0;
 
 	if (r == 0)
-		r = array_room(s->items, s->n_items, s->n_items_allocated);
+		r = array_reserve(s->items, s->n_items, s->n_items_allocated);
 	if (r < 0)
 		return r;
 	struct item item = {.key = key, .at = s->data.bytes};

@@ -280,7 +280,7 @@ static int posix_list(struct store *s, const struct chunk_id *after, struct stor
 		if (fstatat(p->dir_fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			return object_error(s, &object.id, -errno, "find", err);
 		object.bytes = (uint64_t)st.st_size;
-		if (array_room(objects, n, capacity) < 0)
+		if (array_reserve(objects, n, capacity) < 0)
 			return error_errno(err, -ENOMEM, "cannot list %s", p->path);
 		objects[n++] = object;
 	}

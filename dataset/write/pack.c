@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "dataset/place.h"
+#include "dataset/backend.h"
 #include "dataset/writer.h"
 #include "lib/cleanup.h"
 #include "lib/text.h"
@@ -103,7 +103,7 @@ static int unreadable(int code, const char *text, void *context)
 static int check_places(const struct pack_options *o, struct error *err)
 {
 	_cleanup_(freep) char *source = realpath(o->source, NULL);
-	_cleanup_(freep) char *dataset = place_is_elsewhere(o->dataset) ? NULL : realpath(o->dataset, NULL);
+	_cleanup_(freep) char *dataset = backend_is_elsewhere(o->dataset) ? NULL : realpath(o->dataset, NULL);
 	size_t n = dataset ? strlen(dataset) : 0;
 
 	if (!source)
@@ -160,7 +160,7 @@ static int scan_source(struct pack *p, struct error *err)
 {
 	struct stat st = {0}; /* elsewhere: none that could be in the source */
 
-	if (!place_is_elsewhere(p->options->dataset) && stat(p->options->dataset, &st) < 0)
+	if (!backend_is_elsewhere(p->options->dataset) && stat(p->options->dataset, &st) < 0)
 		return error_errno(err, -errno, "cannot find %s", p->options->dataset);
 	survey_begin(p->options->survey, p->options->source);
 	const struct source_options options = {.root = p->options->source,

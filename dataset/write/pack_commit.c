@@ -8,7 +8,7 @@
 
 #include "dataset/chunk/buffer.h"
 #include "dataset/chunk_id.h"
-#include "dataset/place.h"
+#include "dataset/backend.h"
 #include "dataset/writer.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
@@ -123,7 +123,7 @@ int pack_commit(const struct pack_options *o, struct writer **w, struct writer_r
 {
 	int r = writer_commit(*w, ret, err);
 
-	for (unsigned i = 1; r == -EBUSY && i < MAX_TRIES && place_is_elsewhere(o->dataset); i++) {
+	for (unsigned i = 1; r == -EBUSY && i < MAX_TRIES && backend_is_elsewhere(o->dataset); i++) {
 		r = open_again(o, w, err);
 		if (r == 0)
 			r = writer_commit(*w, ret, err);

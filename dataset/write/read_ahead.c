@@ -33,7 +33,7 @@ struct read_ahead {
 
 	pthread_mutex_t lock;
 	pthread_cond_t filled; /* the slot that the caller waits for is done */
-	pthread_cond_t room;   /* a good part of slots and budget is free, or stop */
+	pthread_cond_t space;  /* a good part of slots and budget is free, or stop */
 	unsigned n_idle;       /* threads that wait for space */
 	struct ahead_slot slots[N_SLOTS];
 	size_t next_read; /* place in the order that the next free thread takes */
@@ -136,7 +136,7 @@ static void *run(void *argument)
 
 		if (n == 0) {
 			ra->n_idle++;
-			pthread_cond_wait(&ra->room, &ra->lock);
+			pthread_cond_wait(&ra->space, &ra->lock);
 			ra->n_idle--;
 			continue;
 		}
@@ -183,7 +183,7 @@ int read_ahead_new(const struct pack_source *source, const uint64_t *order, size
 	ra->options = *options;
 	pthread_mutex_init(&ra->lock, NULL);
 	pthread_cond_init(&ra->filled, NULL);
-	pthread_cond_init(&ra->room, NULL);
+	pthread_cond_init(&ra->space, NULL);
 	int r = start_threads(ra, options->n_threads < MAX_THREADS ? options->n_threads : MAX_THREADS);
 
 	if (r < 0) {
@@ -200,13 +200,13 @@ void read_ahead_free(struct read_ahead *ra)
 		return;
 	pthread_mutex_lock(&ra->lock);
 	ra->stop = true;
-	pthread_cond_broadcast(&ra->room);
+	pthread_cond_broadcast(&ra->space);
 	pthread_mutex_unlock(&ra->lock);
 	for (unsigned i = 0; i < ra->n_threads; i++)
 		pthread_join(ra->threads[i], NULL);
 	for (size_t i = 0; i < N_SLOTS; i++)
 		free(ra->slots[i].item.data);
-	pthread_cond_destroy(&ra->room);
+	pthread_cond_destroy(&ra->space);
 	pthread_cond_destroy(&ra->filled);
 	pthread_mutex_destroy(&ra->lock);
 	free(ra);
@@ -220,7 +220,7 @@ static void wake_readers(struct read_ahead *ra)
 
 	if (ra->n_idle && (ra->next_read == ra->next_out ||
 			   (ra->used_bytes <= ra->options.budget_bytes / 4 * 3 && ahead <= N_SLOTS / 4 * 3)))
-		pthread_cond_broadcast(&ra->room);
+		pthread_cond_broadcast(&ra->space);
 }
 
 static void release(struct read_ahead *ra, struct ahead_slot *slot)

@@ -231,16 +231,16 @@ static int stage_snapshot(struct writer *w, uint64_t version, struct error *err)
 
 /* Publishes the version. Elsewhere than in a folder, the published state is the folder as the commit leaves
  * it. A snapshot that cannot be kept for later is no reason to leave the newest one behind the metadata. */
-static int publish(struct writer *w, uint64_t version, struct place_keep keep, struct error *err)
+static int publish(struct writer *w, uint64_t version, struct backend_keep keep, struct error *err)
 {
 	writer_keep_published(w);
 	int kept = writer_keep_staged(w, version, err);
 	int r = snapshot_publish(w->dir_fd, w->path, kept < 0 ? NULL : err);
 
 	if (r == 0 && kept == 0)
-		r = place_publish(w->place, version, &keep, err);
+		r = backend_publish(w->place, version, &keep, err);
 	if (r == 0 && kept == 0)
-		r = writer_trim_kept(w, version, keep, err);
+		r = writer_trim_retained(w, version, keep, err);
 	return kept < 0 ? kept : r;
 }
 
@@ -253,7 +253,7 @@ static int commit_version(struct writer *w, uint64_t version, const struct meta_
 	if (r < 0)
 		return r;
 	w->begun = false;
-	r = publish(w, version, (struct place_keep){w->n_kept, w->change.oldest}, err);
+	r = publish(w, version, (struct backend_keep){w->n_kept, w->change.oldest}, err);
 	if (r < 0 && !w->place->ops) {
 		error_prefix(err, "committed, but");
 		return -ESTALE;
@@ -349,10 +349,10 @@ int writer_snapshot(struct writer *w, struct error *err)
 		return error_set(
 		    err, -EOPNOTSUPP,
 		    "%s has metadata and snapshot of one version, which are published together: `dieselctl "
-		    "rebuild` makes both anew",
+		    "rebuild` makes both again",
 		    w->path);
 	/* How many stay is for those to say who change the dataset. */
-	struct place_keep keep = {.n = UINT64_MAX};
+	struct backend_keep keep = {.n = UINT64_MAX};
 	int r = writer_hold(w, err);
 
 	if (r == 0)

@@ -191,7 +191,7 @@ static int remove_unknown(struct writer *w, const struct chunk_id *candidates, s
 
 int writer_finish_drops(struct writer *w, struct error *err)
 {
-	struct place_keep keep = {.n = UINT64_MAX};
+	struct backend_keep keep = {.n = UINT64_MAX};
 	struct buffer ids = {0};
 	int r = writer_catch_up(w, err);
 
@@ -201,7 +201,7 @@ int writer_finish_drops(struct writer *w, struct error *err)
 	if (r == 0 && ids.bytes)
 		r = writer_find_oldest(w, w->info.version, &keep.oldest, err);
 	if (r == 0 && ids.bytes)
-		r = writer_trim_kept(w, w->info.version, keep, err);
+		r = writer_trim_retained(w, w->info.version, keep, err);
 	for (size_t i = 0; r == 0 && w->place->ops && i < w->n_objects - w->n_leftovers; i++)
 		r = buffer_append(&ids, &w->objects[i].id, sizeof(w->objects[i].id));
 	if (r == 0 && ids.bytes)

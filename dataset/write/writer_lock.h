@@ -14,7 +14,7 @@
  * goes on, whenever the other one wakes up. From then on nobody takes over, because half of that work may be
  * done. So it is at first, too, until writer_lock_loosen().
  *
- * A place elsewhere needs none (dataset/place.h): NULL, of which all functions say that it is held.
+ * A place elsewhere needs none (dataset/backend.h): NULL, of which all functions say that it is held.
  */
 
 #include "lib/error.h"

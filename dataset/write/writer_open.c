@@ -68,7 +68,7 @@ static int make_directory(struct writer *w, struct error *err)
 	}
 	w->parent_fd = parent_fd;
 	if (w->made_directory)
-		place_open_folder(w->place, true);
+		backend_open_folder(w->place, true);
 	return 0;
 }
 
@@ -215,13 +215,13 @@ static bool snapshot_has_digests(const struct writer *w)
 
 static int open_parts(struct writer *w, enum writer_purpose purpose, const char *meta_url, struct error *err)
 {
-	static const enum place_mode modes[] = {
-	    [WRITER_PACK] = PLACE_CREATE,
-	    [WRITER_CHANGE] = PLACE_CHANGE,
-	    [WRITER_REBUILD] = PLACE_REBUILD,
+	static const enum backend_mode modes[] = {
+	    [WRITER_PACK] = BACKEND_CREATE,
+	    [WRITER_CHANGE] = BACKEND_CHANGE,
+	    [WRITER_REBUILD] = BACKEND_REBUILD,
 	};
 	enum meta_mode mode = purpose == WRITER_REBUILD ? META_REPLACE : META_CREATE;
-	int r = place_open(w->path, modes[purpose], &w->place, err);
+	int r = backend_open(w->path, modes[purpose], &w->place, err);
 
 	if (r == 0 && meta_url && w->place->ops)
 		r = error_set(err, -EINVAL, "%s: --meta is for datasets in a folder", w->path);
@@ -234,7 +234,7 @@ static int open_parts(struct writer *w, enum writer_purpose purpose, const char 
 						    &w->meta, err)
 			     : meta_open_at(w->place->dir_fd, w->place->folder, mode, &w->meta, err);
 	if (r == 0)
-		r = place_store(w->place, true, &w->store, err);
+		r = backend_store(w->place, true, &w->store, err);
 	if (r == 0)
 		r = begin(w, purpose, err);
 	if (r == 0)
@@ -356,7 +356,7 @@ void writer_free(struct writer *w)
 	if (removes)
 		remove_directory(w);
 	store_free(w->store);
-	place_close(w->place);
+	backend_close(w->place);
 	closep(&w->dir_fd);
 	closep(&w->parent_fd);
 	buffer_free(&w->chunks);

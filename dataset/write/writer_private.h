@@ -5,7 +5,7 @@
 
 #include "dataset/chunk/buffer.h"
 #include "dataset/chunk_id.h"
-#include "dataset/place.h"
+#include "dataset/backend.h"
 #include "dataset/writer.h"
 #include "put_queue.h"
 #include "writer_lock.h"
@@ -81,7 +81,8 @@ int writer_find_oldest(struct writer *w, uint64_t version, uint64_t *ret, struct
 void writer_keep_published(const struct writer *w);
 uint64_t writer_newest_kept(const struct writer *w); /* 0: none is kept */
 int writer_keep_staged(struct writer *w, uint64_t version, struct error *err);
-int writer_trim_kept(const struct writer *w, uint64_t newest, struct place_keep keep, struct error *err);
+int writer_trim_retained(const struct writer *w, uint64_t newest, struct backend_keep keep,
+			 struct error *err);
 
 /* Checks that the dataset is not frozen. -EROFS: it is, and this writer does not thaw it; -EBUSY: it was
  * frozen after the metadata were opened. */

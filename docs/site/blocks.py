@@ -78,7 +78,7 @@ class Page:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("DIESEL_", "AWS_", "TORCHELASTIC_"))}
         environment.update(PATH=f"{tools}:{BIN}:/usr/bin:{environment['PATH']}", HOME=str(folder), XDG_RUNTIME_DIR=str(tools), COLUMNS="80",
                            PYTHONPATH=str(ROOT / "client" / "python"), DIESEL_LIB=str(BIN.parent / "lib"), DIESEL_DAEMON=str(BIN / "dieseld"),
-                           C_INCLUDE_PATH=str(ROOT / "daemon/apart/include"), PYTHONWARNINGS="ignore", OMP_NUM_THREADS="1")
+                           C_INCLUDE_PATH=str(ROOT / "daemon/sandboxed/include"), PYTHONWARNINGS="ignore", OMP_NUM_THREADS="1")
         self.bash = subprocess.Popen(["bash"], cwd=folder, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                      stderr=subprocess.STDOUT, text=True, start_new_session=True)
 

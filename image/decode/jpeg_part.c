@@ -205,7 +205,7 @@ static bool next_interval(struct intervals *walk)
 }
 
 int jpeg_part_write(const struct jpeg_layout *layout, const struct jpeg_part *part, const uint8_t *data,
-		    size_t bytes, struct room *file, size_t *ret_bytes, size_t *ret_end)
+		    size_t bytes, struct scratch *file, size_t *ret_bytes, size_t *ret_end)
 {
 	uint32_t row = BLOCK * layout->v;
 	uint64_t n_rows = (layout->height + row - 1) / row;
@@ -217,7 +217,7 @@ int jpeg_part_write(const struct jpeg_layout *layout, const struct jpeg_part *pa
 	};
 
 	/* Each interval of the original is followed by a marker, too. */
-	if (room_make(file, bytes, 1) < 0)
+	if (scratch_reserve(file, bytes, 1) < 0)
 		return -ENOMEM;
 	uint8_t *to = memcpy(file->bytes, data, layout->scan_at);
 	uint8_t *size = to + layout->height_at;

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "image/decoder.h"
-#include "room.h"
+#include "scratch.h"
 
 /* Layout of an image with one sequential scan and restart intervals, from its header. A row is one of MCUs of
  * all components: 8 * v pixels. */
@@ -45,4 +45,4 @@ bool jpeg_part_choose(const struct jpeg_layout *layout, const struct image_box *
  * look for its way, which only begins at the top; -ENOMEM.
  */
 int jpeg_part_write(const struct jpeg_layout *layout, const struct jpeg_part *part, const uint8_t *data,
-		    size_t bytes, struct room *file, size_t *ret_bytes, size_t *ret_end);
+		    size_t bytes, struct scratch *file, size_t *ret_bytes, size_t *ret_end);

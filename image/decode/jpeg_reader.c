@@ -28,11 +28,11 @@ struct jpeg_reader {
 	struct error *err;
 	int failed; /* before an escape: what is returned */
 	uint64_t n_warnings;
-	size_t bytes;     /* of the file */
-	struct room cmyk; /* a row */
+	size_t bytes;        /* of the file */
+	struct scratch cmyk; /* a row */
 
 	/* Data above and to the sides of the crop is skipped where restart markers permit it. */
-	struct room part;        /* a file of which the image is a part of the whole one */
+	struct scratch part;     /* a file of which the image is a part of the whole one */
 	struct image_box inside; /* where in that */
 	const uint8_t *rest;     /* of the file, behind the part; NULL: all of it is read */
 	size_t rest_bytes;
@@ -198,7 +198,7 @@ static void read_rest(struct jpeg_reader *reader)
 {
 	struct jpeg_decompress_struct *jpeg = &reader->jpeg;
 
-	if (room_make(&reader->cmyk, jpeg->output_width, CMYK) < 0)
+	if (scratch_reserve(&reader->cmyk, jpeg->output_width, CMYK) < 0)
 		escape(reader,
 		       error_errno(reader->err, -ENOMEM, "JPEG image of %u columns", jpeg->output_width));
 	while (jpeg->output_scanline < jpeg->output_height)
@@ -312,7 +312,7 @@ static int read_image(struct jpeg_reader *reader, struct image_source *reading)
 	crop.y -= reader->inside.y / jpeg->scale_denom;
 	crop_columns(reader, &crop, &plan);
 	if (jpeg->num_components == CMYK) {
-		if (room_make(&reader->cmyk, plan.row_width, CMYK) < 0)
+		if (scratch_reserve(&reader->cmyk, plan.row_width, CMYK) < 0)
 			return error_errno(reader->err, -ENOMEM, "JPEG image of %u columns", plan.row_width);
 		lead = plan.lead;
 		plan.lead = 0;
@@ -365,7 +365,7 @@ static int read_planes(struct jpeg_reader *reader, uint8_t *planes)
 		padded[c] = (size_t)jpeg->comp_info[c].width_in_blocks * DCTSIZE;
 		total += padded[c] * (c ? DCTSIZE : MCU_ROWS);
 	}
-	if (room_make(&reader->cmyk, total, 1) < 0)
+	if (scratch_reserve(&reader->cmyk, total, 1) < 0)
 		return error_errno(reader->err, -ENOMEM, "JPEG image of %u columns", jpeg->image_width);
 	uint8_t *at = reader->cmyk.bytes;
 
@@ -400,7 +400,7 @@ static int read_pixels(struct jpeg_reader *reader, uint32_t by, uint8_t *pixels)
 	jpeg->scale_num = 1;
 	jpeg->scale_denom = by;
 	jpeg_start_decompress(jpeg);
-	if (is_cmyk && room_make(&reader->cmyk, jpeg->output_width, CMYK) < 0)
+	if (is_cmyk && scratch_reserve(&reader->cmyk, jpeg->output_width, CMYK) < 0)
 		return error_errno(reader->err, -ENOMEM, "JPEG image of %u columns", jpeg->output_width);
 	for (uint32_t y = 0; y < jpeg->output_height; y++) {
 		uint8_t *row = pixels + (size_t)y * jpeg->output_width * IMAGE_CHANNELS;
@@ -480,7 +480,7 @@ void jpeg_reader_free(struct jpeg_reader *reader)
 		return;
 	if (reader->created)
 		jpeg_destroy_decompress(&reader->jpeg);
-	room_free(&reader->cmyk);
-	room_free(&reader->part);
+	scratch_free(&reader->cmyk);
+	scratch_free(&reader->part);
 	free(reader);
 }

@@ -74,9 +74,9 @@ int planes_begin(struct planes *p, const uint8_t *data, uint32_t width, uint32_t
 	p->luma = data;
 	p->chroma[0] = data + (size_t)width * height;
 	p->chroma[1] = p->chroma[0] + (size_t)half(width) * half(height);
-	return room_make(&p->sums, half(width), sizeof(int32_t)) < 0 ||
-		       room_make(&p->columns[0], 2 * (size_t)half(width), sizeof(int32_t)) < 0 ||
-		       room_make(&p->columns[1], 2 * (size_t)half(width), sizeof(int32_t)) < 0
+	return scratch_reserve(&p->sums, half(width), sizeof(int32_t)) < 0 ||
+		       scratch_reserve(&p->columns[0], 2 * (size_t)half(width), sizeof(int32_t)) < 0 ||
+		       scratch_reserve(&p->columns[1], 2 * (size_t)half(width), sizeof(int32_t)) < 0
 		   ? -ENOMEM
 		   : 0;
 }
@@ -104,7 +104,7 @@ void planes_row(struct planes *p, uint32_t x, uint32_t y, uint32_t n, uint8_t *r
 
 void planes_free(struct planes *p)
 {
-	room_free(&p->sums);
-	room_free(&p->columns[0]);
-	room_free(&p->columns[1]);
+	scratch_free(&p->sums);
+	scratch_free(&p->columns[0]);
+	scratch_free(&p->columns[1]);
 }

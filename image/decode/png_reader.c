@@ -30,7 +30,7 @@ struct png_reader {
 	size_t bytes, at;
 	uint8_t *whole; /* in place of a file that is cut behind its pixels */
 	uint8_t palette[256][IMAGE_CHANNELS];
-	struct room rows; /* as libpng gives them: one, or those of the crop if the image is interlaced */
+	struct scratch rows; /* as libpng gives them: one, or those of the crop if the image is interlaced */
 };
 
 static __attribute__((noreturn)) void escape(struct png_reader *reader, int code)
@@ -211,7 +211,7 @@ static int read_image(struct png_reader *reader, struct image_source *reading)
 	png_read_update_info(reader->png, reader->info);
 	size_t row_bytes = png_get_rowbytes(reader->png, reader->info);
 
-	if (room_make(&reader->rows, n_passes > 1 ? crop.height : 1, row_bytes) < 0 ||
+	if (scratch_reserve(&reader->rows, n_passes > 1 ? crop.height : 1, row_bytes) < 0 ||
 	    resample_begin(reading->resample, &plan) < 0)
 		return error_errno(reader->err, -ENOMEM, "PNG image of %zu bytes in a row", row_bytes);
 	if (n_passes > 1)
@@ -268,6 +268,6 @@ void png_reader_free(struct png_reader *reader)
 {
 	if (!reader)
 		return;
-	room_free(&reader->rows);
+	scratch_free(&reader->rows);
 	free(reader);
 }

@@ -145,9 +145,9 @@ static int axis_make(struct resample_axis *axis, const struct resample_side *sid
 {
 	axis->n = side->n;
 	axis->taps = (uint32_t)ceil(side->support) * 2 + 1;
-	if (room_make(&axis->weights, (size_t)side->n * axis->taps, sizeof(int32_t)) < 0 ||
-	    room_make(&axis->spans, side->n, sizeof(struct span)) < 0 ||
-	    room_make(&axis->scratch, axis->taps, sizeof(double)) < 0)
+	if (scratch_reserve(&axis->weights, (size_t)side->n * axis->taps, sizeof(int32_t)) < 0 ||
+	    scratch_reserve(&axis->spans, side->n, sizeof(struct span)) < 0 ||
+	    scratch_reserve(&axis->scratch, axis->taps, sizeof(double)) < 0)
 		return -ENOMEM;
 	struct span *spans = axis->spans.bytes;
 	int32_t *weights = axis->weights.bytes;
@@ -330,13 +330,13 @@ int resample_begin(struct resample *resample, const struct resample_plan *plan)
 	resample->n_rows = 0;
 	resample->copies = is_copy(plan);
 	if (resample->copies)
-		return room_make(&resample->rows, plan->part.height, stride(resample));
+		return scratch_reserve(&resample->rows, plan->part.height, stride(resample));
 	if (axis_make(&resample->x, &columns, plan->part.x) < 0 ||
 	    axis_make(&resample->y, &rows, plan->part.y) < 0 ||
-	    room_make(&resample->rows, RESAMPLE_LANES, stride(resample)) < 0 ||
-	    room_make(&resample->columns, plan->part.width, IMAGE_CHANNELS * sizeof(octets)) < 0 ||
-	    room_make(&resample->made, middle_stride(resample) + COLUMNS, RESAMPLE_LANES) < 0 ||
-	    room_make(&resample->middle, plan->part.height, middle_stride(resample)) < 0)
+	    scratch_reserve(&resample->rows, RESAMPLE_LANES, stride(resample)) < 0 ||
+	    scratch_reserve(&resample->columns, plan->part.width, IMAGE_CHANNELS * sizeof(octets)) < 0 ||
+	    scratch_reserve(&resample->made, middle_stride(resample) + COLUMNS, RESAMPLE_LANES) < 0 ||
+	    scratch_reserve(&resample->middle, plan->part.height, middle_stride(resample)) < 0)
 		return -ENOMEM;
 	/* The last rows may be fewer than are taken at a time: what is made beside them is not used. */
 	memset(resample->rows.bytes, 0, RESAMPLE_LANES * stride(resample));
@@ -410,11 +410,11 @@ void resample_end(struct resample *resample, uint8_t *output)
 
 void resample_free(struct resample *resample)
 {
-	struct room *rooms[] = {&resample->x.weights, &resample->x.spans, &resample->x.scratch,
-				&resample->y.weights, &resample->y.spans, &resample->y.scratch,
-				&resample->rows,      &resample->columns, &resample->made,
-				&resample->middle};
+	struct scratch *spaces[] = {&resample->x.weights, &resample->x.spans, &resample->x.scratch,
+				    &resample->y.weights, &resample->y.spans, &resample->y.scratch,
+				    &resample->rows,      &resample->columns, &resample->made,
+				    &resample->middle};
 
-	for (size_t i = 0; i < sizeof(rooms) / sizeof(*rooms); i++)
-		room_free(rooms[i]);
+	for (size_t i = 0; i < sizeof(spaces) / sizeof(*spaces); i++)
+		scratch_free(spaces[i]);
 }

@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #include "image/decoder.h"
-#include "room.h"
+#include "scratch.h"
 
 /* Number of rows that are resized at once. */
 #define RESAMPLE_LANES 8
@@ -39,22 +39,22 @@ struct resample_plan {
 
 /* Weights of each output pixel in one direction. */
 struct resample_axis {
-	uint32_t n, taps;    /* taps: maximum per pixel */
-	struct room weights; /* int32_t, taps for a pixel */
-	struct room spans;   /* struct span */
-	struct room scratch; /* double, of one pixel */
+	uint32_t n, taps;       /* taps: maximum per pixel */
+	struct scratch weights; /* int32_t, taps for a pixel */
+	struct scratch spans;   /* struct span */
+	struct scratch scratch; /* double, of one pixel */
 };
 
 /* Initialise with zeros; call resample_free() at the end. */
 struct resample {
 	struct resample_plan plan;
 	struct resample_axis x, y;
-	struct room rows;    /* RESAMPLE_LANES rows as passed in */
-	struct room columns; /* the same, column by column */
-	struct room made;    /* the first pass's output for these rows */
-	struct room middle;  /* after the first pass */
-	uint32_t n_rows;     /* rows passed in so far */
-	bool copies;         /* the output is the input: nothing is computed */
+	struct scratch rows;    /* RESAMPLE_LANES rows as passed in */
+	struct scratch columns; /* the same, column by column */
+	struct scratch made;    /* the first pass's output for these rows */
+	struct scratch middle;  /* after the first pass */
+	uint32_t n_rows;        /* rows passed in so far */
+	bool copies;            /* the output is the input: nothing is computed */
 };
 
 /* Sets plan.part to the input that the window needs, and plan.row_width and plan.lead to rows of just that

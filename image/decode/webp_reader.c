@@ -17,7 +17,7 @@
 #define MARGIN 2u
 
 struct webp_reader {
-	struct room pixels; /* of the crop and its margin */
+	struct scratch pixels; /* of the crop and its margin */
 };
 
 static void demuxer_freep(WebPDemuxer **demuxer)
@@ -91,7 +91,7 @@ static int decode(struct webp_reader *reader, const struct image_source *reading
 	WebPDecoderConfig config;
 	VP8StatusCode status;
 
-	if (room_make(&reader->pixels, box->height, row) < 0)
+	if (scratch_reserve(&reader->pixels, box->height, row) < 0)
 		return failed(VP8_STATUS_OUT_OF_MEMORY, reading, err);
 	if (!WebPInitDecoderConfig(&config))
 		return error_set(err, -EOPNOTSUPP,
@@ -203,6 +203,6 @@ void webp_reader_free(struct webp_reader *reader)
 {
 	if (!reader)
 		return;
-	room_free(&reader->pixels);
+	scratch_free(&reader->pixels);
 	free(reader);
 }

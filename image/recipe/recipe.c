@@ -207,12 +207,12 @@ uint64_t recipe_item_bytes(const struct recipe *r)
 	return 0;
 }
 
-enum recipe_form recipe_form(const struct recipe *r, struct recipe *ret_key)
+enum recipe_decoded recipe_decoded(const struct recipe *r, struct recipe *ret_key)
 {
 	*ret_key = (struct recipe){.kind = r->kind};
 	/* Parts that a crop anywhere leaves out now may be needed in the next epoch. */
 	if (r->kind != RECIPE_IMAGE || r->shape == RECIPE_RANDOM_CROP)
-		return RECIPE_FORM_NONE;
+		return RECIPE_DECODED_NONE;
 	ret_key->shape = r->shape;
 	ret_key->width = r->width;
 	ret_key->height = r->height;
@@ -221,9 +221,9 @@ enum recipe_form recipe_form(const struct recipe *r, struct recipe *ret_key)
 	if (r->shape == RECIPE_RANDOM_BOX) {
 		memcpy(ret_key->scale, r->scale, sizeof(r->scale));
 		memcpy(ret_key->ratio, r->ratio, sizeof(r->ratio));
-		return RECIPE_FORM_WHOLE;
+		return RECIPE_DECODED_WHOLE;
 	}
 	ret_key->shorter = r->shorter;
 	ret_key->filter = r->filter;
-	return RECIPE_FORM_MADE;
+	return RECIPE_DECODED_MADE;
 }

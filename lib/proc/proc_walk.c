@@ -22,7 +22,7 @@ struct pid_list {
 
 static int pid_list_add(struct pid_list *list, pid_t pid)
 {
-	if (array_room(list->pids, list->n, list->capacity) < 0)
+	if (array_reserve(list->pids, list->n, list->capacity) < 0)
 		return -ENOMEM;
 	list->pids[list->n++] = pid;
 	return 0;

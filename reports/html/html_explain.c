@@ -7,7 +7,7 @@
 #include "analyzer/analysis.h"
 #include "reports/words/escape.h"
 #include "lib/units.h"
-#include "reports/words/share_look.h"
+#include "reports/words/share_label.h"
 #include "reports/words/words.h"
 
 static void workers(const struct html *html)
@@ -186,8 +186,8 @@ static void rank_row(const struct html *html, const struct analysis_rank *rank)
 	for (size_t i = 0; i < SHARE_COUNT && wall > 0; i++)
 		fprintf(html->stream,
 			"<span class=\"%s\" style=\"flex-grow:%.4f\" title=\"%s %.1f %%\"></span>",
-			share_looks[i].class_name, (double)rank->share_ns[share_looks[i].share] / wall,
-			share_looks[i].name, 100 * (double)rank->share_ns[share_looks[i].share] / wall);
+			share_labels[i].class_name, (double)rank->share_ns[share_labels[i].share] / wall,
+			share_labels[i].name, 100 * (double)rank->share_ns[share_labels[i].share] / wall);
 	fputs("</div></td>", html->stream);
 	html_number(html, "%.0f %%",
 		    wall > 0 ? 100 *

@@ -8,10 +8,10 @@
 #include "reports/words/escape.h"
 #include "lib/sorted.h"
 #include "lib/units.h"
-#include "reports/words/share_look.h"
+#include "reports/words/share_label.h"
 #include "reports/words/words.h"
 
-#define LABEL_SHARE 0.11 /* a narrower part of the bar has no room for its name */
+#define LABEL_SHARE 0.11 /* a narrower part of the bar has no space for its name */
 #define ROOMY_SHARE 0.30 /* a narrower part has no space for its name on a narrow page */
 
 static const char *class_of_verdict(enum analysis_verdict verdict)
@@ -33,15 +33,15 @@ static void bar(const struct html *html, const struct report_shares *shown)
 {
 	fputs("<div class=\"bar\" aria-hidden=\"true\">", html->stream);
 	for (size_t i = 0; i < SHARE_COUNT; i++) {
-		double ratio = report_shares_ratio(shown, share_looks[i].share);
+		double ratio = report_shares_ratio(shown, share_labels[i].share);
 
 		if (ratio <= 0)
 			continue;
 		fprintf(html->stream, "<span class=\"%s\" style=\"flex-grow:%.4f\">",
-			share_looks[i].class_name, ratio);
+			share_labels[i].class_name, ratio);
 		if (ratio >= LABEL_SHARE)
 			fprintf(html->stream, "<b%s>%s %.0f %%</b>",
-				ratio < ROOMY_SHARE ? " class=\"roomy\"" : "", share_looks[i].name,
+				ratio < ROOMY_SHARE ? " class=\"roomy\"" : "", share_labels[i].name,
 				100 * ratio);
 		fputs("</span>", html->stream);
 	}
@@ -133,7 +133,7 @@ static void shares(const struct html *html)
 	    "</tr></thead><tbody>\n",
 	    html->stream);
 	for (size_t i = 0; i < SHARE_COUNT; i++) {
-		const struct share_look *look = &share_looks[i];
+		const struct share_label *look = &share_labels[i];
 
 		/* Left out of these shares or not known: the text below says which. */
 		if (look->share == SHARE_COMPILING && !shown.ns[SHARE_COMPILING])
@@ -151,7 +151,7 @@ static void shares(const struct html *html)
 		      html->stream);
 	if (words_whole(text, sizeof(text), html->analysis)[0])
 		fprintf(html->stream, "<p class=\"quiet\">%s</p>\n", text);
-	if (words_apart(text, sizeof(text), html->analysis)[0])
+	if (words_excluded(text, sizeof(text), html->analysis)[0])
 		fprintf(html->stream, "<p class=\"quiet\">%s</p>\n", text);
 	if (words_warmup(text, sizeof(text), html->analysis)[0])
 		fprintf(html->stream, "<p class=\"quiet\">%s</p>\n", text);
@@ -261,7 +261,7 @@ static void step_tiles(const struct html *html)
 	char text[24];
 
 	for (size_t i = 0; walls && analysis->steps && i < analysis->n_steps; i++)
-		if (!analysis->steps[i].apart)
+		if (!analysis->steps[i].excluded)
 			walls[n++] = analysis->steps[i].end_ns - analysis->steps[i].begin_ns;
 	if (!n) {
 		free(walls);

@@ -217,7 +217,7 @@ static int set_steps(json_t *root, const struct analysis *analysis)
 						     : json_null());
 		}
 		r |= json_object_set_new(item, "complete", json_boolean(from->complete));
-		r |= json_object_set_new(item, "apart", json_boolean(from->apart));
+		r |= json_object_set_new(item, "apart", json_boolean(from->excluded));
 		r |= json_array_append_new(list, item);
 	}
 	return r | json_object_set_new(root, "step_table", list);
@@ -229,7 +229,7 @@ static json_t *judged_seconds(const struct analysis *analysis, uint64_t ns)
 	return judged(analysis) ? json_seconds(ns) : json_null();
 }
 
-static json_t *validation(const struct analysis_apart *from)
+static json_t *validation(const struct analysis_excluded *from)
 {
 	json_t *object = from->known ? json_object() : json_null();
 
@@ -258,7 +258,7 @@ static int set_times(json_t *root, const struct analysis *analysis)
 				 analysis->compiling.known ? json_seconds(analysis->compiling.ns)
 							   : json_null());
 	r |= json_object_set_new(root, "validation", validation(&analysis->validation));
-	r |= json_object_set_new(root, "apart_steps", json_count(analysis->steady.n_apart_steps));
+	r |= json_object_set_new(root, "excluded_steps", json_count(analysis->steady.n_excluded_steps));
 	r |= json_object_set_new(root, "unrecorded_s", json_seconds(analysis->recorded.gaps_ns));
 	r |= json_object_set_new(root, "startup_s", json_seconds(analysis->window.startup_ns));
 	r |= json_object_set_new(root, "teardown_s", json_seconds(analysis->window.teardown_ns));

@@ -34,7 +34,7 @@ static json_t *question(const struct what_if_question *from)
 	r |= json_object_set_new(object, "sample_size", json_number(from->sample_factor));
 	r |= json_object_set_new(object, "nodes", json_number(from->n_nodes));
 	r |= json_object_set_new(object, "native", json_boolean(from->native));
-	r |= json_object_set_new(object, "forms_ratio", json_number(from->forms_ratio));
+	r |= json_object_set_new(object, "decoded_ratio", json_number(from->decoded_ratio));
 	if (r < 0) {
 		json_decref(object);
 		return NULL;

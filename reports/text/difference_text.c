@@ -9,7 +9,7 @@
 #include "reports/words/difference_facts.h"
 #include "layout.h"
 #include "lib/text.h"
-#include "reports/words/share_look.h"
+#include "reports/words/share_label.h"
 
 #define MARGIN 2
 
@@ -90,11 +90,12 @@ static void shares(const struct layout *layout, const struct comparison *made)
 	layout_style(layout, STYLE_PLAIN);
 	share_row(layout, "all stall", &made->stall, true);
 	for (size_t i = 0; i < SHARE_COUNT; i++)
-		if (share_looks[i].share == SHARE_COMPILING)
+		if (share_labels[i].share == SHARE_COMPILING)
 			compiling_row(layout, &made->shares[SHARE_COMPILING]);
-		else if (made->shares[share_looks[i].share].a > 0 || made->shares[share_looks[i].share].b > 0)
-			share_row(layout, share_looks[i].name, &made->shares[share_looks[i].share],
-				  share_looks[i].share != SHARE_DEVICE);
+		else if (made->shares[share_labels[i].share].a > 0 ||
+			 made->shares[share_labels[i].share].b > 0)
+			share_row(layout, share_labels[i].name, &made->shares[share_labels[i].share],
+				  share_labels[i].share != SHARE_DEVICE);
 }
 
 static void facts(const struct layout *layout, const struct report_difference *difference)

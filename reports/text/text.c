@@ -8,11 +8,11 @@
 #include "layout.h"
 #include "lib/clock.h"
 #include "lib/units.h"
-#include "reports/words/share_look.h"
+#include "reports/words/share_label.h"
 #include "text_explain.h"
 #include "reports/words/words.h"
 
-/* In the order of share_looks. */
+/* In the order of share_labels. */
 static const struct {
 	const char *glyph, *glyph_ascii;
 	enum layout_style style;
@@ -48,7 +48,7 @@ static void verdict_line(const struct layout *layout, const struct analysis *ana
 static void share_row(const struct layout *layout, const struct analysis *analysis, size_t i,
 		      const struct report_shares *shown)
 {
-	const struct share_look *look = &share_looks[i];
+	const struct share_label *look = &share_labels[i];
 	char total[24], mean[24], percent[16];
 	uint64_t ns = shown->ns[look->share];
 	bool known = analysis_share_known(analysis, look->share);
@@ -80,7 +80,7 @@ static void shares(const struct layout *layout, const struct analysis *analysis)
 
 	for (size_t i = 0; i < SHARE_COUNT; i++)
 		parts[i] = (struct layout_part){
-		    .ratio = report_shares_ratio(&shown, share_looks[i].share),
+		    .ratio = report_shares_ratio(&shown, share_labels[i].share),
 		    .glyph = layout->options.ascii ? glyphs[i].glyph_ascii : glyphs[i].glyph,
 		    .style = glyphs[i].style,
 		};
@@ -94,7 +94,7 @@ static void shares(const struct layout *layout, const struct analysis *analysis)
 		share_row(layout, analysis, i, &shown);
 	if (words_whole(text, sizeof(text), analysis)[0])
 		layout_line(layout, "%s", text);
-	if (words_apart(text, sizeof(text), analysis)[0])
+	if (words_excluded(text, sizeof(text), analysis)[0])
 		layout_line(layout, "%s", text);
 	if (words_warmup(text, sizeof(text), analysis)[0])
 		layout_line(layout, "%s", text);

@@ -44,8 +44,8 @@ static void line_question(FILE *stream, const struct what_if_question *question)
 	}
 	if (question->native)
 		fprintf(stream, "%simages decoded by dieseld", comma);
-	if (!isnan(question->forms_ratio))
-		fprintf(stream, ", %.0f %% of them out of decoded forms", 100 * question->forms_ratio);
+	if (!isnan(question->decoded_ratio))
+		fprintf(stream, ", %.0f %% of them out of decoded copies", 100 * question->decoded_ratio);
 	fprintf(stream, ":\n");
 }
 

@@ -85,7 +85,7 @@ static size_t count_steps(const struct analysis *analysis, double most_s, double
 	for (size_t k = 0; k < analysis->n_steps; k++) {
 		double step_s = s(analysis->steps[k].end_ns - analysis->steps[k].begin_ns);
 
-		if (analysis->steps[k].apart || step_s > most_s)
+		if (analysis->steps[k].excluded || step_s > most_s)
 			continue;
 		*ret_sum_s += step_s;
 		n++;
@@ -182,7 +182,7 @@ static void stalls(const struct metrics *metrics)
 
 static void validation(const struct metrics *metrics)
 {
-	const struct analysis_apart *from = &metrics->analysis->validation;
+	const struct analysis_excluded *from = &metrics->analysis->validation;
 
 	if (!from->known)
 		return;

@@ -36,7 +36,7 @@ struct report_shares report_shares(const struct analysis *analysis)
 	struct report_shares shares = {
 	    .wall_ns = steady ? analysis->steady.ns : analysis->window.observed_ns,
 	    .n_steps = report_n_steps(analysis) -
-		       (steady ? analysis->steady.n_warmup_steps + analysis->steady.n_apart_steps : 0),
+		       (steady ? analysis->steady.n_warmup_steps + analysis->steady.n_excluded_steps : 0),
 	};
 
 	for (size_t i = 0; i < SHARE_COUNT; i++)

@@ -9,7 +9,7 @@
 #include "analyzer/analysis.h"
 #include "lib/clock.h"
 #include "lib/units.h"
-#include "share_look.h"
+#include "share_label.h"
 
 #define NOTABLE_PERCENT 0.5 /* less is rounded to 0 and not worth a word */
 
@@ -77,10 +77,10 @@ char *words_verdict(char *buffer, size_t size, const struct analysis *analysis)
 static void append_shares(char *buffer, size_t size, const uint64_t share_ns[SHARE_COUNT], uint64_t wall_ns)
 {
 	for (size_t i = 0, n = 0; i < SHARE_COUNT; i++) {
-		double ratio = (double)share_ns[share_looks[i].share] / (double)wall_ns;
+		double ratio = (double)share_ns[share_labels[i].share] / (double)wall_ns;
 
 		if (ratio >= 0.05)
-			append(buffer, size, "%s%s %.0f %%", n++ ? ", " : "", share_looks[i].name,
+			append(buffer, size, "%s%s %.0f %%", n++ ? ", " : "", share_labels[i].name,
 			       100 * ratio);
 	}
 }
@@ -130,13 +130,13 @@ char *words_tail(char *buffer, size_t size, const struct analysis *analysis)
 	snprintf(buffer, size, "Steps beside a save took %s longer in all, stalls apart:",
 		 units_format_duration(time, sizeof(time), (uint64_t)tail->ns));
 	for (size_t i = 0; i < SHARE_COUNT; i++) {
-		double ns = tail->share_ns[share_looks[i].share];
+		double ns = tail->share_ns[share_labels[i].share];
 
 		if (ns < tail->ns / 20)
 			continue;
-		append(buffer, size, "%s %s %s", n++ ? "," : "", share_looks[i].name,
+		append(buffer, size, "%s %s %s", n++ ? "," : "", share_labels[i].name,
 		       units_format_duration(time, sizeof(time), (uint64_t)ns));
-		if (share_looks[i].share == SHARE_CPU_STARVED && tail->gil_ns > ns / 20)
+		if (share_labels[i].share == SHARE_CPU_STARVED && tail->gil_ns > ns / 20)
 			append(buffer, size, " (interpreter lock %s)",
 			       units_format_duration(time, sizeof(time), (uint64_t)tail->gil_ns));
 	}
@@ -161,7 +161,7 @@ char *words_unrecorded(char *buffer, size_t size, const struct analysis *analysi
 	return buffer;
 }
 
-char *words_apart(char *buffer, size_t size, const struct analysis *analysis)
+char *words_excluded(char *buffer, size_t size, const struct analysis *analysis)
 {
 	char time[24], wait[24];
 	size_t n = 0;
@@ -175,9 +175,9 @@ char *words_apart(char *buffer, size_t size, const struct analysis *analysis)
 		       analysis->validation.n_steps, analysis->validation.n_steps == 1 ? "" : "es",
 		       units_format_duration(time, sizeof(time), analysis->validation.ns),
 		       units_format_duration(wait, sizeof(wait), analysis->validation.wait_ns));
-	if (n && analysis->steady.n_apart_steps)
-		append(buffer, size, " %zu such step%s left out.", analysis->steady.n_apart_steps,
-		       analysis->steady.n_apart_steps == 1 ? " is" : "s are");
+	if (n && analysis->steady.n_excluded_steps)
+		append(buffer, size, " %zu such step%s left out.", analysis->steady.n_excluded_steps,
+		       analysis->steady.n_excluded_steps == 1 ? " is" : "s are");
 	return buffer;
 }
 
@@ -206,7 +206,7 @@ char *words_approximate(char *buffer, size_t size, const struct analysis *analys
 	buffer[0] = '\0';
 	if (analysis->sampled.is && wall_s > 0)
 		snprintf(buffer, size, "approximate: sampled at %.0f Hz without privilege, +/- %.0f points",
-			 (double)analysis->sampled.n_looks / wall_s, ceil(100 * error));
+			 (double)analysis->sampled.n_samples / wall_s, ceil(100 * error));
 	return buffer;
 }
 

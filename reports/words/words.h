@@ -23,7 +23,7 @@ char *words_whole(char *buffer, size_t size, const struct analysis *analysis);
 
 /* "Compiling took 12.3 s, once. Validation: 2 passes, 3.1 s, of it 1.2 s data wait. 3 such steps are left
  * out." */
-char *words_apart(char *buffer, size_t size, const struct analysis *analysis);
+char *words_excluded(char *buffer, size_t size, const struct analysis *analysis);
 
 /* "80 steps, 0 lost events, tool cost 1.0 % of one CPU": how far the report can be trusted, and its cost. */
 char *words_trust(char *buffer, size_t size, const struct analysis *analysis);

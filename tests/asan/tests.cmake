@@ -41,13 +41,13 @@ macro(diesel_not_with_asan)
   list(APPEND not_with_asan ${arg_UNPARSED_ARGUMENTS})
   list(APPEND relied_on ${arg_LEFT_TO})
 endmacro()
-diesel_not_with_asan(fault.killed LEFT_TO integration.dieseld_lifecycle integration.dieseld_carried)
+diesel_not_with_asan(fault.killed LEFT_TO integration.dieseld_lifecycle integration.dieseld_restored)
 diesel_not_with_asan(integration.assist_changes LEFT_TO integration.assist unit.daemon.data_sets unit.daemon.batch_log)
 diesel_not_with_asan(integration.assist_hostile LEFT_TO integration.assist fuzz.indices unit.daemon.batch_log)
 diesel_not_with_asan(integration.cluster_fleet LEFT_TO integration.redis.top_nodes integration.redis.cluster_status)
 diesel_not_with_asan(integration.cluster_jobs integration.cluster_lanes integration.cluster_slurm integration.cluster_walk
   LEFT_TO integration.cluster_faults integration.cluster_stage)
-diesel_not_with_asan(integration.cluster_links integration.cluster_rights integration.cluster_talk integration.cluster_whole
+diesel_not_with_asan(integration.cluster_links integration.cluster_rights integration.cluster_messages integration.cluster_whole
   LEFT_TO integration.cluster_faults integration.cluster_hostile integration.cluster_stage unit.daemon.net_frame)
 diesel_not_with_asan(integration.codecs LEFT_TO unit.daemon.plugin) # the daemon ends while a codec hangs, with its memory
 diesel_not_with_asan(integration.dataset.compressed_bucket integration.dataset.compressed_redis LEFT_TO integration.dataset.compressed_folder)
@@ -63,13 +63,13 @@ diesel_not_with_asan(integration.device integration.torch_loader integration.tor
 diesel_not_with_asan(integration.arrays LEFT_TO integration.numpy fuzz.tensor)
 diesel_not_with_asan(integration.dataset.links LEFT_TO integration.dataset.source integration.paths)
 diesel_not_with_asan(integration.dataset.pinned_folder LEFT_TO integration.dataset.kept_folder)
-diesel_not_with_asan(integration.dieseld_forms LEFT_TO unit.daemon.forms integration.dieseld_service)
+diesel_not_with_asan(integration.dieseld_decoded LEFT_TO unit.daemon.decoded integration.dieseld_service)
 diesel_not_with_asan(integration.dieseld_serving LEFT_TO integration.dieseld_shared integration.dieseld_service)
 diesel_not_with_asan(integration.image.jpeg integration.image.png LEFT_TO integration.image.agreement integration.image.whole fuzz.image)
 diesel_not_with_asan(integration.native LEFT_TO integration.image.whole fuzz.image unit.daemon.codec)
 diesel_not_with_asan(integration.s3.jobs_neighbours LEFT_TO integration.s3.jobs_rclone)
-diesel_not_with_asan(integration.shapes_jobs_apart LEFT_TO unit.analyzer.apart integration.reports)
-diesel_not_with_asan(integration.torch_workers_results integration.torch_workers_talk LEFT_TO integration.torch_workers_faults)
+diesel_not_with_asan(integration.shapes_jobs_apart LEFT_TO unit.analyzer.excluded integration.reports)
+diesel_not_with_asan(integration.torch_workers_results integration.torch_workers_messages LEFT_TO integration.torch_workers_faults)
 diesel_not_with_asan(integration.dieseld_knobs LEFT_TO unit.daemon.serving_knobs) # it turns all knobs at random
 diesel_not_with_asan(integration.dieseld_shares LEFT_TO unit.daemon.read_turns unit.daemon.read_holds)
 diesel_not_with_asan(integration.first.fixes LEFT_TO integration.first.steps)
@@ -96,14 +96,14 @@ diesel_not_with_asan(integration.truth LEFT_TO unit.analyzer.truth_files unit.an
 set(python_with_libdiesel
   fault.opening
   integration.arrays integration.first.fixes integration.first.steps
-  integration.bucketing integration.cluster_faults integration.cluster_fleet integration.cluster_jobs integration.cluster_lanes integration.cluster_rights integration.cluster_stage integration.cluster_whole integration.device integration.dieseld_carried integration.dieseld_forms integration.dieseld_large integration.dieseld_lifecycle integration.dieseld_shared
+  integration.bucketing integration.cluster_faults integration.cluster_fleet integration.cluster_jobs integration.cluster_lanes integration.cluster_rights integration.cluster_stage integration.cluster_whole integration.device integration.dieseld_restored integration.dieseld_decoded integration.dieseld_large integration.dieseld_lifecycle integration.dieseld_shared
   integration.dataset.compressed_folder integration.dataset.pinned_folder integration.dataset.put_folder
   integration.native integration.numpy
   integration.dieseld_compressed integration.own_daemon integration.processes integration.paths
   integration.s3.jobs_faults integration.s3.jobs_kept integration.s3.jobs_neighbours integration.s3.jobs_purged integration.s3.jobs_rclone
   integration.torch_loader integration.torch_membership
   integration.torch_workers_end integration.torch_workers_faults integration.torch_workers_number
-  integration.torch_workers_order integration.torch_workers_results integration.torch_workers_talk
+  integration.torch_workers_order integration.torch_workers_results integration.torch_workers_messages
   integration.upgrade integration.warm)
 
 if(CMAKE_C_COMPILER_ID STREQUAL GNU)

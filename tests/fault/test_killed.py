@@ -76,7 +76,7 @@ class Job:
         return []
 
     def workers(self):
-        return [worker for nursery in children(self.process.pid) for worker in children(nursery)]
+        return [worker for fork_server in children(self.process.pid) for worker in children(fork_server)]
 
 
 class Mount:

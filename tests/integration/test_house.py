@@ -14,7 +14,7 @@ ROW = re.compile(r"^\| `([a-z]+)/` \| .* \| ([a-z, ]+) \|$", re.MULTILINE)
 # Parts of the daemon with an include directory of their own.
 PARTS = {"tuner": "daemon", "history": "daemon", "recorded": "ctl"}
 PROGRAMS = ("diesel-analyze", "diesel-top", "dieselctl", "dieseld")
-ROOM_MAX = 28  # files of code; a folder with more holds more than one idea
+SPACE_MAX = 28  # files of code; a folder with more holds more than one idea
 
 
 def sources(folder):
@@ -37,12 +37,12 @@ class House(unittest.TestCase):
                         wrong.append(f"{path.relative_to(ROOT)} uses {used}")
         self.assertEqual(wrong, [])
 
-    def test_rooms_are_small(self):
+    def test_spaces_are_small(self):
         n = collections.Counter(path.parent for folder in [*self.allowed, "tests", "bench"]
                                 for path in [*sources(folder), *(ROOT / folder).rglob("*.py")]
                                 if "include" not in path.parts)
         self.assertEqual([f"{path.relative_to(ROOT)}: {files}" for path, files in n.items()
-                          if files > ROOM_MAX], [])
+                          if files > SPACE_MAX], [])
 
     def test_tests_with_threads_are_listed(self):
         """They run with ThreadSanitizer, too."""

@@ -729,7 +729,7 @@ class Cluster(unittest.TestCase):
         gib, mib = 1 << 30, 1 << 20
         settings = dict(re.findall(r"(?m)^ *([a-z-]+) = (\S+)$", found["ConfigMap"]["data"]["dieseld.conf"]))
         cache, workers = int(settings["cache"].removesuffix("G")) * gib, int(settings["workers-max"])
-        with open(os.path.join(ROOT, "daemon/apart/codec_run.c")) as file:
+        with open(os.path.join(ROOT, "daemon/sandboxed/codec_run.c")) as file:
             decoder = int(re.search(r"#define MEMORY_BYTES \(UINT64_C\((\d+)\) << 20\)", file.read())[1]) * mib
         limit = int(container["resources"]["limits"]["memory"].removesuffix("Gi")) * gib
         self.assertGreaterEqual(limit, cache + workers * decoder + gib)

@@ -111,11 +111,11 @@ class CleanRoot(unittest.TestCase):
         self.assertIn("StatusText=serving on /run/diesel/dieseld.sock", said)
         self.assertRegex(said, r"(?m)^Uid:\s+([1-9]\d*)\s+\1\s+\1\s+\1$")
         self.assertRegex(said, r"(?m)^NoNewPrivs:\s+1$")
-        # It and its nursery keep CAP_DAC_READ_SEARCH alone; the child that measures what that takes, too.
+        # It and its fork server keep CAP_DAC_READ_SEARCH alone; the child that measures what that takes, too.
         own, *children = re.findall(r"(?m)^CapEff:\s+(\w+)$", said)
         self.assertEqual(own, "0000000000000004")
         self.assertEqual(dict(zip(re.findall(r"(?m)^Name:\s+(\S+)$", said), children)),
-                         {"dieseld-ksensor": "000000c000080004", "dieseld-nursery": "0000000000000004"})
+                         {"dieseld-ksensor": "000000c000080004", "dieseld-forks": "0000000000000004"})
         self.assertRegex(said, r"(?m)^drwxr-x--- diesel diesel /var/lib/diesel$")
         self.assertRegex(said, r"(?m)^drwxr-xr-x diesel diesel /run/diesel$")
 

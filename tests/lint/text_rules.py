@@ -31,14 +31,14 @@ OWNERS = {
     "cmocka.h": (),
     "curl/": ("s3",),
     "curses.h": ("ui",),
-    "diesel/": ("daemon/apart", "examples"),
+    "diesel/": ("daemon/sandboxed", "examples"),
     "elf.h": ("bpf/symbols",),
     "expat.h": ("s3",),
     "fuse.h": (),
     "fuse3/": ("ctl/mount",),
     "hiredis/": ("dataset/redis",),
     "ini.h": ("daemon/run",),
-    "jansson.h": ("ctl", "daemon/control", "daemon/talk", "reports/json", "ui"),
+    "jansson.h": ("ctl", "daemon/control", "daemon/server", "reports/json", "ui"),
     "jerror.h": ("image",),
     "jpeglib.h": ("image",),
     "liburing.h": ("daemon/storage",),
@@ -79,7 +79,7 @@ def words(path, text):
 
 
 def owner_of(header):
-    return next((rooms for prefix, rooms in OWNERS.items() if header == prefix or prefix[-1] == "/" and header.startswith(prefix)),
+    return next((modules for prefix, modules in OWNERS.items() if header == prefix or prefix[-1] == "/" and header.startswith(prefix)),
                 None)
 
 
@@ -87,12 +87,12 @@ def owners(path, text):
     if not path.endswith((".c", ".h")):
         return
     for found in re.finditer(r"^#include <([^>]+)>", text, re.MULTILINE):
-        rooms = owner_of(found[1])
+        modules = owner_of(found[1])
         line = text.count("\n", 0, found.start()) + 1
-        if rooms is None and not SYSTEM.fullmatch(found[1]):
+        if modules is None and not SYSTEM.fullmatch(found[1]):
             yield line, f"<{found[1]}> has no owner in tests/lint/text_rules.py"
-        elif rooms is not None and not any(path.startswith(room + "/") for room in rooms + ANY_OWNER):
-            yield line, f"<{found[1]}> belongs to {', '.join(rooms) or 'tests'} alone"
+        elif modules is not None and not any(path.startswith(module + "/") for module in modules + ANY_OWNER):
+            yield line, f"<{found[1]}> belongs to {', '.join(modules) or 'tests'} alone"
 
 
 def first_lines(path, text):

@@ -204,8 +204,8 @@ static void fill_decoding(const json_t *decoding, struct job_sample *job)
 	get_count(decoding, "damaged", &job->n_damaged);
 	get_real(decoding, "cpu_s", &job->decoder_cpu_s);
 	get_count(decoding, "replaced", &job->n_replaced);
-	get_count(decoding, "from_forms", &job->n_from_forms);
-	get_count(decoding, "samples_with_form", &job->n_forms);
+	get_count(decoding, "from_decoded_copies", &job->n_from_decoded_copies);
+	get_count(decoding, "samples_with_decoded_copy", &job->n_decoded_copies);
 }
 
 static void fill_flow(const json_t *tiers, const char *tier, double *ret_chunks, double *ret_bytes)
@@ -263,13 +263,13 @@ static double others_latency_s(const json_t *nodes, const json_t *members, const
 
 static void add_trouble(struct job_sample *job, const char *node, const char *what, double latency_s)
 {
-	size_t at = strlen(job->troubled), room = sizeof(job->troubled) - at;
+	size_t at = strlen(job->troubled), space = sizeof(job->troubled) - at;
 
 	job->n_troubled++;
 	if (isnan(latency_s))
-		snprintf(job->troubled + at, room, "%s%s %s", at ? ", " : "", node, what);
+		snprintf(job->troubled + at, space, "%s%s %s", at ? ", " : "", node, what);
 	else
-		snprintf(job->troubled + at, room, "%s%s %s (%.3g ms)", at ? ", " : "", node, what,
+		snprintf(job->troubled + at, space, "%s%s %s (%.3g ms)", at ? ", " : "", node, what,
 			 1e3 * latency_s);
 }
 
@@ -344,8 +344,8 @@ static int fill_job(const json_t *from, const json_t *cluster, double now_s, str
 		fill_nodes(cluster, from, to);
 	}
 	fill_decoding(json_object_get(from, "decoding"), to);
-	if (to->n_forms != SAMPLE_UNKNOWN)
-		get_real(json_object_get(from, "memory"), "form_bytes", &to->form_bytes);
+	if (to->n_decoded_copies != SAMPLE_UNKNOWN)
+		get_real(json_object_get(from, "memory"), "decoded_bytes", &to->decoded_bytes);
 	get_count(from, "batches", &to->n_batches);
 	get_count(from, "shared_batches", &to->n_shared);
 	get_count(from, "shared_from", &to->shared_from);
@@ -383,8 +383,9 @@ static int open_answer(const char *text, const char *schema, json_t **ret_root, 
 		return 0;
 	}
 	json_decref(root);
-	return error_set(err, -EBADMSG,
-			 "dieseld answers in a form that is not known here: both must be of one version");
+	return error_set(
+	    err, -EBADMSG,
+	    "dieseld answers in a decoded copy that is not known here: both must be of one version");
 }
 
 int daemon_status_fill(const char *json, double now_s, struct top_sample *sample, struct error *err)

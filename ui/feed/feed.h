@@ -84,7 +84,8 @@ struct replay_options {
 	const char *begin, *end; /* as the user writes times; NULL: all */
 };
 
-/* Opens a recording made by diesel-top -w. Returns the errors of reel_open(), and -EINVAL for invalid times.
+/* Opens a recording made by diesel-top -w. Returns the errors of top_recording_open(), and -EINVAL for
+ * invalid times.
  */
 int feed_replay_open(const struct replay_options *options, struct feed **ret_feed, struct error *err);
 

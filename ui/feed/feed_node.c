@@ -562,7 +562,7 @@ static void on_event(void *user, const struct event *event)
 	live_event(node->live, event);
 }
 
-static void on_note(void *user, const char *kind, uint64_t key, const void *data, size_t size)
+static void on_metadata(void *user, const char *kind, uint64_t key, const void *data, size_t size)
 {
 	live_note(((struct node *)user)->live, kind, data, size);
 }
@@ -575,7 +575,7 @@ static void node_job_free(struct node_job *job)
 /* Reads the events that the source has collected. */
 static void node_poll(struct node *node, uint64_t now_ns)
 {
-	const struct collector_sink sink = {on_event, on_note, node};
+	const struct collector_sink sink = {on_event, on_metadata, node};
 	uint64_t cpu_ns = budget_cpu_ns();
 
 	source_poll(node->source, 0, &sink);

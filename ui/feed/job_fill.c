@@ -21,7 +21,7 @@ static void fill_steps(const struct analysis *analysis, struct job_sample *job)
 	uint64_t sum_ns = 0, p50_ns, p95_ns;
 
 	for (size_t i = 0; ns && i < analysis->n_steps; i++) {
-		if (analysis->steps[i].apart)
+		if (analysis->steps[i].excluded)
 			continue;
 		ns[n] = analysis->steps[i].end_ns - analysis->steps[i].begin_ns;
 		sum_ns += ns[n++];

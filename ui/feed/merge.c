@@ -52,9 +52,9 @@ static void merge_job(struct job_sample *to, const struct job_sample *from)
 	to->n_damaged = from->n_damaged;
 	to->decoder_cpu_s = from->decoder_cpu_s;
 	to->n_replaced = from->n_replaced;
-	to->n_from_forms = from->n_from_forms;
-	to->n_forms = from->n_forms;
-	to->form_bytes = from->form_bytes;
+	to->n_from_decoded_copies = from->n_from_decoded_copies;
+	to->n_decoded_copies = from->n_decoded_copies;
+	to->decoded_bytes = from->decoded_bytes;
 	to->n_batches = from->n_batches;
 	to->n_shared = from->n_shared;
 	to->shared_from = from->shared_from;

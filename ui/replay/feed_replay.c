@@ -6,12 +6,12 @@
 #include <stdlib.h>
 
 #include "lib/error.h"
-#include "reel.h"
+#include "top_recording.h"
 #include "ui/state/sample.h"
 
 struct replay {
 	struct feed feed;
-	struct reel_reader *reader;
+	struct top_recording_reader *reader;
 	size_t first, end; /* range of its samples that is shown */
 	size_t next;
 };
@@ -26,7 +26,7 @@ static int next_sample(struct feed *feed, unsigned int wanted, uint64_t now_ns,
 	struct replay *replay = (struct replay *)feed;
 
 	while (replay->next < replay->end) {
-		int r = reel_read(replay->reader, replay->next++, ret_sample, err);
+		int r = top_recording_read(replay->reader, replay->next++, ret_sample, err);
 
 		if (r != -EBADMSG)
 			return r;
@@ -40,11 +40,11 @@ static int find(const struct replay *replay, const char *text, size_t *ret_at, s
 	size_t now = replay->next > replay->first ? replay->next - 1 : replay->first;
 	double time_s;
 
-	if (reel_time_parse(text, reel_time_s(replay->reader, now), &time_s))
+	if (top_recording_time_parse(text, top_recording_time_s(replay->reader, now), &time_s))
 		return error_set(
 		    err, -EINVAL,
 		    "\"%.40s\" is no time: HH:MM[:SS], YYYY-MM-DDTHH:MM[:SS], +SECONDS or -SECONDS", text);
-	*ret_at = reel_find(replay->reader, time_s);
+	*ret_at = top_recording_find(replay->reader, time_s);
 	return 0;
 }
 
@@ -78,14 +78,14 @@ static int seek(struct feed *feed, enum feed_seek where, const char *time, struc
 
 static size_t n_skipped(const struct feed *feed)
 {
-	return reel_n_skipped(((const struct replay *)feed)->reader);
+	return top_recording_n_skipped(((const struct replay *)feed)->reader);
 }
 
 static void replay_close(struct feed *feed)
 {
 	struct replay *replay = (struct replay *)feed;
 
-	reel_reader_close(replay->reader);
+	top_recording_reader_close(replay->reader);
 	free(replay);
 }
 
@@ -126,9 +126,9 @@ int feed_replay_open(const struct replay_options *options, struct feed **ret_fee
 	if (!replay)
 		return error_set(err, -ENOMEM, "no memory to begin");
 	replay->feed.ops = &replay_ops;
-	r = reel_open(options->path, &replay->reader, err);
+	r = top_recording_open(options->path, &replay->reader, err);
 	if (r == 0) {
-		replay->end = reel_n(replay->reader);
+		replay->end = top_recording_n(replay->reader);
 		r = cut(replay, options, err);
 	}
 	if (r < 0) {

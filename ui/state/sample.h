@@ -60,9 +60,9 @@ struct job_sample {
 	uint64_t n_decoded, n_damaged; /* samples, by the daemon */
 	double decoder_cpu_s;
 	uint64_t n_replaced; /* decoders that died, or were killed, during their work */
-	uint64_t n_from_forms,
-	    n_forms; /* of the decoded, those made from cached decoded forms; samples that have such a form */
-	double form_bytes;
+	uint64_t n_from_decoded_copies, n_decoded_copies; /* of the decoded, those made from cached decoded
+							     copies; samples that have such a decoded copy */
+	double decoded_bytes;
 	uint64_t n_batches, n_shared; /* prepared by the daemon; of these, decoded for another session */
 	uint64_t shared_from;         /* the job that decoded the newest of the shared ones */
 	/* For a job that shares its dataset with other nodes: the rate of each tier, and the mean time to get

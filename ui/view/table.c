@@ -83,7 +83,7 @@ void table_sort(struct table *table)
 }
 
 /* Finds the widths of the columns that fit; 0: the column is left out. */
-static void fit(const struct columns *columns, int room, int widths[COLUMNS_MAX])
+static void fit(const struct columns *columns, int space, int widths[COLUMNS_MAX])
 {
 	int used = -1, growing = 0, rank_max = 0;
 
@@ -95,7 +95,7 @@ static void fit(const struct columns *columns, int room, int widths[COLUMNS_MAX]
 		for (size_t i = 0; i < columns->n && i < COLUMNS_MAX; i++) {
 			const struct column *column = &columns->items[i];
 
-			if (column->rank != rank || (rank && used + 1 + column->width > room))
+			if (column->rank != rank || (rank && used + 1 + column->width > space))
 				continue;
 			widths[i] = column->width;
 			used += 1 + column->width;
@@ -103,7 +103,7 @@ static void fit(const struct columns *columns, int room, int widths[COLUMNS_MAX]
 		}
 	for (size_t i = 0; i < columns->n && i < COLUMNS_MAX && growing; i++)
 		if (widths[i] && columns->items[i].grows) {
-			int share = (room - used) / growing;
+			int share = (space - used) / growing;
 
 			if (share > 0) {
 				widths[i] += share;
@@ -164,7 +164,7 @@ static void draw_row(struct screen *screen, int y, const struct table *table, si
 int table_draw(struct screen *screen, int y, int rows, struct table *table)
 {
 	int widths[COLUMNS_MAX];
-	size_t room = rows > 1 ? (size_t)rows - 1 : 0;
+	size_t space = rows > 1 ? (size_t)rows - 1 : 0;
 
 	if (rows < 1)
 		return 0;
@@ -172,13 +172,13 @@ int table_draw(struct screen *screen, int y, int rows, struct table *table)
 		table->cursor = table->n - 1;
 	if (table->cursor < table->top)
 		table->top = table->cursor;
-	if (room && table->cursor >= table->top + room)
-		table->top = table->cursor - room + 1;
-	if (table->n <= room)
+	if (space && table->cursor >= table->top + space)
+		table->top = table->cursor - space + 1;
+	if (table->n <= space)
 		table->top = 0;
 	fit(table->columns, screen->cols, widths);
 	draw_head(screen, y, table, widths);
-	for (size_t i = 0; i < room && table->top + i < table->n; i++)
+	for (size_t i = 0; i < space && table->top + i < table->n; i++)
 		draw_row(screen, y + 1 + (int)i, table, table->top + i, widths);
-	return (int)room;
+	return (int)space;
 }

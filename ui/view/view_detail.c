@@ -85,11 +85,11 @@ static int draw_head(const struct job_sample *job, struct screen *screen, int y)
 			     "decoded by dieseld %s  damaged %s  CPU %s  decoders replaced %s",
 			     format_count(a, job->n_decoded), format_count(b, job->n_damaged),
 			     format_seconds(c, job->decoder_cpu_s), format_count(d, job->n_replaced));
-	if (job->n_forms != SAMPLE_UNKNOWN && job->n_forms > 0)
+	if (job->n_decoded_copies != SAMPLE_UNKNOWN && job->n_decoded_copies > 0)
 		screen_print(screen, y++, 0, screen->cols, STYLE_NORMAL,
-			     "decoded forms kept %s of %s samples  used %s times",
-			     format_bytes(a, job->form_bytes), format_count(b, job->n_forms),
-			     format_count(c, job->n_from_forms));
+			     "decoded copies kept %s of %s samples  used %s times",
+			     format_bytes(a, job->decoded_bytes), format_count(b, job->n_decoded_copies),
+			     format_count(c, job->n_from_decoded_copies));
 	if (job->n_shared != SAMPLE_UNKNOWN && job->n_shared > 0)
 		screen_print(screen, y++, 0, screen->cols, STYLE_NORMAL,
 			     "batches %s  decoded for another session %s  the newest by job %s",
@@ -146,17 +146,17 @@ static size_t chain_collect(const struct top_sample *sample, const char *job, st
 static void draw_chain(struct model *model, const char *job, struct screen *screen, int y, int rows)
 {
 	struct hop_sample *hops = calloc(model->sample->n_hops + 1, sizeof(*hops));
-	size_t n, room;
+	size_t n, space;
 
 	if (!hops || rows < 3) {
 		free(hops);
 		return;
 	}
 	n = chain_collect(model->sample, job, hops);
-	room = (size_t)rows - 2;
-	if (model->overlay_top + room > n)
-		model->overlay_top = n > room ? n - room : 0;
-	model->page = room;
+	space = (size_t)rows - 2;
+	if (model->overlay_top + space > n)
+		model->overlay_top = n > space ? n - space : 0;
+	model->page = space;
 	screen_text(screen, y++, 0, screen->cols, STYLE_BOLD,
 		    n ? "the wait of the last slow step, from its end back to what held it up"
 		      : "no wait of a slow step is known: it takes BPF and a step that waited");

@@ -95,7 +95,7 @@ struct analysis_workers {
 };
 
 /* Work of a trainer that is not training: compiling or validation. Part of the shares; never add both. */
-struct analysis_apart {
+struct analysis_excluded {
 	bool known;
 	uint64_t ns;      /* compiling: in the whole recording, by any thread of the trainer's process;
 			   * validation: in the window */
@@ -147,7 +147,7 @@ struct analysis_window {
 struct analysis_sampled {
 	bool is;                   /* all shares are approximate */
 	double error[SHARE_COUNT]; /* 0: exact */
-	size_t n_looks;            /* samples of the trainer in the window */
+	size_t n_samples;          /* samples of the trainer in the window */
 	size_t n_steps_estimated;  /* 0: not known */
 };
 
@@ -183,7 +183,7 @@ struct analysis_steady {
 	/* steps at the start of the window that are unlike the rest: workers start, caches fill */
 	size_t n_warmup_steps;
 	uint64_t warmup_ns;
-	size_t n_apart_steps; /* after warm-up, left out because of compiling or validation */
+	size_t n_excluded_steps; /* after warm-up, left out because of compiling or validation */
 };
 
 struct analysis {
@@ -201,7 +201,7 @@ struct analysis {
 	size_t n_steps, n_incomplete;
 	uint64_t wait_mean_ns, wait_p95_ns; /* data wait per step, without the steps that are apart */
 	struct analysis_workers workers;
-	struct analysis_apart compiling, validation;
+	struct analysis_excluded compiling, validation;
 	struct analysis_rank *ranks; /* NULL: one trainer */
 	size_t n_ranks;
 	/* NULL: not known */

@@ -12,7 +12,7 @@
 struct gpu_probes;
 struct gpu_sample;
 struct phase_label;
-struct profile_notes;
+struct profile_metadata;
 struct what_if_question;
 
 /* Interval in which records were lost; the whole recording if nothing better is known. */
@@ -56,5 +56,5 @@ struct analysis_input {
 	uint32_t page_bytes; /* 0: 4096 */
 	const struct analysis_path *paths;
 	size_t n_paths;
-	const struct profile_notes *profile; /* frames and traces of the stack samples; NULL: none */
+	const struct profile_metadata *profile; /* frames and traces of the stack samples; NULL: none */
 };

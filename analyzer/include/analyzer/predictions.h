@@ -76,9 +76,9 @@ struct what_if_question {
 	double storage_bytes_per_s; /* instead of the factor; needs a recording that read from storage */
 	double device_factor;
 	double sample_factor;
-	bool native;        /* images are decoded by dieseld; needs native.part */
-	double n_nodes;     /* nodes that share data by dieseld, each with as much memory and its own lanes */
-	double forms_ratio; /* share of samples from dieseld's cache of decoded forms; only with native */
+	bool native;    /* images are decoded by dieseld; needs native.part */
+	double n_nodes; /* nodes that share data by dieseld, each with as much memory and its own lanes */
+	double decoded_ratio; /* share of samples from dieseld's cache of decoded copies; only with native */
 };
 
 /* Returns the verdict on such shares: "fetch-bound", "prep-bound" or "device-bound". */

@@ -10,7 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A frame that stack samples refer to, from the recording's notes (bpf/notes.h). Borrowed by an analysis. */
+/* A frame that stack samples refer to, from the recording's notes (bpf/metadata.h). Borrowed by an analysis.
+ */
 struct profile_frame {
 	uint64_t key;
 	uint8_t kind;                   /* enum frame_kind */
@@ -26,7 +27,7 @@ struct profile_trace {
 _Static_assert(offsetof(struct profile_frame, key) == 0 && offsetof(struct profile_trace, key) == 0,
 	       "sorted and found by compare_u64()");
 
-struct profile_notes {
+struct profile_metadata {
 	const struct profile_frame *frames; /* by key */
 	const struct profile_trace *traces; /* by key */
 	size_t n_frames, n_traces;

@@ -11,7 +11,7 @@
 
 #include "analyzer/analysis.h"
 
-struct analysis_stretch {
+struct analysis_interval {
 	/* The trainer's time, by share; sums to known_ns. Time in a gap of the recording is not known. */
 	uint64_t share_ns[SHARE_COUNT];
 	uint64_t known_ns;
@@ -28,4 +28,5 @@ struct analysis_stretch {
 
 /* Returns the figures of [begin_ns, end_ns). All are 0 (step times NAN) if the analysis has no lanes, or
  * nothing is known of the interval. */
-struct analysis_stretch analysis_stretch(const struct analysis *analysis, uint64_t begin_ns, uint64_t end_ns);
+struct analysis_interval analysis_interval(const struct analysis *analysis, uint64_t begin_ns,
+					   uint64_t end_ns);

@@ -13,5 +13,5 @@ struct analysis_step {
 	uint64_t backward_ns; /* when the backward pass was entered */
 	uint64_t share_ns[SHARE_COUNT];
 	bool complete; /* no record was lost while it ran */
-	bool apart;    /* excluded from figures about steps: compiles, or follows a validation pass */
+	bool excluded; /* excluded from figures about steps: compiles, or follows a validation pass */
 };

@@ -87,9 +87,9 @@ class Noise(Dataset):
         return self.one
 
 
-def in_thread(batches, room=2):
+def in_thread(batches, space=2):
     """A thread that iterates and puts; the queue that the trainer gets from."""
-    ready = queue.Queue(room)
+    ready = queue.Queue(space)
 
     def fill():
         for batch in batches:

@@ -45,7 +45,7 @@ def spawn(clock, _):
 
 
 def renewed(clock, _):
-    """Workers are started anew each epoch, as is the default."""
+    """Workers are started again each epoch, as is the default."""
     clock.watch_torch()
     train(clock, DataLoader(Memory(15 * BATCH, 0.002), BATCH, shuffle=True, num_workers=2), Model(passes=4))
 

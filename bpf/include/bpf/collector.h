@@ -31,7 +31,7 @@ struct collector_options {
 	uint64_t ring_bytes;  /* kernel buffer; rounded up to a power of two; 0: 8 MiB */
 	const char *btf_path; /* NULL: /sys/kernel/btf/vmlinux */
 	bool no_children;     /* processes that the job makes are not part of it; its threads are */
-	uint32_t profile_hz;  /* stack samples per second per CPU, see bpf/notes.h; 0: none */
+	uint32_t profile_hz;  /* stack samples per second per CPU, see bpf/metadata.h; 0: none */
 };
 
 /* Loads and attaches the recorder, and leaves out optional programs that the kernel refuses: struct
@@ -60,7 +60,7 @@ struct collector_sink {
 	void (*event)(void *user, const struct event *event);
 	/* Data that does not fit an event: a file's path, a stack, a symbol. kind is static text, and defines
 	 * the format of data. A note replaces an earlier one of the same kind and key. */
-	void (*note)(void *user, const char *kind, uint64_t key, const void *data, size_t size);
+	void (*metadata)(void *user, const char *kind, uint64_t key, const void *data, size_t size);
 	void *user;
 };
 

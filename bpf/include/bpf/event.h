@@ -374,7 +374,7 @@ struct event {
 
 #ifndef __BPF__
 /* Kind of the note that holds the path of an EVENT_PLACE's file or folder, without a NUL at the end. */
-#define PLACES_NOTE "path"
+#define METADATA_PATH "path"
 
 struct places_path {
 	uint64_t inode;

@@ -26,9 +26,9 @@ enum tuner_knob {
 	TUNER_DAEMON_WORKERS,
 	/* Processes that run the job's Python transforms; 0: the trainer does it itself. */
 	TUNER_CLIENT_WORKERS,
-	/* Limit of memory for cached decoded forms of samples, if the daemon decodes. Forms use only memory
+	/* Limit of memory for cached decoded copies of samples, if the daemon decodes. Forms use only memory
 	 * that nobody claims. */
-	TUNER_FORM_BYTES,
+	TUNER_DECODED_BYTES,
 };
 #define TUNER_N_KNOBS 5
 

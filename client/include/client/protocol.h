@@ -195,7 +195,7 @@ struct wire_session_reply {
 	uint64_t n_batches;
 	uint64_t slot_bytes; /* of a frame (ring.h) */
 	uint32_t n_slots;
-	uint32_t n_frames;      /* frames that fit in the memory, at least n_slots */
+	uint32_t n_buffers;     /* frames that fit in the memory, at least n_slots */
 	uint32_t window_chunks; /* the one in force: the order depends on it */
 	uint32_t item_bytes;    /* of packed batches, 0: batches are views */
 	uint32_t batch;         /* maximum number of items in a slot */
@@ -278,8 +278,8 @@ enum wire_setting_key {
 	WIRE_SET_WORKERS_MAX = 8,
 	WIRE_SET_CLIENT_WORKERS_MAX = 9,
 	WIRE_SET_PREFETCH_MAX = 10,
-	WIRE_SET_FORMS = 11, /* bytes; pins a knob */
-	WIRE_SET_FORMS_MAX = 12,
+	WIRE_SET_DECODED_CACHE = 11, /* bytes; pins a knob */
+	WIRE_SET_DECODED_CACHE_MAX = 12,
 	WIRE_SET_READ_WEIGHT = 13, /* of one job; job must not be 0 */
 	WIRE_SET_READ_LIMIT = 14,  /* bytes per second; 0: no limit */
 	WIRE_SET_READ_OPS_LIMIT = 15,

@@ -23,9 +23,8 @@
  * Sessions that get the same batches have one memory of frames, and each has slots of its own: several slots,
  * of several sessions, may stand for one frame, but never two of one session.
  *
- * Frames are in one memfd of n_frames * slot_bytes, sealed against shrinking, growing and new writers. It has
- * no memory where nothing was laid out. A frame has:
- *   0               struct ring_item[batch]
+ * Frames are in one memfd of n_buffers * slot_bytes, sealed against shrinking, growing and new writers. It
+ * has no memory where nothing was laid out. A frame has: 0               struct ring_item[batch]
  *   labels_offset   int64_t[batch], 64-byte aligned
  *   payload_offset  packed batches: batch * item_bytes, 64-byte aligned
  * Samples that were decoded are packed. A damaged sample that was replaced by zeros has `bytes` 0. The
@@ -50,7 +49,7 @@
 
 enum ring_slot_state {
 	RING_SLOT_FREE = 0,
-	RING_SLOT_LENT = 1,  /* published */
+	RING_SLOT_HELD = 1,  /* published */
 	RING_SLOT_TAKEN = 2, /* by the client, which holds the batch until it frees the slot */
 };
 
@@ -98,7 +97,7 @@ struct ring_descriptor {
 	uint32_t item_bytes; /* 0: views */
 	int32_t status;      /* 0 or a negative errno */
 	uint32_t n_damaged;  /* samples that could not be decoded, and are missing or zeros in the batch */
-	uint32_t frame;
+	uint32_t buffer;
 	uint32_t reserved[5];
 };
 

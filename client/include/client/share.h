@@ -12,7 +12,7 @@
  *   diesel_batch_segments(),
  *   diesel_session_segment()     -- descriptors ->     diesel_mirror_segment()
  *   a batch, held                -- frame, n_items ->   diesel_mirror_batch(), work, diesel_mirror_release()
- *   diesel_result_map()         <-- descriptor --      diesel_result_new(), written, diesel_result_lend()
+ *   diesel_result_map()         <-- descriptor --      diesel_result_new(), written, diesel_result_borrow()
  *   diesel_result_free()                               diesel_result_is_free(): used again
  *   diesel_batch_release()
  *
@@ -31,7 +31,7 @@ extern "C" {
 /* Data that another process needs to read the batches of a session. */
 struct diesel_memory {
 	uint64_t life; /* 1, 2, ...: a new one after the daemon was lost; see diesel_batch_life() */
-	uint32_t n_frames;
+	uint32_t n_buffers;
 	uint32_t batch;      /* samples that fit in a frame */
 	uint32_t item_bytes; /* of packed batches, else 0 */
 	uint32_t reserved;
@@ -47,7 +47,7 @@ int diesel_session_segment(struct diesel_session *session, uint32_t segment, int
 			   uint64_t *ret_bytes);
 
 uint64_t diesel_batch_life(const void *lease);
-uint32_t diesel_batch_frame(const void *lease);
+uint32_t diesel_batch_buffer(const void *lease);
 
 /* Writes the segments that hold the items of a held batch, each once, to ret, which has space for n_items.
  * Returns their number; 0 for a packed batch. Trainer's thread. */
@@ -72,7 +72,7 @@ struct diesel_pinnable {
 	uint64_t life; /* life of the batches in it; see diesel_batch_life() */
 	const uint8_t *data;
 	uint64_t bytes;
-	const uint8_t *frames;
+	const uint8_t *buffers;
 };
 
 /* Maps the memory of a session opened with DIESEL_PINNABLE; otherwise -EBUSY, because memory shared with
@@ -97,11 +97,11 @@ int diesel_mirror_segment(struct diesel_mirror *mirror, uint32_t segment, int fd
  * valid until the next call, and their data as long as the trainer holds the batch. -EPROTO: no such frame,
  * or an item outside of the known segments.
  */
-int diesel_mirror_batch(struct diesel_mirror *mirror, uint32_t frame, uint32_t n_items,
+int diesel_mirror_batch(struct diesel_mirror *mirror, uint32_t buffer, uint32_t n_items,
 			struct diesel_batch *ret);
 
 /* Drops this process's writes to a packed batch. Call it before the trainer releases the batch. */
-void diesel_mirror_release(struct diesel_mirror *mirror, uint32_t frame);
+void diesel_mirror_release(struct diesel_mirror *mirror, uint32_t buffer);
 
 /* Bytes of the state at the start of a result's memory; the rest belongs to the binding. */
 #define DIESEL_RESULT_HEADER 64
@@ -112,7 +112,7 @@ int diesel_result_new(uint64_t bytes, uint8_t **ret_data, int *ret_fd);
 int diesel_result_map(int fd, uint64_t bytes, uint8_t **ret_data);
 void diesel_result_unmap(uint8_t *data, uint64_t bytes);
 
-void diesel_result_lend(uint8_t *data);
+void diesel_result_borrow(uint8_t *data);
 /* Marks the result as free: its reader has finished. Any thread, either process. */
 void diesel_result_free(uint8_t *data);
 int diesel_result_is_free(const uint8_t *data);

@@ -92,9 +92,9 @@ class _Gathered:
 
     @property
     def places(self):
-        """Where each sample is: [(frame, place)]."""
-        frames = {id(lease): lease.frame for lease in self._leases}
-        return [(frames[id(lease)], place) for lease, place in self._parts]
+        """Where each sample is: [(batch buffer, place)]."""
+        batch_buffers = {id(lease): lease.batch_buffer for lease in self._leases}
+        return [(batch_buffers[id(lease)], place) for lease, place in self._parts]
 
 
 class Bucketed:

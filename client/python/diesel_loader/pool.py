@@ -12,13 +12,13 @@ import signal
 import time
 import weakref
 
-from . import messages, native, nursery, results
+from . import messages, native, fork_server, results
 from .messages import Flag, Kind
 
 log = logging.getLogger("diesel_loader")
 
 MAX_BAD_STARTS = 3
-STATUS_WAIT_S = 1.0  # for the nursery to say how a worker died
+STATUS_WAIT_S = 1.0  # for the fork server to say how a worker died
 
 
 # Cost of the Python work on a batch, for the batch log. by: "worker" or "trainer". sample_ns: of each sample.
@@ -79,21 +79,21 @@ class Pool:
         self._workers, self._bad_starts = {}, 0
         self._sequences = itertools.count(1)
         self._generation = 0
-        self._starting = collections.deque()  # workers whose process the nursery has yet to name: it answers in order
+        self._starting = collections.deque()  # workers whose process the fork server has yet to name: it answers in order
         self._statuses = {}  # pid: wait status
         self.orphans = []    # entries whose worker died
         self.torn = False    # by Ctrl-C in the middle of a message: it cannot be used any more
         self._poll = select.poll()
-        self._start_nursery(setup, context)
+        self._start_fork_server(setup, context)
 
-    def _start_nursery(self, setup, context):
-        nursery.check(context, setup)
+    def _start_fork_server(self, setup, context):
+        fork_server.check(context, setup)
         self._control, theirs = messages.pair()
         with theirs:
-            self._process = context.Process(target=nursery.main, args=(theirs, os.getpid(), setup, native.VERSION), daemon=True,
-                                            name="diesel-nursery")
+            self._process = context.Process(target=fork_server.main, args=(theirs, os.getpid(), setup, native.VERSION), daemon=True,
+                                            name="diesel-fork-server")
             self._process.start()
-        # This process ends the nursery. A child that the user forks would send it SIGTERM at its own exit, for
+        # This process ends the fork server. A child that the user forks would send it SIGTERM at its own exit, for
         # multiprocessing.
         getattr(multiprocessing.process, "_children", set()).discard(self._process)
         self._poll.register(self._control, select.POLLIN)
@@ -138,7 +138,7 @@ class Pool:
                 messages.send(self._control, Kind.SPAWN, number, fds=[theirs.fileno()])
             except OSError:
                 ours.close()
-                self._nursery_is_gone()
+                self._fork_server_is_gone()
         self._workers[number] = _Worker(number, ours)
         self._starting.append(self._workers[number])
         self._poll.register(ours, select.POLLIN)
@@ -160,7 +160,7 @@ class Pool:
     def n_outstanding(self):
         return sum(len(w.outstanding) for w in self._workers.values())
 
-    def has_room(self):
+    def has_space(self):
         """True if a worker would take another batch."""
         return any(w.ready and not w.retiring and len(w.outstanding) < self._depth for w in self._workers.values())
 
@@ -193,7 +193,7 @@ class Pool:
             for k in range(0, len(places or ()), messages.MAX_PLACES):
                 part = places[k:k + messages.MAX_PLACES]
                 _tell(worker, Kind.PLACES, small=len(part), table=b"".join(messages.PLACE.pack(*place) for place in part))
-            _tell(worker, Kind.TASK, entry.sequence, self._generation, messages.GATHERED if places else entry.lease.frame,
+            _tell(worker, Kind.TASK, entry.sequence, self._generation, messages.GATHERED if places else entry.lease.batch_buffer,
                   entry.n_items, entry.epoch, entry.index)
         return True
 
@@ -203,7 +203,7 @@ class Pool:
             memory, fd = session.memory()
             if memory.life != lease.life:
                 raise ConnectionError("the batch is from a daemon that is lost")
-            _tell(worker, Kind.MEMORY, memory.life, memory.n_frames, memory.batch, memory.item_bytes, fds=[fd])
+            _tell(worker, Kind.MEMORY, memory.life, memory.n_buffers, memory.batch, memory.item_bytes, fds=[fd])
             worker.life, worker.segments = lease.life, set()
         missing = [s for s in lease.segments() if s not in worker.segments]
         for k in range(0, len(missing), messages.MAX_FDS):
@@ -246,13 +246,13 @@ class Pool:
         return next((mapping for mapping in found if mapping is not None), None)
 
     def collect(self, timeout_ms):
-        """Handles messages of the workers and the nursery; waits for one at most timeout_ms. True if there was one."""
+        """Handles messages of the workers and the fork server; waits for one at most timeout_ms. True if there was one."""
         ready = self._poll.poll(timeout_ms)
         self.torn = True
         ends = {w.end.fileno(): w for w in self._workers.values()}
         for fd, _ in ready:
             if fd == self._control.fileno():
-                self._hear_nursery()
+                self._hear_fork_server()
             elif fd in ends:
                 self._hear(ends[fd])
         self.torn = False
@@ -322,7 +322,7 @@ class Pool:
 
     # Death
 
-    def _hear_nursery(self):
+    def _hear_fork_server(self):
         try:
             while (message := messages.receive(self._control, block=False)) is not None:
                 kind, _, numbers, _, _ = message
@@ -332,9 +332,9 @@ class Pool:
                 elif kind == Kind.EXITED:
                     self._statuses[numbers[1]] = numbers[2]
         except EOFError:
-            self._nursery_is_gone()
+            self._fork_server_is_gone()
 
-    def _nursery_is_gone(self):
+    def _fork_server_is_gone(self):
         self._process.join(STATUS_WAIT_S)
         code = self._process.exitcode
         raise RuntimeError("the process that starts worker processes "
@@ -344,7 +344,7 @@ class Pool:
     def _died(self, worker):
         entries = [e for e in worker.outstanding.values() if not e.abandoned]
         retiring = worker.retiring
-        how = self._how_it_died(worker)  # the nursery may only now say which process it was
+        how = self._how_it_died(worker)  # the fork server may only now say which process it was
         self._forget(worker)
         worker.outstanding.clear()
         if not worker.ready:
@@ -377,7 +377,7 @@ class Pool:
         end = time.monotonic() + STATUS_WAIT_S
         while worker.pid != 0 and worker.pid not in self._statuses and time.monotonic() < end:
             if messages.is_there(self._control, 50):
-                self._hear_nursery()
+                self._hear_fork_server()
         if worker.pid == 0:
             return "could not be forked"
         status = self._statuses.pop(worker.pid, None)
@@ -419,7 +419,7 @@ def _end(owner, process, control, workers):
         messages.hang_up(worker.end)
     workers.clear()
     messages.hang_up(control)
-    process.join(nursery.GRACE_S + 2)
+    process.join(fork_server.GRACE_S + 2)
     if process.is_alive():
         process.kill()
         process.join()

@@ -162,7 +162,7 @@ class Writer:
             buffer = Buffer(self._next, -(-size * 9 // 8 // 4096) * 4096)  # batches differ a little in size
             self._next += 1
             self._buffers.append(buffer)
-        lib.diesel_result_lend(buffer.address)
+        lib.diesel_result_borrow(buffer.address)
         if but is not None:
             lib.diesel_result_free(but.address)
         return buffer

@@ -33,12 +33,12 @@ class Lease:
         self.batch, self._address = batch, batch.lease
         native.when_gone(self, lib.diesel_batch_release, batch.lease)
 
-    places = None  # the batch is one frame
+    places = None  # the batch is one batch buffer
 
     @property
-    def frame(self):
+    def batch_buffer(self):
         """The number of the place in the session's memory where the batch lies."""
-        return lib.diesel_batch_frame(self._address)
+        return lib.diesel_batch_buffer(self._address)
 
     @property
     def life(self):

@@ -354,7 +354,7 @@ class Stream:
         for entry in orphans:
             if not pool.submit(entry, session):
                 pool.orphans.append(entry)
-        while pool.has_room() and session.n_ready and not session.crowded and self._may_take():
+        while pool.has_space() and session.n_ready and not session.crowded and self._may_take():
             entry = self._take()
             if not entry.done and not pool.submit(entry, session):
                 break  # the trainer does it when its turn comes

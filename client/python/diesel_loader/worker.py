@@ -20,7 +20,7 @@ PR_SET_PDEATHSIG = 1
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of mallopt()
 MALLOC_KEEPS = 1 << 30  # freed bytes at the end of the heap
 
-Task = collections.namedtuple("Task", "sequence generation frame n_items epoch index places", defaults=(None,))
+Task = collections.namedtuple("Task", "sequence generation batch_buffer n_items epoch index places", defaults=(None,))
 
 
 class Setup:
@@ -33,19 +33,19 @@ class Setup:
 class Lease:
     """A batch in this process's mapping of the session; what the user's tensors keep alive."""
 
-    __slots__ = ("batch", "_frame", "_mirror", "_ended", "__weakref__")
+    __slots__ = ("batch", "_batch_buffer", "_mirror", "_ended", "__weakref__")
 
     def __init__(self, mirror, task, ended):
-        self.batch, self._frame, self._mirror, self._ended = native.Batch(), task.frame, mirror, ended
+        self.batch, self._batch_buffer, self._mirror, self._ended = native.Batch(), task.batch_buffer, mirror, ended
         mirror.fill(task, self.batch)
 
     def __del__(self):
-        self._mirror.release(self._frame)
+        self._mirror.release(self._batch_buffer)
         self._ended()
 
 
 class GatheredLease:
-    """A batch whose samples lie in several frames. They stay until the result is sent, and no longer."""
+    """A batch whose samples lie in several batch buffers. They stay until the result is sent, and no longer."""
 
     __slots__ = ("batch", "_ended", "_keep", "__weakref__")
 
@@ -69,24 +69,24 @@ class Mirror:
         _check(lib.diesel_mirror_segment(self._handle, segment, fd, size), f"map chunk segment {segment}")
 
     def fill(self, task, batch):
-        self._fill(task.frame, task.n_items, batch)
+        self._fill(task.batch_buffer, task.n_items, batch)
 
-    def _fill(self, frame, n_items, batch):
-        _check(lib.diesel_mirror_batch(self._handle, frame, n_items, byref(batch)), "find the batch")
+    def _fill(self, batch_buffer, n_items, batch):
+        _check(lib.diesel_mirror_batch(self._handle, batch_buffer, n_items, byref(batch)), "find the batch")
 
     def items(self, places):
         """Samples of several batches, as native.Item."""
         wanted, items, batch = collections.defaultdict(list), [None] * len(places), native.Batch()
-        for k, (frame, place) in enumerate(places):
-            wanted[frame].append((k, place))
-        for frame, ours in wanted.items():
-            self._fill(frame, 1 + max(place for _, place in ours), batch)
-            for k, place in ours:  # a copy: the next frame's are laid where these lie
+        for k, (batch_buffer, place) in enumerate(places):
+            wanted[batch_buffer].append((k, place))
+        for batch_buffer, ours in wanted.items():
+            self._fill(batch_buffer, 1 + max(place for _, place in ours), batch)
+            for k, place in ours:  # a copy: the next batch buffer's are laid where these lie
                 items[k] = native.Item.from_buffer_copy(batch.items[place])
         return items
 
-    def release(self, frame):
-        lib.diesel_mirror_release(self._handle, frame)
+    def release(self, batch_buffer):
+        lib.diesel_mirror_release(self._handle, batch_buffer)
 
     def __del__(self):
         lib.diesel_mirror_close(self._handle)
@@ -253,7 +253,7 @@ def _keep_freed_memory():
 
 
 def main(number, end, setup, parent):
-    """Runs in a fresh fork of the nursery; never returns."""
+    """Runs in a fresh fork of the fork server; never returns."""
     status = 1
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

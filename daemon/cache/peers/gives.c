@@ -8,7 +8,7 @@
 #include "daemon/cache/cache.h"
 #include "lib/cleanup.h"
 #include "lib/list.h"
-#include "sharers.h"
+#include "memberships.h"
 
 struct give {
 	struct give *next;
@@ -57,10 +57,10 @@ void gives_given(void *user, void *answer)
 {
 	struct cache *c = user;
 	const struct give *g = answer;
-	const struct sharer *m = sharers_find_group(c, g->group);
+	const struct membership *m = memberships_find_group(c, g->group);
 
 	if (m && m->dataset == g->dataset)
-		sharer_taken(m, g->chunk);
+		membership_taken(m, g->chunk);
 	give_remove(c, answer);
 	cache_changed(c);
 }
@@ -92,7 +92,7 @@ static void answer(struct cache *c, struct give *g, struct cached_dataset *d, ui
  * for a load in progress. */
 static int consider(struct cache *c, struct give *g, struct give_want *ret)
 {
-	struct sharer *m = sharers_find_group(c, g->group);
+	struct membership *m = memberships_find_group(c, g->group);
 	const struct cached_chunk *k;
 	uint64_t chunk;
 
@@ -107,7 +107,7 @@ static int consider(struct cache *c, struct give *g, struct give_want *ret)
 		return 0;
 	/* A node that asks because the chunk was in this node's lanes until now then reads it from
 	 * storage. */
-	else if (m->n_sessions == 0 || !sharer_serves(m, chunk))
+	else if (m->n_sessions == 0 || !membership_serves(m, chunk))
 		refuse(c, g, -ENOENT);
 	else if (k->state == CHUNK_BAD)
 		refuse(c, g, -EIO);
@@ -115,7 +115,7 @@ static int consider(struct cache *c, struct give *g, struct give_want *ret)
 	else if (k->from == CHUNK_FROM_NODE)
 		refuse(c, g, -EAGAIN);
 	else {
-		*ret = (struct give_want){.sharer = m, .chunk = chunk};
+		*ret = (struct give_want){.membership = m, .chunk = chunk};
 		return 1;
 	}
 	return 0;
@@ -132,10 +132,10 @@ void gives_pump(struct cache *c)
 	}
 }
 
-static bool is_among(const struct give_want *wants, size_t n, const struct sharer *m)
+static bool is_among(const struct give_want *wants, size_t n, const struct membership *m)
 {
 	while (n-- > 0)
-		if (wants[n].sharer == m)
+		if (wants[n].membership == m)
 			return true;
 	return false;
 }
@@ -148,7 +148,7 @@ size_t gives_wanted(struct cache *c, struct give_want *wants, size_t n)
 		struct give_want want;
 
 		next = g->next;
-		if (g->question && consider(c, g, &want) == 1 && !is_among(wants, found, want.sharer))
+		if (g->question && consider(c, g, &want) == 1 && !is_among(wants, found, want.membership))
 			wants[found++] = want;
 	}
 	return found;
@@ -158,8 +158,8 @@ static bool is_about(const struct give *g, const struct give_want *want)
 {
 	uint64_t chunk;
 
-	return g->question && g->group == want->sharer->group &&
-	       cached_find_chunk(want->sharer->dataset, &g->id, &chunk) == 0 && chunk == want->chunk;
+	return g->question && g->group == want->membership->group &&
+	       cached_find_chunk(want->membership->dataset, &g->id, &chunk) == 0 && chunk == want->chunk;
 }
 
 void gives_refuse(struct cache *c, const struct give_want *want)

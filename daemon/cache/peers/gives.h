@@ -16,13 +16,13 @@
 
 struct cache;
 struct cached_dataset;
-struct sharer;
+struct membership;
 
 #define GIVES_MAX 1024 /* limit on waiting requests */
 
 /* A chunk to be read for another node. */
 struct give_want {
-	struct sharer *sharer;
+	struct membership *membership;
 	uint64_t chunk;
 };
 
@@ -39,7 +39,8 @@ void gives_given(void *user, void *answer);
 
 /* Sends chunks that have become ready, and refuses those that this node cannot provide. */
 void gives_pump(struct cache *c);
-/* Fills in the chunks to read for other nodes, at most n and one for each sharer. Returns their number. */
+/* Fills in the chunks to read for other nodes, at most n and one for each membership. Returns their number.
+ */
 size_t gives_wanted(struct cache *c, struct give_want *wants, size_t n);
 /* Refuses all requests for this chunk: it cannot be read now. */
 void gives_refuse(struct cache *c, const struct give_want *want);

@@ -340,9 +340,9 @@ static enum load_step load_verify(struct chunk_load *l)
 	chunk_of(l)->state = CHUNK_VERIFYING;
 	l->dataset->loads.n_verifying++;
 	/* Nothing is evicted for a chunk that nobody needs yet. */
-	l->lent = l->into;
+	l->mapped = l->into;
 	if (!l->into && l->distance < CACHE_SPARE_DISTANCE)
-		l->lent = cache_take_lent(l->cache, l->segment, l->distance);
+		l->mapped = cache_take_mapped(l->cache, l->segment, l->distance);
 	l->verify.work = load_verify_work;
 	l->verify.done = verify_done;
 	pool_submit(l->cache->pool, &l->job->lane, &l->verify);
@@ -354,9 +354,9 @@ static enum load_step load_verify(struct chunk_load *l)
 static enum load_step load_verified(struct chunk_load *l)
 {
 	l->dataset->loads.n_verifying--;
-	if (l->lent)
-		cache_fill_done(l->segment, l->lent, l->result == 0);
-	l->lent = NULL;
+	if (l->mapped)
+		cache_fill_done(l->segment, l->mapped, l->result == 0);
+	l->mapped = NULL;
 	return l->result < 0 ? LOAD_FAIL : LOAD_READY;
 }
 

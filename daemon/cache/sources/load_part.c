@@ -7,7 +7,7 @@
 
 #include "dataset/chunk.h"
 #include "dataset/subset.h"
-#include "daemon/apart/reader.h"
+#include "daemon/sandboxed/reader.h"
 
 /* Cost of one more read, in bytes that could be read instead: a gap between two samples is read with them up
  * to this length. Fits a disk of 2 GB/s with at least 16,000 reads per second; remote storage has both costs

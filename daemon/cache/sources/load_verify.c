@@ -21,8 +21,8 @@ static bool is_handed_over_whole(const struct chunk_load *l)
  * unchanged. */
 static void hand_over(const struct chunk_load *l, uint64_t offset, uint64_t bytes, bool has)
 {
-	if (l->lent && !has)
-		memcpy(l->lent->memory.data + offset, l->segment->memory.data + offset, bytes);
+	if (l->mapped && !has)
+		memcpy(l->mapped->memory.data + offset, l->segment->memory.data + offset, bytes);
 }
 
 /* Returns true if a sample agrees with its record in the head, which the snapshot's chunk table vouches for.

@@ -18,7 +18,7 @@ struct chunk_load;
 
 /* All sources, in order of preference among sources of one kind. A load chooses the storage first, then
  * copies on this node, then copies elsewhere. */
-#define CHUNK_SOURCES(X) X(carried) X(version) X(staging) X(node) X(bucket) X(file)
+#define CHUNK_SOURCES(X) X(restored) X(version) X(staging) X(node) X(bucket) X(file)
 
 enum source_kind {
 	SOURCE_NEAR,    /* copies on this node */
@@ -72,7 +72,7 @@ struct chunk_load {
 	struct snapshot_chunk meta;
 	struct chunk_origin storage, copy;
 	struct segment *segment; /* where the chunk is brought to and verified */
-	struct segment *lent;    /* where the verified chunk is copied to; NULL: it stays */
+	struct segment *mapped;  /* where the verified chunk is copied to; NULL: it stays */
 	struct segment *into;    /* has a part of the chunk in use: the rest is added there */
 	uint64_t *part;          /* the samples to be read; NULL: all */
 	uint64_t read_bytes;     /* bytes to read for that */

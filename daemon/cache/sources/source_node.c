@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies: chunks whose owner is another node of the job (peers/sharers.h). */
+/* Copies: chunks whose owner is another node of the job (peers/memberships.h). */
 #include "source.h"
 
 #include <stdlib.h>
 
-#include "daemon/cache/peers/sharers.h"
+#include "daemon/cache/peers/memberships.h"
 #include "lib/clock.h"
 
 /* Bounds on the wait for the owner. It may have to read the chunk first, which takes as long as here, and
@@ -17,20 +17,20 @@
 struct node_copy {
 	struct cluster_read read;
 	struct chunk_load *load;
-	struct sharer *sharer;
+	struct membership *membership;
 	bool is_awaited; /* counted in the dataset's n_asking */
 };
 
 static void *node_find(struct chunk_load *l, const struct cached_want *want)
 {
 	struct cached_dataset *d = l->dataset;
-	struct sharer *m = want->for_peer ? NULL : sharers_find(d, l->job);
-	struct node_copy *n = sharer_has_elsewhere(m, l->chunk) ? calloc(1, sizeof(*n)) : NULL;
+	struct membership *m = want->for_peer ? NULL : memberships_find(d, l->job);
+	struct node_copy *n = membership_has_elsewhere(m, l->chunk) ? calloc(1, sizeof(*n)) : NULL;
 
 	if (!n)
 		return NULL;
 	n->load = l;
-	n->sharer = sharer_ref(m);
+	n->membership = membership_ref(m);
 	n->is_awaited = true;
 	d->loads.n_asking++;
 	/* The file is never read, whatever it contains: the owner's data is verified. */
@@ -64,9 +64,9 @@ static int node_begin(struct chunk_load *l)
 
 	l->begin_ns = clock_monotonic_ns();
 	n->read = (struct cluster_read){
-	    .group = n->sharer->group,
+	    .group = n->membership->group,
 	    .chunk = l->meta.id,
-	    .place = sharer_asks(n->sharer, l->chunk),
+	    .place = membership_asks(n->membership, l->chunk),
 	    .bytes = l->meta.file_bytes,
 	    .memory_fd = l->segment->memory.fd,
 	    .patience_ns = load_patience_ns(l, ASK_TIMES, ASK_UNKNOWN_NS, ASK_MIN_NS, ASK_MAX_NS),
@@ -86,7 +86,7 @@ static void node_end(struct chunk_load *l, enum source_end how)
 		cluster_spoilt(&n->read);
 	}
 	end_waiting(n);
-	sharer_unref(n->sharer);
+	membership_unref(n->membership);
 	free(n);
 }
 

@@ -54,7 +54,7 @@ struct staged_copy {
 struct stage {
 	struct cache *cache;
 	uv_loop_t *loop;
-	const struct nursery *nursery;
+	const struct fork_server *fork_server;
 	struct quota quota;
 	char *folder;
 	uint64_t limit_bytes;
@@ -361,7 +361,7 @@ static struct staged *pick_victim(const struct stage *g, uint32_t uid)
 
 /* Makes space for a file. Returns 0 if there is space, -EAGAIN if there will be, -ENOSPC if there will
  * not. */
-static int make_room(struct stage *g, uint32_t uid, uint64_t bytes)
+static int make_space(struct stage *g, uint32_t uid, uint64_t bytes)
 {
 	bool over_own =
 	    stage_index_bytes_of(&g->index, uid) + bytes > quota_share(&g->quota, uid, g->limit_bytes);
@@ -509,7 +509,7 @@ static int put_begin(struct stage *g, struct put *p, const struct want *w)
 		return 0;
 	if (stage_index_goes(&g->index, &key, &s->stamp))
 		return -EAGAIN;
-	r = make_room(g, uid, stager_file_bytes(chunk.file_bytes));
+	r = make_space(g, uid, stager_file_bytes(chunk.file_bytes));
 	if (r < 0)
 		return r == -EAGAIN ? r : 0;
 	if (stager_begin(g->stager, true, &p->job) < 0)
@@ -555,11 +555,11 @@ static void pump(struct stage *g)
 /* Returns true if memory will not hold all of this dataset in the next epoch. */
 static bool is_too_large(const struct cache *c, const struct cached_dataset *d)
 {
-	uint64_t limit = cache_segment_limit(c, c->budget_bytes), wanted = c->forms.limit_bytes;
+	uint64_t limit = cache_segment_limit(c, c->budget_bytes), wanted = c->decoded_cache.limit_bytes;
 
 	for (const struct cached_dataset *o = c->datasets; o; o = o->next)
-		wanted += o->n_sessions > 0 ? o->room_bytes : 0;
-	return d->room_bytes < d->all_bytes || wanted > limit;
+		wanted += o->n_sessions > 0 ? o->space_bytes : 0;
+	return d->space_bytes < d->all_bytes || wanted > limit;
 }
 
 void stage_put(struct stage *g, struct segment *s)
@@ -655,7 +655,7 @@ static void on_opened(void *user, uint64_t available_bytes)
 		 units_plural(g->index.n), units_format_bytes(has, sizeof(has), g->index.bytes),
 		 units_format_bytes(limit, sizeof(limit), g->limit_bytes));
 	if (available_bytes + g->index.bytes < g->limit_bytes)
-		log_warning("staging in %s: the disk has room for %s, which is less than --stage-size",
+		log_warning("staging in %s: the disk has space for %s, which is less than --stage-size",
 			    g->folder,
 			    units_format_bytes(has, sizeof(has), available_bytes + g->index.bytes));
 	if (g->n_foreign)
@@ -693,7 +693,7 @@ static void start(struct stage *g)
 
 	g->n_foreign = 0;
 	g->off_ns = 0;
-	r = stager_new(g->loop, g->nursery, g->folder, &handler, &g->stager);
+	r = stager_new(g->loop, g->fork_server, g->folder, &handler, &g->stager);
 	if (r < 0) {
 		g->off_ns = clock_monotonic_ns() + OFF_NS;
 		say_off(g, strerror(-r));
@@ -737,7 +737,7 @@ static void watch(struct stage *g)
 		uv_timer_start(&g->timer, on_tick, TICK_MS, TICK_MS);
 }
 
-int stage_new(uv_loop_t *loop, const struct nursery *nursery, struct cache *cache,
+int stage_new(uv_loop_t *loop, const struct fork_server *fork_server, struct cache *cache,
 	      const struct stage_options *options, const struct quota *quota, struct stage **ret)
 {
 	struct stage *g = calloc(1, sizeof(*g));
@@ -751,7 +751,7 @@ int stage_new(uv_loop_t *loop, const struct nursery *nursery, struct cache *cach
 	}
 	g->cache = cache;
 	g->loop = loop;
-	g->nursery = nursery;
+	g->fork_server = fork_server;
 	g->quota = *quota;
 	g->limit_bytes = options->bytes;
 	g->always = options->always;

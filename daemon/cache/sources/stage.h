@@ -27,10 +27,10 @@
 #include <uv.h>
 
 #include "dataset/snapshot.h"
-#include "daemon/apart/nursery.h"
+#include "daemon/sandboxed/fork_server.h"
 #include "daemon/node/quota.h"
 #include "stage_index.h"
-#include "daemon/apart/stager.h"
+#include "daemon/sandboxed/stager.h"
 
 struct cache;
 struct cached_dataset;
@@ -55,7 +55,7 @@ struct stage_figures {
 	uint64_t skipped; /* chunks evicted from memory before they were written */
 };
 
-int stage_new(uv_loop_t *loop, const struct nursery *nursery, struct cache *cache,
+int stage_new(uv_loop_t *loop, const struct fork_server *fork_server, struct cache *cache,
 	      const struct stage_options *options, const struct quota *quota, struct stage **ret);
 /* Frees it, and forgets all reads in progress. The loop must run once more. Accepts NULL. */
 struct stage *stage_free(struct stage *g);

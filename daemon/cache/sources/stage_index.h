@@ -12,7 +12,7 @@
 
 #include "daemon/storage/access.h"
 #include "dataset/chunk.h"
-#include "daemon/apart/stager.h"
+#include "daemon/sandboxed/stager.h"
 
 /* Identifies a chunk by number and by the folder of its own file. */
 struct staged_key {

@@ -70,7 +70,8 @@ static int run_multi(uint64_t seed, uint32_t n_jobs)
 	return 0;
 }
 
-/* gain, best_gain: the rate with the last knobs and with the best ones, over the best without forms. */
+/* gain, best_gain: the rate with the last knobs and with the best ones, over the best without decoded copies.
+ */
 static int run_decoding(uint64_t seed)
 {
 	static struct sim_outcome outcome;
@@ -81,7 +82,7 @@ static int run_decoding(uint64_t seed)
 	struct sim_score score;
 	double without;
 
-	bare.form_bytes = 0;
+	bare.decoded_bytes = 0;
 	without = sim_best_static(&s, &bare, s.cores, s.memory_bytes).rate;
 	if (sim_run(&s, SIM_TUNER, false, &outcome) < 0) {
 		fprintf(stderr, "bench_tuner_sim: no memory\n");

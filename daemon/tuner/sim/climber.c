@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-#define N_CLIMBED 4 /* its jobs do not decode in the daemon: no forms */
+#define N_CLIMBED 4 /* its jobs do not decode in the daemon: no decoded copies */
 #define STEP_S    3
 #define BETTER    1.02
 
@@ -45,7 +45,7 @@ void sim_climb(struct sim_run *run, uint32_t index)
 	if (++job->wait_s < STEP_S)
 		return;
 	if (job->direction == 0) {
-		job->direction = 1; /* the first stretch: nothing was changed */
+		job->direction = 1; /* the first interval: nothing was changed */
 	} else if (job->measured > job->before * BETTER) {
 		job->last = job->ordered; /* goes on in the same direction */
 	} else {

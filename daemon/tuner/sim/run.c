@@ -41,36 +41,37 @@ static void start(struct sim_run *run, enum sim_policy policy)
 	}
 }
 
-double sim_form_room(const struct sim_run *run)
+double sim_decoded_space(const struct sim_run *run)
 {
-	double room = run->scenario->memory_bytes;
+	double space = run->scenario->memory_bytes;
 
 	for (uint32_t i = 0; i < run->scenario->n_jobs; i++)
-		room -= (double)run->jobs[i].knobs.value[TUNER_CACHE_BYTES];
-	return fmax(room, 0);
+		space -= (double)run->jobs[i].knobs.value[TUNER_CACHE_BYTES];
+	return fmax(space, 0);
 }
 
-/* The truth of this second, with the forms that there are; makes more while there is room. */
-static struct sim_truth live_forms(struct sim_run *run, uint32_t index)
+/* The truth of this second, with the decoded copies that there are; makes more while there is space. */
+static struct sim_truth live_decoded(struct sim_run *run, uint32_t index)
 {
 	const struct sim_truth *t = sim_truth_now(run, index);
 	struct sim_live *job = &run->jobs[index];
-	double most = sim_form_ratio(t, fmin((double)job->knobs.value[TUNER_FORM_BYTES], sim_form_room(run)));
-	/* A form is made of those whose crop it serves. */
-	double made = job->state.form_ratio < most ? (1 - job->state.form_hit) * t->form_serve : 0;
+	double most =
+	    sim_decoded_ratio(t, fmin((double)job->knobs.value[TUNER_DECODED_BYTES], sim_decoded_space(run)));
+	/* A decoded copy is made of those whose crop it serves. */
+	double made = job->state.decoded_ratio < most ? (1 - job->state.decoded_hit) * t->decoded_serve : 0;
 
-	job->state.form_ratio = fmin(job->state.form_ratio, most);
-	job->state.form_hit = fmin(job->state.form_hit, job->state.form_ratio);
-	job->state.form_ratio =
-	    fmin(most, job->state.form_ratio + job->rates.rate * t->sample_bytes / t->dataset_bytes * made);
-	return sim_with_forms(t, job->state.form_hit, made);
+	job->state.decoded_ratio = fmin(job->state.decoded_ratio, most);
+	job->state.decoded_hit = fmin(job->state.decoded_hit, job->state.decoded_ratio);
+	job->state.decoded_ratio = fmin(most, job->state.decoded_ratio + job->rates.rate * t->sample_bytes /
+									     t->dataset_bytes * made);
+	return sim_with_decoded(t, job->state.decoded_hit, made);
 }
 
 /* One second of a job: what it consumes, what it reads and keeps. */
 static void live(struct sim_run *run, uint32_t index, double cores)
 {
 	const struct sim_scenario *s = run->scenario;
-	const struct sim_truth now = live_forms(run, index), *t = &now;
+	const struct sim_truth now = live_decoded(run, index), *t = &now;
 	struct sim_live *job = &run->jobs[index];
 	double capacity = sim_cached_ratio(t, &job->knobs) * t->dataset_bytes, storage = 1, bytes;
 
@@ -88,7 +89,7 @@ static void live(struct sim_run *run, uint32_t index, double cores)
 		return;
 	job->state.epoch_bytes = fmod(job->state.epoch_bytes, t->dataset_bytes);
 	job->state.hit_ratio = job->state.cached_bytes / t->dataset_bytes;
-	job->state.form_hit = job->state.form_ratio;
+	job->state.decoded_hit = job->state.decoded_ratio;
 }
 
 static void print_round(const struct sim_run *run, const struct tuner_result *r)

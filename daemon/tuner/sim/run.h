@@ -9,7 +9,7 @@ struct sim_live {
 	struct sim_state state;
 	struct tuner_knobs knobs, ordered; /* in force; in force from the next second on */
 	struct sim_rates rates;            /* of the last second */
-	double daemon_cpu_s; /* CPU time per sample in the last second, after savings by forms */
+	double daemon_cpu_s; /* CPU time per sample in the last second, after savings by decoded copies */
 	/* The hill climber's state. */
 	uint32_t knob, wait_s;
 	int direction;
@@ -30,8 +30,8 @@ static inline const struct sim_truth *sim_truth_now(const struct sim_run *run, u
 	return &run->scenario->jobs[index].phases[run->phase];
 }
 
-/* Returns the bytes that caches leave to decoded forms. */
-double sim_form_room(const struct sim_run *run);
+/* Returns the bytes that caches leave to decoded copies. */
+double sim_decoded_space(const struct sim_run *run);
 struct stall_sample sim_sense(struct sim_run *run, uint32_t index);
 struct stall_node sim_sense_node(const struct sim_run *run);
 double sim_cpu_used(const struct sim_run *run, uint32_t index);

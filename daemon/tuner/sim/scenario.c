@@ -113,19 +113,19 @@ struct sim_scenario sim_scenario_decoding(uint64_t seed)
 	s.burst_period_s = 0;
 	t->client_cpu_s = 0;
 	t->daemon_cpu_s = s.cores * sim_log_uniform(&r, 1.5, 20) / t->device_rate;
-	t->form_bytes = t->sample_bytes * sim_log_uniform(&r, 1.5, 6);
-	t->form_part = sim_uniform(&r, 0.3, 0.9);
+	t->decoded_bytes = t->sample_bytes * sim_log_uniform(&r, 1.5, 6);
+	t->decoded_part = sim_uniform(&r, 0.3, 0.9);
 	/* Storage that keeps up with that, and an epoch of 10 to 60 s. */
 	rate = s.cores / t->daemon_cpu_s;
 	t->storage_bytes_per_s = fmax(t->storage_bytes_per_s, 3 * rate * t->sample_bytes);
 	t->latency_s = t->sample_bytes * t->samples_per_chunk / t->storage_bytes_per_s;
 	samples = fmax(rate * sim_log_uniform(&r, 10, 60), 64 * t->samples_per_chunk);
 	t->dataset_bytes = ceil(samples / t->samples_per_chunk) * t->samples_per_chunk * t->sample_bytes;
-	/* Memory for the sessions' needs, and for between a tenth and 1.5 times of all forms. */
-	s.memory_bytes = 1.5 * sim_need_bytes(t) + samples * t->form_bytes * sim_log_uniform(&r, 0.1, 1.5);
+	/* Memory for the sessions' needs, and for between a tenth and 1.5 times of all decoded copies. */
+	s.memory_bytes = 1.5 * sim_need_bytes(t) + samples * t->decoded_bytes * sim_log_uniform(&r, 0.1, 1.5);
 	s.jobs[0].start = (struct tuner_knobs){.value = {(uint64_t)s.memory_bytes, 4, (uint64_t)s.cores}};
-	/* Half of the scenarios have large photographs, whose forms serve only the crops decoded at their
-	 * scale. */
-	t->form_serve = sim_uniform(&r, 0, 1) < 0.5 ? 1 : sim_uniform(&r, 0.4, 1);
+	/* Half of the scenarios have large photographs, whose decoded copies serve only the crops decoded at
+	 * their scale. */
+	t->decoded_serve = sim_uniform(&r, 0, 1) < 0.5 ? 1 : sim_uniform(&r, 0.4, 1);
 	return s;
 }

@@ -15,21 +15,21 @@ static double noisy_share(struct sim_run *run, double x)
 	return fmin(fmax(x, 0), 1);
 }
 
-static void sense_forms(struct sim_run *run, uint32_t index, struct stall_sample *s)
+static void sense_decoded(struct sim_run *run, uint32_t index, struct stall_sample *s)
 {
 	const struct sim_truth *t = sim_truth_now(run, index);
 	const struct sim_state *state = &run->jobs[index].state;
 
-	s->forms.usable = t->dataset_bytes / t->sample_bytes;
-	s->forms.samples = state->form_ratio * s->forms.usable;
-	s->forms.bytes = s->forms.samples * t->form_bytes;
-	s->forms.room_bytes = sim_form_room(run);
-	s->forms.hit_ratio = state->form_hit * t->form_serve;
-	s->forms.serve_ratio = t->form_serve;
-	s->forms.fresh_cpu_s_per_sample = noisy(run, t->daemon_cpu_s);
-	if (state->form_ratio > 0) {
-		s->forms.sample_bytes = t->form_bytes;
-		s->forms.cpu_s_per_sample = noisy(run, t->daemon_cpu_s * t->form_part);
+	s->decoded_cache.usable = t->dataset_bytes / t->sample_bytes;
+	s->decoded_cache.samples = state->decoded_ratio * s->decoded_cache.usable;
+	s->decoded_cache.bytes = s->decoded_cache.samples * t->decoded_bytes;
+	s->decoded_cache.space_bytes = sim_decoded_space(run);
+	s->decoded_cache.hit_ratio = state->decoded_hit * t->decoded_serve;
+	s->decoded_cache.serve_ratio = t->decoded_serve;
+	s->decoded_cache.fresh_cpu_s_per_sample = noisy(run, t->daemon_cpu_s);
+	if (state->decoded_ratio > 0) {
+		s->decoded_cache.sample_bytes = t->decoded_bytes;
+		s->decoded_cache.cpu_s_per_sample = noisy(run, t->daemon_cpu_s * t->decoded_part);
 	}
 }
 
@@ -80,10 +80,10 @@ struct stall_sample sim_sense(struct sim_run *run, uint32_t index)
 	s.need_bytes = sim_need_bytes(t);
 	s.knobs = job->knobs;
 	s.tunable = (1u << TUNER_N_KNOBS) - 1;
-	if (t->form_bytes > 0)
-		sense_forms(run, index, &s);
+	if (t->decoded_bytes > 0)
+		sense_decoded(run, index, &s);
 	else
-		s.tunable &= ~(1u << TUNER_FORM_BYTES);
+		s.tunable &= ~(1u << TUNER_DECODED_BYTES);
 	if (t->client_cpu_s <= 0)
 		s.tunable &= ~(1u << TUNER_CLIENT_WORKERS);
 	return s;

@@ -18,38 +18,38 @@ double sim_need_bytes(const struct sim_truth *t)
 	return t->window * chunk_bytes(t) + t->ready * t->sample_bytes;
 }
 
-static double chunk_room(const struct sim_truth *t, const struct tuner_knobs *k)
+static double chunk_space(const struct sim_truth *t, const struct tuner_knobs *k)
 {
 	return (double)k->value[TUNER_CACHE_BYTES] - t->ready * t->sample_bytes;
 }
 
 double sim_cached_ratio(const struct sim_truth *t, const struct tuner_knobs *k)
 {
-	double room = chunk_room(t, k);
+	double space = chunk_space(t, k);
 
-	if (room >= t->dataset_bytes)
+	if (space >= t->dataset_bytes)
 		return 1;
 	/* One chunk is always under way. */
-	return fmax((room - chunk_bytes(t)) / t->dataset_bytes, 0);
+	return fmax((space - chunk_bytes(t)) / t->dataset_bytes, 0);
 }
 
 /* Extents are not filled to the last byte, more or less of them. */
-#define FORM_SLACK 1.12
-/* Making a form, on top of decoding. */
-#define FORM_MAKING 0.1
+#define DECODED_SLACK 1.12
+/* Making a decoded copy, on top of decoding. */
+#define DECODED_MAKING 0.1
 
-double sim_form_ratio(const struct sim_truth *t, double bytes)
+double sim_decoded_ratio(const struct sim_truth *t, double bytes)
 {
-	double all = t->dataset_bytes / t->sample_bytes * t->form_bytes * FORM_SLACK;
+	double all = t->dataset_bytes / t->sample_bytes * t->decoded_bytes * DECODED_SLACK;
 
 	return all > 0 ? fmin(fmax(bytes / all, 0), 1) : 0;
 }
 
-struct sim_truth sim_with_forms(const struct sim_truth *t, double have, double made)
+struct sim_truth sim_with_decoded(const struct sim_truth *t, double have, double made)
 {
 	struct sim_truth with = *t;
 
-	with.daemon_cpu_s *= 1 - have * t->form_serve * (1 - t->form_part) + made * FORM_MAKING;
+	with.daemon_cpu_s *= 1 - have * t->decoded_serve * (1 - t->decoded_part) + made * DECODED_MAKING;
 	return with;
 }
 
@@ -122,9 +122,9 @@ double sim_steady_rate(const struct sim_scenario *s, const struct sim_truth *t, 
 		       const struct tuner_knobs *k)
 {
 	double hit = sim_cached_ratio(t, k);
-	double room = s->memory_bytes - (double)k->value[TUNER_CACHE_BYTES];
+	double space = s->memory_bytes - (double)k->value[TUNER_CACHE_BYTES];
 	struct sim_truth now =
-	    sim_with_forms(t, sim_form_ratio(t, fmin((double)k->value[TUNER_FORM_BYTES], room)), 0);
+	    sim_with_decoded(t, sim_decoded_ratio(t, fmin((double)k->value[TUNER_DECODED_BYTES], space)), 0);
 	double rate = sim_rates(&now, cores, k, hit, 1).rate;
 
 	return s->burst_period_s > 0 ? (rate + sim_rates(&now, cores, k, hit, s->burst_factor).rate) / 2
@@ -160,7 +160,7 @@ struct sim_static sim_best_static(const struct sim_scenario *s, const struct sim
 				    fmin(fmax(size, need + (double)depths[d] * chunk_bytes(t)), memory_bytes);
 				for (uint64_t w = 1; w <= most; w++) {
 					for (uint64_t c = 0; c <= (t->client_cpu_s > 0 ? most : 0); c++) {
-						/* Forms take what is left. */
+						/* Decoded copies take what is left. */
 						struct tuner_knobs k = {
 						    .value = {(uint64_t)size, depths[d], w, c,
 							      (uint64_t)(memory_bytes - size)}};

@@ -46,9 +46,9 @@ bool owner_lanes_have(const struct owner_lanes *lanes, const struct owner_place 
 
 struct owner_member {
 	struct owner_lanes lanes;
-	uint64_t name_hash; /* owner_hash() of its node's name */
-	uint64_t weight;    /* 0: it owns nothing, unless all have 0 */
-	bool is_away;       /* it cannot be reached now: it owns nothing */
+	uint64_t name_hash;  /* owner_hash() of its node's name */
+	uint64_t weight;     /* 0: it owns nothing, unless all have 0 */
+	bool is_unreachable; /* it cannot be reached now: it owns nothing */
 };
 
 uint64_t owner_hash(const char *node);

@@ -3,4 +3,4 @@
 
 /* Makes names that begin with s3:// places of datasets. In programs that link diesel_dataset_remote; once,
  * before threads start. */
-void place_s3_register(void);
+void backend_s3_register(void);

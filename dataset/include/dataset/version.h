@@ -6,9 +6,9 @@
  * heads alone are read: into a folder of its own, which is a place like any other, for reading.
  */
 
-#include "dataset/place.h"
+#include "dataset/backend.h"
 
-/* Opens a version. 0, or the newest: as place_open() with PLACE_READ. Others have metadata and snapshot in a
- * folder below $TMPDIR or /var/tmp, which place_close() removes. -ENOENT: there is no such version, or it
- * cannot be read any more; err says which can. Otherwise as place_open() and meta_open(). */
+/* Opens a version. 0, or the newest: as backend_open() with BACKEND_READ. Others have metadata and snapshot
+ * in a folder below $TMPDIR or /var/tmp, which backend_close() removes. -ENOENT: there is no such version, or
+ * it cannot be read any more; err says which can. Otherwise as backend_open() and meta_open(). */
 int version_open(const char *name, uint64_t version, struct place **ret, struct error *err);

@@ -120,7 +120,7 @@ void writer_keep_from(struct writer *w, uint64_t version);
 int writer_finish_drops(struct writer *w, struct error *err);
 
 /* Sets how many of the newest versions keep their snapshots after this commit, so that jobs can continue with
- * them (dataset/ snapshot_kept.h); n >= 1. Default: */
+ * them (dataset/ snapshot_retained.h); n >= 1. Default: */
 #define WRITER_KEEP_SNAPSHOTS 4
 void writer_keep_snapshots(struct writer *w, uint64_t n);
 

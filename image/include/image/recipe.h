@@ -67,16 +67,16 @@ void recipe_draw_colours(const struct recipe *recipe, uint64_t seed, uint64_t ep
  * their mean. The values are those of Pillow's ImageEnhance and of its conversions to L and HSV, bit for bit;
  * with of_tensors they are within one grey level of torchvision's, step by step. */
 void recipe_colour(const struct recipe_colours *colours, uint8_t *pixels, size_t n);
-/* The part of decoding that can be cached for later epochs (a form): all random steps come after it. *ret_key
- * is a recipe that is equal for all recipes that can use the same form, and 0 elsewhere. */
-enum recipe_form {
-	RECIPE_FORM_NONE = 0,
-	RECIPE_FORM_WHOLE = 1, /* the whole image, at a scale that its crops can use: for a random box */
-	RECIPE_FORM_MADE =
+/* The part of decoding that can be cached for later epochs (a decoded copy): all random steps come after it.
+ * *ret_key is a recipe that is equal for all recipes that can use the same decoded copy, and 0 elsewhere. */
+enum recipe_decoded {
+	RECIPE_DECODED_NONE = 0,
+	RECIPE_DECODED_WHOLE = 1, /* the whole image, at a scale that its crops can use: for a random box */
+	RECIPE_DECODED_MADE =
 	    2, /* width x height pixels as they come out, before they are mirrored and stored */
 };
 
-enum recipe_form recipe_form(const struct recipe *recipe, struct recipe *ret_key);
+enum recipe_decoded recipe_decoded(const struct recipe *recipe, struct recipe *ret_key);
 
 /* The number for each value of each channel, in the recipe's type: makes storing a look-up. */
 struct recipe_table {

@@ -12,13 +12,13 @@
 /*
  * Grows the array if one more item does not fit. 0, or -ENOMEM, which leaves the array as it was.
  *
- *	if (array_room(list->items, list->n, list->n_allocated) < 0)
+ *	if (array_reserve(list->items, list->n, list->n_allocated) < 0)
  *		return -ENOMEM;
  *	list->items[list->n++] = item;
  */
-#define array_room(items, n, n_allocated)                                                                    \
+#define array_reserve(items, n, n_allocated)                                                                 \
 	({                                                                                                   \
-		int room_ = 0;                                                                               \
+		int space_ = 0;                                                                              \
                                                                                                              \
 		if ((n) == (n_allocated)) {                                                                  \
 			size_t wanted_ = (n_allocated) ? 2 * (size_t)(n_allocated) : ARRAY_FIRST;            \
@@ -28,8 +28,8 @@
 				(items) = grown_;                                                            \
 				(n_allocated) = (__typeof__(n_allocated))wanted_;                            \
 			} else {                                                                             \
-				room_ = -ENOMEM;                                                             \
+				space_ = -ENOMEM;                                                            \
 			}                                                                                    \
 		}                                                                                            \
-		room_;                                                                                       \
+		space_;                                                                                      \
 	})

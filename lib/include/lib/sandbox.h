@@ -34,17 +34,17 @@ int sandbox_enter(const struct sandbox_limits *limits);
 
 /* Purpose of a process of the daemon. The files with its code are in daemon/. */
 enum sandbox_profile {
-	SANDBOX_COMPUTES,      /* for sandbox_enter() */
-	SANDBOX_SERVES,        /* for sandbox_enter() with `serves` */
-	SANDBOX_DAEMON,        /* dieseld itself, its threads included */
-	SANDBOX_NURSERY,       /* apart/nursery.h: includes the rights of the processes that it forks */
-	SANDBOX_READER,        /* apart/reader.h, by threads */
-	SANDBOX_RING_MAKER,    /* a reader that uses io_uring, until it has its ring */
-	SANDBOX_RING_READER,   /* a reader that uses io_uring, once it has its ring */
-	SANDBOX_OPENER,        /* apart/opener.h, until it enters the sandbox */
-	SANDBOX_CLOSER,        /* apart/closer.h */
-	SANDBOX_LOADER,        /* codecs, plug-ins, decompressors, until they enter the sandbox */
-	SANDBOX_STAGER,        /* apart/stager.h */
+	SANDBOX_COMPUTES,    /* for sandbox_enter() */
+	SANDBOX_SERVES,      /* for sandbox_enter() with `serves` */
+	SANDBOX_DAEMON,      /* dieseld itself, its threads included */
+	SANDBOX_FORK_SERVER, /* sandboxed/fork_server.h: includes the rights of the processes that it forks */
+	SANDBOX_READER,      /* sandboxed/reader.h, by threads */
+	SANDBOX_RING_MAKER,  /* a reader that uses io_uring, until it has its ring */
+	SANDBOX_RING_READER, /* a reader that uses io_uring, once it has its ring */
+	SANDBOX_OPENER,      /* sandboxed/opener.h, until it enters the sandbox */
+	SANDBOX_CLOSER,      /* sandboxed/closer.h */
+	SANDBOX_LOADER,      /* codecs, plug-ins, decompressors, until they enter the sandbox */
+	SANDBOX_STAGER,      /* sandboxed/stager.h */
 	SANDBOX_SENSOR_KEEPER, /* sense/: includes the rights of the watcher that it forks */
 	SANDBOX_SENSOR,        /* once its programs are loaded */
 	SANDBOX_ASSIST_KEEPER, /* assist/: includes the rights of the watcher and the readers */

@@ -20,7 +20,7 @@
 
 struct pool {
 	pthread_mutex_t lock;
-	pthread_cond_t ready, room;
+	pthread_cond_t ready, space;
 	pthread_t threads[THREADS_MAX];
 	unsigned int n_threads, n_started, n_batches, n_ready, n_taken;
 	unsigned int n_samples; /* a batch */
@@ -69,7 +69,7 @@ static void *thread_run(void *user)
 			sample_load(pool, batch * pool->n_samples + i);
 		pthread_mutex_lock(&pool->lock);
 		while (pool->n_ready == QUEUE_MAX)
-			pthread_cond_wait(&pool->room, &pool->lock);
+			pthread_cond_wait(&pool->space, &pool->lock);
 		pool->n_ready++;
 		pthread_cond_signal(&pool->ready);
 	}
@@ -100,7 +100,7 @@ struct pool *loader_pool_open(const char *folder, unsigned int n_threads, unsign
 		return NULL;
 	pthread_mutex_init(&pool->lock, NULL);
 	pthread_cond_init(&pool->ready, NULL);
-	pthread_cond_init(&pool->room, NULL);
+	pthread_cond_init(&pool->space, NULL);
 	pool->n_batches = n_batches;
 	pool->n_samples = n_samples;
 	pool->prep_ns = prep_ns;
@@ -126,7 +126,7 @@ int loader_pool_next(struct pool *pool)
 		pthread_cond_wait(&pool->ready, &pool->lock);
 	pool->n_ready--;
 	pool->n_taken++;
-	pthread_cond_signal(&pool->room);
+	pthread_cond_signal(&pool->space);
 	pthread_mutex_unlock(&pool->lock);
 	return 1;
 }

@@ -67,7 +67,7 @@ class Inline(Own):
         self.assertGreater(validation["seconds"], validation["wait_s"])
         # A step waits for one batch of four samples, the pass for ten.
         self.assertLess(report["wait_p95_s"], validation["wait_s"] / 2)
-        self.assertEqual(report["apart_steps"], 2)
+        self.assertEqual(report["excluded_steps"], 2)
         self.assertEqual(report["steady"]["steps"], report["steps"] - report["warmup_steps"] - 2)
         self.assertEqual(report["verdict"], "prep-bound")
 

@@ -157,11 +157,11 @@ class RealJobs(Profile):
         self.assertIs(answer["question"]["native"], True)
         self.assertAlmostEqual(answer["answer"]["speedup"]["value"], speedup["value"], places=6)
         self.assertLess(answer["answer"]["shares"]["prep_stall"], answer["answer"]["recorded_shares"]["prep_stall"])
-        forms = json.loads(run(ANALYZE, "what-if", self.path, "--forms", "80%", "--json").stdout)
-        self.assertEqual((forms["question"]["native"], forms["question"]["forms_ratio"]), (True, 0.8))
+        forms = json.loads(run(ANALYZE, "what-if", self.path, "--decoded-cache", "80%", "--json").stdout)
+        self.assertEqual((forms["question"]["native"], forms["question"]["decoded_ratio"]), (True, 0.8))
         for end in ("low", "value", "high"):
             self.assertGreaterEqual(forms["answer"]["speedup"][end], speedup[end])
-        self.assertIn("images decoded by dieseld, 80 % of them out of decoded forms:\n", run(ANALYZE, "what-if", self.path, "--forms", "0.8").stdout)
+        self.assertIn("images decoded by dieseld, 80 % of them out of decoded copies:\n", run(ANALYZE, "what-if", self.path, "--decoded-cache", "0.8").stdout)
 
     def test_jpeg_decoding_in_workers(self):
         self.decode(2)
@@ -187,7 +187,7 @@ class RealJobs(Profile):
         done = run(ANALYZE, "what-if", self.path, "--native")
         self.assertEqual(done.returncode, 3)
         self.assertRegex(done.stderr, "--native: its stack samples show no decoding of JPEG, PNG or WebP images")
-        self.assertRegex(run(ANALYZE, "what-if", self.path, "--forms", "1").stderr, "--forms: its stack samples show no decoding")
+        self.assertRegex(run(ANALYZE, "what-if", self.path, "--decoded-cache", "1").stderr, "--decoded-cache: its stack samples show no decoding")
         self.assertEqual(len(done.stderr.splitlines()), 1)
 
     def test_three_parts_to_one(self):

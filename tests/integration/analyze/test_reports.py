@@ -396,10 +396,10 @@ class CommandLine(unittest.TestCase):
     def test_output_appears_whole_or_not_at_all(self):
         old = self.report("old.html", "--format", "text")
 
-        def no_room():
+        def no_space():
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing fails instead, as on a full disk
             resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-        done = analyze("report", self.recording, "-o", self.path("old.html"), "--format", "html", preexec_fn=no_room)
+        done = analyze("report", self.recording, "-o", self.path("old.html"), "--format", "html", preexec_fn=no_space)
         self.assertEqual(done.returncode, 1)
         self.assertIn(b"old.html", done.stderr)
         with open(self.path("old.html"), "rb") as file:

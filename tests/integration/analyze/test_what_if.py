@@ -101,7 +101,7 @@ class WhatIf(unittest.TestCase):
         for option, value in (("--cache", "150%"), ("--cache", "-1"), ("--cache", "half"), ("--workers", "300"),
                               ("--workers", "1.5"), ("--storage-mbps", "0"), ("--device-speed", "nan"), ("--storage-speed", "-2"),
                               ("--sample-size", "0"), ("--sample-size", "2y"), ("--device-speed", "inf"),
-                              ("--forms", "101%"), ("--forms", "2G"), ("--nodes", "0"), ("--nodes", "2.5")):
+                              ("--decoded-cache", "101%"), ("--decoded-cache", "2G"), ("--nodes", "0"), ("--nodes", "2.5")):
             done = run("what-if", self.recording, option, value)
             self.assertEqual(done.returncode, 2, (option, value))
             self.assertEqual(len(done.stderr.splitlines()), 1)

@@ -27,7 +27,7 @@ ASSISTS = BPF | PERFMON | SYS_PTRACE | SYS_ADMIN | SYS_CHROOT | SETUID | SETGID
 # it may have before. A filter of its own comes beside those of the processes that it comes from.
 TABLE = {
     "dieseld": ({(DAC_OVERRIDE | READ_ALL | FOWNER, 1)}, None),
-    "dieseld-nursery": ({(READ_ALL, 1)}, READ_ALL),
+    "dieseld-forks": ({(READ_ALL, 1)}, READ_ALL),
     "dieseld-reader": ({(READ_ALL, 3), (READ_ALL, 2)}, READ_ALL),
     "dieseld-unpack": ({(0, 3)}, 0),
     "dieseld-opener": ({(READ_ALL, 2), (0, 3)}, READ_ALL),
@@ -151,7 +151,7 @@ class Processes(assist_support.Case):
     def codec(self):
         include = self.folder.with_name(self.folder.name + "-include")
         subprocess.run(["cmake", f"-DCMAKE_INSTALL_PREFIX={include}", "-P",
-                        pathlib.Path(support.BIN).parent / "daemon/apart/cmake_install.cmake"], check=True, stdout=subprocess.DEVNULL)
+                        pathlib.Path(support.BIN).parent / "daemon/sandboxed/cmake_install.cmake"], check=True, stdout=subprocess.DEVNULL)
         path = include / "slow.so"
         subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-I", include / "include", "-x", "c", "-o", path, "-"], input=CODEC, text=True,
                        check=True)

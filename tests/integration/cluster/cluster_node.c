@@ -8,8 +8,8 @@
  *   fetch NUMBER BYTES [MS]  done NUMBER CODE TEXT; the bytes are compared, 1: they were wrong
  *   ours NUMBER BYTES      ours NUMBER 0 or 1
  *   answers HOW            ok; "right", "wrong" bytes, "late": never, "no", "kept": right, without making or
- * comparing them peers                  a line a peer: peer NAME is_connected is_away chunks_in chunks_out
- * failed; ok held                   held N: answers that are not given back yet asked NUMBER           comes
+ * comparing them peers                  a line a peer: peer NAME is_connected is_unreachable chunks_in
+ * chunks_out failed; ok held                   held N: answers that are not given back yet asked NUMBER comes
  * when somebody asks for a chunk
  */
 #include <errno.h>
@@ -171,7 +171,7 @@ static void show_peers(const struct node *n)
 
 	for (size_t i = 0; i < count; i++)
 		printf("peer %s %d %d %llu %llu %llu\n", peers[i].node, peers[i].is_connected,
-		       peers[i].is_away, (unsigned long long)peers[i].chunks_in,
+		       peers[i].is_unreachable, (unsigned long long)peers[i].chunks_in,
 		       (unsigned long long)peers[i].chunks_out, (unsigned long long)peers[i].failed);
 	printf("ok\n");
 }
@@ -210,7 +210,7 @@ static void obey(struct node *n, const char *line)
 		uv_stop(&n->loop);
 }
 
-static void on_room(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
+static void on_space(uv_handle_t *handle, size_t suggested, uv_buf_t *buf)
 {
 	struct node *n = handle->data;
 
@@ -243,7 +243,7 @@ int main(int argc, char **argv)
 	const struct cluster_handler handler = {
 	    .asked = on_asked, .given = on_given, .changed = on_changed, .user = &n};
 	struct cluster_options options = {.redis = argv[1], .node = argv[2], .listen = argv[3]};
-	struct nursery keeper;
+	struct fork_server keeper;
 	struct error err = ERROR_INIT;
 
 	if (argc < 4)
@@ -262,7 +262,7 @@ int main(int argc, char **argv)
 	uv_pipe_init(&n.loop, &n.in, 0);
 	n.in.data = &n;
 	uv_pipe_open(&n.in, STDIN_FILENO);
-	uv_read_start((uv_stream_t *)&n.in, on_room, on_input);
+	uv_read_start((uv_stream_t *)&n.in, on_space, on_input);
 	printf("ready\n");
 	uv_run(&n.loop, UV_RUN_DEFAULT);
 	cluster_free(n.cluster);

@@ -85,12 +85,12 @@ class Node:
     def reads(self):
         return self.status()["cache"]["reads"]
 
-    def was_away(self):
+    def was_unreachable(self):
         return " is away" in self.daemon.output()
 
     def is_disturbed(self):
         """Whether another node was late, as on a machine that is busy: what it was to give is read from storage then."""
-        return had_no_answer(self.status()) or self.was_away()
+        return had_no_answer(self.status()) or self.was_unreachable()
 
     def loader(self, path, rank, world, **options):
         dataset = served.Dataset(str(path), socket=self.socket)
@@ -159,7 +159,7 @@ class Case(unittest.TestCase):
         at_most: at most n, and a tenth more for chunks that were evicted before a node a step behind asked for them."""
         reads = sum(node.reads() for node in nodes)
         twice = sum(sum(node.status()["cluster"][why] for why in WHY_NOT) for node in nodes)
-        if reads > n and any(node.was_away() for node in nodes):
+        if reads > n and any(node.was_unreachable() for node in nodes):
             print(f"nodes were away: {reads} chunks were read, not {n}")
         elif at_most:
             self.assertLessEqual(reads, n + twice + n // 10, about)

@@ -37,7 +37,7 @@ def take(batches):
 
 
 class Rank(threading.Thread):
-    """Trains, until the job ends; opens the dataset anew when it was damaged."""
+    """Trains, until the job ends; opens the dataset again when it was damaged."""
 
     def __init__(self, test, rank):
         super().__init__(daemon=True)

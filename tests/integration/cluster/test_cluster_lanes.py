@@ -56,7 +56,7 @@ class Lanes(Case):
                     loader.close()
 
     def test_four_nodes_hold_one_copy(self):
-        """With room for a third of the dataset each."""
+        """With space for a third of the dataset each."""
         nodes = self.nodes(4, cache="96M")
         self.check_still(nodes, self.loaders(nodes, lanes=4))
 
@@ -86,7 +86,7 @@ class Views(Case):
     less = 1000
 
     def test_drift_goes_on_in_little_memory(self):
-        """With room for a lane and what is dealt to it, and no more: after many epochs nodes still find most of it in memory."""
+        """With space for a lane and what is dealt to it, and no more: after many epochs nodes still find most of it in memory."""
         nodes = self.nodes(4, cache="72M")
         loaders = self.loaders(nodes, lanes=4, drift=4)
         for _ in range(10):

@@ -40,7 +40,7 @@ class Warm(Case):
         self.assertEqual(warm(node.daemon, self.path)["in_memory"], self.n_chunks)
         self.assertEqual(node.reads(), self.n_chunks)
 
-    def test_what_has_no_room_is_left_out(self):
+    def test_what_has_no_space_is_left_out(self):
         node, = self.nodes(1, cache="24M")
         done = warm(node.daemon, self.path)
         self.assertEqual(done["in_memory"] + done["no_room"], self.n_chunks)
@@ -93,7 +93,7 @@ class Warm(Case):
         self.assertEqual(node.reads(), reads)
 
     def test_beside_a_job(self):
-        """A job that reads all the time, in a cache that has no room for it and for what is warmed."""
+        """A job that reads all the time, in a cache that has no space for it and for what is warmed."""
         node, = self.nodes(1, cache="64M")
         loader, = self.loaders([node])
         other = self.copy("beside")

@@ -36,7 +36,7 @@ DAMAGED = 0xff
 
 def install_header(folder):
     """What the package has in /usr/include."""
-    subprocess.run(["cmake", f"-DCMAKE_INSTALL_PREFIX={folder}", "-P", BUILD / "daemon/apart/cmake_install.cmake"], check=True,
+    subprocess.run(["cmake", f"-DCMAKE_INSTALL_PREFIX={folder}", "-P", BUILD / "daemon/sandboxed/cmake_install.cmake"], check=True,
                    stdout=subprocess.DEVNULL)
     return folder / "include"
 

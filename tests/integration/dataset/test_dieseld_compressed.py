@@ -141,7 +141,7 @@ class Compressed(Case):
         self.assertGreater(stage["hits"], 0)
         self.assertEqual(stage["damaged"], 0)
 
-    def test_carried(self):
+    def test_chunks_are_restored_over_a_restart(self):
         store = Store()
         self.addCleanup(store.close)
         daemon = KeptDaemon(store, "--tune", "off")

@@ -38,7 +38,7 @@ def without_metadata(engine, version):
         if os.path.exists(f"{engine.dataset}/{name}"):
             os.rename(f"{engine.dataset}/{name}", f"{SCRATCH}/{name}.away")
             away.append(name)
-    env, engine.env = engine.env, dict(engine.env, TMPDIR="/nowhere")  # in which a version would be made anew
+    env, engine.env = engine.env, dict(engine.env, TMPDIR="/nowhere")  # in which a version would be made again
     try:
         return content(engine, "--version", str(version))
     finally:
@@ -70,7 +70,7 @@ def test_how_many(engine):
     in_bucket = engine.dataset.startswith("s3://")
     for version in (3,) if in_bucket else (3, 4, 5, 6):
         assert without_metadata(engine, version) == states[version], version
-    for version in (1,) if in_bucket else (1, 2):  # made anew, from the heads of their chunks
+    for version in (1,) if in_bucket else (1, 2):  # made again, from the heads of their chunks
         assert content(engine, "--version", str(version)) == states[version], version
     if in_bucket:
         assert sum(key.endswith(".meta") for key in objects(engine, "data")) == 2

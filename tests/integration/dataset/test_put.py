@@ -290,7 +290,7 @@ class Put(Case):
         self.assertIn(str(mount / "set"), str(raised.exception))
         ENGINE.dataset = str(mount / "set")
         is_sound(1, 1)
-        self.assertEqual(ENGINE.n_chunks(), 1)  # what was written is gone: there is room again
+        self.assertEqual(ENGINE.n_chunks(), 1)  # what was written is gone: there is space again
         with diesel_loader.create(mount / "set", append=True) as w:
             w.put("second", os.urandom(1 << 20))
         is_sound(2, 2)

@@ -276,9 +276,9 @@ def is_killed(pid):
 def openers(daemon_pid):
     """Processes that open datasets for this daemon."""
     found = {int(pid): process_stat(pid) for pid in os.listdir("/proc") if pid.isdigit()}
-    nurseries = [pid for pid, s in found.items() if s and s[0] == "dieseld-nursery" and s[2] == daemon_pid]
+    fork_server = [pid for pid, s in found.items() if s and s[0] == "dieseld-forks" and s[2] == daemon_pid]
     return [pid for pid, s in found.items()
-            if s and s[0] == "dieseld-opener" and s[2] in nurseries and s[1] != "Z"]
+            if s and s[0] == "dieseld-opener" and s[2] in fork_server and s[1] != "Z"]
 
 
 def files_of(pid):

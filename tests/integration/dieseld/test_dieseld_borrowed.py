@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is in memory beyond what jobs claim stays while nobody wants the room, and goes when somebody does."""
+"""What is in memory beyond what jobs claim stays while nobody wants the space, and goes when somebody does."""
 import os
 import pathlib
 import subprocess
@@ -87,7 +87,7 @@ class Borrowed(Case):
         self.assertEqual(cache["claimed_bytes"], cache["slot_bytes"])
         self.assertEqual(cache["borrowed_bytes"], cache["segment_bytes"] + cache["snapshot_bytes"])
 
-    def test_who_wants_the_room_gets_it(self):
+    def test_who_wants_the_space_gets_it(self):
         daemon = self.daemon(cache="64M")
         self.read(daemon, "packed")
         borrowed = daemon.status()["cache"]["borrowed_bytes"]

@@ -68,7 +68,7 @@ class Hangs(Case):
             self.addCleanup(process.wait)
             self.addCleanup(process.kill)
         mount.wait_until_it_hangs()
-        # More requests than any engine has room for would not pass by each other.
+        # More requests than any engine has space for would not pass by each other.
         self.assertEqual(probe(daemon, fast, "--source", source, "--epochs", 2)["samples"], 4000)
         self.assertEqual(len(daemon.status()["datasets"]), 2)
         begin = time.monotonic()

@@ -44,7 +44,7 @@ class Idle(Case):
         self.assertFalse(os.path.exists(daemon.socket))
 
     def test_its_end_leaves_anothers_socket(self):
-        """As where the socket's folder was removed, and made anew."""
+        """As where the socket's folder was removed, and made again."""
         daemon = self.daemon()
         os.unlink(daemon.socket)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other:

@@ -63,7 +63,7 @@ class Large(Case):
             n += len(numbers)
 
     def test_a_wrong_record(self):
-        """The chunk with that sample is not served, and the others are; then the snapshot is made anew."""
+        """The chunk with that sample is not served, and the others are; then the snapshot is made again."""
         first_chunk = chunk_files(self.original)[0]
         self.assertLess(N // CLASSES * len("class0000/00000003.bin"), 1 << 18)  # so a path that far behind is of another class
         for at, bit, says in ((PATH + 2, 1 << 2, "sample class0000/00000003.bin differs from the snapshot"),

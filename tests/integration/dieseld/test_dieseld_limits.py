@@ -85,7 +85,7 @@ def user_probe():
 
 
 class Connections(Case):
-    def test_idle_connections_leave_room(self):
+    def test_idle_connections_leave_space(self):
         path, source = dataset("views")
         daemon = self.daemon()
         with idle_connections(daemon, HOSTILE, 1100) as (count, told):
@@ -180,7 +180,7 @@ while True:
 
 
 class Cache(Case):
-    def test_sessions_leave_room(self):
+    def test_sessions_leave_space(self):
         """Each with a window that it asked for: together more than there is."""
         path, source = dataset("packed")
         other = pack(make_source("others", 300, lambda rng: 4096, seed=5), "others")

@@ -314,7 +314,7 @@ sys.stdin.read()
 """
 
 
-# There is room for the session's own batches, and not for those of eight sessions.
+# There is space for the session's own batches, and not for those of eight sessions.
 LIMITED = """
 import resource, sys
 from diesel_loader import transforms

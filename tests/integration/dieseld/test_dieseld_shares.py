@@ -99,7 +99,7 @@ class Shares(Case):
         return alice / (alice + mallory)
 
     def datasets(self):
-        """More than the cache has room for, so that reading never ends. All samples are one file."""
+        """More than the cache has space for, so that reading never ends. All samples are one file."""
         place = tempfile.mkdtemp(dir=SCRATCH)
         os.chmod(place, 0o755)
         source = make_source("shares", 1, lambda rng: SAMPLE)
@@ -231,7 +231,7 @@ class Quotas(Case):
         self.assertRegex(text, rf"uid {ALICE}: 1 job with .* of the cache and up to [0-9]+ workers?; ")
 
     def attack(self, daemon, path):
-        """What Mallory asks for and does not get: room for a snapshot, and for batches."""
+        """What Mallory asks for and does not get: space for a snapshot, and for batches."""
         sparse = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "sparse")
         os.makedirs(os.path.join(sparse, "chunks"))
         with open(os.path.join(sparse, "snapshot"), "wb") as f:

@@ -105,13 +105,13 @@ class Log(LoaderCase):
         self.assertIn("/dev/full: No space left on device", logs.output[0])
 
     def test_a_full_disk_leaves_whole_lines(self):
-        write, room = os.write, [1000]
+        write, space = os.write, [1000]
 
         def small(fd, data):
-            if not room[0]:
+            if not space[0]:
                 raise OSError(errno.ENOSPC, "No space left on device")
-            n = write(fd, data[:room[0]])
-            room[0] -= n
+            n = write(fd, data[:space[0]])
+            space[0] -= n
             return n
 
         self.path.write_text('{"old": 1}\n')

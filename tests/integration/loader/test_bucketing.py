@@ -136,7 +136,7 @@ class Bucketing(LoaderCase):
         kept = list(loader)
         self.assertEqual(flat(kept), self.contents(loader, itertools.chain(*self.want(loader))))
 
-    def test_a_session_with_room_for_few(self):
+    def test_a_session_with_space_for_few(self):
         """The daemon may grant fewer slots than are asked for: then batches are copied, and nothing hangs."""
         for options in ({}, {"transform": same, "num_workers": 2}):
             real = Session.__init__

@@ -604,7 +604,7 @@ class Processes(NativeCase):
     TRANSFORM = v1.Compose([v1.RandomResizedCrop(200), v1.ToTensor()])
 
     def ours(self):
-        """Process ids of the decoders of our daemon: its nursery forked them."""
+        """Process ids of the decoders of our daemon: its fork server forked them."""
         found = []
         for entry in pathlib.Path("/proc").glob("[0-9]*"):
             try:

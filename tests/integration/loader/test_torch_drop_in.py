@@ -311,7 +311,7 @@ class Errors(DropInTest):
             self.assertEqual(batches._stream.session.n_held, 0)
         self.assertEqual(list(batches), [])
 
-    def test_those_that_are_kept_leave_room(self):
+    def test_those_that_are_kept_leave_space(self):
         loader, kept = self.loader(batch_size=4, num_workers=0, transform=fails), []
         batches = iter(loader)
         while len(kept) < len(loader):

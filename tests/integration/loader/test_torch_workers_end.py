@@ -21,14 +21,14 @@ class EndTest(WorkersCase):
     def test_close_and_garbage_leave_no_process(self):
         for end in ("close", "garbage"):
             loader = diesel.DataLoader(self.sets["equal"], batch_size=16, transform=with_pid, num_workers=2)
-            nursery_and_workers = pids(loader) | {loader._stream._pool._process.pid}
+            fork_server_and_workers = pids(loader) | {loader._stream._pool._process.pid}
             if end == "close":
                 loader.close()
-                self.assertEqual(len(list(loader)), len(loader))  # starts anew
+                self.assertEqual(len(list(loader)), len(loader))  # starts again
                 loader.close()
             del loader
             gc.collect()
-            wait_until("the end", lambda: not any(map(alive, nursery_and_workers)))
+            wait_until("the end", lambda: not any(map(alive, fork_server_and_workers)))
             self.assertEqual(children(), set())
 
     def test_batches_outlive_their_workers(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transforms that fail, workers and nurseries that die, data that is damaged: the rest goes on."""
+"""Transforms that fail, workers and fork servers that die, data that is damaged: the rest goes on."""
 import os
 import pickle
 import signal
@@ -137,7 +137,7 @@ class FaultTest(WorkersCase):
         with self.assertRaisesRegex(RuntimeError, "do not start.*SIGSEGV"):
             next(iter(loader))
 
-    def test_the_nursery_dies(self):
+    def test_the_fork_server_dies(self):
         loader = self.loader(transform=with_pid, num_workers=2)
         batches = iter(loader)
         used = pids([next(batches)])

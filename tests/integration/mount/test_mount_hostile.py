@@ -116,7 +116,7 @@ class Large(Mount):
                 m[0] ^= 255  # its own copy
             self.assertEqual(ours.read(1), expected[:1])
 
-    def test_no_room_for_one(self):
+    def test_no_space_for_one(self):
         node, where, told = self.daemon(cache="16M"), self.folder(), os.path.join(SCRATCH, "told")
         with open(told, "w", encoding="utf-8") as out:
             process = subprocess.run(self.command(self.large, where, "--", "cat", f"{where}/0", node=node), stdout=subprocess.DEVNULL,

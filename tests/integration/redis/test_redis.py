@@ -70,7 +70,7 @@ class RedisTest(unittest.TestCase):
         facts = [json.loads(dieselctl("stat", "--json", d).stdout) for d in (self.dataset, plain)]
         for key in ("version", "samples", "bytes", "chunks", "digest", "meta_version", "pending"):
             self.assertEqual(facts[0][key], facts[1][key], key)
-        # What rebuild made anew does not stay twice.
+        # What rebuild made again does not stay twice.
         self.assertEqual(int(self.server.cli("dbsize")), 1041)
 
     def test_without_snapshot(self):

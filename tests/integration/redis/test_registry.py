@@ -55,7 +55,7 @@ class RegistryTest(unittest.TestCase):
             node.sees("job", "a", "b", "c")
         self.assertEqual(a.view("job")["c"][2], "5")
         c.join("job", weight=7)
-        until(lambda: a.view("job")["c"][2] == "7", "the weight is not told anew")
+        until(lambda: a.view("job")["c"][2] == "7", "the weight is not told again")
         # Another job, another user's, another dataset's: others.
         c.join("other")
         c.join("job", uid=1001)

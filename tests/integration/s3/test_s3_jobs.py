@@ -421,7 +421,7 @@ def case_purged():
             else:
                 assert sorted(found) == sorted(digests(source) * 2)
             print(f"{url.partition(':')[0]}, {' '.join(options) or 'as it is'}: {len(found)} samples, then {err.strip().splitlines()[-1:]}")
-            # Who opens it anew has the newest version, all of it.
+            # Who opens it again has the newest version, all of it.
             assert len(finish(job(port, daemon, url=url))["found"]) == len(names) - len(names[::3])
             assert daemon.stop() == 0
 
@@ -504,7 +504,7 @@ def case_neighbours():
         plain.open_dataset(theirs)
         if not is_refused("no such chunk", lambda: plain.segment(0)):
             return "a segment of the folder"
-        # His own fetcher is asked for every chunk anew, though all are in memory for another user.
+        # His own fetcher is asked for every chunk again, though all are in memory for another user.
         fetcher = Fetcher(daemon, theirs)
         client.open_session()
         offset, n, landing, size, name = fetcher.order()

@@ -261,7 +261,7 @@ class Changed(Staged):
         self.assertGreater(reads, 0)
         self.assertEqual(stage["damaged"], reads)
         self.assertIn("(as staged); reading it from storage", daemon.output())
-        # Those are written anew.
+        # Those are written again.
         self.fill(daemon, path, source)
         for _ in range(20):
             if self.epoch(daemon, path, source)[0] == 0:
@@ -440,7 +440,7 @@ class Faults(Staged):
         path, source = dataset("packed")
         daemon = self.staging()
         self.check_once(daemon, path, source, "the disk is full before --stage-size is reached")
-        # What found room is used.
+        # What found space is used.
         self.assertGreater(daemon.status()["stage"]["hits"], 0)
         self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("unfinished")], [])
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loader's tests as its users have it: today's PyTorch and frameworks from PyPI, and diesel_loader from its wheel.
 
-The environment is made once, in build/frameworks, and has the packages of frameworks.txt. The wheel is installed anew each time."""
+The environment is made once, in build/frameworks, and has the packages of frameworks.txt. The wheel is installed again each time."""
 import os
 import pathlib
 import re

@@ -12,7 +12,7 @@ struct notes {
 	size_t n;
 	char kind[16];
 	uint64_t key;
-	uint8_t data[NOTE_FRAME_BYTES_MAX + 64];
+	uint8_t data[METADATA_FRAME_BYTES_MAX + 64];
 	size_t size;
 };
 
@@ -41,7 +41,7 @@ static void test_each_frame_once(void **state)
 	uint64_t key = names_frame(names, FRAME_NATIVE, "libjpeg.so.62", "jpeg_idct", &sink);
 
 	assert_int_equal(notes.n, 1);
-	assert_string_equal(notes.kind, NOTE_FRAME);
+	assert_string_equal(notes.kind, METADATA_FRAME);
 	assert_int_equal(notes.key, key);
 	assert_int_equal(notes.size, 1 + 14 + 10);
 	assert_memory_equal(notes.data, "\0libjpeg.so.62\0jpeg_idct", notes.size);
@@ -66,7 +66,7 @@ static void test_names_are_made_fit(void **state)
 	memset(endless, 'x', sizeof(endless) - 1);
 	endless[sizeof(endless) - 1] = '\0';
 	names_frame(names, FRAME_PYTHON, endless, endless, &sink);
-	assert_true(notes.size <= NOTE_FRAME_BYTES_MAX);
+	assert_true(notes.size <= METADATA_FRAME_BYTES_MAX);
 	assert_int_equal(notes.data[notes.size - 1], 0);
 	assert_int_equal(strlen((char *)notes.data + 1) + 2 +
 			     strlen((char *)notes.data + 2 + strlen((char *)notes.data + 1)) + 1,
@@ -82,7 +82,7 @@ static void test_a_stack_is_told_once(void **state)
 	uint64_t key = names_stack(names, frames, 3, &sink);
 
 	assert_int_equal(notes.n, 1);
-	assert_string_equal(notes.kind, NOTE_STACK);
+	assert_string_equal(notes.kind, METADATA_STACK);
 	assert_memory_equal(notes.data, frames, sizeof(frames));
 	assert_int_equal(names_stack(names, frames, 3, &sink), key);
 	assert_int_not_equal(names_stack(names, frames, 2, &sink), key);

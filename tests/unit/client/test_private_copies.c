@@ -17,7 +17,7 @@
 #define PAGE   4096u
 #define LARGE  1024u /* pages: the kernel is asked */
 #define SMALL  16u
-#define STRIDE 3u /* written to is each third page: more regions than one question has room for */
+#define STRIDE 3u /* written to is each third page: more regions than one question has space for */
 
 static uint8_t *map(uint32_t n_pages, int *ret_fd)
 {

@@ -64,7 +64,7 @@ static void make_valid(union wire_message *m, enum wire_type type)
 		m->open_session.stride = 1;
 	}
 	if (type == WIRE_SESSION_REPLY) {
-		m->session_reply.n_slots = m->session_reply.n_frames = 3;
+		m->session_reply.n_slots = m->session_reply.n_buffers = 3;
 		m->session_reply.batch = 1;
 		m->session_reply.window_chunks = 1;
 		m->session_reply.slot_bytes = 4096;

@@ -30,7 +30,7 @@ static void test_the_layout_is_aligned_and_bounded(void **state)
 	assert_true(packed.payload_offset >= packed.labels_offset + 256 * 8);
 	assert_true(packed.slot_bytes >= packed.payload_offset + 256 * 4096);
 	assert_int_equal(packed.slot_bytes % 4096, 0);
-	assert_int_equal(views.slot_bytes, 4096); /* room for an error text */
+	assert_int_equal(views.slot_bytes, 4096); /* space for an error text */
 	assert_true(largest.slot_bytes > (uint64_t)UINT32_MAX << 20);
 }
 
@@ -94,7 +94,7 @@ static void *play_daemon(void *argument)
 			pthread_mutex_unlock(&d->lock);
 		}
 		d->seen[slot] = i * 3;
-		atomic_store(&d->c->slot_state[slot], RING_SLOT_LENT);
+		atomic_store(&d->c->slot_state[slot], RING_SLOT_HELD);
 		ring_publish(d->c, &published, &descriptor);
 	}
 	return NULL;

@@ -30,7 +30,7 @@ static int memory_of(const void *data, size_t bytes, off_t at, size_t whole)
 static void test_packed_batches_read_as_written(void **state)
 {
 	const struct diesel_memory memory = {
-	    .life = 1, .n_frames = N_SLOTS, .batch = BATCH, .item_bytes = ITEM};
+	    .life = 1, .n_buffers = N_SLOTS, .batch = BATCH, .item_bytes = ITEM};
 	struct ring_layout layout = ring_layout(BATCH, ITEM);
 	uint8_t payload[BATCH * ITEM], read_back;
 	struct diesel_mirror *mirror = NULL;
@@ -68,7 +68,7 @@ static void test_a_device_reads_what_the_daemon_wrote_last(void **state)
 	size_t bytes = N_SLOTS * layout.slot_bytes;
 	off_t at = (off_t)(layout.slot_bytes + layout.payload_offset);
 	int fd = memory_of("first", 5, at, bytes), reader;
-	struct attachment a = {.n_slots = N_SLOTS, .n_frames = N_SLOTS, .layout = layout, .life = 7};
+	struct attachment a = {.n_slots = N_SLOTS, .n_buffers = N_SLOTS, .layout = layout, .life = 7};
 	struct diesel_session session = {.attachment = NULL};
 	struct diesel_pinnable pinnable;
 	char path[32];
@@ -77,34 +77,34 @@ static void test_a_device_reads_what_the_daemon_wrote_last(void **state)
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	reader = open(path, O_RDONLY | O_CLOEXEC); /* as the daemon hands it out */
 	assert_true(reader >= 0);
-	a.frames = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, reader, 0);
-	assert_ptr_not_equal(a.frames, MAP_FAILED);
-	a.frames_fd = reader;
+	a.buffers = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, reader, 0);
+	assert_ptr_not_equal(a.buffers, MAP_FAILED);
+	a.batch_buffers_fd = reader;
 	session.attachment = &a;
 	assert_int_equal(diesel_session_map_pinnable(&session, &pinnable), 0);
 	assert_int_equal(pinnable.life, 7);
 	assert_int_equal(pinnable.bytes, bytes);
-	assert_ptr_equal(pinnable.frames, a.frames);
+	assert_ptr_equal(pinnable.buffers, a.buffers);
 	assert_memory_equal(pinnable.data + at, "first", 5);
-	a.frames[at] = 'F';
+	a.buffers[at] = 'F';
 	assert_memory_equal(pinnable.data + at, "first", 5);
 	assert_int_equal(pwrite(fd, "later", 5, at), 5);
 	assert_memory_equal(pinnable.data + at, "later", 5);
-	assert_memory_equal(a.frames + at, "First", 5);
+	assert_memory_equal(a.buffers + at, "First", 5);
 	/* It stays when the session's own mapping goes. */
-	munmap(a.frames, bytes);
+	munmap(a.buffers, bytes);
 	close(reader);
 	assert_memory_equal(pinnable.data + at, "later", 5);
 	diesel_pinnable_unmap(pinnable.data, pinnable.bytes);
 	diesel_pinnable_unmap(NULL, 0);
-	a.frames_fd = -EBADF;
+	a.batch_buffers_fd = -EBADF;
 	assert_int_equal(diesel_session_map_pinnable(&session, &pinnable), -EBADF);
 	close(fd);
 }
 
 static void test_views_lead_to_their_segments(void **state)
 {
-	const struct diesel_memory memory = {.life = 1, .n_frames = 1, .batch = BATCH};
+	const struct diesel_memory memory = {.life = 1, .n_buffers = 1, .batch = BATCH};
 	const uint32_t segment = 70, newer = 70 | 1u << 20; /* the same index, used again */
 	struct ring_item items[2] = {{.location = (uint64_t)segment << 32 | 10, .bytes = 6, .sample = 3},
 				     {.location = (uint64_t)segment << 32 | 0, .bytes = 16, .label = -1}};
@@ -149,7 +149,7 @@ static void test_results_have_a_least_and_a_right_size(void **state)
 	assert_int_equal(reader[DIESEL_RESULT_HEADER], 77);
 	diesel_result_free(reader);
 	assert_true(diesel_result_is_free(writer));
-	diesel_result_lend(writer);
+	diesel_result_borrow(writer);
 	assert_false(diesel_result_is_free(reader));
 	diesel_result_unmap(writer, 8192);
 	diesel_result_unmap(reader, 8192);

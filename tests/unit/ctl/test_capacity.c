@@ -76,19 +76,19 @@ static void test_pace_of_the_device(void **state)
 	capacity_free(&c);
 }
 
-static void test_unused_memory_is_room_for_a_cache(void **state)
+static void test_unused_memory_is_space_for_a_cache(void **state)
 {
 	struct stall_node node = node_with(GIB);
 	struct stall_sample s = job(1, 7, 8 * GIB);
 
 	capacity_init(&c);
-	s.forms.usable = 1e6;
-	s.forms.sample_bytes = 4096;
+	s.decoded_cache.usable = 1e6;
+	s.decoded_cache.sample_bytes = 4096;
 	add(&node, &s, 1);
 	struct capacity_advice advice = capacity_advise(&c);
 	/* 1 GiB that nobody uses, and 4 that dieseld has. */
-	assert_float_equal(c.room_bytes / GIB, 5, 1e-9);
-	assert_float_equal(advice.cache_bytes, c.room_bytes - CAPACITY_RESERVE, 1);
+	assert_float_equal(c.space_bytes / GIB, 5, 1e-9);
+	assert_float_equal(advice.cache_bytes, c.space_bytes - CAPACITY_RESERVE, 1);
 	assert_float_equal(advice.missing_bytes, 8.25 * GIB + 4096e6 - advice.cache_bytes, 1);
 	assert_float_equal(advice.set_aside_bytes, advice.cache_bytes + CAPACITY_OWN_BYTES, 1);
 	/* Other programs left less once: that counts. */
@@ -126,10 +126,10 @@ static void test_absurd_figures_are_unknown(void **state)
 		struct stall_sample s = job(1, 7, absurd[i]);
 
 		capacity_init(&c);
-		s.cached_bytes = s.samples_per_s = s.forms.bytes = s.device_rate = absurd[i];
+		s.cached_bytes = s.samples_per_s = s.decoded_cache.bytes = s.device_rate = absurd[i];
 		s.daemon_cpu_s_per_sample = s.daemon_workers_busy = absurd[i];
 		add(&node, &s, 1);
-		assert_true(isnan(c.room_bytes));
+		assert_true(isnan(c.space_bytes));
 		assert_float_equal(c.dataset_bytes, 0, 1e-9);
 		assert_float_equal(capacity_advise(&c).cores, 0, 1e-9);
 		assert_float_equal(capacity_advise(&c).cache_bytes / GIB, 0.25, 1e-9);
@@ -138,6 +138,6 @@ static void test_absurd_figures_are_unknown(void **state)
 }
 
 UNIT_TESTS(cmocka_unit_test(test_jobs_share_what_they_read), cmocka_unit_test(test_pace_of_the_device),
-	   cmocka_unit_test(test_unused_memory_is_room_for_a_cache),
+	   cmocka_unit_test(test_unused_memory_is_space_for_a_cache),
 	   cmocka_unit_test(test_advice_is_never_below_the_least_size),
 	   cmocka_unit_test(test_absurd_figures_are_unknown))

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "client/diesel.h"
-#include "daemon/talk/server.h"
+#include "daemon/server/server.h"
 
 #define NODE_MIB (UINT64_C(1) << 20)
 
@@ -19,7 +19,7 @@ struct node {
 	uint64_t cache_bytes; /* 0: plenty */
 	char *socket;
 	struct server server;
-	struct nursery nursery;
+	struct fork_server fork_server;
 	uv_loop_t loop;
 	uv_async_t stop, ask;
 	pthread_t thread;
@@ -79,9 +79,9 @@ static inline void node_start(struct node *n, const char *root)
 	struct error err = ERROR_INIT;
 
 	n->socket = path_in(root, "s");
-	assert_int_equal(nursery_fork(&n->nursery, &err), 0);
+	assert_int_equal(fork_server_fork(&n->fork_server, &err), 0);
 	assert_int_equal(uv_loop_init(&n->loop), 0);
-	if (server_start(&n->server, &n->loop, n->socket, &options, &n->nursery, &items, &err) < 0)
+	if (server_start(&n->server, &n->loop, n->socket, &options, &n->fork_server, &items, &err) < 0)
 		fail_msg("%s", err.text);
 	uv_async_init(&n->loop, &n->stop, node_on_stop);
 	uv_async_init(&n->loop, &n->ask, node_on_ask);
@@ -97,7 +97,7 @@ static inline void node_stop(struct node *n)
 	pthread_join(n->thread, NULL);
 	assert_int_equal(uv_loop_close(&n->loop), 0);
 	server_free(&n->server);
-	nursery_end(&n->nursery);
+	fork_server_end(&n->fork_server);
 	free(n->socket);
 }
 

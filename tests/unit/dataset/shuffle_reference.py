@@ -132,22 +132,22 @@ def batch(positions, lanes, first, n, rank, world):
 
 def split(groups, sizes, seed):
     """The part of each sample; groups: the group of each."""
-    given, room, dealt = [0] * len(sizes), {}, 0
+    given, space, dealt = [0] * len(sizes), {}, 0
     for group in sorted(set(groups)):
-        room[group] = [0] * len(sizes)
+        space[group] = [0] * len(sizes)
         for _ in range(groups.count(group)):
             behind = [(dealt + 1) * size - given[i] * len(groups) for i, size in enumerate(sizes)]
             part = max((i for i, size in enumerate(sizes) if given[i] < size), key=lambda i: (behind[i], -i))
             given[part] += 1
-            room[group][part] += 1
+            space[group][part] += 1
             dealt += 1
     random, parts = Xoshiro256(seed, M, 0), []
     for group in groups:
-        at, part = random.below(sum(room[group])), 0
-        while at >= room[group][part]:
-            at -= room[group][part]
+        at, part = random.below(sum(space[group])), 0
+        while at >= space[group][part]:
+            at -= space[group][part]
             part += 1
-        room[group][part] -= 1
+        space[group][part] -= 1
         parts.append(part)
     return parts
 

@@ -399,7 +399,7 @@ static void test_digests_are_added_to_chunks(void **state)
 	meta_free(m);
 }
 
-/* What rebuild does: all anew, in one step, and again where it was interrupted. */
+/* What rebuild does: all again, in one step, and again where it was interrupted. */
 static void test_a_rebuild_replaces_everything_in_one_step(void **state)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");

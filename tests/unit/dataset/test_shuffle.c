@@ -47,14 +47,14 @@ static struct epoch run_epoch(struct shuffle_spec spec)
 	}
 	for (uint64_t step = 0; step < e.n_steps; step++) {
 		for (uint32_t r = 0; r < spec.world; r++) {
-			uint32_t room = shuffle_max_batch(plans[r]), count, count_too;
-			uint64_t *samples = malloc(room * sizeof(uint64_t)), first;
+			uint32_t space = shuffle_max_batch(plans[r]), count, count_too;
+			uint64_t *samples = malloc(space * sizeof(uint64_t)), first;
 
 			assert_int_equal(shuffle_batch(plans[r], step, samples, &count), 0);
 			assert_int_equal(shuffle_batch_range(plans[r], step, &first, &count_too), 0);
 			assert_int_equal(count, count_too);
 			assert_int_equal(first, e.n_seen);
-			assert_true(count >= 1 && count <= room);
+			assert_true(count >= 1 && count <= space);
 			e.longest = count > e.longest ? count : e.longest;
 			e.shortest = count < e.shortest ? count : e.shortest;
 			memcpy(e.order + e.n_seen, samples, count * sizeof(uint64_t));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A snapshot that is updated is the one that would have been built anew, but for the buckets of its hash
+/* A snapshot that is updated is the one that would have been built again, but for the buckets of its hash
  * index, which finds the same. */
 #include "fixture.h"
 
@@ -439,7 +439,7 @@ static void test_file_and_directory(void **state)
 	}
 }
 
-/* What is damaged, or not what changes fit to, is left to those who build anew. */
+/* What is damaged, or not what changes fit to, is left to those who build again. */
 static void test_a_snapshot_that_does_not_fit_is_not_updated(void **state)
 {
 	struct model *m = calloc(1, sizeof(*m));

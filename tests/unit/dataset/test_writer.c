@@ -549,7 +549,7 @@ static void test_damage_is_named(void **state)
 	assert_non_null(strstr(err.text, "bad/one"));
 	assert_non_null(strstr(err.text, ".chunk"));
 	assert_int_equal(sample_read(dataset_snapshot(d), dataset_store(d), &sample, text, 5, &err),
-			 -EINVAL); /* no room */
+			 -EINVAL); /* no space */
 	dataset_close(d);
 	assert_string_equal(get(path, "good", text), "sound");
 	free(path);

@@ -14,7 +14,7 @@ static void test_an_array_grows_and_keeps_its_items(void **state)
 	struct list list = {0};
 
 	for (uint64_t i = 0; i < 1000; i++) {
-		assert_int_equal(array_room(list.items, list.n, list.n_allocated), 0);
+		assert_int_equal(array_reserve(list.items, list.n, list.n_allocated), 0);
 		assert_true(list.n < list.n_allocated);
 		list.items[list.n++] = i;
 	}
@@ -33,7 +33,7 @@ static void test_an_array_too_large_is_refused(void **state)
 	struct list list = {malloc(1), huge, huge};
 	_cleanup_(freep) uint64_t *items = list.items;
 
-	assert_int_equal(array_room(list.items, list.n, list.n_allocated), -ENOMEM);
+	assert_int_equal(array_reserve(list.items, list.n, list.n_allocated), -ENOMEM);
 	assert_ptr_equal(list.items, items);
 	assert_int_equal(list.n_allocated, huge);
 }

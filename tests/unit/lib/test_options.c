@@ -79,15 +79,15 @@ static void test_a_mistake_is_one_line_that_names_it(void **state)
 	}
 }
 
-static char *printed(const char *form)
+static char *printed(const char *decoded_copy)
 {
 	char *text = NULL;
 	size_t n;
 	FILE *out = open_memstream(&text, &n);
 
 	assert_non_null(out);
-	if (form)
-		assert_int_equal(option_print(out, &program, form), 0);
+	if (decoded_copy)
+		assert_int_equal(option_print(out, &program, decoded_copy), 0);
 	else
 		option_print_help(out, &program, &self);
 	fclose(out);
@@ -96,14 +96,14 @@ static char *printed(const char *form)
 
 static void test_no_text_is_cut_and_other_spellings_are_not_listed(void **state)
 {
-	static const char *const forms[] = {NULL, "manual", "bash", "zsh"};
+	static const char *const decoded_cache[] = {NULL, "manual", "bash", "zsh"};
 	size_t n = 0;
 	char *text;
 
 	for (size_t i = 0; i + 1 < sizeof(long_about); i++)
 		long_about[i] = i % 10 == 9 ? ' ' : 'x';
-	for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
-		text = printed(forms[i]);
+	for (size_t i = 0; i < sizeof(decoded_cache) / sizeof(decoded_cache[0]); i++) {
+		text = printed(decoded_cache[i]);
 		assert_non_null(strstr(text, "colour"));
 		assert_null(strstr(text, "color"));
 		free(text);

@@ -191,7 +191,7 @@ static int look(enum sandbox_profile profile)
 {
 	const bool has_network =
 	    profile == SANDBOX_DAEMON || profile == SANDBOX_PEER || profile == SANDBOX_PEER_KEEPER;
-	const bool forks = profile == SANDBOX_DAEMON || profile == SANDBOX_NURSERY ||
+	const bool forks = profile == SANDBOX_DAEMON || profile == SANDBOX_FORK_SERVER ||
 			   profile == SANDBOX_SENSOR_KEEPER || profile == SANDBOX_ASSIST_KEEPER ||
 			   profile == SANDBOX_PEER_KEEPER;
 	const bool loads = profile == SANDBOX_SENSOR_KEEPER || profile == SANDBOX_ASSIST_KEEPER;
@@ -273,7 +273,7 @@ static void test_filters_add_up(void **state)
 	pid_t pid = fork();
 
 	if (pid == 0) {
-		if (sandbox_filter(SANDBOX_NURSERY) < 0)
+		if (sandbox_filter(SANDBOX_FORK_SERVER) < 0)
 			_exit(255);
 		if (sandbox_filter(SANDBOX_CLOSER) < 0)
 			_exit(1);

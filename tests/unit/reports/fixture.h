@@ -70,8 +70,8 @@ static inline void fixture_steps(struct fixture *f)
 		step->share_ns[SHARE_CPU_STARVED] = 5 * NS_PER_MS;
 		step->share_ns[SHARE_DEVICE] = 35 * NS_PER_MS;
 		step->share_ns[SHARE_CHECKPOINT_STALL] = i % 50 == 49 ? 300 * NS_PER_MS : 0;
-		step->apart = i == FIXTURE_COMPILES;
-		step->share_ns[SHARE_COMPILING] = step->apart ? FIXTURE_COMPILING_S * NS_PER_S : 0;
+		step->excluded = i == FIXTURE_COMPILES;
+		step->share_ns[SHARE_COMPILING] = step->excluded ? FIXTURE_COMPILING_S * NS_PER_S : 0;
 		for (size_t k = 0; k < SHARE_COUNT; k++) {
 			at_ns += step->share_ns[k];
 			a->share_ns[k] += step->share_ns[k];
@@ -99,8 +99,8 @@ static inline void fixture_steps(struct fixture *f)
 	a->steady.n_warmup_steps = 3;
 	a->steady.warmup_ns = f->steps[2].end_ns - FIXTURE_BEGIN;
 	a->compiling =
-	    (struct analysis_apart){.known = true, .ns = FIXTURE_COMPILING_S * NS_PER_S, .n_steps = 1};
-	a->steady.n_apart_steps = 1;
+	    (struct analysis_excluded){.known = true, .ns = FIXTURE_COMPILING_S * NS_PER_S, .n_steps = 1};
+	a->steady.n_excluded_steps = 1;
 	a->steady.ns = a->window.observed_ns - a->steady.warmup_ns;
 	for (size_t k = 0; k < SHARE_COUNT; k++)
 		a->steady.share_ns[k] = a->share_ns[k] - f->steps[0].share_ns[k] - f->steps[1].share_ns[k] -

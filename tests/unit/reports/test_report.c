@@ -281,7 +281,7 @@ static struct analysis compiling_sample(struct analysis_step steps[2])
 	memset(steps, 0, 2 * sizeof(*steps));
 	steps[0] = (struct analysis_step){.begin_ns = analysis.window.begin_ns,
 					  .end_ns = analysis.window.begin_ns + 20 * NS_PER_S,
-					  .apart = true};
+					  .excluded = true};
 	steps[0].share_ns[SHARE_COMPILING] = 20 * NS_PER_S;
 	steps[1] =
 	    (struct analysis_step){.begin_ns = steps[0].end_ns, .end_ns = steps[0].end_ns + 10 * NS_PER_S};
@@ -289,11 +289,11 @@ static struct analysis compiling_sample(struct analysis_step steps[2])
 	memcpy(analysis.steady.share_ns, analysis.share_ns, sizeof(analysis.share_ns));
 	analysis.steps = steps;
 	analysis.n_steps = 2;
-	analysis.steady.n_apart_steps = 1;
+	analysis.steady.n_excluded_steps = 1;
 	analysis.steady.ns = 10 * NS_PER_S;
 	analysis.share_ns[SHARE_COMPILING] = 20 * NS_PER_S;
-	analysis.compiling = (struct analysis_apart){.known = true, .ns = 21 * NS_PER_S, .n_steps = 1};
-	analysis.validation = (struct analysis_apart){.known = true, .ns = NS_PER_S, .n_steps = 1};
+	analysis.compiling = (struct analysis_excluded){.known = true, .ns = 21 * NS_PER_S, .n_steps = 1};
+	analysis.validation = (struct analysis_excluded){.known = true, .ns = NS_PER_S, .n_steps = 1};
 	analysis.window.end_ns = analysis.window.begin_ns + 30 * NS_PER_S;
 	analysis.window.observed_ns = 30 * NS_PER_S;
 	return analysis;

@@ -90,8 +90,8 @@ static void test_limits_of_simulated_jobs_hold(void **unused)
 		assert_false(limit_broken[i]);
 }
 
-/* Decoded forms: taken where they are worth it, on sensors with noise, and kept. */
-static void test_decoded_forms_are_taken_where_worth_it(void **unused)
+/* Decoded copies: taken where they are worth it, on sensors with noise, and kept. */
+static void test_decoded_decoded_are_taken_where_worth_it(void **unused)
 {
 	struct sim_outcome *outcome = malloc(sizeof(*outcome));
 	double regret[N];
@@ -117,4 +117,4 @@ UNIT_TESTS_BETWEEN(run_all, NULL, cmocka_unit_test(test_simulated_jobs_have_litt
 		   cmocka_unit_test(test_simulated_jobs_settle_soon),
 		   cmocka_unit_test(test_settled_jobs_change_seldom),
 		   cmocka_unit_test(test_limits_of_simulated_jobs_hold),
-		   cmocka_unit_test(test_decoded_forms_are_taken_where_worth_it))
+		   cmocka_unit_test(test_decoded_decoded_are_taken_where_worth_it))

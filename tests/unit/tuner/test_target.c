@@ -11,7 +11,7 @@
 
 static struct tuner_job job;
 static struct job_figures f;
-static struct memory_room room;
+static struct memory_space space;
 
 /* 100 samples a chunk of 10 MB, a dataset of 1 GB, storage of 100 MB/s with 4 reads under way: 1000
  * samples/s. */
@@ -38,7 +38,7 @@ static int setup(void **state)
 				 .dataset_bytes = 1e9,
 				 .cached_bytes = 0,
 				 .need_bytes = 20e6};
-	room = (struct memory_room){
+	space = (struct memory_space){
 	    .cache_bytes = 2e9, .prefetch = 64, .daemon_workers = 8, .client_workers = 8, .cores = 8};
 	return 0;
 }
@@ -47,7 +47,7 @@ static uint64_t wanted(enum tuner_knob knob)
 {
 	struct tuner_knobs knobs;
 
-	target_knobs(&job, &f, &room, &knobs);
+	target_knobs(&job, &f, &space, &knobs);
 	return knobs.value[knob];
 }
 
@@ -56,12 +56,12 @@ static void test_unknown_figures_change_no_knob(void **state)
 	struct tuner_knobs knobs;
 
 	f.demand = NAN;
-	target_knobs(&job, &f, &room, &knobs);
+	target_knobs(&job, &f, &space, &knobs);
 	assert_memory_equal(&knobs, &job.in_force, sizeof(knobs));
 	setup(NULL);
 	f.bandwidth = NAN; /* workers can be told, storage cannot */
 	f.daemon_cpu_s = 4e-3;
-	target_knobs(&job, &f, &room, &knobs);
+	target_knobs(&job, &f, &space, &knobs);
 	assert_int_equal(knobs.value[TUNER_CACHE_BYTES], job.in_force.value[TUNER_CACHE_BYTES]);
 	assert_int_equal(knobs.value[TUNER_PREFETCH_CHUNKS], job.in_force.value[TUNER_PREFETCH_CHUNKS]);
 	assert_int_equal(knobs.value[TUNER_DAEMON_WORKERS], 3);
@@ -80,7 +80,7 @@ static void test_cache_for_what_storage_lacks(void **state)
 	job.full_bandwidth = 100e6;
 	job.full_depth = 4;
 	assert_in_range(wanted(TUNER_CACHE_BYTES), 500000000, 700000000);
-	room.cache_bytes = 300e6; /* never beyond the room */
+	space.cache_bytes = 300e6; /* never beyond the space */
 	assert_in_range(wanted(TUNER_CACHE_BYTES), 200000000, 300000000);
 }
 
@@ -100,7 +100,7 @@ static void test_depth_by_littles_law(void **state)
 	assert_in_range(wanted(TUNER_PREFETCH_CHUNKS), 1, 2);
 	f.latency_s = f.latency_p95_s = 1; /* 5 under way, with the margin 6, and one */
 	assert_in_range(wanted(TUNER_PREFETCH_CHUNKS), 6, 7);
-	room.prefetch = 3;
+	space.prefetch = 3;
 	assert_int_equal(wanted(TUNER_PREFETCH_CHUNKS), 3);
 }
 
@@ -158,7 +158,7 @@ static void test_workers_for_the_slowest(void **state)
 	f.daemon_cpu_s = 1e-3;
 	job.full_bandwidth = 100e6;
 	job.full_depth = 4;
-	room.cache_bytes = 60e6; /* next to nothing can be kept: 1000 samples/s */
+	space.cache_bytes = 60e6; /* next to nothing can be kept: 1000 samples/s */
 	assert_in_range(wanted(TUNER_DAEMON_WORKERS), 1, 2);
 }
 

@@ -166,7 +166,7 @@ static void test_an_insufficient_analysis_has_no_shares(void **state)
 /* A step that compiles is none of which a speed is made; unknown is not 0. */
 static void test_a_compiling_step_has_no_speed(void **state)
 {
-	struct analysis_step steps[] = {{.end_ns = 10 * NS_PER_S, .apart = true},
+	struct analysis_step steps[] = {{.end_ns = 10 * NS_PER_S, .excluded = true},
 					{.begin_ns = 10 * NS_PER_S, .end_ns = 11 * NS_PER_S}};
 	struct analysis analysis = {.verdict = ANALYSIS_DEVICE_BOUND,
 				    .steps = steps,

@@ -51,29 +51,30 @@ uint32_t model_workers_needed(double cpu_s_per_sample, double rate);
 /* Little's law: ceil(latency x rate / samples per chunk) + 1. */
 uint32_t model_prefetch_depth(double chunk_latency_s, double rate, double samples_per_chunk);
 
-/* ---- decoded forms ------------------------------------------------------------------------------------ */
+/* ---- decoded copies ------------------------------------------------------------------------------------ */
 
 /*
  * Defaults until measured. PART: the part of a sample's CPU time that remains when the sample is read from
- * its decoded form. TIMES: size of a form over that of the stored sample. A photograph of 100 KB and 500 x
- * 375 pixels has a form of 280 KB, in planes. With forms of 85 % of such samples, `bench forms` gave 1.51
- * times the samples per CPU second. LOW and HIGH are guesses around that.
+ * its decoded copy. TIMES: size of a decoded copy over that of the stored sample. A photograph of 100 KB and
+ * 500 x 375 pixels has a decoded copy of 280 KB, in planes. With decoded copies of 85 % of such samples,
+ * `bench decoded` gave 1.51 times the samples per CPU second. LOW and HIGH are guesses around that.
  */
-#define MODEL_FORM_PART      0.6
-#define MODEL_FORM_PART_LOW  0.5
-#define MODEL_FORM_PART_HIGH 0.75
-#define MODEL_FORM_TIMES     3.0
+#define MODEL_DECODED_PART      0.6
+#define MODEL_DECODED_PART_LOW  0.5
+#define MODEL_DECODED_PART_HIGH 0.75
+#define MODEL_DECODED_TIMES     3.0
 
-/* Returns the bytes that the forms of n samples take, each of form_bytes. */
-double model_form_memory(double n_samples, double form_bytes);
+/* Returns the bytes that the decoded copies of n samples take, each of decoded_bytes. */
+double model_decoded_memory(double n_samples, double decoded_bytes);
 
-/* c: the share of the samples whose forms fit into `bytes`, if all forms take all_bytes; 0 to 1. */
-double model_form_cover(double bytes, double all_bytes);
+/* c: the share of the samples whose decoded copies fit into `bytes`, if all decoded copies take all_bytes; 0
+ * to 1. */
+double model_decoded_cover(double bytes, double all_bytes);
 
-/* CPU seconds per sample = fresh - h (fresh - form), where h is the share of the samples read from a form.
- * Each sample is used once per epoch, and all are equally likely to have a form. So h is c, times the share
- * of their crops that forms can serve. */
-double model_form_cpu(double fresh_s, double form_s, double hit);
+/* CPU seconds per sample = fresh - h (fresh - decoded copy), where h is the share of the samples read from a
+ * decoded copy. Each sample is used once per epoch, and all are equally likely to have a decoded copy. So h
+ * is c, times the share of their crops that decoded copies can serve. */
+double model_decoded_cpu(double fresh_s, double decoded_s, double hit);
 
 /* ---- storage ----------------------------------------------------------------------------------------- */
 

@@ -99,7 +99,7 @@ class _Slots:
         if result < 0:
             raise OSError(-result, os.strerror(-result))
         self.memory = native.Mapped(found.data, found.bytes, lib.diesel_pinnable_unmap)
-        self.life, self.offset = found.life, found.data - found.frames
+        self.life, self.offset = found.life, found.data - found.buffers
 
 
 class _Lease:

@@ -46,18 +46,20 @@ struct stall_tiers {
 	struct stall_flow memory, peer, storage;
 };
 
-/* Decoded forms of samples, if the daemon decodes. */
+/* Decoded copies of samples, if the daemon decodes. */
 struct stall_forms {
-	double usable;       /* samples that can have a form: all samples of the job's ranks on this node */
-	double samples;      /* of these, samples with a form in memory */
-	double bytes;        /* memory that forms take */
-	double room_bytes;   /* memory available to forms: what claims leave */
-	double sample_bytes; /* mean bytes of one form, existing or expected */
-	double hit_ratio;    /* share of samples that came out of a form, 0 .. 1 */
-	double serve_ratio;  /* share of crops that forms could serve if every sample had one, 0 .. 1 */
-	double fresh_cpu_s_per_sample; /* decoder's CPU time per sample decoded without its form: mean of the
-					  job's life */
-	double cpu_s_per_sample; /* decoder's CPU time per sample out of a form: mean of the job's life */
+	double usable; /* samples that can have a decoded copy: all samples of the job's ranks on this node */
+	double samples;      /* of these, samples with a decoded copy in memory */
+	double bytes;        /* memory that decoded copies take */
+	double space_bytes;  /* memory available to decoded copies: what claims leave */
+	double sample_bytes; /* mean bytes of one decoded copy, existing or expected */
+	double hit_ratio;    /* share of samples that came out of a decoded copy, 0 .. 1 */
+	double
+	    serve_ratio; /* share of crops that decoded copies could serve if every sample had one, 0 .. 1 */
+	double fresh_cpu_s_per_sample; /* decoder's CPU time per sample decoded without its decoded copy: mean
+					  of the job's life */
+	double cpu_s_per_sample; /* decoder's CPU time per sample out of a decoded copy: mean of the job's
+				    life */
 };
 
 struct stall_sample {
@@ -111,7 +113,7 @@ struct stall_sample {
 	double cached_bytes;  /* part of dataset_bytes that is in memory now */
 	double need_bytes;    /* minimum for its sessions to run: windows, slots, snapshot */
 
-	struct stall_forms forms;
+	struct stall_forms decoded_cache;
 
 	struct tuner_knobs knobs; /* in force at the end of the second */
 	/* Knobs that may be set for this job, 1u << enum tuner_knob: a client that asked for an exact number,

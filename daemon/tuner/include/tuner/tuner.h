@@ -54,7 +54,7 @@ struct tuner_config {
 	uint32_t prefetch_chunks_max;
 	uint32_t daemon_workers_max;
 	uint32_t client_workers_max; /* 0: none, ever */
-	uint64_t form_bytes_max;     /* 0: none, ever */
+	uint64_t decoded_bytes_max;  /* 0: none, ever */
 
 	struct tuner_pin pins[TUNER_MAX_PINS];
 	uint32_t n_pins;

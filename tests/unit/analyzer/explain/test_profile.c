@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bpf/notes.h"
+#include "bpf/metadata.h"
 #include "analyzer/explain/profile_find.h"
 
 enum key {
@@ -80,15 +80,15 @@ static const struct profile_trace traces[] = {
     TRACE(32, PY_RGB, PY_COMPOSE, PY_MAIN),
 };
 
-static const struct profile_notes notes = {frames, traces, sizeof(frames) / sizeof(frames[0]),
-					   sizeof(traces) / sizeof(traces[0]), 99};
+static const struct profile_metadata metadata = {frames, traces, sizeof(frames) / sizeof(frames[0]),
+						 sizeof(traces) / sizeof(traces[0]), 99};
 
 static struct profile_label label_of(uint64_t native, uint64_t python)
 {
 	const struct profile_group group = {.native = native, .python = python, .syscall_nr = 0xffff};
 	struct profile_label label;
 
-	profile_label(&notes, &group, &label);
+	profile_label(&metadata, &group, &label);
 	return label;
 }
 
@@ -160,12 +160,12 @@ static void test_time_in_the_kernel_is_linux_s(void **state)
 	struct profile_group group = {.native = 12, .python = 21, .syscall_nr = 0xffff, .in_kernel = true};
 	struct profile_label label;
 
-	profile_label(&notes, &group, &label);
+	profile_label(&metadata, &group, &label);
 	assert_string_equal(label.library, "Linux");
 	assert_string_equal(label.function, "page faults");
 	assert_string_equal(label.frames, "job.py:main;Image.py:Image.resize;_imaging;Linux:page faults");
 	group.syscall_nr = 1;
-	profile_label(&notes, &group, &label);
+	profile_label(&metadata, &group, &label);
 	assert_string_equal(label.function, "writing");
 }
 
@@ -196,7 +196,7 @@ static void test_groups_with_one_label_are_folded(void **state)
 	struct profile *profile = calloc(1, sizeof(*profile));
 	uint64_t sum = 0;
 
-	assert_int_equal(profile_fold(&notes, groups, 7, profile), 0);
+	assert_int_equal(profile_fold(&metadata, groups, 7, profile), 0);
 	assert_int_equal(profile->n_samples, 100);
 	assert_int_equal(profile->n_unknown, 9);
 	assert_int_equal(profile->n_libraries, 3);
@@ -228,7 +228,7 @@ static struct profile_images images_of(uint64_t native, uint64_t python)
 	const struct profile_group group = {.native = native, .python = python, .n_samples = 1};
 	struct profile_images images = {0};
 
-	profile_images_add(&notes, &group, &images);
+	profile_images_add(&metadata, &group, &images);
 	return images;
 }
 
@@ -256,14 +256,14 @@ static void test_image_decoders_are_recognised(void **state)
 		found = images_of(stacks[i][0], stacks[i][1]);
 		assert_int_equal(found.n_decode + found.n_transform + found.n_foreign, 0);
 	}
-	assert_true(profile_is_assembly(&notes, 29));
-	assert_false(profile_is_assembly(&notes, 24));
-	assert_false(profile_is_assembly(&notes, 0));
+	assert_true(profile_is_assembly(&metadata, 29));
+	assert_false(profile_is_assembly(&metadata, 24));
+	assert_false(profile_is_assembly(&metadata, 0));
 }
 
 static void test_nothing_to_fold(void **state)
 {
-	static const struct profile_notes none = {0};
+	static const struct profile_metadata none = {0};
 	const struct profile_group group = {.native = 1, .python = 2, .n_samples = 3};
 	struct profile *profile = calloc(1, sizeof(*profile));
 

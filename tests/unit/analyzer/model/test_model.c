@@ -140,17 +140,17 @@ static void test_rates_follow_the_formulas(void **state)
 	assert_int_equal(model_prefetch_depth(0.1, 1000, 0), 1);
 }
 
-static void test_memory_covers_a_part_of_the_decoded_forms(void **state)
+static void test_memory_covers_a_part_of_the_decoded_decoded(void **state)
 {
-	double all = model_form_memory(1000, 300e3);
+	double all = model_decoded_memory(1000, 300e3);
 
 	assert_true(all > 300e6 && all < 350e6);
-	assert_float_equal(model_form_cover(all / 4, all), 0.25, 1e-12);
-	assert_float_equal(model_form_cover(all * 2, all), 1, 0);
-	assert_float_equal(model_form_cover(1e9, 0), 0, 0);
-	assert_float_equal(model_form_cpu(2e-3, 1e-3, 0), 2e-3, 1e-12);
-	assert_float_equal(model_form_cpu(2e-3, 1e-3, 0.25), 1.75e-3, 1e-12);
-	assert_float_equal(model_form_cpu(2e-3, 1e-3, 7), 1e-3, 1e-12);
+	assert_float_equal(model_decoded_cover(all / 4, all), 0.25, 1e-12);
+	assert_float_equal(model_decoded_cover(all * 2, all), 1, 0);
+	assert_float_equal(model_decoded_cover(1e9, 0), 0, 0);
+	assert_float_equal(model_decoded_cpu(2e-3, 1e-3, 0), 2e-3, 1e-12);
+	assert_float_equal(model_decoded_cpu(2e-3, 1e-3, 0.25), 1.75e-3, 1e-12);
+	assert_float_equal(model_decoded_cpu(2e-3, 1e-3, 7), 1e-3, 1e-12);
 }
 
 static void test_latency_of_each_reader_is_its_own(void **state)
@@ -386,7 +386,7 @@ static void test_storage_is_found_again(void **state)
 {
 	static struct model_request requests[2000];
 	const struct model_storage shared = {.bytes_per_s = 8e6, .burst_ns = 100 * MS, .latency_ns = MS / 2};
-	const struct model_storage apart = {.bytes_per_s = INFINITY, .latency_ns = 20 * MS};
+	const struct model_storage excluded = {.bytes_per_s = INFINITY, .latency_ns = 20 * MS};
 	struct model_storage found;
 
 	for (size_t n_readers = 1; n_readers <= 3; n_readers++) {
@@ -394,7 +394,7 @@ static void test_storage_is_found_again(void **state)
 		assert_int_equal(model_storage_fit(requests, 2000, &found), 0);
 		assert_true(fabs(found.bytes_per_s / shared.bytes_per_s - 1) < 0.05);
 	}
-	serve(&apart, 3, 50000, 30 * MS, requests, 2000);
+	serve(&excluded, 3, 50000, 30 * MS, requests, 2000);
 	assert_int_equal(model_storage_fit(requests, 2000, &found), 0);
 	assert_true(isinf(found.bytes_per_s));
 	assert_int_equal(model_storage_fit(requests, 0, &found), 0);
@@ -436,7 +436,7 @@ static void test_damage_is_refused(void **state)
 
 UNIT_TESTS(cmocka_unit_test(test_rates_follow_the_formulas),
 	   cmocka_unit_test(test_batches_that_take_several_cores),
-	   cmocka_unit_test(test_memory_covers_a_part_of_the_decoded_forms),
+	   cmocka_unit_test(test_memory_covers_a_part_of_the_decoded_decoded),
 	   cmocka_unit_test(test_latency_of_each_reader_is_its_own),
 	   cmocka_unit_test(test_bandwidth_is_shared), cmocka_unit_test(test_cores_are_shared),
 	   cmocka_unit_test(test_trainer_shares_cores_with_workers),

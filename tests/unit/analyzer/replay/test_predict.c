@@ -218,7 +218,7 @@ static const struct what_if_question nothing = {.cache_ratio = NAN,
 						.device_factor = NAN,
 						.sample_factor = NAN,
 						.n_nodes = NAN,
-						.forms_ratio = NAN};
+						.decoded_ratio = NAN};
 
 static double predicted(const struct loader *loader, const struct what_if_question *question)
 {
@@ -307,7 +307,7 @@ static void test_handing_over_beside_a_worker_that_always_computes(void **state)
 	check_speedup(predicted(&here, &question), ticks / (double)loader_run(&other));
 }
 
-/* Workers that are started anew for each epoch, against the same job with workers that stay. */
+/* Workers that are started again for each epoch, against the same job with workers that stay. */
 static void check_persistent(const struct loader *fresh, double found)
 {
 	struct loader stay = *fresh;

@@ -348,7 +348,7 @@ static void test_replay_with_a_server(void **state)
 	}
 }
 
-/* It saves more than a step waited: the rest goes to steps that have room, and never more than there is. */
+/* It saves more than a step waited: the rest goes to steps that have space, and never more than there is. */
 static void test_steps_get_no_more_fetch_than_they_waited(void **state)
 {
 	struct plant *plant = plant_new(9 * MS, 1);
@@ -383,8 +383,8 @@ static void test_steps_get_no_more_fetch_than_they_waited(void **state)
 	split_free(&plant->split);
 }
 
-/* What steps that read have no room for goes to others that read, and only then to those that do not, by
- * their room. */
+/* What steps that read have no space for goes to others that read, and only then to those that do not, by
+ * their space. */
 static void test_surplus_goes_first_to_steps_that_read(void **state)
 {
 	const struct {

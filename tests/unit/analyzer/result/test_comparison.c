@@ -56,7 +56,7 @@ static void test_what_is_apart_makes_no_difference(void **state)
 	struct comparison made;
 
 	for (size_t i = 20; i < 30; i++) {
-		steps_b[i].apart = true;
+		steps_b[i].excluded = true;
 		steps_b[i].share_ns[i < 25 ? SHARE_COMPILING : SHARE_PREP_STALL] = 4 * NS_PER_S;
 		steps_b[i].end_ns += 4 * NS_PER_S;
 	}

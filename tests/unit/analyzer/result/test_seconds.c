@@ -78,7 +78,7 @@ static struct job *job_new(void)
 static void test_a_second_has_its_shares(void **state)
 {
 	_cleanup_(freep) struct job *job = job_new();
-	struct analysis_stretch s = analysis_stretch(&job->analysis, NS_PER_S, 2 * NS_PER_S);
+	struct analysis_interval s = analysis_interval(&job->analysis, NS_PER_S, 2 * NS_PER_S);
 
 	assert_int_equal(s.known_ns, NS_PER_S);
 	assert_int_equal(s.share_ns[SHARE_FETCH_STALL], 100 * MS);
@@ -97,7 +97,7 @@ static void test_a_second_has_its_shares(void **state)
 static void test_cut_steps_count_by_what_lies_within(void **state)
 {
 	_cleanup_(freep) struct job *job = job_new();
-	struct analysis_stretch s = analysis_stretch(&job->analysis, 25 * MS, 375 * MS);
+	struct analysis_interval s = analysis_interval(&job->analysis, 25 * MS, 375 * MS);
 
 	assert_int_equal(s.known_ns, 350 * MS);
 	assert_int_equal(s.share_ns[SHARE_FETCH_STALL], 30 * MS);
@@ -111,16 +111,16 @@ static void test_cut_steps_count_by_what_lies_within(void **state)
 static void test_time_in_a_gap_is_unknown(void **state)
 {
 	_cleanup_(freep) struct job *job = job_new();
-	struct analysis_stretch s = analysis_stretch(&job->analysis, 2 * NS_PER_S, 3 * NS_PER_S);
+	struct analysis_interval s = analysis_interval(&job->analysis, 2 * NS_PER_S, 3 * NS_PER_S);
 
 	assert_int_equal(s.known_ns, 0); /* steps go on in a gap */
 	assert_float_equal(s.n_steps, 10, 0);
-	s = analysis_stretch(&job->analysis, 9 * NS_PER_S, 10 * NS_PER_S);
+	s = analysis_interval(&job->analysis, 9 * NS_PER_S, 10 * NS_PER_S);
 	assert_int_equal(s.known_ns, 0);
 	assert_float_equal(s.n_steps, 0, 0);
 	assert_true(isnan(s.step_p95_s));
 	job->analysis.lanes = NULL;
-	s = analysis_stretch(&job->analysis, 0, NS_PER_S);
+	s = analysis_interval(&job->analysis, 0, NS_PER_S);
 	assert_int_equal(s.known_ns, 0);
 }
 
@@ -132,11 +132,11 @@ static void test_one_step_in_twenty_is_beyond_the_percentile(void **state)
 	job->steps[26].begin_ns += 50 * MS;
 	job->steps[26].end_ns += 50 * MS;
 	job->steps[27].begin_ns += 50 * MS;
-	struct analysis_stretch s = analysis_stretch(&job->analysis, NS_PER_S, 3 * NS_PER_S);
+	struct analysis_interval s = analysis_interval(&job->analysis, NS_PER_S, 3 * NS_PER_S);
 	assert_float_equal(s.n_steps, 20, 0);
 	assert_float_equal(s.step_p50_s, 0.1, 1e-9);
 	assert_float_equal(s.step_p95_s, 0.1, 1e-9);
-	s = analysis_stretch(&job->analysis, 2 * NS_PER_S, 3 * NS_PER_S);
+	s = analysis_interval(&job->analysis, 2 * NS_PER_S, 3 * NS_PER_S);
 	assert_float_equal(s.step_p95_s, 0.15, 1e-9);
 }
 

@@ -53,8 +53,8 @@ static void process(struct tape *tape, uint32_t tgid, uint32_t parent, uint32_t 
 
 /* Looks every LOOK_MS from start to end, all of the same kind: on a CPU for run of their time, else asleep.
  */
-static struct event *stretch(struct tape *tape, uint32_t tgid, uint32_t tid, double begin_ms, double end_ms,
-			     double run, enum proc_wait wait)
+static struct event *interval(struct tape *tape, uint32_t tgid, uint32_t tid, double begin_ms, double end_ms,
+			      double run, enum proc_wait wait)
 {
 	struct event *event = NULL;
 
@@ -116,19 +116,19 @@ static double points(const struct analysis *analysis, enum analysis_share share)
 static void workers_job(struct tape *tape, enum proc_wait trainer_waits, uint32_t flags)
 {
 	process(tape, TRAINER, 1, 0, 0);
-	stretch(tape, TRAINER, TRAINER, 0, 900, 1, PROC_WAIT_NONE); /* imports */
+	interval(tape, TRAINER, TRAINER, 0, 900, 1, PROC_WAIT_NONE); /* imports */
 	process(tape, WORKER, TRAINER, flags, 900);
 	for (int i = 0; i < 50; i++) {
 		double at = 900 + 100 * i;
 
-		stretch(tape, TRAINER, TRAINER, at, at + 60, 0, trainer_waits);
-		stretch(tape, TRAINER, TRAINER, at + 60, at + 65, 1, PROC_WAIT_NONE)->sample.n_reads = 6;
-		stretch(tape, TRAINER, TRAINER, at + 65, at + 100, 1, PROC_WAIT_NONE);
-		stretch(tape, WORKER, WORKER, at, at + 70, 0, PROC_WAIT_FILE_READ)->sample.read_bytes = 1000;
-		stretch(tape, WORKER, WORKER, at + 70, at + 100, 1, PROC_WAIT_NONE);
+		interval(tape, TRAINER, TRAINER, at, at + 60, 0, trainer_waits);
+		interval(tape, TRAINER, TRAINER, at + 60, at + 65, 1, PROC_WAIT_NONE)->sample.n_reads = 6;
+		interval(tape, TRAINER, TRAINER, at + 65, at + 100, 1, PROC_WAIT_NONE);
+		interval(tape, WORKER, WORKER, at, at + 70, 0, PROC_WAIT_FILE_READ)->sample.read_bytes = 1000;
+		interval(tape, WORKER, WORKER, at + 70, at + 100, 1, PROC_WAIT_NONE);
 	}
 	put(tape, WORKER, WORKER, EVENT_EXIT, 5900, 5900);
-	stretch(tape, TRAINER, TRAINER, 5900, 6100, 1, PROC_WAIT_NONE); /* tear-down */
+	interval(tape, TRAINER, TRAINER, 5900, 6100, 1, PROC_WAIT_NONE); /* tear-down */
 }
 
 static const uint32_t worker_flags = SAMPLE_PROCESS_SHARES_PIPE | SAMPLE_PROCESS_COPY;
@@ -167,10 +167,10 @@ static void test_workers_that_prepare_longer(void **state)
 	for (int i = 0; i < 50; i++) {
 		double at = 100 * i;
 
-		stretch(&tape, TRAINER, TRAINER, at, at + 80, 0, PROC_WAIT_PIPE);
-		stretch(&tape, TRAINER, TRAINER, at + 80, at + 100, 1, PROC_WAIT_NONE)->sample.n_reads = 6;
-		stretch(&tape, WORKER, WORKER, at, at + 30, 0, PROC_WAIT_FILE_READ);
-		stretch(&tape, WORKER, WORKER, at + 30, at + 100, 1, PROC_WAIT_NONE);
+		interval(&tape, TRAINER, TRAINER, at, at + 80, 0, PROC_WAIT_PIPE);
+		interval(&tape, TRAINER, TRAINER, at + 80, at + 100, 1, PROC_WAIT_NONE)->sample.n_reads = 6;
+		interval(&tape, WORKER, WORKER, at, at + 30, 0, PROC_WAIT_FILE_READ);
+		interval(&tape, WORKER, WORKER, at + 30, at + 100, 1, PROC_WAIT_NONE);
 	}
 	struct analysis *analysis = analyse(&tape);
 	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
@@ -188,10 +188,10 @@ static void test_pin_memory_thread(void **state)
 	for (int i = 0; i < 50; i++) {
 		double at = 900 + 100 * i;
 
-		stretch(&tape, TRAINER, PIN_THREAD, at, at + 60, 0, PROC_WAIT_PIPE);
-		stretch(&tape, TRAINER, PIN_THREAD, at + 60, at + 65, 0.5, PROC_WAIT_NONE)->sample.n_reads =
+		interval(&tape, TRAINER, PIN_THREAD, at, at + 60, 0, PROC_WAIT_PIPE);
+		interval(&tape, TRAINER, PIN_THREAD, at + 60, at + 65, 0.5, PROC_WAIT_NONE)->sample.n_reads =
 		    6;
-		stretch(&tape, TRAINER, PIN_THREAD, at + 65, at + 100, 0, PROC_WAIT_PIPE);
+		interval(&tape, TRAINER, PIN_THREAD, at + 65, at + 100, 0, PROC_WAIT_PIPE);
 	}
 	struct analysis *analysis = analyse(&tape);
 	assert_points(analysis, SHARE_FETCH_STALL, 60, 2);
@@ -208,21 +208,21 @@ static void test_a_pool_that_is_older_than_the_training(void **state)
 	process(&tape, TRAINER, 1, 0, 0);
 	process(&tape, WORKER, TRAINER, worker_flags, 500);
 	for (double at = 0; at < 4000; at += LOOK_MS)
-		stretch(&tape, TRAINER, TRAINER, at, at + LOOK_MS, 1, PROC_WAIT_NONE)->sample.place =
+		interval(&tape, TRAINER, TRAINER, at, at + LOOK_MS, 1, PROC_WAIT_NONE)->sample.place =
 		    at == 1000 ? SAMPLE_PLACE_COMPUTING : SAMPLE_PLACE_IMPORTING;
-	stretch(&tape, TRAINER, PIN_THREAD, 500, 4000, 0, PROC_WAIT_PIPE);
-	stretch(&tape, WORKER, WORKER, 500, 4000, 0, PROC_WAIT_PIPE);
+	interval(&tape, TRAINER, PIN_THREAD, 500, 4000, 0, PROC_WAIT_PIPE);
+	interval(&tape, WORKER, WORKER, 500, 4000, 0, PROC_WAIT_PIPE);
 	for (int i = 0; i < 50; i++) {
 		double at = 4000 + 100 * i;
 
 		for (double part = 0; part < 100; part += LOOK_MS)
-			stretch(&tape, TRAINER, TRAINER, at + part, at + part + LOOK_MS, part < 40,
-				part < 40 ? PROC_WAIT_NONE : PROC_WAIT_FUTEX)
+			interval(&tape, TRAINER, TRAINER, at + part, at + part + LOOK_MS, part < 40,
+				 part < 40 ? PROC_WAIT_NONE : PROC_WAIT_FUTEX)
 			    ->sample.place = part < 40 ? SAMPLE_PLACE_COMPUTING : SAMPLE_PLACE_OUTSIDE;
-		stretch(&tape, TRAINER, PIN_THREAD, at, at + 95, 0, PROC_WAIT_PIPE);
-		stretch(&tape, TRAINER, PIN_THREAD, at + 95, at + 100, 0.5, PROC_WAIT_NONE)->sample.n_reads =
+		interval(&tape, TRAINER, PIN_THREAD, at, at + 95, 0, PROC_WAIT_PIPE);
+		interval(&tape, TRAINER, PIN_THREAD, at + 95, at + 100, 0.5, PROC_WAIT_NONE)->sample.n_reads =
 		    6;
-		stretch(&tape, WORKER, WORKER, at, at + 100, 1, PROC_WAIT_NONE);
+		interval(&tape, WORKER, WORKER, at, at + 100, 1, PROC_WAIT_NONE);
 	}
 	struct analysis *analysis = analyse(&tape);
 	assert_points(analysis, SHARE_PREP_STALL, 60, 3);
@@ -252,18 +252,18 @@ static void inline_job(struct tape *tape)
 
 	process(tape, TRAINER, 1, 0, 0);
 	for (int i = 0; i < 150; i++, at += 5)
-		stretch(tape, TRAINER, TRAINER, at, at + 5, 1, PROC_WAIT_NONE)->sample.n_reads =
+		interval(tape, TRAINER, TRAINER, at, at + 5, 1, PROC_WAIT_NONE)->sample.n_reads =
 		    i % 7 ? 9 : 0;
 	for (int step = 0; step < 50; step++) {
 		for (int i = 0; i < 8; i++, at += 10) {
-			stretch(tape, TRAINER, TRAINER, at, at + 5, 0, PROC_WAIT_FILE_READ)->sample.n_reads =
+			interval(tape, TRAINER, TRAINER, at, at + 5, 0, PROC_WAIT_FILE_READ)->sample.n_reads =
 			    2;
-			stretch(tape, TRAINER, TRAINER, at + 5, at + 10, 1, PROC_WAIT_NONE);
+			interval(tape, TRAINER, TRAINER, at + 5, at + 10, 1, PROC_WAIT_NONE);
 		}
-		stretch(tape, TRAINER, TRAINER, at, at + 40, 1, PROC_WAIT_NONE);
+		interval(tape, TRAINER, TRAINER, at, at + 40, 1, PROC_WAIT_NONE);
 		at += 40;
 	}
-	stretch(tape, TRAINER, TRAINER, at, at + 300, 1, PROC_WAIT_NONE); /* tear-down */
+	interval(tape, TRAINER, TRAINER, at, at + 300, 1, PROC_WAIT_NONE); /* tear-down */
 }
 
 static void test_a_sampled_inline_loader_is_found(void **state)
@@ -291,20 +291,20 @@ static void test_sampled_checkpoints_include_serialising(void **state)
 	process(&tape, TRAINER, 1, 0, 0);
 	process(&tape, WORKER, TRAINER, worker_flags, 0);
 	for (int i = 0; i < 50; i++) {
-		stretch(&tape, TRAINER, TRAINER, at, at + 10, 0, PROC_WAIT_PIPE);
-		stretch(&tape, TRAINER, TRAINER, at + 10, at + 80, 1, PROC_WAIT_NONE)->sample.n_reads = 6;
+		interval(&tape, TRAINER, TRAINER, at, at + 10, 0, PROC_WAIT_PIPE);
+		interval(&tape, TRAINER, TRAINER, at + 10, at + 80, 1, PROC_WAIT_NONE)->sample.n_reads = 6;
 		at += 80;
 		if (i % 5)
 			continue;
 		/* Bytes of a large write count when it returns: they are seen 60 ms after the first. */
-		stretch(&tape, TRAINER, TRAINER, at, at + 5, 1, PROC_WAIT_NONE)->sample.written_bytes = 8192;
-		stretch(&tape, TRAINER, TRAINER, at + 5, at + 65, 1, PROC_WAIT_NONE);
-		stretch(&tape, TRAINER, TRAINER, at + 65, at + 70, 1, PROC_WAIT_NONE)->sample.written_bytes =
+		interval(&tape, TRAINER, TRAINER, at, at + 5, 1, PROC_WAIT_NONE)->sample.written_bytes = 8192;
+		interval(&tape, TRAINER, TRAINER, at + 5, at + 65, 1, PROC_WAIT_NONE);
+		interval(&tape, TRAINER, TRAINER, at + 65, at + 70, 1, PROC_WAIT_NONE)->sample.written_bytes =
 		    1 << 20;
-		stretch(&tape, TRAINER, TRAINER, at + 70, at + 100, 0, PROC_WAIT_FILE_WRITE);
+		interval(&tape, TRAINER, TRAINER, at + 70, at + 100, 0, PROC_WAIT_FILE_WRITE);
 		at += 100;
 	}
-	stretch(&tape, WORKER, WORKER, 0, at, 0, PROC_WAIT_PIPE);
+	interval(&tape, WORKER, WORKER, 0, at, 0, PROC_WAIT_PIPE);
 	struct analysis *analysis = analyse(&tape);
 	assert_int_equal(analysis->verdict, ANALYSIS_CHECKPOINT_BOUND);
 	assert_points(analysis, SHARE_CHECKPOINT_STALL, 20, 1);
@@ -353,12 +353,12 @@ static void test_thread_states_alone_find_the_wait_less_surely(void **state)
 	analysis_free(rough);
 }
 
-static void test_too_few_looks(void **state)
+static void test_too_few_samples(void **state)
 {
 	struct tape tape = tape_make();
 
 	process(&tape, TRAINER, 1, 0, 0);
-	stretch(&tape, TRAINER, TRAINER, 0, 200, 1, PROC_WAIT_NONE);
+	interval(&tape, TRAINER, TRAINER, 0, 200, 1, PROC_WAIT_NONE);
 	struct analysis *analysis = analyse(&tape);
 	assert_int_equal(analysis->verdict, ANALYSIS_INSUFFICIENT);
 	assert_non_null(strstr(analysis->insufficient, "40 times"));
@@ -371,7 +371,7 @@ static void test_numbers_used_again(void **state)
 	struct tape tape = tape_make();
 
 	process(&tape, WORKER, TRAINER, 0, 0);
-	stretch(&tape, WORKER, WORKER, 0, 500, 1, PROC_WAIT_NONE);
+	interval(&tape, WORKER, WORKER, 0, 500, 1, PROC_WAIT_NONE);
 	put(&tape, WORKER, WORKER, EVENT_EXIT, 500, 500);
 	workers_job(&tape, PROC_WAIT_PIPE, worker_flags);
 	struct analysis *analysis = analyse(&tape);
@@ -387,7 +387,7 @@ static void test_launcher_is_no_trainer(void **state)
 	struct tape tape = tape_make();
 
 	process(&tape, 50, 1, 0, 0);
-	stretch(&tape, 50, 50, 0, 6100, 0, PROC_WAIT_CHILD);
+	interval(&tape, 50, 50, 0, 6100, 0, PROC_WAIT_CHILD);
 	workers_job(&tape, PROC_WAIT_PIPE, worker_flags);
 	for (size_t i = 0; i < tape.n; i++)
 		if (tape.events[i].type == EVENT_SAMPLE_PROCESS && tape.events[i].tid == TRAINER) {
@@ -441,12 +441,12 @@ static void placed_job(struct tape *tape, enum sample_place next, uint64_t busy_
 	for (unsigned int step = 0; step < 50; step++) {
 		size_t before = tape->n;
 
-		stretch(tape, TRAINER, TRAINER, 100 * step, 100 * step + busy_ms, 1, PROC_WAIT_NONE);
-		stretch(tape, TRAINER, TRAINER, 100 * step + busy_ms, 100 * step + 40, 0, PROC_WAIT_TIMER);
+		interval(tape, TRAINER, TRAINER, 100 * step, 100 * step + busy_ms, 1, PROC_WAIT_NONE);
+		interval(tape, TRAINER, TRAINER, 100 * step + busy_ms, 100 * step + 40, 0, PROC_WAIT_TIMER);
 		for (size_t i = before; i < tape->n; i++)
 			tape->events[i].sample.place = (uint8_t)next;
 		before = tape->n;
-		stretch(tape, TRAINER, TRAINER, 100 * step + 40, 100 * step + 100, 1, PROC_WAIT_NONE);
+		interval(tape, TRAINER, TRAINER, 100 * step + 40, 100 * step + 100, 1, PROC_WAIT_NONE);
 		for (size_t i = before; i < tape->n; i++)
 			tape->events[i].sample.place = SAMPLE_PLACE_OUTSIDE;
 	}
@@ -504,13 +504,13 @@ static void test_compiling_is_no_computing_and_writes_no_checkpoint(void **state
 	placed_job(&tape, SAMPLE_PLACE_NEXT, 20);
 	uint64_t begin_ns = tape.events[0].end_ns;
 	for (size_t i = 0; i < tape.n; i++) {
-		struct event *look = &tape.events[i];
+		struct event *sample = &tape.events[i];
 
-		if (look->type != EVENT_SAMPLE || look->sample.place != SAMPLE_PLACE_OUTSIDE ||
-		    look->end_ns > begin_ns + 2500 * NS_PER_MS)
+		if (sample->type != EVENT_SAMPLE || sample->sample.place != SAMPLE_PLACE_OUTSIDE ||
+		    sample->end_ns > begin_ns + 2500 * NS_PER_MS)
 			continue;
-		look->sample.place = SAMPLE_PLACE_COMPILING;
-		look->sample.written_bytes = 1000000;
+		sample->sample.place = SAMPLE_PLACE_COMPILING;
+		sample->sample.written_bytes = 1000000;
 	}
 	struct analysis *analysis = analyse(&tape);
 	assert_true(analysis_share_known(analysis, SHARE_COMPILING));
@@ -550,7 +550,7 @@ static void test_imports_are_no_training(void **state)
 
 	process(&tape, TRAINER, 1, 0, 0);
 	put(&tape, TRAINER, TRAINER, EVENT_LIBRARY, 100, 100);
-	stretch(&tape, TRAINER, TRAINER, 0, 3000, 1, PROC_WAIT_NONE);
+	interval(&tape, TRAINER, TRAINER, 0, 3000, 1, PROC_WAIT_NONE);
 	for (size_t i = 0; i < tape.n; i++)
 		tape.events[i].sample.place = tape.events[i].type == EVENT_SAMPLE
 						  ? SAMPLE_PLACE_IMPORTING
@@ -571,8 +571,8 @@ static struct analysis *asleep_job(enum proc_wait wait, size_t n_known)
 	process(&tape, TRAINER, 1, 0, 0);
 	put(&tape, TRAINER, TRAINER, EVENT_LIBRARY, 0, 0);
 	for (int i = 0; i < 50; i++) {
-		stretch(&tape, TRAINER, TRAINER, 100 * i, 100 * i + 50, 1, PROC_WAIT_NONE);
-		stretch(&tape, TRAINER, TRAINER, 100 * i + 50, 100 * i + 100, 0, wait);
+		interval(&tape, TRAINER, TRAINER, 100 * i, 100 * i + 50, 1, PROC_WAIT_NONE);
+		interval(&tape, TRAINER, TRAINER, 100 * i + 50, 100 * i + 100, 0, wait);
 	}
 	for (size_t i = 0; i < tape.n; i++) {
 		struct event *event = &tape.events[i];
@@ -647,7 +647,7 @@ static void test_a_fork_server_is_no_worker(void **state)
 	struct tape tape = tape_make();
 
 	process(&tape, 150, TRAINER, SAMPLE_PROCESS_SPAWNED | SAMPLE_PROCESS_SHARES_PIPE, 100);
-	stretch(&tape, 150, 150, 100, 6100, 0, PROC_WAIT_POLL);
+	interval(&tape, 150, 150, 100, 6100, 0, PROC_WAIT_POLL);
 	workers_job(&tape, PROC_WAIT_PIPE, worker_flags);
 	for (size_t i = 0; i < tape.n; i++)
 		if (tape.events[i].type == EVENT_SAMPLE_PROCESS && tape.events[i].tid == WORKER)
@@ -667,7 +667,7 @@ UNIT_TESTS(cmocka_unit_test(test_a_sampled_job_waits_for_its_workers),
 	   cmocka_unit_test(test_sampled_checkpoints_include_serialising),
 	   cmocka_unit_test(test_runnable_without_a_core_is_starved),
 	   cmocka_unit_test(test_thread_states_alone_find_the_wait_less_surely),
-	   cmocka_unit_test(test_too_few_looks), cmocka_unit_test(test_numbers_used_again),
+	   cmocka_unit_test(test_too_few_samples), cmocka_unit_test(test_numbers_used_again),
 	   cmocka_unit_test(test_launcher_is_no_trainer), cmocka_unit_test(test_a_fork_server_is_no_worker),
 	   cmocka_unit_test(test_imports_are_no_training),
 	   cmocka_unit_test(test_a_stack_that_was_hardly_read),

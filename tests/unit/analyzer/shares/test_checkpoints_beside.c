@@ -4,7 +4,7 @@
 #include <linux/futex.h>
 #include <math.h>
 
-#include "bpf/notes.h"
+#include "bpf/metadata.h"
 
 /* Checkpoints that threads and children write while training goes on, and what they cost. */
 
@@ -186,7 +186,7 @@ static struct analysis *analyse_sampled(void)
 	};
 	static const uint64_t training[] = {1}, saving[] = {2, 1}, importing[] = {3, 1};
 	static const struct profile_trace traces[] = {{11, training, 1}, {12, saving, 2}, {13, importing, 2}};
-	const struct profile_notes notes = {
+	const struct profile_metadata notes = {
 	    .frames = frames, .n_frames = 3, .traces = traces, .n_traces = 3, .rate_hz = 1000};
 	struct analysis *analysis = script_analyse(
 	    &s, &(struct analysis_input){.root_tgid = TRAINER, .n_cpus = 4, .profile = &notes});

@@ -76,7 +76,7 @@ static void test_states_in_a_gap(void **state)
 	timeline_free(timeline);
 }
 
-/* With no thread off its core the list of such stretches is empty, and has no address. */
+/* With no thread off its core the list of such intervals is empty, and has no address. */
 static void test_gap_outside_every_life(void **state)
 {
 	struct timeline *timeline;

@@ -256,17 +256,17 @@ static void test_an_unwritable_path_is_named(void **state)
 static void test_paths_that_change(void **state)
 {
 	struct recording_paths paths = {0};
-	char note[64];
+	char metadata[64];
 
 	for (uint64_t inode = 1; inode <= 100; inode++) {
 		for (int again = 0; again < 3; again++) {
 			struct places_path head = {.inode = inode, .device = 8};
-			int n = snprintf(note + sizeof(head), sizeof(note) - sizeof(head), "/f%d.%d",
+			int n = snprintf(metadata + sizeof(head), sizeof(metadata) - sizeof(head), "/f%d.%d",
 					 (int)inode, again);
 
-			memcpy(note, &head, sizeof(head));
-			assert_int_equal(recording_paths_update(&paths, note, sizeof(head) + (size_t)n, 10),
-					 0);
+			memcpy(metadata, &head, sizeof(head));
+			assert_int_equal(
+			    recording_paths_update(&paths, metadata, sizeof(head) + (size_t)n, 10), 0);
 			assert_in_range(paths.n, 1, 10);
 		}
 	}
@@ -274,7 +274,7 @@ static void test_paths_that_change(void **state)
 	assert_string_equal(paths.items[paths.n - 1].path, "/f100.2");
 	for (size_t i = 1; i < paths.n; i++)
 		assert_int_equal(paths.items[i].inode, paths.items[i - 1].inode + 1);
-	assert_int_equal(recording_paths_update(&paths, note, 3, 10), 0);
+	assert_int_equal(recording_paths_update(&paths, metadata, 3, 10), 0);
 	recording_paths_free(&paths);
 }
 

@@ -59,7 +59,7 @@ static void test_imports_are_no_data(void **state)
 {
 	inline_steps();
 	for (struct event *event = s.events; event < s.events + s.n; event++)
-		if (event->type != EVENT_NAME) { /* 2000 ticks later: room for the imports */
+		if (event->type != EVENT_NAME) { /* 2000 ticks later: space for the imports */
 			event->start_ns += 2000 * TICK_NS;
 			event->end_ns += 2000 * TICK_NS;
 			event->sw.waking_ns += event->type == EVENT_SWITCH ? 2000 * TICK_NS : 0;

@@ -6,7 +6,7 @@
 #include <linux/futex.h>
 
 #include "analyzer/profile.h"
-#include "bpf/notes.h"
+#include "bpf/metadata.h"
 
 static struct script s; /* too large for the stack */
 
@@ -31,7 +31,7 @@ static const uint64_t model[] = {2, 1}, loads[] = {2, 3, 1}, trains_in_it[] = {5
 static const struct profile_trace traces[] = {
     {MODEL, model, 2}, {LOADS, loads, 3}, {TRAINS_IN_IT, trains_in_it, 3},
     {LOOP, loop, 2},   {CLIPS, clips, 2}, {IMPORTED, imported, 3}};
-static const struct profile_notes notes = {
+static const struct profile_metadata notes = {
     .frames = frames, .n_frames = 7, .traces = traces, .n_traces = 6, .rate_hz = 1000};
 
 static struct analysis *analyse(void)

@@ -91,7 +91,7 @@ static void test_end_of_the_handshake(void **state)
 		struct data_waits waits;
 
 		worker_steps(STEPS);
-		for (size_t i = 0; i < s.n; i++) /* room behind the last batch for 10 ms of computing */
+		for (size_t i = 0; i < s.n; i++) /* space behind the last batch for 10 ms of computing */
 			if (s.events[i].type == EVENT_STEP && s.events[i].end_ns > at(7000))
 				s.events[i].start_ns = s.events[i].end_ns = at(9000);
 		script_call(&s, TRAINER, 7000 + rows[k].begin_tick, 7000 + rows[k].begin_tick + 2, rows[k].nr,

@@ -234,7 +234,7 @@ static void test_it_stops_where_files_are_in_memory(void **state)
 	job_free(j);
 }
 
-/* It helped; then files take as long as without: it tries anew, and rests. */
+/* It helped; then files take as long as without: it tries again, and rests. */
 static void test_it_stops_where_it_no_longer_helps(void **state)
 {
 	struct job *j = job_new(5 * MS, MS / 10, MS);

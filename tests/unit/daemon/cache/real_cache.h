@@ -21,7 +21,7 @@
 struct real_cache {
 	struct cache cache;
 	uv_loop_t loop;
-	struct nursery nursery;
+	struct fork_server fork_server;
 	struct jobs jobs;
 	struct job *job;
 	struct log_limit lines;
@@ -43,13 +43,16 @@ static inline void real_cache_start(struct real_cache *f)
 	struct error err = ERROR_INIT;
 
 	*f = (struct real_cache){.n_changes = 0};
-	assert_int_equal(nursery_fork(&f->nursery, &err), 0);
+	assert_int_equal(fork_server_fork(&f->fork_server, &err), 0);
 	assert_int_equal(uv_loop_init(&f->loop), 0);
 	cache_init(&f->cache, UINT64_MAX / 2);
 	assert_int_equal(pool_new(&f->loop, 2, &f->cache.pool), 0);
 	assert_int_equal(read_turns_new(&f->cache.turns), 0);
-	f->cache.readers = (struct readers){
-	    .loop = &f->loop, .nursery = &f->nursery, .max = 4, .on_end = real_cache_on_change, .user = f};
+	f->cache.readers = (struct readers){.loop = &f->loop,
+					    .fork_server = &f->fork_server,
+					    .max = 4,
+					    .on_end = real_cache_on_change,
+					    .user = f};
 	f->cache.handler.changed = real_cache_on_change;
 	f->cache.handler.lines_of = real_cache_lines_of;
 	f->cache.handler.user = f;
@@ -78,7 +81,7 @@ static inline void real_cache_stop(struct real_cache *f)
 	pool_free(f->cache.pool);
 	read_turns_free(f->cache.turns);
 	loop_end(&f->loop);
-	nursery_end(&f->nursery);
+	fork_server_end(&f->fork_server);
 }
 
 /* The dataset in this folder, as if a client had shown it: in the cache, and in use by nobody. The place is

@@ -28,7 +28,7 @@ static void test_what_is_kept_and_what_passes_through(void **state)
 	assert_int_equal(f.d->chunks[4].segment->id, id);
 	assert_int_equal(f.cache->counters.evictions, 1);
 	/* What a client may map is never written to. */
-	f.d->chunks[4].segment->lent = true;
+	f.d->chunks[4].segment->mapped = true;
 	assert_int_equal(fill(&f, f.d, 5, 1), 0);
 	assert_int_not_equal(f.d->chunks[5].segment->id, id);
 	assert_null(cache_find_segment(f.cache, id));
@@ -82,7 +82,7 @@ static void test_who_goes_first(void **state)
 	idle = open_dataset(&f.f, *state, "idle", &even);
 	f.cache->limit_bytes += idle->copy.bytes;
 	cache_fit(f.cache);
-	idle->room_bytes = UINT64_MAX;
+	idle->space_bytes = UINT64_MAX;
 	assert_int_equal(fill(&f, idle, 0, 1), 0);
 	cache_keep(f.cache, f.d->chunks[0].segment, false); /* nobody wants it, and it is older */
 	f.cache->round++;
@@ -111,15 +111,15 @@ static uint32_t chunk_at(const uint32_t *visits, uint32_t visit)
 	return chunk;
 }
 
-/* Where the order is known, an epoch finds as many chunks as there was room for, whatever passes through. */
+/* Where the order is known, an epoch finds as many chunks as there was space for, whatever passes through. */
 static void test_what_is_needed_last_goes_first(void **state)
 {
-	enum { ROOM = 10 };
+	enum { SPACE = 10 };
 	uint32_t visits[EPOCHS + 1][N_CHUNKS];
 	struct cached_cursor k = {.place = {.n_visits = N_CHUNKS}, .whole = true};
 	struct fixture f;
 
-	start(&f, *state, &even, ROOM);
+	start(&f, *state, &even, SPACE);
 	f.d->need_bytes = 4 * f.unit; /* that many pass through: six could be kept */
 	cache_fit(f.cache);
 	for (uint32_t i = 0; i <= EPOCHS; i++)
@@ -141,7 +141,7 @@ static void test_what_is_needed_last_goes_first(void **state)
 			else
 				assert_int_equal(fill(&f, f.d, chunk, 1), 0);
 		}
-		assert_int_equal(found, epoch == 0 ? 0 : ROOM);
+		assert_int_equal(found, epoch == 0 ? 0 : SPACE);
 	}
 	cached_drop_cursor(f.d, &k);
 	assert_null(f.d->cursors);
@@ -303,7 +303,7 @@ static void test_descriptors_are_bounded(void **state)
 	}
 	held = open_dataset(&f.f, *state, "held", &even);
 	assert_int_equal(shared_memory_reader(held->copy.fd, &fd), 0);
-	held->copy.is_lent = true;
+	held->copy.is_borrowed = true;
 	f.cache->limit_bytes += held->copy.bytes;
 	cache_fit(f.cache);
 	assert_int_equal(f.cache->n_held, 1);
@@ -329,20 +329,20 @@ static void test_what_is_verified_goes_where_clients_look(void **state)
 	start(&f, *state, &even, 3);
 	for (uint64_t i = 0; i < 2; i++) {
 		assert_int_equal(fill(&f, f.d, i, 1), 0);
-		f.d->chunks[i].segment->lent = true;
+		f.d->chunks[i].segment->mapped = true;
 	}
 	from = take_whole(f.cache, f.d, 2, 0, &r);
 	assert_non_null(from);
 	f.d->chunks[2].segment = from;
 	f.d->chunks[2].state = CHUNK_VERIFYING;
 	cache_mark(f.cache, f.d, 0, 0); /* a batch waits for it */
-	assert_null(cache_take_lent(f.cache, from, 1));
+	assert_null(cache_take_mapped(f.cache, from, 1));
 	f.cache->closing = true; /* the daemon ends, and clients do not */
-	assert_null(cache_take_lent(f.cache, from, 0));
+	assert_null(cache_take_mapped(f.cache, from, 0));
 	f.cache->closing = false;
-	to = cache_take_lent(f.cache, from, 0);
+	to = cache_take_mapped(f.cache, from, 0);
 	assert_non_null(to);
-	assert_true(to->lent && to->filling);
+	assert_true(to->mapped && to->filling);
 	assert_int_equal(f.d->chunks[1].state, CHUNK_ABSENT);
 	assert_null(cache_chunk_of(to));
 	assert_false(cache_is_ready(to));
@@ -354,7 +354,7 @@ static void test_what_is_verified_goes_where_clients_look(void **state)
 	assert_null(cache_chunk_of(to));
 	assert_false(cache_look_at(f.cache, to, NULL).busy);
 	/* Memory that holds nothing is taken at once, and that is no eviction. */
-	assert_ptr_equal(cache_take_lent(f.cache, from, 1), to);
+	assert_ptr_equal(cache_take_mapped(f.cache, from, 1), to);
 	assert_int_equal(f.cache->counters.evictions, 1);
 	cache_fill_done(from, to, true);
 	assert_ptr_equal(f.d->chunks[2].segment, to);
@@ -377,31 +377,31 @@ static void test_where_what_is_verified_stays(void **state)
 	start(&f, *state, &uneven, 10);
 	from = take_whole(f.cache, f.d, 0, 0, &r);
 	assert_int_equal(fill(&f, f.d, N_CHUNKS - 1, 1), 0);
-	f.d->chunks[N_CHUNKS - 1].segment->lent = true;
-	assert_null(cache_take_lent(f.cache, from, 0)); /* there is room */
+	f.d->chunks[N_CHUNKS - 1].segment->mapped = true;
+	assert_null(cache_take_mapped(f.cache, from, 0)); /* there is space */
 	f.cache->limit_bytes = f.cache->budget_bytes = f.d->copy.bytes + f.cache->segment_bytes;
-	assert_null(cache_take_lent(f.cache, from, 0)); /* of another size */
+	assert_null(cache_take_mapped(f.cache, from, 0)); /* of another size */
 	other = open_dataset(&f.f, *state, "other", &uneven);
 	f.cache->budget_bytes = UINT64_MAX / 2;
 	assert_int_equal(fill(&f, other, 0, 0), 0);
-	other->chunks[0].segment->lent = true;
+	other->chunks[0].segment->mapped = true;
 	f.cache->budget_bytes = f.cache->snapshot_bytes + f.cache->segment_bytes;
-	assert_null(cache_take_lent(f.cache, from, 0)); /* of another dataset */
+	assert_null(cache_take_mapped(f.cache, from, 0)); /* of another dataset */
 	f.cache->budget_bytes = UINT64_MAX / 2;
 	assert_int_equal(fill(&f, f.d, 1, 0), 0);
 	f.cache->budget_bytes = f.cache->snapshot_bytes + f.cache->segment_bytes;
-	assert_null(cache_take_lent(f.cache, from, 0)); /* no client has it */
-	f.d->chunks[1].segment->lent = from->lent = true;
-	assert_null(cache_take_lent(f.cache, from, 0)); /* what it is in, a client has already */
-	from->lent = false;
+	assert_null(cache_take_mapped(f.cache, from, 0)); /* no client has it */
+	f.d->chunks[1].segment->mapped = from->mapped = true;
+	assert_null(cache_take_mapped(f.cache, from, 0)); /* what it is in, a client has already */
+	from->mapped = false;
 	to = f.d->chunks[1].segment;
 	f.cache->budget_bytes++;
-	assert_ptr_equal(cache_take_lent(f.cache, from, 0), to);
+	assert_ptr_equal(cache_take_mapped(f.cache, from, 0), to);
 	cache_fill_done(from, to, false);
 	f.cache->budget_bytes = UINT64_MAX / 2;
-	assert_null(cache_take_lent(f.cache, from, 0)); /* there is room again */
+	assert_null(cache_take_mapped(f.cache, from, 0)); /* there is space again */
 	f.cache->budget_bytes = f.cache->snapshot_bytes + f.cache->segment_bytes;
-	assert_ptr_equal(cache_take_lent(f.cache, from, 0), to);
+	assert_ptr_equal(cache_take_mapped(f.cache, from, 0), to);
 	stop(&f);
 }
 
@@ -427,7 +427,7 @@ static void test_memory_goes_back(void **state)
 		maps[i] = mmap(NULL, f.unit, PROT_READ, MAP_SHARED, memory->fd, 0);
 		assert_ptr_not_equal(maps[i], MAP_FAILED);
 	}
-	f.d->chunks[1].segment->carried = true;
+	f.d->chunks[1].segment->restored = true;
 	uint32_t before = f.f.n_changes;
 	cache_drop_segment(f.cache, f.d->chunks[0].segment);
 	cache_drop_segment(f.cache, f.d->chunks[1].segment);
@@ -442,7 +442,7 @@ static void test_memory_goes_back(void **state)
 	stop(&f);
 }
 
-/* Datasets that nobody uses stay for the next job, as long as there are few of them and there is room. */
+/* Datasets that nobody uses stay for the next job, as long as there are few of them and there is space. */
 static void test_few_idle_datasets_stay_for_the_next_job(void **state)
 {
 	struct cached_dataset *first, *d = NULL;
@@ -480,20 +480,20 @@ static void test_few_idle_datasets_stay_for_the_next_job(void **state)
 	assert_int_equal(fill(&f, f.d, 0, 1), 0);
 	cache_pin(f.cache, f.d, 0);
 	bytes = f.cache->limit_bytes - f.unit - f.d->copy.bytes;
-	assert_false(cache_make_room(f.cache, bytes + 1));
+	assert_false(cache_make_space(f.cache, bytes + 1));
 	assert_ptr_equal(f.cache->datasets, f.d);
 	assert_null(f.d->next);
 	assert_int_equal(f.d->chunks[0].state, CHUNK_READY);
-	assert_true(cache_make_room(f.cache, bytes));
+	assert_true(cache_make_space(f.cache, bytes));
 	cache_unpin(f.d, 0);
 	f.cache->round++;
-	assert_true(cache_make_room(f.cache, bytes + 1));
+	assert_true(cache_make_space(f.cache, bytes + 1));
 	assert_int_equal(f.cache->segment_bytes, 0);
 	/* No more of what is idle goes than has to. */
 	for (uint64_t i = 0; i < 2; i++)
 		assert_int_equal(fill(&f, f.d, i, 1), 0);
 	f.d->refs = f.d->n_sessions = 0;
-	assert_true(cache_make_room(f.cache, bytes));
+	assert_true(cache_make_space(f.cache, bytes));
 	assert_ptr_equal(f.cache->datasets, f.d);
 	assert_int_equal(in_memory(f.d), 0x2);
 	stop(&f);

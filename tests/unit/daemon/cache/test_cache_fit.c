@@ -2,7 +2,7 @@
 /* The cache after its sessions or limits changed: who may have how much, and what goes for that. */
 #include "filled_cache.h"
 
-#include "daemon/cache/forms.h"
+#include "daemon/cache/decoded.h"
 
 static uint32_t count(const struct cached_dataset *d)
 {
@@ -32,7 +32,7 @@ static void test_claimed_and_borrowed(void **state)
 	fit(&f);
 	assert_int_equal(f.d->claim_bytes, 3 * f.unit);
 	assert_int_equal(f.cache->unclaimed_bytes, 7 * f.unit);
-	assert_int_equal(f.d->room_bytes, 10 * f.unit);
+	assert_int_equal(f.d->space_bytes, 10 * f.unit);
 	assert_int_equal(cache_borrowed_bytes(f.cache), 0);
 	fill_all(&f, f.d, 10);
 	assert_int_equal(f.d->keep_bytes, 9 * f.unit);
@@ -44,24 +44,24 @@ static void test_claimed_and_borrowed(void **state)
 	f.cache->round++;
 	for (uint32_t i = 4; i < 10; i++)
 		cache_mark(f.cache, f.d, i, i);
-	cache_lend(f.cache, 3 * f.unit);
+	cache_borrow(f.cache, 3 * f.unit);
 	real_cache_check(f.cache);
 	assert_int_equal(in_memory(f.d), 0x3f0); /* those that nobody wants soon went */
 	assert_int_equal(f.cache->counters.evictions, 4);
-	assert_int_equal(f.d->room_bytes, 6 * f.unit);
-	cache_lend(f.cache, f.unit);
+	assert_int_equal(f.d->space_bytes, 6 * f.unit);
+	cache_borrow(f.cache, f.unit);
 	assert_int_equal(in_memory(f.d), 0x0f0); /* then the farthest */
 	/* No more of it than that, also for who waits. */
 	f.cache->round++;
 	assert_int_equal(fill(&f, f.d, 11, 0), 0);
 	assert_int_equal(f.d->held_bytes, 4 * f.unit);
-	/* More room that nobody can use changes nothing; more that somebody can use does. */
-	cache_lend(f.cache, 2 * f.unit);
-	assert_int_equal(f.d->room_bytes, 5 * f.unit);
+	/* More space that nobody can use changes nothing; more that somebody can use does. */
+	cache_borrow(f.cache, 2 * f.unit);
+	assert_int_equal(f.d->space_bytes, 5 * f.unit);
 	assert_int_equal(fill(&f, f.d, 12, 1), 0);
 	assert_int_equal(f.d->held_bytes, 5 * f.unit);
-	cache_lend(f.cache, UINT64_MAX);
-	assert_int_equal(f.d->room_bytes, 10 * f.unit);
+	cache_borrow(f.cache, UINT64_MAX);
+	assert_int_equal(f.d->space_bytes, 10 * f.unit);
 	stop(&f);
 }
 
@@ -73,7 +73,7 @@ static void test_what_was_claimed_stays(void **state)
 	start(&f, *state, &even, 10);
 	fit(&f);
 	fill_all(&f, f.d, 10);
-	cache_lend(f.cache, f.unit);
+	cache_borrow(f.cache, f.unit);
 	f.d->asked_bytes = 4 * f.unit;
 	fit(&f);
 	assert_int_equal(count(f.d), 10);
@@ -82,7 +82,7 @@ static void test_what_was_claimed_stays(void **state)
 	assert_int_equal(count(f.d), 10);
 	assert_int_equal(cache_borrowed_bytes(f.cache), 10 * f.unit);
 	/* The next look knows better. */
-	cache_lend(f.cache, 2 * f.unit);
+	cache_borrow(f.cache, 2 * f.unit);
 	assert_int_equal(count(f.d), 2);
 	stop(&f);
 }
@@ -124,7 +124,7 @@ static void test_what_is_in_use_goes_later(void **state)
 	fill_all(&f, f.d, 6);
 	for (uint64_t i = 0; i < 4; i++)
 		cache_pin(f.cache, f.d, i);
-	cache_lend(f.cache, 0);
+	cache_borrow(f.cache, 0);
 	assert_int_equal(in_memory(f.d), 0xf);
 	assert_true(f.cache->unfit);
 	assert_int_equal(f.d->pinned_bytes, 4 * f.unit);
@@ -211,7 +211,7 @@ static void test_what_is_taken(void **state)
 	stop(&f);
 }
 
-/* Each takes from its own what is beyond its own room, and what is lent is shared out. */
+/* Each takes from its own what is beyond its own space, and what is lent is shared out. */
 static void test_datasets_share_out_what_is_lent(void **state)
 {
 	struct fixture f;
@@ -227,16 +227,16 @@ static void test_datasets_share_out_what_is_lent(void **state)
 	assert_int_equal(f.d->claim_bytes, 2 * f.unit);
 	assert_int_equal(e->claim_bytes, 4 * e->segment_bytes);
 	assert_int_equal(f.cache->unclaimed_bytes, 2 * f.unit);
-	assert_int_equal(f.d->room_bytes, 3 * f.unit); /* half of it is either's */
-	assert_int_equal(e->room_bytes, 4 * e->segment_bytes + f.unit);
+	assert_int_equal(f.d->space_bytes, 3 * f.unit); /* half of it is either's */
+	assert_int_equal(e->space_bytes, 4 * e->segment_bytes + f.unit);
 	fill_all(&f, e, 4); /* first, so that its are older */
 	fill_all(&f, f.d, 3);
-	assert_int_equal(f.d->kept_bytes, 2 * f.unit); /* each keeps of its own room */
+	assert_int_equal(f.d->kept_bytes, 2 * f.unit); /* each keeps of its own space */
 	assert_true(f.cache->keep_limit_bytes > 3 * f.unit);
 	f.cache->limit_bytes -= f.unit;
 	fit(&f);
 	f.cache->round++;
-	assert_int_equal(f.d->room_bytes, 2 * f.unit + f.unit / 2);
+	assert_int_equal(f.d->space_bytes, 2 * f.unit + f.unit / 2);
 	assert_int_equal(f.d->kept_bytes, f.unit);
 	assert_int_equal(fill(&f, f.d, 3, 0), 0);
 	assert_int_equal(count(f.d), 3);
@@ -255,7 +255,7 @@ static void test_who_goes_first(void **state)
 	f.cache->limit_bytes += idle->copy.bytes;
 	fit(&f);
 	fill_all(&f, f.d, 6);
-	idle->room_bytes = UINT64_MAX;
+	idle->space_bytes = UINT64_MAX;
 	fill_all(&f, idle, 4);
 	uint64_t least = f.cache->snapshot_bytes;
 	f.cache->round++;
@@ -290,7 +290,7 @@ static void test_who_goes_first(void **state)
 	stop(&f);
 }
 
-/* As many are kept as are sure to stay, whoever came first; more when there is more room. */
+/* As many are kept as are sure to stay, whoever came first; more when there is more space. */
 static void test_what_is_kept(void **state)
 {
 	struct fixture f;
@@ -308,7 +308,7 @@ static void test_what_is_kept(void **state)
 	f.cache->limit_bytes += f.unit;
 	fit(&f);
 	assert_int_equal(f.d->kept_bytes, 6 * f.unit);
-	/* All that there is needs no room to pass through. */
+	/* All that there is needs no space to pass through. */
 	f.cache->limit_bytes = f.d->copy.bytes + f.d->all_bytes;
 	fit(&f);
 	assert_int_equal(f.d->keep_bytes, f.d->all_bytes);
@@ -323,7 +323,7 @@ static void test_what_is_kept(void **state)
 	assert_int_equal(idle->kept_bytes, 0);
 	assert_int_equal(count(idle), 6);
 	assert_int_equal(cache_borrowed_bytes(f.cache), 6 * f.unit);
-	cache_lend(f.cache, 2 * f.unit);
+	cache_borrow(f.cache, 2 * f.unit);
 	assert_int_equal(count(idle), 2);
 	stop(&f);
 }
@@ -369,12 +369,12 @@ static void test_a_quota_holds_against_what_others_want(void **state)
 
 	own->n_sessions = 0;
 	fit(&f);
-	assert_int_equal(f.d->room_bytes, 10 * f.unit); /* nobody else wants it */
+	assert_int_equal(f.d->space_bytes, 10 * f.unit); /* nobody else wants it */
 	fill_all(&f, f.d, 10);
 	own->n_sessions = 1;
 	fit(&f);
-	assert_int_equal(f.d->room_bytes, 5 * f.unit);
-	assert_int_equal(own->room_bytes, 5 * f.unit);
+	assert_int_equal(f.d->space_bytes, 5 * f.unit);
+	assert_int_equal(own->space_bytes, 5 * f.unit);
 	mark_all(&f, f.d); /* all of the others' is wanted soon */
 	fill_all(&f, own, 5);
 	assert_int_equal(count(own), 5);
@@ -391,34 +391,34 @@ static void test_a_quota_holds_against_what_others_want(void **state)
 		assert_int_equal(fill(&f, own, i, 0), 0);
 	assert_int_equal(count(own), 5);
 	assert_int_equal(count(f.d), 5);
-	/* Nor do decoded forms. */
-	assert_false(cache_make_form_room(f.cache, f.unit));
+	/* Nor do decoded copies. */
+	assert_false(cache_make_decoded_space(f.cache, f.unit));
 	assert_int_equal(count(own), 5);
 	stop(&f);
 }
 
-/* What is decoded counts for who asks for it: it takes no room from others, and goes before his own chunks
+/* What is decoded counts for who asks for it: it takes no space from others, and goes before his own chunks
  * do. */
-static void test_quotas_of_forms(void **state)
+static void test_quotas_of_decoded(void **state)
 {
 	const struct recipe key = {.kind = RECIPE_IMAGE};
 	struct fixture f;
 	struct cached_dataset *own = start_quotas(&f, *state);
-	struct forms *forms = forms_open(f.d, 1, &key);
+	struct decoded_cache *decoded_cache = decoded_open(f.d, 1, &key);
 
-	assert_non_null(forms);
-	assert_int_equal(forms->payer, CACHE_QUOTA_REST);
-	forms->asked_bytes = 100 * f.unit;
+	assert_non_null(decoded_cache);
+	assert_int_equal(decoded_cache->payer, CACHE_QUOTA_REST);
+	decoded_cache->asked_bytes = 100 * f.unit;
 	fit(&f);
-	assert_int_equal(own->room_bytes, 5 * f.unit);
-	assert_int_equal(f.cache->forms.limit_bytes, forms->limit_bytes);
-	assert_true(forms->limit_bytes + f.d->room_bytes <= 5 * f.unit);
-	assert_true(forms->limit_bytes > 0 && f.d->room_bytes >= f.unit);
+	assert_int_equal(own->space_bytes, 5 * f.unit);
+	assert_int_equal(f.cache->decoded_cache.limit_bytes, decoded_cache->limit_bytes);
+	assert_true(decoded_cache->limit_bytes + f.d->space_bytes <= 5 * f.unit);
+	assert_true(decoded_cache->limit_bytes > 0 && f.d->space_bytes >= f.unit);
 	/* What she does not want is lent to them, too. */
 	own->n_sessions = 0;
 	fit(&f);
-	assert_true(forms->limit_bytes > 5 * f.unit);
-	forms_close(forms);
+	assert_true(decoded_cache->limit_bytes > 5 * f.unit);
+	decoded_close(decoded_cache);
 	stop(&f);
 }
 
@@ -433,11 +433,11 @@ static void test_quotas_of_many(void **state)
 	more->need_bytes = f.unit;
 	more->asked_bytes = UINT64_MAX;
 	f.cache->limit_bytes =
-	    4 * own->copy.bytes + 10 * f.unit; /* half of it, and room for five chunks in the other */
+	    4 * own->copy.bytes + 10 * f.unit; /* half of it, and space for five chunks in the other */
 	fit(&f);
-	assert_int_equal(own->room_bytes, own->copy.bytes + 5 * f.unit);
-	assert_true(f.d->room_bytes + more->room_bytes <= 5 * f.unit);
-	assert_true(f.d->room_bytes >= f.unit && more->room_bytes >= f.unit);
+	assert_int_equal(own->space_bytes, own->copy.bytes + 5 * f.unit);
+	assert_true(f.d->space_bytes + more->space_bytes <= 5 * f.unit);
+	assert_true(f.d->space_bytes >= f.unit && more->space_bytes >= f.unit);
 	/* What both have open counts for each in equal parts; but a large window counts for who has it. */
 	more->n_sessions = more->refs = 0;
 	f.d->payers.serving |= 1u << 1;
@@ -446,9 +446,9 @@ static void test_quotas_of_many(void **state)
 	f.d->payers.need_bytes[CACHE_QUOTA_REST] = 4 * f.unit;
 	f.cache->limit_bytes = 3 * own->copy.bytes + 10 * f.unit;
 	fit(&f);
-	assert_true(own->room_bytes + f.d->room_bytes <= 10 * f.unit + own->copy.bytes);
-	assert_true(own->room_bytes > 2 * f.unit);
-	assert_true(f.d->room_bytes > 5 * f.unit);
+	assert_true(own->space_bytes + f.d->space_bytes <= 10 * f.unit + own->copy.bytes);
+	assert_true(own->space_bytes > 2 * f.unit);
+	assert_true(f.d->space_bytes > 5 * f.unit);
 	fill_all(&f, f.d, 4);
 	assert_int_equal(paid_by(f.cache, 1), own->copy.bytes + (f.d->copy.bytes + 4 * f.unit) / 2);
 	stop(&f);
@@ -459,4 +459,4 @@ UNIT_TESTS(IN_FOLDER(test_claimed_and_borrowed), IN_FOLDER(test_what_was_claimed
 	   IN_FOLDER(test_the_least_that_sessions_need), IN_FOLDER(test_what_is_taken),
 	   IN_FOLDER(test_datasets_share_out_what_is_lent), IN_FOLDER(test_who_goes_first),
 	   IN_FOLDER(test_what_is_kept), IN_FOLDER(test_a_quota_holds_against_what_others_want),
-	   IN_FOLDER(test_quotas_of_forms), IN_FOLDER(test_quotas_of_many))
+	   IN_FOLDER(test_quotas_of_decoded), IN_FOLDER(test_quotas_of_many))

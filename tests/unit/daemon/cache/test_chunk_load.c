@@ -430,7 +430,7 @@ static void test_without_a_reader_nothing_was_asked_for(void **state)
 	assert_int_equal(f.cache->segment_bytes, 0);
 	assert_int_equal(f.place->refs, 1);
 	f.cache->readers.max = 1;
-	/* Nor is there room for another one beside what is being read. */
+	/* Nor is there space for another one beside what is being read. */
 	f.cache->limit_bytes = f.d->copy.bytes + f.d->segment_bytes;
 	cache_fit(f.cache);
 	assert_int_equal(load(&f, 0), 0);
@@ -452,18 +452,18 @@ static void test_verified_before_it_is_lent(void **state)
 	cache_fit(f.cache);
 	assert_int_equal(load(&f, 0), 0);
 	assert_int_equal(finish(&f, 0), CHUNK_READY);
-	struct segment *lent = f.d->chunks[0].segment;
-	lent->lent = true;
-	memcpy(before, lent->memory.data + WITHIN, sizeof(before));
+	struct segment *mapped = f.d->chunks[0].segment;
+	mapped->mapped = true;
+	memcpy(before, mapped->memory.data + WITHIN, sizeof(before));
 	/* Damaged at its end: nothing of it has been seen. */
 	flip(&f, 1, 0);
 	assert_int_equal(load(&f, 1), 0);
 	assert_int_equal(finish(&f, 1), CHUNK_BAD);
-	assert_memory_equal(lent->memory.data + WITHIN, before, sizeof(before));
-	assert_false(lent->filling);
+	assert_memory_equal(mapped->memory.data + WITHIN, before, sizeof(before));
+	assert_false(mapped->filling);
 	assert_int_equal(load(&f, 2), 0);
 	assert_int_equal(finish(&f, 2), CHUNK_READY);
-	assert_ptr_equal(f.d->chunks[2].segment, lent);
+	assert_ptr_equal(f.d->chunks[2].segment, mapped);
 	assert_int_equal(f.d->chunks[0].state, CHUNK_ABSENT);
 	check_samples(&f, 2);
 	stop(&f);
@@ -483,14 +483,14 @@ static void test_lent_with_its_gaps(void **state)
 		assert_int_equal(load(&f, i), 0);
 		assert_int_equal(finish(&f, i), CHUNK_READY);
 	}
-	struct segment *lent = f.d->chunks[0].segment;
-	lent->lent = true;
+	struct segment *mapped = f.d->chunks[0].segment;
+	mapped->mapped = true;
 	assert_int_equal(snapshot_chunk_get(f.d->snapshot, 2, &meta), 0);
-	memset(lent->memory.data, 0xee, meta.file_bytes);
+	memset(mapped->memory.data, 0xee, meta.file_bytes);
 	assert_int_equal(load(&f, 2), 0);
 	assert_int_equal(finish(&f, 2), CHUNK_READY);
-	assert_ptr_equal(f.d->chunks[2].segment, lent);
-	assert_int_equal(digest_of(&(struct iovec){lent->memory.data, meta.file_bytes}, 1, &found), 0);
+	assert_ptr_equal(f.d->chunks[2].segment, mapped);
+	assert_int_equal(digest_of(&(struct iovec){mapped->memory.data, meta.file_bytes}, 1, &found), 0);
 	assert_true(digest_equal(&found, &meta.sha256));
 	stop(&f);
 }

@@ -12,7 +12,7 @@
 #include "dataset/shuffle.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
-#include "daemon/cache/peers/sharers.h"
+#include "daemon/cache/peers/memberships.h"
 
 #define N_CHUNKS 4
 
@@ -110,7 +110,7 @@ struct fixture {
 	struct cache *cache;
 	struct cached_dataset *d;
 	struct chunk_place *place;
-	struct sharer *sharer;
+	struct membership *membership;
 	char *path;
 };
 
@@ -135,8 +135,8 @@ static void start_plan(struct fixture *f, const char *root, const struct dataset
 	f->d = real_cache_open(&f->f, f->path, &f->place);
 	f->d->refs = f->d->n_sessions = 1;
 	f->d->need_bytes = f->d->segment_bytes;
-	f->sharer = sharers_join(f->cache, f->d, f->f.job, "job", 2, f->place);
-	assert_non_null(f->sharer);
+	f->membership = memberships_join(f->cache, f->d, f->f.job, "job", 2, f->place);
+	assert_non_null(f->membership);
 	cache_fit(f->cache);
 	f->cache->round++;
 	assert_int_equal(group.n_joined, 1);
@@ -151,8 +151,8 @@ static void start(struct fixture *f, const char *root)
 
 static void stop(struct fixture *f)
 {
-	sharer_leave(f->sharer);
-	sharers_end_all(f->cache);
+	membership_leave(f->membership);
+	memberships_end_all(f->cache);
 	assert_int_equal(group.n_joined, 0);
 	gives_free(f->cache);
 	f->cache->cluster = NULL;
@@ -232,7 +232,7 @@ static void test_it_comes_from_there(void **state)
 	assert_false(isnan(read_latency_quantile_s(&f.f.job->counters.came, NULL, 0.5, 1)));
 	/* The other node is gone, and it is this one's to keep. */
 	is_ours = true;
-	sharers_note_changed(f.cache, &group);
+	memberships_note_changed(f.cache, &group);
 	assert_false(f.d->chunks[1].is_foreign);
 	load(&f, 2, false);
 	finish(&f);
@@ -312,16 +312,16 @@ static void test_nodes_are_waited_for(void **state)
 	uint64_t again_ns = UINT64_MAX, begin_ns;
 
 	start(&f, *state);
-	begin_ns = f.sharer->since_ns;
+	begin_ns = f.membership->since_ns;
 	n_members = 1;
-	assert_true(sharer_waits(f.sharer, begin_ns, &again_ns));
-	assert_int_equal(again_ns, begin_ns + SHARERS_WAIT_NS);
+	assert_true(membership_waits(f.membership, begin_ns, &again_ns));
+	assert_int_equal(again_ns, begin_ns + MEMBERSHIP_WAIT_NS);
 	n_members = 2;
-	assert_false(sharer_waits(f.sharer, begin_ns, &again_ns));
+	assert_false(membership_waits(f.membership, begin_ns, &again_ns));
 	n_members = 1; /* one that went is not waited for */
-	assert_false(sharer_waits(f.sharer, begin_ns, &again_ns));
-	f.sharer->is_complete = false;
-	assert_false(sharer_waits(f.sharer, begin_ns + SHARERS_WAIT_NS, &again_ns));
+	assert_false(membership_waits(f.membership, begin_ns, &again_ns));
+	f.membership->is_complete = false;
+	assert_false(membership_waits(f.membership, begin_ns + MEMBERSHIP_WAIT_NS, &again_ns));
 	stop(&f);
 }
 
@@ -387,23 +387,23 @@ static void test_questions_that_are_refused(void **state)
 	loop_until(&f.f.loop, is_asked, NULL);
 	give(&f, 0, 0, false);
 	finish(&f);
-	/* No room. */
+	/* No space. */
 	ask(&f, 3, &q);
 	assert_int_equal(gives_wanted(f.cache, &want, 1), 1);
 	gives_refuse(f.cache, &want);
 	assert_int_equal(q.code, -EBUSY);
 	/* Without a session nothing is read, and what is there is given. */
-	sharer_leave(f.sharer);
+	membership_leave(f.membership);
 	ask(&f, 3, &q);
 	assert_int_equal(q.code, -ENOENT);
 	ask(&f, 0, &q);
 	assert_int_equal(q.code, 1);
 	gives_given(f.cache, q.answer);
-	assert_ptr_equal(sharers_join(f.cache, f.d, f.f.job, "job", 2, f.place), f.sharer);
+	assert_ptr_equal(memberships_join(f.cache, f.d, f.f.job, "job", 2, f.place), f.membership);
 	/* Nor under another name, on one node, or without one. */
-	assert_null(sharers_join(f.cache, f.d, f.f.job, "another", 2, f.place));
-	assert_null(sharers_join(f.cache, f.d, f.f.job, "job", 1, f.place));
-	assert_null(sharers_join(f.cache, f.d, f.f.job, "", 2, f.place));
+	assert_null(memberships_join(f.cache, f.d, f.f.job, "another", 2, f.place));
+	assert_null(memberships_join(f.cache, f.d, f.f.job, "job", 1, f.place));
+	assert_null(memberships_join(f.cache, f.d, f.f.job, "", 2, f.place));
 	/* The group is left while a question waits. */
 	ask(&f, 3, &q);
 	assert_int_equal(q.code, 0);
@@ -432,15 +432,16 @@ static void test_a_chunk_that_left_stays_until_taken(void **state)
 
 	start(&f, *state);
 	served = (struct owner_lanes){.lanes = 2, .drift = 1, .n_runs = 1, .runs = {{0, 1}}};
-	sharer_join_lanes(f.sharer, &spec, 0, 1);
+	membership_join_lanes(f.membership, &spec, 0, 1);
 	while (chunk == N_CHUNKS) {
-		sharer_go_on(f.sharer, ++epoch);
+		membership_go_on(f.membership, ++epoch);
 		assert_true(epoch < 100);
 		for (chunk = 0; chunk < N_CHUNKS; chunk++) {
 			struct owner_place next;
 
-			if (sharer_has_left(f.sharer, epoch, chunk) &&
-			    lane_table_place(&f.sharer->lanes, LANES_NEXT, chunk, &next) && next.first == 1)
+			if (membership_has_left(f.membership, epoch, chunk) &&
+			    lane_table_place(&f.membership->lanes, LANES_NEXT, chunk, &next) &&
+			    next.first == 1)
 				break; /* and does not come back at once */
 		}
 	}
@@ -448,7 +449,7 @@ static void test_a_chunk_that_left_stays_until_taken(void **state)
 	load(&f, chunk, false);
 	finish(&f);
 	cached_add_cursor(f.d, &cursor);
-	sharers_find_owners(f.cache, f.d);
+	memberships_find_owners(f.cache, f.d);
 	assert_false(f.d->chunks[chunk].is_foreign);
 	assert_int_equal(cached_next_use(f.d, chunk), 1);
 	ask(&f, chunk, &q);

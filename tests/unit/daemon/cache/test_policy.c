@@ -155,22 +155,22 @@ static void test_lent_memory_is_shared_in_equal_parts(void **state)
 	struct policy_share s[] = {{.all = 100, .cap = 10}, {.all = 30, .cap = 20}, {.all = 50, .cap = 50}};
 
 	/* equal parts of what is of use, up to the whole dataset; claims stay */
-	policy_lend(s, 3, 60);
+	policy_borrow(s, 3, 60);
 	assert_int_equal(s[0].asked, 60);
 	assert_int_equal(s[1].asked, 30);
 	assert_int_equal(s[2].asked, 50);
 	assert_int_equal(s[0].cap, 10);
-	policy_lend(s, 3, 0);
+	policy_borrow(s, 3, 0);
 	assert_int_equal(s[0].asked, 10);
-	policy_lend(s, 3, 1000);
+	policy_borrow(s, 3, 1000);
 	assert_int_equal(s[0].asked, 100);
-	policy_lend(NULL, 0, 5);
+	policy_borrow(NULL, 0, 5);
 }
 
 static void test_a_dataset_gets_its_part_of_what_is_asked(void **state)
 {
 	assert_int_equal(policy_dataset_part(60, 100, 300), 20);
-	assert_int_equal(policy_dataset_part(500, 100, 300), 500); /* room for all of them */
+	assert_int_equal(policy_dataset_part(500, 100, 300), 500); /* space for all of them */
 	assert_int_equal(policy_dataset_part(UINT64_MAX, 100, 300), UINT64_MAX);
 	assert_int_equal(policy_dataset_part(0, 100, 300), 0);
 	assert_int_equal(policy_dataset_part(5, 0, 0), 5);

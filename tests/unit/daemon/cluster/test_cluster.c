@@ -72,7 +72,7 @@ static void on_done(struct cluster_read *read, int result, const struct error *e
 
 static void start_process(struct test *t)
 {
-	const struct nursery_news started = {.pid = 1};
+	const struct fork_server_news started = {.pid = 1};
 	int ends[2];
 
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
@@ -136,11 +136,11 @@ static void report(struct test *t, struct cluster_report r)
 	assert_int_equal(send(t->process, &r, sizeof(r), 0), sizeof(r));
 }
 
-static void report_peer(struct test *t, uint32_t peer, const char *node, bool is_away)
+static void report_peer(struct test *t, uint32_t peer, const char *node, bool is_unreachable)
 {
 	struct cluster_report r = {.news = CLUSTER_PEER, .peer = peer};
 
-	r.peer_is.is_away = is_away;
+	r.peer_is.is_unreachable = is_unreachable;
 	strcpy(r.peer_is.node, node);
 	report(t, r);
 }
@@ -181,7 +181,7 @@ static int setup(void **state)
 	int ends[2];
 
 	socket_pair(ends);
-	struct nursery keeper = (struct nursery){.fd = ends[0], .pid = 1};
+	struct fork_server keeper = (struct fork_server){.fd = ends[0], .pid = 1};
 	t->keeper = ends[1];
 	uv_loop_init(&t->loop);
 	uv_timer_init(&t->loop, &t->alive);

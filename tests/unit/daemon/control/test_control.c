@@ -37,7 +37,7 @@ static const struct control_viewer root = {.uid = 0, .all = true};
 static struct control_options options_of(const char *history)
 {
 	return (struct control_options){
-	    .settings = {.room = {.memory_bytes = 16 * GIB, .cache_bytes = GIB, .n_cpus = 4}},
+	    .settings = {.space = {.memory_bytes = 16 * GIB, .cache_bytes = GIB, .n_cpus = 4}},
 	    .knobs = {.cache_bytes = GIB, .prefetch_chunks = 4, .workers = 2},
 	    .history = history,
 	    .history_max_bytes = HISTORY_MIN_BYTES};
@@ -170,7 +170,7 @@ static void test_a_pin_is_carried_out_in_the_next_round(void **state)
 	assert_int_equal(knob_of(&f, job, TUNER_PREFETCH_CHUNKS), 4);
 	one_second(&f);
 	assert_int_equal(knob_of(&f, job, TUNER_PREFETCH_CHUNKS), 7);
-	assert_int_equal(control_n_carried_out(f.control, TUNER_RULE_PIN), 1);
+	assert_int_equal(control_n_applied(f.control, TUNER_RULE_PIN), 1);
 	const struct history_entry *e = decision_of(&f, TUNER_RULE_PIN);
 	assert_non_null(e);
 	assert_true(e->applied);
@@ -181,7 +181,7 @@ static void test_a_pin_is_carried_out_in_the_next_round(void **state)
 	assert_int_equal(control_log_newest(&f.control->log, 0)->sample.samples_per_s, 1000);
 	assert_true(control_find_job(f.control, job->id)->has_view);
 	one_second(&f);
-	assert_int_equal(control_n_carried_out(f.control, TUNER_RULE_PIN), 1);
+	assert_int_equal(control_n_applied(f.control, TUNER_RULE_PIN), 1);
 	assert_int_equal(f.control->n_rounds, 2);
 	jobs_leave(job);
 	stop(&f);
@@ -214,7 +214,7 @@ static void check_mode(enum wire_tune mode, bool is_done, bool is_told)
 	if (e)
 		assert_int_equal(e->applied, is_done);
 	assert_int_equal(knob_of(&f, job, TUNER_CACHE_BYTES) < GIB, is_done);
-	assert_int_equal(control_n_carried_out(f.control, TUNER_RULE_PRESSURE) > 0, is_done);
+	assert_int_equal(control_n_applied(f.control, TUNER_RULE_PRESSURE) > 0, is_done);
 	assert_int_equal(knob_of(&f, job, TUNER_PREFETCH_CHUNKS), 9);
 	assert_true(decision_of(&f, TUNER_RULE_PIN)->applied);
 	f.node = stall_node_unknown();
@@ -433,7 +433,7 @@ static void test_limits_of_the_daemon_take_effect_at_once(void **state)
 	/* What was set while running holds, whatever is configured now. */
 	other.settings.is_configured[WIRE_SET_CACHE_MAX] = true;
 	other.settings.configured[WIRE_SET_CACHE_MAX] = 500 * MIB;
-	other.settings.room.n_cpus = 8;
+	other.settings.space.n_cpus = 8;
 	other.knobs.prefetch_chunks = 6;
 	control_reconfigure(f.control, &other.settings, &other.knobs);
 	assert_int_equal(f.serving.cache.limit_bytes, 300 * MIB);
@@ -760,7 +760,7 @@ static void test_limits_come_back_together(void **state)
 	assert_int_equal(settings_get(&f.control->settings, WIRE_SET_CACHE_MIN), 100 * MIB);
 	stop(&f);
 	/* The machine has less memory now. */
-	options.settings.room.memory_bytes = options.settings.room.cache_bytes = 200 * MIB;
+	options.settings.space.memory_bytes = options.settings.space.cache_bytes = 200 * MIB;
 	start_with(&f, &options);
 	assert_int_equal(f.serving.cache.limit_bytes, 200 * MIB);
 	assert_int_equal(settings_get(&f.control->settings, WIRE_SET_CACHE_MIN), 100 * MIB);

@@ -10,7 +10,7 @@
 #define GIB (UINT64_C(1) << 30)
 
 static const struct settings machine = {
-    .room = {.memory_bytes = 16 * GIB, .cache_bytes = 4 * GIB, .n_cpus = 4}};
+    .space = {.memory_bytes = 16 * GIB, .cache_bytes = 4 * GIB, .n_cpus = 4}};
 
 /* One setting of a message. */
 static int set(struct settings *s, uint64_t job, enum wire_setting_key key, uint64_t value, struct error *err)
@@ -164,7 +164,7 @@ static void test_number_of_pins(void **state)
 	while (set(&s, job, WIRE_SET_WORKERS, 1, NULL) == 0)
 		job++;
 	assert_int_equal(set(&s, job, WIRE_SET_WORKERS, 1, NULL), -ENOSPC);
-	assert_int_equal(set(&s, 1, WIRE_SET_WORKERS, 2, NULL), 0); /* another value takes no room */
+	assert_int_equal(set(&s, 1, WIRE_SET_WORKERS, 2, NULL), 0); /* another value takes no space */
 	assert_int_equal(set_auto(&s, 1, WIRE_SET_WORKERS), 0);
 	assert_int_equal(set(&s, job, WIRE_SET_WORKERS, 1, NULL), 0);
 }

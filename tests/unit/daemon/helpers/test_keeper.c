@@ -16,7 +16,7 @@ struct fixture {
 	uv_timer_t alive; /* nothing of the keeper's keeps a loop going */
 	struct keeper keeper;
 	uint32_t n_started, n_ended, n_lost;
-	struct nursery_news last;
+	struct fork_server_news last;
 	char how[96];
 };
 
@@ -38,7 +38,7 @@ static void on_started(void *user)
 	f->n_started++;
 }
 
-static void on_ended(void *user, const struct nursery_news *news, const char *how)
+static void on_ended(void *user, const struct fork_server_news *news, const char *how)
 {
 	struct fixture *f = user;
 
@@ -58,13 +58,14 @@ static void on_alive(uv_timer_t *timer)
 {
 }
 
-static const struct nursery_program always = {.kind = HELPER_PEER_KEEPER, .keeps = HELPER_PEER, .run = run};
-static const struct nursery_program on_demand = {
+static const struct fork_server_program always = {
+    .kind = HELPER_PEER_KEEPER, .keeps = HELPER_PEER, .run = run};
+static const struct fork_server_program on_demand = {
     .kind = HELPER_SENSOR_KEEPER, .keeps = HELPER_SENSOR, .run = run, .on_demand = true};
 
-static struct nursery nurseries[4]; /* forked before there is a loop, as in the daemon */
+static struct fork_server fork_server[4]; /* forked before there is a loop, as in the daemon */
 
-static struct fixture *begin(struct nursery *nursery)
+static struct fixture *begin(struct fork_server *from)
 {
 	static struct fixture f;
 	const struct keeper_handler handler = {
@@ -74,8 +75,8 @@ static struct fixture *begin(struct nursery *nursery)
 	uv_loop_init(&f.loop);
 	uv_timer_init(&f.loop, &f.alive);
 	uv_timer_start(&f.alive, on_alive, 5, 5);
-	assert_int_equal(keeper_init(&f.keeper, &f.loop, nursery, &handler), 0);
-	assert_int_equal(nursery->fd, -EBADF);
+	assert_int_equal(keeper_init(&f.keeper, &f.loop, from, &handler), 0);
+	assert_int_equal(from->fd, -EBADF);
 	return &f;
 }
 
@@ -100,7 +101,7 @@ static pid_t pid_of(const struct fixture *f)
 
 static void test_what_dies_is_started_again_with_a_socket_of_its_own(void **state)
 {
-	struct fixture *f = begin(&nurseries[0]);
+	struct fixture *f = begin(&fork_server[0]);
 
 	loop_until_count(&f->loop, &f->n_started, 1);
 	pid_t first = pid_of(f);
@@ -115,13 +116,13 @@ static void test_what_dies_is_started_again_with_a_socket_of_its_own(void **stat
 
 static void test_what_hangs_is_killed_when_the_keeper_is_told(void **state)
 {
-	struct fixture *f = begin(&nurseries[1]);
+	struct fixture *f = begin(&fork_server[1]);
 
 	loop_until_count(&f->loop, &f->n_started, 1);
 	pid_t pid = pid_of(f);
 	kill(pid, SIGSTOP);
-	assert_true(keeper_tell(&f->keeper, NURSERY_KILL, pid + 1)); /* another one's number */
-	assert_true(keeper_tell(&f->keeper, NURSERY_KILL, pid));
+	assert_true(keeper_tell(&f->keeper, FORK_SERVER_KILL, pid + 1)); /* another one's number */
+	assert_true(keeper_tell(&f->keeper, FORK_SERVER_KILL, pid));
 	loop_until_count(&f->loop, &f->n_ended, 1);
 	assert_int_equal(f->last.status, SIGKILL);
 	end(f);
@@ -129,13 +130,14 @@ static void test_what_hangs_is_killed_when_the_keeper_is_told(void **state)
 
 static void test_what_is_there_on_demand_ends_when_nobody_wants_it(void **state)
 {
-	struct fixture *f = begin(&nurseries[2]);
+	struct fixture *f = begin(&fork_server[2]);
 
-	assert_true(keeper_tell(&f->keeper, NURSERY_KEEP, 0));
+	assert_true(keeper_tell(&f->keeper, FORK_SERVER_KEEP, 0));
 	loop_until_count(&f->loop, &f->n_started, 1);
 	pid_of(f);
-	assert_true(keeper_tell(&f->keeper, NURSERY_REST, 0));
-	assert_true(keeper_tell(&f->keeper, NURSERY_KEEP, 0)); /* for the next one, after this one's end */
+	assert_true(keeper_tell(&f->keeper, FORK_SERVER_REST, 0));
+	assert_true(
+	    keeper_tell(&f->keeper, FORK_SERVER_KEEP, 0)); /* for the next one, after this one's end */
 	keeper_drop(&f->keeper);
 	loop_until_count(&f->loop, &f->n_ended, 1);
 	assert_int_equal(f->last.status, 0);
@@ -143,16 +145,16 @@ static void test_what_is_there_on_demand_ends_when_nobody_wants_it(void **state)
 	pid_of(f);
 	keeper_drop(&f->keeper); /* it ends by itself: that is not for the keeper to mend */
 	loop_until_count(&f->loop, &f->n_ended, 2);
-	assert_true(keeper_tell(&f->keeper, NURSERY_KEEP, 0));
+	assert_true(keeper_tell(&f->keeper, FORK_SERVER_KEEP, 0));
 	loop_until_count(&f->loop, &f->n_started, 3);
 	end(f);
 }
 
 static void test_the_end_of_a_keeper_is_told(void **state)
 {
-	struct fixture *f = begin(&nurseries[3]);
+	struct fixture *f = begin(&fork_server[3]);
 
-	kill(f->keeper.nursery.pid, SIGKILL);
+	kill(f->keeper.fork_server.pid, SIGKILL);
 	loop_until_count(&f->loop, &f->n_lost, 1);
 	end(f);
 }
@@ -168,7 +170,7 @@ int main(void)
 	struct error err;
 
 	for (size_t i = 0; i < 4; i++)
-		if (nursery_spawn(i < 2 ? &always : &on_demand, &nurseries[i], &err) < 0)
+		if (fork_server_spawn(i < 2 ? &always : &on_demand, &fork_server[i], &err) < 0)
 			return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

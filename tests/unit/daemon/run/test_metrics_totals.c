@@ -85,7 +85,7 @@ static void test_absurd_samples_add_nothing(void **state)
 	assert_null(metrics_totals_find(t, 0));
 }
 
-static void test_the_oldest_makes_room(void **state)
+static void test_the_oldest_makes_space(void **state)
 {
 	_cleanup_(freep) struct metrics_totals *t = calloc(1, sizeof(*t));
 	struct stall_sample s;
@@ -106,4 +106,4 @@ static void test_the_oldest_makes_room(void **state)
 }
 
 UNIT_TESTS(cmocka_unit_test(test_totals_add_up_over_jobs), cmocka_unit_test(test_absurd_samples_add_nothing),
-	   cmocka_unit_test(test_the_oldest_makes_room))
+	   cmocka_unit_test(test_the_oldest_makes_space))

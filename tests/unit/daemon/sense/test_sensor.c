@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "dataset/shuffle.h"
-#include "daemon/cache/forms.h"
+#include "daemon/cache/decoded.h"
 #include "lib/clock.h"
 #include "daemon/sense/sensor_detail.h"
 #include "daemon/sense/sensor_job.h"
@@ -391,7 +391,7 @@ struct needs {
 	struct job jobs[4];
 	struct session sessions[4];
 	struct serving serving;
-	struct forms forms;
+	struct decoded_cache decoded_cache;
 	uint32_t chunk_samples[64];
 	uint64_t base[64];
 };
@@ -422,7 +422,7 @@ static void needs_add(struct needs *n, uint32_t at, uint32_t rank, uint32_t worl
 
 	*s = (struct session){.next = n->serving.sessions,
 			      .job = &n->jobs[at],
-			      .forms = at ? NULL : &n->forms,
+			      .decoded_cache = at ? NULL : &n->decoded_cache,
 			      .order = {.dataset = &n->dataset,
 					.request = {.rank = rank, .world = world, .lanes = lanes},
 					.n_samples = spec.n_chunks * CHUNK_LENGTH,
@@ -490,14 +490,14 @@ static void test_lanes_are_the_dataset(void **state)
 	assert_float_equal(alone.dataset_bytes, 16e6, 0);
 	assert_float_equal(alone.cached_bytes, 3e6, 0);
 	assert_float_equal(alone.samples_per_chunk, CHUNK_LENGTH, 0);
-	assert_float_equal(alone.forms.usable, 16 * CHUNK_LENGTH, 0);
+	assert_float_equal(alone.decoded_cache.usable, 16 * CHUNK_LENGTH, 0);
 	needs_init(&n, 64);
 	needs_add(&n, 0, 1, 4, 4);
 	lane = needs_end(&n);
 	assert_float_equal(lane.dataset_bytes, alone.dataset_bytes, 0);
 	assert_float_equal(lane.samples_per_chunk, alone.samples_per_chunk, 0);
 	assert_float_equal(lane.chunk_bytes, alone.chunk_bytes, 0);
-	assert_float_equal(lane.forms.usable, alone.forms.usable, 0);
+	assert_float_equal(lane.decoded_cache.usable, alone.decoded_cache.usable, 0);
 	assert_true(cache_target(alone) > 10 * CHUNK_BYTES);
 	assert_int_equal(cache_target(lane), cache_target(alone));
 	/* Ranks of a node share its memory. A job with another order has needs of its own, and so has a
@@ -518,7 +518,8 @@ static void test_lanes_are_the_dataset(void **state)
 	one_order = needs_end(&n);
 	assert_float_equal(one_order.dataset_bytes, 64e6, 0);
 	assert_float_equal(one_order.samples_per_chunk, CHUNK_LENGTH / 4.0, 0);
-	assert_float_equal(one_order.forms.usable, 64 * CHUNK_LENGTH, 0); /* other ones in each epoch */
+	assert_float_equal(one_order.decoded_cache.usable, 64 * CHUNK_LENGTH,
+			   0); /* other ones in each epoch */
 	/* All of a job's ranks on one node: as a job of one. */
 	needs_init(&n, 64);
 	for (uint32_t rank = 0; rank < 4; rank++)

@@ -19,9 +19,9 @@ static void write_and_compare(uint32_t bytes)
 	struct batch_item items[N_ITEMS];
 	struct batch b = {.items = items, .n_items = N_ITEMS};
 	_cleanup_(freep) uint8_t *source = malloc(N_ITEMS * stride),
-				 *frame = malloc(layout.payload_offset + payload + 1);
-	const struct ring_item *head = (const struct ring_item *)frame;
-	const int64_t *labels = (const int64_t *)(frame + layout.labels_offset);
+				 *buffer = malloc(layout.payload_offset + payload + 1);
+	const struct ring_item *head = (const struct ring_item *)buffer;
+	const int64_t *labels = (const int64_t *)(buffer + layout.labels_offset);
 
 	for (size_t i = 0; i < N_ITEMS * stride; i++)
 		source[i] = (uint8_t)(i * 131 >> 3);
@@ -31,17 +31,17 @@ static void write_and_compare(uint32_t bytes)
 					       .location = 5,
 					       .bytes = bytes,
 					       .label = -(int32_t)i};
-	memset(frame, GUARD, layout.payload_offset + payload + 1);
-	batch_write(&b, frame, &layout, bytes);
+	memset(buffer, GUARD, layout.payload_offset + payload + 1);
+	batch_write(&b, buffer, &layout, bytes);
 	for (uint32_t i = 0; i < N_ITEMS; i++) {
-		assert_memory_equal(frame + layout.payload_offset + (size_t)i * bytes, items[i].source,
+		assert_memory_equal(buffer + layout.payload_offset + (size_t)i * bytes, items[i].source,
 				    bytes);
 		assert_int_equal(head[i].sample, 1000 + i);
 		assert_int_equal(head[i].location, 0);
 		assert_int_equal(head[i].bytes, bytes);
 		assert_int_equal(labels[i], -(int64_t)i);
 	}
-	assert_int_equal(frame[layout.payload_offset + payload], GUARD);
+	assert_int_equal(buffer[layout.payload_offset + payload], GUARD);
 }
 
 static void test_samples_of_any_size(void **state)
@@ -58,11 +58,11 @@ static void test_views_are_not_copied(void **state)
 	const struct ring_layout layout = {.labels_offset = sizeof(struct ring_item), .payload_offset = 64};
 	struct batch_item item = {.sample = 3, .location = 77, .bytes = 9, .label = 4};
 	struct batch b = {.items = &item, .n_items = 1};
-	uint8_t frame[128] = {0};
+	uint8_t buffer[128] = {0};
 
-	batch_write(&b, frame, &layout, 0); /* a source that is not there is not read */
-	assert_int_equal(((const struct ring_item *)frame)->location, 77);
-	assert_int_equal(frame[64], 0);
+	batch_write(&b, buffer, &layout, 0); /* a source that is not there is not read */
+	assert_int_equal(((const struct ring_item *)buffer)->location, 77);
+	assert_int_equal(buffer[64], 0);
 }
 
 UNIT_TESTS(cmocka_unit_test(test_samples_of_any_size), cmocka_unit_test(test_views_are_not_copied))

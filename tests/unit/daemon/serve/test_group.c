@@ -187,7 +187,7 @@ static void end(struct node *node, struct diesel_dataset *d)
 
 struct figures {
 	uint64_t most, sum; /* batches made ready: of one session; decoded for those who have them */
-	uint64_t kept_bytes, frame_bytes, reads;
+	uint64_t kept_bytes, buffer_bytes, reads;
 	bool at_rest;
 	uint32_t n;
 };
@@ -200,7 +200,7 @@ static void look(struct node *n, void *answer)
 			      .kept_bytes = n->server.serving.cache.kept_batches.bytes,
 			      .reads = n->server.serving.cache.counters.reads};
 	for (const struct session *s = n->server.serving.sessions; s; s = s->next, f->n++) {
-		f->frame_bytes = s->slots.frames->frame_bytes;
+		f->buffer_bytes = s->slots.buffers->buffer_bytes;
 		f->most = s->n_delivered > f->most ? s->n_delivered : f->most;
 		f->sum += s->n_delivered - s->member.n_shared;
 		f->at_rest =
@@ -380,7 +380,7 @@ static void check_far_behind(const char *root, uint32_t flags)
 	struct figures f = wait_for_rest(&r.node, 2);
 	/* It has decoded what the other one had before it came, and nothing else. */
 	assert_in_range(f.sum, f.most, f.most + LAG);
-	assert_in_range(f.kept_bytes / f.frame_bytes, LAG - 20, LAG + 20);
+	assert_in_range(f.kept_bytes / f.buffer_bytes, LAG - 20, LAG + 20);
 	diesel_session_close(r.behind);
 	r.behind = NULL;
 	wait_for_nothing_kept(&r);
@@ -416,8 +416,8 @@ static void test_one_is_a_little_behind(void **state)
 	}
 }
 
-/* With room for half of what one is behind, half is kept: not the newest, each of which would go for the next
- * before its time comes. */
+/* With space for half of what one is behind, half is kept: not the newest, each of which would go for the
+ * next before its time comes. */
 static void test_half_of_the_memory_saves_half(void **state)
 {
 	struct figures before, after;
@@ -431,11 +431,11 @@ static void test_half_of_the_memory_saves_half(void **state)
 	after = wait_for_rest(&r.node, 2);
 	uint64_t saved = 2 * LAG - (after.sum - before.sum);
 	assert_in_range(saved, LAG / 2 - LAG / 8, LAG / 2 + LAG / 8);
-	assert_true(after.kept_bytes <= LAG / 2 * after.frame_bytes);
+	assert_true(after.kept_bytes <= LAG / 2 * after.buffer_bytes);
 	race_end(&r);
 }
 
-/* In a cache with room for few chunks, what is kept is not read a second time. */
+/* In a cache with space for few chunks, what is kept is not read a second time. */
 static void test_what_is_kept_need_not_be_read(void **state)
 {
 	const struct dataset_plan plan = {.n_samples = N_SAMPLES, .bytes = 1u << 18, .n_a_chunk = 4};
@@ -456,7 +456,7 @@ static void test_what_is_kept_need_not_be_read(void **state)
 
 static void lend_nothing(struct node *n, void *answer)
 {
-	cache_lend(&n->server.serving.cache, 0);
+	cache_borrow(&n->server.serving.cache, 0);
 	*(uint64_t *)answer = n->server.serving.cache.kept_batches.bytes;
 }
 
@@ -502,10 +502,10 @@ struct scene {
 
 static void scene_session(struct scene *c, struct session *s, struct ring_control *control, uint64_t index)
 {
-	static struct frames frames; /* of nobody's memory */
+	static struct buffers buffers; /* of nobody's memory */
 
 	*s = (struct session){.cache = &c->cache,
-			      .slots = {.frames = &frames, .control = control},
+			      .slots = {.buffers = &buffers, .control = control},
 			      .job = &c->job,
 			      .codecs = (struct codecs *)&c->loop, /* only looked at */
 			      .order = {.dataset = &c->dataset, .n_batches = 1000, .has_head = true}};

@@ -16,7 +16,7 @@ struct fixture {
 	uint32_t ahead[N_CHUNKS];
 };
 
-/* Chunks of 100 bytes, 20 of which have room, in windows of 4; all are in memory. Storage takes 100 ns a
+/* Chunks of 100 bytes, 20 of which have space, in windows of 4; all are in memory. Storage takes 100 ns a
  * chunk. */
 static struct fixture *make(void)
 {

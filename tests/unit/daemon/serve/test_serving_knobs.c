@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "client/diesel.h"
-#include "daemon/talk/server.h"
+#include "daemon/server/server.h"
 
 #define MIB       (UINT64_C(1) << 20)
 #define N_SAMPLES 2400
@@ -23,7 +23,7 @@
 struct node {
 	char *socket, *packed, *views;
 	struct server server;
-	struct nursery nursery;
+	struct fork_server fork_server;
 	uv_loop_t loop;
 	pthread_t thread;
 	uv_async_t stop;
@@ -211,9 +211,9 @@ static void node_start(struct node *n, bool turning)
 	struct fd_store_items items = {0};
 	struct error err = ERROR_INIT;
 
-	assert_int_equal(nursery_fork(&n->nursery, &err), 0);
+	assert_int_equal(fork_server_fork(&n->fork_server, &err), 0);
 	assert_int_equal(uv_loop_init(&n->loop), 0);
-	if (server_start(&n->server, &n->loop, n->socket, &options, &n->nursery, &items, &err) < 0)
+	if (server_start(&n->server, &n->loop, n->socket, &options, &n->fork_server, &items, &err) < 0)
 		fail_msg("%s", err.text);
 	uv_async_init(&n->loop, &n->stop, on_stop);
 	uv_timer_init(&n->loop, &n->turn);
@@ -229,7 +229,7 @@ static void node_stop(struct node *n)
 	pthread_join(n->thread, NULL);
 	assert_int_equal(uv_loop_close(&n->loop), 0);
 	server_free(&n->server);
-	nursery_end(&n->nursery);
+	fork_server_end(&n->fork_server);
 }
 
 /* The digests of all clients, run at once. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cache that is smaller than the dataset: what an epoch finds in memory is as much as there was room for
+ * A cache that is smaller than the dataset: what an epoch finds in memory is as much as there was space for
  * when it began, packed and as views, for one job and for two ranks, and every sample is right.
  */
 #include "tests/unit/daemon/node.h"
@@ -9,7 +9,7 @@
 
 #define EPOCHS   9
 #define N_CHUNKS 32
-#define ROOM     16 /* chunks */
+#define SPACE    16 /* chunks */
 
 static const struct dataset_plan packed = {.n_samples = 4 * N_CHUNKS, .bytes = 16000, .n_a_chunk = 4},
 				 views = {.n_samples = 4 * N_CHUNKS,
@@ -63,7 +63,7 @@ static void take_epoch(struct node *n, struct diesel_session **sessions, uint32_
 static uint64_t run_job(const char *root, const char *name, const struct dataset_plan *plan, uint32_t world)
 {
 	/* Room for so many chunks, beside snapshot and slots. */
-	struct node n = {.cache_bytes = (uint64_t)ROOM * 68 * 1024 + world * (192 << 10)};
+	struct node n = {.cache_bytes = (uint64_t)SPACE * 68 * 1024 + world * (192 << 10)};
 	char *path = make_dataset(root, name, plan), error[512];
 	struct diesel_session *sessions[2];
 	struct diesel_dataset *dataset;

@@ -33,7 +33,7 @@ static void test_whom_it_concerns(void **state)
 	assert_int_equal(until(1, 5, BEGIN + READ_HOLD_AFTER_NS), 0);
 }
 
-/* Who writes on and on is held back once, for the longest time; after a pause, anew. */
+/* Who writes on and on is held back once, for the longest time; after a pause, again. */
 static void test_a_steady_writer_is_held_back_once(void **state)
 {
 	uint64_t held_ns = 0, now_ns = BEGIN;

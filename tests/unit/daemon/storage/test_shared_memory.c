@@ -53,7 +53,7 @@ static void test_a_chunk_is_read_only_and_can_be_discarded(void **state)
 	int fd = -1, again;
 	char path[32];
 
-	assert_int_equal(shared_memory_new("test", 8192, SHARED_LENT, &m), 0);
+	assert_int_equal(shared_memory_new("test", 8192, SHARED_MAPPABLE, &m), 0);
 	memset(m.data, 1, 8192);
 	assert_int_equal(shared_memory_reader(m.fd, &fd), 0);
 	assert_ptr_equal(mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
@@ -205,7 +205,7 @@ static void test_memory_from_outside(void **state)
 	const unsigned int size = F_SEAL_SHRINK | F_SEAL_GROW;
 	struct shared_memory m, again;
 
-	assert_int_equal(shared_memory_new("test", 8192, SHARED_LENT, &m), 0);
+	assert_int_equal(shared_memory_new("test", 8192, SHARED_MAPPABLE, &m), 0);
 	m.data[5] = 7;
 	assert_int_equal(shared_memory_check(m.fd, 8192), 0);
 	assert_int_equal(shared_memory_check(m.fd, 4096), -EPERM);

@@ -80,7 +80,7 @@ static void test_only_its_own_move(void **state)
 		size_t n_after = change == 3 ? 5 : 6, n_moved = 0; /* 3: the last one is gone */
 
 		memcpy(after, before, sizeof(after));
-		after[5].is_away = change == 0;
+		after[5].is_unreachable = change == 0;
 		after[5].weight = change == 1 ? 0 : change == 2 ? 70 : after[5].weight;
 		for (uint32_t i = 0; i < N_CHUNKS; i++) {
 			struct chunk_id id = chunk(i);
@@ -106,7 +106,7 @@ static void test_order_does_not_matter(void **state)
 	srand(3);
 	for (size_t i = 0; i < 50; i++) {
 		one[i].weight = (uint64_t)rand() * (uint64_t)(rand() % 5);
-		one[i].is_away = rand() % 7 == 0;
+		one[i].is_unreachable = rand() % 7 == 0;
 		place[i] = i;
 	}
 	for (size_t i = 49; i > 0; i--) {
@@ -121,7 +121,7 @@ static void test_order_does_not_matter(void **state)
 		struct chunk_id id = chunk(i);
 		size_t a = owner_of(one, 50, &id, NULL);
 
-		assert_false(one[a].is_away);
+		assert_false(one[a].is_unreachable);
 		assert_int_not_equal(one[a].weight, 0);
 		assert_true(one[a].name_hash == other[owner_of(other, 50, &id, NULL)].name_hash);
 	}
@@ -141,14 +141,14 @@ static void test_no_members_and_no_weights_have_an_answer(void **state)
 	for (size_t i = 0; i < 3; i++)
 		assert_share(n[i], 1.0 / 3);
 	members[1].weight = 5;
-	members[1].is_away = true; /* the others have none, so it does not count */
+	members[1].is_unreachable = true; /* the others have none, so it does not count */
 	count(members, 3, n);
 	assert_share(n[0], 0.5);
-	members[1].is_away = false;
+	members[1].is_unreachable = false;
 	count(members, 3, n);
 	assert_int_equal(n[1], N_CHUNKS);
 	for (size_t i = 0; i < 3; i++)
-		members[i].is_away = true;
+		members[i].is_unreachable = true;
 	assert_true(owner_of(members, 3, &id, NULL) == SIZE_MAX);
 	members[2] = (struct owner_member){.name_hash = 1, .weight = UINT64_MAX};
 	assert_int_equal(owner_of(members, 3, &id, NULL), 2);
@@ -202,7 +202,7 @@ static void test_lanes_are_added(void **state)
 	}
 }
 
-/* With more runs than there is room for, lanes that are between the nearest two count as served. */
+/* With more runs than there is space for, lanes that are between the nearest two count as served. */
 static void test_too_many_runs_of_lanes(void **state)
 {
 	struct owner_lanes lanes = {.lanes = 1000};
@@ -238,10 +238,10 @@ static void test_a_lane_has_an_owner(void **state)
 			size_t owner = owner_of(members, 4, &id, &place);
 
 			assert_true(lane < 4 ? owner == lane / 2 : lane < 7 ? owner >= 2 : owner == any);
-			members[0].is_away = true;
+			members[0].is_unreachable = true;
 			assert_int_equal(owner_of(members, 4, &id, &(struct owner_place){8, 0, 0, 1}),
 					 owner_of(members, 4, &id, NULL));
-			members[0].is_away = false;
+			members[0].is_unreachable = false;
 			place.lanes = 9;
 			assert_int_equal(owner_of(members, 4, &id, &place), any);
 		}

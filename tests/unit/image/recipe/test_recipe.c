@@ -182,7 +182,7 @@ static void random_boxes_are_distributed_as_they_should_be(void **state)
 		left += (p.width == 1000 ? 0.5 : (double)p.left / (1000 - p.width)) / n;
 		flipped += p.sideways;
 	}
-	/* Boxes that do not fit are drawn anew, and these are the large ones: less than 0.54. */
+	/* Boxes that do not fit are drawn again, and these are the large ones: less than 0.54. */
 	assert_true(area > 0.47 && area < 0.54);
 	assert_true(fabs(ratio) < 0.01);
 	assert_true(fabs(left - 0.5) < 0.01);
@@ -247,7 +247,7 @@ static void a_random_crop_is_of_the_resized_image(void **state)
 	memset(r.scale, 0, sizeof(r.scale));
 	memset(r.ratio, 0, sizeof(r.ratio));
 	assert_null(recipe_check(&r));
-	assert_int_equal(recipe_form(&r, &key), RECIPE_FORM_NONE);
+	assert_int_equal(recipe_decoded(&r, &key), RECIPE_DECODED_NONE);
 	for (uint64_t i = 0; i < 20000; i++) {
 		recipe_place(&r, 3, 1, i, 500, 375, &p);
 		assert_true(p.width == 500 && p.height == 375 && !p.left && !p.top);

@@ -24,9 +24,9 @@ struct sim_truth {
 	double reads_max;                      /* limit of reads in flight */
 	double worker_bytes;
 	double trainer_cores; /* cores that the trainer itself keeps busy */
-	/* If the daemon decodes: bytes of a decoded form (0: it does not decode), share of daemon_cpu_s that
-	 * a sample out of a form takes, and share of the crops that forms serve. */
-	double form_bytes, form_part, form_serve;
+	/* If the daemon decodes: bytes of a decoded copy (0: it does not decode), share of daemon_cpu_s that
+	 * a sample out of a decoded copy takes, and share of the crops that decoded copies serve. */
+	double decoded_bytes, decoded_part, decoded_serve;
 };
 
 struct sim_job {
@@ -55,9 +55,9 @@ struct sim_scenario sim_scenario_decoding(uint64_t seed);
 struct sim_state {
 	double hit_ratio; /* this epoch's */
 	double cached_bytes;
-	double epoch_bytes; /* consumed so far in this epoch */
-	double form_ratio;  /* samples with a form */
-	double form_hit;    /* samples of this epoch that have one from an earlier one */
+	double epoch_bytes;   /* consumed so far in this epoch */
+	double decoded_ratio; /* samples with a decoded copy */
+	double decoded_hit;   /* samples of this epoch that have one from an earlier one */
 };
 
 struct sim_rates {
@@ -68,11 +68,11 @@ struct sim_rates {
 
 double sim_need_bytes(const struct sim_truth *t);
 double sim_cached_ratio(const struct sim_truth *t, const struct tuner_knobs *knobs);
-/* Returns the share of the samples whose forms fit in `bytes`. */
-double sim_form_ratio(const struct sim_truth *t, double bytes);
-/* Returns the truth with forms for the share `have` of the samples, while forms of the share `made` are being
- * made. */
-struct sim_truth sim_with_forms(const struct sim_truth *t, double have, double made);
+/* Returns the share of the samples whose decoded copies fit in `bytes`. */
+double sim_decoded_ratio(const struct sim_truth *t, double bytes);
+/* Returns the truth with decoded copies for the share `have` of the samples, while decoded copies of the
+ * share `made` are being made. */
+struct sim_truth sim_with_decoded(const struct sim_truth *t, double have, double made);
 /* Returns the rates with hit_ratio of the dataset in memory, and storage `storage` times as fast as the
  * truth's. */
 struct sim_rates sim_rates(const struct sim_truth *t, double cores, const struct tuner_knobs *knobs,

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "analyzer/live.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analyzer/analysis.h"
+#include "lib/array.h"
+#include "lib/cleanup.h"
+#include "lib/error.h"
+#include "lib/sorted.h"
+#include "live_events.h"
+#include "analyzer/trace/recording_paths.h"
+
+#define LIVE_PATHS_MAX                                                                                       \
+	4096 /* jobs have files and folders by the dozen; a job that makes up names must not fill memory */
+
+struct live_job {
+	uint32_t root_tgid;
+	struct live_events events;
+};
+
+/* Which job a process belongs to. */
+struct live_process {
+	uint32_t tgid, root_tgid;
+};
+
+struct live {
+	struct live_config config;
+	struct live_job *jobs;
+	size_t n_jobs;
+	/* Root of the job that processes found alive join; if it is 0 or was removed, they belong to no job.
+	 */
+	uint32_t adopter;
+	struct live_process *processes; /* by tgid */
+	size_t n_processes, n_processes_allocated;
+	struct recording_paths paths;
+};
+
+struct live *live_new(const struct live_config *config)
+{
+	struct live *live = calloc(1, sizeof(*live));
+
+	if (!live)
+		return NULL;
+	live->config = *config;
+	if (!live->config.window_ns)
+		live->config.window_ns = LIVE_WINDOW_NS;
+	if (!live->config.n_events_max)
+		live->config.n_events_max = LIVE_EVENTS_MAX;
+	return live;
+}
+
+struct live *live_free(struct live *live)
+{
+	if (!live)
+		return NULL;
+	for (size_t i = 0; i < live->n_jobs; i++)
+		live_events_free(&live->jobs[i].events);
+	free(live->jobs);
+	free(live->processes);
+	recording_paths_free(&live->paths);
+	free(live);
+	return NULL;
+}
+
+static struct live_job *job_of(struct live *live, uint32_t root_tgid)
+{
+	for (size_t i = 0; i < live->n_jobs; i++)
+		if (live->jobs[i].root_tgid == root_tgid)
+			return &live->jobs[i];
+	return NULL;
+}
+
+/* Index of the first process whose tgid is at least this. */
+static size_t process_lower(const struct live *live, uint32_t tgid)
+{
+	return sorted_count(live->n_processes, i, live->processes[i].tgid < tgid);
+}
+
+static struct live_process *process_find(struct live *live, uint32_t tgid)
+{
+	size_t i = process_lower(live, tgid);
+
+	return i < live->n_processes && live->processes[i].tgid == tgid ? &live->processes[i] : NULL;
+}
+
+static int process_add(struct live *live, uint32_t tgid, uint32_t root_tgid)
+{
+	size_t at = process_lower(live, tgid);
+
+	if (at < live->n_processes && live->processes[at].tgid == tgid) {
+		/* An earlier process with this ID has ended, and its exit event was lost. */
+		if (live->processes[at].root_tgid != tgid)
+			live->processes[at].root_tgid = root_tgid;
+		return 0;
+	}
+	if (array_reserve(live->processes, live->n_processes, live->n_processes_allocated) < 0)
+		return -ENOMEM;
+	memmove(&live->processes[at + 1], &live->processes[at],
+		(live->n_processes - at) * sizeof(*live->processes));
+	live->processes[at] = (struct live_process){tgid, root_tgid};
+	live->n_processes++;
+	return 0;
+}
+
+static void process_remove(struct live *live, uint32_t tgid)
+{
+	struct live_process *process = process_find(live, tgid);
+
+	if (!process)
+		return;
+	live->n_processes--;
+	memmove(process, process + 1,
+		(live->n_processes - (size_t)(process - live->processes)) * sizeof(*process));
+}
+
+int live_add(struct live *live, uint32_t root_tgid)
+{
+	struct live_job *jobs;
+
+	if (process_find(live, root_tgid))
+		return -EEXIST;
+	jobs = reallocarray(live->jobs, live->n_jobs + 1, sizeof(*jobs));
+	if (!jobs)
+		return -ENOMEM;
+	live->jobs = jobs;
+	live->jobs[live->n_jobs++] = (struct live_job){.root_tgid = root_tgid};
+	if (process_add(live, root_tgid, root_tgid) < 0) {
+		live->n_jobs--;
+		return -ENOMEM;
+	}
+	live->adopter = root_tgid;
+	return 0;
+}
+
+void live_remove(struct live *live, uint32_t root_tgid)
+{
+	struct live_job *job = job_of(live, root_tgid);
+	size_t at, n = 0;
+
+	if (!job)
+		return;
+	at = (size_t)(job - live->jobs);
+	live_events_free(&job->events);
+	memmove(job, job + 1, (live->n_jobs - at - 1) * sizeof(*job));
+	live->n_jobs--;
+	for (size_t i = 0; i < live->n_processes; i++)
+		if (live->processes[i].root_tgid != root_tgid)
+			live->processes[n++] = live->processes[i];
+	live->n_processes = n;
+}
+
+int live_event(struct live *live, const struct event *event)
+{
+	struct live_process *process = process_find(live, event->tgid);
+	struct live_job *adopter = job_of(live, live->adopter), *job;
+	int r = 0;
+
+	if (!event->tid && live->n_jobs == 1)
+		return live_events_add(&live->jobs[0].events, event, live->config.n_events_max);
+	if (!process && event->type == EVENT_ALIVE && adopter) {
+		r = process_add(live, event->tgid, adopter->root_tgid);
+		process = process_find(live, event->tgid);
+	}
+	if (!process)
+		return r;
+	job = job_of(live, process->root_tgid);
+	if (event->type == EVENT_FORK && event->fork.child_tgid != event->tgid)
+		r = process_add(live, event->fork.child_tgid, job->root_tgid);
+	if (r == 0)
+		r = live_events_add(&job->events, event, live->config.n_events_max);
+	if (event->type == EVENT_EXIT && event->tid == event->tgid)
+		process_remove(live, event->tgid);
+	return r;
+}
+
+int live_note(struct live *live, const char *kind, const void *data, size_t size)
+{
+	if (strcmp(kind, METADATA_PATH) != 0)
+		return 0;
+	return recording_paths_update(&live->paths, data, size, LIVE_PATHS_MAX);
+}
+
+uint32_t live_root_of(struct live *live, uint32_t tgid)
+{
+	const struct live_process *process = process_find(live, tgid);
+
+	return process ? process->root_tgid : 0;
+}
+
+int live_analyze(struct live *live, uint32_t root_tgid, uint64_t now_ns, struct analysis **ret_analysis,
+		 struct error *err)
+{
+	_cleanup_(freep) struct event *events = NULL;
+	struct analysis_loss loss;
+	struct analysis_input input = {
+	    .root_tgid = root_tgid, .n_cpus = live->config.n_cpus, .attached = true, .shares_only = true};
+	struct live_job *job = job_of(live, root_tgid);
+
+	if (!job)
+		return error_set(err, -ENOENT, "process %u is no job that is watched", root_tgid);
+	if (now_ns > live->config.window_ns)
+		live_events_forget(&job->events, now_ns - live->config.window_ns);
+	if (live_events_copy(&job->events, &events, &input.n_events) < 0)
+		return error_set(err, -ENOMEM, "no memory to analyse job %u", root_tgid);
+	input.events = events;
+	input.paths = live->paths.items;
+	input.n_paths = live->paths.n;
+	input.begin_ns = job->events.begin_ns < now_ns ? job->events.begin_ns : now_ns;
+	input.end_ns = now_ns;
+	loss = (struct analysis_loss){input.begin_ns, now_ns, job->events.n_dropped};
+	if (loss.n_events) {
+		input.losses = &loss;
+		input.n_losses = 1;
+		job->events.n_dropped = 0;
+	}
+	return analysis_run(&input, ret_analysis, err);
+}

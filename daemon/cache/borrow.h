@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Limits how much memory the cache may borrow, that is, use beyond what jobs have claimed. Borrowed memory is
+ * free while nobody else needs it, so it is the first to be given back. Pure: the clock and the node's
+ * figures are arguments.
+ *
+ *   condition                                          limit on borrowed memory
+ *   tasks wait for memory (PSI), or an OOM kill        0
+ *   headroom is below twice the tuner's reserve        reduced by the shortfall
+ *   page cache in use had to be read again (refaults)  halved, every second while it lasts
+ *   otherwise                                          may grow by the headroom beyond that
+ *
+ * After any of the first three, the limit does not grow for ten seconds. Each repetition soon afterwards
+ * doubles that pause, up to ten minutes. Callers must not count page cache that is in use as headroom.
+ *
+ * If giving back all borrowed memory does not restore the reserve, claims are cut as well, at once: for lack
+ * of memory that cannot be swapped, the kernel kills instead of waiting. The tuner cuts claims too, but
+ * within seconds, for changes that last. A new program may take the memory of any machine within some
+ * seconds, so the less headroom there is, the sooner the next sample is due.
+ */
+
+#include "tuner/stall_sample.h"
+
+struct borrow {
+	uint64_t hold_ns, until_ns; /* how long borrowing does not grow, and until when */
+	uint64_t ceiling_bytes;     /* limit on all memory of the cache; 0: none */
+};
+
+#define BORROW_ALL UINT64_MAX
+
+/* Returns the bytes that may be borrowed. BORROW_ALL: the node's figures are unknown, so only the operator's
+ * limit holds. refaulted: bytes of page cache in use that were read again since the last sample. */
+uint64_t borrow_limit(struct borrow *l, const struct stall_node *node, double refaulted, uint64_t borrowed,
+		      uint64_t now_ns);
+
+/* Returns the bytes that the whole cache may take, at most the operator's `limit`. It takes `total` now.
+ * BORROW_ALL: only the operator's limit holds. Call after borrow_limit(), with the same sample. */
+uint64_t borrow_ceiling(struct borrow *l, const struct stall_node *node, uint64_t total, uint64_t borrowed,
+			uint64_t limit, uint64_t now_ns);
+
+#define BORROW_PAUSE_LEAST_MS 25
+#define BORROW_PAUSE_MOST_MS  1000
+
+/* Returns the time until the next sample, given this headroom on a machine with so much memory. */
+uint32_t borrow_pause_ms(double headroom, double machine_bytes);

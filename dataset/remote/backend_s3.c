@@ -1,0 +1,559 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Datasets in a bucket, below PREFIX:
+ *
+ *   chunks/<id>.chunk                  the chunks
+ *   data/<id>.snapshot, data/<id>.meta the snapshot and the metadata of one version
+ *   versions/<16 digits>               a manifest (manifest.h): the version, and which data it has
+ *
+ * A manifest is written if there is none of its number, and never changed or removed: of two writers that
+ * began with the same version one alone can publish. Its digits are those of the version's complement, so
+ * that the newest one comes first in a list. The manifest of version 0 is written before the first chunk, and
+ * writing it again shows whether the server refuses to.
+ */
+#include "dataset/backend.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "dataset/chunk_id.h"
+#include "dataset/meta.h"
+#include "dataset/remote.h"
+#include "dataset/snapshot.h"
+#include "dataset/snapshot_retained.h"
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "lib/container_of.h"
+#include "lib/fd_io.h"
+#include "manifest.h"
+#include "s3/bucket.h"
+#include "snapshot_cache.h"
+#include "store_s3.h"
+
+#define COPY_BYTES    ((size_t)8 << 20)
+#define KEY_BYTES     64
+#define N_LISTED      16
+#define MAX_ROUNDS    64
+#define SINGLE_WRITER "DIESEL_S3_SINGLE_WRITER"
+
+struct backend_s3 {
+	struct place place;
+	struct bucket *bucket;
+	struct manifest manifest;
+	bool has_manifest;
+	uint64_t wanted; /* the version that is to be read; 0: the newest */
+	int cached_fd;   /* the folder is one of snapshot_cache.h's, and stays */
+};
+
+static struct backend_s3 *s3_of(struct place *p)
+{
+	return container_of(p, struct backend_s3, place);
+}
+
+static const char *version_key(uint64_t version, char key[KEY_BYTES])
+{
+	snprintf(key, KEY_BYTES, "versions/%016llx", (unsigned long long)~version);
+	return key;
+}
+
+static const char *data_key(const struct chunk_id *id, const char *kind, char key[KEY_BYTES])
+{
+	char text[CHUNK_ID_TEXT];
+
+	snprintf(key, KEY_BYTES, "data/%s.%s", chunk_id_format(id, text), kind);
+	return key;
+}
+
+/* The first one whose name is that of a version. */
+static int take_first(const char *key, uint64_t bytes, void *context)
+{
+	uint64_t *version = context;
+	unsigned long long digits;
+	char again[KEY_BYTES];
+
+	(void)bytes;
+	if (sscanf(key, "versions/%16llx", &digits) != 1 || strcmp(version_key(~digits, again), key) != 0)
+		return 0;
+	*version = ~digits;
+	return 1;
+}
+
+static int damaged(const struct backend_s3 *s, const char *key, struct error *err)
+{
+	return error_set(err, -EBADMSG, "%s/%s is damaged: run `dieselctl rebuild %s`", bucket_url(s->bucket),
+			 key, bucket_url(s->bucket));
+}
+
+static int read_manifest(struct backend_s3 *s, uint64_t version, struct manifest *ret, struct error *err)
+{
+	char key[KEY_BYTES], text[MANIFEST_MAX];
+	uint64_t bytes;
+	int r = bucket_size(s->bucket, version_key(version, key), &bytes, err);
+
+	if (r == 0 && bytes > sizeof(text))
+		return damaged(s, key, err);
+	if (r == 0)
+		r = bucket_read(s->bucket, key, 0, text, bytes, err);
+	if (r < 0)
+		return r;
+	r = manifest_parse(text, bytes, ret);
+	if (r == -EPROTONOSUPPORT)
+		return error_set(err, r, "%s/%s is of a newer program; update this one",
+				 bucket_url(s->bucket), key);
+	return r < 0 || ret->version != version ? damaged(s, key, err) : 0;
+}
+
+/* *ret_found: there is one. */
+static int find_newest(struct backend_s3 *s, uint64_t *ret_version, bool *ret_found, struct error *err)
+{
+	int r = bucket_list(s->bucket, "versions/", NULL, N_LISTED, take_first, ret_version, err);
+
+	*ret_found = r == 1;
+	return r < 0 ? r : 0;
+}
+
+static int any_chunk(const char *key, uint64_t bytes, void *context)
+{
+	(void)key;
+	(void)bytes;
+	(void)context;
+	return 1;
+}
+
+static int has_chunks(struct backend_s3 *s, struct error *err)
+{
+	return bucket_list(s->bucket, "chunks/", NULL, N_LISTED, any_chunk, NULL, err);
+}
+
+/* Copies an object to a file and compares it with what the manifest says. */
+static int fetch(struct backend_s3 *s, const char *kind, const struct manifest_part *part, const char *name,
+		 struct error *err)
+{
+	_cleanup_(freep) char *path = NULL;
+	_cleanup_(freep) void *buffer = malloc(COPY_BYTES);
+	struct digest_stream *stream = NULL;
+	struct digest found;
+	char key[KEY_BYTES];
+	int r = 0;
+
+	data_key(&s->manifest.id, kind, key);
+	if (!buffer || asprintf(&path, "%s/%s", s->place.folder, name) < 0) {
+		path = NULL;
+		return error_errno(err, -ENOMEM, "%s", key);
+	}
+	_cleanup_(closep) int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	if (fd < 0)
+		return error_errno(err, -errno, "cannot write %s", path);
+	if (digest_stream_new(&stream) < 0)
+		return error_errno(err, -ENOMEM, "%s", key);
+	for (uint64_t offset = 0; offset < part->bytes && r == 0; offset += COPY_BYTES) {
+		size_t n = part->bytes - offset < COPY_BYTES ? part->bytes - offset : COPY_BYTES;
+
+		r = bucket_read(s->bucket, key, offset, buffer, n, err);
+		if (r == 0 && digest_stream_add(stream, buffer, n) < 0)
+			r = error_errno(err, -ENOTSUP, "%s", key);
+		if (r == 0 && (r = fd_write(fd, buffer, n)) < 0)
+			error_errno(err, r, "cannot write %s", path);
+	}
+	if (r == 0 && (digest_stream_finish(stream, &found) < 0 || !digest_equal(&found, &part->sha256)))
+		r = damaged(s, key, err);
+	digest_stream_free(stream);
+	if (r < 0)
+		unlink(path);
+	return r;
+}
+
+/* Fetches it once for all who read this version. */
+static int fetch_snapshot(struct backend_s3 *s, struct error *err)
+{
+	bool is_whole;
+	int r;
+
+	closep(&s->cached_fd);
+	s->cached_fd = -EBADF;
+	free(s->place.folder);
+	s->place.folder = NULL;
+	r = snapshot_cache_open(bucket_url(s->bucket), &s->manifest, &s->place.folder, &s->cached_fd,
+				&is_whole, err);
+	if (r < 0)
+		return r;
+	backend_open_folder(&s->place, false);
+	if (is_whole)
+		return 0;
+	r = fetch(s, "snapshot", &s->manifest.snapshot, SNAPSHOT_CACHE_PART, err);
+	return r < 0 ? r : snapshot_cache_keep(s->place.folder, s->cached_fd, err);
+}
+
+static int fetch_parts(struct backend_s3 *s, enum backend_mode mode, struct error *err)
+{
+	int r;
+
+	if (mode == BACKEND_SNAPSHOT)
+		return fetch_snapshot(s, err);
+	r = fetch(s, "meta", &s->manifest.metadata, META_SQLITE_FILE, err);
+	/* A writer builds the snapshot from scratch. */
+	if (r == 0 && mode == BACKEND_READ)
+		r = fetch(s, "snapshot", &s->manifest.snapshot, SNAPSHOT_FILE, err);
+	return r;
+}
+
+/* Its manifest stays for ever, its snapshot as long as writers keep it. */
+static int fetch_earlier(struct backend_s3 *s, uint64_t newest, struct error *err)
+{
+	struct error why = ERROR_INIT;
+	const char *url = bucket_url(s->bucket);
+	char key[KEY_BYTES];
+	uint64_t bytes;
+
+	if (s->wanted > newest)
+		return error_set(err, -ENOENT, SNAPSHOT_NO_VERSION, url, s->wanted, newest);
+	int r = read_manifest(s, s->wanted, &s->manifest, &why);
+
+	/* Also if we have it still: what is not kept may have lost its chunks. */
+	if (r == 0)
+		r = bucket_size(s->bucket, data_key(&s->manifest.id, "snapshot", key), &bytes, &why);
+	if (r == 0)
+		r = fetch_parts(s, BACKEND_SNAPSHOT, &why);
+	if (r == -ENOENT)
+		return error_set(err, r, SNAPSHOT_NOT_RETAINED "; the newest is %" PRIu64, url, s->wanted,
+				 newest);
+	if (r < 0 && err)
+		*err = why;
+	return r;
+}
+
+/* A writer may have removed this version's data meanwhile, having published two more. */
+static int fetch_newest(struct backend_s3 *s, enum backend_mode mode, struct error *err)
+{
+	for (int attempt = 0;; attempt++) {
+		uint64_t version = 0, later = 0;
+		int r = find_newest(s, &version, &s->has_manifest, err);
+
+		if (r < 0 || !s->has_manifest)
+			return r;
+		s->place.version = version;
+		if (s->wanted && version && s->wanted != version)
+			return fetch_earlier(s, version, err);
+		r = read_manifest(s, version, &s->manifest, err);
+		if (r == 0 && version)
+			r = fetch_parts(s, mode, err);
+		if (r != -ENOENT || attempt == 10 || find_newest(s, &later, &s->has_manifest, NULL) < 0 ||
+		    later == version)
+			return r;
+	}
+}
+
+/* Writes the manifest of version 0, which everybody writes alike, once or once more: the server has to refuse
+ * the second time. */
+static int probe(struct backend_s3 *s, struct error *err)
+{
+	char key[KEY_BYTES], text[MANIFEST_MAX];
+	struct manifest zero = {0};
+	struct iovec part = {text, manifest_format(&zero, text)};
+	const char *single = getenv(SINGLE_WRITER);
+	int r = bucket_put_new(s->bucket, version_key(0, key), &part, 1, err);
+
+	if (r == 0)
+		r = bucket_put_new(s->bucket, key, &part, 1, err);
+	if (r == -EEXIST)
+		return 0;
+	if (r == 0 && !(single && !strcmp(single, "1")))
+		r = error_set(
+		    err, -EOPNOTSUPP,
+		    "%s: this server does not know If-None-Match, by which of two writers at once only one "
+		    "can win; if nobody else writes to this dataset, set " SINGLE_WRITER "=1",
+		    bucket_url(s->bucket));
+	return r;
+}
+
+static int check_presence(struct backend_s3 *s, enum backend_mode mode, struct error *err)
+{
+	const char *url = bucket_url(s->bucket);
+	int r = s->has_manifest && (s->manifest.version || mode == BACKEND_CREATE) ? 1 : has_chunks(s, err);
+
+	if (r < 0)
+		return r;
+	bool chunks = r == 1;
+
+	if (mode == BACKEND_CREATE) {
+		if (!s->has_manifest && chunks)
+			return error_set(err, -ESTALE,
+					 "%s has chunks but lost its versions: run `dieselctl rebuild %s`",
+					 url, url);
+		return 0;
+	}
+	if (mode == BACKEND_REBUILD && chunks)
+		return 0;
+	if (!s->manifest.version)
+		return error_set(err, -ENOENT,
+				 "there is no dataset %s%s; make one with `dieselctl pack SOURCE %s`", url,
+				 chunks ? ", only chunks of one whose packing was not completed" : "", url);
+	return 0;
+}
+
+static int make_folder(struct backend_s3 *s, struct error *err)
+{
+	const char *below = secure_getenv("TMPDIR");
+
+	if (asprintf(&s->place.folder, "%s/dieselctl-XXXXXX", below && *below ? below : "/var/tmp") < 0) {
+		s->place.folder = NULL;
+		return error_errno(err, -ENOMEM, "%s", bucket_url(s->bucket));
+	}
+	if (!mkdtemp(s->place.folder)) {
+		int r = -errno;
+
+		error_errno(err, r, "cannot make the folder %s (TMPDIR)", s->place.folder);
+		free(s->place.folder);
+		s->place.folder = NULL;
+		return r;
+	}
+	backend_open_folder(&s->place, false);
+	return 0;
+}
+
+static void s3_close(struct place *p)
+{
+	static const char *const files[] = {META_SQLITE_FILE, META_SQLITE_FILE "-journal",
+					    META_SQLITE_FILE ".damaged", SNAPSHOT_FILE, ".snapshot.tmp"};
+	struct backend_s3 *s = s3_of(p);
+
+	for (size_t i = 0; p->folder && s->cached_fd < 0 && i < sizeof(files) / sizeof(files[0]); i++) {
+		_cleanup_(freep) char *path = NULL;
+
+		if (asprintf(&path, "%s/%s", p->folder, files[i]) < 0)
+			path = NULL;
+		else
+			unlink(path);
+	}
+	if (p->folder && s->cached_fd < 0)
+		rmdir(p->folder);
+	closep(&s->cached_fd);
+	closep(&p->dir_fd);
+	free(p->folder);
+	bucket_close(s->bucket);
+	free(s);
+}
+
+static int open_parts(struct backend_s3 *s, const char *name, enum backend_mode mode, struct error *err)
+{
+	struct error fetch_err = ERROR_INIT;
+	int r = bucket_open(name, &s->bucket, err);
+
+	if (r == 0 && mode != BACKEND_SNAPSHOT)
+		r = make_folder(s, err);
+	if (r < 0)
+		return r;
+	r = fetch_newest(s, mode, &fetch_err);
+	if (r < 0 && err)
+		*err = fetch_err;
+	if (mode == BACKEND_REBUILD && (r == -EBADMSG || r == -ENOENT))
+		r = 0; /* damaged files are made again */
+	if (r == 0)
+		r = check_presence(s, mode, err);
+	if (r == 0 && mode >= BACKEND_CHANGE)
+		r = probe(s, err);
+	return r;
+}
+
+static const struct backend_ops s3_ops;
+
+static int s3_open(const char *name, enum backend_mode mode, uint64_t version, struct place **ret,
+		   struct error *err)
+{
+	struct backend_s3 *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return error_errno(err, -ENOMEM, "S3");
+	s->place.ops = &s3_ops;
+	s->place.dir_fd = -EBADF;
+	s->cached_fd = -EBADF;
+	s->wanted = version;
+	int r = open_parts(s, name, mode, err);
+
+	if (r < 0) {
+		s3_close(&s->place);
+		return r;
+	}
+	*ret = &s->place;
+	return 0;
+}
+
+static int s3_store(struct place *p, struct store **ret, struct error *err)
+{
+	return store_s3_open(s3_of(p)->bucket, ret, err);
+}
+
+static int digest_file(int fd, struct manifest_part *ret)
+{
+	_cleanup_(freep) void *buffer = malloc(COPY_BYTES);
+	struct digest_stream *stream = NULL;
+	struct stat st;
+	size_t done = 0;
+	int r = buffer ? digest_stream_new(&stream) : -ENOMEM;
+
+	if (r == 0 && fstat(fd, &st) < 0)
+		r = -errno;
+	ret->bytes = r == 0 ? (uint64_t)st.st_size : 0;
+	for (uint64_t offset = 0; r == 0 && offset < ret->bytes; offset += done) {
+		r = fd_read_at(fd, buffer, COPY_BYTES, offset, &done);
+		if (r == 0 && done == 0)
+			r = -EIO;
+		if (r == 0)
+			r = digest_stream_add(stream, buffer, done);
+	}
+	if (r == 0)
+		r = digest_stream_finish(stream, &ret->sha256);
+	digest_stream_free(stream);
+	return r;
+}
+
+static int upload(struct backend_s3 *s, const struct chunk_id *id, const char *kind, const char *name,
+		  struct manifest_part *ret, struct error *err)
+{
+	_cleanup_(freep) char *path = NULL;
+	char key[KEY_BYTES];
+
+	if (asprintf(&path, "%s/%s", s->place.folder, name) < 0) {
+		path = NULL;
+		return error_errno(err, -ENOMEM, "%s", name);
+	}
+	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int r = fd < 0 ? -errno : digest_file(fd, ret);
+
+	if (r < 0)
+		return error_errno(err, r, "cannot read %s", path);
+	return bucket_put_file(s->bucket, data_key(id, kind, key), fd, ret->bytes, err);
+}
+
+struct kept_versions {
+	const struct backend_keep *keep;
+	uint64_t n, last; /* number of kept versions, and the earliest of them */
+};
+
+static int take_kept(const char *key, uint64_t bytes, void *context)
+{
+	struct kept_versions *kept = context;
+	uint64_t version;
+
+	if (take_first(key, bytes, &version) == 0)
+		return 0;
+	if (version == 0 || version < kept->keep->oldest)
+		return 1;
+	kept->last = version;
+	return ++kept->n == kept->keep->n;
+}
+
+/* Data of versions that are not kept. */
+struct old_data {
+	char kept[KEY_BYTES];   /* what lies before goes, */
+	char before[KEY_BYTES]; /* and of what lies before this, the metadata: nobody reads them */
+	char keys[N_LISTED][KEY_BYTES];
+	unsigned n;
+};
+
+static int take_old(const char *key, uint64_t bytes, void *context)
+{
+	struct old_data *old = context;
+	const char *end = strrchr(key, '.');
+
+	(void)bytes;
+	if (old->n == N_LISTED || (strcmp(key, old->kept) >= 0 && strcmp(key, old->before) >= 0))
+		return 1;
+	if (strcmp(key, old->kept) >= 0 && (!end || strcmp(end, ".meta") != 0))
+		return 0;
+	if (strlen(key) < KEY_BYTES)
+		snprintf(old->keys[old->n++], KEY_BYTES, "%s", key);
+	return 0;
+}
+
+/* Removes what belongs to no version whose snapshot is to be kept. The one that was the newest until now is
+ * read by whoever has just looked for it, and stays, unless its chunks go next. What cannot be removed is
+ * tried again by the next writer. */
+static void remove_old(struct backend_s3 *s, const struct manifest *newest, const struct backend_keep *keep)
+{
+	struct kept_versions kept = {.keep = keep};
+	struct manifest last = *newest;
+	struct old_data old = {.n = N_LISTED};
+
+	if (bucket_list(s->bucket, "versions/", NULL, N_LISTED, take_kept, &kept, NULL) < 0 || !kept.n)
+		return;
+	if (kept.last != newest->version && read_manifest(s, kept.last, &last, NULL) < 0)
+		return;
+	if (kept.last == newest->version && s->manifest.version >= keep->oldest)
+		last = s->manifest;
+	data_key(&last.id, "", old.kept);
+	data_key(s->manifest.version >= keep->oldest ? &s->manifest.id : &newest->id, "", old.before);
+	for (unsigned round = 0; round < MAX_ROUNDS && old.n == N_LISTED; round++) {
+		old.n = 0;
+		if (bucket_list(s->bucket, "data/", NULL, N_LISTED, take_old, &old, NULL) < 0)
+			return;
+		for (unsigned i = 0; i < old.n; i++)
+			bucket_delete(s->bucket, old.keys[i], NULL);
+	}
+}
+
+static int write_manifest(struct backend_s3 *s, const struct manifest *m, struct error *err)
+{
+	char key[KEY_BYTES], text[MANIFEST_MAX];
+	struct iovec part = {text, manifest_format(m, text)};
+	uint64_t newest = 0;
+	bool found = false;
+	/* If the server does not support If-None-Match, looking is all that can be done. */
+	int r = find_newest(s, &newest, &found, err);
+
+	if (r == 0)
+		r = found && newest >= m->version
+			? -EEXIST
+			: bucket_put_new(s->bucket, version_key(m->version, key), &part, 1, err);
+	if (r == -EEXIST)
+		return error_set(err, -EBUSY,
+				 "%s was changed by another dieselctl meanwhile; run the same command again",
+				 bucket_url(s->bucket));
+	return r;
+}
+
+static int s3_publish(struct place *p, uint64_t version, const struct backend_keep *keep, struct error *err)
+{
+	struct backend_s3 *s = s3_of(p);
+	struct manifest m = {.version = version};
+	struct chunk_id_source ids;
+	char key[KEY_BYTES];
+
+	chunk_id_source_init(&ids, chunk_id_local_machine(), (uint32_t)getpid(),
+			     s->manifest.version ? &s->manifest.id : NULL);
+	m.id = chunk_id_next(&ids, clock_realtime_ns() / NS_PER_US);
+	int r = upload(s, &m.id, "snapshot", SNAPSHOT_FILE, &m.snapshot, err);
+
+	if (r == 0)
+		r = upload(s, &m.id, "meta", META_SQLITE_FILE, &m.metadata, err);
+	if (r == 0)
+		r = write_manifest(s, &m, err);
+	if (r == -EBUSY) { /* after any other failure it may have been written all the same */
+		bucket_delete(s->bucket, data_key(&m.id, "snapshot", key), NULL);
+		bucket_delete(s->bucket, data_key(&m.id, "meta", key), NULL);
+	}
+	if (r < 0)
+		return r;
+	remove_old(s, &m, keep);
+	s->manifest = m;
+	p->version = version;
+	return 0;
+}
+
+static const struct backend_ops s3_ops = {
+    .scheme = BUCKET_SCHEME,
+    .open = s3_open,
+    .store = s3_store,
+    .publish = s3_publish,
+    .close = s3_close,
+};
+
+void backend_s3_register(void)
+{
+	backend_register(&s3_ops);
+}

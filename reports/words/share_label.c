@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "share_label.h"
+
+const struct share_label share_labels[SHARE_COUNT] = {
+    {SHARE_FETCH_STALL, "fetch stall", "waits that fast storage would end", "fetch"},
+    {SHARE_PREP_STALL, "prep stall", "waits for decoding and hand-off", "prep"},
+    {SHARE_CHECKPOINT_STALL, "checkpoint", "writing and syncing checkpoints", "checkpoint"},
+    {SHARE_COMPILING, "compiling", "torch.compile or JAX, paid once", "compiling"},
+    {SHARE_CPU_STARVED, "cpu starved", "ready, but no core, or no lock", "starved"},
+    {SHARE_OTHER, "other", "asleep on purpose, or unexplained", "other"},
+    {SHARE_DEVICE, "device", "computing: what the time is for", "device"},
+};

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What may be borrowed: as long as nobody wants the memory, and not a second longer. */
+#include "tests/support_loop.h"
+
+#include <math.h>
+
+#include "daemon/cache/borrow.h"
+#include "daemon/cache/borrow_watch.h"
+
+#define GIB (1024.0 * 1024 * 1024)
+#define MIB (1024.0 * 1024)
+#define S   UINT64_C(1000000000)
+
+/* 16 GiB, 8 of them left, 1 of them free: page cache has taken the rest. Reserve: twice 256 MiB. */
+static struct stall_node calm(void)
+{
+	struct stall_node node = stall_node_unknown();
+
+	node.memory_limit_bytes = 16 * GIB;
+	node.memory_headroom_bytes = 8 * GIB;
+	node.memory_free_bytes = 1 * GIB;
+	node.memory_some_avg10 = node.memory_some_now = 0;
+	node.oom_kills = 0;
+	return node;
+}
+
+static void test_what_nobody_wants_may_be_borrowed(void **state)
+{
+	struct stall_node node = calm(), unknown = stall_node_unknown();
+	struct borrow l = {0};
+
+	assert_int_equal(borrow_limit(&l, &node, 0, 0, 100 * S), (uint64_t)(7.5 * GIB));
+	assert_int_equal(borrow_limit(&l, &node, 0, (uint64_t)GIB, 101 * S), (uint64_t)(8.5 * GIB));
+	assert_true(borrow_limit(&l, &unknown, 0, 5, 102 * S) == BORROW_ALL);
+}
+
+static void test_who_waits_gets_all_at_once(void **state)
+{
+	struct stall_node node = calm();
+	struct borrow l = {0};
+
+	node.memory_some_now = 6;
+	assert_int_equal(borrow_limit(&l, &node, 0, (uint64_t)GIB, 100 * S), 0);
+	/* not those who wait at a limit of their own, while an eighth of the memory is used by nothing */
+	node.memory_free_bytes = 3 * GIB;
+	assert_true(borrow_limit(&l, &node, 0, (uint64_t)GIB, 200 * S) > 0);
+	node.memory_some_now = NAN;
+	node.oom_kills = 1;
+	assert_int_equal(borrow_limit(&l, &node, 0, (uint64_t)GIB, 300 * S), 0);
+}
+
+static void test_what_is_missing_is_given_back(void **state)
+{
+	struct stall_node node = calm();
+	struct borrow l = {0};
+
+	node.memory_headroom_bytes = 412 * MIB;
+	assert_int_equal(borrow_limit(&l, &node, 0, (uint64_t)GIB, 100 * S), (uint64_t)(924 * MIB));
+	node.memory_headroom_bytes = 0;
+	assert_int_equal(borrow_limit(&l, &node, 0, (uint64_t)(100 * MIB), 101 * S), 0);
+}
+
+static void test_larger_nodes_keep_more_free(void **state)
+{
+	struct stall_node node = calm();
+	struct borrow l = {0};
+
+	node.memory_limit_bytes = 1024 * GIB;
+	node.memory_headroom_bytes = 40 * GIB;
+	node.memory_free_bytes = 40 * GIB;
+	assert_int_equal(borrow_limit(&l, &node, 0, 0, 100 * S), (uint64_t)(8 * GIB));
+	node.memory_headroom_bytes = 30 * GIB;
+	assert_int_equal(borrow_limit(&l, &node, 0, (uint64_t)(5 * GIB), 200 * S), (uint64_t)(3 * GIB));
+}
+
+static void test_claims_give_way_behind_what_is_borrowed(void **state)
+{
+	struct stall_node node = calm();
+	struct borrow l = {0};
+	uint64_t total = (uint64_t)(6 * GIB), limit = (uint64_t)(8 * GIB);
+
+	/* 156 MiB are missing, of 256 */
+	node.memory_headroom_bytes = 100 * MIB;
+	assert_true(borrow_ceiling(&l, &node, total, (uint64_t)(156 * MIB), limit, 100 * S) == BORROW_ALL);
+	assert_int_equal(borrow_ceiling(&l, &node, total, (uint64_t)(155 * MIB), limit, 100 * S),
+			 total - (uint64_t)(156 * MIB));
+	node.memory_headroom_bytes = 0;
+	assert_int_equal(borrow_ceiling(&l, &node, (uint64_t)MIB, 0, limit, 101 * S), 1);
+	/* not up again within the hold, nor while less is left; then by half of what is */
+	assert_int_equal(borrow_ceiling(&l, &node, total, 0, limit, 102 * S), total - (uint64_t)(256 * MIB));
+	node.memory_headroom_bytes = 1256 * MIB;
+	assert_int_equal(borrow_ceiling(&l, &node, total, 0, limit, 111 * S), total - (uint64_t)(256 * MIB));
+	node.memory_headroom_bytes = 256 * MIB;
+	assert_int_equal(borrow_ceiling(&l, &node, total, 0, limit, 900 * S), total - (uint64_t)(256 * MIB));
+	node.memory_headroom_bytes = 1256 * MIB;
+	assert_int_equal(borrow_ceiling(&l, &node, total, 0, limit, 901 * S), total + (uint64_t)(244 * MIB));
+	node.memory_headroom_bytes = 8 * GIB;
+	assert_true(borrow_ceiling(&l, &node, total, 0, limit, 902 * S) == BORROW_ALL);
+	node = stall_node_unknown();
+	assert_true(borrow_ceiling(&l, &node, total, 0, limit, 903 * S) == BORROW_ALL);
+}
+
+static void test_the_less_is_left_the_sooner_it_looks(void **state)
+{
+	assert_int_equal(borrow_pause_ms(24 * GIB, 24 * GIB), BORROW_PAUSE_MOST_MS);
+	assert_int_equal(borrow_pause_ms(6 * GIB, 24 * GIB), 500);
+	assert_int_equal(borrow_pause_ms(0.75 * GIB, 24 * GIB), 62);
+	assert_int_equal(borrow_pause_ms(-1, 24 * GIB), BORROW_PAUSE_LEAST_MS);
+	assert_int_equal(borrow_pause_ms(NAN, 24 * GIB), BORROW_PAUSE_MOST_MS);
+	assert_int_equal(borrow_pause_ms(GIB, 0), BORROW_PAUSE_MOST_MS);
+}
+
+static void test_page_cache_in_use_comes_first(void **state)
+{
+	struct stall_node node = calm();
+	struct borrow l = {0};
+
+	assert_int_equal(borrow_limit(&l, &node, 50 * MIB, 1000, 100 * S), 500);
+	assert_int_equal(borrow_limit(&l, &node, 50 * MIB, 500, 101 * S), 250);
+	/* nothing more for a while, then as before */
+	assert_int_equal(borrow_limit(&l, &node, 0, 250, 102 * S), 250);
+	assert_int_equal(borrow_limit(&l, &node, 0, 250, 110 * S), 250);
+	assert_true(borrow_limit(&l, &node, 0, 250, 111 * S) > 250);
+	/* what comes again soon is waited for twice as long */
+	assert_int_equal(borrow_limit(&l, &node, 50 * MIB, 1000, 113 * S), 500);
+	assert_int_equal(borrow_limit(&l, &node, 0, 500, 132 * S), 500);
+	assert_true(borrow_limit(&l, &node, 0, 500, 133 * S) > 500);
+	/* a few pages are nobody's */
+	assert_true(borrow_limit(&l, &node, 1 * MIB, 1000, 134 * S) > 1000);
+}
+
+/* ---- the watch, on a machine of files ---- */
+
+struct machine {
+	const char *root;
+	uv_loop_t loop;
+	struct cache cache;
+	struct borrow_watch watch;
+};
+
+static void memory(const struct machine *m, unsigned available_mib, unsigned active_mib)
+{
+	write_format(m->root, "proc/meminfo",
+		     "MemTotal: 16777216 kB\nMemFree: 524288 kB\nMemAvailable: %u kB\nActive(file): %u kB\n",
+		     available_mib * 1024, active_mib * 1024);
+}
+
+static uint64_t look(struct machine *m)
+{
+	borrow_watch_look(&m->watch);
+	return m->cache.node.borrow_bytes;
+}
+
+static void test_the_watch_sees_the_machine(void **state)
+{
+	struct machine m = {.root = *state};
+
+	memory(&m, 4096, 1024);
+	write_text(m.root, "proc/vmstat", "workingset_activate_file 1000\n");
+	assert_int_equal(uv_loop_init(&m.loop), 0);
+	cache_init(&m.cache, (uint64_t)GIB);
+	borrow_watch_start(&m.watch, &m.loop, m.root, &m.cache);
+	/* Page cache in use is not there to be borrowed. */
+	assert_int_equal(look(&m), (uint64_t)((4096 - 1024 - 512) * MIB));
+	memory(&m, 4096, 3800);
+	assert_int_equal(look(&m), 0);
+	borrow_watch_stop(&m.watch);
+	loop_end(&m.loop);
+	cache_free(&m.cache);
+}
+
+static void on_time(struct machine *m)
+{
+	uv_timer_stop(&m->watch.timer);
+	m->watch.timer.timer_cb(&m->watch.timer);
+}
+
+/* A newcomer takes nearly everything between two looks of a second. */
+static void test_a_fall_is_seen_at_once(void **state)
+{
+	struct machine m = {.root = *state};
+
+	memory(&m, 8192, 0);
+	assert_int_equal(uv_loop_init(&m.loop), 0);
+	cache_init(&m.cache, (uint64_t)(4 * GIB));
+	m.cache.decoded_cache.bytes = (uint64_t)GIB; /* so that the watch does not sleep */
+	borrow_watch_start(&m.watch, &m.loop, m.root, &m.cache);
+	borrow_watch_update(&m.watch);
+	assert_int_equal(m.cache.node.borrow_bytes, (uint64_t)(GIB + (8192 - 512) * MIB));
+	assert_int_equal(uv_timer_get_due_in(&m.watch.timer), 1000);
+	/* Enough is left, so the next look is only sooner. */
+	memory(&m, 600, 0);
+	on_time(&m);
+	assert_int_equal(m.cache.node.borrow_bytes, (uint64_t)(GIB + (8192 - 512) * MIB));
+	assert_in_range(uv_timer_get_due_in(&m.watch.timer), 1, 100);
+	memory(&m, 424, 0);
+	on_time(&m);
+	assert_int_equal(m.cache.node.borrow_bytes, (uint64_t)(GIB - 88 * MIB));
+	/* Nothing is borrowed any more. */
+	m.cache.decoded_cache.bytes = 0;
+	m.cache.slot_bytes = (uint64_t)GIB;
+	memory(&m, 100, 0);
+	on_time(&m);
+	assert_int_equal(m.cache.node.borrow_bytes, 0);
+	assert_int_equal(m.cache.node.ceiling_bytes, (uint64_t)(GIB - 156 * MIB));
+	m.cache.slot_bytes = 0;
+	borrow_watch_stop(&m.watch);
+	loop_end(&m.loop);
+	cache_free(&m.cache);
+}
+
+UNIT_TESTS(cmocka_unit_test(test_what_nobody_wants_may_be_borrowed),
+	   cmocka_unit_test(test_who_waits_gets_all_at_once),
+	   cmocka_unit_test(test_what_is_missing_is_given_back),
+	   cmocka_unit_test(test_larger_nodes_keep_more_free),
+	   cmocka_unit_test(test_claims_give_way_behind_what_is_borrowed),
+	   cmocka_unit_test(test_the_less_is_left_the_sooner_it_looks),
+	   cmocka_unit_test(test_page_cache_in_use_comes_first), IN_FOLDER(test_the_watch_sees_the_machine),
+	   IN_FOLDER(test_a_fall_is_seen_at_once))

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Decoded copies: who gets memory for them, what is expected of it, and when it is given up. */
+#include "world.h"
+
+#include <math.h>
+#include <string.h>
+
+#define SAMPLES      10000.0
+#define DECODED_SIZE 560e3
+#define FRESH_S      2e-3
+#define DECODED_S    0.7e-3
+#define DEMAND       4000.0
+
+/* A job whose images the daemon decodes, on two cores: 1,000 samples/s of the 4,000 that it asks for. */
+static struct world world;
+static struct stall_sample sample;
+static double cover;       /* the part of the samples that have a decoded copy from an earlier epoch */
+static double serves;      /* the part of the crops that decoded copies serve */
+static double helps_s;     /* what that saves a sample */
+static double demand;      /* what the trainer takes if it need not wait */
+static double fills_s;     /* how long it takes until all decoded copies are used */
+static uint32_t neighbour; /* seconds of five in which others take half of the cores; 0: there are none */
+
+static int setup(void **unused)
+{
+	int r = world_begin(&world, 2, 0);
+
+	world.config.workers_max = 4;
+	world.config.daemon_workers_max = 2;
+	cover = 0;
+	serves = 1;
+	helps_s = FRESH_S - DECODED_S;
+	demand = DEMAND;
+	fills_s = 20;
+	neighbour = 0;
+	sample = world_job(1);
+	sample.chunk_latency_s = sample.chunk_latency_p95_s = 0.002;
+	sample.source_bytes_per_s = 4e9;
+	sample.reads_in_flight = 1;
+	sample.reading_ratio = 0.1;
+	sample.memory_hit_ratio = 0.9;
+	sample.window_chunks = 8;
+	sample.ready_samples = 512;
+	sample.dataset_bytes = SAMPLES * 100e3;
+	sample.need_bytes = 200e6;
+	sample.decoded_cache.usable = SAMPLES;
+	sample.decoded_cache.samples = sample.decoded_cache.bytes = 0;
+	sample.decoded_cache.space_bytes = 3e9;
+	sample.decoded_cache.fresh_cpu_s_per_sample = FRESH_S;
+	sample.tunable = ((1u << TUNER_N_KNOBS) - 1) & ~(1u << TUNER_CLIENT_WORKERS);
+	sample.knobs = (struct tuner_knobs){.value = {400000000, 2, 2, 0, 0}};
+	return r;
+}
+
+static int teardown(void **unused)
+{
+	world_end(&world);
+	return 0;
+}
+
+static const struct tuner_decision *decision(void)
+{
+	return world_decision(&world, TUNER_DECODED_BYTES);
+}
+
+static const struct tuner_verdict *verdict(void)
+{
+	return world_verdict(&world, TUNER_DECODED_BYTES);
+}
+
+/* What neighbours leave of the cores, and how much more CPU time each sample takes beside them. */
+static void noise(double *ret_cores, double *ret_slower)
+{
+	uint32_t second = (uint32_t)(world.now_ns / SECOND);
+	bool loud = neighbour && (second * 2654435761u >> 16) % 5 < neighbour;
+
+	*ret_cores = loud ? 0.6 + 0.1 * (second % 7) : 2;
+	*ret_slower = loud ? 1.1 + 0.1 * (second % 4) : 1;
+}
+
+/* One second. Decoded copies are made as soon as there is memory for them; within fills_s all are used. */
+static void tick(void)
+{
+	double most = (double)sample.knobs.value[TUNER_DECODED_BYTES] / (SAMPLES * DECODED_SIZE), cpu_s,
+	       cores, slower;
+
+	noise(&cores, &slower);
+	most = most > 1 ? 1 : most;
+	cover = most > 0 ? fmin(cover + most / fills_s, most) : 0;
+	sample.decoded_cache.hit_ratio = cover * serves;
+	sample.decoded_cache.serve_ratio = serves;
+	sample.decoded_cache.samples = most * SAMPLES;
+	sample.decoded_cache.bytes = sample.decoded_cache.samples * DECODED_SIZE;
+	if (most > 0) {
+		sample.decoded_cache.sample_bytes = DECODED_SIZE;
+		sample.decoded_cache.cpu_s_per_sample = FRESH_S - helps_s;
+	}
+	cpu_s = (FRESH_S - cover * serves * helps_s) * slower;
+	sample.daemon_cpu_s_per_sample = cpu_s;
+	sample.daemon_workers_busy = cores;
+	sample.samples_per_s = fmin(cores / cpu_s, demand);
+	sample.shares.prep_stall = isfinite(demand) ? 1 - sample.samples_per_s / demand : 0.999;
+	sample.device_rate = isfinite(demand) ? demand : NAN;
+	(void)world_tick(&world, &sample, 1, true);
+}
+
+static bool tick_until_turned(int seconds)
+{
+	for (int i = 0; i < seconds; i++) {
+		tick();
+		if (decision())
+			return true;
+	}
+	return false;
+}
+
+static void test_taken_and_verified(void **unused)
+{
+	const struct tuner_verdict *found = NULL;
+
+	assert_true(tick_until_turned(60));
+	assert_int_equal(decision()->rule, TUNER_RULE_STALL);
+	assert_true(decision()->new_value > 2900000000 && decision()->new_value <= 3000000000);
+	/* Before there is a decoded copy, its size and what it saves are guesses. */
+	assert_non_null(strstr(decision()->reason, "decoding takes 2000 us a sample; space for"));
+	assert_non_null(strstr(decision()->reason, "guessed"));
+	assert_true(decision()->rate_expected > 1100 && decision()->rate_expected < 2000);
+	for (int i = 0; i < 60 && !found; i++) {
+		tick();
+		assert_null(decision());
+		found = verdict();
+	}
+	assert_non_null(found);
+	assert_int_equal(found->outcome, TUNER_VERIFIED);
+	assert_true(found->rate_after > 1.2 * found->rate_before);
+	assert_non_null(strstr(found->text, "2000 us of CPU time a sample before"));
+	assert_false(tick_until_turned(300)); /* and kept */
+}
+
+static void test_what_does_not_help_is_given_up(void **unused)
+{
+	helps_s = 0;
+	assert_true(tick_until_turned(60));
+	assert_true(tick_until_turned(120));
+	assert_int_equal(decision()->rule, TUNER_RULE_UNDO);
+	assert_int_equal(decision()->new_value, 0);
+	assert_non_null(
+	    strstr(decision()->reason, "did not help (2000 us of CPU time a sample before, 2000"));
+	assert_false(tick_until_turned(50)); /* nor tried again at once */
+}
+
+static void test_all_that_there_is_to_have(void **unused)
+{
+	sample.decoded_cache.space_bytes = 30e9;
+	sample.decoded_cache.sample_bytes = 100e3; /* known: it is what comes out */
+	assert_true(tick_until_turned(60));
+	assert_true(decision()->new_value > 1000000000 && decision()->new_value < 1200000000);
+	assert_null(strstr(decision()->reason, "guessed"));
+}
+
+/* Large photographs: some crops are decoded at another scale than that of their decoded copies. */
+static void test_some_crops_alone(void **unused)
+{
+	const struct tuner_verdict *found = NULL;
+	double expected[2];
+
+	for (int i = 0; i < 2; i++) {
+		teardown(NULL);
+		setup(NULL);
+		serves = i ? 0.5 : 1;
+		sample.decoded_cache.space_bytes = 30e9;
+		sample.decoded_cache.sample_bytes = DECODED_SIZE;
+		sample.decoded_cache.cpu_s_per_sample = DECODED_S;
+		assert_true(tick_until_turned(60));
+		expected[i] = decision()->rate_expected;
+		assert_true(i == !!strstr(decision()->reason, ", which serve 50% of the crops"));
+	}
+	assert_true(expected[1] > 1.3 * 1000 && expected[1] < 1.6 * 1000 && expected[0] > 2 * 1000);
+	/* Half of the samples is all that ever comes out of them: it is not waited for more. */
+	for (int i = 0; i < 60 && !found; i++) {
+		tick();
+		found = verdict();
+	}
+	assert_non_null(found);
+	assert_int_equal(found->outcome, TUNER_VERIFIED);
+	assert_false(tick_until_turned(300));
+}
+
+/* Too few to be worth a change. */
+static void test_hardly_any_crop(void **unused)
+{
+	serves = 0.01;
+	assert_false(tick_until_turned(100));
+}
+
+static void test_one_reason_is_enough_to_take_no_decoded(void **unused)
+{
+	for (int i = 0; i < 6; i++) {
+		teardown(NULL);
+		setup(NULL);
+		switch (i) {
+		case 0: sample.decoded_cache.usable = NAN; break; /* served as stored */
+		case 1:
+			sample.decoded_cache.fresh_cpu_s_per_sample = NAN;
+			break;                                         /* nothing was decoded yet */
+		case 2: sample.decoded_cache.space_bytes = 1e6; break; /* no space */
+		case 3: sample.tunable &= ~(1u << TUNER_DECODED_BYTES); break;
+		case 4: world.config.decoded_bytes_max = 0; break;
+		case 5:
+			world.config.pins[world.config.n_pins++] =
+			    (struct tuner_pin){.knob = TUNER_DECODED_BYTES, .value = 0};
+			break;
+		}
+		assert_false(tick_until_turned(100));
+	}
+}
+
+static void test_memory_pressure_takes_decoded_back(void **unused)
+{
+	assert_true(tick_until_turned(60));
+	for (int i = 0; i < 60; i++)
+		tick();
+	world.node.memory_some_avg10 = 15;
+	world.node.memory_headroom_bytes = 100e6;
+	assert_true(tick_until_turned(2));
+	assert_int_equal(decision()->rule, TUNER_RULE_PRESSURE);
+	assert_int_equal(decision()->new_value, 0);
+	world.node.memory_some_avg10 = 0;
+	world.node.memory_headroom_bytes = 16e9;
+	assert_false(tick_until_turned(40));
+	assert_true(tick_until_turned(120)); /* but in the end */
+	assert_int_equal(decision()->rule, TUNER_RULE_STALL);
+}
+
+/* Stored chunks are to have the space: what is claimed for them is not the decoded copies'. */
+static void test_stored_chunks_have_space_before_decoded(void **unused)
+{
+	assert_true(tick_until_turned(60));
+	for (int i = 0; i < 60; i++)
+		tick();
+	sample.decoded_cache.space_bytes = 1e9;
+	assert_true(tick_until_turned(10));
+	assert_int_equal(decision()->rule, TUNER_RULE_SHARE);
+	/* In steps: one second's figure is not believed at once. */
+	for (int i = 0; i < 20; i++)
+		tick();
+	assert_int_equal(sample.knobs.value[TUNER_DECODED_BYTES], 1000000000);
+	assert_false(tick_until_turned(60));
+}
+
+static void test_a_pinned_size_of_decoded_stays(void **unused)
+{
+	world.config.pins[world.config.n_pins++] =
+	    (struct tuner_pin){.knob = TUNER_DECODED_BYTES, .value = 123456789};
+	assert_true(tick_until_turned(2));
+	assert_int_equal(decision()->rule, TUNER_RULE_PIN);
+	assert_int_equal(decision()->new_value, 123456789);
+	assert_false(tick_until_turned(100));
+}
+
+/* The model still says that it is worth it, and each time the wait is longer. */
+static void test_tried_again_later(void **unused)
+{
+	int waits[3];
+
+	helps_s = 0.06e-3;
+	for (int i = 0; i < 3; i++) {
+		sample.decoded_cache.cpu_s_per_sample = NAN;
+		for (waits[i] = 0; waits[i] < 1000 && !tick_until_turned(1); waits[i]++)
+			sample.decoded_cache.cpu_s_per_sample = NAN;
+		assert_int_equal(decision()->rule, TUNER_RULE_STALL);
+		assert_true(tick_until_turned(300));
+		assert_int_equal(decision()->rule, TUNER_RULE_UNDO);
+	}
+	assert_true(waits[0] < 60 && waits[1] >= 55 && waits[2] > 1.5 * waits[1] && waits[2] < 300);
+}
+
+/* On a machine that others use now and then, the rate says nothing, and CPU time takes longer. */
+static void test_loud_neighbours_make_verdicts_slower(void **unused)
+{
+	for (neighbour = 1; neighbour <= 5; neighbour++) {
+		const struct tuner_verdict *found = NULL;
+		uint32_t loud = neighbour;
+
+		teardown(NULL);
+		setup(NULL);
+		/* They come when decoded copies are there already. */
+		assert_true(tick_until_turned(60));
+		neighbour = loud;
+		for (int i = 0; i < 120 && !found; i++) {
+			tick();
+			assert_null(decision());
+			found = verdict();
+		}
+		assert_non_null(found);
+		assert_int_equal(found->outcome, TUNER_VERIFIED);
+		assert_false(tick_until_turned(600));
+	}
+}
+
+/* An epoch takes longer than ten minutes: nothing is used for so long. */
+static void test_a_long_epoch(void **unused)
+{
+	const struct tuner_verdict *found = NULL;
+
+	sample.decoded_cache.usable = 100 * SAMPLES;
+	sample.decoded_cache.space_bytes = 100e9;
+	assert_true(tick_until_turned(60));
+	fills_s = 1e9;
+	for (int i = 0; i < 1000; i++) {
+		tick();
+		assert_null(verdict());
+	}
+	sample.decoded_cache.usable = SAMPLES;
+	fills_s = 20;
+	for (int i = 0; i < 60 && !found; i++) {
+		tick();
+		found = verdict();
+	}
+	assert_non_null(found);
+	assert_int_equal(found->outcome, TUNER_VERIFIED);
+}
+
+/* A trainer that does nothing but wait asks for more than it gets, though nobody knows for how much. */
+static void test_all_is_waiting(void **unused)
+{
+	demand = INFINITY;
+	assert_true(tick_until_turned(60));
+	assert_int_equal(decision()->rule, TUNER_RULE_STALL);
+	assert_true(isnan(decision()->wait_expected));
+	assert_true(isnan(world.result->views[0].demand));
+	assert_false(tick_until_turned(300));
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+UNIT_TESTS(TEST(test_taken_and_verified), TEST(test_what_does_not_help_is_given_up),
+	   TEST(test_all_that_there_is_to_have), TEST(test_some_crops_alone), TEST(test_hardly_any_crop),
+	   TEST(test_one_reason_is_enough_to_take_no_decoded), TEST(test_memory_pressure_takes_decoded_back),
+	   TEST(test_stored_chunks_have_space_before_decoded), TEST(test_a_pinned_size_of_decoded_stays),
+	   TEST(test_tried_again_later), TEST(test_loud_neighbours_make_verdicts_slower),
+	   TEST(test_a_long_epoch), TEST(test_all_is_waiting))

@@ -11,12 +11,12 @@
 #include "analyzer/profile.h"
 
 /*
- * CPU time of decoding and transforming in Python, over that in dieseld. The value is from `bench decode`:
- * samples per CPU second of dieseld over those of torchvision's ImageFolder under PyTorch's DataLoader. It
- * holds for JPEG images of 45 KB and Pillow 9.4. With 101 KB and Pillow 13 it was 2.9
- * (bench/results/decode.json). Low and high compare CPU clocks of dieseld's decoders with torchvision's in
- * one process. Images of 44 to 274 KB (500 x 375 and 1440 x 1080) were decoded to 224 x 224 and 64 x 64, in
- * three rounds each (docs/explanation/measuring.md). The result was 2.5 to 4.4.
+ * CPU time of decoding and transforming in Python, over that in dieseld. The value: samples per CPU second of
+ * dieseld over those of torchvision's ImageFolder under PyTorch's DataLoader in `bench decode`, with JPEG
+ * images of 45 KB and Pillow 9.4; with 101 KB and Pillow 13 it was 2.9 (bench/results/decode.json). Low and
+ * high: CPU clocks of dieseld's decoders compared with torchvision's in one process, with images of 44 to 274
+ * KB (500 x 375 and 1440 x 1080) to 224 x 224 and 64 x 64, three rounds each
+ * (docs/explanation/measuring-profile.md): from 2.5 to 4.4.
  */
 #define NATIVE_SPEEDUP      3.7
 #define NATIVE_SPEEDUP_LOW  2.5

@@ -15,7 +15,7 @@
  * All detail together is limited, too. Above the limit, the slice whose removal leaves the shortest hole is
  * dropped, so the remaining slices stay evenly spread. The first and the last slice always stay.
  *
- * Pure: no clock, no I/O. docs/explanation/measuring.md explains reports with holes.
+ * Pure: no clock, no I/O. docs/explanation/measuring-accuracy.md explains reports with gaps.
  */
 
 #include <stdbool.h>

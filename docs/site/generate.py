@@ -31,8 +31,8 @@ NAV = (  # folders, and the pages that come first there; the others follow by na
     ("Troubleshooting", "troubleshooting", ("by-symptom", "by-message")),
     ("Migration", "migration", ()),
     ("Reference", "reference", ("diesel-analyze", "diesel-top", "dieselctl", "dieseld", "dieseld.conf", "environment", "metrics", "python", "loader", "c")),
-    ("Explanation", "explanation", ("measuring", "tuning")),
-    ("Contributing", "contributing", ("contributing", "first-patch", "architecture")),
+    ("Explanation", "explanation", ("measuring", "tuning", "cluster", "scaling", "security")),
+    ("Contributing", "contributing", ("contributing", "architecture")),
 )
 LINK = re.compile(r"(\]\()([^()\s]+)(\))")
 FENCE = re.compile(r"^( *)(`{3,})[^\n]*\n.*?^\1\2[ ]*$", re.S | re.M)

@@ -35,7 +35,7 @@ struct report_text_options report_text_options_for(FILE *stream);
 
 /*
  * Writes a report for programs: one JSON object, "schema": "diesel.report/1". Seconds and ratios are numbers;
- * unknown values are null. docs/explanation/measuring.md lists the keys. Within a schema keys are added,
+ * unknown values are null. docs/reference/report.md lists the keys. Within a schema keys are added,
  * never renamed. with_steps: also "step_table", with an object for each step. source may be NULL.
  */
 int report_json(FILE *stream, const struct analysis *analysis, const struct report_source *source,

@@ -13,7 +13,7 @@
  * Datasets of one owner take at most a user's share (quota.h) of the store, in datasets and in chunks.
  *
  * Returned memory is trusted as little as storage: it must have been made by this user, and its bytes are
- * copied and verified like those of a file. See docs/explanation/security.md.
+ * copied and verified like those of a file. See docs/explanation/security-datasets.md.
  *
  * All functions accept NULL: there is no store. Loop thread only.
  */

@@ -6,7 +6,7 @@
  * everything), and the client may have arranged the contents of its directory: links, and mounts that exist
  * only in its own mount namespace. So every open below that directory stays below it, follows no link and
  * crosses no mount. A chunk is served only to users who could read it themselves
- * (docs/explanation/security.md).
+ * (docs/explanation/security-datasets.md).
  */
 
 #include <linux/openat2.h>

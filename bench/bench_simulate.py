@@ -3,7 +3,7 @@
 hill climber on the same knobs and against PyTorch's usual settings; 400 of several jobs against an equal split; 200 whose
 images the daemon decodes, with space for a part of the decoded copies, against the best static setting with and without them.
 
-    ./dev bench simulate            figures, bench/results/simulate.json and the pictures of docs/explanation/tuning.md
+    ./dev bench simulate            figures, bench/results/simulate.json and the pictures of docs/explanation/tuning-simulation.md
     ./dev bench simulate -n 100     fewer
 
 A scenario is judged by the truth that the simulator knows: regret is 1 - (rate of the last knobs / rate of the

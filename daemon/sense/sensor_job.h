@@ -62,8 +62,8 @@ void sensed_work(const struct sensed_reading *before, const struct sensed_readin
 void sensed_shares(const struct sensed_job *sensed, const struct sensed_reading *before,
 		   const struct sensed_reading *now, struct stall_sample *sample);
 /* Fills in fetch_rate, prep_rate and device_rate from what is in the sample by now;
- * docs/explanation/tuning.md has the formulas. pool_threads: the size of the daemon's pool, the most threads
- * that a job can use. */
+ * docs/explanation/tuning-decisions.md has the formulas. pool_threads: size of the daemon's pool, the most
+ * threads that a job can use. */
 void sensed_rates(struct stall_sample *sample, double pool_threads);
 
 const struct sensed_reading *sensed_reading_at(const struct sensed_job *sensed, uint64_t age);

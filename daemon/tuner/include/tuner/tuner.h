@@ -20,7 +20,7 @@
  * force. A knob that does not follow (dry run, refused) gets the verdict TUNER_NOT_APPLIED, and is asked for
  * again only after a while.
  *
- * docs/explanation/tuning.md explains each rule and constant.
+ * docs/explanation/tuning-decisions.md explains each rule and constant.
  */
 
 #include "tuner/stall_sample.h"

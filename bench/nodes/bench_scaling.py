@@ -109,13 +109,13 @@ def table(document):
     def both(n, m):
         return f"{cell(n, f'lanes, drift {m}')}; {cell(n, f'lanes, drift {m}, cheap')}" if n > 1 else ""
 
-    print("| nodes | one order: parts of chunks | the same, read ahead by half as many chunks as nodes | whole chunks | first epoch | cores of Redis |")
+    print("| nodes | parts of chunks | parts, prefetch = nodes / 2 chunks | whole chunks | first epoch | Redis load, in cores |")
     print("|---|---|---|---|---|---|")
     for n in NODES:
         cells = [cell(n, what) for what in ("one order", "one order, ahead n/2", "one order, whole chunks", "one order, first epoch")]
         print(f"| {n} | {' | '.join(cells)} | {model.redis_cores(n, costs):.3f} |")
     print()
-    print("| nodes | a lane a node | drift 1/16 | drift 1/4 | drift 1 | first epoch | so of what storage gives |")
+    print("| nodes | no drift | drift 1/16 | drift 1/4 | drift 1 | first epoch | first epoch, relative to storage |")
     print("|---|---|---|---|---|---|---|")
     for n in NODES:
         first = of[n, "lanes, first epoch"]

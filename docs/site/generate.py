@@ -31,7 +31,10 @@ NAV = (  # folders, and the pages that come first there; the others follow by na
     ("Troubleshooting", "troubleshooting", ("by-symptom", "by-message")),
     ("Migration", "migration", ()),
     ("Reference", "reference", ("diesel-analyze", "diesel-top", "dieselctl", "dieseld", "dieseld.conf", "environment", "metrics", "python", "loader", "c")),
-    ("Explanation", "explanation", ("measuring", "tuning", "cluster", "scaling", "security")),
+    ("Explanation", "explanation", (
+        "measuring", *(f"measuring-{part}" for part in ("waits", "storage", "gpu", "checkpoints", "profile", "predictions", "privileges", "accuracy")),
+        "tuning", "tuning-decisions", "tuning-simulation", "cluster", "scaling", "security",
+        *(f"security-{part}" for part in ("datasets", "processes", "network", "tools", "promises")))),
     ("Contributing", "contributing", ("contributing", "architecture")),
 )
 LINK = re.compile(r"(\]\()([^()\s]+)(\))")

@@ -5,24 +5,29 @@
  * Roles of a job's threads, decided by behaviour, never by name: names are inherited, changed and differ
  * between versions.
  *
- *   trainer         most backward passes; without any, most calls of a loader's next(), libdiesel's and
- *                   PyTorch's counted alike; else the root's main thread, unless it never waits for a GPU:
- *                   then the main thread that does so most often. Among equals the lowest tid. An override
- *                   wins.
+ *   trainer         most backward passes; without any, the thread with most calls of a loader's next(),
+ *                   libdiesel's and PyTorch's counted alike, or its process's main thread if that waits for
+ *                   it; without these, the root's main thread, unless it never waits for a GPU: then the
+ *                   main thread that does so most often. Among equals the first in the timeline. An
+ *                   override wins.
  *   worker          main thread of another process of the job that reads a pipe which the trainer's process
- *                   writes (indices) and whose process writes a pipe which the trainer's process reads;
- *                   none if most next() of PyTorch's DataLoader make the batch themselves: then such
- *                   processes do something else, e.g. compile
- *   result pipe     the pipe from worker to trainer; a loader created again each epoch has a new one each
- *                   time (the kernel does not reuse the inode numbers of pipes)
- *   loader          the result pipes whose messages the same steps were fed from, with the workers that write
- *                   them: a DataLoader's iterator has one pipe, other loaders have one per worker
- *   reader          the thread that reads results: the trainer, or the pin-memory thread
- *   hand-off thread the worker's other threads: they write the result pipe or answer on a socket
- *   loader thread   without workers: another thread of the trainer's process that reads files while the job
- *                   trains and ends sleeps of the trainer, itself or through threads that it wakes, which
- *                   are loader threads, too. If next() makes the batch itself, only sleeps within it count,
- *                   and there must be at least half as many as calls of next()
+ *                   writes (indices) and whose process writes a result pipe; none if most next() of
+ *                   PyTorch's DataLoader make the batch themselves: then such processes do something else,
+ *                   e.g. compile
+ *   result pipe     a pipe from a worker's process to the trainer's, which reads it at least three times and
+ *                   never to its end; a loader created again each epoch has a new one each time (the kernel
+ *                   does not reuse the inode numbers of pipes)
+ *   loader          the result pipes that feed steps in turn, with the workers that write them: a
+ *                   DataLoader's iterator has one pipe, other loaders have one per worker
+ *   reader          the thread that reads most results: the trainer, or the pin-memory thread
+ *   hand-off thread all other threads of a worker's process, e.g. those that write the result pipe or answer
+ *                   on a socket
+ *   loader thread   without workers: another thread of the trainer's process that reads files in at least
+ *                   two steps (without steps, see handovers.h) and does not write more than it reads, or is
+ *                   mostly woken by loader threads.
+ *                   There are none unless they end sleeps of the trainer, and at least a quarter as many
+ *                   as the steps in which the trainer reads files itself. If next() makes the batch itself,
+ *                   only sleeps within it count, and there must be at least half as many as calls of next()
  */
 
 #include "analyzer/timeline/gil.h"
@@ -40,11 +45,11 @@ enum role {
 struct roles {
 	const struct timeline_thread *trainer;
 	uint32_t n_trainers; /* threads that do backward passes */
-	/* Mark that ends a step if no backward pass was seen, so that a step is a next(): MARK_NEXT_END where
-	 * there is any, else MARK_BATCH_END. 0: there are backward passes, or no marks. */
+	/* The trainer does no backward pass: a step ends with this mark: MARK_NEXT_END if it has any, else
+	 * MARK_BATCH_END. 0: it does backward passes, or has no marks. */
 	uint32_t step_mark;
-	size_t n_own_batches; /* calls of next() of a DataLoader without workers, if most calls are; else 0 */
-	uint64_t *results;    /* inodes of result pipes, ascending */
+	size_t n_own_batches;     /* calls of next() that make the batch themselves; 0 unless most do */
+	uint64_t *results;        /* inodes of result pipes, ascending */
 	uint32_t *result_loaders; /* of each of results: its loader, from 1 on; 0: it feeds no step */
 	size_t n_results;         /* 0: no worker processes */
 	const struct timeline_thread *reader; /* of the result pipes; NULL: none */
@@ -75,5 +80,5 @@ enum role role_of(const struct timeline *timeline, const struct roles *roles,
 /* Returns the time when the start-up of the thread's worker process ends; 0: it is in no worker process. */
 uint64_t roles_started_ns(const struct roles *roles, const struct timeline_thread *thread);
 
-/* In words: "worker", "hand-off thread", ... */
+/* The role in words: "worker", "worker's hand-off", ... */
 const char *role_name(enum role role);

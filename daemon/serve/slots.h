@@ -41,7 +41,8 @@ struct batch_slot {
 	struct buffers *keep; /* FILLING: pool of keep_buffer, to which the frame's former batch is copied
 			       * first (group.h); else NULL */
 	uint32_t keep_buffer;
-	bool is_decoded;     /* FILLING, but its decoders have ended: no other slot may wait for them */
+	bool is_decoded;     /* decoders of this batch have ended, whether it holds or not: no other slot may
+			      * begin to wait for it */
 	bool shared;         /* another session decoded its batch */
 	uint64_t shared_job; /* number of that session's job */
 	uint64_t decode_ns;  /* CPU time that decoders spent on it so far */

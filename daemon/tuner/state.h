@@ -162,13 +162,13 @@ double target_cached_ratio(const struct job_figures *f, double cache_bytes);
 
 /* Returns the bytes that the decoded copies of all samples would take. */
 double decoded_all_bytes(const struct job_figures *f);
-/* Returns the share of samples whose decoded copies fit in `bytes`. Fewer come out of a decoded copy: decoded
- * copies of random crops serve only some crops. */
+/* Returns the share of samples whose decoded copies fit in `bytes`, 0 .. 1. The share of hits may be lower,
+ * because copies of random crops serve only some epochs' crops (decoded_serve). */
 double decoded_cover(const struct job_figures *f, double bytes);
 /* Returns the daemon's CPU time per sample once decoded copies fill `bytes`. */
 double decoded_daemon_cpu_s(const struct tuner_job *job, const struct job_figures *f, uint64_t bytes);
-/* Returns the decoded copy bytes that the job should have, within the memory left to decoded copies. Returns
- * the bytes in force if more would not make the job faster. goal: the best rate of the other knobs. */
+/* Returns the bytes of decoded copies that the job should have, within the memory left for them. Returns the
+ * bytes in force if more would not make the job faster. goal: the best rate of the other knobs. */
 uint64_t decoded_target(const struct tuner_job *job, const struct job_figures *f, double goal);
 /* Returns true while decoded copies are filling: their hit ratio is well below what `bytes` should give.
  * Filling takes an epoch or two. */

@@ -101,7 +101,9 @@ static void take_report(struct registry *r)
 	pthread_mutex_unlock(&r->mutex);
 }
 
-/* Takes over the groups that callers want now. Groups that were left no longer belong to callers. */
+/* Takes from callers, under the mutex, what changed since the last round. Puts into the round the groups to
+ * renew: all of them, or with only_changed those that are new or changed. Moves groups that were left out of
+ * the registry; the caller frees them. Also takes the newest report. */
 static void take_wanted(struct node_round *round, bool only_changed)
 {
 	struct registry *r = round->r;
@@ -185,14 +187,16 @@ static size_t ask_renewal(struct node_round *round, const struct registry_group 
 	return redis_link_n(round->r->link) - n;
 }
 
-/* Judges the value stored under this node's name before this renewal. */
+/* Judges the value that was stored under this node's name before this renewal. If ours had disappeared,
+ * missing members stay trusted for one lease. If another process of the same name had written it, counts one
+ * more renewal with a rival. */
 static void judge_former(struct registry_group *g, const redisReply *reply)
 {
 	struct registry_entry former;
 	bool is_member =
 	    reply->type == REDIS_REPLY_STRING && member_parse(reply->str, reply->len, &former) == 0;
 
-	/* Ours is gone, so others' may be, too, and they are about to renew it. */
+	/* If ours is gone, those of others may be, too: they are about to renew them. */
 	if (g->is_renewed && !is_member)
 		g->trusted_ns = clock_monotonic_ns() + REGISTRY_LEASE_MS * NS_PER_MS;
 	if (g->is_renewed && is_member && former.member.incarnation != g->self.member.incarnation)

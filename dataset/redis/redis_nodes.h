@@ -25,8 +25,9 @@ struct redis_nodes {
 
 int redis_nodes_open(const struct redis_settings *settings, struct redis_nodes *ret, struct error *err);
 void redis_nodes_close(struct redis_nodes *nodes);
-/* Returns the node of a slot. -EAGAIN, with a text: the slot is unassigned, or its node cannot be reached
- * now. Other errors are permanent. */
+/* Returns the node of a slot. -EAGAIN, with a text: the slot is unassigned, or no node could be asked for the
+ * slots. -EACCES, -EINVAL, -EPROTO, -ENOMEM: a node refused or answered nonsense, or no memory; the others
+ * were not asked then. */
 int redis_nodes_of_slot(struct redis_nodes *nodes, uint16_t slot, size_t *ret, struct error *err);
 /* Finds or adds the node that a redirection names. *ret is its number. -ENOMEM, -EPROTO: more nodes than
  * possible. */

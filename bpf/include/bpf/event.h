@@ -317,8 +317,9 @@ struct event_process {
 };
 
 struct event_gpu {
-	uint64_t n_launches; /* of kernels and graphs, by the process since the recording began */
-	uint64_t n_copies;   /* copies and fills, by the process since the recording began */
+	uint64_t n_launches; /* kernel and graph launches of the process that probes counted so far; counting
+			      * stops when too many come */
+	uint64_t n_copies;   /* copies and fills, counted likewise */
 	uint64_t stream;     /* CUstream; 0: the default one */
 	uint16_t function;   /* of bpf/gpu.h */
 	uint16_t gpu_flags;  /* enum gpu_flag */

@@ -66,8 +66,9 @@ static inline bool ring_cause_fetches(uint32_t cause)
 	return cause == RING_CAUSE_FETCH || cause == RING_CAUSE_PEERS || cause == RING_CAUSE_STAGING;
 }
 
-/* Returns the cause to report for a sleep with several causes, the more distant one: CPU work that follows a
- * read belongs to it, and the farthest source is what the other reads waited for. */
+/* Returns the cause to report for a sleep with two causes: the one that comes last in the order none,
+ * preparation, staging, peers, storage. CPU work that follows a read counts as the read's; of several reads,
+ * the farthest source decides. An unknown cause counts as none. */
 static inline uint32_t ring_cause_of_both(uint32_t a, uint32_t b)
 {
 	static const uint8_t rank[] = {[RING_CAUSE_NONE] = 0,

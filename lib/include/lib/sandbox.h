@@ -26,7 +26,8 @@
 struct sandbox_limits {
 	uint64_t memory_bytes; /* beyond what the process has now */
 	uint64_t cpu_s;        /* from now on; 0: no limit */
-	bool serves;           /* may receive: the process gets requests inside the sandbox */
+	bool serves;           /* gets requests inside the sandbox: may also receive messages, close
+				* descriptors, set timers */
 };
 
 /* 0 or -errno. After a failure none or a part of this is in force: the caller decides whether to go on. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* What the daemon, the keeper and dieseld-peer say to each other, over SOCK_SEQPACKET. */
+/* Messages between the daemon, the keeper and dieseld-peer, over SOCK_SEQPACKET. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,25 +14,26 @@
 #define CLUSTER_KEY_MAX   4096u
 #define CLUSTER_KEY_MIN   16u
 #define CLUSTER_MAX_PEERS CLUSTER_MAX_MEMBERS
-/* In the place of a peer: this node. */
+/* Stands for this node where a peer's number is expected. */
 #define CLUSTER_SELF UINT32_MAX
-/* Questions of peers that the daemon has not answered yet. */
+/* Maximum number of peers' questions that the daemon has not answered yet. */
 #define CLUSTER_MAX_ASKED 64u
 
-/* The daemon to the keeper, once; with the socket that listens, or without if its address is taken. */
+/* Sent once from the daemon to the keeper, with the listening socket, or without one if its address is taken.
+ */
 struct cluster_config {
 	struct net_address listen;
 	char redis[CLUSTER_URL_BYTES];
 	char node[REGISTRY_NAME_BYTES];
-	char address[64];          /* what others connect to */
-	uint32_t uid;              /* whose processes may be peers where there is no key */
+	char address[64];          /* address that others connect to */
+	uint32_t uid;              /* user whose processes may be peers where there is no key */
 	uint64_t peer_bytes_per_s; /* as in struct cluster_options */
 	uint32_t key_bytes;
 	uint8_t key[CLUSTER_KEY_MAX];
 };
 
 enum cluster_verb {
-	/* To the process. */
+	/* Orders to the process. */
 	CLUSTER_JOIN,    /* key, path, bytes: the weight, lanes */
 	CLUSTER_LEAVE,   /* key */
 	CLUSTER_FETCH,   /* id, peer, name_hash, group, chunk, bytes, ns: patience; with the memory */
@@ -55,14 +56,14 @@ struct cluster_order {
 };
 
 enum cluster_news {
-	/* From the process. */
-	CLUSTER_MEMBERS, /* group; count 0: its members follow, one by one; 1: that was all */
+	/* Reports from the process. */
+	CLUSTER_MEMBERS, /* group; count 0: its members follow, one by one; 1: they are complete */
 	CLUSTER_MEMBER,  /* group, peer, peer_is: node and address, bytes: the weight, lanes */
-	CLUSTER_PEER,    /* peer, peer_is; without a node: there is no such peer any more */
-	CLUSTER_DONE,    /* id, code, error: a fetch is over, its memory let go of */
+	CLUSTER_PEER,    /* peer, peer_is; without a node's name: this peer no longer exists */
+	CLUSTER_DONE,    /* id, code, text: a fetch is over, and its memory released */
 	CLUSTER_ASKED,   /* id, group, chunk */
-	CLUSTER_GIVEN,   /* id: the answer's memory is let go of */
-	CLUSTER_SERVER,  /* code: 0, or Redis is not to be had */
+	CLUSTER_GIVEN,   /* id: the answer's memory is released */
+	CLUSTER_SERVER,  /* code: 0, or negative if Redis cannot be reached */
 };
 
 struct cluster_report {

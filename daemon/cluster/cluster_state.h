@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The daemon's side, as its files share it. */
+/* State of the daemon's side, shared by its files. */
 
 #include <uv.h>
 
@@ -11,14 +11,14 @@
 #include "outbox.h"
 
 struct cluster_member_at {
-	uint32_t peer; /* CLUSTER_SELF, or in cluster.peers */
+	uint32_t peer; /* CLUSTER_SELF, or index in cluster.peers */
 	char node[REGISTRY_NAME_BYTES];
 	char address[64];
 };
 
 struct cluster_members {
 	size_t n, space;
-	struct owner_member *owners; /* side by side with: */
+	struct owner_member *owners; /* same indices as `at` */
 	struct cluster_member_at *at;
 };
 
@@ -29,21 +29,21 @@ struct cluster_group {
 	struct registry_group_key key;
 	struct net_group_id id;
 	char path[256];
-	uint64_t weight_bytes; /* as told, and: */
+	uint64_t weight_bytes; /* weight and lanes as last told to the process */
 	struct owner_lanes lanes;
 	struct cluster_members members, coming;
 };
 
 enum cluster_question_state {
 	CLUSTER_QUESTION_OPEN,
-	CLUSTER_QUESTION_ANSWERED, /* given() is called when the process says so */
+	CLUSTER_QUESTION_ANSWERED, /* given() is called when the process reports it */
 	CLUSTER_QUESTION_OVER,     /* given() is called soon */
 };
 
 struct cluster_question {
 	struct cluster_question *next;
 	struct cluster *cluster;
-	uint64_t id; /* 0: of a process that has ended */
+	uint64_t id; /* 0: its process has ended */
 	enum cluster_question_state state;
 	void *answer;
 };
@@ -59,18 +59,18 @@ struct cluster {
 	struct cluster_handler handler;
 	struct keeper keeper;
 	uv_timer_t timer;
-	uint32_t n_handles; /* of these two, still open */
+	uint32_t n_handles; /* handles of keeper and timer that are still open */
 	bool closed;
-	struct outbox outbox; /* to the process that keeper.link is of */
-	bool is_killed;       /* that one */
+	struct outbox outbox; /* to the process of keeper.link */
+	bool is_killed;       /* that process was told to be killed */
 	struct cluster_group *groups;
 	struct cluster_question *questions;
 	struct cluster_peer peers[CLUSTER_MAX_PEERS];
-	struct cluster_read *reads; /* the newest first */
+	struct cluster_read *reads; /* newest first */
 	uint32_t n_sent;
 	uint64_t next_id;
 	struct cluster_figures figures;
-	int report_fd; /* open until it is sent for sure: until the next one */
+	int report_fd; /* memory of the last published report: stays open until the next one */
 };
 
 /* cluster.c */
@@ -80,13 +80,13 @@ int cluster_order(struct cluster *c, const struct cluster_order *order, int memo
 void cluster_group_take_members(struct cluster *c, const struct cluster_report *report);
 void cluster_group_take_member(struct cluster *c, const struct cluster_report *report);
 void cluster_group_take_peer(struct cluster *c, const struct cluster_report *report);
-/* All join a process that has just begun. */
+/* Joins all groups again in a process that has just started. */
 void cluster_group_tell_all(struct cluster *c);
-/* The process has ended: nobody is known any more. */
+/* Forgets all peers and members, because the process has ended. */
 void cluster_group_forget_all(struct cluster *c);
 struct cluster_group *cluster_group_find(const struct cluster *c, const struct net_group_id *id);
 void cluster_group_free_all(struct cluster *c);
-/* Who is asked for a chunk; NULL: it is ours. */
+/* Returns the member to ask for a chunk; NULL: this node owns it. */
 const struct cluster_member_at *cluster_group_owner(const struct cluster_group *g,
 						    const struct chunk_id *chunk,
 						    const struct owner_place *place);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Numeric addresses with ports, "10.0.0.1:7700" or "[fe00::1]:7700", and who is at the other end of a
- * connection within this machine. */
+/* Numeric addresses with ports, "10.0.0.1:7700" or "[fe00::1]:7700", and the owner of a connection's other
+ * end on this machine. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,25 +16,25 @@ struct net_address {
 	socklen_t bytes;
 };
 
-/* -EINVAL. A scope ("%eth0") is none of it. */
+/* Parses an address. -EINVAL, also for one with a scope ("%eth0"). */
 int net_address_parse(const char *text, struct net_address *ret);
 void net_address_format(const struct net_address *a, char text[NET_ADDRESS_BYTES]);
 uint16_t net_address_port(const struct net_address *a);
 void net_address_set_port(struct net_address *a, uint16_t port);
 bool net_address_is_loopback(const struct net_address *a);
-/* 0.0.0.0 or [::] */
+/* Returns true for 0.0.0.0 and [::]. */
 bool net_address_is_any(const struct net_address *a);
-/* Returns true if both are of one machine: ports do not count. */
+/* Returns true if both have the same host, whatever the port. */
 bool net_address_same_host(const struct net_address *a, const struct net_address *b);
-/* This end of a socket, and the other one. -errno. */
+/* Returns the address of this end of a socket. -errno. */
 int net_address_local(int fd, struct net_address *ret);
 
 /* Returns true if the other end of a connection is on this machine. */
 bool net_address_is_here(int fd, const struct net_address *far);
-/* The same user as net_address_owner(), at a cost that does not grow with the number of connections. Not
- * every kernel can tell: -errno. */
+/* Returns the same user as net_address_owner(), at a cost that does not grow with the number of connections.
+ * -errno: not found, or the kernel does not support it. */
 int net_address_user(int fd, const struct net_address *far, uint32_t *ret_uid);
 
-/* The user who has the other end of this connection open, both ends being in this network namespace.
+/* Returns the user who has the other end of this connection open, if both ends are in this network namespace.
  * -ENOENT: there is no such end, or nobody has it open. */
 int net_address_owner(int fd, uint32_t *ret_uid);

@@ -6,10 +6,10 @@
  * if there is a key, the side that connected sends a hello, the other side answers with its own, and then
  * both send frames of one fixed size; some frames announce a payload, which follows them (enum net_kind).
  *
- * Each question is ended by one REFUSAL or one END. ids are the asker's. Fields that a kind has no use for
- * are 0.
+ * One REFUSAL or one END ends each question. The side that asks chooses the ids. Fields that a kind does not
+ * use are 0.
  *
- * The parser is pure: bytes in, in whatever pieces, and events out.
+ * The parser is pure: it takes bytes in pieces of any size, and returns events.
  */
 
 #include <stdbool.h>
@@ -24,11 +24,11 @@
 #define NET_VERSION     1u
 #define NET_PIECE_BYTES (256u << 10)
 #define NET_CHUNK_MAX   ((uint64_t)2 << 30)
-/* Of one connection that are not ended yet, in each direction. */
+/* Maximum number of open questions of one connection, in each direction. */
 #define NET_MAX_QUESTIONS 64u
 
 struct net_group_id {
-	uint8_t bytes[16]; /* as the 32 digits of struct registry_group_id say */
+	uint8_t bytes[16]; /* the 32 digits of struct registry_group_id in binary */
 };
 
 struct net_hello {
@@ -37,16 +37,17 @@ struct net_hello {
 	uint32_t reserved0;
 	uint64_t incarnation;
 	char from[REGISTRY_NAME_BYTES];
-	char to[REGISTRY_NAME_BYTES]; /* whom the sender takes the other one for */
+	char to[REGISTRY_NAME_BYTES]; /* name that the sender expects the receiver to have */
 	uint64_t reserved1;
 };
 
-/* With the fields that each has beside its id. */
+/* Kinds of frames, with the fields that each has in addition to its id. */
 enum net_kind {
-	NET_QUESTION = 1, /* group, chunk, bytes: give me this chunk, which has so many bytes */
-	NET_REFUSAL,      /* code: no, a negative errno */
-	NET_PIECE,        /* bytes: the next ones of the chunk, which follow */
-	NET_END,          /* code, bytes, value: that was all, with this XXH3-64; or code: no more comes */
+	NET_QUESTION = 1, /* group, chunk, bytes: asks for this chunk, which has this many bytes */
+	NET_REFUSAL,      /* code: why not, a negative errno */
+	NET_PIECE,        /* bytes: length of the next piece of the chunk, which follows */
+	NET_END,          /* code 0, bytes, value: end of the chunk, its length and XXH3-64; or code: no more
+			   * comes */
 	NET_CANCEL,       /* no longer wanted; ended by NET_END or NET_REFUSAL */
 	NET_PING,
 	NET_PONG, /* the same id */
@@ -71,7 +72,7 @@ void net_hello_fill(struct net_hello *hello, const char *from, const char *to, u
 enum net_event_kind {
 	NET_EVENT_HELLO,
 	NET_EVENT_FRAME,
-	NET_EVENT_BYTES, /* of the piece that was announced last */
+	NET_EVENT_BYTES, /* bytes of the piece that was announced last */
 };
 
 struct net_event {
@@ -85,13 +86,13 @@ struct net_event {
 struct net_parser {
 	int is_greeted;
 	uint64_t piece_left; /* bytes of a piece that are still to come */
-	size_t have;         /* of a hello or frame that is not whole yet */
+	size_t have;         /* bytes of an incomplete hello or frame */
 	uint8_t part[sizeof(struct net_hello)];
 };
 
-/* Takes bytes from *data, of which there are *bytes. Returns 1: *ret is what they were; 0: all were taken,
- * more are needed. -EPROTO: this is no peer, or one that does not keep to the protocol; -EPROTONOSUPPORT: one
- * of another version. Nothing can be parsed after that. */
+/* Parses bytes from *data, of which there are *bytes, and advances both. Returns 1: *ret is what they were;
+ * 0: all were taken, more are needed. -EPROTO: the other side is not a peer, or violates the protocol;
+ * -EPROTONOSUPPORT: it has another version. Nothing can be parsed after an error. */
 int net_parse(struct net_parser *p, const uint8_t **data, size_t *bytes, struct net_event *ret,
 	      struct error *err);
 /* Returns true if the bytes so far end within a hello, a frame or a piece. */
@@ -100,9 +101,8 @@ static inline int net_parser_is_within(const struct net_parser *p)
 	return p->have > 0 || p->piece_left > 0;
 }
 
-/* From the digits; -EINVAL. */
+/* Converts the id from its digits. -EINVAL. */
 int net_group_id_parse(const struct registry_group_id *text, struct net_group_id *ret);
-/* Returns true for the name of a node: printable ASCII without blanks, terminated within its space, not
- * empty.
+/* Returns true for a valid node name: printable ASCII without blanks, terminated within the array, not empty.
  */
 int net_is_name(const char name[REGISTRY_NAME_BYTES]);

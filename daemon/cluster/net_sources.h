@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * How often connections may come, from where: each source has a budget of its own, so that one that connects
- * all the time keeps no other one out. A source is a machine (of IPv6, a /64), or a user of this machine,
- * whatever addresses he takes. Pure.
+ * Limits the rate of incoming connections: each source has a budget of its own, so that a source that
+ * connects all the time keeps no other one out. A source is a machine (with IPv6, a /64), or a user of this
+ * machine, whatever addresses that user's processes take. Pure.
  */
 
 #include <stdbool.h>
@@ -12,16 +12,16 @@
 
 #include "net_address.h"
 
-/* Connections a second, and at once: each costs a handshake. */
+/* Connections per second, and at once, of one source: each costs a handshake. */
 #define NET_SOURCE_PER_S 32.0
 #define NET_SOURCE_BURST 128.0
-/* Of all sources that are strangers. */
+/* The same for all strangers together. */
 #define NET_STRANGERS_PER_S 256.0
 #define NET_STRANGERS_BURST 512.0
 
 struct net_source {
-	uint32_t family; /* 0: nothing is known */
-	uint32_t uid;    /* of a process of this machine; UINT32_MAX: it is not, or it is not known */
+	uint32_t family; /* 0: unused */
+	uint32_t uid;    /* user on this machine; UINT32_MAX: another machine's, or not known */
 	uint8_t host[16];
 };
 
@@ -30,7 +30,7 @@ struct net_budget {
 	uint64_t at_ns; /* 0: it is full */
 };
 
-/* Of more sources, those that have not come for longest are forgotten. */
+/* Number of sources remembered. The source that has not come for longest is forgotten first. */
 #define NET_SOURCES 256
 
 struct net_sources {
@@ -41,14 +41,14 @@ struct net_sources {
 	} of[NET_SOURCES];
 };
 
-/* Of another machine. */
+/* Returns the source of a connection from another machine. */
 struct net_source net_source_far(const struct net_address *far);
-/* Of this one. is_trusted: one of the daemon's user, or root's, who may be several nodes at several
- * addresses. uid UINT32_MAX: it is not known. */
+/* Returns the source of a connection from this machine. is_trusted: from the daemon's user or root, who may
+ * run several nodes at several addresses. uid UINT32_MAX: not known. */
 struct net_source net_source_here(const struct net_address *far, uint32_t uid, bool is_trusted);
 bool net_source_equal(const struct net_source *a, const struct net_source *b);
 
-/* Returns true if a connection of the source may be let in now; it is counted then. is_stranger: it is no
- * node that is known. */
+/* Returns true, and counts the connection, if the source may connect now. is_stranger: it is no known node.
+ */
 bool net_sources_admit(struct net_sources *s, const struct net_source *source, bool is_stranger,
 		       uint64_t now_ns);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Messages that wait until a SOCK_SEQPACKET socket takes them, in order. Whoever sends never waits, and
- * bounds itself how many there can be. */
+/* Messages that wait until a SOCK_SEQPACKET socket accepts them, in order. Senders never block; each limits
+ * how many messages it can have waiting. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,14 +14,15 @@ struct outbox {
 	struct outbox_item *first, *last;
 };
 
-/* memory_fd: sent along unless negative; it stays open until the message is sent. -ENOMEM, or -EPIPE and the
- * like: nobody is there any more. */
+/* Sends the message, or keeps a copy until it can be sent. memory_fd: sent along unless negative; the caller
+ * keeps it open until the message is sent. -ENOMEM, or -EPIPE and the like: the other end is closed. */
 int outbox_send(struct outbox *o, const void *data, size_t bytes, int memory_fd);
-/* Sends what it can. 0: nothing waits any more; -EAGAIN: when the socket can be written; or as above. */
+/* Sends as many as possible. 0: no message waits any more; -EAGAIN: call again when the socket can be
+ * written; or errors as above. */
 int outbox_flush(struct outbox *o);
 static inline bool outbox_waits(const struct outbox *o)
 {
 	return o->first;
 }
-/* Forgets what waits. */
+/* Forgets the messages that wait. */
 void outbox_clear(struct outbox *o);

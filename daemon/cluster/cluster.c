@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The daemon's side of cluster.h: reads, questions, and the process that carries them. */
+/* The daemon's side of cluster.h: reads, questions, and the process that sends and receives them. */
 #include "cluster.h"
 
 #include <errno.h>
@@ -19,10 +19,10 @@
 
 #define TICK_MS         100
 #define REPORTS_AT_ONCE 256
-/* A process that has not said by then how a read ended hangs. */
+/* A process that has not reported by then how a read ended hangs. */
 #define HANG_NS (5 * NS_PER_S)
-/* A peer that is known is waited for so many times as long as its chunks take, and what is asked of it at
- * their rate; no less than the least. */
+/* A measured peer is given this many times the time that its chunks take on average, including those already
+ * asked of it; but no less than the minimum. */
 #define PATIENCE_TIMES  16
 #define PATIENCE_MIN_NS (NS_PER_S / 4)
 
@@ -68,7 +68,7 @@ int cluster_order(struct cluster *c, const struct cluster_order *order, int memo
 	return r;
 }
 
-/* Soon, and then again and again while there is something to wait for. */
+/* Starts the timer, which repeats while there is something to wait for. after_ms 0: as soon as possible. */
 static void watch(struct cluster *c, uint64_t after_ms)
 {
 	if (after_ms == 0 || !uv_is_active((uv_handle_t *)&c->timer))
@@ -147,7 +147,7 @@ void cluster_refuse(struct cluster_question *question, int code)
 	maybe_free(c);
 }
 
-/* The process is gone, and with it whoever used the answers' memory. */
+/* Ends all questions: the process is gone, and with it the only user of the answers' memory. */
 static void end_questions(struct cluster *c)
 {
 	for (struct cluster_question *q = c->questions; q; q = q->next) {
@@ -206,7 +206,7 @@ static void read_end(struct cluster *c, struct cluster_read *read, int result, c
 	read->done(read, result, &err);
 }
 
-/* The newest first: so the last one that waits is the oldest. */
+/* The list has the newest first, so the last one that waits is the oldest. */
 static struct cluster_read *oldest_waiting(const struct cluster *c)
 {
 	struct cluster_read *found = NULL;
@@ -226,7 +226,7 @@ static uint64_t bytes_from(const struct cluster *c, uint32_t peer)
 	return bytes;
 }
 
-/* For a read that is sent now, behind others. */
+/* Returns the time limit for a read that is sent now, behind others to the same peer. */
 static uint64_t patience_left(const struct cluster *c, const struct cluster_read *read)
 {
 	const struct cluster_peer_figures *f = &c->peers[read->peer].figures;
@@ -259,7 +259,7 @@ static void send_waiting(struct cluster *c)
 
 		read->is_sent = true;
 		c->n_sent++;
-		/* Where it cannot be told, the end of its socket comes, too. */
+		/* If sending fails, the end of its socket is reported, too, and ends this read. */
 		(void)cluster_order(c, &order, read->memory_fd);
 	}
 }
@@ -315,7 +315,7 @@ static void end_reads(struct cluster *c)
 {
 	struct cluster_read *all = c->reads, *next;
 
-	/* Whoever is told may ask for the next one. */
+	/* done() may start the next read. */
 	while ((next = all)) {
 		read_end(c, all, -ECONNRESET, "the process that talks to other nodes has ended");
 		if (c->closed)
@@ -344,7 +344,7 @@ static void look_at_reads(struct cluster *c)
 		if (r->is_sent || now_ns <= r->begin_ns + r->patience_ns)
 			continue;
 		read_end(c, r, -ETIMEDOUT, "there was too much to ask for before it");
-		return; /* the list may be another one now; the next tick is soon */
+		return; /* the list may have changed; the next tick is soon */
 	}
 }
 

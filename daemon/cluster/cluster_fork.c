@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is checked and opened before the process is there: options, the key, the socket that listens. */
+/* Checks and opens what the process needs before it starts: options, the key, the listening socket. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -26,21 +26,22 @@
 #include "net_address.h"
 
 #define NOBODY 65534u
-/* The address is tried again so often; at first it is the process of a daemon that was killed that has yet to
- * end, which is not worth a word. */
+/* Pauses between attempts to listen. In the first two seconds, usually the process of a killed daemon still
+ * has to end, so nothing is logged. */
 #define LISTEN_SOON_MS  50
 #define LISTEN_QUIET_NS (2 * NS_PER_S)
 #define LISTEN_AGAIN_MS 2000
 
-/* What connecting to Redis takes is in files that are the daemon's user's alone (dataset/redis/redis_env.h).
- */
+/* Returns true if connecting to Redis needs files that only the daemon's user can read
+ * (dataset/redis/redis_env.h). */
 static bool has_private_files(void)
 {
 	return getenv("DIESEL_REDIS_FILE") || getenv("DIESEL_REDIS_CERT") || getenv("DIESEL_REDIS_KEY");
 }
 
-/* The process goes on as a user who owns nothing, where it may change: it parses what comes from the network.
- * Without a key it is by their user that peers are known (net_address_owner()), and stays what it is. */
+/* Drops privileges, because the process parses what comes from the network. It changes to a user who owns
+ * nothing, unless it cannot, or Redis needs private files. Without a key it keeps its user, as peers
+ * recognise each other by that (net_address_owner()). */
 static void drop_rights(const struct cluster_config *config)
 {
 	const struct rlimit none = {.rlim_cur = 0};
@@ -57,7 +58,7 @@ static void drop_rights(const struct cluster_config *config)
 	(void)prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 }
 
-/* Returns false if the daemon is gone. */
+/* Waits. Returns false if the daemon is gone. */
 static bool pause_ms(int control_fd, int ms)
 {
 	struct pollfd end = {.fd = control_fd, .events = POLLIN};
@@ -67,7 +68,7 @@ static bool pause_ms(int control_fd, int ms)
 
 static int cluster_listen(const struct net_address *at, int *ret_fd);
 
-/* Until nobody else has the address. Returns false if the daemon is gone. */
+/* Listens once no other process has the address. Returns false if the daemon is gone. */
 static bool listen_later(const struct cluster_config *config, int control_fd, int *ret_fd)
 {
 	uint64_t quiet_until_ns = clock_monotonic_ns() + LISTEN_QUIET_NS;
@@ -90,10 +91,10 @@ static bool listen_later(const struct cluster_config *config, int control_fd, in
 	return true;
 }
 
-static struct cluster_config peer_config; /* the keeper's, and what it keeps inherits it */
+static struct cluster_config peer_config; /* of the keeper; the processes that it forks inherit it */
 static int peer_listen_fd = -EBADF;
 
-/* In the keeper. The socket that listens comes with the configuration, unless its address is taken. */
+/* Runs in the keeper. The listening socket comes with the configuration, unless its address is taken. */
 static int take_config(int control_fd)
 {
 	if (geteuid() != 0 && capabilities_keep(CAPABILITY(CAP_NET_BIND_SERVICE)) < 0)
@@ -209,7 +210,7 @@ static int address_option(const char *option, const char *text, bool has_key, st
 	return 0;
 }
 
-/* A socket that listens there. -EADDRINUSE: another process has the address. */
+/* Makes a socket that listens at the address. -EADDRINUSE: another process has the address. */
 static int cluster_listen(const struct net_address *at, int *ret_fd)
 {
 	_cleanup_(closep) int fd = socket(at->name.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -236,7 +237,7 @@ static int listen_option(const struct cluster_options *o, bool has_key, struct n
 	return address_option("--cluster-listen", o->listen, has_key, at, err);
 }
 
-/* Where another process has the address, the keeper tries again: *ret_fd stays as it is.
+/* Listens. If another process has the address, returns 0 and leaves *ret_fd as it is: the keeper tries again.
  */
 static int listen_on(const char *option, struct net_address *at, int *ret_fd, struct error *err)
 {
@@ -275,7 +276,7 @@ static int advertised(const struct cluster_options *o, const struct net_address 
 	return 0;
 }
 
-/* All but what takes the address. */
+/* Fills in the configuration, except for the parts that need the listening socket. */
 static int configure(const struct cluster_options *o, struct cluster_config *config, struct error *err)
 {
 	int r;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups: who is in them, and who owns a chunk. */
+/* Groups: their members, and the owner of a chunk. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "cluster_state.h"
 #include "lib/minmax.h"
 
-/* A weight is told again when it differs by more than this part of what was told. */
+/* A weight is sent again when it differs by more than 1/WEIGHT_PART of the last one sent. */
 #define WEIGHT_PART 8
 
 struct cluster_group *cluster_group_find(const struct cluster *c, const struct net_group_id *id)
@@ -236,7 +236,7 @@ void cluster_group_take_member(struct cluster *c, const struct cluster_report *r
 	m = &g->coming;
 	if (m->n == m->space && members_grow(m) < 0)
 		return;
-	/* Others may not have heard yet which lanes are ours. */
+	/* This node's entry may be older than its present lanes. */
 	m->owners[m->n] = (struct owner_member){.lanes = p ? report->lanes : g->lanes,
 						.name_hash = owner_hash(report->peer_is.node),
 						.weight = report->bytes,
@@ -247,7 +247,7 @@ void cluster_group_take_member(struct cluster *c, const struct cluster_report *r
 	memcpy(at->address, report->peer_is.address, sizeof(at->address));
 }
 
-/* Whether the peer is away has changed. */
+/* Sets whether a peer is unreachable, in all groups; reports groups that this changes. */
 static void set_unreachable(struct cluster *c, uint32_t peer, bool is_unreachable)
 {
 	for (struct cluster_group *g = c->groups, *next; g; g = next) {

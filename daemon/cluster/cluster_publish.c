@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What people are told of this node, on its way to the process that has the registry. */
+/* Hands this node's report to the process that has the registry. */
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>

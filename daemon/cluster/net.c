@@ -13,7 +13,7 @@
 #include "lib/fd_message.h"
 #include "lib/list.h"
 
-/* Groups of this node, and who is in them. The registry's thread hands lists over; the last one of a group
+/* Groups of this node, and their members. The registry's thread hands over lists; the last list of a group
  * counts. */
 
 /* ---- the registry's thread ----------------------------------------------------------------------------- */
@@ -28,7 +28,7 @@ static void on_members(void *user, const struct registry_group_id *group,
 		count = CLUSTER_MAX_MEMBERS;
 	u = malloc(sizeof(*u) + count * sizeof(u->members[0]));
 	if (!u)
-		return; /* the last known ones stay, until there is other news */
+		return; /* the last known members stay until the next list */
 	u->next = NULL;
 	u->group = *group;
 	u->n = count;
@@ -128,15 +128,15 @@ static void report_members(struct net *n, const struct net_group *g)
 {
 	struct cluster_report report = {.news = CLUSTER_MEMBERS, .group = g->id};
 
-	net_report(n, &report); /* they follow */
+	net_report(n, &report); /* the members follow */
 	for (size_t i = 0; i < g->n; i++)
 		report_member(n, g, &g->members[i]);
-	report.count = 1; /* that was all */
+	report.count = 1; /* the list is complete */
 	net_report(n, &report);
 }
 
-/* What a node may say of itself was checked when it was read (dataset/registry.h); this is what this space
- * counts on. */
+/* The registry checked what nodes report of themselves when it read it (dataset/registry.h). This checks what
+ * this folder relies on, and returns how many members it kept. */
 static size_t keep_usable(struct net *n, struct registry_member *members, size_t count)
 {
 	size_t kept = 0;
@@ -259,11 +259,11 @@ static void net_members_publish(struct net *n, const struct cluster_order *o, in
 	if (!n->registry || o->bytes > sizeof(text) || pread(fd, text, o->bytes, 0) != (ssize_t)o->bytes ||
 	    !memchr(text, '\0', o->bytes))
 		return;
-	(void)registry_publish(n->registry, text); /* without memory: the next one, then */
+	(void)registry_publish(n->registry, text); /* without memory this report is skipped */
 }
 
 #define ORDERS_AT_ONCE 64
-/* A tick that comes so much later was not the peers' fault: this process did not run. */
+/* If a tick comes this much late, this process did not run: the silence was not the peers' fault. */
 #define LATE_TICK_NS NS_PER_S
 
 static void poll_daemon(struct net *n);
@@ -272,7 +272,8 @@ void net_report(struct net *n, const struct cluster_report *report)
 {
 	int r = outbox_send(&n->outbox, report, sizeof(*report), -EBADF);
 
-	/* A report that is lost would be waited for for ever: whoever has ended has reported, too. */
+	/* Without memory, exit: the daemon would wait for a lost report for ever, but it sees that a process
+	 * ended. */
 	if (r == -ENOMEM)
 		_exit(1);
 	poll_daemon(n);
@@ -329,7 +330,7 @@ static void on_daemon(uv_poll_t *poll, int status, int events)
 		r = fd_message_receive(n->outbox.fd, &o, sizeof(o), MSG_DONTWAIT, fds, &n_fds);
 		if (r == -EAGAIN)
 			return;
-		if (r != sizeof(o)) { /* the daemon is gone */
+		if (r != sizeof(o)) { /* the daemon has ended */
 			uv_stop(&n->loop);
 			return;
 		}
@@ -344,7 +345,7 @@ static void poll_daemon(struct net *n)
 
 /* ---- time ---------------------------------------------------------------------------------------------- */
 
-/* Nobody was heard while this process did not run. */
+/* Shifts the connections' times by the time in which this process did not run and could hear nobody. */
 static void forgive(struct net *n, uint64_t missed_ns)
 {
 	for (struct net_conn *c = n->conns; c; c = c->next) {

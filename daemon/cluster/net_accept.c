@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connections that come. Those that have not said yet who they are, are few, of one source (net_sources.h)
- * and in all: a newer one takes the place of the oldest, which had its time. A source that connects too often
- * is refused at once, which costs no more than letting it wait, and leaves the queue to others. */
+/* Incoming connections. Few may be in the handshake at once, per source (net_sources.h) and in all: a newer
+ * one replaces the oldest, which has had its time. A source that connects too often is refused at once: that
+ * costs no more than letting it wait, and leaves the queue to others. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 
 #define HALF_OF_SOURCE 8u
 #define HALF_MAX       256u
-/* Connections that are taken out of the queue, a second and at once, most of them to be refused. */
+/* Connections accepted per second and at once, most of which may be refused. */
 #define ACCEPTS_PER_S   16384.0
 #define ACCEPTS_BURST   1024.0
 #define ACCEPTS_AT_ONCE 64
@@ -22,7 +22,7 @@ static bool is_half(const struct net_conn *c)
 	return !c->dialled && c->state < NET_OPEN;
 }
 
-/* The oldest of them; source: of this one alone. */
+/* Returns the oldest connection that is in the handshake. source: only of this source; NULL: of all. */
 static struct net_conn *oldest(const struct net *n, const struct net_source *source, uint32_t *ret_n)
 {
 	struct net_conn *found = NULL;
@@ -76,7 +76,7 @@ static bool admit(struct net *n, int fd, const struct net_address *far, struct n
 	return net_sources_admit(&n->sources, ret_source, *ret_is_stranger, n->now_ns);
 }
 
-/* A stranger's leaves nothing behind in this kernel. */
+/* Refuses the connection. A stranger's is reset, so that it leaves nothing behind in this kernel. */
 static void refuse(struct net *n, int fd, const struct net_address *far, bool is_stranger)
 {
 	const struct linger now = {.l_onoff = 1, .l_linger = 0};

@@ -179,11 +179,11 @@ int net_address_user(int fd, const struct net_address *far, uint32_t *ret_uid)
 	put_address(&near, question.request.id.idiag_dst, &question.request.id.idiag_dport);
 	if (send(netlink, &question, sizeof(question), 0) < 0)
 		return -errno;
-	n = recv(netlink, &answer, sizeof(answer), MSG_DONTWAIT); /* it is there: the kernel has answered */
+	n = recv(netlink, &answer, sizeof(answer), MSG_DONTWAIT); /* the kernel answers at once */
 	if (n < (ssize_t)(sizeof(answer.header) + sizeof(answer.found)) ||
 	    answer.header.nlmsg_type != SOCK_DIAG_BY_FAMILY)
 		return n < 0 ? -errno : -ENOENT;
-	/* Where there is no such connection, it may be the socket that would accept it. */
+	/* If there is no such connection, the kernel may return the socket that would accept it. */
 	if (answer.found.id.idiag_sport != wanted->idiag_sport ||
 	    answer.found.id.idiag_dport != wanted->idiag_dport || answer.found.idiag_inode == 0)
 		return -ENOENT;
@@ -191,7 +191,7 @@ int net_address_user(int fd, const struct net_address *far, uint32_t *ret_uid)
 	return 0;
 }
 
-/* As the kernel prints it in /proc/net/tcp: words of the address as they lie in memory. */
+/* Prints an address as the kernel does in /proc/net/tcp: its words as they lie in memory. */
 static void print_as_kernel(const struct net_address *a, char text[48])
 {
 	uint32_t words[4];

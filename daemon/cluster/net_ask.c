@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks that this node wants. Bytes are received into a buffer, as long as a huge page, and written to the
- * daemon's memory from there. */
+/* Chunks that this node fetches. Bytes are received into a buffer of a huge page's size, and written from
+ * there to the daemon's memory. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "lib/list.h"
 #include "net.h"
 
-/* Peers whose bytes were not what they said they were. */
+/* How long a peer is not asked after it sent bytes with a wrong checksum. */
 #define LIED_NS       (30 * NS_PER_S)
 #define LATE_MIN_NS   NS_PER_S
 #define BLAME_NS      (NS_PER_S / 5)
@@ -27,7 +27,7 @@ static struct net_ask *find(const struct net_conn *c, uint64_t id)
 	return a;
 }
 
-/* The daemon is told, and has its memory back. */
+/* Reports the end of the read, and releases the daemon's memory. */
 static void tell(struct net *n, struct net_ask *a, int32_t code, const char *text)
 {
 	struct cluster_report report = {.news = CLUSTER_DONE, .code = code, .id = a->id};
@@ -164,7 +164,7 @@ int net_ask_bytes(struct net_conn *c, const uint8_t *data, size_t bytes)
 
 	if (!a || a->memory_fd < 0 || !a->buffer) {
 		if (a)
-			a->written += bytes; /* thrown away */
+			a->written += bytes; /* discarded */
 		return 0;
 	}
 	while (bytes > 0) {
@@ -227,7 +227,7 @@ int net_ask_end(struct net_conn *c, const struct net_frame *f)
 		return -EPROTO;
 	(void)write_out(c, a);
 	if (a->memory_fd < 0) {
-		/* Told already. */
+		/* Reported already. */
 	} else if (f->code < 0) {
 		refused(c, a, f->code);
 	} else if (a->written != f->bytes) {
@@ -252,12 +252,13 @@ static void late(struct net_conn *c, struct net_ask *a)
 	tell(c->net, a, -ETIMEDOUT, text);
 	net_conn_send(c, NET_CANCEL, a->id, 0, 0);
 	p->figures.failed++;
-	/* One failure, of several reads; or more was asked for than goes through, and what came first came;
-	 * or it was hardly given time. */
+	/* Not the peer's fault, or already counted: it became unreachable after this read began; or it
+	 * completed another chunk meanwhile, so more was asked for than the link can carry; or it had hardly
+	 * any time. */
 	if ((p->is_unreachable && a->begin_ns < p->unreachable_ns) || p->done_ns > a->begin_ns ||
 	    a->end_ns < a->begin_ns + BLAME_NS)
 		return;
-	/* Who answers pings and no questions is left alone for longer each time. */
+	/* A peer that answers pings but no questions is left out for longer each time. */
 	net_peer_set_unreachable(c->net, p,
 				 LATE_MIN_NS << (p->n_late < LATE_MAX_BITS ? p->n_late : LATE_MAX_BITS),
 				 "a chunk has not come in time");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One connection to a peer. It is read in turns, as long as the peer does not ask too much, and written while
- * there is something to send: frames first, then the next piece of an answer, so that no question waits for a
+/* One connection to a peer. It is read in turns, unless the peer asks too much, and written while there is
+ * something to send: frames first, then the next piece of an answer, so that no question waits for a whole
  * chunk. */
 #include <errno.h>
 #include <netinet/in.h>
@@ -13,11 +13,11 @@
 #include "lib/list.h"
 #include "net.h"
 
-/* In and out in one turn of the loop, so that each peer gets its turn. */
+/* Maximum bytes in and out in one turn of the loop, so that each peer gets its turn. */
 #define TURN_BYTES ((size_t)2 << 20)
-/* Where frames are expected: so many, and then it is looked at again whether more may come. */
+/* Maximum number of frames received at once, before checking again whether more may come. */
 #define FRAMES_AT_ONCE 64
-/* What the kernel holds and has not sent: no more, as frames have to wait behind it. */
+/* Maximum of unsent bytes in the kernel, because frames have to wait behind them. */
 #define UNSENT_BYTES (256 << 10)
 
 static void on_poll(uv_poll_t *poll, int status, int events);
@@ -65,12 +65,12 @@ static void on_closed(uv_handle_t *handle)
 
 static void leave_again(struct net_conn *c)
 {
-	if (c->net->agains) /* it may have been taken out already, by on_again() */
+	if (c->net->agains) /* on_again() may have removed it already */
 		LL_DELETE2(c->net->agains, c, next_again);
 	c->reads_again = false;
 }
 
-/* Nothing of what is under way is worth waiting for. */
+/* Makes close() reset the connection and drop unsent bytes: none of them is worth waiting for. */
 static void close_at_once(int fd)
 {
 	const struct linger now = {.l_onoff = 1, .l_linger = 0};
@@ -112,7 +112,7 @@ void net_conn_close(struct net_conn *c, const char *why)
 void net_conn_send_frame(struct net_conn *c, const struct net_frame *frame)
 {
 	if (c->state != NET_OPEN || c->ring_n == NET_RING)
-		return; /* the bounds of what either end may say leave space: net_give_may_read() */
+		return; /* the limits of both ends leave space: net_give_may_read() */
 	c->ring[(c->ring_first + c->ring_n++) % NET_RING] = *frame;
 	net_conn_poll(c);
 }
@@ -139,7 +139,8 @@ static int send_hello(struct net_conn *c, const char *to)
 	return 0;
 }
 
-/* Lays out what goes next. Returns false if there is nothing. */
+/* Fills the output buffer with the next frames and bytes. Returns false if there is nothing to send, or no
+ * memory. */
 static bool fill(struct net_conn *c)
 {
 	size_t n = 0, space;
@@ -149,7 +150,7 @@ static bool fill(struct net_conn *c)
 	space = (c->ring_n + 1) * sizeof(struct net_frame) + NET_PIECE_BYTES;
 	c->out = malloc(space);
 	if (!c->out)
-		return false; /* later */
+		return false; /* no memory: tries again later */
 	for (; c->ring_n > 0; c->ring_n--) {
 		memcpy(c->out + n, &c->ring[c->ring_first], sizeof(struct net_frame));
 		n += sizeof(struct net_frame);
@@ -198,8 +199,8 @@ static void write_on(struct net_conn *c)
 
 /* ---- greeting ------------------------------------------------------------------------------------------ */
 
-/* Whose connection it is: where there is no key, one of ours, or root's. Asked when the first bytes have
- * come, since then somebody has the other end open. */
+/* Without a key, checks that the connection belongs to this process's user or root. Called when the first
+ * bytes have come: then some process has the other end open. */
 static int check_owner(struct net_conn *c, char *why, size_t size)
 {
 	uint32_t uid;
@@ -305,7 +306,7 @@ static int take_event(struct net_conn *c, const struct net_event *event, char *w
 	return r;
 }
 
-/* Someone else's version: it is told ours, so that both ends can say what is wrong. */
+/* Sends this node's hello to a peer of another version, so that both ends can report the problem. */
 static void tell_version(struct net_conn *c)
 {
 	struct net_hello hello;
@@ -356,7 +357,7 @@ static size_t frames_space(const struct net_conn *c)
 	return c->parser.piece_left > 0 ? NET_BUFFER_BYTES : FRAMES_AT_ONCE * sizeof(struct net_frame);
 }
 
-/* Returns how many bytes came; 0: no more now, or the connection is closed. */
+/* Returns the number of bytes read; 0: no more now, or the connection is closed. */
 static size_t read_some(struct net_conn *c)
 {
 	uint8_t *data = c->net->shared;
@@ -441,7 +442,7 @@ static void secure(struct net_conn *c)
 
 	if (r == 0) {
 		greet(c);
-		/* The other one's hello may have come with the end of the handshake. */
+		/* The peer's hello may have come with the end of the handshake. */
 		if (c->state != NET_CLOSED)
 			read_on(c);
 	} else if (r == -EAGAIN) {

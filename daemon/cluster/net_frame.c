@@ -50,7 +50,7 @@ static bool is_refusal(int32_t code)
 	return code < 0 && code >= -4095;
 }
 
-/* Whether the numbers are what a frame of the kind may have. */
+/* Returns true if the numbers are valid for the kind of frame. */
 static bool numbers_fit(const struct net_frame *f)
 {
 	switch ((enum net_kind)f->kind) {
@@ -76,7 +76,7 @@ static int frame_check(const struct net_frame *f, struct error *err)
 	return 0;
 }
 
-/* Collects `whole` bytes; true once they are there. */
+/* Collects `whole` bytes. Returns true when they are complete. */
 static bool collect(struct net_parser *p, const uint8_t **data, size_t *bytes, size_t whole)
 {
 	size_t n = whole - p->have;

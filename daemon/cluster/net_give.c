@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks that others want. What is sent is copied out of the daemon's memory piece by piece, not lent to the
- * socket (sendfile(2)): a connection within one machine would hand the other end these very pages, which are
- * another chunk's by the time it reads them. The copy stays in the CPU's cache, where its checksum is made
+/* Chunks that others fetch. Bytes are copied out of the daemon's memory piece by piece, not sent from its
+ * pages (sendfile(2)): a connection within one machine would hand the peer these very pages, which may hold
+ * another chunk by the time it reads them. The copy stays in the CPU's cache, where its checksum is computed
  * and TLS or the kernel take it from. */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,14 +12,15 @@
 #include "lib/list.h"
 #include "net.h"
 
-/* Of one peer, that the daemon has at one time: each holds a chunk in memory. The others wait here. */
+/* Questions of one peer that the daemon has at one time: each holds a chunk in memory. The others wait here.
+ */
 #define ASKED_OF_PEER 8u
-/* Questions a second, and at once: whoever has more finds that they are not read. */
+/* Questions per second, and at once. A peer that sends more is not read meanwhile. */
 #define QUESTIONS_PER_S 2000.0
 #define QUESTIONS_BURST 512.0
-/* An answer whose turn it is, is taken within so long, or its memory was held for long enough. */
+/* Time in which the peer has to take an answer once it is its turn; then its memory was held long enough. */
 #define GIVE_NS       (5 * NS_PER_S)
-#define GIVE_MIN_RATE ((uint64_t)1 << 20) /* bytes a second */
+#define GIVE_MIN_RATE ((uint64_t)1 << 20) /* bytes per second */
 
 static struct net_question *find(const struct net_conn *c, uint64_t id)
 {
@@ -37,7 +38,7 @@ static void given(struct net *n, uint64_t here_id)
 	net_report(n, &report);
 }
 
-/* Its memory is let go of. */
+/* Removes the question, and releases the memory of its answer. */
 static void question_remove(struct net_conn *c, struct net_question *q)
 {
 	LL_DELETE(c->questions, q);
@@ -67,7 +68,7 @@ static void ask_daemon(struct net_conn *c, struct net_question *q)
 	net_report(n, &report);
 }
 
-/* The oldest questions first. */
+/* Asks the daemon, the oldest questions first. */
 static void ask_on(struct net_conn *c)
 {
 	for (struct net_question *q = c->questions; q; q = q->next) {
@@ -92,7 +93,7 @@ bool net_give_may_read(struct net_conn *c)
 	if (c->tokens > QUESTIONS_BURST)
 		c->tokens = QUESTIONS_BURST;
 	c->tokens_ns = n->now_ns;
-	/* The ring has space for all that this node says by itself, beside what questions make it say. */
+	/* The ring has space for what this node sends by itself, in addition to answers to questions. */
 	return c->tokens >= 1 && c->ring_n < NET_RING / 4;
 }
 
@@ -127,13 +128,13 @@ void net_give_cancel(struct net_conn *c, const struct net_frame *f)
 	struct net_question *q = find(c, f->id);
 
 	if (!q)
-		return; /* it has just been ended */
+		return; /* it has just ended */
 	q->stop = -ECANCELED;
 	if (q->state == NET_QUESTION_WAITS || (q->state == NET_QUESTION_GIVES && c->gives != q))
 		refuse(c, q, -ECANCELED);
 }
 
-/* Whose question it is, or was. */
+/* Returns the open question with this id, and its connection; NULL: its connection is gone. */
 static struct net_question *take_asked(struct net *n, uint64_t here_id, struct net_conn **ret)
 {
 	if (n->n_asked > 0)

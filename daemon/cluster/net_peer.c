@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Other nodes. Of two of them the one whose name comes first connects to the other one, so there is one
- * connection a pair. A node is away until it has answered a ping, and again once it failed. */
+/* Other nodes. Of two nodes, the one whose name comes first connects to the other one, so each pair has one
+ * connection. A node is unreachable until it has answered a ping, and again after it failed. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,8 +13,8 @@
 
 #define BACK_OFF_MIN_NS (NS_PER_S / 4)
 #define BACK_OFF_MAX_NS (4 * NS_PER_S)
-/* A node that is in no group of ours any more keeps its connection for so long: it may have joined one that
- * is not known here yet. */
+/* Time for which a node that is in none of our groups keeps its connection: it may have joined one that is
+ * not known here yet. */
 #define IDLE_NS   (10 * NS_PER_S)
 #define REPORT_NS NS_PER_S
 
@@ -175,7 +175,7 @@ static void peer_remove(struct net *n, struct net_peer *p)
 	net_report(n, &report);
 }
 
-/* Returns true if it is gone. */
+/* Removes a peer that has been idle for long. Returns true if it did. */
 static bool leave(struct net *n, struct net_peer *p)
 {
 	if (p->is_member || (p->conn && (p->conn->n_asks > 0 || p->conn->n_questions > 0)))

@@ -4,7 +4,7 @@
 #include <netinet/in.h>
 #include <string.h>
 
-#define V6_NETWORK_BYTES 8 /* a machine may take any address of these */
+#define V6_NETWORK_BYTES 8 /* a machine may take any address within a /64 */
 
 static struct net_source source_of(const struct net_address *far)
 {
@@ -70,7 +70,7 @@ static struct net_budget *budget_of(struct net_sources *s, const struct net_sour
 bool net_sources_admit(struct net_sources *s, const struct net_source *source, bool is_stranger,
 		       uint64_t now_ns)
 {
-	/* Its own first: what is refused for that takes nothing from other strangers. */
+	/* Checks the source's own budget first, so that refusals take nothing from other strangers. */
 	return take(budget_of(s, source), NET_SOURCE_PER_S, NET_SOURCE_BURST, now_ns) &&
 	       (!is_stranger || take(&s->strangers, NET_STRANGERS_PER_S, NET_STRANGERS_BURST, now_ns));
 }

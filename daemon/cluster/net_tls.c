@@ -14,9 +14,9 @@
 
 #define IDENTITY     "diesel-peer-1"
 #define SECRET_BYTES 32
-/* Both with SHA-256, as the key's own hash has to be. */
+/* Both use SHA-256, because the key's hash must be the same. */
 #define CIPHERS     "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
-#define READ_BYTES  (128u << 10) /* freed while nothing comes */
+#define READ_BYTES  (128u << 10) /* freed while idle */
 #define MAX_AT_ONCE (1u << 30)
 
 static const unsigned char cipher_of_key[] = {0x13, 0x01}; /* TLS_AES_128_GCM_SHA256 */
@@ -32,7 +32,7 @@ struct net_tls {
 	SSL *ssl;
 };
 
-/* A session that never was, with our secret: that is how OpenSSL takes a key from outside. */
+/* Makes a session that never existed, with our secret: OpenSSL accepts an external key in this way. */
 static SSL_SESSION *session_of_key(SSL *ssl)
 {
 	const struct net_tls_keys *k = SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl));
@@ -51,7 +51,7 @@ static int use_key(SSL *ssl, const EVP_MD *digest, const unsigned char **id, siz
 {
 	*ret = NULL;
 	if (digest && EVP_MD_get_type(digest) != NID_sha256)
-		return 1; /* without a key, which fails */
+		return 1; /* goes on without a key, so that the handshake fails */
 	*ret = session_of_key(ssl);
 	*id = (const unsigned char *)IDENTITY;
 	*id_bytes = strlen(IDENTITY);
@@ -86,7 +86,7 @@ static int make_context(struct net_tls_keys *k)
 	    !SSL_CTX_set_ciphersuites(k->context, CIPHERS) || !SSL_CTX_set_num_tickets(k->context, 0))
 		return -ENOMEM;
 	SSL_CTX_set_app_data(k->context, k);
-	/* Many records at once, and not each one's header and then the rest of it. */
+	/* Reads many records at once, instead of each header and then its body. */
 	SSL_CTX_set_read_ahead(k->context, 1);
 	SSL_CTX_set_default_read_buffer_len(k->context, READ_BYTES);
 	SSL_CTX_set_session_cache_mode(k->context, SSL_SESS_CACHE_OFF);
@@ -152,7 +152,7 @@ struct net_tls *net_tls_free(struct net_tls *t)
 	return NULL;
 }
 
-/* Why the last call on this connection failed. */
+/* Returns why the last call on this connection failed. */
 static const char *reason(void)
 {
 	unsigned long code = ERR_peek_error();
@@ -179,7 +179,7 @@ int net_tls_handshake(struct net_tls *t, bool *waits_to_write, struct error *err
 	ERR_clear_error();
 	r = SSL_do_handshake(t->ssl);
 	if (r == 1) {
-		/* Nobody has a certificate, so nothing else than the key can have been shown. */
+		/* There are no certificates, so only the key can have been proved. */
 		return SSL_session_reused(t->ssl) ? 0 : error_set(err, -EACCES, "it has shown no key");
 	}
 	what = SSL_get_error(t->ssl, r);

@@ -20,7 +20,7 @@ static int send_now(const struct outbox *o, const void *data, size_t bytes, int 
 {
 	int r = fd_message_send(o->fd, data, bytes, &memory_fd, memory_fd >= 0, MSG_DONTWAIT);
 
-	/* The kernel bounds the descriptors that are under way, too. */
+	/* The kernel limits the descriptors in flight, too. */
 	return r == -ENOBUFS || r == -ETOOMANYREFS ? -EAGAIN : r;
 }
 

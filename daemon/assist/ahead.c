@@ -32,8 +32,8 @@ struct ahead {
 	uint32_t first, n;
 	struct {
 		uint64_t id, bytes;
-	} batches[AHEAD_BATCHES]; /* that are not done; by id modulo their number */
-	uint64_t bytes;           /* of all of them */
+	} batches[AHEAD_BATCHES]; /* batches not done, indexed by id modulo AHEAD_BATCHES */
+	uint64_t bytes;           /* of all these batches */
 	bool started;
 	struct ahead_counters counters;
 };
@@ -66,7 +66,8 @@ static int open_plain(const char *name, uint64_t *ret_bytes)
 	return steal_fd(&fd);
 }
 
-/* Looks at three of its pages. Where the file system cannot tell, they are not. */
+/* Returns true if three of the file's pages are in the page cache. Where the file system cannot tell, false.
+ */
 static bool is_resident(int fd, uint64_t bytes)
 {
 	const off_t at[] = {0, (off_t)(bytes / 2), (off_t)bytes - 1};
@@ -79,7 +80,7 @@ static bool is_resident(int fd, uint64_t bytes)
 	return true;
 }
 
-/* Brings it into the page cache, from where it is not copied. Returns how many bytes that were, or -errno. */
+/* Reads a file into the page cache without copying it. Returns the number of bytes, or -errno. */
 static int64_t bring(int fd, int null_fd, uint64_t bytes)
 {
 	off_t at = 0;
@@ -111,7 +112,7 @@ static int64_t bring_copying(int fd, uint64_t bytes, char *buffer)
 	return (int64_t)at;
 }
 
-/* Returns how many bytes were read, 0: none had to be; or -errno. */
+/* Returns the number of bytes read, 0: none had to be read; or -errno. */
 static int64_t read_file(int null_fd, const char *name, char *buffer)
 {
 	uint64_t bytes = 0;
@@ -173,7 +174,7 @@ static void *reader(void *user)
 	return NULL;
 }
 
-/* Fewer threads than wanted are enough, too. */
+/* Starts the threads. Fewer than AHEAD_THREADS are enough, too. */
 static void start(struct ahead *a)
 {
 	pthread_attr_t attributes;

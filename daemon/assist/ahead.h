@@ -2,31 +2,31 @@
 #pragma once
 
 /*
- * Files are read into the page cache by threads, in the order in which they were asked for. Only regular
- * files are, so much of each, and so much at a time. The threads may hang for ever; nothing here waits for
- * them, and ending the process is how they end.
+ * Reads files into the page cache by threads, in the order in which they were asked for. Only regular files
+ * are read, with limits per file and for all. The threads may hang for ever; nothing here waits for them, and
+ * only the end of the process ends them.
  */
 
 #include <stdint.h>
 
 #define AHEAD_THREADS    32
-#define AHEAD_FILES      4096           /* that wait */
-#define AHEAD_FILE_BYTES (16u << 20)    /* of one file */
-#define AHEAD_BYTES      (256ull << 20) /* of batches that are not done */
+#define AHEAD_FILES      4096           /* maximum number of files that wait */
+#define AHEAD_FILE_BYTES (16u << 20)    /* maximum read of one file */
+#define AHEAD_BYTES      (256ull << 20) /* maximum read for batches that are not done */
 #define AHEAD_BATCHES    256
 
 struct ahead;
 
 struct ahead_counters {
 	uint64_t files, bytes;
-	uint64_t resident; /* files that were in the page cache already: not counted above */
+	uint64_t resident; /* files that were in the page cache already, not counted in files and bytes */
 	uint64_t failed, left_out;
 };
 
-/* null_fd: /dev/null, for writing; lasts as long. */
+/* Creates a reader. null_fd: /dev/null, open for writing, must outlive the reader. -ENOMEM. */
 int ahead_new(int null_fd, struct ahead **ret);
-/* The name is copied. What is too much is left out. */
+/* Queues a file of a batch; copies the name. Files beyond the limits are left out. */
 void ahead_add(struct ahead *a, uint64_t batch, const char *name);
-/* Leaves out what still waits of this batch. */
+/* Ends a batch: its files that still wait are left out. */
 void ahead_done(struct ahead *a, uint64_t batch);
 struct ahead_counters ahead_count(struct ahead *a);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The daemon's side. The keeper (helpers/spawn.h) is the one process with privileges, which looks at nothing.
- */
+/* The daemon's side. The keeper (helpers/spawn.h) is the only process with privileges, and reads no data of
+ * jobs. */
 #include "assist.h"
 
 #include <errno.h>
@@ -48,7 +48,7 @@ static void forget(struct assist *a, uint32_t i)
 	a->jobs[i] = a->jobs[--a->n_jobs];
 }
 
-/* A job's reader says what it has done so far; it may say anything. */
+/* Adds what a job's reader has done since its last report. Its figures cannot be trusted. */
 static void count(struct assist *a, const struct assist_figures *before, const struct assist_figures *now)
 {
 	if (now->files > before->files)
@@ -84,7 +84,7 @@ static void lose(struct assist *a, const char *why)
 	a->n_jobs = 0;
 }
 
-/* Of the whole, not of a job: see struct assist_job. */
+/* Takes a message about all jobs: see struct assist_job. */
 static void on_word(struct assist *a, const struct assist_job *word)
 {
 	if (*word->why)
@@ -125,7 +125,7 @@ static void on_started(void *user)
 
 static void on_ended(void *user, const struct fork_server_news *news, const char *how)
 {
-	/* The end of its socket says so, after all that it has said. */
+	/* The end of its socket reports this, after all of its messages. */
 }
 
 static void on_lost(void *user)

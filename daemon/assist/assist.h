@@ -2,13 +2,13 @@
 #pragma once
 
 /*
- * Reading ahead for jobs that know nothing of dieseld: PyTorch's DataLoader hands indices to its workers some
- * batches ahead. Which files an index opens is learnt as workers open them; from then on these files are read
- * into the page cache before the worker comes to them.
+ * Prefetches files for jobs that do not use dieseld: PyTorch's DataLoader hands indices to its workers some
+ * batches ahead. This module learns which files an index opens while workers open them; from then on it reads
+ * these files into the page cache before a worker comes to them.
  *
  *   assist_fork() before the first thread -> assist_start() -> assist_stop() -> assist_free()
  *
- * Nothing that a job wrote is looked at by a process that may do more than the job: see assist_message.h.
+ * No process with more rights than the job looks at anything that the job wrote: see assist_message.h.
  */
 
 #include <stdbool.h>
@@ -19,7 +19,7 @@
 #include "daemon/helpers/spawn.h"
 
 #define ASSIST_JOBS_MAX   64
-#define ASSIST_A_USER_MAX 16 /* of these, jobs of one user who is no administrator (admin.h) */
+#define ASSIST_A_USER_MAX 16 /* maximum for one user who is no administrator (admin.h) */
 
 struct error;
 struct assist;
@@ -27,36 +27,38 @@ struct assist;
 struct assist_figures {
 	uint64_t batches, samples;
 	uint64_t known;        /* indices whose files are known */
-	uint64_t hits, misses; /* known indices that opened these files, or others */
+	uint64_t hits, misses; /* known indices that opened the same files again, or others */
 	uint64_t files, bytes; /* read ahead */
 	uint64_t failed;       /* could not be read ahead */
 };
 
-/* One job. Or pid is 0: why there are none, if not "": there may be from now on; ended: that is for good. */
+/* One job. If pid is 0, the message is about all jobs: why says why there are none, or "" if there may be
+ * from now on; ended: this does not change any more. */
 struct assist_job {
 	int64_t pid;
 	uint32_t uid;
 	uint32_t state; /* enum assist_state */
 	uint32_t ended;
-	uint32_t charged; /* what is read ahead is charged to the job's control group */
-	uint64_t lost;    /* records of batches that found no space, of all jobs */
+	uint32_t charged; /* pages that are read ahead are charged to the job's control group */
+	uint64_t lost;    /* records of all jobs' batches that were lost for want of space */
 	struct assist_figures figures;
 	char name[16];
 	char why[240];
 };
 
-/* observe: nothing is read ahead; what workers wait for is looked at, and said. */
+/* Forks the keeper, before the first thread. observe: nothing is read ahead; only reports what workers wait
+ * for. -EPERM: not root. */
 int assist_fork(bool observe, struct fork_server *ret_keeper, struct error *err);
-/* Takes the keeper over. */
+/* Takes over the keeper. 0 or a negative errno. */
 int assist_start(uv_loop_t *loop, struct fork_server *keeper, struct assist **ret);
 void assist_stop(struct assist *a);
 void assist_free(struct assist *a);
 
-/* Why there is no reading ahead; "": there is. */
+/* Returns why nothing is read ahead; "" if it is. */
 const char *assist_problem(const struct assist *a);
-/* The i-th job, or NULL. */
+/* Returns the i-th job, or NULL. */
 const struct assist_job *assist_job_at(const struct assist *a, uint32_t i);
-/* In a word. */
+/* Returns the job's state in a word. */
 const char *assist_job_state(const struct assist_job *job);
-/* Of all jobs there ever were: files and bytes read ahead. */
+/* Returns the files and bytes read ahead for all jobs since the start. */
 void assist_totals(const struct assist *a, uint64_t *ret_files, uint64_t *ret_bytes);

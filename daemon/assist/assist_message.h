@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * Who says what to whom; all are copies of one program, each datagram is one struct.
+ * Messages between processes, which are all copies of one program. Each datagram is one struct.
  *
  *   daemon                watcher (nobody, BPF)            keeper (root)
  *                     <-  assist_job, once a second
@@ -11,7 +11,7 @@
  *                         assist_order, then records, one behind another   ->
  *                     <-  assist_told, once a second
  *
- * The reader is the one that looks at what the job wrote, and it has no more rights than the job.
+ * Only the reader looks at data that the job wrote, and it has no more rights than the job.
  */
 
 #include "assist.h"
@@ -20,10 +20,10 @@
 struct assist_order {
 	int64_t pid;
 	uint64_t start_ticks;
-	uint32_t uid, gid; /* that it had when it wrote indices */
+	uint32_t uid, gid; /* of the job when it wrote indices */
 };
 
-/* What a reader says. It is taken for nothing but words and figures of its own job. */
+/* Report of a reader. It is trusted only for words and figures about its own job. */
 struct assist_told {
 	uint32_t state; /* enum assist_state */
 	uint32_t charged;
@@ -34,8 +34,8 @@ struct assist_told {
 #define ASSIST_FEED_BYTES 65536 /* of records, in one datagram */
 
 extern bool
-    assist_only_observes; /* see assist_fork(): set before its keeper is there, and never after that */
+    assist_only_observes; /* see assist_fork(): set before its keeper is forked, and never changed later */
 
-/* The reader, and the watcher: return their exit status. */
+/* Run the reader and the watcher. Return the exit status. */
 int assist_reader_run(int fd);
 int assist_watch_run(const struct kept_helper *self);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reader: one process a job, with the job's rights. */
+/* The reader: one process per job, with the job's rights. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -43,7 +43,7 @@ static void on_done(void *user, uint64_t batch)
 	ahead_done(((struct message_reader *)user)->ahead, batch);
 }
 
-/* Returns false if nobody listens any more. */
+/* Sends a report if it has changed. Returns false if the receiver is gone. */
 static bool say(struct message_reader *r, uint64_t now_ns)
 {
 	struct ahead_counters done = ahead_count(r->ahead);
@@ -65,7 +65,7 @@ static bool say(struct message_reader *r, uint64_t now_ns)
 	return send(r->fd, &told, sizeof(told), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 || errno == EAGAIN;
 }
 
-/* A job that rests is not watched; after a while it may have changed. */
+/* Ends a job's rest after a while, because the job may have changed. A job that rests is not watched. */
 static void rest(struct message_reader *r, uint64_t now_ns)
 {
 	if (r->log.judge.state == ASSIST_HELPS)
@@ -141,7 +141,7 @@ int assist_reader_run(int fd)
 		return 1;
 	helper_title(HELPER_AHEAD, order.uid);
 	r.fd = fd;
-	null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC); /* the job's files may have none */
+	null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC); /* opened here: the job's root may have none */
 	r.pidfd = kernel_pidfd_open((pid_t)order.pid);
 	code = null_fd < 0   ? error_errno(&err, -errno, "cannot open /dev/null")
 	       : r.pidfd < 0 ? error_errno(&err, -errno, "process %lld is gone", (long long)order.pid)

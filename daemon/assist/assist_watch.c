@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The watcher: takes records from the kernel, and hands each job's to that job's reader. */
+/* The watcher: takes records from the kernel, and hands them to the reader of their job. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -22,20 +22,20 @@
 #define IDLE_MS 250
 
 /*
- * Looking for trainers is paid for by each system call of the machine. So it is looked where a process that
- * nobody knows forked another that executes no program of its own, as DataLoader's workers do not, and that
- * goes on for a while; and now and then without that, since workers may be made otherwise.
+ * Looking for trainers costs time in each system call of the machine. So the watcher looks only for a while
+ * (a window) after an unknown process forked a child that lasts and executes no program of its own, as
+ * DataLoader's workers do; and now and then without that (a glance), since workers may be started otherwise.
  */
 #define FORK_LASTS_NS  (200 * NS_PER_MS)
 #define WINDOW_NS      (2 * NS_PER_S)
-#define WINDOW_EACH_NS (10 * NS_PER_S)   /* windows for forks begin at most that often */
-#define GLANCE_NS      (200 * NS_PER_MS) /* windows without */
+#define WINDOW_EACH_NS (10 * NS_PER_S)   /* minimum time between windows for forks */
+#define GLANCE_NS      (200 * NS_PER_MS) /* length of a glance */
 #define GLANCE_EACH_NS (15 * NS_PER_S)
 #define RECORD_SPACE   (sizeof(struct index_record) + INDEX_MESSAGE_BYTES)
 
 struct watched_job {
-	struct assist_job told; /* pid 0: none */
-	int fd, pidfd;          /* of its reader; of itself */
+	struct assist_job told; /* pid 0: unused */
+	int fd, pidfd;          /* fd: of its reader; pidfd: of the job */
 	uint64_t said_ns;
 	bool changed;
 	char *feed; /* records to hand over */
@@ -43,7 +43,7 @@ struct watched_job {
 };
 
 struct suspect {
-	uint32_t child; /* 0: none */
+	uint32_t child; /* 0: unused */
 	uint64_t forked_ns;
 };
 
@@ -54,8 +54,9 @@ struct watcher {
 	enum index_attention attention;
 	struct suspect suspects[INDEX_FORKS]; /* a ring */
 	uint32_t n_suspects;
-	bool suspected;                          /* since the last window */
-	uint64_t until_ns, window_ns, glance_ns; /* of the window; when it and the last glance began */
+	bool suspected;                          /* a suspect was found since the last window */
+	uint64_t until_ns, window_ns, glance_ns; /* end of the window or glance; when the last window and the
+						  * last glance began */
 	struct watched_job jobs[ASSIST_JOBS_MAX];
 	uint32_t n_jobs;
 };
@@ -147,7 +148,7 @@ static void job_begin(struct watcher *w, const struct index_record *r)
 
 static void flush(struct watched_job *j)
 {
-	/* A reader that does not keep up misses records: it finds its way again. */
+	/* A reader that does not keep up misses records, and recovers from that. */
 	if (j->n_feed)
 		(void)send(j->fd, j->feed, j->n_feed, MSG_DONTWAIT | MSG_NOSIGNAL);
 	j->n_feed = 0;
@@ -194,11 +195,11 @@ static void on_told(struct watcher *w, struct watched_job *j)
 	struct assist_told told;
 	ssize_t n = recv(j->fd, &told, sizeof(told), MSG_DONTWAIT);
 
-	/* ECONNRESET is said once, if it ended with records unread; its last words come after that. */
+	/* ECONNRESET comes once, if the reader ended with records unread; its last messages come after it. */
 	if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET))
 		return;
 	if (n <= 0 && has_ended(j))
-		return; /* as the job has: job_end() follows */
+		return; /* the job has ended, too: job_end() follows */
 	if (n != sizeof(told) || told.state >= ASSIST_N_STATES) {
 		stop(w, j, "the process that reads ahead for it has ended");
 		return;
@@ -227,7 +228,7 @@ static void on_fork(void *user, uint32_t parent, uint32_t child)
 		w->suspects[w->n_suspects++ % INDEX_FORKS] = (struct suspect){child, clock_monotonic_ns()};
 }
 
-/* Looks whether a child that was forked a while ago is there, and is its parent's image. */
+/* Checks whether a child that was forked a while ago still exists, and has executed no program of its own. */
 static void look_at_suspects(struct watcher *w, uint64_t now_ns)
 {
 	index_watch_forks(w->watch, on_fork, w);

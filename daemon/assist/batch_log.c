@@ -8,7 +8,7 @@
 
 #include "lib/clock.h"
 
-#define KNOWN_SHARE 8 /* one of so many indices may be unknown */
+#define KNOWN_SHARE 8 /* 1 in this many indices may be unknown */
 
 static void batch_free(struct written_batch *b)
 {
@@ -30,7 +30,7 @@ static void pipe_clear(struct worker_pipe *p)
 	*p = (struct worker_pipe){.last_number = -1};
 }
 
-/* Of the pipe; a new one takes the place of the one that was used longest ago. */
+/* Returns the entry of the pipe. make: a new pipe replaces the one that was used longest ago; else NULL. */
 static struct worker_pipe *pipe_of(struct batch_log *log, uint32_t inode, bool make)
 {
 	struct worker_pipe *oldest = &log->pipes[0];
@@ -52,7 +52,7 @@ static struct worker_pipe *pipe_of(struct batch_log *log, uint32_t inode, bool m
 
 /* ---- what comes ---------------------------------------------------------------------------------------- */
 
-/* Returns true if little is missing: a few samples may never have been seen with their files. */
+/* Returns true if nearly all files are known: a few samples may never have been seen with their files. */
 static bool is_known(const struct batch_log *log, const struct written_batch *b, int set)
 {
 	uint32_t n = 0;
@@ -62,7 +62,7 @@ static bool is_known(const struct batch_log *log, const struct written_batch *b,
 	return set >= 0 && n >= b->n - b->n / KNOWN_SHARE;
 }
 
-/* Batches of this epoch that are written and not made, as far as is known. */
+/* Returns the number of batches of this epoch that are written and not finished, as far as is known. */
 static uint32_t count_in_flight(struct batch_log *log)
 {
 	uint32_t n = 0;
@@ -77,7 +77,7 @@ static uint32_t count_in_flight(struct batch_log *log)
 	return n;
 }
 
-/* b is the newest of those pending. */
+/* Orders the files of a batch that was just written, if that is its turn. */
 static void order(struct batch_log *log, const struct written_batch *b, uint32_t number, uint64_t now_ns)
 {
 	int set = data_sets_guess(&log->sets, b->pass);
@@ -123,7 +123,7 @@ static void on_write(struct batch_log *log, struct worker_pipe *p, const struct 
 	log->next_id++;
 	b.pass = p->pass = data_sets_written(&log->sets, p->pass, p->last_number, number);
 	p->last_number = number;
-	if (p->n_pending == BATCH_LOG_PENDING) { /* nobody reads them, or that was not seen */
+	if (p->n_pending == BATCH_LOG_PENDING) { /* nobody reads them, or the reads were not seen */
 		batch_free(pending(p, 0));
 		p->first = (p->first + 1) % BATCH_LOG_PENDING;
 		p->n_pending--;
@@ -156,7 +156,7 @@ static double seconds(uint64_t ns)
 	return (double)ns / (double)NS_PER_S;
 }
 
-/* How long a thread slept between two of its records. */
+/* Returns how long a thread slept between two of its records. */
 static double asleep_s(const struct index_record *from, const struct index_record *to)
 {
 	uint64_t wall_ns = to->at_ns - from->at_ns, ran_ns = to->exec_ns - from->exec_ns;
@@ -164,13 +164,13 @@ static double asleep_s(const struct index_record *from, const struct index_recor
 
 	if (to->n_sleeps == from->n_sleeps || to->at_ns < from->at_ns)
 		return 0;
-	/* Each CPU has a clock of its own. */
+	/* Each CPU has its own clock for start_ns. */
 	if (to->cpu == from->cpu && to->start_ns > from->start_ns)
 		off_ns = to->start_ns - from->start_ns;
 	return not_asleep_ns < off_ns ? fmin(seconds(off_ns - not_asleep_ns), seconds(wall_ns)) : 0;
 }
 
-/* next: its worker reads the next batch. */
+/* Passes the worker's time for a batch to the judge. next: the record of reading the next batch's indices. */
 static void measure(struct batch_log *log, const struct worker_pipe *p, const struct index_record *next)
 {
 	double tail_s = asleep_s(&p->last, next);
@@ -183,8 +183,7 @@ static void measure(struct batch_log *log, const struct worker_pipe *p, const st
 	judge_ahead_worker(&log->judge, &t);
 }
 
-/* What the batch opened is learnt, if it opened as many files for each of its samples. Returns whether it
- * did. */
+/* Learns which files the batch opened. Returns false if it did not open the same number for each sample. */
 static bool learn_batch(struct batch_log *log, struct worker_pipe *p)
 {
 	struct written_batch *b = &p->now;
@@ -209,7 +208,7 @@ static bool learn_batch(struct batch_log *log, struct worker_pipe *p)
 	return true;
 }
 
-/* The worker is done with what it made, and reads the next. */
+/* Ends the worker's batch, because the worker reads the next one. */
 static void finish(struct batch_log *log, struct worker_pipe *p, const struct index_record *next)
 {
 	struct written_batch *b = &p->now;
@@ -261,7 +260,7 @@ static bool ends_with(const char *name, const char *ending)
 	return n >= m && !strcmp(name + n - m, ending);
 }
 
-/* What Python opens for itself. */
+/* Returns false for files that Python opens for itself. */
 static bool is_data(const char *name)
 {
 	static const char *const folders[] = {"/proc/", "/sys/", "/dev/", "/etc/"};

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/*
- * The batches of one job, from records of its pipes and files: what an index opens is learnt, and what comes
- * next is ordered. Records may be missing, and may be anything. Pure.
- */
+/* Follows the batches of one job from records of its pipes and files: learns which files an index opens, and
+ * orders the files of the next batches. Records may be missing, and may hold anything. Pure. */
 
 #include "bpf/index_watch.h"
 #include "data_sets.h"
@@ -12,9 +10,9 @@
 #include "judge_ahead.h"
 
 #define BATCH_LOG_PIPES   64
-#define BATCH_LOG_PENDING 64        /* batches written and not read, a pipe */
-#define BATCH_LOG_NAMES   (1 << 20) /* bytes of names that a batch opens */
-#define BATCH_LOG_PER     16        /* files a sample */
+#define BATCH_LOG_PENDING 64        /* per pipe: batches written and not read */
+#define BATCH_LOG_NAMES   (1 << 20) /* per batch: bytes of names of files that it opens */
+#define BATCH_LOG_PER     16        /* maximum files per sample */
 
 struct written_batch {
 	uint64_t id; /* 0: none */
@@ -28,23 +26,23 @@ struct written_batch {
 struct worker_pipe {
 	uint32_t inode;
 	uint64_t used_ns;
-	uint64_t pass;       /* of the batch written last, */
-	int64_t last_number; /* whose number this is; -1: there is none */
+	uint64_t pass;       /* of the batch written last */
+	int64_t last_number; /* number of that batch in its epoch; -1: none */
 	struct written_batch pending[BATCH_LOG_PENDING];
 	uint32_t first, n_pending;
-	struct written_batch now; /* what its worker makes */
-	char *names;              /* opened for it */
+	struct written_batch now; /* the batch that its worker makes */
+	char *names;              /* names of files opened for that batch */
 	uint32_t n_names, name_bytes, names_allocated;
 	bool overflow;
-	struct index_record last; /* of its worker: reading, or opening a file */
+	struct index_record last; /* the worker's last record: it read indices, or opened a file */
 	uint64_t begin_ns;
-	double blocked_s; /* between opening files */
+	double blocked_s; /* time blocked between opening files */
 };
 
 struct batch_log_handler {
-	/* n names, one behind the other, of one sample. */
+	/* Reads ahead n files of one sample. Their names follow one another, each with its NUL. */
 	void (*ahead)(void *user, uint64_t batch, const char *names, uint32_t n);
-	/* What is left of the batch is no longer wanted. */
+	/* Ends the batch: its files that still wait are not needed any more. */
 	void (*done)(void *user, uint64_t batch);
 	void *user;
 };
@@ -54,8 +52,8 @@ struct batch_log {
 	struct judge_ahead judge;
 	struct data_sets sets;
 	struct worker_pipe pipes[BATCH_LOG_PIPES];
-	uint64_t next_id, epoch_id;           /* of the batch that began the epoch */
-	uint32_t in_flight, in_flight_before; /* most in this epoch, and in the one before */
+	uint64_t next_id, epoch_id;           /* id of the batch that began the epoch */
+	uint32_t in_flight, in_flight_before; /* maximum in this epoch, and in the one before */
 	uint64_t n_batches, n_samples, n_hits, n_misses;
 };
 

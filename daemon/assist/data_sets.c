@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define OTHER_SHARE 10 /* one of so many known samples may have other files, and it is still the same set */
+#define OTHER_SHARE 10 /* 1 in this many known samples may have other files in the same set */
 
 static struct data_pass *pass_of(const struct data_sets *s, uint64_t id)
 {
@@ -29,8 +29,8 @@ uint64_t data_sets_written(struct data_sets *s, uint64_t id, int64_t before, uin
 
 	if (p)
 		return p->id;
-	/* All of a pass's workers get their first batches before one is done, in whatever order: a thread for
-	 * each of them writes. */
+	/* All workers of a pass get their first batches before one is done. Their order varies, because a
+	 * thread for each of them writes. */
 	p = pass_of(s, s->n_passes);
 	if (!p || p->id == id || p->begun || (p->seen & bit))
 		p = pass_new(s);
@@ -86,7 +86,7 @@ static struct likeness compare(const struct data_sets *s, int set, const struct 
 	return l;
 }
 
-/* The set that the batch's files are of, or -1; sets are left out that it is not. */
+/* Returns the set that the batch's files belong to, or -1. Marks the sets that it cannot be. */
 static int recognise(const struct data_sets *s, struct data_pass *p, const struct data_batch *b,
 		     uint32_t *n_wrong)
 {
@@ -110,7 +110,7 @@ static int recognise(const struct data_sets *s, struct data_pass *p, const struc
 	return best;
 }
 
-/* Returns a set of which nothing is known, or -1. */
+/* Starts an empty set. Returns its number, or -1: there are too many. */
 static int set_new(struct data_sets *s, uint32_t per_sample)
 {
 	int i = 0;
@@ -134,7 +134,7 @@ static void join(struct data_sets *s, int from, int to)
 			s->passes[k].set = to;
 }
 
-/* The largest that it can be, of those that say nothing of its samples. */
+/* Returns the largest set that the pass can be, although nothing is known of its samples there; or -1. */
 static int any_set(const struct data_sets *s, const struct data_pass *p, uint32_t per_sample)
 {
 	int found = -1;
@@ -159,7 +159,7 @@ int data_sets_settle(struct data_sets *s, uint64_t *id, const struct data_batch 
 	if (p->settled)
 		return p->set;
 	found = recognise(s, p, b, n_wrong);
-	/* What one batch has in common with several of them is one. */
+	/* Sets that have files in common with one batch are the same set. */
 	for (int i = 0; found >= 0 && i < FILE_TABLE_SETS; i++)
 		if (i != found && i != p->set && s->per_sample[i] && !p->is_not[i] &&
 		    compare(s, i, b).same > 0)

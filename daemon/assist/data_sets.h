@@ -2,9 +2,10 @@
 #pragma once
 
 /*
- * Through which of a job's data sets a DataLoader goes. Indices begin at 0 in each of them, and nothing says
- * which one is meant: training, validation, or one that the job made again. So each pass, an iteration from
- * its batch 0 on, is learnt by itself until a batch of it opens the files of a set that is known. Pure.
+ * Finds out which of a job's data sets a DataLoader iterates over. Indices begin at 0 in each data set, and
+ * nothing says which one is meant: training, validation, or one that the job made again. So each pass (an
+ * iteration, from its batch 0 on) is learnt as a set of its own until one of its batches opens the files of a
+ * known set. Pure.
  */
 
 #include <stdbool.h>
@@ -12,13 +13,13 @@
 
 #include "file_table.h"
 
-#define DATA_PASSES 8 /* that go on at a time */
+#define DATA_PASSES 8 /* passes that go on at the same time */
 
 struct data_pass {
 	uint64_t id;   /* from 1; 0: none */
-	uint64_t seen; /* its first batches that were written, a bit each */
-	bool begun;    /* a batch is done */
-	int set;       /* where it is learnt; -1: nothing was */
+	uint64_t seen; /* bit i: batch i was written, for the first 64 */
+	bool begun;    /* one of its batches is done */
+	int set;       /* set in which it is learnt; -1: nothing learnt yet */
 	bool settled;  /* set was known before the pass */
 	bool is_not[FILE_TABLE_SETS];
 };
@@ -26,26 +27,26 @@ struct data_pass {
 struct data_sets {
 	struct file_table table;
 	uint32_t per_sample[FILE_TABLE_SETS]; /* files; 0: there is no such set */
-	struct data_pass passes[DATA_PASSES]; /* by id modulo their number */
+	struct data_pass passes[DATA_PASSES]; /* indexed by id modulo DATA_PASSES */
 	uint64_t n_passes;
 };
 
-/* A batch whose files are known now: per_sample names for each index, one behind the other. */
+/* A batch that is done, so its files are known: per_sample names for each index, one after another. */
 struct data_batch {
 	const uint32_t *indices;
 	uint32_t n, per_sample;
 	const char *names;
 };
 
-/* A batch is written to a pipe whose last one was `before`, of pass `id`; before < 0: to a new pipe. Returns
- * the batch's pass. */
+/* Takes a batch that is written to a pipe. before, id: number and pass of the pipe's last batch; before < 0:
+ * the pipe is new. Returns the batch's pass. */
 uint64_t data_sets_written(struct data_sets *s, uint64_t id, int64_t before, uint32_t number);
-/* The set by which a pass's batches are foretold, or -1. Before one is done that is the only one that it can
- * be, if there is only one. */
+/* Returns the set that predicts the files of a pass, or -1. Before a batch of the pass is done, that is the
+ * only set that it can be, if there is only one. */
 int data_sets_guess(const struct data_sets *s, uint64_t id);
-/* In which set a batch is to be learnt, or -ENOSPC: it is of none of those known, and there are too many.
- * *id: its pass, and another one if nothing was heard of that for long. *n_wrong: how many of its samples
- * were foretold as other files, of a set that it turns out not to be. */
+/* Returns the set in which to learn a batch, or -ENOSPC: it belongs to no known set, and there are too many.
+ * *id: its pass; set to a new one if that was forgotten. *n_wrong: number of its samples whose files were
+ * predicted wrongly, from a set that it turns out not to be. */
 int data_sets_settle(struct data_sets *s, uint64_t *id, const struct data_batch *b, uint32_t *n_wrong);
-/* Bytes of a sample's names. */
+/* Returns the bytes of a sample's names. */
 uint32_t data_names_bytes(const char *names, uint32_t per_sample);

@@ -1,21 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/*
- * Which files an index opens, in each of a job's data sets: as many a sample, for all samples of a set.
- * Bounded in memory, whatever comes. Pure.
- */
+/* Table of the files that an index opens, for each of a job's data sets. All samples of a set open the same
+ * number of files. Its memory is bounded, whatever comes. Pure. */
 
 #include <stddef.h>
 #include <stdint.h>
 
 #define FILE_TABLE_SETS     4
-#define FILE_TABLE_INDICES  (1u << 24)                        /* of one set */
+#define FILE_TABLE_INDICES  (1u << 24)                        /* maximum index + 1 of one set */
 #define FILE_TABLE_ALL_SETS (FILE_TABLE_INDICES + (1u << 22)) /* indices of all sets */
-#define FILE_TABLE_BYTES    (64u << 20)                       /* of names, of all sets */
+#define FILE_TABLE_BYTES    (64u << 20)                       /* names of all sets */
 
 struct file_set {
-	uint32_t *at; /* where in bytes an index's names are, plus 1; 0: not known */
+	uint32_t *at; /* offset in table.bytes of an index's names, plus 1; 0: not known */
 	uint32_t n_at;
 	uint32_t n; /* indices known */
 };
@@ -32,15 +30,16 @@ enum file_table_result {
 	FILE_TABLE_OTHER, /* the index is known, with other files */
 };
 
-/* names: a sample's, one behind the other. What is known of the index, which nothing changes. */
+/* Compares a sample's names, one after another, with those known for the index. Changes nothing. */
 enum file_table_result file_table_compare(const struct file_table *t, int set, uint32_t index,
 					  const char *names, size_t n_bytes);
-/* enum file_table_result, of before; -ERANGE: there is no space. */
+/* Learns the names unless the index is known already. Returns what file_table_compare() returned before, or
+ * -ERANGE: no space. */
 int file_table_learn(struct file_table *t, int set, uint32_t index, const char *names, size_t n_bytes);
-/* The index's first name, or NULL. */
+/* Returns the index's first name, or NULL. */
 const char *file_table_find(const struct file_table *t, int set, uint32_t index);
-/* What `from` knows and `to` does not is known there, if there is space; `from` is empty then. */
+/* Moves indices that `to` does not know from `from`, as far as there is space. `from` is empty then. */
 void file_table_move(struct file_table *t, int from, int to);
-/* Indices, of all sets. */
+/* Returns the number of known indices of all sets. */
 uint32_t file_table_known(const struct file_table *t);
 void file_table_free(struct file_table *t);

@@ -42,8 +42,8 @@ static int read_text(int folder, const char *name, char *text, size_t size)
 	return fd < 0 || n < 0 ? -errno : 0;
 }
 
-/* All four numbers of the line must be this one: a program that runs with somebody else's rights, or could
- * take them on again, is not who wrote the indices. */
+/* Checks that all four numbers of the line are the expected one: a program that runs with another user's
+ * rights, or could take them on again, is not the one that wrote the indices. */
 static int check_id(const char *text, const char *line, uint32_t expected)
 {
 	const char *at = strstr(text, line);
@@ -78,7 +78,7 @@ static int parse_groups(const char *text, struct identity_credentials *c)
 	return 0;
 }
 
-/* Of a process with this user and group; else -EPERM. */
+/* Reads the groups of a process that has only this user and group; else -EPERM. */
 static int credentials_read(int process, uid_t uid, gid_t gid, struct identity_credentials *ret)
 {
 	_cleanup_(freep) char *text = malloc(STATUS_BYTES);
@@ -117,8 +117,8 @@ static bool join(const char *hierarchy, const char *group)
 	return fd >= 0 && write(fd, pid, (size_t)n) == n;
 }
 
-/* Joins the process's control groups, of version 2, or of version 1 where memory and processor are counted.
- */
+/* Joins the process's control groups: version 2, or those of version 1 that account for memory, CPU and I/O.
+ * Returns true if memory is charged there. */
 static bool join_groups(int process)
 {
 	char text[8192], hierarchy[64], *line, *rest = NULL;
@@ -143,8 +143,8 @@ static bool join_groups(int process)
 	return charged;
 }
 
-/* What it sees, if it still is whose it was: it may become a program with other rights at any moment, and
- * stand in a folder that its user may not enter. */
+/* Enters the process's mount namespace, root and current folder, after checking its user again: it may
+ * execute a program with other rights at any moment, and be in a folder that its user may not enter. */
 static int enter_root(int process, const struct identity_credentials *c)
 {
 	static struct identity_credentials now;
@@ -170,7 +170,7 @@ static int become(const struct identity_credentials *c)
 	if (setgroups(c->n_groups, c->groups) < 0 || setresgid(c->gid, c->gid, c->gid) < 0 ||
 	    setresuid(c->uid, c->uid, c->uid) < 0)
 		return -errno;
-	/* Its user may not look into it, nor make it do anything. */
+	/* The user must not trace this process or make it dump core. */
 	if (prctl(PR_SET_DUMPABLE, 0) < 0 || setrlimit(RLIMIT_CORE, &none) < 0 ||
 	    setrlimit(RLIMIT_NOFILE, &files) < 0)
 		return -errno;
@@ -190,7 +190,7 @@ int identity_take(pid_t pid, uint64_t start_ticks, uid_t uid, gid_t gid, bool *r
 	process = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (process < 0)
 		return error_errno(err, -errno, "process %d is gone", pid);
-	/* From here on the descriptor tells it from a later one. */
+	/* From here on the descriptor identifies the process, even if its number is reused. */
 	r = proc_stat_read("/proc", pid, &stat);
 	if (r == 0 && stat.start_ticks != start_ticks)
 		r = -ESRCH;

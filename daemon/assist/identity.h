@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Becoming somebody else, as far as files go. */
+/* Takes on another process's rights to files. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -10,17 +10,17 @@
 struct error;
 
 /*
- * Takes on a process's mount namespace, root and current folder, control groups, user and groups, and gives
- * up all privileges: from now on the kernel permits what it would permit that process, and no more. It must
- * be this user's and this group's alone, as when it was seen: a program that gains rights when it is executed
- * has others, and is refused (-EPERM). Before, the caller takes CAP_SYS_ADMIN, CAP_SYS_CHROOT,
- * CAP_SYS_PTRACE, CAP_SETUID and CAP_SETGID. The caller has one thread. *ret_charged: memory and time are the
- * process's control group's. After an error the caller has to end.
+ * Takes on a process's mount namespace, root and current folder, control groups, user and groups, and drops
+ * all privileges: from now on the kernel permits exactly what it permits that process. The process must have
+ * only this user and group, as when it was seen: a program that gains rights when it is executed has others,
+ * and is refused (-EPERM). The caller needs CAP_SYS_ADMIN, CAP_SYS_CHROOT, CAP_SYS_PTRACE, CAP_SETUID and
+ * CAP_SETGID, and has one thread. *ret_charged: memory is charged to the process's control group. After an
+ * error the caller must exit.
  */
 int identity_take(pid_t pid, uint64_t start_ticks, uid_t uid, gid_t gid, bool *ret_charged,
 		  struct error *err);
 
-/* Opens cgroup.procs of a group for writing. group is as /proc/PID/cgroup has it, which may lead out of what
- * is mounted here where dieseld is in a namespace of control groups: not followed. hierarchy: "", or
- * "/memory" of version 1. A descriptor or -errno. */
+/* Opens cgroup.procs of a control group for writing. group: as in /proc/PID/cgroup; where dieseld is in a
+ * cgroup namespace, it may lead out of what is mounted here, and is then refused. hierarchy: "", or e.g.
+ * "/memory" of version 1. Returns a descriptor or -errno. */
 int identity_open_group(const char *hierarchies, const char *hierarchy, const char *group);

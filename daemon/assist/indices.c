@@ -73,7 +73,7 @@ static bool head(struct index_reader *r)
 	return true;
 }
 
-/* From a mark to the list's end, or one number. Python writes 1,000 numbers at a time. */
+/* Parses one number, or several after a mark. Python writes 1,000 numbers at a time. */
 static int append(struct index_reader *r, uint32_t *ret, size_t max, int *n)
 {
 	bool many = skip_if(r, OP_MARK);

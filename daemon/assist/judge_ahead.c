@@ -7,24 +7,26 @@
 
 #include "lib/clock.h"
 
-#define LOOKS         12   /* batches that say what workers do with their time */
-#define WAITS_MIN     0.1  /* share of it that they wait for files */
-#define IDLE_MAX      0.5  /* share of it that they wait for the trainer */
-#define TURN_MORE     4    /* batches of a turn beyond those in flight, at least */
-#define CLEAR_TURNS   2    /* each way, where no turn with is anywhere near one without */
-#define CLEAR         0.75 /* of the time without */
-#define TRY_MIN       8    /* turns each way before a smaller difference counts, */
-#define TRY_MAX       32   /* and when there has to be a verdict */
-#define GAIN_MAX      0.97 /* of the time without, to go on */
+#define LOOKS     12  /* batches from which to judge what workers do with their time */
+#define WAITS_MIN 0.1 /* minimum share of time that they wait for files */
+#define IDLE_MAX  0.5 /* maximum share of time that they wait for the trainer */
+#define TURN_MORE 4   /* minimum batches of a turn beyond those in flight */
+#define CLEAR_TURNS                                                                                          \
+	2                  /* turns each way that suffice where the slowest turn with is CLEAR times the     \
+			    * fastest without */
+#define CLEAR         0.75 /* ratio to the time without reading ahead */
+#define TRY_MIN       8    /* turns each way before a smaller difference counts */
+#define TRY_MAX       32   /* turns each way after which there has to be a verdict */
+#define GAIN_MAX      0.97 /* maximum ratio to the time without, for reading ahead to go on */
 #define SURE          2.5  /* standard errors */
-#define CUT_MAX       64   /* turns without a measurement */
-#define UNKNOWN_MAX   64   /* batches: it is learnt first */
-#define WATCH         16   /* turns after which it is looked at again whether it helps */
+#define CUT_MAX       64   /* consecutive turns without a measurement before it rests */
+#define UNKNOWN_MAX   64   /* consecutive batches with unknown files before it learns again */
+#define WATCH         16   /* turns after which it checks again whether reading ahead helps */
 #define SPENT         0.97
 #define RESIDENT_MIN  128 /* files */
 #define RESIDENT_MOST 0.9
 #define RIGHT_MIN     64
-#define WRONG_SHARE   10 /* one of so many */
+#define WRONG_SHARE   10 /* 1 in this many predictions may be wrong */
 #define ODD_MAX       32
 
 const char *assist_state_name(enum assist_state state)
@@ -50,7 +52,7 @@ static double mean(const struct judge_mean *m)
 	return m->sum / m->n;
 }
 
-/* Of the mean, squared. */
+/* Returns the squared standard error of the mean. */
 static double error_squared(const struct judge_mean *m)
 {
 	double variance = m->squares / m->n - mean(m) * mean(m);
@@ -91,7 +93,7 @@ static void rest(struct judge_ahead *j)
 	forget_slots(j);
 }
 
-/* With, without, without, with: so that what changes slowly counts for neither. */
+/* Returns true if the turn reads ahead: with, without, without, with, so that slow changes favour neither. */
 static bool turn_is_with(const struct judge_ahead *j)
 {
 	return j->state == ASSIST_HELPS || (j->turn.n_whole + 1) / 2 % 2 == 0;
@@ -120,7 +122,7 @@ static void verdict(struct judge_ahead *j)
 		 j->state == ASSIST_RESTS ? ": not worth it" : "");
 }
 
-/* It helped; does it still? */
+/* Checks whether reading ahead, which helped, still does. */
 static void watch(struct judge_ahead *j, double seconds)
 {
 	mean_add(&j->since, seconds);
@@ -131,8 +133,8 @@ static void watch(struct judge_ahead *j, double seconds)
 	memset(&j->since, 0, sizeof(j->since));
 }
 
-/* The trainer took a batch. Of each turn the first half of those in flight is left out: others of them are
- * made at the same time. */
+/* Takes that the trainer took a batch. The first batches of a turn, half as many as are in flight, are not
+ * measured: batches of the turn before are made at the same time. */
 static void taken(struct judge_ahead *j, const struct judge_slot *s, uint32_t in_flight, uint32_t length,
 		  uint64_t now_ns)
 {
@@ -161,7 +163,7 @@ static void taken(struct judge_ahead *j, const struct judge_slot *s, uint32_t in
 	verdict(j);
 }
 
-/* A turn comes to nothing if an epoch ends in it, or a batch's files are not known. */
+/* Drops a turn in which an epoch ends, or a batch's files are not known. */
 static void turn_cut(struct judge_ahead *j)
 {
 	if (!j->turn.n)
@@ -173,7 +175,8 @@ static void turn_cut(struct judge_ahead *j)
 	snprintf(j->why, sizeof(j->why), "its epochs are too short to tell whether it helps");
 }
 
-/* The job goes through another data set: for so long that no trial can go on. */
+/* Takes a batch whose files are not known. After many, the job iterates over another data set: the trial
+ * ends. */
 static void unknown(struct judge_ahead *j)
 {
 	turn_cut(j);

@@ -2,45 +2,45 @@
 #pragma once
 
 /*
- * Whether reading ahead is worth it. First, what workers do with their time: those that hardly wait for
- * files, or wait for the trainer most of the time, have nothing to gain. Then batches with and without
- * reading ahead in turns, by what a batch takes the whole job: until the difference is clear, or clearly not
- * there. Pure.
+ * Judges whether reading ahead pays off. First it checks what workers do with their time: workers that hardly
+ * wait for files, or mostly wait for the trainer, have nothing to gain. Then it alternates turns of batches
+ * with and without reading ahead, and compares the job's time per batch, until the difference is clear, or
+ * clearly absent. Pure.
  *
- * A batch is written when another was taken by the trainer: of the batches in flight the oldest. So the time
- * from one to the next is known from what is written alone, but for an epoch's last ones.
+ * A batch is written when the trainer has taken another one, the oldest of those in flight. So the times when
+ * batches are written tell how long the trainer took for each, except for an epoch's last ones.
  */
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define JUDGE_BATCHES 512 /* that are remembered: twice as many as may be in flight */
+#define JUDGE_BATCHES 512 /* batches remembered: twice as many as may be in flight */
 
 enum assist_state {
-	ASSIST_LOOKS,   /* what do workers wait for? */
-	ASSIST_LEARNS,  /* for files; which ones an index opens is learnt, also of a data set that is new */
-	ASSIST_TRIES,   /* batches with and without, in turns */
-	ASSIST_HELPS,   /* it reads ahead */
+	ASSIST_LOOKS,   /* finds out what workers wait for */
+	ASSIST_LEARNS,  /* they wait for files: learns which ones an index opens, also in a new data set */
+	ASSIST_TRIES,   /* measures turns of batches with and without reading ahead */
+	ASSIST_HELPS,   /* reading ahead helps, and goes on */
 	ASSIST_RESTS,   /* nothing to gain, for now */
-	ASSIST_STOPPED, /* for good: what the job does is not understood */
+	ASSIST_STOPPED, /* for good: the job does not open files as this module assumes */
 	ASSIST_N_STATES,
 };
 
 const char *assist_state_name(enum assist_state state);
 
-/* What a worker did from reading one batch's indices to reading the next one's. */
+/* A worker's time from reading one batch's indices to reading the next one's. */
 struct worker_time {
 	double wall_s;
-	double blocked_s; /* of it, asleep between opening files */
-	double idle_s;    /* asleep after the last, beyond what a file takes */
+	double blocked_s; /* of wall_s, asleep between opening files */
+	double idle_s;    /* of wall_s, asleep after the last file, beyond the time for reading a file */
 };
 
-/* A batch that is written. */
+/* A batch that the trainer's process has written to a worker. */
 struct batch_written {
 	uint64_t at_ns;
-	uint32_t number;    /* in its epoch, from 0 */
-	uint32_t in_flight; /* the most that there were: written, and not taken by the trainer */
-	bool known;         /* its files are */
+	uint32_t number;    /* number in its epoch, from 0 */
+	uint32_t in_flight; /* maximum so far of batches written and not taken by the trainer */
+	bool known;         /* its files are known */
 };
 
 struct judge_mean {
@@ -48,48 +48,48 @@ struct judge_mean {
 	double sum, squares, least, most;
 };
 
-/* So many batches in a row that are treated alike. */
+/* A turn: consecutive batches that are treated alike. */
 struct judge_turn {
-	uint32_t id, n;   /* n: written of it so far */
-	uint32_t n_whole; /* turns before it that were not cut short */
+	uint32_t id, n;   /* n: batches of it written so far */
+	uint32_t n_whole; /* earlier turns that were not cut short */
 };
 
 struct judge_slot {
-	uint32_t number, turn, at; /* at: which of its turn's */
+	uint32_t number, turn, at; /* at: position in its turn */
 	bool valid, ordered;
 };
 
 struct judge_ahead {
 	enum assist_state state;
-	bool observe; /* nothing is tried: after a look it rests */
+	bool observe; /* tries nothing: rests after finding out what workers wait for */
 	uint32_t n_looked;
-	double wall_s, blocked_s, idle_s; /* of those looked at */
+	double wall_s, blocked_s, idle_s; /* sums over the n_looked batches */
 	struct judge_turn turn;
-	struct judge_slot slots[JUDGE_BATCHES]; /* by number */
+	struct judge_slot slots[JUDGE_BATCHES]; /* indexed by number modulo JUDGE_BATCHES */
 	struct {
-		uint32_t turn, from; /* which is measured, from which of its batches */
-		uint64_t from_ns;    /* 0: not yet */
+		uint32_t turn, from; /* the turn that is measured, and its first measured batch */
+		uint64_t from_ns;    /* 0: no batch of it yet */
 	} measured;
-	uint32_t n_cut;                         /* turns in a row of which nothing was measured */
-	uint32_t n_unknown;                     /* batches in a row whose files are not known */
-	struct judge_mean with, without, since; /* seconds a batch, of turns */
-	uint64_t n_read, n_resident;            /* files, when the trial began */
+	uint32_t n_cut;                         /* consecutive turns without a measurement */
+	uint32_t n_unknown;                     /* consecutive batches whose files are not known */
+	struct judge_mean with, without, since; /* seconds per batch, of turns */
+	uint64_t n_read, n_resident;            /* files read and found in memory when counting began */
 	bool counted;
-	uint32_t n_same, n_other; /* predictions that were right and wrong, lately */
-	uint32_t n_odd;           /* batches in a row whose files do not match the indices */
+	uint32_t n_same, n_other; /* right and wrong predictions since they were last judged */
+	uint32_t n_odd;           /* consecutive batches whose files do not match the indices */
 	char why[200];
 };
 
 /* Returns true if the batch that was just written is to be read ahead. */
 bool judge_ahead_written(struct judge_ahead *j, const struct batch_written *b);
 void judge_ahead_worker(struct judge_ahead *j, const struct worker_time *t);
-/* Files so far that had to be read, and that were in memory already. */
+/* Takes the number of files so far that had to be read, and that were in memory already. */
 void judge_ahead_files(struct judge_ahead *j, uint64_t n_read, uint64_t n_resident);
-/* A known index opened the same files again, or others. */
+/* Takes whether a known index opened the same files again, or others. */
 void judge_ahead_prediction(struct judge_ahead *j, bool same);
-/* An index has opened other files in each of too many passes. */
+/* Stops: an index has opened other files in each of too many passes. */
 void judge_ahead_no_order(struct judge_ahead *j);
-/* A batch of n indices opened that many files, which does or does not fit. */
+/* Takes the number of files that a batch of n indices opened. fits: each sample opened as many. */
 void judge_ahead_fit(struct judge_ahead *j, bool fits, uint32_t n_files, uint32_t n_indices);
-/* After a rest. */
+/* Ends a rest: finds out again what workers wait for. */
 void judge_ahead_again(struct judge_ahead *j);

@@ -5,13 +5,13 @@
  * Inside dieseld-peer: one thread with an event loop, and the registry's. A peer that misbehaves harms only
  * its own connections: each has its own bounds on memory, descriptors, time and questions.
  *
- * 	net.c           the loop, orders of the daemon, reports to it, groups and their members
- * 	net_peer.c      other nodes: the list of them, connecting to them, whether they are reachable
- * 	net_accept.c    incoming connections
- * 	net_sources.c   rate limits for these
- * 	net_conn.c      a connection: securing it, hellos, bytes in and out
- * 	net_ask.c       chunks that this node fetches
- * 	net_give.c      chunks that others fetch from this node
+ *	net.c           the loop, orders of the daemon, reports to it, groups and their members
+ *	net_peer.c      other nodes: the list of them, connecting to them, whether they are reachable
+ *	net_accept.c    incoming connections
+ *	net_sources.c   rate limits for these
+ *	net_conn.c      a connection: securing it, hellos, bytes in and out
+ *	net_ask.c       chunks that this node fetches
+ *	net_give.c      chunks that others fetch from this node
  */
 
 #include <pthread.h>

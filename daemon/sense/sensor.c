@@ -12,10 +12,10 @@
 #include "lib/proc.h"
 
 #define SECOND_MS   1000
-#define DEADLINE_MS 300             /* for the child's reports; later ones do not count for this second */
-#define LINGER_NS   (10 * NS_PER_S) /* the programs are kept this long for the next job */
+#define DEADLINE_MS 300             /* for the child's reports; later ones are not used for this second */
+#define LINGER_NS   (10 * NS_PER_S) /* the programs stay loaded this long for the next job */
 
-/* Jobs whose threads are looked at per second: that is the expensive part here. */
+/* Maximum number of jobs whose threads' queue times are read per second: this is the expensive part. */
 #define QUEUE_LOOKS_MAX 16
 
 static void on_second_timer(uv_timer_t *timer);
@@ -83,7 +83,7 @@ static void look_at_queue(struct sensor *s, struct sensed_job *j, uint64_t now_n
 		j->queue_at_ns = 0;
 		return;
 	}
-	/* If it is less than before, threads have ended, and their part is gone from the sum. */
+	/* If it is less than before, threads have ended, and the sum lacks their part. */
 	j->queue_ratio = j->queue_at_ns && queue_ns >= j->queue_ns
 			     ? (double)(queue_ns - j->queue_ns) / (double)(now_ns - j->queue_at_ns)
 			     : NAN;
@@ -91,7 +91,7 @@ static void look_at_queue(struct sensor *s, struct sensed_job *j, uint64_t now_n
 	j->queue_at_ns = now_ns;
 }
 
-/* Looks at all jobs if they are few, else at those that were looked at longest ago. */
+/* Reads the queue times of all jobs if they are few, else of those that were read longest ago. */
 static void look_at_queues(struct sensor *s, uint64_t now_ns)
 {
 	uint32_t n = 0, n_left = QUEUE_LOOKS_MAX;
@@ -108,8 +108,8 @@ static void look_at_queues(struct sensor *s, uint64_t now_ns)
 	}
 }
 
-/* Has reading ahead give way to what the job writes. The child may look at any process, this one only at
- * those of its own user. */
+/* Reports what the job writes, so that prefetching makes way for it. The child may inspect any process, this
+ * process only those of its own user. */
 static void note_writes(struct sensor *s, struct sensed_job *j, const struct job *job, uint64_t now_ns)
 {
 	struct cache *cache = &s->serving->cache;
@@ -195,7 +195,7 @@ static void on_second_timer(uv_timer_t *timer)
 	struct sensor *s = timer->data;
 	uint64_t now_ns = clock_monotonic_ns();
 
-	if (s->awaits_reports) /* the loop was held up */
+	if (s->awaits_reports) /* the loop was delayed */
 		sensor_second_done(s);
 	sync_jobs(s);
 	if (s->jobs)

@@ -2,17 +2,18 @@
 #pragma once
 
 /*
- * Sensing: once a second, one struct stall_node, and one struct stall_sample per job (tuner/stall_sample.h).
+ * Sensing: makes, once a second, one struct stall_node, and one struct stall_sample per job
+ * (tuner/stall_sample.h).
  *
  *   main():  sensor_fork() -> threads, loop, server -> sensor_new()
  *   whenever a job begins (struct job_handler): sensor_wake()
  *   at the end: sensor_stop() -> loop runs out -> sensor_free()
  *
- * A child process (sensor_watch.c) finds out where a trainer's time goes; it alone keeps the privilege to
- * load BPF programs. It loads them when there is a job and lets go of them when there has been none for a
+ * A child process (sensor_watch.c) finds out where a trainer's time goes; only the child keeps the privilege
+ * to load BPF programs. It loads them when there is a job, and unloads them when there has been none for a
  * while: an idle daemon has no timer and no programs. Where BPF cannot be used, or while the child is being
- * started again, a sample holds the clients' own wait times and says so. The rest of a sample is the daemon's
- * own: what it delivered, read and computed, and what the machine and its cgroup have left.
+ * restarted, a sample holds the clients' own wait times and says so. The rest of a sample comes from the
+ * daemon itself: what it delivered, read and computed, and what the machine and its cgroup have left.
  *
  * Loop thread only, except sensor_fork() and sensor_drop_privileges(). Samples are valid during the callback.
  */
@@ -35,8 +36,8 @@ struct serving;
  * fails, go on without the child. */
 int sensor_fork(struct fork_server *ret_keeper, struct error *err);
 
-/* Gives up all privileges that only the child needs: call it after sensor_fork(), before the first thread.
- * What stays is what reading datasets of any owner and making the socket take. */
+/* Drops all privileges that only the child needs: call it after sensor_fork(), before the first thread. The
+ * privileges that stay are for reading datasets of any owner and making the socket. */
 int sensor_drop_privileges(struct error *err);
 
 struct sensor_handler {
@@ -48,12 +49,12 @@ struct sensor_handler {
 };
 
 struct sensor_options {
-	const char *root;     /* is put in front of /proc and /sys; "" on a real machine */
-	const char *no_child; /* why there is no child, in words for the status; NULL: there is one */
+	const char *root;     /* prefix of /proc and /sys; "" on a real machine */
+	const char *no_child; /* reason for having no child, for the status; NULL: there is a child */
 	struct sensor_handler handler;
 };
 
-/* Takes the keeper over: it is FORK_SERVER_NONE afterwards, if there was one. -ENOMEM. */
+/* Takes over the keeper: it is FORK_SERVER_NONE afterwards if there was one. -ENOMEM. */
 int sensor_new(uv_loop_t *loop, struct serving *serving, struct fork_server *keeper,
 	       const struct sensor_options *options, struct sensor **ret_sensor);
 
@@ -65,18 +66,19 @@ void sensor_stop(struct sensor *sensor);
 void sensor_free(struct sensor *sensor);
 
 struct sensor_status {
-	enum stall_source source; /* of the samples to come; when idle, of the next job's, as far as known */
-	bool active;              /* BPF programs are loaded */
-	char why[240];            /* one line: why BPF is not used, and what to do; "" if it is */
-	uint32_t n_jobs;          /* jobs watched by BPF */
-	uint32_t n_restarts;      /* how often a child that died was started again */
+	enum stall_source
+	    source;          /* source of the next samples; when idle, of the next job's, as far as known */
+	bool active;         /* BPF programs are loaded */
+	char why[240];       /* one line: why BPF is not used, and what to do; "" if it is */
+	uint32_t n_jobs;     /* jobs watched by BPF */
+	uint32_t n_restarts; /* number of restarts of a child that died */
 	/* Since the programs were loaded: */
 	uint64_t active_ns;
-	uint64_t n_lost;         /* records of the programs that found no space */
-	uint64_t cpu_ns;         /* of the child */
-	uint64_t bpf_run_ns;     /* of the programs; 0: not known (kernel.bpf_stats_enabled is 0, and
-				  * switching it on takes CAP_SYS_ADMIN, which the child lacks) */
-	uint64_t resident_bytes; /* of the child, now */
+	uint64_t n_lost;         /* records of the programs that were lost for want of space */
+	uint64_t cpu_ns;         /* CPU time of the child */
+	uint64_t bpf_run_ns;     /* run time of the programs; 0: not known (kernel.bpf_stats_enabled is 0, and
+				  * setting it takes CAP_SYS_ADMIN, which the child lacks) */
+	uint64_t resident_bytes; /* memory of the child now */
 };
 
 void sensor_status_get(const struct sensor *sensor, struct sensor_status *ret_status);

@@ -2,9 +2,10 @@
 #pragma once
 
 /*
- * When the watcher looks in detail. Detail is on or off for all jobs, and costs: every context switch of a
- * job's threads becomes a record. So it is on for some seconds when a job is new or its wait has changed, and
- * otherwise now and then, but in the long run for no more than a fifth of the time.
+ * Decides when the watcher records in detail. Detail is on or off for all jobs, and it is expensive: every
+ * context switch of a job's threads becomes a record. So it is on for some seconds (a slice) when a job is
+ * new or its wait has changed, and otherwise now and then, but in the long run for at most a fifth of the
+ * time.
  *
  * Pure: no clock, no I/O.
  */
@@ -13,8 +14,8 @@
 #include <stdint.h>
 
 #define DETAIL_MIN_NS     UINT64_C(2000000000)
-#define DETAIL_MAX_NS     UINT64_C(12000000000) /* even steps of a second are seen often enough by then */
-#define DETAIL_STEPS      12                    /* steps of a job that are enough */
+#define DETAIL_MAX_NS     UINT64_C(12000000000) /* by then, even steps of a second are seen often enough */
+#define DETAIL_STEPS      12                    /* number of a job's steps that is enough */
 #define DETAIL_PERIOD_NS  UINT64_C(60000000000) /* between slices that no job asks for */
 #define DETAIL_REST       4                     /* a slice of 3 s is followed by at least 12 s without */
 #define DETAIL_WAIT_DELTA 0.15                  /* change of the waiting share that asks for a slice */
@@ -25,10 +26,10 @@ struct detail_plan {
 	uint64_t not_before_ns;    /* the next slice does not begin before */
 };
 
-/* One job, as the plan looks at it. */
+/* The plan's view of one job. */
 struct detail_job {
-	bool seen;                 /* it was in a whole slice */
-	double seen_wait;          /* its share of waiting then */
+	bool seen;                 /* it was in a complete slice */
+	double seen_wait;          /* its share of waiting in that slice */
 	double wait;               /* its share of waiting in the last second; NAN: not known */
 	uint64_t slice_steps;      /* steps since this slice began */
 	uint64_t last_step_age_ns; /* UINT64_MAX: no step yet */
@@ -36,6 +37,7 @@ struct detail_job {
 
 enum detail_change { DETAIL_AS_BEFORE, DETAIL_BEGIN, DETAIL_END };
 
-/* cost_ns: CPU time that the analyses of the last slice took: the more they cost, the rarer slices are. */
+/* Advances the plan. cost_ns: CPU time that the analyses of the last slice took: the more they cost, the
+ * rarer slices are. */
 enum detail_change detail_step(struct detail_plan *plan, const struct detail_job *jobs, uint32_t n_jobs,
 			       uint64_t cost_ns, uint64_t now_ns);

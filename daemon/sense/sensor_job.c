@@ -44,8 +44,8 @@ static bool is_same_order(const struct session *a, const struct session *b)
 	       a->order.request.drift == b->order.request.drift;
 }
 
-/* Returns the parts of the session's order that this node has: of the chunks, those that its ranks need, and
- * of the samples, those that they take. */
+/* Returns the parts of the session's order that this node needs: the share of chunks that its ranks need, and
+ * the share of samples that they take. */
 static void parts_here(const struct serving *serving, const struct session *s, double *ret_chunks,
 		       double *ret_samples)
 {
@@ -64,7 +64,7 @@ static void parts_here(const struct serving *serving, const struct session *s, d
 			owner_lanes_add(&lanes, (uint32_t)first, (uint32_t)end);
 		owner_lanes_add(&ranks, q->order.request.rank, q->order.request.rank + 1);
 	}
-	if (!lanes.n_runs) /* it has no order, or its ranks take nothing of it */
+	if (!lanes.n_runs) /* it has no order, or its ranks take none of it */
 		return;
 	*ret_chunks = (double)owner_lanes_count(&lanes) / lanes.lanes;
 	*ret_samples = (double)owner_lanes_count(&ranks) / ranks.lanes;
@@ -91,8 +91,8 @@ static void add_session_state(struct stall_sample *sample, const struct session 
 		    (double)atomic_load_explicit(&work->worker_bytes, memory_order_relaxed);
 }
 
-/* Fills in the knobs in force: what a pin or the tuner asked for may be more than the operator allows by now,
- * or less than the sessions need. */
+/* Fills in the knobs in force. A pin or the tuner may have asked for more than the operator now allows, or
+ * less than the sessions need. */
 static void knobs_fill(struct stall_sample *sample, const struct serving *serving, const struct job *job)
 {
 	serving_job_knobs(serving, job, &sample->knobs);
@@ -116,8 +116,8 @@ static void state_fill(struct stall_sample *sample, const struct serving *servin
 
 #define SAMPLES_MIN 8 /* fewer say little about the size of their decoded copies */
 
-/* Of a sample's decoded copy. Where it is what comes out of the recipe, its size is known before a sample is.
- */
+/* Returns the size of a sample's decoded copy; NAN: not known. If the copy holds the recipe's result, its
+ * size is known before any sample is. */
 static double decoded_size(const struct serving *serving, const struct job *job)
 {
 	const struct codec_prospect *prospect = &job->counters.prospect;
@@ -133,7 +133,8 @@ static double decoded_size(const struct serving *serving, const struct job *job)
 	return NAN;
 }
 
-/* part: of the samples, that come to ranks of this node epoch after epoch. */
+/* Fills in the figures of decoded copies. part: share of the samples that ranks of this node take epoch after
+ * epoch. */
 static void decoded_fill(struct stall_sample *sample, const struct serving *serving, const struct job *job,
 			 double part)
 {
@@ -170,7 +171,7 @@ void sensed_dataset(const struct serving *serving, const struct job *job, struct
 	sample->dataset_bytes = (double)d->all_bytes * chunks;
 	sample->cached_bytes = (double)d->held_bytes;
 	sample->chunk_bytes = (double)d->all_bytes / (double)d->info.n_chunks;
-	/* Of a chunk that several nodes need, each has to bring the whole for its own part. */
+	/* If several nodes need a chunk, each has to fetch all of it for its own part. */
 	sample->samples_per_chunk =
 	    (double)most->order.n_samples / (double)most->order.n_chunks * fmin(samples / chunks, 1);
 	decoded_fill(sample, serving, job, chunks);

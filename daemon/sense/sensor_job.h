@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/*
- * The daemon's own part of a job's sample: what it delivered, read and computed, from counters that are read
- * once a second. Rates are those of the last second. Figures of storage go back as many seconds as it takes
- * to have enough reads, but no further than SENSED_READINGS readings. Loop thread only.
- */
+/* The daemon's own part of a job's sample: what it delivered, read and computed, from counters that are read
+ * once a second. Rates are those of the last second. Storage figures go back as many seconds as it takes to
+ * have enough reads, at most SENSED_READINGS readings. Loop thread only. */
 
 #include "sensor_message.h"
 #include "daemon/serve/serving.h"
@@ -23,7 +21,7 @@ struct sensed_reading {
 struct sensed_job {
 	struct sensed_job *next;
 	uint64_t id;
-	pid_t root;                                      /* 0: it cannot be seen */
+	pid_t root;                                      /* 0: not visible */
 	uint64_t start_ticks;                            /* of root */
 	bool told;                                       /* the child knows the job */
 	bool present;                                    /* it is in serving.jobs */
@@ -31,28 +29,29 @@ struct sensed_job {
 	uint64_t n_readings;
 	uint64_t queue_ns, queue_at_ns; /* run-queue delay of its threads so far */
 	double queue_ratio;
-	struct writes writes; /* as this process itself may see them */
-	bool has_report;      /* `report` is of this second */
+	struct writes writes; /* as far as this process may see them */
+	bool has_report;      /* `report` is from this second */
 	struct sensor_report report;
 };
 
 /* Reads the job's counters. */
 void sensed_read(struct sensed_job *sensed, const struct serving *serving, struct job *job, uint64_t now_ns);
 
-/* The sample of the time between the last two readings; before the second one, it covers nothing. */
+/* Returns the sample of the time between the last two readings; it covers no time before the second reading.
+ */
 struct stall_sample sensed_sample(const struct sensed_job *sensed, const struct serving *serving,
 				  const struct job *job);
 
-/* Fills in the part of its dataset that the job's ranks on this node need, in chunks and in decoded copies,
- * and how much of that there is. */
+/* Fills in the part of the dataset that the job's ranks on this node need, in chunks and in decoded copies,
+ * and how much of it is in memory. */
 void sensed_dataset(const struct serving *serving, const struct job *job, struct stall_sample *sample);
 
 /* sensor_rates.c: pure. */
 
-/* Fill in what came, work, rates and consumption, by the reading `now` against an earlier one. shares: the
- * job has other nodes, of which something is said. */
+/* Fill in the figures of chunks that came, of work, rates and consumption, from the reading `now` and an
+ * earlier one. shares: the job has other nodes, so their figures are filled in, too. */
 void sensed_source(const struct sensed_job *sensed, bool shares, struct stall_sample *sample);
-/* Fills in what each tier gives; to be called after that. */
+/* Fills in what each tier delivers. Call it after sensed_source(), whose memory_hit_ratio it uses. */
 void sensed_flows(const struct sensed_job *sensed, bool shares, struct stall_sample *sample);
 void sensed_decoded(const struct sensed_reading *before, const struct sensed_reading *now,
 		    struct stall_sample *sample);
@@ -61,8 +60,8 @@ void sensed_work(const struct sensed_reading *before, const struct sensed_readin
 /* Fills in the shares: the child's if there is a report, else the clients'. */
 void sensed_shares(const struct sensed_job *sensed, const struct sensed_reading *before,
 		   const struct sensed_reading *now, struct stall_sample *sample);
-/* Fills in fetch_rate, prep_rate and device_rate from what is in the sample by now;
- * docs/explanation/tuning-decisions.md has the formulas. pool_threads: size of the daemon's pool, the most
+/* Fills in fetch_rate, prep_rate and device_rate from the other figures of the sample;
+ * docs/explanation/tuning.md has the formulas. pool_threads: size of the daemon's pool, the maximum number of
  * threads that a job can use. */
 void sensed_rates(struct stall_sample *sample, double pool_threads);
 

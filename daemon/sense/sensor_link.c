@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The daemon's side of the conversation with the sensing child. Nothing here waits: START, ADD and TICK that
- * cannot be sent now are sent at the next tick. */
+/* The daemon's side of the messages with the sensing child. Nothing here waits: orders that cannot be sent
+ * now are sent at the next tick. */
 #include "sensor_private.h"
 
 #include <errno.h>
@@ -15,11 +15,12 @@
 #include "lib/fd_message.h"
 #include "lib/log.h"
 
-#define REFUSED_NS (60 * NS_PER_S) /* before it is tried again, if it was refused */
-/* Loading the programs takes some 0.2 s of CPU time, which a job's first chunks and batches need more. */
+#define REFUSED_NS (60 * NS_PER_S) /* pause before trying again if the child was refused */
+/* Loading the programs takes about 0.2 s of CPU time, which a job's first chunks and batches need more
+ * urgently. */
 #define START_DELAY_NS (NS_PER_S / 2)
-/* In seconds, more than the keeper waits before it kills a watcher that hangs: this is for one that cannot be
- * killed. */
+/* In seconds. More than the time after which the keeper kills a watcher that hangs: this is for a watcher
+ * that cannot be killed. */
 #define UNANSWERED_MAX 20
 
 /* Sends a datagram, whole or not at all. Returns true if it was sent. */
@@ -36,7 +37,7 @@ static void why(struct sensor *s, const char *text)
 
 static void take_replies(struct sensor *s);
 
-/* From here on samples hold the clients' own waits; says so once. */
+/* Makes samples hold the clients' own waits from now on; logs it once. */
 static void lose(struct sensor *s, const char *text)
 {
 	if (strcmp(s->told.why, text))
@@ -108,7 +109,7 @@ static void on_refused(struct sensor *s, const struct sensor_reply *reply)
 	s->told.source = STALL_SOURCE_CLIENT;
 	snprintf(text, sizeof(text), "no sensing by BPF: %.*s", (int)sizeof(text) - 32, reply->why);
 	lose(s, text);
-	/* What is not permitted, or not in this kernel, will not change. */
+	/* Missing permission, or support in the kernel, will not come later. */
 	if (reply->code == -EPERM || reply->code == -ENOENT || reply->code == -ENOSYS)
 		s->retry_ns = UINT64_MAX;
 }
@@ -119,7 +120,7 @@ static void on_ended(void *user, const struct fork_server_news *news, const char
 	bool died;
 	char text[160];
 
-	if (!s->keeper.link) /* as it was told to */
+	if (!s->keeper.link) /* it was told to end */
 		return;
 	take_replies(s);
 	if (!s->keeper.link)
@@ -129,7 +130,7 @@ static void on_ended(void *user, const struct fork_server_news *news, const char
 	s->told.active = false;
 	if (!died) {
 		s->state = CHILD_IDLE;
-		if (s->retry_ns != UINT64_MAX && s->told.why[0]) /* refused, but perhaps not for ever */
+		if (s->retry_ns != UINT64_MAX && s->told.why[0]) /* refused, but perhaps only now */
 			s->retry_ns = clock_monotonic_ns() + REFUSED_NS;
 		return;
 	}
@@ -140,7 +141,7 @@ static void on_ended(void *user, const struct fork_server_news *news, const char
 	lose(s, text);
 }
 
-/* Without the keeper nobody has the privilege to start another one. */
+/* Without the keeper, no process has the privilege to start another child. */
 static void on_lost(void *user)
 {
 	struct sensor *s = user;
@@ -201,13 +202,13 @@ static void take_replies(struct sensor *s)
 {
 	struct sensor_reply reply;
 
-	/* A bounded number, because serving comes first. */
+	/* Takes a bounded number, because serving is more urgent. */
 	for (int i = 0; i < 64 && s->keeper.link; i++) {
 		int r = message_receive(s->keeper.link->fd, &reply, sizeof(reply), MSG_DONTWAIT, NULL, 0);
 
 		if (r == -EAGAIN)
 			return;
-		if (r < 0) { /* the keeper says how it ended */
+		if (r < 0) { /* the keeper reports how it ended */
 			uv_poll_stop(&s->keeper.link->poll);
 			return;
 		}

@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * What the daemon and its sensing child say to each other: fixed structs, one per datagram, over a socketpair
+ * Messages between the daemon and its sensing child: fixed structs, one per datagram, over a socketpair
  * between two copies of one program.
  *
  *   daemon                          child
@@ -12,7 +12,7 @@
  *   TICK, once a second         ->
  *                               <-  REPORTS ..., TICKED
  *   REMOVE (job)                ->
- *   the end of the socket       ->  the watcher ends, the programs go
+ *   the end of the socket       ->  the watcher ends, the programs are unloaded
  */
 
 #include <stdint.h>
@@ -31,7 +31,7 @@ struct sensor_request {
 	uint32_t reserved;
 	uint64_t job;
 	int64_t root;         /* ADD: process, as the daemon sees it */
-	uint64_t start_ticks; /* tells the process from a later one with the same number */
+	uint64_t start_ticks; /* distinguishes the process from a later one with the same number */
 };
 
 enum sensor_reply_type {
@@ -46,12 +46,13 @@ struct sensor_report {
 	uint64_t job;
 	uint64_t at_ns;
 	double covered_s;
-	double wait; /* share of the time that the trainer waited for data, exact; NAN: it marks no waits */
+	double
+	    wait; /* exact share of time in which the trainer waited for data; NAN: it does not mark waits */
 	struct stall_shares shares;
 	double steps_per_s;
 	double step_p50_s, step_p95_s;
-	double detail_age_s; /* since the trainer was last watched in detail; NAN: never */
-	uint32_t n_trainers; /* 0: nothing is known of the job's time, and the other figures mean nothing */
+	double detail_age_s; /* time since the trainer was last recorded in detail; NAN: never */
+	uint32_t n_trainers; /* 0: the job's time is not known, and the other figures are meaningless */
 	uint32_t reserved;
 	struct writes_seen writes;
 };

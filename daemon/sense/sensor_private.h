@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The sensor's inside: sensor.c makes samples once a second, sensor_link.c talks to the child. */
+/* Private to this folder: sensor.c makes samples once a second, sensor_link.c communicates with the child. */
 
 #include "sensor.h"
 #include "sensor_job.h"
@@ -10,9 +10,9 @@
 #include "daemon/node/sensor_node.h"
 
 enum sensor_child_state {
-	CHILD_NONE,     /* there is none, or it is of no use: not permitted, or its keeper died */
-	CHILD_IDLE,     /* the keeper waits to be told */
-	CHILD_STARTING, /* it was, or starts another one */
+	CHILD_NONE,     /* no child, or no use of it: not permitted, or its keeper died */
+	CHILD_IDLE,     /* the keeper waits for the order to start the child */
+	CHILD_STARTING, /* the keeper was told, or starts another child */
 	CHILD_WATCHING, /* READY came */
 };
 
@@ -23,11 +23,11 @@ struct sensor {
 	struct node_watch node;
 	struct sensed_job *jobs;
 
-	struct keeper keeper; /* unless CHILD_NONE from the beginning on: */
+	struct keeper keeper; /* valid if has_keeper */
 	bool has_keeper;
 	enum sensor_child_state state;
-	uint64_t retry_ns;         /* in CHILD_IDLE: do not start it before */
-	uint32_t n_unanswered;     /* ticks */
+	uint64_t retry_ns;         /* in CHILD_IDLE: earliest time to start the child */
+	uint32_t n_unanswered;     /* consecutive ticks without an answer */
 	struct sensor_status told; /* what the child reported, and what is known about it */
 
 	uv_timer_t second, deadline;
@@ -37,14 +37,14 @@ struct sensor {
 
 /* ---- sensor_link.c ------------------------------------------------------------------------------------- */
 
-/* The first job begins: the child is started a moment later. */
+/* Takes that the first job begins: the child is started a moment later. */
 void link_begin(struct sensor *s, uint64_t now_ns);
 /* Starts the child, tells it of new jobs, and asks for reports. Returns true if reports will come. */
 bool link_tick(struct sensor *s, uint64_t now_ns);
 void link_remove(struct sensor *s, const struct sensed_job *job);
-/* Has the child unload the BPF programs. */
+/* Makes the child unload the BPF programs. */
 void link_stop(struct sensor *s);
-/* What the keeper tells. Messages of the child's are handled from then on; they call sensor_second_done()
+/* Handles events of the keeper. After them, handles messages of the child, and calls sensor_second_done()
  * when all reports are there. */
 extern const struct keeper_handler link_handler;
 

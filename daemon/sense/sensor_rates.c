@@ -20,14 +20,14 @@ static double clamp01(double value)
 	return value < 0 ? 0 : value > 1 ? 1 : value;
 }
 
-/* Chunks that came from outside memory. */
+/* Returns the number of chunks that came from storage or other nodes. */
 static uint64_t n_came(const struct sensed_reading *reading)
 {
 	return reading->counters.n_read + reading->counters.peer_chunks;
 }
 
-/* The newest reading since which enough of them came; the oldest useful one if there is none; NULL: none did.
- */
+/* Returns the newest reading since which enough chunks came; if there is none, the oldest one since which any
+ * came; NULL: none did. */
 static const struct sensed_reading *base_of(const struct sensed_job *sensed)
 {
 	const struct sensed_reading *now = sensed_reading_at(sensed, 0), *base = NULL;
@@ -46,7 +46,7 @@ static const struct sensed_reading *base_of(const struct sensed_job *sensed)
 	return base;
 }
 
-/* The oldest reading that is kept; NULL: there is only one. */
+/* Returns the oldest reading that is kept; NULL: there is only one. */
 static const struct sensed_reading *first_reading(const struct sensed_job *sensed)
 {
 	const struct sensed_reading *first = NULL, *r;
@@ -56,8 +56,8 @@ static const struct sensed_reading *first_reading(const struct sensed_job *sense
 	return first;
 }
 
-/* The shares of visited chunks that took no read, and those that another node gave. Over all readings,
- * because reads come ahead of visits. */
+/* Returns the share of visited chunks that were in memory, and the share that other nodes gave. Uses all
+ * readings, because reads come ahead of visits. */
 static void hit_ratios(const struct sensed_job *sensed, double *ret_memory, double *ret_peers)
 {
 	const struct sensed_reading *now = sensed_reading_at(sensed, 0), *first = first_reading(sensed);
@@ -98,7 +98,7 @@ void sensed_flows(const struct sensed_job *sensed, bool shares, struct stall_sam
 		    a_second(n->peer_chunks, was->peer_chunks, seconds),
 		    a_second(n->peer_bytes, was->peer_bytes, seconds),
 		    ratio(n->peer_ns - was->peer_ns, n->peer_chunks - was->peer_chunks) / (double)NS_PER_S};
-	/* Windows are counted as they begin, and read ahead of that: the ratio has the right of it. */
+	/* Visits are counted when windows begin, reads before that: memory_hit_ratio accounts for it. */
 	sample->tiers.memory.chunks_per_s = visits > 0 ? visits * sample->memory_hit_ratio : visits;
 	sample->tiers.memory.bytes_per_s =
 	    a_second(n->bytes, was->bytes, seconds) * (visits > 0 ? sample->memory_hit_ratio : 1);
@@ -112,7 +112,7 @@ void sensed_source(const struct sensed_job *sensed, bool shares, struct stall_sa
 	double peer_hit_ratio = NAN;
 
 	hit_ratios(sensed, &sample->memory_hit_ratio, &peer_hit_ratio);
-	if (shares) /* without other nodes there is no share of theirs, not one of 0 */
+	if (shares) /* without other nodes this share is unknown, not 0 */
 		sample->tiers.peer_hit_ratio = peer_hit_ratio;
 	sample->reading_ratio =
 	    clamp01(ratio(now->counters.coming_ns - before->counters.coming_ns, now->at_ns - before->at_ns));
@@ -154,7 +154,7 @@ void sensed_work(const struct sensed_reading *before, const struct sensed_readin
 		    (double)NS_PER_S;
 }
 
-/* What it costs is a mean over the job's life: it depends on images and recipe alone. */
+/* Returns the mean CPU time per sample over the job's life: it depends only on images and recipe. */
 static double cost_s(const struct codec_cost *cost)
 {
 	return ratio(cost->cpu_ns, cost->n) / (double)NS_PER_S;
@@ -177,8 +177,8 @@ void sensed_decoded(const struct sensed_reading *before, const struct sensed_rea
 		sample->decoded_cache.cpu_s_per_sample = cost_s(&ways[CODEC_OUT_OF_IT]);
 }
 
-/* The waits that clients reported: the share of the time that they waited, and the part of that for chunks. A
- * client that reports nothing has not waited. */
+/* Returns the waits that clients reported: the share of time in which they waited, and the part of it for
+ * chunks. A client that reports nothing has not waited. */
 static void client_waits(const struct sensed_reading *before, const struct sensed_reading *now,
 			 double *ret_wait, double *ret_fetch)
 {
@@ -216,13 +216,13 @@ void sensed_shares(const struct sensed_job *sensed, const struct sensed_reading 
 	sample->step_p95_s = report->step_p95_s;
 	sample->shares = report->shares;
 	if (isfinite(report->wait)) {
-		/* libdiesel itself counts how long it slept for chunks, second by second. */
+		/* libdiesel counts how long it slept for chunks, second by second. */
 		sample->shares.fetch_stall = fmin(fetch, report->wait);
 		sample->shares.prep_stall = report->wait - sample->shares.fetch_stall;
 	}
 }
 
-/* The lesser of what the daemon's workers and the client's can do. */
+/* Returns the lower of the rates of the daemon's workers and of the client's workers. */
 static double prep_rate(const struct stall_sample *s, double pool_threads)
 {
 	uint64_t n_daemon = s->knobs.value[TUNER_DAEMON_WORKERS],
@@ -249,7 +249,7 @@ void sensed_rates(struct stall_sample *s, double pool_threads)
 		s->fetch_rate =
 		    model_fetch_rate(s->memory_hit_ratio, sample_bytes, INFINITY, s->source_bytes_per_s);
 	s->prep_rate = prep_rate(s, pool_threads);
-	/* From the trainer's time outside of waits. A second of nothing but waiting says nothing. */
+	/* Uses the trainer's time outside waits. A second that is all waiting says nothing. */
 	if (s->samples_per_s > 0 && working > 0.01)
 		s->device_rate = s->samples_per_s / working;
 }

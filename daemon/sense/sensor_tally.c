@@ -100,7 +100,7 @@ void tally_event(struct wait_tally *tally, const struct event *event)
 	switch ((enum event_type)event->type) {
 	case EVENT_MARK: mark(tally, event); break;
 	case EVENT_STEP:
-		/* Only of threads that use the loader: others have no waits to compare with. */
+		/* Counts only steps of threads that use the loader: others have no waits to compare with. */
 		t = trainer_find(tally, event->tid);
 		if (!t)
 			break;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The watcher: loads the BPF programs, records the jobs it is told of, and answers each TICK with where their
- * trainers' time went since the last one. Its keeper does nothing but start it, with rights that the daemon
- * gives up; the watcher gives up CAP_BPF once the programs are loaded.
+ * trainers' time went since the last one. Its keeper only starts it, with rights that the daemon drops; the
+ * watcher drops CAP_BPF once the programs are loaded.
  *
  * CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH are for setting probes in libraries that a job of another user has
- * mapped: they are found in /proc/PID/maps, and may lie in a home that nobody else can enter.
+ * mapped: they are found in /proc/PID/maps, and may lie in a home directory that no other user can enter.
  *
- * Waits and steps are known all the time, from libdiesel's marks and the backward passes. What the rest of
- * the time was (device, starved of cores, checkpoint) is looked at in slices of some seconds
- * (sensor_detail.h), and taken to be as in the last slice in between.
+ * Waits and steps are known all the time, from libdiesel's marks and the backward passes. The division of the
+ * remaining time (device, starved of cores, checkpoint) is recorded in slices of some seconds
+ * (sensor_detail.h); between slices it is assumed to be as in the last slice.
  */
 
 #include <errno.h>
@@ -50,13 +50,13 @@ struct watched {
 	struct wait_tally tally;
 	struct writes writes;
 	uint64_t tick_ns;         /* when the last report was made */
-	struct tally_sums ticked; /* the sums at that time */
+	struct tally_sums ticked; /* the sums at tick_ns */
 	double wait;              /* share of waiting in the last second */
 	uint64_t slice_steps;     /* n_steps when the slice began */
 	bool to_analyse, looked_at;
 	bool has_slice;
 	struct stall_shares slice;
-	double slice_wait; /* by the marks, while that slice ran */
+	double slice_wait; /* by the marks, during that slice */
 	uint64_t slice_ns; /* when it ended */
 	uint64_t slice_wait_ns, last_steps, last_step_ns;
 };
@@ -69,7 +69,7 @@ struct watch {
 	struct watched **jobs; /* indexed by their number in `live` */
 	size_t n_jobs;
 	struct detail_plan plan;
-	uint64_t cost_ns; /* of the analyses of the last slice */
+	uint64_t cost_ns; /* CPU time of the analyses of the last slice */
 };
 
 static struct watched *watched_of(struct watch *w, uint32_t root)
@@ -93,15 +93,16 @@ static void on_event(void *user, const struct event *event)
 		if (root && watched_of(w, root))
 			tally_event(&watched_of(w, root)->tally, event);
 		if (event->type != EVENT_EXIT && !w->plan.on)
-			return; /* marks between slices would be kept for nothing */
+			return; /* between slices, marks would be kept for nothing */
 		break;
 	default: break;
 	}
-	/* Without memory for it the event is left out, and counted as lost. */
+	/* Without memory, the event is dropped and counted as lost. */
 	(void)live_event(w->live, event);
 }
 
-/* What does not fit an event (paths, names of phases, probed libraries) is of no use here. */
+/* Ignores data that does not fit an event (paths, names of phases, probed libraries): it is of no use here.
+ */
 static void on_metadata(void *user, const char *kind, uint64_t key, const void *data, size_t size)
 {
 	(void)user;
@@ -111,7 +112,7 @@ static void on_metadata(void *user, const char *kind, uint64_t key, const void *
 	(void)size;
 }
 
-/* Takes in what the programs recorded. */
+/* Takes the events that the programs recorded. */
 static void watch_take_events(struct watch *w)
 {
 	const struct collector_sink sink = {on_event, on_metadata, w};
@@ -137,7 +138,7 @@ static void job_forget(struct watch *w, size_t at)
 	memmove(&w->jobs[at], &w->jobs[at + 1], (w->n_jobs - at) * sizeof(struct watched *));
 }
 
-/* A job that cannot be watched gets no reports: the daemon then goes by what clients report. */
+/* Stops watching a job. */
 static void watch_remove(struct watch *w, uint64_t job)
 {
 	for (size_t i = 0; i < w->n_jobs; i++)
@@ -177,7 +178,7 @@ static void watch_add(struct watch *w, const struct sensor_request *request)
 	}
 }
 
-/* A job that cannot be watched gets no reports: the daemon then goes by what clients report. */
+/* Stops watching all jobs. */
 static void watch_remove_all(struct watch *w)
 {
 	while (w->n_jobs)
@@ -193,7 +194,7 @@ static void slice_begin(struct watch *w, uint64_t now_ns)
 	for (size_t i = 0; i < w->n_jobs; i++) {
 		struct watched *job = w->jobs[i];
 		struct tally_sums sums = tally_sums(&job->tally, now_ns);
-		/* Before the slice, only the lives of the job's threads are known. */
+		/* Before the slice, only the start and end of the job's threads are known. */
 		const struct event gap = {.type = EVENT_GAP,
 					  .start_ns = now_ns > WATCH_WINDOW_NS ? now_ns - WATCH_WINDOW_NS : 0,
 					  .end_ns = now_ns,
@@ -295,7 +296,7 @@ static void watch_plan(struct watch *w)
 
 /* ---- reports ------------------------------------------------------------------------------------------- */
 
-/* Where the job's time went since its last report. */
+/* Reports where the job's time went since its last report. */
 static void watch_report(struct watched *job, uint64_t now_ns, struct sensor_report *ret)
 {
 	struct tally_sums sums = tally_sums(&job->tally, now_ns);
@@ -309,14 +310,14 @@ static void watch_report(struct watched *job, uint64_t now_ns, struct sensor_rep
 				      .n_trainers = sums.n_trainers};
 	if (sums.n_trainers && sums.wait_ns >= job->ticked.wait_ns && covered_s > 0)
 		wait = fmin(1, (double)(sums.wait_ns - job->ticked.wait_ns) / (covered_s * (double)NS_PER_S));
-	/* If it is less, a trainer has ended, and its steps are gone from the sum. */
+	/* If it is less, a trainer has ended, and the sum lacks its steps. */
 	if (covered_s > 0 && sums.n_steps >= job->ticked.n_steps)
 		ret->steps_per_s = (double)(sums.n_steps - job->ticked.n_steps) / covered_s;
 	ret->step_p50_s = tally_step_s(&job->tally, 0.5);
 	ret->step_p95_s = tally_step_s(&job->tally, 0.95);
 	if (job->has_slice) {
 		ret->detail_age_s = (double)(now_ns - job->slice_ns) / (double)NS_PER_S;
-		if (!sums.n_trainers) /* it loads its data in some other way, but was seen to train */
+		if (!sums.n_trainers) /* it loads its data in another way, but was seen to train */
 			ret->n_trainers = 1;
 	}
 	writes_look(&job->writes, "/proc", (pid_t)job->root, &ret->writes);
@@ -330,7 +331,7 @@ static void watch_report(struct watched *job, uint64_t now_ns, struct sensor_rep
 /* ---- the watcher ---- */
 
 #define RING_BYTES (UINT64_C(4) << 20)
-#define EVENTS_MAX (UINT64_C(1) << 17) /* per job: 8 MiB; a slice is shorter if the job makes more */
+#define EVENTS_MAX (UINT64_C(1) << 17) /* per job: 8 MiB; if the job makes more, a slice covers less time */
 #define POLL_MS    100
 
 static void reply(struct watch *w, const struct sensor_reply *message)

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/*
- * Whether a trainer writes much, as a checkpoint does, and on which file systems: by what the kernel counts
- * for its process, once a second. Writes to memory (tmpfs, pipes) are not counted there.
+/* Detects that a trainer writes much, as for a checkpoint, and on which file systems, from the kernel's
+ * counters for its process, once a second. The kernel does not count writes to memory (tmpfs, pipes) there.
  */
 
 #include <stdbool.h>
@@ -12,14 +11,15 @@
 
 #include "lib/proc.h"
 
-#define WRITES_MANY_BYTES (UINT64_C(16) << 20) /* from one look to the next */
+#define WRITES_MANY_BYTES (UINT64_C(16) << 20) /* minimum bytes between two calls */
 
 struct writes {
-	bool known; /* false: nobody here may look */
+	bool known; /* false: this process may not read the counters */
 	uint64_t bytes;
 };
 
-/* Where many bytes were written since the last look; n_devices is 0 otherwise. */
+/* File systems to which many bytes may have been written since the last call; n_devices is 0 if there were
+ * few. */
 struct writes_seen {
 	uint32_t known, n_devices;
 	uint64_t devices[PROC_WRITE_DEVICES];

@@ -7,7 +7,7 @@
 
 #include "analyzer/analysis.h"
 
-#define SAMPLED_SAMPLES_MIN 100 /* fewest samples ("looks") of the trainer in the window for a verdict */
+#define SAMPLED_SAMPLES_MIN 100 /* minimum number of the trainer's samples in the window for a verdict */
 
 bool sampled_is(const struct analysis_input *input);
 

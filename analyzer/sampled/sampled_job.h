@@ -2,7 +2,8 @@
 #pragma once
 
 /*
- * The samples ("looks", EVENT_SAMPLE) of a sampled recording, by process and thread, and the threads' roles:
+ * The samples (EVENT_SAMPLE) of a sampled recording, by process and thread, and the threads' roles. A sample
+ * covers the time from one reading of /proc to the next.
  *
  * - Worker: a process that is its parent's copy (or was spawned by Python's multiprocessing) and shares pipes
  *   with it, beyond the standard three.
@@ -46,8 +47,8 @@ struct sampled_job {
 	const struct sampled_thread *trainer;
 	const struct sampled_thread *reader; /* NULL: the trainer itself, or there are no workers */
 	const struct sampled_thread *loader; /* the thread that reads most; NULL: none */
-	uint64_t begin_ns, end_ns;           /* of all looks */
-	uint16_t known;                      /* enum sample_known, and-ed over the trainer's looks */
+	uint64_t begin_ns, end_ns;           /* of all samples */
+	uint16_t known;                      /* enum sample_known, and-ed over the trainer's samples */
 	size_t n_samples;                    /* of the trainer */
 };
 
@@ -56,14 +57,14 @@ int sampled_job_find(const struct event *events, size_t n_events, uint32_t train
 		     struct sampled_job *job);
 void sampled_job_free(struct sampled_job *job);
 
-/* Returns the look that covers this time; NULL: none. */
+/* Returns the sample that covers this time; NULL: none. */
 const struct event *sampled_at(const struct sampled_thread *thread, uint64_t at_ns);
 
-/* Returns true if the thread's Python stack was within a loader's next() at the end of the look. */
+/* Returns true if the thread's Python stack was within a loader's next() at the end of the sample. */
 bool sampled_inside(const struct event *sample);
 
-/* Returns true if the thread was certainly asleep from start to end of the look. */
+/* Returns true if the thread was certainly asleep from start to end of the sample. */
 bool sampled_is_sure(const struct event *sample);
 
-/* Returns the time of a look in which the thread was neither on a CPU nor runnable. */
+/* Returns the time of a sample in which the thread was neither on a CPU nor runnable. */
 uint64_t sampled_sleep_ns(const struct event *sample);

@@ -25,23 +25,21 @@ struct sensor;
 struct serving;
 
 struct control_options {
-	struct settings settings;   /* as configured; nothing is set yet */
+	struct settings settings;   /* as configured, without values set while running */
 	struct serving_knobs knobs; /* the values without tuning */
-	const char *socket;         /* where the daemon listens, for the answers */
-	const char *history;        /* a file, or NULL: in memory only */
+	const char *socket;         /* path of the daemon's socket, for the answers */
+	const char *history;        /* path of the history's file; NULL: in memory only */
 	uint64_t history_max_bytes;
 };
 
-/*
- * Opens the history and takes from it what was set, pinned and learnt before a restart. A history that cannot
- * be opened costs one warning; only -ENOMEM fails.
- */
+/* Opens the history, and restores from it the values set, pinned and learnt before a restart. A history that
+ * cannot be opened costs one warning; only -ENOMEM fails. */
 int control_new(const struct control_options *options, struct control **ret);
 /* Borrows the serving, whose jobs' handler it takes, and the sensor (NULL: no samples will come). */
 void control_start(struct control *c, struct serving *serving, struct sensor *sensor);
 /* Makes `why` and `jobs` report what assist reads ahead. Borrowed. */
 void control_assist(struct control *c, const struct assist *assist);
-/* The sensor's callback. */
+/* Returns the handler for the sensor. */
 struct sensor_handler control_handler(struct control *c);
 /* To be called when the configuration was read again. Values set while running stay set. */
 void control_reconfigure(struct control *c, const struct settings *configured,
@@ -53,7 +51,7 @@ void control_free(struct control *c);
 /* Returns how many decisions of this rule were carried out since the daemon started. */
 uint64_t control_n_applied(const struct control *c, enum tuner_rule rule);
 
-/* For metrics. */
+/* Returns true if a value set while running overrides the configured one. For metrics. */
 bool control_is_overridden(const struct control *c, enum wire_setting_key key);
 /* Returns false if decisions are kept in memory only; *ret then holds zeros and the reason. */
 bool control_history_status(const struct control *c, struct history_status *ret);
@@ -79,9 +77,9 @@ int control_why(struct control *c, const struct control_viewer *viewer, const st
 char *control_report(const struct control *c, double uptime_s, size_t max_bytes);
 /* Returns the answer to JOBS; NULL: no memory. */
 char *control_jobs(struct control *c, const struct control_viewer *viewer);
-/* The members "tune" and "jobs" of STATUS. */
+/* Return the members "tune" and "jobs" of STATUS. */
 json_t *control_tune_json(struct control *c);
-/* "reads", which WHY has too: how the storages are shared. */
+/* Returns "reads" of STATUS and WHY: how the jobs share storage. */
 struct cache;
 json_t *control_reads_json(const struct cache *cache);
 json_t *control_jobs_json(struct control *c, const struct control_viewer *viewer);

@@ -24,7 +24,7 @@ static json_t *value_json(enum wire_setting_key key, uint64_t value)
 				    : json_u64(value);
 }
 
-/* "default", "option" or "file", with file and line. */
+/* Sets the source of a value: "default", "option" or "file", with file and line. */
 static void put_source(json_t *object, const struct settings_source *source)
 {
 	json_object_set_new(object, "from",
@@ -61,7 +61,7 @@ static void append(json_t *all, json_t *one, enum wire_setting_key key, uint64_t
 	json_array_append_new(all, one);
 }
 
-/* Each value that can be set, and where it comes from. */
+/* Lists each value that can be set, and its source. */
 static json_t *control_settings_json(const struct control *c)
 {
 	const struct settings *s = &c->settings;

@@ -32,7 +32,7 @@ struct control_job {
 	uint32_t read_weight;       /* as last set */
 	double stall_s, measured_s; /* wait for data since the job began, during the measured_s seconds that
 				       were measured */
-	/* Over the seconds since the last point of the history. */
+	/* Sums over the seconds since the last point of the history. */
 	struct {
 		double seconds;
 		struct control_mean rate, wait, fetch_stall, prep_stall, device;
@@ -47,18 +47,18 @@ struct control {
 	struct settings settings;
 	struct serving_knobs knobs; /* configured */
 	struct control_job *jobs;
-	uint64_t last_job; /* the highest number so far: a number means one job throughout the history */
+	uint64_t last_job; /* highest number so far: a number identifies one job throughout the history */
 	struct control_log log;
 	struct history *history;
 	char socket[112];                                             /* where the daemon listens */
 	char *history_path, history_problem[256], history_aside[256]; /* as last logged */
 	struct tuner_config config;
-	struct tuner_state *state;   /* from the first job on */
+	struct tuner_state *state;   /* allocated when the first job begins */
 	struct tuner_result *result; /* scratch; 200 KiB */
 	struct stall_node node;
 	uint64_t n_applied[CONTROL_N_RULES];
 	uint64_t n_rounds, n_refused, saved_round;
-	uint64_t n_empty;   /* rounds without samples, since the last one with some */
+	uint64_t n_empty;   /* consecutive rounds without samples */
 	json_t *remembered; /* jobs from before the restart that have not come back, or NULL */
 	json_t
 	    *foreign; /* settings of a newer dieseld that this one does not support: saved for it, or NULL */

@@ -304,7 +304,7 @@ static void on_entry(void *user, struct history_entry *entry)
 	(void)control_log_add(&c->log, &restored);
 }
 
-/* Job 0 is every job. */
+/* Returns true if the job may come back. Job 0 stands for all jobs. */
 static bool may_come_back(const struct control *c, uint64_t job)
 {
 	const json_t *jobs = json_object_get(c->remembered, "jobs");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One second: samples in, decisions out, both recorded. */
+/* One round per second: takes samples, makes decisions, and records both. */
 #include <math.h>
 
 #include <sched.h>
@@ -13,7 +13,7 @@
 #include "lib/log.h"
 #include "lib/units.h"
 
-/* The sum of all other jobs' caches. */
+/* Returns the sum of all other jobs' caches. */
 static uint64_t others_cache_bytes(const struct control *c, uint64_t job)
 {
 	uint64_t sum = 0;
@@ -114,7 +114,7 @@ void control_apply_limits(struct control *c)
 
 	knobs.cache_bytes = settings_get(&c->settings, WIRE_SET_CACHE_MAX);
 	c->serving->cache.node.least_bytes = settings_get(&c->settings, WIRE_SET_CACHE_MIN);
-	/* Threads that no job may use only sleep: what is tuned is each job's own number. */
+	/* Unused threads only sleep: tuning changes each job's own number. */
 	if (tuned || knobs.workers > workers_max)
 		knobs.workers = workers_max;
 	read_turns_limit(c->serving->cache.turns, settings_get(&c->settings, WIRE_SET_READ_LIMIT),
@@ -262,7 +262,7 @@ static double mean_of(const struct control_mean *mean)
 	return mean->n ? mean->sum / mean->n : NAN;
 }
 
-/* Means over HISTORY_GRAIN_S for plots. */
+/* Adds means over HISTORY_GRAIN_S to the history, for plots. */
 static void sum_up(struct control *c, struct control_job *known, uint64_t at_ms)
 {
 	const struct stall_sample *s = &known->sample;
@@ -294,7 +294,7 @@ static void add_stall(struct control_job *known)
 	double share = s->shares.fetch_stall + s->shares.prep_stall;
 
 	if (!(share >= 0 && share <= 1) || !(s->covered_s > 0 && s->covered_s <= COVERED_MAX_S))
-		return; /* not known, or absurd */
+		return; /* not known, or out of range */
 	known->stall_s += share * s->covered_s;
 	known->measured_s += s->covered_s;
 }
@@ -321,7 +321,7 @@ static void keep_samples(struct control *c, const struct stall_node *node, const
 		if (c->history)
 			sum_up(c, known, at_ms);
 	}
-	/* Without samples, too, rounds decide on what was seen before. */
+	/* Rounds without samples are recorded, too: they decide on earlier samples. */
 	c->n_empty = n ? 0 : c->n_empty + 1;
 	if (c->history && c->n_empty < EMPTY_ROUNDS)
 		history_add_round(c->history, &round);

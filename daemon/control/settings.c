@@ -19,11 +19,11 @@
 
 _Static_assert(WIRE_READ_WEIGHT == TURN_WEIGHT, "a job that nobody weighed is a lane that nobody weighed");
 
-/* The settings that are not knobs. Those are in tuner_knob_table, and have the range of their limit. */
+/* Settings that are not knobs. Knobs are in tuner_knob_table, and have the range of their limit. */
 static const struct row {
 	const char *name;
 	bool bytes;
-	bool or_none; /* 0 means that there is no limit; else it is a rate from `least` on */
+	bool or_none; /* 0 means no limit; else a rate of at least `least` */
 	uint64_t least, most;
 } table[WIRE_N_SETTINGS] = {
     [WIRE_SET_TUNE] = {.name = "tune", .most = WIRE_N_TUNES - 1},
@@ -48,7 +48,7 @@ static const struct row {
 				 .most = READ_OPS_MOST},
 };
 
-/* NULL: the key is not a knob's. */
+/* Returns the knob of the key; NULL: the key is not a knob's. */
 static const struct tuner_knob_info *knob_info(enum wire_setting_key key)
 {
 	enum tuner_knob knob;
@@ -93,7 +93,7 @@ const char *settings_tune_name(enum wire_tune tune)
 	return names[tune];
 }
 
-/* A configured knob raises an unconfigured limit. */
+/* Returns the default of a limit, raised to the configured value of its knob. */
 static uint64_t at_least(const struct settings *s, enum wire_setting_key knob, uint64_t value)
 {
 	return s->is_configured[knob] && s->configured[knob] > value ? s->configured[knob] : value;
@@ -171,7 +171,7 @@ static const char *format(enum wire_setting_key key, uint64_t value, char text[3
 	return text;
 }
 
-/* Checks a value by itself. */
+/* Checks that a value is in its range. */
 static int check_range(const struct settings *s, enum wire_setting_key key, uint64_t value, uint64_t memory,
 		       struct error *err)
 {
@@ -190,7 +190,7 @@ static int check_range(const struct settings *s, enum wire_setting_key key, uint
 	return 0;
 }
 
-/* Also against its limit. */
+/* Checks a value, also against its limit. */
 static int check_value(const struct settings *s, enum wire_setting_key key, uint64_t value, uint64_t memory,
 		       struct error *err)
 {
@@ -329,7 +329,7 @@ int settings_apply(struct settings *s, const struct wire_set *m, struct error *e
 	if (!copy)
 		return error_errno(err, -ENOMEM, "cannot set anything");
 	*copy = *s;
-	/* Limits first: a pin may need one that the same message raises. */
+	/* Applies limits first: a pin may need one that the same message raises. */
 	for (int knobs = 0; knobs < 2; knobs++)
 		for (uint32_t i = 0; i < m->n_settings && r == 0; i++)
 			if (settings_is_knob((enum wire_setting_key)m->settings[i].key) == (knobs == 1))

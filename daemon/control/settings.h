@@ -50,13 +50,13 @@ struct settings {
 	uint64_t set[WIRE_N_SETTINGS];       /* while running: the mode and limits */
 	bool is_set[WIRE_N_SETTINGS];
 	struct settings_by set_by[WIRE_N_SETTINGS];
-	struct tuner_pin pins[TUNER_MAX_PINS]; /* set while running */
+	struct tuner_pin pins[TUNER_MAX_PINS]; /* pins set while running */
 	struct settings_by pin_by[TUNER_MAX_PINS];
 	struct settings_by by; /* origin recorded with the next value that is set */
 	uint32_t n_pins;
 };
 
-/* "cache", "workers-max", ...: as in `dieselctl set` and the configuration. */
+/* Returns the setting's name, as in `dieselctl set` and the configuration: "cache", "workers-max", ... */
 const char *settings_name(enum wire_setting_key key);
 bool settings_is_knob(enum wire_setting_key key);
 bool settings_is_bytes(enum wire_setting_key key);
@@ -65,7 +65,7 @@ bool settings_is_bytes(enum wire_setting_key key);
 bool settings_is_of_job(enum wire_setting_key key);
 const char *settings_tune_name(enum wire_tune tune);
 
-/* The mode or limit in force: default, configured or set. */
+/* Returns the mode or limit in force: default, configured or set. */
 uint64_t settings_get(const struct settings *s, enum wire_setting_key key);
 
 /* Returns true if `dieselctl set` overrides the file for this setting of the whole daemon. */
@@ -89,7 +89,7 @@ int settings_check(const struct settings *s, struct error *err);
  * -ENOSPC: too many pins. */
 int settings_apply(struct settings *s, const struct wire_set *message, struct error *err);
 
-/* The pin in force for a job's knob, not clamped to limits; false: the knob is free. */
+/* Finds the pin in force for a job's knob, not clamped to limits. Returns false if the knob is free. */
 bool settings_find_pin(const struct settings *s, uint64_t job, enum tuner_knob knob, uint64_t *ret_value);
 /* Returns the pin's value, clamped to the limit, which may have been lowered since. */
 uint64_t settings_pin_in_force(const struct settings *s, const struct tuner_pin *pin);

@@ -71,7 +71,7 @@ static bool may_load(const struct serving *s, struct session *q, uint64_t chunk,
 		return false;
 	if (distance == 0 || has_space(s, d, q->uid, chunk, taken_bytes))
 		return true;
-	/* Not while a load is in progress: its chunk takes space twice for a time. */
+	/* Not while a load is in progress: for a time, its chunk takes space twice. */
 	if (q->priority == SESSION_SPARE && d->loads.n == 0)
 		q->starved = -ENOSPC;
 	return false;

@@ -261,7 +261,7 @@ void batch_write(const struct batch *b, uint8_t *buffer, const struct ring_layou
 	uint32_t ahead = item_bytes && item_bytes < AHEAD_BYTES ? AHEAD_BYTES / item_bytes : 1;
 
 	if (b->status < 0) {
-		/* A frame is at least a page. */
+		/* A buffer is at least a page. */
 		text_line((char *)buffer, layout->slot_bytes, b->error);
 		return;
 	}
@@ -327,7 +327,7 @@ void batch_decoded_unpin(struct batch *b, struct cache *c)
 	}
 }
 
-/* ---- decoding: a process of its own (codec.h) fills the frame, a slice at a time ---- */
+/* ---- decoding: a process of its own (codec.h) fills the buffer, a slice at a time ---- */
 
 struct decode_slice {
 	const struct shared_memory *memory[CODEC_MAX_SEGMENTS]; /* of chunks and of decoded copies */

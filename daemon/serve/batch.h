@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * One batch on its way to a client: its samples, their chunks, and the work of writing the batch into a frame
- * (a batch buffer in shared memory).
+ * One batch on its way to a client: its samples, their chunks, and the work of writing the batch into a batch
+ * buffer (shared memory).
  */
 
 #include "daemon/cache/cache.h"
@@ -28,11 +28,9 @@ struct batch_item {
 	uint32_t chunk;
 	uint32_t bytes;
 	int32_t label;
-	struct decoded_extent
-	    *decoded_copy; /* pinned extent that holds its decoded copy; NULL: no decoded copy */
+	struct decoded_extent *decoded_copy; /* pinned extent with its decoded copy; NULL: no copy */
 	uint32_t decoded_offset;
-	uint32_t
-	    made_bytes; /* size of the decoded copy made in this slice, until it is entered in the index */
+	uint32_t made_bytes; /* bytes of the copy made in this slice and not yet indexed */
 };
 
 struct batch {
@@ -52,10 +50,9 @@ struct batch {
 	struct pool *pool;  /* a worker of this pool decodes the batch, in this task */
 	struct pool_task *task;
 	/* Decoded copies: */
-	struct decoded_extent
-	    *grant;           /* extent that the current slice may fill with decoded copies; NULL: none */
-	uint32_t *made_bytes; /* decoded copy size for each item of the slice */
-	uint32_t n_all;       /* items, including damaged ones that are left out */
+	struct decoded_extent *grant; /* extent that the slice may fill; NULL: none */
+	uint32_t *made_bytes;         /* bytes of the decoded copy of each item in the slice */
+	uint32_t n_all;               /* items, including damaged ones that are left out */
 	bool grant_full;
 	struct codec_cost ways[CODEC_N_WAYS]; /* cost of the slice */
 	struct codec_prospect prospect;
@@ -95,12 +92,12 @@ enum batch_wait batch_check(struct batch *b, struct cached_dataset *d, uint64_t 
 void batch_pin(struct batch *b, struct cache *c, struct cached_dataset *d);
 void batch_unpin(struct batch *b, struct cached_dataset *d);
 
-/* Writes the frame: item table, labels, and the samples, packed at item_bytes each. item_bytes 0: views,
- * no samples are copied. Writes the error's text instead if the batch is an error. Worker thread. */
+/* Writes the buffer: item table, labels, and the samples, packed at item_bytes each. item_bytes 0: views, no
+ * samples are copied. Writes the error's text instead if the batch is an error. Worker thread. */
 void batch_write(const struct batch *b, uint8_t *buffer, const struct ring_layout *layout,
 		 uint32_t item_bytes);
 
-/* How and into which frame a batch is decoded. memory: start of the frame with this number. */
+/* How and into which buffer a batch is decoded. memory: start of the buffer with this number. */
 struct batch_decoder {
 	const struct cached_dataset *dataset;
 	struct codecs *codecs;
@@ -111,15 +108,15 @@ struct batch_decoder {
 };
 
 /*
- * Decodes samples into the frame for about 50 ms. The batch is complete when n_decoded equals n_items.
+ * Decodes samples into the buffer for about 50 ms. The batch is complete when n_decoded equals n_items.
  * Damaged samples turn the batch into an error, are left out (n_items shrinks) or become zeros, as the recipe
  * says. *ret: result of this slice. Worker thread.
  */
 void batch_decode(struct batch *b, const struct batch_decoder *how, struct batch_decoded *ret);
 
-/* Marks the batch as decoded, because a frame already holds it: the same samples and recipe, no error. */
+/* Marks the batch as decoded, because a buffer already holds it: the same samples and recipe, no error. */
 void batch_adopt(struct batch *b, const struct buffer_batch *from);
-/* Copies an adopted batch from another frame of the same layout. Worker thread. */
+/* Copies an adopted batch from another buffer of the same layout. Worker thread. */
 void batch_copy(const struct buffer_batch *from, uint8_t *buffer, const uint8_t *from_buffer,
 		const struct ring_layout *layout, const struct recipe *recipe);
 /*

@@ -95,7 +95,7 @@ void batch_buffers_give_back(struct buffers *f, uint32_t number)
 	pool_submit(f->cache->pool, &f->cache->release_lane, &buffer->task);
 }
 
-/* Gives back frames beyond the limit. */
+/* Gives back buffers beyond the limit. */
 static void trim(struct buffers *f)
 {
 	struct buffer *buffer;

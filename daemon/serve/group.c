@@ -13,7 +13,7 @@
 #include "lib/list.h"
 #include "session.h"
 
-#define MAX_MEMBERS 16 /* bounds what finding a batch costs; more make another group */
+#define MAX_MEMBERS 16 /* bounds the cost of finding a batch; further members form another group */
 
 /* A member waits for one that is behind while that one's client is hungry and its decoders make progress. */
 #define HUNGRY_NS   (200 * NS_PER_MS)
@@ -161,7 +161,7 @@ void group_join(struct session *s)
 {
 	struct group *g = find_group(s);
 
-	if (!s->codecs) /* nothing to share; nor where batches are asked for, whose numbers say nothing */
+	if (!s->codecs) /* only decoded batches are shared; asked sessions decode none */
 		return;
 	if (!g)
 		g = group_new(s);
@@ -265,7 +265,7 @@ static void go_on(struct batch_slot *slot)
 		slot->awaits = source.slot;
 }
 
-/* Continues all slots that wait for this one. holds: its frame now holds the batch. */
+/* Continues all slots that wait for this one. holds: its buffer now holds the batch. */
 static void settle(const struct group *g, const struct batch_slot *source, bool holds)
 {
 	for (struct session *t = g->first; t; t = t->member.next) {
@@ -466,8 +466,8 @@ static uint64_t lag_ns(const struct session *s, const struct session *t)
 		   : ns / pool_lane_workers(s->cache->pool, &t->job->lane);
 }
 
-/* Returns true if it should wait until a member that is a little behind is where it is: otherwise they would
- * go on at the same pace, the same few batches apart, and decode everything twice. */
+/* Returns true if the session should wait until a member slightly behind has caught up. Otherwise both would
+ * continue at the same pace, the same few batches apart, and decode everything twice. */
 static bool gives_way(struct session *s, uint64_t now_ns)
 {
 	uint64_t patience = patience_ns(&s->member, now_ns);
@@ -491,9 +491,9 @@ static uint32_t n_busy(const struct session *s)
 }
 
 /*
- * Returns true if its next batch would take the frame of one that a member behind it has yet to get, although
- * enough are ready for its client. Jobs whose devices are the slowest part never wait for each other: a few
- * batches apart, each would decode everything.
+ * Returns true if the session's next batch would take the buffer of a batch that a member behind it has yet
+ * to get, although its client has enough batches ready. Jobs whose devices are the slowest part never wait
+ * for each other: a few batches apart, each would decode everything.
  */
 static bool outruns(const struct session *s)
 {
@@ -524,10 +524,10 @@ bool group_holds_back(struct session *s, uint64_t now_ns)
 		return false;
 	if (outruns(s))
 		return true;
-	/* One more than work at a time, so that none waits for the loop. */
+	/* One more than can be decoded at a time, so that no worker waits for the loop. */
 	if (m->n_decoding > pool_lane_workers(s->cache->pool, &s->job->lane))
 		return true;
-	/* Between two looks it may have had other reasons to wait. */
+	/* Between two checks, the member may have waited for other reasons. */
 	m->gave_way_ns += since_ns < 2 * TICK_MS * NS_PER_MS ? since_ns : 2 * TICK_MS * NS_PER_MS;
 	if (!gives_way(s, now_ns))
 		return false;

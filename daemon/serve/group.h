@@ -5,22 +5,22 @@
  * Groups: sessions that get the same batches, because everything that decides the bytes of a batch is equal:
  * dataset and its version, order, recipe, and user. A batch that one member decoded is given to all:
  *
- *   a frame holds the batch                               -> given in place; its chunks are not needed
+ *   a buffer holds the batch                              -> given in place; its chunks are not needed
  *   decoders are filling another member's slot with it    -> this member waits for that slot
  *   it is kept for members that are behind (kept.h)       -> copied; its chunks are not needed
  *   none of these                                         -> this member decodes it, and others wait for it
  *
- * The members share a pool of frames (batch_buffers.h). A member that asked for its own memory
+ * The members share a pool of buffers (batch_buffers.h). A member that asked for its own memory
  * (DIESEL_PINNABLE), or for which the pool had no space, copies batches out of the others' pool.
  *
- * A frame holds its batch until it is filled again, and the frame that was filled first is reused first. So
- * members need each batch decoded once while they are at most as many batches apart as they have frames.
- * Further apart, a batch that a member has yet to get is copied before its frame is filled again, as far as
+ * A buffer holds its batch until it is filled again, and the buffer that was filled first is reused first. So
+ * members need each batch decoded once while they are at most as many batches apart as they have buffers.
+ * Further apart, a batch that a member has yet to get is copied before its buffer is filled again, as far as
  * the cache has space. A member gives decoders about as many batches as it has workers. It leaves later
  * batches to the member that reaches them first.
  *
  * No member depends on another. If a member ends, seeks or is too slow, slots that wait for it decode the
- * batch themselves. A client that holds batches holds at most as many frames as its session added. Only
+ * batch themselves. A client that holds batches holds at most as many buffers as its session added. Only
  * batches that decoders completed without an error are shared.
  *
  * Loop thread only.
@@ -53,7 +53,7 @@ struct group_member {
 /* Returns true if batches of equal epoch and index are equal in both sessions, to the last byte. */
 bool group_is_same(const struct session *a, const struct session *b);
 
-/* Returns a frame pool of its group with space for a new session's slots. NULL: it needs its own pool. */
+/* Returns a buffer pool of its group with space for a new session's slots. NULL: it needs its own pool. */
 struct buffers *group_frames(const struct session *s);
 /* Adds the session to its group, which is created if needed. If memory is short, the session does not share.
  */
@@ -64,10 +64,9 @@ void group_leave(struct session *s);
 
 /* Where to get a batch without decoding it. */
 struct group_source {
-	struct buffers *buffers; /* pool whose `frame` holds the batch, or NULL */
+	struct buffers *buffers; /* pool whose `buffer` holds the batch, or NULL */
 	uint32_t buffer;
-	struct batch_slot
-	    *slot; /* if frames is NULL: slot that another member's decoders fill with it, or NULL */
+	struct batch_slot *slot; /* without buffers: slot that decoders fill with it */
 };
 
 /* Returns true if the session need not decode the batch; *ret is its source. */
@@ -84,7 +83,7 @@ bool group_is_copied(const struct session *s, const struct batch *b);
  */
 bool group_holds_back(struct session *s, uint64_t now_ns);
 
-/* To be called when a frame was taken for the slot. If the frame's former batch is to be kept, sets
+/* To be called when a buffer was taken for the slot. If the buffer's former batch is to be kept, sets
  * slot->keep: whoever fills the slot copies it there first. */
 void group_keep(struct batch_slot *slot);
 /* To be called when the copy to slot->keep is done. */

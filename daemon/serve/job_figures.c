@@ -77,8 +77,8 @@ static struct session_sensed session_look(const struct session *q, uint64_t now_
 	};
 }
 
-/* The growth of a total, 0 if it shrank: a client may write anything, and a wait under way may be counted
- * under another cause when it ends. */
+/* Returns the growth of a total, 0 if it shrank: a client may write anything, and a wait in progress may be
+ * counted under another cause when it ends. */
 static uint64_t grown(uint64_t before, uint64_t now)
 {
 	return now > before && now - before < UINT64_MAX / 2 ? now - before : 0;
@@ -138,7 +138,8 @@ static int by_what_and_whose(const void *a, const void *b)
 	return order == 0 ? compare(x->job->id, y->job->id) : order;
 }
 
-/* Sorts the uses and drops duplicates, so that each job is left once per thing, grouped by user. */
+/* Sorts the uses, and drops duplicates, so that each job appears once per dataset or set of decoded copies,
+ * grouped by user. */
 static size_t sort(struct job_use *uses, size_t n)
 {
 	size_t n_left = 0;
@@ -150,7 +151,7 @@ static size_t sort(struct job_use *uses, size_t n)
 	return n_left;
 }
 
-/* Counts the leading uses of the same thing and, if of_user, of the same user. */
+/* Counts the leading uses of the same dataset or decoded copies and, if of_user, of the same user. */
 static size_t count(const struct job_use *uses, size_t n, bool of_user)
 {
 	size_t i = 1;

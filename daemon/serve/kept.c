@@ -9,8 +9,8 @@
 #include "lib/minmax.h"
 
 #define MAX_FRAMES 8192 /* bounds the bookkeeping */
-#define WARM       8    /* unused frames that keep their memory, to be filled again */
-#define NEAR       8    /* distance between members, in batches, at which their frames suffice */
+#define WARM       8    /* unused buffers that keep their memory, to be filled again */
+#define NEAR       8    /* distance between members, in batches, at which their buffers suffice */
 #define NOBODY     UINT64_MAX
 
 static uint64_t next_use(const struct kept_followers *followers, uint64_t position, uint64_t index)
@@ -79,19 +79,19 @@ uint64_t kept_run(const struct kept *k, uint64_t epoch, uint64_t index)
 
 /* ---- memory ---- */
 
-/* Returns the memory of a frame that holds no batch to the system. */
+/* Returns the memory of a buffer that holds no batch to the system. */
 static void give_back(struct kept *k, uint32_t buffer)
 {
 	struct cache *c = k->buffers->cache;
 
 	c->kept_batches.bytes -= k->buffers->buffer_bytes;
 	batch_buffers_give_back(k->buffers, buffer);
-	/* Without memory for the list the frame is not used again. */
+	/* Without memory for the list the buffer is not used again. */
 	if (array_reserve(k->cold, k->n_cold, k->size_cold) == 0)
 		k->cold[k->n_cold++] = buffer;
 }
 
-/* Returns a warm frame that holds no batch and has no running copy; BATCH_BUFFER_NONE: there is none. */
+/* Returns a warm buffer that holds no batch and has no running copy; BATCH_BUFFER_NONE: there is none. */
 static uint32_t take_warm(struct kept *k)
 {
 	for (uint32_t i = k->n_warm; i-- > 0;) {
@@ -105,7 +105,7 @@ static uint32_t take_warm(struct kept *k)
 	return BATCH_BUFFER_NONE;
 }
 
-/* Marks the frame as empty and puts it on the list of warm ones, which is kept short. */
+/* Marks the buffer as empty and puts it on the list of warm ones, which is kept short. */
 static void let_go(struct kept *k, uint32_t buffer)
 {
 	uint32_t spare;
@@ -116,9 +116,8 @@ static void let_go(struct kept *k, uint32_t buffer)
 		give_back(k, spare);
 }
 
-/* Returns a frame without memory, and makes space for it in the list of warm ones; BATCH_BUFFER_NONE: none at
- * present.
- */
+/* Returns a buffer without memory, and makes space for it in the list of warm ones; BATCH_BUFFER_NONE: none
+ * at present. */
 static uint32_t find_cold(struct kept *k)
 {
 	struct buffers *f = k->buffers;
@@ -304,8 +303,8 @@ void kept_enter(struct kept *k, uint32_t buffer, const struct buffer_batch *batc
 
 /* ---- eviction ---- */
 
-/* Ends the keeping if nothing is kept and the members are near each other again: their frames suffice then.
- */
+/* Ends the keeping if nothing is kept and the members are near each other again: then their buffers
+ * suffice. */
 static void try_end(struct kept *k, const struct kept_followers *followers)
 {
 	uint64_t first = UINT64_MAX, last = 0;

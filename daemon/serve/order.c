@@ -53,7 +53,7 @@ static uint64_t place_of(const struct order_row *row, uint64_t w)
 	return w < row->end ? shuffle_window_place(row->plan, w) : row->n_samples;
 }
 
-/* Bytes of the windows that the first n places touch. */
+/* Returns the bytes of the windows that the first n places touch. */
 static uint64_t head_bytes(const struct order_row *row, uint64_t n)
 {
 	uint64_t w = row->first;
@@ -411,7 +411,7 @@ struct order_shape order_shape(const struct order *o, uint32_t n_slots, bool vie
 	const struct shuffle_plan *plan = o->plans[q->epoch & 1].plan;
 	uint64_t step = min_u64((uint64_t)q->world * o->batch, o->n_samples), first = 0, end = 1;
 
-	if (plan) /* which lanes these are is the same in all epochs, but for one that has a start */
+	if (plan) /* the lanes are the same in all epochs, except in one with a start */
 		shuffle_rank_lanes(plan, &first, &end);
 	return (struct order_shape){.batch_step = min_u64(step * q->stride, o->n_samples),
 				    .step = step,
@@ -448,9 +448,9 @@ void order_join_lanes(struct order *o)
 	if (plan)
 		shuffle_rank_lanes(plan, &first, &end);
 	else if (cached_list_base(o->dataset) < 0)
-		return; /* it has the chunks that it has without lanes */
+		return; /* without lanes: this node has the chunks that it owns */
 	make_spec(o, o->epoch, &spec);
-	spec.shuffle |= (o->request.flags & DIESEL_WARM) != 0; /* as the jobs that come */
+	spec.shuffle |= (o->request.flags & DIESEL_WARM) != 0; /* as the jobs to come will have it */
 	membership_join_lanes(o->membership, &spec, first, end);
 }
 
@@ -533,8 +533,8 @@ static bool push_chunk_of(struct order *o, uint64_t sample, uint32_t *ret_chunk)
 	return push_ahead(o, found.chunk);
 }
 
-/* Lists the chunks of what is asked for behind head, and then those behind the last one that may be read too:
- * as many as the knob of reading ahead says, which also bounds what each message costs. */
+/* Lists the chunks of the batches asked for after head, and then those behind the last one that may be read
+ * too: as many as the prefetch knob says, which also bounds the cost of each message. */
 static void list_asked(struct order *o, uint32_t last_chunk, uint32_t ahead)
 {
 	o->ahead.n = 0;

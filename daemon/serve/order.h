@@ -62,9 +62,8 @@ struct order_lane {
 
 /* Measured pace at which chunks are used. Recent windows count most. */
 struct order_pace {
-	uint64_t at_ns, wait_ns,
-	    visit;              /* at the last window: time, total wait of the client for storage, visit */
-	double visits, used_ns; /* used_ns: excluding these waits */
+	uint64_t at_ns, wait_ns, visit; /* at the last window: time, client's total wait for storage, visit */
+	double visits, used_ns;         /* used_ns: excluding these waits */
 };
 
 /* Chunks in the order they are needed: those of head's windows, then those that are read ahead. */
@@ -83,29 +82,25 @@ struct order {
 	struct wire_open_session request; /* with the window in force */
 	struct subset *subset;            /* NULL: all samples */
 	uint64_t n_samples, n_chunks;     /* samples to serve, and chunks that hold them */
-	uint64_t n_batches,
-	    start_batch; /* start_batch: first batch of the request's epoch if the request has a start */
-	uint32_t batch;  /* the most items in a batch */
-	uint32_t prefetch_chunks; /* to be read ahead: its job's knob, or the daemon's */
+	uint64_t n_batches, start_batch;  /* start_batch: first one of the request's epoch, with a start */
+	uint32_t batch;                   /* maximum items in a batch */
+	uint32_t prefetch_chunks;         /* chunks to prefetch: its job's knob, or the daemon's */
 	struct order_shape shape;
 	bool exact; /* reserve need_bytes of each epoch's plan, not the worst case */
 
 	uint64_t epoch, index; /* of the batch after head */
 	struct batch head;
 	bool has_head;
-	struct cached_want
-	    want; /* samples that are needed of its chunks; of head's chunks if the client asks */
-	struct order_asked
-	    *asked;         /* ring of n_slots, batch i at i % n_slots; NULL: the client does not ask */
-	uint64_t asked_end; /* asked holds the batches index <= i < asked_end */
-	uint32_t reach;     /* if batches are asked for: minimum number of chunks after them to look at */
-	uint64_t *skips;    /* bit per chunk: set if it must not be read here; NULL: none is set */
+	struct cached_want want;   /* samples needed of its chunks; of head's if the client asks */
+	struct order_asked *asked; /* ring: batch i at i % n_slots; NULL: client does not ask */
+	uint64_t asked_end;        /* asked holds the batches index <= i < asked_end */
+	uint32_t reach;  /* if batches are asked for: minimum number of chunks after them to look at */
+	uint64_t *skips; /* bit per chunk: set if it must not be read here; NULL: none is set */
 	struct epoch_plan plans[2];
 	struct cached_cursor cursor; /* position of head in the order, while the dataset evicts */
 	bool has_cursor;
-	uint32_t
-	    *chunk_samples; /* samples of each chunk of the dataset, including those outside the subset */
-	uint64_t *samples;  /* head's */
+	uint32_t *chunk_samples; /* samples of each chunk, also those outside the subset */
+	uint64_t *samples;       /* head's */
 	uint32_t *stamps, stamp;
 
 	struct order_ahead ahead;

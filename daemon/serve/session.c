@@ -182,7 +182,7 @@ static void count_decoded(struct session *s, struct batch_slot *slot)
 	}
 }
 
-/* Ends a copy: the slot's frame now holds the batch, too. */
+/* Ends a copy: the slot's buffer now holds the batch, too. */
 static void copy_done(struct batch_slot *slot)
 {
 	struct session *s = slot->session;
@@ -283,7 +283,7 @@ void session_fill_from(struct batch_slot *slot, struct buffers *from, uint32_t b
 	session_fill(slot);
 }
 
-/* Ends a slot that still lacks a frame, without filling it. */
+/* Ends a slot that still lacks a buffer, without filling it. */
 static void session_fill_not(struct batch_slot *slot)
 {
 	slot->lacks_buffer = false;
@@ -323,7 +323,7 @@ static struct batch_slot *take_slot(struct session *s)
 	return slots_free_one(&s->slots);
 }
 
-/* Tells the client of the batch. */
+/* Publishes the slot's batch to the client. */
 static void publish(struct session *s, struct batch_slot *slot)
 {
 	/* A client of the lowest priority only wants chunks to be in memory. */
@@ -460,7 +460,7 @@ void session_pump(struct session *s)
 		}
 		if (!found)
 			wait = batch_check(&s->order.head, s->order.dataset, clock_monotonic_ns());
-		/* Cause of the client's wait, if it waits now: a batch that is being filled comes first. */
+		/* If the client waits now, a batch that is being filled is the cause, if there is one. */
 		set_cause(s, s->slots.first_turn != s->slots.end_turn ? RING_CAUSE_PREP : causes[wait]);
 		if (wait != BATCH_READY) {
 			/* Views that the client holds may take the memory that these chunks need. */

@@ -58,7 +58,7 @@ struct session {
 	struct codecs *codecs;               /* NULL: samples are served as they are stored */
 	struct decoded_cache *decoded_cache; /* decoded copies of its samples; NULL: none are kept */
 	bool is_counted;                     /* the costs below are counted with the cache and the dataset */
-	uint64_t cost_bytes;                 /* frames and their bookkeeping, counted in the cache's budget */
+	uint64_t cost_bytes;  /* buffers and their bookkeeping, counted in the cache's budget */
 	uint64_t need_bytes;  /* reserved: bytes that it can pin or wait for at one time (order.h) */
 	uint64_t need_chunks; /* upper bound of need_bytes, in chunks */
 	uint64_t last_served;
@@ -88,7 +88,7 @@ struct session_args {
 
 /*
  * Admits and opens a session, which starts to serve: it has a job, is listed, and has joined its group. Fills
- * the reply; the descriptors of control memory and frames in it stay the session's. -ENOSPC: too little
+ * the reply; the descriptors of control memory and buffers in it stay the session's. -ENOSPC: too little
  * cache, and err says how much it takes; -EINVAL, ...: err says why. After an error nothing is left behind.
  */
 int session_open(const struct session_args *args, struct session **ret, struct wire_session_reply *ret_reply,
@@ -132,9 +132,9 @@ void session_add_waits(const struct session *s, uint64_t now_ns, struct job_coun
  * before the session closes (job_figures.c). */
 void session_count_taken(struct session *q, uint64_t now_ns);
 
-/* Hands the slot to a worker, when there is a frame for it: decoders fill it. */
+/* Hands the slot to a worker, when there is a buffer for it: decoders fill it. */
 void session_fill(struct batch_slot *slot);
-/* Gives the slot the batch that a frame holds: in place if possible, else as a copy. */
+/* Gives the slot the batch that a buffer holds: in place if possible, else as a copy. */
 void session_fill_from(struct batch_slot *slot, struct buffers *from, uint32_t buffer);
 /* To be called when the slot is filled, or its batch is to be dropped. Publishes all slots whose turn it is.
  */

@@ -150,7 +150,7 @@ static int admit(struct session *s, struct error *err)
 		shuffle_count_chunks(s->order.subset, s->order.chunk_samples, n_chunks, samples);
 		qsort(samples, n_chunks, sizeof(*samples), compare_u32);
 	}
-	if (s->priority == SESSION_SPARE) /* it holds nothing */
+	if (s->priority == SESSION_SPARE) /* its client holds no batches */
 		wanted = RING_MIN_SLOTS;
 	wanted = policy_fit_slots(wanted, RING_MIN_SLOTS, s->slots.layout.slot_bytes, available);
 	/* If batches are asked for, no order exists that could need less than the worst case. */
@@ -170,7 +170,7 @@ static int admit(struct session *s, struct error *err)
 		      err);
 }
 
-/* Joins a frame pool of the group, or creates one, with extra space if other sessions may join it. */
+/* Joins a buffer pool of the group, or creates one, with extra space if other sessions may join it. */
 static int join_frames(struct session *s)
 {
 	bool decodes = s->order.request.recipe.kind != RECIPE_NONE;

@@ -7,7 +7,7 @@
  *   free --slots_begin()--> filling --workers--> filled --slots_next(), slot_publish()--> published
  *   --the client gives it back, slots_reap()--> free
  *
- * A slot identifies a batch to the client until the client gives it back. The batch lies in a frame
+ * A slot identifies a batch to the client until the client gives it back. The batch lies in a buffer
  * (batch_buffers.h). Slots are published in the order in which they began to be filled.
  *
  * Loop thread only.
@@ -33,12 +33,12 @@ struct batch_slot {
 	uint32_t generation;
 	struct batch batch;
 	struct batch_decoded decoded; /* result of the worker's last slice */
-	uint32_t buffer;              /* frame that holds its batch, or BATCH_BUFFER_NONE */
-	bool lacks_buffer;            /* FILLING, but waits for a free frame */
+	uint32_t buffer;              /* buffer that holds its batch, or BATCH_BUFFER_NONE */
+	bool lacks_buffer;            /* FILLING, but waits for a free buffer */
 	struct batch_slot *awaits;    /* FILLING: gets the batch that decoders put in that slot (group.h) */
 	struct buffers *from;         /* FILLING: pool of from_buffer, which is copied; else NULL */
 	uint32_t from_buffer;
-	struct buffers *keep; /* FILLING: pool of keep_buffer, to which the frame's former batch is copied
+	struct buffers *keep; /* FILLING: pool of keep_buffer, to which the buffer's former batch is copied
 			       * first (group.h); else NULL */
 	uint32_t keep_buffer;
 	bool is_decoded;     /* decoders of this batch have ended, whether it holds or not: no other slot may
@@ -50,7 +50,7 @@ struct batch_slot {
 
 struct slots {
 	struct buffers *buffers; /* NULL: not joined */
-	uint32_t member;         /* the session's number in frames */
+	uint32_t member;         /* the session's number in `buffers` */
 	struct ring_layout layout;
 	uint32_t item_bytes; /* bytes of an item in packed batches; 0: views */
 	struct shared_memory memory;
@@ -64,7 +64,7 @@ struct slots {
 	uint32_t generation;
 };
 
-/* Allocates the s->n slots and their control memory. layout, frames and member are already set. n_chunks:
+/* Allocates the s->n slots and their control memory. layout, buffers and member are already set. n_chunks:
  * chunks of the dataset. Returns 0, -ENOMEM, ...; call slots_close() in any case. */
 int slots_open(struct slots *s, struct session *session, uint32_t batch, uint64_t n_chunks);
 /* Frees the slots. No worker may be using any of them. */
@@ -93,7 +93,7 @@ uint32_t slots_ready(const struct slots *s);
 bool slots_are_drained(const struct slots *s);
 /* Takes back the batches that the client has not taken yet. Returns how many the client still holds. */
 uint32_t slots_revoke(struct slots *s);
-/* Returns true if a slot refers to the frame. Two slots must never share a frame: a client may write to the
+/* Returns true if a slot refers to the buffer. Two slots must never share a buffer: a client may write to the
  * batches that it holds, and its mapping has one copy of each page. */
 bool slots_have_frame(const struct slots *s, uint32_t buffer);
 /* Asserts the invariants of slots, in builds with assertions. */

@@ -32,7 +32,7 @@
 
 #define LOOK_MS 1000
 
-/* Tells it why, in case that it still reads. */
+/* Tells the client why, in case it still reads, and ends the connection. */
 static void give_up(struct connection *c)
 {
 	struct error err = ERROR_INIT;
@@ -106,7 +106,7 @@ static int refuse_space(const struct connection *c, uint64_t bytes, struct error
 			 c->dataset->path, (unsigned long long)(bytes >> 10));
 }
 
-/* Reserves space for the whole of it, and for its index, at the first part. */
+/* Reserves space for the whole subset, and for its index, at the first part. */
 static int reserve(struct connection *c, struct error *err)
 {
 	struct cache *cache = &c->server->serving.cache;
@@ -205,7 +205,8 @@ static int text_new(struct connection *c, const char *text, struct error *err)
 	size_t bytes = strlen(text);
 	int r;
 
-	shared_memory_discard(&c->text); /* of the last request, even if its descriptor was kept */
+	shared_memory_discard(
+	    &c->text); /* reply to the last request, even if the client kept its descriptor */
 	if (!c->is_admin && !admin_is(c->uid) && text_bytes_of(c->server, c->uid) + bytes > USER_TEXT_BYTES)
 		return error_set(err, -EDQUOT,
 				 "user %u has %u MiB of this dieseld's answers open: close connections, or "
@@ -257,7 +258,7 @@ static int connection_answer(struct connection *c, const union wire_message *m)
 
 /* ---- chunks that the client reads for us (fetcher.h) ---- */
 
-/* Clients that read a dataset's chunks for us (fetcher.h). */
+/* Drops the client's process that reads chunks for the daemon (fetcher.h). */
 
 static void connection_drop_fetcher(struct connection *c)
 {
@@ -285,8 +286,8 @@ static int reserve_landing(struct connection *c, struct error *err)
 	return r;
 }
 
-/* The client reads the open dataset's chunks for us from now on; what it has read; it no
- * longer does. Return as connection_reply(), or -EPROTO. */
+/* Takes that the client reads the open dataset's chunks for the daemon from now on. Returns as
+ * connection_reply(), or -EPROTO. */
 static int connection_take_fetcher(struct connection *c)
 {
 	struct error err = ERROR_INIT;
@@ -346,7 +347,7 @@ static void on_answer(void *user, const struct plugin_answer *answer, const stru
 		connection_listen(c);
 }
 
-/* Asks a codec what comes out of it. Returns as connection_reply(). */
+/* Asks a codec for its output format. Returns as connection_reply(). */
 static int connection_ask_codec(struct connection *c, const struct wire_codec *m)
 {
 	struct server *s = c->server;
@@ -371,8 +372,7 @@ static void connection_ask_cancel(struct connection *c)
 	c->asking = NULL;
 }
 
-/* For replies that a client has not read, including what the kernel needs for each: space for a dozen or
- * two. */
+/* Space for replies that a client has not read, including the kernel's overhead for each: a dozen or two. */
 #define UNREAD_BYTES 8192
 
 int connection_reply(struct connection *c, union wire_message *message, const int *fds, size_t n_fds)
@@ -513,7 +513,8 @@ static int on_open_session(struct connection *c, const struct wire_open_session 
 		return refuse(c, -EBUSY, "this connection has a session already");
 	if (c->fetcher)
 		return -EPROTO;
-	if (c->dataset->identity.is_fetched && !c->dataset->fetchers.first) /* as it does for this */
+	if (c->dataset->identity.is_fetched && !c->dataset->fetchers.first) /* libdiesel waits for a reader,
+									     * too */
 		return refuse(c, -ECONNREFUSED, "nobody reads the bucket for this dataset (dieselctl fetch)");
 	if (c->server->stopping) /* libdiesel waits for the next daemon */
 		return refuse(c, -ECONNREFUSED, "this dieseld is stopping");
@@ -642,8 +643,8 @@ static int on_message(struct connection *c, const union wire_message *m)
 	return -EPROTO;
 }
 
-/* Nobody can talk on the socket any more. The connection now ends with the process, or when that gives back
- * its last batch. */
+/* Keeps a connection whose socket has ended. It now ends with its process, or when that gives back its last
+ * batch. */
 static void orphan(struct connection *c)
 {
 	c->orphaned = true;
@@ -652,7 +653,8 @@ static void orphan(struct connection *c)
 	server_watch_orphans(c->server);
 }
 
-/* Not called at once, because a process that is ending closes its sockets first. */
+/* Logs the orphaned connection once. Not called at once, because a process that is ending closes its sockets
+ * first. */
 static void tell_orphan(struct connection *c)
 {
 	if (!c->orphan_told)
@@ -697,9 +699,9 @@ void connection_cut(struct connection *c, int r)
 		connection_close(c);
 }
 
-/* No descriptor of a client's comes into this process. The one message that has some stays in the socket, for
- * the process that opens the dataset to take; where it is not awaited, the connection ends, and it goes with
- * the socket (closer.h). */
+/* Reads the next message. This process never takes a client's descriptor: the only message that has some
+ * stays in the socket for the process that opens the dataset. If it comes at the wrong time, the connection
+ * ends, and the descriptors with its socket (closer.h). */
 static int next_message(struct connection *c, union wire_message *m)
 {
 	int r = transport_peek(c->fd, m);
@@ -714,7 +716,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 	struct connection *c = poll->data;
 	int r = 0;
 
-	/* A bounded number, so that one busy client does not keep the others waiting. */
+	/* Takes a bounded number, so that one busy client does not keep the others waiting. */
 	for (int i = 0; i < 16 && r == 0 && !c->opening && !c->asking; i++) {
 		union wire_message m;
 

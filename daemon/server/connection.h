@@ -26,12 +26,12 @@ struct connection {
 	uint32_t payer; /* cache_quota.h */
 	bool is_admin;  /* connected through the administrators' socket */
 	bool greeted;
-	uint32_t version;          /* of the protocol, from then on */
+	uint32_t version;          /* of the protocol; valid if greeted */
 	struct wire_origin origin; /* origin of the session to come, as the client reports it */
 	bool overdue;
 	uint64_t due_ns;   /* the connection is cut if no message has come by then; 0: it may be idle */
-	uint16_t sequence; /* of the request that is being answered */
-	struct open_request *opening;   /* under way: nothing more is read from the client */
+	uint16_t sequence; /* number of the request that is being answered */
+	struct open_request *opening;   /* dataset being opened: nothing more is read from the client */
 	struct plugin_question *asking; /* running query of a codec's output format: likewise */
 	bool orphaned; /* the socket has ended, but its process still has batches of the session */
 	bool orphan_told;
@@ -39,11 +39,11 @@ struct connection {
 	struct cached_dataset *dataset;
 	struct chunk_place *place; /* the dataset's chunks as this client sees them */
 	struct session *session;
-	uint64_t *subset_words;  /* of the subset that the session to come is to serve; NULL: none was sent */
-	uint64_t subset_bytes;   /* of the cache, reserved for the subset */
-	struct fetcher *fetcher; /* the client's process that reads the dataset's chunks */
-	uint64_t landing_bytes;  /* of the cache, reserved for what the fetcher reads */
-	uint64_t batch_bytes;    /* reserved for batches of the session that is being opened */
+	uint64_t *subset_words;    /* subset that the next session is to serve; NULL: none was sent */
+	uint64_t subset_bytes;     /* cache space reserved for the subset */
+	struct fetcher *fetcher;   /* the client's process that reads the dataset's chunks */
+	uint64_t landing_bytes;    /* cache space reserved for what the fetcher reads */
+	uint64_t batch_bytes;      /* reserved for batches of the session that is being opened */
 	struct shared_memory text; /* reply to its last STATUS, JOBS, WHY or SET */
 };
 

@@ -14,22 +14,22 @@
 #include "daemon/sandboxed/opener.h"
 
 enum open_stage {
-	OPEN_ASKS,  /* which dataset it is */
-	OPEN_WAITS, /* for another request that loads the same dataset */
+	OPEN_ASKS,  /* a helper process finds out which dataset it is */
+	OPEN_WAITS, /* waits for another request that loads the same dataset */
 	OPEN_LOADS,
-	OPEN_ADOPTS, /* a worker has it */
+	OPEN_ADOPTS, /* a worker makes the tables */
 };
 
 struct open_request {
 	struct pool_task task;
-	struct pool_lane lane; /* its user's */
+	struct pool_lane lane; /* lane of its user */
 	struct connection *connection;
-	struct opening *opening; /* NULL: it is over */
+	struct opening *opening; /* NULL: the helper process is done */
 	enum open_stage stage;
 	uint64_t version;
 	bool is_fetched;
 	struct proof proof;
-	uint64_t reserved_bytes; /* of the cache, for the copy */
+	uint64_t reserved_bytes; /* cache space reserved for the copy */
 	int copy_fd;
 	struct cached_dataset *loaded;
 	int result;
@@ -122,7 +122,8 @@ static int check_digest(struct open_request *q, const struct cached_dataset *d)
 static void finish(struct open_request *q, struct cached_dataset *d)
 {
 	struct connection *c = q->connection;
-	/* Looked for before the answer: behind it, the client's next request would be taken for this one. */
+	/* Checked before answering: after the answer, the client's next request would be mistaken for this
+	 * one. */
 	bool untaken = !c->closed && q->stage == OPEN_ASKS && !d && is_untaken(c);
 	int r = 0;
 
@@ -214,10 +215,10 @@ static void decide(struct open_request *q)
 	}
 	q->stage = OPEN_LOADS;
 	opening_go_on(q->opening);
-	readers_prepare(&s->serving.cache.readers); /* gets ready meanwhile */
+	readers_prepare(&s->serving.cache.readers); /* readers start meanwhile */
 }
 
-/* A load has ended, well or badly: requests that waited for it look again. */
+/* A load has ended, successfully or not: requests that waited for it are decided again. */
 static void wake_waiting(struct server *s, const struct proof_identity *identity)
 {
 	struct open_request *q;
@@ -242,7 +243,7 @@ static void adopt_done(struct pool_task *task)
 	struct cached_dataset *d = cache_find_dataset(&s->serving.cache, &identity);
 
 	unreserve(q);
-	if (d) { /* the client of this request had left, and another one loaded the dataset too */
+	if (d) { /* this request's client had left, and another request loaded the dataset, too */
 		cached_free(q->loaded);
 	} else if (q->result == 0) {
 		d = q->loaded;
@@ -263,7 +264,7 @@ static void on_identified(void *user, struct proof *proof)
 	q->proof = *proof;
 	proof->chunks_fd = proof->snapshot_fd = -EBADF;
 	q->proof.identity.is_fetched = q->is_fetched;
-	/* Chunks that a client's own processes deliver are for no other user. */
+	/* Only the same user may get chunks that a client's own processes deliver. */
 	if (q->is_fetched && q->proof.identity.rights.uid != q->connection->uid) {
 		q->result =
 		    error_set(&q->error, -EPERM,

@@ -25,7 +25,7 @@
 
 /* ---- current use by each user: summed each time, so that no count can drift (quota.h) ---- */
 
-/* The most descriptors that a client takes: its socket; two while it opens a dataset; three for a dataset,
+/* Maximum number of descriptors of a client: its socket; two while it opens a dataset; three for a dataset,
  * and one for the place of its chunks; two for a session, one for its trainer's process and one for the
  * client's; one for a text. */
 #define CONNECTION_FILES 11
@@ -34,14 +34,14 @@
 #define MAX_READERS 128
 #define OWN_FILES   (64 + 3 * CACHE_MAX_IDLE_DATASETS)
 
-/* Sets how many clients and chunks there may be at one time, by the limit on open files. */
+/* Sets the maximum numbers of clients and chunks from the limit on open files. */
 static void server_size_by_files(struct server *s)
 {
 	struct rlimit limit = {.rlim_cur = 1024};
 	uint64_t files;
 
 	(void)getrlimit(RLIMIT_NOFILE, &limit);
-	/* With fewer the daemon can do little, and says so at its start. */
+	/* With fewer files, the daemon can do little, and logs that at its start. */
 	files = limit.rlim_cur > OWN_FILES + MIN_FILES ? limit.rlim_cur - OWN_FILES : MIN_FILES;
 	s->serving.cache.readers.max = files / 16 < MAX_READERS ? (uint32_t)(files / 16) : MAX_READERS;
 	files -= s->serving.cache.readers.max;
@@ -64,7 +64,7 @@ static bool is_of(const struct whose *whose, uint32_t uid, uint32_t payer)
 	return whose->by_payer ? payer == whose->payer : uid == whose->uid;
 }
 
-/* Adds their use of a dataset. */
+/* Adds the use of a dataset by `whose`. */
 static void add_dataset(const struct server *s, const struct cached_dataset *d, const struct whose *whose,
 			struct usage *u)
 {
@@ -119,7 +119,7 @@ int server_check_usage(struct server *s, const struct connection *c, struct erro
 	struct cache *cache = &s->serving.cache;
 	struct whose whose = {.uid = c->uid, .payer = c->payer};
 	const struct quota quota = serving_quota(&s->serving);
-	/* A row takes the place of the share. */
+	/* A row of quotas replaces the share. */
 	const struct quota of_cache =
 	    c->payer == CACHE_QUOTA_REST ? quota : (struct quota){.share_percent = 100};
 	struct usage mine, all, paid;
@@ -149,13 +149,13 @@ int server_may_take(void *user, uint64_t bytes, struct error *err)
 	r = server_check_usage(c->server, c, err);
 	cache->slot_bytes += bytes;
 	if (r == 0)
-		(void)cache_make_space(cache, 0); /* who opens it looks again */
+		(void)cache_make_space(cache, 0); /* the caller that opens the session checks again */
 	cache->slot_bytes -= bytes;
 	c->batch_bytes = 0;
 	return r;
 }
 
-/* For struct cache: user is the server. */
+/* Callback for struct cache; user is the server. */
 static void server_count_paid(void *user, uint64_t paid[CACHE_QUOTA_PAYERS])
 {
 	const struct server *s = user;
@@ -215,7 +215,7 @@ static void publish_stop(struct server *s)
 	s->publishes = false;
 	uv_close((uv_handle_t *)&s->publish, NULL);
 	(void)cluster_publish(s->serving.cache.cluster,
-			      ""); /* else other nodes would take this one for unresponsive */
+			      ""); /* otherwise other nodes would report this one as unresponsive */
 }
 
 static void on_cache_change(void *user)
@@ -409,7 +409,7 @@ int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 	s->serving.cache.handler.count_paid = server_count_paid;
 	s->serving.cache.handler.lines_of = lines_of;
 	s->serving.cache.handler.user = s;
-	/* Anybody may talk to us; what they can read decides what they get. */
+	/* Every user may connect; the files that a user can read decide what that user gets. */
 	r = listen_open(socket_path, 0666, &s->listen_fd, &s->lock_fd, &s->place, err);
 	if (r < 0)
 		return r;
@@ -500,7 +500,7 @@ void server_stop(struct server *s)
 	s->drain_until_ns = clock_monotonic_ns() + SERVER_DRAIN_MS * NS_PER_MS;
 	uv_timer_init(s->loop, &s->drain);
 	s->drain.data = s;
-	/* Polls, because what it waits for ends in several places, and soon. */
+	/* Polls, because the work that it waits for ends in several places, and soon. */
 	uv_timer_start(&s->drain, on_drain, 0, 2);
 }
 

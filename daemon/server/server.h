@@ -47,7 +47,7 @@ struct server {
 	struct connection *connections;
 	uint32_t n_connections; /* including those that are closing */
 	uint32_t max_connections;
-	bool failed; /* it had to stop */
+	bool failed; /* an error made it stop */
 	uv_poll_t fork_server_poll;
 	struct log_limit accept_lines, lines[SERVER_LINE_PLACES];
 	struct control *control;               /* borrowed */
@@ -63,7 +63,7 @@ struct server {
 	uv_check_t settle;
 	uv_timer_t orphans;    /* runs only while there are orphaned connections */
 	uv_timer_t silence;    /* runs only while a client must send something */
-	uv_timer_t look_again; /* while reads delay others: fires when they count no longer */
+	uv_timer_t look_again; /* while reads delay prefetch: fires when they no longer do */
 	uv_timer_t publish;    /* publishes this node's report to other nodes */
 	bool publishes;
 	struct borrow_watch borrow;

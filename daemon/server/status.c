@@ -11,7 +11,7 @@
 #include "daemon/cache/peers/memberships.h"
 #include "daemon/sandboxed/plugin.h"
 
-/* STATUS: other nodes of jobs, what came from them and went there. */
+/* ---- STATUS: other nodes of jobs, and traffic with them ---- */
 
 /* Nodes that STATUS lists of each group, and of all. */
 #define STATUS_MAX_PEERS 128
@@ -54,7 +54,7 @@ static json_t *members_json(const struct cluster_group *group)
 	return list;
 }
 
-/* Several ranks of a job on this node are one member of the group. */
+/* Returns true for the first membership of its group: several ranks of a job on this node are one member. */
 static bool is_first(const struct membership *membership)
 {
 	const struct membership *m = membership->dataset->memberships;
@@ -82,7 +82,8 @@ static json_t *groups_json(const struct cache *c, const struct control_viewer *v
 	return list;
 }
 
-/* null: there are no other nodes. Groups are those of jobs that the viewer may see. */
+/* Returns the cluster's status; null: there is no cluster. Lists only groups of jobs that the viewer may
+ * see. */
 static json_t *status_cluster(const struct cache *c, const struct control_viewer *viewer)
 {
 	struct cluster_figures f;
@@ -190,7 +191,7 @@ static json_t *codecs_status(const struct plugins *p)
 	return codecs;
 }
 
-/* Each row, or to who may not see all the one that pays for him. */
+/* Lists the rows of quotas: all, or only those that count for the viewer if the viewer may not see all. */
 static json_t *quotas_status(const struct server *s, const struct control_viewer *viewer)
 {
 	const struct cache *c = &s->serving.cache;

@@ -19,22 +19,22 @@
 #include "analyzer/shares/study.h"
 
 /*
- * The sampled data wait, split into fetch and prep, and how far off it all may be.
+ * Splits the sampled data wait into fetch and prep, and estimates the errors.
  *
- * With worker processes, the time of the window if reading cost nothing is the largest of three times. The
- * trainer needs one by itself, the workers need one without their reading, and all CPU time needs one on the
- * cores that exist. fetch_stall is what that saves, at most the wait: the quick answer of the stall model.
- * Half-widths are 95 %: for the sampled sleep they follow from the number of looks, for the split from how
- * the model did against three runs.
+ * With worker processes: if reading cost nothing, the time of the window would be the largest of the time
+ * that the trainer needs by itself, the time that the workers need without their reading, and the time that
+ * all CPU work needs on the available cores. fetch_stall is the time saved in this way, at most the wait: the
+ * quick answer of the stall model. Half-widths are 95 %: for the sampled sleep they follow from the number of
+ * samples, for the split from the model's errors in three runs.
  */
 
-/* Looks a few ms apart see the same sleep, so this many count as one. */
+/* Samples a few ms apart see the same sleep, so this many count as one. */
 #define LOOKS_CORRELATED 4
 
-/* Half-widths of what sampling does not explain, as shares. */
+/* Half-widths of errors other than the sampling's, as shares. */
 #define ERROR_FLOOR  0.025 /* edges of the window, CPU time of the hand-over itself */
-#define ERROR_SPLIT  0.25  /* of the smaller of fetch and prep, with workers: the model's */
-#define ERROR_QUEUE  0.1   /* of cpu_starved: which of the queueing was in a wait */
+#define ERROR_SPLIT  0.25  /* of the smaller of fetch and prep, with workers: error of the model */
+#define ERROR_QUEUE  0.1   /* of cpu_starved: unknown part of the queueing that was in a wait */
 #define ERROR_INLINE 0.05  /* where loading ends and computing begins */
 #define ERROR_SOURCE 0.05  /* for each source of /proc that was not readable */
 
@@ -135,7 +135,7 @@ static double largest(double a, double b, double c)
 	return most > c ? most : c;
 }
 
-/* How much of the wait would be saved if reading took no time, in ns. */
+/* Returns how much of the wait would be saved if reading took no time, in ns. */
 static double fetch_saved(const struct sampled_trainer *trainer, const struct analysis *analysis,
 			  double workers_process_ns)
 {
@@ -171,14 +171,14 @@ static double both(double a, double b)
 	return sqrt(a * a + b * b);
 }
 
-/* 95 % half-widths, as shares of the window. */
+/* Fills in the 95 % half-widths, as shares of the window. */
 static void errors_find(const struct sampled_job *job, const struct sampled_trainer *trainer,
 			struct analysis *analysis)
 {
 	double wall = (double)(trainer->end_ns - trainer->begin_ns);
 	double uncertain = (double)trainer->uncertain_ns / wall;
 	double n = (double)trainer->n_samples / LOOKS_CORRELATED;
-	/* At worst, half of the uncertain part is one thing and half is another. */
+	/* In the worst case, the uncertain part is divided in half. */
 	double sampled = 1.96 * uncertain * sqrt(0.25 / (n > 1 ? n : 1));
 	double missing = ERROR_SOURCE * n_sources_missing(job);
 	double edges = trainer->placed                    ? 1.96 * trainer->edge_error_ns / wall
@@ -188,10 +188,10 @@ static void errors_find(const struct sampled_job *job, const struct sampled_trai
 	double fetch = analysis_share_ratio(analysis, SHARE_FETCH_STALL);
 	double prep = analysis_share_ratio(analysis, SHARE_PREP_STALL);
 	double own = (double)trainer->own_prep_ns / wall;
-	double split = trainer->loader == LOADER_WORKERS
-			   ? ERROR_SPLIT * (fetch < prep ? fetch : prep) + ERROR_FLOOR
-		       : trainer->loader == LOADER_DIESEL ? fetch + prep - own /* only dieseld knows */
-							  : 0;
+	double split =
+	    trainer->loader == LOADER_WORKERS  ? ERROR_SPLIT * (fetch < prep ? fetch : prep) + ERROR_FLOOR
+	    : trainer->loader == LOADER_DIESEL ? fetch + prep - own /* only dieseld knows the split */
+					       : 0;
 
 	analysis->sampled.error[SHARE_FETCH_STALL] = both(wait, split);
 	analysis->sampled.error[SHARE_PREP_STALL] = both(wait, split);
@@ -227,14 +227,14 @@ static void sampled_split(const struct sampled_job *job, const struct sampled_tr
 	errors_find(job, trainer, analysis);
 }
 
-/* The states of trainer and workers of a sampled recording, for drawing: one for each look, the one
- * that lasted longest. Waits are fetch where a worker was found reading at the time, else prep. */
+/* The states of trainer and workers of a sampled recording, for drawing: one for each sample, the state that
+ * lasted longest in it. Waits are fetch where a worker was found reading at the time, else prep. */
 
 struct drawing {
 	const struct sampled_job *job;
 	const struct sampled_trainer *trainer;
 	struct lanes *lanes;
-	struct interval_list exact; /* none */
+	struct interval_list exact; /* always empty */
 	uint64_t cell_ns;
 };
 
@@ -326,7 +326,7 @@ static int draw(struct drawing *drawing, const struct sampled_thread *thread, ui
 	return r < 0 ? r : lane_builder_finish(&builder);
 }
 
-/* n_segments_max: over all lanes. -ENOMEM. */
+/* Finds the lanes to draw. n_segments_max: limit over all lanes. -ENOMEM. */
 static int sampled_lanes_find(const struct sampled_job *job, const struct sampled_trainer *trainer,
 			      size_t n_segments_max, struct lanes **ret_lanes)
 {
@@ -399,7 +399,7 @@ static void life_find(const struct sampled_job *job, struct analysis *analysis)
 		analysis->window.teardown_ns = last_ns - analysis->window.end_ns;
 }
 
-/* There are no steps: everything but compiling is steady. */
+/* Fills in the compiling figures. There are no steps, so everything except compiling counts as steady. */
 static void compiling_fill(const struct sampled_job *job, const struct sampled_trainer *trainer,
 			   struct analysis *analysis)
 {
@@ -449,7 +449,7 @@ static void fill(const struct sampled_job *job, const struct sampled_trainer *tr
 	evidence_find(analysis);
 }
 
-/* Did it do hardly anything but import since it was looked at? */
+/* Returns true if, while it was sampled, the trainer did hardly anything except importing. */
 static bool only_starts(const struct sampled_job *job)
 {
 	size_t n_importing = 0, n = 0;
@@ -497,7 +497,7 @@ static void judge(const struct sampled_job *job, struct analysis *analysis)
 		snprintf(analysis->note, sizeof(analysis->note),
 			 "what the job's threads sleep in is hidden: every sleep of the trainer counts as "
 			 "data wait");
-	/* If the trainer prepares most of it itself, it does not wait for dieseld. */
+	/* If the trainer prepares most data itself, it does not wait for dieseld. */
 	if (analysis->job.loader == LOADER_DIESEL && !analysis->note[0] &&
 	    2 * analysis->parts.own_prep_ns < analysis->share_ns[SHARE_PREP_STALL])
 		snprintf(analysis->note, sizeof(analysis->note),

@@ -3,10 +3,10 @@
 
 #include "lib/proc_task.h"
 
-#define HELPERS_RATIO 0.3 /* of a CPU, above which other threads are computing */
+#define HELPERS_RATIO 0.3 /* share of a CPU above which other threads count as computing */
 
-/* Returns true if other threads of the trainer's process computed during this look. known_ns: their CPU time
- * for other work. */
+/* Returns true if other threads of the trainer's process computed during this sample. known_ns: their CPU
+ * time for other work. */
 static bool helpers_compute(const struct event *sample, uint64_t known_ns)
 {
 	double others = (double)sample->sample.process_ns - (double)sample->sample.exec_ns - (double)known_ns;
@@ -22,8 +22,8 @@ static bool is_loading(const struct event *sample)
 			  (uint64_t)sample->sample.exec_ns * 2 > sample->end_ns - sample->start_ns);
 }
 
-/* In a futex the trainer waits for a thread of its own process: for the one that fetches batches from workers
- * or loads them itself, or for those that compute with it. */
+/* Returns the charge of a sleep in a futex. There the trainer waits for a thread of its own process: one that
+ * fetches batches from workers or loads them itself, or those that compute with it. */
 static enum charge charge_of_futex(const struct sampled_job *job, const struct event *sample)
 {
 	const struct event *others;
@@ -38,8 +38,8 @@ static enum charge charge_of_futex(const struct sampled_job *job, const struct e
 	return helpers_compute(sample, 0) ? CHARGE_DEVICE : CHARGE_OTHER;
 }
 
-/* Python waits for its lock with a timeout; who computes for the trainer is waited for without one. A queue
- * is waited for in a next() or a get(), which its stack shows. */
+/* Returns the charge of a wait with a timeout. Python waits for its lock in this way, but without a timeout
+ * for threads that compute. Waiting for a queue is in a next() or a get(), which the stack shows. */
 static enum charge charge_of_timed_lock(const struct sampled_job *job, const struct event *sample)
 {
 	enum charge charge = charge_of_futex(job, sample);

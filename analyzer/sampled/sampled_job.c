@@ -7,7 +7,7 @@
 #include "lib/proc_task.h"
 #include "lib/sorted.h"
 
-#define LOADER_BYTES (256 << 10) /* a thread that reads less loads no data */
+#define LOADER_BYTES (256 << 10) /* minimum bytes read by a loader thread */
 
 static int compare_processes(const void *left, const void *right)
 {
@@ -38,7 +38,7 @@ static bool is_ours(const struct event *event)
 	}
 }
 
-/* Fills a process from its events; afterwards only its looks remain in the array, by thread. */
+/* Fills a process from its events; afterwards only its samples remain in the array, by thread. */
 static size_t process_fill(struct sampled_process *process, const struct event **events, size_t n)
 {
 	size_t n_samples = 0;
@@ -65,7 +65,7 @@ static size_t process_fill(struct sampled_process *process, const struct event *
 	return n_samples;
 }
 
-/* Looks that overlap contradict themselves: the later one is dropped. */
+/* Fills in the threads. Overlapping samples contradict each other: the later one is dropped. */
 static void threads_fill(struct sampled_process *process, const struct event **samples, size_t n)
 {
 	for (size_t i = 0; i < n;) {
@@ -94,7 +94,7 @@ static int processes_find(struct sampled_job *job, size_t n)
 		n_samples += job->events[i]->type == EVENT_SAMPLE;
 	}
 	job->processes = calloc(n_processes + 1, sizeof(*job->processes));
-	/* At most one thread per look; mostly there are thousands of looks per thread. */
+	/* At most one thread per sample; usually there are thousands of samples per thread. */
 	job->thread_array = threads = calloc(n_samples + 1, sizeof(*threads));
 	if (!job->processes || !threads)
 		return -ENOMEM;
@@ -124,7 +124,8 @@ static bool is_child(const struct sampled_process *child, const struct sampled_p
 	       child->first_ns <= parent->last_ns;
 }
 
-/* A worker's parent is the trainer, or the fork server that the trainer spawned. */
+/* Returns true if the process is a worker. A worker's parent is the trainer, or the fork server that the
+ * trainer spawned. */
 static bool is_worker_of(const struct sampled_job *job, const struct sampled_process *process,
 			 const struct sampled_process *trainer)
 {

@@ -11,19 +11,19 @@
 #include "sampled_charge.h"
 
 /*
- * Bytes count when a write call returns, and serialising goes on between two calls. So a look that saw a
- * large write, or found the trainer writing or syncing, marks a checkpoint. It reaches back to the first
- * write of some size after the last read, as reads are for the data of the steps before and after.
+ * Checkpoints. Bytes count when a write call returns, and serialising continues between two calls. So a
+ * checkpoint begins before the first sample that saw a large write, or found the trainer writing or syncing:
+ * at the first write of some size after the last read. Reads are for the data of the steps before and after.
  */
 
 #define CHECKPOINT_BYTES UINT64_C(65536)
 #define FIRST_BYTES      4096             /* log lines and requests to workers are smaller */
-#define GAP_NS           (50 * NS_PER_MS) /* between two large writes */
-#define SLEEP_NS         (20 * NS_PER_MS) /* a longer sync counts without bytes */
+#define GAP_NS           (50 * NS_PER_MS) /* maximum time between two large writes */
+#define SLEEP_NS         (20 * NS_PER_MS) /* a sync of this length counts without bytes */
 #define BACK_NS          (UINT64_C(30) * NS_PER_S)
 
-/* The bytes of a look may come from what the thread did before: from compiling, whose files are no
- * checkpoint. */
+/* Returns true if the sample's bytes may be a compiler's, whose files are no checkpoint: the bytes may come
+ * from the sample before. */
 static bool of_compiler(const struct sampled_thread *thread, size_t i)
 {
 	return thread->samples[i]->sample.place == SAMPLE_PLACE_COMPILING ||
@@ -53,7 +53,7 @@ static uint64_t first_write_ns(const struct sampled_thread *thread, size_t i)
 	return begin_ns;
 }
 
-/* Index past the large writes and syncs that begin with look i; i: they make no checkpoint. */
+/* Returns the index after the large writes and syncs that begin with sample i; i: they are no checkpoint. */
 static size_t writes_end(const struct sampled_thread *thread, size_t i)
 {
 	uint64_t bytes = 0, sleep_ns = 0;
@@ -74,7 +74,8 @@ static size_t writes_end(const struct sampled_thread *thread, size_t i)
 	return bytes >= CHECKPOINT_BYTES || sleep_ns >= SLEEP_NS ? last + 1 : i;
 }
 
-/* Saves, sorted and without overlaps; they begin and end with looks. Caller frees. -ENOMEM. */
+/* Finds the checkpoints, sorted and without overlaps; they begin and end with samples. The caller frees them.
+ * -ENOMEM. */
 static int sampled_checkpoints_find(const struct sampled_thread *thread,
 				    struct sampled_interval **ret_intervals, size_t *ret_n)
 {
@@ -105,26 +106,28 @@ static int sampled_checkpoints_find(const struct sampled_thread *thread,
 	return 0;
 }
 
-#define PLACES_MIN 20 /* looks that know where the trainer is: fewer say nothing about the rest */
+#define PLACES_MIN 20 /* minimum number of samples with a known place */
 
 /* The time of one thread between two points, as far as it is known. */
 struct account {
 	uint64_t wall_ns, exec_ns, queue_ns;
 	uint64_t queue_data_ns; /* part of queue_ns: next to or in a data wait */
 	uint64_t sure_ns[CHARGE_COUNT];
-	double likely_ns[CHARGE_COUNT]; /* judged by the looks on either side */
-	double unseen_ns;               /* sleeps too short for a look */
+	double likely_ns[CHARGE_COUNT]; /* charged by the samples on either side */
+	double unseen_ns;               /* sleeps too short for a sample */
 	uint64_t process_ns, read_bytes;
 	size_t n_samples;
 };
 
-/* Returns true if the thread was runnable, and not on a CPU yet. That time is counted when it gets one. */
+/* Returns true if the thread was runnable, and not on a CPU yet. That time is counted when the thread gets a
+ * CPU. */
 static bool is_queued(const struct event *sample)
 {
 	return !sampled_asleep(sample) && !sample->sample.exec_ns && !sample->sample.queue_ns;
 }
 
-/* before: the look before it became runnable, or just the one before; NULL: not known. */
+/* Adds a sample. before: the last sample before the thread became runnable, or simply the one before; NULL:
+ * not known. */
 static void account_add(struct account *account, const struct sampled_job *job, enum analysis_loader loader,
 			const struct event *before, const struct event *sample)
 {
@@ -157,8 +160,8 @@ static void account_add(struct account *account, const struct sampled_job *job, 
 		account->unseen_ns += (double)sleep_ns;
 }
 
-/* Divides the sleep of an account by what it is charged to. Time in the queue is known only when the thread
- * gets its CPU. Queue time that looked like sleep until then is corrected here, where the sums are right. */
+/* Divides the sleep of an account among the charges. Time in the queue is known only when the thread gets its
+ * CPU, and looks like sleep until then: that is corrected here, where the sums are right. */
 static void account_close(const struct account *account, double sleep_ns[CHARGE_COUNT],
 			  double *ret_uncertain_ns)
 {
@@ -181,7 +184,7 @@ static void account_close(const struct account *account, double sleep_ns[CHARGE_
 		sleep_ns[CHARGE_OTHER] += rest;
 }
 
-/* The part of a look that lies in intervals of computing. */
+/* Returns the part of a sample that lies in intervals of computing. */
 static double computing_ratio(const struct sampled_trainer *trainer, const struct event *sample)
 {
 	uint64_t ns = 0;
@@ -224,7 +227,7 @@ static void shares_fill(struct sampled_trainer *trainer, double wait_ns, double 
 		trainer->fetch_ns = trainer->wait_ns;
 }
 
-/* Returns true if the look is within compiling or a checkpoint, which have shares of their own. *at: the
+/* Returns true if the sample is within compiling or a checkpoint, which have shares of their own. *at: the
  * first checkpoint that may not be over. */
 static bool is_excluded(struct sampled_trainer *trainer, const struct event *sample, size_t *at)
 {
@@ -242,7 +245,7 @@ static bool is_excluded(struct sampled_trainer *trainer, const struct event *sam
 	return true;
 }
 
-/* Sums over looks while the trainer loaded by itself. */
+/* Sums over samples while the trainer loaded data by itself. */
 struct loading {
 	double wall_ns, exec_ns, queue_ns;
 };
@@ -276,7 +279,8 @@ static struct account samples_add(const struct sampled_job *job, struct sampled_
 	return account;
 }
 
-/* Weighted by CPU time, of looks that know where the trainer is, and are not in a next(). */
+/* Returns the part of CPU time in which the trainer computed, from samples with a known place outside next().
+ * NAN: too few. */
 static double computing_part(const struct sampled_trainer *trainer, const struct sampled_thread *thread)
 {
 	double sum_ns = 0, computing_ns = 0;

@@ -12,18 +12,19 @@
 #include "analyzer/base/times.h"
 
 /*
- * A trainer whose Python stack was read at each look: data wait is what lies within a loader's next(),
- * whatever it does there. It went in or out at some time between two looks, on average in the middle.
+ * For a trainer whose Python stack was read at each sample: the data wait is the time within a loader's
+ * next(), whatever the trainer does there. It entered or left next() at some time between two samples, on
+ * average in the middle.
  */
 
-#define KNOWN_RATIO    0.5      /* of the looks at least: else the stack was mostly unreadable */
-#define ITERATOR_RATIO 50       /* an iterator in less than 1 / 50 of the looks is no loader */
-#define START_UP_NS    NS_PER_S /* start-up: longer outside of iterators, and START_UP_STEPS times a step */
+#define KNOWN_RATIO    0.5      /* minimum share of samples with a readable stack */
+#define ITERATOR_RATIO 50       /* an iterator in less than 1/50 of the samples is no loader */
+#define START_UP_NS    NS_PER_S /* start-up: longer outside iterators, and START_UP_STEPS times a step */
 #define START_UP_STEPS 10
-#define RUN_LOOKS      3 /* if a step's next() and its computing each last this many looks, none is missed */
+#define RUN_LOOKS      3      /* minimum samples of each next() and each computing, to miss none */
 #define UNIFORM_SIGMA  0.2887 /* standard deviation of a uniform distribution of width 1 */
 
-/* Successive looks that found the trainer at the same place. */
+/* Consecutive samples that found the trainer at the same place. */
 struct look_run {
 	uint64_t begin_ns, end_ns;
 	bool inside;
@@ -57,7 +58,7 @@ enum sample_place sampled_place(const struct sampled_thread *thread)
 
 static int runs_find(const struct sampled_thread *thread, bool guessed, struct runs *runs)
 {
-	uint64_t last_ns = 0; /* the end of the last look that knew the place */
+	uint64_t last_ns = 0; /* end of the last sample with a known place */
 
 	runs->items = calloc(thread->n + 1, sizeof(*runs->items));
 	if (!runs->items)
@@ -76,7 +77,7 @@ static int runs_find(const struct sampled_thread *thread, bool guessed, struct r
 		if (last && last->inside == inside) {
 			last->end_ns = sample->end_ns;
 		} else {
-			/* A look says where the trainer was at its end. */
+			/* A sample tells the place at its end. */
 			if (last) {
 				double width = (double)(sample->end_ns - last_ns);
 
@@ -102,7 +103,7 @@ static uint64_t median_length(const struct look_run *runs, size_t n, bool inside
 	return n_scratch ? scratch[n_scratch / 2] : 0;
 }
 
-/* The window of runs [first, last]: the first and the last next(), and what is computed after it. */
+/* Sets the window to the runs [first, last] from the first to the last next(), and the computing after it. */
 static int window_set(const struct runs *runs, size_t first, size_t last, struct sampled_trainer *trainer)
 {
 	const struct look_run *run = runs->items;
@@ -128,7 +129,7 @@ static int window_set(const struct runs *runs, size_t first, size_t last, struct
 		else
 			trainer->n_steps++;
 	}
-	/* The end of the job is no part of the last step. */
+	/* The end of the job does not belong to the last step. */
 	if (last + 1 < runs->n) {
 		uint64_t rest_ns = run[last + 1].end_ns - run[last + 1].begin_ns;
 
@@ -136,7 +137,7 @@ static int window_set(const struct runs *runs, size_t first, size_t last, struct
 		trainer->computing[trainer->n_computing++] =
 		    (struct sampled_interval){run[last].end_ns, trainer->end_ns};
 	}
-	/* Some were too short to be seen: nobody knows how many. */
+	/* Some next() or computing was too short to be seen, so the number of steps is unknown. */
 	if (min_ns(inside_ns, outside_ns) < RUN_LOOKS * look_ns)
 		trainer->n_steps = 0;
 	trainer->placed = true;
@@ -144,7 +145,8 @@ static int window_set(const struct runs *runs, size_t first, size_t last, struct
 	return 0;
 }
 
-/* Iterators are everywhere: one that is followed by far more than a step was not the loader yet. */
+/* Finds the first step. Many things use iterators: an iterator that is followed by far more than a step's
+ * time was not the loader yet. */
 static int first_step_find(const struct runs *runs, size_t *first)
 {
 	uint64_t *scratch = calloc(runs->n + 1, sizeof(*scratch)), outside_ns;
@@ -163,7 +165,7 @@ static int first_step_find(const struct runs *runs, size_t *first)
 	return 0;
 }
 
-/* Computing intervals, window and n_steps of a trainer that was seen in a loader's next(). -ENOMEM. */
+/* Finds computing intervals, window and n_steps of a trainer that was seen in a loader's next(). -ENOMEM. */
 static int sampled_places_find(const struct sampled_thread *thread, struct sampled_trainer *trainer)
 {
 	struct runs runs = {0};
@@ -183,10 +185,11 @@ static int sampled_places_find(const struct sampled_thread *thread, struct sampl
 	return r;
 }
 
-#define PAUSE_WEIGHT 0.1 /* looks blur pauses more than counts */
-#define FILE_READS   2   /* at least: a file's content and its end */
+#define PAUSE_WEIGHT 0.1 /* sampling blurs pauses more than counts */
+#define FILE_READS   2   /* minimum reads per file: its content, and its end */
 
-/* Looks that saw the trainer read or wait for a file. A read is on average in the middle of its look. */
+/* Finds the samples that saw the trainer read or wait for a file. A read is on average in the middle of its
+ * sample. */
 static size_t beats_find(const struct sampled_thread *thread, struct beat *beats)
 {
 	uint64_t exec_ns = 0, read_bytes = 0;
@@ -231,8 +234,8 @@ static int take(const struct rhythm *rhythm, struct sampled_trainer *trainer)
 	return 0;
 }
 
-/* Computing intervals, window and n_steps of a trainer that reads files itself; n_steps 0
- * where its reading has no rhythm. -ENOMEM. */
+/* Finds computing intervals, window and n_steps of a trainer that reads files itself; n_steps 0 if its
+ * reading has no rhythm. -ENOMEM. */
 static int sampled_inline_find(const struct sampled_thread *thread, struct sampled_trainer *trainer)
 {
 	struct beat *beats = calloc(thread->n + 1, sizeof(*beats));
@@ -249,8 +252,8 @@ static int sampled_inline_find(const struct sampled_thread *thread, struct sampl
 	return r;
 }
 
-/* Finds the batches that came: reads come in bursts of about one size, one burst per batch. Returns the look
- * of the last one. */
+/* Counts the batches that came: reads come in bursts of about one size, one burst per batch. *ret_last_ns:
+ * end of the last burst's sample. */
 static int bursts_find(const struct sampled_thread *reader, uint64_t begin_ns,
 		       struct sampled_trainer *trainer, uint64_t *ret_last_ns)
 {
@@ -292,8 +295,8 @@ static enum sample_place place_at(const struct sampled_thread *thread, size_t i)
 	return i < thread->n ? (enum sample_place)thread->samples[i]->sample.place : SAMPLE_PLACE_UNKNOWN;
 }
 
-/* Time before the first look in the model is start-up; without one, the imports are. A module that is
- * imported may have the model's name. */
+/* Excludes start-up: the time before the first sample in the model, or, without one, the imports. A module
+ * that is being imported may have the model's name. */
 static void begin_after_imports(const struct sampled_thread *thread, struct sampled_trainer *trainer)
 {
 	uint64_t imported_ns = 0;
@@ -314,8 +317,8 @@ static void begin_after_imports(const struct sampled_thread *thread, struct samp
 		trainer->begin_ns = imported_ns < trainer->end_ns ? imported_ns : trainer->end_ns;
 }
 
-/* From the first wait at the result pipe to the last batch; the computing after it is added when it is known.
- */
+/* Sets the window from the first wait at the result pipe to the last batch. The computing after it is added
+ * when it is known. */
 static int window_of_workers(const struct sampled_job *job, struct sampled_trainer *trainer)
 {
 	const struct sampled_thread *reader = job->reader ? job->reader : job->trainer;
@@ -345,8 +348,7 @@ static int window_of_workers(const struct sampled_job *job, struct sampled_train
 	if (!trainer->begin_ns)
 		trainer->begin_ns = first_worker_ns;
 	trainer->end_ns = last_worker_ns < trainer->begin_ns ? trainer->begin_ns : last_worker_ns;
-	/* A thread that takes batches over waits for them from its birth on, as multiprocessing.Pool's does.
-	 */
+	/* A thread that takes over batches waits for them from its start, as multiprocessing.Pool's does. */
 	if (job->reader)
 		begin_after_imports(job->trainer, trainer);
 	return bursts_find(reader, trainer->begin_ns, trainer, &trainer->end_ns);

@@ -10,7 +10,7 @@ struct parser {
 	const char *at;
 	char *name;
 	size_t size, n;
-	const char *last; /* component */
+	const char *last; /* last component */
 	size_t n_last;
 	bool cut;
 };
@@ -23,7 +23,7 @@ static void put(struct parser *p, const char *text, size_t length)
 		p->n = (size_t)n < p->size - p->n ? p->n + (size_t)n : p->size - 1;
 }
 
-/* <number> <identifier> */
+/* Parses <number> <identifier>. Returns the identifier. */
 static const char *source_name(struct parser *p, size_t *ret_length)
 {
 	size_t length = 0, there;
@@ -54,7 +54,7 @@ static void component(struct parser *p)
 	put(p, text, length);
 }
 
-/* Digits and capitals up to '_': of a substitution or a template parameter. */
+/* Skips the digits and capitals, up to '_', of a substitution or a template parameter. */
 static void skip_number(struct parser *p)
 {
 	while (isdigit((unsigned char)*p->at) || isupper((unsigned char)*p->at))
@@ -62,7 +62,7 @@ static void skip_number(struct parser *p)
 	p->at += *p->at == '_';
 }
 
-/* 'S' was seen. true: it is std. */
+/* Skips a substitution after its 'S'. Returns true if it stands for std. */
 static bool substitution(struct parser *p)
 {
 	bool standard = islower((unsigned char)*p->at);
@@ -74,7 +74,7 @@ static bool substitution(struct parser *p)
 	return standard;
 }
 
-/* A literal: type, value, 'E'. */
+/* Skips a literal: type, value, 'E'. */
 static void skip_literal(struct parser *p)
 {
 	size_t length;
@@ -88,7 +88,7 @@ static void skip_literal(struct parser *p)
 	p->at += *p->at == 'E';
 }
 
-/* The start of a group was seen: goes past the 'E' that ends it. */
+/* Skips the rest of a group, up to the 'E' that ends it. */
 static void skip_group(struct parser *p)
 {
 	size_t depth = 1, length;
@@ -115,7 +115,7 @@ static void skip_group(struct parser *p)
 	p->cut |= depth > 0;
 }
 
-/* The parts of a nested name, as far as they are understood. */
+/* Parses the parts of a nested name that are understood. */
 static void nested(struct parser *p)
 {
 	while (*p->at && strchr("rVKRO", *p->at))
@@ -166,7 +166,7 @@ void cxx_name(const char *mangled, char *name, size_t size)
 
 	name[0] = '\0';
 	if (mangled[0] == '_' && mangled[1] == 'Z') {
-		while (*p.at == 'Z' || *p.at == 'L') /* a name local to a function is shown as the function */
+		while (*p.at == 'Z' || *p.at == 'L') /* a local name is shown as its function's */
 			p.at++;
 		if (*p.at == 'N') {
 			p.at++;

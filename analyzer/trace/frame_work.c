@@ -5,20 +5,20 @@
 #include <stddef.h>
 #include <string.h>
 
-/* Files by their last name, as the samples have them; NULL: any function of it. */
+/* Work by file (last component, as in the samples) and function; NULL: any function of the file. */
 static const struct {
 	const char *file, *function;
 	enum stack_work work;
 } functions[] = {
     {"serialization.py", "save", STACK_SAVE},         /* torch.save */
     {"state_dict_saver.py", NULL, STACK_SAVE},        /* torch.distributed.checkpoint */
-    {"_state_dict_stager.py", NULL, STACK_SAVE},      /* its copy of the state */
-    {"_async_thread_executor.py", NULL, STACK_SAVE},  /* async_save, by a thread */
-    {"_async_process_executor.py", NULL, STACK_SAVE}, /* and by a process */
+    {"_state_dict_stager.py", NULL, STACK_SAVE},      /* copy of the state for it */
+    {"_async_thread_executor.py", NULL, STACK_SAVE},  /* async_save by a thread */
+    {"_async_process_executor.py", NULL, STACK_SAVE}, /* async_save by a process */
     {"convert_frame.py", NULL, STACK_COMPILE},        /* torch.compile: Dynamo */
     {"symbolic_convert.py", NULL, STACK_COMPILE},
     {"output_graph.py", NULL, STACK_COMPILE},
-    {"compile_fx.py", NULL, STACK_COMPILE}, /* and Inductor */
+    {"compile_fx.py", NULL, STACK_COMPILE}, /* torch.compile: Inductor */
     {"async_compile.py", NULL, STACK_COMPILE},
     {"cpp_builder.py", NULL, STACK_COMPILE},
     {"cpu_vec_isa.py", NULL, STACK_COMPILE},
@@ -42,8 +42,8 @@ static const struct {
     {"polymorphic_function.py", NULL, STACK_MODEL}, /* TensorFlow */
 };
 
-/* Functions of a compiler's file that do not compile: importing the file, and generated code, which older
- * versions call from that file. Python before 3.11 has no qualified names. */
+/* Returns true for functions of a compiler's file that do not compile: importing the file, and generated
+ * code, which older versions call from that file. Python before 3.11 has no qualified names. */
 static bool is_none(const char *function)
 {
 	static const char run[] = "<locals>.run";
@@ -53,7 +53,8 @@ static bool is_none(const char *function)
 	       (length >= end && !strcmp(function + length - end, run));
 }
 
-/* Generators that go through a model: clipping gradients and averaging weights ask for them in each step. */
+/* Returns true for generators that iterate over a model: clipping gradients and averaging weights use them in
+ * each step. */
 static bool goes_through_model(const char *file, const char *function)
 {
 	static const char *const names[] = {"parameters",    "buffers",          "modules",
@@ -67,7 +68,8 @@ static bool goes_through_model(const char *file, const char *function)
 	return false;
 }
 
-/* Iterators that are classes, and those that a thread or a process fills. */
+/* Returns true for the next() of iterators that are classes, and of queues that a thread or a process
+ * fills. */
 static bool takes_next(const char *file, const char *function)
 {
 	static const char next[] = "__next__", get[] = "get";

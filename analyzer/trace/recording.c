@@ -16,7 +16,8 @@
 #include "lib/file_open.h"
 #include "recording_blob.h"
 
-/* The recording as a file, apart from the database in it. dir_fd: the folder that path's last part is in. */
+/* The recording as a file, without its database. dir_fd: the folder that contains the last component of
+ * path. */
 
 /* Like recording_open(), but does not follow a symbolic link. */
 static int recording_open_in(int dir_fd, const char *path, struct recording **ret_recording,
@@ -41,7 +42,7 @@ static void recording_file_remove(int dir_fd, const char *path)
 		unlinkat(dir_fd, journal, 0);
 }
 
-/* Removes an older recording. Only a recording: a mistyped -o must not cost anybody a file (-EEXIST). */
+/* Removes an older recording. Refuses to remove any other file (-EEXIST), in case -o was mistyped. */
 static int recording_file_make_space(int dir_fd, const char *path, struct error *err)
 {
 	struct recording *old = NULL;
@@ -64,7 +65,7 @@ static int recording_file_make_space(int dir_fd, const char *path, struct error 
 }
 
 #define APPLICATION_ID 0x444c5331
-#define BUSY_MS        2000 /* somebody may look at it while it is written */
+#define BUSY_MS        2000 /* another process may read it meanwhile */
 
 static const char schema[] =
     "CREATE TABLE info(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
@@ -81,7 +82,7 @@ void recording_close(struct recording *recording)
 	sql_statement_free(recording->insert);
 	sql_statement_free(recording->insert_metadata);
 	sql_close(recording->db);
-	closep(&recording->lock_fd); /* behind it: closing a file ends its locks of SQLite's */
+	closep(&recording->lock_fd); /* after the database: closing a file drops SQLite's locks */
 	recording_codec_free(recording->codec);
 	closep(&recording->dir_fd);
 	free(recording->path);
@@ -140,9 +141,10 @@ int recording_create(const char *path, struct recording **ret_recording, struct 
 		return r;
 	recording->lock_fd = openat(recording->dir_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	if (recording->lock_fd >= 0)
-		(void)flock(recording->lock_fd, LOCK_EX | LOCK_NB); /* who reads it is told that it goes on */
-	/* A rollback journal keeps what was committed readable if the recorder is killed. Not synced: a
-	 * recording is no ledger, and a recorder must not wait for the disk it is measuring. */
+		(void)flock(recording->lock_fd,
+			    LOCK_EX | LOCK_NB); /* shows readers that it is being written */
+	/* With a rollback journal, committed data stays readable if the recorder is killed. Not synced: a
+	 * recording may be lost in a crash, and a recorder must not wait for the disk that it measures. */
 	snprintf(sql, sizeof(sql), "PRAGMA application_id=%d; PRAGMA user_version=%d;", APPLICATION_ID,
 		 RECORDING_VERSION);
 	r = sql_execute(recording->db,
@@ -180,7 +182,8 @@ static int open_database(struct recording *recording, int dir_fd, int64_t *ret_i
 	return sql_number(recording->db, "PRAGMA application_id", ret_id, err);
 }
 
-/* The lock is its recorder's, and goes with the process. */
+/* Returns true if another process is writing the file: its recorder holds a lock, which ends with the
+ * process. */
 static bool is_locked(int dir_fd, const char *path)
 {
 	_cleanup_(closep) int fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);

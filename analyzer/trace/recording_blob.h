@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The recording as the cursor sees it: blobs of sorted events. Only recording.c knows the database. */
+/* The cursor's view of the recording: blobs of sorted events. Only recording.c knows the database. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -19,5 +19,5 @@ int recording_blobs(struct recording *recording, struct recording_blob **ret_blo
 /* Reads a blob's events; the caller frees them. -EBADMSG: this blob is damaged. */
 int recording_blob_read(struct recording *recording, int64_t id, struct event **ret_events, size_t *ret_n);
 
-/* Notes that a part could not be read: recording_complete() is false from now on. */
+/* Records that a part could not be read: recording_complete() is false from now on. */
 void recording_set_damaged(struct recording *recording);

@@ -13,14 +13,14 @@
 #define HEADER_BYTES 8
 #define ZSTD_LEVEL   3
 #define VARINT_MAX   10   /* bytes of 64 bits, 7 at a time */
-#define N_SLOTS      4096 /* of predecessors; a collision costs bytes, nothing else */
+#define N_SLOTS      4096 /* of predecessors; a collision costs only bytes */
 #define N_COLUMNS    ((size_t)10)
 
 enum column {
-	COLUMN_END,      /* since the event before */
+	COLUMN_END,      /* difference to the event before */
 	COLUMN_DURATION, /* end_ns - start_ns */
 	COLUMN_TID,
-	COLUMN_TGID, /* - tid */
+	COLUMN_TGID, /* difference to tid */
 	COLUMN_KIND, /* type, flags */
 	COLUMN_CPU,
 	COLUMN_PAYLOAD, /* four of them */
@@ -79,7 +79,7 @@ static int reserve(uint8_t **buffer, size_t *size, size_t wanted)
 	return 0;
 }
 
-/* Small negative numbers become small positive ones. */
+/* Maps small negative numbers to small positive ones. */
 static uint64_t zigzag(uint64_t difference)
 {
 	return (difference << 1) ^ -(difference >> 63);
@@ -102,7 +102,7 @@ static void put(struct recording_codec *codec, unsigned column, uint64_t differe
 	codec->lengths[column] += n;
 }
 
-/* The last event of the same thread and type, or zeros. Encoder and decoder find the same one. */
+/* Returns the last event of the same thread and type, or zeros. Encoder and decoder find the same one. */
 static struct event *slot_of(struct recording_codec *codec, uint32_t tid, uint16_t type)
 {
 	return &codec->slots[(tid * 31 + type) % N_SLOTS];
@@ -158,7 +158,7 @@ static size_t get_u32(const uint8_t *at)
 static int buffers_make(struct recording_codec *codec)
 {
 	for (size_t i = 0; i < N_COLUMNS; i++) {
-		/* Only what is used becomes resident. */
+		/* Only pages that are used become resident. */
 		if (!codec->columns[i])
 			codec->columns[i] = malloc((size_t)RECORDING_CODEC_EVENTS_MAX * VARINT_MAX);
 		if (!codec->columns[i])
@@ -264,7 +264,7 @@ static int columns_open(const uint8_t *plain, size_t size, struct reader readers
 	return at == size ? 0 : -EBADMSG;
 }
 
-/* Decompresses the frame into codec->plain. Returns its size, or a negative errno. */
+/* Decompresses the zstd frame into codec->plain. Returns its size, or a negative errno. */
 static ssize_t decompress(struct recording_codec *codec, const uint8_t *frame, size_t size, size_t n_events)
 {
 	uint64_t bytes;

@@ -23,7 +23,7 @@
 /* A codec has no state between calls except its buffers. For use by one thread. */
 struct recording_codec;
 
-struct recording_codec *recording_codec_new(void); /* NULL: no memory */
+struct recording_codec *recording_codec_new(void); /* Returns NULL if there is no memory. */
 struct recording_codec *recording_codec_free(struct recording_codec *codec);
 
 /* events: sorted by end_ns. *ret_block is the codec's, valid until its next call. -ENOMEM, -EINVAL (more than

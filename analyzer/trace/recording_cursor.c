@@ -17,7 +17,7 @@ struct blob_run {
 struct recording_cursor {
 	struct recording *recording;
 	struct recording_filter filter;
-	struct recording_blob *blobs; /* by min_end_ns */
+	struct recording_blob *blobs; /* sorted by min_end_ns */
 	size_t n_blobs, next_blob;
 	struct blob_run *runs; /* few, as blobs hardly overlap in time */
 	size_t n_runs, capacity;
@@ -65,7 +65,7 @@ static int add_run(struct recording_cursor *cursor, struct blob_run run)
 	return 0;
 }
 
-/* Opens the next blob. A damaged one is left out; one whose order is broken counts as far as it is sorted. */
+/* Opens the next blob. Skips a damaged blob; uses only the sorted part of a blob whose order is broken. */
 static int open_next(struct recording_cursor *cursor)
 {
 	struct blob_run run = {0};
@@ -107,7 +107,7 @@ static void close_ended(struct recording_cursor *cursor)
 	}
 }
 
-/* The run whose next event ends first; NULL: there is none. */
+/* Returns the run whose next event ends first; NULL: there is none. */
 static struct blob_run *earliest(struct recording_cursor *cursor)
 {
 	struct blob_run *best = NULL;

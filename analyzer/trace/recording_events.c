@@ -90,7 +90,7 @@ int recording_flush(struct recording *recording, struct error *err)
 	return r < 0 ? r : commit;
 }
 
-/* Events that only a slice of the recording has. */
+/* Returns true for events that are recorded only in slices. */
 static bool is_detail(const struct event *event)
 {
 	switch ((enum event_type)event->type) {
@@ -162,7 +162,7 @@ int recording_blobs(struct recording *recording, struct recording_blob **ret_blo
 		r = 0;
 	}
 	if (r < 0)
-		recording->complete = false; /* cut here: what was found so far counts */
+		recording->complete = false; /* truncated here: the blobs found so far count */
 	*ret_blobs = steal_pointer(blobs);
 	*ret_n = n;
 	return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A recording's notes about the GPU driver and about named ranges, for an analysis. */
+/* Loads a recording's metadata about the GPU driver and about named ranges, for an analysis. */
 
 #include <stddef.h>
 
@@ -11,7 +11,7 @@
 
 struct recording;
 
-/* Note with one utilization by NVML. Key: CLOCK_MONOTONIC ns; value: a double, 0 to 1. */
+/* Metadata entry with one utilization by NVML. Key: CLOCK_MONOTONIC ns; value: a double, 0 to 1. */
 #define RECORDING_NOTE_GPU_SAMPLE "gpu.utilization"
 
 struct recording_gpu {
@@ -23,6 +23,6 @@ struct recording_gpu {
 	size_t n_labels, n_labels_allocated;
 };
 
-/* Loads the notes; damaged ones are left out. -ENOMEM. */
+/* Loads the metadata; skips damaged entries. -ENOMEM. */
 int recording_gpu_load(struct recording *recording, struct recording_gpu *ret_gpu);
 void recording_gpu_free(struct recording_gpu *gpu);

@@ -6,7 +6,7 @@
 #include "lib/cleanup.h"
 #include "lib/error.h"
 
-#define NOTE_OVERHEAD_BYTES 24 /* its row, and its entry in the index */
+#define NOTE_OVERHEAD_BYTES 24 /* per entry: its row, and its index entry */
 
 int recording_put(struct recording *recording, const char *kind, uint64_t key, const void *data, size_t size,
 		  struct error *err)
@@ -35,7 +35,7 @@ int recording_each(struct recording *recording, const char *kind,
 
 	if (sql_prepare(recording->db, "SELECT key, value FROM notes WHERE kind=? ORDER BY key", &rows,
 			NULL) < 0)
-		return 0; /* written before there were notes */
+		return 0; /* recorded by a version without metadata */
 	sql_bind_text(rows, 1, kind);
 	while (r == 0 && (step = sql_step(rows, NULL)) == SQL_ROW) {
 		size_t size;

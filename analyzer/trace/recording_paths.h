@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The paths of files and folders, from a recording's notes. */
+/* Paths of files and folders, from a recording's metadata. */
 
 #include <stddef.h>
 
@@ -13,7 +13,7 @@ struct recording_paths {
 	size_t n, n_allocated;
 };
 
-/* Adds the path in a note of kind METADATA_PATH; a damaged note is ignored. -ENOMEM. */
+/* Adds the path in a metadata entry of kind METADATA_PATH; ignores a damaged entry. -ENOMEM. */
 int recording_paths_add(struct recording_paths *paths, const void *data, size_t size);
 /* Like recording_paths_add(), for a long-lived list: an inode is in the list once, with its newest path. If
  * the list is full (max entries, at least 2), the oldest entries are removed. -ENOMEM. */

@@ -19,15 +19,15 @@ struct recording {
 	struct sql_statement *insert, *insert_metadata; /* prepared on first use */
 	struct recording_codec *codec;
 	char *path;
-	int lock_fd;                          /* writing: the file, locked while it is written */
+	int lock_fd;                          /* writing: the file, locked meanwhile */
 	bool under_way;                       /* reading: another process is writing the file */
-	bool complete;                        /* reading: by the file; false once damage is met */
+	bool complete;                        /* reading: as the file says; false once damage is met */
 	bool writing;                         /* a transaction is open, until the next flush */
 	uint64_t slice;                       /* the slice that detail belongs to */
-	uint64_t written_bytes, detail_bytes; /* so far; detail_bytes is part of written_bytes */
+	uint64_t written_bytes, detail_bytes; /* bytes so far; detail_bytes is part of written_bytes */
 	struct recording_buffer life, detail;
 };
 
-/* Opens a transaction unless one is open; call it before a write. Notes and blocks until the next
- * recording_flush() are one transaction. */
+/* Opens a transaction unless one is open; call it before a write. All writes until the next recording_flush()
+ * are one transaction. */
 int recording_write_begin(struct recording *recording, struct error *err);

@@ -11,7 +11,8 @@
 #include "lib/array.h"
 #include "lib/sorted.h"
 
-/* A byte and two texts with their NULs. The copy belongs to the frame: its library points behind the byte. */
+/* Takes a frame: a byte and two texts with their NULs. The frame owns the copy, and its library points behind
+ * the byte. */
 static int visit_frame(void *user, uint64_t key, const void *data, size_t size)
 {
 	struct recording_profile *profile = user;
@@ -56,7 +57,7 @@ static int visit_trace(void *user, uint64_t key, const void *data, size_t size)
 	return 0;
 }
 
-/* The notes come sorted by key, but SQLite takes keys for signed numbers: they are sorted again. */
+/* Entries come sorted by key, but SQLite compares keys as signed numbers, so they are sorted again. */
 int recording_profile_load(struct recording *recording, struct recording_profile *profile)
 {
 	struct profile_metadata *metadata = &profile->metadata;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A recording's notes about stacks, for an analysis. */
+/* Loads a recording's metadata about stacks, for an analysis. */
 
 #include <stddef.h>
 
@@ -16,6 +16,6 @@ struct recording_profile {
 	size_t n_frames_allocated, n_traces_allocated;
 };
 
-/* Loads the notes; damaged ones are left out. -ENOMEM. Free *profile in any case. */
+/* Loads the metadata; skips damaged entries. -ENOMEM. Free *profile in any case. */
 int recording_profile_load(struct recording *recording, struct recording_profile *profile);
 void recording_profile_free(struct recording_profile *profile);

@@ -28,9 +28,9 @@
 
 struct slices_config {
 	uint64_t bytes_per_minute; /* 0: all in detail */
-	uint64_t startup_bytes;    /* for the time before the first step */
-	uint64_t first_bytes;      /* for the minute from the first step on */
-	uint64_t burst_bytes;      /* most that can be saved up later */
+	uint64_t startup_bytes;    /* budget of the time before the first step */
+	uint64_t first_bytes;      /* budget of the minute from the first step on */
+	uint64_t burst_bytes;      /* maximum that can be saved up later */
 	uint64_t total_bytes;      /* limit of all slices that are kept; 0: none */
 };
 
@@ -47,7 +47,7 @@ struct slices {
 	uint64_t next_id, kept_bytes, seen_bytes, seen_detail_bytes;
 	uint64_t now_ns, filled_ns; /* the budget was filled up to this time */
 	uint64_t first_end_ns; /* end of the first minute of steps; UINT64_MAX: no step yet, or it is over */
-	double tokens, tokens_max; /* bytes */
+	double tokens, tokens_max; /* remaining budget and its maximum, in bytes */
 };
 
 /* Opens the first slice. -ENOMEM. */

@@ -9,8 +9,8 @@
 
 #define CANDIDATES       24
 #define STEPS_MIN        3
-#define CLEARLY          0.01 /* a smaller gain does not count: the shorter pause finds more steps */
-#define PAUSE_OUTLIER    4    /* times the median: a checkpoint, an evaluation */
+#define CLEARLY          0.01 /* minimum gain that counts: below it, the shorter pause wins */
+#define PAUSE_OUTLIER    4    /* a pause of this many medians is a checkpoint or an evaluation */
 #define SPREAD_MAX       0.6  /* largest spread with which there is a rhythm */
 #define STEP_READS_RATIO 1.6  /* a step whose reads differ by a larger factor is irregular */
 
@@ -156,7 +156,7 @@ static bool steps_part(struct rhythm_finder *finder)
 	}
 	if (!best_ns)
 		return false;
-	/* The first half has shortest pauses of its own. */
+	/* The first half has its own shortest pauses. */
 	steps_find(finder, best_ns > finder->values[0] ? best_ns : best_ns / 2);
 	return true;
 }
@@ -179,8 +179,8 @@ static bool goes_on(const struct rhythm_finder *finder, size_t step, size_t next
 	       is_usual(reads_of(finder, step) + reads_of(finder, next), usual);
 }
 
-/* Finds the run of steps, from the middle in both directions, that read about the same. One step that does
- * not comes from a late look, and two may be the halves of a step that lost its core for a while; anything
+/* Finds the run of steps, from the middle in both directions, that read about the same. One different step
+ * may come from a late sample, and two may be the halves of a step that lost its core for a while; anything
  * else ends the run. */
 static bool regular_steps(struct rhythm_finder *finder, size_t *ret_first, size_t *ret_end)
 {
@@ -206,7 +206,8 @@ static uint64_t load_of(const struct rhythm_finder *finder, size_t step)
 	return finder->beats[step_end(finder, step) - 1].end_ns - finder->beats[finder->steps[step]].begin_ns;
 }
 
-/* The CPU time of a sample: a beat is one sample, or several if a look saw several reads. */
+/* Returns the CPU time of one data sample. A beat is one data sample, or several if the profiler's sample saw
+ * several reads. */
 static uint64_t sample_of(const struct rhythm_finder *finder, size_t first, size_t end)
 {
 	double exec_ns = 0, samples = 0;
@@ -244,7 +245,7 @@ static bool ends_in_a_load(const struct rhythm_finder *finder, size_t step, size
 	       bytes <= usual_bytes * 2;
 }
 
-/* The computing after a step's last sample is decoded, until the next step's first read. */
+/* Returns the computing after a step's last data sample is decoded, until the next step's first read. */
 static struct interval computing_after(const struct rhythm_finder *finder, size_t step, uint64_t sample_ns,
 				       uint64_t limit_ns)
 {

@@ -29,7 +29,7 @@ struct rhythm {
 	struct interval *computing; /* the parts of these steps that are not loading, by time */
 	size_t n_computing;
 	uint64_t sample_ns; /* CPU time of one sample: delay of computing after the last read */
-	size_t n_steps;     /* 0: no threshold gives similar steps; then the other members are empty */
+	size_t n_steps;     /* 0: no threshold gives similar steps; then all else is empty */
 };
 
 /* beats: by time. pause_weight: weight of the spread of pauses relative to the spread of reads. life_end_ns:

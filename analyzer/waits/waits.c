@@ -12,14 +12,15 @@
 #include "analyzer/base/times.h"
 
 /*
- * After the message is read, the trainer fetches each tensor's descriptor over a Unix socket and maps it; in
+ * After reading the message, the trainer fetches each tensor's descriptor over a Unix socket and maps it; in
  * between it computes for about 100 us. Gaps are counted in CPU time: a trainer that waits for the GIL or for
  * a core in the middle of the handshake is still in it.
  */
 #define GAP_CPU_NS    UINT64_C(1500000)
-#define SOCKET_CPU_NS UINT64_C(10000000) /* unpickling a large batch between two descriptors */
+#define SOCKET_CPU_NS UINT64_C(10000000) /* maximum between two descriptors: unpickling a large batch */
 
-/* Calls that a handshake consists of. Locks are not among them: OpenMP's would chain on through the step. */
+/* Returns true for calls that a handshake consists of. Locks do not count: OpenMP's would extend the
+ * handshake through the step. */
 static bool continues_handshake(const struct timeline_call *call)
 {
 	return call_is_socket(call) || call->file_type == EVENT_FILE_FIFO || call_is_map(call) ||
@@ -58,9 +59,11 @@ static bool belongs(const struct timeline_thread *trainer, const struct data_wai
 	return cpu_between(trainer, wait->end_ns, call->begin_ns) < limit_ns;
 }
 
-/* next() ends by asking for one more batch: it wakes a thread of its process that writes the index pipe, and
- * may have to wait for the GIL, which that thread takes. If the batch came earlier, out of order, this is all
- * that next() shows. */
+/*
+ * A request: next() ends by asking for one more batch. It wakes a thread of its process that writes the index
+ * pipe, and may have to wait for the GIL, which that thread takes. If the batch came earlier, out of order,
+ * this is all that shows next().
+ */
 struct request {
 	uint64_t begin_ns, end_ns;
 };
@@ -112,7 +115,7 @@ static int requests_collect(const struct timeline *timeline, const struct roles 
 	return 0;
 }
 
-/* Does the request end the wait before it? It may lie within it, or directly follow. */
+/* Returns true if the request ends the wait before it: it lies within the wait, or follows directly. */
 static bool ends_with(const struct roles *roles, const struct data_wait *wait, const struct request *request,
 		      size_t *step_cursor)
 {
@@ -171,8 +174,7 @@ static int find_by_reads(const struct roles *roles, struct data_waits *waits)
 		} else if (result) {
 			if (wait.end_ns && data_waits_add(waits, wait) < 0)
 				return -ENOMEM;
-			/* A call in the first moments of what is seen of the trainer: its start was before.
-			 */
+			/* A call at the very beginning of the trainer's recording may have started before. */
 			wait = (struct data_wait){
 			    .begin_ns = call->begin_ns,
 			    .end_ns = call->end_ns,
@@ -236,17 +238,17 @@ static int data_waits_find_workers(const struct timeline *timeline, const struct
 }
 
 /*
- * No backward passes, no DataLoader, no workers: NumPy, scikit-learn, JAX, with a loader of the job's own.
- * The rhythm of what the trainer reads tells its steps.
+ * For a trainer without backward passes, DataLoader and workers: NumPy, scikit-learn, JAX, with a loader of
+ * the job's own. The rhythm of its reads shows its steps.
  */
-#define SAMPLE_GAP_NS UINT64_C(300000) /* of computing; less lies between two calls for one sample */
+#define SAMPLE_GAP_NS UINT64_C(300000) /* minimum computing between two samples; less is within one */
 
 static uint32_t n_reads_of(const struct timeline_call *call)
 {
 	return call->kind == CALL_GROUP ? call->n_reads : call_read_bytes(call) > 0;
 }
 
-/* All calls for one sample are a beat. */
+/* Finds the beats: all calls for one data sample are one beat. */
 static size_t beats_find(const struct timeline_thread *trainer, const struct downloads *downloads,
 			 struct beat *beats)
 {
@@ -278,7 +280,7 @@ static size_t beats_find(const struct timeline_thread *trainer, const struct dow
 	return n;
 }
 
-/* Loading is the time between two intervals of computing. */
+/* Adds the waits: the times between two intervals of computing. */
 static int waits_take(const struct timeline_thread *trainer, const struct rhythm *rhythm,
 		      struct data_waits *waits)
 {
@@ -320,22 +322,22 @@ static int data_waits_find_rhythm(const struct timeline_thread *trainer, struct 
 }
 
 /*
- * No worker, no mark: the trainer opens, reads and decodes sample after sample between two steps. A interval
- * of computing between two file calls that is far longer than decoding a sample separates reading a batch
- * from anything else that touches files (logging, an import, the batch of an evaluation).
+ * For a trainer without workers and marks: it opens, reads and decodes sample after sample between two steps.
+ * An interval of computing between two file calls that is far longer than decoding a sample separates reading
+ * a batch from anything else that uses files (logging, an import, the batch of an evaluation).
  */
 #define OUTLIER_FACTOR 8
 #define OUTLIER_MIN_NS UINT64_C(5000000)
-#define SAMPLE_GAP_NS  UINT64_C(300000) /* of computing; less lies between two calls for one sample */
+#define SAMPLE_GAP_NS  UINT64_C(300000) /* minimum computing between two samples; less is within one */
 
 /* A file call, a group of them or a page fault of the trainer that may be the reading of samples. */
 struct touch {
 	uint64_t begin_ns, end_ns;
 	uint64_t busy_ns; /* time in calls */
-	uint64_t gap_ns;  /* CPU time since the touch before it, if that was in the same step */
+	uint64_t gap_ns;  /* CPU time since the touch before, if in the same step */
 	size_t step;      /* number of backward passes before it */
 	size_t n_opens;
-	bool first;  /* of its step */
+	bool first;  /* the first one of its step */
 	bool closes; /* only closes a file */
 };
 
@@ -348,9 +350,8 @@ struct gap {
 struct touches {
 	struct touch *items;
 	size_t n;
-	bool by_open;    /* samples begin with an open; else with a touch after at least SAMPLE_GAP_NS of
-			    computing */
-	uint64_t gap_ns; /* CPU time between two samples, median */
+	bool by_open;    /* samples begin with an open; else after SAMPLE_GAP_NS */
+	uint64_t gap_ns; /* median CPU time between two samples */
 };
 
 static int touch_compare(const void *left, const void *right)
@@ -394,7 +395,7 @@ static int touches_collect(const struct timeline_thread *trainer, const struct i
 	for (size_t i = 0; i < trainer->n_calls; i++) {
 		const struct timeline_call *call = &trainer->calls[i];
 
-		/* A call that began before the recording says nothing about where the batch began. */
+		/* A call that began before the recording does not show where the batch began. */
 		if (downloads_touches(downloads, call) &&
 		    !interval_list_cover(checkpoints, call->begin_ns, call->begin_ns + 1) &&
 		    !(call->flags & EVENT_FLAG_CLIPPED))
@@ -436,7 +437,7 @@ static size_t touch_samples(const struct touches *touches, size_t i)
 	return touch->first || touch->gap_ns >= SAMPLE_GAP_NS;
 }
 
-/* Finds how samples begin and how long each computes, from all steps but the first, which is full of
+/* Finds how samples begin and how long each computes, from all steps except the first, which is full of
  * imports. */
 static int gaps_measure(struct touches *touches)
 {
@@ -456,7 +457,7 @@ static int gaps_measure(struct touches *touches)
 			continue;
 		if (!touch->first)
 			gaps[n++] = (struct gap){touch->gap_ns, 1};
-		/* A group of calls does not say when each was, only how much time lay between them in all. */
+		/* A group of calls does not tell when each was, only the sum of the times between them. */
 		if (n_samples > 1)
 			gaps[n++] = (struct gap){
 			    (touch->end_ns - touch->begin_ns - touch->busy_ns) / n_samples, n_samples - 1};
@@ -475,8 +476,8 @@ static size_t n_samples(const struct touches *touches, size_t begin, size_t end)
 	return n;
 }
 
-/* The touch after which the last sample is decoded. A file may be closed when that is done, as one that is
- * read and decoded in a `with` block. */
+/* Returns the touch after which the last sample is decoded. A file may be closed only after decoding, if both
+ * are in one `with` block. */
 static const struct touch *last_read(const struct touches *touches, size_t begin, size_t end)
 {
 	const struct touch *last = &touches->items[end - 1];
@@ -484,8 +485,8 @@ static const struct touch *last_read(const struct touches *touches, size_t begin
 	return end - 1 > begin && last->closes && last->gap_ns >= SAMPLE_GAP_NS ? last - 1 : last;
 }
 
-/* One batch: touches [begin, end). Its wait lasts until the last sample is decoded, but never into the step.
- */
+/* Adds a batch: touches [begin, end). Its wait lasts until the last sample is decoded, but never into the
+ * step. */
 static int batch_add(const struct timeline_thread *trainer, const struct touches *touches, size_t begin,
 		     size_t end, struct data_waits *waits)
 {
@@ -494,7 +495,7 @@ static int batch_add(const struct timeline_thread *trainer, const struct touches
 	uint64_t end_ns = last->end_ns;
 	struct data_wait wait = {.begin_ns = touches->items[begin].begin_ns};
 
-	/* With one sample per batch there is no gap that shows how long decoding takes. */
+	/* With one sample per batch, no gap shows how long decoding takes. */
 	if (n_samples(touches, begin, end) > 1)
 		end_ns = timeline_after_cpu(trainer, last_read(touches, begin, end)->end_ns, touches->gap_ns,
 					    limit_ns);
@@ -504,8 +505,7 @@ static int batch_add(const struct timeline_thread *trainer, const struct touches
 		limit_ns = touches->items[end].begin_ns;
 	wait.end_ns = end_ns < limit_ns ? end_ns : limit_ns;
 	wait.ready_ns = wait.end_ns;
-	/* A group's calls are put first and its computing after them: only how much of each there is
-	 * matters. */
+	/* A group counts as its calls, followed by its computing: only the sums matter. */
 	for (size_t i = begin; i < end; i++)
 		if (interval_list_add(&waits->file_calls, touches->items[i].begin_ns,
 				      touches->items[i].begin_ns + touches->items[i].busy_ns) < 0)
@@ -513,7 +513,7 @@ static int batch_add(const struct timeline_thread *trainer, const struct touches
 	return data_waits_add(waits, wait);
 }
 
-/* The end of the batch that begins at touch `begin`: a new step, or an outlier gap. */
+/* Returns the end of the batch that begins at touch `begin`: a new step, or an outlier gap. */
 static size_t batch_end(const struct touches *touches, size_t begin)
 {
 	uint64_t outlier_ns = OUTLIER_FACTOR * touches->gap_ns;
@@ -543,7 +543,8 @@ static size_t batch_size(const struct touches *touches)
 	return best;
 }
 
-/* Before the first step everything reads files; only the last samples, one batch, are data. */
+/* Returns where the first batch starts. Before the first step, much else reads files; only the last samples,
+ * one batch, are data. */
 static size_t first_batch_begin(const struct touches *touches, size_t begin, size_t end, size_t n_batch)
 {
 	size_t n = 0;
@@ -577,7 +578,7 @@ static int data_waits_find_inline(const struct timeline_thread *trainer,
 		end = batch_end(&touches, begin);
 		if (!touches.items[begin].step)
 			first = first_batch_begin(&touches, begin, end, n_batch);
-		/* Reads of less than half a batch are a log file, a lazy import, or a look into /proc. So are
+		/* Reads of less than half a batch are a log file, a lazy import, or a read of /proc. So are
 		 * reads after the last step. */
 		n = n_samples(&touches, first, end);
 		if (n && 2 * n >= n_batch)
@@ -590,7 +591,7 @@ static int data_waits_find_inline(const struct timeline_thread *trainer,
 
 int data_waits_add(struct data_waits *waits, struct data_wait wait)
 {
-	/* Hostile marks may say that a wait begins before its predecessor ended. */
+	/* Hostile marks may make a wait begin before the one before it ended. */
 	if (waits->n && wait.begin_ns < waits->items[waits->n - 1].end_ns)
 		wait.begin_ns = waits->items[waits->n - 1].end_ns;
 	if (wait.begin_ns >= wait.end_ns)

@@ -58,7 +58,8 @@ int data_waits_find_marks(const struct timeline_thread *trainer, uint32_t begin_
 			  struct data_waits *waits);
 /* waits_batches.c: finds the waits of a DataLoader without workers. */
 int data_waits_find_batches(const struct timeline_thread *trainer, struct data_waits *waits);
-/* Sets file_calls to all reading of the trainer, within waits or not: the split looks only within waits. */
+/* Sets file_calls to all reading of the trainer, within waits or not: splitting uses only those within
+ * waits. */
 int data_waits_find_reads(const struct timeline_thread *trainer, const struct downloads *downloads,
 			  struct data_waits *waits);
 /* Adds the sleeps of the trainer that the reader of results, or a loader thread, ends. */

@@ -9,9 +9,9 @@
 #include "lib/sorted.h"
 #include "analyzer/base/times.h"
 
-#define BETWEEN_CPU_NS UINT64_C(500000) /* most CPU time between two naps, to check for a batch */
-#define POLLS_MIN      3                /* naps in a row: fewer may be meant */
-#define LOOKS_MIN      5                /* of the stack: fewer say nothing */
+#define BETWEEN_CPU_NS UINT64_C(500000) /* maximum CPU time between two naps, for checking for a batch */
+#define POLLS_MIN      3                /* minimum naps in a row: fewer may be intended */
+#define LOOKS_MIN      5                /* minimum samples of the stack */
 
 static bool is_nap(const struct timeline_thread *thread, const struct timeline_off *off)
 {
@@ -29,7 +29,7 @@ static bool follows(const struct timeline_thread *trainer, uint64_t end_ns, uint
 	return begin_ns <= end_ns || timeline_account(trainer, end_ns, begin_ns).cpu_ns < BETWEEN_CPU_NS;
 }
 
-/* Length of the naps that polling takes: the median of those that come in rows; 0: it does not poll. */
+/* Returns the length of the naps that polling takes: the median of those in rows; 0: it does not poll. */
 static uint64_t usual_nap(const struct timeline_thread *trainer, uint64_t *scratch)
 {
 	size_t n = 0, row = 0;
@@ -109,7 +109,7 @@ int waits_merge(struct data_waits *waits, struct interval_list *seen)
 					 .end_ns = seen->items[i].end_ns,
 					 .ready_ns = seen->items[i].end_ns};
 
-		/* The first of its parts may have begun before the recording. */
+		/* The first part may have begun before the recording. */
 		for (bool first = true; k < waits->n && waits->items[k].begin_ns < wait.end_ns; k++) {
 			wait.clipped |= first && waits->items[k].clipped;
 			first = false;

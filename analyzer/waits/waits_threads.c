@@ -6,7 +6,7 @@
 
 #include "analyzer/timeline/calls.h"
 
-/* After more CPU time than this, what the trainer waits for is something else. */
+/* Maximum CPU time in a hand-over: after more, the trainer waits for something else. */
 #define HANDOVER_CPU_NS UINT64_C(300000)
 
 /* Returns true if this interval off the CPU belongs to handing over. `helper_tid`: thread that may end it; 0:

@@ -6,7 +6,7 @@
 
 #include "lib/sorted.h"
 
-#define FIRST_GAP_CPU_NS UINT64_C(20000000) /* any validation or warm-up computes for longer */
+#define FIRST_GAP_CPU_NS UINT64_C(20000000) /* minimum computing of any validation or warm-up */
 
 struct window_finder {
 	const uint64_t *times;
@@ -16,13 +16,13 @@ struct window_finder {
 	/* first_wait[k]: index of the first wait that begins after k backward passes and before the next;
 	 * waits->n where there is none */
 	size_t *first_wait;
-	uint64_t tail_ns; /* from a backward pass to the next wait, median */
+	uint64_t tail_ns; /* median time from a backward pass to the next wait */
 };
 
-/* The first next() of workers that have to start up can take long, and the loader looks up every few seconds
- * to see whether they live. So waits with hardly any computing between them are one wait. A trainer that
- * reads files itself may have read anything before its first step, and a wait that was under way when the
- * recording began says nothing. */
+/* Returns the first wait of the first next(). With workers that have to start up, it can take long, and the
+ * loader checks every few seconds that they live: waits with hardly any computing between them are one wait.
+ * A trainer that reads files itself may have read anything before its first step, and a wait that began
+ * before the recording shows nothing. */
 static size_t first_next_begin(const struct window_finder *finder, size_t i)
 {
 	const struct data_wait *items = finder->waits->items;
@@ -75,7 +75,7 @@ static int tail_measure(struct window_finder *finder)
 	return 0;
 }
 
-/* The first step that was seen whole; n_times: none. */
+/* Returns the first completely recorded step; n_times: none. */
 static size_t first_step(const struct window_finder *finder)
 {
 	for (size_t k = 0; k < finder->n_times; k++) {

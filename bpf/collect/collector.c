@@ -28,8 +28,8 @@
 #include "bpf/shared/stack_sample.h"
 
 #define SAMPLE_NS     (100 * NS_PER_MS)
-#define SAMPLE_MAX_NS (5 * NS_PER_S)    /* between samples, after the start */
-#define SAMPLE_MIN_NS (500 * NS_PER_MS) /* in the first second, so that short jobs have a value too */
+#define SAMPLE_MAX_NS (5 * NS_PER_S)    /* maximum time between samples */
+#define SAMPLE_MIN_NS (500 * NS_PER_MS) /* minimum, at the start, so that short jobs have a value too */
 
 static uint64_t cost_own_cpu_ns(void)
 {
@@ -72,7 +72,7 @@ static struct cost_sums cost_sum(struct bpf_object *object)
 	return sums;
 }
 
-/* Returns true if the kernel counts all the time anyway; switching that on takes CAP_SYS_ADMIN. */
+/* Returns true if the kernel counts all the time; switching that on takes CAP_SYS_ADMIN. */
 static bool always_counted(void)
 {
 	int fd = open("/proc/sys/kernel/bpf_stats_enabled", O_RDONLY | O_CLOEXEC);
@@ -84,7 +84,8 @@ static bool always_counted(void)
 	return on;
 }
 
-/* Samples become rarer up to a limit, because an early one matters little later on. */
+/* Returns the pause before the next sample. Samples become rarer up to a limit, because an early one matters
+ * little later on. */
 static uint64_t pause_ns(const struct cost *cost, uint64_t now_ns)
 {
 	uint64_t pause = (now_ns - cost->start_ns) / 2;
@@ -94,8 +95,8 @@ static uint64_t pause_ns(const struct cost *cost, uint64_t now_ns)
 	return pause < SAMPLE_MIN_NS ? SAMPLE_MIN_NS : pause;
 }
 
-/* A sample stands for the time since the one before, because a job's start is busier than its steps and
- * sampled more densely. */
+/* Ends a sample. It stands for the time since the one before, because a job's start is busier than its steps,
+ * and is sampled more densely. */
 static void cost_end(struct cost *cost, struct bpf_object *object, uint64_t now_ns)
 {
 	if (!cost->begin_ns || now_ns <= cost->begin_ns)
@@ -519,7 +520,7 @@ int collector_poll(struct collector *collector, int timeout_ms, const struct col
 	collector->sink = sink;
 	collector_flush_pending(collector);
 	r = ring_buffer__poll(collector->rings, timeout_ms);
-	/* Most records come without a wakeup, so look in any case. */
+	/* Most records come without a wakeup, so check the ring in any case. */
 	n = ring_buffer__consume(collector->rings);
 	report_losses(collector);
 	if (probes_step(collector->probes, sink, collector->recorder->bss->n_frequent, clock_monotonic_ns()))
@@ -561,7 +562,7 @@ uint64_t collector_alive(const struct collector *collector)
 
 static void detach(struct collector *collector)
 {
-	/* In reverse: interrupt entries go before their exits, so that no context is left open. */
+	/* In reverse order: interrupt entries before their exits, so that no context is left open. */
 	majors_close(collector->majors);
 	collector->majors = NULL;
 	while (collector->n_links > 0)

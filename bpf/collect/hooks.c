@@ -14,8 +14,8 @@
 #define LOST_GPU     "launches of GPU work, copies, and waits for a GPU"
 #define LOST_NVTX    "phases that a job marks by NVTX"
 
-/* In the order of attaching: exits of interrupts come before their entries (see context.h). A program has the
- * name of its tracepoint. */
+/* Hooks in the order of attaching: exits of interrupts before their entries (see context.h). A program has
+ * the name of its tracepoint. */
 static const struct collector_hook known_hooks[] = {
     {"irq_handler_exit", LOST_CONTEXT, false, false},
     {"softirq_exit", LOST_CONTEXT, false, false},
@@ -82,8 +82,8 @@ int hooks_btf(const char *path, struct btf **ret_btf, struct error *err)
 	return 0;
 }
 
-/* Tracepoints whose arguments changed, with a program for each form that the recorder knows. n_arguments
- * counts the leading void *. The other tracepoints have a program of their name. */
+/* Tracepoints whose arguments changed, with a program for each known variant. n_arguments counts the leading
+ * void *. The other tracepoints have a program of their name. */
 static const struct variant {
 	const char *hook, *program;
 	unsigned int n_arguments;
@@ -120,8 +120,7 @@ static bool fits(const struct btf *btf, const struct btf_type *function, const s
 	return type && !strcmp(btf__name_by_offset(btf, type->name_off), variant->type);
 }
 
-/* Returns the name of the program for a hook, or NULL if the kernel does not have it in a form that is known.
- */
+/* Returns the name of the program for a hook, or NULL if the kernel has no known variant of it. */
 static const char *program_for(const struct btf *btf, const char *hook)
 {
 	const struct btf_type *function;

@@ -17,7 +17,7 @@ struct index_watch {
 	void (*record)(void *user, const struct index_record *r, const void *bytes);
 	void *user;
 	struct bpf_link *forks, *enter, *exit;
-	uint64_t n_forks; /* passed on so far */
+	uint64_t n_forks; /* number of forks passed on so far */
 };
 
 static int on_record(void *user, void *data, size_t size)

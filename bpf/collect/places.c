@@ -23,7 +23,7 @@
 #define BEGINNING_NS    (10 * NS_PER_S)
 #define LATER_FACTOR    10
 #define PLACES_SHARE    200   /* emptying a full map takes some ms; it may take 1/200 of a CPU */
-#define PLACES_TOP      32    /* files and folders each time; the totals include all */
+#define PLACES_TOP      32    /* files and folders per time; the totals include all */
 #define NOTED_MAX       65536 /* paths in the whole recording */
 #define BATCH           2048
 #define FOLDERS_MAX     65536 /* folders whose names are kept */
@@ -37,7 +37,7 @@ struct folder {
 	UT_hash_handle hh;
 };
 
-/* A place whose path is in the notes. */
+/* A place whose path was passed to the sink. */
 struct noted {
 	struct place_key key;
 	UT_hash_handle hh;
@@ -215,7 +215,7 @@ static void entry_add(struct places *places, const struct place_key *key, const 
 	places->entries[places->n_entries++] = (struct entry){*key, *place};
 }
 
-/* Empties the map. What a thread adds at this very moment may be lost, but only from the detail. */
+/* Empties the map. Counts that a thread adds at this very moment may be lost, but only from the detail. */
 static void places_take(struct places *places)
 {
 	uint32_t at = 0;
@@ -236,7 +236,7 @@ static void places_take(struct places *places)
 	}
 }
 
-/* Orders folders before files, then by what came from storage, then by what was used. */
+/* Orders folders before files, then by bytes from storage, then by bytes used. */
 static int entry_compare(const void *left, const void *right)
 {
 	const struct entry *a = left, *b = right;

@@ -25,7 +25,7 @@ struct profiler;
 struct cost {
 	int stats_fd; /* open while counting is switched on for a sample; else -1 */
 	uint64_t start_ns, next_ns;
-	uint64_t begin_ns, begin_run_ns; /* of the running sample; 0: none is running */
+	uint64_t begin_ns, begin_run_ns; /* start of the running sample; 0: none is running */
 	uint64_t sampled_ns;
 	double rate;        /* CPU time over time in the last sample */
 	double estimate_ns; /* CPU time until known_ns */
@@ -47,10 +47,10 @@ struct collector {
 	size_t n_refusals;
 	bool no_probes;
 	struct cost cost;
-	/* the bytes of the records that a task walk wrote, until the next poll */
+	/* records that a task walk wrote, until the next poll */
 	char *pending;
 	size_t pending_bytes;
-	const struct collector_sink *sink; /* of the poll in progress */
+	const struct collector_sink *sink; /* sink of the poll in progress */
 	uint64_t events[COLLECTOR_EVENT_TYPES];
 	uint64_t start_ns, start_cpu_ns;
 	uint64_t polled_ns, polled_lost; /* time of the last check for losses, and their number then */
@@ -75,7 +75,7 @@ const struct collector_hook *hooks_of_program(const char *program);
 /* Excludes from loading the programs whose rows have this lost_without, because half of a measurement is
  * useless. */
 void hooks_leave_out(struct bpf_object *object, const char *lost_without);
-/* 0, or -errno if the running kernel cannot take stack samples. */
+/* Returns 0, or -errno if the running kernel cannot take stack samples. */
 int hooks_can_profile(void);
 int hooks_attach(struct collector *collector, struct bpf_object *object, struct error *err);
 

@@ -22,7 +22,7 @@
 /* A cached frame of an address. A newer frame replaces an older one in its slot. */
 struct cached {
 	uint64_t address, frame;
-	uint32_t serial; /* of the process */
+	uint32_t serial; /* serial number of the process */
 };
 
 struct profiler {
@@ -73,7 +73,7 @@ void profiler_free(struct profiler *profiler)
 	free(profiler);
 }
 
-/* A software clock, because it uses none of the CPU's hardware counters. */
+/* Opens a software clock, because it uses none of the CPU's hardware counters. */
 static int open_clock(int cpu, uint32_t rate_hz)
 {
 	struct perf_event_attr attributes = {
@@ -171,7 +171,7 @@ static uint64_t native_frame(struct profiler *profiler, struct process *process,
 
 	if (cached->serial == process->serial && cached->address == address)
 		return cached->frame;
-	/* An address that may not be a return address at all is no reason to look at the process again. */
+	/* An address that may not be a return address is no reason to read the process's mappings again. */
 	mapping = executed ? process_code(&profiler->processes, process, address, now_ns)
 			   : address_space_find(&process->space, address);
 	if (!mapping)
@@ -187,8 +187,9 @@ static uint64_t native_frame(struct profiler *profiler, struct process *process,
 	return frame;
 }
 
-/* The addresses behind the first are return addresses, which lie past the call. Without frame pointers the
- * kernel's walk goes astray at some point, which shows as an address without code. */
+/* Returns the key of the native stack. All addresses except the first are return addresses, which lie after
+ * the call. Without frame pointers the kernel's walk fails at some point, which shows as an address without
+ * code. */
 static uint64_t native_stack(struct profiler *profiler, struct process *process,
 			     const struct stack_sample *sample, const struct collector_sink *sink)
 {

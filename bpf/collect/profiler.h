@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * Turns raw samples into events and notes (bpf/metadata.h). The profiler looks names up when a sample
+ * Turns raw samples into events and metadata (bpf/metadata.h). The profiler looks names up when a sample
  * arrives, about 50 ms after it was taken. If the process has ended meanwhile, the profiler uses what it
  * knows of the process, or of the process that forked it. All tables have fixed sizes: a job with ever new
  * stacks loses names but takes no more memory.
@@ -29,7 +29,7 @@ void profiler_stop(struct profiler *profiler);
 /* Takes EVENT_FORK, EVENT_EXEC and EVENT_EXIT, from which the profiler knows the processes. */
 void profiler_event(struct profiler *profiler, const struct event *event);
 
-/* Turns a record of the ring into an event. Notes that *ret_event needs go to the sink (may be NULL). Returns
- * false if the record is no sample. */
+/* Turns a record of the ring into an event. Metadata that *ret_event needs goes to the sink (may be NULL).
+ * Returns false if the record is no sample. */
 bool profiler_sample(struct profiler *profiler, const struct stack_sample *sample,
 		     const struct collector_sink *sink, struct event *ret_event);

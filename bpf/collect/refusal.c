@@ -12,10 +12,10 @@
 
 #define LOG_BEGIN "-- BEGIN PROG LOAD LOG --"
 
-/* libbpf's callback has no argument of ours. */
+/* Not an argument, because libbpf's callback has none of ours. */
 static _Thread_local struct refusal said;
 
-/* The verifier's last line, but for its statistics. */
+/* Takes the verifier's last line, except its statistics. */
 static void hear_verifier(const char *text)
 {
 	while (*text) {
@@ -29,8 +29,8 @@ static void hear_verifier(const char *text)
 	}
 }
 
-/* text: "libbpf: prog 'NAME': REASON", of which the first about a program says most, or the verifier's log.
- */
+/* Takes a message: "libbpf: prog 'NAME': REASON", of which the first about a program is the most useful, or
+ * the verifier's log. */
 static void hear(const char *text)
 {
 	char program[sizeof(said.program)];

@@ -55,11 +55,11 @@ int collector_attach(struct collector *collector, pid_t tgid, struct error *err)
 /* Returns true if this process is part of the job, and false also if it is gone. */
 bool collector_has(const struct collector *collector, pid_t tgid);
 
-/* Takes what the collector gathers. Neither function may keep the pointers. */
+/* Receives the collector's events and metadata. Neither function may keep the pointers. */
 struct collector_sink {
 	void (*event)(void *user, const struct event *event);
-	/* Data that does not fit an event: a file's path, a stack, a symbol. kind is static text, and defines
-	 * the format of data. A note replaces an earlier one of the same kind and key. */
+	/* Metadata: data that does not fit an event, such as a file's path, a stack, a symbol. kind is static
+	 * text, and defines the format of data. An entry replaces an earlier one of the same kind and key. */
 	void (*metadata)(void *user, const char *kind, uint64_t key, const void *data, size_t size);
 	void *user;
 };
@@ -90,7 +90,7 @@ uint64_t collector_alive(const struct collector *collector);
  */
 int collector_stop(struct collector *collector, const struct collector_sink *sink, struct error *err);
 
-/* Works without collector_stop() before it. NULL is fine. */
+/* Frees the collector, also without collector_stop() before. Accepts NULL. */
 void collector_close(struct collector *collector);
 
 #define COLLECTOR_REFUSALS_MAX 32
@@ -105,7 +105,7 @@ struct collector_refusal {
 };
 
 struct collector_stats {
-	uint64_t events[COLLECTOR_EVENT_TYPES]; /* handed on, by enum event_type */
+	uint64_t events[COLLECTOR_EVENT_TYPES]; /* events passed on, by enum event_type */
 	uint64_t lost[COLLECTOR_EVENT_TYPES];   /* dropped because a buffer was full; totals stay exact */
 	uint64_t storage_failures;              /* threads that are missing from the job */
 	uint64_t missed;      /* runs that the kernel skipped because the program was already running */
@@ -134,6 +134,6 @@ struct collector_hook {
 
 #define COLLECTOR_HOOKS_MAX 64
 
-/* Looks all hooks up in the kernel's BTF. Needs no privilege. -ENOENT: there is no BTF. */
+/* Looks up all hooks in the kernel's BTF. Needs no privilege. -ENOENT: there is no BTF. */
 int collector_hooks(const char *btf_path, struct collector_hook hooks[COLLECTOR_HOOKS_MAX], size_t *ret_n,
 		    struct error *err);

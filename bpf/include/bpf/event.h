@@ -2,11 +2,11 @@
 #pragma once
 
 /*
- * The records that the BPF programs write and the collector hands on, defined once for kernel and user side.
+ * The records that the BPF programs write and the collector passes on, defined once for kernel and user side.
  * Recordings store them, so values are never renumbered, and fields are only added in reserved space.
  *
- * All times are CLOCK_MONOTONIC ns. tid and tgid are host PIDs. One record is 64 bytes. Records of one
- * thread arrive in the order of their end_ns; records of different threads do not.
+ * All times are CLOCK_MONOTONIC ns. tid and tgid are host PIDs. One record is 64 bytes. Records of one thread
+ * arrive in the order of their end_ns; records of different threads do not.
  */
 
 #ifdef __BPF__
@@ -41,12 +41,14 @@ enum event_type {
 	EVENT_FAULT = 16,      /* a major page fault in a mapped file that is not code, outside of calls */
 	EVENT_READS = 17,      /* bytes that reads returned; tid is 0, as in EVENT_PAGES */
 	EVENT_STACK = 18, /* a tick of the profile's clock found the thread on its CPU; start_ns == end_ns */
-	EVENT_GAP = 24,   /* by the recorder: only lifetimes and steps were recorded from start to end */
-	EVENT_LOSS = 25,  /* by the collector: loss.n records were lost at some time from start to end */
+	EVENT_GAP =
+	    24, /* only lifetimes and steps were recorded from start to end; written by the recorder */
+	EVENT_LOSS =
+	    25, /* loss.n records were lost at some time from start to end; written by the collector */
 	/* The GPU driver, and ranges that the program names: */
 	EVENT_GPU_WAIT = 20, /* a synchronising call of libcuda, from entry to return */
 	EVENT_GPU_WORK = 21, /* start: a synchronisation left nothing queued; end: the next work was queued */
-	EVENT_GPU_TOTALS = 22, /* of a process, at the end of the recording; tid == tgid */
+	EVENT_GPU_TOTALS = 22, /* totals of a process, at the end of the recording; tid == tgid */
 	EVENT_PHASE = 23,      /* a named range (NVTX, USDT) begins or ends */
 	/* Without privilege: */
 	EVENT_SAMPLE = 29,         /* a thread between two samples of /proc */
@@ -76,7 +78,7 @@ enum sample_place {
 };
 
 enum sample_process {
-	SAMPLE_PROCESS_SHARES_PIPE = 1 << 0, /* with its parent, above standard error */
+	SAMPLE_PROCESS_SHARES_PIPE = 1 << 0, /* it shares a pipe with its parent, above standard error */
 	SAMPLE_PROCESS_COPY = 1 << 1,        /* forked: it runs its parent's command line */
 	SAMPLE_PROCESS_SPAWNED = 1 << 2,     /* started by Python's multiprocessing without a fork */
 	SAMPLE_PROCESS_HIDDEN = 1 << 3,      /* we may not read its descriptors */
@@ -237,7 +239,7 @@ struct event_sizes {
 
 struct event_fault {
 	uint64_t inode;
-	uint64_t page;        /* index in the file */
+	uint64_t page;        /* page index in the file */
 	uint32_t device;      /* kernel dev_t */
 	uint32_t added_pages; /* pages read for the fault, including read-ahead */
 	uint32_t sleep_ns;
@@ -255,7 +257,7 @@ struct event_reads {
 
 /* A loader's mark, or a phase. */
 struct event_mark {
-	uint64_t value; /* of a phase: key of the note "phase" with its name; at its end: 0 */
+	uint64_t value; /* begin of a phase: key of the metadata "phase" with its name; end: 0 */
 	uint64_t reserved[2];
 	uint32_t kind; /* enum mark_kind, enum phase_kind */
 	uint32_t reserved2;
@@ -333,8 +335,8 @@ struct event_gpu_totals {
 };
 
 struct event_stack {
-	uint64_t native; /* key of the note "stack" of its native frames; 0: not known */
-	uint64_t python; /* key of the note "stack" of its Python frames; 0: none */
+	uint64_t native; /* key of the metadata "stack" of its native frames; 0: not known */
+	uint64_t python; /* key of the metadata "stack" of its Python frames; 0: none */
 	uint16_t syscall_nr;
 	uint8_t in_kernel; /* 1: in syscall_nr; 0xffff: in a page fault or an interrupt */
 	uint8_t reserved[13];
@@ -374,7 +376,7 @@ struct event {
 };
 
 #ifndef __BPF__
-/* Kind of the note that holds the path of an EVENT_PLACE's file or folder, without a NUL at the end. */
+/* Kind of the metadata with the path of an EVENT_PLACE's file or folder, without a NUL at the end. */
 #define METADATA_PATH "path"
 
 struct places_path {

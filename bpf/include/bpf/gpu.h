@@ -11,23 +11,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define GPU_FUNCTIONS 64 /* indices are below */
+#define GPU_FUNCTIONS 64 /* indices are less than this */
 
 /* Returns a function's name, such as "cuStreamSynchronize"; "?" for an index of a newer version. Static. */
 const char *gpu_function_name(uint32_t function);
 
-/* Notes that the collector makes about a probed libcuda. Those about one file have the same key. */
-#define GPU_NOTE_LIBRARY                                                                                     \
-	"gpu.library"                /* path of the library as the job sees it, without a NUL at the end     \
-				      */
-#define GPU_NOTE_PROBES "gpu.probes" /* struct gpu_probes */
+/* Kinds of metadata that the collector makes about a probed libcuda. Entries about one file have the same
+ * key. */
+#define GPU_NOTE_LIBRARY "gpu.library" /* the library's path as the job sees it, no NUL */
+#define GPU_NOTE_PROBES  "gpu.probes"  /* struct gpu_probes */
 
 struct gpu_probes {
-	uint32_t n_probed; /* functions */
-	uint32_t
-	    n_expensive; /* of these, functions whose first instruction is single-stepped: 4 to 5 us a call */
-	uint32_t n_missing;         /* functions that this driver does not export */
-	uint32_t n_refused;         /* functions that the kernel would not probe */
+	uint32_t n_probed;    /* probed functions */
+	uint32_t n_expensive; /* of these, with a single-stepped first instruction: 4 to 5 us per call */
+	uint32_t n_missing;   /* functions that this driver does not export */
+	uint32_t n_refused;   /* functions that the kernel would not probe */
 	uint64_t launches_until_ns; /* when launches became too frequent to be counted; 0: never */
 };
 

@@ -63,7 +63,7 @@ struct index_trainer {
 };
 
 struct index_fork {
-	uint32_t parent, child; /* tgid */
+	uint32_t parent, child; /* tgids */
 };
 
 #ifndef __BPF__

@@ -2,14 +2,14 @@
 #pragma once
 
 /*
- * Notes of the collector (collector_sink) that hold the stacks and frames to which EVENT_STACK refers:
+ * Metadata of the collector (collector_sink) with the stacks and frames to which EVENT_STACK refers:
  *
  * - "stack": the uint64_t keys of its frames, innermost first.
  * - "frame": a byte of enum frame_kind; the library (Python: the file's name); the function ("": not known).
  *
  * Both names of a frame are printable UTF-8 without ';', and each ends in a NUL.
  *
- * Keys are hashes of the data, so they are the same in every recording. A note comes before the first event
+ * Keys are hashes of the data, so they are the same in every recording. An entry comes before the first event
  * that needs it.
  */
 
@@ -18,7 +18,7 @@
 
 enum frame_kind {
 	FRAME_NATIVE = 0,
-	FRAME_INTERPRETER = 1, /* CPython itself, about which Python frames say more */
+	FRAME_INTERPRETER = 1, /* CPython itself: its Python frames are more useful */
 	FRAME_PYTHON = 2,
 	FRAME_GENERATOR = 3, /* a Python generator: on the stack while its next item is made */
 };

@@ -10,8 +10,8 @@
  *          DTRACE_PROBE(diesel, forward_begin). In libdiesel itself diesel_mark is probed instead, which has
  *          the same markers, is in every version, and takes one probe instead of two.
  *
- * A name is a note of the collector: PHASE_NOTE, keyed by what EVENT_PHASE has in `name`.
+ * A name is a metadata entry of the kind PHASE_NOTE, with phase.value of the EVENT_PHASE as its key.
  */
 
 #define PHASE_NOTE     "phase" /* the name, without a 0 at the end */
-#define PHASE_NAME_MAX 64      /* bytes of a name that are kept, with a 0 */
+#define PHASE_NAME_MAX 64      /* maximum bytes of a stored name, with its NUL */

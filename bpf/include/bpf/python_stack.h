@@ -19,7 +19,7 @@ struct python_stack;
 /* Opens a process for walks. root is "/proc"; borrowed. -ENOENT: the process has no Python of a known
  * version, or not yet; -EPERM: we may not read its memory; -ENOMEM. */
 int python_stack_open(const char *root, pid_t pid, struct python_stack **ret_stack);
-void python_stack_close(struct python_stack *stack); /* NULL is fine */
+void python_stack_close(struct python_stack *stack); /* accepts NULL */
 
 /* Reads the code objects of the frames, innermost first. Returns the number of frames, or -errno: the process
  * ended, became another program, or changed its stack meanwhile. */

@@ -62,7 +62,7 @@ static bool belongs(const struct timeline_thread *trainer, const struct data_wai
 /*
  * A request: next() ends by asking for one more batch. It wakes a thread of its process that writes the index
  * pipe, and may have to wait for the GIL, which that thread takes. If the batch came earlier, out of order,
- * this is all that shows next().
+ * this is the only trace of next().
  */
 struct request {
 	uint64_t begin_ns, end_ns;

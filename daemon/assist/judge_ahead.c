@@ -11,7 +11,7 @@
 #define WAITS_MIN     0.1  /* minimum share of time that they wait for files */
 #define IDLE_MAX      0.5  /* maximum share of time that they wait for the trainer */
 #define TURN_MORE     4    /* minimum batches of a turn beyond those in flight */
-#define CLEAR_TURNS   2    /* turns each way, if each turn with is CLEAR times any without */
+#define CLEAR_TURNS   2    /* turns each way, if each with takes < CLEAR of any without */
 #define CLEAR         0.75 /* ratio to the time without reading ahead */
 #define TRY_MIN       8    /* turns each way before a smaller difference counts */
 #define TRY_MAX       32   /* turns each way after which there has to be a verdict */

@@ -8,7 +8,7 @@
  *
  *   assist_fork() before the first thread -> assist_start() -> assist_stop() -> assist_free()
  *
- * No process with more rights than the job looks at anything that the job wrote: see assist_message.h.
+ * No process with more rights than the job reads anything that the job wrote: see assist_message.h.
  */
 
 #include <stdbool.h>

@@ -33,8 +33,7 @@ struct assist_told {
 
 #define ASSIST_FEED_BYTES 65536 /* of records, in one datagram */
 
-extern bool
-    assist_only_observes; /* see assist_fork(): set before its keeper is forked, and never changed later */
+extern bool assist_only_observes; /* assist_fork() sets it before it forks the keeper */
 
 /* Run the reader and the watcher. Return the exit status. */
 int assist_reader_run(int fd);

@@ -55,8 +55,7 @@ struct watcher {
 	struct suspect suspects[INDEX_FORKS]; /* a ring */
 	uint32_t n_suspects;
 	bool suspected;                          /* a suspect was found since the last window */
-	uint64_t until_ns, window_ns, glance_ns; /* end of the window or glance; when the last window and the
-						  * last glance began */
+	uint64_t until_ns, window_ns, glance_ns; /* end of either; beginnings of the last ones */
 	struct watched_job jobs[ASSIST_JOBS_MAX];
 	uint32_t n_jobs;
 };

@@ -36,8 +36,7 @@ struct cluster_options {
 	const char *node;          /* this node's name; NULL: the host's */
 	const char *listen;        /* address:port; port 0: any */
 	const char *advertise;     /* address that others connect to; NULL: that of listen */
-	const char *key_file;      /* file with the pre-shared key; NULL: no key, and then only loopback
-				    * addresses */
+	const char *key_file;      /* pre-shared key; NULL: none, and only loopback addresses */
 	uint64_t peer_bytes_per_s; /* maximum sent to each other node; 0: no limit */
 };
 /* Bounds of that limit. With less, no chunk comes in time. */
@@ -101,10 +100,9 @@ uint32_t cluster_n_members(const struct cluster_group *group);
 struct cluster_read {
 	struct cluster_group *group;
 	struct chunk_id chunk;
-	struct owner_place
-	    place;      /* place of the chunk, for finding its owner; lanes 0: all members serve it */
-	uint64_t bytes; /* size of the chunk */
-	int memory_fd;  /* borrowed until done() */
+	struct owner_place place; /* finds the owner; lanes 0: all members serve the chunk */
+	uint64_t bytes;           /* size of the chunk */
+	int memory_fd;            /* borrowed until done() */
 	uint64_t patience_ns;
 	/* Private to the module. */
 	struct cluster *cluster;

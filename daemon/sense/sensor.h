@@ -66,12 +66,11 @@ void sensor_stop(struct sensor *sensor);
 void sensor_free(struct sensor *sensor);
 
 struct sensor_status {
-	enum stall_source
-	    source;          /* source of the next samples; when idle, of the next job's, as far as known */
-	bool active;         /* BPF programs are loaded */
-	char why[240];       /* one line: why BPF is not used, and what to do; "" if it is */
-	uint32_t n_jobs;     /* jobs watched by BPF */
-	uint32_t n_restarts; /* number of restarts of a child that died */
+	enum stall_source source; /* source of the next samples; when idle, the likely one */
+	bool active;              /* BPF programs are loaded */
+	char why[240];            /* one line: why BPF is not used, and what to do; "" if it is */
+	uint32_t n_jobs;          /* jobs watched by BPF */
+	uint32_t n_restarts;      /* number of restarts of a child that died */
 	/* Since the programs were loaded: */
 	uint64_t active_ns;
 	uint64_t n_lost;         /* records of the programs that were lost for want of space */

@@ -46,8 +46,7 @@ struct sensor_report {
 	uint64_t job;
 	uint64_t at_ns;
 	double covered_s;
-	double
-	    wait; /* exact share of time in which the trainer waited for data; NAN: it does not mark waits */
+	double wait; /* exact share of time spent waiting for data; NAN: it marks no waits */
 	struct stall_shares shares;
 	double steps_per_s;
 	double step_p50_s, step_p95_s;

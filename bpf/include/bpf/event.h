@@ -257,7 +257,7 @@ struct event_reads {
 
 /* A loader's mark, or a phase. */
 struct event_mark {
-	uint64_t value; /* begin of a phase: key of the metadata "phase" with its name; end: 0 */
+	uint64_t value; /* start of a phase: key of the metadata "phase" with its name; end: 0 */
 	uint64_t reserved[2];
 	uint32_t kind; /* enum mark_kind, enum phase_kind */
 	uint32_t reserved2;

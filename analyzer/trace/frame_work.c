@@ -68,7 +68,7 @@ static bool goes_through_model(const char *file, const char *function)
 	return false;
 }
 
-/* Returns true for the next() of iterators that are classes, and of queues that a thread or a process
+/* Returns true for next() of iterators that are classes, and get() of queues that a thread or a process
  * fills. */
 static bool takes_next(const char *file, const char *function)
 {

@@ -17,7 +17,7 @@
 
 struct data_pass {
 	uint64_t id;   /* from 1; 0: none */
-	uint64_t seen; /* bit i: batch i was written, for the first 64 */
+	uint64_t seen; /* bit i: a batch with number i modulo 64 was written */
 	bool begun;    /* one of its batches is done */
 	int set;       /* set in which it is learnt; -1: nothing learnt yet */
 	bool settled;  /* set was known before the pass */

@@ -134,7 +134,7 @@ void net_give_cancel(struct net_conn *c, const struct net_frame *f)
 		refuse(c, q, -ECANCELED);
 }
 
-/* Returns the open question with this id, and its connection; NULL: its connection is gone. */
+/* Counts a question as answered. Returns it and its connection; NULL: the connection is gone. */
 static struct net_question *take_asked(struct net *n, uint64_t here_id, struct net_conn **ret)
 {
 	if (n->n_asked > 0)

@@ -2,14 +2,16 @@
 #pragma once
 
 /*
- * The loop that ties sensor, tuner and serving together: once a second samples come from the sensor,
- * tuner_decide() says what each job's knobs should be, the jobs get them, and all of it is recorded
+ * The control loop that connects sensor, tuner and serving: once a second the sensor delivers samples,
+ * tuner_decide() decides what each job's knobs should be, the jobs get them, and all of it is recorded
  * (control_log.h, history.h). It has no timer of its own: without jobs the sensor is silent, and so is this.
  *
  *   control_new() -> server_start() with server.control -> control_start() -> ... -> control_free()
  *
  * The operator sets the mode: on; dry-run (decisions are recorded, but only the operator's pins and limits
- * are carried out); off (only pins and limits are decided). Loop thread only.
+ * are carried out); off (only pins and limits are decided).
+ *
+ * Loop thread only.
  */
 
 #include <jansson.h>

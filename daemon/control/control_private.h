@@ -24,7 +24,7 @@ struct control_job {
 	bool has_sample, has_view;
 	struct stall_sample sample; /* the newest */
 	struct tuner_view view;
-	/* Its trainer's process, recognized across restarts; start_ticks 0: not known. */
+	/* The job's trainer process, recognized across restarts; start_ticks 0: not known. */
 	int64_t pid;
 	uint64_t start_ticks;
 	uint32_t rank, world;
@@ -74,7 +74,7 @@ void control_forget(struct control *c, uint64_t id);
 uint64_t control_apply(struct control *c, struct job *job, enum tuner_knob knob, uint64_t value);
 /* Applies the limits and the mode of the whole daemon. */
 void control_apply_limits(struct control *c);
-/* As long as no number of workers is set, keeps workers for one user off the cores of another user's jobs. */
+/* Keeps workers for one user off the cores of another user's jobs, as long as no number of workers is set. */
 void control_leave_cores(struct control *c);
 
 /* control_json.c */

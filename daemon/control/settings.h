@@ -74,7 +74,7 @@ bool settings_is_overridden(const struct settings *s, enum wire_setting_key key)
 /* Prefixes err with "FILE:LINE: " if the value comes from a file. */
 void settings_place_error(const struct settings_source *source, struct error *err);
 
-/* As settings_get(), but ignores values set while running; and the place of that value (given is false: a
+/* As settings_get(), but ignores values set while running. Also returns the value's source (given is false: a
  * default). */
 uint64_t settings_configured(const struct settings *s, enum wire_setting_key key);
 const struct settings_source *settings_source_of(const struct settings *s, enum wire_setting_key key);

@@ -97,7 +97,7 @@ void batch_unpin(struct batch *b, struct cached_dataset *d);
 void batch_write(const struct batch *b, uint8_t *buffer, const struct ring_layout *layout,
 		 uint32_t item_bytes);
 
-/* How and into which buffer a batch is decoded. memory: start of the buffer with this number. */
+/* Describes how and into which buffer a batch is decoded. memory: start of the buffer with this number. */
 struct batch_decoder {
 	const struct cached_dataset *dataset;
 	struct codecs *codecs;

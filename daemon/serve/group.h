@@ -62,7 +62,7 @@ void group_join(struct session *s);
  * decoders continue without them. */
 void group_leave(struct session *s);
 
-/* Where to get a batch without decoding it. */
+/* Source of a batch that the session need not decode. */
 struct group_source {
 	struct buffers *buffers; /* pool whose `buffer` holds the batch, or NULL */
 	uint32_t buffer;
@@ -84,7 +84,7 @@ bool group_is_copied(const struct session *s, const struct batch *b);
 bool group_holds_back(struct session *s, uint64_t now_ns);
 
 /* To be called when a buffer was taken for the slot. If the buffer's former batch is to be kept, sets
- * slot->keep: whoever fills the slot copies it there first. */
+ * slot->keep: the worker that fills the slot copies the batch there first. */
 void group_keep(struct batch_slot *slot);
 /* To be called when the copy to slot->keep is done. */
 void group_keep_ended(struct batch_slot *slot);

@@ -365,7 +365,7 @@ bool kept_give_up(struct kept *k, const struct kept_followers *followers)
 	last = find_last(k, followers, &use);
 	if (last == k->n)
 		return false;
-	/* Its memory stays while a copy out of it is running. */
+	/* The buffer's memory stays while a copy out of it is running. */
 	drop(k, last);
 	buffer = take_warm(k);
 	if (buffer != BATCH_BUFFER_NONE)

@@ -163,17 +163,17 @@ int order_need_bytes(const struct cached_dataset *d, const struct order_shape *s
 /* ---- how far ahead to read ---- */
 
 /*
- * How far a session reads ahead if the dataset evicts chunks. The chunks that an epoch finds in memory are
- * those that it needs first (policy.h). So storage would idle while these are used, and be late afterwards.
- * Reading must begin earlier, but only as early as needed: a chunk that is read too early takes the space of
- * a chunk of the next epoch. If chunks also come from staging, the session reads only as far as the knob
- * says: many requests at once would exceed staging's patience and be read from storage instead. The same
- * holds for other nodes of the job.
+ * Decides how far a session reads ahead if the dataset evicts chunks. The chunks that an epoch finds in
+ * memory are those that it needs first (policy.h). So storage would idle while these are used, and be late
+ * afterwards. Reading must begin earlier, but only as early as needed: a chunk that is read too early takes
+ * the space of a chunk of the next epoch. If chunks also come from staging, the session reads only as far as
+ * the knob says: many requests at once would exceed staging's patience and be read from storage instead. The
+ * same holds for other nodes of the job.
  */
 
 #define FORGET 0.75 /* weight of earlier measurements, applied at each window */
 
-/* The client says how long it waited; if it lies, its own session reads too early or too late. */
+/* The client reports how long it waited; if it lies, its own session reads too early or too late. */
 void order_note_pace(struct order *o, uint64_t visit, const struct order_now *now)
 {
 	struct order_pace *p = &o->pace;

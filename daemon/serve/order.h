@@ -94,8 +94,8 @@ struct order {
 	struct cached_want want;   /* samples needed of its chunks; of head's if the client asks */
 	struct order_asked *asked; /* ring: batch i at i % n_slots; NULL: client does not ask */
 	uint64_t asked_end;        /* asked holds the batches index <= i < asked_end */
-	uint32_t reach;  /* if batches are asked for: minimum number of chunks after them to look at */
-	uint64_t *skips; /* bit per chunk: set if it must not be read here; NULL: none is set */
+	uint32_t reach;            /* if batches are asked for: minimum number of later chunks to consider */
+	uint64_t *skips;           /* bit per chunk: set if it must not be read here; NULL: none is set */
 	struct epoch_plan plans[2];
 	struct cached_cursor cursor; /* position of head in the order, while the dataset evicts */
 	bool has_cursor;

@@ -19,7 +19,7 @@ struct serving {
 	struct session *sessions;
 	struct jobs jobs;
 	uint64_t n_reads; /* reads that were started for sessions */
-	bool dirty; /* look at all sessions before the loop sleeps: something may have become possible */
+	bool dirty;       /* check all sessions before the loop sleeps: something may have become possible */
 };
 
 /* Returns each user's quota of the resources that sessions share. */

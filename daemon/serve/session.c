@@ -19,7 +19,7 @@
 
 /* Pause between searches for space: a search passes over everything in memory. */
 #define FULL_NS NS_PER_S
-/* Maximum chunks times nodes per call: finding a chunk's owner looks at each node. */
+/* Maximum chunks times nodes per call: finding a chunk's owner visits each node. */
 #define OWNERS_AT_ONCE 65536
 
 /* Finds out which of the next chunks other nodes have. Limits the work per call (OWNERS_AT_ONCE). */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How a session begins and ends. It is admitted if the cache has space for its slots, and for the bytes that
- * it can pin or wait for at one time, which stay reserved. If possible, it reserves the need of the worst
- * order of the chunks. Otherwise (a few samples make up most of the bytes, and might all come together), it
- * reserves the need of each epoch's own order. An epoch that needs more than is available ends in an error.
+ * Opens and closes sessions. A session is admitted if the cache has space for its slots, and for the bytes
+ * that it can pin or wait for at one time, which stay reserved. If possible, the session reserves the need of
+ * the worst order of the chunks. Otherwise (a few samples make up most of the bytes, and might all come
+ * together), it reserves the need of each epoch's own order. An epoch that needs more than is available ends
+ * in an error.
  */
 #include "session.h"
 
@@ -95,7 +96,8 @@ static int refuse(const struct session *s, uint64_t bytes, uint32_t window, uint
 					 : "");
 }
 
-/* Finds what the session needs with so many slots: in any order, or (exact) in that of its first epoch. */
+/* Finds what the session needs with this number of slots: in any order, or (exact) in that of its first
+ * epoch. */
 static int find_need(struct session *s, const uint32_t *samples, uint32_t n_slots)
 {
 	struct order *o = &s->order;
@@ -461,7 +463,7 @@ static struct session *session_new(const struct session_args *args)
 	s->order.request = *args->request;
 	if (args->request->flags & DIESEL_WARM) {
 		s->priority = SESSION_SPARE;
-		s->order.request.world = 1; /* `world` only said that there are other nodes */
+		s->order.request.world = 1; /* `world` only meant that there are other nodes */
 		s->order.reach = SPARE_REACH;
 	}
 	return s;

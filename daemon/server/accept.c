@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Decides who is let in. A client that is not let in is told why and closed at once. If it stayed in the
- * queue for accept(), the socket would stay readable, and the loop would never sleep.
- */
+/* Decides which clients are let in. A client that is refused gets the reason, and is closed at once. If it
+ * stayed in the queue for accept(), the socket would stay readable, and the loop would never sleep. */
 #include "server.h"
 
 #include <errno.h>
@@ -75,7 +73,7 @@ int listen_open(const char *path, mode_t mode, int *ret_listen_fd, int *ret_lock
 					 "%s exists and is no socket: remove it, or choose another "
 					 "path",
 					 path);
-		unlink(path); /* we hold the lock, so whoever made the socket is dead */
+		unlink(path); /* we hold the lock, so the process that made the socket is dead */
 	}
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)

@@ -63,7 +63,7 @@ struct server {
 	uv_check_t settle;
 	uv_timer_t orphans;    /* runs only while there are orphaned connections */
 	uv_timer_t silence;    /* runs only while a client must send something */
-	uv_timer_t look_again; /* while reads delay prefetch: fires when they no longer do */
+	uv_timer_t look_again; /* fires when schedule_turn() may find more work without an event */
 	uv_timer_t publish;    /* publishes this node's report to other nodes */
 	bool publishes;
 	struct borrow_watch borrow;

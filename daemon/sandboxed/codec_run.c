@@ -63,9 +63,9 @@ struct codec_sample {
 	uint64_t sample;
 	uint64_t location; /* of its decoded copy, as others left it; 0: it has none */
 	uint8_t *out;
-	struct image_whole whole; /* the decoded copy that it has or could have */
-	bool has_decoded;         /* as whole says */
-	bool serves;              /* what becomes of the image in this epoch comes out of that decoded copy */
+	struct image_whole whole; /* the decoded copy that it has, or could have */
+	bool has_decoded;         /* it has the copy in `whole`, or could have it */
+	bool serves;              /* this epoch's result can be made from that copy */
 	uint8_t *space;           /* where the decoded copy that is made goes; NULL: none is made */
 	uint64_t made;            /* bytes of the decoded copy that was made */
 	uint64_t begin_ns;        /* of CPU time */
@@ -237,7 +237,7 @@ static int finish(const struct codec_sample *j, const struct recipe_place *place
 	return 0;
 }
 
-/* What comes out of a decoded copy that serves. 0 or a negative errno. */
+/* Makes the sample's result from its decoded copy, which serves it. Returns 0 or a negative errno. */
 static int use_decoded(struct codec_sample *j, const uint8_t *pixels)
 {
 	struct helper *h = j->w->h;

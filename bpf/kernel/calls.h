@@ -56,6 +56,11 @@ static __always_inline bool call_begin(struct task_struct *task, struct member *
 		member->fd = regs->di;
 		member_file(task, member, member->fd, fast);
 		break;
+	case ARGS_SENDFILE:
+		member->argument = regs->r10;
+		member->fd = regs->si;
+		member_file(task, member, member->fd, fast);
+		break;
 	case ARGS_OPEN: member->argument = regs->si; break;
 	case ARGS_OPENAT:
 		member->argument = regs->dx;
@@ -175,10 +180,10 @@ static __always_inline void count_read(struct task_struct *task, struct member *
 static __always_inline void count_bytes(struct task_struct *task, struct member *member, uint32_t kind,
 					long nr, long result, uint64_t now_ns)
 {
-	if (kind != ARGS_FD || result < 0)
+	if ((kind != ARGS_FD && kind != ARGS_SENDFILE) || result < 0)
 		return;
 	if (member->file_type == EVENT_FILE_REG) {
-		if (call_reads(nr) && member->source != SOURCE_MEMORY)
+		if ((call_reads(nr) || kind == ARGS_SENDFILE) && member->source != SOURCE_MEMORY)
 			count_read(task, member, result, now_ns);
 	} else if (member->file_type == EVENT_FILE_SOCK && member->source == SOURCE_NETWORK &&
 		   (call_reads(nr) || nr == NR_recvfrom || nr == NR_recvmsg)) {

@@ -20,10 +20,13 @@ static __always_inline uint32_t pages_of(uint64_t bytes)
 	return (bytes + (1 << PAGE_SHIFT) - 1) >> PAGE_SHIFT;
 }
 
-static __always_inline bool in_write(const struct member *member)
+/* Returns true during a call that writes to the file. */
+static __always_inline bool in_write(const struct member *member, const struct inode *inode)
 {
 	if (!member->call_ns)
 		return false;
+	if (member->nr == NR_sendfile)
+		return member->inode != inode->i_ino; /* not the file that it reads */
 	return member->nr == NR_write || member->nr == NR_pwrite64 || member->nr == NR_writev ||
 	       member->nr == NR_pwritev || member->nr == NR_pwritev2;
 }
@@ -91,10 +94,10 @@ int BPF_PROG(mm_filemap_add_to_page_cache, struct folio *folio)
 	struct member *member = member_of(task);
 	struct inode *inode;
 
-	if (!member || in_write(member))
+	if (!member)
 		return 0;
 	inode = folio->mapping->host;
-	if (inode->i_mode >> 12 != S_IFREG)
+	if (in_write(member, inode) || inode->i_mode >> 12 != S_IFREG)
 		return 0;
 	return on_added(task, member, inode, folio_pages(folio));
 }
@@ -107,10 +110,10 @@ int BPF_PROG(mm_filemap_add_to_page_cache_old, struct page *page)
 	struct member *member = member_of(task);
 	struct inode *inode;
 
-	if (!member || in_write(member))
+	if (!member)
 		return 0;
 	inode = page->mapping->host;
-	if (inode->i_mode >> 12 != S_IFREG)
+	if (in_write(member, inode) || inode->i_mode >> 12 != S_IFREG)
 		return 0;
 	return on_added(task, member, inode, is_head(page->flags) ? pages_from(page) : 1);
 }

@@ -9,18 +9,19 @@
 
 enum call_args {
 	ARGS_UNWATCHED = 0,
-	ARGS_FD,     /* fd = argument 1, argument = argument 3 (a count) */
-	ARGS_CLOSE,  /* fd = argument 1 */
-	ARGS_SYNC,   /* fd = argument 1 */
-	ARGS_OPEN,   /* argument = flags (argument 2); the file is the one behind the returned descriptor */
-	ARGS_OPENAT, /* fd = directory, argument = flags (argument 3); the file as with ARGS_OPEN */
-	ARGS_PATH,   /* fd = argument 1; its file is the directory, or, with an empty path, the file itself */
-	ARGS_STAT,   /* as ARGS_PATH, if it takes CALL_STAT_MIN_NS: Python makes two for each file it opens */
-	ARGS_POLL,   /* argument = n of fds; with one, fd = that one */
-	ARGS_COUNT,  /* argument = argument 1 (select: n of fds), no file */
-	ARGS_MMAP,   /* fd = argument 5, argument = length; only calls that map a file */
-	ARGS_FUTEX,  /* inode = address, argument = operation, or flags */
-	ARGS_PLAIN,  /* no file, no argument */
+	ARGS_FD,       /* fd = argument 1, argument = argument 3 (a count) */
+	ARGS_SENDFILE, /* fd = argument 2, which is read, argument = argument 4 (a count) */
+	ARGS_CLOSE,    /* fd = argument 1 */
+	ARGS_SYNC,     /* fd = argument 1 */
+	ARGS_OPEN,     /* argument = flags (argument 2); the file is the one behind the returned descriptor */
+	ARGS_OPENAT,   /* fd = directory, argument = flags (argument 3); the file as with ARGS_OPEN */
+	ARGS_PATH,  /* fd = argument 1; its file is the directory, or, with an empty path, the file itself */
+	ARGS_STAT,  /* as ARGS_PATH, if it takes CALL_STAT_MIN_NS: Python makes two for each file it opens */
+	ARGS_POLL,  /* argument = n of fds; with one, fd = that one */
+	ARGS_COUNT, /* argument = argument 1 (select: n of fds), no file */
+	ARGS_MMAP,  /* fd = argument 5, argument = length; only calls that map a file */
+	ARGS_FUTEX, /* inode = address, argument = operation, or flags */
+	ARGS_PLAIN, /* no file, no argument */
 };
 
 #define WATCHED_CALLS(X)                                                                                     \
@@ -38,7 +39,7 @@ enum call_args {
 	X(select, 23, ARGS_COUNT)                                                                            \
 	X(msync, 26, ARGS_PLAIN)                                                                             \
 	X(nanosleep, 35, ARGS_PLAIN)                                                                         \
-	X(sendfile, 40, ARGS_FD)                                                                             \
+	X(sendfile, 40, ARGS_SENDFILE)                                                                       \
 	X(connect, 42, ARGS_FD)                                                                              \
 	X(accept, 43, ARGS_FD)                                                                               \
 	X(sendto, 44, ARGS_FD)                                                                               \

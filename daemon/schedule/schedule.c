@@ -258,8 +258,13 @@ static bool is_still(const struct serving *s)
 
 static void serve_starved(struct serving *s)
 {
+	bool moves = false; /* something was found in progress, which nothing below ends */
+
 	for (struct session *q = s->sessions; q; q = q->next) {
-		if (!q->starved || !session_starve(q, is_still(s)))
+		if (!q->starved)
+			continue;
+		moves = moves || !is_still(s);
+		if (!session_starve(q, !moves))
 			continue;
 		serving_touch(s);
 		if (q->priority != SESSION_SPARE)

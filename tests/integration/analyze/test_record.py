@@ -323,6 +323,18 @@ class Reads(Recording):
             self.assertEqual((place["accessed"], place["missed"], place["used_kib"]), (1024, missed, 4096))
             os.unlink(self.path)
 
+    def test_sendfile_reads_its_source(self):
+        path, target = self.cold_file(64), os.path.join(self.folder, "target")
+        copy = ("import os, sys\nsource = os.open(sys.argv[1], os.O_RDONLY); target = os.open(sys.argv[2], os.O_WRONLY | os.O_CREAT)\n"
+                "while os.sendfile(target, source, None, 1 << 20): pass")
+        recording = self.record(sys.executable, "-c", copy, path, target)
+        place = self.place(recording, path)
+        self.assertEqual((place["missed"], place["used_kib"]), (1024, 4096))
+        self.assertNotIn(os.stat(target).st_ino, [e.inode for e in recording.of(s.PLACE)])
+        calls = [e for e in recording.of(s.SYSCALL) if e.nr == 40]
+        self.assertEqual({e.inode for e in calls}, {os.stat(path).st_ino})
+        self.assertEqual(sum(e.result for e in calls), 64 * 65536)
+
     def test_what_is_written_is_not_missed(self):
         path = os.path.join(self.folder, "out")
         recording = self.record("dd", "if=/dev/zero", "of=" + path, "bs=1M", "count=8", "conv=fsync")

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model_sim.h"
 
+#include "lib/hash.h"
+
 /* Uniform in [0, 1), the same for the same segment in every replay, so that a larger cache holds all that a
  * smaller one does. */
 static double lot(size_t i)
 {
-	uint64_t x = (uint64_t)i + UINT64_C(0x9e3779b97f4a7c15);
+	uint64_t state = i;
 
-	x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-	x ^= x >> 31;
-	return (double)(x >> 11) / 9007199254740992.0; /* 2^53 */
+	return (double)(splitmix64(&state) >> 11) * 0x1p-53;
 }
 
 static bool missed(const struct model_segment *segment)

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "bpf/symbols/elf_symbols.h"
+#include "lib/hash.h"
 #include "lib/log.h"
 #include "bpf/symbols/names.h"
 #include "bpf/symbols/processes.h"
@@ -147,7 +148,7 @@ void profiler_event(struct profiler *profiler, const struct event *event)
 
 static struct cached *cache_slot(struct profiler *profiler, const struct process *process, uint64_t address)
 {
-	uint64_t mixed = (address ^ (uint64_t)process->serial << 40) * UINT64_C(0x9e3779b97f4a7c15);
+	uint64_t mixed = hash_number(address ^ (uint64_t)process->serial << 40);
 
 	return &profiler->cache[mixed >> 49];
 }

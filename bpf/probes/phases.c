@@ -6,6 +6,7 @@
 
 #include "bpf/collector.h"
 #include "bpf/shared/phase_shared.h"
+#include "lib/hash.h"
 
 #define NAMES_MAX 2048
 #define SLOTS     4096 /* of the hash table: at most half full */
@@ -31,14 +32,10 @@ void phase_names_free(struct phase_names *names)
 	free(names);
 }
 
-/* FNV-1a. */
 uint64_t phase_key(const char *name, size_t length)
 {
-	uint64_t key = UINT64_C(0xcbf29ce484222325);
+	uint64_t key = hash_bytes(HASH_START, name, length) & ~PHASE_COOKIE_END;
 
-	for (size_t i = 0; i < length; i++)
-		key = (key ^ (uint8_t)name[i]) * UINT64_C(0x100000001b3);
-	key &= ~PHASE_COOKIE_END;
 	return key ? key : 1;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "bpf/collector.h"
+#include "lib/hash.h"
 
 #define SLOTS     (1U << 18) /* of the table of notes that were given; 2 MiB */
 #define GIVEN_MAX (SLOTS / 2)
@@ -25,14 +26,11 @@ void names_free(struct names *names)
 	free(names);
 }
 
-/* FNV-1a. 0 stands for "none". */
+/* Returns the hash of the data, and never 0, which stands for "none". */
 static uint64_t hash(const void *data, size_t size)
 {
-	const unsigned char *bytes = data;
-	uint64_t sum = UINT64_C(0xcbf29ce484222325);
+	uint64_t sum = hash_bytes(HASH_START, data, size);
 
-	for (size_t i = 0; i < size; i++)
-		sum = (sum ^ bytes[i]) * UINT64_C(0x100000001b3);
 	return sum ? sum : 1;
 }
 

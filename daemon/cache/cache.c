@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cache.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -560,3 +561,60 @@ struct cached_dataset *cache_find_dataset(struct cache *c, const struct proof_id
 		d = d->next;
 	return d;
 }
+
+#ifndef NDEBUG
+static void check_segment(const struct segment *s, uint32_t index)
+{
+	const struct cached_chunk *chunk = cache_chunk_of(s);
+
+	assert((s->id & (SEGMENT_MAX - 1)) == index && s->dataset && s->memory.bytes > 0);
+	assert(!chunk || chunk->segment == s);
+	assert(!chunk || chunk->pins == 0 || chunk->state == CHUNK_READY);
+	assert(!s->filling || (chunk && (chunk->state == CHUNK_READING || chunk->state == CHUNK_VERIFYING)));
+}
+
+static void check_cached(const struct cache *c, const struct cached_dataset *d)
+{
+	uint64_t held_bytes = 0, kept_bytes = 0, pinned_bytes = 0;
+
+	for (uint32_t i = 0; i < c->segments.size; i++) {
+		const struct segment *s = c->segments.all[i];
+		const struct cached_chunk *chunk;
+
+		if (!s || s->dataset != d)
+			continue;
+		chunk = cache_chunk_of(s);
+		held_bytes += s->memory.bytes;
+		kept_bytes += chunk && chunk->kept ? s->memory.bytes : 0;
+		pinned_bytes += chunk && chunk->pins > 0 ? chunk->bytes : 0;
+	}
+	assert(d->held_bytes == held_bytes && d->kept_bytes == kept_bytes && d->pinned_bytes == pinned_bytes);
+	assert(d->loads.n_verifying + d->loads.n_asking <= 2 * d->loads.n &&
+	       d->loads.n_verifying <= d->loads.n);
+	assert(d->n_cached + d->n_bad <= d->info.n_chunks);
+}
+
+void check_cache(const struct cache *c)
+{
+	uint64_t held_bytes = 0, kept_bytes = 0, bytes = 0;
+	uint32_t n = 0, n_loading = 0;
+
+	for (uint32_t i = 0; i < c->segments.size; i++) {
+		const struct segment *s = c->segments.all[i];
+
+		if (!s)
+			continue;
+		check_segment(s, i);
+		n++;
+		bytes += s->memory.bytes;
+	}
+	for (const struct cached_dataset *d = c->datasets; d; d = d->next) {
+		check_cached(c, d);
+		held_bytes += d->held_bytes;
+		kept_bytes += d->kept_bytes;
+		n_loading += d->loads.n;
+	}
+	assert(n == c->segments.n && bytes == c->segment_bytes && held_bytes == bytes);
+	assert(kept_bytes == c->kept_bytes && n_loading == c->n_loading);
+}
+#endif

@@ -353,3 +353,14 @@ void cache_forget_victims(struct cache *c);
 /* Makes this segment, which holds nothing any more, the next victim of its dataset. */
 void cache_victim_first(const struct segment *segment);
 void cache_note_ready(struct cache *c, struct cached_dataset *d, uint64_t chunk);
+
+/* Asserts the invariants of the cache, in builds with assertions. Called at the end of each turn of the event
+ * loop. */
+#ifdef NDEBUG
+static inline void check_cache(const struct cache *c)
+{
+	(void)c;
+}
+#else
+void check_cache(const struct cache *c);
+#endif

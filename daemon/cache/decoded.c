@@ -12,6 +12,7 @@
 #include "cache.h"
 #include "lib/array.h"
 #include "lib/cleanup.h"
+#include "lib/hash.h"
 #include "lib/huge_pages.h"
 
 #define FIRST_SLOTS  256u
@@ -21,7 +22,7 @@
 
 static uint32_t home_of(const struct decoded_cache *f, uint64_t sample)
 {
-	return (uint32_t)((sample * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & (f->n_slots - 1);
+	return (uint32_t)(hash_number(sample) >> 32) & (f->n_slots - 1);
 }
 
 static uint64_t sample_of(const struct decoded_slot *slot)

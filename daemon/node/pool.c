@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "pool.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -541,3 +542,35 @@ uint64_t pool_lane_cpu_ns(const struct pool_lane *lane)
 {
 	return atomic_load_explicit(&lane->cpu_ns, memory_order_relaxed);
 }
+
+#ifndef NDEBUG
+static uint32_t queue_length(const struct pool_queue *q)
+{
+	uint32_t n = 0;
+
+	for (const struct pool_task *task = q->head; task; task = task->next)
+		n++;
+	return n;
+}
+
+void check_pool(struct pool *p)
+{
+	uint32_t n_threads = 0, n_busy = 0, n_sleeping = 0, n_placed;
+
+	pthread_mutex_lock(&p->lock);
+	for (uint32_t i = 0; i < POOL_MAX_THREADS; i++) {
+		const struct pool_worker *w = &p->workers[i];
+
+		n_threads += w->state == WORKER_RUNNING;
+		n_busy += w->state == WORKER_RUNNING && w->task;
+	}
+	for (const struct pool_worker *w = p->sleeping; w; w = w->below)
+		n_sleeping++;
+	n_placed = queue_length(&p->ready);
+	assert(p->n_threads == n_threads && p->n_free == n_threads - n_busy);
+	assert(p->n_free == p->n_awake + n_sleeping);
+	assert(p->n_ready == n_placed && p->n_places >= p->n_ready && p->n_places <= p->n_ready + n_busy);
+	assert(p->in_flight >= n_placed + n_busy + queue_length(&p->out));
+	pthread_mutex_unlock(&p->lock);
+}
+#endif

@@ -93,3 +93,14 @@ uint32_t pool_lane_workers(const struct pool *pool, const struct pool_lane *lane
 void pool_lane_charge(struct pool *pool, struct pool_lane *lane, uint64_t cpu_ns);
 /* CPU time that the lane's tasks have taken, and what it was charged. */
 uint64_t pool_lane_cpu_ns(const struct pool_lane *lane);
+
+/* Asserts the invariants of the pool, in builds with assertions. Called at the end of each turn of the event
+ * loop. */
+#ifdef NDEBUG
+static inline void check_pool(struct pool *pool)
+{
+	(void)pool;
+}
+#else
+void check_pool(struct pool *pool);
+#endif

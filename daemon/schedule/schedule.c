@@ -290,6 +290,8 @@ bool schedule_turn(struct serving *s, uint64_t *ret_again_ns)
 			*ret_again_ns = start_reads(s);
 		serve_starved(s);
 	}
+	check_pool(s->cache.pool);
+	check_cache(&s->cache);
 	check_sessions(s);
 	check_groups(&s->cache);
 	return any;

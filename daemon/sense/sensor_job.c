@@ -6,6 +6,7 @@
 #include "dataset/owner.h"
 #include "dataset/shuffle.h"
 #include "lib/clock.h"
+#include "lib/hash.h"
 
 const struct sensed_reading *sensed_reading_at(const struct sensed_job *sensed, uint64_t age)
 {
@@ -31,9 +32,9 @@ void sensed_read(struct sensed_job *sensed, const struct serving *serving, struc
 
 static uint64_t dataset_key(const struct cached_dataset *d)
 {
-	uint64_t key = d->identity.directory_ino * UINT64_C(0x9e3779b97f4a7c15);
+	uint64_t key = hash_number(d->identity.directory_ino);
 
-	key = (key ^ d->identity.directory_dev) * UINT64_C(0x9e3779b97f4a7c15);
+	key = hash_number(key ^ d->identity.directory_dev);
 	return (key ^ d->info.version) | 1;
 }
 

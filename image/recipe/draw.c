@@ -4,19 +4,11 @@
 #include <math.h>
 
 #include "image/recipe.h"
+#include "lib/hash.h"
 
 #define ATTEMPTS 10 /* torchvision's, before it takes the middle */
 /* Colours are drawn apart: how many numbers a box takes depends on the image. */
 #define COLOURS UINT64_C(0x636f6c6f75727321)
-
-static uint64_t splitmix64(uint64_t *state)
-{
-	uint64_t z = (*state += UINT64_C(0x9e3779b97f4a7c15));
-
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return z ^ (z >> 31);
-}
 
 uint64_t recipe_seed(uint64_t seed, uint64_t epoch, uint64_t sample)
 {

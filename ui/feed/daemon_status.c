@@ -155,9 +155,9 @@ static void fill_last_decision(const json_t *decision, double now_s, struct job_
 	get_text(decision, "reason", reason, sizeof(reason));
 	get_text(json_object_get(decision, "effect"), "text", effect, sizeof(effect));
 	get_real(decision, "time", &time_s);
-	snprintf(job->decision, sizeof(job->decision), "%s %s -> %s", knob, from, to);
-	snprintf(job->why, sizeof(job->why), "%s%s%s", reason, effect[0] ? "; " : "", effect);
-	job->decision_age_s = fmax(now_s - time_s, 0);
+	snprintf(job->served.decision, sizeof(job->served.decision), "%s %s -> %s", knob, from, to);
+	snprintf(job->served.why, sizeof(job->served.why), "%s%s%s", reason, effect[0] ? "; " : "", effect);
+	job->served.decision_age_s = fmax(now_s - time_s, 0);
 }
 
 /* The analyzer's rule (advice.h). */
@@ -188,7 +188,7 @@ static void fill_now(const json_t *now, struct job_sample *job)
 	get_real(shares, "gpu_wait", &job->gpu_wait);
 	get_text(now, "source", job->method, sizeof(job->method));
 	get_real(now, "steps_per_s", &job->steps_per_s);
-	get_real(now, "samples_per_s", &job->samples_per_s);
+	get_real(now, "samples_per_s", &job->served.samples_per_s);
 	get_real(now, "step_p50_s", &job->step_p50_s);
 	get_real(now, "step_p95_s", &job->step_p95_s);
 	get_real(now, "source_bytes_per_s", &job->read_bytes_per_s);
@@ -200,12 +200,12 @@ static void fill_now(const json_t *now, struct job_sample *job)
  * unknown. */
 static void fill_decoding(const json_t *decoding, struct job_sample *job)
 {
-	get_count(decoding, "samples", &job->n_decoded);
-	get_count(decoding, "damaged", &job->n_damaged);
-	get_real(decoding, "cpu_s", &job->decoder_cpu_s);
-	get_count(decoding, "replaced", &job->n_replaced);
-	get_count(decoding, "from_decoded_copies", &job->n_from_decoded_copies);
-	get_count(decoding, "samples_with_decoded_copy", &job->n_decoded_copies);
+	get_count(decoding, "samples", &job->served.n_decoded);
+	get_count(decoding, "damaged", &job->served.n_damaged);
+	get_real(decoding, "cpu_s", &job->served.decoder_cpu_s);
+	get_count(decoding, "replaced", &job->served.n_replaced);
+	get_count(decoding, "from_decoded_copies", &job->served.n_from_decoded_copies);
+	get_count(decoding, "samples_with_decoded_copy", &job->served.n_decoded_copies);
 }
 
 static void fill_flow(const json_t *tiers, const char *tier, double *ret_chunks, double *ret_bytes)
@@ -220,11 +220,11 @@ static void fill_tiers(const json_t *now, struct job_sample *job)
 {
 	const json_t *tiers = json_object_get(now, "tiers");
 
-	fill_flow(tiers, "memory", &job->memory_chunks_per_s, &job->memory_bytes_per_s);
-	fill_flow(tiers, "nodes", &job->node_chunks_per_s, &job->node_bytes_per_s);
-	fill_flow(tiers, "storage", &job->storage_chunks_per_s, &job->storage_bytes_per_s);
-	get_real(json_object_get(tiers, "nodes"), "latency_s", &job->node_latency_s);
-	get_real(json_object_get(tiers, "storage"), "latency_s", &job->storage_latency_s);
+	fill_flow(tiers, "memory", &job->served.memory_chunks_per_s, &job->served.memory_bytes_per_s);
+	fill_flow(tiers, "nodes", &job->served.node_chunks_per_s, &job->served.node_bytes_per_s);
+	fill_flow(tiers, "storage", &job->served.storage_chunks_per_s, &job->served.storage_bytes_per_s);
+	get_real(json_object_get(tiers, "nodes"), "latency_s", &job->served.node_latency_s);
+	get_real(json_object_get(tiers, "storage"), "latency_s", &job->served.storage_latency_s);
 }
 
 /* A node is slow if its chunks take this many times as long as those of the others. */
@@ -263,13 +263,13 @@ static double others_latency_s(const json_t *nodes, const json_t *members, const
 
 static void add_trouble(struct job_sample *job, const char *node, const char *what, double latency_s)
 {
-	size_t at = strlen(job->troubled), space = sizeof(job->troubled) - at;
+	size_t at = strlen(job->served.troubled), space = sizeof(job->served.troubled) - at;
 
-	job->n_troubled++;
+	job->served.n_troubled++;
 	if (isnan(latency_s))
-		snprintf(job->troubled + at, space, "%s%s %s", at ? ", " : "", node, what);
+		snprintf(job->served.troubled + at, space, "%s%s %s", at ? ", " : "", node, what);
 	else
-		snprintf(job->troubled + at, space, "%s%s %s (%.3g ms)", at ? ", " : "", node, what,
+		snprintf(job->served.troubled + at, space, "%s%s %s (%.3g ms)", at ? ", " : "", node, what,
 			 1e3 * latency_s);
 }
 
@@ -295,11 +295,11 @@ static void fill_nodes(const json_t *cluster, const json_t *from, struct job_sam
 	const json_t *nodes = json_object_get(cluster, "nodes"), *own = json_object_get(from, "nodes");
 	const json_t *members = json_object_get(group_of(cluster, from), "members");
 
-	get_count(own, "reachable", &job->n_reached);
+	get_count(own, "reachable", &job->served.n_reached);
 	if (!json_array_size(members))
 		return;
-	job->n_members = json_array_size(members);
-	job->n_troubled = 0;
+	job->served.n_members = json_array_size(members);
+	job->served.n_troubled = 0;
 	for (size_t i = 0; i < json_array_size(members) && i < ITEMS_MAX; i++) {
 		const json_t *member = json_array_get(members, i);
 		const char *node = json_string_value(json_object_get(member, "node"));
@@ -310,7 +310,7 @@ static void fill_nodes(const json_t *cluster, const json_t *from, struct job_sam
 		if (json_is_true(json_object_get(member, "away")))
 			add_trouble(job, node, "away", NAN);
 		else if (latency_s > SLOW * others_latency_s(nodes, members, member) ||
-			 latency_s > job->storage_latency_s)
+			 latency_s > job->served.storage_latency_s)
 			add_trouble(job, node, "slow", latency_s);
 	}
 }
@@ -330,25 +330,25 @@ static int fill_job(const json_t *from, const json_t *cluster, double now_s, str
 	get_count(from, "pid", &to->pid);
 	get_knob(knobs, TUNER_CACHE_BYTES, &cache);
 	if (cache != SAMPLE_UNKNOWN)
-		to->cache_bytes = (double)cache;
-	get_real(json_object_get(from, "now"), "cached_bytes", &to->cache_bytes);
+		to->served.cache_bytes = (double)cache;
+	get_real(json_object_get(from, "now"), "cached_bytes", &to->served.cache_bytes);
 	if (cache != SAMPLE_UNKNOWN)
-		to->cache_limit_bytes = (double)cache;
-	get_knob(knobs, TUNER_PREFETCH_CHUNKS, &to->prefetch_chunks);
-	get_knob(knobs, TUNER_DAEMON_WORKERS, &to->daemon_workers);
-	get_knob(knobs, TUNER_CLIENT_WORKERS, &to->client_workers);
-	to->n_workers = to->client_workers;
+		to->served.cache_limit_bytes = (double)cache;
+	get_knob(knobs, TUNER_PREFETCH_CHUNKS, &to->served.prefetch_chunks);
+	get_knob(knobs, TUNER_DAEMON_WORKERS, &to->served.daemon_workers);
+	get_knob(knobs, TUNER_CLIENT_WORKERS, &to->served.client_workers);
+	to->n_workers = to->served.client_workers;
 	fill_now(json_object_get(from, "now"), to);
 	if (json_is_object(json_object_get(from, "nodes"))) {
 		fill_tiers(json_object_get(from, "now"), to);
 		fill_nodes(cluster, from, to);
 	}
 	fill_decoding(json_object_get(from, "decoding"), to);
-	if (to->n_decoded_copies != SAMPLE_UNKNOWN)
-		get_real(json_object_get(from, "memory"), "decoded_bytes", &to->decoded_bytes);
-	get_count(from, "batches", &to->n_batches);
-	get_count(from, "shared_batches", &to->n_shared);
-	get_count(from, "shared_from", &to->shared_from);
+	if (to->served.n_decoded_copies != SAMPLE_UNKNOWN)
+		get_real(json_object_get(from, "memory"), "decoded_bytes", &to->served.decoded_bytes);
+	get_count(from, "batches", &to->served.n_batches);
+	get_count(from, "shared_batches", &to->served.n_shared);
+	get_count(from, "shared_from", &to->served.shared_from);
 	get_text(json_object_get(from, "tuner"), "text", to->remark, sizeof(to->remark));
 	fill_last_decision(json_object_get(from, "last_decision"), now_s, to);
 	to->age_s = 0;
@@ -368,7 +368,8 @@ static void fill_ready(const json_t *sessions, struct top_sample *sample)
 		get_count(session, "ready", &ready);
 		job = id[0] ? (struct job_sample *)sample_job(sample, id) : NULL;
 		if (job && ready != SAMPLE_UNKNOWN)
-			job->n_ready = (job->n_ready == SAMPLE_UNKNOWN ? 0 : job->n_ready) + ready;
+			job->served.n_ready =
+			    (job->served.n_ready == SAMPLE_UNKNOWN ? 0 : job->served.n_ready) + ready;
 	}
 }
 

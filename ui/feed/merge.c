@@ -20,46 +20,10 @@ static void take_count(uint64_t *to, uint64_t from)
 		*to = from;
 }
 
-static void merge_tiers(struct job_sample *to, const struct job_sample *from)
-{
-	to->memory_chunks_per_s = from->memory_chunks_per_s;
-	to->memory_bytes_per_s = from->memory_bytes_per_s;
-	to->node_chunks_per_s = from->node_chunks_per_s;
-	to->node_bytes_per_s = from->node_bytes_per_s;
-	to->node_latency_s = from->node_latency_s;
-	to->storage_chunks_per_s = from->storage_chunks_per_s;
-	to->storage_bytes_per_s = from->storage_bytes_per_s;
-	to->storage_latency_s = from->storage_latency_s;
-	to->n_reached = from->n_reached;
-	to->n_members = from->n_members;
-	to->n_troubled = from->n_troubled;
-	memcpy(to->troubled, from->troubled, sizeof(to->troubled));
-}
-
-/* Knobs and decisions come from the daemon only; shares and steps come from the node if it has them. */
+/* Figures of a served job come from the daemon only; shares and steps come from the node if it has them. */
 static void merge_job(struct job_sample *to, const struct job_sample *from)
 {
-	memcpy(to->decision, from->decision, sizeof(to->decision));
-	memcpy(to->why, from->why, sizeof(to->why));
-	to->decision_age_s = from->decision_age_s;
-	to->cache_bytes = from->cache_bytes;
-	to->cache_limit_bytes = from->cache_limit_bytes;
-	to->prefetch_chunks = from->prefetch_chunks;
-	to->daemon_workers = from->daemon_workers;
-	to->client_workers = from->client_workers;
-	to->n_ready = from->n_ready;
-	to->n_decoded = from->n_decoded;
-	to->n_damaged = from->n_damaged;
-	to->decoder_cpu_s = from->decoder_cpu_s;
-	to->n_replaced = from->n_replaced;
-	to->n_from_decoded_copies = from->n_from_decoded_copies;
-	to->n_decoded_copies = from->n_decoded_copies;
-	to->decoded_bytes = from->decoded_bytes;
-	to->n_batches = from->n_batches;
-	to->n_shared = from->n_shared;
-	to->shared_from = from->shared_from;
-	to->samples_per_s = from->samples_per_s;
-	merge_tiers(to, from);
+	to->served = from->served;
 	if (isnan(to->share[SHARE_DEVICE]) && !isnan(from->share[SHARE_DEVICE])) {
 		memcpy(to->share, from->share, sizeof(to->share));
 		memcpy(to->method, from->method, sizeof(to->method));

@@ -11,6 +11,7 @@
 #include "daemon_status.h"
 #include "census.h"
 #include "ui/state/sample.h"
+#include "lib/hash.h"
 
 #define JOBS_MAX 256 /* jobs of a node; a daemon's report has space for fewer */
 
@@ -43,10 +44,8 @@ static void get_count(const json_t *object, const char *key, uint64_t *ret)
 /* Job numbers are unique only within a node. */
 static void make_id(const char *node, uint64_t number, char *buffer, size_t size)
 {
-	uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+	uint64_t hash = hash_bytes(HASH_START, node, strlen(node));
 
-	for (; *node; node++)
-		hash = (hash ^ (unsigned char)*node) * UINT64_C(0x100000001b3);
 	snprintf(buffer, size, "%016llx.%llu", (unsigned long long)hash, (unsigned long long)number);
 }
 
@@ -85,7 +84,7 @@ static int fill_job(const json_t *from, const char *node, double age_s, struct t
 	get_text(from, "dataset", to->dataset, sizeof(to->dataset));
 	get_text(from, "source", to->method, sizeof(to->method));
 	get_count(from, "pid", &to->pid);
-	get_real(from, "samples_per_s", 1e15, &to->samples_per_s);
+	get_real(from, "samples_per_s", 1e15, &to->served.samples_per_s);
 	get_real(from, "steps_per_s", 1e15, &to->steps_per_s);
 	get_real(from, "stall_s", 1e12, &to->stall_s);
 	get_real(from, "measured_s", 1e12, &to->measured_s);

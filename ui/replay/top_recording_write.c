@@ -14,6 +14,7 @@
 #include "lib/error.h"
 #include "lib/fd_io.h"
 #include "lib/file_open.h"
+#include "lib/hash.h"
 #include "top_recording_format.h"
 #include "ui/state/sample.h"
 #include "ui/state/sample_json.h"
@@ -29,12 +30,7 @@ struct top_recording_writer {
 
 uint64_t top_recording_header_sum(const struct top_recording_header *header)
 {
-	const uint8_t *bytes = (const uint8_t *)header;
-	uint64_t sum = UINT64_C(0xcbf29ce484222325);
-
-	for (size_t i = 0; i < offsetof(struct top_recording_header, header_checksum); i++)
-		sum = (sum ^ bytes[i]) * UINT64_C(0x100000001b3);
-	return sum;
+	return hash_bytes(HASH_START, header, offsetof(struct top_recording_header, header_checksum));
 }
 
 /* Checks that the file is empty or a reel: nothing else may be added to. */

@@ -25,35 +25,11 @@
 #define SAMPLE_TEXT_BYTES  256
 #define SAMPLE_ERROR_BYTES 576
 
-struct job_sample {
-	char id[48];    /* constant over the job's life, and never used for another job */
-	char name[160]; /* name for people */
-	char user[32];
-	char node[64], dataset[160]; /* set with --nodes */
-	char state[12];              /* "running", "exited"; "silent": its node has stopped reporting */
-	char method[12];             /* how shares are known: "bpf", "sampled" (approximate), "client", "" */
-	char verdict[20];            /* "fetch-bound", ... */
-	char loader[12];
-	char remark[SAMPLE_TEXT_BYTES]; /* why there are no shares, or what else the reader should know */
-	char decision[200];             /* the tuner's last */
+/* The part of a job's figures that only dieseld knows. */
+struct served_sample {
+	char decision[200]; /* the tuner's last */
 	char why[2 * SAMPLE_TEXT_BYTES];
-	uint64_t pid;
-	uint64_t n_processes, n_workers;
-	uint64_t n_steps, n_lost;
-	double share[SHARE_COUNT]; /* of the trainer's wall time; those known sum to 1 */
-	double gpu_wait;           /* part of device */
-	double gpu_spin;           /* part of gpu_wait: on a core, the driver polls */
-	double gpu_starved;        /* lower bound: nothing was queued on the GPU in data waits */
-	double launches_per_s, copies_per_s;
-	char gpu_call[48];  /* the driver's call that took the most time */
-	double share_error; /* each share is right within +- this (95 %); 0: exact */
-	double steps_per_s, step_p50_s, step_p95_s;
-	double wait_mean_s; /* data wait per step */
 	double samples_per_s;
-	double cpu_ratio; /* cores in use by all its processes */
-	double read_bytes_per_s;
-	double hit_ratio; /* of the page cache, or of the daemon's */
-	double memory_bytes;
 	double cache_bytes, cache_limit_bytes; /* of the daemon's cache, for the job's dataset */
 	uint64_t prefetch_chunks, daemon_workers, client_workers;
 	uint64_t n_ready;              /* batches that wait for the trainer */
@@ -74,8 +50,37 @@ struct job_sample {
 	uint64_t n_troubled;                  /* of these, the nodes that are away or slow... */
 	char troubled[SAMPLE_TEXT_BYTES / 2]; /* ... and which: "node-3 away, node-2 slow (210ms)" */
 	double decision_age_s;
+};
+
+struct job_sample {
+	char id[48];    /* constant over the job's life, and never used for another job */
+	char name[160]; /* name for people */
+	char user[32];
+	char node[64], dataset[160]; /* set with --nodes */
+	char state[12];              /* "running", "exited"; "silent": its node has stopped reporting */
+	char method[12];             /* how shares are known: "bpf", "sampled" (approximate), "client", "" */
+	char verdict[20];            /* "fetch-bound", ... */
+	char loader[12];
+	char remark[SAMPLE_TEXT_BYTES]; /* why there are no shares, or what else the reader should know */
+	uint64_t pid;
+	uint64_t n_processes, n_workers;
+	uint64_t n_steps, n_lost;
+	double share[SHARE_COUNT]; /* of the trainer's wall time; those known sum to 1 */
+	double gpu_wait;           /* part of device */
+	double gpu_spin;           /* part of gpu_wait: on a core, the driver polls */
+	double gpu_starved;        /* lower bound: nothing was queued on the GPU in data waits */
+	double launches_per_s, copies_per_s;
+	char gpu_call[48];  /* the driver's call that took the most time */
+	double share_error; /* each share is right within +- this (95 %); 0: exact */
+	double steps_per_s, step_p50_s, step_p95_s;
+	double wait_mean_s; /* data wait per step */
+	double cpu_ratio;   /* cores in use by all its processes */
+	double read_bytes_per_s;
+	double hit_ratio; /* of the page cache, or of the daemon's */
+	double memory_bytes;
 	double age_s;   /* of shares and steps: how long ago they were measured */
 	double ended_s; /* ago; NAN while it runs */
+	struct served_sample served;
 	double stall_s,
 	    measured_s; /* time waited for data since the job began, and the time for which this is known */
 };

@@ -60,14 +60,14 @@ static const struct column jobs[] = {
     COUNT(COL("workers", "WRK", n_workers, 3, 3, "worker processes of its loader")),
     BYTES(COL("read", "READ/S", read_bytes_per_s, 6, 6, "bytes read a second, from wherever")),
     PERCENT(COL("hit", "HIT", hit_ratio, 4, 8, "% of pages that were in the page cache")),
-    BYTES(COL("cache", "CACHE", cache_bytes, 5, 3, "dieseld's cache that holds its dataset")),
-    COUNT(COL("prefetch", "PREF", prefetch_chunks, 4, 5, "chunks dieseld reads ahead")),
-    COUNT(COL("dworkers", "DWRK", daemon_workers, 4, 11, "CPU workers in dieseld")),
-    COUNT(COL("ready", "READY", n_ready, 5, 11, "batches that wait for the trainer")),
+    BYTES(COL("cache", "CACHE", served.cache_bytes, 5, 3, "dieseld's cache that holds its dataset")),
+    COUNT(COL("prefetch", "PREF", served.prefetch_chunks, 4, 5, "chunks dieseld reads ahead")),
+    COUNT(COL("dworkers", "DWRK", served.daemon_workers, 4, 11, "CPU workers in dieseld")),
+    COUNT(COL("ready", "READY", served.n_ready, 5, 11, "batches that wait for the trainer")),
     SECONDS(COL("age", "AGE", age_s, 5, 7, "how long ago shares and steps were measured")),
     TEXT(COL("verdict", "VERDICT", verdict, 12, 8, "what bounds it")),
     TEXT(COL("method", "BY", method, 7, 13, "bpf: exact; sampled: approximate; client: its own waits")),
-    TEXT(COL("decision", "LAST DECISION", decision, 16, 14, "of dieseld's tuner"), .grows = true),
+    TEXT(COL("decision", "LAST DECISION", served.decision, 16, 14, "of dieseld's tuner"), .grows = true),
 };
 const struct columns columns_jobs = {jobs, N_OF(jobs), sizeof(struct job_sample)};
 
@@ -84,7 +84,7 @@ static const struct column fleet[] = {
     PERCENT(COL("checkpoint", "CKPT", share[SHARE_CHECKPOINT_STALL], 4, 12, "% writing a checkpoint")),
     PERCENT(COL("starved", "STARV", share[SHARE_CPU_STARVED], 5, 12, "% ready to run without a core")),
     PERCENT(COL("device", "DEV", share[SHARE_DEVICE], 4, 9, "% computing, or waiting for the device")),
-    RATE(COL("samples", "SAMPLE/S", samples_per_s, 8, 1, "samples a second")),
+    RATE(COL("samples", "SAMPLE/S", served.samples_per_s, 8, 1, "samples a second")),
     RATE(COL("steps", "STEP/S", steps_per_s, 6, 6, "training steps a second")),
     TEXT(COL("state", "STATE", state, 7, 4, "silent: its node says nothing any more")),
     SECONDS(COL("age", "AGE", age_s, 5, 7, "how long ago its node said so")),

@@ -27,22 +27,25 @@ static void draw_tier(struct screen *screen, int y, const char *name, double chu
 /* For a job on several nodes that share its dataset: draws the sources of its chunks. */
 static int draw_tiers(const struct job_sample *job, struct screen *screen, int y)
 {
-	char text[sizeof(job->troubled) + 64], reached[FORMAT_BYTES], all[FORMAT_BYTES];
+	char text[sizeof(job->served.troubled) + 64], reached[FORMAT_BYTES], all[FORMAT_BYTES];
 	int begin = y;
 
-	if (job->n_reached == SAMPLE_UNKNOWN)
+	if (job->served.n_reached == SAMPLE_UNKNOWN)
 		return 0;
 	screen_print(screen, y++, 0, screen->cols, STYLE_DIM, "%-12s%10s%10s%10s", "from", "chunks/s",
 		     "bytes/s", "a chunk");
-	draw_tier(screen, y++, "memory", job->memory_chunks_per_s, job->memory_bytes_per_s, NAN);
-	draw_tier(screen, y++, "other nodes", job->node_chunks_per_s, job->node_bytes_per_s,
-		  job->node_latency_s);
-	draw_tier(screen, y++, "storage", job->storage_chunks_per_s, job->storage_bytes_per_s,
-		  job->storage_latency_s);
-	snprintf(text, sizeof(text), "%s of %s nodes reached%s%s", format_count(reached, job->n_reached),
-		 format_count(all, job->n_members), job->troubled[0] ? ": " : "", job->troubled);
+	draw_tier(screen, y++, "memory", job->served.memory_chunks_per_s, job->served.memory_bytes_per_s,
+		  NAN);
+	draw_tier(screen, y++, "other nodes", job->served.node_chunks_per_s, job->served.node_bytes_per_s,
+		  job->served.node_latency_s);
+	draw_tier(screen, y++, "storage", job->served.storage_chunks_per_s, job->served.storage_bytes_per_s,
+		  job->served.storage_latency_s);
+	snprintf(text, sizeof(text), "%s of %s nodes reached%s%s",
+		 format_count(reached, job->served.n_reached), format_count(all, job->served.n_members),
+		 job->served.troubled[0] ? ": " : "", job->served.troubled);
 	y += view_text(screen, y, 0, 2, screen->cols,
-		       job->n_troubled && job->n_troubled != SAMPLE_UNKNOWN ? STYLE_WARNING : STYLE_NORMAL,
+		       job->served.n_troubled && job->served.n_troubled != SAMPLE_UNKNOWN ? STYLE_WARNING
+											  : STYLE_NORMAL,
 		       text);
 	return y - begin;
 }
@@ -77,36 +80,38 @@ static int draw_head(const struct job_sample *job, struct screen *screen, int y)
 		     format_bytes(d, job->read_bytes_per_s));
 	screen_print(screen, y++, 0, screen->cols, STYLE_NORMAL,
 		     "cache %s of %s  prefetch %s  dieseld workers %s  ready %s",
-		     format_bytes(a, job->cache_bytes), format_bytes(b, job->cache_limit_bytes),
-		     format_count(c, job->prefetch_chunks), format_count(d, job->daemon_workers),
-		     format_count(pid, job->n_ready));
-	if (job->n_decoded != SAMPLE_UNKNOWN)
-		screen_print(screen, y++, 0, screen->cols, job->n_damaged ? STYLE_WARNING : STYLE_NORMAL,
-			     "decoded by dieseld %s  damaged %s  CPU %s  decoders replaced %s",
-			     format_count(a, job->n_decoded), format_count(b, job->n_damaged),
-			     format_seconds(c, job->decoder_cpu_s), format_count(d, job->n_replaced));
-	if (job->n_decoded_copies != SAMPLE_UNKNOWN && job->n_decoded_copies > 0)
+		     format_bytes(a, job->served.cache_bytes), format_bytes(b, job->served.cache_limit_bytes),
+		     format_count(c, job->served.prefetch_chunks),
+		     format_count(d, job->served.daemon_workers), format_count(pid, job->served.n_ready));
+	if (job->served.n_decoded != SAMPLE_UNKNOWN)
+		screen_print(
+		    screen, y++, 0, screen->cols, job->served.n_damaged ? STYLE_WARNING : STYLE_NORMAL,
+		    "decoded by dieseld %s  damaged %s  CPU %s  decoders replaced %s",
+		    format_count(a, job->served.n_decoded), format_count(b, job->served.n_damaged),
+		    format_seconds(c, job->served.decoder_cpu_s), format_count(d, job->served.n_replaced));
+	if (job->served.n_decoded_copies != SAMPLE_UNKNOWN && job->served.n_decoded_copies > 0)
 		screen_print(screen, y++, 0, screen->cols, STYLE_NORMAL,
 			     "decoded copies kept %s of %s samples  used %s times",
-			     format_bytes(a, job->decoded_bytes), format_count(b, job->n_decoded_copies),
-			     format_count(c, job->n_from_decoded_copies));
-	if (job->n_shared != SAMPLE_UNKNOWN && job->n_shared > 0)
+			     format_bytes(a, job->served.decoded_bytes),
+			     format_count(b, job->served.n_decoded_copies),
+			     format_count(c, job->served.n_from_decoded_copies));
+	if (job->served.n_shared != SAMPLE_UNKNOWN && job->served.n_shared > 0)
 		screen_print(screen, y++, 0, screen->cols, STYLE_NORMAL,
 			     "batches %s  decoded for another session %s  the newest by job %s",
-			     format_count(a, job->n_batches), format_count(b, job->n_shared),
-			     format_count(c, job->shared_from));
+			     format_count(a, job->served.n_batches), format_count(b, job->served.n_shared),
+			     format_count(c, job->served.shared_from));
 	return y - begin;
 }
 
 static int draw_decision(const struct job_sample *job, struct screen *screen, int y, int rows)
 {
-	char text[sizeof(job->decision) + sizeof(job->why) + 64], age[FORMAT_BYTES];
+	char text[sizeof(job->served.decision) + sizeof(job->served.why) + 64], age[FORMAT_BYTES];
 
-	if (!job->decision[0])
+	if (!job->served.decision[0])
 		return view_text(screen, y, 0, rows, screen->cols, job->remark[0] ? STYLE_WARNING : STYLE_DIM,
 				 job->remark[0] ? job->remark : "no decision of a tuner");
-	snprintf(text, sizeof(text), "decision %s ago: %s: %s", format_seconds(age, job->decision_age_s),
-		 job->decision, job->why);
+	snprintf(text, sizeof(text), "decision %s ago: %s: %s",
+		 format_seconds(age, job->served.decision_age_s), job->served.decision, job->served.why);
 	return view_text(screen, y, 0, rows, screen->cols, STYLE_NORMAL, text);
 }
 

@@ -70,7 +70,7 @@ static void draw_plot(const struct model *model, struct screen *screen, int y, i
 static int draw_decision(const struct model *model, struct screen *screen, int y, int rows)
 {
 	const struct job_sample *job = model_selected(model);
-	char age[FORMAT_BYTES], text[sizeof(job->decision) + sizeof(job->why) + 128];
+	char age[FORMAT_BYTES], text[sizeof(job->served.decision) + sizeof(job->served.why) + 128];
 	enum style style = STYLE_NORMAL;
 
 	if (!job)
@@ -79,9 +79,10 @@ static int draw_decision(const struct model *model, struct screen *screen, int y
 		style = STYLE_DIM;
 		snprintf(text, sizeof(text), "%.60s: exited %s ago", job->name,
 			 format_seconds(age, job->ended_s));
-	} else if (job->decision[0]) {
+	} else if (job->served.decision[0]) {
 		snprintf(text, sizeof(text), "%.60s: decision %s ago: %s: %s", job->name,
-			 format_seconds(age, job->decision_age_s), job->decision, job->why);
+			 format_seconds(age, job->served.decision_age_s), job->served.decision,
+			 job->served.why);
 	} else if (job->remark[0]) {
 		style = STYLE_WARNING;
 		snprintf(text, sizeof(text), "%.60s: %s", job->name, job->remark);

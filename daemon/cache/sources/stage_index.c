@@ -6,15 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "lib/hash.h"
+
 #define MIN_BUCKETS 256
 
-/* FNV-1a, because numbers of chunks are consecutive. */
 static uint64_t hash_of(const struct staged_key *key)
 {
-	uint64_t hash = UINT64_C(0xcbf29ce484222325) ^ key->folder_ino ^ key->folder_dev << 40;
+	uint64_t hash = hash_bytes(HASH_START ^ key->folder_ino ^ key->folder_dev << 40, key->id.bytes,
+				   sizeof(key->id.bytes));
 
-	for (size_t i = 0; i < sizeof(key->id.bytes); i++)
-		hash = (hash ^ key->id.bytes[i]) * UINT64_C(0x100000001b3);
 	return hash ^ hash >> 32;
 }
 

@@ -59,8 +59,8 @@ static void test_nothing_is_cut(void **state)
 	assert_string_equal(sample->daemon.sensing, "client: " LONG_TEXT);
 	assert_string_equal(sample->daemon.tuner, "auto; history is not kept: " LONG_TEXT);
 	assert_string_equal(sample->jobs[0].remark, LONG_TEXT);
-	assert_true(sample->jobs[0].n_decoded == SAMPLE_UNKNOWN);
-	assert_string_equal(sample->jobs[0].why, LONG_TEXT "; " LONG_TEXT);
+	assert_true(sample->jobs[0].served.n_decoded == SAMPLE_UNKNOWN);
+	assert_string_equal(sample->jobs[0].served.why, LONG_TEXT "; " LONG_TEXT);
 	assert_int_equal(daemon_why_fill(why, 1000, sample, NULL), 0);
 	assert_string_equal(sample->decisions[0].why, LONG_TEXT);
 	assert_string_equal(sample->decisions[0].effect, LONG_TEXT);
@@ -81,23 +81,23 @@ static void test_a_status_fills_a_sample(void **state)
 	assert_int_equal(sample->datasets[0].n_bad, 1);
 	const struct job_sample *job = &sample->jobs[0];
 	assert_string_equal(job->id, "d3");
-	assert_int_equal(job->n_ready, 7);
-	assert_int_equal(job->n_decoded, 900);
-	assert_int_equal(job->n_batches, 40);
-	assert_int_equal(job->n_shared, 30);
-	assert_int_equal(job->shared_from, 9);
-	assert_int_equal(job->n_damaged, 2);
-	assert_int_equal(job->n_replaced, 0);
-	assert_float_equal(job->decoder_cpu_s, 4.5, 0);
-	assert_int_equal(job->prefetch_chunks, 6);
-	assert_true(job->daemon_workers == SAMPLE_UNKNOWN);
-	assert_int_equal(job->client_workers, 0);
+	assert_int_equal(job->served.n_ready, 7);
+	assert_int_equal(job->served.n_decoded, 900);
+	assert_int_equal(job->served.n_batches, 40);
+	assert_int_equal(job->served.n_shared, 30);
+	assert_int_equal(job->served.shared_from, 9);
+	assert_int_equal(job->served.n_damaged, 2);
+	assert_int_equal(job->served.n_replaced, 0);
+	assert_float_equal(job->served.decoder_cpu_s, 4.5, 0);
+	assert_int_equal(job->served.prefetch_chunks, 6);
+	assert_true(job->served.daemon_workers == SAMPLE_UNKNOWN);
+	assert_int_equal(job->served.client_workers, 0);
 	assert_float_equal(job->share[SHARE_FETCH_STALL], 0.5, 0);
 	assert_true(isnan(job->step_p50_s));
 	assert_string_equal(job->verdict, "fetch-bound");
-	assert_string_equal(job->decision, "cache-bytes 1M -> 1.5G");
-	assert_string_equal(job->why, "fetch 50 %; waits 10 % less");
-	assert_float_equal(job->decision_age_s, 10, 1e-9);
+	assert_string_equal(job->served.decision, "cache-bytes 1M -> 1.5G");
+	assert_string_equal(job->served.why, "fetch 50 %; waits 10 % less");
+	assert_float_equal(job->served.decision_age_s, 10, 1e-9);
 	sample_free(sample);
 }
 
@@ -202,8 +202,8 @@ static void test_a_daemon_s_job_merges_with_its_ancestor(void **state)
 	assert_string_equal(job->method, "bpf"); /* exact shares stay */
 	assert_float_equal(job->share[SHARE_DEVICE], 0.9, 0);
 	assert_float_equal(job->steps_per_s, 13, 0);
-	assert_int_equal(job->prefetch_chunks, 6);
-	assert_string_equal(job->decision, "cache-bytes 1M -> 1.5G");
+	assert_int_equal(job->served.prefetch_chunks, 6);
+	assert_string_equal(job->served.decision, "cache-bytes 1M -> 1.5G");
 	assert_int_equal(node->n_datasets, 1);
 	assert_string_equal(node->daemon.state, "up");
 	sample_free(node);
@@ -255,21 +255,21 @@ static void test_nodes_of_a_job(void **state)
 	merge_daemon(node, sample, job_of, NULL);
 	const struct job_sample *job = &node->jobs[0];
 	assert_int_equal(node->n_jobs, 2);
-	assert_float_equal(job->memory_chunks_per_s, 100, 0);
-	assert_float_equal(job->memory_bytes_per_s, 4e8, 0);
-	assert_float_equal(job->node_chunks_per_s, 40, 0);
-	assert_float_equal(job->node_bytes_per_s, 1e8, 0);
-	assert_float_equal(job->node_latency_s, 0.006, 0);
-	assert_float_equal(job->storage_chunks_per_s, 9, 0);
-	assert_true(isnan(job->storage_bytes_per_s));
-	assert_float_equal(job->storage_latency_s, 0.08, 0);
-	assert_int_equal(job->n_reached, 4);
-	assert_int_equal(job->n_members, 5);
-	assert_int_equal(job->n_troubled, 2);
-	assert_string_equal(job->troubled, "n4 slow (21.5 ms), n5 away");
+	assert_float_equal(job->served.memory_chunks_per_s, 100, 0);
+	assert_float_equal(job->served.memory_bytes_per_s, 4e8, 0);
+	assert_float_equal(job->served.node_chunks_per_s, 40, 0);
+	assert_float_equal(job->served.node_bytes_per_s, 1e8, 0);
+	assert_float_equal(job->served.node_latency_s, 0.006, 0);
+	assert_float_equal(job->served.storage_chunks_per_s, 9, 0);
+	assert_true(isnan(job->served.storage_bytes_per_s));
+	assert_float_equal(job->served.storage_latency_s, 0.08, 0);
+	assert_int_equal(job->served.n_reached, 4);
+	assert_int_equal(job->served.n_members, 5);
+	assert_int_equal(job->served.n_troubled, 2);
+	assert_string_equal(job->served.troubled, "n4 slow (21.5 ms), n5 away");
 	/* Of a job on this node alone nothing of the kind is known. */
-	assert_true(sample->jobs[1].n_reached == SAMPLE_UNKNOWN &&
-		    isnan(sample->jobs[1].memory_chunks_per_s));
+	assert_true(sample->jobs[1].served.n_reached == SAMPLE_UNKNOWN &&
+		    isnan(sample->jobs[1].served.memory_chunks_per_s));
 	sample_free(sample);
 	sample_free(node);
 }

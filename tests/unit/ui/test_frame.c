@@ -214,17 +214,17 @@ static void test_tiers_of_a_job(void **state)
 	frame_draw(&model, screen);
 	model_key(&model, '\n');
 	assert_int_equal(draw_and_find("other nodes", 0), -1);
-	job->n_reached = 4;
-	job->n_members = 5;
-	job->n_troubled = 2;
-	strcpy(job->troubled, "n4 slow (21.5 ms), n5 away");
-	job->memory_chunks_per_s = 100;
-	job->memory_bytes_per_s = 400 << 20;
-	job->node_chunks_per_s = 40;
-	job->node_bytes_per_s = 100 << 20;
-	job->node_latency_s = 0.006;
-	job->storage_chunks_per_s = 9;
-	job->storage_latency_s = 0.08;
+	job->served.n_reached = 4;
+	job->served.n_members = 5;
+	job->served.n_troubled = 2;
+	strcpy(job->served.troubled, "n4 slow (21.5 ms), n5 away");
+	job->served.memory_chunks_per_s = 100;
+	job->served.memory_bytes_per_s = 400 << 20;
+	job->served.node_chunks_per_s = 40;
+	job->served.node_bytes_per_s = 100 << 20;
+	job->served.node_latency_s = 0.006;
+	job->served.storage_chunks_per_s = 9;
+	job->served.storage_latency_s = 0.08;
 	model_take(&model, next);
 	int head = draw_and_find("from          chunks/s   bytes/s   a chunk", 0);
 	assert_true(head > 0);
@@ -251,9 +251,9 @@ static void test_decision_and_problems_are_shown(void **state)
 {
 	struct top_sample *next = three_jobs(1001);
 
-	strcpy(next->jobs[0].decision, "prefetch-chunks 4 -> 9");
-	strcpy(next->jobs[0].why, "a chunk takes 80 ms");
-	next->jobs[0].decision_age_s = 12;
+	strcpy(next->jobs[0].served.decision, "prefetch-chunks 4 -> 9");
+	strcpy(next->jobs[0].served.why, "a chunk takes 80 ms");
+	next->jobs[0].served.decision_age_s = 12;
 	strcpy(next->daemon.state, "away");
 	strcpy(next->daemon.problem, "dieseld went away");
 	next->self.n_lost = 5;

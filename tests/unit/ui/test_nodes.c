@@ -49,12 +49,12 @@ static void test_a_node_s_report_fills_jobs(void **state)
 	assert_string_equal(job->state, "running");
 	assert_string_equal(job->verdict, "fetch-bound");
 	assert_int_equal(job->pid, 1234);
-	assert_true(job->stall_s == 2.5 && job->measured_s == 8 && job->samples_per_s == 640 &&
+	assert_true(job->stall_s == 2.5 && job->measured_s == 8 && job->served.samples_per_s == 640 &&
 		    job->age_s == 1.5);
 	assert_true(isnan(job->steps_per_s) && isnan(job->share[SHARE_CHECKPOINT_STALL]));
 	assert_string_not_equal(job[0].id, job[1].id);
 	/* What is not known is not zero. */
-	assert_true(isnan(job[1].stall_s) && isnan(job[1].samples_per_s));
+	assert_true(isnan(job[1].stall_s) && isnan(job[1].served.samples_per_s));
 	assert_string_equal(job[1].name, "a.py");
 	sample_free(s);
 	s = filled("{\"schema\": \"diesel.node/1\", \"jobs\": [{\"id\": 1}]}", NODE_SILENT_S + 1);
@@ -113,7 +113,7 @@ static void test_hostile_reports_leave_unknowns(void **state)
 			const struct job_sample *job = &s->jobs[k];
 
 			assert_true(isnan(job->stall_s) && isnan(job->measured_s) &&
-				    isnan(job->samples_per_s));
+				    isnan(job->served.samples_per_s));
 			for (int share = 0; share < SHARE_COUNT; share++)
 				assert_true(isnan(job->share[share]));
 			assert_int_equal(job->pid, SAMPLE_UNKNOWN);

@@ -15,6 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ["DIESEL_BIN"])
 SITE = ROOT / "docs" / "site"
 sys.path.insert(0, str(SITE))
+import blocks  # noqa: E402
 import printed_lines  # noqa: E402
 from generate import FENCE  # noqa: E402
 

@@ -18,7 +18,7 @@ TABLE_VALUES = 4  # a message with as many is a row of figures, no sentence
 NO_STYLE = ("tests/fuzz/corpus/", "LICENSES/", "LICENSE")
 
 BANNED = [
-    (r"again", "again, or from scratch"),
+    (r"anew", "again, or from scratch"),
     (r"beside", "next to, in addition to, or compared with"),
     (r"such an? one", "name the thing"),
     (r"(?<!good\s)as ever", "as before"),
@@ -27,13 +27,13 @@ BANNED = [
     (r"an? (?:CPU|core) second", "per CPU second"),
     (r"(?:bytes|[KMGT]i?B|samples|images|chunks|batches|requests|reads|steps|records|rows|events|connections|commits) an? second(?! \w+ (?:is|has|was))",
      "per second"),
-    (r"spaces?", "space or capacity of memory, a module of code"),
+    (r"rooms?", "space or capacity of memory, a module of code"),
     (r"dear(?:er|est|ly)?", "expensive"),
     (r"so many(?! (?:(?:of )?\w+ )?that)", "N, or that many"),
     (r"(?:that|those) which", "name the thing"),
 ]
 WORDS = re.compile("|".join(rf"(?P<w{i}>(?<![\w./-]){pattern}(?![\w/(]|\.\w|-\w))".replace(" ", r"\s+") for i, (pattern, _) in enumerate(BANNED)), re.I)
-HINTS = ("again", "beside", "such a", "as ever", "one go", "some", "second", "space", "dear", "so many", "which")  # one is in each of WORDS' matches
+HINTS = ("anew", "beside", "such a", "as ever", "one go", "some", "second", "room", "dear", "so many", "which")  # one is in each of WORDS' matches
 ALONE = re.compile(r"(\w+)\s+alone\b(?!-)")
 # before an "alone" that is an adjective or belongs to a verb
 NOT_NOUNS = set("""is are was were be been being am not it them him us me stay stays stayed stand stands run runs ran running left leave leaves

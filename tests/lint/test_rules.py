@@ -64,10 +64,10 @@ class TextRules(unittest.TestCase):
         self.allow(text_rules.words, "docs/screens/x.svg", "#123 ")
 
     def test_owners(self):
-        self.refuse(text_rules.owners, "analyzer/pipeline/x.c", "#include <uv.h>\n", "int x;\n#include <bpf/libbpf.h>\n",
+        self.refuse(text_rules.owners, "analyzer/whole/x.c", "#include <uv.h>\n", "int x;\n#include <bpf/libbpf.h>\n",
                     "#include <sqlite3.h>\n", "#include <cmocka.h>\n", "#include <unheard/of.h>\n")
         self.refuse(text_rules.owners, "uix/x.c", "#include <curses.h>\n")
-        self.allow(text_rules.owners, "daemon/server/x.c", "#include <uv.h>\n", "#include <stdio.h>\n", "#include <sys/mman.h>\n",
+        self.allow(text_rules.owners, "daemon/talk/x.c", "#include <uv.h>\n", "#include <stdio.h>\n", "#include <sys/mman.h>\n",
                    '#include "sqlite3.h"\n', "/* #include <sqlite3.h> */\n")
         self.allow(text_rules.owners, "tests/unit/x.c", "#include <sqlite3.h>\n")
 
@@ -151,15 +151,15 @@ goes on.
                                  ("item", "other"), ("cell", "a"), ("cell", "b"), ("cell", "c"), ("cell", "d")])
 
     def test_banned(self):
-        self.refuse("banned", "lib/x.c", "/* Opens the file again. */", "/* The file beside it. */", "/* Takes such a one. */", "/* Reads as ever. */",
+        self.refuse("banned", "lib/x.c", "/* Opens the file anew. */", "/* The file beside it. */", "/* Takes such a one. */", "/* Reads as ever. */",
                     "/* Reads all in one go. */", "/* Takes some 20 us. */", "/* Reads some\n * 20 files. */", "/* Samples per thread, a CPU second. */", "/* 20 MiB a second. */",
-                    "/* Has no space for it. */", "/* A dear call. */", "/* Reads so many bytes. */", "/* Reads that which is left. */",
-                    "/* For the owner alone. */", 'f("has no space for the chunk");')
-        self.refuse("banned", "docs/x.md", "The file beside it.", "| x | again |", "- for the owner\n  alone")
+                    "/* Has no room for it. */", "/* A dear call. */", "/* Reads so many bytes. */", "/* Reads that which is left. */",
+                    "/* For the owner alone. */", 'f("has no room for the chunk");')
+        self.refuse("banned", "docs/x.md", "The file beside it.", "| x | anew |", "- for the owner\n  alone")
         self.allow("lib/x.c", "/* Needs headroom and classrooms. */", "/* Leaves it alone. */", "/* Runs alone. */", "/* Some files. */",
-                   "/* So many files that it fails. */", "/* So many of them that it fails. */", "/* So many that it fails. */", "/* As good as ever. */", "/* Never alone. */", "/* See `space`. */", "/* Reads. beside: a file. */", "/* room_new() */", "/* some of 20 */", "/* a second reader */",
-                   'f("space");', "int space;")
-        self.allow("docs/x.md", "Set `space`.", "```\nanew\n```", "See [it](space.md).")
+                   "/* So many files that it fails. */", "/* So many of them that it fails. */", "/* So many that it fails. */", "/* As good as ever. */", "/* Never alone. */", "/* See `room`. */", "/* Reads. beside: a file. */", "/* room_new() */", "/* some of 20 */", "/* a second reader */",
+                   'f("room");', "int room;")
+        self.allow("docs/x.md", "Set `room`.", "```\nanew\n```", "See [it](room.md).")
 
     def test_start(self):
         self.refuse("start", "lib/x.c", "/* Of a sample. */", "/* What is read. */", "/* Whose it is. */", "/* Those of a job. */", "/* It reads. */",
@@ -199,7 +199,7 @@ goes on.
                    f"| {'x' * 100} |", f"# {'x' * 100}", f"```\n{'x ' * 60}\n```", f"See [it](https://{'x' * 100}).", f"See {'x' * 80} [it](a/{'x' * 30}.md).")
 
     def test_places(self):
-        self.assertEqual([line for line, _, _ in style.find("lib/x.c", SPDX + "/* One.\n *\n * Opens it again, in\n * one go. */\n")], [4, 4])
+        self.assertEqual([line for line, _, _ in style.find("lib/x.c", SPDX + "/* One.\n *\n * Opens it anew, in\n * one go. */\n")], [4, 4])
         self.assertEqual([line for line, _, _ in style.find("docs/x.md", "# x\n\nOne line.\nIs made\nanew.\n")], [5])
 
     def test_counts(self):

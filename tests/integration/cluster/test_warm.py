@@ -32,7 +32,7 @@ class Warm(Case):
     def test_a_job_finds_all_of_it(self):
         node, = self.nodes(1)
         done = warm(node.daemon, self.path)
-        self.assertEqual((done["chunks"], done["in_memory"], done["no_room"], done["not_reached"]), (self.n_chunks, self.n_chunks, 0, 0))
+        self.assertEqual((done["chunks"], done["in_memory"], done["no_space"], done["not_reached"]), (self.n_chunks, self.n_chunks, 0, 0))
         self.assertEqual(node.reads(), self.n_chunks)
         self.check(read_all(self.loaders([node])))
         self.assertEqual(node.reads(), self.n_chunks)
@@ -43,9 +43,9 @@ class Warm(Case):
     def test_what_has_no_space_is_left_out(self):
         node, = self.nodes(1, cache="24M")
         done = warm(node.daemon, self.path)
-        self.assertEqual(done["in_memory"] + done["no_room"], self.n_chunks)
+        self.assertEqual(done["in_memory"] + done["no_space"], self.n_chunks)
         self.assertGreaterEqual(done["in_memory"], 3)
-        self.assertGreaterEqual(done["no_room"], 3)
+        self.assertGreaterEqual(done["no_space"], 3)
         self.assertEqual(node.status()["cache"]["evictions"], 0)
         reads = node.reads()
         self.assertEqual(reads, done["in_memory"])
@@ -83,8 +83,8 @@ class Warm(Case):
         had = warm(node.daemon, other)["in_memory"]
         self.assertGreater(had, 3)
         done = warm(node.daemon, self.path, user=MALLORY, group=MALLORY, extra_groups=[])
-        self.assertEqual(done["in_memory"] + done["no_room"], self.n_chunks)
-        self.assertGreater(done["no_room"], 0)
+        self.assertEqual(done["in_memory"] + done["no_space"], self.n_chunks)
+        self.assertGreater(done["no_space"], 0)
         self.assertEqual(self.cached(node, other), had)
         # Nor is anything brought in that he may not read.
         os.chmod(other / "snapshot", 0o600)
@@ -101,7 +101,7 @@ class Warm(Case):
         batches = iter(loader)
         had.append(next(batches))
         done = warm(node.daemon, other)
-        self.assertEqual(done["in_memory"] + done["no_room"], done["chunks"])
+        self.assertEqual(done["in_memory"] + done["no_space"], done["chunks"])
         self.assertEqual(len(had) + sum(1 for _ in batches), self.n_samples // 16)
         self.check(read_all([loader]))
 

@@ -2,11 +2,11 @@
 #pragma once
 
 /*
- * Closes clients' sockets. Messages that nobody took go with their socket, and so do the descriptors in them,
- * which may be the last of their files. To let go of a file can block for as long as its owner likes: a TCP
- * socket lingers, FUSE waits for its server. So a socket with anything left in it goes to a helper
- * (fork_server.h), which gathers what comes within a second and ends: a process that is ending does not
- * linger, and one that hangs all the same hangs alone.
+ * Closes clients' sockets. Closing a socket also drops its unread messages and closes the descriptors in
+ * them, which may be the last ones of their files. Closing a file can block for as long as its owner likes: a
+ * TCP socket lingers, FUSE waits for its server. So a socket with unread messages goes to a helper
+ * (fork_server.h), which gathers sockets until none comes for a second, and exits. An exiting process does
+ * not linger, and if it hangs all the same, nobody waits for it.
  *
  * Loop thread only.
  */
@@ -15,14 +15,15 @@
 
 struct closer {
 	const struct fork_server *fork_server; /* borrowed */
-	int fd;                                /* to the helper that gathers; negative: there is none */
+	int fd; /* socket of the helper that gathers; negative: there is none */
 };
 
 void closer_init(struct closer *c, const struct fork_server *fork_server);
 void closer_free(struct closer *c);
 
-/* Takes the socket. Its peer sees the end at once, after what has been sent to it. Does not block. */
+/* Takes ownership of the socket. The peer sees its end at once, after the data already sent. Does not
+ * block. */
 void closer_close(struct closer *c, int socket);
 
-/* The helper. Returns its exit status. */
+/* Runs the helper. Returns its exit status. */
 int closer_run(int socket);

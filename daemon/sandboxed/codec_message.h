@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * Between codec.c and codec_run.c. The daemon sends CODEC_BEGIN with the memory of the session's slots, and
- * the plug-in's file where the recipe has one, gets CODEC_STARTED with a pidfd and its number, and
- * CODEC_READY, and then sends, again and again, chunk segments, one or two in a message, and an order, which
- * is answered when it is done, or time is up.
+ * Messages between codec.c and codec_run.c. The daemon sends CODEC_BEGIN with the memory of the session's
+ * slots and, if the recipe has a plug-in, its file. The process answers CODEC_STARTED with a pidfd and its
+ * process id, then CODEC_READY. Then the daemon repeatedly sends chunk segments, one or two per message, and
+ * an order. The process answers an order when it is done or its time is up.
  */
 
 #include <stdbool.h>
@@ -19,11 +19,11 @@
 enum codec_type {
 	CODEC_BEGIN = 1,
 	CODEC_READY = 2,
-	CODEC_SEGMENTS = 3, /* of the order to come, with their descriptors */
+	CODEC_SEGMENTS = 3, /* segments of the next order, with their descriptors */
 	CODEC_ORDER = 4,
 	CODEC_DONE = 5,
 	CODEC_STARTED = 6,
-	CODEC_LATE = 7, /* instead of CODEC_DONE: a sample takes too long. The process ends */
+	CODEC_LATE = 7, /* instead of CODEC_DONE: a sample takes too long; the process exits */
 };
 
 struct codec_begin {
@@ -31,16 +31,16 @@ struct codec_begin {
 	uint64_t seed;
 	struct ring_layout layout;
 	uint32_t n_slots;
-	uint32_t batch; /* the most items that a slot has */
+	uint32_t batch; /* maximum number of items in a slot */
 };
 
 struct codec_segments {
 	uint64_t bytes[2];
-	bool grant; /* one alone, after all others, to be mapped for writing */
+	bool grant; /* a single segment, sent after all others, to be mapped for writing */
 };
 
-/* What a decoded copy begins with: of the image that it was made from, and how that lies behind this (struct
- * image_whole). Written and read by decoders alone, which do not believe each other. */
+/* Header of a decoded copy: describes the image that it was made from and the layout of the pixels that
+ * follow (struct image_whole). Only decoder processes write and read it, and they do not trust each other. */
 struct codec_decoded {
 	uint32_t width, height;
 	uint32_t kind; /* enum image_kind */
@@ -52,38 +52,40 @@ struct codec_decoded {
 
 _Static_assert(sizeof(struct codec_decoded) == 64, "what follows is aligned");
 
-/* The items of the slot say where each sample lies: location is its segment's number in the order, from 1, <<
- * 32 | offset; their labels where its decoded copy lies, or 0. An item that is done has location 0, and bytes
- * 0 if it is damaged; its label is the bytes of the decoded copy that was made of it, or 0. Decoded copies
- * are written one behind the other, each from the next multiple of CODEC_DECODED_ALIGN on. */
+/* An order to decode items of a slot. An item's location is the number of its segment in the order (from
+ * 1) << 32 | offset; its label locates its decoded copy in the same way, or is 0. An item that is done has
+ * location 0, and bytes 0 if it is damaged; its label is then the size of the decoded copy that was made
+ * of it, or 0. Decoded copies are written one after the other, each at the next multiple of
+ * CODEC_DECODED_ALIGN. */
 struct codec_order {
 	uint64_t epoch;
 	uint32_t slot;
 	uint32_t first, end;   /* items */
-	uint32_t grant_offset; /* in the grant, if there is one */
+	uint32_t grant_offset; /* where decoded copies start in the grant, if there is one */
 };
 
-/* It stops at the end of this time, so that others get a turn, before its turn ends by the daemon's clock. */
+/* CPU time after which the process stops, so that others get a turn, before its turn ends by the daemon's
+ * clock. */
 #define CODEC_SLICE_NS     UINT64_C(40000000)
-#define CODEC_SAMPLE_CPU_S 10 /* then the kernel tells it that its sample takes too long */
+#define CODEC_SAMPLE_CPU_S 10 /* after this CPU time the kernel signals that the sample takes too long */
 
 struct codec_done {
 	struct codec_cost ways[CODEC_N_WAYS];
 	struct codec_prospect prospect;
 	bool full;
-	int32_t status; /* RECIPE_DAMAGE_ERROR: that of the sample that ended it; else 0 */
-	uint32_t next;  /* the first item that is not done yet */
-	uint32_t item;  /* the first damaged one... */
+	int32_t status; /* RECIPE_DAMAGE_ERROR: errno of the sample that ended the order; else 0 */
+	uint32_t next;  /* first item that is not done yet */
+	uint32_t item;  /* first damaged item... */
 	uint32_t n_damaged;
-	bool is_large;      /* it holds more memory than an idle one may */
-	struct error error; /* ... and what is wrong with it */
+	bool is_large;      /* the process holds more memory than an idle one may */
+	struct error error; /* ... and its error */
 };
 
 struct codec_message {
 	uint32_t type;
-	int32_t
-	    sandbox; /* CODEC_READY: 0, or why there is no sandbox; `done` has a plug-in's status and error */
-	int32_t pid; /* CODEC_STARTED: its own */
+	int32_t sandbox; /* CODEC_READY: 0, or negative errno: no sandbox; `done` has a plug-in's status and
+			    error */
+	int32_t pid;     /* CODEC_STARTED: the process's own id */
 	union {
 		struct codec_begin begin;
 		struct codec_segments segments;

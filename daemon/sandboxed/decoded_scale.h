@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Of an image whose crops are random (RECIPE_DECODED_WHOLE): at which scale its decoded copy is best kept. A
- * crop comes out of a decoded copy only if it would be decoded at the decoded copy's scale, since its pixels
- * are to be the same with a decoded copy and without.
+ * Chooses the scale at which to cache the decoded copy of an image whose crops are random
+ * (RECIPE_DECODED_WHOLE). A decoded copy serves only crops that would be decoded at the copy's scale, because
+ * a crop must have the same pixels with a decoded copy and without.
  */
 
 #include <stdbool.h>
@@ -12,14 +12,14 @@
 #include "image/decoder.h"
 #include "image/recipe.h"
 
-/* What a place says, as a request. */
+/* Converts a place to a decode request. */
 struct image_request decoded_scale_request(const struct recipe *recipe, const struct recipe_place *place);
 
 /*
- * Of the scales at which crops are decoded, the one that most of them have, if the memory is worth it: a byte
- * is to save at least half of the CPU time that it would save if all crops came out of the image at its own
- * size. Depends on the recipe and on `info` alone, not on seed, epoch or sample. Returns false if there is no
- * such scale.
+ * Picks the scale at which to cache an image: the most common decode scale of its crops, if the memory is
+ * worth it. A byte must save at least half of the CPU time that it would save if all crops came out of a copy
+ * at the image's own size. The result depends only on the recipe and on `info`, not on seed, epoch or sample.
+ * Returns false if no scale qualifies.
  */
 bool decoded_scale_choose(const struct recipe *recipe, const struct image_info *info,
 			  struct image_whole *ret);

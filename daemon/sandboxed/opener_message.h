@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * What the daemon and the processes that open datasets say to each other: fixed structs, one a datagram,
- * between copies of one program (opener.h).
+ * Messages between the daemon and the processes that open datasets (opener.h): fixed structs, one per
+ * datagram, between copies of one program.
  *
  *   daemon                                            process
  *   its user, descriptor: the client's connection ->
@@ -15,8 +15,8 @@
  *                                                     enters the sandbox
  *                                                 <-  VERIFIED
  *
- * FAILED comes instead of any but the first. What the process says after COPIED is not to be trusted: it has
- * read bytes from outside.
+ * The process can send FAILED instead of any reply but the first. The daemon must not trust what the process
+ * sends after COPIED: by then it has read bytes from outside.
  */
 
 #include "lib/error.h"
@@ -32,8 +32,8 @@ enum opener_reply_type {
 
 struct opener_reply {
 	uint32_t type;
-	int32_t code;    /* FAILED: negative errno, of error.text */
+	int32_t code;    /* FAILED: negative errno that belongs to error.text */
 	int32_t sandbox; /* VERIFIED: 0, or the negative errno that kept the process out of a sandbox */
 	struct error error;
-	struct proof proof; /* IDENTIFIED; the descriptors in it mean nothing */
+	struct proof proof; /* IDENTIFIED; its descriptor numbers are not valid here */
 };

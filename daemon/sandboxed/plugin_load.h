@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A plug-in in the process that it works in. Never in the daemon's own. */
+/* Loads and runs a plug-in in a helper process, never in the daemon itself. */
 
 #include <stdint.h>
 
@@ -9,28 +9,29 @@
 #include "image/recipe.h"
 #include "lib/error.h"
 
-/* Loads it from the descriptor, which is closed: its constructors run, without capabilities. To be called
- * outside of the sandbox. -ELIBBAD: it cannot be loaded, is none, or of another version. */
+/* Loads a plug-in from the descriptor, which is closed. Its constructors run, without capabilities. Must be
+ * called before the process enters the sandbox. -ELIBBAD: the file cannot be loaded, is not a codec, or is of
+ * another version. */
 int plugin_load(int fd, const struct diesel_codec **ret, struct error *err);
 
 struct plugin_codec {
 	const struct diesel_codec *codec;
 	void *state;
-	/* Its output: pages, between two that nobody can touch. */
+	/* Memory for its output, between two guard pages. */
 	uint8_t *pages;
 	uint64_t pages_bytes;
 	uint8_t *out;
 	uint64_t out_bytes;
 };
 
-/* Makes space for what comes out. -ENOMEM. */
+/* Allocates memory for the codec's output. -ENOMEM. */
 int plugin_space(struct plugin_codec *p, uint64_t out_bytes);
 
-/* Opens it, in the sandbox. Fills in type and dimensions of what comes out. A negative errno: its own, or
- * -ELIBBAD for what it must not do. */
+/* Opens the codec, in the sandbox. Fills in type and dimensions of its output. Returns 0, the codec's own
+ * negative errno, or -ELIBBAD if the codec broke a rule. */
 int plugin_open(struct plugin_codec *p, const char *options, uint32_t *ret_type, struct recipe_codec *codec,
 		struct error *err);
 
-/* Decodes one sample to out[out_bytes] of the space. As plugin_open(). */
+/* Decodes one sample to p->out, p->out_bytes long. Errors as plugin_open(). */
 int plugin_decode(struct plugin_codec *p, const uint8_t *data, uint64_t bytes, uint64_t seed,
 		  struct error *err);

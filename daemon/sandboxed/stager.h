@@ -2,23 +2,23 @@
 #pragma once
 
 /*
- * A folder on a local disk where chunks are kept, in a process of its own (fork_server.h) that does all that
- * touches this disk: one that hangs holds up that process and nobody else.
+ * Stores chunks in a folder on a local disk. All access to this disk is in a separate process
+ * (fork_server.h), so a disk that hangs blocks only that process.
  *
  * The process has slots, each with a buffer for one chunk and, in effect, a thread; a slot does one thing at
- * a time. A chunk goes to the disk in two steps, and comes from there in two:
+ * a time. Storing a chunk takes two steps, and so does loading one:
  *
- *	take   copies memory to the buffer           fetch  reads a file into the buffer
- *	write  writes the buffer to a file           give   copies the buffer to memory
+ * 	take   copies memory to the buffer           fetch  reads a file into the buffer
+ * 	write  writes the buffer to a file           give   copies the buffer to memory
  *
- * So the caller's memory is used only while it is copied, never for as long as the disk takes: whoever no
- * longer wants to wait for a fetch goes elsewhere, and whoever finds that the memory changed while it was
- * taken writes nothing.
+ * So the caller's memory is used only while it is copied, never for as long as the disk takes. A caller that
+ * stops waiting for a fetch can read elsewhere, and a caller whose memory changed during the copy can skip
+ * the write.
  *
- * Files: written without the page cache under another name, which the next start removes, and renamed when
- * whole. Nothing waits for the disk's own cache: what is read is verified by whoever wanted it. Writing and
- * removing come last to the disk. The folder is the daemon's user's and nobody else's, and locked as long as
- * a process uses it.
+ * A file is written without the page cache under a temporary name, and renamed when it is complete. The next
+ * start removes files that are left under temporary names. Writes are not flushed (no fsync): callers verify
+ * what they read. Writes and removals have the lowest I/O priority. The folder belongs to the daemon's user,
+ * nobody else may use it, and it is locked as long as a process uses it.
  */
 
 #include <limits.h>
@@ -30,11 +30,11 @@
 #include "fork_server.h"
 
 #define STAGER_SLOTS       8
-#define STAGER_WRITE_SLOTS 2 /* of these: the first ones, for take, write and remove */
+#define STAGER_WRITE_SLOTS 2 /* the first slots, used for take, write and remove */
 #define STAGER_MAX_BYTES   (UINT64_C(64) << 20)
 #define STAGER_NAME_BYTES  256
 
-/* Files are whole blocks, as reads and writes without the page cache have to be. */
+/* File sizes are multiples of this, as reads and writes without the page cache require. */
 #define STAGER_BLOCK_BYTES UINT64_C(4096)
 static inline uint64_t stager_file_bytes(uint64_t bytes)
 {
@@ -42,7 +42,7 @@ static inline uint64_t stager_file_bytes(uint64_t bytes)
 }
 
 enum stager_verb {
-	STAGER_OPEN, /* the folder: the first order */
+	STAGER_OPEN, /* opens the folder: the first order */
 	STAGER_TAKE,
 	STAGER_WRITE,
 	STAGER_FETCH,
@@ -51,7 +51,7 @@ enum stager_verb {
 	STAGER_LISTED, /* a report only: a file was there at the start */
 };
 
-/* What goes over the socket; with a descriptor of the memory to take or give. */
+/* Message to the process; take and give come with a descriptor of the memory. */
 struct stager_order {
 	uint32_t verb, slot;
 	uint64_t bytes;
@@ -61,8 +61,8 @@ struct stager_order {
 struct stager_report {
 	uint32_t verb, slot;
 	int32_t result;
-	uint64_t bytes;    /* opened: that the disk has left for us */
-	int64_t written_s; /* listed: when */
+	uint64_t bytes;    /* opened: space that the disk has left for us */
+	int64_t written_s; /* listed: time of writing */
 	char name[STAGER_NAME_BYTES];
 	struct error error;
 };
@@ -70,18 +70,18 @@ struct stager_report {
 struct stager_job;
 typedef void stager_done(struct stager_job *job, int result, const struct error *err);
 
-/* Something that a slot does. The caller's, until done() or stager_forget(). */
+/* A job that occupies a slot. The caller owns it and keeps it until done() or stager_forget(). */
 struct stager_job {
 	uint32_t slot;
-	stager_done *done; /* of the order under way; never called from within the call that gave it */
+	stager_done *done; /* for the order under way; never called before stager_order() returns */
 };
 
 struct stager_handler {
 	void (*listed)(void *user, const char *name, uint64_t bytes, int64_t written_s);
 	void (*opened)(void *user, uint64_t available_bytes);
-	/* An order was carried out, or failed: a slot may be free. */
+	/* An order was completed or failed: a slot may be free. */
 	void (*changed)(void *user);
-	/* The process has ended; err says why, if it said so. All jobs were told. */
+	/* The process has ended; err says why, if the process reported it. All done() were called. */
 	void (*ended)(void *user, const struct error *err);
 	void *user;
 };
@@ -90,22 +90,22 @@ struct stager;
 
 int stager_new(uv_loop_t *loop, const struct fork_server *fork_server, const char *folder,
 	       const struct stager_handler *handler, struct stager **ret);
-/* Leaves the process to itself, which ends when what it waits for does. No handler is called any more, nor
- * any done(). The loop must run once more. Accepts NULL. */
+/* Abandons the process, which ends as soon as it is no longer blocked. No handler and no done() is called any
+ * more. The loop must run once more. Accepts NULL. Returns NULL. */
 struct stager *stager_free(struct stager *s);
 
-/* Takes a free slot for the job: one for writes, or one for reads. -EAGAIN: none is free. */
+/* Takes a free slot for the job, one for writes or one for reads. -EAGAIN: no slot is free. */
 int stager_begin(struct stager *s, bool writes, struct stager_job *job);
-/* Gives the job's slot back; no order of it is under way. */
+/* Releases the job's slot. The job must have no order under way. */
 void stager_finish(struct stager *s, struct stager_job *job);
-/* The caller no longer waits; done() will not be called. The slot comes free when what it does ends. Not
- * while memory is being taken or given. */
+/* Stops waiting for the job's order: done() will not be called. The slot becomes free when the order ends.
+ * Must not be called during a take or give. */
 void stager_forget(struct stager *s, struct stager_job *job);
 
-/* Each gives an order to the job's slot. -EAGAIN: not now. name: for write, fetch and remove; memory_fd: for
- * take and give, else negative. */
+/* Sends an order to the job's slot. -EAGAIN: not now. name: for write, fetch and remove; memory_fd: for take
+ * and give, else negative. */
 int stager_order(struct stager *s, struct stager_job *job, enum stager_verb verb, const char *name,
 		 uint64_t bytes, int memory_fd, stager_done *done);
 
-/* The helper: serves orders until the end of the socket. Returns its exit status. */
+/* Runs the helper, which serves orders until the end of the socket. Returns its exit status. */
 int stager_run(int fd);

@@ -2,16 +2,16 @@
 #pragma once
 
 /*
- * Making blocks of compressed chunks plain (dataset/blocks.h), in processes of their own
- * (sandboxed/fork_server.h). They are bytes that users bring, libzstd is large, and the reader (reader.h) has
- * the right to read everybody's files: so it gives runs of blocks to processes that can compute, see what it
- * has read of this dataset, and write into a space that each has for itself, and nothing else
- * (lib/sandbox.h). What they make is believed as little as storage is: the reader copies it on from the
- * space, and the daemon verifies the chunk.
+ * Decompresses blocks of chunks (dataset/blocks.h) in sandboxed processes (sandboxed/fork_server.h). The
+ * blocks are bytes that users bring, libzstd is large, and the reader (reader.h) has the right to read
+ * everybody's files. So the reader gives runs of blocks to processes that can only compute, see what it has
+ * read of this dataset, and write to an output buffer of their own (lib/sandbox.h). Their output is trusted
+ * no more than storage is: the reader copies it out of the buffer, and the daemon verifies the chunk.
  *
- * A process does one run at a time, for one thread of the reader, which waits for it. One that ends is
- * replaced, and the run tried once more; one that takes too long is ended: either costs the run's chunk.
- * Processes are had from the daemon, as the reader asks for them, and end with the reader.
+ * A process does one run at a time, for one thread of the reader, which waits for it. If a process ends, it
+ * is replaced and the run is tried once more. If a run takes too long, its process is ended and the chunk
+ * fails; so does a chunk whose run ended two processes. The daemon starts processes when the reader asks for
+ * them; they end with the reader.
  */
 
 #include <stdbool.h>
@@ -19,13 +19,13 @@
 
 #include "dataset/blocks.h"
 
-/* What comes out of a run, and of how many blocks, at most. */
+/* Maximum output of a run, in bytes and in blocks. */
 #define UNPACK_SPACE_BYTES CHUNK_BLOCK_MAX_BYTES
 #define UNPACK_MAX_BLOCKS  (CHUNK_BLOCK_MAX_BYTES / CHUNK_BLOCK_MIN_BYTES)
 
-/* Blocks that lie one behind the other, and come out so. */
+/* Consecutive blocks; their output is consecutive too. */
 struct unpack_run {
-	uint64_t offset; /* in the memory that the processes may read */
+	uint64_t offset; /* start in the memory that the processes may read */
 	uint32_t n;
 	uint32_t stored[UNPACK_MAX_BLOCKS], plain[UNPACK_MAX_BLOCKS];
 };
@@ -33,9 +33,10 @@ struct unpack_run {
 struct unpackers;
 struct unpacker;
 
-/* For so many threads. memory_fd: for reading only, of so many bytes, of a fixed size; borrowed. ask() has
- * the daemon start a process, whose socket comes to unpackers_add(), or -EBADF if it cannot be had. It is
- * called by any thread. cpu_limit_ns: of a run, in CPU time. -ENOMEM. */
+/* memory_fd: memory of the fixed size memory_bytes, for reading only; borrowed. n_threads: threads that call
+ * unpackers_run(). cpu_limit_ns: CPU time limit of a run. ask(): asks the daemon to start a process; the
+ * process's socket must be passed to unpackers_add(), or -EBADF if it cannot be started. ask() is called on
+ * any thread. */
 struct unpackers_options {
 	int memory_fd;
 	uint64_t memory_bytes;
@@ -47,16 +48,16 @@ struct unpackers_options {
 
 int unpackers_new(const struct unpackers_options *options, struct unpackers **ret);
 void unpackers_add(struct unpackers *us, int fd);
-/* No thread may be at work. Accepts NULL. */
+/* No thread may be in unpackers_run(). Accepts NULL. */
 void unpackers_free(struct unpackers *us);
 
-/* Begins with *k NULL; the caller keeps what it becomes for its next run, and gives it back at last.
- * *ret_plain is valid until then; the process can still write to it. CPU time is added to *cpu_ns. Any
- * thread; waits. -EBADMSG: a block is damaged, or takes too long, or ends the processes that are to make it
- * plain; -ETIMEDOUT: nothing comes, and no CPU time is used; -EAGAIN: there is no process; -ENOMEM. */
+/* Decompresses a run. *k is NULL at first; the caller keeps it for its next run, and gives it back in the
+ * end. *ret_plain is valid until then, but the process can still write to it. CPU time is added to *cpu_ns.
+ * Any thread; blocks. -EBADMSG: a block is damaged, takes too long, or crashes the processes that decompress
+ * it; -ETIMEDOUT: no answer, although no CPU time is used; -EAGAIN: there is no process; -ENOMEM. */
 int unpackers_run(struct unpackers *us, struct unpacker **k, const struct unpack_run *run,
 		  const uint8_t **ret_plain, uint64_t *cpu_ns);
 void unpackers_give_back(struct unpackers *us, struct unpacker *k); /* accepts NULL */
 
-/* The helper: serves until the end of the socket. Returns its exit status. */
+/* Runs the helper, which serves runs until the end of the socket. Returns its exit status. */
 int unpack_serve(int fd);

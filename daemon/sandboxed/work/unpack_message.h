@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Between unpack.c and unpack_serve.c: UNPACK_BEGIN with descriptors of the memory to read and of the space,
- * answered by UNPACK_STARTED with a pidfd and UNPACK_READY; then runs, each of which is answered. */
+/* Messages between unpack.c and unpack_serve.c: UNPACK_BEGIN comes with descriptors of the memory to read and
+ * of the output buffer, and is answered by UNPACK_STARTED with a pidfd, then UNPACK_READY. Then come runs,
+ * each of which is answered. */
 
 #include <stdint.h>
 
@@ -12,7 +13,7 @@ enum unpack_type { UNPACK_BEGIN = 1, UNPACK_STARTED, UNPACK_READY, UNPACK_RUN, U
 
 struct unpack_message {
 	uint32_t type;
-	int32_t pid;    /* UNPACK_STARTED: its own */
+	int32_t pid;    /* UNPACK_STARTED: the process's own id */
 	int32_t result; /* UNPACK_DONE: 0 or a negative errno */
 	union {
 		uint64_t memory_bytes; /* UNPACK_BEGIN */

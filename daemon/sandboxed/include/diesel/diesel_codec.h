@@ -2,34 +2,35 @@
 #pragma once
 
 /*
- * A codec of one's own: a shared object from which dieseld decodes samples of a format that it does not know.
- * It is C11 with C linkage, needs this header alone, and links nothing of DIESEL's:
+ * Custom codecs: a codec is a shared object with which dieseld decodes samples of a format that it does not
+ * support. It is C11 with C linkage, needs only this header, and links no DIESEL library:
  *
- *	cc -O2 -shared -fPIC -o wav.so wav.c
+ * 	cc -O2 -shared -fPIC -o wav.so wav.c
  *
  * It exports one symbol, DIESEL_CODEC: a struct diesel_codec. The operator names the file to dieseld (--codec
  * PATH), training jobs name the codec (diesel_loader.codec("wav")). docs/how-to/codecs.md has an example.
  *
- * What it makes of a sample is a pure function of (options, the sample's bytes, its seed): not of time, of
- * other samples, or of what it was asked before. Batches are prepared by several processes, in any order, and
- * more than once.
+ * A codec's output must be a pure function of the options, the sample's bytes and its seed. It must not
+ * depend on time, other samples or earlier calls. Batches are prepared by several processes, in any order,
+ * and more than once.
  *
- * Where it runs. Each process serves one session, has one thread, and is ended by a signal when it is not
- * needed: there is nothing to close. The file is loaded with all its symbols bound; its constructors run with
- * the rights of dieseld's user, and without capabilities. What they allocate or read stays. Then the process
- * is locked up for good: from open() on it can compute, use memory (malloc and all that is made of it, half a
- * gigabyte in all) and read the clock. Anything else ends it: files, printing, local time, threads, locks
- * that wait, processes, signals, the network. C++ is fine, exceptions too, as long as they do not leave a
- *function of the codec. A process that has more than 16 MiB from malloc is ended and replaced after some 50
- *ms of work.
+ * Where a codec runs. Each process serves one session, has one thread, and is ended by a signal when it is
+ * not needed: there is no close(). The file is loaded with all its symbols bound. Its constructors run with
+ * the rights of dieseld's user, and without capabilities; what they allocate or read stays available. Then
+ * the process enters a sandbox for good: from open() on it can compute, use memory (malloc() and everything
+ * built on it, half a gigabyte in total) and read the clock. Anything else ends the process: files, printing,
+ * local time, threads, locks that wait, processes, signals, the network. C++ is fine, and so are exceptions
+ * that do not leave a function of the codec. A process that has more than 16 MiB from malloc() is ended and
+ * replaced after about 50 ms of work.
  *
- * What goes wrong. A sample that decode() refuses is damaged: its batch is an error that names it, or goes on
- * without it, as the job says. So is one at which processes end (crash, abort, a forbidden call), which takes
- * more than 10 s of CPU time, or writes beyond `out`. The process is replaced, and nobody else notices.
- *open() has 5 s of CPU time.
+ * Errors. A sample that decode() refuses counts as damaged: depending on the job, its batch becomes an error
+ * that names it, or is delivered without it. A sample also counts as damaged if it ends processes (crash,
+ * abort, a forbidden call), takes more than 10 s of CPU time, or makes the codec write beyond `out`. The
+ * process is replaced, and other jobs are not affected. open() has 5 s of CPU time.
  *
- * Versions. `abi` says which version of this header a codec was made with, and the symbol's name ends in it.
- * dieseld loads the versions it knows, and refuses others by name. Within a version, nothing changes.
+ * Versions. `abi` is the version of this header that a codec was built with, and the symbol's name ends in
+ * it. dieseld loads the versions that it supports, and refuses others with an error that names them. Within a
+ * version, nothing changes.
  */
 
 #include <stddef.h>
@@ -56,48 +57,47 @@ enum diesel_codec_type {
 	DIESEL_CODEC_FLOAT64 = 8,
 };
 
-/* What every sample becomes: an array in C order. */
+/* Output for every sample: an array in C order. */
 struct diesel_codec_output {
 	uint32_t type;                                    /* enum diesel_codec_type */
 	uint32_t n_dimensions;                            /* 0: a single number */
-	uint32_t dimensions[DIESEL_CODEC_MAX_DIMENSIONS]; /* each at least 1; all together at most 1 GiB */
+	uint32_t dimensions[DIESEL_CODEC_MAX_DIMENSIONS]; /* each at least 1; the array has at most 1 GiB */
 };
 
 struct diesel_codec_sample {
-	const uint8_t *data; /* as it is stored; not aligned, not terminated, and not to be written to */
+	const uint8_t *data; /* as stored; not aligned, not terminated, must not be written to */
 	uint64_t bytes;
-	uint64_t seed; /* for all that is to be random: other in each epoch, the same whoever asks */
+	uint64_t seed; /* for all randomness: different in each epoch, the same for every reader */
 };
 
-/* A line of text that says what is wrong: what, where. Its user gets it, with the sample's path. */
+/* A line of text that says what is wrong, and where. The user gets it with the sample's path. */
 struct diesel_codec_error {
-	char text[240]; /* terminated; "" to begin with */
+	char text[240]; /* NUL-terminated; "" before the call */
 };
 
 struct diesel_codec {
 	uint32_t abi;     /* DIESEL_CODEC_ABI */
 	uint32_t bytes;   /* sizeof(struct diesel_codec) */
-	const char *name; /* 1 to 31 small letters, digits, or -_. behind the first one */
+	const char *name; /* 1 to 31 lower-case letters and digits; after the first also -_. */
 
 	/*
-	 * Called once in a process. options: the user's text, "" where there is none; UTF-8, at most 447
-	 * bytes. Fills in what every sample becomes, a function of the options alone, and *state, which
-	 * decode() gets; it may be NULL. 0, or a negative errno with a text: -EINVAL for options that are
-	 * none.
+	 * Called once per process. options: the user's text, "" if there is none; UTF-8, at most 447 bytes.
+	 * Fills in the output of every sample, which must depend only on the options, and *state, which
+	 * decode() gets; *state may be NULL. Returns 0, or a negative errno with a text: -EINVAL for invalid
+	 * options.
 	 */
 	int (*open)(const char *options, struct diesel_codec_output *output, void **state,
 		    struct diesel_codec_error *error);
 
 	/*
-	 * Decodes a sample. out: space for exactly one output, 64-byte aligned, all zeros. The bytes of the
-	 * sample come from people who need not be trusted. 0, or a negative errno with a text: -EBADMSG for
-	 * a damaged sample.
+	 * Decodes a sample. out: space for exactly one output, 64-byte aligned, all zeros. The sample's bytes
+	 * are untrusted input. Returns 0, or a negative errno with a text: -EBADMSG for a damaged sample.
 	 */
 	int (*decode)(void *state, const struct diesel_codec_sample *sample, void *out,
 		      struct diesel_codec_error *error);
 };
 
-/* What a codec defines: const struct diesel_codec DIESEL_CODEC = {.abi = DIESEL_CODEC_ABI, ...}; */
+/* Every codec defines: const struct diesel_codec DIESEL_CODEC = {.abi = DIESEL_CODEC_ABI, ...}; */
 extern
 #if defined(__GNUC__)
     __attribute__((visibility("default")))

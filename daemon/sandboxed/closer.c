@@ -29,8 +29,8 @@ void closer_free(struct closer *c)
 	c->fd = -EBADF;
 }
 
-/* Returns true if anything may be left in a socket that takes no more. The end looks like an empty message,
- * but credentials come with messages only. */
+/* Returns true if a socket that has been shut down may have unread messages. The end looks like an empty
+ * message, but only messages come with credentials. */
 static bool may_have_messages(int socket)
 {
 	union {
@@ -53,7 +53,7 @@ static int hand_over(struct closer *c, int socket)
 
 	if (r == 0)
 		return 0;
-	/* That helper has ended, or has more than it takes: it gets no more. */
+	/* The current helper has ended or is full: start a new one. */
 	closep(&c->fd);
 	c->fd = -EBADF;
 	r = fork_server_start(c->fork_server, HELPER_CLOSER, &c->fd);
@@ -72,9 +72,9 @@ static void keep_only(int a, int b)
 	(void)kernel_close_range(high + 1, UINT32_MAX);
 }
 
-/* Leaves the last reference to a process of no parent, which ends when this one has closed its own. Linux
- * before 6.10 sends no socket that holds sockets that hold sockets, four deep; then only this is left. It
- * costs copying this process's page tables. */
+/* Leaves the last reference to an orphaned process, which exits when this one has closed its own. Linux
+ * before 6.10 cannot send a socket that holds sockets nested four deep, so this is the fallback. It costs
+ * copying this process's page tables. */
 static void close_in_child(int socket)
 {
 	int hold[2] = {-EBADF, -EBADF};
@@ -107,7 +107,7 @@ int closer_run(int socket)
 {
 	struct pollfd poll_fd = {.fd = socket, .events = POLLIN};
 
-	/* What it takes stays open: the end of this process closes it. */
+	/* Received sockets stay open: the exit of this process closes them. */
 	for (int i = 0; i < GATHER_MAX && poll(&poll_fd, 1, QUIET_MS) > 0; i++) {
 		char work;
 		int fd;

@@ -20,29 +20,29 @@
 #include "lib/fd_message.h"
 #include "lib/kernel_calls.h"
 
-#define TURN_MS    50   /* then others may get the worker */
-#define START_MS   1000 /* the fork server has too much to do */
-#define STUCK_S    60   /* of turns without a sample that is done: the process is killed */
-#define LATE_S     2    /* of CPU time, after a process should have ended itself for a sample */
-#define MAX_STARTS 2    /* more tries with another process, where one ended at its first sample */
+#define TURN_MS    50   /* length of a turn; then others may get the worker */
+#define START_MS   1000 /* how long to wait for a busy fork server */
+#define STUCK_S    60   /* time in turns without a finished sample, after which the process is killed */
+#define LATE_S     2    /* CPU time after which a process should have reported its sample as late */
+#define MAX_STARTS 2    /* more tries with another process, if one ended at its first sample */
 
 struct codec {
 	struct codec *next;
 	struct helper_process helper;
-	uint64_t paid_ns; /* when somebody last paid for its CPU time */
+	uint64_t paid_ns; /* when its CPU time was last charged */
 	int sandbox;
 };
 
-/* A worker waits for a process. */
+/* State of a worker that waits for a process. */
 struct wait {
 	const struct codecs *codecs;
 	const struct codec_work *work;
 	struct codec *codec;
-	const struct ring_item *items; /* NULL: it has no order yet */
-	uint64_t *cpu_ns;              /* what all processes took */
+	const struct ring_item *items; /* NULL: the process has no order yet */
+	uint64_t *cpu_ns;              /* CPU time of all processes */
 	uint32_t n_done;
-	uint64_t begin_cpu_ns; /* when n_done was so many */
-	uint32_t quiet_ms;     /* of turns since then */
+	uint64_t begin_cpu_ns; /* *cpu_ns when n_done last changed */
+	uint32_t quiet_ms;     /* time in turns since then */
 };
 
 struct codecs {
@@ -83,7 +83,7 @@ static void codec_end(struct codec *k)
 	free(k);
 }
 
-/* Ends one at work: until it is gone, it can write to the slots. */
+/* Kills a process at work and waits for its end: until then it can write to the slots. */
 static void codec_end_now(struct codec *k)
 {
 	helper_end_now(&k->helper);
@@ -109,7 +109,7 @@ void codecs_free(struct codecs *c)
 	free(c);
 }
 
-/* How many of the items are done. */
+/* Returns the number of items done. */
 static uint32_t count_done(const struct ring_item *items, uint32_t first, uint32_t end)
 {
 	uint32_t i = first;
@@ -119,7 +119,7 @@ static uint32_t count_done(const struct ring_item *items, uint32_t first, uint32
 	return i - first;
 }
 
-/* Takes a message. *fd, if fd is not NULL, becomes the descriptor that came with it. */
+/* Receives a message. If fd is not NULL, *fd becomes the first descriptor that came with it. */
 static int take(const struct codec *k, struct codec_message *m, int *fd)
 {
 	int fds[FD_MESSAGE_MAX_FDS], r;
@@ -137,7 +137,7 @@ static int take(const struct codec *k, struct codec_message *m, int *fd)
 	return r == sizeof(*m) ? 0 : -EPROTO;
 }
 
-/* The process's CPU time since somebody last paid for it. */
+/* Returns the process's CPU time since it was last charged, and marks it as charged. */
 static uint64_t codec_used_ns(struct codec *k)
 {
 	uint64_t before_ns = k->paid_ns;
@@ -146,8 +146,7 @@ static uint64_t codec_used_ns(struct codec *k)
 	return k->helper.pidfd < 0 ? 0 : helper_used_ns(&k->helper, before_ns);
 }
 
-/* The worker does something for others until it is this one's turn again. Meanwhile the process does nothing.
- */
+/* Lets the worker serve others until it is this task's turn again. Meanwhile the process is stopped. */
 static void pause_turn(const struct wait *w)
 {
 	struct codec *k = w->codec;
@@ -161,8 +160,8 @@ static void pause_turn(const struct wait *w)
 	(void)kernel_pidfd_send_signal(k->helper.pidfd, SIGCONT);
 }
 
-/* The worker has waited for a turn. -ETIMEDOUT: for too many, or too much CPU time, since the last item that
- * was done. -ECANCELED. */
+/* Ends a turn of waiting. -ETIMEDOUT: too many turns, or too much CPU time, since the last finished item.
+ * -ECANCELED. */
 static int end_turn(struct wait *w)
 {
 	uint32_t n_done = w->items ? count_done(w->items, w->work->first, w->work->end) : 0;
@@ -185,7 +184,7 @@ static int end_turn(struct wait *w)
 	return 0;
 }
 
-/* Waits for a message. */
+/* Waits until a message can be received. */
 static int await(struct wait *w)
 {
 	struct pollfd p = {.fd = w->codec->helper.fd, .events = POLLIN};
@@ -201,7 +200,8 @@ static int await(struct wait *w)
 	return 0;
 }
 
-/* One that does not receive holds up nothing but its turns: its socket has a time limit. */
+/* Sends a message. A process that does not receive delays only its own turns: its socket has a send
+ * timeout. */
 static int send_message(struct wait *w, const struct codec_message *m, const int *fds, size_t n_fds)
 {
 	int r;
@@ -231,7 +231,7 @@ static int start(const struct fork_server *fork_server, struct wait *w, int *ret
 	return r;
 }
 
-/* Waits for a message of the type; its descriptor becomes *fd, as of take(). */
+/* Receives a message of the type. *fd as take(). */
 static int expect(struct wait *w, enum codec_type type, struct codec_message *m, int *fd)
 {
 	int r = await(w);
@@ -241,7 +241,7 @@ static int expect(struct wait *w, enum codec_type type, struct codec_message *m,
 	return r == 0 && m->type != (uint32_t)type ? -EPROTO : r;
 }
 
-/* Whether the plug-in, if there is one, opened. */
+/* Returns 0 if there is no plug-in or it opened. */
 static int check_ready(struct codec_message *m, const struct recipe *recipe, struct error *err)
 {
 	if (m->done.status == 0)
@@ -251,7 +251,7 @@ static int check_ready(struct codec_message *m, const struct recipe *recipe, str
 			 recipe->codec.name, m->done.error.text);
 }
 
-/* w->codec is NULL before and afterwards. */
+/* Starts a process. w->codec is NULL before and afterwards. */
 static int codec_new(const struct codecs *c, struct wait *w, struct codec **ret, struct error *err)
 {
 	static const struct timeval patience = {.tv_usec = TURN_MS * 1000};
@@ -351,7 +351,7 @@ static int send_segments(struct wait *wait)
 	return send_grant(wait, &w->grant);
 }
 
-/* Takes down which decoded copies it says that it made: they must lie where they were allowed to. */
+/* Records the decoded copies that the process reports. -EPROTO: one does not fit in the grant. */
 static int take_made(const struct codec_work *w, const int64_t *labels, uint32_t next)
 {
 	uint64_t at = w->grant_offset;
@@ -368,7 +368,7 @@ static int take_made(const struct codec_work *w, const int64_t *labels, uint32_t
 	return 0;
 }
 
-/* The process may have been taken over: what it says must fit what it was told. */
+/* Checks a reply against the order: the process may have been taken over. */
 static bool is_answer(const struct codec_message *m, const struct codec_work *w)
 {
 	const struct codec_done *done = &m->done;
@@ -409,7 +409,7 @@ static int order(struct wait *wait, const int64_t *labels, struct codec_done *re
 	return 0;
 }
 
-/* The process ended, or was ended, at this item. */
+/* Marks the item as damaged because its process ended or was killed. */
 static int give_up(struct codecs *c, const struct codec_work *w, struct ring_item *items, uint32_t at,
 		   int why, struct codec_result *ret)
 {
@@ -456,7 +456,7 @@ int codecs_decode(struct codecs *c, const struct codec_work *w, struct codec_res
 			    ? -ECANCELED
 			    : codec_take(c, &wait, &k, &result->error);
 
-		if (r == -EPIPE && starts < MAX_STARTS) /* it ended before it was there */
+		if (r == -EPIPE && starts < MAX_STARTS) /* the process ended before it was ready */
 			continue;
 		if (r < 0)
 			return result->error.code < 0 ? r : say_no_process(c, r, &result->error);
@@ -487,8 +487,8 @@ int codecs_decode(struct codecs *c, const struct codec_work *w, struct codec_res
 		if (w->made_bytes)
 			memset(w->made_bytes, 0, (w->end - w->first) * sizeof(*w->made_bytes));
 		n_done = count_done(items, w->first, w->end);
-		/* It may have been killed for memory: the sample is at fault if it ends one after the other.
-		 */
+		/* It may have been killed for memory: the sample is to blame only if it ends several
+		 * processes. */
 		if (n_done > 0 && r != -ETIMEDOUT) {
 			result->next = w->first + n_done;
 			return 0;

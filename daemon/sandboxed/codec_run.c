@@ -36,17 +36,17 @@ struct helper {
 	uint8_t *slots;
 	struct recipe_table table;
 	struct image_decoder *decoder;
-	struct plugin_codec plugin; /* of a recipe for a codec */
+	struct plugin_codec plugin; /* used if the recipe names a codec */
 	uint8_t *pixels;
 	uint64_t pixels_bytes;
-	struct mapped segments[CODEC_MAX_SEGMENTS]; /* of the order to come */
+	struct mapped segments[CODEC_MAX_SEGMENTS]; /* segments of the next order */
 	uint32_t n_segments;
 	struct mapped grant; /* {0}: there is none */
 	struct recipe decoded_key;
 	enum recipe_decoded decoded_copy;
 };
 
-/* An order, as far as it is carried out. */
+/* Progress of an order. */
 struct work {
 	struct helper *h;
 	uint64_t epoch;
@@ -61,14 +61,14 @@ struct codec_sample {
 	const uint8_t *data;
 	uint32_t bytes;
 	uint64_t sample;
-	uint64_t location; /* of its decoded copy, as others left it; 0: it has none */
+	uint64_t location; /* location of its decoded copy, which another decoder wrote; 0: it has none */
 	uint8_t *out;
-	struct image_whole whole; /* the decoded copy that it has, or could have */
-	bool has_decoded;         /* it has the copy in `whole`, or could have it */
-	bool serves;              /* this epoch's result can be made from that copy */
-	uint8_t *space;           /* where the decoded copy that is made goes; NULL: none is made */
-	uint64_t made;            /* bytes of the decoded copy that was made */
-	uint64_t begin_ns;        /* of CPU time */
+	struct image_whole whole; /* the decoded copy that it has or could have */
+	bool has_decoded;         /* it has or could have the decoded copy that `whole` describes */
+	bool serves;              /* that decoded copy can serve this epoch's crop */
+	uint8_t *space;           /* where to write a new decoded copy; NULL: none is made */
+	uint64_t made;            /* size of the decoded copy that was made */
+	uint64_t begin_ns;        /* CPU time at which decoding began */
 	struct error err;
 };
 
@@ -108,7 +108,7 @@ static int map_segment(struct helper *h, int fd, uint64_t bytes)
 	return 0;
 }
 
-/* Room for an image of this size. 0 or -ENOMEM. */
+/* Makes h->pixels large enough for an image of this size. 0 or -ENOMEM. */
 static int make_space(struct helper *h, uint64_t width, uint64_t height)
 {
 	uint64_t bytes = width * height * IMAGE_CHANNELS;
@@ -132,7 +132,7 @@ static uint64_t cpu_ns(void)
 	return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
 }
 
-/* Where a sample or a decoded copy of at least so many bytes lies, or NULL. */
+/* Returns the address of a sample or a decoded copy, or NULL if `bytes` do not fit in its segment. */
 static const uint8_t *find(const struct helper *h, uint64_t location, uint64_t bytes)
 {
 	uint64_t segment = location >> 32, offset = (uint32_t)location;
@@ -142,7 +142,7 @@ static const uint8_t *find(const struct helper *h, uint64_t location, uint64_t b
 	return h->segments[segment - 1].data + offset;
 }
 
-/* Bytes of a decoded copy. */
+/* Returns the size of a decoded copy, in bytes. */
 static uint64_t decoded_bytes(const struct helper *h, const struct image_whole *whole)
 {
 	const struct recipe *r = &h->begin.recipe;
@@ -165,8 +165,8 @@ static void write_decoded(uint8_t *space, const struct image_whole *whole)
 	memcpy(space, &decoded_copy, sizeof(decoded_copy));
 }
 
-/* Another decoder made the decoded copy, or none did: it is an image of a size that could be, or there is
- * none. */
+/* Reads the header of a decoded copy, which another decoder wrote and which is not trusted. Returns false if
+ * there is no decoded copy, or its dimensions are invalid. */
 static bool take_decoded(const struct helper *h, uint64_t location, struct image_whole *ret,
 			 const uint8_t **ret_pixels)
 {
@@ -215,7 +215,7 @@ static bool is_served(const struct codec_sample *j)
 	return image_scale(&j->whole.info, &request) == j->whole.by;
 }
 
-/* What comes after all that a decoded copy holds: colours, then numbers. */
+/* Applies the steps that follow a decoded copy: colours, then conversion to numbers. */
 static int finish(const struct codec_sample *j, const struct recipe_place *place, const uint8_t *pixels)
 {
 	struct helper *h = j->w->h;
@@ -237,7 +237,7 @@ static int finish(const struct codec_sample *j, const struct recipe_place *place
 	return 0;
 }
 
-/* Makes the sample's result from its decoded copy, which serves it. Returns 0 or a negative errno. */
+/* Produces the sample from a decoded copy that serves it. 0 or a negative errno. */
 static int use_decoded(struct codec_sample *j, const uint8_t *pixels)
 {
 	struct helper *h = j->w->h;
@@ -273,11 +273,11 @@ static void count_prospect(const struct codec_sample *j)
 	p->bytes += j->has_decoded ? decoded_bytes(j->w->h, &j->whole) : 0;
 }
 
-/* The steps of decoding: 0, a negative errno, or NEXT: this one does not do it. -EAGAIN: the decoded copy
- * does not fit behind the others, but would fit elsewhere. */
+/* The steps of decoding. Each returns 0, a negative errno, or NEXT: this step does not apply. -EAGAIN: the
+ * decoded copy does not fit after the others, but would fit in another grant. */
 #define NEXT 1
 
-/* Samples that no decoded copy is kept of by this process. */
+/* Decodes samples for which this process caches no decoded copy. */
 static int make_without_decoded(struct codec_sample *j)
 {
 	struct helper *h = j->w->h;
@@ -316,7 +316,7 @@ static int take_out_of_decoded(struct codec_sample *j)
 	return 0;
 }
 
-/* Where the decoded copy of a sample without one goes; NULL: it gets none now. */
+/* Returns where to write the decoded copy of a sample without one; NULL: it gets none now. */
 static uint8_t *decoded_space(const struct codec_sample *j)
 {
 	const struct helper *h = j->w->h;
@@ -330,13 +330,14 @@ static uint8_t *decoded_space(const struct codec_sample *j)
 	return NULL;
 }
 
-/* Another order begins at the start of another grant; this one has done something. */
+/* If the grant is full, ends the order: the next one begins with an empty grant. At least one item must be
+ * done. */
 static int go_on(const struct codec_sample *j)
 {
 	return j->w->done->full && j->w->n_done > 0 ? -EAGAIN : NEXT;
 }
 
-/* What the image is, and which decoded copy it could have. */
+/* Identifies the image, and chooses which decoded copy it could have. */
 static int choose_decoded(struct codec_sample *j)
 {
 	const struct helper *h = j->w->h;
@@ -345,21 +346,21 @@ static int choose_decoded(struct codec_sample *j)
 
 	if (r < 0)
 		return r;
-	j->whole.info = info; /* and not what another decoder says of it */
+	j->whole.info = info; /* our own result, not what another decoder wrote */
 	if (!j->has_decoded) {
 		j->whole = (struct image_whole){.info = info, .by = 1};
 		j->has_decoded = h->decoded_copy == RECIPE_DECODED_WHOLE
 				     ? decoded_scale_choose(&h->begin.recipe, &info, &j->whole)
 				     : h->decoded_copy == RECIPE_DECODED_MADE;
 		j->serves = j->has_decoded && is_served(j);
-		/* Where this epoch's crop is decoded at another scale, another epoch's makes the decoded
+		/* If this epoch's crop is decoded at another scale, a crop of another epoch makes the decoded
 		 * copy. */
 		j->space = j->serves && !j->location ? decoded_space(j) : NULL;
 	}
 	return go_on(j);
 }
 
-/* Decodes all of the image; as pixels, if it has no planes after all, and there is space for them. */
+/* Decodes the whole image: as planes if it has them, else as pixels if there is space for them. */
 static int decode_into(struct codec_sample *j, uint8_t *to)
 {
 	struct helper *h = j->w->h;
@@ -370,14 +371,14 @@ static int decode_into(struct codec_sample *j, uint8_t *to)
 		return r;
 	j->whole.is_planes = false;
 	if (decoded_bytes(h, &j->whole) > h->grant.bytes - j->w->grant_at) {
-		/* Or it would be offered the same space in each epoch. */
+		/* Otherwise it would be offered the same space in each epoch. */
 		j->w->done->full = j->w->done->full || decoded_bytes(h, &j->whole) <= h->grant.bytes;
 		return -ENOSPC;
 	}
 	return image_decode_whole(h->decoder, j->data, j->bytes, &j->whole, to, &unused);
 }
 
-/* The image has been decoded afresh. */
+/* Finishes a sample that was decoded without a decoded copy. */
 static int finish_job(struct codec_sample *j)
 {
 	if (j->space)
@@ -396,7 +397,7 @@ static int decode_whole(struct codec_sample *j)
 	if (!j->space || j->w->h->decoded_copy != RECIPE_DECODED_WHOLE)
 		return NEXT;
 	pixels = j->space + sizeof(struct codec_decoded);
-	/* What is damaged behind the crop does not matter to the crop. */
+	/* An error here is not final: damage behind the crop does not affect the crop. */
 	if (decode_into(j, pixels) >= 0) {
 		begin_ns = cpu_ns();
 		if (use_decoded(j, pixels) >= 0) {
@@ -409,7 +410,7 @@ static int decode_whole(struct codec_sample *j)
 	return go_on(j);
 }
 
-/* Decodes the crop alone, and keeps its pixels if there is space. */
+/* Decodes only the crop, and caches its pixels if there is space. */
 static int decode_crop(struct codec_sample *j)
 {
 	struct helper *h = j->w->h;
@@ -439,7 +440,7 @@ static int decode_crop(struct codec_sample *j)
 	return finish_job(j);
 }
 
-/* The cheapest first. */
+/* Cheapest first. */
 static int (*const decode_steps[])(struct codec_sample *) = {make_without_decoded, take_out_of_decoded,
 							     choose_decoded, decode_whole, decode_crop};
 
@@ -453,7 +454,7 @@ static int decode(struct codec_sample *j)
 	return r;
 }
 
-/* Memory that it has from the system, whether it uses it now or not. */
+/* Returns the heap memory that malloc() has from the system, whether it is in use or free. */
 static uint64_t heap_bytes(void)
 {
 #if __GLIBC_PREREQ(2, 33)
@@ -588,7 +589,7 @@ static int say_started(int fd)
 
 static int daemon_fd; /* for on_late(), which gets no argument */
 
-/* The sample has had its time. What was interrupted does not go on. */
+/* Reports that the sample's time is up, and exits without returning to the decoder. */
 static void on_late(int number)
 {
 	static struct codec_message m = {.type = CODEC_LATE};
@@ -598,7 +599,7 @@ static void on_late(int number)
 	_exit(1);
 }
 
-/* What comes out must be what the session was opened for. */
+/* Opens the plug-in. -ESTALE: its output is not what the session was opened for. */
 static int open_plugin(struct helper *h, struct error *err)
 {
 	static const struct itimerval limit = {.it_value = {.tv_sec = CODEC_SAMPLE_CPU_S}};
@@ -627,8 +628,8 @@ static int say_ready(struct helper *h, int plugin_fd)
 		done->status = plugin_load(plugin_fd, &h->plugin.codec, &done->error);
 	daemon_fd = h->fd;
 	signal(SIGPROF, on_late);
-	heap_bytes(); /* glibc prepares its heap by calls that the sandbox does not have, where a sanitizer
-			 has its own */
+	heap_bytes(); /* with a sanitizer, glibc's own heap is not set up yet, and that needs system calls
+			 that the sandbox forbids */
 	m.sandbox = sandbox_enter(&limits);
 	if (h->plugin.codec && done->status == 0)
 		done->status = open_plugin(h, &done->error);

@@ -4,11 +4,11 @@
 #define N_SCALES 4 /* 1/1, 1/2, 1/4, 1/8 */
 #define N_DRAWS  256u
 #define SEED     UINT64_C(0x77686f6c65)
-/* A decoded copy is worth its memory if a byte saves so much of what it would at best. */
+/* Fraction of the best CPU saving per byte that a decoded copy must reach to be worth its memory. */
 #define WORTH 0.5
 
-/* What decoding at a scale takes, as a part of what it takes at the image's own size: the entropy coding is
- * the same. Photographs of 2000 x 1500 pixels, quality 90. */
+/* Cost of decoding at a scale, relative to decoding at full size: the entropy decoding is the same. Measured
+ * with photographs of 2000 x 1500 pixels, quality 90. */
 static const double costs[N_SCALES] = {1, 0.7, 0.6, 0.5};
 
 static enum image_filter filter_of(const struct recipe *r)
@@ -26,13 +26,14 @@ struct image_request decoded_scale_request(const struct recipe *recipe, const st
 				      .window = {place->x, place->y, recipe->width, recipe->height}};
 }
 
-/* How many of N_DRAWS crops are decoded at each scale. */
+/* Counts how many of N_DRAWS crops are decoded at each scale. */
 static void draw(const struct recipe *recipe, const struct image_info *info, uint32_t n[N_SCALES])
 {
 	const struct image_request all = {
 	    .crop = {0, 0, info->width, info->height}, .width = recipe->width, .height = recipe->height};
 
-	/* A smaller crop is decoded at no smaller scale. */
+	/* If the whole image is decoded at full size, so is every crop: a smaller crop never gets a smaller
+	 * scale. */
 	if (image_scale(info, &all) == 1) {
 		n[0] = N_DRAWS;
 		return;

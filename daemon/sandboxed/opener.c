@@ -17,9 +17,9 @@
 #include "opener_message.h"
 
 enum opening_state {
-	OPENING_WAITS, /* for its turn */
-	OPENING_RUNS,  /* a process has it or soon will */
-	OPENING_ENDS,  /* nobody asks any more; lasts until the process is gone */
+	OPENING_WAITS, /* waits for its turn */
+	OPENING_RUNS,  /* a process has it, or will soon */
+	OPENING_ENDS,  /* no handler is called any more; lasts until the process is gone */
 };
 
 struct opening {
@@ -27,7 +27,7 @@ struct opening {
 	struct opener *opener;
 	enum opening_state state;
 	uint32_t uid;
-	int connection; /* borrowed, until it runs */
+	int connection; /* borrowed until OPENING_RUNS */
 	int fd, pidfd, copy_fd;
 	uv_poll_t poll;
 	const struct opening_handler *handler;
@@ -66,7 +66,7 @@ static void opening_free(uv_handle_t *handle)
 	free(q);
 }
 
-/* The process is gone, or there never was one. */
+/* Removes an opening whose process is gone or was never started. */
 static void opening_remove(struct opening *q)
 {
 	struct opener *o = q->opener;
@@ -178,8 +178,8 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 	closep(&fds[1]);
 	if (r == 0)
 		return;
-	/* The process's end of the socket is closed: it is gone, or could not be forked. Or it has sent
-	 * something that is not a reply, and is killed now. */
+	/* The process's end of the socket is closed, because it is gone or could not be forked. Or it has
+	 * sent something that is not a reply, and is killed now. */
 	opening_kill(q);
 	if (q->state == OPENING_RUNS) {
 		error_set(&err, -EIO, "%s", died);
@@ -274,7 +274,7 @@ void opening_go_on(struct opening *q)
 {
 	const char go = 1;
 
-	/* If the process is gone, the end of its socket tells. */
+	/* If the process is gone, on_readable() sees the end of its socket. */
 	(void)fd_message_send(q->fd, &go, sizeof(go), NULL, 0, 0);
 }
 

@@ -14,7 +14,7 @@
 #include "lib/sandbox.h"
 #include "opener_message.h"
 
-/* What verifying takes hardly grows with the number of samples, and what it allocates does not. */
+/* Limits of verification. Its CPU time hardly grows with the number of samples, and its memory does not. */
 #define VERIFY_CPU_S        120
 #define VERIFY_MEMORY_BYTES (64u << 20)
 
@@ -80,7 +80,7 @@ static int take_and_open(int socket, int connection, struct error *err)
 
 	if (r == 0)
 		r = transport_receive(connection, &request, &fds);
-	/* While this process has the connection, its end would not be seen. */
+	/* While this process holds the connection open, nobody would notice its end. */
 	close(connection);
 	if (r == 0 && request.header.type != WIRE_OPEN_DATASET)
 		r = -EPROTO;

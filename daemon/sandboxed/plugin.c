@@ -24,7 +24,7 @@ struct plugin_question {
 	int fd;
 	uint32_t uid;
 	struct recipe_codec codec;
-	plugin_answered *answered; /* NULL: nobody waits any more */
+	plugin_answered *answered; /* NULL: the caller has dropped the question */
 	void *user;
 };
 
@@ -43,7 +43,7 @@ static int start(const struct fork_server *fork_server, int plugin_fd, const str
 	return r;
 }
 
-/* Takes the reply. What the process says need not be true, but must be something. */
+/* Receives the reply. The process may lie, but its reply must be well-formed. */
 static int take(int fd, const struct plugin_order *order, struct plugin_reply *reply, struct error *err)
 {
 	char text[sizeof(err->text)];

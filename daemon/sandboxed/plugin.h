@@ -40,8 +40,9 @@ struct plugins {
  * -EINVAL: not an absolute path of a regular file; or an error of open(2). */
 int plugin_file_open(const char *path, int *ret_fd, struct error *err);
 
-/* Has a helper load each file and report the codec's name. Blocks for at most PLUGIN_PATIENCE_S per file. A
- * file that cannot be loaded stays in the list with its problem. Paths and fork server are borrowed. */
+/* Has a helper load each file and report the codec's name. Blocks for at most PLUGIN_PATIENCE_S + 2 s per
+ * file. A file that cannot be loaded stays in the list with its problem. Paths and fork server are
+ * borrowed. */
 void plugins_start(struct plugins *p, const struct fork_server *fork_server, char *const *paths, uint32_t n);
 void plugins_free(struct plugins *p);
 /* Drops all questions: no more callbacks. The loop must run once more. */

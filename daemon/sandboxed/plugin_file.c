@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which files may be loaded: whoever can change one can run programs as the daemon's user. */
+/* Decides which files may be loaded: anybody who can change one can run code as the daemon's user. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -28,8 +28,8 @@ static int refuse(enum file_safety safety, const char *path, const char *at, con
 			 what, at);
 }
 
-/* The folder that the file is in, from the root on. Each one is looked at by the descriptor by which the next
- * one is opened: it cannot be another one meanwhile. */
+/* Opens the file's folder, starting at the root. Each folder is checked through the descriptor that is used
+ * to open the next one, so it cannot be replaced in between. */
 static int open_folder(const char *path, int *ret_fd, struct error *err)
 {
 	_cleanup_(closep) int fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);

@@ -15,7 +15,7 @@
 
 #define ALIGNMENT 64
 #define MAX_ERRNO 4095
-#define PATTERN   0xa5 /* between the output and the page that nobody can touch */
+#define PATTERN   0xa5 /* fill byte between the output and the guard page */
 
 static int check(const struct diesel_codec *c, struct error *err)
 {
@@ -45,7 +45,7 @@ int plugin_load(int fd, const struct diesel_codec **ret, struct error *err)
 		why = dlerror();
 	close(fd);
 	if (!object) {
-		colon = strstr(why, ": "); /* behind our path, which nobody knows */
+		colon = strstr(why, ": "); /* skip our /proc path, which means nothing to the user */
 		return error_set(err, -ELIBBAD, "it cannot be loaded: %s",
 				 colon && strncmp(why, path, strlen(path)) == 0 ? colon + 2 : why);
 	}
@@ -72,7 +72,7 @@ int plugin_space(struct plugin_codec *p, uint64_t out_bytes)
 	p->pages = all + page;
 	p->pages_bytes = pages;
 	p->out_bytes = out_bytes;
-	/* As near to the end of the pages as it can be aligned. */
+	/* As near to the end of the pages as alignment permits. */
 	p->out = p->pages + (pages - out_bytes) / ALIGNMENT * ALIGNMENT;
 	memset(p->pages, PATTERN, pages);
 	return 0;
@@ -87,7 +87,7 @@ static bool is_pattern(const uint8_t *from, const uint8_t *end)
 	return true;
 }
 
-/* A result of a function of the codec's, as ours. */
+/* Converts the result of a codec's function to an error of ours. */
 static int result_of(int r, struct diesel_codec_error *said, const char *function, struct error *err)
 {
 	said->text[sizeof(said->text) - 1] = '\0';

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The helper's side of plugin.h: loads one plug-in, answers, and ends. */
+/* The helper's side of plugin.h: loads one plug-in, answers, and exits. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ static int answer(const struct plugin_order *order, int fd, struct plugin_reply 
 
 	if (r < 0)
 		return r;
-	/* Where the system refuses a sandbox, it is the daemon that says so once (opener.c). */
+	/* If the system refuses a sandbox, the daemon logs that once (opener.c). */
 	(void)sandbox_enter(&limits);
 	if (strnlen(p.codec->name, sizeof(reply->codec.name)) < sizeof(reply->codec.name))
 		strcpy(reply->codec.name, p.codec->name);

@@ -15,7 +15,7 @@
 #include "lib/log.h"
 
 #define IDLE_MS 10000
-#define NOBODY  UINT32_MAX /* the spare reader's user */
+#define NOBODY  UINT32_MAX /* uid of the spare reader */
 
 struct reader_process {
 	struct reader_process *next;
@@ -26,8 +26,8 @@ struct reader_process {
 	uint32_t uid;
 	int fd;
 	uv_poll_t poll;
-	uv_timer_t timer;  /* with orders: until it is late; else until it is let go */
-	uint64_t since_ms; /* with orders: of the loop, when it reported last, or got the first of them */
+	uv_timer_t timer;  /* with orders: when it becomes late; else when it is let go */
+	uint64_t since_ms; /* with orders: loop time of its last report, or of the first order */
 	bool is_late;
 	uint32_t n_handles;
 };
@@ -42,7 +42,7 @@ static void on_closed(uv_handle_t *handle)
 	free(r);
 }
 
-/* Takes it out of the list; its memory goes when the handles are closed. */
+/* Removes the reader from the list; its memory is freed when the handles are closed. */
 static void reader_remove(struct reader_process *r)
 {
 	LL_DELETE(r->readers->first, r);
@@ -53,7 +53,7 @@ static void reader_remove(struct reader_process *r)
 	uv_close((uv_handle_t *)&r->timer, on_closed);
 }
 
-/* The process sees the end of its socket and ends; we see that by the end of ours. */
+/* Asks the process to end: it sees the end of its socket. Its end is noticed by the end of ours. */
 static void ask_to_end(struct reader_process *r)
 {
 	if (r->slot)
@@ -77,7 +77,7 @@ static void on_late(uv_timer_t *timer)
 		    (unsigned long long)(uv_now(r->readers->loop) - r->since_ms) / 1000);
 }
 
-/* Something has come of the reader's orders, or the first one of them goes out. */
+/* Restarts the reader's time limit: an order was answered, or the first one is sent. */
 static void note_life(struct reader_process *r, const struct reader_job *job)
 {
 	uint64_t now_ms = uv_now(r->readers->loop);
@@ -100,7 +100,7 @@ static void job_done(struct reader_process *r, struct reader_job *job)
 	job->done(job);
 }
 
-/* All that it had to do has failed. */
+/* Fails all jobs of a reader that has ended. */
 static void reader_ended(struct reader_process *r)
 {
 	struct readers *readers = r->readers;
@@ -120,7 +120,7 @@ static void reader_ended(struct reader_process *r)
 	readers->on_end(readers->user);
 }
 
-/* Starts a process for it. Where that cannot be sent, the reader is about to end. */
+/* Starts a process that decompresses for the reader. A failed send is ignored: the reader is about to end. */
 static void give_unpacker(const struct reader_process *r)
 {
 	static const struct reader_order order = {.id = READER_UNPACKER};
@@ -214,7 +214,7 @@ void readers_prepare(struct readers *rs)
 	uv_timer_start(&rs->spare->timer, on_idle, IDLE_MS, 0);
 }
 
-/* The spare one if there is one. */
+/* Uses the spare reader if there is one, else starts a reader. */
 static int reader_get(struct readers *rs, struct reader_process **slot, uint32_t uid)
 {
 	struct reader_process *r = rs->spare;

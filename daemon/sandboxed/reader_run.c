@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reader's side of reader.h: one dataset's chunks, each opened, checked, and read in pieces side by side.
- * Whatever blocks here holds up nobody else.
+/*
+ * The reader's side of reader.h: opens and checks the chunks of one dataset, and reads them in pieces in
+ * parallel. If this process blocks, nothing else does.
  *
- * A piece is read into a buffer of this process, which is used again and again, and written to the segment
- * from there. To read into new shared memory directly takes twice the CPU time: the kernel zeroes each page,
- * maps it here for the read, and unmaps it again. A piece is a huge page of the segment where there is one,
- * and threads write, so that reads go on meanwhile. Pieces of compressed chunks are read into memory that
- * others may see, too, who make their blocks plain (unpack.h). */
+ * A piece is read into a reusable buffer of this process, and written to the segment from there. Reading into
+ * new shared memory directly takes twice the CPU time: the kernel zeroes each page, maps it here for the
+ * read, and unmaps it again. A piece is a huge page of the segment where there is one. Threads do the
+ * writing, so that reads go on meanwhile. Pieces of compressed chunks are read into memory that the processes
+ * that decompress them can see, too (unpack.h).
+ */
 #include "reader.h"
 
 #include <errno.h>
@@ -33,14 +35,15 @@
 #include "daemon/sandboxed/work/unpack.h"
 
 #define IO_DEPTH 32
-/* libuv's threads that write, as it has them by itself. */
+/* Threads that write: libuv's default number. */
 #define N_THREADS 4
-/* A megabyte of zeros takes a thousandth of that. */
+/* CPU time limit of decompressing a run. A megabyte of zeros takes a thousandth of this. */
 #define UNPACK_CPU_NS (5 * NS_PER_S)
-/* What is written at one time to the segment. */
+/* Bytes written to the segment at one time. */
 #define PIECE_BYTES ((uint32_t)HUGE_PAGE_BYTES)
-/* As many as keep a disk busy. The others are being written to the segment meanwhile: reads that were begun
- * together end together, and storage would idle until the first of them is written. */
+/* Reads in flight: enough to keep a disk busy. The other pieces are being written to the segment meanwhile.
+ * Reads that begin together end together, so without spare pieces storage would idle until the first is
+ * written. */
 #define MAX_READS 8
 #define N_PIECES  (READER_OWN_BYTES / PIECE_BYTES)
 
@@ -51,20 +54,20 @@ struct chunk {
 	struct reader_order order;
 	struct reader_report report;
 	int folder_fd, memory_fd, fd;
-	uint32_t range; /* which is being read */
-	uint64_t at;    /* where its next piece begins */
+	uint32_t range; /* index of the range that is being read */
+	uint64_t at;    /* file offset of the next piece */
 	uint32_t n_pending;
-	struct chunk *next; /* of those that have pieces left to read */
+	struct chunk *next; /* in the list of chunks that have pieces left to read */
 	struct io_op open;
-	/* Of a compressed chunk. */
+	/* Only for a compressed chunk. */
 	uint64_t file_bytes;
 	uint8_t *head;
 	struct io_op head_read;
 	struct chunk_blocks blocks;
-	uint32_t block; /* that the next piece begins with, which begins at c->at */
+	uint32_t block; /* first block of the next piece; starts at `at` */
 };
 
-/* A buffer, and what is read into it. */
+/* A buffer and the read into it. */
 struct read_piece {
 	struct io_op op;
 	uv_work_t work;
@@ -72,29 +75,30 @@ struct read_piece {
 	struct chunk *chunk;
 	struct read_piece *next_free;
 	uint8_t *buffer;
-	bool is_shown;   /* the buffer is in memory that those see who decompress */
+	bool is_shown;   /* the buffer is in memory that the processes that decompress can see */
 	uint64_t offset; /* in the chunk's file */
 	uint32_t bytes;
-	uint32_t block, n_blocks; /* of a compressed chunk: those that it brings, */
-	uint32_t skip;            /* from here on */
-	uint64_t cpu_ns;          /* that making them plain took */
-	int result;               /* of writing it */
+	uint32_t block, n_blocks; /* compressed chunk: the blocks that it contains... */
+	uint32_t skip;            /* ... which begin at this offset in it */
+	uint64_t cpu_ns;          /* CPU time of decompressing them */
+	int result;               /* result of writing it */
 };
 
 struct read_request {
 	int fd;
-	uint32_t uid; /* for whom it reads */
+	uint32_t uid; /* user for whom it reads */
 	uv_loop_t loop;
 	uv_poll_t poll;
 	struct io *io;
 	struct read_piece pieces[N_PIECES], *free_pieces;
-	struct shared_memory shown; /* of the pieces, from the first compressed chunk on */
+	struct shared_memory shown; /* buffers of the pieces, from the first compressed chunk on */
 	struct unpackers *unpackers;
-	uint32_t n_reads; /* under way */
+	uint32_t n_reads; /* reads in flight */
 	struct chunk *first, **last;
 };
 
-/* There are never more reports than orders, so send() blocks only while the daemon is stopped. */
+/* Reports the result and frees the chunk. There are never more reports than orders, so send() blocks only
+ * while the daemon is stopped. */
 static void chunk_report(struct chunk *c)
 {
 	ssize_t n;
@@ -109,13 +113,13 @@ static void chunk_report(struct chunk *c)
 	free(c);
 }
 
-/* All of it is being read, or was. */
+/* Returns true if all reads of the chunk have been issued. */
 static bool is_asked_for(const struct chunk *c)
 {
 	return c->order.is_compressed ? c->block == c->blocks.n : c->range == c->order.n_ranges;
 }
 
-/* Goes on to the next range when this one has been asked for. */
+/* Moves on by `bytes`, and to the next range at the end of this one. */
 static void advance(struct chunk *c, uint32_t bytes)
 {
 	const struct reader_range *r = &c->order.ranges[c->range];
@@ -125,7 +129,7 @@ static void advance(struct chunk *c, uint32_t bytes)
 		c->at = c->order.ranges[c->range].offset;
 }
 
-/* Whether any of it lies in a range. */
+/* Returns true if any part of the block lies in a range. */
 static bool is_block_wanted(const struct chunk *c, uint32_t block)
 {
 	uint64_t begin = c->blocks.payload_offset + (uint64_t)block * c->blocks.block_bytes,
@@ -152,7 +156,7 @@ static void skip_blocks(struct chunk *c)
 		next_block(c);
 }
 
-/* As many whole blocks as fit, in the whole pages that they lie in. */
+/* Cuts a piece of as many whole blocks as fit, extended to page boundaries. */
 static void cut_blocks(struct read_piece *p, struct chunk *c)
 {
 	uint64_t begin = c->at - c->at % CHUNK_ALIGN, end = begin;
@@ -206,8 +210,8 @@ static void read_piece(struct read_piece *p, struct chunk *c)
 	io_submit(c->reading->io, &p->op);
 }
 
-/* Reads on, as many pieces at a time as there may be. A chunk is read to its end before the next one: so
- * the first is there early. */
+/* Issues as many reads as allowed. A chunk is read to its end before the next one, so that the first is
+ * complete early. */
 static void read_on(struct read_request *r)
 {
 	while (r->first && r->free_pieces && r->n_reads < MAX_READS) {
@@ -224,7 +228,7 @@ static void read_on(struct read_request *r)
 	}
 }
 
-/* What is not being read yet will not be. */
+/* Cancels all reads of the chunk that are not issued yet. */
 static void give_up(struct chunk *c)
 {
 	struct read_request *r = c->reading;
@@ -260,7 +264,7 @@ static bool is_stored_plain(const struct chunk_blocks *b, uint32_t i)
 	return chunk_block_stored(b, i) == chunk_block_plain(b, i);
 }
 
-/* As many blocks from i on, below end, as are made plain at one time. */
+/* Cuts a run: as many blocks of i..end - 1 as can be decompressed at one time. */
 static void cut_run(const struct chunk_blocks *b, uint32_t i, uint32_t end, struct unpack_run *run)
 {
 	uint32_t space = UNPACK_SPACE_BYTES;
@@ -274,7 +278,8 @@ static void cut_run(const struct chunk_blocks *b, uint32_t i, uint32_t end, stru
 	}
 }
 
-/* Nothing of them is interpreted here: this process may read what others may not. */
+/* Writes a piece's blocks to the segment, decompressed by other processes. This process may read everybody's
+ * files, so it does not interpret the blocks itself. */
 static int write_blocks(struct read_piece *p)
 {
 	const struct chunk *c = p->chunk;
@@ -371,7 +376,7 @@ static void on_piece(struct io_op *op)
 	read_on(c->reading);
 }
 
-/* Ranges in order, within the file. */
+/* Returns true if the ranges are in ascending order, without overlap, and within the chunk. */
 static bool are_ranges(const struct reader_order *o)
 {
 	uint64_t end = 0;
@@ -448,7 +453,7 @@ static void on_head(struct io_op *op)
 		chunk_begin(c);
 }
 
-/* A process is wanted: an order without a number brings it. */
+/* Asks the daemon for a process that decompresses, which comes with an order of id READER_UNPACKER. */
 static void ask(void *user)
 {
 	static const struct reader_report wanted = {.id = READER_UNPACKER};
@@ -460,7 +465,7 @@ static void ask(void *user)
 	while (n < 0 && errno == EINTR);
 }
 
-/* From the first compressed chunk on. */
+/* Allocates buffers that the processes that decompress can see. Called for the first compressed chunk. */
 static int show_buffers(struct read_request *r)
 {
 	struct unpackers_options options = {.memory_bytes = READER_OWN_BYTES,
@@ -486,7 +491,7 @@ static int show_buffers(struct read_request *r)
 	return result;
 }
 
-/* The head first: it says where the blocks lie. */
+/* Reads the head first: it says where the blocks lie. */
 static void head_read(struct chunk *c)
 {
 	uint32_t bytes = c->order.payload_offset;
@@ -519,7 +524,7 @@ static void chunk_read(struct chunk *c)
 		chunk_report(c);
 		return;
 	}
-	/* What another chunk left in this memory would look like this one's. */
+	/* Otherwise data that another chunk left in this memory would look like this chunk's. */
 	if (o->n_ranges > 0)
 		(void)fallocate(c->memory_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)o->bytes);
 	if (o->n_ranges == 0)
@@ -566,7 +571,7 @@ static void on_open(struct io_op *op)
 	struct chunk *c = container_of(op, struct chunk, open);
 	struct reader_report *report = &c->report;
 
-	/* Some file systems do not know O_DIRECT: the page cache is used then. */
+	/* Some file systems do not support O_DIRECT: then the page cache is used. */
 	if (op->result == -EINVAL && !report->buffered) {
 		report->buffered = true;
 		chunk_open(c);
@@ -596,7 +601,8 @@ static void chunk_open(struct chunk *c)
 	io_submit(c->reading->io, &c->open);
 }
 
-/* Returns 1 for an order; 0: there is none now, or a process came; negative: the daemon is gone. */
+/* Returns 1 for an order; 0: there is none now, or a process that decompresses came; negative: the daemon is
+ * gone. */
 static int receive_order(int fd, struct chunk *c)
 {
 	int fds[2], r = message_receive(fd, &c->order, sizeof(c->order), MSG_DONTWAIT, fds, 2);
@@ -645,7 +651,7 @@ static void populate_work(uv_work_t *work)
 {
 	const struct read_piece *p = work->data;
 
-	/* Where the kernel is too old for that, the first read pays for the pages. */
+	/* If the kernel is too old for that, the first read takes longer, since it allocates the pages. */
 	(void)kernel_populate(p->buffer, PIECE_BYTES);
 }
 
@@ -659,9 +665,9 @@ static void populate_done(uv_work_t *work, int status)
 	read_on(p->reading);
 }
 
-/* Huge pages where there are any: that makes a read's pages few. To get them can take milliseconds each,
- * where the host of a virtual machine has to find them first; so threads do that, most of it before the first
- * order comes. */
+/* Allocates the buffers, as huge pages where there are any, so that a read has few pages. On a virtual
+ * machine whose host has to find memory first, each can take milliseconds. So threads populate them, mostly
+ * before the first order comes. */
 static bool make_buffers(struct read_request *r)
 {
 	uint8_t *memory = mmap(NULL, READER_OWN_BYTES + HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE,
@@ -694,11 +700,12 @@ int reader_run(int fd)
 		return 1;
 	if (!use_uring)
 		(void)sandbox_filter(SANDBOX_READER);
-	/* Without it checkpoints wait for what is read ahead. Where storage has no order, nothing is lost. */
+	/* Lowers the I/O priority, or checkpoints would wait for prefetches. Storage without I/O priorities
+	 * ignores it. */
 	(void)kernel_io_last();
 	if (uv_loop_init(&r.loop) < 0 || io_new(&r.loop, use_uring, IO_DEPTH, &r.io, NULL) < 0)
 		return 1;
-	/* Before there are threads. */
+	/* Must be called before there are threads. */
 	if (use_uring && helper_settle(HELPER_READER) < 0)
 		return 1;
 	if (!make_buffers(&r) || uv_poll_init(&r.loop, &r.poll, fd) < 0)

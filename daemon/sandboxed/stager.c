@@ -14,7 +14,7 @@
 
 struct stager_slot {
 	bool is_taken, is_ordered;
-	struct stager_job *job; /* NULL: forgotten */
+	struct stager_job *job; /* NULL: the caller has stopped waiting */
 };
 
 struct stager {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stager's side of stager.h: as many threads as slots, each of which takes the next order from the
- * socket, and does nothing else until that is done. A slot has one order at a time, so an order always finds
- * a thread. */
+/* The stager's side of stager.h: one thread per slot. Each takes the next order from the socket, and does
+ * nothing else until that is done. A slot has one order at a time, so an order always finds a free thread. */
 #include "stager.h"
 
 #include <ctype.h>
@@ -29,7 +28,7 @@
 #include "lib/kernel_calls.h"
 
 #define UNFINISHED "unfinished-"
-/* A daemon that was killed may leave a process that has yet to end. */
+/* A killed daemon may leave a process that still holds the lock for a while. */
 #define LOCK_TRIES   100
 #define LOCK_WAIT_NS 100000000
 
@@ -52,7 +51,7 @@ static void tell(const struct stager_here *s, const struct stager_report *report
 	while (n < 0 && errno == EINTR);
 }
 
-/* Kept for the next chunk, and grown where that is larger. Huge pages where there are any. */
+/* Makes the slot's buffer large enough. It is reused for later chunks. Huge pages where there are any. */
 static int need_buffer(struct buffer_of_slot *b, uint64_t bytes)
 {
 	uint64_t size = (bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
@@ -73,7 +72,7 @@ static int need_buffer(struct buffer_of_slot *b, uint64_t bytes)
 	return 0;
 }
 
-/* Without the page cache, where the file system knows how. */
+/* Opens a file without the page cache, if the file system supports that. */
 static int open_file(const struct stager_here *s, const char *name, int flags)
 {
 	int fd = openat(s->folder_fd, name, flags | O_DIRECT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -88,7 +87,7 @@ static int write_whole(int fd, const struct stager_order *o, uint8_t *data)
 	uint64_t bytes = stager_file_bytes(o->bytes);
 
 	memset(data + o->bytes, 0, bytes - o->bytes);
-	/* Says at once that there is no space, and finds it in few pieces. */
+	/* Fails early if there is no space, and allocates few extents. */
 	if (fallocate(fd, 0, 0, (off_t)bytes) < 0 && errno != EOPNOTSUPP && errno != ENOSYS)
 		return -errno;
 	return fd_write_at(fd, data, bytes, 0);
@@ -180,7 +179,7 @@ static void *serve(void *user)
 		closep(&memory_fd);
 		tell(s, &report);
 	}
-	/* Without waiting for others: what they wait for may never come. */
+	/* Does not wait for the other threads: they may be blocked for ever. */
 	_exit(0);
 }
 
@@ -196,7 +195,7 @@ static int lock_folder(int fd, const char *path, struct error *err)
 	return 0;
 }
 
-/* The folder that it is in, which nobody else can put another one in the place of. Links above are followed
+/* Opens the parent folder, after checking that nobody else can replace `path` in it. Links above are resolved
  * once. */
 static int open_above(const char *path, const char **ret_name, struct error *err)
 {
@@ -304,7 +303,8 @@ int stager_run(int fd)
 
 	s.fd = fd;
 	report.result = begin(&s, &report);
-	/* The folder belongs to this user, and so do its files; what lies above it need not. */
+	/* The folder and its files belong to this user, so CAP_DAC_READ_SEARCH was needed only for the
+	 * folders above. */
 	if (report.result == 0)
 		report.result = helper_settle(HELPER_STAGER);
 	for (int i = 1; i < STAGER_SLOTS && report.result == 0; i++) {

@@ -19,9 +19,10 @@
 #include "unpack_message.h"
 
 #define LOOK_MS    200
-#define STUCK_S    60 /* without an answer, for whatever reason */
-#define MAX_STARTS 2  /* processes that a run gets */
-/* A process that was taken over without a sign of it does not stay for ever. */
+#define STUCK_S    60 /* time without an answer, for whatever reason */
+#define MAX_STARTS 2  /* processes that a run may use */
+/* CPU time after which a process is replaced, so that one that was taken over unnoticed does not stay for
+ * ever. */
 #define LIFE_CPU_NS (60 * NS_PER_S)
 
 struct unpacker {
@@ -33,12 +34,12 @@ struct unpacker {
 
 struct unpackers {
 	struct unpackers_options options;
-	pthread_mutex_t lock; /* for what follows; never held while waiting for a process */
+	pthread_mutex_t lock; /* guards the fields below; never held while waiting for a process */
 	pthread_cond_t added;
 	struct unpacker *idle;
-	uint32_t n;         /* those asked for included */
+	uint32_t n;         /* processes, including those asked for */
 	uint32_t n_waiting; /* threads */
-	uint32_t n_refused; /* that a thread waits for, and that do not come */
+	uint32_t n_refused; /* refused requests that no waiting thread has seen yet */
 };
 
 int unpackers_new(const struct unpackers_options *options, struct unpackers **ret)
@@ -65,7 +66,7 @@ static void unpacker_free(struct unpacker *k)
 	free(k);
 }
 
-/* It is no more; another one may be asked for. */
+/* Removes a process; another one may be asked for. */
 static void unpacker_lose(struct unpackers *us, struct unpacker *k)
 {
 	unpacker_free(k);
@@ -151,7 +152,7 @@ static int unpacker_take(struct unpackers *us, struct unpacker **ret)
 	return r;
 }
 
-/* Waits for a message, which must be of the type; its descriptor, if it is to have one, becomes *fd. */
+/* Receives a message of the type. If fd is not NULL, *fd becomes its descriptor. */
 static int expect(const struct unpackers *us, const struct unpacker *k, enum unpack_type type, int *fd,
 		  struct unpack_message *m)
 {
@@ -173,7 +174,7 @@ static int expect(const struct unpackers *us, const struct unpacker *k, enum unp
 	return r == 0 && m->type != (uint32_t)type ? -EPIPE : r;
 }
 
-/* A new process gets its space, and goes into its sandbox. */
+/* Gives a new process its output buffer, and waits until it is in its sandbox. */
 static int unpacker_begin(const struct unpackers *us, struct unpacker *k)
 {
 	struct unpack_message m = {.type = UNPACK_BEGIN, .memory_bytes = us->options.memory_bytes};
@@ -189,7 +190,8 @@ static int unpacker_begin(const struct unpackers *us, struct unpacker *k)
 	return r < 0 ? r : expect(us, k, UNPACK_READY, NULL, &m);
 }
 
-/* -EPIPE: the process has ended, or says what it should not. *ret_result: what it says of the run. */
+/* Sends a run and waits for its result, which becomes *ret_result. -EPIPE: the process has ended, or sent an
+ * invalid reply. */
 static int unpacker_run(const struct unpackers *us, struct unpacker *k, const struct unpack_run *run,
 			int *ret_result)
 {
@@ -227,7 +229,7 @@ int unpackers_run(struct unpackers *us, struct unpacker **k, const struct unpack
 		}
 		unpacker_lose(us, *k);
 		*k = NULL;
-		/* It may have been killed for memory, or been idle when it was. */
+		/* The process may have been killed for memory, perhaps while it was idle. */
 		if (r == -EPIPE && starts < MAX_STARTS)
 			continue;
 		return r == -EPIPE ? -EBADMSG : r;

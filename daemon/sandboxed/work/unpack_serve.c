@@ -14,7 +14,7 @@
 #include "unpack_message.h"
 
 #define MEMORY_BYTES (UINT64_C(32) << 20)
-/* The reader ends it long before (unpack.c), unless that was killed. */
+/* CPU time limit, in case the reader was killed; otherwise it ends this process long before (unpack.c). */
 #define CPU_S 300
 
 struct here {
@@ -65,7 +65,7 @@ static int begin(struct here *h)
 			 &pidfd);
 	if (r == 0)
 		r = decompressor_new(&h->decompressor);
-	/* Nothing stays open but its socket. */
+	/* Closes everything but its socket. */
 	(void)kernel_close_range(0, (unsigned)h->fd - 1);
 	(void)kernel_close_range((unsigned)h->fd + 1, UINT32_MAX);
 	return r;
@@ -81,7 +81,7 @@ int unpack_serve(int fd)
 	h.fd = fd;
 	if (begin(&h) < 0)
 		return 1;
-	/* Where the system refuses a sandbox, it is the daemon that says so once. */
+	/* If the system refuses a sandbox, the daemon logs that once (opener.c). */
 	(void)sandbox_enter(&limits);
 	r = send_message(&h, (struct unpack_message){.type = UNPACK_READY}, NULL);
 	while (r == 0 && (r = message_receive(fd, &m, sizeof(m), 0, NULL, 0)) == 0) {

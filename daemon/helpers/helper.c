@@ -126,7 +126,7 @@ const struct helper_row helper_rows[HELPER_N_KINDS] = {
 static struct {
 	char *begin;
 	size_t bytes;
-	char **environment; /* moved: pointers, and behind them their texts */
+	char **environment; /* moved: pointers, followed by their texts */
 } title_space;
 
 void helper_titles(int argc, char **argv)
@@ -193,7 +193,7 @@ void helper_begin(enum helper_kind kind, pid_t parent)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != parent || take_user(&row->begins) < 0)
 		_exit(1);
-	/* Where the system refuses filters, the daemon says so. */
+	/* If the system refuses filters, the daemon logs that. */
 	if (row->begins.profile != HELPER_INHERITS)
 		(void)sandbox_filter(row->begins.profile);
 	helper_title(kind, HELPER_NOBODYS);

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * The kinds of processes that the daemon consists of: their names, their rights, and what the death of one
- * means. helper.c has the table, from which those in docs/explanation/security.md and
- * docs/reference/processes.md come.
+ * The kinds of processes that the daemon consists of: their names, their rights, and what happens when one
+ * dies. helper.c has the table. The tables in docs/explanation/security.md and docs/how-to/operating.md are
+ * generated from it.
  */
 
 #include <stdbool.h>
@@ -34,28 +34,28 @@ enum helper_kind {
 
 enum helper_user {
 	HELPER_AS_IS,
-	HELPER_NOBODY,          /* where the daemon is root, or it does not work at all */
-	HELPER_NOBODY_IF_THERE, /* the same, unless a user namespace has no such user */
+	HELPER_NOBODY, /* user nobody if the daemon is root; failure to change the user is an error */
+	HELPER_NOBODY_IF_THERE, /* as HELPER_NOBODY, but keeps its user if a user namespace has no nobody */
 };
 
 struct helper_rights {
-	enum sandbox_profile profile; /* HELPER_INHERITS: no filter but its parent's */
-	uint64_t capabilities;        /* a set of lib/capabilities.h: of these, what the daemon had */
+	enum sandbox_profile profile; /* HELPER_INHERITS: only its parent's filter */
+	uint64_t capabilities;        /* set of lib/capabilities.h: keeps those of them that the daemon had */
 	enum helper_user user;
 };
 
 #define HELPER_INHERITS SANDBOX_N_PROFILES
 
 struct helper_row {
-	const char *name;            /* at most 7 bytes: "dieseld-NAME" is the process's name */
-	const char *title;           /* "dieseld: TITLE" is its command line; NULL: the name */
-	struct helper_rights begins; /* before it sees anything of anybody's */
-	/* At work. Some are set by sandbox_enter(), with limits; the others by helper_settle(). */
+	const char *name;            /* at most 7 bytes; the process's name is "dieseld-NAME" */
+	const char *title;           /* the command line is "dieseld: TITLE"; NULL: the name */
+	struct helper_rights begins; /* rights at its start, before it sees any user's data */
+	/* Rights at work. sandbox_enter() sets some of them, with limits; helper_settle() sets the others. */
 	struct helper_rights works;
 	bool ends_with_parent;             /* killed when its parent dies */
-	uint32_t rest_min_ms, rest_max_ms; /* before it is started again; 0: its keeper does not */
-	const char *user, *may,
-	    *end; /* for people: its user, if not the daemon's; what it asks the system for; its death */
+	uint32_t rest_min_ms, rest_max_ms; /* delay before it is started again; 0: no keeper restarts it */
+	const char *user, *may, *end; /* texts for documents: its user, if not the daemon's; what it may ask
+					 the system for; the effect of its death */
 };
 
 extern const struct helper_row helper_rows[HELPER_N_KINDS];
@@ -65,19 +65,19 @@ static inline const char *helper_title_of(const struct helper_row *row)
 	return row->title ? row->title : row->name;
 }
 
-/* Makes space for titles: to be called first in main(). Without it, processes have names alone. */
+/* Makes space for titles; must be called first in main(). Without it, processes have only names. */
 void helper_titles(int argc, char **argv);
-/* Sets name and title of this process. uid: whose work it does; HELPER_NOBODYS: that is not in the title. */
+/* Sets name and title of this process. uid: user for whom it works; HELPER_NOBODYS: no user in the title. */
 void helper_title(enum helper_kind kind, uint32_t uid);
 #define HELPER_NOBODYS UINT32_MAX
 
-/* Makes this process, just forked by `parent`, a helper: signals, title, and the rights that it begins with.
- * Ends the process where the rights cannot be had. */
+/* Makes this process, just forked by `parent`, a helper: sets signals, title, and initial rights. Exits if
+ * the rights cannot be set. */
 void helper_begin(enum helper_kind kind, pid_t parent);
-/* Gives up what the row has no more at work. -errno: capabilities could not be given up, or the user not be
- * changed. */
+/* Drops the initial rights that the row does not list for work. -errno: could not drop capabilities or change
+ * the user. */
 int helper_settle(enum helper_kind kind);
 
-/* Prints a table of docs/explanation/security.md ("rights") or docs/reference/processes.md ("ends"). -EINVAL:
- * there is no such. */
+/* Prints a table of docs/explanation/security.md ("rights") or docs/how-to/operating.md ("ends"). -EINVAL: no
+ * such table. */
 int helper_print(const char *what);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table for people: of dieseld --print-helpers. */
+/* Prints the table for dieseld --print-helpers. */
 #include "helper.h"
 
 #include <errno.h>

@@ -41,7 +41,7 @@ uint64_t helper_used_ns(struct helper_process *h, uint64_t begin_ns)
 	uint64_t used_ns = 0;
 	struct timespec t;
 
-	/* Its number may be another's as soon as it has ended, so the clock is read first. */
+	/* After the process has ended, its pid may belong to another one, so the clock is read first. */
 	if (h->pidfd < 0 || clock_gettime(h->clock, &t) < 0 || poll(&end, 1, 0) != 0)
 		return clock_monotonic_ns() - begin_ns;
 	used_ns = (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec - h->charged_ns;

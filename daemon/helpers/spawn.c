@@ -16,20 +16,20 @@
 #include "message.h"
 
 #define FORK_SERVER_FD (STDERR_FILENO + 1)  /* its own socket */
-#define HELPER_FD      (FORK_SERVER_FD + 1) /* its helpers' */
+#define HELPER_FD      (FORK_SERVER_FD + 1) /* socket of each helper */
 
-/* One that beats is killed after so many looks, one per second, without a sign of life: at work, and before
- * its first one. Looks are counted rather than time, because after everything was frozen the first look is
- * only one. */
+/* Number of checks, one per second, without a heartbeat after which a kept helper is killed: after its
+ * first beat, and before it. Checks are counted instead of time, so that a frozen machine counts as only
+ * one check. */
 #define HUNG_LOOKS  10
 #define BEGIN_LOOKS 90
 
 struct keeping {
 	const struct fork_server_program *program;
-	pid_t pid;     /* of what is kept; 0: it does not run */
-	int orders_fd; /* its orders */
+	pid_t pid;     /* of the kept helper; 0: it does not run */
+	int orders_fd; /* socket for its orders */
 	bool is_wanted, hung;
-	bool is_asked; /* to end */
+	bool is_asked; /* it was told to end */
 	uint64_t begin_ns, next_ns;
 	uint32_t rest_ms;
 	_Atomic uint32_t *beat;
@@ -63,7 +63,7 @@ static void fork_helper(const struct fork_server_program *program, uint32_t kind
 	_exit(program->runs[kind](HELPER_FD));
 }
 
-/* Returns false if whoever tells is gone. */
+/* Receives and executes an order. Returns false if the sender is gone. */
 static bool take_order(struct keeping *k, int fd)
 {
 	struct fork_server_order order;
@@ -150,7 +150,7 @@ static void kept_ended(struct keeping *k, int status)
 	closep(&k->orders_fd);
 	k->orders_fd = -EBADF;
 	if (status == 0 && k->program->on_demand && !k->hung) {
-		/* Where it was asked to, a FORK_SERVER_KEEP that came since is for the next one. */
+		/* If it was asked to end, a FORK_SERVER_KEEP that came since then starts the next one. */
 		k->is_wanted = k->is_wanted && k->is_asked;
 		k->next_ns = k->rest_ms = 0;
 	} else {
@@ -169,7 +169,8 @@ static void reap(struct keeping *k)
 			kept_ended(k, status);
 }
 
-/* A stopped or looping process holds what it has, and only its keeper can start another one. */
+/* Kills the kept helper if it no longer beats. A stopped or looping process keeps its resources, and only its
+ * keeper can start another one. */
 static void look_at_beat(struct keeping *k)
 {
 	uint32_t now = atomic_load_explicit(k->beat, memory_order_relaxed);
@@ -182,7 +183,7 @@ static void look_at_beat(struct keeping *k)
 	kill(k->pid, SIGKILL);
 }
 
-/* How long nothing is to be done; NULL: until something comes. */
+/* Returns how long to wait for the next event; NULL: for ever. */
 static const struct timespec *pause_of(const struct keeping *k, struct timespec *space)
 {
 	uint64_t now_ns = clock_monotonic_ns(), ns = NS_PER_S;
@@ -199,7 +200,7 @@ static void on_child(int signal)
 {
 }
 
-/* Children that end interrupt ppoll(), and nothing else. */
+/* Lets the end of a child interrupt ppoll(), and nothing else. */
 static void await_children(void)
 {
 	const struct sigaction action = {.sa_handler = on_child};
@@ -236,7 +237,7 @@ _Noreturn static void fork_server_run(const struct fork_server_program *program)
 		if (n > 0 && fds[0].revents && !take_order(&k, FORK_SERVER_FD))
 			_exit(0); /* the daemon is gone */
 		if (n > 0 && fds[1].revents && !take_order(&k, k.orders_fd)) {
-			closep(&k.orders_fd); /* it is about to end */
+			closep(&k.orders_fd); /* the helper is about to end */
 			k.orders_fd = -EBADF;
 		}
 		if (n == 0 && k.pid && k.beat)
@@ -298,7 +299,7 @@ int fork_server_start(const struct fork_server *n, enum helper_kind kind, int *r
 void fork_server_end(struct fork_server *n)
 {
 	closep(&n->fd);
-	/* Does not wait for it: it may be stopped. */
+	/* Does not wait for the process: it may be stopped. */
 	if (n->pid > 0)
 		(void)waitpid(n->pid, NULL, WNOHANG);
 	*n = FORK_SERVER_NONE;

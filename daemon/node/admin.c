@@ -13,7 +13,7 @@
 #include "lib/units.h"
 
 #define DEFAULT_OVERFLOW_ID 65534
-/* The most that one entry takes: a group's has the names of its members. */
+/* Maximum size of one entry: a group's entry has the names of its members. */
 #define ENTRY_BYTES_MAX (16u << 20)
 
 static struct admin_choice chosen = {.who = ADMIN_ROOT};

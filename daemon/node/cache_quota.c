@@ -12,7 +12,7 @@
 #include "lib/units.h"
 
 #define BLANKS     " \t"
-#define GROUPS_MAX 65537 /* of a process, with its own */
+#define GROUPS_MAX 65537 /* maximum number of a process's groups, its primary group included */
 
 static char *strip(char *text)
 {
@@ -40,7 +40,7 @@ static int find_id(const char *setting, struct cache_quota *q, struct error *err
 	return 0;
 }
 
-/* It can stand in a label of metrics. */
+/* Returns true if the name can be the value of a metric's label. */
 static bool is_plain(const char *name)
 {
 	for (; *name; name++)
@@ -49,7 +49,7 @@ static bool is_plain(const char *name)
 	return true;
 }
 
-/* "alice=20%". */
+/* Parses "alice=20%". */
 static int parse_row(const char *setting, char *text, struct cache_quota *ret, struct error *err)
 {
 	char *equals = strrchr(text, '='), *percent = equals ? strip(equals + 1) : text;

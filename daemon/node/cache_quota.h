@@ -2,12 +2,12 @@
 #pragma once
 
 /*
- * Parts of the cache for users and groups (--cache-quota): a row for each, and a group's members share
- * theirs. Each row is a payer, and everybody without one pays together, from what the rows leave. So there
- * are no more payers than the operator wrote, whoever connects.
+ * Quotas of the cache for users and groups (--cache-quota): one row each, and a group's members share theirs.
+ * Each row is a payer. All users without a row are one more payer, which gets the rest. So the number of
+ * payers is fixed by the operator, whoever connects.
  *
- * Who pays is the kernel's word alone: the user of the peer (SO_PEERCRED) and its groups (SO_PEERGROUPS).
- * A client's own word, such as an account of Slurm's, gives nobody a part.
+ * Only the kernel decides who pays: it reports the user of the peer (SO_PEERCRED) and its groups
+ * (SO_PEERGROUPS). Claims of a client, such as a Slurm account, give nobody a quota.
  */
 
 #include <stdbool.h>
@@ -18,31 +18,31 @@
 
 #define CACHE_QUOTA_ROWS   31
 #define CACHE_QUOTA_PAYERS (CACHE_QUOTA_ROWS + 1)
-#define CACHE_QUOTA_REST   0 /* the payer for all who have no row; row i is payer i + 1 */
+#define CACHE_QUOTA_REST   0 /* the payer for all users without a row; row i is payer i + 1 */
 
 struct cache_quota {
 	char name[48]; /* as the operator wrote it, "@" in front of a group */
 	bool is_group;
-	bool is_unknown; /* the machine does not know the name yet: nobody has the row, and others have its
-			    part */
-	uint32_t id;     /* of the user or the group */
+	bool is_unknown; /* the machine cannot resolve the name yet: nobody has the row, and its quota goes to
+			    the rest */
+	uint32_t id;     /* uid or gid */
 	uint32_t percent;
 };
 
 struct cache_quotas {
 	struct cache_quota rows[CACHE_QUOTA_ROWS];
-	uint32_t n; /* 0: there are none, and all pay together */
+	uint32_t n; /* 0: no quotas; all users pay together */
 };
 
-/* Reads "alice=20%, @physics=40%", or "off". A name that is not known is none of its business: what knows it
- * may start after dieseld. -EINVAL: err begins with the setting's name, and says what to write. */
+/* Parses "alice=20%, @physics=40%", or "off". Accepts unknown names: the service that resolves them may start
+ * after dieseld. -EINVAL: err begins with the setting's name, and says what to write. */
 int cache_quotas_parse(const char *name, const char *value, struct cache_quotas *ret, struct error *err);
 
-/* Looks the names up that are not known. Returns how many still are not. May wait for a server of names. */
+/* Resolves unknown names. Returns how many are still unknown. May wait for a name service. */
 uint32_t cache_quotas_find(struct cache_quotas *q);
-/* Takes the numbers of names that are not known from rows of before. */
+/* Copies the numbers of unknown names from the previous rows. */
 void cache_quotas_remember(struct cache_quotas *q, const struct cache_quotas *old);
-/* 0, or -EINVAL with a line for a name that is not known. */
+/* Returns 0, or -EINVAL with a message about a name that is unknown. */
 int cache_quotas_check(const char *name, const struct cache_quotas *q, struct error *err);
 
 /* Who pays for this user, who is in these groups: the user's row, else the first row of a group. */
@@ -53,20 +53,20 @@ const char *cache_quotas_name(const struct cache_quotas *q, uint32_t payer);
 /* The part of so many bytes that the payer may insist on. */
 uint64_t cache_quotas_bytes(const struct cache_quotas *q, uint32_t payer, uint64_t bytes);
 
-/* Something that a payer's jobs want memory for. */
+/* A demand for memory of a payer's jobs. */
 struct quota_want {
 	uint32_t payer;
-	uint32_t stage;      /* a payer's memory goes to the lower ones first */
-	uint64_t need, most; /* it has the one in any case, and no more than the other */
+	uint32_t stage;      /* lower stages get a payer's memory first */
+	uint64_t need, most; /* bytes that it gets in any case, and the maximum */
 	uint64_t given;
 };
 
 #define QUOTA_STAGES 3
 
 /*
- * Gives out `limit` bytes, cache_share.c. Each payer has what it wants up to its quota, and what is left
- * after that goes in equal parts to those that want more: it is lent, and comes back when its owner wants it.
- * Where needs are more than a quota, they come out of what others would be lent, and then of their quotas.
+ * Distributes `limit` bytes (cache_share.c). Each payer gets what it wants up to its quota. The rest goes in
+ * equal parts to payers that want more; they borrow it, and lose it when its owner wants it. If a payer's
+ * needs exceed its quota, the excess reduces first what others may borrow, and then their quotas.
  */
 void cache_quotas_share(const uint64_t quotas[CACHE_QUOTA_PAYERS], struct quota_want *wants, size_t n,
 			uint64_t limit);

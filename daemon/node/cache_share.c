@@ -8,7 +8,7 @@ static bool wants_more(const struct quota_want *w, uint32_t payer, uint32_t stag
 	return w->payer == payer && w->stage == stage && w->given < w->most;
 }
 
-/* Equal parts to all of the payer's at this stage that want more. Returns what none of them wants. */
+/* Distributes bytes equally among the payer's demands at this stage that want more. Returns the rest. */
 static uint64_t spread(struct quota_want *wants, size_t n, uint32_t payer, uint32_t stage, uint64_t bytes)
 {
 	for (;;) {
@@ -29,7 +29,7 @@ static uint64_t spread(struct quota_want *wants, size_t n, uint32_t payer, uint3
 	}
 }
 
-/* Each payer up to its quota. Returns what is left. */
+/* Gives each payer what it wants, up to its quota. Returns the rest. */
 static uint64_t give_quotas(const uint64_t quotas[CACHE_QUOTA_PAYERS], struct quota_want *payers,
 			    uint64_t bytes)
 {

@@ -14,7 +14,8 @@
 
 #define FILE_BYTES 4096
 
-/* NULL: there is no such file, or others than the operator can write it. */
+/* Reads a control file. NULL: there is no such file, or it belongs to another user than root and the
+ * daemon's. */
 static char *read_trusted(const char *folder, const char *name)
 {
 	char path[PATH_MAX], *text = NULL;
@@ -26,7 +27,7 @@ static char *read_trusted(const char *folder, const char *name)
 	return text;
 }
 
-/* "0-3,8". */
+/* Parses "0-3,8". */
 static bool parse_cpus(const char *text, cpu_set_t *ret)
 {
 	CPU_ZERO(ret);
@@ -50,7 +51,7 @@ static uint64_t number_of(const char *folder)
 	return stat(folder, &st) == 0 ? st.st_ino : 0;
 }
 
-/* The nearest group that says so has the CPUs that those below it have. */
+/* Takes the CPUs from the nearest group that sets them; groups above it are ignored (*known). */
 static void take_cpus(const char *folder, const char *name, struct job_cores *c, bool *known)
 {
 	_cleanup_(freep) char *text = *known ? NULL : read_trusted(folder, name);
@@ -76,12 +77,12 @@ static void take_quota(const char *folder, struct job_cores *c)
 		c->group = number_of(folder);
 }
 
-/* The group and all above it. */
+/* Reads the limits of the group and all groups above it. */
 static void walk_up(const char *mount, const char *group, const char *cpus, struct job_cores *c, bool *known)
 {
 	char path[PATH_MAX];
 
-	/* In a container a group may be outside of what can be seen. */
+	/* In a container a group may be outside the visible hierarchy. */
 	if (strncmp(group, "/..", 3) == 0 ||
 	    snprintf(path, sizeof(path), "%s%s", mount, group) >= (int)sizeof(path))
 		return;
@@ -120,7 +121,7 @@ void job_cores_read(const char *root, pid_t pid, struct job_cores *ret)
 		ret->quota = 0;
 }
 
-/* Jobs of one group have its cores together. */
+/* Returns true for the first job of its group: jobs of one group share its cores. */
 static bool is_first_of_group(const struct user_cores *jobs, size_t at)
 {
 	for (size_t i = 0; i < at; i++)
@@ -152,7 +153,7 @@ uint32_t job_cores_left(const struct user_cores *jobs, size_t n, uint32_t uid, c
 	for (int i = 0; i < CPU_SETSIZE; i++)
 		if (CPU_ISSET(i, &own))
 			CPU_CLR(i, &others);
-	/* A quota is of any cores, and first of those where the daemon may not be. */
+	/* A quota applies to any cores; count it first against cores that the daemon may not use. */
 	others_quota = fmax(0, others_quota - fmax(0, n_machine - n_all));
 	left = fmin(fmax(n_all - CPU_COUNT(&others) - others_quota, own_quota), n_all);
 	return left < 1 ? 1 : (uint32_t)left;

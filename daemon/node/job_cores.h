@@ -2,12 +2,12 @@
 #pragma once
 
 /*
- * The cores that the operator has given to jobs, as their control groups say, so that what the
- * daemon does for one user takes none of another's. It is a number of cores and not a place: the kernel
- * chooses those that idle.
+ * Reads the cores that the operator has given to jobs by control groups, so that the daemon's work for one
+ * user takes no cores from another. Only the number of cores is limited, not which ones: the kernel chooses
+ * idle ones.
  *
- * A file has to be root's, or the daemon's user's. One that the group's own user can write counts for
- * nothing: anybody could keep all others from the cores by it.
+ * A control file must belong to root or the daemon's user. A file of any other user is ignored: with it,
+ * anybody could claim all cores.
  */
 
 #include <sched.h>
@@ -17,13 +17,14 @@
 #include <sys/types.h>
 
 struct job_cores {
-	bool has_cpus; /* some of the machine's (cpuset.cpus.effective; version 1: cpuset.effective_cpus) */
+	bool has_cpus; /* it has a subset of the machine's CPUs (cpuset.cpus.effective; version 1:
+			  cpuset.effective_cpus) */
 	cpu_set_t cpus;
-	double quota;   /* so many of any (cpu.max), where it has none of its own; 0: no limit */
-	uint64_t group; /* the one that says so: its jobs have them together */
+	double quota;   /* limit on the number of cores (cpu.max); 0: no limit */
+	uint64_t group; /* control group that sets this limit, which its jobs share */
 };
 
-/* Reads them of a process; root is put in front of /proc and /sys. A limit that is not known is none. */
+/* Reads the cores of a process; root is prepended to /proc and /sys. An unknown limit counts as none. */
 void job_cores_read(const char *root, pid_t pid, struct job_cores *ret);
 
 struct user_cores {
@@ -31,7 +32,7 @@ struct user_cores {
 	const struct job_cores *cores;
 };
 
-/* How many of the daemon's cores are left to a user beside the cores of other users' jobs: no fewer than his
- * own jobs have, and at least one. n_machine: all cores of the machine. */
+/* Returns how many of the daemon's cores are left to a user after the cores of other users' jobs: no fewer
+ * than his own jobs have, and at least one. n_machine: all cores of the machine. */
 uint32_t job_cores_left(const struct user_cores *jobs, size_t n, uint32_t uid, const cpu_set_t *daemon,
 			uint32_t n_machine);

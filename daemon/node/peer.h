@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The process at the other end of a Unix socket: a descriptor that becomes readable when it is dead. The
- * socket does not tell that, because processes that it forked have the socket too. */
+/* Gets a descriptor of the process at the other end of a Unix socket, which becomes readable when the process
+ * is dead. The socket itself does not show that, because processes that it forked have the socket, too. */
 
 /*
  * Returns the descriptor, for the caller to close. -ESRCH: the process is dead. Any other error: this kernel

@@ -10,8 +10,8 @@
 
 #include "lib/clock.h"
 
-#define IDLE_S  5                /* a thread without work ends after so long */
-#define LOOK_NS (NS_PER_S / 100) /* tasks that run are charged at most so often */
+#define IDLE_S  5                /* time after which a thread without work ends */
+#define LOOK_NS (NS_PER_S / 100) /* minimum interval between charges of running tasks */
 
 enum worker_state { WORKER_NONE, WORKER_RUNNING, WORKER_ENDED /* to be joined */ };
 
@@ -20,9 +20,9 @@ struct pool_worker {
 	pthread_t thread;
 	pthread_cond_t wake;
 	enum worker_state state;
-	bool is_called;            /* by whoever took it out of the sleeping ones, or gave its task a place */
+	bool is_called; /* set by the thread that took it off the sleeping list, or gave its task a place */
 	struct pool_task *task;    /* it runs, or is paused */
-	struct pool_worker *below; /* of the sleeping ones */
+	struct pool_worker *below; /* next in the list of sleeping workers */
 	clockid_t clock;
 };
 
@@ -30,14 +30,14 @@ struct pool {
 	pthread_mutex_t lock; /* guards all but the loop thread's fields */
 	struct work_turns turns;
 	struct pool_lane own;
-	struct pool_queue ready; /* tasks that have a place, and wait for a thread to get to them */
+	struct pool_queue ready; /* tasks that have a place, and wait for a thread */
 	struct pool_queue out;
 	uint32_t target;   /* how many threads may work */
-	uint32_t n_places; /* taken: by tasks that run or are ready */
+	uint32_t n_places; /* places taken by tasks that run or are ready */
 	uint32_t n_ready;
 	uint32_t n_threads;
-	uint32_t n_free;  /* threads without a task; as many ready tasks are left to them at most */
-	uint32_t n_awake; /* of these: they look for a task before they sleep */
+	uint32_t n_free;  /* threads without a task; there are at most as many ready tasks */
+	uint32_t n_awake; /* free threads that are awake: they check for a task before they sleep */
 	struct pool_worker *sleeping;
 	uint64_t looked_ns;
 	bool ends;
@@ -89,7 +89,7 @@ static uint64_t cpu_ns(clockid_t clock)
 
 /* ---- what tasks cost ----------------------------------------------------------------------------------- */
 
-/* What it has cost so far. What it used of that is counted as its lane's. */
+/* Returns the task's cost so far, and adds the CPU time used since the last call to its lane. */
 static uint64_t cost_ns(struct pool_task *task, clockid_t clock, uint64_t now_ns)
 {
 	uint64_t held_ns = task->is_long ? task->held_ns + (now_ns - task->since_ns) : 0;
@@ -107,7 +107,8 @@ static void charge(struct pool_task *task, clockid_t clock, uint64_t now_ns)
 	work_charge(&task->lane->turns, cost_ns(task, clock, now_ns), &task->charged_ns);
 }
 
-/* What runs for long is charged meanwhile, or its user would get further workers as if it were short. */
+/* Charges tasks while they run. Otherwise the user of long ones would get further workers as if they were
+ * short. */
 static void charge_running(struct pool *p)
 {
 	uint64_t now_ns = clock_monotonic_ns();
@@ -133,7 +134,7 @@ static void call_worker(struct pool_worker *w)
 	pthread_cond_signal(&w->wake);
 }
 
-/* -EAGAIN: no more threads can be had. */
+/* Starts a thread. -EAGAIN: there can be no more threads. */
 static int start_worker(struct pool *p)
 {
 	for (uint32_t i = 0; i < POOL_MAX_THREADS; i++) {
@@ -143,8 +144,9 @@ static int start_worker(struct pool *p)
 		if (w->state == WORKER_RUNNING)
 			continue;
 		if (w->state == WORKER_ENDED)
-			pthread_join(w->thread,
-				     NULL); /* does not block: the thread has given up the lock for good */
+			pthread_join(
+			    w->thread,
+			    NULL); /* does not block: the thread has released the lock for the last time */
 		w->state = WORKER_NONE;
 		w->pool = p;
 		r = pthread_create(&w->thread, NULL, worker_run, w);
@@ -159,7 +161,7 @@ static int start_worker(struct pool *p)
 	return -EAGAIN;
 }
 
-/* Returns true if one more task can be left to a thread. */
+/* Returns true if there is, or was started, a thread for one more task. */
 static bool has_thread(struct pool *p)
 {
 	return p->n_free > p->n_ready || start_worker(p) == 0;
@@ -196,8 +198,8 @@ static void give_place(struct pool *p, const struct work_choice *choice)
 		wake_sleeping(p);
 }
 
-/* Gives the places that are free to those whose turn it is. Where no thread can be had, the next one that is
- * done with its task does this. */
+/* Gives free places to tasks in turn. If no thread can be started, the next thread that finishes its task
+ * does this. */
 static void give_places(struct pool *p)
 {
 	struct work_choice choice;
@@ -257,7 +259,7 @@ static void stop_sleeping(struct pool *p, const struct pool_worker *w)
 	p->n_awake++;
 }
 
-/* Sleeps until it is called. Returns false if the time was up first. */
+/* Sleeps until the worker is called. Returns false after IDLE_S without a call. */
 static bool wait_for_work(struct pool *p, struct pool_worker *w)
 {
 	struct timespec until;
@@ -269,8 +271,8 @@ static bool wait_for_work(struct pool *p, struct pool_worker *w)
 	p->sleeping = w;
 	p->n_awake--;
 	w->is_called = false;
-	/* The last thread stays: work can always be done, and a daemon with nothing to do does not wake up.
-	 */
+	/* The last thread stays, without a timeout: work can always be done, and an idle daemon does not wake
+	 * up. */
 	while (!w->is_called && r != ETIMEDOUT)
 		r = p->n_threads > 1 ? pthread_cond_timedwait(&w->wake, &p->lock, &until)
 				     : pthread_cond_wait(&w->wake, &p->lock);
@@ -280,11 +282,11 @@ static bool wait_for_work(struct pool *p, struct pool_worker *w)
 	return false;
 }
 
-/* More threads without a task than there may be places for. */
+/* Returns true if there are more threads without a task than there can be places for. */
 static bool is_surplus(const struct pool *p)
 {
 	return p->n_free > p->target ||
-	       p->n_places + p->n_free > p->target + 1; /* one for a task that pauses */
+	       p->n_places + p->n_free > p->target + 1; /* one extra for a task that pauses */
 }
 
 static void *worker_run(void *argument)
@@ -335,7 +337,8 @@ void pool_pause(struct pool *p, struct pool_task *task)
 	uint64_t now_ns = clock_monotonic_ns();
 
 	pthread_mutex_lock(&p->lock);
-	w->is_called = p->n_places <= p->target && !has_thread(p); /* then nobody else could go on */
+	w->is_called =
+	    p->n_places <= p->target && !has_thread(p); /* then no other task could run in its place */
 	if (!w->is_called) {
 		work_pause(&p->turns, &task->lane->turns, cost_ns(task, w->clock, now_ns), &task->charged_ns);
 		task->held_ns += now_ns - task->since_ns;
@@ -378,7 +381,7 @@ void pool_set_workers(struct pool *p, uint32_t workers)
 	pthread_mutex_lock(&p->lock);
 	p->target = p->turns.n_workers = workers;
 	give_places(p);
-	while (p->sleeping) /* surplus ones end */
+	while (p->sleeping) /* surplus threads end */
 		wake_sleeping(p);
 	pthread_mutex_unlock(&p->lock);
 }
@@ -458,7 +461,7 @@ void pool_submit_first(struct pool *p, struct pool_lane *lane, struct pool_task 
 
 uint32_t pool_workers(const struct pool *p)
 {
-	return p->target; /* written by the loop's thread only */
+	return p->target; /* written only on the loop thread */
 }
 
 uint32_t pool_threads(struct pool *p)

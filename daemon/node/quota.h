@@ -2,19 +2,18 @@
 #pragma once
 
 /*
- * What one user may take, so that nobody can take everything from the others: at most a share (--user-share)
- * of the connections, of the cache that open sessions need, and of the chunks that they need in memory at one
- * time (each is a descriptor). A 32nd of each is kept for administrators (admin.h), who have no share:
- * they can always look, and use the daemon.
+ * Limits per user, so that nobody can take everything from the others: at most a share (--user-share) of the
+ * connections, of the cache that open sessions need, and of the chunks that they need in memory at one time
+ * (each is a descriptor). A 32nd of each is reserved for administrators (admin.h). No share limits them, so
+ * they can always inspect and use the daemon.
  *
- * Nothing is counted here: what a user has is added up, from all that there is, when more is asked for
- * (server.c).
+ * This module keeps no counters: server.c adds up what a user has whenever the user asks for more.
  *
- * Where --cache-quota has rows, a row takes the place of the share of the cache, and who has none shares what
- * the rows leave with all others that have none.
+ * If --cache-quota has rows, a row replaces the share of the cache. Users without a row share what the rows
+ * leave.
  *
- * Users are uids. Somebody who may map subordinate ids (user_namespaces(7)) is several users, and can take
- * all that is not kept for administrators.
+ * Users are uids. A person who may map subordinate ids (user_namespaces(7)) counts as several users, and can
+ * take everything that is not reserved for administrators.
  */
 
 #include <stdbool.h>
@@ -28,8 +27,8 @@
 
 enum quota_kind {
 	QUOTA_CONNECTIONS,
-	QUOTA_BYTES,  /* of the cache: snapshots, batches, chunks that sessions need */
-	QUOTA_CHUNKS, /* that sessions need at one time */
+	QUOTA_BYTES,  /* bytes of the cache: snapshots, batches, chunks that sessions need */
+	QUOTA_CHUNKS, /* chunks that sessions need at one time */
 	QUOTA_N_KINDS,
 };
 
@@ -41,15 +40,14 @@ struct usage {
 	uint64_t of[QUOTA_N_KINDS];
 };
 
-/* What the user may have of a kind when all users together may have `limit`. */
+/* Returns how much the user may have of a kind when all users together may have `limit`. */
 uint64_t quota_share(const struct quota *q, uint32_t uid, uint64_t limit);
 
-/* Returns 0 if the user's usage and that of all users are within what is allowed; both include what is asked
- * for. -EDQUOT: beyond the user's share; -EUSERS: what is left is kept for administrators. err says what to
- * do. */
+/* Returns 0 if the usage of this user and of all users is within limits; both include the new request.
+ * -EDQUOT: beyond the user's share; -EUSERS: the rest is reserved for administrators. err says what to do. */
 int quota_check(const struct quota *q, uint32_t uid, enum quota_kind kind, const struct usage *mine,
 		const struct usage *all, uint64_t limit, struct error *err);
 
-/* The same for the cache by --cache-quota: the bytes are those of all that this payer pays for. -EDQUOT. */
+/* As quota_check(), for the cache with --cache-quota. bytes: everything that this payer pays for. -EDQUOT. */
 int quota_check_payer(const struct cache_quotas *q, uint32_t payer, uint32_t uid, uint64_t bytes,
 		      uint64_t limit, struct error *err);

@@ -41,7 +41,8 @@ static uint64_t pressure(const char *path, double *ret_some, double *ret_full)
 	return psi.some.total_ns;
 }
 
-/* The kernel updates its mean of ten seconds every other second, which is too late to act within two. */
+/* Fills in the memory pressure of the last interval. The kernel updates its ten-second mean every other
+ * second, which is too late to act within two. */
 static void memory_fill(const struct node_watch *was, const struct node_watch *is, struct stall_node *node)
 {
 	if (!was->at_ns || is->at_ns <= was->at_ns || is->at_ns - was->at_ns > STALE_NS ||
@@ -59,7 +60,8 @@ static double cores_allowed(void)
 							    : (double)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-/* How many of the machine's cores were idle in the time between; time that the host took away is not idle. */
+/* Returns how many of the machine's cores were idle in the interval. Time stolen by the host is not idle
+ * time. */
 static double machine_idle(const struct proc_cpu_ticks *before, const struct proc_cpu_ticks *now,
 			   double covered_s)
 {

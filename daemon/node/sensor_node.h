@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The node in one second, as struct stall_node: pressure, memory and cores, of the machine or of the cgroups
- * this process is in, whichever is tighter. */
+/* Measures the node once per second as struct stall_node: pressure, memory and cores, of the machine or of
+ * the cgroups this process is in, whichever is tighter. */
 
 #include <stdint.h>
 
@@ -11,8 +11,9 @@
 #include "tuner/stall_sample.h"
 
 struct node_watch {
-	const char *root; /* is put in front of /proc and /sys */
-	/* "": there is none. Looked up once: a process hardly ever moves to another cgroup. */
+	const char *root; /* prepended to /proc and /sys */
+	/* Paths of the pressure files; "": there is none. Determined once: a process hardly ever moves to
+	 * another cgroup. */
 	char memory_pressure[512], cpu_pressure[512], io_pressure[512];
 	uint64_t at_ns;
 	uint64_t memory_some_ns; /* total time in which some task waited for memory; 0: not known */
@@ -22,14 +23,14 @@ struct node_watch {
 
 void node_watch_init(struct node_watch *watch, const char *root);
 
-/* What happened since the last call. What takes two looks to know is not known at the first one, or after
- * more than a minute. */
+/* Returns the measurements since the last call. Values that need two calls are unknown after the first one,
+ * and after more than a minute without a call. */
 struct stall_node node_watch_look(struct node_watch *watch, uint64_t now_ns);
 
 /*
- * The time that the threads of a process and of its children have spent runnable without a core, summed over
- * at most QUEUE_THREADS_MAX threads. The time of a thread that ends is lost to the sum. -ESRCH: the process
- * is gone.
+ * Gets the time that the threads of a process and of its children have spent runnable without a core, summed
+ * over at most QUEUE_THREADS_MAX threads. A thread that has ended no longer counts. -ESRCH: the process is
+ * gone.
  */
 #define QUEUE_THREADS_MAX 128
 int node_queue_ns(const char *root, int64_t pid, uint64_t *ret_queue_ns);

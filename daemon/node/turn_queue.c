@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-/* Makes one heap of two; each is NULL or has no siblings. */
+/* Merges two heaps; each is NULL or has no siblings. */
 static struct turn_entry *meld(struct turn_entry *a, struct turn_entry *b)
 {
 	if (!a || !b)
@@ -22,7 +22,7 @@ static struct turn_entry *meld(struct turn_entry *a, struct turn_entry *b)
 	return a;
 }
 
-/* Takes the first of some siblings out. Returns the next one. */
+/* Detaches the first of some siblings. Returns the next one. */
 static struct turn_entry *cut(struct turn_entry *e)
 {
 	struct turn_entry *next = e->next;
@@ -31,7 +31,7 @@ static struct turn_entry *cut(struct turn_entry *e)
 	return next;
 }
 
-/* Makes one heap of siblings: by pairs, and then from the last pair to the first. */
+/* Merges siblings into one heap: first in pairs, then from the last pair to the first. */
 static struct turn_entry *meld_all(struct turn_entry *e)
 {
 	struct turn_entry *pairs = NULL, *all = NULL;

@@ -2,25 +2,26 @@
 #pragma once
 
 /*
- * Taking turns by what was used, for whatever is shared among lanes: workers (work_turns.h), reads
- * (read_turns.h). The lane that used least, divided by its weight, goes first. A lane that comes back gets no
- * credit for the time that it was away. Pure.
+ * Fair scheduling by usage, for resources shared among lanes: workers (work_turns.h), reads (read_turns.h).
+ * The lane with the least usage divided by its weight goes first. A lane that comes back gets no credit for
+ * the time when it wanted nothing. Pure.
  */
 
 #include <stdint.h>
 
-#define TURN_WEIGHT      100 /* of a lane that nobody weighed */
+#define TURN_WEIGHT      100 /* default weight of a lane */
 #define TURN_WEIGHT_MOST 10000
 
-struct turn { /* a lane's */
+struct turn { /* usage of a lane */
 	uint64_t used;
 };
 
 struct turns {
-	uint64_t now; /* the most that a lane had used when it was served */
+	uint64_t now; /* highest usage of a lane at the time it was served */
 };
 
-/* The lane wants something again, after a time without; it may be behind the others by `behind` at most. */
+/* Called when a lane wants something again after a pause: its usage may be below that of the others by at
+ * most `behind`. */
 static inline void turn_enter(const struct turns *turns, struct turn *turn, uint64_t behind)
 {
 	uint64_t least = turns->now > behind ? turns->now - behind : 0;
@@ -29,7 +30,7 @@ static inline void turn_enter(const struct turns *turns, struct turn *turn, uint
 		turn->used = least;
 }
 
-/* A lane is served whose turn counts as so much. */
+/* Called when a lane is served whose usage is `now`. */
 static inline void turns_reach(struct turns *turns, int64_t now)
 {
 	if (now > 0 && (uint64_t)now > turns->now)

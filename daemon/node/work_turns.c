@@ -7,21 +7,22 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-/* How far a user's turn may be behind that of others: what he was kept from is made up for at once, and must
- * not keep them waiting for long. */
+/* Maximum by which a user's usage may be below that of others. He makes up for missed turns at once, which
+ * must not keep the others waiting for long. */
 #define BEHIND_NS UINT64_C(500000000)
 
 struct work_user {
-	struct work_user *next; /* of its bucket */
+	struct work_user *next; /* next in its bucket */
 	struct work_user *busy_next, **busy_link;
 	uint32_t uid;
 	uint32_t n_lanes; /* with tasks that wait or run */
 	uint32_t n_running, n_paused;
-	uint32_t limit;   /* how many run at one time */
-	uint64_t mean_ns; /* of a task */
+	uint32_t limit;   /* maximum number of tasks that run at one time */
+	uint64_t mean_ns; /* mean cost of a task */
 	struct turn turn;
-	struct turns turns; /* of his lanes */
-	/* Lanes that may run another task: one that is short or was begun; or else only a long one. */
+	struct turns turns; /* turns among his lanes */
+	/* Lanes that may run another task. ready: a short task or a paused one; fresh: only a new long
+	 * task. */
 	struct turn_queue ready, fresh;
 	struct turn_entry entry; /* in work_turns.idle */
 };
@@ -36,7 +37,8 @@ static struct work_user **bucket_of(struct work_turns *t, uint32_t uid)
 	return &t->users[uid % WORK_BUCKETS];
 }
 
-/* Users who have nothing to do stay until others had as much: to come back clears no debt. */
+/* Forgets idle users of the bucket, but only after others have used as much: leaving and coming back must not
+ * clear a debt. */
 static void forget_users(const struct work_turns *t, struct work_user **bucket)
 {
 	for (struct work_user **link = bucket; *link;) {
@@ -94,13 +96,13 @@ static uint32_t share_of(const struct work_turns *t)
 	return t->n_workers > n ? (t->n_workers + n - 1) / n : 1;
 }
 
-/* What was begun holds a process: while a user has many of these paused, he begins no more. */
+/* Returns false while the user has many paused tasks: each holds a process, so he may begin no more. */
 static bool may_begin(const struct work_turns *t, const struct work_user *u)
 {
 	return u->n_paused < 2 * share_of(t);
 }
 
-/* Puts the lane, and its user, where they belong after a change. */
+/* Puts the lane into the right queue of its user after a change. */
 static void lane_place(struct work_lane *lane)
 {
 	struct work_user *u = lane->user;
@@ -193,7 +195,8 @@ static enum work_kind kind_of(const struct work_turns *t, const struct work_lane
 	return lane->n[WORK_PAUSED] > 0 ? WORK_PAUSED : WORK_LONG;
 }
 
-/* running: what either has, apart from the task that this is about. */
+/* Returns true if user u goes before user v. u_running, v_running: their running tasks, without the task in
+ * question. */
 static bool goes_first(const struct work_turns *t, const struct work_user *u, uint32_t u_running,
 		       const struct work_user *v, uint32_t v_running)
 {
@@ -202,7 +205,7 @@ static bool goes_first(const struct work_turns *t, const struct work_user *u, ui
 	return u_has_less != v_has_less ? u_has_less : u->turn.used < v->turn.used;
 }
 
-/* gives: whose place one of his tasks gives up for it; NULL: nobody does. */
+/* Chooses the next task. gives: the user whose running task would give up its place for it; NULL: none. */
 static bool choose(const struct work_turns *t, const struct work_user *gives, struct work_choice *ret)
 {
 	const struct work_user *best =
@@ -271,7 +274,7 @@ bool work_is_over(const struct work_turns *t, const struct work_lane *lane)
 	return other.lane == lane ? other.kind == WORK_SHORT : other.lane->turn.used < lane->turn.used;
 }
 
-/* May go down: unsigned arithmetic wraps correctly. */
+/* Replaces the charged amount by the cost. Usage may go down: unsigned arithmetic wraps correctly. */
 static void settle(struct work_lane *lane, uint64_t cost, uint64_t *charged)
 {
 	lane->turn.used += cost - *charged;

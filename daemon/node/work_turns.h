@@ -2,15 +2,14 @@
 #pragma once
 
 /*
- * Whose task a worker does next. Workers are shared among the users who want one, and a user's part among his
- * lanes (jobs), however many these are: by turns (turns.h), measured in what tasks cost. A task's cost is
- * charged while it runs: before it begins, what the user's tasks take in the mean, and then what it has taken
- * so far.
+ * Decides whose task a worker does next. Workers are shared among the users who want one, and a user's share
+ * among his lanes (jobs), however many there are. Both go by turns (turns.h), measured by the cost of tasks.
+ * At its start a task is charged the mean cost of the user's tasks, and later its actual cost so far.
  *
- * A long task may be paused: it keeps what it holds, and goes on at another turn of its lane. While others
- * have tasks waiting, no user has more workers than his share of them; otherwise he may have all.
+ * A long task may be paused: it keeps its resources, and goes on at another turn of its lane. While others
+ * have tasks waiting, no user gets more workers than his share; otherwise he may have all.
  *
- * Nothing here reads a clock, blocks or locks (pool.h does).
+ * No function here reads a clock, blocks or locks (pool.h does).
  */
 
 #include "turn_queue.h"
@@ -23,31 +22,31 @@ struct work_user;
 enum work_kind {
 	WORK_SHORT,  /* runs to its end */
 	WORK_LONG,   /* may be paused */
-	WORK_PAUSED, /* a long one that was begun */
+	WORK_PAUSED, /* a long task that was begun */
 	WORK_N_KINDS,
 };
 
-/* The caller's memory, until nothing of it waits or runs. */
+/* Allocated by the caller; must live until none of its tasks waits or runs. */
 struct work_lane {
 	uint32_t uid;
-	uint32_t limit;      /* how many of its tasks run at one time */
-	uint32_t user_limit; /* how many of its user's do; the same for all lanes of one user */
+	uint32_t limit;      /* maximum number of its tasks that run at one time */
+	uint32_t user_limit; /* the same for all tasks of its user; equal for all lanes of one user */
 	uint32_t n[WORK_N_KINDS], n_running;
-	bool was_long; /* the last one: short and long ones alternate, so that neither waits for all of the
-			  others */
+	bool was_long; /* kind of its last task: short and long ones alternate, so that neither kind waits for
+			  all of the other */
 	struct turn turn;
-	struct work_user *user; /* NULL: nothing waits or runs */
+	struct work_user *user; /* NULL: no task of the lane waits or runs */
 	struct turn_entry entry;
 };
 
 struct work_turns {
 	uint32_t n_workers;
-	uint32_t n_users; /* with tasks that wait or run */
+	uint32_t n_users; /* users with tasks that wait or run */
 	struct turns turns;
-	struct turn_queue idle; /* users with none that run or are paused */
-	struct work_user *busy; /* the others: no more than there are such tasks */
+	struct turn_queue idle; /* users without running or paused tasks */
+	struct work_user *busy; /* the other users: no more than there are such tasks */
 	struct work_user *users[WORK_BUCKETS];
-	struct work_user *fallback; /* whose tasks they are where there is no memory to note another user */
+	struct work_user *fallback; /* the user to charge if there is no memory to record another one */
 };
 
 struct work_choice {
@@ -56,25 +55,26 @@ struct work_choice {
 };
 
 void work_lane_init(struct work_lane *lane, uint32_t uid); /* no limit */
-/* fallback: the uid whose tasks those are for which there is no memory to note another user. -ENOMEM. */
+/* fallback: uid to charge for tasks of a user who cannot be recorded for lack of memory. -ENOMEM. */
 int work_turns_init(struct work_turns *t, uint32_t fallback);
-/* Lanes are not looked at any more. */
+/* Frees the users. Does not access the lanes. */
 void work_turns_free(struct work_turns *t);
 
-/* One more task waits. */
+/* Records that one more task waits. */
 void work_add(struct work_turns *t, struct work_lane *lane, enum work_kind kind);
-/* Whose turn it is. Returns false if nothing that waits may run. */
+/* Chooses whose turn it is. Returns false if no waiting task may run. */
 bool work_choose(const struct work_turns *t, struct work_choice *ret);
-/* It runs. Returns what it is expected to cost, which is charged. */
+/* Records that the chosen task runs. Returns its expected cost, which is charged. */
 uint64_t work_begin(struct work_turns *t, const struct work_choice *choice);
-/* It has cost so much. *charged: what is charged for it, from work_begin() on; 0 for what was no task. Where
- * nothing of the lane waits or runs, nothing is charged: who comes again begins behind the others anyway. */
+/* Charges a task up to its cost so far. *charged: the amount charged for it so far, at first from
+ * work_begin(); 0 for work outside of tasks. Charges nothing if no task of the lane waits or runs: a lane
+ * that comes back gets no credit anyway. */
 void work_charge(struct work_lane *lane, uint64_t cost, uint64_t *charged);
-/* Returns true if a long task that runs is to be paused, since another one's turn comes first. */
+/* Returns true if a running long task should be paused, since another task's turn comes first. */
 bool work_is_over(const struct work_turns *t, const struct work_lane *lane);
-/* It has cost so much by now. */
+/* Records that a long task pauses. cost: its cost so far. */
 void work_pause(struct work_turns *t, struct work_lane *lane, uint64_t cost, uint64_t *charged);
-/* It has ended, and has cost so much in all. */
+/* Records that a task has ended. cost: its total cost. */
 void work_end(struct work_turns *t, struct work_lane *lane, uint64_t cost, uint64_t charged);
 void work_limit(struct work_turns *t, struct work_lane *lane, uint32_t limit);
 void work_limit_user(struct work_lane *lane, uint32_t limit);

@@ -248,7 +248,7 @@ static bool is_unfinished(const char *name)
 	return strncmp(name, UNFINISHED, n) == 0 && isdigit((unsigned char)name[n]) && !name[n + 1];
 }
 
-/* Says what is there, and removes what an earlier process did not finish. */
+/* Reports every file in the folder, and removes files that an earlier process did not finish. */
 static int list_folder(const struct stager_here *s, const char *path, struct error *err)
 {
 	int copy = fcntl(s->folder_fd, F_DUPFD_CLOEXEC, 0);

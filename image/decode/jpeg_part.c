@@ -6,7 +6,7 @@
 
 #define N_RST      8
 #define BLOCK      8 /* pixels */
-#define MCUS_LEAST 4 /* of a row: chroma of images that are narrow at their scale is not interpolated */
+#define MCUS_LEAST 4 /* minimum MCUs in a row: libjpeg does not interpolate chroma of very narrow images */
 
 enum marker {
 	SOF_BASELINE = 0xc0,
@@ -21,7 +21,7 @@ enum marker {
 	DRI = 0xdd,
 };
 
-/* One of the header's parts: what follows the length. */
+/* A segment of the header, without its marker and length. */
 struct part {
 	uint8_t marker;
 	size_t at, bytes;
@@ -32,7 +32,8 @@ static uint32_t two_bytes(const uint8_t *p)
 	return (uint32_t)p[0] << 8 | p[1];
 }
 
-/* Strict: where libjpeg would look for the next marker, the header is one of another kind. */
+/* Reads the next segment. It is strict: if libjpeg would have to search for the next marker, the header is
+ * refused. */
 static bool next_part(const uint8_t *data, size_t bytes, size_t *at, struct part *ret)
 {
 	size_t i = *at;
@@ -76,7 +77,7 @@ static bool read_frame(const uint8_t *data, const struct part *part, unsigned *r
 	return layout.height && layout.width && p[5];
 }
 
-/* A scan of one component has blocks one by one, whatever its sampling. */
+/* Counts MCUs. In a scan of one component each MCU is one block, whatever its sampling. */
 static void count_mcus(struct jpeg_layout *layout, unsigned n_components)
 {
 	uint32_t v = n_components == 1 ? layout->v : 1;
@@ -92,7 +93,7 @@ bool jpeg_layout_read(const uint8_t *data, size_t bytes, struct jpeg_layout *ret
 	struct part part = {0};
 	uint32_t interval = 0;
 	unsigned n_components = 0;
-	size_t at = 2; /* behind the first two bytes, which are those of a JPEG file */
+	size_t at = 2; /* after the two bytes of the SOI marker */
 
 	while (part.marker != SOS) {
 		if (!next_part(data, bytes, &at, &part))
@@ -117,7 +118,7 @@ bool jpeg_layout_read(const uint8_t *data, size_t bytes, struct jpeg_layout *ret
 	return true;
 }
 
-/* The intervals of each row, from the one that has the first column to the one that has the last. */
+/* Limits the part to those intervals of each row that contain the box's columns. */
 static void choose_columns(const struct jpeg_layout *layout, struct jpeg_part *part)
 {
 	uint64_t least = (MCUS_LEAST + layout->interval_mcus - 1) / layout->interval_mcus;
@@ -164,8 +165,8 @@ bool jpeg_part_choose(const struct jpeg_layout *layout, const struct image_box *
 	return first || part.box.width < layout->width;
 }
 
-/* Finds the next marker of the scan: *at is where the search begins, and then the byte behind the marker.
- * Returns it, and where it begins; 0: there is none. */
+/* Finds the next marker of the scan. *at: where the search starts, and afterwards the byte after the marker.
+ * Returns the marker, and in *ret_begin where it begins; 0: there is none. */
 static uint8_t next_marker(const uint8_t *data, size_t bytes, size_t *at, size_t *ret_begin)
 {
 	const uint8_t *end = data + bytes, *found = data + *at;
@@ -185,13 +186,13 @@ static uint8_t next_marker(const uint8_t *data, size_t bytes, size_t *at, size_t
 	return 0;
 }
 
-/* A walk over the intervals of a scan. */
+/* Iterates over the intervals of a scan. */
 struct intervals {
 	const uint8_t *data;
 	size_t bytes;
 	size_t at;     /* where the next interval begins */
-	size_t end;    /* of the last one */
-	uint64_t i, n; /* the next one, and how many the image has */
+	size_t end;    /* where the last one ended */
+	uint64_t i, n; /* number of the next interval, and the number of all */
 };
 
 static bool next_interval(struct intervals *walk)

@@ -2,8 +2,8 @@
 #pragma once
 
 /* Extracts a part of a JPEG image as a file of its own, as far as restart markers locate it. Decoding can
- * restart after a marker: so rows and columns next to a crop need not be decoded, and the rest is decoded as
- * if they had been. */
+ * restart after a marker. So rows and columns next to a crop need not be decoded, and the decoder gives the
+ * same pixels for the rest. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,12 +17,12 @@
 struct jpeg_layout {
 	uint32_t width, height;
 	uint32_t h, v;          /* sampling factors of the component with the most samples */
-	size_t height_at;       /* in the file: two bytes, big endian, and behind them the width */
-	size_t scan_at;         /* the header ends here */
+	size_t height_at;       /* file offset of the height: two bytes, big-endian, followed by the width */
+	size_t scan_at;         /* file offset of the end of the header */
 	uint32_t mcu_width;     /* pixels */
-	bool in_order;          /* the MCUs of a row come from left to right, once */
-	uint64_t row_mcus;      /* of one row */
-	uint64_t interval_mcus; /* between markers, at least 1 */
+	bool in_order;          /* a row's MCUs are stored from left to right, one line of MCUs per row */
+	uint64_t row_mcus;      /* MCUs in a row */
+	uint64_t interval_mcus; /* MCUs between markers, at least 1 */
 };
 
 /* Returns false if the header is of another kind, or damaged: then nothing can be left out. */
@@ -35,14 +35,14 @@ struct jpeg_part {
 	uint64_t first, n, apart, n_runs;
 };
 
-/* The least part that has this box, which is within the image. Returns false if that is all of the image, or
- * only misses what is below the box. */
+/* Chooses the smallest part that contains this box, which must be within the image. Returns false if that is
+ * the whole image, or leaves out only rows below the box. */
 bool jpeg_part_choose(const struct jpeg_layout *layout, const struct image_box *box, struct jpeg_part *ret);
 
 /*
- * Writes a file of which the image is the part. *ret_end: where the part ends in the original file. 1; 0: the
- * markers from the beginning of the scan to there are not those that should be there: then a decoder would
- * look for its way, which only begins at the top; -ENOMEM.
+ * Writes a file whose image is the part. *ret_end: where the part ends in the original file. Returns 1; 0: a
+ * marker between the start of the scan and there is missing or wrong, so that a decoder has to resynchronise,
+ * for which it must start at the top; -ENOMEM.
  */
 int jpeg_part_write(const struct jpeg_layout *layout, const struct jpeg_part *part, const uint8_t *data,
 		    size_t bytes, struct scratch *file, size_t *ret_bytes, size_t *ret_end);

@@ -12,8 +12,8 @@
 #include <jpeglib.h>
 #include <jerror.h>
 
-/* A scale of the DCT is taken only where as many pixels of the scaled image, in each direction, become one of
- * the output: with fewer, the difference to the whole image's resize shows. */
+/* Minimum number of pixels of the scaled image per output pixel, in each direction, for which a DCT scale is
+ * used. With fewer, the difference from resizing the full-size image is visible. */
 #define MADE_OF 2
 /* Each scan covers the whole image, however few bytes it has. Progressive images have about ten. */
 #define SCANS_MAX 100
@@ -26,15 +26,15 @@ struct jpeg_reader {
 	jmp_buf escape;
 	bool created;
 	struct error *err;
-	int failed; /* before an escape: what is returned */
+	int failed; /* result to return after an escape */
 	uint64_t n_warnings;
-	size_t bytes;        /* of the file */
-	struct scratch cmyk; /* a row */
+	size_t bytes;        /* size of the file */
+	struct scratch cmyk; /* buffer for one row */
 
 	/* Data above and to the sides of the crop is skipped where restart markers permit it. */
-	struct scratch part;     /* a file of which the image is a part of the whole one */
-	struct image_box inside; /* where in that */
-	const uint8_t *rest;     /* of the file, behind the part; NULL: all of it is read */
+	struct scratch part;     /* a file with only a part of the image */
+	struct image_box inside; /* position of that part in the whole image */
+	const uint8_t *rest;     /* data of the file after the part; NULL: the whole file is read */
 	size_t rest_bytes;
 };
 
@@ -84,7 +84,7 @@ static __attribute__((noreturn)) void truncated(struct jpeg_reader *reader)
 	escape(reader, -EBADMSG);
 }
 
-/* At the end of the file the library would go on with grey; Pillow raises. */
+/* Fails at the end of the file, as Pillow does; the library would fill the rest with grey. */
 static boolean on_end_of_bytes(j_decompress_ptr jpeg)
 {
 	truncated(reader_of((j_common_ptr)jpeg));
@@ -102,9 +102,10 @@ static void on_progress(j_common_ptr jpeg)
 }
 
 /*
- * Where the output is smaller than the crop. The library takes chroma with half of the samples in both
- * directions at twice the scale, so that it has as many as the rest; otherwise a scaled image has fewer.
- * Chroma with less than half, which is rare, it gets wrong where columns are left out.
+ * Returns the denominator of the DCT scale. If chroma has half of the samples in both directions, the library
+ * decodes it at twice the scale, so that it has as many samples as luma. With other sampling a scaled image
+ * has less chroma, so the scale must be larger. With less than half, which is rare, the library makes errors
+ * where columns are left out, so there is no scaling.
  */
 uint32_t jpeg_scale(uint32_t h, uint32_t v, const struct image_request *request)
 {
@@ -123,8 +124,8 @@ uint32_t jpeg_scale(uint32_t h, uint32_t v, const struct image_request *request)
 	return denominator;
 }
 
-/* Adobe's four components are inverted; what is black in the fourth leaves less for the others. As Pillow
- * rounds. */
+/* Converts Adobe's inverted CMYK to RGB: black in the fourth component darkens the others. Rounds as Pillow
+ * does. */
 static void rgb_of_cmyk(uint8_t *rgb, const uint8_t *cmyk, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++, rgb += IMAGE_CHANNELS, cmyk += CMYK)
@@ -135,10 +136,10 @@ static void rgb_of_cmyk(uint8_t *rgb, const uint8_t *cmyk, uint32_t n)
 		}
 }
 
-#define SMOOTHED 10 /* coefficients of a block: the first, and those that the library guesses */
+#define SMOOTHED 10 /* coefficients of a block that matter here: DC, and those that the library estimates */
 
-/* Returns true if scans of a progressive image are missing: the library smooths over that by means of the
- * blocks around, which are not there where columns are left out. */
+/* Returns true if scans of a progressive image are missing. Then the library smooths blocks by means of their
+ * neighbours, which are missing where columns are left out. */
 static bool is_smoothed(const struct jpeg_decompress_struct *jpeg)
 {
 	for (int c = 0; jpeg->coef_bits && c < jpeg->num_components; c++)
@@ -149,8 +150,8 @@ static bool is_smoothed(const struct jpeg_decompress_struct *jpeg)
 }
 
 /*
- * Leaves out the blocks next to the crop. At the edges of what is decoded, chroma is interpolated as at the
- * edges of an image: so a chroma sample more is decoded on each side.
+ * Leaves out the blocks next to the crop. The library treats the edges of the decoded part as edges of the
+ * image when it interpolates chroma, so one more chroma sample is decoded on each side.
  */
 static void crop_columns(struct jpeg_reader *reader, const struct image_box *crop, struct resample_plan *plan)
 {
@@ -183,7 +184,7 @@ static void read_row(struct jpeg_reader *reader, JSAMPROW row)
 		truncated(reader);
 }
 
-/* Returns true if the marker of the end is somewhere in it: mostly, at once. */
+/* Returns true if the data contains the end marker. Searches backwards, since it is mostly at the end. */
 static bool has_end(const uint8_t *data, size_t bytes)
 {
 	for (size_t i = bytes; i >= 2; i--)
@@ -192,7 +193,7 @@ static bool has_end(const uint8_t *data, size_t bytes)
 	return false;
 }
 
-/* To Pillow, an image with something else in place of the marker is whole if the library can decode all of
+/* Decodes the rest of an image without an end marker: Pillow accepts it if the library can decode all of
  * it. */
 static void read_rest(struct jpeg_reader *reader)
 {
@@ -205,7 +206,8 @@ static void read_rest(struct jpeg_reader *reader)
 		read_row(reader, reader->cmyk.bytes);
 }
 
-/* Data after the crop is not decoded. An image that is cut there lacks its end marker. */
+/* Checks that the data is complete. Data after the crop is not decoded, but an image that is cut there lacks
+ * its end marker. */
 static void check_end(struct jpeg_reader *reader)
 {
 	const struct jpeg_source_mgr *source = reader->jpeg.src;
@@ -221,8 +223,8 @@ static void check_end(struct jpeg_reader *reader)
 	read_rest(reader);
 }
 
-/* Pixels of the whole image, from `begin` up to `end` of the scaled one. Chroma is interpolated between its
- * samples: so one more is decoded on each side, which is n pixels. */
+/* Converts begin .. end of the scaled image to pixels of the whole one. Adds one chroma sample, that is n
+ * pixels, on each side, because chroma is interpolated. */
 static void whole_pixels(uint32_t begin, uint32_t end, uint32_t n, uint32_t by, uint32_t most,
 			 uint32_t *ret_begin, uint32_t *ret_n)
 {
@@ -346,7 +348,7 @@ static bool has_planes(const struct jpeg_decompress_struct *jpeg)
 	       c[2].h_samp_factor == 1 && c[2].v_samp_factor == 1 && jpeg->image_width > 4;
 }
 
-#define MCU_ROWS (2 * DCTSIZE) /* of luma */
+#define MCU_ROWS (2 * DCTSIZE) /* rows of luma in a row of MCUs */
 
 static int read_planes(struct jpeg_reader *reader, uint8_t *planes)
 {
@@ -421,8 +423,8 @@ static int read_whole(struct jpeg_reader *reader, const struct image_source *rea
 
 	if (r < 0)
 		return r;
-	/* The memory is for this size, and the scale is of this sampling: there may be more than one header.
-	 */
+	/* `to` was allocated for this size, and the scale chosen for this sampling. But a file may have
+	 * several headers. */
 	if (jpeg->image_width != whole->info.width || jpeg->image_height != whole->info.height ||
 	    (uint32_t)jpeg->max_h_samp_factor != whole->info.h ||
 	    (uint32_t)jpeg->max_v_samp_factor != whole->info.v)
@@ -465,7 +467,8 @@ int jpeg_reader_new(struct jpeg_reader **ret)
 	if (!reader)
 		return -ENOMEM;
 	reader->jpeg.err = jpeg_std_error(&reader->messages);
-	reader->jpeg.client_data = reader; /* these two the library keeps when it creates the rest */
+	reader->jpeg.client_data =
+	    reader; /* the library keeps these two fields when it creates the decompressor */
 	reader->messages.error_exit = on_error;
 	reader->messages.emit_message = on_message;
 	reader->messages.output_message = on_output;

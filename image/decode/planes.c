@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A JPEG image as it is before libjpeg makes pixels of it: a plane of luma, and two of chroma with half of
- * the columns and rows. Pixels are what libjpeg's "fancy" upsampling and its conversion to RGB give, bit for
- * bit (jdsample.c's h2v2_fancy_upsample(), jdcolor.c's ycc_rgb_convert()).
+ * Makes pixels of a JPEG image that is stored as planes: one of luma, and two of chroma with half of the
+ * columns and rows. The pixels are identical to those of libjpeg's "fancy" upsampling and its conversion to
+ * RGB (jdsample.c's h2v2_fancy_upsample(), jdcolor.c's ycc_rgb_convert()).
  */
 #include <errno.h>
 #include <string.h>
@@ -29,7 +29,8 @@ uint64_t planes_bytes(uint32_t width, uint32_t height)
 	return (uint64_t)width * height + 2 * (uint64_t)half(width) * half(height);
 }
 
-/* Chroma samples of a row, three parts of the nearer one and one of the farther; times 4. */
+/* Computes the chroma samples of a row, times 4: three parts of the nearer row and one part of the farther
+ * one. */
 VECTORISED static void blend_rows(int32_t *restrict sums, const uint8_t *restrict near_row,
 				  const uint8_t *restrict far_row, uint32_t n)
 {
@@ -37,7 +38,8 @@ VECTORISED static void blend_rows(int32_t *restrict sums, const uint8_t *restric
 		sums[i] = near_row[i] * 3 + far_row[i];
 }
 
-/* Columns 2 * first to 2 * end of the output, from sums of the samples around; n: of the whole row. */
+/* Computes output columns 2 * first to 2 * end from sums of the adjacent samples; n: length of the whole
+ * row. */
 static void blend_columns(int32_t *restrict out, const int32_t *restrict sums, uint32_t first, uint32_t end,
 			  uint32_t n)
 {
@@ -87,7 +89,7 @@ void planes_row(struct planes *p, uint32_t x, uint32_t y, uint32_t n, uint8_t *r
 	uint32_t far_row = y % 2 ? near_row + 1 : near_row - 1, first = x / 2, end = half(x + n);
 	uint32_t from = first > 0 ? first - 1 : 0, to = end < columns ? end + 1 : columns;
 
-	/* At the edges the row itself stands for what is beyond. */
+	/* At the edges the row itself replaces the missing one. */
 	if (y == 0 || far_row >= rows)
 		far_row = near_row;
 	for (int c = 0; c < 2; c++) {

@@ -13,7 +13,7 @@
 #define SIGNATURE     8
 #define CHUNK_HEAD    8 /* length, type */
 #define CHUNK_FRAME   12
-#define MOST_PER_BYTE 1100 /* zlib's best is 1032 to 1 */
+#define MOST_PER_BYTE 1100 /* maximum compression ratio: zlib's best is 1032 to 1 */
 #define RAW_MAX       ((size_t)1 << 30)
 
 static uint32_t get_number(const uint8_t *at)
@@ -36,7 +36,7 @@ static bool can_be_type(const uint8_t *chunk)
 	return true;
 }
 
-/* Decompresses more of the pixels, as far as they go: 0; -EBADMSG. */
+/* Decompresses more of the pixels, as far as the data goes. 0 or -EBADMSG. */
 static int inflate_some(z_stream *z, const uint8_t *data, size_t bytes)
 {
 	int r;
@@ -47,9 +47,8 @@ static int inflate_some(z_stream *z, const uint8_t *data, size_t bytes)
 	return r == Z_OK || r == Z_STREAM_END || r == Z_BUF_ERROR ? 0 : -EBADMSG;
 }
 
-/* A chunk whose checksum is wrong is no better than one that is missing. In the chunk at `cut`, which has
- * lost a part, the pixels have to end: Pillow minds one that is cut behind that.
- */
+/* Decompresses the pixels of all IDAT chunks. A chunk with a wrong checksum counts as missing. If the chunk
+ * at `cut` is incomplete, the pixels must end in it: Pillow refuses a file that is cut later. */
 static int inflate_pixels(const uint8_t *data, size_t bytes, size_t at, size_t cut, uint8_t *raw,
 			  size_t raw_bytes)
 {
@@ -82,7 +81,8 @@ static uint8_t *put_number(uint8_t *to, uint32_t number)
 	return to + 4;
 }
 
-/* `bytes` of data are at to + CHUNK_HEAD already. Returns the end of the chunk. */
+/* Adds the frame of a chunk whose `bytes` of data are at to + CHUNK_HEAD already. Returns the end of the
+ * chunk. */
 static uint8_t *frame_chunk(uint8_t *to, const char *type, size_t bytes)
 {
 	memcpy(put_number(to, (uint32_t)bytes), type, 4);
@@ -90,11 +90,11 @@ static uint8_t *frame_chunk(uint8_t *to, const char *type, size_t bytes)
 			  (uint32_t)crc32(crc32(0, NULL, 0), to + 4, (uInt)bytes + 4));
 }
 
-/* Makes a whole file of the chunks before the pixels, as they are, and of the pixels, uncompressed. */
+/* Makes a complete file: the chunks before the pixels unchanged, then the pixels uncompressed. */
 static int make_whole(const uint8_t *data, size_t bytes, size_t first, size_t cut, size_t raw_bytes,
 		      uint8_t **ret, size_t *ret_bytes)
 {
-	/* No stream of zlib's unpacks to more. */
+	/* No zlib stream decompresses to more. */
 	if (raw_bytes / MOST_PER_BYTE > bytes || raw_bytes > RAW_MAX)
 		return -EBADMSG;
 	_cleanup_(freep) uint8_t *raw = malloc(raw_bytes);

@@ -24,13 +24,13 @@ struct png_reader {
 	png_infop info;
 	jmp_buf escape;
 	struct error *err;
-	int failed; /* before an escape: what is returned */
+	int failed; /* result to return after an escape */
 	uint64_t n_warnings;
 	const uint8_t *data;
 	size_t bytes, at;
-	uint8_t *whole; /* in place of a file that is cut behind its pixels */
+	uint8_t *whole; /* replaces a file that is cut after its pixels */
 	uint8_t palette[256][IMAGE_CHANNELS];
-	struct scratch rows; /* as libpng gives them: one, or those of the crop if the image is interlaced */
+	struct scratch rows; /* rows from libpng: one, or all rows of the crop if the image is interlaced */
 };
 
 static __attribute__((noreturn)) void escape(struct png_reader *reader, int code)
@@ -89,7 +89,7 @@ static size_t raw_bytes(const struct png_reader *reader)
 	return sum;
 }
 
-/* Indices without an entry are black, as in Pillow 13; to Pillow 9 they are grey. */
+/* Loads the palette. Indices without an entry are black, as in Pillow 13; Pillow 9 makes them grey. */
 static void load_palette(struct png_reader *reader)
 {
 	png_colorp colours = NULL;
@@ -148,7 +148,8 @@ static void take_row(const struct png_reader *reader, uint8_t *to, const uint8_t
 	}
 }
 
-/* Each pass has pixels of all parts of the image, so the crop's rows are kept until the last. */
+/* Reads an interlaced image. Each pass has pixels of all parts of the image, so the crop's rows stay in
+ * memory until the last pass. */
 static void read_interlaced(struct png_reader *reader, const struct image_box *crop, size_t row_bytes,
 			    uint32_t image_height, int n_passes)
 {
@@ -169,16 +170,16 @@ static int open_image(struct png_reader *reader, const struct image_source *read
 	if (!reader->info)
 		return error_errno(reader->err, -ENOMEM, "PNG image");
 	png_set_read_fn(reader->png, reader, on_read);
-	/* Profiles, texts, times: nothing of it has an influence. */
+	/* Profiles, texts and times do not affect the pixels. */
 	png_set_keep_unknown_chunks(reader->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
 	png_read_info(reader->png, reader->info);
 	return reading_check(reading, "PNG", png_get_image_width(reader->png, reader->info),
 			     png_get_image_height(reader->png, reader->info), reader->err);
 }
 
-/* Behind the crop nothing is decoded, so that whether something is missing there has to be seen from the
- * chunks. A file that is cut behind its pixels is the picture that it is to Pillow: it is opened again as a
- * whole one. */
+/* Opens the image and checks that it is complete. Data after the crop is not decoded, so its chunks must show
+ * whether some is missing. Pillow accepts a file that is cut after its pixels, so it is opened again as a
+ * complete one. */
 static int open_sound(struct png_reader *reader, const struct image_source *reading)
 {
 	size_t bytes;
@@ -231,7 +232,7 @@ static int read_image(struct png_reader *reader, struct image_source *reading)
 	return 0;
 }
 
-/* Alone, so that no variable of it is changed between setjmp() and longjmp(). */
+/* A function of its own, so that none of its variables changes between setjmp() and longjmp(). */
 static int read_or_escape(struct png_reader *reader, struct image_source *reading)
 {
 	if (setjmp(reader->escape))

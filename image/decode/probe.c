@@ -7,11 +7,11 @@
 
 #include "reader.h"
 
-#define PNG_FRAME        12 /* of a chunk: length and type before its data, checksum behind it */
-#define PNG_HEADER_BYTES 16 /* of chunk IHDR: length, type, width, height */
+#define PNG_FRAME        12 /* length and type before a chunk's data, checksum after it */
+#define PNG_HEADER_BYTES 16 /* chunk IHDR: length, type, width, height */
 #define MARKER           0xff
 #define SOF_BYTES        7 /* length, precision, height, width */
-#define SOF_COMPONENT    3 /* its number, how often it is sampled, its table */
+#define SOF_COMPONENT    3 /* component: its number, sampling factors, table */
 #define NARROW           4 /* pixels: libjpeg does not interpolate chroma of an image as narrow as that */
 
 static uint32_t big_endian(const uint8_t *p, size_t bytes)
@@ -23,7 +23,8 @@ static uint32_t big_endian(const uint8_t *p, size_t bytes)
 	return value;
 }
 
-/* The header is to come first; but libpng, and so Pillow, passes over chunks before it that nobody knows. */
+/* Finds the header. It should be the first chunk, but libpng, and therefore Pillow, skips unknown chunks
+ * before it. */
 static int probe_png(const uint8_t *data, size_t bytes, struct image_info *ret, struct error *err)
 {
 	size_t at = 8;
@@ -44,7 +45,8 @@ static int probe_png(const uint8_t *data, size_t bytes, struct image_info *ret, 
 	return error_set(err, -EBADMSG, "PNG image is truncated: its %zu bytes end before its header", bytes);
 }
 
-/* A marker that says how large the image is; the others between 0xc0 and 0xcf are tables. */
+/* Returns true for a frame header, which has the image's size; the other markers from 0xc0 to 0xcf are
+ * tables. */
 static bool is_frame(uint8_t marker)
 {
 	return marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
@@ -55,7 +57,7 @@ static bool stands_alone(uint8_t marker)
 	return marker == 0x01 || (marker >= 0xd0 && marker <= 0xd8);
 }
 
-/* How components are sampled; p: what follows the length in a frame header, as far as it is there. */
+/* Reads the sampling of the components. p: frame header after its length, possibly incomplete. */
 static void probe_sampling(const uint8_t *p, size_t bytes, struct image_info *info)
 {
 	uint32_t n = bytes > SOF_BYTES - 2 ? p[SOF_BYTES - 2] : 0;
@@ -79,7 +81,7 @@ static int probe_jpeg(const uint8_t *data, size_t bytes, struct image_info *ret,
 	size_t at = 2;
 
 	for (;;) {
-		/* As libjpeg does: skips bytes that are no marker, and fill bytes in front of a marker. */
+		/* Skips bytes that are not a marker, and fill bytes before a marker, as libjpeg does. */
 		while (at < bytes && data[at] != MARKER)
 			at++;
 		while (at < bytes && data[at] == MARKER)
@@ -106,7 +108,7 @@ static int probe_jpeg(const uint8_t *data, size_t bytes, struct image_info *ret,
 		size_t length = big_endian(data + at, 2);
 
 		if (length < 2)
-			length = 2; /* which has no contents to libjpeg */
+			length = 2; /* libjpeg takes the segment as empty */
 		if (length > bytes - at)
 			break;
 		at += length;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Readers take a file apart, and hand the rows of the crop to the resampling. */
+/* Readers parse a file, and pass the rows of the crop to resampling. */
 
 #include "image/decoder.h"
 #include "resample.h"

@@ -5,14 +5,15 @@
 #include <math.h>
 #include <string.h>
 
-#define PRECISION  (32 - 8 - 2) /* bits of a weight: 8 are the pixel's, 2 are for sums beyond 0 and 1 */
+#define PRECISION                                                                                            \
+	(32 - 8 - 2) /* fraction bits of a weight: 8 bits are for the pixel, 2 for sums beyond 0 and 1 */
 #define HALF       (1 << (PRECISION - 1))
 #define BLOCK      32 /* values that the second pass sums at a time */
-#define COLUMNS    64 /* values that are turned back at a time */
-#define ROW_MARGIN 64 /* bytes: rows of a power of two would share cache lines */
+#define COLUMNS    64 /* values that are transposed back at a time */
+#define ROW_MARGIN 64 /* extra bytes per row: rows whose length is a power of two would share cache sets */
 
-/* The compiler makes each of these loops twice, and the processor decides. Sanitizers start too late for
- * that. */
+/* The compiler makes each of these loops twice, and the program chooses one at run time. Sanitizers start too
+ * late for that. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(DIESEL_SANITIZED)
 #define HAS_VECTORISED
 #define VECTORISED __attribute__((target_clones("avx2", "default")))
@@ -20,8 +21,8 @@
 #define VECTORISED
 #endif
 
-/* The values of a column in all rows at hand. Sums become bytes by way of shorts: for each of the two steps
- * processors have an instruction. */
+/* The values of a column in all buffered rows. Sums are converted to bytes via shorts, because processors
+ * have an instruction for each of these two steps. */
 typedef int32_t lanes
     __attribute__((vector_size(RESAMPLE_LANES * sizeof(int32_t)), aligned(sizeof(int32_t))));
 typedef int16_t shorts __attribute__((vector_size(RESAMPLE_LANES * sizeof(int16_t))));
@@ -101,7 +102,7 @@ struct resample_side {
 	enum image_filter filter;
 	uint32_t n_input;
 	float begin;
-	uint32_t first, n; /* of the output */
+	uint32_t first, n; /* pixels of the output */
 	/* The fields below have Pillow's types: computed from a float box, in double. */
 	double scale, stretch, support;
 };
@@ -140,7 +141,7 @@ static struct span side_span(const struct resample_side *side, uint32_t i)
 	return (struct span){(uint32_t)first, last > first ? (uint32_t)(last - first) : 0};
 }
 
-/* left_out: input pixels in front of those that come. */
+/* Computes the weights. left_out: number of input pixels before those that are passed in. */
 static int axis_make(struct resample_axis *axis, const struct resample_side *side, uint32_t left_out)
 {
 	axis->n = side->n;
@@ -161,7 +162,7 @@ static int axis_make(struct resample_axis *axis, const struct resample_side *sid
 	return 0;
 }
 
-/* The pixels from the first one that the window is made of to the last; at least one. */
+/* Returns the input pixels that the window needs; at least one. */
 static struct span side_need(const struct resample_side *side)
 {
 	struct span first = side_span(side, side->first), last = side_span(side, side->first + side->n - 1);
@@ -177,7 +178,8 @@ static uint8_t clip(int32_t sum)
 	return (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
 }
 
-/* Puts the values of a column side by side, so that the first pass takes all rows at hand at once. */
+/* Transposes rows: puts the values of a column next to each other, so that the first pass handles all
+ * buffered rows at once. */
 VECTORISED static void turn(uint8_t *restrict columns, const uint8_t *restrict rows, size_t stride, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
@@ -185,7 +187,7 @@ VECTORISED static void turn(uint8_t *restrict columns, const uint8_t *restrict r
 			columns[i * RESAMPLE_LANES + lane] = rows[lane * stride + i];
 }
 
-/* And back, by way of a block whose rows are as long as the compiler knows. n_rows: the first ones. */
+/* Transposes back the first n_rows rows, via a block whose row length the compiler knows. */
 VECTORISED static void turn_back(uint8_t *restrict rows, const uint8_t *restrict columns, size_t stride,
 				 size_t n, size_t n_rows)
 {
@@ -204,12 +206,11 @@ struct first_pass {
 	const struct span *spans;
 	const int32_t *weights;
 	uint32_t n, taps;
-	size_t column, channel; /* columns from one to the next in the output */
+	size_t column, channel; /* distances in the output, in columns */
 };
 
-/* in_lanes: how bytes become numbers, of which compilers have one way that is good with AVX2, and one
- * without.
- */
+/* First pass. in_lanes: how bytes are converted to numbers: compilers make good code of one way with AVX2,
+ * and of the other without. */
 static inline __attribute__((always_inline)) void sum_columns(octets *restrict output,
 							      const octets *restrict columns,
 							      const struct first_pass *pass, bool in_lanes)
@@ -263,8 +264,8 @@ static void first_pass(octets *restrict output, const octets *restrict columns, 
 	sum_columns(output, columns, pass, false);
 }
 
-/* One row of the output, from n rows of the middle. bytes is a multiple of BLOCK, or they are done one by
- * one. */
+/* Second pass: computes one row of the output from n rows of the intermediate image. The bytes after the last
+ * whole BLOCK are computed one by one. */
 VECTORISED static void second_pass(uint8_t *restrict output, const uint8_t *restrict rows, size_t stride,
 				   const int32_t *restrict weights, uint32_t n, size_t bytes)
 {
@@ -338,12 +339,12 @@ int resample_begin(struct resample *resample, const struct resample_plan *plan)
 	    scratch_reserve(&resample->made, middle_stride(resample) + COLUMNS, RESAMPLE_LANES) < 0 ||
 	    scratch_reserve(&resample->middle, plan->part.height, middle_stride(resample)) < 0)
 		return -ENOMEM;
-	/* The last rows may be fewer than are taken at a time: what is made beside them is not used. */
+	/* The last rows may be fewer than RESAMPLE_LANES: the results of the other lanes are not used. */
 	memset(resample->rows.bytes, 0, RESAMPLE_LANES * stride(resample));
 	return 0;
 }
 
-/* The first pass over the last n rows that came. */
+/* Runs the first pass over the last n rows. */
 static void take_rows(struct resample *resample, uint32_t n)
 {
 	const struct resample_plan *plan = &resample->plan;

@@ -2,17 +2,17 @@
 #pragma once
 
 /*
- * Pillow's resize() of RGB images, or a part of what it gives: two passes, first along the rows, then along
- *the columns, each pixel a sum with 22-bit fixed-point weights. Bit for bit what Pillow gives, for the same
- *pixels.
+ * Pillow's resize() of RGB images, or a part of its output: two passes, first along the rows, then along the
+ * columns, each pixel a sum with 22-bit fixed-point weights. For the same pixels the output is identical to
+ * Pillow's.
  *
- * Rows come one by one, in order, so that nobody needs the whole crop in memory:
+ * The caller passes rows one by one, in order, so that the whole crop need not be in memory:
  *
- *	resample_choose(&plan);
- *	r = resample_begin(&resample, &plan);
- *	for (row of plan.part)
- *		read_row(resample_row(&resample)); // plan.row_width pixels
- *	resample_end(&resample, output);
+ * 	resample_choose(&plan);
+ * 	r = resample_begin(&resample, &plan);
+ * 	for (row of plan.part)
+ * 		read_row(resample_row(&resample)); // plan.row_width pixels
+ * 	resample_end(&resample, output);
  */
 
 #include <stdbool.h>
@@ -28,8 +28,8 @@
 struct resample_plan {
 	enum image_filter filter;
 	enum image_layout layout;
-	uint32_t width, height; /* of the input; nothing outside has an influence */
-	float box[4];           /* left, top, right, bottom, within the input: what becomes the output */
+	uint32_t width, height; /* size of the input; pixels outside have no influence */
+	float box[4];           /* box of the input that becomes the output: left, top, right, bottom */
 	uint32_t output_width, output_height;
 	struct image_box window; /* part of the output that is made */
 	struct image_box part;   /* part of the input that is passed in */
@@ -42,7 +42,7 @@ struct resample_axis {
 	uint32_t n, taps;       /* taps: maximum per pixel */
 	struct scratch weights; /* int32_t, taps for a pixel */
 	struct scratch spans;   /* struct span */
-	struct scratch scratch; /* double, of one pixel */
+	struct scratch scratch; /* double, for one pixel */
 };
 
 /* Initialise with zeros; call resample_free() at the end. */

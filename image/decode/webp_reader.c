@@ -11,13 +11,13 @@
 
 #include "lib/cleanup.h"
 
-#define RIFF_HEADER 8 /* bytes: "RIFF", and how many there are behind that */
-/* Chroma has half of the samples, and is interpolated; at the edges of what is decoded as at those of an
- * image. So a sample more is decoded on each side. */
+#define RIFF_HEADER 8 /* bytes: "RIFF", and the number of bytes that follow */
+/* Pixels that are decoded in addition on each side: one chroma sample. Chroma has half of the samples and is
+ * interpolated, and the decoder treats the edges of the decoded part as edges of the image. */
 #define MARGIN 2u
 
 struct webp_reader {
-	struct scratch pixels; /* of the crop and its margin */
+	struct scratch pixels; /* the crop and its margin */
 };
 
 static void demuxer_freep(WebPDemuxer **demuxer)
@@ -110,8 +110,8 @@ static int decode(struct webp_reader *reader, const struct image_source *reading
 	return status == VP8_STATUS_OK ? 0 : failed(status, reading, err);
 }
 
-/* The part of the crop that the frame covers, in its coordinates: the first one of an animation may be
- * smaller than the canvas. false: none. */
+/* Finds the part of the crop that the frame covers, in the frame's coordinates: the first frame of an
+ * animation may be smaller than the canvas. Returns false if there is none. */
 static bool covered(const struct image_box *crop, const WebPIterator *frame, struct image_box *ret)
 {
 	uint32_t left = (uint32_t)frame->x_offset, top = (uint32_t)frame->y_offset;
@@ -125,7 +125,7 @@ static bool covered(const struct image_box *crop, const WebPIterator *frame, str
 	return true;
 }
 
-/* Rows of the crop; black where the frame is not. */
+/* Passes on the rows of the crop, black outside of the frame. */
 static void hand_on(const struct webp_reader *reader, struct resample *resample, const struct image_box *crop,
 		    const WebPIterator *frame, const struct image_box *part, const struct image_box *box)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The two arithmetics of recipe_colour(): what torchvision does of PIL images, and of uint8 tensors. */
+/* The two arithmetics of recipe_colour(): torchvision's for PIL images, and for uint8 tensors. */
 
 #include "image/recipe.h"
 
-/* One step, of n pixels. */
+/* Apply one step to n pixels. */
 void colour_pil(enum recipe_colour step, float factor, uint8_t *pixels, size_t n);
 void colour_tensor(enum recipe_colour step, float factor, uint8_t *pixels, size_t n);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Colours, with Pillow's arithmetic: in single precision where Pillow has it so, and cut off where it is cut
- * off. */
+/* Colour changes with Pillow's arithmetic: single precision and truncation in the same places as in
+ * Pillow. */
 #include "colour.h"
 
 static uint8_t grey_of(const uint8_t *p)
@@ -8,7 +8,7 @@ static uint8_t grey_of(const uint8_t *p)
 	return (uint8_t)((p[0] * 19595u + p[1] * 38470u + p[2] * 7471u + 0x8000u) >> 16);
 }
 
-/* From one value to another, and beyond: Image.blend(). */
+/* Interpolates or extrapolates between two values, as Image.blend(). */
 static uint8_t blend(int from, int to, float factor)
 {
 	float value = (float)from + factor * (float)(to - from);
@@ -16,7 +16,7 @@ static uint8_t blend(int from, int to, float factor)
 	return value <= 0.0f ? 0 : value >= 255.0f ? 255 : (uint8_t)value;
 }
 
-/* All values away from one, which is the same everywhere. */
+/* Blends all values with one constant. */
 static void blend_with(uint8_t *values, size_t n, uint8_t from, float factor)
 {
 	uint8_t becomes[256];
@@ -46,7 +46,7 @@ static void saturate(uint8_t *pixels, size_t n, float factor)
 	}
 }
 
-/* Hue, saturation and value, where not all channels are equal. */
+/* Hue, saturation and value of a pixel whose channels are not all equal. */
 struct pil_hsv {
 	uint8_t h, s, v;
 };
@@ -65,7 +65,7 @@ static struct pil_hsv hsv_of(const uint8_t *p, uint8_t least, uint8_t most)
 		hue = (float)(4.0 + (double)green - (double)red);
 	double turned = (double)hue / 6.0 + 1.0;
 
-	hue = (float)(turned >= 1.0 ? turned - 1.0 : turned); /* it is 5/6 to 1 5/6 */
+	hue = (float)(turned >= 1.0 ? turned - 1.0 : turned); /* `turned` is 5/6 to 1 5/6 */
 	return (struct pil_hsv){.h = (uint8_t)((double)hue * 255.0),
 				.s = (uint8_t)((double)(range / (float)most) * 255.0),
 				.v = most};
@@ -101,7 +101,7 @@ static void turn_hue(uint8_t *pixels, size_t n, float factor)
 		most = p[2] > most ? p[2] : most;
 		least = p[2] < least ? p[2] : least;
 		if (most == least)
-			continue; /* no saturation, and no hue to turn */
+			continue; /* grey: there is no hue to turn */
 		struct pil_hsv colour = hsv_of(p, least, most);
 
 		colour.h = (uint8_t)(colour.h + by);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Colours, with the arithmetic of torchvision's kernels for uint8 tensors: single precision, then cut off. */
+/* Colour changes with the arithmetic of torchvision's kernels for uint8 tensors: single precision, then
+ * truncation. */
 #include <math.h>
 
 #include "colour.h"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which part of an image a sample becomes. The distributions are torchvision's; the numbers are our own,
- * since they have to be a function of the sample. */
+/* Draws which part of an image a sample becomes. The distributions are torchvision's. The random numbers are
+ * our own, because they must be a function of the sample. */
 #include <math.h>
 
 #include "image/recipe.h"
 #include "lib/hash.h"
 
-#define ATTEMPTS 10 /* torchvision's, before it takes the middle */
-/* Colours are drawn apart: how many numbers a box takes depends on the image. */
+#define ATTEMPTS 10 /* attempts before the middle is taken, as in torchvision */
+/* Colours have a random sequence of their own, because the number of draws for a box depends on the image. */
 #define COLOURS UINT64_C(0x636f6c6f75727321)
 
 uint64_t recipe_seed(uint64_t seed, uint64_t epoch, uint64_t sample)
@@ -20,13 +20,13 @@ uint64_t recipe_seed(uint64_t seed, uint64_t epoch, uint64_t sample)
 	return splitmix64(&key);
 }
 
-/* At least `from`, less than `to` (or `from`, if these are one). */
+/* Returns a number of at least `from` and less than `to` (or `from`, if both are equal). */
 static double uniform(uint64_t *state, double from, double to)
 {
 	return from + (to - from) * ((double)(splitmix64(state) >> 11) * 0x1p-53);
 }
 
-/* 0 to n - 1. The bias is below n / 2^64. */
+/* Returns 0 to n - 1. The bias is below n / 2^64. */
 static uint32_t below(uint64_t *state, uint32_t n)
 {
 	return (uint32_t)((unsigned __int128)splitmix64(state) * n >> 64);
@@ -43,7 +43,7 @@ static struct recipe_place box(const struct recipe *r, uint32_t left, uint32_t t
 				     .made_height = r->height};
 }
 
-/* The largest box in the middle whose ratio is allowed. */
+/* Returns the largest box in the middle whose ratio is allowed. */
 static struct recipe_place middle_box(const struct recipe *r, uint32_t width, uint32_t height)
 {
 	double ratio = (double)width / height, w = width, h = height;
@@ -74,13 +74,14 @@ static struct recipe_place random_box(const struct recipe *r, uint64_t *state, u
 	return middle_box(r, width, height);
 }
 
-/* The whole image so large that its shorter side has r->shorter pixels. */
+/* Returns the whole image, resized so that its shorter side has r->shorter pixels. */
 static struct recipe_place resized(const struct recipe *r, uint32_t width, uint32_t height)
 {
 	struct recipe_place place = box(r, 0, 0, width, height);
 	uint64_t longer =
 	    (uint64_t)r->shorter * (width <= height ? height : width) / (width <= height ? width : height);
-	uint32_t made = longer > UINT32_MAX ? UINT32_MAX : (uint32_t)longer; /* which nobody makes */
+	uint32_t made =
+	    longer > UINT32_MAX ? UINT32_MAX : (uint32_t)longer; /* such a large image is never made */
 
 	if (width <= height) {
 		place.made_width = r->shorter;
@@ -111,7 +112,7 @@ static struct recipe_place random_crop(const struct recipe *r, uint64_t *state, 
 	return place;
 }
 
-/* Returns the piece cut out of an array, starting here. */
+/* Returns the crop of an array that starts here. */
 static struct recipe_place piece(const struct recipe *r, uint32_t left, uint32_t top)
 {
 	return box(r, left, top, r->width, r->height);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Floating point of 16 bits, to and from single precision: to the nearest, halves to the even one. */
+/* Converts 16-bit floating point to and from single precision. Rounds to nearest, ties to even. */
 
 #include <stdint.h>
 #include <string.h>
@@ -30,40 +30,40 @@ static inline uint32_t number_shift(uint32_t value, uint32_t n)
 	return shifted + (rest > half || (rest == half && (shifted & 1)));
 }
 
-/* IEEE 754's binary16. */
+/* Converts to IEEE 754's binary16. */
 static inline uint16_t number_half(float value)
 {
 	uint32_t bits = number_bits(value), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
 	uint32_t exponent = magnitude >> 23;
 
-	if (magnitude > 0x7f800000) /* no number */
+	if (magnitude > 0x7f800000) /* NaN */
 		return (uint16_t)(sign | 0x7e00 | (magnitude >> 13 & 0x1ff));
-	if (exponent < 102) /* less than half of the smallest one there is */
+	if (exponent < 102) /* less than half of the smallest subnormal number */
 		return (uint16_t)sign;
-	if (exponent < 113) /* without a leading 1 */
+	if (exponent < 113) /* subnormal */
 		return (uint16_t)(sign | number_shift((magnitude & 0x7fffff) | 0x800000, 126 - exponent));
 	magnitude = number_shift(magnitude - (112u << 23), 13);
 	return (uint16_t)(sign |
-			  (magnitude > 0x7c00 ? 0x7c00 : magnitude)); /* what is too large is infinite */
+			  (magnitude > 0x7c00 ? 0x7c00 : magnitude)); /* too large values become infinite */
 }
 
 static inline float number_of_half(uint16_t half)
 {
 	uint32_t sign = (uint32_t)(half & 0x8000) << 16, magnitude = half & 0x7fff;
 
-	if (magnitude >= 0x7c00) /* infinite, or no number */
+	if (magnitude >= 0x7c00) /* infinite, or NaN */
 		return number_of_bits(sign | 0x7f800000 | (magnitude & 0x3ff) << 13);
 	if (magnitude >= 0x400)
 		return number_of_bits(sign | ((magnitude << 13) + (112u << 23)));
 	return number_of_bits(sign | number_bits((float)magnitude * 0x1p-24f));
 }
 
-/* bfloat16: the first half of single precision. */
+/* Converts to bfloat16: the upper half of single precision. */
 static inline uint16_t number_brain(float value)
 {
 	uint32_t bits = number_bits(value);
 
-	if ((bits & 0x7fffffff) > 0x7f800000) /* no number: rounding could make it one */
+	if ((bits & 0x7fffffff) > 0x7f800000) /* NaN, which rounding could turn into a number */
 		return (uint16_t)(bits >> 16 | 0x40);
 	return (uint16_t)number_shift(bits, 16);
 }

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stddef.h>
 
-#define FACTOR_MAX 1e6 /* of brightness, contrast and saturation; FACTOR_MAX of plan.py */
+#define FACTOR_MAX 1e6 /* limit of brightness, contrast and saturation; as FACTOR_MAX of plan.py */
 
 static bool is_range(const double *range, double least, double most)
 {
@@ -84,7 +84,7 @@ static const char *check_shape(const struct recipe *r)
 		return "the shape is not known";
 	if (r->width < 1 || r->height < 1 || r->width > RECIPE_MAX_SIDE || r->height > RECIPE_MAX_SIDE)
 		return "width and height must be 1 to 16384 pixels";
-	/* Then what is cut out is always there, however long the longer side is. */
+	/* This way the crop always fits in the resized image, however long the longer side is. */
 	if (cut && (r->shorter < r->width || r->shorter < r->height || r->shorter > RECIPE_MAX_SIDE))
 		return "the shorter side must be no shorter than what is cut out of it";
 	if (!cut && r->shorter)
@@ -96,7 +96,7 @@ static const char *check_shape(const struct recipe *r)
 	return NULL;
 }
 
-/* True if the text ends, and nothing is behind its end. */
+/* Returns true if the text is NUL-terminated, and zero after its end. */
 static bool is_text(const char *text, size_t size)
 {
 	size_t length = strnlen(text, size);
@@ -210,14 +210,13 @@ uint64_t recipe_item_bytes(const struct recipe *r)
 enum recipe_decoded recipe_decoded(const struct recipe *r, struct recipe *ret_key)
 {
 	*ret_key = (struct recipe){.kind = r->kind};
-	/* Parts that a crop anywhere leaves out now may be needed in the next epoch. */
+	/* A random crop may need in the next epoch a part that it leaves out now. */
 	if (r->kind != RECIPE_IMAGE || r->shape == RECIPE_RANDOM_CROP)
 		return RECIPE_DECODED_NONE;
 	ret_key->shape = r->shape;
 	ret_key->width = r->width;
 	ret_key->height = r->height;
-	/* At which scale images are kept depends on what is cut out of them, and on how large that becomes.
-	 */
+	/* The scale at which images are cached depends on the sizes of the crops and of the output. */
 	if (r->shape == RECIPE_RANDOM_BOX) {
 		memcpy(ret_key->scale, r->scale, sizeof(r->scale));
 		memcpy(ret_key->ratio, r->ratio, sizeof(r->ratio));

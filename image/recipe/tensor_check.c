@@ -116,7 +116,7 @@ static const char *check_dimensions(const struct recipe *r)
 			return "a dimension is at least 1";
 	}
 	for (uint32_t i = 0; i < t->n_dimensions; i++) {
-		bytes *= side(r, (int)i); /* below 2^30 times below 2^32 */
+		bytes *= side(r, (int)i); /* no overflow: both factors are below 2^32 */
 		if (bytes > RECIPE_TENSOR_BYTES)
 			return "an array is at most 1 GiB";
 	}

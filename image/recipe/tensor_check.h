@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The part of recipe.c that is about arrays (RECIPE_NUMPY, RECIPE_BYTES). */
+/* The part of recipe.c for arrays (RECIPE_NUMPY, RECIPE_BYTES). */
 
 #include <string.h>
 
 #include "image/recipe.h"
 
-/* A message is what its bits are: -0.0 is not 0. */
+/* Compares the bits of two messages: -0.0 differs from 0. */
 static inline bool same_bits(const void *a, const void *b, size_t bytes)
 {
 	return memcmp(a, b, bytes) == 0;

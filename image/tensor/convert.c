@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In pieces that fit in the CPU's nearest cache: gathered, made single precision, computed with, stored. */
+/* Converts an array in pieces that fit in the L1 cache: gathers, converts to single precision, computes,
+ * stores. */
 #include "convert.h"
 
 #include <string.h>
@@ -8,17 +9,17 @@
 
 #define PIECE 1024 /* numbers */
 
-/* Goes through the numbers in their order. */
+/* Iterates over the numbers in the order of the output. */
 struct element_walk {
 	const uint8_t *data;
-	uint32_t n, bytes; /* dimensions; of a number */
+	uint32_t n, bytes; /* number of dimensions; size of a number */
 	uint64_t size[RECIPE_TENSOR_DIMENSIONS + 1];
 	int64_t stride[RECIPE_TENSOR_DIMENSIONS + 1];
 	uint64_t index[RECIPE_TENSOR_DIMENSIONS + 1];
 	int64_t at;
 };
 
-/* Dimensions that lie behind each other are one: a walk has long rows where there are any. */
+/* Merges dimensions that are contiguous in memory, so that rows are as long as possible. */
 static struct element_walk walk_of(const struct lie *lie, uint32_t bytes)
 {
 	struct element_walk w = {
@@ -39,7 +40,7 @@ static struct element_walk walk_of(const struct lie *lie, uint32_t bytes)
 	return w;
 }
 
-/* Numbers are copied in and out: none lies where the compiler may count on its type or alignment. */
+/* Numbers are copied in and out, because the compiler cannot rely on their type or alignment. */
 #define GATHER(size)                                                                                         \
 	for (size_t i = 0; i < n; i++)                                                                       \
 		memcpy(out + i * (size), from + (ptrdiff_t)i * stride, size);                                \
@@ -60,7 +61,7 @@ static void gather_row(const uint8_t *from, int64_t stride, uint32_t bytes, size
 	}
 }
 
-/* To the next row. */
+/* Goes on to the next row. */
 static void step(struct element_walk *w)
 {
 	for (uint32_t i = w->n - 1; i-- > 0;) {
@@ -72,7 +73,7 @@ static void step(struct element_walk *w)
 	}
 }
 
-/* The next n numbers. */
+/* Gathers the next n numbers. */
 static void gather(struct element_walk *w, size_t n, uint8_t *out)
 {
 	uint32_t row = w->n - 1;
@@ -140,7 +141,7 @@ static void to_floats(enum recipe_type type, const uint8_t *raw, size_t n, float
 	}
 }
 
-/* Integers modulo 256, and true as 1. */
+/* Converts integers modulo 256, and true to 1. */
 static void to_bytes(enum recipe_type type, const uint8_t *raw, size_t n, uint8_t *out)
 {
 	switch (type == RECIPE_BOOL ? 0 : recipe_type_bytes(type)) {
@@ -180,7 +181,7 @@ static void normalise(float *values, size_t n, float mean, float std)
 		values[i] = (values[i] - mean) / std;
 }
 
-/* The number at `first` has the channel first / apart. */
+/* Normalises n numbers from number `first` on, whose channel is first / apart % n_means. */
 static void normalise_all(const struct recipe *r, uint64_t apart, uint64_t first, float *values, size_t n)
 {
 	const struct recipe_tensor *t = &r->tensor;
@@ -216,7 +217,7 @@ static void store_floats(enum recipe_type type, const float *values, size_t n, u
 	}
 }
 
-/* Numbers between one of a channel and the next one of another. */
+/* Returns the distance between channels in the output, in numbers. */
 static uint64_t between_channels(const struct lie *lie)
 {
 	uint64_t apart = 1;

@@ -11,12 +11,12 @@
 /* Layout of the numbers in memory, in the order of the output. */
 struct lie {
 	const uint8_t *data;
-	int64_t at; /* of the first one, in bytes */
+	int64_t at; /* offset of the first number, in bytes */
 	uint32_t n_dimensions;
 	uint64_t size[RECIPE_TENSOR_DIMENSIONS];
 	int64_t stride[RECIPE_TENSOR_DIMENSIONS]; /* bytes; may be negative */
-	int channels;                             /* which dimension these are; -1: none */
-	bool is_swapped;                          /* the first byte is the highest */
+	int channels;                             /* index of the dimension of channels; -1: none */
+	bool is_swapped;                          /* numbers are big-endian */
 };
 
 /* Writes all numbers to out. The caller ensures that all numbers that the sizes and strides address are

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The header of a .npy file: "\x93NUMPY", a version, the length of what follows, and a dictionary of
- * Python's,
- * {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }, with spaces and a newline behind it. See
+ * Parses the header of a .npy file: "\x93NUMPY", a version, the length of the rest, and a Python dictionary
+ * such as {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }, followed by spaces and a newline. See
  * numpy.lib.format.
  */
 #include <errno.h>
@@ -12,7 +11,7 @@
 
 #define MAGIC       "\x93NUMPY"
 #define MAGIC_BYTES 6
-#define NAME_BYTES  24 /* of a type, in messages */
+#define NAME_BYTES  24 /* length of a type's name in messages */
 
 struct npy_reader {
 	const char *at, *end;
@@ -24,7 +23,7 @@ static void skip_blanks(struct npy_reader *r)
 		r->at++;
 }
 
-/* True, and behind it, if this letter is next. */
+/* Skips this letter and returns true if it is next. */
 static bool take(struct npy_reader *r, char letter)
 {
 	skip_blanks(r);
@@ -45,7 +44,7 @@ static bool take_word(struct npy_reader *r, const char *word)
 	return true;
 }
 
-/* A string without escapes. */
+/* Reads a string without escapes. */
 static bool take_string(struct npy_reader *r, struct npy_reader *ret)
 {
 	char quote = 0;
@@ -90,7 +89,7 @@ static int refuse_type(const struct npy_reader *s, struct error *err)
 static int read_type(struct npy_reader *r, struct npy *ret, struct error *err)
 {
 	static const struct {
-		const char *name; /* without the order of its bytes */
+		const char *name; /* without the byte order */
 		enum recipe_type type;
 	} types[] = {{"b1", RECIPE_BOOL},    {"u1", RECIPE_UINT8},   {"i1", RECIPE_INT8},
 		     {"u2", RECIPE_UINT16},  {"i2", RECIPE_INT16},   {"u4", RECIPE_UINT32},
@@ -115,7 +114,7 @@ static int read_type(struct npy_reader *r, struct npy *ret, struct error *err)
 	return refuse_type(&s, err);
 }
 
-/* A number of digits, below 2^63, behind which a long of Python 2 may have an L. */
+/* Reads a decimal number below 2^63. A long of Python 2 may have an L after it. */
 static bool take_number(struct npy_reader *r, uint64_t *ret)
 {
 	uint64_t value = 0;
@@ -167,7 +166,7 @@ static int damaged(struct error *err)
 			 RECIPE_TENSOR_DIMENSIONS);
 }
 
-/* The dictionary: each of its entries once, in any order. */
+/* Reads the dictionary: each of its entries once, in any order. */
 static int read_header(struct npy_reader *r, struct npy *npy, struct error *err)
 {
 	unsigned seen = 0;

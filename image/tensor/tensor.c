@@ -21,7 +21,7 @@ static const char *type_name(enum recipe_type type)
 	return names[type];
 }
 
-/* "uint8 [3, 32, 32]"; what is 0 is called `none`. */
+/* Writes "uint8 [3, 32, 32]"; dimensions of 0 are written as `none`. */
 static void describe(enum recipe_type type, uint32_t n, const uint64_t *dimensions, const char *none,
 		     char text[SHAPE_BYTES])
 {
@@ -39,7 +39,7 @@ static void describe(enum recipe_type type, uint32_t n, const uint64_t *dimensio
 		snprintf(text + used, SHAPE_BYTES - used, "]");
 }
 
-/* An array that the recipe says all about. */
+/* Returns the array that the recipe describes. */
 static struct npy expected(const struct recipe *r)
 {
 	struct npy npy = {.type = r->tensor.stored, .n_dimensions = r->tensor.n_dimensions};
@@ -63,7 +63,7 @@ static int check(const struct recipe *r, const struct npy *npy, struct error *er
 	if (!is_it)
 		return error_set(err, -EBADMSG, "its array is %s, and %s was expected", text, wanted_text);
 	recipe_axes(r->tensor.layout, &height, &width, &channels);
-	/* The sides of a crop are 0 without one. Places are of 32 bits. */
+	/* Without a crop, the recipe's sides are 0. Positions have 32 bits. */
 	if (height >= 0 && (npy->dimensions[height] < r->height || npy->dimensions[width] < r->width))
 		return error_set(err, -EBADMSG, "its array is %s, and %u x %u was to be cut out of it", text,
 				 r->height, r->width);
@@ -72,7 +72,7 @@ static int check(const struct recipe *r, const struct npy *npy, struct error *er
 	return 0;
 }
 
-/* In the order of storage. */
+/* Returns the layout of the stored array, in the order of its dimensions. */
 static struct lie lie_of(const struct npy *npy, const uint8_t *data)
 {
 	struct lie lie = {.data = data, .at = (int64_t)npy->offset, .n_dimensions = npy->n_dimensions};
@@ -101,7 +101,7 @@ static void mirror(struct lie *lie, int axis)
 	lie->stride[axis] = -lie->stride[axis];
 }
 
-/* The dimension `from` goes to `to`; those between move up. */
+/* Moves the dimension `from` to `to`; the dimensions in between shift. */
 static void move(struct lie *lie, int from, int to)
 {
 	uint64_t size = lie->size[from];

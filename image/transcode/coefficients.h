@@ -12,7 +12,7 @@
 /* An image after jpeg_read_coefficients() has read all of it. */
 struct coefficients {
 	struct jpeg_decompress_struct jpeg;
-	jvirt_barray_ptr *blocks; /* of each component */
+	jvirt_barray_ptr *blocks; /* blocks of each component */
 };
 
 /* Returns true if all bits of all coefficients arrived. A decoder may guess missing ones, unless all came in

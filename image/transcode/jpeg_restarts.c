@@ -13,11 +13,11 @@
 
 #include "lib/cleanup.h"
 
-#define PIXELS_MAX (UINT64_C(64) << 20) /* 384 MiB of coefficients where chroma is not sampled less */
-#define SCANS_MAX  100 /* each takes a walk over all coefficients, however few bytes it has */
+#define PIXELS_MAX (UINT64_C(64) << 20) /* 384 MiB of coefficients if chroma is not subsampled */
+#define SCANS_MAX  100 /* each scan takes a pass over all coefficients, however few bytes it has */
 #define MORE_BYTES 65536
-/* Between two markers: with fewer blocks the markers' bytes are a larger part of the file, with more, more
- * blocks next to a crop have to be decoded. */
+/* Number of blocks between two markers. With fewer, markers take more of the file; with more, more blocks
+ * next to a crop have to be decoded. */
 #define BLOCKS_GOOD  12
 #define BLOCKS_LEAST 6
 #define BLOCKS_MOST  48
@@ -27,7 +27,7 @@ struct transcoder {
 	struct jpeg_progress_mgr progress;
 	struct jpeg_destination_mgr destination;
 	jmp_buf escape;
-	int result; /* of an escape */
+	int result; /* result to return after an escape */
 	struct error *why;
 	struct coefficients from, written;
 	struct jpeg_compress_struct to;
@@ -52,7 +52,7 @@ static __attribute__((noreturn)) void keep(struct transcoder *t, const char *why
 	escape(t, JPEG_RESTARTS_KEPT);
 }
 
-/* The library's own message. */
+/* Keeps the file for the reason in the library's own message. */
 static void on_error(j_common_ptr jpeg)
 {
 	char text[JMSG_LENGTH_MAX];
@@ -63,8 +63,8 @@ static void on_error(j_common_ptr jpeg)
 	keep(transcoder_of(jpeg), text);
 }
 
-/* A negative level is damage that the library decodes around: what it would write is not what the file has.
- */
+/* A negative level is damage that the library decodes around: its output would differ from the file's
+ * content. */
 static void on_message(j_common_ptr jpeg, int level)
 {
 	if (level < 0)
@@ -85,7 +85,7 @@ static void begin_output(j_compress_ptr jpeg)
 {
 }
 
-/* The library calls it when the buffer is full. */
+/* Called by the library when the buffer is full. */
 static boolean grow_output(j_compress_ptr jpeg)
 {
 	struct transcoder *t = transcoder_of((j_common_ptr)jpeg);
@@ -107,7 +107,7 @@ static void end_output(j_compress_ptr jpeg)
 	t->bytes = t->size - t->destination.free_in_buffer;
 }
 
-/* An image that lies in the file behind this one is found by a distance in bytes, which would change. */
+/* Returns true if the file has further images: they are located by an offset in bytes, which would change. */
 static bool has_more_images(const struct jpeg_decompress_struct *jpeg)
 {
 	for (jpeg_saved_marker_ptr marker = jpeg->marker_list; marker; marker = marker->next)
@@ -117,7 +117,7 @@ static bool has_more_images(const struct jpeg_decompress_struct *jpeg)
 	return false;
 }
 
-/* A scan of one component has blocks one by one, whatever its sampling. */
+/* Returns the blocks of an MCU. In a scan of one component it is one block, whatever the sampling. */
 static unsigned blocks_of_mcu(const struct jpeg_decompress_struct *jpeg)
 {
 	unsigned n = 0;
@@ -136,7 +136,7 @@ static unsigned mcus_of_row(const struct jpeg_decompress_struct *jpeg)
 	return (jpeg->image_width + columns - 1) / columns;
 }
 
-/* MCUs between markers, of which a row has a whole number. */
+/* Returns the number of MCUs between markers, which divides the number of MCUs in a row. */
 static unsigned interval_mcus(const struct jpeg_decompress_struct *jpeg)
 {
 	static const unsigned least[] = {BLOCKS_GOOD, BLOCKS_LEAST};
@@ -179,7 +179,7 @@ static void write_image(struct transcoder *t)
 	jpeg_copy_critical_parameters(&t->from.jpeg, to);
 	to->optimize_coding = TRUE;
 	to->restart_interval = interval_mcus(&t->from.jpeg);
-	/* These two are among the markers that are copied, at their own place. */
+	/* These two markers are among those that are copied, in their original order. */
 	to->write_JFIF_header = FALSE;
 	to->write_Adobe_marker = FALSE;
 	jpeg_write_coefficients(to, t->from.blocks);
@@ -222,7 +222,7 @@ static int transcode(struct transcoder *t, const void *data, size_t bytes)
 	return JPEG_RESTARTS_ADDED;
 }
 
-/* Alone, so that no variable of it is changed between setjmp() and longjmp(). */
+/* A function of its own, so that none of its variables changes between setjmp() and longjmp(). */
 static int transcode_or_escape(struct transcoder *t, const void *data, size_t bytes)
 {
 	if (setjmp(t->escape))
@@ -250,13 +250,14 @@ static struct transcoder *transcoder_new(size_t bytes, struct error *why)
 	t->messages.output_message = on_output;
 	t->progress.progress_monitor = on_progress;
 	t->from.jpeg.err = t->written.jpeg.err = t->to.err = &t->messages;
-	t->from.jpeg.client_data = t->written.jpeg.client_data = t->to.client_data = t; /* which they keep */
+	t->from.jpeg.client_data = t->written.jpeg.client_data = t->to.client_data =
+	    t; /* the library keeps this field */
 	return t;
 }
 
 static void transcoder_free(struct transcoder *t)
 {
-	/* What was not created is zeros, which is fine. */
+	/* Objects that were not created are all zeros, which jpeg_destroy() accepts. */
 	jpeg_destroy((j_common_ptr)&t->from.jpeg);
 	jpeg_destroy((j_common_ptr)&t->written.jpeg);
 	jpeg_destroy((j_common_ptr)&t->to);

@@ -2,18 +2,19 @@
 #pragma once
 
 /*
- * A crop of a JPEG, PNG or WebP image, resized: what Pillow's Image.open(), convert("RGB"), crop() and
- * resize() give, without decoding what the crop does not need.
+ * Decodes a crop of a JPEG, PNG or WebP image and resizes it, as Pillow's Image.open(), convert("RGB"),
+ * crop() and resize() do, but without decoding data that the crop does not need.
  *
- * The pixels are those of Pillow, bit for bit, if it uses the same libjpeg and libwebp, with two exceptions.
- * A JPEG image of which the output needs no more than a half (or a quarter, or an eighth) of the resolution
- * is decoded at that scale: its pixels then differ from Pillow's by 2 grey levels in the mean or less, and by
- * 12 or less in 99.9 %. And rows are resized before columns, as Pillow did up to version 12; later ones begin
- * with the columns where the height shrinks much more than the width. That is one grey level for a bilinear
- * filter; the others overshoot at edges, and are cut off between the passes.
+ * The pixels are identical to Pillow's if it uses the same libjpeg and libwebp, with two exceptions. First,
+ * if the output needs no more than a half (or a quarter, or an eighth) of a JPEG image's resolution, the
+ * image is decoded at that scale. Its pixels then differ from Pillow's by at most 2 grey levels on average,
+ * and by at most 12 in 99.9 % of the values. Second, rows are resized before columns, as in Pillow up to
+ * version 12; later versions begin with the columns if the height shrinks much more than the width. The
+ * difference is one grey level for a bilinear filter. The others overshoot at edges, and their values are
+ * clipped between the passes.
  *
- * The images are taken as foreign: any bytes may come. As in torchvision's ImageFolder, an orientation in
- * EXIF data and colour profiles are not applied, and alpha is dropped.
+ * The images are untrusted: any bytes may come. As in torchvision's ImageFolder, an orientation in EXIF data
+ * and colour profiles are not applied, and alpha is dropped.
  */
 
 #include <stdbool.h>
@@ -22,7 +23,7 @@
 
 #include "lib/error.h"
 
-#define IMAGE_PIXELS_MAX UINT64_C(178956970) /* Pillow calls what has more a decompression bomb */
+#define IMAGE_PIXELS_MAX UINT64_C(178956970) /* Pillow refuses larger images as decompression bombs */
 #define IMAGE_OUTPUT_MAX 16384u              /* columns or rows of an output */
 #define IMAGE_CHANNELS   3u                  /* red, green, blue */
 
@@ -40,7 +41,7 @@ struct image_info {
 	bool has_planes; /* JPEG: luma, and chroma of half of the columns and rows */
 };
 
-/* "JPEG", "PNG" or "WebP". */
+/* Returns "JPEG", "PNG" or "WebP". */
 const char *image_kind_name(enum image_kind kind);
 
 /* Layout of the output, one byte per value. */
@@ -49,7 +50,7 @@ enum image_layout {
 	IMAGE_CHW, /* 3 x height x width, as PyTorch */
 };
 
-/* Pillow's, with antialiasing. */
+/* Filters of Pillow, with antialiasing. */
 enum image_filter {
 	IMAGE_BOX,
 	IMAGE_BILINEAR,
@@ -63,7 +64,7 @@ struct image_box {
 
 struct image_request {
 	struct image_box crop;  /* within the image, not empty */
-	uint32_t width, height; /* of the output, 1 to IMAGE_OUTPUT_MAX */
+	uint32_t width, height; /* size of the output, 1 to IMAGE_OUTPUT_MAX */
 	enum image_filter filter;
 	enum image_layout layout;
 	struct image_box window; /* requested part of the output; all zeros: all of it */
@@ -84,29 +85,31 @@ void image_decoder_free(struct image_decoder *decoder);
 void image_decoder_freep(struct image_decoder **decoder);
 
 /*
- * Decodes the crop and resizes it to width x height x IMAGE_CHANNELS bytes at output, or makes the window
- * alone, with the values that it would have in that, of what it takes of the image. Output is written only on
- * success. Damage that libjpeg can decode around, as Pillow does, is counted: image_decoder_warnings(). Only
- * in what is decoded: rows below the crop are not, nor pixels above or next to it where restart markers say
- * where that lies.
+ * Decodes the crop and resizes it to width x height x IMAGE_CHANNELS bytes at output, or makes only the
+ * window of that, with the same values, from the part of the image that it needs. Writes output only on
+ * success. image_decoder_warnings() counts damage that libjpeg decodes around, as in Pillow. It counts only
+ * damage in decoded data: rows below the crop are not decoded, nor are pixels above or next to it if restart
+ * markers locate them.
  *
- * 0; -EINVAL: the crop is not within the image, or the window not within the output, which has a size;
- * -EFBIG: more pixels than the decoder is for; -EOPNOTSUPP: a kind of image that Pillow too does not open, or
- * neither JPEG, PNG nor WebP; -EBADMSG: damaged or truncated, also if only behind the crop, where that shows
- * without decoding; -ENOMEM. A file that is cut behind its pixels is the picture that it is to Pillow.
+ * Returns 0; -EINVAL: the crop is not within the image, the window is not within the output, or the output's
+ * size is invalid; -EFBIG: more pixels than the decoder's limit; -EOPNOTSUPP: a kind of image that Pillow
+ * does not open either, or neither JPEG, PNG nor WebP; -EBADMSG: damaged or truncated, also if only after the
+ * crop, as far as that shows without decoding; -ENOMEM. A PNG file that is cut after its pixels is accepted,
+ * as by Pillow.
  */
 int image_decode(struct image_decoder *decoder, const void *data, size_t bytes,
 		 const struct image_request *request, uint8_t *output, struct error *err);
 /*
- * The scale 1/by, by being 1, 2, 4 or 8, at which image_decode() decodes an image for this: it depends on how
- * large crop and output are, and on the chroma of JPEG images. Others are decoded at their own size.
+ * Returns the denominator (1, 2, 4 or 8) of the scale at which image_decode() decodes an image for this
+ * request. It depends on the sizes of crop and output, and on the chroma sampling of JPEG images. Other
+ * images are decoded at full size.
  */
 uint32_t image_scale(const struct image_info *info, const struct image_request *request);
 
 /*
- * How the whole of an image lies in memory: pixels of IMAGE_CHANNELS bytes at a scale of 1/by, each side
- * rounded up; or at its own size as libjpeg has it before it makes pixels (is_planes): luma, blue, red, one
- * behind the other, which is half as much.
+ * Layout of a whole decoded image in memory: pixels of IMAGE_CHANNELS bytes at a scale of 1/by, each side
+ * rounded up. Or with is_planes, at full size, as in libjpeg before it makes pixels: planes of luma, blue and
+ * red, one after the other, which take half as much.
  */
 struct image_whole {
 	struct image_info info;

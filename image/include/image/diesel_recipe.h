@@ -2,12 +2,12 @@
 #pragma once
 
 /*
- * A recipe: what becomes of a stored image, or of a stored array, on its way to the trainer. It is what
- * torchvision's transforms say, as numbers: which part of the image at which size, mirrored or not, as which
- * numbers in which order.
+ * A recipe: how a stored image or a stored array is transformed on its way to the trainer. It expresses
+ * torchvision's transforms as numbers: which part of the image, at which size, mirrored or not, in which type
+ * and order of numbers.
  *
- * What comes out is a pure function of (recipe, seed, epoch, number of the sample, its bytes): neither batch
- * size, nor ranks, nor who does the work change it.
+ * The output is a pure function of (recipe, seed, epoch, number of the sample, its bytes). It does not depend
+ * on batch size, ranks, or the process that does the work.
  *
  * This is part of a message of the wire protocol: fixed fields, no padding. It is installed next to diesel.h;
  * a recipe starts as all zeros, and diesel_session_open() says what in it is out of range.
@@ -15,21 +15,21 @@
 
 #include <stdint.h>
 
-#define RECIPE_MAX_SIDE 16384u /* pixels of what comes out */
+#define RECIPE_MAX_SIDE 16384u /* maximum side of the output, in pixels */
 
 enum recipe_kind {
-	RECIPE_NONE = 0, /* samples as they are stored; all other fields are 0 */
+	RECIPE_NONE = 0, /* samples as stored; all other fields are 0 */
 	RECIPE_IMAGE = 1,
-	RECIPE_CODEC = 2, /* what a plug-in makes of them: type, damage and codec count, all else is 0 */
-	/* Arrays of numbers: `tensor` says which; shape, width, height, flips, type, flags and damage count
-	 * as of images, all else is 0. */
+	RECIPE_CODEC = 2, /* output of a plug-in: type, damage and codec are used, all other fields are 0 */
+	/* Arrays of numbers, which `tensor` describes. shape, width, height, flips, type, flags and damage
+	 * are used as for images; all other fields are 0. */
 	RECIPE_NUMPY = 3, /* .npy files, of versions 1 to 3 */
-	RECIPE_BYTES = 4, /* the numbers alone, little-endian, the last dimension fastest */
+	RECIPE_BYTES = 4, /* only the numbers, little-endian, the last dimension fastest */
 };
 
 /* Which part of the image becomes width x height pixels. */
 enum recipe_shape {
-	RECIPE_WHOLE = 0, /* all of it */
+	RECIPE_WHOLE = 0, /* the whole image */
 	/* A random box of `scale` of its area and a ratio of width to height of `ratio`: torchvision's
 	 * RandomResizedCrop. */
 	RECIPE_RANDOM_BOX = 1,
@@ -47,12 +47,12 @@ enum recipe_filter { /* Pillow's numbers */
 		     RECIPE_BICUBIC = 3,
 };
 
-enum recipe_type { /* of a number that comes out */
+enum recipe_type { /* type of the output's numbers */
 		   RECIPE_UINT8 = 0,
 		   RECIPE_FLOAT32 = 1,
 		   RECIPE_FLOAT16 = 2,
 		   RECIPE_BFLOAT16 = 3,
-		   RECIPE_N_IMAGE_TYPES, /* those from here on are not made of images */
+		   RECIPE_N_IMAGE_TYPES, /* the types from here on are not available for images */
 		   RECIPE_INT8 = RECIPE_N_IMAGE_TYPES,
 		   RECIPE_INT16 = 5,
 		   RECIPE_INT32 = 6,
@@ -67,25 +67,25 @@ enum recipe_type { /* of a number that comes out */
 
 enum recipe_flag {
 	RECIPE_ROWS = 1 << 0,      /* [height, width, channels]; else [channels, height, width] */
-	RECIPE_UNIT = 1 << 1,      /* 0 to 1; else 0 to 255. Not for uint8 */
+	RECIPE_UNIT = 1 << 1,      /* scaled to 0 to 1; else 0 to 255. Not for uint8 */
 	RECIPE_NORMALISE = 1 << 2, /* then minus mean, divided by std. Not for uint8 */
 	RECIPE_GREY = 1 << 3,      /* one channel instead of three; then `grey` is 1 */
-	/* Colours change as torchvision's kernels for uint8 tensors change them; else as those for PIL
-	   images. */
+	/* Colours are changed as by torchvision's kernels for uint8 tensors; else as by those for PIL
+	 * images. */
 	RECIPE_TENSOR_COLOURS = 1 << 4,
 };
 
 #define RECIPE_KNOWN_FLAGS 31u
 
-enum recipe_damage {                          /* what becomes of a sample that cannot be decoded */
+enum recipe_damage {                          /* treatment of a sample that cannot be decoded */
 		     RECIPE_DAMAGE_ERROR = 0, /* its batch is an error that names it */
 		     RECIPE_DAMAGE_SKIP = 1,  /* it is left out of its batch, and counted */
 		     RECIPE_DAMAGE_ZERO = 2,  /* it is all zeros, and counted */
 		     RECIPE_N_DAMAGES,
 };
 
-enum recipe_layout {                   /* of a stored array */
-		     RECIPE_PLAIN = 0, /* no dimension has a meaning */
+enum recipe_layout {                   /* layout of a stored array */
+		     RECIPE_PLAIN = 0, /* dimensions have no meaning */
 		     RECIPE_HWC = 1,   /* height, width, channels */
 		     RECIPE_CHW = 2,   /* channels, height, width */
 		     RECIPE_HW = 3,    /* height, width */
@@ -94,13 +94,13 @@ enum recipe_layout {                   /* of a stored array */
 
 #define RECIPE_TENSOR_DIMENSIONS 8
 #define RECIPE_TENSOR_CHANNELS   16
-#define RECIPE_TENSOR_BYTES      (UINT64_C(1) << 30) /* the most that comes out of one */
+#define RECIPE_TENSOR_BYTES      (UINT64_C(1) << 30) /* maximum output of one sample */
 
 /*
- * RECIPE_NUMPY and RECIPE_BYTES alone. What comes out is of the same dimensions, or of the crop's height and
- * width; where RECIPE_ROWS and the layout differ, in the other layout. The type is the stored one, or a
- * floating point type of images, or uint8 of integers, modulo 256. Floating point is computed in single
- * precision: RECIPE_UNIT divides by the greatest number of an integer type.
+ * Only for RECIPE_NUMPY and RECIPE_BYTES. The output has the same dimensions, or the crop's height and width.
+ * If RECIPE_ROWS and the layout differ, it is in the other layout. Its type is the stored one, or a
+ * floating-point type of images, or, for integers, uint8 modulo 256. Floating point is computed in single
+ * precision: RECIPE_UNIT divides by the maximum of an integer type.
  */
 struct recipe_tensor {
 	uint32_t stored;       /* enum recipe_type */
@@ -115,12 +115,12 @@ struct recipe_tensor {
 #define RECIPE_NAME_BYTES     32
 #define RECIPE_OPTIONS_BYTES  448
 #define RECIPE_MAX_DIMENSIONS 7
-#define RECIPE_MAX_BYTES      (UINT64_C(1) << 30) /* that a plug-in makes of a sample */
+#define RECIPE_MAX_BYTES      (UINT64_C(1) << 30) /* maximum output of a plug-in for a sample */
 
-/* RECIPE_CODEC alone. The texts are terminated, and zero behind their ends; dimensions are from 1 up, and 0
- * behind the last one. */
+/* Only for RECIPE_CODEC. The texts are NUL-terminated, and zero after their ends. Dimensions are at least 1,
+ * and 0 after the last one. */
 struct recipe_codec {
-	char name[RECIPE_NAME_BYTES]; /* small letters, digits, and -_. between them */
+	char name[RECIPE_NAME_BYTES]; /* lower-case letters and digits; after the first also -_. */
 	char options[RECIPE_OPTIONS_BYTES];
 	uint32_t n_dimensions; /* 0: a sample becomes a single number */
 	uint32_t dimensions[RECIPE_MAX_DIMENSIONS];
@@ -128,16 +128,16 @@ struct recipe_codec {
 
 struct recipe {
 	uint32_t kind, shape;
-	uint32_t width, height; /* of what comes out, in pixels */
-	uint32_t shorter;       /* RECIPE_MIDDLE and RECIPE_RANDOM_CROP alone */
+	uint32_t width, height; /* size of the output, in pixels */
+	uint32_t shorter;       /* only for RECIPE_MIDDLE and RECIPE_RANDOM_CROP */
 	uint32_t filter, type, flags, damage;
 	uint32_t reserved;
-	double scale[2], ratio[2];          /* RECIPE_RANDOM_BOX alone: from, to */
+	double scale[2], ratio[2];          /* only for RECIPE_RANDOM_BOX: from, to */
 	double flip_sideways, flip_upright; /* probabilities */
-	float mean[3], std[3];              /* RECIPE_NORMALISE alone */
-	/* Colours, once the image has its size: torchvision's ColorJitter, with the probability that it is
-	 * applied at all; then grey, with its own. A range from 1 to 1 (hue: 0 to 0) leaves out what it is
-	 * of; where jitter is 0, all ranges are 0. */
+	float mean[3], std[3];              /* only for RECIPE_NORMALISE */
+	/* Colour changes after resizing: torchvision's ColorJitter, applied with probability `jitter`, then
+	 * grey, with probability `grey`. A range from 1 to 1 (hue: 0 to 0) leaves out its step. If jitter is
+	 * 0, all ranges are 0. */
 	double brightness[2], contrast[2], saturation[2], hue[2]; /* from, to */
 	double jitter, grey;                                      /* probabilities */
 	struct recipe_tensor tensor;

@@ -11,7 +11,7 @@
 
 _Static_assert(sizeof(struct recipe) == 880, "wire");
 
-/* Returns NULL if everything in it is in range, else what is not, in words. */
+/* Returns NULL if all fields are valid, else a text that says what is wrong. */
 const char *recipe_check(const struct recipe *recipe);
 /* Check only the codec's name and options, or only its output; results as recipe_check(). */
 const char *recipe_check_name(const struct recipe_codec *codec);

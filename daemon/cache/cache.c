@@ -232,7 +232,7 @@ void cache_drop_segment(struct cache *c, struct segment *s)
 	c->segment_bytes -= s->memory.bytes;
 	s->dataset->held_bytes -= s->memory.bytes;
 	handover_drop(c->handover, s);
-	/* Clients of the previous daemon may map a carried chunk: its pages are not discarded. */
+	/* Clients of the previous daemon may map a restored chunk: its pages are not discarded. */
 	if (s->restored)
 		shared_memory_free(&s->memory);
 	else

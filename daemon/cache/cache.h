@@ -280,7 +280,7 @@ uint64_t cache_taken_bytes(const struct cache *c);
 /* Returns by how much cache_taken_bytes() would grow if a chunk of `bytes` of this dataset were read. */
 uint64_t cache_take_more(const struct cached_dataset *d, uint64_t bytes);
 
-/* Adds the chunks and datasets carried over a restart (handover.c). They are idle until a client uses them,
+/* Adds the chunks and datasets restored after a restart (handover.c). They are idle until a client uses them,
  * and are evicted like other idle chunks. */
 void cache_restore(struct cache *c);
 /* Makes a segment of this memory, and takes ownership of it. Returns 0 or -ENOMEM. */
@@ -338,7 +338,7 @@ void cache_rank(const struct cache *c, const struct cached_dataset *wanting, str
 /* Selects the segments that may be evicted. */
 struct candidates {
 	const struct cached_dataset *wanting; /* of the new chunk; NULL: other memory */
-	const struct segment *mapped_like;    /* only of its dataset and size, and lent to clients */
+	const struct segment *mapped_like;    /* only segments of its dataset and size that clients may map */
 	bool own;                             /* only segments of that dataset */
 	bool beyond_quotas;                   /* of other datasets, only those beyond their quotas */
 	bool is_spare; /* only datasets that nobody has open and that this user had last */

@@ -58,7 +58,7 @@ struct cached_chunk {
 	bool is_taken;   /* in memory; moved to another node's lane, and that node has it */
 	enum chunk_from from; /* where it is read from, while READING */
 	uint32_t pins;
-	struct segment *segment; /* set from READING to READY; if CARRIED, the carried segment */
+	struct segment *segment; /* set from READING to READY; if RESTORED, the restored segment */
 	uint64_t *part;          /* NULL: all samples are in memory; else one bit per sample (load_part.c) */
 	uint64_t bytes;          /* size of the segment that it takes */
 	uint64_t last_use;       /* cache.clock, which counts uses */
@@ -93,21 +93,21 @@ struct victim_list {
 	bool is_spare; /* see struct candidates */
 };
 
-/* The dataset's slot in the carry index (handover.c); slot 0: none. */
+/* The dataset's slot in the handover index (handover.c); slot 0: none. */
 struct dataset_slot {
 	uint32_t slot, n_chunks;
 };
 
 /* A sealed in-memory copy of the snapshot, whose descriptors clients get, and the file that was copied. */
 struct snapshot_copy {
-	/* The snapshot file, O_PATH: keeps its inode number from being used again. Negative: the dataset
-	 * was carried over a restart, and no client has shown the file since then. */
+	/* The snapshot file, O_PATH: keeps its inode number from being used again. Negative: the dataset was
+	 * restored after a restart, and no client has shown the file since then. */
 	int original_fd;
 	struct access_stamp original; /* of that file */
 	int fd;
 	uint64_t bytes;
-	/* Lent: a client got the copy; uid is the user of the latest such client. Held: a process still has
-	 * the copy, although no client is connected. */
+	/* is_borrowed: a client got the copy; uid is the user of the latest such client. is_held: a process
+	 * still has the copy, although no client is connected. */
 	bool is_borrowed, is_held;
 	uint32_t uid;
 };

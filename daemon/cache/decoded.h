@@ -74,7 +74,7 @@ struct decoded_cache *decoded_open(struct cached_dataset *d, uint32_t uid, const
 /* Drops a reference. The decoded copies stay while there is space. Accepts NULL. */
 void decoded_close(struct decoded_cache *f);
 
-/* Returns the extent with the sample's form, and the form's offset in it. NULL: there is no such form. */
+/* Returns the extent with the sample's decoded copy, and the copy's offset in it. NULL: there is none. */
 struct decoded_extent *decoded_find(const struct decoded_cache *f, uint64_t sample, uint32_t *ret_offset);
 void decoded_pin(struct decoded_extent *e);
 void decoded_unpin(struct cache *c, struct decoded_extent *e);

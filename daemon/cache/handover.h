@@ -3,8 +3,8 @@
 
 /*
  * Chunks that outlive the daemon. Descriptors of their memory lie in the service manager's store
- * (lib/fd_store.h), together with that of an index that describes them. The next daemon gets them back:
- * chunks are *carried* over the restart (cache_restore()).
+ * (lib/fd_store.h), together with that of an index that describes them. The next daemon gets them back, and
+ * *restores* the chunks (cache_restore()).
  *
  * The index is shared memory of fixed size, so that its contents survive however the process ends:
  *   header, then N datasets, then N chunks; names in the store: "index", "d0" ..., "c0" ...

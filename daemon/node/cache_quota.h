@@ -45,12 +45,13 @@ void cache_quotas_remember(struct cache_quotas *q, const struct cache_quotas *ol
 /* Returns 0, or -EINVAL with a message about a name that is unknown. */
 int cache_quotas_check(const char *name, const struct cache_quotas *q, struct error *err);
 
-/* Who pays for this user, who is in these groups: the user's row, else the first row of a group. */
+/* Returns the payer for a user who is in these groups: the user's row, else the first row of one of the
+ * groups, else CACHE_QUOTA_REST. */
 uint32_t cache_quotas_payer(const struct cache_quotas *q, uint32_t uid, const uint32_t *gids, size_t n_gids);
-/* The same for the other end of a Unix socket. */
+/* As cache_quotas_payer(), for the other end of a Unix socket, whose groups it looks up. */
 uint32_t cache_quotas_payer_of(const struct cache_quotas *q, int socket, uint32_t uid);
 const char *cache_quotas_name(const struct cache_quotas *q, uint32_t payer);
-/* The part of so many bytes that the payer may insist on. */
+/* Returns the payer's quota of `bytes`. */
 uint64_t cache_quotas_bytes(const struct cache_quotas *q, uint32_t payer, uint64_t bytes);
 
 /* A demand for memory of a payer's jobs. */

@@ -37,7 +37,7 @@ static double or_zero(double x)
 	return x >= 0 && x < INFINITY ? x : 0;
 }
 
-/* Jobs on one dataset share its chunks: what one keeps, the others need not. */
+/* Jobs on one dataset share its chunks: a chunk cached for one serves all. */
 static double shared_part(const struct tuner_round *round, size_t index)
 {
 	const struct tuner_job *job = &round->state->jobs[index];
@@ -62,7 +62,7 @@ static double cache_held(const struct tuner_round *round, size_t index, double *
 	return claimed;
 }
 
-/* How much of its claim the job uses. */
+/* Returns how much of its claim the job uses. */
 static double cache_in_use(const struct tuner_job *job, const struct job_figures *f)
 {
 	double set = (double)job->in_force.value[TUNER_CACHE_BYTES];

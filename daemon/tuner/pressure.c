@@ -21,13 +21,13 @@
 /* avg10 keeps rising for seconds after the cause is gone: another cut only if it is still higher. */
 #define AGAIN_NS (2 * SECOND_NS)
 #define RISE     1.0 /* percent of avg10 */
-/* Headroom is not a mean: if it is short, it is short now. A little less than the second between two
- * looks. */
+/* Minimum time between cuts for short headroom: a little less than the second between two samples. Headroom
+ * is not a mean: if it is short, it is short now. */
 #define AGAIN_SHORT_NS (SECOND_NS * 8 / 10)
 /* Where nothing can be dropped or swapped, no task waits before one is killed. So headroom that others will
- * have used up by the next look, and by the time that dropped memory is free, counts as gone. */
+ * have used up by the next sample, and by the time that dropped memory is free, counts as gone. */
 #define AHEAD_S    1.5
-#define SEEN_MAX_S 5 /* a fall between two looks further apart says nothing about one second */
+#define SEEN_MAX_S 5 /* a fall between two samples further apart says nothing about one second */
 /* Calm for longer than avg10 remembers, then a step each time that the last one shows in it. */
 #define CALM_NS    (15 * SECOND_NS)
 #define RAISE_NS   (10 * SECOND_NS)

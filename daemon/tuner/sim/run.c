@@ -50,14 +50,14 @@ double sim_decoded_space(const struct sim_run *run)
 	return fmax(space, 0);
 }
 
-/* The truth of this second, with the decoded copies that there are; makes more while there is space. */
+/* Computes the truth of this second with the existing decoded copies, and makes more while there is space. */
 static struct sim_truth live_decoded(struct sim_run *run, uint32_t index)
 {
 	const struct sim_truth *t = sim_truth_now(run, index);
 	struct sim_live *job = &run->jobs[index];
 	double most =
 	    sim_decoded_ratio(t, fmin((double)job->knobs.value[TUNER_DECODED_BYTES], sim_decoded_space(run)));
-	/* A decoded copy is made of those whose crop it serves. */
+	/* Only samples whose crop a decoded copy serves get one. */
 	double made = job->state.decoded_ratio < most ? (1 - job->state.decoded_hit) * t->decoded_serve : 0;
 
 	job->state.decoded_ratio = fmin(job->state.decoded_ratio, most);
@@ -67,7 +67,7 @@ static struct sim_truth live_decoded(struct sim_run *run, uint32_t index)
 	return sim_with_decoded(t, job->state.decoded_hit, made);
 }
 
-/* One second of a job: what it consumes, what it reads and keeps. */
+/* Simulates one second of a job: what it consumes, reads and caches. */
 static void live(struct sim_run *run, uint32_t index, double cores)
 {
 	const struct sim_scenario *s = run->scenario;
@@ -172,7 +172,7 @@ int sim_run(const struct sim_scenario *s, enum sim_policy policy, bool trace, st
 		for (uint32_t i = 0; i < s->n_jobs; i++) {
 			double cores = s->cores;
 
-			/* The scheduler is fair: a job gets an equal part, and what others leave. */
+			/* The scheduler is fair: a job gets an equal part, plus what others leave. */
 			for (uint32_t k = 0; k < s->n_jobs; k++)
 				cores -= k == i ? 0 : sim_cpu_used(&run, k);
 			live(&run, i, fmax(cores, s->cores / s->n_jobs));

@@ -13,13 +13,13 @@ static struct sim_truth random_truth(struct sim_random *r, double cores)
 	t.sample_bytes = sim_log_uniform(r, 4e3, 4e5);
 	t.samples_per_chunk = fmax(floor(chunk / t.sample_bytes), 1);
 	chunk = t.sample_bytes * t.samples_per_chunk;
-	/* Storage from a slow network to NVMe; the trainer asks for a twentieth to five times what it
-	 * gives. */
+	/* Storage from a slow network to NVMe; the trainer asks for between 1/20 and 5 times what storage
+	 * delivers. */
 	t.storage_bytes_per_s = sim_log_uniform(r, 30e6, 3e9);
 	t.latency_s = chunk / t.storage_bytes_per_s * sim_log_uniform(r, 0.8, 8);
 	drive = t.storage_bytes_per_s / t.sample_bytes;
 	t.device_rate = drive * sim_log_uniform(r, 0.05, 5);
-	/* An epoch of 8 to 60 s, so that caches fill while one looks. */
+	/* An epoch of 8 to 60 s, so that caches fill during the simulation. */
 	t.dataset_bytes = ceil(t.device_rate * t.sample_bytes * sim_log_uniform(r, 8, 60) / chunk) * chunk;
 	t.dataset_bytes = fmax(t.dataset_bytes, 64 * chunk);
 	/* The daemon's work takes from a tenth of a core to more cores than there are. */
@@ -35,7 +35,7 @@ static struct sim_truth random_truth(struct sim_random *r, double cores)
 	return t;
 }
 
-/* Another epoch's augmentation, a colder store, a smaller model: one or two things change. */
+/* Changes one or two things: another augmentation, colder storage, a smaller model. */
 static struct sim_truth changed_truth(struct sim_random *r, struct sim_truth t)
 {
 	double what = sim_uniform(r, 0, 1), by = sim_log_uniform(r, 1.6, 4);
@@ -88,7 +88,7 @@ struct sim_scenario sim_scenario_random(uint64_t seed, uint32_t n_jobs)
 		data += s.jobs[i].phases[0].dataset_bytes;
 		need = fmax(need, sim_need_bytes(&s.jobs[i].phases[0]));
 	}
-	/* Memory for a third of the data to more than all, and for what sessions need. */
+	/* Memory for between a third of the data and more than all of it, plus the needs of sessions. */
 	s.memory_bytes = fmax(data * sim_log_uniform(&r, 0.3, 3), 2.5 * n_jobs * need);
 	for (uint32_t i = 0; i < n_jobs; i++) {
 		uint64_t *cache = &s.jobs[i].start.value[TUNER_CACHE_BYTES];

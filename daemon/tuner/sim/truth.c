@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How fast a job really is. */
+/* Computes how fast a simulated job really is. */
 #include "sim/sim.h"
 
 #include <math.h>
 
-/* How sharp the edge is where two stages are equally fast: each then waits for the other now and then, and
- * the rate is 2^(-1/16) of either, 4 % lower. */
+/* Sharpness of the edge where two stages are equally fast: each then sometimes waits for the other, and the
+ * rate is 2^(-1/16) of either, 4 % lower. */
 #define SHARP 16
 
 static double chunk_bytes(const struct sim_truth *t)
@@ -29,13 +29,13 @@ double sim_cached_ratio(const struct sim_truth *t, const struct tuner_knobs *k)
 
 	if (space >= t->dataset_bytes)
 		return 1;
-	/* One chunk is always under way. */
+	/* The memory of one chunk is always taken by a chunk in flight. */
 	return fmax((space - chunk_bytes(t)) / t->dataset_bytes, 0);
 }
 
-/* Extents are not filled to the last byte, more or less of them. */
+/* Memory of extents per byte of decoded copies: extents are never quite full. */
 #define DECODED_SLACK 1.12
-/* Making a decoded copy, on top of decoding. */
+/* Extra CPU cost of making a decoded copy, as a part of decoding. */
 #define DECODED_MAKING 0.1
 
 double sim_decoded_ratio(const struct sim_truth *t, double bytes)
@@ -61,7 +61,7 @@ static double power16(double x)
 	return x * x;
 }
 
-/* The slowest of four, softly. */
+/* Returns a soft minimum of four rates. */
 static double slowest(double a, double b, double c, double d)
 {
 	double least = fmin(fmin(a, b), fmin(c, d));
@@ -111,7 +111,7 @@ struct sim_rates sim_rates(const struct sim_truth *t, double cores, const struct
 	fetch = fetch_rate(t, k, hit, r.bandwidth);
 	daemon = t->daemon_cpu_s > 0 ? (double)k->value[TUNER_DAEMON_WORKERS] / t->daemon_cpu_s : INFINITY;
 	client = client_rate(t, (double)k->value[TUNER_CLIENT_WORKERS]);
-	/* All of it on the node's cores; the trainer has its own first. */
+	/* All work runs on the node's cores; the trainer takes its own first. */
 	cpu = cpu_s > 0 ? fmax(cores - t->trainer_cores, 0.25) / cpu_s : INFINITY;
 	r.rate = slowest(fetch, daemon, fmin(client, t->device_rate), cpu);
 	r.no_fetch_rate = slowest(INFINITY, daemon, fmin(client, t->device_rate), cpu);
@@ -160,7 +160,7 @@ struct sim_static sim_best_static(const struct sim_scenario *s, const struct sim
 				    fmin(fmax(size, need + (double)depths[d] * chunk_bytes(t)), memory_bytes);
 				for (uint64_t w = 1; w <= most; w++) {
 					for (uint64_t c = 0; c <= (t->client_cpu_s > 0 ? most : 0); c++) {
-						/* Decoded copies take what is left. */
+						/* Decoded copies take the rest. */
 						struct tuner_knobs k = {
 						    .value = {(uint64_t)size, depths[d], w, c,
 							      (uint64_t)(memory_bytes - size)}};

@@ -144,9 +144,7 @@ static int start_worker(struct pool *p)
 		if (w->state == WORKER_RUNNING)
 			continue;
 		if (w->state == WORKER_ENDED)
-			pthread_join(
-			    w->thread,
-			    NULL); /* does not block: the thread has released the lock for the last time */
+			pthread_join(w->thread, NULL); /* does not block: the thread is about to end */
 		w->state = WORKER_NONE;
 		w->pool = p;
 		r = pthread_create(&w->thread, NULL, worker_run, w);
@@ -337,8 +335,7 @@ void pool_pause(struct pool *p, struct pool_task *task)
 	uint64_t now_ns = clock_monotonic_ns();
 
 	pthread_mutex_lock(&p->lock);
-	w->is_called =
-	    p->n_places <= p->target && !has_thread(p); /* then no other task could run in its place */
+	w->is_called = p->n_places <= p->target && !has_thread(p); /* no other task could run */
 	if (!w->is_called) {
 		work_pause(&p->turns, &task->lane->turns, cost_ns(task, w->clock, now_ns), &task->charged_ns);
 		task->held_ns += now_ns - task->since_ns;

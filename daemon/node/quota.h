@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * Limits per user, so that nobody can take everything from the others: at most a share (--user-share) of the
- * connections, of the cache that open sessions need, and of the chunks that they need in memory at one time
- * (each is a descriptor). A 32nd of each is reserved for administrators (admin.h). No share limits them, so
- * they can always inspect and use the daemon.
+ * Limits per user, so that nobody can take everything from the others. A user gets at most a share
+ * (--user-share) of three resources: connections, the cache that open sessions need, and the chunks that they
+ * need in memory at one time (each is a descriptor). A 32nd of each is reserved for administrators (admin.h).
+ * No share limits them, so they can always inspect and use the daemon.
  *
  * This module keeps no counters: server.c adds up what a user has whenever the user asks for more.
  *

@@ -23,7 +23,7 @@
 #define TURN_MS    50   /* length of a turn; then others may get the worker */
 #define START_MS   1000 /* how long to wait for a busy fork server */
 #define STUCK_S    60   /* time in turns without a finished sample, after which the process is killed */
-#define LATE_S     2    /* CPU time after which a process should have reported its sample as late */
+#define LATE_S     2    /* extra CPU time until a process that has not ended itself is killed */
 #define MAX_STARTS 2    /* more tries with another process, if one ended at its first sample */
 
 struct codec {

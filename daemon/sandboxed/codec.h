@@ -66,15 +66,14 @@ struct codec_cost {
 	uint64_t n, cpu_ns;
 };
 
-/* The prospective benefit of decoded copies: number of samples, how many of them the decoded copy that they
- * have or could have serves, and the bytes of the decoded copies of all of them. */
+/* The prospective benefit of decoded copies. n: samples; n_served: those that the decoded copy that they have
+ * or could have serves; bytes: size of the decoded copies of all n. */
 struct codec_prospect {
 	uint64_t n, n_served, bytes;
 };
 
 struct codec_result {
-	uint64_t cpu_ns; /* CPU time of the processes, measured by the daemon: a hijacked process cannot forge
-			    it */
+	uint64_t cpu_ns; /* CPU time of the processes, as the daemon measures it: they cannot forge it */
 	struct codec_cost ways[CODEC_N_WAYS]; /* as the process reports: only for tuning */
 	struct codec_prospect prospect;       /* the same */
 	bool full; /* decoding stopped: a decoded copy did not fit after the others, but would fit an empty

@@ -8,8 +8,8 @@
  * The process has slots, each with a buffer for one chunk and, in effect, a thread; a slot does one thing at
  * a time. Storing a chunk takes two steps, and so does loading one:
  *
- * 	take   copies memory to the buffer           fetch  reads a file into the buffer
- * 	write  writes the buffer to a file           give   copies the buffer to memory
+ *	take   copies memory to the buffer           fetch  reads a file into the buffer
+ *	write  writes the buffer to a file           give   copies the buffer to memory
  *
  * So the caller's memory is used only while it is copied, never for as long as the disk takes. A caller that
  * stops waiting for a fetch can read elsewhere, and a caller whose memory changed during the copy can skip

@@ -8,7 +8,7 @@
 
 /* Share of the demand. If the other knobs reach it, decoded copies need no more memory. */
 #define AS_GOOD 0.98
-/* Share of the expected decoded copy hits that must be reached before the effect is judged. */
+/* Share of the expected hits of decoded copies that must be reached before the effect is judged. */
 #define FILLED 0.8
 /* Epochs that filling takes: a decoded copy made in one epoch is used in the next. */
 #define FILL_EPOCHS 2.5

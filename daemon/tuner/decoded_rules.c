@@ -11,10 +11,9 @@
 #define HOLD_MAX_NS (3600 * SECOND_NS)
 #define WELL_TIMES  4
 #define ALL         0.995 /* share of the crops that prints as 100 % */
-#define SLACK                                                                                                \
-	0.9 /* a smaller loss of memory is not worth evicting decoded copies that took an epoch to fill */
+#define SLACK       0.9   /* a smaller loss of memory is not worth evicting decoded copies */
 
-/* Keeps decoded copies off for a minute, then for two, four, ... up to an hour. */
+/* Disables decoded copies for a minute, then for two, four, ... up to an hour. */
 static void hold(struct tuner_job *job, uint64_t now_ns)
 {
 	struct lesson *l = &job->lessons[TUNER_DECODED_BYTES];

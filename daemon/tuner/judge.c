@@ -247,7 +247,8 @@ static void judge_no_gain(struct tuner_round *round, const struct trial *t)
 	undo(round, t->index, t->knob, t->after, "did not help");
 }
 
-/* Judges by CPU time. The rate says little on a shared machine, and decoded copies take an epoch to fill. */
+/* Judges by CPU time. The rate says little on a shared machine, and decoded copies take an epoch to fill
+ * their memory. */
 static void judge_decoded(struct tuner_round *round, const struct trial *t)
 {
 	const struct knob_change *c = t->change;

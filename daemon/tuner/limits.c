@@ -37,7 +37,8 @@ static double or_zero(double x)
 	return x >= 0 && x < INFINITY ? x : 0;
 }
 
-/* Jobs on one dataset share its chunks: a chunk cached for one serves all. */
+/* Returns 1 / the number of jobs on this job's dataset: they share its chunks, and a chunk cached for one
+ * serves all. */
 static double shared_part(const struct tuner_round *round, size_t index)
 {
 	const struct tuner_job *job = &round->state->jobs[index];

@@ -82,7 +82,7 @@ static void watch(struct tuner_round *round, struct tuner_job *job)
 	struct job_figures now;
 	double unreachable;
 
-	/* While decoded copies are made, all is slower; then it is faster. */
+	/* While decoded copies are made, everything is slower; afterwards it is faster. */
 	if (job->changes[TUNER_DECODED_BYTES].open)
 		return;
 	if (newest(job)->from_ns < job->changed_ns || newest(job)->from_ns < job->settled.at_ns)

@@ -224,7 +224,7 @@ static bool has_space(const struct tuner_job *job, const struct knob_plan *p, en
 	case TUNER_DAEMON_WORKERS: return want <= p->space.daemon_workers;
 	case TUNER_CLIENT_WORKERS: return want <= p->space.client_workers;
 	case TUNER_CACHE_BYTES: return (double)want <= p->space.cache_bytes;
-	case TUNER_DECODED_BYTES: return false; /* decoded_rules.c's alone */
+	case TUNER_DECODED_BYTES: return false; /* only decoded_rules.c sets it */
 	}
 	return false;
 }
@@ -247,7 +247,7 @@ static void try_step(struct tuner_round *round, size_t index)
 	}
 	if (!has_space(job, p, knob, want))
 		return;
-	if (job->changes[TUNER_DECODED_BYTES].open) /* decoded copies fill, and explain it */
+	if (job->changes[TUNER_DECODED_BYTES].open) /* it is explained: decoded copies are being made */
 		return;
 	if (p->now.hit < x * FILLED) /* this explains it: the cache is filling */
 		return;

@@ -167,13 +167,13 @@ double decoded_all_bytes(const struct job_figures *f);
 double decoded_cover(const struct job_figures *f, double bytes);
 /* Returns the daemon's CPU time per sample once decoded copies fill `bytes`. */
 double decoded_daemon_cpu_s(const struct tuner_job *job, const struct job_figures *f, uint64_t bytes);
-/* Returns the bytes of decoded copies that the job should have, within the memory left for them. Returns the
+/* Returns how many bytes of decoded copies the job should have, within the memory left to them. Returns the
  * bytes in force if more would not make the job faster. goal: the best rate of the other knobs. */
 uint64_t decoded_target(const struct tuner_job *job, const struct job_figures *f, double goal);
-/* Returns true while decoded copies are filling: their hit ratio is well below what `bytes` should give.
- * Filling takes an epoch or two. */
+/* Returns true while the memory for decoded copies is filling: their hit ratio is well below what `bytes`
+ * should give. Filling takes an epoch or two. */
 bool decoded_fill(const struct job_figures *f, uint64_t bytes);
-/* Returns how long decoded copies may take to fill. */
+/* Returns how long decoded copies may take to fill their memory. */
 uint64_t decoded_fill_ns(const struct job_figures *f);
 /* Returns true if decoded copies save at least this part of the CPU time that the change promised. */
 bool decoded_save(const struct knob_change *c, const struct job_figures *after, double part);

@@ -8,11 +8,11 @@
  *
  * The caller passes rows one by one, in order, so that the whole crop need not be in memory:
  *
- * 	resample_choose(&plan);
- * 	r = resample_begin(&resample, &plan);
- * 	for (row of plan.part)
- * 		read_row(resample_row(&resample)); // plan.row_width pixels
- * 	resample_end(&resample, output);
+ *	resample_choose(&plan);
+ *	r = resample_begin(&resample, &plan);
+ *	for (row of plan.part)
+ *		read_row(resample_row(&resample)); // plan.row_width pixels
+ *	resample_end(&resample, output);
  */
 
 #include <stdbool.h>

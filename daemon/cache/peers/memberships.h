@@ -37,7 +37,7 @@ struct membership {
 	struct membership *next_of_job; /* in the job's list */
 	struct cache *cache;
 	struct cached_dataset *dataset;
-	struct job *job;             /* not counted in its refs: the job ends the member */
+	struct job *job;             /* not counted in its refs: the job ends the membership */
 	struct cluster_group *group; /* NULL until cache_fit(), which joins the group */
 	struct registry_group_key key;
 	struct chunk_place *place; /* of its newest session; NULL: no session */
@@ -55,7 +55,7 @@ struct membership *memberships_join(struct cache *c, struct cached_dataset *d, s
 				    const char *name, uint32_t n_nodes, struct chunk_place *place);
 /* Removes a session. Accepts NULL. */
 void membership_leave(struct membership *m);
-/* Ends the members of the job, of the dataset, or all. */
+/* End the memberships of the job, of the dataset, or all. */
 void memberships_end_job(struct job *job);
 void memberships_end_dataset(struct cached_dataset *d);
 void memberships_end_all(struct cache *c);
@@ -63,12 +63,12 @@ void memberships_end_all(struct cache *c);
 struct membership *membership_ref(struct membership *m);
 void membership_unref(struct membership *m); /* NULL is fine */
 
-/* Returns the job's member for this dataset, or NULL. */
+/* Returns the job's membership for this dataset, or NULL. */
 struct membership *memberships_find(const struct cached_dataset *d, const struct job *job);
-/* Returns a member of the group, preferably one with a session. NULL: none. */
+/* Returns a membership in the group, preferably one with a session. NULL: none. */
 struct membership *memberships_find_group(const struct cache *c, const struct cluster_group *group);
 
-/* Returns true while the member waits for other nodes. Then lowers *again_ns to the end of that wait. */
+/* Returns true while the job must wait for other nodes. Then lowers *again_ns to the end of that wait. */
 bool membership_waits(struct membership *m, uint64_t now_ns, uint64_t *again_ns);
 /* Adds a session of this order, whose rank takes samples from lanes [first, end). Accepts NULL. */
 void membership_join_lanes(struct membership *m, const struct shuffle_spec *spec, uint64_t first,

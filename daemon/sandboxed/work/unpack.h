@@ -46,6 +46,7 @@ struct unpackers_options {
 	void *user;
 };
 
+/* Creates the unpackers of a reader. 0 or -ENOMEM. */
 int unpackers_new(const struct unpackers_options *options, struct unpackers **ret);
 void unpackers_add(struct unpackers *us, int fd);
 /* No thread may be in unpackers_run(). Accepts NULL. */

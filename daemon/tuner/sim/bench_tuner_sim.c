@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_tuner_sim [N]: N random scenarios (1000) of one job under each policy, N / 5 of two and of three
- * jobs, and as many of one that decodes images; one JSON object on stdout bench_tuner_sim --trace SEED
- * [JOBS]: one scenario; decisions on stderr, seconds as CSV on stdout
+ * bench_tuner_sim [N]: runs N random scenarios (1000) of one job under each policy, N / 5 of two and of three
+ * jobs, and N / 5 of one job that decodes images. Prints one JSON object.
+ *
+ * bench_tuner_sim --trace SEED [JOBS]: runs one scenario. Prints decisions on stderr, seconds as CSV on
+ * stdout.
  */
 #include <math.h>
 #include <stdio.h>

@@ -85,11 +85,11 @@ void image_decoder_free(struct image_decoder *decoder);
 void image_decoder_freep(struct image_decoder **decoder);
 
 /*
- * Decodes the crop and resizes it to width x height x IMAGE_CHANNELS bytes at output, or makes only the
- * window of that, with the same values, from the part of the image that it needs. Writes output only on
- * success. image_decoder_warnings() counts damage that libjpeg decodes around, as in Pillow. It counts only
- * damage in decoded data: rows below the crop are not decoded, nor are pixels above or next to it if restart
- * markers locate them.
+ * Decodes the crop and resizes it to width x height x IMAGE_CHANNELS bytes at output. With a window, makes
+ * only that part of the output, with the same values, from the part of the image that it needs. Writes output
+ * only on success. image_decoder_warnings() counts damage that libjpeg decodes around, as in Pillow. It
+ * counts only damage in decoded data: rows below the crop are not decoded, nor are pixels above or next to it
+ * if restart markers locate them.
  *
  * Returns 0; -EINVAL: the crop is not within the image, the window is not within the output, or the output's
  * size is invalid; -EFBIG: more pixels than the decoder's limit; -EOPNOTSUPP: a kind of image that Pillow

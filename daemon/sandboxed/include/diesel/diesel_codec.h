@@ -5,7 +5,7 @@
  * Custom codecs: a codec is a shared object with which dieseld decodes samples of a format that it does not
  * support. It is C11 with C linkage, needs only this header, and links no DIESEL library:
  *
- * 	cc -O2 -shared -fPIC -o wav.so wav.c
+ *	cc -O2 -shared -fPIC -o wav.so wav.c
  *
  * It exports one symbol, DIESEL_CODEC: a struct diesel_codec. The operator names the file to dieseld (--codec
  * PATH), training jobs name the codec (diesel_loader.codec("wav")). docs/how-to/codecs.md has an example.

@@ -6,8 +6,9 @@
  * aim is no stall at the least CPU and memory, not the most throughput; the order of samples never depends on
  * it.
  *
- *   struct tuner_state *state = calloc(1, tuner_state_bytes()); all zero: a state that knows nothing every
- *   second:
+ *   struct tuner_state *state = calloc(1, tuner_state_bytes()); all zeros: nothing is known yet
+ *
+ *   every second:
  *     tuner_decide(&config, state, &node, samples, n, now_ns, result);
  *     for each result->decisions: store it, set the knob (unless this is a dry run)
  *     for each result->verdicts:  store it with the decision of that id

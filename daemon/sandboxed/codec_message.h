@@ -83,7 +83,7 @@ struct codec_done {
 
 struct codec_message {
 	uint32_t type;
-	int32_t sandbox; /* CODEC_READY: 0, or -errno: no sandbox; `done`: a plug-in's status */
+	int32_t sandbox; /* CODEC_READY: 0, or -errno: no sandbox; `done`: plug-in's status and error */
 	int32_t pid;     /* CODEC_STARTED: the process's own id */
 	union {
 		struct codec_begin begin;

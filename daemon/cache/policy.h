@@ -12,8 +12,8 @@
  * sessions have no known order are kept for ever as long as they fit.
  *
  * No deadlock: a session is admitted only if the chunks that it can pin or wait for at one time fit in
- * addition to those of all others (session_need.h). All memory beyond that is prefetch, which any waiting
- * session may take away.
+ * addition to those of all others (daemon/serve/order.h). All memory beyond that is prefetch, which any
+ * waiting session may take away.
  */
 
 #include <stdbool.h>

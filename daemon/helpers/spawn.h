@@ -39,18 +39,15 @@ typedef int helper_run(int fd);
 struct kept_helper {
 	int fd;                         /* socket to the daemon; new for each process */
 	struct fork_server fork_server; /* its keeper, which forks others for it */
-	_Atomic uint32_t
-	    *beat; /* heartbeat, if the program beats: the helper changes it every second once it works */
+	_Atomic uint32_t *beat; /* heartbeat if the program beats: to be changed every second at work */
 };
 
 struct fork_server_program {
-	enum helper_kind kind; /* the fork server's own kind */
-	helper_run *const
-	    *runs; /* main functions of the helpers that it forks on order, by kind; NULL: none */
-	int (*prepare)(int fd); /* called first; negative: the fork server exits. May be NULL */
+	enum helper_kind kind;   /* the fork server's own kind */
+	helper_run *const *runs; /* main functions of its helpers, by kind; NULL: it forks none */
+	int (*prepare)(int fd);  /* called first; negative: the fork server exits. May be NULL */
 	enum helper_kind keeps;
-	int (*run)(
-	    const struct kept_helper *self); /* main function of the kept helper; NULL: it keeps none */
+	int (*run)(const struct kept_helper *self); /* main function of the kept helper; NULL: none */
 	bool on_demand; /* the kept helper runs only from FORK_SERVER_KEEP until it exits with status 0; else
 			   always */
 	bool beats;     /* the kept helper is killed if it stops beating */

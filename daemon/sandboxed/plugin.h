@@ -86,8 +86,8 @@ int plugin_run(int fd);
 /* Messages between the daemon and a process that loads a plug-in: fixed structs between copies of one
  * program. The order comes with the file's descriptor. The reply must not be trusted. */
 
-#define PLUGIN_OPEN_CPU_S 5  /* CPU time for open() */
-#define PLUGIN_PATIENCE_S 30 /* after this time the daemon ends the process, whatever it does */
+#define PLUGIN_OPEN_CPU_S 5  /* CPU time limit of open() */
+#define PLUGIN_PATIENCE_S 30 /* then alarm(2) ends the process, whatever it does */
 
 struct plugin_order {
 	bool opens; /* true: open the codec and report its output; false: report only its name */

@@ -467,8 +467,7 @@ int jpeg_reader_new(struct jpeg_reader **ret)
 	if (!reader)
 		return -ENOMEM;
 	reader->jpeg.err = jpeg_std_error(&reader->messages);
-	reader->jpeg.client_data =
-	    reader; /* the library keeps these two fields when it creates the decompressor */
+	reader->jpeg.client_data = reader; /* err and client_data survive jpeg_create_decompress() */
 	reader->messages.error_exit = on_error;
 	reader->messages.emit_message = on_message;
 	reader->messages.output_message = on_output;

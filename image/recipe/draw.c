@@ -80,8 +80,7 @@ static struct recipe_place resized(const struct recipe *r, uint32_t width, uint3
 	struct recipe_place place = box(r, 0, 0, width, height);
 	uint64_t longer =
 	    (uint64_t)r->shorter * (width <= height ? height : width) / (width <= height ? width : height);
-	uint32_t made =
-	    longer > UINT32_MAX ? UINT32_MAX : (uint32_t)longer; /* such a large image is never made */
+	uint32_t made = longer > UINT32_MAX ? UINT32_MAX : (uint32_t)longer; /* never made this large */
 
 	if (width <= height) {
 		place.made_width = r->shorter;

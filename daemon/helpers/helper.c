@@ -134,8 +134,9 @@ void helper_titles(int argc, char **argv)
 	char *end = argv[argc - 1] + strlen(argv[argc - 1]) + 1, **copy, *text;
 	size_t n = 0, bytes = 0;
 
-	/* The environment lies behind the arguments, and moves away. A program that another linker made
-	 * may have a variable "environ" of its own, which the C library does not fill. */
+	/* Moves away the environment, which follows the arguments in memory. Uses __environ, because a
+	 * program made by another linker may have its own variable "environ", which the C library does not
+	 * fill. */
 	for (; __environ && __environ[n]; n++)
 		bytes += strlen(__environ[n]) + 1;
 	copy = malloc((n + 1) * sizeof(*copy) + bytes);

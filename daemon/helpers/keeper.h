@@ -25,7 +25,7 @@ struct keeper_handler {
 	/* The process has ended. The link, unless it was dropped, may have unread messages. how: "was ended
 	 * by signal 9 (Killed)" */
 	void (*ended)(void *user, const struct fork_server_news *news, const char *how);
-	/* The keeper itself is gone, and nobody starts the process again. */
+	/* The keeper itself is gone, so the process is not started again. */
 	void (*lost)(void *user);
 	void *user;
 };
@@ -41,7 +41,8 @@ struct keeper {
  * Returns 0 or a negative errno. */
 int keeper_init(struct keeper *k, uv_loop_t *loop, struct fork_server *fork_server,
 		const struct keeper_handler *handler);
-/* Ends the keeper. The loop must run once more; closed() gets a handle whose data is the handler's user. */
+/* Lets the keeper exit. The loop must run once more; closed() gets a handle whose data is the handler's
+ * user. */
 void keeper_close(struct keeper *k, uv_close_cb closed);
 /* Closes the link, if there is one: the process sees that. */
 void keeper_drop(struct keeper *k);

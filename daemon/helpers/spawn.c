@@ -254,8 +254,8 @@ static void ignore_signals(void)
 {
 	static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGQUIT};
 
-	/* A terminal and a service manager signal all processes: the daemon decides, and the child ends when
-	 * it does. */
+	/* Terminals and service managers signal all processes. The daemon decides, and the child exits when
+	 * the daemon does. */
 	for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
 		signal(ignored[i], SIG_IGN);
 }

@@ -58,9 +58,7 @@ struct fork_server_program {
 int fork_server_spawn(const struct fork_server_program *program, struct fork_server *ret, struct error *err);
 
 /* Starts a helper; *ret_fd is our end of a SOCK_SEQPACKET pair. Does not block. If the helper cannot be
- * forked, its socket ends at once. -EAGAIN: the fork server has too much to do; -EPIPE: it is gone. Any
- * thread.
- */
+ * forked, its socket ends at once. -EAGAIN: the fork server is busy; -EPIPE: it is gone. Any thread. */
 int fork_server_start(const struct fork_server *n, enum helper_kind kind, int *ret_fd);
 
 /* Lets the fork server exit; helpers go on until they see the end of their own sockets. */

@@ -24,8 +24,8 @@ enum admin_who {
 
 struct admin_choice {
 	enum admin_who who;
-	uint32_t uid;                /* of ADMIN_USER */
-	char name[ADMIN_NAME_BYTES]; /* of ADMIN_USER, as the operator wrote it */
+	uint32_t uid;                /* ADMIN_USER: the user */
+	char name[ADMIN_NAME_BYTES]; /* ADMIN_USER: as the operator wrote it */
 	bool is_unknown;             /* the machine cannot resolve that name yet: nobody administers */
 };
 

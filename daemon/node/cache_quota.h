@@ -21,7 +21,7 @@
 #define CACHE_QUOTA_REST   0 /* the payer for all users without a row; row i is payer i + 1 */
 
 struct cache_quota {
-	char name[48]; /* as the operator wrote it, "@" in front of a group */
+	char name[48]; /* as the operator wrote it; "@" before a group */
 	bool is_group;
 	bool is_unknown; /* the machine cannot resolve the name yet: nobody has the row, and its quota goes to
 			    the rest */

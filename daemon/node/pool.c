@@ -21,7 +21,7 @@ struct pool_worker {
 	pthread_cond_t wake;
 	enum worker_state state;
 	bool is_called; /* set by the thread that took it off the sleeping list, or gave its task a place */
-	struct pool_task *task;    /* it runs, or is paused */
+	struct pool_task *task;    /* the task that it runs or that is paused */
 	struct pool_worker *below; /* next in the list of sleeping workers */
 	clockid_t clock;
 };
@@ -32,7 +32,7 @@ struct pool {
 	struct pool_lane own;
 	struct pool_queue ready; /* tasks that have a place, and wait for a thread */
 	struct pool_queue out;
-	uint32_t target;   /* how many threads may work */
+	uint32_t target;   /* number of threads that may work */
 	uint32_t n_places; /* places taken by tasks that run or are ready */
 	uint32_t n_ready;
 	uint32_t n_threads;

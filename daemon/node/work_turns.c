@@ -15,7 +15,7 @@ struct work_user {
 	struct work_user *next; /* next in its bucket */
 	struct work_user *busy_next, **busy_link;
 	uint32_t uid;
-	uint32_t n_lanes; /* with tasks that wait or run */
+	uint32_t n_lanes; /* lanes with tasks that wait or run */
 	uint32_t n_running, n_paused;
 	uint32_t limit;   /* maximum number of tasks that run at one time */
 	uint64_t mean_ns; /* mean cost of a task */
@@ -24,7 +24,7 @@ struct work_user {
 	/* Lanes that may run another task. ready: a short task or a paused one; fresh: only a new long
 	 * task. */
 	struct turn_queue ready, fresh;
-	struct turn_entry entry; /* in work_turns.idle */
+	struct turn_entry entry; /* entry in work_turns.idle */
 };
 
 void work_lane_init(struct work_lane *lane, uint32_t uid)

@@ -51,7 +51,7 @@ struct codecs {
 	uint8_t *slots;
 	int slots_fd, plugin_fd;
 	_Atomic bool cancelled;
-	pthread_mutex_t lock; /* for what follows; never held while waiting */
+	pthread_mutex_t lock; /* guards the fields below; never held while waiting */
 	struct codec *idle;
 	uint32_t n_idle, max_idle;
 };

@@ -83,7 +83,7 @@ struct codec_result {
 	uint32_t n_replaced; /* processes that were killed, or exited, before they were done */
 	uint32_t item;       /* first damaged item, or where decoding stopped */
 	int sandbox;         /* 0, or negative errno: the process works without a sandbox */
-	struct error error;  /* what is wrong with the item */
+	struct error error;  /* error of the item */
 };
 
 /* Fixed parameters of the processes. All pointers and descriptors are borrowed until codecs_free(). */
@@ -92,7 +92,7 @@ struct codecs_setup {
 	const struct recipe *recipe;
 	int plugin_fd; /* file of the recipe's codec (plugin.h), or -EBADF */
 	uint64_t seed;
-	const struct ring_layout *layout; /* of the session */
+	const struct ring_layout *layout; /* layout of the session */
 	uint32_t n_slots, batch;
 	uint8_t *slots;    /* memory of its batch buffers */
 	int slots_fd;      /* descriptor of `slots`, for writing */
@@ -114,7 +114,7 @@ int codecs_decode(struct codecs *c, const struct codec_work *work, struct codec_
 
 /* Cancels current and future calls of codecs_decode(): each returns -ECANCELED at its next turn. */
 void codecs_cancel(struct codecs *c);
-/* Ends the processes. No thread may be in codecs_decode(). Accepts NULL. */
+/* Kills the processes and frees c. No thread may be in codecs_decode(). Accepts NULL. */
 void codecs_free(struct codecs *c);
 
 /* Runs the helper, which decodes until the end of the socket. Returns its exit status. */

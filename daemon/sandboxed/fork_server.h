@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The fork server of the helpers that work on what belongs to clients (helpers/spawn.h). */
+/* The fork server of the helpers that work on clients' data (helpers/spawn.h). */
 
 #include "daemon/helpers/spawn.h"
 
-/* Keeps this process's descriptors up to 2 in the fork server and closes all others. */
+/* Forks the fork server. It keeps this process's descriptors up to 2, and closes all others. Returns 0 or a
+ * negative errno. */
 int fork_server_fork(struct fork_server *ret, struct error *err);

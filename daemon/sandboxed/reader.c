@@ -242,8 +242,7 @@ int readers_submit(struct readers *rs, struct reader_process **slot, uint32_t ui
 	result = fd_message_send(r->fd, &job->order, sizeof(job->order), (int[]){folder_fd, memory_fd}, 2,
 				 MSG_DONTWAIT);
 	if (result < 0)
-		return result == -EPIPE ? -EAGAIN
-					: result; /* on_report() is about to see that it has ended */
+		return result == -EPIPE ? -EAGAIN : result; /* on_report() will see that it has ended */
 	if (!r->jobs)
 		note_life(r, job);
 	LL_PREPEND(r->jobs, job);

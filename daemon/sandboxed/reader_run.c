@@ -76,7 +76,7 @@ struct read_piece {
 	struct read_piece *next_free;
 	uint8_t *buffer;
 	bool is_shown;   /* the buffer is in memory that the processes that decompress can see */
-	uint64_t offset; /* in the chunk's file */
+	uint64_t offset; /* offset in the chunk's file */
 	uint32_t bytes;
 	uint32_t block, n_blocks; /* compressed chunk: the blocks that it contains... */
 	uint32_t skip;            /* ... which begin at this offset in it */
@@ -635,7 +635,7 @@ static void on_order(uv_poll_t *poll, int status, int events)
 	c->reading = r;
 	got = receive_order(r->fd, c);
 	if (got < 0)
-		_exit(0); /* nobody waits for the reads under way any more */
+		_exit(0); /* nobody waits for the reads in flight any more */
 	if (got == 0) {
 		free(c);
 		return;

@@ -148,7 +148,7 @@ bool jpeg_part_choose(const struct jpeg_layout *layout, const struct image_box *
 	uint64_t begin = first * layout->row_mcus / layout->interval_mcus;
 	uint64_t last = (end * layout->row_mcus - 1) / layout->interval_mcus;
 	struct jpeg_part part = {
-	    .box = {0, first, layout->width, end - first}, /* rows, not yet pixels */
+	    .box = {0, first, layout->width, end - first}, /* y, height: rows, not yet pixels */
 	    .first = begin,
 	    .n = last + 1 - begin,
 	    .n_runs = 1,
@@ -180,7 +180,7 @@ static uint8_t next_marker(const uint8_t *data, size_t bytes, size_t *at, size_t
 			return 0;
 		*at = (size_t)(++found - data);
 		*ret_begin = (size_t)(begin - data);
-		if (found[-1]) /* else a coded 0xff */
+		if (found[-1]) /* otherwise an escaped 0xff byte */
 			return found[-1];
 	}
 	return 0;

@@ -12,8 +12,8 @@
 #include "image/decoder.h"
 #include "scratch.h"
 
-/* Layout of an image with one sequential scan and restart intervals, from its header. A row is one of MCUs of
- * all components: 8 * v pixels. */
+/* Layout of an image with one sequential scan and restart intervals, from its header. A "row" is a row of
+ * MCUs of all components: 8 * v pixels high. */
 struct jpeg_layout {
 	uint32_t width, height;
 	uint32_t h, v;          /* sampling factors of the component with the most samples */
@@ -29,7 +29,7 @@ struct jpeg_layout {
 bool jpeg_layout_read(const uint8_t *data, size_t bytes, struct jpeg_layout *ret);
 
 struct jpeg_part {
-	struct image_box box; /* pixels, without those that pad the last blocks of the image */
+	struct image_box box; /* in pixels, without the padding of the last blocks of the image */
 	/* Runs of n intervals that are consecutive in the file. The start of a run is `apart` intervals after
 	 * the start of the previous one. */
 	uint64_t first, n, apart, n_runs;

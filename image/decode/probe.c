@@ -12,7 +12,7 @@
 #define MARKER           0xff
 #define SOF_BYTES        7 /* length, precision, height, width */
 #define SOF_COMPONENT    3 /* component: its number, sampling factors, table */
-#define NARROW           4 /* pixels: libjpeg does not interpolate chroma of an image as narrow as that */
+#define NARROW           4 /* pixels: up to this width libjpeg does not interpolate chroma */
 
 static uint32_t big_endian(const uint8_t *p, size_t bytes)
 {

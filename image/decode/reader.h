@@ -34,7 +34,7 @@ struct webp_reader;
 /* 0 or -ENOMEM. */
 int jpeg_reader_new(struct jpeg_reader **ret);
 void jpeg_reader_free(struct jpeg_reader *reader);
-/* Reads the crop's rows into the resampling; errors as image_decode(). */
+/* Reads the crop's rows and resamples them; errors as image_decode(). */
 int jpeg_reader_read(struct jpeg_reader *reader, struct image_source *reading, struct error *err);
 
 /* Reads all of the image; `reading` has a request for it. Errors as image_decode_whole(). */
@@ -62,7 +62,7 @@ int png_reader_new(struct png_reader **ret);
 void png_reader_free(struct png_reader *reader);
 int png_reader_read(struct png_reader *reader, struct image_source *reading, struct error *err);
 
-/* Reader for WebP. Of an animation it reads the first frame, as Pillow does. */
+/* Reader for WebP. Reads the first frame of an animation, as Pillow does. */
 int webp_reader_new(struct webp_reader **ret);
 void webp_reader_free(struct webp_reader *reader);
 int webp_reader_read(struct webp_reader *reader, struct image_source *reading, struct error *err);

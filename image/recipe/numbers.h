@@ -22,7 +22,7 @@ static inline float number_of_bits(uint32_t bits)
 	return value;
 }
 
-/* Shifts right, rounding. */
+/* Shifts right and rounds, ties to even. */
 static inline uint32_t number_shift(uint32_t value, uint32_t n)
 {
 	uint32_t half = 1u << (n - 1), rest = value & ((1u << n) - 1), shifted = value >> n;

@@ -10,7 +10,7 @@ void recipe_table_make(const struct recipe *r, struct recipe_table *ret)
 		for (uint32_t v = 0; v < 256; v++) {
 			float value = (float)v;
 
-			/* In single precision and this order, as torchvision computes. */
+			/* Computes in single precision and in this order, as torchvision does. */
 			if (r->flags & RECIPE_UNIT)
 				value = value / 255.0f;
 			if (r->flags & RECIPE_NORMALISE)

@@ -60,5 +60,5 @@ int unpackers_run(struct unpackers *us, struct unpacker **k, const struct unpack
 		  const uint8_t **ret_plain, uint64_t *cpu_ns);
 void unpackers_give_back(struct unpackers *us, struct unpacker *k); /* accepts NULL */
 
-/* Runs the helper, which serves runs until the end of the socket. Returns its exit status. */
+/* Main function of the helper: serves runs until the end of the socket. Returns its exit status. */
 int unpack_serve(int fd);

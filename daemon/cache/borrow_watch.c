@@ -69,7 +69,7 @@ static void say_short(struct borrow_watch *w, uint64_t ceiling)
 			    "though jobs claim more; what goes is read again",
 			    units_format_bytes(text, sizeof(text), ceiling));
 	else
-		log_info("the cache may take what cache-max says again");
+		log_info("memory is no longer short: the cache may again use up to cache-max");
 }
 
 void borrow_watch_look(struct borrow_watch *w)

@@ -41,8 +41,7 @@ bool round_bound_decoded(struct tuner_round *round, size_t index)
 		hold(job, round->now_ns);
 		round_decide(round, index, &(struct wish){TUNER_DECODED_BYTES, TUNER_RULE_PRESSURE, 0, NAN},
 			     "memory is tight (tasks waited %.1f%% of the last 10 s, %.0f MiB left): decoded "
-			     "copies go "
-			     "first",
+			     "copies are evicted first",
 			     fmax(round->node.memory_some_avg10, 0),
 			     round->node.memory_headroom_bytes / 0x1p20);
 		return true;
@@ -51,8 +50,7 @@ bool round_bound_decoded(struct tuner_round *round, size_t index)
 		round_decide(
 		    round, index,
 		    &(struct wish){TUNER_DECODED_BYTES, TUNER_RULE_SHARE, (uint64_t)f->decoded_space, NAN},
-		    "stored chunks are to have the memory: %.0f MiB are left to decoded copies",
-		    f->decoded_space / 0x1p20);
+		    "chunks need the memory: %.0f MiB are left to decoded copies", f->decoded_space / 0x1p20);
 		return true;
 	}
 	return false;

@@ -10,8 +10,8 @@
 /* What hash_bytes() begins with. */
 #define HASH_START UINT64_C(0xcbf29ce484222325)
 
-/* Returns the FNV-1a hash of the bytes, continued from `hash`. The last bytes affect its low bits only weakly:
- * a table of 2^k slots takes the high bits in, too (hash ^ hash >> 32). */
+/* Returns the FNV-1a hash of the bytes, continued from `hash`. The last bytes affect its low bits only
+ * weakly: a table of 2^k slots takes the high bits in, too (hash ^ hash >> 32). */
 static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t size)
 {
 	const uint8_t *bytes = (const uint8_t *)data;

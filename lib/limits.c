@@ -133,7 +133,7 @@ static void take_cpu_v1(const char *folder, struct limits *limits)
 /* ---- hierarchies --------------------------------------------------------------------------------------- */
 
 /* One line of /proc/self/cgroup: "4:cpu,cpuacct:/group". The line of version 2 names no controllers. */
-struct membership {
+struct cgroup_membership {
 	char controllers[128];
 	char group[PATH_MAX];
 };
@@ -189,7 +189,7 @@ static void each_group(const char *root, const char *controller, group_visit vis
 	if (proc_read_file(path, FILE_BYTES_MAX, &text, NULL) < 0)
 		return;
 	for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-		struct membership m = {0};
+		struct cgroup_membership m = {0};
 		char *controllers = strchr(line, ':');
 		char *group = controllers ? strchr(++controllers, ':') : NULL;
 

@@ -144,7 +144,7 @@ static bool waits_have_samples(const struct measurement *m, uint64_t first_ns)
 	size_t n = 0, n_inside = 0;
 
 	for (size_t i = 0; i < m->samples.n; i++) {
-		const struct stack_sample *sample = &m->samples.items[i];
+		const struct work_sample *sample = &m->samples.items[i];
 
 		if (sample->thread != m->roles.trainer || sample->work != STACK_NEXT ||
 		    sample->at_ns < first_ns)
@@ -250,7 +250,7 @@ static double computing_part(const struct measurement *m)
 	size_t n = 0, n_computing = 0;
 
 	for (size_t i = 0; i < m->samples.n; i++) {
-		const struct stack_sample *sample = &m->samples.items[i];
+		const struct work_sample *sample = &m->samples.items[i];
 
 		if (sample->thread != m->roles.trainer || !sample->python || sample->work == STACK_CUT ||
 		    sample->at_ns < m->window.begin_ns || sample->at_ns >= m->window.end_ns ||

@@ -114,7 +114,7 @@ static enum stack_work work_of(const struct profile_metadata *metadata, const ui
 
 static int look_compare(const void *left, const void *right)
 {
-	const struct stack_sample *a = left, *b = right;
+	const struct work_sample *a = left, *b = right;
 
 	if (a->thread != b->thread)
 		return a->thread < b->thread ? -1 : 1;
@@ -154,11 +154,11 @@ int stack_samples_find(const struct timeline *timeline, const struct analysis_in
 		    event->type == EVENT_STACK ? timeline_find(timeline, event->tid, event->end_ns) : NULL;
 
 		if (thread)
-			samples.items[samples.n++] = (struct stack_sample){
-			    .thread = thread,
-			    .at_ns = event->end_ns,
-			    .work = work_of(metadata, works.traces, event->stack.python),
-			    .python = event->stack.python != 0};
+			samples.items[samples.n++] =
+			    (struct work_sample){.thread = thread,
+						 .at_ns = event->end_ns,
+						 .work = work_of(metadata, works.traces, event->stack.python),
+						 .python = event->stack.python != 0};
 	}
 	qsort(samples.items, samples.n, sizeof(*samples.items), look_compare);
 	free(space);
@@ -223,7 +223,7 @@ int stack_spans_find(const struct stack_samples *samples, const struct timeline_
 	size_t i = first_of(samples, thread);
 
 	for (; i < samples->n && samples->items[i].thread == thread; i++) {
-		const struct stack_sample *sample = &samples->items[i];
+		const struct work_sample *sample = &samples->items[i];
 
 		if (sample->work == STACK_CUT || !sample->python)
 			continue;

@@ -21,7 +21,7 @@
 
 struct analysis_input;
 
-struct stack_sample {
+struct work_sample {
 	const struct timeline_thread *thread;
 	uint64_t at_ns;
 	enum stack_work work;
@@ -30,7 +30,7 @@ struct stack_sample {
 
 /* Samples of all threads, by thread and time. */
 struct stack_samples {
-	struct stack_sample *items;
+	struct work_sample *items;
 	size_t n;
 	uint64_t period_ns;
 };

@@ -39,7 +39,7 @@ static void try_free(struct buffers *f)
 
 static void punch_work(struct pool_task *task)
 {
-	struct buffer *buffer = (struct buffer *)task;
+	struct batch_buffer *buffer = (struct batch_buffer *)task;
 	struct buffers *f = buffer->buffers;
 
 	shared_memory_punch(&f->memory, (uint64_t)(buffer - f->buffer) * f->buffer_bytes, f->buffer_bytes);
@@ -47,7 +47,7 @@ static void punch_work(struct pool_task *task)
 
 static void punch_done(struct pool_task *task)
 {
-	struct buffer *buffer = (struct buffer *)task;
+	struct batch_buffer *buffer = (struct batch_buffer *)task;
 	struct buffers *f = buffer->buffers;
 	struct cache *c = f->cache;
 
@@ -60,7 +60,7 @@ static void punch_done(struct pool_task *task)
 
 /* Returns true if a is reused before b: the earlier batch goes first, because members that are behind have
  * yet to get the later one. */
-static bool goes_first(const struct buffer *a, const struct buffer *b)
+static bool goes_first(const struct batch_buffer *a, const struct batch_buffer *b)
 {
 	if (!a->holds || !b->holds)
 		return !a->holds && b->holds;
@@ -68,12 +68,12 @@ static bool goes_first(const struct buffer *a, const struct buffer *b)
 						: a->batch.index < b->batch.index;
 }
 
-static struct buffer *find_earliest(struct buffers *f)
+static struct batch_buffer *find_earliest(struct buffers *f)
 {
-	struct buffer *found = NULL;
+	struct batch_buffer *found = NULL;
 
 	for (uint32_t i = 0; i < f->n_buffers; i++) {
-		struct buffer *buffer = &f->buffer[i];
+		struct batch_buffer *buffer = &f->buffer[i];
 
 		if (buffer->state == FRAME_LIVE && buffer->n_refs == 0 &&
 		    (!found || goes_first(buffer, found)))
@@ -84,7 +84,7 @@ static struct buffer *find_earliest(struct buffers *f)
 
 void batch_buffers_give_back(struct buffers *f, uint32_t number)
 {
-	struct buffer *buffer = &f->buffer[number];
+	struct batch_buffer *buffer = &f->buffer[number];
 
 	buffer->state = FRAME_GOING;
 	buffer->holds = false;
@@ -98,7 +98,7 @@ void batch_buffers_give_back(struct buffers *f, uint32_t number)
 /* Gives back buffers beyond the limit. */
 static void trim(struct buffers *f)
 {
-	struct buffer *buffer;
+	struct batch_buffer *buffer;
 
 	while (f->n_live > f->limit && !f->cache->closing && (buffer = find_earliest(f)))
 		batch_buffers_give_back(f, (uint32_t)(buffer - f->buffer));
@@ -123,10 +123,10 @@ void batch_buffers_leave(struct buffers *f, uint32_t n)
 		try_free(f);
 }
 
-static struct buffer *find_free(struct buffers *f)
+static struct batch_buffer *find_free(struct buffers *f)
 {
 	for (uint32_t i = 0; i < f->n_buffers; i++) {
-		struct buffer *buffer = &f->buffer[i];
+		struct batch_buffer *buffer = &f->buffer[i];
 
 		if ((buffer->state == FRAME_LIVE && buffer->n_refs == 0 && !f->keeps) ||
 		    (buffer->state == FRAME_ABSENT && f->n_live < f->limit))
@@ -137,7 +137,7 @@ static struct buffer *find_free(struct buffers *f)
 
 void batch_buffers_take_this(struct buffers *f, uint32_t number)
 {
-	struct buffer *buffer = &f->buffer[number];
+	struct batch_buffer *buffer = &f->buffer[number];
 
 	if (buffer->state == FRAME_ABSENT) {
 		buffer->state = FRAME_LIVE;
@@ -151,7 +151,7 @@ void batch_buffers_take_this(struct buffers *f, uint32_t number)
 
 uint32_t batch_buffers_take(struct buffers *f)
 {
-	const struct buffer *buffer = find_free(f);
+	const struct batch_buffer *buffer = find_free(f);
 
 	if (!buffer)
 		return BATCH_BUFFER_NONE;
@@ -192,7 +192,7 @@ void batch_buffers_hold(struct buffers *f, uint32_t buffer, const struct buffer_
 uint32_t batch_buffers_find(const struct buffers *f, uint64_t epoch, uint64_t index)
 {
 	for (uint32_t i = 0; i < f->n_buffers; i++) {
-		const struct buffer *buffer = &f->buffer[i];
+		const struct batch_buffer *buffer = &f->buffer[i];
 
 		if (buffer->holds && buffer->batch.epoch == epoch && buffer->batch.index == index)
 			return i;

@@ -38,7 +38,7 @@ struct buffer_batch {
 	uint64_t job;    /* number of its job */
 };
 
-struct buffer {
+struct batch_buffer {
 	struct pool_task task;
 	struct buffers *buffers;
 	enum frame_state state;
@@ -60,7 +60,7 @@ struct buffers {
 	uint32_t n_going;
 	uint32_t n_members, n_refs; /* sessions; references to buffers */
 	uint32_t last_member;
-	struct buffer buffer[];
+	struct batch_buffer buffer[];
 };
 
 /* Creates a pool of n_buffers buffers of buffer_bytes each, a multiple of the page size. keeps: reuse the

@@ -338,7 +338,7 @@ void group_keep(struct batch_slot *slot)
 {
 	struct session *s = slot->session;
 	struct group *g = s->member.group;
-	const struct buffer *buffer = &s->slots.buffers->buffer[slot->buffer];
+	const struct batch_buffer *buffer = &s->slots.buffers->buffer[slot->buffer];
 	struct kept_followers followers;
 
 	if (!g || g->n_members < 2 || !buffer->had)

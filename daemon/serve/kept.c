@@ -377,7 +377,7 @@ bool kept_give_up(struct kept *k, const struct kept_followers *followers)
 void kept_check(const struct kept *k)
 {
 	for (uint32_t i = 0; i < k->n; i++) {
-		const struct buffer *buffer = &k->buffers->buffer[k->places[i].buffer];
+		const struct batch_buffer *buffer = &k->buffers->buffer[k->places[i].buffer];
 
 		assert(i == 0 || k->places[i - 1].position < k->places[i].position);
 		assert(buffer->state == FRAME_LIVE && buffer->holds &&

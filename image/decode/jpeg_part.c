@@ -206,7 +206,7 @@ static bool next_interval(struct intervals *walk)
 }
 
 int jpeg_part_write(const struct jpeg_layout *layout, const struct jpeg_part *part, const uint8_t *data,
-		    size_t bytes, struct scratch *file, size_t *ret_bytes, size_t *ret_end)
+		    size_t bytes, struct scratch_buffer *file, size_t *ret_bytes, size_t *ret_end)
 {
 	uint32_t row = BLOCK * layout->v;
 	uint64_t n_rows = (layout->height + row - 1) / row;

@@ -45,4 +45,4 @@ bool jpeg_part_choose(const struct jpeg_layout *layout, const struct image_box *
  * for which it must start at the top; -ENOMEM.
  */
 int jpeg_part_write(const struct jpeg_layout *layout, const struct jpeg_part *part, const uint8_t *data,
-		    size_t bytes, struct scratch *file, size_t *ret_bytes, size_t *ret_end);
+		    size_t bytes, struct scratch_buffer *file, size_t *ret_bytes, size_t *ret_end);

@@ -28,13 +28,13 @@ struct jpeg_reader {
 	struct error *err;
 	int failed; /* result to return after an escape */
 	uint64_t n_warnings;
-	size_t bytes;        /* size of the file */
-	struct scratch cmyk; /* buffer for one row */
+	size_t bytes;               /* size of the file */
+	struct scratch_buffer cmyk; /* buffer for one row */
 
 	/* Data above and to the sides of the crop is skipped where restart markers permit it. */
-	struct scratch part;     /* a file with only a part of the image */
-	struct image_box inside; /* position of that part in the whole image */
-	const uint8_t *rest;     /* data of the file after the part; NULL: the whole file is read */
+	struct scratch_buffer part; /* a file with only a part of the image */
+	struct image_box inside;    /* position of that part in the whole image */
+	const uint8_t *rest;        /* data of the file after the part; NULL: the whole file is read */
 	size_t rest_bytes;
 };
 

@@ -30,7 +30,8 @@ struct png_reader {
 	size_t bytes, at;
 	uint8_t *whole; /* replaces a file that is cut after its pixels */
 	uint8_t palette[256][IMAGE_CHANNELS];
-	struct scratch rows; /* rows from libpng: one, or all rows of the crop if the image is interlaced */
+	struct scratch_buffer
+	    rows; /* rows from libpng: one, or all rows of the crop if the image is interlaced */
 };
 
 static __attribute__((noreturn)) void escape(struct png_reader *reader, int code)

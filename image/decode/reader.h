@@ -47,7 +47,7 @@ uint32_t jpeg_scale(uint32_t h, uint32_t v, const struct image_request *request)
 struct planes {
 	uint32_t width, height;
 	const uint8_t *luma, *chroma[2];
-	struct scratch sums, columns[2];
+	struct scratch_buffer sums, columns[2];
 };
 
 uint64_t planes_bytes(uint32_t width, uint32_t height);

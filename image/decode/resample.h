@@ -39,22 +39,22 @@ struct resample_plan {
 
 /* Weights of each output pixel in one direction. */
 struct resample_axis {
-	uint32_t n, taps;       /* taps: maximum per pixel */
-	struct scratch weights; /* int32_t, taps for a pixel */
-	struct scratch spans;   /* struct span */
-	struct scratch scratch; /* double, for one pixel */
+	uint32_t n, taps;              /* taps: maximum per pixel */
+	struct scratch_buffer weights; /* int32_t, taps for a pixel */
+	struct scratch_buffer spans;   /* struct span */
+	struct scratch_buffer scratch; /* double, for one pixel */
 };
 
 /* Initialise with zeros; call resample_free() at the end. */
 struct resample {
 	struct resample_plan plan;
 	struct resample_axis x, y;
-	struct scratch rows;    /* RESAMPLE_LANES rows as passed in */
-	struct scratch columns; /* the same, column by column */
-	struct scratch made;    /* the first pass's output for these rows */
-	struct scratch middle;  /* after the first pass */
-	uint32_t n_rows;        /* rows passed in so far */
-	bool copies;            /* the output is the input: nothing is computed */
+	struct scratch_buffer rows;    /* RESAMPLE_LANES rows as passed in */
+	struct scratch_buffer columns; /* the same, column by column */
+	struct scratch_buffer made;    /* the first pass's output for these rows */
+	struct scratch_buffer middle;  /* after the first pass */
+	uint32_t n_rows;               /* rows passed in so far */
+	bool copies;                   /* the output is the input: nothing is computed */
 };
 
 /* Sets plan.part to the input that the window needs, and plan.row_width and plan.lead to rows of just that

@@ -7,13 +7,13 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-struct scratch {
+struct scratch_buffer {
 	void *bytes;
 	size_t size;
 };
 
 /* Ensures space for n items. The contents are lost if the buffer grows. 0 or -ENOMEM. */
-static inline int scratch_reserve(struct scratch *scratch, size_t n, size_t item_bytes)
+static inline int scratch_reserve(struct scratch_buffer *scratch, size_t n, size_t item_bytes)
 {
 	size_t size;
 
@@ -22,15 +22,15 @@ static inline int scratch_reserve(struct scratch *scratch, size_t n, size_t item
 	if (size <= scratch->size)
 		return 0;
 	free(scratch->bytes);
-	*scratch = (struct scratch){.bytes = malloc(size)};
+	*scratch = (struct scratch_buffer){.bytes = malloc(size)};
 	if (!scratch->bytes)
 		return -ENOMEM;
 	scratch->size = size;
 	return 0;
 }
 
-static inline void scratch_free(struct scratch *scratch)
+static inline void scratch_free(struct scratch_buffer *scratch)
 {
 	free(scratch->bytes);
-	*scratch = (struct scratch){.bytes = NULL};
+	*scratch = (struct scratch_buffer){.bytes = NULL};
 }

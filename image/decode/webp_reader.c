@@ -17,7 +17,7 @@
 #define MARGIN 2u
 
 struct webp_reader {
-	struct scratch pixels; /* the crop and its margin */
+	struct scratch_buffer pixels; /* the crop and its margin */
 };
 
 static void demuxer_freep(WebPDemuxer **demuxer)

@@ -66,7 +66,7 @@ bool exists_in(const char *folder, const char *name)
 	return exists;
 }
 
-/* The folders above this path, from below the first `from` bytes of it. */
+/* Makes the folders above this path, except those within its first `from` bytes. */
 static void make_above(char *path, size_t from)
 {
 	for (char *slash = path + from + 1; (slash = strchr(slash, '/')); slash++) {

@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Small datasets, of which every sample says which one it is. */
+/* Small datasets whose samples identify themselves. */
 
 #include "support.h"
 
 #include <stdint.h>
 
-/* Sample i has the path "c/<i>" and is the number i over and over. */
+/* Sample i has the path "c/<i>" and holds the number i over and over. */
 struct dataset_plan {
 	uint64_t n_samples;
-	uint32_t bytes;     /* of each: a multiple of 8, and not 0 */
-	uint32_t spread;    /* at most this many more bytes, different ones; 0: all are equal */
-	uint32_t giant;     /* bytes of the last one, where it is another size */
-	uint64_t n_a_chunk; /* samples; 0: as many as fit */
-	uint32_t n_classes; /* c, d, ..., with equal numbers of samples; 0: only c */
-	bool digests;       /* of the chunks' files */
+	uint32_t bytes; /* bytes of each sample, a multiple of 8, and not 0 */
+	/* up to this many more bytes, a different number for each sample; 0: all have the same size */
+	uint32_t spread;
+	uint32_t giant;     /* bytes of the last sample; 0: as the others */
+	uint64_t n_a_chunk; /* samples of a chunk; 0: as many as fit */
+	uint32_t n_classes; /* number of classes (c, d, ...), with equal numbers of samples; 0: only c */
+	bool digests;       /* with digests of the chunks' files */
 };
 
-/* Makes the dataset "folder/name", in chunks of the least size. Returns its path, to be freed. */
+/* Makes the dataset "folder/name", in chunks of the least size. Returns its path, which the caller frees. */
 char *make_dataset(const char *folder, const char *name, const struct dataset_plan *plan);
 
-/* Returns true if these bytes are sample i, to the last one. */
+/* Returns true if these bytes are exactly sample i. */
 bool is_sample(const void *data, uint64_t bytes, uint64_t i);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dataset/registry.h out of a file, for tests that say themselves which nodes there are: a line a node, "NAME
- * ADDRESS WEIGHT", in each group. Its URL is "file:PATH"; what is written there is seen soon. */
+/* Stands in for dataset/registry.h with a file, for tests that choose the nodes themselves. The file has a
+ * line per node, "NAME ADDRESS WEIGHT", which is a member of each group. Its URL is "file:PATH". Changes of
+ * the file are noticed soon. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -151,5 +152,5 @@ void registry_leave(struct registry *r, const struct registry_group_key *key)
 
 int registry_publish(struct registry *r, const char *json)
 {
-	return 0; /* there is nobody to read it */
+	return 0; /* nobody reads it */
 }

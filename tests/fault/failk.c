@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * LD_PRELOAD shim: the k-th call that changes a file system, or that reads, fails, is cut short, or is the
- * process's last.
+ * LD_PRELOAD shim that makes the k-th call which changes a file system, or which reads, fail. Instead, the
+ * call can be cut short, or be the process's last.
  *
- *   FAILK=K          which call, counted from 1 over write, pwrite, fsync, fdatasync, ftruncate, open with
- *                    O_CREAT, mkdir, link, unlink and the renames, in order of occurrence
- *   FAILK_KIND=KIND  "read": counted are read, pread and readdir instead; "link": link alone; "short":
- * reads and writes of more than one byte, which then do half of it FAILK_ERRNO=N    what it fails with
- * (default EIO); 0: the process is killed instead FAILK_FROM=1     all later ones fail too (a disk that stays
- * full) FAILK_LOG=FD     a byte is written there when call K was reached
+ *   FAILK=K          number of the call, in order of occurrence from 1. Counts write, pwrite, fsync,
+ *                    fdatasync, ftruncate, open with O_CREAT, mkdir, link, unlink and the renames.
+ *   FAILK_KIND=KIND  "read" counts read, pread and readdir instead.
+ *                    "link" counts only link.
+ *                    "short" counts reads and writes of more than one byte, which then do half of it.
+ *   FAILK_ERRNO=N    error of the call (default EIO); 0: the process is killed instead
+ *   FAILK_FROM=1     all later calls fail too, as on a disk that stays full
+ *   FAILK_LOG=FD     descriptor to which a byte is written when call K is reached
  *
- * File descriptors 0 to 2 are left alone.
+ * The shim does not touch file descriptors 0 to 2.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -36,7 +38,7 @@ static long setting(const char *name, long otherwise)
 	return text ? strtol(text, NULL, 10) : otherwise;
 }
 
-/* 1: this call is the one, or a later one. */
+/* Returns 1 if this call is the chosen one, or a later one. */
 static int is_chosen(void)
 {
 	long k = setting("FAILK", 0), call = atomic_fetch_add(&n_calls, 1) + 1;
@@ -55,7 +57,7 @@ static int is_kind(const char *kind)
 	return strcmp(chosen ? chosen : "change", kind) == 0;
 }
 
-/* How much of a read or a write is done. */
+/* Returns how many bytes of a read or a write are carried out. */
 static size_t part_of(size_t bytes)
 {
 	return bytes > 1 && is_kind("short") && is_chosen() ? bytes / 2 : bytes;
@@ -71,7 +73,7 @@ static int fails_as(const char *kind)
 	return 1;
 }
 
-/* 1: this call is to fail, errno is set. */
+/* Returns 1, with errno set, if this call must fail. */
 static int fails(void)
 {
 	return fails_as("change");
@@ -167,7 +169,7 @@ int renameat(int from_fd, const char *from, int to_fd, const char *to)
 	return fails() ? -1 : REAL(renameat)(from_fd, from, to_fd, to);
 }
 
-/* renameat2, as lib/kernel_calls.h calls it. */
+/* Replaces renameat2, which lib/kernel_calls.h calls through syscall(). */
 long syscall(long number, ...)
 {
 	long a[6];

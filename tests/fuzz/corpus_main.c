@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs a fuzz target once over each file of a corpus directory, so that the corpora are part of the
- * ordinary suite also where libFuzzer is not available. */
+/* Runs a fuzz target once over each file of a corpus directory. So the ordinary suite covers the corpora also
+ * where libFuzzer is not available. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -24,7 +24,7 @@ static int run_file(int dir_fd, const char *name)
 		close(fd);
 		return 0;
 	}
-	/* An exact-size allocation, so that a read past the end is seen. */
+	/* The allocation has exactly the file's size, so that sanitizers notice a read past the end. */
 	uint8_t *data = malloc(st.st_size ? st.st_size : 1);
 	ssize_t n = data ? read(fd, data, st.st_size) : -1;
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as the file of a compressed chunk. Input: one byte of options, then the file. Bit 0: the checksum
- * is made right first, as a hostile writer would, so that the checks behind it are reached. What is accepted
- * has to become a plain form of the length that its head says, of which any part read by itself is the same.
- * Bit 1: they are one block instead, which must not reach libzstd unless it is one frame to that library,
- * too.
+ * Treats arbitrary bytes as the file of a compressed chunk. Input: one byte of options, then the file. Bit 0:
+ * the checksum is corrected first, as a hostile writer would do, so that the checks behind it are reached. An
+ * accepted file must unpack to a plain chunk of the length that its head gives, and any part of it that is
+ * read by itself must be equal. Bit 1: the bytes are one block instead, which must not reach libzstd unless
+ * that library takes it for one frame, too.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -59,7 +59,7 @@ static void one_free(struct store *s)
 	(void)s;
 }
 
-/* plain NULL: the chunk was refused, and reading must be no more than that. */
+/* Checks reads of parts against `plain`. NULL: the chunk was refused, and the reads only must not crash. */
 static void read_parts(const unsigned char *file, size_t bytes, const unsigned char *plain,
 		       uint64_t plain_bytes)
 {
@@ -125,7 +125,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		look_at_frame(data + 1, size - 1);
 		return 0;
 	}
-	/* Of its own and exactly as long, so that it is aligned and a read past the end is seen. */
+	/* A copy of exactly this size is aligned, and sanitizers notice a read past its end. */
 	size_t bytes = size - 1;
 	unsigned char *file = malloc(bytes ? bytes : 1);
 	struct chunk_header *h = (struct chunk_header *)(void *)file;
@@ -142,7 +142,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	    h->payload_offset <= bytes)
 		h->head_xxh3 =
 		    checksum_xxh3_gap(file, h->payload_offset, offsetof(struct chunk_header, head_xxh3));
-	/* As the reader's process does, which has nothing but a snapshot's word for it. */
+	/* As in the reader's process, which has only a snapshot's word for the lengths. */
 	if (bytes >= sizeof(*h) && h->payload_offset <= bytes)
 		(void)chunk_blocks_in_unknown(file, h->payload_offset, h->head_xxh3, &blocks);
 	if (chunk_parse_head(file, bytes, bytes, "FUZZ", &view, &needed, &err) == 0 &&

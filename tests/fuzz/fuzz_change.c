@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as an entry of a dataset's log. What is taken is written as it was. */
+/* Treats arbitrary bytes as an entry of a dataset's log. An accepted entry is written back as it was. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>

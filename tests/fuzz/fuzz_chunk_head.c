@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a chunk. Input: one byte of options, then the file. Bit 0: the checksum is made right first,
- * as a hostile writer would, so that the checks behind it are reached. What is accepted has to be readable.
+ * Treats arbitrary bytes as a chunk. Input: one byte of options, then the file. Bit 0: the checksum is
+ * corrected first, as a hostile writer would do, so that the checks behind it are reached. An accepted chunk
+ * must be readable.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -38,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (size < 1)
 		return 0;
-	/* Of its own and exactly as long, so that it is aligned and a read past the end is seen. */
+	/* A copy of exactly this size is aligned, and sanitizers notice a read past its end. */
 	size_t bytes = size - 1;
 	unsigned char *file = malloc(bytes ? bytes : 1);
 	struct chunk_view view;

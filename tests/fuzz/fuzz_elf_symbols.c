@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes as a library of the job: names that end, or none; places to probe, and USDT notes. */
+/* Treats arbitrary bytes as a library of the job. Looks for names that end within it, places to probe, and
+ * USDT notes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes as the events of a recording: whatever they are, the analysis ends and its shares sum to what was
- * observed. */
+/* Treats arbitrary bytes as the events of a recording. Whatever they are, the analysis ends, and its shares
+ * sum to the observed time. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	input.n_events = size / sizeof(*events);
 	if (input.n_events > EVENTS_MAX)
 		input.n_events = EVENTS_MAX;
-	/* An aligned copy of exactly that size, so that a read past the end is seen. */
+	/* An aligned copy of exactly this size lets sanitizers notice a read past the end. */
 	events = malloc(input.n_events * sizeof(*events) + !input.n_events);
 	if (!events)
 		return 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as an image. Input: 6 bytes that choose crop and output, then the file. The decoder is the same
- * for all, so that what one image leaves behind is found by the next. What is changed stays of its kind, and
- * so an hour for one kind is its seeds in a folder of their own (./dev fuzz image-png 3600).
+ * Treats arbitrary bytes as an image. Input: 6 bytes that choose crop and output, then the file. All images
+ * use the same decoder, so that leftovers of one image show in the next. A mutated image stays of its kind.
+ * So an hour for one kind needs only that kind's seeds in a folder of their own (./dev fuzz image-png 3600).
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -13,14 +13,15 @@
 #include "image/decoder.h"
 
 #define CHOICES    6
-#define PIXELS_MAX (UINT64_C(1) << 18) /* an image that takes long is no finding */
+#define PIXELS_MAX (UINT64_C(1) << 18) /* an image that takes long is not a finding */
 
-#define PNG_FRAME   12 /* bytes of a chunk beside its data: length, type; CRC */
+#define PNG_FRAME   12 /* bytes of a PNG chunk in addition to its data: length, type, CRC */
 #define WEBP_HEADER 12 /* "RIFF", length, "WEBP" */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsigned seed);
-size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t size_max) __attribute__((weak)); /* libFuzzer's */
+/* defined by libFuzzer */
+size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t size_max) __attribute__((weak));
 
 static const struct {
 	const char *bytes;
@@ -39,7 +40,8 @@ static void put_u32(uint8_t *p, uint32_t value)
 		p[i] = (uint8_t)(value >> (24 - 8 * i));
 }
 
-/* Else nearly every change ends at a wrong checksum, and nothing behind it is tried. */
+/* Corrects the checksums. Otherwise nearly every mutation ends at a wrong one, and the code behind it is not
+ * tested. */
 static void repair_checksums(uint8_t *png, size_t bytes)
 {
 	size_t at = 8;
@@ -54,7 +56,7 @@ static void repair_checksums(uint8_t *png, size_t bytes)
 	}
 }
 
-/* Else nearly every change of its length is one that is truncated. */
+/* Corrects the length. Otherwise nearly every mutated file is a truncated one. */
 static void repair_length(uint8_t *webp, size_t bytes)
 {
 	if (bytes < WEBP_HEADER)
@@ -77,7 +79,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsi
 		return size;
 	memcpy(data + CHOICES, signatures[kind].bytes, signatures[kind].length);
 	if (seed % 8 == 0)
-		return size; /* now and then a checksum is wrong, or a length */
+		return size; /* a checksum or a length stays wrong now and then */
 	if (kind == IMAGE_PNG)
 		repair_checksums(data + CHOICES, size - CHOICES);
 	if (kind == IMAGE_WEBP)
@@ -85,7 +87,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t size_max, unsi
 	return size;
 }
 
-/* A part of the whole: in 256ths, at least one. */
+/* Returns a part of the whole, in 256ths, but at least one. */
 static uint32_t part(uint32_t whole, uint8_t choice)
 {
 	uint32_t n = (uint32_t)((uint64_t)whole * choice / 255);
@@ -102,7 +104,7 @@ static struct image_request request_of(const struct image_info *info, const uint
 	    .layout = choices[5] / 4 % 2,
 	};
 
-	if (choices[5] / 8 % 2) /* what is around the middle */
+	if (choices[5] / 8 % 2) /* a window around the middle */
 		request.window = (struct image_box){request.width / 4, request.height / 4,
 						    (request.width + 1) / 2, (request.height + 1) / 2};
 	request.crop.x = part(info->width, choices[0]) - 1;
@@ -121,7 +123,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (size < CHOICES || (!decoder && image_decoder_new(PIXELS_MAX, &decoder) < 0))
 		return 0;
-	/* Of its own and exactly as long, so that a read past the end is seen. */
+	/* A copy of exactly this size lets sanitizers notice a read past its end. */
 	size_t bytes = size - CHOICES;
 	uint8_t *file = malloc(bytes ? bytes : 1);
 
@@ -132,7 +134,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct image_request request = request_of(&info, data);
 	int r = image_decode(decoder, file, bytes, &request, output, &err);
 
-	/* What can be decoded has a header. */
+	/* An image that can be decoded has a header that can be read. */
 	if (r == 0 && probed < 0)
 		abort();
 	free(file);

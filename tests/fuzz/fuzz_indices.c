@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes as what a trainer wrote to a worker. */
+/* Treats arbitrary bytes as a message of a trainer to a worker. */
 #include <stdint.h>
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a JPEG file that is to get restart markers. What was made of it has them, and is the same
- * image to whoever decodes it, which jpeg_restarts_add() checks itself. */
+/* Treats arbitrary bytes as a JPEG file that gets restart markers. The result has them, and every decoder
+ * makes the same image of it, which jpeg_restarts_add() checks itself. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,11 +8,11 @@
 #include "image/jpeg_restarts.h"
 #include "lib/cleanup.h"
 
-#define SIDE_MAX 2048 /* an image that takes long is no finding */
+#define SIDE_MAX 2048 /* an image that takes long is not a finding */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* No frame header, wherever it lies, says more. */
+/* Returns true if no frame header, wherever it lies, gives a larger size. */
 static int is_small(const uint8_t *data, size_t size)
 {
 	for (size_t i = 0; i + 8 < size; i++)
@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!file || !is_small(data, size))
 		return 0;
-	/* Of its own and exactly as long, so that a read past the end is seen. */
+	/* A copy of exactly this size lets sanitizers notice a read past its end. */
 	memcpy(file, data, size);
 	int r = jpeg_restarts_add(file, size, &made, &bytes, &why);
 

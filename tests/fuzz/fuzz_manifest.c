@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as the manifest of a version in a bucket. What is taken is written as it was. */
+/* Treats arbitrary bytes as the manifest of a version in a bucket. An accepted manifest is written back as it
+ * was. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes as /proc/PID/maps: a snapshot that can be searched, or an error. */
+/* Treats arbitrary bytes as /proc/PID/maps. The result is a snapshot that can be searched, or an error. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any value in Redis as what a node says of itself. What is taken is written again as the same bytes'
+/* Treats arbitrary bytes as a node's entry in Redis. An accepted entry is written again with the same
  * meaning. */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as what a peer sends, in two pieces. Nothing is taken twice or made up, and what comes out keeps
- * to the bounds that the rest of the space counts on. */
+/* Treats arbitrary bytes as a peer's stream that comes in two pieces. No byte is used twice or made up, and
+ * the parsed parts keep the bounds on which the rest of the module relies. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>

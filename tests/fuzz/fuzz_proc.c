@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes as texts of /proc: the first byte chooses the parser. */
+/* Treats arbitrary bytes as texts of /proc. The first byte chooses the parser. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (!size)
 		return 0;
-	text = malloc(size); /* of exactly that size, so that a read past the end is seen */
+	text = malloc(size); /* of exactly this size, so that sanitizers notice a read past the end */
 	if (!text)
 		return 0;
 	memcpy(text, data + 1, size - 1);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parser of messages from clients. The first byte is the number of descriptors that came along. */
+/* Fuzzes the parser of messages from clients. The first byte is the number of descriptors that come with the
+ * message. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,13 +16,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size < 1)
 		return 0;
 	n = size - 1 < sizeof(*m) ? size - 1 : sizeof(*m);
-	/* On the heap and exactly as long as a datagram may leave it, for the sanitizer to see. */
+	/* A heap buffer of exactly the largest message lets sanitizers notice accesses past the end. */
 	m = calloc(1, sizeof(*m));
 	if (!m)
 		return 0;
 	memcpy(m, data + 1, n);
 	if (protocol_check(m, n, data[0]) == 0) {
-		/* What everybody relies on afterwards. */
+		/* Properties on which all callers rely after the parser. */
 		if (m->header.type >= WIRE_N_TYPES || protocol_bytes((enum wire_type)m->header.type) != n ||
 		    data[0] > WIRE_MAX_FDS)
 			abort();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes as a block of a recording: refused, or events that pack into a block again. The checksum would stop
- * nearly every mutation, so the plain columns are fuzzed too: the input's first bit chooses. */
+/* Treats arbitrary bytes as a block of a recording. The block is refused, or its events can be packed into a
+ * block again. The checksum would stop nearly every mutation, so the plain columns are fuzzed, too. The
+ * input's first bit chooses. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as what a Redis server sends, in two pieces; and what comes out as a map of slots, a redirection,
- * an error, and the value of a path and of a chunk. */
+/* Treats arbitrary bytes as a Redis server's stream that comes in two pieces. Parses the replies as a map of
+ * slots, a redirection, an error, and the value of a path and of a chunk. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any text as a URL of a Redis server. What is taken and shown again is taken as the same; nothing that is
- * shown holds the password. */
+/* Treats arbitrary text as a URL of a Redis server. An accepted URL that is shown and parsed again is the
+ * same URL, and no shown text holds the password. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as the answer of a server that speaks S3: as a list, and as an error. */
+/* Treats arbitrary bytes as the answer of an S3 server, as a list and as an error. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

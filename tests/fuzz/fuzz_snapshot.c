@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a snapshot. Input: one byte of options, then the file. Bit 0: all checksums are made right
- * first. Unverified, every accessor stays inside; verified, every accessor succeeds, and so does an update.
+ * Treats arbitrary bytes as a snapshot. Input: one byte of options, then the file. Bit 0: all checksums are
+ * corrected first. Without verification every accessor stays inside the file. After verification every
+ * accessor succeeds, and so does an update.
  */
 #include <errno.h>
 #include <stdint.h>
@@ -47,7 +48,7 @@ static void list(const struct snapshot *s, const char *directory, size_t length)
 	uint64_t cursor = 0, last = 0;
 
 	while (snapshot_list(s, directory, length, &cursor, &entry) == 0) {
-		require(cursor > last); /* it ends */
+		require(cursor > last); /* so the loop ends */
 		last = cursor;
 	}
 }
@@ -97,7 +98,7 @@ static void use(const struct snapshot *s, int verified)
 	list(s, "", 0);
 }
 
-/* What dieseld relies on when only the tables are verified. */
+/* Checks the properties on which dieseld relies when only the tables are verified. */
 static void fit(const struct snapshot *s)
 {
 	const struct snapshot_info *info = snapshot_info(s);
@@ -142,7 +143,7 @@ static void add_chunk(struct snapshot_changes *c, const struct snapshot *s, cons
 	chunk_builder_free(b);
 }
 
-/* The next version of what is verified is sound, too; that of anything is made within bounds. */
+/* An update of a verified snapshot gives a sound one. An update of any other snapshot stays within bounds. */
 static void update(const struct snapshot *s, int verified)
 {
 	struct snapshot_sample sample;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Archives that are to be packed: what is taken out of one is a sample as a chunk may have it. */
+/* Treats arbitrary bytes as an archive to pack. Each extracted file is a sample that a chunk may hold. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

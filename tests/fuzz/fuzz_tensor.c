@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any bytes as a .npy file, and what becomes of it by recipes that fit what it says. Input: 5 bytes that
- * choose type, layout, crop, flips and flags, then the file.
+ * Treats arbitrary bytes as a .npy file, and applies recipes that fit its header. Input: 5 bytes that choose
+ * type, layout, crop, flips and flags, then the file.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "image/tensor.h"
 
 #define CHOICES    5
-#define OUTPUT_MAX (UINT64_C(1) << 22) /* an array that takes long is no finding */
+#define OUTPUT_MAX (UINT64_C(1) << 22) /* an array that takes long is not a finding */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -47,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (size < CHOICES)
 		return 0;
-	/* Of its own and exactly as long, so that a read past the end is seen. */
+	/* A copy of exactly this size is aligned, and sanitizers notice a read past its end. */
 	size_t bytes = size - CHOICES;
 	uint8_t *file = malloc(bytes ? bytes : 1);
 
@@ -59,7 +59,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (!recipe_check(&recipe) && recipe_item_bytes(&recipe) <= OUTPUT_MAX) {
 			uint8_t *out = malloc(recipe_item_bytes(&recipe));
 
-			/* It is of the recipe's type and shape; only a crop may be larger. */
+			/* The array has the recipe's type and shape, so only a crop may be too large for
+			 * it. */
 			if (out &&
 			    tensor_make(&recipe, &(struct tensor_visit){1, 2, 3}, file, bytes, out, &err) <
 				0 &&

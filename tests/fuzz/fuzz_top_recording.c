@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes as a recording of diesel-top: every record is read or refused, and what is read can be drawn. The
- * checksums would stop nearly every mutation, so JSON is fuzzed too: the input's first bit chooses. */
+/* Treats arbitrary bytes as a recording of diesel-top. Every record is read or refused, and every record that
+ * was read can be drawn. The checksums would stop nearly every mutation, so JSON is fuzzed, too. The input's
+ * first bit chooses. */
 #include <locale.h>
 #include <math.h>
 #include <stdint.h>
@@ -17,7 +18,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Every view of it, and the detail of a job. */
+/* Draws every view of the sample, and the detail of a job. */
 static void draw(struct top_sample *sample)
 {
 	static const unsigned int keys[] = {'2', 't', '3', '4', '5', '1', '\n', 27, 'h'};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* cmocka, with the headers it needs in front of it. */
+/* Includes cmocka and the headers that must come before it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-/* Defines main() of a test program: it runs these tests, each of which is a cmocka_unit_test*(). */
+/* Defines main() of a test program that runs these tests, each of which is a cmocka_unit_test*(). */
 #define UNIT_TESTS(...) UNIT_TESTS_BETWEEN(NULL, NULL, __VA_ARGS__)
 /* Defines main() likewise, with a setup and a teardown of all tests together. */
 #define UNIT_TESTS_BETWEEN(setup, teardown, ...)                                                             \

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A failing disk, a full one, a kill and bad input harm no dataset: no data is lost, the next command goes on, and each
-failure is one clear line.
+"""A failing disk, a full disk, a kill and bad input harm no dataset. No data is lost, the next command continues, and each
+failure gives one clear line.
 
 usage: dataset_faults.py kth | crash | full | limit | refuse
 """
@@ -25,7 +25,7 @@ from dataset_support import DIESELCTL, content, dieselctl, failing, files_of, ma
 
 
 class Scene:
-    """A dataset of version 1, and a source that makes version 2 of it."""
+    """Makes a dataset of version 1, and a source whose pack makes version 2."""
 
     def __init__(self, root, *options):
         self.root = root
@@ -47,7 +47,7 @@ class Scene:
         return dieselctl("pack", "--append", "--chunk-size", "4M", self.source, self.dataset, **kwargs)
 
     def check_unharmed(self, where):
-        """As before or as after, nothing between; the next pack completes it and clears up."""
+        """Asserts that the dataset is as before or as after, nothing in between, and that the next pack completes it and cleans up."""
         state = content(self.dataset)
         assert state in (self.old, self.new), f"{where}: neither the old nor the new version"
         check_kept(self.dataset, {1: self.old, 2: self.new}, where)
@@ -61,16 +61,16 @@ class Scene:
         assert check_kept(self.dataset, {1: self.old, 2: self.new}, where) == [1, 2], where
 
 
-KNOWN = set()  # snapshots that are what they should be
+KNOWN = set()  # snapshots with the expected contents
 
 
 def check_kept(dataset, states, where):
-    """The versions whose snapshots are kept: each is one that was published, and what it was then."""
+    """Returns the versions whose snapshots are kept. Each was published, and still has the contents that it had then."""
     folder = dataset / "snapshots"
     kept = sorted(int(p.name) for p in folder.iterdir() if p.name != ".tmp") if folder.exists() else []
     for version in kept:
         data = (folder / str(version)).read_bytes()
-        if data in KNOWN or data == (dataset / "snapshot").read_bytes():  # which was looked at
+        if data in KNOWN or data == (dataset / "snapshot").read_bytes():  # checked already
             continue
         assert content(dataset, "--version", version) == states[version], f"{where}: version {version}"
         KNOWN.add(data)
@@ -78,13 +78,13 @@ def check_kept(dataset, states, where):
 
 
 def run_to_call(scene, k, error, stay=False):
-    """(result, whether call k was made) of a pack whose k-th call fails."""
+    """Returns (result, whether call k was made) of a pack whose k-th call fails."""
     return failing(scene.pack, k, error, stay)
 
 
 def test_kth(root):
     scene = Scene(root)
-    for error, stay in ((5, False), (28, True)):  # EIO once; ENOSPC for good
+    for error, stay in ((5, False), (28, True)):  # EIO once; ENOSPC from then on
         n_failed = 0
         for k in range(1, 1000):
             scene.reset()
@@ -113,7 +113,7 @@ def test_crash(root):
         scene.check_unharmed(f"killed at call {k}")
     print(f"killed at each of {k - 1} calls")
     assert k > 20, "the shim does not work"
-    # And at any time, without the shim.
+    # Then at random times, without the shim.
     for i in range(10):
         scene.reset()
         process = subprocess.Popen([DIESELCTL, "pack", "--append", "--chunk-size", "4M", scene.source, scene.dataset],
@@ -125,7 +125,7 @@ def test_crash(root):
 
 
 def test_full(root):
-    """A small tmpfs, from too small for anything to large enough."""
+    """Packs into a tmpfs whose size grows from too small for anything to large enough."""
     if os.geteuid() != 0:
         skip("needs root to mount a small tmpfs (dataset_faults.py limit runs without)")
     scene = Scene(root)
@@ -150,7 +150,7 @@ def test_full(root):
             one_line(packed, "No space left on device", "unchanged")
             assert content(scene.dataset) == scene.old, f"{kib} KiB"
             dieselctl("verify", scene.dataset, check=0)
-            # More space: the same command goes on.
+            # With more space, the same command continues.
             subprocess.run(["mount", "-o", "remount,size=64m", mount], check=True)
             scene.check_unharmed(f"{kib} KiB")
         finally:
@@ -160,7 +160,7 @@ def test_full(root):
 
 
 def test_limit(root):
-    """RLIMIT_FSIZE: the kernel cuts the write that crosses the limit short."""
+    """With RLIMIT_FSIZE, the kernel cuts short the write that crosses the limit."""
     scene = Scene(root)
     for limit in (0, 1, 4096, 100_000, 1_400_000, 3_000_000):
         scene.reset()
@@ -214,7 +214,7 @@ def test_refuse(root):
 
 
 def refuse_truncation_while_reading(root):
-    """A snapshot that somebody cuts while it is mapped: a line, not a bus error."""
+    """A snapshot that is truncated while it is mapped gives an error line, not a bus error."""
     source, dataset = root / "many", root / "many.diesel"
     make_source(source, 2000, 1, 5)
     dieselctl("pack", source, dataset, check=0)
@@ -232,7 +232,7 @@ def refuse_truncation_while_reading(root):
 
 
 def refuse_damage(root, source, dataset):
-    """Newer versions, flipped bits, cut files: named, never served, and repaired where that is possible."""
+    """Newer versions, flipped bits and truncated files are named, never served, and repaired if possible."""
     broken = root / "broken"
 
     def fresh():
@@ -286,7 +286,7 @@ def refuse_damage(root, source, dataset):
     assert content(broken) == content(dataset)
 
 
-    # A page of the metadata, wherever it is: rebuilt from the chunks.
+    # Damages any page of the metadata, which is rebuilt from the chunks.
     n_pages = (dataset / "meta.db").stat().st_size // 4096
     for page in range(n_pages):
         fresh()
@@ -301,7 +301,7 @@ def refuse_permissions(root, source):
     if os.geteuid() != 0:
         print("not root: what another user's files do is not tried")
         return
-    # A place that an unprivileged user reaches, with a program it may run.
+    # A folder that an unprivileged user can reach, with a program that this user may run.
     with tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o755)
         program, closed, target = (pathlib.Path(place) / name for name in ("dieselctl", "closed", "target"))

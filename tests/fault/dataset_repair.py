@@ -20,7 +20,7 @@ from dataset_support import content, dieselctl, failing, files_of, make_source, 
 
 
 class Scene:
-    """A dataset in several chunks with replaced and removed samples, its replica, and the files of it."""
+    """Makes a dataset of several chunks with replaced and removed samples, its replica, and its source files."""
 
     def __init__(self, root, *options, n_bytes=200_000):
         self.source, self.replica, self.dataset = root / "src", root / "replica", root / "ds"
@@ -30,8 +30,8 @@ class Scene:
         dieselctl("pack", "--append", "--chunk-size", "4M", self.source, self.replica, check=0)
         dieselctl("rm", self.replica, "class1/1.bin", check=0)
         self.chunks = {path.name: path.read_bytes() for path in sorted((self.replica / "chunks").iterdir())}
-        self.names = list(self.chunks)  # in id order: a tombstone is the last
-        # A chunk of which the metadata knows all samples comes back without a replica, its head included.
+        self.names = list(self.chunks)  # in id order, so a tombstone is the last
+        # If the metadata knows all samples of a chunk, the chunk is restored without a replica, including its head.
         self.all_live = next(i for i, data in enumerate(self.chunks.values())
                              if b"class0/0.bin" not in data and b"class1/1.bin" not in data)
         assert len(self.names) >= 4
@@ -58,16 +58,16 @@ class Scene:
 
 
 def first_sample(data):
-    """(offset, length) of a chunk's first sample."""
+    """Returns (offset, length) of a chunk's first sample."""
     return int.from_bytes(data[128:136], "little"), int.from_bytes(data[136:140], "little")
 
 
 def harms(scene):
-    """Returns ways to harm a chunk, by name; each takes the chunk's path."""
+    """Returns functions that damage a chunk, by name. Each takes the chunk's path."""
     def garbage(chunk):
         chunk.write_bytes(random.Random(1).randbytes(chunk.stat().st_size))
 
-    def other(chunk):  # a whole chunk, of another id
+    def other(chunk):  # a complete chunk with another id
         shutil.copyfile(scene.replica / "chunks" / next(name for name in scene.names if name != chunk.name), chunk)
 
     return {
@@ -106,7 +106,7 @@ def test_damage(root):
 
 
 def damage_twice(scene):
-    """Neither copy is whole, and the files have changed: together they have everything."""
+    """Neither copy is complete, and the files have changed, but together they have everything."""
     scene.reset()
     other = scene.dataset.with_name("other")
     shutil.copytree(scene.replica, other)
@@ -135,14 +135,14 @@ def damage_metadata(scene):
             (scene.dataset / "meta.db").unlink()
         if "chunk" in harm:
             scene.chunk(1).unlink()
-            left = scene.repair(check=1).stdout  # nothing to repair it from: nothing is made without it
+            left = scene.repair(check=1).stdout  # without a source for the repair, nothing is made
             assert "dieselctl rebuild" in left and scene.names[1] in left, left
         scene.repair("--from", scene.replica, check=0)
         scene.check_whole(harm)
 
 
 def damage_rewritten(root):
-    """Files that were rewritten before they were packed are rewritten again."""
+    """Files that pack rewrote before it stored them are rewritten again for the repair."""
     pictures = next(pathlib.Path("/usr/share/backgrounds").rglob("*.jpg"), None)
     if not pictures:
         print("no JPEG file here: rewritten files are not tried")
@@ -178,7 +178,7 @@ def test_refuse(root):
 
 
 def refuse_changed_source(scene):
-    """A file that changed is not the sample, whatever its size; one that is whole still comes back."""
+    """A changed file is not used as the sample, even if its size is equal. Unchanged files still restore theirs."""
     scene.reset()
     changed = root_copy = scene.dataset.with_name("changed")
     shutil.copytree(scene.source, root_copy)
@@ -204,7 +204,7 @@ def refuse_changed_source(scene):
 
 
 def refuse_wrong_digest(scene):
-    """Whoever may write a replica cannot slip in samples of his own: metadata and digest say what the chunk was."""
+    """A user who can write to a replica cannot insert other samples, because metadata and digest identify the chunk."""
     scene.reset()
     forged = scene.dataset.with_name("forged")
     other = scene.dataset.with_name("forged_source")
@@ -217,7 +217,7 @@ def refuse_wrong_digest(scene):
     scene.chunk(0).unlink()
     told = scene.repair("--from", forged, check=1).stdout
     assert scene.names[0] in told and "not repaired 1" in told and not scene.chunk(0).exists(), told
-    # The gaps, which no checksum covers, and the digest does.
+    # The gaps, which only the digest covers, not a checksum.
     scene.reset()
     patched(scene.chunk(0), 4096 - 8, b"\1")
     if scene.chunk(0).read_bytes() != scene.chunks[scene.names[0]]:
@@ -251,7 +251,7 @@ def keep_owner_and_mode(scene):
 
 
 def fail_each_call(scene):
-    """A disk that fails, one that is full, a kill, a read that fails or is cut short: at each call, or in the suite at some."""
+    """Fails the disk, fills it, kills the process, or fails or cuts short a read: at each call, in the suite only at some calls."""
     gone = scene.all_live
     cut = 0 if gone else 1
     for error, kind, stay in ((5, "change", False), (28, "change", True), (0, "change", False), (5, "read", False),

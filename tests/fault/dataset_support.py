@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers of the tests that harm datasets."""
+"""Helpers of the tests that damage datasets."""
 import json
 import os
 import pathlib
@@ -18,7 +18,7 @@ def skip(why):
 
 
 def dieselctl(*args, check=None, **kwargs):
-    """Runs dieselctl; with check, the exit status must be that."""
+    """Runs dieselctl. With `check`, asserts that exit status."""
     done = subprocess.run([DIESELCTL, *map(str, args)], capture_output=True, text=True, errors="surrogateescape",
                           **kwargs)
     if check is not None and done.returncode != check:
@@ -27,7 +27,7 @@ def dieselctl(*args, check=None, **kwargs):
 
 
 def one_line(done, *words):
-    """The failure is told in one line that has these words."""
+    """Asserts that the failure is reported in one line that contains these words."""
     lines = done.stderr.splitlines()
     assert len(lines) == 1, f"not one line: {done.stderr!r}"
     for word in words:
@@ -47,7 +47,7 @@ def files_of(folder):
 
 
 def content(dataset, *version):
-    """path -> bytes of a dataset, read without a daemon; version: --version N."""
+    """Returns {path: bytes} of a dataset, read without a daemon. version: the N of --version N."""
     version = [str(word) for word in version]
     listing = json.loads(dieselctl("ls", "-R", "-l", "--json", *version, dataset, check=0).stdout)
     paths = [entry["path"] for entry in listing]
@@ -65,7 +65,7 @@ def stray_files(dataset):
 
 
 def fail_at(k, error, stay, kind):
-    """The environment for the shim, and a pipe that says whether call k was reached."""
+    """Returns the environment for the shim, and a pipe that shows whether call k was reached."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     environment = dict(os.environ, LD_PRELOAD=str(SHIM), FAILK=str(k), FAILK_ERRNO=str(error), FAILK_LOG=str(writing),

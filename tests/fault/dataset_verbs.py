@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Every verb that changes a dataset, killed at any moment or failing at any call, loses nothing; and no flipped bit goes unseen.
+"""A verb that changes a dataset loses nothing if it is killed at any moment or fails at any call. Every flipped bit is noticed.
 
 usage: dataset_verbs.py kills | calls | flips
 
@@ -22,7 +22,7 @@ from dataset_support import DIESELCTL, SHIM, content, dieselctl, failing, files_
 
 
 class Scene:
-    """A small dataset of a few chunks, and for each verb what it makes of it."""
+    """Holds a small dataset of a few chunks, and the result of each verb on it."""
 
     def __init__(self, root):
         self.root, self.source, self.dataset, self.before = root, root / "src", root / "ds", root / "before"
@@ -40,7 +40,7 @@ class Scene:
         self.holed = root / "holed"
         shutil.copytree(self.before, self.holed)
         dieselctl("rm", "-r", self.holed, "class1", check=0)
-        # Arguments, dataset to begin with, contents before and after.
+        # For each verb: arguments, initial dataset, contents before and after.
         self.verbs = {
             "pack": (["pack", "--chunk-size", "4M", "--digest", "sha256", self.source, self.dataset], None, None, self.old),
             "append": (["pack", "--append", "--chunk-size", "4M", self.more, self.dataset], self.before, self.old, self.appended),
@@ -58,14 +58,14 @@ class Scene:
 
     @functools.cache
     def purged(self):
-        """How many chunks stay when nothing disturbs it."""
+        """Returns how many chunks remain after an undisturbed run."""
         undisturbed = self.root / "undisturbed"
         shutil.copytree(self.holed, undisturbed)
         dieselctl("purge", "--keep", "1", "--older-than", "0", undisturbed, check=0)
         return len(os.listdir(undisturbed / "chunks"))
 
     def check(self, verb, where):
-        """Asserts that a reader finds a whole dataset, as before or as after, and that the same command then
+        """Asserts that a reader finds the complete dataset, as before or as after, and that the same command then
         finishes."""
         command, _, before, after = self.verbs[verb]
         if before is None and not (self.dataset / "snapshot").exists():
@@ -144,7 +144,7 @@ def meaning(dataset):
     """Returns all rows of the metadata; None if it cannot be read."""
     try:
         with sqlite3.connect(dataset / "meta.db") as database:
-            database.text_factory = bytes  # as it is read: whatever the bytes are
+            database.text_factory = bytes  # as read, with any bytes
             tables = [name for name, in database.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY 1")]
             return [sorted(map(repr, database.execute(f"SELECT * FROM {name}"))) for name in tables]
     except sqlite3.DatabaseError:
@@ -152,7 +152,7 @@ def meaning(dataset):
 
 
 def test_flips(root):
-    """One bit of a chunk, the snapshot or the metadata is another: `verify` says so, or nobody can tell the difference."""
+    """Flips one bit of a chunk, the snapshot or the metadata. `verify` reports it, or no reader sees a difference."""
     scene, generator = Scene(root), random.Random(15)
     scene.reset(scene.before)
     said, listed = meaning(scene.dataset), dieselctl("ls", "-R", "-l", "--json", scene.dataset, check=0).stdout

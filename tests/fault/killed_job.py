@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training job that may be killed at any time: it notes each batch and where it stands in one line of a journal, and begins again where
-that ends. After a line of input it ends with the epoch.
+"""Training job that may be killed at any time. It writes each batch and its position as one line of a journal, and restarts where the
+journal ends. After a line of input it ends with the current epoch.
 
     killed_job.py DATASET SOCKET JOURNAL"""
 import hashlib
@@ -19,7 +19,7 @@ def digest(data):
 
 
 def last_state(journal):
-    """A line that was cut off has not been noted."""
+    """Returns the state of the last complete line, or None. Ignores a line that was cut off."""
     lines = [line for line in journal.splitlines() if line.endswith("}}")]
     return json.loads(lines[-1])["state"] if lines else None
 

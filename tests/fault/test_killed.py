@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kill -9, a hundred times, of whoever it meets: the daemon, a training job, its workers, a client in C, a mount. Each sample of each
-epoch is delivered once, with its bytes, and what a mount gives is what was packed, or an error."""
+"""Kills random processes a hundred times with kill -9: the daemon, a training job, its workers, a client in C, a mount. Each sample of
+each epoch is delivered once, with its bytes, and a mount returns the packed bytes, or an error."""
 import contextlib
 import json
 import os
@@ -41,7 +41,7 @@ def kill(pid):
 
 
 class Job:
-    """killed_job.py, which begins again where its journal ends."""
+    """Runs killed_job.py, which restarts where its journal ends."""
 
     def __init__(self, daemon, dataset):
         self.journal = pathlib.Path(tempfile.mktemp(dir=SCRATCH))
@@ -57,7 +57,7 @@ class Job:
         self.process.communicate()
 
     def ended(self):
-        """What it said, if it ended by itself. One that found no daemon when it began is started again."""
+        """Returns the job's output if the job ended by itself, else None. Restarts a job that found no daemon when it started."""
         if self.process.poll() is None:
             return None
         self.errors.seek(0)
@@ -70,7 +70,7 @@ class Job:
         return f"the job ended with {self.process.returncode}: {said}"
 
     def lines(self):
-        """Whole lines: the job may have been killed while it wrote one, and then begins with a new line."""
+        """Returns the complete lines. A job that was killed while it wrote a line starts a new line after its restart."""
         with contextlib.suppress(FileNotFoundError):
             return [json.loads(line) for line in self.journal.read_text().splitlines() if line.endswith("}}")]
         return []
@@ -80,7 +80,7 @@ class Job:
 
 
 class Mount:
-    """Files of a mount are read all the time; what is read is held against the source."""
+    """Reads files of a mount all the time, and compares them with the source."""
 
     def __init__(self, daemon, dataset, source):
         self.where = tempfile.mkdtemp(dir=SCRATCH)
@@ -100,7 +100,7 @@ class Mount:
             name = rng.choice(self.names)
             try:
                 data = pathlib.Path(self.where, name).read_bytes()
-            except OSError:  # not mounted, or the daemon is away
+            except OSError:  # not mounted, or no daemon runs
                 time.sleep(0.01)
                 continue
             self.n_read += 1
@@ -151,13 +151,13 @@ class Killed(Case):
         self.client = self.start_client()
 
     def kill_opening(self):
-        """The daemon, while a job or a client opens a dataset or a session, or before it does."""
+        """Kills the daemon while a job or a client opens a dataset or a session, or before that."""
         if self.rng.random() < 0.5:
             self.kill_client()
             time.sleep(self.rng.random() / 50)
         else:
             self.kill_job()
-            time.sleep(self.rng.random() / 2)  # until it has its modules, and beyond
+            time.sleep(self.rng.random() / 2)  # from its start until after its modules are loaded
         self.kill_daemon()
 
     def kill_mount(self):
@@ -172,7 +172,7 @@ class Killed(Case):
                            "--seed", self.rng.randrange(1 << 30), "--reconnect-ms", 60000)
 
     def client_goes_on(self):
-        """It reads and checks two epochs, whatever is killed meanwhile. Only one that found no daemon when it began says so."""
+        """Restarts the client, if it has ended, to read and check two epochs. Only a client that found no daemon at its start may fail."""
         if self.client.poll() is None:
             return
         self.client_ended_well()
@@ -205,7 +205,7 @@ class Killed(Case):
             self.rng.choice(whom)()
             self.client_goes_on()
             self.job_goes_on()
-        self.job.process.communicate(b"\n")  # it ends with this epoch
+        self.job.process.communicate(b"\n")  # so that the job ends with this epoch
         self.assertEqual(self.job.process.returncode, 0, self.job.ended())
         self.client_ended_well()
         if FUSE:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon that ends, or stops, just while a client opens a dataset or a session."""
+"""The daemon ends, or stops, while a client opens a dataset or a session."""
 import contextlib
 import os
 import pathlib
@@ -23,7 +23,7 @@ print(sorted(i for _, _, ids in loader for i in ids.tolist()) == list(range(len(
 
 
 def waits_for_an_answer(process):
-    """It sleeps in a call that a daemon ends: those are 42, 45 and 47 on x86-64."""
+    """Returns true if the process sleeps in a call that waits for the daemon: connect, recvfrom or recvmsg (x86-64 numbers)."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         return pathlib.Path(f"/proc/{process.pid}/syscall").read_text().split()[0] in ("42", "45", "47")
     return False

@@ -48,7 +48,7 @@ static const struct event *find(uint16_t type, pid_t tid, int wait)
 	return NULL;
 }
 
-/* Polls until there is such an event. */
+/* Polls until the sampler gives such an event. */
 static const struct event *await(struct sampler *sampler, uint16_t type, pid_t tid, int wait)
 {
 	for (int i = 0; i < POLLS_MAX; i++) {
@@ -72,7 +72,7 @@ static struct sampler *sampler_make(void)
 	return sampler;
 }
 
-/* A child that waits at the pipe until its other end is closed. */
+/* Starts a child that waits at the pipe until its other end is closed. */
 static pid_t waiting_child(int ends[2], bool with_child)
 {
 	char byte;
@@ -151,7 +151,7 @@ static void test_children_and_what_they_are(void **state)
 	assert_int_equal(event->process.flags, SAMPLE_PROCESS_SHARES_PIPE | SAMPLE_PROCESS_COPY);
 	assert_int_equal(sampler_alive(sampler), 2);
 	assert_true(sampler_has(sampler, (pid_t)event->tid));
-	/* The first one's parent is this test, which is not part of the job. */
+	/* The parent of the first process is this test, which is not part of the job. */
 	assert_int_equal(find(EVENT_SAMPLE_PROCESS, pid, -1)->process.flags, 0);
 	close(ends[1]);
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
@@ -192,7 +192,7 @@ static size_t n_open_files(void)
 	return n;
 }
 
-/* Processes that come and go leave nothing behind. */
+/* Many processes that come and go leave nothing behind. */
 static void test_many_short_processes(void **state)
 {
 	size_t before = n_open_files();
@@ -240,7 +240,7 @@ static void test_no_such_process(void **state)
 	assert_int_equal(sampler_open("/nonexistent", false, &sampler, &err), -ENOENT);
 }
 
-/* The tree. */
+/* the tree that looks like /proc */
 static const char *root;
 
 static int setup(void **state)
@@ -277,12 +277,12 @@ static void write_stat(pid_t pid, char state, unsigned int ticks, unsigned int s
 	}
 }
 
-/* Where schedstat and syscall are hidden, the thread's state, its ticks and wchan are left. */
+/* If schedstat and syscall are hidden, the thread's state, its ticks and wchan still show. */
 static void test_a_kernel_that_shows_little(void **state)
 {
 	struct sampler_thread *thread;
 	char name[64];
-	pid_t pid = getpid(); /* its CPU clock is asked for, too */
+	pid_t pid = getpid(); /* the sampler asks for its CPU clock, too */
 
 	seen.n = 0;
 	write_stat(pid, 'R', 100, 5);
@@ -290,7 +290,7 @@ static void test_a_kernel_that_shows_little(void **state)
 	write_task(pid, name, "folio_wait_bit_common");
 	assert_int_equal(sampler_thread_open(root, pid, pid, 1000, &thread), 0);
 	assert_int_equal(sampler_thread_look(thread, NULL, 2000, &sink), 0);
-	assert_int_equal(seen.n, 0); /* the first look is where counting begins */
+	assert_int_equal(seen.n, 0); /* the first sample is where counting begins */
 	write_stat(pid, 'D', 103, 5);
 	assert_int_equal(sampler_thread_look(thread, NULL, 3000, &sink), 0);
 	assert_int_equal(seen.n, 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a real Python process is, seen from outside. */
+/* Finds from outside where a real Python process is. */
 #include "tests/support.h"
 
 #include <errno.h>
@@ -23,8 +23,8 @@ static int setup(void **state)
 	if (make_folder(state) < 0)
 		return -1;
 	root = *state;
-	/* Each line it reads says where to go: into a next(), or elsewhere, and waits there for another line.
-	 */
+	/* Each line that the program reads tells it where to go, into a next() or elsewhere. There it waits
+	 * for another line. */
 	write_text(root, "torch/utils/data/dataloader.py",
 		   "class Iterator:\n"
 		   "    def __next__(self):\n"
@@ -63,7 +63,7 @@ static int setup(void **state)
 	return 0;
 }
 
-/* A Python program between two pipes. */
+/* A Python program, with one pipe to it and one from it. */
 struct program {
 	pid_t pid;
 	FILE *to, *from;
@@ -125,17 +125,17 @@ static void test_a_real_process(void **state)
 	program_start(&program);
 	assert_int_equal(sampler_place_open("/proc", program.pid, &place), 0);
 	for (uint64_t i = 0; i < 3; i++) {
-		/* What is known of code is forgotten now and then. */
+		/* The sampler forgets its knowledge of code objects now and then. */
 		assert_int_equal(sampler_place_look(place, i * NS_PER_S * 60), SAMPLE_PLACE_OUTSIDE);
 		program_go(&program, "next");
 		assert_int_equal(sampler_place_look(place, i * NS_PER_S * 60), SAMPLE_PLACE_NEXT);
 		assert_int_equal(sampler_place_look(place, i * NS_PER_S * 60), SAMPLE_PLACE_NEXT);
 		program_go(&program, "generator");
 		assert_int_equal(sampler_place_look(place, i * NS_PER_S * 60), SAMPLE_PLACE_ITERATOR);
-		/* A generator that has the training loop in it is no loader. */
+		/* A generator that contains the training loop is not a loader. */
 		program_go(&program, "trains");
 		assert_int_equal(sampler_place_look(place, i * NS_PER_S * 60), SAMPLE_PLACE_COMPUTING);
-		/* A module that trains while it is imported does more than that. */
+		/* A module that trains during its import does more than importing. */
 		program_go(&program, "import");
 		assert_int_equal(sampler_place_look(place, i * NS_PER_S * 60), SAMPLE_PLACE_NEXT);
 		program_go(&program, "elsewhere");
@@ -169,7 +169,7 @@ static void test_files_and_functions_name_places(void **state)
 		enum sample_place place;
 	} cases[] = {
 	    {"torch/utils/data/dataloader.py", "_BaseDataLoaderIter.__next__", SAMPLE_PLACE_NEXT},
-	    {"torch/utils/data/dataloader.py", "__next__", SAMPLE_PLACE_NEXT}, /* until Python 3.10 */
+	    {"torch/utils/data/dataloader.py", "__next__", SAMPLE_PLACE_NEXT}, /* name until Python 3.10 */
 	    {"torch/utils/data/dataloader.py", "DataLoader.__iter__", SAMPLE_PLACE_OUTSIDE},
 	    {"torchdata/stateful_dataloader/stateful_dataloader.py", "_Iter.__next__", SAMPLE_PLACE_NEXT},
 	    {"diesel_loader/loader.py", "_Iterator.__next__", SAMPLE_PLACE_DIESEL},

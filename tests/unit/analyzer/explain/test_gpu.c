@@ -8,7 +8,7 @@ static struct script s; /* too large for the stack */
 #define STEPS    10
 #define FUNCTION 1 /* cuStreamSynchronize */
 
-/* A step is 1000 ticks: data wait 0..400 by libdiesel's marks, backward pass at 500. */
+/* A step is 1000 ticks, with a data wait from 0 to 400 by libdiesel's marks and the backward pass at 500. */
 static void steps(void)
 {
 	script_begin(&s);
@@ -88,7 +88,7 @@ static void test_spinning_is_device(void **state)
 	check_ticks(analysis->gpu->calls[0].ns, 300 * STEPS);
 }
 
-/* An interrupt ends the sleep: without the driver's call it would be an unexplained one. */
+/* An interrupt ends the sleep. Without the driver's call, the sleep would be unexplained. */
 static void test_sleeping_is_device(void **state)
 {
 	steps();
@@ -100,7 +100,7 @@ static void test_sleeping_is_device(void **state)
 	each_step(600, 900);
 	analysis = analyse();
 	assert_int_equal(share_ticks(analysis, SHARE_OTHER), 0);
-	/* Ready to go on, but without a core for 10. */
+	/* The thread is runnable, but gets no core for 10. */
 	assert_int_equal(share_ticks(analysis, SHARE_CPU_STARVED), 10 * STEPS);
 	check_ticks(analysis->parts.gpu_wait_ns, 290 * STEPS);
 	check_ticks(analysis->gpu->spin_ns, 20 * STEPS);
@@ -118,7 +118,8 @@ static void test_preempted_while_spinning(void **state)
 	check_ticks(analysis->parts.gpu_wait_ns, 250 * STEPS);
 }
 
-/* next() copies to pinned memory, or the wait for data and for the GPU overlap: data wait comes first. */
+/* If next() copies to pinned memory, or the waits for data and for the GPU overlap, the data wait has
+ * priority. */
 static void test_within_next_counts_once(void **state)
 {
 	steps();
@@ -134,7 +135,7 @@ static void test_within_next_counts_once(void **state)
 	analysis_free(analysis);
 }
 
-/* The pin-memory thread's and a watchdog's waits are in the table, not in the share. */
+/* The table has the waits of the pin-memory thread and of a watchdog, but the share does not. */
 static void test_waits_of_other_threads_are_listed_not_shared(void **state)
 {
 	steps();
@@ -149,8 +150,8 @@ static void test_waits_of_other_threads_are_listed_not_shared(void **state)
 static void test_starved_within_data_waits_only(void **state)
 {
 	steps();
-	/* Drained at 900 of each step, the next work comes at 1300, still in the data wait, which began at
-	 * 1000. */
+	/* The GPU is drained at 900 of each step. The next work comes at 1300, still in the data wait, which
+	 * began at 1000. */
 	for (uint64_t i = 0; i + 1 < STEPS; i++) {
 		struct event *event =
 		    script_add(&s, TRAINER, EVENT_GPU_WORK, 1000 * i + 900, 1000 * i + 1300);
@@ -164,7 +165,7 @@ static void test_starved_within_data_waits_only(void **state)
 	assert_int_equal(analysis->gpu->n_copies, STEPS - 1);
 }
 
-/* Without a synchronisation nothing dates the counters but the end. */
+/* Without a synchronisation, only the end gives the counters a time. */
 static void test_totals_of_the_process(void **state)
 {
 	steps();
@@ -206,13 +207,14 @@ static void test_hostile_gpu_records_stay_within_bounds(void **state)
 	assert_true(analysis->gpu->starved_ns / TICK_NS <= 2 * 400 * STEPS);
 }
 
-/* No backward pass and no loader is seen: a burst of launches that the trainer then waits for is a step. */
+/* Without a backward pass and a known loader, a burst of launches followed by a wait of the trainer is a
+ * step. */
 static void bursts(uint64_t n_launches)
 {
 	script_begin(&s);
 	for (uint64_t i = 0; i < 2 * STEPS; i++) {
 		wait_add(TRAINER, 1000 * i + 600, 1000 * i + 900)->gpu.n_launches = n_launches * (i + 1);
-		/* Nothing was launched since. */
+		/* No launch has happened since the last wait. */
 		wait_add(TRAINER, 1000 * i + 910, 1000 * i + 915)->gpu.n_launches = n_launches * (i + 1);
 	}
 	script_exit(&s, TRAINER, 2000 * STEPS);
@@ -224,15 +226,16 @@ static void test_bursts_of_launches_are_steps(void **state)
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_in_range(analysis->n_steps, 2 * STEPS - 1, 2 * STEPS);
-	assert_int_equal(analysis->verdict, ANALYSIS_UNCLEAR); /* two thirds were not at the GPU */
+	/* two thirds of the time were not at the GPU */
+	assert_int_equal(analysis->verdict, ANALYSIS_UNCLEAR);
 	assert_in_range(analysis->parts.gpu_wait_ns / TICK_NS / analysis->n_steps, 300, 305);
-	/* Nobody knows how it loads its data. */
+	/* The way in which the job loads its data is unknown. */
 	assert_true(analysis->job.blind);
 	for (size_t i = 0; i < analysis->n_actions; i++)
 		assert_int_equal(analysis->actions[i].confidence, CONFIDENCE_LOW);
 }
 
-/* A thread that only looks whether the device is done makes no steps. */
+/* A thread that only polls whether the device is done makes no steps. */
 static void test_waits_without_launches_are_no_steps(void **state)
 {
 	bursts(0);
@@ -241,7 +244,7 @@ static void test_waits_without_launches_are_no_steps(void **state)
 	assert_int_equal(analysis->verdict, ANALYSIS_INSUFFICIENT);
 }
 
-/* What a wrapper starts is the trainer: the main thread that waits for the device most. */
+/* If a wrapper starts the job, the trainer is the main thread that waits for the device most. */
 static void test_bursts_of_a_child(void **state)
 {
 	bursts(10);

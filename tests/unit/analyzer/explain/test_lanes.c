@@ -72,11 +72,11 @@ static void test_few_segments_are_drawn_exactly(void **state)
 	assert_int_equal(ns_in(trainer, LANE_DEVICE), analysis->share_ns[SHARE_DEVICE]);
 	/* The first step's file call ends after the window began; all ten reads are in it. */
 	assert_int_equal(ns_in(worker, LANE_FETCH), 10 * 600 * TICK_NS);
-	assert_int_equal(worker->n_batches, 9); /* the last one has no end */
+	assert_int_equal(worker->n_batches, 9); /* the last batch has no end */
 	assert_int_equal(lanes->n_waits, 10);
 }
 
-/* The chain of each wait: worker -> feeder -> trainer. */
+/* The chain of each wait is worker -> feeder -> trainer. */
 static void test_wakes_show_each_wait_s_chain(void **state)
 {
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse(10, 100000);
@@ -94,7 +94,8 @@ static void test_wakes_show_each_wait_s_chain(void **state)
 	assert_int_equal(n_from_worker, 10);
 }
 
-/* Too many segments: cells, but for excerpts. The picture stays bounded and near the truth. */
+/* With too many segments, the picture has cells, and segments only in excerpts. Its size is bounded, and its
+ * sums are near the truth. */
 static void test_too_many_segments_become_cells(void **state)
 {
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse(400, 600);
@@ -107,7 +108,7 @@ static void test_too_many_segments_become_cells(void **state)
 	for (size_t i = 0; i < lanes->n_items; i++)
 		n += lanes->items[i].n_segments;
 	assert_in_range(n, 100, 900);
-	/* Within 2 % of the window. */
+	/* The sum is within 2 % of the window. */
 	assert_in_range(ns_in(trainer, LANE_DEVICE), 0.13 * 400000 * TICK_NS, 0.17 * 400000 * TICK_NS);
 	/* The first step is exact. */
 	assert_int_equal(trainer->segments[0].begin_ns, analysis->window.begin_ns);
@@ -115,8 +116,8 @@ static void test_too_many_segments_become_cells(void **state)
 		    (trainer->segments[0].end_ns - trainer->segments[0].begin_ns) % lanes->cell_ns != 0);
 }
 
-/* The trainer's calls that wait for the GPU are a state of its lane and a list; in a data wait they are not.
- */
+/* The trainer's calls that wait for the GPU have a state of their own in its lane, and a list. Calls within a
+ * data wait do not. */
 static void test_gpu_waits_are_a_state_of_the_trainer_s_lane(void **state)
 {
 	struct analysis_input input = {.root_tgid = TRAINER, .n_lane_segments_max = 10000};

@@ -5,7 +5,7 @@ static struct script s; /* too large for the stack */
 
 #define STEPS 10
 
-/* A step is 1000 ticks: data wait 0..400 by libdiesel's marks, backward pass at 500. */
+/* A step is 1000 ticks, with a data wait from 0 to 400 by libdiesel's marks and the backward pass at 500. */
 static void steps(void)
 {
 	script_begin(&s);
@@ -64,7 +64,7 @@ static void test_libdiesel_s_marks_are_phases(void **state)
 	assert_string_equal(analysis->phases->items[0].name, "diesel:next");
 }
 
-/* NVTX: ends have no name. */
+/* With NVTX, ends have no name. */
 static void test_ends_without_a_name_close_the_innermost_phase(void **state)
 {
 	steps();
@@ -81,7 +81,7 @@ static void test_ends_without_a_name_close_the_innermost_phase(void **state)
 	check(analysis, "loss", STEPS, 50 * STEPS);
 }
 
-/* USDT: an end names its range, so one that was lost does not shift all that follow. */
+/* With USDT, an end names its range, so that a lost end does not shift all that follow. */
 static void test_a_lost_named_end_shifts_nothing(void **state)
 {
 	steps();

@@ -39,7 +39,7 @@ static const struct profile_frame frames[] = {
     {PY_MAIN, FRAME_PYTHON, "job.py", "main"},
     {PY_LOAD, FRAME_PYTHON, "ImageFile.py", "ImageFile.load"},
     {PY_RESIZE, FRAME_PYTHON, "Image.py", "Image.resize"},
-    {PY_RESIZE_OLD, FRAME_PYTHON, "Image.py", "resize"}, /* before Python 3.11 */
+    {PY_RESIZE_OLD, FRAME_PYTHON, "Image.py", "resize"}, /* name before Python 3.11 */
     {PY_CROP, FRAME_PYTHON, "transforms.py", "RandomResizedCrop.forward"},
     {PY_BLUR, FRAME_PYTHON, "transforms.py", "GaussianBlur.forward"},
     {PY_COMPOSE, FRAME_PYTHON, "transforms.py", "Compose.__call__"},
@@ -56,7 +56,7 @@ static const struct profile_frame frames[] = {
 		key, (const uint64_t[]){__VA_ARGS__}, sizeof((uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t)   \
 	}
 
-/* Innermost first; of 15 one frame is not in the notes. */
+/* Frames are innermost first. One of the 15 frames is not in the notes. */
 static const struct profile_trace traces[] = {
     TRACE(9, TORCH_ADD),
     TRACE(10, JPEG_IDCT, JPEG_UNNAMED, EVAL, EVAL),
@@ -69,7 +69,8 @@ static const struct profile_trace traces[] = {
     TRACE(21, PY_RESIZE, PY_MAIN),
     TRACE(22, PY_RESIZE_OLD, PY_MAIN),
     TRACE(23, PY_RESIZE, PY_CROP, PY_COMPOSE, PY_MAIN),
-    TRACE(24, PY_LOAD, PY_RESIZE, PY_CROP, PY_COMPOSE, PY_MAIN), /* Pillow loads late */
+    /* Pillow decodes late, on its first use of the pixels */
+    TRACE(24, PY_LOAD, PY_RESIZE, PY_CROP, PY_COMPOSE, PY_MAIN),
     TRACE(25, PY_RESIZE, PY_BLUR, PY_COMPOSE, PY_MAIN),
     TRACE(26, PY_COMPOSE, PY_MAIN),
     TRACE(27, PY_LOAD, PY_GIF, PY_MAIN),
@@ -238,7 +239,7 @@ static void test_image_decoders_are_recognised(void **state)
 
 	assert_true(found.n_decode == 1 && found.n_codec == 1);
 	assert_int_equal(images_of(11, 24).n_decode, 1);
-	found = images_of(14, 20); /* Pillow's, of whatever kind of image */
+	found = images_of(14, 20); /* Pillow's calls, of any kind of image */
 	assert_true(found.n_decode == 1 && found.n_codec == 0);
 	assert_int_equal(images_of(12, 21).n_transform, 1);
 	assert_int_equal(images_of(12, 22).n_transform, 1);
@@ -249,7 +250,7 @@ static void test_image_decoders_are_recognised(void **state)
 	assert_true(found.n_decode == 1 && found.n_transform == 0);
 	found = images_of(12, 25);
 	assert_true(found.n_foreign == 1 && found.n_transform == 0);
-	/* Of these nothing is claimed. */
+	/* These stacks count neither as decoding nor as transforming. */
 	for (size_t i = 0; i < 6; i++) {
 		static const uint64_t stacks[][2] = {{9, 0}, {0, 26}, {12, 27}, {9, 28}, {13, 0}, {0, 0}};
 

@@ -8,9 +8,9 @@
 
 #define MS      1e6
 #define N_STEPS 400
-#define SAMPLES 4 /* a batch, one segment each */
+#define SAMPLES 4 /* of a batch, one segment each */
 
-/* A job of equal batches and steps: what takes how long is known by arithmetic. */
+/* A job of equal batches and steps, whose times are known by arithmetic. */
 struct plant {
 	struct model_segment segments[N_STEPS * SAMPLES];
 	struct model_batch batches[N_STEPS];
@@ -66,7 +66,7 @@ static struct model_outcome replay(const struct plant *plant, const struct model
 	return outcome;
 }
 
-/* The pipeline fills at its start: a few steps' time of 400. */
+/* The pipeline fills at its start, for the time of a few of the 400 steps. */
 static void check_step(const struct plant *plant, const struct model_scenario *scenario, double step_ns)
 {
 	double found_ns = replay(plant, scenario).wall_ns / N_STEPS;
@@ -75,7 +75,7 @@ static void check_step(const struct plant *plant, const struct model_scenario *s
 		fail_msg("a step takes %.3f ms, expected %.3f ms", found_ns / MS, step_ns / MS);
 }
 
-/* A batch takes several cores, as a tokenizer's threads do: there are no more of them for more workers. */
+/* A batch takes several cores, as a tokenizer's threads do, so more workers do not get more cores. */
 static void test_batches_that_take_several_cores(void **state)
 {
 	struct plant *plant = plant_setup(2);
@@ -89,10 +89,10 @@ static void test_batches_that_take_several_cores(void **state)
 	check_step(plant, NULL, 10.5 * MS);
 	scenario.n_workers = 4;
 	check_step(plant, &scenario, 10.5 * MS);
-	/* With more cores there are. */
+	/* With more cores, more workers help. */
 	plant->job.cores = 16;
 	check_step(plant, &scenario, 2.5 * MS);
-	/* The trainer does it itself, with all cores. One worker does it with one thread. */
+	/* The trainer makes the batches itself, with all cores. One worker would use one thread. */
 	scenario.sharing_ratio = 0;
 	plant = plant_setup(0);
 	plant->job.cores = 2;
@@ -106,7 +106,7 @@ static void test_batches_that_take_several_cores(void **state)
 	for (uint32_t n = 1; n <= 4; n++) {
 		scenario.n_workers = n;
 		check_step(plant, &scenario,
-			   n == 1 ? 25 * MS : 20 * MS); /* one leaves a core idle at times */
+			   n == 1 ? 25 * MS : 20 * MS); /* one worker leaves a core idle at times */
 	}
 }
 
@@ -123,7 +123,7 @@ static void test_rates_follow_the_formulas(void **state)
 	assert_int_equal(model_bound_of(3, 4, 2), MODEL_DEVICE_BOUND);
 	assert_int_equal(model_bound_of(3, 4, 5), MODEL_FETCH_BOUND);
 	assert_int_equal(model_bound_of(4, 3, 5), MODEL_PREP_BOUND);
-	/* What is said to be needed is enough, and a little less is not. */
+	/* The needed cache and workers are enough, and slightly less is not. */
 	for (int i = 0; i < 27; i++) {
 		double rate = 0.11 + 0.37 * i;
 		double x = model_cache_needed(100, 1000, 10, rate);
@@ -198,13 +198,13 @@ static void test_trainer_shares_cores_with_workers(void **state)
 {
 	struct plant *plant = plant_setup(2);
 
-	/* One core: all work one after the other. */
+	/* With one core, all work runs one after the other. */
 	plant->job.cores = 1;
 	plant_batch(plant, 30 * MS, 0, 0);
 	plant_step(plant, 10 * MS, 0);
 	check_step(plant, NULL, 40 * MS);
 	assert_true(replay(plant, NULL).starved_ns > 0);
-	/* Two: the trainer wants both, and so does the loader. */
+	/* With two cores, both the trainer and the loader use both. */
 	plant->job.cores = plant->job.gang = 2;
 	check_step(plant, NULL, (30 + 2 * 10) * MS / 2);
 }
@@ -233,7 +233,7 @@ static void test_inline_adds_up(void **state)
 	scenario = model_scenario_recorded();
 	scenario.device_speed = 3;
 	check_step(plant, &scenario, 40 * MS);
-	/* Loaded in the background all of it overlaps. */
+	/* If all is loaded in the background, all of it overlaps. */
 	scenario = model_scenario_recorded();
 	scenario.n_workers = 1;
 	check_step(plant, &scenario, 30 * MS);
@@ -265,7 +265,7 @@ static void test_handing_over_waits_for_the_interpreter(void **state)
 	check_step(plant, NULL, 36 * MS); /* its worker has finished ahead, and is idle */
 	plant_batch(plant, 0, 30 * MS, 0);
 	plant_step(plant, 0, 20 * MS);
-	check_step(plant, NULL, 30 * MS); /* while it reads the lock is free, and the hand-over overlaps */
+	check_step(plant, NULL, 30 * MS); /* the lock is free during reads, and the hand-over overlaps */
 }
 
 static void test_each_epoch_starts_with_empty_queues(void **state)
@@ -286,7 +286,7 @@ static void test_bursts_are_free(void **state)
 {
 	struct plant *plant = plant_setup(0);
 
-	/* 10 ms of bandwidth a step, saved up while the trainer computes for 20 ms. */
+	/* A step uses 10 ms of bandwidth, which is saved up while the trainer computes for 20 ms. */
 	plant->job.storage = (struct model_storage){.bytes_per_s = 1e6, .burst_ns = 100 * MS};
 	plant_batch(plant, 0, 0, 10000);
 	plant_step(plant, 20 * MS, 0);
@@ -295,7 +295,7 @@ static void test_bursts_are_free(void **state)
 	check_step(plant, NULL, 10 * MS);
 }
 
-/* Uneven jobs: more of a resource never costs time. */
+/* In uneven jobs, more of a resource never costs time. */
 static void test_more_is_not_slower(void **state)
 {
 	uint32_t seed = 7;
@@ -304,7 +304,7 @@ static void test_more_is_not_slower(void **state)
 		struct plant *plant = plant_setup(w);
 		double last_cache = INFINITY, last_storage = INFINITY, last_device = INFINITY;
 
-		plant->job.cores = 16; /* sharing cores may reorder work; without, order is kept */
+		plant->job.cores = 16; /* sharing cores may reorder work; without sharing, the order stays */
 		for (size_t i = 0; i < N_STEPS * SAMPLES; i++) {
 			seed = seed * 1664525 + 1013904223;
 			plant->segments[i] = (struct model_segment){.compute_ns = seed % 7 * MS,
@@ -355,7 +355,7 @@ static void test_parts_sum_to_the_whole(void **state)
 	assert_true(fabs(outcome.wait_ns + outcome.device_ns - outcome.wall_ns) < 1000);
 }
 
-/* Readers at a server, each with its own pace between requests: what it takes to fit. */
+/* Simulates readers at a server, each with its own pause between requests, for the model to fit. */
 static void serve(const struct model_storage *truth, size_t n_readers, double bytes, double pause_ns,
 		  struct model_request *requests, size_t n)
 {
@@ -376,7 +376,7 @@ static void serve(const struct model_storage *truth, size_t n_readers, double by
 		    truth->latency_ns +
 		    model_storage_wait(truth, &memory, requests[i].at_ns, requests[i].bytes);
 		ready_ns[first] += requests[i].wait_ns;
-		/* Now and then a reader pauses. */
+		/* A reader pauses now and then. */
 		if (i % 16 == 15)
 			ready_ns[first] += pause_ns;
 	}
@@ -428,7 +428,7 @@ static void test_damage_is_refused(void **state)
 	assert_int_equal(model_replay(&plant->job, &scenario, NULL, NULL, &outcome), -EINVAL);
 	scenario.n_workers = MODEL_WORKERS_MAX;
 	assert_int_equal(model_replay(&plant->job, &scenario, NULL, NULL, &outcome), 0);
-	/* Nothing to do takes no time, and ends. */
+	/* A job without work takes no time, and ends. */
 	plant_batch(plant, 0, 0, 0);
 	assert_int_equal(model_replay(&plant->job, &scenario, NULL, NULL, &outcome), 0);
 	assert_true(outcome.wall_ns == 0);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the job read: sums cut to the window, files and folders, and mapped files. */
+/* Page cache use of a job: sums cut to the window, files and folders, and mapped files. */
 #include "tests/unit/analyzer/script.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@ static struct script s; /* too large for the stack */
 
 #define STEPS 10
 
-/* A job whose window is [0, 1000 * STEPS): every step opens a file at its start. */
+/* Makes a job whose window is [0, 1000 * STEPS). Every step opens a file at its start. */
 static void steps(void)
 {
 	script_begin(&s);
@@ -20,7 +20,7 @@ static void steps(void)
 	script_exit(&s, TRAINER, 1000 * STEPS + 500);
 }
 
-/* A record of the whole job over these ticks. */
+/* Adds a record of the whole job over these ticks. */
 static struct event *sum_add(uint16_t type, uint64_t begin_tick, uint64_t end_tick)
 {
 	struct event *event = script_add(&s, TRAINER, type, begin_tick, end_tick);
@@ -56,7 +56,7 @@ static void test_sums_are_of_the_window(void **state)
 	uint64_t half;
 
 	steps();
-	/* All in the window; around its start, half of it; before it. */
+	/* The records lie in the window, around its start with half of it, and before it. */
 	for (unsigned int i = 0; i < 3; i++) {
 		uint64_t begin = i == 0 ? 1000 : 0;
 
@@ -130,7 +130,8 @@ static void test_the_files_that_miss_most_are_listed(void **state)
 			    analysis->page_cache->files[i - 1].cold_bytes);
 }
 
-/* Pages 0, 1 follow each other; 5 is right behind what the fault at 1 had read; 100 and 3 are not. */
+/* Pages 0 and 1 follow each other, and 5 is right behind the pages that the fault at 1 had read. Pages 100
+ * and 3 follow none. */
 static void test_mapped_files_count_by_faults_and_order(void **state)
 {
 	static const uint64_t pages[] = {0, 1, 5, 100, 3};

@@ -12,10 +12,11 @@ static void script_reset(void)
 
 #define STEPS 10
 
-/* One worker, batch after batch without prefetch: it reads for 600 ticks and computes for 200; the trainer
- * then takes 40 ticks for the handshake and computes for 160. A step is 1000 from wait to wait: 0 index read
- * by the worker, 5..605 file, 605..805 computing, 810 result written, trainer woken, 850 next() returns, 900
- * backward pass, 1000 next wait. */
+/* One worker makes batch after batch without prefetch. It reads for 600 ticks and computes for 200. The
+ * trainer then takes 40 ticks for the handshake and computes for 160. A step is 1000 ticks from wait to wait.
+ * At 0 the worker reads the index, from 5 to 605 the file, and from 605 to 805 it computes. At 810 the result
+ * is written and the trainer woken, at 850 next() returns, at 900 is the backward pass, at 1000 the next
+ * wait. */
 static void loader_steps(uint64_t begin_tick, unsigned int n)
 {
 	for (unsigned int i = 0; i < n; i++) {
@@ -42,7 +43,7 @@ static void test_a_job_with_one_worker_is_understood(void **state)
 	assert_int_equal(analysis->job.loader, LOADER_WORKERS);
 	assert_int_equal(analysis->n_steps, STEPS);
 	assert_int_equal(analysis->window.begin_ns, at(0));
-	/* The last step ends as long after its backward pass as the others in the median. */
+	/* The last step lasts as long after its backward pass as the median of the others. */
 	assert_int_equal(analysis->window.end_ns, at(1000 * STEPS));
 	assert_in_range(share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL),
 			850 * STEPS - 1, 850 * STEPS);
@@ -61,7 +62,8 @@ static void test_a_job_with_one_worker_is_understood(void **state)
 	assert_true(analysis->evidence[0].fetch);
 }
 
-/* The recorder's clock was stopped before the last records came: no more was observed than recorded. */
+/* The recorder's clock was stopped before the last records came, so the observed time is not longer than the
+ * recording. */
 static void test_what_was_observed_was_recorded(void **state)
 {
 	struct analysis_input input = {
@@ -81,8 +83,8 @@ static void test_what_was_observed_was_recorded(void **state)
 	analysis_free(analysis);
 }
 
-/* A tick that lands on the worker while it computes and happens to make the trainer's CPU runnable is no
- * evidence that the worker woke it. */
+/* A timer tick that hits the worker while it computes, and happens to make the trainer's CPU runnable, is no
+ * evidence that the worker woke the trainer. */
 static void test_interrupt_waker_is_not_followed(void **state)
 {
 	script_reset();
@@ -94,7 +96,7 @@ static void test_interrupt_waker_is_not_followed(void **state)
 		}
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	/* The wait is as long as before, but the walk charges nothing to the worker's reads. */
+	/* The wait is as long as before, but the critical path charges nothing to the worker's reads. */
 	assert_in_range(share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL),
 			850 * STEPS - 1, 850 * STEPS);
 	for (size_t i = 0; i < analysis->n_evidence; i++)
@@ -110,7 +112,8 @@ static void test_trainer_states_outside_waits(void **state)
 
 		script_off(&s, TRAINER, tick + 900, 0, tick + 920, 0, 0);                   /* preempted */
 		script_off(&s, TRAINER, tick + 930, tick + 940, tick + 945, 1, TIMER_WOKE); /* a nap */
-		/* Joins its OpenMP thread 105, which computes from 950 to 970 and queues till then. */
+		/* The trainer joins its OpenMP thread 105, which computes from 950 to 970 and waits for a
+		 * core before that. */
 		script_off(&s, TRAINER, tick + 946, tick + 970, tick + 970, 1, 105);
 		script_off(&s, 105, i ? tick - 20 : tick, tick + 946, tick + 950, 1, TRAINER);
 		script_off(&s, 105, tick + 975, tick + 976, tick + 977, 1, TRAINER);
@@ -122,7 +125,7 @@ static void test_trainer_states_outside_waits(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), (150 - 20 - 15 - 4) * STEPS);
 }
 
-/* Batches came out of order: one next() reads two messages, the next one none. */
+/* If batches come out of order, one next() reads two messages, and the following one none. */
 static void test_out_of_order_batches(void **state)
 {
 	script_reset();
@@ -146,12 +149,13 @@ static void test_out_of_order_batches(void **state)
 			 5100 * STEPS / 2);
 }
 
-/* The trainer asks for a batch by waking its index thread, and waits for the GIL that this one takes. */
+/* The trainer asks for a batch by waking its index thread, and then waits for the GIL that this thread
+ * takes. */
 static void test_ready_batch_shows_by_its_request(void **state)
 {
 	script_reset();
 	loader_steps(0, STEPS);
-	s.n--; /* the exit */
+	s.n--; /* removes the exit */
 	for (unsigned int i = 0; i < 5; i++) {
 		uint64_t tick = 1000 * STEPS + 1000 * i;
 
@@ -175,7 +179,8 @@ static void test_attached_in_mid_wait(void **state)
 
 	script_reset();
 	loader_steps(0, STEPS);
-	/* Recording begins at 400: what ended before is gone, what was under way is cut and flagged. */
+	/* Recording begins at 400. Records that ended before are missing, and records under way are cut and
+	 * flagged. */
 	for (size_t i = 0; i < s.n; i++) {
 		struct event event = s.events[i];
 
@@ -192,7 +197,7 @@ static void test_attached_in_mid_wait(void **state)
 	input.end_ns = at(1000 * STEPS);
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, &input);
 	check_invariants(analysis);
-	/* The first step's wait is not known: it is left out, not guessed. */
+	/* The wait of the first step is unknown, so the step is left out, not guessed. */
 	assert_int_equal(analysis->n_steps, STEPS - 1);
 	assert_int_equal(analysis->window.begin_ns, at(1000));
 	assert_in_range(share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL),
@@ -204,7 +209,7 @@ static void test_workers_renewed_each_epoch(void **state)
 	script_reset();
 	loader_steps(0, 5);
 	s.n--;
-	for (unsigned int i = 0; i < 5; i++) { /* another worker, another result pipe */
+	for (unsigned int i = 0; i < 5; i++) { /* another worker with another result pipe */
 		uint64_t tick = 6000 + 1000 * i;
 
 		script_take_index(&s, 1, tick);
@@ -322,7 +327,7 @@ static void test_an_override_decides_who_trains(void **state)
 	analysis = script_analyse(&s, &input);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.trainer_tid, 300);
-	assert_int_equal(analysis->n_steps, 5); /* no wait seen: steps lie between the six passes */
+	assert_int_equal(analysis->n_steps, 5); /* no wait was seen, so steps lie between the six passes */
 	analysis_free(analysis);
 }
 

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* xorshift64*: the same numbers on every machine. */
+/* xorshift64*, which gives the same numbers on every machine. */
 static uint64_t random_next(uint64_t *seed)
 {
 	*seed ^= *seed >> 12;
@@ -18,7 +18,8 @@ static uint64_t pick(uint64_t *seed, uint64_t n)
 	return random_next(seed) % n;
 }
 
-/* Plausible threads, calls and files at random times: overlapping, out of order, waking each other. */
+/* Fills in plausible threads, calls and files at random times, which overlap, come out of order, and wake
+ * each other. */
 static void fill_plausible(struct event *event, uint64_t *seed)
 {
 	static const uint32_t tids[] = {TRAINER, REQUESTER, 105, WORKER, FEEDER, WORKER + 10, FEEDER + 10};
@@ -93,7 +94,7 @@ static void test_random_plausible_events_keep_the_invariants(void **state)
 
 		for (size_t i = 0; i < n; i++) {
 			fill_plausible(&events[i], &seed);
-			/* Some rounds without marks, so that the other loaders are met too. */
+			/* Some rounds have no marks, so that the other kinds of loaders occur, too. */
 			if (round % 2 && events[i].type == EVENT_MARK)
 				events[i].type = EVENT_STEP;
 		}
@@ -111,7 +112,7 @@ static void test_garbage_keeps_the_invariants(void **state)
 
 		for (size_t i = 0; i < 400 * sizeof(struct event) / sizeof(uint64_t); i++)
 			words[i] = random_next(&seed);
-		/* Few types and tids, or hardly any record would be looked at. */
+		/* Few types and tids are used. Otherwise hardly any record would be considered. */
 		for (size_t i = 0; i < 400; i++) {
 			events[i].type = (uint16_t)(events[i].type % 18);
 			events[i].tid %= 5;
@@ -130,7 +131,7 @@ static void test_garbage_keeps_the_invariants(void **state)
 	}
 }
 
-/* Threads that wake each other in a circle at one instant must not be walked for ever. */
+/* The critical path ends even if threads wake each other in a circle at one instant. */
 static void test_wakers_in_a_circle(void **state)
 {
 	static struct script s;

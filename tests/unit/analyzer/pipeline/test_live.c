@@ -5,9 +5,9 @@
 
 static struct script s; /* too large for the stack */
 
-#define OTHER 500 /* added to all numbers of the first job's threads: a second job */
+#define OTHER 500 /* added to all numbers of the first job's threads for a second job */
 
-/* Inline steps of 1000 ticks each, of which `read` are spent reading a file. */
+/* Makes inline steps of 1000 ticks each, of which `read` are spent reading a file. */
 static void inline_steps(uint64_t from_tick, unsigned int n, uint64_t read)
 {
 	for (unsigned int i = 0; i < n; i++) {
@@ -81,7 +81,7 @@ static struct event found_alive(uint32_t tgid)
 	return (struct event){.type = EVENT_ALIVE, .tid = tgid, .tgid = tgid, .end_ns = 1};
 }
 
-/* Processes that attaching finds belong to the job that was attached, and to nobody once it is gone. */
+/* Processes that are found when a job is attached belong to that job, and to no job once it is gone. */
 static void test_found_processes_belong_to_the_attached_job(void **state)
 {
 	struct live *live = live_make(1000000, 0);
@@ -103,8 +103,8 @@ static void test_found_processes_belong_to_the_attached_job(void **state)
 	live_free(live);
 }
 
-/* A process that was just made is its parent's, whoever had its number before: the end of that one was lost.
- */
+/* A new process belongs to its parent's job, whichever process had its number before. The record of that
+ * one's end was lost. */
 static void test_a_number_is_used_again(void **state)
 {
 	struct live *live = live_make(1000000, 0);
@@ -119,7 +119,7 @@ static void test_a_number_is_used_again(void **state)
 	event.end_ns = 2;
 	assert_int_equal(live_event(live, &event), 0);
 	assert_int_equal(live_root_of(live, 5001), TRAINER + OTHER);
-	/* But a job that was added before it was heard who made its root keeps it. */
+	/* But a job that was added before the record of its root's fork keeps its root. */
 	event.fork.child_tid = event.fork.child_tgid = TRAINER;
 	assert_int_equal(live_event(live, &event), 0);
 	assert_int_equal(live_root_of(live, TRAINER), TRAINER);
@@ -155,7 +155,7 @@ static void test_children_belong_to_the_job_and_strangers_do_not(void **state)
 	for (unsigned int n = 0; n < 2; n++)
 		script_fork(&s, TRAINER, WORKER + 10 * n, 1 + n);
 	inline_steps(10, 20, 600);
-	/* A process that nobody made. */
+	/* A process whose fork was not recorded. */
 	script_step(&s, 900, 500);
 	feed(live, 0);
 	struct analysis *analysis = analyse(live, TRAINER, 21000);
@@ -164,7 +164,7 @@ static void test_children_belong_to_the_job_and_strangers_do_not(void **state)
 	live_free(live);
 }
 
-/* Ten thousand short lives leave nothing behind, and a full list makes the window shorter. */
+/* Ten thousand short-lived processes leave nothing behind. A full list makes the window shorter. */
 static void test_memory_is_bounded(void **state)
 {
 	struct live *live = live_make(1000, 2000);

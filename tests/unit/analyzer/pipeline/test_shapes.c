@@ -3,16 +3,16 @@
 
 #include <linux/futex.h>
 
-/* Loaders that are threads, the interpreter lock, batches that wait for their turn, ranks, processes that
- * share a PID one after the other. */
+/* Covers loaders that are threads, the interpreter lock, batches that wait for their turn, ranks, and
+ * processes that have the same PID one after the other. */
 
 static struct script s; /* too large for the stack */
 
 #define STEPS 10
 
 enum {
-	LOADER = 102, /* of the trainer's process */
-	SENDER = 103, /* of the trainer's process: waits for sockets */
+	LOADER = 102, /* thread of the trainer's process */
+	SENDER = 103, /* thread of the trainer's process that waits for sockets */
 	QUEUE_WORD = 0x5000,
 	GIL_WORD = 0x7000,
 	GIL_TICKS = 250, /* 5 ms */
@@ -23,7 +23,7 @@ static void script_reset(void)
 	script_begin(&s);
 }
 
-/* A call of futex that sleeps from start to end, where waker ends it. */
+/* Adds a futex call that sleeps from start to end, until the waker ends it. */
 static void sleep_on(uint32_t tid, uint64_t begin_tick, uint64_t end_tick, uint64_t word, uint64_t operation,
 		     int64_t result, uint32_t waker_tid)
 {
@@ -41,7 +41,7 @@ static void wake(uint32_t tid, uint64_t tick, uint64_t word)
 #define WAIT_FOREVER (FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG | FUTEX_CLOCK_REALTIME)
 #define WAIT_TIMED   (FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG)
 
-/* The loader thread reads for 300 ticks and computes for 200; the trainer sleeps until then, and then
+/* The loader thread reads for 300 ticks and computes for 200. The trainer sleeps until then, and then
  * computes. */
 static void thread_steps(void)
 {
@@ -73,7 +73,7 @@ static void test_a_job_with_loader_threads_is_understood(void **state)
 	assert_int_equal(analysis->parts.gil_ns, 0);
 }
 
-/* A thread that looks at files now and then ends none of the trainer's sleeps. */
+/* A thread that reads files now and then, but ends none of the trainer's sleeps, is no loader. */
 static void test_monitor_is_no_loader(void **state)
 {
 	script_reset();
@@ -94,8 +94,8 @@ static void test_monitor_is_no_loader(void **state)
 	assert_int_equal(analysis->workers.n, 0);
 }
 
-/* As thread_steps(), and in the step the trainer wants the lock that the loader thread has, for 5 ms; then
- * the other way round. */
+/* As thread_steps(), but in each step the trainer waits for 5 ms for the lock that the loader thread holds,
+ * and then the other way round. */
 static void lock_steps(uint64_t operation, uint64_t ticks)
 {
 	script_fork(&s, TRAINER, LOADER, 0);
@@ -121,14 +121,14 @@ static void test_trainer_waits_for_the_lock(void **state)
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_THREADS);
-	/* Neither computing nor a wait for data: 250 ticks and 5 for the second time. */
+	/* The time is neither computing nor a wait for data. It is 250 ticks, and 5 for the second time. */
 	assert_int_equal(analysis->parts.gil_starved_ns / TICK_NS, (GIL_TICKS + 5) * STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_CPU_STARVED), (GIL_TICKS + 5) * STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL) + share_ticks(analysis, SHARE_PREP_STALL),
 			 120 * STEPS);
 }
 
-/* The same sleeps are another kind of lock if they last otherwise, or may last for ever. */
+/* The same sleeps are another kind of lock if they last for other times, or have no timeout. */
 static void test_sleeps_of_other_lengths_are_other_locks(void **state)
 {
 	script_reset();
@@ -143,8 +143,8 @@ static void test_sleeps_of_other_lengths_are_other_locks(void **state)
 	analysis_free(analysis);
 }
 
-/* Two workers; worker 1 is slow every other step: in next() the trainer reads worker 0's batch at 300, which
- * is not due, and worker 1's at 800; the next step finds worker 0's lying there. */
+/* Two workers, of which worker 1 is slow every other step. In next() the trainer reads worker 0's batch at
+ * 300, which is not due, and worker 1's at 800. The next step finds worker 0's batch ready. */
 static void test_head_of_line(void **state)
 {
 	script_reset();
@@ -167,12 +167,12 @@ static void test_head_of_line(void **state)
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_WORKERS);
 	assert_int_equal(analysis->workers.n, 2);
-	/* From reading the first message on, in each pair of steps. */
+	/* In each pair of steps, the share begins when the first message is read. */
 	assert_in_range(analysis->parts.head_of_line_ns / TICK_NS, 500 * STEPS / 2, 560 * STEPS / 2);
 }
 
-/* A rank: 100 ticks of reading by itself, then its backward pass, in which it sleeps for `wait` ticks until a
- * thread of its own wakes it that was woken by the network. */
+/* A rank reads for 100 ticks by itself, then runs its backward pass. In the pass it sleeps for `wait` ticks
+ * until a thread of its own, which the network woke, wakes it. */
 static void rank_steps(uint32_t trainer, uint64_t read_ticks)
 {
 	uint32_t sender = trainer + 3;
@@ -228,7 +228,7 @@ static void test_equal_ranks_have_no_straggler(void **state)
 	assert_int_equal(analysis->n_ranks, 2);
 	assert_false(analysis->ranks[0].straggler || analysis->ranks[1].straggler);
 	analysis_free(analysis);
-	/* The user wants this one. */
+	/* The user chose this trainer. */
 	analysis = script_analyse(&s, &(struct analysis_input){.root_tgid = TRAINER, .trainer_tid = 400});
 	assert_int_equal(analysis->job.trainer_tid, 400);
 	assert_int_equal(analysis->n_ranks, 0);
@@ -236,7 +236,8 @@ static void test_equal_ranks_have_no_straggler(void **state)
 	analysis_free(analysis);
 }
 
-/* A child that answers over pipes and ends, its PID again with a child that does the same: no workers. */
+/* A child that answers over pipes and ends is no worker, and neither is another such child with the same
+ * PID. */
 static void test_children_that_answer(void **state)
 {
 	script_reset();
@@ -256,7 +257,7 @@ static void test_children_that_answer(void **state)
 			script_call(&s, TRAINER, tick + 340 + k, tick + 340 + k, SYS_read, EVENT_FILE_FIFO,
 				    8001 + 2 * i, 200);
 		}
-		if (i % 2 == 0) /* of the others the end is not waited for */
+		if (i % 2 == 0) /* the end of the other children is not waited for */
 			script_call(&s, TRAINER, tick + 350, tick + 350, SYS_read, EVENT_FILE_FIFO,
 				    8001 + 2 * i, 0);
 		script_exit(&s, WORKER, tick + 360);
@@ -269,7 +270,7 @@ static void test_children_that_answer(void **state)
 	assert_int_equal(analysis->workers.n, 0);
 }
 
-/* The first next() looks up after a while to see whether the workers live: that is one wait. */
+/* The first next() checks after a while whether the workers live, which is still one wait. */
 static void test_first_next_in_pieces(void **state)
 {
 	script_reset();
@@ -309,10 +310,10 @@ static void test_an_unknown_trainer_is_refused(void **state)
 	assert_null(analysis);
 }
 
-#define VALIDATED_AT 10 /* the step behind which the validation is */
+#define VALIDATED_AT 10 /* the validation comes after this step */
 #define VALIDATIONS  3
 
-/* Batch i of worker w, `compute` ticks long, asked for at `sent`. Returns when it is done. */
+/* Adds batch i of worker w, `compute` ticks long, requested at `sent`. Returns when the batch is done. */
 static uint64_t worker_batch(unsigned int w, uint64_t sent, uint64_t compute)
 {
 	script_take_index(&s, w, sent);
@@ -320,8 +321,8 @@ static uint64_t worker_batch(unsigned int w, uint64_t sent, uint64_t compute)
 	return sent + compute + 4;
 }
 
-/* A worker that is too slow for the trainer; in mid-epoch the trainer goes through another loader, whose
- * worker stays until the end. */
+/* A worker is too slow for the trainer. In mid-epoch the trainer goes through another loader, whose worker
+ * stays until the end. */
 static void validated_steps(void)
 {
 	uint64_t now = 0, free = 0;

@@ -7,7 +7,7 @@
 
 #include "bpf/metadata.h"
 
-/* What lies between steps and is no training: validation, and compiling. */
+/* Covers time between steps that is not training, such as validation and compiling. */
 
 static struct script s; /* too large for the stack */
 
@@ -19,7 +19,7 @@ static void batch(uint64_t begin_tick, uint64_t end_tick)
 	script_mark(&s, TRAINER, end_tick, MARK_BATCH_END, 0);
 }
 
-/* Steps of 1000 ticks: next() for 100, the backward pass at 200. Step `slow` is 5000 long. */
+/* Makes steps of 1000 ticks, with next() for 100 and the backward pass at 200. Step `slow` is 5000 long. */
 static uint64_t steps(uint64_t slow)
 {
 	uint64_t tick = 0, slow_tick = 0;
@@ -43,7 +43,7 @@ static void check_excluded(const struct analysis *analysis, size_t n)
 	check_invariants(analysis);
 	assert_int_equal(analysis->n_steps, STEPS);
 	assert_int_equal(analysis->steady.n_excluded_steps, n);
-	/* The verdict is of the others: a tenth of their time is waiting. */
+	/* The verdict is for the other steps, of whose time a tenth is waiting. */
 	assert_float_equal(analysis_steady_ratio(analysis, SHARE_PREP_STALL), 0.1, 0.02);
 }
 
@@ -59,12 +59,12 @@ static void test_validation_stands_apart_from_training(void **state)
 	assert_int_equal(analysis->validation.n_steps, 1);
 	assert_int_equal(analysis->validation.ns / TICK_NS, 4000);
 	assert_int_equal(analysis->validation.wait_ns / TICK_NS, 10 + 9 * 300);
-	/* Its waits are not those of a step. */
+	/* Waits within validation do not count as waits of a step. */
 	assert_int_equal(analysis->wait_mean_ns / TICK_NS, 100);
 	assert_int_equal(analysis->wait_p95_ns / TICK_NS, 100);
 }
 
-/* The pass at the job's end has no step behind it, and is no tear-down. */
+/* The validation pass at the job's end has no step after it, and is not tear-down. */
 static void test_the_last_validation(void **state)
 {
 	uint64_t tick = 1000 * STEPS;
@@ -86,7 +86,7 @@ static void test_the_last_validation(void **state)
 	assert_in_range(analysis->window.teardown_ns / TICK_NS, 0, 1000);
 }
 
-/* With workers a step begins where the trainer first looks for a result, which is within next(). */
+/* With workers, a step begins where the trainer first polls for a result, which is within next(). */
 static void test_validation_with_workers(void **state)
 {
 	uint64_t tick = 0;
@@ -115,7 +115,8 @@ static void test_validation_with_workers(void **state)
 	assert_int_equal(analysis->steady.n_excluded_steps, 1);
 }
 
-/* An epoch's end is one more next(). So is the second loader of a job that always takes two batches. */
+/* An epoch's end is one more next() and no validation. The same holds for a second loader, from which the job
+ * takes a batch in each step. */
 static void test_an_epoch_s_end_is_no_validation(void **state)
 {
 	uint64_t tick = steps(10);
@@ -128,11 +129,11 @@ static void test_an_epoch_s_end_is_no_validation(void **state)
 	assert_false(analysis->compiling.known);
 }
 
-/* What the samples of the stack say: the frames are innermost first. */
+/* Stacks of the samples. The frames are innermost first. */
 enum {
 	TRAINING = 11,
 	COMPILING,
-	COMPILED, /* what was compiled runs */
+	COMPILED, /* the compiled code runs */
 	DEEP,     /* the outer frames were not recorded */
 };
 
@@ -170,7 +171,8 @@ static void test_compiling_stands_apart_from_training(void **state)
 
 	sample_steps(10, COMPILED);
 	script_sample(&s, TRAINER, tick + 500, COMPILING);
-	script_sample(&s, TRAINER, tick + 3500, COMPILING); /* asleep in between, as its processes compile */
+	/* asleep in between, while its processes compile */
+	script_sample(&s, TRAINER, tick + 3500, COMPILING);
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse();
 	check_excluded(analysis, 1);
 	assert_int_equal(analysis->compiling.n_steps, 1);
@@ -182,7 +184,8 @@ static void test_compiling_stands_apart_from_training(void **state)
 	assert_int_equal(analysis->validation.n_steps, 0);
 }
 
-/* Whether on a CPU, without one or asleep: it is no computing and no lack of cores that would come again. */
+/* Compiling is one share, whether the trainer is on a CPU, without one, or asleep. It counts neither as
+ * computing nor as a lack of cores that would come again. */
 static void test_compiling_is_one_share(void **state)
 {
 	uint64_t tick = 0;
@@ -209,7 +212,7 @@ static void test_compiling_is_one_share(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_OTHER), 0);
 }
 
-/* By another thread of its process, while the trainer waits for it, or goes on. */
+/* Another thread of the trainer's process compiles, while the trainer waits for it or continues. */
 static void test_a_thread_compiles(void **state)
 {
 	enum { HELPER = TRAINER + 2 };
@@ -228,8 +231,8 @@ static void test_a_thread_compiles(void **state)
 	assert_int_equal(analysis->compiling.ns / TICK_NS, 1900 + 2 * HALF_PERIOD);
 }
 
-/* A compiler recurses: what is around the frames that were recorded is not known, and ends nothing. Nor does
- * a stack that could not be read. */
+/* A compiler recurses. The frames around the recorded ones are then unknown, and do not end compiling. A
+ * stack that could not be read does not end it, either. */
 static void test_deep_stacks_end_nothing(void **state)
 {
 	uint64_t tick = steps(10);
@@ -243,7 +246,7 @@ static void test_deep_stacks_end_nothing(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_COMPILING), 3000 + 2 * HALF_PERIOD);
 }
 
-/* What cannot be seen is not 0: its time is in other shares. */
+/* Compiling that cannot be seen is not 0. Its time is in other shares. */
 static void test_no_python_stacks(void **state)
 {
 	steps(10);
@@ -264,8 +267,8 @@ static void write_file(uint32_t tid, uint64_t begin_tick, uint64_t end_tick)
 	script_call(&s, tid, end_tick - 1, end_tick, SYS_close, EVENT_FILE_REG, 4000, 0)->call.fd = 30;
 }
 
-/* What a compiler writes is no checkpoint, by itself or by processes that it makes; what is written after it
- * is one. */
+/* A file that a compiler writes, by itself or in processes that it starts, is no checkpoint. A file written
+ * after compiling is one. */
 static void test_a_compiler_s_files(void **state)
 {
 	enum { CHILD = 300 };
@@ -294,7 +297,8 @@ static void test_a_compiler_s_files(void **state)
 	analysis_free(analysis);
 }
 
-/* 20 s of training behind 40 s of compiling: not sure to be bound by the device, and told so. */
+/* With 20 s of training after 40 s of compiling, the verdict of device-bound is uncertain, and the report
+ * says so. */
 static void test_a_job_that_mostly_compiles_is_not_surely_device_bound(void **state)
 {
 	enum { COMPILE_TICKS = 40000, STEP_TICKS = 1000 };
@@ -324,8 +328,8 @@ static void test_a_job_that_mostly_compiles_is_not_surely_device_bound(void **st
 	assert_float_equal(analysis_steady_ratio(analysis, SHARE_DEVICE), 0.99, 0.001);
 }
 
-/* Neither is a prediction of what comes again: not where a step compiles for so little that it is like
- * others, nor where so few steps do not that none is left out. */
+/* Predictions of recurring work leave out compiling. That holds where a step compiles so briefly that it is
+ * like the others, and where so few steps do not compile that none is left out. */
 static void test_predictions_are_without_compiling(void **state)
 {
 	uint64_t tick = steps(STEPS);

@@ -11,7 +11,7 @@
 #define STEPS 40
 #define MS    1e6
 
-/* The trainer prepares each batch itself, in 3 ms of reading and 5 ms of computing, and then computes for 5
+/* The trainer prepares each batch itself, with 3 ms of reading and 5 ms of computing, and then trains for 5
  * ms. */
 struct plant {
 	struct model_segment segments[STEPS];
@@ -55,7 +55,7 @@ static void test_the_warm_up_is_left_out_of_forecasts(void **state)
 	const size_t n_warmups[] = {0, 1, 7, STEPS - 1};
 
 	for (size_t i = 0; i < 4; i++) {
-		size_t n_warmup = n_warmups[i] ? n_warmups[i] : 1; /* the first one never counts */
+		size_t n_warmup = n_warmups[i] ? n_warmups[i] : 1; /* the first step never counts */
 		struct plant *plant = plant_new(STEPS);
 		struct forecast forecast;
 
@@ -69,7 +69,7 @@ static void test_the_warm_up_is_left_out_of_forecasts(void **state)
 	}
 }
 
-/* Where all steps are warm-up there is nothing to compare; so in a job without any. */
+/* If all steps are warm-up, there is nothing to compare. The same holds for a job without steps. */
 static void test_no_steady_step(void **state)
 {
 	const size_t n_steps[] = {0, 1, 5, STEPS};
@@ -100,7 +100,7 @@ static void test_a_short_job_keeps_its_first_step(void **state)
 	forecast_free(&forecast);
 }
 
-/* What steps compiled, the next ones will not. */
+/* The replay leaves out the time in which steps compiled, since later steps will not compile again. */
 static void test_compiling_is_left_out(void **state)
 {
 	struct plant *plant = plant_new(STEPS);
@@ -118,7 +118,6 @@ static void test_compiling_is_left_out(void **state)
 	forecast_free(&forecast);
 }
 
-/* A server that explains the recording is kept, with what is saved up if need be; any other is none. */
 /* Without workers the recording does not show how cores slow each other down. */
 static void test_first_workers_may_slow_each_other_down(void **state)
 {
@@ -140,6 +139,8 @@ static void test_first_workers_may_slow_each_other_down(void **state)
 	forecast_free(&forecast);
 }
 
+/* A model of the server that explains the recording is used, with saved-up bandwidth if necessary. Without
+ * such a model, the recorded latencies stay. */
 static void test_a_server_s_rate_is_taken_where_it_explains_the_steps(void **state)
 {
 	struct plant *plant = plant_new(STEPS);

@@ -11,27 +11,28 @@ static struct script s; /* too large for the stack */
 #define HANDOVER    30
 #define STEPS       60
 #define QUICK       20
-#define READ_BYTES  100000 /* of script_read_file() */
+#define READ_BYTES  100000 /* bytes that script_read_file() reads */
 
-/* A DataLoader, tick by tick: batch i is worker i % n's, asked for when batch i - 2 n was taken. */
+/* A simulated DataLoader. Batch i is made by worker i % n, and was requested when batch i - 2 n was taken. */
 struct loader {
 	unsigned int n_workers, n_steps;
 	uint64_t read, compute, device; /* ticks */
-	uint64_t start;                 /* until the workers are there */
-	unsigned int epoch;             /* steps of one; the workers stay. 0: one epoch */
-	unsigned int quick;             /* every so manieth batch is read without a sleep; 0: none */
-	bool fresh;                     /* each epoch has workers of its own, which are as long in coming */
-	bool locked; /* a batch is handed over when its worker does not compute: it has the interpreter's lock
-		      */
+	uint64_t start;                 /* ticks until the workers are there */
+	unsigned int epoch;             /* steps of an epoch, with workers that stay; 0: one epoch */
+	unsigned int quick;             /* one of this many batches is read without a sleep; 0: none */
+	bool fresh;                     /* each epoch has workers of its own, which take as long to start */
+	/* a batch is handed over while its worker does not compute, since computing holds the interpreter
+	 * lock */
+	bool locked;
 };
 
-/* The workers' number in the script. */
+/* Returns the worker's number in the script. */
 static unsigned int worker_of(const struct loader *loader, unsigned int epoch, unsigned int w)
 {
 	return loader->fresh ? epoch * loader->n_workers + w : w;
 }
 
-/* Each loader has a result pipe of its own. */
+/* Gives each loader a result pipe of its own. */
 static void result_pipe_set(size_t first, unsigned int epoch)
 {
 	for (size_t i = first; i < s.n; i++)
@@ -83,7 +84,7 @@ static void worker_batch(const struct loader *loader, unsigned int i, unsigned i
 		script_read_file(&s, tid, begin + 1, begin + 1 + loader->read);
 }
 
-/* When batch i, which was ready at `ready`, is handed over. end: when its worker could go on. */
+/* Returns when batch i, which was ready at `ready`, is handed over. end: when its worker could continue. */
 static uint64_t handed_over(const struct loader *loader, unsigned int i, unsigned int w, uint64_t ready,
 			    uint64_t end, const uint64_t *sent)
 {
@@ -134,7 +135,7 @@ static uint64_t loader_run(const struct loader *loader)
 		for (unsigned int k = 1; i % epoch == epoch - 1 && k <= PREFETCH * loader->n_workers; k++)
 			sent[i + k] = now;
 		script_step(&s, TRAINER, now - 1);
-		/* Every worker looks for one more index. */
+		/* Every worker waits for one more index. */
 		for (unsigned int k = 0; k < loader->n_workers; k++)
 			if (i + 1 == loader->n_steps || (loader->fresh && i % epoch == epoch - 1))
 				script_call(&s, WORKER + 10 * worker_of(loader, i / epoch, k), free_at[k] + 1,
@@ -185,7 +186,7 @@ static void check_fetch(const struct loader *loader)
 			 analysis->predictions->replayed_step_s);
 }
 
-/* What three runs would have measured, whatever overlaps with what. */
+/* Compares with the measurements of three runs, for every overlap of reading, computing and training. */
 static void test_fetch_is_what_free_reading_saves(void **state)
 {
 	static const uint64_t reads[] = {100, 800, 3000}, computes[] = {50, 700}, devices[] = {60, 400, 1500};
@@ -199,7 +200,7 @@ static void test_fetch_is_what_free_reading_saves(void **state)
 						     .device = devices[i / 6]});
 }
 
-/* Workers that stay: each epoch begins with an empty pipeline. */
+/* With persistent workers, each epoch begins with an empty pipeline. */
 static void test_epochs_of_persistent_workers(void **state)
 {
 	for (unsigned int w = 1; w <= WORKERS_MAX; w *= 2)
@@ -241,7 +242,7 @@ static void check_speedup(double found, double truth)
 		fail_msg("predicted %.3f, truth %.3f", found, truth);
 }
 
-/* Against the changed job itself. */
+/* Compares with the changed job itself. */
 static void test_what_if_meets_the_changed_job(void **state)
 {
 	const struct loader here = {
@@ -270,8 +271,8 @@ static void test_what_if_meets_the_changed_job(void **state)
 	check_speedup(predicted(&here, &question), 1);
 }
 
-/* Each of n nodes needs a share of the dataset alone, of which what its memory holds of the whole is n times
- * as much, and crosses no link for it. */
+/* Each of n nodes needs only its share of the dataset. Its memory holds n times as much of that share as of
+ * the dataset, and no chunk of it crosses the link. */
 static void test_nodes_need_their_own_lanes_alone(void **state)
 {
 	const struct loader here = {
@@ -280,19 +281,19 @@ static void test_nodes_need_their_own_lanes_alone(void **state)
 	struct what_if_question question = nothing, share = nothing;
 
 	question.n_nodes = 4;
-	check_speedup(predicted(&here, &question), 1); /* nothing was cached: each reads its part */
+	check_speedup(predicted(&here, &question), 1); /* nothing was cached, so each node reads its part */
 	question.cache_ratio = 0.25;
 	other.read = 0;
 	check_speedup(predicted(&here, &question), (double)loader_run(&here) / (double)loader_run(&other));
 	question.n_nodes = 2;
 	share.cache_ratio = 0.5;
 	assert_true(predicted(&here, &question) == predicted(&here, &share));
-	question.n_nodes = 10000; /* never more than all */
+	question.n_nodes = 10000; /* never more than the whole share */
 	share.cache_ratio = 1;
 	assert_true(predicted(&here, &question) == predicted(&here, &share));
 }
 
-/* A worker that computes all the time hands over between two batches: with less to compute it is as quick as
+/* A worker that computes all the time hands over between two batches. With less to compute, it is as quick as
  * any. */
 static void test_handing_over_beside_a_worker_that_always_computes(void **state)
 {
@@ -307,7 +308,7 @@ static void test_handing_over_beside_a_worker_that_always_computes(void **state)
 	check_speedup(predicted(&here, &question), ticks / (double)loader_run(&other));
 }
 
-/* Workers that are started again for each epoch, against the same job with workers that stay. */
+/* Compares workers that start again for each epoch with the same job with persistent workers. */
 static void check_persistent(const struct loader *fresh, double found)
 {
 	struct loader stay = *fresh;
@@ -346,7 +347,7 @@ static void test_workers_that_start_anew_each_epoch(void **state)
 	assert_ptr_equal(action, &analysis->actions[0]);
 	assert_true(action->gain.value == analysis->predictions->persistent_speedup.value);
 	analysis_free(analysis);
-	/* Those that stay are not advised to. */
+	/* The advice is not given to a job whose workers stay. */
 	loader.fresh = false;
 	analysis = analyse(&loader, NULL, &ticks);
 	assert_non_null(analysis->predictions);
@@ -364,10 +365,10 @@ static void test_least_that_removes_the_stall(void **state)
 	const struct predictions *predictions = analysis->predictions;
 
 	assert_non_null(predictions);
-	/* 2130 ticks a batch and 630 a step: four workers keep up, three do not. */
+	/* At 2130 ticks per batch and 630 per step, four workers keep up, and three do not. */
 	if (predictions->workers_needed.value != 4)
 		fail_msg("%g workers", predictions->workers_needed.value);
-	/* Two keep up with 1260 a batch. */
+	/* Two workers keep up with 1260 ticks per batch. */
 	if (!(predictions->cache_ratio_needed.value > 0.35 && predictions->cache_ratio_needed.value < 0.95))
 		fail_msg("%g in memory", predictions->cache_ratio_needed.value);
 	assert_true(predictions->storage_factor_needed.value > 1.5 &&
@@ -384,11 +385,12 @@ static void test_least_that_removes_the_stall(void **state)
 			assert_true(point->x != curve->here || fabs(point->speedup.value - 1) < 0.01);
 		}
 	}
-	/* The device's own limit: 600 ticks a step. */
+	/* The device's own limit is 600 ticks per step. */
 	assert_true(fabs(predictions->device_rate.value * 600 * TICK_NS / 1e9 - 1) < 0.05);
 }
 
-/* The share of reads from memory, where the kernel counted that so many bytes came in. */
+/* Returns the share of reads from memory, where the kernel counted the bytes of read_batches batches as read
+ * from disk. */
 static double cached_ratio(double read_batches)
 {
 	const struct loader loader = {
@@ -411,13 +413,13 @@ static void test_a_quick_disk_is_no_cache(void **state)
 	assert_true(fabs(cached_ratio(NAN) - 0.25) < 0.02);
 	assert_true(fabs(cached_ratio(0.75 * STEPS) - 0.25) < 0.02);
 	assert_true(cached_ratio(STEPS) < 0.02);
-	/* Not more than were read. */
+	/* The kernel counted more bytes than the job read. */
 	assert_true(cached_ratio(3 * STEPS) < 0.02);
 }
 
 static void test_start_is_no_verdict(void **state)
 {
-	/* A loader that keeps up, but is long in coming. */
+	/* A loader that keeps up, but takes long to start. */
 	const struct loader loader = {
 	    .n_workers = 2, .n_steps = 30, .read = 100, .compute = 100, .device = 600, .start = 20000};
 	uint64_t ticks;
@@ -446,7 +448,7 @@ static void test_losses_forbid_predictions(void **state)
 	assert_string_equal(analysis->no_predictions, "too many records were lost");
 }
 
-/* Half the batches were not seen: the walk must answer, and say so. */
+/* The batches were not all seen, so the method is the critical path, and the report says why. */
 static void test_missing_batches_leave_the_walk(void **state)
 {
 	const struct loader loader = {
@@ -455,7 +457,7 @@ static void test_missing_batches_leave_the_walk(void **state)
 	size_t n = 0;
 
 	loader_run(&loader);
-	/* Of each worker's batches only the first few have an index. */
+	/* Only the first few batches of each worker have an index. */
 	for (size_t i = 0; i < s.n; i++)
 		if (!(s.events[i].type == EVENT_SYSCALL && s.events[i].call.nr == SYS_read &&
 		      s.events[i].call.inode >= INDEX_PIPE &&
@@ -470,7 +472,7 @@ static void test_missing_batches_leave_the_walk(void **state)
 	assert_true(strstr(analysis->note, "walk"));
 }
 
-/* A served job is not to be recorded again, which would say the same. */
+/* The advice to record a served job again is not given, since that would give the same result. */
 static void test_a_served_job_says_why_not(void **state)
 {
 	script_begin(&s);
@@ -485,11 +487,11 @@ static void test_a_served_job_says_why_not(void **state)
 	assert_int_equal(analysis->job.loader, LOADER_DIESEL);
 	assert_null(analysis->predictions);
 	assert_non_null(strstr(analysis->no_predictions, "dieseld serves this job"));
-	assert_non_null(strstr(analysis->no_predictions, "job runs")); /* whole */
+	assert_non_null(strstr(analysis->no_predictions, "job runs")); /* the sentence is complete */
 }
 
-/* The trainer makes its batches with the threads of a library, as tokenizers do, and a worker would do so
- * with one thread: it cannot gain what it would if the trainer's sleep took no core. */
+/* The trainer makes its batches with the threads of a library, as tokenizers do. A worker would use one
+ * thread, and so gain less than it would if the trainer's sleep took no core. */
 static void test_threads_that_help_the_trainer(void **state)
 {
 	struct what_if_question question = nothing;

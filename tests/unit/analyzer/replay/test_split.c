@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How much of each data wait was for fetching. */
+/* Splits each data wait into fetching and the rest. */
 #include "tests/unit/analyzer/scene.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ static struct script s; /* too large for the stack */
 
 enum { LOADER = 102 };
 
-/* Ten steps of 1000 ticks, each with a wait for its first 400; the window is steps 2 to 7. */
+/* Ten steps of 1000 ticks, each with a wait for its first 400. The window is steps 2 to 7. */
 struct stage {
 	struct scene scene;
 	struct data_wait items[10];
@@ -55,7 +55,7 @@ static void stage_split(struct stage *stage)
 	assert_int_equal(split_waits(&input, &stage->split), 0);
 	for (size_t i = 0; i < stage->split.tally.n; i++)
 		tally_ns += stage->split.tally.items[i].ns;
-	/* Of the waits in the window, whatever the method. */
+	/* The tally covers the waits in the window, whatever the method. */
 	for (size_t i = 2; i < 8 && i < stage->waits.n; i++)
 		window_ns += stage->items[i].end_ns - stage->items[i].begin_ns;
 	assert_int_equal(tally_ns, window_ns);
@@ -81,7 +81,7 @@ static void test_without_waits_nothing_is_split(void **state)
 	stage_free(stage);
 }
 
-/* The trainer's own file calls are fetch, cut at the wait's ends. */
+/* The trainer's own file calls are fetch, cut at the ends of the wait. */
 static void test_own_file_calls_are_fetch(void **state)
 {
 	struct stage *stage = stage_new(LOADER_INLINE);
@@ -100,7 +100,7 @@ static void test_own_file_calls_are_fetch(void **state)
 	stage_free(stage);
 }
 
-/* What libdiesel says: from each MARK_WAIT_BEGIN to the end of it, if that was for chunks. */
+/* Fetch is the time from each MARK_WAIT_BEGIN of libdiesel to its end, if the wait was for chunks. */
 static void test_libdiesel_s_marks_say_what_is_fetch(void **state)
 {
 	struct stage *stage = stage_new(LOADER_DIESEL);
@@ -117,7 +117,7 @@ static void test_libdiesel_s_marks_say_what_is_fetch(void **state)
 	script_mark(&s, TRAINER, 6000, MARK_WAIT_BEGIN, 0); /* lost */
 	script_mark(&s, TRAINER, 6100, MARK_WAIT_BEGIN, 0);
 	script_mark(&s, TRAINER, 6130, MARK_WAIT_END, MARK_CAUSE_STAGING);
-	script_mark(&s, TRAINER, 9000, MARK_WAIT_BEGIN, 0); /* waits still */
+	script_mark(&s, TRAINER, 9000, MARK_WAIT_BEGIN, 0); /* still waits */
 	script_exit(&s, TRAINER, 10000);
 	stage_split(stage);
 	assert_int_equal(stage->split.method, METHOD_MARKS);
@@ -130,7 +130,7 @@ static void test_libdiesel_s_marks_say_what_is_fetch(void **state)
 	stage_free(stage);
 }
 
-/* A thread that reads until 300 and decodes until 400; only waits of the window are looked at. */
+/* A thread reads until 300 and decodes until 400. Only waits of the window count. */
 static void thread_steps(void)
 {
 	script_fork(&s, TRAINER, LOADER, 0);
@@ -160,7 +160,7 @@ static void test_loader_threads_are_walked(void **state)
 	stage_free(stage);
 }
 
-/* Workers whose batches cannot be replayed are walked through, each wait by itself. */
+/* If the batches of workers cannot be replayed, the critical path of each wait is followed by itself. */
 static void test_workers_without_replay(void **state)
 {
 	struct stage *stage = stage_new(LOADER_WORKERS);
@@ -171,7 +171,8 @@ static void test_workers_without_replay(void **state)
 	assert_int_equal(stage->split.recorded_ns, 0);
 	assert_int_equal(stage->split.replayed_ns, 0);
 	stage_free(stage);
-	/* Also those outside of the part that would have been replayed: one ended while the trainer slept. */
+	/* Waits outside of the part that would have been replayed are followed, too. One ended while the
+	 * trainer slept. */
 	stage = stage_new(LOADER_WORKERS);
 	stage->run.end_ns = at(5000);
 	stage->items[6].end_ns = at(6200);
@@ -184,7 +185,7 @@ static void test_workers_without_replay(void **state)
 	stage_free(stage);
 }
 
-/* A gap of the recording that covers the whole window: nothing was observed. */
+/* A gap of the recording covers the whole window, so nothing was observed. */
 static void test_an_unobserved_window_is_walked(void **state)
 {
 	struct stage *stage = stage_new(LOADER_WORKERS);
@@ -197,8 +198,8 @@ static void test_an_unobserved_window_is_walked(void **state)
 	stage_free(stage);
 }
 
-/* A job whose replay is plain arithmetic: the trainer prepares each batch itself, compute_ns and latency_ns,
- * and then computes a step. */
+/* A job whose replay is plain arithmetic. The trainer prepares each batch itself, for compute_ns and
+ * latency_ns, and then computes a step. */
 struct plant {
 	struct model_segment segments[STEPS];
 	struct model_batch batches[STEPS];
@@ -212,7 +213,7 @@ struct plant {
 	struct split split;
 };
 
-/* The run is as long as the replay says, times `off`. Waits are of 10 ms each. */
+/* The recorded run is `off` times as long as the replay. Waits are of 10 ms each. */
 static struct plant *plant_new(double latency_ns, double off)
 {
 	static struct plant plant;
@@ -242,7 +243,7 @@ static struct plant *plant_new(double latency_ns, double off)
 				    .steps = plant.steps,
 				    .n_steps = STEPS,
 				    .observed_ns = STEPS * step_ns};
-	/* Two waits before the run and two behind it; the first and the last are not in the window. */
+	/* Two waits lie before the run and two after it. The first and the last are not in the window. */
 	plant.window = plant.run;
 	plant.window.begin_ns -= 100 * NS_PER_MS;
 	plant.window.end_ns += 100 * NS_PER_MS;
@@ -289,7 +290,7 @@ static void plant_split(struct plant *plant)
 	scene_free(&scene);
 }
 
-/* With reading for nothing each step takes 3 ms less: so much of each wait is fetching. */
+/* If reading took no time, each step would take 3 ms less, so that much of each wait is fetching. */
 static void test_time_saved_in_the_replay_is_fetch(void **state)
 {
 	struct plant *plant = plant_new(3 * MS, 1);
@@ -301,7 +302,7 @@ static void test_time_saved_in_the_replay_is_fetch(void **state)
 	assert_float_equal(plant->split.unfetched_ns, STEPS * 10 * MS, 1000);
 	for (size_t i = 2; i < STEPS + 2; i++)
 		assert_float_equal((double)plant->split.fetch_ns[i], 3 * MS, 1000);
-	/* The rest of the window in the same proportion, and nothing beyond. */
+	/* The rest of the window is split in the same proportion, and nothing outside of it. */
 	assert_int_equal(plant->split.fetch_ns[0], 0);
 	assert_float_equal((double)plant->split.fetch_ns[1], 3 * MS, 1000);
 	assert_float_equal((double)plant->split.fetch_ns[STEPS + 2], 3 * MS, 1000);
@@ -309,7 +310,8 @@ static void test_time_saved_in_the_replay_is_fetch(void **state)
 	split_free(&plant->split);
 }
 
-/* Up to a tenth off, in either direction, the replay is believed; its saving is then of the recorded time. */
+/* A replay that is up to a tenth off, in either direction, is trusted. Its saving is then a part of the
+ * recorded time. */
 static void test_a_replay_up_to_a_tenth_off_is_believed(void **state)
 {
 	const struct {
@@ -328,7 +330,7 @@ static void test_a_replay_up_to_a_tenth_off_is_believed(void **state)
 	}
 }
 
-/* Latencies as recorded do not give the recording again, but a server that makes them does: 8 ms a read. */
+/* Recorded latencies do not reproduce the recording, but a server model with 8 ms per read does. */
 static void test_replay_with_a_server(void **state)
 {
 	for (int i = 0; i < 2; i++) {
@@ -338,7 +340,7 @@ static void test_replay_with_a_server(void **state)
 		for (size_t k = 0; k < STEPS; k++)
 			plant->segments[k].size_bytes = i ? 1e6 : 8e6;
 		plant_split(plant);
-		/* Where they do give it, the server is not asked. */
+		/* If the recorded latencies reproduce it, the server model is not used. */
 		assert_int_equal(plant->split.method, METHOD_REPLAY);
 		assert_float_equal(plant->split.recorded_ns, STEPS * 18 * MS, 1000);
 		assert_float_equal(plant->split.replayed_ns, STEPS * 18 * MS, 1e4);
@@ -348,19 +350,20 @@ static void test_replay_with_a_server(void **state)
 	}
 }
 
-/* It saves more than a step waited: the rest goes to steps that have space, and never more than there is. */
+/* The saving exceeds the wait of a step. The rest goes to steps with unused wait time, and never exceeds
+ * that. */
 static void test_steps_get_no_more_fetch_than_they_waited(void **state)
 {
 	struct plant *plant = plant_new(9 * MS, 1);
 
-	/* Every other wait is of 6 ms: 9 ms are saved in each, 360 in all. */
+	/* Every other wait is 6 ms long. The saving is 9 ms per step, 360 ms in all. */
 	for (size_t i = 2; i < STEPS + 2; i += 2)
 		plant->items[i].end_ns -= 4 * NS_PER_MS;
 	plant_split(plant);
 	assert_int_equal(plant->split.method, METHOD_REPLAY);
 	assert_float_equal(fetch_sum(plant, 2, STEPS + 2), STEPS / 2 * 16 * MS, 1000);
 	split_free(&plant->split);
-	/* Where only some steps read, theirs are full first, then what is left goes to the others. */
+	/* If only some steps read, their waits are filled first, and the rest goes to the other steps. */
 	plant = plant_new(0, 1);
 	for (size_t k = 0; k < 10; k++)
 		plant->segments[k].latency_ns = 12 * MS;
@@ -383,8 +386,8 @@ static void test_steps_get_no_more_fetch_than_they_waited(void **state)
 	split_free(&plant->split);
 }
 
-/* What steps that read have no space for goes to others that read, and only then to those that do not, by
- * their space. */
+/* A saving that exceeds the waits of its steps goes first to other steps that read, and only then to steps
+ * that do not, in proportion to their unused wait time. */
 static void test_surplus_goes_first_to_steps_that_read(void **state)
 {
 	const struct {
@@ -414,12 +417,13 @@ static void test_surplus_goes_first_to_steps_that_read(void **state)
 	split_free(&plant->split);
 }
 
-/* A step that waited twice: both are split alike. A step that did not wait gets nothing. */
+/* The two waits of a step are split alike. A step without a wait gets nothing. */
 static void test_waits_of_a_step(void **state)
 {
 	struct plant *plant = plant_new(3 * MS, 1);
 
-	plant->items[3].begin_ns = plant->items[2].end_ns; /* the second step's becomes the first's */
+	/* the second step's wait becomes the first step's */
+	plant->items[3].begin_ns = plant->items[2].end_ns;
 	plant->items[3].end_ns = plant->items[3].begin_ns + NS_PER_MS;
 	plant_split(plant);
 	assert_int_equal(plant->split.method, METHOD_REPLAY);
@@ -438,9 +442,9 @@ static void test_damaged_batches_are_not_replayed(void **state)
 	split_free(&plant->split);
 }
 
-/* ---- the parts that a measurement puts together ---- */
+/* ---- the parts that a measurement combines ---- */
 
-/* A worker's messages are those of its own process, not of a later one that has its number again. */
+/* A worker's messages are those of its own process, not of a later process with the same number. */
 static void test_messages_of_a_tgid_used_again(void **state)
 {
 	struct service_batch batch = {.begin_ns = 0};
@@ -465,8 +469,8 @@ static void test_messages_of_a_tgid_used_again(void **state)
 		script_exit(&s, FEEDER, tick + 5000);
 		script_exit(&s, WORKER, tick + 5001);
 	}
-	/* A message of a batch that began before the recording; and that of the first life's last batch was
-	 * lost. */
+	/* Adds a message of a batch that began before the recording. The message of the first process's last
+	 * batch was lost. */
 	script_call(&s, FEEDER, 50, 51, SYS_write, EVENT_FILE_FIFO, RESULT_PIPE, 300);
 	for (size_t i = 0; i < s.n; i++)
 		if (s.events[i].tid == FEEDER && s.events[i].type == EVENT_SYSCALL &&

@@ -10,7 +10,7 @@
 
 #define CPUS 4
 
-/* A job of 100 s with these percents in fetch and prep; the rest is the device's. */
+/* Makes a job of 100 s with these percentages in fetch and prep. The rest is the device's. */
 static struct analysis job(enum analysis_loader loader, unsigned int fetch, unsigned int prep)
 {
 	struct analysis analysis = {.job.loader = loader,
@@ -38,7 +38,7 @@ static const struct analysis_action *advise(struct analysis *analysis, const cha
 	return NULL;
 }
 
-/* Predictions for all of five actions. */
+/* Predictions for all points of five actions. */
 struct five {
 	struct what_if_point cache, workers[2];
 	struct profile profile;
@@ -61,7 +61,7 @@ static void five_make(struct five *five, struct predictions predictions)
 	five->predictions.native.speedup = (struct estimate){1.83, 1.73, 1.93};
 }
 
-/* Nothing is known of any change. */
+/* Returns predictions that know nothing of any change. */
 static struct predictions no_predictions(void)
 {
 	const struct estimate unknown = {NAN, NAN, NAN};
@@ -73,7 +73,7 @@ static struct predictions no_predictions(void)
 				    .workers_needed = unknown};
 }
 
-/* Half the computing a batch makes no job more than twice as fast, however long it waits. */
+/* Half the computing per batch makes no job more than twice as fast, however long it waits. */
 static void test_half_is_worth_two_at_most(void **state)
 {
 	for (unsigned int prep = 10; prep < 100; prep++) {
@@ -92,13 +92,13 @@ static void test_a_job_that_prepares_in_the_trainer(void **state)
 	analysis.parts.own_prep_ns = 75 * NS_PER_S;
 	const struct analysis_action *action = advise(&analysis, "num_workers=\"auto\"");
 	assert_ptr_equal(action, &analysis.actions[0]);
-	/* The device's 23 s are left, and preparing on all cores. */
+	/* The device's 23 s remain, and preparing on all cores. */
 	assert_true(action->gain_max > 3.9 && action->gain_max <= CPUS);
-	/* It sleeps for its workers. */
+	/* The trainer waits for its workers, which prepare. */
 	analysis = job(LOADER_DIESEL, 0, 77);
 	analysis.parts.own_prep_ns = 10 * NS_PER_S;
 	assert_null(advise(&analysis, "num_workers"));
-	/* There is no core for them. */
+	/* There is no core for more workers. */
 	analysis = job(LOADER_DIESEL, 0, 77);
 	analysis.parts.own_prep_ns = 75 * NS_PER_S;
 	analysis.job.n_cpus = 1;
@@ -117,7 +117,7 @@ static void test_workers_are_those_of_the_what_if(void **state)
 	analysis.predictions = &predictions;
 	analysis.workers.n = analysis.workers.n_at_once = 2;
 	assert_non_null(advise(&analysis, "Use 2 workers instead of 1"));
-	/* More of them would not help. */
+	/* More workers would not help. */
 	points[1].speedup = (struct estimate){1, 0.9, 1.1};
 	analysis = job(LOADER_WORKERS, 0, 60);
 	analysis.predictions = &predictions;
@@ -142,7 +142,7 @@ static void test_what_the_model_says_is_in_vain_is_no_advice(void **state)
 	assert_non_null(advise(&analysis, "memory"));
 }
 
-/* The cores of the other ranks are not idle. */
+/* Cores that other ranks use are not idle. */
 static void test_idle_cores_are_those_of_the_whole_job(void **state)
 {
 	struct analysis analysis = job(LOADER_WORKERS, 0, 50);
@@ -178,20 +178,20 @@ static void test_the_part_of_images(void **state)
 	struct estimate part;
 
 	assert_true(isnan(native_part(NULL).value));
-	assert_true(isnan(native_part(&profile).value)); /* none is not zero, and no part either */
+	assert_true(isnan(native_part(&profile).value)); /* without images, the part is unknown, not zero */
 	profile.images = (struct profile_images){.n_decode = 600, .n_codec = 400, .n_transform = 200};
 	part = native_part(&profile);
 	assert_float_equal(part.value, 0.8, 1e-9);
 	assert_true(part.low > 0.77 && part.low < 0.8 && part.high > 0.8 && part.high < 0.83);
-	/* What stays in Python may come first. */
+	/* Transforms that stay in Python may come before the others, so the part may be smaller. */
 	profile.images.n_foreign = 10;
 	part = native_part(&profile);
 	assert_float_equal(part.value, 0.8, 1e-9);
 	assert_true(part.low < 0.6 && part.high > 0.8);
-	/* Pillow, but of kinds that dieseld does not decode. */
+	/* Pillow decodes, but kinds of images that dieseld does not decode. */
 	profile.images.n_codec = 10;
 	assert_true(isnan(native_part(&profile).value));
-	/* Too little to be said. */
+	/* There are too few samples for a result. */
 	profile.images = (struct profile_images){.n_decode = 90, .n_codec = 90};
 	assert_true(isnan(native_part(&profile).value));
 	profile = (struct profile){.n_samples = 19, .images = {.n_decode = 19, .n_codec = 19}};
@@ -205,7 +205,7 @@ static void test_images_that_dieseld_could_decode(void **state)
 	struct predictions predictions = no_predictions();
 	struct analysis analysis = job(LOADER_WORKERS, 0, 80);
 
-	/* Nobody knows what preparing does. */
+	/* The kind of preparing is unknown. */
 	assert_null(advise(&analysis, "native"));
 	analysis = job(LOADER_WORKERS, 0, 80);
 	analysis.profile = &profile;
@@ -213,7 +213,7 @@ static void test_images_that_dieseld_could_decode(void **state)
 	assert_ptr_equal(action, &analysis.actions[0]);
 	assert_int_equal(action->confidence, CONFIDENCE_LOW);
 	assert_true(action->gain.value == 0 && action->gain_max > 4.9 && action->gain_max < 5.1);
-	/* Narrow as it is, the gain is other jobs': never sure. */
+	/* The estimate is narrow, but comes from other jobs, so the gain is never certain. */
 	analysis = job(LOADER_WORKERS, 0, 80);
 	predictions.native.speedup = (struct estimate){3, 2.9, 3.1};
 	analysis.predictions = &predictions;
@@ -226,20 +226,20 @@ static void test_images_that_dieseld_could_decode(void **state)
 	analysis.predictions = &predictions;
 	analysis.profile = &profile;
 	assert_null(advise(&analysis, "native"));
-	/* dieseld serves it, and could do more. */
+	/* dieseld serves the job, and could do more. */
 	analysis = job(LOADER_DIESEL, 0, 80);
 	analysis.profile = &profile;
 	assert_null(advise(&analysis, "dieselctl pack"));
 	analysis = job(LOADER_DIESEL, 0, 80);
 	analysis.profile = &profile;
 	assert_non_null(advise(&analysis, "native=False"));
-	/* It does all it can. */
+	/* dieseld already does all preparing that it can. */
 	analysis = job(LOADER_DIESEL, 0, 80);
 	analysis.parts.daemon_prep_ns = 60 * NS_PER_S;
 	assert_non_null(advise(&analysis, "Give dieseld more cores"));
 	analysis.n_actions = 0;
 	assert_null(advise(&analysis, "Make preparing cheaper"));
-	/* It waits for other nodes, not for storage. */
+	/* The job waits for other nodes, not for storage. */
 	analysis = job(LOADER_DIESEL, 40, 0);
 	assert_non_null(advise(&analysis, "larger cache"));
 	analysis = job(LOADER_DIESEL, 40, 0);
@@ -248,13 +248,13 @@ static void test_images_that_dieseld_could_decode(void **state)
 	analysis.n_actions = 0;
 	analysis.parts.peers_ns = analysis.share_ns[SHARE_FETCH_STALL];
 	assert_null(advise(&analysis, "larger cache"));
-	/* It waits for something else. */
+	/* The job waits mostly for fetching. */
 	analysis = job(LOADER_WORKERS, 40, 2);
 	analysis.profile = &profile;
 	assert_null(advise(&analysis, "native"));
 }
 
-/* More actions than are shown: each has its own figure, and the surest comes first. */
+/* With more actions than are shown, each has its own figure, and the most certain one comes first. */
 static void test_each_action_has_its_own_prediction(void **state)
 {
 	static const struct {
@@ -290,7 +290,7 @@ static void test_each_action_has_its_own_prediction(void **state)
 	}
 }
 
-/* An action that may gain nothing comes last, and never alone. */
+/* An action that may gain nothing comes last, and is never the only one. */
 static void test_a_gain_that_may_be_none_comes_last(void **state)
 {
 	struct analysis analysis = job(LOADER_WORKERS, 60, 20);
@@ -314,7 +314,7 @@ static void test_a_gain_that_may_be_none_comes_last(void **state)
 	assert_int_equal(analysis.actions[1].confidence, CONFIDENCE_LOW);
 }
 
-/* Cores that are busy do no more for more workers. */
+/* Busy cores do no more work for more workers. */
 static void test_workers_have_no_more_than_the_cores(void **state)
 {
 	struct what_if_point points[] = {{.x = 1, .speedup = {0.6, 0.5, 0.7}},
@@ -339,7 +339,7 @@ static void test_workers_have_no_more_than_the_cores(void **state)
 			assert_true(action->gain_max <= CPUS * 100.0 / busy + 1e-9);
 		}
 	}
-	/* Fewer of them are another matter. */
+	/* Fewer workers are another matter. */
 	points[0].speedup = (struct estimate){1.5, 1.4, 1.6};
 	points[2].speedup = points[1].speedup;
 	struct analysis analysis = job(LOADER_WORKERS, 0, 60);
@@ -366,7 +366,7 @@ static void test_a_sampled_bound_is_called_about_right(void **state)
 	assert_false(action->about);
 }
 
-/* Each kind of data is packed as dieselctl pack would have it. */
+/* Each kind of data gets the advice that fits dieselctl pack. */
 static void test_what_pack_does_not_take_is_not_packed(void **state)
 {
 	static const struct {
@@ -410,12 +410,12 @@ static void test_files_of_one_sample_are_packed(void **state)
 
 	analysis.page_cache = &cache;
 	assert_non_null(advise(&analysis, "dieseld: pack it (dieselctl pack)"));
-	/* Nobody knows what is read. */
+	/* The kind of data that is read is unknown. */
 	analysis = job(LOADER_WORKERS, 60, 20);
 	assert_non_null(advise(&analysis, "if each file is one sample, pack it"));
 }
 
-/* A lock is not a core: other processes help, and no other core. */
+/* A lock is not a core. More processes help, more cores do not. */
 static void test_the_interpreter_lock(void **state)
 {
 	struct analysis analysis = job(LOADER_THREADS, 0, 10);
@@ -428,7 +428,7 @@ static void test_the_interpreter_lock(void **state)
 	assert_ptr_equal(action, &analysis.actions[0]);
 	assert_float_equal(action->gain_max, 1 / (1 - 0.38), 1e-6);
 	assert_null(strstr(analysis.actions[1].text, "Keep a core free"));
-	/* Workers are processes, with locks of their own. */
+	/* Workers are processes, and each has an interpreter lock of its own. */
 	analysis = job(LOADER_WORKERS, 0, 50);
 	analysis.parts.gil_ns = 40 * NS_PER_S;
 	assert_null(advise(&analysis, "interpreter lock"));
@@ -443,7 +443,7 @@ static void test_the_interpreter_lock(void **state)
 	assert_non_null(advise(&analysis, "Keep a core free"));
 }
 
-/* Torchvision's transforms were seen, and none that dieseld runs. */
+/* Transforms of torchvision were seen, but none that dieseld runs. */
 static void test_images_whose_transforms_stay_in_python(void **state)
 {
 	struct profile profile = {.n_samples = 1000,
@@ -458,7 +458,7 @@ static void test_images_whose_transforms_stay_in_python(void **state)
 	assert_non_null(advise(&analysis, "loader.plan() takes"));
 }
 
-/* Percents of a job of 100 s. */
+/* Percentages of a job of 100 s. */
 struct verdict_case {
 	unsigned int prep, device, starved, gil, other, asleep;
 	bool blind;
@@ -485,7 +485,8 @@ static void check_verdict(const struct verdict_case *c)
 		fail_msg("no \"%s\" in \"%s\"", c->note, analysis.note);
 }
 
-/* Never "device-bound" where the device has less than half of the time, or nobody knows whether it has. */
+/* The verdict is never "device-bound" if the device has less than half of the time, or its time is
+ * unknown. */
 static void test_verdicts_that_are_not_the_device_s(void **state)
 {
 	static const struct verdict_case cases[] = {
@@ -514,7 +515,7 @@ static void test_verdicts_that_are_not_the_device_s(void **state)
 		check_verdict(&cases[i]);
 }
 
-/* A lock that takes less than the stalls' threshold still binds a job that is lock-bound. */
+/* A lock that takes less time than the threshold for stalls still limits a job that is lock-bound. */
 static void test_a_lock_that_binds_comes_first(void **state)
 {
 	struct predictions predictions = {.half_prep_speedup = {1.05, 1.04, 1.06}};
@@ -530,7 +531,7 @@ static void test_a_lock_that_binds_comes_first(void **state)
 	assert_non_null(strstr(analysis.actions[0].text, "interpreter lock"));
 }
 
-/* A loop of the job's own has no num_workers: it takes a DataLoader first. */
+/* A loop of the job's own has no num_workers, so the job needs a DataLoader first. */
 static void test_a_loader_of_the_job_s_own(void **state)
 {
 	struct five five;
@@ -548,7 +549,8 @@ static void test_a_loader_of_the_job_s_own(void **state)
 	assert_non_null(advise(&analysis, "background, by a DataLoader with num_workers=2"));
 }
 
-/* Time that was not seen may be waiting: nothing says that there is nothing to gain, nor how much at most. */
+/* Time that was not observed may be waiting. So the advice claims neither that there is nothing to gain, nor
+ * a maximum. */
 static void test_an_unclear_job_is_looked_at_first(void **state)
 {
 	struct analysis analysis = job(LOADER_NONE, 0, 0);
@@ -562,7 +564,7 @@ static void test_an_unclear_job_is_looked_at_first(void **state)
 	assert_null(strstr(analysis.actions[0].text, "Nothing to gain"));
 	assert_non_null(strstr(analysis.actions[0].text, "py-spy"));
 	assert_float_equal(analysis.actions[0].gain_max, 0, 0);
-	/* The waits that were seen are no bound. */
+	/* The observed waits are no bound. */
 	analysis = job(LOADER_INLINE, 0, 10);
 	analysis.share_ns[SHARE_OTHER] = analysis.steady.share_ns[SHARE_OTHER] = 60 * NS_PER_S;
 	assert_true(advise(&analysis, "Load in the background")->about);

@@ -9,7 +9,7 @@
 #include "analyzer/comparison.h"
 #include "lib/clock.h"
 
-/* n steps of which `fetch` ms are fetch stall, with some noise, and 50 ms are device. */
+/* Makes n steps, of which `fetch` ms are fetch stall with some noise, and 50 ms are device. */
 static struct analysis job(struct analysis_step *steps, size_t n, double fetch, unsigned int seed)
 {
 	struct analysis analysis = {.verdict = ANALYSIS_FETCH_BOUND, .steps = steps, .n_steps = n};
@@ -48,8 +48,8 @@ static void test_same_job_is_no_difference(void **state)
 		assert_false(made.shares[i].significant);
 }
 
-/* Compiling and a validation pass are no slower steps: what is paid once is compared of all time, by itself.
- */
+/* Compiling and a validation pass do not count as slower steps. One-time costs are compared as parts of all
+ * time. */
 static void test_what_is_apart_makes_no_difference(void **state)
 {
 	struct analysis a = job(steps_a, 200, 40, 1), b = job(steps_b, 200, 40, 2);
@@ -84,7 +84,7 @@ static void test_a_faster_run_is_told_with_its_verdict(void **state)
 	b.verdict = ANALYSIS_DEVICE_BOUND;
 	assert_int_equal(comparison_make(&a, &b, &made), 0);
 	assert_true(made.faster && !made.slower && made.verdict_changed);
-	/* 50 + 40 + 9.5 against 50 + 9.5 ms a step */
+	/* 50 + 40 + 9.5 against 50 + 9.5 ms per step */
 	assert_true(fabs(made.speed.value - 99.5 / 59.5) < 0.05);
 	assert_true(made.speed.low < made.speed.value && made.speed.value < made.speed.high);
 	assert_true(made.shares[SHARE_FETCH_STALL].significant);

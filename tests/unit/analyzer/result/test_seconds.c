@@ -10,8 +10,8 @@
 
 #define MS NS_PER_MS
 
-/* A trainer that computes 60 ms of 100 and waits 10 for storage and 30 for preparing; two workers. Nothing is
- * known from 2 s to 3 s. */
+/* A trainer that computes for 60 ms of 100, and waits 10 for storage and 30 for preparing, with two workers.
+ * The time from 2 s to 3 s is unknown. */
 struct job {
 	struct analysis analysis;
 	struct lanes lanes;
@@ -57,7 +57,7 @@ static struct job *job_new(void)
 	for (size_t i = 0; i < 2; i++)
 		job->items[1 + i] = (struct lane){
 		    .role = LANE_WORKER, .segments = job->worker[i], .batches = job->batches[i]};
-	/* Another rank: its time is not this trainer's. */
+	/* The time of another rank is not this trainer's. */
 	job->items[3] =
 	    (struct lane){.role = LANE_TRAINER, .tid = 8, .segments = job->trainer, .n_segments = 8};
 	job->lanes = (struct lanes){.items = job->items, .n_items = 4};
@@ -70,7 +70,7 @@ static struct job *job_new(void)
 		trainer_step(job, i);
 	for (size_t i = 0; i < 20; i++)
 		for (size_t worker = 0; worker < 2; worker++)
-			if (!worker || i >= 5) /* the second one comes after a second */
+			if (!worker || i >= 5) /* the second worker starts after a second */
 				worker_batch(job, worker, i);
 	return job;
 }
@@ -93,7 +93,7 @@ static void test_a_second_has_its_shares(void **state)
 	assert_int_equal(s.queue_ns, 500 * MS);
 }
 
-/* In the middle of steps, segments and batches: what lies in it, and no more. */
+/* Cuts through steps, segments and batches count only the parts within. */
 static void test_cut_steps_count_by_what_lies_within(void **state)
 {
 	_cleanup_(freep) struct job *job = job_new();
@@ -113,7 +113,7 @@ static void test_time_in_a_gap_is_unknown(void **state)
 	_cleanup_(freep) struct job *job = job_new();
 	struct analysis_interval s = analysis_interval(&job->analysis, 2 * NS_PER_S, 3 * NS_PER_S);
 
-	assert_int_equal(s.known_ns, 0); /* steps go on in a gap */
+	assert_int_equal(s.known_ns, 0); /* steps continue in a gap */
 	assert_float_equal(s.n_steps, 10, 0);
 	s = analysis_interval(&job->analysis, 9 * NS_PER_S, 10 * NS_PER_S);
 	assert_int_equal(s.known_ns, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* For tests of one module: the timeline of a script, and the roles of its threads. */
+/* Scenes for tests of one module: the timeline of a script, and the roles of its threads. */
 
 #include "script.h"
 
@@ -28,7 +28,7 @@ static inline void scene_free(struct scene *scene)
 	scene->timeline = timeline_free(scene->timeline);
 }
 
-/* The thread that has this tid then. */
+/* Returns the thread that has this tid at that time. */
 static inline const struct timeline_thread *scene_thread(const struct scene *scene, uint32_t tid,
 							 uint64_t tick)
 {
@@ -43,8 +43,8 @@ static inline enum role scene_role(const struct scene *scene, uint32_t tid, uint
 	return role_of(scene->timeline, &scene->roles, scene_thread(scene, tid, tick));
 }
 
-/* Adds a batch of worker n, from tick on: requested, read from a file until tick + 300, decoded until tick +
- * 500. The trainer waits from tick + 400 to tick + 550. */
+/* Adds a batch of worker n that begins at tick. The batch is requested, read from a file until tick + 300,
+ * and decoded until tick + 500. The trainer waits from tick + 400 to tick + 550. */
 static inline void scene_batch(struct script *s, uint32_t n, uint64_t tick)
 {
 	script_request(s, n, tick + 10);

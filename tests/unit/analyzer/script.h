@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Synthetic recordings: events of made-up threads with known shares. Times are in tick, which makes tests
- * readable; the events are in ns, with CPU time as the kernel would count it when a thread's records are
- * added in order. A real recording never starts at 0, so every time is shifted by SCRIPT_BASE_NS.
+ * Synthetic recordings: events of made-up threads with known shares. Functions take times in ticks, which
+ * makes tests readable. The events are in ns, with the CPU time that the kernel would count if a thread's
+ * records are added in order. A real recording never starts at 0, so every time is shifted by SCRIPT_BASE_NS.
  */
 
 #include "tests/unit/test.h"
@@ -20,16 +20,16 @@
 #define SCRIPT_MAX     20000
 #define SCRIPT_BASE_NS UINT64_C(5000000000)
 #define TICK_NS        UINT64_C(20000)
-#define TIMER_WOKE     0 /* for waker_tid: the local timer, with whoever ran as `current` */
+#define TIMER_WOKE     0 /* as waker_tid: the local timer woke the thread, with any thread as `current` */
 
-/* The cast of a DataLoader job. */
+/* The threads of a DataLoader job. */
 enum {
 	TRAINER = 100,
-	REQUESTER = 101, /* the trainer's thread that writes indices */
-	WORKER = 200,    /* + 10 for each worker: main thread */
-	FEEDER = 201,    /* + 10: writes the result pipe */
+	REQUESTER = 101, /* the trainer's thread that sends indices */
+	WORKER = 200,    /* + 10 for each further worker: its main thread */
+	FEEDER = 201,    /* + 10 for each further worker: its thread that writes the result pipe */
 	RESULT_PIPE = 7000,
-	INDEX_PIPE = 7100, /* + worker's number */
+	INDEX_PIPE = 7100, /* + the worker's number */
 	DATA_FILE = 50,
 };
 
@@ -68,8 +68,8 @@ static inline struct event *script_add(struct script *s, uint32_t tid, uint16_t 
 	return event;
 }
 
-/* Off the CPU: asleep (state 1 or 2, with whatever bits) until waking_tick, then runnable. state 0: runnable
- * all the time. */
+/* Takes the thread off the CPU. It is asleep (state 1 or 2, with any further bits) until waking_tick, then
+ * runnable. state 0: runnable all the time. */
 static inline struct event *script_off(struct script *s, uint32_t tid, uint64_t begin_tick,
 				       uint64_t waking_tick, uint64_t end_tick, uint16_t state,
 				       uint32_t waker_tid)
@@ -129,14 +129,14 @@ static inline void script_exit(struct script *s, uint32_t tid, uint64_t tick)
 	script_add(s, tid, EVENT_EXIT, tick, tick);
 }
 
-/* A file read of a worker or trainer that sleeps on the disk for all but its first and last 10 ticks. */
+/* Adds a file read of a worker or trainer that sleeps on the disk, except for its first and last 10 ticks. */
 static inline void script_read_file(struct script *s, uint32_t tid, uint64_t begin_tick, uint64_t end_tick)
 {
 	script_off(s, tid, begin_tick + 10, end_tick - 10, end_tick - 10, 0x2, TIMER_WOKE);
 	script_call(s, tid, begin_tick, end_tick, SYS_read, EVENT_FILE_REG, DATA_FILE, 100000);
 }
 
-/* Worker n takes an index message and then works until its next look for one. */
+/* Worker n takes an index message, and then works until it polls for the next one. */
 static inline void script_take_index(struct script *s, uint32_t n, uint64_t tick)
 {
 	uint32_t tid = WORKER + 10 * n;
@@ -146,7 +146,7 @@ static inline void script_take_index(struct script *s, uint32_t n, uint64_t tick
 	script_call(s, tid, tick + 4, tick + 5, SYS_read, EVENT_FILE_FIFO, INDEX_PIPE + n, 60);
 }
 
-/* The feeder of worker n, woken by its worker at wake_tick, writes the result at tick. */
+/* The feeder of worker n, which its worker wakes at wake_tick, writes the result at `tick`. */
 static inline void script_give_result(struct script *s, uint32_t n, uint64_t wake_tick, uint64_t tick)
 {
 	uint32_t tid = FEEDER + 10 * n;
@@ -155,8 +155,8 @@ static inline void script_give_result(struct script *s, uint32_t n, uint64_t wak
 	script_call(s, tid, tick, tick + 1, SYS_write, EVENT_FILE_FIFO, RESULT_PIPE, 300);
 }
 
-/* The trainer's next(): polls from begin_tick, is woken by worker n's feeder at ready_tick, and is done with
- * the handshake at end_tick (at least ready_tick + 20). */
+/* Adds a next() of the trainer. It polls from begin_tick, is woken by worker n's feeder at ready_tick, and
+ * ends the handshake at end_tick, which is at least ready_tick + 20. */
 static inline void script_next(struct script *s, uint32_t n, uint64_t begin_tick, uint64_t ready_tick,
 			       uint64_t end_tick)
 {
@@ -168,7 +168,7 @@ static inline void script_next(struct script *s, uint32_t n, uint64_t begin_tick
 	script_call(s, TRAINER, ready_tick + 10, end_tick, SYS_recvmsg, EVENT_FILE_SOCK, 77, 1);
 }
 
-/* The trainer asks for a batch: its index thread writes to every worker's pipe once. */
+/* The trainer requests a batch, for which its index thread writes to every worker's pipe once. */
 static inline void script_request(struct script *s, uint32_t n, uint64_t tick)
 {
 	if (s->last_tick[REQUESTER] < tick)
@@ -176,7 +176,7 @@ static inline void script_request(struct script *s, uint32_t n, uint64_t tick)
 	script_call(s, REQUESTER, tick, tick + 1, SYS_write, EVENT_FILE_FIFO, INDEX_PIPE + n, 60);
 }
 
-/* An empty recording of a trainer that was there a second before time 0. */
+/* Begins an empty recording of a trainer that started a second before time 0. */
 static inline void script_begin(struct script *s)
 {
 	memset(s, 0, sizeof(*s));
@@ -184,7 +184,7 @@ static inline void script_begin(struct script *s)
 	event->start_ns = event->end_ns = SCRIPT_BASE_NS - NS_PER_S;
 }
 
-/* Analyses; the caller frees. */
+/* Analyses the script. The caller frees the result. */
 static inline struct analysis *script_analyse(const struct script *s, struct analysis_input *input)
 {
 	struct analysis_input plain = {.root_tgid = TRAINER, .n_cpus = 4};
@@ -203,7 +203,7 @@ static inline uint64_t share_ticks(const struct analysis *analysis, enum analysi
 	return analysis->share_ns[share] / TICK_NS;
 }
 
-/* Asserts invariants of every analysis, whatever its input was. */
+/* Asserts the invariants of every analysis, whatever its input is. */
 static inline void check_invariants(const struct analysis *analysis)
 {
 	uint64_t sum_ns = 0, whole_ns = 0, steps_ns[SHARE_COUNT] = {0}, at_ns = analysis->window.begin_ns;
@@ -231,7 +231,7 @@ static inline void check_invariants(const struct analysis *analysis)
 	assert_int_equal(analysis->verdict == ANALYSIS_INSUFFICIENT, analysis->insufficient[0] != '\0');
 }
 
-/* A sample of a thread's Python stack, outside of system calls. */
+/* Adds a sample of a thread's Python stack, outside of system calls. */
 static inline void script_sample(struct script *s, uint32_t tid, uint64_t tick, uint64_t python)
 {
 	struct event *event = script_add(s, tid, EVENT_STACK, tick, tick);

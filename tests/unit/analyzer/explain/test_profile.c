@@ -250,7 +250,7 @@ static void test_image_decoders_are_recognised(void **state)
 	assert_true(found.n_decode == 1 && found.n_transform == 0);
 	found = images_of(12, 25);
 	assert_true(found.n_foreign == 1 && found.n_transform == 0);
-	/* These stacks count neither as decoding nor as transforming. */
+	/* Neither decoding nor transforming is counted for these stacks. */
 	for (size_t i = 0; i < 6; i++) {
 		static const uint64_t stacks[][2] = {{9, 0}, {0, 26}, {12, 27}, {9, 28}, {13, 0}, {0, 0}};
 

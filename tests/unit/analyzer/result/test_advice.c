@@ -339,7 +339,7 @@ static void test_workers_have_no_more_than_the_cores(void **state)
 			assert_true(action->gain_max <= CPUS * 100.0 / busy + 1e-9);
 		}
 	}
-	/* Fewer workers are another matter. */
+	/* Busy cores do not limit the gain of fewer workers. */
 	points[0].speedup = (struct estimate){1.5, 1.4, 1.6};
 	points[2].speedup = points[1].speedup;
 	struct analysis analysis = job(LOADER_WORKERS, 0, 60);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PyTorch's DataLoader says when its next() begins and ends: jobs that read no file, and jobs without
+/* PyTorch's DataLoader marks begin and end of its next(). Covers jobs that read no file, and jobs without
  * backward passes. */
 #include "tests/unit/analyzer/script.h"
 
@@ -9,7 +9,7 @@ static struct script s; /* too large for the stack */
 
 #define STEPS 12
 
-/* A step of 1000: next() for the first 400 of it. */
+/* Marks a step's next(), for the given ticks. */
 static void next_marks(uint64_t tick, uint64_t ticks, uint64_t kind)
 {
 	script_mark(&s, TRAINER, tick, MARK_BATCH_BEGIN, kind);
@@ -21,7 +21,7 @@ static void memory_steps(bool backward)
 	script_begin(&s);
 	for (unsigned int i = 0; i < STEPS; i++) {
 		next_marks(1000 * i, 400, MARK_BATCH_INLINE);
-		/* Asleep for 100 of it, ended by the timer. */
+		/* The trainer is asleep for 100 of it, until the timer fires. */
 		script_off(&s, TRAINER, 1000 * i + 100, 1000 * i + 200, 1000 * i + 200, 0x1, TIMER_WOKE);
 		if (backward)
 			script_step(&s, TRAINER, 1000 * i + 900);
@@ -43,7 +43,7 @@ static void test_without_file_reads(void **state)
 	assert_false(analysis->job.blind);
 }
 
-/* Reading within next() is fetch, elsewhere it is not. */
+/* Reading within next() is fetch. Reading elsewhere is not. */
 static void test_reads_within_are_fetch(void **state)
 {
 	memory_steps(true);
@@ -57,7 +57,7 @@ static void test_reads_within_are_fetch(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 300 * STEPS);
 }
 
-/* torch.compile has processes that read pipes and answer over others, outside of next(). */
+/* torch.compile has processes that read pipes and answer over others, but outside of next(). */
 static void test_compilers_are_no_workers(void **state)
 {
 	memory_steps(true);
@@ -75,7 +75,7 @@ static void test_compilers_are_no_workers(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 400 * STEPS);
 }
 
-/* A dataset that has threads read its samples: they end sleeps within next(), and tell fetch from prep. */
+/* A dataset uses threads to read its samples. They end sleeps within next(), and so tell fetch from prep. */
 static void test_threads_within_next(void **state)
 {
 	script_begin(&s);
@@ -94,11 +94,11 @@ static void test_threads_within_next(void **state)
 	assert_int_equal(analysis->verdict, ANALYSIS_FETCH_BOUND);
 }
 
-/* A batch is a step where no backward pass is; the next() that ends an epoch gives no batch. */
+/* Without backward passes, each batch is a step. The next() that ends an epoch gives no batch. */
 static void test_without_backward_passes(void **state)
 {
 	memory_steps(false);
-	s.n--; /* not its end yet */
+	s.n--; /* drops the trainer's exit */
 	next_marks(1000 * STEPS, 2, MARK_BATCH_INLINE);
 	for (unsigned int i = 1; i <= STEPS; i++)
 		next_marks(1000 * (STEPS + i), 400, MARK_BATCH_INLINE);
@@ -111,8 +111,8 @@ static void test_without_backward_passes(void **state)
 	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
 }
 
-/* Four samples, each read for 100 and decoded for 50, then a step of 400 that nothing tells of: the rhythm
- * does. */
+/* Four samples are each read for 100 and decoded for 50. Then comes a step of 400 that no record shows, but
+ * that the rhythm of reads reveals. */
 static void test_rhythm_of_reads(void **state)
 {
 	script_begin(&s);
@@ -131,9 +131,10 @@ static void test_rhythm_of_reads(void **state)
 		assert_true(analysis->actions[i].confidence < CONFIDENCE_HIGH);
 }
 
-/* Eight samples a step, each read for 20 and decoded for about 50, some of them read in two goes, and then a
- * step of 400: the pauses that part steps are hardly an eighth of all. One sample takes longer than a
- * step, as when the hypervisor had the core: that makes two of a step, and is not the end of the job. */
+/* Eight samples per step are each read for 20 and decoded for about 50, some of them in two reads, before
+ * a step of 400. The pauses that separate steps are hardly an eighth of all pauses. One sample takes
+ * longer than a step, as when the hypervisor had the core. That splits a step in two, and is not the end
+ * of the job. */
 static void test_rhythm_with_reads_in_two_goes(void **state)
 {
 	uint64_t tick = 0;
@@ -157,8 +158,8 @@ static void test_rhythm_with_reads_in_two_goes(void **state)
 	assert_in_range(share_ticks(analysis, SHARE_FETCH_STALL) / analysis->n_steps, 155, 170);
 }
 
-/* Another thread reads for 400, prepares for 300 and wakes the trainer, which computes for 300 before it
- * sleeps again; now and then the thread ends a short sleep for a lock. */
+/* Another thread reads for 400, prepares for 300, and wakes the trainer, which computes for 300 before it
+ * sleeps again. Now and then the thread ends a short sleep for a lock. */
 static void handover_steps(unsigned int n_steps, uint64_t end_tick)
 {
 	script_begin(&s);
@@ -188,7 +189,8 @@ static void test_handovers_of_a_thread(void **state)
 		assert_true(analysis->actions[i].confidence < CONFIDENCE_HIGH);
 }
 
-/* For a while only, as imports and compiling are: nothing says what the trainer does then. */
+/* If hand-overs happen only for a while, as during imports and compiling, no record shows what the trainer
+ * does afterwards. */
 static void test_handovers_that_end(void **state)
 {
 	handover_steps(STEPS, 10000 * STEPS);
@@ -211,7 +213,7 @@ static void test_unseen_data_leaves_the_gain_unsure(void **state)
 	assert_int_equal(analysis->actions[0].confidence, CONFIDENCE_LOW);
 	assert_non_null(strstr(analysis->note, "not seen"));
 	analysis_free(analysis);
-	/* With marks one is. */
+	/* With marks, a loader is found. */
 	script_begin(&s);
 	for (unsigned int i = 0; i < STEPS; i++) {
 		next_marks(1000 * i, 10, MARK_BATCH_INLINE);
@@ -225,8 +227,8 @@ static void test_unseen_data_leaves_the_gain_unsure(void **state)
 	analysis_free(analysis);
 }
 
-/* Threads that read files and wake the trainer in its steps, as compiling does, are no loader: next() tells.
- */
+/* Threads that read files and wake the trainer during its steps, as compiling does, are no loader, since
+ * next() shows the loader. */
 static void test_other_threads_that_read(void **state)
 {
 	const uint32_t thread = TRAINER + 2;
@@ -252,7 +254,7 @@ static void test_other_threads_that_read(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 400 * STEPS);
 }
 
-/* Marks that contradict each other: an end without a begin, two begins, an end that comes first. */
+/* Marks that contradict each other are an end without a begin, two begins, and an end that comes first. */
 static void test_marks_that_do_not_fit(void **state)
 {
 	memory_steps(false);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who trains and who works for it, by the timeline alone. */
+/* Finds from the timeline which thread trains and which threads and processes work for it. */
 #include "tests/unit/analyzer/scene.h"
 
 static struct script s; /* too large for the stack */
@@ -58,7 +58,7 @@ static void test_a_thread_alone_trains(void **state)
 	assert_int_equal(roles_started_ns(&scene.roles, scene.roles.trainer), 0);
 	check_no_loader(&scene.roles);
 	scene_free(&scene);
-	/* Neither a root, nor anything that tells of training. */
+	/* The scene has no root, and no sign of training. */
 	assert_int_equal(trainer_for(0, 0), 0);
 	assert_int_equal(trainer_for(OTHER, 0), 0);
 }
@@ -68,7 +68,8 @@ static void gpu_wait(uint32_t tid, uint64_t tick)
 	script_add(&s, tid, EVENT_GPU_WAIT, tick, tick + 1);
 }
 
-/* What leads: an override, backward passes, marks, waits for a GPU, the root; each beats all behind it. */
+/* The signs, strongest first, are an override, backward passes, marks, waits for a GPU, and being the root.
+ * Each beats all weaker ones. */
 static void test_each_sign_of_training_beats_those_behind_it(void **state)
 {
 	script_begin(&s);
@@ -77,21 +78,21 @@ static void test_each_sign_of_training_beats_those_behind_it(void **state)
 	script_add(&s, 400, EVENT_NAME, 0, 0);
 	assert_int_equal(trainer_for(TRAINER, 0), TRAINER);
 	for (uint64_t i = 0; i < 9; i++)
-		gpu_wait(OTHER + 1, i); /* no main thread */
+		gpu_wait(OTHER + 1, i); /* not a main thread */
 	assert_int_equal(trainer_for(TRAINER, 0), TRAINER);
 	gpu_wait(OTHER, 1);
 	gpu_wait(400, 1);
-	assert_int_equal(trainer_for(TRAINER, 0), OTHER); /* the first of equals */
+	assert_int_equal(trainer_for(TRAINER, 0), OTHER); /* the first among equals */
 	gpu_wait(400, 2);
 	assert_int_equal(trainer_for(TRAINER, 0), 400);
-	gpu_wait(TRAINER, 1); /* once is enough for the root */
+	gpu_wait(TRAINER, 1); /* one is enough for the root */
 	assert_int_equal(trainer_for(TRAINER, 0), TRAINER);
 	script_mark(&s, 400, 1, MARK_NEXT_BEGIN, 0); /* not a call until it ends */
 	assert_int_equal(trainer_for(TRAINER, 0), TRAINER);
 	script_mark(&s, 400, 2, MARK_NEXT_END, 0);
 	assert_int_equal(trainer_for(TRAINER, 0), 400);
 	script_mark(&s, OTHER, 1, MARK_BATCH_END, 0);
-	assert_int_equal(trainer_for(TRAINER, 0), OTHER); /* the first of equals, whose loader it is */
+	assert_int_equal(trainer_for(TRAINER, 0), OTHER); /* the first among equals, which owns the loader */
 	script_mark(&s, 400, 3, MARK_BATCH_END, 0);
 	assert_int_equal(trainer_for(TRAINER, 0), 400);
 	script_step(&s, 400, 5);
@@ -101,7 +102,7 @@ static void test_each_sign_of_training_beats_those_behind_it(void **state)
 	script_step(&s, 400, 7);
 	assert_int_equal(trainer_for(TRAINER, 0), 400);
 	assert_int_equal(trainer_for(TRAINER, TRAINER), TRAINER);
-	assert_int_equal(trainer_for(TRAINER, 999), 400); /* nobody has that tid */
+	assert_int_equal(trainer_for(TRAINER, 999), 400); /* no thread has that tid */
 }
 
 static void test_what_ends_its_steps(void **state)
@@ -123,7 +124,7 @@ static void test_what_ends_its_steps(void **state)
 	scene_free(&scene);
 }
 
-/* A tid that is used again: the life that trains is meant, or else the last one. */
+/* If a tid is used again, the trainer is the thread that trains, or else the last one with that tid. */
 static void test_trainer_with_a_tid_used_again(void **state)
 {
 	script_begin(&s);
@@ -141,7 +142,7 @@ static void test_trainer_with_a_tid_used_again(void **state)
 	scene_free(&scene);
 }
 
-/* Steps of 1000 whose batches n_workers workers make in turn. */
+/* Makes steps of 1000 ticks whose batches n_workers workers make in turn. */
 static void worker_steps(uint32_t n_workers)
 {
 	script_begin(&s);
@@ -198,7 +199,7 @@ static void test_workers_are_found_in_any_order_of_records(void **state)
 	scene_free(&scene);
 }
 
-/* What else is read of pipes, or by threads that wake the trainer, makes no difference to them. */
+/* Other reads of pipes, and threads that wake the trainer, do not change the workers' roles. */
 static void test_workers_beside_other_things(void **state)
 {
 	worker_steps(2);
@@ -212,7 +213,7 @@ static void test_workers_beside_other_things(void **state)
 	assert_int_equal(scene_role(&scene, LOADER, 100), ROLE_HELPER);
 }
 
-/* Without backward passes nothing tells the loaders apart: all feed. */
+/* Without backward passes, the loaders cannot be told apart, so all of them count. */
 static void test_workers_without_steps(void **state)
 {
 	worker_steps(1);
@@ -238,8 +239,8 @@ static void test_the_pin_memory_thread_reads_results(void **state)
 	assert_int_equal(scene_role(&scene, LOADER, 100), ROLE_HELPER);
 }
 
-/* A process that reads from one pipe and answers over another. Its answers are n_answers reads, then the
- * end. */
+/* Makes a process that reads from one pipe and answers over another. It answers n_answers reads, and then
+ * ends if `ends`. */
 static struct scene helper_process(uint32_t n_answers, bool ends, uint32_t reader_tid, uint32_t writer_tid)
 {
 	script_begin(&s);
@@ -265,10 +266,10 @@ static void test_processes_that_are_no_workers(void **state)
 		size_t n_workers;
 	} rows[] = {
 	    {3, false, WORKER, TRAINER, 1}, {3, false, WORKER, REQUESTER, 1},
-	    {2, false, WORKER, TRAINER, 0}, /* answers once, or tells its exit status */
+	    {2, false, WORKER, TRAINER, 0}, /* answers once, or reports its exit status */
 	    {9, true, WORKER, TRAINER, 0},  /* a command and its output */
 	    {9, false, FEEDER, TRAINER, 0}, /* its main thread does not look for an index */
-	    {9, false, WORKER, OTHER, 0},   /* it is somebody else's worker */
+	    {9, false, WORKER, OTHER, 0},   /* a worker of another process */
 	    {0, false, WORKER, TRAINER, 0},
 	};
 
@@ -284,7 +285,7 @@ static void test_processes_that_are_no_workers(void **state)
 	}
 }
 
-/* A spawned process is told over another pipe what it needs to start; that is no index. */
+/* A spawned process gets its start data over another pipe. That is no index. */
 static void test_start_of_a_spawned_worker(void **state)
 {
 	worker_steps(1);
@@ -295,7 +296,7 @@ static void test_start_of_a_spawned_worker(void **state)
 	assert_int_equal(scene.roles.started_ns[0], at(20));
 }
 
-/* The second epoch's worker has the tid of the first one's, and after it a shell has it. */
+/* The second epoch's worker has the tid of the first epoch's worker, and a shell has it afterwards. */
 static void test_tids_used_again(void **state)
 {
 	worker_steps(1);
@@ -324,7 +325,7 @@ static void test_tids_used_again(void **state)
 	assert_int_equal(roles_started_ns(&scene.roles, scene_thread(&scene, FEEDER, 16500)), 0);
 }
 
-/* Of the last batches that scene_batch() added: their messages go through another pipe. */
+/* Moves the messages of the last batches that scene_batch() added to another result pipe. */
 static void move_results(size_t first, uint64_t inode)
 {
 	for (size_t i = first; i < s.n; i++)
@@ -332,7 +333,7 @@ static void move_results(size_t first, uint64_t inode)
 			s.events[i].call.inode = inode;
 }
 
-/* Worker 0 feeds the first steps, worker 1 those of the next epoch, and worker 2 none: it validates. */
+/* Worker 0 feeds the first steps, worker 1 the next epoch's, and worker 2 none, because it validates. */
 static void test_loaders_by_epoch(void **state)
 {
 	size_t first;
@@ -359,7 +360,7 @@ static void test_loaders_by_epoch(void **state)
 		assert_int_equal(scene.roles.worker_loaders[n], (n + 1) % 3);
 }
 
-/* A loader that has a pipe for each worker: their steps alternate. */
+/* A loader has a pipe for each worker, and steps take from them in turn. */
 static void test_loader_with_a_pipe_for_each_worker(void **state)
 {
 	size_t first;
@@ -381,7 +382,7 @@ static void test_loader_with_a_pipe_for_each_worker(void **state)
 	}
 }
 
-/* next() that makes the batch itself: other processes are not its workers. */
+/* If next() makes the batch itself, other processes are not its workers. */
 static void test_next_that_makes_batches_has_no_workers(void **state)
 {
 	worker_steps(1);
@@ -400,7 +401,7 @@ static void test_next_that_makes_batches_has_no_workers(void **state)
 	for (uint32_t i = 0; i < STEPS / 2; i++)
 		script_mark(&s, TRAINER, 1000 * i + 395, MARK_BATCH_BEGIN, MARK_BATCH_WORKERS);
 	scene = scene_of(&s);
-	assert_int_equal(scene.roles.n_own_batches, 0); /* no more than the others */
+	assert_int_equal(scene.roles.n_own_batches, 0); /* no more than by the others */
 	scene_free(&scene);
 }
 

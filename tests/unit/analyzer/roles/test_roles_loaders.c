@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which threads of the trainer's process load its data. */
+/* Finds the threads of the trainer's process that load its data. */
 #include "tests/unit/analyzer/scene.h"
 
 static struct script s; /* too large for the stack */
@@ -11,7 +11,7 @@ enum {
 	STAGE = 103,
 };
 
-/* A thread reads a file in each step and wakes the trainer, or the stage that does. */
+/* A thread reads a file in each step and wakes the trainer, or wakes the stage that does. */
 static void thread_steps(uint32_t n, bool wakes)
 {
 	script_begin(&s);
@@ -43,7 +43,7 @@ static void test_a_thread_that_feeds_the_trainer_loads(void **state)
 	assert_int_equal(scene.roles.loaders[0]->tid, LOADER);
 	assert_int_equal(scene_role(&scene, LOADER, 100), ROLE_LOADER);
 	scene_free(&scene);
-	/* Two steps between three backward passes are the least. */
+	/* Two steps between three backward passes are the minimum. */
 	thread_steps(3, true);
 	assert_int_equal(role_found(LOADER), ROLE_LOADER);
 	thread_steps(2, true);
@@ -52,21 +52,21 @@ static void test_a_thread_that_feeds_the_trainer_loads(void **state)
 
 static void test_threads_that_load_nothing(void **state)
 {
-	/* It ends no sleep of the trainer: a monitor. */
+	/* A thread that ends no sleep of the trainer is a monitor. */
 	thread_steps(STEPS, false);
 	assert_int_equal(role_found(LOADER), ROLE_HELPER);
-	/* It writes more than it reads. */
+	/* The thread writes more than it reads. */
 	thread_steps(STEPS, true);
 	script_call(&s, LOADER, 9000, 9001, SYS_write, EVENT_FILE_REG, 60, 100000 * STEPS + 1);
 	assert_int_equal(role_found(LOADER), ROLE_HELPER);
 	s.events[s.n - 1].call.result--;
 	assert_int_equal(role_found(LOADER), ROLE_LOADER);
-	/* Nor does a write that failed make it a writer. */
+	/* A write that failed does not make the thread a writer, either. */
 	s.events[s.n - 1].call.result = -ENOSPC;
 	assert_int_equal(role_found(LOADER), ROLE_LOADER);
 }
 
-/* The trainer reads by itself in most steps: what wakes it now and then is no loader. */
+/* In most steps the trainer reads by itself, so a thread that wakes it now and then is no loader. */
 static void test_trainer_that_reads_itself(void **state)
 {
 	thread_steps(20, true);
@@ -78,7 +78,7 @@ static void test_trainer_that_reads_itself(void **state)
 	for (uint64_t i = 1; i <= 20; i++)
 		script_call(&s, TRAINER, 1000 * i + 400, 1000 * i + 410, SYS_read, EVENT_FILE_REG, DATA_FILE,
 			    1000);
-	assert_int_equal(role_found(LOADER), ROLE_LOADER); /* 19 whole steps: four times five is more */
+	assert_int_equal(role_found(LOADER), ROLE_LOADER); /* 19 whole steps, and four times five is more */
 	for (size_t i = 0; i < s.n; i++)
 		if (s.events[i].type == EVENT_SWITCH && s.events[i].tid == TRAINER &&
 		    s.events[i].start_ns >= at(5000))
@@ -86,7 +86,7 @@ static void test_trainer_that_reads_itself(void **state)
 	assert_int_equal(role_found(LOADER), ROLE_HELPER); /* four times four is less */
 }
 
-/* Reader, then a stage that it wakes, which wakes the trainer. */
+/* A reader wakes a stage, which wakes the trainer. */
 static void test_a_reader_and_a_stage_both_load(void **state)
 {
 	script_begin(&s);
@@ -102,7 +102,7 @@ static void test_a_reader_and_a_stage_both_load(void **state)
 	}
 	assert_int_equal(role_found(STAGE), ROLE_LOADER);
 	assert_int_equal(role_found(LOADER), ROLE_LOADER);
-	/* Woken by others as often, it is no stage, and nobody loads. */
+	/* The stage is woken as often by others, so it is no stage, and no thread loads. */
 	for (uint32_t i = 0; i < STEPS; i++)
 		script_off(&s, STAGE, 1000 * (i + 1) + 250, 1000 * (i + 1) + 260, 1000 * (i + 1) + 260, 0x1,
 			   TRAINER);
@@ -110,7 +110,7 @@ static void test_a_reader_and_a_stage_both_load(void **state)
 	assert_int_equal(role_found(LOADER), ROLE_HELPER);
 }
 
-/* Where next() makes the batch itself, threads count only for the sleeps within it. */
+/* If next() makes the batch itself, threads count only for sleeps within it. */
 static void test_threads_within_next(void **state)
 {
 	thread_steps(STEPS, true);
@@ -121,9 +121,10 @@ static void test_threads_within_next(void **state)
 	assert_int_equal(role_found(LOADER), ROLE_HELPER);
 	for (size_t i = 0; i < s.n; i++)
 		if (s.events[i].type == EVENT_MARK && s.events[i].mark.kind == MARK_BATCH_BEGIN)
-			s.events[i].start_ns = s.events[i].end_ns -= 400 * TICK_NS; /* as it falls asleep */
+			/* next() begins as the trainer falls asleep */
+			s.events[i].start_ns = s.events[i].end_ns -= 400 * TICK_NS;
 	assert_int_equal(role_found(LOADER), ROLE_LOADER);
-	/* In half of them, that is. */
+	/* Sleeps in half of the next() calls are enough. */
 	for (uint32_t i = 0; i < STEPS; i++)
 		script_mark(&s, TRAINER, 1000 * (i + 1) + 600, MARK_BATCH_BEGIN, MARK_BATCH_INLINE);
 	assert_int_equal(role_found(LOADER), ROLE_LOADER);
@@ -131,7 +132,7 @@ static void test_threads_within_next(void **state)
 	assert_int_equal(role_found(LOADER), ROLE_HELPER);
 }
 
-/* No steps at all: a thread reads and wakes the trainer, again and again. */
+/* Without any steps, a thread reads and wakes the trainer, again and again. */
 static void handovers(uint64_t n, uint64_t every_ticks, uint64_t life_ticks, bool reads)
 {
 	script_begin(&s);
@@ -152,13 +153,14 @@ static void test_handovers_without_steps(void **state)
 
 	handovers(40, 1000, 41000, true);
 	assert_int_equal(role_found(LOADER), ROLE_LOADER);
-	/* For a while only: it compiled, say. */
+	/* The hand-overs last only for a while, as during compiling. */
 	handovers(40, 1000, 61000, true);
 	assert_int_equal(role_found(LOADER), ROLE_HELPER);
-	/* Without reading in between they are no hand-overs. */
+	/* Without reads in between, the wakes are no hand-overs. */
 	handovers(40, 1000, 41000, false);
 	assert_int_equal(role_found(LOADER), ROLE_HELPER);
-	/* Twelve in sixteen parts are enough, eleven are not; over three hours. */
+	/* Hand-overs in twelve of sixteen parts are enough, in eleven they are not. The test covers three
+	 * hours. */
 	handovers(12, hour_ticks / 4, 17 * hour_ticks / 4 - hour_ticks / 8, true);
 	assert_int_equal(role_found(LOADER), ROLE_LOADER);
 	handovers(11, hour_ticks / 4, 17 * hour_ticks / 4 - hour_ticks / 8, true);

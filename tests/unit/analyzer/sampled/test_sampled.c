@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The analysis of sampled recordings, on made-up looks whose truth is known. */
+/* Analyses sampled recordings that are made up, so that their truth is known. */
 #include "tests/unit/test.h"
 
 #include <math.h>
@@ -51,8 +51,8 @@ static void process(struct tape *tape, uint32_t tgid, uint32_t parent, uint32_t 
 	event->process.flags = flags;
 }
 
-/* Looks every LOOK_MS from start to end, all of the same kind: on a CPU for run of their time, else asleep.
- */
+/* Adds samples every LOOK_MS from start to end, all of the same kind: on a CPU for `run` of their time, else
+ * asleep. */
 static struct event *interval(struct tape *tape, uint32_t tgid, uint32_t tid, double begin_ms, double end_ms,
 			      double run, enum proc_wait wait)
 {
@@ -83,7 +83,7 @@ static struct tape tape_make(void)
 	return tape;
 }
 
-/* The shares make up the window, whatever the events are. */
+/* Analyses, and asserts that the shares sum to the window, whatever the events are. */
 static struct analysis *analyse(struct tape *tape)
 {
 	const struct analysis_input input = {
@@ -112,7 +112,8 @@ static double points(const struct analysis *analysis, enum analysis_share share)
 			fail_msg("%s is %.1f, not %.1f", #share, points_, (double)(expected));               \
 	} while (0)
 
-/* 50 steps of 100 ms: the trainer waits 60 and computes 40; the worker reads 70 and prepares 30. */
+/* Makes 50 steps of 100 ms. The trainer waits for 60 and computes for 40. The worker reads for 70 and
+ * prepares for 30. */
 static void workers_job(struct tape *tape, enum proc_wait trainer_waits, uint32_t flags)
 {
 	process(tape, TRAINER, 1, 0, 0);
@@ -148,7 +149,7 @@ static void test_a_sampled_job_waits_for_its_workers(void **state)
 	assert_true(analysis->workers.fetch_ns == 3500 * NS_PER_MS);
 	assert_true(analysis->workers.cpu_ns == 1500 * NS_PER_MS);
 	assert_int_equal(analysis->window.read_bytes, 50 * 1000);
-	/* Without reading the trainer's 40 ms are the longer. */
+	/* If reading took no time, the trainer's 40 ms would be the longer part. */
 	assert_points(analysis, SHARE_FETCH_STALL, 60, 1);
 	assert_points(analysis, SHARE_PREP_STALL, 0, 1);
 	assert_points(analysis, SHARE_DEVICE, 40, 1);
@@ -157,7 +158,8 @@ static void test_a_sampled_job_waits_for_its_workers(void **state)
 	analysis_free(analysis);
 }
 
-/* Reading is a third, but preparing alone takes longer than the trainer's step: only a part is fetch. */
+/* Reading is a third, but preparing by itself takes longer than the trainer's step, so only a part of the
+ * wait is fetch. */
 static void test_workers_that_prepare_longer(void **state)
 {
 	struct tape tape = tape_make();
@@ -179,7 +181,7 @@ static void test_workers_that_prepare_longer(void **state)
 	analysis_free(analysis);
 }
 
-/* The pin-memory thread waits at the pipe, the trainer in a futex for it. */
+/* The pin-memory thread waits at the pipe, and the trainer waits in a futex for that thread. */
 static void test_pin_memory_thread(void **state)
 {
 	struct tape tape = tape_make();
@@ -199,8 +201,8 @@ static void test_pin_memory_thread(void **state)
 	analysis_free(analysis);
 }
 
-/* A pool is made before all is imported, and one of its threads waits for batches from then on. An import has
- * the model's name for a moment. */
+/* A pool starts before all imports are done, and one of its threads waits for batches from then on. An import
+ * has the model's name for a moment. */
 static void test_a_pool_that_is_older_than_the_training(void **state)
 {
 	struct tape tape = tape_make();
@@ -229,7 +231,7 @@ static void test_a_pool_that_is_older_than_the_training(void **state)
 	analysis_free(analysis);
 }
 
-/* In a futex while its own threads compute: that is the device. */
+/* A trainer that waits in a futex while its own threads compute is the device's share. */
 static void test_helpers_are_the_device(void **state)
 {
 	struct tape tape = tape_make();
@@ -244,8 +246,9 @@ static void test_helpers_are_the_device(void **state)
 	analysis_free(analysis);
 }
 
-/* 50 steps without workers: 8 samples of 2 reads, 5 ms asleep in the file and 5 ms of decoding each, then 40
- * ms of computing; before them imports, which read as well. */
+/* Makes 50 steps without workers. Each reads 8 samples in 2 reads, with 5 ms asleep in the file and 5 ms
+ * of decoding per sample. Then it computes for 40 ms. Before the steps come imports, which read files as
+ * well. */
 static void inline_job(struct tape *tape)
 {
 	double at = 0;
@@ -282,7 +285,7 @@ static void test_a_sampled_inline_loader_is_found(void **state)
 	analysis_free(analysis);
 }
 
-/* Every fifth step writes for 100 ms, serialising between two writes, and syncs. */
+/* Every fifth step writes for 100 ms, serialises between two writes, and syncs. */
 static void test_sampled_checkpoints_include_serialising(void **state)
 {
 	struct tape tape = tape_make();
@@ -296,7 +299,7 @@ static void test_sampled_checkpoints_include_serialising(void **state)
 		at += 80;
 		if (i % 5)
 			continue;
-		/* Bytes of a large write count when it returns: they are seen 60 ms after the first. */
+		/* The bytes of a large write count when the write returns, here 60 ms after the first. */
 		interval(&tape, TRAINER, TRAINER, at, at + 5, 1, PROC_WAIT_NONE)->sample.written_bytes = 8192;
 		interval(&tape, TRAINER, TRAINER, at + 5, at + 65, 1, PROC_WAIT_NONE);
 		interval(&tape, TRAINER, TRAINER, at + 65, at + 70, 1, PROC_WAIT_NONE)->sample.written_bytes =
@@ -312,7 +315,7 @@ static void test_sampled_checkpoints_include_serialising(void **state)
 	analysis_free(analysis);
 }
 
-/* Runnable without a core, outside of waits. */
+/* A trainer that is runnable without a core, outside of waits, is starved. */
 static void test_runnable_without_a_core_is_starved(void **state)
 {
 	struct tape tape = tape_make();
@@ -330,7 +333,7 @@ static void test_runnable_without_a_core_is_starved(void **state)
 	analysis_free(analysis);
 }
 
-/* Nothing but thread states: the wait is still found, and the interval says how much less is known. */
+/* With only thread states, the wait is still found, and the interval shows how much less is known. */
 static void test_thread_states_alone_find_the_wait_less_surely(void **state)
 {
 	struct tape rich = tape_make(), poor = tape_make();
@@ -365,7 +368,7 @@ static void test_too_few_samples(void **state)
 	analysis_free(analysis);
 }
 
-/* The worker's number was a helper's of the same job before, which is no worker. */
+/* A helper of the same job, which is no worker, had the worker's number before. */
 static void test_numbers_used_again(void **state)
 {
 	struct tape tape = tape_make();
@@ -381,7 +384,7 @@ static void test_numbers_used_again(void **state)
 	analysis_free(analysis);
 }
 
-/* A launcher that waits, and ranks that are spawned and have workers of their own. */
+/* A launcher waits, and spawns ranks, which have workers of their own. */
 static void test_launcher_is_no_trainer(void **state)
 {
 	struct tape tape = tape_make();
@@ -400,7 +403,7 @@ static void test_launcher_is_no_trainer(void **state)
 	analysis_free(analysis);
 }
 
-/* Drawn states have the lengths of the shares, and stay within what was asked for. */
+/* The drawn states are as long as the shares, and stay within the requested number. */
 static void test_drawn_states_have_the_lengths_of_the_shares(void **state)
 {
 	for (size_t max = 100; max <= 100000; max *= 1000) {
@@ -433,8 +436,8 @@ static void test_drawn_states_have_the_lengths_of_the_shares(void **state)
 	}
 }
 
-/* Steps of 100 ms with 40 ms in next(), busy for the first busy_ms of them: what the trainer's Python stack
- * said at the end of each look is all there is. */
+/* Makes steps of 100 ms with 40 ms in next(), of which the first busy_ms are busy. The trainer's Python stack
+ * at the end of each sample is the only information. */
 static void placed_job(struct tape *tape, enum sample_place next, uint64_t busy_ms)
 {
 	process(tape, TRAINER, 1, 0, 0);
@@ -473,15 +476,15 @@ static void test_all_time_within_next_is_data_wait(void **state)
 	analysis = analyse(&tape);
 	assert_int_equal(analysis->job.loader, LOADER_DIESEL);
 	assert_points(analysis, SHARE_PREP_STALL, 40, 1);
-	/* Of what it slept, fetch may be nothing or all. */
+	/* Fetch may be none or all of the time that the trainer slept. */
 	assert_true(analysis->sampled.error[SHARE_FETCH_STALL] >= 0.29);
 	assert_non_null(strstr(analysis->note, "dieseld"));
 	assert_null(strstr(analysis->actions[0].text, "\"auto\""));
 	analysis_free(analysis);
 }
 
-/* Preparing that the trainer was seen to do itself is no waiting for dieseld, and workers can take it over.
- */
+/* If the trainer was seen to prepare by itself, that is no waiting for dieseld, and workers can take it
+ * over. */
 static void test_places_of_own_preparing(void **state)
 {
 	struct tape tape = tape_make();
@@ -496,7 +499,8 @@ static void test_places_of_own_preparing(void **state)
 	analysis_free(analysis);
 }
 
-/* Half of its time outside of next(): that is no computing, and what is written then no checkpoint. */
+/* The trainer compiles for half of its time outside of next(). That is no computing, and a file written then
+ * is no checkpoint. */
 static void test_compiling_is_no_computing_and_writes_no_checkpoint(void **state)
 {
 	struct tape tape = tape_make();
@@ -524,7 +528,7 @@ static void test_compiling_is_no_computing_and_writes_no_checkpoint(void **state
 	analysis_free(analysis);
 }
 
-/* In no next(), or nobody knows where: its loading, if there is any, was not seen. */
+/* The trainer is in no next(), or its place is unknown, so its loading, if any, was not seen. */
 static void test_places_that_say_nothing(void **state)
 {
 	for (int place = SAMPLE_PLACE_UNKNOWN; place <= SAMPLE_PLACE_OUTSIDE; place++) {
@@ -543,7 +547,7 @@ static void test_places_that_say_nothing(void **state)
 	}
 }
 
-/* A script that ends before its first step: imports are no training. */
+/* If a script ends before its first step, its imports are no training. */
 static void test_imports_are_no_training(void **state)
 {
 	struct tape tape = tape_make();
@@ -561,8 +565,8 @@ static void test_imports_are_no_training(void **state)
 	analysis_free(analysis);
 }
 
-/* 50 steps of 100 ms outside of any next(): 50 in the model, 50 asleep while another thread computes.
- * n_known: looks that tell where the trainer is. */
+/* Makes 50 steps of 100 ms outside of any next(), with 50 in the model, and 50 asleep while another thread
+ * computes. n_known: number of samples that show where the trainer is. */
 static struct analysis *asleep_job(enum proc_wait wait, size_t n_known)
 {
 	struct tape tape = tape_make();
@@ -585,7 +589,7 @@ static struct analysis *asleep_job(enum proc_wait wait, size_t n_known)
 	return analyse(&tape);
 }
 
-/* Python's stack could hardly ever be read: the few looks say nothing about the rest. */
+/* Python's stack could hardly ever be read, so the few samples show nothing about the rest. */
 static void test_a_stack_that_was_hardly_read(void **state)
 {
 	struct analysis *analysis = asleep_job(PROC_WAIT_FUTEX, 15);
@@ -595,7 +599,7 @@ static void test_a_stack_that_was_hardly_read(void **state)
 	analysis_free(analysis);
 }
 
-/* Python waits for its lock with a timeout, OpenMP for its threads without one. */
+/* Python waits for its lock with a timeout, and OpenMP waits for its threads without one. */
 static void test_a_lock_with_a_timeout_is_python_s(void **state)
 {
 	struct analysis *analysis = asleep_job(PROC_WAIT_TIMED_LOCK, SIZE_MAX);
@@ -620,7 +624,7 @@ static void test_naps_are_sleep_on_purpose(void **state)
 	analysis_free(analysis);
 }
 
-/* An iterator that is no loader's: what is outside of it and of the model may be loading, too. */
+/* With an iterator that is no loader's, the time outside of it and of the model may be loading, too. */
 static void test_places_of_iterators(void **state)
 {
 	struct tape tape = tape_make();
@@ -630,7 +634,7 @@ static void test_places_of_iterators(void **state)
 	assert_points(analysis, SHARE_PREP_STALL, 40, 1);
 	assert_int_equal(analysis->verdict, ANALYSIS_PREP_BOUND);
 	analysis_free(analysis);
-	/* Hardly any of it. */
+	/* Only few samples lie in the iterator. */
 	tape = tape_make();
 	placed_job(&tape, SAMPLE_PLACE_ITERATOR, 20);
 	for (size_t i = 0; i < tape.n; i++)
@@ -641,7 +645,7 @@ static void test_places_of_iterators(void **state)
 	analysis_free(analysis);
 }
 
-/* Workers of a fork server: it is their parent, shares pipes with both sides, and is no worker. */
+/* A fork server is the workers' parent, shares pipes with both sides, and is no worker. */
 static void test_a_fork_server_is_no_worker(void **state)
 {
 	struct tape tape = tape_make();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Jobs that write checkpoints: twelve steps, and the threads that write files meanwhile. */
+/* Jobs that write checkpoints, with twelve steps and threads that write files meanwhile. */
 
 #include "tests/unit/analyzer/script.h"
 
@@ -10,13 +10,13 @@
 static struct script s; /* too large for the stack */
 
 #define STEPS   12
-#define HELPER  102 /* of the trainer's process, as REQUESTER is */
+#define HELPER  102 /* a thread of the trainer's process, as REQUESTER is */
 #define WRITER  150 /* a child of the trainer's process */
 #define SPEAKER 151 /* a thread of that child */
 #define LARGE   1000000
 #define FILE_FD 9
 
-/* A step is 1000 ticks: data wait 0..100, backward pass at 200. */
+/* Makes steps of 1000 ticks, with a data wait from 0 to 100 and the backward pass at 200. */
 static inline void steps(void)
 {
 	script_begin(&s);
@@ -35,7 +35,7 @@ static inline void open_for_writing(uint32_t tid, uint64_t tick)
 	event->call.argument = O_WRONLY | O_CREAT;
 }
 
-/* Opens from begin to begin + 1, writes `bytes` in between, and closes from end - 1 to end. */
+/* Opens a file from begin to begin + 1, writes `bytes`, and closes it from end - 1 to end. */
 static inline void write_file(uint32_t tid, uint64_t begin_tick, uint64_t end_tick, int64_t bytes)
 {
 	open_for_writing(tid, begin_tick);

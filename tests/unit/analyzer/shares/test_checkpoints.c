@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* Checkpoints that the trainer writes itself, one by one. */
+/* Checkpoints that the trainer writes itself, one after the other. */
 
 #define EVERY 4
 
@@ -18,13 +18,13 @@ static uint64_t stall_ticks(const struct analysis *analysis)
 
 static void test_the_interval_follows_the_formula(void **state)
 {
-	/* By hand: nothing in the background: ceil(o / (p T)). */
+	/* Calculated by hand. With nothing in the background, the interval is ceil(o / (p T)). */
 	assert_int_equal(checkpoint_interval(10, 10, 20, 0.05), 10);
 	assert_int_equal(checkpoint_interval(10.1, 10.1, 20, 0.05), 11);
-	/* The background part is longer: ceil((full - o) / T). */
+	/* If the background part is longer, the interval is ceil((full - o) / T). */
 	assert_int_equal(checkpoint_interval(100, 1, 10, 0.05), 10);
 	assert_int_equal(checkpoint_interval(100, 1, 10, 0.005), 20);
-	/* No stall: as often as one is complete. */
+	/* Without a stall, a checkpoint may start as soon as the last one is complete. */
 	assert_int_equal(checkpoint_interval(0, 0, 10, 0.05), 1);
 	assert_int_equal(checkpoint_interval(5, 0, 10, 0.05), 1);
 	assert_int_equal(checkpoint_interval(5, 5, 0, 0.05), 0);
@@ -49,7 +49,7 @@ static void test_one_by_one(void **state)
 	}
 	assert_true(report->interval_steps == EVERY);
 	assert_int_equal(stall_ticks(analysis), share_ticks(analysis, SHARE_CHECKPOINT_STALL));
-	/* T_step = (12000 - 1200) / 12 = 900; o / (p T) = 400 / 45 = 8.9. */
+	/* T_step = (12000 - 1200) / 12 = 900, and o / (p T) = 400 / 45 = 8.9. */
 	assert_int_equal(report->advised_steps, 9);
 	assert_float_equal(report->overhead, 1200.0 / 10800, 1e-9);
 	assert_float_equal(report->advised_overhead, 400.0 / 8100, 1e-9);
@@ -59,7 +59,7 @@ static void test_one_by_one(void **state)
 	analysis_free(analysis);
 }
 
-/* Of many small writes, too; and of large ones into a file that stays open. */
+/* A checkpoint may consist of many small writes, or of large writes into a file that stays open. */
 static void test_how_it_is_written(void **state)
 {
 	steps();
@@ -76,7 +76,8 @@ static void test_how_it_is_written(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 300);
 }
 
-/* What follows a save closes the gap to it, unless the trainer computed in between or began a step. */
+/* A call after a save extends the save up to the call, unless the trainer computed in between or began a
+ * step. */
 static void test_what_follows_no_save(void **state)
 {
 	steps();
@@ -91,7 +92,7 @@ static void test_what_follows_no_save(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 100 + 10 + 40 + 10);
 }
 
-/* Shards, and a pause to compute checksums in between. */
+/* The save has shards, with a pause in between to compute checksums. */
 static void test_shards_are_one_checkpoint(void **state)
 {
 	steps();
@@ -116,7 +117,7 @@ static void test_fsync_and_rename(void **state)
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
 	assert_int_equal(analysis->checkpoints->n_items, 1);
 	assert_int_equal(analysis->checkpoints->items[0].fsync_ns / TICK_NS, 140);
-	/* Uninterruptible until it was woken. */
+	/* The sleep is uninterruptible until the waking. */
 	assert_int_equal(analysis->checkpoints->items[0].writeback_ns / TICK_NS, 119);
 	assert_int_equal(analysis->checkpoints->items[0].stall_ns / TICK_NS, 220);
 }
@@ -132,10 +133,10 @@ static void test_a_mapped_file_with_msync_is_a_checkpoint(void **state)
 	script_call(&s, TRAINER, 3310, 3311, SYS_openat, EVENT_FILE_REG, 61, 11);
 	struct event *event =
 	    script_call(&s, TRAINER, 3312, 3313, SYS_mmap, EVENT_FILE_REG, 61, 0x7f1000000000);
-	event->call.fd = 11; /* only to be read */
+	event->call.fd = 11; /* opened only for reading */
 	event->call.argument = 7 * LARGE;
 	script_call(&s, TRAINER, 3600, 3700, SYS_msync, 0, 0, 0);
-	/* Here steps are between the mapping and what is synced. */
+	/* Steps lie between the mapping and the sync of this file. */
 	open_for_writing(TRAINER, 6300);
 	script_call(&s, TRAINER, 6302, 6303, SYS_mmap, EVENT_FILE_REG, 60, 0x7f0000000000)->call.argument =
 	    LARGE;
@@ -158,7 +159,8 @@ static void map_memory(uint64_t tick)
 	event->call.source = SOURCE_MEMORY;
 }
 
-/* The state is copied into it for another process to write: neither a checkpoint nor bytes of one. */
+/* The state is copied into shared memory for another process to write. The copy is no checkpoint, and its
+ * bytes do not count for one. */
 static void test_shared_memory_is_no_file(void **state)
 {
 	steps();
@@ -175,7 +177,7 @@ static void test_shared_memory_is_no_file(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 100);
 }
 
-/* A log that stays open, one that is synced every step, and a small file. */
+/* A log that stays open, a log that is synced in every step, and a small file are no checkpoints. */
 static void test_logs_are_none(void **state)
 {
 	steps();
@@ -186,7 +188,7 @@ static void test_logs_are_none(void **state)
 		script_call(&s, TRAINER, 1000 * i + 320, 1000 * i + 400, SYS_fsync, EVENT_FILE_REG, 60, 0);
 	}
 	write_file(TRAINER, 5500, 5600, 4096);
-	/* An event writer's thread: much, but in small pieces. */
+	/* An event writer's thread writes much, but in small pieces. */
 	open_for_writing(REQUESTER, 50);
 	for (uint64_t i = 0; i < STEPS; i++)
 		script_call(&s, REQUESTER, 1000 * i + 330, 1000 * i + 335, SYS_write, EVENT_FILE_REG, 61,
@@ -194,7 +196,7 @@ static void test_logs_are_none(void **state)
 	script_call(&s, REQUESTER, 1000 * STEPS + 100, 1000 * STEPS + 101, SYS_close, EVENT_FILE_REG, 61, 0);
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
 	assert_null(analysis->checkpoints);
-	/* What the syncs cost is still said. */
+	/* The cost of the syncs still shows in the share. */
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 80 * (STEPS - 1));
 }
 

@@ -6,9 +6,10 @@
 
 #include "bpf/metadata.h"
 
-/* Checkpoints that threads and children write while training goes on, and what they cost. */
+/* Checkpoints that threads and children write while training continues, and their cost. */
 
-/* A thread writes over five steps, throttled for 500 ticks; at the end the trainer waits for it for 100. */
+/* A thread writes over five steps and is throttled for 500 ticks. At the end the trainer waits for it for
+ * 100. */
 static void test_a_thread_s_save_stalls_what_waits_for_it(void **state)
 {
 	steps();
@@ -22,13 +23,14 @@ static void test_a_thread_s_save_stalls_what_waits_for_it(void **state)
 	assert_int_equal(item->bytes, LARGE);
 	assert_int_equal(item->stall_ns / TICK_NS, 100);
 	assert_int_equal(item->writeback_ns / TICK_NS, 500);
-	/* 5200 in the background, steps of nearly 1000: the next one must not begin before it ends. */
+	/* The background part takes 5200, and steps nearly 1000 each. The next checkpoint must not begin
+	 * before it ends. */
 	assert_int_equal(analysis->checkpoints->advised_steps, 6);
 }
 
-/* The trainer copies its state for 600 ticks after the backward pass of every fourth of many steps, and a
- * thread writes the copy, which it opens a file for up to two steps later. The copy is computing, and the
- * save's cost: for 5 % of the time, one every 12 steps. */
+/* The trainer copies its state for 600 ticks after the backward pass of every fourth of many steps. A thread
+ * writes the copy to a file, which it opens up to two steps later. The copy counts as computing, and as the
+ * save's cost. For a cost of 5 % of the time, the advice is one save every 12 steps. */
 static void test_a_copy_is_the_cost_of_its_save(void **state)
 {
 	for (uint64_t late = 0; late <= 2; late++) {
@@ -66,7 +68,7 @@ static void test_a_copy_is_the_cost_of_its_save(void **state)
 	}
 }
 
-/* A forked child writes, the trainer sleeps until it ends. */
+/* A forked child writes, and the trainer sleeps until the child ends. */
 static void test_a_forked_child_s_save_stalls_the_trainer(void **state)
 {
 	steps();
@@ -85,7 +87,8 @@ static void test_a_forked_child_s_save_stalls_the_trainer(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_OTHER), 0);
 }
 
-/* The trainer waits until the thread says that all is done, also while that prepares what to write. */
+/* The trainer waits until the thread reports that all is done, also while the thread prepares the data to
+ * write. */
 static void test_wait_for_a_thread_that_saves(void **state)
 {
 	steps();
@@ -99,8 +102,9 @@ static void test_wait_for_a_thread_that_saves(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_OTHER), 100);
 }
 
-/* No save is over when the trainer meets the saver at a lock of the kernel, the address space's say, or for a
- * moment at one that they share, or when it waited for somebody else. */
+/* A save is not over because the trainer meets the saver at a lock of the kernel, such as the address
+ * space's. The same holds if they meet for a moment at a lock that they share, or if the trainer waited for
+ * another process. */
 static void test_waits_within_a_save(void **state)
 {
 	steps();
@@ -117,7 +121,8 @@ static void test_waits_within_a_save(void **state)
 	assert_int_equal(analysis->checkpoints->items[0].bytes, 2 * LARGE);
 }
 
-/* A save by a child that lives on: a thread of the trainer's process asks it and waits for its answer. */
+/* Adds a save by a child that lives on. A thread of the trainer's process sends it a request, and waits for
+ * its answer. */
 static void save_by_child(uint64_t begin_tick, uint64_t end_tick)
 {
 	script_off(&s, REQUESTER, begin_tick, end_tick + 10, end_tick + 10, 0x1, WRITER);
@@ -128,7 +133,7 @@ static void test_child_that_answers_a_thread(void **state)
 {
 	steps();
 	script_add(&s, WRITER, EVENT_NAME, 10, 10)->name.parent_tgid = TRAINER;
-	/* Each save waits for the one before, for 400 ticks: no backward pass lies between them. */
+	/* Each save waits for the one before, for 400 ticks. No backward pass lies between them. */
 	save_by_child(2300, 4700);
 	script_off(&s, TRAINER, 4320, 4720, 4720, 0x1, REQUESTER);
 	save_by_child(4750, 7700);
@@ -145,7 +150,7 @@ static void test_child_that_answers_a_thread(void **state)
 		assert_null(strstr(analysis->actions[i].text, "Write checkpoints in the background"));
 }
 
-/* Another thread of the child than the one that writes says that it is done. */
+/* The child reports that the save is done by another thread than the one that writes. */
 static void test_child_that_answers_by_another_thread(void **state)
 {
 	steps();
@@ -157,8 +162,8 @@ static void test_child_that_answers_by_another_thread(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 400);
 }
 
-/* Neither a thread that a child wakes which saves nothing, nor one that a saving thread of its own process
- * wakes, waits for a save itself; and what others' children write is no checkpoint. */
+/* A thread does not wait for a save if a child that saves nothing wakes it, or if a saving thread of its own
+ * process does. Files that children of other processes write are no checkpoints. */
 static void test_who_saves_nothing(void **state)
 {
 	steps();
@@ -176,7 +181,7 @@ static void test_who_saves_nothing(void **state)
 	assert_int_equal(analysis->checkpoints->n_items, 2);
 }
 
-/* Stacks for script_sample(&s, ): 11 trains, 12 saves, 13 imports what saves. */
+/* Stacks for script_sample(&s, ...): 11 trains, 12 saves, 13 imports the module that saves. */
 static struct analysis *analyse_sampled(void)
 {
 	static const struct profile_frame frames[] = {
@@ -195,7 +200,7 @@ static struct analysis *analyse_sampled(void)
 	return analysis;
 }
 
-/* Copying the state makes no call: samples of the stack show it, to half a sampling interval (25 ticks). */
+/* Copying the state makes no call. Samples of the stack show it, to half a sampling interval (25 ticks). */
 static void test_copy_by_stack_samples(void **state)
 {
 	steps();
@@ -205,14 +210,15 @@ static void test_copy_by_stack_samples(void **state)
 	}
 	for (uint64_t tick = 3400; tick <= 3600; tick += 50)
 		script_sample(&s, TRAINER, tick, 12);
-	script_off(&s, TRAINER, 3450, 3540, 3540, 0x1, TIMER_WOKE); /* asleep within */
-	script_sample(&s, TRAINER, 7210, 12);                       /* a backward pass at 7200 bounds it */
+	script_off(&s, TRAINER, 3450, 3540, 3540, 0x1, TIMER_WOKE); /* asleep during the copy */
+	/* a backward pass at 7200 limits the copy */
+	script_sample(&s, TRAINER, 7210, 12);
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse_sampled();
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 250 + 35);
 }
 
-/* The copy begins when the save before it has ended; by the samples it seems to begin before its last write.
- */
+/* The copy begins when the save before has ended, but by the samples it seems to begin before that save's
+ * last write. */
 static void test_copy_right_behind_a_save(void **state)
 {
 	steps();
@@ -229,7 +235,7 @@ static void test_copy_right_behind_a_save(void **state)
 	assert_int_equal(analysis->checkpoints->items[1].bytes, LARGE);
 }
 
-/* By a child that was there before. */
+/* The save is written by a child that existed before. */
 static void test_copy_right_behind_a_save_of_a_child(void **state)
 {
 	steps();
@@ -243,7 +249,7 @@ static void test_copy_right_behind_a_save_of_a_child(void **state)
 	assert_int_equal(analysis->checkpoints->items[1].bytes, LARGE);
 }
 
-/* A thread that pickles over several steps and then writes; between two saves it is asleep. */
+/* A thread pickles over several steps and then writes. Between two saves it is asleep. */
 static void test_thread_by_stack_samples(void **state)
 {
 	steps();
@@ -259,7 +265,7 @@ static void test_thread_by_stack_samples(void **state)
 	assert_int_equal((item->end_ns - at(0)) / TICK_NS, 4700);
 }
 
-/* Where calls tell when a save begins or ends, samples within them do not make it longer. */
+/* If calls show when a save begins or ends, samples within them do not make it longer. */
 static void test_samples_within_calls(void **state)
 {
 	steps();
@@ -273,8 +279,8 @@ static void test_samples_within_calls(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), 200);
 }
 
-/* The trainer copies the state, and a thread writes it steps later: one checkpoint. What is no copy, or what
- * the trainer writes itself later on, is no part of another one. */
+/* The trainer copies the state, and a thread writes it steps later, which is one checkpoint. A write that
+ * follows no copy, or that the trainer makes itself later on, does not belong to another checkpoint. */
 static void test_copy_and_what_writes_it(void **state)
 {
 	steps();
@@ -284,7 +290,7 @@ static void test_copy_and_what_writes_it(void **state)
 	for (uint64_t tick = 5400; tick <= 5600; tick += 50)
 		script_sample(&s, TRAINER, tick, 12);
 	write_file(TRAINER, 6300, 6700, LARGE);
-	script_call(&s, REQUESTER, 8300, 8310, SYS_fsync, EVENT_FILE_REG, 70, 0); /* a log's */
+	script_call(&s, REQUESTER, 8300, 8310, SYS_fsync, EVENT_FILE_REG, 70, 0); /* of a log */
 	write_file(REQUESTER, 9300, 9700, LARGE);
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse_sampled();
 	const struct checkpoint_report *report = analysis->checkpoints;
@@ -294,7 +300,7 @@ static void test_copy_and_what_writes_it(void **state)
 	assert_int_equal((report->items[2].begin_ns - at(0)) / TICK_NS, 9300);
 }
 
-/* The trainer waited for a save in between: what is written then is another state. */
+/* The trainer waited for a save in between, so a later save writes another state. */
 static void test_copy_and_a_later_save(void **state)
 {
 	steps();
@@ -307,7 +313,7 @@ static void test_copy_and_a_later_save(void **state)
 	assert_int_equal((analysis->checkpoints->items[0].begin_ns - at(0)) / TICK_NS, 3300);
 }
 
-/* An event writer's: much, but in small pieces, while training goes on. */
+/* An event writer writes much, but in small pieces, while training continues. */
 static void test_log_of_a_thread_is_none(void **state)
 {
 	steps();
@@ -336,7 +342,7 @@ static void wake_at_lock(uint32_t tid, uint64_t tick, uint64_t word)
 	    FUTEX_WAKE | FUTEX_PRIVATE_FLAG;
 }
 
-/* The trainer waits for the interpreter lock for 255 ticks; then the other thread does, for 30. */
+/* The trainer waits for the interpreter lock for 255 ticks, and then the other thread does for 30. */
 static void lock_step(uint64_t i, uint64_t tick)
 {
 	uint64_t word = GIL_WORD + 4 * (i % 2);
@@ -348,7 +354,8 @@ static void lock_step(uint64_t i, uint64_t tick)
 	wake_at_lock(TRAINER, tick + 650, word);
 }
 
-/* Steps 3 to 8 are beside a save; one of them waits for it for 100, which is a stall and none of the tail. */
+/* Steps 3 to 8 run during a save. One of them waits for it for 100, which is a stall and does not count in
+ * the tail. */
 #define IS_BESIDE(i) ((i) >= 3 && (i) <= 8)
 
 static void long_steps(const int *longer)
@@ -369,13 +376,13 @@ static void long_steps(const int *longer)
 
 static void test_steps_during_a_save_take_longer(void **state)
 {
-	/* The first one does not count. */
+	/* The first step does not count. */
 	static const int longer[STEPS] = {0, 20, -20, 200, 200, 200, 200, 300, 200, 20, -20, 0};
 	const struct checkpoint_tail *tail;
 
 	long_steps(longer);
 	write_file(REQUESTER, 3300, 9200, LARGE);
-	/* Step 7 begins at 7800. A save by the trainer itself, in step 1, is beside nothing. */
+	/* Step 7 begins at 7800. No other step runs during the trainer's own save in step 1. */
 	script_off(&s, TRAINER, 8500, 8600, 8600, 0x1, REQUESTER);
 	write_file(TRAINER, 1400, 1420, LARGE);
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
@@ -384,9 +391,9 @@ static void test_steps_during_a_save_take_longer(void **state)
 	assert_non_null(tail);
 	assert_int_equal(tail->n_beside, 6);
 	assert_int_equal(tail->n_others, STEPS - 1 - 6);
-	/* Steps beside are 6 of 1200 without the stall. The others are of 1000 without the trainer's own
-	 * save, of 980, 1020 and 980, and the last one, which is taken to be as long as the median, of 1200.
-	 */
+	/* The 6 steps during the save take 1200 each without the stall. The others take 1000 (without the
+	 * trainer's own save), 980, 1020, 980, and 1200 for the last one, which is taken to be as long as the
+	 * median. */
 	assert_float_equal(tail->ns / TICK_NS, 6 * 1200 - 6.0 / 5 * 5180, 0.1);
 	assert_float_equal(tail->error_ns / TICK_NS, 2 * 6 * sqrt(34720.0 / 5 / 4), 0.1);
 	assert_float_equal(tail->gil_ns / TICK_NS, 6 * 255 - 6.0 / 5 * 255, 0.1);
@@ -395,7 +402,7 @@ static void test_steps_during_a_save_take_longer(void **state)
 	assert_float_equal(tail->share_ns[SHARE_CHECKPOINT_STALL], 0, 0.1);
 }
 
-/* What is beside too few steps shows nothing. */
+/* Too few steps run during the save for a tail. */
 static void test_no_tail_of_few_steps(void **state)
 {
 	steps();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every ns of an interval is in one share, and in that of whatever comes first. */
+/* Every ns of an interval is in exactly one share, the first one that applies. */
 #include "tests/unit/analyzer/scene.h"
 
 #include <linux/futex.h>
@@ -19,7 +19,7 @@ enum {
 
 #define WAITS_MAX 64
 
-/* What a partition is made of; the lists are handed over by parts_take(). */
+/* The inputs of a partition. parts_take() hands over the lists. */
 struct parts {
 	struct data_wait waits[WAITS_MAX];
 	uint64_t fetch_ns[WAITS_MAX];
@@ -28,7 +28,7 @@ struct parts {
 	struct compiling compiling;
 	struct interval_list own_checkpoints, helper_checkpoints;
 	struct interval_list collectives;
-	bool helper_reads; /* the loader's results */
+	bool helper_reads; /* reads the loader's results */
 	struct scene scene;
 	struct partition partition;
 };
@@ -91,7 +91,7 @@ struct ticks {
 	uint64_t of[SHARE_COUNT];
 };
 
-/* The shares of [begin_tick, end_tick), which sum to it. */
+/* Returns the shares of [begin_tick, end_tick), and asserts that they sum to it. */
 static struct ticks shares(const struct parts *parts, uint64_t begin_tick, uint64_t end_tick)
 {
 	uint64_t share_ns[SHARE_COUNT] = {0}, sum_ns = 0;
@@ -125,7 +125,8 @@ static void test_time_without_events_is_the_device_s(void **state)
 	assert_int_equal(spin_ns, 0);
 	assert_int_equal(partition_gil_ns(&parts->partition, at(0), at(1000)), 0);
 	assert_int_equal(partition_collective_ns(&parts->partition, at(0), at(1000)), 0);
-	/* What is not known of the trainer is not computing: before it was seen, and behind its end. */
+	/* Time in which the trainer is unknown, before its first record and after its end, is not
+	 * computing. */
 	check_whole(parts, 1000, 2000, SHARE_OTHER);
 	parts_free(parts);
 }
@@ -151,7 +152,7 @@ static void test_sleep_queue_and_gaps_are_told_apart(void **state)
 	parts_free(parts);
 }
 
-/* All at once, each taken away from what comes behind it. */
+/* All states overlap, and each hides the weaker ones. */
 static void test_overlaps_belong_to_the_first_share(void **state)
 {
 	struct parts *parts = parts_new();
@@ -176,7 +177,8 @@ static void test_overlaps_belong_to_the_first_share(void **state)
 	assert_int_equal(spin_ns, 0);
 	assert_int_equal(interval_list_cover(&parts->partition.checkpoints, 0, UINT64_MAX), 100 * TICK_NS);
 	assert_int_equal(interval_list_cover(&parts->partition.compiling, 0, UINT64_MAX), 100 * TICK_NS);
-	/* Of collectives only what is not in front of them; the driver's is device as well. */
+	/* Only the part of collectives that no stronger state hides counts. Time in the GPU driver is device
+	 * as well. */
 	assert_int_equal(partition_collective_ns(&parts->partition, at(0), at(1000)), 190 * TICK_NS);
 	parts_free(parts);
 }
@@ -192,7 +194,7 @@ static void test_gpu_waits_count_outside_of_data_waits(void **state)
 	script_off(&s, TRAINER, 120, 150, 160, 0x1, TIMER_WOKE);
 	script_exit(&s, TRAINER, 1000);
 	parts_take(parts);
-	/* Spins, sleeps, and once waits for its core; the end is in a data wait. */
+	/* The trainer spins, sleeps, and waits once for its core. The end lies in a data wait. */
 	assert_int_equal(shares(parts, 100, 180).of[SHARE_DEVICE], 70);
 	assert_int_equal(shares(parts, 100, 180).of[SHARE_CPU_STARVED], 10);
 	assert_int_equal(partition_gpu_wait(&parts->partition, at(0), at(1000), &spin_ns), 170 * TICK_NS);
@@ -205,7 +207,7 @@ static void test_gpu_waits_count_outside_of_data_waits(void **state)
 	parts_free(parts);
 }
 
-/* A wait that the interval cuts is fetched in proportion, and never more than it is long. */
+/* If the interval cuts a wait, the wait's fetch is cut in proportion, and never exceeds the wait. */
 static void test_split_of_waits(void **state)
 {
 	const uint64_t hour_ticks = 3600 * NS_PER_S / TICK_NS;
@@ -227,7 +229,7 @@ static void test_split_of_waits(void **state)
 	assert_int_equal(ticks.of[SHARE_PREP_STALL], 60 + 2 * hour_ticks);
 	assert_in_range(shares(parts, 1000, 1000 + 3 * hour_ticks / 2).of[SHARE_FETCH_STALL],
 			hour_ticks / 2 - 1, hour_ticks / 2);
-	/* Split again with other figures: the rest stays. */
+	/* A split with other figures changes only fetch and prep. */
 	partition_interval(&parts->partition, at(0), at(1000), share_ns);
 	parts->fetch_ns[0] = 0;
 	parts->fetch_ns[1] = 5 * TICK_NS;
@@ -244,7 +246,7 @@ static void test_split_of_waits(void **state)
 	parts_free(parts);
 }
 
-/* Asleep until another of its threads is done: what that one did meanwhile. */
+/* If the trainer sleeps until another of its threads is done, the time is that thread's activity. */
 static void test_a_wait_for_a_helper_is_what_the_helper_did(void **state)
 {
 	struct parts *parts = parts_new();
@@ -253,7 +255,7 @@ static void test_a_wait_for_a_helper_is_what_the_helper_did(void **state)
 	script_off(&s, TRAINER, 100, 200, 200, 0x1, HELPER);
 	script_off(&s, HELPER, 120, 150, 160, 0x1, TIMER_WOKE);
 	list_add(&parts->compiling.helpers, 180, 300);
-	/* The same sleep, ended by the timer, by the trainer itself, and by another process. */
+	/* The same sleep is ended by the timer, by the trainer itself, and by another process. */
 	script_off(&s, TRAINER, 300, 320, 320, 0x1, TIMER_WOKE);
 	script_off(&s, TRAINER, 400, 420, 420, 0x1, TRAINER);
 	script_off(&s, TRAINER, 500, 520, 520, 0x1, CHILD);
@@ -276,7 +278,7 @@ static void test_a_wait_for_a_helper_is_what_the_helper_did(void **state)
 	parts_free(parts);
 }
 
-/* The thread that reads the loader's results does nothing for a step. */
+/* The thread that reads the loader's results does not work for a step. */
 static void test_reader_is_no_helper(void **state)
 {
 	struct parts *parts = parts_new();
@@ -291,7 +293,8 @@ static void test_reader_is_no_helper(void **state)
 	parts_free(parts);
 }
 
-/* Of several helpers one that computes is enough, and without a core is more than asleep. */
+/* If there are several helpers, one that computes is enough, and waiting for a core counts before
+ * sleeping. */
 static void test_most_telling_helper(void **state)
 {
 	struct parts *parts = parts_new();
@@ -315,7 +318,8 @@ static void test_most_telling_helper(void **state)
 	parts_free(parts);
 }
 
-/* A thread or child that saves ends the sleep: it was for the checkpoint, whatever that one did meanwhile. */
+/* If a thread or child that saves ends the sleep, the time belongs to the checkpoint, whatever that thread
+ * did meanwhile. */
 static void test_sleeps_for_savers(void **state)
 {
 	struct parts *parts = parts_new();
@@ -327,14 +331,14 @@ static void test_sleeps_for_savers(void **state)
 	script_exit(&s, HELPER, 1000);
 	script_exit(&s, TRAINER, 1000);
 	memset(parts->saves, 0, sizeof(parts->saves));
-	parts->saves[1] = 1; /* by tid: trainer, helper */
+	parts->saves[1] = 1; /* indexed by thread: trainer, helper */
 	parts_take(parts);
 	check_whole(parts, 100, 200, SHARE_CHECKPOINT_STALL);
 	check_whole(parts, 300, 400, SHARE_DEVICE);
 	parts_free(parts);
 }
 
-/* The trainer at the interpreter lock from each thousand on for 250 ticks. */
+/* The trainer waits for the interpreter lock from each thousand on for 250 ticks. */
 static void lock_sleeps(void)
 {
 	script_add(&s, HELPER, EVENT_NAME, 0, 0);
@@ -355,7 +359,7 @@ static void lock_sleeps(void)
 	script_exit(&s, TRAINER, 12000);
 }
 
-/* What partition_gil_ns() says is a part of cpu_starved, and so outside of all that comes first. */
+/* The time of partition_gil_ns() is a part of cpu_starved, and so outside of all stronger states. */
 static void test_waits_for_the_interpreter_lock_are_cpu_starved(void **state)
 {
 	struct parts *parts = parts_new();
@@ -405,7 +409,7 @@ static void test_collectives_are_a_part_of_device(void **state)
 	parts_free(parts);
 }
 
-/* ---- against a partition tick by tick ---- */
+/* ---- comparison with a partition tick by tick ---- */
 
 static bool covers(const struct interval *items, size_t n, uint64_t tick)
 {

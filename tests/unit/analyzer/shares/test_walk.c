@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Back from the end of a wait, through whoever ended each sleep. */
+/* Follows the critical path back from the end of a wait, through the threads that ended each sleep. */
 #include "tests/unit/analyzer/scene.h"
 
 #include <linux/futex.h>
@@ -28,10 +28,10 @@ static uint64_t ticks_of(const struct tally *tally, const char *what)
 	return ns / TICK_NS;
 }
 
-static struct wait_chain chain; /* of the last walk */
+static struct wait_chain chain; /* chain of the last walk */
 
-/* Walks, and checks what holds of any walk: every ns of the wait is charged once, and pieces of the chain
- * follow each other from its end to its start. */
+/* Walks, and checks the invariants of a walk. Every ns of the wait is charged once, and the pieces of the
+ * chain follow each other from its end to its start. */
 static uint64_t walk(const struct scene *scene, uint64_t begin_tick, uint64_t end_tick,
 		     struct tally *ret_tally)
 {
@@ -72,7 +72,8 @@ static void test_a_tally_adds_up_by_role_and_text(void **state)
 	tally_add(&tally, ROLE_WORKER, text, false, 1);
 	tally_add(&tally, ROLE_TRAINER, text, true, 1);
 	assert_int_equal(tally.n, 3);
-	/* More than fit: no ns is lost, and what was there first still counts by itself. */
+	/* With more activities than the tally can hold, no ns is lost, and the existing ones still count by
+	 * themselves. */
 	for (unsigned int i = 0; i < 100; i++) {
 		snprintf(texts[i], sizeof(texts[i]), "%u", i);
 		tally_add(&tally, ROLE_WORKER, texts[i], i % 2, 1000 + i);
@@ -100,7 +101,7 @@ static void test_a_trainer_on_its_cpu_computes(void **state)
 	struct scene scene = scene_of(&s);
 	assert_int_equal(walk(&scene, 100, 100, &tally), 0);
 	assert_int_equal(tally.n, 0);
-	/* Alone, and on its CPU: over hours as well. */
+	/* The trainer runs on its CPU without other threads, also over hours. */
 	assert_int_equal(walk(&scene, 0, 1000, &tally), 0);
 	assert_int_equal(tally.n, 1);
 	assert_int_equal(tally.items[0].role, ROLE_TRAINER);
@@ -114,7 +115,7 @@ static void test_a_trainer_on_its_cpu_computes(void **state)
 	scene_free(&scene);
 }
 
-/* What an interrupt ends stays with the sleeper; its sleep is cut at the wait's edges. */
+/* A sleep that an interrupt ends stays with the sleeper. It is cut at the wait's edges. */
 static void test_an_interrupted_sleep_stays_with_the_sleeper(void **state)
 {
 	struct tally tally;
@@ -134,7 +135,7 @@ static void test_an_interrupted_sleep_stays_with_the_sleeper(void **state)
 	assert_int_equal(ticks_of(&tally, "asleep"), 90);
 }
 
-/* libdiesel says why it slept, when it wakes. */
+/* When it wakes, libdiesel marks why it slept. */
 static void test_waiting_for_dieseld(void **state)
 {
 	struct tally tally;
@@ -152,7 +153,8 @@ static void test_waiting_for_dieseld(void **state)
 	assert_int_equal(ticks_of(&tally, "asleep"), 70);
 }
 
-/* Reading is reading, whoever ended it; so are page faults, but for the program's own. */
+/* A read counts as reading, whichever thread ended it. A page fault does, too, except for one in the
+ * program's own files. */
 static void test_sleeps_that_fetch(void **state)
 {
 	struct tally tally;
@@ -184,20 +186,21 @@ static void worker_steps(void)
 	}
 }
 
-/* Trainer, feeder, worker, its disk. */
+/* The path goes through the trainer, feeder, worker, and its disk. */
 static void test_a_wait_is_walked_through_its_wakers(void **state)
 {
 	struct tally tally;
 
 	worker_steps();
 	struct scene scene = scene_of(&s);
-	/* Only the end of the worker's computing is in the wait ... */
+	/* This wait contains only the end of the worker's computing ... */
 	assert_int_equal(walk(&scene, 7400, 7550, &tally), 0);
 	assert_int_equal(ticks_of(&tally, "taking the batch over"), 40);
 	assert_int_equal(ticks_of(&tally, "handing batches over"), 10);
 	assert_int_equal(ticks_of(&tally, "decoding and transforming"), 100);
 	scene_free(&scene);
-	/* ... and of a longer one its reading, too: asleep from 40 to 290, on its CPU at both ends. */
+	/* ... and a longer wait its reading, too. The worker is asleep from 40 to 290, and on its CPU at both
+	 * ends. */
 	for (size_t i = 0; i < s.n; i++)
 		if (s.events[i].tid == TRAINER && s.events[i].start_ns >= at(7400) &&
 		    s.events[i].start_ns <= at(7401))
@@ -217,7 +220,7 @@ static void test_imports_of_a_worker_are_start_up(void **state)
 	worker_steps();
 	script_call(&s, WORKER, 8, 9, SYS_read, EVENT_FILE_REG, 60, 1000);
 	struct scene scene = scene_of(&s);
-	/* Walked as if the trainer had waited from 5 on, for the worker's first batch. */
+	/* The path is walked as if the trainer had waited from 5 on, for the worker's first batch. */
 	assert_int_equal(walk(&scene, 400, 550, &tally), 0);
 	scene_free(&scene);
 	for (size_t i = 0; i < s.n; i++)
@@ -229,7 +232,7 @@ static void test_imports_of_a_worker_are_start_up(void **state)
 	assert_int_equal(ticks_of(&tally, "decoding and transforming"), 210);
 	assert_int_equal(ticks_of(&tally, "starting up"), 14);
 	scene_free(&scene);
-	/* It sleeps for its imports, too. */
+	/* The worker sleeps for its imports, too. */
 	script_off(&s, WORKER, 10, 20, 20, 0x2, TIMER_WOKE);
 	script_call(&s, WORKER, 10, 19, SYS_read, EVENT_FILE_REG, 60, 1000);
 	scene = scene_of(&s);
@@ -239,7 +242,7 @@ static void test_imports_of_a_worker_are_start_up(void **state)
 	scene_free(&scene);
 }
 
-/* Born in the wait: before, it is the story of who made it. */
+/* A thread is born during the wait. The path before is that of the thread that made it. */
 static void test_time_before_a_birth_is_the_parent_s(void **state)
 {
 	struct tally tally;
@@ -265,7 +268,7 @@ static void test_time_before_a_birth_is_the_parent_s(void **state)
 	assert_string_equal(chain.pieces[2].what, chain.pieces[1].what);
 }
 
-/* The one who woke it has a tid that was used before, and will be again. */
+/* The waking thread's tid was used before, and will be used again. */
 static void test_tids_used_again(void **state)
 {
 	struct tally tally;
@@ -288,7 +291,7 @@ static void test_tids_used_again(void **state)
 	assert_int_equal(ticks_of(&tally, "preparing or taking a batch over"), 200);
 }
 
-/* Threads that wake each other at one time: records contradict each other, and the walk ends all the same. */
+/* Threads wake each other at one instant. The records contradict each other, but the walk ends. */
 static void test_circles_of_wakers_end(void **state)
 {
 	struct tally tally;
@@ -303,7 +306,7 @@ static void test_circles_of_wakers_end(void **state)
 	assert_int_equal(ticks_of(&tally, "preparing or taking a batch over"), 100);
 	assert_int_equal(ticks_of(&tally, "not attributed"), 100);
 	scene_free(&scene);
-	/* It woke itself, and nobody has that tid. */
+	/* The trainer woke itself, and then a tid without a thread woke it. */
 	script_begin(&s);
 	script_off(&s, TRAINER, 100, 200, 200, 0x1, TRAINER);
 	script_off(&s, TRAINER, 300, 400, 400, 0x1, 999);
@@ -314,8 +317,8 @@ static void test_circles_of_wakers_end(void **state)
 	scene_free(&scene);
 }
 
-/* A gap of the recording is no computing; but who wakes another ran until then, since its last sleep ended.
- */
+/* A gap of the recording does not count as computing. But a thread that wakes another one ran until then,
+ * since the end of its last sleep. */
 static void test_a_gap_of_the_recording_is_unknown(void **state)
 {
 	struct tally tally;
@@ -395,7 +398,7 @@ static void test_call_file_and_source_decide_who_fetches(void **state)
 	const struct {
 		uint16_t nr;
 		uint8_t file_type, source;
-		bool anyone, loads; /* fetches in the trainer, in a worker */
+		bool anyone, loads; /* counts as fetching in the trainer; in a worker or loader */
 	} rows[] = {
 	    {SYS_read, EVENT_FILE_REG, SOURCE_STORAGE, true, true},
 	    {SYS_read, EVENT_FILE_SOCK, SOURCE_NETWORK, true, true},
@@ -428,7 +431,7 @@ static void test_call_file_and_source_decide_who_fetches(void **state)
 			assert_int_equal(walk_fetch_calls(&thread, (enum role)role, 150, 160),
 					 fetches ? 10 : 0);
 		}
-		/* Both ends count, and nothing beside them. */
+		/* Both ends count as within the call, and no time outside. */
 		assert_int_equal(walk_fetching(&thread, ROLE_WORKER, 100) != NULL, rows[i].loads);
 		assert_int_equal(walk_fetching(&thread, ROLE_WORKER, 200) != NULL, rows[i].loads);
 		assert_null(walk_fetching(&thread, ROLE_WORKER, 99));
@@ -452,14 +455,19 @@ static void test_grouped_calls_count_in_proportion(void **state)
 	assert_int_equal(walk_fetch_calls(&thread, ROLE_TRAINER, 0, 2 * hour_ns), hour_ns / 2);
 }
 
-/* libdiesel says that chunks were waited for: between a pair of marks, and only for that reason. */
+/* A wait for chunks is the time between a pair of libdiesel's marks with that reason. */
 static void test_marks_for_chunks_alone_are_fetch(void **state)
 {
 	struct timeline_mark marks[] = {
-	    {10, 0, MARK_WAIT_BEGIN}, {20, MARK_CAUSE_FETCH, MARK_WAIT_END},
-	    {30, 0, MARK_WAIT_BEGIN}, {40, MARK_CAUSE_PREP, MARK_WAIT_END},
-	    {50, 0, MARK_WAIT_BEGIN}, {60, MARK_CAUSE_FETCH, MARK_NEXT_END},
-	    {70, 0, MARK_WAIT_BEGIN}, {75, MARK_CAUSE_FETCH, MARK_WAIT_END}, /* not the thread's */
+	    {10, 0, MARK_WAIT_BEGIN},
+	    {20, MARK_CAUSE_FETCH, MARK_WAIT_END},
+	    {30, 0, MARK_WAIT_BEGIN},
+	    {40, MARK_CAUSE_PREP, MARK_WAIT_END},
+	    {50, 0, MARK_WAIT_BEGIN},
+	    {60, MARK_CAUSE_FETCH, MARK_NEXT_END},
+	    /* not within the thread's life */
+	    {70, 0, MARK_WAIT_BEGIN},
+	    {75, MARK_CAUSE_FETCH, MARK_WAIT_END},
 	};
 	struct timeline_thread thread = {.marks = marks, .n_marks = 7};
 

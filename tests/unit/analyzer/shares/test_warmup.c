@@ -34,11 +34,11 @@ static void test_the_warm_up_ends_where_steps_are_steady(void **state)
 		steps[k].end_ns = 2000;
 	assert_int_equal(warmup_find(steps, 60, 20, &n), 0);
 	assert_int_equal(n, 20);
-	/* It takes as long as the others. */
+	/* The first epoch takes as long as the others. */
 	steps_fill(steps, 60, 1000);
 	assert_int_equal(warmup_find(steps, 60, 20, &n), 0);
 	assert_int_equal(n, 0);
-	/* Too few to tell. */
+	/* There are too few steps to tell. */
 	steps[0].end_ns = 50000;
 	assert_int_equal(warmup_find(steps, 14, 0, &n), 0);
 	assert_int_equal(n, 0);

@@ -4,12 +4,12 @@
 #include "analyzer/base/interval.h"
 #include "analyzer/timeline/timeline.h"
 
-/* Recordings with gaps: what is not known is never taken for computing, nor for waiting. */
+/* Recordings with gaps. Unknown time never counts as computing or as waiting. */
 
 static struct script s; /* too large for the stack */
 
-/* Inline steps of 1000 ticks: 600 reading a file, 400 computing, the backward pass at 900. Steps that touch
- * [gap_begin, gap_end) have lost all but their backward pass, as the recorder leaves it. */
+/* Makes inline steps of 1000 ticks, with 600 reading a file, 400 computing, and the backward pass at 900.
+ * Steps that touch [gap_begin, gap_end) have lost all but their backward pass, as the recorder leaves it. */
 static void inline_steps(unsigned int n, uint64_t gap_begin, uint64_t gap_end)
 {
 	script_begin(&s);
@@ -54,20 +54,21 @@ static void test_a_recording_that_is_one_gap_is_insufficient(void **state)
 	assert_int_equal(analysis->verdict, ANALYSIS_INSUFFICIENT);
 }
 
-/* A thread's state within a gap is unknown but for what its records cover. */
+/* A thread's state within a gap is unknown, except where its records cover the time. */
 static void test_states_in_a_gap(void **state)
 {
 	struct timeline *timeline;
 
 	script_begin(&s);
-	script_off(&s, TRAINER, 100, 300, 300, 1, TIMER_WOKE); /* began before the gap: recorded whole */
+	/* began before the gap, and is recorded whole */
+	script_off(&s, TRAINER, 100, 300, 300, 1, TIMER_WOKE);
 	script_off(&s, TRAINER, 900, 950, 950, 1, TIMER_WOKE);
 	script_exit(&s, TRAINER, 1000);
 	script_add(&s, 1, EVENT_GAP, 200, 600);
 	script_add(&s, 1, EVENT_GAP, 500, 700); /* overlaps */
 	assert_int_equal(timeline_build(s.events, s.n, &timeline, NULL), 0);
 	assert_int_equal(timeline->n_malformed, 0);
-	assert_int_equal(timeline->n_threads, 1); /* a gap is nobody's */
+	assert_int_equal(timeline->n_threads, 1); /* a gap belongs to no thread */
 	const struct timeline_thread *thread = timeline_find(timeline, TRAINER, at(0));
 	struct timeline_account account = timeline_account(thread, at(0), at(1000));
 	assert_int_equal(account.sleep_ns / TICK_NS, 250);
@@ -76,7 +77,7 @@ static void test_states_in_a_gap(void **state)
 	timeline_free(timeline);
 }
 
-/* With no thread off its core the list of such intervals is empty, and has no address. */
+/* If no thread is off its core, the list of these intervals is empty, and has no address. */
 static void test_gap_outside_every_life(void **state)
 {
 	struct timeline *timeline;

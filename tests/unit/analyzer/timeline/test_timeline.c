@@ -31,7 +31,7 @@ static void test_time_is_accounted_by_state(void **state)
 	s = (struct script){0};
 	script_off(&s, 10, 0, 0, 100, 0, 0);           /* runnable: preempted, with no flag set */
 	script_off(&s, 10, 200, 260, 300, 0x1, 11);    /* 60 asleep, 40 in the queue */
-	script_off(&s, 10, 400, 450, 450, 0x102, 11);  /* a fault read: D with another bit */
+	script_off(&s, 10, 400, 450, 450, 0x102, 11);  /* a read by a page fault: D with another bit */
 	script_off(&s, 10, 500, 600, 600, 0x2001, 11); /* a freezable futex: S with another bit */
 	script_exit(&s, 10, 700);
 	struct timeline *timeline = build(&s);
@@ -40,7 +40,7 @@ static void test_time_is_accounted_by_state(void **state)
 	account_is(thread, 0, 700, (uint64_t[]){350, 140, 160, 50, 0});
 	account_is(thread, 220, 280, (uint64_t[]){0, 20, 40, 0, 0}); /* clipped on both sides */
 	account_is(thread, 100, 200, (uint64_t[]){100, 0, 0, 0, 0});
-	account_is(thread, 690, 800, (uint64_t[]){10, 0, 0, 0, 100}); /* after its exit nothing is known */
+	account_is(thread, 690, 800, (uint64_t[]){10, 0, 0, 0, 100}); /* nothing is known after its exit */
 	account_is(thread, 300, 300, (uint64_t[]){0, 0, 0, 0, 0});
 	assert_int_equal(timeline->n_malformed, 0);
 	timeline_free(timeline);
@@ -52,7 +52,7 @@ static void test_interrupts_are_no_wakers(void **state)
 
 	s = (struct script){0};
 	script_off(&s, 10, 100, 200, 210, 0x1, 11);
-	script_off(&s, 10, 300, 400, 410, 0x1, TIMER_WOKE); /* current was tid 11 by chance */
+	script_off(&s, 10, 300, 400, 410, 0x1, TIMER_WOKE); /* `current` was tid 11 by chance */
 	/* a waking outside the sleep belongs to another one */
 	script_off(&s, 10, 500, 450, 600, 0x1, 11);
 	struct timeline *timeline = build(&s);
@@ -70,7 +70,8 @@ static void test_time_the_host_takes_is_steal(void **state)
 
 	s = (struct script){0};
 	script_off(&s, 10, 0, 0, 100, 0, 0);
-	/* On the CPU from 100 to 500, but the kernel counted 300 ticks only: the host had the rest. */
+	/* The thread is on the CPU from 100 to 500, but the kernel counted only 300 ticks. The host had the
+	 * rest. */
 	script_off(&s, 10, 500, 500, 600, 0, 0)->sw.exec_ns = 300 * TICK_NS;
 	struct timeline *timeline = build(&s);
 	struct timeline_account account =
@@ -111,7 +112,7 @@ static void test_the_call_at_a_time_is_found(void **state)
 	static struct script s;
 
 	s = (struct script){0};
-	/* Out of order, as records of several rings may come. */
+	/* Records are out of order, as records of several rings may be. */
 	script_call(&s, 10, 300, 400, SYS_poll, EVENT_FILE_FIFO, 3, 1);
 	script_call(&s, 10, 100, 200, SYS_read, EVENT_FILE_REG, 1, 1);
 	script_call(&s, 10, 200, 250, SYS_close, EVENT_FILE_REG, 2, 0);
@@ -130,7 +131,6 @@ static void test_the_call_at_a_time_is_found(void **state)
 	timeline_free(timeline);
 }
 
-/* What contradicts itself is cut or dropped, and counted. */
 static void test_each_futex_call_that_waits_is_a_wait_at_a_lock(void **state)
 {
 	static const uint64_t calls[] = {SYS_futex, 449, 455}; /* futex_waitv, futex_wait */
@@ -149,6 +149,7 @@ static void test_each_futex_call_that_waits_is_a_wait_at_a_lock(void **state)
 	timeline_free(timeline);
 }
 
+/* Contradictory records are cut or dropped, and counted. */
 static void test_malformed_records_are_counted_and_left_out(void **state)
 {
 	static struct script s;

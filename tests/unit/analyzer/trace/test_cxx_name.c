@@ -41,7 +41,7 @@ static void test_mangled_names_become_readable(void **state)
 	}
 }
 
-/* Cut anywhere, into a space of any size, with any byte in it. */
+/* Demangles names that are cut anywhere, with any byte in them, into buffers of any size. */
 static void test_damaged_mangled_names_do_no_harm(void **state)
 {
 	char mangled[200], name[200];

@@ -27,7 +27,7 @@ static int setup(void **state)
 	return 0;
 }
 
-/* Like a real stream: four threads, nearly in order, with stragglers across blobs. */
+/* Returns events as in a real stream: four threads, nearly in order, with stragglers across blobs. */
 static struct event event_at(uint64_t i)
 {
 	uint64_t shuffled = i ^ (i % 97 == 0 ? 0xfff : 0x7);
@@ -56,7 +56,7 @@ static void record(bool finish)
 	recording_close(recording);
 }
 
-/* How many events come, checked to be sorted. */
+/* Returns how many events come, and asserts that they are sorted. */
 static size_t count(struct recording *recording, const struct recording_filter *filter, uint64_t *ret_sum)
 {
 	struct recording_cursor *cursor;
@@ -131,7 +131,7 @@ static void test_unfinished_is_incomplete(void **state)
 	record(false);
 	assert_int_equal(recording_open(path, &recording, NULL), 0);
 	assert_false(recording_complete(recording));
-	/* The last blob was not full: it was still in memory. */
+	/* The last blob was not full, so it was still in memory. */
 	assert_int_equal(count(recording, NULL, NULL),
 			 N_EVENTS / RECORDING_BLOB_EVENTS * RECORDING_BLOB_EVENTS);
 	recording_close(recording);
@@ -218,7 +218,7 @@ static void test_a_foreign_file_is_no_recording(void **state)
 	write_text(*state, "s.db", "my thesis");
 	assert_int_equal(recording_open(path, &recording, &err), -EBADMSG);
 	assert_non_null(strstr(err.text, "not a recording"));
-	/* and it is not overwritten either */
+	/* and the file is not overwritten, either */
 	assert_int_equal(recording_create(path, &recording, &err), -EEXIST);
 	char *text = read_text(*state, "s.db");
 	assert_string_equal(text, "my thesis");
@@ -252,7 +252,7 @@ static void test_an_unwritable_path_is_named(void **state)
 	assert_non_null(strstr(err.text, "/nonexistent/s.db"));
 }
 
-/* A list that lives on has an inode once, and does not grow for ever. */
+/* A list that lives on has each inode once, and does not grow for ever. */
 static void test_paths_that_change(void **state)
 {
 	struct recording_paths paths = {0};

@@ -18,7 +18,7 @@ static uint64_t random_next(void)
 	return random_state;
 }
 
-/* Like a job's: few threads, growing times and CPU time. */
+/* Makes events like those of a job, with few threads and growing times and CPU time. */
 static struct event *plausible_events(size_t n)
 {
 	struct event *events = calloc(n + 1, sizeof(*events));
@@ -66,7 +66,7 @@ static void test_events_decode_as_encoded(void **state)
 	recording_codec_free(codec);
 }
 
-/* Nothing is assumed of the values: not order, not a known type, not that start is before end. */
+/* Nothing is assumed about the values: no order, no known type, not even that start is before end. */
 static void test_any_bytes_survive(void **state)
 {
 	struct recording_codec *codec = recording_codec_new();
@@ -121,7 +121,7 @@ static void test_every_flipped_bit_is_noticed(void **state)
 		memcpy(copy, block, size);
 		copy[bit / 8] ^= (uint8_t)(1 << bit % 8);
 		if (recording_codec_decode(reader, copy, size, &decoded, &n) == 0) {
-			/* A bit that zstd does not use: then the events are the same. */
+			/* The bit is one that zstd does not use, so the events are the same. */
 			assert_int_equal(n, 200);
 			assert_memory_equal(decoded, events, n * sizeof(*events));
 			free(decoded);

@@ -6,7 +6,7 @@
 
 #define MIB (1 << 20)
 
-/* A job that makes this many bytes of detail a second, recorded for so long: what was kept. */
+/* The result for a job that makes this many bytes of detail per second, recorded for that long. */
 struct outcome {
 	uint64_t kept_bytes, on_ns, longest_hole_ns;
 	size_t n_slices;
@@ -63,7 +63,7 @@ static void test_busy_job_keeps_to_the_rate(void **state)
 	assert_int_equal(minute.n_slices, 1);
 	assert_in_range(outcome.kept_bytes - minute.kept_bytes, 9 * MIB, 11 * MIB);
 	assert_true(outcome.n_slices > 5);
-	/* At six times the rate about a sixth of the time is seen, besides the first minute. */
+	/* At six times the rate about a sixth of the time is seen, in addition to the first minute. */
 	assert_in_range((outcome.on_ns - minute.on_ns) / NS_PER_S, 90, 115);
 }
 
@@ -83,7 +83,7 @@ static void test_first_minute_has_a_limit(void **state)
 	}
 }
 
-/* Whatever a job does, at any time: no more than the promise. */
+/* Whatever a job does, at any time, the recording does not exceed its budget. */
 static void test_no_job_exceeds_its_budget(void **state)
 {
 	uint64_t seed = 1;
@@ -117,7 +117,7 @@ static void test_starting_up_leaves_the_steps_their_budget(void **state)
 	uint64_t written = 0;
 
 	assert_int_equal(slices_init(&slices, config, NS_PER_S), 0);
-	/* Ten seconds of imports use up more than there is. */
+	/* Ten seconds of imports use up more than the budget allows. */
 	for (uint64_t s = 2; s < 12; s++) {
 		written += slices_on(&slices) ? MIB / 2 : 0;
 		assert_true(slices_step(&slices, s * NS_PER_S, written, written) >= 0);
@@ -133,7 +133,8 @@ static void test_hours_stay_within_the_limit(void **state)
 	struct outcome outcome = record(config, 200000, 10 * 3600);
 
 	assert_in_range(outcome.kept_bytes, 28 * MIB, 33 * MIB);
-	/* Spread over the whole: an even spread of some 30 slices leaves holes of 20 minutes. */
+	/* The slices are spread over the whole time. About 30 slices at equal distances leave gaps of 20
+	 * minutes. */
 	assert_true(outcome.longest_hole_ns < 60 * 60 * NS_PER_S);
 }
 

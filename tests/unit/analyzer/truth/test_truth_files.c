@@ -98,7 +98,7 @@ static void test_evict_and_warm(void **state)
 
 	assert_int_equal(statfs(folder, &system), 0);
 	if (system.f_type == TMPFS_MAGIC)
-		skip(); /* nothing can be evicted from there */
+		skip(); /* the page cache of this file system cannot be evicted */
 	assert_int_equal(truth_files_below(folder, &files, NULL), 0);
 	truth_files_evict(&files);
 	truth_files_residence(&files, &residence);

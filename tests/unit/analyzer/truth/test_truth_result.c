@@ -76,7 +76,7 @@ static void test_shares_are_differences_of_runs(void **state)
 	assert_int_equal(result.n_steps, 50);
 }
 
-/* It is no device's, however long the runs are: paid once. */
+/* The time of compiling is not the device's, however long the runs are. It is a one-time cost. */
 static void test_compiling_is_no_share_of_the_device(void **state)
 {
 	struct truth_round round = round_of(42, 45, 60);
@@ -84,7 +84,7 @@ static void test_compiling_is_no_share_of_the_device(void **state)
 
 	for (size_t kind = 0; kind < TRUTH_KINDS; kind++)
 		round.runs[kind].compiling = 40;
-	round.runs[TRUTH_COLD].n_steps = 100; /* 20 s of them */
+	round.runs[TRUTH_COLD].n_steps = 100; /* 20 s of steps */
 	truth_result_compute(&round, 1, true, &result);
 	assert_float_equal(result.compiling, 0.8, 1e-9);
 	assert_float_equal(result.device, 0.04, 1e-9);
@@ -127,7 +127,7 @@ static void test_a_run_without_time_has_no_shares(void **state)
 	assert_true(result.device == 0 && result.prep == 0 && result.fetch == 0);
 }
 
-/* The cold and the cached run are the same: what differs is chance. */
+/* The cold and the cached run are the same, so their difference is chance. */
 static void test_without_files_nothing_tells_fetching_from_preparing(void **state)
 {
 	struct truth_round rounds[] = {round_of(2, 3, 5), round_of(2, 5, 3)};

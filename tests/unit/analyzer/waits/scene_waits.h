@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The data waits of a scene. */
+/* Data waits of a scene. */
 
 #include "tests/unit/analyzer/scene.h"
 
@@ -9,7 +9,7 @@
 
 static const struct interval_list none;
 
-/* Checks what holds of any waits. */
+/* Finds the data waits, and checks the invariants of all waits. */
 static inline struct data_waits waits_of(const struct scene *scene)
 {
 	struct data_waits waits;

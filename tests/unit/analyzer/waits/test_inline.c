@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs without workers, and checkpoints: both are seen by the trainer's own file calls. */
+/* Jobs without workers, and checkpoints. The trainer's own file calls show both. */
 #include "tests/unit/analyzer/script.h"
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@ static void close_file(uint64_t tick)
 	script_call(&s, TRAINER, tick, tick + 2, SYS_close, EVENT_FILE_REG, DATA_FILE, 0);
 }
 
-/* A batch of 4 samples: each opens (2), reads for 96, closes (2), then computes for 50. */
+/* Adds a batch of 4 samples. Each opens (2), reads for 96, closes (2), then computes for 50. */
 static void inline_batch(uint64_t tick)
 {
 	for (unsigned int i = 0; i < 4; i++) {
@@ -48,18 +48,18 @@ static void test_an_inline_loader_s_reads_are_fetch(void **state)
 	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_int_equal(analysis->n_steps, STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 4 * 100 * STEPS);
-	/* The decoding of the last sample has no call at its end: one median gap stands for it. */
+	/* The decoding of the last sample has no call at its end, so one median gap stands for it. */
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 4 * 50 * STEPS);
 	assert_int_equal(share_ticks(analysis, SHARE_DEVICE), 400 * STEPS);
 	assert_int_equal(analysis->verdict, ANALYSIS_FETCH_BOUND);
 }
 
-/* Imports before the first step look like samples; only the last four opens are a batch. */
+/* Imports before the first step look like samples. Only the last four opens are a batch. */
 static void test_imports_are_no_data(void **state)
 {
 	inline_steps();
 	for (struct event *event = s.events; event < s.events + s.n; event++)
-		if (event->type != EVENT_NAME) { /* 2000 ticks later: space for the imports */
+		if (event->type != EVENT_NAME) { /* 2000 ticks later, as space for the imports */
 			event->start_ns += 2000 * TICK_NS;
 			event->end_ns += 2000 * TICK_NS;
 			event->sw.waking_ns += event->type == EVENT_SWITCH ? 2000 * TICK_NS : 0;
@@ -74,7 +74,7 @@ static void test_imports_are_no_data(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 4 * 100 * STEPS);
 }
 
-/* A log line or a look into /proc in the middle of computing is not the start of a batch. */
+/* A log line or a read of /proc in the middle of computing is not the start of a batch. */
 static void test_other_files_are_no_data(void **state)
 {
 	inline_steps();
@@ -84,7 +84,7 @@ static void test_other_files_are_no_data(void **state)
 	}
 	struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
-	/* Within the outlier gap of 8 median gaps it would count: here it comes 180 after the last close. */
+	/* The call comes 180 after the last close. Within the outlier gap of 8 median gaps it would count. */
 	assert_in_range(share_ticks(analysis, SHARE_FETCH_STALL), 4 * 100 * STEPS, 4 * 110 * STEPS);
 	analysis_free(analysis);
 	inline_steps();
@@ -92,7 +92,7 @@ static void test_other_files_are_no_data(void **state)
 		open_read(1000 * i + 820);
 		close_file(1000 * i + 825);
 	}
-	/* Stretch the steps so that the stray call is far from the batch that follows. */
+	/* Stretches the steps, so that the stray call is far from the batch that follows. */
 	for (size_t k = 0; k < s.n; k++) {
 		struct event *event = &s.events[k];
 		uint64_t step = event->start_ns > at(0) ? (event->start_ns - at(0)) / (1000 * TICK_NS) : 0;
@@ -108,8 +108,8 @@ static void test_other_files_are_no_data(void **state)
 	analysis_free(analysis);
 }
 
-/* The same batches from the page cache: quick calls in one record, with 150 of computing among 400 in calls.
- */
+/* The same batches come from the page cache, with quick calls in one record, and 150 of computing among 400
+ * in calls. */
 static void test_groups_of_calls(void **state)
 {
 	script_begin(&s);
@@ -128,13 +128,13 @@ static void test_groups_of_calls(void **state)
 	check_invariants(analysis);
 	assert_int_equal(analysis->job.loader, LOADER_INLINE);
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 400 * STEPS);
-	/* And a quarter of that for the last sample. */
+	/* Add a quarter of that for the last sample. */
 	assert_in_range(share_ticks(analysis, SHARE_PREP_STALL), 187 * STEPS, 188 * STEPS);
 	assert_int_equal(analysis->window.read_bytes, 400000 * STEPS);
 }
 
-/* Each file is closed when its sample is decoded: in one group with the next one's open, and the last by
- * itself. */
+/* Each file is closed when its sample is decoded, in one group with the next file's open. The last one is
+ * closed by itself. */
 static void test_files_that_are_closed_after_decoding(void **state)
 {
 	script_begin(&s);
@@ -157,7 +157,7 @@ static void test_files_that_are_closed_after_decoding(void **state)
 			 600 * STEPS);
 }
 
-/* A group that says it was in calls for longer than it lasted. */
+/* A group claims to have been in calls for longer than it lasted. */
 static void test_group_that_contradicts_itself(void **state)
 {
 	script_begin(&s);
@@ -173,7 +173,7 @@ static void test_group_that_contradicts_itself(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_FETCH_STALL), 550 * STEPS);
 }
 
-/* Samples from a server: asked for with few bytes, waited for, received. */
+/* Adds samples from a server, which are requested with few bytes, waited for, and received. */
 static void download(uint64_t tick, int64_t sent, uint8_t source)
 {
 	struct event *event =
@@ -212,7 +212,7 @@ static void test_downloads_are_fetch(void **state)
 	analysis_free(analysis);
 }
 
-/* Recorded as a whole, with its sleep in it: it must not count twice. */
+/* The read is recorded as a whole, with its sleep in it, and must not count twice. */
 static void test_a_recorded_fault_counts_once(void **state)
 {
 	script_begin(&s);
@@ -255,8 +255,8 @@ static void test_page_faults_are_fetch(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 4 * 50 * STEPS);
 }
 
-/* Opens, writes n_writes times 50,000 bytes for 20 each, syncs for 100, closes, renames. From tick to
- * tick + 12 + 20 * n_writes + 100 + 6. */
+/* Opens a file, writes 50,000 bytes n_writes times for 20 each, syncs for 100, closes and renames it. Lasts
+ * from tick to tick + 12 + 20 * n_writes + 100 + 6. */
 static void checkpoint(uint64_t tick, unsigned int n_writes)
 {
 	struct event *event = script_call(&s, TRAINER, tick, tick + 2, SYS_openat, EVENT_FILE_REG, 90, 30);
@@ -288,13 +288,13 @@ static void test_small_files_are_no_checkpoint(void **state)
 	inline_steps();
 	for (unsigned int i = 0; i < STEPS; i++)
 		checkpoint(1000 * i + 820,
-			   1); /* 50,000 bytes: a log; its fsync counts, it holds the step up */
+			   1); /* a log of 50,000 bytes, whose fsync counts, since it delays the step */
 	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
 	check_invariants(analysis);
 	assert_int_equal(share_ticks(analysis, SHARE_CHECKPOINT_STALL), (100 + 6) * STEPS);
 }
 
-/* A file that stays open over the steps, as TensorBoard's does, is no endless checkpoint. */
+/* A file that stays open over the steps, as TensorBoard's does, is not an endless checkpoint. */
 static void test_open_log_is_no_checkpoint(void **state)
 {
 	inline_steps();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When the trainer waited for data: what holds of all waits, those that marks tell of, and those of a trainer
+/* When the trainer waited for data: invariants of all waits, waits shown by marks, and waits of a trainer
  * that reads by itself. */
 #include "scene_waits.h"
 
@@ -22,11 +22,11 @@ static void test_waits_do_not_overlap(void **state)
 	assert_int_equal(waits.items[1].begin_ns, 20);
 	assert_int_equal(waits.items[1].end_ns, 30);
 	assert_int_equal(data_waits_intervals(&waits, &list), 0);
-	assert_int_equal(list.n, 2); /* those that touch are one */
+	assert_int_equal(list.n, 2); /* waits that touch are one interval */
 	assert_int_equal(list.items[0].begin_ns, 10);
 	assert_int_equal(list.items[0].end_ns, 30);
 	interval_list_free(&list);
-	/* A wait that ends at a time is over then. */
+	/* A wait that ends at a time is over at that time. */
 	assert_int_equal(data_waits_from(&waits, 0), 0);
 	assert_int_equal(data_waits_from(&waits, 19), 0);
 	assert_int_equal(data_waits_from(&waits, 20), 1);
@@ -64,7 +64,7 @@ static void test_gaps_take_whole_waits(void **state)
 	assert_int_equal(waits.n, 0);
 }
 
-/* No call, no mark, no sleep; then with steps. */
+/* The trainer makes no call, no mark and no sleep. Then it has steps, too. */
 static void test_a_trainer_alone_never_waits(void **state)
 {
 	for (uint64_t n = 0; n <= STEPS; n += STEPS) {
@@ -109,7 +109,7 @@ static void test_marks_of_next_are_the_waits(void **state)
 	assert_int_equal(waits.items[0].ready_ns, at(150));
 	data_waits_free(&waits);
 	scene_free(&scene);
-	/* Fewer marks than that are of something else than its training data. */
+	/* If there are fewer marks, they come from something else than its training data. */
 	script_step(&s, TRAINER, 9000);
 	scene = scene_of(&s);
 	waits = waits_of(&scene);
@@ -119,7 +119,7 @@ static void test_marks_of_next_are_the_waits(void **state)
 	scene_free(&scene);
 }
 
-/* next() that makes its batch: marks are the wait, and the reading is told apart. */
+/* If next() makes its batch, the marks are the wait, and reading within is known. */
 static void test_marks_of_batches_tell_reading_apart(void **state)
 {
 	script_begin(&s);
@@ -129,7 +129,7 @@ static void test_marks_of_batches_tell_reading_apart(void **state)
 		script_mark(&s, TRAINER, 1000 * i + 400, MARK_BATCH_END, 0);
 		script_step(&s, TRAINER, 1000 * i + 900);
 	}
-	/* In a group of calls only a part of the time is reading; a page fault may lie between two calls. */
+	/* In a group of calls only a part of the time is reading. A page fault may lie between two calls. */
 	script_add(&s, TRAINER, EVENT_CALLS, 7260, 7300)->calls.busy_ns = 10 * TICK_NS;
 	script_off(&s, TRAINER, 7110, 7120, 7120, 0x2, TIMER_WOKE)->flags = EVENT_FLAG_MAJOR_FAULT;
 	_cleanup_(scene_free) struct scene scene = scene_of(&s);
@@ -145,8 +145,8 @@ static void test_marks_of_batches_tell_reading_apart(void **state)
 	data_waits_free(&waits);
 }
 
-/* A loader of the job's own: from the first file call behind a step to the last, and on for the time that a
- * sample is decoded. */
+/* With a loader of the job's own, a wait goes from the first file call after a step to the last one, and on
+ * for the time in which a sample is decoded. */
 static void test_an_own_loader_waits_from_first_to_last_file_call(void **state)
 {
 	struct interval saved = {at(7000), at(8000)};
@@ -162,8 +162,9 @@ static void test_an_own_loader_waits_from_first_to_last_file_call(void **state)
 		}
 		script_step(&s, TRAINER, 1000 * i + 900);
 	}
-	script_call(&s, TRAINER, 8000, 8001, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9); /* no batch of four */
-	script_first_call(&s, TRAINER, SYS_openat)->flags = EVENT_FLAG_CLIPPED; /* who knows since when */
+	/* no batch of four samples */
+	script_call(&s, TRAINER, 8000, 8001, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9);
+	script_first_call(&s, TRAINER, SYS_openat)->flags = EVENT_FLAG_CLIPPED; /* its begin is unknown */
 	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	struct data_waits waits = waits_of(&scene);
 	assert_int_equal(waits.loader, LOADER_INLINE);
@@ -174,14 +175,14 @@ static void test_an_own_loader_waits_from_first_to_last_file_call(void **state)
 	assert_int_equal(interval_list_cover(&waits.file_calls, 0, UINT64_MAX),
 			 (4 * 60 * STEPS - 1) * TICK_NS);
 	data_waits_free(&waits);
-	/* Reading in a checkpoint is no batch. */
+	/* Reading within a checkpoint is no batch. */
 	assert_int_equal(data_waits_find(scene.timeline, &scene.roles, &checkpoints, &waits), 0);
 	assert_int_equal(waits.n, STEPS - 1);
 	data_waits_free(&waits);
 }
 
-/* What touches files is no batch: before the first step all but as many samples as a batch has, and
- * behind a long time of computing fewer than half a batch. */
+/* Not every file access is a batch. Before the first step, only as many samples as a batch has count. After a
+ * long time of computing, fewer than half a batch do not count. */
 static void test_inline_beside_other_reads(void **state)
 {
 	script_begin(&s);
@@ -194,7 +195,7 @@ static void test_inline_beside_other_reads(void **state)
 		}
 		script_step(&s, TRAINER, 2000 * i + 1900);
 	}
-	/* Of four: one is none, two may be the last ones of an epoch. */
+	/* A batch has four samples. One read is no batch, but two may be the last ones of an epoch. */
 	script_call(&s, TRAINER, 5500, 5501, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9);
 	script_call(&s, TRAINER, 7500, 7501, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9);
 	script_call(&s, TRAINER, 7600, 7601, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9);
@@ -209,7 +210,7 @@ static void test_inline_beside_other_reads(void **state)
 	data_waits_free(&waits);
 }
 
-/* No steps are known: the rhythm of its reads makes them. */
+/* No steps are known, so the rhythm of reads makes them. */
 static void test_inline_without_steps(void **state)
 {
 	script_begin(&s);
@@ -217,7 +218,7 @@ static void test_inline_without_steps(void **state)
 		for (uint64_t k = 0; k < 4; k++) {
 			uint64_t tick = 1000 * i + 100 * k;
 
-			/* Two calls for one sample. */
+			/* There are two calls per sample. */
 			script_call(&s, TRAINER, tick, tick + 1, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9);
 			script_read_file(&s, TRAINER, tick + 2, tick + 60);
 		}
@@ -229,7 +230,8 @@ static void test_inline_without_steps(void **state)
 	assert_int_equal(waits.n, 20);
 	for (uint64_t i = 0; i < 20; i++) {
 		assert_int_equal(waits.items[i].begin_ns, at(1000 * i + (i ? 0 : 2)));
-		/* 22 ticks in calls and, between four samples, 40 three times: 52 a sample. */
+		/* 22 ticks are in calls, and 40 lie three times between four samples, which makes 52 per
+		 * sample. */
 		assert_in_range(waits.items[i].end_ns, at(1000 * i + 411), at(1000 * i + 413));
 	}
 	data_waits_free(&waits);

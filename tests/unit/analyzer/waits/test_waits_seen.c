@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loaders that say nothing of themselves: threads, processes and generators behind queues of the job's own.
- */
+/* Loaders without marks: threads, processes and generators behind queues of the job's own. */
 #include "tests/unit/analyzer/script.h"
 
 #include <linux/futex.h>
@@ -14,7 +13,7 @@ static struct script s; /* too large for the stack */
 
 enum { LOADER = 102, OTHER = 300, QUEUE_PIPE = 9000 };
 
-/* Samples of the stack: the frames are innermost first. */
+/* Stacks of the samples. The frames are innermost first. */
 enum { MODEL = 11, LOADS, TRAINS_IN_IT, LOOP, CLIPS, IMPORTED };
 
 static const struct profile_frame frames[] = {
@@ -43,7 +42,7 @@ static struct analysis *analyse(void)
 	return analysis;
 }
 
-/* Asleep in a lock from tick on, until the other thread ends it; 0: it times out. */
+/* The trainer is asleep in a lock from tick on, until the other thread ends it. end_tick 0: it times out. */
 static void lock(uint64_t tick, uint64_t end_tick, uint32_t waker)
 {
 	script_off(&s, TRAINER, tick, end_tick, end_tick, 0x1, waker ? waker : TIMER_WOKE)->sw.syscall_nr =
@@ -58,7 +57,7 @@ static void nap(uint32_t tid, uint64_t tick, uint64_t end_tick)
 	script_call(&s, tid, tick, end_tick, SYS_clock_nanosleep, EVENT_FILE_NONE, 0, 0);
 }
 
-/* A trainer that gets 700 of 1000 ticks from a queue, and computes in the rest. */
+/* Makes a trainer that waits 700 of 1000 ticks for a queue, and computes in the rest. */
 static void queue_steps(void (*load)(uint64_t tick))
 {
 	script_begin(&s);
@@ -120,7 +119,7 @@ static void only_computes(uint64_t tick)
 	script_off(&s, LOADER, tick + 701, tick + 995, tick + 995, 0x1, TRAINER);
 }
 
-/* OpenMP's and autograd's threads do nothing that a loader does. */
+/* Threads of OpenMP and autograd do nothing that a loader does. */
 static void test_threads_that_compute(void **state)
 {
 	queue_steps(only_computes);
@@ -130,7 +129,7 @@ static void test_threads_that_compute(void **state)
 	assert_int_equal(analysis->parts.helped_ns / TICK_NS / analysis->n_steps, 700);
 }
 
-/* get(timeout=...), again and again. */
+/* The trainer repeats get(timeout=...). */
 static void test_repeated_timed_waits_are_one_wait(void **state)
 {
 	script_begin(&s);
@@ -146,7 +145,7 @@ static void test_repeated_timed_waits_are_one_wait(void **state)
 	check_fed(LOADER_THREADS, 700);
 }
 
-/* A device that is slept for, right before the next get(). */
+/* The trainer sleeps for the device right before the next get(). */
 static void test_a_nap_before_a_wait(void **state)
 {
 	script_begin(&s);
@@ -163,7 +162,7 @@ static void test_a_nap_before_a_wait(void **state)
 	assert_int_equal(analysis->parts.asleep_ns / TICK_NS / analysis->n_steps, 599);
 }
 
-/* get_nowait() and sleep() in turns. */
+/* The trainer calls get_nowait() and sleep() in turn. */
 static void test_a_polled_queue_is_waited_for(void **state)
 {
 	script_begin(&s);
@@ -176,7 +175,7 @@ static void test_a_polled_queue_is_waited_for(void **state)
 	check_fed(LOADER_THREADS, 698);
 }
 
-/* A step that sleeps is no waiting for data, and no device. */
+/* A sleep in a step is no waiting for data, and no device. */
 static void test_sleeping_on_purpose(void **state)
 {
 	script_begin(&s);
@@ -193,7 +192,7 @@ static void test_sleeping_on_purpose(void **state)
 	assert_non_null(strstr(analysis->note, "on purpose"));
 }
 
-/* multiprocessing.Queue, filled by hand: nobody asks for a batch. */
+/* A multiprocessing.Queue is filled by hand, so the trainer sends no requests. */
 static void test_a_process_that_fills_a_queue(void **state)
 {
 	script_begin(&s);
@@ -224,7 +223,7 @@ static void generator_steps(uint64_t in_front, uint64_t behind)
 	script_exit(&s, TRAINER, 1000 * STEPS);
 }
 
-/* Files that the trainer reads for so long before time 0 of the script, which it moves. */
+/* Moves the script by these ticks, and lets the trainer read files before its time 0. */
 static void imports(uint64_t ticks)
 {
 	for (size_t i = 1; i < s.n; i++) {
@@ -241,17 +240,17 @@ static void test_generators_that_load_are_inline_loaders(void **state)
 {
 	generator_steps(LOADS, MODEL);
 	check_fed(LOADER_INLINE, 700);
-	/* Reads before the first step, by imports say, load no data. */
+	/* Reads before the first step, such as imports, load no data. */
 	generator_steps(LOADS, MODEL);
 	imports(60000);
 	check_fed(LOADER_INLINE, 700);
-	/* One that has the training loop in it loads nothing. */
+	/* A generator that contains the training loop loads nothing. */
 	generator_steps(LOOP, TRAINS_IN_IT);
 	struct analysis *analysis = analyse();
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 0);
 	assert_int_equal(analysis->verdict, ANALYSIS_UNCLEAR);
 	analysis_free(analysis);
-	/* A model's parameters are no data. */
+	/* Reads of a model's parameters load no data. */
 	generator_steps(CLIPS, MODEL);
 	analysis = analyse();
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 0);
@@ -259,8 +258,8 @@ static void test_generators_that_load_are_inline_loaders(void **state)
 	analysis_free(analysis);
 }
 
-/* Nothing shows how it loads: the model in its stack says that it computes, also where a module that is being
- * imported trains. */
+/* No record shows how the trainer loads. The model in its stack shows that it computes, also if a module that
+ * is being imported trains. */
 static void test_model_in_the_stack(void **state)
 {
 	struct analysis *analysis;
@@ -274,7 +273,7 @@ static void test_model_in_the_stack(void **state)
 	}
 }
 
-/* Inference: the thread whose next() returns is not the one that uses what it returned. */
+/* In inference, the thread whose next() returns is not the one that uses the batch. */
 static void test_inference_behind_a_queue(void **state)
 {
 	script_begin(&s);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When a trainer whose own threads load waited for data, and when handing over is done. */
+/* When a trainer whose own threads load waited for data, and when a hand-over ends. */
 #include "scene_waits.h"
 
 #include <linux/futex.h>
@@ -13,8 +13,8 @@ static struct script s; /* too large for the stack */
 
 enum { LOADER = 102 };
 
-/* The interpreter lock: the trainer wants it for 5 ms, or is given it by the other thread, again and again.
- */
+/* Uses the interpreter lock again and again. The trainer waits for it for 5 ms, or gets it from the other
+ * thread. */
 static void lock_uses(uint32_t other)
 {
 	for (uint64_t i = 0; i < 12; i++) {
@@ -49,11 +49,11 @@ static void test_loader_thread_ends_waits(void **state)
 	thread_steps();
 	script_off(&s, TRAINER, 7400, 7450, 7450, 0x1, REQUESTER);
 	lock_uses(LOADER);
-	/* For the interpreter lock, which the loader thread gives away. */
+	/* The trainer waits for the interpreter lock, which the loader thread releases. */
 	script_off(&s, TRAINER, 7500, 7550, 7550, 0x1, LOADER);
 	script_call(&s, TRAINER, 7500, 7550, SYS_futex, EVENT_FILE_NONE, GIL_WORD, 0)->call.argument =
 	    WAIT_TIMED;
-	/* Put off its core as it takes the batch over. */
+	/* The trainer is preempted as it takes the batch over. */
 	script_off(&s, TRAINER, 6320, 6320, 6330, 0, TIMER_WOKE)->sw.syscall_nr = SYS_futex;
 	for (size_t i = 0; i < s.n; i++)
 		if (s.events[i].type == EVENT_SWITCH && s.events[i].tid == TRAINER &&
@@ -71,8 +71,8 @@ static void test_loader_thread_ends_waits(void **state)
 	data_waits_free(&waits);
 }
 
-/* The trainer hands over at 100: what happens in the 15 ticks of CPU time (0.3 ms) from there belongs to it.
- */
+/* The trainer hands over at 100. Its activity in the next 15 ticks of CPU time (0.3 ms) belongs to the
+ * hand-over. */
 static void test_end_of_a_handover(void **state)
 {
 	const struct timeline_thread *trainer;
@@ -82,11 +82,11 @@ static void test_end_of_a_handover(void **state)
 	script_off(&s, TRAINER, 105, 110, 112, 0x1, LOADER);
 	script_off(&s, TRAINER, 121, 121, 130, 0, TIMER_WOKE)->sw.syscall_nr = SYS_futex;
 	script_off(&s, TRAINER, 132, 140, 140, 0x1, LOADER);
-	/* The lock, within and beyond. */
+	/* The trainer waits for the lock, within and after the hand-over. */
 	script_off(&s, TRAINER, 205, 205 + GIL_TICKS, 205 + GIL_TICKS, 0x1, TIMER_WOKE);
 	script_call(&s, TRAINER, 205, 205 + GIL_TICKS, SYS_futex, EVENT_FILE_NONE, GIL_WORD, -ETIMEDOUT)
 	    ->call.argument = WAIT_TIMED;
-	/* Put off its core in another call, and asleep for somebody else. */
+	/* The trainer is preempted in another call, and sleeps for another thread. */
 	script_off(&s, TRAINER, 605, 605, 610, 0, TIMER_WOKE)->sw.syscall_nr = SYS_read;
 	script_off(&s, TRAINER, 705, 705, 710, 0x1, TIMER_WOKE);
 	lock_uses(LOADER);
@@ -96,7 +96,8 @@ static void test_end_of_a_handover(void **state)
 	trainer = scene.roles.trainer;
 	assert_int_equal(scene.roles.gil.n, 1);
 	assert_int_equal(trainer->tid, TRAINER);
-	/* 5, 9 and 2 ticks of computing are more than 15: the last sleep is no longer part of it. */
+	/* The trainer computes for 5, 9 and 2 ticks, which are more than 15. So the last sleep is no longer
+	 * part of the hand-over. */
 	assert_int_equal(data_waits_handover_end(&scene.roles, at(100), LOADER), at(130));
 	assert_int_equal(data_waits_handover_end(&scene.roles, at(101), LOADER), at(140));
 	assert_int_equal(data_waits_handover_end(&scene.roles, at(101) - 1, LOADER), at(130));
@@ -110,13 +111,14 @@ static void test_end_of_a_handover(void **state)
 	assert_int_equal(data_waits_handover_end(&scene.roles, at(600), LOADER), at(600));
 	assert_int_equal(data_waits_handover_end(&scene.roles, at(700), LOADER), at(700));
 	assert_int_equal(data_waits_handover_end(&scene.roles, at(700), 0), at(700));
-	/* What is not known ends it; and so does the trainer's end. */
+	/* A gap ends the hand-over, and so does the trainer's end. */
 	assert_int_equal(data_waits_handover_end(&scene.roles, at(800), LOADER), at(800));
 	assert_int_equal(data_waits_handover_end(&scene.roles, at(39995), LOADER), at(39995));
 	assert_int_equal(data_waits_handover_end(&scene.roles, at(50000), LOADER), at(50000));
 }
 
-/* Half of all time waited is in waits at least as long as the usual one; an eighth of it is for a lock. */
+/* Half of the time waited is in waits at least as long as the usual one. A wait of less than an eighth of
+ * that is for a lock. */
 static void test_short_waits_are_no_handovers(void **state)
 {
 	const uint64_t hour_ns = 3600 * NS_PER_S;
@@ -141,7 +143,7 @@ static void test_short_waits_are_no_handovers(void **state)
 	assert_int_equal(times[1], items[1].end_ns);
 	assert_int_equal(times[2], items[4].end_ns);
 	assert_int_equal(times[3], items[5].end_ns);
-	/* The usual one is not the longest. */
+	/* The usual wait is not the longest one. */
 	for (uint64_t i = 0; i < 6; i++)
 		items[i].end_ns = items[i].begin_ns + (i ? hour_ns : 4 * hour_ns);
 	items[3].end_ns = items[3].begin_ns + hour_ns / 4;

@@ -22,7 +22,7 @@ static void worker_steps(uint32_t n_steps)
 static void test_a_look_that_finds_nothing_is_no_wait(void **state)
 {
 	worker_steps(STEPS);
-	/* Looks at the pipe that find nothing more. */
+	/* Polls of the pipe find nothing more. */
 	script_call(&s, TRAINER, 7516, 7517, SYS_read, EVENT_FILE_FIFO, RESULT_PIPE, -EAGAIN);
 	script_call(&s, TRAINER, 7518, 7519, SYS_poll, EVENT_FILE_FIFO, RESULT_PIPE, 1);
 	_cleanup_(scene_free) struct scene scene = scene_of(&s);
@@ -48,7 +48,7 @@ static void test_a_clipped_first_wait_is_marked(void **state)
 	assert_false(waits.items[1].clipped);
 	data_waits_free(&waits);
 	scene_free(&scene);
-	/* The trainer is known only since then: the call is the first thing seen of it. */
+	/* The trainer is known only from then on, and the call is the first record of it. */
 	worker_steps(STEPS);
 	s.events[0].start_ns = s.events[0].end_ns = at(0);
 	for (size_t i = 0; i < s.n; i++)
@@ -60,7 +60,7 @@ static void test_a_clipped_first_wait_is_marked(void **state)
 	assert_true(waits.items[0].clipped);
 	data_waits_free(&waits);
 	scene_free(&scene);
-	/* Of one that was born then all is known. */
+	/* If the trainer was born at that time, all of it is known. */
 	s.events[0].tid = REQUESTER;
 	script_fork(&s, WORKER + 50, TRAINER, 0);
 	scene = scene_of(&s);
@@ -70,7 +70,8 @@ static void test_a_clipped_first_wait_is_marked(void **state)
 	scene_free(&scene);
 }
 
-/* What follows the message in 1.5 ms of CPU time (75 ticks) belongs to the wait; a socket within 10 ms. */
+/* Activity in the 1.5 ms of CPU time (75 ticks) after the message belongs to the wait, and a socket's within
+ * 10 ms. */
 static void test_end_of_the_handshake(void **state)
 {
 	const struct {
@@ -91,7 +92,8 @@ static void test_end_of_the_handshake(void **state)
 		struct data_waits waits;
 
 		worker_steps(STEPS);
-		for (size_t i = 0; i < s.n; i++) /* space behind the last batch for 10 ms of computing */
+		/* leaves space after the last batch for 10 ms of computing */
+		for (size_t i = 0; i < s.n; i++)
 			if (s.events[i].type == EVENT_STEP && s.events[i].end_ns > at(7000))
 				s.events[i].start_ns = s.events[i].end_ns = at(9000);
 		script_call(&s, TRAINER, 7000 + rows[k].begin_tick, 7000 + rows[k].begin_tick + 2, rows[k].nr,
@@ -105,7 +107,7 @@ static void test_end_of_the_handshake(void **state)
 	}
 }
 
-/* What is not known may have been a step. */
+/* Unknown time may have been a step. */
 static void test_handshake_and_gap(void **state)
 {
 	worker_steps(STEPS);
@@ -117,7 +119,7 @@ static void test_handshake_and_gap(void **state)
 	data_waits_free(&waits);
 }
 
-/* A backward pass is behind the wait, however quick it came. */
+/* A backward pass lies behind the wait, however soon it came. */
 static void test_no_wait_spans_a_step(void **state)
 {
 	worker_steps(STEPS);
@@ -129,7 +131,7 @@ static void test_no_wait_spans_a_step(void **state)
 	data_waits_free(&waits);
 }
 
-/* The trainer wakes `tid` and is put off its core for it, for the ticks given. */
+/* The trainer wakes `tid`, and is preempted by it for these ticks. */
 static void wake(uint32_t tid, uint64_t tick, uint64_t ticks)
 {
 	script_off(&s, tid, tick - 50, tick, tick + 1, 0x1, TRAINER);
@@ -146,12 +148,12 @@ static struct data_waits waits_after_wakes(struct scene *scene, uint32_t tid, ui
 	return waits_of(scene);
 }
 
-/* The thread that it wakes asks for one more batch. Right behind a wait, by 1.5 ms of CPU time, that makes
- * the wait longer; elsewhere it is a wait of its own. */
+/* The thread that the trainer wakes requests one more batch. A request up to 1.5 ms of CPU time after a wait
+ * makes that wait longer. Elsewhere it is a wait of its own. */
 static void test_a_request_behind_a_wait_makes_it_longer(void **state)
 {
 	const struct {
-		uint64_t tick, ticks, begin_tick, end_tick; /* of the wait that it is in then */
+		uint64_t tick, ticks, begin_tick, end_tick; /* of the wait that contains it */
 		size_t n;
 	} rows[] = {
 	    {7552, 20, 7400, 7572, STEPS},     {7624, 20, 7400, 7644, STEPS},
@@ -176,13 +178,13 @@ static void test_requests_at_once(void **state)
 	struct scene scene;
 	struct data_waits waits = waits_after_wakes(&scene, REQUESTER, 7700, 0);
 
-	/* It takes next to nothing, and yet there was one. */
+	/* The request takes next to no time, but counts as a wait. */
 	assert_int_equal(waits.n, STEPS + 1);
 	assert_int_equal(waits.items[STEPS].begin_ns, at(7700));
 	assert_int_equal(waits.items[STEPS].end_ns, at(7700) + 1);
 	data_waits_free(&waits);
 	scene_free(&scene);
-	/* Behind a step it is the next one's, however close. */
+	/* A request after a step belongs to the next step, however close it is. */
 	worker_steps(STEPS);
 	script_step(&s, TRAINER, 7555);
 	wake(REQUESTER, 7560, 20);
@@ -194,7 +196,7 @@ static void test_requests_at_once(void **state)
 	scene_free(&scene);
 }
 
-/* Requests count in the order of time, whichever thread writes them. */
+/* Requests count in the order of time, whichever thread sends them. */
 static void test_requests_of_two_threads(void **state)
 {
 	worker_steps(STEPS);
@@ -210,7 +212,7 @@ static void test_requests_of_two_threads(void **state)
 	data_waits_free(&waits);
 }
 
-/* Whom else the trainer wakes: a thread that writes no pipe, and one of another process. */
+/* The trainer also wakes a thread that writes to no pipe, and a thread of another process. */
 static void test_wakes_that_request_nothing(void **state)
 {
 	const uint32_t tids[] = {LOADER, FEEDER};
@@ -236,7 +238,7 @@ static void test_reader_ends_waits(void **state)
 			s.events[i].tid = LOADER;
 	for (uint64_t i = 0; i < STEPS; i++)
 		script_off(&s, TRAINER, 1000 * i + 390, 1000 * i + 560, 1000 * i + 565, 0x1, LOADER);
-	script_off(&s, TRAINER, 7600, 7650, 7650, 0x1, REQUESTER); /* no batch */
+	script_off(&s, TRAINER, 7600, 7650, 7650, 0x1, REQUESTER); /* this one gives no batch */
 	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	assert_int_equal(scene.roles.reader->tid, LOADER);
 	struct data_waits waits = waits_of(&scene);

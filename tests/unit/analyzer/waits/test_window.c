@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps: of a rhythm that nobody tells of, and of waits and backward passes. */
+/* Steps, found by the rhythm of reads, or by waits and backward passes. */
 #include "tests/unit/analyzer/scene.h"
 
 #include "analyzer/waits/rhythm.h"
@@ -14,7 +14,7 @@ static const struct interval_list none;
 
 /* ---- rhythm ---- */
 
-/* Steps of n reads of 1 ms each, 2 ms apart, with pause_ns of computing behind them. */
+/* Makes steps of n reads of 1 ms each, 2 ms apart, with pause_ns of computing after them. */
 static size_t beats_fill(struct beat *beats, size_t n_steps, size_t n_reads, uint64_t pause_ns)
 {
 	uint64_t at_ns = NS_PER_S, exec_ns = 0, bytes = 0;
@@ -60,19 +60,19 @@ static void test_few_beats_have_no_rhythm(void **state)
 	size_t n = beats_fill(beats, N, 4, 20 * MS);
 
 	for (size_t few = 0; few <= 6;
-	     few++) { /* fewer than three steps in the second half, but for the last */
+	     few++) { /* fewer than three steps in the second half, except for the last */
 		assert_int_equal(rhythm_find(beats, few, 1, UINT64_MAX, &rhythm), 0);
 		assert_int_equal(rhythm.n_steps, 0);
 		assert_int_equal(rhythm.n_computing, 0);
 		rhythm_free(&rhythm);
 	}
-	/* Steps of any number of reads: pauses at random. */
+	/* Makes steps with any number of reads, with pauses at random. */
 	for (size_t i = 1; i < n; i++)
 		beats[i].pause_ns = (i * i * 7919 % 13 < 3 ? 20 : 2) * MS;
 	assert_int_equal(rhythm_find(beats, n, 1, UINT64_MAX, &rhythm), 0);
 	assert_int_equal(rhythm.n_steps, 0);
 	rhythm_free(&rhythm);
-	/* One read, three times, then three reads, twice: no more than three alike in a row. */
+	/* One read three times, then three reads twice, so no more than three equal steps in a row. */
 	n = beats_fill(beats, N, 1, 20 * MS);
 	for (size_t i = 0; i < n; i++)
 		beats[i].n_reads = i % 5 < 3 ? 1 : 3;
@@ -98,7 +98,7 @@ static void test_steady_beats_have_a_rhythm(void **state)
 		assert_int_equal(rhythm.computing[k].begin_ns, beats[4 * k + 3].end_ns + rhythm.sample_ns);
 		assert_int_equal(rhythm.computing[k].end_ns, beats[4 * k + 4].begin_ns);
 	}
-	/* The last one computes as long as the others, and no longer than it lives. */
+	/* The last step computes as long as the others, but no longer than the trainer lives. */
 	assert_int_equal(rhythm.end_ns, beats[n - 1].end_ns + 20 * MS);
 	assert_int_equal(rhythm.computing[N - 1].end_ns, rhythm.end_ns);
 	rhythm_free(&rhythm);
@@ -109,7 +109,7 @@ static void test_steady_beats_have_a_rhythm(void **state)
 	rhythm_free(&rhythm);
 }
 
-/* Imports read something else, and an evaluation pauses for long: neither is a step like the others. */
+/* Imports read other files, and an evaluation pauses for long. Neither is a step like the others. */
 static void test_rhythm_among_others(void **state)
 {
 	struct beat beats[N * 4];
@@ -130,7 +130,7 @@ static void test_rhythm_among_others(void **state)
 	assert_int_equal(rhythm.begin_ns, beats[40].begin_ns);
 	check_tiles(&rhythm);
 	rhythm_free(&rhythm);
-	/* The end of the imports is a batch, if it reads as much. */
+	/* The end of the imports is a batch if it reads as much. */
 	for (size_t i = 36; i < 40; i++)
 		beats[i].n_reads = 1;
 	for (size_t i = 36; i < 40; i++)
@@ -165,7 +165,7 @@ struct stage {
 	size_t n_times;
 };
 
-/* A trainer that lives until end_tick. */
+/* Makes a trainer that lives until end_tick. */
 static struct stage *stage_new(uint64_t end_tick)
 {
 	static struct stage stage;
@@ -189,7 +189,7 @@ static void pass_add(struct stage *stage, uint64_t tick)
 	stage->times[stage->n_times++] = at(tick);
 }
 
-/* Finds the window, whose steps tile it. */
+/* Finds the window, and asserts that its steps tile it. */
 static struct window window_of(const struct stage *stage, const struct interval_list *checkpoints)
 {
 	struct window window;
@@ -246,7 +246,7 @@ static void test_steps_begin_with_their_wait(void **state)
 		if (i != 3)
 			wait_add(stage, 1000 * i + 100, 1000 * i + 300);
 		wait_add(stage, 1000 * i + 920,
-			 1000 * i + 930); /* behind the backward pass: the next one's */
+			 1000 * i + 930); /* after the backward pass, so it belongs to the next step */
 		if (i == 2)
 			stage->waits.n--;
 		pass_add(stage, 1000 * i + 900);
@@ -257,7 +257,7 @@ static void test_steps_begin_with_their_wait(void **state)
 	assert_int_equal(window.begin_ns, at(100));
 	assert_int_equal(window.steps[1].begin_ns, at(920));
 	assert_int_equal(window.steps[2].begin_ns, at(1920));
-	/* Without a wait: 20 behind the backward pass, as with the others. */
+	/* Without a wait, a step begins 20 after the backward pass, as with the others. */
 	assert_int_equal(window.steps[3].begin_ns, at(2920));
 	assert_int_equal(window.steps[4].begin_ns, at(3920));
 	assert_int_equal(window.end_ns, at(4920));
@@ -267,7 +267,8 @@ static void test_steps_begin_with_their_wait(void **state)
 	scene_free(&stage->scene);
 }
 
-/* A step whose wait began before the recording was not seen whole; nor is one without a wait the first. */
+/* A step whose wait began before the recording was not seen whole. A step without a wait cannot be the first,
+ * either. */
 static void test_a_clipped_step_is_not_the_first(void **state)
 {
 	struct stage *stage = stage_new(10000);
@@ -287,7 +288,8 @@ static void test_a_clipped_step_is_not_the_first(void **state)
 	scene_free(&stage->scene);
 }
 
-/* What follows a backward pass takes the median of all; a step is over at the next backward pass, though. */
+/* A step without a wait behind it lasts for the median of the others after its backward pass, but ends at the
+ * next backward pass. */
 static void test_time_behind_the_backward_pass(void **state)
 {
 	const uint64_t tails[] = {10, 20, 300, 0, 500};
@@ -302,7 +304,7 @@ static void test_time_behind_the_backward_pass(void **state)
 	pass_add(stage, 5915); /* no wait between these two */
 	struct window window = window_of(stage, &none);
 	assert_int_equal(window.n_steps, 7);
-	assert_int_equal(window.steps[4].begin_ns, at(3900)); /* at the backward pass itself */
+	assert_int_equal(window.steps[4].begin_ns, at(3900)); /* at the time of the backward pass */
 	assert_int_equal(window.steps[5].begin_ns, at(5400));
 	assert_int_equal(window.steps[6].begin_ns, at(5915));
 	assert_int_equal(window.end_ns, at(5935));
@@ -310,8 +312,8 @@ static void test_time_behind_the_backward_pass(void **state)
 	scene_free(&stage->scene);
 }
 
-/* Before the first step only the last wait leads to it; but workers that start up are looked for again and
- * again, with next to no computing in between. */
+/* Only the last wait leads to the first step. But the trainer polls repeatedly for workers that start up,
+ * with next to no computing in between. */
 static void test_waits_before_the_first_step(void **state)
 {
 	struct stage *stage = stage_new(10000);
@@ -329,15 +331,15 @@ static void test_waits_before_the_first_step(void **state)
 	check_window(stage, &none, 2, 1500, 3000);
 	stage->items[1].begin_ns = at(1200);
 	check_window(stage, &none, 2, 1200, 3000);
-	stage->items[1].begin_ns = at(1199); /* 999 are less than 20 ms */
+	stage->items[1].begin_ns = at(1199); /* 999 ticks are less than 20 ms */
 	check_window(stage, &none, 2, 100, 3000);
 	stage->items[0].clipped = true;
 	check_window(stage, &none, 2, 1199, 3000);
 	scene_free(&stage->scene);
 }
 
-/* The end: a median time behind the last backward pass, with the checkpoint that follows, before the next
- * wait, and within the trainer's life. */
+/* The window ends a median time after the last backward pass. It includes the checkpoint that follows, and
+ * ends before the next wait and within the trainer's life. */
 static void test_end_of_the_window(void **state)
 {
 	struct stage *stage = stage_new(5400);
@@ -354,10 +356,10 @@ static void test_end_of_the_window(void **state)
 	check_window(stage, &checkpoints, 5, 100, 5400); /* to its own end */
 	saved[0].begin_ns = saved[0].end_ns = at(4900);
 	saved[1].begin_ns = at(5101);
-	check_window(stage, &checkpoints, 5, 100, 5100); /* behind the step */
+	check_window(stage, &checkpoints, 5, 100, 5100); /* after the step */
 	wait_add(stage, 5050, 5060);
 	check_window(stage, &none, 5, 100, 5050);
-	stage->n_times = 0; /* not from the last backward pass on, but for the trainer's end */
+	stage->n_times = 0; /* not before the last backward pass, even if the trainer ends earlier */
 	for (uint64_t i = 0; i < 5; i++)
 		pass_add(stage, 1000 * i + (i == 4 ? 5500 - 4000 : 900));
 	check_window(stage, &none, 5, 100, 5500);
@@ -399,7 +401,7 @@ static void test_gaps_take_whole_steps(void **state)
 	assert_int_equal(run.begin_ns, 100);
 	assert_int_equal(run.end_ns, 1100);
 	assert_int_equal(run.observed_ns, 1000);
-	/* Those that only touch a gap stay: 100, 300, 400, 600, 700, 800, 1000. */
+	/* Steps that only touch a gap stay: 100, 300, 400, 600, 700, 800, 1000. */
 	window_leave_gaps(&window, &list);
 	assert_int_equal(window.n_steps, 7);
 	assert_int_equal(window.observed_ns, 700);
@@ -418,7 +420,7 @@ static void test_the_longest_run_is_by_time(void **state)
 	struct analysis_step steps[4];
 	struct window window = window_of_steps(steps, 4), run;
 
-	/* By time, not by number; the first of equals. */
+	/* The order is by time, not by number. Among equals, the first comes first. */
 	steps[2].begin_ns = 301;
 	steps[3] = (struct analysis_step){.begin_ns = 1000, .end_ns = 1200};
 	run = window_longest_run(&window);

@@ -19,7 +19,7 @@ static void elf_symbols_closep(struct elf_symbols **symbols)
 	elf_symbols_close(*symbols);
 }
 
-/* Offset in its file of an address in this process. */
+/* Returns the offset in its file of an address in this process. */
 static uint64_t file_offset_of(const void *address, char *path, size_t size)
 {
 	uint64_t at = (uintptr_t)address, begin, end, offset;
@@ -49,7 +49,7 @@ __attribute__((noinline)) int elf_symbols_test_function(int n)
 	return n * elf_symbols_test_variable;
 }
 
-/* Not exported: only the full symbol table has it. */
+/* The function is not exported, so only the full symbol table has it. */
 __attribute__((noinline, used)) static int local_function(int n)
 {
 	return n + elf_symbols_test_variable;
@@ -100,7 +100,8 @@ static void test_where_a_variable_is(void **state)
 			 -ENOENT);
 }
 
-/* Only exported names are known of a library without a symbol table: no other code gets the nearest one's. */
+/* In a library without a symbol table, only exported names are known. Other code does not get the nearest
+ * exported name. */
 static void test_exported_names_reach_no_further_than_their_size(void **state)
 {
 	_cleanup_(elf_symbols_closep) struct elf_symbols *symbols = NULL;
@@ -144,7 +145,7 @@ static void test_damaged_symbols_do_no_harm(void **state)
 	close(source);
 	srandom(3);
 	for (int i = 0; i < 300; i++) {
-		/* The headers at both ends hold the offsets. */
+		/* The headers at both ends hold the offsets, so most flips hit them. */
 		size_t range = i % 3 == 2 ? (size_t)info.st_size : 2048;
 		size_t at = i % 3 == 1 ? (size_t)info.st_size - 1 - (size_t)random() % range
 				       : (size_t)random() % range;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The descriptor is the mapping's file, or there is none, whatever its path leads to by now. */
+/* The descriptor refers to the mapping's file, or there is none, whatever file the path leads to by now. */
 #include "tests/support.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ static int setup(void **state)
 }
 
 struct search {
-	const char *path; /* to look for the file under; NULL: through the mapping */
+	const char *path; /* path to look for the file under; NULL: use the mapping */
 	int result;
 };
 
@@ -45,7 +45,7 @@ static int take(void *user, const struct proc_mapping *mapping)
 	if (mapping->start != (uintptr_t)page)
 		return 0;
 	if (search->path) {
-		found.start = found.end = 0; /* no mapping is there */
+		found.start = found.end = 0; /* no mapping lies there */
 		found.path = search->path;
 	}
 	search->result = mapped_file_open("/proc", getpid(), &found);
@@ -96,7 +96,7 @@ static void test_another_file_at_the_path_is_refused(void **state)
 	assert_int_equal(open_in_folder("lib.so/none"), -ENOTDIR);
 }
 
-/* Opening these would do something, or wait. */
+/* Opening these files would have a side effect, or block. */
 static void test_no_regular_file(void **state)
 {
 	char pipe_path[192];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a device and a path within its file system to a path of this machine. */
+/* Translates a device and a path within its file system to a path of this machine. */
 #include "tests/unit/test.h"
 
 #include <errno.h>
@@ -47,8 +47,8 @@ static void test_a_path_is_found_below_its_mount(void **state)
 	check(mounts, DEVICE(254, 0), "/", "/");
 	check(mounts, DEVICE(8, 1), "/a/b", "/mnt/my data/a/b");
 	check(mounts, DEVICE(8, 1), "/", "/mnt/my data");
-	/* Of two places the one that shows more of the file system; a name that only begins alike is no part.
-	 */
+	/* If two mount points fit, the one that shows more of the file system is used. A name that only
+	 * begins alike is not inside. */
 	check(mounts, DEVICE(8, 2), "/sub/tree/x", "/wide/tree/x");
 	assert_int_equal(mounts_path(mounts, DEVICE(8, 2), "/subway/x", path, sizeof(path)), -ENOENT);
 	assert_string_equal(path, "/subway/x");

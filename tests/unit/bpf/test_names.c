@@ -52,7 +52,7 @@ static void test_each_frame_once(void **state)
 	assert_int_equal(notes.n, 3);
 }
 
-/* What a job calls its files and functions ends up on terminals and in flame graphs. */
+/* A job's names of files and functions end up on terminals and in flame graphs. */
 static void test_names_are_made_fit(void **state)
 {
 	_cleanup_(names_freep) struct names *names = names_new();
@@ -91,7 +91,8 @@ static void test_a_stack_is_told_once(void **state)
 	assert_int_not_equal(names_stack(names, frames + 1, 2, NULL), 0);
 }
 
-/* A job with endless different stacks costs no more memory; the rest has no names. */
+/* A job with an unlimited number of different stacks costs no more memory. The stacks beyond the limit have
+ * no names. */
 static void test_there_is_a_limit(void **state)
 {
 	_cleanup_(names_freep) struct names *names = names_new();

@@ -12,7 +12,7 @@
 #include "lib/clock.h"
 #include "bpf/symbols/processes.h"
 
-/* A folder that looks like /proc. */
+/* folder that looks like /proc */
 static const char *root;
 
 static void write_maps(int pid, const char *text)
@@ -59,7 +59,7 @@ static void test_code_by_address(void **state)
 	assert_int_equal(mapping->offset_bytes, 0x1000);
 	assert_ptr_equal(process_code(&processes, process, 0x3fff, 2), mapping);
 	assert_null(process_code(&processes, process, 0x4000, 3));
-	assert_null(process_code(&processes, process, 0x1000, 4)); /* data */
+	assert_null(process_code(&processes, process, 0x1000, 4)); /* this mapping is data, not code */
 	mapping = process_code(&processes, process, 0x8800, 5);
 	assert_non_null(mapping);
 	assert_null(mapping->file);
@@ -67,7 +67,7 @@ static void test_code_by_address(void **state)
 	processes_free(&processes);
 }
 
-/* What is mapped later is found, but a process is not looked at all the time. */
+/* Later mappings are found, but a process's maps are not read all the time. */
 static void test_looks_again_now_and_then(void **state)
 {
 	struct processes processes;
@@ -92,10 +92,10 @@ static void test_a_process_that_is_gone_is_as_its_parent(void **state)
 	processes_renew(&processes, 2, 1);
 	struct process *child = processes_find(&processes, 2);
 	assert_non_null(process_code(&processes, child, 0x2000, 2));
-	/* After an exec it is not any more. */
+	/* After an exec, the child no longer has its parent's code. */
 	processes_renew(&processes, 2, 0);
 	assert_null(process_code(&processes, child, 0x2000, 3));
-	/* What was known of one that ended stays known. */
+	/* The code of a process that has ended stays known. */
 	remove_maps(1);
 	assert_non_null(process_code(&processes, processes_find(&processes, 1), 0x2000, 10 * NS_PER_S));
 	assert_null(process_code(&processes, processes_find(&processes, 1), 0xe000, 20 * NS_PER_S));
@@ -117,7 +117,7 @@ static void test_a_program_has_its_own_serial(void **state)
 	processes_free(&processes);
 }
 
-/* Endless processes: the table stays as large as it is, and those with samples stay. */
+/* With an unlimited number of processes, the table keeps its size, and processes with samples stay. */
 static void test_many_processes_do_not_grow_the_table(void **state)
 {
 	struct processes processes;

@@ -36,7 +36,7 @@ static void put_u64(struct memory *memory, uint64_t address, uint64_t value)
 	put(memory, address, &value, sizeof(value));
 }
 
-/* A str object as CPython 3.11 lays it out. kind: bytes a character. */
+/* Writes a str object as CPython 3.11 lays it out. kind: bytes per character. */
 static void put_text(struct memory *memory, uint64_t address, const void *data, uint64_t length,
 		     uint32_t kind, bool ascii)
 {
@@ -93,7 +93,7 @@ static void test_names_of_code(void **state)
 	put_text(&memory, QUALNAME, wide, 3, 4, false);
 	assert_int_equal(code_read(&python, &memory, CODE, &code), 0);
 	assert_string_equal(code.function, "😀x?");
-	/* The last characters that fit, whole ones. */
+	/* The last characters that fit are complete. */
 	for (size_t i = 0; i < 300; i++)
 		long_name[i] = 0x3b1;
 	put_text(&memory, LONG_NAME, long_name, 300, 2, false);
@@ -174,7 +174,7 @@ static void test_313_describes_itself(void **state)
 	    python_describe(0x030d, BASE, &(struct python_memory){memory_read, &memory}, &python), -ENOTSUP);
 }
 
-/* By the layout of CPython 3.14's own header; the numbers are made up. */
+/* The layout is that of CPython 3.14's own header, with made-up numbers. */
 static void test_314_describes_itself(void **state)
 {
 	static const struct {
@@ -199,7 +199,7 @@ static void test_314_describes_itself(void **state)
 	assert_int_equal(python.layout.frame_owner, 74);
 	assert_int_equal(python.code_filename, 112);
 	assert_int_equal(python.code_qualname, 128);
-	/* A file named after one version may be another one. */
+	/* A file that is named after one version may be of another. */
 	assert_int_equal(
 	    python_describe(0x030d, BASE, &(struct python_memory){memory_read, &memory}, &python), -ENOTSUP);
 	put_u64(&memory, BASE + 16, 1); /* free-threaded */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Walks of a real Python's stack, which points wherever it likes. */
+/* Walks the stack of a real Python process, also with pointers that lead anywhere. */
 #include "tests/unit/test.h"
 
 #include <errno.h>
@@ -15,9 +15,9 @@
 #include "bpf/symbols/processes.h"
 
 #define PYTHON "/usr/bin/python3"
-#define DEPTH  100 /* more than a page of frames, which are then read together */
+#define DEPTH  100 /* more than a page of frames, which are read together */
 
-/* DEPTH functions that sleep in the innermost one. */
+/* Starts a process with DEPTH nested functions, of which the innermost one sleeps. */
 static pid_t start(void)
 {
 	static const char script[] = "import sys, time\n"
@@ -90,7 +90,7 @@ static struct python_layout layout_of(pid_t pid)
 	return layout;
 }
 
-/* The only thread's innermost frame. */
+/* Returns the innermost frame of the only thread. */
 static uint64_t innermost(pid_t pid, const struct python_layout *layout)
 {
 	uint64_t at = read_u64(pid, layout->runtime + layout->interpreters_head);

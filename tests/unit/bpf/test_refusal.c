@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Why a kernel refused a program, by libbpf's own words: these are of kernels that did. */
+/* Finds why a kernel refused a program from libbpf's messages. The messages here are from kernels that
+ * refused one. */
 
 #include "tests/support.h"
 
@@ -23,7 +24,7 @@ static void speak(const char *format, ...)
 	va_end(args);
 }
 
-/* Linux 5.15 says -EACCES to root for a tracepoint that has fewer arguments. */
+/* Linux 5.15 returns -EACCES to root for a tracepoint that has fewer arguments. */
 static void test_the_verifier_is_no_want_of_privilege(void **state)
 {
 	refusal_listen();
@@ -51,7 +52,7 @@ static void test_without_the_verifier_it_is_privilege(void **state)
 	assert_false(refusal_of_privilege(-EINVAL));
 }
 
-/* Linux 7.3 has a field of another size, which libbpf itself refuses. */
+/* Linux 7.3 has a field of another size, so libbpf itself refuses the program. */
 static void test_the_first_words_are_the_reason(void **state)
 {
 	refusal_listen();

@@ -14,7 +14,7 @@
 #include "lib/cleanup.h"
 #include "bpf/symbols/symbol.h"
 
-/* A shared library that is there and that no sanitizer puts functions in front of: the test's own. */
+/* Returns the path of the test's own shared library, before whose functions no sanitizer puts its own. */
 static const char *library_path(void)
 {
 	Dl_info info;
@@ -35,7 +35,7 @@ static int find(int fd, const char *prefix, bool exact, uint64_t *ret_offset)
 	return r;
 }
 
-/* The bytes at the offset found are the function's code in memory, behind an endbr64 at most. */
+/* The bytes at the found offset are the function's code in memory, or follow an endbr64 there. */
 static void test_offset_is_the_functions_code(void **state)
 {
 	static const char *const names[] = {"_assert_true", "_fail", "_check_expected",
@@ -55,8 +55,8 @@ static void test_offset_is_the_functions_code(void **state)
 	}
 }
 
-/* What the kernel does not emulate is skipped where nothing of the call is lost and what follows is emulated.
- */
+/* An instruction that the kernel cannot emulate is skipped if nothing of the call is lost and the kernel can
+ * emulate the next one. */
 static void test_a_cheap_place_loses_nothing_of_the_call(void **state)
 {
 	static const uint8_t endbr64[4] = {0xf3, 0x0f, 0x1e, 0xfa};
@@ -100,7 +100,7 @@ static void test_a_cheap_place_loses_nothing_of_the_call(void **state)
 	}
 }
 
-/* Our own marker is called four times a batch. */
+/* libdiesel's own marker is called four times per batch. */
 static void test_our_marker_is_cheap(void **state)
 {
 	_cleanup_(closep) int fd = open(getenv("DIESEL_LIBRARY"), O_RDONLY);
@@ -147,7 +147,7 @@ static void test_a_damaged_library_is_read_within_bounds(void **state)
 	assert_int_equal(pread(source, image, (size_t)info.st_size, 0), info.st_size);
 	srandom(11);
 	for (int i = 0; i < 60; i++) {
-		/* Mostly the headers, where the offsets are; sometimes cut as well. */
+		/* Most flips hit the headers, where the offsets are. Some files are cut as well. */
 		size_t at = (size_t)random() % (i % 2 ? 1024 : (size_t)info.st_size);
 		size_t length = (size_t)info.st_size >> (i % 3 ? 0 : random() % 12);
 		uint8_t old = image[at];
@@ -162,7 +162,7 @@ static void test_a_damaged_library_is_read_within_bounds(void **state)
 	}
 }
 
-/* The test's own library with the header of a section changed. */
+/* Opens the test's own library with one section header changed. */
 static int with_section(uint32_t type, void (*change)(Elf64_Shdr *section), uint64_t grow_bytes)
 {
 	_cleanup_(closep) int source = open(library_path(), O_RDONLY);
@@ -194,7 +194,7 @@ static void make_compressed(Elf64_Shdr *section)
 	section->sh_flags |= SHF_COMPRESSED;
 }
 
-/* A sparse file costs its owner nothing, and must not cost us its length. */
+/* A sparse file costs its owner nothing, so its length must not be the cost of reading it. */
 static void test_sections_larger_than_any_librarys(void **state)
 {
 	static const uint32_t types[] = {SHT_DYNSYM, SHT_STRTAB};

@@ -13,7 +13,7 @@
 #include "bpf/symbols/symbol.h"
 #include "bpf/symbols/usdt.h"
 
-/* tests/standin/usdt.c, without and with semaphores. */
+/* tests/standin/usdt.c, built without and with semaphores */
 static const char *libraries[2];
 
 struct seen {

@@ -30,7 +30,7 @@ static void test_unknown_names_are_no_knobs(void **state)
 	assert_string_equal(tuner_knob_name((enum tuner_knob)TUNER_N_KNOBS), "?");
 }
 
-/* Databases, recordings and what a restart reads hold them: a new one goes to the end. */
+/* Databases, recordings and the state for a restart hold these names, so a new one is appended. */
 static void test_stored_names_never_change(void **state)
 {
 	static const struct {
@@ -48,7 +48,7 @@ static void test_stored_names_never_change(void **state)
 	}
 }
 
-/* A new row that is not filled in fails here. */
+/* A new row that is incomplete fails here. */
 static void test_rows_are_whole(void **state)
 {
 	for (int i = 0; i < TUNER_N_KNOBS; i++) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Slots that their holder wrote to: the next batch shows, and pages that it only read stay mapped. */
+/* Slots that their holder wrote to. The next batch must show in them, and pages that were only read stay
+ * mapped. */
 #include "tests/unit/test.h"
 
 #include <fcntl.h>
@@ -15,9 +16,9 @@
 #include "client/private_copies.h"
 
 #define PAGE   4096u
-#define LARGE  1024u /* pages: the kernel is asked */
+#define LARGE  1024u /* pages, enough for the client to query the kernel which ones were written */
 #define SMALL  16u
-#define STRIDE 3u /* written to is each third page: more regions than one question has space for */
+#define STRIDE 3u /* every third page is written: more regions than one query can return */
 
 static uint8_t *map(uint32_t n_pages, int *ret_fd)
 {
@@ -30,7 +31,7 @@ static uint8_t *map(uint32_t n_pages, int *ret_fd)
 	return data;
 }
 
-/* The daemon's next batch. */
+/* Writes the daemon's next batch. */
 static void fill(int fd, uint32_t n_pages, uint8_t value)
 {
 	uint8_t page[PAGE];
@@ -72,7 +73,7 @@ static void test_the_next_batch_shows(void **state)
 	}
 }
 
-/* A child has copies of its own, and those of its parent stay. */
+/* A forked child has copies of its own, and its parent's copies stay. */
 static void test_in_a_forked_child(void **state)
 {
 	int fd, status;

@@ -100,7 +100,7 @@ static void test_each_type_has_its_size_and_descriptors(void **state)
 		assert_int_equal(protocol_check(&m, bytes, fds_of(type)), 0);
 		assert_int_equal(protocol_check(&m, bytes - 1, fds_of(type)), -EPROTO);
 		assert_int_equal(protocol_check(&m, bytes, fds_of(type) + 1), -EPROTO);
-		/* A reply without a number could be an answer to anything. */
+		/* A reply without a number could answer any request. */
 		m.header.sequence = !m.header.sequence;
 		assert_int_equal(protocol_check(&m, bytes, fds_of(type)), type == WIRE_ERROR ? 0 : -EPROTO);
 		make_valid(&m, type);
@@ -132,10 +132,10 @@ static uint32_t agree(uint32_t version, uint32_t least, uint32_t revision)
 static void test_peers_agree_on_a_version(void **state)
 {
 	const uint32_t newest = WIRE_VERSION, least = WIRE_VERSION_LEAST;
-	/* That a newer release knows, too. */
+	/* a version that a newer release supports, too */
 	const uint32_t released = WIRE_REVISION ? newest - 1 : newest;
 
-	/* At least the minor release before this one. */
+	/* At least the previous minor release is supported. */
 	assert_true(least < newest);
 	assert_int_equal(agree(newest, least, WIRE_REVISION), newest);
 	assert_int_equal(agree(newest - 1, 0, 0), newest - 1);
@@ -146,9 +146,9 @@ static void test_peers_agree_on_a_version(void **state)
 	assert_int_equal(agree(least - 1, 0, 0), 0);
 	assert_int_equal(agree(least - 1, 1, 0), 0);
 	assert_int_equal(agree(0, 0, 0), 0);
-	assert_int_equal(agree(0, 0, 1), 0); /* and not the version before 0 */
+	assert_int_equal(agree(0, 0, 1), 0); /* version 0 has no version before it */
 	assert_int_equal(agree(UINT32_MAX, 1, 0), released);
-	/* Builds between releases. */
+	/* Builds between releases have a revision. */
 	assert_int_equal(agree(newest, least, WIRE_REVISION + 1), newest - 1);
 	assert_int_equal(agree(newest, newest, WIRE_REVISION + 1), 0);
 	assert_int_equal(agree(least, 1, 1), 0);
@@ -174,7 +174,7 @@ static void test_origins_have_plain_characters_only(void **state)
 		strcpy(m.origin.pod, wrong[i]);
 		assert_int_equal(protocol_check(&m, sizeof(m.origin), 0), -EPROTO);
 	}
-	assert_false(protocol_origin_ok("abc", 3)); /* without an end */
+	assert_false(protocol_origin_ok("abc", 3)); /* without a terminating NUL */
 }
 
 /* Each line spoils one field of a valid OPEN_SESSION. */
@@ -196,7 +196,7 @@ static void test_open_session_fields(void **state)
 	    {offsetof(struct wire_open_session, lanes), WIRE_LANES_MAX + 1},
 	    {offsetof(struct wire_open_session, drift), WIRE_DRIFT_MAX + 1},
 	    {offsetof(struct wire_open_session, recipe.kind), 77},
-	    {offsetof(struct wire_open_session, recipe.width), 1}, /* of no recipe */
+	    {offsetof(struct wire_open_session, recipe.width), 1}, /* a field of no recipe */
 	};
 
 	for (size_t i = 0; i < sizeof(spoil) / sizeof(spoil[0]); i++) {
@@ -208,7 +208,7 @@ static void test_open_session_fields(void **state)
 	}
 }
 
-/* What a job may be called on all of its nodes; the name goes to Redis, to terminals and to logs. */
+/* A job on several nodes needs a plain name, because the name goes to Redis, to terminals and to logs. */
 static void test_a_job_of_several_nodes_needs_a_plain_name(void **state)
 {
 	static const struct {
@@ -217,7 +217,7 @@ static void test_a_job_of_several_nodes_needs_a_plain_name(void **state)
 		bool is_ok;
 	} cases[] = {
 	    {"", 1, true},      {"", 2, true},          {"4711.0", 2, true},    {"K\xc3\xb6ln", 2, true},
-	    {"x", 1, false}, /* of one rank: nobody to share with */
+	    {"x", 1, false}, /* one rank has no other node to share with */
 	    {"a\nb", 2, false}, {"\x1b[31m", 2, false}, {"\xc2\x85", 2, false}, {"\xc3", 2, false},
 	    {"\xff", 2, false}, {"a\x7f", 2, false},
 	};
@@ -235,7 +235,7 @@ static void test_a_job_of_several_nodes_needs_a_plain_name(void **state)
 	assert_int_equal(protocol_check(&m, sizeof(m.open_session), 0), -EPROTO);
 }
 
-/* Who only wants chunks in memory has no order; its job may be one of several nodes. */
+/* A session that only loads chunks into memory has no order. Its job may run on several nodes. */
 static void test_a_warming_session_has_no_order(void **state)
 {
 	static const struct {
@@ -276,7 +276,7 @@ static void test_one_wrong_codec_field_is_refused(void **state)
 	    {WIRE_CODEC, offsetof(struct wire_codec, codec.name), 0},
 	    {WIRE_CODEC, offsetof(struct wire_codec, codec.name), 0x41},     /* A */
 	    {WIRE_CODEC, offsetof(struct wire_codec, codec.name), 0x2f2e2e}, /* ../ */
-	    {WIRE_CODEC, offsetof(struct wire_codec, codec.name) + 8, 1},    /* behind the end */
+	    {WIRE_CODEC, offsetof(struct wire_codec, codec.name) + 8, 1},    /* after the terminating NUL */
 	    {WIRE_CODEC, offsetof(struct wire_codec, codec.options) + 4, 0x61},
 	    {WIRE_CODEC, offsetof(struct wire_codec, codec.n_dimensions), 1},
 	    {WIRE_CODEC, offsetof(struct wire_codec, codec.dimensions), 1},
@@ -304,15 +304,15 @@ static void test_one_wrong_control_field_is_refused(void **state)
 	} spoil[] = {
 	    {offsetof(struct wire_set, settings[0].flags), WIRE_SETTING_AUTO | WIRE_SETTING_UNTIL_RESTART},
 	    {offsetof(struct wire_set, n_settings), 0},
-	    {offsetof(struct wire_set, n_settings), 1}, /* the second one is not zero */
-	    {offsetof(struct wire_set, n_settings), 3}, /* the third one has no key */
+	    {offsetof(struct wire_set, n_settings), 1}, /* setting 1 is not zero */
+	    {offsetof(struct wire_set, n_settings), 3}, /* setting 2 has no key */
 	    {offsetof(struct wire_set, n_settings), WIRE_SETTINGS_MAX + 1},
 	    {offsetof(struct wire_set, reserved), 1},
 	    {offsetof(struct wire_set, settings[0].key), 0},
 	    {offsetof(struct wire_set, settings[0].key), WIRE_N_SETTINGS},
-	    {offsetof(struct wire_set, settings[0].key), WIRE_SET_PREFETCH_MAX}, /* twice */
+	    {offsetof(struct wire_set, settings[0].key), WIRE_SET_PREFETCH_MAX}, /* the same key twice */
 	    {offsetof(struct wire_set, settings[0].flags), 2},
-	    {offsetof(struct wire_set, settings[1].value), 1}, /* automatic, and a value */
+	    {offsetof(struct wire_set, settings[1].value), 1}, /* automatic, but with a value */
 	};
 
 	for (size_t i = 0; i < sizeof(spoil) / sizeof(spoil[0]); i++) {

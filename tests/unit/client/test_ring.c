@@ -48,7 +48,7 @@ static void test_publish_and_ready(void **state)
 	assert_int_equal(published, 2);
 	assert_int_equal(c->descriptors[(RING_MAX_SLOTS - 2)].index, 2);
 	assert_int_equal(c->descriptors[1].index, 2);
-	/* Something is ready: no sleep. */
+	/* A batch is ready, so there is no sleep. */
 	assert_int_equal(ring_wait(c, consumed, 10000), 0);
 	assert_int_equal(ring_wait(c, published, 1), -ETIMEDOUT);
 }
@@ -61,17 +61,17 @@ static void test_kick_only_when_asked(void **state)
 	ring_daemon_waits(c);
 	assert_false(ring_wants_kick(c, 5)); /* plenty is ready */
 	assert_true(ring_wants_kick(c, 4));
-	assert_false(ring_wants_kick(c, 0)); /* told already */
+	assert_false(ring_wants_kick(c, 0)); /* the daemon was told already */
 }
 
-/* Two threads play daemon and client over a small ring; the client sleeps, the daemon waits for slots. */
+/* Two threads play daemon and client over a small ring. The client sleeps, and the daemon waits for slots. */
 struct duel {
 	struct ring_control *c;
 	pthread_mutex_t lock;
 	pthread_cond_t kicked;
 	bool kick;
 	uint32_t rounds;
-	uint64_t seen[RING_MAX_SLOTS]; /* what lies in the slots */
+	uint64_t seen[RING_MAX_SLOTS]; /* the contents of the slots */
 };
 
 static void *play_daemon(void *argument)
@@ -124,7 +124,7 @@ static void test_nothing_is_lost_between_two_sleepers(void **state)
 
 		while (ring_ready(d.c, i) == 0) {
 			tell_daemon(&d, 0);
-			/* A wake-up that is lost shows as a time-out. */
+			/* A lost wake-up shows as a time-out. */
 			assert_int_not_equal(ring_wait(d.c, i, 20000), -ETIMEDOUT);
 		}
 		descriptor = d.c->descriptors[i % RING_MAX_SLOTS];

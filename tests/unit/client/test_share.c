@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What worker processes map: segments, the slots of a session, and results; and what a device reads from. */
+/* Memory that worker processes map, which is segments, the slots of a session, and results. Also memory from
+ * which a device reads. */
 #include "tests/unit/test.h"
 
 #include <errno.h>
@@ -45,7 +46,7 @@ static void test_packed_batches_read_as_written(void **state)
 	assert_int_equal(diesel_mirror_batch(mirror, 2, BATCH + 1, &batch), -EPROTO);
 	assert_int_equal(diesel_mirror_batch(mirror, 2, BATCH, &batch), 0);
 	assert_memory_equal(batch.packed, payload, sizeof(payload));
-	/* Writing is the worker's own affair, and gone with the release. */
+	/* A worker's writes are private, and gone after the release. */
 	batch.packed[0] = 9;
 	assert_int_equal(pread(fd, &read_back, 1, (off_t)(2 * layout.slot_bytes + layout.payload_offset)), 1);
 	assert_int_equal(read_back, 5);
@@ -60,8 +61,8 @@ static void test_packed_batches_read_as_written(void **state)
 	close(small);
 }
 
-/* What a device reads is what the daemon wrote last: neither what the holder of an earlier batch wrote, nor
- * what the pages of the private mapping were. */
+/* A device reads the daemon's latest write. It sees neither the writes of an earlier batch's holder nor old
+ * pages of the private mapping. */
 static void test_a_device_reads_what_the_daemon_wrote_last(void **state)
 {
 	struct ring_layout layout = ring_layout(BATCH, ITEM);
@@ -91,7 +92,7 @@ static void test_a_device_reads_what_the_daemon_wrote_last(void **state)
 	assert_int_equal(pwrite(fd, "later", 5, at), 5);
 	assert_memory_equal(pinnable.data + at, "later", 5);
 	assert_memory_equal(a.buffers + at, "First", 5);
-	/* It stays when the session's own mapping goes. */
+	/* The device's mapping stays when the session's own mapping goes. */
 	munmap(a.buffers, bytes);
 	close(reader);
 	assert_memory_equal(pinnable.data + at, "later", 5);
@@ -128,7 +129,7 @@ static void test_views_lead_to_their_segments(void **state)
 	items[0].bytes = 6;
 	assert_int_equal(pwrite(slots, items, sizeof(items), 0), sizeof(items));
 	assert_int_equal(diesel_mirror_segment(mirror, newer, data, 16), 0);
-	assert_int_equal(diesel_mirror_batch(mirror, 0, 2, &batch), -EPROTO); /* the older one is gone */
+	assert_int_equal(diesel_mirror_batch(mirror, 0, 2, &batch), -EPROTO); /* the older segment is gone */
 	diesel_mirror_close(mirror);
 	close(slots);
 	close(data);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A client's end of a connection whose other end is the test: what fails once is over. */
+/* A client's end of a connection whose other end is the test. After one failure, the connection is over. */
 #include "tests/support.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ static int pair_teardown(void **state)
 	return 0;
 }
 
-/* A reply that the client finds when it has asked. */
+/* Sends a reply that the client finds when it has sent its request. */
 static void answer(struct pair *p, enum wire_type type, uint16_t sequence)
 {
 	union wire_message m;
@@ -59,7 +59,7 @@ static int seek(struct pair *p, struct error *err)
 	return transport_call(&p->transport, &request, NULL, WIRE_SEEK_REPLY, &reply, NULL, err);
 }
 
-/* Also where the right reply lies there by now. */
+/* Asserts that the connection is over, even if the right reply has arrived by now. */
 static void assert_over(struct pair *p)
 {
 	struct error err = ERROR_INIT;
@@ -67,7 +67,7 @@ static void assert_over(struct pair *p)
 
 	assert_int_equal(seek(p, &err), -ECONNRESET);
 	assert_string_equal(err.text, "dieseld went away");
-	/* The daemon was told, after what was sent before. */
+	/* The daemon sees the end, after the earlier messages. */
 	while (recv(p->daemon, &byte, 1, MSG_DONTWAIT) > 0)
 		;
 	assert_int_equal(recv(p->daemon, &byte, 1, MSG_DONTWAIT), 0);
@@ -103,7 +103,7 @@ static void test_an_error_is_an_answer(void **state)
 	assert_int_equal(seek(p, &err), 0);
 }
 
-/* Who reads it has two programs to choose from. */
+/* The reader of the message has two programs to choose from. */
 static void test_another_protocol_is_said_with_both_versions(void **state)
 {
 	struct pair *p = *state;
@@ -143,7 +143,7 @@ static void test_an_older_daemon_decides_the_version(void **state)
 	assert_int_equal(m.hello.least, WIRE_VERSION_LEAST);
 }
 
-/* It knows one version and refuses all others. */
+/* The daemon supports one version and refuses all others. */
 static void test_a_daemon_that_does_not_negotiate_is_asked_again(void **state)
 {
 	struct pair *p = *state;

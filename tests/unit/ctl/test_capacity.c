@@ -19,7 +19,7 @@ static struct stall_node node_with(double headroom)
 	return node;
 }
 
-/* 1,000 samples/s at half a millisecond each; half of the time waited for data. */
+/* 1,000 samples/s at half a millisecond each, with half of the time spent waiting for data. */
 static struct stall_sample job(uint64_t id, uint64_t dataset, double dataset_bytes)
 {
 	struct stall_sample s = stall_sample_unknown();
@@ -57,9 +57,9 @@ static void test_jobs_share_what_they_read(void **state)
 	assert_float_equal(c.need_bytes / GIB, 0.5, 1e-9);
 	assert_float_equal(advice.cache_bytes / GIB, 2.5, 1e-9);
 	assert_float_equal(advice.missing_bytes, 0, 1);
-	/* Each dataset once, though they were not read at one time. */
+	/* Each dataset counts once, though they were not read at the same time. */
 	assert_float_equal(advice.stage_bytes / GIB, 3, 1e-9);
-	/* Two jobs at twice their pace: 2 cores; the second with one job takes 1. */
+	/* Two jobs at twice their pace need 2 cores. The second with only one job needs 1. */
 	assert_float_equal(advice.cores, 2, 1e-9);
 	assert_float_equal(c.cores_busy, 1, 1e-9);
 	capacity_free(&c);
@@ -91,18 +91,18 @@ static void test_unused_memory_is_space_for_a_cache(void **state)
 	assert_float_equal(advice.cache_bytes, c.space_bytes - CAPACITY_RESERVE, 1);
 	assert_float_equal(advice.missing_bytes, 8.25 * GIB + 4096e6 - advice.cache_bytes, 1);
 	assert_float_equal(advice.set_aside_bytes, advice.cache_bytes + CAPACITY_OWN_BYTES, 1);
-	/* Other programs left less once: that counts. */
+	/* Other programs left less memory once, and the least amount counts. */
 	node.memory_headroom_bytes = 0;
 	s.cached_bytes = GIB / 4;
 	add(&node, &s, 1);
 	assert_float_equal(capacity_advise(&c).cache_bytes, 0, 1e-9);
 	assert_float_equal(capacity_advise(&c).set_aside_bytes, 0, 1e-9);
-	/* The need of the sessions fits, and the memory that stays free does not. */
+	/* The sessions' need fits, but not together with the memory that must stay free. */
 	assert_float_equal(capacity_advise(&c).lacking_bytes, CAPACITY_RESERVE, 1);
 	capacity_free(&c);
 }
 
-/* dieseld takes no cache or staging folder that is smaller. */
+/* dieseld accepts no cache or staging folder that is smaller. */
 static void test_advice_is_never_below_the_least_size(void **state)
 {
 	struct stall_node node = node_with(GIB);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The mount's inodes, of a snapshot as it should be and of such as lie although their checksums are right. */
+/* Inodes of the mount, for valid snapshots and for snapshots with wrong contents but right checksums. */
 #include "tests/unit/dataset/fixture.h"
 
 #include <errno.h>
@@ -102,7 +102,7 @@ static void test_a_walk_finds_each_file_and_folder(void **state)
 	free(image.data);
 }
 
-/* Where a listing begins so that the sample at a place comes first. */
+/* A listing can begin so that the sample at any given place comes first. */
 static void test_a_listing_begins_at_any_place(void **state)
 {
 	struct image image = make_snapshot(paths, N_PATHS, 4, false);
@@ -147,7 +147,7 @@ static void test_an_empty_dataset_is_an_empty_tree(void **state)
 	free(image.data);
 }
 
-/* Every byte of what names and records are made of. */
+/* Flips every byte of names and records. */
 static void test_flipped_names_and_records_do_no_harm(void **state)
 {
 	static const unsigned char flips[] = {0xff, 0x01, 0x20, '/' ^ '1', '.' ^ 'a'};

@@ -14,7 +14,7 @@
 
 /* ---- pickles ------------------------------------------------------------------------------------------- */
 
-/* As Python writes (number, [index, ...]). */
+/* Writes (number, [index, ...]) as Python pickles it. */
 static size_t pickle(uint8_t *to, uint32_t number, const uint32_t *indices, size_t n)
 {
 	uint8_t *p = to;
@@ -77,11 +77,12 @@ struct job {
 	uint64_t now_ns, exec_ns;
 	uint32_t number, n_ahead, n_done, seed;
 	char last[64];
-	uint64_t file_ns, ahead_file_ns, work_ns; /* what a file takes */
-	uint64_t step_ns;                         /* what the trainer takes, while its worker waits */
-	bool ahead;                               /* the last batch */
+	/* times per file: without read-ahead, with it, and on the CPU */
+	uint64_t file_ns, ahead_file_ns, work_ns;
+	uint64_t step_ns; /* the trainer's time per batch, while its worker waits */
+	bool ahead;       /* the last batch was read ahead */
 	uint32_t n_sleeps;
-	bool bookkeeping_lags; /* CPU time is not counted yet */
+	bool bookkeeping_lags; /* CPU time does not advance yet */
 };
 
 static void on_ahead(void *user, uint64_t batch, const char *names, uint32_t n)
@@ -113,7 +114,7 @@ static void record(struct job *j, uint16_t type, const void *bytes, size_t n, si
 	batch_log_record(&j->log, &r, bytes);
 }
 
-/* Hands out a batch, which opens files of other numbers by `shift`. */
+/* Gives a batch to a worker. The files that it opens have the batch's numbers plus `shift`. */
 static void batch(struct job *j, uint32_t first, uint32_t shift)
 {
 	uint32_t indices[BATCH];
@@ -194,7 +195,8 @@ static void test_it_stops_where_nothing_is_waited_for(void **state)
 	job_free(j);
 }
 
-/* CPU time that the scheduler has not yet counted looks like waiting; who did not sleep did not wait. */
+/* CPU time that the scheduler has not yet counted looks like waiting. A worker that did not sleep did not
+ * wait. */
 static void test_late_bookkeeping_is_no_waiting(void **state)
 {
 	struct job *j = job_new(0, 0, MS);
@@ -234,7 +236,7 @@ static void test_it_stops_where_files_are_in_memory(void **state)
 	job_free(j);
 }
 
-/* It helped; then files take as long as without: it tries again, and rests. */
+/* The assistance helped. Later, files take as long as without it, so it tries again and then rests. */
 static void test_it_stops_where_it_no_longer_helps(void **state)
 {
 	struct job *j = job_new(5 * MS, MS / 10, MS);
@@ -277,7 +279,8 @@ static void test_another_file_each_time_ends_it(void **state)
 	epochs(j, FILE_TABLE_SETS, 1);
 	assert_int_not_equal(j->log.judge.state, ASSIST_STOPPED);
 	assert_int_equal(j->n_ahead,
-			 2 * BATCH); /* what was written before the second epoch's first one was done */
+			 /* batches that were written before the second epoch's first batch was done */
+			 2 * BATCH);
 	j->number = 0;
 	batch(j, 0, 1000);
 	batch(j, BATCH, 1000);
@@ -290,7 +293,7 @@ static void test_another_file_each_time_ends_it(void **state)
 	job_free(j);
 }
 
-/* Its first batch opens what its index says, the next ones do not. */
+/* The first batch opens the files of its indices, the next batches do not. */
 static void test_lies_in_the_middle_of_an_epoch_end_it(void **state)
 {
 	struct job *j = job_new(5 * MS, MS / 10, MS / 10);
@@ -367,7 +370,7 @@ static void test_samples_that_are_no_files_end_it(void **state)
 	job_free(j);
 }
 
-/* Whatever is missing or made up: nothing breaks, and nothing that was not opened is ordered. */
+/* Records may be missing or made up. Nothing breaks, and no file is read ahead that was never opened. */
 static void test_records_may_be_anything(void **state)
 {
 	struct job *j = job_new(5 * MS, MS, MS);

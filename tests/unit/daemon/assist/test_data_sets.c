@@ -9,8 +9,8 @@
 
 #define N 4
 
-/* What a batch of N indices from `first` on opened: files of folder `of`. Returns the set, having learnt it
- * there. */
+/* Reports that a batch of N indices from `first` on opened files of folder `of`. Returns the set to which the
+ * batch belongs, and teaches the files to that set. */
 static int opened(struct data_sets *s, uint64_t pass, uint32_t first, const char *of, uint32_t *n_wrong)
 {
 	uint32_t indices[N];
@@ -41,7 +41,7 @@ static void test_a_pass_begins_with_batch_0_and_has_all_its_workers(void **state
 
 	assert_int_equal(data_sets_written(&s, 0, -1, 1), one); /* to the second worker */
 	assert_int_equal(data_sets_written(&s, one, 0, 2), one);
-	other = data_sets_written(&s, 0, -1, 0); /* another loader meanwhile */
+	other = data_sets_written(&s, 0, -1, 0); /* another loader at the same time */
 	assert_int_not_equal(other, one);
 	assert_int_equal(data_sets_written(&s, 0, -1, 1), other);
 	assert_int_equal(data_sets_written(&s, one, 1, 3), one);
@@ -50,11 +50,11 @@ static void test_a_pass_begins_with_batch_0_and_has_all_its_workers(void **state
 	one = data_sets_written(&s, one, 3, 1);
 	assert_int_not_equal(one, other);
 	assert_int_equal(data_sets_written(&s, 1, 2, 0), one);
-	/* One whose batch is done has all its workers. */
+	/* A pass one of whose batches is done has all its workers. */
 	(void)opened(&s, one, 0, "train", &wrong);
 	other = data_sets_written(&s, 0, -1, 2);
 	assert_int_not_equal(other, one);
-	/* and again, where there is only one */
+	/* a second pass also begins where there is only one worker */
 	assert_int_not_equal(data_sets_written(&s, other, 2, 2), other);
 	file_table_free(&s.table);
 }
@@ -72,7 +72,7 @@ static void test_files_tell_one_set_from_another(void **state)
 	assert_int_equal(opened(&s, pass, 8, "train", &wrong), train);
 
 	pass = data_sets_written(&s, 0, -1, 0);
-	assert_int_equal(data_sets_guess(&s, pass), train); /* the only one */
+	assert_int_equal(data_sets_guess(&s, pass), train); /* the only known set */
 	test = opened(&s, pass, 0, "test", &wrong);
 	assert_int_not_equal(test, train);
 	assert_int_equal(wrong, N);
@@ -90,7 +90,7 @@ static void test_files_tell_one_set_from_another(void **state)
 	file_table_free(&s.table);
 }
 
-/* A pass that says nothing of what is known is learnt by itself, until it does. */
+/* A pass whose files match no known set is learnt as a set of its own, until a batch matches. */
 static void test_parts_of_one_set_come_together(void **state)
 {
 	struct data_sets s = {0};
@@ -105,7 +105,7 @@ static void test_parts_of_one_set_come_together(void **state)
 	assert_string_equal(file_table_find(&s.table, first, 101), "train/101");
 	assert_null(file_table_find(&s.table, own, 101));
 	assert_int_equal(data_sets_guess(&s, pass), first);
-	/* And where a batch shows that two are one. */
+	/* Two sets also become one when a batch shows that they are the same. */
 	pass = data_sets_written(&s, 0, -1, 0);
 	own = opened(&s, pass, 96, "train", &wrong);
 	assert_int_not_equal(own, first);
@@ -113,7 +113,7 @@ static void test_parts_of_one_set_come_together(void **state)
 	first = opened(&s, pass, 98, "train", &wrong);
 	assert_string_equal(file_table_find(&s.table, first, 96), "train/96");
 	assert_string_equal(file_table_find(&s.table, first, 0), "train/0");
-	/* Many short ones that have no sample in common. */
+	/* There are many short passes without common samples. */
 	for (uint32_t i = 2; i < 20; i++)
 		assert_true(opened(&s, data_sets_written(&s, 0, -1, 0), i * 100, "train", &wrong) >= 0);
 	assert_int_equal(file_table_known(&s.table), 4 * N - 2 + 18 * N);

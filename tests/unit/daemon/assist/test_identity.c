@@ -23,7 +23,7 @@ static void test_a_job_s_cgroup_is_opened_and_no_other(void **state)
 	assert_true(fd >= 0);
 	close(fd);
 	assert_int_equal(identity_open_group(mounted, "", "/none"), -ENOENT);
-	/* Whose namespace of control groups does not reach as far sees such a path. */
+	/* A process sees such a path if its cgroup namespace does not contain the group. */
 	assert_int_equal(identity_open_group(mounted, "", "/../elsewhere"), -EXDEV);
 	assert_int_equal(identity_open_group(mounted, "/memory", "/../../elsewhere"), -EXDEV);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A cache whose chunks are there because the test says so, in memory that is real. Included by each test
+/* A cache whose chunks count as read as soon as the test says so, in real memory. Each test includes it
  * once. */
 
 #include "real_cache.h"
@@ -10,7 +10,7 @@
 
 #define N_CHUNKS 20
 
-/* One sample a chunk, all segments of one size; or with a chunk at the end that is much larger. */
+/* One sample per chunk, in segments of one size, or with a much larger chunk at the end. */
 static const struct dataset_plan even = {.n_samples = N_CHUNKS, .bytes = 60000, .n_a_chunk = 1},
 				 uneven = {.n_samples = N_CHUNKS,
 					   .bytes = 40000,
@@ -36,7 +36,7 @@ static inline struct cached_dataset *open_dataset(struct real_cache *f, const ch
 	return d;
 }
 
-/* Starts a cache with capacity for n_chunks chunks of the dataset. One session needs one chunk at a time. */
+/* Starts a cache with capacity for n_chunks chunks of the dataset. Its session needs one chunk at a time. */
 static inline void start(struct fixture *f, const char *root, const struct dataset_plan *plan,
 			 uint64_t n_chunks)
 {
@@ -57,14 +57,14 @@ static inline void stop(struct fixture *f)
 	real_cache_stop(&f->f);
 }
 
-/* Memory for all of the chunk. */
+/* Takes memory for the whole chunk. */
 static inline struct segment *take_whole(struct cache *c, struct cached_dataset *d, uint64_t chunk,
 					 uint32_t distance, int *ret_error)
 {
 	return cache_take_segment(c, d, chunk, distance, NULL, ret_error);
 }
 
-/* Reads the chunk, as far as the cache can see. 0 or what take_whole() says. */
+/* Makes the chunk count as read. Returns 0 or the error of take_whole(). */
 static inline int fill(struct fixture *f, struct cached_dataset *d, uint64_t chunk, uint32_t distance)
 {
 	int r;
@@ -80,7 +80,7 @@ static inline int fill(struct fixture *f, struct cached_dataset *d, uint64_t chu
 	return 0;
 }
 
-/* Which chunks are in memory: bit i is chunk i. */
+/* Returns which chunks are in memory. Bit i is chunk i. */
 static inline uint32_t in_memory(const struct cached_dataset *d)
 {
 	uint32_t bits = 0;

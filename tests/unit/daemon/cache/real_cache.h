@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * A cache with all that it works with: datasets of real files, readers in processes of their own, workers, a
- * loop. The test itself sets what sessions would tell the cache: needs, claims, pins. Included by each test
+ * A cache with all that it works with: datasets of real files, readers in processes of their own, workers,
+ * and a loop. The test itself sets the needs, claims and pins that sessions would set. Each test includes it
  * once.
  */
 
@@ -84,8 +84,8 @@ static inline void real_cache_stop(struct real_cache *f)
 	fork_server_end(&f->fork_server);
 }
 
-/* The dataset in this folder, as if a client had shown it: in the cache, and in use by nobody. The place is
- * to be let go by the test; NULL: nothing of it is going to be read. */
+/* Opens the dataset in this folder, as if a client had shown it. It is in the cache, and unused. The test
+ * must release *ret_place. ret_place NULL: no chunk of it will be read. */
 static inline struct cached_dataset *real_cache_open(struct real_cache *f, const char *path,
 						     struct chunk_place **ret_place)
 {
@@ -109,7 +109,7 @@ static inline struct cached_dataset *real_cache_open(struct real_cache *f, const
 	return d;
 }
 
-/* The sums that the cache keeps are those of what it holds. */
+/* Asserts that the sums of the cache match its contents. */
 static inline void real_cache_check(const struct cache *c)
 {
 	uint64_t segment_bytes = 0, kept_bytes = 0, snapshot_bytes = 0;
@@ -142,7 +142,7 @@ static inline void real_cache_check(const struct cache *c)
 	assert_int_equal(c->snapshot_bytes, snapshot_bytes);
 }
 
-/* The path of a chunk of the dataset at this path, to be freed. */
+/* Returns the path of a chunk of the dataset at this path. The caller frees it. */
 static inline char *real_cache_file(const struct cached_dataset *d, const char *path, uint64_t chunk)
 {
 	char id[CHUNK_ID_TEXT], *file;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What may be borrowed: as long as nobody wants the memory, and not a second longer. */
+/* Borrowed memory is available as long as no other program needs it, and not a second longer. */
 #include "tests/support_loop.h"
 
 #include <math.h>
@@ -11,7 +11,8 @@
 #define MIB (1024.0 * 1024)
 #define S   UINT64_C(1000000000)
 
-/* 16 GiB, 8 of them left, 1 of them free: page cache has taken the rest. Reserve: twice 256 MiB. */
+/* A node of 16 GiB with 8 GiB of headroom, of which 1 GiB is free, and page cache has the rest. The reserve
+ * is twice 256 MiB. */
 static struct stall_node calm(void)
 {
 	struct stall_node node = stall_node_unknown();
@@ -41,7 +42,7 @@ static void test_who_waits_gets_all_at_once(void **state)
 
 	node.memory_some_now = 6;
 	assert_int_equal(borrow_limit(&l, &node, 0, (uint64_t)GIB, 100 * S), 0);
-	/* not those who wait at a limit of their own, while an eighth of the memory is used by nothing */
+	/* tasks that wait at a limit of their own do not count, while an eighth of the memory is free */
 	node.memory_free_bytes = 3 * GIB;
 	assert_true(borrow_limit(&l, &node, 0, (uint64_t)GIB, 200 * S) > 0);
 	node.memory_some_now = NAN;
@@ -79,14 +80,15 @@ static void test_claims_give_way_behind_what_is_borrowed(void **state)
 	struct borrow l = {0};
 	uint64_t total = (uint64_t)(6 * GIB), limit = (uint64_t)(8 * GIB);
 
-	/* 156 MiB are missing, of 256 */
+	/* 156 of 256 MiB are missing */
 	node.memory_headroom_bytes = 100 * MIB;
 	assert_true(borrow_ceiling(&l, &node, total, (uint64_t)(156 * MIB), limit, 100 * S) == BORROW_ALL);
 	assert_int_equal(borrow_ceiling(&l, &node, total, (uint64_t)(155 * MIB), limit, 100 * S),
 			 total - (uint64_t)(156 * MIB));
 	node.memory_headroom_bytes = 0;
 	assert_int_equal(borrow_ceiling(&l, &node, (uint64_t)MIB, 0, limit, 101 * S), 1);
-	/* not up again within the hold, nor while less is left; then by half of what is */
+	/* the ceiling does not rise within the hold, nor while less is left, and then by half of the
+	 * surplus */
 	assert_int_equal(borrow_ceiling(&l, &node, total, 0, limit, 102 * S), total - (uint64_t)(256 * MIB));
 	node.memory_headroom_bytes = 1256 * MIB;
 	assert_int_equal(borrow_ceiling(&l, &node, total, 0, limit, 111 * S), total - (uint64_t)(256 * MIB));
@@ -121,15 +123,15 @@ static void test_page_cache_in_use_comes_first(void **state)
 	assert_int_equal(borrow_limit(&l, &node, 0, 250, 102 * S), 250);
 	assert_int_equal(borrow_limit(&l, &node, 0, 250, 110 * S), 250);
 	assert_true(borrow_limit(&l, &node, 0, 250, 111 * S) > 250);
-	/* what comes again soon is waited for twice as long */
+	/* after a soon repetition, the pause is twice as long */
 	assert_int_equal(borrow_limit(&l, &node, 50 * MIB, 1000, 113 * S), 500);
 	assert_int_equal(borrow_limit(&l, &node, 0, 500, 132 * S), 500);
 	assert_true(borrow_limit(&l, &node, 0, 500, 133 * S) > 500);
-	/* a few pages are nobody's */
+	/* a few pages do not count */
 	assert_true(borrow_limit(&l, &node, 1 * MIB, 1000, 134 * S) > 1000);
 }
 
-/* ---- the watch, on a machine of files ---- */
+/* ---- the watch, on a machine made of files ---- */
 
 struct machine {
 	const char *root;
@@ -160,7 +162,7 @@ static void test_the_watch_sees_the_machine(void **state)
 	assert_int_equal(uv_loop_init(&m.loop), 0);
 	cache_init(&m.cache, (uint64_t)GIB);
 	borrow_watch_start(&m.watch, &m.loop, m.root, &m.cache);
-	/* Page cache in use is not there to be borrowed. */
+	/* Page cache in use cannot be borrowed. */
 	assert_int_equal(look(&m), (uint64_t)((4096 - 1024 - 512) * MIB));
 	memory(&m, 4096, 3800);
 	assert_int_equal(look(&m), 0);
@@ -175,7 +177,7 @@ static void on_time(struct machine *m)
 	m->watch.timer.timer_cb(&m->watch.timer);
 }
 
-/* A newcomer takes nearly everything between two looks of a second. */
+/* A new program takes nearly all memory within a second between two checks. */
 static void test_a_fall_is_seen_at_once(void **state)
 {
 	struct machine m = {.root = *state};
@@ -188,7 +190,7 @@ static void test_a_fall_is_seen_at_once(void **state)
 	borrow_watch_update(&m.watch);
 	assert_int_equal(m.cache.node.borrow_bytes, (uint64_t)(GIB + (8192 - 512) * MIB));
 	assert_int_equal(uv_timer_get_due_in(&m.watch.timer), 1000);
-	/* Enough is left, so the next look is only sooner. */
+	/* Enough memory is left, so the next check only comes sooner. */
 	memory(&m, 600, 0);
 	on_time(&m);
 	assert_int_equal(m.cache.node.borrow_bytes, (uint64_t)(GIB + (8192 - 512) * MIB));
@@ -196,7 +198,7 @@ static void test_a_fall_is_seen_at_once(void **state)
 	memory(&m, 424, 0);
 	on_time(&m);
 	assert_int_equal(m.cache.node.borrow_bytes, (uint64_t)(GIB - 88 * MIB));
-	/* Nothing is borrowed any more. */
+	/* No memory is borrowed any more. */
 	m.cache.decoded_cache.bytes = 0;
 	m.cache.slot_bytes = (uint64_t)GIB;
 	memory(&m, 100, 0);

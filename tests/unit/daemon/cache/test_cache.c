@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whose memory a chunk gets, and which chunk goes for it. Memory and datasets are real; that a chunk was read
- * and verified is said by the test.
+ * Which memory a new chunk gets, and which chunk is evicted for it. Memory and datasets are real. The test
+ * itself declares that a chunk was read and verified.
  */
 #include "filled_cache.h"
 
@@ -18,29 +18,30 @@ static void test_what_is_kept_and_what_passes_through(void **state)
 	for (uint64_t i = 0; i < 4; i++)
 		assert_int_equal(fill(&f, f.d, i, 1), 0);
 	assert_int_equal(f.cache->segment_bytes, 4 * f.unit);
-	/* One chunk moves through memory: all but one may be kept. */
+	/* One chunk passes through memory, so all but one may be kept. */
 	assert_int_equal(f.d->kept_bytes, 3 * f.unit);
 	assert_false(f.d->chunks[3].kept);
 	id = f.d->chunks[3].segment->id;
 	assert_int_equal(fill(&f, f.d, 4, 1), 0);
 	assert_int_equal(in_memory(f.d), 0x17);
-	/* In the memory that is there. */
+	/* The chunk gets the memory of the evicted one. */
 	assert_int_equal(f.d->chunks[4].segment->id, id);
 	assert_int_equal(f.cache->counters.evictions, 1);
-	/* What a client may map is never written to. */
+	/* A segment that a client may have mapped is never written to. */
 	f.d->chunks[4].segment->mapped = true;
 	assert_int_equal(fill(&f, f.d, 5, 1), 0);
 	assert_int_not_equal(f.d->chunks[5].segment->id, id);
 	assert_null(cache_find_segment(f.cache, id));
 	assert_int_equal(in_memory(f.d), 0x27);
-	/* Beyond the budget, what is given up is not used again. */
+	/* Beyond the budget, released memory is not reused. */
 	f.cache->budget_bytes -= f.unit;
 	assert_int_equal(fill(&f, f.d, 6, 0), 0);
 	assert_int_equal(f.d->held_bytes, 3 * f.unit);
 	stop(&f);
 }
 
-/* Who waits may take what is kept, and what is read ahead: the farthest first. Nobody takes what is used. */
+/* A waiting batch may evict kept chunks and read-ahead chunks, the farthest first. No request evicts a chunk
+ * in use. */
 static void test_who_goes_first(void **state)
 {
 	struct cached_dataset *idle;
@@ -55,36 +56,36 @@ static void test_who_goes_first(void **state)
 	cache_mark(f.cache, f.d, 2, 9);
 	cache_mark(f.cache, f.d, 3, 0);
 	cache_mark(f.cache, f.d, 5, 2);
-	/* Nothing is there that nobody misses: whoever reads ahead gets nothing. */
+	/* Every chunk is needed, so read-ahead gets no memory. */
 	assert_int_equal(fill(&f, f.d, 6, 1), -ENOSPC);
 	assert_int_equal(in_memory(f.d), 0x3f);
-	assert_int_equal(fill(&f, f.d, 6, 0), 0); /* 4 was wanted by nobody */
+	assert_int_equal(fill(&f, f.d, 6, 0), 0); /* evicts 4, which is not needed */
 	assert_int_equal(in_memory(f.d), 0x6f);
 	cache_mark(f.cache, f.d, 6, 0);
-	assert_int_equal(fill(&f, f.d, 7, 0), 0); /* 1 */
+	assert_int_equal(fill(&f, f.d, 7, 0), 0); /* evicts 1 */
 	assert_int_equal(in_memory(f.d), 0xed);
 	cache_mark(f.cache, f.d, 7, 0);
-	assert_int_equal(fill(&f, f.d, 8, 0), 0); /* 2 */
+	assert_int_equal(fill(&f, f.d, 8, 0), 0); /* evicts 2 */
 	assert_int_equal(in_memory(f.d), 0x1e9);
 	cache_mark(f.cache, f.d, 8, 0);
-	assert_int_equal(fill(&f, f.d, 9, 0), 0); /* 5 */
+	assert_int_equal(fill(&f, f.d, 9, 0), 0); /* evicts 5 */
 	assert_int_equal(in_memory(f.d), 0x3c9);
 	cache_mark(f.cache, f.d, 9, 0);
 	assert_int_equal(fill(&f, f.d, 10, 0), -ENOSPC);
-	/* Marks are of one round. */
+	/* Marks hold for one round. */
 	f.cache->round++;
 	assert_int_equal(fill(&f, f.d, 10, 0), 0);
 	assert_int_equal(in_memory(f.d) & 1, 1);
 	cache_unpin(f.d, 0);
 	assert_int_equal(f.d->pinned_bytes, 0);
-	/* What nobody uses goes before all others, also where no more than one chunk is in the way. */
+	/* A chunk of an unused dataset is evicted before all others, also if evicting one chunk is enough. */
 	cache_drop_segment(f.cache, f.d->chunks[10].segment);
 	idle = open_dataset(&f.f, *state, "idle", &even);
 	f.cache->limit_bytes += idle->copy.bytes;
 	cache_fit(f.cache);
 	idle->space_bytes = UINT64_MAX;
 	assert_int_equal(fill(&f, idle, 0, 1), 0);
-	cache_keep(f.cache, f.d->chunks[0].segment, false); /* nobody wants it, and it is older */
+	cache_keep(f.cache, f.d->chunks[0].segment, false); /* chunk 0 is not needed, and older */
 	f.cache->round++;
 	assert_int_equal(fill(&f, f.d, 11, 1), 0);
 	assert_null(idle->chunks[0].segment);
@@ -93,7 +94,8 @@ static void test_who_goes_first(void **state)
 
 #define EPOCHS 5
 
-/* Which visit of the epoch each chunk is: chunks in strides, which is another order in each epoch. */
+/* Sets the visit of the epoch in which each chunk is used. The chunks come in strides, in another order in
+ * each epoch. */
 static void make_visits(uint32_t epoch, uint32_t *visits)
 {
 	static const uint32_t strides[] = {3, 7, 9, 11, 13, 17};
@@ -111,7 +113,7 @@ static uint32_t chunk_at(const uint32_t *visits, uint32_t visit)
 	return chunk;
 }
 
-/* Where the order is known, an epoch finds as many chunks as there was space for, whatever passes through. */
+/* If the order is known, an epoch finds as many chunks as fit into memory, however many pass through. */
 static void test_what_is_needed_last_goes_first(void **state)
 {
 	enum { SPACE = 10 };
@@ -120,7 +122,7 @@ static void test_what_is_needed_last_goes_first(void **state)
 	struct fixture f;
 
 	start(&f, *state, &even, SPACE);
-	f.d->need_bytes = 4 * f.unit; /* that many pass through: six could be kept */
+	f.d->need_bytes = 4 * f.unit; /* this many pass through, so six could be kept */
 	cache_fit(f.cache);
 	for (uint32_t i = 0; i <= EPOCHS; i++)
 		make_visits(i, visits[i]);
@@ -148,7 +150,7 @@ static void test_what_is_needed_last_goes_first(void **state)
 	stop(&f);
 }
 
-/* Of several sessions the one that needs it first counts; ranks at one place count once. */
+/* If several sessions need a chunk, the nearest use counts. Ranks at the same position count once. */
 static void test_the_nearest_session_counts(void **state)
 {
 	uint32_t visits[N_CHUNKS], backwards[N_CHUNKS];
@@ -171,7 +173,7 @@ static void test_the_nearest_session_counts(void **state)
 	for (uint64_t i = 8; i < 12; i++)
 		assert_int_equal(fill(&f, f.d, i, 1), 0);
 	f.cache->round++;
-	/* 8, 9, 10 and 11: after 8, 9, 9 and 8 visits; chunk 9 was used before chunk 10. */
+	/* Chunks 8, 9, 10 and 11 are used after 8, 9, 9 and 8 visits. Chunk 9 was used before chunk 10. */
 	assert_int_equal(fill(&f, f.d, 0, 1), 0);
 	assert_int_equal(in_memory(f.d), 0xd01);
 	assert_int_equal(a.double_of + b.double_of, 1);
@@ -183,7 +185,7 @@ static void test_the_nearest_session_counts(void **state)
 	stop(&f);
 }
 
-/* What is being read or verified is nobody else's, whoever waits. */
+/* A chunk that is being read or verified is not evicted, even for a waiting batch. */
 static void test_what_is_under_way_stays(void **state)
 {
 	struct fixture f;
@@ -204,7 +206,7 @@ static void test_what_is_under_way_stays(void **state)
 	stop(&f);
 }
 
-/* Of two that nobody wants the one that was used longest ago. */
+/* Among unneeded chunks, the least recently used one is evicted. */
 static void test_the_oldest_goes_first(void **state)
 {
 	struct fixture f;
@@ -224,8 +226,8 @@ static void test_the_oldest_goes_first(void **state)
 	stop(&f);
 }
 
-/* Segments are as large as their chunks: a giant takes the place of several, and its place is not given to
- * one of another size. */
+/* Segments are as large as their chunks. A giant replaces several, and its memory is not given to a chunk of
+ * another size. */
 static void test_segments_are_as_large_as_their_chunks(void **state)
 {
 	struct fixture f;
@@ -259,7 +261,7 @@ static void test_segments_are_as_large_as_their_chunks(void **state)
 	stop(&f);
 }
 
-/* A number of a segment that is gone is nobody's, also where its place was given to another. */
+/* The number of a dropped segment stays unused, also if its slot in the table is reused. */
 static void test_numbers_of_segments(void **state)
 {
 	struct fixture f;
@@ -281,8 +283,8 @@ static void test_numbers_of_segments(void **state)
 	stop(&f);
 }
 
-/* Each segment is a descriptor, and so is each snapshot that somebody holds; some are for what passes
- * through. */
+/* Each segment uses a descriptor, and so does each snapshot that a client holds. Some descriptors are kept
+ * free for chunks that pass through. */
 static void test_descriptors_are_bounded(void **state)
 {
 	struct cached_dataset *held;
@@ -337,7 +339,7 @@ static void test_what_is_verified_goes_where_clients_look(void **state)
 	f.d->chunks[2].state = CHUNK_VERIFYING;
 	cache_mark(f.cache, f.d, 0, 0); /* a batch waits for it */
 	assert_null(cache_take_mapped(f.cache, from, 1));
-	f.cache->closing = true; /* the daemon ends, and clients do not */
+	f.cache->closing = true; /* the daemon ends, but clients do not */
 	assert_null(cache_take_mapped(f.cache, from, 0));
 	f.cache->closing = false;
 	to = cache_take_mapped(f.cache, from, 0);
@@ -348,12 +350,12 @@ static void test_what_is_verified_goes_where_clients_look(void **state)
 	assert_false(cache_is_ready(to));
 	assert_true(cache_look_at(f.cache, to, NULL).busy);
 	assert_int_equal(f.cache->counters.evictions, 1);
-	/* It was damaged: nobody has seen anything of it. */
+	/* The chunk was damaged, and no client has seen any of it. */
 	cache_fill_done(from, to, false);
 	assert_ptr_equal(f.d->chunks[2].segment, from);
 	assert_null(cache_chunk_of(to));
 	assert_false(cache_look_at(f.cache, to, NULL).busy);
-	/* Memory that holds nothing is taken at once, and that is no eviction. */
+	/* A segment that holds nothing is taken at once, which is not an eviction. */
 	assert_ptr_equal(cache_take_mapped(f.cache, from, 1), to);
 	assert_int_equal(f.cache->counters.evictions, 1);
 	cache_fill_done(from, to, true);
@@ -362,7 +364,7 @@ static void test_what_is_verified_goes_where_clients_look(void **state)
 	assert_true(cache_is_ready(to));
 	assert_null(cache_chunk_of(from));
 	real_cache_check(f.cache);
-	/* What it was read into is the next one's. */
+	/* The segment into which the chunk was read is free for the next one. */
 	assert_ptr_equal(take_whole(f.cache, f.d, 3, 1, &r), from);
 	stop(&f);
 }
@@ -390,9 +392,9 @@ static void test_where_what_is_verified_stays(void **state)
 	f.cache->budget_bytes = UINT64_MAX / 2;
 	assert_int_equal(fill(&f, f.d, 1, 0), 0);
 	f.cache->budget_bytes = f.cache->snapshot_bytes + f.cache->segment_bytes;
-	assert_null(cache_take_mapped(f.cache, from, 0)); /* no client has it */
+	assert_null(cache_take_mapped(f.cache, from, 0)); /* no client maps it */
 	f.d->chunks[1].segment->mapped = from->mapped = true;
-	assert_null(cache_take_mapped(f.cache, from, 0)); /* what it is in, a client has already */
+	assert_null(cache_take_mapped(f.cache, from, 0)); /* a client already maps the chunk's own segment */
 	from->mapped = false;
 	to = f.d->chunks[1].segment;
 	f.cache->budget_bytes++;
@@ -410,8 +412,7 @@ static bool is_released(void *cache)
 	return ((struct cache *)cache)->releasing_bytes == 0;
 }
 
-/* Pages go back to the system by a worker, also those that a client maps; but not those of before a restart.
- */
+/* Workers return pages to the system, also pages that a client maps, but not pages from before a restart. */
 static void test_memory_goes_back(void **state)
 {
 	struct fixture f;
@@ -442,7 +443,7 @@ static void test_memory_goes_back(void **state)
 	stop(&f);
 }
 
-/* Datasets that nobody uses stay for the next job, as long as there are few of them and there is space. */
+/* Unused datasets stay for the next job, as long as there are few of them and there is space. */
 static void test_few_idle_datasets_stay_for_the_next_job(void **state)
 {
 	struct cached_dataset *first, *d = NULL;
@@ -456,7 +457,7 @@ static void test_few_idle_datasets_stay_for_the_next_job(void **state)
 
 		d = real_cache_open(&f.f, path, NULL);
 		free(path);
-		/* An older version of the same folder went for this one. */
+		/* An older version of the same folder was dropped for this one. */
 		assert_ptr_equal(f.cache->datasets, d);
 		assert_ptr_equal(d->next, i == 1 ? f.d : d->next);
 		d->identity.directory_ino += i << 32;
@@ -471,11 +472,11 @@ static void test_few_idle_datasets_stay_for_the_next_job(void **state)
 	assert_ptr_equal(f.cache->datasets, d);
 	while (d && d != first)
 		d = d->next;
-	assert_ptr_equal(d, first); /* that was the last that there may be */
+	assert_ptr_equal(d, first); /* that was the last one allowed */
 	(void)open_dataset(&f.f, *state, "much", &even);
 	for (d = f.cache->datasets; d; d = d->next)
 		assert_int_not_equal(d->idle_since_ns, 1);
-	/* Room for one more goes at their cost, but not at that of who is served. */
+	/* Space for one more dataset comes from unused ones, but not from a dataset that is served. */
 	cache_fit(f.cache);
 	assert_int_equal(fill(&f, f.d, 0, 1), 0);
 	cache_pin(f.cache, f.d, 0);
@@ -489,7 +490,7 @@ static void test_few_idle_datasets_stay_for_the_next_job(void **state)
 	f.cache->round++;
 	assert_true(cache_make_space(f.cache, bytes + 1));
 	assert_int_equal(f.cache->segment_bytes, 0);
-	/* No more of what is idle goes than has to. */
+	/* No more unused memory is released than necessary. */
 	for (uint64_t i = 0; i < 2; i++)
 		assert_int_equal(fill(&f, f.d, i, 1), 0);
 	f.d->refs = f.d->n_sessions = 0;
@@ -504,7 +505,7 @@ static bool is_at_rest(void *user)
 	return !((struct cache *)user)->stays.one;
 }
 
-/* A chunk that is in use long after it was read gets other pages, and is not given up meanwhile. */
+/* A chunk that is in use long after it was read moves to other pages, and is not evicted meanwhile. */
 static void test_a_chunk_in_use_moves_to_other_pages(void **state)
 {
 	struct fixture f;
@@ -515,13 +516,13 @@ static void test_a_chunk_in_use_moves_to_other_pages(void **state)
 	struct cached_chunk *k = &f.d->chunks[0];
 	memset(k->segment->memory.data, 7, k->segment->memory.bytes);
 	cache_note_use(f.cache, f.d, 0);
-	assert_null(f.cache->stays.one); /* it has just come */
+	assert_null(f.cache->stays.one); /* the chunk has just come */
 	k->segment->since_ns = f.d->chunks[1].segment->since_ns = 0;
 	cache_note_use(f.cache, f.d, 0);
 	assert_non_null(f.cache->stays.one);
 	assert_int_equal(k->pins, 1);
 	cache_note_use(f.cache, f.d, 1);
-	assert_int_equal(f.d->chunks[1].pins, 0); /* one at a time */
+	assert_int_equal(f.d->chunks[1].pins, 0); /* only one chunk moves at a time */
 	loop_until(&f.f.loop, is_at_rest, f.cache);
 	assert_int_equal(k->pins, 0);
 	assert_true(k->segment->huge);
@@ -529,11 +530,11 @@ static void test_a_chunk_in_use_moves_to_other_pages(void **state)
 		assert_int_equal(k->segment->memory.data[i], 7);
 	f.cache->stays.again_ns = UINT64_MAX;
 	cache_note_use(f.cache, f.d, 1);
-	assert_null(f.cache->stays.one); /* and not all the time */
+	assert_null(f.cache->stays.one); /* chunks do not move all the time */
 	f.cache->stays.again_ns = 0;
 	cache_note_use(f.cache, f.d, 0);
 	assert_null(f.cache->stays.one);
-	/* Another chunk in this memory has nothing to wait for. */
+	/* Another chunk in this memory need not wait. */
 	cache_note_use(f.cache, f.d, 1);
 	assert_non_null(f.cache->stays.one);
 	loop_until(&f.f.loop, is_at_rest, f.cache);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cache after its sessions or limits changed: who may have how much, and what goes for that. */
+/* The cache after its sessions or limits changed: how the space is shared, and which chunks are evicted for
+ * that. */
 #include "filled_cache.h"
 
 #include "daemon/cache/decoded.h"
@@ -22,7 +23,7 @@ static void fill_all(struct fixture *f, struct cached_dataset *d, uint64_t n)
 		assert_int_equal(fill(f, d, i, 1), 0);
 }
 
-/* A job may insist on its claim; what is beyond goes as soon as somebody else wants the memory. */
+/* A job is guaranteed its claim. Memory beyond it is released as soon as another job needs it. */
 static void test_claimed_and_borrowed(void **state)
 {
 	struct fixture f;
@@ -46,16 +47,16 @@ static void test_claimed_and_borrowed(void **state)
 		cache_mark(f.cache, f.d, i, i);
 	cache_borrow(f.cache, 3 * f.unit);
 	real_cache_check(f.cache);
-	assert_int_equal(in_memory(f.d), 0x3f0); /* those that nobody wants soon went */
+	assert_int_equal(in_memory(f.d), 0x3f0); /* chunks that are not needed soon were evicted */
 	assert_int_equal(f.cache->counters.evictions, 4);
 	assert_int_equal(f.d->space_bytes, 6 * f.unit);
 	cache_borrow(f.cache, f.unit);
-	assert_int_equal(in_memory(f.d), 0x0f0); /* then the farthest */
-	/* No more of it than that, also for who waits. */
+	assert_int_equal(in_memory(f.d), 0x0f0); /* then the farthest one */
+	/* The dataset gets no more than that, even for a waiting batch. */
 	f.cache->round++;
 	assert_int_equal(fill(&f, f.d, 11, 0), 0);
 	assert_int_equal(f.d->held_bytes, 4 * f.unit);
-	/* More space that nobody can use changes nothing; more that somebody can use does. */
+	/* More space that no dataset can use changes nothing. More space that one can use does. */
 	cache_borrow(f.cache, 2 * f.unit);
 	assert_int_equal(f.d->space_bytes, 5 * f.unit);
 	assert_int_equal(fill(&f, f.d, 12, 1), 0);
@@ -65,7 +66,7 @@ static void test_claimed_and_borrowed(void **state)
 	stop(&f);
 }
 
-/* Nobody is short of memory because a job has ended, or claims less. */
+/* The end of a job, or a smaller claim, makes no memory scarce. */
 static void test_what_was_claimed_stays(void **state)
 {
 	struct fixture f;
@@ -81,7 +82,7 @@ static void test_what_was_claimed_stays(void **state)
 	fit(&f);
 	assert_int_equal(count(f.d), 10);
 	assert_int_equal(cache_borrowed_bytes(f.cache), 10 * f.unit);
-	/* The next look knows better. */
+	/* The next check of the node sets the limit. */
 	cache_borrow(f.cache, 2 * f.unit);
 	assert_int_equal(count(f.d), 2);
 	stop(&f);
@@ -97,11 +98,11 @@ static void test_claims_give_way(void **state)
 	cache_hold_down(f.cache, f.d->copy.bytes + 4 * f.unit);
 	assert_int_equal(count(f.d), 4);
 	real_cache_check(f.cache);
-	/* What is read takes the place of other chunks. */
+	/* A newly read chunk replaces other chunks. */
 	f.cache->round++;
 	assert_int_equal(fill(&f, f.d, 11, 0), 0);
 	assert_int_equal(count(f.d), 4);
-	/* Not below what the operator set, nor what its sessions need. */
+	/* The cache does not shrink below the operator's minimum, nor below its sessions' need. */
 	f.cache->node.least_bytes = f.d->copy.bytes + 3 * f.unit;
 	cache_hold_down(f.cache, 1);
 	assert_int_equal(count(f.d), 3);
@@ -138,7 +139,7 @@ static void test_what_is_in_use_goes_later(void **state)
 	f.cache->limit_bytes = 1;
 	cache_pin(f.cache, f.d, 2);
 	cache_pin(f.cache, f.d, 3);
-	fit(&f); /* it needs one, and two are in use */
+	fit(&f); /* the session needs one chunk, and two are in use */
 	assert_true(f.cache->unfit);
 	cache_unpin(f.d, 3);
 	fit(&f);
@@ -148,7 +149,7 @@ static void test_what_is_in_use_goes_later(void **state)
 	stop(&f);
 }
 
-/* Whatever the limit: what the open sessions need there is. */
+/* Whatever the limit, the open sessions get the memory that they need. */
 static void test_the_least_that_sessions_need(void **state)
 {
 	struct fixture f;
@@ -167,7 +168,7 @@ static void test_the_least_that_sessions_need(void **state)
 	for (uint64_t i = 0; i < 4; i++)
 		assert_int_equal(fill(&f, f.d, i, 0), 0);
 	assert_int_equal(count(f.d), 3);
-	/* No more than all of it, by the real sizes. */
+	/* The claim is at most the whole dataset, by its real sizes. */
 	f.d->need_bytes = UINT64_MAX / 4;
 	f.cache->limit_bytes = 2 * f.d->all_bytes;
 	fit(&f);
@@ -175,7 +176,7 @@ static void test_the_least_that_sessions_need(void **state)
 	assert_int_equal(f.d->claim_bytes, f.d->all_bytes);
 	assert_int_equal(cache_floor_bytes(f.cache), 5000 + f.d->copy.bytes + f.d->all_bytes);
 	assert_int_equal(f.cache->budget_bytes, f.cache->limit_bytes);
-	/* Nobody's need is none, and neither is its snapshot's memory. */
+	/* Without sessions the need is 0, and the snapshot's memory does not count, either. */
 	f.d->n_sessions = f.d->refs = 0;
 	assert_int_equal(cache_floor_bytes(f.cache), 5000);
 	f.cache->slot_bytes = 0;
@@ -191,7 +192,7 @@ static void test_what_is_taken(void **state)
 	f.cache->slot_bytes = 5000;
 	uint64_t before = cache_taken_bytes(f.cache);
 	assert_int_equal(before, 5000 + f.d->copy.bytes + 3 * f.unit);
-	/* What is used of what is needed is not taken twice. */
+	/* Used chunks count only once, as a part of the need. */
 	fill_all(&f, f.d, 2);
 	cache_pin(f.cache, f.d, 0);
 	cache_pin(f.cache, f.d, 0);
@@ -211,7 +212,7 @@ static void test_what_is_taken(void **state)
 	stop(&f);
 }
 
-/* Each takes from its own what is beyond its own space, and what is lent is shared out. */
+/* Each dataset evicts its own chunks beyond its space. Unclaimed memory is shared between the datasets. */
 static void test_datasets_share_out_what_is_lent(void **state)
 {
 	struct fixture f;
@@ -227,11 +228,11 @@ static void test_datasets_share_out_what_is_lent(void **state)
 	assert_int_equal(f.d->claim_bytes, 2 * f.unit);
 	assert_int_equal(e->claim_bytes, 4 * e->segment_bytes);
 	assert_int_equal(f.cache->unclaimed_bytes, 2 * f.unit);
-	assert_int_equal(f.d->space_bytes, 3 * f.unit); /* half of it is either's */
+	assert_int_equal(f.d->space_bytes, 3 * f.unit); /* each gets half of the unclaimed memory */
 	assert_int_equal(e->space_bytes, 4 * e->segment_bytes + f.unit);
-	fill_all(&f, e, 4); /* first, so that its are older */
+	fill_all(&f, e, 4); /* filled first, so that its chunks are older */
 	fill_all(&f, f.d, 3);
-	assert_int_equal(f.d->kept_bytes, 2 * f.unit); /* each keeps of its own space */
+	assert_int_equal(f.d->kept_bytes, 2 * f.unit); /* each keeps chunks in its own space */
 	assert_true(f.cache->keep_limit_bytes > 3 * f.unit);
 	f.cache->limit_bytes -= f.unit;
 	fit(&f);
@@ -244,7 +245,8 @@ static void test_datasets_share_out_what_is_lent(void **state)
 	stop(&f);
 }
 
-/* What nobody uses goes first, then what passes through, then what is kept and nobody wants soon. */
+/* Chunks of unused datasets are evicted first, then chunks that pass through, then kept chunks that are not
+ * needed soon. */
 static void test_who_goes_first(void **state)
 {
 	struct cached_dataset *idle;
@@ -271,7 +273,7 @@ static void test_who_goes_first(void **state)
 	assert_int_equal(in_memory(f.d), 0x2f);
 	assert_int_equal(count(idle), 0);
 	assert_int_equal(f.cache->snapshot_bytes, least);
-	/* Where no chunk may go, the snapshot of what is empty does. */
+	/* If no chunk may be evicted, the snapshot of an empty dataset is. */
 	for (uint64_t i = 0; i < 4; i++)
 		cache_pin(f.cache, f.d, i);
 	cache_pin(f.cache, f.d, 5);
@@ -290,7 +292,8 @@ static void test_who_goes_first(void **state)
 	stop(&f);
 }
 
-/* As many are kept as are sure to stay, whoever came first; more when there is more space. */
+/* As many chunks are kept as are certain to stay, the first ones to come. More are kept when there is more
+ * space. */
 static void test_what_is_kept(void **state)
 {
 	struct fixture f;
@@ -308,11 +311,11 @@ static void test_what_is_kept(void **state)
 	f.cache->limit_bytes += f.unit;
 	fit(&f);
 	assert_int_equal(f.d->kept_bytes, 6 * f.unit);
-	/* All that there is needs no space to pass through. */
+	/* If the whole dataset fits, no space to pass through is needed. */
 	f.cache->limit_bytes = f.d->copy.bytes + f.d->all_bytes;
 	fit(&f);
 	assert_int_equal(f.d->keep_bytes, f.d->all_bytes);
-	/* Nobody uses it any more: it is kept until somebody uses another. */
+	/* The dataset is no longer used. Its chunks are kept until another dataset is used. */
 	f.d->refs = f.d->n_sessions = 0;
 	fit(&f);
 	assert_int_equal(f.d->kept_bytes, 6 * f.unit);
@@ -328,7 +331,8 @@ static void test_what_is_kept(void **state)
 	stop(&f);
 }
 
-/* Alice has half of the cache, and all others the rest; sizes are such that this is five chunks each. */
+/* Starts a cache of which Alice has one half, and all others have the rest. Sizes are such that each half has
+ * five chunks. */
 static struct cached_dataset *start_quotas(struct fixture *f, const char *root)
 {
 	struct cached_dataset *own;
@@ -361,7 +365,8 @@ static uint64_t paid_by(const struct cache *c, uint32_t payer)
 	return paid[payer];
 }
 
-/* Who has a quota gets it, whatever others hold and want, and these get no more of it while it is used. */
+/* A user with a quota gets it, whatever others hold and need. The others get no more of it while it is
+ * used. */
 static void test_a_quota_holds_against_what_others_want(void **state)
 {
 	struct fixture f;
@@ -369,19 +374,19 @@ static void test_a_quota_holds_against_what_others_want(void **state)
 
 	own->n_sessions = 0;
 	fit(&f);
-	assert_int_equal(f.d->space_bytes, 10 * f.unit); /* nobody else wants it */
+	assert_int_equal(f.d->space_bytes, 10 * f.unit); /* no other dataset needs it */
 	fill_all(&f, f.d, 10);
 	own->n_sessions = 1;
 	fit(&f);
 	assert_int_equal(f.d->space_bytes, 5 * f.unit);
 	assert_int_equal(own->space_bytes, 5 * f.unit);
-	mark_all(&f, f.d); /* all of the others' is wanted soon */
+	mark_all(&f, f.d); /* all chunks of the others are needed soon */
 	fill_all(&f, own, 5);
 	assert_int_equal(count(own), 5);
 	assert_int_equal(count(f.d), 5);
 	assert_int_equal(paid_by(f.cache, 1), own->copy.bytes + 5 * f.unit);
 	assert_int_equal(paid_by(f.cache, CACHE_QUOTA_REST), f.d->copy.bytes + 5 * f.unit);
-	/* Neither pushes the other out below its quota, also who waits. */
+	/* Neither evicts the other's chunks below its quota, even for a waiting batch. */
 	f.cache->round++;
 	for (uint32_t i = 10; i < 20; i++)
 		assert_int_equal(fill(&f, f.d, i, i % 2), 0);
@@ -391,14 +396,14 @@ static void test_a_quota_holds_against_what_others_want(void **state)
 		assert_int_equal(fill(&f, own, i, 0), 0);
 	assert_int_equal(count(own), 5);
 	assert_int_equal(count(f.d), 5);
-	/* Nor do decoded copies. */
+	/* Decoded copies do not, either. */
 	assert_false(cache_make_decoded_space(f.cache, f.unit));
 	assert_int_equal(count(own), 5);
 	stop(&f);
 }
 
-/* What is decoded counts for who asks for it: it takes no space from others, and goes before his own chunks
- * do. */
+/* Decoded copies count for the user who asked for them. They take no space from other users, and are evicted
+ * before that user's own chunks. */
 static void test_quotas_of_decoded(void **state)
 {
 	const struct recipe key = {.kind = RECIPE_IMAGE};
@@ -414,7 +419,7 @@ static void test_quotas_of_decoded(void **state)
 	assert_int_equal(f.cache->decoded_cache.limit_bytes, decoded_cache->limit_bytes);
 	assert_true(decoded_cache->limit_bytes + f.d->space_bytes <= 5 * f.unit);
 	assert_true(decoded_cache->limit_bytes > 0 && f.d->space_bytes >= f.unit);
-	/* What she does not want is lent to them, too. */
+	/* Space that Alice does not need is lent to them, too. */
 	own->n_sessions = 0;
 	fit(&f);
 	assert_true(decoded_cache->limit_bytes > 5 * f.unit);
@@ -422,7 +427,7 @@ static void test_quotas_of_decoded(void **state)
 	stop(&f);
 }
 
-/* Another dataset, another session, another user without a row: all of them have the same rest. */
+/* Another dataset, another session and another user without a row all share the same rest. */
 static void test_quotas_of_many(void **state)
 {
 	struct fixture f;
@@ -433,12 +438,13 @@ static void test_quotas_of_many(void **state)
 	more->need_bytes = f.unit;
 	more->asked_bytes = UINT64_MAX;
 	f.cache->limit_bytes =
-	    4 * own->copy.bytes + 10 * f.unit; /* half of it, and space for five chunks in the other */
+	    4 * own->copy.bytes + 10 * f.unit; /* one half, and space for five chunks in the other half */
 	fit(&f);
 	assert_int_equal(own->space_bytes, own->copy.bytes + 5 * f.unit);
 	assert_true(f.d->space_bytes + more->space_bytes <= 5 * f.unit);
 	assert_true(f.d->space_bytes >= f.unit && more->space_bytes >= f.unit);
-	/* What both have open counts for each in equal parts; but a large window counts for who has it. */
+	/* A dataset that both have open counts for each in equal parts, but a large window counts for its own
+	 * user. */
 	more->n_sessions = more->refs = 0;
 	f.d->payers.serving |= 1u << 1;
 	own->payers.serving = 1u << 1;

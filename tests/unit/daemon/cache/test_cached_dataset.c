@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The proof of permission: what a client may and may not pass. */
+/* The proof of permission: which descriptors a client may pass. */
 #include "tests/support.h"
 
 #include <errno.h>
@@ -83,7 +83,7 @@ static void test_a_descriptor_without_read_access_proves_nothing(void **state)
 	    writer = openat(f->dir_fd, "snapshot", O_WRONLY), pipes[2];
 	bool replaced;
 
-	/* Both can be had without the right to read. */
+	/* A process can open both without the right to read. */
 	assert_int_equal(identify(f, path, &replaced), -EACCES);
 	assert_int_equal(identify(f, writer, &replaced), -EACCES);
 	assert_int_equal(identify(f, f->dir_fd, &replaced), -EACCES);
@@ -135,7 +135,7 @@ static void test_damaged_snapshot_is_refused(void **state)
 	assert_int_equal(proof_verify(&proof, copy, &err), -EBADMSG);
 	assert_non_null(strstr(err.text, f->directory));
 	assert_int_equal(cached_new(&proof, copy, &d, &err), -EBADMSG);
-	/* Whoever says that it is verified: what could still change is not taken. */
+	/* A snapshot that could still change is refused, whatever is said about its verification. */
 	plain = memfd_create("plain", MFD_CLOEXEC);
 	assert_false(shared_memory_is_sealed(plain));
 	assert_int_equal(cached_new(&proof, plain, &d, &err), -EPERM);
@@ -206,7 +206,7 @@ static void test_a_chunk_no_stricter_than_the_snapshot(void **state)
 				 cases[i].ok);
 }
 
-/* Of user::, user:65534:, group::, mask:: and other::. */
+/* Returns access rights with an ACL of user::, user:65534:, group::, mask:: and other::. */
 static struct access_rights listed(mode_t mode, const uint16_t permissions[5])
 {
 	static const uint16_t tags[] = {0x01, 0x02, 0x04, 0x10, 0x20};
@@ -242,7 +242,7 @@ static void test_lists_are_compared_entry_by_entry(void **state)
 	assert_false(access_is_no_stricter(&unmasked, ACCESS_READ, &granted));
 	assert_true(access_is_no_stricter(&folder, ACCESS_SEARCH, &granted));
 	assert_false(access_is_no_stricter(&granted, ACCESS_SEARCH, &folder));
-	other.acl[4 + 8 + 4] ^= 1; /* another user's */
+	other.acl[4 + 8 + 4] ^= 1; /* of another user */
 	assert_false(access_is_no_stricter(&other, ACCESS_READ, &granted));
 	assert_false(access_rights_equal(&other, &granted));
 	other = granted;

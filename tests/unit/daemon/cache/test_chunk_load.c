@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One chunk's way into memory: from a real file, by a real reader, through real workers. */
+/* Loads one chunk into memory, from a real file, by a real reader, through real workers. */
 #include "real_cache.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include "lib/cleanup.h"
 
 #define N_CHUNKS 4
-#define WITHIN   (2 * CHUNK_ALIGN) /* an offset among the samples' bytes */
+#define WITHIN   (2 * CHUNK_ALIGN) /* an offset within the samples' bytes */
 
 static const struct dataset_plan
     plain = {.n_samples = N_CHUNKS * 3, .bytes = 40000, .spread = 4000, .n_a_chunk = 3},
@@ -80,7 +80,7 @@ static enum chunk_state finish(struct fixture *f, uint64_t chunk)
 	return f->d->chunks[chunk].state;
 }
 
-/* All samples of the chunk are in its segment, where the snapshot says. */
+/* Asserts that all samples of the chunk are in its segment, where the snapshot places them. */
 static void check_samples(const struct fixture *f, uint64_t chunk)
 {
 	struct snapshot_chunk meta;
@@ -104,7 +104,7 @@ static void check_sample(const struct fixture *f, const uint8_t *segment, uint64
 	assert_true(is_sample(segment + s.offset, s.bytes, strtoull(s.path + 2, NULL, 10)));
 }
 
-/* Of a dataset of 64 samples, those whose bits are set. */
+/* Returns the subset of a dataset of 64 samples whose bits are set. */
 static struct subset *subset_of(uint64_t bits)
 {
 	uint64_t *words = malloc(sizeof(*words));
@@ -115,7 +115,7 @@ static struct subset *subset_of(uint64_t bits)
 	return s;
 }
 
-/* Nothing but these samples, and the head, is in the segment. */
+/* Asserts that the segment has only these samples and the head. */
 static void check_only(const struct fixture *f, uint64_t chunk, const struct subset *of)
 {
 	const uint8_t *data = f->d->chunks[chunk].segment->memory.data;
@@ -149,7 +149,7 @@ static bool lacks(const struct fixture *f, uint64_t chunk, const struct subset *
 	return cached_lacks(f->d, chunk, &(struct cached_want){.subset = of});
 }
 
-/* Flips a bit of the chunk's file; twice: it is as it was. */
+/* Flips a bit of the chunk's file. A second call restores the file. */
 static void flip(const struct fixture *f, uint64_t chunk, off_t offset)
 {
 	_cleanup_(freep) char *path = real_cache_file(f->d, f->path, chunk);
@@ -214,8 +214,8 @@ static bool has_state(void *user)
 	return s->f->d->chunks[0].state == s->state;
 }
 
-/* A damaged chunk is read once more, and then quarantined with the reason. It is not tried again by itself;
- * once somebody may have mended it, it is. */
+/* A damaged chunk is read once more, and then quarantined with the reason. It is not retried by itself, but
+ * after it may have been repaired, a request retries it. */
 static void test_a_damaged_chunk_is_read_again_and_quarantined(void **state)
 {
 	struct fixture f;
@@ -233,7 +233,7 @@ static void test_a_damaged_chunk_is_read_again_and_quarantined(void **state)
 	assert_int_equal(f.d->n_bad, 1);
 	assert_int_equal(f.d->chunks[0].retry_ns, 0);
 	assert_non_null(strstr(f.d->chunks[0].error, "checksum"));
-	/* The others are as good as ever. */
+	/* The other chunks are not affected. */
 	assert_int_equal(load(&f, 1), 0);
 	assert_int_equal(finish(&f, 1), CHUNK_READY);
 	cached_forget_errors(f.d);
@@ -264,8 +264,8 @@ static void spoil_record(const char *path, uint64_t sample, size_t at, uint64_t 
 	free(name);
 }
 
-/* Of a large snapshot only the tables are verified when it is opened: a record that is wrong shows when its
- * chunk is read, and only there. */
+/* When a large snapshot is opened, only its tables are verified. A wrong record shows when its chunk is read,
+ * and only there. */
 static void test_a_wrong_record_shows_when_its_chunk_is_read(void **state)
 {
 	static const struct {
@@ -273,13 +273,13 @@ static void test_a_wrong_record_shows_when_its_chunk_is_read(void **state)
 		uint64_t flipped;
 		const char *says;
 	} wrong[] = {
-	    /* Where its name is: in another class, nowhere. */
+	    /* The position of its name is in another class, or nowhere. */
 	    {offsetof(struct snapshot_record, path), 1 << 6, "differs from the snapshot"},
 	    {offsetof(struct snapshot_record, path), UINT64_C(1) << 39, "has no record for sample 1:"},
 	    {offsetof(struct snapshot_record, stored), 8, "differs from the snapshot"}, /* its length */
 	    {offsetof(struct snapshot_record, stored), 1 << 30, "has no record for sample 1:"},
 	    {offsetof(struct snapshot_record, stored), UINT64_C(1) << 32,
-	     "differs from the snapshot"}, /* place */
+	     "differs from the snapshot"}, /* its position in the chunk */
 	    {offsetof(struct snapshot_record, stored), UINT64_C(1) << 59, "has no record for sample 1:"},
 	    {offsetof(struct snapshot_record, xxh3), 1, "differs from the snapshot"},
 	};
@@ -308,7 +308,7 @@ static void test_a_wrong_record_shows_when_its_chunk_is_read(void **state)
 	}
 }
 
-/* Mended between the first look and the second: nobody notices. */
+/* The file is repaired between the first read and the second, so the damage has no effect. */
 static void test_damage_on_the_way(void **state)
 {
 	struct fixture f;
@@ -335,7 +335,7 @@ static void fail_with(struct fixture *f, uint64_t chunk, const char *says)
 	assert_non_null(strstr(f->d->chunks[chunk].error, f->path));
 }
 
-/* What else can be wrong with a file, and what is said of it. */
+/* Other faults of a file, and their error messages. */
 static void test_each_wrong_file_is_told_by_its_fault(void **state)
 {
 	char *first, *second, *third;
@@ -348,7 +348,7 @@ static void test_each_wrong_file_is_told_by_its_fault(void **state)
 	assert_int_equal(unlink(first), 0);
 	fail_with(&f, 0, "No such file");
 	assert_int_equal(f.d->chunks[0].retry_ns, 0);
-	/* A chunk that is whole, under another one's name and as long as it. */
+	/* The file is a valid chunk, but another one of the same length. */
 	assert_int_equal(link(third, first), 0);
 	cached_forget_errors(f.d);
 	assert_int_equal(load(&f, 0), 0);
@@ -365,7 +365,7 @@ static void test_each_wrong_file_is_told_by_its_fault(void **state)
 	stop(&f);
 }
 
-/* Whole by its checksums, but another file than was packed: its digest tells. */
+/* The checksums are right, but it is another file than the packed one. Its digest shows that. */
 static void test_another_file_with_right_checksums(void **state)
 {
 	struct fixture f;
@@ -374,7 +374,7 @@ static void test_another_file_with_right_checksums(void **state)
 	start(&f, *state, &digested);
 	assert_int_equal(load(&f, 1), 0);
 	assert_int_equal(finish(&f, 1), CHUNK_READY);
-	/* No checksum covers what is behind the last sample. */
+	/* No checksum covers the bytes after the last sample. */
 	assert_int_equal(snapshot_chunk_get(f.d->snapshot, 0, &meta), 0);
 	flip(&f, 0, (off_t)meta.file_bytes - 1);
 	fail_with(&f, 0, "is not the file that was packed");
@@ -395,28 +395,28 @@ static void test_the_same_without_digests(void **state)
 	stop(&f);
 }
 
-/* Storage that fails may come back: it is tried again in a while, unlike damage. */
+/* A read error may be temporary. Unlike damage, it is retried after a while. */
 static void test_a_read_that_fails(void **state)
 {
 	struct fixture f;
 
 	start(&f, *state, &plain);
 	_cleanup_(freep) char *path = real_cache_file(f.d, f.path, 0);
-	assert_int_equal(chmod(path, 0), 0); /* stricter than the snapshot is */
+	assert_int_equal(chmod(path, 0), 0); /* stricter than the snapshot's permissions */
 	assert_int_equal(load(&f, 0), 0);
 	assert_int_equal(finish(&f, 0), CHUNK_BAD);
 	assert_true(f.d->chunks[0].retry_ns > 0);
 	assert_int_equal(f.cache->counters.reads, 2);
 	assert_int_equal(f.f.job->counters.read_bytes, 0);
 	assert_int_equal(chmod(path, 0644), 0);
-	/* Whoever looks after that time loads it. */
+	/* A request after that time loads the chunk. */
 	assert_int_equal(load(&f, 0), 0);
 	assert_int_equal(f.d->n_bad, 0);
 	assert_int_equal(finish(&f, 0), CHUNK_READY);
 	stop(&f);
 }
 
-/* No reader can be had: as if nothing had been asked for. */
+/* If no reader can be started, the state is as if nothing had been requested. */
 static void test_without_a_reader_nothing_was_asked_for(void **state)
 {
 	struct fixture f;
@@ -430,7 +430,7 @@ static void test_without_a_reader_nothing_was_asked_for(void **state)
 	assert_int_equal(f.cache->segment_bytes, 0);
 	assert_int_equal(f.place->refs, 1);
 	f.cache->readers.max = 1;
-	/* Nor is there space for another one beside what is being read. */
+	/* There is no space for another chunk in addition to the one that is being read, either. */
 	f.cache->limit_bytes = f.d->copy.bytes + f.d->segment_bytes;
 	cache_fit(f.cache);
 	assert_int_equal(load(&f, 0), 0);
@@ -441,7 +441,8 @@ static void test_without_a_reader_nothing_was_asked_for(void **state)
 	stop(&f);
 }
 
-/* A full cache that clients map: the chunk is verified apart, and only then where they look. */
+/* In a full cache whose segments clients map, the chunk is verified in a separate segment, and only then
+ * placed where clients look. */
 static void test_verified_before_it_is_lent(void **state)
 {
 	struct fixture f;
@@ -455,7 +456,7 @@ static void test_verified_before_it_is_lent(void **state)
 	struct segment *mapped = f.d->chunks[0].segment;
 	mapped->mapped = true;
 	memcpy(before, mapped->memory.data + WITHIN, sizeof(before));
-	/* Damaged at its end: nothing of it has been seen. */
+	/* The chunk is damaged at its end, and no client has seen any of it. */
 	flip(&f, 1, 0);
 	assert_int_equal(load(&f, 1), 0);
 	assert_int_equal(finish(&f, 1), CHUNK_BAD);
@@ -469,7 +470,8 @@ static void test_verified_before_it_is_lent(void **state)
 	stop(&f);
 }
 
-/* What has a digest is there as the file has it, gaps too: copies of it are held against the digest again. */
+/* A chunk with a digest is in memory as in its file, gaps included, because its copies are checked against
+ * the digest again. */
 static void test_lent_with_its_gaps(void **state)
 {
 	struct snapshot_chunk meta;
@@ -495,7 +497,8 @@ static void test_lent_with_its_gaps(void **state)
 	stop(&f);
 }
 
-/* Of a chunk, what a subset has of it is read; the whole for who wants more, in the place of the part. */
+/* Only the samples of a subset are read. If more are needed, the whole chunk is read, in place of the
+ * part. */
 static void test_a_subset_reads_its_part_of_a_chunk(void **state)
 {
 	const uint64_t few = 1 << 3 | 1 << 20 | UINT64_C(1) << 40;
@@ -512,7 +515,7 @@ static void test_a_subset_reads_its_part_of_a_chunk(void **state)
 	assert_false(lacks(&f, 0, some));
 	assert_true(lacks(&f, 0, others));
 	assert_true(cached_lacks(f.d, 0, &all));
-	/* It is in use: it stays where it is, and gets the rest. */
+	/* The part is in use, so it stays where it is, and the rest is added. */
 	cache_pin(f.cache, f.d, 0);
 	assert_int_equal(load_part(&f, 0, others), 0);
 	assert_int_equal(finish(&f, 0), CHUNK_READY);
@@ -521,7 +524,7 @@ static void test_a_subset_reads_its_part_of_a_chunk(void **state)
 	check_samples(&f, 0);
 	cache_unpin(f.d, 0);
 	assert_int_equal(f.d->n_cached, 1);
-	/* Nobody uses it: it goes. */
+	/* The part is not in use, so it is replaced. */
 	assert_int_equal(load_part(&f, 1, some), 0);
 	assert_int_equal(finish(&f, 1), CHUNK_READY);
 	check_only(&f, 1, some);
@@ -535,8 +538,8 @@ static void test_a_subset_reads_its_part_of_a_chunk(void **state)
 	stop(&f);
 }
 
-/* The rest of a part that is in use is read into a segment that seems to hold nothing: no other chunk gets it
- * meanwhile. */
+/* The rest of a part that is in use is read into a segment that seems to hold nothing. No other chunk gets
+ * this segment meanwhile. */
 static void test_the_rest_of_a_part_in_a_full_cache(void **state)
 {
 	struct subset *some = subset_of(1 << 3);
@@ -574,19 +577,20 @@ static void read_whole(const char *root, const struct dataset_plan *plan, uint64
 	subset_free(some);
 }
 
-/* A part would be little less work. */
+/* Reading this part would save little work, so the whole chunk is read. */
 static void test_no_part_of_many(void **state)
 {
 	read_whole(*state, &many, 0x55555555);
 }
 
-/* A digest is of all of a file. */
+/* A digest covers the whole file, so no part is read. */
 static void test_no_part_with_a_digest(void **state)
 {
 	read_whole(*state, &many_digested, 1 << 3);
 }
 
-/* Damage is found where it is read. A part in use stays although the rest is damaged, and goes afterwards. */
+/* Damage is found where it is read. A part in use stays although the rest is damaged, and is dropped
+ * afterwards. */
 static void test_a_part_of_a_damaged_chunk(void **state)
 {
 	struct subset *some = subset_of(1 << 3);
@@ -621,7 +625,7 @@ static void test_a_part_of_a_damaged_chunk(void **state)
 	stop(&f);
 }
 
-/* The daemon stops while chunks are being read: nothing is left behind, and nobody calls back. */
+/* The daemon stops while chunks are being read. Nothing is left behind, and no callback runs. */
 static void test_a_stop_while_reading_leaves_nothing_behind(void **state)
 {
 	struct fixture f;

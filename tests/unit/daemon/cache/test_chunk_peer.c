@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks that other nodes have, and those that they ask for. The nodes are this file's: it stands in for the
- * process that talks to them; all else is real. */
+/* Chunks that other nodes have, and chunks that other nodes request. This file stands in for the process that
+ * exchanges messages with other nodes. All else is real. */
 #include "real_cache.h"
 
 #include <errno.h>
@@ -31,10 +31,10 @@ struct cluster_question {
 };
 
 static struct cluster_group group;
-static struct cluster_read *asked; /* under way */
+static struct cluster_read *asked; /* the read under way */
 static uint32_t n_fetches, n_spoilt, n_members;
 static bool is_ours;
-static struct owner_lanes served; /* by this node's ranks */
+static struct owner_lanes served; /* lanes that this node's ranks use */
 
 int cluster_join(struct cluster *c, const struct registry_group_key *key, const char *path,
 		 uint64_t weight_bytes, const struct owner_lanes *lanes, struct cluster_group **ret)
@@ -92,7 +92,7 @@ void cluster_answer(struct cluster_question *q, int memory_fd, uint64_t bytes, v
 {
 	uint8_t byte = 0;
 
-	/* Who sends it cannot change it. */
+	/* The sender cannot change the memory. */
 	assert_int_equal(pread(memory_fd, &byte, 1, 0), 1);
 	assert_int_equal(pwrite(memory_fd, &byte, 1, 0), -1);
 	*q = (struct cluster_question){.code = 1, .bytes = bytes, .answer = answer};
@@ -116,7 +116,7 @@ struct fixture {
 
 static const struct dataset_plan small = {
     .n_samples = N_CHUNKS * 3, .bytes = 40000, .spread = 4000, .n_a_chunk = 3};
-/* Of its chunks, a sample is a small part. */
+/* A sample is a small part of a chunk. */
 static const struct dataset_plan large = {
     .n_samples = N_CHUNKS * 32, .bytes = 40000, .spread = 4000, .n_a_chunk = 32};
 
@@ -130,7 +130,7 @@ static void start_plan(struct fixture *f, const char *root, const struct dataset
 	served = (struct owner_lanes){.lanes = 0};
 	real_cache_start(&f->f);
 	f->cache = &f->f.cache;
-	f->cache->cluster = (struct cluster *)f; /* there is one */
+	f->cache->cluster = (struct cluster *)f; /* non-NULL, so the node has a cluster */
 	f->path = make_dataset(root, "data", plan);
 	f->d = real_cache_open(&f->f, f->path, &f->place);
 	f->d->refs = f->d->n_sessions = 1;
@@ -187,7 +187,7 @@ static void finish(struct fixture *f)
 	assert_int_equal(f->d->loads.n_for_peers, 0);
 }
 
-/* The node gives the chunk; spoilt: with another byte in a sample. */
+/* Lets the node send the chunk. spoilt: with one byte of a sample changed. */
 static void give(struct fixture *f, uint64_t chunk, int result, bool spoilt)
 {
 	struct cluster_read *read = asked;
@@ -225,12 +225,12 @@ static void test_it_comes_from_there(void **state)
 	assert_false(f.d->chunks[1].kept);
 	assert_int_equal(f.cache->counters.reads, 0);
 	assert_int_equal(f.f.job->counters.chunk_reads, 0);
-	assert_int_equal(f.f.job->counters.n_read, 0); /* its time is none of storage */
+	assert_int_equal(f.f.job->counters.n_read, 0); /* the time is not storage time */
 	assert_int_equal(f.f.job->counters.peer_chunks, 1);
 	assert_int_equal(f.f.job->n_coming, 0);
-	assert_int_equal(f.f.job->counters.coming_ns, f.f.job->counters.peer_ns); /* one at a time */
+	assert_int_equal(f.f.job->counters.coming_ns, f.f.job->counters.peer_ns); /* one chunk at a time */
 	assert_false(isnan(read_latency_quantile_s(&f.f.job->counters.came, NULL, 0.5, 1)));
-	/* The other node is gone, and it is this one's to keep. */
+	/* The other node is gone, so this node keeps the chunk. */
 	is_ours = true;
 	memberships_note_changed(f.cache, &group);
 	assert_false(f.d->chunks[1].is_foreign);
@@ -254,7 +254,7 @@ static void test_what_does_not_come_is_read(void **state)
 		finish(&f);
 		assert_int_equal(f.d->chunks[chunk].state, CHUNK_READY);
 		assert_int_equal(f.cache->counters.reads, chunk + 1);
-		assert_int_equal(n_spoilt, chunk); /* the second one came, and was wrong */
+		assert_int_equal(n_spoilt, chunk); /* the second copy came, and was wrong */
 		assert_int_equal(f.f.job->counters.peer_failed, chunk + 1);
 		assert_int_equal(f.f.job->n_coming, 0);
 	}
@@ -262,8 +262,9 @@ static void test_what_does_not_come_is_read(void **state)
 	stop(&f);
 }
 
-/* Of a chunk that nobody keeps here, few samples are wanted: they are read. It comes once all are wanted, and
- * what has a part of it in use stays where it is. */
+/* Few samples are needed of a chunk that this node does not keep, so they are read from storage. The whole
+ * chunk comes from the peer once all samples are needed, and a segment whose part is in use stays where it
+ * is. */
 static void test_a_few_samples_are_read(void **state)
 {
 	const uint64_t sample = 1;
@@ -318,7 +319,7 @@ static void test_nodes_are_waited_for(void **state)
 	assert_int_equal(again_ns, begin_ns + MEMBERSHIP_WAIT_NS);
 	n_members = 2;
 	assert_false(membership_waits(f.membership, begin_ns, &again_ns));
-	n_members = 1; /* one that went is not waited for */
+	n_members = 1; /* a node that left is not waited for */
 	assert_false(membership_waits(f.membership, begin_ns, &again_ns));
 	f.membership->is_complete = false;
 	assert_false(membership_waits(f.membership, begin_ns + MEMBERSHIP_WAIT_NS, &again_ns));
@@ -349,7 +350,7 @@ static void test_it_is_read_once_and_given(void **state)
 	assert_int_equal(first.code, 0);
 	assert_int_equal(gives_wanted(f.cache, &want, 1), 1);
 	assert_int_equal(want.chunk, 2);
-	load(&f, 2, true); /* of nobody else, whoever owns it */
+	load(&f, 2, true); /* a node gives it, whichever node owns it */
 	assert_int_equal(f.d->loads.n_for_peers, 1);
 	assert_int_equal(gives_wanted(f.cache, &want, 1), 0);
 	finish(&f);
@@ -380,19 +381,19 @@ static void test_questions_that_are_refused(void **state)
 	gives_pump(f.cache);
 	assert_int_equal(q.code, -ENOENT);
 	assert_int_equal(other.code, -ENOENT);
-	/* Two nodes that each take the other for the owner do not wait for each other. */
+	/* Two nodes that each consider the other one the owner do not wait for each other. */
 	load(&f, 0, false);
 	ask(&f, 0, &q);
 	assert_int_equal(q.code, -EAGAIN);
 	loop_until(&f.f.loop, is_asked, NULL);
 	give(&f, 0, 0, false);
 	finish(&f);
-	/* No space. */
+	/* The node has no space for the chunk. */
 	ask(&f, 3, &q);
 	assert_int_equal(gives_wanted(f.cache, &want, 1), 1);
 	gives_refuse(f.cache, &want);
 	assert_int_equal(q.code, -EBUSY);
-	/* Without a session nothing is read, and what is there is given. */
+	/* Without a session no chunk is read, but chunks in memory are given. */
 	membership_leave(f.membership);
 	ask(&f, 3, &q);
 	assert_int_equal(q.code, -ENOENT);
@@ -400,18 +401,18 @@ static void test_questions_that_are_refused(void **state)
 	assert_int_equal(q.code, 1);
 	gives_given(f.cache, q.answer);
 	assert_ptr_equal(memberships_join(f.cache, f.d, f.f.job, "job", 2, f.place), f.membership);
-	/* Nor under another name, on one node, or without one. */
+	/* A membership does not continue under another name, on one node, or without a name. */
 	assert_null(memberships_join(f.cache, f.d, f.f.job, "another", 2, f.place));
 	assert_null(memberships_join(f.cache, f.d, f.f.job, "job", 1, f.place));
 	assert_null(memberships_join(f.cache, f.d, f.f.job, "", 2, f.place));
-	/* The group is left while a question waits. */
+	/* The node leaves the group while a request waits. */
 	ask(&f, 3, &q);
 	assert_int_equal(q.code, 0);
 	stop(&f);
 	assert_int_equal(q.code, -ENOENT);
 }
 
-/* A chunk that drift deals to another node's lane stays here until that node has it. */
+/* A chunk that drift assigns to another node's lane stays here until that node has it. */
 static void test_a_chunk_that_left_stays_until_taken(void **state)
 {
 	static const uint32_t sizes[N_CHUNKS] = {3, 3, 3, 3};
@@ -442,10 +443,10 @@ static void test_a_chunk_that_left_stays_until_taken(void **state)
 			if (membership_has_left(f.membership, epoch, chunk) &&
 			    lane_table_place(&f.membership->lanes, LANES_NEXT, chunk, &next) &&
 			    next.first == 1)
-				break; /* and does not come back at once */
+				break; /* and the chunk does not return in the next epoch */
 		}
 	}
-	is_ours = true; /* as its owner sees it in what it reads */
+	is_ours = true; /* this node is the owner as far as its own reads are concerned */
 	load(&f, chunk, false);
 	finish(&f);
 	cached_add_cursor(f.d, &cursor);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decoded copies in memory: the index against a plain table, extents, and what the cache leaves to them. */
+/* Decoded copies in memory: the index compared with a plain table, extents, and the space that the cache
+ * leaves for them. */
 #include "tests/support.h"
 
 #include <errno.h>
@@ -64,8 +65,7 @@ static struct decoded_cache *open_decoded(struct fixture *f, uint32_t uid, uint6
 	return decoded_cache;
 }
 
-/* Fills memory with decoded copies of this size, for samples from `first` on. Returns how many there were
- * space for. */
+/* Fills memory with decoded copies of this size, for samples from `first` on. Returns how many fit. */
 static uint32_t fill(struct fixture *f, struct decoded_cache *decoded_cache, uint64_t first, uint32_t n,
 		     uint32_t bytes)
 {
@@ -86,7 +86,7 @@ static uint32_t fill(struct fixture *f, struct decoded_cache *decoded_cache, uin
 	return n;
 }
 
-/* Each sample that is found has its own bytes. Returns how many are. */
+/* Asserts that each sample that is found has its own bytes. Returns how many are found. */
 static uint32_t count(const struct decoded_cache *decoded_cache, uint32_t n)
 {
 	uint32_t found = 0;
@@ -116,7 +116,7 @@ static void test_what_is_entered_is_found(void **state)
 	assert_int_equal(count(decoded_cache, N_SAMPLES), n);
 	assert_int_equal(decoded_cache->n_entries, n);
 	assert_true(decoded_cache->bytes <= 16 * MIB && f.cache.decoded_cache.bytes == decoded_cache->bytes);
-	/* One by one: whatever goes, what is left is found. */
+	/* Entries are dropped one by one, and the rest are still found. */
 	while (before = count(decoded_cache, N_SAMPLES), decoded_drop_one(&f.cache, decoded_cache)) {
 		assert_true(count(decoded_cache, N_SAMPLES) < before);
 		assert_int_equal(count(decoded_cache, N_SAMPLES), decoded_cache->n_entries);
@@ -141,7 +141,7 @@ static void test_a_sample_has_one_decoded(void **state)
 	assert_ptr_equal(decoded_find(decoded_cache, 7, &offset), e);
 	assert_int_equal(offset, 0);
 	assert_ptr_equal(decoded_find(decoded_cache, 8, &offset), e);
-	assert_int_equal(offset, 256); /* behind both */
+	assert_int_equal(offset, 256); /* after both */
 	assert_int_equal(decoded_cache->n_entries, 2);
 	decoded_take_back(&f.cache, e, false);
 	decoded_close(decoded_cache);
@@ -168,7 +168,8 @@ static void test_two_decoders_do_not_share_an_extent(void **state)
 	teardown(&f);
 }
 
-/* Given up while a decoder is at it: what it writes is forgotten, and the memory goes when it is done. */
+/* An extent is evicted while a decoder writes to it. The result is dropped, and the memory is released when
+ * the decoder is done. */
 static void test_an_extent_in_use_is_given_up(void **state)
 {
 	struct fixture f;
@@ -184,7 +185,7 @@ static void test_an_extent_in_use_is_given_up(void **state)
 	assert_int_equal(f.cache.decoded_cache.bytes, 0);
 	assert_int_equal(f.cache.releasing_bytes, e->memory.bytes);
 	assert_null(decoded_find(decoded_cache, 1, &offset));
-	memset(e->memory.data, 1, 100); /* still there */
+	memset(e->memory.data, 1, 100); /* the memory still exists */
 	decoded_add(&f.cache, e, 2, 100);
 	assert_null(decoded_find(decoded_cache, 2, &offset));
 	decoded_take_back(&f.cache, e, false);
@@ -211,7 +212,7 @@ static void test_users_and_recipes_have_their_own(void **state)
 	assert_int_equal(fill(&f, mine, 0, 10, 1000), 10);
 	assert_int_equal(count(mine, 10), 10);
 	assert_int_equal(count(theirs, 10) + count(another, 10), 0);
-	/* What is empty goes with its last session; what holds something stays. */
+	/* An empty cache goes with its last session. A cache that holds something stays. */
 	decoded_close(another);
 	decoded_close(theirs);
 	decoded_close(again);
@@ -221,7 +222,7 @@ static void test_users_and_recipes_have_their_own(void **state)
 	teardown(&f);
 }
 
-/* All sessions' needs and read-ahead go first; what is asked beyond the rest is shared out. */
+/* All sessions' needs and read-ahead come first. If the requests exceed the rest, it is shared. */
 static void test_what_is_left_to_them(void **state)
 {
 	struct decoded_cache *one, *two;
@@ -237,10 +238,10 @@ static void test_what_is_left_to_them(void **state)
 	assert_int_equal(one->limit_bytes, 10 * MIB);
 	assert_int_equal(two->limit_bytes, 30 * MIB);
 	assert_int_equal(fill(&f, two, 0, 1000, MIB - 64), 29); /* less the index */
-	/* Sessions that need more take it back. */
+	/* Sessions that need more memory take it back. */
 	assert_true(cache_make_space(&f.cache, 60 * MIB));
 	assert_true(f.cache.decoded_cache.bytes <= 4 * MIB);
-	/* So does memory that is short. */
+	/* So does a shortage of memory. */
 	assert_true(fill(&f, one, 0, 3, MIB - 64) > 0);
 	cache_borrow(&f.cache, 0);
 	assert_int_equal(f.cache.decoded_cache.bytes, 0);

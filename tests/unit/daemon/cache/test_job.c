@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which sessions are one job, in a /proc of our making; and how long a job lives, with a real process. */
+/* Which sessions are one job, in a made-up /proc, and how long a job lives, with a real process. */
 #include "tests/support_loop.h"
 
 #include <signal.h>
@@ -43,7 +43,7 @@ static void fixture_end(struct fixture *f)
 	free(f->root);
 }
 
-/* Numbers beyond the kernel's largest: no real process has them. */
+/* Numbers beyond the kernel's largest, which no real process has. */
 #define TRAINER 9000001
 #define OTHER   9000100
 
@@ -78,19 +78,19 @@ static void test_workers_are_their_trainers(void **state)
 	process(&f, *state, TRAINER + 3, TRAINER + 2); /* its worker */
 	process(&f, *state, OTHER, 9000000);
 	process(&f, *state, OTHER + 1, OTHER);
-	/* The worker comes first: its parent's job. */
+	/* The worker comes first, and gets its parent's job. */
 	a = join(&f, TRAINER + 1, 0, 2);
 	assert_int_equal(a->pid, TRAINER);
 	assert_ptr_equal(join(&f, TRAINER + 3, 0, 2), a);
 	assert_ptr_equal(join(&f, TRAINER, 0, 1), a);
 	assert_ptr_equal(join(&f, TRAINER, 1, 1), a); /* one process is one job */
 	assert_ptr_equal(join(&f, TRAINER + 1, 0, 1), a);
-	/* Another rank of the same torchrun is another job, and so is one that the trainer started. */
+	/* Another rank of the same torchrun is another job, and so is a process that the trainer started. */
 	b = join(&f, OTHER, 1, 1);
 	assert_ptr_not_equal(a, b);
 	assert_ptr_equal(join(&f, OTHER + 1, 1, 2), b);
 	assert_int_equal(join(&f, TRAINER + 2, 3, 1)->pid, TRAINER + 2);
-	/* Nobody that we can see. */
+	/* The process is not visible. */
 	assert_int_equal(join(&f, 0, 0, 1)->pid, 0);
 	assert_ptr_not_equal(join(&f, 0, 0, 1), join(&f, 0, 0, 1));
 	assert_int_equal(f.n_begun, 6);
@@ -156,7 +156,8 @@ static void test_another_users_process_is_another_job(void **state)
 	fixture_end(&f);
 }
 
-/* The process lives: the job outlives its sessions. It ends: so does the job, with the last session. */
+/* While the process lives, the job outlives its sessions. After the process ends, the job ends with the last
+ * session. */
 static void on_tick(uv_timer_t *timer)
 {
 }
@@ -173,7 +174,7 @@ static void test_a_job_lives_as_long_as_its_process(void **state)
 		_exit(0);
 	}
 	fixture_start(&f, *state);
-	uv_timer_init(&f.loop, &tick); /* the watch alone keeps no loop running */
+	uv_timer_init(&f.loop, &tick); /* the watch of the process does not keep a loop running */
 	uv_timer_start(&tick, on_tick, 1, 1);
 	struct job *j = join(&f, child, 0, 1);
 	id = j->id;
@@ -206,7 +207,7 @@ static void test_time_of_reads_that_overlap_counts_once(void **state)
 	assert_int_equal(j.counters.read_ns, 100 + 150 + 10);
 	assert_int_equal(j.counters.read_bytes, 31);
 	assert_int_equal(j.counters.chunk_reads, 3);
-	/* So does that of chunks from other nodes, among them. */
+	/* Chunks from other nodes count in the same way, among the reads. */
 	job_read_begin(&j, 600);
 	job_ask_begin(&j, 610);
 	job_read_end(&j, 600, 650, 1);
@@ -237,15 +238,15 @@ static void test_numbers_in_control_groups(void **state)
 	     "", POD},
 	    {"0::/kubepods.slice/kubepods-pod" POD_ ".slice/crio-1.scope\n", "", POD},
 	    {"9:pids:/kubepods/besteffort/pod" POD "/1\n", "", POD},
-	    /* As a daemon in a pod sees it. */
+	    /* The path as a daemon in a pod sees it. */
 	    {"0::/../../kubepods-burstable-pod" POD_ ".slice/cri-containerd-1.scope\n", "", POD},
 	    {"0::/../../../besteffort/pod" POD "/1\n", "", POD},
-	    /* Groups that a user has made. */
+	    /* Groups that a user has created. */
 	    {"0::/user.slice/user-7.slice/user@7.service/slurm/job_1\n", "said", ""},
 	    {"0::/user.slice/user-7.slice/user@7.service/kubepods-pod" POD_ ".slice\n", "said", ""},
 	    {"0::/system.slice/slurmstepd.scope/job_1/step_0/user/task_0/job_2\n", "1", ""},
 	    {"0::/kubepods/pod" POD "/1/podffffffff-0000-4444-8888-0123456789ab\n", "", POD},
-	    /* Nothing of the kind. */
+	    /* No such group exists. */
 	    {"0::/\n", "said", ""},
 	    {"0::/system.slice/slurmstepd.scope/job_/step_0\n", "said", ""},
 	    {"0::/system.slice/slurmstepd.scope/job_12x/step_0\n", "said", ""},

@@ -27,7 +27,7 @@ static void world_init(struct world *w, uint32_t drift)
 	w->spec.base = w->base;
 }
 
-/* The rows say what the order says of their epochs. */
+/* Asserts that the rows match the order of their epochs. */
 static void check_rows(const struct world *w, uint64_t epoch, bool before)
 {
 	uint32_t first[N_CHUNKS], end[N_CHUNKS];
@@ -60,9 +60,10 @@ static void test_epochs_go_on(void **state)
 		for (uint64_t epoch = 4; epoch < 9; epoch++) {
 			assert_int_equal(lane_table_go_on(&w.table, epoch), drift > 0);
 			check_rows(&w, epoch, true);
-			assert_false(lane_table_go_on(&w.table, epoch - 1)); /* another rank is behind */
+			/* another rank is an epoch behind */
+			assert_false(lane_table_go_on(&w.table, epoch - 1));
 		}
-		lane_table_go_on(&w.table, 0); /* the job begins again */
+		lane_table_go_on(&w.table, 0); /* the job starts again */
 		check_rows(&w, 0, false);
 		lane_table_free(&w.table);
 	}
@@ -79,11 +80,11 @@ static void test_what_is_served(void **state)
 	assert_int_equal(w.table.served.n_runs, 1);
 	assert_int_equal(w.table.served.runs[0].first, 1);
 	assert_int_equal(w.table.served.runs[0].end, 3);
-	/* Another order: the latest one counts. */
+	/* With another order, the latest one counts. */
 	w.spec.lanes = 2;
 	assert_true(lane_table_join(&w.table, &w.spec, 0, 1));
 	assert_int_equal(w.table.served.runs[0].end, 1);
-	w.spec.lanes = 1; /* nothing to say of one lane */
+	w.spec.lanes = 1; /* one lane needs no rows */
 	assert_false(lane_table_join(&w.table, &w.spec, 0, 1));
 	lane_table_free(&w.table);
 }

@@ -7,10 +7,10 @@
 
 static void test_the_default_window_fits_the_cache(void **state)
 {
-	/* everything fits: as wanted, or all there is */
+	/* everything fits: the requested window, or the whole dataset */
 	assert_int_equal(policy_default_window(1024 * MIB, 8 * MIB, 10, 8), 8);
 	assert_int_equal(policy_default_window(1024 * MIB, 8 * MIB, 5, 8), 5);
-	/* larger than the cache: twice the window within a quarter of it */
+	/* larger than the cache: twice the window within a quarter of the cache */
 	assert_int_equal(policy_default_window(1024 * MIB, 8 * MIB, 1000, 8), 8);
 	assert_int_equal(policy_default_window(256 * MIB, 8 * MIB, 1000, 8), 4);
 	assert_int_equal(policy_default_window(32 * MIB, 8 * MIB, 1000, 8), 1);
@@ -29,7 +29,7 @@ static void test_a_joined_need_is_bounded_by_the_dataset(void **state)
 	assert_int_equal(policy_join_need(100, 90, 50), 100);
 }
 
-/* The one of the highest rank, and among equals the better one; -1: all must stay. */
+/* Returns the segment of the highest rank, and among equals the better victim; -1: all must stay. */
 static long pick_victim(const struct policy_segment *segments, size_t n, uint32_t distance)
 {
 	uint32_t best_rank = 0;
@@ -69,38 +69,39 @@ static void test_the_victim_is_the_least_useful_segment(void **state)
 		long victim;
 	} table[] = {
 	    {{BUSY(), BUSY(), BUSY(), BUSY()}, 0, -1},
-	    /* an idle dataset first, kept or not; the one used longest ago */
+	    /* an idle dataset first, kept or not, and of its chunks the least recently used one */
 	    {{CHUNK(POLICY_NEVER), CHUNK(POLICY_NEVER, .idle = true, .kept = true, .last_use = 9),
 	      CHUNK(POLICY_NEVER, .idle = true, .last_use = 3), BUSY()},
 	     5,
 	     2},
-	    /* then a transient one that nobody wants; never a kept one for read-ahead */
+	    /* then a transient chunk that is not needed; never a kept one for read-ahead */
 	    {{CHUNK(3), CHUNK(POLICY_NEVER, .last_use = 5), CHUNK(POLICY_NEVER, .kept = true, .last_use = 1),
 	      BUSY()},
 	     5,
 	     1},
 	    {{CHUNK(3), CHUNK(POLICY_NEVER, .kept = true), BUSY(), BUSY()}, 5, -1},
-	    /* who waits may take kept ones, then read-ahead, the farthest; never what another one waits for
-	     */
+	    /* a waiting batch may take kept chunks, then read-ahead, the farthest first; never one that
+	     * another batch waits for */
 	    {{CHUNK(3), CHUNK(POLICY_NEVER, .kept = true), CHUNK(9), BUSY()}, 0, 1},
 	    {{CHUNK(3), CHUNK(0), CHUNK(9), CHUNK(9, .kept = true, .last_use = 4)}, 0, 2},
 	    {{CHUNK(0), CHUNK(0), CHUNK(0), BUSY()}, 0, -1},
-	    /* what other nodes have to keep goes before what this one has, however soon it is needed here */
+	    /* chunks that other nodes must keep go before this node's own, however soon they are needed
+	     * here */
 	    {{ORDERED(70, .own = true), ORDERED(30, .own = true, .foreign = true),
 	      ORDERED(60, .excess = true), BUSY()},
 	     5,
 	     1},
 	    {{CHUNK(3, .foreign = true), CHUNK(POLICY_NEVER), BUSY(), BUSY()}, 5, 1},
-	    /* where the order is known, what is needed last, kept or not */
+	    /* if the order is known, the chunk that is needed last, kept or not */
 	    {{ORDERED(30, .own = true), ORDERED(70, .own = true, .kept = true), ORDERED(60), BUSY()}, 5, 1},
 	    {{ORDERED(30, .own = true), ORDERED(70, .kept = true), ORDERED(60), BUSY()}, 5, 2},
-	    /* but nothing that is needed before the chunk that is read ahead */
+	    /* but no chunk that is needed before the chunk that is read ahead */
 	    {{ORDERED(30, .own = true), ORDERED(20, .own = true), BUSY(), BUSY()}, 30, -1},
 	    {{ORDERED(31, .own = true), ORDERED(20, .own = true), BUSY(), BUSY()}, 30, 0},
-	    /* and nothing for a chunk that is read too early */
+	    /* no chunk for a chunk that is read too early */
 	    {{ORDERED(90, .own = true), BUSY(), BUSY(), BUSY()}, 31, -1},
 	    {{ORDERED(90, .own = true), BUSY(), BUSY(), BUSY()}, 0, 0},
-	    /* first what others have beyond their share */
+	    /* first the chunks that others have beyond their share */
 	    {{ORDERED(90, .own = true), ORDERED(20, .excess = true), CHUNK(POLICY_NEVER, .idle = true),
 	      BUSY()},
 	     5,
@@ -130,16 +131,17 @@ static void test_memory_is_shared_out_by_need(void **state)
 	assert_int_equal(policy_share_out(s, N, 200), 200);
 	assert_int_equal(s[A].cap, 100);
 	assert_int_equal(s[A].keep, 100);
-	/* they do not: what passes through comes off what is kept */
+	/* not all fits: space to pass through is taken from the kept chunks */
 	assert_int_equal(policy_share_out(s, N, 120), 120 - 30);
 	assert_int_equal(policy_share_out(s, N, 20), 0);
-	/* a job was given less than its dataset */
+	/* a job got less than its dataset */
 	s[A].asked = 60;
 	assert_int_equal(policy_share_out(s, N, 120), 120);
 	assert_int_equal(s[A].cap, 60);
 	assert_int_equal(s[A].keep, 40);
 	assert_int_equal(s[B].keep, 50);
-	/* less than it reads ahead: nothing is kept; less than it needs: it gets that */
+	/* a job with less than its read-ahead keeps nothing, and a job with less than its need gets its
+	 * need */
 	s[A].asked = 15;
 	policy_share_out(s, N, 120);
 	assert_int_equal(s[A].cap, 15);
@@ -154,7 +156,7 @@ static void test_lent_memory_is_shared_in_equal_parts(void **state)
 {
 	struct policy_share s[] = {{.all = 100, .cap = 10}, {.all = 30, .cap = 20}, {.all = 50, .cap = 50}};
 
-	/* equal parts of what is of use, up to the whole dataset; claims stay */
+	/* equal parts of the usable rest, up to the whole dataset; claims stay */
 	policy_borrow(s, 3, 60);
 	assert_int_equal(s[0].asked, 60);
 	assert_int_equal(s[1].asked, 30);
@@ -200,12 +202,12 @@ static void test_the_next_use_follows_the_cursor(void **state)
 	assert_int_equal(policy_next_use(&k, 0), 2);
 	assert_int_equal(policy_next_use(&k, 1), 0);
 	assert_int_equal(policy_next_use(&k, 3), POLICY_NEVER);
-	/* what this epoch has visited comes in the next one */
+	/* a chunk that this epoch has visited is next used in the next epoch */
 	k.at = 2;
 	assert_int_equal(policy_next_use(&k, 0), 0);
 	assert_int_equal(policy_next_use(&k, 1), 1 + 2);
 	assert_int_equal(policy_next_use(&k, 2), 1 + 0);
-	/* at its end, if its order is not known */
+	/* at the end of the next epoch, if its order is not known */
 	k.then = NULL;
 	assert_int_equal(policy_next_use(&k, 0), 0);
 	assert_int_equal(policy_next_use(&k, 1), 1 + 3);
@@ -226,7 +228,8 @@ static void test_next_use_of_what_moves(void **state)
 	assert_int_equal(policy_next_use(&k, 3), 1 + 0);
 }
 
-/* Nothing is lost with an empty one, whoever asks. Else it stays for ever, while others go. */
+/* Evicting an empty segment loses nothing, for any request. Otherwise it would stay for ever while others are
+ * evicted. */
 static void test_empty_goes_first(void **state)
 {
 	const struct policy_segment empty = {.distance = POLICY_NEVER,
@@ -261,7 +264,7 @@ static void test_the_reach_grows_with_memory(void **state)
 
 static void test_a_chunk_is_late_by_storage_s_pace(void **state)
 {
-	/* A chunk takes storage as long as three are used. */
+	/* Storage takes as long for a chunk as three uses. */
 	assert_false(policy_is_late(3, 1, 1, 4));
 	assert_true(policy_is_late(3, 1, 1, 3));
 	assert_true(policy_is_late(3, 2, 1, 7));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the names in a staging folder tell. */
+/* Information in the names of a staging folder. */
 #include "tests/unit/test.h"
 
 #include <stdio.h>
@@ -75,7 +75,8 @@ static void test_other_names_are_not_ours(void **state)
 		snprintf(other, sizeof(other), "%s%s", changes[i], name);
 		assert_null(stage_index_add_name(&y, other, 0));
 	}
-	/* Each byte replaced, or cut there: either it is another name of ours, or none; nothing breaks. */
+	/* Replaces each byte, or cuts the name there. The result is another valid name, or none, and nothing
+	 * breaks. */
 	for (size_t i = 0; name[i]; i++) {
 		strcpy(other, name);
 		other[i] = other[i] == '.' ? '0' : '.';
@@ -130,7 +131,7 @@ static void test_many_staged_files_are_counted_by_owner(void **state)
 	}
 	assert_int_equal(x.bytes, left);
 	assert_non_null(x.sets);
-	assert_null(x.sets->next); /* the others are empty, and so are none */
+	assert_null(x.sets->next); /* the other sets are empty, and so dropped */
 	stage_index_clear(&x);
 	assert_int_equal(x.bytes, 0);
 }

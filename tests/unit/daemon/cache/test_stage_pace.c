@@ -32,7 +32,7 @@ static void test_storage_that_is_as_fast(void **state)
 	assert_true(stage_pace_decide(&p, &disk));
 	assert_true(p.is_off);
 	assert_false(stage_pace_decide(&p, &disk));
-	/* It becomes slow, and fast again. */
+	/* Storage becomes slow, and then fast again. */
 	add(&p.storage, 5000, 20);
 	assert_true(stage_pace_decide(&p, &disk));
 	assert_false(p.is_off);
@@ -53,7 +53,7 @@ static void test_slower_storage_is_staged(void **state)
 	add(&disk, 1000, 4);
 	assert_false(stage_pace_decide(&p, &disk));
 	assert_false(p.is_off);
-	/* What counts in the end is how its own chunks come. */
+	/* In the end, the measured times of staged chunks decide. */
 	add(&p.staged, 9000, 8);
 	assert_true(stage_pace_decide(&p, &disk));
 	assert_true(p.is_off);

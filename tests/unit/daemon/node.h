@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A server on a thread of this process. Included by each test once. */
+/* Server on a thread of this process. Each test includes it once. */
 
 #include "tests/support_dataset.h"
 
@@ -47,7 +47,7 @@ static inline void node_on_ask(uv_async_t *async)
 	sem_post(&n->answered);
 }
 
-/* Runs look() on the server's thread, whose data it is, and waits for it. */
+/* Runs look() on the server's thread, which owns the data, and waits for it. */
 static inline void node_ask(struct node *n, void (*look)(struct node *n, void *answer), void *answer)
 {
 	n->look = look;
@@ -101,7 +101,7 @@ static inline void node_stop(struct node *n)
 	free(n->socket);
 }
 
-/* Returns true if an item is the sample that it says it is, to the last byte. */
+/* Returns true if an item is exactly the sample that its number says. */
 static inline bool node_item_is_right(const struct diesel_batch *b, uint32_t i)
 {
 	const uint8_t *data = b->packed ? b->packed + (size_t)i * b->item_bytes : b->items[i].data;

@@ -27,7 +27,8 @@ static int setup(void **state)
 	return 0;
 }
 
-/* One worker, of whose 100 ms a batch 8 are reading and the rest computing; the trainer computes for 10. */
+/* One worker needs 100 ms per batch, of which 8 are reading and the rest computing. The trainer computes for
+ * 10. */
 static void make_events(void)
 {
 	script_begin(&s);
@@ -113,7 +114,7 @@ static void test_a_job_that_its_worker_holds_up(void **state)
 	assert_in_range(seen.n, N_STEPS / 10 - 2, N_STEPS / 10);
 	assert_int_equal(seen.n_refused, 0);
 	assert_in_range(seen.last_ms, UINT64_C(1700000000000), UINT64_C(1700000000000) + 2 * 100 * N_STEPS);
-	/* More workers, as the model knows the cores and what a batch costs. */
+	/* The tuner adds workers, as the model knows the cores and the cost of a batch. */
 	assert_true(seen.n_client_workers > 0);
 	const struct stall_sample *sample = &seen.first;
 	assert_int_equal(sample->source, STALL_SOURCE_BPF);
@@ -123,7 +124,7 @@ static void test_a_job_that_its_worker_holds_up(void **state)
 	assert_float_equal(sample->device_rate, sample->samples_per_s / 0.113, 20);
 	assert_int_equal(sample->knobs.value[TUNER_CLIENT_WORKERS], 1);
 	assert_int_equal(sample->tunable, 1u << TUNER_CLIENT_WORKERS);
-	/* What a recording cannot tell. */
+	/* A recording cannot show these. */
 	assert_true(isnan(sample->chunk_latency_s) && isnan(sample->chunk_bytes) &&
 		    isnan(sample->need_bytes));
 	assert_int_equal(sample->dataset, 0);
@@ -150,15 +151,14 @@ static void test_half_a_recording_is_read_as_far_as_it_goes(void **state)
 	}
 }
 
-/* A recording of nothing that trains says so. */
+/* A recording without a training job gives an error that says so. */
 static void test_nothing_to_see(void **state)
 {
 	struct recorded_info info;
 	struct recording *recording;
 	struct seen seen;
 
-	assert_int_equal(recording_create(path, &recording, NULL),
-			 -EEXIST); /* the cut one: not to be trusted */
+	assert_int_equal(recording_create(path, &recording, NULL), -EEXIST); /* its last part is damaged */
 	unlink(path);
 	assert_int_equal(recording_create(path, &recording, NULL), 0);
 	assert_int_equal(recording_finish(recording, NULL), 0);
@@ -176,7 +176,8 @@ static int no_round(void *user, const struct history_round *round)
 	return 0;
 }
 
-/* Times as a damaged file may have them: no endless replay, and no wrap-around. */
+/* The file's times are as a damaged file may have them. There is neither an endless replay nor a
+ * wrap-around. */
 static void test_absurd_times_end_the_replay(void **state)
 {
 	const struct recorded_clock clock = {0};

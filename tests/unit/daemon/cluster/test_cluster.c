@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The daemon's side, with a process that the test plays: what it says comes through a socket, as from the
- * real one. */
+/* The daemon's side, with a process that the test plays. Its messages come through a socket, as from the real
+ * process. */
 #include "tests/support_loop.h"
 
 #include <errno.h>
@@ -20,10 +20,10 @@
 
 struct test {
 	uv_loop_t loop;
-	uv_timer_t alive; /* nothing of the cluster's keeps a loop going */
+	uv_timer_t alive; /* keeps the loop alive, which nothing of the cluster does */
 	struct cluster *cluster;
 	struct cluster_group *group;
-	int keeper, process; /* the test's ends */
+	int keeper, process; /* the test's ends of the sockets */
 	uint32_t n_done, n_given, n_changed;
 	int result;
 	char text[512];
@@ -113,7 +113,7 @@ static bool always(void *user)
 	return true;
 }
 
-/* The next order, which has to be this one. */
+/* Returns the next order, which must have this verb. */
 static struct cluster_order take_order(struct test *t, enum cluster_verb verb, int *memory_fd)
 {
 	struct taking k = {.test = t};
@@ -153,7 +153,7 @@ static void report_member(struct test *t, const struct net_group_id *id, uint32_
 	report(t, r);
 }
 
-/* The group has this node and "b", its only peer. */
+/* Reports that the group has this node and its only peer "b". */
 static void report_two(struct test *t, const struct net_group_id *id)
 {
 	uint32_t before = t->n_changed;
@@ -214,7 +214,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* A chunk that "b" owns, or this node. */
+/* Returns a chunk that this node owns, or "b". */
 static struct chunk_id chunk_of(const struct test *t, bool is_ours)
 {
 	struct chunk_id id = {.bytes = {0}};
@@ -258,14 +258,14 @@ static void chunk_is_had(void **state)
 	assert_int_equal(order.bytes, BYTES);
 	assert_memory_equal(&order.chunk, &r.read.chunk, sizeof(order.chunk));
 	close(fd);
-	done(t, order.id + 17, 0, ""); /* nobody's */
+	done(t, order.id + 17, 0, ""); /* of no read */
 	done(t, order.id, 0, "");
 	loop_until_count(&t->loop, &t->n_done, 1);
 	assert_int_equal(t->result, 0);
 	cluster_figures_get(t->cluster, &figures);
 	assert_int_equal(figures.chunks_in, 1);
 	assert_int_equal(figures.bytes_in, BYTES);
-	done(t, order.id, 0, ""); /* a second time */
+	done(t, order.id, 0, ""); /* the same answer again */
 	always(&t->loop);
 	assert_int_equal(t->n_done, 1);
 	close(r.read.memory_fd);
@@ -332,7 +332,7 @@ static void more_than_are_asked_for_at_once(void **state)
 	}
 	always(&t->loop);
 	assert_false(takes(&(struct taking){.test = t}));
-	for (uint32_t i = 0; i < N; i++) { /* one goes, the next one comes, the oldest first */
+	for (uint32_t i = 0; i < N; i++) { /* when one ends, the next one is sent, the oldest first */
 		done(t, ids[i], 0, "");
 		loop_until_count(&t->loop, &t->n_done, i + 1);
 		if (CLUSTER_MAX_READS + i < N) {
@@ -367,7 +367,7 @@ static void process_that_ends_fails_reads_and_is_joined_again(void **state)
 	assert_ptr_equal(t->given, &answer);
 	assert_int_equal(cluster_n_members(t->group), 1);
 	assert_int_equal(cluster_fetch(&later.read), -EAGAIN);
-	start_process(t); /* and the group is joined again */
+	start_process(t); /* and the node joins the group again */
 	joined = take_order(t, CLUSTER_JOIN, NULL);
 	assert_memory_equal(&joined.group, &asked.group, sizeof(asked.group));
 	report_two(t, &asked.group);
@@ -405,13 +405,14 @@ static void questions_are_answered(void **state)
 	cluster_refuse(question(t, 6), -EBUSY);
 	order = take_order(t, CLUSTER_REFUSE, NULL);
 	assert_true(order.id == 6 && order.code == -EBUSY);
-	report(t, stranger); /* of a group that this node is not in */
+	report(t, stranger); /* of a group in which this node is not a member */
 	order = take_order(t, CLUSTER_REFUSE, NULL);
 	assert_true(order.id == 8 && order.code == -ENOENT);
 	close(memory);
 }
 
-/* Answered after the process that asked has ended: given back soon, and not from within. */
+/* The answer comes after the end of the process that asked. The memory is returned soon, but not from within
+ * the call. */
 static void answer_comes_too_late(void **state)
 {
 	struct test *t = *state;
@@ -428,7 +429,8 @@ static void answer_comes_too_late(void **state)
 	close(memory);
 }
 
-/* cluster_free() with all that can be under way: teardown's loop ends, and sanitizers find nothing left. */
+/* cluster_free() runs while everything possible is under way. teardown's loop ends, and sanitizers find no
+ * leak. */
 static void freed_with_work_under_way(void **state)
 {
 	struct test *t = *state;
@@ -455,7 +457,7 @@ static void told_what_matters(void **state)
 	struct test *t = *state;
 	struct cluster_group *again;
 
-	cluster_set_weight(t->group, 1100); /* less than an eighth more */
+	cluster_set_weight(t->group, 1100); /* less than an eighth more, which is not announced */
 	cluster_set_weight(t->group, 2000);
 	assert_int_equal(take_order(t, CLUSTER_JOIN, NULL).bytes, 2000);
 	assert_int_equal(cluster_join(t->cluster, cluster_group_key(t->group), "/data", 1,

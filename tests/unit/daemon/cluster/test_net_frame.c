@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What peers say, in whatever pieces it comes, and what is refused. */
+/* Parses peers' messages in pieces of any size, and refuses invalid ones. */
 #include "tests/support.h"
 
 #include <errno.h>
@@ -38,8 +38,8 @@ static void put_frame(struct stream *s, enum net_kind kind, int32_t code, uint64
 	put(s, &f, sizeof(f));
 }
 
-/* Feeds the stream in pieces of this length. text: h, f and the bytes of pieces. 1: it ends within something.
- */
+/* Feeds the stream in pieces of this length. text: h, f and the bytes of pieces. Returns 1 if it ends within
+ * a message. */
 static int parse(const struct stream *s, size_t piece, char *text, struct error *err)
 {
 	struct net_parser p = {.have = 0};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who may connect how often; and who it is, where that is a process of this machine. */
+/* How often a source may connect, and who the source is if it is a process of this machine. */
 #include "tests/support.h"
 
 #include <arpa/inet.h>
@@ -14,7 +14,7 @@
 #include "daemon/cluster/net_sources.h"
 
 #define SECONDS 20
-#define FLOOD   20000 /* connections a second */
+#define FLOOD   20000 /* connections per second */
 
 static struct net_address address(const char *text)
 {
@@ -31,7 +31,7 @@ static struct net_source far(const char *text)
 	return net_source_far(&a);
 }
 
-/* Somebody connects all the time; another one, once a second, is always let in. */
+/* Hostile sources connect all the time. Another source, which connects once a second, is always admitted. */
 static void flood(const struct net_source *hostile, uint32_t n_hostile, const struct net_source *other,
 		  bool is_stranger)
 {
@@ -82,7 +82,7 @@ static void test_what_one_source_is(void **state)
 	assert_true(net_source_equal(&a, &b));
 	a = far("[2001:db8::1]:1");
 	b = far("[2001:db8::ffff:2]:1");
-	assert_true(net_source_equal(&a, &b)); /* he may take any of these */
+	assert_true(net_source_equal(&a, &b)); /* one host may use any of these addresses */
 	b = far("[2001:db8:0:1::1]:1");
 	assert_false(net_source_equal(&a, &b));
 	a = far("[::ffff:10.0.0.1]:1");
@@ -98,7 +98,7 @@ static void test_what_one_source_is(void **state)
 	assert_false(net_source_equal(&a, &b));
 }
 
-/* The user of a process that has connected. */
+/* Finds the user of a process that has connected. */
 static void check_user(const char *at, uid_t uid)
 {
 	struct net_address a = address(at), far = {.bytes = sizeof(far.name)};
@@ -132,7 +132,7 @@ static void check_user(const char *at, uid_t uid)
 	close(pipes[1]);
 	assert_int_equal(waitpid(pid, &r, 0), pid);
 	assert_int_equal(r, 0);
-	/* Nobody has the other end any more. */
+	/* The other end has no owner any more. */
 	assert_true(net_address_user(fd, &far, &found) < 0);
 	close(fd);
 	close(listening);

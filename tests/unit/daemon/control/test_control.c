@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rounds and settings on a real serving, pool and cache: what is decided, what of it is done, and what is
- * told of it. The samples are the test's.
+ * Rounds and settings on a real serving, pool and cache: the decisions, their execution, and the reports
+ * about them. The samples are the test's.
  */
 #include "tests/support_loop.h"
 
@@ -28,8 +28,8 @@ struct fixture {
 	struct control *control;
 	uint64_t now_ns;
 	struct stall_node node;
-	struct stall_shares shares; /* of each job */
-	uint64_t stranger;          /* a job that is seen and not served; 0: there is none */
+	struct stall_shares shares; /* shares of each job */
+	uint64_t stranger;          /* a job that is seen but not served; 0: none */
 };
 
 static const struct control_viewer root = {.uid = 0, .all = true};
@@ -84,7 +84,7 @@ static struct job *join(struct fixture *f, uint32_t uid, int64_t pid)
 	return j;
 }
 
-/* In force, as the sensor would see it. */
+/* Returns the knob's value in force, as the sensor would see it. */
 static uint64_t knob_of(const struct fixture *f, const struct job *job, enum tuner_knob knob)
 {
 	struct tuner_knobs now;
@@ -93,7 +93,7 @@ static uint64_t knob_of(const struct fixture *f, const struct job *job, enum tun
 	return knob == TUNER_CLIENT_WORKERS && now.value[knob] == TUNER_FREE_NUMBER ? 0 : now.value[knob];
 }
 
-/* A second of all jobs: each trains at its own pace, and has what it needs. */
+/* Runs a second of all jobs. Each trains at its own pace, and has all that it needs. */
 static void one_second(struct fixture *f)
 {
 	const struct sensor_handler handler = control_handler(f->control);
@@ -148,7 +148,7 @@ static int set(struct fixture *f, const struct control_viewer *viewer, uint64_t 
 	return r;
 }
 
-/* The newest decision of this rule, or NULL. */
+/* Returns the newest decision of this rule, or NULL. */
 static const struct history_entry *decision_of(const struct fixture *f, enum tuner_rule rule)
 {
 	const struct control_log_entry *e;
@@ -194,8 +194,8 @@ static void tighten(struct fixture *f)
 	f->node.memory_some_avg10 = f->node.memory_some_now = 60;
 }
 
-/* What the mode allows is done; what it does not is recorded in a dry run, and not even that when it is off.
- * What the operator says is done always. */
+/* The tuner does what the mode allows. In a dry run it only records the rest, and in mode off it does not
+ * even do that. The operator's settings always hold. */
 static void check_mode(enum wire_tune mode, bool is_done, bool is_told)
 {
 	struct fixture f;
@@ -253,7 +253,7 @@ static const struct history_entry *judged(const struct fixture *f)
 	return NULL;
 }
 
-/* A verdict is told with its decision; of one that was not carried out, that it was not. */
+/* A verdict is reported with its decision. The report also shows if the decision was not carried out. */
 static void test_a_verdict_is_told_with_its_decision(void **state)
 {
 	struct fixture f;
@@ -277,7 +277,7 @@ static void test_a_verdict_is_told_with_its_decision(void **state)
 	stop(&f);
 }
 
-/* The operator's least for all caches holds, also under pressure, and the reason says what it came to. */
+/* The operator's minimum for all caches holds, also under pressure. The reason shows the resulting value. */
 static void test_the_least_cache(void **state)
 {
 	struct job *job, *other;
@@ -292,7 +292,7 @@ static void test_the_least_cache(void **state)
 	const struct history_entry *e = decision_of(&f, TUNER_RULE_PIN);
 	assert_int_equal(e->decision.new_value, 700 * MIB);
 	assert_non_null(strstr(e->decision.reason, "held at 734003200"));
-	/* What others have counts. */
+	/* Memory of other jobs counts. */
 	other = join(&f, 1001, 0);
 	assert_int_equal(serving_set_job(&f.serving, other->id,
 					 &(struct tuner_knobs){{400 * MIB, TUNER_FREE_NUMBER,
@@ -310,11 +310,11 @@ static void test_the_least_cache(void **state)
 	stop(&f);
 }
 
-/* One mistake in a message, and nothing of it holds; the mistake is named. */
+/* If a message has one mistake, none of its settings holds, and the mistake is named. */
 static void test_whole_or_not_at_all(void **state)
 {
 	static const struct {
-		uint64_t job; /* 1: the one that there is */
+		uint64_t job; /* 1: the existing job */
 		struct wire_setting bad;
 		int code;
 		const char *says;
@@ -352,7 +352,7 @@ static void test_whole_or_not_at_all(void **state)
 		one_second(&f);
 		assert_int_not_equal(knob_of(&f, job, TUNER_PREFETCH_CHUNKS), 8);
 	}
-	/* Letting go of what a client decides is no wish. */
+	/* A job's client decides this knob, so its automatic mode is nothing that can be set. */
 	assert_int_equal(control_set(f.control, &root,
 				     &(struct wire_set){.job = 1,
 							.n_settings = 1,
@@ -411,8 +411,8 @@ static void test_who_may_do_what(void **state)
 	stop(&f);
 }
 
-/* Limits of the whole daemon take effect at once; without tuning the threads are those of the configuration.
- */
+/* Limits of the whole daemon take effect at once. Without tuning, the number of threads is the configured
+ * one. */
 static void test_limits_of_the_daemon_take_effect_at_once(void **state)
 {
 	struct control_options other = options_of(NULL);
@@ -430,7 +430,7 @@ static void test_limits_of_the_daemon_take_effect_at_once(void **state)
 	assert_int_equal(pool_workers(f.serving.cache.pool), 2);
 	assert_int_equal(set(&f, &root, 0, WIRE_SET_WORKERS_MAX, 1, NULL), 0);
 	assert_int_equal(pool_workers(f.serving.cache.pool), 1);
-	/* What was set while running holds, whatever is configured now. */
+	/* A setting made at run time holds over a new configuration. */
 	other.settings.is_configured[WIRE_SET_CACHE_MAX] = true;
 	other.settings.configured[WIRE_SET_CACHE_MAX] = 500 * MIB;
 	other.settings.space.n_cpus = 8;
@@ -472,9 +472,9 @@ static void test_a_job_ends(void **state)
 	assert_int_equal(f.control->settings.pins[0].job, other->id);
 	one_second(&f);
 	assert_int_equal(f.control->result->n_views, 1);
-	/* Its decisions are remembered for whom they are of. */
+	/* Decisions are remembered with their job. */
 	assert_non_null(decision_of(&f, TUNER_RULE_PIN));
-	/* What is seen of a job that is not served is told, and nothing is done for it. */
+	/* A job that is seen but not served is reported, and none of its knobs is changed. */
 	f.stranger = id;
 	assert_int_equal(set(&f, &root, 0, WIRE_SET_PREFETCH, 6, NULL), 0);
 	one_second(&f);
@@ -491,7 +491,8 @@ struct replay {
 	uint64_t n, n_logged;
 };
 
-/* As dieselctl replay does it. Each decision is that of the log, whose oldest is the last. */
+/* Replays a round as dieselctl replay does. Each decision equals the one in the log, whose oldest entry is
+ * the last. */
 static int replay_round(void *user, const struct history_round *round)
 {
 	struct replay *p = user;
@@ -518,8 +519,8 @@ static int replay_round(void *user, const struct history_round *round)
 	return 0;
 }
 
-/* Three jobs one after the other, then three with others beside them, and a change of the mode: a replay
- * decides what was decided. */
+/* Three jobs run one after the other, then three with others at the same time, and the mode changes. A replay
+ * makes the same decisions. */
 static void test_a_replay_decides_as_the_daemon_did(void **state)
 {
 	struct replay p = {.state = calloc(1, tuner_state_bytes()), .result = calloc(1, sizeof(*p.result))};
@@ -565,7 +566,7 @@ static void test_a_replay_decides_as_the_daemon_did(void **state)
 	stop(&f);
 }
 
-/* A knob that the configuration pins needs no word of anybody's. */
+/* A knob that the configuration pins needs no setting. */
 static void test_a_configured_knob(void **state)
 {
 	struct control_options other = options_of(NULL);
@@ -582,7 +583,7 @@ static void test_a_configured_knob(void **state)
 	stop(&f);
 }
 
-/* What was set, pinned, decided and given is there again after a restart; of jobs, only those that still
+/* Settings, pins, decisions and memory shares are restored after a restart, and so are the jobs that still
  * live. */
 static void test_a_restart_keeps_what_was_set_and_decided(void **state)
 {
@@ -603,7 +604,7 @@ static void test_a_restart_keeps_what_was_set_and_decided(void **state)
 	n_decisions = f.control->log.n_added;
 	assert_true(n_decisions >= 2);
 	memcpy(before, f.control->state, tuner_state_bytes());
-	/* Their connections end with the daemon, they do not. */
+	/* The jobs' connections end with the daemon, but the jobs do not. */
 	f.serving.jobs.closing = true;
 	jobs_leave(job);
 	jobs_leave(gone);
@@ -616,7 +617,7 @@ static void test_a_restart_keeps_what_was_set_and_decided(void **state)
 	assert_int_equal(f.control->log.n_added, n_decisions);
 	assert_non_null(f.control->state);
 	assert_memory_equal(f.control->state, before, tuner_state_bytes());
-	/* A stranger has a number of its own, the one that is back has its own. */
+	/* A new job gets a new number. The job that is back has its old one. */
 	gone = join(&f, 1001, 0);
 	assert_true(gone->id > id);
 	assert_int_equal(knob_of(&f, gone, TUNER_PREFETCH_CHUNKS), 4);
@@ -635,7 +636,7 @@ static pid_t process_begin(void)
 
 	assert_true(pid >= 0);
 	if (pid == 0) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL); /* where the test fails */
+		prctl(PR_SET_PDEATHSIG, SIGKILL); /* ends the child if the test fails */
 		for (;;)
 			pause();
 	}
@@ -648,7 +649,7 @@ static void process_end(pid_t pid)
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
-/* A job that is not back when the daemon is restarted once more is not forgotten, if its trainer lives. */
+/* A job that is not back when the daemon restarts once more is not forgotten if its trainer lives. */
 static void test_two_restarts_do_not_forget_a_living_job(void **state)
 {
 	_cleanup_(freep) char *path = path_in(*state, "history.db");
@@ -658,7 +659,7 @@ static void test_two_restarts_do_not_forget_a_living_job(void **state)
 	uint64_t id, last;
 
 	start(&f, path);
-	other = join(&f, getuid(), ends); /* before its parent has a job, which it would belong to */
+	other = join(&f, getuid(), ends); /* before its parent has a job, to which it would belong */
 	job = join(&f, getuid(), getpid());
 	id = job->id;
 	assert_int_equal(set(&f, &root, id, WIRE_SET_PREFETCH, 7, NULL), 0);
@@ -693,7 +694,7 @@ static void test_two_restarts_do_not_forget_a_living_job(void **state)
 	stop(&f);
 }
 
-/* Means are of the seconds in which a share was known; one that never was is not 0. */
+/* Means cover the seconds in which a share was known. A share that was never known is not 0. */
 static void test_points_of_the_history(void **state)
 {
 	_cleanup_(freep) char *path = path_in(*state, "history.db");
@@ -738,8 +739,8 @@ static void test_points_of_the_history(void **state)
 	sql_close(sql);
 }
 
-/* Limits that are valid beside each other come back, whatever their order; of those that are not any more,
- * the others do. */
+/* Limits that are valid together are restored, whatever their order. If one is no longer valid, the others
+ * are restored. */
 static void test_limits_come_back_together(void **state)
 {
 	const struct wire_set lower = {.n_settings = 2,

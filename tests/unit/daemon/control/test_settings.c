@@ -12,7 +12,7 @@
 static const struct settings machine = {
     .space = {.memory_bytes = 16 * GIB, .cache_bytes = 4 * GIB, .n_cpus = 4}};
 
-/* One setting of a message. */
+/* Applies one setting as a message. */
 static int set(struct settings *s, uint64_t job, enum wire_setting_key key, uint64_t value, struct error *err)
 {
 	const struct wire_set m = {.job = job, .n_settings = 1, .settings = {{.key = key, .value = value}}};
@@ -36,7 +36,7 @@ static void test_defaults_are_the_configuration_s(void **state)
 	assert_int_equal(settings_check(&machine, NULL), 0);
 }
 
-/* Each line is one impossible wish; nothing of it may stay. */
+/* Each row has one impossible setting. None of the message may hold. */
 static void test_a_refused_setting_changes_nothing(void **state)
 {
 	static const struct {
@@ -86,7 +86,7 @@ static void test_all_or_nothing(void **state)
 	bad.settings[1].value = 99;
 	assert_int_equal(settings_apply(&s, &bad, NULL), -EINVAL);
 	assert_memory_equal(&s, &machine, sizeof(s));
-	/* The limit is raised before the pin is held against it, whatever the order. */
+	/* The limit is raised before the pin is checked against it, whatever the order in the message. */
 	assert_int_equal(settings_apply(&s, &good, NULL), 0);
 	assert_int_equal(settings_get(&s, WIRE_SET_WORKERS_MAX), 8);
 }
@@ -130,14 +130,14 @@ static void test_settings_fill_the_tuner_s_limits(void **state)
 	assert_int_equal(config.pins[0].knob, TUNER_CLIENT_WORKERS);
 	assert_int_equal(config.pins[1].knob, TUNER_PREFETCH_CHUNKS);
 	assert_int_equal(config.pins[1].value, 5);
-	/* One for all goes before what is configured. */
+	/* A pin for all jobs has priority over the configured value. */
 	assert_int_equal(set(&s, 0, WIRE_SET_PREFETCH, 6, NULL), 0);
 	settings_fill(&s, &config);
 	assert_int_equal(config.n_pins, 2);
 	assert_int_equal(config.pins[1].value, 6);
 }
 
-/* A pin outlives a limit that is lowered below it, also over a restart: what is left of it is in force. */
+/* A pin outlives a limit that is lowered below it, also over a restart. The smaller of both is in force. */
 static void test_limit_below_a_pin(void **state)
 {
 	struct settings s = machine, restarted = machine;
@@ -152,7 +152,7 @@ static void test_limit_below_a_pin(void **state)
 	assert_int_equal(settings_pin_in_force(&restarted, &restarted.pins[0]), 2);
 	assert_int_equal(set(&restarted, 0, WIRE_SET_WORKERS_MAX, 8, NULL), 0);
 	assert_int_equal(settings_pin_in_force(&restarted, &restarted.pins[0]), 6);
-	s.pins[0].value = 0; /* no such number was ever set */
+	s.pins[0].value = 0; /* a number that was never set */
 	assert_int_equal(settings_restore_pin(&restarted, &s.pins[0], NULL), -EINVAL);
 }
 
@@ -164,7 +164,8 @@ static void test_number_of_pins(void **state)
 	while (set(&s, job, WIRE_SET_WORKERS, 1, NULL) == 0)
 		job++;
 	assert_int_equal(set(&s, job, WIRE_SET_WORKERS, 1, NULL), -ENOSPC);
-	assert_int_equal(set(&s, 1, WIRE_SET_WORKERS, 2, NULL), 0); /* another value takes no space */
+	/* another value takes no additional entry */
+	assert_int_equal(set(&s, 1, WIRE_SET_WORKERS, 2, NULL), 0);
 	assert_int_equal(set_auto(&s, 1, WIRE_SET_WORKERS), 0);
 	assert_int_equal(set(&s, job, WIRE_SET_WORKERS, 1, NULL), 0);
 }

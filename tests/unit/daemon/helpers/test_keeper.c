@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A keeper and what it keeps, as real processes. */
+/* A keeper and its child, as real processes. */
 #include "tests/support_loop.h"
 
 #include <poll.h>
@@ -13,14 +13,14 @@
 
 struct fixture {
 	uv_loop_t loop;
-	uv_timer_t alive; /* nothing of the keeper's keeps a loop going */
+	uv_timer_t alive; /* keeps the loop alive, which nothing of the keeper does */
 	struct keeper keeper;
 	uint32_t n_started, n_ended, n_lost;
 	struct fork_server_news last;
 	char how[96];
 };
 
-/* Says its number, and ends when its socket does. */
+/* Sends its PID, and ends when its socket does. */
 static int run(const struct kept_helper *self)
 {
 	const pid_t pid = getpid();
@@ -63,7 +63,7 @@ static const struct fork_server_program always = {
 static const struct fork_server_program on_demand = {
     .kind = HELPER_SENSOR_KEEPER, .keeps = HELPER_SENSOR, .run = run, .on_demand = true};
 
-static struct fork_server fork_server[4]; /* forked before there is a loop, as in the daemon */
+static struct fork_server fork_server[4]; /* forked before a loop exists, as in the daemon */
 
 static struct fixture *begin(struct fork_server *from)
 {
@@ -87,7 +87,7 @@ static void end(struct fixture *f)
 	loop_end(&f->loop);
 }
 
-/* What the process that the link is to says its number is. */
+/* Returns the PID that the process at the link's other end sends. */
 static pid_t pid_of(const struct fixture *f)
 {
 	struct pollfd has = {.fd = f->keeper.link->fd, .events = POLLIN};
@@ -121,7 +121,7 @@ static void test_what_hangs_is_killed_when_the_keeper_is_told(void **state)
 	loop_until_count(&f->loop, &f->n_started, 1);
 	pid_t pid = pid_of(f);
 	kill(pid, SIGSTOP);
-	assert_true(keeper_tell(&f->keeper, FORK_SERVER_KILL, pid + 1)); /* another one's number */
+	assert_true(keeper_tell(&f->keeper, FORK_SERVER_KILL, pid + 1)); /* the PID of another process */
 	assert_true(keeper_tell(&f->keeper, FORK_SERVER_KILL, pid));
 	loop_until_count(&f->loop, &f->n_ended, 1);
 	assert_int_equal(f->last.status, SIGKILL);
@@ -137,13 +137,13 @@ static void test_what_is_there_on_demand_ends_when_nobody_wants_it(void **state)
 	pid_of(f);
 	assert_true(keeper_tell(&f->keeper, FORK_SERVER_REST, 0));
 	assert_true(
-	    keeper_tell(&f->keeper, FORK_SERVER_KEEP, 0)); /* for the next one, after this one's end */
+	    keeper_tell(&f->keeper, FORK_SERVER_KEEP, 0)); /* for the next process, after this one's end */
 	keeper_drop(&f->keeper);
 	loop_until_count(&f->loop, &f->n_ended, 1);
 	assert_int_equal(f->last.status, 0);
 	loop_until_count(&f->loop, &f->n_started, 2);
 	pid_of(f);
-	keeper_drop(&f->keeper); /* it ends by itself: that is not for the keeper to mend */
+	keeper_drop(&f->keeper); /* the process ends by itself, so the keeper does not restart it */
 	loop_until_count(&f->loop, &f->n_ended, 2);
 	assert_true(keeper_tell(&f->keeper, FORK_SERVER_KEEP, 0));
 	loop_until_count(&f->loop, &f->n_started, 3);

@@ -185,7 +185,7 @@ static void test_a_full_history_drops_the_oldest(void **state)
 
 		history_add_round(h, &round);
 		if (i % 5 == 4) {
-			history_set_state(h, "k", &i, sizeof(i)); /* writes what is queued */
+			history_set_state(h, "k", &i, sizeof(i)); /* writes all queued data */
 			do {
 				usleep(2000);
 				history_status_get(h, &status);
@@ -199,7 +199,7 @@ static void test_a_full_history_drops_the_oldest(void **state)
 	assert_true(st.st_size <= (off_t)HISTORY_MIN_BYTES);
 }
 
-/* Makes a history and spoils all of it behind the file's head. */
+/* Makes a history and damages all of it behind the file's head. */
 static void damage(void)
 {
 	char notice[256], garbage[4096];
@@ -228,7 +228,7 @@ static void test_a_damaged_history_is_set_aside(void **state)
 	assert_non_null(strstr(err.text, "look into both"));
 }
 
-/* The first page is as it was. */
+/* The first page is unchanged. */
 static void test_damage_within_a_history_is_found(void **state)
 {
 	char notice[256], garbage[4096];
@@ -259,13 +259,13 @@ static void test_a_second_or_unreachable_history_is_refused(void **state)
 	nowhere.path = "/nowhere/at/all.db";
 	assert_int_equal(history_open(&nowhere, &other, notice, &err), -ENOENT);
 	assert_int_equal(history_open_read("/nowhere/at/all.db", &other, &err), -ENOENT);
-	/* SQLite would follow what others put beside it. */
+	/* SQLite would follow files that others place next to the database. */
 	assert_int_equal(chmod((const char *)*state, 0777), 0);
 	assert_int_equal(history_open(&options, &other, notice, &err), -EPERM);
 	assert_non_null(strstr(err.text, "others can change"));
 	assert_int_equal(chmod((const char *)*state, 0700), 0);
 	unlink(path);
-	/* Somebody else's file stays what and where it is. */
+	/* A file that is no history stays as it is. */
 	snprintf(command, sizeof(command), "seq 1000 > %s", path);
 	assert_int_equal(system(command), 0);
 	assert_int_equal(history_open(&options, &other, notice, &err), -EEXIST);
@@ -273,7 +273,7 @@ static void test_a_second_or_unreachable_history_is_refused(void **state)
 	unlink(path);
 	snprintf(command, sizeof(command), "sqlite3 %s 'create table t(x)'", path);
 	if (system(command) != 0)
-		return; /* no such program here: the rest of the test has run */
+		return; /* this machine has no such program, and the rest of the test has run */
 	assert_int_equal(history_open(&options, &other, notice, &err), -EEXIST);
 	assert_int_equal(history_open_read(path, &other, &err), -EEXIST);
 }

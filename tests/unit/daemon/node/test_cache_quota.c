@@ -39,7 +39,7 @@ static void test_quota_rows_name_users_and_groups(void **state)
 	assert_int_equal(parse("off", &q, &err), 0);
 	assert_int_equal(q.n, 0);
 	assert_int_equal(cache_quotas_bytes(&q, CACHE_QUOTA_REST, 7), 7);
-	assert_int_equal(parse("1=60%,@1=40%", &q, &err), 0); /* a user and a group of one number */
+	assert_int_equal(parse("1=60%,@1=40%", &q, &err), 0); /* a user and a group with the same number */
 }
 
 static void test_mistakes_in_quotas_are_named(void **state)
@@ -81,7 +81,8 @@ static void test_mistakes_in_quotas_are_named(void **state)
 	assert_non_null(strstr(err.text, "there can be 31"));
 }
 
-/* What knows them may start after dieseld: nobody has such a row until then, and others have its part. */
+/* The service that knows the names may start after dieseld. Until then the row applies to no user, and the
+ * others use its part. */
 static void test_names_that_are_not_known(void **state)
 {
 	struct cache_quotas q, again;
@@ -98,12 +99,12 @@ static void test_names_that_are_not_known(void **state)
 	assert_int_equal(cache_quotas_payer(&q, 1000, NULL, 0), 3);
 	assert_int_equal(cache_quotas_bytes(&q, 1, 1000), 0);
 	assert_int_equal(cache_quotas_bytes(&q, CACHE_QUOTA_REST, 1000), 800);
-	/* Here one of them comes to be known, */
+	/* Now one of the names becomes known, */
 	snprintf(q.rows[0].name, sizeof(q.rows[0].name), "daemon");
 	assert_int_equal(cache_quotas_find(&q), 1);
 	assert_int_equal(cache_quotas_payer(&q, 1, NULL, 0), 1);
 	assert_int_equal(cache_quotas_bytes(&q, 1, 1000), 500);
-	/* and stays known where the next file is read while nobody knows it. */
+	/* and stays known if the file is read again while the name is unknown. */
 	again = q;
 	again.rows[0].is_unknown = true;
 	cache_quotas_remember(&again, &q);
@@ -120,14 +121,14 @@ static void test_a_user_s_own_row_pays_first(void **state)
 
 	assert_int_equal(parse("@2000=20%,1000=10%,@2001=30%", &q, &err), 0);
 	assert_int_equal(cache_quotas_payer(&q, 1000, (uint32_t[]){2000}, 1),
-			 2); /* a user's own row goes first */
+			 2); /* a user's own row has priority */
 	assert_int_equal(cache_quotas_payer(&q, 1001, (uint32_t[]){2001, 2000}, 2),
-			 1); /* as they stand there */
+			 1); /* in the order of the rows */
 	assert_int_equal(cache_quotas_payer(&q, 1001, (uint32_t[]){5, 2001}, 2), 3);
 	assert_int_equal(cache_quotas_payer(&q, 1001, (uint32_t[]){1000}, 1), CACHE_QUOTA_REST);
 	assert_int_equal(cache_quotas_payer(&q, 2000, NULL, 0), CACHE_QUOTA_REST);
 	assert_int_equal(cache_quotas_payer(&none, 1000, NULL, 0), CACHE_QUOTA_REST);
-	/* The kernel says who is at the other end. */
+	/* The kernel reports the user at the other end. */
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends), 0);
 	q.rows[0].id = getegid();
 	assert_int_equal(cache_quotas_payer_of(&q, ends[0], geteuid()), 1);
@@ -175,21 +176,21 @@ static void test_quotas_are_kept_and_the_rest_is_shared(void **state)
 	assert_int_equal(all[0].given, 50);
 	assert_int_equal(all[1].given, 20);
 	assert_int_equal(all[2].given, 30);
-	/* What one does not want is lent. */
+	/* Memory that one does not need is lent to the others. */
 	share(quotas, idle, 3, 100);
 	assert_int_equal(idle[1].given, 5);
 	assert_int_equal(idle[2].given, 30 + 7);
 	assert_int_equal(idle[0].given, 50 + 7);
-	/* Those without a row are one, however many they are. */
+	/* All users without a row share one quota. */
 	share(quotas, many, 4, 70);
 	assert_int_equal(many[3].given, 20);
 	assert_int_equal(many[0].given + many[1].given + many[2].given, 50 - 2);
-	/* One's own memory goes to what is needed, then by stages. */
+	/* A row's own memory goes first to needs, then by stages. */
 	share(quotas, stages, 4, 70);
 	assert_int_equal(stages[1].given, 6);
 	assert_int_equal(stages[2].given, 8);
 	assert_int_equal(stages[0].given, 6);
-	/* Needs are had in any case. */
+	/* Needs are fulfilled in any case. */
 	share(quotas, needs, 3, 100);
 	assert_int_equal(needs[0].given, 70);
 	assert_int_equal(needs[1].given, 12);
@@ -201,7 +202,7 @@ static void test_quotas_are_kept_and_the_rest_is_shared(void **state)
 
 static void test_a_need_beyond_its_quota_is_refused(void **state)
 {
-	const uint64_t mib = 1 << 20, limit = 32 * mib; /* 31 for users */
+	const uint64_t mib = 1 << 20, limit = 32 * mib; /* of which users may have 31 MiB */
 	struct cache_quotas q, none = {.n = 0};
 	struct error err;
 
@@ -215,7 +216,7 @@ static void test_a_need_beyond_its_quota_is_refused(void **state)
 	assert_non_null(strstr(err.text, "cache-quota leaves them 3.1 MiB"));
 	assert_int_equal(quota_check_payer(&none, CACHE_QUOTA_REST, 1001, 400 * mib, limit, &err), 0);
 	assert_int_equal(quota_check_payer(&q, CACHE_QUOTA_REST, 0, 4 * mib, limit, &err),
-			 0); /* administers */
+			 0); /* an administrator */
 }
 
 UNIT_TESTS(cmocka_unit_test(test_quota_rows_name_users_and_groups),

@@ -30,7 +30,7 @@ static void test_the_tightest_group_gives_a_job_s_cores(void **state)
 	job_cores_read(root, 10, &c);
 	assert_int_equal(c.has_cpus, sysconf(_SC_NPROCESSORS_ONLN) > 1);
 	assert_int_equal(CPU_COUNT(&c.cpus), 1);
-	/* The tightest of all quotas, and those of one group have it together. */
+	/* The tightest of all quotas counts, and jobs of one group share it. */
 	write_text(root, "sys/fs/cgroup/kubepods/cpu.max", "90000 100000\n");
 	write_text(root, "sys/fs/cgroup/kubepods/cpuset.cpus.effective", "0-4095\n");
 	write_text(root, "sys/fs/cgroup/kubepods/pod/cpu.max", "50000 100000\n");
@@ -43,12 +43,12 @@ static void test_the_tightest_group_gives_a_job_s_cores(void **state)
 	assert_false(c.has_cpus);
 	assert_true(c.quota == 0.5);
 	assert_true(c.group && c.group == other.group);
-	/* Version 1, where version 2 has no controllers. */
+	/* Version 1 counts if version 2 has no controllers. */
 	write_text(root, "sys/fs/cgroup/cpuset/slurm/uid_7/cpuset.effective_cpus", "0\n");
 	write_text(root, "proc/17/cgroup", "5:cpuset:/slurm/uid_7/job_4/step_0\n4:cpu,cpuacct:/\n0::/\n");
 	job_cores_read(root, 17, &c);
 	assert_int_equal(c.has_cpus, sysconf(_SC_NPROCESSORS_ONLN) > 1);
-	/* Nothing is known of what cannot be seen. */
+	/* Groups that are not visible set no limits. */
 	write_text(root, "proc/13/cgroup", "0::/../../elsewhere\n");
 	write_text(root, "proc/14/cgroup", "0::/gone\n");
 	write_text(root, "proc/15/cgroup", "nonsense");
@@ -58,7 +58,7 @@ static void test_the_tightest_group_gives_a_job_s_cores(void **state)
 	}
 }
 
-/* A user who makes groups below its own gives itself no cores. */
+/* Groups that a user creates below its own group give it no cores. */
 static void test_groups_of_users(void **state)
 {
 	const char *root = *state;
@@ -98,17 +98,18 @@ static void test_what_is_left(void **state)
 	assert_int_equal(job_cores_left(jobs, 6, 1, &daemon.cpus, 16), 8);
 	assert_int_equal(job_cores_left(jobs, 6, 2, &daemon.cpus, 16), 10);
 	assert_int_equal(job_cores_left(jobs, 6, 3, &daemon.cpus, 16), 2);
-	/* Where the daemon may be is what counts. */
+	/* Only the cores on which the daemon may run count. */
 	assert_int_equal(job_cores_left(jobs, 6, 1, &part.cpus, 16), 2);
 	assert_int_equal(job_cores_left(jobs, 2, 3, &part.cpus, 16), 4);
-	/* Quotas are of any cores, once for each group; at least as many as his own jobs have, and one. */
+	/* Quotas apply to any cores, once for each group. A user has at least as many cores as its own jobs
+	 * have, and one. */
 	jobs[3].cores = jobs[4].cores = &quota;
 	assert_int_equal(job_cores_left(jobs, 5, 1, &daemon.cpus, 16), 6);
 	assert_int_equal(job_cores_left(jobs, 5, 9, &daemon.cpus, 16), 1);
 	jobs[3].cores = &large;
 	assert_int_equal(job_cores_left(jobs, 5, 3, &daemon.cpus, 16), 15);
 	assert_int_equal(job_cores_left(jobs, 5, 1, &daemon.cpus, 16), 6);
-	/* What two have together neither keeps from the other. */
+	/* Cores that two jobs share are not taken from either. */
 	jobs[2].cores = &alice;
 	assert_int_equal(job_cores_left(jobs, 3, 2, &daemon.cpus, 16), 16);
 }

@@ -12,7 +12,7 @@ struct number {
 	struct pool_task task;
 	uint32_t value;
 	uint64_t square;
-	uint32_t *finished; /* counts done() calls: loop thread only */
+	uint32_t *finished; /* counts done() calls, only on the loop thread */
 	uint32_t order;
 };
 
@@ -107,7 +107,7 @@ static void slow_work(struct pool_task *task)
 
 	while (now > most && !atomic_compare_exchange_weak(s->most, &most, now)) {
 	}
-	for (uint64_t i = 0; i < 200000; i++) /* turns are counted in CPU time */
+	for (uint64_t i = 0; i < 200000; i++) /* long enough, as turns are counted in CPU time */
 		sum += i;
 	(void)sum;
 	atomic_fetch_sub(s->running, 1);
@@ -156,7 +156,7 @@ static void lanes_end(struct lanes *l)
 	loop_end(&l->loop);
 }
 
-/* One lane has ten times the other's work before it: the other one's is done in its turns. */
+/* One lane has ten times the other's work queued before it. The other lane's work still gets its turns. */
 static void test_a_lane_cannot_starve_another(void **state)
 {
 	static struct lanes l;
@@ -182,7 +182,7 @@ static void test_a_lanes_limit_holds(void **state)
 	lanes_end(&l);
 	assert_in_range(l.most[0], 1, 2);
 	lanes_start(&l, 8);
-	pool_lane_limit(l.pool, &l.lane[0], 0); /* nobody is left without any */
+	pool_lane_limit(l.pool, &l.lane[0], 0); /* every lane has at least one worker */
 	lanes_submit(&l, 0, 50);
 	lanes_end(&l);
 	assert_int_equal(l.most[0], 1);
@@ -211,7 +211,8 @@ static void elsewhere_done(struct pool_task *task)
 		e->order = (*e->finished)++;
 }
 
-/* What a task took in another process is its lane's too, and a task may go on with another turn. */
+/* CPU time of a task in another process counts for the task's lane, and a task may continue in another
+ * turn. */
 static void test_work_elsewhere_counts(void **state)
 {
 	struct elsewhere tasks[2][4];
@@ -239,7 +240,7 @@ static void test_work_elsewhere_counts(void **state)
 	assert_true(pool_lane_cpu_ns(&lanes[0]) >= UINT64_C(12000000000));
 	assert_true(pool_lane_cpu_ns(&lanes[1]) < UINT64_C(1000000000));
 	for (int i = 0; i < 4; i++)
-		assert_true(tasks[1][i].order < tasks[0][1].order); /* it had its turns */
+		assert_true(tasks[1][i].order < tasks[0][1].order); /* the lane had its turns */
 	pool_free(pool);
 	loop_end(&loop);
 }
@@ -268,7 +269,7 @@ struct waiting {
 	uint32_t *n_done;
 };
 
-/* Waits for `go` as for another process, in turns. */
+/* Waits for `go`, as for another process, and ends its turn when it is over. */
 static void wait_work(struct pool_task *task)
 {
 	struct waiting *w = (struct waiting *)task;
@@ -291,8 +292,8 @@ static bool short_ones_are_done(void *lanes)
 	return ((struct lanes *)lanes)->finished == 100;
 }
 
-/* Long tasks of ten jobs of one user have all workers, and never end: another user's are done all the same.
- */
+/* Long tasks of ten jobs of one user have all workers, and never end. Another user's tasks are done
+ * nevertheless. */
 static void test_long_tasks_pause(void **state)
 {
 	static struct lanes l;
@@ -317,7 +318,7 @@ static void test_long_tasks_pause(void **state)
 	lanes_submit(&l, 0, 100);
 	loop_until(&l.loop, short_ones_are_done, &l);
 	assert_int_equal(n_done, 0);
-	pool_set_workers(l.pool, 1); /* they pause for that, too */
+	pool_set_workers(l.pool, 1); /* the tasks pause for that, too */
 	pool_set_workers(l.pool, 3);
 	atomic_store(&go, 1);
 	lanes_end(&l);

@@ -22,7 +22,7 @@ static void test_users_get_no_more_than_their_share(void **state)
 {
 	assert_int_equal(check(1000, 768, 768, 1024), 0);
 	assert_int_equal(check(1000, 769, 769, 1024), -EDQUOT);
-	/* Two users cannot take what is kept for administrators. */
+	/* Two users cannot take the memory that is reserved for administrators. */
 	assert_int_equal(check(1001, 224, 992, 1024), 0);
 	assert_int_equal(check(1001, 225, 993, 1024), -EUSERS);
 	assert_int_equal(check(0, 32, 1024, 1024), 0);
@@ -56,14 +56,14 @@ static void test_administrators_are_root_none_or_a_user(void **state)
 		assert_int_equal(admin_parse("admin-user", wrong[i], &admin, &err), -EINVAL);
 		assert_ptr_equal(strstr(err.text, "admin-user: "), err.text);
 	}
-	/* A name that nobody knows yet is nobody, and not user 0. */
+	/* An unknown name matches no user, in particular not user 0. */
 	struct admin_choice unknown = parsed("no-such-user");
 	assert_true(unknown.is_unknown);
 	admin_choose(&unknown);
 	assert_false(admin_is(0) || admin_is(geteuid()) || admin_is(unknown.uid) || admin_is(UINT32_MAX));
 	assert_int_equal(admin_refuse(&err), -EPERM);
 	assert_non_null(strstr(err.text, "does not know that name"));
-	/* uid 0, and the daemon's own, are users like others. */
+	/* uid 0, and the daemon's own user, are ordinary users now. */
 	admin_choose(&user);
 	assert_true(admin_is(900));
 	assert_false(admin_is(0) || admin_is(geteuid()) || admin_is(1000));

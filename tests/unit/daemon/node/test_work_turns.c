@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Workers that are shared, with a clock that is made up: in each tick a worker does a tick of its task. */
+/* Shared workers with a made-up clock. In each tick a worker does a tick of its task. */
 #include "tests/support.h"
 
 #include <stdlib.h>
@@ -9,22 +9,22 @@
 #include "daemon/node/work_turns.h"
 
 #define MS     UINT64_C(1000000)
-#define TURN   50 /* ticks: then it is asked whether a task's turn is over */
+#define TURN   50 /* in ticks, after which a task is asked whether its turn is over */
 #define LANES  1000
 #define NOBODY 99
 
-/* A job of a user: `depth` tasks wait or run at a time, each of `ticks`. */
+/* A job of a user, of which `depth` tasks wait or run at a time. Each takes `ticks`. */
 struct job {
 	struct work_lane lane;
 	enum work_kind kind;
 	uint32_t depth, ticks;
-	bool sleeps; /* it takes no CPU time */
+	bool sleeps; /* its tasks take no CPU time */
 	uint32_t n_waiting, n_begun, n_done;
-	uint64_t worked; /* ticks that it had a worker */
+	uint64_t worked; /* ticks in which it had a worker */
 };
 
 struct place {
-	struct job *job; /* NULL: it is free */
+	struct job *job; /* NULL: the worker is free */
 	uint32_t left, turn;
 	uint64_t cost, charged;
 };
@@ -124,7 +124,7 @@ static void tick(struct world *w)
 		if (!j)
 			continue;
 		j->worked++;
-		p->cost += MS; /* a task that sleeps keeps its worker, which costs as much */
+		p->cost += MS; /* a task that sleeps occupies its worker, which costs as much */
 		work_charge(&j->lane, p->cost, &p->charged);
 		if (--p->left == 0) {
 			work_end(&w->turns, &j->lane, p->cost, p->charged);
@@ -154,7 +154,7 @@ static uint64_t worked_by(const struct world *w, uint32_t uid)
 	return ticks;
 }
 
-/* However many jobs a user has, another one's single job gets as much. */
+/* However many jobs a user has, another user's only job gets as much. */
 static void test_users_share_and_not_jobs(void **state)
 {
 	static const uint32_t n_places[] = {1, 2, 4, 7, 16};
@@ -177,7 +177,7 @@ static void test_users_share_and_not_jobs(void **state)
 	}
 }
 
-/* The jobs of one user share his part. */
+/* The jobs of one user share that user's part. */
 static void test_jobs_of_a_user_share(void **state)
 {
 	static struct job jobs[5];
@@ -194,8 +194,8 @@ static void test_jobs_of_a_user_share(void **state)
 	world_end(&w);
 }
 
-/* Tasks that take very long do not keep their workers from another user's, who goes on as if they were short.
- * Nor do those of which one is never done. */
+/* Very long tasks give way to another user's tasks, which proceed as if the long ones were short. That holds
+ * also for tasks that never end. */
 static void test_long_tasks_give_way(void **state)
 {
 	static const uint32_t n_places[] = {1, 2, 4, 9};
@@ -209,18 +209,18 @@ static void test_long_tasks_give_way(void **state)
 			job_init(&jobs[i], 1, WORK_LONG, 8, i % 2 ? 10000 : UINT32_MAX);
 		job_init(&jobs[10], 2, WORK_LONG, 32, 5);
 		world_begin(&w, n_places[k], jobs, 11);
-		run(&w, 5000); /* alone, but for what the other one gets */
+		run(&w, 5000); /* all workers, except for the other user's part */
 		run(&w, 15000);
 		assert_true(jobs[10].worked >= all * 45 / 100);
 		assert_true(jobs[10].n_done >= all * 45 / 100 / 5);
 		assert_true(worked_by(&w, 1) >= all * 45 / 100);
-		/* Each keeps a process. */
+		/* Each paused task keeps a process. */
 		assert_in_range(w.most_paused, 0, 3 * n_places[k] + 2);
 		world_end(&w);
 	}
 }
 
-/* Whoever is alone has all workers, and gives them up within a turn to another one who comes. */
+/* A user without competition has all workers, and gives them up within a turn when another user comes. */
 static void test_alone_and_not(void **state)
 {
 	static struct job jobs[2];
@@ -237,7 +237,7 @@ static void test_alone_and_not(void **state)
 	jobs[1].worked = 0;
 	run(&w, 1000);
 	assert_in_range(jobs[1].worked, 3500, 4500);
-	jobs[1].depth = 0; /* he goes */
+	jobs[1].depth = 0; /* the other user leaves */
 	run(&w, 200);
 	jobs[0].worked = 0;
 	run(&w, 1000);
@@ -245,7 +245,7 @@ static void test_alone_and_not(void **state)
 	world_end(&w);
 }
 
-/* While others wait, a user has his share at most at any moment, but at least one. */
+/* While others wait, a user never has more than its share, but at least one worker. */
 static void test_bound_at_any_moment(void **state)
 {
 	static struct job jobs[3];
@@ -268,7 +268,7 @@ static void test_bound_at_any_moment(void **state)
 	world_end(&w);
 }
 
-/* A user's short tasks, for which others may wait too, do not wait behind his long ones. */
+/* A user's short tasks, for which other users may wait, too, do not wait behind its long ones. */
 static void test_short_tasks_pass(void **state)
 {
 	static struct job jobs[1];
@@ -287,7 +287,7 @@ static void test_short_tasks_pass(void **state)
 	work_add(&w.turns, &jobs[0].lane, WORK_SHORT);
 	work_end(&w.turns, &jobs[0].lane, MS, 0);
 	assert_true(work_choose(&w.turns, &choice));
-	assert_int_equal(choice.kind, WORK_PAUSED); /* and these have their turns, too */
+	assert_int_equal(choice.kind, WORK_PAUSED); /* and paused tasks have their turns, too */
 	world_end(&w);
 }
 
@@ -304,7 +304,7 @@ static void test_coming_back_gives_no_credit(void **state)
 	jobs[1].depth = 8;
 	run(&w, 1000);
 	assert_in_range(jobs[0].worked, 450, 550);
-	for (int i = 0; i < 100; i++) { /* he goes and comes all the time */
+	for (int i = 0; i < 100; i++) { /* the user leaves and returns all the time */
 		jobs[1].depth = i % 2 ? 1 : 0;
 		run(&w, 10);
 	}
@@ -355,7 +355,7 @@ static uint32_t running_of(const struct world *w, uint32_t uid)
 	return n;
 }
 
-/* However many jobs a user has, they have no more workers together than he may have, and share those. */
+/* However many jobs a user has, they share the workers of that user's limit. */
 static void test_limit_of_a_user(void **state)
 {
 	static struct job jobs[4];
@@ -377,7 +377,7 @@ static void test_limit_of_a_user(void **state)
 		for (uint32_t i = 0; i < 3; i++)
 			assert_in_range(jobs[i].worked, 3000, 5000);
 		assert_in_range(worked_by(&w, 2), 35000, 37000);
-		/* It ends at once with the cores' being free. */
+		/* The limit ends as soon as the cores are free. */
 		for (uint32_t i = 0; i < 3; i++)
 			work_limit_user(&jobs[i].lane, 2);
 		most = 0;
@@ -419,7 +419,7 @@ static void test_a_queue_stays_sorted(void **state)
 		turn_queue_remove(q.first);
 	}
 	assert_int_equal(n, 0);
-	turn_queue_remove(&entries[0]); /* is in none */
+	turn_queue_remove(&entries[0]); /* entry is in no queue */
 }
 
 UNIT_TESTS(cmocka_unit_test(test_users_share_and_not_jobs), cmocka_unit_test(test_jobs_of_a_user_share),

@@ -43,12 +43,12 @@ static void test_totals_add_up_over_jobs(void **state)
 	assert_true(fabs(j->samples - 6400) < 1e-9);
 	assert_true(fabs(j->stall_s[METRICS_STALL_FETCH] - 5) < 1e-9);
 	assert_true(fabs(j->stall_s[METRICS_STALL_CHECKPOINT] - 5) < 1e-9);
-	/* What is not known is not zero: it is not divided by. */
+	/* Unknown time is not zero, and is not divided by. */
 	assert_true(fabs(j->known_s[METRICS_STALL_FETCH] - 20) < 1e-9);
 	assert_true(fabs(j->known_s[METRICS_STALL_CHECKPOINT] - 10) < 1e-9);
 	assert_true(j->known_s[METRICS_STALL_OTHER] == 0);
 	assert_true(fabs(j->step_s - 20) < 1e-9);
-	for (uint64_t i = 11; i <= 15; i++) { /* seconds of which nothing is known */
+	for (uint64_t i = 11; i <= 15; i++) { /* seconds in which nothing is known */
 		struct stall_sample s = sample(7, i);
 
 		metrics_totals_add(t, NULL, &s, 1);
@@ -95,7 +95,7 @@ static void test_the_oldest_makes_space(void **state)
 		s = sample(i, i);
 		metrics_totals_add(t, NULL, &s, 1);
 	}
-	s = sample(1, 1000); /* heard of again: 2 is the oldest now */
+	s = sample(1, 1000); /* reported again, so 2 is the oldest now */
 	metrics_totals_add(t, NULL, &s, 1);
 	s = sample(500, 1001);
 	metrics_totals_add(t, NULL, &s, 1);

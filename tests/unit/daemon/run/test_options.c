@@ -36,7 +36,7 @@ static void test_defaults_follow_memory_and_cores(void **state)
 	assert_true(o.serve.use_io_uring);
 	assert_int_equal(o.exit_when_idle_s, 0);
 	options_free(&o);
-	assert_int_equal(options_init(&o, 0, 0), 0); /* nothing is known about the machine */
+	assert_int_equal(options_init(&o, 0, 0), 0); /* without information about the machine */
 	assert_true(o.serve.knobs.cache_bytes >= 16u << 20);
 	assert_int_equal(o.serve.knobs.workers, 1);
 	options_free(&o);
@@ -105,7 +105,7 @@ static void test_the_command_line_beats_the_file(void **state)
 
 	write_text(*state, "dieseld.conf",
 		   "; for tests\n[other]\nx = y\n[dieseld]\ncache = 4G\nprefetch = 3\n");
-	/* The command line wins, wherever the file is named. */
+	/* The command line has priority, wherever it names the file. */
 	assert_int_equal(parse(&o, &err, (const char *const[]){"--prefetch", "9", "--config", path, NULL}),
 			 0);
 	assert_int_equal(o.serve.knobs.cache_bytes, 4 * GIB);
@@ -186,7 +186,7 @@ static void test_the_memory_limit_is_the_tightest_group_s(void **state)
 	make_folders(root, "proc/self");
 	write_text(root, "proc/meminfo", "MemTotal:       4194304 kB\nMemFree: 1 kB\nMemAvailable: 1 kB\n");
 	assert_int_equal(memory_limit_bytes(root), 4 * GIB);
-	/* Version 2: the parent's limit counts too. */
+	/* With version 2, the parent's limit counts too. */
 	make_folders(root, "sys/fs/cgroup/a/b");
 	write_text(root, "sys/fs/cgroup/cgroup.procs", "");
 	write_text(root, "proc/self/cgroup", "0::/a/b\n");
@@ -195,11 +195,11 @@ static void test_the_memory_limit_is_the_tightest_group_s(void **state)
 	assert_int_equal(memory_limit_bytes(root), 1 * GIB);
 	write_text(root, "sys/fs/cgroup/a/b/memory.max", "536870912\n");
 	assert_int_equal(memory_limit_bytes(root), GIB / 2);
-	/* From memory.high on, the kernel makes the service wait. */
+	/* Above memory.high, the kernel slows the service down. */
 	write_text(root, "sys/fs/cgroup/a/memory.high", "402653184\n");
 	write_text(root, "sys/fs/cgroup/a/b/memory.high", "max\n");
 	assert_int_equal(memory_limit_bytes(root), 384 << 20);
-	/* Version 1 beside it. */
+	/* Version 1 exists in addition to it. */
 	make_folders(root, "sys/fs/cgroup/memory/c");
 	write_text(root, "proc/self/cgroup", "5:memory:/c\n1:name=systemd:/\n");
 	write_text(root, "sys/fs/cgroup/memory/c/memory.limit_in_bytes", "268435456\n");

@@ -50,7 +50,7 @@ static void test_usage_has_a_row_for_user_and_account(void **state)
 	assert_int_equal(jobs_of(t, 1001, "physics"), 1);
 	assert_int_equal(all_jobs(t, &n), 4);
 	assert_int_equal(n, 3);
-	usage_begin(t, 1000, "physics", "team-a"); /* the same account, elsewhere */
+	usage_begin(t, 1000, "physics", "team-a"); /* the same account, at another location */
 	assert_int_equal((all_jobs(t, &n), n), 4);
 	usage_add(t, 1001, "physics", "",
 		  &(struct usage_amounts){.node_bytes = 3, .cache_bytes = 4, .cache_kib_s = 5});
@@ -60,7 +60,7 @@ static void test_usage_has_a_row_for_user_and_account(void **state)
 	assert_int_equal(usage_row_at(t, 2)->amounts.cache_kib_s, 55);
 }
 
-/* Who makes up accounts crowds out nobody, and no two rows have the same labels. */
+/* A user who makes up accounts displaces no other user, and no two rows have the same labels. */
 static void test_one_user_has_few(void **state)
 {
 	_cleanup_(freep) struct usage_totals *t = calloc(1, sizeof(*t));

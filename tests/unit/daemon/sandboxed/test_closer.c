@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sockets with files left in them that take minutes to let go of, closed without waiting. Nothing here
- * measures time: a test that waits is killed. */
+/* Sockets that contain files whose close takes minutes are closed without waiting. The test measures no time,
+ * since a test that waits is killed. */
 #include "tests/support.h"
 
 #include <errno.h>
@@ -44,7 +44,7 @@ static void stop(struct net *n)
 	close(n->listener);
 }
 
-/* A connection whose peer does not read what it was sent. */
+/* Returns a connection whose peer does not read the data sent to it. */
 static int lingering(const struct net *n)
 {
 	static const char some[1 << 16];
@@ -61,8 +61,8 @@ static int lingering(const struct net *n)
 	return fd;
 }
 
-/* Sends a message with a lingering connection and one end of a pipe, whose other end is returned: it ends
- * when the message's files are let go. */
+/* Sends a message with a lingering connection and one end of a pipe. Returns the pipe's other end, which ends
+ * when the files of the message are closed. */
 static int send_files(const struct net *n, int socket, size_t bytes)
 {
 	int fds[2] = {lingering(n)}, ends[2];
@@ -75,7 +75,8 @@ static int send_files(const struct net *n, int socket, size_t bytes)
 	return ends[0];
 }
 
-/* A peer that looks late is told that what it sent was not read. */
+/* Asserts that the connection has ended. A peer that checks late gets an error, because its data was not
+ * read. */
 static void assert_end(int fd)
 {
 	char none;
@@ -106,7 +107,7 @@ static void test_files_in_messages(void **state)
 	stop(&n);
 }
 
-/* Which look like the end of the socket. */
+/* Empty messages look like the end of the socket. */
 static void test_files_in_and_behind_empty_messages(void **state)
 {
 	struct net n;
@@ -169,7 +170,7 @@ static void test_without_a_helper(void **state)
 	stop(&n);
 }
 
-/* The usual case: the client has gone, or sends no more, and no process is started. */
+/* In the usual case the client has gone, or sends no more, and no process is started. */
 static void test_empty_sockets_are_closed_here(void **state)
 {
 	struct net n;
@@ -192,7 +193,7 @@ static void test_empty_sockets_are_closed_here(void **state)
 	stop(&n);
 }
 
-/* What has been sent to the client arrives, then the end. */
+/* Data that was sent to the client still arrives, and then the end. */
 static void test_the_last_line_arrives(void **state)
 {
 	struct net n;

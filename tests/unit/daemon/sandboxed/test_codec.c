@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decoders that were taken over: what they answer is not believed where it does not fit the order. The
- * processes are stand-ins, and so is the fork server that forks them. */
+/* Decoders that were taken over by an attacker. Answers that do not fit the order are refused. The processes
+ * are stand-ins, and so is the fork server that forks them. */
 #include "tests/support_loop.h"
 
 #include <errno.h>
@@ -35,7 +35,7 @@ static int receive(int fd, void *message, size_t bytes, int *ret_fd)
 
 #define WORK_NS (20 * NS_PER_MS)
 
-/* Takes WORK_NS of CPU time. */
+/* Uses WORK_NS of CPU time. */
 static void work(void)
 {
 	struct timespec t;
@@ -45,7 +45,7 @@ static void work(void)
 	while ((uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec < WORK_NS);
 }
 
-/* What a decoder does with orders until *go is GO. */
+/* How a decoder handles orders until *go is GO. */
 enum { BEGUN = 1, GO };
 enum manner { ANSWERS, SPINS, SLEEPS, TAKES_NOTHING };
 static enum manner manner;
@@ -61,7 +61,7 @@ static void delay(void)
 	}
 }
 
-/* Says that it is ready, works, and answers each order with `answer`; NULL: ends instead. */
+/* Reports that it is ready, works, and answers each order with `answer`. answer NULL: ends instead. */
 static void decoder(int fd, const struct codec_done *answer)
 {
 	struct codec_message m, started = {.type = CODEC_STARTED, .pid = getpid()},
@@ -106,7 +106,7 @@ static void fork_server(int fd, const struct codec_done *answer)
 	_exit(0);
 }
 
-static uint32_t made[2]; /* bytes of decoded copies, as they were taken down */
+static uint32_t made[2]; /* recorded bytes of the decoded copies */
 
 struct setup {
 	struct fork_server fork_server;
@@ -162,8 +162,8 @@ static void end(struct setup *s)
 	close(s->slots_fd);
 }
 
-/* What becomes of an order for items 1 to 3 that is answered so, with this said of the decoded copies that
- * were made, for which there were grant_bytes from 64 on; 0: none. */
+/* Returns the result of an order for items 1 to 3 with this answer. says: the sizes of decoded copies that
+ * the answer claims to have made. grant_bytes: memory for them, from 64 on; 0: none. */
 static int decode_with(const struct codec_done *answer, const int64_t says[2], uint64_t grant_bytes,
 		       struct codec_result *ret_result)
 {
@@ -202,13 +202,14 @@ static void test_answers_that_fit(void **state)
 static void test_answers_that_do_not(void **state)
 {
 	static const struct codec_done answers[] = {
-	    {.status = -EBADMSG, .next = 1, .item = 3},          /* behind the order */
-	    {.status = -EBADMSG, .next = 1, .item = UINT32_MAX}, /* behind all memory */
-	    {.next = 3, .n_damaged = 1, .item = 1u << 30},       /* the same, in passing */
-	    {.next = 1},                                         /* nothing was done: for ever */
-	    {.next = 0},                                         /* what was done is undone */
-	    {.next = 4},                                         /* more than was asked for */
-	    {.next = 3, .n_damaged = 3, .item = 1},              /* the same */
+	    {.status = -EBADMSG, .next = 1, .item = 3},          /* outside of the order */
+	    {.status = -EBADMSG, .next = 1, .item = UINT32_MAX}, /* outside of all memory */
+	    {.next = 3, .n_damaged = 1, .item = 1u << 30},       /* outside of all memory, without an error */
+	    /* no progress, which would repeat for ever */
+	    {.next = 1},
+	    {.next = 0},                            /* before the order's begin */
+	    {.next = 4},                            /* more than requested */
+	    {.next = 3, .n_damaged = 3, .item = 1}, /* more damaged items than the order has */
 	    {.status = 1, .next = 3},
 	};
 
@@ -221,7 +222,7 @@ static void test_answers_that_do_not(void **state)
 	}
 }
 
-/* Nobody asks a decoder what it took. */
+/* The CPU time is measured without the decoder's help. */
 static void test_a_decoder_s_cpu_time_is_measured(void **state)
 {
 	const struct codec_done all = {.next = 3}, damaged = {.next = 3, .n_damaged = 1, .item = 2};
@@ -233,14 +234,14 @@ static void test_a_decoder_s_cpu_time_is_measured(void **state)
 	assert_int_equal(result.n_replaced, 0);
 	assert_int_equal(decode(&damaged, &result), 0);
 	assert_int_equal(result.n_damaged, 1);
-	/* Ends with each order: three tries, and all three are paid for. */
+	/* The decoder ends with each order. All three attempts count. */
 	assert_int_equal(decode(NULL, &result), -EBADMSG);
 	assert_true(result.cpu_ns >= 3 * WORK_NS);
 	assert_int_equal(result.n_damaged, 1);
 	assert_int_equal(result.n_replaced, 3);
 }
 
-/* Decoded copies must lie where they were allowed to, one behind the other from multiples of 64 on. */
+/* Decoded copies must lie in the granted memory, one behind the other at multiples of 64. */
 static void test_decoded_must_lie_where_allowed(void **state)
 {
 	static const struct {
@@ -249,7 +250,7 @@ static void test_decoded_must_lie_where_allowed(void **state)
 		bool fits;
 	} table[] = {
 	    {{0, 0}, 0, true},
-	    {{1, 0}, 0, false}, /* none was allowed */
+	    {{1, 0}, 0, false}, /* none was granted */
 	    {{100, 0}, 4096, true},
 	    {{100, 3840}, 4096, true}, /* 64 + 128 + 3840 + 64 left over */
 	    {{100, 3904}, 4096, true},
@@ -331,8 +332,8 @@ static bool has_finished(void *pool)
 	return pool_in_flight(pool) == 0;
 }
 
-/* There is one worker. While a decoder does not come back from its order, another user's tasks are done; then
- * the order is, and its user has paid for it. */
+/* There is only one worker. While a decoder does not return from its order, another user's tasks are done.
+ * Then the order is done, and its user is charged for it. */
 static void with_slow_decoder(enum manner how, uint32_t n_segments)
 {
 	static struct other others[N_OTHERS];
@@ -386,7 +387,7 @@ static void with_slow_decoder(enum manner how, uint32_t n_segments)
 	manner = ANSWERS;
 }
 
-/* What nobody wants any more ends, also in the middle of a sample. */
+/* Cancelled work ends, even in the middle of a sample. */
 static void test_cancelled_work_ends_within_a_sample(void **state)
 {
 	const struct codec_done all = {.next = 3};
@@ -407,7 +408,7 @@ static void test_cancelled_work_ends_within_a_sample(void **state)
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	assert_int_equal(order.r, -ECANCELED);
 	assert_int_equal(codecs_decode(s.codecs, &work, &order.result),
-			 -ECANCELED); /* nor does another begin */
+			 -ECANCELED); /* no other work begins, either */
 	end(&s);
 	munmap(go, sizeof(*go));
 	manner = ANSWERS;

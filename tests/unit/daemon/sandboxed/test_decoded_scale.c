@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* At which scale a photograph's decoded copy is kept. */
+/* The scale at which a photograph's decoded copy is kept. */
 #include "tests/unit/test.h"
 
 #include "daemon/sandboxed/decoded_scale.h"
@@ -26,7 +26,7 @@ static struct image_info photograph(uint32_t width, uint32_t height, uint32_t h,
 				   .has_planes = h == 2 && v == 2};
 }
 
-/* 0: no decoded copy. */
+/* Returns 0 if no decoded copy is kept. */
 static uint32_t chosen(const struct recipe *recipe, struct image_info info, bool *ret_is_planes)
 {
 	struct image_whole whole = {.by = 0};
@@ -52,7 +52,7 @@ static void test_the_scale_that_most_crops_have(void **state)
 	assert_false(is_planes);
 	assert_int_equal(chosen(&usual, photograph(4000, 3000, 2, 2), NULL), 4);
 	assert_int_equal(chosen(&usual, photograph(8000, 6000, 2, 2), NULL), 8);
-	/* Where chroma has fewer columns than rows, a smaller scale would show. */
+	/* If chroma has fewer columns than rows, a smaller scale would be visible. */
 	assert_int_equal(chosen(&usual, photograph(2000, 1500, 2, 1), NULL), 1);
 	assert_int_equal(chosen(&usual, photograph(4000, 3000, 2, 1), NULL), 2);
 	/* Images of other kinds have one scale. */
@@ -62,7 +62,7 @@ static void test_the_scale_that_most_crops_have(void **state)
 	assert_int_equal(chosen(&usual, png, NULL), 1);
 }
 
-/* The share of the crops that are decoded at a scale of 1/by. */
+/* Returns the share of the crops that are decoded at a scale of 1/by. */
 static double share(const struct recipe *recipe, const struct image_info *info, uint32_t by)
 {
 	const uint32_t n = 20000;
@@ -100,7 +100,8 @@ static void test_a_choice_for_few_draws_holds_for_many(void **state)
 	assert_true(n_decoded_copies > 15);
 }
 
-/* A photograph at its own size, for half of its crops or fewer, is too much memory for what it saves. */
+/* A full-size copy of a photograph that only half of its crops or fewer use takes too much memory for its
+ * saving. */
 static void test_what_is_not_worth_it(void **state)
 {
 	struct recipe wide = usual;
@@ -120,14 +121,14 @@ static void test_what_is_not_worth_it(void **state)
 		if (at_own_size > 0.6)
 			assert_int_equal(by, 1);
 	}
-	/* Each of four scales for a part of them: what is left is a small decoded copy. */
+	/* Each of four scales is used by a part of the crops, so the copy is a small one. */
 	wide.width = wide.height = 60;
 	wide.scale[0] = 0.0005;
 	wide.scale[1] = 0.3;
 	assert_true(chosen(&wide, info, NULL) >= 2);
 }
 
-/* Neither seed nor sample is asked: the same always comes out. */
+/* The result depends on neither seed nor sample, and is always the same. */
 static void test_nothing_else_counts(void **state)
 {
 	for (uint32_t i = 0; i < 10; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asking plug-ins: how many may ask at one time, and what the daemon makes of what it is told. The helpers
- * are our own here: they answer what the test says, or nothing. */
+/* Requests to plug-ins: how many may run at a time, and how the daemon handles the answers. The helpers are
+ * the test's own, and give the test's answer, or none. */
 #include "tests/support.h"
 
 #include <errno.h>
@@ -35,7 +35,7 @@ static void fork_server(int fd, const struct plugin_reply *reply)
 		if (fork() == 0) {
 			close(fd);
 			(void)fd_message_receive(theirs, &order, sizeof(order), 0, fds, &n);
-			if (!reply) /* until nobody waits for it */
+			if (!reply) /* stays until its question is dropped */
 				(void)fd_message_receive(theirs, &order, sizeof(order), 0, fds, &n);
 			else
 				(void)fd_message_send(theirs, reply, sizeof(*reply), NULL, 0, 0);
@@ -46,7 +46,7 @@ static void fork_server(int fd, const struct plugin_reply *reply)
 	_exit(0);
 }
 
-/* reply: of each helper; NULL: none. */
+/* reply: the answer of each helper; NULL: none */
 static void begin(struct place *p, const struct plugin_reply *reply)
 {
 	int fds[2];
@@ -117,13 +117,13 @@ static void test_how_many_may_ask(void **state)
 	for (uint32_t i = 0; i < PLUGIN_MAX_ASKING; i++)
 		assert_int_equal(ask(&p, 1000 + i / PLUGIN_MAX_ASKING_UID, &heard, &q[i], &err), 0);
 	assert_int_equal(ask(&p, 5, &heard, &q[PLUGIN_MAX_ASKING], &err),
-			 -EAGAIN); /* all have asked enough */
+			 -EAGAIN); /* all users together have too many questions */
 	assert_int_equal(ask(&p, 0, &heard, &q[PLUGIN_MAX_ASKING], &err), 0);
 	end(&p);
 	begin(&p, NULL);
 	for (uint32_t i = 0; i < PLUGIN_MAX_ASKING_UID; i++)
 		assert_int_equal(ask(&p, 1000, &heard, &q[i], &err), 0);
-	plugin_forget(q[0]); /* its process is still there */
+	plugin_forget(q[0]); /* the question's process still exists */
 	assert_int_equal(ask(&p, 1000, &heard, &q[0], &err), -EAGAIN);
 	assert_non_null(strstr(err.text, "try again"));
 	assert_int_equal(ask(&p, 1001, &heard, &q[0], &err), 0);
@@ -156,7 +156,8 @@ static void test_an_answer_is_about_what_was_asked(void **state)
 	assert_true(heard.has_answer);
 	assert_int_equal(heard.answer.type, RECIPE_INT16);
 	assert_int_equal(heard.answer.codec.dimensions[1], 3);
-	assert_string_equal(heard.answer.codec.name, "wav"); /* what was asked about, whatever it says */
+	/* the name that was asked about, whatever the answer says */
+	assert_string_equal(heard.answer.codec.name, "wav");
 	assert_string_equal(heard.answer.codec.options, "length=3");
 }
 
@@ -174,7 +175,7 @@ static void test_answers_that_are_none(void **state)
 	assert_false(answered(&reply).has_answer);
 	reply = good;
 	reply.status = -EINVAL;
-	memset(reply.error.text, '\n', sizeof(reply.error.text)); /* no end, and many lines */
+	memset(reply.error.text, '\n', sizeof(reply.error.text)); /* no terminating NUL, and many lines */
 	struct heard heard = answered(&reply);
 	assert_false(heard.has_answer);
 	assert_int_equal(heard.error.code, -EINVAL);
@@ -193,7 +194,7 @@ static void test_a_codec_that_is_not_offered_is_refused(void **state)
 	struct plugin_asker asker = (struct plugin_asker){.loop = &p.loop, .answered = hear, .user = &heard};
 	assert_int_equal(plugin_ask(&p.plugins, &codec, &asker, &q, &err), -ENOENT);
 	assert_string_equal(err.text, "dieseld has no codec \"flac\"; it has wav");
-	p.plugins.all[0].name[0] = '\0'; /* it could not be loaded */
+	p.plugins.all[0].name[0] = '\0'; /* a plug-in that could not be loaded */
 	codec.name[0] = '\0';
 	assert_int_equal(plugin_ask(&p.plugins, &codec, &asker, &q, &err), -ENOENT);
 	end(&p);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks read by a helper process, into memory that is shared with it. */
+/* A helper process reads chunks into memory that it shares with the daemon. */
 #include "tests/support_loop.h"
 
 #include <dirent.h>
@@ -136,7 +136,7 @@ static void test_direct_and_buffered_reads_deliver_the_file(void **state)
 	check_reads(*state, false);
 }
 
-/* Elsewhere nothing is left of what the memory held. */
+/* Outside of the ranges, none of the memory's old contents are left. */
 static void test_ranges_are_read_and_the_rest_is_cleared(void **state)
 {
 	static const struct reader_range ranges[] = {
@@ -160,7 +160,7 @@ static void test_ranges_are_read_and_the_rest_is_cleared(void **state)
 			read = read || (i >= ranges[k].offset && i < ranges[k].offset + ranges[k].bytes);
 		assert_int_equal(n.memory.data[i], read ? (uint8_t)(i * 7 + i / 1000) : 0);
 	}
-	/* Not in order; beyond the end. */
+	/* The ranges are not in order, or beyond the end. */
 	job.order.ranges[1].offset = 0;
 	assert_int_equal(submit(&n, &job), 0);
 	loop_until_count(&n.loop, &n.n_done, 2);
@@ -172,7 +172,7 @@ static void test_ranges_are_read_and_the_rest_is_cleared(void **state)
 	stop(&n);
 }
 
-/* What is had already is not read again, as long as it is the same file. */
+/* Contents that are already in memory are not read again, as long as the file is the same. */
 static void test_a_known_file(void **state)
 {
 	struct reader_job first, again;
@@ -193,12 +193,12 @@ static void test_a_known_file(void **state)
 	assert_int_equal(again.result, 0);
 	assert_true(again.unchanged);
 	assert_int_equal(n.memory.data[5000], 0);
-	/* It may not be read any more by whom it was read for. */
+	/* The user for whom the file is read may no longer read it. */
 	assert_int_equal(chmod(n.path, 0), 0);
 	assert_int_equal(submit(&n, &again), 0);
 	loop_until_count(&n.loop, &n.n_done, 3);
 	assert_int_equal(again.result, -EACCES);
-	/* The same bytes, in another file. */
+	/* The same bytes are in another file. */
 	assert_int_equal(unlink(n.path), 0);
 	write_file(&n, FILE_BYTES);
 	assert_int_equal(submit(&n, &again), 0);
@@ -209,7 +209,7 @@ static void test_a_known_file(void **state)
 	stop(&n);
 }
 
-/* A process of this name whose parent is the fork server. */
+/* Finds a process of this name whose parent is the fork server. */
 static pid_t find_reader(const struct node *n)
 {
 	char path[300], text[200];
@@ -245,17 +245,17 @@ static void test_its_end_ends_what_it_had(void **state)
 	prepare(&job, "a.chunk");
 	assert_int_equal(submit(&n, &job), 0);
 	loop_until_count(&n.loop, &n.n_done, 1);
-	/* No more of them than there may be, for another dataset. */
+	/* The limit on readers also holds for another dataset. */
 	prepare(&other, "a.chunk");
 	assert_int_equal(readers_submit(&n.readers, &second, 1000, &other, n.folder_fd, n.memory.fd),
 			 -EAGAIN);
 	assert_int_equal(readers_of(&n.readers, 1000), 1);
 	assert_int_equal(readers_of(&n.readers, 0), 0);
 	pid_t pid = find_reader(&n);
-	/* Best effort, the last level: after a checkpoint's writes. */
+	/* The class is best effort, and the lowest level, which comes after a checkpoint's writes. */
 	assert_int_equal(syscall(SYS_ioprio_get, 1, pid), 2 << 13 | 7);
 	assert_true(pid > 0);
-	kill(pid, SIGSTOP); /* as one that storage holds */
+	kill(pid, SIGSTOP); /* as if storage blocked it */
 	prepare(&job, "a.chunk");
 	assert_int_equal(submit(&n, &job), 0);
 	kill(pid, SIGKILL);
@@ -263,12 +263,12 @@ static void test_its_end_ends_what_it_had(void **state)
 	assert_int_equal(job.result, -EIO);
 	assert_int_equal(n.n_ended, 1);
 	assert_null(n.slot);
-	/* Another one does it. */
+	/* Another reader takes the job. */
 	prepare(&job, "a.chunk");
 	assert_int_equal(submit(&n, &job), 0);
 	loop_until_count(&n.loop, &n.n_done, 3);
 	assert_int_equal(job.result, 0);
-	/* One that is let go ends by itself. */
+	/* A released reader ends by itself. */
 	reader_let_go(&n.slot);
 	assert_null(n.slot);
 	loop_until_count(&n.loop, &n.n_ended, 2);
@@ -327,7 +327,7 @@ static void test_storage_that_does_not_answer(void **state)
 	stop(&n);
 }
 
-/* One that was started before it was known who reads. */
+/* A spare reader starts before its user is known. */
 static void test_a_spare_one(void **state)
 {
 	struct reader_job job;
@@ -342,7 +342,7 @@ static void test_a_spare_one(void **state)
 	assert_int_equal(readers_of(&n.readers, 1000), 0);
 	while ((killed = find_reader(&n)) == 0)
 		usleep(1000);
-	/* As when memory is short. */
+	/* The process is killed, as it would be if memory is short. */
 	kill(killed, SIGKILL);
 	loop_until_count(&n.loop, &n.n_ended, 1);
 	assert_null(n.readers.spare);
@@ -360,7 +360,7 @@ static void test_a_spare_one(void **state)
 	assert_int_equal(job.result, 0);
 	assert_int_equal(n.memory.data[5000], (uint8_t)(5000 * 7 + 5));
 	assert_int_equal(find_reader(&n), pid);
-	/* There is no space for another. */
+	/* There is no space for another reader. */
 	assert_false(readers_have_space(&n.readers));
 	readers_prepare(&n.readers);
 	assert_null(n.readers.spare);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Processes that make blocks plain: real ones, and stand-ins that crash, hang, or say anything. */
+/* Processes that unpack blocks. Some are real, and others are stand-ins that crash, hang, or give any
+ * answer. */
 #include "tests/support.h"
 
 #include <errno.h>
@@ -22,7 +23,7 @@
 #define MEMORY_BYTES (1u << 20)
 #define PLAIN_BYTES  (256u << 10)
 
-/* What the next process does. */
+/* How the next process behaves. */
 enum kind { REAL, CRASHES, HANGS, SAYS_OTHER, NEVER_BEGINS, REFUSED };
 
 static struct {
@@ -56,7 +57,7 @@ static void stand_in(int fd, enum kind kind)
 	_exit(0);
 }
 
-/* As the daemon does. */
+/* Sends a request as the daemon does. */
 static void ask(void *user)
 {
 	enum kind kind = t.n_asked < t.n_kinds ? t.kinds[t.n_asked] : REAL;
@@ -91,7 +92,7 @@ static uint32_t put_block(struct compressor *c, uint64_t at, unsigned char with)
 
 static int set_up(void **state)
 {
-	/* Of 262144 times 'A', as zstd 0.7 wrote it. */
+	/* A frame of 262144 times 'A', as zstd 0.7 wrote it. */
 	static const unsigned char old[] = {0x27, 0xb5, 0x2f, 0xfd, 0xa0, 0x00, 0x00, 0x04, 0x00, 0x81,
 					    0x00, 0x00, 'A',  0x81, 0x00, 0x00, 'A',  0x81, 0x00, 0x00,
 					    'A',  0x81, 0x00, 0x00, 'A',  0xc0, 0x00, 0x00};
@@ -136,7 +137,7 @@ static void begin(uint32_t n_kinds, const enum kind *kinds)
 	assert_int_equal(unpackers_new(&options, &t.unpackers), 0);
 }
 
-/* What comes of a run of its own. */
+/* Unpacks one run by itself. Returns the result. */
 static int run(const struct unpack_run *which, uint64_t *cpu_ns)
 {
 	struct unpacker *k = NULL;
@@ -163,7 +164,7 @@ static void test_good_and_bad_runs_come_in_turns(void **state)
 	for (int i = 0; i < 20; i++) {
 		assert_int_equal(run(&t.good, &cpu_ns), 0);
 		assert_int_equal(run(&t.bad, &cpu_ns), -EBADMSG);
-		/* libzstd would take it. */
+		/* libzstd would accept it. */
 		assert_int_equal(run(&t.old, &cpu_ns), -EBADMSG);
 	}
 	assert_int_equal(t.n_asked, 1);
@@ -192,7 +193,7 @@ static void test_a_run_whose_process_dies_is_done_again(void **state)
 	}
 }
 
-/* A run that ends its processes, or takes too long, fails; others go on. */
+/* A run whose processes end each time, or that takes too long, fails. Other runs continue. */
 static void test_dies_or_hangs_each_time(void **state)
 {
 	static const enum kind kinds[] = {CRASHES, CRASHES, HANGS, REAL};
@@ -204,7 +205,7 @@ static void test_dies_or_hangs_each_time(void **state)
 	cpu_ns = 0;
 	assert_int_equal(run(&t.good, &cpu_ns), -EBADMSG);
 	assert_int_equal(t.n_asked, 3);
-	assert_true(cpu_ns >= 100 * NS_PER_MS); /* somebody pays for it */
+	assert_true(cpu_ns >= 100 * NS_PER_MS); /* the time is charged to a user */
 	assert_int_equal(run(&t.good, &cpu_ns), 0);
 	assert_int_equal(t.n_asked, 4);
 }

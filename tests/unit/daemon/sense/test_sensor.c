@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sensor's pure parts: tally of markers, plan of slices, shares of a second, rates of a sample. */
+/* The sensor's pure parts: tally of marks, plan of slices, shares of a second, rates of a sample. */
 #include "tests/unit/test.h"
 
 #include <math.h>
@@ -37,23 +37,23 @@ static void test_next_is_the_wait(void **state)
 	struct wait_tally tally = {0};
 
 	mark(&tally, 7, MARK_NEXT_BEGIN, 1000);
-	mark(&tally, 7, MARK_WAIT_BEGIN, 1010); /* inside: counted once */
+	mark(&tally, 7, MARK_WAIT_BEGIN, 1010); /* inside the other wait, so it counts once */
 	mark(&tally, 7, MARK_WAIT_END, 1090);
 	mark(&tally, 7, MARK_NEXT_END, 1100);
 	mark(&tally, 7, MARK_NEXT_BEGIN, 1200);
 	assert_int_equal(tally_sums(&tally, 1200 * MS).wait_ns, 100 * MS);
-	/* One that goes on counts as far as it went. */
+	/* A wait under way counts up to now. */
 	assert_int_equal(tally_sums(&tally, 1700 * MS).wait_ns, 600 * MS);
 	mark(&tally, 7, MARK_NEXT_END, 1800);
 	assert_int_equal(tally_sums(&tally, 1900 * MS).wait_ns, 700 * MS);
 	assert_int_equal(tally_sums(&tally, 1900 * MS).n_steps, 2);
 	assert_int_equal(tally_sums(&tally, 1900 * MS).n_trainers, 1);
-	/* An end without a begin was begun before we looked. */
+	/* An end without a begin belongs to a wait that began before the tally. */
 	mark(&tally, 7, MARK_NEXT_END, 2000);
 	assert_int_equal(tally_sums(&tally, 2000 * MS).wait_ns, 700 * MS);
 }
 
-/* A program that calls libdiesel itself marks no next(). */
+/* A program that calls libdiesel itself does not mark next(). */
 static void test_sleep_is_the_wait_without_next(void **state)
 {
 	struct wait_tally tally = {0};
@@ -68,7 +68,7 @@ static void test_steps_are_backward_passes_where_there_are_any(void **state)
 {
 	struct wait_tally tally = {0};
 
-	other(&tally, 9, EVENT_STEP, 50); /* of somebody who loads nothing */
+	other(&tally, 9, EVENT_STEP, 50); /* of a process that loads nothing */
 	assert_int_equal(tally_sums(&tally, 60 * MS).n_trainers, 0);
 	for (uint64_t i = 0; i < 10; i++) {
 		mark(&tally, 7, MARK_NEXT_BEGIN, 100 + 100 * i);
@@ -126,7 +126,7 @@ static void test_slice_for_a_new_job(void **state)
 	assert_int_equal(detail_step(&plan, &job, 1, 0, 103 * S), DETAIL_END);
 	job.seen = true;
 	job.seen_wait = 0.1;
-	/* It rests, though the wait changes, and then looks again. */
+	/* The slice pauses although the wait changes, and then begins again. */
 	job.wait = 0.5;
 	assert_int_equal(detail_step(&plan, &job, 1, 0, 110 * S), DETAIL_AS_BEFORE);
 	assert_int_equal(detail_step(&plan, &job, 1, 0, 112 * S), DETAIL_BEGIN);
@@ -141,7 +141,7 @@ static void test_slow_steps_get_a_longer_slice(void **state)
 	assert_int_equal(detail_step(&plan, jobs, 2, 0, 100 * S), DETAIL_BEGIN);
 	jobs[0].slice_steps = DETAIL_STEPS - 1;
 	assert_int_equal(detail_step(&plan, jobs, 2, 0, 109 * S), DETAIL_AS_BEFORE);
-	/* The second one, which makes no steps, holds nobody up. */
+	/* The second job, which makes no steps, delays no other. */
 	jobs[0].slice_steps = DETAIL_STEPS;
 	assert_int_equal(detail_step(&plan, jobs, 2, 0, 109 * S), DETAIL_END);
 	plan = (struct detail_plan){.on = true, .begin_ns = 200 * S};
@@ -149,7 +149,7 @@ static void test_slow_steps_get_a_longer_slice(void **state)
 	assert_int_equal(detail_step(&plan, jobs, 2, 0, 200 * S + DETAIL_MAX_NS), DETAIL_END);
 }
 
-/* A steady job is looked at once a minute, a job that stands still not at all, and never too dear. */
+/* A steady job gets a slice once a minute, a job without steps none, and slices never cost too much. */
 static void test_detail_is_rare(void **state)
 {
 	struct detail_plan plan = {0};
@@ -165,12 +165,12 @@ static void test_detail_is_rare(void **state)
 	assert_true(on_ns < 40 * S);
 	job.last_step_age_ns = 3600 * S;
 	assert_int_equal(detail_step(&plan, &job, 1, 0, 5000 * S), DETAIL_AS_BEFORE);
-	/* An analysis of a second has to be paid for. */
+	/* An analysis that took a second delays the next slice. */
 	job = (struct detail_job){.seen = false};
 	plan = (struct detail_plan){.end_ns = 6000 * S};
 	assert_int_equal(detail_step(&plan, &job, 1, S, 6100 * S), DETAIL_AS_BEFORE);
 	assert_int_equal(detail_step(&plan, &job, 1, S, 6201 * S), DETAIL_BEGIN);
-	/* Even jobs that change all the time leave detail off four fifths of it. */
+	/* Even for jobs that change all the time, detail is off for four fifths of the time. */
 	on_ns = 0;
 	plan = (struct detail_plan){0};
 	for (uint64_t now = 100 * S; now < 400 * S; now += S / 10) {
@@ -179,7 +179,7 @@ static void test_detail_is_rare(void **state)
 		on_ns += plan.on ? S / 10 : 0;
 	}
 	assert_true(on_ns <= 66 * S);
-	/* The last job goes: so does the slice. */
+	/* When the last job ends, the slice ends. */
 	plan = (struct detail_plan){.on = true, .begin_ns = 1};
 	assert_int_equal(detail_step(&plan, NULL, 0, 0, 2), DETAIL_END);
 }
@@ -202,7 +202,7 @@ static void test_a_second_s_wait_goes_with_the_slice_s_shares(void **state)
 					   .other = 0.05};
 	struct stall_shares got;
 
-	/* The wait is this second's, the rest divides as in the slice. */
+	/* The wait is this second's. The rest is divided as in the slice. */
 	shares_combine(&slice, 0.7, &got);
 	assert_float_equal(sum(&got), 1, 1e-9);
 	assert_float_equal(got.fetch_stall + got.prep_stall, 0.7, 1e-9);
@@ -212,10 +212,10 @@ static void test_a_second_s_wait_goes_with_the_slice_s_shares(void **state)
 	shares_combine(&slice, 0, &got);
 	assert_float_equal(sum(&got), 1, 1e-9);
 	assert_float_equal(got.fetch_stall, 0, 1e-9);
-	/* Not known how long it waited: as in the slice. */
+	/* The wait of this second is unknown, so all is divided as in the slice. */
 	shares_combine(&slice, NAN, &got);
 	assert_memory_equal(&got, &slice, sizeof(got));
-	/* No slice yet: what is known is the wait. */
+	/* Without a slice, only the wait is known. */
 	shares_combine(NULL, 0.25, &got);
 	assert_float_equal(got.device, 0.75, 1e-9);
 	assert_true(isnan(got.fetch_stall) && isnan(got.cpu_starved));
@@ -259,11 +259,11 @@ static void test_a_client_s_waits_become_shares(void **state)
 	assert_float_equal(sample.shares.prep_stall, 0.3, 1e-9);
 	assert_true(isnan(sample.shares.device));
 	assert_float_equal(sample.device_rate, 2000, 1e-6);
-	/* The loader's own next() is more than libdiesel's sleep in it. */
+	/* The loader's own next() takes longer than libdiesel's sleep in it. */
 	now->taken.next_ns = S * 8 / 10;
 	sample = sample_of(&sensed);
 	assert_float_equal(sample.shares.prep_stall, 0.6, 1e-9);
-	/* Whatever it says, a second has one second. */
+	/* Whatever is reported, a second has only one second. */
 	now->taken.wait_ns = now->taken.fetch_ns = 50 * S;
 	sample = sample_of(&sensed);
 	assert_float_equal(sample.shares.fetch_stall, 1, 1e-9);
@@ -288,7 +288,7 @@ static void test_report_goes_first(void **state)
 	assert_float_equal(sample.shares.fetch_stall, 0.25, 1e-9);
 	assert_float_equal(sample.shares.prep_stall, 0.15, 1e-9);
 	assert_float_equal(sample.steps_per_s, 5, 1e-9);
-	/* A report that knows nothing of the job is none. */
+	/* A report without data of the job counts as no report. */
 	sensed.report.n_trainers = 0;
 	assert_int_equal(sample_of(&sensed).source, STALL_SOURCE_CLIENT);
 }
@@ -297,7 +297,7 @@ static void test_reads_give_storage_latency_and_bandwidth(void **state)
 {
 	struct sensed_job sensed = {.n_readings = 3};
 
-	/* Ten visits and two reads a second, one by one, 0.25 s and a megabyte each. */
+	/* Each second has ten visits and two reads, one after the other, of 0.25 s and a megabyte each. */
 	for (uint64_t i = 0; i < 3; i++)
 		sensed.readings[i] = (struct sensed_reading){.at_ns = (10 + i) * S,
 							     .counters = {.samples = 1000 * i,
@@ -314,17 +314,17 @@ static void test_reads_give_storage_latency_and_bandwidth(void **state)
 	assert_float_equal(sample.reads_in_flight, 1, 1e-9);
 	assert_float_equal(sample.reading_ratio, 0.5, 1e-9);
 	assert_float_equal(sample.memory_hit_ratio, 0.8, 1e-9);
-	/* 10 kB a sample, a fifth of them read at 4 MB/s. */
+	/* A sample has 10 kB. A fifth of them is read at 4 MB/s. */
 	assert_float_equal(sample.fetch_rate, 2000, 1e-3);
 	assert_float_equal(sample.daemon_cpu_s_per_sample, 1e-5, 1e-12);
 	assert_float_equal(sample.prep_rate, 2e5, 1);
-	assert_true(isnan(sample.chunk_latency_p95_s)); /* four reads are no distribution */
-	/* One in ten is slow: all readings that are kept count. */
+	assert_true(isnan(sample.chunk_latency_p95_s)); /* four reads are too few for a quantile */
+	/* One read in ten is slow. All stored readings count. */
 	for (uint64_t i = 0; i < 40; i++)
 		read_latency_add(&sensed.readings[2].counters.came, i % 10 ? S / 4 : 2 * S);
 	sample = sample_of(&sensed);
 	assert_true(sample.chunk_latency_p95_s > 1.6 && sample.chunk_latency_p95_s < 2.5);
-	/* Nothing read any more: no limit is seen, and the disk as it was. */
+	/* No more reads happen, so no limit shows, and the disk's figures stay. */
 	for (uint64_t i = 3; i < 7; i++) {
 		sensed.readings[i % SENSED_READINGS] = sensed.readings[(i - 1) % SENSED_READINGS];
 		sensed.readings[i % SENSED_READINGS].at_ns += S;
@@ -340,8 +340,9 @@ static void test_peers_and_storage_are_one_source(void **state)
 {
 	struct sensed_job sensed = {.n_readings = 3};
 
-	/* Ten visits a second: two reads of 0.25 s and a megabyte; six of others, 0.1 s and 250 kB, two at a
-	 * time; both at the same time for 0.1 s; two were asked for in vain. */
+	/* Each second has ten visits. Storage gives two chunks, of 0.25 s and a megabyte each. Other nodes
+	 * give six, of 0.1 s and 250 kB each, two at a time. For 0.1 s both happen at once. Two requests to
+	 * other nodes fail. */
 	for (uint64_t i = 0; i < 3; i++)
 		sensed.readings[i] = (struct sensed_reading){.at_ns = (10 + i) * S,
 							     .counters = {.samples = 1000 * i,
@@ -357,7 +358,7 @@ static void test_peers_and_storage_are_one_source(void **state)
 									  .peer_ns = S * 6 / 10 * i,
 									  .coming_ns = S * 7 / 10 * i}};
 	struct stall_sample sample =
-	    sample_of(&sensed); /* of a job without nodes nothing is said of others */
+	    sample_of(&sensed); /* a job without nodes has no figures of other nodes */
 	assert_true(isnan(sample.tiers.peer_hit_ratio) && isnan(sample.tiers.peer.chunks_per_s));
 	shares = true;
 	sample = sample_of(&sensed);
@@ -376,16 +377,16 @@ static void test_peers_and_storage_are_one_source(void **state)
 	assert_float_equal(sample.tiers.storage.chunks_per_s, 2, 1e-9);
 	assert_float_equal(sample.tiers.storage.bytes_per_s, 2e6, 1);
 	assert_float_equal(sample.tiers.storage.latency_s, 0.25, 1e-9);
-	/* 10 kB a sample, of which four fifths come at 5 MB/s. */
+	/* A sample has 10 kB. Four fifths of them come at 5 MB/s. */
 	assert_float_equal(sample.fetch_rate, 5e6 / 8e3, 1e-3);
 }
 
-/* ---- what a node needs of the dataset ----------------------------------------------------------------- */
+/* ---- how much a node needs of the dataset -------------------------------------------------------------- */
 
 #define CHUNK_BYTES  UINT64_C(1000000)
 #define CHUNK_LENGTH 10
 
-/* A dataset of so many chunks, and sessions of some ranks of a job. */
+/* A dataset of a given number of chunks, and sessions of some ranks of a job. */
 struct needs {
 	struct cached_dataset dataset;
 	struct job jobs[4];
@@ -441,7 +442,7 @@ static struct stall_sample needs_end(struct needs *n)
 	return sample;
 }
 
-/* The cache that the tuner wants for a job that storage keeps waiting. */
+/* Returns the cache that the tuner wants for a job that waits for storage. */
 static uint64_t cache_target(struct stall_sample sample)
 {
 	struct tuner_config config = tuner_config_default();
@@ -460,7 +461,7 @@ static uint64_t cache_target(struct stall_sample sample)
 	sample.samples_per_s = 100;
 	sample.chunk_latency_s = sample.chunk_latency_p95_s = 0.1;
 	sample.source_bytes_per_s = 5e6;
-	sample.reads_in_flight = 20; /* of more at a time it would give no more */
+	sample.reads_in_flight = 20; /* more reads at a time would not be faster */
 	sample.reading_ratio = 1;
 	sample.memory_hit_ratio = 0;
 	sample.window_chunks = 2;
@@ -478,7 +479,7 @@ static uint64_t cache_target(struct stall_sample sample)
 	return target;
 }
 
-/* A node that serves one of four lanes is like a node alone with a quarter of the dataset. */
+/* A node that serves one of four lanes is like a node without peers and with a quarter of the dataset. */
 static void test_lanes_are_the_dataset(void **state)
 {
 	struct needs n;
@@ -501,7 +502,7 @@ static void test_lanes_are_the_dataset(void **state)
 	assert_true(cache_target(alone) > 10 * CHUNK_BYTES);
 	assert_int_equal(cache_target(lane), cache_target(alone));
 	/* Ranks of a node share its memory. A job with another order has needs of its own, and so has a
-	 * validation on fewer samples. */
+	 * validation with fewer samples. */
 	needs_init(&n, 64);
 	needs_add(&n, 0, 1, 4, 4);
 	needs_add(&n, 1, 3, 4, 4);
@@ -512,15 +513,15 @@ static void test_lanes_are_the_dataset(void **state)
 	both = needs_end(&n);
 	assert_float_equal(both.dataset_bytes, 32e6, 0);
 	assert_float_equal(both.samples_per_chunk, CHUNK_LENGTH, 0);
-	/* Nodes that walk one order need all of it, each for its own part of the samples. */
+	/* Nodes that follow one order need all of it, each for its own part of the samples. */
 	needs_init(&n, 64);
 	needs_add(&n, 0, 0, 4, 1);
 	one_order = needs_end(&n);
 	assert_float_equal(one_order.dataset_bytes, 64e6, 0);
 	assert_float_equal(one_order.samples_per_chunk, CHUNK_LENGTH / 4.0, 0);
 	assert_float_equal(one_order.decoded_cache.usable, 64 * CHUNK_LENGTH,
-			   0); /* other ones in each epoch */
-	/* All of a job's ranks on one node: as a job of one. */
+			   0); /* different chunks in each epoch */
+	/* All ranks of a job on one node are like a job with one rank. */
 	needs_init(&n, 64);
 	for (uint32_t rank = 0; rank < 4; rank++)
 		needs_add(&n, rank, rank, 4, 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the daemon says to the sensing child and its keeper, whose parts the test plays. */
+/* The daemon's messages to the sensing child and its keeper. The test plays both. */
 #include "tests/support_loop.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@ static int begin(void **state)
 	assert_int_equal(uv_loop_init(&f.loop), 0);
 	handler.user = &f.sensor;
 	assert_int_equal(keeper_init(&f.sensor.keeper, &f.loop, &fork_server, &handler), 0);
-	uv_ref((uv_handle_t *)&f.sensor.keeper.poll); /* nothing of the sensor's keeps a loop going */
+	uv_ref((uv_handle_t *)&f.sensor.keeper.poll); /* nothing else of the sensor keeps a loop alive */
 	*state = &f;
 	return 0;
 }
@@ -48,7 +48,7 @@ static int end(void **state)
 	return 0;
 }
 
-/* What the keeper is told next; 0: nothing. */
+/* Returns the verb that the keeper receives next; 0: none. */
 static uint32_t told(const struct fixture *f)
 {
 	struct fork_server_order order;
@@ -56,7 +56,7 @@ static uint32_t told(const struct fixture *f)
 	return recv(f->keeper, &order, sizeof(order), MSG_DONTWAIT) == sizeof(order) ? order.verb : 0;
 }
 
-/* What the child hears next; 0: nothing; UINT32_MAX: it is to end. */
+/* Returns the request that the child receives next; 0: none; UINT32_MAX: the end. */
 static uint32_t heard(const struct fixture *f)
 {
 	struct sensor_request request;
@@ -110,7 +110,7 @@ static void test_a_watcher_comes_and_goes(void **state)
 	assert_false(link_tick(s, 1));
 	assert_int_equal(told(f), FORK_SERVER_KEEP);
 	start_child(f, 5);
-	assert_false(link_tick(s, 2)); /* it is still loading */
+	assert_false(link_tick(s, 2)); /* the child still loads its programs */
 	assert_int_equal(told(f), 0);
 	assert_int_equal(heard(f), 0);
 	say_ready(f);
@@ -123,7 +123,7 @@ static void test_a_watcher_comes_and_goes(void **state)
 	assert_false(s->told.active);
 }
 
-/* Its keeper starts another one as soon as this one has ended. */
+/* The keeper starts another child as soon as this one has ended. */
 static void test_the_next_job_need_not_wait_for_the_last_watcher_s_end(void **state)
 {
 	struct fixture *f = *state;
@@ -142,7 +142,7 @@ static void test_the_next_job_need_not_wait_for_the_last_watcher_s_end(void **st
 	assert_int_equal(s->told.n_restarts, 0);
 }
 
-/* Loading the programs would take the CPU from a job's first batches. */
+/* Loading the programs would take CPU time from a job's first batches. */
 static void test_the_first_job_is_left_alone_at_first(void **state)
 {
 	struct fixture *f = *state;
@@ -155,7 +155,7 @@ static void test_the_first_job_is_left_alone_at_first(void **state)
 	assert_int_equal(told(f), FORK_SERVER_KEEP);
 }
 
-/* Loading takes a while on a busy machine: by then the last job may have ended. */
+/* Loading takes a while on a busy machine, and meanwhile the last job may have ended. */
 static void test_a_watcher_that_comes_too_late_ends(void **state)
 {
 	struct fixture *f = *state;
@@ -174,7 +174,7 @@ static void test_a_watcher_that_comes_too_late_ends(void **state)
 	assert_int_equal(s->told.n_restarts, 0);
 }
 
-/* Or the next one may have begun. */
+/* The next job may also have begun. */
 static void test_a_watcher_that_is_needed_again_stays(void **state)
 {
 	struct fixture *f = *state;
@@ -211,7 +211,7 @@ static void test_a_watcher_that_dies_is_replaced_by_its_keeper(void **state)
 	assert_string_equal(s->told.why, "");
 }
 
-/* What it says last counts, though its keeper is heard first. */
+/* The child's last message counts, though its keeper's message comes first. */
 static void test_a_watcher_that_may_not_load_programs_is_not_tried_again(void **state)
 {
 	struct fixture *f = *state;

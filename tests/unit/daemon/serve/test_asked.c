@@ -130,7 +130,7 @@ static void test_what_cannot_be_asked(void **state)
 	assert_int_equal(n, diesel_session_max_held(s) + 1);
 	assert_int_equal(diesel_session_ask(s, samples, 1, 0), -EBUSY);
 	assert_int_equal(diesel_session_next(s, &batch), 0);
-	assert_int_equal(diesel_session_ask(s, samples, 1, 0), -EBUSY); /* it is held */
+	assert_int_equal(diesel_session_ask(s, samples, 1, 0), -EBUSY); /* the only slot is held */
 	diesel_batch_release(batch.lease);
 	assert_int_equal(diesel_session_ask(s, samples, 1, 0), 0);
 	for (; n > 0; n--)
@@ -152,7 +152,7 @@ static void count_chunks(struct node *node, void *answer)
 	*(uint64_t *)answer = node->server.serving.cache.datasets->n_cached;
 }
 
-/* The chunks behind the last one come in between batches, as many as the knob allows. */
+/* The chunks behind the last one are read between batches, as many as the knob allows. */
 static void test_chunks_behind_the_last_are_read_ahead(void **state)
 {
 	struct bench b = {0};
@@ -167,7 +167,7 @@ static void test_chunks_behind_the_last_are_read_ahead(void **state)
 		node_ask(&b.node, count_chunks, &n_cached);
 	}
 	assert_int_equal(n_cached, 3);
-	assert_int_equal(diesel_session_ask(s, &(uint64_t){N_SAMPLES - 1}, 1, 64), 0); /* behind the end */
+	assert_int_equal(diesel_session_ask(s, &(uint64_t){N_SAMPLES - 1}, 1, 64), 0); /* beyond the end */
 	take(s, &(uint64_t){N_SAMPLES - 1}, 1);
 	diesel_session_close(s);
 	bench_stop(&b);
@@ -181,7 +181,7 @@ static void refresh(struct node *node, void *answer)
 	serving_refresh(&node->server.serving);
 }
 
-/* Knobs are carried out while a batch waits for a slot: there is no order whose chunks could be listed. */
+/* Knobs take effect while a batch waits for a slot. The session has no order whose chunks could be listed. */
 static void test_knobs_change_meanwhile(void **state)
 {
 	struct bench b = {0};
@@ -190,7 +190,7 @@ static void test_knobs_change_meanwhile(void **state)
 	bench_start(&b, *state, &plan);
 	struct diesel_session *s = open_session(&b, 1, 0);
 	uint64_t n = diesel_session_max_held(s) + 1;
-	for (int round = 0; round < 10000 && !waits; round++) { /* it waits for moments */
+	for (int round = 0; round < 10000 && !waits; round++) { /* the wait lasts only for moments */
 		for (uint64_t i = 0; i < n; i++)
 			assert_int_equal(diesel_session_ask(s, &(uint64_t){i * 7}, 1, 2), 0);
 		for (int i = 0; i < 4 && !waits; i++)
@@ -228,8 +228,8 @@ static void ask_and_take(struct diesel_session *s, uint64_t sample, uint32_t ahe
 	take(s, &sample, 1);
 }
 
-/* Of a chunk that is come to once, the sample alone is read; all of it for who comes again, also while the
- * part is held. */
+/* From a chunk that is used once, only the requested sample is read. If the chunk is used again, all of it is
+ * read, also while a client holds the part. */
 static void test_few_of_a_chunk(void **state)
 {
 	static const struct dataset_plan large = {.n_samples = 160, .bytes = 64 << 10, .n_a_chunk = 40};
@@ -244,7 +244,7 @@ static void test_few_of_a_chunk(void **state)
 	struct reads r = reads_of(&b);
 	assert_int_equal(r.n, 3);
 	assert_in_range(r.bytes, 3 * (64 << 10), 3 * part_bytes);
-	ask_and_take(s, 5, DIESEL_ASK_FEW); /* it is there */
+	ask_and_take(s, 5, DIESEL_ASK_FEW); /* the sample is in memory */
 	assert_int_equal(reads_of(&b).n, 3);
 
 	ask_and_take(s, 7, DIESEL_ASK_FEW);
@@ -256,13 +256,14 @@ static void test_few_of_a_chunk(void **state)
 
 	assert_int_equal(diesel_session_ask(s, &(uint64_t){45}, 1, DIESEL_ASK_FEW), 0);
 	assert_int_equal(diesel_session_next(s, &held), 0);
-	ask_and_take(s, 46, 0); /* its neighbours are wanted, too */
+	ask_and_take(s, 46, 0); /* the neighbours are needed, too */
 	ask_and_take(s, 79, DIESEL_ASK_FEW);
 	assert_true(node_item_is_right(&held, 0));
 	assert_int_equal(reads_of(&b).n, 5);
 	diesel_batch_release(held.lease);
 
-	/* What is asked for behind another batch is read whole meanwhile, or alone when its turn comes. */
+	/* A sample that waits behind another batch gets its whole chunk read meanwhile, or only the sample is
+	 * read when its turn comes. */
 	assert_int_equal(diesel_session_ask(s, &(uint64_t){90}, 1, DIESEL_ASK_FEW), 0);
 	assert_int_equal(diesel_session_ask(s, &(uint64_t){130}, 1, 0), 0);
 	take(s, &(uint64_t){90}, 1);
@@ -273,7 +274,7 @@ static void test_few_of_a_chunk(void **state)
 	bench_stop(&b);
 }
 
-/* Beside a session that goes through all samples, chunks are read whole. */
+/* If another session goes through all samples, chunks are read whole. */
 static void test_few_of_what_another_one_needs_whole(void **state)
 {
 	static const struct dataset_plan large = {.n_samples = 1600, .bytes = 16 << 10, .n_a_chunk = 100};
@@ -296,7 +297,7 @@ static void test_few_of_what_another_one_needs_whole(void **state)
 	bench_stop(&b);
 }
 
-/* A connection with an asked session, by hand. */
+/* Opens a connection with an asked session, without libdiesel. */
 static struct transport connect_by_hand(const struct bench *b)
 {
 	int dir = open(b->path, O_RDONLY | O_DIRECTORY), snapshot = openat(dir, "snapshot", O_RDONLY);
@@ -320,8 +321,8 @@ static struct transport connect_by_hand(const struct bench *b)
 	return t;
 }
 
-/* Whoever asks for more than there are slots, leaves a number out, or wants more than a batch is cut off; an
- * honest client beside them goes on. */
+/* A client is cut off if it asks for more batches than there are slots, skips a number, or asks for more than
+ * a batch. An honest client at the same time is not affected. */
 static void test_a_client_that_asks_wrongly_is_cut_off(void **state)
 {
 	struct bench b = {0};

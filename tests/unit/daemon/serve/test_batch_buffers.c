@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames that several sessions have together: whatever one keeps, there is one for each slot of the others,
- * and the memory is what those who are there brought. */
+/* Batch buffers that several sessions share. Whatever one session holds, the others have a buffer for each of
+ * their slots. The memory in use is that of the present sessions. */
 #include "tests/unit/test.h"
 
 #include <string.h>
@@ -46,7 +46,7 @@ static void scene_end(struct scene *c)
 	assert_int_equal(uv_loop_close(&c->loop), 0);
 }
 
-/* Takes a frame, and uses its memory. */
+/* Takes a buffer, and writes to its memory. */
 static uint32_t take(struct buffers *f)
 {
 	uint32_t buffer = batch_buffers_take(f);
@@ -130,8 +130,8 @@ static void test_what_one_keeps_is_what_it_brought(void **state)
 	assert_int_equal(batch_buffers_new(&c.cache, BYTES, 8, true, &f), 0);
 	assert_int_equal(batch_buffers_join(f, 3), 1);
 	assert_int_equal(batch_buffers_join(f, 4), 2);
-	assert_int_equal(batch_buffers_join(f, 2), 0); /* there is space for one more */
-	/* Three that the other decoded. */
+	assert_int_equal(batch_buffers_join(f, 2), 0); /* there is space for one more slot */
+	/* The other session decoded three batches. */
 	for (uint32_t i = 0; i < 3; i++) {
 		kept[i] = take(f);
 		hold(f, kept[i], i);
@@ -148,7 +148,7 @@ static void test_what_one_keeps_is_what_it_brought(void **state)
 		assert_int_equal(batch_buffers_find(f, 2, i), kept[i]);
 	assert_int_equal(memory_of(f), 7 * BYTES);
 
-	/* The other ends: its memory goes, and what is kept stays. */
+	/* The other session ends. Its memory is released, and the held buffers stay. */
 	batch_buffers_leave(f, 4);
 	wait_for_pool(&c);
 	assert_true(c.n_changes > 0);
@@ -158,7 +158,7 @@ static void test_what_one_keeps_is_what_it_brought(void **state)
 		assert_int_equal(batch_buffers_find(f, 2, i), kept[i]);
 	}
 	assert_int_equal(batch_buffers_take(f), BATCH_BUFFER_NONE);
-	/* Another comes, with new memory. */
+	/* Another session comes, with new memory. */
 	assert_int_equal(batch_buffers_join(f, 5), 3);
 	theirs[0] = take(f);
 	assert_int_equal(memory_of(f), 4 * BYTES);
@@ -170,7 +170,7 @@ static void test_what_one_keeps_is_what_it_brought(void **state)
 	scene_end(&c);
 }
 
-/* Who copies out of a frame is none of those who brought some. */
+/* A session that copies out of a buffer brought no buffers itself. */
 static void test_a_copy_outlives_the_sessions(void **state)
 {
 	struct scene c;

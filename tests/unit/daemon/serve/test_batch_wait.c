@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a batch waits for, which the client tells diesel-analyze. */
+/* The reason for which a batch waits, which the client passes to diesel-analyze. */
 #include "tests/unit/test.h"
 
 #include "daemon/serve/batch.h"
@@ -29,12 +29,12 @@ static void test_what_comes_from_afar_counts(void **state)
 	assert_int_equal(check(), BATCH_STAGING);
 	chunks[1] = (struct cached_chunk){.state = CHUNK_READING, .from = CHUNK_FROM_NODE};
 	assert_int_equal(check(), BATCH_PEERS);
-	/* Not there, and read from storage. */
+	/* The chunk is absent, and being read from storage. */
 	chunks[0].from = CHUNK_FROM_STORAGE;
 	assert_int_equal(check(), BATCH_FETCH);
 	chunks[0] = (struct cached_chunk){.state = CHUNK_ABSENT};
 	assert_int_equal(check(), BATCH_FETCH);
-	/* It need not be looked for where it was before. */
+	/* A ready chunk is not looked for at its old source. */
 	chunks[0] = (struct cached_chunk){.state = CHUNK_READY, .from = CHUNK_FROM_NODE};
 	chunks[1].state = CHUNK_READY;
 	assert_int_equal(check(), BATCH_VERIFY);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A batch in its frame: every byte of every sample, of whatever size, and nothing beside it. */
+/* A batch in its buffer has every byte of every sample, of any size, and no byte outside is written. */
 #include "tests/unit/test.h"
 
 #include <stdlib.h>
@@ -60,7 +60,7 @@ static void test_views_are_not_copied(void **state)
 	struct batch b = {.items = &item, .n_items = 1};
 	uint8_t buffer[128] = {0};
 
-	batch_write(&b, buffer, &layout, 0); /* a source that is not there is not read */
+	batch_write(&b, buffer, &layout, 0); /* an absent source is not read */
 	assert_int_equal(((const struct ring_item *)buffer)->location, 77);
 	assert_int_equal(buffer[64], 0);
 }

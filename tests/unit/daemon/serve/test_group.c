@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which sessions are a group; batches of two sessions that come and go; and when one gives way to another.
- * Samples are no images, and so all zeros: what is looked at is which they are, and how often they were
- * decoded.
+ * Which sessions are a group, how two sessions that come and go share batches, and when one gives way to the
+ * other. The samples are no images, so they decode to zeros. The test checks which samples come, and how
+ * often they were decoded.
  */
 #include "tests/unit/daemon/node.h"
 
@@ -21,8 +21,8 @@
 #define BATCH     4
 #define N_BATCHES (N_SAMPLES / BATCH)
 #define N_EPOCHS  30
-#define LAG       200 /* batches that one is behind */
-#define SIDE      140 /* of images: what is kept for LAG is some part of the cache */
+#define LAG       200 /* in batches, how far one session is behind the other */
+#define SIDE      140 /* of images, so that the kept batches of LAG are a part of the cache */
 
 static const struct recipe recipe = {.kind = RECIPE_IMAGE,
 				     .width = SIDE,
@@ -79,7 +79,8 @@ static void test_what_makes_batches_alike(void **state)
 	DIFFERS(b.order.request.recipe.width = 9);
 	DIFFERS(b.order.request.recipe.damage = RECIPE_DAMAGE_SKIP);
 	DIFFERS(b.order.request.recipe.flip_sideways = 0.5);
-	/* One goes on in this epoch, the other in the next, of which the first one has all. */
+	/* One session continues in this epoch, and the other in the next one, of which the first session has
+	 * all. */
 	a.order.request.start = 5;
 	DIFFERS(b.order.request.epoch = 1);
 	a.order.request.start = 0;
@@ -159,7 +160,7 @@ static void find_order(struct diesel_dataset *d)
 	}
 }
 
-/* A node that serves a dataset whose order is `wanted`. */
+/* Starts a node that serves a dataset whose order is `wanted`. */
 static struct diesel_dataset *begin_with(struct node *node, const char *root, const struct dataset_plan *plan)
 {
 	char *path = make_dataset(root, "d", plan);
@@ -186,7 +187,7 @@ static void end(struct node *node, struct diesel_dataset *d)
 }
 
 struct figures {
-	uint64_t most, sum; /* batches made ready: of one session; decoded for those who have them */
+	uint64_t most, sum; /* batches made ready: most of one session, and sum of all decoded ones */
 	uint64_t kept_bytes, buffer_bytes, reads;
 	bool at_rest;
 	uint32_t n;
@@ -206,7 +207,7 @@ static void look(struct node *n, void *answer)
 		f->at_rest =
 		    f->at_rest && s->slots.published - atomic_load(&s->slots.control->consumed) == s->slots.n;
 	}
-	/* A client that has enough ready wakes nobody when it releases one. */
+	/* A client that has enough ready batches does not wake the daemon by a release. */
 	serving_touch(&n->server.serving);
 }
 
@@ -241,8 +242,7 @@ static void test_each_batch_once(void **state)
 	end(&node, d);
 }
 
-/* A device may lock memory of the session's own, and of nobody else. What lies there is shared all the same.
- */
+/* A device may lock only the session's own memory. The batches in it are shared nevertheless. */
 static void test_memory_of_its_own(void **state)
 {
 	struct node node = {0};
@@ -265,7 +265,7 @@ static void test_memory_of_its_own(void **state)
 	end(&node, d);
 }
 
-/* Who holds a batch, and writes to it, and goes back to it, gets it as it was. */
+/* A session that holds a batch, writes to it, and seeks back to it gets it unchanged. */
 static void test_a_batch_that_is_held_comes_again(void **state)
 {
 	struct node node = {0};
@@ -292,8 +292,8 @@ static void test_a_batch_that_is_held_comes_again(void **state)
 	end(&node, d);
 }
 
-/* One goes through an epoch; beside it another starts anywhere, seeks, and ends with whatever is under way.
- */
+/* One session goes through an epoch. Meanwhile another starts anywhere, seeks, and ends with any work under
+ * way. */
 static void test_one_comes_and_goes(void **state)
 {
 	struct node node = {0};
@@ -319,12 +319,12 @@ static void test_one_comes_and_goes(void **state)
 	end(&node, d);
 }
 
-/* One goes on, and others begin when it has had so many batches, and go on at its pace. */
+/* One session runs ahead. When it has had `lag` batches, the other begins and keeps the same pace. */
 struct race {
 	struct node node;
 	struct diesel_dataset *d;
 	struct diesel_session *first, *behind;
-	uint64_t n; /* batches that the first one has taken */
+	uint64_t n; /* batches that the first session has taken */
 };
 
 static void race_begin_with(struct race *r, const char *root, uint64_t cache_bytes, uint64_t lag,
@@ -344,7 +344,7 @@ static void race_begin(struct race *r, const char *root, uint64_t cache_bytes, u
 			&(struct dataset_plan){.n_samples = N_SAMPLES, .bytes = 64});
 }
 
-/* Both take so many. */
+/* Both take n batches. */
 static void race_go(struct race *r, uint64_t lag, uint64_t n)
 {
 	for (; n > 0; n--, r->n++) {
@@ -378,7 +378,7 @@ static void check_far_behind(const char *root, uint32_t flags)
 	race_begin(&r, root, 0, LAG, flags);
 	race_go(&r, LAG, 2 * LAG);
 	struct figures f = wait_for_rest(&r.node, 2);
-	/* It has decoded what the other one had before it came, and nothing else. */
+	/* The second session has decoded only the batches that the first one had before it came. */
 	assert_in_range(f.sum, f.most, f.most + LAG);
 	assert_in_range(f.kept_bytes / f.buffer_bytes, LAG - 20, LAG + 20);
 	diesel_session_close(r.behind);
@@ -397,7 +397,7 @@ static void test_one_is_far_behind_with_memory_of_its_own(void **state)
 	check_far_behind(*state, DIESEL_PINNABLE);
 }
 
-/* A batch may be on its way into what is kept just when it is wanted. */
+/* A batch may be needed just while it is being kept. */
 static void test_one_is_a_little_behind(void **state)
 {
 	struct figures f;
@@ -416,14 +416,14 @@ static void test_one_is_a_little_behind(void **state)
 	}
 }
 
-/* With space for half of what one is behind, half is kept: not the newest, each of which would go for the
- * next before its time comes. */
+/* With space for half of the lag, half of the batches are kept. The kept ones are not the newest, each of
+ * which would be evicted for the next before it is used. */
 static void test_half_of_the_memory_saves_half(void **state)
 {
 	struct figures before, after;
 	struct race r;
 
-	/* Frames are of 58 pages, and a part of the cache is for them. */
+	/* Buffers have 58 pages, and may use a part of the cache. */
 	race_begin(&r, *state, CACHE_BATCH_PART * (LAG / 2 * UINT64_C(58) * 4096), LAG, 0);
 	race_go(&r, LAG, LAG + 50);
 	before = wait_for_rest(&r.node, 2);
@@ -435,7 +435,7 @@ static void test_half_of_the_memory_saves_half(void **state)
 	race_end(&r);
 }
 
-/* In a cache with space for few chunks, what is kept is not read a second time. */
+/* In a cache with space for few chunks, samples of kept batches are not read again. */
 static void test_what_is_kept_need_not_be_read(void **state)
 {
 	const struct dataset_plan plan = {.n_samples = N_SAMPLES, .bytes = 1u << 18, .n_a_chunk = 4};
@@ -449,7 +449,8 @@ static void test_what_is_kept_need_not_be_read(void **state)
 	race_go(&r, lag, n_epochs * N_BATCHES);
 	after = wait_for_rest(&r.node, 2);
 	assert_in_range(after.sum - before.sum, n_epochs * N_BATCHES - BATCH, n_epochs * N_BATCHES + BATCH);
-	/* Alone, one finds some of them in memory; two at places of their own would read nearly all. */
+	/* One session would find some chunks in memory. Two at different positions would read nearly all of
+	 * them. */
 	assert_in_range(after.reads - before.reads, 1, n_epochs * n_chunks * 3 / 4);
 	race_end(&r);
 }
@@ -474,7 +475,7 @@ static void test_memory_that_others_want_goes_at_once(void **state)
 	race_end(&r);
 }
 
-/* Batches that were kept for one that seeks elsewhere go; when it comes back, it decodes them. */
+/* When a session seeks elsewhere, the batches kept for it are dropped. When it returns, it decodes them. */
 static void test_who_seeks_leaves_nothing_behind(void **state)
 {
 	struct race r;
@@ -490,7 +491,7 @@ static void test_who_seeks_leaves_nothing_behind(void **state)
 	race_end(&r);
 }
 
-/* A session by hand, of which no batch is ever made. */
+/* A session made by hand, which never makes a batch. */
 struct scene {
 	uv_loop_t loop;
 	struct cache cache;
@@ -502,12 +503,12 @@ struct scene {
 
 static void scene_session(struct scene *c, struct session *s, struct ring_control *control, uint64_t index)
 {
-	static struct buffers buffers; /* of nobody's memory */
+	static struct buffers buffers; /* without memory of its own */
 
 	*s = (struct session){.cache = &c->cache,
 			      .slots = {.buffers = &buffers, .control = control},
 			      .job = &c->job,
-			      .codecs = (struct codecs *)&c->loop, /* only looked at */
+			      .codecs = (struct codecs *)&c->loop, /* only tested for NULL */
 			      .order = {.dataset = &c->dataset, .n_batches = 1000, .has_head = true}};
 	s->order.request.stride = 1;
 	s->order.head.index = index;
@@ -552,26 +553,26 @@ static void test_it_gives_way_to_one_that_catches_up(void **state)
 	assert_true(gives_way(&c, now_ns));
 	assert_false(group_holds_back(&c.behind, now_ns));
 
-	c.behind.slots.published = 1; /* its client has one to take: not for long */
+	c.behind.slots.published = 1; /* its client has a batch to take, which does not last long */
 	assert_true(gives_way(&c, now_ns + 100 * NS_PER_MS));
 	assert_false(gives_way(&c, now_ns + 300 * NS_PER_MS));
 	c.behind.slots.published = 0;
 	assert_true(gives_way(&c, now_ns));
-	assert_false(group_holds_back(&c.ahead, now_ns + 2 * NS_PER_S)); /* nothing is done any more */
+	assert_false(group_holds_back(&c.ahead, now_ns + 2 * NS_PER_S)); /* no session is decoding */
 
 	c.behind.stopped = true;
 	assert_false(gives_way(&c, now_ns));
 	c.behind.stopped = false;
-	c.behind.member.n_decoding = 0; /* it waits for storage */
+	c.behind.member.n_decoding = 0; /* the session waits for storage */
 	assert_false(gives_way(&c, now_ns));
 	c.behind.member.n_decoding = 1;
 	c.behind.order.head.index = 60;
 	assert_false(gives_way(&c, now_ns));
 	c.behind.order.head.index = 10;
-	c.ahead.order.head.epoch = 1; /* 1050 batches of 100 ms, two at a time */
+	c.ahead.order.head.epoch = 1; /* 1050 batches of 100 ms, two at a time, are too far */
 	assert_false(gives_way(&c, now_ns));
 	c.ahead.order.head.epoch = 0;
-	c.behind.order.request.offset = 1; /* another part of the same order */
+	c.behind.order.request.offset = 1; /* a different part of the same order */
 	assert_false(gives_way(&c, now_ns));
 	c.behind.order.request.offset = 0;
 	assert_true(gives_way(&c, now_ns));
@@ -587,7 +588,7 @@ static void test_it_gives_way_for_so_long(void **state)
 	c.ahead.member.batch_ns = NS_PER_MS;
 	while (gives_way(&c, now_ns))
 		now_ns += 100 * NS_PER_MS;
-	/* 10 s, and a tenth of the time itself. */
+	/* The limit is 10 s, plus a tenth of the time itself. */
 	assert_in_range(now_ns - begin_ns, 10 * NS_PER_S, 12 * NS_PER_S);
 	now_ns += 100 * NS_PER_S;
 	assert_true(gives_way(&c, now_ns));
@@ -607,7 +608,7 @@ static void test_decoders_have_no_more_than_they_work_at(void **state)
 	c.ahead.member.n_decoding = 2;
 	pool_lane_limit(c.cache.pool, &c.job.lane, 1);
 	assert_true(group_holds_back(&c.ahead, 0));
-	group_leave(&c.behind); /* there is nobody to leave anything to */
+	group_leave(&c.behind); /* no other session could use the decoders */
 	assert_false(group_holds_back(&c.ahead, 0));
 	scene_end(&c);
 }

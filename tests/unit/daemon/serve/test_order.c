@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Over (samples, world, batch, drop_last, kind of dataset): what all ranks of a job are given together is
- * every sample once, in as many batches on each as the session and diesel_n_batches() say, epoch after epoch.
+ * Varies samples, world, batch, drop_last and the kind of dataset. All ranks of a job together get every
+ * sample once per epoch. Each rank gets as many batches as the session and diesel_n_batches() say.
  */
 #include "tests/unit/daemon/node.h"
 
@@ -29,7 +29,7 @@ static void take(struct share *j, const struct diesel_batch *b)
 	}
 }
 
-/* Batches of one epoch. */
+/* Takes the batches of one epoch. */
 static uint64_t run_epoch(struct share *j, struct diesel_session *s)
 {
 	struct diesel_batch b;
@@ -121,8 +121,9 @@ static void test_every_rank_gets_its_share(void **state)
 	node_stop(&node);
 }
 
-/* Some ranks with some batches stop after any number of steps, and others go on: each sample once, and then
- * an epoch that is whole. A session that goes back to the epoch that it began in has its rest again. */
+/* Ranks stop after any number of steps, and a job with other ranks and batches continues. Each sample comes
+ * once, and then a whole epoch. A session that goes back to the epoch in which it began gets the rest of that
+ * epoch again. */
 static void test_others_go_on_behind_any_sample(void **state)
 {
 	struct node node = {0};
@@ -166,7 +167,8 @@ static void test_others_go_on_behind_any_sample(void **state)
 			}
 		}
 	}
-	/* To the epoch before, where its first batch is 0, and on into the one that has a start. */
+	/* Seeks to the epoch before, whose first batch is 0, and continues into the epoch that has a
+	 * start. */
 	j = (struct share){.dataset = j.dataset, .n = j.n, .world = 1, .batch = 4};
 	assert_int_equal(
 	    diesel_session_open(

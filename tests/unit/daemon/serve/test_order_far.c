@@ -16,8 +16,8 @@ struct fixture {
 	uint32_t ahead[N_CHUNKS];
 };
 
-/* Chunks of 100 bytes, 20 of which have space, in windows of 4; all are in memory. Storage takes 100 ns a
- * chunk. */
+/* Makes an order of chunks of 100 bytes in windows of 4, with space for 20. All are in memory. Storage takes
+ * 100 ns per chunk. */
 static struct fixture *make(void)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
@@ -37,7 +37,7 @@ static struct fixture *make(void)
 	return f;
 }
 
-/* It uses a chunk in so many ns, of which it waits for storage in some. */
+/* Uses each chunk for this many ns, of which it waits for storage for waits_ns. */
 static void use(struct fixture *f, uint64_t ns, uint64_t waits_ns)
 {
 	for (uint64_t i = 1; i <= 4; i++) {
@@ -54,18 +54,18 @@ static void test_no_further_than_needed(void **state)
 	assert_int_equal(order_far_most(&f->o), 16);
 	for (uint32_t i = OWN + 8; i < OWN + 16; i++)
 		f->chunks[i].state = CHUNK_ABSENT;
-	/* How fast it is used is not known yet. */
+	/* The pace of use is not known yet. */
 	assert_int_equal(order_far_ahead(&f->o, OWN), OWN + 4);
-	/* Eight have to come within 12 visits at the latest, and a read takes as long as a visit. */
+	/* Eight chunks must come within 12 visits, and a read takes as long as a visit. */
 	use(f, 100, 0);
 	assert_int_equal(order_far_ahead(&f->o, OWN), OWN + 4);
-	/* Twice as fast, they are late; two are read in this window, and one on top. */
+	/* At twice the pace the reads are late. Two are read in this window, and one in addition. */
 	f = (free(f), make());
 	for (uint32_t i = OWN + 8; i < OWN + 16; i++)
 		f->chunks[i].state = i % 3 ? CHUNK_ABSENT : CHUNK_READING;
 	use(f, 50, 0);
 	assert_int_equal(order_far_ahead(&f->o, OWN), OWN + 8 + 3);
-	/* Nothing is missing. */
+	/* No chunk is missing. */
 	for (uint32_t i = 0; i < N_CHUNKS; i++)
 		f->chunks[i].state = CHUNK_READY;
 	assert_int_equal(order_far_ahead(&f->o, OWN), OWN + 4);

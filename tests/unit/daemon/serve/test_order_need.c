@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is reserved for a session is never less than what its batches really touch. */
+/* The reservation for a session is never less than its batches really use. */
 #include "tests/unit/test.h"
 
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static int descending(const void *a, const void *b)
 	return (*x < *y) - (*x > *y);
 }
 
-/* From samples[] and chunks[].bytes. Every chunk counts as one of the few large ones. */
+/* Takes samples[] and chunks[].bytes. Every chunk counts as one of the few large ones. */
 static void world_init(struct world *w, uint64_t n)
 {
 	uint64_t sizes[N_MAX];
@@ -58,17 +58,18 @@ static void test_the_need_of_even_chunks_follows_the_order(void **state)
 		struct order_shape shape;
 		uint64_t need;
 	} table[] = {
-	    /* a batch at a window's edge touches two windows */
+	    /* a batch at a window's edge uses two windows */
 	    {10, 2000, {.batch = 256, .window_chunks = 2, .n_slots = 8}, 4},
-	    /* a batch cannot touch more chunks than it has samples, or than there are */
+	    /* a batch cannot use more chunks than it has samples, or than there are */
 	    {10, 2000, {.batch = 3, .window_chunks = 4, .n_slots = 8}, 3},
 	    {10, 2000, {.batch = 256, .window_chunks = 8, .n_slots = 8}, 10},
 	    {10, 2000, {.batch = 1, .window_chunks = 8, .n_slots = 8}, 1},
 	    /* a batch over several windows */
 	    {40, 100, {.batch = 250, .window_chunks = 1, .n_slots = 8}, 4},
-	    /* views: nine batches of 64 in a row span 576 of 150 a window: five windows and an edge */
+	    /* views: nine batches of 64 in a row span 576 samples, at 150 per window, which is five windows
+	     * and an edge */
 	    {40, 75, {.batch = 64, .batch_step = 64, .window_chunks = 2, .n_slots = 8, .views = true}, 10},
-	    /* views of one rank of many: each batch may lie in windows of its own */
+	    /* views of one rank of many: each batch may lie in different windows */
 	    {40, 75, {.batch = 64, .batch_step = 64000, .window_chunks = 2, .n_slots = 3, .views = true}, 16},
 	    /* chunks without samples cost no division by zero */
 	    {5, 0, {.batch = 2, .window_chunks = 1, .n_slots = 3}, 2},
@@ -129,7 +130,8 @@ struct run {
 	uint32_t stride;
 };
 
-/* Adds the chunks of the session's batch number n, counted on into the second epoch. false: there is none. */
+/* Adds the chunks of the session's batch n, counted on into the second epoch. Returns false if there is no
+ * such batch. */
 static bool touch(const struct run *run, uint64_t n, bool *touched)
 {
 	uint64_t samples[64], per_epoch = shuffle_n_batches(run->plans[0]);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Samples by number, and the order of a session without one, against what sessions deliver. */
+/* Samples by number, and the order computed without a session, compared with a session's batches. */
 #include "tests/unit/daemon/node.h"
 #include "lib/cleanup.h"
 
@@ -21,7 +21,7 @@ static struct diesel_dataset *open_dataset(const struct node *node, const char *
 	return d;
 }
 
-/* Compares each batch of an epoch with the order, and each sample with what is read by its number. */
+/* Compares each batch of an epoch with the order, and each sample with a read by its number. */
 static void compare_epoch(struct diesel_dataset *d, const struct diesel_session_options *options)
 {
 	struct diesel_session *s;
@@ -140,7 +140,7 @@ static void test_subsets_that_no_session_has(void **state)
 	node_stop(&node);
 }
 
-/* The daemon is asked for nothing once the dataset is open. */
+/* Once the dataset is open, no request goes to the daemon. */
 static void test_without_the_daemon(void **state)
 {
 	static const struct dataset_plan plan = {.n_samples = N_SAMPLES, .bytes = 64, .n_a_chunk = 7};

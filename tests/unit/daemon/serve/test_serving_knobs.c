@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Knobs turned at random on a server in this process while libdiesel's clients read: every batch comes once,
+ * Turns knobs at random on a server in this process while libdiesel's clients read. Every batch comes once,
  * in the same order and with the same bytes as without.
  */
 #include "tests/support_dataset.h"
@@ -18,7 +18,7 @@
 #define N_SAMPLES 2400
 #define EPOCHS    3
 #define N_CLIENTS 3
-#define ROUNDS    60 /* of knobs, at least */
+#define ROUNDS    60 /* changes of knobs, at least */
 
 struct node {
 	char *socket, *packed, *views;
@@ -30,7 +30,7 @@ struct node {
 	uv_timer_t turn;
 	uint32_t random;
 	_Atomic uint32_t n_turns, n_clamped;
-	/* From the loop's thread, before it ends. */
+	/* Set by the loop's thread before it ends. */
 	bool fits;
 };
 
@@ -80,7 +80,7 @@ static void *client_run(void *argument)
 	struct diesel_batch b;
 	int r;
 
-	/* The limit may be too low for one more at the moment. */
+	/* The limit may be too low at the moment for one more session. */
 	do
 		r = diesel_dataset_open(c->dataset, c->node->socket, &d, error, sizeof(error));
 	while (r == -ENOSPC);
@@ -186,7 +186,7 @@ static void on_stop(uv_async_t *async)
 	struct cache *c = &n->server.serving.cache;
 	uint64_t kept;
 
-	/* The accounts are right. */
+	/* The cache's sums are right. */
 	n->fits = sum_segments(c, &kept) == c->segment_bytes && kept == c->kept_bytes;
 	uv_close((uv_handle_t *)&n->turn, NULL);
 	uv_close((uv_handle_t *)&n->stop, NULL);
@@ -232,7 +232,7 @@ static void node_stop(struct node *n)
 	fork_server_end(&n->fork_server);
 }
 
-/* The digests of all clients, run at once. */
+/* Returns the digests of all clients, run at the same time. */
 static void serve(struct node *n, bool turning, uint64_t *ret_digests)
 {
 	struct client clients[N_CLIENTS] = {{.dataset = n->packed, .batch = 64, .stride = 1},

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A cache that is smaller than the dataset: what an epoch finds in memory is as much as there was space for
- * when it began, packed and as views, for one job and for two ranks, and every sample is right.
+ * With a cache smaller than the dataset, an epoch finds as many chunks in memory as there was space for at
+ * its begin. The test covers packed batches and views, one job and two ranks. Every sample is right.
  */
 #include "tests/unit/daemon/node.h"
 
@@ -9,7 +9,7 @@
 
 #define EPOCHS   9
 #define N_CHUNKS 32
-#define SPACE    16 /* chunks */
+#define SPACE    16 /* capacity in chunks */
 
 static const struct dataset_plan packed = {.n_samples = 4 * N_CHUNKS, .bytes = 16000, .n_a_chunk = 4},
 				 views = {.n_samples = 4 * N_CHUNKS,
@@ -59,10 +59,10 @@ static void take_epoch(struct node *n, struct diesel_session **sessions, uint32_
 	assert_true(fits);
 }
 
-/* Chunks that are read in all epochs but the first two. */
+/* Returns how many chunks are read in all epochs except the first two. */
 static uint64_t run_job(const char *root, const char *name, const struct dataset_plan *plan, uint32_t world)
 {
-	/* Room for so many chunks, beside snapshot and slots. */
+	/* Capacity for SPACE chunks, in addition to the snapshot and slots. */
 	struct node n = {.cache_bytes = (uint64_t)SPACE * 68 * 1024 + world * (192 << 10)};
 	char *path = make_dataset(root, name, plan), error[512];
 	struct diesel_session *sessions[2];
@@ -99,7 +99,7 @@ static void check(const char *root, const char *name, const struct dataset_plan 
 
 	printf("%s, %u ranks: %llu of %llu chunks read\n", name, world, (unsigned long long)reads,
 	       (unsigned long long)n);
-	/* Half of them are there. How many more are read depends on who waits for whom. */
+	/* Half of the chunks are found. How many more are read depends on which rank waits for which. */
 	assert_in_range(reads, n / 4, n * 3 / 4);
 }
 

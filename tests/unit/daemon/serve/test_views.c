@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sessions whose samples lie in the cache, though all have one length. */
+/* Sessions whose samples stay in the cache as views, although all have the same length. */
 #include "tests/unit/daemon/node.h"
 
 #include <errno.h>

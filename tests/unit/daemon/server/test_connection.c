@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a client that is not libdiesel may do on its socket, and what becomes of it. */
+/* Which messages a client other than libdiesel may send, and how the server reacts. */
 #include "tests/unit/daemon/node.h"
 
 #include <errno.h>
@@ -51,8 +51,8 @@ static void test_a_client_that_reads_no_replies_is_cut_off(void **state)
 		r = transport_send(fd, &m, NULL, 0);
 	}
 	assert_true(r == -EPIPE || r == -ECONNRESET);
-	/* What was sent to it before comes in order, without a gap, and then the end. The kernel may tell
-	 * first that requests were left unread. */
+	/* Earlier replies come in order, without a gap, and then the end. The kernel may first report that
+	 * requests were left unread. */
 	do {
 		r = transport_receive(fd, &m, &fds);
 		if (r == 0) {
@@ -66,7 +66,7 @@ static void test_a_client_that_reads_no_replies_is_cut_off(void **state)
 	node_stop(&node);
 }
 
-/* Sends a request and takes what comes back. */
+/* Sends a request and receives the reply. */
 static int ask(int fd, union wire_message *m, const int *fds, size_t n_fds, struct wire_fds *ret_fds)
 {
 	static uint16_t sequence;
@@ -97,7 +97,7 @@ static void refused(const union wire_message *m, int code, const char *says)
 		fail_msg("\"%s\" does not say: %s", m->error.text, says);
 }
 
-/* The connection is over, without another word. */
+/* Asserts that the connection is over, without another message. */
 static void is_cut(int fd)
 {
 	union wire_message m;
@@ -130,7 +130,7 @@ static void open_dataset(int fd, const char *path, union wire_message *ret)
 	wire_fds_close(&got);
 }
 
-/* Returns a descriptor of the session's control area, or -1. */
+/* Opens a session. Returns a descriptor of its control area, or -1. */
 static int open_session(int fd, union wire_message *ret)
 {
 	struct wire_fds got;
@@ -156,7 +156,7 @@ static void test_who_does_not_greet_is_cut_off(void **state)
 	m.header.sequence = 1;
 	assert_int_equal(transport_send(fd, &m, NULL, 0), 0);
 	is_cut(fd);
-	/* Another version is told what is wrong, and may try again. */
+	/* A client of another version gets an error message, and may try again. */
 	fd = connect_to(node.socket);
 	protocol_init(&m, WIRE_HELLO);
 	m.hello.magic = WIRE_MAGIC;
@@ -203,7 +203,7 @@ static void test_what_breaks_the_protocol_ends_the_connection(void **state)
 	fd = greet(&node);
 	assert_int_equal(send(fd, "nonsense", 8, 0), 8);
 	is_cut(fd);
-	/* Others do not notice. */
+	/* Other clients are not affected. */
 	{
 		union wire_message m;
 
@@ -247,18 +247,18 @@ static void test_requests_out_of_order(void **state)
 	control = (int)m.seek_reply.generation;
 	ask_plain(fd, WIRE_SEEK, &m);
 	assert_int_equal(m.seek_reply.generation, control + 1);
-	/* No answer comes to this one: the next one's is the next. */
+	/* This message gets no reply, so the next reply belongs to the next request. */
 	protocol_init(&m, WIRE_KICK);
 	assert_int_equal(transport_send(fd, &m, NULL, 0), 0);
 	ask_plain(fd, WIRE_STOP, &m);
 	assert_int_equal(m.header.type, WIRE_STOP_REPLY);
-	/* A second dataset is none that this connection could have: its descriptors are not taken. */
+	/* A connection has at most one dataset, so the descriptors of a second one are not accepted. */
 	send_dataset(fd, path);
 	is_cut(fd);
 	node_stop(&node);
 }
 
-/* A client from before versions were negotiated, as it was released. */
+/* A client from before version negotiation, as it was released. */
 static void test_the_version_before_is_served(void **state)
 {
 	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};
@@ -275,7 +275,7 @@ static void test_the_version_before_is_served(void **state)
 	control = open_session(fd, &m);
 	assert_int_equal(m.header.type, WIRE_SESSION_REPLY);
 	close(control);
-	/* A message that the version lacks is refused. */
+	/* A message that the version does not have is refused. */
 	protocol_init(&m, WIRE_ORIGIN);
 	assert_true(ask(fd, &m, NULL, 0, &fds) < 0);
 	close(fd);
@@ -312,7 +312,7 @@ static void test_what_a_client_says_of_its_origin(void **state)
 	assert_string_equal(origin.pod, "");
 	close(control);
 	close(fd);
-	/* A label of its making would make another one. */
+	/* A label with a quote would create another label. */
 	fd = greet(&node);
 	protocol_init(&m, WIRE_ORIGIN);
 	m.header.sequence = 1;
@@ -322,7 +322,7 @@ static void test_what_a_client_says_of_its_origin(void **state)
 	node_stop(&node);
 }
 
-/* The number of a segment that is ready, of the dataset in use that has so many samples. */
+/* The number of a ready segment, of the used dataset that has n_samples samples. */
 struct ready {
 	uint64_t n_samples;
 	uint32_t id;
@@ -357,7 +357,7 @@ static bool is_ready(void *user)
 	return r->ready.found;
 }
 
-/* A client gets chunks of the dataset that it has shown, to read and not to write; and no other's. */
+/* A client gets chunks only of the dataset that it has shown, to read and not to write. */
 static void test_segments_are_of_ones_own_dataset(void **state)
 {
 	static const struct dataset_plan plans[2] = {
@@ -430,7 +430,7 @@ static bool is_nobody_left(void *user)
 	return l->n_connections == 0;
 }
 
-/* Whenever a client leaves, nothing of it stays behind. */
+/* Whenever a client leaves, none of its resources stay. */
 static void test_who_leaves_takes_all_along(void **state)
 {
 	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};
@@ -475,7 +475,7 @@ static void look_at_memory(struct node *n, void *answer)
 		c->limit_bytes = kept->limit;
 }
 
-/* Sends these words as a part of a subset. Returns as transport_receive(). */
+/* Sends these words as a part of a subset. Returns the result of transport_receive(). */
 static int send_part(int fd, uint64_t part, uint64_t first, uint64_t last, union wire_message *ret)
 {
 	struct wire_fds fds;
@@ -503,7 +503,7 @@ static int open_session_of(int fd, uint64_t subset_samples, union wire_message *
 static void test_a_subset_that_is_none_ends_the_connection(void **state)
 {
 	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};
-	/* The dataset's only word has 8 bits. */
+	/* The dataset has only one word, of 8 bits. */
 	static const struct {
 		uint64_t part, first, last, says;
 		bool at_once;
@@ -558,7 +558,7 @@ static void test_a_subset_is_counted(void **state)
 	node_start(&node, *state);
 	int fd = greet(&node);
 	open_dataset(fd, path, &m);
-	for (int i = 0; i < 3; i++) { /* the last one counts, and each once */
+	for (int i = 0; i < 3; i++) { /* only the last subset counts */
 		assert_int_equal(send_part(fd, 0, i == 2 ? 0x25 : 0xff, 0, &m), 0);
 		assert_int_equal(m.header.type, WIRE_SUBSET_REPLY);
 	}
@@ -576,13 +576,13 @@ static void test_a_subset_is_counted(void **state)
 	struct left left = {.node = &node};
 
 	wait_until(is_nobody_left, &left);
-	/* Where there is no space it is refused, and the connection goes on. */
+	/* If there is no space for the subset, it is refused, and the connection continues. */
 	after.limit = 1;
 	node_ask(&node, look_at_memory, &after);
 	assert_int_equal(after.bytes, 0);
 	fd = greet(&node);
 	after.limit = 256 * NODE_MIB;
-	open_dataset(fd, path, &m); /* it is served already */
+	open_dataset(fd, path, &m); /* the dataset is served already */
 	assert_int_equal(m.header.type, WIRE_DATASET_REPLY);
 	assert_int_equal(send_part(fd, 0, 1, 0, &m), 0);
 	refused(&m, -ENOSPC, "no space for a subset");
@@ -593,7 +593,7 @@ static void test_a_subset_is_counted(void **state)
 	node_stop(&node);
 }
 
-/* Time passes for those that have to say more. */
+/* Ends the time limit of all connections that still owe a message. */
 static void let_time_pass(struct node *n, void *answer)
 {
 	uint32_t *n_due = answer;
@@ -617,7 +617,8 @@ static void is_told(int fd, const char *says)
 	is_cut(fd);
 }
 
-/* Whoever does not say who he is, or what he wants, is cut off; whoever has said it may be silent. */
+/* A client that does not introduce itself, or sends no request, is cut off. A client that has done both may
+ * be silent. */
 static void test_a_silent_newcomer_is_cut_off(void **state)
 {
 	static const struct dataset_plan plan = {.n_samples = 8, .bytes = 4096, .n_a_chunk = 2};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sessions whose socket and whose process do not end together: what a live process holds stays as it is, and
- * what a dead one held is given up, whoever has its socket.
+ * Sessions whose socket and process do not end together. Memory that a live process holds stays, and memory
+ * of a dead process is released, whichever process has its socket.
  */
 #include "tests/unit/daemon/node.h"
 
@@ -81,7 +81,7 @@ static bool has_orphan(void *user)
 	return look_at(user).orphaned;
 }
 
-/* Until the server knows that the only session's connection is over. */
+/* Waits until the server knows that the only session's connection is over. */
 static void wait_for_orphan(struct node *n)
 {
 	wait_for_connections(n, 1);
@@ -95,7 +95,7 @@ static bool needs_less(void *user)
 	return look_at(w->node).need_bytes < w->need_bytes;
 }
 
-/* Until it keeps space for what is held only. */
+/* Waits until the server keeps space only for held batches. */
 static void wait_for_need_below(struct node *n, uint64_t bytes)
 {
 	wait_until(needs_less, &(struct wanted){.node = n, .need_bytes = bytes});
@@ -128,7 +128,7 @@ static void assert_right(const struct diesel_batch *b)
 		assert_true(node_item_is_right(b, i));
 }
 
-/* Every chunk passes through the small cache. */
+/* Reads an epoch, so that every chunk passes through the small cache. */
 static void read_epoch(struct diesel_session *s, uint32_t *seen)
 {
 	struct diesel_batch b;
@@ -160,7 +160,7 @@ static void hold_across_a_cut(void **state, bool equal)
 		for (uint32_t k = 0; k < held[i].n_items; k++)
 			seen[held[i].items[k].sample]++;
 	}
-	/* So that there are batches that are ready when the connection ends. */
+	/* Ensures that some batches are ready when the connection ends. */
 	while (diesel_session_ready(s) == 0)
 		usleep(1000);
 	need_bytes = look_at(&n).need_bytes;
@@ -174,7 +174,8 @@ static void hold_across_a_cut(void **state, bool equal)
 	diesel_dataset_close(other_d);
 	for (int i = 0; i < N_HELD; i++)
 		assert_right(&held[i]);
-	/* It goes on where it was: what was ready is not lost, and not delivered from memory that is gone. */
+	/* The session continues at its position. Ready batches are not lost, and no batch comes from memory
+	 * that is gone. */
 	read_epoch(s, seen);
 	for (int i = 0; i < N_SAMPLES; i++)
 		assert_int_equal(seen[i], 1);
@@ -182,7 +183,7 @@ static void hold_across_a_cut(void **state, bool equal)
 		assert_right(&held[i]);
 		diesel_batch_release(held[i].lease);
 	}
-	wait_for_connections(&n, 1); /* the new session's; the old one is gone now */
+	wait_for_connections(&n, 1); /* the new session's connection; the old one is gone now */
 	diesel_session_close(s);
 	diesel_dataset_close(d);
 	wait_for_connections(&n, 0);
@@ -201,8 +202,9 @@ static void test_packed_batches_stay_when_the_socket_ends(void **state)
 	hold_across_a_cut(state, true);
 }
 
-/* A trainer in a process of its own: it takes a batch, and ends its connections or not; then it has a child
- * that inherits all it has, says so, and both wait. The child ends when the test closes the pipe. */
+/* A trainer in a process of its own. It takes a batch, and ends its connections if `cut`. Then it forks a
+ * child that inherits all of it, reports that, and both wait. The child ends when the test closes the
+ * pipe. */
 struct trainer {
 	pid_t pid;
 	int hold, ready;
@@ -257,7 +259,8 @@ static void end_with_the_trainer(void **state, bool cut)
 		wait_for_connections(&n, 2);
 	kill(t.pid, SIGKILL);
 	assert_int_equal(waitpid(t.pid, NULL, 0), t.pid);
-	wait_for_connections(&n, cut ? 0 : 1); /* the dataset's costs nothing: it ends with its last holder */
+	/* the dataset's connection costs nothing, and ends with its last holder */
+	wait_for_connections(&n, cut ? 0 : 1);
 	assert_false(look_at(&n).any_session);
 	trainer_end(&t);
 	wait_for_connections(&n, 0);

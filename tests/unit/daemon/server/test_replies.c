@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * libdiesel against a node whose replies come one late: each answers the question before. Nothing that is
- * delivered may be wrong, and all of it comes in the end.
+ * libdiesel against a node whose replies come one late, so that each answers the previous request. No wrong
+ * data may be delivered, and all of it comes in the end.
  */
 #include "tests/unit/daemon/node.h"
 
@@ -19,8 +19,8 @@
 static const struct dataset_plan views = {.n_samples = N_SAMPLES, .bytes = 1 << 20, .spread = 128},
 				 packed = {.n_samples = N_SAMPLES, .bytes = 64};
 
-/* Between libdiesel and the node. On its first session it sends the first SEGMENT_REPLY again instead of the
- * second, the second instead of the third, and so on. */
+/* Sits between libdiesel and the node. On its first session it sends the first SEGMENT_REPLY again instead of
+ * the second, the second instead of the third, and so on. */
 struct proxy {
 	const char *node_socket;
 	char *socket;
@@ -50,7 +50,7 @@ static void answer_late(struct proxy *p, union wire_message *m, struct wire_fds 
 	p->late_fds = now_fds;
 }
 
-/* Whether both ends are still there. */
+/* Forwards a message. Returns whether both ends still exist. */
 static bool forward(struct proxy *p, int from, int to, bool late)
 {
 	struct wire_fds fds = {.n = 0};

@@ -29,7 +29,7 @@ static void finish(uv_loop_t *loop, struct io *io, struct io_op *ops, uint32_t n
 		ops[i].done = on_done;
 		io_submit(io, &ops[i]);
 	}
-	assert_int_equal(n_done, 0); /* never from within the submission */
+	assert_int_equal(n_done, 0); /* completion never happens within the submission */
 	loop_until_count(loop, &n_done, n);
 	assert_int_equal(io->in_flight, 0);
 }
@@ -58,7 +58,7 @@ static void test_engine(bool uring)
 	struct io *io;
 
 	assert_int_equal(uv_loop_init(&loop), 0);
-	/* Fewer in flight than submitted: the rest waits inside. */
+	/* Fewer reads are in flight than submitted, and the rest waits inside. */
 	int r = uring ? io_uring_new(&loop, 4, &io) : io_threads_new(&loop, 4, &io);
 	if (uring && r < 0) {
 		print_message("io_uring is not available here: %s\n", strerror(-r));
@@ -79,7 +79,7 @@ static void test_engine(bool uring)
 					  .buffer = buffer + i * PIECE,
 					  .bytes = PIECE,
 					  .offset = i * PIECE};
-	/* At the end of the file there is nothing. */
+	/* A read at the end of the file gives nothing. */
 	reads[N_PIECES] = (struct io_op){
 	    .kind = IO_READ, .fd = open_op.result, .buffer = &r, .bytes = 4, .offset = FILE_BYTES};
 	finish(&loop, io, reads, N_PIECES + 1);
@@ -112,7 +112,7 @@ static void test_threads_are_used_where_io_uring_is_not_wanted(void **state)
 	assert_int_equal(uv_loop_init(&loop), 0);
 	assert_int_equal(io_new(&loop, false, 4, &io, &why), 0);
 	assert_string_equal(io_name(io), "threads");
-	assert_int_equal(why, 0); /* not wanted is no reason to complain */
+	assert_int_equal(why, 0); /* an unwanted engine gives no error */
 	io_free(io);
 	loop_end(&loop);
 }

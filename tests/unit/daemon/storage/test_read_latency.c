@@ -7,7 +7,7 @@
 #include "lib/clock.h"
 #include "daemon/storage/read_latency.h"
 
-/* From a microsecond to hours: within a fifth, and what lies beyond the ends counts as the end. */
+/* Quantiles from a microsecond to hours are within a fifth. Values beyond the ends count as the end. */
 static void test_quantiles_are_within_a_fifth(void **state)
 {
 	for (uint64_t ns = 40000; ns < 60 * NS_PER_S; ns += ns / 7) {
@@ -33,7 +33,7 @@ static void test_extreme_latencies_count_at_the_ends(void **state)
 	assert_true(read_latency_quantile_s(&latency, NULL, 0.95, 1) > 60);
 }
 
-/* Of the time between two looks; of too few reads nothing. */
+/* A quantile covers the time between two samples. It is unknown if there were too few reads. */
 static void test_quantiles_cover_the_time_between_two_looks(void **state)
 {
 	struct read_latency before, latency = {0};
@@ -47,7 +47,7 @@ static void test_quantiles_cover_the_time_between_two_looks(void **state)
 	assert_true(isnan(read_latency_quantile_s(&latency, &before, 0.95, 20)));
 	read_latency_add(&latency, NS_PER_MS);
 	assert_true(read_latency_quantile_s(&latency, &before, 0.95, 20) < 1.3e-3);
-	/* Counters go around. */
+	/* Counters wrap around. */
 	memset(&before, 0xff, sizeof(before));
 	latency = before;
 	for (int i = 0; i < 20; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Users and jobs that read from storages in virtual time: a storage ends the reads in the order in which they
+/* Users and jobs that read from storages in virtual time. A storage ends the reads in the order in which they
  * began. */
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #define MAX_JOBS  64
 #define MAX_READS 1024
 
-/* A job that always wants more, from n_datasets, each with 4 reads under way at most. */
+/* A job that always needs more, from n_datasets, each with up to 4 reads under way. */
 struct reader {
 	uint32_t uid, weight, n_datasets;
 	uint64_t bytes;
@@ -32,7 +32,7 @@ struct world {
 	size_t n;
 	struct read_ticket tickets[MAX_READS];
 	struct reader *of[MAX_READS];
-	uint32_t first, last; /* reads under way, in their order */
+	uint32_t first, last; /* reads under way, in order */
 	uint64_t now_ns, clock, again_ns;
 };
 
@@ -56,7 +56,7 @@ static void world_free(struct world *w)
 		read_lanes_free(&w->readers[i].lanes);
 }
 
-/* Starts whatever may be started. */
+/* Starts all reads that may start. */
 static void start_all(struct world *w)
 {
 	for (;;) {
@@ -136,7 +136,7 @@ static void test_a_job_alone_has_all_its_reads(void **state)
 	world_free(&w);
 }
 
-/* Ten datasets, fifty jobs or sessions that always wait give a user no more than one job has. */
+/* Ten datasets, fifty jobs or many sessions that always wait give a user no more than one job has. */
 static void test_many_sessions_give_a_user_no_more(void **state)
 {
 	struct reader readers[MAX_JOBS] = {{.uid = 1}, {.uid = 2, .n_datasets = 10}};
@@ -157,7 +157,7 @@ static void test_many_sessions_give_a_user_no_more(void **state)
 	world_free(&w);
 }
 
-/* Among the jobs of a user, too, and by bytes rather than by reads. */
+/* The jobs of a user share, too, by bytes rather than by reads. */
 static void test_jobs_of_a_user_share_by_bytes(void **state)
 {
 	struct reader readers[] = {
@@ -174,7 +174,7 @@ static void test_jobs_of_a_user_share_by_bytes(void **state)
 		    (struct reader){.uid = (uint32_t)i, .n_datasets = 4, .bytes = i ? 8 * MIB : 2 * MIB};
 	world_new(&w, readers, 5);
 	run(&w, 5000);
-	for (int i = 1; i < 5; i++) /* a read has a price */
+	for (int i = 1; i < 5; i++) /* each read has a fixed cost, too */
 		assert_near(readers[0].done_bytes * 100 / readers[i].done_bytes, 92, 3);
 	world_free(&w);
 }
@@ -190,7 +190,7 @@ static void test_weights_divide_the_bytes(void **state)
 	world_free(&w);
 }
 
-/* A trainer that waits is served next, although others have had less than it: but only up to a bound. */
+/* A waiting trainer's read is served next, although others have had less, but only up to a bound. */
 static void test_an_urgent_read_is_next_up_to_a_bound(void **state)
 {
 	struct reader readers[] = {{.uid = 1, .n_datasets = 4}, {.uid = 2, .n_datasets = 4}};
@@ -205,7 +205,7 @@ static void test_an_urgent_read_is_next_up_to_a_bound(void **state)
 	world_free(&w);
 }
 
-/* Time without a wish is no credit, and debts outlive jobs. */
+/* Time without requests gives no credit, and debts outlive jobs. */
 static void test_time_away_is_no_credit(void **state)
 {
 	struct reader readers[] = {{.uid = 1, .n_datasets = 4},
@@ -223,7 +223,7 @@ static void test_time_away_is_no_credit(void **state)
 	world_free(&w);
 }
 
-/* Reads that hang hold nobody up for long, and nothing on another storage at all. */
+/* Hanging reads delay others only briefly, and do not affect another storage at all. */
 static void test_hanging_reads_hold_nobody_up_for_long(void **state)
 {
 	struct reader readers[] = {{.uid = 1, .n_datasets = 10}, {.uid = 2}, {.uid = 3, .storage = 7}};
@@ -248,7 +248,7 @@ static void test_hanging_reads_hold_nobody_up_for_long(void **state)
 	world_free(&w);
 }
 
-/* Whatever is wanted, no more is begun than the limit, a burst and one read. */
+/* Whatever is requested, at most the limit, a burst and one read begin. */
 static void test_no_more_than_the_limit_is_begun(void **state)
 {
 	struct reader readers[] = {{.uid = 1, .n_datasets = 10, .bytes = 8 * MIB}};
@@ -263,17 +263,17 @@ static void test_no_more_than_the_limit_is_begun(void **state)
 			end_one(&w);
 	}
 	assert_near(readers[0].done_bytes, 800 * MIB, 16 * MIB);
-	/* It was waited for nearly all of the time. */
+	/* Reads waited for the limit nearly all of the time. */
 	assert_true(read_turns_limited_ns(w.turns, w.now_ns) > 9 * NS_PER_S);
 	assert_true(read_turns_limited_ns(w.turns, w.now_ns) < 10 * NS_PER_S);
 	assert_true(w.again_ns > w.now_ns && w.again_ns <= w.now_ns + 100 * NS_PER_MS);
-	/* A read larger than all that a second allows is paid for afterwards. */
+	/* A read larger than a second's limit is paid for afterwards. */
 	read_turns_limit(w.turns, MIB, 0);
 	w.now_ns += NS_PER_S;
 	start_all(&w);
 	assert_int_equal(readers[0].n_reads, 1);
 	assert_int_equal(w.again_ns, w.now_ns + 8 * NS_PER_S - READ_BURST_NS);
-	/* Without a limit, what was owed is forgotten. */
+	/* Without a limit, debts are forgotten. */
 	read_turns_limit(w.turns, 0, 0);
 	start_all(&w);
 	assert_int_equal(readers[0].n_reads, 40);
@@ -297,7 +297,7 @@ static void test_limit_of_requests(void **state)
 	world_free(&w);
 }
 
-/* Under a limit, a user gets no more by reading from many storages, nor from one of his own. */
+/* Under a limit, a user gets no more by reading from many storages, nor from a storage of its own. */
 static void test_limit_is_shared(void **state)
 {
 	struct reader readers[11] = {{.uid = 1, .weight = 200}};

@@ -20,7 +20,7 @@ static void test_only_we_may_write(void **state)
 
 	assert_int_equal(shared_memory_new("test", 8192, SHARED_SEALED, &m), 0);
 	m.data[0] = 1;
-	/* What a client with the descriptor can and cannot do. */
+	/* Operations that a client with the descriptor can and cannot do. */
 	assert_ptr_equal(mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, m.fd, 0), MAP_FAILED);
 	assert_int_equal(write(m.fd, "x", 1), -1);
 	assert_int_equal(ftruncate(m.fd, 0), -1);
@@ -30,7 +30,7 @@ static void test_only_we_may_write(void **state)
 	uint8_t *theirs = mmap(NULL, 8192, PROT_READ, MAP_SHARED, m.fd, 0);
 	assert_ptr_not_equal(theirs, MAP_FAILED);
 	assert_int_equal(mprotect(theirs, 8192, PROT_READ | PROT_WRITE), -1);
-	/* We go on writing, and they see it. */
+	/* The daemon's later writes show in the client's mapping. */
 	m.data[0] = 2;
 	assert_int_equal(theirs[0], 2);
 	munmap(theirs, 8192);
@@ -46,7 +46,7 @@ static uint64_t pages_of(int fd)
 	return (uint64_t)st.st_blocks * 512 / 4096;
 }
 
-/* A chunk's memory comes back while a client still maps it. */
+/* A chunk's memory is released while a client still maps it. */
 static void test_a_chunk_is_read_only_and_can_be_discarded(void **state)
 {
 	struct shared_memory m;
@@ -65,7 +65,7 @@ static void test_a_chunk_is_read_only_and_can_be_discarded(void **state)
 	assert_ptr_not_equal(theirs, MAP_FAILED);
 	assert_int_equal(mprotect(theirs, 8192, PROT_READ | PROT_WRITE), -1);
 	assert_int_equal(theirs[4096], 1);
-	/* Nobody else may open it for writing by its name. */
+	/* No other process may open it for writing by its name. */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	if (geteuid() != 0) {
 		again = open(path, O_RDWR);
@@ -128,7 +128,7 @@ static void test_copy_is_immutable(void **state)
 	close(file);
 }
 
-/* By several threads. */
+/* Copies by several threads. */
 static void copies(int file)
 {
 	const size_t n = (13 << 20) / sizeof(uint64_t) + 1, bytes = n * sizeof(uint64_t) - 3;
@@ -140,7 +140,7 @@ static void copies(int file)
 		data[i] = i;
 	assert_int_equal(fd_write(file, data, bytes), 0);
 	assert_int_equal(shared_memory_copy_file("copy", file, bytes + 1, &copy), -EBADMSG);
-	/* A file of a disk is read from there. */
+	/* A file on a disk is read from there. */
 	(void)fsync(file);
 	(void)posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
 	assert_int_equal(shared_memory_copy_file("copy", file, bytes, &copy), 0);
@@ -199,7 +199,7 @@ static int made_with(unsigned int seals, mode_t mode, off_t bytes)
 	return fd;
 }
 
-/* What comes back from the service manager. */
+/* Memory that the service manager returns after a restart. */
 static void test_memory_from_outside(void **state)
 {
 	const unsigned int size = F_SEAL_SHRINK | F_SEAL_GROW;
@@ -218,7 +218,7 @@ static void test_memory_from_outside(void **state)
 	int fd = made_with(size | F_SEAL_SEAL, 0400, 8192);
 	assert_int_equal(shared_memory_check(fd, 8192), 0);
 	close(fd);
-	fd = made_with(size, 0400, 8192); /* somebody may add one that keeps us from writing */
+	fd = made_with(size, 0400, 8192); /* another process may add a seal that keeps dieseld from writing */
 	assert_int_equal(shared_memory_check(fd, 8192), -EPERM);
 	close(fd);
 	fd = made_with(size | F_SEAL_SEAL, 0644, 8192);

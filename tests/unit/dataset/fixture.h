@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Chunks and snapshots made from lists of paths, for tests. Included by each test once. */
+/* Chunks and snapshots made from lists of paths, for tests. Each test includes it once. */
 
 #include "tests/support.h"
 
@@ -19,7 +19,7 @@
 
 #include "dataset/snapshot/snapshot_build.h"
 
-/* A whole chunk file in one allocation. */
+/* A complete chunk file in one allocation. */
 struct image {
 	unsigned char *data;
 	size_t bytes;
@@ -85,7 +85,7 @@ static inline struct snapshot_builder *new_builder(void)
 	return b;
 }
 
-/* The file that it makes. Frees it. */
+/* Returns the file that the builder makes, and frees the builder. */
 static inline struct image finish(struct snapshot_builder *b)
 {
 	int fd = memfd_create("snapshot", MFD_CLOEXEC);
@@ -102,7 +102,8 @@ static inline struct image finish(struct snapshot_builder *b)
 	return image;
 }
 
-/* A snapshot of these paths, n_a_chunk of them in each chunk, sample i of i % 7 + 1 bytes (equal: 8). */
+/* Makes a snapshot of these paths with n_a_chunk of them in each chunk. Sample i has i % 7 + 1 bytes (equal:
+ * 8). */
 static inline struct image make_snapshot_within(size_t budget, const char *const *paths, size_t n,
 						size_t n_a_chunk, bool equal, bool digests)
 {

@@ -16,7 +16,7 @@
 
 static const struct chunk_id id = {.bytes = {0, 6, 1, 2, 3, 4, 5, 9, 9, 9, 9, 7, 7, 7, 0, 1}};
 
-/* Every third sample is noise. */
+/* Fills a sample. Every third sample is noise. */
 static void fill(uint32_t sample, unsigned char *data, size_t bytes)
 {
 	uint32_t state = sample * 2654435761u + 1;
@@ -120,7 +120,7 @@ static void test_blocks_unpack_as_packed(void **state)
 		assert_true(n_stored < blocks.n);
 		assert_int_equal(chunk_make_plain(image.data, "CHUNK", &made, NULL, &err), 0);
 		assert_memory_equal(made, plain.data, plain.bytes);
-		/* Either form is taken for what it is, and not for the other. */
+		/* Each kind of chunk is accepted only as its own kind. */
 		assert_int_equal(chunk_parse_plain(made, plain.bytes, "CHUNK", &view, &err), 0);
 		check_samples(&view, made);
 		assert_int_equal(image_parse(&plain, &view, &err), -EBADMSG);
@@ -131,7 +131,7 @@ static void test_blocks_unpack_as_packed(void **state)
 	}
 }
 
-/* Without a level nothing changes, and where nothing is saved the file is an ordinary chunk. */
+/* Without a level, the file does not change. If compression saves nothing, the file is an ordinary chunk. */
 static void test_not_worth_it(void **state)
 {
 	struct image plain, image = make(0, &plain);
@@ -153,7 +153,7 @@ static void test_not_worth_it(void **state)
 	assert_int_equal(chunk_builder_finish(b, &id, 1, parts, NULL), 0);
 	assert_int_equal(((struct chunk_header *)parts[0].iov_base)->flags, 0);
 	assert_int_equal(((struct chunk_header *)parts[0].iov_base)->stored_bytes, 0);
-	/* A tombstone has nothing to compress. */
+	/* A tombstone has no data to compress. */
 	chunk_builder_reset(b, CHUNK_FLAG_TOMBSTONE);
 	sample.bytes = 0;
 	assert_int_equal(chunk_builder_add(b, &sample, NULL), 0);
@@ -170,7 +170,7 @@ static void test_a_flipped_bit_is_noticed_or_harmless(void **state)
 	struct image plain, image = make(3, &plain);
 	uint64_t bits = 0, n_unnoticed = 0;
 
-	/* Every byte of the head, and one of 1009 of the blocks. */
+	/* Flips every byte of the head, and one in 1009 of the blocks. */
 	for (size_t at = 0; at < image.bytes; at += at < header_of(&image)->payload_offset ? 1 : 1009) {
 		struct chunk_view view;
 		uint32_t n_damaged = 0;
@@ -204,7 +204,7 @@ static void test_a_flipped_bit_is_noticed_or_harmless(void **state)
 		free(made);
 		image.data[at] = was;
 	}
-	/* Gaps between samples and the last page's end. */
+	/* Unnoticed flips are in gaps between samples and at the end of the last page. */
 	assert_true(n_unnoticed < 100);
 	free(image.data);
 	free(plain.data);
@@ -217,7 +217,7 @@ static void test_a_truncated_chunk_of_blocks_is_refused(void **state)
 	uint64_t needed;
 
 	for (size_t n = 0; n < image.bytes; n += n < 8192 ? 7 : 5003) {
-		/* Of its own, so that a read past the end is seen. */
+		/* A copy of exactly this size lets sanitizers notice a read past its end. */
 		unsigned char *cut = malloc(n ? n : 1);
 		struct error err = ERROR_INIT;
 		int r;
@@ -280,7 +280,7 @@ static void test_signed_heads_with_wrong_sizes_are_refused(void **state)
 		case 15: first = CHUNK_BLOCK_BYTES + 1; break;
 		case 16: h->file_bytes += 1; break;
 		case 17: h->file_bytes = UINT64_MAX / 4096 * 4096; break;
-		case 18: /* more than the block has, and as much less of others */
+		case 18: /* more than the block has, and as much less in the other blocks */
 			take_from_others(table, blocks.n, CHUNK_BLOCK_BYTES + 1 - first);
 			first = CHUNK_BLOCK_BYTES + 1;
 			break;
@@ -296,7 +296,7 @@ static void test_signed_heads_with_wrong_sizes_are_refused(void **state)
 	free(good.data);
 }
 
-/* A frame that holds more than its block, or less. */
+/* A frame that holds more than its block, or less, is refused. */
 static void test_a_frame_larger_than_its_block_is_refused(void **state)
 {
 	size_t large = 8 << 20;
@@ -320,7 +320,7 @@ static void test_a_frame_larger_than_its_block_is_refused(void **state)
 	free(to);
 }
 
-/* A frame of 4096 times the same byte, as zstd writes it and wrote it before version 1. */
+/* Writes a frame of 4096 equal bytes, as zstd writes it now, or wrote it before version 1. */
 static size_t put_frame(unsigned char *to, uint32_t magic)
 {
 	static const unsigned char today[] = {0x60, 0x00, 0x0f, 0x03, 0x80, 0x00, 'A'},
@@ -342,7 +342,7 @@ static size_t put_skippable(unsigned char *to, uint32_t bytes)
 	return sizeof(header) + bytes;
 }
 
-/* libzstd, as distributions build it, takes all of them. */
+/* libzstd, as distributions build it, accepts all of them. */
 static void test_one_frame_of_today(void **state)
 {
 	static const uint32_t magics[] = {0xfd2fb522, 0xfd2fb523, 0xfd2fb524, 0xfd2fb525,
@@ -378,7 +378,8 @@ static void test_one_frame_of_today(void **state)
 	}
 }
 
-/* A block that is written again has the length that the head tells, whatever made it the first time. */
+/* A block that is compressed again has the length that the head gives, whichever program made it the first
+ * time. */
 static void test_a_block_written_again_keeps_its_length(void **state)
 {
 	size_t bytes = CHUNK_BLOCK_BYTES;
@@ -486,7 +487,7 @@ static void test_a_store_of_blocks_reads_any_range(void **state)
 		}
 		assert_int_equal(store_read(s, &id, plain.bytes, data, 1, &err), -EBADMSG);
 		assert_int_equal(store_read(s, &id, UINT64_MAX, data, 1, &err), -EBADMSG);
-		/* What is known is not asked for again. */
+		/* Information that is already known is not read again. */
 		one->n_reads = 0;
 		assert_int_equal(store_read(s, &id, plain.bytes - 100, data, 100, &err), 0);
 		assert_int_equal(one->n_reads, 1);
@@ -510,7 +511,7 @@ static void test_a_damaged_block_in_a_store_is_noticed(void **state)
 	assert_int_equal(store_read(s, &id, h->payload_offset, data, sizeof(data), &err), -EBADMSG);
 	assert_non_null(strstr(err.text, "cannot be decompressed"));
 	assert_int_equal(store_read(s, &id, plain.bytes - 16, data, sizeof(data), &err), 0);
-	/* Cut off: what is there can be read. */
+	/* The file is cut off, but its remaining part can be read. */
 	one->image.bytes -= 8192;
 	assert_int_equal(store_read(s, &id, 3 * CHUNK_BLOCK_BYTES, data, sizeof(data), &err), 0);
 	assert_int_equal(store_read(s, &id, plain.bytes - 16, data, sizeof(data), &err), -EBADMSG);

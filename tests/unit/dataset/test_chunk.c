@@ -8,7 +8,7 @@
 #include "dataset/chunk_id.h"
 #include "lib/cleanup.h"
 
-/* Signs a changed head as a hostile writer would. */
+/* Corrects the checksum of a changed head, as a hostile writer would. */
 static void sign(struct image *image)
 {
 	struct chunk_header *h = (struct chunk_header *)image->data;
@@ -44,7 +44,7 @@ static void test_a_chunk_parses_as_built(void **state)
 	free(image.data);
 }
 
-/* The bytes of one small head: the format cannot change by accident. */
+/* The bytes of one small head, so that the format cannot change by accident. */
 static void test_the_bytes_of_a_head_never_change(void **state)
 {
 	static const unsigned char header[128] = {
@@ -102,14 +102,14 @@ static void test_every_truncation_of_a_chunk_is_noticed(void **state)
 	struct chunk_view view;
 
 	for (size_t n = 0; n < image.bytes; n += 64) {
-		/* An exact-size copy: the sanitizer sees a read past the end. */
+		/* A copy of exactly this size lets sanitizers notice a read past its end. */
 		struct image cut = {malloc(n + 1), n};
 		uint64_t needed = 0;
 
 		memcpy(cut.data, image.data, n);
-		/* The file is shorter ... */
+		/* The file is shorter than it should be ... */
 		assert_int_equal(image_parse(&cut, &view, NULL), -EBADMSG);
-		/* ... or only what was read of it. */
+		/* ... or only a part of it was read. */
 		int r = chunk_parse_head(cut.data, n, image.bytes, "CHUNK", &view, &needed, NULL);
 
 		if (n < ((struct chunk_header *)image.data)->payload_offset) {
@@ -152,14 +152,14 @@ static void test_a_signed_head_with_a_wrong_value_is_refused(void **state)
 
 			if (memcmp(image.data + fields[f].offset, &values[v], fields[f].bytes) == 0) {
 				free(image.data);
-				continue; /* the true value */
+				continue; /* the correct value */
 			}
 			memcpy(image.data + fields[f].offset, &values[v], fields[f].bytes);
 			if (((struct chunk_header *)image.data)->payload_offset <= image.bytes &&
 			    ((struct chunk_header *)image.data)->payload_offset >= 128)
 				sign(&image);
-			/* What is accepted must be readable: an offset or a name elsewhere inside the chunk.
-			 */
+			/* An accepted chunk must be readable. An offset or a name may lie elsewhere inside
+			 * the chunk. */
 			if (image_parse(&image, &view, NULL) == 0) {
 				n_accepted++;
 				for (uint32_t i = 0; i < view.header->n_records; i++)
@@ -169,7 +169,7 @@ static void test_a_signed_head_with_a_wrong_value_is_refused(void **state)
 			free(image.data);
 		}
 	}
-	/* The first sample's offset may be 4096 (its own) or at the file's end less its length; no more. */
+	/* The first sample's offset may be 4096 (its own), or the file's end minus its length. */
 	assert_in_range(n_accepted, 0, 3);
 }
 
@@ -256,12 +256,12 @@ static void test_a_builder_keeps_to_its_sizes(void **state)
 	assert_int_equal(chunk_builder_new(CHUNK_MAX_BYTES + 1, &b), -EINVAL);
 	assert_int_equal(chunk_builder_new(CHUNK_MIN_BYTES, &b), 0);
 	chunk_builder_reset(b, 0);
-	/* Larger than a chunk: alone. */
+	/* A sample larger than a chunk gets its own chunk. */
 	assert_int_equal(add_bytes(b, "big", data, 9 << 20, NULL), 0);
 	assert_int_equal(add_bytes(b, "small", data, 1, NULL), CHUNK_BUILDER_FULL);
 	assert_int_equal(chunk_builder_finish(b, &id, 0, parts, NULL), 0);
 	assert_true(parts[0].iov_len + parts[1].iov_len > 9 << 20);
-	/* Filled to the last block and not over it, empty samples too. */
+	/* The chunk is filled up to the last block and not beyond it, with empty samples, too. */
 	chunk_builder_reset(b, 0);
 	for (int i = 0;; i++) {
 		char path[32];
@@ -299,12 +299,12 @@ static void test_ids_rise_with_time(void **state)
 	assert_int_equal(chunk_id_parse(text, &parsed), 0);
 	assert_memory_equal(&parsed, &last, sizeof(last));
 	for (uint64_t i = 0; i < 200000; i++) {
-		/* A clock that stands, is set back, and goes on. */
+		/* The clock stands still, is set back, and continues. */
 		id = chunk_id_next(&source, i % 100000 < 70000 ? 900 : 1000 + i / 1000);
 		assert_true(chunk_id_compare(&last, &id) < 0);
 		last = id;
 	}
-	/* Above the floor, whatever machine made it. */
+	/* Ids are above the floor, whichever machine made it. */
 	memset(&last.bytes[7], 0xff, 9);
 	chunk_id_source_init(&source, 0, 0, &last);
 	id = chunk_id_next(&source, 5);

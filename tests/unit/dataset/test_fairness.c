@@ -19,7 +19,7 @@ static uint64_t draw_below(uint64_t n)
 	return (state_of_draws >> 33) % n;
 }
 
-/* Places [first, end) in their order, or in one drawn at random. */
+/* Lists the places [first, end) in their order, or in random order. */
 static void list_places(uint64_t *places, uint64_t first, uint64_t end, bool random)
 {
 	for (uint64_t i = first; i < end; i++)
@@ -47,7 +47,8 @@ static struct fairness measure(const uint64_t *places, uint64_t n, uint64_t n_a_
 	return f;
 }
 
-/* Counted by hand: neighbours are 3 and 1 apart, any two 10/6; a chunk has one class of 5/3 expected. */
+/* Calculated by hand. Neighbours are 3 and 1 apart, and any two samples 10/6 on average. A chunk has one
+ * class of the expected 5/3. */
 static void test_fairness_agrees_with_counting_by_hand(void **state)
 {
 	struct fairness f = measure((const uint64_t[]){0, 3, 1, 2}, 4, 2, 1);
@@ -82,18 +83,18 @@ static void test_folder_by_folder(void **state)
 	struct fairness f = measure(places, N, A_CHUNK, CLASSES);
 	assert_true(f.distance < 0.01 && f.classes < 0.1);
 	assert_false(fairness_is_fair(&f));
-	/* Without classes, the order alone says so. */
+	/* Without classes, the order by itself is enough. */
 	f = measure(places, N, A_CHUNK, 1);
 	assert_float_equal(f.classes, 1, 1e-6);
 	assert_false(fairness_is_fair(&f));
-	/* Each chunk is shuffled, but still of one class or two. */
+	/* Each chunk is shuffled, but has only one class or two. */
 	for (uint64_t i = 0; i < N; i += A_CHUNK)
 		list_places(places, i, i + A_CHUNK, true);
 	f = measure(places, N, A_CHUNK, CLASSES);
 	assert_false(fairness_is_fair(&f));
 }
 
-/* Each chunk is of two classes that lie far apart, in turn: neighbours are not near, but classes are few. */
+/* Each chunk takes from two distant classes in turn, so neighbours are far apart, but classes are few. */
 static void test_two_folders_in_turn(void **state)
 {
 	static uint64_t places[N];
@@ -105,7 +106,7 @@ static void test_two_folders_in_turn(void **state)
 	assert_false(fairness_is_fair(&f));
 }
 
-/* Each part is fair by itself: the second one was appended. */
+/* Each part is fair by itself, but the second one was appended. */
 static void test_an_appended_dataset_is_fair_in_each_part(void **state)
 {
 	static uint64_t places[N];
@@ -115,7 +116,7 @@ static void test_an_appended_dataset_is_fair_in_each_part(void **state)
 	struct fairness f = measure(places, N, A_CHUNK, CLASSES);
 	assert_float_equal(f.distance, 0.5, 0.05);
 	assert_false(fairness_is_fair(&f));
-	/* A hundredth is too little to matter. */
+	/* An appended hundredth is too little to matter. */
 	list_places(places, 0, N - N / 100, true);
 	list_places(places, N - N / 100, N, true);
 	f = measure(places, N, A_CHUNK, CLASSES);
@@ -129,7 +130,7 @@ static void test_too_little_to_tell(void **state)
 	list_places(places, 0, N, false);
 	struct fairness f = measure(places, 500, A_CHUNK, 10);
 	assert_true(f.distance < 0.9 && fairness_is_fair(&f));
-	/* Chunks of a sample each have no neighbours; they are fair, wherever they come from. */
+	/* Chunks of one sample each have no neighbours. They are fair, wherever their samples come from. */
 	f = measure(places, N, 1, CLASSES);
 	assert_true(f.n_pairs == 0 && f.distance == 1 && f.classes == 1 && fairness_is_fair(&f));
 	f = measure(places, 0, A_CHUNK, 1);
@@ -157,7 +158,7 @@ static struct fairness of_snapshot(const uint64_t *places, size_t n_a_chunk)
 	return f;
 }
 
-/* 128 chunks: 81 are looked at; of 16, all are, and their first 256 samples. */
+/* With 128 chunks, 81 are examined. With 16, all are examined, with their first 256 samples each. */
 static void test_of_a_snapshot(void **state)
 {
 	static uint64_t places[N];
@@ -170,11 +171,11 @@ static void test_of_a_snapshot(void **state)
 	list_places(places, 0, N / 4 * 3, true);
 	list_places(places, N / 4 * 3, N, false);
 	f = of_snapshot(places, 50);
-	assert_false(fairness_is_fair(&f)); /* the end is looked at, too */
+	assert_false(fairness_is_fair(&f)); /* the end is examined, too */
 	list_places(places, 0, N, false);
 	f = of_snapshot(places, 50);
 	assert_false(fairness_is_fair(&f));
-	/* Of chunks of few samples, more are looked at. */
+	/* If chunks have few samples, more chunks are examined. */
 	f = of_snapshot(places, 2);
 	assert_true(!fairness_is_fair(&f) && f.n_pairs >= 2000);
 }

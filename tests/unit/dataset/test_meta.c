@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What every engine of metadata does alike (dataset/meta.h). Without DIESEL_TEST_REDIS=redis://HOST:PORT this
- * is SQLite's test; tests/integration/redis runs it on a server and on a cluster.
+ * Properties of every metadata engine (dataset/meta.h). Without DIESEL_TEST_REDIS=redis://HOST:PORT this
+ * tests SQLite. tests/integration/redis runs it on a server and on a cluster.
  */
 #include "fixture.h"
 
@@ -34,7 +34,8 @@ static struct chunk_id id_of(unsigned i)
 	    .bytes = {0, 6, 1, 2, 3, 4, (uint8_t)(i >> 8), (uint8_t)i, 9, 9, 9, 9, 7, 7, 0, 1}};
 }
 
-/* Chunk i with n samples, "FIRST" to "FIRST + n - 1", or with marks that they are deleted. */
+/* Adds chunk i with n samples, "FIRST" to "FIRST + n - 1". With CHUNK_FLAG_TOMBSTONE, the chunk marks them as
+ * deleted. */
 static void add_chunk(struct meta *m, unsigned i, unsigned first, unsigned n, uint32_t flags)
 {
 	struct chunk_builder *b;
@@ -97,7 +98,7 @@ static struct meta_info info_of(struct meta *m)
 	return info;
 }
 
-/* What a reader finds: the newest chunk of sample k, or -1. */
+/* Returns the newest chunk of sample k, as a reader finds it, or -1. */
 static int chunk_of(struct meta *m, unsigned k)
 {
 	struct meta_path found;
@@ -177,7 +178,7 @@ static void test_a_reader_sees_what_was_committed(void **state)
 	assert_int_equal(info.n_chunks, 3);
 	assert_int_equal(info.n_paths, 140);
 	assert_memory_equal(&info.newest, &newest, sizeof(newest));
-	/* What was deleted comes back, and within one transaction, too. */
+	/* A deleted sample comes back, also within one transaction. */
 	begin(m);
 	add_chunk(m, 4, 5, 1, 0);
 	add_chunk(m, 5, 5, 1, CHUNK_FLAG_TOMBSTONE);
@@ -208,7 +209,7 @@ static void test_a_rollback_leaves_what_was_committed(void **state)
 		assert_int_equal(chunk_of(m, 7), 1);
 		assert_int_equal(chunk_of(m, 12), -1);
 	}
-	/* The next one begins from there. */
+	/* The next transaction continues from this state. */
 	assert_false(begin(m).has_pending);
 	assert_int_equal(chunk_of(m, 7), 1);
 	add_chunk(m, 2, 20, 1, 0);
@@ -217,7 +218,7 @@ static void test_a_rollback_leaves_what_was_committed(void **state)
 	meta_free(m);
 }
 
-/* A writer that dies has done nothing, but for the floor, which the next one finds. */
+/* A writer that dies has changed only the floor, which the next writer finds. */
 static void test_a_crash_leaves_the_floor_only(void **state)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
@@ -237,7 +238,7 @@ static void test_a_crash_leaves_the_floor_only(void **state)
 				assert_int_equal(meta_clear(m, NULL), 0);
 			add_chunk(m, 2, 5, 10, 0);
 			if (i)
-				info_of(m); /* has all of it written */
+				info_of(m); /* forces all of it to be written */
 			kill(getpid(), SIGKILL);
 		}
 		assert_int_equal(waitpid(child, NULL, 0), child);
@@ -263,14 +264,14 @@ static void test_one_of_two_writers_commits(void **state)
 
 	begin(m);
 	begin(other);
-	assert_int_equal(info_of(m).version, 0); /* neither keeps the other one from it */
+	assert_int_equal(info_of(m).version, 0); /* neither prevents the other one from that */
 	add_chunk(other, 2, 0, 10, 0);
 	commit(other, 1);
 	assert_int_equal(meta_commit(m, 1, NULL, &err), -EBUSY);
 	assert_non_null(strstr(err.text, "another dieselctl"));
 	assert_int_equal(info_of(m).n_paths, 10);
 	begin(other);
-	/* Ids ascend, also over commits. */
+	/* Ids ascend, also across commits. */
 	struct image image = make_chunk(1, 0);
 	struct chunk_view view;
 	uint64_t needed;
@@ -330,7 +331,7 @@ static int stop(const struct meta_path *path, void *context)
 	return 77;
 }
 
-/* Chunks in order, each path once, and so many of them that no engine takes them in one go. */
+/* Chunks come in order, and each path once. There are too many of them for an engine to fetch all at once. */
 static void test_each_chunk_and_path_comes_once(void **state)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
@@ -399,7 +400,7 @@ static void test_digests_are_added_to_chunks(void **state)
 	meta_free(m);
 }
 
-/* What rebuild does: all again, in one step, and again where it was interrupted. */
+/* A rebuild replaces everything in one step. It starts again if it was interrupted. */
 static void test_a_rebuild_replaces_everything_in_one_step(void **state)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
@@ -431,14 +432,14 @@ static void test_a_rebuild_replaces_everything_in_one_step(void **state)
 	meta_free(m);
 }
 
-/* The log knows how many paths its version has, which saves counting; what older programs commit is not in
- * it. */
+/* The log holds the number of paths of its version, which saves counting them. Commits of older programs are
+ * not in the log. */
 static void test_the_log_knows_its_number_of_paths(void **state)
 {
 	_cleanup_(freep) char *path = path_in(*state, "ds");
 	struct meta *m = open_meta(path, META_CREATE), *checker;
 	struct change change = {.version = 1, .oldest = 1, .n_samples = 77};
-	bool is_counted = getenv("DIESEL_TEST_REDIS") != NULL; /* where it takes no time */
+	bool is_counted = getenv("DIESEL_TEST_REDIS") != NULL; /* on engines where counting takes no time */
 
 	begin(m);
 	add_chunk(m, 1, 0, 10, 0);
@@ -452,7 +453,7 @@ static void test_the_log_knows_its_number_of_paths(void **state)
 	add_chunk(m, 2, 8, 4, 0);
 	commit(m, 2);
 	assert_int_equal(info_of(m).n_paths, 12);
-	/* From there it goes on. */
+	/* The log continues from this version. */
 	change = (struct change){.version = 3, .oldest = 1, .n_samples = 12};
 	begin(m);
 	assert_int_equal(meta_commit(m, 3, &change, NULL), 0);

@@ -99,7 +99,7 @@ static void test_troubles_of_a_source_name_the_file(void **state)
 	source_free(NULL);
 }
 
-/* Small budget, many threads: everything comes, in order, once. */
+/* Starts the read-ahead of these files, which come in order and once each. */
 static int start(const struct pack_source *s, const uint64_t *order, size_t n, unsigned n_threads,
 		 uint64_t budget_bytes, uint64_t max_bytes, struct read_ahead **ret)
 {
@@ -138,12 +138,12 @@ static void test_files_are_read_ahead_in_order(void **state)
 			}
 			assert_int_equal(item.result, 0);
 			assert_int_equal(item.bytes, item.file->bytes);
-			item.data[item.bytes] = '\0'; /* there is one byte more */
+			item.data[item.bytes] = '\0'; /* the buffer has one byte more */
 			assert_int_equal(atoi((char *)item.data), N - 1 - i);
 		}
 		read_ahead_free(ra);
 	}
-	/* Left in the middle. */
+	/* The read-ahead is freed in the middle. */
 	assert_int_equal(start(s, order, N, 4, 100, 1000, &ra), 0);
 	read_ahead_next(ra);
 	read_ahead_free(ra);
@@ -151,7 +151,7 @@ static void test_files_are_read_ahead_in_order(void **state)
 	survey_free(&survey);
 }
 
-/* A file that is gone, grew, or became something else since the walk. */
+/* A file disappears, grows, or becomes something else after the walk. */
 static void test_a_file_that_changed_since_the_walk_is_noticed(void **state)
 {
 	static const uint64_t order[] = {0, 1, 2, 3};
@@ -173,7 +173,7 @@ static void test_a_file_that_changed_since_the_walk_is_noticed(void **state)
 	assert_int_equal(read_ahead_next(ra).result, -ESTALE);
 	struct read_item grown = read_ahead_next(ra);
 
-	assert_int_equal(grown.result, 0); /* as it is now: whole */
+	assert_int_equal(grown.result, 0); /* complete, with its present contents */
 	assert_int_equal(grown.bytes, 9);
 	assert_int_equal(read_ahead_next(ra).result, 0);
 	read_ahead_free(ra);
@@ -240,7 +240,7 @@ static void test_interrupt_and_resume(void **state)
 	assert_int_equal(pack_run(&o, &result, &err), -ECANCELED);
 	assert_non_null(strstr(err.text, "goes on"));
 	assert_int_equal(dataset_open_version(dataset, 0, &d, NULL), -ENOENT);
-	/* One of its files changes meanwhile: its chunk is packed again, the others are not. */
+	/* One of its files changes meanwhile. Its chunk is packed again, the others are not. */
 	write_text(*state, "src/c0/0", "changed");
 	stopper.countdown = 0;
 	o = options_of(source, dataset, &stopper);
@@ -285,7 +285,7 @@ static void test_a_second_pack_appends(void **state)
 	assert_int_equal(result.n_files, 2);
 	assert_int_equal(result.n_unchanged, 1);
 	assert_int_equal(result.version, 2);
-	/* A file where the dataset has a folder: refused whole. */
+	/* If the source has a file where the dataset has a folder, the whole pack is refused. */
 	char *folder = path_in(*state, "other");
 
 	write_text(*state, "other/b", "file");
@@ -296,7 +296,7 @@ static void test_a_second_pack_appends(void **state)
 	survey_free(&stopper.survey);
 }
 
-/* Doubles a file, unless it begins with a minus: then it stays. */
+/* Doubles a file, unless the file begins with a minus. */
 static int twice(const void *data, size_t bytes, void **ret, size_t *ret_bytes, struct error *ret_note)
 {
 	if (bytes && *(const char *)data == '-')
@@ -361,9 +361,9 @@ static void test_a_rewritten_file_is_known_by_its_own_size(void **state)
 		assert_int_equal(pack_run(&o, &result, &err), 0);
 		assert_int_equal(result.n_files, 0);
 		assert_int_equal(result.n_unchanged, 3);
-		o.rewrite = NULL; /* what is there stays, however it was packed */
+		o.rewrite = NULL; /* existing samples stay, however they were packed */
 	}
-	write_text(*state, "src/a/1", "eleven"); /* as long as what is stored of it */
+	write_text(*state, "src/a/1", "eleven"); /* as long as the stored contents */
 	assert_int_equal(pack_run(&o, &result, &err), 0);
 	assert_int_equal(result.n_files, 1);
 	expect_sample(dataset, "a/1", "eleven");
@@ -424,7 +424,7 @@ static void test_an_impossible_pack_is_refused(void **state)
 	assert_int_equal(pack_run(&o, &result, &err), 0);
 	assert_int_equal(stopper.n_skipped, 1);
 	assert_int_equal(result.n_skipped, 1);
-	/* The source within the dataset, and the dataset within the source. */
+	/* The source lies within the dataset, or the dataset within the source. */
 	char *inside = path_in(*state, "ds/chunks"), *within = path_in(*state, "src/ds");
 
 	o.source = inside;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a Redis Cluster's slots and servers' replies are taken for. */
+/* Slots of a Redis Cluster, and the parsing of servers' replies. */
 #include "tests/support.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@ static uint16_t slot(const char *key)
 	return redis_slot(key, strlen(key));
 }
 
-/* From Redis Cluster's specification, and from CLUSTER KEYSLOT. */
+/* The values are from Redis Cluster's specification, and from CLUSTER KEYSLOT. */
 static void test_slots_follow_the_specification(void **state)
 {
 	assert_int_equal(slot("123456789"), 0x31c3);
@@ -32,7 +32,7 @@ static redisReply *reply_of(const char *text)
 	struct redis_reader *r = redis_reader_new();
 	redisReply *reply = NULL;
 
-	/* In pieces, as it may come. */
+	/* The reply comes in pieces, as it may from a server. */
 	for (size_t i = 0; i < strlen(text); i++) {
 		assert_int_equal(redis_reader_feed(r, text + i, 1), 0);
 		assert_null(reply);
@@ -76,7 +76,7 @@ static void test_ranges_of_slots_are_parsed(void **state)
 	assert_string_equal(list[0].master.host, "127.0.0.1");
 	assert_string_equal(list[0].master.port, "7000");
 	assert_int_equal(list[1].last, 16383);
-	assert_string_equal(list[1].master.host, ""); /* that of the node that was asked */
+	assert_string_equal(list[1].master.host, ""); /* the node that was asked */
 	assert_string_equal(list[1].master.port, "7001");
 
 	assert_int_equal(ranges_of("+OK\r\n", list), -EPROTO);

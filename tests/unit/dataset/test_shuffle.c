@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A generator of test cases that is not the one under test. */
+/* A generator of test cases, other than the one under test. */
 static uint64_t draw(uint64_t *state, uint64_t low, uint64_t high)
 {
 	*state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -19,7 +19,7 @@ static uint64_t draw(uint64_t *state, uint64_t low, uint64_t high)
 struct epoch {
 	uint64_t n_samples;
 	uint64_t n_steps;
-	uint64_t *order; /* as the ranks see it: step by step, rank by rank */
+	uint64_t *order; /* as the ranks see it, step by step, rank by rank */
 	uint64_t n_seen;
 	uint32_t longest, shortest;
 };
@@ -110,7 +110,7 @@ static void test_every_sample_once(void **state)
 
 		assert_each_once(&e);
 		epoch_free(&e);
-		/* drop_last: full batches only, and a prefix of the same order. */
+		/* With drop_last, there are only full batches, which are a prefix of the same order. */
 		spec.drop_last = true;
 		struct epoch full = run_epoch(spec);
 
@@ -120,7 +120,7 @@ static void test_every_sample_once(void **state)
 	}
 }
 
-/* Every (samples, world, batch) of a small range: the tail's rules in all their cases. */
+/* Every (samples, world, batch) of a small range covers all cases of the rules for the tail. */
 static void test_the_tail_s_rules_hold_in_all_cases(void **state)
 {
 	for (uint32_t n = 1; n <= 40; n++) {
@@ -148,7 +148,7 @@ static void test_order_is_free_of_world(void **state)
 	static const uint32_t chunk_samples[] = {100, 37, 0, 250, 1, 80, 64, 200, 5, 90};
 	struct epoch first = {0};
 
-	/* W * B = 24 throughout. */
+	/* W * B is 24 throughout. */
 	for (uint32_t world = 1; world <= 24; world++) {
 		if (24 % world)
 			continue;
@@ -207,7 +207,7 @@ static void test_an_order_resumes_at_any_batch(void **state)
 	shuffle_plan_free(steady);
 }
 
-/* The window of a position, of a plan with one lane. */
+/* Returns the window of a position, in a plan with one lane. */
 static uint64_t window_of(const struct shuffle_plan *plan, uint64_t position)
 {
 	uint64_t w = shuffle_n_windows(plan) - 1;
@@ -263,7 +263,7 @@ static void test_windows_hold_samples_of_their_chunks(void **state)
 	shuffle_plan_free(plan);
 }
 
-/* The order of a subset is that of a dataset which has these samples only, in the same chunks. */
+/* The order of a subset is that of a dataset which has only these samples, in the same chunks. */
 static void test_a_subset_s_order_is_a_smaller_dataset_s(void **state)
 {
 	uint64_t random = 5;
@@ -353,7 +353,8 @@ static void test_epochs_and_seeds_differ(void **state)
 	epoch_free(&c);
 }
 
-/* Each of 4! orders of a window of four one-sample places about equally often: 4.8 sigma of a binomial. */
+/* Each of 4! orders of a window of four one-sample places is about equally frequent, within 4.8 sigma of a
+ * binomial. */
 static void test_each_order_of_a_window_is_equally_likely(void **state)
 {
 	static const uint32_t chunk_samples[] = {4};
@@ -478,7 +479,7 @@ static void draw_case(uint64_t *state, uint32_t max_size, struct lanes_case *c)
 	c->spec.lanes = (uint32_t)draw(state, 1, 40);
 }
 
-/* The digest that tests/unit/dataset/shuffle_reference.py makes of the same cases. */
+/* The digest is the one that tests/unit/dataset/shuffle_reference.py makes of the same cases. */
 static void test_lanes_as_the_reference(void **state)
 {
 	uint64_t random = 11, result = UINT64_C(0xcbf29ce484222325);
@@ -527,7 +528,7 @@ static void test_lanes_as_the_reference(void **state)
 	assert_int_equal(result, UINT64_C(0x0a699339eb5a0a51));
 }
 
-/* All ranks take some steps; then the job goes on from there, with any other world and batch. */
+/* All ranks take some steps. Then the job continues from there, with any other world and batch. */
 static uint64_t take_steps(struct shuffle_spec spec, uint64_t n_samples, uint64_t n_steps,
 			   unsigned char *seen)
 {
@@ -558,7 +559,7 @@ static uint64_t take_steps(struct shuffle_spec spec, uint64_t n_samples, uint64_
 	return taken;
 }
 
-/* Unequal and empty chunks, subsets, drift, up to as many lanes as samples, storage order. */
+/* Covers unequal and empty chunks, subsets, drift, up to as many lanes as samples, and storage order. */
 static void test_every_sample_once_with_any_ranks(void **state)
 {
 	uint64_t random = 21;
@@ -599,8 +600,8 @@ static void test_every_sample_once_with_any_ranks(void **state)
 	}
 }
 
-/* A job that stops after any step and goes on as it was gets the same batches, and its windows are those that
- * shuffle_batch_windows() names. */
+/* A job that stops after any step and continues unchanged gets the same batches. Its windows are those that
+ * shuffle_batch_windows() gives. */
 static void test_going_on_changes_nothing(void **state)
 {
 	uint64_t random = 31, samples[40], later[40];
@@ -674,7 +675,7 @@ static void test_going_on_changes_nothing(void **state)
 	}
 }
 
-/* The values of docs/reference/formats.md. */
+/* The values are from docs/reference/formats.md. */
 static void test_the_documented_lanes_never_change(void **state)
 {
 	static const uint32_t chunk_samples[] = {3, 5, 2, 4};
@@ -698,7 +699,7 @@ static void test_the_documented_lanes_never_change(void **state)
 	epoch_free(&e);
 }
 
-/* A rank of as many as there are lanes takes one lane, and the same samples of it in all epochs. */
+/* If there are as many ranks as lanes, each takes one lane, and the same samples of it in all epochs. */
 static void test_a_lane_stays(void **state)
 {
 	uint32_t sizes[64];
@@ -738,7 +739,7 @@ static void test_a_lane_stays(void **state)
 	}
 }
 
-/* How many of these chunks of one size lie in another lane of 16 an epoch later. */
+/* Returns how many of these chunks of one size lie in another of 16 lanes an epoch later. */
 static uint64_t n_moved(uint32_t drift)
 {
 	static uint32_t sizes[4096], lane[2][4096], end[4096];
@@ -765,7 +766,8 @@ static uint64_t n_moved(uint32_t drift)
 	return n;
 }
 
-/* Also where all chunks have as many samples: a share of 15/16 of what is dealt comes to another lane. */
+/* That also holds if all chunks have the same number of samples. A share of 15/16 of the redistributed chunks
+ * comes to another lane. */
 static void test_drift_moves_what_it_says(void **state)
 {
 	assert_int_equal(n_moved(0), 0);
@@ -774,7 +776,7 @@ static void test_drift_moves_what_it_says(void **state)
 	assert_in_range(n_moved(16), 210, 256);
 }
 
-/* The drift of any epoch is found without those before it. */
+/* The drift of any epoch is computed without the epochs before it. */
 static void test_lanes_with_bad_values_are_refused(void **state)
 {
 	static const uint32_t chunk_samples[] = {3, 4};
@@ -797,7 +799,7 @@ static void test_lanes_with_bad_values_are_refused(void **state)
 	plan = NULL;
 	specs[0].lanes = 8;
 	specs[1].base = NULL;
-	specs[2].start = 6; /* 1 is left for 2 ranks */
+	specs[2].start = 6; /* 1 sample is left for 2 ranks */
 	specs[3].start = 8;
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(shuffle_plan_new(&specs[i], &plan), -EINVAL);

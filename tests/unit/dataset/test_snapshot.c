@@ -19,7 +19,7 @@ static const char *const paths[] = {
 };
 #define N_PATHS (sizeof(paths) / sizeof(paths[0]))
 
-/* Files first, then directories, names in byte order. */
+/* Files come first, then directories, with names in byte order. */
 static const char *const in_tree_order[N_PATHS] = {
     "README",      "cat/a.jpg", "cat/z.jpg", "cat/sub/9.jpg", "cat/sub/a.jpg", "cat/sub/b/1",
     "cat/sub-x/1", "dog/1.jpg", "dog/2.jpg", "dog-big/1.jpg", "dogs/3.jpg",    "zebra/x.jpg",
@@ -53,7 +53,7 @@ static void test_a_snapshot_reads_as_built(void **state)
 		uint64_t found;
 
 		assert_int_equal(snapshot_find(s, paths[i], strlen(paths[i]), &found), 0);
-		assert_int_equal(found, i); /* storage order is the order given */
+		assert_int_equal(found, i); /* the storage order is the given order */
 		assert_int_equal(snapshot_sample_get(s, found, &sample), 0);
 		assert_int_equal(sample.path_length, strlen(paths[i]));
 		assert_memory_equal(sample.path, paths[i], sample.path_length);
@@ -110,7 +110,7 @@ static void test_classes_and_order(void **state)
 	free(image.data);
 }
 
-/* "name" of a file, "name/" of a directory, joined by blanks. */
+/* Lists "name" of each file and "name/" of each directory, with blanks in between. */
 static const char *list(const struct snapshot *s, const char *directory, char *text)
 {
 	uint64_t cursor = 0;
@@ -146,7 +146,8 @@ static void test_folders_list_what_is_in_them(void **state)
 	free(image.data);
 }
 
-/* The order is total and agrees with the directories: against a plain definition, on many random pairs. */
+/* The order is total and agrees with the directories. It is compared with a plain definition, on many random
+ * pairs. */
 static void test_the_order_of_paths_is_total(void **state)
 {
 	static const char letters[] = "a-/b";
@@ -175,7 +176,8 @@ static void test_the_order_of_paths_is_total(void **state)
 
 			assert_int_equal(order == 0, same);
 			assert_int_equal(order, -path_order_compare(made[j], made[i]));
-			/* Against directory j, sample i sorts as against any file in it. */
+			/* Compared with directory j, sample i sorts as it does compared with any file in
+			 * it. */
 			char in[16];
 
 			snprintf(in, sizeof(in), "%.*s/m", (int)made[j].length, made[j].text);
@@ -191,7 +193,7 @@ static void test_the_order_of_paths_is_total(void **state)
 		free((void *)made[i].text);
 }
 
-/* Calls every accessor with everything it could be asked. */
+/* Calls every accessor with every possible argument. */
 static void use_accessors(const struct snapshot *s)
 {
 	struct snapshot_sample sample;
@@ -219,10 +221,10 @@ static void use_accessors(const struct snapshot *s)
 		for (int i = 0; i < 100 && snapshot_list(s, *d, strlen(*d), &cursor, &entry) == 0; i++)
 			sum += entry.name_length ? (unsigned char)entry.name[entry.name_length - 1] : 0;
 	}
-	assert_true(sum != 1); /* keeps the reads */
+	assert_true(sum != 1); /* uses the results, so that the reads are not optimized away */
 }
 
-/* Padding between sections: no byte that means anything. */
+/* Padding between sections, whose bytes mean nothing. */
 static bool in_a_gap(const struct snapshot_header *h, size_t at)
 {
 	bool inside = at < sizeof(*h);
@@ -232,7 +234,8 @@ static bool in_a_gap(const struct snapshot_header *h, size_t at)
 	return !inside;
 }
 
-/* Every byte, flipped whole and by one bit: open or verify notices; the accessors stay inside anyway. */
+/* Flips every byte, all of it and one bit of it. Open or verify notices that, and the accessors stay inside
+ * anyway. */
 static void flip_every_byte(bool digests)
 {
 	struct image image = make_snapshot_with(paths, N_PATHS, 5, false, digests);
@@ -289,7 +292,7 @@ static void sign(struct image *image)
 	h->header_xxh3 = checksum_xxh3_gap(h, sizeof(*h), offsetof(struct snapshot_header, header_xxh3));
 }
 
-/* What dieseld relies on before it has compared a sample with its chunk. */
+/* Checks the properties on which dieseld relies before it has compared a sample with its chunk. */
 static void check_bounds(const struct snapshot *s)
 {
 	const struct snapshot_info *info = snapshot_info(s);
@@ -311,7 +314,8 @@ static void check_bounds(const struct snapshot *s)
 	}
 }
 
-/* The same with good checksums: what a hostile or broken writer could make. Nothing may be read outside. */
+/* As flip_every_byte(), but with right checksums, as a hostile or broken writer could make them. No read may
+ * go outside. */
 static void test_signed_lies_are_read_within_bounds(void **state)
 {
 	static const unsigned char values[] = {0x00, 0x01, 0x7f, 0xff};
@@ -349,7 +353,7 @@ static enum snapshot_names names_of(const char *const *some, size_t n)
 	struct snapshot_header *h = (struct snapshot_header *)image.data;
 
 	snapshot_close(s);
-	/* A header that says otherwise is noticed, one that does not say is as good as ever. */
+	/* A header with the wrong value is noticed. A header with an unknown value is valid. */
 	h->names = names == SNAPSHOT_NAMES_IMAGES ? SNAPSHOT_NAMES_OTHERS : SNAPSHOT_NAMES_IMAGES;
 	sign(&image);
 	assert_int_equal(open_snapshot_bytes(image.data, image.bytes, &s, NULL), 0);
@@ -451,7 +455,7 @@ static void test_digests_are_for_all_chunks_or_none(void **state)
 	snapshot_builder_free(b);
 }
 
-/* Sorted in memory or beside it: the same bytes. */
+/* A build that sorts in memory gives the same bytes as one that sorts in files. */
 static void test_sorted_in_pieces(void **state)
 {
 	enum { N = 20000 };
@@ -473,7 +477,7 @@ static void test_sorted_in_pieces(void **state)
 	snapshot_close(s);
 	assert_int_equal(pieces.bytes, whole.bytes);
 	assert_memory_equal(pieces.data, whole.data, whole.bytes);
-	/* Beside the paths and the table of chunks. */
+	/* A sample takes less than 40 bytes in addition to the paths and the table of chunks. */
 	uint64_t bytes = whole.bytes - ((struct snapshot_header *)whole.data)->sections[SNAPSHOT_PATHS].bytes;
 
 	assert_true(bytes < (uint64_t)40 * N);
@@ -481,7 +485,8 @@ static void test_sorted_in_pieces(void **state)
 	free(pieces.data);
 }
 
-/* Killed by the write that makes one of its files longer than this: how the process ended. */
+/* Builds in a process that the kernel kills when one of its files grows beyond this. Returns how the process
+ * ended. */
 static int sort_up_to(const char *folder, rlim_t bytes)
 {
 	const struct rlimit limit = {bytes, bytes}, no_core = {0, 0};
@@ -516,13 +521,13 @@ static void test_killed_while_it_sorts(void **state)
 
 		n_killed += WIFSIGNALED(status);
 		assert_true(WIFSIGNALED(status) ? WTERMSIG(status) == SIGXFSZ : status == 0);
-		assert_int_equal(rmdir(*state), 0); /* nothing is left in it */
+		assert_int_equal(rmdir(*state), 0); /* the folder is empty */
 		assert_int_equal(mkdir(*state, 0700), 0);
 	}
 	assert_true(n_killed > 3);
 }
 
-/* Of some records of a chunk, with times that differ: what is in the snapshot for each. */
+/* Checks position and time of each record in the snapshot, for chunks whose times differ. */
 static void test_places_and_times(void **state)
 {
 	static const uint64_t steps[] = {0, 1, 1000, NS_PER_S, 3 * NS_PER_S + 1, UINT64_C(1) << 40};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A hash index that is made to be slow: what it costs to refuse it does not depend on who made it. */
+/* A hash index that was made to be slow. The cost to refuse it does not depend on its maker. */
 #include "fixture.h"
 
 #include <errno.h>
@@ -61,8 +61,8 @@ static void test_too_few_buckets(void **state)
 	free(image.data);
 }
 
-/* All buckets full or taken for full, and sample 0 at the far end: a search for it goes through many, not
- * through all. */
+/* All buckets are full or count as full, and sample 0 is at the far end. A search for it visits many buckets,
+ * but not all. */
 static void test_a_long_probe(void **state)
 {
 	struct image image = make();
@@ -90,7 +90,7 @@ static void test_a_long_probe(void **state)
 	assert_int_equal(snapshot_find(s, "a/0000", 6, &number), -ENOENT);
 	assert_int_equal(snapshot_verify(s, &err), -EBADMSG);
 	snapshot_close(s);
-	/* One bucket earlier it is found. */
+	/* One bucket earlier, it is found. */
 	buckets[first + SNAPSHOT_PROBE_MAX - 1] = buckets[first + SNAPSHOT_PROBE_MAX];
 	sign(&image);
 	assert_int_equal(open_snapshot_bytes(image.data, image.bytes, &s, &err), 0);
@@ -100,7 +100,7 @@ static void test_a_long_probe(void **state)
 	free(image.data);
 }
 
-/* Long paths that overlap in the file are checked byte by byte: many times what the file holds. */
+/* Long paths that overlap in the file would be checked byte by byte, which is many times the file's size. */
 static void test_overlapping_paths_are_checked_within_bounds(void **state)
 {
 	struct image image = make();
@@ -121,7 +121,7 @@ static void test_overlapping_paths_are_checked_within_bounds(void **state)
 	free(image.data);
 }
 
-/* The same answers as one by one. */
+/* Compares the answers with those of one search at a time. */
 static void compare_ways(const struct snapshot *s, const struct path_text *paths, size_t n)
 {
 	uint64_t *together = malloc(n * sizeof(*together)), n_found = 0;
@@ -139,7 +139,7 @@ static void compare_ways(const struct snapshot *s, const struct path_text *paths
 	free(together);
 }
 
-/* Of an index that is sound, and of such that are not, which find what they may, within bounds. */
+/* The index is valid, or damaged. A damaged one finds a part of the paths, within bounds. */
 static void test_many_paths_are_found_within_bounds(void **state)
 {
 	static char text[2 * N][16];
@@ -150,7 +150,7 @@ static void test_many_paths_are_found_within_bounds(void **state)
 	uint64_t seed = 88172645463325252u;
 	struct snapshot *s;
 
-	for (size_t i = 0; i < 2 * N; i++) /* each second one is not there */
+	for (size_t i = 0; i < 2 * N; i++) /* every second path is absent */
 		paths[i] =
 		    (struct path_text){text[i], (size_t)snprintf(text[i], sizeof(text[i]),
 								 i % 2 ? "b/%04zu" : "a/%04zu", i / 2)};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A snapshot that is updated is the one that would have been built again, but for the buckets of its hash
- * index, which finds the same. */
+/* An updated snapshot equals one that was built from scratch, except for the buckets of its hash index, which
+ * finds the same samples. */
 #include "fixture.h"
 
 #include <errno.h>
@@ -14,9 +14,9 @@ struct live {
 	uint32_t chunk, record;
 };
 
-/* A dataset by its chunks. */
+/* A dataset, as its list of chunks. */
 struct model {
-	struct image chunks[MAX_CHUNKS]; /* heads */
+	struct image chunks[MAX_CHUNKS]; /* heads of chunks */
 	struct chunk_view views[MAX_CHUNKS];
 	struct digest digests[MAX_CHUNKS];
 	size_t n_chunks;
@@ -33,7 +33,7 @@ static uint64_t next_random(struct model *m, uint64_t below)
 	return m->seed % below;
 }
 
-/* Files of the root, of folders and of folders in them; images first. */
+/* Returns paths of files in the root, in folders and in folders within them, images first. */
 static size_t path_of(size_t i, char path[MAX_PATH])
 {
 	const char *ending = i < N_PATHS / 2 ? "png" : "bin";
@@ -44,7 +44,7 @@ static size_t path_of(size_t i, char path[MAX_PATH])
 				i * 7 % 23, i, ending);
 }
 
-/* Adds a chunk of these samples, or one that deletes them. */
+/* Adds a chunk with these samples, or one that deletes them. */
 static void add_chunk(struct model *m, const size_t *which, size_t n, uint32_t flags)
 {
 	struct chunk_builder *b;
@@ -113,7 +113,7 @@ static struct image build(const struct model *m)
 	return finish(b);
 }
 
-/* Chunks replayed one after the other make the same file. */
+/* Asserts that replaying the chunks one after the other makes the same file. */
 static void check_replay(const struct model *m, const struct image *built)
 {
 	struct snapshot_builder *b = new_builder();
@@ -128,7 +128,7 @@ static void check_replay(const struct model *m, const struct image *built)
 	free(replayed.data);
 }
 
-/* What snapshot_update() returns. ret: the file, unless it was not updated. */
+/* Returns the result of snapshot_update(). ret: the file, unless it was not updated. */
 static int update(const struct model *m, const struct image *from, size_t first_chunk, struct image *ret,
 		  struct error *err)
 {
@@ -213,7 +213,7 @@ static void model_free(struct model *m)
 	free(m);
 }
 
-/* Many small changes, each on what the one before has left: paths come, come again, and go. */
+/* Makes many small changes, each on the result of the one before. Paths come, come again, and go. */
 static void change_often(uint64_t seed, bool digests, size_t n_paths)
 {
 	struct model *m = calloc(1, sizeof(*m));
@@ -266,7 +266,7 @@ static void test_random_changes_equal_a_new_snapshot(void **state)
 		change_often(seed * 0x9e3779b97f4a7c15, seed % 2, seed % 3 ? N_PATHS : N_PATHS / 2);
 }
 
-/* Everything goes, and what comes then. */
+/* Everything is deleted, and then new samples come. */
 static void test_all_is_deleted(void **state)
 {
 	struct model *m = calloc(1, sizeof(*m));
@@ -333,7 +333,8 @@ static struct image simple(const char *const *paths, size_t n)
 	return make_snapshot(paths, n, 2, true);
 }
 
-/* What an update of `paths` with one chunk of each of these makes: "-path" is deleted. */
+/* Updates a snapshot of `paths` with one chunk for each of these changes. "-path" is deleted. Returns the
+ * result. */
 static int update_simple(const char *const *paths, size_t n, const char *const *changes, size_t n_changes,
 			 struct error *err)
 {
@@ -374,7 +375,7 @@ static int update_simple(const char *const *paths, size_t n, const char *const *
 	return r;
 }
 
-/* Of the hash index, runs of full buckets are longer than any search: much can come to them none the less. */
+/* In the hash index, runs of full buckets are longer than any search, but many new paths still fit. */
 static void test_long_runs_of_buckets_take_new_paths(void **state)
 {
 	enum { N = 300000, N_NEW = 1500 };
@@ -402,7 +403,7 @@ static void test_long_runs_of_buckets_take_new_paths(void **state)
 	model_free(m);
 }
 
-/* A path cannot be a file and a directory, whichever of them comes second. */
+/* A path cannot be both a file and a directory, whichever comes second. */
 static void test_file_and_directory(void **state)
 {
 	static const char *const paths[] = {"a", "b/c/d", "b/c/e", "f/g"};
@@ -439,7 +440,8 @@ static void test_file_and_directory(void **state)
 	}
 }
 
-/* What is damaged, or not what changes fit to, is left to those who build again. */
+/* A snapshot that is damaged, or does not fit the changes, is not updated. The caller then builds it
+ * again. */
 static void test_a_snapshot_that_does_not_fit_is_not_updated(void **state)
 {
 	struct model *m = calloc(1, sizeof(*m));
@@ -462,7 +464,7 @@ static void test_a_snapshot_that_does_not_fit_is_not_updated(void **state)
 		assert_int_equal(update(m, &from, 1, &made, &err), SNAPSHOT_NOT_UPDATED);
 		from.data[e->offset] ^= 1;
 	}
-	m->has_digests = true; /* the base has none */
+	m->has_digests = true; /* the base has no digests */
 	assert_int_equal(update(m, &from, 1, &made, &err), SNAPSHOT_NOT_UPDATED);
 	m->has_digests = false;
 	assert_int_equal(update(m, &from, 1, &made, &err), 0);

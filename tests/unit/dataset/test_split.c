@@ -10,7 +10,7 @@
 
 #define N_MAX 1000
 
-/* The part of each sample; -1: it is in none. More than one fails. */
+/* Lists the part of each sample; -1: none. A sample in two parts fails the test. */
 static void parts_of(uint64_t n, const struct subset *of, const struct split_spec *spec, int *parts)
 {
 	uint64_t *words[8];
@@ -38,7 +38,7 @@ static uint32_t group_of(void *user, uint64_t sample)
 	return groups[sample];
 }
 
-/* Made by an independent program (tests/unit/dataset/shuffle_reference.py). */
+/* The values are from an independent program (tests/unit/dataset/shuffle_reference.py). */
 static void test_the_reference_split_never_changes(void **state)
 {
 	static uint32_t groups[] = {0, 1, 1, 0, 2, 1, 1, 0, 0, 2, 1, 2, 1, 0};
@@ -56,8 +56,8 @@ static void test_the_reference_split_never_changes(void **state)
 	assert_memory_equal(parts, golden, sizeof(golden));
 }
 
-/* Of any samples, in any groups, into any sizes: each sample in one part, each part as large as was said, and
- * no group farther from its proportion than a sample for each part. */
+/* Draws any samples, in any groups, and splits them into any sizes. Each sample is in one part, and each part
+ * has the requested size. No group deviates from its proportion by more than one sample per part. */
 static void test_every_sample_in_one_part(void **state)
 {
 	uint64_t random = 3;
@@ -108,7 +108,7 @@ static void test_every_sample_in_one_part(void **state)
 	}
 }
 
-/* Each of the 10 ways to choose 2 of 5 about equally often: 5 sigma of a binomial. */
+/* Each of the 10 ways to choose 2 of 5 is about equally frequent, within 5 sigma of a binomial. */
 static void test_each_choice_of_a_part_is_equally_likely(void **state)
 {
 	unsigned counts[32] = {0}, n_ways = 0;

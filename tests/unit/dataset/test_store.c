@@ -47,7 +47,7 @@ static void test_an_object_reads_as_put(void **state)
 	uint64_t bytes;
 
 	assert_int_equal(put(s, 1, "head", "payload"), 0);
-	assert_int_equal(put(s, 1, "other", ""), -EEXIST); /* and the first stays */
+	assert_int_equal(put(s, 1, "other", ""), -EEXIST); /* and the first object stays */
 	assert_int_equal(store_size(s, &one, &bytes, NULL), 0);
 	assert_int_equal(bytes, 11);
 	assert_int_equal(store_read(s, &one, 2, text, 6, NULL), 0);
@@ -70,7 +70,7 @@ static void test_a_list_has_chunks_only_in_order(void **state)
 
 	for (uint64_t i = 1000; i > 0; i -= 100)
 		assert_int_equal(put(s, i, "x", ""), 0);
-	/* What is no chunk's name is not seen. */
+	/* Files without a valid chunk name are not listed. */
 	write_text(*state, "chunks/README", "x");
 	write_text(*state, "chunks/00000000000000000000000000000zzz.chunk", "x");
 	write_text(*state, "chunks/000000000000000000000000000000AB.chunk", "x");
@@ -93,7 +93,7 @@ static void test_a_list_has_chunks_only_in_order(void **state)
 	store_free(s);
 }
 
-/* A chunk's name that leads elsewhere is not followed; what is no file is not opened. */
+/* A chunk name that is a link elsewhere is not followed. A chunk name that is no file is not opened. */
 static void test_links_in_a_store_are_not_followed(void **state)
 {
 	struct store *s = open_store(*state);
@@ -132,7 +132,8 @@ static int count_read(struct store *s, const struct chunk_id *id, uint64_t offse
 	return real_read(s, id, offset, buffer, bytes, err);
 }
 
-/* Of a chunk that was listed: two reads of a long head, and one of the next one that is as long. */
+/* Reads the head of a listed chunk. A long head takes two reads, and the next one of the same length takes
+ * one. */
 static void read_listed(struct store *s, const struct chunk_id *id)
 {
 	struct store_ops ops = *s->ops;
@@ -155,13 +156,13 @@ static void read_listed(struct store *s, const struct chunk_id *id)
 		assert_int_equal(likely, view.header->payload_offset);
 		assert_int_equal(n_reads, round ? 1 : 2);
 		free(head);
-		likely += round; /* a longer one was before */
+		likely += round; /* as if the previous head was longer */
 	}
 	free(objects);
 	s->ops = before;
 }
 
-/* A head that grows over several reads, one under another chunk's name, and one that is cut. */
+/* Covers a head that takes several reads, one under another chunk's name, and one that is cut off. */
 static void test_a_head_is_read_whole_and_checked(void **state)
 {
 	struct store *s = open_store(*state);

@@ -19,7 +19,7 @@ static struct subset *of(uint64_t n_samples, const bool *chosen)
 	return s;
 }
 
-/* Against counting one by one, for each number of samples around the sizes of words and blocks. */
+/* Compares with counting one by one, for each number of samples around the sizes of words and blocks. */
 static void compare(uint64_t n_samples, unsigned every)
 {
 	_cleanup_(freep) bool *chosen = calloc(n_samples + 1, sizeof(*chosen));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writer, metadata and dataset together: what is visible when. */
+/* Writer, metadata and dataset together: which samples are visible when. */
 #include "tests/support.h"
 
 #include "dataset/dataset.h"
@@ -21,7 +21,7 @@ static struct writer *open_writer(const char *path)
 	struct writer *w;
 	struct error err = ERROR_INIT;
 
-	const char *server = getenv("DIESEL_TEST_REDIS"); /* redis://HOST:PORT; without it, SQLite */
+	const char *server = getenv("DIESEL_TEST_REDIS"); /* redis://HOST:PORT; unset: SQLite */
 	char url[300];
 
 	snprintf(url, sizeof(url), "%s%s", server ? server : "", path);
@@ -49,7 +49,7 @@ static struct writer_result commit(struct writer *w)
 	return result;
 }
 
-/* The sample's bytes; "" when it is not there. */
+/* Returns the sample's bytes; "" if there is no such sample. */
 static const char *get(const char *dataset, const char *path, char *text)
 {
 	struct dataset *d;
@@ -99,7 +99,7 @@ static void test_add_replace_delete(void **state)
 
 	add(w, "a/1", "one");
 	add(w, "b/2", "two");
-	add(w, "a/1", "uno"); /* the later record of a path wins */
+	add(w, "a/1", "uno"); /* the later record of a path counts */
 	struct writer_result result = commit(w);
 	assert_int_equal(result.version, 1);
 	assert_int_equal(result.n_paths, 2);
@@ -131,7 +131,7 @@ static void test_nothing_to_commit(void **state)
 	commit(w);
 	assert_int_equal(commit(open_writer(path)).version, 1);
 	assert_int_equal(verify(path), 0);
-	/* A dataset that never got anything goes again. */
+	/* A dataset that never got any sample is removed again. */
 	_cleanup_(freep) char *other = path_in(*state, "other");
 
 	writer_free(open_writer(other));
@@ -152,7 +152,7 @@ static void test_an_abandoned_writer_leaves_what_was_committed(void **state)
 	assert_int_equal(writer_flush(w, NULL), 0);
 	add(w, "b", "new");
 	assert_int_equal(writer_flush(w, NULL), 0);
-	/* Waits for the chunks: what writer_free() finds unwritten it drops. */
+	/* Waits for the chunks, because writer_free() drops unwritten ones. */
 	for (n = 0; n < 3; free((void *)leftovers))
 		assert_int_equal(
 		    store_list(writer_store(w), NULL, (struct store_object **)&leftovers, &n, NULL), 0);
@@ -160,7 +160,7 @@ static void test_an_abandoned_writer_leaves_what_was_committed(void **state)
 	assert_string_equal(get(path, "a", text), "old");
 	assert_int_equal(verify(path), 2); /* notes: two chunks of an interrupted writer */
 
-	/* The next one may take them over, in part. */
+	/* The next writer may adopt some of them. */
 	w = open_writer(path);
 	leftovers = writer_leftovers(w, &n);
 	assert_int_equal(n, 2);
@@ -170,7 +170,7 @@ static void test_an_abandoned_writer_leaves_what_was_committed(void **state)
 	assert_string_equal(get(path, "a", text), "old");
 	assert_string_equal(get(path, "b", text), "new");
 	assert_string_equal(get(path, "c", text), "more");
-	assert_int_equal(verify(path), 0); /* the other one is gone */
+	assert_int_equal(verify(path), 0); /* the other chunk is gone */
 	free(path);
 }
 
@@ -187,7 +187,7 @@ static void test_a_second_writer_is_refused(void **state)
 	assert_int_equal(verify(path), 0);
 }
 
-/* As another process that has watched it for long enough. */
+/* Takes over the lock, like another process that has watched it for long enough. */
 static int take_over(const char *path, struct writer_sign *ret_seen)
 {
 	struct error err = ERROR_INIT;
@@ -216,7 +216,7 @@ static void test_a_dead_writer_s_lock_is_taken_over(void **state)
 	assert_int_equal(sign.lease_ns, 60 * UINT64_C(1000000000));
 	assert_string_equal(strchr(writer_sign_name(&sign, who, sizeof(who)), ' ') + 1,
 			    (snprintf(text, sizeof(text), "%ld", (long)getpid()), text));
-	/* One that has given a sign since, and one that has ended, are not taken over. */
+	/* A writer that has renewed its sign since, or that has ended, is not taken over. */
 	old = sign;
 	old.renewed.tv_sec--;
 	assert_int_equal(writer_take_over(path, &old, &err), -EAGAIN);
@@ -226,7 +226,7 @@ static void test_a_dead_writer_s_lock_is_taken_over(void **state)
 	other = open_writer(path);
 	assert_int_equal(writer_commit(w, &result, &err), -EBUSY);
 	assert_int_equal(store_list(writer_store(w), NULL, &objects, &n, NULL), 0);
-	assert_int_equal(n, 0); /* it does not even leave chunks */
+	assert_int_equal(n, 0); /* the writer does not even leave chunks */
 	free(objects);
 	assert_non_null(strstr(err.text, "went on without this one"));
 	assert_null(strchr(err.text, '\n'));
@@ -236,7 +236,7 @@ static void test_a_dead_writer_s_lock_is_taken_over(void **state)
 	assert_int_equal(commit(other).n_paths, 1);
 	assert_string_equal(get(path, "c", text), "y");
 	assert_int_equal(verify(path), 0);
-	/* From when it publishes, nobody goes on without it. */
+	/* Once the writer publishes, its lock cannot be taken over. */
 	w = open_writer(path);
 	add(w, "d", "z");
 	assert_int_equal(writer_hold(w, &err), 0);
@@ -244,7 +244,8 @@ static void test_a_dead_writer_s_lock_is_taken_over(void **state)
 	assert_true(sign.is_kept);
 	assert_int_equal(commit(w).n_paths, 2);
 	assert_false(writer_at_work(path, &sign));
-	/* Whoever was taken over keeps no snapshot: what is published may be another one's by then. */
+	/* A writer that was taken over keeps no snapshot, since the published one may be another writer's by
+	 * then. */
 	_cleanup_(freep) char *kept = path_in(*state, "ds/snapshots/2");
 
 	w = open_writer(path);
@@ -311,7 +312,7 @@ static uint64_t rebuild(const char *path, int n_lost_expected)
 	return commit(w).version;
 }
 
-/* What is in meta.db alone. */
+/* Skips tests of meta.db if the metadata is in Redis. */
 static void need_sqlite(void)
 {
 	if (getenv("DIESEL_TEST_REDIS"))
@@ -333,7 +334,8 @@ static void test_a_rebuild_restores_the_dataset(void **state)
 	assert_int_equal(writer_delete(w, "b", 1, NULL), 0);
 	commit(w);
 
-	/* Without its metadata a dataset is not changed; the version goes on from the snapshot's. */
+	/* Without its metadata a dataset cannot be changed. After a rebuild, the version continues from the
+	 * snapshot's. */
 	_cleanup_(freep) char *meta = path_in(*state, "ds/meta.db");
 
 	assert_int_equal(unlink(meta), 0);
@@ -344,7 +346,7 @@ static void test_a_rebuild_restores_the_dataset(void **state)
 	assert_string_equal(get(path, "b", text), "");
 	assert_int_equal(verify(path), 0);
 
-	/* Damaged metadata is put aside. */
+	/* Damaged metadata is moved aside. */
 	write_text(*state, "ds/meta.db",
 		   "this is not a database, and long enough to be looked at as one "
 		   "........................................................");
@@ -368,7 +370,7 @@ static void test_digest_known_answer(void **state)
 	assert_true(digest_equal(&found, &abc));
 }
 
-/* How many chunks of the snapshot have the digest of their file; all of them must, or none. */
+/* Returns how many chunks of the snapshot have the digest of their file. Either all of them must, or none. */
 static uint64_t n_digests(const char *path)
 {
 	struct dataset *d;
@@ -403,7 +405,7 @@ static void rebuild_with_digests(const char *path)
 	commit(w);
 }
 
-/* Once a dataset has them, every commit and every rebuild keeps them. */
+/* Once a dataset has digests, every commit and every rebuild keeps them. */
 static void test_digests_are_kept(void **state)
 {
 	need_sqlite();
@@ -422,7 +424,7 @@ static void test_digests_are_kept(void **state)
 	rebuild(path, 0);
 	assert_int_equal(n_digests(path), 2);
 	assert_int_equal(verify(path), 0);
-	assert_int_equal(unlink(meta), 0); /* the snapshot tells */
+	assert_int_equal(unlink(meta), 0); /* the snapshot shows that there are digests */
 	rebuild(path, 0);
 	assert_int_equal(n_digests(path), 2);
 	assert_int_equal(verify(path), 0);
@@ -452,7 +454,7 @@ static void expect_digest(const struct verify_damage *damage, void *context)
 	assert_non_null(strstr(damage->text, "SHA-256"));
 }
 
-/* A gap is in no XXH3 checksum, but it is in the file. */
+/* No XXH3 checksum covers a gap, but the digest of the file does. */
 static void test_digest_of_the_whole_file(void **state)
 {
 	char *path = path_in(*state, "ds"), id[CHUNK_ID_TEXT], name[200], *chunk;
@@ -520,7 +522,8 @@ static void test_not_a_dataset(void **state)
 	writer_free(NULL);
 }
 
-/* A chunk whose payload is changed: named by path; a head: by chunk; the dataset's other samples are read. */
+/* A chunk with a changed payload is named by the sample's path. A chunk with a changed head is named by its
+ * id. The other samples of the dataset can be read. */
 static void test_damage_is_named(void **state)
 {
 	char *path = path_in(*state, "ds"), text[101];
@@ -549,13 +552,14 @@ static void test_damage_is_named(void **state)
 	assert_non_null(strstr(err.text, "bad/one"));
 	assert_non_null(strstr(err.text, ".chunk"));
 	assert_int_equal(sample_read(dataset_snapshot(d), dataset_store(d), &sample, text, 5, &err),
-			 -EINVAL); /* no space */
+			 -EINVAL); /* the buffer is too small */
 	dataset_close(d);
 	assert_string_equal(get(path, "good", text), "sound");
 	free(path);
 }
 
-/* What this process has read by calls, as the kernel counts it; 0: it does not. */
+/* Returns the bytes that this process has read by system calls, as the kernel counts them; 0: the kernel does
+ * not count them. */
 static uint64_t bytes_read(void)
 {
 	FILE *f = fopen("/proc/self/io", "r");
@@ -569,8 +573,7 @@ static uint64_t bytes_read(void)
 	return bytes;
 }
 
-/* Digest, head and samples are checked from one read of each file; of metadata and snapshot there is little.
- */
+/* One read of each file is enough to check digest, head and samples. Metadata and snapshot are small. */
 static void test_verify_reads_once(void **state)
 {
 	enum { SAMPLE = 3 << 20, N = 6, REST = 1 << 20 };

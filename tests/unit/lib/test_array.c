@@ -20,16 +20,16 @@ static void test_an_array_grows_and_keeps_its_items(void **state)
 	}
 	for (uint64_t i = 0; i < 1000; i++)
 		assert_int_equal(list.items[i], i);
-	assert_int_equal(list.n_allocated, 1024); /* doubled: few allocations */
+	assert_int_equal(list.n_allocated, 1024); /* doubled each time, so there are few allocations */
 	free(list.items);
 }
 
 static void test_an_array_too_large_is_refused(void **state)
 {
 #ifdef DIESEL_SANITIZED
-	skip(); /* a sanitizer ends a program that asks for so much */
+	skip(); /* a sanitizer ends a program that requests this much */
 #endif
-	volatile size_t huge = SIZE_MAX / 4; /* the compiler would notice */
+	volatile size_t huge = SIZE_MAX / 4; /* otherwise the compiler would notice */
 	struct list list = {malloc(1), huge, huge};
 	_cleanup_(freep) uint64_t *items = list.items;
 

@@ -26,7 +26,7 @@ static void read_what_is_gone(const char *path)
 	_exit(map[4096] ? 8 : 7);
 }
 
-/* The wait status of a child that does it, and what it said. */
+/* Runs work() in a child. Returns its wait status and its output. */
 static int run(void (*work)(const char *), const char *path, char *ret_said, size_t size)
 {
 	int status, ends[2];

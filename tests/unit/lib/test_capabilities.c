@@ -11,7 +11,8 @@
 #include "lib/capabilities.h"
 #include "lib/proc.h"
 
-/* Runs a check in a child: what is given up cannot be had back. Its exit status is the line that failed. */
+/* Runs a check in a child, since a dropped capability cannot be regained. Its exit status is the line that
+ * failed. */
 static void in_child(int (*check)(void))
 {
 	pid_t pid = fork();
@@ -31,7 +32,7 @@ static void in_child(int (*check)(void))
 			return __LINE__ & 255 ? __LINE__ & 255 : 1;                                          \
 	} while (0)
 
-/* What the kernel says, not what we believe. */
+/* Returns the kernel's own information. */
 static uint64_t seen(void)
 {
 	struct proc_status status;
@@ -49,7 +50,7 @@ static int keeps_what_it_has(void)
 	CHECK(seen() == (had & wanted));
 	CHECK(capabilities_get(&now) == 0 && now == (had & wanted));
 	CHECK(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1);
-	/* Not to be had back. */
+	/* The capability cannot be regained. */
 	CHECK(capabilities_keep(~UINT64_C(0)) == 0);
 	CHECK(seen() == (had & wanted));
 	CHECK(capabilities_keep(0) == 0);

@@ -52,7 +52,7 @@ static void test_a_cgroup_is_found_in_version_two_first(void **state)
 	char buffer[256];
 
 	assert_int_equal(cgroup_find(at("proc"), "/docker", buffer, sizeof(buffer)), 0);
-	assert_string_equal(buffer, at("two/docker")); /* version 2 first */
+	assert_string_equal(buffer, at("two/docker")); /* version 2 has priority */
 	assert_int_equal(cgroup_find(at("proc"), "docker/inner", buffer, sizeof(buffer)), 0);
 	assert_string_equal(buffer, at("two/docker/inner"));
 	assert_int_equal(cgroup_find(at("proc"), "/old", buffer, sizeof(buffer)), 0);

@@ -16,7 +16,7 @@ static void test_set_returns_code_and_keeps_text(void **state)
 	assert_int_equal(error_set(NULL, -EIO, "nobody listens"), -EIO);
 }
 
-/* A name turns nothing round in it, whoever made the line. */
+/* A name in an error text cannot control the terminal, for example by reversing the text. */
 static void test_names_steer_nothing(void **state)
 {
 	struct error err = ERROR_INIT;

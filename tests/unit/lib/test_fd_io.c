@@ -21,7 +21,7 @@ static void test_a_file_reads_as_written(void **state)
 
 	assert_int_equal(fd_write(fd, "01234567", 8), 0);
 	assert_int_equal(fd_write_at(fd, "ab", 2, 3), 0);
-	assert_int_equal(fd_write(fd, "89", 2), 0); /* where the first one ended */
+	assert_int_equal(fd_write(fd, "89", 2), 0); /* at the end of the first write */
 	assert_int_equal(fd_read_at(fd, data, 4, 2, &done), 0);
 	assert_int_equal(done, 4);
 	assert_string_equal(data, "2ab5");
@@ -62,13 +62,13 @@ static void on_signal(int signal)
 {
 }
 
-/* Interrupts whoever reads, and is itself cut by the size of the pipe. */
+/* Interrupts the reader. Its writes are cut by the size of the pipe. */
 static void *feed(void *argument)
 {
 	struct feed *f = argument;
 
 	for (size_t at = 0; at < PIPE_BYTES; at += PIPE_BYTES / 64) {
-		usleep(1000); /* so that it waits for us, most of the time */
+		usleep(1000); /* so that the reader waits most of the time */
 		pthread_kill(f->reader, SIGUSR1);
 		if (fd_write(f->fd, f->data + at, PIPE_BYTES / 64) < 0)
 			return NULL;
@@ -79,7 +79,7 @@ static void *feed(void *argument)
 
 static void test_pieces_and_signals(void **state)
 {
-	struct sigaction action = {.sa_handler = on_signal}; /* no SA_RESTART: read() returns */
+	struct sigaction action = {.sa_handler = on_signal}; /* without SA_RESTART, so read() returns */
 	_cleanup_(freep) char *sent = malloc(PIPE_BYTES), *data = malloc(PIPE_BYTES + 1);
 	pthread_t thread;
 	void *result;

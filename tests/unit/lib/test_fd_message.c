@@ -43,7 +43,7 @@ static void test_descriptors_travel_with_their_message(void **state)
 	close(pair[1]);
 }
 
-/* With whatever comes along, nothing stays open. */
+/* Whatever comes along with a message, no descriptor stays open. */
 static void test_what_is_too_much_is_closed(void **state)
 {
 	union {

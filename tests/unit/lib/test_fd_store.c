@@ -20,7 +20,7 @@ static int manager_new(void)
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	char name[64];
 
-	/* An abstract one, as containers have. */
+	/* The name is an abstract one, as containers have. */
 	snprintf(name, sizeof(name), "@diesel-test-%d", getpid());
 	memcpy(address.sun_path + 1, name + 1, strlen(name) - 1);
 	assert_int_equal(bind(fd, (struct sockaddr *)&address,
@@ -79,7 +79,7 @@ static void test_the_store_s_size_is_systemd_s(void **state)
 	unsetenv("FDSTORE");
 }
 
-/* In a process of its own, whose descriptors from 3 on are what was passed. */
+/* Runs look() in a process of its own, whose descriptors from 3 on are the passed ones. */
 static void passed(const char *pid, const char *n, const char *names, void (*look)(struct fd_store_items *))
 {
 	pid_t child = fork();
@@ -128,7 +128,7 @@ static void expect_one_without_name(struct fd_store_items *items)
 
 static void expect_none(struct fd_store_items *items)
 {
-	if (items->n != 0 || fcntl(3, F_GETFD) != 0) /* nor touched */
+	if (items->n != 0 || fcntl(3, F_GETFD) != 0) /* not even touched */
 		_exit(7);
 }
 
@@ -136,7 +136,7 @@ static void test_what_is_passed(void **state)
 {
 	passed(NULL, "3", "index:a-name-that-is-longer-than-any-of-ours:c1", expect_three);
 	passed(NULL, "3", "c5", expect_one_without_name);
-	/* More than there are. */
+	/* The number exceeds the descriptors that exist. */
 	passed(NULL, "2000", "index::c1", expect_three);
 	passed("1", "3", "index:c0:c1", expect_none);
 	passed("", "3", "index:c0:c1", expect_none);

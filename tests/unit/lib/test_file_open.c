@@ -84,11 +84,11 @@ static void test_writing_follows_no_link(void **state)
 	assert_int_equal(file_to_write(dir_fd, "theirs", 0, 0), -EPERM);
 	assert_int_equal(chown(folder, MALLORY, MALLORY), 0);
 	assert_int_equal(closed(file_to_write(dir_fd, "theirs", 0, 0)), 0);
-	assert_int_equal(closed(file_to_write(dir_fd, "file", 0, 0)), 0); /* root's own */
+	assert_int_equal(closed(file_to_write(dir_fd, "file", 0, 0)), 0); /* owned by root */
 	assert_int_equal(chown(folder, 0, 0), 0);
 }
 
-/* Root is led by a user's link into that user's folders alone. */
+/* A user's link leads root only into that user's folders. */
 static void test_folders_by_links(void **state)
 {
 	if (geteuid() != 0)

@@ -61,7 +61,7 @@ static void test_is_mapped_where_huge_pages_fit(void **state)
 	assert_int_equal((uintptr_t)data % HUGE_PAGE_BYTES, 0);
 	data[BYTES - 1] = pattern(BYTES - 1);
 	check(fd, BYTES - 1, BYTES);
-	/* What it took to find the place is given back. */
+	/* Address space that was used to find the position is released. */
 	after = mmap(data + (BYTES + 4095) / 4096 * 4096, 4096, PROT_READ,
 		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
 	assert_ptr_not_equal(after, MAP_FAILED);
@@ -107,7 +107,7 @@ static void test_cannot_write_where_it_may_not(void **state)
 	close(fd);
 }
 
-/* By the kernel's count, of the page that `at` lies in. */
+/* Returns whether `at` lies in a huge page, by the kernel's count. */
 static bool is_huge(const uint8_t *at)
 {
 	FILE *maps = fopen("/proc/self/smaps", "re");
@@ -127,7 +127,7 @@ static bool is_huge(const uint8_t *at)
 	return kib > 0;
 }
 
-/* In memory that others map and that has holes. */
+/* The memory has holes, and others map it. */
 static void test_huge_pages_hold_what_was_there(void **state)
 {
 	uint8_t *data = new_data(), *ours, *theirs;
@@ -137,7 +137,7 @@ static void test_huge_pages_hold_what_was_there(void **state)
 	ours = huge_map(fd, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED);
 	theirs = huge_map(fd, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE);
 	assert_true(ours != MAP_FAILED && theirs != MAP_FAILED);
-	theirs[5000] = 77; /* their own from now on */
+	theirs[5000] = 77; /* private from now on */
 	huge_pages_make(ours + 1, BYTES - 1, false);
 	huge_pages_make(ours, BYTES, false);
 	check(fd, 5000, 8000);

@@ -32,7 +32,7 @@ static void test_runs_only_when_told(void **state)
 	int status;
 
 	assert_int_equal(launch_prepare(argv, NULL, &launch, &err), 0);
-	usleep(50000); /* long enough for a mistake to show */
+	usleep(50000); /* long enough for an error to show */
 	assert_int_equal(access(path, F_OK), -1);
 	assert_int_equal(launch_go(&launch, &err), 0);
 	assert_int_equal(waitpid(launch.pid, &status, 0), launch.pid);

@@ -11,7 +11,7 @@
 
 #define MIB (UINT64_C(1) << 20)
 
-/* Looks like /: proc and sys below. */
+/* a folder that looks like /, with proc and sys */
 static const char *base;
 
 static void put(const char *path, const char *text)
@@ -43,7 +43,7 @@ static void test_without_groups_the_machine_limits(void **state)
 	assert_int_equal(limits.memory_headroom_bytes, 0);
 }
 
-/* The tightest on the way up counts, for the limit and for what is left of it, be they two groups. */
+/* The tightest group on the way up counts, for the limit and for the headroom. These may be two groups. */
 static void test_the_tightest_nested_group_counts(void **state)
 {
 	struct limits limits;
@@ -69,7 +69,8 @@ static void test_the_tightest_nested_group_counts(void **state)
 	assert_int_equal(limits.cpu_used_ns, UINT64_C(7000000000));
 	assert_int_equal(limits.oom_kills, 3);
 	assert_int_equal(limits_unused_bytes(base), 1073741824 - 1048576000);
-	/* Page cache of the group is not in the way: 212 MiB and the machine's 4 GiB are left above. */
+	/* The group's page cache can be reclaimed, so 212 MiB are left in the group, and the machine's 4 GiB
+	 * above it. */
 	put("sys/fs/cgroup/pod/memory.max", "max\n");
 	limits_read(base, &limits);
 	assert_int_equal(limits_unused_bytes(base), 536870912 - 500000000);
@@ -80,7 +81,7 @@ static void test_the_tightest_nested_group_counts(void **state)
 	assert_int_equal(limits.memory_free_bytes, 536870912 - 500000000);
 }
 
-/* A container sees the host's path but only its own group, as the mount point. */
+/* A container sees the host's path, but only its own group as the mount point. */
 static void test_container_without_namespace(void **state)
 {
 	struct limits limits;

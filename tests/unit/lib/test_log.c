@@ -8,7 +8,7 @@
 
 #include "lib/log.h"
 
-/* What was written to standard error since. */
+/* Reads all text written to standard error since the last call. */
 static void written(int read_fd, char *buffer, size_t size)
 {
 	ssize_t n = read(read_fd, buffer, size - 1);
@@ -64,7 +64,7 @@ static void test_a_burst_of_messages_is_limited(void **state)
 	assert_true(log_limit_take(&limit, now_ns + LOG_REFILL_NS, &left_out));
 	assert_int_equal(left_out, 1000);
 	assert_false(log_limit_take(&limit, now_ns + LOG_REFILL_NS, &left_out));
-	/* Full again, and not more than full. */
+	/* The limit is at its maximum again, and not above it. */
 	now_ns += 1000 * LOG_REFILL_NS;
 	for (int i = 0; i < LOG_BURST; i++)
 		assert_true(log_limit_take(&limit, now_ns, &left_out));
@@ -86,7 +86,7 @@ static void test_an_event_is_one_line(void **state)
 	assert_string_equal(said, "test: job begins: job=3 program=a\\x0ab\n");
 }
 
-/* A pipe that nobody reads, which a daemon does not wait for. */
+/* The log is a pipe that nobody reads. A daemon does not wait for it. */
 static void test_a_log_nobody_reads_blocks_nothing(void **state)
 {
 	char text[65536 + 4096];
@@ -117,7 +117,8 @@ int main(void)
 	    cmocka_unit_test(test_a_burst_of_messages_is_limited),
 	    cmocka_unit_test(test_an_event_is_one_line),
 	    cmocka_unit_test(
-		test_a_log_nobody_reads_blocks_nothing), /* the last, since it is not taken back */
+		/* the last test, since its setting cannot be undone */
+		test_a_log_nobody_reads_blocks_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,7 +21,7 @@ static void test_schedstat_has_time_and_slices(void **state)
 	assert_int_equal(stat.n_slices, 2);
 	assert_int_equal(proc_schedstat_parse("10886232 10435", &stat), -EBADMSG);
 	assert_int_equal(proc_schedstat_parse("", &stat), -EBADMSG);
-	assert_int_equal(stat.n_slices, 2); /* as it was */
+	assert_int_equal(stat.n_slices, 2); /* unchanged */
 }
 
 static void test_a_syscall_line_is_parsed(void **state)
@@ -40,7 +40,7 @@ static void test_a_syscall_line_is_parsed(void **state)
 	assert_int_equal(call.nr, 230);
 	assert_int_equal(call.args[1], 2);
 	assert_true(call.args[5] == UINT64_MAX);
-	/* Asleep in a page fault, and a zombie. */
+	/* A thread that is asleep in a page fault, and a zombie. */
 	assert_int_equal(proc_syscall_parse("-1 0x7ffe8198f028 0x7f95f9723503\n", &call), 0);
 	assert_false(call.in_call || call.running || call.ended);
 	assert_int_equal(proc_syscall_parse("-1 0x0 0x0\n", &call), 0);
@@ -74,7 +74,7 @@ static void test_io_counts_are_parsed(void **state)
 	assert_int_equal(proc_io_parse("rchar: 47816\nwchar: 5\n", &io), -EBADMSG);
 }
 
-/* Names of Linux 4.19, 5.10, 5.15, 6.1, 6.8 and 6.18. */
+/* The names are from Linux 4.19, 5.10, 5.15, 6.1, 6.8 and 6.18. */
 static void test_wait_channels_of_many_kernels_are_known(void **state)
 {
 	static const struct {
@@ -111,7 +111,7 @@ static void test_wait_channels_of_many_kernels_are_known(void **state)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 		if (proc_wchan_wait(cases[i].name, false) != cases[i].wait)
 			fail_msg("%s is %d", cases[i].name, (int)proc_wchan_wait(cases[i].name, false));
-	/* Hidden. */
+	/* The wait channel is hidden. */
 	assert_int_equal(proc_wchan_wait("0", false), PROC_WAIT_UNKNOWN);
 	assert_int_equal(proc_wchan_wait("", false), PROC_WAIT_UNKNOWN);
 	assert_int_equal(proc_wchan_wait("0", true), PROC_WAIT_FILE_READ);
@@ -129,7 +129,7 @@ static void test_links_tell_kind_and_inode(void **state)
 	assert_int_equal(proc_link_parse("").file, PROC_FILE_OTHER);
 }
 
-/* A tree like /proc. Pipes above standard error, each once, in order. */
+/* Lists the pipes above standard error, each once and in order, in a tree like /proc. */
 static void test_pipes_of_a_fixture(void **state)
 {
 	const char *root = *state;

@@ -34,7 +34,7 @@ static bool has(const uint64_t *devices, int n, uint64_t device)
 	return false;
 }
 
-/* Of this process: a file system counts while a file there is open for writing, and no longer. */
+/* Tests this process. A file system counts only while a file on it is open for writing. */
 static void test_a_file_open_for_writing_shows_its_device(void **state)
 {
 	uint64_t devices[PROC_WRITE_DEVICES];

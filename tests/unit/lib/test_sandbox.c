@@ -23,7 +23,7 @@
 static int ends[2];
 static struct sandbox_limits limits = {.memory_bytes = 64 * MIB, .cpu_s = 1};
 
-/* What becomes of a process that enters the sandbox and does that; 256: it could not enter. */
+/* Returns the exit of a process that enters the sandbox and runs action(); 256: it could not enter. */
 static int run(void (*action)(void))
 {
 	int status;
@@ -63,7 +63,7 @@ static void compute(void)
 		_exit(2);
 }
 
-/* As a process that is told what to do from within. */
+/* Acts as a process that receives its orders inside the sandbox. */
 static void serve(void)
 {
 	struct itimerval far = {.it_value = {.tv_sec = 1000}};
@@ -98,7 +98,7 @@ static void map_code(void)
 	(void)mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
-/* What only wakes is allowed (compute()). */
+/* Calls that only wake other threads are allowed (compute()). */
 static void wait_for_a_lock(void)
 {
 	static uint32_t word;
@@ -180,13 +180,13 @@ static void *thread(void *user)
 	return NULL;
 }
 
-/* Whether the call fails so, though it is made with nothing that could succeed. */
+/* Returns whether the call fails with this error. The calls have arguments with which none could succeed. */
 static bool fails(long r, int how)
 {
 	return r < 0 && errno == how;
 }
 
-/* 0, or the number of what is wrong. */
+/* Returns 0, or the number of the first check that failed. */
 static int look(enum sandbox_profile profile)
 {
 	const bool has_network =
@@ -202,7 +202,7 @@ static int look(enum sandbox_profile profile)
 
 	if (!fails(execve("/bin/true", none, none), EPERM))
 		return 1;
-#ifndef DIESEL_SANITIZED /* LeakSanitizer does that */
+#ifndef DIESEL_SANITIZED /* LeakSanitizer uses ptrace */
 	if (!fails(syscall(SYS_ptrace, -1, 0, 0, 0), EPERM))
 		return 2;
 #endif
@@ -221,7 +221,7 @@ static int look(enum sandbox_profile profile)
 	fd = socket(AF_INET, SOCK_STREAM, 0);
 	if ((fd >= 0) != has_network)
 		return 9;
-	/* Nothing to be loaded: what is allowed fails by itself. */
+	/* There is no program to load, so an allowed call fails by itself. */
 	if (!fails(syscall(SYS_bpf, 5 /* BPF_PROG_LOAD */, NULL, UINT32_MAX), loads ? E2BIG : EPERM))
 		return 10;
 	fd = open("/dev/null", O_RDONLY);
@@ -266,7 +266,8 @@ static void test_each_profile_allows_its_calls(void **state)
 	}
 }
 
-/* What is allowed to a process that begins is not allowed to what it becomes. */
+/* A later filter takes away rights that an earlier one allowed, as when a fork server becomes another kind of
+ * process. */
 static void test_filters_add_up(void **state)
 {
 	int status;

@@ -25,7 +25,7 @@ static void test_control_characters_are_escaped(void **state)
 			    "Gr\xc3\xbc\xc3\x9f"
 			    "e");
 	assert_string_equal(printable(buffer, sizeof(buffer), ""), "");
-	/* Latin 1; a control character of C1; cut by the length, not by a NUL. */
+	/* Covers Latin 1, a control character of C1, and text cut by its length, not by a NUL. */
 	assert_string_equal(printable(buffer, sizeof(buffer), "Gr\xfc!"), "Gr\\xfc!");
 	assert_string_equal(printable(buffer, sizeof(buffer), "\xc2\x9b"), "\\xc2\\x9b");
 	assert_string_equal(text_printable(buffer, sizeof(buffer), "\xc3\xbc", 1), "\\xc3");
@@ -59,7 +59,8 @@ static void test_a_line_keeps_utf8_and_escapes_the_rest(void **state)
 	assert_string_equal(line(buffer, sizeof(buffer), "\\x0a"), "\\x0a");
 	assert_string_equal(line(buffer, sizeof(buffer), "Gr\xc3\xbc\xc3\x9f"), "Gr\xc3\xbc\xc3\x9f");
 	assert_string_equal(line(buffer, sizeof(buffer), "\xf0\x9f\x98\x80"), "\xf0\x9f\x98\x80");
-	/* A control sequence introducer of C1; Latin 1; cut, overlong, surrogate, beyond Unicode. */
+	/* Covers the control sequence introducer of C1, Latin 1, and sequences that are cut, overlong,
+	 * surrogates, or beyond Unicode. */
 	assert_string_equal(line(buffer, sizeof(buffer), "\xc2\x9b"), "\\xc2\\x9b");
 	assert_string_equal(line(buffer, sizeof(buffer), "\xfc!"), "\\xfc!");
 	assert_string_equal(line(buffer, sizeof(buffer), "\xe2\x82"), "\\xe2\\x82");

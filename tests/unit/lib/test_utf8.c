@@ -42,7 +42,7 @@ static void test_bad_sequences_are_refused(void **state)
 	    "\xff",
 	    "\xfe",
 	    "\xfc\x84\x80\x80\x80\x80",
-	    "\xf8\x88\x80\x80\x80", /* no first byte */
+	    "\xf8\x88\x80\x80\x80", /* not a first byte */
 	    "\xc0\x80",
 	    "\xc1\xbf",
 	    "\xe0\x80\x80",
@@ -68,7 +68,7 @@ static void test_bad_sequences_are_refused(void **state)
 	};
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		/* On the heap, where a sanitizer sees a read past the end. */
+		/* The text lies on the heap, where a sanitizer notices a read past the end. */
 		size_t n = strlen(bad[i]);
 		char *text = strdup(bad[i]), *bytes = malloc(n);
 		uint32_t code = 1;
@@ -89,7 +89,7 @@ static void test_what_is_left(void **state)
 	assert_int_equal(utf8_decode("", 0, &code), 0);
 	assert_int_equal(utf8_decode("\xc3\xbc", 1, &code), 0);
 	assert_int_equal(code, 1);
-	assert_int_equal(utf8_decode("\0", 1, &code), 1); /* a character as any other */
+	assert_int_equal(utf8_decode("\0", 1, &code), 1); /* NUL is a character like any other */
 	assert_int_equal(code, 0);
 }
 

@@ -22,7 +22,8 @@ static void put_u32(struct bytes *b, uint32_t value)
 	put(b, &value, sizeof(value));
 }
 
-/* Magic, descriptor, what that announces, blocks: "AB" as it is, 'C' 700 times, maybe a checksum. */
+/* Writes a frame: magic, descriptor, the fields that it announces, then the blocks. These hold "AB" as it is,
+ * and 'C' 700 times. A checksum may follow. */
 static void put_frame(struct bytes *b, uint8_t descriptor, const void *fields, size_t n)
 {
 	static const uint8_t blocks[] = {0x10, 0, 0, 'A', 'B', 0xe3, 0x15, 0, 'C'};
@@ -40,7 +41,7 @@ static void test_headers_tell_the_content_s_size(void **state)
 	static const struct {
 		uint8_t descriptor, n;
 		uint8_t fields[14];
-		uint64_t content; /* 0: not said */
+		uint64_t content; /* 0: not given */
 	} cases[] = {{0x60, 2, {0xbe, 0x01}, 702},
 		     {0xa0, 4, {0xbe, 0x02}, 702},
 		     {0xe0, 8, {0xbe, 0x02}, 702},
@@ -92,7 +93,7 @@ static void test_what_is_none(void **state)
 	assert_int_equal(zstd_frame_content(good.at, good.n, &content), -EBADMSG);
 }
 
-/* A stream may have several frames, and some to skip, and comes in pieces. */
+/* A stream may have several frames, with skippable ones, and comes in pieces. */
 static void test_a_stream_has_several_frames(void **state)
 {
 	static const uint8_t fields[] = {0x50, 0xbe, 0x01}, nothing[5];

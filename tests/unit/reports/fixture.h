@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * A made-up analysis with every part that a report can show, small enough to be checked by eye. Nothing is
- * allocated but by fixture_lanes(): it is not for analysis_free().
+ * A made-up analysis with every part that a report can show, small enough to be checked by eye. Only
+ * fixture_lanes() allocates memory, so analysis_free() must not be called.
  */
 
 #include <math.h>
@@ -50,11 +50,11 @@ struct fixture {
 	char command[256], path[256], name[256], frames[256];
 };
 
-#define FIXTURE_COMPILES    4 /* index of the step that compiles, for FIXTURE_COMPILING_S seconds */
+#define FIXTURE_COMPILES    4 /* index of the step that compiles for FIXTURE_COMPILING_S seconds */
 #define FIXTURE_COMPILING_S 2
 
-/* Fills in steps of 100 ms each: 40 fetch, 20 prep, 5 starved, the rest device. Every 50th also writes a
- * checkpoint of 300 ms. */
+/* Fills in steps of 100 ms each, with 40 fetch, 20 prep, 5 starved, and the rest device. Every 50th step also
+ * writes a checkpoint of 300 ms. */
 static inline void fixture_steps(struct fixture *f)
 {
 	struct analysis *a = &f->analysis;
@@ -371,7 +371,7 @@ static inline void fixture_lanes(struct fixture *f)
 	f->analysis.lanes = &f->lanes;
 }
 
-/* text: for everything that comes from outside. */
+/* text: value of all texts that come from outside */
 static inline void fixture_make(struct fixture *f, const char *text)
 {
 	memset(f, 0, sizeof(*f));

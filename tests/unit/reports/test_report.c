@@ -14,7 +14,7 @@
 #include "lib/clock.h"
 #include "reports/report.h"
 
-/* 10 s: fetch 5.5, prep 0.7, device 3.8. */
+/* Makes an analysis of 10 s, with 5.5 fetch, 0.7 prep, 3.8 device. */
 static struct analysis sample(void)
 {
 	static char command[] =
@@ -176,7 +176,7 @@ static void test_a_json_report_has_schema_and_shares(void **state)
 	json_decref(root);
 	analysis.steps = &step;
 	analysis.n_steps = 1;
-	analysis.actions[0].gain_max = 0; /* not known */
+	analysis.actions[0].gain_max = 0; /* unknown */
 	analysis.actions[0].about = true;
 	root = json_of(&analysis, true);
 	action = json_array_get(json_object_get(root, "actions"), 0);
@@ -221,7 +221,7 @@ static char *html_of(const struct analysis *analysis)
 	return text;
 }
 
-/* Sampled from outside: how many steps there were, and what was read, is hidden. */
+/* A sampled recording does not show how many steps there were, and how much was read. */
 static void test_unknown_is_not_zero(void **state)
 {
 	struct analysis analysis = sample();
@@ -243,7 +243,7 @@ static void test_unknown_is_not_zero(void **state)
 	assert_null(strstr(text, "diesel_steps"));
 	assert_non_null(strstr(text, "diesel_self_cpu_seconds"));
 	free(text);
-	/* The programs' cost takes a capability of its own to count. */
+	/* A capability is needed to measure the programs' cost. */
 	analysis.recorded.self_cost_ratio = NAN;
 	text = metrics_of(&analysis);
 	assert_null(strstr(text, "diesel_self_cpu_seconds"));
@@ -262,7 +262,7 @@ static void test_unknown_is_not_zero(void **state)
 	text = text_of(&analysis, (struct report_text_options){.width = 200});
 	assert_non_null(strstr(text, "Data wait a step: mean 0 us. Files read: unknown."));
 	free(text);
-	/* No data wait was seen: how long it is is not known. */
+	/* No data wait was seen, so its length is unknown. */
 	analysis.job.loader = LOADER_NONE;
 	root = json_of(&analysis, false);
 	assert_true(json_is_null(json_object_get(root, "wait_mean_s")));
@@ -272,7 +272,6 @@ static void test_unknown_is_not_zero(void **state)
 	free(text);
 }
 
-/* A prediction is worth more than a bound; a bound beyond all sense has no hundredths. */
 /* 30 s, of which one step compiles for 20. */
 static struct analysis compiling_sample(struct analysis_step steps[2])
 {
@@ -299,7 +298,7 @@ static struct analysis compiling_sample(struct analysis_step steps[2])
 	return analysis;
 }
 
-/* A share of all time, none of the steps that come again. */
+/* Compiling is a share of all time, and not of the steps that come again. */
 static void test_compiling_is_a_share_of_all_time(void **state)
 {
 	struct analysis_step steps[2];
@@ -335,7 +334,7 @@ static void test_compiling_is_a_share_of_all_time(void **state)
 	free(text);
 }
 
-/* Without Python stacks nobody saw whether it compiled: that is no 0. */
+/* Without Python stacks it is unknown whether the job compiled. That is not 0. */
 static void test_unseen_compiling_is_no_zero(void **state)
 {
 	struct analysis analysis = sample();
@@ -364,6 +363,7 @@ static void test_unseen_compiling_is_no_zero(void **state)
 	free(html);
 }
 
+/* A prediction is more useful than a bound. A bound beyond all sense is shown without decimals. */
 static void test_a_gain_is_told_with_its_range(void **state)
 {
 	struct analysis analysis = sample();

@@ -34,8 +34,7 @@ static void test_each_format_escapes_its_characters(void **state)
 	check_escape(escape_html, "caf\xc3\xa9 \xf0\x9f\x98\x80", "caf\xc3\xa9 \xf0\x9f\x98\x80");
 }
 
-/* What is no UTF-8 (RFC 3629) or a control character is escaped, byte by byte, and nothing is read past the
- * end. */
+/* Invalid UTF-8 (RFC 3629) and control characters are escaped byte by byte, and no read goes past the end. */
 static void test_bytes_outside_utf8_are_escaped(void **state)
 {
 	static const char *const broken[] = {

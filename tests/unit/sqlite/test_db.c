@@ -78,7 +78,7 @@ static void test_values_of_each_type_come_back(void **state)
 	assert_int_equal(sql_last_id(sql), 1);
 	sql_bind_real(st, 2, NAN);
 	sql_bind_text(st, 3, NULL);
-	assert_int_equal(sql_run(st, NULL), SQL_DONE); /* what was bound before is gone */
+	assert_int_equal(sql_run(st, NULL), SQL_DONE); /* the earlier bindings are gone */
 	sql_statement_free(st);
 
 	assert_int_equal(sql_prepare(sql, "SELECT * FROM t ORDER BY rowid", &st, NULL), 0);
@@ -179,7 +179,7 @@ static void test_a_busy_database_says_try_again(void **state)
 	assert_int_equal(sql_open(path, &create, &other, &err), 0);
 	int r = sql_execute(other, "BEGIN IMMEDIATE", &err);
 	expect(r, -EBUSY, &err, "%s is in use: try again");
-	sql_close(one); /* rolls back */
+	sql_close(one); /* rolls back the transaction */
 	assert_int_equal(sql_execute(other, "BEGIN IMMEDIATE", &err), 0);
 	sql_close(other);
 }
@@ -203,7 +203,7 @@ static int64_t count(struct sql *sql)
 	return n;
 }
 
-/* A writer that has written half of what it wanted to. */
+/* A writer process ends after it has written half of its transaction. */
 static void leave_half(void)
 {
 	pid_t pid = fork();
@@ -246,7 +246,7 @@ static void test_a_killed_writer(void **state)
 	sql_close(sql);
 }
 
-/* One that looks sees what was committed, also while a writer is at work, and does not see half of it. */
+/* A reader sees committed data, also while a writer is at work, and never half a transaction. */
 static void test_looking_while_others_write(void **state)
 {
 	struct sql *writer = make("CREATE TABLE t(a)"), *reader;
@@ -265,7 +265,7 @@ static void test_looking_while_others_write(void **state)
 	sql_close(reader);
 }
 
-/* With a log, too, and without what SQLite would make beside it. */
+/* A database with a log can also be read without the files that SQLite would create next to it. */
 static void test_looking_at_a_log(void **state)
 {
 	const struct sql_options shared = {.mode = SQL_CREATE, .shares_log = true};
@@ -303,7 +303,7 @@ static void test_what_is_no_file(void **state)
 	expect(sql_open(path, &change, &sql, &err), -ELOOP, &err,
 	       "cannot open %s: a link leads there: name what it leads to");
 	assert_int_equal(sql_open(path, &(struct sql_options){.mode = SQL_NEW}, &sql, &err), -EEXIST);
-	assert_int_equal(sql_open(path, &look, &sql, &err), 0); /* nobody is harmed */
+	assert_int_equal(sql_open(path, &look, &sql, &err), 0); /* without harm to any process */
 	sql_close(sql);
 	unlink(path);
 	assert_int_equal(mkfifo(path, 0600), 0);

@@ -51,7 +51,7 @@ static void test_a_sample_of_absurd_time_or_rate_is_refused(void **state)
 	s = usual();
 	s.job = 0;
 	assert_false(figures_clean(&s, NOW, &f));
-	s = usual(); /* late; of the future */
+	s = usual(); /* too late, or from the future */
 	assert_false(figures_clean(&s, NOW + 6 * SECOND_NS, &f));
 	assert_false(figures_clean(&s, NOW - 2 * SECOND_NS, &f));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rules of the whole, second by second, on jobs of the simulator. */
+/* All rules together, second by second, on jobs of the simulator. */
 #include "world.h"
 
 #include <math.h>
@@ -9,11 +9,11 @@
 #include "lib/cleanup.h"
 
 static struct world world;
-/* One job or several, each as the sample says it is. */
+/* Up to four jobs, each with the figures of its sample. */
 static struct stall_sample samples[4];
 static size_t n_samples;
 
-/* Device-bound, with more of everything than it needs. */
+/* A job that is device-bound, with more of everything than it needs. */
 static struct stall_sample usual(uint64_t job)
 {
 	struct stall_sample s = world_job(job);
@@ -74,7 +74,7 @@ static void test_device_bound_gives_back(void **unused)
 {
 	run(10);
 	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] < 200000000);
-	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] >= 50000000); /* what its sessions need */
+	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] >= 50000000); /* the need of its sessions */
 	assert_int_equal(samples[0].knobs.value[TUNER_DAEMON_WORKERS], 1);
 	assert_int_equal(world.result->views[0].phase, TUNER_PHASE_SETTLED);
 	assert_int_equal(run(300), 0); /* and then nothing more */
@@ -90,7 +90,8 @@ static void test_pin_is_exact(void **unused)
 	assert_non_null(decision_on(TUNER_DAEMON_WORKERS));
 	assert_int_equal(decision_on(TUNER_DAEMON_WORKERS)->rule, TUNER_RULE_PIN);
 	run(30);
-	assert_int_equal(samples[0].knobs.value[TUNER_DAEMON_WORKERS], 7); /* the job's own goes first */
+	/* the job's own pin has priority */
+	assert_int_equal(samples[0].knobs.value[TUNER_DAEMON_WORKERS], 7);
 	assert_int_equal(samples[0].knobs.value[TUNER_PREFETCH_CHUNKS], 0);
 }
 
@@ -129,7 +130,7 @@ static void test_pressure_halves_and_recovers(void **unused)
 	const double full = 8e9;
 	size_t recoveries = 0;
 
-	/* Storage so slow that the whole cache is worth it. */
+	/* Storage is so slow that the job is worth the whole cache. */
 	samples[0].source_bytes_per_s = 20e6;
 	samples[0].chunk_latency_s = samples[0].chunk_latency_p95_s = 0.5;
 	samples[0].reads_in_flight = 1;
@@ -146,7 +147,7 @@ static void test_pressure_halves_and_recovers(void **unused)
 	assert_int_equal(decision_on(TUNER_CACHE_BYTES)->rule, TUNER_RULE_PRESSURE);
 	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] <= 4000000000);
 	samples[0].cached_bytes = 3.9e9;
-	for (int i = 0; i < 14; i++) { /* as the kernel's mean falls */
+	for (int i = 0; i < 14; i++) { /* while the kernel's mean falls */
 		world.node.memory_some_avg10 *= 0.8;
 		run(1);
 		assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] <= 4000000000);
@@ -176,13 +177,13 @@ static void test_decisions_of_a_dry_run_are_not_applied(void **unused)
 {
 	size_t decisions = 0, verdicts = 0;
 
-	for (int i = 0; i < 100; i++) { /* a dry run: nobody turns anything */
+	for (int i = 0; i < 100; i++) { /* in a dry run, decisions are not applied */
 		decisions += tick(false);
 		for (size_t k = 0; k < world.result->n_verdicts; k++)
 			verdicts += world.result->verdicts[k].outcome == TUNER_NOT_APPLIED;
 	}
 	assert_true(verdicts >= 2);
-	assert_in_range(decisions, 3, 8); /* asked again, but not every second */
+	assert_in_range(decisions, 3, 8); /* repeated, but not every second */
 }
 
 static size_t n_not_applied(int seconds)
@@ -198,7 +199,8 @@ static size_t n_not_applied(int seconds)
 	return n;
 }
 
-/* The client follows at its next batch: as long as storage lets it have none, nobody can have refused. */
+/* The client follows at its next batch. As long as storage gives it no batch, the client cannot have
+ * refused. */
 static void test_a_job_that_gets_no_batch_cannot_follow(void **unused)
 {
 	samples[0].client_cpu_s_per_sample = 3e-3;
@@ -216,7 +218,7 @@ static void test_idle_rests_and_wakes(void **unused)
 {
 	uint64_t workers;
 
-	samples[0].daemon_cpu_s_per_sample = 3e-3; /* three workers' worth */
+	samples[0].daemon_cpu_s_per_sample = 3e-3; /* work for three workers */
 	run(15);
 	workers = samples[0].knobs.value[TUNER_DAEMON_WORKERS];
 	assert_true(workers >= 3);
@@ -239,14 +241,14 @@ static void test_without_samples_the_tuner_is_blind(void **unused)
 	assert_int_equal(world.result->n_views, 1);
 	assert_int_equal(world.result->views[0].phase, TUNER_PHASE_BLIND);
 	run(60);
-	assert_int_equal(world.result->n_views, 0); /* gone */
+	assert_int_equal(world.result->n_views, 0); /* the job is forgotten */
 }
 
 static void test_without_trainer_times(void **unused)
 {
 	samples[0].source = STALL_SOURCE_NONE;
 	samples[0].shares.fetch_stall = samples[0].shares.prep_stall = NAN;
-	assert_int_equal(run(60), 0); /* nobody knows whether it waits: nothing is touched */
+	assert_int_equal(run(60), 0); /* whether the job waits is unknown, so nothing is changed */
 }
 
 static void test_a_clock_that_steps_back_blinds_nothing(void **unused)
@@ -254,7 +256,8 @@ static void test_a_clock_that_steps_back_blinds_nothing(void **unused)
 	run(15);
 	world.now_ns -= 900 * SECOND; /* back */
 	assert_int_equal(run(60), 0);
-	samples[0].daemon_cpu_s_per_sample = 2e-3; /* deadlines came along: it is not blind for 900 s */
+	/* deadlines moved with the clock, so the tuner is not blind for 900 s */
+	samples[0].daemon_cpu_s_per_sample = 2e-3;
 	samples[0].shares.prep_stall = 0.5;
 	samples[0].samples_per_s = 500;
 	assert_true(run(20) > 0);
@@ -267,7 +270,7 @@ static void test_a_clock_that_steps_back_blinds_nothing(void **unused)
 	samples[0].daemon_cpu_s_per_sample = 6e-3;
 	samples[0].shares.prep_stall = 0.6;
 	samples[0].samples_per_s = 400;
-	assert_true(run(15) > 0); /* and it still works */
+	assert_true(run(15) > 0); /* and the tuner still works */
 }
 
 static void test_worse_is_undone(void **unused)
@@ -276,7 +279,7 @@ static void test_worse_is_undone(void **unused)
 
 	run(1);
 	for (int i = 0; i < 15; i++) {
-		/* Whatever the model says: with fewer than four workers this job is slow. */
+		/* Whatever the model says, with fewer than four workers this job is slow. */
 		bool slow = samples[0].knobs.value[TUNER_DAEMON_WORKERS] < 4;
 
 		samples[0].samples_per_s = slow ? 500 : 1000;
@@ -290,8 +293,8 @@ static void test_worse_is_undone(void **unused)
 	assert_int_equal(samples[0].knobs.value[TUNER_DAEMON_WORKERS], 4);
 }
 
-/* What a cache holds takes an epoch to come back: the first seconds of a new phase are no reason to drop it.
- */
+/* A dropped cache takes an epoch to fill again, so the first seconds of a new phase are no reason to drop
+ * it. */
 static void test_new_phase_keeps_the_cache(void **unused)
 {
 	samples[0].source_bytes_per_s = 60e6;
@@ -314,7 +317,8 @@ static void test_new_phase_keeps_the_cache(void **unused)
 	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] < kept / 2);
 }
 
-/* What a job that hardly computes asks for is measured badly: that it seems to change is no other job. */
+/* The demand of a job that hardly computes is measured badly. A seeming change of it does not make it another
+ * job. */
 static void test_long_waits_are_judged(void **unused)
 {
 	samples[0].client_cpu_s_per_sample = 4e-3;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decoded copies: who gets memory for them, what is expected of it, and when it is given up. */
+/* Decoded copies: which job gets memory for them, what effect is expected, and when the memory is taken
+ * back. */
 #include "world.h"
 
 #include <math.h>
@@ -11,15 +12,15 @@
 #define DECODED_S    0.7e-3
 #define DEMAND       4000.0
 
-/* A job whose images the daemon decodes, on two cores: 1,000 samples/s of the 4,000 that it asks for. */
+/* A job whose images the daemon decodes, on two cores. It gets 1,000 samples/s, and its demand is 4,000. */
 static struct world world;
 static struct stall_sample sample;
 static double cover;       /* the part of the samples that have a decoded copy from an earlier epoch */
 static double serves;      /* the part of the crops that decoded copies serve */
-static double helps_s;     /* what that saves a sample */
-static double demand;      /* what the trainer takes if it need not wait */
-static double fills_s;     /* how long it takes until all decoded copies are used */
-static uint32_t neighbour; /* seconds of five in which others take half of the cores; 0: there are none */
+static double helps_s;     /* CPU time that this saves per sample */
+static double demand;      /* samples/s of the trainer if it need not wait */
+static double fills_s;     /* seconds until all decoded copies are used */
+static uint32_t neighbour; /* seconds of five in which others take half of the cores; 0: never */
 
 static int setup(void **unused)
 {
@@ -68,7 +69,7 @@ static const struct tuner_verdict *verdict(void)
 	return world_verdict(&world, TUNER_DECODED_BYTES);
 }
 
-/* What neighbours leave of the cores, and how much more CPU time each sample takes beside them. */
+/* Returns the cores that neighbours leave, and by which factor they increase the CPU time per sample. */
 static void noise(double *ret_cores, double *ret_slower)
 {
 	uint32_t second = (uint32_t)(world.now_ns / SECOND);
@@ -78,7 +79,8 @@ static void noise(double *ret_cores, double *ret_slower)
 	*ret_slower = loud ? 1.1 + 0.1 * (second % 4) : 1;
 }
 
-/* One second. Decoded copies are made as soon as there is memory for them; within fills_s all are used. */
+/* Runs one second. Decoded copies are made as soon as there is memory for them. Within fills_s, all of them
+ * are used. */
 static void tick(void)
 {
 	double most = (double)sample.knobs.value[TUNER_DECODED_BYTES] / (SAMPLES * DECODED_SIZE), cpu_s,
@@ -121,7 +123,7 @@ static void test_taken_and_verified(void **unused)
 	assert_true(tick_until_turned(60));
 	assert_int_equal(decision()->rule, TUNER_RULE_STALL);
 	assert_true(decision()->new_value > 2900000000 && decision()->new_value <= 3000000000);
-	/* Before there is a decoded copy, its size and what it saves are guesses. */
+	/* Before the first decoded copy, its size and its saving are guesses. */
 	assert_non_null(strstr(decision()->reason, "decoding takes 2000 us a sample; space for"));
 	assert_non_null(strstr(decision()->reason, "guessed"));
 	assert_true(decision()->rate_expected > 1100 && decision()->rate_expected < 2000);
@@ -134,7 +136,7 @@ static void test_taken_and_verified(void **unused)
 	assert_int_equal(found->outcome, TUNER_VERIFIED);
 	assert_true(found->rate_after > 1.2 * found->rate_before);
 	assert_non_null(strstr(found->text, "2000 us of CPU time a sample before"));
-	assert_false(tick_until_turned(300)); /* and kept */
+	assert_false(tick_until_turned(300)); /* and the copies are kept */
 }
 
 static void test_what_does_not_help_is_given_up(void **unused)
@@ -146,19 +148,19 @@ static void test_what_does_not_help_is_given_up(void **unused)
 	assert_int_equal(decision()->new_value, 0);
 	assert_non_null(
 	    strstr(decision()->reason, "did not help (2000 us of CPU time a sample before, 2000"));
-	assert_false(tick_until_turned(50)); /* nor tried again at once */
+	assert_false(tick_until_turned(50)); /* and it does not try again at once */
 }
 
 static void test_all_that_there_is_to_have(void **unused)
 {
 	sample.decoded_cache.space_bytes = 30e9;
-	sample.decoded_cache.sample_bytes = 100e3; /* known: it is what comes out */
+	sample.decoded_cache.sample_bytes = 100e3; /* known, so it is the size of the result */
 	assert_true(tick_until_turned(60));
 	assert_true(decision()->new_value > 1000000000 && decision()->new_value < 1200000000);
 	assert_null(strstr(decision()->reason, "guessed"));
 }
 
-/* Large photographs: some crops are decoded at another scale than that of their decoded copies. */
+/* For large photographs, some crops are decoded at another scale than the scale of their decoded copy. */
 static void test_some_crops_alone(void **unused)
 {
 	const struct tuner_verdict *found = NULL;
@@ -176,7 +178,7 @@ static void test_some_crops_alone(void **unused)
 		assert_true(i == !!strstr(decision()->reason, ", which serve 50% of the crops"));
 	}
 	assert_true(expected[1] > 1.3 * 1000 && expected[1] < 1.6 * 1000 && expected[0] > 2 * 1000);
-	/* Half of the samples is all that ever comes out of them: it is not waited for more. */
+	/* The copies never serve more than half of the crops, so the verdict does not wait for more. */
 	for (int i = 0; i < 60 && !found; i++) {
 		tick();
 		found = verdict();
@@ -186,7 +188,7 @@ static void test_some_crops_alone(void **unused)
 	assert_false(tick_until_turned(300));
 }
 
-/* Too few to be worth a change. */
+/* The copies serve too few crops to be worth a change. */
 static void test_hardly_any_crop(void **unused)
 {
 	serves = 0.01;
@@ -228,11 +230,11 @@ static void test_memory_pressure_takes_decoded_back(void **unused)
 	world.node.memory_some_avg10 = 0;
 	world.node.memory_headroom_bytes = 16e9;
 	assert_false(tick_until_turned(40));
-	assert_true(tick_until_turned(120)); /* but in the end */
+	assert_true(tick_until_turned(120)); /* but it happens in the end */
 	assert_int_equal(decision()->rule, TUNER_RULE_STALL);
 }
 
-/* Stored chunks are to have the space: what is claimed for them is not the decoded copies'. */
+/* Stored chunks have priority for the space. Memory claimed for them is not available to decoded copies. */
 static void test_stored_chunks_have_space_before_decoded(void **unused)
 {
 	assert_true(tick_until_turned(60));
@@ -241,7 +243,7 @@ static void test_stored_chunks_have_space_before_decoded(void **unused)
 	sample.decoded_cache.space_bytes = 1e9;
 	assert_true(tick_until_turned(10));
 	assert_int_equal(decision()->rule, TUNER_RULE_SHARE);
-	/* In steps: one second's figure is not believed at once. */
+	/* The memory shrinks in steps, since one second's figure is not trusted. */
 	for (int i = 0; i < 20; i++)
 		tick();
 	assert_int_equal(sample.knobs.value[TUNER_DECODED_BYTES], 1000000000);
@@ -258,7 +260,7 @@ static void test_a_pinned_size_of_decoded_stays(void **unused)
 	assert_false(tick_until_turned(100));
 }
 
-/* The model still says that it is worth it, and each time the wait is longer. */
+/* The model still considers the copies worth it, and each time the wait before the next attempt is longer. */
 static void test_tried_again_later(void **unused)
 {
 	int waits[3];
@@ -275,7 +277,8 @@ static void test_tried_again_later(void **unused)
 	assert_true(waits[0] < 60 && waits[1] >= 55 && waits[2] > 1.5 * waits[1] && waits[2] < 300);
 }
 
-/* On a machine that others use now and then, the rate says nothing, and CPU time takes longer. */
+/* On a machine that others use now and then, the rate shows nothing, and the verdict by CPU time takes
+ * longer. */
 static void test_loud_neighbours_make_verdicts_slower(void **unused)
 {
 	for (neighbour = 1; neighbour <= 5; neighbour++) {
@@ -284,7 +287,7 @@ static void test_loud_neighbours_make_verdicts_slower(void **unused)
 
 		teardown(NULL);
 		setup(NULL);
-		/* They come when decoded copies are there already. */
+		/* The neighbours come when decoded copies exist already. */
 		assert_true(tick_until_turned(60));
 		neighbour = loud;
 		for (int i = 0; i < 120 && !found; i++) {
@@ -298,7 +301,7 @@ static void test_loud_neighbours_make_verdicts_slower(void **unused)
 	}
 }
 
-/* An epoch takes longer than ten minutes: nothing is used for so long. */
+/* An epoch takes longer than ten minutes, in which no copy is used. */
 static void test_a_long_epoch(void **unused)
 {
 	const struct tuner_verdict *found = NULL;
@@ -321,7 +324,7 @@ static void test_a_long_epoch(void **unused)
 	assert_int_equal(found->outcome, TUNER_VERIFIED);
 }
 
-/* A trainer that does nothing but wait asks for more than it gets, though nobody knows for how much. */
+/* A trainer that only waits needs more than it gets, but its demand is unknown. */
 static void test_all_is_waiting(void **unused)
 {
 	demand = INFINITY;

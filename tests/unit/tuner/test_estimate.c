@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What strays by itself is told from what changed. */
+/* Tells random variation from a change. */
 #include "tests/unit/test.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 
 static struct tuner_job job;
 
-/* One second with this rate and wait. */
+/* Adds one second with this rate and wait. */
 static void see(double rate, double wait)
 {
 	struct job_figures f = {.rate = rate, .wait = wait, .busy = 1 - wait, .demand = rate / (1 - wait)};
@@ -76,10 +76,10 @@ static void test_a_wait_that_strays_is_no_other_job(void **state)
 	see(500 * 0.5 / 0.7, 0.5); /* the same demand */
 	const struct job_figures *now = &job.seen[1];
 	assert_true(job_differs(&job, now));
-	job.wait_stray = 0.1; /* as it does every other second */
+	job.wait_stray = 0.1; /* the wait strays this much every other second */
 	assert_false(job_differs(&job, now));
 	see(500 * 0.2 / 0.7, 0.8);
-	assert_true(job_differs(&job, &job.seen[2])); /* but not so far */
+	assert_true(job_differs(&job, &job.seen[2])); /* but not this far */
 }
 
 UNIT_TESTS(cmocka_unit_test_setup(test_a_steady_rate_strays_by_nothing, setup),

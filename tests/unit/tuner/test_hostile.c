@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whatever comes in: limits and pins hold, no value is absurd, and the memory of the tuner stays sound.
- * Samples are of random figures, also of such that cannot be; clocks jump; jobs come and go.
+ * For any input, limits and pins hold, no value is absurd, and the tuner's memory stays sound. Samples have
+ * random figures, also impossible ones. Clocks jump, and jobs come and go.
  */
 #include "tests/unit/test.h"
 
@@ -100,7 +100,7 @@ static bool cleared(const struct tuner_result *r, uint64_t job)
 	return true;
 }
 
-/* A number that is none is no word either. */
+/* Asserts that no reason contains "nan" or "inf". */
 static void check_words(const char *text)
 {
 	for (const char *at = text; *at; at++)
@@ -109,7 +109,7 @@ static void check_words(const char *text)
 				    (at > text && isalpha((unsigned char)at[-1])));
 }
 
-/* What was decided in this second, as it must be. */
+/* Asserts that the decisions of this second are valid. */
 static void check(const struct tuner_result *r, struct tuner_knobs *knobs)
 {
 	for (size_t i = 0; i < r->n_decisions; i++) {
@@ -181,7 +181,7 @@ static void test_random_samples_keep_knobs_within_limits(void **unused)
 	}
 }
 
-/* More jobs than can be decided for: the rest are left as they are, and counted. */
+/* If there are more jobs than the tuner can handle, the rest are left as they are, and counted. */
 static void test_too_many_jobs(void **unused)
 {
 	_cleanup_(freep) struct tuner_state *state = calloc(1, tuner_state_bytes());
@@ -199,7 +199,7 @@ static void test_too_many_jobs(void **unused)
 	tuner_decide(&config, state, NULL, samples, TUNER_MAX_JOBS + 3, 5 * SECOND, result);
 	assert_int_equal(result->n_samples_refused, 3);
 	assert_int_equal(result->n_views, TUNER_MAX_JOBS);
-	/* The same sample again is none. */
+	/* A repeated sample does not count. */
 	tuner_decide(&config, state, NULL, samples, TUNER_MAX_JOBS, 6 * SECOND, result);
 	assert_int_equal(result->n_samples_refused, TUNER_MAX_JOBS);
 }

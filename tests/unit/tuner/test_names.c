@@ -3,7 +3,7 @@
 
 #include "tuner/tuner.h"
 
-/* Stored in databases: a new one goes to the end. */
+/* Databases hold these numbers, so a new one is appended. */
 static void test_stored_numbers_never_change(void **state)
 {
 	assert_string_equal(tuner_rule_name((enum tuner_rule)0), "model");

@@ -41,15 +41,15 @@ static void test_halves_in_the_same_second(void **state)
 	struct tuner_pressure p = {0};
 
 	assert_true(at(&p, 0, 12, 8 * GIB, 4 * GIB) == 2 * GIB);
-	/* avg10 is a mean of 10 s: that it does not fall at once is no reason for another cut. */
+	/* avg10 is a mean of 10 s. Its slow fall is no reason for another cut. */
 	assert_true(at(&p, 1, 12.5, 8 * GIB, 2 * GIB) == 2 * GIB);
 	assert_true(at(&p, 3, 12.5, 8 * GIB, 2 * GIB) == 2 * GIB);
-	/* Still rising: another one. */
+	/* A further rise causes another cut. */
 	assert_true(at(&p, 4, 20, 8 * GIB, 2 * GIB) == 1 * GIB);
 }
 
-/* Somebody thrashes within a limit of its own, while much of the machine is free: nothing of ours would help.
- */
+/* Another program thrashes within a limit of its own, while much of the machine is free. A smaller cache
+ * would not help it. */
 static void test_waits_of_others(void **state)
 {
 	struct tuner_pressure p = {0};
@@ -72,9 +72,9 @@ static void test_each_cause_of_pressure_shrinks_the_cache(void **state)
 	assert_true(pressure_ceiling(&p, &config, &node, 4 * GIB, SECOND_NS) == 2 * GIB);
 	p = (struct tuner_pressure){0};
 	node = node_with(2, 8 * GIB);
-	node.memory_some_now = 20; /* the mean of ten seconds does not know yet */
+	node.memory_some_now = 20; /* the mean of ten seconds does not show it yet */
 	assert_true(pressure_ceiling(&p, &config, &node, 4 * GIB, SECOND_NS) == 2 * GIB);
-	node.memory_some_now = 90; /* once: what follows is said by the mean */
+	node.memory_some_now = 90; /* only once, since later values show in the mean */
 	assert_true(pressure_ceiling(&p, &config, &node, 2 * GIB, 5 * SECOND_NS) == 2 * GIB);
 	p = (struct tuner_pressure){0};
 	node = node_with(0, 8 * GIB);
@@ -82,7 +82,8 @@ static void test_each_cause_of_pressure_shrinks_the_cache(void **state)
 	assert_true(pressure_ceiling(&p, &config, &node, 4 * GIB, SECOND_NS) == 2 * GIB);
 }
 
-/* Others take 100 MB a second: what will be gone before the next look is gone. */
+/* Others take 100 MB per second. The cache gives up in advance the memory that will be gone before the next
+ * check. */
 static void test_sees_it_coming(void **state)
 {
 	struct tuner_pressure p = {0};
@@ -93,9 +94,9 @@ static void test_sees_it_coming(void **state)
 	assert_true(isinf(at(&p, 2, 0, 300e6, 128e6)));
 	assert_true(isinf(at(&p, 3, 0, 200e6, 128e6)));
 	assert_true(at(&p, 4, 0, 100e6, 128e6) == 64e6);
-	/* Dropping gave 64 MB, others took 100 MB: not enough yet. */
+	/* The cut freed 64 MB, but others took 100 MB, so another cut follows. */
 	assert_true(at(&p, 5, 0, 64e6, 64e6) == 32e6);
-	/* A step is no trend, and what our own caches take is no danger. */
+	/* A single step is no trend, and memory that dieseld's own caches take is no danger. */
 	p = (struct tuner_pressure){0};
 	assert_true(isinf(at(&p, 0, 0, 500e6, 128e6)));
 	assert_true(isinf(at(&p, 1, 0, 200e6, 128e6)));
@@ -118,7 +119,7 @@ static void test_recovers_in_steps(void **state)
 		double now = at(&p, s, s < 10 ? 12 - (double)s : 0, 8 * GIB, fmin(last, 4 * GIB));
 
 		assert_true(now >= last);
-		assert_true(s >= 20 || now == last); /* calm for 15 s first */
+		assert_true(s >= 20 || now == last); /* 15 s of calm come first */
 		if (now > last)
 			raises++;
 		if (isinf(now) && !lifted)

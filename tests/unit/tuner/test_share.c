@@ -58,8 +58,8 @@ static double random_to(unsigned int *seed, double max)
 	return max * rand_r(seed) / RAND_MAX;
 }
 
-/* For any claims: never more than there is, never more than wanted, nobody below the smaller of its want and
- * an equal share (as long as floors leave one). */
+/* For any claims, the sum never exceeds the space, and no job gets more than it wants. No job gets less than
+ * the smaller of its want and an equal share (as long as floors leave one). */
 static void test_any_claims_are_shared_fairly(void **state)
 {
 	unsigned int seed = 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The simulator's scenarios as a guard: what the tuner reaches must not get worse. Exact: all of it follows
- * from the seeds. */
+/* The simulator's scenarios guard against regressions of the tuner's results. The figures are exact, since
+ * all of them follow from the seeds. */
 #include "tests/unit/test.h"
 
 #include <math.h>
@@ -45,7 +45,7 @@ static int run_all(void **unused)
 	return outcome ? 0 : -1;
 }
 
-/* One figure of all scenarios, from its place in struct sim_score. */
+/* Returns a quantile of one figure over all scenarios. offset: of the figure in struct sim_score. */
 static double quantile_of(size_t offset, double q)
 {
 	double x[N];
@@ -90,7 +90,7 @@ static void test_limits_of_simulated_jobs_hold(void **unused)
 		assert_false(limit_broken[i]);
 }
 
-/* Decoded copies: taken where they are worth it, on sensors with noise, and kept. */
+/* Decoded copies are used where they are worth it, with noisy sensors, and kept. */
 static void test_decoded_decoded_are_taken_where_worth_it(void **unused)
 {
 	struct sim_outcome *outcome = malloc(sizeof(*outcome));

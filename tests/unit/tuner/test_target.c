@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The model's answer, rule by rule. */
+/* The model's answers, rule by rule. */
 #include "tests/unit/test.h"
 
 #include <math.h>
@@ -13,8 +13,8 @@ static struct tuner_job job;
 static struct job_figures f;
 static struct memory_space space;
 
-/* 100 samples a chunk of 10 MB, a dataset of 1 GB, storage of 100 MB/s with 4 reads under way: 1000
- * samples/s. */
+/* Sets up 100 samples per chunk of 10 MB, a dataset of 1 GB, and storage of 100 MB/s with 4 reads under way,
+ * which gives 1000 samples/s. */
 static int setup(void **state)
 {
 	memset(&job, 0, sizeof(job));
@@ -59,7 +59,7 @@ static void test_unknown_figures_change_no_knob(void **state)
 	target_knobs(&job, &f, &space, &knobs);
 	assert_memory_equal(&knobs, &job.in_force, sizeof(knobs));
 	setup(NULL);
-	f.bandwidth = NAN; /* workers can be told, storage cannot */
+	f.bandwidth = NAN; /* the need for workers is known, that for storage is not */
 	f.daemon_cpu_s = 4e-3;
 	target_knobs(&job, &f, &space, &knobs);
 	assert_int_equal(knobs.value[TUNER_CACHE_BYTES], job.in_force.value[TUNER_CACHE_BYTES]);
@@ -69,13 +69,13 @@ static void test_unknown_figures_change_no_knob(void **state)
 
 static void test_fast_storage_needs_no_cache(void **state)
 {
-	/* 500 samples/s of 100 kB from 100 MB/s: what sessions need and read-ahead, not more. */
+	/* 500 samples/s of 100 kB at 100 MB/s need only the sessions' need and read-ahead. */
 	assert_in_range(wanted(TUNER_CACHE_BYTES), 20000000, 100000000);
 }
 
 static void test_cache_for_what_storage_lacks(void **state)
 {
-	/* Storage is known to give no more: 2000 samples/s need half of the data in memory. */
+	/* Storage is known to give no more, so 2000 samples/s need half of the data in memory. */
 	f.demand = 2000;
 	job.full_bandwidth = 100e6;
 	job.full_depth = 4;
@@ -84,7 +84,7 @@ static void test_cache_for_what_storage_lacks(void **state)
 	assert_in_range(wanted(TUNER_CACHE_BYTES), 200000000, 300000000);
 }
 
-/* As long as deeper reading may bring more, the cache stays and the depth grows. */
+/* As long as deeper reading may help, the cache stays as it is and the depth grows. */
 static void test_depth_before_cache(void **state)
 {
 	f.demand = 2000;
@@ -95,16 +95,16 @@ static void test_depth_before_cache(void **state)
 
 static void test_depth_by_littles_law(void **state)
 {
-	/* 0.1 s a chunk, 5 chunks/s: half a chunk under way. */
+	/* At 0.1 s per chunk and 5 chunks/s, half a chunk is under way. */
 	f.latency_s = f.latency_p95_s = 0.1;
 	assert_in_range(wanted(TUNER_PREFETCH_CHUNKS), 1, 2);
-	f.latency_s = f.latency_p95_s = 1; /* 5 under way, with the margin 6, and one */
+	f.latency_s = f.latency_p95_s = 1; /* 5 are under way, 6 with the margin, and one in addition */
 	assert_in_range(wanted(TUNER_PREFETCH_CHUNKS), 6, 7);
 	space.prefetch = 3;
 	assert_int_equal(wanted(TUNER_PREFETCH_CHUNKS), 3);
 }
 
-/* A window is needed at once; ready batches bridge a part of its reading. */
+/* A window is needed at once. Ready batches cover a part of the time to read it. */
 static void test_depth_for_windows(void **state)
 {
 	f.window = 8;
@@ -134,12 +134,12 @@ static void test_client_workers_follow_python_work(void **state)
 		double cpu_s, handoff_s;
 		uint64_t workers;
 	} table[] = {
-	    {0, 1e-4, 0},    /* no Python work */
-	    {1e-5, 1e-3, 0}, /* cheap samples: handing over costs more than it saves */
-	    {3e-5, 1e-6, 0}, /* not worth a process: 1.5 % */
+	    {0, 1e-4, 0},    /* without Python work */
+	    {1e-5, 1e-3, 0}, /* cheap samples, for which the hand-over costs more than it saves */
+	    {3e-5, 1e-6, 0}, /* 1.5 %, not worth a process */
 	    {1e-3, 1e-5, 1}, /* half of a step */
 	    {3e-3, 1e-5, 2}, /* 1.5 cores */
-	    {1, 1e-5, 8},    /* more than there are */
+	    {1, 1e-5, 8},    /* more than the machine has */
 	};
 
 	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
@@ -151,21 +151,21 @@ static void test_client_workers_follow_python_work(void **state)
 	}
 }
 
-/* Workers for what storage lets through, not for what the device could take. */
+/* The number of workers follows the rate that storage allows, not the device's possible rate. */
 static void test_workers_for_the_slowest(void **state)
 {
 	f.demand = 4000;
 	f.daemon_cpu_s = 1e-3;
 	job.full_bandwidth = 100e6;
 	job.full_depth = 4;
-	space.cache_bytes = 60e6; /* next to nothing can be kept: 1000 samples/s */
+	space.cache_bytes = 60e6; /* next to nothing can be kept, so 1000 samples/s */
 	assert_in_range(wanted(TUNER_DAEMON_WORKERS), 1, 2);
 }
 
 static void test_the_cached_ratio_includes_the_window(void **state)
 {
 	assert_true(target_cached_ratio(&f, 0) == 0);
-	/* The window and what is read ahead are part of what an epoch finds. */
+	/* The window and the read-ahead are part of the memory in which an epoch finds chunks. */
 	assert_true(fabs(target_cached_ratio(&f, 10e6 + 500e6) - 0.5) < 1e-9);
 	assert_true(target_cached_ratio(&f, 2e9) == 1);
 }

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * A node and a tuner for tests that go second by second: 32 GB of memory, half of it free, caches of 8 GB at
- * most. The test sets the samples. Knobs follow at once.
+ * A node and a tuner for tests that go second by second. The node has 32 GB of memory, half of it free, and
+ * caches of up to 8 GB. The test sets the samples. Knobs follow at once.
  */
 
 #include "tests/unit/test.h"
@@ -45,7 +45,7 @@ static inline void world_end(struct world *w)
 	*w = (struct world){0};
 }
 
-/* A job that waits for nothing that a storage would have to give; no client works for it. */
+/* Returns a job that does not wait for storage, and has no client workers. */
 static inline struct stall_sample world_job(uint64_t job)
 {
 	struct stall_sample s = stall_sample_unknown();
@@ -61,7 +61,7 @@ static inline struct stall_sample world_job(uint64_t job)
 	return s;
 }
 
-/* One second; decisions are carried out if `apply`. The number of them. */
+/* Runs one second. With `apply`, decisions are carried out. Returns their number. */
 static inline size_t world_tick(struct world *w, struct stall_sample *samples, size_t n, bool apply)
 {
 	w->now_ns += SECOND;

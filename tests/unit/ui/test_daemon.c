@@ -35,7 +35,7 @@ static const char status[] =
     " \"last_decision\": {\"knob\": \"cache-bytes\", \"from\": 1048576, \"to\": 1610612736, \"time\": 990,"
     "  \"reason\": \"fetch 50 %\", \"effect\": {\"text\": \"waits 10 % less\"}}}]}";
 
-/* 239 bytes, as long as any of dieseld's sentences. */
+/* 239 bytes, as long as dieseld's longest sentence. */
 #define LONG_TEXT                                                                                            \
 	"01234567890123456789012345678901234567890123456789012345678901234567890123456789012345678901234567" \
 	"89"                                                                                                 \
@@ -101,8 +101,7 @@ static void test_a_status_fills_a_sample(void **state)
 	sample_free(sample);
 }
 
-/* As the analyzer would say it. Being without a core is no stall of the loader's, and what is not known is
- * not nothing. */
+/* The verdict is the analyzer's. A lack of cores is no stall of the loader, and an unknown share is not 0. */
 static void test_verdicts_are_the_analyzer_s(void **state)
 {
 	static const struct {
@@ -182,7 +181,7 @@ static uint64_t job_of(void *user, uint64_t pid)
 	return pid == 1234 ? 1000 : 0;
 }
 
-/* The trainer 1234 is a child of the process 1000 that the node's job began with. */
+/* The trainer 1234 is a child of process 1000, with which the node's job began. */
 static void test_a_daemon_s_job_merges_with_its_ancestor(void **state)
 {
 	struct top_sample *node = sample_new(), *daemon = sample_new();
@@ -199,7 +198,7 @@ static void test_a_daemon_s_job_merges_with_its_ancestor(void **state)
 	assert_int_equal(node->n_jobs, 2);
 	job = &node->jobs[0];
 	assert_string_equal(job->id, "1000.5");
-	assert_string_equal(job->method, "bpf"); /* exact shares stay */
+	assert_string_equal(job->method, "bpf"); /* exact shares are not replaced */
 	assert_float_equal(job->share[SHARE_DEVICE], 0.9, 0);
 	assert_float_equal(job->steps_per_s, 13, 0);
 	assert_int_equal(job->served.prefetch_chunks, 6);
@@ -210,7 +209,7 @@ static void test_a_daemon_s_job_merges_with_its_ancestor(void **state)
 	sample_free(daemon);
 }
 
-/* Where the node knows no shares, the daemon's are taken, and said to be the daemon's. */
+/* If the node knows no shares, the daemon's are used, and marked as the daemon's. */
 static void test_merge_takes_shares(void **state)
 {
 	struct top_sample *node = sample_new(), *daemon = sample_new();
@@ -227,7 +226,8 @@ static void test_merge_takes_shares(void **state)
 	sample_free(daemon);
 }
 
-/* A job on five nodes: one is away, one slow; another user's job of that name has its own. */
+/* A job runs on five nodes, of which one is unreachable and one slow. Another user's job of that name has
+ * nodes of its own. */
 static void test_nodes_of_a_job(void **state)
 {
 	static const char answer[] =
@@ -267,7 +267,7 @@ static void test_nodes_of_a_job(void **state)
 	assert_int_equal(job->served.n_members, 5);
 	assert_int_equal(job->served.n_troubled, 2);
 	assert_string_equal(job->served.troubled, "n4 slow (21.5 ms), n5 away");
-	/* Of a job on this node alone nothing of the kind is known. */
+	/* A job that runs only on this node has no such figures. */
 	assert_true(sample->jobs[1].served.n_reached == SAMPLE_UNKNOWN &&
 		    isnan(sample->jobs[1].served.memory_chunks_per_s));
 	sample_free(sample);

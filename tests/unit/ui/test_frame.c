@@ -62,7 +62,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* The row that holds this text from row `from` on; -1: none. */
+/* Returns the row, from row `from` on, that holds this text; -1: none. */
 static int row_of(const char *text, int from)
 {
 	for (int y = from; y < screen->rows; y++) {
@@ -96,7 +96,7 @@ static void test_jobs_are_sorted_by_stall(void **state)
 	slow = row_of("slow.py", head);
 	fast = row_of("fast.py", head);
 	unknown = row_of("unknown.py", head);
-	/* By stall; what is not known comes last, and says so. */
+	/* The order is by stall. An unknown stall comes last, and shows as unknown. */
 	assert_true(slow == head + 1 && fast == head + 2 && unknown == head + 3);
 	assert_int_equal(row_of("N/A", unknown), unknown);
 	assert_true(row_of("[FFFF", 0) > 0);
@@ -174,7 +174,7 @@ static void test_an_exited_job_stays_for_seconds(void **state)
 		if (row > 0)
 			assert_int_equal(screen->cells[row * screen->cols].style, STYLE_DIM);
 	}
-	/* One that comes back is alive. */
+	/* A job that comes back is alive again. */
 	model_take(&model, three_jobs(1020));
 	assert_string_equal(sample_job(model.sample, "id-fast.py")->state, "running");
 }
@@ -205,7 +205,7 @@ static void test_views_and_overlays(void **state)
 	assert_int_equal(model_key(&model, 'q'), MODEL_QUIT);
 }
 
-/* Where the chunks of a job on several nodes come from, within 80 columns; of other jobs, nothing of it. */
+/* The sources of the chunks of a job on several nodes fit into 80 columns. Other jobs show none of them. */
 static void test_tiers_of_a_job(void **state)
 {
 	struct top_sample *next = three_jobs(1001);
@@ -301,11 +301,11 @@ static void test_a_missing_gpu_is_explained(void **state)
 	assert_true(draw_and_find("37", 3) == row_of("H200", 3));
 	assert_int_equal(row_of("cuStreamSynchronize", 3), row_of("slow.py", row_of("H200", 3) + 1));
 	assert_int_equal(row_of("no GPU is known", 3), -1);
-	/* What is not known is not 0. */
+	/* An unknown value is not 0. */
 	assert_int_equal(row_of("N/A", row_of("unknown.py", 3)), row_of("unknown.py", 3));
 }
 
-/* Of a wait with many short pieces the long one is seen, whatever the screen's height. */
+/* In a wait with many short pieces, the long piece is visible at any height of the screen. */
 static void test_the_long_piece_of_a_chain_is_seen(void **state)
 {
 	struct top_sample *next = three_jobs(1001);
@@ -338,7 +338,7 @@ static void test_a_tree_has_workers_below_their_parents(void **state)
 
 		worker->pid = pids[i][0];
 		worker->parent_pid =
-		    pids[i][1]; /* the last two are each other's: only a damaged file has that */
+		    pids[i][1]; /* the last two are each other's parent, as in a damaged file */
 		snprintf(worker->role, sizeof(worker->role), "p%d", (int)pids[i][0]);
 	}
 	model_take(&model, next);
@@ -380,7 +380,7 @@ static void test_the_interval_has_limits(void **state)
 	assert_float_equal(model.interval_s, MODEL_INTERVAL_MIN, 0);
 }
 
-/* Whatever the size and the state, drawing stays within the screen (ASan looks) and says when it is too
+/* For any size and state, drawing stays within the screen (ASan checks) and reports a screen that is too
  * small. */
 static void test_a_screen_of_any_size_is_drawn_within(void **state)
 {

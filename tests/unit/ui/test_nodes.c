@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What nodes say of their jobs can be anybody's. */
+/* Nodes' reports about their jobs may come from anybody. */
 #include "tests/unit/test.h"
 
 #include <math.h>
@@ -53,7 +53,7 @@ static void test_a_node_s_report_fills_jobs(void **state)
 		    job->age_s == 1.5);
 	assert_true(isnan(job->steps_per_s) && isnan(job->share[SHARE_CHECKPOINT_STALL]));
 	assert_string_not_equal(job[0].id, job[1].id);
-	/* What is not known is not zero. */
+	/* An unknown value is not zero. */
 	assert_true(isnan(job[1].stall_s) && isnan(job[1].served.samples_per_s));
 	assert_string_equal(job[1].name, "a.py");
 	sample_free(s);
@@ -71,7 +71,7 @@ static void test_jobs_of_two_nodes_differ_by_id(void **state)
 	assert_int_equal(node_report_fill(report, "a", 0, s), 0);
 	assert_int_equal(node_report_fill(report, "b", 0, s), 0);
 	assert_int_equal(s->n_jobs, 2);
-	assert_string_not_equal(s->jobs[0].id, s->jobs[1].id); /* two nodes have a job of one number */
+	assert_string_not_equal(s->jobs[0].id, s->jobs[1].id); /* two nodes have jobs with the same number */
 	sample_free(s);
 }
 

@@ -124,7 +124,7 @@ static void test_analysis_to_job(void **state)
 	sample_free(sample);
 }
 
-/* Sampled: neither steps nor what was read are to be seen. */
+/* A sampled job shows neither steps nor how much was read. */
 static void test_what_is_hidden_is_unknown(void **state)
 {
 	struct analysis analysis = {.verdict = ANALYSIS_PREP_BOUND,
@@ -148,7 +148,7 @@ static void test_what_is_hidden_is_unknown(void **state)
 	sample_free(sample);
 }
 
-/* Too few steps: no shares, which is not shares of 0. */
+/* With too few steps, there are no shares, which differs from shares of 0. */
 static void test_an_insufficient_analysis_has_no_shares(void **state)
 {
 	struct analysis analysis = {.verdict = ANALYSIS_INSUFFICIENT, .insufficient = "only 1 step"};
@@ -163,7 +163,7 @@ static void test_an_insufficient_analysis_has_no_shares(void **state)
 	sample_free(sample);
 }
 
-/* A step that compiles is none of which a speed is made; unknown is not 0. */
+/* A step that compiles does not count for the speed. An unknown speed is not 0. */
 static void test_a_compiling_step_has_no_speed(void **state)
 {
 	struct analysis_step steps[] = {{.end_ns = 10 * NS_PER_S, .excluded = true},

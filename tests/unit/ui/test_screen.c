@@ -31,7 +31,7 @@ static void check_text(struct charset charset, int width, const char *text, cons
 	screen_free(screen);
 }
 
-/* Nothing that a terminal obeys gets through, whoever wrote it. */
+/* No control sequence of a terminal gets through, wherever the text comes from. */
 static void test_hostile_texts_are_harmless(void **state)
 {
 	check_text(unicode, 40, "a\033[2Jb\033]0;title\007c", "a?[2Jb?]0;title?c");
@@ -55,7 +55,7 @@ static void test_wide_and_combining_characters(void **state)
 	assert_int_equal(screen_text_width("训练.py", unicode), 7);
 }
 
-/* Over one half of a wide character: the other half goes. */
+/* If text overwrites one half of a wide character, the other half is cleared. */
 static void test_overwriting_a_half(void **state)
 {
 	struct screen *screen = screen_new(1, 8, unicode);
@@ -108,7 +108,7 @@ static void test_not_known_is_not_zero(void **state)
 	assert_string_equal(format_count(text, 0), "0");
 }
 
-/* Each column is full, whatever the shares: rounding neither leaves a gap nor overflows. */
+/* Each column is full for any shares. Rounding neither leaves a gap nor overflows. */
 static void test_shares_fill_the_bar(void **state)
 {
 	const double thirds[SHARE_COUNT] = {1.0 / 3, 1.0 / 3, 1.0 / 3}, none[SHARE_COUNT] = {0},
@@ -169,7 +169,7 @@ static void test_history_is_a_ring(void **state)
 	assert_float_equal(history_point(series, HISTORY_POINTS - 1)->steps_per_s, 50, 0);
 	assert_null(history_point(series, HISTORY_POINTS));
 	assert_null(history_find(&history, "b"));
-	/* A job that is gone for as long as the plot reaches is forgotten. */
+	/* A job that is gone for the whole span of the plot is forgotten. */
 	sample->n_jobs = 0;
 	for (int i = 0; i < HISTORY_POINTS + 1; i++)
 		history_add(&history, sample);

@@ -20,7 +20,7 @@
 
 static char path[] = "/tmp/diesel-test-reel-XXXXXX";
 
-/* Records at 1000, 1001, ... s with that many steps. */
+/* Writes records at 1000, 1001, ... s, each with that many steps. */
 static void write_records(int first, int n)
 {
 	struct top_recording_writer *writer;
@@ -68,7 +68,7 @@ static int tear_down(void **state)
 	return 0;
 }
 
-/* How many records can be read, and how many were skipped by then. */
+/* Returns how many records can be read, and how many were skipped. */
 static size_t readable(size_t *ret_skipped)
 {
 	struct top_recording_reader *reader;
@@ -96,7 +96,7 @@ static void test_there_and_back(void **state)
 
 	assert_int_equal(readable(&skipped), N_RECORDS);
 	assert_int_equal(skipped, 0);
-	write_records(N_RECORDS, 2); /* goes on with the same file */
+	write_records(N_RECORDS, 2); /* continues the same file */
 	assert_int_equal(readable(&skipped), N_RECORDS + 2);
 	assert_int_equal(top_recording_open(path, &reader, NULL), 0);
 	assert_int_equal(top_recording_find(reader, 1002.5), 2);
@@ -114,7 +114,7 @@ static void test_a_cut_top_recording_loses_the_torn_record(void **state)
 		size_t skipped, n;
 
 		assert_int_equal(truncate(path, size), 0);
-		if (top_recording_open(path, &reader, NULL)) /* not one is whole */
+		if (top_recording_open(path, &reader, NULL)) /* no record is complete */
 			continue;
 		top_recording_reader_close(reader);
 		n = readable(&skipped);
@@ -122,7 +122,7 @@ static void test_a_cut_top_recording_loses_the_torn_record(void **state)
 		assert_true(skipped <= 1);
 		assert_true(n + skipped >= 1);
 	}
-	/* A recording goes on behind a torn record. */
+	/* A recording continues after a torn record. */
 	unlink(path);
 	write_records(0, 3);
 	assert_int_equal(truncate(path, size_of_file() - 10), 0);
@@ -151,7 +151,7 @@ static void test_a_flipped_bit_costs_one_record(void **state)
 		n = readable(&skipped);
 		assert_int_equal(n + skipped, N_RECORDS);
 		assert_true(skipped <= 1);
-		if (n == N_RECORDS) /* zstd has bits that mean nothing; then the record is the same */
+		if (n == N_RECORDS) /* zstd ignores some bits, and then the record is the same */
 			assert_int_equal(skipped, 0);
 		patch(at, &byte, 1);
 	}

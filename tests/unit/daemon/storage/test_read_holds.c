@@ -22,7 +22,7 @@ static uint64_t until(uint32_t uid, dev_t storage, uint64_t now_ns)
 	return end_ns;
 }
 
-/* The hold applies only to that storage, and only to that user. */
+/* Prefetch is paused only on that storage, and only for that user. */
 static void test_whom_it_concerns(void **state)
 {
 	assert_int_equal(until(1, 5, BEGIN), 0);
@@ -33,8 +33,8 @@ static void test_whom_it_concerns(void **state)
 	assert_int_equal(until(1, 5, BEGIN + READ_HOLD_AFTER_NS), 0);
 }
 
-/* A job that writes all the time is held back once, for the maximum time. After a pause it is held back
- * again. */
+/* If a job writes all the time, prefetch is paused once, for the maximum time. After a break of the writes it
+ * is paused again. */
 static void test_a_steady_writer_is_held_back_once(void **state)
 {
 	uint64_t held_ns = 0, now_ns = BEGIN;
@@ -49,7 +49,7 @@ static void test_a_steady_writer_is_held_back_once(void **state)
 	assert_int_equal(until(1, 5, now_ns), now_ns + READ_HOLD_AFTER_NS);
 }
 
-/* Notes beyond the table's size hold no job back, and remove no existing note. */
+/* Notes beyond the table's size pause nothing, and remove no existing note. */
 static void test_notes_beyond_the_table_hold_nobody_back(void **state)
 {
 	for (uint32_t i = 0; i < 2 * READ_HOLDS_MAX; i++)

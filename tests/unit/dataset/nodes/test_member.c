@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What stands in Redis about a node can be anybody's: what is wrong is no member. */
+/* A node's entry in Redis may come from anybody, so an invalid entry is no member. */
 #include "tests/unit/test.h"
 
 #include "dataset/nodes/member.h"
@@ -34,7 +34,8 @@ static void test_an_entry_parses_as_formatted(void **state)
 
 	assert_int_equal(member_parse(text, member_format(&e, text), &found), 0);
 	assert_memory_equal(&e, &found, sizeof(e));
-	strcpy(e.key.job, "\x01\xff%\n\x1b[31m\"\\ caf\xc3\xa9"); /* whatever a launcher calls a job */
+	/* a job's name may be anything that a launcher allows */
+	strcpy(e.key.job, "\x01\xff%\n\x1b[31m\"\\ caf\xc3\xa9");
 	memset(e.path, 0, sizeof(e.path));
 	strcpy(e.path, "/da\nta/job=x\npath=y%41");
 	memset(e.member.node, 'n', REGISTRY_NAME_BYTES - 1);
@@ -43,7 +44,7 @@ static void test_an_entry_parses_as_formatted(void **state)
 	registry_group_id(&e.key, &e.group);
 	assert_int_equal(member_parse(text, member_format(&e, text), &found), 0);
 	assert_memory_equal(&e, &found, sizeof(e));
-	memset(e.path, '\xff', sizeof(e.path) - 1); /* the longest there is */
+	memset(e.path, '\xff', sizeof(e.path) - 1); /* the longest possible path */
 	memset(e.key.job, '\x01', sizeof(e.key.job) - 1);
 	e.member.weight_bytes = UINT64_MAX;
 	e.member.lanes = (struct owner_lanes){.lanes = UINT32_MAX - 1, .drift = UINT32_MAX};
@@ -56,7 +57,7 @@ static void test_an_entry_parses_as_formatted(void **state)
 	assert_true(found.member.weight_bytes == MEMBER_MAX_WEIGHT);
 }
 
-/* The sample with one part replaced by another. */
+/* Parses the sample with one part replaced by another. */
 static int with(const char *part, const char *other)
 {
 	struct registry_entry e = sample(), found;
@@ -81,7 +82,7 @@ static void test_one_wrong_field_is_refused(void **state)
 	    {"node=gpu-07", "node=%00"},
 	    {"node=gpu-07", "node=%4"},
 	    {"node=gpu-07", "node=%4G"},
-	    {"node=gpu-07", "node=%C3%A9"}, /* digits are lower-case */
+	    {"node=gpu-07", "node=%C3%A9"}, /* digits must be in lower case */
 	    {"node=gpu-07", "node=a\tb"},
 	    {"node=gpu-07", "node=1234567890123456789012345678901234567890123456789012345678901234"},
 	    {"node=gpu-07\n", ""},
@@ -120,7 +121,7 @@ static void test_one_wrong_field_is_refused(void **state)
 	    {"serves=0-3 8-8", "serves=0-3 8-8 "},
 	    {"serves=0-3 8-8", "serves=0-3 8"},
 	    {"serves=0-3 8-8", "serves=0-3 8-16"},
-	    {"serves=0-3 8-8", "serves=0-3 4-8"}, /* one run */
+	    {"serves=0-3 8-8", "serves=0-3 4-8"}, /* must be one run */
 	    {"serves=0-3 8-8", "serves=8-8 0-3"},
 	    {"serves=0-3 8-8", "serves=3-0"},
 	    {"serves=0-3 8-8", "serves=0-99999999999999999999"},
@@ -143,7 +144,7 @@ static void test_one_wrong_field_is_refused(void **state)
 	assert_int_equal(with("job=train", "job="), 0);
 }
 
-/* Cut anywhere, with a NUL anywhere, and too long. */
+/* The entry is cut anywhere, has a NUL anywhere, or is too long. */
 static void test_a_damaged_entry_is_refused(void **state)
 {
 	struct registry_entry e = sample(), found;
@@ -151,7 +152,7 @@ static void test_a_damaged_entry_is_refused(void **state)
 	size_t n = member_format(&e, text);
 
 	for (size_t i = 0; i < n; i++) {
-		copy = malloc(i + 1); /* what is read beyond it shows under a sanitizer */
+		copy = malloc(i + 1); /* a sanitizer notices a read beyond it */
 		memcpy(copy, text, i);
 		assert_int_equal(member_parse(copy, i, &found), -EINVAL);
 		free(copy);
@@ -173,7 +174,7 @@ static void test_equal_jobs_have_one_group_id(void **state)
 	struct registry_group_key a = sample().key, b = a;
 	struct registry_group_id id, other;
 
-	memset(b.job + 6, 'x', 10); /* behind its end */
+	memset(b.job + 6, 'x', 10); /* after its terminating NUL */
 	registry_group_id(&a, &id);
 	registry_group_id(&b, &other);
 	assert_string_equal(id.text, other.text);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who owns a chunk: shares by weight, and nothing moves but what has to. */
+/* Owners of chunks: shares by weight, and no change of owner without need. */
 #include "tests/unit/test.h"
 
 #include "dataset/chunk_id.h"
@@ -12,7 +12,7 @@
 
 #define N_CHUNKS 20000
 
-/* Ids of one writer: they differ in few bits. */
+/* Returns ids of one writer, which differ in few bits. */
 static struct chunk_id chunk(uint32_t i)
 {
 	static struct chunk_id_source source;
@@ -68,7 +68,8 @@ static void test_members_own_by_weight(void **state)
 		assert_share(n[i], (double)(i + 1) / 36);
 }
 
-/* One that goes, is away, gets another weight: of what others have, nothing moves among them. */
+/* If a member leaves, is unreachable, or changes its weight, the other members' chunks do not move among
+ * them. */
 static void test_only_its_own_move(void **state)
 {
 	struct owner_member before[6], after[6];
@@ -77,7 +78,7 @@ static void test_only_its_own_move(void **state)
 	for (size_t i = 0; i < 6; i++)
 		before[i].weight = 100 + 50 * i;
 	for (int change = 0; change < 4; change++) {
-		size_t n_after = change == 3 ? 5 : 6, n_moved = 0; /* 3: the last one is gone */
+		size_t n_after = change == 3 ? 5 : 6, n_moved = 0; /* 3: the last member left */
 
 		memcpy(after, before, sizeof(after));
 		after[5].is_unreachable = change == 0;
@@ -141,7 +142,8 @@ static void test_no_members_and_no_weights_have_an_answer(void **state)
 	for (size_t i = 0; i < 3; i++)
 		assert_share(n[i], 1.0 / 3);
 	members[1].weight = 5;
-	members[1].is_unreachable = true; /* the others have none, so it does not count */
+	/* the others have no weight, so an unreachable member does not count */
+	members[1].is_unreachable = true;
 	count(members, 3, n);
 	assert_share(n[0], 0.5);
 	members[1].is_unreachable = false;
@@ -152,11 +154,11 @@ static void test_no_members_and_no_weights_have_an_answer(void **state)
 	assert_true(owner_of(members, 3, &id, NULL) == SIZE_MAX);
 	members[2] = (struct owner_member){.name_hash = 1, .weight = UINT64_MAX};
 	assert_int_equal(owner_of(members, 3, &id, NULL), 2);
-	members[0] = members[1] = members[2]; /* one name thrice: the first */
+	members[0] = members[1] = members[2]; /* the same name three times: the first one is the owner */
 	assert_int_equal(owner_of(members, 3, &id, NULL), 0);
 }
 
-/* What nodes of other builds and machines find, too: it may never change. */
+/* Nodes of other builds and machines must find the same owners, so the function may never change. */
 static void test_owners_never_change(void **state)
 {
 	struct owner_member members[5];
@@ -173,7 +175,7 @@ static void test_owners_never_change(void **state)
 	assert_string_equal(owners, "3442213311442420433243341111444443332122");
 }
 
-/* Whether a lane is served, by a search through all that was added. */
+/* Returns whether a lane is served, by a search through all lanes that were added. */
 static void test_lanes_are_added(void **state)
 {
 	srand(5);
@@ -202,7 +204,7 @@ static void test_lanes_are_added(void **state)
 	}
 }
 
-/* With more runs than there is space for, lanes that are between the nearest two count as served. */
+/* If there are more runs than the table holds, lanes between the nearest two runs count as served. */
 static void test_too_many_runs_of_lanes(void **state)
 {
 	struct owner_lanes lanes = {.lanes = 1000};
@@ -218,8 +220,8 @@ static void test_too_many_runs_of_lanes(void **state)
 	}
 }
 
-/* A chunk is owned by whoever serves its lane; where nobody does, or all who do are away, as without lanes.
- */
+/* A chunk is owned by a member that serves its lane. If no reachable member does, the owner is found as
+ * without lanes. */
 static void test_a_lane_has_an_owner(void **state)
 {
 	struct owner_member members[4];
@@ -245,7 +247,7 @@ static void test_a_lane_has_an_owner(void **state)
 			place.lanes = 9;
 			assert_int_equal(owner_of(members, 4, &id, &place), any);
 		}
-		/* Across a border either of both. */
+		/* Across a border, the owner is either of the two. */
 		assert_true(owner_of(members, 4, &id, &(struct owner_place){8, 0, 1, 3}) < 2);
 	}
 }

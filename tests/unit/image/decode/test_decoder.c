@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is refused, and with which words. tests/integration/image has the pixels. */
+/* Which images are refused, and with which message. tests/integration/image covers the pixels. */
 #include "tests/unit/test.h"
 
 #include "image/decoder.h"
@@ -16,7 +16,7 @@ static const uint8_t png[] = {
     0x00, 0x00, 0x0a, 0x49, 0x44, 0x41, 0x54, 0x78, 0x9c, 0x63, 0x38, 0x01, 0x00, 0x00, 0xca, 0x00, 0xc9,
     0x99, 0xca, 0x5d, 0x7e, 0x00, 0x00, 0x00, 0x00, 0x49, 0x45, 0x4e, 0x44, 0xae, 0x42, 0x60, 0x82};
 
-#define BEFORE_END 46 /* so many bytes have all pixels */
+#define BEFORE_END 46 /* this many bytes contain all pixels */
 
 static struct image_decoder *decoder;
 static uint8_t output[4 * 4 * 3];
@@ -28,7 +28,7 @@ static void expect(const void *data, size_t bytes, struct image_request request,
 		   const char *text)
 {
 	struct error err = ERROR_INIT;
-	/* Exactly as long, so that a read past the end is seen. */
+	/* A copy of exactly this size lets sanitizers notice a read past its end. */
 	_cleanup_(freep) void *exact = malloc(bytes ? bytes : 1);
 
 	assert_non_null(exact);
@@ -64,14 +64,14 @@ static void test_present_pixels_resize_as_decoded_ones(void **state)
 		assert_int_equal(output[i], 200);
 	request.crop.y = 2;
 	assert_int_equal(image_resize(decoder, &there, pixels, &request, output, &err), -EINVAL);
-	/* At its own size it is copied. */
+	/* At its own size the crop is copied. */
 	request =
 	    (struct image_request){.crop = {0, 1, 2, 1}, .width = 2, .height = 1, .filter = IMAGE_LANCZOS};
 	assert_int_equal(image_resize(decoder, &there, pixels, &request, output, &err), 0);
 	assert_memory_equal(output, pixels + 6, 6);
 }
 
-/* Where the crop is decoded at another scale, there is nothing to be had from it. */
+/* A crop that is decoded at another scale cannot be made from this copy. */
 static void test_resize_at_a_scale(void **state)
 {
 	static const uint8_t pixels[] = {7, 8, 9};
@@ -131,7 +131,7 @@ static void test_a_truncation_within_pixels_is_refused(void **state)
 {
 	for (size_t bytes = 8; bytes < BEFORE_END; bytes++)
 		expect(png, bytes, whole, -EBADMSG, "PNG image");
-	/* As to Pillow, the pixels are all there. */
+	/* As in Pillow, all pixels are there. */
 	for (size_t bytes = BEFORE_END; bytes < sizeof(png); bytes++)
 		expect(png, bytes, whole, 0, "");
 }
@@ -170,7 +170,7 @@ static void test_a_probe_reads_kind_and_size(void **state)
 	assert_int_equal(info.kind, IMAGE_JPEG);
 	assert_int_equal(info.height, 0x102);
 	assert_int_equal(info.width, 0x304);
-	assert_int_equal(info.h, 0); /* it ends before that */
+	assert_int_equal(info.h, 0); /* the file ends before that information */
 	assert_int_equal(image_probe(halved, sizeof(halved), &info, &err), 0);
 	assert_true(info.has_planes);
 	assert_int_equal(info.h, 2);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What can be said of resizing without Pillow; tests/integration/image compares with it. */
+/* Properties of resizing without Pillow. tests/integration/image compares with Pillow. */
 #include "tests/unit/test.h"
 
 #include "image/decode/resample.h"
@@ -23,13 +23,13 @@ static struct resample_plan plan_of(uint32_t width, uint32_t height, uint32_t to
 				      .row_width = width};
 }
 
-/* The input's value of a channel. */
+/* Returns the input's value of a channel. */
 static uint8_t noise(uint32_t x, uint32_t y, uint32_t c)
 {
 	return (uint8_t)((x * 2654435761u + y * 40503u + c * 77u) >> 7);
 }
 
-/* Columns beside the input have what must not be seen: 255. */
+/* Runs the plan. Columns outside of the input have 255, which must not show. */
 static void run(const struct resample_plan *plan, uint8_t (*value)(uint32_t x, uint32_t y, uint32_t c))
 {
 	assert_int_equal(resample_begin(&resample, plan), 0);
@@ -96,7 +96,7 @@ static void test_layouts_have_the_same_values(void **state)
 			assert_int_equal(output[c * 40 * 33 + i], rows[i * 3 + c]);
 }
 
-/* Of each four pixels the mean, and with a box of eight columns of each two. */
+/* Each output pixel is the mean of four pixels, and with a box of eight columns the mean of two. */
 static void test_a_box_filter_gives_means(void **state)
 {
 	struct resample_plan plan = plan_of(16, 16, 8, 8);

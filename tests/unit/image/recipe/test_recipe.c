@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recipes: which are refused, which part of an image a sample becomes, and as which numbers. */
+/* Recipes: which are refused, which part of an image becomes a sample, and with which numbers. */
 #include "tests/unit/test.h"
 
 #include "image/recipe.h"
@@ -92,7 +92,7 @@ static void recipes_for_codecs(void **state)
 	r.codec.n_dimensions = RECIPE_MAX_DIMENSIONS;
 	for (int i = 0; i < RECIPE_MAX_DIMENSIONS; i++)
 		r.codec.dimensions[i] = UINT32_MAX;
-	assert_non_null(recipe_check(&r)); /* however the product overflows */
+	assert_non_null(recipe_check(&r)); /* also if the product overflows */
 	r = codec();
 	r.width = 1;
 	assert_non_null(recipe_check(&r));
@@ -166,7 +166,8 @@ static void a_random_box_is_of_the_image(void **state)
 	}
 }
 
-/* Of 20,000 boxes: areas as uniform as they are to be, ratios symmetric, places all over the image. */
+/* In 20,000 boxes, areas are as uniform as they should be, ratios symmetric, and positions all over the
+ * image. */
 static void random_boxes_are_distributed_as_they_should_be(void **state)
 {
 	const struct recipe r = random_box();
@@ -182,7 +183,7 @@ static void random_boxes_are_distributed_as_they_should_be(void **state)
 		left += (p.width == 1000 ? 0.5 : (double)p.left / (1000 - p.width)) / n;
 		flipped += p.sideways;
 	}
-	/* Boxes that do not fit are drawn again, and these are the large ones: less than 0.54. */
+	/* Boxes that do not fit are drawn again, and these are large ones, so the mean is less than 0.54. */
 	assert_true(area > 0.47 && area < 0.54);
 	assert_true(fabs(ratio) < 0.01);
 	assert_true(fabs(left - 0.5) < 0.01);
@@ -204,7 +205,7 @@ static void a_place_is_a_function_of_seed_epoch_and_sample(void **state)
 	}
 }
 
-/* What torchvision 0.14 gives for Resize(256), CenterCrop(224). */
+/* The values are those of torchvision 0.14 for Resize(256), CenterCrop(224). */
 static void the_middle_is_torchvisions(void **state)
 {
 	static const struct {
@@ -233,7 +234,7 @@ static void the_middle_is_torchvisions(void **state)
 	}
 }
 
-/* Resize(256), RandomCrop(224): the same image, cut anywhere, each place as likely as any other. */
+/* Resize(256), RandomCrop(224) crops the same resized image, with each position equally likely. */
 static void a_random_crop_is_of_the_resized_image(void **state)
 {
 	unsigned int n_x[118] = {0}, n_y[33] = {0};
@@ -242,7 +243,7 @@ static void a_random_crop_is_of_the_resized_image(void **state)
 
 	r.shape = RECIPE_RANDOM_CROP;
 	r.height = r.width = 224;
-	assert_non_null(recipe_check(&r)); /* of what? */
+	assert_non_null(recipe_check(&r)); /* the size to resize to is missing */
 	r.shorter = 256;
 	memset(r.scale, 0, sizeof(r.scale));
 	memset(r.ratio, 0, sizeof(r.ratio));
@@ -270,7 +271,7 @@ static void a_random_crop_is_of_the_resized_image(void **state)
 	assert_true(p.made_height == 16384 && p.made_width == UINT32_MAX);
 }
 
-/* Which is refused by its size, and must not seem to be a small one. */
+/* An image that is refused for its size must not appear to be a small one. */
 static void what_is_too_long_stays_so(void **state)
 {
 	struct recipe r = random_box();
@@ -327,8 +328,8 @@ static void one_channel_is_stored_alone(void **state)
 	}
 }
 
-/* Of 20,000: each order of the four as often as the others, factors uniform, probabilities as they are said.
- */
+/* In 20,000 draws, each order of the four is equally frequent, factors are uniform, and probabilities are as
+ * requested. */
 static void colours_are_drawn_as_torchvision_draws_them(void **state)
 {
 	struct recipe r = random_box();
@@ -380,7 +381,7 @@ static void what_has_no_range_is_left_out(void **state)
 	r.jitter = 1;
 	r.contrast[0] = r.contrast[1] = 1;
 	r.hue[0] = r.hue[1] = 0;
-	r.saturation[0] = r.saturation[1] = 1.25; /* always this */
+	r.saturation[0] = r.saturation[1] = 1.25; /* always this factor */
 	recipe_draw_colours(&r, 1, 2, 3, &c);
 	assert_int_equal(c.n, 2);
 	for (int i = 0; i < 2; i++) {
@@ -391,7 +392,7 @@ static void what_has_no_range_is_left_out(void **state)
 	assert_true(c.factor[0] != d.factor[0] || c.factor[1] != d.factor[1]);
 }
 
-/* What Pillow 9.4 and 12 make of these by ImageEnhance, and by turning hue in HSV. */
+/* The values are those of Pillow 9.4 and 12 for ImageEnhance, and for turning the hue in HSV. */
 static void colours_are_pillows(void **state)
 {
 	static const uint8_t original[] = {0,  0,   0,  200, 30, 90,  255, 255, 255,
@@ -448,7 +449,7 @@ static void colours_are_pillows(void **state)
 	assert_memory_equal(made + 6, original + 6, sizeof(made) - 6);
 }
 
-/* What torchvision 0.28's kernels make of a tensor with these. */
+/* The values are those of torchvision 0.28's kernels for tensors. */
 static void colours_of_tensors_are_torchvisions(void **state)
 {
 	static const uint8_t original[] = {0,  0,   0,  200, 30, 90,  255, 255, 255,
@@ -543,7 +544,7 @@ static void numbers_are_those_of_their_type(void **state)
 	assert_int_equal(half[8 + 2], 0x3c00); /* 1 */
 	assert_int_equal(half[4], 0x1c04);     /* 1 / 255 */
 	assert_int_equal(half[0], 0);
-	r.flags = RECIPE_NORMALISE; /* too small, and too large, for its exponent */
+	r.flags = RECIPE_NORMALISE; /* too small or too large for its exponent */
 	for (int c = 0; c < 3; c++)
 		r.std[c] = c ? 1e-6f : 1e8f;
 	store(&r, false, false, half);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arrays: which recipes are refused, what files say, and which number goes where. Values of all types are
- * held against NumPy's in tests/integration/loader/test_arrays.py. */
+/* Arrays: which recipes are refused, how files are parsed, and where each number goes.
+ * tests/integration/loader/test_arrays.py compares values of all types with NumPy. */
 #include "tests/unit/test.h"
 
 #include <errno.h>
@@ -10,7 +10,7 @@
 
 #include "image/tensor.h"
 
-/* Four rows of three columns of two channels. */
+/* Returns a recipe of four rows of three columns of two channels. */
 static struct recipe rows(void)
 {
 	return (struct recipe){.kind = RECIPE_BYTES,
@@ -30,7 +30,7 @@ static void good_recipes_pass(void **state)
 	assert_null(recipe_check(&r));
 	assert_int_equal(recipe_item_bytes(&r), 2 * 2 * 2 * 4);
 	r.kind = RECIPE_NUMPY;
-	r.tensor.dimensions[0] = r.tensor.dimensions[1] = 0; /* any that hold the crop */
+	r.tensor.dimensions[0] = r.tensor.dimensions[1] = 0; /* any sizes that hold the crop */
 	assert_null(recipe_check(&r));
 	assert_int_equal(recipe_item_bytes(&r), 2 * 2 * 2 * 4);
 	r = (struct recipe){.kind = RECIPE_NUMPY, .type = RECIPE_INT64, .tensor = {.stored = RECIPE_INT64}};
@@ -83,7 +83,7 @@ static void bad_recipes_are_refused(void **state)
 	REFUSED(r.type = RECIPE_FLOAT32; r.flags |= RECIPE_NORMALISE; r.tensor.n_means = UINT32_MAX);
 }
 
-/* What becomes of the numbers 0, 1, ... */
+/* Applies the recipe to the numbers 0, 1, ... */
 static void made_of_rows(const struct recipe *r, uint8_t *out)
 {
 	uint8_t data[24];
@@ -141,12 +141,12 @@ static void a_random_crop_is_anywhere_in_it(void **state)
 		assert_int_equal(out[3], out[0] + 3);
 		seen |= 1u << out[0];
 	}
-	/* Rows of 6 numbers, two places in each. */
+	/* A row has 6 numbers, and two positions. */
 	assert_int_equal(seen,
 			 1u << 0 | 1u << 2 | 1u << 6 | 1u << 8 | 1u << 12 | 1u << 14 | 1u << 18 | 1u << 20);
 }
 
-/* A file of version 1.0 with this dictionary and 24 bytes of numbers. */
+/* Makes a file of version 1.0 with this dictionary and 24 bytes of numbers. */
 static size_t file_of(const char *header, uint8_t *ret)
 {
 	size_t length = strlen(header);
@@ -220,7 +220,8 @@ static void damaged_headers_are_named(void **state)
 	}
 	size_t bytes = file_of("{'descr': '<f4', 'fortran_order': False, 'shape': (6,)}", data);
 
-	/* Any part of it, read from memory of that size: a read past the end is seen. */
+	/* Every prefix of the file is read from memory of exactly that size, so that sanitizers notice a read
+	 * past the end. */
 	for (size_t n = 0; n < bytes; n++) {
 		uint8_t *part = malloc(n ? n : 1);
 

@@ -223,7 +223,7 @@ def refuse_truncation_while_reading(root):
     lister = subprocess.Popen([DIESELCTL, "ls", "-R", dataset], stdout=write, stderr=subprocess.PIPE, text=True)
     os.close(write)
     with open(read, "rb", buffering=0) as pipe:
-        assert pipe.read(1)  # the rest is more than fits in between: it waits for us
+        assert pipe.read(1)  # the rest exceeds the space in between, so the process waits for the test
         os.truncate(dataset / "snapshot", 4096)
         while pipe.read(4096):
             pass

@@ -177,7 +177,7 @@ static void test_origins_have_plain_characters_only(void **state)
 	assert_false(protocol_origin_ok("abc", 3)); /* without a terminating NUL */
 }
 
-/* Each line spoils one field of a valid OPEN_SESSION. */
+/* Each row makes one field of a valid OPEN_SESSION invalid. */
 static void test_open_session_fields(void **state)
 {
 	static const struct {

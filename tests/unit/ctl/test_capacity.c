@@ -86,7 +86,7 @@ static void test_unused_memory_is_space_for_a_cache(void **state)
 	s.decoded_cache.sample_bytes = 4096;
 	add(&node, &s, 1);
 	struct capacity_advice advice = capacity_advise(&c);
-	/* 1 GiB that nobody uses, and 4 that dieseld has. */
+	/* 1 GiB is unused, and dieseld has 4 GiB. */
 	assert_float_equal(c.space_bytes / GIB, 5, 1e-9);
 	assert_float_equal(advice.cache_bytes, c.space_bytes - CAPACITY_RESERVE, 1);
 	assert_float_equal(advice.missing_bytes, 8.25 * GIB + 4096e6 - advice.cache_bytes, 1);

@@ -16,7 +16,7 @@
 #define NODE_MIB (UINT64_C(1) << 20)
 
 struct node {
-	uint64_t cache_bytes; /* 0: plenty */
+	uint64_t cache_bytes; /* 0: more than enough */
 	char *socket;
 	struct server server;
 	struct fork_server fork_server;

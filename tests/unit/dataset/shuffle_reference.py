@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The shuffle of docs/reference/formats.md written a second time, plainly: prints the golden values of
+"""A second, plain implementation of the shuffle of docs/reference/formats.md. Prints the golden values of
 test_shuffle.c and test_subset.py."""
 
 M = (1 << 64) - 1
@@ -57,7 +57,7 @@ def order(chunk_samples, seed, epoch, window_chunks, chosen=None):
 
 
 def deal(base, chunk_samples, epoch, drift):
-    """The list of an epoch: cohort j of the slots lies as it was dealt last."""
+    """Returns the list of an epoch, in which cohort j of the slots has the order of its latest deal."""
     dealt = list(base)
     for j in range(drift):
         newest = epoch - (epoch - j) % drift
@@ -75,7 +75,7 @@ def deal(base, chunk_samples, epoch, drift):
 
 
 def cut(chunk_samples, dealt, lanes, chosen=None):
-    """Returns [(chunk, places in it)] of each lane, in the order of storage."""
+    """Returns [(chunk, positions in it)] of each lane, in storage order."""
     listed = [(chunk, i) for chunk in dealt for i in range(chunk_samples[chunk]) if chosen is None or (chunk, i) in chosen]
     result, begin = [], 0
     for lane in range(lanes):
@@ -103,25 +103,25 @@ def lane_order(chunk_samples, parts, seed, epoch, window_chunks, lane):
 
 
 def lanes_order(chunk_samples, base, seed, epoch, window_chunks, lanes, drift, chosen=None):
-    """The epoch as lists of (lane, sample)."""
+    """Returns the epoch as a list of (lane, sample)."""
     cuts = cut(chunk_samples, deal(base, chunk_samples, epoch, drift), lanes, chosen)
     rows = [lane_order(chunk_samples, parts, seed, epoch, window_chunks, lane) for lane, parts in enumerate(cuts)]
     return [(p % lanes, rows[p % lanes][p // lanes]) for p in range(sum(map(len, rows)))]
 
 
 def step(positions, first, n):
-    """A step's samples, of all ranks one after the other."""
+    """Returns a step's samples, those of all ranks one after the other."""
     return [sample for _, sample in sorted(positions[first:first + n], key=lambda place: place[0])]
 
 
 def share(n, rank, ranks):
-    """The places [begin, end) of n that the rank takes."""
+    """Returns the positions [begin, end) of n that the rank takes."""
     begin = rank * (n // ranks) + min(rank, n % ranks)
     return begin, begin + n // ranks + (rank < n % ranks)
 
 
 def batch(positions, lanes, first, n, rank, world):
-    """The rank's samples of the step."""
+    """Returns the rank's samples of the step."""
     if lanes > 1 and world % lanes == 0:
         own = [(lane, sample) for lane, sample in positions[first:first + n] if lane == rank // (world // lanes)]
         begin, end = share(len(own), rank % (world // lanes), world // lanes)
@@ -131,7 +131,7 @@ def batch(positions, lanes, first, n, rank, world):
 
 
 def split(groups, sizes, seed):
-    """The part of each sample; groups: the group of each."""
+    """Returns the part of each sample. groups: the group of each sample."""
     given, space, dealt = [0] * len(sizes), {}, 0
     for group in sorted(set(groups)):
         space[group] = [0] * len(sizes)
@@ -153,7 +153,7 @@ def split(groups, sizes, seed):
 
 
 def digest(rounds):
-    """Returns a digest of the orders of random cases: test_shuffle.c draws the same ones."""
+    """Returns a digest of the orders of random cases. test_shuffle.c draws the same cases."""
     state, result = 11, 0xCBF29CE484222325
 
     def draw(low, high):

@@ -80,7 +80,7 @@ static void count_note(const char *text, void *context)
 	++*(int *)context;
 }
 
-/* Returns the number of notes. */
+/* Returns the number of notes that verify reports. */
 static int verify(const char *dataset)
 {
 	int n_notes = 0;
@@ -111,7 +111,7 @@ static void test_add_replace_delete(void **state)
 	add(w, "c/3", "three");
 	assert_int_equal(writer_delete(w, "c/3", 3, NULL), 0);
 	add(w, "c/3", "again");
-	assert_string_equal(get(path, "b/2", text), "two"); /* not yet */
+	assert_string_equal(get(path, "b/2", text), "two"); /* not committed yet */
 	result = commit(w);
 	assert_int_equal(result.version, 2);
 	assert_int_equal(result.n_chunks, 5); /* adds and deletes alternate */
@@ -158,7 +158,7 @@ static void test_an_abandoned_writer_leaves_what_was_committed(void **state)
 		    store_list(writer_store(w), NULL, (struct store_object **)&leftovers, &n, NULL), 0);
 	writer_free(w);
 	assert_string_equal(get(path, "a", text), "old");
-	assert_int_equal(verify(path), 2); /* notes: two chunks of an interrupted writer */
+	assert_int_equal(verify(path), 2); /* notes about two chunks of an interrupted writer */
 
 	/* The next writer may adopt some of them. */
 	w = open_writer(path);

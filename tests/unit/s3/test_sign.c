@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Signatures against the example in Amazon's documentation of S3 (GET Object with a range; list). */
+/* Compares signatures with the examples in Amazon's documentation of S3 (GET Object with a range; list). */
 #include "tests/unit/test.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "s3/bucket_private.h"
 
 #define EMPTY "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-/* One literal, since two of them in a list look like a missing comma. */
+/* A single literal, since two of them in a list look like a missing comma. */
 #define HASH_HEADER "x-amz-content-sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 static const struct credentials example = {

@@ -353,7 +353,7 @@ static void test_work_has_an_end(void **state)
 		       "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c) SELECT max(i) FROM c",
 		       &n, &err),
 	    -EBADMSG, &err, "%s is damaged (reading it does not end)");
-	assert_int_equal(count(sql), 0); /* the next statement has its own bound */
+	assert_int_equal(count(sql), 0); /* the next statement has a limit of its own */
 	sql_close(sql);
 }
 

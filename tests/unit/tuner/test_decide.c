@@ -77,7 +77,7 @@ static void test_device_bound_gives_back(void **unused)
 	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] >= 50000000); /* the need of its sessions */
 	assert_int_equal(samples[0].knobs.value[TUNER_DAEMON_WORKERS], 1);
 	assert_int_equal(world.result->views[0].phase, TUNER_PHASE_SETTLED);
-	assert_int_equal(run(300), 0); /* and then nothing more */
+	assert_int_equal(run(300), 0); /* and then there are no more decisions */
 }
 
 static void test_pin_is_exact(void **unused)
@@ -159,7 +159,7 @@ static void test_pressure_halves_and_recovers(void **unused)
 		recoveries += decision_on(TUNER_CACHE_BYTES) &&
 			      decision_on(TUNER_CACHE_BYTES)->rule == TUNER_RULE_RECOVER;
 	}
-	assert_true(recoveries >= 3); /* in steps */
+	assert_true(recoveries >= 3); /* recovery happens in steps */
 	assert_true(samples[0].knobs.value[TUNER_CACHE_BYTES] > 7000000000);
 }
 
@@ -254,7 +254,7 @@ static void test_without_trainer_times(void **unused)
 static void test_a_clock_that_steps_back_blinds_nothing(void **unused)
 {
 	run(15);
-	world.now_ns -= 900 * SECOND; /* back */
+	world.now_ns -= 900 * SECOND; /* the clock steps back */
 	assert_int_equal(run(60), 0);
 	/* deadlines moved with the clock, so the tuner is not blind for 900 s */
 	samples[0].daemon_cpu_s_per_sample = 2e-3;

@@ -49,7 +49,7 @@ static void test_wide_and_combining_characters(void **state)
 	check_text(unicode, 40, "训练.py", "训练.py");
 	check_text(plain, 40, "训练.py", "??.py");
 	check_text(unicode, 6, "训练.py", "训练.…"); /* 4 + 1, and the ellipsis */
-	check_text(unicode, 4, "训练.py", "训…");    /* half of a character is never drawn */
+	check_text(unicode, 4, "训练.py", "训…");    /* half of a wide character is never drawn */
 	check_text(unicode, 40, "e\314\201tude", "e\314\201tude");
 	check_text(plain, 5, "abcdefgh", "abcd~");
 	assert_int_equal(screen_text_width("训练.py", unicode), 7);

@@ -204,7 +204,7 @@ static void test_a_device_is_no_place_for_a_reel(void **state)
 
 	if (access("/dev/full", W_OK))
 		skip();
-	/* Not a file, so not a place for a recording. */
+	/* /dev/full is not a regular file, so it cannot hold a recording. */
 	assert_int_equal(top_recording_create("/dev/full", &writer, &err), -EINVAL);
 	sample_free(sample);
 }

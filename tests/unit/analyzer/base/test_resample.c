@@ -28,7 +28,7 @@ static void test_resampling_brackets_the_mean_and_repeats(void **state)
 		values[i] = (seed >> 8) % 1000;
 	}
 	assert_int_equal(resample(400, mean, values, &estimate), 0);
-	/* A uniform variable's mean of 400: 500 and 2 x 14 either way. */
+	/* The mean of 400 uniform values is 500, plus or minus 2 x 14. */
 	assert_true(estimate.low > 440 && estimate.low < estimate.value - 10);
 	assert_true(estimate.high < 560 && estimate.high > estimate.value + 10);
 	assert_int_equal(resample(400, mean, values, &again), 0);

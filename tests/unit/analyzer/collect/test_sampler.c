@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sampler on real processes, and on a tree that looks like /proc. */
+/* Runs the sampler on real processes, and on a tree that looks like /proc. */
 #include "tests/support.h"
 
 #include <dirent.h>
@@ -114,7 +114,7 @@ static void test_what_a_process_sleeps_in(void **state)
 	close(ends[0]);
 }
 
-/* A zombie is no sleeping process. */
+/* A zombie does not count as a sleeping process. */
 static void test_a_zombie_has_ended(void **state)
 {
 	struct sampler *sampler = sampler_make();

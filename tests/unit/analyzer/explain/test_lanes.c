@@ -5,7 +5,7 @@
 
 static struct script s; /* too large for the stack */
 
-/* As in test_analysis.c: a worker reads for 600 ticks and computes for 200, the trainer computes for 150. */
+/* As in test_analysis.c, a worker reads for 600 ticks and computes for 200. The trainer computes for 150. */
 static struct analysis *analyse(unsigned int n_steps, size_t n_segments_max)
 {
 	struct analysis_input input = {
@@ -70,7 +70,7 @@ static void test_few_segments_are_drawn_exactly(void **state)
 	assert_int_equal(ns_in(trainer, LANE_FETCH_STALL), analysis->share_ns[SHARE_FETCH_STALL]);
 	assert_int_equal(ns_in(trainer, LANE_PREP_STALL), analysis->share_ns[SHARE_PREP_STALL]);
 	assert_int_equal(ns_in(trainer, LANE_DEVICE), analysis->share_ns[SHARE_DEVICE]);
-	/* The first step's file call ends after the window began; all ten reads are in it. */
+	/* The first step's file call ends after the window began, so all ten reads are in the window. */
 	assert_int_equal(ns_in(worker, LANE_FETCH), 10 * 600 * TICK_NS);
 	assert_int_equal(worker->n_batches, 9); /* the last batch has no end */
 	assert_int_equal(lanes->n_waits, 10);

@@ -73,7 +73,7 @@ static void test_ends_without_a_name_close_the_innermost_phase(void **state)
 		phase(TRAINER, 1000 * i + 650, PHASE_BEGIN, 2);
 		phase(TRAINER, 1000 * i + 700, PHASE_END, 0);
 		phase(TRAINER, 1000 * i + 800, PHASE_END, 0);
-		phase(TRAINER + 3, 1000 * i + 600, PHASE_BEGIN, 2); /* another thread's */
+		phase(TRAINER + 3, 1000 * i + 600, PHASE_BEGIN, 2); /* of another thread */
 		phase(TRAINER + 3, 1000 * i + 900, PHASE_END, 0);
 	}
 	_cleanup_(analysis_freep) struct analysis *analysis = analyse();

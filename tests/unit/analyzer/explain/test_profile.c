@@ -44,7 +44,7 @@ static const struct profile_frame frames[] = {
     {PY_BLUR, FRAME_PYTHON, "transforms.py", "GaussianBlur.forward"},
     {PY_COMPOSE, FRAME_PYTHON, "transforms.py", "Compose.__call__"},
     {PY_GIF, FRAME_PYTHON, "GifImagePlugin.py", "GifImageFile.load_end"},
-    {PY_OWN_CROP, FRAME_PYTHON, "transforms.py", "RandomResizedCrop.apply"}, /* another library's */
+    {PY_OWN_CROP, FRAME_PYTHON, "transforms.py", "RandomResizedCrop.apply"}, /* of another library */
     {PY_BATCH, FRAME_PYTHON, "assembly.py", "Assembly.batch"},
     {PY_PRESET, FRAME_PYTHON, "_presets.py", "ImageClassification.forward"},
     {PY_RANDOM_CROP, FRAME_PYTHON, "transforms.py", "RandomCrop.forward"},

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Replays of a recording, compared with its replay unchanged. */
+/* Compares replays of a recording with its unchanged replay. */
 #include "tests/unit/test.h"
 
 #include <errno.h>

@@ -268,7 +268,7 @@ static void test_processes_that_are_no_workers(void **state)
 	    {3, false, WORKER, TRAINER, 1}, {3, false, WORKER, REQUESTER, 1},
 	    {2, false, WORKER, TRAINER, 0}, /* answers once, or reports its exit status */
 	    {9, true, WORKER, TRAINER, 0},  /* a command and its output */
-	    {9, false, FEEDER, TRAINER, 0}, /* its main thread does not look for an index */
+	    {9, false, FEEDER, TRAINER, 0}, /* its main thread does not poll for an index */
 	    {9, false, WORKER, OTHER, 0},   /* a worker of another process */
 	    {0, false, WORKER, TRAINER, 0},
 	};

@@ -427,7 +427,7 @@ static void test_drawn_states_have_the_lengths_of_the_shares(void **state)
 
 			of_ns[segment->state] += segment->end_ns - segment->begin_ns;
 		}
-		/* 60 of 100 ms in each of 50 steps. */
+		/* The stall is 60 of 100 ms in each of 50 steps. */
 		assert_true(of_ns[LANE_FETCH_STALL] + of_ns[LANE_PREP_STALL] > 2800 * NS_PER_MS);
 		assert_true(of_ns[LANE_FETCH_STALL] + of_ns[LANE_PREP_STALL] < 3200 * NS_PER_MS);
 		assert_true(of_ns[LANE_DEVICE] > 1800 * NS_PER_MS);

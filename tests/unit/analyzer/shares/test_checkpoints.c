@@ -83,7 +83,7 @@ static void test_what_follows_no_save(void **state)
 	steps();
 	write_file(TRAINER, 3300, 3400, LARGE);
 	script_off(&s, TRAINER, 3401, 3401, 3401, 0, 0);
-	script_off(&s, TRAINER, 3598, 3598, 3598, 0, 0); /* a record of how long it computed */
+	script_off(&s, TRAINER, 3598, 3598, 3598, 0, 0); /* a record that shows how long it computed */
 	script_call(&s, TRAINER, 3600, 3610, SYS_fsync, EVENT_FILE_REG, 60, 0);
 	write_file(TRAINER, 6150, 6190, LARGE);
 	script_call(&s, TRAINER, 6210, 6220, SYS_fsync, EVENT_FILE_REG, 60, 0);

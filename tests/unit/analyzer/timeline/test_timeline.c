@@ -53,7 +53,7 @@ static void test_interrupts_are_no_wakers(void **state)
 	s = (struct script){0};
 	script_off(&s, 10, 100, 200, 210, 0x1, 11);
 	script_off(&s, 10, 300, 400, 410, 0x1, TIMER_WOKE); /* `current` was tid 11 by chance */
-	/* a waking outside the sleep belongs to another one */
+	/* a waking outside the sleep belongs to another sleep */
 	script_off(&s, 10, 500, 450, 600, 0x1, 11);
 	struct timeline *timeline = build(&s);
 	const struct timeline_thread *thread = timeline_find(timeline, 10, at(0));

@@ -44,10 +44,10 @@ static void test_gaps_take_whole_waits(void **state)
 {
 	struct data_wait items[] = {
 	    {.begin_ns = 10, .end_ns = 20}, /* ends as the first gap begins */
-	    {.begin_ns = 29, .end_ns = 40}, /* reaches in from behind */
-	    {.begin_ns = 50, .end_ns = 60}, /* begins as it ends */
-	    {.begin_ns = 60, .end_ns = 71}, /* reaches in from before */
-	    {.begin_ns = 71, .end_ns = 90}, /* around the last */
+	    {.begin_ns = 29, .end_ns = 40}, /* overlaps the gap's end */
+	    {.begin_ns = 50, .end_ns = 60}, /* begins as the gap ends */
+	    {.begin_ns = 60, .end_ns = 71}, /* overlaps the gap's begin */
+	    {.begin_ns = 71, .end_ns = 90}, /* contains the last gap */
 	};
 	struct interval gaps[] = {{20, 30}, {45, 50}, {70, 71}, {80, 81}};
 	struct data_waits waits = {.items = items, .n = 5};
@@ -91,7 +91,7 @@ static void test_marks_of_next_are_the_waits(void **state)
 	script_begin(&s);
 	script_mark(&s, TRAINER, 5, MARK_NEXT_END, 0); /* began before the recording */
 	script_mark(&s, TRAINER, 100, MARK_NEXT_BEGIN, 0);
-	script_mark(&s, TRAINER, 110, MARK_NEXT_BEGIN, 0); /* the first one raised */
+	script_mark(&s, TRAINER, 110, MARK_NEXT_BEGIN, 0); /* the first next() raised an exception */
 	script_mark(&s, TRAINER, 150, MARK_NEXT_END, 0);
 	script_mark(&s, TRAINER, 160, MARK_NEXT_END, 0);
 	script_mark(&s, TRAINER, 300, MARK_NEXT_BEGIN, 0);

@@ -233,7 +233,7 @@ static void test_a_wait_or_a_step_alone_has_no_window(void **state)
 	check_window(stage, &none, 0, 0, 0); /* nothing to measure from */
 	pass_add(stage, 1900);
 	check_window(stage, &none, 1, 900, 1900);
-	pass_add(stage, 1900); /* at one time */
+	pass_add(stage, 1900); /* at the same time as another one */
 	check_window(stage, &none, 2, 900, 1900);
 	scene_free(&stage->scene);
 }
@@ -350,10 +350,10 @@ static void test_end_of_the_window(void **state)
 		wait_add(stage, 1000 * i + 100, 1000 * i + 300);
 		pass_add(stage, 1000 * i + 900);
 	}
-	check_window(stage, &none, 5, 100, 5100); /* 4900 and 200 */
+	check_window(stage, &none, 5, 100, 5100); /* 4900 and a median of 200 */
 	check_window(stage, &checkpoints, 5, 100, 5200);
 	saved[1].end_ns = at(5300);
-	check_window(stage, &checkpoints, 5, 100, 5400); /* to its own end */
+	check_window(stage, &checkpoints, 5, 100, 5400); /* to the trainer's end */
 	saved[0].begin_ns = saved[0].end_ns = at(4900);
 	saved[1].begin_ns = at(5101);
 	check_window(stage, &checkpoints, 5, 100, 5100); /* after the step */

@@ -31,7 +31,7 @@ static void test_where_the_name_comes_from(void **state)
 	    {NULL, "none", "12", "3", 2, "12.3"},
 	    {NULL, "", "12", "3", 2, "12.3"},
 	    {NULL, "run", "12", "3", 2, "run"},
-	    {NULL, NULL, "12", NULL, 2, ""}, /* several steps of a job are several jobs */
+	    {NULL, NULL, "12", NULL, 2, ""}, /* several job steps of a job are several jobs */
 	    {NULL, "a\nb", "12", "3", 2, "12.3"},
 	    {NULL, LONGEST "4", NULL, NULL, 2, ""},
 	    {NULL, LONGEST, NULL, NULL, 2, LONGEST},

@@ -39,14 +39,14 @@ static void test_a_pass_begins_with_batch_0_and_has_all_its_workers(void **state
 	uint64_t one = data_sets_written(&s, 0, -1, 0), other;
 	uint32_t wrong;
 
-	assert_int_equal(data_sets_written(&s, 0, -1, 1), one); /* to the second worker */
+	assert_int_equal(data_sets_written(&s, 0, -1, 1), one); /* for the second worker */
 	assert_int_equal(data_sets_written(&s, one, 0, 2), one);
 	other = data_sets_written(&s, 0, -1, 0); /* another loader at the same time */
 	assert_int_not_equal(other, one);
 	assert_int_equal(data_sets_written(&s, 0, -1, 1), other);
 	assert_int_equal(data_sets_written(&s, one, 1, 3), one);
 	assert_int_equal(data_sets_written(&s, other, 1, 3), other);
-	/* the same workers again, the second one first */
+	/* the same workers get batches again, the second one first */
 	one = data_sets_written(&s, one, 3, 1);
 	assert_int_not_equal(one, other);
 	assert_int_equal(data_sets_written(&s, 1, 2, 0), one);

@@ -185,7 +185,7 @@ static void test_a_fall_is_seen_at_once(void **state)
 	memory(&m, 8192, 0);
 	assert_int_equal(uv_loop_init(&m.loop), 0);
 	cache_init(&m.cache, (uint64_t)(4 * GIB));
-	m.cache.decoded_cache.bytes = (uint64_t)GIB; /* so that the watch does not sleep */
+	m.cache.decoded_cache.bytes = (uint64_t)GIB; /* keeps the watch awake */
 	borrow_watch_start(&m.watch, &m.loop, m.root, &m.cache);
 	borrow_watch_update(&m.watch);
 	assert_int_equal(m.cache.node.borrow_bytes, (uint64_t)(GIB + (8192 - 512) * MIB));

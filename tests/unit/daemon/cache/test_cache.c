@@ -382,13 +382,13 @@ static void test_where_what_is_verified_stays(void **state)
 	f.d->chunks[N_CHUNKS - 1].segment->mapped = true;
 	assert_null(cache_take_mapped(f.cache, from, 0)); /* there is space */
 	f.cache->limit_bytes = f.cache->budget_bytes = f.d->copy.bytes + f.cache->segment_bytes;
-	assert_null(cache_take_mapped(f.cache, from, 0)); /* of another size */
+	assert_null(cache_take_mapped(f.cache, from, 0)); /* its segment has another size */
 	other = open_dataset(&f.f, *state, "other", &uneven);
 	f.cache->budget_bytes = UINT64_MAX / 2;
 	assert_int_equal(fill(&f, other, 0, 0), 0);
 	other->chunks[0].segment->mapped = true;
 	f.cache->budget_bytes = f.cache->snapshot_bytes + f.cache->segment_bytes;
-	assert_null(cache_take_mapped(f.cache, from, 0)); /* of another dataset */
+	assert_null(cache_take_mapped(f.cache, from, 0)); /* its segment belongs to another dataset */
 	f.cache->budget_bytes = UINT64_MAX / 2;
 	assert_int_equal(fill(&f, f.d, 1, 0), 0);
 	f.cache->budget_bytes = f.cache->snapshot_bytes + f.cache->segment_bytes;

@@ -118,7 +118,7 @@ static void test_few_wait_for_another_session(void **state)
 			pause();
 			_exit(0);
 		}
-		/* The first one goes on, the others wait. */
+		/* The first job keeps its session, the others have none. */
 		if (i == 0)
 			busy = join(&f, children[i], 0, 1);
 		else

@@ -55,7 +55,7 @@ static void test_the_scale_that_most_crops_have(void **state)
 	/* If chroma has fewer columns than rows, a smaller scale would be visible. */
 	assert_int_equal(chosen(&usual, photograph(2000, 1500, 2, 1), NULL), 1);
 	assert_int_equal(chosen(&usual, photograph(4000, 3000, 2, 1), NULL), 2);
-	/* Images of other kinds have one scale. */
+	/* Images of other formats have one scale. */
 	struct image_info png = photograph(4000, 3000, 0, 0);
 
 	png.kind = IMAGE_PNG;

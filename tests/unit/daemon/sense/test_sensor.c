@@ -76,7 +76,8 @@ static void test_steps_are_backward_passes_where_there_are_any(void **state)
 		other(&tally, 7, EVENT_STEP, 150 + 100 * i + (i == 9 ? 40 : 0));
 	}
 	assert_true(tally.has_steps);
-	assert_int_equal(tally_sums(&tally, 2000 * MS).n_steps, 11); /* the first next() counted as one */
+	/* the first next() counted as one step */
+	assert_int_equal(tally_sums(&tally, 2000 * MS).n_steps, 11);
 	assert_float_equal(tally_step_s(&tally, 0.5), 0.1, 1e-9);
 	assert_float_equal(tally_step_s(&tally, 1), 0.14, 1e-9);
 	assert_true(isnan(tally_step_s(&(struct wait_tally){0}, 0.5)));
@@ -89,7 +90,7 @@ static void test_trainers_come_and_go(void **state)
 	for (uint32_t tid = 1; tid <= 2 * TALLY_TRAINERS; tid++)
 		mark(&tally, tid, MARK_NEXT_BEGIN, 100);
 	assert_int_equal(tally_sums(&tally, 200 * MS).n_trainers, TALLY_TRAINERS);
-	assert_int_equal(tally_sums(&tally, 200 * MS).wait_ns, 100 * MS); /* a mean */
+	assert_int_equal(tally_sums(&tally, 200 * MS).wait_ns, 100 * MS); /* as a mean over threads */
 	for (uint32_t tid = 1; tid <= 2 * TALLY_TRAINERS; tid++)
 		other(&tally, tid, EVENT_EXIT, 300);
 	assert_int_equal(tally_sums(&tally, 400 * MS).n_trainers, 0);
@@ -117,7 +118,7 @@ static void test_slice_for_a_new_job(void **state)
 	struct detail_plan plan = {0};
 	struct detail_job job = {.wait = 0.1, .last_step_age_ns = UINT64_MAX};
 
-	/* Nothing to see before its first step. */
+	/* A job has no detail to record before its first step. */
 	assert_int_equal(detail_step(&plan, &job, 1, 0, 100 * S), DETAIL_AS_BEFORE);
 	job.last_step_age_ns = 0;
 	assert_int_equal(detail_step(&plan, &job, 1, 0, 101 * S), DETAIL_BEGIN);

@@ -90,7 +90,7 @@ static void test_the_oldest_is_used_again(void **state)
 	assert_int_equal(batch_buffers_find(f, 2, 12), BATCH_BUFFER_NONE);
 	batch_buffers_unref(f, second);
 	batch_buffers_unref(f, first);
-	assert_int_equal(batch_buffers_find(f, 2, 10), first); /* kept, until */
+	assert_int_equal(batch_buffers_find(f, 2, 10), first); /* kept until its buffer is reused */
 	batch_buffers_ref(f, second);
 	assert_int_equal(take(f), first);
 	assert_int_equal(batch_buffers_find(f, 2, 10), BATCH_BUFFER_NONE);

@@ -71,7 +71,7 @@ static void test_the_need_of_even_chunks_follows_the_order(void **state)
 	    {40, 75, {.batch = 64, .batch_step = 64, .window_chunks = 2, .n_slots = 8, .views = true}, 10},
 	    /* views of one rank of many: each batch may lie in different windows */
 	    {40, 75, {.batch = 64, .batch_step = 64000, .window_chunks = 2, .n_slots = 3, .views = true}, 16},
-	    /* chunks without samples cost no division by zero */
+	    /* chunks without samples do not cause a division by zero */
 	    {5, 0, {.batch = 2, .window_chunks = 1, .n_slots = 3}, 2},
 	};
 	static struct world w;

@@ -36,7 +36,7 @@ static void cut_connections(const struct node *n)
 
 struct look {
 	uint32_t n_connections;
-	bool any_session, orphaned; /* the latest session's */
+	bool any_session, orphaned; /* of the latest session */
 	uint64_t need_bytes;
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Both engines, through the same calls. */
+/* Tests both engines through the same calls. */
 #include "tests/support_loop.h"
 
 #include <errno.h>

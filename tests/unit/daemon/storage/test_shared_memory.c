@@ -107,7 +107,7 @@ static void test_control_memory_keeps_its_size(void **state)
 	assert_ptr_not_equal(theirs, MAP_FAILED);
 	theirs[0] = 7;
 	assert_int_equal(m.data[0], 7);
-	assert_int_equal(ftruncate(m.fd, 0), -1); /* would be a bus error in the daemon */
+	assert_int_equal(ftruncate(m.fd, 0), -1); /* otherwise the daemon would get a bus error */
 	munmap(theirs, 4096);
 	shared_memory_free(&m);
 }

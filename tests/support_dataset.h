@@ -10,9 +10,8 @@
 /* Sample i has the path "c/<i>" and holds the number i over and over. */
 struct dataset_plan {
 	uint64_t n_samples;
-	uint32_t bytes; /* bytes of each sample, a multiple of 8, and not 0 */
-	/* up to this many more bytes, a different number for each sample; 0: all have the same size */
-	uint32_t spread;
+	uint32_t bytes;     /* bytes of each sample, a multiple of 8, and not 0 */
+	uint32_t spread;    /* limit on additional bytes, which differ by sample; 0: none */
 	uint32_t giant;     /* bytes of the last sample; 0: as the others */
 	uint64_t n_a_chunk; /* samples of a chunk; 0: as many as fit */
 	uint32_t n_classes; /* number of classes (c, d, ...), with equal numbers of samples; 0: only c */

@@ -76,8 +76,8 @@ def fail_at(k, error, stay, kind):
 
 
 def failing(run, k, error, stay=False, kind="change"):
-    """Returns (the result of run(), whether call k was made) of a command whose k-th call fails, or is its
-    last call with error 0."""
+    """Returns (the result of run(), whether call k was made) of a command whose k-th call fails. With error 0,
+    the k-th call is the command's last."""
     environment, reading, writing = fail_at(k, error, stay, kind)
     done = run(env=environment, pass_fds=[writing])
     os.close(writing)

@@ -103,7 +103,7 @@ static void test_an_error_is_an_answer(void **state)
 	assert_int_equal(seek(p, &err), 0);
 }
 
-/* The reader of the message has two programs to choose from. */
+/* The error names both versions, since either program may be the one to update. */
 static void test_another_protocol_is_said_with_both_versions(void **state)
 {
 	struct pair *p = *state;

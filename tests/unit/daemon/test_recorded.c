@@ -158,7 +158,8 @@ static void test_nothing_to_see(void **state)
 	struct recording *recording;
 	struct seen seen;
 
-	assert_int_equal(recording_create(path, &recording, NULL), -EEXIST); /* its last part is damaged */
+	assert_int_equal(recording_create(path, &recording, NULL),
+			 -EEXIST); /* the cut recording is not overwritten */
 	unlink(path);
 	assert_int_equal(recording_create(path, &recording, NULL), 0);
 	assert_int_equal(recording_finish(recording, NULL), 0);

@@ -116,9 +116,7 @@ int main(void)
 	    cmocka_unit_test(test_a_message_is_one_line),
 	    cmocka_unit_test(test_a_burst_of_messages_is_limited),
 	    cmocka_unit_test(test_an_event_is_one_line),
-	    cmocka_unit_test(
-		/* the last test, since its setting cannot be undone */
-		test_a_log_nobody_reads_blocks_nothing),
+	    cmocka_unit_test(test_a_log_nobody_reads_blocks_nothing), /* last: log_never_wait() stays on */
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -98,7 +98,7 @@ static void map_code(void)
 	(void)mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
-/* Calls that only wake other threads are allowed (compute()). */
+/* Waits in a futex, which is forbidden. Only calls that wake other threads are allowed (compute()). */
 static void wait_for_a_lock(void)
 {
 	static uint32_t word;

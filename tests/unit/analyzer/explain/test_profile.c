@@ -69,8 +69,7 @@ static const struct profile_trace traces[] = {
     TRACE(21, PY_RESIZE, PY_MAIN),
     TRACE(22, PY_RESIZE_OLD, PY_MAIN),
     TRACE(23, PY_RESIZE, PY_CROP, PY_COMPOSE, PY_MAIN),
-    /* Pillow decodes late, on its first use of the pixels */
-    TRACE(24, PY_LOAD, PY_RESIZE, PY_CROP, PY_COMPOSE, PY_MAIN),
+    TRACE(24, PY_LOAD, PY_RESIZE, PY_CROP, PY_COMPOSE, PY_MAIN), /* Pillow decodes late */
     TRACE(25, PY_RESIZE, PY_BLUR, PY_COMPOSE, PY_MAIN),
     TRACE(26, PY_COMPOSE, PY_MAIN),
     TRACE(27, PY_LOAD, PY_GIF, PY_MAIN),

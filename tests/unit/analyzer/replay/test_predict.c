@@ -21,9 +21,7 @@ struct loader {
 	unsigned int epoch;             /* steps of an epoch, with workers that stay; 0: one epoch */
 	unsigned int quick;             /* one of this many batches is read without a sleep; 0: none */
 	bool fresh;                     /* each epoch has workers of its own, which take as long to start */
-	/* a batch is handed over while its worker does not compute, since computing holds the interpreter
-	 * lock */
-	bool locked;
+	bool locked; /* workers compute with the interpreter lock, which a hand-over needs */
 };
 
 /* Returns the worker's number in the script. */

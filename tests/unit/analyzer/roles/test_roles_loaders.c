@@ -74,7 +74,7 @@ static void test_trainer_that_reads_itself(void **state)
 		if (s.events[i].type == EVENT_SWITCH && s.events[i].tid == TRAINER &&
 		    s.events[i].start_ns >= at(6000))
 			s.events[i].sw.waker_context = WAKER_TIMER;
-	assert_int_equal(role_found(LOADER), ROLE_LOADER); /* it ended five of 20 sleeps */
+	assert_int_equal(role_found(LOADER), ROLE_LOADER); /* ended five of 20 sleeps */
 	for (uint64_t i = 1; i <= 20; i++)
 		script_call(&s, TRAINER, 1000 * i + 400, 1000 * i + 410, SYS_read, EVENT_FILE_REG, DATA_FILE,
 			    1000);

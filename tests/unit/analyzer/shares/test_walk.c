@@ -459,15 +459,10 @@ static void test_grouped_calls_count_in_proportion(void **state)
 static void test_marks_for_chunks_alone_are_fetch(void **state)
 {
 	struct timeline_mark marks[] = {
-	    {10, 0, MARK_WAIT_BEGIN},
-	    {20, MARK_CAUSE_FETCH, MARK_WAIT_END},
-	    {30, 0, MARK_WAIT_BEGIN},
-	    {40, MARK_CAUSE_PREP, MARK_WAIT_END},
-	    {50, 0, MARK_WAIT_BEGIN},
-	    {60, MARK_CAUSE_FETCH, MARK_NEXT_END},
-	    /* not within the thread's life */
-	    {70, 0, MARK_WAIT_BEGIN},
-	    {75, MARK_CAUSE_FETCH, MARK_WAIT_END},
+	    {10, 0, MARK_WAIT_BEGIN}, {20, MARK_CAUSE_FETCH, MARK_WAIT_END},
+	    {30, 0, MARK_WAIT_BEGIN}, {40, MARK_CAUSE_PREP, MARK_WAIT_END},
+	    {50, 0, MARK_WAIT_BEGIN}, {60, MARK_CAUSE_FETCH, MARK_NEXT_END},
+	    {70, 0, MARK_WAIT_BEGIN}, {75, MARK_CAUSE_FETCH, MARK_WAIT_END}, /* of another one */
 	};
 	struct timeline_thread thread = {.marks = marks, .n_marks = 7};
 

@@ -77,10 +77,9 @@ struct job {
 	uint64_t now_ns, exec_ns;
 	uint32_t number, n_ahead, n_done, seed;
 	char last[64];
-	/* times per file: without read-ahead, with it, and on the CPU */
-	uint64_t file_ns, ahead_file_ns, work_ns;
-	uint64_t step_ns; /* the trainer's time per batch, while its worker waits */
-	bool ahead;       /* the last batch was read ahead */
+	uint64_t file_ns, ahead_file_ns, work_ns; /* per file: not read ahead, read ahead, CPU time */
+	uint64_t step_ns;                         /* the trainer's time per batch, while its worker waits */
+	bool ahead;                               /* the last batch was read ahead */
 	uint32_t n_sleeps;
 	bool bookkeeping_lags; /* CPU time does not advance yet */
 };

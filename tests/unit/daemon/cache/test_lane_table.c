@@ -60,8 +60,7 @@ static void test_epochs_go_on(void **state)
 		for (uint64_t epoch = 4; epoch < 9; epoch++) {
 			assert_int_equal(lane_table_go_on(&w.table, epoch), drift > 0);
 			check_rows(&w, epoch, true);
-			/* another rank is an epoch behind */
-			assert_false(lane_table_go_on(&w.table, epoch - 1));
+			assert_false(lane_table_go_on(&w.table, epoch - 1)); /* another rank is late */
 		}
 		lane_table_go_on(&w.table, 0); /* the job starts again */
 		check_rows(&w, 0, false);

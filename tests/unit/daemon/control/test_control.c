@@ -352,7 +352,8 @@ static void test_whole_or_not_at_all(void **state)
 		one_second(&f);
 		assert_int_not_equal(knob_of(&f, job, TUNER_PREFETCH_CHUNKS), 8);
 	}
-	/* A job's client decides this knob, so its automatic mode is nothing that can be set. */
+	/* A return to automatic mode is accepted also for a knob that the client decides, and sets nothing.
+	 */
 	assert_int_equal(control_set(f.control, &root,
 				     &(struct wire_set){.job = 1,
 							.n_settings = 1,

@@ -142,7 +142,7 @@ static void test_no_members_and_no_weights_have_an_answer(void **state)
 	for (size_t i = 0; i < 3; i++)
 		assert_share(n[i], 1.0 / 3);
 	members[1].weight = 5;
-	/* the others have no weight, so an unreachable member does not count */
+	/* the others have no weight, and this weight does not count */
 	members[1].is_unreachable = true;
 	count(members, 3, n);
 	assert_share(n[0], 0.5);

@@ -13,8 +13,8 @@ static struct tuner_job job;
 static struct job_figures f;
 static struct memory_space space;
 
-/* Sets up 100 samples per chunk of 10 MB, a dataset of 1 GB, and storage of 100 MB/s with 4 reads under way,
- * which gives 1000 samples/s. */
+/* Sets up 100 samples per chunk of 10 MB, a dataset of 1 GB, and storage of 100 MB/s with 4 reads under way.
+ * That gives 1000 samples/s. */
 static int setup(void **state)
 {
 	memset(&job, 0, sizeof(job));

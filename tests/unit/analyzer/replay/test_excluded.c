@@ -328,8 +328,8 @@ static void test_a_job_that_mostly_compiles_is_not_surely_device_bound(void **st
 	assert_float_equal(analysis_steady_ratio(analysis, SHARE_DEVICE), 0.99, 0.001);
 }
 
-/* Predictions of recurring work leave out compiling. That holds where a step compiles so briefly that it is
- * like the others, and where so few steps do not compile that none is left out. */
+/* Predictions of recurring work leave out compiling. That holds if a step compiles so briefly that it is like
+ * the others. It also holds if so few steps do not compile that none is left out. */
 static void test_predictions_are_without_compiling(void **state)
 {
 	uint64_t tick = steps(STEPS);

@@ -386,7 +386,7 @@ static void test_steps_get_no_more_fetch_than_they_waited(void **state)
 	split_free(&plant->split);
 }
 
-/* A saving that exceeds the waits of its steps goes first to other steps that read, and only then to steps
+/* A saving that exceeds the waits of its steps goes first to other steps that read. The rest goes to steps
  * that do not, in proportion to their unused wait time. */
 static void test_surplus_goes_first_to_steps_that_read(void **state)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PyTorch's DataLoader marks begin and end of its next(). Covers jobs that read no file, and jobs without
+/* PyTorch's DataLoader marks the start and end of its next(). Covers jobs that read no file, and jobs without
  * backward passes. */
 #include "tests/unit/analyzer/script.h"
 
@@ -254,7 +254,7 @@ static void test_other_threads_that_read(void **state)
 	assert_int_equal(share_ticks(analysis, SHARE_PREP_STALL), 400 * STEPS);
 }
 
-/* Marks that contradict each other are an end without a begin, two begins, and an end that comes first. */
+/* Marks that contradict each other are an end without a start, two starts, and an end that comes first. */
 static void test_marks_that_do_not_fit(void **state)
 {
 	memory_steps(false);

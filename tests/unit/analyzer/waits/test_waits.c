@@ -46,7 +46,7 @@ static void test_gaps_take_whole_waits(void **state)
 	    {.begin_ns = 10, .end_ns = 20}, /* ends as the first gap begins */
 	    {.begin_ns = 29, .end_ns = 40}, /* overlaps the gap's end */
 	    {.begin_ns = 50, .end_ns = 60}, /* begins as the gap ends */
-	    {.begin_ns = 60, .end_ns = 71}, /* overlaps the gap's begin */
+	    {.begin_ns = 60, .end_ns = 71}, /* overlaps the gap's start */
 	    {.begin_ns = 71, .end_ns = 90}, /* contains the last gap */
 	};
 	struct interval gaps[] = {{20, 30}, {45, 50}, {70, 71}, {80, 81}};
@@ -145,8 +145,8 @@ static void test_marks_of_batches_tell_reading_apart(void **state)
 	data_waits_free(&waits);
 }
 
-/* With a loader of the job's own, a wait goes from the first file call after a step to the last one, and on
- * for the time in which a sample is decoded. */
+/* With a loader of the job's own, a wait goes from the first file call after a step to the last one. It
+ * includes the time in which a sample is then decoded. */
 static void test_an_own_loader_waits_from_first_to_last_file_call(void **state)
 {
 	struct interval saved = {at(7000), at(8000)};
@@ -164,7 +164,7 @@ static void test_an_own_loader_waits_from_first_to_last_file_call(void **state)
 	}
 	/* no batch of four samples */
 	script_call(&s, TRAINER, 8000, 8001, SYS_openat, EVENT_FILE_REG, DATA_FILE, 9);
-	script_first_call(&s, TRAINER, SYS_openat)->flags = EVENT_FLAG_CLIPPED; /* its begin is unknown */
+	script_first_call(&s, TRAINER, SYS_openat)->flags = EVENT_FLAG_CLIPPED; /* its start is unknown */
 	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	struct data_waits waits = waits_of(&scene);
 	assert_int_equal(waits.loader, LOADER_INLINE);

@@ -292,8 +292,7 @@ static bool short_ones_are_done(void *lanes)
 	return ((struct lanes *)lanes)->finished == 100;
 }
 
-/* Long tasks of ten jobs of one user have all workers, and never end. Another user's tasks are done
- * nevertheless. */
+/* Long tasks of ten jobs of one user have all workers, and never end. Another user's tasks still get done. */
 static void test_long_tasks_pause(void **state)
 {
 	static struct lanes l;

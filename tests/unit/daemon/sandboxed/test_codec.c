@@ -206,7 +206,7 @@ static void test_answers_that_do_not(void **state)
 	    {.status = -EBADMSG, .next = 1, .item = UINT32_MAX}, /* outside of all memory */
 	    {.next = 3, .n_damaged = 1, .item = 1u << 30},       /* far outside, without an error */
 	    {.next = 1},                                         /* no progress, for ever */
-	    {.next = 0},                                         /* before the order's begin */
+	    {.next = 0},                                         /* before the order's first item */
 	    {.next = 4},                                         /* more than requested */
 	    {.next = 3, .n_damaged = 3, .item = 1},              /* more damaged items than the order has */
 	    {.status = 1, .next = 3},

@@ -48,7 +48,7 @@ static void test_next_is_the_wait(void **state)
 	assert_int_equal(tally_sums(&tally, 1900 * MS).wait_ns, 700 * MS);
 	assert_int_equal(tally_sums(&tally, 1900 * MS).n_steps, 2);
 	assert_int_equal(tally_sums(&tally, 1900 * MS).n_trainers, 1);
-	/* An end without a begin belongs to a wait that began before the tally. */
+	/* An end without a start belongs to a wait that began before the tally. */
 	mark(&tally, 7, MARK_NEXT_END, 2000);
 	assert_int_equal(tally_sums(&tally, 2000 * MS).wait_ns, 700 * MS);
 }

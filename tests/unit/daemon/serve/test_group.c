@@ -242,7 +242,7 @@ static void test_each_batch_once(void **state)
 	end(&node, d);
 }
 
-/* A device may lock only the session's own memory. The batches in it are shared nevertheless. */
+/* A device may lock only the session's own memory. Other sessions still share the batches in it. */
 static void test_memory_of_its_own(void **state)
 {
 	struct node node = {0};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * With a cache smaller than the dataset, an epoch finds as many chunks in memory as there was space for at
- * its begin. The test covers packed batches and views, one job and two ranks. Every sample is right.
+ * With a cache smaller than the dataset, an epoch finds as many chunks in memory as there was space for when
+ * it began. The test covers packed batches and views, one job and two ranks. Every sample is right.
  */
 #include "tests/unit/daemon/node.h"
 

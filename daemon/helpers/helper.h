@@ -3,7 +3,7 @@
 
 /*
  * The kinds of processes that the daemon consists of: their names, their rights, and what happens when one
- * dies. helper.c has the table. The tables in docs/explanation/security.md and docs/how-to/operating.md are
+ * dies. helper.c has the table. The tables in docs/explanation/security.md and docs/reference/processes.md are
  * generated from it.
  */
 
@@ -78,6 +78,6 @@ void helper_begin(enum helper_kind kind, pid_t parent);
  * the user. */
 int helper_settle(enum helper_kind kind);
 
-/* Prints a table of docs/explanation/security.md ("rights") or docs/how-to/operating.md ("ends"). -EINVAL: no
- * such table. */
+/* Prints a table of docs/explanation/security.md ("rights") or docs/reference/processes.md ("ends"). -EINVAL:
+ * no such table. */
 int helper_print(const char *what);

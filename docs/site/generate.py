@@ -24,18 +24,24 @@ import tables
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 KINDS = {".md", ".svg", ".png", ".txt", ".json", ".py"}
-NAV = (  # folders, and the pages that come first there; the others follow by name
-    ("Start", "get-started", ("install", "first-verdict", "first-fix")),
-    ("Tutorials", "tutorials", ()),
-    ("How-to", "how-to", ("read-a-report", "change-the-loader", "pack-a-dataset", "resume-a-job", "unmodified-jobs", "tune-a-job", "operating")),
+NAV = (  # folders, and the pages that come first there; the others follow by name, in the folder's first row
+    ("Start", "get-started", ("install", "first-verdict", "first-fix", "../comparison", "../faq")),
+    ("Tutorials", "tutorials", ("three-slow-jobs", "dataset-in-s3", "two-nodes", "a-codec")),
+    ("How-to", "how-to", (
+        "read-a-report", "pack-a-dataset", "change-the-loader", "transforms", "batches", "resume-a-job", "several-ranks", "python-datasets",
+        "buckets", "unmodified-jobs", "tune-a-job", "codecs", "libdiesel")),
+    ("Operating", "how-to", (
+        "operating", "pilot", "install-service", "memory", "slurm", "kubernetes", "share-a-node", "security-settings", "monitor", "upgrade")),
     ("Troubleshooting", "troubleshooting", ("by-symptom", "by-message")),
-    ("Migration", "migration", ()),
-    ("Reference", "reference", ("diesel-analyze", "diesel-top", "dieselctl", "dieseld", "dieseld.conf", "environment", "metrics", "python", "loader", "c")),
+    ("Migration", "migration", ("imagefolder", "webdataset")),
+    ("Reference", "reference", (
+        "diesel-analyze", "diesel-top", "dieselctl", "dieseld", "dieseld.conf", "environment", "metrics", "python", "loader", "c", "libdiesel",
+        "report", "report-schema", "formats", "protocol", "alerts", "processes", "glossary", "../changelog")),
     ("Explanation", "explanation", (
         "measuring", *(f"measuring-{part}" for part in ("waits", "storage", "gpu", "checkpoints", "profile", "predictions", "privileges", "accuracy")),
         "tuning", "tuning-decisions", "tuning-simulation", "cluster", "scaling", "security",
         *(f"security-{part}" for part in ("datasets", "processes", "network", "tools", "promises")))),
-    ("Contributing", "contributing", ("contributing", "architecture")),
+    ("Contributing", "contributing", ("contributing", "first-patch", "architecture", "questions", "testing", "benchmarks")),
 )
 LINK = re.compile(r"(\]\()([^()\s]+)(\))")
 FENCE = re.compile(r"^( *)(`{3,})[^\n]*\n.*?^\1\2[ ]*$", re.S | re.M)
@@ -119,14 +125,16 @@ def grouped(pages):
 def nav(target):
     """The list of pages for MkDocs, as YAML (JSON is YAML): each page is in it."""
     pages = sorted(str(path.relative_to(target)) for path in target.rglob("*.md") if not str(path.relative_to(target)).startswith(PLAIN))
+    ranked = {posixpath.normpath(f"{folder}/{name}.md"): (title, i) for title, folder, first in NAV for i, name in enumerate(first)}
+    rows = {folder: title for title, folder, _ in reversed(NAV)}
+    placed = {page: ranked.get(page, (rows.get(page.split("/")[0]), len(ranked))) for page in pages}
     listed = ["index.md"]
-    for title, folder, first in NAV:
-        there = [page for page in pages if page.startswith(f"{folder}/")]
-        ranked = {f"{folder}/{name}.md": i for i, name in enumerate(first)}
-        there.sort(key=lambda page: (posixpath.dirname(page), ranked.get(page, len(ranked)), not page.endswith("/README.md"), page))
+    for title, _, _ in NAV:
+        there = [page for page in pages if placed[page][0] == title]
+        there.sort(key=lambda page: (posixpath.dirname(page) if page.count("/") > 1 else "", placed[page][1], not page.endswith("/README.md"), page))
         if there:
             listed.append({title: grouped(there)})
-    listed += [page for page in pages if "/" not in page and page != "index.md"]
+    listed += [page for page in pages if not placed[page][0] and page != "index.md"]
     return json.dumps(listed, indent=1)
 
 

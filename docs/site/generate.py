@@ -35,7 +35,7 @@ NAV = (  # folders, and the pages that come first there; the others follow by na
     ("Troubleshooting", "troubleshooting", ("by-symptom", "by-message")),
     ("Migration", "migration", ("imagefolder", "webdataset")),
     ("Reference", "reference", (
-        "diesel-analyze", "diesel-top", "dieselctl", "dieseld", "dieseld.conf", "environment", "metrics", "python", "loader", "c", "libdiesel",
+        "diesel-analyze", "diesel-top", "dieselctl", "dieseld", "dieseld.conf", "environment", "metrics", "python", "loader", "diesel_loader", "c", "libdiesel",
         "report", "report-schema", "formats", "protocol", "alerts", "processes", "glossary", "../changelog")),
     ("Explanation", "explanation", (
         "measuring", *(f"measuring-{part}" for part in ("waits", "storage", "gpu", "checkpoints", "profile", "predictions", "privileges", "accuracy")),

@@ -3,8 +3,8 @@
 
 /*
  * The kinds of processes that the daemon consists of: their names, their rights, and what happens when one
- * dies. helper.c has the table. The tables in docs/explanation/security.md and docs/reference/processes.md are
- * generated from it.
+ * dies. helper.c has the table. The tables in docs/explanation/security.md and docs/reference/processes.md
+ * are generated from it.
  */
 
 #include <stdbool.h>

@@ -8,11 +8,11 @@ Ranks are simulated: slices of a global batch, each with batch normalisation of 
 (dataset/order), by learning/order.c. A dataset is packed fairly, as `dieselctl pack` does it, or folder by folder, as with `--order source`;
 fair packing and the hashes of chunks are drawn again for each seed.
 
-A node's memory is 8 chunks for its lanes' windows together in most, or one a lane where that is more; four times that in some.
+The lanes' windows of a node have memory for 8 chunks together in most arms (one per lane where that is more), and for four times as many in some.
 
-    served       that dieseld and the loader serve that very order, rank by rank, with the data that belongs to it
+    served       checks that dieseld and the loader serve exactly that order, rank by rank, with the right data
 
-    bench_accuracy.py [--seeds N] [--task NAME] [--runs FILE]     --runs: keep each run there, and leave out those that it has
+    bench_accuracy.py [--seeds N] [--task NAME] [--runs FILE]     --runs: keep each run there, and skip the runs that it has
 """
 import argparse
 import bisect
@@ -32,9 +32,9 @@ from serving import Daemon, pack
 
 import diesel_loader.torch
 
-WINDOW = 8  # chunks of a node
-ZOOM = 16   # of the digits as they are served, so that they fill several chunks
-SERVED = [(1, 0), (4, 0), (3, 2)]  # lanes and drift of the orders that are asked of dieseld
+WINDOW = 8  # chunks per node
+ZOOM = 16   # scales the digits up where they are served, so that they fill several chunks
+SERVED = [(1, 0), (4, 0), (3, 2)]  # lanes and drift of the orders that dieseld is asked for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,9 +55,9 @@ FULL = Arm(0)
 
 
 def arms_of(task):
-    """In the order of the table."""
+    """Returns a task's arms in the order of the table."""
     node, rank = task.nodes, task.ranks
-    narrow = WINDOW * node // rank  # chunks of a rank, with as much memory a node
+    narrow = WINDOW * node // rank  # chunks per rank, with the same memory per node
     arms = [FULL]
     for fair in (True, False):
         arms.append(Arm(1, fair=fair))
@@ -72,7 +72,7 @@ def arms_of(task):
 
 
 class Orders:
-    """Of the library, by a program of its sources alone."""
+    """The library's orders, by a program of the library's sources only."""
 
     def __init__(self, folder):
         root = support.ROOT
@@ -82,7 +82,7 @@ class Orders:
                                      *(root / f"dataset/order/{name}.c" for name in ("lanes", "random", "shuffle", "subset")))
 
     def of(self, chunk_samples, keys, *, seed, epochs, window, lanes, drift, world, batch):
-        """[epochs, steps, world * batch] of sample numbers."""
+        """Returns sample numbers, [epochs, steps, world * batch]."""
         chunks = self.folder / "chunks"
         chunks.write_text("".join(f"{n} {key}\n" for n, key in zip(chunk_samples, keys)))
         told = subprocess.run([self.program, chunks, *map(str, (seed, epochs, window, lanes, drift, world, batch))], stdout=subprocess.PIPE,
@@ -93,7 +93,7 @@ class Orders:
 # ---- learning ----
 
 def numbers_of(orders, task, arm, seed):
-    """The samples of each step of a run."""
+    """Returns the samples of each step of a run."""
     draw, labels = numpy.random.default_rng(seed), task.train[1].numpy()
     n, step = len(labels), task.ranks * task.batch
     if not arm.lanes:
@@ -112,7 +112,7 @@ def runs_read(path):
 
 
 def learn_all(orders, tasks, seeds, path):
-    """Accuracy by (task, arm, seed); each seed's arms come together."""
+    """Returns the accuracy by (task, arm, seed). All arms of a seed run before the next seed."""
     runs = runs_read(path)
     for seed in range(seeds):
         for task in tasks:
@@ -129,7 +129,7 @@ def learn_all(orders, tasks, seeds, path):
 
 
 def summary(values, full):
-    """Of an arm's accuracies. Each is compared with the full shuffle of its seed, which began with the same weights."""
+    """Summarises an arm's accuracies. Each is compared with the full shuffle of its seed, which began with the same weights."""
     apart = [a - b for a, b in zip(values, full)]
     error = statistics.stdev(apart) / math.sqrt(len(apart))
     return {"mean": statistics.mean(values), "sd": statistics.stdev(values), "seeds": len(values), "apart": statistics.mean(apart), "error": error,
@@ -148,7 +148,7 @@ def table_print(task, rows):
     print(flush=True)
 
 
-# ---- what is served ----
+# ---- the orders that dieseld serves ----
 
 def write_tree(folder, images, labels):
     for i, (image, label) in enumerate(zip(images, labels)):
@@ -158,7 +158,7 @@ def write_tree(folder, images, labels):
 
 
 def chunks_of(dataset):
-    """How many samples each chunk has, and the hash of its id."""
+    """Returns the number of samples of each chunk, and the hash of its id."""
     def chunk(number):
         told = subprocess.run([support.program("dieselctl"), "stat", "--json", dataset.path, dataset.sample_path(number)],
                               stdout=subprocess.PIPE, check=True).stdout
@@ -175,7 +175,7 @@ def chunks_of(dataset):
 
 
 def served(dataset, images, *, seed, epochs, window, lanes, drift, world, batch):
-    """What the ranks' loaders hand out, as Orders.of() has it; each sample's pixels are those of its file."""
+    """Returns the samples that the ranks' loaders hand out, as Orders.of() does. Each sample's pixels must be those of its file."""
     ranks = []
     for rank in range(world):
         diesel = diesel_loader.torch
@@ -194,7 +194,7 @@ def served(dataset, images, *, seed, epochs, window, lanes, drift, world, batch)
 
 
 def check_served(orders, folder):
-    """How many orders dieseld served, each the library's."""
+    """Returns how many orders dieseld served, each of which must equal the library's."""
     images, labels = learn.digits_stored()
     write_tree(folder / "raw", images, labels)
     n = 0

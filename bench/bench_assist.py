@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`dieseld --assist` beside jobs that know nothing of it, against the same jobs without any dieseld.
+"""Compares jobs that do not use DIESEL while `dieseld --assist` runs with the same jobs without any dieseld.
 
-The job is jobs/plain_files.py: plain PyTorch, 2,000 files of 110 KB read whole, one open a sample, in batches of 32, shuffled, by a
-DataLoader of 2 workers, without further computing (bare) and with a step of a small network a batch (computes).
+The job is jobs/plain_files.py: plain PyTorch reads 2,000 files of 110 KB whole, one open() per sample, in shuffled batches of 32. Its
+DataLoader has 2 workers. The job computes nothing (bare), or a step of a small network per batch (computes).
 
     slow    bare, five epochs on storage that is simulated by a FUSE file system where each read takes 5 ms, caches dropped before each
-            epoch: samples a second of the first epoch, in which dieseld learns, of the second, in which it tries, and of those after it
-    memory  local disk, files in the page cache: samples a second of all epochs, the first with them, and a CPU second of the job
-    cold    local disk, caches of the machine dropped before each epoch: the same
-    calls   system calls of a process that is no training job, jobs/small_calls.c: nanoseconds a call
+            epoch: samples per second of the first epoch, in which dieseld learns, of the second, in which it tries, and of later ones
+    memory  local disk, files in the page cache: samples per second and per CPU second of the job, over all epochs including the first
+    cold    local disk, caches of the machine dropped before each epoch: the same figures
+    calls   system calls of a process that is no training job, jobs/small_calls.c: nanoseconds per call
 
-Each is a process of its own, imports are not counted, with and without alternate, medians of rounds; ratios are those of the rounds. The
-sums of what was read must agree.
+Each run is a process of its own, and imports are not counted. Runs with and without dieseld alternate. Figures are medians of the rounds,
+ratios are medians of the rounds' ratios. The sums over the bytes read must agree.
 
     bench_assist.py [--only slow|memory|cold|calls ...]
 """
@@ -34,9 +34,9 @@ WAYS = ("plain", "assist")
 
 
 def watches(daemon):
-    """Whether its watcher has loaded the programs: it gives up root after that."""
+    """Returns whether dieseld's watcher has loaded the programs: it drops root after that."""
     for pid in usage.tree(daemon.process.pid):
-        with contextlib.suppress(OSError):  # it ended
+        with contextlib.suppress(OSError):  # the process ended
             status = pathlib.Path(f"/proc/{pid}/status").read_text()
             if status.startswith("Name:\tdieseld-assist\n") and "\nUid:\t65534\t" in status:
                 return True
@@ -47,7 +47,7 @@ def watches(daemon):
 
 @contextlib.contextmanager
 def helped(folder, way):
-    """dieseld --assist, or nothing."""
+    """Runs dieseld --assist, or nothing."""
     if way == "plain":
         yield
         return
@@ -58,7 +58,7 @@ def helped(folder, way):
 
 @contextlib.contextmanager
 def slow_storage(source, where):
-    """The folder `source`, at `where`: each read takes READ_MS."""
+    """Mounts the folder `source` at `where`, where each read takes READ_MS."""
     with subprocess.Popen([support.program("fuse_mirror"), source, where], stderr=subprocess.DEVNULL,
                           env=os.environ | {"FUSE_MIRROR_READ_MS": str(READ_MS)}):
         support.wait_for(lambda: os.path.ismount(where), f"{where} is mounted")
@@ -69,7 +69,7 @@ def slow_storage(source, where):
 
 
 class Ground:
-    """Where the files are, on the local disk and in memory behind the slow storage."""
+    """Places of the files: on the local disk, and in memory behind the slow storage."""
 
     def __init__(self, folder, memory, only):
         self.folder, self.files, self.where, self.behind = folder, folder / "files", folder / "mounted", memory / "files"
@@ -109,7 +109,7 @@ def text(what, found):
 
 
 def over(raw, what, computes, value):
-    """name -> value() of each way in the median of rounds, and the median of the rounds' ratios."""
+    """Returns name -> value() of each way, as the median of the rounds, and the median of the rounds' ratios."""
     rows = [row for row in raw if (row["what"], row["computes"]) == (what, computes)]
     found = {way: [value(row["found"]) for row in rows if row["way"] == way] for way in WAYS}
     ratios = [helped / plain for plain, helped in zip(found["plain"], found["assist"])]

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does one passive recording say what three runs of the same job say?
+"""Does one passive recording agree with three runs of the same job?
 
-The truth of a configuration is the differential of DS-Analyzer: the same unmodified training script
-(bench/jobs/train.py) runs with batches from memory (T_synthetic, by analyzer/truth: random values, no workers),
-with its files in the page cache (T_cached), and with its files evicted on a throttled disk (T_cold):
+The truth of a configuration is the differential of DS-Analyzer, that is, three runs of one unmodified training script
+(bench/jobs/train.py). Its batches come from memory (T_synthetic, by analyzer/truth, with random values and no workers), from files in the
+page cache (T_cached), or from files evicted on a throttled disk (T_cold):
 
     prep = (T_cached - T_synthetic) / T_cold        fetch = (T_cold - T_cached) / T_cold
 
-Rounds of the three runs alternate until the means of the two fastest runs of each kind are within 2 points of what any
-choice of one of the two would say (at most 4 rounds); they are the truth. Then one cold run is recorded, and the report's fetch_stall is held against fetch, its prep_stall +
-cpu_starved against prep, and its data wait against the job's own clock. It must be a run like the cold ones: by the
-job's own clock it waited as long, within 2 points; else, and where the truth does not repeat, the figures are shown
-but not judged. Another one is recorded without privilege.
+Rounds of the three runs follow each other, at most 4. The means of the two fastest runs of each kind are the truth, once choosing only one
+of the two would change no share by more than 2 points.
+
+Then one cold run is recorded. The report's fetch_stall is compared with fetch, its prep_stall + cpu_starved with prep, and its data wait
+with the job's own clock. By that clock, the recorded run must have waited as long as the cold ones, within 2 points. If it did not, or if the
+truth does not repeat, the figures are shown but not judged. Another cold run is recorded without privilege.
+
 One configuration is recorded 5 times, for the spread. Runs in which the host or other processes took CPU time away
 are repeated. Needs root, BPF and a disk that can be throttled.
 
@@ -29,9 +31,9 @@ from jobs.trials import Config
 
 FETCH_POINTS, PREP_POINTS, WAIT_POINTS, OTHER_POINTS = 3.0, 4.0, 1.5, 3.0
 FETCH_MEAN_POINTS, PREP_MEAN_POINTS = 1.5, 2.0
-TRUTH_POINTS = 2.0  # a truth that repeats no better than this is no yardstick
+TRUTH_POINTS = 2.0  # a truth that repeats worse than this is no yardstick
 UNPRIVILEGED_POINTS, SPREAD_POINTS = 10.0, 2.0
-ALIKE_POINTS = 2.0  # by the job's own clock: a recorded run that waited so much more or less was another run
+ALIKE_POINTS = 2.0  # by the job's own clock; a recorded run whose wait differs by more than this is not comparable
 
 CONFIGS = {
     "w0-fetch": Config(0, 16, 40, 8, 50),
@@ -51,7 +53,7 @@ CONFIGS = {
     "w4-prep": Config(4, 48, 400, 8, 60),
     "w4-device": Config(4, 24, 60, 32, 70),
 }
-KEPT = ("shares", "steps", "verdict", "method", "lost_events", "workers", "warmup_s")  # of a report, in the results
+KEPT = ("shares", "steps", "verdict", "method", "lost_events", "workers", "warmup_s")  # fields of a report that the results keep
 KINDS = ("synthetic", "cached", "cold")
 SPREAD_CONFIG, SPREAD_RUNS = "w2-fetch", 5
 
@@ -62,8 +64,8 @@ def shares_of(seconds):
 
 
 def truth_of_rounds(rounds):
-    """The mean of the two fastest runs of each kind: what disturbs a run makes it slower, never faster. How well it
-    repeats: how far a share is from that when only one run of these two is taken of each kind, at worst."""
+    """Returns the mean of the two fastest runs of each kind, as disturbances make a run slower and never faster. Also returns how well it
+    repeats: the largest change of a share when only one of the two runs is taken of each kind."""
     fastest = {kind: sorted(entry["seconds"][kind] for entry in rounds)[:2] for kind in KINDS}
     mean = {kind: sum(seconds) / len(seconds) for kind, seconds in fastest.items()}
     choices = [shares_of(dict(zip(KINDS, choice))) for choice in itertools.product(*(fastest[kind] for kind in KINDS))]
@@ -73,7 +75,7 @@ def truth_of_rounds(rounds):
 
 
 def truth_of(bench, config):
-    """Rounds of three runs, until the truth repeats; at least two."""
+    """Repeats rounds of three runs, at least two, until the truth repeats."""
     rounds, truth = [], None
     for _ in range(bench.rounds):
         runs = {"synthetic": bench.run(config, synthetic=True), "cached": bench.run(config, cached=1.0),
@@ -86,14 +88,14 @@ def truth_of(bench, config):
 
 
 def cold_wait(rounds):
-    """What the clocks of the cold runs showed around next(loader): where the disk sets the pace, a trainer that is
-    slower for some reason waits less and ends at the same time."""
+    """Returns the waits that the clocks of the cold runs showed around next(loader). Where the disk sets the pace, a trainer that is slower
+    for another reason waits less and ends at the same time."""
     waits = [entry["runs"]["cold"]["clock"]["wait"] for entry in rounds]
     return sum(waits) / len(waits)
 
 
 def recorded(bench, config, truth, recording, options=()):
-    """A cold run under the recorder, like the cold runs of the truth."""
+    """Records a run that is like the cold runs of the truth."""
     for _ in range(bench.attempts):
         run = bench.run(config, recording=recording, options=options)
         if 100 * abs(run["clock"]["wait"] - truth["cold_wait"]) <= ALIKE_POINTS:
@@ -143,7 +145,7 @@ def show(entry):
 
 
 def spread(bench, name, keep):
-    """The same job recorded several times: how far is each share from itself?"""
+    """Records the same job several times, and returns how far each share varies."""
     runs = []
     for i in range(SPREAD_RUNS):
         recording = keep / f"spread-{i}.db"
@@ -157,7 +159,7 @@ def spread(bench, name, keep):
 
 
 def keep_write(keep, entry):
-    """What is needed to work on the analyzer without measuring again: the truth beside the recordings."""
+    """Writes the truth next to the recordings, so that work on the analyzer needs no new measurement."""
     path = keep / "truth.json"
     known = json.loads(path.read_text()) if path.exists() else {}
     truth, run = entry["truth"], entry["recorded"]
@@ -172,7 +174,7 @@ def keep_write(keep, entry):
 
 
 def judge_again(folder, names):
-    """Kept recordings, by the analyzer as it is now."""
+    """Judges kept recordings with the current analyzer."""
     entries = []
     for name, kept in json.loads((folder / "truth.json").read_text()).items():
         if name in names:

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads from storage: four ranks, three epochs of a dataset that fits, then the next job, with a tuned daemon.
 
-Memory that nobody wants costs nothing, so a chunk should be read once, by whichever rank, epoch or job comes first.
-Cases: storage that is fast enough to keep nothing; storage that becomes slow after the first epoch; and
-one that was slow and becomes fast. At the end something else in the daemon's memory control group wants the space: how long until it has it.
+Memory that no process needs costs nothing, so a chunk should be read once, by whichever rank, epoch or job comes first.
+The cases are storage that is so fast that nothing needs to be cached, storage that becomes slow after the first epoch, and storage that was
+slow and becomes fast. At the end another process in the daemon's memory control group needs the memory, and the program measures how long
+it waits.
 
---small: less memory than the dataset has. Samples of 110 KB, a cache of 25, 50 and 75 % of the dataset, against PyTorch's DataLoader with 0
-and 2 workers over the same bytes in files, whose page cache is limited to as much by a control group; its processes' own memory comes on
-top. The disk as it is, and throttled. Four epochs of one loader, the first not counted; ways alternate, medians of rounds. Bytes read
-from storage by the kernel's count for the processes, of all epochs but the dataset once, so that what is read ahead counts.
+--small: less memory than the dataset needs. Samples are 110 KB, and the cache is 25, 50 and 75 % of the dataset. The peer is PyTorch's
+DataLoader with 0 and 2 workers over the same bytes in files. A control group limits its page cache to the same size, and its processes' own
+memory comes on top. The disk is as it is, or throttled. A run is four epochs of one loader, and the first does not count. The ways
+alternate, and figures are medians of rounds. Bytes read from storage are the kernel's count for the processes: those of all epochs, less the
+dataset once, so that prefetched bytes count.
 
     bench_cache.py [--ranks N] [--epochs N]
     bench_cache.py --small [--disk real|throttled]
     bench_cache.py --stage [slow|paced|disk ...]    jobs/stage.py
-    bench_cache.py --subset [BYTES ...]             jobs/subset.py: samples of so many bytes
+    bench_cache.py --subset [BYTES ...]             jobs/subset.py: samples of BYTES bytes
 """
 import argparse
 import contextlib
@@ -37,7 +39,8 @@ SLOW_BPS, CACHE = 60 * MIB, "5.9G"
 LEAST_LEFT = 256 * MIB
 
 ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 5))
-# With less, a page cache of 25 % has no space for what the DataLoader's processes take between two looks at them: they are killed.
+# With less, a page cache of 25 % has no space for the memory that the DataLoader's processes allocate between two samples of their use, and
+# the kernel kills them.
 SMALL_BYTES = max(400, int(os.environ.get("DIESEL_BENCH_MIB", 400))) * MIB
 SAMPLE_BYTES, SMALL_EPOCHS = 110_000, 4
 PERCENTS, DISKS = (25, 50, 75), {"real": None, "throttled": 100 * MIB}
@@ -50,7 +53,7 @@ def status(daemon):
 
 
 def epochs_of(daemon, ranks, epochs, dataset, between=lambda epoch: None):
-    """Reads from storage in each epoch of a job of so many ranks; between(epoch) when all have begun it."""
+    """Returns the reads from storage in each epoch of a job of `ranks` ranks. Calls between(epoch) when all have begun the epoch."""
     probes = [subprocess.Popen([support.program("daemon_probe"), "--dataset", dataset, "--socket", daemon.socket, "--batch",
                                 str(BATCH), "--rank", str(r), "--world", str(ranks), "--epochs", str(epochs), "--pause-us",
                                 str(PAUSE_US), "--touch"], stdout=subprocess.DEVNULL) for r in range(ranks)]
@@ -108,7 +111,8 @@ class MemoryGroup:
 
 
 class PageCache(MemoryGroup):
-    """Limits the page cache of the processes of the group to `space` bytes, beside what else they hold, which is looked at ten times a second."""
+    """Limits the page cache of the processes of the group to `space` bytes, in addition to their other memory, which is sampled ten times a
+    second."""
 
     def __init__(self, space):
         super().__init__(space)
@@ -126,7 +130,7 @@ class PageCache(MemoryGroup):
             cached = int(held["cache"] if "cache" in held else held["file"]) - int(held["shmem"])
             self.seen.append(cached)
             other = max(0, int((self.folder / self.names[1]).read_text()) - cached)
-            with contextlib.suppress(OSError):  # more in use than can be reclaimed at once: then the next time
+            with contextlib.suppress(OSError):  # more in use than can be reclaimed at once: try next time
                 (self.folder / self.names[0]).write_text(str(self.space + other))
 
     def __exit__(self, *_):
@@ -136,12 +140,12 @@ class PageCache(MemoryGroup):
 
 
 def caches_dropped():
-    """How often anybody has dropped the page cache of the machine."""
+    """Returns how often any program has dropped the page cache of the machine."""
     return int(dict(line.split() for line in pathlib.Path("/proc/vmstat").read_text().splitlines())["drop_pagecache"])
 
 
 class Small:
-    """The dataset in files, and packed, and one way through it."""
+    """The dataset in files and packed, and one run over it."""
 
     def __init__(self, folder):
         self.folder, self.files, self.bytes = folder, folder / "files", SMALL_BYTES // SAMPLE_BYTES * SAMPLE_BYTES
@@ -151,7 +155,7 @@ class Small:
         support.warm("torch")
 
     def run(self, way, disk, percent):
-        """The same again if another program dropped the caches meanwhile, three times at most."""
+        """Repeats the run, up to three times, if another program dropped the caches meanwhile."""
         for _ in range(3):
             before = caches_dropped()
             with support.Steal() as steal:
@@ -162,7 +166,7 @@ class Small:
                 "load": os.getloadavg()[0], "caches_dropped": caches_dropped() - before, **self._figures(found), "found": found}
 
     def _run(self, way, disk, percent):
-        """What jobs/small_memory.py tells, and what the cache held at most."""
+        """Returns the figures that jobs/small_memory.py prints, and the largest size of the cache."""
         space = self.bytes * percent // 100
         support.evict([*self.paths, *(self.folder / "packed/chunks").glob("*.chunk")])
         with support.Throttle(self.folder, bps=DISKS[disk]) as throttle:
@@ -179,7 +183,7 @@ class Small:
                          CUDA_VISIBLE_DEVICES="")
 
     def _figures(self, found):
-        """Samples a second, and bytes read an epoch of the dataset's, both after the first epoch."""
+        """Returns samples per second, and bytes read per epoch as a share of the dataset's, both after the first epoch."""
         later = SMALL_EPOCHS - 1
         return {"rate": later * found["samples"] / sum(found["seconds"][1:]),
                 "read": (sum(found["read_bytes"]) - self.bytes) / later / self.bytes}
@@ -218,7 +222,7 @@ def small_figures(raw):
 
 
 def take(n_bytes):
-    """In a process of its own: takes so much memory, and waits to be ended."""
+    """Takes n_bytes of memory in a process of its own, and waits to be ended."""
     held = mmap.mmap(-1, n_bytes)
     for page in range(0, n_bytes, 4096):
         held[page] = 1
@@ -227,7 +231,7 @@ def take(n_bytes):
 
 
 def release(folder, dataset, options):
-    """Seconds from another program's taking the memory until the group has twice the reserve left again."""
+    """Returns the seconds from another program's allocation until the group again has twice the reserve free."""
     with MemoryGroup(1536 * MIB) as group, Daemon(folder, "--metrics", "off", "--cache", "1G", prefix=group.command) as daemon:
         epochs_of(daemon, options.ranks, 1, dataset)
         borrowed, wanted = status(daemon)["cache"]["borrowed_bytes"], 2 * group.limit // 16

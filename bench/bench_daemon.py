@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tuned daemon as a neighbour: memory pressure, what it costs when idle, what its sensing costs a job.
 
-pressure: daemon, job and a hog in one real cgroup with a memory limit. From the first stall for memory (PSI of the group) until
-the cache is half of what it was; kernel kills in the group; how soon the cache is back when the hog is gone.
-idle: CPU and memory of the daemon with all its processes, while nobody is served.
-sensing: throughput of a job that never waits for data and uses a whole core, by samples a second, with BPF sensing and
-without (a daemon that has no capabilities), in turn.
+pressure: daemon, job and a memory hog are in one real cgroup with a memory limit. Figures are the time from the first memory stall (PSI of
+the group) until the cache has half its size, kernel kills in the group, and the time until the cache is back after the hog ends.
+idle: CPU and memory of the daemon with all its processes, while it serves no job.
+sensing: samples per second of a job that never waits for data and uses a whole core, alternately with BPF sensing and
+without (a daemon that has no capabilities).
 
     bench_daemon.py [--scenario pressure|idle|sensing ...] [--rounds N]
 """
@@ -78,7 +78,7 @@ class Group:
 
 
 def cached(daemon):
-    """Bytes of chunks that the daemon holds, all together."""
+    """Returns the bytes of chunks that the daemon holds."""
     return daemon.status()["cache"]["segment_bytes"]
 
 
@@ -141,7 +141,7 @@ def idle(bed):
 
 
 def sensing(bed, bpf):
-    """A job without a device wait whose trainer does the Python work itself: all that sensing takes of a core shows."""
+    """Measures a job without a device wait whose trainer does the Python work itself, so that all core time that sensing takes shows."""
     bed.slow.change()
     plain = None if bpf else lambda argv: bed.slow.command(["setpriv", "--bounding-set=-all", "--inh-caps=-all", *argv])
     with bed.serving(Knobs(CACHE_BYTES), tune="dry-run", prefix=plain) as daemon, \

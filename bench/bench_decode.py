@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JPEG images of 500 x 375 pixels and 100 KB to normalised float32 tensors of 3 x 224 x 224 by RandomResizedCrop and flip: dieseld, on
-files as they are and packed with restart markers; diesel_loader's worker processes in Python; torchvision with Pillow and with its own
-decoder, under PyTorch's DataLoader; SPDL, NVIDIA DALI without a GPU, and FFCV; and libjpeg-turbo's decoding alone, for comparison
-(jobs/decode.py, jobs/decode_peers.py). Each run is a process of its own, at least 10 s long; the ways alternate. Samples a
-second, and samples a CPU second, of which the daemon's are part: it is the machine's CPU time, so nothing else should run. The
-daemon keeps no decoded copies: each sample is decoded each time.
+"""Decodes JPEG images of 500 x 375 pixels and 100 KB to normalised float32 tensors of 3 x 224 x 224 by RandomResizedCrop and flip
+(jobs/decode.py, jobs/decode_peers.py). The ways are:
+- dieseld, on files as they are and packed with restart markers, and diesel_loader's worker processes in Python
+- torchvision with Pillow and with its own decoder, under PyTorch's DataLoader
+- SPDL, NVIDIA DALI without a GPU, and FFCV
+- libjpeg-turbo's decoding only, for comparison
+
+Each run is a process of its own, at least 10 s long, and the ways alternate. Rates are samples per second and per CPU second. The latter
+is the machine's CPU time, which includes the daemon's, so nothing else should run. The daemon caches no decoded copies, so it decodes each
+sample each time.
 
 The images are parts of photographs (Debian's mate-backgrounds), warm in the page cache. Peers are installed from PyPI; one that does
 not install or run is named.
@@ -24,14 +28,14 @@ from serving import Daemon, pack
 N = int(os.environ.get("DIESEL_BENCH_FILES", 800))
 ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 5))
 SECONDS = float(os.environ.get("DIESEL_BENCH_SECONDS", 10))
-QUALITY = 99  # these photographs are smooth: at less they are smaller than what cameras and data sets have
+QUALITY = 99  # at a lower quality, these smooth photographs are smaller than images of cameras and data sets
 WAYS = {"diesel": "torch", "diesel-restarts": "torch", "python": "torch", "torchvision": "torch", "torchvision-io": "torch",
         "spdl": "torch", "dali": "dali", "ffcv": "ffcv", "whole": None}
 OURS = {"diesel": (), "diesel-restarts": ("--jpeg-restarts",), "python": ()}
 
 
 def pythons(ways):
-    """The Python of each environment that these ways need; what is missing is named."""
+    """Returns the Python of each environment that these ways need, and names what is missing."""
     found = {None: sys.executable}
     for name in {WAYS[way] for way in ways} - {None}:
         found[name], why = python_of(name, *IMAGES[name])
@@ -42,7 +46,7 @@ def pythons(ways):
 
 
 def datasets(folder, ways):
-    """What each way reads."""
+    """Makes the dataset that each way reads."""
     made, usage = {}, subprocess.run([support.program("dieselctl"), "pack", "--help"], capture_output=True, text=True, check=True).stdout
     for way in ways:
         options = OURS.get(way)
@@ -79,7 +83,7 @@ def main():
         figures[f"{key}_per_s"] = support.median(r["samples"] / r["seconds"] for r in mine)
         figures[f"{key}_per_cpu_s"] = support.median(r["samples"] / r["cpu_s"] for r in mine)
         own = support.median(r["samples"] / r["own_cpu_s"] for r in mine)
-        print(f"{way:16} {figures[f'{key}_per_s']:6.0f} samples/s, {figures[f'{key}_per_cpu_s']:6.0f} a CPU second of the machine, "
+        print(f"{way:16} {figures[f'{key}_per_s']:6.0f} samples/s, {figures[f'{key}_per_cpu_s']:6.0f} per CPU second of the machine, "
               f"{own:6.0f} of its own", flush=True)
     support.result_write("decode", raw, **figures)
     print(f"steal {steal.ratio:.3f}")

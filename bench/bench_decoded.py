@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoded copies in the cache: JPEG images of 500 x 375 pixels and 100 KB to normalised float32 tensors of 3 x 224 x 224 by
-RandomResizedCrop and flip, by dieseld with memory for half of the decoded dataset (3 bytes a pixel): encoded only (forms=0), and as
-its tuner decides (jobs/decoded.py). Both have the same --cache: that half, and space for batches and decoders. Each run is a process and
-a daemon of its own; the first minute, in which the tuner decides and forms are made, does not count. Samples a second, and samples a
-CPU second of the machine, so nothing else should run.
+"""Decoded copies in the cache. dieseld decodes JPEG images of 500 x 375 pixels and 100 KB to normalised float32 tensors of 3 x 224 x 224 by
+RandomResizedCrop and flip (jobs/decoded.py). It has memory for half of the decoded dataset (3 bytes per pixel), and caches either only
+encoded samples or also decoded copies, as its tuner decides. Both ways have the same --cache: that half, and space for batches and decoders.
+Each run is a process and a daemon of its own. The first minute, in which the tuner decides and dieseld makes the copies, does not count.
+Rates are samples per second and per CPU second of the machine, so nothing else should run.
 
     ./dev bench forms            figures, bench/results/forms.json
-    ./dev bench forms --large    photographs of 2000 x 1500 pixels, most of whose crops are decoded at a half, with memory for half of the
+    ./dev bench forms --large    photographs of 2000 x 1500 pixels, most of whose crops are decoded at half size, with memory for half of the
                                  dataset at that scale; bench/results/forms-large.json
 """
 import argparse
@@ -43,7 +43,7 @@ def main():
                 with Daemon(folder, "--cache", half + OTHER, "--metrics", "off", *options):
                     done = apart.run([sys.executable, support.ROOT / "bench/jobs/decoded.py", path, WARM, SECONDS])
                 raw.append({"way": way, "round": k, **done})
-                print(f"{way:8} {done['samples'] / done['seconds']:6.0f} samples/s, {done['samples'] / done['cpu_s']:6.0f} a CPU second; "
+                print(f"{way:8} {done['samples'] / done['seconds']:6.0f} samples/s, {done['samples'] / done['cpu_s']:6.0f} per CPU second; "
                       f"forms of {done['with_decoded']} samples, {done['decoded_bytes'] >> 20} MiB", flush=True)
     for unit in ("seconds", "cpu_s"):
         per = {way: support.median(r["samples"] / r[unit] for r in raw if r["way"] == way) for way in WAYS}

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A newcomer's first minute: two commands, `pip install` of both wheels and `diesel-analyze -- python train.py`, against the clock.
+"""A newcomer's first minute: two commands, `pip install` of both wheels and `diesel-analyze -- python train.py`, timed.
 
-The wheels are those of `./dev wheel` and `./dev wheel tools`, installed from files into a new virtual environment that has torch
-already: a download takes as long as the network does. The job is stock PyTorch over files, and ends by itself after about 10 s of
-training. As root, measured by BPF, and as a user without privilege, sampled. `own` is what the two commands take beyond the same
-job without diesel-analyze: pip, attaching and the report.
+The wheels are those of `./dev wheel` and `./dev wheel tools`, installed from files into a new virtual environment that has torch already: a
+download takes as long as the network does. The job is stock PyTorch over files, and ends by itself after about 10 s of training.
+diesel-analyze runs as root, where it measures by BPF, and as a user without privilege, where it samples. `own` is the time of the two
+commands beyond the same job without diesel-analyze: pip, attaching and the report.
 
     DIESEL_PYTHON=ENVIRONMENT/bin/python ./dev bench first_verdict [--rounds N] [--seconds S]
 """
@@ -76,7 +76,7 @@ def timed(command):
 
 
 def environment(folder):
-    """A virtual environment that sees this Python's torch. Not timed: who has torch has one."""
+    """Makes a virtual environment that sees this Python's torch. Not timed, as users of torch have one already."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     torch = importlib.util.find_spec("torch")
     if not torch:

@@ -4,17 +4,18 @@ cache=always, built from the source in Debian's libfuse3-dev) over these.
 
 Files of 4 KiB, and of 110 KB, of random bytes in class folders, read by a C program, jobs/read_files.c, one after the other:
 
-    cold      caches of the machine dropped, daemon and mounts new: all files in order of names; of the small ones, also shuffled; of the large
-              ones, also few: each 200th, drawn, so that most are of chunks of their own
+    cold      caches of the machine dropped, daemon and mounts new: all files in order of names, small files also shuffled, and also
+              a random 1/200 of the large files, so that most of these are in different chunks
     first     bytes in memory (the page cache, the daemon's cache), mounts new: all files
-    again     those same files over and over: what the kernel keeps. Also 8 parts of 512 bytes of each large file
+    again     the same files over and over, which the kernel caches; also 8 parts of 512 bytes of each large file
     find, cp  cold: `find -size +0` and `cp -r` of the small files into memory
 
-Then ImageFolder with two workers on storage that is simulated to be slow, by a blkio group on the real disk: images of 100 KB, two
-epochs, each counted; on plain files, on the mount, and diesel_loader's changed line, each cold: decoded by dieseld, and (python) by the same Python
-as the files. The mount's and the changed line's bytes are served from a cache that holds the dataset, the plain files' second epoch from the page cache.
+Then ImageFolder with two workers reads images of 100 KB for two epochs, both counted, on storage that is simulated to be slow by a blkio
+group on the real disk. It reads plain files, the mount, or diesel_loader by its one changed line, each cold. With diesel_loader, dieseld
+decodes, or (python) the same Python code as for files. Bytes of the mount and of diesel_loader come from a cache that holds the dataset, and
+the plain files' second epoch comes from the page cache.
 
-Each is a process of its own, ways alternate, medians of rounds. The sums of what was read must agree.
+Each run is a process of its own. Ways alternate, and figures are medians of rounds. The sums over the bytes read must agree.
 
     bench_fuse.py [--only 4K|110K|imagefolder ...]
 """
@@ -45,7 +46,7 @@ CACHE = 2 << 30
 
 
 def passthrough(folder):
-    """passthrough_ll as libfuse has it."""
+    """Builds libfuse's passthrough_ll, unchanged."""
     source = EXAMPLES / "passthrough_ll.c"
     if not source.exists():
         support.skip(f"{source} is missing: install libfuse3-dev")
@@ -54,7 +55,7 @@ def passthrough(folder):
 
 
 class Ground:
-    """The files of one size, packed too, and the ways to them."""
+    """The files of one size, also packed, and the ways to them."""
 
     def __init__(self, folder, name, programs):
         size, count = SIZES[name]
@@ -76,7 +77,7 @@ class Ground:
 
     @contextlib.contextmanager
     def mounted(self, way):
-        """The folder where the files are."""
+        """Mounts a way's file system, and returns the folder where the files are."""
         if way == "ext4":
             yield self.files
             return
@@ -88,7 +89,7 @@ class Ground:
 
     @contextlib.contextmanager
     def fresh(self, way):
-        """Nothing is in memory; the folder where the files are."""
+        """Returns the folder where the files are, with nothing of them in memory."""
         with contextlib.ExitStack() as stack:
             if way == "diesel":
                 stack.enter_context(Daemon(self.folder, "--cache", CACHE, "--metrics", "off"))
@@ -96,7 +97,7 @@ class Ground:
             yield stack.enter_context(self.mounted(way))
 
     def read(self, mode, seconds, where, order="ordered"):
-        """Files a second."""
+        """Returns files per second."""
         with self.lists[order].open() as paths, tempfile.TemporaryFile("w+") as out:
             subprocess.run([self.programs["read_files"], mode, str(seconds), where], stdin=paths, stdout=out, check=True)
             out.seek(0)
@@ -109,7 +110,7 @@ class Ground:
 
 @contextlib.contextmanager
 def mounted(command, where):
-    """Runs what serves the mount, in the foreground: in this session, and so preferred as all else here."""
+    """Runs the process that serves the mount, in the foreground: so it is in this session, and preferred like everything else here."""
     with subprocess.Popen(command) as process:
         support.wait_for(lambda: os.path.ismount(where) or process.poll() is not None, f"{where} is mounted")
         try:
@@ -133,7 +134,7 @@ def timed(argv):
 
 
 def one_way(ground, way):
-    """(what, files a second) of one way in one round."""
+    """Returns (item, files per second) of one way in one round."""
     n, small = len(ground.paths), ground.name == "4K"
     with ground.fresh(way) as where:
         yield "cold", ground.read("whole", 0, where)
@@ -150,7 +151,7 @@ def one_way(ground, way):
     with contextlib.ExitStack() as stack:
         if way == "diesel":
             stack.enter_context(Daemon(ground.folder, "--cache", CACHE, "--metrics", "off"))
-        with ground.mounted(way) as where:  # so that all is in memory
+        with ground.mounted(way) as where:  # reads everything into memory
             ground.read("whole", 0, where)
         with ground.mounted(way) as where:
             yield "first", ground.read("whole", 0, where)
@@ -187,7 +188,7 @@ def figures_of_files(raw):
 
 
 def imagefolder(folder, raw):
-    """Rounds of the three ways on storage that is simulated to be slow."""
+    """Runs rounds of the three ways on storage that is simulated to be slow."""
     folder.mkdir()
     source, where = folder / "photos", folder / "mounted"
     where.mkdir()
@@ -254,7 +255,7 @@ def main():
         programs = {"passthrough_ll": passthrough(folder), "read_files": support.build(folder, support.ROOT / "bench/jobs/read_files.c")}
         for name in only:
             if name == "imagefolder":
-                print(f"  storage held to {IOPS} reads and {BPS // 1_000_000} MB a second by a blkio group (simulated)", flush=True)
+                print(f"  storage held to {IOPS} reads and {BPS // 1_000_000} MB per second by a blkio group (simulated)", flush=True)
                 imagefolder(folder / name, raw)
             else:
                 files(name, folder / name, programs, raw)

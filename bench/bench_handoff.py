@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of 32 MiB from a worker process to the trainer: diesel_loader, PyTorch's DataLoader, and SPDL with and without its
-arena (jobs/handoff.py says what each does). Each run is a process of its own; the ways alternate.
+"""Arrays of 32 MiB from a worker process to the trainer: diesel_loader, PyTorch's DataLoader, and SPDL with and without its arena
+(jobs/handoff.py describes each). Each run is a process of its own; the ways alternate.
 
 Needs a Python that has torch and spdl from PyPI: DIESEL_STOCK_PYTHON names one.
 
-Also how long next() takes where a batch is ready: samples of 64 bytes, batches of 8."""
+Also measures how long next() takes where a batch is ready, with samples of 64 bytes and batches of 8."""
 import argparse
 import os
 import struct

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small files: diesel_loader against PyTorch's DataLoader over the raw files, cold and warm, in one run.
 
-100,000 files of 4 KiB of random bytes in class folders, shuffled, batch 256, every byte read by the
-consumer. The peer is given the friendliest code we know: one os.read a file, one join and one frombuffer a
-batch, no image library; the better of 0 and 2 workers counts. Cold: page, name and inode caches of the
-machine dropped, dieseld restarted. Warm: the second and later epochs of the same loader. Times run from the
-construction of the loader to the last batch, so start-up counts; modules are loaded before.
+100,000 files of 4 KiB of random bytes in class folders, shuffled, batch 256, every byte read by the consumer. The peer runs the fastest
+code we know, without an image library: one os.read per file, and one join and one frombuffer per batch. The better of 0 and 2 workers
+counts. Cold: page, name and inode caches of the machine dropped, dieseld restarted. Warm: the second and later epochs of the same loader.
+Times run from the construction of the loader to the last batch, so start-up counts; modules are loaded before.
 
-The sums over all bytes of both must agree, so that nobody wins by reading less.
+The sums over all bytes of both must agree, so that no loader wins by reading less.
 """
 import argparse
 import os
@@ -52,7 +51,7 @@ def collate(samples):
 
 
 def epoch(make_loader):
-    """(seconds, seconds to the first batch, sum over all bytes) of one epoch."""
+    """Returns (seconds, seconds to the first batch, sum over all bytes) of one epoch."""
     start, first, total = time.perf_counter(), None, 0
     for data, labels in make_loader():
         first = first or time.perf_counter() - start
@@ -78,7 +77,7 @@ def measure(raw, name, phase, make_loader, before=lambda: None):
 
 
 def diesel_round(raw, scratch, dataset):
-    """Cold epoch on a fresh daemon, then warm ones of the same loader."""
+    """Runs a cold epoch on a new daemon, then warm ones of the same loader."""
     support.drop_caches()
     with Daemon(scratch, "--cache", BUDGET) as daemon:
         loaders = []
@@ -96,7 +95,7 @@ def diesel_round(raw, scratch, dataset):
 
 
 def small_budget_round(raw, scratch, dataset):
-    """One epoch with a cache smaller than the dataset, for the daemon's resident memory."""
+    """Runs one epoch with a cache smaller than the dataset, and returns the daemon's resident memory."""
     with Daemon(scratch, "--cache", SMALL_BUDGET) as daemon:
         loader = diesel_loader.torch.DataLoader(dataset, batch_size=BATCH, shuffle=True, seed=1)
         measure(raw, "diesel", "small", lambda: loader)

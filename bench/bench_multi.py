@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two and three unequal jobs on one node: the tuned daemon against an equal split of cache and workers.
 
-The jobs share one throttled disk, each has a dataset of its own. Equal split: a daemon a job, each with its share of the
-cache, prefetch 8 and one worker, and for Python work the same number of client workers for all. Tuned: one daemon
-with the whole budget, which divides it. Both begin cold; throughput is that of the last seconds. In turn, some rounds.
+The jobs share one throttled disk, each has a dataset of its own. Equal split: a daemon per job, each with its share of the cache, prefetch
+8 and one worker, and for Python work the same number of client workers for all. Tuned: one daemon with the whole budget, which divides it.
+Both begin cold, and throughput is that of the last seconds. The two alternate for some rounds.
 
     bench_multi.py [--scenario two|three ...] [--rounds N] [--minutes M]
 """
@@ -25,7 +25,7 @@ NAME = "multi"
 
 @dataclass(frozen=True)
 class Need:
-    """A job: transform passes a sample (None: no Python work), milliseconds of device a step."""
+    """A job: transform passes per sample (None: no Python work), milliseconds of device time per step."""
     name: str
     passes: int | None
     device_ms: float
@@ -45,7 +45,7 @@ MIXES = {
 
 
 def start(bed, stack, mix, datasets, tuned):
-    """The jobs of a mix, running, in order."""
+    """Starts the jobs of a mix, and returns them in order."""
     share, daemons = mix.cache_bytes // len(mix.jobs), []
     if tuned:
         daemons = [stack.enter_context(bed.serving(Knobs(mix.cache_bytes), tune="on"))]
@@ -78,7 +78,7 @@ def run(bed, mix, datasets, tuned):
 
 
 def judged(runs):
-    """Ratios of medians: of the total, and the least of a single job."""
+    """Returns ratios of medians: of the total, and the least of a single job."""
     def rates(tuned, name):
         return support.median([r["rates"][name] for r in runs if r["tuned"] == tuned])
     names = list(runs[0]["rates"])

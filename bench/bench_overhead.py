@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What does recording cost the job, and what does the recorder itself need?
+"""What does recording cost the job, and which resources does the recorder itself need?
 
-One training job runs on, and in turns it is recorded (`diesel-analyze record -p`) and left alone for one
-second; its own trace says how many steps it made meanwhile. Each recorded slice is compared with the mean of
-the two beside it, and the median of these ratios is the result. (Whole runs with and without recording
-differ by 20 % among themselves on a virtual machine, which hides what is looked for.)
+One training job keeps running, and alternately it is recorded (`diesel-analyze record -p`) and not recorded for one
+second each. Its own trace tells how many steps it made in each slice. Each recorded slice is compared with the mean of
+the slices before and after it, and the median of these ratios is the result. (Whole runs with and without recording
+differ by 20 % among themselves on a virtual machine, which hides the effect.)
 
   jpeg         photographs, decoded by PIL in two workers, files in the page cache      at least 0.98
-  small_reads  one trainer, one worker: 100,000 or more records of 4 KiB a second, pread   at least 0.95
+  small_reads  one trainer, one worker: at least 100,000 records/s of 4 KiB, pread   at least 0.95
   threads      63 loader threads and the trainer: recorded for three minutes; the recorder's peak resident memory
-               under 64 MiB, the recording file under 16 MiB after the first minute, and then under 1.4 MiB a minute: 1 MiB,
-               and what could be saved up
+               under 64 MiB, the recording file under 16 MiB after the first minute, and then under 1.4 MiB per minute: 1 MiB,
+               and unused allowance of before
 
 Needs root, BPF, PIL and the photographs of mate-backgrounds.
 
@@ -35,7 +35,7 @@ import photos  # noqa: E402
 LIMITS = {"jpeg": 0.98, "small_reads": 0.95}
 RSS_MIB_MAX, FIRST_MINUTE_MIB_MAX, DISK_MIB_PER_MIN_MAX = 64, 16.0, 1.4
 SLICE_S = 2.0
-SETTLE_S = 0.2  # after the recorder has gone: unloading its programs takes CPU time, too
+SETTLE_S = 0.2  # after the recorder has ended: unloading its programs takes CPU time, too
 START_S = 9.0  # imports, first batches
 MINUTE_S, N_MINUTES = 60, 3
 N_PHOTOS, READS_FILE_BYTES = 600, 512 << 20
@@ -58,7 +58,7 @@ def finish(job):
 
 
 def peak_mib(pid, so_far):
-    """The most memory that was resident by now. What wait4 tells is no less than its parent's at the fork."""
+    """Returns the largest resident memory so far. The value of wait4 is never below its parent's at the fork."""
     try:
         with open(f"/proc/{pid}/status", encoding="ascii") as status:
             return next((int(line.split()[1]) / 1024 for line in status if line.startswith("VmHWM")), so_far)
@@ -67,7 +67,7 @@ def peak_mib(pid, so_far):
 
 
 def record(pid, recording, seconds):
-    """Returns the recorder's peak memory (MiB) and resource usage: it has no children, as the job is not its own."""
+    """Returns the recorder's peak memory (MiB) and resource usage. It has no children, as it did not start the job."""
     recorder = subprocess.Popen([support.program("diesel-analyze"), "record", "-o", str(recording), "-d", f"{seconds}s",
                                  "-p", str(pid)], stderr=subprocess.DEVNULL)
     peak, ended, usage, status = 0.0, 0, None, 0
@@ -90,14 +90,14 @@ def quiet_slice():
 
 
 def recorded_slice(pid, recording):
-    """From the moment the job is tagged to the end of the recording; loading and unloading are not in it."""
+    """Returns begin and end, from the moment the job is tagged to the end of the recording, without loading and unloading."""
     _, _, info = record(pid, recording, SLICE_S)
     recording.unlink()
     return int(info["start_ns"]) / 1e9, int(info["stop_ns"]) / 1e9, int(info["lost_events"])
 
 
 def steps_per_second(begins, begin, end):
-    """begins: when each step began. Steps are counted with fractions at the edges."""
+    """begins: when each step began. Steps at the edges count as fractions."""
     def position(at):
         i = bisect.bisect_right(begins, at) - 1
         return i + (at - begins[i]) / (begins[i + 1] - begins[i])
@@ -130,7 +130,7 @@ def measure(name, folder, n_slices):
 
 
 def measure_recorder(folder):
-    """The recorder of a job of 64 threads, over some minutes."""
+    """Measures the recorder of a job of 64 threads, over some minutes."""
     recording = folder / "minutes.db"
     job = start("threads", folder, START_S + N_MINUTES * MINUTE_S + 5)
     time.sleep(START_S)

@@ -3,14 +3,14 @@
 
 Ways: jobs/raw_peers.py. Each run is a process of its own; the ways alternate. Cold: page, name and inode caches of the machine dropped,
 dieseld restarted; one epoch from the construction of the loader to the last batch. Warm: later epochs of the same loader, at
-least 10 s. Samples a second, and a CPU second of the processes that belong to the way, the daemon's among them; the time to the
-first batch, cold and of a fresh loader while all is warm. Beside them fio's sequential read of as many bytes with O_DIRECT. The sums
-over all bytes of all ways must agree.
+least 10 s. Rates are samples per second, and per CPU second of the processes that belong to the way, including the daemon. Also measured:
+the time to the first batch, cold and of a new loader while all is warm, and fio's sequential read of as many bytes with O_DIRECT. The
+sums over all bytes of all ways must agree.
 
 Peers are installed from PyPI; one that does not install or run is named.
 
     bench_peers.py [--only WAY ...] [--size BYTES ...]
-    bench_peers.py --table                                 what was measured last, as README.md has it
+    bench_peers.py --table                                 the last measurement, in the layout of README.md
 """
 import argparse
 import json
@@ -52,7 +52,7 @@ def job(name):
 
 
 def datasets(folder, ways, python, failed):
-    """What each way reads; ways of one peer share it."""
+    """Makes the dataset that each way reads. Ways of one peer share it."""
     made, source = {}, folder / "files"
     for way in ways:
         write, data = WAYS[way][1], folder / way.partition("-")[0]
@@ -100,7 +100,7 @@ def measure(folder, size, ways, python, raw, failed):
 
 
 def summary(raw, size):
-    """Figures of one size; diesel against the best of the others."""
+    """Returns figures of one size: diesel against the best of the others."""
     figures, rows = {}, [r for r in raw if r["size"] == size]
     ways = {r["way"] for r in rows} - {"fio"}
     rate = {(way, phase, per): support.median(r[phase]["samples"] / r[phase][per] for r in rows if r["way"] == way)
@@ -108,7 +108,7 @@ def summary(raw, size):
     for way in sorted(ways, key=lambda way: -rate[way, "warm", "seconds"]):
         mine = [r for r in rows if r["way"] == way]
         print(f"{size:6} {way:12} cold {rate[way, 'cold', 'seconds']:8.0f}/s, warm {rate[way, 'warm', 'seconds']:8.0f}/s, "
-              f"a CPU second {rate[way, 'warm', 'own_cpu_s']:8.0f}; first batch {1e3 * support.median(r['first_s'] for r in mine):6.0f} ms "
+              f"per CPU second {rate[way, 'warm', 'own_cpu_s']:8.0f}; first batch {1e3 * support.median(r['first_s'] for r in mine):6.0f} ms "
               f"cold, {1e3 * support.median(r['again_s'] for r in mine):6.0f} ms warm", flush=True)
     for (way, phase, per), value in rate.items():
         figures[f"{way.replace('-', '_')}_{phase}_{'per_s' if per == 'seconds' else 'per_cpu_s'}_{size}"] = value
@@ -131,7 +131,7 @@ NAMES = {"diesel": "diesel_loader", "ffcv": "FFCV", "litdata": "LitData",
 
 
 def table():
-    """Of ways with and without workers, the one that is faster warm; the fastest first."""
+    """Prints the faster (when warm) of the ways with and without workers, the fastest first."""
     figures = json.loads((support.RESULTS / "peers.json").read_text())["figures"]
     for size in SIZES:
         best = {}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How quickly the tuned daemon settles after a job's start and after a change, and whether it stays so.
 
-Each case is a job that begins cold and changes in mid-run: a faster device, heavier transforms, lighter ones, a slower and a
-faster disk. Settled: from then on at most one knob change in any 10 s. Shown beside it: when throughput of 2 s first comes within
-5 % of where the phase ends (which a cold cache may delay: it is filled at the disk's pace).
+Each case is a job that begins cold and changes in mid-run: a faster device, heavier transforms, lighter ones, a slower and a faster disk.
+The daemon is settled when from then on it changes at most one knob in any 10 s. The table also shows when throughput over 2 s first comes
+within 5 % of that at the end of the phase. A cold cache may delay that, as it fills at the disk's pace.
 
     bench_settle.py [--scenario NAME ...] [--rounds N] [--minutes M] [--more]
 """
@@ -29,7 +29,7 @@ CASES = {s.name: s for s in (
 
 
 def near_s(curve, begin, end):
-    """Seconds after `begin` until two seconds' throughput is first near that of the phase's last third."""
+    """Returns the seconds after `begin` until two seconds' throughput is first near that of the phase's last third."""
     inside = curve[int(begin):int(end)]
     last = inside[-max(1, len(inside) // 3):]
     goal = (1 - NEAR) * sum(last) / len(last)
@@ -40,7 +40,7 @@ def near_s(curve, begin, end):
 
 
 def judged(run):
-    """[(settled s, changes after, near s)] of each phase."""
+    """Returns [(settled s, changes after, near s)] of each phase."""
     found, begin = [], 0.0
     times = judge.change_times(run)
     for index in range(len(run["phases"])):

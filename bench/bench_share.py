@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two, three and four jobs at a time on the images of bench_decode.py, with its transform: jobs with one seed, for which dieseld
-decodes each batch once; the same with a seed each, which have nothing to share; and TensorSocket, one producer with as many
-consumers (jobs/share.py). Samples a second of all jobs together, from when all are at work until each has had its 10 s, and samples a
-CPU second of the machine. The ways alternate, in processes of their own. No decoded copies are kept, which would save separate jobs
-work, too.
+"""Two, three and four jobs run at a time on the images of bench_decode.py, with its transform (jobs/share.py). They have one seed, for which
+dieseld decodes each batch once, or a seed each, so that they have nothing to share. The peer is TensorSocket, one producer with as many
+consumers. Rates are samples per second of all jobs together, from when all run until each has run for 10 s, and samples per CPU second of
+the machine. The ways alternate, in processes of their own. dieseld caches no decoded copies, which would save separate jobs work, too.
 
-Apart: jobs that start SECONDS apart, each on a device that takes --step seconds a batch for --steps batches: decodes a sample, and the
-seconds of the slowest job beside those of one alone.
+apart: jobs start SECONDS apart, each on a device that takes --step seconds per batch for --steps batches. Figures are decodes per sample,
+and the seconds of the slowest job compared with a job that runs alone.
 
-TensorSocket is installed from PyPI; where it does not install or run, that is said. Without a GPU it passes tensors by value.
+TensorSocket is installed from PyPI; where it does not install or run, the output says so. Without a GPU it passes tensors by value.
 
     bench_share.py [--only shared|separate|tensorsocket|apart ...] [--jobs N ...] [--apart SECONDS] [--steps N] [--step SECONDS]
 """
@@ -46,7 +45,7 @@ class Failed(Exception):
 
 
 class Job:
-    """A process of jobs/share.py. What it leaves behind ends with it."""
+    """A process of jobs/share.py. Processes that it leaves behind end with it."""
 
     def __init__(self, python, *arguments):
         self.errors = tempfile.TemporaryFile("w+")
@@ -79,7 +78,7 @@ class Job:
 
 
 def run(way, n, python, dataset, images):
-    """Samples a second and samples a CPU second of n jobs."""
+    """Returns samples per second and per CPU second of n jobs."""
     with contextlib.ExitStack() as stack:
         def start(*arguments):
             job = Job(*arguments)
@@ -102,13 +101,13 @@ def run(way, n, python, dataset, images):
 
 
 def decoded():
-    """Samples, of all jobs so far."""
+    """Returns the samples of all jobs so far."""
     status = json.loads(subprocess.run([support.program("dieselctl"), "status", "--json"], capture_output=True, check=True).stdout)
     return sum(job["decoding"]["samples"] for job in status["jobs"] if job["decoding"]), status["cache"]["kept_batch_bytes"]
 
 
 def run_apart(n, dataset, options):
-    """n jobs that start some seconds apart."""
+    """Runs n jobs that start some seconds apart."""
     with contextlib.ExitStack() as stack:
         jobs, kept = [Job(sys.executable, "paced", dataset, options.steps, options.step) for _ in range(n)], 0
         for job in jobs:
@@ -183,7 +182,7 @@ def main():
                 figures[f"shared_{n}_to_{way}"] = ratio
                 wanted = f" (wanted: {WANTED.get(n, 1)})" if way == "separate" else ""
                 print(f"{n} jobs: {figures[f'shared_{n}_per_s']:.0f} samples/s shared, {figures[f'{way}_{n}_per_s']:.0f} {way}: "
-                      f"{ratio:.2f}{wanted}; a CPU second {figures[f'shared_{n}_per_cpu_s']:.0f} and "
+                      f"{ratio:.2f}{wanted}; per CPU second {figures[f'shared_{n}_per_cpu_s']:.0f} and "
                       f"{figures[f'{way}_{n}_per_cpu_s']:.0f}", flush=True)
     support.result_write("share", raw, **figures)
     print(f"steal {steal.ratio:.3f}")

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tuner on jobs that do not exist: 1,000 random scenarios against the best static setting of each, against a
-hill climber on the same knobs and against PyTorch's usual settings; 400 of several jobs against an equal split; 200 whose
-images the daemon decodes, with space for a part of the decoded copies, against the best static setting with and without them.
+"""Runs the tuner on simulated jobs. 1,000 random scenarios are compared with the best static setting of each, with a
+hill climber on the same knobs, and with PyTorch's usual settings. 400 scenarios of several jobs are compared with an equal split. In 200
+scenarios the daemon decodes images and has space for a part of the decoded copies; they are compared with the best static setting with and
+without these.
 
     ./dev bench simulate            figures, bench/results/simulate.json and the pictures of docs/explanation/tuning-simulation.md
     ./dev bench simulate -n 100     fewer
 
-A scenario is judged by the truth that the simulator knows: regret is 1 - (rate of the last knobs / rate of the
-best static ones), worst phase; cost is CPU and memory as parts of the node, over the cheapest static setting within
-2 % of the best.
+A scenario is judged by the simulator's exact rates. Regret is 1 - (rate of the last knobs / rate of the best static ones), in the
+worst phase. Cost is CPU and memory as shares of the node, divided by those of the cheapest static setting within 2 % of the best.
 """
 import argparse
 import csv
@@ -78,7 +78,7 @@ def summary(scenarios, multi, decoding):
 
 
 def rows(scenarios):
-    """As lines of CSV, the first one with names: a thousand scenarios stay readable."""
+    """Returns lines of CSV, the first one with names, so that a thousand scenarios stay readable."""
     flat = []
     for scenario in scenarios:
         flat.append({})

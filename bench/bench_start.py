@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a client's connecting to its first batch, of datasets of 1,000, 100,000 and 10 million samples of 64 bytes.
+"""Measures the time from a client's connecting to its first batch, with datasets of 1,000, 100,000 and 10 million samples of 64 bytes.
 
     cold      a new daemon, and nothing of the dataset in the page cache
     warm      a new daemon; snapshot and chunks are in the page cache
     second    the next client of that daemon
 
-Each client is a process of its own; its imports are left out. Sizes alternate, medians of rounds. Also: what the first look-up of a
-label takes, and memory: the copy of the snapshot, and what the daemon's own grows by.
+Each client is a process of its own; its imports are left out. Sizes alternate, medians of rounds. Also measured:
+the time of a label's first look-up, and memory: the copy of the snapshot, and the growth of the daemon's own.
 
     bench_start.py [--sizes N,N] [--keep FOLDER]
 """
@@ -27,7 +27,7 @@ BYTES, CACHE = 64, "4G"
 
 
 def make(folder, n):
-    """The dataset of n samples."""
+    """Makes the dataset of n samples."""
     path = folder / f"{n}"
     if not (path / "snapshot").exists():
         subprocess.run([support.program("many_samples"), path, str(n), str(BYTES)], check=True)
@@ -41,7 +41,7 @@ def client(dataset):
 
 
 def own_bytes(daemon):
-    """What the daemon has for itself; memory that it shares with clients left out."""
+    """Returns the daemon's own memory, without memory that it shares with clients."""
     for line in pathlib.Path(f"/proc/{daemon.process.pid}/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024

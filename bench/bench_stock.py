@@ -3,8 +3,8 @@
 
 Jobs of bench/jobs/stock run with stock PyTorch from PyPI under `diesel-analyze record`, some of them once more with
 --unprivileged. Each has a clock of its own around next(loader) and its checkpoints. The report is right if data wait and
-checkpoints are within 3 points of that clock, the verdict is that of the job's making, and what it advises is what helps
-there; and it must not be sure ("high") of anything when it is wrong. Each is run 3 times; a row shows the run in the middle.
+checkpoints are within 3 points of that clock, the verdict is the one that the job was made for, and the advice helps there. A wrong report
+must not claim high confidence. Each job runs 3 times, and a row shows the run in the middle.
 
 usage: bench_stock.py [JOB ...] [--rounds N] [--python PYTHON]... [--keep FOLDER] | --table
 """
@@ -30,13 +30,13 @@ SECONDS = 12
 LIMIT_S = 150
 JOB_PROGRAM = support.ROOT / "bench" / "jobs" / "stock" / "run.py"
 CLIENT = support.ROOT / "client" / "python"
-# One thread a process: what the machine's other programs do then changes how long a step takes, and no more.
+# One thread per process: then the machine's other programs change how long a step takes, and nothing else.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
 SLOW_IOPS, N_FILES, FILE_BYTES = 100, 1500, 110_000
 
 
 class Job:
-    """verdict: the only right one. advice: what must be advised; never: what must not. unprivileged: run so, too."""
+    """verdict: the only right one. advice: required advice; never: forbidden advice. unprivileged: also run without privilege."""
 
     def __init__(self, verdict, what, needs="torch", unprivileged=False, advice=None, never=None, seconds=SECONDS):
         self.verdict, self.what, self.needs, self.unprivileged = verdict, what, needs, unprivileged
@@ -53,7 +53,7 @@ JOBS = {
     "compile": Job(PREP, "torch.compile, then short steps, 0 workers"),
     "validation": Job(PREP, "a validation pass between epochs"),
     "inference": Job(PREP, "inference under no_grad", unprivileged=True),
-    "numpy": Job(PREP, "NumPy alone, own loader of files", "numpy"),
+    "numpy": Job(PREP, "NumPy only, own loader of files", "numpy"),
     "sklearn": Job(PREP, "scikit-learn, partial_fit on a DataLoader", "sklearn torch"),
     "jax": Job(PREP, "JAX fed by a thread that reads files", "jax"),
     "lightning-0": Job(PREP, "Lightning Trainer, 0 workers", "lightning"),
@@ -71,7 +71,7 @@ JOBS = {
 
 
 class Ground:
-    """A folder with the jobs' data, each made when it is first needed; a dieseld where a job needs one."""
+    """A folder with the jobs' data, each made when it is first needed, and a dieseld where a job needs one."""
 
     def __init__(self, folder, pythons):
         self.folder, self.pythons, self.made = folder, pythons, set()
@@ -85,7 +85,7 @@ class Ground:
         self.call([python, str(JOB_PROGRAM), name, str(self.folder), "--prepare"])
         if name.startswith("diesel") and not (self.folder / "packed").exists():
             pack(self.folder / "raw", self.folder / "packed")
-        # What a job reads the first time is read from disk, its libraries too: that is not what is looked at here.
+        # The files that a job reads first, its libraries too, come from disk: that is not measured here.
         with self.served(name):
             self.call([python, str(JOB_PROGRAM), name, str(self.folder), str(self.folder / "clock"), "1"], check=False)
 
@@ -110,7 +110,7 @@ class Ground:
 
     @contextlib.contextmanager
     def storage(self, name):
-        """What the job is told of its storage: of a control the disk is slow, once its libraries are there."""
+        """Arguments that tell the job about its storage: for a control job the disk is slow, once its libraries are loaded."""
         if name != "fetch":
             yield {}
             return
@@ -146,7 +146,7 @@ def run_once(ground, name, python, unprivileged, keep):
 
 
 def run_limited(argv, environment):
-    """Why it failed, or None. All its processes end with it."""
+    """Returns why the job failed, or None. All its processes end with it."""
     with subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                           start_new_session=True) as process:
         try:
@@ -158,7 +158,7 @@ def run_limited(argv, environment):
 
 
 def ranks_right(clocks):
-    """Whether the ranks together had each sample once an epoch; None: nothing to tell by."""
+    """Returns whether the ranks together had each sample once per epoch. None: unknown."""
     if len(clocks) < 2:
         return None
     epochs = [sum(parts, []) for parts in zip(*(clock["samples"] for clock in clocks))]
@@ -177,7 +177,7 @@ def shorten(report):
 
 
 def judged(name, run):
-    """What the table shows of a run: shares in percent, and all that is wrong, in words."""
+    """Returns the figures of a run for the table: shares in percent, and all errors, in words."""
     job, report = JOBS[name], run.get("report") or {}
     clock = next((c for c in run["clocks"] if c["pid"] == report.get("trainer")), run["clocks"][0] if run["clocks"] else None)
     row = {"wrong": [], "steps": report.get("steps"), "verdict": report.get("verdict") or "-"}
@@ -214,7 +214,7 @@ def judged(name, run):
 
 
 def middle(name, runs):
-    """The run whose wait is off by the median; a failed one counts as the worst."""
+    """Returns the run whose error of the wait is the median. A failed run counts as the worst."""
     rows = [judged(name, run) for run in runs]
     return sorted(rows, key=lambda row: abs(row["wait"] - row["own_wait"]) if "wait" in row else 1000)[len(rows) // 2]
 
@@ -224,7 +224,7 @@ def figure(row, key, form="{:.1f}"):
 
 
 def show(raw):
-    """The table, as bench/README.md has it."""
+    """Prints the table in the layout of bench/README.md."""
     print("| job | with | wait: own clock, report (%) | checkpoints | steps | recorded (%) | verdict | wrong |\n|---|---|---|---|---|---|---|---|")
     for key, entry in raw.items():
         row = middle(entry["job"], entry["runs"])

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""After MLPerf Storage's RetinaNet: how many accelerators this machine keeps at least 85 % busy. An accelerator is simulated: a process
-that takes a batch of 24 JPEG files of 322,960 bytes (MLPerf: 322,957), looks at every byte, and sleeps 47.55 ms (jobs/storage.py);
-each is a rank with its share of the 7,680 files. Busy is the time slept, as nominal, by all the time. diesel_loader against PyTorch's
-DataLoader on the same files with 0, 1 and 2 workers an accelerator; batches are one tensor, or lists of samples as torchvision's
-detection jobs have them; both from memory: one from the daemon's cache, the other from the page cache. Each way gets more accelerators
-until it does not keep them busy: once in short runs that do not count, from one on, and then in each round from a few below what it
-kept, or fewer, unless another way of the same loader kept far more. The ways alternate.
+"""Measures how many accelerators this machine keeps at least 85 % busy, after MLPerf Storage's RetinaNet. A process simulates an accelerator:
+it takes a batch of 24 JPEG files of 322,960 bytes (MLPerf: 322,957), reads every byte, and sleeps 47.55 ms (jobs/storage.py). Each is a
+rank with its share of the 7,680 files. Busy is the nominal time slept divided by the whole time.
 
-Then 960 of them, decoded: to 3 x 800 x 800, as RetinaNet has it, uint8, by dieseld and by torchvision with Pillow in as many workers
-as cores. Where not even one is kept busy, what counts is samples a second.
+diesel_loader is compared with PyTorch's DataLoader on the same files with 0, 1 and 2 workers per accelerator. Batches are one tensor, or
+lists of samples, as torchvision's detection jobs have them. Both read from memory: the daemon's cache, or the page cache.
+
+Each way gets more accelerators until it does not keep them busy. It starts from one in short runs that do not count. In each round it then
+starts a few below the number that it kept busy, unless another way of the same loader kept far more. The ways alternate.
+
+Then 960 of the files are decoded to 3 x 800 x 800 (RetinaNet's size), uint8, by dieseld and by torchvision with Pillow in as many workers as
+cores. Where not even one accelerator is kept busy, samples per second count.
 
     bench_storage.py [--only bytes|decoded]
 """
@@ -55,7 +57,7 @@ def line_of(process, error):
 
 
 def run(python, way, decoded, dataset, n, seconds):
-    """This many accelerators at a time, which begin together."""
+    """Runs this many accelerators at a time, which begin together."""
     argv = [python, support.ROOT / "bench/jobs/storage.py", *way, int(decoded), dataset, seconds, n]
     with tempfile.TemporaryFile("w+") as error, \
             subprocess.Popen(list(map(str, argv)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=error, text=True,
@@ -71,8 +73,8 @@ def run(python, way, decoded, dataset, n, seconds):
 
 
 def climb(python, mode, name, dataset, k, first):
-    """From this many accelerators up, to the first number that is not kept busy, in steps of a half, in a round of a sixteenth, and of one
-    at least; or down, if they are not, to the first number that is. k: the round, or None: it does not count."""
+    """Climbs from `first` accelerators up to the first number that is not kept busy, or down to the first number that is. The steps are a
+    half; in a round, a sixteenth and at least one. k: the round, or None if it does not count."""
     n, up = first, None
     while 1 <= n <= MOST:
         done = run(python, WAYS[mode][name], mode == "decoded", dataset, n, SCOUT_S if k is None else SECONDS)
@@ -87,12 +89,12 @@ def climb(python, mode, name, dataset, k, first):
 
 
 def scouted_well(scouted, name):
-    """What a way has to have kept for rounds of its own: three quarters of what the best way of its loader did."""
+    """Returns whether a way gets rounds of its own: it kept at least three quarters of the number of its loader's best way."""
     return 0.75 * max(kept for other, kept in scouted.items() if other.partition("-")[0] == name.partition("-")[0])
 
 
 def figures_of(raw, mode):
-    """Of each way: accelerators that it kept busy by the median of the rounds, and the most samples a second."""
+    """Returns for each way the accelerators that it kept busy, as the median of the rounds, and the most samples per second."""
     figures = {}
     for name in WAYS[mode]:
         mine = {}

@@ -1,20 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paths looked up, at random, in the snapshot of a dataset of a million samples, and in what else keeps metadata:
+"""Looks up random paths in the snapshot of a dataset of a million samples, and in other stores of metadata:
 
     snapshot   mapped; one path after the other
-    many       the same, 256 paths at a time (snapshot_find_many, diesel_dataset_find_many)
+    many       as snapshot, 256 paths at a time (snapshot_find_many, diesel_dataset_find_many)
     sqlite     the dataset's own meta.db, mapped, a prepared statement in one transaction
-    lmdb       24 bytes a path, one read transaction
-    redis      24 bytes a key, GET over a Unix socket, pipelined 256 at a time; the server's CPU time is counted
-    stat       empty files of an ext4 folder (or what the scratch folder is on), fewer of them; names and inodes in the kernel's caches
-    juicefs    the same on a mount of JuiceFS, whose metadata are on that Redis server, fewer again; the CPU time of both is counted. By
-               its defaults the kernel keeps attributes for a second
+    lmdb       24 bytes per path, one read transaction
+    redis      24 bytes per key, GET over a Unix socket, pipelined 256 at a time; the server's CPU time is counted
+    stat       empty files of an ext4 folder (or the scratch folder's file system), fewer of them; names and inodes in the kernel's caches
+    juicefs    still fewer files on a mount of JuiceFS, whose metadata are on that Redis server; the CPU time of both is
+               counted. By default the kernel keeps attributes for a second
 
-All is in memory. With one process and with as many as there are cores (which may be hardware threads of one), each a second, and a
-CPU second. Then: opening the snapshot, making it again (seconds, memory), what it takes a file beside its path, `dieselctl pack --append` of
-100 files, which updates it, and `dieselctl ls -R` against `ls -R` of the same files of the ext4 folder.
+Everything is in memory. Rates are per second and per CPU second, with one process and with one per core (cores may be hardware threads).
+Then the program measures: opening the snapshot, making it again (seconds, memory), and its bytes per file in addition to the path;
+`dieselctl pack --append` of 100 files, which updates it; `dieselctl ls -R` against `ls -R` of the same files of the ext4 folder.
 
-DIESEL_BENCH_SAMPLES (1,000,000), DIESEL_BENCH_FILES (100,000), DIESEL_BENCH_MOUNTED (5,000; 0: no JuiceFS), DIESEL_BENCH_SECONDS (2, of a
+DIESEL_BENCH_SAMPLES (1,000,000), DIESEL_BENCH_FILES (100,000), DIESEL_BENCH_MOUNTED (5,000; 0: no JuiceFS), DIESEL_BENCH_SECONDS (2, per
 run), DIESEL_BENCH_ROUNDS (3).
 
     bench_metadata.py [--keep FOLDER]
@@ -41,7 +41,7 @@ BYTES, PATH_BYTES = 64, len("class0000/00000000.bin")
 
 
 def make(put, path, n):
-    """The dataset, and what making its snapshot again takes."""
+    """Makes the dataset, and measures making its snapshot again."""
     if not (path / "snapshot").exists():
         stores.told(put, "dataset", path, n, BYTES)
     began = time.monotonic()
@@ -55,7 +55,7 @@ def make(put, path, n):
 
 
 def append(folder, dataset):
-    """Files that the dataset does not have yet, in the middle of it."""
+    """Appends files that the dataset does not have yet, in the middle of its order."""
     source = folder / "appended"
     for i in range(N_APPENDED):
         path = source / "class0500" / f"{time.time_ns()}-{i}.bin"
@@ -68,7 +68,7 @@ def append(folder, dataset):
 
 
 def run(program, way, n_processes):
-    """Paths found a second by all processes, and a CPU second of theirs and the servers."""
+    """Returns the paths found per second by all processes, and per CPU second of the processes and servers."""
     kind, store, n, served = way
     before = sum(server.cpu_s() for server in served)
     processes = [subprocess.Popen([program, "run", kind, store, str(n), str(SECONDS), str(seed)], stdout=subprocess.PIPE, text=True)

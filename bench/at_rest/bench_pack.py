@@ -1,26 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making a dataset of samples of 4 KiB, beside what else keeps as many.
+"""Makes a dataset of samples of 4 KiB, and stores the same samples in other ways for comparison.
 
-Files, of which the source is in the page cache:
+From files that are in the page cache:
 
     pack               dieselctl pack: durable at its end
     from_tar           dieselctl pack of a tar archive of them
     cp, tar            cp -r to a fresh tree, tar cf to a fresh file: in the page cache at their end
-    cp_sync, tar_sync  the same, and sync -f: durable, too
+    cp_sync, tar_sync  as cp and tar, and sync -f: durable, too
 
-Samples from memory, by one program in C (put.c) with the same bytes:
+From memory, by one program in C (put.c) with the same bytes:
 
     dataset            the dataset's writer: durable, with its metadata and snapshot, at its end
-    python             the same by diesel_loader.create(), whose samples another process writes; that one's CPU time is not told
-    redis, memcached   SET and set over a Unix socket, pipelined 256 at a time, each reply looked at; the server, without a log of
-                       writes, keeps them in memory alone; its CPU time is counted
+    python             the same by diesel_loader.create(), whose samples another process writes; its CPU time is not reported
+    redis, memcached   SET and set over a Unix socket, pipelined 256 at a time, each reply read; the server, without a log of
+                       writes, keeps them only in memory; its CPU time is counted
     disk               fio's sequential write of as many bytes with O_DIRECT, 16 at a time, and fsync
 
-Text (bench_pack.py --only text), the documents and Python sources of this machine, DIESEL_BENCH_TEXT_MIB (100) of them, in plain chunks and by `--zstd`:
-how long packing takes, how many times as much the chunks would take, and the CPU time by which `dieselctl verify`, which decompresses all
-of it, takes more than of plain ones: what decompressing costs.
+Text (bench_pack.py --only text) is the documents and Python sources of this machine, DIESEL_BENCH_TEXT_MIB (100) of them, in plain chunks
+and by `--zstd`. Figures are the time of packing, the ratio by which the chunks shrink, and the CPU time of decompressing: `dieselctl verify`
+of compressed chunks, less that of plain ones.
 
-The ways alternate; what one has left to write back is written before the next begins. DIESEL_BENCH_FILES (20,000),
+The ways alternate. Dirty pages of one are written back before the next begins. DIESEL_BENCH_FILES (20,000),
 DIESEL_BENCH_MIB (400, from memory), DIESEL_BENCH_ROUNDS (5).
 
     bench_pack.py [--only files|memory|text]
@@ -56,7 +56,7 @@ def check(dataset, n):
 
 
 def pack_files(source, target, way):
-    """One way, timed. A tree that it has made stays: ext4 searches long for inodes where many have just been given back."""
+    """Times one way. A tree that it made stays: ext4 searches long for inodes where many have just been freed."""
     kind = "pack" if way == "from_tar" else way.partition("_")[0]
     command = {"pack": [support.program("dieselctl"), "pack", source, target], "cp": ["cp", "-r", source, target],
                "tar": ["tar", "cf", target, "-C", source, "."]}[kind]
@@ -86,7 +86,7 @@ def files(folder):
 
 
 def disk(folder):
-    """Seconds of fio; its own CPU time is not told."""
+    """Returns seconds of fio, whose own CPU time is not reported."""
     path = folder / "sequential"
     done = stores.told("fio", "--name=sequential", f"--filename={path}", "--rw=write", "--bs=1M", "--direct=1", "--iodepth=16", "--ioengine=io_uring",
                        f"--size={MIB}M", "--end_fsync=1", "--refill_buffers", "--output-format=json")
@@ -136,7 +136,7 @@ def memory(folder):
 
 
 def copy_text(source):
-    """Bytes copied."""
+    """Returns the bytes copied."""
     found, n = [path for top in TEXT_FROM for path in sorted(pathlib.Path(top).rglob("*")) if path.name.endswith(TEXT_ENDS) and path.is_file()], 0
     random.Random(1).shuffle(found)
     for i, path in enumerate(found):
@@ -181,7 +181,7 @@ def report_text(n, rows, ratios, steal):
 
 
 def report(title, rows, n, steal):
-    """Samples a second, and a CPU second, of each way."""
+    """Prints samples per second and per CPU second of each way."""
     print(f"\n{title}\n{'':10}{'a second':>12}{'a CPU second':>14}")
     figures = {}
     for way, got in rows.items():

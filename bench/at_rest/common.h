@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the benchmarks' programs in C share: the names of samples, random numbers, and a socket, pipelined. */
+/* Shared by the benchmarks' programs in C: the names of samples, random numbers, and a pipelined socket. */
 #pragma once
 
 #include <stdint.h>
@@ -23,7 +23,7 @@ static inline double clock_now(clockid_t clock)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* Ends the program where something is not fine. */
+/* Ends the program where a condition fails. */
 static inline void need(int fine, const char *what)
 {
 	if (!fine) {
@@ -39,7 +39,8 @@ static inline char *digits(char *at, uint64_t value, int n)
 	return at + n;
 }
 
-/* Of sample i of n; not terminated. Without printf(), whose time would be most of a look-up's. */
+/* Writes the path of sample i of n, not terminated. Without printf(), which would take most of a look-up's
+ * time. */
 static inline void path_of(char path[PATH_BYTES], uint64_t i, uint64_t n)
 {
 	memcpy(path, "class", 5);
@@ -78,7 +79,7 @@ static inline void send_all(int fd, const char *data, size_t bytes)
 	}
 }
 
-/* Replies are as long as each other, so that nothing has to be parsed to know where one ends. */
+/* All replies have the same length, so none has to be parsed to find its end. */
 static inline void receive_all(int fd, char *data, size_t bytes)
 {
 	for (size_t at = 0; at < bytes;) {

@@ -10,7 +10,7 @@ from peers.environments import SERVERS, python_of
 
 
 class JuiceFs:
-    """folder: for what this mount has of its own. wrap: a command before it, as for a namespace."""
+    """A mount of JuiceFS. folder: for the files of this mount only. wrap: a command before it, as for a namespace."""
 
     def __init__(self, program, folder, url, wrap=(), objects=None):
         self.mount, self.objects = folder / "mount", objects or folder / "objects"
@@ -40,7 +40,7 @@ class JuiceFs:
 
 
 def juicefs(folder, url, **options):
-    """One that is mounted, or None and why there is none."""
+    """Returns a mounted JuiceFS and "", or None and the reason why there is none."""
     python, why = python_of("servers", *SERVERS)
     if why:
         return None, why

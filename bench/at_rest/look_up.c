@@ -2,13 +2,13 @@
 /*
  * Looks up, at random, paths of the N samples that put.c names.
  *
- *	look_up fill lmdb|redis|stat STORE N         makes what is looked up: 24 bytes a path, or empty files
+ *	look_up fill lmdb|redis|stat STORE N         makes the entries: 24 bytes per path, or empty files
  *	look_up run WAY STORE N SECONDS SEED
  *
- * Ways: snapshot, snapshot-many (STORE is a dataset; the latter 256 at a time), sqlite (its meta.db), lmdb (a
- *folder), redis (a socket; pipelined, 256 at a time), stat (a folder of files). Prints, as JSON, how long
- *opening took, how many paths a second it found, and how many a CPU second of this process. Everything is
- *looked up and found, or the program ends with an error.
+ * Ways: snapshot and snapshot-many (STORE is a dataset, the latter looks up 256 at a time), sqlite (its meta.db),
+ * lmdb (a folder), redis (a socket, pipelined, 256 at a time), stat (a folder of files). Prints, as JSON, how
+ * long opening took, and the paths found per second and per CPU second of this process. The program ends with
+ * an error where it does not find a path.
  */
 #include <fcntl.h>
 #include <sqlite3.h>
@@ -22,7 +22,7 @@
 #include <lmdb.h>
 #endif
 
-#define VALUE_BYTES 24 /* as many as a snapshot's record has */
+#define VALUE_BYTES 24 /* the size of a snapshot's record */
 
 struct way {
 	const char *name;

@@ -5,8 +5,8 @@
  *	put dataset FOLDER N BYTES [URL]     the dataset's writer; metadata in meta.db, or on a Redis server
  *	put redis|memcached SOCKET N BYTES   pipelined, 256 at a time, each reply looked at
  *
- * Prints, as JSON, the seconds that it took, and the CPU seconds of this process. A dataset is durable and
- *can be read at the end; the servers have all in memory.
+ * Prints, as JSON, the seconds taken and the CPU seconds of this process. A dataset is durable and can be
+ * read at the end; the servers keep everything in memory.
  */
 #include "common.h"
 #include "dataset/writer.h"
@@ -18,7 +18,7 @@ struct samples {
 	uint64_t n, bytes;
 };
 
-/* No two neighbours alike, and nothing copied. */
+/* No two neighbours are alike, and nothing is copied. */
 static const char *sample_of(const struct samples *s, uint64_t i)
 {
 	return s->pool + i * s->bytes % (POOL_BYTES - s->bytes);

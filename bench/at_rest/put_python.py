@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a dataset by diesel_loader.create(): put_python.py FOLDER N BYTES. Prints, as JSON, the seconds that it took."""
+"""Writes a dataset by diesel_loader.create(): put_python.py FOLDER N BYTES. Prints, as JSON, the seconds taken."""
 import json
 import os
 import sys

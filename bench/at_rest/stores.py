@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benchmarks of datasets share: programs in C that are linked with the dataset's modules, servers to compare with, and CPU time."""
+"""Shared by the benchmarks of datasets: programs in C that are linked with the dataset's modules, servers for comparison, and CPU time."""
 import json
 import os
 import pathlib
@@ -20,7 +20,7 @@ import servers
 
 
 def build(folder, source, *options):
-    """Path of the program of a C source of this folder. Rooms that it does not call are left out by the linker."""
+    """Returns the path of the program built from a C source of this folder. The linker leaves out modules that it does not call."""
     made = pathlib.Path(support.program("dieselctl")).parent.parent
     modules = [*sorted((made / "dataset").glob("*/*.a")), made / "sqlite/libdiesel_sqlite.a", made / "lib/libdiesel_base.a"]
     includes = [f"-I{support.ROOT / module / 'include'}" for module in ("lib", "dataset", "sqlite")]
@@ -30,7 +30,7 @@ def build(folder, source, *options):
 
 
 def timed(*command, **options):
-    """Seconds, and CPU seconds of the command with its children; nothing else may end meanwhile."""
+    """Returns seconds, and CPU seconds of the command with its children. No other child may end meanwhile."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     subprocess.run(list(map(str, command)), check=True, **{"stdout": subprocess.DEVNULL} | options)
     seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -38,7 +38,7 @@ def timed(*command, **options):
 
 
 def told(*command):
-    """The JSON that a command prints."""
+    """Returns the JSON that a command prints."""
     done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{pathlib.Path(command[0]).name} has failed")
@@ -50,7 +50,7 @@ def tell(steal):
 
 
 class Redis(servers.Server):
-    """Without a log of writes; at a Unix socket, too, which is the faster way in."""
+    """Redis without a log of writes; also on a Unix socket, which is faster."""
 
     def __init__(self, folder):
         if not shutil.which("redis-server"):
@@ -70,7 +70,7 @@ class Redis(servers.Server):
 
 
 class Memcached:
-    """With module for all that is put into it."""
+    """memcached with enough memory for all values."""
 
     def __init__(self, folder, mib):
         self.socket = pathlib.Path(folder) / "memcached.sock"

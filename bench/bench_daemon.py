@@ -2,7 +2,7 @@
 """The tuned daemon as a neighbour: memory pressure, what it costs when idle, what its sensing costs a job.
 
 pressure: daemon, job and a memory hog are in one real cgroup with a memory limit. Figures are the time from the first memory stall (PSI of
-the group) until the cache has half its size, kernel kills in the group, and the time until the cache is back after the hog ends.
+the group) until the cache has half its size, and the time until it is back after the hog ends. Kernel kills in the group are counted.
 idle: CPU and memory of the daemon with all its processes, while it serves no job.
 sensing: samples per second of a job that never waits for data and uses a whole core, alternately with BPF sensing and
 without (a daemon that has no capabilities).

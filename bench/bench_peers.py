@@ -142,7 +142,7 @@ def table():
             if None not in values and values[1] > best.get(name, [0, 0])[1]:
                 best[name] = values
         if best:
-            print(f"| samples of {size} bytes | cold | warm | a CPU second: cold | warm |\n|---|---|---|---|---|")
+            print(f"| samples of {size} bytes | cold | warm | per CPU second: cold | warm |\n|---|---|---|---|---|")
         for name, values in sorted(best.items(), key=lambda row: -row[1][1]):
             print(f"| {name} | " + " | ".join(f"{value:,.0f}" for value in values) + " |")
 

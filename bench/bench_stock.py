@@ -85,7 +85,7 @@ class Ground:
         self.call([python, str(JOB_PROGRAM), name, str(self.folder), "--prepare"])
         if name.startswith("diesel") and not (self.folder / "packed").exists():
             pack(self.folder / "raw", self.folder / "packed")
-        # The files that a job reads first, its libraries too, come from disk: that is not measured here.
+        # Reads a job's first files, its libraries too, from disk now, because that is not measured here.
         with self.served(name):
             self.call([python, str(JOB_PROGRAM), name, str(self.folder), str(self.folder / "clock"), "1"], check=False)
 
@@ -110,7 +110,8 @@ class Ground:
 
     @contextlib.contextmanager
     def storage(self, name):
-        """Arguments that tell the job about its storage: for a control job the disk is slow, once its libraries are loaded."""
+        """Yields environment variables that tell the job about its storage: for the control job `fetch` the disk is slow, once its
+        libraries are loaded."""
         if name != "fetch":
             yield {}
             return

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What diesel-top costs at 1 Hz: CPU seconds of it and its children over its time on a screen of 200 x 50, while training jobs of
-200 tasks (threads and processes) run on the machine. For each way of looking: by BPF, from /proc alone, asking the daemon.
+"""Measures the cost of diesel-top at 1 Hz on a screen of 200 x 50: the CPU seconds of it and its children divided by its run time. Meanwhile
+training jobs of 200 tasks (threads and processes) run on the machine. Its figures come from BPF, from /proc only, or from the daemon.
 
     bench_top.py [--seconds S] [--rounds N] [--scenario bpf|proc|daemon ...]
 """
@@ -31,7 +31,7 @@ def tasks_of(pids):
 
 @contextlib.contextmanager
 def crowd(folder, seconds):
-    """Training jobs of at least TASKS tasks: pools of 63 reading threads (jobs/loads.py)."""
+    """Runs training jobs of at least TASKS tasks: pools of 63 reading threads (jobs/loads.py)."""
     support.random_files(folder / "crowd", 400, 16_384)
     jobs, trace = [], folder / "trace"
     try:
@@ -39,7 +39,7 @@ def crowd(folder, seconds):
             jobs.append(subprocess.Popen(
                 ["nice", "-n", "5", support.PYTHON, str(support.ROOT / "bench/jobs/loads.py"), "threads", "--data",
                  str(folder / "crowd"), "--seconds", str(seconds), "--trace", f"{trace}-{len(jobs)}"]))
-            time.sleep(8)  # its imports and its pool
+            time.sleep(8)  # time for its imports and its pool
         yield tasks_of([job.pid for job in jobs])
     finally:
         for job in jobs:
@@ -48,7 +48,7 @@ def crowd(folder, seconds):
 
 
 def drain(master, seconds):
-    """Takes what the program draws; bytes of it."""
+    """Reads everything that the program draws, and returns the number of bytes."""
     end, drawn = time.monotonic() + seconds, 0
     while (left := end - time.monotonic()) > 0:
         if select.select([master], [], [], left)[0]:
@@ -60,7 +60,7 @@ def drain(master, seconds):
 
 
 def run(argv, seconds):
-    """CPU share of one core, resident bytes and bytes drawn a second, once it is warm."""
+    """Returns the CPU share of one core, resident bytes and bytes drawn per second, once the program is warm."""
     pid, master = pty.fork()
     if pid == 0:
         os.environ["TERM"] = "xterm-256color"

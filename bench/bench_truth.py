@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does the analyzer say what the job's own clock says?
+"""Does the analyzer agree with the job's own clock?
 
-Unmodified PyTorch training scripts (bench/jobs/train.py) run under `diesel-analyze record`, one a kind of job.
+Unmodified PyTorch training scripts (bench/jobs/train.py) run under `diesel-analyze record`, one per kind of job.
 At its end each prints the shares of its time that its own clock measured around next(loader) and around its
-checkpoints; the report must agree: data wait within 5 points, checkpoints within 3, the right verdict, less
+checkpoints. The report must agree: data wait within 5 points, checkpoints within 3, the right verdict, less
 than 5 % unexplained, no event lost. Needs root, BPF and a disk that can be throttled.
 
 usage: bench_truth.py [JOB ...] [--keep FOLDER]
@@ -21,8 +21,8 @@ WAIT_POINTS, CHECKPOINT_POINTS, OTHER_POINTS = 0.05, 0.03, 0.05
 ATTEMPTS = 3  # a run with a burst of stolen CPU time is repeated
 FILE_BYTES = 110_000  # a photograph of an ImageNet-like tree
 
-# name: (arguments of the job, files and how many reads of them a second, right verdicts). Files: None: the
-# samples are in memory; 0: files in the page cache; else evicted files on a disk that allows so many reads.
+# name: (arguments of the job, its files and their limit in reads per second, right verdicts). Files are None (samples in memory), 0 (files
+# in the page cache), or the reads per second that the disk of evicted files allows.
 JOBS = {
     "fetch-bound": ("--workers 2 --steps 80 --prep 4 --width 32 --repeat 8", 200, ["fetch-bound"]),
     "prep-bound": ("--workers 2 --steps 80 --prep 600 --width 32 --repeat 8", None, ["prep-bound"]),
@@ -93,14 +93,14 @@ def show(run):
 
 
 def warm(files):
-    """A short run, not measured: libraries that a job maps at its first step would be read at the throttled
-    disk's pace, and that is neither loading nor computing."""
+    """A short run, not measured: otherwise libraries that a job maps at its first step would be read at the throttled disk's pace, and that
+    is neither loading nor computing."""
     subprocess.run([support.PYTHON, str(support.ROOT / "bench/jobs/train.py"), "--steps", "3", "--workers", "2",
                     "--data", str(files[0].parent)], stdout=subprocess.DEVNULL, check=True)
 
 
 def measure(name, folder, files):
-    """One run; the next one if the host took CPU time away in it. All are kept."""
+    """Measures one run, and the next one if the host took CPU time away in it. All runs are kept."""
     runs = []
     for _ in range(ATTEMPTS):
         runs.append(run_once(name, folder, files))

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tuned daemon against the best static settings, and against its peers, in eight real scenarios.
 
-For each scenario (scenarios.py): an exhaustive sweep of static settings in steady state (sweep.py); then in turn, for some
-rounds, the tuned daemon from a cold start through the scenario's timeline, and longer measurements of the best and
-the cheapest static settings found and of the default ones; then the peers through the same timeline
-(timeline.py). Jobs are real PyTorch processes on a really throttled disk; the device is simulated by waiting.
+Each scenario (scenarios.py) has three parts:
+- an exhaustive sweep of static settings in steady state (sweep.py)
+- alternately, for some rounds, the tuned daemon from a cold start through the scenario's timeline, and longer measurements of the best
+  and the cheapest static settings found and of the default ones
+- the peers through the same timeline (timeline.py)
+
+Jobs are real PyTorch processes on a really throttled disk; the device is simulated by waiting.
 
     bench_tuner.py [--scenario NAME ...] [--only sweep|tuned|peers] [--rounds N] [--peer-rounds N]
                    [--minutes M] [--fresh]
 
-What was measured is kept in build/bench/tuner.json after each piece, and a further call goes on with what is missing:
-a whole run takes an hour, in pieces of a minute: half of it are the sweeps and the peers, which --rounds does not repeat. --fresh forgets the named scenarios first.
+The results are kept in build/bench/tuner.json after each piece, and a later call continues with the missing pieces. A whole run takes an
+hour, in pieces of a minute. Half of it is the sweeps and the peers, which --rounds does not repeat. --fresh forgets the named scenarios first.
 """
 import argparse
 import os
@@ -23,7 +26,7 @@ from tuning import judge, sweep, timeline
 from tuning.scenarios import SCENARIOS
 
 ROUNDS, PEER_ROUNDS = 2, 1
-PEERS = ("torch", "climber", "tfdata", "tfpython")  # the last: only where there is Python work
+PEERS = ("torch", "climber", "tfdata", "tfpython")  # the last: only with Python work
 FINAL_S = 4.0
 NAME = "tuner"
 
@@ -39,7 +42,7 @@ class Run:
         return self.options.only in (None, part)
 
     def units(self):
-        """(key within the scenario's raw figures, what to measure) of all that is missing, in order."""
+        """Returns (key within the scenario's raw figures, what to measure) of all missing pieces, in order."""
         for name in self.options.scenario:
             scenario, raw = SCENARIOS[name], self.raw.setdefault(name, {})
             for index, phase in enumerate(scenario.phases):
@@ -71,7 +74,7 @@ class Run:
 
     @staticmethod
     def finals(bed, scenario, raw):
-        """The best and the cheapest static settings of each phase, measured longer."""
+        """Measures the best and the cheapest static settings of each phase for longer."""
         found = []
         for index, phase in enumerate(scenario.phases):
             for knobs in sweep.candidates(scenario, judge.points(scenario, raw, index)):

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does what-if predict what really happens?
+"""Does what-if predict the real speed?
 
-One cold run of each base configuration is recorded, and `diesel-analyze what-if` predicts its steps a second from that
-recording alone: with 25, 50 and 75 % of the files in memory, with half and twice the workers, with twice the storage
-bandwidth. Then the job really runs so: that share of its files is kept in the page cache and the rest evicted, the
-loader gets other workers, the disk another limit; twice or more, until two runs agree within 3 %. The error is that
-of the predicted steps a second: the predicted speed-up of what the recorded job's own clock showed. Needs root, BPF and a disk that can be throttled.
+One cold run of each base configuration is recorded. From only that recording, `diesel-analyze what-if` predicts the steps per second with
+25, 50 and 75 % of the files in memory, with half and twice the workers, and with twice the storage bandwidth.
+
+Then the job runs under these conditions: that share of its files is in the page cache and the rest evicted, or the loader gets other
+workers, or the disk another limit. It runs at least twice, until two runs agree within 3 %. The error is that of the predicted steps per
+second: the predicted speed-up times the rate that the recorded job's own clock showed. Needs root, BPF and a disk that can be throttled.
 
 usage: bench_whatif.py [CONFIG ...] [--keep FOLDER] [--lock FILE]
 """
@@ -21,7 +22,7 @@ from jobs import trials
 from jobs.trials import Config
 
 MEAN_PERCENT, WORST_PERCENT = 4.0, 8.0
-AGREE_RATIO = 0.03  # runs that differ by more do not say how fast the job is
+AGREE_RATIO = 0.03  # runs that differ by more do not show how fast the job is
 
 BASES = {
     "fetch": Config(2, 12, 60, 8, 60),
@@ -51,7 +52,7 @@ def apart(one, other):
 
 
 def really(bench, config, cached):
-    """The job as it would be: the mean of two runs that agree."""
+    """Runs the changed job, and returns the mean of two runs that agree."""
     runs, best = [], None
     for _ in range(bench.rounds):
         runs.append(bench.run(config, cached=cached))
@@ -62,8 +63,8 @@ def really(bench, config, cached):
 
 
 def recorded(bench, base, recording):
-    """The recording of the base that is most like the base without: others were disturbed, as this machine's cores
-    are a tenth quicker in one run than in the next."""
+    """Returns the recording of the base whose run is most like the base without recording. The others were disturbed, as this machine's
+    cores are a tenth faster in one run than in the next."""
     alone = really(bench, base, 0.0)
     best, best_apart, trial = None, math.inf, recording.with_suffix(".trial.db")
     for _ in range(bench.attempts):

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python transforms in worker processes: diesel_loader against PyTorch's DataLoader, by number of workers.
 
-The same files (16 KiB of random bytes), the same transform, batch 64, persistent workers, page cache warm, one epoch
-after one that is not counted. Two transforms: `cheap` makes 16,384 floats of the bytes (a batch is 4 MiB: what the
-hand-off of it costs shows), `dear` besides hashes them for about half a millisecond (what workers are for shows).
-`trainer` is the CPU time of the trainer's process a batch: its own hand-off, as the consumer only looks at one number.
+Both have the same files (16 KiB of random bytes), the same transform, batches of 64, persistent workers and a warm page cache. They run one
+epoch after one that is not counted. There are two transforms. `cheap` makes 16,384 floats of the bytes (a batch is 4 MiB), so that the cost
+of the hand-off shows. `dear` also hashes them for about half a millisecond, so that the use of workers shows. `trainer` is the CPU time of
+the trainer's process per batch: its own hand-off, as the consumer only reads one number.
 
 The sums over all batches of both must agree. With another Python than the distribution's (DIESEL_PYTHON), the figures go to
 workers-torch-VERSION.json.
@@ -53,7 +53,7 @@ class Files(torch.utils.data.Dataset):
 
 
 def epoch(loader):
-    """One epoch in which every float is read. trainer: CPU seconds of this process a batch."""
+    """Runs one epoch in which every float is read. trainer: CPU seconds of this process per batch."""
     total, n, cpu, start = 0, 0, time.process_time(), time.perf_counter()
     for data, _ in loader:
         data.sum()

@@ -10,14 +10,14 @@ import support
 
 
 def pack(source, dataset, *options):
-    """dieselctl pack; the dataset's path."""
+    """Runs dieselctl pack, and returns the dataset's path."""
     subprocess.run([support.program("dieselctl"), "pack", source, dataset, *map(str, options)], check=True,
                    stdout=subprocess.DEVNULL)
     return dataset
 
 
 def grouped(options):
-    """Options of a DataLoader that were told one by one, in the groups that it takes them in."""
+    """Groups flat options of a DataLoader, as it takes them."""
     from diesel_loader.options import GROUP_OF, GROUPS
     plain = {name: value for name, value in options.items() if name not in GROUP_OF}
     of_groups = {}
@@ -30,7 +30,7 @@ def grouped(options):
 class Daemon:
     """dieseld on a socket of its own in `folder`; sets DIESEL_SOCKET while it runs.
 
-    prefix: command(argv) of a Throttle, to put the daemon in its group. log: a file for what it says. Also samples the daemon's resident
+    prefix: command(argv) of a Throttle, to put the daemon in its group. log: a file for its messages. Also samples the daemon's resident
     memory: peak_rss_bytes."""
 
     def __init__(self, folder, *options, prefix=None, log=None):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benchmarks share: a throttled disk, cold caches, stolen CPU time, results.
+"""Shared by the benchmarks: a throttled disk, cold caches, stolen CPU time, results.
 
-    with Throttle(data, iops=200, bps=200_000_000) as slow:   # Throttle.why_not(data) says why it cannot
+    with Throttle(data, iops=200, bps=200_000_000) as slow:   # Throttle.why_not(data) returns why it cannot
         drop_caches(); warm("torch")
         subprocess.run(slow.command(["python3", "job.py"]))
 
@@ -23,16 +23,16 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = pathlib.Path(os.environ.get("DIESEL_BENCH_RESULTS", ROOT / "bench" / "results"))
 RAW = ROOT / "build" / "bench"
-PYTHON = "/usr/bin/python3"  # the distribution's: it has torch
+PYTHON = "/usr/bin/python3"  # the distribution's, which has torch
 EXIT_SKIPPED = 77
 
-# For jobs that are measured: they are preferred to other processes of the machine, which then disturb them less. Where
-# the kernel groups processes by session, a group has a priority of its own. Needs root.
+# Command prefix for measured jobs: the kernel prefers them to other processes of the machine, which then disturb them less. Where it groups
+# processes by session, a group has a priority of its own. Needs root.
 PREFERRED = ["/bin/sh", "-c", 'echo -20 2>/dev/null >/proc/self/autogroup; exec nice -n -20 "$@"', "sh"]
 
 
 def prefer():
-    """What is started from here on is preferred to other processes of the machine, as PREFERRED is, if it stays in this session."""
+    """Makes the kernel prefer processes started from here on, as with PREFERRED, if they stay in this session."""
     os.setpriority(os.PRIO_PROCESS, 0, -20)
     with contextlib.suppress(OSError):  # the kernel does not group processes by session
         pathlib.Path("/proc/self/autogroup").write_text("-20")
@@ -47,7 +47,7 @@ def wait_for(condition, what):
 
 
 def program(name):
-    """Path of a built program: DIESEL_BIN, as ./dev sets it, or the release build."""
+    """Returns the path of a built program: from DIESEL_BIN, as ./dev sets it, or from the release build."""
     path = pathlib.Path(os.environ.get("DIESEL_BIN", ROOT / "build" / "release" / "bin")) / name
     if not path.exists():
         skip(f"{name} is not built ({path}); run ./dev build")
@@ -55,7 +55,7 @@ def program(name):
 
 
 def build(folder, source, *options):
-    """Path of the program that the compiler makes of a C source, in `folder`."""
+    """Compiles a C source into `folder`, and returns the program's path."""
     path = folder / source.stem
     done = subprocess.run(["cc", "-O2", "-o", path, source, *options], capture_output=True, text=True, check=False)
     if done.returncode:
@@ -85,7 +85,7 @@ class Throttle:
 
     @classmethod
     def why_not(cls, path):
-        """None when the disk of `path` can be throttled here, else the reason in words."""
+        """Returns None if the disk of `path` can be throttled here, else the reason in words."""
         if os.geteuid() != 0:
             return "throttling a disk needs root"
         try:
@@ -128,7 +128,7 @@ class Throttle:
             (self.group / "io.max").write_text(f"{self.device} {' '.join(limits)}")
 
     def change(self, iops=None, bps=None):
-        """Other limits for the running group; None: none."""
+        """Sets other limits for the running group. None: no limit."""
         self.iops, self.bps = iops, bps
         if self.group.parent == self.V1:
             for name in ("bps", "iops"):  # 0 lifts a limit
@@ -139,7 +139,7 @@ class Throttle:
             self._limit()
 
     def command(self, argv):
-        """argv as a process of the group; its children are too."""
+        """Returns argv as a command that runs in the group, with its children."""
         return ["/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', str(self.group / "cgroup.procs"), *map(str, argv)]
 
     def add(self, pid):
@@ -147,7 +147,7 @@ class Throttle:
         (self.group / "cgroup.procs").write_text(str(pid))
 
     def read_bytes(self):
-        """Read from the disk by the processes of the group so far; None where the kernel does not tell."""
+        """Returns the bytes read from the disk by the processes of the group so far, or None where the kernel does not count them."""
         counters = self.group / "blkio.throttle.io_service_bytes"
         if not counters.exists():
             return None
@@ -162,7 +162,7 @@ class Throttle:
             try:
                 (self.group.parent / "cgroup.procs").write_text(pid)
             except OSError:
-                pass  # it ended meanwhile
+                pass  # the process ended meanwhile
         for _ in range(50):
             try:
                 self.group.rmdir()
@@ -173,7 +173,7 @@ class Throttle:
 
 
 def disk_of(path):
-    """MAJOR:MINOR of the whole disk under `path`: limits are refused for a partition."""
+    """Returns MAJOR:MINOR of the whole disk under `path`, as the kernel refuses limits for a partition."""
     device = os.stat(path).st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
     entry = pathlib.Path(f"/sys/dev/block/{number}")
@@ -202,8 +202,8 @@ def evict(paths):
 
 
 def sequential_read(path, n_bytes):
-    """Bytes a second that fio reads from this file, made of n_bytes random ones where it is missing, past the page cache and in order.
-    Drops the caches (root)."""
+    """Returns bytes per second that fio reads from this file, past the page cache and in order. Makes it of n_bytes random bytes where it
+    is missing. Drops the caches (root)."""
     if not path.exists():
         with open(path, "wb") as file:
             for _ in range(0, n_bytes, 1 << 20):
@@ -220,8 +220,8 @@ def warm(*modules):
 
 
 class Steal:
-    """CPU time that the job under test could not have while the block ran, as shares of all CPUs: `ratio` was
-    taken by the host, `neighbours` was used by processes that are not this one's (waited-for) children."""
+    """Measures CPU time that the job under test could not get while the block ran, as shares of all CPUs. `ratio` was taken by the host,
+    and `neighbours` by processes that are not this one's (waited-for) children."""
 
     LIMIT = 0.03  # above this a run measures the host: repeat it
     NEIGHBOURS_LIMIT = 0.05
@@ -269,8 +269,8 @@ class Scratch:
 
 
 def random_files(folder, count, size, per_class=100):
-    """`count` files of `size` random bytes in class folders; returns their paths. Never constants: they
-    would compress, and constant tensors make some CPU kernels several times faster."""
+    """Writes `count` files of `size` random bytes in class folders, and returns their paths. Never constants: these would compress, and
+    constant tensors make some CPU kernels several times faster."""
     paths = []
     for i in range(count):
         group = pathlib.Path(folder) / f"class{i // per_class:04d}"
@@ -282,14 +282,14 @@ def random_files(folder, count, size, per_class=100):
 
 
 def shim(mode, out):
-    """Environment that puts the clock of analyzer/truth in front of a job; its line goes to the file `out`."""
+    """Returns the environment that puts the clock of analyzer/truth in front of a job. Its line goes to the file `out`."""
     pathlib.Path(out).unlink(missing_ok=True)
     return {"DIESEL_TRUTH_MODE": mode, "DIESEL_TRUTH_OUT": str(out),
             "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT / "analyzer" / "truth"), os.environ.get("PYTHONPATH"))))}
 
 
 def shim_seconds(out):
-    """From the job's first request for a batch to the end of its last step."""
+    """Returns the seconds from the job's first request for a batch to the end of its last step."""
     fields = pathlib.Path(out).read_text(encoding="ascii").split()
     return float(fields[fields.index("seconds") + 1])
 
@@ -299,8 +299,8 @@ def median(values):
 
 
 def result_write(name, raw, quiet=False, **figures):
-    """Keeps the figures as bench/results/NAME.json, and with them all that was measured as build/bench/NAME.json. Prints the RESULT line (quiet:
-    there is more to come)."""
+    """Keeps the figures as bench/results/NAME.json, and all measurements with them as build/bench/NAME.json. Prints the RESULT line (quiet:
+    more results follow)."""
     document = {
         "name": name,
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -317,7 +317,7 @@ def result_write(name, raw, quiet=False, **figures):
 
 
 def raw_read(name):
-    """What result_write() kept on this machine of all that was measured; {}: nothing."""
+    """Returns the measurements that result_write() kept on this machine, {} if there are none."""
     path = RAW / f"{name}.json"
     return json.loads(path.read_text())["raw"] if path.exists() else {}
 

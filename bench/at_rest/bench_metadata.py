@@ -11,8 +11,8 @@
                counted. By default the kernel keeps attributes for a second
 
 Everything is in memory. Rates are per second and per CPU second, with one process and with one per core (cores may be hardware threads).
-Then the program measures: opening the snapshot, making it again (seconds, memory), and its bytes per file in addition to the path;
-`dieselctl pack --append` of 100 files, which updates it; `dieselctl ls -R` against `ls -R` of the same files of the ext4 folder.
+Then the program measures opening the snapshot, making it again (seconds, memory), and its bytes per file in addition to the path. It also
+measures `dieselctl pack --append` of 100 files, which updates the snapshot, and `dieselctl ls -R` against `ls -R` of the same ext4 files.
 
 DIESEL_BENCH_SAMPLES (1,000,000), DIESEL_BENCH_FILES (100,000), DIESEL_BENCH_MOUNTED (5,000; 0: no JuiceFS), DIESEL_BENCH_SECONDS (2, per
 run), DIESEL_BENCH_ROUNDS (3).

@@ -11,8 +11,8 @@ Ways (-0: no workers, -2: two workers):
     litdata-0, -2             LitData's StreamingDataset
 
 Credentials, region and endpoint are in the environment. Modules are loaded before. The job reads every byte. It prints, as JSON, seconds
-from the construction of the loader to the last batch, the time to the first, CPU seconds of this process and of all processes that it
-started meanwhile, samples, bytes, and the sum over all 64-bit words. SAMPLE_BYTES 0: samples of any length."""
+from the construction of the loader to the last batch, the time to the first, samples, bytes, and the sum over all 64-bit words. CPU
+seconds are those of this process and of all processes that it started meanwhile. SAMPLE_BYTES 0: samples of any length."""
 import ctypes
 import json
 import os

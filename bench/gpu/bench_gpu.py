@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPU day: what a machine with a GPU is asked in the minutes that it is at hand (day.py), and the folder that is carried there.
+"""GPU day: the measurements for a machine with a GPU, which is at hand only for minutes (day.py), and the folder that is carried there.
 
     bench_gpu.py --carry FOLDER [--wheels FOLDER]     makes it: FOLDER/run needs no compiler and no network
     bench_gpu.py [OPTION ...]                         the same as FOLDER/run, here and with this build (--help)

@@ -32,14 +32,15 @@ class Refused(Exception):
 
 
 def make(folder, wheels=None, per_class=16):
-    """folder: is made, or is empty; wheels: a folder with both, else they are built. Returns its bytes."""
+    """Makes `folder`, which must be missing or empty. wheels: a folder with both wheels, which are built otherwise. Returns the folder's
+    bytes."""
     folder = pathlib.Path(folder).absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Refused(f"{folder} is there already: name a new folder")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         return fill(folder, wheels, per_class)
-    except BaseException:  # half of it would be in the way of the next try
+    except BaseException:  # a half-made folder would block the next try
         shutil.rmtree(folder, ignore_errors=True)
         raise
 

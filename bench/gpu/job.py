@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small training job of a kind (kinds.py) that keeps its own clock: what diesel-analyze reports of it is held against that.
+"""A small training job of a kind (kinds.py) that keeps its own clock, with which diesel-analyze's report of it is compared.
 
     job.py KIND SECONDS [--standin LIBCUDA] [--dataset DATASET] [--profile] [--folder FOLDER]
 
-Prints, as JSON, seconds between the first request for a batch and the end of the last step: next, in next(loader); wait, in calls that
-wait for the device, and wait_cpu, what of it this thread computed; checkpoint; starved, outside of next and checkpoint for want of a core
-(schedstat), which is not in wait; idle_in_next, in which the device had nothing to do while the trainer was in next(): by CUDA events, or the stand-in's own log. With --profile,
-torch.profiler says these, and how many launches and copies there were (trace_file.py)."""
+Prints, as JSON, these seconds between the first request for a batch and the end of the last step:
+
+    next            in next(loader)
+    wait, wait_cpu  in calls that wait for the device; the part of wait in which this thread computed
+    checkpoint      in checkpoints
+    starved         outside of next and checkpoint without a core (schedstat), which is not in wait
+    idle_in_next    in which the device was idle while the trainer was in next(), by CUDA events or the stand-in's own log
+
+With --profile, torch.profiler measures these, and the numbers of launches and copies (trace_file.py)."""
 import argparse
 import contextlib
 import itertools
@@ -36,7 +41,7 @@ def spin(seconds):
 
 
 class Samples(torch.utils.data.Dataset):
-    """From memory, after some computing."""
+    """Samples from memory, after some computing."""
 
     def __init__(self, floats, prep_s):
         self.memory, self.prep_s = torch.randn(floats), prep_s
@@ -49,7 +54,7 @@ class Samples(torch.utils.data.Dataset):
         return self.memory
 
 
-SCHEDSTAT = os.open("/proc/thread-self/schedstat", os.O_RDONLY)  # of the main thread, which trains
+SCHEDSTAT = os.open("/proc/thread-self/schedstat", os.O_RDONLY)  # schedstat of the main thread, which trains
 
 
 def starved_s():
@@ -62,8 +67,8 @@ class Clock:
         self.nexts = []
 
     def waiting(self, call, *arguments):
-        """Without the time that this thread had no core in the call."""
-        # At the end of a system call another thread may get the core: starved_s() is asked within what is timed.
+        """Times a call that waits for the device, without the time in which this thread had no core."""
+        # At the end of a system call another thread may get the core, so starved_s() is called within the timed part.
         cpu, begin, starved = time.thread_time(), time.monotonic(), starved_s()
         result = call(*arguments)
         self.wait += time.monotonic() - begin - (starved_s() - starved)
@@ -109,7 +114,7 @@ class Job:
     def step(self, batch):
         kind, device = self.kind, self.device
         batch = self.on_device(batch)
-        if batch is None:  # the first one is ahead
+        if batch is None:  # the first batch is fetched one step ahead
             device.step_ends()
             return
         loss = self.model(batch.reshape(-1)[:FEATURES].float()).square().mean()
@@ -156,7 +161,7 @@ class Job:
         self.clock.starved_excluded += starved_s() - starved
 
     def train(self, seconds, named):
-        """named: of torch.profiler, a context manager that gives what is within it a name."""
+        """Trains. named: torch.profiler's context manager that names its block, or one that does nothing."""
         clock, device = self.clock, self.device
         batches = self.batches()
         if self.kind.starved:
@@ -181,7 +186,7 @@ class Job:
                 "checkpoint_s": clock.checkpoint, "starved_s": starved_s() - starved - clock.starved_excluded}
 
     def disturb(self):
-        """Other processes on the core that the trainer is held to; its worker is not."""
+        """Starts other processes on the core that the trainer is pinned to, but not its worker."""
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         self.others = [subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"]) for _ in range(3)]
 
@@ -197,7 +202,7 @@ def run(options):
     kind = KINDS[options.kind]
     device = StandIn(options.standin, kind.wait, os.path.join(options.folder, "standin.log")) if options.standin else Gpu(torch)
     job = Job(kind, device, options)
-    time.sleep(0.3)  # the recorder sets its probes meanwhile
+    time.sleep(0.3)  # the recorder attaches its probes meanwhile
     try:
         if not options.profile:
             device.watch()

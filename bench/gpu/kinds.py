@@ -3,9 +3,9 @@
 
 
 class Kind:
-    """what: for people. prep_ms, work_ms: what a batch takes the loader's worker, and the device. wait: how the trainer waits for
-    the device: item, synchronize, event, blocking (an event that sleeps), query (polls an event). every: after how many steps.
-    batch_kib: size of a batch. The others are said in job.py, where they are looked at."""
+    """A kind of job. what: description. prep_ms, work_ms: time per batch of the loader's worker, and of the device. wait: how the trainer
+    waits for the device: item, synchronize, event, blocking (an event that sleeps), query (polls an event). every: the trainer waits after this many steps.
+    batch_kib: size of a batch. job.py describes the other fields where it uses them."""
 
     def __init__(self, what, prep_ms=1.0, work_ms=5.0, wait="item", every=1, batch_kib=64, **more):
         self.what, self.prep_ms, self.work_ms, self.wait, self.every, self.batch_kib = what, prep_ms, work_ms, wait, every, batch_kib

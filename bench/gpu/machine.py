@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which machine this is: a Python with torch, its GPU, driver and packages, cores and kernel. Standard library only."""
+"""Describes this machine: a Python with torch, its GPU, driver and packages, cores and kernel. Standard library only."""
 import json
 import os
 import pathlib
@@ -28,7 +28,7 @@ MODULES = ("numpy", "PIL", "torchvision", "spdl.io", "spdl.pipeline", "nvidia.da
 
 
 def run(argv, timeout_s=120):
-    """(standard output; None: it failed, last line of standard error)"""
+    """Returns (standard output, or None if it failed; last line of standard error)."""
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=timeout_s)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -38,8 +38,8 @@ def run(argv, timeout_s=120):
 
 
 def python_with_torch(named):
-    """(path, what LOOK prints, [why another is not taken]): the one that is named, else the first that has torch and a GPU, else the
-    first that has torch; (None, None, [...]) if there is none."""
+    """Returns (path, output of LOOK, [reasons why others are not taken]) of a Python. The named one comes first, else the first that has
+    torch and a GPU, else the first that has torch. Returns (None, None, [...]) if there is none."""
     found, why, seen = None, [], set()
     for place in [named] if named else PLACES:
         path = shutil.which(place)
@@ -63,7 +63,7 @@ def python_with_torch(named):
 
 
 def driver():
-    """The kernel driver's version, None: there is none to ask."""
+    """Returns the kernel driver's version, or None if no driver is loaded."""
     said, _ = run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], 30)
     if said:
         return said.splitlines()[0].strip()
@@ -83,7 +83,7 @@ def field(path, name):
 
 
 def cores():
-    """Those that this process may use, and no more than its control group's share is of."""
+    """Returns the number of cores that this process may use, limited to its control group's share."""
     n = len(os.sched_getaffinity(0))
     try:
         quota, period = pathlib.Path("/sys/fs/cgroup/cpu.max").read_text().split()
@@ -93,7 +93,7 @@ def cores():
 
 
 def describe(look, analyze):
-    """JSON of the machine; analyze: path of diesel-analyze, which says what it can record here."""
+    """Returns the JSON of the machine. analyze: path of diesel-analyze, which reports its capabilities here."""
     said, _ = run([analyze, "check", "--json"])
     check = json.loads(said) if said else {}
     return {**look, "driver": driver(), "cpu": field("/proc/cpuinfo", "model name") or platform.machine(), "cores": cores(),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pieces of a GPU day (day.py): each has items, which are run one after the other and return what is kept, as JSON."""
+"""The pieces of a GPU day (day.py): each has items, which run one after the other and return the JSON to keep."""
 import contextlib
 import json
 import os
@@ -17,20 +17,20 @@ from serving import pack
 HERE = support.ROOT / "bench" / "gpu"
 JOBS = support.ROOT / "bench" / "jobs"
 ROUNDS = 3
-LOOKS_S = 6.0  # a job that is sampled needs some
+LOOKS_S = 6.0  # a sampled job needs some seconds
 SAMPLE = 3 * 224 * 224 * 4  # bytes of a decoded image
 N_IMAGES, N_SHORT = 1280, 160
 SIZES = (4096, 110_000)
 CORES = (1, 2, 4, 8, 16)
-PEERS = {"litdata": "litdata", "streaming": "streaming", "webdataset": "webdataset", "grain": "grain"}  # of serving: way, module
+PEERS = {"litdata": "litdata", "streaming": "streaming", "webdataset": "webdataset", "grain": "grain"}  # peers of serving: way, module
 
 
 class Cannot(Exception):
-    """What this machine or the stand-in has not, in one line."""
+    """One line that names the part that this machine or the stand-in lacks."""
 
 
 class Piece:
-    """at_most_s: an item; one that needs more is ended. simulated: how it runs without a GPU; None: it needs none."""
+    """at_most_s: limit per item, after which it is ended. simulated: how it runs without a GPU, or None if it needs none."""
 
     def __init__(self, what, items, at_most_s, simulated=None):
         self.what, self.items, self.simulated = what, items, simulated
@@ -70,7 +70,7 @@ def unit(day, name):
     return {"ran": int(ran[1]), "skipped": len(re.findall(r"\.\.\. skipped", done.stderr))}
 
 
-# The report beside ground truth
+# The report compared with ground truth
 
 def recorded(day, profile):
     return {name: lambda name=name: one_kind(day, name, profile) for name in KINDS}
@@ -127,7 +127,7 @@ def one_way(day, way):
 
 
 def workers_for(day, batch_bytes):
-    """As many as cores, up to 8, and as /dev/shm has space for: PyTorch's workers hand over batches there, two ahead each."""
+    """Returns the number of cores, up to 8, and up to the space in /dev/shm: PyTorch's workers hand over batches there, two ahead each."""
     space = shutil.disk_usage("/dev/shm").free // (4 * batch_bytes)
     return max(1, min(8, day.cores, space))
 
@@ -135,14 +135,14 @@ def workers_for(day, batch_bytes):
 # Scaling over cores
 
 def numbers_of_cores(day):
-    """All, one, and those between."""
+    """Returns all cores, one core, and numbers between."""
     here = sorted({n for n in CORES if n <= day.cores} | {min(day.cores, CORES[-1])})
     return [here[-1], *here[:-1]]
 
 
 @contextlib.contextmanager
 def held_to(cores):
-    """What is started meanwhile has the first so many cores of this process."""
+    """Processes started meanwhile get only the first `cores` cores of this process."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(before)[:cores])
     try:
@@ -231,13 +231,13 @@ def training_s(day):
 CALLS = "launches, copies and waits are calls of the stand-in libcuda, which takes time and computes nothing"
 MEMORY = "copies are those of a stand-in in Python, from memory to memory: GB/s says nothing about a GPU"
 NARROW = "a narrow net on the CPU, images of 64 x 64"
-ITEM_S = 110  # with what has to be made first; a job is ended after 80
+ITEM_S = 110  # including preparation; a job is ended after 80 s
 PIECES = {
     "tests": Piece('tests of device="cuda"', tests, ITEM_S, "the same batches with a stand-in for CUDA in Python"),
-    "waits": Piece("GPU figures of diesel-analyze beside the job's own clock and CUDA events", lambda day: recorded(day, False), ITEM_S,
+    "waits": Piece("GPU figures of diesel-analyze compared with the job's own clock and CUDA events", lambda day: recorded(day, False), ITEM_S,
                    f"{CALLS}; its log stands for CUDA events"),
-    "profiler": Piece("the same beside torch.profiler", lambda day: recorded(day, True), ITEM_S,
-                      f"{CALLS}; torch.profiler does not see it: data wait is torch.profiler's, all else the job's own clock"),
+    "profiler": Piece("the same compared with torch.profiler", lambda day: recorded(day, True), ITEM_S,
+                      f"{CALLS}; data wait by torch.profiler, which does not see these calls, all else by the job's own clock"),
     "handoff": Piece('device="cuda" beside pinned PyTorch', to_gpu, ITEM_S, MEMORY),
     "serving": Piece("samples as they are stored, by cores", serving, ITEM_S),
     "decoding": Piece("JPEG images decoded and cropped, by cores", decoding, ITEM_S),

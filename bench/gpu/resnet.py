@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a ResNet on photographs by SGD for some seconds: RandomResizedCrop, flip, normalised; bfloat16 and channels last on a GPU.
+"""Trains a ResNet on photographs by SGD for some seconds, with RandomResizedCrop, flip and normalisation. On a GPU it uses bfloat16 and
+channels last.
 
     resnet.py WAY DATASET SECONDS WORKERS [--small]
 
-torch: torchvision's ImageFolder and Pillow under PyTorch's DataLoader, pin_memory; diesel: diesel_loader, whose daemon decodes,
-device="cuda"; alone: one batch on the device, again and again: what the device does without a loader. --small: on the CPU, a narrow
+torch: torchvision's ImageFolder and Pillow under PyTorch's DataLoader, with pin_memory. diesel: diesel_loader with device="cuda", whose
+daemon decodes. alone: one batch on the device, repeated, which shows the device's speed without a loader. --small: on the CPU, a narrow
 net, images of 64 x 64. Prints, as JSON, images, seconds, seconds in next(loader), CPU seconds of the machine, and the loss: mean of the
-first and of the last tenth of the steps. The steps before the first are not in it: the first 10."""
+first and of the last tenth of the steps. The first 10 steps do not count."""
 import argparse
 import json
 import os
@@ -65,7 +66,7 @@ def diesel(dataset, batch, size, _, device):
 
 
 def endless(loader):
-    """Again and again; an epoch has a batch, or this would go on for ever."""
+    """Repeats the loader endlessly. An epoch must have a batch, or this would never return."""
     if not len(loader):
         raise SystemExit("there are fewer images than a batch has")
     while True:
@@ -126,7 +127,7 @@ def main():
     if options.small:
         torch.set_num_threads(1)
     print(json.dumps(train(options)), flush=True)
-    os._exit(0)  # a loader's processes are in the middle of an epoch
+    os._exit(0)  # a loader's processes are in mid-epoch
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of a GPU day as Markdown, and each as a line. What was simulated is called so in each heading."""
+"""Prints results of a GPU day as Markdown, and each as one line. The heading of simulated results says so."""
 import machine
 import statistics
 import waits
@@ -19,14 +19,15 @@ def shown(row, values):
 
 
 def off(result):
-    """In words. A report ends with the last whole step: where that is far from the job's end, shares of both are of different times."""
+    """Returns the difference, in words. A report ends with the last whole step: if that is far from the job's end, the shares of both are
+    of different times."""
     if abs(result["window"] - 1) > 0.05:
         return [f"not compared: the report is of {100 * result['window']:.0f} % of the job's time"]
     return [row for row in waits.ROWS if result["rows"][row][2]]
 
 
 def in_words(piece, result):
-    """What is printed when it is done."""
+    """Returns the line to print when an item is done."""
     if piece == "tests":
         return f"{result['ran']} passed, {result['skipped']} skipped"
     if piece in ("waits", "profiler"):
@@ -84,7 +85,7 @@ def of_handoff(items):
 
 
 def of_scaling(items):
-    """Samples per second by cores; per CPU second of the way's processes in brackets."""
+    """Returns samples per second by number of cores, with samples per CPU second of the way's processes in brackets."""
     lines, sizes = [], sorted({of.get("size", 0) for of in items.values()})
     for size in sizes:
         mine = [of for of in items.values() if of.get("size", 0) == size]
@@ -96,7 +97,7 @@ def of_scaling(items):
 
 
 def name(of):
-    """Ways with as many workers as cores are one."""
+    """Ways with one worker per core are one row."""
     way, _, workers = of["way"].partition("-")
     return f"{way}, a worker per core" if workers == str(of["cores"]) and workers != "0" else f"{way}, no workers" if workers == "0" else of["way"]
 

@@ -5,8 +5,8 @@
 
 slots: diesel_loader, device="cuda", no functions: CUDA reads the daemon's slots. workers: the same with a function in worker processes.
 torch: PyTorch's DataLoader over single files, pin_memory, .to(non_blocking=True). pinned, pageable: one batch in such memory, copied
-again and again: the link. Every batch is summed up on the device. Prints, as JSON, bytes, seconds, CPU seconds of this process with
-its descendants, and the sum of one epoch."""
+repeatedly, which shows the link's speed. Every batch is summed up on the device. Prints, as JSON, bytes, seconds, CPU seconds of this
+process with its descendants, and the sum of one epoch."""
 import argparse
 import json
 import os
@@ -64,7 +64,7 @@ def theirs(folder, workers):
 
 
 def epoch(batches, synchronize, late):
-    """(bytes, sum over them); late: a batch is there when that was waited for (the stand-in has no streams)."""
+    """Returns (bytes, sum over them). late: a batch has arrived only when the next is waited for (the stand-in has no streams)."""
     total, n_bytes = None, 0
     for data in batches:
         if late:
@@ -110,7 +110,7 @@ def main():
     else:
         done = measure(options, torch.cuda.synchronize)
     print(json.dumps(done), flush=True)
-    os._exit(0)  # a loader's processes may be in the middle of an epoch
+    os._exit(0)  # a loader's processes may be in mid-epoch
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trace of torch.profiler (Chrome's format, as Kineto writes it) of a job whose next(loader) and steps are named "next" and "step"."""
+"""Reads a trace of torch.profiler (Chrome's format, as Kineto writes it) of a job whose next(loader) and steps are named "next" and
+"step"."""
 import json
 
 WAITS = {"cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy", "cuStreamSynchronize", "cuCtxSynchronize",
@@ -10,10 +11,10 @@ ON_DEVICE = {"kernel", "gpu_memcpy", "gpu_memset"}
 
 
 def read(path):
-    """Seconds and counts from the first "next" to the end of the last "step". Without events of a GPU: next_s and wall_s alone."""
+    """Returns seconds and counts from the first "next" to the end of the last "step". Without events of a GPU: only next_s and wall_s."""
     with open(path, encoding="utf-8") as file:
         document = json.load(file)
-    # A torch that was built without Kineto writes the list alone.
+    # A torch that was built without Kineto writes only the list.
     events = [event for event in (document["traceEvents"] if isinstance(document, dict) else document) if event.get("ph") == "X"]
     nexts, steps = (intervals(e for e in events if e["name"] == name and e.get("cat") != "gpu_user_annotation") for name in ("next", "step"))
     trainer = next(e["tid"] for e in events if e["name"] == "next" and e.get("cat") != "gpu_user_annotation")
@@ -59,7 +60,7 @@ def length(some):
 
 
 def common(some, others):
-    """What is in both of two lists of intervals, each in order and without overlap."""
+    """Returns the intersection of two lists of intervals, each in order and without overlap."""
     total, i, j = 0, 0, 0
     while i < len(some) and j < len(others):
         total += max(0, min(some[i][1], others[j][1]) - max(some[i][0], others[j][0]))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What diesel-analyze reports of a job (job.py) beside the ground truth that the job took."""
+"""Compares diesel-analyze's report of a job (job.py) with the ground truth that the job measured."""
 POINTS, BOUND_POINTS = 0.03, 0.01
-FEW = 0.05  # of launches and copies: those of the first and last step may be cut
+FEW = 0.05  # of launches and copies; those of the first and last step may be cut
 KEPT = ("verdict", "steps", "wall_s", "observed_s", "shares", "share_intervals", "approximate", "gpu", "lost_events", "self_cost", "note", "insufficient")
 ROWS = ("data wait", "GPU wait", "spinning", "GPU starved", "CPU-starved", "checkpoints", "copies a step", "launches a step")
 
@@ -11,8 +11,9 @@ def kept(report):
 
 
 def compare(kind, truth, report, exact_launches):
-    """{row: [truth, report, off]}: shares of the job's time, or numbers a step. None: not known; off None: not judged. GPU starved is a
-    lower bound: it is off where it is above the truth. Shares that were sampled may be as far off as their intervals say, and the points. exact_launches: the truth counts all of them, not the job's own alone."""
+    """Returns {row: [truth, report, off]}: shares of the job's time, or numbers per step. None: unknown; off None: not judged. GPU starved
+    is a lower bound, so it is off only above the truth. Shares that were sampled may be off by their intervals and the points.
+    exact_launches: the truth counts all launches, not only the job's own."""
     gpu, shares, intervals, rows = report.get("gpu") or {}, report["shares"], report.get("share_intervals") or {}, {}
 
     def of_truth(name):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of their own that print what they measured as JSON."""
+"""Runs processes that print their measurements as JSON."""
 import contextlib
 import json
 import os
@@ -9,12 +9,12 @@ import tempfile
 
 
 class Failed(Exception):
-    """How it ended, and the last line that it wrote to standard error."""
+    """How the process ended, and the last line that it wrote to standard error."""
 
 
 def run(argv, timeout_s=600, **environment):
-    """The JSON of the last line that it printed; Failed."""
-    # No pipes: a run that fails may leave processes behind that hold them.
+    """Returns the JSON of the last line that the process printed. Raises Failed."""
+    # No pipes: a failed run may leave processes behind that hold them open.
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:
         process = subprocess.Popen(list(map(str, argv)), stdout=out, stderr=error, start_new_session=True, env=os.environ | environment)
         try:
@@ -22,7 +22,7 @@ def run(argv, timeout_s=600, **environment):
         except subprocess.TimeoutExpired:
             status = f"no end within {timeout_s} s"
         finally:
-            with contextlib.suppress(ProcessLookupError):  # none is left
+            with contextlib.suppress(ProcessLookupError):  # no process is left
                 os.killpg(process.pid, signal.SIGTERM)
             process.wait()
         out.seek(0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What copying alone comes to: samples of BYTES out of MIB of memory, in random order, by memcpy() into
- * arrays of BATCH samples. As many threads as there are cores do it, and nothing else.
+ * Measures the speed of copying only: samples of BYTES from MIB of memory, in random order, by memcpy() into
+ * arrays of BATCH samples. One thread per core does nothing else.
  *
  *	copy MIB BYTES BATCH SECONDS
  *
@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define MAX_THREADS 256
-#define ARRAYS      8 /* that are filled in turn, as dieseld's batches are */
+#define ARRAYS      8 /* arrays that are filled in turn, like dieseld's batches */
 #define HUGE_PAGE   ((size_t)2 << 20)
 
 static const uint8_t *data;

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Goes through images for some seconds after one epoch that is not counted: RandomResizedCrop(224), flip, float32, normalised,
+"""Iterates over images for some seconds after one epoch that is not counted: RandomResizedCrop(224), flip, float32, normalised,
 channels first, batches of 64, as many threads or workers as cores.
 
     decode.py WAY DATASET SECONDS
 
 diesel: dieseld runs the transform; python: the worker processes of diesel_loader do (native=False); torchvision: its ImageFolder,
-with Pillow, and PyTorch's DataLoader; torchvision-io: its decode_jpeg() and transforms on tensors, likewise; the others:
+with Pillow, and PyTorch's DataLoader; torchvision-io: its decode_jpeg() and transforms on tensors, likewise; other ways:
 decode_peers.py. Prints, as JSON, samples, seconds, and CPU seconds meanwhile: of the whole machine, and of the process that started
 this one with all its descendants."""
 import importlib.util
@@ -34,7 +34,7 @@ def transform(v1):
 
 
 def declared():
-    """The same without torchvision."""
+    """Returns the same transform, for environments without torchvision."""
     from diesel_loader import transforms
     return transforms.Compose([transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor(),
                                transforms.Normalize(decode_peers.MEAN, decode_peers.STD)])
@@ -71,7 +71,7 @@ WAYS = {
 
 
 def look(batch):
-    """How many samples; they are looked at."""
+    """Reads a batch, and returns its number of samples."""
     data = batch[0] if isinstance(batch, (list, tuple)) else batch
     assert tuple(data.shape[1:]) == (3, 224, 224) and str(data.dtype).endswith("float32"), (data.shape, data.dtype)
     data[:, :, 0, 0].sum()

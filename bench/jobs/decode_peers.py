@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The peers of jobs/decode.py that bring a pipeline of their own. Each is what its documentation shows for this task, with as many
-threads as cores: an object whose iteration is an epoch.
+"""The peers of jobs/decode.py that bring a pipeline of their own. Each follows its documentation for this task, with as many threads as
+cores, and is an object whose iteration is an epoch.
 
-spdl: its pipeline of threads; FFmpeg decodes, crops, scales and flips, torch normalises; dali: NVIDIA DALI's pipeline without a GPU, its
-decoder that decodes a random crop; ffcv: its loader, from a file of its own with the same JPEG bytes; whole: no
-transform, but libjpeg-turbo's decoding of all images to RGB, through libturbojpeg: what all decoders that decode whole images stay
-below."""
+spdl: its pipeline of threads; FFmpeg decodes, crops, scales and flips, torch normalises. dali: NVIDIA DALI's pipeline without a GPU, with
+its decoder of random crops. ffcv: its loader, from a file of its own with the same JPEG bytes. whole: only libjpeg-turbo's decoding of all
+images to RGB, through libturbojpeg, which bounds all decoders of whole images from above."""
 import concurrent.futures
 import ctypes
 import math
@@ -30,7 +29,7 @@ def shuffled(dataset):
 
 
 def crop_of(width, height):
-    """x, y, width and height, drawn as torchvision's RandomResizedCrop does."""
+    """Returns x, y, width and height, drawn as torchvision's RandomResizedCrop does."""
     for _ in range(10):
         area = width * height * random.uniform(*SCALE)
         ratio = math.exp(random.uniform(math.log(RATIO[0]), math.log(RATIO[1])))
@@ -109,7 +108,7 @@ class Ffcv:
 
     @staticmethod
     def write(beton, paths):
-        """FFCV would encode the images once more; here it gets the bytes of the files."""
+        """FFCV would encode the images once more; instead it gets the bytes of the files."""
         import numpy
         from ffcv.fields import RGBImageField
         from ffcv.fields.rgb_image import IMAGE_MODES
@@ -134,7 +133,7 @@ class Ffcv:
 
 
 class Whole:
-    """Each thread has a decompressor and a buffer of its own."""
+    """Decoding of whole images. Each thread has a decompressor and a buffer of its own."""
 
     def __init__(self, dataset):
         self.library = ctypes.CDLL("libturbojpeg.so.0")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Goes through images for WARM seconds, or until the daemon's tuner has nothing more to wait for, then for SECONDS that count:
+"""Iterates over images for WARM seconds, or until the daemon's tuner has settled, then for SECONDS that count:
 RandomResizedCrop(224), flip, normalised float32, by dieseld, batches of 64.
 
     decoded.py DATASET WARM SECONDS
 
-Prints, as JSON, samples, seconds, CPU seconds of the machine, and what the daemon says of the job's forms before they count."""
+Prints, as JSON, samples, seconds, CPU seconds of the machine, and the daemon's figures of the job's decoded copies at the start of SECONDS."""
 import itertools
 import json
 import os

@@ -2,12 +2,12 @@
 """Training jobs for the tuner's benchmarks: one template process with torch imported, from which each job is forked,
 so that a job begins with its first batch and not with two seconds of imports.
 
-The template reads one JSON object a line: what a Job below is made of. A job writes a record per step to its trace
-(RECORD: end of the step on CLOCK_MONOTONIC, seconds waited for the batch, samples), and reads what it shall do from its dial, a file of
-DIAL: transforms a sample, milliseconds of device a step, stop. The dial is turned while it runs: phases.
+The template reads one JSON object per line: the parameters of a Job below. A job writes a record per step to its trace
+(RECORD: end of the step on CLOCK_MONOTONIC, seconds waited for the batch, samples). It reads its instructions from its dial, a file of
+DIAL: transforms per sample, milliseconds of device time per step, stop. The benchmark changes the dial while the job runs: phases.
 
-The device is simulated as MLPerf Storage does, by waiting; through the stand-in libcuda of the tests where it is given,
-so that what measures a GPU job from outside sees launches and a synchronisation. The transform is real CPU work.
+The device is simulated as MLPerf Storage does, by waiting. Where the stand-in libcuda of the tests is given, the job waits through it,
+so that a tool that measures a GPU job from outside sees launches and a synchronisation. The transform is real CPU work.
 """
 import ctypes
 import json
@@ -26,7 +26,7 @@ import torch.utils.data
 RECORD = struct.Struct("<ddd")
 DIAL = struct.Struct("<ddd")
 USED = 64 * 64 * 3       # bytes of a sample that the transform works on
-KERNEL_US = 500          # of the stand-in device
+KERNEL_US = 500          # kernel time of the stand-in device
 
 
 class Dial:
@@ -48,7 +48,7 @@ class Dial:
 
 
 class Transform:
-    """bytes -> float [3, 64, 64], in as many numpy passes as the dial says, some 20 us each; values stay random."""
+    """bytes -> float [3, 64, 64], in as many numpy passes as the dial says, about 20 us each. Values stay random."""
 
     def __init__(self, dial):
         self.dial = dial
@@ -77,7 +77,7 @@ class Files(torch.utils.data.Dataset):
 
 
 class Device:
-    """Works through a step in the time the dial says; the CPU is free meanwhile."""
+    """Takes as long for a step as the dial says, while the CPU is free."""
 
     def __init__(self, library):
         self.cuda = None
@@ -88,7 +88,7 @@ class Device:
         self.weights = torch.nn.Linear(64, 10)
 
     def step(self, data, milliseconds):
-        """Queues the device's work, does a small true step of training meanwhile, and waits for the device."""
+        """Queues the device's work, does a small real step of training meanwhile, and waits for the device."""
         begin = time.monotonic()
         if self.cuda:
             for _ in range(round(milliseconds * 1000 / KERNEL_US)):
@@ -135,7 +135,7 @@ def run(job):
                 return
             device.step(data, milliseconds)
             n_samples = len(data)
-            data = None  # back to the daemon before the next is asked for
+            data = None  # returns the memory to the daemon before the next request
             now = time.monotonic()
             trace.write(RECORD.pack(now, got - before, n_samples))
             before = now

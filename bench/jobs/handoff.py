@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One way to bring arrays of 32 MiB from one worker process to the trainer: `handoff.py WAY DATASET N` prints JSON.
+"""Passes arrays of 32 MiB from one worker process to the trainer in one way: `handoff.py WAY DATASET N` prints JSON.
 
-Each array is made in the worker by the same call, so that its pages are written there, and is looked at in every page by
-the trainer. Ways: diesel (a transform in a worker of diesel_loader), torch (a worker of PyTorch's DataLoader: its queue,
-and a file in /dev/shm for each tensor), spdl (iterate_in_subprocess with a pool of shared-memory segments), spdl-queue (the
-same without one)."""
+The worker makes each array by the same call, so that its pages are written there, and the trainer reads a value of every page. Ways:
+
+    diesel        a transform in a worker of diesel_loader
+    torch         a worker of PyTorch's DataLoader: its queue, and a file in /dev/shm for each tensor
+    spdl          iterate_in_subprocess with a pool of shared-memory segments
+    spdl-queue    the same without a pool"""
 import importlib.metadata
 import json
 import multiprocessing
@@ -66,7 +68,7 @@ def spdl(dataset, n, arena=True):
     import functools
 
     from spdl.pipeline import SharedMemorySegmentPool, iterate_in_subprocess
-    multiprocessing.set_start_method("spawn")  # its pool takes its locks from the default
+    multiprocessing.set_start_method("spawn")  # its pool takes its locks from the default start method
     pool = SharedMemorySegmentPool(BYTES + (1 << 20), AHEAD + 2) if arena else None
     return iterate_in_subprocess(functools.partial(Source, n), buffer_size=AHEAD, arena=pool)
 
@@ -97,10 +99,10 @@ def main():
     torch.set_num_threads(1)
     way, dataset, n = sys.argv[1], sys.argv[2], int(sys.argv[3])
     loader = WAYS[way](dataset, n)
-    epoch(loader, n)  # processes and memory are made
+    epoch(loader, n)  # makes processes and memory
     versions = {name: importlib.metadata.version(name) for name in ("torch", "spdl")}
     print(json.dumps({**epoch(loader, n), **versions}), flush=True)
-    del loader  # so that its processes end, and memory that has names goes; SPDL's do not at the end of the process
+    del loader  # ends its processes and removes named memory; SPDL's stay at the end of the process
 
 
 if __name__ == "__main__":

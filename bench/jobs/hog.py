@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A neighbour that wants memory: hog.py BYTES BYTES_PER_S FILE takes so much at that pace, then reads the file again and again,
-so that what is left of the group's memory is fought for, until it is ended. Prints "full" when it has what it wants."""
+"""A neighbour that takes memory: hog.py BYTES BYTES_PER_S FILE allocates BYTES at that pace, and prints "full". Then it reads the file again
+and again until it is ended, so that processes compete for the rest of the group's memory."""
 import mmap
 import os
 import sys

@@ -3,8 +3,8 @@
 
     imagefolder.py files|diesel|python PATH WORKERS
 
-files: torchvision's ImageFolder and PyTorch's DataLoader. diesel: the line changed to diesel_loader's; python: the same, and images are
-decoded by the same Python as with files, not by dieseld. Prints, as JSON, the images and
+files: torchvision's ImageFolder and PyTorch's DataLoader. diesel: the line changed to diesel_loader's. python: the same, but the same
+Python code as for files decodes the images, not dieseld. Prints, as JSON, the images and
 seconds of each epoch, and the sum of all labels."""
 import json
 import os

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch training scripts that load data in three ways, for what recording them costs. They know nothing of DIESEL.
+"""PyTorch training scripts that load data in three ways, to measure the cost of recording them. They do not use DIESEL.
 
 jpeg: photographs decoded and cropped by PIL in DataLoader workers. reads: samples put together from small records of a
-big file, each read and checked by its checksum in a worker, by the hundred thousand a second. threads: 63 threads of a pool read files and prepare
+big file. A worker reads each record and checks its checksum, 100,000 records per second. threads: 63 threads of a pool read files and prepare
 samples for the trainer, which is the 64th.
 
 Each runs for --seconds and writes when each step began (CLOCK_MONOTONIC) as JSON to --trace.
@@ -43,7 +43,7 @@ class Photos(Dataset):
 
 
 class Records(Dataset):
-    """Records whose parts lie apart in one big file."""
+    """Records whose parts are far apart in one big file."""
 
     def __init__(self, path, samples):
         self.path, self.samples, self.fd = path, samples, None
@@ -77,7 +77,7 @@ def endless(loader):
 
 
 def pooled(folder):
-    """Batches from a pool of threads: 63 samples each, one batch ahead."""
+    """Yields batches from a pool of threads: 63 samples each, one batch ahead."""
     paths = sorted(pathlib.Path(folder).rglob("*.bin"))
 
     def sample(index):

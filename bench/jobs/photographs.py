@@ -13,7 +13,7 @@ COMMENT_MAX = 65533  # bytes in a JPEG comment
 
 
 def parts(width, height, seed=3):
-    """Endless: parts of the photographs, each in its turn, scaled to this many pixels."""
+    """Yields parts of the photographs endlessly, one photograph after the other, scaled to this many pixels."""
     from PIL import Image
     rng, sources = random.Random(seed), []
     for path in sorted(PHOTOGRAPHS.glob("*/*.jpg")):
@@ -35,7 +35,7 @@ def encoded(image, quality):
 
 
 def write(folder, n, width, height, quality):
-    """n images in two classes; their mean length in bytes."""
+    """Writes n images in two classes, and returns their mean length in bytes."""
     n_bytes = 0
     for i, image in enumerate(itertools.islice(parts(width, height), n)):
         n_bytes += put(folder, i, encoded(image, quality))
@@ -49,11 +49,11 @@ def put(folder, i, data):
 
 
 def of_length(n, width, height, n_bytes, n_64bit=0):
-    """n images of exactly this many bytes, a multiple of 8: the best quality that fits, and comments for the few that are missing.
-    The 64-bit words of each have the sum n_64bit, modulo 2^64: who adds them up has seen every byte."""
+    """Returns n images of exactly n_bytes, a multiple of 8: the best quality that fits, and comments for the missing bytes. The 64-bit
+    words of each have the sum n_64bit, modulo 2^64, so that a reader's sum proves that it read every byte."""
     found = []
     for image in parts(width, height):
-        low, high = 75, 100  # the first fits, nearly always; the second does not, or the image is too smooth
+        low, high = 75, 100  # the first nearly always fits; the second does not, unless the image is too smooth
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if len(encoded(image, middle)) <= n_bytes - 40 else (low, middle)
@@ -66,7 +66,7 @@ def of_length(n, width, height, n_bytes, n_64bit=0):
 
 
 def balanced(data, n_bytes, n_64bit):
-    """The JPEG file with comments behind its first marker. The last one ends with 8 bytes, at a multiple of 8, that set the sum."""
+    """Returns the JPEG file with comments behind its first marker. The last one ends with 8 bytes, at a multiple of 8, that set the sum."""
     missing, comments = n_bytes - len(data), b""
     while missing > COMMENT_MAX + 4:
         comments += comment(COMMENT_MAX - 100)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training job of plain PyTorch that knows nothing of dieseld: files read whole, shuffled, by a DataLoader of 2 workers.
+"""A training job of plain PyTorch that does not use dieseld: a DataLoader with 2 workers reads whole files, shuffled.
 
     plain_files.py FOLDER memory|cold EPOCHS SECONDS computes|bare [DIESELCTL]
 
-memory: the files are in the page cache from the start. cold: the caches of the machine are dropped before each epoch (root). Goes on for at
+memory: the files are in the page cache from the start. cold: the caches of the machine are dropped before each epoch (root). It runs for at
 least EPOCHS and SECONDS. computes: a step of a small network on each batch. Prints, as JSON: the samples of an epoch, the seconds of
-each, CPU seconds of all, the sum over all bytes of one, and what DIESELCTL says at the end of reading ahead for this process."""
+each, CPU seconds of all, the sum over all bytes of one, and the figures of DIESELCTL at the end about prefetching for this process."""
 import json
 import os
 import pathlib
@@ -45,7 +45,7 @@ class Network:
 
 
 def epoch(loader, network):
-    """Seconds, and the sum over all bytes."""
+    """Returns seconds, and the sum over all bytes."""
     begin, total = time.perf_counter(), 0
     for batch in loader:
         total += int(batch.view(torch.int64).sum())
@@ -55,7 +55,7 @@ def epoch(loader, network):
 
 
 def cpu_s():
-    """Of this process and of the workers of past epochs."""
+    """Returns CPU seconds of this process and of the workers of past epochs."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(use.ru_utime + use.ru_stime for use in used)
 

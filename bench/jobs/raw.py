@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Goes through samples as they are stored, shuffled, in batches of BATCH_BYTES or 256 samples: a cold epoch, warm ones, a fresh loader.
+"""Iterates over samples as they are stored, shuffled, in batches of BATCH_BYTES or 256 samples: a cold epoch, warm ones, a new loader.
 
     raw.py WAY DATA SAMPLE_BYTES SECONDS [warm]
 
-Modules are loaded before; then this process drops the page, name and inode caches of the machine (root; with "warm" it does not). Cold: one epoch, from the
-construction of the loader to the last batch. Warm: epochs of the same loader for at least SECONDS. Every byte is looked at. Prints, as
-JSON: for both, samples, seconds, CPU seconds of the machine and of the process that started this one with all its descendants; the time to
-the first batch, cold and of a fresh loader while all is warm; and the sum over all bytes of the cold epoch."""
+Modules are loaded first. Then this process drops the page, name and inode caches of the machine (root), unless "warm" is given. Cold is one
+epoch, from the construction of the loader to the last batch. Warm is epochs of the same loader for at least SECONDS. Every byte is read.
+
+Prints, as JSON, for both: samples, seconds, CPU seconds of the machine and of the process that started this one with all its descendants. It
+also prints the time to the first batch, cold and of a new loader while all is warm, and the sum over all bytes of the cold epoch."""
 import json
 import os
 import pathlib
@@ -30,7 +31,7 @@ class Meter:
 
 
 def look(batch, size):
-    """(how many samples, sum over their bytes)"""
+    """Returns (number of samples, sum over their bytes)."""
     if isinstance(batch, list):
         looks = [look(sample[None], size) for sample in batch]
         return sum(n for n, _ in looks), sum(part for _, part in looks)
@@ -60,7 +61,7 @@ def main():
     look(next(iter(raw_peers.make(way, dataset, size))), size)
     again_s = time.perf_counter() - begin
     print(json.dumps({"cold": cold, "warm": warm, "first_s": first_s, "again_s": again_s, "sum": total % (1 << 64)}), flush=True)
-    os._exit(0)  # not every peer ends well in the middle of an epoch
+    os._exit(0)  # some peers do not exit cleanly in mid-epoch
 
 
 if __name__ == "__main__":

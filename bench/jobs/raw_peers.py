@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loaders of jobs/raw.py: what each one's documentation shows for samples of bytes, in its own format, shuffled; none decodes,
-converts or copies more than it must. An object whose iteration is an epoch of uint8 arrays [batch, sample's bytes].
+"""The loaders of jobs/raw.py: each follows its documentation for samples of bytes, in its own format, shuffled, and none decodes, converts
+or copies more than it must. Each is an object whose iteration is an epoch of uint8 arrays [batch, sample's bytes].
 
 diesel: diesel_loader; torch-0, torch-2: PyTorch's DataLoader over single files, without and with two workers, and with one per core;
-litdata-0, -2, streaming-0, -2 (MosaicML), webdataset-0, -2, grain-0, -2 likewise; spdl: threads over single files; ffcv: its loader. write() makes what a way reads."""
+litdata-0, -2, streaming-0, -2 (MosaicML), webdataset-0, -2, grain-0, -2 likewise; spdl: threads over single files; ffcv: its loader.
+write() makes the data that a way reads."""
 import os
 import pathlib
 import random
@@ -11,7 +12,7 @@ import sys
 import tarfile
 
 CORES = len(os.sched_getaffinity(0))
-CHUNK_BYTES = 16 << 20  # of a format that has chunks, shards or files of records: 25 of them and more
+CHUNK_BYTES = 16 << 20  # size of chunks, shards or files of records, of formats that have them: at least 25 of them
 BATCH_BYTES, BATCH_MOST = 2 << 20, 256
 
 
@@ -32,7 +33,7 @@ def read(path):
 
 
 def join(samples):
-    """One copy, and no more: samples of bytes to an array."""
+    """Makes exactly one copy: samples of bytes to an array."""
     import numpy
     return numpy.frombuffer(bytearray(b"".join(samples)), numpy.uint8).reshape(len(samples), -1)
 
@@ -43,7 +44,7 @@ def diesel(data, size, _):
 
 
 class _First:
-    """Batches without their labels."""
+    """Yields batches without their labels."""
 
     def __init__(self, loader):
         self.loader = loader
@@ -90,7 +91,7 @@ def streaming(data, size, workers):
 
 
 def _Column(dataset):
-    """Its samples are dictionaries of columns."""
+    """Returns a dataset whose samples are dictionaries of columns."""
     import torch.utils.data
 
     class Column(torch.utils.data.IterableDataset):
@@ -186,7 +187,7 @@ def ffcv_write(source, data):
     DatasetWriter(str(data), {"data": field}, num_workers=1).from_indexed_dataset(Arrays(paths))
 
 
-# Of each way: what makes the loader; what writes its format from a folder of files, if it has one; its module; workers.
+# way: maker of the loader, writer of its format from a folder of files (None: it has none), module, workers
 WAYS = {"diesel": (diesel, None, "diesel_loader.torch", 0), "spdl": (Spdl, None, "spdl.pipeline", 0),
         "ffcv": (Ffcv, ffcv_write, "ffcv.loader", 0)}
 for _n in sorted({0, 2, CORES}):

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reads files as a program that knows only files does, one after the other.
+ * Reads files one after the other, like a program without knowledge of DIESEL.
  *
  *	read_files whole|parts SECONDS ROOT <LIST
  *
- * LIST has a path below ROOT in each line, which are read in this order: whole (open, fstat, read, close), or
- * 8 parts of 512 bytes of each, at places that are drawn (open, fstat, 8 times pread, close). It reads all of
- * them once, and again until SECONDS are over. Prints, as JSON, how many files it read, in how many seconds,
- * and the sum of the bytes of the first time, modulo 2^64.
+ * LIST has a path below ROOT in each line. It reads them in this order: whole (open, fstat, read, close), or
+ * 8 parts of 512 bytes of each, at random places (open, fstat, 8 times pread, close). It reads all of them
+ * once, and again until SECONDS are over. Prints, as JSON, the number of files read, the seconds, and the sum
+ * of the bytes of the first time, modulo 2^64.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +40,7 @@ static uint64_t sum_of(size_t n)
 	return sum;
 }
 
-/* Adds up the bytes only if it is told to: that costs more than to read them. */
+/* Adds up the bytes only if `add` is set: the sum costs more than the read. */
 static uint64_t read_one(const char *path, int parts, int add)
 {
 	int fd = open(path, O_RDONLY);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Batches of dieseld through libdiesel, as a program in C gets them.
+ * Gets batches of dieseld through libdiesel, as any program in C does.
  *
  *	serve DATASET BATCH SECONDS packed|views
  *
- * One epoch that is not counted as warm, then epochs for this long; the first byte of each sample is looked
- * at, and its number. Prints, as JSON: seconds to the first batch and of the first epoch; of the others
- * samples and seconds, and of those batches that were ready how many there were and the 50th and 99th
- * percentile of the time that diesel_session_next() took, in microseconds.
+ * It runs one epoch that is not counted as warm, then epochs for SECONDS. It reads the first byte of each
+ * sample, and its number. It prints, as JSON, seconds to the first batch and of the first epoch, and
+ * samples and seconds of the later epochs. For batches that were ready it prints their number, and the 50th
+ *and 99th percentile of the time that diesel_session_next() took, in microseconds.
  */
 #include "client/diesel.h"
 
@@ -17,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-#define TIMES_MAX (UINT32_C(1) << 22) /* of the first ones */
+#define TIMES_MAX (UINT32_C(1) << 22) /* the first ones are kept */
 
 static float times_us[TIMES_MAX];
 

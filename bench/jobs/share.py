@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One of several jobs that go through the same images at the same time, with the transform and batches of decode.py.
+"""One of several jobs that iterate over the same images at the same time, with the transform and batches of decode.py.
 
     share.py diesel DATASET SEED         a job that dieseld serves
-    share.py paced DATASET STEPS SECONDS the same, on a device that takes so many seconds a batch
+    share.py paced DATASET STEPS SECONDS the same, on a device that takes SECONDS per batch
     share.py tensorsocket PORT           a consumer of TensorSocket
-    share.py producer DATASET PORT       TensorSocket's producer: torchvision's ImageFolder, PyTorch's DataLoader, a worker a core
+    share.py producer DATASET PORT       TensorSocket's producer: torchvision's ImageFolder, PyTorch's DataLoader, a worker per core
 
-After two epochs (a consumer: one, which takes minutes) a job says "ready"; a line on standard input with a number of seconds begins
-what is counted, and it then prints, as JSON, samples and seconds. A paced one is ready at once, begins with a line, and prints what its
-steps took. The producer says "ready" when it can be connected to, and ends with standard input."""
+After two epochs (a consumer: one, which takes minutes) a job prints "ready". A line on standard input with a number of seconds starts the
+counted part, after which the job prints, as JSON, samples and seconds. A paced job is ready at once, begins with a line, and prints the
+seconds of its steps. The producer prints "ready" when it accepts connections, and ends with standard input."""
 import importlib.util
 import json
 import logging
@@ -43,7 +43,7 @@ def paced(dataset, steps, step_s):
     while True:
         for batch in loader:
             decode.look(batch)
-            del batch  # its slot is for the next one
+            del batch  # frees its slot for the next batch
             seen += 1
             if seen == int(steps):
                 return {"samples": seen * decode.BATCH, "seconds": time.perf_counter() - begin}
@@ -61,9 +61,9 @@ def produce(dataset, port):
     from torchvision import datasets
     loader = torch.utils.data.DataLoader(datasets.ImageFolder(dataset, decode.transform(v1=True)), decode.BATCH, shuffle=True,
                                          num_workers=decode.CORES, persistent_workers=True, drop_last=True)
-    # Without a GPU, version 0.0.5 pickles the memory of a whole group of batches with each of them and for each consumer: with groups
-    # of 8, as by default, 154 MB a batch of 19 MB, and consumers have no two epochs in minutes. With batches one by one it ends with an
-    # IndexError.
+    # Without a GPU, version 0.0.5 pickles the memory of a whole group of batches with each of its batches and for each consumer. With the
+    # default groups of 8, that is 154 MB per batch of 19 MB, and consumers do not get two epochs in minutes. With groups of one batch it
+    # ends with an IndexError.
     producer = peer.TensorProducer(loader, producer_batch_size=2, **ports(port))
     print("ready", flush=True)
     while True:
@@ -78,7 +78,7 @@ def end_with_input():
 
 
 def go_on(epochs, begun, warm):
-    """Samples and seconds, from the line on standard input on."""
+    """Returns samples and seconds, counted from the line on standard input."""
     n, begin = 0, None
     while True:
         for batch in epochs:

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What system calls cost that do next to nothing.
+ * Measures the cost of system calls that do almost nothing.
  *
  *	small_calls SECONDS FILE
  *
- * Prints, as JSON, nanoseconds a call: getppid; read of 64 bytes of FILE, which is in the page cache;
- * write of 64 bytes to /dev/null; openat of FILE with its close. For each, blocks of calls are timed for
+ * Prints, as JSON, nanoseconds per call of getppid, read of 64 bytes of FILE, which is in the page cache,
+ * write of 64 bytes to /dev/null, and openat of FILE with its close. For each, blocks of calls are timed for
  * SECONDS, and the block in the middle counts.
  */
 #include <fcntl.h>

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Goes through samples as they are stored, shuffled, in batches of 2 MiB, for some epochs of one loader.
+"""Iterates over samples as they are stored, shuffled, in batches of 2 MiB, for some epochs of one loader.
 
     small_memory.py WAY DATA SAMPLE_BYTES EPOCHS READER GROUP...
 
-WAY is one of raw_peers.py. Modules are loaded first; then this process enters the control groups, and reads. Every byte is looked at. Prints,
-as JSON: samples and sum of the bytes of an epoch, the seconds of each, and what was read from storage in each by the process
-READER, or by this one where READER is 0, with their descendants."""
+WAY is one of raw_peers.py. Modules are loaded first; then this process enters the control groups, and reads every byte. Prints, as JSON:
+samples and sum of the bytes of an epoch, and for each epoch its seconds and the bytes read from storage by the process READER with its
+descendants. READER 0 is this process."""
 import contextlib
 import json
 import os
@@ -20,21 +20,22 @@ from jobs import usage
 
 
 class Reads:
-    """Bytes read from storage by a process and its descendants. The kernel's list of children may lack one: whoever was seen is asked again."""
+    """Bytes read from storage by a process and its descendants. The kernel's list of children may lack one, so processes that were seen
+    before are read again."""
 
     def __init__(self, root):
         self.root, self.seen = root, {}
 
     def read(self):
         for pid in {self.root, *self.seen, *usage.tree(self.root)}:
-            with contextlib.suppress(OSError):  # it ended: what it was seen to read stays
+            with contextlib.suppress(OSError):  # the process ended: its last count stays
                 fields = dict(line.split(": ") for line in pathlib.Path(f"/proc/{pid}/io").read_text().splitlines())
                 self.seen[pid] = int(fields["read_bytes"])
         return sum(self.seen.values())
 
 
 def epoch(loader, size):
-    """How many samples, and the sum over their bytes."""
+    """Returns the number of samples, and the sum over their bytes."""
     n = total = 0
     for batch in loader:
         count, part = raw.look(batch, size)
@@ -61,7 +62,7 @@ def main():
         sys.exit("epochs differ in their bytes")
     n, total = found.pop()
     print(json.dumps({"samples": n, "sum": total, "seconds": seconds, "read_bytes": reads}), flush=True)
-    os._exit(0)  # workers are left alone
+    os._exit(0)  # leaves the workers running
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`dieseld --stage` with memory for a tenth of a dataset of samples of 110 KB, against the same without it.
+"""`dieseld --stage` with memory for a tenth of a dataset of samples of 110 KB, compared with dieseld without it.
 
-    slow    storage that is simulated by a FUSE file system where each read takes READ_MS, over memory: bytes a second of epochs 1 to 3,
-            the first of which fills staging; the same of the next daemon's first epoch; against fio's sequential read, with O_DIRECT, of
-            the disk that staging is on
-    paced   the same storage, to a trainer that takes STEP_MS a batch of 32 and so need not wait: bytes a second of the first epoch
+    slow    storage that is simulated by a FUSE file system where each read takes READ_MS, over memory: bytes per second of epochs 1 to 3,
+            the first of which fills staging; the same of the next daemon's first epoch; compared with fio's sequential read, with
+            O_DIRECT, of the disk that staging is on
+    paced   the same storage, with a trainer that takes STEP_MS per batch of 32, so that it need not wait: bytes per second of the first epoch
     disk    the dataset on the same local disk as staging, so that there is nothing to gain: the first epoch, then the second
 
 Caches are dropped before each daemon. Ways alternate, medians of rounds; ratios are those of the rounds. For bench_cache.py --stage.
@@ -53,7 +53,7 @@ def probe(daemon, *arguments):
 
 
 def epoch(daemon, dataset, *options):
-    """Bytes a second, and what it read from where."""
+    """Returns bytes per second, and the bytes read by source."""
     before = probe(daemon, "--status")
     found = probe(daemon, "--dataset", dataset, "--batch", BATCH, *options)
     after = probe(daemon, "--status")
@@ -62,7 +62,7 @@ def epoch(daemon, dataset, *options):
 
 
 def serve(folder, dataset, way, n_epochs, *options):
-    """What each epoch gave."""
+    """Returns the figures of each epoch."""
     support.drop_caches()
     arguments = ["--cache", max(DATASET_BYTES // 10, 32 << 20), "--metrics", "off", "--history", "off"]
     if way == "stage":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""start.py DATASET: opens it, takes one batch, looks up one sample, and prints how long each took."""
+"""start.py DATASET: opens the dataset, takes one batch, looks up one sample, and prints how long each took."""
 import json
 import os
 import sys

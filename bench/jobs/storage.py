@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated accelerators, each a process and one rank of several: it takes batches of 24 images of 322,960 bytes, looks at every byte, and
-sleeps 47.55 ms a batch in place of a device's step, one after the other, as MLPerf Storage does.
+"""Simulated accelerators, each a process and one rank of several. Like MLPerf Storage, it takes batches of 24 images of 322,960 bytes one after
+the other, reads every byte, and sleeps 47.55 ms per batch in place of a device's step.
 
     storage.py LOADER WORKERS LISTS DECODED DATASET SECONDS WORLD
 
-LOADER: diesel (diesel_loader on a packed dataset) or torch (PyTorch's DataLoader on the files). LISTS: 1, a batch is a list of
-samples, which nobody copies into one tensor. DECODED: 0, the bytes as they are stored; the sum of each file's 64-bit words is checked;
-or 1, images decoded, resized to 800 x 800 and flipped, uint8. The ranks are forked when all is imported, which would take a hundred of
-them minutes otherwise. After one epoch of each that is not counted it prints "ready", waits for a line, and all go on in whole epochs.
-Prints, as a list in JSON, of each rank steps, seconds from the first request to the end of the last step, and seconds of it that it
-spent looking."""
+LOADER: diesel (diesel_loader on a packed dataset) or torch (PyTorch's DataLoader on the files). LISTS is 1 if a batch is a list of
+samples, which are not copied into one tensor. DECODED is 0 for the bytes as they are stored, with the sum of each file's 64-bit words checked,
+or 1 for images decoded, resized to 800 x 800 and flipped, uint8.
+
+The ranks are forked after all imports, which would otherwise take a hundred ranks minutes. After one epoch of each that is not counted, the
+job prints "ready", waits for a line, and all continue in whole epochs. It prints, as JSON, three figures of each rank:
+the steps, the seconds from the first request to the end of the last step, and the part of these in which it read the bytes."""
 import json
 import os
 import pathlib
@@ -67,7 +68,7 @@ def pytorch(workers, lists, function, dataset, rank, world):
 def look(data, decoded):
     if decoded:
         assert data.shape == (BATCH, 3, SIDE, SIDE), data.shape
-        assert data.numpy().view(numpy.uint64).sum() != 0  # of every pixel
+        assert data.numpy().view(numpy.uint64).sum() != 0  # looks at every pixel
     elif isinstance(data, list):
         assert len(data) == BATCH, len(data)
         if any(int(sample.numpy().view(numpy.uint64).sum()) != SUM for sample in data):
@@ -95,7 +96,7 @@ def rank_main(batches, first, decoded, least_s, go, said):
     os.write(said, b"ready\n")
     if not os.read(go, 1):
         sys.exit("nobody waits for this accelerator any more")
-    os.write(said, json.dumps(train(batches, first, decoded, least_s)).encode() + b"\n")  # short enough to be written in one piece
+    os.write(said, json.dumps(train(batches, first, decoded, least_s)).encode() + b"\n")  # short enough to be written by one write()
 
 
 def on_end(*_):
@@ -126,7 +127,7 @@ def main():
             os.close(went)
             try:
                 rank_main(make(int(workers), lists, function, dataset, rank, world), first, decoded, float(least_s), go, said)
-                os._exit(0)  # no time is spent on the end of worker processes
+                os._exit(0)  # skips the slow end of worker processes
             finally:
                 sys.excepthook(*sys.exc_info())
                 os._exit(1)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A subset's samples from a cold disk: one epoch of each N-th sample of 400 MiB, shuffled, 4 KiB and 110 KB; what is read from storage for it.
+"""Reads a subset's samples from a cold disk: one epoch of each N-th sample of 400 MiB, shuffled, 4 KiB and 110 KB, and counts the bytes read from
+storage.
 
-Against the whole dataset by the same loader, whose chunks are read whole, and PyTorch's DataLoader over the subset's files without
-and with two workers. Page, name and inode caches of the machine are dropped before each epoch, dieseld is started again, and the ways
-alternate; from the construction of the loader to the last batch, imports left out. For bench_cache.py --subset.
+Other ways are the whole dataset by the same loader, whose chunks are read whole, and PyTorch's DataLoader over the subset's files without
+and with two workers. Before each epoch, the page, name and inode caches of the machine are dropped and dieseld is started again. The ways
+alternate. Times run from the construction of the loader to the last batch, without imports. For bench_cache.py --subset.
 
     subset.py WAY FILES DATASET N       one epoch, in a process of its own
 """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The job of jobs/feed.py with TensorFlow's tf.data and its AUTOTUNE: the same files, the same arithmetic a sample in
+"""The job of jobs/feed.py with TensorFlow's tf.data and its AUTOTUNE: the same files, the same arithmetic per sample in
 TensorFlow's own operations (as its users write transforms), the same device and trace. Runs in an environment of its own.
 
 tfdata.py JSON, as feed.py's jobs, with ram_budget (bytes) and cpu_budget (cores). With "python" the transform is the same Python code
-as in the PyTorch jobs, called by tf.numpy_function: the same work a sample to the letter, as for transforms that TensorFlow lacks.
+as in the PyTorch jobs, called by tf.numpy_function: exactly the same work per sample, as for transforms that TensorFlow lacks.
 """
 import json
 import mmap
@@ -58,7 +58,7 @@ def main():
     dataset = pipeline(job, passes)
     with open(job["dial"], "r+b") as file:
         dial = mmap.mmap(file.fileno(), DIAL.size)
-    tf.constant(0.0) + 1.0  # the runtime starts now, not in the first step
+    tf.constant(0.0) + 1.0  # starts the runtime now, not in the first step
     for group in job["groups"]:
         pathlib.Path(group, "cgroup.procs").write_text(str(os.getpid()))
     passes.assign(int(DIAL.unpack(dial)[0]))

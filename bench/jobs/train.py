@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ordinary PyTorch training script whose own clock is the truth that the analyzer is held against.
+"""An ordinary PyTorch training script, with whose own clock the analyzer's report is compared.
 
-It knows nothing of DIESEL. At the end it prints one JSON line: the shares of the time from before the first
+It does not use DIESEL. At the end it prints one JSON line: the shares of the time from before the first
 next(loader) to the end of the last step that its clock measured around next(loader) and around its
-checkpoints. Creating the loader's iterator is not in it, as in any training loop that times its batches.
+checkpoints. The time of creating the loader's iterator does not count, as in any training loop that times its batches.
 """
 import argparse
 import json
@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Files(Dataset):
-    """Random bytes from one file a sample, or from memory; `prep` times a small numpy transform."""
+    """Random bytes from one file per sample, or from memory; `prep` times a small numpy transform."""
 
     def __init__(self, folder, samples, prep, size):
         self.paths = sorted(os.path.join(root, name) for root, _, names in os.walk(folder or ".")
@@ -34,7 +34,7 @@ class Files(Dataset):
         else:
             data = self.memory
         values = data[:64 * 64 * 3].astype(numpy.float32) / 255
-        for _ in range(self.prep):  # numpy holds the GIL or not as real transforms do; values stay random:
+        for _ in range(self.prep):  # numpy holds the GIL or not, as in real transforms; values stay random, because
             values = 1 - numpy.abs(1 - 1.999 * numpy.sqrt(values * values))  # constants make the device faster
         return torch.from_numpy(values).reshape(3, 64, 64), index % 10
 
@@ -52,7 +52,7 @@ class Model(torch.nn.Module):
 
 
 def save(model, optimizer, ballast, path):
-    """As careful training code does: a temporary file, fsync, rename."""
+    """Saves as careful training code does: a temporary file, fsync, rename."""
     with open(path + ".tmp", "wb") as file:
         torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "ballast": ballast}, file)
         file.flush()
@@ -93,7 +93,7 @@ def train(options):
                 before = time.monotonic()
                 save(model, optimizer, ballast, options.checkpoint)
                 checkpoints += time.monotonic() - before
-            batch = loss = None  # what freeing it costs belongs to the step, not to the next wait
+            batch = loss = None  # the cost of freeing it belongs to the step, not to the next wait
             end = time.monotonic()
     wall = end - begin
     if options.trace:
@@ -112,7 +112,7 @@ def main():
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--persistent", action="store_true")
-    parser.add_argument("--prep", type=int, default=0, help="transforms a sample, some 50 us each")
+    parser.add_argument("--prep", type=int, default=0, help="transforms per sample, about 50 us each")
     parser.add_argument("--size", type=int, default=64 * 64 * 3, help="bytes of a sample from memory")
     parser.add_argument("--width", type=int, default=8, help="channels of the model")
     parser.add_argument("--repeat", type=int, default=1, help="forward passes a step: a slower device")

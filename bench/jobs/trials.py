@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of one unmodified training script (bench/jobs/train.py) on files of a throttled disk, for benchmarks that hold
-the analyzer against what really happens: warm, cold, partly warm, with batches from memory, recorded.
+"""Runs of one unmodified training script (bench/jobs/train.py) on files of a throttled disk, for benchmarks that compare
+the analyzer with real runs: warm, cold, partly warm, with batches from memory, recorded.
 
     with trials.prepared(options) as bench:      # skips where a disk cannot be throttled
         with bench.turn():
@@ -22,12 +22,12 @@ import support
 N_FILES, FILE_BYTES, BATCH = 1300, 110_000, 16
 ROUNDS, ATTEMPTS = 4, 3
 
-# glibc gives freed memory back by rules that depend on what was freed before. With them the same model had none or
-# 5,500 page faults a step, from run to run, and a step took 22 or 40 ms: runs would not be comparable.
+# glibc returns freed memory to the kernel by rules that depend on earlier frees. With these rules the same model had none or 5,500 page
+# faults per step, from run to run, and a step took 22 or 40 ms, so that runs would not be comparable.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(4 << 30),
           "MALLOC_TOP_PAD_": str(64 << 20)}
 
-# mbps: of the disk; prep: transforms a sample, about 18 us each; forwards: passes a step, about 3.4 ms each
+# mbps: of the disk; prep: transforms per sample, about 18 us each; forwards: passes per step, about 3.4 ms each
 Config = collections.namedtuple("Config", "workers mbps prep forwards steps")
 
 
@@ -50,7 +50,7 @@ class Trials:
 
     @contextlib.contextmanager
     def turn(self):
-        """Holds the lock, if one was named, while something is measured: others take turns."""
+        """Holds the lock, if one was named, during a measurement, so that several benchmarks take turns."""
         with contextlib.ExitStack() as stack:
             if self.lock:
                 file = stack.enter_context(open(self.lock, "a", encoding="ascii"))
@@ -61,14 +61,14 @@ class Trials:
             yield
 
     def warm(self):
-        """A short run, not measured: libraries that a job maps at its first step would be read at the throttled
-        disk's pace, and that is neither loading nor computing."""
+        """A short run, not measured: otherwise libraries that a job maps at its first step would be read at the throttled disk's pace, and
+        that is neither loading nor computing."""
         subprocess.run([support.PYTHON, str(support.ROOT / "bench/jobs/train.py"), "--steps", "3", "--workers", "2",
                         "--data", str(self.folder / "files")], stdout=subprocess.DEVNULL, check=True)
 
     def make_resident(self, config, cached):
-        """This share of the files that the job reads into the page cache, the rest out of it. The script reads as
-        many files as it needs samples, each once."""
+        """Keeps this share of the files that the job reads in the page cache, and evicts the rest. The script reads as many files as it
+        needs samples, each once."""
         used = self.files[:config.steps * BATCH]
         warm = set(random.Random(7).sample(used, round(cached * len(used))))
         support.evict(path for path in self.files if path not in warm)
@@ -98,7 +98,7 @@ class Trials:
                 "disturbed": steal.disturbed or wrong_reads}
 
     def run(self, config, cached=0.0, synthetic=False, recording=None, options=()):
-        """The least disturbed of a few runs. cached: share of the files in the page cache. recording: record to it."""
+        """Returns the least disturbed of a few runs. cached: share of the files in the page cache. recording: path to record to."""
         runs = []
         for _ in range(self.attempts):
             runs.append(self.run_once(config, 1.0 if synthetic else cached, synthetic, recording, options))
@@ -109,7 +109,7 @@ class Trials:
 
 
 def closest_pair(values, distance):
-    """The two values that agree best; None with fewer than two."""
+    """Returns the two values that agree best, or None with fewer than two."""
     return min(itertools.combinations(values, 2), key=lambda pair: distance(*pair), default=None)
 
 

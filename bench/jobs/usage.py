@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What processes use, from /proc: CPU seconds of the whole machine and of processes with their descendants, and memory."""
+"""Resources that processes use, from /proc: CPU seconds of the whole machine and of processes with their descendants, and memory."""
 import os
 import pathlib
 
@@ -7,14 +7,14 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 def busy_s():
-    """CPU seconds that all processes of the machine have used."""
+    """Returns the CPU seconds that all processes of the machine have used."""
     with open("/proc/stat", encoding="ascii") as stat:
         user, nice, system, _, _, irq, softirq = (int(x) for x in stat.readline().split()[1:8])
     return (user + nice + system + irq + softirq) * TICK_S
 
 
 def tree(pid):
-    """Process ids of the descendants of pid."""
+    """Returns the process ids of the descendants of pid."""
     found = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -26,7 +26,7 @@ def tree(pid):
 
 
 def cpu_of(roots):
-    """CPU seconds of these processes and all they have waited for, children alive included."""
+    """Returns the CPU seconds of these processes, of all that they have waited for, and of living children."""
     total = 0.0
     for root in roots:
         for pid in (root, *tree(root)):

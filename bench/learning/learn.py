@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two tasks of image classification that a CPU learns in seconds, and the training of many ranks in one process.
 
-The ranks are slices of one global batch. What differs for the network is batch normalisation alone: each rank's slice is
-normalised by itself, as DDP does it, and what is kept for evaluation are the buffers of rank 0.
+The ranks are slices of one global batch. For the network, only batch normalisation differs: each rank's slice is
+normalised by itself, as DDP does it, and evaluation uses the buffers of rank 0.
 """
 import dataclasses
 import pathlib
@@ -19,7 +19,7 @@ FACES = [f"dejavu/DejaVu{name}.ttf" for name in (
     "Serif-Bold", "Serif-BoldItalic", "Serif-Italic", "SerifCondensed", "SerifCondensed-Bold", "SerifCondensed-BoldItalic",
     "SerifCondensed-Italic")] + [f"liberation/Liberation{family}-{style}.ttf" for family in ("Mono", "Sans", "Serif")
                                  for style in ("Regular", "Bold", "Italic", "BoldItalic")]
-# Characters that are not another one's twin in most faces.
+# Characters that do not look like another one in most faces.
 CHARACTERS = "0123456789ABDEFGHJKLMNPQRTUYabcdefghijkmnqrtuyαβγδεζηθλμξπσφψωΓΔΘΛΞΠΣΦΨΩБДЖИЛЦЧШЭЮЯЪбджйлцчшэюя&@%$?!#"
 GLYPH = 32  # pixels of a side, as drawn
 SIDE = 16   # as learnt
@@ -29,7 +29,7 @@ NOISE = 0.1
 
 @dataclasses.dataclass
 class Task:
-    """What is learnt, and the job that learns it: nodes of equally many ranks."""
+    """A task to learn, and the job that learns it: nodes of equally many ranks."""
     name: str
     train: tuple  # images, labels
     test: tuple
@@ -82,7 +82,7 @@ def draw_glyphs():
 
 
 def disfigured(glyphs, generator):
-    """[n, GLYPH, GLYPH] -> [n, 1, SIDE, SIDE]: each turned, sheared, scaled, moved, faded and with noise of its own."""
+    """[n, GLYPH, GLYPH] -> [n, 1, SIDE, SIDE]: turns, shears, scales, moves and fades each, and adds noise of its own."""
     def draw(low, high):
         return torch.rand(len(glyphs), generator=generator) * (high - low) + low
 
@@ -99,18 +99,18 @@ def characters():
     labels = torch.randint(len(CHARACTERS), (n,), generator=generator)
     faces = torch.randint(len(FACES), (n,), generator=generator)
     images = torch.cat([disfigured(glyphs[faces[i:i + 1000], labels[i:i + 1000]], generator) for i in range(0, n, 1000)])
-    # 76 samples a chunk: as many of 110 KB are in 8 MiB.
+    # 76 samples per chunk, as with samples of 110 KB in 8 MiB.
     return Task("characters", (images[N_TEST:], labels[N_TEST:]), (images[:N_TEST], labels[:N_TEST]), chunk_samples=76, nodes=4, ranks=16,
                 batch=16, epochs=6, rate=0.1, width=8)
 
 
 class RankNorm(nn.Module):
-    """Batch normalisation of each rank's slice by itself; in evaluation by rank 0's running mean and variance."""
+    """Normalises each rank's slice of a batch by itself; in evaluation by rank 0's running mean and variance."""
 
     def __init__(self, channels, ranks):
         super().__init__()
         self.channels, self.ranks = channels, ranks
-        self.each = nn.BatchNorm2d(channels * ranks, affine=False)  # a rank's channels beside the other ranks'
+        self.each = nn.BatchNorm2d(channels * ranks, affine=False)  # a rank's channels next to the other ranks'
         self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
 
     def forward(self, x):
@@ -119,7 +119,7 @@ class RankNorm(nn.Module):
             return nn.functional.batch_norm(x, mean, var, self.weight, self.bias)
         n, c, *sides = x.shape
         beside = x.view(self.ranks, n // self.ranks, c, *sides).transpose(0, 1).reshape(n // self.ranks, self.ranks * c, *sides)
-        # The weight belongs to a channel of all ranks: it is repeated, and its gradient is their sum.
+        # The weight belongs to a channel of all ranks, so it is repeated, and its gradient is their sum.
         normal = nn.functional.batch_norm(beside, self.each.running_mean, self.each.running_var, self.weight.repeat(self.ranks),
                                           self.bias.repeat(self.ranks), training=True, momentum=0.1)
         return normal.view(n // self.ranks, self.ranks, c, *sides).transpose(0, 1).reshape(n, c, *sides)
@@ -134,8 +134,8 @@ def network(task, ranks):
 
 
 def accuracy_after(task, seed, numbers, ranks):
-    """Of the test set. numbers[epochs, steps, step]: the samples of each step, rank after rank. ranks: slices that are normalised each
-    by itself."""
+    """Returns the accuracy on the test set. numbers[epochs, steps, step]: the samples of each step, rank after rank. ranks: slices that are
+    normalised each by itself."""
     torch.manual_seed(seed)
     model = network(task, ranks)
     optimizer = torch.optim.SGD(model.parameters(), lr=task.rate, momentum=0.9)

@@ -4,8 +4,9 @@
  *
  *	order CHUNKS SEED EPOCHS WINDOW LANES DRIFT WORLD BATCH
  *
- * CHUNKS: a file with a line "SAMPLES KEY" for each chunk. Prints 32-bit numbers in the machine's own form:
- *the batches of a step rank after rank, step after step, epoch after epoch from 0 on. Only full steps.
+ * CHUNKS: a file with a line "SAMPLES KEY" for each chunk. Prints 32-bit numbers in the machine's byte
+ * order: the batches of a step rank after rank, step after step, epoch after epoch from 0 on. Only full
+ *steps.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What two nodes get out of the link between them: dieseld-peer over TLS, in network namespaces whose link is held to a
-rate each way. The nodes are real processes without daemons around them (tests/integration/cluster/cluster_node.c), so
-what is measured is the exchange, not a job.
+"""Measures how much of the link between them two nodes use: dieseld-peer over TLS, in network namespaces whose link is limited to
+a rate each way. The nodes are real processes without daemons around them (tests/integration/cluster/cluster_node.c), so
+this measures the exchange, not a job.
 
     plain      bytes over one TCP connection, which is what the link gives
     chunks     of 8 MiB, 8 under way, one way and both ways at once
     questions  chunks of 1 KiB, one after the other (how long each takes) and 32 under way (CPU time)
-    memcached  values of 4 KiB, 100 of them a request and two requests under way, in its text protocol: what a cache whose unit is a
-               sample gets out of the same link
+    memcached  values of 4 KiB, 100 per request and two requests under way, in its text protocol: the rate of a cache whose unit is
+               a sample, on the same link
     killed     from the end of the owner's process (SIGKILL) to the next chunk from it
 
     bench_cluster.py [--mbit N] [--seconds S]
@@ -32,7 +32,7 @@ KEYS, A_REQUEST = 10000, 100
 PORT = 11299
 
 
-# ---- what runs within a namespace -------------------------------------------------------------------------
+# ---- programs within a namespace --------------------------------------------------------------------------
 
 
 def take(s, n, buffer):
@@ -134,7 +134,7 @@ def cpu_s(pids):
 
 
 class Pull:
-    """A node that keeps so many chunks of the other's under way."""
+    """A node that keeps at_once of the other's chunks under way."""
 
     def __init__(self, node, size, at_once):
         self.node, self.size = node, size
@@ -164,7 +164,7 @@ class Pull:
 
 
 def pull(nodes, size, at_once, seconds):
-    """Bytes a second of all, CPU seconds of both processes, and how many came."""
+    """Returns bytes per second of all, CPU seconds of both processes, and the number of chunks that came."""
     pids = [node.talker() for node in nodes[:2]]
     pulls = [Pull(node, size, at_once) for node in nodes[2:] or nodes[:1]]
     for p in pulls:
@@ -205,9 +205,9 @@ def measure(link, cluster, seconds, kill):
     a, b = (cluster.node(name, f"{link.hosts[i]}:7700", key=cluster.key(), wrap=link.wrap(i)) for i, name in enumerate("ab"))
     for node in (a, b):
         node.members(2)
-        node.answers("kept")  # what the nodes do beside it is not what is measured
+        node.answers("kept")  # other work of the nodes is not measured
     raw = {"plain": [], "chunks": [], "memcached": [], "cpu_s_per_gib": []}
-    for _ in range(3):  # alternated: the machine is another one each minute
+    for _ in range(3):  # alternated, as the machine's speed changes from minute to minute
         raw["plain"].append(plain(link, seconds))
         rate, cpu, n = pull([a, b], CHUNK, AT_ONCE, seconds)
         raw["chunks"].append(rate)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dieseld of one of four nodes is killed (SIGKILL), and started again at once, as its service manager does, while two jobs run: one on all
-four nodes, one with another dataset on two of the others. Nodes are network namespaces with links that are held to a rate below what this machine's
-cores could do, real dieselds and Redis.
+"""The dieseld of one of four nodes is killed (SIGKILL), and started again at once, as its service manager does. Meanwhile two jobs run: one on
+all four nodes, one with another dataset on two of the others. Nodes are network namespaces, with real dieselds and Redis. Their links are
+limited to a rate below the speed of this machine's cores.
 
     gap        the job of the killed node: the longest time in which none of its steps ended, in the seconds after the kill, and the
                same without one; its ranks check that each epoch has every sample
-    others     steps a second of the other job in the seconds after the kill, over those of as long before; the same without a kill
-    refill     seconds a byte in which an empty node is filled again by `dieselctl warm`, over those of memcached, which a client fills
-               from single files; neither chunks nor files are in the page cache
+    others     steps per second of the other job in the seconds after the kill, divided by those before it; the same without a kill
+    refill     seconds per byte in which `dieselctl warm` fills an empty node again, divided by those of memcached, which a client
+               fills from single files; neither chunks nor files are in the page cache
 
     bench_failure.py [--mbit N] [--mib N] [--rounds N]
 """
@@ -22,7 +22,7 @@ import subprocess
 import threading
 import time
 
-from fleet import BATCH, Job, Net, fleet, rank_program, support  # it says where the others are
+from fleet import BATCH, Job, Net, fleet, rank_program, support  # fleet adds the path of the imports below
 import stores
 from serving import pack
 
@@ -31,13 +31,13 @@ SECONDS, EPOCHS = 6, 1000000
 
 
 class Watched(Job):
-    """A job whose barrier is watched: it counts the ranks that came to it, every 16 steps."""
+    """A job whose barrier is watched, which counts the ranks that reached it, every 16 steps."""
 
     stdin = subprocess.DEVNULL
 
     def begin(self, path):
         self.said = [[] for _ in self.processes]
-        for process, lines in zip(self.processes, self.said):  # or they wait for somebody to read
+        for process, lines in zip(self.processes, self.said):  # otherwise they would wait for a reader
             threading.Thread(target=lambda out=process.stdout, lines=lines: lines.extend(out), daemon=True).start()
         support.wait_for(lambda: path.exists() and path.stat().st_size, "the job begins")
         with open(path, "rb") as f:
@@ -56,7 +56,7 @@ class Watched(Job):
 
 
 def observe(jobs, seconds, event=None):
-    """Per job: steps a second, and the longest time without one, in seconds."""
+    """Returns per job: steps per second, and the longest time without one, in seconds."""
     begin = time.monotonic()
     first = [job.arrived() for job in jobs]
     last, since, gaps = list(first), [begin] * len(jobs), [0.0] * len(jobs)
@@ -79,7 +79,7 @@ def kill_and_start(node):
 
 
 def rounds_of(jobs, node, n):
-    """Alternately without and with a kill: what each job did before and after."""
+    """Runs rounds alternately without and with a kill, and returns the figures of each job before and after."""
     found = {"calm": [], "killed": []}
     for _ in range(n):
         for kind, event in (("calm", None), ("killed", lambda: kill_and_start(node))):
@@ -94,7 +94,7 @@ def drop_caches():
 
 
 def refill_by_chunks(node, dataset):
-    """(Bytes that came into memory, seconds) of a dieseld that has just been started."""
+    """Returns (bytes that came into memory, seconds) of a dieseld that has just been started."""
     kill_and_start(node)
     support.wait_for(lambda: node.answers() is not None, "dieseld starts")
     drop_caches()
@@ -106,7 +106,7 @@ def refill_by_chunks(node, dataset):
 
 
 def refill_by_files(net, files, n):
-    """Seconds in which a client fills memcached with n files, one after the other, as a training job that misses does."""
+    """Returns the seconds in which a client fills memcached with n files, one after the other, like a training job that misses."""
     server = subprocess.Popen([*net.wrap(0), "memcached", "-l", net.hosts[0], "-p", str(PORT), "-U", "0", "-u", "nobody", "-m", "4096"])
     client = """
 import pathlib, socket, sys, time
@@ -141,7 +141,7 @@ def main():
     options = parser.parse_args()
     if os.geteuid() != 0:
         support.skip("namespaces need root")
-    n_samples = (options.mib << 20) // SAMPLE // (N * BATCH) * N * BATCH  # all ranks have as many, and no sample is left out
+    n_samples = (options.mib << 20) // SAMPLE // (N * BATCH) * N * BATCH  # an equal number per rank, and no sample left out
     with support.Scratch() as folder, Net(N, options.mbit) as net, support.Steal() as steal:
         program = rank_program(folder)
         support.random_files(folder / "files", n_samples, SAMPLE, per_class=1000)
@@ -152,7 +152,7 @@ def main():
             jobs = [Watched(program, nodes, dataset, EPOCHS, "all", folder), Watched(program, nodes[:N_OTHERS], other, EPOCHS, "others", folder)]
             for job, name in zip(jobs, ("all", "others")):
                 job.begin(folder / f"{name}.steps")
-            observe(jobs, 2 * SECONDS)  # until their datasets are in memory
+            observe(jobs, 2 * SECONDS)  # runs until the datasets are in memory
             found = rounds_of(jobs, nodes[VICTIM], options.rounds)
             for job in jobs:
                 job.stop()
@@ -164,7 +164,7 @@ def main():
 
 
 def check_epochs(said, n_samples):
-    """Every epoch of the job's, over all its ranks, has the samples that the first one has."""
+    """Checks that every epoch of the job, over all its ranks, has the samples of the first one."""
     epochs = [[json.loads(line) for line in lines if line.endswith("}\n")] for lines in said]
     n_epochs = min(map(len, epochs))
     sums = [sum(rank[i]["sum"] - (rank[i - 1]["sum"] if i else 0) for rank in epochs) for i in range(n_epochs)]

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job over four nodes: real dieselds, each in a network namespace whose link is held to a rate each way, a real Redis, one folder as
-shared storage, and a rank a node that goes in step with the others (rank.c). All of it shares this machine's cores. Samples of 4 KiB.
+"""A job over four nodes: real dieselds, each in a network namespace whose link is limited to a rate each way, a real Redis, and one folder as
+shared storage. Each node has a rank that stays in step with the others (rank.c). All of it shares this machine's cores. Samples are 4 KiB.
 
-    lanes      a lane a node, each with a quarter of the memory of those of `private`: reads from storage by epoch, bytes between nodes, samples
-               a second of all ranks, CPU time of the dieselds
-    private    the same with dieselds that know nothing of each other and have memory for all of the dataset each, and one order; its epochs
-               and those of lanes take turns
-    drift      then another order on the nodes with lanes: a quarter of the chunks is dealt to lanes again in each epoch
-    memcached  the same samples as values, spread over four servers, one a node; one client a node asks all of them, 100 values a
-               request and one request under way at each server
-    juicefs    some of the files on a JuiceFS whose metadata are in that Redis, a mount and a client a node; all of them are in each
-               node's cache, so no file crosses a link
+    lanes      a lane per node, each with a quarter of the memory of those of `private`: reads from storage by epoch, bytes between nodes,
+               samples per second of all ranks, CPU time of the dieselds
+    private    the same with dieselds that do not share and have memory for all of the dataset each, and one order; its epochs and those
+               of lanes alternate
+    drift      another order on the nodes with lanes: a quarter of the chunks is reassigned to lanes in each epoch
+    memcached  the same samples as values, spread over four servers, one per node; one client per node asks all of them, 100 values
+               per request and one request under way at each server
+    juicefs    some of the files on a JuiceFS whose metadata are in that Redis, a mount and a client per node; all files are in
+               each node's cache, so no file crosses a link
 
     bench_nodes.py [--mbit N] [--epochs N] [--mib N]
 """
@@ -24,7 +24,7 @@ import subprocess
 import sys
 import time
 
-from fleet import Job, Net, alone, fleet, rank_program, support  # it says where the others are
+from fleet import Job, Net, alone, fleet, rank_program, support  # fleet adds the path of the imports below
 import stores
 from bench_cluster import take
 from juicefs import juicefs
@@ -33,27 +33,27 @@ from serving import pack
 HERE = pathlib.Path(__file__).resolve()
 N, SAMPLE = 4, 4096
 PORT, A_REQUEST = 11299, 100
-N_MOUNTED = 4000  # files of JuiceFS: it takes some 2 ms to write one
+N_MOUNTED = 4000  # files of JuiceFS, which takes about 2 ms to write one
 DRIFT, N_DRIFT = 4, 4
-ON_THE_WAY = 256 << 20  # windows, batches and what is read ahead, beside all of the data
+ON_THE_WAY = 256 << 20  # windows, batches and prefetched chunks, in addition to all of the data
 
 
 WHY_NOT = "late", "failed", "refused"
 
 
 def unanswered(nodes):
-    """Questions that had no answer so far, by why."""
+    """Returns the number of unanswered questions so far, by reason."""
     figures = [node.answers()["cluster"] for node in nodes]
     return {why: sum(f[why] for f in figures) for why in WHY_NOT}
 
 
 class Measured:
-    """A job, epoch by epoch."""
+    """Measures a job, epoch by epoch."""
 
     def __init__(self, start, nodes, n_chunks):
-        """start(): the job."""
+        """start(): starts the job."""
         self.nodes, self.n_chunks, self.rows = nodes, n_chunks, []
-        self.before = self.now()  # it reads ahead as soon as it is there
+        self.before = self.now()  # prefetch begins as soon as the job exists
         self.job = start()
 
     def now(self):
@@ -69,12 +69,13 @@ class Measured:
         self.rows.append({"samples": samples, "seconds": seconds, "reads_a_chunk": row.pop("reads") / self.n_chunks, **row})
 
     def later(self, what):
-        """Of the epochs behind the first."""
+        """Returns the figures of the epochs after the first."""
         return [what(row) for row in self.rows[1:]]
 
 
 def together(net, seconds, command, cpu_s):
-    """What a client on each node reaches, in sum, and CPU seconds of the others a GiB; all begin when all are ready. command(i): of the i-th."""
+    """Returns the sum of the rates of a client on each node, and CPU seconds of the other processes per GiB. All clients begin when all are
+    ready. command(i): command of the i-th client."""
     clients = [subprocess.Popen([*net.wrap(i), sys.executable, HERE, *(str(word) for word in command(i))], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                 text=True) for i in range(N)]
     for c in clients:
@@ -99,7 +100,7 @@ def key(i):
 
 
 def client(rank, n_keys, seconds, hosts):
-    """Values of its share of the keys, a request after the other at each server, all of them under way at once."""
+    """Reads values of its share of the keys, one request after the other at each server, at all servers at once."""
     servers = [socket.create_connection((host, PORT)) for host in hosts]
     buffer = bytearray(1 << 20)
     mine = [[i for i in range(rank, n_keys, N) if i // N % len(hosts) == s] for s in range(len(hosts))]
@@ -121,7 +122,7 @@ def client(rank, n_keys, seconds, hosts):
 
 
 def memcached(net, n_keys, seconds):
-    """Values a second of all clients, and CPU seconds of the servers a GiB."""
+    """Returns values per second of all clients, and CPU seconds of the servers per GiB."""
     servers = [subprocess.Popen([*net.wrap(i), "memcached", "-l", net.hosts[i], "-p", str(PORT), "-U", "0", "-u", "nobody", "-m", "1024"]) for i in range(N)]
     time.sleep(1)
     try:
@@ -136,7 +137,7 @@ def memcached(net, n_keys, seconds):
 
 
 def reader(folder, seconds):
-    """Files, at random."""
+    """Reads files at random."""
     paths, rng, n = sorted(map(str, pathlib.Path(folder).iterdir())), random.Random(os.getpid()), 0
     for path in paths:
         pathlib.Path(path).read_bytes()
@@ -152,7 +153,7 @@ def reader(folder, seconds):
 
 
 def mounted(net, url, files, folder, seconds):
-    """Files a second of all clients, or None and why it is left out."""
+    """Returns files per second of all clients, or None and the reason why this way is left out."""
     with contextlib.ExitStack() as stack:
         mounts = []
         for i in range(N):

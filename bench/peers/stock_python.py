@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pythons with stock packages from PyPI, for bench_stock.py and bench_handoff.py: those that are named, or an environment that is made in build/."""
+"""Pythons with stock packages from PyPI, for bench_stock.py and bench_handoff.py: named ones, or an environment that is made in build/."""
 import json
 import os
 import subprocess
@@ -24,7 +24,7 @@ class Pythons:
         self.known = [(path, look(path)) for path in named or [made()]]
 
     def for_job(self, needs):
-        """(path, versions in words) of the first that has all these modules."""
+        """Returns (path, versions in words) of the first Python that has all these modules."""
         for path, known in self.known:
             if all(module in known["found"] for module in needs.split()):
                 main = "torch" if "torch" in known["found"] else needs.split()[0]
@@ -44,7 +44,7 @@ def look(path):
 
 
 def made():
-    """An environment with the newest packages."""
+    """Makes an environment with the newest packages, and returns its Python."""
     python, why = python_of("stock", PACKAGES, "torch")
     if why:
         support.skip(f"{', '.join(PACKAGES)}: {why}; DIESEL_STOCK_PYTHON names a Python that has them")

@@ -10,7 +10,7 @@ from peers.environments import python_of
 
 
 def tensorflow_python():
-    """(path of a Python that has TensorFlow, "") or (None, why not). Installs tensorflow-cpu from PyPI when it is missing;
+    """Returns (path of a Python that has TensorFlow, "") or (None, the reason). Installs tensorflow-cpu from PyPI when it is missing;
     DIESEL_TF_PYTHON names another Python."""
     named = os.environ.get("DIESEL_TF_PYTHON")
     if not named:
@@ -21,7 +21,7 @@ def tensorflow_python():
 
 
 class TensorflowJob(testbed.Job):
-    """Like Job, but a process of its own: its imports are over before its trace begins."""
+    """Like Job, but a process of its own, whose imports end before its trace begins."""
 
     def __init__(self, bed, scenario, groups, python, in_python=False):
         super().__init__(bed, "tfdata", workers=None, transform=scenario.transform, groups=groups)
@@ -30,7 +30,7 @@ class TensorflowJob(testbed.Job):
 
     def __enter__(self):
         self.prepare()
-        # Not in the throttled groups yet: the imports must not read at the throttled disk's pace.
+        # Starts outside of the throttled groups, as the imports must not read at the throttled disk's pace.
         self.process = subprocess.Popen(
             [self.python, str(support.ROOT / "bench/jobs/tfdata.py"), json.dumps(self.what)],
             env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2", "CUDA_VISIBLE_DEVICES": ""}, stderr=subprocess.PIPE)

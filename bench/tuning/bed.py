@@ -34,7 +34,7 @@ NO_WAIT = 0.03
 
 @dataclass(frozen=True)
 class Knobs:
-    """What the tuner may choose; client_workers is the job's num_workers."""
+    """Knobs that the tuner may choose; client_workers is the job's num_workers."""
     cache_bytes: int
     prefetch: int = 8
     daemon_workers: int = 2
@@ -85,7 +85,7 @@ class Bed:
         self.template.wait()
 
     def another_dataset(self):
-        """The same files packed once more: another dataset to the daemon."""
+        """Packs the same files once more: another dataset to the daemon."""
         return pack(self.folder / "files", self.path("packed"), "--chunk-size", f"{CHUNK_BYTES // MIB}M")
 
     def path(self, name):
@@ -93,8 +93,8 @@ class Bed:
         return self.folder / f"{name}-{self.serial}"
 
     def serving(self, knobs, *options, tune="off", free=False, prefix=None):
-        """tune: off, and the knobs are exactly these; else the daemon's mode, and cache_bytes is its limit. free: the
-        other knobs are not configured, so that they can be set. prefix: command(argv) that puts the daemon where it belongs; else into the throttled group."""
+        """tune: off, and the knobs are exactly these; else the daemon's mode, and cache_bytes is its limit. free: the other knobs are not
+        configured, so that they can be set. prefix: command(argv) that puts the daemon in its group; by default in the throttled group."""
         return Serving(self, knobs, options, tune, free, prefix or self.slow.command)
 
     def job(self, loader, **what):
@@ -107,7 +107,7 @@ def _malloc():
 
 
 class Serving:
-    """A dieseld of its own configuration file. options: further command line. apply() changes the file and has it read."""
+    """A dieseld with its own configuration file. options: more arguments. apply() changes the file and has the daemon read it."""
 
     def __init__(self, bed, knobs, options, tune, free, prefix):
         self.bed, self.knobs, self.options, self.prefix = bed, knobs, ("--tune", tune, *options), prefix
@@ -158,7 +158,7 @@ class Serving:
 
 
 class Job:
-    """One training process. Its trace is read back as (end, wait, samples) a step."""
+    """One training process. Its trace is read back as (end, wait, samples) per step."""
 
     def __init__(self, bed, loader, workers=0, transform=False, passes=0, device_ms=0.0, socket=None, data=None, groups=()):
         self.bed, self.loader = bed, loader
@@ -187,7 +187,7 @@ class Job:
             file.write(struct.pack("<ddd", passes, device_ms, stop))
 
     def steps(self, begin=0.0, end=float("inf")):
-        """Steps (end, wait, samples) that ended within [begin, end]; the first record is the job's start."""
+        """Returns the steps (end, wait, samples) that ended within [begin, end]. The first record is the job's start."""
         data = self.trace.read_bytes()
         rows = struct.iter_unpack("<ddd", data[:len(data) // RECORD_BYTES * RECORD_BYTES])
         return [row for row in rows if begin <= row[0] <= end]
@@ -200,7 +200,7 @@ class Job:
         return pathlib.Path(f"/proc/{self.pid}").exists()
 
     def wait_steps(self, count, timeout_s=60):
-        """Until `count` steps in all are done. Whether they were."""
+        """Waits until `count` steps in all are done. Returns whether they were."""
         end = time.monotonic() + timeout_s
         while self.n_steps() < count:
             if not self.alive:
@@ -221,24 +221,24 @@ class Job:
 
 
 def rate_of(steps):
-    """Samples a second between the first and the last of these steps."""
+    """Returns samples per second between the first and the last of these steps."""
     if len(steps) < 2:
         return 0.0
     return sum(step[2] for step in steps[1:]) / (steps[-1][0] - steps[0][0])
 
 
 def waited(steps):
-    """Share of the time between the first and the last of these steps that was spent waiting for batches."""
+    """Returns the share of the time between the first and the last of these steps that was spent waiting for batches."""
     return sum(step[1] for step in steps[1:]) / (steps[-1][0] - steps[0][0]) if len(steps) > 1 else 1.0
 
 
 def measure(bed, daemon, job, seconds=1.5, epochs=1):
-    """Rate, CPU and memory over at least `seconds` and `epochs` times an epoch's steps, from now."""
+    """Measures rate, CPU and memory over at least `seconds` and `epochs` times an epoch's steps, from now."""
     roots = [job.pid, *([daemon.process.pid] if daemon else [])]
     with support.Steal() as steal:
         busy, cpu, begin, first = busy_s(), cpu_of(roots), time.monotonic(), job.n_steps()
         time.sleep(seconds)
-        # A job that hardly waits is not at the mercy of what an epoch's part finds in the cache.
+        # The rate of a job that hardly waits does not depend on which part of an epoch it measures.
         waits = epochs and waited(job.steps(begin)) > NO_WAIT
         whole = job.wait_steps(first + epochs * bed.steps_per_epoch, timeout_s=6 * seconds + 6) if waits else False
         end, cpu, busy = time.monotonic(), cpu_of(roots) - cpu, busy_s() - busy
@@ -250,14 +250,14 @@ def measure(bed, daemon, job, seconds=1.5, epochs=1):
 
 
 def memory_of(daemon, job):
-    """Bytes that loading takes: the daemon, the job's worker processes and the trainer's share of segments. Memory
-    that several processes map is divided among them, so the sum counts it once."""
+    """Returns the bytes that loading takes: the daemon, the job's worker processes and the trainer's share of segments. Memory that several
+    processes map is divided among them, so the sum counts it once."""
     workers = sum(smaps(pid, "Pss") for pid in tree(job.pid)) + smaps(job.pid, "Pss_Shmem")
     return workers + (sum(smaps(pid, "Pss") for pid in (daemon.process.pid, *tree(daemon.process.pid))) if daemon else 0)
 
 
 def stand_in():
-    """The stand-in libcuda of the tests, where it is built."""
+    """Returns the stand-in libcuda of the tests, where it is built."""
     for path in sorted((pathlib.Path(support.program("dieseld")).parent.parent / "standin").glob("*/libcuda.so.1")):
         return str(path)
     return None

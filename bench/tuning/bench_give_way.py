@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job that takes much memory at once, beside a dieseld whose cache is full.
+"""A job takes much memory at once while the cache of a dieseld is full.
 
-All are in one memory control group, so that it does not take the whole machine. The newcomer wants nine tenths of what is
-free there and half of the cache, as fast as the kernel gives it (MAP_POPULATE), from as many processes as --processes says.
-With `borrowed`, nobody reads the dataset any more; with `claimed`, a job reads it meanwhile, and has claimed all of it.
-Counted are processes that the kernel killed in the group; how fast the memory was taken; what is left of the cache.
+All are in one memory control group, so that they do not take the whole machine. The newcomer allocates nine tenths of the free memory there
+and half of the cache, as fast as the kernel allows (MAP_POPULATE), from as many processes as --processes says.
+With `borrowed`, no job reads the dataset any more. With `claimed`, a job reads it meanwhile, and has claimed all of it.
+Figures are the processes that the kernel killed in the group, the speed of the allocation, and the remaining size of the cache.
 
     bench_give_way.py [--limit 8G] [--processes 1 2] [--rounds N] [--scenario borrowed|claimed ...]
 """

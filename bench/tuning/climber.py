@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A hill climber on the daemon's knobs, a peer of the tuner: it sees only throughput, changes one knob at a time by
-`dieselctl set`, waits, keeps what gained and takes back what did not. What many home-grown autotuners do.
+"""A hill climber on the daemon's knobs, a peer of the tuner, like many home-grown autotuners. It sees only throughput, changes one knob at
+a time by `dieselctl set`, waits, keeps changes that gained and reverts those that did not.
 """
 import os
 import threading
@@ -8,15 +8,15 @@ import time
 
 from tuning.bed import MIB, rate_of
 
-DWELL_S = 2.0     # between a change and its judgement
-GAIN = 1.02       # that a change must bring to be kept
+DWELL_S = 2.0     # from a change to its judgement
+GAIN = 1.02       # least gain for which a change is kept
 MOVES = (("client_workers", 1), ("cache", 1), ("prefetch", 1), ("daemon_workers", 1),
          ("client_workers", -1), ("cache", -1), ("prefetch", -1), ("daemon_workers", -1))
 NAMES = {"cache": "cache", "prefetch": "prefetch", "daemon_workers": "workers", "client_workers": "client-workers"}
 
 
 class Climber:
-    """Runs beside the job for the time of the block."""
+    """Runs in parallel to the job for the time of the block."""
 
     def __init__(self, daemon, job, start, scenario):
         self.daemon, self.job, self.scenario = daemon, job, scenario
@@ -40,14 +40,14 @@ class Climber:
         self.now = {**self.now, **knobs}
 
     def _rate(self):
-        """Over a dwell from now; None when the benchmark ends."""
+        """Returns the rate over a dwell from now, or None when the benchmark ends."""
         begin = time.monotonic()
         if self._stop.wait(DWELL_S):
             return None
         return rate_of(self.job.steps(begin))
 
     def moved(self, name, direction):
-        """The knob's next value, or None at a limit."""
+        """Returns the knob's next value, or None at a limit."""
         value = self.now[name]
         if name == "cache":
             step = self.scenario.limit_bytes // 5 // MIB * MIB
@@ -72,7 +72,7 @@ class Climber:
                 after = self._rate()
                 if after is None:
                     return
-                # Down is kept where it costs nothing, up only where it gains.
+                # A step down is kept if it costs nothing, a step up only if it gains.
                 if after >= before * (GAIN if direction > 0 else 2 - GAIN):
                     before = after
                 else:

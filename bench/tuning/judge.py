@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the raw figures of bench_tuner.py to its ratios. Nothing is measured here."""
+"""Computes the ratios of bench_tuner.py from its raw figures. Measures nothing."""
 import support
 from tuning.scenarios import SCENARIOS
 from tuning.sweep import CLOSE, axes, cost
@@ -26,7 +26,7 @@ def middle(values):
 
 
 def static(raw, phase):
-    """Static settings as measured again: [(knobs, median rate, median cost, cpu, memory)]."""
+    """Returns static settings as measured again: [(knobs, median rate, median cost, cpu, memory)]."""
     found = {}
     for final in runs(raw, "static"):
         for row in final:
@@ -37,7 +37,7 @@ def static(raw, phase):
 
 
 def change_times(run):
-    """When a knob differed from before, in seconds after the start; the first state is no change."""
+    """Returns when a knob changed, in seconds after the start. The first state is no change."""
     return [at for at, _ in run["knobs"][1:]]
 
 
@@ -65,7 +65,7 @@ def phase_figures(scenario, raw, index):
 
 
 def peer_figures(raw, who):
-    """Ratios of the tuned daemon to the peer: area above 1 and the rest below 1 is better."""
+    """Returns ratios of the tuned daemon to the peer: area above 1 and the rest below 1 is better."""
     ours, theirs = runs(raw, "tuned"), runs(raw, who)
     if not ours or not theirs:
         return None
@@ -76,7 +76,7 @@ def peer_figures(raw, who):
 
 
 def table(raw):
-    """{scenario: {"phases": [...], peer: {...}}} of what there is."""
+    """Returns {scenario: {"phases": [...], peer: {...}}} of the existing figures."""
     found = {}
     for name, scenario in SCENARIOS.items():
         own = raw.get(name)

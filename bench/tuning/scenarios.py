@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The eight scenarios of the tuner's benchmarks, and the grid of static settings that each is swept over.
 
-All read the bed's dataset (127.5 MiB, 96 KiB a sample, batches of 16) from a disk throttled to `mbps`. A phase says how
-many transform passes a sample takes (some 20 us each, in Python), how long the device takes for a step, and for how long it lasts.
+All read the bed's dataset (127.5 MiB, 96 KiB a sample, batches of 16) from a disk throttled to `mbps`. A phase has
+the number of transform passes per sample (about 20 us each, in Python), the device's time for a step, and its own duration.
 """
 from dataclasses import dataclass
 
 from tuning.bed import DATASET_BYTES, MIB, Knobs
 
-# Segments for the windows of a session and its ready batches fit in this, nothing is kept beyond them.
+# Enough for the segments of a session's windows and its ready batches; nothing beyond them stays cached.
 LEAST_CACHE = 48 * MIB
-CACHE_STEPS = 3  # of the grid, between the two
+CACHE_STEPS = 3  # of the grid, from the least to the full cache
 FULL_CACHE = DATASET_BYTES + 96 * MIB  # all of the dataset, and batch slots
 
 
@@ -19,7 +19,7 @@ class Phase:
     seconds: float
     passes: int
     device_ms: float
-    mbps: float | None  # of the disk; None: as fast as it is
+    mbps: float | None  # of the disk; None: not throttled
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,18 @@ class Neighbour:
 class Scenario:
     name: str
     phases: tuple
-    transform: bool                  # Python work a sample: without any, client workers are never started
+    transform: bool                  # Python work per sample; without any, client workers are never started
     limit_bytes: int = FULL_CACHE    # the operator's limit on the cache
     neighbour: Neighbour | None = None
 
     def caches(self):
-        """Cache sizes of the grid, largest first."""
+        """Returns the cache sizes of the grid, largest first."""
         top, least = self.limit_bytes, min(LEAST_CACHE, self.limit_bytes)
         return [round(least + (top - least) * part / CACHE_STEPS) // MIB * MIB for part in range(CACHE_STEPS, -1, -1)]
 
     def default(self):
-        """What somebody gets who sets nothing, without a tuner: the daemon's defaults within the limit, and the loader's
-        (no client workers)."""
+        """Returns the knobs of a user who sets nothing, without a tuner: the daemon's defaults within the limit, and the loader's (no
+        client workers)."""
         return Knobs(self.limit_bytes, prefetch=8, daemon_workers=2, client_workers=0)
 
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The exhaustive sweep over static settings, and the choice of what the tuned daemon is held against.
+"""The exhaustive sweep over static settings, and the choice of those with which the tuned daemon is compared.
 
 The grid is the product of caches, prefetch, daemon workers and client workers (scenarios.py). Two parts are left out,
 where it is proven that they cannot hold the best:
 - without Python work a sample the loader starts no client workers whatever their number: that axis has one value;
 - chunks are kept by no-eviction, so a smaller cache never reads less. Once a cache size is more than MARGIN below the best seen with
-  the same other settings, smaller ones are.
-Settings with which the daemon refuses the job, because its sessions do not fit in the cache, are no points of the grid.
-Points of one number of client workers share a daemon and a job, which keep running; the caches are gone through from the
-largest down, so that none has to be filled while it is measured.
+  the same other settings, so are smaller ones.
+If the daemon refuses the job under some settings, because its sessions do not fit in the cache, these are no points of the grid.
+Points of one number of client workers share a daemon and a job, which keep running. The sweep goes from the largest cache to the
+smallest, so that no cache fills while it is measured.
 """
 import contextlib
 import time
@@ -18,11 +18,11 @@ from tuning.bed import JobEnded, Knobs
 from tuning import timeline
 from tuning.scenarios import CLIENT_WORKERS, DAEMON_WORKERS, PREFETCH
 
-MARGIN = 0.15    # below the best: out of reach of noise
+MARGIN = 0.15    # below the best, which is more than the noise
 CLOSE = 0.02     # "within 2 % of the best"
 POINT_S, SETTLE_S = 1.2, 0.3
 FILL_TIMEOUT_S = 30
-ATTEMPTS, OTHERS = 3, 0.15  # of a measurement beside which other processes took more than this of a core
+ATTEMPTS, OTHERS = 3, 0.15  # OTHERS: largest share of a core that other processes may take during a measurement
 
 
 def axes(scenario):
@@ -35,7 +35,7 @@ def limit(bed, phase):
 
 @contextlib.contextmanager
 def running(bed, scenario, knobs):
-    """A static daemon and its job with a filled cache: what steady state is reached from."""
+    """Runs a static daemon and its job with a filled cache, from which steady state is reached."""
     bed.slow.change()
     with bed.serving(Knobs(max(knobs.cache_bytes, scenario.limit_bytes), 8, knobs.daemon_workers)) as daemon:
         with bed.job("diesel", workers=knobs.client_workers, transform=scenario.transform, socket=daemon.socket) as job:
@@ -46,7 +46,7 @@ def running(bed, scenario, knobs):
 
 
 def sweep(bed, scenario, phase, client_workers):
-    """All points of the grid with this number of client workers."""
+    """Measures all points of the grid with this number of client workers."""
     points = []
     try:
         _sweep(bed, scenario, phase, client_workers, points)
@@ -80,14 +80,14 @@ def _sweep(bed, scenario, phase, client_workers, points):
 
 
 def cost(figures):
-    """One figure for CPU and memory: shares of the machine's cores and of a GiB a core."""
+    """Returns one figure for CPU and memory: shares of the machine's cores and of a GiB per core."""
     import os
     return figures["cpu"] / os.cpu_count() + figures["memory"] / (os.cpu_count() << 30)
 
 
 def candidates(scenario, points):
-    """What is measured again beside the tuned daemon: the best points of the sweep, which may be so by luck, and the
-    cheapest of those that may be within CLOSE of the best; and the default settings."""
+    """Returns the points to measure again with the tuned daemon. These are the best points of the sweep, which may be best by chance, the
+    cheapest of those that may be within CLOSE of the best, and the default settings."""
     ranked = sorted(points, key=lambda p: -p["rate"])
     near = [p for p in ranked if p["rate"] >= (1 - 2 * CLOSE) * ranked[0]["rate"]]
     chosen = [ranked[0], min(near, key=cost)]
@@ -103,7 +103,7 @@ def candidates(scenario, points):
 
 
 def again(bed, scenario, phase, knobs, seconds):
-    """One longer measurement of a static point."""
+    """Makes one longer measurement of a static point."""
     with running(bed, scenario, knobs) as (daemon, job), timeline.watched(daemon, job):
         limit(bed, phase)
         job.dial(phase.passes, phase.device_ms)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One contender through a scenario from a cold start: a tuned daemon, the default settings, PyTorch's usual ones, a
+"""Runs one contender through a scenario from a cold start: a tuned daemon, the default settings, PyTorch's usual ones, a
 hill climber on the same knobs, TensorFlow's AUTOTUNE. All see the same phases of device, transform, disk and neighbour at
 the same times after their first request for a batch, the same bytes and the same limit of memory for cached data.
 """
@@ -18,10 +18,10 @@ from jobs import usage
 from peers.tensorflow_job import TensorflowJob
 from tuning.climber import Climber
 
-STEADY_S = 12.0     # the end of each phase, in which steady throughput is measured
+STEADY_S = 12.0     # end of each phase, in which steady throughput is measured
 SAMPLE_S = 0.5      # of knobs and CPU
 MEMORY_EVERY = 4    # samples: the kernel walks the page tables of every process for it
-SLACK = 16 * MIB     # by which a peer's own memory may grow until its limit follows
+SLACK = 16 * MIB     # growth of a peer's own memory after which its limit follows
 
 
 class Neighbour:
@@ -44,8 +44,8 @@ class Neighbour:
 
 
 class MemoryGroup:
-    """Limits what the page cache keeps for the processes of the group (cgroup v1): the limit of the group is `cache_bytes`
-    and what else they hold by now."""
+    """Limits the page cache that the kernel keeps for the processes of the group (cgroup v1). The group's limit is `cache_bytes` and their
+    other memory."""
 
     ROOT = pathlib.Path("/sys/fs/cgroup/memory")
 
@@ -65,7 +65,7 @@ class MemoryGroup:
             return
         held = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())
         limit = self.cache_bytes + int(held["rss"]) + int(held["shmem"]) + SLACK
-        with contextlib.suppress(OSError):  # more in use than can be reclaimed at once: then the next time
+        with contextlib.suppress(OSError):  # more in use than can be reclaimed at once: try next time
             (self.path / "memory.limit_in_bytes").write_text(str(limit))
 
     def usage(self):
@@ -82,8 +82,8 @@ class MemoryGroup:
 
 
 class Watch:
-    """Samples knobs, CPU and memory of a contender. That takes some percent of a core from whoever computes, so all
-    that is compared with each other is watched in the same way."""
+    """Samples knobs, CPU and memory of a contender. Sampling takes a few percent of a core from the contenders, so all that are compared
+    are watched in the same way."""
 
     def __init__(self, roots, memory, job):
         self.roots, self.memory, self.job = roots, memory, job
@@ -108,7 +108,7 @@ class Watch:
 
 
 def job_knobs(daemon):
-    """Knobs of the only job as `dieselctl jobs` tells them."""
+    """Returns the knobs of the only job, as `dieselctl jobs` reports them."""
     done = daemon.ctl("jobs", "--json")
     found = json.loads(done.stdout)
     jobs = found["jobs"] if isinstance(found, dict) else found
@@ -124,7 +124,7 @@ def watched(daemon, job):
 
 @contextlib.contextmanager
 def contender(bed, scenario, name, options=(), tensorflow=None):
-    """(job, watch) of the contender, started and not yet given its first phase."""
+    """Yields (job, watch) of the contender, started and not yet given its first phase."""
     with contextlib.ExitStack() as stack:
         if name in ("torch", "tfdata", "tfpython"):
             group = stack.enter_context(MemoryGroup(scenario.limit_bytes))
@@ -157,7 +157,7 @@ def _start_dial(job, scenario):
 
 
 def run(bed, scenario, name, options=(), tensorflow=None):
-    """The whole timeline: steps, watched rows, and steady figures of each phase."""
+    """Runs the whole timeline. Returns steps, watched rows, and steady figures of each phase."""
     support.drop_caches()
     bed.slow.change()
     mbps = scenario.phases[0].mbps
@@ -168,7 +168,7 @@ def run(bed, scenario, name, options=(), tensorflow=None):
         begin = start_of(job)
         at = begin
         for phase in scenario.phases:
-            if phase.mbps != mbps:  # setting it again would be a second without a limit
+            if phase.mbps != mbps:  # only on change, as setting it takes a second without a limit
                 mbps = phase.mbps
                 bed.slow.change(bps=mbps * 1_000_000 if mbps else None)
             job.dial(phase.passes, phase.device_ms)
@@ -189,7 +189,7 @@ def run(bed, scenario, name, options=(), tensorflow=None):
 
 
 def start_of(job):
-    """When the job began to ask for data."""
+    """Returns when the job began to request data."""
     for _ in range(6000):
         if job.trace.stat().st_size >= RECORD_BYTES:
             return job.steps()[0][0]
@@ -210,7 +210,7 @@ def steady(job, watch, begin, end):
 
 
 def curve(steps, begin, end):
-    """Samples delivered in each second."""
+    """Returns samples delivered in each second."""
     seconds = [0.0] * (int(end - begin) + 1)
     for at, _, samples in steps:
         if begin <= at <= end:
@@ -219,7 +219,7 @@ def curve(steps, begin, end):
 
 
 def changes(rows, begin):
-    """[(seconds after the start, knobs)] where they changed."""
+    """Returns [(seconds after the start, knobs)] where they changed."""
     found, last = [], None
     for row in rows:
         knobs = row["job"] and row["job"]["knobs"]
@@ -230,7 +230,7 @@ def changes(rows, begin):
 
 
 def settled_s(times, begin, end, quiet_s=10.0):
-    """Seconds after `begin` until at most one change is made in every `quiet_s` seconds that follow, up to `end`."""
+    """Returns the seconds after `begin` until at most one change is made in every `quiet_s` seconds that follow, up to `end`."""
     inside = sorted(t for t in times if begin <= t <= end)
     for i, at in enumerate([begin, *inside]):
         later = [t for t in inside if t > at]

@@ -28,10 +28,10 @@ BIN = pathlib.Path(os.environ.setdefault("DIESEL_BIN", str(ROOT / "build" / "rel
 STEP = re.compile(r"^<!-- wait: (?P<wait>.*) -->$|(?:^<!-- (?P<mark>file|patch|not run): (?P<name>.*) -->\n)?"
                   r"^```(?P<kind>\w*)\n(?P<text>(?:.*\n)*?)```$", re.M)
 END = "--- end of a command ---\n"
-DIFFERS = (  # from run to run: bars, users, identifiers, times, and numbers with their units
+DIFFERS = (  # text that differs from run to run: bars, users, identifiers, times, and numbers with their units
     (r"[█▓▒░━]+|#{2,}", "|"), (r"\b[\w-]+@[\w.-]+", "USER"), (r"\b[0-9a-f]{8,}\b", "0"), (r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\b", "0"),
     (r"[+-]?(?<![A-Za-z])\d[\d.,:]*(?: ?(?:[KMG]i?B(?:/s)?|B|us|ms|s|min)\b)?", "0"), (r"\s+", " "))
-# PyTorch 1's own does not run with Python 3.11, where the flags of an Enum are without that of value 0.
+# A torchrun for Python 3.11: PyTorch 1's own does not run there, as an Enum's flags leave out the value 0.
 TORCHRUN = """#!/usr/bin/python3
 from torch.distributed import run
 from torch.distributed.elastic.multiprocessing import Std
@@ -41,7 +41,7 @@ run.main()
 
 
 def first_verdict(folder, _):
-    """The files of that page, with which another goes on."""
+    """Copies the files of that page, which another page continues with."""
     for step in STEP.finditer((ROOT / "docs" / "get-started" / "first-verdict.md").read_text()):
         if step["mark"] == "file":
             (folder / step["name"]).write_text(step["text"])
@@ -141,7 +141,7 @@ def change(path, diff):
 
 @contextlib.contextmanager
 def ran(path):
-    """The page, once its commands have run."""
+    """Returns the page, once its commands have run."""
     with tempfile.TemporaryDirectory(prefix="diesel-docs-", ignore_cleanup_errors=True) as name:
         folder, tools = pathlib.Path(name, "page"), pathlib.Path(name, "tools")
         folder.mkdir()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of libdiesel: the comments of its header as text, above the declarations that they are of."""
+"""Makes the page of libdiesel: the comments of its header as text, above the declarations that they describe."""
 import re
 import textwrap
 
@@ -12,8 +12,8 @@ def prose(comment):
 
 
 def page(header):
-    """Blocks between blank lines stay together: a comment, and what it stands above."""
-    text = ["# libdiesel in C", "", "The header `client/diesel.h`. [libdiesel(3)](libdiesel.md) has an overview, and [Use DIESEL from C](../how-to/libdiesel.md) a program.", ""]
+    """Returns the page. Blocks between blank lines stay together: a comment, and the declarations below it."""
+    text = ["# libdiesel in C", "", "The header `client/diesel.h`. [libdiesel(3)](libdiesel.md) has an overview, and [libdiesel.md](../how-to/libdiesel.md) a program.", ""]
     body = header[header.index("#pragma once") + len("#pragma once"):]
     body = re.sub(r"^#(?:if|endif|ifdef|ifndef|else)[^\n]*\n|^extern \"C\" \{\n|^\}\n", "", body, flags=re.M)
     blocks = re.findall(r"(/\*.*?\*/)|((?:(?!^/\*)[^\n]*\n)+)", body, re.S | re.M)

@@ -4,7 +4,7 @@
 
     generate.py PROGRAMS MANUALS TARGET
 
-PROGRAMS is the folder of the built programs, MANUALS that of the manuals which the build made of their tables. TARGET
+PROGRAMS is the folder of the built programs. MANUALS is that of the manuals, which the build makes from the tables of options. TARGET
 is written from scratch. A link from docs/ to a file elsewhere in the repository gets a copy of the file.
 """
 import json
@@ -24,14 +24,10 @@ import tables
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 KINDS = {".md", ".svg", ".png", ".txt", ".json", ".py"}
-NAV = (  # folders, and the pages that come first there; the others follow by name, in the folder's first row
-    ("Start", "get-started", ("install", "first-verdict", "first-fix", "../comparison", "../faq")),
-    ("Tutorials", "tutorials", ("three-slow-jobs", "dataset-in-s3", "two-nodes", "a-codec")),
-    ("How-to", "how-to", (
-        "read-a-report", "pack-a-dataset", "change-the-loader", "transforms", "batches", "resume-a-job", "several-ranks", "python-datasets",
-        "buckets", "unmodified-jobs", "tune-a-job", "codecs", "libdiesel")),
-    ("Operating", "how-to", (
-        "operating", "pilot", "install-service", "memory", "slurm", "kubernetes", "share-a-node", "security-settings", "monitor", "upgrade")),
+NAV = (  # folders, and their first pages; the others follow by name
+    ("Start", "get-started", ("install", "first-verdict", "first-fix")),
+    ("Tutorials", "tutorials", ()),
+    ("How-to", "how-to", ("read-a-report", "change-the-loader", "pack-a-dataset", "resume-a-job", "unmodified-jobs", "tune-a-job", "operating")),
     ("Troubleshooting", "troubleshooting", ("by-symptom", "by-message")),
     ("Migration", "migration", ("imagefolder", "webdataset")),
     ("Reference", "reference", (
@@ -50,7 +46,7 @@ PLAIN = "files"  # the folder of copies of other files
 
 
 def outside_fences(text, change):
-    """The text with `change` applied to all but its blocks of code."""
+    """Returns the text with `change` applied to all but its blocks of code."""
     parts, at = [], 0
     for fence in FENCE.finditer(text):
         parts += [change(text[at:fence.start()]), fence[0]]
@@ -64,7 +60,7 @@ class Site:
         self.wanted = []
 
     def place(self, path):
-        """Where a file of the repository lies in the site."""
+        """Returns where a file of the repository lies in the site."""
         if path in PAGES:
             return PAGES[path]
         if path.startswith("docs/"):
@@ -104,7 +100,7 @@ class Site:
 
 
 def grouped(pages):
-    """The pages of verbs are below that of their program, and those of a folder within a folder in a group of its name."""
+    """Puts the pages of verbs below that of their program, and those of a folder within a folder in a group of its name."""
     groups = {f"reference/{file[:-2]}": [] for file in manuals.PROGRAMS}
     listed = []
     for page in pages:
@@ -123,7 +119,7 @@ def grouped(pages):
 
 
 def nav(target):
-    """The list of pages for MkDocs, as YAML (JSON is YAML): each page is in it."""
+    """Returns the list of pages for MkDocs, as YAML (JSON is YAML). Each page is in it."""
     pages = sorted(str(path.relative_to(target)) for path in target.rglob("*.md") if not str(path.relative_to(target)).startswith(PLAIN))
     ranked = {posixpath.normpath(f"{folder}/{name}.md"): (title, i) for title, folder, first in NAV for i, name in enumerate(first)}
     rows = {folder: title for title, folder, _ in reversed(NAV)}
@@ -139,7 +135,7 @@ def nav(target):
 
 
 def reference(programs, made):
-    """The generated pages of reference/: {name: text}."""
+    """Returns the generated pages of reference/: {name: text}."""
     pages = {f"{name}.md": text for name, text in manuals.pages(made, DOCS / "man").items()}
     pages["python.md"] = python_pages.page(ROOT / "client" / "python" / "diesel_loader")
     pages["c.md"] = c_pages.page((ROOT / "client" / "include" / "client" / "diesel.h").read_text())

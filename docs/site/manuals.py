@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of the programs and their verbs, made of the manuals, which the build makes of the tables of options."""
+"""Makes pages of the programs and their verbs from the manuals, which the build makes from the tables of options."""
 import re
 
 PROGRAMS = ("diesel-analyze.1", "diesel-top.1", "dieselctl.1", "dieseld.8")
@@ -26,7 +26,7 @@ def plain(text):
 
 
 def inline(text):
-    """A line of text with \\fB, \\fI and \\fR."""
+    """Returns a line of text in Markdown; its fonts are \\fB, \\fI and \\fR."""
     parts, font = [], "r"
     for piece in re.split(r"(\\f[BIR])", text):
         if piece.startswith("\\f"):
@@ -37,7 +37,7 @@ def inline(text):
 
 
 def macro(name, rest):
-    """The text of a line such as `.BR dieseld (8)`."""
+    """Returns the text of a line such as `.BR dieseld (8)`."""
     words = [a or b for a, b in re.findall(r'"([^"]*)"|(\S+)', rest)]
     if len(name) == 1:
         return inline(f"\\f{name}{' '.join(words)}")
@@ -45,7 +45,7 @@ def macro(name, rest):
 
 
 def markdown(roff):
-    """The pages' text in Markdown; definition lists stand for tagged paragraphs."""
+    """Returns the pages' text in Markdown; definition lists stand for tagged paragraphs."""
     blocks, paragraph, stack, depth, term, code = [], [], [], 0, None, False
 
     def end():
@@ -106,7 +106,7 @@ def markdown(roff):
 
 
 def manuals_of(made, manuals):
-    """(file name, text) of each manual: the build's where it makes one."""
+    """Yields (file name, text) of each manual: the build's where it makes one."""
     for file in PROGRAMS + OTHERS:
         yield file, (made / file if (made / file).exists() else manuals / file).read_text()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of diesel_loader: signatures and docstrings of what its modules offer, read without importing them."""
+"""Makes the page of diesel_loader: signatures and docstrings of its modules' public names, read without importing them."""
 import ast
 import re
 
@@ -7,7 +7,7 @@ MODULES = {"diesel_loader": "__init__", "diesel_loader.torch": "torch", "diesel_
 
 
 def doc(node):
-    """The docstring in Markdown. Lines that begin with `name: `, behind a blank line or another item, are items of a list."""
+    """Returns the docstring in Markdown. Lines that begin with `name: `, behind a blank line or another item, are items of a list."""
     out, code, items = [], False, False
     for line in (ast.get_docstring(node) or "").split("\n"):
         begins = not out or not out[-1].strip() or items
@@ -81,7 +81,7 @@ def split(arguments):
 
 
 def members(module, node):
-    """Methods and properties without an underscore, those of base classes of this package first."""
+    """Returns methods and properties without an underscore, those of base classes of this package first."""
     found = {}
     for base in node.bases:
         at = module.find(ast.unparse(base)) if isinstance(base, ast.Name) else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of the reference: the daemon's metrics by their HELP texts, and the keys of a report by its schema."""
+"""Makes lists of the reference: the daemon's metrics by their HELP texts, and the keys of a report by its schema."""
 import json
 import re
 
@@ -38,7 +38,7 @@ def kind(part):
 
 
 def rows(part, before=""):
-    """A row for each key; those of an object within follow it."""
+    """Returns a row for each key. Keys of an object within follow it."""
     for name, value in part.get("properties", {}).items():
         yield f"| `{before}{name}` | {kind(value)} | {cell(value.get('description', ''))} |"
         for inner in [value, value.get("items", {}), *value.get("anyOf", []), *(one.get("items", {}) for one in value.get("anyOf", []))]:

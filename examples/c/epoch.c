@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One epoch of a dataset, shuffled; prints what came of each class.
+ * Reads one epoch of a dataset, shuffled, and prints the samples of each class.
  *
  *	epoch DATASET [SIDE]
  *
  * With SIDE, samples are images, which dieseld decodes: a random part of each, SIDE x SIDE pixels, RGB.
- * Without it they come as they are stored. The daemon is the node's, or the one that DIESEL_SOCKET names.
+ * Without SIDE, samples come as they are stored. The daemon is the node's, or the one that DIESEL_SOCKET
+ * names.
  *
  *	cc -O2 -o epoch epoch.c $(pkg-config --cflags --libs diesel)
  */
@@ -19,10 +20,10 @@
 
 struct epoch_sum {
 	uint64_t samples, bytes;
-	uint64_t sum; /* of the bytes: each is looked at, as in a job */
+	uint64_t sum; /* of all bytes, each of which is read, as in a job */
 };
 
-/* As torchvision's RandomResizedCrop and RandomHorizontalFlip have it. */
+/* Matches torchvision's RandomResizedCrop and RandomHorizontalFlip. */
 static struct recipe recipe_of_images(uint32_t side)
 {
 	return (struct recipe){
@@ -40,13 +41,13 @@ static struct recipe recipe_of_images(uint32_t side)
 	};
 }
 
-/* tallies[n_classes + 1]: the last one is of samples without a class. */
+/* tallies[n_classes + 1]: the last one counts samples without a class. */
 static void tally_batch(const struct diesel_batch *batch, struct epoch_sum *tallies, uint32_t n_classes)
 {
 	for (uint32_t i = 0; i < batch->n_items; i++) {
 		const struct diesel_item *item = &batch->items[i];
 		struct epoch_sum *t = &tallies[item->label < 0 ? n_classes : (uint32_t)item->label];
-		/* A packed batch is one array; of another, each sample lies by itself. */
+		/* A packed batch is one array; otherwise, each sample has an address of its own. */
 		const uint8_t *data =
 		    batch->packed ? batch->packed + (size_t)i * batch->item_bytes : item->data;
 
@@ -57,7 +58,7 @@ static void tally_batch(const struct diesel_batch *batch, struct epoch_sum *tall
 	}
 }
 
-/* Returns the number of samples that are damaged, or a negative errno. */
+/* Returns the number of damaged samples, or a negative errno. */
 static int64_t run_epoch(struct diesel_session *session, struct epoch_sum *tallies, uint32_t n_classes)
 {
 	struct diesel_batch batch;
@@ -69,7 +70,7 @@ static int64_t run_epoch(struct diesel_session *session, struct epoch_sum *talli
 
 		if (notice)
 			fprintf(stderr, "%s\n", notice);
-		if (r == -EINTR) /* the daemon went away: wait for it */
+		if (r == -EINTR) /* the connection to the daemon is lost: wait for it */
 			continue;
 		if (r < 0)
 			return r;

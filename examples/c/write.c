@@ -31,7 +31,7 @@ static int put_all(struct diesel_writer *writer, char *error, size_t error_size)
 		struct diesel_sample sample = {path, (size_t)length, numbers, sizeof(numbers), NULL};
 
 		fill(numbers, i);
-		do /* a signal: its handler has run by now, and could have asked to stop */
+		do /* a signal: its handler has run by now, and could have requested a stop */
 			r = diesel_writer_put(writer, &sample, error, error_size);
 		while (r == -EINTR);
 	}
@@ -54,7 +54,7 @@ int main(int argc, char **argv)
 		r = put_all(writer, error, sizeof(error));
 		if (r == 0)
 			r = diesel_writer_commit(writer, &version, error, sizeof(error));
-		diesel_writer_free(writer); /* what is not committed is removed */
+		diesel_writer_free(writer); /* removes samples that are not committed */
 	}
 	if (r < 0) {
 		fprintf(stderr, "write: %s\n", error);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A codec for WAV files of 16-bit PCM, of any rate: float32 [length], from -1 to 1, the mean of the channels.
- *A longer recording becomes a part of it, another one in each epoch; a shorter one ends in zeros.
+ * A longer recording is cut to a part that differs in each epoch, and a shorter one is padded with zeros.
  *
- * Options: length=N, the number of values; 16000 where there are none.
+ * Options: length=N, the number of values (default 16000).
  *
  *	cc -O2 -shared -fPIC -o wav.so wav.c
  */
@@ -37,7 +37,8 @@ static uint32_t number(const uint8_t *at, int bytes)
 	return value;
 }
 
-/* The file is RIFF, its length, WAVE, and then pieces: a name of 4 bytes, a length, and so many bytes. */
+/* A RIFF file is "RIFF", its length, "WAVE", and then chunks. Each is a name of 4 bytes, a length, and
+ * that many bytes. */
 static int parse(const uint8_t *data, uint64_t bytes, struct wav *ret, struct diesel_codec_error *error)
 {
 	uint32_t n_channels = 0;

@@ -8,7 +8,8 @@ machine=$(uname -m)
 say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
 die() { printf 'wheel: %s\n' "$*" >&2; exit 1; }
 
-# quietly LOG COMMAND ...: what it says is shown only if it fails, and then the end. In a function, && it is that ends at a failure.
+# quietly LOG COMMAND ...: shows the end of the command's output, and only if it fails. In a function, && ends the
+# function at a failure.
 quietly() {
 	local log=$work/$1
 	shift
@@ -21,24 +22,25 @@ install_tools() {
 		cp "$1" "$work/installed.txt"
 }
 
-# compiler GLIBC: sets CC.
+# compiler GLIBC: makes a compiler for that C library, and sets CC.
 compiler() {
 	mkdir -p "$work"
 	exec {lock}>"$work/lock"
-	flock "$lock" # one at a time
+	flock "$lock" # one process at a time
 	if ! cmp -s packaging/wheel/requirements.txt "$work/installed.txt"; then
 		say "installing the tools of packaging/wheel/requirements.txt"
 		quietly install.log install_tools packaging/wheel/requirements.txt
 	fi
 	CC=$work/cc-$1
-	# `python -m ziglang` starts the same program, after a start of Python for each object.
+	# `python -m ziglang` would start the same program, but Python first for each object.
 	printf '#!/bin/sh\nexec "%s" cc -target %s-linux-gnu.%s "$@"\n' "$work"/env/lib/python3*/site-packages/ziglang/zig "$machine" "$1" >"$CC"
 	chmod +x "$CC"
 	unset CFLAGS LDFLAGS CMAKE_ARGS
 	export CC PATH=$work/env/bin:$PATH ZIG_GLOBAL_CACHE_DIR=$work/zig ZIG_LOCAL_CACHE_DIR=$work/zig
 }
 
-# check GLIBC WHEEL: makes sure that the wheel needs no newer C library and nothing else, and has its name say so. Sets wheel.
+# check GLIBC WHEEL: checks that the wheel needs no newer C library and no other library, and puts that in its name.
+# Sets wheel.
 check() {
 	local platform=manylinux_${1/./_}_$machine
 	say "checking, as $platform"
@@ -49,7 +51,7 @@ check() {
 	"$work/tried/bin/pip" install --quiet --disable-pip-version-check --no-index "$wheel"
 }
 
-# deliver FOLDER FILE ...
+# deliver FOLDER FILE ...: puts files into the folder.
 deliver() {
 	local folder
 	folder=$(realpath -m "$1")

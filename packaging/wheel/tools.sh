@@ -17,7 +17,7 @@ linked=packaging/wheel/linked.txt
 packages=$(sed -n 's/^\([^# ]*-dev\) .*/\1/p' "$linked")
 root=$work/root
 
-# Headers and archives of the packages, and nothing else of this machine.
+# Makes a root with headers and archives of the packages, and nothing else of this machine.
 make_root() {
 	local package file place
 	rm -rf "$root"
@@ -36,13 +36,14 @@ make_root() {
 	cp /usr/share/common-licenses/{Apache-2.0,GPL-2,GPL-3,LGPL-2.1,LGPL-3} "$root/licenses"
 }
 
-# licences: the SPDX expression of all that is in the wheel: ours, the BPF programs', and those of what is linked.
+# licences: prints the SPDX expression of everything in the wheel: ours, the BPF programs', and those of linked
+# libraries.
 licences() {
 	{ printf '%s\n' Apache-2.0 GPL-2.0-only && sed '/^#/d; s/^[^ ]* //' "$linked" | tr ' ' '\n'; } | sort -u | paste -sd '&' |
 		sed 's/&/ AND /g'
 }
 
-# every_text: makes sure that there is the licence's text of everything that is linked.
+# every_text: checks that the licence text of every linked library is there.
 every_text() {
 	local name
 	while read -r name _; do
@@ -51,7 +52,7 @@ every_text() {
 	done <"$linked"
 }
 
-# describe MODULE LIBRARY ...: as the CMake files ask pkg-config for it. Nothing else is found by them.
+# describe MODULE LIBRARY ...: writes the pkg-config file that the CMake files ask for. CMake finds nothing else.
 describe() {
 	local library
 	for library in "${@:2}"; do
@@ -62,9 +63,9 @@ describe() {
 	printf ' -l%s' "${@:2}" >>"$root/lib/pkgconfig/$1.pc"
 }
 
-# Once: until Debian's version of it, the compiler or a script is another one.
+# Built once, and again when Debian's version of it, the compiler or a script changes.
 microhttpd=$work/microhttpd
-hardened='-fstack-protector-strong -fstack-clash-protection -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3' # as cmake/DieselTargets.cmake has it
+hardened='-fstack-protector-strong -fstack-clash-protection -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3' # see cmake/DieselTargets.cmake
 [ "$machine" != x86_64 ] || hardened+=' -fcf-protection'
 make_microhttpd() (
 	list=$work/apt

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Debian that has nothing but its base system, booted with systemd, thrown away afterwards.
+"""A Debian with only its base system, booted with systemd and thrown away afterwards.
 
 debootstrap makes it once (in the build folder; delete the file cleanroot.tar there to make it again).
 """
@@ -27,7 +27,7 @@ def require():
 
 
 def base(cache):
-    """The tar of the base system; made when there is none. Skips where there is no archive to make it from."""
+    """Returns the tar of the base system, which it makes if there is none. Skips the test if there is no archive to make it from."""
     if os.path.exists(cache):
         return cache
     folder, log = cache + ".making", cache + ".log"
@@ -47,7 +47,7 @@ def base(cache):
     return cache
 
 
-# In a mount namespace of its own. $1: a folder, $2: the tar. Then $3... with the root as working directory.
+# Runs in a mount namespace of its own. $1: a folder, $2: the tar. Then runs $3... with the root as working directory.
 INSIDE = r"""
 set -e
 mount -t tmpfs -o size=2g,mode=755 clean "$1"

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that get advice, and the same jobs as the advice would have them: advised.py KIND STEPS [OPTION=NUMBER ...]. Prints steps a
+"""Jobs that get advice, and the same jobs that follow it: advised.py KIND STEPS [OPTION=NUMBER ...]. Prints steps per
 second by the job's own clock, without the first steps.
 
 tokens      a tokenizer with threads of its own in collate_fn (workers=N)
 python      samples made by Python's own computing (workers=N)
-naps        samples that take time and no core, as slow storage does; a device that does so, too (workers=N)
+naps        samples that take time and no core, as slow storage does, and such a device (workers=N)
 epochs      workers that are started again for each epoch (workers=N, persistent=0 or 1)
 threads     a large tensor operation in collate_fn (workers=N)
 images      JPEG photographs, decoded, cropped and resized by Pillow (workers=N)
-clones      a background checkpoint by clone() every so many steps (every=N)
+clones      a background checkpoint by clone() every N steps (every=N)
 deepcopies  the same by deepcopy() of model and optimizer
 
-half=1: every second sample, or batch of a collate_fn, is there already: all of it takes half as long.
+half=1: every second sample, or batch of a collate_fn, exists already, so that loading takes half as long.
 """
 import copy
 import io

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does a job gain what its advice says?
+"""Does a job gain as much as its advice predicts?
 
-Each job of advised.py is recorded as it is. What its report advises, and the job can do, is done: the job runs both ways,
-alternately, several times. The error is that of the predicted speed-up against the medians.
+Each job of advised.py is recorded unchanged. Then the job alternately runs unchanged and, where it can, with its report's advice,
+several times. The error is that of the predicted speed-up compared with the medians.
 
-PyTorch has one thread in all of them (OMP_NUM_THREADS=1). With more, a step's own time depends on how long it waited before: on
-a virtual machine of two cores it took 12.5 ms after a wait of 34 ms, and 2.4 ms without a wait, since its threads sleep by then.
+PyTorch has one thread in all of them (OMP_NUM_THREADS=1). With more, a step's own time depends on the wait before
+it, as its threads sleep after a long one. On a virtual machine of two cores a step took 12.5 ms after a wait of 34 ms, and 2.4 ms without
+a wait.
 
 usage: bench_advised.py [JOB ...] [--python PYTHON] [--rounds N]
 """
@@ -23,7 +24,7 @@ import support  # pylint: disable=wrong-import-position
 
 JOB_PROGRAM = pathlib.Path(__file__).with_name("advised.py")
 MOST_PERCENT = 15.0
-# name: kind, steps, as it is
+# name: kind, steps, settings of the unchanged job
 JOBS = {
     "naps": ("naps", 200, {"workers": 0}),
     "naps-worker": ("naps", 200, {"workers": 1}),
@@ -37,7 +38,7 @@ JOBS = {
     "clones": ("clones", 200, {"every": 4}),
     "deepcopies": ("deepcopies", 200, {"every": 4}),
 }
-# The setting of the job that an action's text changes.
+# Patterns of an action's text, each with the setting of the job that the action changes.
 DOES = [
     (r"num_workers=(\d+)", "workers"),
     (r"^Use (\d+) workers", "workers"),
@@ -52,14 +53,14 @@ def command(python, kind, steps, settings):
 
 
 def really(python, kind, steps, settings):
-    """Steps a second by the job's own clock."""
+    """Returns steps per second by the job's own clock."""
     done = subprocess.run(command(python, kind, steps, settings), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                           check=True, timeout=300)
     return float(done.stdout)
 
 
 def advised(python, kind, steps, settings, recording):
-    """[(text, predicted speed-up, settings)] of the actions that the job can take."""
+    """Returns [(text, predicted speed-up, settings)] of the actions that the job can take."""
     recording.unlink(missing_ok=True)
     subprocess.run([*support.PREFERRED, support.program("diesel-analyze"), "record", "-o", recording, "--",
                     *command(python, kind, steps, settings)[len(support.PREFERRED):]], stdout=subprocess.DEVNULL,
@@ -71,7 +72,7 @@ def advised(python, kind, steps, settings, recording):
             found = re.search(pattern, action["text"])
             if found:
                 value = int(found[1]) if found[1].isdigit() else 1
-                # A longer interval gains what the bound says: it is arithmetic.
+                # A longer interval gains exactly the bound, by arithmetic.
                 gain = action["gain"] or ({"value": action["gain_at_most"]} if name == "every" else None)
                 taken.append((action["text"], gain, {**settings, name: value}))
                 break

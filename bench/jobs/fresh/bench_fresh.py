@@ -2,8 +2,8 @@
 """Is the report right about jobs that load their data in ways of their own?
 
 Jobs of bench/jobs/fresh run under `diesel-analyze record`, each as root and once more with --unprivileged. Each has a clock of
-its own around what gets a batch. The report is right if its data wait is within 3 points of that clock (10 without privilege),
-or if its verdict is "unclear"; and if it never says "device-bound" of a job whose device had less than half of the time.
+its own around the code that gets a batch. The report is right if its data wait is within 3 points of that clock (10 without privilege),
+or if its verdict is "unclear". It is wrong if it calls a job "device-bound" whose device worked for less than half of the time.
 
 usage: bench_fresh.py [JOB ...] [--python PYTHON] [--seconds S] [--data FOLDER]
 """
@@ -19,7 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 import support  # pylint: disable=wrong-import-position
 
 JOB_PROGRAM = support.ROOT / "bench" / "jobs" / "fresh" / "run.py"
-POINTS = {False: 3.0, True: 10.0}  # by whether it is without privilege
+POINTS = {False: 3.0, True: 10.0}  # by whether it runs without privilege
 NEEDS = {"batchgenerators": "batchgenerators", "nodes-thread": "torchdata.nodes", "nodes-process": "torchdata.nodes",
          "thread-buffer": "monai", "background-generator": "prefetch_generator", "tokenizer": "tokenizers"}
 LIMIT_S = 150
@@ -66,7 +66,8 @@ def run_once(name, options, folder, unprivileged):
 
 
 def shares_of(report):
-    """What people are shown: without the first steps, which import what they need. Validation is in the job's clock, and not in steady."""
+    """Returns the shares that users see, without the first steps, which import modules. The job's clock includes validation, and the steady
+    phase does not."""
     if report["validation"] and report["validation"]["passes"]:
         return report["shares"]
     return (report["steady"] or {}).get("shares") or report["shares"]

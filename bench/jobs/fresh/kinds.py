@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the jobs do to get their batches."""
+"""The ways in which the jobs get their batches."""
 import copy
 import hashlib
 import http.server
@@ -64,7 +64,7 @@ def noise():
 
 
 def slow_collate(samples):
-    time.sleep(0.05)  # as a download
+    time.sleep(0.05)  # like a download
     return torch.utils.data.default_collate(samples)
 
 
@@ -88,7 +88,7 @@ class Noise(Dataset):
 
 
 def in_thread(batches, space=2):
-    """A thread that iterates and puts; the queue that the trainer gets from."""
+    """Starts a thread that iterates and puts batches in a queue. Returns the queue, from which the trainer gets."""
     ready = queue.Queue(space)
 
     def fill():
@@ -101,7 +101,7 @@ def in_thread(batches, space=2):
 
 
 class Got:
-    """Batches by a call, for a loop that has an iterator."""
+    """Turns a call that returns a batch into an iterator, for a loop that needs one."""
 
     def __init__(self, get):
         self.get = get
@@ -115,7 +115,7 @@ class Got:
 
 @kind
 def thread_sleep(clock, _data):
-    """A DataLoader in a thread, which waits for something remote."""
+    """A DataLoader in a thread, which waits for a remote service."""
     ready = in_thread(DataLoader(Noise(), BATCH, collate_fn=slow_collate))
     steps.train(clock, iter(ready.get, None), 4)
 
@@ -199,7 +199,7 @@ def network(clock, data):
 
 @kind
 def batchgenerators(clock, data):
-    """nnU-Net's: processes fill queues, a thread drains them, the trainer polls that thread's queue."""
+    """nnU-Net's way: processes fill queues, a thread drains them, the trainer polls that thread's queue."""
     from batchgenerators.dataloading.data_loader import SlimDataLoaderBase
     from batchgenerators.dataloading.multi_threaded_augmenter import MultiThreadedAugmenter
 
@@ -249,7 +249,7 @@ def thread_buffer(clock, data):
 
 @kind
 def background_generator(clock, data):
-    """prefetch_generator's."""
+    """prefetch_generator's BackgroundGenerator."""
     from prefetch_generator import BackgroundGenerator
 
     steps.train(clock, BackgroundGenerator(data.batches(), max_prefetch=2))
@@ -257,7 +257,7 @@ def background_generator(clock, data):
 
 @kind
 def polled_thread(clock, data):
-    """A queue of a thread's, polled with sleep()."""
+    """A queue that a thread fills, polled with sleep()."""
     ready = in_thread(data.batches())
 
     def get():
@@ -283,7 +283,7 @@ def processes(data, n):
 
 @kind
 def polled_process(clock, data):
-    """A queue of a process's, polled with sleep()."""
+    """A queue that a process fills, polled with sleep()."""
     ready = processes(data, 1)
 
     def get():
@@ -301,13 +301,13 @@ def queue_process(clock, data):
 
 def produce_slowly(ready):
     while True:
-        time.sleep(0.05)  # as a download
+        time.sleep(0.05)  # like a download
         ready.put(numpy.zeros((BATCH, 3, 112, 112), dtype=numpy.float32))
 
 
 @kind
 def queue_process_sleep(clock, _data):
-    """A queue that a process fills, which waits for something remote."""
+    """A queue filled by a process that waits for a remote service."""
     ready = multiprocessing.Queue(4)
     multiprocessing.Process(target=produce_slowly, args=(ready,), daemon=True).start()
     steps.train(clock, Got(ready.get), 4)
@@ -368,7 +368,7 @@ def interpreter_lock(clock, _data):
 
 @kind
 def interpreter_lock_held(clock, _data):
-    """The same, but data is there: a monitor of pure Python runs all the time."""
+    """As interpreter_lock(), but data is ready: a monitor of pure Python runs all the time."""
     def monitor():
         while True:
             sum(value * value for value in range(50_000))
@@ -396,14 +396,14 @@ def tokenizer(clock, _data):
 
 @kind
 def sleeping_device(clock, _data):
-    """A step that sleeps on purpose, with data that is there."""
+    """A step that sleeps on purpose, with data that is ready."""
     batch = noise()
     steps.train(clock, itertools.repeat(batch), 4, lambda *_: clock.sleep(0.03))
 
 
 @kind
 def sleeping_loader(clock, _data):
-    """The same with a DataLoader and a worker that keeps up."""
+    """As sleeping_device(), with a DataLoader and a worker that keeps up."""
     steps.train(clock, DataLoader(Noise(), BATCH, num_workers=1), 4, lambda *_: clock.sleep(0.06))
 
 
@@ -446,5 +446,5 @@ def inference(clock, data):
 
 @kind
 def dies_early(_clock, _data):
-    """It never comes to a step."""
+    """Ends before its first step."""
     import torchvision_of_another_version  # noqa: F401

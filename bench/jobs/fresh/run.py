@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs that load their data in ways of their own: run.py KIND --data FOLDER [--seconds S].
 
-They know nothing of the recorder. Each has a clock of its own around whatever gets a batch; at the end it prints one JSON
-line: the shares of its time that it waited for data and that it slept on purpose, from the first batch on.
+They do not use the recorder. Each has a clock of its own around the code that gets a batch. At the end it prints one JSON
+line with the shares of its time, from the first batch on, in which it waited for data and in which it slept on purpose.
 """
 import argparse
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training step of all these jobs, and the clock that is the truth about them."""
+"""The training step of all these jobs, and the clock that is their ground truth."""
 import time
 
 import torch
@@ -13,7 +13,7 @@ class Clock:
         self.spent = {"wait": 0.0, "asleep": 0.0, "saving": 0.0}
 
     def measure(self, what, call, *arguments):
-        """Calls, and counts the time; the first batch begins the job."""
+        """Calls `call`, and counts the time under `what`. The first batch begins the job."""
         before = time.perf_counter()
         result = call(*arguments)
         after = time.perf_counter()
@@ -36,7 +36,7 @@ class Clock:
 
 
 class Trainer:
-    """A small convolution; width is what a step costs."""
+    """A small convolution; width sets the cost of a step."""
 
     def __init__(self, width=24):
         layer = torch.nn
@@ -55,7 +55,7 @@ class Trainer:
 
 
 def train(clock, batches, width=24, after=None):
-    """An ordinary loop. after: what each step does besides, with the trainer and its number."""
+    """An ordinary loop. after: called after each step, with the trainer and the step's number."""
     trainer = Trainer(width)
     batches = iter(batches)
     while True:

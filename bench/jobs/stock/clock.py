@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job's own clock: what it waited for its loader and spent on checkpoints, by the clock that its kernel events have.
+"""A job's own clock: the time that it waited for its loader and spent on checkpoints, by the clock of its kernel events.
 
     clock = Clock()
     clock.watch_torch()          # every next() of a DataLoader, whoever calls it: a Trainer, accelerate, a plain loop
@@ -22,7 +22,7 @@ class Clock:
         self.samples = []
 
     def watch_torch(self):
-        """The iterator's own __next__ is called as ever: what looks at the job's stack finds it there."""
+        """Calls the iterator's own __next__ as before, so that a tool that inspects the job's stack finds it there."""
         from torch.utils.data import dataloader
 
         own = dataloader._BaseDataLoaderIter.__next__
@@ -51,13 +51,13 @@ class Clock:
             self.spans[kind].append((begin, time.monotonic()))
 
     def step(self):
-        """The end of a step. Whether that was enough of them: so many seconds after the first, which may compile."""
+        """Marks the end of a step. Returns whether enough seconds have passed since the first step, which may compile."""
         self.ends.append(time.monotonic())
         return self.ends[-1] - self.ends[0] > self.seconds
 
     def write(self, path):
-        """Shares of the time from the first next() to the end of the last step. What a validation pass waits for its
-        loader is waiting too; `training` is the same without validation."""
+        """Writes shares of the time from the first next() to the end of the last step. Waiting includes the waits of a validation pass for
+        its loader; `training` is the share without validation."""
         begin, end = self.spans["wait"][0][0], self.ends[-1]
         within = {kind: [(b, min(e, end)) for b, e in spans if b < end] for kind, spans in self.spans.items()}
         validation = within["validation"]

@@ -9,7 +9,7 @@ MANY = 1_000_000
 
 
 class Named(Memory):
-    """Samples as Hugging Face's Trainer wants them."""
+    """Samples in the layout that Hugging Face's Trainer needs."""
 
     def __getitem__(self, index):
         image, label = super().__getitem__(index)
@@ -17,7 +17,7 @@ class Named(Memory):
 
 
 def trainer(clock, folder):
-    """Hugging Face's Trainer as it comes: no workers."""
+    """Hugging Face's Trainer with its defaults: no workers."""
     import torch
     import transformers
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plain PyTorch loops, as tutorials have them."""
+"""Plain PyTorch loops, as in tutorials."""
 import os
 import pathlib
 import socket
@@ -45,7 +45,7 @@ def spawn(clock, _):
 
 
 def renewed(clock, _):
-    """Workers are started again each epoch, as is the default."""
+    """Workers are started again each epoch, which is the default."""
     clock.watch_torch()
     train(clock, DataLoader(Memory(15 * BATCH, 0.002), BATCH, shuffle=True, num_workers=2), Model(passes=4))
 
@@ -80,13 +80,13 @@ def inference(clock, _):
 
 
 def device(clock, _):
-    """A control: the model computes, the loader is quick."""
+    """A control: the model computes, and the loader is fast."""
     clock.watch_torch()
     train(clock, DataLoader(Memory(MANY, 0.0001), BATCH, shuffle=True), Model(passes=16))
 
 
 def fetch(clock, folder):
-    """A control: files of a slow disk. $STOCK_SLOW: the group of processes for which it is."""
+    """A control: files of a slow disk. $STOCK_SLOW: the cgroup.procs of the group for which the disk is slow."""
     clock.watch_torch()
     if "STOCK_SLOW" in os.environ:
         pathlib.Path(os.environ["STOCK_SLOW"]).write_text(str(os.getpid()), encoding="ascii")
@@ -94,7 +94,7 @@ def fetch(clock, folder):
 
 
 def ballast(mib):
-    """What a checkpoint has beside the model."""
+    """Returns the content of a checkpoint in addition to the model."""
     return torch.randn(mib * MIB // 4)
 
 
@@ -125,7 +125,7 @@ def dcp_process(clock, folder):
 
 
 def dcp(clock, folder, how):
-    """torch.distributed.checkpoint in the background: a save waits for the one before."""
+    """torch.distributed.checkpoint in the background: a save waits for the previous one."""
     from torch.distributed import checkpoint
     from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 

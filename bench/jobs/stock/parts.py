@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the stock jobs are made of: samples that cost CPU time, a model that does, and the plain training loop."""
+"""Parts of the stock jobs: samples that cost CPU time, a model that does, and the plain training loop."""
 import os
 import pathlib
 import time
@@ -15,7 +15,7 @@ SAMPLE_CPU_S = 0.004
 
 
 def busy(values, cpu_s=SAMPLE_CPU_S):
-    """So much CPU time of this thread in NumPy, as a transform would take."""
+    """Takes cpu_s of CPU time of this thread in NumPy, as a transform would."""
     end = time.thread_time() + cpu_s
     while time.thread_time() < end:
         values = 1 - numpy.abs(1 - 1.999 * numpy.sqrt(values * values))
@@ -38,7 +38,7 @@ class Memory(Dataset):
 
 
 class Files(Dataset):
-    """A file of random bytes a sample."""
+    """A file of random bytes per sample."""
 
     def __init__(self, folder, cpu_s=0.0):
         self.paths = sorted(str(path) for path in pathlib.Path(folder).rglob("*.bin"))
@@ -55,7 +55,7 @@ class Files(Dataset):
 
 
 class Model(torch.nn.Module):
-    """passes: forward passes a step: how slow the device is."""
+    """passes: forward passes per step, which set how slow the device is."""
 
     def __init__(self, passes=8, width=32):
         super().__init__()
@@ -81,14 +81,13 @@ def train_step(model, optimizer, batch):
 
 
 def train(clock, loader, model=None, batches=iter, after_step=None, after_epoch=None):
-    """Epochs of the loader until the clock says that it is enough. batches: clock.batches, where the loader is not
-    PyTorch's."""
+    """Runs epochs of the loader until the clock has enough steps. batches: clock.batches, where the loader is not PyTorch's."""
     model = Model() if model is None else model
     optimizer = optimizer_of(model)
     while True:
         for batch in batches(loader):
             train_step(model, optimizer, batch)
-            del batch  # what freeing it costs belongs to the step, not to the next wait
+            del batch  # the cost of freeing it belongs to the step, not to the next wait
             if clock.step():
                 return
             if after_step:
@@ -98,7 +97,7 @@ def train(clock, loader, model=None, batches=iter, after_step=None, after_epoch=
 
 
 def random_files(folder, count, size=VALUES):
-    """Class folders of random bytes, as raw samples."""
+    """Makes class folders of random bytes, as raw samples."""
     for index in range(count):
         path = pathlib.Path(folder) / f"{index % CLASSES}" / f"{index:06d}.bin"
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ordinary training job, one of many kinds, with a clock of its own (clock.py); it knows nothing of diesel-analyze.
+"""An ordinary training job, one of many kinds, with a clock of its own (clock.py), which does not use diesel-analyze.
 
 usage: run.py JOB FOLDER CLOCK [SECONDS]     run it, and write the clock's figures as JSON to CLOCK
        run.py JOB FOLDER --prepare           make its data
@@ -11,7 +11,7 @@ import sys
 
 from clock import Clock
 
-JOBS = {  # name: module, function, what makes its data
+JOBS = {  # name: module, function, function that makes its data
     "trainer": ("frameworks", "trainer", None),
     "plain": ("loops", "plain", None),
     "arrow": ("loops", "arrow", "arrow_prepare"),

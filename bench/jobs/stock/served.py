@@ -10,7 +10,7 @@ RANKS, EPOCHS = 2, 4
 
 
 def transform(raw, cpu_s=SAMPLE_CPU_S):
-    """What a transform of images costs."""
+    """Takes the CPU time of an image transform."""
     values = busy(raw.numpy().astype("float32") / 255, cpu_s)
     return torch.from_numpy(values).reshape(CHANNELS, SIDE, SIDE)
 
@@ -20,7 +20,7 @@ def costly(raw):
 
 
 def named(raw):
-    """The image, and the bytes that name the sample."""
+    """Returns the image, and the bytes that name the sample."""
     return transform(raw), int.from_bytes(raw[:6].numpy().tobytes(), "little")
 
 
@@ -39,7 +39,7 @@ def auto(clock, folder):
 
 
 class Timed:
-    """A loader whose next() is timed, for a framework that calls it; remembers the samples of the last epoch."""
+    """A loader whose next() is timed, for a framework that calls it. Remembers the samples of the last epoch."""
 
     def __init__(self, clock, loader):
         self.clock, self.loader = clock, loader

@@ -20,7 +20,7 @@ def prepare(folder):
 
 
 def batches(folder, cpu_s):
-    """An own loader: files in random order, decoded one by one, for ever."""
+    """A loader of the job's own: files in random order, decoded one by one, endlessly."""
     paths = sorted(pathlib.Path(folder / "arrays").glob("*.npy"))
     while True:
         random.shuffle(paths)
@@ -68,7 +68,7 @@ def sklearn_loop(clock, _):
 
 
 def ahead(loader, depth=2):
-    """Another thread loads, as grain and many scripts do."""
+    """Loads in another thread, as grain and many scripts do."""
     ready = queue.Queue(depth)
 
     def load():

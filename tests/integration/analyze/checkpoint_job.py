@@ -28,7 +28,7 @@ def direct(state, folder, n):
 
 
 def renamed(state, folder, n):
-    """As careful programs do: a temporary file, fsync, rename, fsync of the folder."""
+    """Saves as careful programs do: a temporary file, fsync, rename, fsync of the folder."""
     path = os.path.join(folder, "careful.pt")
     with open(path + ".tmp", "wb") as f:
         torch.save(state, f)
@@ -45,7 +45,7 @@ def sharded(state, folder, n):
 
 
 def mapped(state, folder, n):
-    """As safetensors' and numpy's mapped files are written."""
+    """Saves through a mapping, as safetensors and numpy do."""
     tensors = [t.numpy() for t in state.values()]
     size = sum(t.nbytes for t in tensors)
     with open(os.path.join(folder, "mapped.bin"), "w+b") as f:
@@ -80,7 +80,7 @@ def forked(state, folder, n):
 
 
 def in_pieces(data, path):
-    """Slowly: each piece is on the disk before the next one."""
+    """Saves slowly: each piece is on the disk before the next one."""
     with open(path, "wb") as f:
         for at in range(0, len(data), 4 << 20):
             f.write(data[at : at + (4 << 20)])
@@ -89,8 +89,8 @@ def in_pieces(data, path):
 
 
 class Async:
-    """As PyTorch 2's distributed.checkpoint.async_save: the trainer copies the state and goes on; a thread writes the
-    copy, or has a process write it that gets it through shared memory. A save waits for the one before."""
+    """Saves like PyTorch 2's distributed.checkpoint.async_save: the trainer copies the state and continues. A thread writes the copy, or
+    has a process write it that gets it through shared memory. A save waits for the previous one."""
 
     def __init__(self):
         self.pool = concurrent.futures.ThreadPoolExecutor(1)
@@ -158,7 +158,7 @@ def main():
     clock["begin"] = time.monotonic()
     for step in range(steps):
         (weight @ weight).sum().backward()
-        log.write(b"step %06d loss 0.123456\n" % step * 20)  # as event writers do: about 100 bytes per step
+        log.write(b"step %06d loss 0.123456\n" % step * 20)  # like event writers: about 100 bytes per step
         if kind == "synced_log":
             os.fsync(log.fileno())
         if kind in ("none", "synced_log") or (step + 1) % every:

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A file system in user space that shows another folder: fuse_mirror SOURCE MOUNTPOINT [CONTROL].
- * Its files are not cached, so that every read asks this process. Runs in the foreground until it is
- * unmounted. While there is a file CONTROL/open, CONTROL/read or CONTROL/flush, such requests for what is in
- * a folder (a dataset's chunks) get no answer, and CONTROL/hangs comes to be. Every user may look.
- * With CONTROL/write, writes get none either; with CONTROL/fail, reads and writes there fail, and with
- * CONTROL/readonly writes alone.
- * With FUSE_MIRROR_READ_MS, each read takes so long, and files are cached as those of a network are. */
+/* A file system in user space that shows another folder: fuse_mirror SOURCE MOUNTPOINT [CONTROL]. Its
+ * files are not cached, so that every read reaches this process. Runs in the foreground until it is
+ * unmounted. Every user has access.
+ *
+ * While a file CONTROL/open, CONTROL/read or CONTROL/flush exists, such requests for files in a folder (a
+ * dataset's chunks) get no answer, and CONTROL/hangs appears. With CONTROL/write, writes get no answer
+ * either. With CONTROL/fail, reads and writes there fail, and with CONTROL/readonly only writes.
+ *
+ * With FUSE_MIRROR_READ_MS, each read takes that long, and files are cached like those of a network file
+ * system. */
 
 #define FUSE_USE_VERSION 31
 
@@ -41,7 +44,7 @@ static void hang(const char *request, const char *path)
 	}
 }
 
-/* Returns the errno that this request is to fail with, or 0. */
+/* Returns the errno with which this request fails, or 0. */
 static int fault(const char *path, int is_write)
 {
 	if (control_fd < 0 || !strchr(path + 1, '/'))
@@ -160,7 +163,7 @@ static int mirror_release(const char *path, struct fuse_file_info *info)
 	return close((int)info->fh) ? -errno : 0;
 }
 
-/* Inode numbers are those of the source, whatever is forgotten in between. */
+/* Inode numbers are those of the source, so that they stay the same when the kernel forgets an inode. */
 static void *mirror_init(struct fuse_conn_info *connection, struct fuse_config *config)
 {
 	(void)connection;

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training loop on the stand-in libcuda, that keeps its own clock: JSON on standard output, a line a process.
+"""A training loop on the stand-in libcuda that keeps its own clock: JSON on standard output, one line per process.
 
 gpu_job.py LIBCUDA LIBDIESEL STEPS WAIT_MS LAUNCHES [sync NAME] [copy_in_next] [copy_after NAME] [other_thread]
     [no_sync] [fork N] [wait_for_input] [unmarked]
 
-In a step, next() (marked as libdiesel's loaders do, but for unmarked) sleeps WAIT_MS. Then LAUNCHES kernels are
-launched, and a synchronisation waits for them. stall: what next() took; sync: what the synchronisations outside of it
-took. LIBCUDA "none": a job without a GPU, which computes instead. fork: N children do this, not the parent.
+In a step, next() (marked as libdiesel's loaders do, except with unmarked) sleeps WAIT_MS. Then LAUNCHES kernels are
+launched, and a synchronisation waits for them. stall: time in next(). sync: time in the synchronisations outside of next(). LIBCUDA "none": a job without a GPU, which computes instead. fork: N children do this, not the parent.
 """
 import ctypes
 import json
@@ -58,7 +57,7 @@ def train(cuda, diesel, steps, wait_s, launches, words):
     log = os.environ.get("DIESEL_STANDIN_LOG")
     if log and cuda:
         cuda.standin_log((log + ("-%d" % os.getpid() if "fork" in words else "")).encode())
-    os.write(1, (json.dumps(clock) + "\n").encode())  # at once: children of a fork share the pipe
+    os.write(1, (json.dumps(clock) + "\n").encode())  # in one write: children of a fork share the pipe
 
 
 def main():
@@ -73,7 +72,7 @@ def main():
         print("ready", flush=True)
         sys.stdin.readline()
     else:
-        time.sleep(0.3)  # probes are set within 50 ms; a real driver takes longer to initialize
+        time.sleep(0.3)  # probes are attached within 50 ms; a real driver takes longer to initialise
     stop = threading.Event()
     threads = []
     if "other_thread" in words:
@@ -83,7 +82,7 @@ def main():
     for _ in range(int(value(words, "fork", 0))):
         pid = os.fork()
         if not pid:
-            time.sleep(0.3)  # as for the parent: its probes are its own
+            time.sleep(0.3)  # as for the parent: a child has probes of its own
             train(*arguments)
             os._exit(0)
         children.append(pid)

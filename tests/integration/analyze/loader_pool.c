@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* A native loader as found in image libraries: threads of the training process read files, prepare them and
- * put batches into a bounded queue. Called from Python through ctypes, which gives the interpreter lock away.
- */
+/* A native loader as in image libraries: threads of the training process read files, prepare them and put
+ * batches into a bounded queue. Python calls it through ctypes, which releases the interpreter lock. */
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -23,8 +22,8 @@ struct pool {
 	pthread_cond_t ready, space;
 	pthread_t threads[THREADS_MAX];
 	unsigned int n_threads, n_started, n_batches, n_ready, n_taken;
-	unsigned int n_samples; /* a batch */
-	uint64_t prep_ns;       /* a sample */
+	unsigned int n_samples; /* per batch */
+	uint64_t prep_ns;       /* per sample */
 	char *files[FILES_MAX];
 	size_t n_files;
 };
@@ -90,7 +89,7 @@ static void files_list(struct pool *pool, const char *folder)
 		closedir(directory);
 }
 
-/* NULL: no memory, or no files in there. */
+/* Returns NULL without memory, or without files in the folder. */
 struct pool *loader_pool_open(const char *folder, unsigned int n_threads, unsigned int n_batches,
 			      unsigned int n_samples, uint64_t prep_ns)
 {
@@ -114,7 +113,7 @@ struct pool *loader_pool_open(const char *folder, unsigned int n_threads, unsign
 	return NULL;
 }
 
-/* Waits for a batch. 0: there are no more. */
+/* Waits for a batch. Returns 0 if there are no more. */
 int loader_pool_next(struct pool *pool)
 {
 	pthread_mutex_lock(&pool->lock);
@@ -131,7 +130,7 @@ int loader_pool_next(struct pool *pool)
 	return 1;
 }
 
-/* All batches were taken, or none was started. */
+/* All batches must have been taken, or none started. */
 void loader_pool_close(struct pool *pool)
 {
 	for (unsigned int i = 0; i < pool->n_threads; i++)

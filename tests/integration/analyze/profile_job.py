@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training job whose preparing is known: profile_job.py KIND N_WORKERS N_BATCHES [ARG ...]."""
+"""A training job whose preparation costs are known: profile_job.py KIND N_WORKERS N_BATCHES [ARG ...]."""
 import ctypes
 import io
 import os
@@ -14,7 +14,7 @@ BATCH = 8
 
 
 def photographs(n):
-    """JPEG files as cameras make them: smooth shapes with some noise."""
+    """Returns JPEG files like those of cameras: smooth shapes with some noise."""
     from PIL import Image
 
     noise = numpy.random.default_rng(7)
@@ -30,7 +30,7 @@ def photographs(n):
 
 
 class Files(torch.utils.data.Dataset):
-    """Samples in real files, so that loading is seen; what is done with one is up to a subclass."""
+    """Samples in real files, so that the recorder sees loading. A subclass defines the preparation."""
 
     def __init__(self, folder, contents):
         self.paths = []
@@ -71,8 +71,8 @@ class Matrix(Files):
 
 
 class Ratio(Files):
-    """Three parts of time in one C function, one in another. Never as long as the time before: a job that keeps time
-    with the sampling would be seen in the same place again and again."""
+    """Spends three parts of time in one C function and one in another. The duration varies: a job in step with the sampling would be seen
+    in the same place each time."""
 
     def prepare(self, content):
         library = ctypes.CDLL(sys.argv[4])
@@ -83,7 +83,7 @@ class Ratio(Files):
 
 
 def served(dataset, native):
-    """A dataset of photographs served by dieseld, which decodes them, or not."""
+    """Yields batches of a dataset of photographs from dieseld, which decodes them if `native` is set."""
     from torchvision import transforms
 
     from diesel_loader.torch import DataLoader, Decode

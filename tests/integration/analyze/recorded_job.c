@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Jobs with known behaviour for the recorder's tests: recorded_job NAME [COUNT [FILE]]. Each prints what the
- * test needs to know. */
+/* Jobs with known behaviour for the recorder's tests: recorded_job NAME [COUNT [FILE]]. Each prints the
+ * figures that the test needs. */
 
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -16,7 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static uint32_t turn; /* whose turn it is: 0 or 1 */
+static uint32_t turn; /* thread whose turn it is: 0 or 1 */
 static long count;
 
 static uint64_t thread_cpu_ns(void)
@@ -109,7 +109,7 @@ static int run_calls(void)
 	return 0;
 }
 
-/* Calls that are recorded one by one. */
+/* Makes calls that are recorded one by one. */
 static int run_writes(void)
 {
 	int fd = open("/dev/null", O_WRONLY);
@@ -122,7 +122,7 @@ static int run_writes(void)
 	return 0;
 }
 
-/* Reads that are never next to each other: each is a record, and so is each write. */
+/* Makes reads that are never next to each other, so that each read and each write is a record. */
 static int run_mixed(void)
 {
 	char buffer[64];
@@ -170,7 +170,7 @@ static int run_family(void)
 	return 5;
 }
 
-/* Threads that sleep in different places until standard input ends. */
+/* Starts threads that sleep in different places until standard input ends. */
 static void *idle(void *arg)
 {
 	char byte;

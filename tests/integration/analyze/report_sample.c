@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* report_sample FORMAT WHAT > FILE: a made-up report, for tests that look at files from outside.
- * WHAT: full, hostile (text from outside is), bare (no part but the shares), insufficient, long (100 times as
- * many steps as a page shows). */
+/* Writes a made-up report, for tests that read files from outside: report_sample FORMAT WHAT > FILE. The
+ * kinds (WHAT) are full, hostile (with hostile text from outside), bare (only the shares), insufficient,
+ * and long (100 times as many steps as a page shows). */
 
 #include <errno.h>
 #include <locale.h>
@@ -14,7 +14,7 @@
 
 static struct fixture fixture; /* too large for the stack */
 
-/* Many steps from few: the parts stay as they are. */
+/* Makes many steps from few: all other parts stay unchanged. */
 static void make_long(struct fixture *f)
 {
 	size_t n = 500000;

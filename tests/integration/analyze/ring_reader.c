@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 
-/* Reads of one file by io_uring, for Python's ctypes: one read at a time, as a loader without prefetch does.
- */
+/* Reads one file by io_uring, for Python's ctypes: one read at a time, like a loader without prefetch. */
 
 #include <errno.h>
 #include <fcntl.h>

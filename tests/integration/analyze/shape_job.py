@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training loop that reads its samples in one of the ways of real loaders: shape_job.py SHAPE SOURCE [WORKERS].
+"""A training loop that reads its samples in the way of one of several real loaders: shape_job.py SHAPE SOURCE [WORKERS].
 
-It knows nothing of the recorder. Its own clock is the truth. At the end it prints one JSON line with the time in reads,
+It does not use the recorder. Its own clock is the ground truth. At the end it prints one JSON line with the time in reads,
 in decoding and in the rest of the steps, from the first batch to the last step.
 """
 import ctypes
@@ -19,7 +19,7 @@ SAMPLE = 32768
 
 
 class Files:
-    """One file a sample: a local folder or a FUSE mount."""
+    """One file per sample, in a local folder or a FUSE mount."""
 
     def __init__(self, source):
         self.paths = [os.path.join(source, name) for name in sorted(os.listdir(source))]
@@ -59,7 +59,7 @@ class Hdf5:
 
 
 class Http:
-    """A new connection a sample, as plain urllib does."""
+    """A new connection per sample, like plain urllib."""
 
     def __init__(self, source):
         import urllib.request
@@ -75,7 +75,7 @@ class Http:
 
 
 class Session:
-    """One connection that is kept, as requests does."""
+    """One persistent connection, like requests."""
 
     def __init__(self, source):
         import requests
@@ -90,7 +90,7 @@ class Session:
 
 
 class Direct:
-    """pread past the page cache."""
+    """pread() that bypasses the page cache."""
 
     def __init__(self, source):
         import mmap
@@ -142,7 +142,7 @@ def decode(data):
 
 
 class Samples(torch.utils.data.Dataset):
-    """For DataLoader: each worker opens the source itself."""
+    """A dataset for DataLoader: each worker opens the source itself."""
 
     def __init__(self, shape, source):
         self.shape, self.source, self.reader, self.count = shape, source, None, len(SHAPES[shape](source))
@@ -161,7 +161,7 @@ def voluntary_switches():
 
 
 class Inline:
-    """Batches that the trainer reads itself, with a clock around each read, and a count of how often it slept in it."""
+    """Batches that the trainer reads itself, with a clock around each read, and a count of the sleeps in it."""
 
     def __init__(self, shape, source, order):
         self.reader, self.order, self.fetch_s = SHAPES[shape](source), order, 0.0
@@ -180,14 +180,14 @@ class Inline:
 
 
 def warm_up(model):
-    """Loads the parts of the libraries that a first batch would load; with a cold page cache that takes long."""
+    """Loads the parts of libraries that a first batch would load, which takes long with a cold page cache."""
     data = bytes(SAMPLE)
     with torch.no_grad():
         model(torch.stack([decode(data), decode(data)]))
 
 
 def slow_down():
-    """From here on reading is as slow as the group that READING_GROUP names allows."""
+    """Makes reading from here on as slow as the group that READING_GROUP names."""
     if group := os.environ.get("READING_GROUP"):
         with open(group, "w", encoding="ascii") as procs:
             procs.write(str(os.getpid()))

@@ -13,10 +13,10 @@ BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
 LIB = os.environ.get("DIESEL_LIB", "build/release/lib")
 ANALYZE = os.path.join(BIN, "diesel-analyze")
 JOBS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "jobs")
-# Another interpreter with another torch, to try by hand; CI has the distribution's.
+# The interpreter, another one with another torch for tries by hand; CI uses the distribution's.
 PYTHON = os.environ.get("SHAPES_PYTHON", sys.executable)
-# Tolerance, as a share of the time: the job's clock is read around next(), the report from outside, on a machine with
-# other work.
+# Tolerance, as a share of the time: the job's clock is read around next(), and the report is made from outside, on a machine with other
+# work.
 WAIT_POINTS = 0.10
 
 
@@ -24,8 +24,8 @@ ATTEMPTS = 3
 
 
 def repeated(test):
-    """Repeats a test that compares two clocks: another process that takes the cores away between the two readings is no
-    error of either. The test has to pass once in a few runs; an error shows in all of them."""
+    """Repeats a test that compares two clocks: another process may take the cores away between the two readings, which is no error of
+    either. The test has to pass once in a few runs, and a real error shows in all of them."""
 
     @functools.wraps(test)
     def attempts(self):
@@ -75,13 +75,13 @@ class Shapes(unittest.TestCase):
         return json.loads(done.stdout)
 
     def measure(self, name, *words, first=(), options=(), env=None):
-        """Records the job; returns the report and the job's own clock."""
+        """Records the job. Returns the report and the job's own clock."""
         done = self.record(self.job(name, *words, first=first), options, env)
         clock = json.loads(done.stdout.splitlines()[-1])
         return self.report(), clock
 
     def check(self, report, clock, loader, points=WAIT_POINTS):
-        """The report says what the job's clock says, and knows where the time went."""
+        """Checks that the report agrees with the job's clock, and assigns the time to its causes."""
         self.assertIsNone(report["insufficient"], report)
         shares = report["shares"]
         said = "report %s, clock %s" % (shares, clock)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of a real PyTorch job, against the job's own clock around them."""
+"""Tests checkpoints of a real PyTorch job against the job's own clock around them."""
 import json
 import os
 import shutil
@@ -39,7 +39,7 @@ class Checkpoints(unittest.TestCase):
         return json.loads(done.stdout)
 
     def check(self, clock, report, background=False):
-        """Every checkpoint that lies in the window, with its bytes; the last one may lie behind its end."""
+        """Checks that every checkpoint in the window is found, with its bytes; the last one may lie behind the window's end."""
         items = report["checkpoints"]["items"]
         self.assertIn(len(items), (len(clock["stall"]), len(clock["stall"]) - 1))
         for item in items:
@@ -52,8 +52,8 @@ class Checkpoints(unittest.TestCase):
         return items
 
     def check_stall(self, clock, report, items, visible=0.7):
-        """What comes before the open and after the last call is seen in samples, half an interval of 10 ms beyond the
-        first and the last one; for it a busy machine may also lack a core."""
+        """Time before the open and after the last call is sampled, with an error of half an interval of 10 ms before the first and after
+        the last sample. On a busy machine this time may also lack a core."""
         for item, clock_s in zip(items, clock["stall"]):
             self.assertLessEqual(item["stall_s"], clock_s + 0.012)
         stall_s = sum(item["stall_s"] for item in items)
@@ -99,10 +99,10 @@ class Checkpoints(unittest.TestCase):
         self.assertLess(report["shares"]["other"], 0.2)
 
     def check_async(self, kind):
-        """A save goes on beside the steps; the trainer copies the state, and waits for the save before."""
+        """A save runs in parallel to the steps. The trainer copies the state, and waits for the previous save."""
         clock, report = self.record(kind)
         found = report["checkpoints"]
-        # Two are taken for one if no backward pass lies between them, no wait, and no sample of the copy.
+        # Two count as one if no backward pass, no wait and no sample of the copy lies between them.
         self.assertIn(len(found["items"]), range(len(clock["stall"]) - 2, len(clock["stall"]) + 1), found["items"])
         self.assertTrue(all(item["background"] for item in found["items"]))
         self.assertTrue(EVERY - 0.5 <= found["interval_steps"] <= 1.5 * EVERY, found["interval_steps"])
@@ -110,7 +110,7 @@ class Checkpoints(unittest.TestCase):
                              1.1 * len(clock["stall"]) * (clock["bytes"] + (1 << 20)))
         stall_s = report["shares"]["checkpoint_stall"] * report["wall_s"]
         lacking_s = report["shares"]["cpu_starved"] * report["wall_s"] + report["steal_s"]
-        # The copy is seen in samples of 10 ms. What is behind the last step is not the clock's.
+        # The copy is seen in samples of 10 ms. The clock does not cover time after the last step.
         self.assertLessEqual(stall_s, sum(clock["stall"]) + clock["last"] + 0.02 * len(clock["stall"]))
         self.assertGreaterEqual(stall_s + lacking_s, 0.6 * sum(clock["stall"]) - 0.02)
         self.assertLess(report["shares"]["other"], 0.1)
@@ -135,7 +135,7 @@ class Checkpoints(unittest.TestCase):
             found = self.report("--checkpoint-overhead", "%d%%" % percent)["checkpoints"]
             self.assertAlmostEqual(found["overhead_max"], bound)
             self.assertLessEqual(found["advised_overhead"], bound)
-            # CheckFreq's formula on the report's own figures: o / (p T_step), the background part being 0.
+            # CheckFreq's formula on the report's own figures: o / (p T_step), as the background part is 0.
             steps, wall_s = report["steps"], report["wall_s"]
             step_s = wall_s * (1 - report["shares"]["checkpoint_stall"]) / steps
             stall_s = sum(i["stall_s"] for i in found["items"]) / len(found["items"])

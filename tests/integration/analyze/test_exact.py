@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that record fail, instead of being skipped, where the recorder has to load and does not."""
+"""Tests that record must fail instead of being skipped where the recorder has to load and does not."""
 import json
 import os
 import subprocess
@@ -13,7 +13,7 @@ TEST = "import exact; exact.main()"
 @unittest.skipIf(os.geteuid() != 0 or os.uname().machine != "x86_64", "without root there is nothing to record")
 class Exact(unittest.TestCase):
     def status(self, *failed):
-        """How a test ends whose diesel-analyze says that these findings failed."""
+        """Returns the exit status of a test whose diesel-analyze reports that these findings failed."""
         findings = [{"name": name, "state": "failed" if name in failed else "ok", "detail": "so it is"}
                     for name in ("btf", "privilege", "recorder", "lockdown")]
         with tempfile.TemporaryDirectory(prefix="diesel-exact-") as folder:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPU waits on a stand-in libcuda (tests/standin): there is no GPU here, and nothing below claims one.
+"""Tests GPU waits on a stand-in libcuda (tests/standin): there is no GPU here, and nothing below claims one.
 
-What the report says is held against the job's own clock and the stand-in's own log."""
+The tests compare the report with the job's own clock and the stand-in's own log."""
 import ctypes
 import glob
 import json
@@ -51,7 +51,7 @@ class Gpu(unittest.TestCase):
         return json.loads(done.stdout)
 
     def job(self, *words, prologue=1, library=None, steps=30, wait_ms=5, launches=10, **environment):
-        """Runs the job; returns its own clock and the report."""
+        """Runs the job. Returns its own clock and the report."""
         done = self.record(sys.executable, JOB, library or standin(prologue), DIESEL, steps, wait_ms, launches,
                            *words, **environment)
         return json.loads(done.stdout), self.report()
@@ -61,7 +61,7 @@ class Gpu(unittest.TestCase):
             return [line.split() for line in f if line.startswith(kind)]
 
     def check_sync(self, clock, report):
-        """The job's own clock around its synchronisations, but for time that it had no core."""
+        """Compares with the job's own clock around its synchronisations, except time in which it had no core."""
         gpu_s = report["gpu"]["wait_s"]
         starved_s = report["shares"]["cpu_starved"] * report["wall_s"]
         self.assertLessEqual(gpu_s, clock["sync"] + 0.001)
@@ -70,12 +70,12 @@ class Gpu(unittest.TestCase):
         self.assertLessEqual(report["shares"]["gpu_wait"], report["shares"]["device"] + 1e-9)
 
     def check_count(self, seen, expected, step):
-        """The window ends one median after the last step's mark: that step may be cut."""
+        """The window ends one median step after the last step's mark, so that step may be cut."""
         self.assertLessEqual(seen, expected)
         self.assertGreaterEqual(seen, expected - step)
 
     def check_starved(self, report):
-        """Never above what the stand-in knows that it was idle for."""
+        """The value must never exceed the idle time by the stand-in's log."""
         recording = s.Recording(self.path)
         inside = 0
         marks = [e for e in recording.of(s.MARK) if e.kind in (1, 2)]
@@ -99,7 +99,7 @@ class Waits(Gpu):
         self.check_count(call["calls"], 30, 1)
 
     def test_steps_that_only_the_device_tells_of(self):
-        """No backward pass and no loader is seen: a burst of launches that is waited for is a step."""
+        """The recorder sees no backward pass and no loader, so a burst of launches and the wait for it is a step."""
         clock, report = self.job("unmarked", steps=40, DIESEL_STANDIN_WAIT="spin")
         self.assertIsNone(report["insufficient"])
         self.check_count(report["steps"], 40, 2)
@@ -113,7 +113,7 @@ class Waits(Gpu):
         clock, report = self.job(DIESEL_STANDIN_WAIT="block")
         self.check_sync(clock, report)
         self.assertLess(report["gpu"]["spin_s"], 0.3 * report["gpu"]["wait_s"])
-        # Asleep in the driver is no unexplained sleep.
+        # Sleep in the driver is not unexplained.
         self.assertLess(report["shares"]["other"], 0.02)
 
     def test_every_kind_of_first_instruction(self):
@@ -156,7 +156,7 @@ class Waits(Gpu):
         self.assertLessEqual(report["gpu"]["wait_s"], calls["cuStreamSynchronize"]["seconds"] + 1e-6)
 
     def test_asynchronous_copies(self):
-        """To pinned memory they are work; to pageable memory they wait."""
+        """Copies to pinned memory are work; copies to pageable memory wait."""
         for pageable in "01":
             clock, report = self.job("copy_after", "cuMemcpyDtoHAsync_v2", steps=20, DIESEL_STANDIN_PAGEABLE=pageable,
                                      DIESEL_STANDIN_COPY_US="3000", DIESEL_STANDIN_WAIT="block")
@@ -219,7 +219,7 @@ class Libraries(Gpu):
 
 class Processes(Gpu):
     def test_forked_children(self):
-        """The parent opened the library; the children, which were born after its probes, use it."""
+        """The parent opened the library; the children, which started after its probes were attached, use it."""
         done = self.record(sys.executable, JOB, standin(), DIESEL, 20, 5, 10, "fork", 2, DIESEL_STANDIN_WAIT="block")
         clocks = {c["pid"]: c for c in map(json.loads, done.stdout.splitlines())}
         self.assertEqual(len(clocks), 2)
@@ -242,7 +242,7 @@ class Processes(Gpu):
 
 class Cost(Gpu):
     def test_too_many_launches_are_not_counted_for_ever(self):
-        """Above the budget their probes go; waits stay exact, and the report says so."""
+        """Above the budget the recorder detaches the probes of launches. Waits stay exact, and the report says so."""
         clock, report = self.job(steps=60, wait_ms=5, launches=20000, DIESEL_STANDIN_KERNEL_US="0",
                                  DIESEL_STANDIN_WAIT="block")
         self.assertFalse(report["gpu"]["launches_known"])
@@ -254,7 +254,7 @@ class Cost(Gpu):
 
 
 class Nvml(Gpu):
-    """By a stand-in of NVML as well."""
+    """Tests utilisation, also by a stand-in of NVML."""
 
     def utilization(self, **environment):
         folder = os.path.join(os.path.abspath(STANDIN), "nvml")
@@ -288,7 +288,7 @@ class Nvml(Gpu):
 
 class Starved(Gpu):
     def test_bound_holds_and_is_close(self):
-        """One stream, synchronised every step: the GPU is idle for the whole of the data wait."""
+        """One stream, synchronised every step: the GPU is idle for all of the data wait."""
         for sync in ("cuStreamSynchronize", "cuCtxSynchronize", "cuMemcpyDtoH_v2"):
             clock, report = self.job("sync", sync, wait_ms=8, DIESEL_STANDIN_WAIT="block")
             idle_s = self.check_starved(report)
@@ -297,14 +297,14 @@ class Starved(Gpu):
             os.unlink(self.path)
 
     def test_nothing_is_claimed_where_nothing_is_known(self):
-        """An event may have work queued behind it; without a synchronisation nothing is known at all."""
+        """An event may have work queued behind it; without a synchronisation, the idle time is unknown."""
         for words in (("sync", "cuEventSynchronize"), ("no_sync",)):
             _, report = self.job(*words, wait_ms=8, DIESEL_STANDIN_WAIT="block")
             self.assertEqual(report["gpu"]["starved_s"], 0)
             os.unlink(self.path)
 
     def test_device_that_is_busy_during_the_wait(self):
-        """Work is queued ahead, and the wait for data is shorter than it."""
+        """The work queued ahead takes longer than the wait for data."""
         _, report = self.job("no_sync", "copy_after", "cuMemcpyHtoD_v2", wait_ms=4, launches=20,
                              DIESEL_STANDIN_KERNEL_US="200", DIESEL_STANDIN_WAIT="block")
         self.check_starved(report)

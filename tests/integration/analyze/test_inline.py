@@ -10,7 +10,7 @@ import shapes_support as shapes
 
 class Own(shapes.Shapes):
     def check_own(self, report):
-        """A generator is seen in samples of the stack, if there are any; nobody is sure of what they say."""
+        """A generator is seen in samples of the stack, if there are any, and the report does not claim certainty from these."""
         self.assertNotIn("high", {action["confidence"] for action in report["actions"]}, report["actions"])
         if report["verdict"] == "unclear":
             self.assertIn("not seen", report["note"])
@@ -58,7 +58,7 @@ class Inline(Own):
         self.assertAlmostEqual(report["shares"]["compiling"] * report["observed_s"], 0.6, delta=0.1)
         self.assertAlmostEqual(sum(v or 0 for k, v in report["shares"].items() if k != "gpu_wait"), 1, places=6)
         self.assertEqual(report["steady"]["shares"]["compiling"], 0)
-        # The compiler writes files, which are no checkpoints.
+        # The compiler writes files that are no checkpoints.
         self.assertIsNone(report["checkpoints"])
         validation = report["validation"]
         self.assertEqual(validation["passes"], 1)
@@ -78,7 +78,7 @@ class Inline(Own):
 
     @shapes.repeated
     def test_numpy_alone(self):
-        """No backward pass, no DataLoader: the rhythm of its reads tells of its steps."""
+        """Without backward passes and a DataLoader, the rhythm of its reads shows its steps."""
         report, clock = self.measure("arrays.py", "--steps", 250)
         shares = report["shares"]
         self.assertIsNone(report["insufficient"])
@@ -90,7 +90,7 @@ class Inline(Own):
 
     @shapes.repeated
     def test_numpy_fed_by_a_thread(self):
-        """Nor that: a thread that reads and wakes the trainer, again and again, hands batches over."""
+        """Without such a rhythm: a thread that reads and wakes the trainer repeatedly hands over batches."""
         report, clock = self.measure("arrays.py", "--thread", "--steps", 200, "--prep-ms", 6)
         shares = report["shares"]
         self.assertIsNone(report["insufficient"])
@@ -106,9 +106,9 @@ class Inline(Own):
 
 
 class Unprivileged(Own):
-    """The same by looks at /proc and at the trainer's Python stack."""
+    """Checks the same jobs by samples of /proc and of the trainer's Python stack."""
 
-    # Two hundred looks a second at most, of jobs of some seconds.
+    # At most two hundred samples per second, of jobs of some seconds.
     POINTS = 0.15
 
     def agrees(self, shape, *words):

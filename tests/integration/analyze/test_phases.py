@@ -50,7 +50,7 @@ class Phases(unittest.TestCase):
 
     def check(self, name, clock_name, n=STEPS):
         phase = self.phases[name]
-        # The window ends one median after the last step's mark: that step's ranges may be cut.
+        # The window ends one median step after the last step's mark, so that step's ranges may be cut.
         self.assertLessEqual(phase["count"], n)
         self.assertGreaterEqual(phase["count"], n - n // STEPS)
         clock_s = self.clock[clock_name]
@@ -86,7 +86,7 @@ class Phases(unittest.TestCase):
             self.assertIn(" x " + name, self.text)
 
     def test_libdiesel_carries_its_markers(self):
-        """The notes that bpftrace and perf look for."""
+        """The ELF notes that bpftrace and perf look for."""
         notes = run("readelf", "-n", os.path.realpath(DIESEL)).stdout
         for name in ("next_begin", "next_end", "wait_begin", "wait_end"):
             self.assertIn("Name: " + name, notes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What preparing spends its time on: jobs whose answer is known."""
+"""Tests the profile of preparation on jobs whose answer is known."""
 import glob
 import importlib.util
 import json
@@ -111,7 +111,7 @@ class Profile(unittest.TestCase):
                 for key, value in self.notes("frame").items()}
 
     def stacks(self):
-        """Of each sample: (tgid, C frames, Python frames), innermost first."""
+        """Returns (tgid, C frames, Python frames), innermost first, of each sample."""
         frames = self.frames()
         stacks = {key: [frames[k] for k in struct.unpack("<%dq" % (len(value) // 8), value)]
                   for key, value in self.notes("stack").items()}
@@ -140,7 +140,7 @@ class RealJobs(Profile):
         self.check_native(self.whole_report())
 
     def check_native(self, report):
-        """Decoding and resizing are most of preparing, and dieseld could do both."""
+        """Checks that decoding and resizing are most of the preparation, and that dieseld could do both."""
         images, part = report["profile"]["images"], report["predictions"]["native"]["part"]
         self.assertGreater(images["decode"], 20)
         self.assertGreater(images["transform"], 20)
@@ -148,7 +148,7 @@ class RealJobs(Profile):
         self.assertAlmostEqual(part["value"], (images["decode"] + images["transform"]) / report["profile"]["samples"])
         self.assertTrue(0.6 < part["value"] <= part["high"] <= 1 and 0 < part["low"] < part["value"], part)
         speedup = report["predictions"]["native"]["speedup"]
-        self.assertTrue(speedup["low"] < speedup["value"] < speedup["high"] and speedup["value"] > 1, speedup)  # others have cores, too
+        self.assertTrue(speedup["low"] < speedup["value"] < speedup["high"] and speedup["value"] > 1, speedup)  # others may use cores, too
         action, = self.actions(report, "Decode in dieseld (native)")
         self.assertIn("dieselctl pack", action["text"])
         self.assertIn(action["confidence"], ("low", "medium"))
@@ -199,7 +199,7 @@ class RealJobs(Profile):
         self.assertEqual(set(spent), {"spend_three", "spend_one"})
         n = sum(spent.values())
         self.assertGreater(n, 100)
-        # Samples fall at random: within four standard deviations of the truth.
+        # Samples are random: within four standard deviations of the truth.
         self.assertAlmostEqual(spent["spend_three"] / n, 0.75, delta=4 * (0.75 * 0.25 / n) ** 0.5, msg=str(spent))
 
     def test_text_says_it(self):
@@ -210,7 +210,7 @@ class RealJobs(Profile):
 
 
 class Served(Profile):
-    """By dieseld, which decodes the images, or leaves that to Python."""
+    """Jobs with dieseld, which decodes the images, or leaves that to Python."""
 
     def setUp(self):
         super().setUp()
@@ -239,7 +239,7 @@ class Served(Profile):
         action, = self.actions(report, "native")
         self.assertIn("decode=Decode(native=False) or a transform that dieseld does not run", action["text"])
         self.assertEqual(action["confidence"], "low")
-        # Each sample is decoded by dieseld: it is not advised, and the trainer prepares nothing itself.
+        # dieseld decodes each sample, so the report does not advise that, and the trainer prepares nothing itself.
         report = self.serve(0, "native")
         self.assertEqual(report["loader"], "diesel")
         self.assertEqual(self.actions(report, "native"), [])

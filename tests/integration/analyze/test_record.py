@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""diesel-analyze on the real kernel: jobs with known behaviour, and what was recorded of them."""
+"""Tests diesel-analyze on the real kernel: jobs with known behaviour, and the recordings of them."""
 import ctypes
 import json
 import os
@@ -41,9 +41,9 @@ for i in range(20):
     lib.diesel_mark(1 + i % 2, 1 << 40 | i)
 """
 
-# 200 steps of libdiesel with 40 short sleeps each: some 100 KB of records, however long that takes. Then, with the
-# recording's path, quiet ones until the recorder has written to it three times (SQLite counts that at byte 24 of the file):
-# by then it knows what the first ones cost.
+# 200 steps of libdiesel with 40 short sleeps each: about 100 KB of records, however long that takes. With the recording's path, quiet steps
+# follow until the recorder has written to it three times (SQLite counts that at byte 24 of the file). By then it has measured the cost of
+# the first ones.
 BUSY_JOB = """
 import ctypes, os, sys, time
 lib = ctypes.CDLL(sys.argv[1])
@@ -95,7 +95,7 @@ class KnownJobs(Recording):
         calls = [e for e in recording.of(s.SYSCALL) if e.nr == 230]
         self.assertEqual(len(calls), 50)
         sleeps = self.root_sleeps(recording, 230)
-        # A preempted thread can find its time over before it came to sleep.
+        # A preempted thread can find that its time is over before it sleeps.
         self.assertGreaterEqual(len(sleeps), 40)
         for e in sleeps:
             self.assertNotEqual(e.waker_context, s.WAKER_TASK, e)
@@ -115,7 +115,7 @@ class KnownJobs(Recording):
         self.assertGreater(n, 500)
 
     def test_who_had_the_core(self):
-        """Two spinning processes on one CPU: what one waits for is the other; a neighbour if it is not of the job."""
+        """Two processes spin on one CPU. Each waits for the other, which is a neighbour if it does not belong to the job."""
         spin = "import os, time; os.sched_setaffinity(0, {%d}); end = time.process_time() + 0.5\n" \
                "while time.process_time() < end: pass" % min(os.sched_getaffinity(0))
         both = f"import os, time; os.fork()\n{spin}"
@@ -129,7 +129,7 @@ class KnownJobs(Recording):
 
     @staticmethod
     def queued(recording):
-        """ns in which threads were preempted, by whether a neighbour had the core."""
+        """Returns the ns in which threads were preempted, by whether a neighbour had the core."""
         sums = {False: 0, True: 0}
         for e in recording.of(s.SWITCH):
             if e.flags & s.PREEMPTED:
@@ -202,9 +202,9 @@ class KnownJobs(Recording):
         total_ns = end.exec_ns + end.queue_ns + end.sleep_ns + end.block_ns
         self.assertLessEqual(total_ns, life_ns + 1000000)
         self.assertGreaterEqual(end.sleep_ns, 5000000)
-        # The records add up to the totals.
+        # The records must add up to the totals.
         stretches = recording.of(s.SWITCH, fork.child_tid)
-        # A waking that nobody saw (0) counts as the end.
+        # An unseen wake-up (0) counts as the end.
         slept_ns = sum((e.waking_ns or e.end_ns) - e.start_ns for e in stretches if e.state & 1)
         queued_ns = sum(e.end_ns - ((e.waking_ns or e.end_ns) if e.state else e.start_ns) for e in stretches)
         self.assertEqual(slept_ns, end.sleep_ns)
@@ -226,7 +226,7 @@ class KnownJobs(Recording):
         groups = [e for e in recording.of(s.CALLS, root) if e.inode == inode]
         single = [e for e in recording.of(s.SYSCALL, root) if e.nr == 17 and e.inode == inode]
         self.assertLess(len(groups) + len(single), n / 50)
-        # A group can hold calls on other files too, those of the dynamic linker at most.
+        # A group can also hold calls on other files, but only those of the dynamic linker.
         n_reads = sum(e.n_reads for e in groups) + len(single)
         self.assertTrue(n <= n_reads <= n + 20, n_reads)
         self.assertGreaterEqual(sum(e.bytes for e in groups) + sum(e.result for e in single), 64 * n)
@@ -259,7 +259,7 @@ class KnownJobs(Recording):
 
 
 class Reads(Recording):
-    """What the job read, by the kernel's sums, against what it is known to read."""
+    """Compares the kernel's sums of the job's reads with the known reads."""
 
     def cold_file(self, n):
         return KnownJobs.cold_file(self, n)
@@ -302,7 +302,7 @@ class Reads(Recording):
                                                      "direct_kib": 4096})
 
     def hold_in_memory(self, path):
-        """The kernel may take pages of a file back at any time, but for those that somebody has locked."""
+        """The kernel may evict pages of a file at any time, unless a process has locked them."""
         libc = ctypes.CDLL(None, use_errno=True)
         libc.mmap.restype = ctypes.c_void_p
         libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
@@ -371,7 +371,7 @@ class Reads(Recording):
 
 
 class Budget(Recording):
-    """--detail: what a recording is allowed to write. The tests take a small one instead of a long time."""
+    """--detail: limits the size of a recording. The tests set a small limit instead of recording for long."""
 
     def report(self, detail, *more):
         path = os.path.join(LIB, "libdiesel.so")
@@ -444,7 +444,7 @@ class Attach(Recording):
         self.assertEqual(recorder.returncode, 0, text)
         recording = s.Recording(self.path)
         self.assertEqual(len(recording.of(s.EXIT, job.pid)), 1)
-        # The read that it was in when it was tagged.
+        # Includes the read that it was in when it was tagged.
         calls = [e for e in recording.of(s.SYSCALL, job.pid) if e.nr == 0]
         self.assertTrue(calls and calls[0].flags & s.CLIPPED)
         self.assertEqual((calls[0].file_type, calls[0].result), (1, 0))
@@ -498,7 +498,7 @@ class Ends(Recording):
         self.record("sh", "-c", "kill -TERM $$", status=143)
 
     def test_command_that_fails_before_it_trains(self):
-        """One line, not a report of nothing; who asks for JSON gets JSON."""
+        """The tool prints one line, not an empty report; with --json it prints JSON."""
         for script, end in (("exit 7", "ended with status 7"), ("kill -KILL $$", "was killed by signal 9 (Killed)")):
             with self.subTest(script=script):
                 done = run(ANALYZE, "--", "sh", "-c", script)
@@ -520,7 +520,7 @@ class Ends(Recording):
             self.assertEqual(os.listdir(self.folder), [])
 
     def test_command_that_is_not_in_path_but_beside_the_program(self):
-        """As in a Python environment that is not activated."""
+        """The layout of a Python environment that is not activated."""
         folder = os.path.join(self.folder, "bin")
         os.mkdir(folder)
         shutil.copy(ANALYZE, folder)
@@ -555,7 +555,7 @@ class Ends(Recording):
             os.unlink(self.path)
 
     def wait_for_exec(self):
-        """Until the recorder has flushed something: the command runs by then."""
+        """Waits until the recorder has flushed data: by then the command runs."""
         for _ in range(3000):
             time.sleep(0.02)
             try:
@@ -574,7 +574,7 @@ class Ends(Recording):
         recorder.wait()
         self.assertFalse(os.path.exists(marker))
         done = run(ANALYZE, "report", self.path)
-        self.assertEqual(done.returncode, 3, done.stderr)  # no steps in there
+        self.assertEqual(done.returncode, 3, done.stderr)  # the recording has no steps
         self.assertIn("cut off", done.stderr)
         for _ in range(600):
             if os.path.exists(marker):

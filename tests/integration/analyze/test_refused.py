@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A kernel that refuses some of the recorder's programs. It is this one, with type information that lacks a field: what cannot be
-found there is an instruction that the verifier refuses."""
+"""Tests a kernel that refuses some of the recorder's programs. It is this kernel, with type information that lacks a field: where a field
+is missing, the verifier refuses the instruction."""
 import json
 import os
 import subprocess

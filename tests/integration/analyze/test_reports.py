@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports as other programs read them: the published schema, OpenMetrics' own parser, Perfetto's wire format,
-an HTML parser. On made-up analyses with every part, with none, and with hostile text from outside; and on a
-recorded job, through the command line, where recording is permitted."""
+"""Reads reports as other programs do: by the published schema, OpenMetrics' own parser, Perfetto's wire format and an HTML parser. The
+reports are of made-up analyses with every part, with none, and with hostile text from outside. A recorded job is tested through the command
+line, where recording is permitted."""
 import gzip
 import html.parser
 import json
@@ -38,7 +38,7 @@ def sample(form, kind):
 
 
 def forbid_unknown_keys(node):
-    """A copy of the schema that also fails on keys it does not tell of."""
+    """Returns a copy of the schema that also fails on unknown keys."""
     if isinstance(node, list):
         return [forbid_unknown_keys(item) for item in node]
     if not isinstance(node, dict):
@@ -111,7 +111,7 @@ class OpenMetrics(unittest.TestCase):
         report = json.loads(sample("json", "bare"))
         self.assertAlmostEqual(stalls + compute, report["observed_s"], places=6)
         self.assertEqual(families["diesel_steps"].samples[0].value, 120)
-        # The step that compiles is none to tell the length of a step by.
+        # The step that compiles does not count for the length of a step.
         apart_s = sum(step["wall_s"] for step in report["step_table"] if step["apart"])
         self.assertGreater(apart_s, 2)
         self.assertAlmostEqual(stalls + compute - apart_s, durations["diesel_step_duration_seconds_sum"], places=6)
@@ -139,7 +139,7 @@ def varint(data, at):
 
 
 def fields(data):
-    """[(number, value)]: integers, or bytes of nested messages and strings."""
+    """Yields [(number, value)]: integers, or bytes of nested messages and strings."""
     at, found = 0, []
     while at < len(data):
         key, at = varint(data, at)
@@ -161,7 +161,7 @@ class Perfetto(unittest.TestCase):
     BEGIN, END, INSTANT, COUNTER = 1, 2, 3, 4
 
     def read(self, kind):
-        """Tracks by uuid, names by iid, and all track events as (time, {field: [values]})."""
+        """Reads tracks by uuid, names by iid, and all track events as (time, {field: [values]})."""
         tracks, names, events = {}, {}, []
         for number, packet in fields(gzip.decompress(sample("perfetto", kind))):
             self.assertEqual(number, 1)
@@ -327,7 +327,7 @@ def analyze(*args, **kwargs):
 
 
 class CommandLine(unittest.TestCase):
-    """On one recorded job with workers, reading files and writing a checkpoint."""
+    """Tests on one recorded job with workers that reads files and writes a checkpoint."""
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.mkdtemp(prefix="diesel-reports-")
@@ -397,7 +397,7 @@ class CommandLine(unittest.TestCase):
         old = self.report("old.html", "--format", "text")
 
         def no_space():
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing fails instead, as on a full disk
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing fails instead of ending the process, as on a full disk
             resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
         done = analyze("report", self.recording, "-o", self.path("old.html"), "--format", "html", preexec_fn=no_space)
         self.assertEqual(done.returncode, 1)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTML report in a real browser: the script runs without an error, draws what there is, and hostile text
-runs nothing. Skipped where there is no Chromium."""
+"""Tests the HTML report in a real browser: the script runs without an error and draws its content, and hostile text runs nothing. Skipped
+where there is no Chromium."""
 import os
 import re
 import shutil
@@ -21,7 +21,7 @@ class InBrowser(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
 
     def load(self, kind, *flags, fragment=""):
-        """The document after its script ran, and what was said on the console."""
+        """Returns the document after its script ran, and the messages on the console."""
         path = os.path.join(self.folder, "report.html")
         with open(path, "wb") as file:
             subprocess.run([os.path.join(BIN, "report_sample"), "html", kind], stdout=file, check=True, timeout=120)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""diesel-analyze on every shape of loader that PyTorch jobs have: real jobs, held against their own clock."""
+"""Tests diesel-analyze on every shape of loader of PyTorch jobs: real jobs, compared with their own clocks."""
 import os
 
 import exact
@@ -26,11 +26,11 @@ class DataLoader(shapes.Shapes):
 
     @shapes.repeated
     def test_spawned_workers(self):
-        """They come by exec, and so does their resource tracker, which is no worker."""
+        """Workers start by exec, and so does their resource tracker, which is no worker."""
         report, clock = self.measure("train.py", "--workers", 2, "--context", "spawn", "--prep-ms", 4)
         self.check(report, clock, "workers")
         self.assertEqual(report["workers"]["processes"], 2)
-        # The first next() waits for interpreters that import torch: nobody decodes or reads data meanwhile.
+        # The first next() waits for interpreters that import torch, while no process decodes or reads data.
         self.assertGreater(self.evidence(report, "starting up"), 0.2)
         self.assertLess(report["shares"]["fetch_stall"], 0.05)
 
@@ -55,7 +55,7 @@ class DataLoader(shapes.Shapes):
 
     @shapes.repeated
     def test_pin_memory_thread(self):
-        """torch's own thread; the pinning itself, which needs a GPU, is stood in by the job."""
+        """torch's own thread; the job replaces the pinning itself, which needs a GPU."""
         report, clock = self.measure("train.py", "--workers", 2, "--pin", "--prep-ms", 8)
         self.check(report, clock, "workers")
 
@@ -67,7 +67,7 @@ class DataLoader(shapes.Shapes):
 
 
 class HeadOfLine(shapes.Shapes):
-    """Every fourth batch takes long: with two workers always the same one's, and the other one is ready."""
+    """Every fourth batch takes long: with two workers it is always the same worker's, and the other one is ready."""
 
     def slow(self, *words):
         report, clock = self.measure("train.py", "--workers", 2, "--prep-ms", 1, "--step-ms", 4, "--slow-every", 4,
@@ -115,7 +115,7 @@ class Threads(shapes.Shapes):
 class InterpreterLock(shapes.Shapes):
     @shapes.repeated
     def test_between_a_worker_and_its_own_threads(self):
-        """Pure Python in a worker keeps its hand-off thread from sending what is ready; numpy does not."""
+        """Pure Python in a worker keeps its hand-off thread from sending finished batches; numpy does not."""
         held, clock = self.measure("train.py", "--workers", 2, "--prep-ms", 10, "--step-ms", 5, "--hold")
         self.check(held, clock, "workers")
         free, clock = self.measure("train.py", "--workers", 2, "--prep-ms", 10, "--step-ms", 5)

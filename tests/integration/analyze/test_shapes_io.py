@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every way in which loaders read their data, each with the real thing: what the report says of it against the
-job's own clock (shape_job.py). Tolerances are wide: they tell counted from not counted, not good from better."""
+"""Tests every way in which loaders read their data, each with the real interface, and compares the report with the job's own clock
+(shape_job.py). Tolerances are wide: they distinguish counted from not counted, not good from better."""
 import contextlib
 import http.server
 import json
@@ -21,7 +21,7 @@ import exact
 BIN = pathlib.Path(os.environ.get("DIESEL_BIN", "build/release/bin"))
 LIB = pathlib.Path(os.environ.get("DIESEL_LIB", "build/release/lib"))
 ANALYZE = str(BIN / "diesel-analyze")
-COUNT, SAMPLE = 160, 32768  # as shape_job.py
+COUNT, SAMPLE = 160, 32768  # must match shape_job.py
 TOLERANCE = 0.12
 STARVED_MAX = 0.15
 
@@ -32,8 +32,8 @@ def missing(module):
 
 
 def setUpModule():
-    """Brings the job's libraries into the page cache. What is missing there is read in the first steps, by page
-    faults that no clock of the job sees."""
+    """Brings the job's libraries into the page cache. Missing pages would be read in the first steps, by page faults that no clock of the
+    job sees."""
     maps = subprocess.run([support.PYTHON, "-c", "import numpy, torch; print(open('/proc/self/maps').read())"],
                           capture_output=True, text=True, check=False).stdout
     for path in {line.split()[-1] for line in maps.splitlines() if ".so" in line}:
@@ -54,8 +54,8 @@ class Shape(unittest.TestCase):
         return path
 
     def record(self, shape, source, *arguments, iops=None, evict=()):
-        """The job's own clock and the report. iops: reads of the disk a second that the job may make. Where other
-        work of the machine held the cores for long, both are of that: then once more."""
+        """Returns the job's own clock and the report. iops: disk reads per second that the job may make. If other work of the machine held
+        the cores for long, both are distorted, so the job runs once more."""
         for _ in range(3):
             clock, report = self.record_once(shape, source, arguments, iops, evict)
             if report["shares"]["cpu_starved"] < STARVED_MAX:
@@ -84,7 +84,7 @@ class Shape(unittest.TestCase):
     def compare(self, clock, report, fetch=True):
         shares = report["shares"]
         said = f"clock {clock}, report {shares}, loader {report.get('loader')}"
-        # A clock around a read counts waiting for a core in it as reading. On a busy machine that is much.
+        # A clock around a read counts a wait for a core in it as reading, which is much on a busy machine.
         below = TOLERANCE + shares["cpu_starved"]
         wait = shares["fetch_stall"] + shares["prep_stall"]
         self.assertTrue(clock["wait"] - below < wait < clock["wait"] + TOLERANCE, said)
@@ -146,9 +146,9 @@ with lmdb.open({str(folder)!r}, map_size=1 << 28) as environment:
         self.compare(clock, report)
         self.assertIn("reading mapped files", self.evidence(report))
         mapped = report["page_cache"]["mapped"]
-        # Each sample is 8 pages and more, read one by one, in random order of the samples.
+        # Each sample is at least 8 pages, read one by one, in random order of the samples.
         self.assertGreater(mapped["major_faults"], 6 * COUNT)
-        # Who was preempted meanwhile finds the page there, and does not sleep for it: the job knows how often it did.
+        # A thread that was preempted meanwhile finds the page there, and does not sleep for it: the job counts its sleeps.
         self.assertGreater(clock["sleeps"], 0)
         self.assertGreater(mapped["context_switches"], 0.7 * clock["sleeps"])
         self.assertGreater(mapped["fault_s"], 0.5 * clock["fetch"] * clock["wall_s"])
@@ -178,7 +178,7 @@ class Rings(Shape):
         path = self.file()
         clock, report = self.record(mode, path, iops=200, evict=[path])
         self.compare(clock, report)
-        # The kernel's sums are taken once a second; of a second that began before the first step, a part is counted.
+        # The kernel's sums are read once per second. A second that began before the first step counts in part.
         self.assertGreater(report["page_cache"]["used_bytes"], COUNT * SAMPLE * 0.4)
         return report
 
@@ -201,7 +201,7 @@ class Rings(Shape):
 
 
 class Answers(http.server.BaseHTTPRequestHandler):
-    """Answers every GET after some ms, as an object store does."""
+    """Answers every GET after some ms, like an object store."""
 
     protocol_version = "HTTP/1.1"
     body = os.urandom(SAMPLE)

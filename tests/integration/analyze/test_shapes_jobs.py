@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""diesel-analyze on every shape of job: several ranks, several jobs, containers, programs that exec, libraries in
-odd places, processes that come and go."""
+"""Tests diesel-analyze on every shape of job: several ranks, several jobs, containers, programs that exec, libraries in unusual places,
+short-lived processes."""
 import functools
 import glob
 import json
@@ -45,7 +45,7 @@ class Attached(shapes.Shapes):
         return job
 
     def attach(self, *options):
-        """A recorder of running processes; it is ready when this returns."""
+        """Starts a recorder of running processes, and returns when it is ready."""
         if os.path.exists(self.recording):
             os.unlink(self.recording)
         recorder = subprocess.Popen([shapes.ANALYZE, "record", "-o", self.recording, *(str(o) for o in options)],
@@ -101,10 +101,10 @@ class Ranks(Attached):
             self.assertAlmostEqual(wait, clock["wait"], delta=shapes.WAIT_POINTS, msg=(rank, clock))
             self.assertEqual(rank["steps"], clock["steps"])
             self.assertEqual(rank["straggler"], number == slow_rank, report["ranks"])
-            # Waiting for the others is explained, too.
+            # The report also explains waits for the other ranks.
             self.assertLess(rank["shares"]["other"], 0.1, rank)
         slow = next(pid for pid, (number, _) in clocks.items() if number == slow_rank)
-        # At the top is the rank that sets the pace.
+        # The rank that sets the pace comes first.
         self.assertEqual(report["job"]["trainer_tgid"], slow)
         self.assertIn("straggler", report["note"])
 
@@ -124,7 +124,7 @@ class Ranks(Attached):
 
     @shapes.repeated
     def test_ranks_that_were_started_apart(self):
-        """-p A,B: one recording, one report. They do not wait for each other: there is no straggler."""
+        """-p A,B: one recording, one report. The jobs do not wait for each other, so there is no straggler."""
         jobs = [self.start(*self.job("train.py", "--wait", "--workers", workers)) for workers in (0, 1)]
         recorder = self.attach("-p", ",".join(str(job.pid) for job in jobs))
         for job in jobs:
@@ -142,7 +142,7 @@ class Ranks(Attached):
 class Several(Attached):
     @shapes.repeated
     def test_two_jobs_at_once(self):
-        """Each recording is of its own job, whatever the other one does."""
+        """Each recording covers only its own job, whatever the other one does."""
         other = self.start(*self.job("train.py", "--wait", "--workers", 2, "--steps", 400))
         self.go(other)
         report, clock = self.measure("train.py", "--workers", 1, "--prep-ms", 4)
@@ -192,7 +192,7 @@ class Several(Attached):
 
 
 class Groups(Attached):
-    """--cgroup, on whichever versions there are here."""
+    """Tests --cgroup, on the versions that exist here."""
 
     def group(self, root):
         folder = os.path.join(root, "diesel-shapes-%d" % os.getpid())
@@ -216,7 +216,7 @@ class Groups(Attached):
             file.write(str(pid))
 
     def record_group(self, root):
-        """One process is in it from the start, one joins; both with their children."""
+        """One process is in the group from the start, and one joins, both with their children."""
         try:
             folder = self.group(root)
         except OSError as error:
@@ -225,11 +225,11 @@ class Groups(Attached):
         self.join(folder, jobs[0].pid)
         recorder = self.attach("--cgroup", os.path.basename(folder))
         self.join(folder, jobs[1].pid)
-        time.sleep(0.5)  # the group is looked at 20 times a second
+        time.sleep(0.5)  # the recorder reads the group 20 times per second
         for job in jobs:
             self.go(job)
             self.clock_of(job)
-        self.end(recorder)  # by itself: the group is empty
+        self.end(recorder)  # the recorder ends by itself, as the group is empty
         recording = s.Recording(self.recording)
         self.assertEqual({e.tgid for e in recording.of(s.STEP)}, {job.pid for job in jobs})
         for job in jobs:
@@ -263,7 +263,7 @@ class Namespaces(Attached):
 
     @shapes.repeated
     def test_process_ids(self):
-        """The host's numbers, and those that people see in the container."""
+        """The report has the host's numbers, and those that users see in the container."""
         command = self.unshare("--pid", "--fork", "--mount-proc")
         done = self.record(command + self.job("train.py", "--workers", 1))
         clock = json.loads(done.stdout.splitlines()[-1])
@@ -277,7 +277,7 @@ class Namespaces(Attached):
 
     @shapes.repeated
     def test_time(self):
-        """The job's clocks are days ahead of the kernel's own: only the latter counts."""
+        """The job's clocks are days ahead of the kernel's own, and only the latter counts."""
         command = self.unshare("--time", "--fork", "--monotonic", "864000", "--boottime", "864000")
         done = self.record(command + self.job("train.py", "--workers", 1))
         self.check(self.report(), json.loads(done.stdout.splitlines()[-1]), "workers")
@@ -285,7 +285,7 @@ class Namespaces(Attached):
 
 class Clock(shapes.Shapes):
     def test_steps_of_the_wall_clock_change_nothing(self):
-        """A recording keeps the wall clock to date it, not to measure with it."""
+        """A recording uses the wall clock for its date, not to measure."""
         self.measure("train.py", "--workers", 1)
         before = self.report()
         with sqlite3.connect(self.recording) as db:
@@ -297,7 +297,7 @@ class Clock(shapes.Shapes):
         db.close()
         after = self.report()
         for key in before:
-            if key != "session":  # when it was recorded
+            if key != "session":  # the date of recording differs
                 self.assertEqual(after[key], before[key], key)
 
 
@@ -323,7 +323,7 @@ class Programs(shapes.Shapes):
 
 class Crowd(shapes.Shapes):
     def test_short_lived_processes(self):
-        """10,000 of them, many of which talk to the trainer over pipes, and none is a worker."""
+        """10,000 processes, many of which write to the trainer over pipes, and none is a worker."""
         report, clock = self.measure("crowd.py", "--workers", 1, "--steps", 50, "--step-ms", 2, first=["10000"],
                                      options=["--detail", "all"])
         self.assertEqual(report["loader"], "workers")
@@ -340,7 +340,7 @@ class Crowd(shapes.Shapes):
 
 
 class Libraries(Attached):
-    """PyTorch's library under another name, from another place, or not at its place any more."""
+    """PyTorch's library under another name, from another place, or removed from its place."""
 
     @classmethod
     def setUpClass(cls):
@@ -384,7 +384,7 @@ class Libraries(Attached):
 
     @shapes.repeated
     def test_stripped(self):
-        """The distribution's has no symbols but those it exports, as any stripped library."""
+        """The distribution's library has only its exported symbols, like any stripped library."""
         sections = shapes.run("readelf", "-SW", self.library).stdout
         if ".symtab" in sections:
             self.skipTest(self.library + " has all its symbols")
@@ -394,7 +394,7 @@ class Libraries(Attached):
 
     @shapes.repeated
     def test_in_a_mount_namespace(self):
-        """What the job has at this path is not what we have there."""
+        """The file of the job at this path differs from the file of the recorder."""
         command = ("mount --bind %s %s && exec \"$@\"" % (self.copy, os.path.realpath(self.library)))
         words = ["unshare", "--mount", "sh", "-c", command, "sh"]
         if shapes.run(*words, "true").returncode:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""diesel-analyze truth on real PyTorch jobs, and what its clock does to them."""
+"""Tests diesel-analyze truth on real PyTorch jobs, and the effect of its clock on them."""
 import json
 import os
 import pathlib
@@ -20,7 +20,7 @@ except ImportError:
 ANALYZE = os.path.join(os.environ.get("DIESEL_BIN", "build/release/bin"), "diesel-analyze")
 SHIM = pathlib.Path(ANALYZE).parent.parent / "share/diesel/truth"
 
-# prepares 10 ms a sample in one worker or none; computes 5 ms a step; 4 samples a batch
+# 10 ms of preparation per sample in one worker or none, 5 ms of computing per step, 4 samples per batch
 JOB = """
     import os, sys, time
     import torch
@@ -50,7 +50,7 @@ JOB = """
         log.write("end\\n")
 """
 
-# as slow, from memory
+# the same speed, from memory
 MEMORY_JOB = """
 import time
 import torch
@@ -91,7 +91,7 @@ class Truth(Jobs):
     def check(self, report, n_steps):
         self.assertEqual(report["schema"], "diesel.truth/1")
         self.assertEqual(report["steps"], n_steps)
-        # 4 x 10 ms of preparing and 5 ms of computing a step, by sleeping: no timing to speak of
+        # 4 x 10 ms of preparing and 5 ms of computing per step, by sleeping, so that timing is no problem
         self.assertGreater(report["seconds"]["cached"], n_steps * 0.040)
         self.assertGreater(report["shares"]["prep_stall"], 0.4)
         self.assertAlmostEqual(sum(share or 0 for name, share in report["shares"].items() if name != "wait"), 1, places=4)
@@ -132,7 +132,7 @@ class Truth(Jobs):
         self.assertEqual(report["cached_before_cold"], 0)
 
     def test_a_job_without_files(self):
-        """There is nothing to be cold: what differs between the two runs is chance, no fetching."""
+        """No file can be cold: the two runs differ by chance, not by fetching."""
         job = self.folder / "memory.py"
         job.write_text(MEMORY_JOB)
         command = [sys.executable, str(job)]
@@ -166,7 +166,7 @@ class Truth(Jobs):
             os.chown(path, user.pw_uid, user.pw_gid)
         for path in (self.folder, self.data):
             path.chmod(0o755)
-        copy = self.folder / "program"  # the build folder may be out of nobody's reach
+        copy = self.folder / "program"  # other users may have no access to the build folder
         shutil.copytree(SHIM, copy / "share/diesel/truth")
         (copy / "bin").mkdir()
         shutil.copy(ANALYZE, copy / "bin")
@@ -213,7 +213,7 @@ class Refusals(Jobs):
 
 
 class Shim(Jobs):
-    """What the clock leaves as it was."""
+    """Tests that the clock leaves jobs unchanged."""
 
     def run_with(self, code, **environment):
         out = self.folder / "clock"
@@ -272,7 +272,7 @@ class Shim(Jobs):
         out, line = self.run_with(script, DIESEL_TRUTH_MODE="clock")
         self.assertEqual(out.split(), ["0", "end"])
         self.assertIn("steps 20 ", line)
-        # Nobody knows how long a stream is: it goes on until the steps are done.
+        # The length of a stream is unknown, so it continues until the steps are done.
         out, line = self.run_with(script, DIESEL_TRUTH_MODE="synthetic", DIESEL_TRUTH_STEPS="25")
         self.assertEqual(out.split(), ["0"])
         self.assertIn("steps 25 ", line)

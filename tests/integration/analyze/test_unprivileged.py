@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""diesel-analyze as an ordinary user, on real PyTorch jobs that measure themselves."""
+"""Tests diesel-analyze as an ordinary user, on real PyTorch jobs that measure themselves."""
 import json
 import os
 import pathlib
@@ -18,12 +18,12 @@ JOB = pathlib.Path(__file__).resolve().parents[3] / "bench/jobs/train.py"
 PYTHON = "/usr/bin/python3"
 NOBODY = 65534
 AS_NOBODY = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-# The job's own clock and a sampled report agree within 5 points on a quiet machine; a test must hold on any.
+# The job's own clock and a sampled report agree within 5 points on a quiet machine; a test must pass on any.
 POINTS = 0.15
 
 
 class Unprivileged(unittest.TestCase):
-    """A folder, a copy of the program and of the job that an ordinary user reaches."""
+    """A folder with a copy of the program and of the job, to which an ordinary user has access."""
 
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="diesel-unprivileged-"))
@@ -51,7 +51,7 @@ class Unprivileged(unittest.TestCase):
         return done
 
     def train(self, *args):
-        """The job's clock and the report of a recorded run."""
+        """Returns the job's clock and the report of a recorded run."""
         done = self.record(PYTHON, self.job, "--width", 16, *args)
         return json.loads(done.stdout.splitlines()[-1]), self.report()
 
@@ -72,7 +72,7 @@ class Jobs(Unprivileged):
         self.agrees(clock, report)
         self.assertEqual((report["loader"], report["method"]), ("workers", "sampled"))
         self.assertEqual(report["workers"]["count"], 2)
-        self.assertLess(report["shares"]["fetch_stall"], POINTS)  # there are no files
+        self.assertLess(report["shares"]["fetch_stall"], POINTS)  # the job reads no files
         self.assertTrue(30 <= report["steps"] <= 90, report["steps"])
         done = self.run_as_nobody(self.program, "what-if", self.recording, "--workers", 8)
         self.assertEqual(done.returncode, 3)
@@ -87,7 +87,7 @@ class Jobs(Unprivileged):
         clock, report = self.train("--workers", 0, "--steps", 60, "--prep", 60, "--repeat", 16, "--data", files)
         self.agrees(clock, report)
         self.assertEqual(report["loader"], "inline")
-        self.assertLess(report["shares"]["fetch_stall"], POINTS)  # they are in the page cache
+        self.assertLess(report["shares"]["fetch_stall"], POINTS)  # files are in the page cache
 
     def test_checkpoints(self):
         clock, report = self.train("--workers", 1, "--steps", 300, "--prep", 4, "--repeat", 8, "--checkpoint-every", 25,
@@ -111,7 +111,7 @@ class Jobs(Unprivileged):
         self.assertEqual(report["loader"], "workers")
 
     def test_a_program_that_may_not_be_read(self):
-        """The kernel hides its calls, descriptors and I/O from its own user: states and CPU time are left."""
+        """The kernel hides the program's calls, descriptors and I/O from its own user; states and CPU time stay visible."""
         hidden = self.folder / "python3"
         shutil.copy(os.path.realpath(PYTHON), hidden)
         os.chmod(hidden, 0o711)
@@ -123,7 +123,7 @@ class Jobs(Unprivileged):
         self.assertGreater(high - low, 0.1)
 
     def test_in_a_container(self):
-        """A PID namespace of its own, with no privilege outside of it."""
+        """Runs in a PID namespace of its own, with no privilege outside of it."""
         inside = [*AS_NOBODY, "unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
         if subprocess.run([*inside, "true"], stderr=subprocess.DEVNULL, cwd="/", check=False).returncode:
             self.skipTest("no user namespaces here")

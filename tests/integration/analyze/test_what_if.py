@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""what-if on a recording of a real DataLoader, and what it says to bad values and poor recordings."""
+"""Tests what-if on a recording of a real DataLoader, and its messages about bad values and poor recordings."""
 import json
 import os
 import shutil
@@ -45,7 +45,7 @@ class WhatIf(unittest.TestCase):
         cls.folder = tempfile.mkdtemp(prefix="diesel-what-if-")
         cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
         cls.recording = os.path.join(cls.folder, "s.db")
-        for _ in range(4):  # a recording that others disturbed too much is refused, and rightly
+        for _ in range(4):  # the tool rightly refuses a recording with too many disturbances
             done = run("record", "-o", cls.recording, "--", sys.executable, "-c", JOB)
             assert done.returncode == 0, done.stderr
             if run("what-if", cls.recording).returncode == 0:
@@ -63,7 +63,7 @@ class WhatIf(unittest.TestCase):
         self.assertIsNone(found["answer"])
         for name, curve in found["predictions"]["what_if"].items():
             points = {point["x"]: point["speedup"]["value"] for point in curve["points"]}
-            # What is cached can be any share, hence lie between two points.
+            # The cached share can be any, so it may lie between two points.
             nearest = min(points, key=lambda x, here=curve["here"]: abs(x - here))
             self.assertAlmostEqual(nearest, curve["here"], delta=0.05, msg=name)
             self.assertAlmostEqual(points[nearest], 1, delta=0.01 if nearest == curve["here"] else 0.2, msg=name)
@@ -78,7 +78,7 @@ class WhatIf(unittest.TestCase):
         self.assertIsNone(found["question"]["cache_ratio"])
         answer = found["answer"]
         self.assertIsNone(found["question"]["storage_speed"])
-        self.assertGreater(answer["speedup"]["value"], 1)  # loading binds, and takes no core
+        self.assertGreater(answer["speedup"]["value"], 1)  # loading is the bottleneck, and takes no core
         self.assertLessEqual(answer["speedup"]["low"], answer["speedup"]["value"])
         self.assertGreaterEqual(answer["speedup"]["high"], answer["speedup"]["value"])
         self.assertAlmostEqual(sum(answer["shares"].values()), 1, places=6)
@@ -86,7 +86,7 @@ class WhatIf(unittest.TestCase):
         self.assertLess(fewer, 1)
 
     def test_nodes_with_lanes(self):
-        """Each of them needs a part of the dataset, and holds so many times more of that."""
+        """Each node needs a part of the dataset, and can cache that many times more of its part."""
         found = self.ask("--nodes", 4, "--cache", "25%")
         self.assertEqual(found["question"]["nodes"], 4)
         self.assertEqual(found["answer"]["cached_ratio"], 1)

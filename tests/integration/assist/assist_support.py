@@ -12,10 +12,10 @@ import time
 import dieseld_support as support
 
 MIRROR = os.path.join(support.BIN, "fuse_mirror")
-SOMEBODY = 100_000 + os.getpid() % 10_000  # nobody else's: dieseld looks at all jobs of the machine
+SOMEBODY = 100_000 + os.getpid() % 10_000  # a user of this test only: dieseld inspects all jobs of the machine
 FILES = 384
 
-# Reads FOLDER until its standard input ends. each: an index opens a file of its own; other: any one.
+# Reads FOLDER until its standard input ends. each: an index opens a file of its own. other: an index opens any file.
 JOB = """
 import hashlib, os, random, sys, threading
 import torch
@@ -69,7 +69,7 @@ class Case(support.Case):
             (self.folder / f"{i:05}").write_bytes(os.urandom(9000))
 
     def mirror(self, name="slow", control=None):
-        """The folder, where each read takes 5 ms."""
+        """Mounts a mirror of the folder, where each read takes 5 ms."""
         slow = self.folder.with_name(f"{self.folder.name}-{name}")
         slow.mkdir()
         process = subprocess.Popen([MIRROR, self.folder, slow, *([control] if control else [])], env=dict(os.environ, FUSE_MIRROR_READ_MS="5"),
@@ -94,7 +94,7 @@ class Case(support.Case):
 
     @staticmethod
     def kill(group):
-        """Workers too: PyTorch's never end where their parent was gone before they first asked for its number."""
+        """Also kills workers: PyTorch's never end if their parent had ended before they first read its process id."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(group, signal.SIGKILL)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dieseld --assist beside real PyTorch jobs that know nothing of it."""
+"""Tests dieseld --assist next to real PyTorch jobs that do not use it."""
 import json
 import re
 import subprocess
@@ -19,7 +19,7 @@ class Assist(assist_support.Case):
         told = self.state(daemon, process, "helps", "rests", "stopped")
         self.assertEqual(told["state"], "helps", told)
         self.assertEqual((told["uid"], told["misses"], told["failed"]), (SOMEBODY, 0, 0))
-        self.assertGreater(told["known_samples"], FILES * 3 // 4)  # it tries as soon as batches are known but for an eighth
+        self.assertGreater(told["known_samples"], FILES * 3 // 4)  # dieseld tries as soon as it knows all batches except an eighth
         self.assertGreater(told["bytes_read_ahead"], 0)
         readers = self.readers(daemon, SOMEBODY)
         self.assertEqual(len(readers), 1)

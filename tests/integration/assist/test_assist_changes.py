@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dieseld --assist beside a job that changes in mid-run what it reads, and in which order."""
+"""Tests dieseld --assist next to a job that changes its files and their order while it runs."""
 import sys
 import time
 
 import assist_support
 from assist_support import FILES, SOMEBODY, wait_until
 
-# Goes through FOLDER/train and FOLDER/test in turns, then as the file FOLDER/now says: `order`: in another order, in other batches; `data`: of
-# FOLDER/more instead, also from index 0 on; `lies`: each index opens any file.
+# Reads FOLDER/train and FOLDER/test alternately, then follows the file FOLDER/now. `order`: another order, and other batches. `data`:
+# FOLDER/more instead, also from index 0 on. `lies`: each index opens any file.
 JOB = """
 import os, random, sys, threading
 from torch.utils.data import DataLoader, Dataset
@@ -46,7 +46,7 @@ while True:
         go(Files(f"{folder}/test"), batch_size=16)
 """
 TEST = 128
-SEEN = TEST - 32  # each worker's last batch is not seen to end
+SEEN = TEST - 32  # dieseld does not see the end of each worker's last batch
 
 
 class Changes(assist_support.Case):
@@ -58,7 +58,7 @@ class Changes(assist_support.Case):
                 (self.folder / name / f"{i:05}").write_bytes(b"x" * 9000)
 
     def after(self, daemon, process, what, predicate):
-        """What is said of the job when predicate(that) holds."""
+        """Returns dieseld's report of the job when predicate(report) holds."""
         seen = {}
 
         def look():
@@ -78,7 +78,7 @@ class Changes(assist_support.Case):
                    str(self.mirror()), str(now)]
         process = self.start(command)
         told = self.after(daemon, process, "help with both", lambda j: j["state"] == "helps" and j["known_samples"] >= FILES + SEEN)
-        self.assertLessEqual(told["misses"], TEST)  # the first time it came to the other
+        self.assertLessEqual(told["misses"], TEST)  # at the first switch to the other data
 
         now.write_text("order")
         end = told["batches"] + 96
@@ -97,7 +97,7 @@ class Changes(assist_support.Case):
         told = self.after(daemon, process, "the end of it", lambda j: j["state"] == "stopped")
         self.assertIn("does not open the same file", told["why"])
         self.assertLess(told["misses"], 4 * FILES)
-        time.sleep(2)  # what was under way
+        time.sleep(2)  # lets outstanding reads end
         before = self.of(daemon, process)["bytes_read_ahead"]
         time.sleep(1.5)
         self.assertEqual(self.of(daemon, process)["bytes_read_ahead"], before)

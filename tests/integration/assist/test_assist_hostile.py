@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dieseld --assist beside jobs that mean harm, storage that hangs, and processes of its own that die."""
+"""Tests dieseld --assist next to hostile jobs, with storage that hangs, and with processes of its own that die."""
 import contextlib
 import os
 import pathlib
@@ -11,8 +11,8 @@ from assist_support import FILES, SOMEBODY, wait_until
 
 OTHER = SOMEBODY + 10_000
 
-# Looks like a trainer and one worker, of files FOLDER/0 and so on, until its standard input ends. TRICK/i takes each file's place while it
-# is not being opened, if there is TRICK. JAIL is its root folder, if not "".
+# Looks like a trainer and one worker, of files FOLDER/0 and so on, until its standard input ends. If TRICK exists, TRICK/i takes each
+# file's place while the file is not being opened. JAIL is its root folder, if not "".
 ACTOR = """
 import os, pickle, sys, threading, time
 folder, trick, jail, n, uid = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
@@ -63,7 +63,7 @@ while not ended.is_set():
 os._exit(0)
 """
 
-# Writes what looks like indices to many pipes, as fast as it can: batches that fit, long ones, and such as no data set has.
+# Writes apparent indices to many pipes, as fast as it can: batches that fit, long ones, and impossible ones.
 FLOOD = """
 import fcntl, os, pickle, sys
 os.nice(19)
@@ -100,7 +100,7 @@ class Hostile(assist_support.Case):
         return folder
 
     def tried(self, daemon, process):
-        """What is said of the job when some of its files were ordered."""
+        """Returns dieseld's report of the job once it has prefetched some of its files."""
         def look():
             job = self.of(daemon, process)
             return job if job and (job["bytes_read_ahead"] or job["failed"] or job["state"] == "stopped") else None
@@ -202,7 +202,7 @@ class Hostile(assist_support.Case):
 
     def test_a_flood_of_indices_takes_nothing_from_others(self):
         daemon = self.daemon("--assist", "--history", "off")
-        quietly = ["sh", "-c", 'echo 19 >/proc/self/autogroup; exec "$@"', "sh"]  # so that tests beside it go on
+        quietly = ["sh", "-c", 'echo 19 >/proc/self/autogroup; exec "$@"', "sh"]  # so that parallel tests can continue
         floods = [self.start([*quietly, "setpriv", "--reuid", str(OTHER), "--regid", str(OTHER), "--clear-groups", sys.executable, "-c", FLOOD, "50",
                               str(self.folder / "00000")]) for _ in range(20)]
         wait_until("the flood", lambda: sum(job["uid"] == OTHER for job in self.assist(daemon)["jobs"]) >= 8, daemon)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each process of dieseld may do, while all kinds of them are at work: capabilities, no new privileges, filters of system
-calls (docs/explanation/security.md)."""
+"""Tests the rights of each process of dieseld while all kinds of them work: capabilities, no new privileges, filters of system calls
+(docs/explanation/security.md)."""
 import array
 import contextlib
 import os
@@ -23,8 +23,8 @@ DAC_OVERRIDE, READ_ALL, FOWNER, KILL, SETGID, SETUID, NET_BIND, SYS_CHROOT, SYS_
 SENSES = BPF | PERFMON | SYS_PTRACE | READ_ALL
 ASSISTS = BPF | PERFMON | SYS_PTRACE | SYS_ADMIN | SYS_CHROOT | SETUID | SETGID
 
-# By name: (capabilities, how many filters) once a process has begun its work, in any of these ways; and the capabilities that
-# it may have before. A filter of its own comes beside those of the processes that it comes from.
+# By name: (capabilities, number of filters) once a process has begun its work, in any of these ways, and the capabilities that it may have
+# before. A filter of its own is added to those of its ancestors.
 TABLE = {
     "dieseld": ({(DAC_OVERRIDE | READ_ALL | FOWNER, 1)}, None),
     "dieseld-forks": ({(READ_ALL, 1)}, READ_ALL),
@@ -93,7 +93,7 @@ def status_of(path):
 
 
 class Watch:
-    """Looks at all processes that come from this one, again and again: pid -> what was seen of it, the last thing last."""
+    """Repeatedly reads all descendants of this process: pid -> observed states of it, in order."""
 
     def __init__(self):
         self.seen, self.ended = {}, threading.Event()
@@ -106,7 +106,7 @@ class Watch:
 
     def look(self):
         for path in pathlib.Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError, KeyError, ValueError):  # it has ended
+            with contextlib.suppress(OSError, KeyError, ValueError):  # the process has ended
                 if not (path / "comm").read_text().startswith("dieseld") or os.getpid() not in ancestors(int(path.name)):
                     continue
                 status = status_of(path)
@@ -127,7 +127,7 @@ def printed(table):
 
 
 def titles():
-    """{name: title} of all kinds."""
+    """Returns {name: title} of all kinds."""
     rows = (re.fullmatch(r"\| `(dieseld-\w+)` \| `(dieseld: [\w ]+)` \| .*", line) for line in printed("ends").splitlines()[2:])
     return {row[1]: row[2] for row in rows}
 
@@ -159,7 +159,7 @@ class Processes(assist_support.Case):
         return str(path)
 
     def slow(self, path):
-        """The same folder, where each read takes its time, so that an opening of it is seen."""
+        """Mounts the same folder, where each read takes time, so that opening it is seen."""
         mount = pathlib.Path(path + "-slow")
         mount.mkdir()
         process = subprocess.Popen([assist_support.MIRROR, path, mount], env=dict(os.environ, FUSE_MIRROR_READ_MS="200"),
@@ -183,7 +183,7 @@ class Processes(assist_support.Case):
         return process
 
     def settled(self, watch, name):
-        """Whether a process of this name is seen as the table has it."""
+        """Returns whether a process of this name matches the table."""
         states, _ = TABLE[name]
         return any(statuses[-1]["Name"] == name and self.state_of(statuses[-1]) in self.possible(states)
                    for statuses in list(watch.seen.values()))
@@ -194,7 +194,8 @@ class Processes(assist_support.Case):
 
     @staticmethod
     def possible(states):
-        """What of it this machine can give: not all capabilities are there in a container, nor the count before Linux 5.9."""
+        """Returns the states that this machine can show: a container lacks some capabilities, and kernels before Linux 5.9 lack the
+        count."""
         here, counts = int(status_of(pathlib.Path("/proc/self"))["CapPrm"], 16), "Seccomp_filters" in status_of(pathlib.Path("/proc/self"))
         return {(capabilities & here, n if counts else 0) for capabilities, n in states}
 

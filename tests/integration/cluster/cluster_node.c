@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A node of a cluster without a daemon around it: it has every chunk, whose bytes follow from its id, and
- * does what it is told on standard input, a line an order. What happens is a line on standard output.
+/* A node of a cluster without a daemon around it. It has every chunk, whose bytes follow from its id, and
+ * executes orders from standard input, one per line. It prints events on standard output, one per line.
  *
- *   cluster_node URL NAME ADDRESS [KEY [ADVERTISED]]    URL: support_registry.c
+ *	cluster_node URL NAME ADDRESS [KEY [ADVERTISED]]    URL: support_registry.c
  *
- *   join JOB               group ID, and from then on members N: how many can be reached, when that changes
- *   fetch NUMBER BYTES [MS]  done NUMBER CODE TEXT; the bytes are compared, 1: they were wrong
- *   ours NUMBER BYTES      ours NUMBER 0 or 1
- *   answers HOW            ok; "right", "wrong" bytes, "late": never, "no", "kept": right, without making or
- * comparing them peers                  a line a peer: peer NAME is_connected is_unreachable chunks_in
- * chunks_out failed; ok held                   held N: answers that are not given back yet asked NUMBER comes
- * when somebody asks for a chunk
+ *	join JOB                group ID, and members N whenever the number of reachable members changes
+ *	fetch NUMBER BYTES [MS] done NUMBER CODE TEXT; compares the bytes, CODE 1: they were wrong
+ *	ours NUMBER BYTES       ours NUMBER 0 or 1
+ *	answers HOW             ok; HOW: "right" or "wrong" bytes, "late": never, "no",
+ *				"kept": right bytes, without making or comparing them
+ *	peers                   per peer: peer NAME is_connected is_unreachable
+ *				chunks_in chunks_out failed; ok
+ *	held                    held N: answers that are not given back yet
+ *
+ * It prints asked NUMBER when another node requests a chunk.
  */
 #include <errno.h>
 #include <stdio.h>

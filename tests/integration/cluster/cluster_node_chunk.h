@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Chunks that follow from their ids: the number, and how many bytes there are. */
+/* Chunks whose bytes follow from their ids: the number, and the length. */
 
 #include <stdbool.h>
 #include <stdint.h>

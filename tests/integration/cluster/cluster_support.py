@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes of a cluster without daemons (cluster_node), and a peer in Python that says what it likes."""
+"""Runs nodes of a cluster without daemons (cluster_node), and a peer in Python that sends anything."""
 import errno
 import os
 import queue
@@ -114,7 +114,7 @@ class Node:
         self.process.stdin.flush()
 
     def wait(self, *words):
-        """The next line that begins with these words; others are kept for later."""
+        """Returns the next line that begins with these words; other lines are kept for later."""
         words = [str(word) for word in words]
         for line in self.seen:
             if line[:len(words)] == words:
@@ -141,12 +141,12 @@ class Node:
         self.say(f"fetch {number} {size} {ms}")
 
     def fetch(self, number, size, ms=None):
-        """0, or what went wrong."""
+        """Returns 0 or the error of the fetch."""
         return self.result(f"fetch {number} {size} {ms or 20000}", number, ms is None)
 
     def result(self, order, number, may_be_late):
-        """A node waits about 250 ms for a peer that has been quick. On a busy machine the peer may be late, and
-        unreachable for a second. Tests of other things ask it again."""
+        """A node waits about 250 ms for a peer that has been fast. On a busy machine the peer may be late, and unreachable for a second.
+        Tests of other things set may_be_late and try again."""
         end = time.monotonic() + PATIENCE_S
         late = False
         while True:
@@ -162,7 +162,7 @@ class Node:
         return code
 
     def not_ours(self, size, n=1, start=0):
-        """Numbers of chunks that others own."""
+        """Returns numbers of chunks that others own."""
         found = []
         for number in range(start, start + 100000):
             self.say(f"ours {number} {size}")
@@ -195,7 +195,7 @@ class Node:
         wait_until(lambda: text in self.said(), f"{text!r} in what {self.name} says: {self.said()}")
 
     def talker(self):
-        """The process id of dieseld-peer; None while there is none."""
+        """Returns the process id of dieseld-peer, or None while there is none."""
         for keeper in children(self.process.pid):
             for pid in children(keeper):
                 return pid
@@ -213,7 +213,7 @@ class Node:
 
 
 class Peer:
-    """A connection that speaks the protocol, or not."""
+    """A connection that follows the protocol, or violates it."""
 
     def __init__(self, name, port=None, to="a", version=VERSION, host="127.0.0.1", hello=True, connection=None):
         self.s = connection or socket.create_connection((host, port), timeout=PATIENCE_S)
@@ -245,7 +245,7 @@ class Peer:
         return HELLO.unpack(self.take(HELLO.size))
 
     def next(self, *kinds):
-        """The next frame of these kinds, and a piece's bytes. Pings are answered; others are passed over."""
+        """Returns the next frame of these kinds, and a piece's bytes. Answers pings, and skips other frames."""
         while True:
             kind, _, code, id, size, value, group, chunk = FRAME.unpack(self.take(FRAME.size))
             data = self.take(size) if kind == PIECE else b""
@@ -255,12 +255,12 @@ class Peer:
                 return kind, id, code, size, value, chunk, data
 
     def pong(self):
-        """Shows that it is there: what a node needs to ask it."""
+        """Shows that the peer is alive, without which a node sends it no question."""
         id = self.next(PING)[1]
         self.frame(PONG, id)
 
     def is_closed(self):
-        """Waits for the other end to close, whatever it sends until then."""
+        """Waits for the other end to close, and ignores data until then."""
         try:
             while self.s.recv(1 << 16):
                 pass
@@ -273,7 +273,7 @@ class Peer:
 
 
 class Listener:
-    """A peer that is connected to: its name comes after the node's."""
+    """A peer that accepts connections: its name comes after the node's."""
 
     def __init__(self, cluster, name="z", host="127.0.0.1"):
         self.s = socket.create_server((host, 0))

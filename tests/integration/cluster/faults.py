@@ -15,7 +15,7 @@ KINDS = ("daemon", "peer", "stopped_peer", "stopped_daemon", "redis", "stopped_r
 
 
 def draw(seed, n):
-    """(kind, length in seconds, seed of what else it takes): all kinds in every round, each round in another order."""
+    """Returns (kind, length in seconds, seed of its other choices). All kinds come in every round, each round in another order."""
     rng, plan = random.Random(seed), []
     while len(plan) < n:
         plan += [(kind, 0.2 + 2.8 * rng.random() ** 3, rng.getrandbits(32)) for kind in rng.sample(KINDS, len(KINDS))]
@@ -28,7 +28,7 @@ def children(pid):
 
 
 def talker(pid):
-    """The process dieseld-peer of a daemon; None while there is none."""
+    """Returns the process dieseld-peer of a daemon, or None while there is none."""
     with contextlib.suppress(OSError):
         for keeper in children(pid):
             for child in children(keeper):
@@ -38,25 +38,25 @@ def talker(pid):
 
 
 def send(pid, number):
-    """That process may have ended, by another fault."""
+    """Sends a signal. The process may have ended already, by another fault."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
 
 class FixedNode(Node):
-    """One that listens at the same port after each start, and is gone for a while in between."""
+    """A node that listens at the same port after each start, and is down for a while in between."""
 
     def __init__(self, redis, name, **more):
         self.port, self.lock = support.free_port(), threading.Lock()
         super().__init__(redis, name, "--cluster-listen", f"127.0.0.1:{self.port}", **more)
 
     def n_alone(self):
-        """How often it had not its port for long, and said so."""
+        """Returns how often the node could not get its port for long, and reported it."""
         return self.daemon.output().count("this node is alone")
 
 
 class Squatter:
-    """Somebody else at a node's port: it answers with anything, or with nothing."""
+    """A stranger at a node's port, which answers anything or nothing."""
 
     def __init__(self, port, rng):
         self.rng, self.taken = rng, []
@@ -83,13 +83,13 @@ class Squatter:
 
 
 class Faults:
-    """Two at a time; of one thing, be it a node, Redis or a chunk, one at a time."""
+    """Faults, two at a time, but only one at a time of one object, be it a node, Redis or a chunk."""
 
     def __init__(self, redis, nodes, path, plan):
         self.redis, self.nodes, self.plan = redis, nodes, list(enumerate(plan))
         self.chunks, self.path = support.chunk_files(path), path
         self.redis_lock, self.chunk_lock, self.next_lock = threading.Lock(), threading.Lock(), threading.Lock()
-        self.whole = threading.Event()  # no chunk is damaged
+        self.whole = threading.Event()  # set while no chunk is damaged
         self.whole.set()
         self.n_damaged, self.wrong, self.done, self.over = 0, [], [], threading.Event()
         self.lanes = [threading.Thread(target=self.lane, daemon=True) for _ in range(2)]
@@ -128,7 +128,7 @@ class Faults:
             node.daemon.start()
 
     def do_port(self, rng, length_s):
-        """Others find a stranger where the node was, which is alone until it can listen there again."""
+        """Other nodes find a stranger in the node's place. The node is alone until it can listen there again."""
         node = rng.choice(self.nodes)
         with node.lock:
             node.daemon.kill()
@@ -146,7 +146,7 @@ class Faults:
         while True:
             try:
                 return Squatter(port, rng)
-            except OSError:  # the process that listened before ends when it sees that its daemon is gone
+            except OSError:  # the process that listened before ends when it sees that its daemon has ended
                 if time.monotonic() > end:
                     raise
                 time.sleep(0.02)
@@ -160,7 +160,7 @@ class Faults:
         pid = talker(rng.choice(self.nodes).daemon.process.pid)
         if pid:
             send(pid, signal.SIGSTOP)
-            time.sleep(length_s)  # also where its daemon is killed meanwhile: it keeps the port
+            time.sleep(length_s)  # the squatter keeps the port also if the node's daemon is killed meanwhile
             send(pid, signal.SIGCONT)
 
     def do_stopped_daemon(self, rng, length_s):
@@ -189,7 +189,7 @@ class Faults:
             self.redis.cli("flushall")
 
     def do_forged(self, rng, length_s):
-        """Wrong values at the registry's keys, also of members that nobody knows, until the nodes write theirs again."""
+        """Writes wrong values at the registry's keys, also of unknown members, until the nodes write theirs again."""
         with self.redis_lock:
             for key in self.redis.cli("--raw", "keys", "*cluster*").split():
                 value = self.redis.ask((b"get", key))[0]
@@ -226,7 +226,7 @@ class Faults:
                            (b"zadd", group + b":nodes", b"9999999999999", name))
 
     def do_chunk(self, rng, length_s):
-        """Damaged bytes in the place of some, then what was there. A job that comes upon one has DamagedData."""
+        """Puts damaged bytes in the place of some, then restores them. A job that reads a damaged chunk gets DamagedData."""
         with self.chunk_lock, contextlib.ExitStack() as restored:
             self.n_damaged += 1
             self.whole.clear()
@@ -241,5 +241,5 @@ class Faults:
                 os.link(path, kept)
                 restored.callback(os.replace, kept, path)
                 os.replace(damaged, path)
-            self.do_daemon(rng, 0)  # which has to read its chunks again
+            self.do_daemon(rng, 0)  # the daemon has to read its chunks again
             time.sleep(length_s / 2)

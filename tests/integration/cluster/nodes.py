@@ -89,7 +89,7 @@ class Node:
         return " is away" in self.daemon.output()
 
     def is_disturbed(self):
-        """Whether another node was late, as on a machine that is busy: what it was to give is read from storage then."""
+        """Returns whether another node was late, as on a busy machine: then its chunks are read from storage."""
         return had_no_answer(self.status()) or self.was_unreachable()
 
     def loader(self, path, rank, world, **options):
@@ -99,7 +99,7 @@ class Node:
 
 
 def read_all(loaders, in_step=True):
-    """One epoch of all at once, step by step as ranks that train together; what each had."""
+    """Runs one epoch of all loaders at once, step by step like ranks that train together. Returns the samples of each."""
     had, wrong = [collections.Counter() for _ in loaders], []
     barrier = threading.Barrier(len(loaders))
 
@@ -128,12 +128,12 @@ class Case(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         support.require(os.path.join(support.BIN, "dieseld"))
-        os.environ["LOCAL_WORLD_SIZE"] = "1"  # as torchrun: a rank a node
+        os.environ["LOCAL_WORLD_SIZE"] = "1"  # like torchrun with a rank per node
         cls.folder = pathlib.Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
         cls.path, cls.want = make_dataset(cls.folder, cls.n_samples, *cls.options, less=cls.less)
         cls.n_chunks = len(support.chunk_files(cls.path))
         cls.redis = servers.Server(cls.folder)
-        cls.addClassCleanup(lambda: cls.redis.stop())  # the one that runs then
+        cls.addClassCleanup(lambda: cls.redis.stop())  # stops the server that runs then
 
     def nodes(self, n, *options, **more):
         made = [Node(self.redis.url(""), f"node-{self.id().rsplit('.', 1)[1][5:25]}-{i}", *options, **more) for i in range(n)]
@@ -149,14 +149,13 @@ class Case(unittest.TestCase):
         return made
 
     def check(self, had, times=1):
-        """Every sample so often, with its bytes, over all that was had."""
+        """Checks that every sample came this many times, with its bytes, over all loaders."""
         got = sum(had, collections.Counter())
         self.assertEqual(got, collections.Counter({data: n * times for data, n in self.want.items()}))
 
     def check_reads(self, nodes, n, *about, at_most=False):
-        """Asserts that n chunks were read in all. On a busy machine, a chunk whose answer came too late may be read
-        twice.
-        at_most: at most n, and a tenth more for chunks that were evicted before a node a step behind asked for them."""
+        """Asserts that n chunks were read in all. On a busy machine, a chunk whose answer came too late may be read twice. at_most: at most
+        n, and a tenth more for chunks that were evicted before a node a step behind requested them."""
         reads = sum(node.reads() for node in nodes)
         twice = sum(sum(node.status()["cluster"][why] for why in WHY_NOT) for node in nodes)
         if reads > n and any(node.was_unreachable() for node in nodes):

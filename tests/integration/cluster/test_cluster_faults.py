@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job over some nodes, to which anything happens: each rank has its samples, in their order, with their bytes, once an epoch. Lanes and
-drift are drawn, too.
+"""Tests a job over some nodes under random faults: each rank gets its samples, in their order, with their bytes, once per epoch. Lanes and
+drift are random, too.
 
-DIESEL_FAULTS=200 is the long one; DIESEL_FAULTS_SEED=N draws the same faults again, which need not meet the job at the same points."""
+DIESEL_FAULTS=200 is the long test. DIESEL_FAULTS_SEED=N draws the same faults again, which may hit the job at other points."""
 import contextlib
 import errno
 import faulthandler
@@ -20,7 +20,7 @@ from nodes import Case, Node, PATIENCE_S, digest
 
 N_FAULTS = int(os.environ.get("DIESEL_FAULTS", "40"))
 SEED = int(os.environ.get("DIESEL_FAULTS_SEED") or random.SystemRandom().getrandbits(32))
-# The daemon is being started again; or the memory of the last session comes back when it has seen that it ended.
+# Transient errors: the daemon is restarting, or the memory of the last session comes back only when it has seen the session's end.
 FOR_NOW = errno.ECONNREFUSED, errno.ECONNRESET, errno.ENOENT, errno.EPIPE, errno.ENOSPC
 
 
@@ -29,7 +29,8 @@ def number(item):
 
 
 def take(batches):
-    """(The next batch, or None at the end; whether it was damaged.) Nothing of the exception stays, which has the dataset open."""
+    """Returns (the next batch, or None at the end; whether it was damaged). Keeps nothing of the exception, which holds the dataset
+    open."""
     try:
         return next(batches, None), False
     except DamagedData:
@@ -37,7 +38,7 @@ def take(batches):
 
 
 class Rank(threading.Thread):
-    """Trains, until the job ends; opens the dataset again when it was damaged."""
+    """Trains until the job ends. Opens the dataset again after damage."""
 
     def __init__(self, test, rank):
         super().__init__(daemon=True)
@@ -49,7 +50,7 @@ class Rank(threading.Thread):
             self.open()
             while not self.test.is_over:
                 self.epochs.append(list(self.epoch()))
-                self.test.between.wait()  # watch() sees it if nobody comes
+                self.test.between.wait()  # watch() notices a missing rank
             self.loader.close()
         except BaseException as error:  # noqa: BLE001: it is the test's
             self.wrong = error
@@ -65,7 +66,7 @@ class Rank(threading.Thread):
         while True:
             batch, is_damaged = take(batches)
             if is_damaged:
-                batches = item = None  # they hold memory of the daemon's
+                batches = item = None  # both hold memory of the daemon's
                 batches = self.reopen()
                 continue
             if batch is None:
@@ -75,10 +76,10 @@ class Rank(threading.Thread):
                     raise AssertionError(f"rank {self.rank}, epoch {len(self.epochs)}: sample {number(item)} has other bytes")
                 yield number(item)
             self.n_steps += 1
-            time.sleep(0.01)  # trains
+            time.sleep(0.01)  # stands for training
 
     def reopen(self):
-        """A chunk that was found damaged is tried again when nobody has the dataset open any more."""
+        """The daemon reads a chunk that was damaged again once no session has the dataset open."""
         if not self.test.faults.n_damaged:
             raise AssertionError("damaged data, and no chunk was")
         if not self.test.faults.whole.wait(PATIENCE_S):
@@ -112,7 +113,7 @@ class Faults(Case):
     def setUp(self):
         print(f"DIESEL_FAULTS={N_FAULTS} DIESEL_FAULTS_SEED={SEED}", flush=True)
         rng = random.Random(SEED)
-        self.order = rng.choice(({"lanes": 1}, {"drift": 1}))  # with both chunks go from node to node in every epoch
+        self.order = rng.choice(({"lanes": 1}, {"drift": 1}))  # both make chunks move between nodes in every epoch
         self.is_over = self.may_end = False
         n_nodes = rng.choice((3, 4))
         self.order = {"lanes": rng.choice((1, n_nodes, n_nodes, 2 * n_nodes, 5)), "drift": rng.choice((0, 1, 2, 4))}
@@ -120,7 +121,7 @@ class Faults(Case):
         for node in self.job:
             self.addCleanup(node.daemon.stop)
         self.faults = faults.Faults(self.redis, self.job, self.path, faults.draw(SEED, N_FAULTS))
-        self.addCleanup(self.faults.end)  # before the nodes: what is stopped goes on
+        self.addCleanup(self.faults.end)  # ends before the nodes: stopped processes continue
         self.between = threading.Barrier(len(self.job), self.end_if_wanted)
         self.ranks = [Rank(self, i) for i in range(len(self.job))]
 
@@ -131,7 +132,7 @@ class Faults(Case):
         return [node.status()["cluster"]["chunks_in"] for node in self.job]
 
     def watch(self, until):
-        """Until that is so; no rank stands still meanwhile."""
+        """Waits until the condition holds; meanwhile no rank may stand still."""
         steps, since = None, time.monotonic()
         while not until():
             for wrong in [rank.wrong for rank in self.ranks] + self.faults.wrong:
@@ -145,7 +146,7 @@ class Faults(Case):
             time.sleep(0.05)
 
     def give_up(self, steps):
-        """Threads that hang in a call would keep this process."""
+        """Ends this process, which threads that hang in a call would keep alive."""
         print(f"the job stands still: {steps}", file=sys.stderr)
         faulthandler.dump_traceback(all_threads=True)
         for node in self.job:
@@ -163,10 +164,10 @@ class Faults(Case):
         self.watch(lambda: all(rank.n_steps for rank in self.ranks))
         self.faults.start()
         self.watch(lambda: not any(lane.is_alive() for lane in self.faults.lanes))
-        # What is forged is gone, and all of them find each other again.
+        # Forged entries are gone, and all nodes find each other again.
         self.redis.cli("flushall")
         had = self.chunks_in()
-        if self.order["lanes"] == 1:  # else a node may have all it needs
+        if self.order["lanes"] == 1:  # otherwise a node may have all it needs
             self.watch(lambda: all(now > before for now, before in zip(self.chunks_in(), had)))
         self.may_end = True
         self.watch(lambda: not any(rank.is_alive() for rank in self.ranks))
@@ -176,7 +177,7 @@ class Faults(Case):
               f"reopened {[rank.n_reopened for rank in self.ranks]}, alone {[node.n_alone() for node in self.job]}")
 
     def check_epochs(self):
-        """Against a node that is alone, and had no faults."""
+        """Compares with a node that is alone and had no faults."""
         self.assertEqual([rank.wrong for rank in self.ranks], [None] * len(self.ranks))
         self.assertEqual(len(self.faults.done), N_FAULTS)
         alone = Node(self.redis.url(""), "alone", cache="160M")

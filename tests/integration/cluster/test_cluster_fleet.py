@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people are told, at any place, of the jobs of several nodes: diesel-top --nodes, dieselctl cluster status."""
+"""Tests the figures of jobs on several nodes, which each node shows: diesel-top --nodes, dieselctl cluster status."""
 import itertools
 import json
 import os
@@ -38,13 +38,13 @@ class Fleet(Case):
             return found if sorted(job["node"] for job in found) == names and all(job.get("dataset") for job in found) else None
         for job in wait_until("the jobs of both nodes", jobs):
             self.assertEqual((job["pid"], job["user"], job["dataset"]), (os.getpid(), str(os.getuid()), str(self.path)))
-            self.assertTrue(job["name"].startswith("job"), job["name"])  # as the loaders call it
+            self.assertTrue(job["name"].startswith("job"), job["name"])  # the name that the loaders give
             self.assertEqual(job["state"], "running")
         (group,) = wait_until("the group", lambda: [g for g in self.groups() if len(g["members"]) == 2])
         self.assertEqual((group["job"], group["uid"], [m["node"] for m in group["members"]]), ("job", os.getuid(), names))
         self.assertTrue(all(m["path"] == str(self.path) and m["memory_bytes"] > 0 for m in group["members"]))
         self.assertAlmostEqual(sum(m["share"] for m in group["members"]), 1, places=4)
-        # Their end: one stops, and is no longer there; one is killed, and is silent.
+        # Two ends: a loader stops and disappears from the list; another is killed and becomes silent.
         for loader in loaders:
             loader.close()
         nodes[0].daemon.stop()
@@ -55,7 +55,7 @@ class Fleet(Case):
 
 
 class Tiers(Case):
-    """What comes of memory, of other nodes and of storage, as people are told on one node."""
+    """Tests the shares from memory, from other nodes and from storage that one node shows."""
     n_samples = 192
 
     def told(self, program, node, *args):
@@ -63,7 +63,7 @@ class Tiers(Case):
 
     def test_where_chunks_come_from(self):
         nodes = self.nodes(2, "--tune", "dry-run")
-        loaders = self.loaders(nodes, lanes=1)  # with a lane a rank nothing would come from the other node
+        loaders = self.loaders(nodes, lanes=1)  # with a lane per rank, nothing would come from the other node
 
         def job():
             read_all(loaders)
@@ -91,7 +91,7 @@ class Tiers(Case):
         (seen,) = wait_until("diesel-top", top)
         self.assertEqual((seen["n_reached"], seen["n_members"]), (2, 2))
         self.assertGreater(seen["node_chunks_per_s"], 0)
-        # The other one goes: it is away, and said to be.
+        # The other node is killed, and shown as unreachable.
         nodes[1].daemon.kill()
 
         def alone():

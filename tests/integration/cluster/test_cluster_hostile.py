@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peers that lie, flood, stall or are no peers at all: reads end with an error in bounded time, other peers go on, and
-what the node holds for them is let go of."""
+"""Tests peers that lie, flood, stall or do not speak the protocol. Reads end with an error in bounded time, other peers continue, and the
+node frees the memory that it holds for bad peers."""
 import contextlib
 import errno
 import itertools
@@ -29,7 +29,7 @@ def cpu_s(pid):
 
 
 class Owner(unittest.TestCase):
-    """The node asks a peer that answers what it likes."""
+    """Tests a node that sends questions to a peer with arbitrary answers."""
 
     def setUp(self):
         self.cluster = self.enterContext(Cluster())
@@ -49,7 +49,7 @@ class Owner(unittest.TestCase):
 
     def piece(self, id, data):
         self.peer.frame(PIECE, id, size=len(data))
-        with contextlib.suppress(ConnectionError):  # it may have gone by what was said of them already
+        with contextlib.suppress(ConnectionError):  # the peer may have closed after the frames before
             self.peer.send(data)
 
     def ends(self, number, code):
@@ -104,7 +104,7 @@ class Owner(unittest.TestCase):
         number, id = self.asked(ms=200)
         self.ends(number, errno.ETIMEDOUT)
         self.assertEqual(self.peer.next(CANCEL)[1], id)
-        self.piece(id, bytes(1000))  # it comes too late, and nobody minds
+        self.piece(id, bytes(1000))  # the answer is too late, and is ignored
         self.peer.frame(END, id, -errno.ECANCELED, size=1000)
         self.a.members(1)
         self.peer.pong()
@@ -141,7 +141,7 @@ class Owner(unittest.TestCase):
 
 
 class Asker(unittest.TestCase):
-    """A peer asks the node, which has another one beside it that is well."""
+    """A peer sends questions to the node, which has another, well-behaved peer."""
 
     def setUp(self):
         self.cluster = self.enterContext(Cluster())
@@ -176,7 +176,7 @@ class Asker(unittest.TestCase):
         self.assertEqual((id, code, size), (9, 0, SIZE))
 
     def test_questions_for_parts_of_chunks(self):
-        """There are none: a question has nothing behind it."""
+        """Parts of chunks do not exist: a question has nothing after it."""
         for value in (1, 16384, 1 << 40):
             peer = self.connect()
             peer.hello()
@@ -281,7 +281,7 @@ class Asker(unittest.TestCase):
         self.assertEqual(self.a.talker(), talker)
 
     def test_another_user_connects_all_the_time(self):
-        """He is refused, and a node that comes meanwhile is not."""
+        """The other user is refused, and a node that comes meanwhile is not."""
         if os.geteuid() != 0:
             self.skipTest("takes root: there have to be processes of two users")
         floods = []
@@ -334,7 +334,7 @@ class Few(unittest.TestCase):
         with Cluster() as cluster:
             a = cluster.node("a")
             b = cluster.node("b")
-            for node in (a, b):  # by then it has all that it opens for itself
+            for node in (a, b):  # by then the node has opened all its own descriptors
                 node.members(2)
             b.end()
             a.members(1)
@@ -345,7 +345,7 @@ class Few(unittest.TestCase):
             waiting = [socket.create_connection(("127.0.0.1", a.port), timeout=60) for _ in range(40)]
             a.wait_said("other nodes' connections wait: Too many open files")
             before = cpu_s(talker)
-            time.sleep(1.5)  # the first of them is let wait for 2 s, and the others behind it
+            time.sleep(1.5)  # the first of them is kept waiting for 2 s, and the others behind it
             self.assertLess(cpu_s(talker) - before, 0.15)
             for s in waiting:
                 s.close()

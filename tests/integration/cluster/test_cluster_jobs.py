@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs whose ranks run on several nodes: together they read each chunk once, whatever becomes of a node or of Redis."""
+"""Tests jobs whose ranks run on several nodes: together they read each chunk once, even if a node or Redis fails."""
 import collections
 import itertools
 import unittest
@@ -8,7 +8,7 @@ from nodes import Case, digest, read_all
 
 
 def some(iterator, n):
-    """What the next n batches have."""
+    """Returns the samples of the next n batches."""
     return collections.Counter(digest(item) for data, _ in itertools.islice(iterator, n) for item in data)
 
 
@@ -61,7 +61,7 @@ class Changes(Case):
         self.check(had + read_all(loaders))
         for loader in loaders:
             loader.close()
-        loaders = self.loaders(nodes[:3], batch_size=7)  # which have no whole steps there
+        loaders = self.loaders(nodes[:3], batch_size=7)  # this batch size gives no whole steps there
         for loader in loaders:
             loader.load_state_dict(state)
         self.check(had + read_all(loaders))
@@ -74,7 +74,7 @@ class Changes(Case):
         nodes[2].daemon.kill()
         alone = [had[k] + some(iterators[k], 10000) for k in (0, 1)]
         want = [collections.Counter(digest(item) for data, _ in loaders[k] for item in data) for k in (0, 1)]
-        # Another epoch has other batches: what each had of this one is compared with what a node alone gives.
+        # Another epoch has other batches, so the batches of this one are compared with those of a single node.
         single = self.nodes(1)
         for k in (0, 1):
             loader = single[0].loader(self.path, k, 3, cluster="")

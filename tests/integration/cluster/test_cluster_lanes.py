@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Orders of several lanes: each node reads and keeps the chunks of its own lanes, and nothing moves that need not."""
+"""Tests orders of several lanes: each node reads and caches the chunks of its own lanes, and no chunk moves needlessly."""
 import collections
 import itertools
 import subprocess
@@ -9,13 +9,13 @@ from nodes import Case, digest, read_all, support, wait_until
 
 
 def moved(nodes):
-    """Bytes between nodes so far."""
+    """Returns the bytes sent between nodes so far."""
     return sum(node.status()["cluster"]["bytes_in"] for node in nodes)
 
 
 class Lanes(Case):
     def check_still(self, nodes, loaders, n_epochs=2):
-        """After the first epoch no node reads or asks for anything."""
+        """Checks that after the first epoch no node reads or requests anything."""
         self.check(read_all(loaders))
         self.check_reads(nodes, self.n_chunks)
         before = moved(nodes)
@@ -27,9 +27,9 @@ class Lanes(Case):
         nodes = self.nodes(2)
         loaders = self.loaders(nodes, lanes=2)
         self.check_still(nodes, loaders)
-        # Only a chunk across the border of the lanes has gone from one to the other.
+        # Only a chunk that spans the border of the lanes has moved from one node to the other.
         self.assertLessEqual(moved(nodes), 5 << 20)
-        # A node needs its lane alone, and that is what its tuner sizes the cache by.
+        # A node needs only its lane, and its tuner sizes the cache by that.
         def is_a_lane(node):
             now = node.status()["jobs"][0]["now"]
             return now["dataset_bytes"] <= now["cached_bytes"] < 1.25 * now["dataset_bytes"]
@@ -48,7 +48,7 @@ class Lanes(Case):
                 for iterator in iterators:
                     next(iterator)
                 why = [support.CTL, "why", "--socket", nodes[0].socket]
-                wait_until(says, lambda: says in subprocess.run(why, capture_output=True, text=True, check=True).stdout)  # it hears of the other
+                wait_until(says, lambda: says in subprocess.run(why, capture_output=True, text=True, check=True).stdout)  # sees the other
                 session, = nodes[0].status()["sessions"]
                 self.assertEqual((session["lanes"], session["drift"]), (lanes, 0))
                 del iterators
@@ -56,12 +56,12 @@ class Lanes(Case):
                     loader.close()
 
     def test_four_nodes_hold_one_copy(self):
-        """With space for a third of the dataset each."""
+        """Each node has space for a third of the dataset."""
         nodes = self.nodes(4, cache="96M")
         self.check_still(nodes, self.loaders(nodes, lanes=4))
 
     def test_ranks_and_batches_that_lanes_do_not_fit(self):
-        """Two ranks on one node and one on the other, five lanes, batches of 7: nothing is refused, all samples come once."""
+        """Two ranks on one node and one on the other, five lanes, batches of 7: no rank is refused, and all samples come once."""
         nodes = self.nodes(2)
         loaders = [node.loader(self.path, rank, 3, lanes=5, batch_size=7) for rank, node in enumerate((nodes[0], nodes[0], nodes[1]))]
         for loader in loaders:
@@ -69,7 +69,7 @@ class Lanes(Case):
         self.check_still(nodes, loaders)
 
     def test_drift_moves_chunks_whole(self):
-        """Half of the chunks are dealt again in each epoch, and come from the node that had them."""
+        """Half of the chunks are reassigned in each epoch, and come from the node that had them."""
         nodes = self.nodes(2)
         loaders = self.loaders(nodes, lanes=2, drift=2)
         self.check(read_all(loaders))
@@ -86,7 +86,7 @@ class Views(Case):
     less = 1000
 
     def test_drift_goes_on_in_little_memory(self):
-        """With space for a lane and what is dealt to it, and no more: after many epochs nodes still find most of it in memory."""
+        """With space only for a lane and its reassigned chunks: after many epochs nodes still find most of these in memory."""
         nodes = self.nodes(4, cache="72M")
         loaders = self.loaders(nodes, lanes=4, drift=4)
         for _ in range(10):
@@ -103,7 +103,7 @@ class Resumed(Case):
     n_samples = 320
 
     def test_on_fewer_nodes_and_on_more(self):
-        """With lanes as they were: exactly what nobody had."""
+        """With the same lanes: reads exactly the chunks that no node had."""
         nodes = self.nodes(4)
         loaders = self.loaders(nodes, lanes=4, drift=2)
         iterators = [iter(loader) for loader in loaders]

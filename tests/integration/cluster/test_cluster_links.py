@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes on machines of their own, as far as a network goes: namespaces, with links that are slow, one-way or cut."""
+"""Tests nodes on machines of their own, as far as the network goes: namespaces, with links that are slow, one-way or cut."""
 import os
 import subprocess
 import sys
@@ -15,7 +15,7 @@ def ip(*words):
 
 
 class Link:
-    """Two namespaces with one link between them: .1 and .2."""
+    """Two namespaces, .1 and .2, with one link between them."""
 
     def __init__(self):
         self.names = [f"dslc{os.getpid() % 100000}{end}" for end in "ab"]
@@ -32,7 +32,7 @@ class Link:
                 ip("-n", name, "link", "set", device, "up")
             with_mac = subprocess.check_output(["ip", "-n", name, "-br", "link", "show", "eth0"], text=True)
             macs.append(with_mac.split()[2])
-        for i in (0, 1):  # so that no question of who has an address is lost, or answered late
+        for i in (0, 1):  # so that no ARP request is lost, or answered late
             ip("-n", self.names[i], "neigh", "replace", self.hosts[1 - i], "lladdr", macs[1 - i], "dev", "eth0", "nud", "permanent")
         return self
 
@@ -44,11 +44,11 @@ class Link:
         return ["ip", "netns", "exec", self.names[i]]
 
     def shape(self, i, *words):
-        """What is sent by this end."""
+        """Shapes the traffic that this end sends."""
         subprocess.run([*self.wrap(i), "tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", *words], check=True)
 
     def black_hole(self, i):
-        """What this end sends is lost: no packet is as short as the bucket."""
+        """Drops all packets that this end sends: no packet is as short as the bucket."""
         self.shape(i, "rate", "8bit", "burst", "8", "limit", "8")
 
     def free(self, i):
@@ -102,14 +102,14 @@ class Links(unittest.TestCase):
         large = a.not_ours(8 * MIB, 3)
         self.link.shape(1, "rate", "20mbit", "burst", "32k", "latency", "50ms")
         self.assertEqual(a.fetch(small, 64 * KIB), 0)
-        for number in large:  # some seconds each: pings and questions do not wait for all of it
+        for number in large:  # takes some seconds each, but pings and questions do not wait for all of it
             a.ask(number, 8 * MIB, 60000)
         self.assertEqual(a.fetch(small, 64 * KIB, 30000), 0, (a.said(), b.said(), a.done))
         for number in large:
             self.assertEqual(a.wait("done", number)[2], "0")
         self.assertNotIn("away", a.said())
         self.assertNotIn("away", b.said())
-        for number in large:  # a trainer does not wait so long
+        for number in large:  # longer than a trainer would wait
             a.ask(number, 8 * MIB, 300)
         for number in large:
             self.assertIn(a.wait("done", number)[2], ("-110", "-11"))

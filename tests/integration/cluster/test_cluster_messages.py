@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that give each other chunks, and what becomes of reads when one of them goes."""
+"""Tests nodes that send each other chunks, and reads under way when a node ends."""
 import socket
 import unittest
 
@@ -23,7 +23,7 @@ class Talk(unittest.TestCase):
                     for node in (a, b):
                         number, = node.not_ours(size)
                         self.assertEqual(node.fetch(number, size), 0, size)
-                # What was given is told some time after the last one came.
+                # The counts of sent chunks appear some time after the last chunk came.
                 wait_until(lambda a=a: a.peers()["b"][2] == 10 and a.peers()["b"][3] >= 10, "ten each way")
                 self.assertEqual([a.held(), b.held()], [0, 0])
                 self.assertEqual([a.end(), b.end()], [0, 0])
@@ -66,11 +66,11 @@ class Talk(unittest.TestCase):
             self.assertEqual(a.fetch(numbers[0], MIB), -2)
             b.answers("late")
             self.assertEqual(a.fetch(numbers[1], MIB, 300), -110)
-            a.members(1)  # b is away, and its chunks are a's
-            a.members(2)  # it answers pings
+            a.members(1)  # b is unreachable, and its chunks are a's
+            a.members(2)  # b answers pings again
             b.answers("right")
             self.assertEqual(a.fetch(numbers[2], MIB), 0)
-            self.assertEqual(b.end(), 0)  # with a question that is not answered yet
+            self.assertEqual(b.end(), 0)  # while a question is not answered yet
 
     def test_wrong_bytes_are_asked_for_once(self):
         with Cluster() as cluster:
@@ -119,7 +119,7 @@ class Talk(unittest.TestCase):
             stop(b.talker())
             self.assertIn(a.fetch(number, MIB, 500), (-110, -104))
             a.members(1)
-            self.assertEqual(a.fetch(number, MIB), -11)  # it is a's own now
+            self.assertEqual(a.fetch(number, MIB), -11)  # the chunk is a's own now
             kill(b.talker())
             a.members(2)
             self.assertEqual(a.fetch(number, MIB), 0)
@@ -136,7 +136,7 @@ class Talk(unittest.TestCase):
             a.members(2)
 
     def test_another_has_the_port(self):
-        """Such a node is alone, and takes part when its port is free. It says both, once."""
+        """A node whose port is taken is alone, and takes part when its port is free. It reports both, once."""
         with Cluster() as cluster:
             address = ("127.0.0.1", free_port())
             with socket.create_server(address):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node gets from another one is what it may read itself, and what is right. Each node has a copy of the dataset in a folder of
-its own, which is the same dataset by its snapshot."""
+"""Tests that a node gets from another one only correct data that it may read itself. Each node has a copy of the dataset in a folder of its
+own, which is the same dataset by its snapshot."""
 import collections
 import os
 import shutil
@@ -11,7 +11,7 @@ import unittest
 
 from nodes import Case, MALLORY, digest, make_dataset, read_all, support, wait_until
 
-# Arguments: socket, dataset, rank. One epoch as that rank of two; how many samples came.
+# Runs one epoch as that rank of two, and prints the number of samples. Arguments: socket, dataset, rank.
 RANK = """
 import sys
 import diesel_loader.numpy as diesel
@@ -90,7 +90,7 @@ class Others(Case):
     n_samples = 320
 
     def test_another_job_does_not_wait_for_nodes(self):
-        """A rank whose other node is not there yet waits for it; a job beside it does not."""
+        """A rank waits for its other node if that is not there yet; a parallel job does not."""
         (self.folder / "other").mkdir()
         other, _ = make_dataset(self.folder / "other", 64)
         node = self.nodes(1)[0]
@@ -101,7 +101,7 @@ class Others(Case):
         alone = iter(node.loader(other, 0, 1))
         next(alone)
         self.assertEqual({s["world"]: s["delivered"] > 0 for s in node.status()["sessions"]}, {1: True, 2: False})
-        first.join()  # after a while
+        first.join()  # succeeds after a while
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job that srun starts on two nodes of a real Slurm (one machine, a slurmd each): nothing but Slurm tells its ranks and its nodes what
-belongs together, and the two dieselds read each chunk once. The shipped prolog and epilog run beside it.
+"""Tests a job that srun starts on two nodes of a real Slurm (one machine, a slurmd each). Only Slurm tells ranks and nodes that they belong
+together, and the two dieselds read each chunk once. The shipped prolog and epilog run with it.
 """
 import collections
 import json
@@ -17,7 +17,7 @@ import tempfile
 import unittest
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo", "scontrol")
-# Those of Debian's packages that are no user's are in sbin.
+# Debian's packages put the programs for administrators into sbin.
 os.environ["PATH"] += ":/usr/sbin:/sbin"
 for program in PROGRAMS:
     if not shutil.which(program):
@@ -60,7 +60,7 @@ NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=1
 NodeName=node2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=1
 PartitionName=all Nodes=node1,node2 Default=YES State=UP
 """
-# Of each rank: what it had goes to its own file. A step is as long as the slower rank's, as of ranks that train together.
+# Each rank writes its samples to its own file. A step takes as long as the slower rank's, like in ranks that train together.
 JOB = """
 import hashlib, itertools, json, os, pathlib, sys, time
 import diesel_loader.numpy as diesel
@@ -102,7 +102,7 @@ for epoch in itertools.takewhile(is_wanted, itertools.count()):
 
 
 class Slurm:
-    """munged, slurmctld and a slurmd for each node, in a folder and on ports of their own."""
+    """Runs munged, slurmctld and a slurmd for each node, in a folder and on ports of their own."""
 
     def __init__(self, folder, prolog, epilog):
         self.folder, self.running = folder, []
@@ -156,7 +156,7 @@ class Slurm:
 
 
 def shipped(name, folder):
-    """packaging/slurm's own, but that it finds the programs that were built here, and each node's socket and folder."""
+    """Runs packaging/slurm's own script, with the programs that were built here, and each node's socket and folder."""
     text = (ROOT / f"packaging/slurm/{name}.sh").read_text()
     text, n = re.subn(r"(?m)^PATH=.*$", f"PATH={support.BIN}:/usr/bin:/bin:/usr/sbin:/sbin", text)
     assert n == 1
@@ -179,7 +179,7 @@ class Srun(Case):
                 str(self.path), *more]
 
     def srun(self, *settings):
-        """A job of a rank on each node, as sbatch's script would have it."""
+        """Runs a job with a rank on each node, like a script of sbatch."""
         return self.slurm.command("env", *settings, *self.srun_words())
 
     def had(self):
@@ -199,18 +199,18 @@ class Srun(Case):
             self.assertEqual(got, collections.Counter({data.hex(): n for data, n in self.want.items()}), epoch)
         statuses = [node.status() for node in nodes]
         self.assertEqual(sum(status["cache"]["reads"] for status in statuses), self.n_chunks, statuses)
-        for status in statuses:  # each has a lane, and of the chunk that lies in both one gives it to the other
+        for status in statuses:  # each node has a lane, and sends the chunk that lies in both lanes to the other
             self.assertLessEqual(abs(2 * status["cache"]["reads"] - self.n_chunks), 2, status)
         self.assertLessEqual(sum(status["cluster"]["chunks_in"] for status in statuses), 1, statuses)
         self.the_prolog_and_epilog_ran()
-        # Without what says that the tasks are ranks of one job the loader refuses, rather than give each of them everything.
+        # Without variables that show that the tasks are ranks of one job, the loader refuses, as it would give everything to each of them.
         refused = self.srun()
         self.assertNotEqual(refused.returncode, 0)
         self.assertIn("srun started 2 tasks", refused.stderr)
         self.daemons_that_are_stopped_drain_no_node(nodes)
 
     def test_nodes_are_drained_and_upgraded(self):
-        """One after the other, with their job running: docs/how-to/upgrade.md."""
+        """Restarts one node after the other while their job runs, as in docs/how-to/upgrade.md."""
         nodes = [Node(self.redis.url(""), name, socket=str(self.folder / f"{name}.sock")) for name in NODES]
         for node in nodes:
             self.addCleanup(node.daemon.stop)

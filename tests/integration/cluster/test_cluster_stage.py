@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node has on its local disk serves the other nodes, too: storage is not read again for it."""
+"""Tests that chunks staged on a node's local disk also serve the other nodes, without another read from storage."""
 import unittest
 
 from nodes import Case, Node, read_all, wait_until
@@ -15,15 +15,15 @@ class Staged(Case):
         return node
 
     def test_nodes_give_what_they_have_staged(self):
-        """Two nodes have a local disk each, and no memory to keep their chunks in. In a later epoch neither reads storage: each has its
-        own, from disk or memory, and the rest from the other, as one order for all needs it."""
+        """Two nodes have a local disk each, and no memory to cache their chunks. In a later epoch neither reads storage: each has its own
+        chunks, from disk or memory, and gets the rest from the other, as one order for all needs it."""
         nodes = [self.node("one"), self.node("two")]
         for node in nodes:
             wait_until("the folder", lambda node=node: node.status()["stage"]["open"])
         loaders = self.loaders(nodes, lanes=1)
         self.check(read_all(loaders))
         seen = []
-        for _ in range(6):  # what a node is late with is read from storage
+        for _ in range(6):  # a chunk that comes late from a node is read from storage
             before = self.figures(nodes)
             self.check(read_all(loaders))
             seen.append([b - a for a, b in zip(before, self.figures(nodes))])
@@ -36,7 +36,7 @@ class Staged(Case):
 
     @staticmethod
     def figures(nodes):
-        """Chunks read from storage, chunks that came from disk, and those that came from the other node."""
+        """Returns the chunks read from storage, those from disk, and those from the other node."""
         status = [node.status() for node in nodes]
         return [sum(what(s) for s in status) for what in (lambda s: s["cache"]["reads"], lambda s: s["stage"]["hits"],
                                                           lambda s: s["cluster"]["chunks_in"])]

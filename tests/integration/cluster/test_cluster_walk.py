@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/tutorials/two-nodes.md: its own commands, but for the ports, print what it shows, and the job has what it promises."""
+"""Tests docs/tutorials/two-nodes.md: its own commands, except for the ports, print its outputs, and the job behaves as it promises."""
 import json
 import pathlib
 import re
@@ -30,10 +30,10 @@ class Walk(unittest.TestCase):
             for epoch in range(N_EPOCHS):
                 self.assertEqual(sum(int(n) for n in re.findall(rf"epoch {epoch}: (\d+) samples", said)), N_SAMPLES, said)
             statuses = [json.loads(page.run(f"dieselctl status --json --socket node{node}.sock")) for node in (1, 2)]
-            # Both jobs together read each chunk once.
+            # Both jobs together must read each chunk once.
             if not any(had_no_answer(s) for s in statuses):
                 self.assertEqual(sum(s["cache"]["reads"] for s in statuses), len(support.chunk_files(page.folder / "photos.diesel")), statuses)
-            # The chunk that lies in both lanes comes from the other node in the first epoch; nothing does in the others.
+            # The chunk that lies in both lanes comes from the other node in the first epoch; no chunk does in later ones.
             self.assertLessEqual(sum(s["cluster"]["chunks_in"] for s in statuses), 1, statuses)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A chunk that another node has comes whole, once for all ranks of the node."""
+"""Tests that a chunk of another node comes whole, once for all ranks of the node."""
 import os
 import time
 import unittest
@@ -8,7 +8,7 @@ from nodes import Case, read_all
 
 
 class Whole(Case):
-    n_samples, less = 320, 1000  # of unequal length: views into the chunks
+    n_samples, less = 320, 1000  # of unequal length, so batches are views into the chunks
 
     def four(self, nodes, **options):
         os.environ["LOCAL_WORLD_SIZE"] = "2"
@@ -19,7 +19,7 @@ class Whole(Case):
         return made
 
     def test_ranks_of_a_node_share_what_came(self):
-        """One order for all, so that each node needs every chunk: the other one's come once to it, and stay."""
+        """One order for all, so that each node needs every chunk: the other node's chunks come once, and stay."""
         nodes = self.nodes(2)
         for seed in range(2):
             self.check(read_all(self.four(nodes, seed=seed)))
@@ -34,7 +34,7 @@ class Limited(Case):
     n_samples = 320
 
     def test_no_more_than_the_limit_is_sent(self):
-        """It is slow, not late: a busy machine makes it slower still."""
+        """The link is slow, and no answer is late: a busy machine makes it even slower."""
         nodes = self.nodes(2, "--cluster-limit", "4M")
         begin = time.monotonic()
         self.check(read_all(self.loaders(nodes, lanes=1)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dieselctl warm: a dataset is in the cache before a job wants it, and nobody is worse off for that."""
+"""Tests dieselctl warm: it loads a dataset into the cache before a job needs it, without cost to other jobs."""
 import json
 import os
 import pathlib
@@ -36,7 +36,7 @@ class Warm(Case):
         self.assertEqual(node.reads(), self.n_chunks)
         self.check(read_all(self.loaders([node])))
         self.assertEqual(node.reads(), self.n_chunks)
-        # Again: all is there.
+        # A second run finds everything in memory.
         self.assertEqual(warm(node.daemon, self.path)["in_memory"], self.n_chunks)
         self.assertEqual(node.reads(), self.n_chunks)
 
@@ -49,12 +49,12 @@ class Warm(Case):
         self.assertEqual(node.status()["cache"]["evictions"], 0)
         reads = node.reads()
         self.assertEqual(reads, done["in_memory"])
-        # And what is there stays.
+        # The loaded chunks stay.
         self.assertEqual(warm(node.daemon, self.path)["in_memory"], done["in_memory"])
         self.assertEqual(node.reads(), reads)
 
     def copy(self, name):
-        """Another dataset."""
+        """Makes another dataset with the same content."""
         path = self.folder / f"{name}.diesel"
         (self.folder / name).mkdir()
         for i in range(160):
@@ -86,14 +86,14 @@ class Warm(Case):
         self.assertEqual(done["in_memory"] + done["no_space"], self.n_chunks)
         self.assertGreater(done["no_space"], 0)
         self.assertEqual(self.cached(node, other), had)
-        # Nor is anything brought in that he may not read.
+        # A run loads no chunk that the user may not read.
         os.chmod(other / "snapshot", 0o600)
         reads = node.reads()
         self.assertIn("snapshot", warm(node.daemon, other, code=1, user=MALLORY, group=MALLORY, extra_groups=[]))
         self.assertEqual(node.reads(), reads)
 
     def test_beside_a_job(self):
-        """A job that reads all the time, in a cache that has no space for it and for what is warmed."""
+        """Runs a job that reads all the time, in a cache without space for both its chunks and the warmed ones."""
         node, = self.nodes(1, cache="64M")
         loader, = self.loaders([node])
         other = self.copy("beside")
@@ -121,7 +121,7 @@ class Warm(Case):
         out, _ = run.communicate(timeout=PATIENCE_S)
         self.assertIn(run.returncode, (0, 128 + signal.SIGINT, -signal.SIGINT), out)
         wait_until("its session ends", lambda: not node.status()["sessions"])
-        # A second one has what is left.
+        # A second run loads the rest.
         self.assertEqual(warm(node.daemon, self.path)["in_memory"], self.n_chunks)
 
     def test_without_a_daemon(self):
@@ -133,7 +133,7 @@ class Warm(Case):
         node.daemon.kill()
         node.daemon.start()
         out, err = run.communicate(timeout=PATIENCE_S)
-        # It was done, or had not begun, or went on.
+        # The run was done, or had not begun, or continued.
         self.assertIn(run.returncode, (0, 1), err)
         if run.returncode == 0:
             self.assertIn(f"{self.n_chunks} of {self.n_chunks} chunks in memory", out)

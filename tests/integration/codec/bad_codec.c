@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A codec that does what its options say, where a sample begins with 0xff; else it copies 16 bytes. */
+/* A codec for tests. If a sample begins with 0xff, it misbehaves as its options say; otherwise it copies
+ * 16 bytes. */
 #include <diesel/diesel_codec.h>
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codecs of one's own: the example, built from the installed header as its user would; those that misbehave; who may name one."""
+"""Tests user codecs: the example, built from the installed header as by a user, codecs that misbehave, and the right to name a codec."""
 import contextlib
 import json
 import os
@@ -35,14 +35,14 @@ DAMAGED = 0xff
 
 
 def install_header(folder):
-    """What the package has in /usr/include."""
+    """Installs the header that the package puts in /usr/include."""
     subprocess.run(["cmake", f"-DCMAKE_INSTALL_PREFIX={folder}", "-P", BUILD / "daemon/sandboxed/cmake_install.cmake"], check=True,
                    stdout=subprocess.DEVNULL)
     return folder / "include"
 
 
 def wav(values, rate=16000):
-    """A WAV file of 16-bit PCM: int16 [frames, channels]."""
+    """Returns a WAV file of 16-bit PCM: int16 [frames, channels]."""
     data = values.astype("<i2").tobytes()
     head = struct.pack("<HHIIHH", 1, values.shape[1], rate, 2 * values.shape[1] * rate, 2 * values.shape[1], 16)
     pieces = b"LIST" + struct.pack("<I", 3) + b"abc\0" + b"fmt " + struct.pack("<I", 16) + head
@@ -51,7 +51,7 @@ def wav(values, rate=16000):
 
 
 def recording(i):
-    """The i-th one: 50 to 290 frames, of one channel or two."""
+    """Returns the i-th recording: 50 to 290 frames, of one channel or two."""
     return numpy.random.default_rng(i).integers(-32768, 32768, (50 + 10 * i, 1 + i % 2))
 
 
@@ -121,7 +121,7 @@ class Example(Case):
                 self.assertTrue(numpy.array_equal(sample, first[i]), (i, options))
         loader = self.loader(self.path, *args, seed=3)
         list(loader)
-        second = self.samples(loader)  # of the next epoch: longer ones begin elsewhere
+        second = self.samples(loader)  # the next epoch, in which longer ones begin elsewhere
         self.assertGreater(sum(not numpy.array_equal(second[i], first[i]) for i in range(5, 25)), 15)
         self.assertTrue(all(numpy.array_equal(second[i], first[i]) for i in range(2)))
 
@@ -167,7 +167,7 @@ class Example(Case):
 
 
 class Misbehaving(Case):
-    """24 samples of 16 bytes; number 10 begins with 0xff, and there the codec does what its options say."""
+    """24 samples of 16 bytes; number 10 begins with 0xff, where the codec does what its options say."""
 
     @classmethod
     def setUpClass(cls):
@@ -193,7 +193,7 @@ class Misbehaving(Case):
             self.assertEqual(sample.numpy().tobytes(), self.stored(i))
 
     def fails(self, options, why, kind=diesel_loader.DamagedData):
-        """All but the batch of number 10 come, and that one says why."""
+        """Checks that all batches except that of number 10 come, and that its error gives the reason."""
         batches, samples, n_failed = iter(self.loader(self.path, "bad", options)), {}, 0
         while True:
             try:
@@ -241,7 +241,7 @@ class Misbehaving(Case):
                 self.loader(self.path, "bad", options)
 
     def test_when_it_hangs(self):
-        """In both ways at once: each has some seconds of CPU time. Others are served meanwhile."""
+        """Hangs in both ways at once, each limited to some seconds of CPU time. Others are served meanwhile."""
         asking = threading.Thread(target=lambda: self.assertRaisesRegex(
             OSError, "takes too long", self.loader, self.path, "bad", "open-hang"))
         asking.start()
@@ -274,7 +274,7 @@ print("has a batch", flush=True)
 @unittest.skipUnless(os.geteuid() == 0, "needs root: to be another user")
 class Neighbours(Case):
     def decoders_work(self):
-        """Whether a decoder of this daemon has had CPU time, beyond what it takes to begin."""
+        """Returns whether a decoder of this daemon used CPU time, beyond its start-up."""
         stats = {}
         for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError):
@@ -285,7 +285,7 @@ class Neighbours(Case):
         return any(name == "dieseld-codec" and parent in ours and ticks > 10 for name, parent, ticks in stats.values())
 
     def test_one_whose_samples_take_for_ever(self):
-        """There is one worker. Another user's epoch is over before the first batch of his ten jobs."""
+        """There is one worker. Another user's epoch must end before the first batch of the hostile user's ten jobs."""
         for name, first in (("slow", DAMAGED), ("quick", 0)):
             (self.folder / name).mkdir()
             for i in range(24):
@@ -306,13 +306,13 @@ class Neighbours(Case):
 
 @unittest.skipUnless(os.geteuid() == 0, "needs root: files of other users")
 class Hostile(Case):
-    """Files that others can change; they serve as examples of what `--check-config` says, too."""
+    """Tests files that others can change, which also serve as examples of the messages of `--check-config`."""
 
     def refused(self, path, why):
         self.assertRegex(self.check_config(path), f"^dieseld: error: {path} is not loaded: {why}.*\n$")
 
     def check_config(self, path):
-        """What it complains of. Serving does not depend on a codec."""
+        """Returns the complaints of --check-config. Serving does not depend on a codec."""
         run = subprocess.run([support.program("dieseld"), "--check-config", "--codec", path], capture_output=True, text=True)
         self.assertEqual((run.returncode, run.stdout), (0, "the configuration is right\n"), run.stderr)
         return run.stderr
@@ -339,7 +339,7 @@ class Hostile(Case):
         self.refused(self.folder / "fifo.so", "it is no file")
 
     def test_one_that_others_can_change_is_never_loaded(self):
-        """Its constructor would leave a trace."""
+        """The codec's constructor would leave a trace."""
         source = self.folder / "trace.c"
         source.write_text(f"""#include <stdio.h>
 __attribute__((constructor)) static void trace(void) {{ fclose(fopen("{self.folder}/trace", "w")); }}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A loop that uses only NumPy: its own loader reads a file a sample, a step is arithmetic. arrays.py --data FOLDER
+"""A loop that uses only NumPy: its own loader reads a file per sample, and a step is arithmetic. arrays.py --data FOLDER
 
 With --thread another thread loads, two batches ahead, as loaders for JAX do.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Computes and writes under the name that PyTorch's compiler has on a stack."""
+"""Computes and writes in a frame with the name that PyTorch's compiler has on a stack."""
 import tempfile
 import time
 

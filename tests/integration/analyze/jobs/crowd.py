@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training that makes thousands of short-lived processes meanwhile; some answer over pipes, as workers do."""
+"""Trains while thousands of short-lived processes start and end; some answer over pipes, as workers do."""
 import os
 import subprocess
 import sys

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs whose trainer loads its data itself and reads no file for it, or does no backward pass: inline.py SHAPE.
 
-They know nothing of DIESEL; the clock is train.py's. Samples of `memory` are made by computing or by sleeping, those
-of `mapped` are slices of a mapped file. `shard` asks for each batch one step ahead, as accelerate's DataLoaderShard
+The jobs do not use DIESEL; the clock is train.py's. Samples of `memory` are made by computing or by sleeping, and those
+of `mapped` are slices of a mapped file. `shard` requests each batch one step ahead, as accelerate's DataLoaderShard
 does, and with it Hugging Face's Trainer. `infer` computes under no_grad.
 """
 import argparse
@@ -36,7 +36,7 @@ class Memory(Dataset):
 
 
 class Mapped(Memory):
-    """As Arrow tables are: one large file, mapped, and what a sample costs is computing on its pages."""
+    """One large mapped file, like Arrow tables. A sample costs computing on its pages."""
 
     def __init__(self, options):
         super().__init__(options)
@@ -52,7 +52,7 @@ class Mapped(Memory):
 
 
 class Shard(DataLoader):
-    """Its next() asks for the batch after the one it returns."""
+    """A loader whose next() requests the batch after the one that it returns."""
 
     def __iter__(self):
         batches = super().__iter__()
@@ -84,7 +84,7 @@ def infer(options, loader, clock):
 
 
 def own_loop(options, clock):
-    """No DataLoader and no file: nobody can tell its loading from its computing from outside."""
+    """No DataLoader and no file: from outside, loading cannot be distinguished from computing."""
     samples = Memory(options)
 
     def batches():
@@ -95,7 +95,7 @@ def own_loop(options, clock):
 
 
 def interrupted(options, loader, samples, clock):
-    """Three epochs: a validation pass before the second one, compiling before the third."""
+    """Three epochs, with a validation pass before the second one and compiling before the third."""
     held_out = DataLoader(samples, batch_size=options.batch, sampler=range(10 * options.batch))
     model = train.Model()
     before = [lambda: None, lambda: [model(images) for images, _ in held_out],

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training with threads of its own process as loaders: `python`, a ThreadPoolExecutor, or the path of
-libloader_pool.so, threads that know nothing of Python."""
+"""Training with threads of its own process as loaders: `python`, a ThreadPoolExecutor, or the path of libloader_pool.so, whose threads do
+not use Python."""
 import collections
 import concurrent.futures
 import ctypes
@@ -13,7 +13,7 @@ import train
 
 
 class Futures:
-    """Batches in order, a few ahead."""
+    """Yields batches in order, a few ahead."""
 
     def __init__(self, options, ahead=4):
         self.samples, self.options, self.ahead = train.Samples(options), options, ahead

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ordinary PyTorch training script in many shapes, with its own clock as the truth.
+"""An ordinary PyTorch training script in many shapes, whose own clock is the ground truth.
 
-It knows nothing of DIESEL. At its end it prints one JSON line. The line has its wall time from the first next() to the
+It does not use DIESEL. At its end it prints one JSON line. The line has its wall time from the first next() to the
 end of the last step, and the share of it that its clock measured around next(), per thread where there are several.
-Work is done in units of time, not of instructions: a slower machine makes it no different.
+Work is measured in units of time, not of instructions, so that a slower machine does not change it.
 """
 import argparse
 import hashlib
@@ -23,21 +23,21 @@ BLOCK = bytes(1 << 17)
 
 
 def compute(seconds):
-    """Keeps a core for this long in C code that gives the interpreter lock away, as decoders do."""
+    """Occupies a core for this long in C code that releases the interpreter lock, as decoders do."""
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         hashlib.sha256(BLOCK)
 
 
 def hold(seconds):
-    """Keeps a core and the interpreter lock: pure Python."""
+    """Occupies a core and the interpreter lock for this long: pure Python."""
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         pass
 
 
 class Samples(Dataset):
-    """A file a sample, some preparation; every `slow_every`-th sample takes `slow` longer."""
+    """A file per sample and some preparation; every `slow_every`-th sample takes `slow` longer."""
 
     def __init__(self, options):
         self.paths = sorted(os.path.join(options.data, name) for name in os.listdir(options.data))
@@ -76,7 +76,7 @@ def worker_init(number):
 
 
 def stand_in_for_pinning():
-    """There is no GPU here: torch's own pin-memory thread runs with the pinning itself left out."""
+    """Runs torch's own pin-memory thread without the pinning itself, as there is no GPU here."""
     import torch.utils.data._utils.pin_memory as pin
     from torch.utils.data import dataloader
 
@@ -114,7 +114,7 @@ def loader_of(options):
 
 
 class Clock:
-    """begin() before next(), end() after it, step() at the end of a step."""
+    """Usage: begin() before next(), end() after it, step() at the end of a step."""
 
     def __init__(self):
         self.first = self.last = None

@@ -7,7 +7,7 @@
  * It runs one epoch that is not counted as warm, then epochs for SECONDS. It reads the first byte of each
  * sample, and its number. It prints, as JSON, seconds to the first batch and of the first epoch, and
  * samples and seconds of the later epochs. For batches that were ready it prints their number, and the 50th
- *and 99th percentile of the time that diesel_session_next() took, in microseconds.
+ * and 99th percentile of the time that diesel_session_next() took, in microseconds.
  */
 #include "client/diesel.h"
 

@@ -6,7 +6,7 @@
  *
  * CHUNKS: a file with a line "SAMPLES KEY" for each chunk. Prints 32-bit numbers in the machine's byte
  * order: the batches of a step rank after rank, step after step, epoch after epoch from 0 on. Only full
- *steps.
+ * steps.
  */
 #include <stdio.h>
 #include <stdlib.h>

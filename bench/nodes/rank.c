@@ -6,7 +6,7 @@
  *
  * NAME "": its daemon shares nothing with others. STEPS: a file that all ranks map, for the barrier between
  * steps. Before each epoch it waits for a character, or the end, of its input. Prints a line of JSON for each
- *epoch.
+ * epoch.
  */
 #include "client/diesel.h"
 

@@ -17,7 +17,7 @@ SOURCE = SCRATCH + "/source"
 
 
 class Folder:
-    """In a folder; the other engines say what is different."""
+    """A dataset in a folder. The other engines override the differences."""
 
     def __init__(self):
         self.dataset, self.env = SCRATCH + "/set", dict(os.environ, TMPDIR=SCRATCH + "/tmp")
@@ -34,7 +34,7 @@ class Folder:
         return self.ctl(*self.pack_words(*words), **more)
 
     def ctl(self, *words, fails=False):
-        """Standard output, or the one line of a command that has to fail."""
+        """Returns standard output, or the one line of a command that has to fail."""
         done = subprocess.run([DIESELCTL, *words], env=self.env, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == (1 if fails else 0), (words, done.returncode, done.stdout, done.stderr)
         if fails:
@@ -79,7 +79,7 @@ class Bucket(Folder):
         return self
 
     def n_chunks(self):
-        """By listing the bucket, as anybody may."""
+        """Counts the chunks by listing the bucket, as any client may."""
         done = subprocess.run(["curl", "-s", "-f", "--aws-sigv4", "aws:amz:us-east-1:s3", "--user",
                                f"{s3_support.KEY_ID}:{s3_support.SECRET}",
                                f"http://127.0.0.1:{self.proxy.upstream}/bucket?list-type=2&prefix={self.dataset[12:]}%2Fchunks%2F"],

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that another user plants next to a database, and contents in it: hot journals, super-journals, views without an
-end."""
+"""Plants files next to a database, and contents in it, as another user could: hot journals, super-journals, endless views."""
 import os
 import sqlite3
 import struct
@@ -15,8 +14,8 @@ def page_bytes(path):
 
 
 def plant_journal(path, super_journal=None, page=None):
-    """Plants a journal that is to be played back into a database, as a killed writer leaves it. It has the first page,
-    as it is or as given, and the name of a super-journal, if given."""
+    """Plants a journal that SQLite plays back into a database, as a killed writer leaves it. It has the first page, unchanged or as given,
+    and the name of a super-journal, if given."""
     size = page_bytes(path)
     with open(path, "rb") as file:
         first = page or file.read(size)
@@ -32,7 +31,7 @@ def plant_journal(path, super_journal=None, page=None):
 
 
 def hide_behind_view(path, table):
-    """The table's rows never end from now on."""
+    """Replaces the table by a view whose rows never end."""
     with sqlite3.connect(path) as db:
         columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
         db.execute(f"DROP TABLE {table}")
@@ -42,7 +41,7 @@ def hide_behind_view(path, table):
 
 
 def compute_column(path, table, column):
-    """A column that takes as long as it is told to, whenever it is read."""
+    """Replaces a column by one whose every read takes a very long computation."""
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA writable_schema = ON")
         db.execute("UPDATE sqlite_master SET sql = replace(sql, ?, ?) WHERE name = ?",
@@ -51,7 +50,7 @@ def compute_column(path, table, column):
 
 
 def share_children(path, table, levels=12, cells=100):
-    """A table whose pages have one child each, many times: it has cells ** levels times as many rows as it had."""
+    """Makes the pages of a table share their children, so that it seems to have cells ** levels times as many rows."""
     with sqlite3.connect(path) as db:
         root = db.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (table,)).fetchone()[0]
     db.close()
@@ -73,7 +72,7 @@ def share_children(path, table, levels=12, cells=100):
 
 
 def disguise_view(path, table):
-    """As hide_behind_view(), and the list of tables says that it is one."""
+    """Does hide_behind_view(), but the list of tables still calls it a table."""
     hide_behind_view(path, table)
     with sqlite3.connect(path) as db:
         db.execute("PRAGMA writable_schema = ON")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Compressed chunks and all that dieselctl does to datasets: what was packed is what is there, at every version, whoever wrote it.
+"""Tests compressed chunks with all verbs of dieselctl on datasets: the packed content is there, at every version, whoever wrote it.
 
     test_compressed.py folder|redis|bucket
 """
@@ -27,7 +27,7 @@ def text(n):
 
 
 def digests(engine, version=None):
-    """Of all samples, as cat gives them."""
+    """Returns the digests of all samples, as cat prints the samples."""
     options = [f"--version={version}"] if version else []
     paths = engine.ctl("ls", "-R", *options, engine.dataset).splitlines()
     found = {}
@@ -54,7 +54,7 @@ def check(engine):
 
 
 def test_changes(engine):
-    """Plain to compressed, compressed to plain, removed, purged, rebuilt."""
+    """Tests changes between plain and compressed chunks, rm, purge and rebuild."""
     make()
     engine.new("changes")
     engine.pack("--zstd", "3")
@@ -114,7 +114,7 @@ def test_archive(engine):
 
 
 def test_created(engine):
-    """By a Python program."""
+    """Tests compressed chunks that a Python program writes."""
     if type(engine) is not ENGINES["folder"]:
         return
     os.environ["DIESEL_DIESELCTL"] = DIESELCTL
@@ -137,7 +137,7 @@ def test_created(engine):
 
 
 def test_killed(engine):
-    """A pack that is killed at any moment: the same command ends with what a pack that was not has made."""
+    """Kills a pack at any moment: the same command then makes the content that an undisturbed pack makes."""
     make(60)
     engine.new("killed")
     for _ in range(6):
@@ -154,7 +154,7 @@ def test_killed(engine):
 
 
 def test_damaged(engine):
-    """A bit of a block: verify names it; what was whole in another copy comes back, or is made of the files."""
+    """Flips a bit of a block. verify names the sample, which repair restores from an undamaged copy or from the files."""
     if type(engine) is ENGINES["bucket"]:
         return
     make()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compressed chunks: jobs get each sample as it was packed, whole chunks, parts of them, copies on a local disk and in memory. What
-is damaged, cut off or forged is not served, and costs no more memory than the chunk says."""
+"""Tests compressed chunks in dieseld: jobs get each sample as it was packed, from whole chunks, parts of them, copies on a local disk and
+in memory. Damaged, truncated or forged data are not served, and cost no more memory than the chunk's head says."""
 import contextlib
 import ctypes
 import ctypes.util
@@ -44,7 +44,7 @@ def text(rng, n):
 
 
 def make_source(name, seed=1):
-    """Text, among which some files cannot be compressed, and one is longer than a chunk."""
+    """Makes text files, among which some are incompressible, and one is longer than a chunk."""
     root, rng = pathlib.Path(SCRATCH, name + ".src"), random.Random(seed)
     for i in range(SAMPLES):
         path = root / f"class{i % 3}" / f"{i:04d}"
@@ -56,7 +56,7 @@ def make_source(name, seed=1):
 
 
 def ancestors(pid):
-    """Of a process, itself left out."""
+    """Yields the ancestors of a process, without itself."""
     found = []
     while pid != "0":
         pid = pathlib.Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[1]
@@ -65,7 +65,7 @@ def ancestors(pid):
 
 
 class Head:
-    """The header's fields of a compressed chunk."""
+    """The fields of a compressed chunk's header."""
 
     def __init__(self, data):
         self.payload, self.file = struct.unpack_from("<I4xQ", data, 40)
@@ -95,7 +95,7 @@ class Compressed(Case):
         self.assertEqual((result["bad"], result["samples"]), (0, 2 * (SAMPLES + 2)))
         cache = daemon.status()["cache"]
         self.assertEqual(cache["reads"], len(chunk_files(self.path)))
-        # Of pages that two reads share each has its own.
+        # Each of two reads that share pages counts them once, not twice.
         self.assertLessEqual(stored, cache["read_bytes"])
         self.assertLess(cache["read_bytes"], stored + MIB // 4)
 
@@ -106,7 +106,7 @@ class Compressed(Case):
             self.assertEqual((result["bad"], result["samples"]), (0, 3 * (SAMPLES + 2)))
 
     def test_some_samples(self):
-        """Parts of chunks, and samples by number, past the daemon."""
+        """Reads parts of chunks, and samples by number, without the daemon."""
         try:
             import numpy  # noqa: F401
         except ImportError:
@@ -136,7 +136,7 @@ class Compressed(Case):
         second = self.daemon(*options, cache="48M")
         second.wait_for("what is staged", lambda status: status["stage"]["open"] and status["stage"]["chunks"] > 0)
         self.assertEqual(probe(second, self.path, "--source", self.source, "--window", 1)["bad"], 0)
-        # Plain, as they lie in memory; a disk that is late now and then is no failure.
+        # Staged copies are plain, as in memory. A disk that is sometimes late is no failure.
         stage = second.status()["stage"]
         self.assertGreater(stage["hits"], 0)
         self.assertEqual(stage["damaged"], 0)
@@ -156,7 +156,7 @@ class Compressed(Case):
         self.assertEqual(daemon.stop(), 0)
 
     def test_digest_and_versions(self):
-        """A version that was appended to, plain, beside the one before: both are served."""
+        """Serves a version whose appended chunks are plain, and the version before it."""
         source, path = make_source("two", 3), os.path.join(SCRATCH, "two")
         pack(source, "two", "--zstd", "9", "--digest", "sha256")
         with open(os.path.join(source, "class2", "more"), "wb") as f:
@@ -169,7 +169,7 @@ class Compressed(Case):
         self.assertEqual((result["bad"], result["samples"]), (0, SAMPLES + 3))
 
     def refused_with(self, path, *words):
-        """Some samples are not served, and the line says why; all others are as they were packed."""
+        """Checks that some samples are not served, with the reason in the error, and that all others are as they were packed."""
         daemon = self.daemon()
         result = probe(daemon, path, "--source", self.source)
         self.assertGreater(result["bad"], 0)
@@ -180,7 +180,7 @@ class Compressed(Case):
         return daemon
 
     def decompressors(self, daemon):
-        """/proc/PID of each process that decompresses for the daemon's readers."""
+        """Returns /proc/PID of each process that decompresses for the daemon's readers."""
         found = []
         for status in pathlib.Path("/proc").glob("[0-9]*/status"):
             try:
@@ -207,7 +207,7 @@ class Compressed(Case):
                 self.assertEqual([link.split(":")[0] for link in links], ["socket"])
 
     def test_a_decompressor_that_ends_is_replaced(self):
-        """A fourth end could be that of a chunk, which is read twice, each time by two."""
+        """A fourth end could be that of a chunk, which is read twice, each time by two processes."""
         daemon = self.daemon(cache="48M")
         ended, n_killed = threading.Event(), [0]
 
@@ -229,7 +229,7 @@ class Compressed(Case):
         self.assertEqual((result["bad"], result["samples"]), (0, 6 * (SAMPLES + 2)))
 
     def compressed_chunk(self, path):
-        """One of several samples, and its bytes."""
+        """Returns the path of a chunk that has one of several samples, and the chunk's bytes."""
         for name in chunk_files(path):
             data = pathlib.Path(name).read_bytes()
             head = Head(data)
@@ -261,7 +261,7 @@ class Compressed(Case):
         self.refused_with(path, "is not the chunk that the snapshot describes")
 
     def test_bomb(self):
-        """A frame that would take 4 GiB, in the place of a block: no more is written than the head says."""
+        """A frame that would decompress to 4 GiB replaces a block: no more is written than the head says."""
         zstd = ctypes.CDLL(ctypes.util.find_library("zstd"))
         zstd.ZSTD_compress.restype = zstd.ZSTD_compressBound.restype = ctypes.c_size_t
         zstd.ZSTD_compressBound.argtypes = [ctypes.c_size_t]

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Snapshots of earlier versions: how many are kept, when they go, and that they are what was published.
+"""Tests snapshots of earlier versions: how many are kept, when they are removed, and that they equal the published ones.
 
     test_kept.py folder|redis|bucket
 """
@@ -17,7 +17,7 @@ NOW = ("--keep", "1", "--older-than", "0")
 
 
 def objects(engine, folder):
-    """The bucket's own list."""
+    """Returns the bucket's own list."""
     done = subprocess.run(["curl", "-s", "-f", "--aws-sigv4", "aws:amz:us-east-1:s3", "--user",
                            f"{s3_support.KEY_ID}:{s3_support.SECRET}",
                            f"http://127.0.0.1:{engine.proxy.upstream}/bucket?list-type=2&prefix={engine.dataset[12:]}%2F{folder}%2F"],
@@ -32,13 +32,13 @@ def n_kept(engine):
 
 
 def without_metadata(engine, version):
-    """The content by the snapshot that is kept, since there is nothing else; an error where there is none."""
+    """Returns the content by the kept snapshot, without metadata, or an error where no snapshot is kept."""
     away = []
     for name in () if engine.dataset.startswith("s3://") else ("meta.db", "meta.redis"):
         if os.path.exists(f"{engine.dataset}/{name}"):
             os.rename(f"{engine.dataset}/{name}", f"{SCRATCH}/{name}.away")
             away.append(name)
-    env, engine.env = engine.env, dict(engine.env, TMPDIR="/nowhere")  # in which a version would be made again
+    env, engine.env = engine.env, dict(engine.env, TMPDIR="/nowhere")  # a version would be rebuilt in this folder
     try:
         return content(engine, "--version", str(version))
     finally:
@@ -48,7 +48,7 @@ def without_metadata(engine, version):
 
 
 def fill(engine, name, n=8):
-    """Version 1 has n samples, each one after it one less. The states, by version."""
+    """Packs version 1 with n samples; each later version has one less. Returns the states, by version."""
     shutil.rmtree(SOURCE, ignore_errors=True)
     for i in range(n):
         write(f"c{i % 2}/{i}", b"%d" % i * (i + 1))
@@ -70,7 +70,7 @@ def test_how_many(engine):
     in_bucket = engine.dataset.startswith("s3://")
     for version in (3,) if in_bucket else (3, 4, 5, 6):
         assert without_metadata(engine, version) == states[version], version
-    for version in (1,) if in_bucket else (1, 2):  # made again, from the heads of their chunks
+    for version in (1,) if in_bucket else (1, 2):  # rebuilt from the heads of their chunks
         assert content(engine, "--version", str(version)) == states[version], version
     if in_bucket:
         assert sum(key.endswith(".meta") for key in objects(engine, "data")) == 2
@@ -99,7 +99,7 @@ def test_how_many(engine):
 
 
 def test_purge(engine, states):
-    """What a purge makes unreadable is not kept; what it leaves readable is."""
+    """A purge removes the snapshots of versions that it makes unreadable, and keeps the others."""
     shutil.rmtree(SOURCE)
     write("c9/new", b"new")
     engine.pack("--append")
@@ -122,15 +122,16 @@ def test_purge(engine, states):
 
 
 def test_folder(engine):
-    """What is only of a folder: what else lies there stays, what is lost comes back, and one without hard links has the newest."""
+    """Tests cases that exist only in folders: foreign files stay, lost ones come back, and a folder without hard links has the newest
+    one."""
     states = fill(engine, "folder")
     remove(engine, states)
     write_here(engine, "snapshots/notes.txt")
     write_here(engine, "snapshots/007")
-    shutil.copy(engine.dataset + "/snapshot", engine.dataset + "/snapshots/77")  # of no version that there was
+    shutil.copy(engine.dataset + "/snapshot", engine.dataset + "/snapshots/77")  # the snapshot of a version that does not exist
     remove(engine, states)
     assert sorted(os.listdir(engine.dataset + "/snapshots")) == ["007", "1", "2", "3", "notes.txt"]
-    # All but chunks and kept snapshots is lost: no number is taken twice.
+    # Everything except chunks and kept snapshots is lost: no version number is used twice.
     shutil.copytree(engine.dataset, engine.dataset + ".lost")
     for name in ("meta.db", "snapshot"):
         os.remove(f"{engine.dataset}.lost/{name}")
@@ -156,14 +157,14 @@ def test_folder(engine):
 
 
 def test_frozen(engine):
-    """The snapshots are enough to read; nothing is changed before a rebuild."""
+    """The snapshots suffice for reading. Nothing is changed before a rebuild."""
     states = fill(engine, "frozen")
     remove(engine, states)
     assert engine.ctl("snapshot", "--frozen", engine.dataset) == "frozen at version 2: 7 samples in 1 chunk\n"
     check_frozen(engine, states)
     again = engine.json("snapshot", "--frozen", engine.dataset)
     assert again == {"schema": "diesel.snapshot/1", "version": 2, "samples": 7, "chunks": 1, "frozen": True}, again
-    # One that was killed before the metadata were gone.
+    # Kills a freeze before it has removed the metadata.
     write_here(engine, "meta.db")
     assert "is frozen" in engine.ctl("rm", engine.dataset, "c1/1", fails=True)
     engine.ctl("snapshot", "--frozen", engine.dataset)
@@ -195,7 +196,7 @@ def check_frozen(engine, states):
 
 
 def test_frozen_killed(engine):
-    """At every third call: the content stays, it is frozen or not, and a rebuild has it again."""
+    """Fails every third call: the content stays, the dataset is frozen or not, and a rebuild restores it."""
     shim = os.environ.get("DIESEL_LIB", "") + "/libfailk.so"
     if not os.path.exists(shim):
         return

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Each verb that changes a dataset, killed at any moment: readers have what was before, or all of what comes after, and the same command
-completes it. For purge see test_purge.py, for a folder with SQLite tests/fault/dataset_verbs.py.
+"""Kills each verb that changes a dataset at any moment: readers see the content from before, or all of the new one, and the same command
+completes the change. For purge see test_purge.py, for a folder with SQLite tests/fault/dataset_verbs.py.
 
-    test_killed.py redis|bucket                            DIESEL_ROUNDS=N: so many instead of a few
+    test_killed.py redis|bucket                            DIESEL_ROUNDS=N: N rounds instead of a few
 """
 import os
 import random
@@ -29,7 +29,7 @@ def source():
 
 
 def seen(engine):
-    """Content; {} where nothing was published yet."""
+    """Returns the content, {} if nothing was published yet."""
     process = engine.start("ls", engine.dataset)
     listed, text = process.communicate()
     if process.returncode == 0:
@@ -39,7 +39,7 @@ def seen(engine):
 
 
 def kill(engine, words, after_s):
-    """Seconds that the command took, or None: it was killed."""
+    """Runs the command and kills it after that time. Returns the seconds that it took, or None if it was killed."""
     process, began = engine.start(*words), time.monotonic()
     try:
         _, text = process.communicate(timeout=after_s)
@@ -52,7 +52,7 @@ def kill(engine, words, after_s):
 
 
 def prepare(engine, verb, i, choose):
-    """The command, and what there is before and after it."""
+    """Returns the command, and the content before and after it."""
     if verb == "pack":
         engine.new(f"new{i}")
         return engine.pack_words(), {}, source()
@@ -72,7 +72,7 @@ def prepare(engine, verb, i, choose):
 
 
 def complete(engine, verb, words, is_done):
-    """Runs it again. `rm` that was committed, if not published, and `pack` that was published have nothing left to do, and say so."""
+    """Runs the command again. A committed but unpublished `rm` and a published `pack` have nothing left to do, and print that."""
     process = engine.start(*words)
     text = process.communicate()[1]
     if verb == "rm":
@@ -82,8 +82,8 @@ def complete(engine, verb, words, is_done):
 
 
 def check_sound(engine, where, is_first):
-    """The first pack may have been killed when all was committed and the snapshot was not written: verify says so, and complete()
-    makes it."""
+    """The first pack may have been killed after the commit and before the snapshot was written: verify reports it, and complete() writes
+    the snapshot."""
     process = engine.start("verify", engine.dataset)
     said, text = process.communicate()
     if is_first and process.returncode == 1:

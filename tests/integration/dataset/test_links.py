@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Root changes a dataset of a user's, who plants links and pipes in it: nothing outside of it is made, changed or removed."""
+"""Root changes a dataset of a user, who plants links and pipes in it. Root must make, change or remove nothing outside of it."""
 import contextlib
 import multiprocessing
 import os
@@ -19,20 +19,20 @@ import planted  # noqa: E402
 from test_looking import ANALYZE, CTL, TOP, run  # noqa: E402
 
 VERBS = ("append", "rm", "rebuild", "purge", "snapshot", "version", "frozen", "repair", "put")
-# All names that a writer has in a dataset's folder; of those that have a folder, what is in it.
+# All names that a writer uses in a dataset's folder, with the content of those that are folders.
 NAMES = ("meta.db", "meta.db-journal", "meta.db-wal", "meta.db-shm", "meta.db.damaged", "snapshot", ".snapshot.tmp", "snapshots",
          "chunks", "frozen", ".frozen.tmp", "meta.redis", "meta.redis.tmp", ".writer", ".snapshot.sort.tmp", ".purge",
          ".purge.tmp")
 
 
 def tree(folder):
-    """But for how many names a file has, of which a user may have made some, and they may go."""
+    """Returns the state of a tree without link counts, as a user may have made some links, and the writer may remove them."""
     return {str(path): (path.lstat().st_ino, path.lstat().st_size, path.lstat().st_mtime_ns)
             for path in [pathlib.Path(folder), *sorted(pathlib.Path(folder).rglob("*"))]}
 
 
 def exchange(path, kinds, ends):
-    """As another user: a name that leads now here, now there."""
+    """As another user: makes a name lead alternately to two ends."""
     hostile.become(hostile.MALLORY)
     i = 0
     while not ends.is_set():
@@ -71,7 +71,7 @@ class Links(unittest.TestCase):
         shutil.rmtree(self.root)
 
     def make_precious(self):
-        """What is root's: with the names that a dataset has, so that nothing fails for want of one."""
+        """Makes root's files, with the names of a dataset's files, so that nothing fails because one is missing."""
         self.precious.mkdir()
         for name in (*NAMES, "file", ".tmp", "1", "2"):
             (self.precious / name).write_text("keep " + name)
@@ -142,13 +142,13 @@ class Links(unittest.TestCase):
                     self.check(verb, f"{name}: {how}")
 
     def own_names(self):
-        """Names, not what they lead to: a hard link's file stays root's."""
+        """Returns the names, not their targets: a hard link's file stays root's."""
         for path in self.home.rglob("*"):
             if path.lstat().st_nlink == 1 or path.is_dir():
                 os.lchown(path, hostile.MALLORY, hostile.MALLORY)
 
     def test_a_folder_that_is_a_link(self):
-        """Root is led into no folder of somebody else's by a user's link; into the user's own it is."""
+        """A user's link leads root into no folder of another user, but into the user's own."""
         other = self.root / "other"
         shutil.copytree(self.dataset, other)
         for path in (other, *other.rglob("*")):
@@ -157,7 +157,7 @@ class Links(unittest.TestCase):
         os.symlink(other, self.dataset)
         os.lchown(self.dataset, hostile.MALLORY, hostile.MALLORY)
         for path in sorted((other / "chunks").iterdir())[:1]:
-            path.unlink()  # for repair
+            path.unlink()  # lets repair make it
         before = tree(other)
         for verb in VERBS:
             status, text = self.check(verb, "a link to root's dataset")
@@ -177,7 +177,7 @@ class Links(unittest.TestCase):
             self.check(verb, "a super-journal")
 
     def test_exchanged_meanwhile(self):
-        """A loop that puts links in the place of folders, while root writes again and again."""
+        """A loop exchanges folders for links, while root writes repeatedly."""
         for name in ("snapshots", "chunks", "meta.db", "snapshot"):
             self.make()
             ends = multiprocessing.Event()
@@ -190,7 +190,7 @@ class Links(unittest.TestCase):
             process.join()
 
     def test_recordings_and_reports(self):
-        """diesel-analyze and diesel-top, whose files are in a folder of a user's."""
+        """Tests diesel-analyze and diesel-top, whose files are in a folder of a user."""
         recording = self.root / "r.db"
         self.assertEqual(run(ANALYZE, "record", "--unprivileged", "-o", str(recording), "--", "true")[0], 0)
         for how in ("symlink", "dangling", "hard link", "pipe"):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whoever only looks at another user's dataset or recording changes nothing, starts nothing and does not wait for ever."""
+"""Tests that reading another user's dataset or recording changes nothing, starts nothing and ends in bounded time."""
 import os
 import pathlib
 import shutil
@@ -23,7 +23,7 @@ OF_DATASET = (["stat"], ["verify"], ["ls", "--meta"], ["cat", "--meta"], ["log"]
 
 
 def run(*words):
-    """(exit status, output); None: it did not end."""
+    """Returns (exit status, output), None if it did not end."""
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                start_new_session=True)
     try:
@@ -58,7 +58,7 @@ class Looking(unittest.TestCase):
         shutil.rmtree(cls.made)
 
     def setUp(self):
-        """A folder of another user's, with a recording and a dataset, and a file that is none of his."""
+        """A folder of another user, with a recording and a dataset, and a file of root's."""
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="mallory-", dir=self.made))
         self.victim = self.made / "victim"
         self.victim.write_text("keep this")
@@ -86,7 +86,7 @@ class Looking(unittest.TestCase):
         yield [CTL, "diff", self.dataset, "1", "1"]
 
     def change_nothing(self, why):
-        """Runs all verbs, and returns what each said."""
+        """Runs all verbs, and returns the output of each."""
         said = {}
         for words in self.verbs():
             before = files(self.folder)
@@ -94,7 +94,7 @@ class Looking(unittest.TestCase):
             name = " ".join(words[:2])
             with self.subTest(why, verb=name):
                 self.assertIsNotNone(status, text)
-                self.assertGreaterEqual(status, 0, text)  # not by a signal
+                self.assertGreaterEqual(status, 0, text)  # did not end by a signal
                 self.assertTrue(self.victim.exists(), f"{name} has removed a file: {text}")
                 self.assertEqual(files(self.folder), before)
                 said[name] = status, text
@@ -106,15 +106,15 @@ class Looking(unittest.TestCase):
             planted.plant_journal(path, str(self.victim))
         self.own()
         said = self.change_nothing("a super-journal")
-        # Played back or not: the page in it is the one that was there.
+        # Whether the journal was played back or not, the page is unchanged.
         self.assertEqual({name: status for name, (status, _) in said.items()},
                          {name: status for name, (status, _) in plain.items()})
 
     def test_a_journal_of_a_stranger(self):
-        """In a folder such as /tmp: he could not have written the file, so he cannot say what is in it."""
+        """In a folder such as /tmp, the stranger could not have written the file, so he cannot change its content."""
         with open(self.meta, "rb") as file:
             page = bytearray(file.read(planted.page_bytes(self.meta)))
-        page[68:72] = b"EVIL"  # the application's number
+        page[68:72] = b"EVIL"  # the application id
         for path in (self.recording, self.meta):
             planted.plant_journal(path, page=bytes(page))
             os.chown(path + "-journal", hostile.ALICE, hostile.ALICE)
@@ -124,11 +124,11 @@ class Looking(unittest.TestCase):
             self.assertNotIn("no DIESEL metadata", text)
 
     def test_a_killed_writer(self):
-        """What was committed is read, and nothing else, without writing."""
+        """Reads the committed content only, without writing."""
         with open(self.meta, "rb") as file:
             before = file.read(planted.page_bytes(self.meta))
         planted.plant_journal(self.meta, page=before)
-        with open(self.meta, "r+b") as file:  # the half that the writer had written
+        with open(self.meta, "r+b") as file:  # the half that the writer wrote before its end
             file.seek(68)
             file.write(b"HALF")
         self.own()
@@ -138,7 +138,7 @@ class Looking(unittest.TestCase):
         self.assertEqual(files(self.folder), seen)
 
     def test_logs_and_links(self):
-        """Nothing is made or cut off beside the file, whatever names lie there."""
+        """No file next to it is made or truncated, whatever names exist there."""
         for path in (self.recording, self.meta):
             with sqlite3.connect(path) as db:
                 db.execute("PRAGMA journal_mode = WAL")
@@ -207,7 +207,7 @@ class Looking(unittest.TestCase):
                     self.assertRegex(text, "DIESEL does not make|is damaged", name)
 
     def test_a_tree_without_an_end(self):
-        """Pages of a table that share their children: a small file, and more rows than anybody can count."""
+        """Pages of a table share their children, so a small file has endlessly many rows."""
         planted.share_children(self.recording, "events")
         planted.share_children(self.meta, "log")
         self.change_nothing("shared pages")

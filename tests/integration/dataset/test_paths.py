@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples by their paths, as folders have them; without torch, and with it where there is one."""
+"""Tests samples by their paths, as in folders, without torch, and with it where it is installed."""
 import importlib.util
 import os
 import re
@@ -49,7 +49,7 @@ class Paths(unittest.TestCase):
             for look in (self.ds.find, self.ds.stat, self.ds.__getitem__):
                 with self.assertRaises(KeyError):
                     look(wrong)
-        names = [*FILES, *reversed(FILES)] * 300  # more than are looked up in one go
+        names = [*FILES, *reversed(FILES)] * 300  # more than one look-up takes
         self.assertEqual(self.ds.find_many(names), [self.ds.find(name) for name in names])
         self.assertEqual(self.ds.find_many([]), [])
         for wrong in ("cat", "cat/1.bin\0", "x" * 5000):
@@ -59,7 +59,7 @@ class Paths(unittest.TestCase):
             self.assertNotIn(wrong, self.ds)
 
     def test_folders(self):
-        """All of them, as os has them."""
+        """Compares all folders with os."""
         for folder in ("", "cat", "cat/deeper", "cat-more", "größe"):
             names = self.ds.listdir(folder)
             self.assertEqual(sorted(names), sorted(os.listdir(self.tree / folder)))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs on versions of their own, with real PyTorch: each reads exactly its version, though others are published and purged.
+"""Tests jobs on versions of their own, with real PyTorch: each reads exactly its version, though others are published and purged.
 
     test_pinned.py folder|bucket
 """
@@ -95,18 +95,18 @@ def test_two_at_once(engine, daemon):
         assert sorted(samples(batches)) == scene.states[version or 3], version
     status = daemon.status()
     served = sorted(d["version"] for d in status["datasets"])
-    assert set(served) == {1, 2, 3} and len(served) == 3, served  # one that was given no version is of the newest one's
+    assert set(served) == {1, 2, 3} and len(served) == 3, served  # a job without a version is on the newest one
     if not engine.dataset.startswith("s3://"):  # jobs need no metadata store
         engine.ctl("snapshot", "--frozen", engine.dataset)
         assert sorted(samples(scene.loader(daemon))) == scene.states[3]
-    # One more job on an earlier version has all of it in memory.
+    # Another job on an earlier version finds all of it in memory.
     more = scene.loader(daemon, version=1)
     assert sorted(samples(more)) == scene.states[1]
     assert daemon.status()["cache"]["reads"] == status["cache"]["reads"]
 
 
 def test_shared(engine, daemon):
-    """Of a version that is read while another one has its chunks in memory, storage is asked for the new ones alone."""
+    """Where a version is read while another one has its chunks in memory, storage is read only for the new chunks."""
     scene = Scene(engine, "shared")
     first = scene.loader(daemon)
     assert sorted(samples(first)) == scene.states[1]
@@ -119,7 +119,7 @@ def test_shared(engine, daemon):
 
 
 def test_published_meanwhile(engine, daemon):
-    """Append, rm and purge while it reads; workers and unpickled datasets open the same version again."""
+    """Runs append, rm and purge during reading; workers and unpickled datasets open the same version again."""
     scene = Scene(engine, "meanwhile")
     loader = scene.loader(daemon, num_workers=2, transform=bytes_of, collate_fn=list)
     steps = iter(loader)
@@ -130,13 +130,13 @@ def test_published_meanwhile(engine, daemon):
     assert sorted(data for batch in found + list(steps) for data, _ in batch) == scene.states[1]
     again = pickle.loads(kept)
     assert again.version == 1 and sorted(bytes(again[i][0]) for i in range(len(again))) == scene.states[1]
-    # The daemon goes, and comes back.
+    # The daemon ends, and starts again.
     steps = iter(loader)
     found = [next(steps) for _ in range(3)]
     daemon.kill()
     daemon.start()
     assert sorted(data for batch in found + list(steps) for data, _ in batch) == scene.states[1]
-    # What nobody may read any more is an error, or still in memory: never other bytes.
+    # Chunks that no user may read any more give an error, or are still in memory, but never give other bytes.
     steps = iter(loader)
     found = [next(steps) for _ in range(3)]
     scene.purge()
@@ -167,7 +167,7 @@ def bytes_of(tensor):
 
 
 def take_all(steps, found, scene):
-    """What comes is of version 1, each sample once at most; else it is an error of one line. How many there were."""
+    """Checks that samples are of version 1, each at most once, or that the error has one line. Returns the number of samples."""
     n_errors, seen = 0, [data for batch in found for data, _ in batch]
     while n_errors < 40:
         try:
@@ -185,7 +185,7 @@ def take_all(steps, found, scene):
 
 
 def test_resumed(engine, daemon):
-    """A state goes on with the version that it is of, where it was: each unseen sample once, in the order of then."""
+    """A state continues with its version, at its position: each unseen sample once, in the same order."""
     scene = Scene(engine, "resumed")
     whole = samples(scene.loader(daemon))
     loader = scene.loader(daemon)
@@ -200,7 +200,7 @@ def test_resumed(engine, daemon):
         other.load_state_dict(state)
         assert (other.dataset.version, len(other), other.state_dict()) == (1, len(loader), state)
         assert first + samples(other) == whole
-        assert sorted(samples(other)) == scene.states[1]  # and the next epoch
+        assert sorted(samples(other)) == scene.states[1]  # the next epoch, too
     pinned = scene.loader(daemon, version=1)
     pinned.load_state_dict(state)
     assert first + samples(pinned) == whole
@@ -211,7 +211,7 @@ def test_resumed(engine, daemon):
     scene.purge()
     loader = scene.loader(daemon)
     assert "cannot resume: " in (said := refused(loader, state, FileNotFoundError)) and "no snapshot of version 1" in said, said
-    assert sorted(samples(loader)) == scene.states[4]  # it is what it was
+    assert sorted(samples(loader)) == scene.states[4]  # the content is unchanged
 
 
 def refused(loader, state, kind):
@@ -224,7 +224,7 @@ def refused(loader, state, kind):
 
 
 def test_neighbours(engine, daemon):
-    """A version is one's own to read where its snapshot and its chunks are: no way to what is closed."""
+    """A user may read a version if its snapshot and chunks are accessible, and gets no access to closed ones."""
     if os.geteuid() != 0:
         print("not root: neighbours are left out")
         return
@@ -237,7 +237,7 @@ def test_neighbours(engine, daemon):
             os.chown(os.path.join(folder, name), MALLORY, MALLORY)
 
     def opens(folder, snapshot):
-        """Whether the daemon takes this snapshot as one of that folder's, and serves a batch of it."""
+        """Returns whether the daemon accepts this snapshot as one of that folder's, and serves a batch of it."""
         def attack():
             client = Client(daemon.socket)
             fds = [os.open(folder, os.O_PATH), os.open(snapshot, os.O_RDONLY)]
@@ -249,11 +249,11 @@ def test_neighbours(engine, daemon):
             return True
         try:
             return run_as(attack)
-        except AssertionError as error:  # PermissionError: the kernel's
+        except AssertionError as error:  # the kernel's PermissionError
             return str(error)
 
     assert opens(path, f"{path}/snapshots/1") is True and opens(path, f"{path}/snapshot") is True
-    # Of a folder that is closed, what is open proves nothing: not a snapshot of one's own, of whichever version it says it is.
+    # For a closed folder, an open file proves nothing, not even a user's own snapshot of any version.
     os.chmod(path, 0o711)
     os.chmod(f"{path}/snapshots", 0o700)
     assert opens(path, f"{own}/snapshots/1") is not True and "is not kept" in opens(path, f"{own}/snapshots/1")
@@ -262,13 +262,12 @@ def test_neighbours(engine, daemon):
     os.chmod(f"{path}/snapshots", 0o755)
     os.chmod(f"{path}/snapshots/1", 0o600)
     assert "Permission denied" in opens(path, f"{path}/snapshots/1")
-    # Nor a way out of one's own folder.
+    # Links out of the user's own folder give no access either.
     shutil.rmtree(f"{own}/snapshots")
     os.symlink(f"{path}/snapshots", f"{own}/snapshots")
     os.chmod(f"{path}/snapshots/1", 0o644)
     assert "is not kept" in opens(own, f"{path}/snapshots/1")
-    # Chunks that were closed after the version was published stay closed, also where another version's reader has them.
-    # Root has them in memory.
+    # Chunks that were closed after their publication stay closed, also if a reader of another version has them. Root has them in memory.
     assert sorted(samples(scene.loader(daemon))) == scene.states[2]
     for name in os.listdir(f"{path}/chunks"):
         os.chmod(f"{path}/chunks/{name}", 0o600)
@@ -278,7 +277,7 @@ def test_neighbours(engine, daemon):
 
 
 def probe_as(daemon, path):
-    """What a job of this user gets of version 1."""
+    """Returns the samples of version 1 that a job of this user gets."""
     return finish_probe(start_probe(daemon, path, "--version", 1))[0]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Long verbs of dieselctl say on a terminal what they are doing, how far they are and how long it takes; elsewhere nothing."""
+"""Tests that long verbs of dieselctl show on a terminal their stage, progress and remaining time, and nothing elsewhere."""
 import json
 import os
 import pathlib
@@ -16,7 +16,7 @@ CLEAR = "\r\x1b[K"
 
 
 def on_terminal(*words):
-    """(status, standard output, what a terminal got)"""
+    """Returns (status, standard output, bytes on the terminal)."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen([CTL, *map(str, words)], stdout=subprocess.PIPE, stderr=theirs)
     os.close(theirs)
@@ -34,7 +34,7 @@ def on_terminal(*words):
 
 class Progress(unittest.TestCase):
     def told(self, *words, stages, status=0):
-        """Each stage has a bar with its share and the time left, and all of it is gone at the end."""
+        """Checks that each stage has a bar with its share and the time left, and that all of it disappears at the end."""
         code, out, shown = on_terminal(*words)
         self.assertEqual(code, status, shown)
         at = 0
@@ -69,7 +69,7 @@ class Progress(unittest.TestCase):
         self.assertIn(CLEAR + "repairing [", shown)
 
     def test_how_much_is_not_known(self):
-        """Of an archive that comes through a pipe there is a count."""
+        """An archive through a pipe shows a count only."""
         source = make_source("piped", 50, lambda rng: 1000)
         ours, theirs = pty.openpty()
         with subprocess.Popen(["tar", "cf", "-", "-C", source, "."], stdout=subprocess.PIPE) as tar:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""dieselctl purge: what can be read stays what it was, what nobody needs goes, and a killed one loses nothing.
+"""Tests dieselctl purge: readable content stays unchanged, unneeded chunks go, and a killed purge loses nothing.
 
     test_purge.py folder|redis|bucket
 """
@@ -25,7 +25,7 @@ def sound(engine):
 
 
 def fill(engine, name, n=60, bytes_each=150_000):
-    """Three chunks of 4 MiB with holes of both kinds, and a tombstone."""
+    """Packs three chunks of 4 MiB with dead space of both kinds, and a tombstone."""
     shutil.rmtree(SOURCE, ignore_errors=True)
     for i in range(n):
         write(f"c{i % 3}/{i}", bytes([65 + i % 26]) * bytes_each)
@@ -55,7 +55,7 @@ def test_all_at_once(engine):
     assert [newest[key] for key in ("version", "added", "replaced", "deleted", "samples")] == [4, 0, 0, 0, len(state)], newest
     text = engine.ctl("ls", "--version", "3", engine.dataset, fails=True)
     assert "cannot be read any more: the oldest that can be is 4" in text, text
-    # Nothing is left to do; and chunks alone give the same.
+    # Nothing is left to do, and a rebuild from only the chunks gives the same.
     again = engine.json("purge", *NOW, engine.dataset)
     assert again["version"] == 4 and again["rewritten_chunks"] == again["removed_chunks"] == again["waiting_chunks"] == 0, again
     engine.ctl("rebuild", engine.dataset)
@@ -64,7 +64,7 @@ def test_all_at_once(engine):
 
 
 def test_old_ones_stay(engine):
-    """By default nothing goes that was in use within a day; --keep says how many versions stay."""
+    """By default, versions that were in use within a day stay; --keep sets how many versions stay."""
     state = fill(engine, "old")
     states = {version: content(engine, "--version", str(version)) for version in (1, 2, 3)}
     before = engine.n_chunks()
@@ -75,10 +75,10 @@ def test_old_ones_stay(engine):
     for version, was in states.items():
         assert content(engine, "--version", str(version)) == was, version
     assert engine.json("purge", engine.dataset)["version"] == 4
-    # Version 3 needs all of its chunks, so there is nothing to gain from giving up those before.
+    # Version 3 needs all of its chunks, so dropping earlier versions gains nothing.
     done = engine.json("purge", "--keep", "3", "--older-than", "0s", engine.dataset)
     assert done["version"] == 4 and done["oldest"] == 1 and done["waiting_chunks"], done
-    # Two are to stay: the one that the purge makes, and the one before.
+    # Two stay: the version that the purge makes, and the one before.
     done = engine.json("purge", "--keep", "2", "--older-than", "0s", engine.dataset)
     assert done["version"] == 5 and done["oldest"] == 4 and done["removed_chunks"] >= 3 and not done["waiting_chunks"], done
     assert content(engine, "--version", "4") == content(engine) == state
@@ -89,7 +89,7 @@ def test_old_ones_stay(engine):
 
 
 def test_random(engine, seed):
-    """Any order of changes and purges: what can be read is what it was, also from chunks alone."""
+    """Runs changes and purges in any order: readable content stays unchanged, also after a rebuild from only the chunks."""
     choose = random.Random(seed)
     shutil.rmtree(SOURCE, ignore_errors=True)
     engine.new(f"random{seed}")
@@ -120,7 +120,7 @@ def test_random(engine, seed):
 
 
 def test_killed(engine, seconds):
-    """Killed at any moment: the newest version stays, all of it, and the same command completes it."""
+    """Kills a purge at any moment: all of the newest version stays, and the same command completes the purge."""
     choose, n_killed, n_resumed = random.Random(5), 0, 0
     states, took, n_done = fill(engine, "killed"), 0.3, 0
     end = time.monotonic() + seconds
@@ -151,7 +151,7 @@ def test_killed(engine, seconds):
 
 
 def test_resumed(engine):
-    """What a killed one has copied is not copied again."""
+    """Chunks that a killed purge has copied are not copied again."""
     for attempt in range(10):
         state = fill(engine, f"resumed{attempt}", n=90)
         before, process = engine.n_chunks(), engine.start("purge", *NOW, engine.dataset)
@@ -169,7 +169,7 @@ def test_resumed(engine):
 
 
 def test_old_metadata(engine):
-    """Without a log, too, nothing goes that is in use now."""
+    """Without a log, too, chunks in use now stay."""
     fill(engine, "unlogged")
     database = sqlite3.connect(engine.dataset + "/meta.db")
     database.execute("DROP TABLE log")
@@ -182,12 +182,12 @@ def test_old_metadata(engine):
 
 
 def test_damaged(engine):
-    """A sample that cannot be copied is named, and nothing changes."""
+    """Names a sample that cannot be copied, and changes nothing."""
     state = fill(engine, "damaged")
     chunks = [f"{engine.dataset}/chunks/{name}" for name in sorted(os.listdir(engine.dataset + "/chunks"))]
     with open(chunks[0], "r+b") as file:
         data = file.read()
-        at = data.index(bytes([65 + 2]) * 1000)  # of a sample that is there
+        at = data.index(bytes([65 + 2]) * 1000)  # in an existing sample
         file.seek(at)
         file.write(b"!")
     text = engine.ctl("purge", *NOW, engine.dataset, fails=True)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Datasets that Python writes: in a folder, with metadata on a Redis server, and in a bucket. What is read of them is what
-dieselctl reads.
+"""Tests datasets that Python writes: in a folder, with metadata on a Redis server, and in a bucket. Their content is compared
+with that read by dieselctl.
 
 usage: test_put.py folder | redis | bucket
 """
@@ -53,14 +53,14 @@ def is_sound(version, n):
 
 
 def is_sound_but_for_unused(version, n):
-    """A chunk that was written again stays until a purge."""
+    """Returns whether it is sound except for n chunks that were written again, and stay until a purge."""
     told = ENGINE.json("stat", ENGINE.dataset)
     assert (told["version"], told["samples"]) == (version, n), told
     is_sound(ENGINE.json("purge", ENGINE.dataset)["version"], n)
 
 
 def writers_of(dataset):
-    """Processes `dieselctl put` of a dataset."""
+    """Returns processes `dieselctl put` of a dataset."""
     found = []
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:
@@ -106,13 +106,13 @@ class Put(Case):
         self.assertIn("no dataset" if type(ENGINE).__name__ != "Bucket" else "there is no", ENGINE.ctl("ls", ENGINE.dataset, fails=True))
         if not ENGINE.dataset.startswith("s3:"):
             self.assertFalse(os.path.exists(ENGINE.dataset))
-        with create("raises") as w:  # and nothing is in the way
+        with create("raises") as w:  # the same writer is not blocked
             w.put("a", b"1")
         with self.assertRaises(ZeroDivisionError), create("raises", append=True, chunk_bytes=4 << 20) as w:
             for i in range(6):
                 w.put(f"{i}", os.urandom(2 << 20))
             1 / 0  # noqa: B018
-        if ENGINE.dataset.startswith("s3:"):  # there another writer may have adopted it, and a purge removes it
+        if ENGINE.dataset.startswith("s3:"):  # in a bucket another writer may adopt it, and a purge removes it
             with create("raises", append=True) as w:
                 w.put("b", b"1")
             is_sound_but_for_unused(2, 2)
@@ -139,7 +139,7 @@ class Put(Case):
 
     @in_folder
     def test_what_is_refused(self):
-        """The writer goes on behind it."""
+        """The writer continues after each refusal."""
         with create("refused") as w:
             w.put("a/b", b"1")
             for wrong in ("", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", "a\0b", "x" * 4096):
@@ -181,7 +181,7 @@ class Put(Case):
 
     @unittest.skipUnless(type(ENGINE).__name__ == "Bucket", "a folder has one writer at a time")
     def test_several_writers(self):
-        """Who commits second goes on from the other's version: with chunks that are newer than the other's last one, and with
+        """The writer that commits second continues from the other's version: with chunks that are newer than the other's last one, and with
         older ones, which are written again."""
         with create("several") as w:
             w.put("first", b"1")
@@ -190,7 +190,7 @@ class Put(Case):
         early.put("both", b"early" * (1 << 18))
         early.put("early2", b"E" * (3 << 20))
         deadline = time.monotonic() + 60
-        while ENGINE.n_chunks() < 2 and time.monotonic() < deadline:  # one of it is in the store
+        while ENGINE.n_chunks() < 2 and time.monotonic() < deadline:  # one of its chunks is in the store
             time.sleep(0.05)
         with create("several", append=True) as late:
             late.put("late", b"l" * 1000)
@@ -266,7 +266,7 @@ class Put(Case):
                     os._exit(2)
             self.assertEqual(os.waitpid(child, 0)[1], 0)
             child = os.fork()
-            if child == 0:  # one that outlives the block does not keep the writer's process
+            if child == 0:  # a child that outlives the block does not keep the writer's process
                 time.sleep(30)
                 os._exit(0)
         os.kill(child, signal.SIGKILL)
@@ -290,14 +290,14 @@ class Put(Case):
         self.assertIn(str(mount / "set"), str(raised.exception))
         ENGINE.dataset = str(mount / "set")
         is_sound(1, 1)
-        self.assertEqual(ENGINE.n_chunks(), 1)  # what was written is gone: there is space again
+        self.assertEqual(ENGINE.n_chunks(), 1)  # the chunks were removed: there is space again
         with diesel_loader.create(mount / "set", append=True) as w:
             w.put("second", os.urandom(1 << 20))
         is_sound(2, 2)
 
     @in_folder
     def test_killed(self):
-        """The program, or its dieselctl, in the middle: nothing of it is seen, and the next one goes on."""
+        """Kills the program, or its dieselctl, in mid-write: readers see nothing of it, and the next writer succeeds."""
         ENGINE.new("killed")
         program = textwrap.dedent(f"""
             import diesel_loader, os
@@ -329,7 +329,7 @@ class Put(Case):
 
     @in_folder
     def test_ctrl_c(self):
-        """Also while the process that writes takes nothing more."""
+        """Also tests it while the writing process reads nothing more."""
         def interrupt():
             time.sleep(0.3)
             os.kill(os.getpid(), signal.SIGINT)

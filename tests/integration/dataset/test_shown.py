@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Names and texts of others on a terminal: nothing of them steers it, turns what stands beside them round, or is not seen."""
+"""Tests that other users' names and texts on a terminal cannot control it, reverse neighbouring text, or stay invisible."""
 import os
 import pathlib
 import pty
@@ -20,7 +20,7 @@ ODD = "a" + "".join(map(chr, MARKS)) + "]2;x"
 
 
 def on_terminal(*words, cwd=None):
-    """What a program writes to a terminal, as text; all of its outputs."""
+    """Returns all of a program's output to a terminal, as text."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, cwd=cwd)
     os.close(theirs)
@@ -28,14 +28,14 @@ def on_terminal(*words, cwd=None):
     while True:
         try:
             more = os.read(ours, 65536)
-        except OSError:  # its end
+        except OSError:  # the program ended
             break
         if not more:
             break
         seen += more
     os.close(ours)
     process.wait()
-    return seen.decode()  # UTF-8 in any case
+    return seen.decode()  # must be valid UTF-8
 
 
 class Shown(unittest.TestCase):
@@ -64,7 +64,7 @@ class Shown(unittest.TestCase):
         text = on_terminal(*words, cwd=cwd)
         with self.subTest(words[:3]):
             self.assertTrue(text)
-            # Colours and the line of progress are the program's own.
+            # Colours and the progress line come from the program.
             mine = [0x1b] if any(own in text for own in ("\x1b[K", "\x1b[1m", "\x1b[0m", "\x1b[3")) else []
             self.assertNotIn("\x1b]", text)
             self.assertEqual([hex(code) for code in MARKS if chr(code) in text and code not in mine], [], repr(text))
@@ -107,7 +107,7 @@ class Shown(unittest.TestCase):
         self.check(str(BIN / "dieseld"), "--" + ODD)
 
     def test_a_running_job(self):
-        """Its name and its command line, in diesel-top."""
+        """The job's name and its command line, in diesel-top."""
         program = f"{self.odd}/prog{ODD}"
         shutil.copy("/bin/sleep", program)
         job = subprocess.Popen([program, "60"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dieselctl pack: what of a source is a sample, what is left out, and what is no source of samples."""
+"""Tests which files of a source dieselctl pack makes samples, which it leaves out, and which sources it refuses."""
 import json
 import os
 import pathlib
@@ -45,7 +45,7 @@ class Source(unittest.TestCase):
         return path
 
     def each_way(self):
-        """The source as a folder and as an archive, each with an empty place for the dataset."""
+        """Yields the source as a folder and as an archive, each with an empty folder for the dataset."""
         for source in (self.source, self.archive()):
             with self.subTest(source.name):
                 shutil.rmtree(self.dataset, ignore_errors=True)
@@ -92,7 +92,7 @@ class Source(unittest.TestCase):
             self.assertIn("; 4 left out that are no images of a class;", said)
 
     def test_other_files_are_samples(self):
-        """Where there are no images, nothing is said of files that are none."""
+        """Where there are no images, the output does not mention other files."""
         self.write("a/1.bin", "a/2.npy", "b/1.txt", "top.bin")
         for source in self.each_way():
             self.packed(source)
@@ -137,7 +137,7 @@ class Source(unittest.TestCase):
             self.refused("--images", source, self.dataset, says="the class folder bird of ")
 
     def test_no_classes(self):
-        """An empty folder beside files that have no class changes no number."""
+        """An empty folder next to files without a class changes no number."""
         self.write("1.jpg", "2.jpg")
         (self.source / "notes").mkdir()
         for source in self.each_way():
@@ -161,7 +161,7 @@ class Source(unittest.TestCase):
                 self.assertEqual(sorted(names(self.dataset)), sorted(files))
 
     def test_archives_extracted(self):
-        """What the line says of archives."""
+        """Checks the output line about archives."""
         for i in range(2):
             with tarfile.open(self.source / f"shard-{i}.tar", "w") as tar:
                 path = self.root / "file"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""dieselctl stat: how long samples are, and what of the chunks is no longer needed, as JSON and as text."""
+"""Tests dieselctl stat: lengths of samples, and the dead space of chunks, as JSON and as text."""
 import json
 import os
 import pathlib
@@ -47,9 +47,9 @@ def check_holes(source, dataset):
     assert now["holes"] == {"chunks": 1, "bytes": one_less}, now
     assert now["unused"] == {"chunks": 1, "bytes": 4096} and now["oldest_version"] == 1, now
     assert "1 to 2 can be read" in run("stat", dataset)
-    # Replaced: its chunk then has nothing that is needed.
+    # Replaced: its chunk then has no needed bytes.
     (source / "long" / "1").write_bytes(b"short")
-    run("pack", "--append", "--order", "source", source, dataset)  # and 0 comes back
+    run("pack", "--append", "--order", "source", source, dataset)  # and 0 returns
     now = stat(dataset)
     assert now["holes"]["bytes"] == 0 and now["unused"]["chunks"] == 2, now
     assert now["unused"]["bytes"] == 4096 + 4096 + two_long, now

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dieselctl pack of tar archives: by GNU tar and by Python's tarfile, sound ones and all kinds of others."""
+"""Tests dieselctl pack of tar archives: by GNU tar and by Python's tarfile, valid and invalid ones."""
 import contextlib
 import gzip
 import io
@@ -31,7 +31,7 @@ def ctl(*words, **more):
 
 
 def content(dataset):
-    """path -> (bytes, mode, mtime)"""
+    """Returns {path: (bytes, mode, mtime)}."""
     listed = json.loads(ctl("ls", "-R", "--json", dataset).stdout)
     paths = [entry["path"].replace("\\xff", os.fsdecode(b"\xff")) for entry in listed]
     data, found = io.BytesIO(ctl("cat", "-f", dataset, *paths).stdout), {}
@@ -42,7 +42,7 @@ def content(dataset):
 
 
 def archive(*members, **more):
-    """Bytes of an archive of (name, data) or TarInfo, with or without data."""
+    """Returns the bytes of an archive of (name, data) or TarInfo, with or without data."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", **more) as tar:
         for member in members:
@@ -78,7 +78,7 @@ class Tar(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.dataset, ignore_errors=True)
 
     def pack(self, data, *options, says=None):
-        """Of bytes on standard input. says: it has to fail so, in one line, and publish nothing."""
+        """Packs bytes from standard input. says: the pack has to fail with this error, in one line, and publish nothing."""
         done = ctl("pack", *options, "-", self.dataset, input=data)
         if says is None:
             self.assertEqual((done.returncode, done.stderr), (0, b""))
@@ -88,7 +88,7 @@ class Tar(unittest.TestCase):
         return None
 
     def test_as_the_folder(self):
-        """The same samples, whoever made the archive, and however it comes."""
+        """The samples are the same, whichever program made the archive, and however it comes."""
         ways = {"gnu": [], "pax": ["--format=pax"], "sorted": ["--sort=name"], "gzip": ["-z"]}
         if shutil.which("zstd"):
             ways["zstd"] = ["--zstd"]
@@ -106,7 +106,7 @@ class Tar(unittest.TestCase):
                 shutil.rmtree(self.dataset)
 
     def test_through_a_pipe(self):
-        """tar is not killed by a pipe that nobody reads to its end."""
+        """A pipe with unread data must not kill tar."""
         done = subprocess.run(["bash", "-c", 'set -o pipefail; tar -b 4000 -cf - -C "$1" . | "$2" pack --json - "$3"', "-", SOURCE, CTL,
                                self.dataset], capture_output=True, text=True, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
@@ -154,7 +154,7 @@ class Tar(unittest.TestCase):
         self.assertEqual(Image.open(io.BytesIO(kept["a.jpg"][0])).tobytes(), Image.open(file).tobytes())
 
     def test_hostile_archives(self):
-        """Nothing of one is published, neither as a new dataset nor into one."""
+        """Nothing of such an archive is published, neither as a new dataset nor into an existing one."""
         big = tarfile.TarInfo("big")
         big.size = 2 << 30
         claimed = tarfile.TarInfo("claimed")
@@ -197,7 +197,7 @@ class Tar(unittest.TestCase):
         self.assertEqual(list(content(self.dataset)), ["old"])
 
     def test_zstd_of_today_alone(self):
-        """A frame of zstd 0.7, which libzstd would decode, first or behind others; frames to skip are fine."""
+        """A frame of zstd 0.7, which libzstd could decode, is refused, as the first one or after others; skippable frames are fine."""
         data = archive(("a", b"1"), ("b", b"2"))
 
         def frame(of):
@@ -211,7 +211,7 @@ class Tar(unittest.TestCase):
         self.pack(frame(data[:-1024]) + old, says="damaged")
         self.pack(skipped + old, says="compressed")
         self.pack(old, says="neither a folder nor a tar archive")
-        self.pack(frame(frame(data)), says="compressed")  # what comes out is not decompressed once more
+        self.pack(frame(frame(data)), says="compressed")  # decompressed data are not decompressed once more
         self.pack(frame(data)[:1600], says="damaged or cut off")
 
     def test_a_size_that_is_only_claimed_takes_no_memory(self):
@@ -242,14 +242,14 @@ class Tar(unittest.TestCase):
         self.assertFalse((ROOT / "no").exists())
 
     def interrupt(self, data, number):
-        """Ends a pack of data by a signal when its first chunks are there."""
+        """Ends a pack of data by a signal when its first chunks exist."""
         process = subprocess.Popen([CTL, "pack", "--chunk-size", "4M", "-", self.dataset], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
         process.stdin.write(data[:9 << 20])
         process.stdin.flush()
         while len(list(self.dataset.glob("chunks/*.chunk"))) < 2:
             time.sleep(0.01)
         process.send_signal(number)
-        with contextlib.suppress(BrokenPipeError), process.stdin:  # it may be gone already
+        with contextlib.suppress(BrokenPipeError), process.stdin:  # the pack may have ended already
             process.stdin.write(data[9 << 20:])
         said = process.stderr.read()
         process.stderr.close()
@@ -258,7 +258,7 @@ class Tar(unittest.TestCase):
         return said
 
     def test_interrupted(self):
-        """The next run writes what is not written yet, and only if it is the same."""
+        """The next run writes the missing rest, and only if the archive is the same."""
         samples = [(f"{i}", os.urandom(1 << 20)) for i in range(12)]
         data = archive(*samples)
         for number, says in ((signal.SIGTERM, b"dieselctl pack: interrupted; the dataset is unchanged, the same archive goes on where "
@@ -279,7 +279,7 @@ class Tar(unittest.TestCase):
 
 
 def big_head(info):
-    """The head of a file, whose data the caller adds."""
+    """Returns the head of a file, whose data the caller adds."""
     return info.tobuf(tarfile.GNU_FORMAT)
 
 

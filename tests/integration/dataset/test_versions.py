@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a dataset's versions are: their log, and reading old ones.
+"""Tests a dataset's versions: their log, and reading old ones.
 
     test_versions.py folder|redis|bucket
 """
@@ -36,7 +36,7 @@ def test_log(engine):
     assert changes[0]["command"].startswith("pack -c 4M") and changes[0]["command"].endswith(f"--append {SOURCE} {engine.dataset}")
     text = engine.ctl("log", engine.dataset)
     assert "3 added, 1 replaced, 0 deleted; samples: 7" in text and "not " not in text, text
-    # Nothing changes: nothing is recorded. A rebuild does not know what it changed, nor what was before.
+    # Without a change, nothing is recorded. A rebuild knows neither its changes nor the content before.
     engine.pack("--append")
     assert engine.json("log", engine.dataset)["changes"] == changes
     engine.ctl("rebuild", engine.dataset)
@@ -46,7 +46,7 @@ def test_log(engine):
 
 
 def content(engine, *version):
-    """{path: bytes} of a version, by ls and cat."""
+    """Returns {path: bytes} of a version, by ls and cat."""
     entries, found, at = engine.json("ls", "-R", *version, engine.dataset), {}, 0
     data = engine.ctl("cat", *version, engine.dataset, *(entry["path"] for entry in entries))
     for entry in entries:
@@ -89,7 +89,7 @@ def test_old_versions(engine):
 
 
 def test_missing_chunk(engine):
-    """A version is whole or an error: never less than it was."""
+    """A version is complete or an error, and never has less than before."""
     write("d/1", b"one")
     engine.new("missing").pack()
     engine.ctl("rm", "--keep-snapshots", "1", engine.dataset, "d/1")
@@ -101,7 +101,7 @@ def test_missing_chunk(engine):
 
 
 def test_old_metadata(engine):
-    """Metadata of a program that kept no log: it begins with the next version, and says so."""
+    """Tests metadata of a program that kept no log: the log begins with the next version, and shows that."""
     engine.new("old").pack()
     engine.ctl("rm", engine.dataset, "a/2")
     database = sqlite3.connect(engine.dataset + "/meta.db")
@@ -112,7 +112,7 @@ def test_old_metadata(engine):
     engine.ctl("rm", engine.dataset, "a/3")
     assert engine.ctl("log", engine.dataset).endswith("versions 1 to 2  not recorded\n")
     assert [c["version"] for c in engine.json("log", engine.dataset)["changes"]] == [3]
-    # Another one in between: what it wrote is not known.
+    # Another writer in between: its changes are unknown.
     engine.ctl("rm", engine.dataset, "a/4")
     database = sqlite3.connect(engine.dataset + "/meta.db")
     database.execute("DELETE FROM log WHERE version = 4")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Several writers of one dataset at once: all that each wrote is there in the end, and readers never see half of it.
+"""Tests several writers of one dataset at once: in the end the dataset has the samples of each, and readers never see half of a change.
 
     test_writers.py folder|redis|bucket
 """
@@ -24,7 +24,7 @@ from engines import SCRATCH
 from test_versions import content
 
 N = 40
-# Where a writer is to be stopped while it writes, it has to write for a while.
+# Writers that a test stops during writing need enough data for that.
 LENGTH = 30_000 if sys.argv[1:] == ["bucket"] else 150_000
 
 
@@ -35,7 +35,7 @@ class RcloneBucket(engines.Bucket):
         self.env = s3_support.environment(self.proxy.port)
 
     def hold(self, is_held, method="PUT"):
-        """The first PUT of a path that is_held() waits: (reached, go on)."""
+        """Makes the first PUT of a path for which is_held() holds wait. Returns (reached, go on)."""
         reached, go_on = threading.Event(), threading.Event()
         handler = self.proxy.server.RequestHandlerClass
         original = handler.answer
@@ -49,7 +49,7 @@ class RcloneBucket(engines.Bucket):
         return reached, go_on
 
     def meet(self, path_end):
-        """Two PUTs of a path wait for each other."""
+        """Makes two PUTs of a path wait for each other."""
         barrier = threading.Barrier(2)
         handler = self.proxy.server.RequestHandlerClass
         original = handler.answer
@@ -62,7 +62,7 @@ class RcloneBucket(engines.Bucket):
 
 
 def make_half(name):
-    """In a folder of its own, and a path that both halves have."""
+    """Makes samples in a folder of their own, and one path that both halves have."""
     root = f"{SCRATCH}/{name}.src"
     os.makedirs(f"{root}/{name}", exist_ok=True)
     for i in range(N):
@@ -78,7 +78,7 @@ def expected(name):
 
 
 def begin(engine, name):
-    """A dataset of one sample, and two halves to append."""
+    """Makes a dataset of one sample, and two halves to append."""
     engine.new(name)
     for path in os.listdir(engines.SOURCE):
         os.remove(f"{engines.SOURCE}/{path}")
@@ -98,7 +98,7 @@ def ended(process):
 
 
 def is_locked(dataset, byte=0):
-    """As fcntl() tells of another process's lock. The second byte is locked by who publishes."""
+    """Returns whether another process has the lock, by fcntl(). A publisher locks the second byte."""
     try:
         with open(f"{dataset}/.writer", "rb") as file:
             asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
@@ -127,13 +127,13 @@ class Slow:
             time.sleep(0.001)
 
     def end(self):
-        """(status, what it says)"""
+        """Returns (status, output)."""
         out, err = self.process.communicate(self.rest, timeout=300)
         return self.process.returncode, out.decode(), err.decode()
 
 
 class Reader(threading.Thread):
-    """Opens the newest version again and again."""
+    """Opens the newest version repeatedly."""
 
     def __init__(self, engine):
         super().__init__(daemon=True)
@@ -146,7 +146,7 @@ class Reader(threading.Thread):
             out, err = done.communicate(timeout=300)
             paths = out.split()
             counts = tuple(sum(path.startswith(half) for path in paths) for half in ("left/", "right/"))
-            # Each half comes with the path that both have.
+            # Each half includes the path that both have.
             if done.returncode or not {*counts} <= {0, N} or len(paths) != 1 + sum(counts) + (sum(counts) > 0):
                 self.wrong = (counts, len(paths), err)
             self.seen.add(counts)
@@ -163,7 +163,7 @@ def check_both(engine):
     both = state.pop("both")
     assert state == {"first": "what was there", **expected("left"), **expected("right")}
     assert [change["version"] for change in log] == [3, 2, 1], log
-    # Who came second has replaced what both wrote, and the log has it.
+    # The second writer has replaced the path that both wrote, and the log shows it.
     assert both.removeprefix("by ") + ".src" in log[0]["command"], (both, log)
     assert [(change["added"], change["replaced"]) for change in log] == [(N, 1), (N + 1, 0), (1, 0)], log
     assert engine.ctl("verify", engine.dataset).startswith("sound:")
@@ -180,7 +180,7 @@ def test_halves(engine):
     if not in_bucket:
         line = second.stderr.readline()
         assert "is being changed by " in line and re.search(r"waiting for it, (100|9\d)\.\d s at most", line) and line.count("\n") == 1, line
-        assert engine.json("stat", engine.dataset)["version"] == 1  # and it can be read meanwhile
+        assert engine.json("stat", engine.dataset)["version"] == 1  # the dataset stays readable meanwhile
         assert f"by process {first.pid}:" in line, line
         status, out, err = first.end()
         assert status == 0 and err == "", (out, err)
@@ -192,7 +192,7 @@ def test_halves(engine):
 
 
 def test_held(engine):
-    """A dataset of a folder that stays held: who does not wait long enough changes nothing, who does gets it."""
+    """The dataset's folder stays locked: a writer that does not wait long enough changes nothing, and one that does gets the lock."""
     sources = begin(engine, "held")
     engines.write("second", b"more")
     engine.pack("--append")
@@ -210,19 +210,19 @@ def test_held(engine):
     assert holder.end()[0] == 0
     assert "removed 1 sample" in ended(patient)[0]
     assert content(engine) == {"second": "more", "both": "by left", **expected("left")}
-    # Nobody holds it: nothing is said.
+    # Without another lock holder, nothing is printed.
     assert ended(engine.start("purge", "--wait", "5m", engine.dataset))[1] == ""
     assert "a time such as 60 or 5m" in engine.start("rm", "--wait", "soon", engine.dataset, "x").communicate()[1]
     assert engine.ctl("verify", engine.dataset).startswith("sound:")
 
 
 def test_fenced(engine):
-    """A writer that gives no sign of life is done without; when it wakes up it says so, and nothing is lost."""
+    """Others proceed without a writer that shows no sign of life. When it wakes up, it reports that, and nothing is lost."""
     engine.env["DIESEL_WRITER_LEASE"] = "1"
     sources = begin(engine, "fenced")
     sleeper = Slow(engine, sources[0])
     os.killpg(sleeper.pid, signal.SIGSTOP)
-    # Who does not wait long enough for that changes nothing.
+    # A command that does not wait long enough for that changes nothing.
     out, err = engine.start("rm", "--wait", "0.5", engine.dataset, "first").communicate()
     assert f"another dieselctl (process {sleeper.pid})" in err.splitlines()[1], err
     said = ended(append(engine, sources[1], "--wait", "60"))[1].splitlines()
@@ -234,7 +234,7 @@ def test_fenced(engine):
     assert status == 1 and out == "" and err.count("\n") == 1, (status, out, err)
     assert "went on without this one" in err and "nothing of this was published: try again" in err, err
     assert content(engine) == state and engine.ctl("verify", engine.dataset).startswith("sound:")
-    # One that is alive is waited for, however long it takes.
+    # Others wait for a living writer, however long it takes.
     alive = Slow(engine, sources[0])
     patient = engine.start("rm", "--wait", "60", engine.dataset, "first")
     time.sleep(2.5)
@@ -248,8 +248,7 @@ def test_fenced(engine):
 
 
 def test_suspended(engine):
-    """A writer that sleeps right before it publishes, while another one publishes, a third removes its chunks, and a fourth a
-    sample."""
+    """A writer sleeps right before it publishes, while another one publishes, a third removes its chunks, and a fourth a sample."""
     sources = begin(engine, "suspended")
     reached, go_on = engine.hold(lambda path: path.endswith(".meta"))
     sleeper = append(engine, sources[0])
@@ -273,7 +272,7 @@ def test_suspended(engine):
 
 
 def test_adopted(engine):
-    """Who is second keeps what it has packed, where this is newer than what was published."""
+    """The second writer keeps its packed chunks where these are newer than the published ones."""
     sources = begin(engine, "adopted")
     reached, first_goes_on = engine.hold(lambda path: path.endswith(".meta"))
     first = append(engine, sources[0])
@@ -295,7 +294,7 @@ NOW = ("--keep", "1", "--older-than", "0")
 
 
 def test_rebuild_beside(engine):
-    """rebuild publishes nothing of what another writer is about to, which then goes on."""
+    """rebuild publishes nothing that another writer is about to publish, and that writer then continues."""
     sources = begin(engine, "beside")
     reached, go_on = engine.hold(lambda path: path.endswith(".meta"))
     writer = append(engine, sources[0])
@@ -307,14 +306,14 @@ def test_rebuild_beside(engine):
     assert "another writer has published meanwhile" in ended(writer)[1]
     assert content(engine) == {"first": "what was there", "both": "by left", **expected("left")}
     assert engine.ctl("verify", engine.dataset).startswith("sound:")
-    # Of one that was killed, chunks are taken by who asks for it.
+    # Chunks of a killed writer are adopted by a rebuild that is told to.
     reached, go_on = engine.hold(lambda path: path.endswith(".meta"))
     killed = append(engine, sources[1])
     assert reached.wait(120)
     os.killpg(killed.pid, signal.SIGKILL)
     killed.communicate()
     go_on.set()
-    shutil.rmtree(SCRATCH + "/tmp")  # who is killed leaves its copy
+    shutil.rmtree(SCRATCH + "/tmp")  # a killed writer leaves its copy
     os.mkdir(SCRATCH + "/tmp")
     told = engine.json("rebuild", engine.dataset)
     assert told["samples"] == N + 2 and told["foreign_chunks"] >= 2, told
@@ -323,8 +322,8 @@ def test_rebuild_beside(engine):
 
 
 def test_purge_beside(engine):
-    """purge removes the chunks of a writer at work, which packs them again; and one that is asleep behind its own commit removes
-    nothing that a rebuild has published meanwhile."""
+    """purge removes the chunks of a working writer, which packs them again. A purge that sleeps after its own commit removes nothing that a
+    rebuild has published meanwhile."""
     sources = begin(engine, "purged")
     ended(append(engine, sources[0]))
     engine.ctl("rm", engine.dataset, *(f"left/{i}" for i in range(0, N, 3)))
@@ -355,7 +354,7 @@ def test_purge_beside(engine):
 
 
 def test_packed_again(engine):
-    """What a purge is about to remove is not taken for what an interrupted pack of the same files has left."""
+    """Chunks that a purge is about to remove are not mistaken for those of an interrupted pack of the same files."""
     sources = begin(engine, "again")
     ended(append(engine, sources[0]))
     engine.ctl("rm", "-r", engine.dataset, "left", "both")
@@ -371,7 +370,7 @@ def test_packed_again(engine):
 
 
 def test_purge_asleep(engine):
-    """A purge that is suspended before it publishes, while another writer does: it says so, and changes nothing."""
+    """Suspends a purge before it publishes, while another writer does: the purge reports that, and changes nothing."""
     sources = begin(engine, "asleep")
     ended(append(engine, sources[0]))
     engine.ctl("rm", engine.dataset, *(f"left/{i}" for i in range(0, N, 3)))

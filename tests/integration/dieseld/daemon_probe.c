@@ -47,7 +47,7 @@ struct probe {
 	uint64_t plan_epoch;
 	uint32_t *chunk_samples;
 	uint64_t *base, *expected;
-	uint64_t epoch, index; /* expected next */
+	uint64_t epoch, index; /* next position expected */
 	uint64_t n_batches, n_samples, n_bytes, n_bad;
 	uint64_t digest, sum;
 	uint64_t open_ns, first_ns, end_ns;
@@ -317,7 +317,7 @@ static void set_option(struct probe *p, int key)
 	}
 }
 
-/* Prints what the daemon says of itself. */
+/* Prints the daemon's status. */
 static int print_status(const char *socket)
 {
 	char error[512], *json;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers for tests that play a hostile user of the node: another uid, user and mount namespaces, a client
-that speaks the wire protocol without libdiesel and says what it likes."""
+"""Helpers for tests that act as a hostile user of the node: another uid, user and mount namespaces, a client that speaks the wire protocol
+without libdiesel and sends anything."""
 import array
 import contextlib
 import ctypes
@@ -37,7 +37,7 @@ def _check(result, what):
 
 
 def become(uid):
-    """For good, with no group but its own: what a login of that user may do, no more."""
+    """Becomes that user permanently, with no group but its own: the rights of a login of that user."""
     if uid and set(os.getresuid()) == {uid}:
         return
     os.setgroups([])
@@ -46,9 +46,9 @@ def become(uid):
 
 
 def enter_namespaces():
-    """As `unshare -Urm`: root of a user namespace of one's own, mounts that nobody else sees."""
+    """Enters namespaces like `unshare -Urm`: root of a user namespace of its own, with mounts that no other process sees."""
     uid, gid = os.getuid(), os.getgid()
-    # A process that changed its uid owns its /proc/self again only when it may be dumped.
+    # A process that changed its uid owns its /proc/self again only if it is dumpable.
     _check(_libc.prctl(4, 1, 0, 0, 0), "prctl")
     _check(_libc.unshare(CLONE_NEWUSER | CLONE_NEWNS), "unshare")
     for name, text in (("setgroups", "deny"), ("uid_map", f"0 {uid} 1"), ("gid_map", f"0 {gid} 1")):
@@ -64,7 +64,7 @@ ACL = "system.posix_acl_access"
 
 
 def set_acl(path, users, group=4, mask=4, others=4):
-    """An access control list, in the form of acl(5): the owner may read and write, and a user what `users` says."""
+    """Sets an access control list, in the layout of acl(5): the owner may read and write, and a user has the rights in `users`."""
     anybody = 0xffffffff
     entries = [(0x01, 7 if os.path.isdir(path) else 6, anybody), *((0x02, bits, uid) for uid, bits in users.items()),
                (0x04, group, anybody), (0x10, mask, anybody), (0x20, others, anybody)]
@@ -72,7 +72,7 @@ def set_acl(path, users, group=4, mask=4, others=4):
 
 
 class Other:
-    """A process of another uid that runs function(channel); what it returns, or raises, is in finish()."""
+    """Runs function(channel) in a process of another uid. finish() returns its result, or raises its exception."""
 
     def __init__(self, function, uid=MALLORY, namespaces=False):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -130,7 +130,7 @@ class Other:
 
 
 class Channel:
-    """Messages (anything of JSON) between a test and what it plays."""
+    """Messages (any JSON) between a test and the process that it plays."""
 
     def __init__(self, end):
         self.end = end
@@ -150,7 +150,7 @@ class Channel:
 
 
 def run_as(function, uid=MALLORY, namespaces=False, timeout=60):
-    """function() as that user; its result (anything of JSON)."""
+    """Runs function() as that user, and returns its result (any JSON)."""
     return Other(lambda channel: function(), uid, namespaces).finish(timeout)
 
 
@@ -161,7 +161,7 @@ class Refused(Exception):
 
 
 class Client:
-    """A connection to dieseld that sends whatever it is told to."""
+    """A connection to dieseld that sends anything."""
 
     def __init__(self, path, hello=True, timeout=60):
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -176,7 +176,7 @@ class Client:
         self.socket.sendmsg([header + body], control)
 
     def receive(self):
-        """(name of the message, its body, descriptors); Refused when it is ERROR."""
+        """Returns (name of the message, its body, descriptors). Raises Refused for ERROR."""
         data, control, _, _ = self.socket.recvmsg(65536, 4096)
         fds = array.array("i")
         for level, kind, content in control:
@@ -207,12 +207,12 @@ class Client:
             os.close(fd)
 
     def open_session(self, batch=1, window=1, slots=0, epoch=0, seed=1, world=1, rank=0, subset=0):
-        """Its descriptors: control and slots."""
+        """Returns the session's descriptors: control and slots."""
         return self.call("OPEN_SESSION", struct.pack("<QQQQIIIIIIII", seed, epoch, 0, subset, 1, rank, world, batch, 1, 0,
                                                      window, slots) + bytes(REST_BYTES))[2]
 
     def segment(self, number):
-        """A descriptor of the segment; Refused."""
+        """Returns a descriptor of the segment, or raises Refused."""
         return self.call("SEGMENT", struct.pack("<QII", 0, number, 0))[2][0]
 
     def status(self):
@@ -226,7 +226,7 @@ class Client:
 
 
 class Mirror:
-    """A FUSE mount of a folder that can be made to hang; reason: why there is none here."""
+    """A FUSE mount of a folder that can be made to hang. reason: why it is impossible here."""
 
     def __init__(self, program, source, mount):
         self.source, self.mount = source, mount
@@ -254,7 +254,7 @@ class Mirror:
 
 
 def process_stat(pid):
-    """(name, state, parent) of a process; None: it is gone."""
+    """Returns (name, state, parent) of a process, or None if it is gone."""
     try:
         text = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -264,7 +264,7 @@ def process_stat(pid):
 
 
 def is_killed(pid):
-    """Whether SIGKILL is on its way to a process that has not ended yet."""
+    """Returns whether SIGKILL is pending for a process that has not ended yet."""
     try:
         text = pathlib.Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -274,7 +274,7 @@ def is_killed(pid):
 
 
 def openers(daemon_pid):
-    """Processes that open datasets for this daemon."""
+    """Returns processes that open datasets for this daemon."""
     found = {int(pid): process_stat(pid) for pid in os.listdir("/proc") if pid.isdigit()}
     fork_server = [pid for pid, s in found.items() if s and s[0] == "dieseld-forks" and s[2] == daemon_pid]
     return [pid for pid, s in found.items()
@@ -292,7 +292,7 @@ def files_of(pid):
 
 
 def look_for(fd, needle):
-    """Whether the memory behind the descriptor has these bytes; closes it."""
+    """Returns whether the memory behind the descriptor has these bytes, and closes it."""
     with mmap.mmap(fd, 0, mmap.MAP_SHARED, mmap.PROT_READ) as memory:
         os.close(fd)
         return memory.find(needle) >= 0

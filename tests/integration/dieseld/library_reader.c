@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program that uses libdiesel alone: library_reader DATASET SOCKET
+ * A program that uses only libdiesel: library_reader DATASET SOCKET
  *
- * Prints one line a sample, "NUMBER LABEL HEX", first by number, read by a thread with the C library's own
- * stack size, then of one epoch that the daemon serves, in its order.
+ * Prints one line per sample, "NUMBER LABEL HEX": first by number, read by a thread with the C library's own
+ * stack size, then in the order of one epoch that the daemon serves.
  */
 #include <pthread.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Daemons that the loader starts for the user, in folders of the test's own, and a neighbour who listens in their place."""
+"""Runs daemons that the loader starts for the user, in the test's own folders, and a hostile user who listens in their place."""
 import contextlib
 import os
 import pathlib
@@ -24,7 +24,7 @@ def pid_of_daemon(dataset):
 
 
 def opened(path):
-    """(pid of the daemon, its socket) for a process that opens the dataset."""
+    """Returns (pid of the daemon, its socket) for a process that opens the dataset."""
     dataset = diesel_loader.Dataset(path)
     return pid_of_daemon(dataset), dataset.socket
 
@@ -35,7 +35,7 @@ def alive(pid):
 
 
 def daemons_in(folder):
-    """Main processes of the daemons with a socket in this folder."""
+    """Returns main processes of the daemons with a socket in this folder."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
@@ -48,7 +48,7 @@ def daemons_in(folder):
 
 
 def private(folder, uid):
-    """A folder that only this user can enter."""
+    """Makes a folder that only this user can enter."""
     os.mkdir(folder, 0o700)
     os.chown(folder, uid, uid)
     return folder
@@ -79,7 +79,7 @@ class OnDemand(unittest.TestCase):
         wait_until("the end of the daemons", lambda: not daemons_in(self.top))
 
     def wrapper(self, *lines):
-        """A program like dieseld that does something else first, where it is not asked for its version."""
+        """Makes a program like dieseld that first runs these lines, except for --version."""
         path = os.path.join(self.top, "wrapped")
         with open(path, "w", encoding="ascii") as file:
             print("#!/bin/sh", f'[ "$1" = --version ] && exec {DIESELD} --version', *lines, f'exec {DIESELD} "$@"',
@@ -88,7 +88,7 @@ class OnDemand(unittest.TestCase):
         os.environ["DIESEL_DAEMON"] = path
 
     def refused(self, **options):
-        """The one line."""
+        """Returns the one line of the error."""
         with self.assertRaises(ConnectionRefusedError) as caught:
             diesel_loader.Dataset(self.dataset, **options)
         text = caught.exception.strerror
@@ -100,7 +100,7 @@ class OnDemand(unittest.TestCase):
 
 
 def mallory(test, path):
-    """Listens there; send() him anything, and finish() says whether somebody came."""
+    """Runs a listener of another user there. send() gives him any message, and finish() returns whether anyone connected."""
     def listen(channel):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as end:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training job on diesel_loader whose own clock tells what its waits were: sensed_job.py DATASET OPTIONS.
+"""A training job on diesel_loader whose own clock measures its waits: sensed_job.py DATASET OPTIONS.
 
-Prints a JSON object a second: seconds covered, waited for data, and steps. Ends when its standard input does.
+Prints a JSON object per second: seconds covered, waited for data, and steps. Ends when its standard input does.
 --step-ms: time of a step in addition to the model's work; --batch."""
 import argparse
 import json
@@ -38,7 +38,7 @@ while not ended.is_set():
         steps += 1
         data = batch[0] if isinstance(batch[0], torch.Tensor) else torch.stack([item[:64] for item in batch[0]])
         model(data[:, :64].float()).sum().backward()
-        # Work, not sleep: a device that the trainer drives.
+        # Computes instead of sleeping: a device that the trainer drives.
         until = time.monotonic() + arguments.step_ms / 1000
         while time.monotonic() < until:
             time.sleep(min(0.001, arguments.step_ms / 1000))

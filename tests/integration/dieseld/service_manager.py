@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stand-in for systemd, of which a test cannot have one of its own: it speaks the two protocols by which the manager
+"""A stand-in for systemd, as a test cannot start an instance of its own. It speaks the two protocols by which the manager
 keeps descriptors over a restart, as sd_notify(3), sd_listen_fds(3) and systemd.service(5) describe them.
 
 FDSTORE=1 with FDNAME= and descriptors (SCM_RIGHTS) over NOTIFY_SOCKET stores them, FileDescriptorStoreMax= of them at
@@ -18,7 +18,7 @@ import time
 
 from dieseld_support import SCRATCH, Daemon
 
-# Moves the descriptors to where they are expected and becomes the program: LISTEN_PID is its own number.
+# Moves the descriptors to their expected numbers and executes the program. LISTEN_PID is its own process id.
 LAUNCH = """
 import fcntl, os, sys
 n = int(sys.argv[1])
@@ -68,7 +68,7 @@ class Store:
             os.close(fd)
 
     def chunks(self):
-        """Descriptors of chunks by name."""
+        """Returns descriptors of chunks by name."""
         with self.lock:
             assert len({name for name, _ in self.stored}) == len(self.stored), self.stored
             return {name: fd for name, fd in self.stored if name[0] == "c"}
@@ -94,7 +94,7 @@ class Store:
         raise AssertionError(f"{what} did not happen: {self.stored}")
 
     def close(self):
-        """As systemctl stop: all that is stored goes."""
+        """Drops all stored descriptors, like systemctl stop."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
             s.sendto(b"END", self.path)
         self.thread.join()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop that tunes, steered and asked by dieselctl: jobs, why, set, replay; and what can go wrong with it."""
+"""Tests the tuning loop as dieselctl controls and queries it (jobs, why, set, replay), and its failures."""
 import concurrent.futures
 import contextlib
 import json
@@ -22,7 +22,7 @@ NOBODY = 65534
 
 
 def ctl(daemon, *arguments, status=0, **more):
-    """What it printed; with another status than 0: its one line of error."""
+    """Returns the output. With a status other than 0, returns its one line of error."""
     done = subprocess.run([CTL, *arguments], capture_output=True, text=True, timeout=60,
                           env={**os.environ, "DIESEL_SOCKET": daemon if isinstance(daemon, str) else daemon.socket},
                           **more)
@@ -45,7 +45,7 @@ class Control(Case):
         return self.daemon("--history", self.history, *options, **more)
 
     def job(self, daemon, pause_us=2000):
-        """A client that reads for as long as the test runs; the job as the daemon sees it."""
+        """Runs a client that reads for as long as the test runs. Yields the job as the daemon sees it."""
         client = subprocess.Popen(probe_command(daemon, dataset("packed")[0], "--batch", 64, "--epochs", 100000,
                                                 "--pause-us", pause_us, "--reconnect-ms", 60000),
                                   stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -76,7 +76,7 @@ class Control(Case):
             self.assertIn("no dieseld at", ctl(nowhere, *verb, status=1))
 
     def assert_given_up(self, socket, says):
-        """By every verb that asks, within its own limit: subprocess's is far beyond."""
+        """Checks that every verb with a query gives up within its own limit, which is far below subprocess's."""
         path = dataset("packed")[0]
         verbs = (["status"], ["jobs"], ["why"], ["set", "workers=1"], ["warm", path], ["mount", path, SCRATCH, "--", "true"])
         with concurrent.futures.ThreadPoolExecutor(len(verbs)) as pool:
@@ -89,7 +89,7 @@ class Control(Case):
         daemon.process.send_signal(signal.SIGSTOP)
         self.addCleanup(daemon.process.send_signal, signal.SIGCONT)
         self.assert_given_up(daemon, "did not answer within")
-        # Without a limit of the user's there is one all the same.
+        # Without a limit by the user there is a default one.
         self.assertIn("did not answer within 5 s", ctl(daemon, "status", status=1))
 
     def test_a_daemon_that_takes_no_connections(self):
@@ -105,7 +105,7 @@ class Control(Case):
             self.assert_given_up(path, "takes no connections for")
 
     def test_a_daemon_that_greets_and_says_no_more(self):
-        """The limit is that of the question as a whole, and not of each of its steps."""
+        """The limit holds for the whole query, not for each of its steps."""
         daemon = self.daemon()
         path = os.path.join(SCRATCH, "half.sock")
         with contextlib.ExitStack() as stack:
@@ -121,7 +121,7 @@ class Control(Case):
                     real.send(client.recv(4096))
                     client.send(real.recv(4096))
                     client.recv(4096)
-                    client.recv(4096)  # until it gives up
+                    client.recv(4096)  # until the client gives up
                     client.close()
             thread = threading.Thread(target=greet)
             thread.start()
@@ -129,7 +129,7 @@ class Control(Case):
             thread.join()
 
     def test_a_daemon_of_the_release_before(self):
-        """It refuses the whole message for a flag that it does not have: the line says what to upgrade."""
+        """A daemon of the release before refuses the whole message for an unknown flag, and the error names the program to upgrade."""
         path = os.path.join(SCRATCH, "older.sock")
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(path)
@@ -195,7 +195,7 @@ class Control(Case):
         self.assertEqual((tune["mode"], tune["pins"], tune["limits"]["cache-max"]), ("on", [], 256 << 20))
 
     def settings(self, daemon):
-        """By name, as status and set tell them."""
+        """Returns the settings by name, as status and set show them."""
         told = [ask(daemon, "status")["tune"]["settings"], ask(daemon, "jobs")["tune"]["settings"]]
         self.assertEqual(told[0], told[1])
         return {one.pop("name"): one for one in told[0]}
@@ -250,7 +250,7 @@ class Control(Case):
         daemon.start()
         self.assertRegex(daemon.output()[n:], says)
         settings = self.settings(daemon)
-        # Only what lasts is back, by who set it and when.
+        # Only persistent settings are back, with the user who set them and the time.
         self.assertEqual((settings["workers-max"]["at"], settings["workers-max"]["uid"]), (at, os.geteuid()))
         self.assertEqual((settings["cache-max"]["from"], settings["cache-max"]["value"]), ("file", 100 << 20))
         self.assertNotIn("workers", settings)
@@ -308,7 +308,7 @@ class Control(Case):
         text = ctl(daemon, "why")
         self.assertIn("reads are limited to 2.0 MiB a second, which kept some back for ", text)
         status = daemon.status()
-        # From its beginning on: 2 MiB a second, a tenth of that ahead, and one chunk.
+        # Counted from its start: 2 MiB per second, a tenth of that ahead, and one chunk.
         self.assertLessEqual(status["cache"]["read_bytes"], (status["uptime_s"] + 0.1) * (2 << 20) + (1 << 24), job)
         ctl(daemon, "set", "--limit", "read-limit=auto")
         self.assertNotIn("limited to", ctl(daemon, "why"))
@@ -337,7 +337,7 @@ class Control(Case):
         self.assertIn("prefetch-chunks", [d["knob"] for d in json.loads(top.stdout)["decisions"]], top.stdout)
         status = daemon.status()
         self.assertEqual([j["id"] for j in status["jobs"]], [job])
-        # Killed and started again: the same job, with its number and its pins.
+        # After a kill and a restart it is the same job, with its number and its pins.
         self.until("the job is written down", lambda: ask(daemon, "jobs")["tune"]["history"]["written"] > 5)
         time.sleep(1)
         daemon.kill()
@@ -348,7 +348,7 @@ class Control(Case):
         self.assertEqual(again["read_weight"], 300)
         self.assertNotIn("read-weight", ctl(daemon, "set", str(job), "read-weight=auto"))
         self.assertTrue(ask(daemon, "why", str(job))["decisions"])
-        # What was recorded can be decided again, always the same.
+        # A replay of the recording makes the same decisions each time.
         self.until("rounds are written", lambda: '"job"' in ctl(daemon, "replay", "--json", self.history))
         daemon.kill()
         self.assertEqual(ctl(daemon, "replay", self.history), ctl(daemon, "replay", self.history))
@@ -370,7 +370,7 @@ class Control(Case):
         daemon.stop()
         replayed = list(map(json.loads, ctl("/nowhere", "replay", "--json", self.history).splitlines()))
 
-        def of(d):  # how far a knob went is the cache's to say, where the reason has it
+        def of(d):  # the cache reports the size that a knob reached, where the reason has it
             return [d[name] for name in ("job", "knob", "rule", "from")] + [d["to"]] * ("held at" not in d["reason"])
 
         self.assertEqual(len(told), len(replayed))
@@ -463,7 +463,7 @@ class Control(Case):
             f.write("text " * 300)
         for path in (other, "/nowhere.db"):
             self.assertIn(path, ctl("/nowhere", "replay", path, status=1))
-        # SQLite files: somebody else's, a session of a newer version, one without anything in it, half of one.
+        # SQLite files: a foreign one, a session of a newer version, an empty one, half of one.
         for application, version, says in ((0, 0, "neither a history"), (0x444c5331, 99, "or record again"),
                                            (0x444c5331, 2, "nothing to decide on"), (0x444c5331, None, "neither a history")):
             path = os.path.join(SCRATCH, f"session-{application}-{version}.db")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is in memory beyond what jobs claim stays while nobody wants the space, and goes when somebody does."""
+"""Tests that memory beyond the jobs' claims stays while no other program needs it, and is freed when one does."""
 import os
 import pathlib
 import subprocess
@@ -39,7 +39,7 @@ class MemoryGroup:
         return ["/bin/sh", "-c", f'echo $$ >{self.folder}/cgroup.procs && exec "$@"', "sh", *command]
 
     def remove(self):
-        """When its last process is gone: the daemon's children end a little later than it."""
+        """Removes it when its last process is gone: the daemon's children end a little later than the daemon."""
         for _ in range(6000):
             try:
                 return self.folder.rmdir()
@@ -57,7 +57,7 @@ class Borrowed(Case):
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
     def read(self, daemon, kind, *options):
-        """Chunks that this job read from storage."""
+        """Returns the chunks that this job read from storage."""
         path, source = dataset(kind)
         before = daemon.status()["cache"]["reads"]
         probe(daemon, path, "--source", source, "--batch", 128, *options)
@@ -80,7 +80,7 @@ class Borrowed(Case):
         self.assertEqual(status["cache"]["reads"], chunks)
         p.kill()
         daemon.wait_for("its end", lambda s: not s["sessions"])
-        # The next job finds everything, also when it is another dataset's turn in between.
+        # The next job finds everything in memory, also with another dataset's job in between.
         self.read(daemon, "views")
         self.assertEqual(self.read(daemon, "packed", "--epochs", 2), 0)
         cache = daemon.status()["cache"]
@@ -92,7 +92,7 @@ class Borrowed(Case):
         self.read(daemon, "packed")
         borrowed = daemon.status()["cache"]["borrowed_bytes"]
         self.assertGreater(borrowed, 40 * MIB)
-        # 40 MiB in what is left beside 48: the older ones go, and what is read is kept.
+        # 40 MiB more than fit next to 48: the oldest chunks are evicted, and those read now stay.
         self.read(daemon, "views", "--epochs", 2)
         self.assertEqual(self.read(daemon, "views"), 0)
         cache = daemon.status()["cache"]
@@ -116,12 +116,12 @@ class Borrowed(Case):
         self.addCleanup(hog.wait)
         self.addCleanup(hog.stdout.close)
         self.addCleanup(hog.stdin.close)
-        # 64 MiB are to be left, of them 44 are missing then.
+        # 64 MiB must stay free, of which 44 are missing then.
         print(group.left() - 20 * MIB, file=hog.stdin, flush=True)
         self.assertEqual(hog.stdout.readline(), "taken\n")
         daemon.wait_for("less that is borrowed", lambda s: s["cache"]["borrowed_bytes"] < before - 20 * MIB)
         self.settle(lambda: group.left() > 40 * MIB, "the group's memory")
-        # What is left serves on, and what went is read again.
+        # The remaining chunks still serve, and the evicted ones are read again.
         self.read(daemon, "packed")
 
     def settle(self, predicate, what):

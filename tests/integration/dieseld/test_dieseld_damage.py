@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Damaged, missing and forbidden data: named, and never served."""
+"""Tests damaged, missing and forbidden data: the daemon names them, and never serves them."""
 import os
 import shutil
 import subprocess
@@ -99,7 +99,7 @@ class Snapshots(Case):
                 text = self.refused(daemon, path)
                 self.assertIn("flipped/snapshot", text)
                 flip(snapshot, offset)
-                # Another inode, as any repair by rename has: what is served stays as it was opened.
+                # Makes another inode, like any repair by rename: the served dataset stays as it was opened.
                 shutil.copyfile(snapshot, snapshot + ".new")
                 os.rename(snapshot + ".new", snapshot)
         self.assertEqual(probe(daemon, path)["samples"], 2000)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoded copies in the cache: the same tensors with and without them, who may use them, and what becomes of them when others want
-the memory."""
+"""Tests decoded copies in the cache: the tensors are the same with and without them. Tests also who may use them, and their eviction when
+others need the memory."""
 import json
 import os
 import pathlib
@@ -22,7 +22,7 @@ BOX = v1.Compose([v1.RandomResizedCrop(64), v1.RandomHorizontalFlip(), v1.ColorJ
 MIDDLE = v1.Compose([v1.Resize(140), v1.CenterCrop((96, 128)), v1.RandomGrayscale(0.5), v1.RandomVerticalFlip(), v1.PILToTensor()])
 WHOLE = v1.Compose([v1.Resize((90, 70), v1.InterpolationMode.BICUBIC), v1.PILToTensor()])
 LARGE = v1.Compose([v1.RandomResizedCrop(300), v1.PILToTensor()])
-SMALL = v1.Compose([v1.RandomResizedCrop(24, (0.3, 1)), v1.PILToTensor()])  # decoded at a smaller scale, as often as not
+SMALL = v1.Compose([v1.RandomResizedCrop(24, (0.3, 1)), v1.PILToTensor()])  # decoded at a smaller scale about half of the time
 
 OTHER_USER = """
 import json, os, sys
@@ -39,7 +39,7 @@ sys.stdin.readline()
 
 
 class Forms(NativeCase):
-    """48 pictures with forms of 90 to 340 KB, and knobs that only the test turns."""
+    """48 pictures with decoded copies of 90 to 340 KB, and knobs that only the test changes."""
 
     @classmethod
     def setUpClass(cls):
@@ -60,7 +60,7 @@ class Forms(NativeCase):
                        check=True, stdout=subprocess.DEVNULL, timeout=60)
 
     def job(self):
-        """Of all jobs of these tests that decode, the newest: this process has one, and each child its own."""
+        """Returns the newest job of these tests that decodes: this process has one, and each child its own."""
         return max((job for job in self.ask("jobs")["jobs"] if job["decoding"]), key=lambda job: job["id"])
 
     def wait_until(self, what, holds):
@@ -70,7 +70,7 @@ class Forms(NativeCase):
             time.sleep(0.1)
 
     def give(self, loader, value):
-        """Sets the knob, and waits until it is in force: the tuner carries it out, once a second."""
+        """Sets the knob, and waits until it is in force: the tuner applies it once per second."""
         iter(loader)
         self.set(f"decoded-cache={value}")
         wanted = int(value[:-1]) << 20 if value != "0" else 0
@@ -88,7 +88,7 @@ class Forms(NativeCase):
                 self.assertTrue(torch.equal(sample, wanted[epoch][number]), (epoch, number))
 
     def fill(self, loader, wanted, n_decoded_copies):
-        """Epochs until so many samples have a form: what does not fit behind the others gets it in a later one."""
+        """Runs epochs until that many samples have a decoded copy: copies that do not fit in one epoch are made in a later one."""
         def filled():
             self.agree(loader, wanted)
             return self.job()["decoding"]["samples_with_decoded_copy"] >= n_decoded_copies
@@ -124,7 +124,7 @@ class Forms(NativeCase):
         self.check_same(SMALL, 1)
 
     def test_large_photographs(self):
-        """Forms at a smaller scale, which serve the crops that are decoded at it; beside them those of small images, at their own size."""
+        """Makes copies at a smaller scale, which serve the crops that are decoded at it, and copies of small images at their own size."""
         folder = self.folder / "large/class0"
         folder.mkdir(parents=True)
         for i in range(24):
@@ -134,14 +134,14 @@ class Forms(NativeCase):
             options = {"subsampling": 0 if kind == 1 else 1 if kind == 4 else 2} if kind != 3 else {}
             (folder / f"{i:02d}.jpg").write_bytes(encoded(image, progressive=kind == 2, **options))
         path = str(pack(self.folder / "large", self.folder / "large.diesel", "--jpeg-restarts"))
-        # Not all: three epochs are asked for again and again, and an image of which no crop comes out of a form gets none.
+        # Not every image: only three epochs are requested, repeatedly, and an image of which no crop can use a copy gets none.
         before, after, n = self.check_same(BOX, 16, path)
         # Most crops, but never all.
         self.assertGreater(after - before, n // 3)
         self.assertLess(after - before, n)
 
     def test_an_extent_with_space_for_planes_alone(self):
-        """The last image's planes would fit behind all other forms, but it has none, and its pixels take an extent of their own."""
+        """The last image's planes would fit after all other copies, but it has no copy, and its pixels take an extent of their own."""
         for i in range(32):
             path = self.folder / f"few/class0/{i:02d}.jpg"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -164,14 +164,14 @@ class Forms(NativeCase):
         self.agree(loader, wanted)
 
     def test_sessions_come_first(self):
-        """A session that needs the space gets it, and the other one's samples stay the same."""
+        """A session that needs the space gets it, and the other session's samples stay the same."""
         loader = self.loader(BOX)
         wanted = list(self.epochs(loader))
         self.give(loader, "60M")
         self.agree(loader, wanted)
         cache = self.ask("status")["cache"]
         before, space = cache["decoded_bytes"], cache["budget_bytes"] - cache["slot_bytes"] - cache["snapshot_bytes"]
-        # Three batches, and a decoder of 16 MiB, that leave space for chunks and little else.
+        # Three batches, and a decoder of 16 MiB, which leave space for little more than chunks.
         side = int(((space - (19 << 20)) / 3 / 16 / 3) ** 0.5)
         large = self.loader(v1.Compose([v1.Resize((side, side)), v1.PILToTensor()]), batch_size=16)
         next(iter(large))
@@ -206,7 +206,7 @@ class Forms(NativeCase):
         with subprocess.Popen([sys.executable, "-c", OTHER_USER, self.path, "2"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                               text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join([here, *sys.path]), "PYTHONNOUSERSITE": "1"}) as other:
             self.addCleanup(other.kill)
-            # Neither does a client map them, whoever it is, nor does it get those of the first user.
+            # No client of any user maps the copies, and another user's client does not get those of the first user.
             self.assertEqual(other.stdout.readline(), "maps 0\n")
             jobs = sorted(((job["uid"], job) for job in self.ask("jobs")["jobs"] if job["decoding"]), key=lambda pair: pair[0])
             self.assertEqual([uid for uid, _ in jobs], [0, 65534])

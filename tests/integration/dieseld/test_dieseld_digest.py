@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chunks that were changed on purpose: XXH3 does not see it, a SHA-256 does (docs/explanation/security.md)."""
+"""Tests chunks that were changed on purpose: XXH3 does not detect it, a SHA-256 does (docs/explanation/security.md)."""
 import contextlib
 import json
 import os
@@ -13,7 +13,7 @@ from hostile import MALLORY
 
 SAMPLES = 300
 FORGED = b"these bytes were never packed, whatever the checksums say" * 10
-# The secret of XXH3 with seed 0 (docs/reference/formats.md; xxHash's specification), as far as the first block goes.
+# The secret of XXH3 with seed 0 (docs/reference/formats.md; xxHash's specification), up to the end of the first block.
 SECRET = bytes.fromhex(
     "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221"
     "b8084674f743248ee03590e6813a264c3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8"
@@ -28,7 +28,7 @@ def key(stripe, lane):
 
 
 def sums(block, n_stripes):
-    """What the first stripes add to the accumulators of XXH3."""
+    """Returns the amounts that the first stripes add to the accumulators of XXH3."""
     total = [0] * LANES
     for stripe in range(n_stripes):
         for lane, value in enumerate(struct.unpack_from("<8Q", block, STRIPE * stripe)):
@@ -39,8 +39,8 @@ def sums(block, n_stripes):
 
 
 def second_preimage(sample):
-    """Other bytes of the same length and the same XXH3. In each lane of the last two stripes of the first block one
-    half makes the product zero, and the other half is free: together they add what is missing."""
+    """Returns other bytes of the same length and the same XXH3. In each lane of the last two stripes of the first block one half makes the
+    product zero, and the other half is free: together they add the missing difference."""
     forged = FORGED + sample[len(FORGED):BLOCK - 2 * STRIPE]
     missing = [want - have & ALL for want, have in zip(sums(sample[:BLOCK], 16), sums(forged, 14))]
     first, last = [], []
@@ -66,7 +66,7 @@ def verify(path):
 
 
 def formats(path):
-    """Of metadata and snapshot."""
+    """Returns the formats of metadata and snapshot."""
     with contextlib.closing(sqlite3.connect(f"file:{path}/meta.db?mode=ro", uri=True)) as db, \
             open(os.path.join(path, "snapshot"), "rb") as f:
         return db.execute("PRAGMA user_version").fetchone()[0], struct.unpack("<8xI", f.read(12))[0]
@@ -133,7 +133,7 @@ class Required(Case):
         if os.geteuid() != 0:
             self.skipTest("needs root to become another user")
         daemon = self.daemon("--require-digest", "shared")
-        self.assertEqual(probe(daemon, self.path)["samples"], SAMPLES)  # and served to its owner since
+        self.assertEqual(probe(daemon, self.path)["samples"], SAMPLES)  # its owner has been served it since
         refused = self.as_another(daemon)
         self.assertEqual(refused.returncode, 1)
         self.assertEqual(len(refused.stderr.strip().splitlines()), 1, refused.stderr)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Storage of one dataset that never answers: no other dataset, no STATUS and no end of the daemon waits for it."""
+"""Tests storage of one dataset that never answers: no other dataset, no STATUS and no end of the daemon waits for it."""
 import os
 import shutil
 import subprocess
@@ -13,7 +13,7 @@ MIRROR = os.path.join(BIN, "fuse_mirror")
 
 
 def user_probe():
-    """The probe where another user can run it."""
+    """Returns a copy of the probe that another user can run."""
     program = os.path.join(SCRATCH, "probe")
     if not os.path.exists(program):
         shutil.copy(os.path.join(BIN, "daemon_probe"), program)
@@ -22,7 +22,7 @@ def user_probe():
 
 
 class Mount:
-    """A dataset that hangs on command."""
+    """A dataset that can be made to hang."""
 
     def __init__(self, path):
         self.path, self.control = os.path.join(SCRATCH, "mount"), os.path.join(SCRATCH, "control")
@@ -39,7 +39,7 @@ class Mount:
         wait_until("a request that hangs", lambda: os.path.exists(os.path.join(self.control, "hangs")))
 
     def close(self):
-        """All that hangs fails then."""
+        """Makes all hanging requests fail."""
         self.process.kill()
         self.process.wait()
         subprocess.run(["umount", "-l", self.path], check=False)
@@ -68,14 +68,14 @@ class Hangs(Case):
             self.addCleanup(process.wait)
             self.addCleanup(process.kill)
         mount.wait_until_it_hangs()
-        # More requests than any engine has space for would not pass by each other.
+        # More requests than any engine has space for, which would block each other.
         self.assertEqual(probe(daemon, fast, "--source", source, "--epochs", 2)["samples"], 4000)
         self.assertEqual(len(daemon.status()["datasets"]), 2)
         begin = time.monotonic()
         self.assertEqual(daemon.stop(), 0, daemon.output())
-        # Less than what it waited for reads once: they are nothing to wait for.
+        # Takes less time than one read waits: the daemon does not wait for these reads.
         self.assertLess(time.monotonic() - begin, 5)
-        # Nothing of it is left that another one would trip over.
+        # Nothing is left that another daemon would stumble over.
         again = Daemon(*options, socket=daemon.socket)
         self.addCleanup(again.log.close)
         self.assertEqual(probe(again, fast, "--source", source)["samples"], 2000)
@@ -107,7 +107,7 @@ class Hangs(Case):
         self.assertIn('"samples": 300', process.communicate(timeout=60)[0])
 
     def test_it_goes_on_when_storage_fails_for_seconds(self):
-        """As NFS that is mounted soft, while its server starts again."""
+        """Simulates a soft NFS mount while its server restarts."""
         mount = Mount(self.slow)
         self.addCleanup(mount.close)
         if not os.path.ismount(mount.path):

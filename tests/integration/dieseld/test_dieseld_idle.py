@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A dieseld whose clients have left takes neither memory nor wake-ups, and ends where it is told to."""
+"""Tests that a dieseld whose clients have left takes neither memory nor wake-ups, and ends when told to."""
 import os
 import pathlib
 import signal
@@ -12,14 +12,14 @@ from dieseld_support import MIB, SCRATCH, Case, dataset, finish_probe, main, sta
 
 class Idle(Case):
     def status_of(self, daemon, *names):
-        """Sum of these lines of /proc/PID/status."""
+        """Returns the sum of these lines of /proc/PID/status."""
         lines = pathlib.Path(f"/proc/{daemon.process.pid}/status").read_text().splitlines()
         return sum(int(line.split()[1]) for line in lines if line.split(":")[0] in names)
 
     def test_it_takes_nothing(self):
         daemon = self.daemon("--window", "2", "--batches", "4", cache="200M")
         finish_probe(start_probe(daemon, dataset("views")[0]))
-        # Threads and timers end a while after the last client: within ten such stretches there is a quiet one.
+        # Threads and timers end some time after the last client: one of ten such intervals is quiet.
         counts = []
         while not counts or counts[-1] > 6:
             self.assertLess(len(counts), 10, f"wake-ups in 3 s each: {counts}")
@@ -44,7 +44,7 @@ class Idle(Case):
         self.assertFalse(os.path.exists(daemon.socket))
 
     def test_its_end_leaves_anothers_socket(self):
-        """As where the socket's folder was removed, and made again."""
+        """Simulates a socket folder that was removed and made again."""
         daemon = self.daemon()
         os.unlink(daemon.socket)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other:

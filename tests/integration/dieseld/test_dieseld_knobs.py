@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Turning dieseld's knobs while real clients read: nothing is lost, memory and threads come back, it drains."""
+"""Tests changes of dieseld's knobs while real clients read: nothing is lost, memory and threads come back, and the daemon drains."""
 import os
 import pathlib
 import random
@@ -12,7 +12,7 @@ from dieseld_support import MIB, SCRATCH, Case, dataset, finish_probe, main, sta
 
 class Knobs(Case):
     def tuned(self, *options, **settings):
-        """A daemon whose file says so; reload(daemon, ...) says otherwise."""
+        """Starts a daemon with these settings in its file; reload(daemon, ...) changes them."""
         self.file = os.path.join(SCRATCH, self.id() + ".conf")
         self.write(settings)
         daemon = self.daemon("--window", "2", "--batches", "4", "--config", self.file, *options, cache=None)
@@ -34,7 +34,7 @@ class Knobs(Case):
 
     @staticmethod
     def chunk_bytes(daemon):
-        """What chunks really take of the machine's memory, whoever maps them."""
+        """Returns the chunks' real use of the machine's memory, whoever maps them."""
         folder, total = f"/proc/{daemon.process.pid}/fd", 0
         for name in os.listdir(folder):
             try:
@@ -58,7 +58,7 @@ class Resizing(Knobs):
         probes = [start_probe(daemon, *checked(kind), "--epochs", 4, "--pause-us", 1500, *more)
                   for kind, more in (("packed", ("--batch", 128)), ("views", ("--hold", 2, "--batch", 32)),
                                      ("views", ("--stride", 2, "--offset", 1, "--batch", 32)))]
-        # The limit is for who comes, too: all are in before it is lowered.
+        # The limit also holds for new sessions, so all are open before it is lowered.
         daemon.wait_for("three sessions", lambda s: len(s["sessions"]) == 3)
         turns = 0
         while any(p.poll() is None for p in probes) and turns < 400:
@@ -67,7 +67,7 @@ class Resizing(Knobs):
             turns += 1
             time.sleep(0.02)
         for p in probes:
-            finish_probe(p)  # compares every byte, and the order with the plan
+            finish_probe(p)  # the probe compares every byte, and the order with the plan
         self.assertGreater(turns, 10)
         self.assertIn("less than the", daemon.output())  # 16M: not enough for three sessions
 
@@ -79,11 +79,11 @@ class Resizing(Knobs):
         full = self.chunk_bytes(daemon)
         self.assertGreater(full, 36 * MIB)
         self.reload(daemon, cache="20M")
-        # Workers give memory back one segment after the other: less of it is not yet all of it.
+        # Workers return memory one segment after the other, so a decrease is not yet the end.
         status = daemon.wait_for("the memory's return", is_within(20 * MIB))["cache"]
         self.assertLessEqual(self.chunk_bytes(daemon), full // 2)
         self.assertGreater(status["pinned_chunks"], 0)
-        # And grows again.
+        # The cache grows again.
         self.reload(daemon, cache="200M")
         p.communicate()
         finish_probe(start_probe(daemon, path, "--source", source))
@@ -147,7 +147,7 @@ class Ending(Knobs):
 
 
 def is_within(limit):
-    """Whether what is in memory is, and nothing is on its way back to the system any more."""
+    """Returns a condition: memory is within the limit, and no memory is being returned to the system any more."""
     def predicate(status):
         cache = status["cache"]
         held = cache["segment_bytes"] + cache["slot_bytes"] + cache["snapshot_bytes"]
@@ -159,7 +159,7 @@ def name_of(task):
     try:
         return (task / "comm").read_text()
     except (FileNotFoundError, ProcessLookupError):
-        return None  # it has just ended
+        return None  # the process has just ended
 
 
 def checked(kind):

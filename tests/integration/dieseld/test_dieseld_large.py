@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A snapshot too large to be verified whole when it is opened: what is wrong in it shows where it is used."""
+"""Tests a snapshot too large to be verified whole when it is opened: its damage is found at use."""
 import os
 import pathlib
 import shutil
@@ -15,7 +15,7 @@ except ImportError as error:
 from dieseld_support import BIN, CTL, Case, SCRATCH, chunk_files, main
 
 N, BYTES, CLASSES = 81_000, 224, 9
-WHOLE_BYTES = 4 << 20  # up to here it would be verified whole (SNAPSHOT_WHOLE_BYTES)
+WHOLE_BYTES = 4 << 20  # below this it would be verified whole (SNAPSHOT_WHOLE_BYTES)
 CHUNKS, RECORDS, HASH, TREE, PATHS = range(5)  # sections
 RECORD_BYTES = 24
 XXH3, STORED, PATH = 0, 8, 16  # words of a record
@@ -34,7 +34,7 @@ class Large(Case):
         return self.path / "snapshot"
 
     def spoil(self, snapshot, section, at, bit=1):
-        """Flips a bit of the byte there."""
+        """Flips a bit of the byte at that place."""
         with open(snapshot, "r+b") as f:
             f.seek(96 + 24 * section)  # the header's extents
             place = struct.unpack("<Q", f.read(8))[0] + at
@@ -44,7 +44,7 @@ class Large(Case):
             f.write(bytes([byte ^ bit]))
 
     def epoch(self, daemon):
-        """How many samples come, all of them right, and the errors that came in the place of others."""
+        """Returns how many samples come, all of them right, and the errors in place of others."""
         n, errors = 0, set()
         dataset = diesel_loader.Dataset(self.path, socket=daemon.socket)
         batches = iter(diesel.DataLoader(dataset, batch_size=500, shuffle=True, seed=1, order=diesel.Order(window_chunks=1), num_workers=0,
@@ -63,7 +63,7 @@ class Large(Case):
             n += len(numbers)
 
     def test_a_wrong_record(self):
-        """The chunk with that sample is not served, and the others are; then the snapshot is made again."""
+        """The chunk with that sample is not served, and the others are. Then the snapshot is made again."""
         first_chunk = chunk_files(self.original)[0]
         self.assertLess(N // CLASSES * len("class0000/00000003.bin"), 1 << 18)  # so a path that far behind is of another class
         for at, bit, says in ((PATH + 2, 1 << 2, "sample class0000/00000003.bin differs from the snapshot"),
@@ -87,7 +87,7 @@ class Large(Case):
         self.assertEqual(self.epoch(daemon), (N, set()))
 
     def test_looking_up(self):
-        """Labels, paths and classes: none of a snapshot of which any part is damaged."""
+        """Gives no labels, paths and classes of a snapshot with any damaged part."""
         snapshot = self.copy("lookups")
         daemon = self.daemon()
         good = diesel_loader.Dataset(self.path, socket=daemon.socket)
@@ -99,7 +99,7 @@ class Large(Case):
             with self.subTest(section=section):
                 self.spoil(snapshot, section, 64)
                 shutil.copyfile(snapshot, f"{snapshot}.new")
-                os.rename(f"{snapshot}.new", snapshot)  # what was opened stays as it is
+                os.rename(f"{snapshot}.new", snapshot)  # the open snapshot stays as it is
                 bad = diesel_loader.Dataset(self.path, socket=daemon.socket)
                 self.assertEqual(len(bad), N)
                 for look_up in (lambda: bad.targets, lambda: bad.classes, lambda: bad.sample_path(9), lambda: bad.label(9),
@@ -111,13 +111,13 @@ class Large(Case):
         self.assertEqual(good.label(9), 0)
 
     def test_damaged_tables(self):
-        """These are verified when the dataset is opened."""
+        """Tables are verified when the dataset is opened."""
         snapshot = self.copy("tables")
         self.spoil(snapshot, CHUNKS, 40)
         self.assertIn("chunk table damaged (checksum mismatch); run `dieselctl snapshot`", self.refused(self.daemon(), self.path))
 
     def test_changed_while_it_is_served(self):
-        """What was opened is served on, whatever becomes of the file, and comes again after the daemon's end."""
+        """The open snapshot is served on, whatever happens to the file, and comes back after the daemon's end."""
         snapshot = self.copy("changed")
         daemon = self.daemon(cache="64M")
         good = diesel_loader.Dataset(self.path, socket=daemon.socket)
@@ -125,7 +125,7 @@ class Large(Case):
         os.truncate(snapshot, 300)
         self.assertEqual(self.epoch(daemon), (N, set()))
         self.assertEqual(good.label(N - 1), 8)
-        os.truncate(snapshot, (self.original / "snapshot").stat().st_size)  # now of zeros
+        os.truncate(snapshot, (self.original / "snapshot").stat().st_size)  # its tail is zeros now
         self.assertEqual(self.epoch(daemon), (N, set()))
         daemon.kill()
         daemon.start()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that come, go and die."""
+"""Tests processes that start, end and are killed."""
 import ctypes
 import os
 import select
@@ -25,13 +25,13 @@ class Clients(Case):
                 self.assertGreater(status["cache"]["pinned_chunks"], 0)
             p.send_signal(signal.SIGKILL)
             p.communicate()
-            # A worker may still be busy with the next batch when the session ends.
+            # A worker may still work on the next batch when the session ends.
             daemon.wait_for("the end of session, pins and slots", lambda s: not s["sessions"] and
                             s["cache"]["pinned_chunks"] == 0 and s["cache"]["slot_bytes"] == 0)
         self.assertEqual(probe(daemon, dataset("views")[0], "--source", dataset("views")[1])["samples"], 2000)
 
     def test_a_client_that_sleeps_costs_nothing(self):
-        """A full ring is a quiet daemon."""
+        """A full ring makes the daemon idle."""
         daemon = self.daemon()
         p = start_probe(daemon, dataset("packed")[0], "--max-batches", 1, "--wait")
         self.assertEqual(p.stdout.readline(), "holding\n")
@@ -41,13 +41,13 @@ class Clients(Case):
             with open(f"/proc/{daemon.process.pid}/status") as f:
                 return next(int(line.split()[1]) for line in f if line.startswith("voluntary_ctxt"))
 
-        for _ in range(5):  # what the opening left to do ends in the first of these seconds
+        for _ in range(5):  # work left from the opening ends in the first of these seconds
             before = wake_ups()
             time.sleep(1)
             woken = wake_ups() - before
             if woken <= 10:
                 break
-        self.assertLessEqual(woken, 10)  # one that polls has hundreds
+        self.assertLessEqual(woken, 10)  # a polling process has hundreds
         p.communicate()
 
     def test_a_client_that_talks_nonsense_is_cut_off(self):
@@ -99,13 +99,13 @@ class Restart(Case):
                 daemon.kill()
                 daemon.start()
                 result, said = finish_probe(p)
-                # The probe compares each batch with the plan: none lost, none twice.
+                # The probe compares each batch with the plan: no sample lost or repeated.
                 self.assertEqual(result["samples"], 2 * samples)
                 self.assertIn("went away", said)
                 self.assertIn("is back", said)
 
     def test_batches_that_are_held_stay_as_they_are(self):
-        """While the daemon ends, with chunks on their way into a cache that is full."""
+        """Batches stay unchanged while the daemon ends, with chunks being loaded into a full cache."""
         import diesel_loader.session as client
         from diesel_loader import Dataset
         from diesel_loader.native import SHUFFLE
@@ -176,7 +176,7 @@ class Starting(Case):
 
 class Log(Case):
     def test_nobody_reads_it(self):
-        """As where the journal hangs: lines are left out, and serving waits for nothing."""
+        """Simulates a journal that hangs: lines are left out, and serving does not wait."""
         path = os.path.join(SCRATCH, "log")
         os.mkfifo(path)
         end = os.open(path, os.O_RDWR | os.O_NONBLOCK)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No user takes the daemon from the others: connections, cache, descriptors and the log have limits."""
+"""Tests that no user takes the daemon from the others: connections, cache, descriptors and the log have limits."""
 import contextlib
 import glob
 import json
@@ -22,7 +22,7 @@ from hostile import REVISION, VERSION, Client, Other, Refused, run_as
 
 HOSTILE, OTHER = 12345, 23456
 
-# Connects as often as it is let in, at most argv[3] times; says how often, and what it was told in the end.
+# Connects as often as it is accepted, at most argv[3] times. Prints how often, and the last error.
 IDLE = """
 import os, resource, socket, struct, sys
 path, uid, n = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -54,7 +54,7 @@ sys.stdin.read()
 
 @contextlib.contextmanager
 def idle_connections(daemon, uid, n):
-    """(how many were let in, what the last one was told that was not)."""
+    """Yields (number of accepted connections, the error of the last refused one)."""
     process = subprocess.Popen([sys.executable, "-c", IDLE, daemon.socket, str(uid), str(n), str(VERSION), str(REVISION)],
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
@@ -65,7 +65,7 @@ def idle_connections(daemon, uid, n):
 
 
 def as_user(uid):
-    """For subprocess: who runs it."""
+    """Returns arguments for subprocess that set the user."""
     return {"user": uid, "group": uid, "extra_groups": []}
 
 
@@ -76,7 +76,7 @@ def cpu_seconds(process):
 
 
 def user_probe():
-    """The probe where another user can run it."""
+    """Returns a copy of the probe that another user can run."""
     program = os.path.join(SCRATCH, "probe")
     if not os.path.exists(program):
         shutil.copy(os.path.join(BIN, "daemon_probe"), program)
@@ -96,14 +96,14 @@ class Connections(Case):
             self.assertEqual(probe(daemon, path, "--source", source)["samples"], 2000)
             with idle_connections(daemon, OTHER, 10) as (others, _):
                 self.assertEqual(others, 10)
-            # Two of them together leave what is kept for root.
+            # Two of them together leave the connections reserved for root.
             with idle_connections(daemon, OTHER, 1100):
                 daemon.status()
         with idle_connections(daemon, HOSTILE, 10) as (count, _):
             self.assertEqual(count, 10)
 
     def test_silence(self):
-        """Who says nothing is cut off, and told why; who has said who it is may be idle."""
+        """A silent client is disconnected, with a reason; a client that has introduced itself may be idle."""
         daemon = self.daemon()
 
         def silent():
@@ -150,7 +150,7 @@ while True:
             self.addCleanup(flood.communicate)
             self.addCleanup(flood.kill)
             flood.stdout.readline()
-        for _ in range(5):  # who waits to be let in, as libdiesel does, is
+        for _ in range(5):  # a client that waits to be accepted, as libdiesel does, is accepted
             subprocess.run([CTL, "status", "--socket", daemon.socket], stdout=subprocess.DEVNULL, timeout=60, check=True, **as_user(OTHER))
         self.assertEqual(probe(daemon, path, "--source", source)["samples"], 2000)
 
@@ -158,7 +158,7 @@ while True:
         daemon = self.daemon(prefix=lambda command: ["prlimit", "--nofile=300", *command])
         with idle_connections(daemon, HOSTILE, 400):
             before = cpu_seconds(daemon.process)
-            # As soon as it is let in: what is not is turned away, not left to wait.
+            # The attacker connects as soon as it is accepted: other attempts are refused, not queued.
             for _ in range(20):
                 daemon.status()
             self.assertLess(cpu_seconds(daemon.process) - before, 2)
@@ -173,7 +173,7 @@ while True:
         lines = [line for line in daemon.output().splitlines() if "cut off" in line]
         self.assertLess(len(lines), 100)
         self.assertGreater(len(lines), 0)
-        # Another user's lines are written.
+        # Another user's lines are still written.
         subprocess.run([sys.executable, "-c", nonsense.replace("2000", "1"), daemon.socket, str(OTHER)], check=True)
         daemon.status()
         self.assertEqual(len([line for line in daemon.output().splitlines() if "cut off" in line]), len(lines) + 1)
@@ -181,7 +181,7 @@ while True:
 
 class Cache(Case):
     def test_sessions_leave_space(self):
-        """Each with a window that it asked for: together more than there is."""
+        """Each session requests a window; together these need more than there is."""
         path, source = dataset("packed")
         other = pack(make_source("others", 300, lambda rng: 4096, seed=5), "others")
         os.chmod(SCRATCH, 0o755)
@@ -238,7 +238,7 @@ class Memory(Case):
 
         def ask_often():
             clients, kept, told = [Client(daemon.socket) for _ in range(300)], [], ""
-            for client in clients[:100]:  # what there is to tell
+            for client in clients[:100]:  # reads the pending messages
                 client.open_dataset(path)
                 for fd in client.open_session(batch=1, window=1):
                     os.close(fd)
@@ -311,7 +311,7 @@ class Memory(Case):
         hostile.finish()
 
     def test_snapshots_that_are_being_copied(self):
-        """Sparse: they cost who makes them nothing."""
+        """Sparse snapshots, which cost their maker nothing."""
         daemon = self.daemon(cache="256M")
         paths = [os.path.join(SCRATCH, f"sparse{i}") for i in range(16)]
         for path in paths:
@@ -336,7 +336,7 @@ class Memory(Case):
 
 
 def copied_bytes(daemon):
-    """Of memory that the daemon and its helpers have for snapshots."""
+    """Returns the memory that the daemon and its helpers use for snapshots."""
     children = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as f:
@@ -355,7 +355,7 @@ def copied_bytes(daemon):
 
 class Names(Case):
     def make(self, folder):
-        """A dataset at a path of any bytes."""
+        """Makes a dataset at a path of arbitrary bytes."""
         path = os.path.join(os.fsencode(SCRATCH), folder)
         shutil.copytree(os.fsencode(dataset("views")[0]), path)
         self.addCleanup(shutil.rmtree, path)
@@ -408,10 +408,10 @@ class Names(Case):
 
 
 class Administrators(Case):
-    """With --admin-user, uid 0 is a user like others: it may be any pod's."""
+    """With --admin-user, uid 0 is an ordinary user, as it may be any pod's."""
 
     def set(self, daemon, uid):
-        """(status, one line) of a change of the settings by this user."""
+        """Returns (status, one line) of a change of the settings by this user."""
         tool = os.path.join(SCRATCH, "dieselctl")
         if not os.path.exists(tool):
             shutil.copy(CTL, tool)
@@ -420,7 +420,7 @@ class Administrators(Case):
         return done.returncode, done.stderr.strip()
 
     def seen(self, daemon, uid):
-        """How many datasets, sessions and jobs the user is told of."""
+        """Returns how many datasets, sessions and jobs the user sees."""
         done = subprocess.run([user_probe(), "--status", "--socket", daemon.socket], check=True, capture_output=True, text=True,
                               **as_user(uid))
         status = json.loads(done.stdout)
@@ -441,7 +441,7 @@ class Administrators(Case):
             self.assertEqual((self.seen(daemon, 0), self.seen(daemon, HOSTILE)), ([1, 1, 1], [0, 0, 0]))
 
     def test_a_socket_of_its_own(self):
-        """Where no uid can administer, since containers share uid 0: who can reach this socket does."""
+        """Where no uid can administer, since containers share uid 0, access to this socket gives the right."""
         path = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "admin.sock")
         daemon = self.daemon("--admin-user", "none", "--admin-socket", path)
         self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
@@ -452,7 +452,7 @@ class Administrators(Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         done = subprocess.run([user_probe(), "--status", "--socket", path], check=True, capture_output=True, text=True)
         self.assertEqual([len(json.loads(done.stdout)[what]) for what in ("datasets", "sessions", "jobs")], [1, 1, 1])
-        # A user cannot open it, and one that does not listen is in nobody's way.
+        # A user cannot open it, and an administrator that does not listen blocks no one.
         os.chmod(os.path.dirname(path), 0o755)
         with self.assertRaises(PermissionError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
             os.seteuid(HOSTILE)
@@ -483,7 +483,7 @@ class Administrators(Case):
         self.assertEqual(counts[0], counts[1])
 
     def test_no_descriptor_for_an_administrator(self):
-        """The client is turned away, and the daemon does not try again and again."""
+        """The client is refused, and the daemon does not retry in a loop."""
         path = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "admin.sock")
         daemon = self.daemon("--admin-user", "none", "--admin-socket", path)
         folder = f"/proc/{daemon.process.pid}/fd"
@@ -527,7 +527,7 @@ class Administrators(Case):
             self.assertIn("user 0 would have", told)
             self.assertIn("--user-share", told)
             with idle_connections(daemon, OTHER, 1100):
-                self.seen(daemon, HOSTILE)  # what is kept is kept for that user
+                self.seen(daemon, HOSTILE)  # the rest is reserved for that user
 
     def test_nobody(self):
         daemon = self.daemon("--admin-user", "none")
@@ -537,7 +537,7 @@ class Administrators(Case):
             self.assertEqual(status, 1)
             self.assertIn("nobody may set anything", said)
         self.assertEqual(self.seen(daemon, 0), [0, 0, 0])
-        # Root still uses it, as anybody may, and sees what is its own.
+        # Root still uses it like any user, and sees its own jobs.
         self.session(daemon, 0)
         self.assertEqual(self.seen(daemon, 0), [1, 1, 1])
 
@@ -553,7 +553,7 @@ class Administrators(Case):
 
 
 class ReadOnlyFolder(Case):
-    """What a training pod has of the socket's folder, as root."""
+    """The socket's folder as a training pod sees it, as root."""
 
     INSIDE = """
 import errno, os, socket, subprocess, sys
@@ -586,7 +586,7 @@ sys.exit(subprocess.run([probe, "--dataset", path, "--socket", at], stdout=subpr
 
 
 class Cores(Case):
-    """A core of the daemon goes to whoever looks after the node: users' samples are not in it."""
+    """One core of the daemon is for administrators: users' samples do not use it."""
 
     def setUp(self):
         self.marker = os.urandom(24).hex().encode()
@@ -611,7 +611,7 @@ class Cores(Case):
             return file.read().rsplit(")", 1)[1].split()[0]
 
     def processes(self, server):
-        """The daemon's, and their children."""
+        """Returns the daemon's processes and their children."""
         pids, n = [server.process.pid], 0
         while n < len(pids):
             for task in glob.glob(f"/proc/{pids[n]}/task/*/children"):
@@ -645,7 +645,7 @@ class Cores(Case):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 with open(f"/proc/{pid}/comm") as file:
                     name = file.read().strip()
-                if name not in ("dieseld", "dieseld-reader"):  # without the others the daemon ends by itself
+                if name not in ("dieseld", "dieseld-reader"):  # without the other processes the daemon ends by itself
                     continue
                 os.kill(pid, signal.SIGABRT)
                 if pid == server.process.pid:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chunks outlive the daemon in the service manager's store, and nothing but what storage would give comes back. The
+"""Tests chunks that outlive the daemon in the service manager's store: only bytes that storage would give come back. The
 manager is a stand-in for systemd (service_manager.py)."""
 import contextlib
 import ctypes
@@ -18,7 +18,7 @@ SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
 def memory(data, size=None, seals=SIZE_SEALS, mode=0o400, uid=None):
-    """As dieseld makes it for a chunk, but for what is said otherwise."""
+    """Makes memory as dieseld makes it for a chunk, except for the given arguments."""
     fd = os.memfd_create("diesel-chunk", os.MFD_ALLOW_SEALING)
     os.write(fd, data)
     os.ftruncate(fd, size or len(data))
@@ -34,7 +34,7 @@ def content(fd):
 
 
 class Index:
-    """The index in the store, as handover.h says."""
+    """The index in the store, in the layout of handover.h."""
 
     def __init__(self, store):
         self.fd = store.descriptor("index")
@@ -66,14 +66,14 @@ class Carried(Case):
         return daemon
 
     def own(self, name):
-        """(dataset, source) that may be damaged: some 6 chunks of unequal samples."""
+        """Returns (dataset, source) for tests that damage it: about 6 chunks of unequal samples."""
         source = make_source(name, 120, lambda rng: rng.randint(0, 400000), seed=len(name))
         path = pack(source, name, chunk="4M")
         self.addCleanup(shutil.rmtree, path)
         return path, source
 
     def read_all(self, daemon, path, source):
-        """Reads it once. How many chunks were read from storage for that, and how many were carried over."""
+        """Reads it once. Returns how many chunks that read from storage, and how many were restored."""
         before = daemon.status()["cache"]
         probe(daemon, path, "--source", source)
         after = daemon.status()["cache"]
@@ -114,7 +114,7 @@ class Restart(Carried):
                 self.assertEqual(self.read_all(daemon, path, source)[0], 0)
 
     def test_killed_in_the_first_epoch(self):
-        """What was verified is not read again, what was not is."""
+        """Verified chunks are not read again, and unverified ones are."""
         daemon, (path, source) = self.start("--prefetch", "1", "--window", "1"), dataset("views")
         p = start_probe(daemon, path, "--source", source, "--pause-us", 20000, "--reconnect-ms", 30000, "--epochs", 2)
         daemon.wait_for("some chunks", lambda s: s["cache"]["reads"] > 3)
@@ -127,7 +127,7 @@ class Restart(Carried):
         self.assertEqual(cache["reads"] + cache["carried"], len(chunk_files(path)))
 
     def test_a_live_batch_stays_as_it_is(self):
-        """A client of the daemon that was looks at its chunks; the next one copies it, or wants its space."""
+        """A client of the previous daemon uses its chunks; the next daemon copies them, or needs their space."""
         for end, others in (("given up", (dataset("packed"), self.own("another"))), ("copied", (dataset("views"),))):
             with self.subTest(end):
                 self.live_batch(others)
@@ -176,7 +176,7 @@ class Changed(Carried):
                 byte = f.read(1)
                 f.seek(-1, os.SEEK_CUR)
                 f.write(bytes([byte[0] ^ 1]))
-            # Who may write it may also set when it was written last, but not when it was changed.
+            # A user who may write a file can set its modification time, but not its change time.
             os.utime(f.name, ns=(before.st_atime_ns, before.st_mtime_ns))
 
         self.restart(daemon, damage)
@@ -195,7 +195,7 @@ class Changed(Carried):
         self.fill(daemon, path, source)
 
         def pack_again():
-            """In the same directory."""
+            """Packs again into the same directory."""
             shutil.rmtree(source)
             make_source("packed-again", 120, lambda rng: rng.randint(0, 400000), seed=99)
             new = pack(source, "packed-new", chunk="4M")
@@ -225,7 +225,7 @@ class Changed(Carried):
         self.assertEqual(self.n_datasets(), 1)
 
     def test_an_older_version_that_somebody_holds_stays(self):
-        """The copy of its snapshot takes memory: the next daemon knows of that, too."""
+        """The copy of its snapshot takes memory: the next daemon accounts for that, too."""
         daemon, (path, source) = self.start(), self.own("held")
         self.fill(daemon, path, source)
         client = Client(daemon.socket)
@@ -248,7 +248,7 @@ class Changed(Carried):
         self.store.wait_for("the new version alone", lambda _: self.n_datasets() == 1)
 
     def test_a_snapshot_that_was_written_to_is_another_one(self):
-        """Its inode is the same: nothing kept that while no daemon ran."""
+        """Its inode is the same, and no daemon ran that would have noticed a change."""
         daemon, (path, source) = self.start(), self.own("written")
         n = self.fill(daemon, path, source)
 
@@ -280,8 +280,8 @@ class Corrupted(Carried):
     def test_other_memory_is_refused(self):
         daemon, (path, source) = self.start(), self.own("memory-of-another-kind")
         n = self.fill(daemon, path, source)
-        # The right bytes, in memory whose size may change, that others may write, or that is another user's; too
-        # short; no memory at all.
+        # The right bytes in wrong memory. Its size may change, others may write it, another user owns it, it is too short, or it is no
+        # memory at all.
         others = [{"seals": 0}, {"seals": fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL}, {"mode": 0o600}, {"size": 4096}]
         if os.geteuid() == 0:
             others.append({"uid": 12345})
@@ -397,7 +397,7 @@ class Corrupted(Carried):
             os.pwrite(index.fd, struct.pack("<Q", 0), at)
 
         def of_another_length(index, at):
-            path = index.dataset_bytes - 4096  # the last field; copy_uid and copy_bytes lie before it
+            path = index.dataset_bytes - 4096  # the last field; copy_uid and copy_bytes come before it
             os.pwrite(index.fd, struct.pack("<Q", os.fstat(self.store.descriptor("d0")).st_size - 8), at + path - 16)
 
         for change in (never_used, of_another_length):
@@ -409,7 +409,7 @@ class Corrupted(Carried):
                 self.assertEqual(self.read_all(daemon, path, source), (n, 0))
 
     def test_twice_in_the_store(self):
-        """The first one counts, of two of one name as of two names of one dataset."""
+        """The first one counts, both of two with one name and of two names of one dataset."""
         daemon, (path, source) = self.start(), self.own("twice")
         n = self.fill(daemon, path, source)
         index, first = Index(self.store), sorted(self.store.chunks())[0]
@@ -436,7 +436,7 @@ class Bounds(Carried):
     def test_the_store_is_never_asked_for_more_than_it_takes(self):
         daemon, (path, source) = self.start(maximum=8), self.own("bounded")
         self.assertEqual(self.read_all(daemon, path, source)[0], len(chunk_files(path)))
-        self.store.wait_for("a full store", lambda chunks: len(chunks) == 5)  # an index, two datasets at most
+        self.store.wait_for("a full store", lambda chunks: len(chunks) == 5)  # an index, at most two datasets
         self.assertEqual(self.store.refused, 0)
         self.restart(daemon)
         self.assertEqual(self.read_all(daemon, path, source), (len(chunk_files(path)) - 5, 5))
@@ -449,10 +449,10 @@ class Bounds(Carried):
         n = len(chunk_files(path))
         self.read_all(daemon, path, source)
         self.restart(daemon)
-        # Of an index, three datasets and eight chunks.
+        # Space for an index, three datasets and eight chunks.
         self.assertEqual(self.read_all(daemon, path, source), (n - 4, 4))
         self.assertEqual(self.n_datasets(), 1)
-        # A second dataset of the same owner would be more than its half of three; root's are not its.
+        # A second dataset of the same owner would exceed its half of three; root's do not count for it.
         second = pack(make_source("second", 10, lambda rng: 1000), "second")
         self.addCleanup(shutil.rmtree, second)
         for owner, n_stored in ((12345, 1), (0, 2)):
@@ -463,7 +463,7 @@ class Bounds(Carried):
             self.assertEqual(self.n_datasets(), n_stored)
 
     def test_without_a_store_nothing_is_sent(self):
-        for maximum in (0, 7):  # none; too small to be worth an index
+        for maximum in (0, 7):  # no store; too small for an index
             daemon, (path, source) = self.start(maximum=maximum), self.own(f"storeless{maximum}")
             self.read_all(daemon, path, source)
             daemon.stop()
@@ -504,7 +504,7 @@ class Bounds(Carried):
         cache = daemon.status()["cache"]
         self.assertLessEqual(cache["segment_bytes"] + cache["snapshot_bytes"], 24 * MIB)
         self.store.wait_for("a smaller store", lambda chunks: 0 < len(chunks) <= 6)
-        # Others of its chunks come in their place, and not into their memory.
+        # Other chunks of it come in their place, but not into their memory.
         probe(daemon, path, "--source", source, "--epochs", 2)
 
     def test_no_other_process_keeps_the_memory(self):
@@ -514,7 +514,7 @@ class Bounds(Carried):
         with open(f"/proc/{daemon.process.pid}/task/{daemon.process.pid}/children") as f:
             children = f.read().split()
         self.assertTrue(children)
-        # They close what they have inherited first of all; the daemon does not wait for that.
+        # Children close their inherited descriptors first; the daemon does not wait for that.
         self.store.wait_for("children without chunks", lambda _: not any(map(self.has_chunks, children)))
 
     @staticmethod
@@ -522,7 +522,7 @@ class Bounds(Carried):
         folder, found = f"/proc/{pid}/fd", []
         with contextlib.suppress(FileNotFoundError):  # the process has ended
             for fd in os.listdir(folder):
-                with contextlib.suppress(FileNotFoundError):  # closed meanwhile, which is what they are at
+                with contextlib.suppress(FileNotFoundError):  # closed meanwhile by the child
                     found.append(os.readlink(os.path.join(folder, fd)))
         return any("diesel-chunk" in name for name in found)
 

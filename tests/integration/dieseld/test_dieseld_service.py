@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dieseld as a service: metrics, configuration that is read again, the service manager."""
+"""Tests dieseld as a service: metrics, reloads of its configuration, the service manager."""
 import http.client
 import json
 import os
@@ -47,7 +47,7 @@ class Metrics(Case):
         done = probe(daemon, path, "--source", source, "--batch", 64)
         text = self.fetch()
         self.assertEqual(self.value(before, "diesel_batches_total"), 0)
-        n_batches = -(-done["samples"] // 64)  # and some of the next epoch, which were ready
+        n_batches = -(-done["samples"] // 64)  # the last ones are ready batches of the next epoch
         self.assertIn(self.value(text, "diesel_batches_total"), range(n_batches, n_batches + 9))
         status = daemon.status()
         self.assertEqual(self.value(text, "diesel_chunk_reads_total"), status["cache"]["reads"])
@@ -57,7 +57,7 @@ class Metrics(Case):
         self.assertGreater(self.value(text, "process_resident_memory_bytes"), MIB)
 
     def test_the_start_is_one_moment(self):
-        """Not the sum of two clocks, of which one has whole seconds: Prometheus would see a restart in each scrape."""
+        """The value is not the sum of two clocks, one of which has whole seconds: Prometheus would see a restart in each scrape."""
         before = time.time()
         self.daemon("--metrics", self.address)
         after = time.time()
@@ -112,7 +112,7 @@ class Metrics(Case):
     def test_probes_of_the_node(self):
         daemon = self.daemon("--metrics", self.address)
         self.assertEqual((self.ask("/healthz"), self.ask("/readyz")), ((200, "ok\n"), (200, "ok\n")))
-        # A pod that may write to the folder can do this: clients then talk to somebody else, or to nobody.
+        # A pod with write access to the folder can do this: clients then reach another server, or none.
         os.rename(daemon.socket, daemon.socket + ".away")
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other:
             for someone in (False, True):
@@ -169,7 +169,7 @@ class Metrics(Case):
 
 
 class Accounting(Case):
-    """Who has used what: by the environment that Slurm and Kubernetes give a job, and after its end."""
+    """Tests accounting per user and job, by the environment that Slurm and Kubernetes give a job, also after its end."""
 
     def setUp(self):
         self.address = f"127.0.0.1:{free_port()}"
@@ -232,7 +232,7 @@ class Accounting(Case):
                           "job_namespace": ""})
 
     def test_hidden_names(self):
-        """Nobody on the node learns from the port who runs what; figures of jobs stay. A reload changes it."""
+        """No user of the node learns others' program names from the port; figures of jobs stay. A reload changes it."""
         config = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "names.conf")
         with open(config, "w") as file:
             file.write("[dieseld]\nmetrics-names = hidden\ncache-quota = 4242=5%\n")
@@ -270,12 +270,12 @@ class Accounting(Case):
             self.assertEqual((fields["DIESEL_SLURM_JOB"], fields["DIESEL_JOB"], fields["PRIORITY"], fields["SYSLOG_IDENTIFIER"]),
                              ("4711", "1", "6", "dieseld"))
             self.assertIn("slurm_job=4711", fields["MESSAGE"])
-        self.assertNotIn("job begins", daemon.output())  # once, and not twice
+        self.assertNotIn("job begins", daemon.output())  # once, not twice
 
 
 class PodProfile(Case):
-    """The seccomp profile of the pod, as the kernel has it, around a daemon that serves a job."""
-    # Loads a filter and executes the command: no more calls than the profile has.
+    """Tests the seccomp profile of the pod, as the kernel applies it, on a daemon that serves a job."""
+    # Loads a filter and executes the command, which has only the calls of the profile.
     LOAD = """
 import ctypes, json, os, re, struct, sys
 profile = json.load(open(sys.argv[1]))
@@ -304,7 +304,7 @@ os.execv(sys.argv[2], sys.argv[2:])
     def test_it_serves_a_job(self):
         path, source = dataset("packed")
         said = {}
-        # A search for leaks is a debugger's work, and a pod has none.
+        # A search for leaks needs a debugger's calls, which a pod does not have.
         no_leaks = f"ASAN_OPTIONS={os.environ.get('ASAN_OPTIONS', '')}:detect_leaks=0"
         for name, prefix in (("without", lambda command: command),
                              ("with", lambda command: ["env", no_leaks, sys.executable, "-c", self.LOAD, self.PROFILE, *command])):
@@ -318,7 +318,7 @@ os.execv(sys.argv[2], sys.argv[2:])
             self.addCleanup(job.kill)
             status = daemon.wait_for("sensing", lambda status: status["tune"]["sensing"]["active"] or status["tune"]["sensing"]["why"])
             job.kill()
-            # io_uring, filters of its own, and BPF, or what is missing of them here: as without.
+            # io_uring, its own filters, and BPF, or messages that they are missing: the same as without the profile.
             said[name] = [re.sub(r"\d+", "N", line.replace(daemon.socket, "SOCKET")) for line in daemon.output().splitlines()
                           if "job " not in line]
             said[name] += [status["tune"]["sensing"][key] for key in ("active", "why")]
@@ -330,7 +330,7 @@ os.execv(sys.argv[2], sys.argv[2:])
             calls = set(re.findall(r"\bSYS_(\w+)", file.read()))
         with open(self.PROFILE) as file:
             names = {name for rule in json.load(file)["syscalls"] for name in rule["names"]}
-        # The first two are for --assist, which no pod has; no process may call the third.
+        # The first two are for --assist, which pods do not have; no process may make the third call.
         self.assertEqual(calls - names, {"chroot", "setns", "ptrace"})
         self.assertFalse(names & {"mount", "umount2", "pivot_root", "unshare", "setns", "init_module", "kexec_load", "reboot", "keyctl", "userfaultfd"})
 
@@ -419,11 +419,11 @@ class Configuration(Case):
 
 
 class WrongConfigurations(unittest.TestCase):
-    """Each is one line with the file, its line, and what to write. {here}: a folder with a file `file` and a folder `folder`."""
+    """Each error is one line with the file, its line, and the fix. {here}: a folder with a file `file` and a folder `folder`."""
 
     SECTION = "[dieseld]\n"
     CLUSTER = SECTION + "cluster = redis://127.0.0.1:1\ncluster-listen = "
-    # (file, line of the mistake, what is wrong, what to write)
+    # (file, line of the mistake, error, fix)
     WRONG = (
         ("cache = 4G\n", 1, "cache has no effect outside a section", "write [dieseld]"),
         ("; mine\n\n[diesel]\n; x\n", 3, "there is [diesel], and no [dieseld]", "write [dieseld]"),
@@ -531,7 +531,7 @@ class WrongConfigurations(unittest.TestCase):
             self.assertIn(words, said)
 
     def test_what_is_right(self):
-        """Signs of other systems and programs are no mistakes."""
+        """Syntax of other systems and programs is accepted."""
         for text in ("", "; nothing\n", "\ufeff[dieseld]\r\ncache = 64M\r\n", "[other]\nx = y\n[dieseld]\ncache: 64M ; enough\n",
                      "[dieseld] ; ours\n  cache = 64M\n\tassist = no\n# end", "[dieseld]\ncodec = off\nhistory = off\nstage = off\n",
                      f"[dieseld]\nstage = {self.here}/stage\nhistory = {self.here}/h.db\nsocket = {self.here}/s\n"):
@@ -549,7 +549,7 @@ class WrongConfigurations(unittest.TestCase):
 
 
 class GivenSocket(Case):
-    """Metrics on a socket that the service manager has opened (dieseld-metrics.socket)."""
+    """Tests metrics on a socket that the service manager has opened (dieseld-metrics.socket)."""
 
     LAUNCH = """
 import os, socket, sys

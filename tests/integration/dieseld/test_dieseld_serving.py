@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What arrives is what was packed, in the order that the plan says, within the memory that was granted."""
+"""Tests that samples arrive as they were packed, in the order of the plan, within the granted memory."""
 import os
 import re
 import resource
@@ -44,7 +44,7 @@ class Order(Case):
         self.assertEqual(len({r["n_batches"] for r in results}), 1)
 
     def test_lanes(self):
-        """In any number of lanes, beside other ranks and workers: the probe knows the order."""
+        """Reads any number of lanes, with other ranks and workers: the probe knows the order."""
         daemon = self.daemon()
         for kind, n in (("packed", 12288), ("views", 2000)):
             for world, lanes, drift in ((1, 7, 0), (4, 4, 2), (3, 5, 1), (2, 1000, 3)):
@@ -80,7 +80,7 @@ class Order(Case):
         whole = self.check("packed", daemon=daemon, batch=128)["batches"]
         self.assertEqual(self.check("packed", "--first", 60, "--epoch", 5, daemon=daemon, batch=128)["batches"],
                          whole - 60)
-        # Three batches, then from the seventh before the end of another epoch.
+        # Reads three batches, then seeks to the seventh before the end of another epoch.
         result = self.check("packed", "--seek", f"9:{whole - 7}", daemon=daemon, batch=128)
         self.assertEqual(result["batches"], 3 + 7)
         result = self.check("views", "--seek", "2:0", "--hold", 3, daemon=daemon)
@@ -128,7 +128,7 @@ class Sharing(Case):
 
 
 class Uneven(Case):
-    """Few samples are nearly all of the bytes: what a batch takes at one time is far from the mean."""
+    """A few samples have nearly all of the bytes, so the size of a batch varies far from the mean."""
 
     @classmethod
     def setUpClass(cls):
@@ -147,7 +147,7 @@ class Uneven(Case):
             self.assertEqual(result["samples"], 20040)
 
     def test_an_epoch_that_does_not_fit_is_an_error(self):
-        """Every epoch has an order of its own, so one of them may bring together what no other does."""
+        """Every epoch has its own order, so one of them may bring together samples that no other does."""
         sizes = iter(4 << 20 if i % 40 == 0 else 100000 for i in range(1200))
         path = pack(make_source("sparse", 1200, lambda rng: next(sizes)), "sparse")
         daemon = self.daemon("--window", "1", "--batches", "3", "--prefetch", "0", cache="64M")
@@ -163,7 +163,7 @@ class Uneven(Case):
         self.assertGreater(len(ended), 1)
 
     def test_no_memory_to_be_had_is_an_error(self):
-        """Where the system gives no more, and nobody holds what could be given back."""
+        """The system gives no more memory, and no client holds any that it could return."""
         daemon = self.daemon("--batches", "3")
         probe(daemon, dataset("packed")[0])
         with open(f"/proc/{daemon.process.pid}/statm") as f:
@@ -183,7 +183,7 @@ class SmallCache(Case):
                 probe(daemon, path, "--source", source, "--epochs", 3, "--batch", 32)
                 cache = daemon.status()["cache"]
                 self.assertGreater(cache["evictions"], 0)
-                # What is kept is read once; nothing is read twice in an epoch.
+                # Cached chunks are read once, and nothing is read twice in an epoch.
                 self.assertLess(cache["reads"], 3 * chunks)
                 self.assertGreater(cache["kept_bytes"], 0)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs with the same order and the same transform: each batch is decoded once, and nobody is harmed by what becomes of another."""
+"""Tests jobs with the same order and the same transform: each batch is decoded once, and no job suffers from the fate of another."""
 import collections
 import contextlib
 import hashlib
@@ -37,7 +37,7 @@ OTHER = [transforms.RandomResizedCrop(SIDE), transforms.ToTensor()]
 
 
 def make_pictures(folder, size=(640, 480)):
-    """Large enough that decoding is most of what there is to do."""
+    """Makes pictures so large that decoding is most of the work."""
     folder.mkdir()
     rng = numpy.random.default_rng(4)
     for i in range(N):
@@ -45,8 +45,8 @@ def make_pictures(folder, size=(640, 480)):
         small.resize(size, Image.BICUBIC).save(folder / f"{i:03d}.jpg", quality=95)
 
 
-# Says its process, which is nobody's child if "apart" is asked for. Begins when a line comes on standard input, prints a line of JSON for each batch (how manieth, samples, hash of the data), and ends
-# with standard input.
+# Prints its process id; with "apart" it is no child of the test. Begins when a line comes on standard input, prints a line of JSON for each
+# batch (index, samples, hash of the data), and ends with standard input.
 JOB = """
 import hashlib, json, os, sys
 from diesel_loader import transforms
@@ -100,8 +100,8 @@ class SharedCase(unittest.TestCase):
         return made
 
     def at_rest(self, n):
-        """When n sessions are open, and all their slots are full: of each the batches made ready, and of these those that were
-        decoded for another."""
+        """Waits until n sessions are open with all slots full. Returns for each the number of ready batches, and how many of these were
+        decoded for another session."""
         for _ in range(3000):
             found = diesel_loader.status(str(self.daemon.socket))["sessions"]
             if len(found) == n and all(s["ready"] + s["held"] == s["slots"] for s in found):
@@ -117,10 +117,10 @@ class SharedCase(unittest.TestCase):
 
 
 class Together(SharedCase):
-    """Sessions of one process, which are driven batch by batch."""
+    """Sessions of one process, driven batch by batch."""
 
     def go_together(self, *loaders, epochs=(0,)):
-        """Takes a batch of each in turn, and checks it. Then closes them, and returns their figures."""
+        """Takes a batch of each alternately, and checks it. Then closes them, and returns their figures."""
         for epoch in epochs:
             for index, batches in enumerate(zip(*loaders)):
                 for batch in batches:
@@ -141,7 +141,7 @@ class Together(SharedCase):
             self.assertEqual(sum(ready - shared for ready, shared in figures), max(ready for ready, _ in figures), figures)
 
     def ready(self, n):
-        """When n sessions are open, and half of the slots of each have a batch that waits for its client."""
+        """Waits until n sessions are open, each with ready batches in half of its slots."""
         for _ in range(3000):
             found = diesel_loader.status(str(self.daemon.socket))["sessions"]
             if len(found) == n and all(2 * s["ready"] >= s["slots"] for s in found):
@@ -150,7 +150,7 @@ class Together(SharedCase):
         self.fail(f"{n} sessions do not get ready: {found}")
 
     def test_devices_that_are_slower_than_decoders(self):
-        """Of two jobs nine batches apart, neither of which ever waits, the second one soon has all that the first one decoded."""
+        """Two jobs are nine batches apart and never wait: the second one soon gets all batches that the first one decoded."""
         loaders = [self.loader() for _ in range(2)]
         first, second = (itertools.chain.from_iterable(itertools.repeat(loader, EPOCHS)) for loader in loaders)
         for i in range(9):
@@ -214,7 +214,7 @@ class Together(SharedCase):
             for batch in pair:
                 self.check(batch, index)
         del batch, pair
-        # Back to where nobody is any more, and again while the other goes on.
+        # Seeks back to a position where no session is any more, and again while the other continues.
         theirs.load_state_dict(state)
         beside = iter(ours)
         for index, batch in enumerate(theirs, 6):
@@ -226,7 +226,7 @@ class Together(SharedCase):
         self.assertGreaterEqual(sum(shared for _, shared in figures), BATCHES - 6, figures)
 
     def memory(self):
-        """Bytes that the daemon's batches take, and that it counts for its sessions."""
+        """Returns the bytes that the daemon's batches take, and the bytes that it charges to its sessions."""
         folder, blocks = pathlib.Path(f"/proc/{self.daemon.process.pid}/fd"), 0
         for fd in folder.iterdir():
             with contextlib.suppress(FileNotFoundError):
@@ -235,7 +235,7 @@ class Together(SharedCase):
         return blocks * 512, diesel_loader.status(str(self.daemon.socket))["cache"]["slot_bytes"]
 
     def test_a_batch_lies_in_memory_once(self):
-        """Who writes into one does it for himself, and who keeps some keeps no other from going on."""
+        """A client that writes into a batch affects only itself, and one that keeps batches does not stop another."""
         loaders = [self.loader(), self.loader()]
         first, second = map(iter, loaders)
         kept = [next(first) for _ in range(4)]
@@ -294,7 +294,7 @@ class Together(SharedCase):
             self.assertEqual(next(batches)[2].tolist(), list(range(16, 24)))
 
 
-# As JOB, but a line on standard input is for one batch, as a device that is slower than the decoders.
+# As JOB, but each line on standard input requests one batch, like a device that is slower than the decoders.
 PACED = """
 import hashlib, json, os, sys
 from diesel_loader import transforms
@@ -314,7 +314,7 @@ sys.stdin.read()
 """
 
 
-# There is space for the session's own batches, and not for those of eight sessions.
+# There is space for the session's own batches, but not for those of eight sessions.
 LIMITED = """
 import resource, sys
 from diesel_loader import transforms
@@ -328,7 +328,7 @@ print(sum(len(data) for data, _ in loader))
 
 
 class Processes(SharedCase):
-    """Jobs, as they come and go."""
+    """Jobs in processes that start and end."""
 
     @classmethod
     def setUpClass(cls):
@@ -336,7 +336,7 @@ class Processes(SharedCase):
         cls.wanted = [[n, ids, digest(data)] for n, (ids, data) in enumerate(cls.batches)]
 
     def start(self, *arguments, user=None, program=JOB, path=None, epochs=EPOCHS):
-        """A job that is about to begin."""
+        """Starts a job that is ready to begin."""
         job = subprocess.Popen([sys.executable, "-c", program, path or self.path, str(epochs), str(SIDE), *arguments],
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, user=user,
                                extra_groups=None if user is None else [])
@@ -354,7 +354,8 @@ class Processes(SharedCase):
         return [json.loads(job.stdout.readline()) for _ in range(n)]
 
     def check_all(self, job, taken=()):
-        """What it has printed, and goes on to print, is right. Then: batches made ready for it, and of these decoded for another."""
+        """Checks the batches that the job has printed and will print. Returns the number of batches made ready for it, and how many of
+        these were decoded for another job."""
         self.assertEqual([*taken, *self.take(job, len(self.wanted) - len(taken))], self.wanted)
         found, = (s for s in diesel_loader.status(str(self.daemon.socket))["sessions"] if s["pid"] == job.process)
         return found["delivered"], found["shared"]
@@ -373,7 +374,7 @@ class Processes(SharedCase):
             self.assertRegex(text, f"batches were decoded for another session, the newest by job {apart['shared_from']}\n")
         else:
             self.assertIsNone(apart["shared_from"])
-        # They need not run evenly, and one goes on into the next epoch.
+        # The jobs need not run evenly, and one continues into the next epoch.
         self.assertLess(sum(ready - shared for ready, shared in figures), 2 * len(self.wanted), figures)
 
     def test_the_address_space_is_limited(self):
@@ -397,7 +398,7 @@ class Processes(SharedCase):
         self.check_all(first, taken)
 
     def test_one_is_late(self):
-        """The other waits for it: else they would stay as far apart as they are, which is further than slots reach."""
+        """The other job waits for it: otherwise they would stay farther apart than slots reach."""
         first, second = self.start(), self.start()
         self.go(first)
         taken = self.take(first, 25)
@@ -406,7 +407,7 @@ class Processes(SharedCase):
         self.assertGreater(sum(shared for _, shared in figures), 15, figures)
 
     def decoded(self, status):
-        """Samples, of all jobs that are there."""
+        """Returns the samples of all existing jobs."""
         return sum(job["decoding"]["samples"] for job in status["jobs"] if job["decoding"])
 
     def step(self, job):
@@ -414,7 +415,7 @@ class Processes(SharedCase):
         return self.take(job, 1)[0]
 
     def test_devices_that_are_slower_and_began_far_apart(self):
-        """Of two jobs 60 batches apart, neither of which ever waits, the second one decodes what the first one had had before."""
+        """Two jobs are 60 batches apart and never wait: the second one decodes batches that the first one had earlier."""
         behind, epochs = 60, 20
         make_pictures(self.folder / "small", (64, 48))
         path = str(pack(self.folder / "small", self.folder / "small.diesel"))
@@ -432,7 +433,7 @@ class Processes(SharedCase):
         self.assertGreater(status["cache"]["kept_batch_bytes"], (behind - 20) * BATCH * SIDE * SIDE * 3 * 4)
         self.assertEqual(taken[0], wanted)
         first.communicate()
-        # The first one has ended, and what it left for the second is there until that has it.
+        # The first job has ended, and the batches that it left for the second stay until that takes them.
         taken[1].extend(self.step(second) for _ in range(behind))
         self.assertEqual(taken[1], wanted)
         found, = (s for s in diesel_loader.status(str(self.daemon.socket))["sessions"] if s["pid"] == second.process)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who reads how much of a storage: users beside each other, by what they were given, and reading ahead beside checkpoints."""
+"""Tests the shares of storage bandwidth: among users with and without assigned shares, and of prefetch next to checkpoints."""
 import contextlib
 import json
 import os
@@ -32,7 +32,7 @@ while True:
 
 
 def user_probe():
-    """The probe where another user can run it."""
+    """Returns a copy of the probe that another user can run."""
     program = os.path.join(SCRATCH, "probe")
     if not os.path.exists(program):
         shutil.copy(os.path.join(BIN, "daemon_probe"), program)
@@ -41,7 +41,7 @@ def user_probe():
 
 
 def counts_writes(folder):
-    """The kernel counts what is written there."""
+    """Returns whether the kernel counts writes there."""
     def written():
         with open("/proc/self/io", encoding="ascii") as f:
             return next(int(line.split()[1]) for line in f if line.startswith("write_bytes"))
@@ -71,7 +71,7 @@ class Shares(Case):
         return sum(job["read_bytes"] for job in self.jobs(daemon) if job["uid"] == uid)
 
     def mirror(self, path):
-        """The folder on slow storage."""
+        """Mounts the folder on slow storage."""
         where = tempfile.mkdtemp(dir=SCRATCH)
         process = subprocess.Popen([MIRROR, path, where], env={**os.environ, "FUSE_MIRROR_READ_MS": "120"})
 
@@ -86,7 +86,7 @@ class Shares(Case):
         return where
 
     def share_of(self, daemon, place):
-        """Of what both read while both want more than they get: the part of the user with the single job."""
+        """Returns the share of the user with the single job in all bytes read while both users need more than they get."""
         others = [self.start(probe_command(daemon, f"{place}/{i % N_DATASETS}", "--batch", 1, "--window", 1, "--epochs", 1000, "--seed", i,
                                            program=user_probe()), MALLORY) for i in range(N_SESSIONS)]
         wait_until("fifty sessions", lambda: len(self.jobs(daemon)) == N_SESSIONS)
@@ -99,7 +99,7 @@ class Shares(Case):
         return alice / (alice + mallory)
 
     def datasets(self):
-        """More than the cache has space for, so that reading never ends. All samples are one file."""
+        """Makes more data than the cache has space for, so that reading never ends. All samples are one file."""
         place = tempfile.mkdtemp(dir=SCRATCH)
         os.chmod(place, 0o755)
         source = make_source("shares", 1, lambda rng: SAMPLE)
@@ -116,7 +116,7 @@ class Shares(Case):
         if os.geteuid() != 0 or not os.access("/dev/fuse", os.W_OK) or not os.access(MIRROR, os.X_OK):
             self.skipTest("needs root, /dev/fuse and fuse_mirror")
         place = self.mirror(self.datasets())
-        self.assertGreater(self.share_of(self.daemon(*DAEMON, cache="512M"), place), 0.3)  # three readers beside one: without turns, a quarter
+        self.assertGreater(self.share_of(self.daemon(*DAEMON, cache="512M"), place), 0.3)  # three readers, one other: a quarter without turns
 
     def test_fifty_sessions_beside_one_under_a_limit(self):
         if os.geteuid() != 0:
@@ -155,7 +155,7 @@ BOB, PHYSICS = 12346, 12350
 
 
 class Quotas(Case):
-    """--cache-quota: what two users hold, and what others can take of that."""
+    """Tests --cache-quota: the memory that two users hold, and how much of it others can take."""
     made = []
 
     def setUp(self):
@@ -221,7 +221,7 @@ class Quotas(Case):
         self.assertEqual({name for name in figures if name.startswith("bytes")}, {f'bytes{{quota="{name}"}}' for name in ("others", ALICE)})
         self.assertEqual(int(figures[f'bytes{{quota="{ALICE}"}}']), 56 * MIB)
         self.assertGreater(int(figures[f'used_bytes{{quota="{ALICE}"}}']), 48 * MIB)
-        # She is told of her own alone.
+        # She sees only her own row.
         told = json.loads(subprocess.run([CTL, "status", "--json", "--socket", daemon.socket], capture_output=True, text=True, timeout=60,
                                          check=True, user=ALICE, group=ALICE, extra_groups=[]).stdout)
         self.assertEqual([q["name"] for q in told["quotas"]], [str(ALICE)])
@@ -231,7 +231,7 @@ class Quotas(Case):
         self.assertRegex(text, rf"uid {ALICE}: 1 job with .* of the cache and up to [0-9]+ workers?; ")
 
     def attack(self, daemon, path):
-        """What Mallory asks for and does not get: space for a snapshot, and for batches."""
+        """Makes Mallory's requests, which fail: space for a snapshot, and for batches."""
         sparse = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "sparse")
         os.makedirs(os.path.join(sparse, "chunks"))
         with open(os.path.join(sparse, "snapshot"), "wb") as f:
@@ -269,7 +269,7 @@ class Quotas(Case):
         self.assertEqual(after["cache"]["evictions"], before["cache"]["evictions"])
 
     def test_what_sessions_need(self):
-        """Users without a row have the rest together, however many they are; who has one may have all of it."""
+        """Users without a row share the rest, however many they are; a user with a row may use all of it."""
         path = self.datasets()[1][0]
         daemon = self.daemon("--batches", "3", "--cache-quota", f"{ALICE}=80%", cache="160M")
 
@@ -302,7 +302,7 @@ class Quotas(Case):
             other.finish()
 
     def test_names_that_are_known_later(self):
-        """As where a directory service starts after dieseld: it serves, and takes the row when the name is known."""
+        """A directory service starts after dieseld, which serves, and applies the row when the name is known."""
         users = os.path.join(SCRATCH, "passwd")
         shutil.copy("/etc/passwd", users)
         options = ["--tune", "off", "--cache-quota", f"late-user=40%, {BOB}=10%", "--admin-user", "late-admin"]
@@ -317,7 +317,7 @@ class Quotas(Case):
             return run_as(ask, uid) if uid else ask()
         self.assertEqual(names(ALICE), ["others"])
         self.assertEqual(names(BOB), [str(BOB)])
-        self.assertEqual(names(0), ["others"])  # nobody administers meanwhile
+        self.assertEqual(names(0), ["others"])  # there is no administrator meanwhile
         check = subprocess.run(prefix + [os.path.join(BIN, "dieseld"), "--check-config", *options], capture_output=True, text=True)
         self.assertEqual(check.returncode, 2)
         self.assertIn('cache-quota: "late-user" is no user of this machine', check.stderr)
@@ -330,7 +330,7 @@ class Quotas(Case):
         self.assertEqual(check.returncode, 0, check.stderr)
 
     def test_who_pays(self):
-        """A group is the kernel's word: neither an account that a client says nor a user namespace is one."""
+        """Only the kernel tells the group: neither an account that a client names nor a user namespace counts."""
         config = os.path.join(SCRATCH, "quotas.conf")
 
         def write(quotas):
@@ -359,7 +359,7 @@ class Quotas(Case):
         self.assertEqual([other.receive() for other in others], [["others"], [str(ALICE)]])
         self.assertEqual(run_as(lambda: names(Client(daemon.socket)), BOB), ["others", f"@{PHYSICS}"])  # both are his connections'
         self.assertEqual(run_as(lambda: names(Client(daemon.socket)), MALLORY, namespaces=True), ["others"])
-        # Another list holds for who is there; one with a mistake changes nothing.
+        # Another list applies to connected users; one with a mistake changes nothing.
         write(f"{MALLORY - 1}=5%, {BOB}=30%")
         daemon.process.send_signal(signal.SIGHUP)
         daemon.wait_for("the reload", lambda s: [q["name"] for q in s["quotas"]] == ["others", str(MALLORY - 1), str(BOB)])
@@ -373,7 +373,7 @@ class Quotas(Case):
             other.send("ask again")
             self.assertEqual(other.finish(), ["others"])
     def group_of_one_core(self):
-        """A control group with one of the machine's cores, of the operator's."""
+        """Makes a control group of the operator with one of the machine's cores."""
         first, second = "/sys/fs/cgroup/cpuset", "/sys/fs/cgroup"
         group = os.path.join(first if os.path.isdir(first) else second, f"diesel-test-{os.getpid()}")
         try:
@@ -388,7 +388,7 @@ class Quotas(Case):
         return group
 
     def test_cores_of_others(self):
-        """No worker works for one user on cores that another's job has, until somebody says how many work."""
+        """No worker works for one user on cores of another's job, unless the number of workers is set."""
         n, path = len(os.sched_getaffinity(0)), self.datasets()[0]
         if n < 2:
             self.skipTest("needs two cores")

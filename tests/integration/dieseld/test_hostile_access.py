@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No byte that a user may not read, and no byte that another user chose: the daemon runs as root, the users
-have uids and mount namespaces of their own (docs/explanation/security.md)."""
+"""Tests that users get no byte that they may not read, and no byte that another user chose. The daemon runs as root, and the users have
+uids and mount namespaces of their own (docs/explanation/security.md)."""
 import mmap
 import os
 import shutil
@@ -29,7 +29,7 @@ def private_copy(kind, name, uid=MALLORY):
 
 
 def batch_segments(client, wanted, seconds=5):
-    """Asks for segments until one is given, or the time is up."""
+    """Requests segments until one is given, or the time is up."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         for number in range(wanted):
@@ -50,7 +50,7 @@ class Hostile(Case):
 
 
 class Leaks(Hostile):
-    """One giant sample: its chunk takes long enough to read that whoever asks meanwhile is there in time."""
+    """One giant sample: reading its chunk takes so long that other requests arrive in time."""
 
     def setUp(self):
         super().setUp()
@@ -108,7 +108,7 @@ class Leaks(Hostile):
         self.works(daemon)
 
     def test_a_chunk_stricter_than_the_snapshot(self):
-        """What root packed for all and then closed: the snapshot alone opens no chunk."""
+        """Root packed for all users and then closed a chunk: the snapshot's mode does not open the chunk."""
         path, _ = private_copy("views", "closed", uid=0)
         for chunk in chunk_files(path):
             os.chmod(chunk, 0o600)
@@ -122,8 +122,8 @@ class Leaks(Hostile):
 
 
 class Lists(Hostile):
-    """Access control lists: with one the mode's bits for the group are its mask, and those for others do not tell who
-    is left out."""
+    """Tests access control lists. With one, the mode's bits for the group are its mask, and those for others do not show which user is
+    excluded."""
 
     def setUp(self):
         super().setUp()
@@ -165,12 +165,12 @@ class Lists(Hostile):
         self.unreadable_to_mallory(chunk)
         daemon = self.daemon("--user-share", "100")
         self.refused_to_mallory(daemon, "access control list", "setfacl")
-        # The same one on both is as good as none.
+        # The same list on both is as good as none.
         hostile.set_acl(os.path.join(self.path, "snapshot"), {MALLORY: 0})
         self.assertEqual(probe(daemon, self.path)["samples"], 2000)
 
     def test_a_mask_that_looks_like_the_group(self):
-        """Mallory's group may read the snapshot; of the chunk it is the mask that has that bit."""
+        """Mallory's group may read the snapshot; in the chunk's mode that bit is the mask."""
         snapshot = os.path.join(self.path, "snapshot")
         os.chown(snapshot, 0, MALLORY)
         os.chmod(snapshot, 0o640)
@@ -227,8 +227,7 @@ class Segments(Hostile):
         hostile.wait_until("a chunk in memory", lambda: list(batch_segments(client, 8, 0.05)))
 
     def test_nothing_unverified_in_memory_that_was_given_out(self):
-        """A client keeps what it once mapped. Other chunks of its dataset may come to lie there, but not a byte of
-        one that turns out to be damaged."""
+        """A client keeps memory that it once mapped. Other chunks of its dataset may be loaded there, but not a byte of a damaged one."""
         path, _ = private_copy("views", "marked", uid=0)
         daemon = self.daemon(cache="24M")
         client, seen = Client(daemon.socket), []
@@ -280,7 +279,7 @@ class Namespaces(Hostile):
             mallory.kill()
 
     def test_the_same_snapshot_with_other_chunks(self):
-        """Whoever comes first must not decide what the others train on."""
+        """The user who comes first must not decide which data the others train on."""
         path, source = private_copy("packed", "swapped", uid=ALICE)
         forged = os.path.join(SCRATCH, "forged")
         shutil.rmtree(forged, ignore_errors=True)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Opening a dataset that hangs, crashes its process or is not waited for costs nobody but the client that brought
-it (docs/explanation/security.md)."""
+"""Tests that opening a dataset that hangs, crashes its process or has no waiting client affects only the client that brought it
+(docs/explanation/security.md)."""
 import array
 import contextlib
 import os
@@ -42,7 +42,7 @@ class Hanging(Hostile):
         self.addCleanup(self.mirror.close)
 
     def hang(self, daemon, n):
-        """n clients of one user that open what hangs."""
+        """Starts n clients of one user that open a dataset that hangs."""
         def attack(channel):
             fds = os.open(self.mirror.mount, os.O_PATH), os.open(os.path.join(self.mirror.mount, "snapshot"),
                                                                  os.O_RDONLY)
@@ -61,15 +61,15 @@ class Hanging(Hostile):
                     clients[0].receive()
                 except Refused as e:
                     channel.send(e.text)
-                clients[0].open_dataset(dataset("views")[0])  # the same connection goes on
+                clients[0].open_dataset(dataset("views")[0])  # the same connection continues
                 channel.send("opened")
-            # The descriptors are not closed: that hangs.
+            # The descriptors are not closed, as that would hang.
             channel.receive()
 
         other = Other(attack)
         self.addCleanup(other.kill)
         self.assertEqual(other.receive(), "ready")
-        # The kernel must not know the answers from before.
+        # The kernel must not have the answers cached.
         time.sleep(1.1)
         self.mirror.hang()
         self.addCleanup(self.mirror.go_on)
@@ -79,7 +79,7 @@ class Hanging(Hostile):
         return other
 
     def hanging(self, daemon):
-        """The processes that have taken the request, and so the descriptors, from the client's connection."""
+        """Returns the processes that have taken the request, and so the descriptors, from the client's connection."""
         return [pid for pid in openers(daemon.process.pid)
                 if any(self.mirror.mount in link for link in hostile.files_of(pid))]
 
@@ -109,7 +109,7 @@ class Hanging(Hostile):
         other = self.hang(daemon, 3)
         other.send("leave")
         self.assertEqual(other.receive(), "left")
-        # A killed process is gone when what it hangs in lets it go.
+        # A killed process ends when the hanging call returns.
         wait_until("their end", lambda: sum(hostile.is_killed(pid) for pid in openers(daemon.process.pid)) == 3)
         self.works(daemon)
         self.mirror.go_on()
@@ -128,7 +128,7 @@ class Hanging(Hostile):
 
 
 def send_files(client, data):
-    """A message with a descriptor that blocks for an hour when it is closed, unless by the end of its process."""
+    """Sends a message with a descriptor whose close() blocks for an hour, unless the process ends."""
     listener = socket.create_server(("127.0.0.1", 0))
     files = socket.create_connection(listener.getsockname())
     files.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 3600))
@@ -137,7 +137,7 @@ def send_files(client, data):
         while True:
             files.send(bytes(1 << 16))
     client.socket.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [files.fileno()] * 2))])
-    files.close()  # not the last one
+    files.close()  # another reference remains
     return listener
 
 
@@ -152,11 +152,11 @@ def ask(daemon):
 
 
 class Dropped(Hostile):
-    """Descriptors that nobody takes."""
+    """Tests descriptors that no process takes."""
 
     def attack(self, send, *options, idle=0, greeted=8, new=0):
-        """Sends on connections that have been greeted, or are new, while the daemon is stopped. Then it answers
-        others, and ends when it is told to."""
+        """Sends on connections that have been greeted, or are new, while the daemon is stopped. Then checks that it answers others, and
+        ends when told to."""
         daemon = self.daemon(*options)
 
         def run(channel):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metrics of jobs: what a real Prometheus makes of them, and that the Grafana dashboard asks for what there is."""
+"""Tests metrics of jobs: a real Prometheus evaluates them, and the Grafana dashboard queries only existing ones."""
 import contextlib
 import glob
 import json
@@ -18,7 +18,7 @@ from dieseld_support import SCRATCH, Case, dataset, free_port, main, start_probe
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DASHBOARD = os.path.join(HERE, "../../../packaging/grafana/diesel.json")
-# Names of measuring: never by step, process or path.
+# Labels of measurement: never by step, process or path.
 LABELS_ALLOWED = {"training_job", "rank", "world", "uid", "program", "stall", "state", "source", "quantile", "kind", "version",
                   "kernel", "resource", "rule", "outcome", "mode", "ring", "le",
                   "setting", "quota", "slurm_job", "account", "job_pod", "pod_uid", "job_namespace"}
@@ -65,7 +65,7 @@ class Dashboard(unittest.TestCase):
 
 
     def values(self, title, series):
-        """What the targets of a panel are after five minutes of these series, which grow by so much per second."""
+        """Returns the values of a panel's targets after five minutes of these series, which grow at the given rates per second."""
         panel, = (panel for panel in dashboard()["panels"] if panel["title"] == title)
         tests = []
         for target in panel["targets"]:
@@ -76,7 +76,7 @@ class Dashboard(unittest.TestCase):
             json.dump({"evaluation_interval": "10s", "tests": [{"interval": "10s", "input_series": given, "promql_expr_test": tests}]}, file)
             file.flush()
             done = subprocess.run(["promtool", "test", "rules", file.name], text=True, capture_output=True, check=False)
-        # Nothing was expected, so that promtool says what there is.
+        # No value was expected, so promtool prints the existing ones.
         return {tuple(sorted(re.findall(r'(\w+)="([^"]*)"', labels))): float(value)
                 for labels, value in re.findall(r"(?m)(?:got:|^) *\{(.*)\} ([\d.E+-]+),?$", done.stdout + done.stderr)}
 

@@ -5,7 +5,7 @@
  *	jpeg_maker WIDTH HEIGHT COMPONENTS H V QUALITY PROGRESSIVE RESTART ARITHMETIC YCCK < pixels > file
  *
  * The first component is sampled H x V times as often as the others; of four components the last is as the
- *first.
+ * first.
  */
 #include <stdio.h>
 #include <stdlib.h>

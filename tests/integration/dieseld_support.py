@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A real dieseld on a socket of its own, datasets to serve, and the probe that reads and checks them."""
+"""Runs a real dieseld on a socket of its own, makes datasets to serve, and runs the probe that reads and checks them."""
 import atexit
 import json
 import os
@@ -29,7 +29,7 @@ def require(path):
 
 
 def make_source(name, n, sizes, seed=1):
-    """n files of random bytes in seven class folders; sizes: a function of a random.Random."""
+    """Makes n files of random bytes in seven class folders. sizes: a function of a random.Random."""
     root, rng = os.path.join(SCRATCH, name + ".src"), random.Random(seed)
     for i in range(n):
         folder = os.path.join(root, f"class{i % 7}")
@@ -50,7 +50,7 @@ _datasets = {}
 
 
 def dataset(kind):
-    """(dataset, source): "packed" 48 MiB of equal samples of 4 KiB, "views" about 40 MiB of unequal ones."""
+    """Returns (dataset, source): "packed" 48 MiB of equal samples of 4 KiB, "views" about 40 MiB of unequal ones."""
     if kind not in _datasets:
         source = make_source(kind, *((12288, lambda rng: 4096) if kind == "packed" else
                                      (2000, lambda rng: rng.randint(0, 40000))))
@@ -83,7 +83,7 @@ class Daemon:
             raise RuntimeError("dieseld did not start: " + self.output())
 
     def output(self):
-        # Not by seeking: the daemon writes at the position that this descriptor shares with it.
+        # Reads without seeking: the daemon writes at the position that this descriptor shares with it.
         fd = self.log.fileno()
         return os.pread(fd, os.fstat(fd).st_size, 0).decode(errors="replace")
 
@@ -126,7 +126,7 @@ def start_probe(daemon, path, *options, **more):
 
 
 def finish_probe(process):
-    """Its JSON object and what it said; the probe ends with 1 at the first wrong byte, label or order."""
+    """Returns its JSON object and its messages. The probe exits with 1 at the first wrong byte, label or order."""
     out, said = process.communicate(timeout=120)
     if process.returncode != 0:
         raise AssertionError(f"probe: {said}")

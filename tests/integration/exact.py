@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The main program of tests that record with BPF. They are skipped where README does not say that it works: without root, without
-type information, on older kernels. Where it does, a recorder that does not load is a failure of each of them."""
+"""The main program of tests that record with BPF. It skips them where README does not promise that BPF works: without root, without type
+information, on older kernels. Elsewhere, a recorder that does not load fails each of them."""
 import json
 import os
 import re
@@ -9,21 +9,21 @@ import sys
 import unittest
 
 ANALYZE = os.path.join(os.environ.get("DIESEL_BIN", "build/release/bin"), "diesel-analyze")
-PYTHON = "/usr/bin/python3"  # the distribution's: it has torch
+PYTHON = "/usr/bin/python3"  # the distribution's, which has torch
 
 
-OLDEST = (5, 15)  # as README says
+OLDEST = (5, 15)  # see README
 
 
 def must_work(findings):
-    """Whether only the recorder itself stands in the way, on a kernel that README names."""
+    """Returns whether only the recorder itself fails, on a kernel that README names."""
     kernel = tuple(int(part) for part in re.match(r"(\d+)\.(\d+)", os.uname().release).groups())
     failed = {finding["name"] for finding in findings if finding["state"] == "failed"}
     return failed == {"recorder"} and os.uname().machine == "x86_64" and kernel >= OLDEST
 
 
 def why_not(needs_torch=False):
-    """None where a job can be recorded exactly, else the reason."""
+    """Returns None where a job can be recorded exactly, else the reason."""
     if os.geteuid() != 0:
         return "recording needs root"
     check = subprocess.run([ANALYZE, "check", "--json"], capture_output=True, text=True, check=False)
@@ -40,7 +40,7 @@ def why_not(needs_torch=False):
 
 
 class Apart(unittest.TestLoader):
-    """Loads those of a file's tests that compare clocks (shapes_support.repeated), or all others."""
+    """Loads the tests of a file that compare clocks (shapes_support.repeated), or all others."""
 
     def __init__(self, compare):
         super().__init__()
@@ -51,7 +51,7 @@ class Apart(unittest.TestLoader):
 
 
 def main(needs_torch=False, also=lambda: None):
-    """also: what else can rule the tests out, as a reason. With "clocks" or "others" as first argument: these of the file."""
+    """also: returns another reason to skip the tests. First argument "clocks" or "others": runs only these tests of the file."""
     reason = why_not(needs_torch) or also()
     if reason:
         print("skipped: " + reason)

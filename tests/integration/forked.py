@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scripts in processes of their own, forked from a Python that has imported torch and the loader: none of them pays for the import.
+"""Runs scripts in processes of their own, forked from a Python that has imported torch and the loader, which saves each the import.
 
-A fork runs its script as __main__ and ends as Python does. A test of the start of Python, or of `python -c`, needs a new one instead."""
+A fork runs its script as __main__ and ends as Python does. A test of the start of Python, or of `python -c`, needs a new Python instead."""
 import atexit
 import json
 import os
@@ -15,7 +15,7 @@ import time
 
 
 class Server:
-    """The Python that forks: started at the first script, it ends with the test."""
+    """The Python that forks. It starts with the first script, and ends with the test."""
 
     def __init__(self):
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -25,7 +25,7 @@ class Server:
         atexit.register(self.end)
 
     def end(self):
-        self.process.terminate()  # a worker of the test's may still have this end of the channel
+        self.process.terminate()  # a worker of the test may still hold this end of the channel
         self.process.wait()
         self.channel.close()
 
@@ -34,7 +34,7 @@ _servers = []
 
 
 class Script:
-    """A script that runs: the path of a file, or code. environment: all of its variables. pid: of its process, in a session of its own."""
+    """A running script: the path of a file, or code. environment: all of its variables. pid: of its process, in a session of its own."""
 
     def __init__(self, script, *arguments, environment=None):
         if not _servers:
@@ -49,7 +49,7 @@ class Script:
         self.pid = int(self._told.readline())
 
     def communicate(self, timeout=120):
-        """(standard output, standard error), as subprocess.Popen has it."""
+        """Returns (standard output, standard error), like subprocess.Popen."""
         said, deadline = {end: b"" for end in self._ends}, time.monotonic() + timeout
         with selectors.DefaultSelector() as selector:
             for end in self._ends:
@@ -73,7 +73,7 @@ class Script:
 
 
 def serve(channel):
-    """Returns in each fork, with the request for it; ends with the test."""
+    """Returns in each fork, with its request. Ends with the test."""
     middles = []
     while True:
         message, descriptors, _, _ = socket.recv_fds(channel, 1 << 20, 3)

@@ -31,7 +31,7 @@ class File:
         return dict(struct.iter_unpack("<QQ", self.data[offset:offset + size]))
 
     def imported(self):
-        """Names of what it takes from other files."""
+        """Returns the names that it imports from other files."""
         tables, (start, size, n) = [], (*struct.unpack_from("<Q", self.data, 40), *struct.unpack_from("<HH", self.data, 58))
         sections = [struct.unpack_from("<IIQQQQIIQQ", self.data, start + i * size) for i in range(n)]
         for section in sections:
@@ -46,13 +46,14 @@ class File:
 
 
 def has_canaries(file):
-    """Where what is called on damage was linked statically: functions read the word that they put on their stack, at %fs:0x28."""
+    """For functions linked statically that are called on damage: returns whether functions read the word at %fs:0x28 that they put on their
+    stack."""
     return file.machine == EM_X86_64 and len(re.findall(rb"\x64\x48[\x8b\x2b\x3b\x33].\x25\x28\0\0\0", file.data, re.S)) > 100
 
 
 def problems(data, checks=True):
-    """Returns the hardening that a program or library lacks, in words. checks: whether it calls what _FORTIFY_SOURCE
-    puts in place of other calls."""
+    """Returns the hardening that a program or library lacks, in words. checks: whether it calls the checked functions of
+    _FORTIFY_SOURCE."""
     file = File(data)
     dynamic, imported, stack = file.dynamic(), file.imported(), file.segment(PT_GNU_STACK)
     holds = {

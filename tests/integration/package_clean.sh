@@ -7,8 +7,8 @@ section() { printf '== %s\n' "$1"; }
 property() { systemctl show --value --property "$1" "$unit"; }
 absent() { [ -e "$1" ] || echo "no ${2:-$1}"; }
 
-# $1: the process that was. Waits for another one to be ready: both are asked for at once, because systemd knows of the new
-# process some time after the old one is gone.
+# $1: process id from before a restart. Waits until another process is ready: it queries both at once, as systemd learns
+# of the new process some time after the old one is gone.
 another() {
 	local state
 	for _ in $(seq 300); do
@@ -67,12 +67,12 @@ pid=$(property MainPID)
 echo "links: $(awk -F: 'NR > 2 {print $1}' "/proc/$pid/net/dev" | tr -d ' ' | paste -sd ' ')"
 echo "memory: $(property MemoryMax) $(property MemorySwapMax) of $(awk '/^MemTotal/ {print $2}' /proc/meminfo)"
 echo "homes: $(find "/proc/$pid/root/home" -mindepth 1 | wc -l)"
-# A dataset below /home, which the daemon's own paths do not lead to.
+# Makes a dataset below /home, where the daemon's own paths do not lead.
 chmod 700 /home/ada
 runuser -u ada -- cp -r /srv/out.diesel /home/ada/out.diesel
 runuser -u ada -- python3 /usr/local/bin/count /home/ada/out.diesel
 runuser -u mallory -- python3 /usr/local/bin/count /home/ada/out.diesel
-# A job that goes on until it is measured in the kernel.
+# Starts a job that runs until the kernel has measured it.
 cat >/usr/local/bin/read_on <<'END'
 import sys, time, diesel_loader, diesel_loader.session
 dataset = diesel_loader.Dataset(sys.argv[1])
@@ -110,7 +110,7 @@ systemctl start "$unit"
 python3 /usr/local/bin/ask
 systemctl restart "$unit"
 python3 /usr/local/bin/ask
-# Only the socket's file says where.
+# Only the socket's unit names the address.
 printf '[dieseld]\nmetrics = 127.0.0.1:9468\n' >/etc/diesel/dieseld.conf
 systemctl restart "$unit"
 python3 /usr/local/bin/ask
@@ -124,7 +124,7 @@ printf '[dieseld]\n' >/etc/diesel/dieseld.conf
 systemctl restart "$unit"
 
 section shared
-# A node that shares datasets has its network again.
+# A node that shares datasets has its network access again.
 install -D -m 644 /usr/share/diesel/systemd/cluster.conf /etc/systemd/system/dieseld.service.d/cluster.conf
 echo DIESEL_NODE_ADDRESS=127.0.0.1 >/etc/diesel/cluster.env
 (umask 077; head -c 32 /dev/urandom | base64 >/etc/diesel/cluster.key; chown diesel: /etc/diesel/cluster.key)
@@ -144,7 +144,7 @@ systemctl restart "$unit"
 section reload
 printf '[dieseld]\nprefetch = 3\n# mine\n' >/etc/diesel/dieseld.conf
 systemctl reload "$unit"
-for _ in $(seq 300); do # until it has said so
+for _ in $(seq 300); do # until it has reported that
 	journalctl -u dieseld -o cat --no-pager | grep -q 'prefetch 3 chunks' && break
 	sleep 0.1
 done
@@ -194,7 +194,7 @@ section slurm
 systemctl stop "$unit"
 SLURM_JOB_ID=6 DIESEL_PROLOG_WAIT_S=0 bash /usr/share/diesel/slurm/prolog.sh
 echo "stopped: prolog $?, $(property ActiveState)"
-# It fails as one that dies more often than its unit allows.
+# The service fails like one that dies more often than its unit allows.
 mkdir -p /run/systemd/system/dieseld.service.d
 printf '[Service]\nExecStartPre=/bin/false\nRestart=no\n' >/run/systemd/system/dieseld.service.d/fails.conf
 systemctl daemon-reload
@@ -214,7 +214,7 @@ section security
 systemd-analyze security --no-pager "$unit"
 
 section upgrade
-# A job that runs meanwhile, and says in the end whether each sample came once in each epoch.
+# Starts a job that runs meanwhile, and reports in the end whether each sample came once in each epoch.
 mkdir -p /srv/many/class
 for i in $(seq 500); do echo "$i" >"/srv/many/class/$i"; done
 runuser -u ada -- dieselctl pack /srv/many /srv/many.diesel >/dev/null 2>&1

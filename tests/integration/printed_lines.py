@@ -14,12 +14,13 @@ PROGRAMS = ("analyzer", "bpf", "client", "ctl", "daemon", "dataset", "image", "l
 C_TEXT = re.compile(r'/\*.*?\*/|//[^\n]*|((?:"(?:\\.|[^"\\\n])*"\s*(?:PRI\w+\s*)?)+)', re.S)
 DIRECTIVE = re.compile(r"%[-+ 0#]*[*\d]*(?:\.[*\d]+)?(?:hh|h|ll|l|z|j|t)?[a-zA-Z]")
 ERRNO = "|".join(re.escape(os.strerror(number)) for number in range(1, 134))
-# in a quoted line: `...`, a URL, an error of the system, a path, a NAME in capitals, a quoted word, a number, and the marks between clauses
+# variable parts of a quoted line: `...`, a URL, a system error, a path, a NAME in capitals, a quoted word, a number, and marks between
+# clauses
 VARIABLE = re.compile(rf"\.\.\.|\w+://[^\s;,()]+|{ERRNO}|(?<!\w)/[^\s;,:()]+|\b[A-Z]{{2,}}\w*\b|(?<!\w)(['\"]).*?\1|\b\d[\w.]*(?: [KMGT]i?B)?|[;:,()]")
 
 
 def texts(path):
-    """Yields the texts in a source, each with "..." for what a program puts in, and "chunk%s" as "chunk" and as "chunks"."""
+    """Yields the texts in a source, each with "..." for values that a program puts in, and "chunk%s" both as "chunk" and as "chunks"."""
     if path.suffix == ".py":
         tree = ast.parse(path.read_text())
         found = ["".join(part.value if isinstance(part, ast.Constant) else "..." for part in node.values) if isinstance(node, ast.JoinedStr) else node.value
@@ -32,7 +33,7 @@ def texts(path):
 
 
 def quoted(text):
-    """Yields the lines that a page says programs print: in blocks of code without a language, and first in a row of a table."""
+    """Yields the lines that a page quotes as a program's output: in blocks of code without a language, and first in a row of a table."""
     yield from (line for line in re.findall(r"^\| `([^`]+)`", text, re.M) if " " in line)
     for fence in FENCE.finditer(text):
         if fence[0].startswith("```\n"):

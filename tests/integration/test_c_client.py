@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libdiesel as a C programmer has it: installed in a folder, found by pkg-config, and the example built from what is installed there,
-without a warning, and run."""
+"""Tests libdiesel as C programmers use it: installed in a folder, found by pkg-config, and the example built from the installation, without
+a warning, and run."""
 import os
 import pathlib
 import shutil
@@ -99,7 +99,7 @@ class CClient(Case):
                                                     f"light: 70 samples, {70 * 32 * 32 * 3} bytes, 210.0 on average"])
 
     def test_written(self):
-        """One example reads what the other one has written."""
+        """One example reads the dataset that the other one has written."""
         dataset = os.path.join(SCRATCH, "written")
         environment = os.environ | {"LD_LIBRARY_PATH": self.library, "DIESEL_DIESELCTL": os.path.abspath(CTL)}
         self.assertEqual(must(WRITER, dataset, env=environment), f"{dataset}: 1000 samples, version 1\n")

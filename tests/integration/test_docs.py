@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sources of the site are made of the built programs, each link and anchor in them and in README leads somewhere, and the list of
-pages has every page. Pages print what they show: docs/tutorials/two-nodes.md does in cluster_walk, dataset-in-s3.md in s3.tutorial."""
+"""Tests that the sources of the site are made from the built programs, that each link and anchor in them and in README leads somewhere, and
+that the list of pages is complete. Outputs of docs/tutorials/two-nodes.md are tested in cluster_walk, and of dataset-in-s3.md in
+s3.tutorial."""
 import importlib.util
 import os
 import pathlib
@@ -24,7 +25,7 @@ READ = re.compile(r'getenv\("((?:DIESEL|AWS)_\w+)"\)|environ(?:\.get\(|\[)"(DIES
 
 
 def anchors(text):
-    """As Python-Markdown and GitHub name headings."""
+    """Returns the anchors of headings, by the rules of Python-Markdown and GitHub."""
     found = set()
     for title in re.findall(r"^#+ (.*)$", FENCE.sub("", text), re.M):
         title = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", title)
@@ -50,7 +51,7 @@ class Docs(unittest.TestCase):
         cls.work.cleanup()
 
     def refused(self, root, path):
-        """The links of a page that lead nowhere."""
+        """Returns the links of a page that lead nowhere."""
         text = FENCE.sub("", path.read_text())
         for target in LINK.findall(re.sub(r"`[^`\n]*`", "", text)):
             file, _, anchor = target.partition("#")
@@ -102,7 +103,7 @@ class Docs(unittest.TestCase):
         self.assertEqual(sorted(name for name in read if f"`{name}`" not in text), [])
 
     def test_quoted_lines(self):
-        """Each line that the pages of trouble quote is one that programs print."""
+        """Each line that the troubleshooting pages quote is printed by a program."""
         printed = printed_lines.Printed()
         for page in sorted((ROOT / "docs" / "troubleshooting").glob("*.md")):
             lines = list(printed_lines.quoted(page.read_text()))

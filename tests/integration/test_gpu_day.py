@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder that is carried to a machine with a GPU (bench/gpu): made, and run without network and with nothing of this tree. There
-is no GPU here: what it measures is simulated, and says so. Its wheels are made of this build; packaging/wheel makes the real ones."""
+"""Tests the folder that is carried to a machine with a GPU (bench/gpu): it is made, and runs without network and without this tree. There
+is no GPU here: its measurements are simulated, and marked so. Its wheels are made from this build; packaging/wheel makes the real ones."""
 import json
 import os
 import pathlib
@@ -22,11 +22,11 @@ import waits  # noqa: E402
 
 BIN = pathlib.Path(os.environ.get("DIESEL_BIN", "build/release/bin"))
 LIBRARY = pathlib.Path(os.environ.get("DIESEL_LIB", "build/release/lib")) / "libdiesel.so"
-PYTHON = "/usr/bin/python3"  # the distribution's: it has torch
+PYTHON = "/usr/bin/python3"  # the distribution's, which has torch
 
 
 def wheels(folder):
-    """As packaging/wheel makes them, as far as they are unpacked."""
+    """Makes wheels like packaging/wheel's, with the parts that are unpacked."""
     folder.mkdir()
     with zipfile.ZipFile(folder / "diesel_tools-0-py3-none-any.whl", "w") as archive:
         for program in ("dieseld", "dieselctl", "diesel-analyze"):
@@ -40,7 +40,7 @@ def wheels(folder):
 
 
 def run(folder, *arguments, name="run"):
-    """As somebody does who has just copied the folder."""
+    """Runs it like a user who has just copied the folder."""
     return subprocess.run(["unshare", "-n", "env", "-i", "PATH=/usr/bin:/bin", "TMPDIR=/var/tmp", folder / name, *map(str, arguments)], cwd="/",
                           capture_output=True, text=True, check=False, timeout=400)
 
@@ -88,7 +88,7 @@ class Carried(unittest.TestCase):
         if not item["report"]["approximate"]:
             self.assertEqual(round(item["rows"]["launches a step"][0]), 50)
             self.assertIn("standin/libcuda.so.1", item["report"]["gpu"]["library"])
-        # What is there is not done again; what could not be done is asked for again.
+        # Finished items are not repeated; failed ones are.
         said = self.works("--piece", "waits", "--item", "item", "--item", "ours", "--item", "two-streams")
         self.assertIn("2 of 3 are there", said)
         self.assertEqual(self.read("waits")["items"]["item"], item)
@@ -166,7 +166,7 @@ def event(cat, name, ts, dur, tid=7):
 
 
 class Trace(unittest.TestCase):
-    """As Kineto writes it; made by hand, since there is no GPU."""
+    """A trace in Kineto's layout; made by hand, since there is no GPU."""
 
     EVENTS = [
         event("user_annotation", "next", 0, 1000), event("user_annotation", "step", 1000, 4000),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layout that docs/contributing/architecture.md draws is the one that the code has."""
+"""Tests that the code has the layout that docs/contributing/architecture.md draws."""
 import collections
 import os
 import pathlib
@@ -45,7 +45,7 @@ class House(unittest.TestCase):
                           if files > SPACE_MAX], [])
 
     def test_tests_with_threads_are_listed(self):
-        """They run with ThreadSanitizer, too."""
+        """Tests with threads also run with ThreadSanitizer."""
         text = re.search(r"set\(with_threads([^)]*)\)", (ROOT / "tests" / "CMakeLists.txt").read_text())[1]
         listed = subprocess.run(["ctest", "-N", "-L", "^unit$"], cwd=BIN.parent, capture_output=True, text=True, check=True).stdout
         names = re.findall(r": unit\.([a-z0-9]+\.[a-z0-9_]+)$", listed, re.MULTILINE)

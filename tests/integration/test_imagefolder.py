@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Classes, labels and the order of samples are those of torchvision's ImageFolder over the same files."""
+"""Tests that classes, labels and the order of samples are those of torchvision's ImageFolder over the same files."""
 import json
 import os
 import pathlib

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libdiesel built with musl: from this tree, as pip builds it there, without a warning; linked with a program, shared and
-static, that a dieseld of this build (of glibc) serves. Python is not of musl here, so that only C uses the library."""
+"""Tests libdiesel built with musl from this tree, without a warning, as pip builds it there. It is linked with a program, shared and
+static, which a dieseld of this build (with glibc) serves. This Python does not use musl, so only C uses the library."""
 import os
 import pathlib
 import shutil
@@ -26,7 +26,7 @@ def run(*command, **more):
 
 
 def headers():
-    """A folder with the headers that musl-gcc hides together with glibc's: the kernel's and libxxhash's."""
+    """Makes a folder with the headers that musl-gcc hides together with glibc's: the kernel's and libxxhash's."""
     folder = FOLDER / "include"
     folder.mkdir(parents=True)
     for name in ("linux", "asm-generic", "asm", "xxhash.h", "xxh3.h"):
@@ -71,7 +71,7 @@ class Musl(unittest.TestCase):
         return path
 
     def test_of_glibc(self):
-        """The same program, as this build has it."""
+        """Runs the same program from this build."""
         self.check_program(os.path.join(BIN, "library_reader"))
 
     def test_shared(self):
@@ -87,7 +87,7 @@ class Musl(unittest.TestCase):
         self.check_program(program)
 
     def test_what_python_says_of_another_c_librarys(self):
-        """As where somebody copies an installed package to a machine of the other kind."""
+        """An installed package was copied to a machine of the other kind."""
         package = FOLDER / "site" / "diesel_loader"
         shutil.copytree(ROOT / "client/python/diesel_loader", package)
         shutil.copy(self.library, package)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator reads and copies: man pages, completions (by the shells themselves), Kubernetes and Slurm files."""
+"""Tests files that an operator reads and copies: man pages, completions (by the shells themselves), Kubernetes and Slurm files."""
 import concurrent.futures
 import glob
 import json
@@ -53,12 +53,12 @@ def help_of(*command):
 
 
 def options_of(*command):
-    """Those in its help, but for what is said of another program there ("dieseld --history")."""
+    """Returns the options in its help, without those of another program there ("dieseld --history")."""
     return set(re.findall(r"(?<!dieseld )--[a-z][a-z-]+", help_of(*command)))
 
 
 def pages():
-    """By name; those that are made are the ones that count."""
+    """Yields the manuals by name; generated ones take precedence."""
     found = {os.path.basename(page): page for page in glob.glob(os.path.join(MAN, "*"))}
     return found | {os.path.basename(page): page for page in glob.glob(os.path.join(MADE, "*.[158]"))}
 
@@ -73,7 +73,7 @@ def verbs():
 
 
 def key_file(test):
-    """A key that nodes may have."""
+    """Makes a key file that nodes accept."""
     path = os.path.join(test.enterContext(tempfile.TemporaryDirectory()), "cluster.key")
     with open(path, "w") as file:
         file.write("0123456789abcdef" * 2 + "\n")
@@ -162,7 +162,7 @@ class Manual(unittest.TestCase):
 
 class Bash(unittest.TestCase):
     def complete(self, *words):
-        """What bash offers for the last word."""
+        """Returns bash's completions of the last word."""
         script = (f'for f in {MADE}/*.bash; do . "$f"; done; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
                   'function=$(complete -p "$1" | sed "s/.*-F \\([^ ]*\\).*/\\1/"); "$function" "$1"; '
                   'printf "%s\\n" "${COMPREPLY[@]}"')
@@ -233,8 +233,8 @@ class Zsh(unittest.TestCase):
 
 
 class Slurm(unittest.TestCase):
-    """The prolog and the epilog by themselves; test_cluster_slurm.py has Slurm run them. The commands that they call are stand-ins,
-    but for dieselctl."""
+    """Tests the prolog and the epilog by themselves; test_cluster_slurm.py has Slurm run them. The commands that they call are stand-ins,
+    except dieselctl."""
 
     def setUp(self):
         self.folder = self.enterContext(tempfile.TemporaryDirectory())
@@ -249,7 +249,7 @@ class Slurm(unittest.TestCase):
         os.chmod(path, 0o755)
 
     def script(self, name, **settings):
-        """What it says. It ends with 0, whatever happens, and well before the limit here."""
+        """Returns the script's output. It exits with 0 in any case, and well before the limit here."""
         with open(os.path.join(ROOT, f"packaging/slurm/{name}.sh")) as file:
             text, n = re.subn(r"(?m)^PATH=.*$", f"PATH={self.folder}:{BIN}:/usr/bin:/bin", file.read())
         self.assertEqual(n, 1)
@@ -329,25 +329,25 @@ class Slurm(unittest.TestCase):
                   f'*) echo "$*" >>{self.folder}/asked ;; esac; echo >>{self.folder}/called')
 
     def waits(self):
-        """Within a second it may look once alone, where others take the cores."""
+        """Within a second it may check only once, when other processes take the cores."""
         return any(self.waited(bound) for bound in (1, 5, 20))
 
     def waited(self, bound=1):
-        """Whether the prolog tried more than once: before each time it looks at the unit again."""
+        """Returns whether the prolog tried more than once: before each try it reads the unit's state again."""
         os.path.exists(self.folder + "/called") and os.unlink(self.folder + "/called")
         self.assertIn("without dieseld", self.script("prolog", DIESEL_PROLOG_WAIT_S=str(bound)))
         with open(self.folder + "/called") as file:
             return len(file.readlines()) > 1
 
     def test_nobody_waits_for_what_nobody_starts(self):
-        job = "Job=17\\n"  # systemd has it to start, as while the node boots
+        job = "Job=17\\n"  # a start job of systemd, as while the node boots
         for active, enabled, job, waits in (("inactive", "enabled", "", False), ("inactive", "disabled", "", False),
                                             ("inactive", "masked", "", False), ("inactive", "", "", False), ("failed", "disabled", "", False),
                                             ("inactive", "enabled", job, True), ("activating", "enabled", "", True),
                                             ("deactivating", "enabled", "", True), ("active", "enabled", "", True), ("", "", "", True)):
             self.unit(active, enabled, job)
             self.assertEqual(self.waits() if waits else self.waited(), waits, (active, enabled, job))
-        # A daemon that is no service has left its socket: it may be on its way back.
+        # A daemon that is no service has left its socket, and may be restarting.
         self.unit("inactive", "")
         self.daemon().kill()
         self.assertTrue(os.path.exists(self.socket))
@@ -364,17 +364,18 @@ class Slurm(unittest.TestCase):
         self.assertIn("no jobs", self.report())
         with open(mine) as file:
             self.assertEqual(file.read(), "mine")
-        # A folder that cannot be, and a job without a number, are no failure.
+        # An impossible folder and a job without a number are no failure.
         self.assertIn("File exists", self.script("epilog", DIESEL_EPILOG_FOLDER=mine))
         self.assertEqual(self.script("epilog", SLURM_JOB_ID="../7"), "")
         self.assertEqual(len(os.listdir(self.folder + "/kept")), 1)
 
 
 class Debian(unittest.TestCase):
-    """The package's script by itself, with stand-ins for the system's commands; test_package_clean.py has dpkg run it."""
+    """Tests the package's script by itself, with stand-ins for the system's commands; test_package_clean.py has dpkg run it."""
 
     def configure(self, enabled, policy=None, before="", active=True, booted=True, said=""):
-        """What it asks of systemctl, where is-enabled says this and policy-rc.d ends with that; a unit that is masked cannot be enabled."""
+        """Returns the calls of systemctl, where is-enabled prints `enabled` and policy-rc.d exits with `policy`. A masked unit cannot be
+        enabled."""
         with tempfile.TemporaryDirectory() as folder:
             fails = ("is-active" if not active else "", "enable" if enabled.startswith("masked") else "")
             for name, text in (("systemctl", f'[ $1 != is-enabled ] || echo {enabled}; echo "$1" >>{folder}/asked; '
@@ -398,7 +399,7 @@ class Debian(unittest.TestCase):
     def test_who_starts_the_service(self):
         self.assertEqual(self.configure("disabled"), ["enable", "start"])
         self.assertEqual(self.configure("enabled", before="0.1.0"), ["try-restart"])
-        # As docs/how-to/pilot.md does on a node that is to be observed first: no start, and no line that it failed.
+        # Like docs/how-to/pilot.md on a node that first only observes: no start, and no line about a failure.
         self.assertEqual(self.configure("masked"), [])
         self.assertEqual(self.configure("masked-runtime"), [])
         self.assertEqual(self.configure("masked-runtime", before="0.1.0"), [])
@@ -408,7 +409,7 @@ class Debian(unittest.TestCase):
         self.assertEqual(self.configure("disabled", policy=104), ["enable", "start"])
 
     def test_a_service_that_stays_disabled_is_told_of(self):
-        """As after `apt remove` and another install, which dpkg tells from an upgrade as little as from `systemctl disable`."""
+        """Like after `apt remove` and another install: dpkg cannot distinguish that from an upgrade, nor from `systemctl disable`."""
         line = "diesel: dieseld is disabled as before, and does not run: systemctl enable --now dieseld\n"
         self.assertEqual(self.configure("disabled", before="0.1.0", active=False, said=line), ["try-restart"])
         self.assertEqual(self.configure("disabled", before="0.1.0", active=False, booted=False, said=line), [])
@@ -463,17 +464,17 @@ def wrapped(value):
 
 
 def cel(expression, names):
-    """The value of an expression, as far as the policy's go."""
+    """Returns the value of an expression, with the subset of CEL that the policies use."""
     for pattern, new in ((r"\.(all|filter|map)\((\w+), ", r".\1(lambda \2: "), (r"\.\?(\w+)", r".opt('\1')"), ("orValue", "or_value"),
                          (r"!(?!=)", " not "), ("&&", " and "), (r"\|\|", " or "), (r"\btrue\b", "True"), (r"\bfalse\b", "False"),
                          (r"has\((\w+)\.(\w+)\)", r"(\1.opt('\2').value is not None)")):
         expression = re.sub(pattern, new, expression)
-    return eval(expression.strip(), {"size": len, **names})  # of this repository, and shown above
+    return eval(expression.strip(), {"size": len, **names})  # text of this repository, printed above
 
 
 class Unit(unittest.TestCase):
     def test_how_exposed_the_service_is(self):
-        """By systemd's own count, of 10. What it does with that is looked at in test_package_clean.py."""
+        """By systemd's own score, of 10. test_package_clean.py checks the effect."""
         if not shutil.which("systemd-analyze"):
             self.skipTest("no systemd-analyze")
         done = run("systemd-analyze", "security", "--offline=true", "--no-pager", os.path.join(ROOT, "packaging/dieseld.service"))
@@ -484,7 +485,7 @@ class Unit(unittest.TestCase):
         self.assertLessEqual(float(exposure[1]), 1.5, done.stdout)
 
     def test_who_goes_first_when_something_is_short(self):
-        """Jobs before the daemon; its helpers before the daemon; and no core of it."""
+        """Jobs come before the daemon, and the daemon before its helpers; no core is reserved for the daemon."""
         with open(os.path.join(ROOT, "packaging/dieseld.service")) as file:
             unit = dict(re.findall(r"(?m)^(\w+)=(.*)$", file.read()))
         self.assertEqual((unit["OOMPolicy"], unit["LimitCORE"], unit["MemorySwapMax"]), ("continue", "0", "0"))
@@ -525,7 +526,7 @@ class Alerts(unittest.TestCase):
             self.assertRegex(section, rf"(?m)^\| .*`{rule['alert']}`.* \| \S")
             self.assertEqual(rule["annotations"]["runbook"], "docs/reference/alerts.md#alerts")
             self.assertIn(rule["labels"]["severity"], {"page", "ticket", "info"})
-            # What all nodes share is one alert for all of them.
+            # A problem that all nodes share is one alert for all of them.
             self.assertIn("$value }} nodes" if rule["alert"] == "DieselStorageTooSlow" else "$labels.instance", rule["annotations"]["summary"])
         self.assertEqual(set(re.findall(r"`(Diesel\w+)`", section)), {rule["alert"] for rule in group["rules"]})
 
@@ -550,11 +551,11 @@ class Alerts(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     def fires(self, alert, series, minutes=60):
-        """How many of the alert fire when these series, a value a minute, are over."""
+        """Returns how many of the alert fire after these series, a value per minute."""
         import json
         import yaml
         given = [{"series": name, "values": values} for name, values in series.items()]
-        # A wrong expectation: promtool then says what there is.
+        # A wrong expectation, so that promtool prints the actual alerts.
         expected = [{"eval_time": f"{minutes}m", "alertname": alert, "exp_alerts": [{"exp_labels": {"never": "so"}}]}]
         with tempfile.TemporaryDirectory() as folder:
             with open(os.path.join(folder, "rules.yml"), "w") as file:
@@ -572,7 +573,7 @@ class Alerts(unittest.TestCase):
             self.skipTest("no promtool")
         at = 'instance="a",training_job="1",rank="0"'
         waits = {f'diesel_stall_seconds_total{{{at},stall="fetch"}}': "0+29.7x70", f"diesel_trainer_seconds_total{{{at}}}": "0+60x70"}
-        # It is known for half of the time, and was 99 % of that; and 10 % of all of it.
+        # The share is known for half of the time, and was 99 % of that, and then 10 % of all of it.
         self.assertTrue(self.fires("DieselStorageTooSlow", {**waits, f'diesel_stall_known_seconds_total{{{at},stall="fetch"}}': "0+30x70"}))
         # All nodes and jobs wait for one storage: one alert.
         several = {name.replace('instance="a",training_job="1"', f'instance="{node}",training_job="{job}"'): values for node in "abc" for job in (1, 2)
@@ -583,15 +584,15 @@ class Alerts(unittest.TestCase):
         start = 'process_start_time_seconds{job="dieseld",instance="a"}'
         self.assertFalse(self.fires("DieselRestarts", {start: "1000x70"}))
         self.assertTrue(self.fires("DieselRestarts", {start: "1000+1x70"}))
-        # Three restarts may be planned, and jobs go on after each: nobody is called.
+        # Three restarts may be planned, and jobs continue after each: no alert.
         self.assertTrue(self.fires("DieselRestarts", {start: "1000x40 1100x5 1200x5 1300x20"}))
         self.assertNotIn("page", {rule["labels"]["severity"] for rule in rules()["groups"][0]["rules"] if rule["alert"] == "DieselRestarts"})
         up, sessions = 'up{job="dieseld",instance="a"}', 'diesel_sessions{job="dieseld",instance="a"}'
         self.assertTrue(self.fires("DieselDown", {up: "1x30 0x40", sessions: "2x30"}, minutes=35))
-        # A scrape that was lost, and a node that is started again without a job.
+        # A lost scrape, and a node that is restarted without a job.
         self.assertFalse(self.fires("DieselDown", {up: "1x30 0 1x40", sessions: "2x70"}, minutes=32))
         self.assertFalse(self.fires("DieselDown", {up: "1x30 0x40", sessions: "0x30"}, minutes=35))
-        # A node whose last job ended minutes before it was switched off; and one that jobs used until then, after others had ended.
+        # A node whose last job ended minutes before its shutdown, and one that jobs used until then, after others had ended.
         self.assertFalse(self.fires("DieselDown", {up: "1x20 0x40", sessions: "1x9 0x10 stale _x40"}, minutes=23))
         self.assertTrue(self.fires("DieselDown", {up: "1x20 0x40", sessions: "1x9 0x8 1x1 stale _x40"}, minutes=23))
         self.assertFalse(self.fires("DieselAway", {up: "1x30 0x3 1x40"}, minutes=35))
@@ -607,11 +608,11 @@ class Alerts(unittest.TestCase):
 
 class Cluster(unittest.TestCase):
     def admitted(self, path="/run/diesel", read_only=True, kind="containers", security=None, **more):
-        """Whether the policy lets in a pod that mounts this folder of its node."""
+        """Returns whether the policy admits a pod that mounts this folder of its node."""
         import yaml
         with open(os.path.join(ROOT, "packaging/kubernetes/admission.yaml")) as file:
             policy, binding = yaml.safe_load_all(file)
-        # It refuses nobody before the operator has seen whom, and keeps no pod from ending.
+        # The policy refuses no pod before the operator has seen the warnings, and keeps no pod from ending.
         self.assertEqual((binding["spec"]["policyName"], binding["spec"]["validationActions"]), (policy["metadata"]["name"], ["Warn", "Audit"]))
         rules = policy["spec"]["matchConstraints"]["resourceRules"]
         self.assertEqual([(rule["operations"], rule["resources"]) for rule in rules],
@@ -671,7 +672,7 @@ class Cluster(unittest.TestCase):
             mounts = re.findall(r"#.*mountPath: /run/diesel.*", file.read())
         self.assertEqual([mount for mount in mounts if "readOnly: true" not in mount], [])
         self.assertEqual(len(mounts), 1)
-        # The capabilities of the unit, and the image's program takes the configuration as it is.
+        # The capabilities are the unit's, and the image's program accepts the configuration unchanged.
         with open(os.path.join(ROOT, "packaging/dieseld.service")) as file:
             unit = set(re.search(r"(?m)^CapabilityBoundingSet=(.*)$", file.read()).group(1).split())
         self.assertEqual({"CAP_" + name for name in container["securityContext"]["capabilities"]["add"]}, unit)
@@ -701,7 +702,7 @@ class Cluster(unittest.TestCase):
         fields = {item["name"]: item["valueFrom"]["fieldRef"]["fieldPath"] for item in container["env"]}
         self.assertEqual(fields, {"NODE_NAME": "spec.nodeName", "POD_IP": "status.podIP"})
         self.assertEqual(set(re.findall(r"\$\((\w+)\)", " ".join(container["args"]))), set(fields))
-        # What the pod's program is given, with the configuration that goes with it.
+        # Arguments of the pod's program, with the matching configuration.
         with open(os.path.join(folder, "dieseld.yaml")) as file:
             config, = (d["data"]["dieseld.conf"] for d in yaml.safe_load_all(file) if d["kind"] == "ConfigMap")
         with open(os.path.join(folder, "dieseld.conf"), "w") as file:
@@ -718,7 +719,7 @@ class Cluster(unittest.TestCase):
             self.check_kustomized(yaml, folder, container, volume)
 
     def test_memory_of_the_pod(self):
-        """Its limit holds the cache, all decoders at work, a reader for each of some datasets, and the rest."""
+        """Its limit covers the cache, all decoders at work, a reader for each of some datasets, and the rest."""
         try:
             import yaml
         except ImportError:
@@ -757,14 +758,14 @@ class Cluster(unittest.TestCase):
         self.assertEqual(probes, {"startup": "/readyz", "readiness": "/readyz", "liveness": "/healthz"})
         labels = found["Namespace"]["metadata"]["labels"]
         self.assertEqual({labels["pod-security.kubernetes.io/" + mode] for mode in ("enforce", "audit", "warn")}, {"privileged"})
-        # The socket for administrators lies where no other pod comes.
+        # The socket for administrators is in a folder that no other pod mounts.
         admin, = re.findall(r"(?m)^ *admin-socket = (\S+)$", found["ConfigMap"]["data"]["dieseld.conf"])
         mount, = (m for m in container["volumeMounts"] if m["mountPath"] == os.path.dirname(admin))
         volume, = (v for v in pod["volumes"] if v["name"] == mount["name"])
         self.assertIn("emptyDir", volume)
 
     def test_schema(self):
-        """By Kubernetes' own, as `./dev lint` does, which gets the tool."""
+        """Checks by Kubernetes' own schema, like `./dev lint`, which installs the tool."""
         tool = os.path.join(ROOT, "build/kubernetes/bin/kubernetes-validate")
         if not os.access(tool, os.X_OK):
             self.skipTest("no kubernetes-validate: ./dev lint gets it")
@@ -800,7 +801,7 @@ class Cluster(unittest.TestCase):
         container, = observes["containers"]
         resources = container["resources"]
         self.assertEqual((resources["requests"]["memory"], resources["limits"]), ("128Mi", {"cpu": "50m", "memory": "128Mi"}))
-        # All else is as in the pod that serves, the probes' paths among it.
+        # Everything else is as in the pod that serves, including the probes' paths.
         before, = plain["containers"]
         for name in ("startupProbe", "livenessProbe"):
             self.assertEqual({**container[name], "failureThreshold": before[name]["failureThreshold"]}, before[name])
@@ -824,7 +825,7 @@ class Cluster(unittest.TestCase):
         shutil.copytree(os.path.join(ROOT, "packaging/kubernetes"), os.path.join(folder, "diesel"))
         with open(os.path.join(folder, "diesel/cluster.key"), "w") as file:
             file.write("0123456789abcdef" * 2 + "\n")
-        # With the nodes chosen as the comment has it.
+        # With the nodes chosen as in the comment.
         with open(os.path.join(ROOT, "packaging/kubernetes/node/kustomization.yaml")) as file:
             patch = "\n".join(re.findall(r"(?m)^# +(- \{op: .*\})$", file.read()))
         for base in ("../diesel/node", "../diesel"):
@@ -839,7 +840,8 @@ class Cluster(unittest.TestCase):
             self.assertEqual(pilot["containers"][0]["resources"], before["resources"])
 
     def test_a_site_of_its_own(self):
-        """Kustomizations on top of ours: nodes by themselves, and those that share; with monitoring, and another image by its digest."""
+        """Kustomizations on top of ours, for separate nodes and for nodes that share, with monitoring, and with another image by its
+        digest."""
         if not shutil.which("kubectl"):
             self.skipTest("no kubectl")
         try:
@@ -875,7 +877,7 @@ class Cluster(unittest.TestCase):
             self.assertEqual("Secret" in {d["kind"] for d in found}, base == "../diesel")
 
     def check_ports(self, args, container, redis):
-        """Where dieseld listens and finds Redis is what the policies and the service permit."""
+        """Checks that the policies and the service permit dieseld's listeners and Redis."""
         service, = (d for d in redis if d["kind"] == "Service")
         deployment, = (d for d in redis if d["kind"] == "Deployment")
         policies = {d["metadata"]["name"]: d["spec"] for d in redis if d["kind"] == "NetworkPolicy"}
@@ -899,7 +901,7 @@ class Cluster(unittest.TestCase):
         pod = daemons["spec"]["template"]["spec"]
         merged, = pod["containers"]
         self.assertEqual(merged["args"], container["args"])
-        # What the DaemonSet has without it is still there.
+        # The DaemonSet's ports without it are still there.
         self.assertLessEqual({"metrics", "cluster"}, {port["name"] for port in merged["ports"]})
         self.assertLessEqual({"DIESEL_SOCKET", "POD_IP"}, {item["name"] for item in merged["env"]})
         self.assertEqual({mount["name"] for mount in merged["volumeMounts"]}, {v["name"] for v in pod["volumes"]})

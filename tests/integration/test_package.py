@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Debian package: made, installed in a throw-away root over this machine's, used there, removed again."""
+"""Tests the Debian package: made, installed in a throw-away root over this machine's, used there, removed again."""
 import glob
 import os
 import shutil
@@ -12,7 +12,7 @@ import hardening
 
 BUILD = os.path.dirname(os.environ.get("DIESEL_BIN", "build/release/bin"))
 
-# Runs in a mount namespace of its own. $1: scratch, $2: package. What dpkg changes lands in $1/upper.
+# Runs in a mount namespace of its own. $1: scratch, $2: package. Files that dpkg changes are in $1/upper.
 INSIDE = r"""
 set -e
 cd "$1"
@@ -90,7 +90,7 @@ class Package(unittest.TestCase):
         self.assertRegex(lines[0], r"diesel-analyze \d+\.\d+")
         self.assertIn("the configuration is right", lines)
         self.assertIn("2 samples", lines)
-        # Removed: the program is gone, the configuration stays; purged: that is gone, too.
+        # After remove, the program is gone and the configuration stays; after purge, that is gone, too.
         self.assertIn("dieseld.conf", lines)
         self.assertEqual(sum("cannot access '/usr/bin/dieseld'" in line for line in lines), 1)
         self.assertIn("cannot access '/etc/diesel'", lines[-1])

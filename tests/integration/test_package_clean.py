@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Debian package on a node that has nothing else: installed from the archive's dependencies, booted with
-systemd, used, upgraded, removed and purged there."""
+"""Tests the Debian package on a node with nothing else: installed from the archive's dependencies, booted with systemd, used, upgraded,
+removed and purged there."""
 import glob
 import json
 import os
@@ -15,7 +15,7 @@ import clean_root
 BUILD = os.path.dirname(os.environ.get("DIESEL_BIN", "build/release/bin"))
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# In the root, before it boots: what an administrator does.
+# Runs in the root, before it boots, like an administrator.
 INSTALL = r"""
 set -e
 cp "$1" tmp/diesel.deb; cp "$1" first.deb; cp "$2" next.deb; cp "$3" check.sh
@@ -56,7 +56,7 @@ cat check.out
 
 
 def image(instruction):
-    """What follows it in the Dockerfile: a shell's line, or words from JSON."""
+    """Returns the arguments of an instruction in the Dockerfile: a shell's line, or words from JSON."""
     with open(os.path.join(HERE, "../../packaging/kubernetes/Dockerfile")) as file:
         text = re.search(rf"(?m)^{instruction} ((?:.*\\\n)*.*)$", file.read())[1].replace("\\\n", " ")
     return json.loads(text) if text.startswith("[") else text
@@ -91,7 +91,7 @@ class CleanRoot(unittest.TestCase):
         return self.said[name]
 
     def test_the_steps_of_the_container_image(self):
-        """No builder of images is needed: its RUN installed this root, and its ENTRYPOINT and CMD ran in it."""
+        """No image builder is needed: the Dockerfile's RUN installed this root, and its ENTRYPOINT and CMD ran in it."""
         self.assertEqual((image("ARG"), image("FROM")), (f"BASE=debian:{clean_root.SUITE}-slim", "${BASE}"))
         self.assertEqual(image("COPY"), "diesel.deb /tmp/diesel.deb")
         said = self.section("container")
@@ -111,7 +111,7 @@ class CleanRoot(unittest.TestCase):
         self.assertIn("StatusText=serving on /run/diesel/dieseld.sock", said)
         self.assertRegex(said, r"(?m)^Uid:\s+([1-9]\d*)\s+\1\s+\1\s+\1$")
         self.assertRegex(said, r"(?m)^NoNewPrivs:\s+1$")
-        # It and its fork server keep CAP_DAC_READ_SEARCH alone; the child that measures what that takes, too.
+        # The daemon and its fork server keep only CAP_DAC_READ_SEARCH; the measuring child also keeps the capabilities for that.
         own, *children = re.findall(r"(?m)^CapEff:\s+(\w+)$", said)
         self.assertEqual(own, "0000000000000004")
         self.assertEqual(dict(zip(re.findall(r"(?m)^Name:\s+(\S+)$", said), children)),

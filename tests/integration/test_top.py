@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""diesel-top on a real terminal (tmux, and a pty) and real jobs: what is on the screen, and that the terminal comes
-back."""
+"""Tests diesel-top on a real terminal (tmux, and a pty) and real jobs: the contents of the screen, and the terminal's state afterwards."""
 import fcntl
 import importlib.util
 import json
@@ -25,7 +24,7 @@ import dieseld_support as dieseld
 
 BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
 TOP = os.path.abspath(os.path.join(BIN, "diesel-top"))
-PATIENCE_S = 60  # a slow and loaded machine; nothing here waits that long otherwise
+PATIENCE_S = 60  # for a slow and loaded machine; nothing here takes that long otherwise
 
 JOB = """
 import os, sys, time, torch
@@ -48,7 +47,7 @@ def require():
         if not shutil.which(program):
             print(f"skipped: there is no {program}")
             sys.exit(77)
-    if not importlib.util.find_spec("torch"):  # not imported: this process would be a training job, too
+    if not importlib.util.find_spec("torch"):  # not imported, as this process would be a training job, too
         print("skipped: there is no PyTorch")
         sys.exit(77)
 
@@ -101,7 +100,7 @@ class Pty:
         self.master, slave = pty.openpty()
         self.before = termios.tcgetattr(slave)
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        self.slave = slave  # its modes outlive the program while this is open
+        self.slave = slave  # the terminal's modes outlive the program while this is open
         self.process = subprocess.Popen([TOP, *options], stdin=slave, stdout=slave, stderr=slave,
                                         env={**os.environ, "TERM": "xterm", "LC_ALL": "C.UTF-8"},
                                         preexec_fn=self.own_terminal)
@@ -113,7 +112,7 @@ class Pty:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
     def read(self, wanted=None):
-        """Until this was sent, or, without it, for as long as there is something."""
+        """Reads until these bytes were sent, or, without them, as long as there is output."""
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end and (wanted is None or wanted not in self.sent):
             if select.select([self.master], [], [], 0 if wanted is None else 1)[0]:
@@ -146,7 +145,7 @@ class Top(OnTerminal):
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.mkdtemp(prefix="diesel-top-")
-        cls.script = os.path.join(cls.folder, "训练\x1b[2J.py")  # wide characters, and one that clears screens
+        cls.script = os.path.join(cls.folder, "训练\x1b[2J.py")  # wide characters, and a sequence that clears screens
         with open(cls.script, "w") as file:
             file.write(JOB)
         cls.job = subprocess.Popen(["nice", "/usr/bin/python3", cls.script, "1"], stdout=subprocess.PIPE, text=True)
@@ -166,7 +165,7 @@ class Top(OnTerminal):
         job = {str(job["pid"]): job for job in sample["jobs"]}[self.pid]
         self.assertEqual(job["state"], "running")
         self.assertIn(job["n_processes"], (2, 3))
-        self.assertNotIn("prefetch_chunks", job)  # not known is left out, not 0
+        self.assertNotIn("prefetch_chunks", job)  # unknown values are left out, not 0
         if sample["self"]["source"] == "BPF":
             shares = ("device", "fetch_stall", "prep_stall", "checkpoint_stall", "cpu_starved", "compiling", "other")
             self.assertAlmostEqual(sum(job.get(share, 0) for share in shares), 1, places=3)
@@ -184,7 +183,7 @@ class Top(OnTerminal):
     def test_why_it_samples_is_told_whole(self):
         if os.geteuid() != 0:
             self.skipTest("is without privilege already")
-        folder = tempfile.mkdtemp(prefix="diesel-top-")  # the build folder may be out of nobody's reach
+        folder = tempfile.mkdtemp(prefix="diesel-top-")  # other users may have no access to the build folder
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
         os.chmod(folder, 0o755)
         program = shutil.copy(TOP, folder)
@@ -222,7 +221,7 @@ class Top(OnTerminal):
         t = self.open(f"{TOP} --node -d 0.5 -p {self.pid}")
         t.wait("STEP/S")
         t.tmux("resize-window", "-x", "200", "-y", "50")
-        # The width may be seen before the height.
+        # A resize may show the new width before the height.
         shown = t.wait(r"(?s)\A(?=.*LAST DECISION)([^\n]*\n){49}[^\n]*\S")
         self.assertEqual(len(shown.rstrip("\n").split("\n")), 50)
         t.tmux("resize-window", "-x", "30", "-y", "5")
@@ -279,13 +278,13 @@ class Top(OnTerminal):
     def test_exited_job_is_shown_for_a_while(self):
         path = os.path.join(self.folder, "short.py")
         with open(path, "w") as file:
-            # It rests at each step: one that computes all the time has ended by itself before a slow start of diesel-top.
+            # The job sleeps at each step: a job that computes all the time would end before a slow start of diesel-top.
             file.write(JOB + "    time.sleep(0.01)\n")
         with subprocess.Popen(["/usr/bin/python3", path, "0"], stdout=subprocess.PIPE, text=True) as job:
             self.addCleanup(job.kill)
             self.assertEqual(job.stdout.readline(), "ready\n")
             t = self.open(f"{TOP} --node -d 0.3 -p {job.pid}")
-            t.wait(rf"(?m)^ *{job.pid} +short\.py")  # the interpreter's name before its first step is seen
+            t.wait(rf"(?m)^ *{job.pid} +short\.py")  # the interpreter's name until its first step is seen
             job.kill()
         t.wait("short.py: exited")
         t.wait(rf"(?m)^ *{job.pid} ", gone=True)
@@ -293,7 +292,7 @@ class Top(OnTerminal):
 
 
 class Death(OnTerminal):
-    """However it dies, the terminal is as it was: modes, the screen before, the cursor. (Nobody can see SIGKILL.)"""
+    """However it dies, the terminal is restored: modes, the previous screen, the cursor. (SIGKILL cannot be caught.)"""
 
     ENTER, LEAVE, SHOW_CURSOR = b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25h"  # smcup, rmcup, cnorm of xterm
 
@@ -334,7 +333,7 @@ class Death(OnTerminal):
 
     def test_closed_terminal(self):
         top = self.start()
-        os.close(top.master)  # the window is closed: nobody is left to see anything, but it must not stay
+        os.close(top.master)  # the window is closed: the program must end although no terminal is left
         top.master = -1
         self.assertEqual(top.process.wait(PATIENCE_S), -signal.SIGHUP)
 
@@ -346,7 +345,7 @@ class Death(OnTerminal):
         with open(f"/proc/{shell}/task/{shell}/children", encoding="ascii") as children:
             os.kill(int(children.read().split()[0]), signal.SIGSEGV)
         shown = t.wait("after 139")
-        self.assertIn("before", shown)  # what was there is back
+        self.assertIn("before", shown)  # the previous screen is back
         self.assertNotIn("STEP/S", shown)
         self.assertEqual(t.tmux("display-message", "-p", "#{alternate_on} #{cursor_flag}").strip(), "0 1")
 
@@ -374,7 +373,7 @@ class Gpus(OnTerminal):
         self.assertEqual((first["memory_used_bytes"], first["memory_bytes"]), (16 << 30, 64 << 30))
         self.assertEqual(first["jobs"], sample["jobs"][0]["name"])
         self.assertEqual((second["busy_ratio"], second.get("jobs", "")), (1, ""))
-        self.assertNotIn("memory_bytes", second)  # not known, which is not 0
+        self.assertNotIn("memory_bytes", second)  # unknown, which is not 0
 
     def test_driver_that_does_not_start(self):
         sample = self.once(DIESEL_STANDIN_NVML="broken")
@@ -468,11 +467,11 @@ class Daemon(OnTerminal):
         t = self.open(f"{TOP} --daemon --socket {daemon.socket} -d 0.2", cols=120)
         t.keys("5")
         t.wait("cache .* of 256M")
-        daemon.process.send_signal(signal.SIGSTOP)  # it hangs: the screen does not
+        daemon.process.send_signal(signal.SIGSTOP)  # the daemon hangs, and the screen does not
         t.keys("1")
         t.wait("STEP/S")
         t.keys("5")
-        silent = "(does|did) not answer"  # the latter if it was stopped in the middle of a greeting
+        silent = "(does|did) not answer"  # the latter if it was stopped during a greeting
         t.wait(silent)
         daemon.process.send_signal(signal.SIGCONT)
         t.wait(silent, gone=True)
@@ -483,7 +482,7 @@ class Daemon(OnTerminal):
         t.keys("q")
 
     def test_daemon_of_another_version(self):
-        """It answers the greeting in its own form: an error that names the versions, or something else altogether."""
+        """The daemon answers the greeting in its own format: an error that names the versions, or other bytes."""
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "s")
             listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

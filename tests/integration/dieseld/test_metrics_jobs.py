@@ -81,7 +81,7 @@ class Dashboard(unittest.TestCase):
                 for labels, value in re.findall(r"(?m)(?:got:|^) *\{(.*)\} ([\d.E+-]+),?$", done.stdout + done.stderr)}
 
     def test_asks_for_what_there_is(self):
-        """Also for what a daemon has with --stage, --cluster and --assist alone, and shows something of each."""
+        """Queries also cover metrics that a daemon has only with --stage, --cluster and --assist; each panel shows something."""
         there = exported_by_the_sources()
         asked = {name for _, expression in targets(dashboard()) for name in re.findall(r"\b(?:diesel|process)_\w+", expression)}
         self.assertLessEqual(asked, there)
@@ -91,7 +91,7 @@ class Dashboard(unittest.TestCase):
     @unittest.skipUnless(shutil.which("promtool"), "no promtool")
     def test_figures_of_panels(self):
         at = 'instance="a",training_job="1",rank="0"'
-        # How much of the time was waited for storage is known for a half of it; waiting for the device is no stall.
+        # The share of time waiting for storage is known for half of the time; waiting for the device is no stall.
         stalls = self.values("Stalls", {f'diesel_stall_seconds_total{{{at},stall="fetch"}}': 0.495,
                                         f'diesel_stall_known_seconds_total{{{at},stall="fetch"}}': 0.5,
                                         f'diesel_stall_seconds_total{{{at},stall="gpu_wait"}}': 0.7,
@@ -113,7 +113,7 @@ class Jobs(Case):
         self.address, self.api = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
         self.server = self.daemon("--metrics", self.address, "--history", tempfile.mktemp(dir=SCRATCH))
         path, source = dataset("packed")
-        # An epoch without end, slowly.
+        # Runs a slow, endless epoch.
         self.job = start_probe(self.server, path, "--batch", 64, "--pause-us", 2000, "--epochs", 100000)
         self.addCleanup(self.job.communicate)
         self.addCleanup(self.job.kill)
@@ -149,7 +149,7 @@ class Jobs(Case):
                                    f"--web.listen-address={self.api}"], stderr=subprocess.DEVNULL)
         self.addCleanup(server.wait)
         self.addCleanup(server.terminate)
-        # It refuses a connection until it listens, and answers 503 until its storage is open.
+        # The daemon refuses connections until it listens, and answers 503 until its storage is open.
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             with contextlib.suppress(urllib.error.URLError):
@@ -163,14 +163,14 @@ class Jobs(Case):
         done = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True, check=False)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
         self.assertRegex(text, r'(?m)^diesel_job_info\{training_job="1",rank="0",world="1",uid="0",program="daemon_probe"\} 1$')
-        self.assertRegex(text, r'(?m)^diesel_job_decoded_samples_total\{training_job="1",rank="0"\} 0$')  # it serves bytes as they are
+        self.assertRegex(text, r'(?m)^diesel_job_decoded_samples_total\{training_job="1",rank="0"\} 0$')  # samples come as stored
         labels = set(re.findall(r'[{,](\w+)="', text))
         self.assertLessEqual(labels, LABELS_ALLOWED)
-        # Prometheus has these labels itself, the last four by a PodMonitor: it would rename ours.
+        # Prometheus sets these labels itself, the last four by a PodMonitor, and would rename ours.
         self.assertFalse(labels & {"job", "instance", "namespace", "pod", "container", "endpoint"})
         self.assertLessEqual(set(re.findall(r'stall="(\w+)"', text)),
                              {"fetch", "preprocess", "gpu_wait", "checkpoint", "cpu_queue", "other", "client"})
-        # Every name that the dashboard has is exported, but those of what this daemon was not asked for.
+        # The daemon exports every name of the dashboard, except those of features that are off.
         exported = set(re.findall(r"^# TYPE (\w+) ", text, re.M))
         for title, expression in targets(dashboard()):
             for name in re.findall(r"\b(?:diesel|process)_(?!stage_|cluster_|assist_)\w+", expression):
@@ -195,10 +195,10 @@ class Jobs(Case):
         self.assertGreater(float(busy[0]["value"][1]), 0)
 
     def may_be_empty(self):
-        """Panels of what not every machine or moment has."""
+        """Panels whose figures not every machine or moment has."""
         empty = {"Cache of each job", "Decisions", "Pressure", "Sensing", "Step time", "Staged", "Read from staging", "Staging failures",
                  "Chunks from other nodes", "Not from other nodes", "Redis of the cluster", "Jobs read ahead for", "Read ahead for them"}
-        if "diesel_trainer_seconds_total{" not in self.fetch():  # no samples are taken
+        if "diesel_trainer_seconds_total{" not in self.fetch():  # profiling is off
             empty |= {"Steps", "Stalls", "Step time", "Headroom", "Measured by"}
         return empty
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""dieselctl and diesel-top find the daemon that the loader started for the user, by the loader's rule, and nobody else's."""
+"""Tests that dieselctl and diesel-top find the daemon that the loader started for the user, by the loader's rule, and no other user's."""
 import ctypes
 import json
 import os
@@ -21,20 +21,20 @@ DIESELD, DIESELCTL, DIESEL_TOP = (os.path.abspath(os.path.join(BIN, name)) for n
 
 
 def ctl(*arguments):
-    """(exit status, what it prints, what it complains of)"""
+    """Returns (exit status, output, errors)."""
     done = subprocess.run([DIESELCTL, *arguments], capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stdout, done.stderr
 
 
 def top_of_daemon():
-    """What diesel-top knows of a daemon."""
+    """Returns diesel-top's figures of a daemon."""
     done = subprocess.run([DIESEL_TOP, "--daemon", "--once", "-d", "0.1"], capture_output=True, text=True, timeout=60,
                           check=True)
     return json.loads(done.stdout)["daemon"]
 
 
 def hide_tmp():
-    """The folders of daemons in /tmp, from this process and its children."""
+    """Hides the daemons' folders in /tmp from this process and its children."""
     if ctypes.CDLL(None).unshare(CLONE_NEWNS):
         raise OSError("no mounts of one's own")
     subprocess.run(["mount", "--make-rprivate", "/"], check=True)
@@ -43,7 +43,7 @@ def hide_tmp():
 
 
 class Tools(OnDemand):
-    """In the loader's order of folders. Where root runs this, the user is another one, who has no daemon yet in /tmp."""
+    """Tests in the loader's order of folders. If root runs this, the user is another one, who has no daemon yet in /tmp."""
 
     def setUp(self):
         super().setUp()
@@ -54,11 +54,11 @@ class Tools(OnDemand):
         self.enterContext(mock.patch.dict(os.environ, TMPDIR=parent))
 
     def mine(self, function, *arguments):
-        """What it returns, as the user."""
+        """Returns the function's result, as the user."""
         return run_as(lambda: function(*arguments), self.uid)
 
     def refused(self, *words):
-        """The one line of dieselctl."""
+        """Returns dieselctl's one line of error."""
         status, text, problem = self.mine(ctl, *words)
         self.assertEqual((status, text, len(problem.splitlines())), (1, "", 1))
         return problem
@@ -86,7 +86,7 @@ class Tools(OnDemand):
         self.assertIn(nowhere, self.refused("jobs"))
         self.assertEqual(self.mine(top_of_daemon)["state"], "none")
 
-    @needs_root  # else the user may have one in /tmp
+    @needs_root  # otherwise the user may have one in /tmp
     def test_where_there_is_none_the_line_names_each_place(self):
         def status():
             try:
@@ -107,7 +107,7 @@ class Tools(OnDemand):
         self.assertIn(f"{on_demand._socket_in(self.folder)}: Connection refused", self.refused("status"))
 
     def test_what_the_loader_does_not_take(self):
-        """What it takes next, the tools find."""
+        """The tools find the daemon that the loader takes next."""
         for spoil, restore in ((lambda: os.mkdir(self.folder, 0o755), lambda: os.rmdir(self.folder)),
                                (lambda: os.symlink(self.top, self.folder), lambda: os.unlink(self.folder)),
                                (lambda: os.mknod(self.folder), lambda: os.unlink(self.folder)),
@@ -145,11 +145,11 @@ class Tools(OnDemand):
 
 @needs_root
 class Neighbours(OnDemand):
-    """Mallory waits for Alice, or root, to ask him."""
+    """Mallory waits for Alice, or root, to connect to him."""
 
     def setUp(self):
         super().setUp()
-        self.shared = os.path.join(self.top, "shared")  # as /tmp is
+        self.shared = os.path.join(self.top, "shared")  # with the mode of /tmp
         os.mkdir(self.shared)
         os.chmod(self.shared, 0o1777)
         self.squatted = os.path.join(self.shared, f"diesel-{ALICE}")
@@ -159,7 +159,7 @@ class Neighbours(OnDemand):
         os.chown(os.path.dirname(self.elsewhere), MALLORY, MALLORY)
 
     def lines(self, uid=ALICE):
-        """What dieselctl and diesel-top say, where nobody has a daemon in /tmp."""
+        """Returns the lines of dieselctl and diesel-top, where no user has a daemon in /tmp."""
         def ask():
             hide_tmp()
             become(uid)
@@ -181,7 +181,7 @@ class Neighbours(OnDemand):
         self.assert_nobody_came(neighbour)
 
     def test_a_link_of_his(self):
-        """To a folder of hers, and to one of his."""
+        """His link leads to a folder of hers, or to one of his."""
         hers = private(os.path.join(self.top, "hers"), ALICE)
         neighbour = mallory(self, self.elsewhere)
         for folder in (hers, os.path.dirname(self.elsewhere)):
@@ -210,7 +210,7 @@ class Neighbours(OnDemand):
             self.assertEqual(neighbour.finish(), "", "somebody came, and said nothing")
 
     def test_his_socket_in_the_folder_of_the_node(self):
-        """Which others may write to, by mistake: neither the tools nor the loader talk to him, wherever the socket is said to be."""
+        """The folder is writable for others, by mistake: neither the tools nor the loader connect to him, however the socket is named."""
         node = os.path.join(self.top, "node")
         os.mkdir(node)
         os.chmod(node, 0o777)
@@ -251,7 +251,7 @@ class Neighbours(OnDemand):
                     self.assertEqual(neighbour.finish(), "", "somebody came, and said nothing")
 
     def test_a_daemon_of_the_owner_of_its_folder(self):
-        """As the node's is: user diesel's, in a folder of that user's."""
+        """Like the node's daemon: user diesel's, in a folder of that user."""
         folder = os.path.join(self.top, "hers")
         os.mkdir(folder)
         os.chown(folder, ALICE, ALICE)
@@ -266,12 +266,12 @@ class Neighbours(OnDemand):
                 self.assertEqual(run_as(lambda: ctl("status", "--socket", path), uid)[0], 0)
             os.chown(folder, 0, 0)
             self.assertIn("is served by another user", run_as(lambda: ctl("status", "--socket", path), MALLORY)[2])
-            # In a user namespace the daemon's user has no number, and root would have none either.
+            # In a user namespace the daemon's uid is unmapped, and root's would be, too.
             self.assertEqual(Other(lambda channel: ctl("status", "--socket", path), MALLORY, namespaces=True).finish()[0], 0)
             daemon.terminate()
 
     def test_root_is_not_led_to_others(self):
-        """Neither to a user's own daemon, though sudo kept XDG_RUNTIME_DIR, nor to a socket in root's name."""
+        """Root is led neither to a user's own daemon, though sudo kept XDG_RUNTIME_DIR, nor to a socket in root's name."""
         os.environ["XDG_RUNTIME_DIR"] = private(os.path.join(self.top, "hers"), ALICE)
         path = run_as(lambda: opened(self.dataset), ALICE)[1]
         self.assertTrue(path.startswith(os.environ["XDG_RUNTIME_DIR"]))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What dieseld senses of real PyTorch jobs, held against the jobs' own clocks; and what is left of it when the
-programs, the privilege or the sensing child are gone."""
+"""Tests dieseld's sensing of real PyTorch jobs against the jobs' own clocks, and what remains of it without the programs, the privilege or
+the sensing child."""
 import json
 import os
 import pathlib
@@ -20,13 +20,13 @@ SAMPLE = re.compile(r"job (\d+): by (\w+): device (\S+) fetch (\S+) prep (\S+) c
 
 
 def samples(daemon, source=None, job=None):
-    """The debug log's samples, oldest first: (job, source, device, fetch, prep, ..., samples/s, steps/s)."""
+    """Returns the debug log's samples, oldest first: (job, source, device, fetch, prep, ..., samples/s, steps/s)."""
     found = [(int(m[0]), m[1], *map(float, m[2:])) for m in SAMPLE.findall(daemon.output())]
     return [s for s in found if source in (None, s[1]) and job in (None, s[0])]
 
 
 def children(pid):
-    """{name: pid} of a process's children and grandchildren."""
+    """Returns {name: pid} of a process's children and grandchildren."""
     found = {}
     for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         try:
@@ -59,7 +59,7 @@ class Job:
                                         stdout=subprocess.PIPE, text=True, env=environment)
 
     def end(self):
-        """Its own clock: one dict a second."""
+        """Returns the job's own clock: one dict per second."""
         out, _ = self.process.communicate(timeout=60)
         assert self.process.returncode == 0
         return [json.loads(line) for line in out.splitlines()]
@@ -70,7 +70,7 @@ class Sensing(support.Case):
         return self.daemon("-v", "--tune", "dry-run", "--history", "off", *options, **more)
 
     def observe(self, daemon, path, *options, source, seconds=8):
-        """(the daemon's samples, the job's seconds) of a job, without its first ones."""
+        """Returns (the daemon's samples, the job's seconds) of a job, without its first ones."""
         job = Job(daemon, path, *options)
         self.addCleanup(job.process.kill)
         wait_until(f"{seconds} samples by {source}", lambda: len(samples(daemon, source)) >= seconds + 2, 90)
@@ -78,7 +78,7 @@ class Sensing(support.Case):
         return samples(daemon, source)[2:seconds + 2], clock[2:]
 
     def near_clock(self, seen, clock):
-        """The share that was waited, by both."""
+        """Compares the shares of waiting by both."""
         sensed = sum(s[3] + s[4] for s in seen) / len(seen)
         told = sum(c["waited"] for c in clock) / sum(c["covered"] for c in clock)
         self.assertLess(abs(sensed - told), 0.15, f"sensed {sensed:.3f}, the job's clock says {told:.3f}")
@@ -101,7 +101,7 @@ class Bpf(Sensing):
         steps = sum(s[9] for s in seen) / len(seen)
         self.assertLess(abs(steps - told), 0.35 * told)
         self.assertLess(abs(64 * steps - sum(s[8] for s in seen) / len(seen)), 0.35 * 64 * told)
-        # The division of the rest comes with the first slice in detail: its shares sum to 1.
+        # The division of the rest comes with the first detailed slice: its shares sum to 1.
         whole = [s for s in samples(daemon, "bpf") if s[7] == s[7]]
         self.assertTrue(whole, daemon.output())
         for s in whole:
@@ -133,7 +133,7 @@ class Bpf(Sensing):
         self.assertNotEqual(first, second)
         n = len(samples(daemon, "bpf"))
         wait_until("sensing again", lambda: len(samples(daemon, "bpf")) > n + 1)
-        # One that hangs holds the programs: its keeper kills it.
+        # A child that hangs holds the programs, so its keeper kills it.
         os.kill(second, signal.SIGSTOP)
         wait_until("one that moves", lambda: children(daemon.process.pid).get("dieseld-sensor") not in (None, second))
         self.assertEqual(daemon.output().count("did not move"), 1, daemon.output())
@@ -142,7 +142,7 @@ class Bpf(Sensing):
         status = subprocess.run([support.CTL, "status", "--socket", daemon.socket], capture_output=True, text=True).stdout
         self.assertIn("sensing   by BPF: ", status)
         self.assertIn("2 restarts", status)
-        # Without the keeper there is no other one; jobs go on all the same.
+        # Without the keeper no new child starts; jobs continue.
         os.kill(children(daemon.process.pid)["dieseld-ksensor"], signal.SIGKILL)
         n = len(samples(daemon, "client"))
         wait_until("samples without a keeper", lambda: len(samples(daemon, "client")) > n + 2)

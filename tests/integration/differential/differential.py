@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs random scripts with PyTorch's DataLoader and with ours, and compares what they saw: samples, labels, lengths, and the order's
-meaning. Ours may refuse instead, with one line.
+meaning. Ours may refuse instead, with an error of one line.
 
-differential.py [--seed N] [--scripts K] runs the scripts N to N + K - 1. A script that differs is printed, and may be
-run again as a file: differential.py FILE. Frameworks are part of it where all of them are installed."""
+differential.py [--seed N] [--scripts K] runs the scripts N to N + K - 1. A script whose results differ is printed, and can be run again as
+a file: differential.py FILE. Scripts use frameworks where all of them are installed."""
 import argparse
 import collections
 import contextlib
@@ -13,7 +13,7 @@ import re
 import sys
 import tempfile
 
-# First: it skips where the others are not.
+# Imported first, as it skips where other modules are missing.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "loader"))
 from torch_support import Daemon, pack  # noqa: E402
 import numpy  # noqa: E402
@@ -25,7 +25,7 @@ import sides  # noqa: E402
 import trained  # noqa: E402
 
 N_CLASSES, EQUAL = 4, 8
-FEW = 8  # samples: fewer are in one order twice by chance
+FEW = 8  # with fewer samples, two orders may be equal by chance
 
 
 def make_parts(folder):
@@ -41,7 +41,7 @@ def make_parts(folder):
             else:
                 data = rng.bytes(EQUAL - 1 if part != "ragged" else int(rng.integers(1, 12)))
                 name.with_suffix(".bin").write_bytes(bytes([i]) + data + bytes([i]))
-        pack(root, f"{root}.diesel", "-o", "source")  # samples have the numbers that ImageFolder gives them
+        pack(root, f"{root}.diesel", "-o", "source")  # samples get ImageFolder's numbers
         roots[part] = str(root)
     return roots
 
@@ -51,7 +51,7 @@ def flat(record):
 
 
 def differs(theirs, ours):
-    """Returns the difference, in a line; None: none."""
+    """Returns the difference in one line, or None."""
     if theirs["error"] and theirs["error"][0] == "died":
         return f"PyTorch's side died: {theirs['error'][1]}"
     for a, b in zip(theirs["seen"], ours["seen"]):
@@ -88,7 +88,7 @@ def record_differs(a, b):
 
 
 def orders_differ(theirs, ours):
-    """Whether epochs of one order in PyTorch are of different ones here, or the other way round."""
+    """Returns whether epochs of one order in PyTorch have different orders here, or the other way round."""
     both = [(a, b) for a, b in zip(theirs, ours) if a.get("shuffled")]
     for i, (a, b) in enumerate(both):
         for c, d in both[:i]:
@@ -105,7 +105,7 @@ def compare(text, roots):
     """Returns (the difference or None, what each side saw)."""
     def begin(name):
         def run():
-            torch.manual_seed(11)  # where no script sets one, what a new process has is random
+            torch.manual_seed(11)  # without a seed by the script, a new process's seed is random
             with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere), contextlib.redirect_stdout(nowhere):
                 return sides.Side(name, roots).run(text)
         return sides.forked(run)

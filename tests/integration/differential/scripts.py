@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The grammar: random scripts that use a DataLoader as people do. A number makes one script, and always the same."""
+"""The grammar: random scripts that use a DataLoader as users do. A number always makes the same script."""
 import random
 
 SIZES = {"equal": 23, "ragged": 23, "even": 24, "images": 23}
@@ -113,7 +113,7 @@ class Wrapper(torch.utils.data.Dataset):
 
 
 class Script:
-    """One of the scripts: `text`."""
+    """One of the scripts, in `text`."""
 
     def __init__(self, number, trained=True):
         self.random, self.lines, self.used, self.n_epochs = random.Random(number), [], [], 0
@@ -163,7 +163,7 @@ class Script:
         return name
 
     def part(self):
-        """Some of the samples, in an order of its own."""
+        """Takes some of the samples, in an order of its own."""
         kind = self.random.choice(("Subset", "Subset", "MySubset", "sorted", "split", "twice", "Concat", "Wrapper", "nested"))
         indices = self.random.sample(range(self.n), self.random.randrange(8, self.n))
         self.of_subset = True
@@ -186,7 +186,7 @@ class Script:
     # The loader
 
     def make_loader(self, name="loader", **fixed):
-        """Says what the loader is; whether its order is a shuffle."""
+        """Writes the definition of the loader. Returns whether its order is a shuffle."""
         one, options = self.random.choice, dict(fixed)
         shuffled, sized, n = False, True, self.n
         order = one(("plain", "shuffle", "shuffle", "shuffle", "random", "sequential", "weighted", "replaced", "backwards", "list", "batches",
@@ -245,7 +245,7 @@ class Script:
             self.lengths()
         deeds = [self.whole_epoch] * 4 + [self.stopped] * 2 + [self.peek, self.zipped_two, self.twice, self.lengths,
                                                                                      self.listed, self.worker_functions, self.another]
-        if "persistent_workers" not in self.options:  # who in PyTorch have one iterator, old functions, and fewer draws
+        if "persistent_workers" not in self.options:  # in PyTorch these have one iterator, old functions, and fewer draws
             deeds += [self.replaced, self.replaced, self.zipped, self.nested, self.in_turns, self.kept_open, self.seeded_again, self.state_back]
         for _ in range(self.random.randrange(2, 6)):
             self.random.choice(deeds)()
@@ -292,7 +292,7 @@ class Script:
         self.whole_epoch()
 
     def another(self):
-        """A loader of the same arguments."""
+        """Makes a loader with the same arguments."""
         self.say(f'loader = DataLoader(data, {", ".join(f"{key}={value}" for key, value in self.options.items())})')
         self.whole_epoch()
 
@@ -312,7 +312,7 @@ class Script:
             self.say('note("sizes", [len(batch) for batch in loader.batch_sampler or ()])')
 
     def replaced(self):
-        """An attribute that counts from the next epoch on."""
+        """Replaces an attribute, which counts from the next epoch on."""
         self.tag += 1
         transform = self.random.choice(self.transforms)
         ways = ["whole.transform = {0}", "data.dataset.transform = {0}" if self.of_subset else "data.transform = {0}",
@@ -330,7 +330,7 @@ class Script:
         self.whole_epoch()
 
     def seeded_again(self):
-        """With a seed of its own: epochs of several iterators at a time draw in another order here than in PyTorch."""
+        """Sets a new seed: epochs of several iterators at a time draw in another order here than in PyTorch."""
         who, seed = "loader.generator" if "generator" in self.options else "torch", len(self.lines) + 20
         self.say(f"{who}.manual_seed({seed})")
         self.whole_epoch()
@@ -341,7 +341,7 @@ class Script:
         self.say(f"{who}.manual_seed({seed + 1000})")
 
     def state_back(self):
-        """The generator's state is put back, as who resumes does."""
+        """Restores the generator's state, as when resuming."""
         if "generator" in self.options:
             return
         self.say("state = torch.get_rng_state()")
@@ -362,7 +362,7 @@ class Script:
     # Epochs
 
     def resumed(self):
-        """An epoch that is broken off, and gone on with in another loader."""
+        """Breaks an epoch off, and continues it in another loader."""
         self.make_data(kinds=("equal", "even", "images"), plainly=True)
         self.make_loader(order=self.random.choice(("plain", "shuffle")), batch_size=self.random.choice("2457"), num_workers=str(self.random.choice((0, 0, 1))))
         options = ", ".join(f"{key}={value}" for key, value in self.options.items() if key != "generator")
@@ -378,7 +378,7 @@ class Script:
                  f"epoch({after}, loader{self.what()})")
 
     def told_epochs(self):
-        """DistributedSampler, as who has no group yet: each rank's loader in one process."""
+        """Uses DistributedSampler without a group: each rank's loader in one process."""
         self.make_data(kinds=("even",), plainly=True)
         shuffled = self.may(0.7)
         batch, world, self.tag = self.random.choice((1, 4, 5, 12)), self.random.choice((2, 3)), 1

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names that a script of the grammar uses, once as PyTorch has them and once as diesel_loader.torch has them, and
-records of what it saw.
+"""Names that a script of the grammar uses, from PyTorch and from diesel_loader.torch, and records of what the script
+saw.
 
-A script notes values, and epochs: the batches that an iterator gave, each a list of samples."""
+A script records values, and epochs: the batches that an iterator gave, each a list of samples."""
 import itertools
 import multiprocessing
 import os
@@ -18,12 +18,12 @@ from PIL import Image
 import diesel_loader.torch as diesel
 
 IMAGES = (".png",)
-# A script may stop with these on our side: all that a user is told on purpose.
+# Errors with which a script may stop on our side: all deliberate ones.
 REFUSALS = (ValueError, TypeError, RuntimeError, NotImplementedError)
 
 
 class Folder(torch.utils.data.Dataset):
-    """As torchvision's ImageFolder, also for files of bytes."""
+    """Like torchvision's ImageFolder, also for files of bytes."""
 
     def __init__(self, root, transform=None, target_transform=None, loader=None):
         self.root, self.transform, self.target_transform, self.loader = root, transform, target_transform, loader
@@ -49,7 +49,7 @@ class Folder(torch.utils.data.Dataset):
 
 
 def plain(value):
-    """A value as it can be compared: types and shapes count."""
+    """Returns a value in comparable form: types and shapes count."""
     if isinstance(value, torch.Tensor):
         return str(value.dtype), tuple(value.shape), tuple(value.flatten().tolist())
     if isinstance(value, numpy.ndarray):
@@ -76,7 +76,7 @@ def samples_of(batch):
 
 
 class Side:
-    """The names that a script has."""
+    """The names that a script uses."""
 
     def __init__(self, name, roots):
         self.name, self.is_ours, self.seen = name, name == "ours", []
@@ -87,7 +87,7 @@ class Side:
                       "note": self.note, "epoch": self.epoch, "take": self.take, "ranks": self.ranks}
 
     def root(self, part):
-        """Path of the files, or of what is packed of them."""
+        """Returns the path of the files, or of the dataset packed from them."""
         return self._roots[part] + (".diesel" if self.is_ours else "")
 
     def note(self, name, value):
@@ -98,7 +98,7 @@ class Side:
         self.take(name, itertools.islice(loader, n), loader, **what)
 
     def take(self, name, batches, loader=None, shuffled=False, tag="", is_whole=None):
-        """shuffled: any order is right. tag: of what the samples are made, where their orders can be compared."""
+        """shuffled: any order is right. tag: the source of the samples, where their orders can be compared."""
         kinds, found = [], []
         for batch in batches:
             kind, samples = samples_of(batch)
@@ -111,7 +111,7 @@ class Side:
 
     @staticmethod
     def _all(loader):
-        """The samples that a batch may have."""
+        """Returns the samples that a batch may have."""
         states = torch.get_rng_state()
         data, samples = loader.dataset, []
         several = getattr(data, "__getitems__", lambda indices: [data[i] for i in indices])
@@ -121,7 +121,7 @@ class Side:
         return samples
 
     def ranks(self, n, function):
-        """Runs function(rank) in n processes of one group. Their epochs of one name become one: what each step had."""
+        """Runs function(rank) in n processes of one group. Their epochs of one name become one: the samples of each step."""
         with tempfile.TemporaryDirectory() as folder:
             told = [forked(lambda rank=rank: self._rank(rank, n, function, folder)) for rank in range(n)]
             told = [receive() for receive in told]
@@ -147,12 +147,12 @@ class Side:
             torch.distributed.barrier()
 
     def run(self, text):
-        """{"seen": ..., "error": None or [type, message, whether it is a refusal]}."""
+        """Returns {"seen": ..., "error": None or [type, message, whether it is a refusal]}."""
         return outcome(self, lambda: exec(compile(text, "<script>", "exec"), self.names))  # noqa: S102
 
 
 class Told(Exception):
-    """The error that a rank stopped with."""
+    """The error with which a rank stopped."""
 
 
 def outcome(side, function):
@@ -169,7 +169,7 @@ def outcome(side, function):
 
 
 def forked(function):
-    """Begins it in a child, whose outcome the result gives when it is called."""
+    """Starts the function in a child. Returns a function that returns the child's outcome."""
     receiving, sending = multiprocessing.Pipe(duplex=False)
     pid = os.fork()
     if pid == 0:
@@ -178,7 +178,7 @@ def forked(function):
         except BaseException:
             traceback.print_exc()
         finally:
-            os._exit(0)  # workers that PyTorch keeps have the pipe, too, until they see that their parent has gone
+            os._exit(0)  # persistent workers of PyTorch also hold the pipe, until they see that their parent has ended
     sending.close()
 
     def receive():

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frameworks that train with the loader of a script. Each function gives (name, batches, order) of what the model saw: order says which
-of them have orders that can be compared, and is "exact" where there is no shuffle."""
+"""Frameworks that train with the loader of a script. Each function yields (name, batches, order) of the data that the model saw. order:
+group of names whose orders can be compared, or "exact" where there is no shuffle."""
 import importlib.util
 import itertools
 import logging
@@ -30,7 +30,7 @@ def collate(samples):
 
 
 class Model(torch.nn.Module):
-    """Learns nothing, and remembers what it has seen."""
+    """Learns nothing, and records its input."""
 
     def __init__(self):
         super().__init__()
@@ -81,7 +81,7 @@ def _fit(make, folder=None, **options):
 
 
 def _model(make):
-    """Its shapes are those of the first sample."""
+    """Returns a model whose shapes are those of the first sample."""
     states = torch.get_rng_state()
     model = model_for(make)
     torch.set_rng_state(states)
@@ -164,7 +164,7 @@ def accelerated(make):
 
 
 def accelerated_skips(make, tell=True):
-    """An epoch is broken off, and its rest is had by skip_first_batches()."""
+    """Breaks an epoch off, and takes its rest by skip_first_batches()."""
     accelerator = accelerate.Accelerator(cpu=True)
     torch.manual_seed(1)
     loader = accelerator.prepare(make())
@@ -178,7 +178,7 @@ def accelerated_skips(make, tell=True):
 
 
 def accelerated_state(make):
-    """save_state() between epochs, and load_state() in another process's stead."""
+    """Runs save_state() between epochs, and load_state() as another process would."""
     with tempfile.TemporaryDirectory() as folder:
         accelerator = accelerate.Accelerator(cpu=True)
         loader = accelerator.prepare(make())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A thousand epochs in miniature, with a cache that is too small: memory and descriptors of daemon and client stay what they were."""
+"""Runs a thousand short epochs with a cache that is too small: memory and descriptors of daemon and client must not grow."""
 import os
 import pathlib
 import subprocess
@@ -14,7 +14,7 @@ from dieseld_support import BIN, Case, SCRATCH, main
 
 N, BYTES, CLASSES, BATCH = 96, 250 << 10, 4, 8
 WARM, EPOCHS = 100, 1000
-SLACK = 6 << 20  # of memory: allocators and page tables, not something an epoch
+SLACK = 6 << 20  # memory for allocators and page tables, not a growth per epoch
 
 
 def descriptors(pid):
@@ -22,7 +22,7 @@ def descriptors(pid):
 
 
 def private_bytes(pid):
-    """Memory of its own: segments that it maps come and go as the cache is used."""
+    """Returns its own memory: mapped segments come and go as the cache is used."""
     for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) << 10
@@ -50,7 +50,7 @@ class Endurance(Case):
                 figures[epoch + 1] = [(descriptors(pid), private_bytes(pid)) for pid in (daemon.process.pid, os.getpid())]
         self.assertGreater(daemon.status()["cache"]["evictions"], EPOCHS)
         for (fds, memory), (late_fds, late_memory) in zip(figures[WARM], figures[EPOCHS]):
-            self.assertLessEqual(late_fds, fds + 16)  # as many chunks are on their way as it happens
+            self.assertLessEqual(late_fds, fds + 16)  # the number of chunks under way varies
             self.assertLess(late_memory, memory + SLACK)
 
 

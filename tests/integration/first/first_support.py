@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A newcomer's folder of files, without a daemon, and with the programs out of PATH; and the commands that messages name."""
+"""A newcomer's folder of files, without a daemon, and with the programs outside PATH; and the commands in messages."""
 import os
 import pathlib
 import re

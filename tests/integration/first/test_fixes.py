@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A message that names a fix is taken at its word: the command or the option in it is run, and what failed before passes then. Names
-have a space, as folders of users do."""
+"""Tests the fixes that messages name: it runs the command or the option in the message, and then the failed command succeeds. Names have a
+space, as users' folders may."""
 import contextlib
 import fcntl
 import os
@@ -58,7 +58,7 @@ class Fixes(Newcomer):
         self.ctl("pack", *options, self.photos, self.packed)
 
     def at_its_word(self, text, **words):
-        """Runs the last command of a message, with what its user puts for words in capitals."""
+        """Runs the last command of a message. `words` replace its words in capitals."""
         command = commands(text)[-1]
         for word, value in words.items():
             command = re.sub(rf"\b{word}\b", lambda _, value=value: shlex.quote(str(value)), command)
@@ -80,13 +80,13 @@ class OfDatasets(Fixes):
         return lambda: shutil.copy(self.packed / name, pathlib.Path(self.top, name))
 
     def restore(self, name):
-        """An older file comes back from a backup."""
+        """Restores an older file from a backup."""
         self.keep(name)()
         self.second_version()
         shutil.copy(pathlib.Path(self.top, name), self.packed / name)
 
     def test_damage(self):
-        """What any verb says of it mends the dataset."""
+        """The fix in any verb's message repairs the dataset."""
         damages = {
             "a head": lambda: flip(self.chunk(), 100),
             "no chunk": lambda: os.remove(self.chunk()),
@@ -118,7 +118,7 @@ class OfDatasets(Fixes):
                 _, text = self.said(verb, self.packed, *more)
                 fixes = [command for command in commands(text) if re.search("dieselctl'? (rebuild|snapshot)", command)]
                 with self.subTest(damage=damage, verb=verb, said=text):
-                    self.assertNotIn("`dieselctl", text)  # by its path, as PATH does not have it
+                    self.assertNotIn("`dieselctl", text)  # named by its path, as it is not in PATH
                     if fixes:
                         found.add(damage)
                         self.mend(text, fixes["frozen" in damage and "frozen" in text and -1])
@@ -159,7 +159,7 @@ class OfDatasets(Fixes):
         self.ctl("ls", "--version", 1, self.packed)
 
     def test_digests(self):
-        """Asked for where older chunks have none."""
+        """Digests are requested where older chunks have none."""
         self.pack()
         (self.photos / "cat" / "2.txt").write_bytes(b"another picture")
         words = ("pack", "--append", "--digest", "sha256", self.photos, self.packed)
@@ -169,7 +169,7 @@ class OfDatasets(Fixes):
         self.ctl(*words)
 
     def test_options(self):
-        """Those that the line says to add."""
+        """Tests options that the message tells to add."""
         def an_empty_class():
             (self.photos / "ant").mkdir()
 
@@ -215,7 +215,7 @@ class OfDatasets(Fixes):
             shutil.rmtree(self.packed)
 
     def test_contradictions(self):
-        """The option that the line says to leave out, or to give, too."""
+        """Tests options that the message tells to leave out, or to add."""
         for words, without in ((("ls", "--meta", "--version", "1", self.packed), ("--version", "1")),
                                (("snapshot", "--frozen", "--version", "1", self.packed), ("--version", "1")),
                                (("verify", "--repair", "--version", "1", self.packed), ("--version", "1"))):
@@ -253,7 +253,7 @@ class OfDatasets(Fixes):
         self.sound()
 
     def test_a_lock(self):
-        """The line says to try again later; --wait does."""
+        """The message tells to try again later, which --wait does."""
         self.pack()
         with open(self.packed / ".writer", "w+b") as file:
             fcntl.lockf(file, fcntl.LOCK_EX)
@@ -322,7 +322,7 @@ class OfTheLoader(Fixes):
         return chunk_files(self.packed)[0]
 
     def test_damage(self):
-        """Chunks, as Python shows them."""
+        """Damaged chunks, as Python reports them."""
         def batches(dataset):
             return list(diesel_numpy.DataLoader(dataset, batch_size=1))
 
@@ -373,7 +373,7 @@ class OfTheLoader(Fixes):
         self.assertEqual(diesel_numpy.DataLoader(found).dataset.version, 2)
 
     def test_an_option_that_is_in_a_group(self):
-        """Each name that a DataLoader does not have by itself is answered with a line that it takes."""
+        """For each name that DataLoader itself does not take, the error shows a line that it takes."""
         self.pack()
         names = {**vars(diesel_numpy), "DataLoader": diesel_numpy.DataLoader}
         for wrong, value in (("lanes", 1), ("damaged", "error"), ("record", str(self.packed) + ".log"), ("group", "g"), ("world_size", None)):
@@ -413,7 +413,7 @@ class OfTorch(Fixes):
         self.served = served
 
     def test_not_packed(self):
-        """A dataset of a folder, such as ImageFolder, and one of none."""
+        """A dataset object with a folder, such as ImageFolder, and one without."""
         class Folder(torch.utils.data.Dataset):
             def __init__(self, root):
                 self.root = root
@@ -477,7 +477,7 @@ class OfTheAnalyzer(Fixes):
 
     @needs_root
     def test_a_recording_of_another_user(self):
-        """The one of `sudo diesel-analyze`, say, which is one."""
+        """The recording of `sudo diesel-analyze` is one, for example."""
         path = pathlib.Path(self.top, "s.db")
         self.assertEqual(self.record(path)[0], 0)
         path.chmod(0o600)

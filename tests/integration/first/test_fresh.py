@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""diesel-analyze on jobs that load their data in ways of their own: bench/jobs/fresh, each for a moment. What the report
-calls them is asked here; how exact it is, bench/jobs/fresh/bench_fresh.py says."""
+"""Tests diesel-analyze on jobs that load their data in ways of their own: bench/jobs/fresh, each for a moment. This test checks the
+verdicts; bench/jobs/fresh/bench_fresh.py measures their accuracy."""
 import json
 import os
 import pathlib
@@ -22,7 +22,7 @@ def run(*args, **kwargs):
 
 class Fresh(unittest.TestCase):
     def report(self, kind, *options, seconds=1.5, status=0):
-        """The report of a recorded run of the job."""
+        """Returns the report of a recorded run of the job."""
         with tempfile.TemporaryDirectory(prefix="diesel-fresh-") as folder:
             data = pathlib.Path(folder, "data")
             data.mkdir()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What a newcomer does first, and what the lines say that come of it: the commands in them are run."""
+"""Tests a newcomer's first steps: it runs the commands in the messages."""
 import importlib.util
 import os
 import pathlib
@@ -17,7 +17,7 @@ import diesel_loader
 
 class FirstSteps(Newcomer):
     def test_a_folder_of_files(self):
-        """It is not packed into itself."""
+        """The pack does not include its own dataset."""
         for path in (self.photos, f"{self.photos}/"):
             with self.assertRaises(FileNotFoundError) as caught:
                 diesel_loader.Dataset(path)
@@ -43,7 +43,7 @@ class FirstSteps(Newcomer):
         self.assertEqual(len(diesel_loader.Dataset(f"{self.photos}.diesel")), 1)
 
     def test_dieselctl_names_itself(self):
-        """By its path, where PATH does not have it; by its name, where it does."""
+        """Named by its path if it is not in PATH, otherwise by its name."""
         self.ctl("pack", self.photos, f"{self.photos}.diesel")
         os.remove(f"{self.photos}.diesel/meta.db")
         told = self.ctl("rm", f"{self.photos}.diesel", "cat/1.txt", check=1).stderr
@@ -56,7 +56,7 @@ class FirstSteps(Newcomer):
             self.assertIn("Try 'dieselctl pack --help' for more information.\n", self.ctl("pack", check=2).stderr)
 
     def test_what_mends_a_dataset_is_said_with_its_name(self):
-        """As it is run, whatever the verb that found it."""
+        """Named as it was run, by each verb that finds the damage."""
         dataset = f"{self.photos}.diesel"
 
         def damage_metadata():
@@ -82,7 +82,7 @@ class FirstSteps(Newcomer):
             self.assertEqual(self.ctl("verify", dataset).stderr, "")
 
     def test_warm_without_a_daemon(self):
-        """It starts the user's own, which the loader finds; and finds the one that runs."""
+        """warm starts the user's own daemon, which the loader finds, or finds the running one."""
         for _ in range(2):
             self.assertIn("chunk in memory", self.ctl("warm", self.dataset).stdout)
             daemon, = daemons_in(self.top)
@@ -99,7 +99,7 @@ class FirstSteps(Newcomer):
 
     @unittest.skipUnless(importlib.util.find_spec("lmdb"), "needs lmdb")
     def test_a_database(self):
-        """What pack says of an LMDB."""
+        """Checks pack's message about an LMDB."""
         import lmdb
         packed = f"{self.photos}.diesel"
         with lmdb.open(f"{self.top}/lmdb") as environment, environment.begin(write=True) as transaction:
@@ -132,7 +132,7 @@ class FirstSteps(Newcomer):
 
     @unittest.skipUnless(os.path.exists("/dev/fuse") and shutil.which("fusermount3"), "needs FUSE")
     def test_mount_over(self):
-        """The README's line, with files beside the pictures that pack leaves out."""
+        """The README's line, with files next to the pictures that pack leaves out."""
         (self.photos / ".DS_Store").write_bytes(b"of a file manager")
         packed = f"{self.photos}.diesel"
         self.ctl("pack", self.photos, packed)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What diesel-analyze says to whom it is new: lines with commands that run, and nothing left behind."""
+"""Tests diesel-analyze for a new user: it prints lines with working commands, and leaves nothing behind."""
 import contextlib
 import os
 import re
@@ -44,7 +44,7 @@ class FirstVerdict(unittest.TestCase):
         return process
 
     def test_nothing_is_left(self):
-        """Where the recording was is no news; how it is kept and drawn is."""
+        """The output does not name the temporary recording, but shows how to keep and draw one."""
         line = self.analyze("--unprivileged", "--", *JOB).stderr.splitlines()[0]
         self.assertNotIn(self.temporary, line)
         self.assertEqual(os.listdir(self.temporary), [])
@@ -56,7 +56,7 @@ class FirstVerdict(unittest.TestCase):
             self.assertIn("<html", page.read())
 
     def test_sudo(self):
-        """Which has a PATH of its own."""
+        """sudo has a PATH of its own."""
         if os.geteuid() != 0:
             self.skipTest("becomes another user")
         os.chmod(self.folder, 0o755)

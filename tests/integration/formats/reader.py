@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a dataset only by docs/reference/formats.md, without code of this project. Both functions give {path: bytes},
-paths as bytes, and raise ValueError for what is damaged."""
+"""Reads a dataset only by docs/reference/formats.md, without code of this project. Both functions return {path: bytes}, paths as bytes, and
+raise ValueError for damaged data."""
 import pathlib
 import struct
 
@@ -18,7 +18,7 @@ def checked(data, xxh3, what):
 
 
 def decompress(frames, n_bytes):
-    raise ValueError(f"compressed by zstd, to {len(frames)} from {n_bytes} bytes")  # whoever has zstd puts it here
+    raise ValueError(f"compressed by zstd, to {len(frames)} from {n_bytes} bytes")  # readers with zstd replace this function
 
 
 def plain(data, payload, size):
@@ -35,7 +35,7 @@ def plain(data, payload, size):
 
 def from_chunks(dataset):
     samples = {}
-    for path in sorted(pathlib.Path(dataset, "chunks").glob("*.chunk")):  # in id order: a later record replaces
+    for path in sorted(pathlib.Path(dataset, "chunks").glob("*.chunk")):  # in id order: a later record replaces an earlier one
         data = path.read_bytes()
         expect(len(data) >= 128, path)
         magic, version, flags, number, n, names, payload, size, _, _, xxh3 = struct.unpack("<8sII16sIII4xQQQQ48x", data[:128])
@@ -48,7 +48,7 @@ def from_chunks(dataset):
             name = data[names + name:names + name + length]
             expect(encoding == 0 and n_stored == n_bytes, (path, name))
             samples.pop(name, None)
-            if not flags & 1:  # else a tombstone
+            if not flags & 1:  # otherwise a tombstone
                 samples[name] = checked(data[offset:offset + n_stored], xxh3, (path, name))
     return samples
 
@@ -66,7 +66,7 @@ def from_snapshot(dataset):
             xxh3, stored, path = record
             path = paths[path % (1 << 40):][:path >> 40 & 4095]
             hashed = xxhash.xxh3_64_intdigest(path)
-            bucket = hashed * struct.unpack_from("<Q", data, 288)[0] >> 64  # the search has to come to this sample
+            bucket = hashed * struct.unpack_from("<Q", data, 288)[0] >> 64  # the search must reach this sample
             while (found := struct.unpack_from("<12BI12I", buckets, 64 * bucket)):
                 if (hashed & 255, sample) in list(zip(found[:12], found[13:]))[:found[12]]:
                     break

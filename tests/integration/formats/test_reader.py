@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""docs/reference/formats.md suffices to read a dataset: a reader of 80 lines, written by it, gets every sample from the chunks alone, and from
-the snapshot, and finds each of some random bit flips."""
+"""Tests that docs/reference/formats.md suffices to read a dataset: a reader of 80 lines, written from it, gets every sample from only the
+chunks, and from the snapshot, and detects random bit flips."""
 import ast
 import ctypes
 import ctypes.util
@@ -46,7 +46,7 @@ def decompress(frames, n_bytes):
 
 
 def make(root, *options):
-    """Two versions of a dataset: names of any bytes, empty samples, a long one, replaced ones and removed ones."""
+    """Makes two versions of a dataset: names of any bytes, empty samples, a long one, replaced and removed ones."""
     source, dataset, generator = root / "src", root / "ds", random.Random(8)
     for name in (b"a/1", b"a/b/2", b"a/\xff\xfe", "ünï/ 3".encode(), b"root", b"z" * 255 + b"/" + b"y" * 255):
         path = pathlib.Path(os.fsdecode(os.fsencode(source) + b"/" + name))
@@ -67,12 +67,12 @@ def make(root, *options):
 
 
 def finds_flips(dataset, n, expected):
-    """One bit of a chunk's head or of a sample is another: no reader hands that out. Of a frame a few bits mean nothing."""
+    """Flips one bit of a chunk's head or of a sample, which no reader must hand out. A few bits of a frame have no meaning."""
     chunk = max((dataset / "chunks").iterdir(), key=lambda path: path.stat().st_size)
     data, generator = chunk.read_bytes(), random.Random(9)
     compressed = data[12] & 2
     for _ in range(n):
-        at = generator.randrange(len(data) - 4096)  # its end may be a gap
+        at = generator.randrange(len(data) - 4096)  # its end may be padding
         chunk.write_bytes(data[:at] + bytes([data[at] ^ 1 << generator.randrange(8)]) + data[at + 1:])
         try:
             assert reader.from_chunks(dataset) == expected and compressed, f"byte {at} of {chunk} may be wrong"
@@ -92,7 +92,7 @@ def main():
             source, dataset = make(pathlib.Path(root), *options)
             expected = files_of(source)
             flags = {path.read_bytes()[12] for path in (dataset / "chunks").iterdir()}
-            assert flags == ({0, 1, 2} if options else {0, 1}), flags  # tombstones, and what was appended as it is
+            assert flags == ({0, 1, 2} if options else {0, 1}), flags  # tombstones, and appended samples as they are
             assert reader.from_snapshot(dataset) == expected, "from the snapshot"
             (dataset / "snapshot").rename(dataset / "hidden")
             (dataset / "meta.db").unlink()

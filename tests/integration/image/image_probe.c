@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * image/decoder.h for the tests beside it. Each line of input is a request,
+ * Runs image/decoder.h for the tests in this folder. Each request is one line of input with these words:
  *
- *	x y width height output_width output_height filter layout window_x window_y window_width window_height
- *path
+ *	x y width height output_width output_height filter layout
+ *	window_x window_y window_width window_height path
  *
- * and each answer is a line: "ok BYTES WARNINGS", with the pixels behind it, or "error ERRNO TEXT". A crop of
- * 0 x 0 asks for the header alone: "info WIDTH HEIGHT KIND". With a second argument, `whole`, pixels come out
- *of the whole image, which is decoded once for each scale and stays as long as the path does.
+ * Each answer is a line: "ok BYTES WARNINGS", followed by the pixels, or "error ERRNO TEXT". A crop of 0 x 0
+ * requests only the header: "info WIDTH HEIGHT KIND". With a second argument, `whole`, pixels come out of the
+ * whole image, which is decoded once for each scale and stays in memory as long as the path stays the same.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 #include "image/decoder.h"
 #include "lib/cleanup.h"
 
-/* In memory that is exactly as long as the file, so that a read past its end is seen. */
+/* Reads into memory of exactly the file's length, so that a read past its end is detected. */
 static void *read_file(const char *path, size_t *ret_bytes)
 {
 	_cleanup_(fclosep) FILE *file = fopen(path, "re");

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of all kinds, image/decoder.h by way of image_probe, and Pillow to compare with."""
+"""Pictures of all kinds, image/decoder.h through image_probe, and Pillow for comparison."""
 import collections
 import os
 import pathlib
@@ -23,7 +23,7 @@ Refused = collections.namedtuple("Refused", "errno text")
 
 
 def photograph(name, width, height):
-    """One of the package mate-backgrounds, reduced: RGB as an array."""
+    """Returns a reduced photograph of the package mate-backgrounds: RGB as an array."""
     with Image.open(PHOTOGRAPHS / f"{name}.jpg") as image:
         return np.asarray(image.convert("RGB").resize((width, height), Image.LANCZOS))
 
@@ -40,7 +40,7 @@ def chunk(name, data):
 
 
 def packed_rows(samples, depth):
-    """Rows with the filter byte in front. samples: height x width x channels."""
+    """Returns rows with the filter byte in front. samples: height x width x channels."""
     for row in samples.reshape(samples.shape[0], -1):
         if depth == 16:
             yield b"\0" + row.astype(">u2").tobytes()
@@ -50,7 +50,7 @@ def packed_rows(samples, depth):
 
 
 def png(samples, depth, colour, interlaced=False, before=b""):
-    """A PNG file of height x width x channels samples. before: chunks in front of the data, such as a palette."""
+    """Returns a PNG file of height x width x channels samples. before: chunks in front of the data, such as a palette."""
     height, width = samples.shape[:2]
     parts = [samples[y::dy, x::dx] for x, y, dx, dy in ADAM7] if interlaced else [samples]
     data = b"".join(row for part in parts if part.size for row in packed_rows(part, depth))
@@ -59,7 +59,7 @@ def png(samples, depth, colour, interlaced=False, before=b""):
 
 
 def by_pillow(path, crop, size, kind=BILINEAR):
-    """crop: x, y, width, height. Rows before columns, which Pillow 13 takes in the other order for some sizes."""
+    """Returns Pillow's pixels. crop: x, y, width, height. Resizes rows before columns; Pillow 13 uses the other order for some sizes."""
     x, y, width, height = crop
     with Image.open(path) as image:
         whole = image.convert("RGB").crop((x, y, x + width, y + height))
@@ -72,7 +72,7 @@ def differences(one, other):
 
 
 def random_crop(rng, width, height):
-    """As RandomResizedCrop takes them: 8 % to all of the area, and 3:4 to 4:3."""
+    """Draws a crop like RandomResizedCrop: 8 % to all of the area, and 3:4 to 4:3."""
     for _ in range(10):
         area = width * height * rng.uniform(0.08, 1)
         ratio = np.exp(rng.uniform(np.log(3 / 4), np.log(4 / 3)))
@@ -93,7 +93,7 @@ class Probe:
         return status
 
     def ask(self, path, crop, size=(1, 1), kind=BILINEAR, layout=HWC, window=(0, 0, 0, 0)):
-        """Pixels as height x width x 3 and the number of warnings, or Refused. Without a crop: the header's."""
+        """Returns pixels as height x width x 3 and the number of warnings, or raises Refused. Without a crop: returns the header."""
         request = [*(crop or (0, 0, 0, 0)), *size, kind, layout, *window, path]
         self.process.stdin.write((" ".join(map(str, request)) + "\n").encode())
         self.process.stdin.flush()

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the pixels of a JPEG file are made from, however it is written: jpeg_coefficients FILE. Behind a line
- * "PROGRESSIVE RESTART_INTERVAL" come, of each component, sampling, quantisation table and coefficients, in
- * bytes.
+ * Prints the data from which a JPEG file's pixels are made, however it is written: jpeg_coefficients FILE.
+ * After a line "PROGRESSIVE RESTART_INTERVAL", it prints each component's sampling, quantisation table and
+ * coefficients, as bytes.
  */
 #include <stdio.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * JPEG files that Pillow does not write:
+ * Makes JPEG files that Pillow cannot write:
  *
  *	jpeg_maker WIDTH HEIGHT COMPONENTS H V QUALITY PROGRESSIVE RESTART ARITHMETIC YCCK < pixels > file
  *

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Odd images by name: files that data sets do have. WHAT_PILLOW_HAS are to become what Pillow makes of them, and REFUSED are errors
-that say why, whether Pillow opens them or not."""
+"""Odd images by name, as real data sets have them. WHAT_PILLOW_HAS must decode to Pillow's pixels. REFUSED must give an error with the
+reason, whether or not Pillow opens them."""
 import io
 import struct
 
@@ -35,12 +35,12 @@ def segment(marker, data):
 
 
 def behind_start(data, *segments):
-    """A JPEG file with segments more."""
+    """Returns a JPEG file with additional segments."""
     return data[:2] + b"".join(segments) + data[2:]
 
 
 def without_names():
-    """RGB in three components, as Adobe says: neither JFIF, nor YCbCr."""
+    """Returns RGB in three components, as Adobe's marker defines: neither JFIF, nor YCbCr."""
     data = jpeg(PIXELS)
     length = struct.unpack(">H", data[4:6])[0]
     return behind_start(data[:2] + data[4 + length:], segment(0xee, b"Adobe\0\x64\0\0\0\0\0"))
@@ -51,7 +51,7 @@ def patched(data, at, value):
 
 
 def of_frame(offset, value):
-    """A JPEG file with another byte in the frame's header."""
+    """Returns a JPEG file with another byte in the frame's header."""
     data = jpeg(PIXELS)
     return patched(data, data.index(b"\xff\xc0") + offset, value)
 
@@ -128,7 +128,7 @@ WHAT_PILLOW_HAS |= {
     "WebP, and something behind it": WEBP + b"\0",
 }
 
-# The name, the file and the error's text.
+# Name, file and error text.
 REFUSED = {
     "JPEG, half of it": (jpeg(PIXELS)[:900], "^JPEG image is truncated: its 900 bytes end before the image does"),
     "JPEG, progressive, half of it": (jpeg(PIXELS, progressive=1)[:900], "^JPEG image is truncated"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JPEG images: what image/decoder.h gives, against Pillow on the same file."""
+"""Tests JPEG images: image/decoder.h against Pillow on the same file."""
 import io
 import unittest
 
@@ -10,7 +10,7 @@ import image_support
 from image_support import FILTERS, differences, by_pillow, jpeg, photograph, random_crop
 
 SAMPLINGS = {"4:4:4": (1, 1), "4:2:2": (2, 1), "4:2:0": (2, 2), "4:4:0": (1, 2), "4:1:1": (4, 1), "4:1:0": (4, 2)}
-MEAN, HIGH = 2, 12  # grey levels, where the scale is not the whole
+MEAN, HIGH = 2, 12  # grey levels, at a reduced scale
 
 
 def random_box(rng, width, height):
@@ -19,7 +19,7 @@ def random_box(rng, width, height):
 
 
 class Exact(image_support.Images):
-    """The output needs more than half of the resolution, so that the whole image's pixels are taken."""
+    """The output needs more than half of the resolution, so all pixels of the image are decoded."""
 
     def check_boxes(self, data, what, n=12):
         path = self.write(data)
@@ -81,10 +81,10 @@ class Exact(image_support.Images):
 
 
 class Scaled(image_support.Images):
-    """The output needs less: a scale of the DCT is taken, and antialiasing takes the rest."""
+    """The output needs less: the decoder uses a scale of the DCT, and antialiasing does the rest."""
 
     def check_near(self, path, what, sizes, n=10):
-        """Over the values of n crops together: of a small output 0.1 % is a value or two."""
+        """Checks the values of n crops together, as 0.1 % of a small output is one or two values."""
         with Image.open(path) as image:
             width, height = image.size
         ours, theirs = [], []
@@ -114,7 +114,7 @@ class Scaled(image_support.Images):
             self.check_near(self.write(data), what, [48, 96])
 
     def test_a_scale_is_taken(self):
-        """Else the tests above would say nothing: the pixels do differ."""
+        """Otherwise the tests above would prove nothing: the pixels do differ."""
         self.assertGreater(self.check_near(self.write(jpeg(photograph("Garden", 1000, 750), 2, 2)), "small", [48]), 0)
 
 
@@ -135,7 +135,7 @@ class Damaged(image_support.Images):
             data = jpeg(self.pixels, 2, 2, progressive=progressive)
             for cut in {*range(3, len(data), 331), *range(len(data) - 10, len(data))}:
                 self.assertTrue(self.pillow_refuses(data[:cut]), cut)
-                # Also if what is missing is behind the crop.
+                # Also if the missing part is behind the crop.
                 for crop in ((0, 0, 200, 150), (3, 3, 20, 10)):
                     answer = self.refused(data[:cut], f"^JPEG image is truncated: its {cut} bytes end ", crop)
                     self.assertEqual(answer.errno, 74)
@@ -145,7 +145,7 @@ class Damaged(image_support.Images):
         self.check_exact(path, (5, 5, 50, 50), (50, 50), "more bytes")
 
     def test_flipped_bytes(self):
-        """What Pillow decodes around is decoded around in the same way, and counted."""
+        """Damage that Pillow skips is skipped in the same way, and counted."""
         n_warned = n_refused = 0
         for progressive in range(2):
             good = jpeg(self.pixels, 2, 2, progressive=progressive)
@@ -163,7 +163,7 @@ class Damaged(image_support.Images):
                 if not self.pillow_refuses(bytes(data)):
                     self.assertEqual(differences(answer[0], by_pillow(path, (0, 0, 200, 150), (200, 150)))[0], 0, at)
         self.assertGreater(n_warned, 10)
-        # It decodes images that come after damaged ones.
+        # The decoder decodes good images after damaged ones.
         self.check_exact(self.write(good), (0, 0, 200, 150), (150, 150), "after damage")
 
     def test_other_precision_and_components(self):

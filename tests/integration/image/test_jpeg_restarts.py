@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dieselctl pack --jpeg-restarts: the same coefficients, by libjpeg itself, and the same pixels, by Pillow."""
+"""Tests dieselctl pack --jpeg-restarts: the coefficients are unchanged, by libjpeg itself, and the pixels are, by Pillow."""
 import io
 import json
 import os
@@ -18,7 +18,7 @@ SIZES = ((1, 1), (17, 33), (96, 65), (121, 90))
 
 
 def segments(data):
-    """The markers with data in front of the pixels: (marker, data)."""
+    """Yields the markers with data in front of the pixels: (marker, data)."""
     at, found = 2, []
     while data[at + 1] != 0xda:
         length = int.from_bytes(data[at + 2:at + 4], "big")
@@ -33,7 +33,7 @@ def pixels_of(data):
 
 
 def in_scans(grey, n):
-    """Three components, each as the grey image, in n scans of one of them."""
+    """Returns three components, each like the grey image, in n scans of one of them."""
     frame, scan = grey.index(b"\xff\xc0"), grey.index(b"\xff\xda")
     components = b"".join(bytes([c, 0x11, 0]) for c in (1, 2, 3))
     header = grey[:frame] + b"\xff\xc0\0\x11" + grey[frame + 4:frame + 9] + b"\3" + components + grey[frame + 13:scan]
@@ -54,7 +54,7 @@ class Restarts(unittest.TestCase):
         return done
 
     def pack(self, files, *options):
-        """Returns what is packed of them, by name, and what was said."""
+        """Returns the packed files, by name, and the output."""
         for name, data in files.items():
             (self.source / name).write_bytes(data)
         done = self.dieselctl("pack", "--jpeg-restarts", *options, self.source, self.dataset)
@@ -62,7 +62,7 @@ class Restarts(unittest.TestCase):
         return packed, done.stdout.decode(), done.stderr.decode()
 
     def coefficients(self, data):
-        """progressive, restart interval, and all the rest as bytes."""
+        """Returns progressive, restart interval, and all the rest as bytes."""
         path = self.folder / "file"
         path.write_bytes(data)
         done = subprocess.run([BIN / "jpeg_coefficients", path], capture_output=True, check=True)
@@ -101,7 +101,7 @@ class Restarts(unittest.TestCase):
                                r"0 packed as they are; 0 other files\n$")
         n_same = 0
         for name, data in files.items():
-            if packed[name] == data:  # five blocks between markers, which some widths are a multiple of
+            if packed[name] == data:  # five blocks between markers, of which some widths are a multiple
                 self.assertIn("restart", name)
                 n_same += 1
             else:
@@ -110,7 +110,7 @@ class Restarts(unittest.TestCase):
         verified = json.loads(self.dieselctl("verify", "--json", self.dataset).stdout)
         self.assertEqual((verified["samples"], verified["damaged"]), (len(files), 0))
 
-        # What was written stays, byte for byte.
+        # Samples that were written stay, byte for byte.
         again, said, _ = self.pack({"again": packed["22 121x90 {}"]}, "--append")
         self.assertEqual(again["again"], packed["22 121x90 {}"])
         self.assertIn(f"{len(files)} unchanged", said)
@@ -162,14 +162,14 @@ class Restarts(unittest.TestCase):
         self.assertRegex(warned, "scans.*more than 100 scans")
 
     def test_resume_and_digest(self):
-        """What an interrupted run has packed is taken over: a file is known by its own size."""
+        """Samples that an interrupted run packed are reused: a file is recognised by its own size."""
         data = jpeg(photograph("Garden", 200, 150))
         (self.source / "000.jpg").write_bytes(data)
-        for i in range(5):  # a chunk each: with so many, the first has been written
+        for i in range(5):  # a chunk each: with five, the first one has been written
             (self.source / f"{i}.bin").write_bytes(bytes(4 * 2**20))
         locked = self.source / "zzz.jpg"
         locked.write_bytes(b"")
-        os.truncate(locked, 2**30 + 1)  # too large: the run ends there
+        os.truncate(locked, 2**30 + 1)  # too large, so the run ends there
         options = "--jpeg-restarts", "--order", "source", "--chunk-size", "4M", "--digest", "sha256"
         done = self.dieselctl("pack", *options, self.source, self.dataset, status=1)
         self.assertIn(b"zzz.jpg", done.stderr)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JPEG images with restart markers: rows above and columns beside the crop are left out, and the pixels are those of the whole image."""
+"""Tests JPEG images with restart markers: rows above and columns left and right of the crop are skipped, and the pixels equal those of the
+whole image."""
 import io
 import re
 import subprocess
@@ -20,7 +21,7 @@ def mcus_of_row(width, h, n_components=3):
 
 
 def renumbered(data):
-    """Its restart markers in their order."""
+    """Returns the image with its restart markers renumbered in order."""
     head, *parts = RESTART.split(data)
     return head + b"".join(bytes([0xff, 0xd0 + i % 8]) + part for i, part in enumerate(parts))
 
@@ -37,7 +38,7 @@ class Rows(image_support.Images):
         return crop, size, int(self.rng.integers(4)), int(self.rng.integers(2))
 
     def check_same(self, plain, restarts, what, n=12):
-        """At every scale: the two files differ in nothing but how coefficients are written."""
+        """Checks every scale: the two files differ only in the encoding of coefficients."""
         self.plain.write_bytes(plain)
         path = self.write(restarts)
         with Image.open(path) as image:
@@ -109,7 +110,7 @@ class Rows(image_support.Images):
                 self.assertEqual(differences(pixels, self.probe.ask(self.plain, (x, 0, width, 96), (width, 96))[0])[0], 0)
 
     def test_last_columns(self):
-        """A narrow image's chroma is not interpolated: that of a part is as in the whole."""
+        """A narrow image's chroma is not interpolated: a part has the same chroma as the whole."""
         pixels = photograph("Garden", 67, 48)
         for h, v in ((2, 1), (2, 2)):
             self.plain.write_bytes(jpeg(pixels, h, v))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PNG images: what image/decoder.h gives, against Pillow on the same file."""
+"""Tests PNG images: image/decoder.h against Pillow on the same file."""
 import struct
 import unittest
 import zlib
@@ -42,7 +42,7 @@ class Pngs(image_support.Images):
         self.check(png(self.samples(20, 20, 1, 4), 4, 3, before=palette), 20, 20, "palette")
 
     def test_indices_beyond_the_palette(self):
-        """Pillow 13 has them black, and Pillow 9 grey: they are compared with a palette whose rest is black."""
+        """Pillow 13 makes them black, and Pillow 9 grey. They are compared with a palette whose rest is black."""
         samples, colours = self.samples(20, 20, 1, 8), self.rng.bytes(30)
         for interlaced in (False, True):
             pixels = [self.decode(self.write(png(samples, 8, 3, interlaced, chunk(b"PLTE", palette))), (0, 0, 20, 20), (20, 20))
@@ -59,7 +59,7 @@ class Pngs(image_support.Images):
         self.check(data[:8] + chunk(b"prIv", b"IHDR") + data[8:], 20, 10, "private")
 
     def as_pillow(self, data, what):
-        """The picture that Pillow makes of it, or an error where Pillow raises. Returns whether it is a picture."""
+        """Checks that the decoder returns Pillow's picture, or an error where Pillow raises. Returns whether it is a picture."""
         path, size = self.write(data), (16, 16)
         try:
             image_support.by_pillow(path, (0, 0, *size), size)
@@ -73,7 +73,7 @@ class Pngs(image_support.Images):
         return True
 
     def test_every_truncation(self):
-        """What is behind the pixels may be missing; a part of a chunk there may not."""
+        """Chunks after the pixels may be missing, but not a part of one."""
         samples = self.samples(16, 16, 3, 8)
         packed = zlib.compress(b"".join(b"\0" + row.astype("u1").tobytes() for row in samples))
         several = b"".join(chunk(b"IDAT", packed[i:i + 100]) for i in range(0, len(packed), 100))
@@ -93,7 +93,7 @@ class Pngs(image_support.Images):
             self.assertTrue(self.as_pillow(data, what))
         self.assertFalse(self.as_pillow(whole[:-12] + b"qwertyuiopasdf", "letters"))
         damaged = bytearray(whole[:-12])
-        damaged[-8] ^= 1  # of the pixels, whose checksum is there
+        damaged[-8] ^= 1  # in the pixels, whose checksum exists
         self.refused(bytes(damaged), "^PNG image is truncated", (0, 0, 16, 16))
 
     def test_damage(self):
@@ -105,13 +105,13 @@ class Pngs(image_support.Images):
         self.refused(data.replace(b"IHDR\0\0\0\3", b"IHDR\0\0\0\0"), "^PNG image of [0-9]+ bytes cannot be decoded: .*")
 
     def test_image_that_unpacks_to_much(self):
-        """Refused by what its header says, before memory is taken."""
+        """Refused by the header, before memory is allocated."""
         data = (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 999999, 999999, 16, 6, 0, 0, 1))
                 + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b""))
         self.assertEqual(self.refused(data, "^PNG image has 999999 x 999999 pixels, more than the 178956970 ").errno, 27)
 
     def test_photograph_made_small(self):
-        """Nothing but the resize: exact at any size."""
+        """Only the resize, which is exact at any size."""
         pixels = photograph("Garden", 300, 200)
         path = self.write(png(pixels, 8, 2))
         for size in ((224, 224), (30, 20), (7, 150), (1, 1), (300, 3), (450, 333)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WebP images: what image/decoder.h gives, against Pillow on the same file; both use the same libwebp."""
+"""Tests WebP images: image/decoder.h against Pillow on the same file, which uses the same libwebp."""
 import io
 import struct
 import unittest
@@ -53,7 +53,7 @@ class WebPs(image_support.Images):
         self.check(out.getvalue(), 40, 30, "animation")
 
     def test_a_frame_that_is_smaller_than_its_canvas(self):
-        """Around it is black, whatever background the file asks for."""
+        """The rest of the canvas is black, whatever background the file requests."""
         for options in ({"quality": 80}, {"lossless": True}):
             small = webp(self.pixels(20, 10), **options)
             for x, y in ((0, 0), (6, 4), (20, 20)):
@@ -75,7 +75,7 @@ class WebPs(image_support.Images):
                     self.assertEqual(answer.errno, 74)
 
     def test_damage(self):
-        """It is an error, or pixels: as Pillow has it."""
+        """A damaged image gives an error or pixels, as in Pillow."""
         n_refused = 0
         for options in KINDS[:4]:
             whole = webp(self.pixels(24, 18, 4), **options)
@@ -102,7 +102,7 @@ class WebPs(image_support.Images):
         self.refused(riff(cut[:4] + struct.pack("<I", len(cut) - 8) + cut[8:]), "cannot be decoded: its data", (0, 0, 20, 12))
 
     def test_image_that_unpacks_to_much(self):
-        """Refused by what its header says, before memory is taken."""
+        """Refused by the header, before memory is allocated."""
         small = webp(self.pixels(20, 12))
         for data in (animation(1 << 24, 250, frame(small, 0, 0, 20, 12)), animation(60000, 60000, frame(small, 0, 0, 20, 12))):
             self.assertEqual(self.refused(data, "^WebP image has [0-9]+ x [0-9]+ pixels, more than the 178956970 ").errno, 27)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Crops out of a whole image that was decoded once, at the scale at which each would be decoded by itself: the same, bit for bit, of
-large photographs and of small ones whose last blocks are not full."""
+"""Tests crops out of a whole image that was decoded once, at the scale at which each crop would be decoded by itself. They must be equal
+bit for bit, for large photographs and for small ones whose last blocks are not full."""
 import io
 import unittest
 
@@ -14,7 +14,7 @@ PIXELS_MAX = 178956970
 
 
 def first_scans(data, n):
-    """A progressive image with no more than these of its scans: libjpeg smooths what it does not know."""
+    """Returns a progressive image with only these of its scans: libjpeg smooths the unknown rest."""
     at = [i for i in range(len(data) - 1) if data[i:i + 2] == b"\xff\xda"]
     return data[:at[n]] + b"\xff\xd9"
 
@@ -40,7 +40,7 @@ class Whole(image_support.Images):
             self.assertEqual(differences(out_of_it[0], alone[0])[0], 0, (what, request))
 
     def test_photographs(self):
-        """With an output of 224 x 224, of 2048 x 1536 most at a half; of 4000 x 3000 at a quarter."""
+        """With an output of 224 x 224, most crops of 2048 x 1536 are decoded at a half, and of 4000 x 3000 at a quarter."""
         for width, height in ((2048, 1536), (4000, 3000)):
             pixels = photograph("Garden", width, height)
             grey = np.ascontiguousarray(pixels[:, :, 1])

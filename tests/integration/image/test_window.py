@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A window of the output has the values that it has in the whole, of every kind of image, at every scale."""
+"""Tests that a window of the output has the same values as in the whole output, for every kind of image, at every scale."""
 import io
 import unittest
 

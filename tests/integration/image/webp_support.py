@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WebP files, also such as Pillow does not write."""
+"""Makes WebP files, including some that Pillow cannot write."""
 import io
 import struct
 

@@ -33,7 +33,7 @@ def make_tree(folder, sizes, seed=12):
 
 
 def flat(batches):
-    """[(bytes, label)] of all samples, in order."""
+    """Returns [(bytes, label)] of all samples, in order."""
     return [(bytes(memoryview(item)), int(label)) for batch in batches for item, label in zip(batch[0], batch[1])]
 
 
@@ -53,7 +53,7 @@ class LoaderCase(unittest.TestCase):
         return loader
 
     def numbers(self, loader, epoch=0):
-        """The numbers of the samples, batch by batch, in the order that the daemon's session has."""
+        """Returns the numbers of the samples, batch by batch, in the order of the daemon's session."""
         flags = (native.SHUFFLE if loader.shuffle else 0) | (native.DROP_LAST if loader.drop_last else 0)
         dealt = loader._lanes_of(epoch, loader.world_size)
         order = EpochOrder(loader.dataset, seed=loader.seed, epoch=epoch, flags=flags, rank=loader.rank,

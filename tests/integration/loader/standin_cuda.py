@@ -2,10 +2,10 @@
 """A stand-in for CUDA, for machines without a GPU: the functions that diesel_loader.device calls (device/cuda.py), on
 the CPU.
 
-"On the device" are tensors of ordinary memory. A copy to them is only queued, with the address of its source. The copy
-is done as late as the real one may be: when its event was asked for several times, when somebody waits, or at
-synchronize(). So a slot or a buffer that goes back too early shows as wrong bytes. Calls that CUDA would refuse or
-could not survive are recorded in `faults`. It shows nothing of the speed of a real device, and not whether copies
+Tensors "on the device" are in ordinary memory. A copy to them is only queued, with the address of its source. The copy
+happens as late as the real one may: after several queries of its event, when a caller waits, or at
+synchronize(). So a slot or a buffer that is released too early shows as wrong bytes. Calls that CUDA would refuse or
+could not survive are recorded in `faults`. The stand-in shows neither the speed of a real device nor whether copies
 overlap."""
 import collections
 import contextlib
@@ -23,18 +23,18 @@ NAMES = ("n_devices", "current_device", "register", "unregister", "side_stream",
 
 class Event:
     def __init__(self, n, late):
-        self.n, self.asked_for, self.late = n, 0, late  # done with the first n copies of all
+        self.n, self.asked_for, self.late = n, 0, late  # done when the first n copies of all are
 
 
 class Copy:
-    """in_place: from what is registered, and must be so until it is done."""
+    """in_place: from registered memory, which must stay registered until the copy is done."""
 
     def __init__(self, target, address, size, keep, in_place):
         self.target, self.address, self.size, self.keep, self.in_place = target, address, size, keep, in_place
 
 
 def mapping_of(address):
-    """(first address, end, permissions) of the mapping that an address lies in, as the kernel has it; None: there is none."""
+    """Returns (first address, end, permissions) of the kernel's mapping with an address, or None."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         for line in maps:
             place, permissions = line.split(maxsplit=2)[:2]
@@ -45,8 +45,8 @@ def mapping_of(address):
 
 
 class StandInCuda:
-    """late: how often an event is asked for before it has come. refuses: what register() says, for all or (a tuple) for
-    read-only and for other memory. no_memory: pinned() fails."""
+    """late: number of queries of an event before it is done. refuses: error of register(), for all or (a tuple) for read-only and for other
+    memory. no_memory: pinned() fails."""
 
     def __init__(self, late=3, refuses=None, no_memory=False, devices=2):
         self.late, self.devices, self.no_memory = late, devices, no_memory
@@ -124,7 +124,7 @@ class StandInCuda:
         self.queue.append(Copy(target, tensor.data_ptr(), size, keep, in_place))
         if in_place:
             self.in_place += 1
-        elif keep is None:  # CUDA reads what is not pinned before it returns
+        elif keep is None:  # CUDA reads unpinned memory before it returns
             self.pageable += 1
             self.run(self.done + len(self.queue))
         return target

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples that are .npy files or bare numbers: batches of NumPy's arrays and of torch's tensors, beside what NumPy computes."""
+"""Tests samples that are .npy files or bare numbers: batches of NumPy's arrays and of torch's tensors, compared with NumPy's results."""
 import importlib.util
 import itertools
 import logging
@@ -19,7 +19,7 @@ FLOATS = ["float16", "float32", "float64"]
 
 
 def numbers(rng, dtype, shape):
-    """Of the whole range, with what is special."""
+    """Returns numbers of the whole range, with special values."""
     dtype = numpy.dtype(dtype)
     if dtype.kind in "iu":
         info = numpy.iinfo(dtype)
@@ -43,7 +43,7 @@ class ArraysCase(unittest.TestCase):
         cls.rng, cls.paths = numpy.random.default_rng(7), itertools.count()
 
     def dataset(self, arrays, save=numpy.save):
-        """Its path; the samples are numbered as the arrays are."""
+        """Returns the dataset's path. Samples have the numbers of the arrays."""
         folder = self.folder / f"set{next(self.paths)}"
         folder.mkdir()
         for i, array in enumerate(arrays):
@@ -63,7 +63,7 @@ class ArraysCase(unittest.TestCase):
         return {int(n): sample for samples, _, ids in self.loader(path, *steps, **options) for sample, n in zip(samples, ids)}
 
     def agree(self, got, wanted):
-        """Sample by sample, bit for bit but for what is no number."""
+        """Compares sample by sample, bit for bit except NaNs."""
         self.assertEqual(len(got), len(wanted))
         for n, array in enumerate(wanted):
             self.assertEqual((got[n].dtype, got[n].shape), (array.dtype, array.shape))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which samples a batch holds (return_ids), and the batch log (record) of loaders on a real dieseld."""
+"""Tests which samples a batch holds (return_ids), and the batch log (record) of loaders on a real dieseld."""
 import errno
 import json
 import os
@@ -10,7 +10,7 @@ import tempfile
 import unittest
 from unittest import mock
 
-# First: it says where the others are, and skips where they are not.
+# Imported first: adds the path of the other modules, and skips where modules are missing.
 from loader_support import LoaderCase, flat, numpy, support
 from diesel_loader import batch_log
 
@@ -76,9 +76,9 @@ class Log(LoaderCase):
             next(batches)
         state = loader.state_dict()
         loader.close()
-        self.assertEqual(len(self.lines()), 3)  # close() writes what there is
+        self.assertEqual(len(self.lines()), 3)  # close() writes the pending lines
         with self.path.open("a") as file:
-            file.write('{"epoch": 0, "ba')  # of one that was killed
+            file.write('{"epoch": 0, "ba')  # by a killed process
         resumed = self.loader(record=self.path)
         resumed.load_state_dict(state)
         list(resumed)

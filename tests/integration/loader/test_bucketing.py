@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bucket_by_length: batches of samples of similar length, on a real dieseld."""
+"""Tests bucket_by_length: batches of samples of similar length, on a real dieseld."""
 import functools
 import itertools
 import json
@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from unittest import mock
 
-# First: it says where the others are, and skips where they are not.
+# Imported first: adds the path of the other modules, and skips where modules are missing.
 from loader_support import N, Daemon, LoaderCase, diesel, flat, grouped, numpy, pack
 from diesel_loader import DamagedData, bucketing
 from diesel_loader.session import Session
@@ -23,12 +23,12 @@ def with_pid(data):
 
 
 def spread(batches):
-    """Bytes that padding to the longest of each batch would add."""
+    """Returns the bytes that padding to the longest sample of each batch would add."""
     return sum(max(map(len, data)) * len(data) - sum(map(len, data)) for data, *_ in batches)
 
 
 class Regroup(unittest.TestCase):
-    """regroup() alone: pure."""
+    """Tests only regroup(), which is pure."""
 
     def test_the_same_samples_in_as_many_batches_of_the_same_sizes(self):
         batches = [[5, 1, 9], [2, 8], [7, 3, 6, 4]]
@@ -51,7 +51,7 @@ class Regroup(unittest.TestCase):
 
 class Bucketing(LoaderCase):
     def want(self, loader, epoch=0):
-        """Sample numbers of an epoch, batch by batch: by number, without a session."""
+        """Returns the sample numbers of an epoch, batch by batch, by number and without a session."""
         return list(bucketing.regroup_all(self.numbers(loader, epoch), loader.bucket_by_length, loader.dataset.sample_bytes,
                                           loader.seed, epoch))
 
@@ -89,7 +89,7 @@ class Bucketing(LoaderCase):
         self.assertEqual(len(ranks[0]), len(ranks[1]))
         self.assertEqual(sum(len(data) for data, _ in ranks[0] + ranks[1]), N)
         apart = [abs(max(map(len, a)) - max(map(len, b))) for (a, _), (b, _) in zip(*ranks)]
-        self.assertLess(numpy.mean(apart), 1000)  # of 4000; 1333 for two that are drawn
+        self.assertLess(numpy.mean(apart), 1000)  # of 4000; two random ones are 1333 apart
 
     def test_resume_at_any_batch(self):
         want = self.want(self.ragged())
@@ -110,7 +110,7 @@ class Bucketing(LoaderCase):
             with self.assertRaisesRegex(ValueError, "bucket_by_length was 5"):
                 other.load_state_dict(state)
         old = self.loader("ragged").state_dict()
-        del old["bucket_by_length"]  # as states were before there was any
+        del old["bucket_by_length"]  # like states of versions without bucketing
         self.loader("ragged").load_state_dict(old)
 
     def test_another_number_of_ranks_goes_on_between_groups_only(self):
@@ -137,7 +137,7 @@ class Bucketing(LoaderCase):
         self.assertEqual(flat(kept), self.contents(loader, itertools.chain(*self.want(loader))))
 
     def test_a_session_with_space_for_few(self):
-        """The daemon may grant fewer slots than are asked for: then batches are copied, and nothing hangs."""
+        """The daemon may grant fewer slots than requested: then batches are copied, and nothing hangs."""
         for options in ({}, {"transform": same, "num_workers": 2}):
             real = Session.__init__
             with mock.patch.object(Session, "__init__", lambda self, dataset, **o: real(self, dataset, **{**o, "slots": 0})):
@@ -164,7 +164,7 @@ class Bucketing(LoaderCase):
         self.assertNotEqual(got, plain)
 
     def ask_for_all(self, loader):
-        """(sample numbers of the batches that came, errors)."""
+        """Returns (sample numbers of the batches that came, errors)."""
         self.addCleanup(loader.close)
         batches, got, failed = iter(loader), [], []
         for _ in range(len(loader)):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DataLoader(..., batches=Batches(device="cuda")) on a real dieseld, with a stand-in for CUDA (standin_cuda.py): which bytes arrive, and when
-memory may go. The same on a GPU, where there is one, is class OnAGpu."""
+"""Tests DataLoader(..., batches=Batches(device="cuda")) on a real dieseld, with a stand-in for CUDA (standin_cuda.py): which bytes arrive, and
+when memory is released. Class OnAGpu tests the same on a GPU, where there is one."""
 import collections
 import contextlib
 import functools
@@ -12,7 +12,7 @@ import time
 import unittest
 from unittest import mock
 
-# First: it says where the others are, and skips where they are not.
+# Imported first: adds the path of the other modules, and skips where modules are missing.
 from workers_support import N, WorkersCase, fails, first_bytes, flat, same, wait_until
 import torch
 
@@ -34,7 +34,7 @@ def picture(data):
 
 class Case(WorkersCase):
     def cuda(self, **options):
-        """A new stand-in, in place of the one before it, whose loaders end."""
+        """Installs a new stand-in in place of the previous one, whose loaders end."""
         self.check()
         self.standin = self.contexts.enter_context(StandInCuda(**options).installed())
         return self.standin
@@ -53,7 +53,7 @@ class Case(WorkersCase):
             self.assertEqual((self.standin.faults, self.standin.registered), ([], {}))
 
     def epoch(self, loader, standin):
-        """All batches of an epoch, looked at when it is over: copies are as late as can be."""
+        """Returns all batches of an epoch, read when it is over: copies are as late as possible."""
         batches = list(loader)
         standin.synchronize()
         return flat(batches)
@@ -86,7 +86,7 @@ class WithAStandInForCuda(Case):
             self.assertEqual(self.epoch(loader, standin), self.want(epoch=epoch))
         self.assertEqual(standin.n_registered, 1)
         self.assertEqual(standin.in_place, 3 * len(loader))
-        self.assertEqual(standin.staged, 3 * len(loader))  # the labels
+        self.assertEqual(standin.staged, 3 * len(loader))  # one copy per batch for the labels
         self.assertEqual(set(standin.handed_over), {(2, torch.device("cuda", 1))})
 
     def test_buffers_of_workers_are_registered_when_they_come_again(self):
@@ -96,7 +96,7 @@ class WithAStandInForCuda(Case):
             self.assertEqual(self.epoch(loader, standin), self.want(epoch=epoch))
         self.assertGreater(standin.in_place, standin.staged)
         self.assertLess(standin.n_registered, standin.in_place)
-        loader._stream._transfer.release()  # as next() does
+        loader._stream._transfer.release()  # next() does the same
         self.assertTrue(standin.registered)
         self.assertTrue(all(map(loader._stream._stream.mapping_at, standin.registered)))
 
@@ -155,7 +155,7 @@ class WithAStandInForCuda(Case):
         self.assertEqual(loader._stream.session.n_held, 0)
 
     def test_the_stand_in_notices_a_lease_that_goes_too_early(self):
-        """Else the tests above would mean nothing."""
+        """Otherwise the tests above would prove nothing."""
         class Forgetful(transfer.Copies):
             sources = property(lambda _: [], lambda _, value: None)
 
@@ -257,7 +257,7 @@ class WithAStandInForCuda(Case):
 
 
 class Position(Case):
-    """With a stand-in for CUDA: a batch that is ahead is not handed out."""
+    """With a stand-in for CUDA: a prefetched batch does not count as handed out."""
 
     def test_a_state_is_of_what_was_handed_out(self):
         want = self.want()
@@ -349,7 +349,7 @@ class Position(Case):
                 self.assertIn("ZeroDivisionError", [what for what, _ in outcomes[0]])
 
     def marked(self):
-        """The bytes of the first sample of batch 7."""
+        """Returns the bytes of the first sample of batch 7."""
         return self.want()[7 * 16][0]
 
     def test_all_batches_fail(self):
@@ -379,7 +379,7 @@ class Position(Case):
         self.assertEqual((flat(got), errors), (self.want(), 1))
 
     def test_ctrl_c_at_any_line(self):
-        """Of the part that has to do with the device: iterating goes on behind what was handed out."""
+        """In the part for the device: iteration continues after the batches that were handed out."""
         for what, work in WORK.items():
             with self.subTest(what):
                 standin = self.cuda()
@@ -471,7 +471,7 @@ class Argument(Case):
 
 @unittest.skipUnless(torch.cuda.is_available(), "needs a GPU")
 class OnAGpu(WorkersCase):
-    """Without a stand-in."""
+    """Tests without a stand-in."""
 
     def test_bytes_arrive(self):
         for what, work in WORK.items():
@@ -508,7 +508,7 @@ def fails_at(marked, data):
 
 
 def outcome_of(loader, standin):
-    """[(name of an error or "batch", samples in the state then)], and the bytes of the batches at the end."""
+    """Returns [(name of an error or "batch", samples in the state then)], and the bytes of the batches at the end."""
     outcome, got, batches = [], [], iter(loader)
     for _ in range(100):
         try:
@@ -523,8 +523,8 @@ def outcome_of(loader, standin):
 
 
 def interrupted(loader, at):
-    """The batches of an epoch in which Ctrl-C strikes before a line of diesel_loader.device, counted from the epoch's begin, and
-    whether it did."""
+    """Returns the batches of an epoch with Ctrl-C before the at-th line of diesel_loader.device, counted from the epoch's beginning, and
+    whether it struck."""
     folder, n, got, batches = os.path.dirname(transfer.__file__), 0, [], None
 
     def strike(frame, event, _):

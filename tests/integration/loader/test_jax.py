@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""diesel_loader.numpy.DataLoader feeding JAX: batches, and ranks. Skipped where JAX, which is on PyPI, is not installed."""
+"""Tests diesel_loader.numpy.DataLoader with JAX: batches, and ranks. Skipped where JAX, which is on PyPI, is not installed."""
 import importlib.util
 import json
 import socket
@@ -8,14 +8,14 @@ import sys
 import unittest
 import warnings
 
-# First: it says where the others are, and skips where they are not.
+# Imported first: adds the path of the other modules, and skips where modules are missing.
 from loader_support import EQUAL, LoaderCase, flat, numpy, support
 
 if not importlib.util.find_spec("jax"):
     support.skip("needs jax, which is on PyPI")
 import jax
 
-# Arguments: dataset, port of the coordinator, rank. What it prints fits a pipe: each waits for the other before it ends.
+# Arguments: dataset, port of the coordinator, rank. The output fits a pipe, as each process waits for the other before it ends.
 JOB = """
 import json, sys, jax, diesel_loader.numpy as diesel
 loader = diesel.DataLoader(sys.argv[1], 16, shuffle=True, seed=3)
@@ -52,10 +52,10 @@ class Jax(LoaderCase):
         self.assertEqual(flat((numpy.asarray(data), labels) for data, labels in kept), flat(want))
 
     def test_workers_without_a_fork_of_jaxs_threads(self):
-        mean(numpy.ones((2, 2)))  # JAX has its threads now
+        mean(numpy.ones((2, 2)))  # starts JAX's threads
         plain = [data for data, _ in self.loader(transform=halves, num_workers=0)]
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # JAX warns of a fork
+            warnings.simplefilter("error")  # makes JAX's warning of a fork an error
             got = [data for data, _ in self.loader(transform=halves, num_workers=2, multiprocessing_context="spawn")]
         self.assertTrue(all(map(numpy.array_equal, got, plain)))
 

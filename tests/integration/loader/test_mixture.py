@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mixtures of loaders on a real dieseld."""
+"""Tests mixtures of loaders on a real dieseld."""
 import collections
 import itertools
 import json
 import unittest
 
-# First: it says where the others are, and skips where they are not.
+# Imported first: adds the path of the other modules, and skips where modules are missing.
 from loader_support import N, LoaderCase, diesel
 from diesel_loader import mixture
 
-BATCHES = {"equal": 19, "ragged": 13}  # of 16 and of 24 samples
+BATCHES = {"equal": 19, "ragged": 13}  # batches of 16 and of 24 samples
 
 
 def same(data):
@@ -17,7 +17,7 @@ def same(data):
 
 
 class Pick(unittest.TestCase):
-    """pick() alone: pure."""
+    """Tests only pick(), which is pure."""
 
     def test_shares_are_those_of_the_weights(self):
         seen = collections.Counter(mixture.pick(1, step, [7, 0, 3]) for step in range(10000))
@@ -36,11 +36,11 @@ class MixtureTest(LoaderCase):
         return make(loaders, weights, **{"seed": 5, **more})
 
     def take(self, mixed, n=None):
-        """[(loader, sample numbers)] of the next n batches, or of an epoch."""
+        """Returns [(loader, sample numbers)] of the next n batches, or of an epoch."""
         return [(mixed.source, ids.tolist()) for *_, ids in itertools.islice(mixed, n)]
 
     def assert_epochs(self, mixed, taken):
-        """Each loader's batches are those of its own epochs, one after the other."""
+        """Checks that each loader's batches are those of its own epochs, one after the other."""
         for i, loader in enumerate(mixed.loaders):
             got = [numbers for source, numbers in taken if source == i]
             want = itertools.chain.from_iterable(self.numbers(loader, epoch) for epoch in itertools.count())
@@ -72,14 +72,14 @@ class MixtureTest(LoaderCase):
             totals = collections.Counter(source for source, _ in everything)
             if stop == "all":
                 self.assertGreaterEqual(totals[1], 4 * BATCHES["ragged"] - BATCHES["ragged"])
-                self.assertGreater(totals[0], 4 * BATCHES["equal"])  # it is drawn three times as often
+                self.assertGreater(totals[0], 4 * BATCHES["equal"])  # the first loader is drawn three times as often
             if stop == "first":
                 self.assertTrue(any(totals[i] % n == 0 for i, n in enumerate(BATCHES.values())))
 
     def test_first_ends_with_the_last_batch_of_one(self):
         mixed = self.mixture([1, 0])
         self.assertEqual(len(self.take(mixed)), BATCHES["equal"])
-        mixed = self.mixture([0, 1], stop="all")  # a weight of 0 is not waited for
+        mixed = self.mixture([0, 1], stop="all")  # a loader with weight 0 need not end
         self.assertEqual((len(mixed), len(self.take(mixed))), (BATCHES["ragged"], BATCHES["ragged"]))
 
     def test_weights_change_with_the_next_batch(self):
@@ -139,7 +139,7 @@ class MixtureTest(LoaderCase):
         state = mixed.state_dict()
         resumed = self.mixture()
         resumed.load_state_dict(state)
-        self.assertEqual(self.take(resumed), [])  # it was given whole
+        self.assertEqual(self.take(resumed), [])  # that loader's epoch was handed out completely
         self.assertEqual(list(batches), [])
         self.assertEqual(self.take(resumed), self.take(mixed))
 
@@ -153,7 +153,7 @@ class MixtureTest(LoaderCase):
         taken = self.take(mixed, 5)
         older = iter(mixed)
         taken += self.take(mixed, 30)
-        self.assertEqual(list(older), [])  # a newer one has taken over
+        self.assertEqual(list(older), [])  # a newer iterator has taken over
         self.assert_epochs(mixed, taken)
 
     def test_an_epoch_that_was_set_depends_on_nothing_before(self):
@@ -169,7 +169,7 @@ class MixtureTest(LoaderCase):
                 self.assertNotEqual([source for source, _ in want[0]], [source for source, _ in want[1]])
                 self.assertEqual(self.take(self.mixture(stop=stop)), want[0])
                 mixed = self.mixture(stop=stop)
-                self.take(mixed, 7)  # left in the middle
+                self.take(mixed, 7)  # breaks off in mid-epoch
                 for epoch in (2, 0, 0, 1):
                     mixed.set_epoch(epoch)
                     self.assertEqual(self.take(mixed), want[epoch])
@@ -198,7 +198,7 @@ class MixtureTest(LoaderCase):
         first.set_epoch(2)
         head = self.take(first, 5)
         state = json.loads(json.dumps(first.state_dict()))
-        for epoch in (2, 1):  # of the state, and another one
+        for epoch in (2, 1):  # the state's epoch, and another one
             second.load_state_dict(state)
             second.set_epoch(epoch)
             first.set_epoch(epoch)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transforms that dieseld runs: values beside torchvision's, what is understood, damaged images, decoders that end."""
+"""Tests transforms that dieseld runs: values compared with torchvision's, the set of supported transforms, damaged images, decoders that
+end."""
 import collections
 import contextlib
 import io
@@ -27,12 +28,12 @@ from torchvision_support import v1, v2
 
 BICUBIC = v1.InterpolationMode.BICUBIC
 MASK = (1 << 64) - 1
-SAME_ORDER = int(PIL.__version__.split(".")[0]) < 12  # later ones resize columns first where the height shrinks much more
+SAME_ORDER = int(PIL.__version__.split(".")[0]) < 12  # newer Pillows resize columns first where the height shrinks much more
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
 def picture(seed, width, height):
-    """Something like a photograph: smooth shapes of all sizes, and a little noise."""
+    """Returns a picture like a photograph: smooth shapes of all sizes, and a little noise."""
     rng, total = numpy.random.default_rng(seed), numpy.zeros((height, width, 3))
     for scale in (4, 16, 64):
         small = rng.uniform(0, 255, (height // scale + 2, width // scale + 2, 3)).astype("uint8")
@@ -47,7 +48,7 @@ def encoded(image, kind="JPEG", **options):
 
 
 def make_pictures(folder):
-    """48 images in two classes: JPEG of several kinds, PNG and WebP."""
+    """Makes 48 images in two classes: JPEG of several kinds, PNG and WebP."""
     kinds = [{"quality": 90}, {"quality": 75, "subsampling": 0}, {"quality": 95, "progressive": True}, {"quality": 85, "optimize": True}]
     for i in range(48):
         path = folder / f"class{i % 2}" / f"{i:03d}.jpg"
@@ -66,7 +67,7 @@ def make_pictures(folder):
 
 
 class Draw:
-    """recipe_place() of image/recipe.h once more, for a random box: torchvision's distribution, from splitmix64."""
+    """A copy of recipe_place() of image/recipe.h, for a random box: torchvision's distribution, from splitmix64."""
 
     def __init__(self, seed, epoch, sample):
         self.state = seed
@@ -102,7 +103,7 @@ class Draw:
 
 
 class Colours(Draw):
-    """recipe_draw_colours(), for a ColorJitter that is applied with probability p, and a RandomGrayscale."""
+    """A copy of recipe_draw_colours(), for a ColorJitter that is applied with probability p, and a RandomGrayscale."""
 
     def __init__(self, seed, epoch, sample, jitter, p=1.0, grey=0.0):
         super().__init__(seed, epoch, sample)
@@ -146,7 +147,7 @@ class NativeCase(unittest.TestCase):
         cls.scratch.cleanup()
 
     def decoding(self):
-        """What the daemon has counted of this process's sessions."""
+        """Returns the daemon's counts of this process's sessions."""
         job, = (job for job in diesel_loader.status()["jobs"] if job["pid"] == os.getpid())
         return job["decoding"]
 
@@ -157,14 +158,14 @@ class NativeCase(unittest.TestCase):
         return loader
 
     def samples(self, loader):
-        """{number: sample} of an epoch."""
+        """Returns {number: sample} of an epoch."""
         return {number: sample for samples, _, numbers in loader for sample, number in zip(samples, numbers.tolist())}
 
     def original(self, number):
         return pil_loader(torch.frombuffer(Dataset(self.path).read(number), dtype=torch.uint8))
 
     def compare(self, transform, reference, native="require"):
-        """All samples of an epoch beside what reference(PIL image, number) makes of them. Returns the differences."""
+        """Compares all samples of an epoch with reference(PIL image, number). Returns the differences."""
         differences = []
         ours = self.samples(self.loader(transform, native=native))
         self.assertEqual(len(ours), 48)
@@ -175,7 +176,7 @@ class NativeCase(unittest.TestCase):
         return torch.cat(differences)
 
     def agree(self, transform, reference=None, grey_level=1.0, **options):
-        """Within what the same crop may differ: 2 grey levels in the mean, 12 in the 99.9th percentile."""
+        """Checks that differences stay within those allowed for the same crop: 2 grey levels in the mean, 12 in the 99.9th percentile."""
         d = self.compare(transform, reference or (lambda image, _: transform(image)), **options) / grey_level
         self.assertLess(d.mean().item(), 2)
         self.assertLess(numpy.quantile(d.numpy(), 0.999), 12)
@@ -202,7 +203,7 @@ class Values(NativeCase):
                                             version.PILToTensor()]), reference)
 
     def test_what_weights_say(self):
-        """As torchvision.models.ResNet50_Weights.DEFAULT.transforms() and the like."""
+        """Like torchvision.models.ResNet50_Weights.DEFAULT.transforms() and similar ones."""
         from torchvision.transforms._presets import ImageClassification
         for options in ({"resize_size": 232}, {"interpolation": BICUBIC}, {"resize_size": 224}, {"mean": [0.5] * 3, "std": [0.5] * 3}):
             preset = ImageClassification(crop_size=224, **options)
@@ -220,7 +221,7 @@ class Values(NativeCase):
         self.agree(v1.Compose([v1.Resize((64, 64)), v1.PILToTensor(), v1.ConvertImageDtype(torch.float16)]), grey_level=1 / 255)
 
     def test_types_and_layouts(self):
-        """The same values, whatever type they have and however they lie."""
+        """The values are the same for all types and layouts."""
         sized = [v1.Resize((200, 240)), v1.PILToTensor()]
         wanted = self.samples(self.loader(v1.Compose(sized), native="require"))
         for dtype in (torch.float32, torch.float16, torch.bfloat16):
@@ -258,7 +259,8 @@ class Values(NativeCase):
                                v1.PILToTensor()]), reference)
 
     def test_colours(self):
-        """Bit for bit Pillow's, if it resizes as dieseld does, from images that are decoded whole: neither size is half of any picture's."""
+        """Equal to Pillow's bit for bit, if it resizes like dieseld, from images that are decoded whole: neither size is half of any
+        picture's."""
         for jitter, p, grey in ((v1.ColorJitter(0.4, 0.4, 0.4, 0.1), 0.8, 0.2), (v1.ColorJitter(brightness=(0, 3), hue=0.5), 1, 0)):
             transform = v1.Compose([v1.Resize((200, 240)), v1.RandomApply([jitter], p), v1.RandomGrayscale(grey),
                                     v1.RandomHorizontalFlip(1), v1.PILToTensor()])
@@ -272,7 +274,7 @@ class Values(NativeCase):
                 self.agree(transform, reference)
 
     def test_colours_of_tensors(self):
-        """With torchvision's other arithmetic: each step within a grey level."""
+        """With torchvision's tensor arithmetic, each step differs by at most one grey level."""
         jitter = v1.ColorJitter(0.4, 0.4, 0.4, 0.1)
         transform = v1.Compose([v1.Resize((200, 240)), v1.PILToTensor(), v1.RandomApply([jitter], 0.8), v1.RandomGrayscale(0.2)])
         d = self.compare(transform, lambda image, number: Colours(5, 0, number, jitter, 0.8, 0.2).apply_to_tensor(
@@ -294,7 +296,7 @@ class Values(NativeCase):
         self.assertEqual(set(modes), {"L"})
 
     def test_a_beginning_alone(self):
-        """What follows runs in Python, on PIL images of the right size."""
+        """The later steps run in Python, on PIL images of the right size."""
         sizes = collections.Counter()
 
         def look(image):
@@ -310,7 +312,7 @@ class Values(NativeCase):
 
 @unittest.skipUnless(v2, "needs torchvision's v2")
 class Second(NativeCase):
-    """The second generation of torchvision's transforms."""
+    """Tests the second generation of torchvision's transforms."""
 
     def test_on_pil_images(self):
         self.agree(v2.Compose([v2.Resize(140), v2.CenterCrop(128), v2.PILToTensor()]))
@@ -341,7 +343,7 @@ class Second(NativeCase):
                                v2.Normalize([0.5], [0.25])]), grey_level=1 / 255 / 0.25)
 
     def test_what_torchvision_recommends(self):
-        """With steps that change nothing where they stand."""
+        """With steps that change nothing at their position."""
         def reference(image, number):
             draw = Draw(5, 0, number)
             left, top, right, bottom = draw.box(*image.size)
@@ -540,7 +542,7 @@ class Damaged(NativeCase):
         with self.assertLogs("diesel_loader", logging.WARNING) as log:
             batches = list(loader)
         after = self.decoding()
-        # What is read ahead of an epoch's end is of the next epoch.
+        # Batches prefetched beyond an epoch's end belong to the next epoch.
         self.assertGreaterEqual(after["damaged"] - before["damaged"], 3)
         self.assertGreaterEqual(after["samples"] - before["samples"], 17)
         self.assertGreater(after["cpu_s"], before["cpu_s"])
@@ -575,7 +577,7 @@ class Damaged(NativeCase):
             self.assertEqual([[ids.tolist() for _, _, ids in loader] for _ in range(2)], [[[3]]] * 2)
 
     def test_batches_of_which_nothing_is_left_are_left_out(self):
-        """In the middle and at the end, wherever the rest of the work is done; a state goes on behind them."""
+        """In mid-epoch and at its end, wherever the rest of the work is done. A state continues after them."""
         def part(indices, **options):
             return super(Damaged, self).loader(self.TRANSFORM, path=Dataset(self.bad).select(indices), batch_size=1, shuffle=False,
                                                damaged="skip", **options)
@@ -590,7 +592,7 @@ class Damaged(NativeCase):
                 again = part([4, 5, 6, 7, 13], **options)
                 again.load_state_dict(loader.state_dict())
                 self.assertEqual([[ids.tolist() for _, _, ids in again] for _ in range(2)], [[[7]], [[4], [7]]])
-            # Other ranks have a batch there, and wait for this one.
+            # Other ranks have a batch at that step, and wait for this one.
             rank = part([4, 5, 6, 7], rank=1, world_size=2)
             with self.assertRaisesRegex(diesel_loader.DamagedData, 'other ranks have one: give damaged="zero"'):
                 list(rank)
@@ -604,7 +606,7 @@ class Processes(NativeCase):
     TRANSFORM = v1.Compose([v1.RandomResizedCrop(200), v1.ToTensor()])
 
     def ours(self):
-        """Process ids of the decoders of our daemon: its fork server forked them."""
+        """Returns process ids of the decoders of our daemon, which its fork server forked."""
         found = []
         for entry in pathlib.Path("/proc").glob("[0-9]*"):
             try:
@@ -619,20 +621,20 @@ class Processes(NativeCase):
         end = time.monotonic() + 60
         while n < 5 and time.monotonic() < end:
             for _ in loader:
-                # One may have ended meanwhile: with a sanitizer's memory, none is kept when it has nothing to do.
+                # A decoder may have ended meanwhile: with a sanitizer's memory use, idle ones are not kept.
                 for pid in self.ours():
                     with contextlib.suppress(OSError):
                         n += self.is_locked_up(pid)
         self.assertGreaterEqual(n, 5)
 
     def is_locked_up(self, pid):
-        """False while it prepares itself: nothing of anybody's is there yet."""
+        """Returns false while the decoder prepares itself, when it holds no user's data yet."""
         fields = dict(line.split(":\t", 1) for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
         open_files = [os.readlink(f"/proc/{pid}/fd/{n}") for n in os.listdir(f"/proc/{pid}/fd") if int(n) > 2]
         if fields["Seccomp"] != "2":
             return False
         self.assertEqual((fields["CapEff"], fields["NoNewPrivs"]), ("0" * 16, "1"))
-        # Chunks of the batch at hand are passed to it one after the other, and mapped.
+        # The decoder gets the chunks of the current batch one after the other, and maps them.
         self.assertTrue(all(name.startswith(("socket:", "/memfd:", "anon_inode:[pidfd]")) for name in open_files), open_files)
         return True
 
@@ -641,12 +643,12 @@ class Processes(NativeCase):
         before = self.decoding()
         loader, n_killed, killed_at = self.loader(self.TRANSFORM), 0, 0
         end = time.monotonic() + 60
-        # One that had nothing to do is replaced, too, but its end is seen when it gets something to do.
+        # An idle decoder is also replaced, but only when it gets its next work.
         while (n_killed < 4 or self.decoding()["replaced"] == before["replaced"]) and time.monotonic() < end:
             loader.set_epoch(0)
             got = {}
             for data, _, numbers in loader:
-                # What ends three processes one after the other would be the sample's fault.
+                # The sample would be blamed for three ends of processes in a row.
                 pids = self.ours() if time.monotonic() - killed_at > 0.1 else []
                 killed_at = time.monotonic() if pids else killed_at
                 for pid in pids:
@@ -669,13 +671,13 @@ class Processes(NativeCase):
         loader.close()
         del loader
         end, n_quiet = time.monotonic() + 60, 0
-        while n_quiet < 20 and time.monotonic() < end:  # what is under way ends first
+        while n_quiet < 20 and time.monotonic() < end:  # lets the work under way end
             n_quiet = 0 if self.ours() else n_quiet + 1
             time.sleep(0.05)
         self.assertEqual(n_quiet, 20)
 
     def test_without_a_sandbox_it_says_so_once(self):
-        """Where the system's limit is below what the sandbox sets."""
+        """The system's limit is below the one that the sandbox sets."""
         status = pathlib.Path(f"/proc/{self.daemon.process.pid}/status").read_text()
         limit_kb = int(status.partition("VmData:")[2].split()[0]) + (100 << 10)
         folder = self.folder / "bare"

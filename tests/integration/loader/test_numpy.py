@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""diesel_loader.numpy.DataLoader on a real dieseld. No torch: a test says so."""
+"""Tests diesel_loader.numpy.DataLoader on a real dieseld. It must not import torch, which a test checks."""
 import collections
 import itertools
 import json
@@ -11,7 +11,7 @@ import sys
 import time
 import unittest
 
-# First: it says where the others are, and skips where they are not.
+# Imported first: adds the path of the other modules, and skips where modules are missing.
 from loader_support import EQUAL, LoaderCase, diesel, flat, grouped, numpy, pack
 from PIL import Image
 
@@ -48,7 +48,7 @@ def with_pid(data):
 
 
 def fields(samples):
-    """Of all kinds, and one that is empty."""
+    """Returns fields of all kinds, including an empty one."""
     return {"data": numpy.stack([data for data, _ in samples]), "fortran": numpy.asfortranarray([[1.5, 2], [3, 4]]),
             "zero": numpy.array(7), "none": numpy.empty((0, 3)), "objects": numpy.array([None, "x"], dtype=object),
             "time": numpy.array(["2020-01-01"], "datetime64[D]"), "text": "text", "labels": [label for _, label in samples]}
@@ -69,7 +69,7 @@ class Batches(LoaderCase):
         self.assertNotEqual(flat(self.loader())[0][0], bytes([1]) * EQUAL)
 
     def test_lists_may_be_written_to(self):
-        """Whoever holds them, and nobody sees it: they are of unequal lengths, or of equal ones by list_collate."""
+        """Any holder may write to them without effect on others: samples of unequal lengths, or of equal ones by list_collate."""
         for name, options in (("ragged", {}), ("equal", {"collate_fn": diesel.list_collate}), ("ragged", {"bucket_by_length": 2})):
             loader = self.loader(name, **options)
             want = collections.Counter(flat(loader))
@@ -176,7 +176,7 @@ class Functions(LoaderCase):
                         self.assertEqual(flat(got), flat(want))
                         for data, _ in got:
                             for item in data:
-                                item[:1] = 7  # it is the user's
+                                item[:1] = 7  # the item belongs to the user
 
     def test_workers_do_the_work(self):
         seen = {int(pid) for data, _ in self.loader(transform=with_pid, num_workers=2) for pid in data[:, 0]}
@@ -242,7 +242,7 @@ class Collate(unittest.TestCase):
 
 
 class diesel_loader_of:
-    """A loader that ends with the block."""
+    """A loader that ends with its block."""
 
     def __init__(self, case, path, batch_size, **options):
         self.loader = diesel.DataLoader(path, batch_size, **grouped(options))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""A dieseld that the loader starts: one for all processes, safe from other users, gone when nobody needs it."""
+"""Tests a dieseld that the loader starts: one for all processes, safe from other users, and ended when no process needs it."""
 import contextlib
 import ctypes
 import errno
@@ -36,7 +36,7 @@ class Starting(OnDemand):
 
         def start(channel):
             os.close(write)
-            os.read(read, 1)  # until all are there
+            os.read(read, 1)  # waits until all are there
             return opened(self.dataset)
 
         others = [Other(start, uid=os.geteuid()) for _ in range(8)]
@@ -46,12 +46,12 @@ class Starting(OnDemand):
         answers = [tuple(other.finish()) for other in others]
         self.assertEqual(len(set(answers)), 1, answers)
         self.assertEqual(self.log().count("started by"), 1, self.log())
-        # Those who started it are gone, and it is there, nobody's zombie.
+        # The processes that started the daemon have ended, and it still runs and is no zombie.
         self.assertTrue(alive(answers[0][0]))
         self.assertEqual(opened(self.dataset), answers[0])
 
     def test_it_is_not_its_starters(self):
-        """No descriptor, no terminal, no session, no child, no blocked signal of the process that started it."""
+        """The daemon has no descriptor, terminal, session, child or blocked signal of the process that started it."""
         read, write = os.pipe()
         self.addCleanup(os.close, read)
         self.addCleanup(os.close, write)
@@ -109,7 +109,7 @@ class Starting(OnDemand):
 
 @needs_root
 class Node(OnDemand):
-    """A daemon of the node comes first. /run is another one for the processes of these tests."""
+    """A daemon of the node comes first. The processes of these tests see another /run."""
 
     def with_node(self, function, closed=False, options=()):
         def run():
@@ -149,7 +149,7 @@ class Node(OnDemand):
         self.assertTrue(path.startswith(os.environ["XDG_RUNTIME_DIR"]))
 
     def test_its_refusal_counts(self):
-        """What the node's daemon does not serve is not served by another one."""
+        """A dataset that the node's daemon refuses is not served by another daemon."""
         secret = pack(make_source("secret", 4, lambda rng: 10), "secret.diesel")
         os.chmod(os.path.join(secret, "snapshot"), 0o600)
 
@@ -177,7 +177,7 @@ class Ending(OnDemand):
         self.assertNotEqual(opened(self.dataset)[0], first)
 
     def test_who_comes_at_that_moment_is_let_in(self):
-        """It is stopped until its time is over and a client waits to be let in: then it is not idle."""
+        """The daemon is stopped until its idle time is over and a client waits to be accepted: then it is not idle."""
         self.options("--cache 64M --exit-when-idle 1")
         pid, path = opened(self.dataset)
         os.kill(pid, signal.SIGSTOP)
@@ -187,7 +187,7 @@ class Ending(OnDemand):
             wait_until("the stop", lambda: process_stat(pid)[1] == "T")
             client.start()
             wait_until("a client that waits", lambda: waiting_at(path))
-            time.sleep(1.2)  # its idle time
+            time.sleep(1.2)  # longer than its idle time
         finally:
             os.kill(pid, signal.SIGCONT)
             client.join()
@@ -236,7 +236,7 @@ class Ending(OnDemand):
         self.assertIsNotNone(Session(dataset, seed=1, world=1, batch=BATCH).next_batch())
 
     def test_its_folder_is_gone(self):
-        """As /run/user/UID is after a logout: then no new session finds the daemon, though it lives."""
+        """Simulates /run/user/UID after a logout: no new session finds the daemon, though it lives."""
         second = private(os.path.join(self.top, "second"), os.geteuid())
         with mock.patch.object(on_demand, "_folders", lambda: iter([self.folder, second])):
             dataset = diesel_loader.Dataset(self.dataset)
@@ -288,13 +288,13 @@ for _ in range(2):
 
 
 def waiting_at(path):
-    """Whether a connection waits to be let in."""
+    """Returns whether a connection waits to be accepted."""
     with open("/proc/net/unix", encoding="utf-8", errors="replace") as table:
         return any(line.split()[5:6] == ["02"] and line.rstrip().endswith(path) for line in table)
 
 
 class Places(OnDemand):
-    """Where the folder may be, and where not."""
+    """Tests where the folder may be, and where not."""
 
     def use(self, *folders):
         self.enterContext(mock.patch.object(on_demand, "_folders", lambda: iter(folders)))
@@ -358,18 +358,18 @@ class Places(OnDemand):
 
 @needs_root
 class Neighbours(OnDemand):
-    """Mallory waits for Alice's samples to come from him."""
+    """Mallory tries to make Alice read her samples from him."""
 
     def setUp(self):
         super().setUp()
-        self.shared = os.path.join(self.top, "shared")  # as /tmp is
+        self.shared = os.path.join(self.top, "shared")  # with the mode of /tmp
         os.mkdir(self.shared)
         os.chmod(self.shared, 0o1777)
         self.squatted = os.path.join(self.shared, f"diesel-{ALICE}")
         self.enterContext(mock.patch.object(on_demand, "_folders", lambda: iter([self.squatted])))
 
     def alice(self):
-        """What she is told."""
+        """Returns the error that she gets."""
         def try_it():
             try:
                 return str(opened(self.dataset))
@@ -414,7 +414,7 @@ class Neighbours(OnDemand):
         self.assertEqual(run_as(connect, ALICE), 0)
 
     def test_a_daemon_of_roots_serves_her(self):
-        """As where root has started one in her folder: root could do anything anyway."""
+        """Root may have started a daemon in her folder, as root could do anything anyway."""
         private(self.squatted, ALICE)
         read, write = os.pipe()
         with subprocess.Popen([DIESELD, "--socket", on_demand._socket_in(self.squatted), "--metrics", "off", "--cache", "64M",
@@ -427,7 +427,7 @@ class Neighbours(OnDemand):
 
 
 class Failing(OnDemand):
-    """One clear line each."""
+    """Each failure gives one clear line."""
 
     def test_no_program(self):
         del os.environ["DIESEL_DAEMON"]

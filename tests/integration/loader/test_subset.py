@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Some of a dataset's samples, as datasets that the daemon serves."""
+"""Tests some of a dataset's samples as datasets that the daemon serves."""
 import collections
 import pathlib
 import pickle
@@ -26,7 +26,7 @@ except ImportError as error:
     support.skip(f"needs {error.name}")
 
 CLASSES = ("ape", "bee", "cat")
-PER_CLASS, ALONE = 100, 10  # samples of each class, and of none
+PER_CLASS, ALONE = 100, 10  # samples of each class, and without a class
 N = len(CLASSES) * PER_CLASS + ALONE
 BYTES = 1 << 16
 
@@ -42,7 +42,7 @@ def make_tree(folder):
 
 
 def content(dataset):
-    """The samples, by number."""
+    """Returns the samples, by number."""
     return [bytes(dataset[i][0]) for i in range(len(dataset))]
 
 
@@ -72,7 +72,7 @@ class SubsetTest(unittest.TestCase):
 
 class Outside(SubsetTest):
     def test_labels_of_none_are_told(self):
-        """Samples in no class folder among others, by name; and what the line says leaves them out."""
+        """Samples outside the class folders are reported by name, and the fix in the message leaves them out."""
         with self.assertWarnsRegex(UserWarning, r"[0-9]\.even lies in no class folder, and has label -1"):
             self.loader(self.all)
         with self.assertWarnsRegex(UserWarning, "lies in no class folder"):
@@ -86,7 +86,7 @@ class Outside(SubsetTest):
 
 class Classes(SubsetTest):
     def test_the_classes_of_another_dataset(self):
-        """A split that lacks a class has the labels of one that has it."""
+        """A split that lacks a class uses the labels of one that has it."""
         part = self.folder / "part"
         for name in ("ape", "cat"):
             shutil.copytree(self.folder / "tree" / name, part / name)
@@ -174,7 +174,7 @@ class Chosen(SubsetTest):
         self.assertEqual((len(train), len(test)), (217, 93))
         self.assertEqual(collections.Counter(test.targets), {0: 30, 1: 30, 2: 30, -1: 3})
         self.assertEqual(sorted(self.numbers(train) + self.numbers(test)), list(range(N)))
-        # Each sample may be in the test.
+        # Each sample can be in the test part.
         seen = {i for seed in range(60) for i in self.numbers(self.all.train_test_split(0.3, seed, True)[1])}
         self.assertEqual(len(seen), N)
         inner, held = train.train_test_split(17, by_class=True)
@@ -185,7 +185,7 @@ class Chosen(SubsetTest):
                 self.all.train_test_split(wrong)
 
     def test_the_split_is_what_the_documentation_says(self):
-        """docs/reference/formats.md; made by tests/unit/dataset/shuffle_reference.py."""
+        """Compares with docs/reference/formats.md, by values of tests/unit/dataset/shuffle_reference.py."""
         self.assertEqual(self.numbers(self.all[:14].random_split([9, 5], seed=42)[1]), GOLDEN)
 
     def test_it_may_be_pickled(self):
@@ -250,14 +250,14 @@ class Served(SubsetTest):
         folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         with Daemon(folder) as daemon:
             dataset = diesel.Dataset(self.path)
-            part = dataset[:40]  # of some 60 in the first chunk
+            part = dataset[:40]  # of about 60 in the first chunk
             self.assertEqual(len(delivered(self.loader(part))), 40)
             status = diesel_loader.status()
         self.assertLessEqual(status["cache"]["reads"], 2)
         self.assertEqual(daemon.process.returncode, 0)
 
     def test_only_its_samples_are_read(self):
-        """Where they are few of a chunk. Who wants all has all, from the same daemon."""
+        """Where the subset has few samples of a chunk. Another session gets all samples from the same daemon."""
         few = range(20, N, 50)
         with Daemon(pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))):
             loader = self.loader(diesel.Dataset(self.path).select(few))
@@ -298,7 +298,7 @@ class Served(SubsetTest):
 
 
 class Torchs(SubsetTest):
-    """torch's own Subset, and random_split(), which makes some."""
+    """Tests torch's own Subset, and random_split(), which makes Subsets."""
 
     def assert_served(self, loader, numbers):
         loader.state_dict()  # TypeError where the order is not the daemon's

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""diesel_loader.torch as what PyTorch's DataLoader and torchvision's ImageFolder are to those who use them."""
+"""Tests diesel_loader.torch as a replacement for PyTorch's DataLoader and torchvision's ImageFolder."""
 import copy
 import gc
 import inspect
@@ -10,7 +10,7 @@ import tempfile
 import time
 import unittest
 
-# First: it skips where the others are not.
+# Imported first: skips where modules are missing.
 from torch_support import Daemon, grouped, pack
 import numpy
 import torch
@@ -34,13 +34,13 @@ def make_tree(folder, sizes):
 
 
 def contents(folder):
-    """{bytes of a file: index of its class folder}."""
+    """Returns {bytes of a file: index of its class folder}."""
     names = sorted(path.name for path in folder.iterdir())
     return {path.read_bytes(): names.index(path.parent.name) for path in folder.rglob("*.bin")}
 
 
 def flat(batches):
-    """[(bytes, label)] of all samples, in order."""
+    """Returns [(bytes, label)] of all samples, in order."""
     return [(item.numpy().tobytes(), int(label)) for data, labels in batches for item, label in zip(data, labels)]
 
 
@@ -228,7 +228,7 @@ class Iterators(DropInTest):
     def test_those_that_nobody_has_leave_nothing(self):
         loader = self.loader(shuffle=True, transform=same, num_workers=1)
         for _ in range(5):
-            batches = iter(loader)  # the one before is under way until now
+            batches = iter(loader)  # ends the iterator that was under way
             next(batches)
         self.assertLessEqual(len(loader._streams), 2)
         del batches
@@ -298,7 +298,7 @@ class Mixtures(DropInTest):
 
 class Errors(DropInTest):
     def setUp(self):
-        gc.disable()  # memory comes back without it, or the daemon would wait for ever
+        gc.disable()  # the daemon would wait forever for memory that only the collector frees
         self.addCleanup(gc.enable)
 
     def test_those_that_are_dropped_hold_no_batch(self):
@@ -370,7 +370,7 @@ class Samplers(DropInTest):
         first = [flat(loader) for loader in loaders]
         self.assert_all([[[torch.tensor(list(data), dtype=torch.uint8)], [label]] for share in first
                          for data, label in share])
-        self.assertEqual(flat(loaders[0]), first[0])  # PyTorch's repeats the epoch, too, until it is told
+        self.assertEqual(flat(loaders[0]), first[0])  # PyTorch's loader also repeats the epoch, until set_epoch()
         samplers[0].set_epoch(1)
         second = flat(loaders[0])
         self.assertNotEqual(second, first[0])
@@ -380,7 +380,7 @@ class Samplers(DropInTest):
         self.assertEqual(flat(loaders[0]), second)
 
     def test_distributed_samplers_whose_order_is_a_promise_keep_it(self):
-        """Who gathers what ranks computed puts it in order by the sampler's rule; who drops the rest has so many batches."""
+        """A program that gathers the ranks' results orders them by the sampler's rule; if it drops the rest, it has that many batches."""
         dataset = diesel.Dataset(self.sets["equal"])
         for world, options in ((2, {"shuffle": False}), (3, {"shuffle": False, "drop_last": True}), (3, {"drop_last": True}), (1, {"shuffle": False})):
             sampler = DistributedSampler(dataset, world, 0, **options)
@@ -424,7 +424,8 @@ class Samplers(DropInTest):
                 self.assertEqual(flat(loader), want)
 
     def test_methods_of_ones_own_give_the_samples(self):
-        """As they do in PyTorch's loader, in a subclass of Dataset or of torch's Subset, and where a Subset is of one."""
+        """The user's own methods give the samples as in PyTorch's loader, in a subclass of Dataset or of torch's Subset, and where a Subset
+        is of one."""
         class Own(diesel.Dataset):
             def __getitem__(self, i):
                 data, label = super().__getitem__(i)
@@ -470,7 +471,7 @@ class Samplers(DropInTest):
                 diesel.DataLoader(dataset, 4)
 
     def test_the_order_follows_torchs_generator(self):
-        """Where no seed is given, as in PyTorch: also where it is set between epochs."""
+        """Without a given seed, as in PyTorch, also if the generator's seed is set between epochs."""
         def epochs(loader, n=2):
             return [[ids.tolist() for *_, ids in loader] for _ in range(n)]
 
@@ -516,7 +517,7 @@ class Samplers(DropInTest):
         pairs = [(a.tolist(), b.tolist()) for (*_, a), (*_, b) in zip(loader, loader)]
         self.assertEqual([[a for a, _ in pairs], [b for _, b in pairs]], epochs[:2])
         torch.set_rng_state(states[0])
-        loader.set_epoch(2)  # what is told counts more
+        loader.set_epoch(2)  # set_epoch() takes precedence
         self.assertEqual([ids.tolist() for *_, ids in loader], epochs[2])
 
     def test_what_is_set_on_a_dataset_counts_for_all_who_have_it(self):
@@ -610,7 +611,7 @@ class Samplers(DropInTest):
         self.assertEqual(loader._stream._n_workers, 2)
 
     def test_a_batch_sampler_is_made_again_by_its_class(self):
-        """As frameworks do, with their sampler or ours."""
+        """As frameworks do it, with their sampler or ours."""
         loader = self.loader(batch_size=7, drop_last=True, shuffle=True, seed=2)
         kind, numbers = type(loader.batch_sampler), list(loader.batch_sampler)
         again = kind(loader.sampler, batch_size=7, drop_last=False)
@@ -655,7 +656,7 @@ class SamplerState(DropInTest):
                                           **{"seed": 3, **options})
 
     def after(self, n, *ranks, **options):
-        """(the numbers that are left in the epoch after n of them, the state there)."""
+        """Returns (the remaining numbers of the epoch after n of them, the state there)."""
         sampler = self.sampler(*ranks, **options)
         sampler.set_epoch(2)
         numbers = iter(sampler)
@@ -671,9 +672,9 @@ class SamplerState(DropInTest):
                 sampler = self.sampler(*ranks)
                 sampler.load_state_dict(state)
                 self.assertEqual(sampler.state_dict(), state)
-                sampler.set_epoch(2)  # as loops do that resume
+                sampler.set_epoch(2)  # like loops that resume
                 self.assertEqual(list(sampler), left)
-                self.assertEqual(len(list(sampler)), len(sampler))  # and then whole again
+                self.assertEqual(len(list(sampler)), len(sampler))  # and then complete again
 
     def test_other_ranks_go_on_together(self):
         for was, n in (((0, 1, 1), 96), ((0, 1, 40), 96), ((1, 2, 16), 48), ((0, 3, 8), 32)):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training loops of frameworks with diesel_loader.torch.DataLoader: every sample once an epoch, with its bytes.
+"""Tests training loops of frameworks with diesel_loader.torch.DataLoader: every sample once per epoch, with its bytes.
 
-Each case is skipped where its framework is not installed, as in Debian's Python: run it with one that has them."""
+Each case is skipped where its framework is not installed, as in Debian's Python: run it with a Python that has them."""
 import contextlib
 import importlib
 import importlib.util
@@ -17,7 +17,7 @@ import unittest
 import warnings
 from unittest import mock
 
-# First: it skips where the others are not.
+# Imported first: skips where modules are missing.
 from torch_support import Daemon, grouped, pack, support
 import numpy
 import torch
@@ -41,7 +41,7 @@ def framework(name):
 
 
 def collate(samples):
-    """What a model of transformers takes."""
+    """Returns the input of a model of transformers."""
     return {"inputs": torch.stack([data for data, _ in samples]),
             "labels": torch.tensor([label for _, label in samples])}
 
@@ -51,7 +51,7 @@ def keys(data):
 
 
 class Model(torch.nn.Module):
-    """Learns nothing, and remembers what it has seen."""
+    """Learns nothing, and records its input."""
 
     def __init__(self):
         super().__init__()
@@ -87,7 +87,7 @@ class FrameworkTest(unittest.TestCase):
         return loader
 
     def ranks(self, case, n=2):
-        """Runs a case of this file in n processes, as torchrun does; what each returns."""
+        """Runs a case of this file in n processes, like torchrun. Returns the result of each."""
         with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as probe:
             port = probe.getsockname()[1]
         processes = []
@@ -104,7 +104,7 @@ class FrameworkTest(unittest.TestCase):
         return results
 
     def epochs(self, n, **options):
-        """The batches of the first epochs, as keys."""
+        """Returns the batches of the first epochs, as keys."""
         loader = self.loader(**options)
         return [[keys(data) for data, _ in loader] for _ in range(n)]
 
@@ -126,7 +126,7 @@ class FrameworkTest(unittest.TestCase):
                     updates += accelerator.sync_gradients
                     optimizer.step()
                     optimizer.zero_grad()
-            # Also what is left over at the end of the epoch.
+            # Includes the rest at the end of the epoch.
             self.assertEqual(updates, -(-len(loader) // 4))
             self.assertEqual(sorted(model.seen), self.all)
             model.seen.clear()
@@ -152,7 +152,7 @@ class FrameworkTest(unittest.TestCase):
         self.assertNotEqual(rests[0][0], rests[0][1][5:])
 
     def test_accelerate_keeps_the_state(self):
-        """save_state() asks a loader whether it has one. One that is resumed may be skipped through by number all the same."""
+        """save_state() saves the state of loaders that have one. A resumed loader can still be skipped through by number."""
         accelerate = framework("accelerate")
         whole = self.epochs(3, lanes=4)
         first = accelerate.Accelerator(cpu=True)
@@ -214,7 +214,7 @@ class FrameworkTest(unittest.TestCase):
         self.assertEqual(model.epochs, [first, first])
 
     def test_lightning_resumes_at_the_end_of_an_epoch(self):
-        """It calls set_epoch() behind iter()."""
+        """Lightning calls set_epoch() after iter()."""
         framework("lightning")
         model, trainer = lightning_trainer()
         trainer.fit(model, self.loader())
@@ -226,7 +226,7 @@ class FrameworkTest(unittest.TestCase):
     # Hugging Face Trainer
 
     def test_transformers_trainer_resumes_in_the_middle_of_an_epoch(self):
-        """It calls set_epoch() of a loader that it made to skip what was done."""
+        """The trainer makes a loader to skip the finished batches, and calls its set_epoch()."""
         transformers = framework("transformers")
         framework("accelerate")
 
@@ -261,7 +261,7 @@ class FrameworkTest(unittest.TestCase):
         self.assertEqual(result.global_step, 2 * -(-len(loader) // 3))
 
     def test_transformers_trainer_on_the_dataset(self):
-        """Its own loader, over the map-style dataset."""
+        """The trainer's own loader, over the map-style dataset."""
         transformers = framework("transformers")
         framework("accelerate")
         model = Model()
@@ -290,7 +290,7 @@ class FrameworkTest(unittest.TestCase):
             resumed.load_state_dict(state)
             with mock.patch.object(EpochOrder, "batch", autospec=True, side_effect=EpochOrder.batch) as drawn:
                 self.assertEqual(head + [keys(data) for data, _ in resumed], whole)
-            self.assertEqual({call.args[1] for call in drawn.mock_calls} & {1, 2, 3}, set())  # nor 4, but for what iter() looks at
+            self.assertEqual({call.args[1] for call in drawn.mock_calls} & {1, 2, 3}, set())  # nor 4, except the values that iter() reads
             self.assertEqual(sorted(key for batch in whole for key in batch), self.all)
 
     def test_torchmetrics(self):
@@ -346,7 +346,7 @@ def lightning_rank(path):
 if __name__ == "__main__":
     if len(sys.argv) == 3 and sys.argv[1] in ("accelerate", "lightning"):
         print(json.dumps({"accelerate": accelerate_rank, "lightning": lightning_rank}[sys.argv[1]](sys.argv[2])))
-        # Gloo's threads abort a process that ends before them now and then (pytorch/pytorch, issue 190489).
+        # Gloo's threads sometimes abort a process that ends before them.
         torch.distributed.destroy_process_group()
     else:
         unittest.main()

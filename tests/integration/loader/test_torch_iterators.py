@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""An iterator is one thread's at a time and one process's; and Ctrl-C leaves it whole, whatever it was doing."""
+"""Tests that only one thread at a time and one process use an iterator, and that Ctrl-C leaves it consistent at any moment."""
 import collections
 import json
 import os
@@ -13,7 +13,7 @@ import time
 import unittest
 from unittest import mock
 
-# First: it says where the others are, and skips where they are not.
+# Imported first: adds the path of the other modules, and skips where modules are missing.
 from workers_support import WorkersCase, flat, same
 from forked import Script
 import diesel_loader.torch as diesel
@@ -34,7 +34,7 @@ def count(batches):
 
 
 class Gate:
-    """A transform that waits in the middle of an epoch."""
+    """A transform that waits in mid-epoch."""
 
     def __init__(self):
         self.reached, self.open, self.n = threading.Event(), threading.Event(), 0
@@ -49,7 +49,7 @@ class Gate:
 
 class Threads(WorkersCase):
     def test_one_at_a_time(self):
-        """Whoever comes second gets one line, and nothing happens to the first."""
+        """The second caller gets one line, and nothing happens to the first."""
         loader, got = self.loader(num_workers=0, transform=(gate := Gate())), []
         batches = iter(loader)
         thread = threading.Thread(target=lambda: got.extend(batches))
@@ -58,14 +58,14 @@ class Threads(WorkersCase):
         for use in (lambda: next(batches), loader.close):
             with self.assertRaisesRegex(RuntimeError, ANOTHER):
                 use()
-        others = iter(loader)  # this thread's own
+        others = iter(loader)  # this thread's own iterator
         self.assertEqual(len(list(others)), len(loader))
         gate.open.set()
         thread.join()
         self.assertEqual(flat(got), flat(self.loader(num_workers=0, transform=same)))
 
     def test_all_at_once(self):
-        """Threads that take from one iterator, and try again: each sample comes once."""
+        """Threads take from one iterator, and try again: each sample comes once."""
         want = count(self.loader())
         for mode, options in MODES.items():
             with self.subTest(mode=mode):
@@ -89,7 +89,7 @@ class Threads(WorkersCase):
                 self.assertLessEqual({text.partition(":")[0] for text in said}, {"this iterator is in use by another thread"})
 
     def test_iterators_that_begin_at_once(self):
-        """Each has an epoch of its own, as each has an order of its own with PyTorch's loader."""
+        """Each has an epoch of its own, like each has an order of its own with PyTorch's loader."""
         alone = self.loader()
         want = sorted(flat(alone) for _ in range(4))
         for mode in ("none", "inline", "workers"):
@@ -110,7 +110,7 @@ class Threads(WorkersCase):
                 self.assertTrue(sorted(got) == want, mode)
 
     def test_iterators_of_one_loader_have_epochs_of_their_own(self):
-        """As pairs for mixing have them: zip(loader, loader)."""
+        """For mixing pairs: zip(loader, loader)."""
         want = self.loader()
         want = [flat(want) for _ in range(4)]
         for mode in MODES:
@@ -138,7 +138,7 @@ class Threads(WorkersCase):
                 self.assertTrue(flat(batches) == want[0][16:])
                 batches = iter(loader)
                 next(batches)
-                loader.set_epoch(3)  # it has begun: this is of the next one
+                loader.set_epoch(3)  # the epoch has begun, so this applies to the next one
                 self.assertTrue(flat(batches) == want[1][16:])
                 self.assertTrue(flat(loader) == want[3])
 
@@ -183,7 +183,7 @@ class Reentrance(WorkersCase):
 
                 def handle(*_, batches=batches, said=said, taken=taken):
                     try:
-                        taken.append(next(batches))  # between two calls it may
+                        taken.append(next(batches))  # between two calls it is allowed
                     except RuntimeError as error:
                         said.append(str(error))
                     except StopIteration:
@@ -208,8 +208,8 @@ class Reentrance(WorkersCase):
 
 
 class Struck:
-    """Raises KeyboardInterrupt once, where a signal can have it raised: after the nth call into C, or at the first
-    instruction of a Python function, of the loader's own files."""
+    """Raises KeyboardInterrupt once, where a signal can raise it: after the nth call into C, or at the first instruction of a Python
+    function, of the loader's own files."""
 
     FILES = ("loader.py", "stream.py", "batch_log.py")
 
@@ -248,7 +248,7 @@ class CtrlC(WorkersCase):
             self.assertGreater(n, 50)
 
     def test_when_the_epoch_has_just_ended(self):
-        """It has ended all the same, and the next one is another iterator's."""
+        """The epoch has ended all the same, and the next one belongs to another iterator."""
         for mode, options in MODES.items():
             with self.subTest(mode=mode):
                 loader = self.loader(**options)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""diesel_loader.torch.DataLoader on a real dieseld, against PyTorch and torchvision on the raw files."""
+"""Tests diesel_loader.torch.DataLoader on a real dieseld, against PyTorch and torchvision on the raw files."""
 import contextlib
 import itertools
 import json
@@ -13,7 +13,7 @@ import tempfile
 import time
 import unittest
 
-# First: it skips where the others are not.
+# Imported first: skips where modules are missing.
 from torch_support import Daemon, grouped, pack
 import numpy
 import torch
@@ -43,7 +43,7 @@ def make_tree(folder, equal):
 
 
 def make_chunks(folder):
-    """Enough for several chunks of 4 MiB."""
+    """Makes enough samples for several chunks of 4 MiB."""
     (folder / "class").mkdir(parents=True)
     for i in range(60):
         (folder / "class" / f"{i:02d}.bin").write_bytes(os.urandom(250_000))
@@ -59,13 +59,13 @@ def make_images(folder):
 
 
 def contents(folder):
-    """{bytes of a file: index of its class folder}."""
+    """Returns {bytes of a file: index of its class folder}."""
     names = sorted(path.name for path in folder.iterdir())
     return {path.read_bytes(): names.index(path.parent.name) for path in folder.rglob("*.*")}
 
 
 def flat(batches):
-    """[(bytes, label)] of all samples, in order."""
+    """Returns [(bytes, label)] of all samples, in order."""
     return [(item.numpy().tobytes(), label) for data, labels in batches for item, label in zip(data, labels.tolist())]
 
 
@@ -109,7 +109,7 @@ class LoaderTest(unittest.TestCase):
         self.assertTrue(all(view.dim() == 1 and view.dtype == torch.uint8 for view in data))
 
     def test_what_has_been_handed_out_may_be_written_to(self):
-        """As in PyTorch: by the trainer, by functions, and whoever does it."""
+        """As in PyTorch, the trainer, functions and others may write to batches."""
         def add(data):
             data += 1
             return data
@@ -210,7 +210,7 @@ class LoaderTest(unittest.TestCase):
             self.assertEqual(flat(got), want)
 
     def test_resume_at_the_end_of_an_epoch(self):
-        """A loop that has ended is followed by the next epoch; one that stopped at the last batch has nothing left of its own."""
+        """A finished loop is followed by the next epoch; a loop that stopped at the last batch has no batches of its own left."""
         whole = self.loader()
         want = [flat(whole) for _ in range(3)]
         for options in ({}, {"transform": same, "num_workers": 1}):
@@ -222,11 +222,11 @@ class LoaderTest(unittest.TestCase):
                 second.load_state_dict(pickle.loads(pickle.dumps(first.state_dict())))
                 self.assertTrue([flat(second) for _ in range(3 - ended)] == ([] if ended else [[]]) + want[1:])
                 second.load_state_dict(first.state_dict())
-                second.set_epoch(1)  # as loops do that count epochs
+                second.set_epoch(1)  # like loops that count epochs
                 self.assertTrue(flat(second) == want[1])
 
     def take(self, state, world, batch, n=None, epochs=1, **options):
-        """(numbers that all ranks were given after this state, in their first n batches each, the state then)."""
+        """Returns (numbers that all ranks were given after this state, in their first n batches each, the state then)."""
         seen, states = [], []
         for rank in range(world):
             loader = self.loader(rank=rank, world_size=world, batch_size=batch, return_ids=True, **options)
@@ -243,7 +243,7 @@ class LoaderTest(unittest.TestCase):
         return seen, states[0]
 
     def test_other_ranks_go_on_with_the_samples_that_nobody_had(self):
-        """With the batch of a rank kept, with that of all ranks kept, and with neither; again and again in one epoch."""
+        """With the same batch per rank, with the same batch of all ranks, and with neither; repeatedly in one epoch."""
         every = list(range(N_CLASSES * PER_CLASS))
         for jobs in (((4, 6), (3, 6)), ((4, 6), (3, 8)), ((8, 3), (12, 3)), ((8, 3), (12, 2)), ((3, 7), (2, 5), (5, 2), (1, 11))):
             for workers in (0, 1) if len(jobs) > 2 else (0,):
@@ -277,7 +277,7 @@ class LoaderTest(unittest.TestCase):
             self.assertEqual([numbers.tolist() for *_, numbers in loader], want)
 
     def test_a_daemon_that_is_lost_after_others_went_on(self):
-        """In the epoch that is gone on with, and in the one after it, which is whole."""
+        """In the continued epoch, and in the next one, which is complete."""
         head, state = self.take(None, 2, 7, 2, lanes=4)
         want = sorted([*range(N_CLASSES * PER_CLASS)] * 2)
         for lost_after in (3, 60):
@@ -315,7 +315,7 @@ class LoaderTest(unittest.TestCase):
     # Lanes
 
     def sampled(self, state, world, batch, n=None, epoch=2, **options):
-        """As take(), of "chunks", by the order alone: (numbers that all ranks were given after this state, the state then)."""
+        """Like take() of "chunks", but only by the order. Returns (numbers that all ranks were given after this state, the state then)."""
         seen, states = [], []
         for rank in range(world):
             sampler = diesel.ChunkShuffleSampler(diesel.Dataset(self.sets["chunks"]), seed=3, rank=rank, world_size=world, batch_size=batch,
@@ -337,7 +337,7 @@ class LoaderTest(unittest.TestCase):
         self.assertNotEqual(self.sampled(None, 1, 1, lanes=4)[0], self.sampled(None, 1, 1, lanes=3)[0])
 
     def test_other_ranks_go_on_in_the_lanes_of_the_epoch(self):
-        """With the batch of a rank kept, with that of all ranks kept, and with neither; whether the lanes are given again or not."""
+        """With the same batch per rank, with the same batch of all ranks, and with neither; with and without `lanes` set again."""
         for lanes, drift in itertools.product((1, 3, 4), (0, 2)):
             given = {"lanes": lanes, "drift": drift}
             for jobs in (((4, 3), (3, 3)), ((4, 3), (3, 4)), ((8, 2), (12, 2)), ((8, 3), (12, 2)), ((3, 5), (2, 4), (4, 2), (1, 7))):
@@ -391,7 +391,7 @@ class LoaderTest(unittest.TestCase):
             self.sampled(state, 7, 1)
 
     def test_others_do_not_go_on_in_the_middle_of_a_batch_of_lanes(self):
-        """Its samples lie by lane: those that were given are not the first ones of the epoch."""
+        """Its samples are ordered by lane, so the delivered ones are not the first ones of the epoch."""
         first, same = (diesel.ChunkShuffleSampler(diesel.Dataset(self.sets["chunks"]), batch_size=8, seed=3, window_chunks=1, lanes=lanes)
                        for lanes in (4, None))
         numbers = iter(first)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which share of the samples a process gets: from its arguments, torch.distributed or the launcher's environment."""
+"""Tests which share of the samples a process gets: from its arguments, torch.distributed or the launcher's environment."""
 import json
 import logging
 import os
@@ -8,7 +8,7 @@ import tempfile
 import unittest
 from unittest import mock
 
-# First: it skips where the others are not.
+# Imported first: skips where modules are missing.
 from torch_support import Daemon, grouped, pack
 from forked import Script
 import torch.distributed
@@ -20,7 +20,7 @@ N_SAMPLES, BATCH = 61, 4
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID",
              "SLURM_STEP_NUM_TASKS")
 
-# Argument: dataset, file of the rendezvous (or none). Prints len() before and after, and every sample it gets.
+# Arguments: dataset, file of the rendezvous (or none). Prints len() before and after, and every sample that it gets.
 JOB = f"""
 import json, sys, torch.distributed as dist, diesel_loader.torch as diesel
 loader = diesel.DataLoader(sys.argv[1], batch_size={BATCH}, shuffle=True, seed=3)
@@ -32,8 +32,8 @@ print(json.dumps([before, len(loader), len(batches), [bytes(item.tolist()).hex()
 """
 
 
-# Arguments: dataset, file of the rendezvous, rank, keyword arguments and state of this rank, seed of torch. In the state is also whether the
-# rank looks at a batch first, and the epoch that is told then. Prints the numbers of two epochs, or what was said.
+# Arguments: dataset, file of the rendezvous, rank, keyword arguments and state of this rank, seed of torch. The state also holds whether
+# the rank reads a batch first, and the epoch that it sets then. Prints the numbers of two epochs, or the error.
 RANK = """
 import json, logging, os, sys, torch, torch.distributed as dist, diesel_loader.torch as diesel
 from diesel_loader.ranks import dealing
@@ -64,7 +64,7 @@ def find(group=None, **environment):
 
 
 class FindTest(unittest.TestCase):
-    """membership.find() alone: pure."""
+    """Tests only membership.find(), which is pure."""
 
     def test_nothing_says_that_there_are_ranks(self):
         self.assertEqual(find(), (0, 1))
@@ -98,7 +98,7 @@ class FindTest(unittest.TestCase):
 
     def test_torch_distributed_goes_first(self):
         self.assertEqual(find((1, 2)), (1, 2))
-        self.assertEqual(find((1, 2), LOCAL_RANK=0, WORLD_SIZE=2), (1, 2))  # nothing is known against it
+        self.assertEqual(find((1, 2), LOCAL_RANK=0, WORLD_SIZE=2), (1, 2))  # nothing contradicts it
         self.assertEqual(find((3, 4), SLURM_PROCID=3, SLURM_STEP_NUM_TASKS=4), (3, 4))
 
     def test_contradictions_are_refused_in_one_line(self):
@@ -114,7 +114,7 @@ class FindTest(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, words) as caught:
                 find(group, **environment)
             self.assertNotIn("\n", str(caught.exception))
-            self.assertIn("rank and world_size", str(caught.exception))  # what to do
+            self.assertIn("rank and world_size", str(caught.exception))  # names the fix
 
     def test_a_world_size_is_known_before_the_rank(self):
         self.assertEqual(membership.world_size({"WORLD_SIZE": "8", "NODE_RANK": "1", "LOCAL_RANK": "0"}, None), 8)
@@ -123,7 +123,7 @@ class FindTest(unittest.TestCase):
 
 
 class DealingTest(unittest.TestCase):
-    """The default of lanes: pure."""
+    """Tests the default of lanes, which is pure."""
 
     def test_a_lane_for_each_rank(self):
         for lanes, drift, world_size, shuffle, found in ((None, None, 1, True, (1, 0)), (None, None, 8, True, (8, 0)), (None, 4, 12, True, (12, 4)),
@@ -155,7 +155,7 @@ class LoaderTest(unittest.TestCase):
             self.addCleanup(os.environ.pop, name, None)
 
     def two(self, *environments, distributed=False):
-        """What two processes with these variables of their own print."""
+        """Returns the output of two processes with these variables of their own."""
         arguments = [str(self.dataset), *([str(self.folder / f"meet{self.id()}")] if distributed else [])]
         jobs = [Script(JOB, *arguments, *([rank] if distributed else []),
                        environment={**os.environ, **{name: str(value) for name, value in own.items()}})
@@ -174,7 +174,7 @@ class LoaderTest(unittest.TestCase):
                             {"LOCAL_RANK": 1, "NODE_RANK": 0, "WORLD_SIZE": 2}), before=8)
 
     def test_made_before_torch_distributed_and_the_variables(self):
-        """As in Lightning's main process, which sets the variables for its children when the loader exists."""
+        """As in Lightning's main process, which sets the variables for its children after the loader exists."""
         if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
             self.skipTest("needs torch.distributed with gloo")
         self.check(self.two({}, {}, distributed=True), before=16)
@@ -185,14 +185,14 @@ class LoaderTest(unittest.TestCase):
         self.check([[16, *first[1:]], [16, *second[1:]]], before=16)
 
     def ranks(self, *each):
-        """What two ranks print, each given (options, state, seed of torch)."""
+        """Returns the output of two ranks, each given (options, state, seed of torch)."""
         with tempfile.TemporaryDirectory() as folder:
             jobs = [Script(RANK, self.dataset, f"{folder}/rendezvous", rank, json.dumps(options), json.dumps(state), seed)
                     for rank, (options, state, seed) in enumerate(each)]
             return [json.loads(job.communicate()[0]) for job in jobs]
 
     def test_ranks_that_do_not_agree_say_so(self):
-        """Each of them, before the first batch, and of the place that is told, before the second."""
+        """Each rank reports it, before the first batch. A difference in the set position is reported before the second."""
         if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
             self.skipTest("needs torch.distributed with gloo")
         one, other = {"seed": 1, "window_chunks": 3, "lanes": 3}, {"seed": 2, "batch_size": 5, "drop_last": True, "drift": 3}
@@ -209,7 +209,7 @@ class LoaderTest(unittest.TestCase):
             self.assertRegex(said, "ranks do not agree on the order.* lanes is 2 on rank 0 and 3 on rank 1|lanes is 3 on rank 1 and 2 on rank 0")
 
     def test_a_rank_may_look_at_a_batch_alone(self):
-        """Also of an epoch that nobody told, and of another one than is told then; nobody waits to be told so."""
+        """Also of an epoch that was not set, and of another one than is set then. No rank waits meanwhile."""
         if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
             self.skipTest("needs torch.distributed with gloo")
         for told in ({}, {"told": 3}):
@@ -218,7 +218,7 @@ class LoaderTest(unittest.TestCase):
                 self.assertEqual(sorted(shares[0][epoch] + shares[1][epoch]), list(range(N_SAMPLES)))
 
     def test_ranks_of_torchrun_agree_without_a_group(self):
-        """By the store that its agent has: here, this process."""
+        """The ranks use the store of torchrun's agent, which is this process here."""
         store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self.set(TORCHELASTIC_USE_AGENT_STORE=True, MASTER_ADDR="127.0.0.1", MASTER_PORT=store.port)
         job = JOB.replace("seed=3", "seed=int(sys.argv[2])").replace("if len(sys.argv) > 2", "if False")
@@ -245,7 +245,7 @@ class LoaderTest(unittest.TestCase):
         self.assertIn("rank 1 of 2, by the launcher's variables", log.output[0])
 
     def test_a_state_goes_on_with_other_steps(self):
-        """Whether they are whole steps or not."""
+        """Whether or not they are whole steps."""
         def numbers(world, batch_size, state=None, n=100):
             loaders = [diesel.DataLoader(self.dataset, batch_size, True, seed=3, batches=diesel.Batches(return_ids=True), job=diesel.Job(rank=rank, world_size=world))
                        for rank in range(world)]
@@ -340,7 +340,7 @@ class LoaderTest(unittest.TestCase):
             iter(loader)
 
     def test_an_iterator_that_gave_nothing_took_no_epoch(self):
-        """Lightning asks iter() of a loader whether it can be iterated."""
+        """Lightning calls iter() to learn whether the loader can be iterated."""
         loader = diesel.DataLoader(self.dataset, batch_size=BATCH, shuffle=True, seed=0)
         plain = [data.tolist() for data, _ in loader]
         loader.set_epoch(0)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What users do to a loader: Ctrl-C at any moment, an end in the middle of an epoch, threads, notebooks, two copies."""
+"""Tests misuse of a loader: Ctrl-C at any moment, an end in mid-epoch, threads, notebooks, two copies."""
 import atexit
 import collections
 import gc
@@ -15,7 +15,7 @@ import threading
 import time
 import unittest
 
-# First: it says where the others are, and skips where they are not.
+# Imported first: adds the path of the other modules, and skips where modules are missing.
 from torch_support import ROOT, grouped
 from forked import Script
 from workers_support import WorkersCase, alive, flat, same, wait_until
@@ -27,7 +27,7 @@ N_INTERRUPTS = 25
 
 class Case(WorkersCase):
     def python(self, *arguments, seconds=120, text=""):
-        """A process of its own: (exit status, standard output, standard error)."""
+        """Runs Python in a process of its own. Returns (exit status, standard output, standard error)."""
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         done = subprocess.run([sys.executable, *arguments], input=text, capture_output=True, text=True, env=environment,
                               timeout=seconds, start_new_session=True, check=False)
@@ -41,7 +41,7 @@ class Case(WorkersCase):
 
 class CtrlC(Case):
     def test_each_sample_is_handed_out_once(self):
-        """Whenever it strikes, next() raises KeyboardInterrupt or gives the batch; and iterating goes on behind it."""
+        """Whenever Ctrl-C strikes, next() raises KeyboardInterrupt or returns the batch, and iteration continues after it."""
         for mode in MODES:
             with self.subTest(mode=mode):
                 status, out, err = self.job("interrupted", mode, "1")
@@ -61,7 +61,7 @@ class CtrlC(Case):
 
 class End(Case):
     def test_in_the_middle_of_an_epoch(self):
-        """No word, no process and no session is left."""
+        """The process leaves no message, process or session behind."""
         for mode in MODES:
             for how in ("falls off", "exits", "keeps a batch", "in a thread", "in busy threads", "in a cycle", "at exit", "at once"):
                 with self.subTest(mode=mode, how=how):
@@ -97,7 +97,7 @@ class Threads(Case):
             self.assertEqual(len(got), len(loader), context)
 
     def test_another_version_was_installed_meanwhile(self):
-        """Workers that are not forked would be of that one, and the trainer of the one before."""
+        """Workers that are not forked would use the new version, and the trainer the old one."""
         script = ("import diesel_loader.torch, diesel_loader.native as native\n"
                   "if __name__ == '__main__':\n"
                   "    native.VERSION = '0.0.9'\n"
@@ -115,7 +115,7 @@ class Threads(Case):
 
 
 class Notebook(Case):
-    """A __main__ that is no file, and cells that run in some thread."""
+    """Tests a __main__ that is no file, and cells that run in any thread."""
 
     CELL = """
 import sys, threading
@@ -141,7 +141,7 @@ thread.join()
         return self.CELL.format(path=str(self.sets["equal"]), context=context, workers=workers)
 
     def assert_said(self, said, context):
-        """One line for each function that another Python cannot find, and none of multiprocessing's."""
+        """Checks for one line for each function that another Python cannot find, and none of multiprocessing's."""
         for name, line in zip(self.NAMES, said):
             self.assertRegex(line, f"{name} cannot be imported by worker processes that are started by '{context}', because .* put "
                                    'it in a module, or use multiprocessing_context="fork"$')
@@ -152,7 +152,7 @@ thread.join()
                 status, out, err = self.python("-c", self.cell(context))
                 self.assertEqual((status, err), (0, ""))
                 lines = out.splitlines()
-                self.assertEqual(lines.pop(), "300")  # a function of some module
+                self.assertEqual(lines.pop(), "300")  # a function of a module works
                 if context == "fork":
                     self.assertEqual(lines, ["300"] * 3)
                 else:
@@ -227,12 +227,12 @@ def job(dataset, what, mode, *more):
 
 
 def interrupted(loader, rng):
-    """Epochs in which interrupts come at random moments: how many came, and the epochs with other samples than all."""
+    """Runs epochs with interrupts at random moments. Returns the number of interrupts, and the epochs with other samples than all."""
     want = collections.Counter(flat(loader))
     armed, over, n, wrong = False, threading.Event(), 0, []
 
     def strike(number, frame):
-        # Only inside the `try` below, and once in it: what strikes this test's own lines says nothing of the loader.
+        # Only inside the `try` below, and once in it: an interrupt in this test's own lines proves nothing about the loader.
         nonlocal armed
         if armed:
             armed = False

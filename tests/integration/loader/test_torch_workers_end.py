@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nobody is left behind, however a trainer or its daemon ends."""
+"""Tests that no process stays behind, however a trainer or its daemon ends."""
 import gc
 import os
 import pathlib
@@ -10,7 +10,7 @@ import tempfile
 import time
 import unittest
 
-# First: it says where the others are, and skips where they are not.
+# Imported first: adds the path of the other modules, and skips where modules are missing.
 from workers_support import WorkersCase, alive, children, first_bytes, flat, pids, same, wait_until, with_pid
 import diesel_loader.torch as diesel
 import support
@@ -83,8 +83,8 @@ class EndTest(WorkersCase):
 
 
 def job(dataset, how):
-    """What the tests above end in different ways."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs this in the background ignores it
+    """A job for the tests above, which end it in different ways."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # processes in the background ignore SIGINT
     loader = diesel.DataLoader(dataset, batch_size=4, transform=with_pid, num_workers=2, timeout=1)
     print(loader_processes(loader), flush=True)
     while how == "loop":

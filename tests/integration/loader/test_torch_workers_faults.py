@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transforms that fail, workers and fork servers that die, data that is damaged: the rest goes on."""
+"""Tests transforms that fail, workers and fork servers that die, and damaged data: the rest continues."""
 import os
 import pickle
 import signal
 import sys
 import unittest
 
-# First: it says where the others are, and skips where they are not.
+# Imported first: adds the path of the other modules, and skips where modules are missing.
 from workers_support import WorkersCase, alive, fails, first_bytes, flat, grouped, pids, same, wait_until, with_pid
 import diesel_loader.torch as diesel
 from diesel_loader import DamagedData
@@ -14,14 +14,14 @@ from serving import pack
 
 
 class Picky(Exception):
-    """Cannot be made of a text alone."""
+    """An exception that cannot be built from only a text."""
 
     def __init__(self, a, b):
         super().__init__(a, b)
 
 
 class At:
-    """Does something at the samples whose first bytes are `mark`."""
+    """Runs a function for the samples whose first bytes are `mark`."""
 
     def __init__(self, mark, what):
         self.mark, self.what = mark, what
@@ -74,7 +74,7 @@ class FaultTest(WorkersCase):
                                  **grouped({"num_workers": 0, **options}))
 
     def run_with(self, what, **options):
-        """Batches with one that fails; (what was delivered, the exception)."""
+        """Reads batches, one of which fails. Returns (the delivered ones, the exception)."""
         got, caught = [], None
         batches = iter(self.loader(transform=At(self.mark, what), **options))
         while True:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the pool, its fork server and a worker say to each other, where the order matters: one of them at a time, and the
-test is the others."""
+"""Tests the messages of the pool, its fork server and a worker, where the order matters: one of the three is real, and the test plays the
+others."""
 import contextlib
 import resource
 import signal
@@ -8,7 +8,7 @@ import types
 import unittest
 from unittest import mock
 
-# First: it says where the others are, and skips where they are not.
+# Imported first: adds the path of the other modules, and skips where modules are missing.
 import workers_support  # noqa: F401
 import torch
 import torch.utils.data
@@ -19,7 +19,7 @@ from diesel_loader.tensors import Tensors
 
 
 class ForkServer:
-    """Stands where torch's multiprocessing context does: the process that it makes is the test."""
+    """Replaces torch's multiprocessing context: the process that it makes is the test."""
 
     def get_start_method(self):
         return "fork"
@@ -37,11 +37,11 @@ class PoolTest(unittest.TestCase):
         self.addCleanup(self.pool.close)
 
     def dies(self, pid):
-        """A worker is asked for, and is gone before the trainer hears of it."""
+        """A requested worker dies before the trainer learns that it exists."""
         number = self.spawn()
         messages.send(self.fork_server.end, Kind.SPAWNED, number, pid)
         messages.send(self.fork_server.end, Kind.EXITED, number, pid, signal.SIGSEGV)
-        self.pool._hear(self.pool._workers[number])  # collect() may look at its socket first
+        self.pool._hear(self.pool._workers[number])  # collect() may read its socket first
 
     def test_how_a_worker_died_that_was_not_heard_of(self):
         with self.assertLogs("diesel_loader", "WARNING") as logs:
@@ -52,7 +52,7 @@ class PoolTest(unittest.TestCase):
             self.dies(200)
 
     def spawn(self):
-        """A worker is asked for; returns its number."""
+        """Answers a request for a worker, and returns its number."""
         self.pool.resize(1)
         kind, _, numbers, _, fds = messages.receive(self.fork_server.end)
         self.assertEqual(kind, Kind.SPAWN)
@@ -108,12 +108,12 @@ class PoolTest(unittest.TestCase):
 
 class WorkerTest(unittest.TestCase):
     def setUp(self):
-        # A worker tells torch that this process is one.
+        # A worker makes torch's worker information valid in this process.
         self.enterContext(mock.patch.object(torch.utils.data._utils.worker, "_worker_info", None))
         self.trainer, end = messages.pair()
         self.addCleanup(self.trainer.close)
         self.addCleanup(end.close)
-        self.kept = []  # what the user's code refers to
+        self.kept = []  # stands for objects that the user's code references
         self.worker = worker.Worker(0, end, worker.Setup(types.SimpleNamespace(batch=self.batch, arrays=Tensors(), dataset=None),
                                                           None, 0, 1))
         self.worker._mirror = mock.Mock()
@@ -123,7 +123,7 @@ class WorkerTest(unittest.TestCase):
         return 7
 
     def heard(self):
-        """Kinds of the messages that the trainer has now; of results, whether the batch is kept."""
+        """Returns the kinds of the messages that the trainer has now, and for results whether the batch is kept."""
         found = []
         while (message := messages.receive(self.trainer, block=False)) is not None:
             kind, small, _, _, fds = message
@@ -142,7 +142,7 @@ class WorkerTest(unittest.TestCase):
 
     def test_a_batch_that_is_let_go_of_while_its_result_is_sent(self):
         def bytes_of_a_process():
-            self.kept.clear()  # as another thread or the garbage collector may at any time
+            self.kept.clear()  # another thread or the garbage collector may do this at any time
             return 0
 
         with mock.patch.object(self.worker, "_private_bytes", bytes_of_a_process):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many worker processes there are, who says so, and what of their work is counted."""
+"""Tests the number of worker processes, who sets it, and which of their work is counted."""
 import itertools
 import os
 import pickle
@@ -8,7 +8,7 @@ import time
 import unittest
 from unittest import mock
 
-# First: it says where the others are, and skips where they are not.
+# Imported first: adds the path of the other modules, and skips where modules are missing.
 from workers_support import EQUAL, N, WorkersCase, children, fails, flat, pids, same, wait_until, wish, with_pid
 import support
 import torch
@@ -57,7 +57,7 @@ class NumberTest(WorkersCase):
         for n in (2, 0, 1):
             ask(n)
             batches = iter(loader)
-            for _ in range(6000):  # over the epoch's end, if it takes so long
+            for _ in range(6000):  # runs over the epoch's end if it takes that long
                 time.sleep(0.005)
                 got.append(next(batches, None))
                 if got[-1] is None:
@@ -110,7 +110,7 @@ class NumberTest(WorkersCase):
             self.assertEqual((work.n_batches, work.n_samples, work.n_worked), (len(loader), N, N))
             self.assertEqual(work.n_handoffs, len(loader) if workers else 0)
             self.assertEqual(work.policy, 1)
-            self.assertTrue(min(workers, 1) <= work.n_workers <= workers)  # one may do it all before the other has started
+            self.assertTrue(min(workers, 1) <= work.n_workers <= workers)  # one may do all the work before the other has started
             self.assertEqual(work.inline_ns > 0, not workers)
             self.assertEqual(work.handoff_ns > 0 and work.result_bytes > N * EQUAL, workers > 0)
             self.assertGreater(work.cpu_ns, 0)

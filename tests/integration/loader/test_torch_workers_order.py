@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Worker processes of diesel_loader on a real dieseld: their number changes, what is delivered does not."""
+"""Tests worker processes of diesel_loader on a real dieseld: their number changes, and the delivered samples do not."""
 import pickle
 import random
 import unittest
 
-# First: it says where the others are, and skips where they are not.
+# Imported first: adds the path of the other modules, and skips where modules are missing.
 from workers_support import WorkersCase, cycling, first_bytes, flat, noisy, same
 import numpy
 import torch
@@ -108,7 +108,7 @@ class OrderTest(WorkersCase):
 
 
 class Keeping:
-    """Keeps its last 60 samples, and says what they are only when they have left."""
+    """Keeps its last 60 samples, and reveals them only when they have left."""
 
     def __init__(self):
         self.kept = []
@@ -122,7 +122,7 @@ class Keeping:
         out = data.clone()
         if len(self.kept) % 2:
             self.kept.pop()
-            data.fill_(7)  # its own
+            data.fill_(7)  # its own memory
         return out
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker hands over: results of any kind and size."""
+"""Tests the results that a worker hands over, of any kind and size."""
 import ctypes
 import gc
 import os
@@ -10,7 +10,7 @@ import unittest
 import weakref
 from unittest import mock
 
-# First: it says where the others are, and skips where they are not.
+# Imported first: adds the path of the other modules, and skips where modules are missing.
 from workers_support import WorkersCase, same
 import numpy
 import torch
@@ -50,13 +50,13 @@ class ResultTest(WorkersCase):
                 self.assertGreater(self.pages_of_a_result(), BYTES // PAGE // 2)
 
     def pages_of_a_result(self):
-        """How many pages the kernel makes for one of many, usually."""
+        """Returns how many pages the kernel usually makes for one result."""
         loader = self.loader(collate_fn=count_pages, worker_init_fn=small_pages, num_workers=1)
         return statistics.median(int(pages) for pages, _ in loader)
 
 
 class MallocTest(unittest.TestCase):
-    """The allocators that are not here, simulated."""
+    """Tests simulated allocators that this machine does not have."""
 
     def test_an_old_glibc_that_refuses_a_threshold_above_32_mib(self):
         library = types.SimpleNamespace(mallopt=mock.Mock(side_effect=lambda option, _: option != worker.M_MMAP_THRESHOLD))
@@ -69,12 +69,12 @@ class MallocTest(unittest.TestCase):
             worker._keep_freed_memory()
 
 
-BYTES, PAGE = 33 << 20, os.sysconf("SC_PAGE_SIZE")  # malloc() maps what is larger than 32 MiB, if left to itself
+BYTES, PAGE = 33 << 20, os.sysconf("SC_PAGE_SIZE")  # malloc() by default maps sizes above 32 MiB
 PR_SET_THP_DISABLE = 41
 
 
 def small_pages(_):
-    """So that the kernel makes one page at a time."""
+    """Makes the kernel make one page at a time."""
     ctypes.CDLL(None).prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0)
 
 
@@ -88,7 +88,7 @@ _results = []
 
 
 def count_held(samples):
-    """How many of the earlier results there are still; nothing is to wait for the collection of garbage."""
+    """Returns how many of the earlier results still exist; none may wait for garbage collection."""
     gc.disable()
     results = torch.full((1000,), sum(result() is not None for result in _results)), numpy.zeros(1000)
     _results.extend(map(weakref.ref, results))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""diesel_loader.transforms: batches of NumPy's arrays and of torch's tensors that dieseld decodes, without torchvision."""
+"""Tests diesel_loader.transforms: batches of NumPy's arrays and of torch's tensors that dieseld decodes, without torchvision."""
 import importlib.util
 import io
 import logging
@@ -19,7 +19,7 @@ from diesel_loader import transforms as t
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 N = 24
 
-# Whose Python has neither torch nor what goes with it.
+# A job whose Python has neither torch nor its companions.
 JOB = """
 import sys
 for name in ("torch", "torchvision", "PIL"):
@@ -36,7 +36,7 @@ assert loader.num_workers == 0
 
 
 def means(data):
-    """Behind what dieseld runs, in a worker."""
+    """Runs after dieseld's part, in a worker."""
     return numpy.array([data.mean(), data.shape[0], os.getpid()])
 
 
@@ -65,7 +65,7 @@ class TransformsCase(unittest.TestCase):
         return loader
 
     def samples(self, loader):
-        """{number: sample} of an epoch."""
+        """Returns {number: sample} of an epoch."""
         return {int(number): sample for samples, _, numbers in loader for sample, number in zip(samples, numbers)}
 
     def original(self, number):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers of the tests of diesel_loader.torch. To be imported first: it skips where PyTorch is not, or what goes with
-it, and has a real dieseld and `dieselctl pack` from where the benchmarks have them."""
+"""Helpers of the tests of diesel_loader.torch. It must be imported first: it skips where PyTorch or its companions are missing, and takes a
+real dieseld and `dieselctl pack` from the benchmarks' modules."""
 import pathlib
 import sys
 

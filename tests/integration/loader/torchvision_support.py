@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchvision's transforms. On PyPI there is no torchvision for torch's CPU build; the one for GPUs is there, and its
-transforms are Python. Its import needs two operators of detection models from its compiled part. Stand-ins here declare
-them, which nothing calls."""
+"""torchvision's transforms. PyPI has no torchvision for torch's CPU build, but the one for GPUs, whose transforms are Python. Its import
+needs two operators of detection models from its compiled part. Stand-ins here declare them, which nothing calls."""
 import importlib
 import sys
 

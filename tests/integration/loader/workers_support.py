@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Helpers of the tests of worker processes: a real dieseld with two datasets, transforms that tell who did them, and
-who is alive."""
+"""Helpers of the tests of worker processes: a real dieseld with two datasets, transforms that reveal the process that ran them, and lists
+of living processes."""
 import itertools
 import os
 import pathlib
@@ -10,7 +10,7 @@ import time
 import unittest
 from unittest import mock
 
-# First: it skips where the others are not.
+# Imported first: skips where modules are missing.
 from torch_support import Daemon, grouped, pack
 import numpy
 import torch
@@ -32,13 +32,13 @@ def make_tree(folder, sizes, seed=11):
 
 
 def wish(*numbers):
-    """The daemon's wish, another one at every look; at first, and then for ever the last."""
+    """The daemon's requested number, another one at every read, and then always the last."""
     left = list(numbers)
     return mock.patch.object(Session, "wanted_workers", property(lambda _: left.pop(0) if len(left) > 1 else left[0]))
 
 
 def cycling(every=3):
-    """A wish that changes for ever."""
+    """A requested number that changes forever."""
     looks = itertools.count()
     return mock.patch.object(Session, "wanted_workers",
                              property(lambda _: CYCLE[next(looks) // every % len(CYCLE)]))
@@ -53,7 +53,7 @@ def same(data):
 
 
 def first_bytes(data):
-    """A tensor of one shape, whatever the sample's."""
+    """Returns a tensor of one shape, whatever the sample's."""
     out = torch.zeros(16, dtype=torch.uint8)
     out[:len(data)] = data[:16]
     return out
@@ -87,7 +87,7 @@ def alive(pid):
 
 
 def children():
-    """Processes below this one, without the ones that multiprocessing itself keeps."""
+    """Returns the children of this process, without multiprocessing's own."""
     result = set()
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -123,7 +123,7 @@ class WorkersCase(unittest.TestCase):
 
     @classmethod
     def entered(cls, context):
-        """As enterClassContext(), which unittest has from Python 3.11 on: the tests of device="cuda" run on older ones too."""
+        """Works like enterClassContext(), which unittest has from Python 3.11 on: the tests of device="cuda" run on older ones, too."""
         value = context.__enter__()
         cls.addClassCleanup(context.__exit__, None, None, None)
         return value

@@ -14,7 +14,7 @@ FUSE = os.access("/dev/fuse", os.R_OK | os.W_OK) and shutil.which("fusermount3")
 
 
 def digests(root):
-    """{relative path: MD5} of all files below."""
+    """Returns {relative path: MD5} of all files below."""
     found = {}
     for folder, _, names in os.walk(root):
         for name in names:
@@ -31,7 +31,7 @@ def is_mounted(path):
 
 @functools.cache
 def made():
-    """(dataset, source)"""
+    """Returns (dataset, source)."""
     source = make_source("files", 600, lambda rng: rng.choice((0, 1, 4096, 5000, 200000)))
     with open(os.path.join(source, "class0", "deep name, with\\ comma"), "wb") as f:
         f.write(b"x" * 700_000)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dieselctl mount: a dataset as files, for programs that know nothing of it."""
+"""Tests dieselctl mount: a dataset as files, for programs that do not use DIESEL."""
 import ctypes
 import filecmp
 import hashlib
@@ -86,7 +86,7 @@ class Files(Mount):
 
 
 class Compressed(Files):
-    """The same of compressed chunks."""
+    """Runs the tests of Files on compressed chunks."""
 
     @classmethod
     def setUpClass(cls):
@@ -105,7 +105,7 @@ class Compressed(Files):
         self.assertLess(self.stored, 0.7 * sum(os.path.getsize(os.path.join(self.source, name)) for name in digests(self.source)))
 
     def test_one_file_is_read_alone(self):
-        """Not its chunk, of which a mount reads the rest when somebody wants more of it."""
+        """A mount reads only the file. It reads the rest of the chunk when more of the chunk is needed."""
         node = Daemon(cache="64M")
         self.addCleanup(node.log.close)
         self.addCleanup(node.stop)
@@ -117,10 +117,10 @@ class Compressed(Files):
 
 
 class Ahead(Mount):
-    """Who goes through small files in order has the next ones in the page cache before it asks for them."""
+    """A program that reads small files in order finds the next ones in the page cache."""
 
     def has(self, path):
-        """Whether the page cache has all of the file, which is not empty."""
+        """Returns whether the page cache has all of the file, which is not empty."""
         with open(path, "rb") as f:
             size = os.fstat(f.fileno()).st_size
             pages = (ctypes.c_ubyte * (-(-size // mmap.PAGESIZE)))()
@@ -147,7 +147,7 @@ class Ahead(Mount):
                     os.listdir(f"{where}/class1")
                 self.read(where, names[:16])
                 later = [name for name in names[20:26] if os.path.getsize(f"{self.source}/{name}") > 0]
-                self.wait_until(lambda w=where, n=later: sum(self.has(f"{w}/{name}") for name in n) >= len(n) - 1)  # one is left out
+                self.wait_until(lambda w=where, n=later: sum(self.has(f"{w}/{name}") for name in n) >= len(n) - 1)  # one file is left out
                 self.read(where, names)
                 self.assertEqual(digests(where), digests(self.source))
 
@@ -178,7 +178,7 @@ class Ahead(Mount):
         server = int(subprocess.run(["pgrep", "-f", f"mount .*{where}$"], capture_output=True, text=True, check=True).stdout.split()[0])
         children = subprocess.run(["pgrep", "-P", str(server)], capture_output=True, text=True, check=True).stdout.split()
         self.assertEqual(len(children), 1)
-        os.kill(int(children[0]), signal.SIGKILL)  # reading goes on without it
+        os.kill(int(children[0]), signal.SIGKILL)  # reading continues without it
         self.assertEqual(digests(where), digests(self.source))
         subprocess.run(["fusermount3", "-u", where], check=True)
         self.wait_until(lambda: not os.path.exists(f"/proc/{server}"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dieselctl mount where names are odd, files many and large, the daemon or the dataset another one, and neighbours curious."""
+"""Tests dieselctl mount with odd names, large and many files, a replaced daemon or dataset, and curious users."""
 import contextlib
 import ctypes
 import errno
@@ -27,7 +27,7 @@ ODD = [b"new\nline", b"tab\tbell\a", b"not \xff\xfe UTF-8", b"-rf", b"*", b"..."
 
 
 def trees(root):
-    """{path: bytes} below, of files, and None of folders. Paths are bytes."""
+    """Returns {path: bytes} of files below, and None for folders. Paths are bytes."""
     found = {}
     for folder, folders, names in os.walk(os.fsencode(root)):
         for name in (*folders, *names):
@@ -45,11 +45,11 @@ class Names(Mount):
             for path in (name, b"folder " + name[:248] + b"/" + name):
                 with open(source + b"/" + path, "wb") as f:
                     f.write(b"%d" % i)
-        deep = source + b"/" + b"/".join([b"d" * 250] * 14)  # some 3,500 bytes
+        deep = source + b"/" + b"/".join([b"d" * 250] * 14)  # about 3,500 bytes
         os.makedirs(deep)
         with open(deep + b"/" + b"f" * 200, "wb") as f:
             f.write(b"deep")
-        dataset = pack(os.fsdecode(source), "odd", "--as-files")  # hidden ones, too
+        dataset = pack(os.fsdecode(source), "odd", "--as-files")  # includes hidden files
         self.assertEqual(trees(self.mount(dataset=dataset)), trees(source))
 
     def test_an_odd_path_of_the_dataset(self):
@@ -82,7 +82,7 @@ class Many(Mount):
                 files.append((os.open(f"{where}/{name}", os.O_RDONLY), name))
             node.kill()
             node.start()
-            # What the kernel has is not asked for again, so read all that it may not have.
+            # The kernel does not request its cached data again, so this reads everything that it may not have.
             for fd, name in files[:len(paths)] + random.Random(5).sample(files, 1000):
                 with open(f"{self.source}/{name}", "rb") as f:
                     self.assertEqual(os.pread(fd, 1 << 20, 0), f.read(), name)
@@ -92,7 +92,7 @@ class Many(Mount):
 
 
 class Large(Mount):
-    """Files of more than a chunk's size, and chunks of more than the cache."""
+    """Tests files larger than a chunk, and chunks that exceed the cache."""
 
     @classmethod
     def setUpClass(cls):
@@ -113,7 +113,7 @@ class Large(Mount):
             with mmap.mmap(ours.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE) as m:
                 for at in random.Random(1).sample(range(LARGE), 200):
                     self.assertEqual(m[at], expected[at])
-                m[0] ^= 255  # its own copy
+                m[0] ^= 255  # its private copy
             self.assertEqual(ours.read(1), expected[:1])
 
     def test_no_space_for_one(self):
@@ -129,7 +129,7 @@ class Large(Mount):
 
 
 class Unverified(Mount):
-    """A snapshot of which the daemon has verified the tables alone: the rest is looked at when a name is."""
+    """Tests a snapshot of which the daemon has verified only the tables: a name's other sections are verified when it is looked up."""
 
     def spoil(self, dataset, section):
         with open(f"{dataset}/snapshot", "r+b") as f:
@@ -164,7 +164,7 @@ class Unverified(Mount):
 
 class Replaced(Mount):
     def test_a_version_that_is_kept(self):
-        """Also after a restart; and mounted by its number beside the newest."""
+        """The version also stays after a restart, and can be mounted by its number next to the newest."""
         source = shutil.copytree(self.source, self.folder(), dirs_exist_ok=True)
         dataset, node = pack(source, "kept"), self.daemon(cache="64M")
         where, expected = self.mount(dataset=dataset, node=node), digests(source)
@@ -196,7 +196,7 @@ class Replaced(Mount):
             node.kill()
             node.start()
             kept.seek(0)
-            self.assertEqual(kept.read(), b"top\n")  # the kernel has it
+            self.assertEqual(kept.read(), b"top\n")  # the kernel has it cached
             for _ in range(2):
                 with self.assertRaises(OSError) as raised:
                     os.pread(late.fileno(), 100, 600_000)

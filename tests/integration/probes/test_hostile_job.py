@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of another user that is recorded as root: what it maps neither reaches other users' processes nor is it
-opened where that does something."""
+"""Tests jobs of another user that root records: files that the job maps must neither affect other users' processes nor be opened where
+opening has an effect."""
 import os
 import shutil
 import subprocess
@@ -18,8 +18,8 @@ ANALYZE = os.path.join(BIN, "diesel-analyze")
 MIRROR = os.path.join(BIN, "fuse_mirror")
 MALLORY, ALICE = 65534, 12345
 
-# Uses a library all the time; for each line of input it prints its listeners, and a digest of the library's code
-# as this process has it in memory.
+# Uses a library all the time. For each line of input it prints its listeners, and a digest of the library's code as this process has it in
+# memory.
 USER = r"""
 import ctypes, hashlib, re, sys, threading, time
 path = sys.argv[1]
@@ -73,7 +73,7 @@ class Case(unittest.TestCase):
         return int(listeners), code
 
     def record(self, process, *prefix):
-        """Until the recorder is interrupted."""
+        """Records until the recorder is interrupted."""
         recorder = subprocess.Popen([*prefix, ANALYZE, "record", "-o", self.path, "-p", str(process.pid)],
                                     stderr=subprocess.PIPE, text=True)
         self.addCleanup(recorder.communicate)
@@ -108,8 +108,8 @@ class Neighbours(Case):
 
 class Files(Case):
     def test_a_pipe_in_a_librarys_place_is_not_opened(self):
-        """Whoever waits for a reader of the pipe would notice. Only the name leads to the file: the recorder may not
-        look through the mapping."""
+        """A process that waits for a reader of the pipe would notice. Only the name leads to the file: the recorder may not read through
+        the mapping."""
         library, pipe = self.library(self.folder), os.path.join(self.folder, "pipe")
         os.mkfifo(pipe)
         job = self.user(library, 0, "unshare", "--mount", "--propagation", "private")
@@ -152,7 +152,7 @@ class Files(Case):
                 os.unlink(self.path)
             self.assertFalse(os.path.exists(os.path.join(control, "hangs")))
         finally:
-            os.unlink(hang)  # or a recorder that hangs could not be ended
+            os.unlink(hang)  # otherwise a recorder that hangs could not be ended
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * registry_node URL NODE ADDRESS: a node, as far as the registry goes. Takes lines "join UID JOB WEIGHT
- * [VERSION]", "leave UID JOB", "publish JSON" and "stop", and writes one for each thing it is told: "members
- * JOB NODE@ADDRESS/INCARNATION/WEIGHT ...", "server up", "server down: PROBLEM". registry_node list URL,
- * registry_node reports URL: what registry_list() and registry_reports() have.
+ * registry_node URL NODE ADDRESS is a node with only its registry. It takes lines "join UID JOB WEIGHT
+ * [VERSION]", "leave UID JOB", "publish JSON" and "stop". It writes a line for each event: "members JOB
+ * NODE@ADDRESS/INCARNATION/WEIGHT ...", "server up", "server down: PROBLEM". registry_node list URL and
+ * registry_node reports URL print the results of registry_list() and registry_reports().
  */
 #include <pthread.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes, as far as the registry goes: processes of registry_node, and what they were told."""
+"""Nodes with only their registry: processes of registry_node, and the events that they reported."""
 import os
 import subprocess
 import threading
@@ -11,7 +11,7 @@ WAIT_S = 60
 
 
 def until(holds, what):
-    """Waits for a condition. The bound is none of what is tested."""
+    """Waits for a condition. The time limit is not part of any test."""
     deadline = time.monotonic() + WAIT_S
     while not holds():
         assert time.monotonic() < deadline, what() if callable(what) else what
@@ -42,7 +42,7 @@ class Node:
         self.say(f"leave {uid} {job}")
 
     def views(self, job):
-        """All that was told of this job: a list of {name: (address, incarnation, weight)}."""
+        """Returns all reported views of this job: a list of {name: (address, incarnation, weight)}."""
         views = []
         for line in list(self.lines):
             words = line.split(" ")
@@ -65,7 +65,7 @@ class Node:
         until(lambda: (self.server() or "").startswith("server " + text), lambda: f"{self.name}: {self.lines}")
 
     def stop(self):
-        """As it stops by itself."""
+        """Ends the node as it stops by itself."""
         if self.process.poll() is None:
             self.say("stop")
         return self.end()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real Redis servers, alone and as a cluster, on this machine's loopback, and datasets to keep there."""
+"""Runs real Redis servers, single and as a cluster, on this machine's loopback, and makes datasets to keep there."""
 import json
 import os
 import pathlib
@@ -45,7 +45,7 @@ class Server:
         return subprocess.run(["redis-cli", "-p", str(self.port), *secret, *args], check=check, capture_output=True).stdout.strip()
 
     def ask(self, *commands):
-        """The replies of many commands, of which none is an array; bytes pass as they are. None: there is no such value."""
+        """Returns the replies of many commands, none of which is an array. Bytes pass unchanged. None: the value does not exist."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=60) as s, s.makefile("rb") as replies:
             for words in commands:
                 parts = [word if isinstance(word, bytes) else word.encode() for word in words]
@@ -74,7 +74,7 @@ class Server:
 
 
 class Cluster:
-    """n masters, the nodes that come first, and as many replicas of each as wanted."""
+    """n masters, which come first, and the given number of replicas of each."""
 
     def __init__(self, folder, n, n_replicas, *options, tls=()):
         self.nodes = []
@@ -93,7 +93,7 @@ class Cluster:
         return done.stdout
 
     def wait(self):
-        """Until all nodes that run agree, and no replica is behind."""
+        """Waits until all running nodes agree, and no replica lags."""
         deadline = time.monotonic() + 60
         while not all(s.process.poll() is not None or b"cluster_state:ok" in s.cli("cluster", "info", check=False) and
                       (b"role:master" in s.cli("info", "replication") or b"master_link_status:up" in s.cli("info", "replication"))
@@ -111,7 +111,7 @@ class Cluster:
         return int(self.nodes[0].cli("cluster", "keyslot", key))
 
     def owner(self, slot):
-        """The master that has a slot."""
+        """Returns the master that has a slot."""
         for first, last, master, *_ in json.loads(self.masters()[0].cli("--json", "cluster", "slots")):
             if first <= slot <= last:
                 return next(s for s in self.nodes if s.port == master[1])

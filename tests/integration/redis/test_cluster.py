@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Datasets whose metadata is on a real Redis Cluster of three masters with a replica each, while slots move and nodes die."""
+"""Tests datasets whose metadata is on a real Redis Cluster of three masters with a replica each, while slots move and nodes die."""
 import os
 import pathlib
 import shutil
@@ -29,12 +29,12 @@ class ClusterTest(unittest.TestCase):
         self.cluster.wait()
 
     def pack(self, *args, check=0, **env):
-        """By a node that is not the one that tests stop."""
+        """Packs by a node that the tests do not stop."""
         node = next(s for s in self.cluster.masters() if s is not self.state_node())
         return dieselctl("pack", "--meta", node.url(self.prefix), *args, self.source, self.dataset, check=check, **env)
 
     def appending(self, n):
-        """pack --append of n samples in all, as it runs."""
+        """Starts pack --append of n samples in all."""
         make_source(self.source, n, 2)
         return subprocess.Popen([BIN / "dieselctl", "pack", "--append", self.source, self.dataset], stdout=subprocess.DEVNULL,
                                 stderr=subprocess.PIPE, text=True)
@@ -54,7 +54,7 @@ class ClusterTest(unittest.TestCase):
         return self.cluster.owner(self.cluster.slot(f"{self.prefix}:state"))
 
     def test_conformance(self):
-        """The tests that every engine passes, and the writer's own."""
+        """Runs the tests that every engine passes, and the writer's own."""
         env = dict(os.environ, DIESEL_TEST_REDIS=f"redis://127.0.0.1:{self.cluster.masters()[1].port}", DIESEL_REDIS_WAIT="10")
         for program in ("test_dataset_meta", "test_dataset_writer"):
             done = subprocess.run([BIN / program], env=env, capture_output=True, text=True)
@@ -73,7 +73,7 @@ class ClusterTest(unittest.TestCase):
         self.assertEqual(sum(int(s.cli("dbsize")) for s in self.cluster.masters()) - sum(before), 1041)
 
     def test_key_moves_and_is_on_its_way(self):
-        """ASK, then MOVED, for the key that a commit changes and for one of those with values."""
+        """ASK, then MOVED, for the key that a commit changes and for one with values."""
         self.pack()
         generation = self.state_node().cli("hget", f"{self.prefix}:state", "generation").decode()
         for key in (f"{self.prefix}:state", f"{self.prefix}:{generation}:7", f"{self.prefix}:{generation}:1030"):
@@ -106,7 +106,7 @@ class ClusterTest(unittest.TestCase):
         self.whole(6000)
 
     def test_master_dies_while_packing(self):
-        """A replica takes its place; the pack goes on with it, and nothing that was told is missing."""
+        """A replica replaces the master. The pack continues with it, and no acknowledged commit is lost."""
         self.pack()
         for n, delay in ((2000, 0.1), (4000, 0.4)):
             process = self.appending(n)
@@ -121,7 +121,7 @@ class ClusterTest(unittest.TestCase):
         dieselctl("rm", self.dataset, "class0/0.bin")
 
     def test_master_hangs(self):
-        """It neither answers nor closes: its replica takes its place, and is asked after a while."""
+        """The master neither answers nor closes: its replica replaces it, and gets the commands after a while."""
         self.pack()
         lost = self.state_node()
         lost.send(signal.SIGSTOP)
@@ -133,7 +133,7 @@ class ClusterTest(unittest.TestCase):
         self.cluster.wait()
 
     def test_replica_does_not_follow(self):
-        """What only the master has is not told to be done."""
+        """A commit that only the master has is not acknowledged."""
         self.pack()
         master = self.state_node()
         port = master.cli("info", "replication").split(b"port=")[1].split(b",")[0]
@@ -148,7 +148,7 @@ class ClusterTest(unittest.TestCase):
         self.assertEqual(len(content(self.dataset)[0]), 59)
 
     def test_zz_down(self):
-        """A master and its replica are gone: one line, nothing changes, and it goes on when they are back."""
+        """A master and its replica are down: one line of error and no change. Commands work again when they are back."""
         self.pack()
         before = content(self.dataset)
         master = self.state_node()

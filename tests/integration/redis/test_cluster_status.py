@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dieselctl cluster status: what it says of real nodes on a real Redis server, and of what somebody else put there."""
+"""Tests dieselctl cluster status: its output for real nodes on a real Redis server, and for foreign values there."""
 import json
 import pathlib
 import shutil

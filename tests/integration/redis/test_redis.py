@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Datasets whose metadata is on a real Redis server: as with SQLite, and what happens when the server is not as it should be."""
+"""Tests datasets whose metadata is on a real Redis server: the same as with SQLite, and failures of the server."""
 import json
 import os
 import pathlib
@@ -46,7 +46,7 @@ class RedisTest(unittest.TestCase):
         return told
 
     def test_conformance(self):
-        """The tests that every engine passes, and the writer's own. One of them has two writers, of which one waits so long."""
+        """Runs the tests that every engine passes, and the writer's own. In one of them a second writer waits that long."""
         env = dict(os.environ, DIESEL_TEST_REDIS=f"redis://127.0.0.1:{self.server.port}", DIESEL_REDIS_WAIT="5")
         for program in ("test_dataset_meta", "test_dataset_writer"):
             self.server.cli("flushall")
@@ -70,12 +70,12 @@ class RedisTest(unittest.TestCase):
         facts = [json.loads(dieselctl("stat", "--json", d).stdout) for d in (self.dataset, plain)]
         for key in ("version", "samples", "bytes", "chunks", "digest", "meta_version", "pending"):
             self.assertEqual(facts[0][key], facts[1][key], key)
-        # What rebuild made again does not stay twice.
+        # Entries that rebuild made again do not exist twice.
         self.assertEqual(int(self.server.cli("dbsize")), 1041)
 
     def test_without_snapshot(self):
-        """Paths are found in the metadata, of both engines: by themselves where there is no snapshot, or as wished; what was
-        committed last, and as the snapshot has it."""
+        """Finds paths in the metadata of both engines: directly where there is no snapshot, or on request. The results are those of the
+        last commit, or of the snapshot."""
         plain = self.root / "plain"
         (self.source / "class0" / "deeper").mkdir(parents=True)
         (self.source / "class0" / "deeper" / "x").write_bytes(b"x" * 5)
@@ -126,7 +126,7 @@ class RedisTest(unittest.TestCase):
         self.pack(DIESEL_REDIS_FILE=str(secret))
         self.assertNotIn("secret", (self.dataset / "meta.redis").read_text())
         dieselctl("rm", self.dataset, "class0/0.bin", DIESEL_REDIS=f"redis://default:{URL_PASSWORD}@{address}")
-        # A folder does not say who gets a password: that of another server is not sent.
+        # A dataset folder cannot choose who gets a password: the password of another server is not sent.
         self.one_line(dieselctl("rm", self.dataset, "class0/3.bin", check=1,
                                 DIESEL_REDIS=f"redis://default:{URL_PASSWORD}@127.0.0.1:{self.server.port % 60000 + 1}"), "password")
         url = f"redis://:{URL_PASSWORD}@{address}/team/ds"
@@ -151,7 +151,7 @@ class RedisTest(unittest.TestCase):
         self.sound()
 
     def test_copies(self):
-        """A copy shares no keys: all that would read or change the original's says so, and what the line says helps."""
+        """A copy shares no keys: each command that would read or change the original's reports that, and the fix in its message works."""
         self.pack()
         names, copy = content(self.dataset), self.root / "copy"
         for how in (["-r"], ["-a"], ["-al"]):
@@ -165,7 +165,7 @@ class RedisTest(unittest.TestCase):
                 self.one_line(dieselctl(*words, check=1), f"{copy} is a copy", "dieselctl rebuild --meta")
             self.assertIn(f"{copy} is a copy", dieselctl("stat", copy).stdout)
             self.assertIn(f"{copy} is a copy", dieselctl("verify", copy, check=1).stdout)
-            self.assertEqual(content(copy), names)  # its snapshot is its own
+            self.assertEqual(content(copy), names)  # its snapshot belongs to the copy
         dieselctl("rm", self.dataset, "class0/3.bin")
         self.assertIn("dieselctl rebuild --meta", dieselctl("stat", copy).stdout)
         self.assertNotIn("dieselctl snapshot", dieselctl("stat", copy).stdout + dieselctl("verify", copy, check=1).stdout)
@@ -180,7 +180,7 @@ class RedisTest(unittest.TestCase):
         self.one_line(dieselctl("rebuild", "--meta", self.server.url("else"), copy, check=1), "not on")
 
     def test_moved(self):
-        """The same folder elsewhere is no copy; what its file says is looked at."""
+        """The same folder at another path is no copy; its file is checked."""
         self.pack()
         moved = self.root / "elsewhere" / "moved"
         moved.parent.mkdir()
@@ -198,7 +198,7 @@ class RedisTest(unittest.TestCase):
         self.assertEqual(dieselctl("verify", moved).stderr, "")
 
     def test_keys_lost(self):
-        """Flushed, evicted, of the wrong type, cut: one line, no wrong answer, and rebuild mends it."""
+        """Keys are flushed, evicted, of the wrong type, or truncated: one line of error, no wrong answer, and rebuild repairs it."""
         self.pack()
         names = content(self.dataset)
 
@@ -232,7 +232,7 @@ class RedisTest(unittest.TestCase):
             self.assertEqual(content(self.dataset), names)
 
     def test_older_state(self):
-        """A server that came back with what it had a while ago."""
+        """A server came back with an older state."""
         self.pack()
         before = {f: self.server.cli("hget", "team/ds:state", f) for f in ("version", "committed", "chunks", "paths", "newest", "marks")}
         dieselctl("rm", self.dataset, "class0/0.bin")
@@ -267,7 +267,7 @@ class RedisTest(unittest.TestCase):
         self.assertEqual(len(content(self.dataset)[0]), 60)
 
     def test_no_redis(self):
-        """What listens there speaks something else."""
+        """A server with another protocol listens there."""
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             s.listen()
@@ -282,7 +282,7 @@ class RedisTest(unittest.TestCase):
         self.assertFalse(self.dataset.exists())
 
     def test_harmful_server(self):
-        """What speaks Redis, but means harm: it is told in one line, soon, and within bounds of memory."""
+        """A hostile Redis server: one line of error, soon, and within bounds of memory."""
         def serve(peer, name):
             peer.recv(1 << 16)
             try:
@@ -318,7 +318,7 @@ class RedisTest(unittest.TestCase):
                 self.assertFalse(self.dataset.exists())
 
     def test_stalled(self):
-        """The machine that the server is on hangs: nothing waits for it without end, and what was told stays."""
+        """The server's machine hangs: no command waits for it endlessly, and acknowledged commits stay."""
         self.pack()
         before = content(self.dataset)
         self.server.send(signal.SIGSTOP)
@@ -343,7 +343,7 @@ class RedisTest(unittest.TestCase):
         self.sound()
 
     def test_scripts_flushed(self):
-        """While a pack runs the server forgets the scripts, and drops all clients."""
+        """While a pack runs, the server forgets the scripts, and drops all clients."""
         self.pack()
         make_source(self.source, 2000, 2)
         process = subprocess.Popen([BIN / "dieselctl", "pack", "--append", self.source, self.dataset], stdout=subprocess.DEVNULL,
@@ -357,7 +357,7 @@ class RedisTest(unittest.TestCase):
         self.sound()
 
     def test_bucket_of_yesterday(self):
-        """One of the keys comes back as it was before the last commit: from a replica that knew less, or a backup."""
+        """One of the keys comes back as it was before the last commit: from a lagging replica, or a backup."""
         self.pack()
         generation = self.server.cli("hget", "team/ds:state", "generation").decode()
         keys = [f"team/ds:{generation}:{i}" for i in range(1024)]
@@ -374,7 +374,7 @@ class RedisTest(unittest.TestCase):
         self.sound()
 
     def killed(self, engine, *options):
-        """kill -9 at random moments: the version before or after, and the same command completes it."""
+        """Runs kill -9 at random moments: the dataset has the version before or after, and the same command completes it."""
         dieselctl("pack", *options, self.source, self.dataset)
         old = content(self.dataset)
         make_source(self.source, 400, 2)
@@ -388,14 +388,14 @@ class RedisTest(unittest.TestCase):
                                        stderr=subprocess.DEVNULL, start_new_session=True)
             try:
                 process.wait(generator.uniform(0, span))
-                span = max(span * 0.8, 0.01)  # too late: it was done
+                span = max(span * 0.8, 0.01)  # too late: the command was done
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 n_killed += process.wait() == -signal.SIGKILL
             now = content(self.dataset)
             self.assertTrue(now == old or len(now[0]) == 400, f"{engine}: {len(now[0])} samples")
             dieselctl("verify", self.dataset)
-            if now != old:  # and back
+            if now != old:  # and return to the old version
                 dieselctl("rm", self.dataset, *(n for n in now[0] if n not in old[0]))
                 for path in self.source.rglob("*.bin"):
                     os.utime(path, (i + 1, i + 1))
@@ -412,7 +412,7 @@ class RedisTest(unittest.TestCase):
         self.killed("sqlite")
 
     def test_server_killed_while_packing(self):
-        """With a log of all writes the server comes back with them; the writer waits for it, or the next one goes on."""
+        """With a log of all writes the server comes back with them. The writer waits for it, or the next one continues."""
         self.server.stop()
         self.server.options = ("--appendonly", "yes", "--appendfsync", "always")
         self.server.start()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who takes part in which group, on a real Redis server: leases, and what becomes of them when the server is not as it should be."""
+"""Tests membership of groups on a real Redis server: leases, and their fate when the server fails."""
 import pathlib
 import shutil
 import signal
@@ -56,7 +56,7 @@ class RegistryTest(unittest.TestCase):
         self.assertEqual(a.view("job")["c"][2], "5")
         c.join("job", weight=7)
         until(lambda: a.view("job")["c"][2] == "7", "the weight is not told again")
-        # Another job, another user's, another dataset's: others.
+        # Another job, another user's, another dataset's: different groups.
         c.join("other")
         c.join("job", uid=1001)
         c.sees("other", "c")
@@ -67,7 +67,7 @@ class RegistryTest(unittest.TestCase):
             node.sees("job", "a", "b")
         self.assertEqual(b.stop(), 0)
         a.sees("job", "a")
-        # Each was told when something changed, and only then.
+        # Each node got a view after each change, and only then.
         for node in (a, b, c):
             for job in ("job", "other"):
                 views = node.views(job)
@@ -77,13 +77,14 @@ class RegistryTest(unittest.TestCase):
         self.assertEqual(self.listed(), [])
 
     def test_lease(self):
-        """A node that hangs is out when its lease is over, and in when it goes on; one that was killed comes back as another."""
+        """A node that hangs leaves the group when its lease expires, and returns when it continues. A killed node comes back as a new
+        member."""
         a, b = self.pair()
         n = len(a.views("job"))
         b.process.send_signal(signal.SIGSTOP)
         begin = time.monotonic()
         a.sees("job", "a")
-        self.assertGreater(time.monotonic() - begin, LEASE_S - 2)  # its last renewal was a second ago, at most
+        self.assertGreater(time.monotonic() - begin, LEASE_S - 2)  # its last renewal was at most a second ago
         b.process.send_signal(signal.SIGCONT)
         a.sees("job", "a", "b")
         b.sees("job", "a", "b")
@@ -97,7 +98,7 @@ class RegistryTest(unittest.TestCase):
         self.assertNotIn("too", " ".join(a.lines + b.lines))
 
     def test_flushed(self):
-        """The server forgets everything: nobody was out, and in a moment all is there again."""
+        """The server forgets everything: no member was lost, and soon all are there again."""
         a, b = self.pair()
         views = a.views("job"), b.views("job")
         for _ in range(3):
@@ -130,7 +131,7 @@ class RegistryTest(unittest.TestCase):
             self.assertTrue(all({"a", "b"} <= set(view) for view in node.views("job")[len(before):]), "somebody was out meanwhile")
 
     def test_hangs(self):
-        """The server neither answers nor closes: members stay, nobody waits, and a node stops all the same."""
+        """The server neither answers nor closes: members stay, no caller waits, and a node still stops."""
         a, b = self.pair()
         views = a.views("job")
         self.server.send(signal.SIGSTOP)
@@ -179,7 +180,7 @@ class RegistryTest(unittest.TestCase):
             self.assertNotIn("secret", "".join(node.lines))
 
     def test_tls(self):
-        """A server whose certificate is not from who is trusted is none."""
+        """A server with a certificate from an untrusted issuer is not used."""
         certs = self.root / "certs"
         certs.mkdir()
         for name in ("ca", "stranger"):
@@ -218,7 +219,7 @@ class RegistryTest(unittest.TestCase):
         return "diesel-node 1\n" + "".join(f"{k}={v}\n" for k, v in fields.items())
 
     def test_forged(self):
-        """Values that nobody of ours wrote are no members; wrong types under our keys are put right."""
+        """Foreign values are no members; wrong types under our keys are replaced."""
         a, b = self.pair()
         views = a.views("job")
         (group,) = self.group()
@@ -230,13 +231,14 @@ class RegistryTest(unittest.TestCase):
         self.server.ask(*(("set", node + name, text) for name, text in forged.items()), *(("zadd", names, now, name) for name in forged),
                         ("lpush", node + "list", "x"), ("zadd", names, now, "list"), ("set", node + "good", self.value(node="good")),
                         ("zadd", names, now, "good"))
-        a.sees("job", "a", "b", "good")  # it is as ours would be
+        a.sees("job", "a", "b", "good")  # this value looks like ours
         b.sees("job", "a", "b", "good")
         self.server.ask(("del", node + "good"), ("del", node + "a"), ("lpush", node + "a", "x"))
         a.sees("job", "a", "b")
         b.sees("job", "a", "b")
-        until(lambda: self.server.cli("zcard", names) == b"11", "names that nobody stands behind stay for ever")  # nine are as of another version
-        # What is no set, or none of ours.
+        until(lambda: self.server.cli("zcard", names) == b"11", "names that nobody stands behind stay for ever")  # nine look like another
+        # version's; the other two
+        # are no set, and not ours
         for wrong in (("set", names, "x"), ("lpush", names, "x"), ("sadd", names, "x"), ("zadd", names, "9e9", b"\xff\xfe\n"),
                       ("zadd", names, "1e99", "n" * 100000), ("zadd", names, "1", "")):
             self.server.ask(("del", names), wrong, ("del", "team:cluster:groups"), ("set", "team:cluster:groups", "x"))
@@ -246,7 +248,7 @@ class RegistryTest(unittest.TestCase):
         self.assertEqual([sorted(v) for v in a.views("job")], [sorted(v) for v in views] + [["a", "b", "good"], ["a", "b"]])
 
     def test_flooded(self):
-        """Ten thousand forged names in a group, and as many groups, of megabytes: nobody's renewal is late for it."""
+        """Ten thousand forged names in a group, and as many groups, of megabytes: no renewal is late."""
         a, b = self.pair()
         (group,) = self.group()
         names = f"team:cluster:{{{group}}}:nodes"
@@ -258,7 +260,7 @@ class RegistryTest(unittest.TestCase):
         c.join("other", uid=1001)
         c.sees("other", "c")
         self.listed()
-        # More than a reply may bring, in one group of a user who has many.
+        # More members than a reply may hold, in one group of a user who has many.
         d, e = self.node("d", 4), self.node("e", 5)
         for node in (d, e):
             for i in range(40):
@@ -285,7 +287,7 @@ class RegistryTest(unittest.TestCase):
         until(lambda: self.server.cli("zcard", names) == b"2", "the forged names stay for ever")
 
     def test_many_groups(self):
-        """As many as there may be, of eight users."""
+        """The maximum number of groups, of eight users."""
         a, b = self.node("a", 1), self.node("b", 2)
         for node in (a, b):
             for uid in range(9):
@@ -308,7 +310,7 @@ class RegistryTest(unittest.TestCase):
         until(lambda: [line.split(" ", 2)[::2] for line in self.listed("reports")] == [["a", '{"n": 1}'], ["b", '{"n": 2}']], "no reports")
         a.say('publish {"n": 3}')
         until(lambda: [line.split(" ", 2)[2] for line in self.listed("reports")][0] == '{"n": 3}', "an old report")
-        a.say("publish ")  # it leaves: what is said with the last breath counts
+        a.say("publish ")  # a node that leaves still publishes its last report
         self.assertEqual(a.stop(), 0)
         self.assertEqual([line.split()[0] for line in self.listed("reports")], ["b"])
         b.stop()

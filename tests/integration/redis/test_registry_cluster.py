@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The registry on a real Redis Cluster: a group whose part of it dies, with and without a replica, and all others meanwhile."""
+"""Tests the registry on a real Redis Cluster: a part with a group dies, with and without a replica, and all other groups continue."""
 import pathlib
 import shutil
 import signal
@@ -32,7 +32,7 @@ class RegistryClusterTest(unittest.TestCase):
         return node
 
     def groups(self):
-        """Group by group, the job and the master that has it."""
+        """Returns, group by group, the job and the master that has it."""
         done = subprocess.run([BIN / "registry_node", "list", self.cluster.masters()[0].url("team")], capture_output=True, text=True, check=True)
         found = {}
         for line in done.stdout.splitlines():
@@ -59,8 +59,8 @@ class RegistryClusterTest(unittest.TestCase):
                 self.assertTrue(all(len(v) == 2 for v in views[whole:]), f"{node.name} lost one of {job}: {views}")
 
     def test_master_lost(self):
-        """Killed, then another that hangs: the replica of each takes its place, found through the others. Nobody is out meanwhile; on a
-        machine that is busy a node may be later than its lease, and then it is tried again."""
+        """Kills a master, then makes another one hang: the replica of each replaces it, found through the others. No member is lost
+        meanwhile. On a busy machine a node may renew after its lease has expired, and then the test tries again."""
         for _ in range(3):
             lost = self.lose_masters()
             if not lost:
@@ -71,7 +71,7 @@ class RegistryClusterTest(unittest.TestCase):
         self.fail(f"members are out when a master is lost: {lost}")
 
     def lose_masters(self):
-        """The views of whoever had one without the other."""
+        """Returns the views of any node that lacked another one."""
         self.start(1)
         masters = self.cluster.masters()
         a, b, groups = self.pair(masters[0], masters[1])
@@ -103,14 +103,14 @@ class RegistryClusterTest(unittest.TestCase):
         return [v for v in views if not all({"a", "b"} <= some for some in v[next(i for i, some in enumerate(v) if {"a", "b"} <= some):])]
 
     def owners(self, lost):
-        """The masters that have slots, asked of one that runs."""
+        """Returns the masters that have slots, from a running one."""
         import json
         asked = next(s for s in self.cluster.nodes if s is not lost and s.process.poll() is None)
         ports = [master[1] for _, _, master, *_ in json.loads(asked.cli("--json", "cluster", "slots"))]
         return [s for s in self.cluster.nodes if s.port in ports]
 
     def test_part_is_down(self):
-        """Nobody takes its place: the groups of that part keep whom they knew, and those of others live on."""
+        """Without a replacement, the groups of that part keep their known members, and other groups continue."""
         self.start(0)
         for s in self.cluster.nodes:
             s.cli("config", "set", "cluster-require-full-coverage", "no")

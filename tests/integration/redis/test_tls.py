@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Metadata on a real Redis server, and a cluster, that speak TLS: whom we trust, and what we say in the clear."""
+"""Tests metadata on a real Redis server and a cluster with TLS: trusted certificates, and no plain-text secrets."""
 import pathlib
 import shutil
 import subprocess
@@ -15,7 +15,7 @@ def openssl(*args):
 
 
 def certify(folder, name, alternative, days=2, issuer="ca"):
-    """folder/NAME.crt and .key, from the CA."""
+    """Makes folder/NAME.crt and .key, from the CA."""
     extensions = folder / f"{name}.ext"
     extensions.write_text(f"subjectAltName={alternative}\n")
     openssl("req", "-new", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", f"/CN={name}",
@@ -96,13 +96,13 @@ class TlsTest(unittest.TestCase):
         plain = Server(self.root)
         self.addCleanup(plain.stop)
         self.one_line(self.pack(plain, check=1, **self.env), "TLS")
-        # A password that is meant for TLS is not sent in the clear.
+        # A password that is meant for TLS is not sent in plain text.
         plain.cli("config", "set", "requirepass", "secret")
         self.one_line(self.pack(plain, check=1, scheme="redis", DIESEL_REDIS=f"rediss://:secret@localhost:{plain.port}"), "wants a password")
         self.pack(plain, scheme="redis", DIESEL_REDIS=f"redis://:secret@localhost:{plain.port}")
 
     def test_cluster(self):
-        """Nodes go by addresses, and have the certificate of the name that the user knows."""
+        """Nodes are known by addresses, and have the certificate of the name that the user gave."""
         cluster = Cluster(self.root, 3, 0, *self.options("server"), "--tls-cluster", "yes", "--tls-replication", "yes", tls=self.cli_options())
         self.addCleanup(cluster.stop)
         self.pack(cluster.nodes[1], **self.env)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""diesel-top --nodes: jobs of several nodes, by a real Redis server, of which some are silent, gone, or somebody else's."""
+"""Tests diesel-top --nodes: jobs of several nodes, by a real Redis server, where some are silent, gone, or foreign."""
 import json
 import os
 import pathlib
@@ -73,7 +73,7 @@ class TopNodesTest(unittest.TestCase):
         until(lambda: self.nodes() == {"a": "up", "b": "up"}, "not both are there")
         a.kill()
         key = "team:cluster:report:a"
-        self.server.cli("pexpire", key, str(600000 - 41000))  # as it would be in 41 s
+        self.server.cli("pexpire", key, str(600000 - 41000))  # as 41 s later
         told = self.once()
         self.assertEqual({n["name"]: n["state"] for n in told["nodes"]}, {"a": "silent", "b": "up"})
         self.assertEqual({j["node"]: j["state"] for j in told["jobs"]}, {"a": "silent", "b": "running"})

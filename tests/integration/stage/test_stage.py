@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Chunks on a local disk below memory: later epochs, other jobs and the next daemon have them from there, and nothing
-but what storage would give. A disk that is full, fails or hangs costs what was on it, and is complained of once."""
+"""Tests chunks on a local disk below memory: later epochs, other jobs and the next daemon get them from there, always with the bytes of
+storage. A disk that is full, fails or hangs loses only its own chunks, and is reported once."""
 import os
 import pathlib
 import shutil
@@ -20,12 +20,12 @@ SMALL = "24M"  # less than half of "packed"
 
 
 def staged(folder):
-    """The files in it that a daemon made."""
+    """Returns the files in it that a daemon made."""
     return sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.count(".") == 9)
 
 
 class Disk:
-    """A staging disk that hangs, fails or is slow on command."""
+    """A staging disk that can be made to hang, fail or be slow."""
 
     def __init__(self, read_ms=0):
         self.base = os.path.join(SCRATCH, "disk" + os.urandom(4).hex())
@@ -56,37 +56,37 @@ class Staged(Case):
         self.folder = os.path.join(SCRATCH, "stage" + os.urandom(4).hex())
 
     def staging(self, *options, folder=None, cache=SMALL, size="1G", when="always"):
-        """A daemon. The disk of a test is no faster than the storage, hence always."""
+        """Starts a daemon. A test's disk is no faster than the storage, so it always stages."""
         return self.daemon("--stage", folder or self.folder, "--stage-size", size, "--stage-when", when, "--tune", "off", *options,
                            cache=cache)
 
     def own(self, name):
-        """(dataset, source) that may be damaged: 8 chunks or so."""
+        """Returns (dataset, source) for tests that damage it: about 8 chunks."""
         source = make_source(name, 8000, lambda rng: 4096, seed=len(name))
         path = pack(source, name)
         self.addCleanup(shutil.rmtree, path)
         return path, source
 
     def epoch(self, daemon, path, source):
-        """Chunks that were read from storage for it, and from staging."""
+        """Runs an epoch. Returns the chunks read from storage, and from staging."""
         before = daemon.status()
         probe(daemon, path, "--source", source)
         after = daemon.status()
         return (after["cache"]["reads"] - before["cache"]["reads"], after["stage"]["hits"] - before["stage"]["hits"])
 
     def fill(self, daemon, path, source):
-        """Epochs until all of it is staged."""
+        """Runs epochs until all of it is staged."""
         daemon.wait_for("the folder", lambda s: s["stage"]["open"])
         for _ in range(20):
             self.epoch(daemon, path, source)
             if daemon.status()["stage"]["chunks"] == len(chunk_files(path)):
-                # What was begun is there when it has a name.
+                # A chunk under way is complete when it has its name.
                 wait_until("the files", lambda: len(staged(self.folder)) == len(chunk_files(path)))
                 return
         self.fail(f"not all is staged: {daemon.status()['stage']}")
 
     def served_from_staging(self, daemon, path, source):
-        """Until an epoch reads nothing from storage; a disk that is late now and then is no failure."""
+        """Waits until an epoch reads nothing from storage. A disk that is sometimes late is no failure."""
         for _ in range(20):
             reads, hits = self.epoch(daemon, path, source)
             if reads == 0:
@@ -159,10 +159,10 @@ class Serves(Staged):
 
 
 class Worth(Staged):
-    """Storage and staging are measured."""
+    """Tests the measurement of storage and staging."""
 
     def storage(self, read_ms):
-        """The path of "packed" on storage that takes so long for each read."""
+        """Returns the path of "packed" on storage that takes that long for each read."""
         mount = os.path.join(SCRATCH, "storage" + os.urandom(4).hex())
         os.mkdir(mount)
         process = subprocess.Popen([MIRROR, dataset("packed")[0], mount],
@@ -204,7 +204,7 @@ class Worth(Staged):
         self.assertTrue(is_given_up(), daemon.output())
         written = daemon.status()["stage"]["written"]
         self.assertEqual(self.epoch(daemon, path, source)[1], 0)
-        # Those that were under way then are all that come.
+        # Only the writes that were under way then complete.
         self.assertLessEqual(daemon.status()["stage"]["written"], written + 2)
 
 
@@ -216,7 +216,7 @@ class Bounded(Staged):
             self.epoch(daemon, path, source)
             self.assertLessEqual(sum(os.stat(file).st_size for file in staged(self.folder)), 16 * MIB)
         daemon.wait_for("a full folder", lambda s: s["stage"]["chunks"] >= 3)
-        # What is there stays: in a cycle, nothing is gained by another part of it.
+        # Staged chunks stay: in a cycle, other chunks would gain nothing.
         self.assertEqual(daemon.status()["stage"]["evicted"], 0)
         self.assertGreater(daemon.status()["stage"]["hits"], 0)
 
@@ -261,7 +261,7 @@ class Changed(Staged):
         self.assertGreater(reads, 0)
         self.assertEqual(stage["damaged"], reads)
         self.assertIn("(as staged); reading it from storage", daemon.output())
-        # Those are written again.
+        # The evicted chunks are written again.
         self.fill(daemon, path, source)
         for _ in range(20):
             if self.epoch(daemon, path, source)[0] == 0:
@@ -313,13 +313,13 @@ class Changed(Staged):
             os.rename(chunk + ".new", chunk)
         daemon.start()
         daemon.wait_for("the folder", lambda s: s["stage"]["open"])
-        # With what the epoch has staged itself, chunks of the next one may be read ahead.
+        # In addition to the chunks that the epoch has staged itself, it may prefetch chunks of the next one.
         self.assertEqual(self.epoch(daemon, path, source)[0], len(chunk_files(path)))
         self.fill(daemon, path, source)
         self.served_from_staging(daemon, path, source)
 
     def test_a_chunk_that_is_gone_closed_or_damaged_is_not_hidden(self):
-        """One of three chunks at a time, and then it is whole again."""
+        """One of three chunks at a time has the fault, and then is restored."""
         def damage():
             with open(damaged, "r+b") as f:
                 f.seek(MIB)
@@ -345,7 +345,7 @@ class Changed(Staged):
 
 
 class Refused(Staged):
-    """A folder that is not ours is not used, and the daemon serves on."""
+    """A folder of another user is not used, and the daemon still serves."""
 
     def refuse(self, word, folder=None):
         path, source = dataset("packed")
@@ -380,7 +380,7 @@ class Refused(Staged):
         self.refuse("cannot be made", os.path.join(SCRATCH, "no", "such", "folder"))
 
     def test_others_may_exchange_a_folder_above(self):
-        """It is ours and closed, and somebody who may write above it can put another one in its place."""
+        """The folder is ours and closed, but a user who may write above it can replace it."""
         above = self.folder + "above"
         os.makedirs(above + "/between")
         folder = above + "/between/stage"
@@ -391,7 +391,7 @@ class Refused(Staged):
         os.chown(above, MALLORY, MALLORY)
         self.refuse(f"{above} belongs to another user", folder).stop()
         os.chown(above, 0, 0)
-        os.chmod(above, 0o1777)  # as /tmp is: they may add, and not replace
+        os.chmod(above, 0o1777)  # like /tmp: users may add files, but not replace others'
         daemon = self.staging(folder=folder)
         daemon.wait_for("the folder", lambda s: s["stage"]["open"])
 
@@ -422,7 +422,7 @@ class Faults(Staged):
         return disk
 
     def check_once(self, daemon, path, source, word):
-        """Epochs go on, and the line is written once."""
+        """Checks that epochs continue, and that the line is written once."""
         for _ in range(4):
             self.epoch(daemon, path, source)
         wait_until("a warning", lambda: word in daemon.output())
@@ -440,7 +440,7 @@ class Faults(Staged):
         path, source = dataset("packed")
         daemon = self.staging()
         self.check_once(daemon, path, source, "the disk is full before --stage-size is reached")
-        # What found space is used.
+        # Chunks for which there was space are used.
         self.assertGreater(daemon.status()["stage"]["hits"], 0)
         self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("unfinished")], [])
 
@@ -479,7 +479,7 @@ class Faults(Staged):
         self.ends_and_begins(daemon, disk, path, source)
 
     def ends_and_begins(self, daemon, disk, path, source):
-        """While it hangs."""
+        """While the disk hangs, a daemon ends and the next one begins."""
         begin = time.monotonic()
         self.assertEqual(daemon.stop(), 0, daemon.output())
         self.assertLess(time.monotonic() - begin, 20)
@@ -490,7 +490,7 @@ class Faults(Staged):
         self.served_from_staging(daemon, path, source)
 
     def test_a_disk_that_is_slow(self):
-        """Five seconds at least for a chunk: nobody waits so long."""
+        """At least five seconds per chunk: no job waits that long."""
         _, (path, source) = self.disk(read_ms=5000), dataset("packed")
         daemon = self.staging()
         daemon.wait_for("the folder", lambda s: s["stage"]["open"])

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Upgrade, rollback and downgrade under jobs that run. Both sides are real programs: those of this tree, and the same with the
-numbers of a later release (tests/upgrade.cmake). The service manager is a stand-in (service_manager.py)."""
+"""Tests upgrade, rollback and downgrade under running jobs. Both sides are real programs: those of this tree, and the same with the numbers
+of a later release (tests/upgrade.cmake). The service manager is a stand-in (service_manager.py)."""
 import json
 import os
 import pathlib
@@ -23,7 +23,7 @@ def later(name):
 
 
 NEXT, NEXT_FORMATS, SECOND = (os.path.join(later(name), "dieseld") for name in ("next", "next_formats", "second"))
-# Whole epochs until it is told that they are enough; each sample once in each, byte for byte.
+# Runs whole epochs until told to stop; each sample must come once in each, byte for byte.
 JOB = """
 import json, os, sys, time
 import diesel_loader.numpy as diesel
@@ -72,7 +72,7 @@ class Upgrade(Case):
         return daemon
 
     def become(self, daemon, program, end="stop"):
-        """Another program in its place. What it says."""
+        """Starts another program in the daemon's place. Returns its output."""
         before = len(daemon.output())
         getattr(daemon, end)()
         daemon.command[0] = program
@@ -87,7 +87,7 @@ class Upgrade(Case):
         return process
 
     def runs(self, daemon, clients):
-        """Until each of them has had batches of this daemon."""
+        """Waits until each of the clients has had batches of this daemon."""
         def all_do(status):
             for client in clients:
                 if client.poll() is not None:
@@ -132,7 +132,7 @@ class Upgrade(Case):
         self.assertIsNone(probe.poll())
 
     def test_formats_of_a_later_release_stay_as_they_are(self):
-        """Nothing of them is used, a line for each says so, and the later release has them again."""
+        """Such files are not used, a line for each reports that, and the later release reads them again."""
         daemon = self.start(NEXT_FORMATS)
         self.set(daemon, "prefetch=7")
         job = self.job(daemon, LIBRARY)
@@ -193,7 +193,7 @@ class Upgrade(Case):
         daemon.stop()
         kept = saved()
         self.assertEqual((kept["set"], kept["by"]["fine-limit"]), ({"fine-limit": 5}, by))
-        # Those of a job end with it.
+        # Pins of a job end with it.
         self.assertEqual(sorted((pin["job"], pin["knob"], pin["value"]) for pin in kept["pins"]),
                          [(0, "fine-knob", 1), (0, "prefetch-chunks", 4)])
 

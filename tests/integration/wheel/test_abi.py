@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""client/python/make_abi.py: what it makes of headers for ctypes, what it refuses, and what a compiler then refuses."""
+"""Tests client/python/make_abi.py: its output for ctypes from headers, the headers that it refuses, and the mistakes that a compiler then
+refuses."""
 import ctypes
 import pathlib
 import subprocess
@@ -69,7 +70,7 @@ class Made(unittest.TestCase):
                 self.assertRegex(done.stderr, r"\Amake_abi.py does not understand: .+\n\Z")
 
     def test_a_compiler_refuses_what_was_understood_wrongly(self):
-        """The headers change behind its back: each is a way to misread them."""
+        """The headers change behind its back, each in a way that it could misread."""
         plain = "struct diesel_other;" + PLAIN
         for right, wrong in (("uint32_t a, b;", "uint32_t b, a;"), ("double ends[2]", "double ends[3]"), ("DIESEL_A = 3", "DIESEL_A = 2"),
                              ("<< 40", "<< 41"), ("const char *path", "const void *path"), ("uint32_t a, b", "uint64_t a, b"),

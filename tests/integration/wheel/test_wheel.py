@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""diesel_loader as pip installs it: built from its source distribution, in a virtual environment, with no path set."""
+"""Tests diesel_loader as pip installs it: built from its source distribution, in a virtual environment, with no path set."""
 import collections
 import hashlib
 import json
@@ -27,11 +27,11 @@ seen = [(label, hashlib.sha256(sample.numpy()).hexdigest())
 json.dump({"seen": seen, "file": diesel_loader.__file__, "version": diesel_loader.__version__}, sys.stdout)
 """
 IMPORT = "import sys; before = set(sys.modules); import diesel_loader; print(*sorted(set(sys.modules) - before))"
-# An import of diesel_loader is for tools, too, that start often: it takes some 15 ms, half of it what Python takes for ctypes.
+# Tools that start often also import diesel_loader: the import takes about 15 ms, half of it for Python's ctypes.
 MAX_MODULES = 50
 SLOW_MODULES = {"asyncio", "dataclasses", "importlib.metadata", "inspect", "logging", "multiprocessing", "numpy", "pathlib",
                 "socket", "subprocess", "tempfile", "torch", "typing", "urllib"}
-# A library of another version, and one that is none.
+# A library of another version, and a foreign one.
 OTHER = {"older": 'const char *diesel_version(void) { return "0.0.9"; }', "foreign": "int answer(void) { return 42; }"}
 
 
@@ -57,7 +57,7 @@ class Wheel(dieseld_support.Case):
         assert done.returncode == 0, done.stdout + done.stderr
 
     def refused(self, **environment):
-        """The line that an import ends with."""
+        """Returns the last line of an import's error."""
         done = run(self.python, "-c", "import sys; sys.tracebacklimit = 0; import diesel_loader", **environment)
         self.assertEqual(done.returncode, 1, done.stderr)
         line, = done.stderr.strip().splitlines()
@@ -70,7 +70,7 @@ class Wheel(dieseld_support.Case):
             names = {name for name in archive.namelist() if not name.startswith(f"diesel_loader-{VERSION}.dist-info/")}
             metadata = archive.read(f"diesel_loader-{VERSION}.dist-info/METADATA").decode()
             xxhash = archive.read(f"diesel_loader-{VERSION}.dist-info/licenses/LICENSES/BSD-2-Clause.txt").decode()
-        self.assertIn("Copyright (C) 2012-2020 Yann Collet", xxhash)  # in libdiesel: binaries have to come with it
+        self.assertIn("Copyright (C) 2012-2020 Yann Collet", xxhash)  # libdiesel contains it, so binaries have to include the licence
         self.assertEqual(names, {f"diesel_loader/{name}" for name in [
             "_abi.py", "libdiesel.so", "py.typed", "version", *(str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py"))]})
         for line in ("Name: diesel-loader", f"Version: {VERSION}", "License-Expression: Apache-2.0 AND BSD-2-Clause",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loader's tests as its users have it: today's PyTorch and frameworks from PyPI, and diesel_loader from its wheel.
+"""Runs the loader's tests in users' environment: today's PyTorch and frameworks from PyPI, and diesel_loader from its wheel.
 
 The environment is made once, in build/frameworks, and has the packages of frameworks.txt. The wheel is installed again each time."""
 import os
@@ -15,7 +15,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 LOOK = "import diesel_loader, torch; print(diesel_loader.__file__, diesel_loader.__version__, torch.__version__)"
 # torch's CPU build has no torchvision on PyPI; integration.torch_loader has it from the distribution.
 MAY_BE_MISSING = {"needs torchvision"}
-TORCHVISION = "torchvision==0.28.0"  # of torch 2.13
+TORCHVISION = "torchvision==0.28.0"  # for torch 2.13
 
 
 class Frameworks(unittest.TestCase):
@@ -52,7 +52,7 @@ class Frameworks(unittest.TestCase):
         self.passes("test_torch_loader.py")
 
     def test_transforms_in_dieseld(self):
-        # Not where the other tests see it: torchvision_support.py says why.
+        # Not in a folder that the other tests see, for the reason in torchvision_support.py.
         folder = self.python.parent.parent / "torchvision"
         if not folder.exists():
             must(run(self.python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target", folder, TORCHVISION),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A newcomer's first minute: both wheels in one virtual environment, used by its path, without privilege.
+"""Tests a newcomer's first minute: both wheels in one virtual environment, used by its path, without privilege.
 
 packaging/wheel/tools.sh makes the wheel of the programs as for a release: on Debian 12, with a compiler from PyPI."""
 import contextlib
@@ -22,7 +22,7 @@ ALICE = 12345
 PROGRAMS = ("diesel-analyze", "diesel-top", "dieselctl", "dieseld")
 IS_ROOT = os.geteuid() == 0
 
-# Stock PyTorch; a batch takes the worker twenty times as long as the step.
+# Stock PyTorch, where a batch takes the worker twenty times as long as the step.
 STOCK = """
 import os, sys, time, torch
 class Files(torch.utils.data.Dataset):
@@ -82,7 +82,7 @@ class Both(unittest.TestCase):
 
     @classmethod
     def installed(cls):
-        """Files: of folders, pip leaves share/diesel and share/man behind."""
+        """Returns the installed files: pip leaves the folders share/diesel and share/man behind."""
         return sorted(str(path) for path in cls.environment.rglob("*") if not path.is_dir())
 
     @classmethod
@@ -91,7 +91,7 @@ class Both(unittest.TestCase):
         assert done.returncode == 0, done.stdout + done.stderr
 
     def alone(self, *command, path="/usr/bin:/bin"):
-        """As a user without privilege, from a login that has not activated the environment."""
+        """Runs the command as a user without privilege, from a login without an activated environment."""
         drop = ["setpriv", f"--reuid={ALICE}", f"--regid={ALICE}", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all",
                 "--no-new-privs"] if IS_ROOT else []
         return subprocess.run([*drop, "env", "-i", f"PATH={path}", f"HOME={self.home}", f"XDG_RUNTIME_DIR={self.home}",
@@ -141,7 +141,7 @@ class Both(unittest.TestCase):
         command = ["--", self.bin / "python", "train.py", self.source]
         done = self.alone(self.bin / "diesel-analyze", "--format", "json", *command)
         self.assertEqual(json.loads(done.stderr[done.stderr.index("\n{"):])["verdict"], "prep-bound", done.stderr)
-        # With the environment activated, names alone do.
+        # With the environment activated, names suffice.
         done = self.alone("bash", "-c", f". {self.bin}/activate && diesel-analyze -- python train.py {self.source}")
         self.assertRegex(done.stderr, r"(?m)^prep-bound: ")
         self.assertIn(f"there is {self.bin}/python3: give this path",
@@ -154,9 +154,9 @@ class Both(unittest.TestCase):
         n, socket, pid = self.works(self.bin / "python", "-c", SERVED, packed).split()
         self.addCleanup(self.end_daemon, int(pid))
         self.assertEqual((n, socket), ("200", f"{self.home}/diesel/dieseld-{VERSION}.sock"))
-        if IS_ROOT:  # it is not dumpable, so that its own user does not see this
+        if IS_ROOT:  # the process is not dumpable, so its own user cannot see this
             self.assertEqual(os.readlink(f"/proc/{pid}/exe"), str(self.bin / "dieseld"))
-        said = self.works(self.bin / "dieselctl", "status")  # which looks where the loader does
+        said = self.works(self.bin / "dieselctl", "status")  # dieselctl looks where the loader does
         self.assertIn(f"pid {pid}", said)
         self.assertIn(str(packed), said)
         self.assertIn("diesel-top", self.works(self.bin / "diesel-top", "-b", "-n", "1"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel of diesel_loader as pip makes it of this tree, and environments to install it in."""
+"""Makes the wheel of diesel_loader from this tree, as pip does, and environments to install it in."""
 import fcntl
 import hashlib
 import os
@@ -17,7 +17,7 @@ SYSTEM_PYTHON = "/usr/bin/python3"
 
 
 def run(*command, cwd=SCRATCH, **more):
-    """As a user does who has set nothing."""
+    """Runs a command like a user without any settings."""
     environment = {name: value for name, value in os.environ.items()
                    if name not in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "DIESEL_LIB", "DIESEL_BIN", "CC", "CFLAGS", "LDFLAGS",
                                 "CMAKE_ARGS")}
@@ -32,7 +32,7 @@ def skip(why):
 
 
 def must(done, python):
-    """Skips if a command failed that needs PyPI, and PyPI is not reached or has no such thing for this Python."""
+    """Skips if a command that needs PyPI failed, and PyPI is unreachable or lacks the package for this Python."""
     if not done.returncode:
         return
     probe = run(python, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", SCRATCH + "/reached", "scikit-build-core")
@@ -45,8 +45,8 @@ def must(done, python):
 
 
 def build(python):
-    """(the source distribution, the wheel that is built from it). There is one wheel of the same sources, in
-    build/wheels: its tests run one after the other (RESOURCE_LOCK), and the first of them builds it."""
+    """Returns (the source distribution, the wheel that is built from it). Tests share one wheel of the same sources, in build/wheels: they
+    run one after the other (RESOURCE_LOCK), and the first of them builds it."""
     tools, folder = SCRATCH + "/tools", SCRATCH + "/dist"
     must(run(python, "-m", "pip", "install", "--quiet", "--target", tools, "scikit-build-core"), python)
     done = run(python, "-c", f"from scikit_build_core.build import build_sdist; print(build_sdist({folder!r}))",
@@ -63,10 +63,10 @@ def build(python):
 
 
 def kept_environment(folder, requirements):
-    """The Python of a virtual environment with what a requirements file names, from PyPI. It is made once and kept: until the
-    file is another one, or the system's Python. No other process has it until this one ends.
+    """Returns the Python of a virtual environment with the packages of a requirements file, from PyPI. It is made once and kept, until the
+    file or the system's Python changes. No other process uses it until this one ends.
 
-    Skips if PyPI is not reached, or has none of something for this Python."""
+    Skips if PyPI is unreachable, or lacks a package for this Python."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     fcntl.flock(os.open(f"{folder}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC), fcntl.LOCK_EX)
     python, done_with = folder / "bin" / "python", folder / "installed.txt"
@@ -76,7 +76,7 @@ def kept_environment(folder, requirements):
         try:
             _install(folder, python, requirements)
             done_with.write_text(wanted)
-        except BaseException:  # half of it is of no use, and large
+        except BaseException:  # half of it is useless, and large
             shutil.rmtree(folder, ignore_errors=True)
             raise
     return python

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# diesel_library(NAME SOURCES... [USES libs...] [PRIVATE_USES libs...]) and diesel_program(...): a folder's library or program,
-# with the project's warnings. A header of another folder is included by its path from the root, or from the include directory
-# that it is in; tests/lint/includes.py holds that against USES (for headers) and PRIVATE_USES (for sources) in each build.
+# diesel_library(NAME SOURCES... [USES libs...] [PRIVATE_USES libs...]) and diesel_program(...) define a folder's
+# library or program, with the project's warnings. A header of another folder is included by its path from the root, or
+# from the include directory that it is in. In each build, tests/lint/includes.py compares the includes with USES (for
+# headers) and PRIVATE_USES (for sources).
 
 option(DIESEL_SANITIZE "comma list for -fsanitize=, e.g. address,undefined" "")
 set(DIESEL_WARNINGS
@@ -23,8 +24,9 @@ if(DIESEL_SANITIZE)
   add_compile_definitions(DIESEL_SANITIZED=1)
 endif()
 
-# What makes a mistake in memory harder to use, in everything that is installed: tests/integration/hardening.py looks for it there.
-# Sanitizers find more, and put functions of their own in place of those that _FORTIFY_SOURCE would check.
+# Hardening against exploits of memory errors, in everything that is installed: tests/integration/hardening.py checks
+# it. Builds with sanitizers leave out the compile options: sanitizers find more, and replace functions that
+# _FORTIFY_SOURCE would check.
 include(CheckCCompilerFlag)
 include(CheckPIESupported)
 check_pie_supported(LANGUAGES C)
@@ -47,7 +49,7 @@ if(NOT DIESEL_SANITIZE)
       add_compile_options(${branches})
     endif()
   endif()
-  # It does nothing without optimization, but for a warning.
+  # _FORTIFY_SOURCE without optimization only gives a warning.
   string(TOUPPER "${CMAKE_BUILD_TYPE}" type)
   if("${CMAKE_C_FLAGS} ${CMAKE_C_FLAGS_${type}}" MATCHES "-O([1-9gs]|fast)?( |$)")
     add_compile_options(-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3)
@@ -67,8 +69,8 @@ function(diesel_library name)
   target_link_libraries(${name} PUBLIC ${arg_USES} PRIVATE ${arg_PRIVATE_USES})
 endfunction()
 
-# diesel_folder(NAME MODULES modules... [USES libs...]): a library that is made of modules. Others see its include directory
-# alone; its modules see that as NAME_public.
+# diesel_folder(NAME MODULES modules... [USES libs...]) defines a library that is made of modules. Other folders see
+# only its include directory, which its modules see as NAME_public.
 function(diesel_folder name)
   cmake_parse_arguments(arg "" "" "MODULES;USES" ${ARGN})
   add_library(${name}_public INTERFACE)
@@ -90,7 +92,7 @@ function(diesel_program name)
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
 endfunction()
 
-# pkg-config packages as imported targets: diesel_pkg(uv libuv) makes PkgConfig::uv.
+# Makes imported targets of pkg-config packages: diesel_pkg(uv libuv) makes PkgConfig::uv.
 function(diesel_pkg var module)
   if(NOT TARGET PkgConfig::${var})
     pkg_check_modules(${var} REQUIRED IMPORTED_TARGET GLOBAL ${module})

@@ -5,10 +5,10 @@
  *	look_up fill lmdb|redis|stat STORE N         makes the entries: 24 bytes per path, or empty files
  *	look_up run WAY STORE N SECONDS SEED
  *
- * Ways: snapshot and snapshot-many (STORE is a dataset, the latter looks up 256 at a time), sqlite (its meta.db),
- * lmdb (a folder), redis (a socket, pipelined, 256 at a time), stat (a folder of files). Prints, as JSON, how
- * long opening took, and the paths found per second and per CPU second of this process. The program ends with
- * an error where it does not find a path.
+ * Ways: snapshot and snapshot-many (STORE is a dataset, the latter looks up 256 at a time), sqlite (its
+ *meta.db), lmdb (a folder), redis (a socket, pipelined, 256 at a time), stat (a folder of files). Prints, as
+ * JSON, how long opening took, and the paths found per second and per CPU second of this process. The program
+ * ends with an error where it does not find a path.
  */
 #include <fcntl.h>
 #include <sqlite3.h>

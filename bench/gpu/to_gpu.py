@@ -64,7 +64,7 @@ def theirs(folder, workers):
 
 
 def epoch(batches, synchronize, late):
-    """Returns (bytes, sum over them). late: a batch has arrived only when the next is waited for (the stand-in has no streams)."""
+    """Returns (bytes, sum over them). late: a batch has arrived only after synchronize() (the stand-in has no streams)."""
     total, n_bytes = None, 0
     for data in batches:
         if late:

@@ -485,7 +485,7 @@ class Unit(unittest.TestCase):
         self.assertLessEqual(float(exposure[1]), 1.5, done.stdout)
 
     def test_who_goes_first_when_something_is_short(self):
-        """Jobs come before the daemon, and the daemon before its helpers; no core is reserved for the daemon."""
+        """Jobs have precedence over the daemon, a killed helper does not stop the daemon, and it writes no core dump."""
         with open(os.path.join(ROOT, "packaging/dieseld.service")) as file:
             unit = dict(re.findall(r"(?m)^(\w+)=(.*)$", file.read()))
         self.assertEqual((unit["OOMPolicy"], unit["LimitCORE"], unit["MemorySwapMax"]), ("continue", "0", "0"))

@@ -53,7 +53,7 @@ def is_sound(version, n):
 
 
 def is_sound_but_for_unused(version, n):
-    """Returns whether it is sound except for n chunks that were written again, and stay until a purge."""
+    """Checks a dataset of n samples, which is sound except for chunks that were written again, and stay until a purge."""
     told = ENGINE.json("stat", ENGINE.dataset)
     assert (told["version"], told["samples"]) == (version, n), told
     is_sound(ENGINE.json("purge", ENGINE.dataset)["version"], n)
@@ -106,13 +106,13 @@ class Put(Case):
         self.assertIn("no dataset" if type(ENGINE).__name__ != "Bucket" else "there is no", ENGINE.ctl("ls", ENGINE.dataset, fails=True))
         if not ENGINE.dataset.startswith("s3:"):
             self.assertFalse(os.path.exists(ENGINE.dataset))
-        with create("raises") as w:  # the same writer is not blocked
+        with create("raises") as w:  # the failed writer blocks nothing
             w.put("a", b"1")
         with self.assertRaises(ZeroDivisionError), create("raises", append=True, chunk_bytes=4 << 20) as w:
             for i in range(6):
                 w.put(f"{i}", os.urandom(2 << 20))
             1 / 0  # noqa: B018
-        if ENGINE.dataset.startswith("s3:"):  # in a bucket another writer may adopt it, and a purge removes it
+        if ENGINE.dataset.startswith("s3:"):  # another writer may have adopted the chunk, so only a purge removes it
             with create("raises", append=True) as w:
                 w.put("b", b"1")
             is_sound_but_for_unused(2, 2)

@@ -306,7 +306,7 @@ def test_rebuild_beside(engine):
     assert "another writer has published meanwhile" in ended(writer)[1]
     assert content(engine) == {"first": "what was there", "both": "by left", **expected("left")}
     assert engine.ctl("verify", engine.dataset).startswith("sound:")
-    # Chunks of a killed writer are adopted by a rebuild that is told to.
+    # Only rebuild --all-chunks adopts the chunks of a killed writer.
     reached, go_on = engine.hold(lambda path: path.endswith(".meta"))
     killed = append(engine, sources[1])
     assert reached.wait(120)

@@ -100,7 +100,7 @@ class OnDemand(unittest.TestCase):
 
 
 def mallory(test, path):
-    """Runs a listener of another user there. send() gives him any message, and finish() returns whether anyone connected."""
+    """Makes another user listen there. After any send(), finish() returns the first message of a client as hex, or None if none connected."""
     def listen(channel):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as end:

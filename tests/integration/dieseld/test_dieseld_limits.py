@@ -452,7 +452,7 @@ class Administrators(Case):
         self.assertEqual(done.returncode, 0, done.stderr)
         done = subprocess.run([user_probe(), "--status", "--socket", path], check=True, capture_output=True, text=True)
         self.assertEqual([len(json.loads(done.stdout)[what]) for what in ("datasets", "sessions", "jobs")], [1, 1, 1])
-        # A user cannot open it, and an administrator that does not listen blocks no one.
+        # A user cannot open it, and an idle administrator blocks no one.
         os.chmod(os.path.dirname(path), 0o755)
         with self.assertRaises(PermissionError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client:
             os.seteuid(HOSTILE)
@@ -586,7 +586,7 @@ sys.exit(subprocess.run([probe, "--dataset", path, "--socket", at], stdout=subpr
 
 
 class Cores(Case):
-    """One core of the daemon is for administrators: users' samples do not use it."""
+    """A core dump of the daemon goes to administrators: it must not have users' samples."""
 
     def setUp(self):
         self.marker = os.urandom(24).hex().encode()

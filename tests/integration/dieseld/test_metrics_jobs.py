@@ -81,7 +81,7 @@ class Dashboard(unittest.TestCase):
                 for labels, value in re.findall(r"(?m)(?:got:|^) *\{(.*)\} ([\d.E+-]+),?$", done.stdout + done.stderr)}
 
     def test_asks_for_what_there_is(self):
-        """Queries also cover metrics that a daemon has only with --stage, --cluster and --assist; each panel shows something."""
+        """The dashboard queries only existing metrics, including some of each option such as --stage, --cluster and --assist."""
         there = exported_by_the_sources()
         asked = {name for _, expression in targets(dashboard()) for name in re.findall(r"\b(?:diesel|process)_\w+", expression)}
         self.assertLessEqual(asked, there)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frameworks that train with the loader of a script. Each function yields (name, batches, order) of the data that the model saw. order:
+"""Frameworks that train with the loader of a script. Each function returns (name, batches, order) of the data that the model saw. order:
 group of names whose orders can be compared, or "exact" where there is no shuffle."""
 import importlib.util
 import itertools

@@ -34,7 +34,7 @@ class Copy:
 
 
 def mapping_of(address):
-    """Returns (first address, end, permissions) of the kernel's mapping with an address, or None."""
+    """Returns (first address, end, permissions) of the mapping that has an address, from the kernel, or None."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         for line in maps:
             place, permissions = line.split(maxsplit=2)[:2]

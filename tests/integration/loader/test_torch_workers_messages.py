@@ -108,7 +108,7 @@ class PoolTest(unittest.TestCase):
 
 class WorkerTest(unittest.TestCase):
     def setUp(self):
-        # A worker makes torch's worker information valid in this process.
+        # The worker sets torch's worker information in this process, which the patch restores.
         self.enterContext(mock.patch.object(torch.utils.data._utils.worker, "_worker_info", None))
         self.trainer, end = messages.pair()
         self.addCleanup(self.trainer.close)

@@ -110,7 +110,7 @@ class Proxy:
                 return answer.status, answer.getheaders(), data
 
             def exists(self):
-                """curl signs the request, as the tested code must not check itself."""
+                """Returns whether the server has the object. curl signs this request, as the client's signature is for its own request only."""
                 done = subprocess.run(["curl", "-s", "-I", "-o", "/dev/null", "-w", "%{http_code}", "--aws-sigv4",
                                        "aws:amz:us-east-1:s3", "--user", f"{KEY_ID}:{SECRET}",
                                        f"http://127.0.0.1:{proxy.upstream}{self.path.split('?')[0]}"],

@@ -513,7 +513,7 @@ def case_neighbours():
         # His fetcher cannot reach the memory in which its data are verified, and affects only him.
         fetcher.landing[landing * (4 << 20):landing * (4 << 20) + 64] = b"x" * 64
         fetcher.answer(landing)
-        # Answers to missing requests.
+        # An answer without a request.
         fetcher.answer(landing ^ 7)
         return fetcher.is_cut_off() or "not cut off"
     assert run_as(attack) is True

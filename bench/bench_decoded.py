@@ -5,9 +5,9 @@ encoded samples or also decoded copies, as its tuner decides. Both ways have the
 Each run is a process and a daemon of its own. The first minute, in which the tuner decides and dieseld makes the copies, does not count.
 Rates are samples per second and per CPU second of the machine, so nothing else should run.
 
-    ./dev bench forms            figures, bench/results/forms.json
-    ./dev bench forms --large    photographs of 2000 x 1500 pixels, most of whose crops are decoded at half size, with memory for half of the
-                                 dataset at that scale; bench/results/forms-large.json
+    ./dev bench decoded            figures, bench/results/forms.json
+    ./dev bench decoded --large    photographs of 2000 x 1500 pixels, most of whose crops are decoded at half size, with memory for half of the
+                                   dataset at that scale; bench/results/forms-large.json
 """
 import argparse
 import os

@@ -89,7 +89,7 @@ def climb(python, mode, name, dataset, k, first):
 
 
 def scouted_well(scouted, name):
-    """Returns whether a way gets rounds of its own: it kept at least three quarters of the number of its loader's best way."""
+    """Returns the number that a way must have kept busy to get rounds of its own: three quarters of that of its loader's best way."""
     return 0.75 * max(kept for other, kept in scouted.items() if other.partition("-")[0] == name.partition("-")[0])
 
 

@@ -150,7 +150,7 @@ class Job:
             self.clock.waiting(device.wait_event, kind.wait == "blocking", False)
 
     def save(self):
-        """As careful training code does: a temporary file, fsync, rename."""
+        """Saves as careful training code does: a temporary file, fsync, rename."""
         begin, starved, path = time.monotonic(), starved_s(), os.path.join(self.options.folder, "checkpoint.pt")
         with open(path + ".tmp", "wb") as file:
             torch.save({"model": self.model.state_dict(), "ballast": self.ballast}, file)

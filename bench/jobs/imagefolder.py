@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two epochs of images, shuffled, from the construction of the data set to the last batch.
+"""Times two epochs of images, shuffled, from the construction of the data set to the last batch.
 
     imagefolder.py files|diesel|python PATH WORKERS
 

@@ -18,7 +18,7 @@ ANALYZE_VERBS = ("record", "report", "diff", "what-if", "check", "dump", "truth"
 PROGRAMS = ("diesel-analyze", "diesel-top", "dieselctl", "dieseld")
 MAN = os.path.join(ROOT, "docs/man")
 MADE = os.path.join(BIN, "../made")  # of the tables of options and verbs
-# A long line keeps what belongs together in one place of a diff.
+# Long lines are fine: they keep related text together in a diff.
 NO_MISTAKES = ("input text line longer than 80 bytes", "missing date")
 
 ZSH = r"""
@@ -825,7 +825,7 @@ class Cluster(unittest.TestCase):
         shutil.copytree(os.path.join(ROOT, "packaging/kubernetes"), os.path.join(folder, "diesel"))
         with open(os.path.join(folder, "diesel/cluster.key"), "w") as file:
             file.write("0123456789abcdef" * 2 + "\n")
-        # With the nodes chosen as in the comment.
+        # Chooses the nodes as the comment shows.
         with open(os.path.join(ROOT, "packaging/kubernetes/node/kustomization.yaml")) as file:
             patch = "\n".join(re.findall(r"(?m)^# +(- \{op: .*\})$", file.read()))
         for base in ("../diesel/node", "../diesel"):

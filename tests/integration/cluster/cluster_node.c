@@ -51,7 +51,7 @@ struct answer {
 	struct node *node;
 };
 
-/* For benchmarks: a chunk that was made once is given again. */
+/* For benchmarks: returns a chunk that was made earlier. */
 static int kept_chunk(uint64_t number, uint64_t bytes)
 {
 	static struct {

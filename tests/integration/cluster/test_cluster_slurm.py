@@ -203,7 +203,7 @@ class Srun(Case):
             self.assertLessEqual(abs(2 * status["cache"]["reads"] - self.n_chunks), 2, status)
         self.assertLessEqual(sum(status["cluster"]["chunks_in"] for status in statuses), 1, statuses)
         self.the_prolog_and_epilog_ran()
-        # Without variables that show that the tasks are ranks of one job, the loader refuses, as it would give everything to each of them.
+        # The loader refuses if no variables show that the tasks are ranks of one job, as it would give everything to each of them.
         refused = self.srun()
         self.assertNotEqual(refused.returncode, 0)
         self.assertIn("srun started 2 tasks", refused.stderr)

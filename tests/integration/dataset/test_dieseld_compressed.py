@@ -95,7 +95,7 @@ class Compressed(Case):
         self.assertEqual((result["bad"], result["samples"]), (0, 2 * (SAMPLES + 2)))
         cache = daemon.status()["cache"]
         self.assertEqual(cache["reads"], len(chunk_files(self.path)))
-        # Each of two reads that share pages counts them once, not twice.
+        # Pages that two reads share are counted for both.
         self.assertLessEqual(stored, cache["read_bytes"])
         self.assertLess(cache["read_bytes"], stored + MIB // 4)
 

@@ -138,7 +138,7 @@ class Tar(unittest.TestCase):
         self.assertIn("version 2", self.pack(archive(("a", b"1")), "--append"))
 
     def test_jpeg_restarts(self):
-        """As for files of a folder, which `verify --repair` makes again."""
+        """Adds restart markers as for files of a folder; `verify --repair` makes such samples again."""
         try:
             from PIL import Image
         except ImportError:

@@ -92,7 +92,7 @@ class Borrowed(Case):
         self.read(daemon, "packed")
         borrowed = daemon.status()["cache"]["borrowed_bytes"]
         self.assertGreater(borrowed, 40 * MIB)
-        # 40 MiB more than fit next to 48: the oldest chunks are evicted, and those read now stay.
+        # The cache has no space for 40 MiB next to 48 MiB: older chunks are evicted, and those just read stay.
         self.read(daemon, "views", "--epochs", 2)
         self.assertEqual(self.read(daemon, "views"), 0)
         cache = daemon.status()["cache"]

@@ -68,14 +68,14 @@ class Hangs(Case):
             self.addCleanup(process.wait)
             self.addCleanup(process.kill)
         mount.wait_until_it_hangs()
-        # More requests than any engine has space for, which would block each other.
+        # More requests hang than any engine has space for: if they blocked others, this would hang, too.
         self.assertEqual(probe(daemon, fast, "--source", source, "--epochs", 2)["samples"], 4000)
         self.assertEqual(len(daemon.status()["datasets"]), 2)
         begin = time.monotonic()
         self.assertEqual(daemon.stop(), 0, daemon.output())
-        # Takes less time than one read waits: the daemon does not wait for these reads.
+        # This is less than the daemon's wait for reads: it does not wait for hanging ones.
         self.assertLess(time.monotonic() - begin, 5)
-        # Nothing is left that another daemon would stumble over.
+        # Another daemon can start at the same socket.
         again = Daemon(*options, socket=daemon.socket)
         self.addCleanup(again.log.close)
         self.assertEqual(probe(again, fast, "--source", source)["samples"], 2000)

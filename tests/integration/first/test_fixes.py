@@ -169,7 +169,7 @@ class OfDatasets(Fixes):
         self.ctl(*words)
 
     def test_options(self):
-        """Tests options that the message tells to add."""
+        """Adds the options in the message."""
         def an_empty_class():
             (self.photos / "ant").mkdir()
 
@@ -215,7 +215,7 @@ class OfDatasets(Fixes):
             shutil.rmtree(self.packed)
 
     def test_contradictions(self):
-        """Tests options that the message tells to leave out, or to add."""
+        """Leaves out the option in the message, or adds it."""
         for words, without in ((("ls", "--meta", "--version", "1", self.packed), ("--version", "1")),
                                (("snapshot", "--frozen", "--version", "1", self.packed), ("--version", "1")),
                                (("verify", "--repair", "--version", "1", self.packed), ("--version", "1"))):
@@ -253,7 +253,7 @@ class OfDatasets(Fixes):
         self.sound()
 
     def test_a_lock(self):
-        """The message tells to try again later, which --wait does."""
+        """The message suggests to try again later, which --wait does."""
         self.pack()
         with open(self.packed / ".writer", "w+b") as file:
             fcntl.lockf(file, fcntl.LOCK_EX)

@@ -135,7 +135,7 @@ class Damaged(image_support.Images):
             data = jpeg(self.pixels, 2, 2, progressive=progressive)
             for cut in {*range(3, len(data), 331), *range(len(data) - 10, len(data))}:
                 self.assertTrue(self.pillow_refuses(data[:cut]), cut)
-                # Also if the missing part is behind the crop.
+                # An error also comes if the missing part is behind the crop.
                 for crop in ((0, 0, 200, 150), (3, 3, 20, 10)):
                     answer = self.refused(data[:cut], f"^JPEG image is truncated: its {cut} bytes end ", crop)
                     self.assertEqual(answer.errno, 74)

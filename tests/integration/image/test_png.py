@@ -111,7 +111,7 @@ class Pngs(image_support.Images):
         self.assertEqual(self.refused(data, "^PNG image has 999999 x 999999 pixels, more than the 178956970 ").errno, 27)
 
     def test_photograph_made_small(self):
-        """Only the resize, which is exact at any size."""
+        """Tests only the resize, which is exact at any size."""
         pixels = photograph("Garden", 300, 200)
         path = self.write(png(pixels, 8, 2))
         for size in ((224, 224), (30, 20), (7, 150), (1, 1), (300, 3), (450, 333)):

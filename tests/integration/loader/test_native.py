@@ -343,7 +343,7 @@ class Second(NativeCase):
                                v2.Normalize([0.5], [0.25])]), grey_level=1 / 255 / 0.25)
 
     def test_what_torchvision_recommends(self):
-        """With steps that change nothing at their position."""
+        """Tests steps that change nothing at their position."""
         def reference(image, number):
             draw = Draw(5, 0, number)
             left, top, right, bottom = draw.box(*image.size)
@@ -577,7 +577,7 @@ class Damaged(NativeCase):
             self.assertEqual([[ids.tolist() for _, _, ids in loader] for _ in range(2)], [[[3]]] * 2)
 
     def test_batches_of_which_nothing_is_left_are_left_out(self):
-        """In mid-epoch and at its end, wherever the rest of the work is done. A state continues after them."""
+        """Such batches are left out in mid-epoch and at its end, wherever the rest of the work is done. A state continues after them."""
         def part(indices, **options):
             return super(Damaged, self).loader(self.TRANSFORM, path=Dataset(self.bad).select(indices), batch_size=1, shuffle=False,
                                                damaged="skip", **options)

@@ -257,7 +257,7 @@ class Served(SubsetTest):
         self.assertEqual(daemon.process.returncode, 0)
 
     def test_only_its_samples_are_read(self):
-        """Where the subset has few samples of a chunk. Another session gets all samples from the same daemon."""
+        """The subset has few samples of a chunk, and only these are read. Another session gets all samples from the same daemon."""
         few = range(20, N, 50)
         with Daemon(pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))):
             loader = self.loader(diesel.Dataset(self.path).select(few))

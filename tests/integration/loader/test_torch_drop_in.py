@@ -471,7 +471,7 @@ class Samplers(DropInTest):
                 diesel.DataLoader(dataset, 4)
 
     def test_the_order_follows_torchs_generator(self):
-        """Without a given seed, as in PyTorch, also if the generator's seed is set between epochs."""
+        """The order follows it without a given seed, as in PyTorch, also if the generator's seed is set between epochs."""
         def epochs(loader, n=2):
             return [[ids.tolist() for *_, ids in loader] for _ in range(n)]
 
@@ -611,7 +611,7 @@ class Samplers(DropInTest):
         self.assertEqual(loader._stream._n_workers, 2)
 
     def test_a_batch_sampler_is_made_again_by_its_class(self):
-        """As frameworks do it, with their sampler or ours."""
+        """Frameworks make it again so, with their sampler or ours."""
         loader = self.loader(batch_size=7, drop_last=True, shuffle=True, seed=2)
         kind, numbers = type(loader.batch_sampler), list(loader.batch_sampler)
         again = kind(loader.sampler, batch_size=7, drop_last=False)

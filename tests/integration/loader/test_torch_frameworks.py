@@ -202,7 +202,7 @@ class FrameworkTest(unittest.TestCase):
             self.assertEqual(sorted(shares[0][epoch] + shares[1][epoch]), self.all)
 
     def test_lightning_makes_the_loader_again(self):
-        """For predict(), and for overfit_batches, with the class of its batch sampler."""
+        """Lightning does that for predict(), and for overfit_batches, with the class of the batch sampler."""
         framework("lightning")
         for options in ({}, {"drop_last": True, "batch_size": 5}, {"return_ids": True}, {"bucket_by_length": True}, {"lanes": 3, "drift": 2}):
             model, trainer = lightning_trainer()

@@ -89,7 +89,7 @@ class Threads(WorkersCase):
                 self.assertLessEqual({text.partition(":")[0] for text in said}, {"this iterator is in use by another thread"})
 
     def test_iterators_that_begin_at_once(self):
-        """Each has an epoch of its own, like each has an order of its own with PyTorch's loader."""
+        """Each iterator has an epoch of its own, just as PyTorch's loader gives each an order of its own."""
         alone = self.loader()
         want = sorted(flat(alone) for _ in range(4))
         for mode in ("none", "inline", "workers"):
@@ -110,7 +110,7 @@ class Threads(WorkersCase):
                 self.assertTrue(sorted(got) == want, mode)
 
     def test_iterators_of_one_loader_have_epochs_of_their_own(self):
-        """For mixing pairs: zip(loader, loader)."""
+        """This makes pairs for mixing: zip(loader, loader)."""
         want = self.loader()
         want = [flat(want) for _ in range(4)]
         for mode in MODES:

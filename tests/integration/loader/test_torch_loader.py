@@ -243,7 +243,7 @@ class LoaderTest(unittest.TestCase):
         return seen, states[0]
 
     def test_other_ranks_go_on_with_the_samples_that_nobody_had(self):
-        """With the same batch per rank, with the same batch of all ranks, and with neither; repeatedly in one epoch."""
+        """The other ranks have the same batch per rank, the same batch of all ranks, or neither. They continue repeatedly in one epoch."""
         every = list(range(N_CLASSES * PER_CLASS))
         for jobs in (((4, 6), (3, 6)), ((4, 6), (3, 8)), ((8, 3), (12, 3)), ((8, 3), (12, 2)), ((3, 7), (2, 5), (5, 2), (1, 11))):
             for workers in (0, 1) if len(jobs) > 2 else (0,):
@@ -277,7 +277,7 @@ class LoaderTest(unittest.TestCase):
             self.assertEqual([numbers.tolist() for *_, numbers in loader], want)
 
     def test_a_daemon_that_is_lost_after_others_went_on(self):
-        """In the continued epoch, and in the next one, which is complete."""
+        """Tests the continued epoch, and the next one, which is complete."""
         head, state = self.take(None, 2, 7, 2, lanes=4)
         want = sorted([*range(N_CLASSES * PER_CLASS)] * 2)
         for lost_after in (3, 60):
@@ -337,7 +337,7 @@ class LoaderTest(unittest.TestCase):
         self.assertNotEqual(self.sampled(None, 1, 1, lanes=4)[0], self.sampled(None, 1, 1, lanes=3)[0])
 
     def test_other_ranks_go_on_in_the_lanes_of_the_epoch(self):
-        """With the same batch per rank, with the same batch of all ranks, and with neither; with and without `lanes` set again."""
+        """The other ranks have the same batch per rank, the same batch of all ranks, or neither, with and without `lanes` set again."""
         for lanes, drift in itertools.product((1, 3, 4), (0, 2)):
             given = {"lanes": lanes, "drift": drift}
             for jobs in (((4, 3), (3, 3)), ((4, 3), (3, 4)), ((8, 2), (12, 2)), ((8, 3), (12, 2)), ((3, 5), (2, 4), (4, 2), (1, 7))):

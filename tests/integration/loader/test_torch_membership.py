@@ -174,7 +174,7 @@ class LoaderTest(unittest.TestCase):
                             {"LOCAL_RANK": 1, "NODE_RANK": 0, "WORLD_SIZE": 2}), before=8)
 
     def test_made_before_torch_distributed_and_the_variables(self):
-        """As in Lightning's main process, which sets the variables for its children after the loader exists."""
+        """Lightning's main process sets the variables for its children after the loader exists."""
         if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
             self.skipTest("needs torch.distributed with gloo")
         self.check(self.two({}, {}, distributed=True), before=16)
@@ -209,7 +209,7 @@ class LoaderTest(unittest.TestCase):
             self.assertRegex(said, "ranks do not agree on the order.* lanes is 2 on rank 0 and 3 on rank 1|lanes is 3 on rank 1 and 2 on rank 0")
 
     def test_a_rank_may_look_at_a_batch_alone(self):
-        """Also of an epoch that was not set, and of another one than is set then. No rank waits meanwhile."""
+        """Tests an epoch that was not set, and another one than is set then. No rank waits meanwhile."""
         if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
             self.skipTest("needs torch.distributed with gloo")
         for told in ({}, {"told": 3}):
@@ -245,7 +245,7 @@ class LoaderTest(unittest.TestCase):
         self.assertIn("rank 1 of 2, by the launcher's variables", log.output[0])
 
     def test_a_state_goes_on_with_other_steps(self):
-        """Whether or not they are whole steps."""
+        """The other steps need not be whole steps."""
         def numbers(world, batch_size, state=None, n=100):
             loaders = [diesel.DataLoader(self.dataset, batch_size, True, seed=3, batches=diesel.Batches(return_ids=True), job=diesel.Job(rank=rank, world_size=world))
                        for rank in range(world)]

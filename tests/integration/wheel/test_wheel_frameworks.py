@@ -52,7 +52,7 @@ class Frameworks(unittest.TestCase):
         self.passes("test_torch_loader.py")
 
     def test_transforms_in_dieseld(self):
-        # Not in a folder that the other tests see, for the reason in torchvision_support.py.
+        # In a folder that the other tests do not see, for the reason in torchvision_support.py.
         folder = self.python.parent.parent / "torchvision"
         if not folder.exists():
             must(run(self.python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target", folder, TORCHVISION),

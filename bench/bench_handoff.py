@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrays of 32 MiB from a worker process to the trainer: diesel_loader, PyTorch's DataLoader, and SPDL with and without its arena
-(jobs/handoff.py describes each). Each run is a process of its own; the ways alternate.
+"""Passes arrays of 32 MiB from a worker process to the trainer (jobs/handoff.py).
+The ways are diesel_loader, PyTorch's DataLoader, and SPDL with and without its arena. Each run is a process of its own; the ways alternate.
 
 Needs a Python that has torch and spdl from PyPI: DIESEL_STOCK_PYTHON names one.
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs dieseld at its limits, through libdiesel in C (jobs/serve.c), on samples of 4 KiB and of 110 KB. Cold reads are compared with fio's
-sequential read of as many bytes with O_DIRECT on the same disk. Warm samples per second, copied into one array per batch (packed) or left
-in the cache (DIESEL_VIEWS), are compared with copying only (jobs/copy.c). Also measured: how long next() takes when a batch is ready, the
-first batch, cold and warm, and the daemon's memory. The ways alternate, each with a dieseld and a client process of its own."""
+"""Runs dieseld at its limits, through libdiesel in C (jobs/serve.c), on samples of 4 KiB and of 110 KB.
+Cold reads are compared with fio's sequential read of as many bytes with O_DIRECT on the same disk. Warm samples per second, copied into
+one array per batch (packed) or left in the cache (DIESEL_VIEWS), are compared with copying only (jobs/copy.c). Also measured: how long
+next() takes when a batch is ready, the first batch, cold and warm, and the daemon's memory. The ways alternate, each with a dieseld and a
+client process of its own."""
 import argparse
 import os
 import pathlib

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the tuner on simulated jobs. 1,000 random scenarios are compared with the best static setting of each, with a
-hill climber on the same knobs, and with PyTorch's usual settings. 400 scenarios of several jobs are compared with an equal split. In 200
-scenarios the daemon decodes images and has space for a part of the decoded copies; they are compared with the best static setting with and
-without these.
+"""Runs the tuner on simulated jobs.
+1,000 random scenarios are compared with the best static setting of each, with a hill climber on the same knobs, and with PyTorch's usual
+settings. 400 scenarios of several jobs are compared with an equal split. In 200 scenarios the daemon decodes images and has space for a
+part of the decoded copies; they are compared with the best static setting with and without these.
 
     ./dev bench simulate            figures, bench/results/simulate.json and the pictures of docs/explanation/tuning-simulation.md
     ./dev bench simulate -n 100     fewer

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the cost of diesel-top at 1 Hz on a screen of 200 x 50: the CPU seconds of it and its children divided by its run time. Meanwhile
-training jobs of 200 tasks (threads and processes) run on the machine. Its figures come from BPF, from /proc only, or from the daemon.
+"""Measures the cost of diesel-top at 1 Hz on a screen of 200 x 50: the CPU seconds of it and its children divided by its run time.
+Meanwhile training jobs of 200 tasks (threads and processes) run on the machine. Its figures come from BPF, from /proc only, or from
+the daemon.
 
     bench_top.py [--seconds S] [--rounds N] [--scenario bpf|proc|daemon ...]
 """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the metadata of a dataset of a million samples of 64 bytes, and makes them again from its chunks by `dieselctl rebuild`. They are in
-SQLite, on one Redis server, or on a Redis Cluster of three nodes.
+"""Makes the metadata of a dataset of a million samples of 64 bytes, and makes them again from its chunks by `dieselctl rebuild`.
+They are in SQLite, on one Redis server, or on a Redis Cluster of three nodes.
 
     make       samples from memory to the dataset's writer (put.c), until they are durable and can be read
     rebuild    all chunks, which are in the page cache, are read and replayed; metadata and snapshot are written again

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads one epoch of samples of 110,000 bytes from a bucket, with cold caches at the client. Rates are MB per second, and per CPU second of
-the client.
+"""Reads one epoch of samples of 110,000 bytes from a bucket, with cold caches at the client.
+Rates are MB per second, and per CPU second of the client.
 
     curl        curl -Z, 8 transfers at a time, of the objects that hold the packed dataset's chunks, to /dev/null
     diesel      diesel_loader.numpy.DataLoader("s3://..."), a new dieseld each time; the CPU time of dieseld and of the process that

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulates (model.py) which resource a job over 1,000 nodes and 100 million files would wait for first, from costs that are measured here or by
-`./dev bench cluster`. The nodes are NOT real: one machine has as many registries as requested, and none of their links.
+"""Simulates which resource a job over 1,000 nodes and 100 million files would wait for first (model.py).
+The costs are measured here or by `./dev bench cluster`. The nodes are NOT real: one machine has as many registries as requested, and none of
+their links.
 
     owners     finding a chunk's owner among 1,000 members (dataset/owner.h), of one order and of lanes
     registry   a real redis-server and 16 to 512 nodes of one group (dataset/registry.h, all of them in one process): until each knows all

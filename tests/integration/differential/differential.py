@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs random scripts with PyTorch's DataLoader and with ours, and compares what they saw: samples, labels, lengths, and the order's
-meaning. Ours may refuse instead, with an error of one line.
+"""Runs random scripts with PyTorch's DataLoader and with ours, and compares the samples, labels, lengths, and the order's meaning.
+Ours may refuse instead, with an error of one line.
 
 differential.py [--seed N] [--scripts K] runs the scripts N to N + K - 1. A script whose results differ is printed, and can be run again as
 a file: differential.py FILE. Scripts use frameworks where all of them are installed."""

@@ -24,7 +24,7 @@ import tables
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 KINDS = {".md", ".svg", ".png", ".txt", ".json", ".py"}
-NAV = (  # folders, and their first pages; the others follow by name
+NAV = (  # folders, and the pages that come first there; the others follow by name
     ("Start", "get-started", ("install", "first-verdict", "first-fix")),
     ("Tutorials", "tutorials", ()),
     ("How-to", "how-to", ("read-a-report", "change-the-loader", "pack-a-dataset", "resume-a-job", "unmodified-jobs", "tune-a-job", "operating")),

@@ -23,7 +23,7 @@ SECONDS = float(os.environ.get("DIESEL_BENCH_SECONDS", 10))
 WARM = float(os.environ.get("DIESEL_BENCH_WARM", 60))
 OTHER = 384 << 20  # batches of 64 tensors, and two decoders
 WAYS = {"encoded": ("--decoded-cache", "0"), "decoded": ()}
-# Images: how many, columns, rows, quality, and the scale at which most of their crops are decoded.
+# Number of images, columns, rows, quality, and the scale at which most of their crops are decoded.
 SMALL, LARGE = (3000, 500, 375, 99, 1), (400, 2000, 1500, 90, 2)
 
 

@@ -16,7 +16,7 @@ from serving import Daemon, pack
 DATASET_BYTES = int(os.environ.get("DIESEL_BENCH_MIB", 400)) << 20
 ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 5))
 SECONDS = float(os.environ.get("DIESEL_BENCH_SECONDS", 10))
-SIZES = {4096: 256, 110_000: 16}  # bytes of a sample: samples of a batch
+SIZES = {4096: 256, 110_000: 16}  # bytes of a sample: samples per batch
 BUDGET = 1 << 30
 SLACK = 64 << 20
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A packed dataset and a dieseld for the time of a benchmark or test."""
+"""Packs a dataset, and runs a dieseld for the time of a benchmark or test."""
 import contextlib
 import os
 import pathlib
@@ -69,7 +69,7 @@ class Daemon:
         return 0
 
     def cpu_s(self):
-        """CPU seconds the daemon has used so far."""
+        """Returns the CPU seconds that the daemon has used so far."""
         fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -71,8 +71,8 @@ def skip(why):
 class Throttle:
     """Read limits of the disk that holds `path`, for the processes started through command().
 
-    Takes cgroup v1 blkio where it is mounted, else cgroup v2 io.max. The kernel counts requests, not
-    files, for iops: a read of 110 KB is one or two. A limit accumulates unused tokens while nobody reads.
+    Takes cgroup v1 blkio where it is mounted, else cgroup v2 io.max. The kernel counts requests, not files, for iops: a read of 110 KB is
+    one or two. A limit accumulates unused tokens while no process reads.
     """
 
     V1 = pathlib.Path("/sys/fs/cgroup/blkio")
@@ -255,7 +255,7 @@ class Steal:
 
 
 class Scratch:
-    """A temporary folder on a real disk (not tmpfs), removed at the end: `with Scratch() as path`."""
+    """A temporary folder on a real disk (not tmpfs), which is removed at the end: `with Scratch() as path`."""
 
     def __init__(self, parent=None):
         self.parent = parent or os.environ.get("DIESEL_BENCH_DIR", "/var/tmp")

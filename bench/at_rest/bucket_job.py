@@ -52,7 +52,7 @@ def s3torchconnector(url, size, workers):
 def litdata(url, size, workers):
     from litdata import StreamingDataLoader, StreamingDataset
     from litdata.streaming import downloader
-    # The server has no TLS, which LitData's faster way of reading has no public option for; its options are a dictionary.
+    # LitData's faster way of reading has no public option for servers without TLS; its options are a dictionary.
     getattr(downloader, "_OBSTORE_CLIENT_OPTIONS", {})["allow_http"] = True
     dataset = StreamingDataset(url, cache_dir=os.environ["DIESEL_BENCH_CACHE"], shuffle=True, seed=1,
                                storage_options={"endpoint_url": os.environ["AWS_ENDPOINT_URL"]})

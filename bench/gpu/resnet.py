@@ -40,7 +40,7 @@ class Bottleneck(nn.Module):
 
 
 def resnet(classes, width=64, depths=(3, 4, 6, 3)):
-    """ResNet-50, in which the 3 x 3 convolution has the stride, as torchvision has it."""
+    """Returns a ResNet-50 whose 3 x 3 convolution has the stride, as in torchvision."""
     layers = [nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
     channels = width
     for i, depth in enumerate(depths):

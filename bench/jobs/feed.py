@@ -30,7 +30,7 @@ KERNEL_US = 500          # kernel time of the stand-in device
 
 
 class Dial:
-    """Shared with the benchmark and with the job's workers; mapped again in every process that unpickles it."""
+    """Settings shared with the benchmark and with the job's workers, and mapped again in every process that unpickles them."""
 
     def __init__(self, path):
         self.path = str(path)

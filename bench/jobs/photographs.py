@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JPEG images that compress as photographs do: parts of those in Debian's package mate-backgrounds."""
+"""Makes JPEG images that compress like photographs: parts of those in Debian's package mate-backgrounds."""
 import io
 import itertools
 import pathlib

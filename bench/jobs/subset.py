@@ -28,7 +28,7 @@ WAYS = ("diesel", "torch-0", "torch-2")
 
 
 def epoch(way, source, dataset, every):
-    """Prints, as JSON: seconds, samples, and for diesel bytes read from storage."""
+    """Runs one epoch, and prints, as JSON, seconds, samples, and for diesel bytes read from storage."""
     import torch.utils.data
 
     import diesel_loader

@@ -47,7 +47,7 @@ class Task:
 
 
 def digits_stored():
-    """scikit-learn's 1,797 digits in an order of their own: 8 x 8 pixels of 0 to 16, and labels."""
+    """Returns scikit-learn's 1,797 digits in an order of their own: 8 x 8 pixels of 0 to 16, and labels."""
     from sklearn.datasets import load_digits  # pylint: disable=import-outside-toplevel
 
     found = load_digits()
@@ -68,7 +68,7 @@ def missing_faces():
 
 
 def draw_glyphs():
-    """[faces, characters, GLYPH, GLYPH] of 0 to 1: each character in each face, in the middle of its image."""
+    """Returns [faces, characters, GLYPH, GLYPH] of 0 to 1: each character in each face, in the middle of its image."""
     from PIL import Image, ImageDraw, ImageFont  # pylint: disable=import-outside-toplevel
 
     glyphs = numpy.zeros((len(FACES), len(CHARACTERS), GLYPH, GLYPH), numpy.float32)

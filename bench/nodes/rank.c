@@ -96,7 +96,7 @@ int main(int argc, char **argv)
 		begin = now();
 		while ((r = diesel_session_next(session, &batch)) == 0 || r == -EINTR) {
 			if (r < 0)
-				continue; /* the daemon went away, or is back */
+				continue; /* the connection to the daemon was lost, or is back */
 			for (uint32_t i = 0; i < batch.n_items; i++)
 				sum += batch.items[i].sample + *batch.items[i].data;
 			n += batch.n_items;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TensorFlow's tf.data as a contender: an environment for it, thrown away with build/, and its job."""
+"""TensorFlow's tf.data as a peer: an environment for it, in build/, and its job."""
 import json
 import os
 import subprocess

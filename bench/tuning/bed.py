@@ -25,7 +25,7 @@ from serving import pack
 
 RECORD_BYTES, DIAL_BYTES = 24, 24  # jobs/feed.py: RECORD and DIAL
 MIB = 1 << 20
-FILE_BYTES, N_FILES, BATCH = 96 << 10, 1360, 16  # 127.5 MiB: 85 batches an epoch
+FILE_BYTES, N_FILES, BATCH = 96 << 10, 1360, 16  # 127.5 MiB: 85 batches per epoch
 CHUNK_BYTES = 4 * MIB
 DATASET_BYTES = FILE_BYTES * N_FILES
 WINDOW_CHUNKS = 4

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of the simulator's figures, as SVG: no library, light and dark (colours by CSS)."""
+"""Draws the simulator's figures as SVG: without a library, light and dark (colours by CSS)."""
 import math
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 320, 64, 16, 40, 44

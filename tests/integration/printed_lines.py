@@ -50,7 +50,7 @@ class Printed:
         self.clauses = [clause for clause in clauses if "..." in clause and len(clause.replace("...", "")) >= 8]
 
     def has(self, piece):
-        """Returns true if a text has the piece, or a clause that becomes the piece with something put in, which is not most of it."""
+        """Returns true if a text has the piece, or a clause that becomes the piece with inserted values, which are not most of it."""
         return piece in self.texts or any(5 * len(clause.replace("...", "")) >= 2 * len(piece) and
                                           re.fullmatch(re.escape(clause).replace(r"\.\.\.", ".+"), piece) for clause in self.clauses)
 

@@ -808,7 +808,7 @@ class Cluster(unittest.TestCase):
         changed = ("args", "resources", "startupProbe", "livenessProbe")
         self.assertEqual({**container, **{name: before[name] for name in changed}}, before)
         self.assertIn("--observe", container["args"])
-        # The same bounds as the unit's.
+        # The limits equal the unit's.
         with open(os.path.join(ROOT, "packaging/systemd/observe.conf")) as file:
             unit = file.read()
         self.assertIn("\nMemoryMax=128M\n", unit)

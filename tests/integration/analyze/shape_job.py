@@ -134,7 +134,7 @@ SHAPES = {"files": Files, "lmdb": Lmdb, "hdf5": Hdf5, "http": Http, "session": S
 
 
 def decode(data):
-    """About a millisecond of numpy."""
+    """Decodes for about a millisecond, in numpy."""
     values = numpy.frombuffer(data, dtype=numpy.uint8)[:12288].astype(numpy.float32) / 255
     for _ in range(60):
         values = numpy.sqrt(values * values + 1) - 0.5

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs whose loading shows in no file call, and jobs without backward passes: the report against the job's clock."""
+"""Tests jobs whose loading shows in no file call, and jobs without backward passes: the report against the job's clock."""
 import json
 import os
 

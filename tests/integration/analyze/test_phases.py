@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Named ranges: NVTX by a stand-in library, and real USDT markers, with and without semaphores."""
+"""Tests named ranges: NVTX by a stand-in library, and real USDT markers, with and without semaphores."""
 import ctypes
 import json
 import os

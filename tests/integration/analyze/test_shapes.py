@@ -90,7 +90,7 @@ class HeadOfLine(shapes.Shapes):
 
 
 class Threads(shapes.Shapes):
-    """Loaders in the trainer's own process."""
+    """Tests loaders in the trainer's own process."""
 
     def pool(self, kind, *words):
         first = [os.path.join(shapes.LIB, "libloader_pool.so") if kind == "native" else kind]

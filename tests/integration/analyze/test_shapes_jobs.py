@@ -28,7 +28,7 @@ def launcher_works():
 
 
 class Attached(shapes.Shapes):
-    """Jobs that run before they are recorded."""
+    """Tests jobs that run before they are recorded."""
 
     def start(self, *command, **kwargs):
         job = subprocess.Popen([str(c) for c in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,

@@ -13,7 +13,7 @@ import exact
 BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
 ANALYZE = os.path.join(BIN, "diesel-analyze")
 
-# A sample takes 4 ms of sleep, so that it is slow on any machine without using its cores; a step has four.
+# A sample takes 4 ms of sleep, so that it is slow on any machine without using its cores. A step has four samples.
 JOB = """
 import time
 import torch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs with dieseld --assist, and its reports of them."""
+"""Runs jobs with dieseld --assist, and returns its reports of them."""
 import contextlib
 import json
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults of the nodes of a job, drawn from a seed, each with a beginning, a length and an end."""
+"""Injects faults into the nodes of a job, drawn from a seed, each with a beginning, a length and an end."""
 import contextlib
 import os
 import pathlib

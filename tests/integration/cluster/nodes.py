@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes of a job on one machine: a dieseld each, with its own socket and cache, one Redis, one folder as storage. Ranks are loaders
-in this process or in processes of their own."""
+"""Runs nodes of a job on one machine: a dieseld each, with its own socket and cache, one Redis, one folder as storage. Ranks are loaders in
+this process or in processes of their own."""
 import collections
 import hashlib
 import contextlib

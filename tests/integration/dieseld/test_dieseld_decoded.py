@@ -136,7 +136,7 @@ class Forms(NativeCase):
         path = str(pack(self.folder / "large", self.folder / "large.diesel", "--jpeg-restarts"))
         # Not every image: only three epochs are requested, repeatedly, and an image of which no crop can use a copy gets none.
         before, after, n = self.check_same(BOX, 16, path)
-        # Most crops, but never all.
+        # Most crops have a copy, but never all.
         self.assertGreater(after - before, n // 3)
         self.assertLess(after - before, n)
 

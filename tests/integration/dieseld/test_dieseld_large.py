@@ -65,7 +65,7 @@ class Large(Case):
     def test_a_wrong_record(self):
         """The chunk with that sample is not served, and the others are. Then the snapshot is made again."""
         first_chunk = chunk_files(self.original)[0]
-        self.assertLess(N // CLASSES * len("class0000/00000003.bin"), 1 << 18)  # so a path that far behind is of another class
+        self.assertLess(N // CLASSES * len("class0000/00000003.bin"), 1 << 18)  # so a path that far on belongs to another class
         for at, bit, says in ((PATH + 2, 1 << 2, "sample class0000/00000003.bin differs from the snapshot"),
                               (XXH3, 1, "differs from the snapshot"), (STORED + 4, 1, "differs from the snapshot")):
             with self.subTest(at=at):

@@ -174,7 +174,7 @@ class Quotas(Case):
         return process
 
     def datasets(self):
-        """48 MiB, and twice 64 MiB."""
+        """Makes datasets of 48 MiB and twice 64 MiB."""
         if not self.made:
             self.made.extend(pack(make_source(f"quota{i}", 1024 if i else 768, lambda rng: 65536, seed=2 + i), f"quota{i}")
                              for i in range(3))

@@ -102,7 +102,7 @@ def orders_differ(theirs, ours):
 
 
 def compare(text, roots):
-    """Returns (the difference or None, what each side saw)."""
+    """Returns (the difference or None, the records of each side)."""
     def begin(name):
         def run():
             torch.manual_seed(11)  # without a seed by the script, a new process's seed is random

@@ -68,7 +68,7 @@ def fails(_):
 
 
 def noisy(data):
-    """Random augmentation with all three generators."""
+    """Augments randomly with all three generators."""
     return torch.tensor([random.random(), numpy.random.rand(), torch.rand(()).item(), float(data[0])],
                         dtype=torch.float64)
 

@@ -341,7 +341,7 @@ class Neighbours(Mount):
         where = self.mount("--allow-other", dataset=closed)
         self.assertNotEqual(self.as_nobody("ls", where).returncode, 0)
         self.assertNotEqual(self.as_nobody("cat", f"{where}/class1/000001.bin").returncode, 0)
-        # Version 2; the user may read, the user 65534 nothing, group, mask and others may read.
+        # The list's version is 2. The user may read, the user 65534 nothing, and group, mask and others may read.
         entries = ((1, 4, 0xffffffff), (2, 0, 65534), (4, 4, 0xffffffff), (16, 4, 0xffffffff), (32, 4, 0xffffffff))
         acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
         try:

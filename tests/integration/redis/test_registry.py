@@ -111,7 +111,7 @@ class RegistryTest(unittest.TestCase):
         a.sees("job", "a")
 
     def test_killed_and_back(self):
-        """The server dies, and comes back without its memory."""
+        """The server dies, and comes back without its data."""
         a, b = self.pair()
         views = a.views("job"), b.views("job")
         self.server.stop()

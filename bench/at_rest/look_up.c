@@ -6,7 +6,7 @@
  *	look_up run WAY STORE N SECONDS SEED
  *
  * Ways: snapshot and snapshot-many (STORE is a dataset, the latter looks up 256 at a time), sqlite (its
- *meta.db), lmdb (a folder), redis (a socket, pipelined, 256 at a time), stat (a folder of files). Prints, as
+ * meta.db), lmdb (a folder), redis (a socket, pipelined, 256 at a time), stat (a folder of files). Prints, as
  * JSON, how long opening took, and the paths found per second and per CPU second of this process. The program
  * ends with an error where it does not find a path.
  */

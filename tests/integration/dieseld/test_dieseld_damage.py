@@ -138,7 +138,7 @@ class Access(Case):
             self.skipTest("needs root to become another user")
         path, source = copy_of("views", "private")
         daemon = self.daemon()
-        self.assertEqual(probe(daemon, path)["samples"], 2000)  # it was served and is cached, which gives no access either
+        self.assertEqual(probe(daemon, path)["samples"], 2000)  # cached for its owner, which gives no access either
         program = os.path.join(SCRATCH, "probe")
         shutil.copy(os.path.join(BIN, "daemon_probe"), program)
         os.chmod(program, 0o755)

@@ -44,12 +44,12 @@ def main():
                     done = apart.run([sys.executable, support.ROOT / "bench/jobs/decoded.py", path, WARM, SECONDS])
                 raw.append({"way": way, "round": k, **done})
                 print(f"{way:8} {done['samples'] / done['seconds']:6.0f} samples/s, {done['samples'] / done['cpu_s']:6.0f} per CPU second; "
-                      f"forms of {done['with_decoded']} samples, {done['decoded_bytes'] >> 20} MiB", flush=True)
+                      f"decoded copies of {done['with_decoded']} samples, {done['decoded_bytes'] >> 20} MiB", flush=True)
     for unit in ("seconds", "cpu_s"):
         per = {way: support.median(r["samples"] / r[unit] for r in raw if r["way"] == way) for way in WAYS}
         name = "per_s" if unit == "seconds" else "per_cpu_s"
         figures |= {f"encoded_{name}": per["encoded"], f"decoded_{name}": per["decoded"], f"ratio_{name}": per["decoded"] / per["encoded"]}
-    support.result_write("forms-large" if is_large else "forms", raw, **figures)
+    support.result_write("decoded-large" if is_large else "decoded", raw, **figures)
     print(f"steal {steal.ratio:.3f}")
 
 

@@ -66,8 +66,8 @@ static int open_plain(const char *name, uint64_t *ret_bytes)
 	return steal_fd(&fd);
 }
 
-/* Returns true if three of the file's pages are in the page cache. Where the file system cannot tell, false.
- */
+/* Returns true if three of the file's pages are in the page cache. False also if the file system does not
+ * support the query. */
 static bool is_resident(int fd, uint64_t bytes)
 {
 	const off_t at[] = {0, (off_t)(bytes / 2), (off_t)bytes - 1};
@@ -112,7 +112,7 @@ static int64_t bring_copying(int fd, uint64_t bytes, char *buffer)
 	return (int64_t)at;
 }
 
-/* Returns the number of bytes read, 0: none had to be read; or -errno. */
+/* Returns the number of bytes read, 0 if nothing had to be read, or -errno. */
 static int64_t read_file(int null_fd, const char *name, char *buffer)
 {
 	uint64_t bytes = 0;

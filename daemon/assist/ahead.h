@@ -19,7 +19,7 @@ struct ahead;
 
 struct ahead_counters {
 	uint64_t files, bytes;
-	uint64_t resident; /* files that were in the page cache already, not counted in files and bytes */
+	uint64_t resident; /* files that were already in the page cache; not included in files and bytes */
 	uint64_t failed, left_out;
 };
 

@@ -39,7 +39,7 @@ struct assist {
 	char problem[240];
 	struct assist_job jobs[ASSIST_JOBS_MAX];
 	uint32_t n_jobs;
-	uint64_t files, bytes; /* read ahead for all jobs so far */
+	uint64_t files, bytes; /* total read ahead for all jobs */
 	bool closed;
 };
 

@@ -19,7 +19,7 @@
 #include "daemon/helpers/spawn.h"
 
 #define ASSIST_JOBS_MAX   64
-#define ASSIST_A_USER_MAX 16 /* maximum for one user who is no administrator (admin.h) */
+#define ASSIST_A_USER_MAX 16 /* maximum for one user who is not an administrator (admin.h) */
 
 struct error;
 struct assist;
@@ -46,8 +46,8 @@ struct assist_job {
 	char why[240];
 };
 
-/* Forks the keeper, before the first thread. observe: nothing is read ahead; only reports what workers wait
- * for. -EPERM: not root. */
+/* Forks the keeper, before the first thread. With observe, nothing is read ahead: the keeper only reports
+ * what workers wait for. -EPERM: not root. */
 int assist_fork(bool observe, struct fork_server *ret_keeper, struct error *err);
 /* Takes over the keeper. 0 or a negative errno. */
 int assist_start(uv_loop_t *loop, struct fork_server *keeper, struct assist **ret);

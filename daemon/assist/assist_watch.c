@@ -147,7 +147,7 @@ static void job_begin(struct watcher *w, const struct index_record *r)
 
 static void flush(struct watched_job *j)
 {
-	/* A reader that does not keep up misses records, and recovers from that. */
+	/* A reader that cannot keep up misses records, and recovers from the loss. */
 	if (j->n_feed)
 		(void)send(j->fd, j->feed, j->n_feed, MSG_DONTWAIT | MSG_NOSIGNAL);
 	j->n_feed = 0;
@@ -194,7 +194,7 @@ static void on_told(struct watcher *w, struct watched_job *j)
 	struct assist_told told;
 	ssize_t n = recv(j->fd, &told, sizeof(told), MSG_DONTWAIT);
 
-	/* ECONNRESET comes once, if the reader ended with records unread; its last messages come after it. */
+	/* If the reader ended with unread records, ECONNRESET is returned once, before its last messages. */
 	if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET))
 		return;
 	if (n <= 0 && has_ended(j))
@@ -217,7 +217,7 @@ static void on_told(struct watcher *w, struct watched_job *j)
 		stop(w, j, "");
 }
 
-/* ---- whether to look ----------------------------------------------------------------------------------- */
+/* ---- when to sample ------------------------------------------------------------------------------------ */
 
 static void on_fork(void *user, uint32_t parent, uint32_t child)
 {

@@ -30,7 +30,8 @@ static void pipe_clear(struct worker_pipe *p)
 	*p = (struct worker_pipe){.last_number = -1};
 }
 
-/* Returns the entry of the pipe. make: a new pipe replaces the one that was used longest ago; else NULL. */
+/* Returns the entry of the pipe. NULL: it has none; with make, a new entry replaces the least recently
+ * used one instead. */
 static struct worker_pipe *pipe_of(struct batch_log *log, uint32_t inode, bool make)
 {
 	struct worker_pipe *oldest = &log->pipes[0];
@@ -50,7 +51,7 @@ static struct worker_pipe *pipe_of(struct batch_log *log, uint32_t inode, bool m
 	return oldest;
 }
 
-/* ---- what comes ---------------------------------------------------------------------------------------- */
+/* ---- requested batches --------------------------------------------------------------------------------- */
 
 /* Returns true if nearly all files are known: a few samples may never have been seen with their files. */
 static bool is_known(const struct batch_log *log, const struct written_batch *b, int set)
@@ -123,7 +124,7 @@ static void on_write(struct batch_log *log, struct worker_pipe *p, const struct 
 	log->next_id++;
 	b.pass = p->pass = data_sets_written(&log->sets, p->pass, p->last_number, number);
 	p->last_number = number;
-	if (p->n_pending == BATCH_LOG_PENDING) { /* nobody reads them, or the reads were not seen */
+	if (p->n_pending == BATCH_LOG_PENDING) { /* nobody reads them, or the watcher missed it */
 		batch_free(pending(p, 0));
 		p->first = (p->first + 1) % BATCH_LOG_PENDING;
 		p->n_pending--;
@@ -132,7 +133,7 @@ static void on_write(struct batch_log *log, struct worker_pipe *p, const struct 
 	order(log, &b, number, r->at_ns);
 }
 
-/* ---- what came ----------------------------------------------------------------------------------------- */
+/* ---- delivered batches --------------------------------------------------------------------------------- */
 
 static void learn(struct batch_log *log, const struct data_batch *b, int set)
 {
@@ -170,7 +171,8 @@ static double asleep_s(const struct index_record *from, const struct index_recor
 	return not_asleep_ns < off_ns ? fmin(seconds(off_ns - not_asleep_ns), seconds(wall_ns)) : 0;
 }
 
-/* Passes the worker's time for a batch to the judge. next: the record of reading the next batch's indices. */
+/* Passes the worker's time for a batch to the judge. next: the record of the read of the next batch's
+ * indices. */
 static void measure(struct batch_log *log, const struct worker_pipe *p, const struct index_record *next)
 {
 	double tail_s = asleep_s(&p->last, next);

@@ -42,7 +42,7 @@ struct worker_pipe {
 struct batch_log_handler {
 	/* Reads ahead n files of one sample. Their names follow one another, each with its NUL. */
 	void (*ahead)(void *user, uint64_t batch, const char *names, uint32_t n);
-	/* Ends the batch: its files that still wait are not needed any more. */
+	/* Ends the batch: its files that are still queued are no longer needed. */
 	void (*done)(void *user, uint64_t batch);
 	void *user;
 };
@@ -53,7 +53,7 @@ struct batch_log {
 	struct data_sets sets;
 	struct worker_pipe pipes[BATCH_LOG_PIPES];
 	uint64_t next_id, epoch_id;           /* id of the batch that began the epoch */
-	uint32_t in_flight, in_flight_before; /* maximum in this epoch, and in the one before */
+	uint32_t in_flight, in_flight_before; /* maximum in this epoch, and in the previous one */
 	uint64_t n_batches, n_samples, n_hits, n_misses;
 };
 

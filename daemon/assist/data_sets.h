@@ -13,7 +13,7 @@
 
 #include "file_table.h"
 
-#define DATA_PASSES 8 /* passes that go on at the same time */
+#define DATA_PASSES 8 /* maximum number of concurrent passes */
 
 struct data_pass {
 	uint64_t id;   /* from 1; 0: none */
@@ -26,7 +26,7 @@ struct data_pass {
 
 struct data_sets {
 	struct file_table table;
-	uint32_t per_sample[FILE_TABLE_SETS]; /* files; 0: there is no such set */
+	uint32_t per_sample[FILE_TABLE_SETS]; /* files per sample; 0: no such set */
 	struct data_pass passes[DATA_PASSES]; /* indexed by id modulo DATA_PASSES */
 	uint64_t n_passes;
 };

@@ -13,7 +13,7 @@
 #define FILE_TABLE_BYTES    (64u << 20)                       /* names of all sets */
 
 struct file_set {
-	uint32_t *at; /* offset in table.bytes of an index's names, plus 1; 0: not known */
+	uint32_t *at; /* offset of an index's names in table.bytes, plus 1; 0: unknown */
 	uint32_t n_at;
 	uint32_t n; /* indices known */
 };
@@ -33,8 +33,8 @@ enum file_table_result {
 /* Compares a sample's names, one after another, with those known for the index. Changes nothing. */
 enum file_table_result file_table_compare(const struct file_table *t, int set, uint32_t index,
 					  const char *names, size_t n_bytes);
-/* Learns the names unless the index is known already. Returns what file_table_compare() returned before, or
- * -ERANGE: no space. */
+/* Learns the names unless the index is already known. Returns what file_table_compare() would have
+ * returned before, or -ERANGE: no space. */
 int file_table_learn(struct file_table *t, int set, uint32_t index, const char *names, size_t n_bytes);
 /* Returns the index's first name, or NULL. */
 const char *file_table_find(const struct file_table *t, int set, uint32_t index);

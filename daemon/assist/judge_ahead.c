@@ -7,19 +7,19 @@
 
 #include "lib/clock.h"
 
-#define LOOKS         12   /* batches from which to judge what workers do with their time */
+#define LOOKS         12   /* number of batches from which to judge how workers spend their time */
 #define WAITS_MIN     0.1  /* minimum share of time that they wait for files */
 #define IDLE_MAX      0.5  /* maximum share of time that they wait for the trainer */
-#define TURN_MORE     4    /* minimum batches of a turn beyond those in flight */
+#define TURN_MORE     4    /* minimum batches of a turn, in addition to those in flight */
 #define CLEAR_TURNS   2    /* turns each way, if each with takes < CLEAR of any without */
 #define CLEAR         0.75 /* ratio to the time without reading ahead */
 #define TRY_MIN       8    /* turns each way before a smaller difference counts */
 #define TRY_MAX       32   /* turns each way after which there has to be a verdict */
-#define GAIN_MAX      0.97 /* maximum ratio to the time without, for reading ahead to go on */
+#define GAIN_MAX      0.97 /* reading ahead continues up to this ratio of its time to the time without */
 #define SURE          2.5  /* standard errors */
-#define CUT_MAX       64   /* consecutive turns without a measurement before it rests */
-#define UNKNOWN_MAX   64   /* consecutive batches with unknown files before it learns again */
-#define WATCH         16   /* turns after which it checks again whether reading ahead helps */
+#define CUT_MAX       64 /* maximum number of consecutive turns without a measurement; then the judge rests */
+#define UNKNOWN_MAX   64 /* number of consecutive batches with unknown files after which it learns again */
+#define WATCH         16 /* number of turns between checks of whether reading ahead still helps */
 #define SPENT         0.97
 #define RESIDENT_MIN  128 /* files */
 #define RESIDENT_MOST 0.9
@@ -91,7 +91,8 @@ static void rest(struct judge_ahead *j)
 	forget_slots(j);
 }
 
-/* Returns true if the turn reads ahead: with, without, without, with, so that slow changes favour neither. */
+/* Returns true if this turn reads ahead. The pattern is on, off, off, on, so that slow changes favour
+ * neither. */
 static bool turn_is_with(const struct judge_ahead *j)
 {
 	return j->state == ASSIST_HELPS || (j->turn.n_whole + 1) / 2 % 2 == 0;
@@ -120,7 +121,7 @@ static void verdict(struct judge_ahead *j)
 		 j->state == ASSIST_RESTS ? ": not worth it" : "");
 }
 
-/* Checks whether reading ahead, which helped, still does. */
+/* Checks whether reading ahead still helps. */
 static void watch(struct judge_ahead *j, double seconds)
 {
 	mean_add(&j->since, seconds);
@@ -173,8 +174,8 @@ static void turn_cut(struct judge_ahead *j)
 	snprintf(j->why, sizeof(j->why), "its epochs are too short to tell whether it helps");
 }
 
-/* Takes a batch whose files are not known. After many, the job iterates over another data set: the trial
- * ends. */
+/* Records a batch whose files are unknown. After many of them, ends the trial: the job iterates over
+ * another data set. */
 static void unknown(struct judge_ahead *j)
 {
 	turn_cut(j);
@@ -222,7 +223,7 @@ bool judge_ahead_written(struct judge_ahead *j, const struct batch_written *b)
 	return s->ordered;
 }
 
-/* ---- what workers and files say ------------------------------------------------------------------------ */
+/* ---- input from workers and files ---------------------------------------------------------------------- */
 
 void judge_ahead_worker(struct judge_ahead *j, const struct worker_time *t)
 {

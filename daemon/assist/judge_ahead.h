@@ -17,10 +17,10 @@
 #define JUDGE_BATCHES 512 /* batches remembered: twice as many as may be in flight */
 
 enum assist_state {
-	ASSIST_LOOKS,   /* finds out what workers wait for */
+	ASSIST_LOOKS,   /* measures what workers wait for */
 	ASSIST_LEARNS,  /* they wait for files: learns which ones an index opens, also in a new data set */
 	ASSIST_TRIES,   /* measures turns of batches with and without reading ahead */
-	ASSIST_HELPS,   /* reading ahead helps, and goes on */
+	ASSIST_HELPS,   /* reading ahead helps, and continues */
 	ASSIST_RESTS,   /* nothing to gain, for now */
 	ASSIST_STOPPED, /* for good: the job does not open files as this module assumes */
 	ASSIST_N_STATES,
@@ -39,7 +39,8 @@ struct worker_time {
 struct batch_written {
 	uint64_t at_ns;
 	uint32_t number;    /* number in its epoch, from 0 */
-	uint32_t in_flight; /* maximum so far of batches written and not taken by the trainer */
+	uint32_t in_flight; /* largest number so far of batches that were written and not yet taken by the
+			       trainer */
 	bool known;         /* its files are known */
 };
 
@@ -48,9 +49,9 @@ struct judge_mean {
 	double sum, squares, least, most;
 };
 
-/* A turn: consecutive batches that are treated alike. */
+/* A turn: consecutive batches that are all read ahead, or all not. */
 struct judge_turn {
-	uint32_t id, n;   /* n: batches of it written so far */
+	uint32_t id, n;   /* n: number of its batches written so far */
 	uint32_t n_whole; /* earlier turns that were not cut short */
 };
 
@@ -61,35 +62,35 @@ struct judge_slot {
 
 struct judge_ahead {
 	enum assist_state state;
-	bool observe; /* tries nothing: rests after finding out what workers wait for */
+	bool observe; /* tries nothing: rests after measuring what workers wait for */
 	uint32_t n_looked;
 	double wall_s, blocked_s, idle_s; /* sums over the n_looked batches */
 	struct judge_turn turn;
 	struct judge_slot slots[JUDGE_BATCHES]; /* indexed by number modulo JUDGE_BATCHES */
 	struct {
-		uint32_t turn, from; /* the turn that is measured, and its first measured batch */
-		uint64_t from_ns;    /* 0: no batch of it yet */
+		uint32_t turn, from; /* the turn being measured, and its first measured batch */
+		uint64_t from_ns;    /* 0: none of its batches has arrived yet */
 	} measured;
 	uint32_t n_cut;                         /* consecutive turns without a measurement */
-	uint32_t n_unknown;                     /* consecutive batches whose files are not known */
+	uint32_t n_unknown;                     /* number of consecutive batches with unknown files */
 	struct judge_mean with, without, since; /* seconds per batch, of turns */
 	uint64_t n_read, n_resident;            /* files read and found in memory when counting began */
 	bool counted;
 	uint32_t n_same, n_other; /* right and wrong predictions since they were last judged */
-	uint32_t n_odd;           /* consecutive batches whose files do not match the indices */
+	uint32_t n_odd;           /* number of consecutive batches whose files do not match the indices */
 	char why[200];
 };
 
-/* Returns true if the batch that was just written is to be read ahead. */
+/* Returns true if the batch that was just written should be read ahead. */
 bool judge_ahead_written(struct judge_ahead *j, const struct batch_written *b);
 void judge_ahead_worker(struct judge_ahead *j, const struct worker_time *t);
-/* Takes the number of files so far that had to be read, and that were in memory already. */
+/* Records the number of files that had to be read so far, and of those that were already in memory. */
 void judge_ahead_files(struct judge_ahead *j, uint64_t n_read, uint64_t n_resident);
-/* Takes whether a known index opened the same files again, or others. */
+/* Records whether a known index opened the same files again. */
 void judge_ahead_prediction(struct judge_ahead *j, bool same);
-/* Stops: an index has opened other files in each of too many passes. */
+/* Stops: in too many passes, an index opened other files than before. */
 void judge_ahead_no_order(struct judge_ahead *j);
 /* Takes the number of files that a batch of n indices opened. fits: each sample opened as many. */
 void judge_ahead_fit(struct judge_ahead *j, bool fits, uint32_t n_files, uint32_t n_indices);
-/* Ends a rest: finds out again what workers wait for. */
+/* Ends a rest: measures again what workers wait for. */
 void judge_ahead_again(struct judge_ahead *j);

@@ -72,7 +72,8 @@ uint64_t borrow_ceiling(struct borrow *l, const struct stall_node *node, uint64_
 		hold(l, now_ns);
 		l->ceiling_bytes = -more < (double)total ? total - (uint64_t)-more : 1;
 	} else if (l->ceiling_bytes > 0 && more > 0 && now_ns >= l->until_ns) {
-		/* Only half of it, because the limit on borrowed memory grows at the same time. */
+		/* Only half of the difference, because the limit on borrowed memory grows at the same
+		 * time. */
 		raised = (double)l->ceiling_bytes + more / 2;
 		l->ceiling_bytes = raised < (double)limit ? (uint64_t)raised : 0;
 	}
@@ -81,7 +82,7 @@ uint64_t borrow_ceiling(struct borrow *l, const struct stall_node *node, uint64_
 
 uint32_t borrow_pause_ms(double headroom, double machine_bytes)
 {
-	double ms = 1000 * TAKE_ALL_S / 2 * headroom / machine_bytes; /* until half of it could be taken */
+	double ms = 1000 * TAKE_ALL_S / 2 * headroom / machine_bytes; /* until half of it can be in use */
 
 	return ms < BORROW_PAUSE_MOST_MS ? (uint32_t)fmax(ms, BORROW_PAUSE_LEAST_MS) : BORROW_PAUSE_MOST_MS;
 }

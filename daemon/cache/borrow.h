@@ -24,7 +24,7 @@
 #include "tuner/stall_sample.h"
 
 struct borrow {
-	uint64_t hold_ns, until_ns; /* how long borrowing does not grow, and until when */
+	uint64_t hold_ns, until_ns; /* length and end of the pause in which borrowing does not grow */
 	uint64_t ceiling_bytes;     /* limit on all memory of the cache; 0: none */
 };
 
@@ -43,5 +43,5 @@ uint64_t borrow_ceiling(struct borrow *l, const struct stall_node *node, uint64_
 #define BORROW_PAUSE_LEAST_MS 25
 #define BORROW_PAUSE_MOST_MS  1000
 
-/* Returns the time until the next sample, given this headroom on a machine with so much memory. */
+/* Returns the time until the next sample, for this headroom on a machine with machine_bytes of memory. */
 uint32_t borrow_pause_ms(double headroom, double machine_bytes);

@@ -20,8 +20,8 @@ struct borrow_watch {
 	struct borrow borrow;
 	struct node_watch node;
 	uint64_t looked_ns; /* time of the last sample; 0: none yet */
-	/* At the last sample: limits_unused_bytes() and the headroom, both with the memory being returned to
-	 * the system; and the reserve. */
+	/* At the last sample: limits_unused_bytes() and the headroom, both including the memory that is
+	 * being returned to the system; and the reserve. */
 	double unused_bytes, promised_bytes, reserve_bytes;
 	double left_bytes;  /* the headroom, estimated between samples */
 	bool is_said;       /* the cut of claims was logged */

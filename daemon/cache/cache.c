@@ -365,8 +365,7 @@ struct segment *cache_take_mapped(struct cache *c, const struct segment *from, u
 {
 	struct segment *victim;
 
-	/* When the daemon is closing, nothing is pinned any more, and clients still read the memory they
-	 * have. */
+	/* While the daemon is closing, nothing is pinned, and clients still read the memory they have. */
 	if (c->closing || from->mapped || may_add(c, from->dataset, from->memory.bytes))
 		return NULL;
 	victim = cache_pick_victim(c, &(struct candidates){.wanting = from->dataset, .mapped_like = from},

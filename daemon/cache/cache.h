@@ -31,10 +31,9 @@ struct segment {
 	uint32_t id; /* index in cache.segments.all | generation << 20 */
 	struct cached_dataset *dataset;
 	uint64_t chunk;
-	bool mapped;  /* a client may map this memory: only verified bytes are ever written into it */
-	bool filling; /* a worker is filling it with a verified chunk */
-	bool
-	    restored; /* from before a restart: not mapped here, never passed to a client, never written to */
+	bool mapped;   /* a client may map this memory: only verified bytes are ever written into it */
+	bool filling;  /* a worker is filling it with a verified chunk */
+	bool restored; /* from before a restart: not mapped here, never passed to a client, never written */
 	uint32_t handover_slot; /* owned by handover.c */
 	uint64_t since_ns;      /* when the chunk was verified (CLOCK_MONOTONIC) */
 	bool huge; /* a worker has moved it into huge pages, as far as the kernel provides them (stay.c) */
@@ -134,7 +133,7 @@ struct cache {
 	uint64_t kept_bytes, keep_limit_bytes;
 	struct cache_segments segments;
 	struct cached_dataset *datasets;
-	uint32_t n_held; /* number of datasets whose snapshot is still held although its client has gone */
+	uint32_t n_held; /* number of datasets whose snapshot is still held although its client has left */
 	struct victim_list victims; /* for callers without a dataset of their own */
 	uint64_t round;             /* current round of distance marks */
 	uint64_t clock;             /* for last_use: counts uses, is not a time */
@@ -170,9 +169,9 @@ static inline struct log_limit *cache_lines_of(const struct cache *c, uint32_t u
 #define CACHE_MAX_ASKING    8
 #define CACHE_MAX_FOR_PEERS CACHE_MAX_READING
 
-/* Limit on datasets kept for the next job although nobody uses them: each takes descriptors. */
+/* Limit on datasets kept for the next job although nobody uses them: each takes file descriptors. */
 #define CACHE_MAX_IDLE_DATASETS 16
-/* Descriptors, out of those for chunks, that a dataset with a held snapshot takes. */
+/* Number of descriptors that a dataset with a held snapshot takes, out of those for chunks. */
 #define CACHE_HELD_FILES 3
 
 void cache_init(struct cache *c, uint64_t bytes); /* allows SEGMENT_MAX segments */
@@ -321,7 +320,7 @@ void cache_release(struct cache *c, struct shared_memory *memory, uint64_t bytes
 /* While over budget, drops datasets, with their snapshots, that nobody uses and that have no chunk in
  * memory. */
 void cache_drop_empty(struct cache *c);
-/* Sets whether the chunk is kept for ever. */
+/* Sets whether the chunk is never evicted. */
 void cache_keep(struct cache *c, struct segment *segment, bool kept);
 /* victim.c: returns the segment as the choice of a victim sees it. wanting: the dataset of the chunk that
  * would replace it, or NULL. */
@@ -340,8 +339,9 @@ struct candidates {
 	const struct cached_dataset *wanting; /* of the new chunk; NULL: other memory */
 	const struct segment *mapped_like;    /* only segments of its dataset and size that clients may map */
 	bool own;                             /* only segments of that dataset */
-	bool beyond_quotas;                   /* of other datasets, only those beyond their quotas */
-	bool is_spare; /* only datasets that nobody has open and that this user had last */
+	bool beyond_quotas; /* segments of other datasets, but only those beyond their quotas */
+	bool is_spare; /* only segments of datasets that nobody has open and that this user was the last to
+			  use */
 	uint32_t uid;
 };
 /* Returns the segment to evict for a chunk at this distance; NULL: none may be evicted. list: caches
@@ -350,7 +350,7 @@ struct segment *cache_pick_victim(const struct cache *c, const struct candidates
 				  struct victim_list *list, uint32_t distance);
 /* Clears all victim lists. Call after datasets or shares have changed. */
 void cache_forget_victims(struct cache *c);
-/* Makes this segment, which holds nothing any more, the next victim of its dataset. */
+/* Makes this segment, which is now empty, the next victim of its dataset. */
 void cache_victim_first(const struct segment *segment);
 void cache_note_ready(struct cache *c, struct cached_dataset *d, uint64_t chunk);
 

@@ -171,7 +171,7 @@ static void add_want(struct wants *w, const struct quota_want *want, uint64_t *i
 }
 
 /* A dataset counts for its payers in equal parts. But each pays for the need of its own sessions, so that
- * nobody's windows are at another one's expense. */
+ * no payer's windows are at another payer's expense. */
 static void add_dataset(struct wants *w, struct cached_dataset *d, uint64_t ahead, uint64_t most)
 {
 	uint32_t payers = payers_of(d), n = (uint32_t)__builtin_popcount(payers), k = 0;
@@ -206,8 +206,8 @@ static void add_dataset(struct wants *w, struct cached_dataset *d, uint64_t ahea
 				 &f->limit_bytes);
 }
 
-/* Sets space_bytes and the limits on decoded copies of each dataset by the quotas. caps: what the datasets'
- * jobs claim. Returns 0 or -ENOMEM. */
+/* Sets space_bytes and the limits on decoded copies of each dataset by the quotas. caps: the claims of the
+ * datasets' jobs. Returns 0 or -ENOMEM. */
 static int share_by_quotas(struct cache *c, const struct policy_share *caps, uint64_t limit)
 {
 	_cleanup_(freep) struct quota_want *all = NULL;
@@ -266,7 +266,7 @@ static void fit_decoded(struct cache *c)
 		continue;
 }
 
-/* Makes the datasets borrow what the quotas gave them. */
+/* Sets how much each dataset borrows, as the quotas granted it. */
 static void borrow_by_quotas(const struct cache *c, struct policy_share *shares)
 {
 	for (const struct cached_dataset *d = c->datasets; d; d = d->next)
@@ -439,7 +439,8 @@ void cache_borrow(struct cache *c, uint64_t bytes)
 
 	c->node.borrow_bytes = bytes;
 	c->node.borrow_claimed_bytes = cache_claimed_chunk_bytes(c);
-	/* A higher limit that nobody can use is not worth a pass through all segments. */
+	/* Raising the limit is pointless if nobody can use the memory, and would cost a pass through all
+	 * segments. */
 	if (cache_borrowed_bytes(c) > bytes || (before < bytes && before < c->unclaimed_bytes))
 		cache_fit(c);
 }

@@ -43,7 +43,7 @@ enum chunk_state {
 	CHUNK_BAD, /* quarantined: `error` says why */
 };
 
-/* Where the chunk is read from; for reporting to sessions that wait for it. */
+/* The source of the chunk. Reported to sessions that wait for it. */
 enum chunk_from {
 	CHUNK_FROM_STORAGE, /* or a copy in this node's memory */
 	CHUNK_FROM_STAGING,
@@ -55,8 +55,8 @@ struct cached_chunk {
 	bool kept;
 	bool is_foreign; /* in memory; its owner is another node of the jobs that use it (peers/memberships.h)
 			  */
-	bool is_taken;   /* in memory; moved to another node's lane, and that node has it */
-	enum chunk_from from; /* where it is read from, while READING */
+	bool is_taken;   /* in memory; its lane moved to another node, and that node has the chunk */
+	enum chunk_from from; /* the source, while READING */
 	uint32_t pins;
 	struct segment *segment; /* set from READING to READY; if RESTORED, the restored segment */
 	uint64_t *part;          /* NULL: all samples are in memory; else one bit per sample (load_part.c) */
@@ -79,8 +79,8 @@ struct cached_cursor {
 	bool double_of; /* another session has the same position: only one of many ranks counts */
 };
 
-/* Segments to evict, in this order. Made for many evictions at once; each entry is checked again when its
- * turn comes. */
+/* Segments to evict, in this order. Built once for many evictions; each entry is checked again before it
+ * is evicted. */
 struct victim_list {
 	struct victim {
 		uint32_t segment; /* the segment's id */
@@ -119,7 +119,7 @@ struct giant_chunks {
 
 /* Sets of payers: bit i stands for payer i (cache_quota.h). */
 struct dataset_payers {
-	uint32_t open;    /* payers that have the dataset open, or whose client got its copy last */
+	uint32_t open;    /* payers that have the dataset open, or were the last to receive its copy */
 	uint32_t serving; /* payers with a session; 0: not known yet */
 	uint64_t need_bytes[CACHE_QUOTA_PAYERS]; /* [payer]: the part of need_bytes that the payer's sessions
 						    cause */
@@ -163,7 +163,7 @@ struct cached_dataset {
 	uint64_t asked_bytes; /* the largest request of its jobs' cache knobs; UINT64_MAX: no limit */
 	struct dataset_payers payers;
 	/* The rest belongs to the cache. */
-	uint64_t held_bytes, kept_bytes; /* size of its segments, and of the kept ones */
+	uint64_t held_bytes, kept_bytes; /* total size of its segments, and of the kept ones */
 	uint64_t claim_bytes;            /* claimed by its jobs */
 	uint64_t space_bytes,
 	    keep_bytes;         /* space: claim plus what it may borrow; keep: its part for kept chunks */
@@ -238,8 +238,8 @@ struct cached_want {
 	bool for_peer; /* for another node, which relies on this node not asking a third one */
 };
 
-/* sources/load_part.c. Returns true if the chunk must be loaded before the wanted samples are in memory. If
- * few samples of a chunk are wanted, only those may be read. */
+/* Returns true if the chunk must be loaded before the wanted samples are in memory. If only few samples of
+ * a chunk are wanted, only those may be read (sources/load_part.c). */
 bool cached_lacks(const struct cached_dataset *d, uint64_t chunk, const struct cached_want *want);
 /* Plans which parts of the chunk to read for these samples. Returns a bit per sample of the chunk, which the
  * caller frees. NULL: read the whole chunk, because that is hardly more work or memory runs out. */
@@ -254,7 +254,7 @@ static inline bool cached_part_has(const uint64_t *part, uint64_t i)
 /* Returns the bytes of the largest n segments: no choice of n chunks takes more. */
 uint64_t cached_largest_bytes(const struct cached_dataset *d, uint64_t n);
 
-/* Returns the bytes that its sessions need together: at most those of all chunks. */
+/* Returns the bytes that its sessions need together: at most the size of all chunks. */
 uint64_t cached_need_bytes(const struct cached_dataset *d);
 
 /* Adds the position of a session whose order is known. */

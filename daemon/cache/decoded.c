@@ -63,7 +63,7 @@ static int grow_index(struct cache *c, struct decoded_cache *f)
 	return 0;
 }
 
-/* Empties a slot, and moves up later slots that were placed there because this one was taken. */
+/* Empties a slot, and moves up later slots that were displaced by its entry. */
 static void empty_slot(struct decoded_cache *f, struct decoded_slot *slot)
 {
 	uint32_t mask = f->n_slots - 1, hole = (uint32_t)(slot - f->slots), i = hole;

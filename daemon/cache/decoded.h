@@ -69,7 +69,7 @@ struct decoded_cache {
 #define DECODED_EXTENT     (UINT64_C(32) << 20)
 #define DECODED_EXTENT_MIN (UINT64_C(1) << 20)
 
-/* Returns the decoded copies for this user and key, with one more reference. NULL: no memory. */
+/* Returns the decoded copies for this user and key, and adds a reference. NULL: no memory. */
 struct decoded_cache *decoded_open(struct cached_dataset *d, uint32_t uid, const struct recipe *key);
 /* Drops a reference. The decoded copies stay while there is space. Accepts NULL. */
 void decoded_close(struct decoded_cache *f);
@@ -79,8 +79,8 @@ struct decoded_extent *decoded_find(const struct decoded_cache *f, uint64_t samp
 void decoded_pin(struct decoded_extent *e);
 void decoded_unpin(struct cache *c, struct decoded_extent *e);
 
-/* Returns an extent to fill from its used_bytes on. It is pinned, and granted to nobody else until
- * decoded_take_back(). NULL: no more memory may be taken. */
+/* Returns an extent to fill from its used_bytes on. It is pinned, and reserved for the caller until
+ * decoded_take_back(). NULL: memory is at its limit. */
 struct decoded_extent *decoded_grant(struct cache *c, struct decoded_cache *f);
 /* Adds a decoded copy of `bytes` that was written after the extent's used bytes. Ignores it if the extent was
  * evicted meanwhile, or if the sample has a decoded copy already. */

@@ -52,7 +52,7 @@ enum slot_state {
 	SLOT_ADDS, /* to be added when the manager accepts it */
 	SLOT_STORED,
 	SLOT_REMOVES,
-	SLOT_CAME_BACK, /* stored, and not taken over yet */
+	SLOT_CAME_BACK, /* stored, but not taken over yet */
 };
 
 struct handover_slot {
@@ -369,7 +369,7 @@ static int make_index(struct handover *c, const struct header *h)
 	return r;
 }
 
-/* Takes over the returned items. The store may have two of one name: the first is taken, and removing the
+/* Takes over the returned items. If the store has two items of one name, takes the first; removing the
  * name removes both. */
 static void take_items(struct handover *c, struct fd_store_items *items)
 {
@@ -562,8 +562,8 @@ static int restore_dataset(struct cache *c, uint32_t slot, const struct handover
 	return 0;
 }
 
-/* Adds a returned chunk. Loading the chunk detects damage; this checks only what nothing else would
- * detect. */
+/* Adds a returned chunk. Damage is detected when the chunk is loaded; this checks only for faults that the
+ * load would not detect. */
 static int restore_chunk(struct cache *c, uint32_t slot, const struct handover_chunk *e, int fd)
 {
 	struct cached_dataset *d = e->is_valid ? find_dataset(c, e->dataset + 1) : NULL;

@@ -34,7 +34,7 @@ int handover_new(uv_loop_t *loop, const struct quota *quota, struct fd_store_ite
 /* Leaves everything in the store for the next daemon. The loop must run once more. Returns NULL. */
 struct handover *handover_free(struct handover *c);
 
-/* Stores this segment, whose chunk is verified. */
+/* Stores this segment, whose chunk has been verified. */
 void handover_put(struct handover *c, struct segment *s);
 /* Removes the chunk from the index. Call before the segment's memory is reused. */
 void handover_forget(struct handover *c, const struct segment *s);

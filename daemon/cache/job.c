@@ -12,7 +12,8 @@
 #include "lib/proc.h"
 #include "daemon/cache/peers/memberships.h"
 
-/* Maximum distance of a worker from its trainer: a fork server or a wrapper script may be between them. */
+/* Maximum number of generations between a worker and its trainer: a fork server or a wrapper script may be
+ * between them. */
 #define MAX_ANCESTORS 8
 
 static int64_t parent_of(const struct jobs *jobs, int64_t pid)

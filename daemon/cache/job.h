@@ -53,7 +53,7 @@ struct job_counters {
 	uint64_t read_ns;     /* sum of the durations of those reads */
 	struct read_latency latency;          /* durations of those reads */
 	uint64_t reading_ns;                  /* time with at least one read in progress */
-	struct read_latency came;             /* time for each chunk to come from storage or another node */
+	struct read_latency came;             /* time to get each chunk from storage or another node */
 	uint64_t coming_ns;                   /* time with at least one chunk coming */
 	uint64_t cpu_ns;                      /* CPU time of workers for this job, decoders included */
 	struct decode_counters decoded;       /* samples decoded by recipes */
@@ -68,7 +68,7 @@ struct job_counters {
 struct job_taken {
 	uint64_t batches, samples;
 	uint64_t wait_ns, fetch_ns; /* time slept in libdiesel; mean over a rank's worker processes */
-	uint64_t next_ns;           /* time in the Python loader's next(); 0: not reported */
+	uint64_t next_ns;           /* time spent in the Python loader's next(); 0: not reported */
 	uint64_t handoff_ns, n_handed_samples;
 	uint64_t work_cpu_ns, work_busy_ns, n_worked;
 };
@@ -164,7 +164,7 @@ struct job_member {
 	const struct wire_origin *origin; /* NULL: not reported */
 };
 
-/* Returns the member's job, with one more session; begins the job if there is none. NULL: no memory. */
+/* Returns the member's job with one session added, and begins the job if there is none. NULL: no memory. */
 struct job *jobs_join(struct jobs *jobs, const struct job_member *member);
 void jobs_leave(struct job *job);
 struct job *jobs_find(const struct jobs *jobs, uint64_t id);
@@ -180,7 +180,7 @@ void job_read_begin(struct job *job, uint64_t now_ns);
 void job_read_end(struct job *job, uint64_t begin_ns, uint64_t now_ns, uint64_t bytes);
 /* Counts a request for a chunk to another node that begins. */
 void job_ask_begin(struct job *job, uint64_t now_ns);
-/* Counts such a request that has ended. result: 0 if `bytes` came. */
+/* Counts the end of such a request. result: 0 if `bytes` arrived. */
 void job_ask_end(struct job *job, uint64_t begin_ns, uint64_t now_ns, int result, uint64_t bytes);
 
 /* Notes that some of the job's prefetch is paused until until_ns, for the job `writer`. */

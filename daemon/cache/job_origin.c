@@ -35,8 +35,8 @@ static const char *next_component(const char **path, size_t *ret_length)
 	return *ret_length ? at : NULL;
 }
 
-/* Takes the job number from "job_4711" somewhere below /slurm..., or /system.slice/...slurm...: users create
- * no groups there. */
+/* Takes the job number from "job_4711" somewhere below /slurm..., or /system.slice/...slurm..., where
+ * users cannot create groups. */
 static void look_for_slurm(struct job_origin *o, const char *path)
 {
 	size_t length, digits;

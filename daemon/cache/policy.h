@@ -40,7 +40,7 @@ struct policy_share {
 	uint64_t all;   /* the whole dataset */
 	uint64_t need;  /* what its sessions can pin or wait for at one time; its guaranteed minimum */
 	uint64_t ahead; /* need plus prefetch */
-	uint64_t asked; /* what its jobs claim; UINT64_MAX: no limit */
+	uint64_t asked; /* claim of its jobs; UINT64_MAX: no limit */
 	/* out */
 	uint64_t cap;  /* limit on its bytes */
 	uint64_t keep; /* limit on its bytes that are kept for ever */
@@ -94,7 +94,7 @@ struct policy_segment {
 	bool busy;         /* being filled, or pinned: never a victim */
 	bool empty;        /* holds no chunk: its contents were copied to memory that clients had */
 	bool kept;
-	bool foreign; /* another node is to keep it */
+	bool foreign; /* another node should keep it */
 	bool idle;    /* its dataset has no session */
 	uint64_t last_use;
 };

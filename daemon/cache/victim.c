@@ -10,7 +10,7 @@
 
 #include "lib/cleanup.h"
 
-/* A pass lists one in PART segments, and one more. */
+/* A pass lists one segment in PART, plus one. */
 #define PART 16
 
 static bool is_same_place(const struct cached_cursor *a, const struct cached_cursor *b)
@@ -21,8 +21,7 @@ static bool is_same_place(const struct cached_cursor *a, const struct cached_cur
 	       (a->place.then == NULL) == (b->place.then == NULL);
 }
 
-/* Marks cursors that duplicate another one: the ranks of a job have the same order, and mostly the same
- * position. */
+/* Marks duplicate cursors: the ranks of a job have the same order, and usually the same position. */
 static void find_doubles(struct cached_dataset *d)
 {
 	for (struct cached_cursor *k = d->cursors; k; k = k->next) {
@@ -148,7 +147,7 @@ static struct segment *take_victim(const struct cache *c, const struct candidate
 		same = same && policy_victim_rank(&look, 0) >= v->rank;
 		if (same && policy_victim_rank(&look, distance) == 0)
 			continue;
-		/* This entry is used up, and so are earlier ones that are needed too soon. */
+		/* This entry has been used, and so have earlier ones that are needed too soon. */
 		list->next = i + 1;
 		if (same)
 			return s;

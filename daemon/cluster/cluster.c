@@ -19,10 +19,10 @@
 
 #define TICK_MS         100
 #define REPORTS_AT_ONCE 256
-/* A process that has not reported by then how a read ended hangs. */
+/* The process hangs if it has not reported the end of a read by then. */
 #define HANG_NS (5 * NS_PER_S)
-/* A measured peer is given this many times the time that its chunks take on average, including those already
- * asked of it; but no less than the minimum. */
+/* A measured peer gets this many times the average time of its chunks, including those already requested
+ * from it, but no less than the minimum. */
 #define PATIENCE_TIMES  16
 #define PATIENCE_MIN_NS (NS_PER_S / 4)
 
@@ -147,7 +147,7 @@ void cluster_refuse(struct cluster_question *question, int code)
 	maybe_free(c);
 }
 
-/* Ends all questions: the process is gone, and with it the only user of the answers' memory. */
+/* Ends all questions: the process has exited, so nobody uses the answers' memory. */
 static void end_questions(struct cluster *c)
 {
 	for (struct cluster_question *q = c->questions; q; q = q->next) {
@@ -206,7 +206,7 @@ static void read_end(struct cluster *c, struct cluster_read *read, int result, c
 	read->done(read, result, &err);
 }
 
-/* The list has the newest first, so the last one that waits is the oldest. */
+/* The list is newest first, so the last waiting entry is the oldest. */
 static struct cluster_read *oldest_waiting(const struct cluster *c)
 {
 	struct cluster_read *found = NULL;
@@ -259,7 +259,7 @@ static void send_waiting(struct cluster *c)
 
 		read->is_sent = true;
 		c->n_sent++;
-		/* If sending fails, the end of its socket is reported, too, and ends this read. */
+		/* If sending fails, the end of the socket is reported too, which ends this read. */
 		(void)cluster_order(c, &order, read->memory_fd);
 	}
 }

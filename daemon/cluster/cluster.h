@@ -39,7 +39,7 @@ struct cluster_options {
 	const char *key_file;      /* pre-shared key; NULL: none, and only loopback addresses */
 	uint64_t peer_bytes_per_s; /* maximum sent to each other node; 0: no limit */
 };
-/* Bounds of that limit. With less, no chunk comes in time. */
+/* Bounds of that limit. Below the minimum, no chunk arrives in time. */
 #define CLUSTER_LIMIT_MIN (UINT64_C(1) << 20)
 #define CLUSTER_LIMIT_MAX (UINT64_C(1) << 40)
 
@@ -60,9 +60,10 @@ struct cluster_handler {
 	 * or later, also after the group was left. */
 	void (*asked)(void *user, struct cluster_group *group, const struct chunk_id *chunk,
 		      struct cluster_question *question);
-	/* The memory of this answer is no longer used: it was sent, or the member that asked has gone. */
+	/* The memory of this answer is no longer used: the answer was sent, or the member that asked has
+	 * left. */
 	void (*given)(void *user, void *answer);
-	/* Members of the group came or went, so the owners of chunks have changed. */
+	/* Members joined or left the group, so the owners of chunks have changed. */
 	void (*changed)(void *user, struct cluster_group *group);
 	void *user;
 };
@@ -96,7 +97,8 @@ bool cluster_is_ours(const struct cluster_group *group, const struct chunk_id *c
 /* Returns the number of members that can be reached, including this node. */
 uint32_t cluster_n_members(const struct cluster_group *group);
 
-/* A chunk that is being fetched from its owner. The memory is the caller's, and stays until done(). */
+/* A chunk that is being fetched from its owner. The caller owns the memory, which must stay valid until
+ * done(). */
 struct cluster_read {
 	struct cluster_group *group;
 	struct chunk_id chunk;
@@ -122,26 +124,26 @@ struct cluster_read {
 /* Asks the owner for the chunk. The caller fills in group, chunk, place, bytes, memory_fd, patience_ns and
  * done. Returns 0, and done() is called later; -EAGAIN: this node owns the chunk, or the process is gone. */
 int cluster_fetch(struct cluster_read *read);
-/* Reports that the fetched bytes were not the chunk: logs it, and asks that peer for nothing for a while. */
+/* Reports that the fetched bytes were not the chunk: logs this, and sends that peer no requests for a
+ * while. */
 void cluster_spoilt(struct cluster_read *read);
 
-/* Answers with the chunk, which lies at the beginning of this memory. The memory must not change until
- * given(). */
+/* Answers with the chunk at the beginning of this memory. The memory must not change until given(). */
 void cluster_answer(struct cluster_question *question, int memory_fd, uint64_t bytes, void *answer);
 void cluster_refuse(struct cluster_question *question, int code);
 
 struct cluster_peer_figures {
 	char node[REGISTRY_NAME_BYTES];
 	char address[64];
-	bool is_connected, is_unreachable; /* unreachable: not asked until it answers again */
+	bool is_connected, is_unreachable; /* an unreachable peer gets no requests until it answers again */
 	uint64_t chunks_in, bytes_in, chunks_out, bytes_out, failed;
-	double latency_s, bytes_per_s; /* moving averages over chunks from there; NAN: not measured */
+	double latency_s, bytes_per_s; /* moving averages over chunks from that peer; NAN: not measured */
 };
 
 struct cluster_figures {
 	bool redis_is_up;
 	uint64_t chunks_in, bytes_in, chunks_out, bytes_out; /* since the daemon started */
-	uint64_t late, failed, spoilt, refused;              /* reads that storage had to serve */
+	uint64_t late, failed, spoilt, refused;              /* reads that storage had to serve instead */
 };
 
 /* Publishes this node's report, which people read on other nodes (registry_publish()); "" withdraws it.
@@ -151,7 +153,7 @@ int cluster_publish(struct cluster *c, const char *json);
 void cluster_figures_get(const struct cluster *c, struct cluster_figures *ret);
 /* Returns the number of peers, and puts at most `n` of them in ret. */
 size_t cluster_peers_get(const struct cluster *c, struct cluster_peer_figures *ret, size_t n);
-/* A member of a group: this node or another one, whether it can be reached or not. */
+/* A member of a group: this node or another one, reachable or not. */
 struct cluster_member {
 	char node[REGISTRY_NAME_BYTES];
 	char address[64];

@@ -68,7 +68,7 @@ static bool pause_ms(int control_fd, int ms)
 
 static int cluster_listen(const struct net_address *at, int *ret_fd);
 
-/* Listens once no other process has the address. Returns false if the daemon is gone. */
+/* Listens as soon as no other process uses the address. Returns false if the daemon has exited. */
 static bool listen_later(const struct cluster_config *config, int control_fd, int *ret_fd)
 {
 	uint64_t quiet_until_ns = clock_monotonic_ns() + LISTEN_QUIET_NS;
@@ -94,7 +94,7 @@ static bool listen_later(const struct cluster_config *config, int control_fd, in
 static struct cluster_config peer_config; /* of the keeper; the processes that it forks inherit it */
 static int peer_listen_fd = -EBADF;
 
-/* Runs in the keeper. The listening socket comes with the configuration, unless its address is taken. */
+/* Runs in the keeper. The listening socket is passed with the configuration, unless its address is taken. */
 static int take_config(int control_fd)
 {
 	if (geteuid() != 0 && capabilities_keep(CAPABILITY(CAP_NET_BIND_SERVICE)) < 0)

@@ -183,7 +183,7 @@ uint32_t cluster_n_members(const struct cluster_group *group)
 	return n;
 }
 
-/* ---- what the process says ----------------------------------------------------------------------------- */
+/* ---- reports of the process ---------------------------------------------------------------------------- */
 
 static void changed(struct cluster_group *g)
 {
@@ -247,7 +247,7 @@ void cluster_group_take_member(struct cluster *c, const struct cluster_report *r
 	memcpy(at->address, report->peer_is.address, sizeof(at->address));
 }
 
-/* Sets whether a peer is unreachable, in all groups; reports groups that this changes. */
+/* Sets whether a peer is unreachable, in all groups, and reports the groups that changed. */
 static void set_unreachable(struct cluster *c, uint32_t peer, bool is_unreachable)
 {
 	for (struct cluster_group *g = c->groups, *next; g; g = next) {

@@ -26,7 +26,7 @@ struct cluster_config {
 	char redis[CLUSTER_URL_BYTES];
 	char node[REGISTRY_NAME_BYTES];
 	char address[64];          /* address that others connect to */
-	uint32_t uid;              /* user whose processes may be peers where there is no key */
+	uint32_t uid;              /* without a key, only processes of this user may be peers */
 	uint64_t peer_bytes_per_s; /* as in struct cluster_options */
 	uint32_t key_bytes;
 	uint8_t key[CLUSTER_KEY_MAX];
@@ -60,7 +60,7 @@ enum cluster_news {
 	CLUSTER_MEMBERS, /* group; count 0: its members follow, one by one; 1: they are complete */
 	CLUSTER_MEMBER,  /* group, peer, peer_is: node and address, bytes: the weight, lanes */
 	CLUSTER_PEER,    /* peer, peer_is; without a node's name: this peer no longer exists */
-	CLUSTER_DONE,    /* id, code, text: a fetch is over, and its memory released */
+	CLUSTER_DONE,    /* id, code, text: a fetch has ended, and its memory is released */
 	CLUSTER_ASKED,   /* id, group, chunk */
 	CLUSTER_GIVEN,   /* id: the answer's memory is released */
 	CLUSTER_SERVER,  /* code: 0, or negative if Redis cannot be reached */

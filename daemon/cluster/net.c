@@ -13,8 +13,8 @@
 #include "lib/fd_message.h"
 #include "lib/list.h"
 
-/* Groups of this node, and their members. The registry's thread hands over lists; the last list of a group
- * counts. */
+/* The node's groups and their members. The registry's thread passes lists; the latest list of a group is
+ * valid. */
 
 /* ---- the registry's thread ----------------------------------------------------------------------------- */
 
@@ -135,7 +135,7 @@ static void report_members(struct net *n, const struct net_group *g)
 	net_report(n, &report);
 }
 
-/* The registry checked what nodes report of themselves when it read it (dataset/registry.h). This checks what
+/* The registry already checked the nodes' reports when it read them (dataset/registry.h). This checks what
  * this folder relies on, and returns how many members it kept. */
 static size_t keep_usable(struct net *n, struct registry_member *members, size_t count)
 {
@@ -263,7 +263,7 @@ static void net_members_publish(struct net *n, const struct cluster_order *o, in
 }
 
 #define ORDERS_AT_ONCE 64
-/* If a tick comes this much late, this process did not run: the silence was not the peers' fault. */
+/* If a tick is this late, this process was not running, so the peers are not to blame for the silence. */
 #define LATE_TICK_NS NS_PER_S
 
 static void poll_daemon(struct net *n);
@@ -345,7 +345,7 @@ static void poll_daemon(struct net *n)
 
 /* ---- time ---------------------------------------------------------------------------------------------- */
 
-/* Shifts the connections' times by the time in which this process did not run and could hear nobody. */
+/* Shifts the connections' times by the time in which this process was not running and could not receive. */
 static void forgive(struct net *n, uint64_t missed_ns)
 {
 	for (struct net_conn *c = n->conns; c; c = c->next) {

@@ -36,9 +36,9 @@
 /* Maximum pause within a frame: after that the peer is stuck. */
 #define NET_STALL_NS (2 * NS_PER_S)
 #define NET_PING_NS  NS_PER_S
-/* Maximum silence: a peer that works answers pings, so something comes. */
+/* Maximum silence: a working peer answers pings, so something arrives. */
 #define NET_SILENCE_NS (3 * NS_PER_S)
-/* Maximum time in which the peer takes none of the bytes that are to be sent. */
+/* Maximum time in which the peer accepts none of the bytes to send. */
 #define NET_SEND_NS (5 * NS_PER_S)
 
 #define NET_BUFFER_BYTES ((size_t)2 << 20)
@@ -53,7 +53,7 @@ struct net_ask {
 	struct net_ask *next;
 	struct net_conn *conn;
 	uint64_t id, bytes, begin_ns, end_ns;
-	int memory_fd; /* negative: the daemon was told the result, and what still comes is discarded */
+	int memory_fd; /* negative: the daemon already has the result, and further bytes are discarded */
 	uint64_t written;
 	uint8_t *buffer; /* bytes received after `written` */
 	size_t filled;
@@ -73,7 +73,7 @@ struct net_question {
 	uint64_t id;      /* id that the peer chose */
 	uint64_t here_id; /* id for the daemon */
 	uint64_t bytes, sent;
-	uint64_t end_ns; /* in NET_QUESTION_GIVES, once it is its turn: deadline for sending all of it */
+	uint64_t end_ns; /* in state NET_QUESTION_GIVES: deadline for sending the whole chunk */
 	struct net_group_id group;
 	struct chunk_id chunk;
 	int memory_fd;
@@ -92,7 +92,7 @@ enum net_conn_state {
 struct net_conn {
 	struct net_conn *next; /* net.conns */
 	struct net *net;
-	struct net_peer *peer; /* the peer that is dialled, or that named itself; NULL: not known yet */
+	struct net_peer *peer; /* the peer that is dialled, or that identified itself; NULL: not known yet */
 	enum net_conn_state state;
 	bool dialled, is_known; /* is_known: the owner of its other end was checked */
 	int fd;
@@ -103,11 +103,11 @@ struct net_conn {
 	char address[NET_ADDRESS_BYTES];
 	struct net_tls *tls;
 	bool tls_writes;                  /* the handshake waits to write */
-	uint64_t begin_ns, in_ns, out_ns; /* begin_ns: when it was made; in_ns, out_ns: when bytes last came
-					   * in and went out */
+	uint64_t begin_ns, in_ns, out_ns; /* begin_ns: when the connection was made; in_ns, out_ns: when bytes
+					     last arrived and left */
 	struct net_parser parser;
 	/* In. */
-	struct net_ask *piece_of; /* the chunk whose bytes come now */
+	struct net_ask *piece_of; /* the chunk whose bytes are arriving */
 	bool is_paused;           /* nothing is read: the peer asks too much, or does not take its answers */
 	bool reads_again;         /* TLS has more to read than one turn allows */
 	struct net_conn *next_again;
@@ -119,9 +119,9 @@ struct net_conn {
 	/* Questions. */
 	struct net_ask *asks;
 	uint32_t n_asks;
-	struct net_question *questions, *gives; /* gives: the question whose pieces are sent now */
+	struct net_question *questions, *gives; /* gives: the question whose pieces are being sent */
 	uint32_t n_questions, n_asked;
-	double tokens; /* number of questions that may come now */
+	double tokens; /* number of questions accepted at present (a token bucket) */
 	uint64_t tokens_ns;
 	uint64_t ping_id, ping_ns; /* the last ping, and when it was sent; ping_id 0: none yet */
 	bool ping_waits;
@@ -140,9 +140,9 @@ struct net_peer {
 	 * before back_ns. */
 	bool is_unreachable, said_unreachable;
 	uint64_t unreachable_ns, back_ns;
-	uint32_t n_late;  /* consecutive chunks that came too late */
+	uint32_t n_late;  /* number of consecutive chunks that arrived too late */
 	uint64_t done_ns; /* when the last chunk was complete */
-	uint64_t idle_ns; /* since when it is no member and has no questions */
+	uint64_t idle_ns; /* time since which it is not a member and has no questions */
 	bool is_changed;  /* not yet reported to the daemon */
 	struct cluster_peer_figures figures;
 	double latency_s, bytes_per_s; /* moving averages; 0: none yet */
@@ -203,7 +203,7 @@ struct net {
 
 /* net.c */
 void net_report(struct net *n, const struct cluster_report *report);
-/* Returns a buffer of NET_BUFFER_BYTES; NULL: no memory. */
+/* Returns a buffer of NET_BUFFER_BYTES. NULL: no memory. */
 uint8_t *net_buffer_take(struct net *n);
 void net_buffer_give(struct net *n, uint8_t *buffer);
 
@@ -228,7 +228,7 @@ void net_accept_stop(struct net *n, uint64_t for_ns);
 /* net_conn.c */
 int net_conn_new(struct net *n, int fd, const struct net_address *far, struct net_peer *dialled,
 		 struct net_conn **ret);
-/* Closes the connection, and ends its questions. why NULL: nobody's fault. */
+/* Closes the connection and ends its questions. why: the peer's fault; NULL: none. */
 void net_conn_close(struct net_conn *c, const char *why);
 void net_conn_tick(struct net_conn *c);
 /* Queues a frame. It is sent soon: net_conn_poll(). */

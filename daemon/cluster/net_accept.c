@@ -31,7 +31,7 @@ static struct net_conn *oldest(const struct net *n, const struct net_source *sou
 	for (struct net_conn *c = n->conns; c; c = c->next) {
 		if (!is_half(c) || (source && !net_source_equal(&c->source, source)))
 			continue;
-		found = c; /* newer ones come first */
+		found = c; /* newer entries come first */
 		++*ret_n;
 	}
 	return found;
@@ -89,7 +89,7 @@ static void refuse(struct net *n, int fd, const struct net_address *far, bool is
 		    "a connection of %s is refused: its machine or user connects too often", address);
 }
 
-/* Returns false if there is no more to accept now. */
+/* Returns false if no connection is waiting. */
 static bool accept_one(struct net *n)
 {
 	struct net_address far = {.bytes = sizeof(far.name)};

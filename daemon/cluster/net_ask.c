@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks that this node fetches. Bytes are received into a buffer of a huge page's size, and written from
- * there to the daemon's memory. */
+/* Fetches chunks from other nodes. Bytes are received into a buffer of a huge page's size, and written
+ * from there to the daemon's memory. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include "lib/list.h"
 #include "net.h"
 
-/* How long a peer is not asked after it sent bytes with a wrong checksum. */
+/* pause in requests to a peer that sent bytes with a wrong checksum */
 #define LIED_NS       (30 * NS_PER_S)
 #define LATE_MIN_NS   NS_PER_S
 #define BLAME_NS      (NS_PER_S / 5)

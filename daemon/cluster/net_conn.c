@@ -70,7 +70,7 @@ static void leave_again(struct net_conn *c)
 	c->reads_again = false;
 }
 
-/* Makes close() reset the connection and drop unsent bytes: none of them is worth waiting for. */
+/* Makes close() reset the connection and drop unsent bytes: they are not worth waiting for. */
 static void close_at_once(int fd)
 {
 	const struct linger now = {.l_onoff = 1, .l_linger = 0};
@@ -200,7 +200,7 @@ static void write_on(struct net_conn *c)
 /* ---- greeting ------------------------------------------------------------------------------------------ */
 
 /* Without a key, checks that the connection belongs to this process's user or root. Called when the first
- * bytes have come: then some process has the other end open. */
+ * bytes have arrived: then a process has the other end open. */
 static int check_owner(struct net_conn *c, char *why, size_t size)
 {
 	uint32_t uid;
@@ -442,7 +442,7 @@ static void secure(struct net_conn *c)
 
 	if (r == 0) {
 		greet(c);
-		/* The peer's hello may have come with the end of the handshake. */
+		/* The peer's hello may have arrived with the end of the handshake. */
 		if (c->state != NET_CLOSED)
 			read_on(c);
 	} else if (r == -EAGAIN) {

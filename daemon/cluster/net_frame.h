@@ -46,9 +46,9 @@ enum net_kind {
 	NET_QUESTION = 1, /* group, chunk, bytes: asks for this chunk, which has this many bytes */
 	NET_REFUSAL,      /* code: why not, a negative errno */
 	NET_PIECE,        /* bytes: length of the next piece of the chunk, which follows */
-	NET_END,          /* code 0, bytes, value: end of the chunk, its length and XXH3-64; or code: no more
-			   * comes */
-	NET_CANCEL,       /* no longer wanted; ended by NET_END or NET_REFUSAL */
+	NET_END, /* at the end of the chunk: code 0, bytes: its length, value: its XXH3-64. After a failure:
+		    its code */
+	NET_CANCEL, /* no longer wanted; ended by NET_END or NET_REFUSAL */
 	NET_PING,
 	NET_PONG, /* the same id */
 };
@@ -85,7 +85,7 @@ struct net_event {
 
 struct net_parser {
 	int is_greeted;
-	uint64_t piece_left; /* bytes of a piece that are still to come */
+	uint64_t piece_left; /* remaining bytes of the piece */
 	size_t have;         /* bytes of an incomplete hello or frame */
 	uint8_t part[sizeof(struct net_hello)];
 };
@@ -95,7 +95,7 @@ struct net_parser {
  * -EPROTONOSUPPORT: it has another version. Nothing can be parsed after an error. */
 int net_parse(struct net_parser *p, const uint8_t **data, size_t *bytes, struct net_event *ret,
 	      struct error *err);
-/* Returns true if the bytes so far end within a hello, a frame or a piece. */
+/* Returns true if the bytes so far end in the middle of a hello, a frame or a piece. */
 static inline int net_parser_is_within(const struct net_parser *p)
 {
 	return p->have > 0 || p->piece_left > 0;

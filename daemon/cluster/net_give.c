@@ -12,10 +12,10 @@
 #include "lib/list.h"
 #include "net.h"
 
-/* Questions of one peer that the daemon has at one time: each holds a chunk in memory. The others wait here.
- */
+/* Maximum number of questions of one peer passed to the daemon at one time: each holds a chunk in memory.
+ * The others wait here. */
 #define ASKED_OF_PEER 8u
-/* Questions per second, and at once. A peer that sends more is not read meanwhile. */
+/* Maximum questions per second, and burst size. A peer that exceeds it is not read for a while. */
 #define QUESTIONS_PER_S 2000.0
 #define QUESTIONS_BURST 512.0
 /* Time in which the peer has to take an answer once it is its turn; then its memory was held long enough. */
@@ -93,7 +93,7 @@ bool net_give_may_read(struct net_conn *c)
 	if (c->tokens > QUESTIONS_BURST)
 		c->tokens = QUESTIONS_BURST;
 	c->tokens_ns = n->now_ns;
-	/* The ring has space for what this node sends by itself, in addition to answers to questions. */
+	/* The ring has space for frames that this node sends unasked, in addition to answers. */
 	return c->tokens >= 1 && c->ring_n < NET_RING / 4;
 }
 

@@ -12,7 +12,7 @@
 
 #include "net_address.h"
 
-/* Connections per second, and at once, of one source: each costs a handshake. */
+/* Maximum connections per second, and burst size, of one source: each costs a handshake. */
 #define NET_SOURCE_PER_S 32.0
 #define NET_SOURCE_BURST 128.0
 /* The same for all strangers together. */
@@ -30,7 +30,7 @@ struct net_budget {
 	uint64_t at_ns; /* 0: it is full */
 };
 
-/* Number of sources remembered. The source that has not come for longest is forgotten first. */
+/* Number of sources remembered. The least recently seen source is forgotten first. */
 #define NET_SOURCES 256
 
 struct net_sources {
@@ -48,7 +48,6 @@ struct net_source net_source_far(const struct net_address *far);
 struct net_source net_source_here(const struct net_address *far, uint32_t uid, bool is_trusted);
 bool net_source_equal(const struct net_source *a, const struct net_source *b);
 
-/* Returns true, and counts the connection, if the source may connect now. is_stranger: it is no known node.
- */
+/* Returns true, and counts the connection, if the source may connect now. is_stranger: not a known node. */
 bool net_sources_admit(struct net_sources *s, const struct net_source *source, bool is_stranger,
 		       uint64_t now_ns);

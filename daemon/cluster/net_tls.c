@@ -51,7 +51,7 @@ static int use_key(SSL *ssl, const EVP_MD *digest, const unsigned char **id, siz
 {
 	*ret = NULL;
 	if (digest && EVP_MD_get_type(digest) != NID_sha256)
-		return 1; /* goes on without a key, so that the handshake fails */
+		return 1; /* continues without a key, so that the handshake fails */
 	*ret = session_of_key(ssl);
 	*id = (const unsigned char *)IDENTITY;
 	*id_bytes = strlen(IDENTITY);
@@ -179,7 +179,7 @@ int net_tls_handshake(struct net_tls *t, bool *waits_to_write, struct error *err
 	ERR_clear_error();
 	r = SSL_do_handshake(t->ssl);
 	if (r == 1) {
-		/* There are no certificates, so only the key can have been proved. */
+		/* There are no certificates, so the peer can only have proved that it has the key. */
 		return SSL_session_reused(t->ssl) ? 0 : error_set(err, -EACCES, "it has shown no key");
 	}
 	what = SSL_get_error(t->ssl, r);

@@ -31,5 +31,5 @@ int net_tls_handshake(struct net_tls *t, bool *waits_to_write, struct error *err
  * the same bytes again, or more that begin with them. */
 ssize_t net_tls_read(struct net_tls *t, void *data, size_t bytes);
 ssize_t net_tls_write(struct net_tls *t, const void *data, size_t bytes);
-/* Returns true if received bytes wait in TLS to be read; polling the socket does not show them. */
+/* Returns true if TLS has buffered received bytes, which polling the socket does not show. */
 bool net_tls_has_more(const struct net_tls *t);

@@ -17,8 +17,8 @@ struct outbox {
 /* Sends the message, or keeps a copy until it can be sent. memory_fd: sent along unless negative; the caller
  * keeps it open until the message is sent. -ENOMEM, or -EPIPE and the like: the other end is closed. */
 int outbox_send(struct outbox *o, const void *data, size_t bytes, int memory_fd);
-/* Sends as many as possible. 0: no message waits any more; -EAGAIN: call again when the socket can be
- * written; or errors as above. */
+/* Sends as many as possible. 0: no message is left; -EAGAIN: call again when the socket can be written; or
+ * errors as above. */
 int outbox_flush(struct outbox *o);
 static inline bool outbox_waits(const struct outbox *o)
 {

@@ -60,7 +60,7 @@ static void on_end(void *user, struct job *job)
 	struct control *c = user;
 	struct control_job **link = &c->jobs, *gone;
 
-	if (c->serving->jobs.closing) /* the jobs continue, and come back when dieseld is restarted */
+	if (c->serving->jobs.closing) /* the jobs continue, and reconnect after dieseld restarts */
 		return;
 	control_leave_cores(c);
 	control_forget(c, job->id);

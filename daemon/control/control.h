@@ -37,7 +37,8 @@ struct control_options {
 /* Opens the history, and restores from it the values set, pinned and learnt before a restart. A history that
  * cannot be opened costs one warning; only -ENOMEM fails. */
 int control_new(const struct control_options *options, struct control **ret);
-/* Borrows the serving, whose jobs' handler it takes, and the sensor (NULL: no samples will come). */
+/* Borrows the serving, installs the handler of its jobs, and borrows the sensor (NULL: no samples will
+ * come). */
 void control_start(struct control *c, struct serving *serving, struct sensor *sensor);
 /* Makes `why` and `jobs` report what assist reads ahead. Borrowed. */
 void control_assist(struct control *c, const struct assist *assist);
@@ -67,7 +68,7 @@ struct control_viewer {
 
 struct control_viewer control_viewer_of(uint32_t uid);
 
-/* Carries out SET. The text, malloc'ed, says which values are in force now. -EPERM, -ENOENT, -EINVAL,
+/* Carries out SET. *text (malloc'ed) lists the values now in force. -EPERM, -ENOENT, -EINVAL,
  * -EOPNOTSUPP... */
 int control_set(struct control *c, const struct control_viewer *viewer, const struct wire_set *message,
 		char **ret_text, struct error *err);

@@ -72,7 +72,7 @@ static void answer(struct cache *c, struct give *g, struct cached_dataset *d, ui
 	struct snapshot_chunk meta;
 	int r = snapshot_chunk_get(d->snapshot, chunk, &meta);
 
-	/* The sending process can read the chunk, and change nothing. */
+	/* The sending process can read the chunk, but change nothing. */
 	if (r == 0)
 		r = shared_memory_reader(s->memory.fd, &g->fd);
 	if (r < 0) {

@@ -123,7 +123,7 @@ bool lane_table_join(struct lane_table *t, const struct shuffle_spec *spec, uint
 
 bool lane_table_go_on(struct lane_table *t, uint64_t epoch)
 {
-	/* Ranks may be one epoch apart. A job that begins again goes back. */
+	/* Ranks may be one epoch apart. A job that starts over returns to an earlier epoch. */
 	if (t->lanes <= 1 || epoch == t->epoch || epoch + 1 == t->epoch)
 		return false;
 	t->seen = epoch < t->seen ? epoch : t->seen;

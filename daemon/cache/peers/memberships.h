@@ -43,7 +43,7 @@ struct membership {
 	struct chunk_place *place; /* of its newest session; NULL: no session */
 	struct lane_table lanes;   /* of its order, if that has several lanes */
 	uint32_t n_sessions, n_nodes;
-	uint32_t refs; /* the lists, and loads */
+	uint32_t refs; /* references from the lists and from loads */
 	bool is_ended; /* removed from the lists */
 	bool is_complete;
 	uint64_t since_ns, weight_bytes;
@@ -76,7 +76,7 @@ void membership_join_lanes(struct membership *m, const struct shuffle_spec *spec
 /* Notes that a session has reached this epoch. Accepts NULL. */
 void membership_go_on(struct membership *m, uint64_t epoch);
 
-/* Returns true if the chunk should come from another node. Accepts NULL. */
+/* Returns true if the chunk should be fetched from another node. Accepts NULL. */
 bool membership_has_elsewhere(const struct membership *m, uint64_t chunk);
 /* Returns the chunk's lanes, which determine the node to ask. lanes 0: the owner does not depend on lanes. */
 struct owner_place membership_asks(const struct membership *m, uint64_t chunk);
@@ -88,7 +88,7 @@ void membership_taken(const struct membership *m, uint64_t chunk);
 /* Returns true if this node should read the chunk for another node that asks for it. */
 bool membership_serves(const struct membership *m, uint64_t chunk);
 
-/* Joins groups, and reports to them how much space there is. Call after the cache was fitted. */
+/* Joins groups, and reports to them how much space this node has. Call after fitting the cache. */
 void memberships_tell_space(struct cache *c);
 /* Determines for all chunks in memory whether they belong to another node. Call after owners have changed. */
 void memberships_find_owners(struct cache *c, struct cached_dataset *d);

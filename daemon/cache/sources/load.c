@@ -17,7 +17,8 @@
 #include "lib/log.h"
 
 #define STUCK_NS (10 * NS_PER_S)
-#define RETRY_NS (10 * NS_PER_S) /* a failed read is not damage: storage may come back */
+/* Pause before reading again: a failed read is not damage, and storage may recover. */
+#define RETRY_NS (10 * NS_PER_S)
 
 /* Storage that is unreachable for a moment returns errors if it is mounted so (NFS with soft, a FUSE being
  * restarted), and otherwise blocks readers. Reads are repeated after 1, 2, 4, 8 and 16 s. */
@@ -268,7 +269,7 @@ static void note_read(struct chunk_load *l)
 	const struct reader_job *job = &l->read;
 
 	c->counters.buffered += job->buffered;
-	/* A compressed chunk was counted with its size in memory; less came from storage. */
+	/* A compressed chunk was counted with its size in memory, but fewer bytes were read from storage. */
 	if (job->result == 0 && job->read_bytes) {
 		c->counters.read_bytes += job->read_bytes - l->read_bytes;
 		l->read_bytes = job->read_bytes;
@@ -288,7 +289,7 @@ static enum load_step load_opened(struct chunk_load *l)
 	l->error = job->error;
 	pool_lane_charge(l->cache->pool, &l->job->lane, job->cpu_ns);
 	if (l->copy.source && l->result == 0 && !job->unchanged && !job->order.only_check) {
-		/* The file has changed, and was read. */
+		/* The file has changed since the copy was made, so it was read. */
 		leave_copy(l, SOURCE_LEFT);
 		count_read(l);
 		read_turns_charge(&l->ticket, l->job->read_weight, l->read_bytes);
@@ -410,8 +411,8 @@ static bool wait_for_storage(struct chunk_load *l)
 	return true;
 }
 
-/* Reads the chunk once more, which repairs a bit that flipped on the way, but not damage. A copy's failure
- * says nothing about storage, and does not count. */
+/* Reads the chunk again, which corrects a bit flipped in transit, but not damage. A copy's failure says
+ * nothing about storage, and does not count. */
 static enum load_step load_fail(struct chunk_load *l)
 {
 	struct log_limit *lines = cache_lines_of(l->cache, l->job->uid);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads only some samples of a chunk, if few are needed. When other samples are needed later, the whole chunk
- * is read, and replaces the part (load.c). */
+/* Reads only some samples of a chunk, if few are needed. When a job needs other samples later, the whole
+ * chunk is read and replaces the part (load.c). */
 #include "daemon/cache/cached_dataset.h"
 
 #include <stdlib.h>
@@ -19,7 +19,7 @@ static bool wants_all(const struct cached_want *want)
 	return !want->subset && !want->samples;
 }
 
-/* Returns the chunk's first wanted sample from this one on. If there is none: UINT64_MAX, or a sample of a
+/* Returns the first wanted sample at or after this one. If there is none: UINT64_MAX, or a sample of a
  * later chunk. */
 static uint64_t next_wanted(const struct cached_want *want, uint64_t sample)
 {

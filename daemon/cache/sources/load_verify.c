@@ -112,7 +112,7 @@ static int verify_digest(struct chunk_load *l)
 	return 0;
 }
 
-/* Copies as from a file: we verify our own copy, whatever happens to the source memory meanwhile. */
+/* Copies first, as from a file, and verifies the copy: the source memory may change at any time. */
 static int copy_memory(struct chunk_load *l)
 {
 	size_t done;

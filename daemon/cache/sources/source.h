@@ -22,7 +22,7 @@ struct chunk_load;
 
 enum source_kind {
 	SOURCE_NEAR,    /* copies on this node */
-	SOURCE_FAR,     /* copies elsewhere: reading a part of the chunk from storage is cheaper */
+	SOURCE_FAR,     /* remote copies: reading a part of the chunk from storage is cheaper */
 	SOURCE_STORAGE, /* the chunks themselves */
 };
 
@@ -79,8 +79,8 @@ struct chunk_load {
 	struct job *job;
 	struct chunk_place *place; /* of the session that asked */
 	uint32_t distance;
-	bool is_begun;    /* counted, and in the cache's list */
-	bool is_for_peer; /* another node asked for it */
+	bool is_begun;    /* counted, and in the cache's list of loads */
+	bool is_for_peer; /* requested by another node */
 	bool is_repeated;
 	uint64_t begin_ns;      /* begin of the current step */
 	struct load_wait *wait; /* wait before the next read; NULL: not waiting */

@@ -21,7 +21,8 @@
 #define PATIENCE_TIMES  4
 #define MIN_PATIENCE_NS (2 * NS_PER_S)
 #define MAX_PATIENCE_NS (30 * NS_PER_S)
-#define N_WANTS         64 /* chunks in memory that wait to be written: with more, memory would evict them first */
+/* Maximum number of chunks in memory that wait to be written. Memory would evict more than that first. */
+#define N_WANTS 64
 
 /* A chunk to write, if it is still in memory when its turn comes. */
 struct want {
@@ -33,10 +34,10 @@ struct want {
 struct put {
 	struct stager_job job;
 	struct stage *stage;
-	struct staged *file; /* NULL: this put is free */
+	struct staged *file; /* NULL: this entry is free */
 	struct want what;
 	bool takes;    /* the chunk is pinned */
-	bool measures; /* the file is written, is being read back, and has a reference */
+	bool measures; /* the file was written and is being read back for a measurement; holds a reference */
 	uint64_t begin_ns;
 };
 

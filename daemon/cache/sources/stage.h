@@ -39,7 +39,7 @@ struct stage;
 
 struct stage_options {
 	const char *folder; /* NULL: no staging */
-	bool always;        /* stage even if storage is no slower */
+	bool always;        /* stage even if storage is at least as fast */
 	uint64_t bytes;     /* limit on the size of its files */
 };
 
@@ -49,7 +49,7 @@ struct stage_figures {
 	uint64_t hits, read_bytes;       /* chunks read from staging */
 	uint64_t written, written_bytes; /* chunks written to staging */
 	uint64_t evicted;                /* evicted for other chunks */
-	uint64_t damaged;                /* files that differ from what was written */
+	uint64_t damaged;                /* files whose contents differ from what was written */
 	uint64_t late, failed;           /* reads that took too long, or failed */
 	uint64_t write_failures;
 	uint64_t skipped; /* chunks evicted from memory before they were written */
@@ -63,8 +63,8 @@ struct stage *stage_free(struct stage *g);
 /* Writes a chunk that was read from storage and verified, if that is worthwhile. */
 void stage_put(struct stage *g, struct segment *segment);
 
-/* Notes that a chunk of `bytes` came from storage or from staging within ns, which is the chunk's own part of
- * the time. */
+/* Notes that a chunk of `bytes` arrived from storage or from staging within ns, counting only the chunk's
+ * own part of the time. */
 void stage_note(struct stage *g, struct cached_dataset *d, bool from_staging, uint64_t ns, uint64_t bytes);
 
 void stage_figures_get(const struct stage *g, struct stage_figures *ret);

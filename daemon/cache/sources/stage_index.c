@@ -48,7 +48,7 @@ void staged_name(const struct staged *f, char name[STAGER_NAME_BYTES])
 	format_name(&f->key, f->set->uid, &f->stamp, name);
 }
 
-/* A name is ours if it is exactly what we would have called it. */
+/* A name is ours only if it is exactly the name that we would have given the file. */
 static bool parse_name(const char *name, struct staged_key *key, uint32_t *ret_uid, struct access_stamp *s)
 {
 	char id[CHUNK_ID_TEXT] = "", again[STAGER_NAME_BYTES];

@@ -24,7 +24,7 @@ enum staged_state {
 	STAGED_WRITING, /* no such file yet */
 	STAGED_READY,
 	STAGED_GOING, /* no longer found; removed after its last reader */
-	STAGED_LOST,  /* the folder's contents are no longer known */
+	STAGED_LOST,  /* the contents of the folder are no longer known */
 };
 
 struct staged {

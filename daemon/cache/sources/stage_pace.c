@@ -3,7 +3,7 @@
 
 #define ENOUGH 4   /* minimum number of chunks before a mean counts */
 #define PART   8   /* 1/PART is the weight of each further chunk in the mean */
-#define WORTH  1.2 /* minimum ratio: a change must be worth its writes, and must not be chance */
+#define WORTH  1.2 /* minimum ratio: a change must justify its writes, and must not be chance */
 
 void stage_mean_add(struct stage_mean *m, uint64_t ns, uint64_t bytes)
 {

@@ -18,13 +18,13 @@ struct stage_mean {
 /* The pace of one dataset. */
 struct stage_pace {
 	struct stage_mean storage, staged;
-	bool is_off; /* storage is no slower */
+	bool is_off; /* staging is off: storage is at least as fast */
 };
 
 void stage_mean_add(struct stage_mean *m, uint64_t ns, uint64_t bytes);
 /* Keeps the best value instead: most single reads next to writes say more about the writes. */
 void stage_best_add(struct stage_mean *m, uint64_t ns, uint64_t bytes);
 
-/* Decides again. disk: the best read from the staging disk itself, used until enough chunks of the dataset
- * came from there. Returns true if the decision changed. */
+/* Decides again. disk: the best read from the staging disk, used until enough of the dataset's chunks were
+ * read from it. Returns true if the decision changed. */
 bool stage_pace_decide(struct stage_pace *p, const struct stage_mean *disk);

@@ -122,7 +122,7 @@ static int serve(struct daemon *daemon)
 	if (r < 0) {
 		log_error("%s", err.text);
 		server_free(&server);
-		uv_run(&loop, UV_RUN_DEFAULT); /* closes what was started */
+		uv_run(&loop, UV_RUN_DEFAULT); /* closes all that was started */
 		uv_loop_close(&loop);
 		return 1;
 	}
@@ -155,7 +155,7 @@ static void fork_cluster(struct daemon *daemon)
 		log_error("%s (so each node reads for itself)", err.text);
 }
 
-/* As fork_sensing(): before the first thread, and before privileges go. */
+/* As fork_sensing(): runs before the first thread, and before dropping privileges. */
 static void fork_assisting(struct daemon *daemon)
 {
 	struct error err = ERROR_INIT;

@@ -33,7 +33,7 @@ struct segment {
 	uint64_t chunk;
 	bool mapped;   /* a client may map this memory: only verified bytes are ever written into it */
 	bool filling;  /* a worker is filling it with a verified chunk */
-	bool restored; /* from before a restart: not mapped here, never passed to a client, never written */
+	bool restored; /* from before a restart: not mapped, never passed to a client, never written */
 	uint32_t handover_slot; /* owned by handover.c */
 	uint64_t since_ns;      /* when the chunk was verified (CLOCK_MONOTONIC) */
 	bool huge; /* a worker has moved it into huge pages, as far as the kernel provides them (stay.c) */

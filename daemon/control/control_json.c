@@ -16,7 +16,7 @@
 #include "lib/log.h"
 #include "lib/units.h"
 
-/* ---- where each value comes from ---- */
+/* ---- sources of values ---- */
 
 static json_t *value_json(enum wire_setting_key key, uint64_t value)
 {
@@ -139,7 +139,7 @@ void control_log_overrides(const struct control *c)
 			     &s->pin_by[i]);
 }
 
-/* ---- jobs, and what was decided ---- */
+/* ---- jobs and decisions ---- */
 
 static json_t *shares_json(const struct stall_shares *s)
 {
@@ -270,7 +270,7 @@ json_t *control_entry_json(const struct control_log_entry *e)
 	return root;
 }
 
-/* The value is null if nobody has set the knob and no sample says what it is. */
+/* The value is null if nobody has set the knob and no sample has it. */
 static json_t *knob_json(const struct control *c, const struct job *job, const struct control_job *known,
 			 enum tuner_knob knob)
 {
@@ -349,8 +349,8 @@ static json_t *held_json(const struct job *job)
 			 json_u64(held->writer));
 }
 
-/* Counts the lanes of the job's order, those from which ranks of this node take samples (here), and those of
- * these that ranks of other nodes share. */
+/* Counts three kinds of lanes: those of the job's order; those from which ranks of this node take samples
+ * (here); and those of the latter that ranks of other nodes share. */
 static void count_lanes(const struct job *job, uint64_t *ret_lanes, uint64_t *ret_here, uint64_t *ret_shared)
 {
 	*ret_lanes = *ret_here = *ret_shared = 1;
@@ -468,8 +468,8 @@ static json_t *sensing_json(const struct control *c)
 	if (!c->sensor)
 		return json_null();
 	sensor_status_get(c->sensor, &s);
-	/* cpu_s is the child's own. The BPF programs run on the jobs' time, and for how long is not always
-	 * known. */
+	/* cpu_s is the child's own. The BPF programs run on the jobs' CPU time, and how long they run is
+	 * not always known. */
 	return json_pack("{s:s, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "source", source_name(s.source),
 			 "active", s.active, "why", s.why[0] ? json_text(s.why) : json_null(), "restarts",
 			 json_u64(s.n_restarts), "lost", json_u64(s.n_lost), "cpu_s",
@@ -500,7 +500,7 @@ json_t *control_tune_json(struct control *c)
 			 json_u64(c->n_refused));
 }
 
-/* ---- what is read ahead for jobs to come (--assist) ---- */
+/* ---- data read ahead for future jobs (--assist) -------- */
 
 void control_assist(struct control *c, const struct assist *assist)
 {

@@ -8,8 +8,8 @@
 #include "client/protocol.h"
 #include "history/history.h"
 
-/* A decision, and the measurements when it was made: as figures, or as the text in entry.sample if the
- * decision is from before a restart. */
+/* A decision, with the measurements at that time: figures, or the text in entry.sample for a decision made
+ * before a restart. */
 struct control_log_entry {
 	struct history_entry entry;
 	bool has_sample;

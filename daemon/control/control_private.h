@@ -59,7 +59,7 @@ struct control {
 	uint64_t n_applied[CONTROL_N_RULES];
 	uint64_t n_rounds, n_refused, saved_round;
 	uint64_t n_empty;   /* consecutive rounds without samples */
-	json_t *remembered; /* jobs from before the restart that have not come back, or NULL */
+	json_t *remembered; /* jobs from before the restart that have not reconnected, or NULL */
 	json_t
 	    *foreign; /* settings of a newer dieseld that this one does not support: saved for it, or NULL */
 };
@@ -87,10 +87,10 @@ void control_log_overrides(const struct control *c);
 /* Null without --assist. */
 json_t *control_assist_json(const struct control *c, const struct control_viewer *viewer);
 
-/* control_restart.c: save state in the history for the next start, and restore it. The last save is made when
- * nothing is served any more. */
+/* control_restart.c: save state in the history for the next start, and restore it. The last save happens
+ * when the daemon no longer serves anything. */
 void control_save_settings(struct control *c);
 void control_save_state(struct control *c);
 void control_restore(struct control *c);
-/* Gives the job its number from before the restart, and the knobs it had. */
+/* Restores the job's number and knobs from before the restart. */
 void control_restore_job(struct control *c, struct job *job, struct control_job *known);

@@ -102,7 +102,7 @@ static void read_boot_id(char id[BOOT_ID_BYTES + 4])
 		memset(id, 0, BOOT_ID_BYTES + 4);
 }
 
-/* Returns true if the trainer's process lives: its job can come back. */
+/* Returns true if the trainer's process is alive, so that its job can reconnect. */
 static bool trainer_lives(const json_t *job)
 {
 	struct proc_stat stat;
@@ -185,8 +185,8 @@ static void restore_one(struct control *c, uint64_t job, const struct wire_setti
 		log_warning("what was set before the restart does not hold any more: %s", err.text);
 }
 
-/* Restores all limits in one message, because one may be valid only together with another. A limit that is no
- * longer valid must not prevent the others. */
+/* Restores all limits in one message, because one limit may be valid only together with another. A limit
+ * that is no longer valid must not prevent the restoration of others. */
 static void restore_limits(struct control *c, const json_t *set, const json_t *by)
 {
 	struct wire_set all = {0};
@@ -304,7 +304,7 @@ static void on_entry(void *user, struct history_entry *entry)
 	(void)control_log_add(&c->log, &restored);
 }
 
-/* Returns true if the job may come back. Job 0 stands for all jobs. */
+/* Returns true if the job may reconnect. Job 0 stands for all jobs. */
 static bool may_come_back(const struct control *c, uint64_t job)
 {
 	const json_t *jobs = json_object_get(c->remembered, "jobs");
@@ -315,7 +315,7 @@ static bool may_come_back(const struct control *c, uint64_t job)
 	return found;
 }
 
-/* Drops the pins of jobs that cannot come back. */
+/* Drops the pins of jobs that cannot reconnect. */
 static void forget_strangers(struct control *c)
 {
 	json_t *pins = json_object_get(c->foreign, "pins");

@@ -153,7 +153,7 @@ static void watch_history(struct control *c)
 	memcpy(c->history_problem, status.error, sizeof(c->history_problem));
 }
 
-/* Returns true if a decision is to be carried out: without tuning, only the operator's pins and limits
+/* Returns true if a decision should be carried out: without tuning, only the operator's pins and limits
  * are. */
 static bool obeyed(const struct control *c, enum tuner_rule rule)
 {

@@ -28,7 +28,7 @@ struct settings_space {
 	uint64_t memory_bytes; /* memory that the process may use; 0: not known */
 	uint64_t
 	    machine_bytes;    /* memory of the whole machine, to check a configuration; 0: as memory_bytes */
-	uint64_t cache_bytes; /* --cache: the limit when no other is set */
+	uint64_t cache_bytes; /* --cache: the limit unless another one is set */
 	struct settings_source cache_source;
 	uint32_t n_cpus;
 };
@@ -82,7 +82,7 @@ const struct settings_source *settings_source_of(const struct settings *s, enum 
 void settings_reconfigure(struct settings *s, const struct settings *configured);
 
 /* Checks the configuration as a whole: each value is in range, and limits do not cross. -EINVAL: the text
- * begins with the line of the file, if it is one's. */
+ * begins with the line of the file, if the value is from a file. */
 int settings_check(const struct settings *s, struct error *err);
 
 /* Applies all of the message or nothing, on behalf of s->by. -EINVAL: the text says what a value must be;
@@ -93,7 +93,7 @@ int settings_apply(struct settings *s, const struct wire_set *message, struct er
 bool settings_find_pin(const struct settings *s, uint64_t job, enum tuner_knob knob, uint64_t *ret_value);
 /* Returns the pin's value, clamped to the limit, which may have been lowered since. */
 uint64_t settings_pin_in_force(const struct settings *s, const struct tuner_pin *pin);
-/* Restores a pin from before a restart, even if a limit was lowered below it meanwhile. -EINVAL, -ENOSPC. */
+/* Restores a pin from before a restart, even if a limit is now below it. -EINVAL, -ENOSPC. */
 int settings_restore_pin(struct settings *s, const struct tuner_pin *pin, struct error *err);
 /* Drops the job's pins. */
 void settings_forget_job(struct settings *s, uint64_t job);

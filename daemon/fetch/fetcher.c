@@ -18,7 +18,7 @@ struct fetch {
 	struct fetchers *list;
 	struct reader_job *job;
 	struct pool_lane *lane;
-	struct pool_task fail; /* runs if there is no fetcher */
+	struct pool_task fail; /* task used if there is no fetcher */
 	int memory_fd;
 	uint32_t range;     /* current range of the order, if it has ranges */
 	uint64_t at;        /* offset in the range where the next piece begins */

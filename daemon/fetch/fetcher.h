@@ -38,7 +38,7 @@ int fetcher_new(struct fetchers *list, struct pool *pool, int socket, struct fet
 int fetcher_memory(const struct fetcher *f);
 /* Takes an answer. Returns 0, or -EPROTO if it answers no request. */
 int fetcher_answer(struct fetcher *f, const struct wire_fetched *answer);
-/* Ends a fetcher whose process has gone: its requests fail. Accepts NULL. */
+/* Ends a fetcher whose process has exited: its requests fail. Accepts NULL. */
 void fetcher_end(struct fetcher *f);
 
 /* As readers_submit(), with the object, size and known stamp in job->order. dev: device for the stamp. */

@@ -34,13 +34,13 @@ enum helper_kind {
 
 enum helper_user {
 	HELPER_AS_IS,
-	HELPER_NOBODY, /* user nobody if the daemon is root; failure to change the user is an error */
-	HELPER_NOBODY_IF_THERE, /* as HELPER_NOBODY, but keeps its user if a user namespace has no nobody */
+	HELPER_NOBODY, /* changes to the user nobody if the daemon is root; failing to change is an error */
+	HELPER_NOBODY_IF_THERE, /* as HELPER_NOBODY, but keeps its user if the user namespace has no nobody */
 };
 
 struct helper_rights {
 	enum sandbox_profile profile; /* HELPER_INHERITS: only its parent's filter */
-	uint64_t capabilities;        /* set of lib/capabilities.h: keeps those of them that the daemon had */
+	uint64_t capabilities;        /* set of lib/capabilities.h: keeps those that the daemon had */
 	enum helper_user user;
 };
 
@@ -54,8 +54,8 @@ struct helper_row {
 	struct helper_rights works;
 	bool ends_with_parent;             /* killed when its parent dies */
 	uint32_t rest_min_ms, rest_max_ms; /* delay before it is started again; 0: no keeper restarts it */
-	const char *user, *may, *end; /* texts for documents: its user, if not the daemon's; what it may ask
-					 the system for; the effect of its death */
+	const char *user, *may, *end; /* texts for documents: its user, if not the daemon's; its permitted
+					 calls; the effect of its death */
 };
 
 extern const struct helper_row helper_rows[HELPER_N_KINDS];

@@ -41,8 +41,8 @@ struct keeper {
  * Returns 0 or a negative errno. */
 int keeper_init(struct keeper *k, uv_loop_t *loop, struct fork_server *fork_server,
 		const struct keeper_handler *handler);
-/* Lets the keeper exit. The loop must run once more; closed() gets a handle whose data is the handler's
- * user. */
+/* Makes the keeper exit. The loop must run once more; closed() gets a handle whose data is the handler's
+ * user pointer. */
 void keeper_close(struct keeper *k, uv_close_cb closed);
 /* Closes the link, if there is one: the process sees that. */
 void keeper_drop(struct keeper *k);

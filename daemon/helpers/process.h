@@ -12,7 +12,7 @@
 struct helper_process {
 	int fd, pidfd;
 	clockid_t clock;     /* CPU time of the process */
-	uint64_t charged_ns; /* CPU time that has been charged so far, on that clock */
+	uint64_t charged_ns; /* CPU time charged so far, on that clock */
 };
 
 #define HELPER_NONE ((struct helper_process){.fd = -EBADF, .pidfd = -EBADF})

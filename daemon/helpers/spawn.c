@@ -150,7 +150,7 @@ static void kept_ended(struct keeping *k, int status)
 	closep(&k->orders_fd);
 	k->orders_fd = -EBADF;
 	if (status == 0 && k->program->on_demand && !k->hung) {
-		/* If it was asked to end, a FORK_SERVER_KEEP that came since then starts the next one. */
+		/* If it was asked to end, a FORK_SERVER_KEEP that arrived since then starts the next one. */
 		k->is_wanted = k->is_wanted && k->is_asked;
 		k->next_ns = k->rest_ms = 0;
 	} else {
@@ -200,7 +200,7 @@ static void on_child(int signal)
 {
 }
 
-/* Lets the end of a child interrupt ppoll(), and nothing else. */
+/* Allows only the end of a child to interrupt ppoll(). */
 static void await_children(void)
 {
 	const struct sigaction action = {.sa_handler = on_child};

@@ -26,7 +26,7 @@
 #include "lib/error.h"
 
 struct fork_server {
-	int fd; /* -EBADF: there is none */
+	int fd; /* -EBADF: none */
 	pid_t pid;
 };
 
@@ -35,10 +35,10 @@ struct fork_server {
 /* Main function of a process: returns its exit status. fd: its socket. */
 typedef int helper_run(int fd);
 
-/* What a kept helper gets from its keeper. */
+/* Arguments that a kept helper gets from its keeper. */
 struct kept_helper {
 	int fd;                         /* socket to the daemon; new for each process */
-	struct fork_server fork_server; /* its keeper, which forks others for it */
+	struct fork_server fork_server; /* its keeper, which forks further helpers for it */
 	_Atomic uint32_t *beat; /* heartbeat if the program beats: to be changed every second at work */
 };
 
@@ -61,13 +61,13 @@ int fork_server_spawn(const struct fork_server_program *program, struct fork_ser
  * forked, its socket ends at once. -EAGAIN: the fork server is busy; -EPIPE: it is gone. Any thread. */
 int fork_server_start(const struct fork_server *n, enum helper_kind kind, int *ret_fd);
 
-/* Lets the fork server exit; helpers go on until they see the end of their own sockets. */
+/* Makes the fork server exit. Helpers continue until they see the end of their own sockets. */
 void fork_server_end(struct fork_server *n);
 
 /* Orders to a fork server. */
 enum fork_server_verb {
-	FORK_SERVER_FORK = 1, /* forks a helper of `kind`; comes with the helper's end of its socket */
-	FORK_SERVER_KEEP,     /* starts the kept helper, and starts it again when it dies */
+	FORK_SERVER_FORK = 1, /* forks a helper of `kind`; carries the helper's end of its socket */
+	FORK_SERVER_KEEP,     /* starts the kept helper, and restarts it when it dies */
 	FORK_SERVER_REST,     /* ends that; to end the process itself, close its socket */
 	FORK_SERVER_KILL,     /* kills the kept helper if its process id is `pid` */
 };
@@ -82,5 +82,5 @@ struct fork_server_order {
 struct fork_server_news {
 	int32_t pid;
 	int32_t status; /* as waitpid() returns it */
-	uint32_t hung;  /* it stopped beating, and was killed */
+	uint32_t hung;  /* its heartbeat stopped, so it was killed */
 };

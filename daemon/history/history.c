@@ -24,7 +24,7 @@
 
 #define HISTORY_APPLICATION 0x444c4831 /* "DLH1" */
 
-/* Rounds are structs as they lie in memory: structs of other sizes are another layout. */
+/* Rounds are stored as structs in their memory layout, so other struct sizes are another layout. */
 #define HISTORY_LAYOUT                                                                                       \
 	((uint64_t)sizeof(struct stall_sample) | (uint64_t)sizeof(struct stall_node) << 16 |                 \
 	 (uint64_t)sizeof(struct tuner_config) << 32)
@@ -98,7 +98,7 @@ static const char *const statements[HISTORY_N_STATEMENTS] = {
     [HISTORY_PUT_STATE] = "INSERT OR REPLACE INTO state(key, value) VALUES(?,?)",
 };
 
-/* Checks whose file it is. 0: ours, or an empty one that will be; -EPROTONOSUPPORT: another version's;
+/* Checks which program and version made the file. 0: ours, or empty; -EPROTONOSUPPORT: another version's;
  * -EEXIST: another program's. */
 static int check_identity(struct history_file *f, struct error *err)
 {
@@ -173,8 +173,8 @@ static void history_file_close(struct history_file *f)
 	free(f);
 }
 
-/* max_bytes 0: for reading only. -EBADMSG: damaged, or not a database; -EEXIST: another program's database.
- * The other errors are those of history_open(). */
+/* max_bytes 0: opens for reading only. -EBADMSG: damaged, or not a database; -EEXIST: another program's
+ * database. Other errors are those of history_open(). */
 static int history_file_open(const char *path, uint64_t max_bytes, struct history_file **ret,
 			     struct error *err)
 {
@@ -342,7 +342,7 @@ static uint64_t history_file_bytes(const struct history_file *f)
 	return f->bytes;
 }
 
-/* *ret_used: bytes in use. Free pages are used again, but never given back. */
+/* ret_used: bytes in use. SQLite reuses free pages, but never returns them to the file system. */
 static int measure(struct history_file *f, uint64_t *ret_used, struct error *err)
 {
 	int64_t pages = 0, unused = 0;
@@ -419,7 +419,7 @@ struct history {
 	struct history_file *file; /* the thread's, once that runs; NULL after damage */
 	pthread_t thread;
 	bool started;
-	pthread_mutex_t mutex; /* guards what follows */
+	pthread_mutex_t mutex; /* protects the fields below */
 	pthread_cond_t wake;   /* CLOCK_MONOTONIC */
 	struct record *first, **last;
 	uint32_t n_queued;
@@ -427,7 +427,7 @@ struct history {
 	struct history_status status;
 };
 
-/* ---- what others may call meanwhile ---- */
+/* ---- functions for other threads ---- */
 
 /* Some minutes of a busy hour: if the queue is full, the disk hangs. */
 #define QUEUE_MAX    2048
@@ -572,7 +572,7 @@ void history_close(struct history *h)
 	free(h);
 }
 
-/* ---- opening, and the thread ---- */
+/* ---- opening the file, and the thread ---- */
 
 /* Reads what was written above. Nothing in the file is trusted: it may have been edited or damaged. */
 
@@ -982,7 +982,7 @@ static int write_gulp(struct history *h, struct record *first, bool trim, struct
 	return r;
 }
 
-/* Frees space in a full file, so that a write that failed for lack of it may succeed. */
+/* Frees space in a full file, so that a write that failed for lack of space may succeed. */
 static int make_space(struct history *h, struct error *err)
 {
 	int r = history_file_begin(h->file, err);
@@ -1016,7 +1016,7 @@ struct history_writer {
 	uint64_t retry_ns, n_gulps;
 };
 
-/* Writes the records, and frees them, written or not. */
+/* Writes the records, and frees them even if writing failed. */
 static void handle_gulp(struct history *h, struct history_writer *w, struct record *first, uint32_t n)
 {
 	struct error err = ERROR_INIT;

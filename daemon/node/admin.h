@@ -15,7 +15,7 @@
 #include "lib/error.h"
 
 enum admin_who {
-	ADMIN_ROOT, /* root, and the daemon's own user */
+	ADMIN_ROOT, /* root and the daemon's user */
 	ADMIN_USER, /* one user only */
 	ADMIN_NONE,
 };
@@ -26,7 +26,7 @@ struct admin_choice {
 	enum admin_who who;
 	uint32_t uid;                /* ADMIN_USER: the user */
 	char name[ADMIN_NAME_BYTES]; /* ADMIN_USER: as the operator wrote it */
-	bool is_unknown;             /* the machine cannot resolve that name yet: nobody administers */
+	bool is_unknown; /* the machine cannot resolve that name yet, so nobody is an administrator */
 };
 
 /* Parses "root", "none", a user's name or number. Returns 0 also for an unknown name: the service that
@@ -36,15 +36,15 @@ int admin_parse(const char *name, const char *value, struct admin_choice *ret, s
 
 /* Returns true for a possible user number, and for any other text that is not a number and not too long. */
 bool admin_may_be_name(const char *value);
-/* Finds the number of a user or a group of this machine, by name or number. -EINVAL: there is none of that
- * name. May wait for a name service. */
+/* Finds the number of a user or group of this machine, by name or number. -EINVAL: no such name. May wait
+ * for a name service. */
 int admin_find_user(const char *value, uint32_t *ret);
 int admin_find_group(const char *value, uint32_t *ret);
 /* Returns the number that the kernel reports for all ids without a mapping in this user namespace. kind:
  * "uid", "gid". */
 uint32_t admin_overflow_id(const char *kind);
 
-/* Sets the choice for this process and those that it forks from now on. The default is ADMIN_ROOT. */
+/* Sets the choice for this process and for processes that it forks later. The default is ADMIN_ROOT. */
 void admin_choose(const struct admin_choice *admin);
 
 /* Returns true if the user administers the daemon. */

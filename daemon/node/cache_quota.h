@@ -23,8 +23,8 @@
 struct cache_quota {
 	char name[48]; /* as the operator wrote it; "@" before a group */
 	bool is_group;
-	bool is_unknown; /* the machine cannot resolve the name yet: nobody has the row, and its quota goes to
-			    the rest */
+	bool is_unknown; /* the machine cannot resolve the name yet: the row has no users, and its quota goes
+			    to the others */
 	uint32_t id;     /* uid or gid */
 	uint32_t percent;
 };
@@ -57,8 +57,8 @@ uint64_t cache_quotas_bytes(const struct cache_quotas *q, uint32_t payer, uint64
 /* A demand for memory of a payer's jobs. */
 struct quota_want {
 	uint32_t payer;
-	uint32_t stage;      /* lower stages get a payer's memory first */
-	uint64_t need, most; /* bytes that it gets in any case, and the maximum */
+	uint32_t stage;      /* payers of lower stages get memory first */
+	uint64_t need, most; /* bytes that it gets in any case, and its maximum */
 	uint64_t given;
 };
 

@@ -29,7 +29,7 @@ static uint64_t spread(struct quota_want *wants, size_t n, uint32_t payer, uint3
 	}
 }
 
-/* Gives each payer what it wants, up to its quota. Returns the rest. */
+/* Gives each payer the bytes that it wants, up to its quota. Returns the rest. */
 static uint64_t give_quotas(const uint64_t quotas[CACHE_QUOTA_PAYERS], struct quota_want *payers,
 			    uint64_t bytes)
 {

@@ -14,8 +14,7 @@
 
 #define FILE_BYTES 4096
 
-/* Reads a control file. NULL: there is no such file, or it belongs to another user than root and the
- * daemon's. */
+/* Reads a control file. NULL: it does not exist, or its owner is neither root nor the daemon's user. */
 static char *read_trusted(const char *folder, const char *name)
 {
 	char path[PATH_MAX], *text = NULL;

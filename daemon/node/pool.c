@@ -30,7 +30,7 @@ struct pool {
 	pthread_mutex_t lock; /* guards all but the loop thread's fields */
 	struct work_turns turns;
 	struct pool_lane own;
-	struct pool_queue ready; /* tasks that have a place, and wait for a thread */
+	struct pool_queue ready; /* tasks that have a place, but no thread yet */
 	struct pool_queue out;
 	uint32_t target;   /* number of threads that may work */
 	uint32_t n_places; /* places taken by tasks that run or are ready */
@@ -87,7 +87,7 @@ static uint64_t cpu_ns(clockid_t clock)
 	return clock_gettime(clock, &t) == 0 ? (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec : 0;
 }
 
-/* ---- what tasks cost ----------------------------------------------------------------------------------- */
+/* ---- cost of tasks ------------------------------------------------------------------------------------- */
 
 /* Returns the task's cost so far, and adds the CPU time used since the last call to its lane. */
 static uint64_t cost_ns(struct pool_task *task, clockid_t clock, uint64_t now_ns)
@@ -107,8 +107,8 @@ static void charge(struct pool_task *task, clockid_t clock, uint64_t now_ns)
 	work_charge(&task->lane->turns, cost_ns(task, clock, now_ns), &task->charged_ns);
 }
 
-/* Charges tasks while they run. Otherwise the user of long ones would get further workers as if they were
- * short. */
+/* Charges tasks while they run. Otherwise a user with long tasks would get further workers as if the tasks
+ * were short. */
 static void charge_running(struct pool *p)
 {
 	uint64_t now_ns = clock_monotonic_ns();
@@ -269,8 +269,8 @@ static bool wait_for_work(struct pool *p, struct pool_worker *w)
 	p->sleeping = w;
 	p->n_awake--;
 	w->is_called = false;
-	/* The last thread stays, without a timeout: work can always be done, and an idle daemon does not wake
-	 * up. */
+	/* The last thread waits without a timeout: work always finds a thread, and an idle daemon does not
+	 * wake up. */
 	while (!w->is_called && r != ETIMEDOUT)
 		r = p->n_threads > 1 ? pthread_cond_timedwait(&w->wake, &p->lock, &until)
 				     : pthread_cond_wait(&w->wake, &p->lock);

@@ -36,11 +36,11 @@ struct pool_task {
 	/* private to the pool */
 	struct pool_task *next;
 	struct pool_lane *lane;
-	struct pool_worker *worker;      /* where it runs, or is paused */
+	struct pool_worker *worker;      /* the worker on which it runs or is paused */
 	uint64_t charged_ns;             /* cost charged so far */
 	uint64_t begin_cpu_ns, since_ns; /* CPU time of its thread at the start; when it got its place */
-	uint64_t held_ns;                /* how long it had a place before that */
-	uint64_t so_far_ns, used_ns;     /* CPU time so far: elsewhere, and in total */
+	uint64_t held_ns;                /* total time that it held places before since_ns */
+	uint64_t so_far_ns, used_ns;     /* CPU time so far: on other workers, and in total */
 };
 
 struct pool_queue {
@@ -85,7 +85,7 @@ void pool_pause(struct pool *pool, struct pool_task *task);
 void pool_lane_init(struct pool_lane *lane, uint32_t uid);
 /* Sets the lane's limit, at least 1; takes effect with the next task. */
 void pool_lane_limit(struct pool *pool, struct pool_lane *lane, uint32_t limit);
-/* Sets the limit for all lanes of the lane's user together; must be called for each of them. */
+/* Sets the limit for the sum of all lanes of the lane's user; call it for each of these lanes. */
 void pool_lane_limit_user(struct pool *pool, struct pool_lane *lane, uint32_t limit);
 /* Returns how many threads may work for the lane at one time. Only on the thread that sets limits. */
 uint32_t pool_lane_workers(const struct pool *pool, const struct pool_lane *lane);

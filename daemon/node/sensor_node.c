@@ -27,7 +27,7 @@ void node_watch_init(struct node_watch *watch, const char *root)
 		watch->io_pressure[0] = '\0';
 }
 
-/* Reads pressure in percent, as the kernel writes it. Returns the total time in which some task waited; 0:
+/* Reads the kernel's pressure figures, in percent. Returns the total time in which some task waited; 0:
  * not known. */
 static uint64_t pressure(const char *path, double *ret_some, double *ret_full)
 {

@@ -12,8 +12,8 @@
 
 struct node_watch {
 	const char *root; /* prepended to /proc and /sys */
-	/* Paths of the pressure files; "": there is none. Determined once: a process hardly ever moves to
-	 * another cgroup. */
+	/* Paths of the pressure files; "": no such file. Determined only once, because processes rarely
+	 * change their cgroup. */
 	char memory_pressure[512], cpu_pressure[512], io_pressure[512];
 	uint64_t at_ns;
 	uint64_t memory_some_ns; /* total time in which some task waited for memory; 0: not known */

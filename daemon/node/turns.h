@@ -20,8 +20,8 @@ struct turns {
 	uint64_t now; /* highest usage of a lane at the time it was served */
 };
 
-/* Called when a lane wants something again after a pause: its usage may be below that of the others by at
- * most `behind`. */
+/* Called when a lane becomes active again after a pause. Raises its usage if that is more than `behind`
+ * below the usage of the others. */
 static inline void turn_enter(const struct turns *turns, struct turn *turn, uint64_t behind)
 {
 	uint64_t least = turns->now > behind ? turns->now - behind : 0;

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-/* Maximum by which a user's usage may be below that of others. He makes up for missed turns at once, which
- * must not keep the others waiting for long. */
+/* Maximum by which a user's usage may be below that of others. The user makes up for missed turns at once,
+ * and others must not wait long for that. */
 #define BEHIND_NS UINT64_C(500000000)
 
 struct work_user {
@@ -96,7 +96,7 @@ static uint32_t share_of(const struct work_turns *t)
 	return t->n_workers > n ? (t->n_workers + n - 1) / n : 1;
 }
 
-/* Returns false while the user has many paused tasks: each holds a process, so he may begin no more. */
+/* Returns false while the user has many paused tasks: each holds a process, so no further task may begin. */
 static bool may_begin(const struct work_turns *t, const struct work_user *u)
 {
 	return u->n_paused < 2 * share_of(t);

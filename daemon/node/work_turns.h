@@ -32,8 +32,8 @@ struct work_lane {
 	uint32_t limit;      /* maximum number of its tasks that run at one time */
 	uint32_t user_limit; /* the same for all tasks of its user; equal for all lanes of one user */
 	uint32_t n[WORK_N_KINDS], n_running;
-	bool was_long; /* kind of its last task: short and long ones alternate, so that neither kind waits for
-			  all of the other */
+	bool was_long; /* kind of its last task: short and long tasks alternate, so that neither kind waits
+			  for all tasks of the other */
 	struct turn turn;
 	struct work_user *user; /* NULL: no task of the lane waits or runs */
 	struct turn_entry entry;
@@ -62,7 +62,7 @@ void work_turns_free(struct work_turns *t);
 
 /* Records that one more task waits. */
 void work_add(struct work_turns *t, struct work_lane *lane, enum work_kind kind);
-/* Chooses whose turn it is. Returns false if no waiting task may run. */
+/* Chooses the user and task that run next. Returns false if no waiting task may run. */
 bool work_choose(const struct work_turns *t, struct work_choice *ret);
 /* Records that the chosen task runs. Returns its expected cost, which is charged. */
 uint64_t work_begin(struct work_turns *t, const struct work_choice *choice);
@@ -70,7 +70,7 @@ uint64_t work_begin(struct work_turns *t, const struct work_choice *choice);
  * work_begin(); 0 for work outside of tasks. Charges nothing if no task of the lane waits or runs: a lane
  * that comes back gets no credit anyway. */
 void work_charge(struct work_lane *lane, uint64_t cost, uint64_t *charged);
-/* Returns true if a running long task should be paused, since another task's turn comes first. */
+/* Returns true if a running long task should pause because another task's turn comes first. */
 bool work_is_over(const struct work_turns *t, const struct work_lane *lane);
 /* Records that a long task pauses. cost: its cost so far. */
 void work_pause(struct work_turns *t, struct work_lane *lane, uint64_t cost, uint64_t *charged);

@@ -14,8 +14,8 @@ struct config_reading {
 	const struct config_reader *reader;
 	const char *path;
 	struct error *err;
-	char *line;                  /* as it stands in the file; `set` and `name` point into it */
-	char section[64], other[64]; /* this one, and the first that is not ours */
+	char *line;                  /* the original line; `set` and `name` point into it */
+	char section[64], other[64]; /* this section, and the first one that is not dieseld's */
 	int number, other_number;
 	bool ours, any_ours; /* this section is; one was */
 };

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Reads an INI file's settings one by one, and names mistakes by line and column. */
+/* Reads the settings of an INI file one by one, and reports mistakes with line and column. */
 
 #include <stdbool.h>
 
 #include "lib/error.h"
 
-/* The receiver of the lines. Both functions get `user`. */
+/* The receiver of the settings. Both functions get `user`. */
 struct config_reader {
 	const char *section; /* dieseld's section */
-	/* Sets one setting. -ENOENT: there is no such setting, and err has what may be meant, if anything;
-	 * other negative results: the value is wrong. */
+	/* Sets one setting. -ENOENT: no such setting, and err suggests a similar name, if there is one;
+	 * other errors: the value is invalid. */
 	int (*set)(void *user, const char *name, const char *value, int line, struct error *err);
 	/* Returns true if a setting has that name: such a name is dieseld's in any section. */
 	bool (*knows)(void *user, const char *name);

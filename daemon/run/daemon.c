@@ -57,7 +57,8 @@ static void on_idle(uv_timer_t *timer)
 	stop(d);
 }
 
-/* Looks again when the time may be over: a daemon that nobody uses is not woken more often. */
+/* Checks again when the idle limit may have been reached, and not before: an unused daemon should rarely
+ * wake up. */
 static void watch_idle(struct daemon *d)
 {
 	uint64_t limit_ms = d->options->exit_when_idle_s * UINT64_C(1000),
@@ -198,7 +199,7 @@ static void start_signal(uv_loop_t *loop, uv_signal_t *handle, int number, uv_si
 	uv_signal_start(handle, callback, number);
 }
 
-/* The metrics come first: what is measured is counted, whatever tuning makes of it. */
+/* Updates the metrics first: they count the measurements, whatever the tuner does with them. */
 static void count_and_tune_second(void *user, const struct stall_node *node,
 				  const struct stall_sample *samples, size_t n, uint64_t now_ns)
 {

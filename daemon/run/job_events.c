@@ -156,14 +156,14 @@ static void on_begin(void *user, struct job *job)
 	if (!uv_is_active((uv_handle_t *)&events->count) && !uv_is_closing((uv_handle_t *)&events->count))
 		uv_timer_start(&events->count, on_count, COUNT_MS, COUNT_MS);
 
-	events->inner.begin(events->inner.user, job); /* gives it the number it had before a restart */
+	events->inner.begin(events->inner.user, job); /* restores its number from before a restart */
 	usage_begin(&events->usage, job->uid, job->origin.account, job->origin.pod_namespace);
 	usage_add(&events->usage, job->uid, job->origin.account, job->origin.pod_namespace,
 		  &(struct usage_amounts){.jobs = 1});
 	write_event(events, job, true);
 }
 
-/* The job is not in the list of jobs any more. */
+/* The job is no longer in the list of jobs. */
 static void on_end(void *user, struct job *job)
 {
 	struct job_events *events = user;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Begin and end of each job: a line in the log for each, and what its user has used. */
+/* Handles the begin and end of each job: logs a line, and adds to its user's totals. */
 
 #include "daemon/cache/job.h"
 #include "usage_totals.h"
@@ -11,7 +11,7 @@ struct server;
 struct job_events {
 	struct job_handler inner; /* the previous handler, to which events are passed on */
 	struct server *server;
-	struct usage_totals usage; /* of jobs that have ended, and how many began */
+	struct usage_totals usage; /* usage of jobs that have ended, and the number of jobs that began */
 	uv_timer_t count;
 };
 

@@ -38,7 +38,7 @@ static void metrics_number(FILE *text, const char *name, const char *type, const
 	fprintf(text, "%s %" PRIu64 "\n", name, value);
 }
 
-/* Hidden names are empty, which is to Prometheus as if the label were not there. */
+/* Hidden names are empty: to Prometheus, an empty label is the same as none. */
 static void infos(FILE *text, const struct server *s, bool hide_names)
 {
 	char program[64], uid[16];
@@ -53,7 +53,7 @@ static void infos(FILE *text, const struct server *s, bool hide_names)
 	}
 }
 
-/* A metric of its own, for joining: most nodes have one of Slurm and Kubernetes, and many neither. */
+/* A separate metric, for joins: most nodes run either Slurm or Kubernetes, and many run neither. */
 static void origins(FILE *text, const struct server *s)
 {
 	metrics_head(text, "diesel_job_origin_info", "gauge",
@@ -249,7 +249,7 @@ static uint64_t set_or(const struct job *job, enum tuner_knob knob, uint64_t oth
 	return value != tuner_knob_table[knob].free ? value : otherwise;
 }
 
-/* Knobs in force. A cache that nobody has set is absent. */
+/* Knobs in force. The cache knob is absent if nobody has set it. */
 static void knobs(FILE *text, const struct server *s)
 {
 	metrics_head(text, "diesel_job_cache_limit_bytes", "gauge", "Memory that the job's chunks may take.");
@@ -371,7 +371,7 @@ static void metrics_users_text(FILE *text, const struct job_events *events)
 	}
 }
 
-/* Figures of the node: what it has left. A figure that is not known is absent. */
+/* Free resources of the node. Unknown figures are absent. */
 
 static void gauge(FILE *text, const char *name, const char *labels, double value)
 {

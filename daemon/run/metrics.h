@@ -24,7 +24,7 @@ struct metrics_server;
 /* Counts of reloads of the configuration (SIGHUP), by result. The start counts as the first reload. */
 struct metrics_reloads {
 	uint64_t n_taken, n_refused;
-	bool refused; /* the last one: a mistake in the file */
+	bool refused; /* the last reload failed because of a mistake in the file */
 	uint64_t taken_unix_ns;
 };
 
@@ -33,14 +33,15 @@ struct metrics_sources {
 	const struct server *server;
 	const struct metrics_totals *totals; /* NULL: no samples are taken */
 	const struct control *control;       /* NULL: nothing is tuned */
-	const struct sensor *sensor;         /* NULL: there is none */
-	const struct assist *assist;         /* NULL: nobody asked for it */
+	const struct sensor *sensor;         /* NULL: no sensor */
+	const struct assist *assist;         /* NULL: --assist is off */
 	const struct metrics_reloads *reloads;
 	const struct job_events *events;
-	const bool *hide_names; /* of users, programs, accounts, pods: anybody who reaches the port reads */
+	const bool *hide_names; /* names of users, programs, accounts and pods: anybody who reaches the port
+				   can read the metrics */
 };
 
-/* Returns the text of all figures, for the caller to free; NULL: no memory. */
+/* Returns the text of all metrics, which the caller frees; NULL: no memory. */
 char *metrics_text(const struct metrics_sources *sources, size_t *ret_length);
 
 /* Checks an address. -EINVAL: it is not ADDRESS:PORT. */

@@ -36,7 +36,8 @@ static struct metrics_job *find_or_begin(struct metrics_totals *t, uint64_t job)
 	return place;
 }
 
-/* Adds what a rate or share amounts to over the covered time, and that time, if it is known. */
+/* If the rate or share is known, adds its product with the covered time to the sum, and the covered time
+ * to *known_s. */
 static bool add_amount(double *sum, double *known_s, double rate, double covered_s, double max_rate)
 {
 	if (!(rate >= 0 && rate <= max_rate))

@@ -13,7 +13,8 @@
 
 #include "tuner/stall_sample.h"
 
-#define METRICS_MAX_JOBS 64 /* at one time; a new job replaces the one whose last sample is oldest */
+#define METRICS_MAX_JOBS 64 /* maximum at one time; a new job replaces the one whose last sample is oldest   \
+			     */
 
 /* Values of the label `stall`. */
 enum metrics_stall {
@@ -42,7 +43,7 @@ struct metrics_job {
 
 struct metrics_totals {
 	struct metrics_job jobs[METRICS_MAX_JOBS];
-	struct stall_node node; /* the last one */
+	struct stall_node node; /* the latest sample */
 	bool has_node;
 };
 
@@ -50,5 +51,5 @@ struct metrics_totals {
  * hour). */
 void metrics_totals_add(struct metrics_totals *t, const struct stall_node *node,
 			const struct stall_sample *samples, size_t n);
-/* Returns the figures of the job; NULL: it had no sample. */
+/* Returns the figures of the job; NULL: no sample of it has arrived. */
 const struct metrics_job *metrics_totals_find(const struct metrics_totals *t, uint64_t job);

@@ -23,7 +23,7 @@ static char *default_history(void)
 	const char *directory = getenv("STATE_DIRECTORY");
 	char *path = NULL;
 
-	/* Several folders are separated by colons: then there is no telling which one. */
+	/* A colon separates several folders, so it is unclear which one to use. */
 	if (!directory || directory[0] != '/' || strchr(directory, ':'))
 		return strdup("off");
 	return asprintf(&path, "%s/history.db", directory) < 0 ? NULL : path;
@@ -196,7 +196,7 @@ int options_parse(struct daemon_options *o, int argc, char **argv, struct error 
 {
 	int r;
 
-	/* The file is read first, wherever --config stands: the command line wins. */
+	/* Reads the file first, wherever --config stands: the command line takes precedence. */
 	r = parse_pass(o, argc, argv, true, err);
 	if (r == 0)
 		r = parse_pass(o, argc, argv, false, err);

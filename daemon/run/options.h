@@ -32,11 +32,11 @@ struct daemon_options {
 	char *socket_path;
 	char *admin_socket;               /* or off */
 	char *stage;                      /* the staging folder, or "off" */
-	char *cluster[OPTIONS_N_CLUSTER]; /* as given; NULL: not */
+	char *cluster[OPTIONS_N_CLUSTER]; /* as given; NULL: not given */
 	uint64_t cluster_limit;           /* cluster-limit in bytes per second */
-	struct cluster_options share;     /* the same, for cluster_fork(); redis NULL: no other nodes */
+	struct cluster_options share;     /* as above, for cluster_fork(); redis NULL: not shared */
 	bool hide_names;                  /* in the metrics */
-	struct admin_choice admin;        /* who administers; ADMIN_ROOT unless said otherwise */
+	struct admin_choice admin;        /* who is an administrator; ADMIN_ROOT by default */
 	char *metrics;                    /* ADDRESS:PORT or "off" */
 	uint32_t exit_when_idle_s;        /* 0: never */
 	int ready_fd;                     /* -1: none */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* --check-config: what dieseld would find only when it starts, or later. */
+/* --check-config: finds the mistakes that dieseld would otherwise find only at its start, or later. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -19,8 +19,7 @@ static bool is_units_own(const char *folder)
 	       !strcmp(folder, "/var/lib/diesel");
 }
 
-/* The path can be made where it is to be, and is none of another kind there. kind: S_IFREG, S_IFSOCK or
- * S_IFDIR. */
+/* Checks that the path exists as this kind, or can be created. kind: S_IFREG, S_IFSOCK or S_IFDIR. */
 static int check_path(const char *name, const char *path, mode_t kind, struct error *err)
 {
 	const char *slash = strrchr(path, '/');
@@ -48,7 +47,7 @@ static int check_path(const char *name, const char *path, mode_t kind, struct er
 			 folder, word ? word : folder);
 }
 
-/* A path that was given. The default one is the business of whoever installs dieseld. */
+/* Checks a path that was given. Whoever installs dieseld is responsible for the default paths. */
 static int check_given(const struct daemon_options *o, const char *name, const char *path, mode_t kind,
 		       struct error *err)
 {
@@ -60,7 +59,7 @@ static int check_given(const struct daemon_options *o, const char *name, const c
 	return r;
 }
 
-/* Other users of the folder could read what is staged, or put their own in its place. */
+/* Otherwise, other users of the folder could read the staged chunks, or replace them. */
 static int check_stage(const struct daemon_options *o, struct error *err)
 {
 	_cleanup_(freep) char *word = NULL;

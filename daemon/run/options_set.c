@@ -177,7 +177,8 @@ int option_path(void *options, const struct option_row *row, const char *value, 
 	return option_text(o, row, value, err);
 }
 
-/* Whether it may be used is looked at when it is to be: the disk may not answer. */
+/* Checks only the syntax here. The path itself is checked when it is first used, because the disk may not
+ * answer. */
 int option_stage(void *options, const struct option_row *row, const char *value, struct error *err)
 {
 	struct daemon_options *o = options;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All options of dieseld. getopt, --help, the configuration file, --check-config, the manual, the file that
- * is shipped and the completions are made of these rows (lib/options.h). */
+/* All options of dieseld. These rows define getopt's arguments, --help, the configuration file,
+ * --check-config, the manual, the shipped file and the completions (lib/options.h). */
 #include "client/diesel.h"
 #include "client/protocol.h"
 #include "client/ring.h"

@@ -23,7 +23,7 @@ struct usage_amounts {
 	uint64_t read_bytes;                  /* from storage */
 	uint64_t node_bytes;                  /* from other nodes */
 	uint64_t cache_bytes;                 /* cache that running jobs have now */
-	uint64_t cache_kib_s;                 /* use of the cache so far, in KiB times seconds */
+	uint64_t cache_kib_s;                 /* use of the cache so far, in KiB-seconds */
 	uint64_t cpu_ns;                      /* of the daemon's workers and decoders */
 	uint64_t wait_fetch_ns, wait_prep_ns; /* time that clients slept for a batch, as they report it */
 };
@@ -36,7 +36,7 @@ struct usage_row {
 };
 
 struct usage_totals {
-	struct usage_row rows[USAGE_MAX_ROWS + 1]; /* the last one: for users without a row */
+	struct usage_row rows[USAGE_MAX_ROWS + 1]; /* the last row is for users without their own */
 	uint32_t n;
 };
 
@@ -45,5 +45,5 @@ void usage_begin(struct usage_totals *t, uint32_t uid, const char *account, cons
 /* Adds to the row of such a job. */
 void usage_add(struct usage_totals *t, uint32_t uid, const char *account, const char *pod_namespace,
 	       const struct usage_amounts *amounts);
-/* Returns the i-th row, from 0; NULL: there are no more. */
+/* Returns the i-th row, counted from 0; NULL: no more rows. */
 const struct usage_row *usage_row_at(const struct usage_totals *t, uint32_t i);

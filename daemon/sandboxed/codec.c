@@ -20,7 +20,7 @@
 #include "lib/fd_message.h"
 #include "lib/kernel_calls.h"
 
-#define TURN_MS    50   /* length of a turn; then others may get the worker */
+#define TURN_MS    50   /* length of a turn; after it, others may get the worker */
 #define START_MS   1000 /* how long to wait for a busy fork server */
 #define STUCK_S    60   /* time in turns without a finished sample, after which the process is killed */
 #define LATE_S     2    /* extra CPU time until a process that has not ended itself is killed */
@@ -146,7 +146,7 @@ static uint64_t codec_used_ns(struct codec *k)
 	return k->helper.pidfd < 0 ? 0 : helper_used_ns(&k->helper, before_ns);
 }
 
-/* Lets the worker serve others until it is this task's turn again. Meanwhile the process is stopped. */
+/* Lets the worker serve others until this task's next turn. The process is stopped in between. */
 static void pause_turn(const struct wait *w)
 {
 	struct codec *k = w->codec;
@@ -241,7 +241,7 @@ static int expect(struct wait *w, enum codec_type type, struct codec_message *m,
 	return r == 0 && m->type != (uint32_t)type ? -EPROTO : r;
 }
 
-/* Returns 0 if there is no plug-in or it opened. */
+/* Returns 0 if there is no plug-in, or if it opened successfully. */
 static int check_ready(struct codec_message *m, const struct recipe *recipe, struct error *err)
 {
 	if (m->done.status == 0)
@@ -487,7 +487,7 @@ int codecs_decode(struct codecs *c, const struct codec_work *w, struct codec_res
 		if (w->made_bytes)
 			memset(w->made_bytes, 0, (w->end - w->first) * sizeof(*w->made_bytes));
 		n_done = count_done(items, w->first, w->end);
-		/* It may have been killed for memory: the sample is to blame only if it ends several
+		/* The OOM killer may have killed it: the sample is to blame only if it ends several
 		 * processes. */
 		if (n_done > 0 && r != -ETIMEDOUT) {
 			result->next = w->first + n_done;

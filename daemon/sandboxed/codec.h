@@ -42,8 +42,8 @@ struct codec_work {
 	uint32_t first, end; /* items of the slot */
 	const struct codec_segment *segments;
 	uint32_t n_segments; /* at most CODEC_MAX_SEGMENTS, one for `grant` included */
-	/* Memory where new decoded copies may be written (cache/decoded.h), from grant_offset on. The
-	 * descriptor is for writing. {.fd = -1}: nowhere. */
+	/* Memory for new decoded copies (cache/decoded.h), from grant_offset on. The descriptor is
+	 * writable. {.fd = -1}: none. */
 	struct codec_segment grant;
 	uint32_t grant_offset;
 	uint32_t *made_bytes; /* sizes of the decoded copies made, for each item from `first` on; 0: none.
@@ -54,8 +54,8 @@ struct codec_work {
 
 /* How a sample was produced; the CPU cost is counted per way. */
 enum codec_way {
-	CODEC_FRESH,        /* decoded, because there is no decoded copy that it could come out of */
-	CODEC_EXCLUDED,     /* decoded, because no decoded copy could serve it, whether there is one or not */
+	CODEC_FRESH,        /* decoded, because no decoded copy existed that could serve it */
+	CODEC_EXCLUDED,     /* decoded, because no decoded copy could serve it, existing or not */
 	CODEC_FROM_DECODED, /* taken out of its decoded copy */
 	CODEC_MADE_DECODED, /* decoded, and a decoded copy was made... */
 	CODEC_OUT_OF_IT,    /* ... the part of that after the copy was made: its cost from now on */
@@ -76,9 +76,9 @@ struct codec_result {
 	uint64_t cpu_ns; /* CPU time of the processes, as the daemon measures it: they cannot forge it */
 	struct codec_cost ways[CODEC_N_WAYS]; /* as the process reports: only for tuning */
 	struct codec_prospect prospect;       /* the same */
-	bool full; /* decoding stopped: a decoded copy did not fit after the others, but would fit an empty
-		      extent */
-	uint32_t next;       /* first item that is not done yet: time was up, so that others get a turn */
+	bool full;     /* decoding stopped: a decoded copy did not fit behind the others, but would fit in an
+			  empty extent */
+	uint32_t next; /* first item that is not done: time ran out, and others get a turn */
 	uint32_t n_damaged;  /* samples that could not be decoded, including one that failed the call */
 	uint32_t n_replaced; /* processes that were killed, or exited, before they were done */
 	uint32_t item;       /* first damaged item, or where decoding stopped */

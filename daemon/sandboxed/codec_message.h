@@ -64,8 +64,8 @@ struct codec_order {
 	uint32_t grant_offset; /* where decoded copies start in the grant, if there is one */
 };
 
-/* CPU time after which the process stops, so that others get a turn, before its turn ends by the daemon's
- * clock. */
+/* CPU time after which the process stops by itself, so that it ends its turn before the daemon's clock
+ * does. */
 #define CODEC_SLICE_NS     UINT64_C(40000000)
 #define CODEC_SAMPLE_CPU_S 10 /* after this CPU time the kernel signals that the sample takes too long */
 

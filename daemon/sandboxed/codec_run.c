@@ -41,7 +41,7 @@ struct helper {
 	uint64_t pixels_bytes;
 	struct mapped segments[CODEC_MAX_SEGMENTS]; /* segments of the next order */
 	uint32_t n_segments;
-	struct mapped grant; /* {0}: there is none */
+	struct mapped grant; /* {0}: none */
 	struct recipe decoded_key;
 	enum recipe_decoded decoded_copy;
 };
@@ -66,7 +66,7 @@ struct codec_sample {
 	struct image_whole whole; /* the decoded copy that it has or could have */
 	bool has_decoded;         /* it has or could have the decoded copy that `whole` describes */
 	bool serves;              /* that decoded copy can serve this epoch's crop */
-	uint8_t *space;           /* where to write a new decoded copy; NULL: none is made */
+	uint8_t *space;           /* where to write a new decoded copy; NULL: make none */
 	uint64_t made;            /* size of the decoded copy that was made */
 	uint64_t begin_ns;        /* CPU time at which decoding began */
 	struct error err;
@@ -316,7 +316,7 @@ static int take_out_of_decoded(struct codec_sample *j)
 	return 0;
 }
 
-/* Returns where to write the decoded copy of a sample without one; NULL: it gets none now. */
+/* Returns where to write the decoded copy of a sample that has none; NULL: do not make one now. */
 static uint8_t *decoded_space(const struct codec_sample *j)
 {
 	const struct helper *h = j->w->h;
@@ -337,7 +337,7 @@ static int go_on(const struct codec_sample *j)
 	return j->w->done->full && j->w->n_done > 0 ? -EAGAIN : NEXT;
 }
 
-/* Identifies the image, and chooses which decoded copy it could have. */
+/* Identifies the image, and chooses the decoded copy that it could have. */
 static int choose_decoded(struct codec_sample *j)
 {
 	const struct helper *h = j->w->h;
@@ -360,7 +360,7 @@ static int choose_decoded(struct codec_sample *j)
 	return go_on(j);
 }
 
-/* Decodes the whole image: as planes if it has them, else as pixels if there is space for them. */
+/* Decodes the whole image: as planes if the image has them, else as pixels if they fit. */
 static int decode_into(struct codec_sample *j, uint8_t *to)
 {
 	struct helper *h = j->w->h;
@@ -388,7 +388,7 @@ static int finish_job(struct codec_sample *j)
 	return 0;
 }
 
-/* Decodes the whole image into its decoded copy, and takes the crop out of that. */
+/* Decodes the whole image into its decoded copy, and cuts the crop out of it. */
 static int decode_whole(struct codec_sample *j)
 {
 	uint64_t begin_ns;
@@ -454,7 +454,7 @@ static int decode(struct codec_sample *j)
 	return r;
 }
 
-/* Returns the heap memory that malloc() has from the system, whether it is in use or free. */
+/* Returns the heap memory that malloc() got from the system, both used and free. */
 static uint64_t heap_bytes(void)
 {
 #if __GLIBC_PREREQ(2, 33)
@@ -587,7 +587,7 @@ static int say_started(int fd)
 	return r;
 }
 
-static int daemon_fd; /* for on_late(), which gets no argument */
+static int daemon_fd; /* for on_late(), a signal handler without an argument for it */
 
 /* Reports that the sample's time is up, and exits without returning to the decoder. */
 static void on_late(int number)
@@ -599,7 +599,7 @@ static void on_late(int number)
 	_exit(1);
 }
 
-/* Opens the plug-in. -ESTALE: its output is not what the session was opened for. */
+/* Opens the plug-in. -ESTALE: its output format differs from the one for which the session was opened. */
 static int open_plugin(struct helper *h, struct error *err)
 {
 	static const struct itimerval limit = {.it_value = {.tv_sec = CODEC_SAMPLE_CPU_S}};

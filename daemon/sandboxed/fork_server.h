@@ -5,6 +5,6 @@
 
 #include "daemon/helpers/spawn.h"
 
-/* Forks the fork server. It keeps this process's descriptors up to 2, and closes all others. Returns 0 or a
- * negative errno. */
+/* Forks the fork server. It keeps descriptors 0 to 2 of this process, and closes all others. Returns 0 or
+ * a negative errno. */
 int fork_server_fork(struct fork_server *ret, struct error *err);

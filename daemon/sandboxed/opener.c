@@ -19,7 +19,7 @@
 enum opening_state {
 	OPENING_WAITS, /* waits for its turn */
 	OPENING_RUNS,  /* a process has it, or will soon */
-	OPENING_ENDS,  /* no handler is called any more; lasts until the process is gone */
+	OPENING_ENDS,  /* no handler will be called; lasts until the process has exited */
 };
 
 struct opening {
@@ -66,7 +66,7 @@ static void opening_free(uv_handle_t *handle)
 	free(q);
 }
 
-/* Removes an opening whose process is gone or was never started. */
+/* Removes an opening whose process has exited or was never started. */
 static void opening_remove(struct opening *q)
 {
 	struct opener *o = q->opener;

@@ -41,9 +41,9 @@ void opener_free(struct opener *o);
 struct opening_handler {
 	/* The process has identified the dataset. Answer with opening_go_on() or opening_end(). */
 	void (*identified)(void *user, struct proof *proof);
-	/* The copy is verified; the callee owns the descriptor. The opening is over. */
+	/* The copy is verified; the callee owns the descriptor. The opening has ended. */
 	void (*verified)(void *user, int copy_fd);
-	/* The opening is over. */
+	/* The opening has failed, and ended. */
 	void (*failed)(void *user, const struct error *err);
 };
 

@@ -80,7 +80,8 @@ static int take_and_open(int socket, int connection, struct error *err)
 
 	if (r == 0)
 		r = transport_receive(connection, &request, &fds);
-	/* While this process holds the connection open, nobody would notice its end. */
+	/* While this process holds the connection open, the client would not see that the daemon closed
+	 * it. */
 	close(connection);
 	if (r == 0 && request.header.type != WIRE_OPEN_DATASET)
 		r = -EPROTO;

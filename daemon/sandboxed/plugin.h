@@ -48,8 +48,7 @@ void plugins_free(struct plugins *p);
 /* Drops all questions: no more callbacks. The loop must run once more. */
 void plugins_stop(struct plugins *p);
 
-/* Finds a plug-in by name. -ENOENT: there is none of this name; err lists the names that exist. plugins may
- * be NULL. */
+/* Finds a plug-in by name. -ENOENT: no such name; err lists the names that exist. plugins may be NULL. */
 int plugins_find(const struct plugins *p, const char *name, const struct plugin **ret, struct error *err);
 
 /*
@@ -76,7 +75,7 @@ struct plugin_asker {
  * under way; -ENOMEM, ... The callback is never called before this function returns. */
 int plugin_ask(struct plugins *p, const struct recipe_codec *codec, const struct plugin_asker *asker,
 	       struct plugin_question **ret, struct error *err);
-/* Drops the question: no callback any more. The process ends by itself. */
+/* Drops the query: no callback will be called. The process ends by itself. */
 void plugin_forget(struct plugin_question *q);
 
 /* Runs the helper for plugins_start() and plugin_ask(): loads one plug-in and answers. Returns its exit

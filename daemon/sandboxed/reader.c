@@ -20,13 +20,13 @@
 struct reader_process {
 	struct reader_process *next;
 	struct readers *readers;
-	struct reader_process **slot; /* NULL: let go */
+	struct reader_process **slot; /* NULL: abandoned */
 	struct reader_job *jobs;
 	uint64_t n_orders;
 	uint32_t uid;
 	int fd;
 	uv_poll_t poll;
-	uv_timer_t timer;  /* with orders: when it becomes late; else when it is let go */
+	uv_timer_t timer;  /* with orders: when the reader becomes late; else when it is abandoned */
 	uint64_t since_ms; /* with orders: loop time of its last report, or of the first order */
 	bool is_late;
 	uint32_t n_handles;
@@ -107,7 +107,7 @@ static void reader_ended(struct reader_process *r)
 
 	uv_poll_stop(&r->poll);
 	if (r->slot)
-		*r->slot = NULL; /* the next attempt gets another reader */
+		*r->slot = NULL; /* makes the next attempt use another reader */
 	r->slot = NULL;
 	while (r->jobs) {
 		struct reader_job *job = r->jobs;

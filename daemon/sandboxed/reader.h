@@ -51,18 +51,18 @@ struct reader_range {
 /* Message to the reader, with descriptors of the folder and the memory. Before the first one, the daemon
  * sends a bool: use_uring. */
 struct reader_order {
-	uint64_t id;             /* from 1 on */
-	uint64_t bytes;          /* size of the chunk in memory, and of its file unless that is compressed */
-	uint32_t uid;            /* user for whom it reads: the process shows it in its title */
-	bool is_compressed;      /* the file is shorter than `bytes` (dataset/blocks.h) */
-	uint32_t payload_offset; /* compressed chunk: size of its head */
-	uint64_t head_xxh3;      /* compressed chunk: hash that its head must have */
+	uint64_t id;        /* from 1 on */
+	uint64_t bytes;     /* size of the chunk in memory, which is also its file's size unless compressed */
+	uint32_t uid;       /* user for whom it reads: the process shows it in its title */
+	bool is_compressed; /* the file is shorter than `bytes` (dataset/blocks.h) */
+	uint32_t payload_offset;     /* compressed chunk: size of its head */
+	uint64_t head_xxh3;          /* compressed chunk: hash that its head must have */
 	struct access_rights rights; /* the file's rights must not be stricter than these */
-	bool only_check; /* only check whether the file may be read; do not read it, whatever its stamp */
-	bool is_known;   /* the caller already has the contents of a file with the stamp `known` */
+	bool only_check;             /* only checks whether the file may be read, whatever its stamp */
+	bool is_known; /* the caller already has the contents of a file with the stamp `known` */
 	struct access_stamp known;
 	uint32_t n_ranges;                             /* 0: the whole chunk is read */
-	struct reader_range ranges[READER_MAX_RANGES]; /* ranges to read; elsewhere the memory has holes */
+	struct reader_range ranges[READER_MAX_RANGES]; /* ranges to read; other memory stays empty */
 	char name[READER_NAME_BYTES];
 	char origin[READER_ORIGIN_BYTES]; /* for texts */
 };
@@ -71,7 +71,7 @@ struct reader_report {
 	uint64_t id;
 	int32_t result; /* 0 or a negative errno; -EXDEV: something is mounted over the file */
 	bool buffered;  /* the file was opened without O_DIRECT */
-	bool unchanged; /* the file has the stamp `known`, and was not read; always false with only_check */
+	bool unchanged; /* the file still has the stamp `known`, so it was not read; only_check: false */
 	/* Identity of the file, except that the length is the chunk's length in memory. Copies are stored
 	 * under it. */
 	struct access_stamp stamp;
@@ -102,7 +102,7 @@ struct readers {
 	const struct fork_server *fork_server; /* borrowed */
 	bool use_uring;
 	uint64_t late_ms; /* silence of a reader after which a line is logged; 0: READER_LATE_MS */
-	uint32_t n, max;  /* readers that exist, and the limit */
+	uint32_t n, max;  /* number of existing readers, and its limit */
 	struct reader_process *first, *spare;
 	void (*on_end)(void *user); /* a reader has ended: another may be started */
 	void *user;
@@ -112,8 +112,7 @@ struct readers {
  * becomes NULL again when it has ended. -EAGAIN: not now (on_end() tells when). */
 int readers_submit(struct readers *r, struct reader_process **slot, uint32_t uid, struct reader_job *job,
 		   int folder_fd, int memory_fd);
-/* Starts the spare reader because somebody is about to read. Does nothing if there is one, or the limit is
- * reached. */
+/* Starts the spare reader, ahead of a read. Does nothing if there already is one, or at the limit. */
 void readers_prepare(struct readers *r);
 /* Returns true if another reader is available: a spare one, or one below the limit. */
 bool readers_have_space(const struct readers *r);
@@ -121,7 +120,7 @@ bool readers_have_space(const struct readers *r);
 void reader_let_go(struct reader_process **slot);
 /* Returns the number of readers started for this user. */
 uint32_t readers_of(const struct readers *r, uint32_t uid);
-/* Abandons all readers: no done() is called any more. The loop must run once more. */
+/* Abandons all readers: done() will not be called. The loop must run once more. */
 void readers_close(struct readers *r);
 
 /* Runs the helper, which serves orders until the end of the socket. Returns its exit status. */

@@ -79,8 +79,8 @@ struct read_piece {
 	uint64_t offset; /* offset in the chunk's file */
 	uint32_t bytes;
 	uint32_t block, n_blocks; /* compressed chunk: the blocks that it contains... */
-	uint32_t skip;            /* ... which begin at this offset in it */
-	uint64_t cpu_ns;          /* CPU time of decompressing them */
+	uint32_t skip;            /* ... which begin at this offset in the block */
+	uint64_t cpu_ns;          /* CPU time used to decompress them */
 	int result;               /* result of writing it */
 };
 
@@ -119,7 +119,7 @@ static bool is_asked_for(const struct chunk *c)
 	return c->order.is_compressed ? c->block == c->blocks.n : c->range == c->order.n_ranges;
 }
 
-/* Moves on by `bytes`, and to the next range at the end of this one. */
+/* Advances by `bytes`, and moves to the next range at the end of this one. */
 static void advance(struct chunk *c, uint32_t bytes)
 {
 	const struct reader_range *r = &c->order.ranges[c->range];
@@ -354,7 +354,7 @@ static void on_piece(struct io_op *op)
 	struct reader_report *report = &c->report;
 
 	if (op->result > 0 && (uint32_t)op->result < op->bytes && report->result == 0) {
-		/* A short read: go on after it. */
+		/* A short read: continue after it. */
 		op->buffer = (uint8_t *)op->buffer + op->result;
 		op->offset += (uint32_t)op->result;
 		op->bytes -= (uint32_t)op->result;
@@ -376,7 +376,7 @@ static void on_piece(struct io_op *op)
 	read_on(c->reading);
 }
 
-/* Returns true if the ranges are in ascending order, without overlap, and within the chunk. */
+/* Returns true if the ranges ascend, do not overlap, and lie within the chunk. */
 static bool are_ranges(const struct reader_order *o)
 {
 	uint64_t end = 0;
@@ -453,7 +453,7 @@ static void on_head(struct io_op *op)
 		chunk_begin(c);
 }
 
-/* Asks the daemon for a process that decompresses, which comes with an order of id READER_UNPACKER. */
+/* Asks the daemon for a decompressing process. The daemon sends it with an order of id READER_UNPACKER. */
 static void ask(void *user)
 {
 	static const struct reader_report wanted = {.id = READER_UNPACKER};
@@ -491,7 +491,7 @@ static int show_buffers(struct read_request *r)
 	return result;
 }
 
-/* Reads the head first: it says where the blocks lie. */
+/* Reads the head first, because it has the positions of the blocks. */
 static void head_read(struct chunk *c)
 {
 	uint32_t bytes = c->order.payload_offset;
@@ -601,8 +601,8 @@ static void chunk_open(struct chunk *c)
 	io_submit(c->reading->io, &c->open);
 }
 
-/* Returns 1 for an order; 0: there is none now, or a process that decompresses came; negative: the daemon is
- * gone. */
+/* Returns 1: received an order; 0: none is waiting, or a decompressing process arrived; negative: the
+ * daemon has exited. */
 static int receive_order(int fd, struct chunk *c)
 {
 	int fds[2], r = message_receive(fd, &c->order, sizeof(c->order), MSG_DONTWAIT, fds, 2);
@@ -635,7 +635,7 @@ static void on_order(uv_poll_t *poll, int status, int events)
 	c->reading = r;
 	got = receive_order(r->fd, c);
 	if (got < 0)
-		_exit(0); /* nobody waits for the reads in flight any more */
+		_exit(0); /* nobody waits for the remaining reads */
 	if (got == 0) {
 		free(c);
 		return;

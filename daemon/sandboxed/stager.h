@@ -51,7 +51,7 @@ enum stager_verb {
 	STAGER_LISTED, /* a report only: a file was there at the start */
 };
 
-/* Message to the process; take and give come with a descriptor of the memory. */
+/* Message to the process. TAKE and GIVE carry a descriptor of the memory. */
 struct stager_order {
 	uint32_t verb, slot;
 	uint64_t bytes;
@@ -81,7 +81,8 @@ struct stager_handler {
 	void (*opened)(void *user, uint64_t available_bytes);
 	/* An order was completed or failed: a slot may be free. */
 	void (*changed)(void *user);
-	/* The process has ended; err says why, if the process reported it. All done() were called. */
+	/* The process has ended; err says why, if the process reported a reason. All done() have been
+	 * called. */
 	void (*ended)(void *user, const struct error *err);
 	void *user;
 };
@@ -102,8 +103,8 @@ void stager_finish(struct stager *s, struct stager_job *job);
  * Must not be called during a take or give. */
 void stager_forget(struct stager *s, struct stager_job *job);
 
-/* Sends an order to the job's slot. -EAGAIN: not now. name: for write, fetch and remove; memory_fd: for take
- * and give, else negative. */
+/* Sends an order to the job's slot. name is only for write, fetch and remove; memory_fd only for take and
+ * give, else negative. -EAGAIN: try again later. */
 int stager_order(struct stager *s, struct stager_job *job, enum stager_verb verb, const char *name,
 		 uint64_t bytes, int memory_fd, stager_done *done);
 

@@ -87,7 +87,7 @@ static int write_whole(int fd, const struct stager_order *o, uint8_t *data)
 	uint64_t bytes = stager_file_bytes(o->bytes);
 
 	memset(data + o->bytes, 0, bytes - o->bytes);
-	/* Fails early if there is no space, and allocates few extents. */
+	/* Reserves all space: fails early if the disk is full, and gets few extents. */
 	if (fallocate(fd, 0, 0, (off_t)bytes) < 0 && errno != EOPNOTSUPP && errno != ENOSYS)
 		return -errno;
 	return fd_write_at(fd, data, bytes, 0);
@@ -195,8 +195,8 @@ static int lock_folder(int fd, const char *path, struct error *err)
 	return 0;
 }
 
-/* Opens the parent folder, after checking that nobody else can replace `path` in it. Links above are resolved
- * once. */
+/* Opens the parent folder, after checking that nobody else can replace `path` in it. Symbolic links above
+ * it are resolved only once. */
 static int open_above(const char *path, const char **ret_name, struct error *err)
 {
 	char real[PATH_MAX], at[PATH_MAX];

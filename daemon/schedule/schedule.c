@@ -36,7 +36,7 @@ static bool has_reader(const struct serving *s, const struct cached_dataset *d, 
 	return readers_have_space(r) && readers_of(r, uid) < quota_share(&quota, uid, r->max);
 }
 
-/* Returns true if the dataset may have one more load in progress that comes the same way as this chunk. */
+/* Returns true if the dataset may have one more load in progress from the same source as this chunk's. */
 static bool has_turn(const struct membership *m, const struct cached_dataset *d, uint64_t chunk)
 {
 	uint32_t n_others = d->loads.n_asking + d->loads.n_for_peers;
@@ -105,7 +105,7 @@ static bool is_held(const struct serving *s, const struct session *q, uint32_t d
 	return true;
 }
 
-/* Collects the nearest missing chunk of each session that may still get memory in this pass. */
+/* Collects each session's nearest missing chunk, of the sessions that may still get memory in this pass. */
 static void collect_wants(struct serving *s, struct read_candidates *c)
 {
 	uint64_t taken = cache_taken_bytes(&s->cache);
@@ -131,7 +131,7 @@ static void collect_wants(struct serving *s, struct read_candidates *c)
 	}
 }
 
-/* Returns 0 if this chunk may be read for another node now; -EAGAIN: later; -EBUSY: there is no space. */
+/* Returns 0 if this chunk may be read for another node now; -EAGAIN: later; -EBUSY: no space. */
 static int may_give(const struct serving *s, const struct membership *m, uint64_t chunk)
 {
 	const struct cached_dataset *d = m->dataset;
@@ -141,7 +141,8 @@ static int may_give(const struct serving *s, const struct membership *m, uint64_
 	return has_space(s, d, m->job->uid, chunk, cache_taken_bytes(&s->cache)) ? 0 : -EBUSY;
 }
 
-/* Adds a chunk for each job that other nodes ask for chunks. They wait for it, as a batch does here. */
+/* Adds a chunk for each job of which other nodes request chunks. The other nodes wait for it, as a batch
+ * here would. */
 static void collect_gives(struct serving *s, struct read_candidates *c)
 {
 	struct give_want gives[GIVES_AT_ONCE];
@@ -183,7 +184,7 @@ static struct cached_want want_for(const struct serving *s, const struct session
 	const struct cached_want all = {0};
 	const struct order *o = &q->order;
 
-	/* Other nodes ask for whole chunks, and send whole ones. */
+	/* Other nodes request and send only whole chunks. */
 	if (o->membership && !o->asked)
 		return all;
 	if (o->asked && (distance > 0 || o->dataset->chunks[chunk].part))
@@ -268,7 +269,7 @@ static void serve_starved(struct serving *s)
 			continue;
 		serving_touch(s);
 		if (q->priority != SESSION_SPARE)
-			return; /* other sessions go on with the memory that this one leaves */
+			return; /* other sessions continue with the memory that this one leaves */
 	}
 }
 

@@ -15,7 +15,8 @@
 #define DEADLINE_MS 300             /* for the child's reports; later ones are not used for this second */
 #define LINGER_NS   (10 * NS_PER_S) /* the programs stay loaded this long for the next job */
 
-/* Maximum number of jobs whose threads' queue times are read per second: this is the expensive part. */
+/* Maximum number of jobs whose threads' queue times are read per second, because these reads are
+ * expensive. */
 #define QUEUE_LOOKS_MAX 16
 
 static void on_second_timer(uv_timer_t *timer);
@@ -48,7 +49,7 @@ static void sensed_add(struct sensor *s, const struct job *job)
 	s->jobs = sensed;
 }
 
-/* Takes in jobs that began and drops those that ended. */
+/* Adds jobs that began, and drops those that ended. */
 static void sync_jobs(struct sensor *s)
 {
 	for (struct sensed_job *j = s->jobs; j; j = j->next)
@@ -83,7 +84,7 @@ static void look_at_queue(struct sensor *s, struct sensed_job *j, uint64_t now_n
 		j->queue_at_ns = 0;
 		return;
 	}
-	/* If it is less than before, threads have ended, and the sum lacks their part. */
+	/* If the total fell, threads have ended, and the sum lacks their times. */
 	j->queue_ratio = j->queue_at_ns && queue_ns >= j->queue_ns
 			     ? (double)(queue_ns - j->queue_ns) / (double)(now_ns - j->queue_at_ns)
 			     : NAN;
@@ -91,7 +92,7 @@ static void look_at_queue(struct sensor *s, struct sensed_job *j, uint64_t now_n
 	j->queue_at_ns = now_ns;
 }
 
-/* Reads the queue times of all jobs if they are few, else of those that were read longest ago. */
+/* Reads the queue times of all jobs if there are few, else of those whose last reading is oldest. */
 static void look_at_queues(struct sensor *s, uint64_t now_ns)
 {
 	uint32_t n = 0, n_left = QUEUE_LOOKS_MAX;

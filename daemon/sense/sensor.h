@@ -33,7 +33,7 @@ struct sensor;
 struct serving;
 
 /* Forks the child's keeper, which waits for jobs. Call it before the first thread and event loop. If it
- * fails, go on without the child. */
+ * fails, continue without the child. */
 int sensor_fork(struct fork_server *ret_keeper, struct error *err);
 
 /* Drops all privileges that only the child needs: call it after sensor_fork(), before the first thread. The
@@ -41,8 +41,8 @@ int sensor_fork(struct fork_server *ret_keeper, struct error *err);
 int sensor_drop_privileges(struct error *err);
 
 struct sensor_handler {
-	/* Once a second while there are jobs, with samples of all of them. May apply knobs; may not stop the
-	 * sensor. */
+	/* Called once per second while there are jobs, with samples of all of them. May apply knobs; must
+	 * not stop the sensor. */
 	void (*second)(void *user, const struct stall_node *node, const struct stall_sample *samples,
 		       size_t n, uint64_t now_ns);
 	void *user;
@@ -68,7 +68,7 @@ void sensor_free(struct sensor *sensor);
 struct sensor_status {
 	enum stall_source source; /* source of the next samples; when idle, the likely one */
 	bool active;              /* BPF programs are loaded */
-	char why[240];            /* one line: why BPF is not used, and what to do; "" if it is */
+	char why[240];            /* one line: why BPF is not in use, and the remedy; "" if it is in use */
 	uint32_t n_jobs;          /* jobs watched by BPF */
 	uint32_t n_restarts;      /* number of restarts of a child that died */
 	/* Since the programs were loaded: */

@@ -7,7 +7,7 @@
 /* The analyses of all jobs together may take 1/COST_PAUSE of one core. */
 #define COST_PAUSE 200
 
-/* A job whose last step is longer ago than this makes no progress. */
+/* A job without a step for longer than this makes no progress. */
 #define IDLE_NS UINT64_C(10000000000)
 
 static bool moves(const struct detail_job *job)

@@ -28,7 +28,7 @@ void sensed_read(struct sensed_job *sensed, const struct serving *serving, struc
 	sensed->readings[sensed->n_readings++ % SENSED_READINGS] = reading;
 }
 
-/* ---- what is, rather than what happened ---------------------------------------------------------------- */
+/* ---- current state, as opposed to events --------------------------------------------------------------- */
 
 static uint64_t dataset_key(const struct cached_dataset *d)
 {
@@ -45,8 +45,8 @@ static bool is_same_order(const struct session *a, const struct session *b)
 	       a->order.request.drift == b->order.request.drift;
 }
 
-/* Returns the parts of the session's order that this node needs: the share of chunks that its ranks need, and
- * the share of samples that they take. */
+/* Returns two shares of the session's order: the chunks that this node's ranks need, and the samples that
+ * they take. */
 static void parts_here(const struct serving *serving, const struct session *s, double *ret_chunks,
 		       double *ret_samples)
 {
@@ -65,7 +65,7 @@ static void parts_here(const struct serving *serving, const struct session *s, d
 			owner_lanes_add(&lanes, (uint32_t)first, (uint32_t)end);
 		owner_lanes_add(&ranks, q->order.request.rank, q->order.request.rank + 1);
 	}
-	if (!lanes.n_runs) /* it has no order, or its ranks take none of it */
+	if (!lanes.n_runs) /* the session has no order, or its ranks take no part of it */
 		return;
 	*ret_chunks = (double)owner_lanes_count(&lanes) / lanes.lanes;
 	*ret_samples = (double)owner_lanes_count(&ranks) / ranks.lanes;
@@ -97,7 +97,7 @@ static void add_session_state(struct stall_sample *sample, const struct session 
 static void knobs_fill(struct stall_sample *sample, const struct serving *serving, const struct job *job)
 {
 	serving_job_knobs(serving, job, &sample->knobs);
-	/* The workers that run, not those that the job was asked to run. */
+	/* The number of running workers, not the number requested from the job. */
 	sample->knobs.value[TUNER_CLIENT_WORKERS] = serving_job_client_workers(serving, job);
 }
 
@@ -172,7 +172,7 @@ void sensed_dataset(const struct serving *serving, const struct job *job, struct
 	sample->dataset_bytes = (double)d->all_bytes * chunks;
 	sample->cached_bytes = (double)d->held_bytes;
 	sample->chunk_bytes = (double)d->all_bytes / (double)d->info.n_chunks;
-	/* If several nodes need a chunk, each has to fetch all of it for its own part. */
+	/* If several nodes need parts of a chunk, each must fetch the whole chunk. */
 	sample->samples_per_chunk =
 	    (double)most->order.n_samples / (double)most->order.n_chunks * fmin(samples / chunks, 1);
 	decoded_fill(sample, serving, job, chunks);

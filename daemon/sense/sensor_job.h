@@ -27,9 +27,9 @@ struct sensed_job {
 	bool present;                                    /* it is in serving.jobs */
 	struct sensed_reading readings[SENSED_READINGS]; /* a ring */
 	uint64_t n_readings;
-	uint64_t queue_ns, queue_at_ns; /* run-queue delay of its threads so far */
+	uint64_t queue_ns, queue_at_ns; /* total run-queue delay of its threads */
 	double queue_ratio;
-	struct writes writes; /* as far as this process may see them */
+	struct writes writes; /* as far as this process is permitted to see them */
 	bool has_report;      /* `report` is from this second */
 	struct sensor_report report;
 };

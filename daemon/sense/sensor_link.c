@@ -109,7 +109,7 @@ static void on_refused(struct sensor *s, const struct sensor_reply *reply)
 	s->told.source = STALL_SOURCE_CLIENT;
 	snprintf(text, sizeof(text), "no sensing by BPF: %.*s", (int)sizeof(text) - 32, reply->why);
 	lose(s, text);
-	/* Missing permission, or support in the kernel, will not come later. */
+	/* A missing permission, or missing support in the kernel, is permanent. */
 	if (reply->code == -EPERM || reply->code == -ENOENT || reply->code == -ENOSYS)
 		s->retry_ns = UINT64_MAX;
 }

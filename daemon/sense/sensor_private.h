@@ -10,7 +10,7 @@
 #include "daemon/node/sensor_node.h"
 
 enum sensor_child_state {
-	CHILD_NONE,     /* no child, or no use of it: not permitted, or its keeper died */
+	CHILD_NONE,     /* no child, or the child is of no use: not permitted, or its keeper died */
 	CHILD_IDLE,     /* the keeper waits for the order to start the child */
 	CHILD_STARTING, /* the keeper was told, or starts another child */
 	CHILD_WATCHING, /* READY came */
@@ -28,7 +28,7 @@ struct sensor {
 	enum sensor_child_state state;
 	uint64_t retry_ns;         /* in CHILD_IDLE: earliest time to start the child */
 	uint32_t n_unanswered;     /* consecutive ticks without an answer */
-	struct sensor_status told; /* what the child reported, and what is known about it */
+	struct sensor_status told; /* reports of the child, and the state of the child */
 
 	uv_timer_t second, deadline;
 	bool running, awaits_reports, stopping;
@@ -44,8 +44,8 @@ bool link_tick(struct sensor *s, uint64_t now_ns);
 void link_remove(struct sensor *s, const struct sensed_job *job);
 /* Makes the child unload the BPF programs. */
 void link_stop(struct sensor *s);
-/* Handles events of the keeper. After them, handles messages of the child, and calls sensor_second_done()
- * when all reports are there. */
+/* Handles events of the keeper, then messages of the child. Calls sensor_second_done() when all reports
+ * have arrived. */
 extern const struct keeper_handler link_handler;
 
 /* ---- sensor.c ------------------------------------------------------------------------------------------ */

@@ -20,14 +20,14 @@ static double clamp01(double value)
 	return value < 0 ? 0 : value > 1 ? 1 : value;
 }
 
-/* Returns the number of chunks that came from storage or other nodes. */
+/* Returns the number of chunks that arrived from storage or other nodes. */
 static uint64_t n_came(const struct sensed_reading *reading)
 {
 	return reading->counters.n_read + reading->counters.peer_chunks;
 }
 
-/* Returns the newest reading since which enough chunks came; if there is none, the oldest one since which any
- * came; NULL: none did. */
+/* Returns the newest reading after which enough chunks arrived; else the oldest one after which any
+ * arrived; NULL: none arrived. */
 static const struct sensed_reading *base_of(const struct sensed_job *sensed)
 {
 	const struct sensed_reading *now = sensed_reading_at(sensed, 0), *base = NULL;
@@ -38,7 +38,7 @@ static const struct sensed_reading *base_of(const struct sensed_job *sensed)
 		if (!r)
 			break;
 		if (n_came(now) == n_came(r))
-			continue; /* nothing came since then */
+			continue; /* no chunk has arrived since */
 		base = r;
 		if (n_came(now) - n_came(r) >= READS_MIN)
 			break;
@@ -56,8 +56,8 @@ static const struct sensed_reading *first_reading(const struct sensed_job *sense
 	return first;
 }
 
-/* Returns the share of visited chunks that were in memory, and the share that other nodes gave. Uses all
- * readings, because reads come ahead of visits. */
+/* Returns the share of visited chunks that were in memory, and the share that other nodes delivered. Uses
+ * all readings, because chunks are read before they are visited. */
 static void hit_ratios(const struct sensed_job *sensed, double *ret_memory, double *ret_peers)
 {
 	const struct sensed_reading *now = sensed_reading_at(sensed, 0), *first = first_reading(sensed);
@@ -98,7 +98,8 @@ void sensed_flows(const struct sensed_job *sensed, bool shares, struct stall_sam
 		    a_second(n->peer_chunks, was->peer_chunks, seconds),
 		    a_second(n->peer_bytes, was->peer_bytes, seconds),
 		    ratio(n->peer_ns - was->peer_ns, n->peer_chunks - was->peer_chunks) / (double)NS_PER_S};
-	/* Visits are counted when windows begin, reads before that: memory_hit_ratio accounts for it. */
+	/* Visits are counted when windows begin, but reads earlier. memory_hit_ratio accounts for the
+	 * difference. */
 	sample->tiers.memory.chunks_per_s = visits > 0 ? visits * sample->memory_hit_ratio : visits;
 	sample->tiers.memory.bytes_per_s =
 	    a_second(n->bytes, was->bytes, seconds) * (visits > 0 ? sample->memory_hit_ratio : 1);
@@ -249,7 +250,7 @@ void sensed_rates(struct stall_sample *s, double pool_threads)
 		s->fetch_rate =
 		    model_fetch_rate(s->memory_hit_ratio, sample_bytes, INFINITY, s->source_bytes_per_s);
 	s->prep_rate = prep_rate(s, pool_threads);
-	/* Uses the trainer's time outside waits. A second that is all waiting says nothing. */
+	/* Uses the trainer's time outside waits. A second spent only waiting says nothing. */
 	if (s->samples_per_s > 0 && working > 0.01)
 		s->device_rate = s->samples_per_s / working;
 }

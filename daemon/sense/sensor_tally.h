@@ -27,7 +27,8 @@ struct wait_tally {
 	uint32_t n;
 	uint64_t durations_ns[TALLY_DURATIONS]; /* durations of the last steps; a ring */
 	uint64_t n_durations;
-	bool has_steps; /* backward passes are seen, and count as steps; else the ends of next() do */
+	bool has_steps; /* backward passes are visible, and count as steps; otherwise each end of next() does
+			 */
 };
 
 void tally_event(struct wait_tally *tally, const struct event *event);
@@ -41,5 +42,5 @@ struct tally_sums {
 
 struct tally_sums tally_sums(const struct wait_tally *tally, uint64_t now_ns);
 
-/* Returns a quantile of the durations of the last steps; NAN: none were seen. */
+/* Returns a quantile of the durations of the last steps; NAN: no step has been seen. */
 double tally_step_s(const struct wait_tally *tally, double quantile);

@@ -39,7 +39,7 @@
 #include "sensor_shares.h"
 #include "sensor_tally.h"
 
-/* ---- the jobs: which are watched, the slices in detail, and their results ---- */
+/* ---- jobs: which ones are watched, the detailed slices, and their results ---- */
 
 #define WATCH_WINDOW_NS (DETAIL_MAX_NS + 2 * NS_PER_S)
 #define WATCH_JOBS_MAX  1024
@@ -148,7 +148,7 @@ static void watch_remove(struct watch *w, uint64_t job)
 		}
 }
 
-/* A job that cannot be watched gets no reports: the daemon then goes by what clients report. */
+/* A job that cannot be watched has no reports: the daemon then relies on the reports of clients. */
 static void watch_add(struct watch *w, const struct sensor_request *request)
 {
 	struct watched *job = w->n_jobs < WATCH_JOBS_MAX ? calloc(1, sizeof(*job)) : NULL;
@@ -170,7 +170,7 @@ static void watch_add(struct watch *w, const struct sensor_request *request)
 	r = collector_attach(w->collector, (pid_t)request->root, &err);
 	if (r == 0)
 		watch_take_events(w); /* the threads that exist now belong to the job that was added last */
-	/* The process number may have become another process's meanwhile. */
+	/* The kernel may have reused the process number. */
 	if (r < 0 || !is_process(request)) {
 		log_debug("job %llu is not watched: %s", (unsigned long long)request->job,
 			  r < 0 ? err.text : "it ended");
@@ -310,7 +310,7 @@ static void watch_report(struct watched *job, uint64_t now_ns, struct sensor_rep
 				      .n_trainers = sums.n_trainers};
 	if (sums.n_trainers && sums.wait_ns >= job->ticked.wait_ns && covered_s > 0)
 		wait = fmin(1, (double)(sums.wait_ns - job->ticked.wait_ns) / (covered_s * (double)NS_PER_S));
-	/* If it is less, a trainer has ended, and the sum lacks its steps. */
+	/* If the sum fell, a trainer has ended, and the sum lacks its steps. */
 	if (covered_s > 0 && sums.n_steps >= job->ticked.n_steps)
 		ret->steps_per_s = (double)(sums.n_steps - job->ticked.n_steps) / covered_s;
 	ret->step_p50_s = tally_step_s(&job->tally, 0.5);

@@ -408,8 +408,8 @@ static void write_items(const struct batch *b, uint32_t n, uint8_t *slot, const 
 	}
 }
 
-/* Makes the slot fit for clients: rewrites everything except pixels, because decoders are not trusted. Moves
- * damaged samples that are left out behind the others. */
+/* Makes the slot safe for clients: rewrites everything except pixels, because decoders are not trusted.
+ * Moves damaged samples that are left out to the end. */
 static void finish(struct batch *b, uint8_t *slot, const struct ring_layout *layout,
 		   const struct recipe *recipe)
 {

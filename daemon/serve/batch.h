@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * One batch on its way to a client: its samples, their chunks, and the work of writing the batch into a batch
- * buffer (shared memory).
+ * One batch for a client: its samples, their chunks, and the work of writing the batch into a batch buffer
+ * (shared memory).
  */
 
 #include "daemon/cache/cache.h"
@@ -77,7 +77,7 @@ void batch_set_samples(struct batch *b, const struct cached_dataset *d, const ui
 
 /* Reason why a batch waits. Among several reasons, the one listed last here counts. */
 enum batch_wait {
-	BATCH_READY,   /* all chunks are in memory, or the batch is an error by now */
+	BATCH_READY,   /* all chunks are in memory, or the batch has become an error */
 	BATCH_VERIFY,  /* all chunks are read, at least one is being verified */
 	BATCH_STAGING, /* a chunk is being read from the staging disk */
 	BATCH_PEERS,   /* a chunk is being read from another node */

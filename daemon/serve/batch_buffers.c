@@ -58,9 +58,9 @@ static void punch_done(struct pool_task *task)
 	cache_changed(c);
 }
 
-/* Returns true if a is reused before b: the earlier batch goes first, because members that are behind have
- * yet to get the later one. */
-static bool goes_first(const struct batch_buffer *a, const struct batch_buffer *b)
+/* Returns true if a is reused before b. The earlier batch is reused first, because slow members still need
+ * the later one. */
+static bool goes_first(const struct buffer *a, const struct buffer *b)
 {
 	if (!a->holds || !b->holds)
 		return !a->holds && b->holds;

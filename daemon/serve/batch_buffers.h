@@ -72,7 +72,7 @@ int batch_buffers_new(struct cache *cache, uint64_t buffer_bytes, uint32_t n_buf
 /* Adds n buffers for a session with n slots. Returns the session's number, from 1, or 0 if they do not
  * fit. */
 uint32_t batch_buffers_join(struct buffers *f, uint32_t n);
-/* Removes the n buffers of a session that uses none any more. With the last session, frees the pool. */
+/* Removes the n buffers of a session that no longer uses any. Frees the pool with the last session. */
 void batch_buffers_leave(struct buffers *f, uint32_t n);
 
 /* Returns a buffer for a session's slot, with a reference; its former batch is no longer found.
@@ -84,7 +84,7 @@ uint32_t batch_buffers_take(struct buffers *f);
 void batch_buffers_take_this(struct buffers *f, uint32_t buffer);
 /* Returns the memory of a buffer without references to the system. */
 void batch_buffers_give_back(struct buffers *f, uint32_t buffer);
-/* To be called on the worker that fills the buffer, before it writes. */
+/* Must be called on the worker that fills the buffer, before the worker writes. */
 void batch_buffers_prepare(struct buffers *f, uint32_t buffer);
 void batch_buffers_ref(struct buffers *f, uint32_t buffer);
 void batch_buffers_unref(struct buffers *f, uint32_t buffer);

@@ -18,8 +18,8 @@
 /* A member waits for one that is behind while that one's client is hungry and its decoders make progress. */
 #define HUNGRY_NS   (200 * NS_PER_MS)
 #define PROGRESS_NS NS_PER_S
-/* Longest time to give way: initial budget, divisor of the membership time that adds to it, and maximum per
- * wait. */
+/* Budget of time for giving way to slower members: initial value, divisor of the membership time that is
+ * added, and maximum per wait. */
 #define WAY_FIRST_NS (10 * NS_PER_S)
 #define WAY_PART     10
 #define WAY_MOST_NS  (30 * NS_PER_S)
@@ -56,7 +56,7 @@ bool group_is_same(const struct session *a, const struct session *b)
 {
 	const struct wire_open_session of_a = key_of(a), of_b = key_of(b);
 
-	/* Equal numbers with other bytes (0 and -0) cost a group, and nothing else.
+	/* Equal numbers with different bytes (0 and -0) only cause a separate group.
 	 * NOLINTNEXTLINE(bugprone-suspicious-memory-comparison) */
 	bool same = memcmp(&of_a, &of_b, sizeof(of_a)) == 0;
 
@@ -248,7 +248,7 @@ bool group_is_copied(const struct session *s, const struct batch *b)
 	return false;
 }
 
-/* Continues a slot whose awaited batch will not come. */
+/* Continues a slot whose awaited batch will not arrive. */
 static void go_on(struct batch_slot *slot)
 {
 	struct session *s = slot->session;
@@ -319,8 +319,8 @@ void group_leave(struct session *s)
 		group_free(g);
 }
 
-/* Returns true if quotas allow the session's group to keep another batch; cache space is checked elsewhere.
- * With quotas, kept batches may take a part of their payer's quota. */
+/* Returns true if quotas allow the session's group to keep another batch; the caller checks the cache
+ * space. With quotas, kept batches may take a part of their payer's quota. */
 static bool may_keep(const struct session *s)
 {
 	const struct cache *c = s->cache;

@@ -64,9 +64,9 @@ void group_leave(struct session *s);
 
 /* Source of a batch that the session need not decode. */
 struct group_source {
-	struct buffers *buffers; /* pool whose `buffer` holds the batch, or NULL */
+	struct buffers *buffers; /* pool with the batch in `buffer`, or NULL */
 	uint32_t buffer;
-	struct batch_slot *slot; /* without buffers: slot that decoders fill with it */
+	struct batch_slot *slot; /* without buffers: slot into which decoders write the batch */
 };
 
 /* Returns true if the session need not decode the batch; *ret is its source. */
@@ -97,7 +97,7 @@ uint64_t group_kept_bytes(const struct session *s);
 /* Returns how many consecutive batches, from the session's next one on, are kept. */
 uint64_t group_kept_run(const struct session *s);
 
-/* To be called when decoders begin with a slot, and when they stop, with the batch complete or not. */
+/* To be called when decoders begin to fill a slot, and when they stop, even if the batch is incomplete. */
 void group_decode_begins(struct batch_slot *slot);
 void group_decode_ended(struct batch_slot *slot);
 

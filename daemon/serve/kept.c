@@ -116,8 +116,8 @@ static void let_go(struct kept *k, uint32_t buffer)
 		give_back(k, spare);
 }
 
-/* Returns a buffer without memory, and makes space for it in the list of warm ones; BATCH_BUFFER_NONE: none
- * at present. */
+/* Returns a buffer without memory, and makes space for it in the list of warm buffers; BATCH_BUFFER_NONE:
+ * none available. */
 static uint32_t find_cold(struct kept *k)
 {
 	struct buffers *f = k->buffers;
@@ -128,7 +128,7 @@ static uint32_t find_cold(struct kept *k)
 		if (array_reserve(k->warm, full, k->size_warm) < 0)
 			return BATCH_BUFFER_NONE;
 	}
-	/* The memory of the last ones may still be on its way to the system. */
+	/* The system may not have freed the memory of the last buffers yet. */
 	for (uint32_t i = k->n_cold; i-- > 0;) {
 		uint32_t buffer = k->cold[i];
 
@@ -365,7 +365,7 @@ bool kept_give_up(struct kept *k, const struct kept_followers *followers)
 	last = find_last(k, followers, &use);
 	if (last == k->n)
 		return false;
-	/* The buffer's memory stays while a copy out of it is running. */
+	/* The buffer keeps its memory while a copy from it is in progress. */
 	drop(k, last);
 	buffer = take_warm(k);
 	if (buffer != BATCH_BUFFER_NONE)

@@ -17,8 +17,8 @@
 
 #define KEPT_FOLLOWERS 16 /* maximum number of followers */
 
-/* A member that still needs batches: position of its next one (kept_position()), and which batches of an
- * epoch are its own. */
+/* A member that still needs batches: the position of its next batch (kept_position()), and its share of an
+ * epoch's batches. */
 struct kept_follower {
 	uint64_t next;
 	uint32_t stride, offset;
@@ -41,9 +41,9 @@ struct kept {
 	uint32_t n, size;
 	uint32_t *warm; /* buffers with memory that hold no batch; copies out of some may still be running */
 	uint32_t n_warm, size_warm;
-	uint32_t *cold; /* buffers whose memory was given back */
+	uint32_t *cold; /* buffers whose memory was returned to the system */
 	uint32_t n_cold, size_cold;
-	uint32_t n_touched;   /* the first n_touched buffers have had memory at some time */
+	uint32_t n_touched;   /* buffers [0, n_touched) have had memory at least once */
 	uint32_t n_copies;    /* buffers that are reserved but not entered yet */
 	uint64_t asked_bytes; /* estimated memory to keep everything that followers need */
 };
@@ -78,7 +78,7 @@ void kept_cancel(struct kept *k, uint32_t buffer);
 
 /* To be called when a member has passed this position. */
 void kept_pass(struct kept *k, uint64_t position, const struct kept_followers *followers);
-/* To be called when members have come, gone or moved. Drops all batches that no follower needs. */
+/* To be called when members have joined, left or moved. Drops all batches that no follower needs. */
 void kept_prune(struct kept *k, const struct kept_followers *followers);
 
 /* Evicts one batch: an unused buffer first, else the batch that is needed last. Returns false if there is

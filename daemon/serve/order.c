@@ -173,7 +173,8 @@ int order_need_bytes(const struct cached_dataset *d, const struct order_shape *s
 
 #define FORGET 0.75 /* weight of earlier measurements, applied at each window */
 
-/* The client reports how long it waited; if it lies, its own session reads too early or too late. */
+/* The client reports how long it waited. A false report only makes its own session read too early or too
+ * late. */
 void order_note_pace(struct order *o, uint64_t visit, const struct order_now *now)
 {
 	struct order_pace *p = &o->pace;
@@ -188,7 +189,7 @@ void order_note_pace(struct order *o, uint64_t visit, const struct order_now *no
 	p->visit = visit;
 }
 
-/* Returns true if the chunk is not in memory: it is to be read, or being read. */
+/* Returns true if the chunk is not in memory: it must be read, or is being read. */
 static bool is_awaited(const struct cached_dataset *d, uint32_t chunk)
 {
 	return d->chunks[chunk].state != CHUNK_READY && d->chunks[chunk].state != CHUNK_BAD;
@@ -450,7 +451,7 @@ void order_join_lanes(struct order *o)
 	else if (cached_list_base(o->dataset) < 0)
 		return; /* without lanes: this node has the chunks that it owns */
 	make_spec(o, o->epoch, &spec);
-	spec.shuffle |= (o->request.flags & DIESEL_WARM) != 0; /* as the jobs to come will have it */
+	spec.shuffle |= (o->request.flags & DIESEL_WARM) != 0; /* future jobs will shuffle */
 	membership_join_lanes(o->membership, &spec, first, end);
 }
 
@@ -689,8 +690,8 @@ static int by_place(const void *a, const void *b)
 	return order ? order : compare_numbers(x->window, y->window);
 }
 
-/* Counts the visits of the session's lanes that come before each window, with drift also before those of
- * other lanes. All lanes go on at one pace. -ENOMEM. */
+/* Counts the visits of the session's lanes before each window, with drift also before those of other
+ * lanes. All lanes advance at the same pace. -ENOMEM. */
 static int find_turns(struct epoch_plan *p, bool drifts)
 {
 	uint64_t n_windows = shuffle_n_windows(p->plan), n = 0, first = 0, end_lane, w, end, visit, end_visit;
@@ -783,7 +784,7 @@ static uint32_t turn_of_head(const struct order *o, const struct epoch_plan *p)
 	return at < p->n_visits ? at : p->n_visits;
 }
 
-/* Updates the cursor to head's place in the order. A dataset that fits in the cache needs no cursor. */
+/* Updates the cursor to head's position in the order. A dataset that fits in the cache needs no cursor. */
 static void update_cursor(struct order *o)
 {
 	uint64_t epoch = o->head.epoch;
@@ -819,7 +820,7 @@ static void update_cursor(struct order *o)
 	o->has_cursor = true;
 }
 
-/* Finds head's windows. *ret_changed: they differ from those that `ahead` was made for. */
+/* Finds head's windows. Sets *ret_changed if they differ from those for which `ahead` was made. */
 static bool find_windows(struct order *o, const struct shuffle_plan *plan, bool *ret_changed)
 {
 	uint64_t *windows = o->windows_of_next;

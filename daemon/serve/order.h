@@ -46,12 +46,12 @@ struct order_asked {
 struct epoch_plan {
 	uint64_t epoch;
 	struct shuffle_plan *plan;
-	/* Visits are numbered in the order of time. Only those in lanes from which the session takes samples
-	 * count; POLICY_NEVER: in another lane. NULL: not computed yet. */
+	/* Visits are numbered in chronological order. Only those in lanes from which the session takes
+	 * samples count; POLICY_NEVER: in another lane. NULL: not computed yet. */
 	uint32_t *turns;     /* [window]: number of visits before it */
 	uint32_t *visits;    /* [chunk]: number of its visit */
 	uint32_t n_visits;   /* valid if turns is set */
-	uint64_t need_bytes; /* for that epoch, and for the transition to the next one if that is planned */
+	uint64_t need_bytes; /* for that epoch, including the transition to the next one if that is planned */
 };
 
 /* Progress in the windows of a lane: `ahead` lists windows below `listed`; those below `visited` are counted
@@ -86,7 +86,7 @@ struct order {
 	uint32_t batch;                   /* maximum items in a batch */
 	uint32_t prefetch_chunks;         /* chunks to prefetch: its job's knob, or the daemon's */
 	struct order_shape shape;
-	bool exact; /* reserve need_bytes of each epoch's plan, not the worst case */
+	bool exact; /* reserve the exact need_bytes of each epoch's plan, not the worst case */
 
 	uint64_t epoch, index; /* of the batch after head */
 	struct batch head;
@@ -95,7 +95,7 @@ struct order {
 	struct order_asked *asked; /* ring: batch i at i % n_slots; NULL: client does not ask */
 	uint64_t asked_end;        /* asked holds the batches index <= i < asked_end */
 	uint32_t reach;            /* if batches are asked for: minimum number of later chunks to consider */
-	uint64_t *skips;           /* bit per chunk: set if it must not be read here; NULL: none is set */
+	uint64_t *skips; /* bit per chunk, set for a chunk that must not be read here; NULL: no bit is set */
 	struct epoch_plan plans[2];
 	struct cached_cursor cursor; /* position of head in the order, while the dataset evicts */
 	bool has_cursor;
@@ -115,16 +115,16 @@ struct order {
 int order_count(struct order *o, struct error *err);
 /* Plans the first epoch. */
 int order_begin(struct order *o, struct error *err);
-/* Returns the shape of a session with n_slots slots. views: batches pin their chunks until they are given
- * back. */
+/* Returns the shape of a session with n_slots slots. views: batches pin their chunks until the client
+ * releases them. */
 struct order_shape order_shape(const struct order *o, uint32_t n_slots, bool views);
 /* Allocates head, and the ring of asked batches if needed. Precondition: the shape is set. -ENOMEM. */
 int order_prepare(struct order *o);
 /* Frees all memory of the order, including the subset. */
 void order_end(struct order *o);
 
-/* Makes the next batch head. Returns false if there is none, if it is not asked for yet, or without memory.
- */
+/* Makes the next batch head. Returns false if there is none, if it has not been requested yet, or if
+ * memory runs out. */
 bool order_next(struct order *o);
 /* Continues from this batch, or from the session's first one after it. */
 void order_seek(struct order *o, uint64_t epoch, uint64_t batch);
@@ -157,11 +157,12 @@ static inline bool order_skips(const struct order *o, uint64_t chunk)
 	return o->skips && o->skips[chunk / 64] >> (chunk % 64) & 1;
 }
 
-/* Measures the pace: head has come to the window of this visit, counted over all epochs. */
+/* Measures the pace. Call when head has reached the window of this visit, which is counted over all
+ * epochs. */
 void order_note_pace(struct order *o, uint64_t visit, const struct order_now *now);
 /* Returns the maximum number of chunks to list beyond head's own. */
 uint32_t order_far_most(const struct order *o);
-/* Returns how many of the listed chunks are to be read, including head's `own` ones. */
+/* Returns how many of the listed chunks must be read, including head's `own` chunks. */
 uint32_t order_far_ahead(const struct order *o, uint32_t own);
 
 /* Returns the largest need in chunks, for any order. samples: the number of samples of each visited chunk,

@@ -109,7 +109,7 @@ void serving_job_knobs(const struct serving *s, const struct job *job, struct tu
 		*workers = 1;
 }
 
-/* Returns the part of the job's cache knob for one of its datasets, in bytes; UINT64_MAX: no limit. */
+/* Returns the share of the job's cache knob for one of its datasets, in bytes; UINT64_MAX: no limit. */
 static uint64_t asked_for(const struct job *job, const struct serving_job_memory *memory,
 			  const struct cached_dataset *d)
 {

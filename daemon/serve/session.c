@@ -17,7 +17,7 @@
 
 /* ---- the lowest priority ---- */
 
-/* Pause between searches for space: a search passes over everything in memory. */
+/* Pause between searches for space, because a search scans all memory. */
 #define FULL_NS NS_PER_S
 /* Maximum chunks times nodes per call: finding a chunk's owner visits each node. */
 #define OWNERS_AT_ONCE 65536
@@ -208,7 +208,7 @@ static void fill_done(struct pool_task *task)
 	else if (s->codecs)
 		count_decoded(s, slot);
 	slot->decode_ns += task->elsewhere_ns;
-	/* The time slice is over, but the batch is not complete. */
+	/* The time slice has ended before the batch was complete. */
 	if (s->codecs && slot->batch.n_decoded < slot->batch.n_items &&
 	    slot->generation == s->slots.generation && !s->closing && !s->orphaned) {
 		s->member.progress_ns = clock_monotonic_ns();
@@ -309,8 +309,8 @@ static bool has_fills_waiting(const struct session *s)
 	return n > pool_lane_workers(s->cache->pool, &s->job->lane);
 }
 
-/* Returns a free slot. If there is none, sees to it that the session is pumped when one is released, and
- * returns NULL. */
+/* Returns a free slot. If there is none, returns NULL, and arranges for the session to be pumped when a
+ * slot is released. */
 static struct batch_slot *take_slot(struct session *s)
 {
 	struct batch_slot *slot = slots_free_one(&s->slots);
@@ -485,7 +485,7 @@ bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance
 {
 	const struct order *o = &s->order;
 	const struct order_ahead *a = &o->ahead;
-	/* If the group keeps head, it needs no chunk. */
+	/* If the group keeps head's batch, head needs no chunk. */
 	uint32_t n_head = o->has_head && o->head.status == 0 && group_kept_run(s) == 0 ? o->head.n_chunks : 0;
 	uint32_t from = s->priority == SESSION_SPARE ? CACHE_SPARE_DISTANCE : 0;
 	bool missing = false;
@@ -514,7 +514,7 @@ bool session_starve(struct session *s, bool is_still)
 	uint32_t distance;
 
 	if (s->priority == SESSION_SPARE) {
-		/* A spare session gets no memory. It waits only while memory is being released. */
+		/* A spare session cannot evict anything, so it waits only while memory is being released. */
 		failed = s->cache->releasing_bytes == 0 && spare_full(s, clock_monotonic_ns());
 	} else if (session_mark(s, &chunk, &distance) && distance == 0 && is_still) {
 		session_give_up(s, s->starved, 0);
@@ -619,7 +619,7 @@ static void check_dataset(const struct serving *serving, const struct cached_dat
 		need_bytes += s->need_bytes;
 		need_chunks += s->need_chunks;
 	}
-	/* Sessions that are closed, and whose workers are not done, count too. */
+	/* Closed sessions whose workers still run count too. */
 	assert(d->n_sessions >= n && d->refs >= d->n_sessions);
 	assert(d->need_bytes >= need_bytes && d->need_chunks >= need_chunks);
 }

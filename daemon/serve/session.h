@@ -39,7 +39,7 @@ enum session_priority {
 
 /* State of a session of the lowest priority (SESSION_SPARE). */
 struct session_spare {
-	uint64_t n_known; /* the first n_known chunks are checked for whether another node has them */
+	uint64_t n_known; /* the session has checked whether other nodes have the first n_known chunks */
 	uint64_t full_ns; /* when memory was last found full */
 };
 
@@ -47,7 +47,7 @@ struct session {
 	struct session *next;
 	struct serving *serving;
 	struct cache *cache;
-	struct chunk_place *place; /* where it opens chunks */
+	struct chunk_place *place; /* where it opens its chunks */
 	struct job *job;
 	int64_t pid;
 	uint32_t uid;
@@ -56,7 +56,7 @@ struct session {
 	struct order order;
 	struct slots slots;
 	struct codecs *codecs;               /* NULL: samples are served as they are stored */
-	struct decoded_cache *decoded_cache; /* decoded copies of its samples; NULL: none are kept */
+	struct decoded_cache *decoded_cache; /* decoded copies of its samples; NULL: none */
 	bool is_counted;                     /* the costs below are counted with the cache and the dataset */
 	uint64_t cost_bytes;  /* buffers and their bookkeeping, counted in the cache's budget */
 	uint64_t need_bytes;  /* reserved: bytes that it can pin or wait for at one time (order.h) */
@@ -93,10 +93,10 @@ struct session_args {
  */
 int session_open(const struct session_args *args, struct session **ret, struct wire_session_reply *ret_reply,
 		 struct error *err);
-/* Ends the session. Its pins are dropped at once; its memory goes when the last worker is done with it.
+/* Ends the session. Drops its pins at once, and frees its memory when the last worker has finished.
  * Accepts NULL. */
 void session_close(struct session *s);
-/* Frees a session that is closed and whose last worker is done, or that could not be opened. */
+/* Frees a closed session whose last worker has finished, or a session that could not be opened. */
 void session_free(struct session *s);
 
 /*
@@ -107,7 +107,7 @@ void session_free(struct session *s);
 uint32_t session_orphan(struct session *s);
 /* Stops the production of batches. */
 void session_stop(struct session *s);
-/* Frees the slots that the client gave back, and starts all work that can start. */
+/* Frees the slots that the client released, and starts all work that can start. */
 void session_pump(struct session *s);
 /* Continues from this batch. Returns the generation of the batches that follow. */
 uint32_t session_seek(struct session *s, uint64_t epoch, uint64_t batch);
@@ -117,8 +117,8 @@ void session_look_ahead(struct session *s);
 /* Marks the distances of its chunks in this round. Finds the nearest chunk that is not in memory; false:
  * there is none. */
 bool session_mark(struct session *s, uint64_t *ret_chunk, uint32_t *ret_distance);
-/* To be called when the session's nearest chunk got no memory. is_still: no memory will be given back.
- * Returns true if the next batch became an error because of that. */
+/* To be called when there is no memory for the session's nearest chunk. is_still: nobody will release
+ * memory. Returns true if the next batch became an error because of that. */
 bool session_starve(struct session *s, bool is_still);
 
 struct session_usage {
@@ -128,22 +128,22 @@ struct session_usage {
 void session_usage(const struct session *s, struct session_usage *ret);
 /* Adds the waits that the session's client reports. */
 void session_add_waits(const struct session *s, uint64_t now_ns, struct job_counters *counters);
-/* Adds to its job what the session's client took and reported since the last call. Called once a second, and
- * before the session closes (job_figures.c). */
+/* Adds to the job the samples that its client took, and the times that it reported, since the last call.
+ * Called once a second, and before the session closes (job_figures.c). */
 void session_count_taken(struct session *q, uint64_t now_ns);
 
-/* Hands the slot to a worker, when there is a buffer for it: decoders fill it. */
+/* Passes the slot to a worker as soon as a buffer is free, so that decoders fill it. */
 void session_fill(struct batch_slot *slot);
 /* Gives the slot the batch that a buffer holds: in place if possible, else as a copy. */
 void session_fill_from(struct batch_slot *slot, struct buffers *from, uint32_t buffer);
-/* To be called when the slot is filled, or its batch is to be dropped. Publishes all slots whose turn it is.
- */
+/* To be called when the slot is filled, or its batch must be dropped. Publishes all slots whose turn it
+ * is. */
 void session_filled(struct batch_slot *slot);
 
 /* session_open.c. If the order is exact, reserves the bytes that its plans need. Turns head into an error if
  * they are not available. */
 void session_reserve(struct session *s);
-/* Reduces what is reserved to what its batches have pinned, because nothing more is produced. */
+/* Reduces the reservation to the chunks that its batches have pinned, because it produces no more batches. */
 void session_reserve_pinned(struct session *s);
 /* Turns the next batch, which cannot be loaded for this reason, into an error that says what to do. bytes:
  * memory that the batch needs; 0: the size of its own chunks. */

@@ -96,8 +96,8 @@ static int refuse(const struct session *s, uint64_t bytes, uint32_t window, uint
 					 : "");
 }
 
-/* Finds what the session needs with this number of slots: in any order, or (exact) in that of its first
- * epoch. */
+/* Finds the memory that the session needs with this number of slots: for any order, or (exact) for the
+ * order of its first epoch. */
 static int find_need(struct session *s, const uint32_t *samples, uint32_t n_slots)
 {
 	struct order *o = &s->order;
@@ -203,7 +203,8 @@ static void choose_window(struct session *s, char *notice, size_t size)
 		return;
 	}
 	if (asked || is_of_cluster || q->world > 1) {
-		/* The others' daemons may have other caches and options, and all ranks need one order. */
+		/* The daemons of other ranks may have other caches and options, but all ranks need the
+		 * same order. */
 		asked = asked ? asked : q->lanes > 1 ? LANES_WINDOW : RANKS_WINDOW;
 		q->window_chunks = asked < s->order.n_chunks ? asked : (uint32_t)s->order.n_chunks;
 		return;
@@ -273,7 +274,7 @@ void session_reserve(struct session *s)
 
 	if (!s->order.exact)
 		return;
-	reserve(s, order_need_now(&s->order)); /* other sessions may have ended meanwhile */
+	reserve(s, order_need_now(&s->order)); /* other sessions may have ended since the last reservation */
 	if (s->slots.item_bytes)
 		need = head_bytes(s);
 	if (need > s->need_bytes)
@@ -435,7 +436,7 @@ static int join(struct session *s, const struct session_args *args, struct error
 	weigh(s);
 	if (q->group[0])
 		snprintf(s->job->group, sizeof(s->job->group), "%s", q->group);
-	/* Without memory it goes on without decoded copies. */
+	/* If memory runs out, the session continues without decoded copies. */
 	if (recipe_decoded(&q->recipe, &key) != RECIPE_DECODED_NONE)
 		s->decoded_cache = decoded_open(s->order.dataset, s->uid, &key);
 	s->next = s->serving->sessions;

@@ -35,21 +35,21 @@ struct batch_slot {
 	struct batch_decoded decoded; /* result of the worker's last slice */
 	uint32_t buffer;              /* buffer that holds its batch, or BATCH_BUFFER_NONE */
 	bool lacks_buffer;            /* FILLING, but waits for a free buffer */
-	struct batch_slot *awaits;    /* FILLING: gets the batch that decoders put in that slot (group.h) */
-	struct buffers *from;         /* FILLING: pool of from_buffer, which is copied; else NULL */
+	struct batch_slot *awaits; /* FILLING: copies the batch that decoders write to that slot (group.h) */
+	struct buffers *from;      /* FILLING: pool of from_buffer, which is copied; else NULL */
 	uint32_t from_buffer;
 	struct buffers *keep; /* FILLING: pool of keep_buffer, to which the buffer's former batch is copied
 			       * first (group.h); else NULL */
 	uint32_t keep_buffer;
-	bool is_decoded;     /* decoders of this batch have ended, whether it holds or not: no other slot may
-			      * begin to wait for it */
-	bool shared;         /* another session decoded its batch */
+	bool is_decoded; /* its decoders have ended, with or without success: no other slot may begin to wait
+			    for this batch */
+	bool shared;     /* another session decoded its batch */
 	uint64_t shared_job; /* number of that session's job */
 	uint64_t decode_ns;  /* CPU time that decoders spent on it so far */
 };
 
 struct slots {
-	struct buffers *buffers; /* NULL: not joined */
+	struct buffers *buffers; /* NULL: the session has not joined a pool */
 	uint32_t member;         /* the session's number in `buffers` */
 	struct ring_layout layout;
 	uint32_t item_bytes; /* bytes of an item in packed batches; 0: views */
@@ -67,7 +67,7 @@ struct slots {
 /* Allocates the s->n slots and their control memory. layout, buffers and member are already set. n_chunks:
  * chunks of the dataset. Returns 0, -ENOMEM, ...; call slots_close() in any case. */
 int slots_open(struct slots *s, struct session *session, uint32_t batch, uint64_t n_chunks);
-/* Frees the slots. No worker may be using any of them. */
+/* Frees the slots. No worker may still use one. */
 void slots_close(struct slots *s);
 uint64_t slots_control_bytes(void);
 
@@ -77,10 +77,10 @@ void slots_reap(struct slots *s);
 struct batch_slot *slots_free_one(struct slots *s);
 /* Marks the slot as FILLING, and puts it last in the order of publication. */
 void slots_begin(struct slots *s, struct batch_slot *slot);
-/* Marks the slot as FILLED: its batch is complete, or is to be dropped. */
+/* Marks the slot as FILLED: its batch is complete, or will be dropped. */
 void slots_filled(struct batch_slot *slot);
-/* Removes the next slot from the order of publication and returns it. NULL: it is not filled yet, or there is
- * none. */
+/* Removes the next slot from the order of publication and returns it. NULL: no slot, or it is not filled
+ * yet. */
 struct batch_slot *slots_next(struct slots *s);
 /* Publishes the slot. n_items: number of items that the client sees. */
 void slots_publish(struct slots *s, struct batch_slot *slot, uint32_t n_items);

@@ -80,7 +80,7 @@ int listen_open(const char *path, mode_t mode, int *ret_listen_fd, int *ret_lock
 		return error_errno(err, -errno, "cannot make a socket");
 	if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
 		return error_errno(err, -errno, "cannot listen on %s", path);
-	/* Before it listens: until then nobody can connect. */
+	/* Sets the mode before it listens: until then nobody can connect. */
 	if (chmod(path, mode) < 0 || lstat(path, &st) < 0 || listen(fd, 128) < 0)
 		return error_errno(err, -errno, "cannot listen on %s", path);
 	*ret_place = (struct listen_place){.device = st.st_dev, .inode = st.st_ino};
@@ -130,7 +130,7 @@ int server_check_ready(const struct server *s, struct error *err)
 static void turn_away(struct server *s, int fd, const struct error *err)
 {
 	union wire_message m;
-	uint16_t sequence = 0; /* a HELLO has no number, and may still be on its way */
+	uint16_t sequence = 0; /* a HELLO has no sequence number, and may still be in transit */
 
 	shutdown(fd, SHUT_RD);
 	while (transport_peek(fd, &m) == 0 && m.header.type != WIRE_OPEN_DATASET) {

@@ -32,7 +32,7 @@
 
 #define LOOK_MS 1000
 
-/* Tells the client why, in case it still reads, and ends the connection. */
+/* Sends the client the reason, in case it still reads, and ends the connection. */
 static void give_up(struct connection *c)
 {
 	struct error err = ERROR_INIT;
@@ -86,7 +86,7 @@ static void connection_expect(struct connection *c, uint32_t ms)
 		uv_timer_start(&s->silence, on_look, LOOK_MS, LOOK_MS);
 }
 
-/* ---- the subset of the session to come ---- */
+/* ---- subset of the next session ---- */
 
 /* Frees the parts of a subset that were sent, and their reservation in the cache. */
 static void connection_drop_subset(struct connection *c)
@@ -137,8 +137,8 @@ static bool is_zero(const uint64_t *words, uint64_t n)
 	return true;
 }
 
-/* Takes in a part of a subset, and answers; the dataset is open. Returns as
- * connection_reply(), or -EPROTO. */
+/* Receives a part of a subset, and answers. The dataset must be open. Returns as connection_reply(), or
+ * -EPROTO. */
 static int connection_take_part(struct connection *c, const struct wire_subset *m)
 {
 	uint64_t n_words = subset_words(c->dataset->info.n_samples), first, n;
@@ -268,7 +268,7 @@ static void connection_drop_fetcher(struct connection *c)
 	c->landing_bytes = 0;
 }
 
-/* Reserves space for what it reads. */
+/* Reserves cache space for the chunks that its fetcher reads. */
 static int reserve_landing(struct connection *c, struct error *err)
 {
 	struct cache *cache = &c->server->serving.cache;
@@ -321,8 +321,8 @@ static int connection_take_fetched(struct connection *c, const struct wire_fetch
 	return c->fetcher ? fetcher_answer(c->fetcher, m) : -EPROTO;
 }
 
-/* ---- queries of a codec's output: the codec answers in its own process (plugin.h); meanwhile nothing more
- * is read from the client ---- */
+/* ---- queries of a codec's output: the codec answers in its own process (plugin.h), and nothing is read
+ * from the client until then ------- */
 
 static void connection_listen(struct connection *c);
 
@@ -452,7 +452,7 @@ static int watch_owner(struct connection *c)
 
 	if (fd == -ESRCH)
 		return fd;
-	if (fd < 0) /* then the session, and what its client holds, ends with the socket */
+	if (fd < 0) /* then the end of the socket also ends the session and releases what its client holds */
 		return 0;
 	if (uv_poll_init(c->server->loop, &c->owner, fd) < 0) {
 		close(fd);
@@ -529,8 +529,8 @@ static int on_segment(struct connection *c, const union wire_message *m)
 	_cleanup_(closep) int fd = -EBADF;
 	int r;
 
-	/* Only chunks of the dataset that this client has proved it may read, and only when they are
-	 * verified. */
+	/* Sends only chunks of the dataset that this client has proved it may read, and only verified
+	 * ones. */
 	if (!segment || segment->dataset != c->dataset || !cache_is_lendable(segment))
 		return refuse(c, -ENOENT, "no such chunk segment");
 	r = shared_memory_reader(segment->memory.fd, &fd);
@@ -643,8 +643,8 @@ static int on_message(struct connection *c, const union wire_message *m)
 	return -EPROTO;
 }
 
-/* Keeps a connection whose socket has ended. It now ends with its process, or when that gives back its last
- * batch. */
+/* Keeps a connection whose socket has ended. The connection now ends when the client's process exits or
+ * releases its last batch. */
 static void orphan(struct connection *c)
 {
 	c->orphaned = true;
@@ -774,7 +774,7 @@ int connection_new(struct server *server, int fd, const struct ucred *peer)
 
 static void connection_free(struct connection *c)
 {
-	/* When the daemon stops, a client may still be reading what it was sent. */
+	/* When the daemon stops, a client may still be reading earlier replies. */
 	if (c->server->stopping)
 		shared_memory_free(&c->text);
 	else

@@ -27,22 +27,22 @@ struct connection {
 	bool is_admin;  /* connected through the administrators' socket */
 	bool greeted;
 	uint32_t version;          /* of the protocol; valid if greeted */
-	struct wire_origin origin; /* origin of the session to come, as the client reports it */
+	struct wire_origin origin; /* origin of the next session, as reported by the client */
 	bool overdue;
-	uint64_t due_ns;   /* the connection is cut if no message has come by then; 0: it may be idle */
-	uint16_t sequence; /* number of the request that is being answered */
-	struct open_request *opening;   /* dataset being opened: nothing more is read from the client */
-	struct plugin_question *asking; /* running query of a codec's output format: likewise */
+	uint64_t due_ns;              /* deadline of the next message, else the connection is cut; 0: none */
+	uint16_t sequence;            /* number of the request that is being answered */
+	struct open_request *opening; /* dataset being opened: nothing more is read from the client */
+	struct plugin_question *asking; /* query of a codec's output format in progress; NULL: none */
 	bool orphaned; /* the socket has ended, but its process still has batches of the session */
 	bool orphan_told;
 	bool closed;
 	struct cached_dataset *dataset;
 	struct chunk_place *place; /* the dataset's chunks as this client sees them */
 	struct session *session;
-	uint64_t *subset_words;    /* subset that the next session is to serve; NULL: none was sent */
+	uint64_t *subset_words;    /* subset for the next session; NULL: none was sent */
 	uint64_t subset_bytes;     /* cache space reserved for the subset */
 	struct fetcher *fetcher;   /* the client's process that reads the dataset's chunks */
-	uint64_t landing_bytes;    /* cache space reserved for what the fetcher reads */
+	uint64_t landing_bytes;    /* cache space reserved for the fetcher's reads */
 	uint64_t batch_bytes;      /* reserved for batches of the session that is being opened */
 	struct shared_memory text; /* reply to its last STATUS, JOBS, WHY or SET */
 };
@@ -50,8 +50,8 @@ struct connection {
 /* Answers the last request. Returns 0, or a negative errno: call connection_cut() then. -ENOBUFS: the client
  * does not read. */
 int connection_reply(struct connection *c, union wire_message *message, const int *fds, size_t n_fds);
-/* Ends the connection, and logs the reason if it is worth a line. Batches that the client's process holds
- * stay until it gives them back or dies. */
+/* Ends the connection, and logs the reason if it matters. Batches that the client's process holds stay
+ * until it releases them or exits. */
 void connection_cut(struct connection *c, int r);
 int connection_reply_error(struct connection *c, const struct error *err, int code);
 /* Reads nothing more, but notices when the client leaves. */

@@ -182,7 +182,7 @@ static int reserve(struct open_request *q)
 	return r;
 }
 
-/* Answers with a dataset that is served, waits for one that is being loaded, and loads any other. */
+/* Answers at once if the dataset is served already, waits if it is being loaded, and else loads it. */
 static void decide(struct open_request *q)
 {
 	struct server *s = q->connection->server;
@@ -215,10 +215,10 @@ static void decide(struct open_request *q)
 	}
 	q->stage = OPEN_LOADS;
 	opening_go_on(q->opening);
-	readers_prepare(&s->serving.cache.readers); /* readers start meanwhile */
+	readers_prepare(&s->serving.cache.readers); /* starts readers in the meantime */
 }
 
-/* A load has ended, successfully or not: requests that waited for it are decided again. */
+/* Decides again about the requests that waited for a load, which has ended, successfully or not. */
 static void wake_waiting(struct server *s, const struct proof_identity *identity)
 {
 	struct open_request *q;
@@ -243,7 +243,7 @@ static void adopt_done(struct pool_task *task)
 	struct cached_dataset *d = cache_find_dataset(&s->serving.cache, &identity);
 
 	unreserve(q);
-	if (d) { /* this request's client had left, and another request loaded the dataset, too */
+	if (d) { /* this request's client had left, and another request loaded the dataset in the meantime */
 		cached_free(q->loaded);
 	} else if (q->result == 0) {
 		d = q->loaded;

@@ -29,7 +29,7 @@
  * and one for the place of its chunks; two for a session, one for its trainer's process and one for the
  * client's; one for a text. */
 #define CONNECTION_FILES 11
-/* OWN_FILES: the daemon's own, and those of datasets that nobody uses. */
+/* OWN_FILES: descriptors of the daemon itself, and of datasets that nobody uses. */
 #define MIN_FILES   96
 #define MAX_READERS 128
 #define OWN_FILES   (64 + 3 * CACHE_MAX_IDLE_DATASETS)
@@ -409,7 +409,7 @@ int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 	s->serving.cache.handler.count_paid = server_count_paid;
 	s->serving.cache.handler.lines_of = lines_of;
 	s->serving.cache.handler.user = s;
-	/* Every user may connect; the files that a user can read decide what that user gets. */
+	/* Every user may connect. A user gets only data from files that the user may read. */
 	r = listen_open(socket_path, 0666, &s->listen_fd, &s->lock_fd, &s->place, err);
 	if (r < 0)
 		return r;
@@ -500,7 +500,7 @@ void server_stop(struct server *s)
 	s->drain_until_ns = clock_monotonic_ns() + SERVER_DRAIN_MS * NS_PER_MS;
 	uv_timer_init(s->loop, &s->drain);
 	s->drain.data = s;
-	/* Polls, because the work that it waits for ends in several places, and soon. */
+	/* Polls, because several kinds of work must end first, and will do so soon. */
 	uv_timer_start(&s->drain, on_drain, 0, 2);
 }
 

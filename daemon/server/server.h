@@ -27,7 +27,7 @@ struct control_viewer;
 struct opener;
 struct membership;
 
-/* Identity of the socket's file when it was created. Its path may lead to another file by now. */
+/* Identity of the socket's file when it was created. Another file may have taken its path since. */
 struct listen_place {
 	uint64_t device, inode;
 };
@@ -86,7 +86,7 @@ int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
  * whose containers share uid 0, where a uid proves nothing. The path is borrowed. Call after server_start().
  */
 int server_open_admin(struct server *s, const char *path, struct error *err);
-/* Starts sharing with other nodes through this child process. Takes ownership of it. */
+/* Starts to share chunks with other nodes through this child process, and takes ownership of it. */
 int server_start_sharing(struct server *s, struct fork_server *keeper);
 /*
  * Drains the server: accepts no new client, finishes and publishes batches that workers are filling, then
@@ -100,7 +100,7 @@ uint64_t server_idle_ms(const struct server *s);
 /* To be called when the loop has ended. */
 void server_free(struct server *s);
 
-/* Starts to check periodically whether orphaned clients have given their batches back. */
+/* Starts to check periodically whether orphaned clients have released their batches. */
 void server_watch_orphans(struct server *s);
 
 /* accept.c: takes the lock file next to the socket and listens. If another process holds the lock, err names
@@ -137,5 +137,6 @@ char *server_status(const struct server *s, const struct control_viewer *viewer)
 struct ucred;
 int connection_new(struct server *server, int fd, const struct ucred *peer);
 void connection_close(struct connection *c);
-/* Closes orphaned connections whose process has given everything back. Returns true if others are left. */
+/* Closes orphaned connections whose process has released everything. Returns true if other orphaned
+ * connections are left. */
 bool connection_close_orphans(struct server *s);

@@ -13,7 +13,7 @@
 
 /* ---- STATUS: other nodes of jobs, and traffic with them ---- */
 
-/* Nodes that STATUS lists of each group, and of all. */
+/* Maximum number of nodes that STATUS lists, per group and in total. */
 #define STATUS_MAX_PEERS 128
 
 static json_t *peers_json(const struct cluster *cluster)
@@ -82,8 +82,7 @@ static json_t *groups_json(const struct cache *c, const struct control_viewer *v
 	return list;
 }
 
-/* Returns the cluster's status; null: there is no cluster. Lists only groups of jobs that the viewer may
- * see. */
+/* Returns the cluster's status; null: no cluster. Lists only groups of jobs that the viewer may see. */
 static json_t *status_cluster(const struct cache *c, const struct control_viewer *viewer)
 {
 	struct cluster_figures f;
@@ -255,7 +254,7 @@ static json_t *users_status(const struct server *s, const struct control_viewer 
 	return users;
 }
 
-/* Datasets of other users are hidden: their names would tell who trains on what. */
+/* Datasets of other users are hidden, because their names would reveal who trains on which data. */
 static bool may_see(const struct server *s, const struct cached_dataset *d,
 		    const struct control_viewer *viewer)
 {

@@ -15,7 +15,7 @@
 
 struct place_list {
 	struct chunk_place *first;
-	uint64_t n_added; /* total number; shows whether a place was added meanwhile */
+	uint64_t n_added; /* total number; changes if a place was added */
 };
 
 struct chunk_place {

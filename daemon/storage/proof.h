@@ -23,11 +23,11 @@ struct proof_identity {
 	bool is_fetched; /* the snapshot owner's processes read the chunks; only this user has it */
 };
 
-/* The descriptors that a client sent, and facts about them. */
+/* The descriptors that a client sent, and the results of checking them. */
 struct proof {
 	struct proof_identity identity;
-	bool replaced; /* the directory no longer has the snapshot, neither as the newest one nor as a kept
-			  one; harmless if it is served already */
+	bool replaced; /* the directory no longer has the snapshot as its newest or a kept version; harmless
+			  if already served */
 	uint64_t mount_id, snapshot_bytes;
 	struct access_stamp snapshot; /* of the snapshot that the client opened */
 	int chunks_fd, snapshot_fd;   /* opened by the daemon, O_PATH */

@@ -19,7 +19,7 @@ void read_holds_note(struct read_holds *h, uint32_t uid, dev_t storage, uint64_t
 		if (is_over(hold, now_ns)) {
 			place = place ? place : hold;
 		} else if (hold->uid == uid && hold->storage == storage) {
-			hold->written_ns = now_ns; /* the same checkpoint goes on; begin_ns stays */
+			hold->written_ns = now_ns; /* the same checkpoint continues; begin_ns stays */
 			return;
 		}
 	}

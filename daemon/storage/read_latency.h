@@ -25,6 +25,6 @@ void read_latency_add(struct read_latency *latency, uint64_t ns);
 double read_latency_quantile_s(const struct read_latency *now, const struct read_latency *before,
 			       double quantile, uint64_t n_min);
 
-/* Returns how many reads were shorter than the end of an octave (0 .. READ_LATENCY_OCTAVES - 1), and that end
- * in *ret_end_s. */
+/* Returns the number of reads shorter than the end of this octave (0 .. READ_LATENCY_OCTAVES - 1).
+ * *ret_end_s: that end. */
 uint64_t read_latency_below(const struct read_latency *latency, size_t octave, double *ret_end_s);

@@ -48,10 +48,10 @@ struct read_lane {
 };
 
 struct read_turns {
-	struct read_storage *storages; /* with a limit, one more stands for all storages: NODE */
+	struct read_storage *storages; /* with a limit, one more entry stands for all storages: NODE */
 	uint64_t round;
 	uint64_t bytes_per_s, ops_per_s; /* 0: no limit */
-	uint64_t paid_ns;                /* when all reads begun so far are paid for under the limit */
+	uint64_t paid_ns;                /* time at which the limit has paid for all reads begun so far */
 	uint64_t limited_since_ns, limited_ns;
 	bool let_go;
 };
@@ -154,7 +154,7 @@ static struct read_user *user_of(struct read_storage *s, uint32_t uid)
 	return u;
 }
 
-/* Returns the job's lane to a storage, and makes it when it is first needed. NULL: no memory. */
+/* Returns the job's lane to a storage, which the first call creates. NULL: no memory. */
 static struct read_lane *lane_to(struct read_turns *t, const struct read_want *want, dev_t device)
 {
 	struct read_lane *lane = want->lanes->first;
@@ -296,7 +296,7 @@ static int compare_turns(int64_t a, int64_t b)
 
 struct choice {
 	const struct read_want *want;
-	const struct read_lane *lane; /* the lane whose turn decides */
+	const struct read_lane *lane; /* the lane that decides whose turn it is */
 };
 
 /* Returns true if a goes before b, which reads from the same storage. */

@@ -58,10 +58,10 @@ struct read_want {
 	uint64_t last_served; /* increasing number of the session's latest read */
 };
 
-/* A read in progress. The memory is the caller's, and must live until read_turns_end(). */
+/* A read in progress. The caller owns the memory, which must stay valid until read_turns_end(). */
 struct read_ticket {
 	struct read_ticket *next;
-	struct read_lane *lane; /* NULL: not in progress */
+	struct read_lane *lane; /* NULL: no read in progress */
 	struct read_lane *node; /* the job's lane for all storages together; NULL: there was no limit */
 	uint64_t begin_ns, bytes;
 };
@@ -77,8 +77,8 @@ void read_turns_limits(const struct read_turns *t, uint64_t *ret_bytes_per_s, ui
 /* Returns the total time for which only the limit kept back reads that could have begun. */
 uint64_t read_turns_limited_ns(const struct read_turns *t, uint64_t now_ns);
 
-/* Returns the index of the want to read next, or -1: none now. *ret_again_ns: when that may change although
- * no read ends; UINT64_MAX: never. */
+/* Returns the index of the want to read next; -1: none now. *ret_again_ns: when this may change without
+ * the end of a read; UINT64_MAX: never. */
 long read_turns_pick(struct read_turns *t, const struct read_want *wants, size_t n, uint64_t now_ns,
 		     uint64_t *ret_again_ns);
 

@@ -30,7 +30,7 @@
 #define DISK_THREADS 4 /* minimum when reading from a disk, even with fewer CPUs */
 
 struct copying {
-	int fd, direct_fd; /* of the same file; direct_fd -EBADF: not available */
+	int fd, direct_fd; /* two descriptors of the same file; direct_fd -EBADF: not available */
 	unsigned char *to;
 	uint64_t bytes;
 	atomic_uint_fast64_t next; /* first byte that no thread copies yet */
@@ -57,7 +57,7 @@ static int copy_piece(const struct copying *c, void *buffer, uint64_t at)
 
 	if (r == -EFAULT)
 		return -ENOMEM;                                /* no page for the copy */
-	return r == 0 && done < bytes - direct ? -EBADMSG : r; /* the file shrank meanwhile */
+	return r == 0 && done < bytes - direct ? -EBADMSG : r; /* the file has shrunk since it was opened */
 }
 
 /* Allocates twice the needed size, so that it contains a whole huge page. NULL: no memory; copy without a
@@ -111,8 +111,8 @@ static int copy_by_threads(struct copying *c)
 	return atomic_load(&c->result);
 }
 
-/* Opens the file again, to read past the page cache. -EBADF: most of it is in the page cache, or that is
- * unknown. The client's own descriptor stays unchanged. */
+/* Opens the file again, to read past the page cache. -EBADF: most of the file is in the page cache, or
+ * this is unknown. Leaves the client's own descriptor unchanged. */
 static int open_directly(int fd, uint64_t bytes)
 {
 	char path[32];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Applies what must change in the same second: limits, memory pressure, pins, other jobs' shares. */
+/* Applies the changes that cannot wait: limits, memory pressure, pins, other jobs' shares. */
 #include "round.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@ static uint64_t bound_of(const struct tuner_round *round, const struct knob_plan
 	switch (knob) {
 	case TUNER_CACHE_BYTES:
 		max = fmin(p->space.cache_bytes, round->cache_total);
-		/* Pressure stops at what sessions need; an operator's limit does not. */
+		/* Pressure never takes memory that sessions need; an operator's limit may. */
 		if (!round->cache_hard && need > 0)
 			max = fmax(max, need);
 		break;
@@ -89,7 +89,7 @@ void round_apply_bounds(struct tuner_round *round, size_t index)
 	}
 }
 
-/* Gives back what pressure took as the ceiling rises, as far as it is still wanted. */
+/* Returns the memory that pressure took as the ceiling rises, as far as jobs still need it. */
 bool round_recover(struct tuner_round *round, size_t index)
 {
 	struct tuner_job *job = &round->state->jobs[index];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lets only figures through that can be true, whatever a sensor says. */
+/* Passes on only plausible figures, whatever a sensor reports. */
 #include "state.h"
 
 #include <math.h>
@@ -11,7 +11,8 @@
 #define RATE_MAX    1e12 /* samples/s */
 #define SECONDS_MAX 3600.0
 #define COUNT_MAX   1e6
-/* Seconds that a sample may cover: less says nothing, more than half a minute is not a second. */
+/* Bounds of the time that a sample may cover, in seconds: less is noise, and more than half a minute is
+ * not one second. */
 #define COVERED_MIN_S 0.2
 #define COVERED_MAX_S 30.0
 /* Shares are measured with several clocks, so a little over 1 counts as 1. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tuner/tuner.h"
 
-/* Two seconds: the first after a change still has batches made before it, the second shows the effect. */
+/* Two seconds: in the first one, batches from before the change still arrive; the second one shows the
+ * effect. */
 #define DWELL_NS UINT64_C(2000000000)
 /* A settled job has at most one change in this time. */
 #define COOLDOWN_NS UINT64_C(10000000000)

@@ -18,7 +18,7 @@ static double known(double x)
 	return x >= 0 && x < INFINITY ? x : NAN;
 }
 
-/* The node's figures, without those that cannot be true. */
+/* Returns the node's figures without implausible ones. */
 static struct stall_node clean_node(const struct stall_node *node)
 {
 	struct stall_node n = node ? *node : stall_node_unknown();

@@ -18,7 +18,7 @@ static void hold(struct tuner_job *job, uint64_t now_ns)
 {
 	struct lesson *l = &job->lessons[TUNER_DECODED_BYTES];
 
-	/* Starts over with the shortest hold if nothing went wrong for WELL_TIMES the last one. */
+	/* Starts over with the shortest hold if nothing went wrong for WELL_TIMES the last hold. */
 	if (now_ns > l->up_until_ns + WELL_TIMES * l->up_hold_ns)
 		l->up_hold_ns = 0;
 	l->up_hold_ns = l->up_hold_ns ? 2 * l->up_hold_ns : HOLD_NS;

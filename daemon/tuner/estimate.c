@@ -8,7 +8,7 @@
 
 /* If the time without waits is less than this share, consumption over it is mostly noise. */
 #define BUSY_MIN 0.02
-/* Storage was clearly worse than now if it gave less than this part of what it gives now. */
+/* Storage was clearly slower than now if its bandwidth was below this fraction of the present one. */
 #define NOISE 0.75
 /* Ratio beyond which a figure counts as different. Wider for demand, which is noisy after a long wait. */
 #define DIFFERS 1.35
@@ -17,11 +17,11 @@
 /* ... or by this many times its usual deviation, as windows find more or less in memory. Below 3, because a
  * change adds to the deviation that it is compared with, and must still be noticed. */
 #define STRAYS 2.5
-/* Ratio for bandwidth, which also depends on what is read. */
+/* Ratio for bandwidth, which also depends on the files that are read. */
 #define BANDWIDTH_DIFFERS 1.6
-#define READING_MIN       0.1 /* share of the time: less says little about storage */
+#define READING_MIN       0.1 /* minimum share of time spent reading from which to judge storage */
 
-/* Figures that are medians; the flag says whether turning a knob changes them. */
+/* Figures of which the median is used. The flag is set if a knob changes the figure. */
 static const struct {
 	size_t offset;
 	bool by_knobs;
@@ -201,7 +201,7 @@ bool job_differs(const struct tuner_job *job, const struct job_figures *now)
 	double demand = now->busy >= BUSY_MIN ? now->rate / now->busy : now->demand;
 	double ratio = DIFFERS + (now->busy > 0 ? fmin(0.1 / now->busy, 1) * 0.5 : 0.5);
 
-	/* Less waiting is what a filling cache brings, and does not make it another phase. */
+	/* Less waiting is the effect of a filling cache, and does not begin another phase. */
 	if (now->wait > then->wait + fmax(WAIT_DIFFERS, STRAYS * job->wait_stray))
 		return true;
 	/* The CPU time that decoded copies save, or cost while they are made, does not make another phase

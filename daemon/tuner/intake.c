@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Takes samples into their jobs; handles clocks that step, and knobs that do not follow. */
+/* Adds samples to their jobs. Handles clocks that step, and knobs that are not applied. */
 #include "round.h"
 
 #include <math.h>
@@ -8,11 +8,11 @@
 
 /* A job without samples for this long is gone, even if tuner_forget() was not called. */
 #define FORGET_NS (60 * SECOND_NS)
-/* Starting processes takes seconds; a knob that has not followed by then will not. */
+/* Starting processes takes seconds. A knob not applied after this time counts as not applicable. */
 #define APPLY_NS (6 * SECOND_NS)
 /* Time for which a value that was not applied is not requested again. */
 #define REFUSED_NS (60 * SECOND_NS)
-/* A pause of this length (suspend, a stopped daemon): what was seen before it no longer holds. */
+/* A pause of this length (suspend, a stopped daemon) makes earlier measurements invalid. */
 #define PAUSE_NS (20 * SECOND_NS)
 
 static void shift(uint64_t *at_ns, uint64_t by_ns)
@@ -44,7 +44,7 @@ static void shift_job(struct tuner_job *job, uint64_t by_ns)
 	}
 }
 
-/* If the clock goes back, all remembered times go back with it, so that no deadline is an hour away. */
+/* If the clock is set back, sets back all remembered times too, so that no deadline is suddenly far away. */
 static void follow_clock(struct tuner_round *round)
 {
 	struct tuner_state *s = round->state;
@@ -106,7 +106,7 @@ static void not_applied(struct tuner_round *round, struct tuner_job *job, enum t
 	round_verdict(round, job, knob, TUNER_NOT_APPLIED, NULL, text);
 }
 
-/* Returns the time since which the knob could have been followed; 0: not yet. Clients follow at their next
+/* Returns the time since which the knob could have been applied; 0: not yet. Clients follow at their next
  * batch. */
 static uint64_t could_follow_ns(const struct tuner_job *job, enum tuner_knob knob)
 {
@@ -132,7 +132,7 @@ static void take_knobs(struct tuner_round *round, struct tuner_job *job, const s
 				job->asked[k] = false;
 			}
 		} else if (is != was && !first) {
-			job->changed_ns = round->now_ns; /* somebody else turned it */
+			job->changed_ns = round->now_ns; /* somebody else changed the knob */
 			if (job->changes[k].open)
 				round_verdict(round, job, (enum tuner_knob)k, TUNER_UNCLEAR, NULL,
 					      "somebody else turned the knob meanwhile");

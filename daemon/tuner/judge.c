@@ -15,8 +15,8 @@
  * wait for certainty. */
 #define ERRORS       1.5
 #define SAMPLES_MOST SEEN_MAX
-/* Worse: the rate is less than this part, and waiting is more by this share of the time. The noise of a
- * second's figures is below both. */
+/* Worse: the rate is less than this part, and waiting is more by this share of the time. The noise of
+ * one-second figures is below both. */
 #define WORSE_RATE 0.97
 #define WORSE_WAIT 0.02
 #define MUCH_WORSE 0.85 /* part of the rate: undone at once, even if a settled job would be left alone */
@@ -24,7 +24,7 @@
 #define PART_OF_PROMISE 0.25
 #define PROMISE_MIN     0.05 /* gain, part of the rate: a smaller one would not be seen */
 #define WAIT_LITTLE     0.03 /* share of the time: no longer a stall, as STALL in rules.c */
-/* Ratio of demands from which the job itself changed, so that nothing can be said about the knob. */
+/* Ratio of demands from which the job itself must have changed, so that the knob cannot be judged. */
 #define DEMAND_CHANGED 1.25
 /* A job that waits more than this share of the time is not held up by itself, and its demand is measured only
  * in the little time between waits. */
@@ -33,7 +33,7 @@
  * counts as none. */
 #define DEPTH_HELPED 0.7
 #define DEPTH_WORTH  1.1
-/* Longest time that a cache is given to fill, which takes an epoch. */
+/* Longest time to wait for a cache to fill, which takes an epoch. */
 #define FILL_NS (600 * SECOND_NS)
 /* A cache counts as filled when its hit ratio misses at most this fraction of min(cached, not cached). */
 #define FILL_LEFT 0.1
@@ -129,8 +129,8 @@ static bool changed_itself(const struct knob_change *c, const struct job_figures
 		after->demand < c->demand_before / DEMAND_CHANGED);
 }
 
-/* Returns true if this knob's kind of wait grew more than the other kind: of several changes in one second,
- * that one is to blame. */
+/* Returns true if this knob's kind of wait grew more than the other kind. If several knobs changed in one
+ * second, this one is then to blame. */
 static bool is_to_blame(const struct knob_change *c, enum tuner_knob knob, const struct job_figures *after)
 {
 	double fetch = after->fetch_wait - c->fetch_before, prep = after->prep_wait - c->prep_before;
@@ -190,7 +190,7 @@ static bool is_filling(const struct tuner_round *round, const struct tuner_job *
 	       !(f->hit >= x - FILL_LEFT * fmin(x, 1 - x) - 0.005);
 }
 
-/* A change, and what is known of its effect. */
+/* A change, and the measurements of its effect. */
 struct trial {
 	size_t index;
 	enum tuner_knob knob;
@@ -198,8 +198,7 @@ struct trial {
 	const struct job_figures *after;
 	uint32_t n; /* samples that `after` is made from */
 	double stray;
-	bool calm; /* the job may be changed now: a settled job is changed once per cooldown, and undoing is a
-		      change */
+	bool calm; /* the job may be changed or a change undone now: once per cooldown if it is settled */
 	bool last; /* the model will not be asked again after this */
 };
 
@@ -247,7 +246,7 @@ static void judge_no_gain(struct tuner_round *round, const struct trial *t)
 	undo(round, t->index, t->knob, t->after, "did not help");
 }
 
-/* Judges by CPU time. The rate says little on a shared machine, and decoded copies take an epoch to fill
+/* Judges by CPU time. The rate is unreliable on a shared machine, and decoded copies take an epoch to fill
  * their memory. */
 static void judge_decoded(struct tuner_round *round, const struct trial *t)
 {

@@ -109,10 +109,10 @@ static struct memory_space space_alone(const struct tuner_round *round, size_t i
 		     fmax(or_zero(f->client_busy), or_zero(f->rate) * or_zero(f->client_cpu_s));
 	double cores = round->node.cores_idle >= 0 ? round->node.cores_idle + own : round->node.cores;
 
-	/* The scheduler is fair: a job can get back what others use beyond an equal part. */
+	/* The scheduler is fair: a job can reclaim the CPU time that others use beyond an equal share. */
 	if (round->node.cores > 0)
 		cores = fmin(fmax(cores, round->node.cores / round->state->n_jobs), round->node.cores);
-	/* Pressure stops at what sessions need; an operator's limit does not. */
+	/* Pressure never takes memory that sessions need; an operator's limit may. */
 	return (struct memory_space){
 	    .cache_bytes =
 		round->cache_hard ? round->cache_growth : fmax(round->cache_growth, or_zero(f->need_bytes)),

@@ -7,15 +7,15 @@
 
 /* No sample for this long is more than a hiccup of the sensor. */
 #define BLIND_NS (5 * SECOND_NS)
-/* A job that takes nothing for this long gives back what it can get again at once. */
+/* A job that takes no samples for this long releases the resources that it can get again at once. */
 #define IDLE_NS (30 * SECOND_NS)
-/* Samples in a row that differ before it counts as another phase: one may be a hiccup, two a checkpoint. */
+/* Consecutive different samples that count as a new phase: one may be a hiccup, two a checkpoint. */
 #define DIFFERS_MIN 3
 /* Seconds over which the mean distance of waiting is taken: one second changes it little. */
 #define STRAY_SAMPLES 8
 /* A jump changes figures itself: another phase is not looked for this soon after its start. */
 #define SETTLED_MIN_NS (4 * SECOND_NS)
-/* If two changes of phase lie within this, it is not the job that changes: something comes and goes (a
+/* If two changes of phase lie within this time, not the job changes, but its surroundings (such as a
  * neighbour's bursts). */
 #define UNSTEADY_NS (90 * SECOND_NS)
 /* Bandwidth that differs by less than this ratio is that of the same storage. */
@@ -42,8 +42,8 @@ static void start_jump(struct tuner_job *job, uint64_t from_ns, uint64_t now_ns)
 	job->stall_ns = job->surplus_ns = 0;
 }
 
-/* Returns true if the storage is the same, though the job changed: what was learnt of its depth still
- * holds. */
+/* Returns true if the storage is the same, though the job changed, so that its learnt depth is still
+ * valid. */
 static bool is_same_storage(const struct tuner_job *job)
 {
 	double now = newest(job)->bandwidth, then = job->settled.bandwidth;
@@ -63,8 +63,8 @@ static void change_phase(struct tuner_round *round, struct tuner_job *job)
 	for (int k = 0; k < TUNER_N_KNOBS; k++)
 		round_verdict(round, job, (enum tuner_knob)k, TUNER_UNCLEAR, NULL, "the job itself changed");
 	if (!steady) {
-		/* Something comes and goes: the job is sized for the worst of it (job_envelope), one knob at
-		 * a time. */
+		/* The surroundings vary: the job is sized for the worst case (job_envelope), one knob at a
+		 * time. */
 		job->settled = *newest(job);
 		return;
 	}

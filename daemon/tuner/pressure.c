@@ -27,11 +27,11 @@
 /* Where nothing can be dropped or swapped, no task waits before one is killed. So headroom that others will
  * have used up by the next sample, and by the time that dropped memory is free, counts as gone. */
 #define AHEAD_S    1.5
-#define SEEN_MAX_S 5 /* a fall between two samples further apart says nothing about one second */
-/* Calm for longer than avg10 remembers, then a step each time that the last one shows in it. */
+#define SEEN_MAX_S 5 /* maximum time between two samples from which to compute a fall per second */
+/* Calm for longer than the average avg10 covers, then one step each time avg10 shows the last one. */
 #define CALM_NS    (15 * SECOND_NS)
 #define RAISE_NS   (10 * SECOND_NS)
-#define BACK_STEPS 6    /* at most, until caches have what they had */
+#define BACK_STEPS 6    /* maximum number of steps until caches have regained their memory */
 #define RAISE      1.25 /* a step up: small enough to see its effect before the next one */
 
 static double figure(double x)

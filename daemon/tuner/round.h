@@ -19,7 +19,7 @@ struct tuner_round {
 	uint64_t now_ns;
 	double cache_total;  /* limit of all caches together, now */
 	double cache_growth; /* caches do not grow beyond this sum */
-	bool cache_hard;     /* cache_total is the operator's or the node's limit, and not set by pressure */
+	bool cache_hard;     /* cache_total is a limit of the operator or the node, and not set by pressure */
 	double workers_total;
 	struct knob_plan plans[TUNER_MAX_JOBS]; /* by index in state->jobs */
 	struct tuner_result *ret;
@@ -40,7 +40,7 @@ void round_judge(struct tuner_round *round, size_t index);
 void round_verdict(struct tuner_round *round, struct tuner_job *job, enum tuner_knob knob,
 		   enum tuner_outcome outcome, const struct job_figures *after, const char *text);
 
-/* ---- phases.c: where the job stands ---- */
+/* ---- phases.c: the job's phase ---- */
 void round_update_phase(struct tuner_round *round, size_t index);
 
 /* ---- bounds.c ---- */
@@ -63,7 +63,7 @@ struct wish {
 	enum tuner_knob knob;
 	enum tuner_rule rule;
 	uint64_t value;
-	double expected; /* rate; NAN: none, and the change is not judged */
+	double expected; /* expected rate; NAN: none, and the change is not judged */
 };
 
 /* Sets the knob, clamped to the job's limits. Does not record a value that changes nothing. */
@@ -79,5 +79,5 @@ static inline bool knob_is_of_storage(enum tuner_knob knob)
 	return knob == TUNER_CACHE_BYTES || knob == TUNER_PREFETCH_CHUNKS;
 }
 
-/* Replaces "nan" and "inf", which stand for unknown figures, by "?". */
+/* Replaces "nan" and "inf", which represent unknown figures, by "?". */
 void words_mend(char *text);

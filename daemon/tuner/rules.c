@@ -9,9 +9,9 @@
 #include <stdio.h>
 
 #define JUMPS_MAX 3               /* the model's first values, and two corrections */
-#define JUMP_NS   (9 * SECOND_NS) /* the job counts as settled by then, whatever happens */
-/* A stall that is worth a change, as a share of the time, and how long it has to last; less is noise or a
- * checkpoint. */
+#define JUMP_NS   (9 * SECOND_NS) /* time after which the job counts as settled in any case */
+/* Minimum stall for a change, as a share of the time, and its minimum duration. Shorter ones are noise or
+ * a checkpoint. */
 #define STALL    0.03
 #define STALL_NS (3 * SECOND_NS)
 /* A surplus has to last twice as long, because giving back does not end a wait. */
@@ -20,9 +20,9 @@
 #define FELT 0.01
 /* A change must promise a rate this many times as high: the model aims at no more (AS_GOOD of target.c). */
 #define WORTH 1.02
-/* Minimum stall, as a share of the time, for which one knob is tried although the model sees no reason. */
+/* Minimum stall, as a share of the time, to try one knob although the model predicts no gain. */
 #define STALL_TRY   0.06
-#define FILLED      0.9  /* part of what a cache is to keep: once it has that, it has shown its effect */
+#define FILLED      0.9  /* a cache has shown its effect once it has this fraction of its target */
 #define LESS        0.95 /* part of the rate: a model that expects less cannot be right */
 #define UNEXPLAINED 1.10 /* the model expects this many times the present rate */
 /* Differences that are not worth a change: 3 % of the cache upwards, a fifth of it downwards (dropped chunks
@@ -179,7 +179,7 @@ static void jump(struct tuner_round *round, size_t index)
 				     expected);
 }
 
-/* Returns the knob that gains most if only this one is changed; -1: none is worth it. */
+/* Returns the knob that gains most if changed by itself; -1: none gains enough. */
 static int best_single(const struct tuner_round *round, size_t index, double *ret_rate)
 {
 	const struct tuner_job *job = &round->state->jobs[index];
@@ -202,7 +202,7 @@ static int best_single(const struct tuner_round *round, size_t index, double *re
 	*ret_rate = best;
 	if (found >= 0)
 		return found;
-	/* If two stages are equally slow, neither knob helps without the other: the first is changed now, the
+	/* If two stages are equally slow, neither knob helps without the other: one is changed now, the
 	 * other later. */
 	all_rate = rate_of(round, index, &all);
 	for (int k = 0; k < TUNER_N_KNOBS && all_rate > base * WORTH; k++) {
@@ -298,7 +298,7 @@ static void give_back(struct tuner_round *round, size_t index)
 		if (less.value[order[i]] >= now.value[order[i]] ||
 		    rate_of(round, index, &less) < rate_of(round, index, &now) / WORTH)
 			continue;
-		/* Nor if the model underestimates what we see. */
+		/* Nor if the model underestimates the measured waits. */
 		if (figures->wait > STALL && is_felt(figures, order[i]) &&
 		    rate_of(round, index, &less) < figures->rate * LESS)
 			continue;
@@ -336,8 +336,8 @@ static void apply_settled(struct tuner_round *round, size_t index)
 	give_back(round, index);
 }
 
-/* Gives back resources that the job can get again at once. Memory that took an epoch to fill stays while
- * nobody needs it. */
+/* Gives back resources that the job can get again at once. Keeps memory that took an epoch to fill, as
+ * long as nobody else needs it. */
 static void rest(struct tuner_round *round, size_t index)
 {
 	static const uint64_t least[TUNER_N_KNOBS] = {

@@ -29,7 +29,7 @@ struct job_figures {
 	double rate;             /* consumption */
 	double wait, fetch_wait, prep_wait;
 	double busy;   /* share of time in which samples could have been asked for: no wait, no checkpoint */
-	double demand; /* rate, had there been no wait */
+	double demand; /* rate that the job would have without waits */
 	double latency_s, latency_p95_s, bandwidth, in_flight, reading, hit;
 	double chunk_bytes, samples_per_chunk, window, ready;
 	double daemon_cpu_s, client_cpu_s, handoff_s, worker_bytes, daemon_busy, client_busy;
@@ -51,7 +51,7 @@ struct knob_change {
 	double stray_before; /* standard deviation of single seconds' rates, as a part of their mean */
 };
 
-/* Values of a knob that did not help, and how long not to try them again. */
+/* Values of a knob that did not help, and for how long not to retry them. */
 struct lesson {
 	uint64_t up_value, up_until_ns, up_hold_ns;       /* values from this up are not tried */
 	uint64_t down_value, down_until_ns, down_hold_ns; /* values from this down are not tried */
@@ -68,7 +68,7 @@ struct tuner_job {
 	struct tuner_knobs in_force, wanted, model;
 	bool asked[TUNER_N_KNOBS]; /* `wanted` was asked for and is awaited */
 	uint64_t asked_ns[TUNER_N_KNOBS], refused_until_ns[TUNER_N_KNOBS];
-	uint64_t took_ns; /* when it first took samples after client workers were asked for; 0: not yet */
+	uint64_t took_ns; /* when it first took samples after the request for client workers; 0: not yet */
 	struct knob_change changes[TUNER_N_KNOBS];
 	struct lesson lessons[TUNER_N_KNOBS];
 
@@ -76,7 +76,7 @@ struct tuner_job {
 	uint64_t jump_ns;    /* when jumping began */
 	uint64_t changed_ns; /* last change of any knob */
 	uint32_t n_jumps;
-	uint64_t surplus_ns, stall_ns, idle_ns; /* when it began; 0: there is none */
+	uint64_t surplus_ns, stall_ns, idle_ns; /* times at which these states began; 0: not in the state */
 	uint32_t n_differs;                     /* samples in a row that differ from `settled` */
 	struct job_figures settled;             /* estimate when it settled */
 	double wait_stray; /* mean distance of single seconds' waits from that of `settled` */
@@ -84,11 +84,11 @@ struct tuner_job {
 	uint64_t cache_before_pressure; /* 0: not cut */
 	bool rested;                    /* it gave resources back because it was idle */
 
-	/* Storage is known to give no more than this, at this depth and beyond; 0: not known. */
+	/* Maximum bandwidth that storage is known to deliver, at this depth and beyond; 0: not known. */
 	double full_bandwidth;
 	uint64_t full_depth;
 	double handoff_s;                   /* last known; NAN or 0: never measured */
-	double worst_bandwidth[N_ENVELOPE]; /* by interval; 0: none seen */
+	double worst_bandwidth[N_ENVELOPE]; /* per interval; 0: none seen */
 	double worst_latency[N_ENVELOPE];
 	uint64_t envelope_ns; /* begin of the current interval */
 	uint32_t envelope_at;
@@ -146,7 +146,7 @@ void job_envelope(const struct tuner_job *job, struct job_figures *figures);
 struct memory_space {
 	double cache_bytes;
 	uint64_t prefetch, daemon_workers, client_workers;
-	double cores; /* cores that the job can have: its own and idle ones; NAN: not known */
+	double cores; /* cores available to the job: its own and idle ones; NAN: not known */
 };
 
 /* Returns the rate that the model expects with these knobs; NAN if too little is known. */
@@ -158,7 +158,7 @@ void target_knobs(const struct tuner_job *job, const struct job_figures *f, cons
 /* Returns the share of the dataset that a cache of this size keeps. */
 double target_cached_ratio(const struct job_figures *f, double cache_bytes);
 
-/* ---- decoded_model.c: what decoded copies save ---- */
+/* ---- decoded_model.c: savings of decoded copies ---- */
 
 /* Returns the bytes that the decoded copies of all samples would take. */
 double decoded_all_bytes(const struct job_figures *f);

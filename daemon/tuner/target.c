@@ -25,7 +25,8 @@
 #define TAIL 1.5
 /* If storage exceeds its known limit by this ratio, it has changed, and the limit is forgotten. */
 #define STALE 1.25
-/* Largest factor by which depth grows at once: latency under load says little about a much greater depth. */
+/* Largest factor by which depth grows at once: latency under load does not predict latency at a much
+ * greater depth. */
 #define DEPTH_STEP 4
 
 static double sample_bytes(const struct job_figures *f)
@@ -193,8 +194,8 @@ static uint64_t best_client_workers(const struct job_figures *f, const struct me
 	return best;
 }
 
-/* The read-ahead, in chunks, for `rate` with the share x cached: Little's law for the reads, and what a
- * window needs. */
+/* Returns the read-ahead, in chunks, for `rate` with the share x cached: Little's law for the reads, plus
+ * the need of a window. */
 static uint64_t depth_needed(const struct tuner_job *job, const struct job_figures *f, double x, double rate,
 			     uint64_t most)
 {
@@ -205,8 +206,8 @@ static uint64_t depth_needed(const struct tuner_job *job, const struct job_figur
 	if (!(missing > 0))
 		return 1;
 	used = fmin(missing * sample_bytes(f) * MARGIN / bandwidth_at(job, f, INFINITY), 1);
-	/* If more reads in flight bring no more bytes, latency is queueing, and deeper reading only adds to
-	 * it. */
+	/* If more reads in flight do not raise bandwidth, the latency is queueing, and deeper reading only
+	 * adds latency. */
 	if (knows_full(job, f))
 		depth = (double)job->full_depth * used + 1;
 	else if (!depth_limits(f, (double)job->in_force.value[TUNER_PREFETCH_CHUNKS]) && f->in_flight >= 1)
@@ -229,8 +230,8 @@ static double cache_bytes_for(const struct job_figures *f, double x, double dept
 		    other + f->dataset_bytes);
 }
 
-/* Returns the smallest depth with the best rate if memory is short: it may be too little to read so far
- * ahead. */
+/* Returns the smallest depth with the best rate that memory allows, which may be too short for the full
+ * read-ahead. */
 static uint64_t depth_within(const struct tuner_job *job, const struct job_figures *f, double bytes,
 			     uint64_t most)
 {

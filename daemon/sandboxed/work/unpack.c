@@ -37,7 +37,7 @@ struct unpackers {
 	pthread_mutex_t lock; /* guards the fields below; never held while waiting for a process */
 	pthread_cond_t added;
 	struct unpacker *idle;
-	uint32_t n;         /* processes, including those asked for */
+	uint32_t n;         /* number of processes, including requested ones */
 	uint32_t n_waiting; /* threads */
 	uint32_t n_refused; /* refused requests that no waiting thread has seen yet */
 };

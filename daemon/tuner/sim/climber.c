@@ -47,7 +47,7 @@ void sim_climb(struct sim_run *run, uint32_t index)
 	if (job->direction == 0) {
 		job->direction = 1; /* the first interval: nothing was changed */
 	} else if (job->measured > job->before * BETTER) {
-		job->last = job->ordered; /* goes on in the same direction */
+		job->last = job->ordered; /* continues in the same direction */
 	} else {
 		job->ordered = job->last;
 		if (job->direction > 0) {

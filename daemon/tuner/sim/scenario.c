@@ -115,7 +115,7 @@ struct sim_scenario sim_scenario_decoding(uint64_t seed)
 	t->daemon_cpu_s = s.cores * sim_log_uniform(&r, 1.5, 20) / t->device_rate;
 	t->decoded_bytes = t->sample_bytes * sim_log_uniform(&r, 1.5, 6);
 	t->decoded_part = sim_uniform(&r, 0.3, 0.9);
-	/* Storage that keeps up with that, and an epoch of 10 to 60 s. */
+	/* Storage that is fast enough for that rate, and an epoch of 10 to 60 s. */
 	rate = s.cores / t->daemon_cpu_s;
 	t->storage_bytes_per_s = fmax(t->storage_bytes_per_s, 3 * rate * t->sample_bytes);
 	t->latency_s = t->sample_bytes * t->samples_per_chunk / t->storage_bytes_per_s;

@@ -79,7 +79,7 @@ struct history_point {
 int history_open(const struct history_options *options, struct history **ret, char notice[256],
 		 struct error *err);
 
-/* Opens the file for reading only, and does not change it. */
+/* Opens the file read-only. */
 int history_open_read(const char *path, struct history **ret, struct error *err);
 
 /* Reads the data stored under a key, which the caller frees. -ENOENT: nothing is stored under it. */
@@ -126,7 +126,7 @@ struct history_status {
 	uint64_t n_written, n_dropped; /* records */
 	uint64_t bytes;                /* of the file */
 	char error[256];               /* why writing fails now; "" if it works */
-	char aside[256]; /* notice that a damaged file was set aside since the start; "": none was */
+	char aside[256]; /* notice that a damaged file was set aside after the start; "": none */
 };
 
 void history_status_get(struct history *h, struct history_status *ret);

@@ -65,12 +65,13 @@ struct diesel_codec_output {
 };
 
 struct diesel_codec_sample {
-	const uint8_t *data; /* as stored; not aligned, not terminated, must not be written to */
+	const uint8_t *data; /* as stored; unaligned, not terminated, read-only */
 	uint64_t bytes;
 	uint64_t seed; /* for all randomness: different in each epoch, the same for every reader */
 };
 
-/* A line of text that says what is wrong, and where. The user gets it with the sample's path. */
+/* A line of text that says what is wrong, and where. dieseld reports it to the user with the sample's
+ * path. */
 struct diesel_codec_error {
 	char text[240]; /* NUL-terminated; "" before the call */
 };

@@ -9,7 +9,7 @@ struct tuner_knobs {
 	uint64_t value[TUNER_N_KNOBS]; /* by enum tuner_knob */
 };
 
-/* The values when nobody has set anything. */
+/* The values of knobs that nobody has set. */
 static inline struct tuner_knobs tuner_knobs_free(void)
 {
 	struct tuner_knobs knobs;

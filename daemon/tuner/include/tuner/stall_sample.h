@@ -51,9 +51,9 @@ struct stall_forms {
 	double usable; /* samples that can have a decoded copy: all samples of the job's ranks on this node */
 	double samples;      /* of these, samples with a decoded copy in memory */
 	double bytes;        /* memory that decoded copies take */
-	double space_bytes;  /* memory available to decoded copies: what claims leave */
+	double space_bytes;  /* memory available to decoded copies: total minus claims */
 	double sample_bytes; /* mean bytes of one decoded copy, existing or expected */
-	double hit_ratio;    /* share of samples that came out of a decoded copy, 0 .. 1 */
+	double hit_ratio;    /* share of samples that were made from a decoded copy, 0 .. 1 */
 	double
 	    serve_ratio; /* share of crops that decoded copies could serve if every sample had one, 0 .. 1 */
 	double fresh_cpu_s_per_sample; /* decoder's CPU time per sample decoded without its decoded copy: mean
@@ -101,7 +101,7 @@ struct stall_sample {
 	double daemon_cpu_s_per_sample; /* verify, decode, gather: a daemon worker's CPU time */
 	double client_cpu_s_per_sample; /* Python transforms, in a client worker or in the trainer */
 	double handoff_s_per_sample;    /* trainer's time to take over a sample from a client worker; NAN
-					 * without client workers: not known, not 0 */
+					   (unknown, not 0) without client workers */
 	double client_worker_bytes;     /* private memory of one client worker */
 	double daemon_workers_busy;     /* daemon threads at work for the job: mean */
 	double client_workers_busy;
@@ -116,8 +116,8 @@ struct stall_sample {
 	struct stall_forms decoded_cache;
 
 	struct tuner_knobs knobs; /* in force at the end of the second */
-	/* Knobs that may be set for this job, 1u << enum tuner_knob: a client that asked for an exact number,
-	 * or that has no workers at all, lacks the bit. */
+	/* Knobs that may be set for this job, 1u << enum tuner_knob. The bit is missing if the client
+	 * fixed the number, or has no workers. */
 	uint32_t tunable;
 };
 
@@ -129,7 +129,7 @@ struct stall_node {
 	double memory_limit_bytes;    /* the smaller of the cgroup's limit and the machine's memory */
 	double memory_headroom_bytes; /* memory that can still be used: the smaller of the cgroup's and the
 					 machine's; page cache that can be dropped counts as usable */
-	double memory_free_bytes;     /* part of the headroom that nothing uses, not even page cache */
+	double memory_free_bytes;     /* part of the headroom that is entirely unused, even by page cache */
 	double cores;                 /* usable cores: affinity, cgroup quota, machine */
 	double cores_idle;            /* of these, idle: mean over the second */
 	double oom_kills;             /* in the cgroup since the last sample; 0 is known */

@@ -78,8 +78,8 @@ enum tuner_rule {
 	TUNER_RULE_STALL, /* a stall remains: one knob up */
 	TUNER_RULE_GIVE_BACK, /* the knob is higher than needed: one knob down */
 	TUNER_RULE_UNDO,      /* the last change did not have the expected effect */
-	TUNER_RULE_PRESSURE,  /* memory gets tight: cache down at once */
-	TUNER_RULE_RECOVER,   /* memory is no longer tight */
+	TUNER_RULE_PRESSURE,  /* memory becomes short: shrinks the cache at once */
+	TUNER_RULE_RECOVER,   /* memory is no longer short */
 	TUNER_RULE_SHARE,     /* another job needs the resource more, or no longer needs it */
 	TUNER_RULE_LIMIT,     /* a limit of the operator or of the node was lowered */
 	TUNER_RULE_PIN,       /* the operator fixed this value */
@@ -105,7 +105,7 @@ enum tuner_outcome {
 	TUNER_VERIFIED, /* the change had the expected effect */
 	TUNER_UNDONE,  /* it did not have the effect: undone in the same second (a decision of TUNER_RULE_UNDO
 			  follows) */
-	TUNER_UNCLEAR, /* the job changed meanwhile, or no effect could be measured: the value is kept */
+	TUNER_UNCLEAR, /* the job itself changed, or no effect could be measured: the value is kept */
 	TUNER_NOT_APPLIED, /* the knob did not get the value */
 };
 

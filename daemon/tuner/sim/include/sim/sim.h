@@ -95,7 +95,7 @@ struct sim_static sim_best_static(const struct sim_scenario *s, const struct sim
 
 enum sim_policy {
 	SIM_TUNER,
-	SIM_CLIMBER, /* one knob per step, up or down; keeps what measured better */
+	SIM_CLIMBER, /* one knob per step, up or down; keeps the better result */
 	SIM_DEFAULT, /* workers = cores, prefetch 2, half of the memory as cache */
 	SIM_FROZEN,  /* the knobs of the start */
 };
@@ -103,7 +103,7 @@ enum sim_policy {
 struct sim_outcome {
 	uint32_t n_s; /* seconds simulated */
 	/* Indexed by job and second. */
-	float rate[SIM_MAX_JOBS][SIM_MAX_S];   /* the truth, which nobody measures */
+	float rate[SIM_MAX_JOBS][SIM_MAX_S];   /* the true rate, which nobody measures */
 	float steady[SIM_MAX_JOBS][SIM_MAX_S]; /* rate that the knobs would give with a filled cache */
 	float cost[SIM_MAX_JOBS][SIM_MAX_S];
 	uint8_t n_changes[SIM_MAX_JOBS][SIM_MAX_S];

@@ -26,7 +26,7 @@ int interval_list_add(struct interval_list *list, uint64_t begin_ns, uint64_t en
 /* Appends all of `more`. -ENOMEM. */
 int interval_list_append(struct interval_list *list, const struct interval_list *more);
 
-/* Sorts and merges what overlaps or touches. */
+/* Sorts the intervals, and merges those that overlap or touch. */
 void interval_list_tidy(struct interval_list *list);
 
 /* Removes the intervals in `holes` from `list`. Both must be tidy, and the result is tidy. -ENOMEM. */

@@ -17,6 +17,6 @@
 /* Returns the value of one draw, in which step k of n counts weight[k] times. */
 typedef double resample_fn(const uint32_t *weight, size_t n, const void *context);
 
-/* Estimates fn: the value is that of the steps with weight 1 each. Draws whose value is NAN are left out; if
+/* Estimates fn. The value is fn's with weight 1 for each step. Draws whose value is NAN are left out; if
  * fewer than half remain, low and high are NAN. -ENOMEM. */
 int resample(size_t n, resample_fn *fn, const void *context, struct estimate *ret_estimate);

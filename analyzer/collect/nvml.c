@@ -50,14 +50,14 @@ struct nvml {
 	nvml_result (*usage)(nvml_device, struct nvml_usage *);
 	nvml_result (*processes)(nvml_device, unsigned int *,
 				 struct nvml_process *); /* NULL: an old driver */
-	/* NULL: not offered */
+	/* NULL: the library lacks it */
 	nvml_result (*name)(nvml_device, char *, unsigned int);
 	nvml_result (*memory)(nvml_device, struct nvml_memory *);
 	nvml_result (*power)(nvml_device, unsigned int *); /* mW */
 	bool ready;
 };
 
-/* POSIX allows storing what dlsym() returns for a function this way. */
+/* POSIX allows storing a function pointer from dlsym() this way. */
 static void *symbol(const struct nvml *nvml, const char *name)
 {
 	return dlsym(nvml->library, name);

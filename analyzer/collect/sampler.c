@@ -14,14 +14,14 @@
 #include "lib/launch.h"
 #include "sampler_job.h"
 
-/* 200 looks per second while that is cheap; 20 still tell a step of half a second from a wait. */
+/* 200 samples per second while they are cheap; 20 still distinguish a step of half a second from a wait. */
 #define INTERVAL_MIN_NS    (5 * NS_PER_MS)
 #define INTERVAL_MAX_NS    (50 * NS_PER_MS)
 #define INTERVAL_SELDOM_NS (200 * NS_PER_MS)
 #define ADAPT_EVERY_NS     (500 * NS_PER_MS)
 #define LOOK_COST          (SAMPLER_COST_MAX * 0.8)
 
-/* Most processes come when a job begins; looking for them is expensive in a job of many threads. */
+/* Most processes start with the job, and a search for them is expensive in a job with many threads. */
 #define SCAN_MIN_NS     (100 * NS_PER_MS)
 #define SCAN_COST_RATIO 200
 
@@ -46,8 +46,8 @@ static uint64_t own_cpu_ns(void)
 	return (uint64_t)time.tv_sec * NS_PER_S + (uint64_t)time.tv_nsec;
 }
 
-/* Sets the timer for the next look. The interval varies, because a fixed one can beat with the job's steps.
- */
+/* Sets the timer for the next sample. The interval varies, because a fixed one can beat with the job's
+ * steps. */
 static void arm(struct sampler *sampler)
 {
 	uint64_t ns;

@@ -22,7 +22,7 @@ struct sampler;
 
 #define SAMPLER_COST_MAX 0.02
 
-/* root: "/proc". -ENOENT: root is no /proc. */
+/* root: "/proc". -ENOENT: root is not a /proc. */
 int sampler_open(const char *root, bool no_children, struct sampler **ret_sampler, struct error *err);
 
 int sampler_launch(struct sampler *sampler, char *const argv[], const sigset_t *signals, pid_t *ret_pid,

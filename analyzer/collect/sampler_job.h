@@ -26,16 +26,16 @@ int sampler_job_new(const char *root, bool no_children, struct sampler_job **ret
 /* NULL is fine. */
 void sampler_job_free(struct sampler_job *job);
 
-/* Adds a first process. -ESRCH: there is none with that ID. */
+/* Adds a root process. -ESRCH: no process has that ID. */
 int sampler_job_add(struct sampler_job *job, pid_t tgid);
 
 /* Searches for new processes, and for threads worth sampling. own: a process that is not part of the job. */
 int sampler_job_scan(struct sampler_job *job, pid_t own, uint64_t now_ns, const struct collector_sink *sink);
 
-/* Samples every thread once. Reports processes that ended to the sink, and forgets them. */
+/* Samples every thread once. Reports processes that ended to the sink, and removes them. */
 void sampler_job_look(struct sampler_job *job, uint64_t now_ns, const struct collector_sink *sink);
 
-/* Passes samples that were held back to the sink, and totals. */
+/* Passes the samples that were held back, and the totals, to the sink. */
 void sampler_job_flush(struct sampler_job *job, uint64_t now_ns, const struct collector_sink *sink);
 
 bool sampler_job_has(const struct sampler_job *job, pid_t tgid);

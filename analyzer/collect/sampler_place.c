@@ -9,15 +9,15 @@
 #include "lib/clock.h"
 #include "analyzer/trace/frame_work.h"
 
-#define CODES_MAX 1024 /* a power of two, and several times the functions of a training loop */
-/* Code objects come and go, and their addresses are reused. */
+#define CODES_MAX 1024 /* a power of two, and several times the number of functions in a training loop */
+/* Code objects are created and freed, and their addresses are reused. */
 #define FORGET_NS (5 * NS_PER_S)
 
 struct known_code {
 	uint64_t code; /* 0: free */
 	enum sample_place place;
 	bool step;   /* the backward pass, the optimizer */
-	bool trains; /* a step was seen within it: it is the training loop, not a loader */
+	bool trains; /* a step was seen inside it: it is the training loop, not a loader */
 };
 
 struct sampler_place {
@@ -160,7 +160,8 @@ enum sample_place sampler_place_look(struct sampler_place *place, uint64_t now_n
 			return at->place;
 		if (at->place == SAMPLE_PLACE_COMPILING && found != SAMPLE_PLACE_ITERATOR)
 			return at->place;
-		/* The model may import modules, and modules may train: the inner one of these counts. */
+		/* The model may import modules, and modules may train: the innermost of these frames
+		 * counts. */
 		if ((at->place == SAMPLE_PLACE_IMPORTING && found == SAMPLE_PLACE_COMPUTING) ||
 		    (at->place == SAMPLE_PLACE_COMPUTING && found == SAMPLE_PLACE_IMPORTING))
 			found = at->place;

@@ -14,13 +14,14 @@
 
 struct sampler_place;
 
-/* root: "/proc"; borrowed. -ENOENT: not a Python process, or not yet; -EPERM: no permission to read its
- * memory; -ENOMEM. */
+/* root: "/proc"; borrowed. -ENOENT: not (yet) a Python process; -EPERM: no permission to read its memory;
+ * -ENOMEM. */
 int sampler_place_open(const char *root, pid_t pid, struct sampler_place **ret_place);
 void sampler_place_close(struct sampler_place *place); /* NULL is fine */
 
-/* Returns where the thread is now. SAMPLE_PLACE_UNKNOWN: its stack changed meanwhile, or is not readable. */
+/* Returns the thread's current place. SAMPLE_PLACE_UNKNOWN: its stack changed during the walk, or is not
+ * readable. */
 enum sample_place sampler_place_look(struct sampler_place *place, uint64_t now_ns);
 
-/* Returns the place that a frame of this function (file and name) stands for; else SAMPLE_PLACE_OUTSIDE. */
+/* Returns the place that a frame of this function (file and name) indicates; SAMPLE_PLACE_OUTSIDE: none. */
 enum sample_place sampler_place_of(const char *path, const char *function, bool generator);

@@ -16,13 +16,13 @@
 #include "sampler_place.h"
 #include "sampler_thread.h"
 
-#define THREADS_MAX    16  /* a process's looked-at threads */
-#define CANDIDATES_MAX 256 /* threads whose reading is watched from scan to scan */
+#define THREADS_MAX    16  /* maximum number of sampled threads per process */
+#define CANDIDATES_MAX 256 /* maximum number of threads whose counters are compared from scan to scan */
 #define PIPES_MAX      1024
 #define COMMAND_BYTES  1024
 #define READS_NOTABLE  65536 /* bytes from one scan to the next: such a thread is worth looking at */
 
-/* A thread that is not looked at yet. */
+/* A thread that is not sampled yet. */
 struct candidate {
 	pid_t tid;
 	uint64_t read_chars;
@@ -33,7 +33,7 @@ struct sampler_process {
 	pid_t pid, parent;
 	uint64_t start_ticks;
 	uint32_t flags; /* enum sample_process */
-	bool is_first;  /* its parent is no part of the job */
+	bool is_first;  /* its parent is not part of the job */
 	bool introduced;
 	unsigned int n_scans;
 	bool has_framework;
@@ -263,7 +263,7 @@ static bool is_framework(const char *name)
 	return false;
 }
 
-/* 1 ends the walk. */
+/* Returns 1 to end the walk. */
 static int take_mapping(void *user, const struct proc_mapping *mapping)
 {
 	const char *slash = strrchr(mapping->path, '/');
@@ -291,7 +291,7 @@ static void find_framework(struct sampler_process *process, uint64_t now_ns,
 		sink->event(sink->user, &event);
 }
 
-/* A program begins as a shell or a launcher, and becomes Python when it execs. */
+/* Many programs begin as a shell or a launcher, and become Python with an exec. */
 static void find_place(struct sampler_process *process)
 {
 	int r;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* One process of a sampled job: its relation to its parent, and those of its threads that are sampled. */
+/* One process of a sampled job: its relation to its parent, and its sampled threads. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -33,6 +33,6 @@ int sampler_process_scan(struct sampler_process *process, size_t space, uint64_t
 /* -ESRCH: the process ended. */
 int sampler_process_look(struct sampler_process *process, uint64_t now_ns, const struct collector_sink *sink);
 
-/* Passes samples that were held back to the sink, and EVENT_EXIT or EVENT_TOTALS, which `type` selects. */
+/* Passes the samples that were held back to the sink, followed by an EVENT_EXIT or EVENT_TOTALS (`type`). */
 void sampler_process_end(struct sampler_process *process, uint16_t type, uint64_t now_ns,
 			 const struct collector_sink *sink);

@@ -35,8 +35,8 @@ struct sampler_thread {
 	uint8_t place; /* enum sample_place */
 	uint32_t inode;
 	uint16_t known;
-	/* looks at one and the same sleep, not handed on yet; other threads of the process may run meanwhile
-	 */
+	/* merged samples of one sleep, not passed on yet; other threads of the process may run in this
+	 * time */
 	struct thread_counters held;
 	uint64_t held_ns;
 	unsigned int n_held;
@@ -120,7 +120,7 @@ static uint64_t ticks_ns(uint64_t ticks)
 	return ticks * (NS_PER_S / (uint64_t)sysconf(_SC_CLK_TCK));
 }
 
-/* Reads the counters that tell whether the thread ran since the last look. */
+/* Reads the counters that show whether the thread has run since the last sample. */
 static int read_counters(struct sampler_thread *thread, struct thread_counters *counters,
 			 struct proc_stat *stat)
 {
@@ -215,7 +215,7 @@ static void lose_syscall(struct sampler_thread *thread)
 		thread->wchan_fd = open_file(thread->root, thread->tgid, thread->tid, "wchan");
 }
 
-/* Reads what it does now: state, wait and inode. */
+/* Reads the thread's present state, wait and inode. */
 static int read_state(struct sampler_thread *thread, const struct proc_stat *stat)
 {
 	char text[TEXT_BYTES];
@@ -230,7 +230,7 @@ static int read_state(struct sampler_thread *thread, const struct proc_stat *sta
 		if (r == 0)
 			r = proc_syscall_parse(text, &call);
 		if (r == -EPERM || r == -EACCES || r == -EBADMSG) {
-			lose_syscall(thread); /* from the next look on */
+			lose_syscall(thread); /* from the next sample on */
 			thread->wait = stat->state == 'R' ? PROC_WAIT_NONE : PROC_WAIT_UNKNOWN;
 			thread->state = stat->state ? stat->state : 'S';
 			return 0;
@@ -256,7 +256,8 @@ static int read_state(struct sampler_thread *thread, const struct proc_stat *sta
 	return 0;
 }
 
-/* Is it still in the same sleep: asleep before, and neither CPU time nor a time slice since? */
+/* Returns true if the thread is still in the same sleep: it was asleep, and has used no CPU time or time
+ * slice since. */
 static bool slept_on(const struct sampler_thread *thread, const struct thread_counters *now)
 {
 	bool process_alone = thread->tid == thread->tgid && (thread->known & SAMPLE_KNOWN_PROCESS);
@@ -292,7 +293,7 @@ int sampler_thread_look(struct sampler_thread *thread, struct sampler_place *pla
 	uint64_t process_ns;
 	int r;
 
-	/* The cheapest question first: a process that used no CPU at all is where it was. */
+	/* The cheapest test comes first: a process that used no CPU time has not moved. */
 	if (thread->looked && thread->wait != PROC_WAIT_NONE && (thread->known & SAMPLE_KNOWN_PROCESS) &&
 	    !proc_cpu_ns(thread->tgid, &process_ns) &&
 	    process_ns == (thread->n_held ? thread->held : thread->last).process_ns)

@@ -17,21 +17,22 @@
 struct sampler_place;
 struct sampler_thread;
 
-/* Opens the thread's files. root is borrowed. -ESRCH, -ENOENT: it has ended; -EACCES: none is readable. */
+/* Opens the thread's files. root is borrowed. -ESRCH, -ENOENT: the thread has ended; -EACCES: none of the
+ * files is readable. */
 int sampler_thread_open(const char *root, pid_t tgid, pid_t tid, uint64_t now_ns,
 			struct sampler_thread **ret_thread);
 
-/* Samples the thread once. place: its process's, for the main thread; NULL: not known. -ESRCH: the thread has
- * ended; samples that were held back are emitted. */
+/* Samples the thread once. place: the place reader of its process, for the main thread; NULL: none.
+ * -ESRCH: the thread has ended; samples that were held back are emitted. */
 int sampler_thread_look(struct sampler_thread *thread, struct sampler_place *place, uint64_t now_ns,
 			const struct collector_sink *sink);
 
-/* Passes samples that were held back to the sink. */
+/* Passes the samples that were held back to the sink. */
 void sampler_thread_flush(struct sampler_thread *thread, const struct collector_sink *sink);
 
 pid_t sampler_thread_tid(const struct sampler_thread *thread);
 
-/* Return times over the thread's life so far, as far as known; for a main thread, those of its process. */
+/* Return totals over the thread's life, as far as known; for a main thread, those of its process. */
 uint64_t sampler_thread_exec_ns(const struct sampler_thread *thread);
 uint64_t sampler_thread_queue_ns(const struct sampler_thread *thread);
 

@@ -5,16 +5,16 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
-/* Numbers are the running kernel's own: a sampler looks at its own machine. */
+/* The numbers are those of the running kernel, because a sampler samples its own machine. */
 #define NR_FUTEX_WAITV 449
 #define NR_FUTEX_WAIT  455
 
 enum rule_kind {
 	RULE_READ,  /* descriptor in the first argument */
-	RULE_WRITE, /* descriptor in the first argument, too */
+	RULE_WRITE, /* the first argument is a descriptor, too */
 	RULE_POLL,  /* array and its length */
 	RULE_LOCK,  /* futex: operation and timeout */
-	RULE_PLAIN, /* the call's number says it all */
+	RULE_PLAIN, /* the number of the call is sufficient */
 };
 
 struct call_rule {
@@ -33,7 +33,7 @@ static const struct call_rule rules[] = {
     {SYS_pwrite64, RULE_WRITE, 0},
     {SYS_writev, RULE_WRITE, 0},
     {SYS_pwritev, RULE_WRITE, 0},
-#ifdef SYS_poll /* newer architectures have only ppoll; so with the others below */
+#ifdef SYS_poll /* newer architectures have only ppoll; the same applies to the other calls below */
     {SYS_poll, RULE_POLL, 0},
     {SYS_open, RULE_PLAIN, PROC_WAIT_FILE_READ},
     {SYS_stat, RULE_PLAIN, PROC_WAIT_FILE_READ},
@@ -89,7 +89,7 @@ static enum proc_wait wait_at(const char *root, pid_t tgid, int fd, bool writes,
 	struct proc_link link;
 
 	if (proc_link_read(root, tgid, fd, &link))
-		return PROC_WAIT_UNKNOWN; /* closed meanwhile, or not ours to see */
+		return PROC_WAIT_UNKNOWN; /* closed since, or permission denied */
 	*ret_inode = (uint32_t)link.inode;
 	switch (link.file) {
 	case PROC_FILE_REGULAR: return writes ? PROC_WAIT_FILE_WRITE : PROC_WAIT_FILE_READ;
@@ -123,8 +123,7 @@ enum proc_wait sampler_wait(const char *root, pid_t tgid, const struct proc_sysc
 {
 	*ret_inode = 0;
 	if (!call->in_call)
-		return PROC_WAIT_FILE_READ; /* a page fault: of a mapped file, or of memory that was swapped
-					       out */
+		return PROC_WAIT_FILE_READ; /* a page fault on a mapped file or on swapped-out memory */
 	for (size_t i = 0; i < sizeof(rules) / sizeof(rules[0]); i++) {
 		if (rules[i].nr != call->nr)
 			continue;

@@ -86,18 +86,19 @@ static int checkpoint_tail_find(const struct study *study, struct checkpoint_rep
  * like any other. So a save's cost is the excess of the step in which it begins over other steps.
  */
 
-#define STEPS_MIN 5  /* without a save; fewer do not tell how long a step is */
+#define STEPS_MIN 5  /* minimum steps without a save; fewer do not show how long a step is */
 #define SURE      4  /* standard errors that the excess must be above 0 */
-#define BEFORE    16 /* steps by which a writer may be late: it takes the copy over, pickles, opens a file */
+#define BEFORE    16 /* maximum steps of delay: to copy the state, pickle it, open a file */
 
-/* Computing of the step: waits for data have other causes, and stalls are counted already. */
+/* Returns the computing time of the step: waits for data have other causes, and stalls are counted
+ * already. */
 static double compute_ns(const struct analysis_step *step)
 {
 	return (double)(step->share_ns[SHARE_DEVICE] + step->share_ns[SHARE_CPU_STARVED] +
 			step->share_ns[SHARE_OTHER]);
 }
 
-/* The step in which the item begins; n_steps: in none, or in one that does other things, too. */
+/* Returns the step in which the item begins; n_steps: none, or a step that also does other things. */
 static size_t step_of(const struct window *window, const struct checkpoint_item *item)
 {
 	size_t k = sorted_count(window->n_steps, i, window->steps[i].end_ns <= item->begin_ns);
@@ -105,7 +106,7 @@ static size_t step_of(const struct window *window, const struct checkpoint_item 
 	return k < window->n_steps && k && !window->steps[k].excluded ? k : window->n_steps;
 }
 
-/* Sums the excess of the steps that lie `before` steps ahead of those in which saves begin. *ret_n: their
+/* Sums the excess of the steps that come `before` steps ahead of the start of a save. *ret_n: their
  * number. */
 static double excess_ns(const struct window *window, const struct checkpoint_report *report, size_t before,
 			double median_ns, size_t *ret_n)
@@ -125,8 +126,8 @@ static double excess_ns(const struct window *window, const struct checkpoint_rep
 	return sum_ns;
 }
 
-/* The median of the steps, and how far from it they usually are: 1.48 times the median distance is what the
- * standard deviation would be. */
+/* Finds the median of the steps, and their spread: 1.48 times the median distance, which estimates the
+ * standard deviation. */
 static double median_find(const struct window *window, double *values, double *ret_sigma_ns)
 {
 	size_t n = 0;
@@ -186,8 +187,8 @@ static int checkpoint_copy_find(const struct study *study, struct checkpoint_rep
 	return 0;
 }
 
-#define LOCK_WAIT_NS UINT64_C(6000000) /* CPython's switch interval, and a bit more */
-#define FDS_MAX      1024 /* descriptors that are followed; enough, because Linux gives the lowest free one */
+#define LOCK_WAIT_NS UINT64_C(6000000) /* CPython's switch interval, plus a margin */
+#define FDS_MAX      1024              /* enough, because Linux assigns the lowest free number */
 
 struct checkpoint_finder {
 	const struct study *study;
@@ -219,7 +220,7 @@ static int spans_add(struct checkpoint_finder *finder, const struct interval_lis
 	return 0;
 }
 
-/* Returns the number of backward passes up to at_ns. */
+/* Returns the number of backward passes until at_ns. */
 static size_t steps_until(const struct window *window, uint64_t at_ns)
 {
 	return sorted_count(window->n_steps, i, window->steps[i].backward_ns <= at_ns);
@@ -236,7 +237,7 @@ static uint64_t turn_at(const struct interval_list *writing, const struct interv
 	return writing->items[i].end_ns;
 }
 
-/* If the trainer saves after somebody else wrote, its save is the next checkpoint. */
+/* If the trainer saves after another thread wrote, its save is the next checkpoint. */
 static int turns_find(const struct partition *partition, struct interval_list *ends)
 {
 	const struct interval_list *const others[] = {&partition->helper_checkpoints,
@@ -279,7 +280,7 @@ static int ends_find(const struct study *study, struct interval_list *ends)
 	return 0;
 }
 
-/* Cuts the spans, which are tidy, at each end. */
+/* Cuts the tidy spans at each end. */
 static int spans_cut(struct interval_list *spans, const struct interval_list *ends)
 {
 	struct interval_list cut = {0};
@@ -302,7 +303,7 @@ static int spans_cut(struct interval_list *spans, const struct interval_list *en
 	return r;
 }
 
-/* Spans without a backward pass in between are one checkpoint, unless one had ended there. */
+/* Joins spans without a backward pass in between into one checkpoint, unless a checkpoint had ended there. */
 static void spans_join(struct checkpoint_finder *finder, const struct interval_list *ends)
 {
 	const struct window *window = finder->study->window;

@@ -28,8 +28,8 @@ struct gpu_finder {
 	struct interval_list waits;
 	struct gpu_use *use;
 	struct gpu_call calls[GPU_FUNCTIONS];
-	struct gpu_counters before, until; /* at the window's start; at its end */
-	struct gpu_counters total;         /* at the recording's end */
+	struct gpu_counters before, until; /* counters at the window's start, and at its end */
+	struct gpu_counters total;         /* counters at the recording's end */
 	bool any;
 };
 
@@ -141,7 +141,7 @@ static int fill(struct gpu_finder *finder)
 		return r;
 	for (size_t i = 0; i < study->input->n_events; i++)
 		event_look(finder, &study->input->events[i]);
-	/* Without a synchronisation nothing dates the counters: the recording's totals are taken. */
+	/* Without a synchronisation the counters have no time, so this uses the recording's totals. */
 	if (!finder->until.at_ns)
 		finder->until = finder->total;
 	use->n_launches = finder->until.n_launches - finder->before.n_launches;

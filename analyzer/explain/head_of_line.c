@@ -3,13 +3,13 @@
 
 #include "analyzer/timeline/calls.h"
 
-#define LYING_MAX    4 /* batches per worker: twice what PyTorch lets one have under way */
+#define LYING_MAX    4 /* batches per worker: twice PyTorch's limit of batches in progress */
 #define HEADER_BYTES 4 /* multiprocessing's length of a short message, read by itself */
 
 struct messages {
 	const struct roles *roles;
 	bool by_header; /* each begins with a read of HEADER_BYTES */
-	size_t call;    /* of the reader: the next one to look at */
+	size_t call;    /* index of the reader's next call to process */
 };
 
 static bool is_message(const struct messages *messages, const struct timeline_call *call)
@@ -59,8 +59,8 @@ static bool has_headers(const struct roles *roles)
 	return 3 * n_headers > n;
 }
 
-/* The head-of-line waits of one step, which takes a batch. Updates *n_lying, the batches that were read and
- * not taken. */
+/* Returns the head-of-line waits of one step, which takes a batch. Updates *n_lying, the number of batches
+ * that were read and not taken yet. */
 static uint64_t step_add(struct messages *messages, const struct data_waits *waits,
 			 const struct analysis_step *step, size_t *n_lying)
 {
@@ -101,8 +101,8 @@ uint64_t head_of_line_ns(const struct roles *roles, const struct data_waits *wai
 	messages_take(&messages, window->begin_ns, &first_ns);
 	for (size_t i = 0; i < window->n_steps; i++) {
 		sum_ns += step_add(&messages, waits, &window->steps[i], &n_lying);
-		/* More messages than the workers can have in progress: an epoch's last messages, which are no
-		 * batches. */
+		/* More messages than the workers can have in progress are the last messages of an epoch,
+		 * and not batches. */
 		if (n_lying > LYING_MAX * roles->n_workers)
 			n_lying = 0;
 	}

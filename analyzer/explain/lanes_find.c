@@ -193,7 +193,7 @@ static int batch_add(struct lane *lane, size_t *n_allocated, uint64_t begin_ns, 
 static int lane_batches(const struct study *study, const struct timeline_thread *worker, uint64_t begin_ns,
 			uint64_t end_ns, struct lane *lane)
 {
-	size_t n_allocated = lane->n_batches; /* more may be allocated: then it only grows once too often */
+	size_t n_allocated = lane->n_batches; /* may be too low, which costs one extra growth */
 	uint64_t taken_ns = 0;
 
 	for (size_t i = timeline_call_from(worker, begin_ns); i < worker->n_calls; i++) {
@@ -212,7 +212,7 @@ static int lane_batches(const struct study *study, const struct timeline_thread 
 	return 0;
 }
 
-#define CHAIN_MAX 8 /* hops back from the end of one wait */
+#define CHAIN_MAX 8 /* maximum hops back from the end of one wait */
 
 static int lanes_waits_find(const struct study *study, size_t max, struct lanes *lanes)
 {
@@ -230,8 +230,8 @@ static int lanes_waits_find(const struct study *study, size_t max, struct lanes 
 	return 0;
 }
 
-/* Goes back from the end of a wait: who ended the thread's last sleep in it, who had made that one runnable,
- * ... */
+/* Follows wake-ups back from the end of a wait: the thread that ended the last sleep, the thread that had
+ * woken that one, ... */
 static void chain_add(const struct study *study, const uint32_t *of_thread, const struct lane_wait *wait,
 		      size_t max, struct lanes *lanes)
 {
@@ -327,7 +327,7 @@ static int change_compare(const void *left, const void *right)
 	return a->at_ns < b->at_ns ? -1 : a->at_ns > b->at_ns;
 }
 
-/* Returns when the step's batch was taken: at the end of its last data wait. */
+/* Returns the time at which the step took its batch: the end of its last data wait. */
 static uint64_t taken_ns(const struct lanes *lanes, const struct analysis_step *step, size_t *next_wait)
 {
 	uint64_t at_ns = step->begin_ns;
@@ -380,10 +380,10 @@ static int lanes_levels_find(const struct window *window, size_t max, struct lan
 #define LANES_MAX        64
 #define HELPERS_MAX      8
 #define HELPER_CPU_RATIO 0.005 /* of the window; a quieter thread is left out */
-#define EXACT_RATIO      0.4   /* of the segments may go to excerpts */
+#define EXACT_RATIO      0.4   /* maximum fraction of segments for excerpts */
 #define WAKES_MAX        20000
 
-/* Lanes in the making, and which lane each thread is on. */
+/* Lanes under construction, and each thread's lane. */
 struct plan {
 	const struct study *study;
 	struct lanes *lanes;
@@ -405,8 +405,8 @@ static uint64_t end_of(const struct plan *plan, const struct timeline_thread *th
 	return thread->last_ns < end_ns ? thread->last_ns : end_ns;
 }
 
-/* A lane whose threads all lived at other times can take this thread too. Threads are visited by tid, not by
- * time, so any overlap counts. */
+/* Returns true if no thread of the lane lived at the same time, so that the lane can take this thread too.
+ * Threads are visited by tid, not by time, so any overlap counts. */
 static bool lane_is_free(const struct plan *plan, uint32_t lane, const struct timeline_thread *thread)
 {
 	const struct timeline *timeline = plan->study->timeline;
@@ -570,7 +570,7 @@ static int resolution_choose(struct plan *plan, size_t n_max)
 	return excerpts_choose(plan, n_segments, n_max);
 }
 
-/* The lane's next thread, by the time it begins. */
+/* Returns the lane's next thread, by start time. */
 static size_t next_thread(const struct plan *plan, uint32_t lane, uint64_t after_ns, size_t after_index)
 {
 	const struct timeline *timeline = plan->study->timeline;

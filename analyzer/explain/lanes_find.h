@@ -8,7 +8,8 @@
 #include "analyzer/shares/study.h"
 #include "analyzer/timeline/timeline.h"
 
-/* A lane in the making. Segments are added in order of time, and neighbours of the same state become one. */
+/* A lane under construction. Segments are added in chronological order, and neighbours of the same state
+ * are merged. */
 struct lane_builder {
 	struct lane *lane;
 	uint64_t cell_ns;                  /* 0: exact */
@@ -24,5 +25,5 @@ int lane_builder_add(struct lane_builder *builder, uint64_t begin_ns, uint64_t e
 /* Closes the open cell. -ENOMEM. */
 int lane_builder_finish(struct lane_builder *builder);
 
-/* n_segments_max: over all lanes. -ENOMEM. */
+/* n_segments_max: total limit over all lanes. -ENOMEM. */
 int lanes_find(const struct study *study, size_t n_segments_max, struct lanes **ret_lanes);

@@ -10,7 +10,7 @@
 #include "analyzer/waits/waits.h"
 #include "analyzer/waits/window.h"
 
-/* Lists the runnable intervals that ended on a core which a neighbour had had. */
+/* Lists the runnable intervals that ended on a core that a neighbour had used. */
 static int queues_list(const struct timeline_thread *trainer, struct interval_list *ret_list)
 {
 	for (size_t i = 0; i < trainer->n_offs; i++) {

@@ -10,7 +10,7 @@
 #include "analyzer/roles/roles.h"
 #include "analyzer/waits/window.h"
 
-#define DEPTH_MAX 64   /* of nested ranges; deeper ones are left out, and only counted */
+#define DEPTH_MAX 64   /* maximum depth of nested ranges; deeper ones are only counted */
 #define NAMES_MAX 2048 /* as many as the collector keeps */
 
 struct open_range {
@@ -94,7 +94,7 @@ static int event_compare(const void *left, const void *right)
 
 	if ((*a)->end_ns != (*b)->end_ns)
 		return (*a)->end_ns < (*b)->end_ns ? -1 : 1;
-	return *a < *b ? -1 : *a > *b; /* as they were recorded */
+	return *a < *b ? -1 : *a > *b; /* in the order in which they were recorded */
 }
 
 static bool is_wanted(const struct phase_finder *finder, const struct event *event)

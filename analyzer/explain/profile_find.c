@@ -12,7 +12,7 @@
 #include "analyzer/shares/walk.h"
 #include "analyzer/waits/window.h"
 
-/* Returns true if the trainer itself prepares data. If a loader hands batches over, the trainer only unpacks
+/* Returns true if the trainer itself prepares data. If a loader delivers batches, the trainer only unpacks
  * them. */
 static bool trainer_prepares(const struct data_waits *waits, uint64_t at_ns)
 {

@@ -13,14 +13,14 @@
 #include "bpf/metadata.h"
 #include "analyzer/shares/study.h"
 
-/* *ret_profile NULL: no samples were taken, or none of a thread that prepares. -ENOMEM. */
+/* *ret_profile is NULL if there are no samples, or none of a thread that prepares data. -ENOMEM. */
 int profile_find(const struct study *study, struct profile **ret_profile);
 
-/* A distinct sample, and how often it was taken. */
+/* A distinct sample, and its number of occurrences. */
 struct profile_group {
 	uint64_t native, python; /* keys of traces; 0: none */
 	uint64_t n_samples;
-	uint16_t syscall_nr; /* 0xffff: in none */
+	uint16_t syscall_nr; /* 0xffff: not in a system call */
 	bool in_kernel;
 };
 

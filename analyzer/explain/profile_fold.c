@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* More rows than these would be too small to see. */
+/* Maximum number of rows: more would be too small to see. */
 #define LIBRARIES_MAX 64
 #define FUNCTIONS_MAX 256
 #define STACKS_MAX    2000

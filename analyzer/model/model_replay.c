@@ -4,14 +4,13 @@
 
 #include "model_sim.h"
 
-#define EPSILON_NS 0.01 /* remainder that rounding can leave of a time that is over */
+#define EPSILON_NS 0.01 /* maximum rounding error of a time that has ended */
 #define NS_MAX                                                                                               \
-	1e15 /* of one service time: eleven days. Far more than that is damage, and sums stay finite         \
-	      */
+	1e15 /* maximum of one service time: eleven days. A larger one is damage, and sums stay finite \ */
 
 enum trainer_phase {
 	TRAINER_WAIT,
-	TRAINER_HANDOVER, /* the batch's message is there, its tensors are not yet */
+	TRAINER_HANDOVER, /* the batch's message has arrived, its tensors have not */
 	TRAINER_CPU,
 	TRAINER_SLEEP,
 	TRAINER_DONE,
@@ -185,7 +184,7 @@ static void device_begin(struct sim *sim)
 	    sim->scenario->device_free ? 0 : sim->job->steps[sim->step].cpu_ns / sim->scenario->device_speed;
 }
 
-/* Lets the trainer go on as far as it can without time passing. */
+/* Advances the trainer as far as possible without time passing. */
 static void trainer_advance(struct sim *sim)
 {
 	struct sim_worker *worker;
@@ -234,7 +233,7 @@ static void trainer_advance(struct sim *sim)
 	}
 }
 
-/* Speed of one thread: its part of the cores, and what their neighbourhood costs it. */
+/* Returns the speed of one thread: its share of the cores, reduced if the other cores are busy. */
 static double thread_speed(const struct sim *sim)
 {
 	double cores = fmax(1, sim->job->cores), busy = 0, slow = 1;
@@ -251,8 +250,8 @@ static double thread_speed(const struct sim *sim)
 	return fmin(1, cores / busy) / slow;
 }
 
-/* Speed of a hand-off, in 1 / ns, which takes idle_ns or busy_ns by what the worker does. INFINITY: it takes
- * no time. */
+/* Returns the speed of a hand-off, in 1 / ns. It takes idle_ns or busy_ns, depending on the worker.
+ * INFINITY: it takes no time. */
 static double handoff_speed(const struct sim_worker *worker, double idle_ns, double busy_ns)
 {
 	double ns = worker->phase == SIM_COMPUTE ? busy_ns : idle_ns;
@@ -273,7 +272,7 @@ static double handover_speed(const struct sim *sim)
 			     sim->loader.handover_busy_ns);
 }
 
-/* Returns the ns until the next change. INFINITY: none will come. */
+/* Returns the ns until the next change. INFINITY: there will be none. */
 static double quiet_ns(const struct sim *sim, double speed)
 {
 	double ns = INFINITY;
@@ -342,7 +341,7 @@ static int sim_run(struct sim *sim)
 		ns = quiet_ns(sim, speed);
 		if (isinf(ns))
 			return -EINVAL;
-		/* Hand-offs come first: their speeds are those of the phases before this step. */
+		/* Advances hand-offs first, because their speeds are those of the phases before this step. */
 		if (sim->phase == TRAINER_HANDOVER)
 			sim->handover_left = progress(sim->handover_left, handover_speed(sim), ns);
 		else if (sim->phase == TRAINER_CPU)

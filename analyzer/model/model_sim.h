@@ -8,7 +8,7 @@
 
 enum sim_phase {
 	SIM_IDLE,    /* no batch was requested */
-	SIM_ABSENT,  /* not started yet: until `until_ns` */
+	SIM_ABSENT,  /* not started before `until_ns` */
 	SIM_COMPUTE, /* `left_ns` of CPU time */
 	SIM_DELAY,   /* until `until_ns` */
 	SIM_FETCH_CPU,

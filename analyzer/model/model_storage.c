@@ -16,9 +16,9 @@ static const double bursts_ns[] = {0, 20e6, 50e6, 100e6, 150e6, 200e6, 300e6, 50
 #define FIT_REQUESTS_MIN 16
 #define HALVINGS         18   /* of the search for the bandwidth */
 #define RATE_SPAN        64.0 /* around the first guess, factor up and down */
-#define GROUP            8 /* requests whose waits are compared in sum: a throttle lets them pass in slices */
+#define GROUP            8    /* requests compared as one sum: a throttle works in time slices */
 
-/* Latency that all requests have, whatever the load. */
+/* Quantile for the latency that all requests have, whatever the load. */
 #define LATENCY_QUANTILE 0.1
 
 /* If the latency that all requests have makes up more than this part of their waits, there is no queue to
@@ -35,8 +35,8 @@ double model_storage_wait(const struct model_storage *storage, double *state, do
 
 	if (!(storage->bytes_per_s < INFINITY) || bytes <= 0)
 		return 0;
-	/* *state is when the bytes so far will have passed; how far it lies in the past is the bandwidth
-	 * saved up. */
+	/* *state is the time at which the bytes so far will have passed. If it is in the past, the
+	 * difference is unused bandwidth, saved up. */
 	if (*state < at_ns - storage->burst_ns)
 		*state = at_ns - storage->burst_ns;
 	done_ns = *state + bytes / storage->bytes_per_s * NS_PER_S;
@@ -49,7 +49,8 @@ double model_storage_wait(const struct model_storage *storage, double *state, do
 struct fit {
 	const struct model_request *requests;
 	size_t n;
-	double *gap_ns;   /* from the reader's last one's end; the first: from the start */
+	double *gap_ns;   /* time from the end of the reader's previous request, or for the first one from the
+			     start */
 	size_t *next;     /* the reader's next request; n: none */
 	size_t *heads;    /* each reader's first request */
 	double *ready_ns; /* of each reader, in a run */
@@ -193,7 +194,7 @@ static struct model_storage fit_rate(struct fit *fit, double burst_ns, double gu
 	return storage;
 }
 
-/* The wait for a request begins or ends. */
+/* The start or end of a wait for a request. */
 struct edge {
 	double at_ns, bytes_per_ns;
 	int readers; /* +1, -1 */
@@ -206,7 +207,7 @@ static int edge_compare(const void *left, const void *right)
 	return a->at_ns < b->at_ns ? -1 : a->at_ns > b->at_ns;
 }
 
-/* Load while one reader waits, and while several do. Bytes are spread over the waits. */
+/* The load while one reader waits, and while several wait. Bytes are spread evenly over the waits. */
 struct load {
 	double bytes[2], ns[2];
 	double reader_ns; /* of several */

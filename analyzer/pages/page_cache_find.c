@@ -36,7 +36,7 @@ static int sum_compare(const void *left, const void *right)
 	return a->inode < b->inode ? -1 : a->inode > b->inode;
 }
 
-/* Files first; of each, what came from storage before what was only used. */
+/* Sorts files first, then by bytes from storage, then by bytes that were only used. */
 static int rank_compare(const void *left, const void *right)
 {
 	const struct page_sum *a = left, *b = right;
@@ -99,7 +99,7 @@ static size_t sums_collect(const struct study *study, uint32_t page_bytes, struc
 	return n_unique;
 }
 
-/* Paths of folders end with a slash, whatever the note says. */
+/* Returns the path. Paths of folders end with a slash, even if the note's path does not. */
 static char *path_of(const struct analysis_input *input, const struct page_sum *sum)
 {
 	const char *path = NULL;
@@ -148,7 +148,7 @@ static int places_make(const struct study *study, const struct page_sum *sums, s
 	return 0;
 }
 
-/* Fills files and folders. -ENOMEM; what is there already belongs to the cache all the same. */
+/* Fills files and folders. -ENOMEM: the cache owns the entries added so far. */
 static int page_places_find(const struct study *study, struct page_cache *cache)
 {
 	size_t n = sums_collect(study, cache->page_bytes, NULL), n_files = 0;
@@ -199,7 +199,7 @@ static void sizes_add(struct page_cache *cache, const struct event *event, doubl
 		cache->read_sizes[event->sizes.first + k] += interval_count(event->sizes.n[k], part);
 }
 
-/* false: no record of the kind is there at all. */
+/* Returns false if there is no record of the kind. */
 static bool sums_find(const struct study *study, struct page_cache *cache)
 {
 	const struct analysis_input *input = study->input;
@@ -228,7 +228,7 @@ struct fault_sums {
 	size_t n_followed, n_random;
 };
 
-/* A fault follows the one before it when it is for a page right behind what that one had read. */
+/* Returns true if the fault is for the page right after those that the previous fault read. */
 static bool follows(const struct timeline_call *before, const struct timeline_call *fault)
 {
 	uint64_t read_pages = before->result > 1 ? (uint64_t)before->result : 1;
@@ -316,7 +316,7 @@ double page_cache_hit_ratio(uint64_t accessed_pages, uint64_t missed_pages)
 {
 	if (!accessed_pages)
 		return NAN;
-	/* Read-ahead that nobody used makes more misses than accesses. */
+	/* With unused read-ahead there are more misses than accesses. */
 	if (missed_pages >= accessed_pages)
 		return 0;
 	return 1 - (double)missed_pages / (double)accessed_pages;

@@ -118,7 +118,7 @@ static int steady_find(struct draft *draft)
 		analysis->steady.n_excluded_steps += analysis->steps[i].excluded;
 	if (analysis->n_steps <
 	    analysis->steady.n_warmup_steps + analysis->steady.n_excluded_steps + ANALYSIS_STEPS_MIN)
-		excluded_forget(analysis); /* too few steady steps would be left */
+		excluded_forget(analysis); /* too few steady steps would remain */
 	for (size_t i = 0; r == 0 && i < analysis->n_steps; i++) {
 		const struct analysis_step *step = &analysis->steps[i];
 
@@ -154,7 +154,7 @@ static int predictions_add(const struct study *study, struct analysis *analysis)
 	return r;
 }
 
-/* Finds what explains the shares. The steps belong to the analysis by now. */
+/* Finds the parts that explain the shares. The analysis must already own the steps. */
 static int parts_find(struct draft *draft)
 {
 	struct window window = draft->m->window;

@@ -73,7 +73,7 @@ static struct live_job *job_of(struct live *live, uint32_t root_tgid)
 	return NULL;
 }
 
-/* Index of the first process whose tgid is at least this. */
+/* Returns the index of the first process whose tgid is at least this one. */
 static size_t process_lower(const struct live *live, uint32_t tgid)
 {
 	return sorted_count(live->n_processes, i, live->processes[i].tgid < tgid);

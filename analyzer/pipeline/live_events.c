@@ -26,7 +26,7 @@ static int list_add(struct live_list *list, const struct event *event)
 	return 0;
 }
 
-/* Returns true for an event that identifies a thread, and is needed as long as the thread lives. */
+/* Returns true for an event that identifies a thread, and that must be kept during the thread's life. */
 static bool is_life(const struct event *event)
 {
 	switch ((enum event_type)event->type) {

@@ -117,7 +117,7 @@ static struct analysis_input facts(struct recording *recording,
 	    .page_bytes = (uint32_t)number(recording, RECORDING_PAGE_BYTES),
 	};
 
-	/* A recording that was cut off does not say when it ended: the events tell. */
+	/* A truncated recording lacks its end time, so this takes it from the events. */
 	if (input.end_ns < input.begin_ns)
 		input.begin_ns = input.end_ns = 0;
 	return input;

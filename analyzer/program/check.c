@@ -27,7 +27,7 @@
 /* GPU findings of `check`: whether there is a driver library to probe, and NVML. */
 
 struct check_gpu {
-	bool has_driver; /* detail: what of it can be probed; else what is lost */
+	bool has_driver; /* detail: the parts that can be probed, or the measurements that are lost */
 	bool has_nvml;
 	char driver_detail[200], nvml_detail[200];
 };
@@ -88,8 +88,8 @@ static void look_at_driver(struct check_gpu *gpu)
 		 probes.n_probed, probes.n_expensive, probes.n_missing);
 }
 
-/* Looks where the loader would: LD_LIBRARY_PATH, then the usual folders. A job in a container brings its own.
- */
+/* Searches like the dynamic loader: LD_LIBRARY_PATH, then the usual folders. A job in a container has its
+ * own library. */
 static void check_gpu_look(struct check_gpu *ret_gpu)
 {
 	struct check_gpu gpu = {0};
@@ -131,7 +131,7 @@ struct report {
 	size_t n;
 	bool exact;   /* BPF works */
 	bool sampled; /* /proc can be sampled, at least */
-	bool perfmon; /* CAP_PERFMON, or CAP_SYS_ADMIN, which stands for it */
+	bool perfmon; /* CAP_PERFMON, or CAP_SYS_ADMIN, which includes it */
 	struct collector_hook hooks[COLLECTOR_HOOKS_MAX];
 	size_t n_hooks;
 	struct collector_refusal refusals[COLLECTOR_REFUSALS_MAX];
@@ -216,13 +216,13 @@ static void check_privilege(struct report *report)
 		add(report, FINDING_OK, "privilege", "", "all that is needed");
 }
 
-/* Returns true if perf events were refused for a want of privilege: check_perf() says what to do. */
+/* Returns true if the kernel refused perf events for lack of privilege. check_perf() prints the remedy. */
 static bool wants_privilege(int error)
 {
 	return error == -EACCES || error == -EPERM;
 }
 
-/* Can stack samples show what preparing spends its time on? */
+/* Checks whether stack samples can show how preparing spends its time. */
 static void check_profile(struct report *report, struct collector *collector)
 {
 	struct collector_stats stats;
@@ -253,7 +253,7 @@ static void check_probes(struct report *report, struct collector *collector)
 		add(report, FINDING_OK, "probes", "", "libraries can be probed");
 }
 
-/* Says which programs this kernel refused, though it has their hooks. */
+/* Reports the programs that this kernel refused although it has their hooks. */
 static void check_refusals(struct report *report, struct collector *collector)
 {
 	struct collector_stats stats;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* All events of a recording, as the 64-byte records of bpf/event.h, by end_ns: for scripts and tests. */
+/* Writes all events of a recording as the 64-byte records of bpf/event.h, sorted by end_ns, for scripts
+ * and tests. */
 
 #include <stdio.h>
 

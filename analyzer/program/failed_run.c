@@ -33,7 +33,7 @@ static bool has_few_steps(const struct failed_run *run, size_t *ret_steps)
 		   analysis->verdict == ANALYSIS_INSUFFICIENT && analysis->n_steps < ANALYSIS_STEPS_MIN &&
 		   analysis->sampled.n_steps_estimated < ANALYSIS_STEPS_MIN;
 
-	if (few) /* sampled steps are estimated, and not counted */
+	if (few) /* with sampling, the number of steps is only an estimate */
 		*ret_steps = analysis->n_steps > analysis->sampled.n_steps_estimated
 				 ? analysis->n_steps
 				 : analysis->sampled.n_steps_estimated;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A command that failed before its first training steps: there is nothing to report. */
+/* Handles a command that failed before its first training steps, so that there is nothing to report. */
 
 #include <stdbool.h>
 #include <stdint.h>
 
 struct failed_run {
 	const char *recording;
-	int status; /* as waitpid gives it */
+	int status; /* as waitpid() returns it */
 	uint64_t duration_ns;
 	uint32_t trainer_tid; /* 0: find it */
 };

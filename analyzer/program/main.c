@@ -35,7 +35,7 @@ static int exit_code_of(int status)
 	return WEXITSTATUS(status);
 }
 
-/* From here on the recording takes the signals; the command gets the mask from before. */
+/* Blocks the signals, which the recording then receives. The command gets the mask from before. */
 static void block_signals(sigset_t *ret_before)
 {
 	sigset_t signals;
@@ -102,7 +102,7 @@ static int record(const struct options *options, const char *output, struct reco
 	return r;
 }
 
-/* Returns true if its command failed before there was anything to report, which this then said. */
+/* Returns true, and logs a line, if the command failed before there was anything to report. */
 static bool is_failed_run(const struct options *options, const struct record_result *result, const char *path)
 {
 	return options->command && failed_run_say(&(struct failed_run){.recording = path,
@@ -129,7 +129,7 @@ static int run_record(const struct options *options)
 
 	if (!output) {
 		output = DEFAULT_RECORDING;
-		rename(DEFAULT_RECORDING, DEFAULT_RECORDING ".old"); /* mostly there is none */
+		rename(DEFAULT_RECORDING, DEFAULT_RECORDING ".old"); /* usually there is no such file */
 	}
 	r = record(options, output, &result);
 	if (r == 0) {
@@ -160,7 +160,7 @@ static int report(const char *recording, const struct options *options, FILE *st
 	return sufficient ? 0 : EXIT_INSUFFICIENT;
 }
 
-/* Record and report in one. The report goes to standard error: standard output is the command's. */
+/* Records and reports. The report goes to standard error, because standard output is the command's. */
 static int run_plain(const struct options *options)
 {
 	const char *folder = getenv("TMPDIR");
@@ -181,9 +181,9 @@ static int run_plain(const struct options *options)
 		snprintf(path, sizeof(path), "%s/session.db", temporary);
 	}
 	r = record(options, path, &result);
-	signal(SIGPIPE, SIG_IGN); /* of the report: the recording is removed behind it */
+	signal(SIGPIPE, SIG_IGN); /* while writing the report: the recording must be removed after it */
 	if (r == 0) {
-		/* A user who asks for a format wants what is known in it. */
+		/* A user who asks for a format gets a report in it even if the command failed. */
 		bool failed = !options->format && is_failed_run(options, &result, path);
 
 		if (!failed || options->output)

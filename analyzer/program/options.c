@@ -53,7 +53,7 @@ static int set_count(void *user, const struct option_row *row, const char *text,
 	return 0;
 }
 
-/* PID[,PID ...]; may be given more than once. */
+/* PID[,PID ...]; the option may be repeated. */
 static int set_pids(void *user, const struct option_row *row, const char *text, struct error *err)
 {
 	struct options *options = user;
@@ -385,8 +385,8 @@ static size_t n_recordings(enum verb verb)
 	return verb == VERB_DIFF ? 2 : verbs[verb].takes == OPTION_RECORDING;
 }
 
-/* Takes a word among the options: the verb, or a recording. Returns false if it is neither; err then says
- * which verb may be meant. */
+/* Handles a word among the options: the verb, or a recording. Returns false if it is neither; err then
+ * suggests a verb. */
 static bool take_word(struct options *options, const char *word, struct error *err)
 {
 	const struct option_verb *verb;
@@ -419,7 +419,7 @@ static int take_job(struct options *options, int n, char **words)
 	return 0;
 }
 
-/* Takes what is left after the options, and checks that the verb has all it needs. */
+/* Handles the arguments after the options, and checks that the verb has all arguments that it needs. */
 static int take_rest(struct options *options, int n, char **words, bool is_command)
 {
 	size_t n_needed = n_recordings(options->verb);
@@ -450,7 +450,7 @@ int options_parse(int argc, char **argv, struct options *ret_options)
 	int r;
 
 	optind = 0;
-	/* Parsing stops at each word, because a command's options are its own. */
+	/* Parsing stops at each word, because the options after a command belong to it. */
 	do {
 		while ((r = option_next(program.self, argc, argv, &row, &err)) == 1) {
 			r = row->set(&options, row, optarg, &err);

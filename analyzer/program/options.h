@@ -25,14 +25,14 @@ enum verb {
 
 #define OPTIONS_RECORDINGS_MAX 2
 
-/* Exit codes of the program itself; `record -- CMD` and `-- CMD` end with the command's. */
+/* Exit codes of the program itself; `record -- CMD` and `-- CMD` exit with the command's code. */
 enum exit_code {
 	EXIT_FAILED = 1,
 	EXIT_USAGE = 2,
-	EXIT_INSUFFICIENT = 3, /* report, diff, what-if: a recording does not suffice to judge the job */
+	EXIT_INSUFFICIENT = 3, /* report, diff, what-if: the recording is not sufficient to judge the job */
 };
 
-#define OPTIONS_PIDS_MAX 64 /* ranks of a node, and then some */
+#define OPTIONS_PIDS_MAX 64 /* enough for all ranks of a node */
 
 struct options {
 	enum verb verb;
@@ -46,7 +46,7 @@ struct options {
 	size_t n_tgids;
 	const char *cgroup;               /* --cgroup; NULL: not given */
 	bool unprivileged;                /* record */
-	bool no_children;                 /* record */
+	bool no_children;                 /* number of recordings depends on the verb */
 	uint32_t trainer_tid;             /* --trainer; 0: find it */
 	double checkpoint_overhead_max;   /* --checkpoint-overhead; 0: not given */
 	uint64_t duration_ns;             /* 0: until the job ends */

@@ -15,10 +15,10 @@ struct render_options {
 	const char *format; /* a name of render_formats.h; NULL: by the extension of output, else text */
 	FILE *stream;
 	bool steps;                     /* a table of all steps too, in JSON */
-	uint32_t trainer_tid;           /* 0: as recorded, or find it */
+	uint32_t trainer_tid;           /* 0: as recorded, or found automatically */
 	double checkpoint_overhead_max; /* 0: CHECKPOINT_OVERHEAD_MAX */
 };
 
-/* *ret_sufficient: the recording suffices to judge the job; if not, the report lists what is missing. An
- * output file is written atomically. */
+/* *ret_sufficient: the recording is sufficient to judge the job; otherwise the report lists the missing
+ * data. An output file is written atomically. */
 int render_recording(const struct render_options *options, bool *ret_sufficient, struct error *err);

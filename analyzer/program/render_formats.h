@@ -21,7 +21,7 @@ struct render_format {
 	int (*write)(FILE *stream, const struct analysis *analysis, const struct report_source *source);
 };
 
-/* Both return NULL if there is no such format. */
+/* Both functions return NULL if there is no such format. */
 const struct render_format *render_format_by_name(const char *name);
 const struct render_format *render_format_by_path(const char *path);
 

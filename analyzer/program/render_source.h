@@ -8,10 +8,10 @@
 struct recording;
 
 struct render_source {
-	struct report_source report; /* borrows from here */
+	struct report_source report; /* borrows from the fields below */
 	char *host, *kernel, *machine, *version;
 };
 
-/* The result borrows path, too. */
+/* The result also borrows path. */
 void render_source_load(struct recording *recording, const char *path, struct render_source *ret_source);
 void render_source_free(struct render_source *source);

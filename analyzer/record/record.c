@@ -48,7 +48,7 @@ struct record_roots {
 	char *cgroup; /* its folder; NULL: named processes */
 	pid_t *members;
 	size_t n_members;
-	bool any; /* the group has had a process */
+	bool any; /* the group has had a process at some time */
 };
 
 /* Call it once for each process, which is part of the job already. -errno. */
@@ -70,7 +70,7 @@ static int record_roots_add(struct record_roots *roots, pid_t tgid, struct error
 	return 0;
 }
 
-/* path: as the user wrote it. */
+/* path: as the user gave it. */
 static int record_roots_set_cgroup(struct record_roots *roots, const char *path, struct error *err)
 {
 	char folder[PATH_MAX];
@@ -98,7 +98,7 @@ static void record_roots_free(struct record_roots *roots)
 	*roots = (struct record_roots){0};
 }
 
-/* Tells that a process has ended (EVENT_EXIT of its main thread). */
+/* Records that a process has ended (EVENT_EXIT of its main thread). */
 static void record_roots_exit(struct record_roots *roots, pid_t tgid)
 {
 	for (size_t i = 0; i < roots->n; i++)
@@ -315,7 +315,7 @@ static int record_info_end(struct recording *recording, const struct collector_s
 	return r < 0 ? r : recording_set_u64(recording, RECORDING_STEAL_NS, steal_ns, err);
 }
 
-#define POLL_MS        50             /* records gather in the kernel meanwhile */
+#define POLL_MS        50             /* records accumulate in the kernel between polls */
 #define FLUSH_EVERY_NS (1 * NS_PER_S) /* most that a killed recorder loses */
 #define LAST_EXIT_MS   200            /* waitpid() can return a little before a process's last switch */
 
@@ -335,16 +335,16 @@ struct recorder {
 	struct recording *recording;
 	struct error write_error; /* the first one; nothing is written after it */
 	int signal_fd;
-	struct record_roots roots; /* if there is a command, it is the only root */
+	struct record_roots roots; /* the command, if there is one, is the only root */
 	bool child_reaped;         /* status is valid */
 	bool stop_requested;       /* by a signal */
 	int status;
 	uint64_t start_ns, flushed_ns, start_steal_ns, unrecorded_ns;
 	struct slices slices;
-	bool has_steps; /* one was seen */
+	bool has_steps; /* a step has been seen */
 	bool uses_gpu;  /* its process opened libcuda */
 	bool nvml_tried;
-	struct nvml *nvml; /* NULL: not needed, or not there */
+	struct nvml *nvml; /* NULL: not needed, or not available */
 };
 
 static void on_event(void *user, const struct event *event)
@@ -370,7 +370,7 @@ static void on_metadata(void *user, const char *kind, uint64_t key, const void *
 		recording_put(recorder->recording, kind, key, data, size, &recorder->write_error);
 }
 
-/* A signal that the terminal sent went to the command as well, which is in the same process group. */
+/* A signal from the terminal also reaches the command, which is in the same process group. */
 static void take_signal(struct recorder *recorder)
 {
 	struct signalfd_siginfo info;
@@ -433,7 +433,7 @@ static int append_gap(struct recorder *recorder, uint64_t begin_ns, uint64_t end
 	return recording_append(recorder->recording, &gap, err);
 }
 
-/* Turns detail on and off by the budget, and drops slices that exceed the limit. */
+/* Turns detail on and off according to the budget, and drops slices beyond the limit. */
 static int step_slices(struct recorder *recorder, struct error *err)
 {
 	struct slices *slices = &recorder->slices;
@@ -472,7 +472,7 @@ static int end_slices(struct recorder *recorder, struct error *err)
 	return append_gap(recorder, slices->items[slices->n - 1].end_ns, clock_monotonic_ns(), err);
 }
 
-/* Takes a sample once a second if the job uses a GPU. */
+/* Takes a sample once per second if the job uses a GPU. */
 static void sample_gpu(struct recorder *recorder, uint64_t now_ns)
 {
 	struct error why = ERROR_INIT;
@@ -513,7 +513,7 @@ static int poll_collector(struct recorder *recorder, struct error *err)
 	return 0;
 }
 
-/* Records until the job ends, a signal comes, -d is over, or something fails. */
+/* Records until the job ends, a signal arrives, the time of -d is over, or an error occurs. */
 static int record_loop(struct recorder *recorder, struct error *err)
 {
 	uint64_t duration_ns = recorder->options->duration_ns;
@@ -688,7 +688,7 @@ static int begin(struct recorder *recorder, struct record_result *result, struct
 		   : record_info_begin(recorder->recording, options, &recorder->roots, recorder->source, err);
 }
 
-/* Ends the collector and the recording, also after a failure, as far as that is possible. */
+/* Ends the collector and the recording as far as possible, even after a failure. */
 static int end(struct recorder *recorder, struct record_result *result, struct error *err)
 {
 	struct collector_stats stats;

@@ -26,7 +26,7 @@ struct record_options {
 	size_t n_tgids;
 	const char *cgroup;
 	bool no_children;
-	bool unprivileged;    /* sample /proc, also where BPF would work */
+	bool unprivileged;    /* sample /proc even if BPF works */
 	uint32_t trainer_tid; /* named by the user; 0: the report finds the trainer */
 	uint64_t duration_ns; /* 0: until the job ends */
 	uint64_t ring_bytes;
@@ -39,7 +39,7 @@ struct record_options {
 struct record_roots;
 
 struct record_result {
-	int status;       /* of the command, as waitpid gives it; 0 without one */
+	int status;       /* status of the command, as waitpid() returns it; 0 without a command */
 	int launch_error; /* -errno: the command could not be started */
 	uint64_t duration_ns, n_events, n_lost;
 	uint64_t unrecorded_ns; /* without detail */

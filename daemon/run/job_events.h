@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Handles the begin and end of each job: logs a line, and adds to its user's totals. */
+/* Handles the start and end of each job: logs a line, and adds to its user's totals. */
 
 #include "daemon/cache/job.h"
 #include "usage_totals.h"

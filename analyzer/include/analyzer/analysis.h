@@ -47,7 +47,7 @@ enum analysis_verdict {
 	ANALYSIS_CHECKPOINT_BOUND,
 	ANALYSIS_CPU_STARVED, /* the trainer was mostly ready to run, but had no core */
 	ANALYSIS_LOCK_BOUND,  /* the trainer was mostly ready, but another thread had the interpreter lock */
-	ANALYSIS_UNCLEAR,     /* the events do not suffice; the note says what would */
+	ANALYSIS_UNCLEAR,     /* the events are not sufficient; the note says which ones would be */
 };
 
 enum analysis_confidence {
@@ -66,10 +66,10 @@ struct analysis_evidence {
 
 struct analysis_action {
 	char text[384];
-	double gain_max; /* upper bound of the speed-up, as a factor; 1: none; 0: not known */
+	double gain_max; /* upper bound of the speed-up factor; 1: no gain; 0: not known */
 	enum analysis_confidence confidence;
 	struct estimate gain; /* predicted speed-up, as a factor; its value is 0 or NAN if not predicted */
-	bool about; /* gain_max is approximate, as shares are sampled or much of the time was not seen */
+	bool about;           /* gain_max is approximate: shares are sampled, or much time was not seen */
 };
 
 /* A rank of a job that trains on several processes: shares of its own window. */
@@ -87,7 +87,7 @@ struct analysis_workers {
 	uint32_t n;          /* worker processes seen in the window */
 	uint32_t n_at_once;  /* most at the same time of one loader that feeds steps; sampled: the average */
 	uint64_t fetch_ns;   /* in file or network calls */
-	uint64_t cpu_ns;     /* computing outside of them */
+	uint64_t cpu_ns;     /* computing outside those calls */
 	uint64_t queue_ns;   /* runnable without a core */
 	uint64_t idle_ns;    /* waiting for an index: ahead of the trainer */
 	uint64_t blocked_ns; /* anything else, e.g. handing a batch over */
@@ -110,7 +110,7 @@ struct analysis_job {
 	uint32_t n_cpus;
 	uint32_t root_tgid, trainer_tgid, trainer_tid;
 	uint32_t trainer_ns_tgid, trainer_ns_tid; /* in its innermost PID namespace; 0: not known */
-	uint32_t n_trainers; /* threads that do backward passes: more than 1 are ranks of one job */
+	uint32_t n_trainers; /* number of threads that do backward passes: more than 1 are ranks of one job */
 	enum analysis_loader loader;
 	enum analysis_method method;
 	/* The recording does not show when the trainer loads data; or only its file reads show this, or only
@@ -153,9 +153,9 @@ struct analysis_sampled {
 
 /* Parts of shares, for explanation: no shares of their own. */
 struct analysis_parts {
-	uint64_t peers_ns; /* of fetch_stall: dieseld waited for other nodes' chunks, not for storage */
+	uint64_t peers_ns; /* part of fetch_stall: dieseld waited for other nodes' chunks, not for storage */
 	/* parts of prep_stall */
-	uint64_t head_of_line_ns; /* another batch was ready, but a slower worker's had to come first */
+	uint64_t head_of_line_ns; /* a batch of another worker was ready, but the next one in order was not */
 	uint64_t own_prep_ns; /* the trainer itself computed, or waited for a core, the latter counted up to
 				 the time that it computed */
 	uint64_t daemon_prep_ns; /* dieseld decoded, verified or copied */
@@ -163,15 +163,15 @@ struct analysis_parts {
 	/* parts of device */
 	bool gpu_wait_known;
 	uint64_t gpu_wait_ns;
-	uint64_t helped_ns; /* the trainer slept until other threads of its process had computed */
-	/* Part of the trainer's computing in which its Python stack shows the model, the backward pass or the
-	 * optimizer. NAN: not known. */
+	uint64_t helped_ns; /* the trainer slept until other threads of its process had finished computing */
+	/* Part of the trainer's computing time in which its Python stack shows the model, the backward
+	 * pass or the optimizer. NAN: not known. */
 	double computing_part;
 	/* parts of cpu_starved */
-	uint64_t neighbours_ns;  /* a thread outside the job had the core */
+	uint64_t neighbours_ns;  /* a thread outside the job occupied the core */
 	uint64_t gil_starved_ns; /* the trainer itself waited for the interpreter lock */
 	uint64_t asleep_ns;      /* of other: plain sleeps of the trainer, except polling */
-	uint64_t steal_ns;       /* of any share: the host took the trainer's core away (steal time) */
+	uint64_t steal_ns;       /* part of any share: the host took the trainer's core away (steal time) */
 	bool waits_sampled;      /* some waits are inferred from the trainer's stack samples or naps */
 };
 
@@ -199,7 +199,7 @@ struct analysis {
 	struct analysis_steady steady;
 	struct analysis_step *steps;
 	size_t n_steps, n_incomplete;
-	uint64_t wait_mean_ns, wait_p95_ns; /* data wait per step, without the steps that are apart */
+	uint64_t wait_mean_ns, wait_p95_ns; /* data wait per step, without excluded steps */
 	struct analysis_workers workers;
 	struct analysis_excluded compiling, validation;
 	struct analysis_rank *ranks; /* NULL: one trainer */
@@ -212,7 +212,7 @@ struct analysis {
 	struct phase_times *phases;
 	struct checkpoint_report *checkpoints;
 	struct predictions *predictions;
-	char no_predictions[160]; /* why there are no predictions; "" if there are */
+	char no_predictions[160]; /* reason for the absence of predictions; "" if there are predictions */
 	struct lanes *lanes;      /* NULL also if the input did not ask for lanes */
 	struct analysis_evidence evidence[ANALYSIS_EVIDENCE_MAX];
 	size_t n_evidence;
@@ -226,8 +226,8 @@ int analysis_run(const struct analysis_input *input, struct analysis **ret_analy
 
 void analysis_free(struct analysis *analysis);
 
-/* Returns false for compiling if no Python stack was sampled: the share is 0 then, and its time is in other
- * shares. All other shares are known. */
+/* Returns false for compiling if no Python stack was sampled: its share is then 0, and its time is part of
+ * other shares. All other shares are known. */
 bool analysis_share_known(const struct analysis *analysis, enum analysis_share share);
 
 /* Returns the share as a part of observed_ns, 0 to 1; 0 if nothing was observed. */

@@ -25,7 +25,7 @@ struct checkpoint_item {
 	uint64_t fsync_ns;     /* in fsync and the like */
 	uint64_t writeback_ns; /* part of both: asleep uninterruptibly, throttled by or waiting for writeback
 				  of dirty pages or the journal */
-	bool background;       /* by a thread or process other than the trainer */
+	bool background;       /* written by a thread or process other than the trainer */
 };
 
 /* Compares the steps during a background save (another thread or process writes a checkpoint) with the other
@@ -42,7 +42,7 @@ struct checkpoint_tail {
 };
 
 struct checkpoint_report {
-	struct checkpoint_tail *tail; /* NULL: none in the background, or too few steps of either kind */
+	struct checkpoint_tail *tail; /* NULL: no background saves, or too few steps of either kind */
 	struct checkpoint_item *items;
 	size_t n_items, n_background;
 	/* Mean cost of copying a state for a background save, beyond the stalls: the extra computing of the

@@ -21,17 +21,17 @@ struct gpu_sample {
 };
 
 struct gpu_use {
-	char library[256]; /* path of the libcuda that was probed; reveals a stand-in */
+	char library[256]; /* path of the libcuda that was probed; shows if it is a substitute */
 	uint64_t n_launches, n_copies;
 	uint64_t wait_ns;    /* the trainer in synchronising calls: gpu_wait_ns of struct analysis_parts */
 	uint64_t spin_ns;    /* part of wait_ns on a CPU */
 	uint64_t starved_ns; /* lower bound: within data waits, from the end of a synchronisation to the next
 				launch or copy, when nothing was queued */
-	double utilization;  /* by NVML, 0 to 1; NAN: not known */
+	double utilization;  /* from NVML, 0 to 1; NAN: not known */
 	/* numbers of libcuda functions: probed, single-stepped (part of the probed ones), not exported by
 	 * this driver, and refused by the kernel */
 	uint32_t n_probed, n_expensive, n_missing, n_refused;
-	bool launches_known;    /* false: too many launches to count all the time, so n_launches, n_copies and
+	bool launches_known;    /* false: launches were not counted all the time, so that the counts and
 				   starved_ns are too low */
 	struct gpu_call *calls; /* by ns, descending */
 	size_t n_calls;

@@ -32,22 +32,22 @@ struct analysis_path {
 struct analysis_input {
 	const struct event *events; /* any order */
 	size_t n_events;
-	uint64_t begin_ns, end_ns;          /* of the recording; 0, 0: of the events */
+	uint64_t begin_ns, end_ns;          /* limits of the recording; 0, 0: those of the events */
 	const struct analysis_loss *losses; /* may be NULL */
 	size_t n_losses;
 	uint32_t root_tgid;    /* the job's first process; 0: not known */
-	uint32_t trainer_tid;  /* 0: find it */
+	uint32_t trainer_tid;  /* the job was already running when the recording began */
 	uint32_t n_cpus;       /* CPUs that the job may use; 0: not known */
 	uint64_t self_cpu_ns;  /* CPU time of the tool: BPF programs and collector */
-	bool bpf_cost_unknown; /* self_cpu_ns lacks BPF programs: counting them takes CAP_SYS_ADMIN */
-	uint64_t detail_bytes_per_minute; /* limit that the recorder had; 0: none, or not known */
-	const char *command;              /* as typed, or of the process; NULL: not known */
-	bool attached;                    /* the job already ran when the recording began */
-	bool shares_only;                 /* no predictions, no lanes: cheap enough to run once per second */
+	bool bpf_cost_unknown; /* self_cpu_ns lacks BPF programs: counting their time takes CAP_SYS_ADMIN */
+	uint64_t detail_bytes_per_minute; /* the recorder's limit; 0: none, or not known */
+	const char *command; /* the command as typed, or the process's command line; NULL: not known */
+	bool attached;       /* the job already ran when the recording began */
+	bool shares_only;    /* no predictions, no lanes: cheap enough to run once per second */
 	const struct what_if_question *what_if; /* NULL: none */
 	size_t n_lane_segments_max;             /* 0: no lanes */
 	const char *gpu_library;                /* path of the libcuda that was probed; NULL: none */
-	const struct gpu_probes *gpu_probes;    /* in gpu_library; NULL: not known */
+	const struct gpu_probes *gpu_probes;    /* probes in gpu_library; NULL: not known */
 	double checkpoint_overhead_max;         /* limit, as a ratio; 0: CHECKPOINT_OVERHEAD_MAX */
 	const struct gpu_sample *gpu_samples;
 	size_t n_gpu_samples;

@@ -38,7 +38,7 @@ enum lane_state {
 	LANE_IDLE,      /* a worker without work, because it is ahead of the trainer */
 	LANE_BLOCKED,   /* asleep for another reason */
 	LANE_GPU_WAIT,  /* trainer only: part of device */
-	LANE_COMPILING, /* trainer only: a share of its own */
+	LANE_COMPILING, /* trainer only: a separate share */
 	LANE_STATES,
 };
 
@@ -72,7 +72,7 @@ struct lane_wait {
 	uint64_t begin_ns, end_ns, fetch_ns;
 };
 
-/* From at_ns on, n_ready batches are prepared and not yet taken. */
+/* From at_ns on, n_ready batches are ready and not taken yet. */
 struct lane_level {
 	uint64_t at_ns;
 	uint32_t n_ready;

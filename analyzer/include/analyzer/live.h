@@ -28,7 +28,7 @@ struct live_config {
 	uint32_t n_cpus;
 };
 
-/* Returns NULL if there is no memory. */
+/* Returns NULL if memory runs out. */
 struct live *live_new(const struct live_config *config);
 struct live *live_free(struct live *live);
 

@@ -26,7 +26,7 @@ struct nvml_gpu {
 	double busy_ratio;                      /* utilization; NAN: not known, here and below */
 	double memory_used_bytes, memory_bytes; /* on the device */
 	double power_w;
-	pid_t pids[NVML_PIDS_MAX]; /* processes that compute on the GPU; if there are more, the first ones */
+	pid_t pids[NVML_PIDS_MAX]; /* processes that compute on the GPU; only the first NVML_PIDS_MAX */
 	size_t n_pids;
 };
 

@@ -17,7 +17,7 @@
 #define PAGE_CACHE_TOP_FILES 16
 
 struct page_cache_place {
-	char *path; /* of a file, or of a folder with "/" at the end; "?": not known. Never NULL */
+	char *path; /* path of a file, or of a folder with "/" at the end; "?": not known. Never NULL */
 	uint64_t accessed_pages, missed_pages;
 	uint64_t used_bytes, cold_bytes;
 	uint64_t n_reads;
@@ -48,8 +48,8 @@ struct page_cache {
 /* Returns 1 - missed / accessed; NAN without accesses. */
 double page_cache_hit_ratio(uint64_t accessed_pages, uint64_t missed_pages);
 
-/* Returns the bytes that came from storage over the bytes that were used, where unused read-ahead makes a
- * difference; 0 if the excess is too small to mention. */
+/* Returns the ratio of bytes read from storage to bytes used, if unused read-ahead makes a difference; 0
+ * if the excess is too small to mention. */
 double page_cache_excess(const struct page_cache *cache);
 
 void page_cache_free(struct page_cache *cache);

@@ -10,10 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PHASES_MAX 64 /* if there are more, those with the least time are left out */
+#define PHASES_MAX 64 /* maximum; beyond it, the phases with the least time are left out */
 
 struct phase_time {
-	char name[64]; /* any bytes, as the program gave them; "?": not known */
+	char name[64]; /* any bytes, as received from the program; "?": not known */
 	uint64_t n, ns;
 };
 

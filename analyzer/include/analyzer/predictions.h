@@ -30,12 +30,13 @@ struct what_if_point {
 struct what_if_curve {
 	struct what_if_point *points; /* by x */
 	size_t n_points;
-	double here; /* x of the recording; NAN: not known */
+	double here; /* x of the recorded job; NAN: not known */
 };
 
 /* Prediction for images that dieseld decodes and transforms on all cores. */
 struct native_prediction {
-	struct estimate part; /* of preparing's CPU time that dieseld could do; NAN: no image decoding seen */
+	struct estimate part; /* part of the CPU time of preparing that dieseld could take over; NAN: no image
+				 decoding seen */
 	struct estimate speedup;
 	double fetch_stall, prep_stall, device; /* shares of the predicted wall time */
 };
@@ -53,10 +54,11 @@ struct predictions {
 	 * count, because nothing removes it. NAN: no amount suffices. */
 	struct estimate cache_ratio_needed, workers_needed, storage_factor_needed;
 	struct estimate half_prep_speedup; /* with half the computing per batch */
-	/* With workers that persist from epoch to epoch. NAN: they already do, or only one epoch was seen. */
+	/* Speed-up with workers that persist between epochs. NAN: they already persist, or only one epoch
+	 * was seen. */
 	struct estimate persistent_speedup;
 	struct native_prediction native;
-	struct what_if_answer *answer; /* to the question in analysis_input; NULL: none was asked */
+	struct what_if_answer *answer; /* answer to the question in analysis_input; NULL: no question */
 };
 
 /* Prediction for one what_if_question. */
@@ -76,8 +78,9 @@ struct what_if_question {
 	double storage_bytes_per_s; /* instead of the factor; needs a recording that read from storage */
 	double device_factor;
 	double sample_factor;
-	bool native;    /* images are decoded by dieseld; needs native.part */
-	double n_nodes; /* nodes that share data by dieseld, each with as much memory and its own lanes */
+	bool native;          /* images are decoded by dieseld; needs native.part */
+	double n_nodes;       /* number of nodes that share data through dieseld, each with the same amount of
+				 memory and its own lanes */
 	double decoded_ratio; /* share of samples from dieseld's cache of decoded copies; only with native */
 };
 

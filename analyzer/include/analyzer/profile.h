@@ -31,7 +31,7 @@ struct profile_metadata {
 	const struct profile_frame *frames; /* by key */
 	const struct profile_trace *traces; /* by key */
 	size_t n_frames, n_traces;
-	double rate_hz; /* per CPU; 0: not known */
+	double rate_hz; /* rate per CPU; 0: not known */
 };
 
 struct profile_item {
@@ -52,8 +52,8 @@ struct profile_stack {
  * Python 3.11. */
 struct profile_images {
 	uint64_t n_decode;    /* reading JPEG, PNG and WebP images */
-	uint64_t n_codec;     /* part of n_decode: in code for these formats only */
-	uint64_t n_transform; /* cropping, resizing, flipping, and converting to numbers */
+	uint64_t n_codec;     /* part of n_decode: code used only for these formats */
+	uint64_t n_transform; /* cropping, resizing, flipping, and conversion to numbers */
 	uint64_t n_foreign;   /* torchvision's transforms that dieseld does not run */
 };
 

@@ -43,13 +43,13 @@ struct recording_cursor;
 #define RECORDING_STOP_CLOCKS      "stop_clocks"
 #define RECORDING_HOST             "host"
 #define RECORDING_KERNEL           "kernel"  /* uname release */
-#define RECORDING_MACHINE          "machine" /* x86_64: what syscall numbers mean */
+#define RECORDING_MACHINE          "machine" /* x86_64: architecture that defines the syscall numbers */
 #define RECORDING_CPUS             "cpus"    /* online */
 #define RECORDING_PAGE_BYTES       "page_bytes"
-#define RECORDING_EVENTS           "events"           /* n written */
-#define RECORDING_LOST_EVENTS      "lost_events"      /* sum over types */
-#define RECORDING_LOST_TYPE        "lost_type_%u"     /* by enum event_type; only those above 0 */
-#define RECORDING_MISSED           "missed_runs"      /* program runs the kernel skipped */
+#define RECORDING_EVENTS           "events"       /* n written */
+#define RECORDING_LOST_EVENTS      "lost_events"  /* sum over types */
+#define RECORDING_LOST_TYPE        "lost_type_%u" /* lost events by enum event_type; only nonzero counts */
+#define RECORDING_MISSED           "missed_runs"  /* program runs the kernel skipped */
 #define RECORDING_STORAGE_FAILURES "storage_failures" /* threads missing from the job */
 #define RECORDING_PROFILE_HZ       "profile_hz"       /* stack samples per second per CPU; 0: none */
 #define RECORDING_DETAIL_BYTES     "detail_bytes"     /* limit of detail per minute; 0: none */
@@ -58,8 +58,8 @@ struct recording_cursor;
 #define RECORDING_BPF_RUN_NS       "bpf_run_ns"       /* CPU time of the BPF programs, extrapolated */
 #define RECORDING_BPF_SAMPLED_NS   "bpf_sampled_ns"   /* 0: bpf_run_ns is unknown */
 #define RECORDING_RECORDER_CPU_NS  "recorder_cpu_ns"  /* CPU time of the recording program */
-#define RECORDING_STEAL_NS         "steal_ns"         /* taken by the hypervisor from all CPUs meanwhile */
-#define RECORDING_EXIT_STATUS      "exit_status"      /* as waitpid gives it; only for launched commands */
+#define RECORDING_STEAL_NS         "steal_ns"         /* time that the hypervisor took from all CPUs */
+#define RECORDING_EXIT_STATUS      "exit_status"      /* as waitpid() returns it; launched commands only */
 #define RECORDING_SAMPLED          "sampled"          /* 1: /proc was sampled, without privilege */
 #define RECORDING_COMPLETE         "complete"         /* 1: closed in order */
 #define RECORDING_DIESEL_VERSION   "diesel_version"
@@ -98,12 +98,12 @@ int recording_get_u64(struct recording *recording, const char *key, uint64_t *re
 int recording_put(struct recording *recording, const char *kind, uint64_t key, const void *data, size_t size,
 		  struct error *err);
 
-/* Calls visit for the notes of a kind, by key, as long as it returns 0, and returns its last result. data is
- * valid during the call. */
+/* Calls visit for the notes of a kind, in order of their keys, as long as it returns 0, and returns its
+ * last result. data is valid only during the call. */
 int recording_each(struct recording *recording, const char *kind,
 		   int (*visit)(void *user, uint64_t key, const void *data, size_t size), void *user);
 
-/* Returns true if the recording was closed in order, and no damage was met in the parts read so far. */
+/* Returns true if the recording was closed properly, and the parts read so far are undamaged. */
 bool recording_complete(const struct recording *recording);
 /* Returns true if the recording was incomplete when opened because its recorder was still writing it. */
 bool recording_under_way(const struct recording *recording);

@@ -16,12 +16,12 @@ struct analysis_interval {
 	uint64_t share_ns[SHARE_COUNT];
 	uint64_t known_ns;
 	uint64_t gpu_wait_ns; /* part of SHARE_DEVICE */
-	double n_steps;       /* steps that ended in the interval; sampled: in proportion to its length */
+	double n_steps;       /* steps that ended in the interval; sampled: proportional to its length */
 	double step_p50_s, step_p95_s; /* of these steps; NAN: none */
 
 	/* Worker processes and the threads that hand their batches over; thread-time. */
-	uint32_t n_workers; /* worker processes seen */
-	size_t n_batches;   /* batches whose preparation ended */
+	uint32_t n_workers; /* number of worker processes seen */
+	size_t n_batches;   /* number of batches whose preparation ended */
 	uint64_t worker_cpu_ns, worker_fetch_ns;
 	uint64_t queue_ns; /* all threads that have a lane: runnable without a core */
 };

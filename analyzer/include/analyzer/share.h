@@ -12,7 +12,8 @@ enum analysis_share {
 	SHARE_CHECKPOINT_STALL,
 	SHARE_CPU_STARVED,
 	SHARE_OTHER,
-	SHARE_COMPILING, /* paid once, so not in steady shares; only seen with Python stack samples */
+	SHARE_COMPILING, /* paid once, so not part of steady shares; only visible in samples of Python stacks
+			  */
 	SHARE_COUNT,
 };
 

@@ -135,10 +135,10 @@ struct model_step {
 	double fixed_ns; /* independent of loader and device: checkpoints, unexplained */
 };
 
-/* Batches of one pass over the loader; no batch beyond its end is requested early. */
+/* Batches of one pass over the loader. Batches of the next pass are not requested early. */
 struct model_epoch {
 	size_t first_step;
-	double start_ns;   /* from the first wait to when the first worker takes its first index */
+	double start_ns;   /* time from the first wait until a worker takes its first index */
 	double spacing_ns; /* from one worker's start to the next one's */
 	bool fresh;        /* its workers were started for this epoch */
 };
@@ -159,7 +159,7 @@ struct model_job {
 	const struct model_batch *batches; /* in the order of consumption; one per step */
 	const struct model_step *steps;
 	size_t n_steps;
-	const struct model_epoch *epochs; /* the first one begins with step 0 */
+	const struct model_epoch *epochs; /* the first epoch begins with step 0 */
 	size_t n_epochs;
 	struct model_loader loader;
 	struct model_storage storage;
@@ -183,22 +183,22 @@ struct model_job {
 /* Changes relative to the recording. model_scenario_recorded() has none. */
 struct model_scenario {
 	double prep_cost;     /* factor on computing; 0: no time. The hand-over stays */
-	bool fetch_free;      /* reading takes only the CPU time of a read from memory */
+	bool fetch_free;      /* reads take only the CPU time of a read from memory */
 	bool device_free;     /* steps take no time */
-	double cached_ratio;  /* of all groups read, at random; NAN: as recorded */
+	double cached_ratio;  /* cached share of all groups read, at random; NAN: as recorded */
 	double storage_speed; /* factor */
 	double device_speed;  /* factor */
-	double sample_size;   /* factor on bytes, and on computing, all of which is taken to be per byte */
+	double sample_size;   /* factor on bytes, and on computing, assumed proportional to them */
 	uint32_t n_workers;   /* UINT32_MAX: as recorded */
-	double sharing_ratio; /* for a job that gets its first workers; others: as recorded */
+	double sharing_ratio; /* for a job that gets its first workers; otherwise as recorded */
 	bool persistent;      /* workers persist: only the first epoch waits for their start */
 };
 
 struct model_outcome {
 	double wall_ns;
 	double wait_ns;    /* for data */
-	double device_ns;  /* CPU time, sleep, and waiting for cores that others had */
-	double starved_ns; /* part of device_ns beyond the time that its work alone takes */
+	double device_ns;  /* CPU time, sleep, and waits for cores that others occupied */
+	double starved_ns; /* part of device_ns in excess of the time that its work takes by itself */
 	size_t n_events;
 };
 

@@ -11,7 +11,7 @@
  * uncertain. */
 #define COMPILING_PART 10
 #define VALIDATION_MIN                                                                                       \
-	3 /* batches before one backward pass: an epoch's end, one of validation, the step's own */
+	3 /* batches before one backward pass: the end of an epoch, one of validation, the step's own */
 
 static void compiling_fill(const struct measurement *m, struct analysis *analysis)
 {
@@ -35,17 +35,17 @@ static void compiling_fill(const struct measurement *m, struct analysis *analysi
 struct batches {
 	size_t n;
 	uint64_t first_ns, last_ns; /* start of the first and of the last next() */
-	uint64_t end_ns;            /* of the last one */
+	uint64_t end_ns;            /* end of the last one */
 	uint64_t wait_ns;           /* in all but the last */
 };
 
 /* Position in the trainer's marks. */
 struct marks_cursor {
 	size_t i;
-	uint64_t begin_ns; /* of the next() that it is in; 0: of none */
+	uint64_t begin_ns; /* start of the next() that it is in; 0: in none */
 };
 
-/* Takes all calls of next() that ended before end_ns. */
+/* Consumes all calls of next() that ended before end_ns. */
 static struct batches batches_until(const struct timeline_thread *trainer, uint64_t end_ns,
 				    struct marks_cursor *cursor)
 {

@@ -89,7 +89,8 @@ static int storage_choose(struct forecast *forecast, const struct service *servi
 		forecast->job.storage.drained = false;
 		r = replay_recorded(forecast, steps);
 	}
-	/* If the server does not even explain the recording, there is none: waits stay as recorded. */
+	/* If a shared server does not even explain the recording, there is none, and waits stay as
+	 * recorded. */
 	if (r == 0 && forecast->segments && forecast->error_ratio > SPLIT_TOLERANCE) {
 		forecast->job.segments = service->job.segments;
 		forecast->job.storage = service->job.storage;
@@ -193,7 +194,7 @@ int forecast_quick(struct forecast *forecast, const struct model_scenario *scena
 	return 0;
 }
 
-/* Splits the wait: the same scenario with free reading shows how much of it is for reading. */
+/* Splits the wait: the same scenario with free reading shows the part of the wait that is for reading. */
 static int split_point(struct forecast *forecast, const struct model_scenario *scenario,
 		       struct forecast_point *point)
 {

@@ -14,8 +14,8 @@
 #include "analyzer/roles/roles_feeders.h"
 #include "analyzer/waits/waits_seen.h"
 
-#define SEEN_BY_CALLS 0.8 /* of what samples of the stack show */
-#define LOOKS_MIN     20  /* at the stack: fewer say nothing about the rest */
+#define SEEN_BY_CALLS 0.8 /* fraction of the time in stack samples that calls must show */
+#define LOOKS_MIN     20  /* minimum samples of the stack: fewer do not represent the rest */
 
 static int times_find(struct measurement *m)
 {
@@ -38,7 +38,7 @@ static int times_find(struct measurement *m)
 	return 0;
 }
 
-/* Takes each wait as a step, because it is for a batch, if only the trainer's loading shows steps. */
+/* Counts each wait as a step, because it is for a batch, if only the trainer's loading shows steps. */
 static int times_of_waits(struct measurement *m)
 {
 	free(m->mark_times);
@@ -56,7 +56,8 @@ static int times_of_waits(struct measurement *m)
 	return 0;
 }
 
-/* Takes each burst of launches for which the trainer then waits as a step, if only the device shows steps. */
+/* Counts each burst of launches for which the trainer then waits as a step, if only the device shows
+ * steps. */
 static int times_of_launches(struct measurement *m)
 {
 	const struct timeline_thread *trainer = m->roles.trainer;
@@ -82,7 +83,7 @@ static struct checkpoint_input checkpoint_input(const struct measurement *m)
 	    .steps = m->times, .n_steps = m->n_times, .samples = &m->samples, .compiling = &m->compiling};
 }
 
-/* Finds checkpoints by calls that write, and by what samples of the stack say. */
+/* Finds checkpoints by write calls and by samples of the stack. */
 static int checkpoints_collect(struct measurement *m)
 {
 	const struct checkpoint_input from = checkpoint_input(m);
@@ -111,7 +112,7 @@ static int checkpoints_collect(struct measurement *m)
 	return r;
 }
 
-/* Finds what samples of stacks say, and the checkpoints. */
+/* Finds the work that stack samples show, and the checkpoints. */
 static int works_find(struct measurement *m, const struct analysis_input *input)
 {
 	int r = stack_samples_find(m->timeline, input, &m->samples);
@@ -155,8 +156,8 @@ static bool waits_have_samples(const struct measurement *m, uint64_t first_ns)
 	return 2 * n_inside >= n;
 }
 
-/* A sample stands for half a period on either side. Where that is in a wait, the sample's time begins behind
- * it. */
+/* A sample represents half a period on either side. If this overlaps a wait, the sample's time begins
+ * after the wait. */
 static void spans_leave_waits(const struct measurement *m, struct interval_list *spans)
 {
 	const struct timeline_thread *trainer = m->roles.trainer;
@@ -196,7 +197,7 @@ static int stacks_see(const struct measurement *m, struct interval_list *seen)
 	return interval_list_append(seen, &list);
 }
 
-/* Adds what the trainer's naps and stack show. */
+/* Adds the waits that the trainer's naps and stack samples show. */
 static int waits_see(struct measurement *m, const struct interval_list *busy)
 {
 	_cleanup_(interval_list_free) struct interval_list seen = {0};
@@ -217,7 +218,7 @@ static int waits_see(struct measurement *m, const struct interval_list *busy)
 	return r;
 }
 
-/* Finds the waits. Files that the trainer reads while it compiles or writes a checkpoint are no data. */
+/* Finds the waits. Files that the trainer reads while it compiles or writes a checkpoint are not data. */
 static int waits_find(struct measurement *m)
 {
 	struct interval_list busy = {0};
@@ -286,7 +287,7 @@ static int naps_find(struct measurement *m)
 	return r;
 }
 
-/* Finds what the trainer did outside of its waits, which the replay needs. All waits count as preparing for
+/* Finds the trainer's activities outside of its waits, for the replay. All waits count as preparing for
  * now. */
 static int rest_find(struct measurement *m, bool several)
 {
@@ -326,7 +327,7 @@ static void shares_find(struct measurement *m)
 	}
 }
 
-/* Finds steps by waits or launches if nothing else tells of them, then the window that they make up. */
+/* Finds steps by waits or launches if nothing else shows steps, then the window that they form. */
 static int window_make(struct measurement *m)
 {
 	int r = 0;

@@ -22,7 +22,7 @@
 struct measurement {
 	const struct timeline *timeline;
 	struct roles roles;
-	const uint64_t *times; /* of steps: backward passes, returns of next(), or ends of waits */
+	const uint64_t *times; /* times of steps: backward passes, returns of next(), or ends of waits */
 	size_t n_times;
 	uint64_t *mark_times;
 	struct stack_samples samples;
@@ -40,9 +40,9 @@ struct measurement {
 	uint64_t share_ns[SHARE_COUNT]; /* sums to the window exactly */
 	uint64_t gil_starved_ns;        /* part of cpu_starved: another thread has the interpreter lock */
 	uint64_t asleep_ns;             /* part of other: naps, except polling */
-	uint64_t helped_ns;             /* part of device: asleep until its other threads had computed */
-	double computing_part;          /* of its CPU time outside of waits: in the model; NAN: not known */
-	uint64_t collective_ns;         /* part of device: asleep until the other ranks arrive */
+	uint64_t helped_ns;     /* part of device: asleep until the trainer's other threads had computed */
+	double computing_part;  /* part of its other CPU time that is in the model; NAN: not known */
+	uint64_t collective_ns; /* part of device: asleep until the other ranks arrive */
 };
 
 /* Measures one trainer. trainer_tid 0: the one that roles_find() finds. n_cpus: CPUs that the job may use; 0:

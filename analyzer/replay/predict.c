@@ -12,7 +12,7 @@
 #include "split.h"
 #include "analyzer/waits/window.h"
 
-#define WAIT_LEFT  0.02 /* of the time: with less data wait than this the stall counts as removed */
+#define WAIT_LEFT  0.02 /* fraction of the time: below this data wait, the stall counts as removed */
 #define POINTS_MAX 16
 
 /* Replays at growing amounts of one resource, kept step by step so that draws can be compared. */
@@ -119,7 +119,7 @@ static void more_than_here(struct estimate *estimate, double here)
 		*estimate = (struct estimate){NAN, NAN, NAN};
 }
 
-/* Returns true if an epoch among the steady steps waits for its own new workers. */
+/* Returns true if any epoch in the steady steps waits for workers that it started. */
 static bool starts_anew(const struct forecast *forecast)
 {
 	const struct model_job *job = &forecast->job;
@@ -179,7 +179,7 @@ static int predict_needed(struct forecast *forecast, struct predictions *predict
 	return r;
 }
 
-#define HITS_MIN 20 /* fewer reads from memory do not tell how fast they are */
+#define HITS_MIN 20 /* with fewer reads from memory, their speed is unknown */
 
 /* Amounts and times, which are resampled together. */
 struct ratio {
@@ -319,7 +319,7 @@ static int predict_rates(struct forecast *forecast, const struct service *servic
 	return r;
 }
 
-#define LOSS_MAX 0.02 /* of all records; with more, time that was not seen would count as none */
+#define LOSS_MAX 0.02 /* fraction of lost records beyond which the unseen time matters */
 
 const char *what_if_bound(double fetch_stall, double prep_stall)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Makes analysis->predictions from the replay: rates, curves, and the least that removes the stall. */
+/* Computes analysis->predictions from the replay: rates, curves, and the smallest amounts that remove the
+ * stall. */
 
 #include "analyzer/predictions.h"
 #include "forecast.h"

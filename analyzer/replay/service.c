@@ -20,7 +20,7 @@
 
 struct handoff {
 	double busy_ns, idle_ns; /* parts of its time */
-	double cpu_ns;           /* of its ends; 0: not known */
+	double cpu_ns;           /* CPU time of its ends; 0: not known */
 };
 
 struct handoffs {
@@ -155,8 +155,8 @@ static const struct timeline_thread *giver(const struct service_input *input, co
 	return NULL;
 }
 
-/* When the trainer could first know of the batch: when it was woken for it, unless the batch was there
- * already. */
+/* Returns the time when the trainer could first take the batch: when it was woken for it, unless the batch
+ * was ready before. */
 static uint64_t known_ns(const struct timeline_thread *trainer, const struct data_wait *wait)
 {
 	const struct timeline_off *off = timeline_off_before(trainer, wait->ready_ns);
@@ -233,7 +233,7 @@ static void line_add(struct line *line, double x, double y)
 	line->yy += y * y;
 }
 
-/* b of y = a (1 - b x); 0 where it is not surely above 0. */
+/* Returns b of y = a (1 - b x); 0 unless it is significantly above 0. */
 static double line_solve(const struct line *line)
 {
 	double sxx = line->xx - line->x * line->x / line->n, sxy = line->xy - line->x * line->y / line->n;
@@ -314,7 +314,7 @@ static void service_sharing_measure(const struct service_input *input, struct se
  * were; they belong to the reads that took most CPU time, because each of those had pages to make.
  */
 
-#define INSTANT_NS 1.0 /* marks a miss that took no time as a miss */
+#define INSTANT_NS 1.0 /* duration of a miss that took no time, to mark it as a miss */
 
 struct quick {
 	double cost; /* CPU ns per byte */
@@ -381,7 +381,7 @@ static int service_misses_find(const struct service_input *input, struct service
 	return 0;
 }
 
-/* Workers [first, end) of one loader that live at the same time. */
+/* Workers [first, end) of one loader that were alive at the same time. */
 struct generation {
 	size_t first, end;
 	uint64_t begin_ns; /* its first batch */
@@ -419,7 +419,7 @@ static struct generation generation_at(const struct service *service, size_t fir
 	return generation;
 }
 
-/* Adds an epoch: how long after its first wait its workers took their first index in it. */
+/* Adds an epoch: the time from its first wait until its workers took their first index. */
 static void epoch_add(struct service *service, const struct generation *generation, size_t first_step,
 		      uint64_t wait_ns)
 {
@@ -467,7 +467,7 @@ static void batches_deal(struct service *service, const struct generation *gener
 	}
 }
 
-/* Returns the number of batches that the generation had begun before at_ns. */
+/* Returns the number of batches that the generation had started before at_ns. */
 static size_t n_begun(const struct service *service, const struct generation *generation, uint64_t at_ns)
 {
 	size_t n = 0;
@@ -800,7 +800,8 @@ static int job_assemble(const struct service_input *input, struct service *servi
 	return 0;
 }
 
-/* Names loaders whose work lies elsewhere: another recording would say no more. */
+/* Returns the reason for loaders that work outside the recorded processes, where another recording would
+ * not help. */
 static const char *why_no_batches(enum analysis_loader loader)
 {
 	switch (loader) {

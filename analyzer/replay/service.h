@@ -23,10 +23,10 @@
 #include "analyzer/waits/waits.h"
 #include "analyzer/waits/window.h"
 
-/* A batch as it was recorded. */
+/* A batch as recorded. */
 struct service_batch {
 	uint64_t begin_ns, end_ns;
-	uint64_t published_ns; /* its message was written; 0: not seen */
+	uint64_t published_ns; /* time when its message was written; 0: not seen */
 	size_t first_segment, n_segments;
 	uint32_t n_files; /* files opened for reading */
 };
@@ -39,7 +39,7 @@ struct service_worker {
 };
 
 struct service_request {
-	struct model_request request; /* wait_ns 0: nobody waited for it */
+	struct model_request request; /* wait_ns 0: no thread waited for it */
 	size_t segment;
 };
 
@@ -54,7 +54,7 @@ struct service {
 	struct model_batch *batches;
 	struct model_step *steps;
 	struct model_epoch *epochs;
-	struct service_worker *workers; /* by birth; those that feed no step are left out */
+	struct service_worker *workers; /* by time of birth; workers that feed no step are left out */
 	size_t n_workers;
 	struct service_request *requests; /* reads that storage served */
 	size_t n_requests, n_requests_allocated;

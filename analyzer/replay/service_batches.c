@@ -26,10 +26,10 @@ static int batch_add(struct service_worker *worker, const struct service_batch *
 	return 0;
 }
 
-/* Between two messages that follow each other at once nothing was loaded: the end of an epoch, or a wake-up
- * of a persistent worker. */
+/* Minimum time between messages. Two messages in quick succession are the end of an epoch, or a wake-up of
+ * a persistent worker: nothing was loaded. */
 #define BATCH_MIN_NS UINT64_C(20000)
-#define WORK_MIN     0.02 /* of the median batch's work; less is no batch */
+#define WORK_MIN     0.02 /* fraction of the median batch's work; less is not a batch */
 
 static bool writes_results(const struct roles *roles, const struct timeline_thread *thread)
 {
@@ -139,7 +139,7 @@ static double work_ns(const struct service *service, const struct service_batch 
 	return ns;
 }
 
-/* Removes batches that are none: a persistent worker is told of a new epoch, and answers at once. */
+/* Removes false batches: a persistent worker that is notified of a new epoch answers at once. */
 static int batches_weed(struct service *service)
 {
 	double *work;

@@ -24,7 +24,7 @@ struct cursor {
 	const struct timeline_thread *thread;
 	size_t call, off;
 	uint64_t end_ns;
-	uint64_t done_ns; /* end of the last reading: a fault that was recorded whole includes its sleeps */
+	uint64_t done_ns; /* end of the last read; the record of a whole fault includes its sleeps */
 };
 
 static bool call_reads(const struct timeline_call *call)
@@ -110,7 +110,7 @@ uint64_t service_foreign_queue_ns(const struct service *service, const struct ti
 	return ns;
 }
 
-#define HELP_MIN 0.1 /* of the time: less is no help, but threads that have something else to do */
+#define HELP_MIN 0.1 /* minimum fraction of the time; threads that compute less do something else */
 
 /*
  * Adds the threads that help, while the thread computes or waits for them. Their time is taken out of the

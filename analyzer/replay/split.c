@@ -6,7 +6,7 @@
 
 #include "lib/cleanup.h"
 
-#define ROUNDS 12 /* of levelling; each hands out everything but what met a step's limit */
+#define ROUNDS 12 /* rounds of levelling; each distributes all but the excess over the steps' limits */
 
 struct leveller {
 	size_t n;
@@ -31,8 +31,8 @@ static void leveller_free(struct leveller *leveller)
 	free(leveller->given_ns);
 }
 
-/* One round: hands ns out in proportion to the weights of the steps that are not full. Returns what is left.
- */
+/* Runs one round: distributes ns in proportion to the weights of the steps that are not full. Returns the
+ * rest. */
 static double leveller_round(struct leveller *leveller, double ns)
 {
 	double sum = 0, given_ns = 0;
@@ -50,8 +50,8 @@ static double leveller_round(struct leveller *leveller, double ns)
 	return ns - given_ns;
 }
 
-/* Hands ns out in proportion to the weights, but to no step more than its limit. Time that is left when all
- * steps with a weight are full goes to the others. */
+/* Distributes ns in proportion to the weights, but gives no step more than its limit. The rest, when all
+ * steps with a weight are full, goes to the others. */
 static void leveller_give(struct leveller *leveller, double ns)
 {
 	for (int i = 0; i < ROUNDS && ns > 1; i++)
@@ -62,7 +62,7 @@ static void leveller_give(struct leveller *leveller, double ns)
 		leveller_round(leveller, ns);
 }
 
-/* Recorded waits of each step; a wait belongs to the step it begins in. */
+/* Finds the recorded waits of each step. A wait belongs to the step in which it begins. */
 static void limits_find(const struct data_waits *waits, const struct window *window,
 			struct leveller *leveller)
 {
@@ -92,7 +92,8 @@ static void waits_fill(const struct data_waits *waits, const struct window *wind
 	}
 }
 
-/* Replays with reading as recorded and with free reading; weight[]: what the latter saves in each step. */
+/* Replays with reading as recorded and with free reading. weight[]: time saved by free reading in each
+ * step. */
 static int replay_both(const struct model_job *job, struct split *split, double *weight)
 {
 	struct model_scenario scenario = model_scenario_recorded();
@@ -140,8 +141,7 @@ static int replay_believably(const struct service *service, struct split *split,
 	return r;
 }
 
-/* *ret_split is true if the replay is good enough to be believed; else fetch_ns is as it was.
- * -ENOMEM. */
+/* *ret_split: the replay is accurate enough to be used; otherwise fetch_ns is unchanged. -ENOMEM. */
 static int split_by_replay(const struct split_input *input, struct split *split, bool *ret_split)
 {
 	const struct window *run = input->run;

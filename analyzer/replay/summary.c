@@ -107,8 +107,9 @@ static uint32_t loader_of(const struct roles *roles, size_t i)
 	return roles->n_workers ? roles->worker_loaders[i] : 1;
 }
 
-/* The most lives of one loader that overlap: its next iterator's workers begin while the last one's end. With
- * a handful of workers per epoch the quadratic loop is cheap enough. */
+/* Returns the maximum number of one loader's workers that live at the same time: the next iterator's
+ * workers start while those of the last one end. With a handful of workers per epoch the quadratic loop is
+ * cheap enough. */
 static uint32_t most_at_once(const struct timeline_thread *const *threads, size_t n_threads,
 			     const struct roles *roles, const struct analysis *analysis)
 {
@@ -176,7 +177,7 @@ static int item_compare(const void *left, const void *right)
 	return a->ns > b->ns ? -1 : a->ns < b->ns;
 }
 
-/* The trainer's own work, and its waiting for a core as far as it had that much to do. */
+/* Returns the time of the trainer's own work, and of its waits for a core, up to the same amount. */
 static uint64_t own_prep_ns(const struct tally *tally)
 {
 	uint64_t work_ns = 0, queue_ns = 0;

@@ -13,7 +13,8 @@
 
 #define NEARLY 0.98 /* as good as the best */
 
-/* A value that the cores limit is no surer than the model's own: its low end comes down with it. */
+/* A value that the cores limit is as uncertain as the model's own value: its low end is reduced by the
+ * same factor. */
 static struct estimate limited(const struct estimate *gain, double most)
 {
 	if (!(gain->value > most))
@@ -21,8 +22,8 @@ static struct estimate limited(const struct estimate *gain, double most)
 	return (struct estimate){most, gain->low * most / gain->value, most};
 }
 
-/* The fewest workers that come within 2 % of the best speed-up by workers. NULL: not known, or no better than
- * the present number. */
+/* Returns the point with the fewest workers within 2 % of the best speed-up by workers. NULL: not known,
+ * or no better than the present number. */
 static const struct what_if_point *best_workers(const struct analysis *analysis)
 {
 	const struct what_if_curve *curve;
@@ -54,7 +55,7 @@ static const char *by_loader(const struct analysis *analysis)
 static void use_workers(struct advice_plan *plan, const struct what_if_point *point)
 {
 	double here = plan->analysis->predictions->curves[WHAT_IF_WORKERS].here;
-	/* More workers have no more cores than there are. */
+	/* Beyond the number of cores, more workers do not help. */
 	double most = point->x > here ? advice_cores_limit(plan->analysis) : INFINITY;
 	struct estimate gain = limited(&point->speedup, most);
 
@@ -86,8 +87,8 @@ static void keep_workers(struct advice_plan *plan)
 	    "waits for new ones to start");
 }
 
-/* Without a replay nobody knows how many workers it takes. No number of them makes the job faster than
- * without any wait, nor than its work takes all cores. */
+/* Without a replay the required number of workers is unknown. No number makes the job faster than without
+ * any wait, or than its work on all cores. */
 static void load_in_background(struct advice_plan *plan)
 {
 	const struct analysis *analysis = plan->analysis;
@@ -132,8 +133,8 @@ static void on_own_prep(struct advice_plan *plan)
 
 #define NATIVE_SAMPLES_SURE 100 /* samples of decoding; with fewer the advice is only a hint */
 
-/* The names that torchvision's transforms have in stacks tell which of them dieseld runs, but not their
- * parameters nor their order: loader.plan() has both. */
+/* The names of torchvision's transforms in stacks show which of them dieseld can run, but not their
+ * parameters or order: loader.plan() has both. */
 static void decode_natively(struct advice_plan *plan, double gain_max, double part,
 			    const struct estimate *gain)
 {
@@ -157,7 +158,8 @@ static void decode_natively(struct advice_plan *plan, double gain_max, double pa
 		   pack, 100 * part, NATIVE_SPEEDUP_LOW, NATIVE_SPEEDUP_HIGH);
 }
 
-/* Transforms of torchvision's were seen, and none that dieseld runs: it would leave all of it to Python. */
+/* Returns true if torchvision's transforms were seen, but none that dieseld can run: all would remain in
+ * Python. */
 static bool plan_takes_nothing(const struct profile *profile)
 {
 	return profile->images.n_foreign && !profile->images.n_transform;
@@ -170,7 +172,8 @@ static void advice_on_native(struct advice_plan *plan)
 	const struct native_prediction *native =
 	    analysis->predictions ? &analysis->predictions->native : NULL;
 	const struct estimate part = native_part(analysis->profile);
-	/* The step cannot take less than what is left of preparing, on all cores; nor than the rest. */
+	/* The step cannot take less time than the rest of preparing on all cores, nor less than its other
+	 * work. */
 	double cores = fmax(1, (double)analysis->job.n_cpus / fmax(1, (double)analysis->workers.n_at_once));
 	double left = fmax(1 - advice_share(analysis, SHARE_PREP_STALL),
 			   native_cost(part.high, NATIVE_SPEEDUP_HIGH) / cores);
@@ -186,7 +189,7 @@ static void advice_on_native(struct advice_plan *plan)
 						  : CONFIDENCE_MEDIUM;
 }
 
-/* Without a replay: as many workers more as there are idle cores. */
+/* Without a replay, advises one more worker per idle core. */
 static void add_workers(struct advice_plan *plan, double idle)
 {
 	const struct analysis *analysis = plan->analysis;
@@ -226,7 +229,7 @@ static void advice_on_prep(struct advice_plan *plan)
 		    "has");
 		return;
 	}
-	/* Half the work takes at least half the time, regardless of the trainer's wait. */
+	/* Half the work takes at least half the time, whatever the trainer waits for. */
 	advice_add(plan, fmin(gain, 2), CONFIDENCE_HIGH, half, "%s",
 		   analysis->job.loader == LOADER_WORKERS && idle < 0.5
 		       ? "Make preparing cheaper (fewer or faster transforms, smaller images, "
@@ -288,7 +291,7 @@ static void on_storage(struct advice_plan *plan)
 
 #define READ_AHEAD_EXCESS 3 /* times as much read from storage as used: less is the price of large reads */
 
-/* Read-ahead that nobody uses costs bandwidth: without it, storage is faster by as much. */
+/* Unused read-ahead costs bandwidth: without it, storage is faster by the same amount. */
 static void on_read_ahead(struct advice_plan *plan)
 {
 	const struct analysis *analysis = plan->analysis;
@@ -361,7 +364,7 @@ static bool on_interval(struct advice_plan *plan)
 			   "instead of %.0f %%",
 			   report->advised_steps, report->interval_steps, 100 * report->advised_overhead,
 			   100 * report->overhead);
-	else if (!(report->interval_steps >= 1)) /* only one checkpoint was seen */
+	else if (!(report->interval_steps >= 1)) /* only one checkpoint seen */
 		advice_add(plan, factor, CONFIDENCE_MEDIUM, NULL,
 			   "Write a checkpoint every %u steps at most: that costs %.1f %%",
 			   report->advised_steps, 100 * report->advised_overhead);
@@ -370,7 +373,7 @@ static bool on_interval(struct advice_plan *plan)
 	return true;
 }
 
-/* Are most checkpoints written by a thread or process other than the trainer? */
+/* Returns true if a thread or process other than the trainer writes most checkpoints. */
 static bool in_background(const struct checkpoint_report *report)
 {
 	return report && 2 * report->n_background > report->n_items;
@@ -409,8 +412,8 @@ static void on_checkpoint(struct advice_plan *plan)
 			   "Write checkpoints half as often");
 }
 
-/* Waiting for the interpreter lock looks like waiting for a core, or for data, and no core or worker ends it.
- */
+/* A wait for the interpreter lock looks like a wait for a core or for data, but more cores or workers do
+ * not shorten it. */
 static void on_gil(struct advice_plan *plan)
 {
 	const struct analysis *analysis = plan->analysis;
@@ -449,7 +452,7 @@ static void on_cores(struct advice_plan *plan)
 					      : "the job's own workers and threads had it most of the time");
 }
 
-/* Compiling is paid once in a run, however long; a cache of what was compiled saves it in the next run. */
+/* Compiling costs the same in short and long runs. A cache of the compiled code saves it in the next run. */
 static void on_compiling(struct advice_plan *plan)
 {
 	double compiling = analysis_share_ratio(plan->analysis, SHARE_COMPILING);
@@ -463,7 +466,7 @@ static void on_compiling(struct advice_plan *plan)
 	    100 * compiling);
 }
 
-/* Unseen time may be waits: where there is any, nothing bounds the gain. */
+/* Unseen time may be waits. If there is any, the gain has no bound. */
 static void on_nothing(struct advice_plan *plan)
 {
 	const struct analysis *analysis = plan->analysis;

@@ -17,7 +17,7 @@
 
 #include "analyzer/analysis.h"
 
-#define ADVICE_NOTABLE 0.05 /* a smaller share gets neither a note nor an action of its own */
+#define ADVICE_NOTABLE 0.05 /* smaller shares get neither a note nor an action of their own */
 
 /* Returns the share of the observed time in which the trainer had no core because processes outside the job
  * had it. */

@@ -124,7 +124,7 @@ static double busy_cores(const struct analysis *analysis)
 {
 	double wall = (double)analysis->window.observed_ns, busy = (double)analysis->job.busy_ns;
 
-	if (!analysis->job.busy_ns) /* sampled: one trainer, and its workers */
+	if (!analysis->job.busy_ns) /* when sampled: one trainer, and its workers */
 		busy = (double)analysis->workers.cpu_ns + (double)analysis->workers.queue_ns +
 		       (double)analysis->share_ns[SHARE_DEVICE] +
 		       (double)analysis->share_ns[SHARE_CPU_STARVED];
@@ -147,7 +147,8 @@ double advice_cores_limit(const struct analysis *analysis)
 
 double advice_gil_ratio(const struct analysis *analysis)
 {
-	/* A worker's threads wait for the lock of the worker's own process, and are processes already. */
+	/* Worker processes have interpreter locks of their own, so the waits of their threads do not
+	 * count. */
 	uint64_t ns = analysis->parts.gil_starved_ns +
 		      (analysis->job.loader == LOADER_WORKERS ? 0 : analysis->parts.gil_ns);
 

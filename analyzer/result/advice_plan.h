@@ -32,10 +32,10 @@ __attribute__((format(printf, 5, 6))) void advice_add(struct advice_plan *plan, 
 /* Sorts the actions, and copies the first ANALYSIS_ACTIONS_MAX into the analysis. */
 void advice_take(struct advice_plan *plan);
 
-/* Returns true if the action gains nothing in the model: then it is no advice. */
+/* Returns true if the action gains nothing in the model, so that it must not be advised. */
 bool advice_in_vain(const struct estimate *gain);
 
-/* Returns the share of the steady time. If it is sampled, returns its upper bound: with its error, and with
+/* Returns the share of the steady time. If sampled, returns its upper bound, including its error and
  * unexplained time. */
 double advice_share(const struct analysis *analysis, enum analysis_share share);
 /* Returns the share of both data waits together, or its upper bound, as advice_share() does. */

@@ -57,7 +57,7 @@ static double part_of_window(const struct analysis *analysis, uint64_t ns)
 	return analysis->window.observed_ns ? (double)ns / (double)analysis->window.observed_ns : 0;
 }
 
-/* Time that counts as computing, and may be loading as well: nothing marks where one ends. */
+/* Returns the time that counts as computing but may be loading: no event marks the boundary. */
 static double unseen_share(const struct analysis *analysis)
 {
 	double device = analysis_steady_ratio(analysis, SHARE_DEVICE);
@@ -69,7 +69,7 @@ static double unseen_share(const struct analysis *analysis)
 		return 0;
 	if (isnan(analysis->parts.computing_part))
 		return rest;
-	/* Other threads' work for a generator looks like their work for the model. */
+	/* Work of other threads for a generator looks like work for the model. */
 	if (!analysis->parts.waits_sampled)
 		helped = 0;
 	return fmin(rest, helped) + fmax(0, rest - helped) * (1 - analysis->parts.computing_part);
@@ -160,7 +160,7 @@ static enum analysis_verdict verdict_of_stalls(const struct analysis *analysis)
 	return fetch >= prep ? ANALYSIS_FETCH_BOUND : ANALYSIS_PREP_BOUND;
 }
 
-/* Time that may be waiting for data for all that was seen. */
+/* Returns true if too much of the time may be waits for data that no event shows. */
 static bool is_unclear(const struct analysis *analysis, double stall)
 {
 	double unexplained = unexplained_share(analysis);

@@ -12,7 +12,7 @@
 #define DRAWS      2000
 #define CONFIDENCE 0.99
 #define BLOCK_MIN  4    /* minimum block length of the bootstrap, in steps: about one round of the workers */
-#define NOTABLE    0.01 /* a smaller change is of no interest, however certain */
+#define NOTABLE    0.01 /* smaller changes do not matter, even if certain */
 
 /* The steps that count: those after warm-up that are not apart. */
 struct sample {
@@ -20,7 +20,7 @@ struct sample {
 	size_t n, block;
 };
 
-/* Compared figures of one sample, or of one draw from it. */
+/* Figures that are compared, of one sample or of one draw from it. */
 struct figures {
 	double share[SHARE_COUNT], stall, steps_per_s;
 };

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STRAGGLER_RATIO 0.05 /* of the others' time, beyond the straggler's own; less is chance */
+#define STRAGGLER_RATIO 0.05 /* minimum wait of the other ranks beyond the straggler's own */
 
 /* Finds the thread with the most steps in each process that trains. A process with less than half the steps
  * of the busiest does something else (an evaluation with gradients, a warm-up). */

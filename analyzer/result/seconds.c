@@ -8,7 +8,7 @@
 #include "lib/sorted.h"
 #include "analyzer/base/times.h"
 
-/* If a interval has more steps, percentiles are those of the first ones. */
+/* If an interval has more steps, its percentiles are those of the first ones. */
 #define STEPS_MAX 4096
 
 static uint64_t overlap_ns(const struct lane_segment *segment, uint64_t begin_ns, uint64_t end_ns)
@@ -18,7 +18,7 @@ static uint64_t overlap_ns(const struct lane_segment *segment, uint64_t begin_ns
 	return to_ns > from_ns ? to_ns - from_ns : 0;
 }
 
-/* The first segment that ends after a time. */
+/* Returns the first segment that ends after a time. */
 static size_t segment_after(const struct lane *lane, uint64_t at_ns)
 {
 	return sorted_count(lane->n_segments, i, lane->segments[i].end_ns <= at_ns);

@@ -3,7 +3,7 @@
 
 #include "analyzer/timeline/calls.h"
 
-#define PARTS     16 /* of the time from the first hand-over to the trainer's end */
+#define PARTS     16 /* parts of the time from the first hand-over to the trainer's end */
 #define PARTS_MIN 12 /* fewest of these parts that must have a hand-over */
 
 static bool reads_in(const struct timeline_thread *thread, size_t *call, uint64_t begin_ns, uint64_t end_ns)

@@ -9,14 +9,15 @@
 #include "handovers.h"
 #include "lib/sorted.h"
 
-#define STEPS_MIN 2 /* in which a loader thread reads, and sleeps of the trainer that it ends */
+#define STEPS_MIN 2 /* minimum steps with reads, and minimum sleeps ended */
 
 static bool reads_data(const struct timeline_thread *thread, size_t call)
 {
 	return call_read_bytes(&thread->calls[call]) > 0;
 }
 
-/* A thread that writes more than it reads is no loader: it saves, and looks at what is there already. */
+/* Returns true if the thread writes more than it reads. Such a thread is not a loader: it saves data, and
+ * checks existing files. */
 static bool writes_more(const struct timeline_thread *thread)
 {
 	uint64_t read_bytes = 0, written_bytes = 0;
@@ -57,8 +58,8 @@ static bool is_loader(const struct timeline *timeline, const struct roles *roles
 	return role_of(timeline, roles, timeline_find(timeline, tid, at_ns)) == ROLE_LOADER;
 }
 
-/* Sleeps of the thread that tasks ended, other than waits for the interpreter lock; and those of them that
- * loader threads ended. */
+/* Returns the number of the thread's sleeps that tasks ended, other than waits for the interpreter lock,
+ * and how many of these loader threads ended. */
 static size_t n_sleeps(const struct timeline *timeline, const struct roles *roles,
 		       const struct timeline_thread *thread, size_t *ret_n_by_loaders)
 {
@@ -96,8 +97,8 @@ static bool stage_add(const struct timeline *timeline, struct roles *roles)
 	return found;
 }
 
-/* Sleeps of the trainer that loader threads ended; only those within next(), if that makes the batch itself.
- */
+/* Returns the number of the trainer's sleeps that loader threads ended; only those within next(), if
+ * next() makes the batch itself. */
 static size_t n_ended_by_loaders(const struct timeline *timeline, const struct roles *roles)
 {
 	const struct timeline_thread *trainer = roles->trainer;
@@ -148,7 +149,8 @@ static int roles_find_loaders(const struct timeline *timeline, struct roles *rol
 	for (size_t i = 0; i < timeline->n_threads; i++) {
 		if (roles->of[i] != ROLE_LOADER)
 			continue;
-		/* If the trainer reads by itself, they read for somebody else: a monitor or an index. */
+		/* If the trainer reads its own data, these threads read for another purpose: a monitor or
+		 * an index. */
 		if (!n_ended || 4 * n_ended < n_own)
 			roles->of[i] = ROLE_HELPER;
 		else
@@ -165,7 +167,7 @@ struct role_feed {
 
 #define NONE SIZE_MAX
 
-/* A result pipe, and the first and the last of the steps before which its message was the last to come. */
+/* A result pipe, with the first and the last step before which its message was the last one to arrive. */
 struct fed {
 	size_t result, first, last;
 };
@@ -230,7 +232,7 @@ static void loaders_number(struct fed *fed, size_t n, struct roles *roles)
 			last = fed[i].last;
 		roles->result_loaders[fed[i].result] = n_loaders;
 	}
-	/* No step is a backward pass: nothing tells the loaders apart. */
+	/* No step is a backward pass, so loaders cannot be distinguished. */
 	for (size_t i = 0; i < n && !n_loaders; i++)
 		roles->result_loaders[i] = 1;
 }
@@ -299,9 +301,10 @@ static int roles_find_feeds(const struct timeline *timeline, struct roles *roles
 /* A pipe that the trainer's process uses. */
 struct pipe_use {
 	uint64_t inode;
-	bool written;     /* by the trainer's process */
-	bool result;      /* a worker process writes it */
-	bool ended;       /* the trainer's process read to its end: a child's output, no result pipe */
+	bool written; /* by the trainer's process */
+	bool result;  /* a worker process writes it */
+	bool ended; /* the trainer's process read it to its end: it has a child's output, and is not a result
+		       pipe */
 	uint32_t n_reads; /* by the trainer's process */
 };
 
@@ -329,8 +332,8 @@ static uint32_t step_mark_of(const struct timeline_thread *thread)
 	return n_marks_of(thread, MARK_BATCH_END) ? MARK_BATCH_END : 0;
 }
 
-/* A thread that loads for another: its process's main thread, whose sleeps it ends about as often as its
- * next() returns; else the thread itself. */
+/* Returns the thread for which this one loads: its process's main thread, if this thread ends that one's
+ * sleeps about as often as next() returns; else the thread itself. */
 static const struct timeline_thread *fed_by(const struct timeline *timeline,
 					    const struct timeline_thread *marked, size_t n_marks)
 {
@@ -468,8 +471,8 @@ static bool looks_for_index(const struct timeline_call *call, const struct pipe_
 	return use && use->written;
 }
 
-/* When the thread first looks for an index; 0: never. A spawned process first gets what it needs to start
- * through another pipe, so the last pipe is meant. */
+/* Returns the time when the thread first looks for an index; 0: never. A spawned process first gets what
+ * it needs to start through another pipe, so the last pipe is meant. */
 static uint64_t reads_index(const struct timeline_thread *thread, const struct pipe_table *table)
 {
 	uint64_t inode = 0, first_ns = 0;

@@ -44,7 +44,7 @@ enum role {
 
 struct roles {
 	const struct timeline_thread *trainer;
-	uint32_t n_trainers; /* threads that do backward passes */
+	uint32_t n_trainers; /* number of threads that do backward passes */
 	/* The trainer does no backward pass: a step ends with this mark: MARK_NEXT_END if it has any, else
 	 * MARK_BATCH_END. 0: it does backward passes, or has no marks. */
 	uint32_t step_mark;
@@ -54,18 +54,18 @@ struct roles {
 	size_t n_results;         /* 0: no worker processes */
 	const struct timeline_thread *reader; /* of the result pipes; NULL: none */
 	const struct timeline_thread **workers;
-	uint64_t *started_ns;     /* of each worker: first time that it looked for an index, before which it
-				     starts up */
+	uint64_t
+	    *started_ns; /* per worker: the first time that it looked for an index, the end of its start-up */
 	uint32_t *worker_loaders; /* loader of each worker, from 1 on; 0: feeds no step (validation) */
 	size_t n_workers;
 	const struct timeline_thread **loaders;
 	size_t n_loaders;
-	bool fed; /* other processes than workers write what the trainer reads (roles_feeders.h) */
+	bool fed; /* processes other than workers write the data that the trainer reads (roles_feeders.h) */
 	struct gil gil;
 	uint8_t *of; /* enum role of timeline->threads[i] */
 };
 
-/* root_tgid and trainer_tid: 0 where not known. -ENOMEM. A job without threads gives trainer NULL. */
+/* root_tgid and trainer_tid: 0 if not known. In a job without threads, trainer is NULL. -ENOMEM. */
 int roles_find(const struct timeline *timeline, uint32_t root_tgid, uint32_t trainer_tid,
 	       struct roles *ret_roles);
 void roles_free(struct roles *roles);

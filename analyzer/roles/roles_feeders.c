@@ -9,11 +9,11 @@
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
 
-#define ENDS_MIN     2 /* sleeps of the trainer that a feeder ends; once may be chance */
-#define CALLS_MIN    2 /* naps, reads: computing threads do none of it */
-#define STAGES_RATIO 8 /* a reader that ends fewer of the trainer's sleeps, by the steps, feeds a thread */
+#define ENDS_MIN     2 /* minimum sleeps of the trainer that a feeder ends; one may be chance */
+#define CALLS_MIN    2 /* minimum naps and reads: computing threads have none of them */
+#define STAGES_RATIO 8 /* a reader that ends fewer sleeps of the trainer per step feeds a thread */
 #define STEPS_MIN    3 /* in which a pipe is read */
-#define READS_MIN    3 /* of a pipe: its length and a message, and once more */
+#define READS_MIN    3 /* minimum reads of a pipe: a length and a message, and one more */
 
 static bool in_training(const struct timeline_thread *trainer, uint64_t at_ns)
 {
@@ -133,7 +133,8 @@ static int read_compare(const void *a, const void *b)
 	return left->call < right->call ? -1 : left->call > right->call;
 }
 
-/* Is it read in several steps, and never to its end? A child's answer is not. reads: all of one pipe. */
+/* Returns true if the pipe is read in several steps, and never to its end, unlike a child's answer. reads:
+ * all reads of one pipe. */
 static bool feeds_steps(const struct timeline_thread *trainer, const struct pipe_read *reads, size_t n)
 {
 	size_t n_steps = 0, n_training = 0, last = SIZE_MAX;
@@ -179,7 +180,8 @@ static int pipes_of_steps(const struct timeline_thread *trainer, uint64_t **ret_
 	return 0;
 }
 
-/* Pipes that the trainer itself reads while it trains, and other processes of the job write. */
+/* Finds the pipes that the trainer itself reads while it trains, and that other processes of the job
+ * write. */
 static int pipes_find(const struct timeline *timeline, const uint8_t *saves, struct roles *roles)
 {
 	const struct timeline_thread *trainer = roles->trainer;

@@ -35,7 +35,7 @@
 #define ERROR_FLOOR  0.025 /* edges of the window, CPU time of the hand-over itself */
 #define ERROR_SPLIT  0.25  /* of the smaller of fetch and prep, with workers: error of the model */
 #define ERROR_QUEUE  0.1   /* of cpu_starved: unknown part of the queueing that was in a wait */
-#define ERROR_INLINE 0.05  /* where loading ends and computing begins */
+#define ERROR_INLINE 0.05  /* boundary between loading and computing */
 #define ERROR_SOURCE 0.05  /* for each source of /proc that was not readable */
 
 struct worker_sums {

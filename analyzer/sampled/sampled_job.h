@@ -30,7 +30,7 @@ struct sampled_thread {
 struct sampled_process {
 	uint32_t tgid, parent_tgid, flags; /* enum sample_process */
 	uint64_t first_ns, last_ns;
-	uint64_t framework_ns; /* when a library for training was first seen in it; 0: never */
+	uint64_t framework_ns; /* when a training library was first seen in it; 0: never */
 	uint64_t process_ns;   /* CPU time while it was sampled */
 	struct sampled_thread *threads;
 	size_t n_threads;
@@ -43,9 +43,9 @@ struct sampled_job {
 	struct sampled_thread *thread_array;
 	struct sampled_process *processes;
 	size_t n_processes, n_workers;
-	const struct sampled_process *trainer_process; /* NULL: there is none */
+	const struct sampled_process *trainer_process; /* NULL: none */
 	const struct sampled_thread *trainer;
-	const struct sampled_thread *reader; /* NULL: the trainer itself, or there are no workers */
+	const struct sampled_thread *reader; /* NULL: the trainer itself, or no workers */
 	const struct sampled_thread *loader; /* the thread that reads most; NULL: none */
 	uint64_t begin_ns, end_ns;           /* of all samples */
 	uint16_t known;                      /* enum sample_known, and-ed over the trainer's samples */

@@ -114,7 +114,7 @@ struct account {
 	uint64_t queue_data_ns; /* part of queue_ns: next to or in a data wait */
 	uint64_t sure_ns[CHARGE_COUNT];
 	double likely_ns[CHARGE_COUNT]; /* charged by the samples on either side */
-	double unseen_ns;               /* sleeps too short for a sample */
+	double unseen_ns;               /* sleeps that are too short for a sample */
 	uint64_t process_ns, read_bytes;
 	size_t n_samples;
 };
@@ -146,7 +146,7 @@ static void account_add(struct account *account, const struct sampled_job *job, 
 		account->queue_data_ns += sample->sample.queue_ns;
 	else if (loader == LOADER_WORKERS && sample->sample.n_reads)
 		account->queue_data_ns +=
-		    sample->sample.queue_ns / 2; /* a batch came in: some was the hand-over */
+		    sample->sample.queue_ns / 2; /* a batch arrived: part of the time was the hand-over */
 	if (is_queued(sample))
 		return;
 	if (sampled_is_sure(sample))
@@ -202,7 +202,7 @@ static double computing_ratio(const struct sampled_trainer *trainer, const struc
 	return (double)ns / (double)(sample->end_ns - sample->start_ns);
 }
 
-/* Takes ns, but at most *left_ns, out of *left_ns. Returns how much. */
+/* Subtracts ns, but at most *left_ns, from *left_ns. Returns the subtracted amount. */
 static uint64_t take(double ns, uint64_t *left_ns)
 {
 	uint64_t taken = ns > 0 ? (uint64_t)(ns + 0.5) : 0;
@@ -213,7 +213,7 @@ static uint64_t take(double ns, uint64_t *left_ns)
 	return taken;
 }
 
-/* Fills in the shares; device gets what is left, so that they sum to the window. */
+/* Fills in the shares. Device gets the rest, so that the shares sum to the window. */
 static void shares_fill(struct sampled_trainer *trainer, double wait_ns, double starved_ns, double other_ns)
 {
 	uint64_t left_ns =
@@ -336,7 +336,7 @@ static void shares_find(const struct sampled_job *job, struct sampled_trainer *t
 					      (double)(trainer->wait_ns - trainer->fetch_ns));
 }
 
-/* The step after the last batch lasts as long as the others do, if the trainer lives that long. */
+/* Adds the step after the last batch, which lasts as long as the others if the trainer lives that long. */
 static void window_add_last_step(const struct sampled_job *job, struct sampled_trainer *trainer)
 {
 	const struct sampled_thread *thread = job->trainer;

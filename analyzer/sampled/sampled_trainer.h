@@ -26,7 +26,7 @@ struct sampled_interval {
 
 struct sampled_trainer {
 	enum analysis_loader loader;
-	uint64_t begin_ns, end_ns; /* the window; equal: there is none */
+	uint64_t begin_ns, end_ns; /* the window; equal times: none */
 	/* sum to the window */
 	uint64_t wait_ns;
 	uint64_t checkpoint_ns;
@@ -41,7 +41,7 @@ struct sampled_trainer {
 	uint64_t own_prep_ns;  /* part of wait_ns: the trainer itself computed, or lacked a core; 0 where not
 				  known */
 	uint64_t process_ns;   /* CPU time of all threads of its process in the window */
-	uint64_t uncertain_ns; /* sleep whose charge is estimated; determines the interval */
+	uint64_t uncertain_ns; /* sleep whose share is estimated; determines the interval */
 	uint64_t read_bytes;
 	size_t n_samples;                   /* in the window */
 	size_t n_steps;                     /* estimate; 0: not known */
@@ -59,8 +59,8 @@ struct sampled_trainer {
 int sampled_trainer_find(const struct sampled_job *job, struct sampled_trainer *ret_trainer);
 void sampled_trainer_free(struct sampled_trainer *trainer);
 
-/* sampled_window.c: loader, window and n_steps. With workers the window ends with the last batch that came.
- * -ENOMEM. */
+/* sampled_window.c: loader, window and n_steps. With workers, the window ends with the last batch that
+ * arrived. -ENOMEM. */
 int sampled_window_find(const struct sampled_job *job, struct sampled_trainer *trainer);
 
 /* Returns the loader in whose next() the thread was mostly seen, by its Python stack;

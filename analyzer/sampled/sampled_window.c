@@ -18,7 +18,7 @@
  */
 
 #define KNOWN_RATIO    0.5      /* minimum share of samples with a readable stack */
-#define ITERATOR_RATIO 50       /* an iterator in less than 1/50 of the samples is no loader */
+#define ITERATOR_RATIO 50       /* an iterator in less than 1/50 of the samples is not a loader */
 #define START_UP_NS    NS_PER_S /* start-up: longer outside iterators, and START_UP_STEPS times a step */
 #define START_UP_STEPS 10
 #define RUN_LOOKS      3      /* minimum samples of each next() and each computing, to miss none */
@@ -77,7 +77,7 @@ static int runs_find(const struct sampled_thread *thread, bool guessed, struct r
 		if (last && last->inside == inside) {
 			last->end_ns = sample->end_ns;
 		} else {
-			/* A sample tells the place at its end. */
+			/* A sample records the place at its end. */
 			if (last) {
 				double width = (double)(sample->end_ns - last_ns);
 
@@ -252,8 +252,8 @@ static int sampled_inline_find(const struct sampled_thread *thread, struct sampl
 	return r;
 }
 
-/* Counts the batches that came: reads come in bursts of about one size, one burst per batch. *ret_last_ns:
- * end of the last burst's sample. */
+/* Counts the batches that arrived: reads come in bursts of similar size, one burst per batch.
+ * *ret_last_ns: end of the last burst's sample. */
 static int bursts_find(const struct sampled_thread *reader, uint64_t begin_ns,
 		       struct sampled_trainer *trainer, uint64_t *ret_last_ns)
 {
@@ -337,7 +337,7 @@ static int window_of_workers(const struct sampled_job *job, struct sampled_train
 	for (size_t i = 0; i < reader->n; i++) {
 		const struct event *sample = reader->samples[i];
 
-		/* A worker may be found up to a second after it was made, when the trainer already waits for
+		/* A worker may be found up to a second after its start, when the trainer already waits for
 		 * it. */
 		if (sampled_asleep(sample) && sampled_charge(job, LOADER_WORKERS, sample) == CHARGE_DATA &&
 		    sample->end_ns + NS_PER_S >= first_worker_ns) {

@@ -10,7 +10,7 @@
 #include "analyzer/timeline/stack_work.h"
 
 #define FILES_MAX     16 /* open for writing at the same time and followed; more are forgotten */
-#define FOLLOW_CPU_NS UINT64_C(1500000) /* fsync, rename and so on come this soon after the close */
+#define FOLLOW_CPU_NS UINT64_C(1500000) /* maximum CPU time between the close and fsync, rename and so on */
 
 struct open_file {
 	bool used;
@@ -66,8 +66,8 @@ static int checkpoint_add(struct save_finder *finder, uint64_t begin_ns, uint64_
 	return interval_list_add(finder->found, begin_ns, end_ns);
 }
 
-/* Adds a call that ends or secures a checkpoint; if it comes right after one, the gap between them is
- * filled. */
+/* Adds a call that ends or secures a checkpoint. If the call follows directly, fills the gap between the
+ * two. */
 static int follow_add(struct save_finder *finder, const struct timeline_call *call, bool alone)
 {
 	uint64_t begin_ns = call->begin_ns;
@@ -81,7 +81,7 @@ static int follow_add(struct save_finder *finder, const struct timeline_call *ca
 	return checkpoint_add(finder, begin_ns, call->end_ns);
 }
 
-/* Returns true if most bytes came in large writes; a log grows by small ones. */
+/* Returns true if most bytes were written in large writes; a log grows by small ones. */
 static bool in_bulk(const struct open_file *file)
 {
 	return 2 * (file->large_bytes + file->mapped_bytes) >= file->written_bytes + file->mapped_bytes;
@@ -134,7 +134,8 @@ static int call_look(struct save_finder *finder, const struct timeline_call *cal
 	} else if (call_is_map(call)) {
 		struct open_file *file = file_of(finder, call->fd);
 
-		/* Shared memory, in which a state is copied for another process to write, is no file. */
+		/* Shared memory, into which a state is copied for another process to write, does not count
+		 * as a file. */
 		if (file && call->result > 0 && call->source != SOURCE_MEMORY)
 			file->mapped_bytes += call->argument;
 	} else if (call_is_sync(call)) {

@@ -26,7 +26,7 @@
 struct checkpoint_input {
 	const uint64_t *steps; /* backward passes of the trainer */
 	size_t n_steps;
-	const struct stack_samples *samples; /* copying and pickling are seen only in samples */
+	const struct stack_samples *samples; /* copying and pickling are visible only in samples */
 	const struct compiling *compiling;
 };
 

@@ -10,7 +10,7 @@
 #include "lib/cleanup.h"
 #include "analyzer/base/times.h"
 
-/* Earlier shares in the order take their time out of later ones. */
+/* Removes the time of earlier shares in the order from later ones. */
 static int leave_out(struct interval_list *list, const struct interval_list *const *before, size_t n)
 {
 	int r = 0;
@@ -128,14 +128,14 @@ void partition_free(struct partition *partition)
 	*partition = (struct partition){0};
 }
 
-/* An interval of the trainer's time. Each look at its state narrows end_ns to where the state stays the same.
- */
+/* An interval of the trainer's time. Each query of a state narrows end_ns to the time for which the state
+ * stays the same. */
 struct moment {
 	const struct partition *partition;
 	uint64_t at_ns, end_ns;
-	struct timeline_piece piece; /* end_ns 0: not looked at */
+	struct timeline_piece piece; /* end_ns 0: not determined yet */
 	struct timeline_piece
-	    helpers; /* most significant state of its other threads; end_ns 0: not looked at */
+	    helpers; /* most significant state of its other threads; end_ns 0: not determined yet */
 };
 
 static const struct timeline_piece *piece_of(struct moment *m)
@@ -161,7 +161,7 @@ static bool is_unknown(struct moment *m)
 	return piece_of(m)->state == STATE_UNKNOWN;
 }
 
-/* Only the thread that ended the sleep matters, regardless of its state meanwhile. */
+/* Only the thread that ended the sleep matters, whatever its state during the sleep. */
 static bool is_ended_by_saver(struct moment *m)
 {
 	return checkpoint_ends(m->partition->timeline, m->partition->saves, piece_of(m)->off);

@@ -31,12 +31,12 @@ struct partition {
 	const uint64_t *fetch_ns;                /* of each wait; set before use */
 	struct interval_list checkpoints;        /* of the trainer, without waits; tidy */
 	struct interval_list helper_checkpoints; /* of the other threads of its process; tidy */
-	struct interval_list child_checkpoints;  /* of processes it made to write them; tidy */
+	struct interval_list child_checkpoints;  /* checkpoints of child processes that write them; tidy */
 	struct interval_list compiling;          /* of the trainer, without waits and checkpoints; tidy */
 	struct interval_list helper_compiling;   /* of the other threads of its process; tidy */
 	struct interval_list gpu_waits;          /* of the trainer, without all of the above; tidy */
-	struct interval_list collectives;        /* several ranks: asleep until the others arrive; tidy */
-	struct interval_list gil_sleeps;         /* of the trainer at the interpreter lock; tidy */
+	struct interval_list collectives; /* with several ranks: asleep until the others arrive; tidy */
+	struct interval_list gil_sleeps;  /* of the trainer at the interpreter lock; tidy */
 	const uint8_t *saves; /* per thread: it saves, or waits for one that does; set before use */
 	uint64_t *helped_ns;  /* counts sleep while other threads of the process compute; NULL: not counted */
 	const struct timeline_thread **helpers;

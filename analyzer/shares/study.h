@@ -13,8 +13,8 @@ struct split;
 struct partition;
 struct analysis;
 
-/* Extends the recording to cover the window: the last records may come after the recorder's clock was
- * stopped. */
+/* Extends the recording to cover the window: the last records may be later than the stop of the recorder's
+ * clock. */
 void analysis_cover_window(struct analysis *analysis);
 
 struct study {

@@ -10,8 +10,7 @@
 #include "lib/sorted.h"
 #include "analyzer/base/times.h"
 
-/* A walk visits each interval once, and may change threads a few times between two; hostile events could send
- * it in circles. */
+/* Maximum changes of thread between two intervals of a walk: hostile events could send it in circles. */
 #define HOPS_MAX 64
 
 const char walk_no_core_text[] = "waiting for a core";
@@ -73,7 +72,7 @@ static bool call_fetches(const struct timeline_thread *thread, const struct time
 {
 	bool loads = role == ROLE_WORKER || role == ROLE_LOADER;
 
-	/* A worker's main thread has no other business with sockets than its data; hand-off threads do, but
+	/* A worker's main thread uses sockets only for its data. Hand-off threads also use others, but
 	 * only within the machine. */
 	return call_is_file_read(call) || call_is_network(call) || (loads && call_is_socket(call)) ||
 	       (loads && thread->uses_network && call_is_wait_any(call));
@@ -96,7 +95,7 @@ const char *walk_fetching(const struct timeline_thread *thread, enum role role, 
 
 	if (call && call_fetches(thread, call, role))
 		return call_describe(call);
-	/* The chunks that a batch needs were not there. */
+	/* The chunks that a batch needs were not in memory. */
 	switch (marked_cause(thread, at_ns)) {
 	case MARK_CAUSE_FETCH: return "waiting for chunks";
 	case MARK_CAUSE_PEERS: return walk_peers_text;
@@ -125,8 +124,7 @@ static const char *computing(const struct walk *walk, enum role role)
 {
 	switch (role) {
 	case ROLE_TRAINER:
-		/* Either there are no workers, or they are diesel_loader's, which share no pipe with the
-		 * trainer. */
+		/* There are no workers, or they are diesel_loader's, which share no pipe with the trainer. */
 		return walk->roles->n_workers || walk->roles->n_loaders ? "taking the batch over"
 									: "preparing or taking a batch over";
 	case ROLE_HANDOFF: return "handing batches over";
@@ -252,7 +250,7 @@ static const struct timeline_thread *step_off(struct walk *walk, const struct ti
 	return thread;
 }
 
-/* Before the thread's birth, the walk goes on with the thread that made it. */
+/* Before the thread's birth, continues the walk with its creator. */
 static const struct timeline_thread *step_birth(struct walk *walk, const struct timeline_thread *thread,
 						uint64_t *at_ns)
 {

@@ -9,7 +9,7 @@
 
 #define ROW          5    /* steps in a row */
 #define SPREAD       5.0  /* times the spread of a normal distribution */
-#define NOTABLE      0.25 /* of the median; less is not worth telling apart */
+#define NOTABLE      0.25 /* fraction of the median; a smaller difference is not significant */
 #define MAD_TO_SIGMA 1.4826
 
 /* Sorts the values. */
@@ -33,7 +33,7 @@ static double median_of(const struct analysis_step *steps, size_t n, double *scr
 	return median(scratch, n);
 }
 
-/* The longest that one of the other steps takes. */
+/* Returns the longest time of one of the other steps. */
 static double limit_of(const struct analysis_step *steps, size_t n, double *scratch)
 {
 	double middle = median_of(steps, n, scratch);

@@ -221,7 +221,7 @@ bool call_is_lock_wait(const struct timeline_call *call)
 	case FUTEX_WAIT:
 	case FUTEX_WAIT_BITSET:
 	case FUTEX_LOCK_PI: return true;
-	default: return false; /* a kernel's choice of numbers, not an enum of ours */
+	default: return false; /* the numbers come from the kernel, not from an enum of ours */
 	}
 }
 

@@ -11,8 +11,8 @@
 /* Returns the kind of a system call, by its number. */
 enum call_kind call_kind_of(uint16_t nr);
 
-/* Reads data or looks for it: read, pread, open for reading, stat and the like of regular files and
- * folders, groups of these, io_uring. */
+/* Returns true if the call reads or looks up data: read, pread, open for reading, stat and the like, of
+ * regular files and folders, groups of these, io_uring. */
 bool call_is_file_read(const struct timeline_call *call);
 
 /* Sends or receives on a socket, or waits for one. */

@@ -6,7 +6,7 @@
 
 #include "lib/sorted.h"
 
-/* A thread gets a CPU, or leaves it. */
+/* A change of a core: a thread gets it, or leaves it. */
 struct core_change {
 	uint64_t at_ns;
 	int threads;
@@ -94,7 +94,7 @@ void cores_free(struct cores *cores)
 	*cores = (struct cores){0};
 }
 
-/* Index of the last moment at or before at_ns; n: before all of them. */
+/* Returns the index of the last moment at or before at_ns; n: before all of them. */
 static size_t moment(const struct cores *cores, uint64_t at_ns)
 {
 	size_t n = sorted_count(cores->n, i, cores->at_ns[i] <= at_ns);

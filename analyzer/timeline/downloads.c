@@ -8,7 +8,7 @@
 #include "lib/sorted.h"
 
 #define RECEIVED_MIN_BYTES 1024
-#define RECEIVED_FACTOR    4 /* times what was sent */
+#define RECEIVED_FACTOR    4 /* minimum ratio of bytes received to bytes sent */
 
 struct traffic {
 	uint64_t inode;

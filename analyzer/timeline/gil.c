@@ -10,7 +10,7 @@
 #define INTERVAL_MIN_NS UINT64_C(4900000) /* CPython's switch interval, 5 ms ... */
 #define INTERVAL_MAX_NS UINT64_C(8000000) /* ... and a late timer */
 #define OTHERS_FACTOR   4
-#define WAITS_MIN       8 /* fewer prove nothing, and cost little */
+#define WAITS_MIN       8 /* fewer waits are no evidence, and cost little */
 
 /* glibc's condition variable has other words around the two, which a waker waits on for a moment. CPython has
  * its mutex right after it. struct pthread_cond_t is 48 bytes, and the words are at 40 and 44. */
@@ -24,7 +24,7 @@ struct use {
 	uint32_t n_waits; /* timed, on the monotonic clock */
 	bool low, high;   /* waited on the first, the second word */
 	bool wakes;
-	uint32_t n_intervals, n_others; /* timed out after 5 ms, and after something else */
+	uint32_t n_intervals, n_others; /* waits that timed out after 5 ms, and after another time */
 };
 
 struct uses {
@@ -119,7 +119,7 @@ static int uses_collect(const struct timeline *timeline, struct uses *ret_uses)
 	return 0;
 }
 
-/* Uses [begin, end) are of the same pair of words of a process. */
+/* Returns true if uses [begin, end), which are of one pair of words of a process, are those of a lock. */
 static bool is_lock(const struct uses *uses, size_t begin, size_t end)
 {
 	uint32_t n_waits = 0, n_waiters = 0, n_wakers = 0, n_intervals = 0, n_others = 0;

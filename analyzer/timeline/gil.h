@@ -32,8 +32,8 @@ struct gil {
 int gil_find(const struct timeline *timeline, struct gil *ret_gil);
 void gil_free(struct gil *gil);
 
-/* Returns the ns of a wait for the lock in which another thread of the process ran; in the rest the holder
- * itself had no core. */
+/* Returns the part of a wait for the lock, in ns, in which another thread of the process ran. In the rest,
+ * the holder had no core. */
 uint64_t gil_held_ns(const struct timeline *timeline, const struct timeline_thread *waiter, uint64_t begin_ns,
 		     uint64_t end_ns);
 

@@ -15,12 +15,12 @@
  * also counts frames that belong to no function, which are not in the stack. */
 #define FRAMES_CUT (METADATA_STACK_FRAMES_MAX - 8)
 
-/* The work of each frame, and the generators that have the training loop in them. */
+/* The work of each frame, and the generators that contain the training loop. */
 struct works {
 	const struct profile_metadata *metadata;
 	uint8_t *frames; /* of notes->frames: enum stack_work */
 	uint8_t *traces; /* of notes->traces */
-	uint8_t *trains; /* of notes->frames: a step was seen within it */
+	uint8_t *trains; /* flag for each of notes->frames: a step was seen inside it */
 };
 
 /* Index in notes->frames; n_frames: none. */
@@ -61,8 +61,8 @@ static void trains_find(const struct works *works, const struct profile_trace *t
 	}
 }
 
-/* A save and compiling are such wherever they are. Elsewhere the outermost frame decides:
- * transforms have modules in them, and modules have iterators. */
+/* A save or compiling counts at any depth. Otherwise the outermost frame decides: transforms contain
+ * modules, and modules contain iterators. */
 static enum stack_work work_of_trace(const struct works *works, const struct profile_trace *trace)
 {
 	enum stack_work found = STACK_OTHER;
@@ -90,7 +90,7 @@ static enum stack_work work_of_trace(const struct works *works, const struct pro
 	return trace->n_frames >= FRAMES_CUT ? STACK_CUT : STACK_OTHER;
 }
 
-/* Once for each trace: there are far fewer traces than samples. */
+/* Runs once for each trace, because there are far fewer traces than samples. */
 static void works_find(const struct works *works)
 {
 	const struct profile_metadata *metadata = works->metadata;
@@ -195,8 +195,8 @@ static bool is_known(const struct stack_bounds *bounds, uint64_t at_ns)
 	return bounds->known && interval_list_cover(bounds->known, at_ns, at_ns + 1);
 }
 
-/* gap: from the sample before the span to the one after it that say something else; 0 or UINT64_MAX: there is
- * none. */
+/* gap: from the sample before the span to the one after it that show other work; 0 or UINT64_MAX: no such
+ * sample. */
 static int span_add(const struct stack_samples *samples, const struct stack_bounds *bounds,
 		    struct interval span, struct interval gap, struct interval_list *spans)
 {

@@ -35,13 +35,13 @@ struct stack_samples {
 	uint64_t period_ns;
 };
 
-/* Empty where no samples were taken. -ENOMEM. */
+/* Empty if no samples were taken. -ENOMEM. */
 int stack_samples_find(const struct timeline *timeline, const struct analysis_input *input,
 		       struct stack_samples *ret_samples);
 void stack_samples_free(struct stack_samples *samples);
 
 struct stack_bounds {
-	const uint64_t *times; /* ascending; the thread does other work at each, so a span ends there */
+	const uint64_t *times; /* ascending; a span ends at these times, because the thread does other work */
 	size_t n_times;
 	const struct interval_list *known; /* spans known from calls, tidy: a sample within one does not
 					      extend the span; NULL: none */

@@ -28,7 +28,7 @@ const struct timeline_thread *timeline_find(const struct timeline *timeline, uin
 	return found;
 }
 
-/* A process is its main thread's life; where that was not seen, its tgid. */
+/* Finds the processes. A process is its main thread's life or, if that was not seen, its tgid. */
 void timeline_find_processes(struct timeline *timeline)
 {
 	for (size_t i = 0; i < timeline->n_threads; i++) {

@@ -61,7 +61,7 @@ struct timeline_call {
 	uint64_t begin_ns, end_ns;
 	uint64_t busy_ns;  /* in calls; single call: all of its time */
 	int64_t result;    /* group: bytes that reads returned; fault: pages read */
-	uint64_t inode;    /* group: of the last call */
+	uint64_t inode;    /* group: inode of the last call */
 	uint64_t argument; /* fault: index of the page */
 	enum call_kind kind;
 	int32_t fd;
@@ -93,7 +93,7 @@ struct timeline_thread {
 	uint64_t born_ns;           /* its fork; 0: before the recording */
 	uint64_t exit_ns;           /* 0: not seen */
 	uint64_t first_ns, last_ns; /* known from, known to */
-	char comm[16];              /* the last one, terminated */
+	char comm[16];              /* the last name, terminated */
 	struct timeline_off *offs;
 	struct timeline_call *calls;
 	struct timeline_mark *marks;
@@ -133,7 +133,7 @@ struct timeline_piece {
 
 struct timeline_account {
 	uint64_t cpu_ns, queue_ns, sleep_ns, block_ns, unknown_ns; /* sum to the interval */
-	uint64_t exec_ns; /* part of cpu_ns that the thread really ran: without steal and interrupts */
+	uint64_t exec_ns; /* part of cpu_ns that the thread really ran: no steal time or interrupts */
 };
 
 /* -ENOMEM only. */
@@ -158,8 +158,8 @@ struct timeline_piece timeline_piece_at(const struct timeline_thread *thread, ui
 struct timeline_account timeline_account(const struct timeline_thread *thread, uint64_t begin_ns,
 					 uint64_t end_ns);
 
-/* Returns when the thread has computed for cpu_ns after at_ns, which takes longer if it has to wait for a
- * core; at most limit_ns. */
+/* Returns the time at which the thread has used cpu_ns of CPU time after at_ns; at most limit_ns. Waits
+ * for a core delay it. */
 uint64_t timeline_after_cpu(const struct timeline_thread *thread, uint64_t at_ns, uint64_t cpu_ns,
 			    uint64_t limit_ns);
 
@@ -169,7 +169,7 @@ size_t timeline_call_from(const struct timeline_thread *thread, uint64_t at_ns);
 /* Returns the ns of [begin_ns, end_ns) in the call; for a group, in proportion to its busy_ns. */
 uint64_t timeline_call_busy(const struct timeline_call *call, uint64_t begin_ns, uint64_t end_ns);
 
-/* Returns the call that the thread was in at that time (both ends count); NULL: none. */
+/* Returns the thread's call at that time (including both ends); NULL: none. */
 const struct timeline_call *timeline_call_at(const struct timeline_thread *thread, uint64_t at_ns);
 
 /* Returns true if the thread slept uninterruptibly, as in disk I/O and for locks of the kernel. */

@@ -112,7 +112,7 @@ static int timeline_fill_gaps(struct timeline *timeline)
 
 struct birth {
 	uint32_t tid, tgid, creator_tid;
-	uint64_t born_ns; /* 0: before the recording; every tid with records has such an entry too */
+	uint64_t born_ns; /* 0: before the recording; every tid with records has such an entry, too */
 };
 
 /* Sums of two times must not overflow; 2^62 ns are 146 years of uptime. */
@@ -213,8 +213,7 @@ static int timeline_births(const struct event *events, size_t n_events, struct b
 	return 0;
 }
 
-/* First all threads are found, then records are counted into them, then copied and
- * sorted. */
+/* The build first finds all threads, then counts their records, then copies and sorts these. */
 
 static struct timeline_thread *thread_of(struct timeline *timeline, const struct event *event)
 {
@@ -251,7 +250,7 @@ static int threads_make(struct timeline *timeline, const struct event *events, s
 	return timeline->threads ? 0 : -ENOMEM;
 }
 
-/* Notes lives and names, and counts what is copied later. */
+/* Records lives and names, and counts the records that are copied later. */
 static void thread_note(struct timeline_thread *thread, const struct event *event)
 {
 	if (event->type == EVENT_GPU_TOTALS) /* of a process that may be long gone */
@@ -281,7 +280,8 @@ static void thread_note(struct timeline_thread *thread, const struct event *even
 	}
 }
 
-/* One backing array for each kind, and each thread's part of it; the counts go back to 0 for filling. */
+/* Makes one backing array for each kind of record, gives each thread its part, and resets the counts to 0
+ * for filling. */
 static int arrays_make(struct timeline *timeline)
 {
 	size_t n_offs = 0, n_calls = 0, n_marks = 0, n_steps = 0, n_gpu_waits = 0;
@@ -430,7 +430,7 @@ static void thread_add(struct timeline_thread *thread, const struct event *event
 	}
 }
 
-/* By begin, then end: every kind of record starts with one of these times. */
+/* Compares by begin, then end: every kind of record starts with one of these times. */
 #define COMPARE(name, type, first, second)                                                                   \
 	static int name(const void *left, const void *right)                                                 \
 	{                                                                                                    \
@@ -446,7 +446,7 @@ COMPARE(call_compare, timeline_call, begin_ns, end_ns)
 COMPARE(gpu_wait_compare, timeline_gpu_wait, begin_ns, end_ns)
 COMPARE(mark_compare, timeline_mark, at_ns, kind)
 
-/* Records arrive nearly sorted: qsort() only where they are not. */
+/* Records arrive nearly sorted, so this calls qsort() only if they are not. */
 static void sort(void *items, size_t n, size_t size, int (*compare)(const void *, const void *))
 {
 	for (size_t i = 1; i < n; i++)

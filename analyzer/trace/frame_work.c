@@ -12,7 +12,7 @@ static const struct {
 } functions[] = {
     {"serialization.py", "save", STACK_SAVE},         /* torch.save */
     {"state_dict_saver.py", NULL, STACK_SAVE},        /* torch.distributed.checkpoint */
-    {"_state_dict_stager.py", NULL, STACK_SAVE},      /* copy of the state for it */
+    {"_state_dict_stager.py", NULL, STACK_SAVE},      /* copies the state for it */
     {"_async_thread_executor.py", NULL, STACK_SAVE},  /* async_save by a thread */
     {"_async_process_executor.py", NULL, STACK_SAVE}, /* async_save by a process */
     {"convert_frame.py", NULL, STACK_COMPILE},        /* torch.compile: Dynamo */
@@ -53,8 +53,8 @@ static bool is_none(const char *function)
 	       (length >= end && !strcmp(function + length - end, run));
 }
 
-/* Returns true for generators that iterate over a model: clipping gradients and averaging weights use them in
- * each step. */
+/* Returns true for generators that iterate over a model. Gradient clipping and weight averaging use them
+ * in each step. */
 static bool goes_through_model(const char *file, const char *function)
 {
 	static const char *const names[] = {"parameters",    "buffers",          "modules",

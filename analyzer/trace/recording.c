@@ -65,7 +65,7 @@ static int recording_file_make_space(int dir_fd, const char *path, struct error 
 }
 
 #define APPLICATION_ID 0x444c5331
-#define BUSY_MS        2000 /* another process may read it meanwhile */
+#define BUSY_MS        2000 /* another process may be reading it */
 
 static const char schema[] =
     "CREATE TABLE info(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"
@@ -170,7 +170,7 @@ static int not_a_recording(const char *path, struct error *err)
 	return error_set(err, -EBADMSG, "%s is not a recording of diesel-analyze", path);
 }
 
-/* Opens the database; also reads what is left of a truncated file. */
+/* Opens the database; also reads the rest of a truncated file. */
 static int open_database(struct recording *recording, int dir_fd, int64_t *ret_id, struct error *err)
 {
 	const struct sql_options options = {.mode = SQL_READ, .busy_ms = BUSY_MS, .takes_cut = true};
@@ -182,8 +182,8 @@ static int open_database(struct recording *recording, int dir_fd, int64_t *ret_i
 	return sql_number(recording->db, "PRAGMA application_id", ret_id, err);
 }
 
-/* Returns true if another process is writing the file: its recorder holds a lock, which ends with the
- * process. */
+/* Returns true if another process is writing the file: the recorder holds a lock, which the kernel
+ * releases when it exits. */
 static bool is_locked(int dir_fd, const char *path)
 {
 	_cleanup_(closep) int fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);

@@ -23,7 +23,7 @@ enum column {
 	COLUMN_TGID, /* difference to tid */
 	COLUMN_KIND, /* type, flags */
 	COLUMN_CPU,
-	COLUMN_PAYLOAD, /* four of them */
+	COLUMN_PAYLOAD, /* four words */
 };
 
 struct recording_codec {

@@ -23,7 +23,7 @@
 /* A codec has no state between calls except its buffers. For use by one thread. */
 struct recording_codec;
 
-struct recording_codec *recording_codec_new(void); /* Returns NULL if there is no memory. */
+struct recording_codec *recording_codec_new(void); /* Returns NULL if memory runs out. */
 struct recording_codec *recording_codec_free(struct recording_codec *codec);
 
 /* events: sorted by end_ns. *ret_block is the codec's, valid until its next call. -ENOMEM, -EINVAL (more than
@@ -31,6 +31,6 @@ struct recording_codec *recording_codec_free(struct recording_codec *codec);
 int recording_codec_encode(struct recording_codec *codec, const struct event *events, size_t n_events,
 			   const void **ret_block, size_t *ret_size);
 
-/* Caller frees the events. -EBADMSG: not a block, or a damaged one; -ENOMEM. */
+/* The caller frees the events. -EBADMSG: not a block, or a damaged one; -ENOMEM. */
 int recording_codec_decode(struct recording_codec *codec, const void *block, size_t size,
 			   struct event **ret_events, size_t *ret_n);

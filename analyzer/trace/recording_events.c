@@ -162,7 +162,7 @@ int recording_blobs(struct recording *recording, struct recording_blob **ret_blo
 		r = 0;
 	}
 	if (r < 0)
-		recording->complete = false; /* truncated here: the blobs found so far count */
+		recording->complete = false; /* truncated here: use the blobs found so far */
 	*ret_blobs = steal_pointer(blobs);
 	*ret_n = n;
 	return 0;

@@ -6,7 +6,7 @@
 #include "lib/cleanup.h"
 #include "lib/error.h"
 
-#define NOTE_OVERHEAD_BYTES 24 /* per entry: its row, and its index entry */
+#define NOTE_OVERHEAD_BYTES 24 /* overhead per entry: its row, and its index entry */
 
 int recording_put(struct recording *recording, const char *kind, uint64_t key, const void *data, size_t size,
 		  struct error *err)

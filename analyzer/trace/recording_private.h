@@ -19,11 +19,11 @@ struct recording {
 	struct sql_statement *insert, *insert_metadata; /* prepared on first use */
 	struct recording_codec *codec;
 	char *path;
-	int lock_fd;                          /* writing: the file, locked meanwhile */
-	bool under_way;                       /* reading: another process is writing the file */
-	bool complete;                        /* reading: as the file says; false once damage is met */
-	bool writing;                         /* a transaction is open, until the next flush */
-	uint64_t slice;                       /* the slice that detail belongs to */
+	int lock_fd;    /* when writing: the file, locked until it is closed */
+	bool under_way; /* reading: another process is writing the file */
+	bool complete;  /* when reading: as the file says; false after damage was found */
+	bool writing;   /* a transaction is open, until the next flush */
+	uint64_t slice; /* the slice that detail belongs to */
 	uint64_t written_bytes, detail_bytes; /* bytes so far; detail_bytes is part of written_bytes */
 	struct recording_buffer life, detail;
 };

@@ -11,8 +11,8 @@
 #include "lib/array.h"
 #include "lib/sorted.h"
 
-/* Takes a frame: a byte and two texts with their NULs. The frame owns the copy, and its library points behind
- * the byte. */
+/* Copies a frame: a byte and two texts with their NULs. The frame owns the copy, and `library` points
+ * behind the byte. */
 static int visit_frame(void *user, uint64_t key, const void *data, size_t size)
 {
 	struct recording_profile *profile = user;
@@ -57,7 +57,7 @@ static int visit_trace(void *user, uint64_t key, const void *data, size_t size)
 	return 0;
 }
 
-/* Entries come sorted by key, but SQLite compares keys as signed numbers, so they are sorted again. */
+/* Loads the profile. SQLite sorts the entries by key, but as signed numbers, so this sorts them again. */
 int recording_profile_load(struct recording *recording, struct recording_profile *profile)
 {
 	struct profile_metadata *metadata = &profile->metadata;
@@ -81,7 +81,7 @@ int recording_profile_load(struct recording *recording, struct recording_profile
 
 void recording_profile_free(struct recording_profile *profile)
 {
-	/* A frame's texts are one piece of memory that begins a byte before its library. */
+	/* A frame's texts are one block of memory that begins one byte before `library`. */
 	for (size_t i = 0; i < profile->metadata.n_frames; i++)
 		free((char *)(uintptr_t)profile->frames[i].library - 1);
 	for (size_t i = 0; i < profile->metadata.n_traces; i++)

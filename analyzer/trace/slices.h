@@ -42,11 +42,12 @@ struct slice {
 
 struct slices {
 	struct slices_config config;
-	struct slice *items; /* retained, by time; the last one may be open, with end_ns 0 */
+	struct slice *items; /* retained slices, by time; the last one may be open, with end_ns 0 */
 	size_t n, n_allocated;
 	uint64_t next_id, kept_bytes, seen_bytes, seen_detail_bytes;
 	uint64_t now_ns, filled_ns; /* the budget was filled up to this time */
-	uint64_t first_end_ns; /* end of the first minute of steps; UINT64_MAX: no step yet, or it is over */
+	uint64_t first_end_ns; /* end of the first minute of steps; UINT64_MAX: no step yet, or the minute is
+				  over */
 	double tokens, tokens_max; /* remaining budget and its maximum, in bytes */
 };
 

@@ -24,9 +24,9 @@
 #include "truth_files.h"
 #include "truth_result.h"
 
-/* Runs of a job with the clock of share/diesel/truth in front of it. */
+/* Runs a job with the clock of share/diesel/truth loaded in front of it. */
 
-/* A temporary folder for what the clock writes, and where its code lies. */
+/* A temporary folder for the clock's output, and the path of its code. */
 struct truth_shim {
 	char code[4096];   /* folder of sitecustomize.py */
 	char folder[4096]; /* removed by truth_shim_close() */
@@ -96,7 +96,7 @@ static void truth_shim_close(struct truth_shim *shim)
 	shim->folder[0] = '\0';
 }
 
-/* Sets what the command finds in its environment, in addition to ours. */
+/* Adds variables to the command's environment, which otherwise equals ours. */
 static void set_environment(const struct truth_shim *shim, const char *mode, uint64_t n_steps)
 {
 	const char *before = getenv("PYTHONPATH");
@@ -262,7 +262,8 @@ static void print_headline(FILE *out, const struct truth_report *report)
 			100 * fmax(0, result->wait), 100 * result->device, compiling, result->n_steps, means);
 }
 
-/* Compiling is paid once, however many steps there are, so the times leave it out. */
+/* Prints the time of compiling, which does not depend on the number of steps, so that the other times
+ * leave it out. */
 static void print_compiling(FILE *out, const struct truth_result *result)
 {
 	if (isnan(result->compiling))
@@ -308,7 +309,7 @@ static void print_text(FILE *out, const struct truth_report *report)
 		fprintf(out, "  not controlled: %s\n", report->notes[i]);
 }
 
-/* A share or ratio; null: not known. */
+/* Prints a share or ratio; null: not known. */
 static void print_number(FILE *out, const char *name, double value, const char *after)
 {
 	if (isfinite(value))
@@ -406,7 +407,7 @@ static int run(struct truth *truth, const char *what, const char *mode, struct t
 	return r;
 }
 
-/* Finds which files are to be cold or warm: those below --data, or those that the job was seen to read. */
+/* Finds the files to make cold or warm: those below --data, or those that the job was seen to read. */
 static int learn(struct truth *truth, struct error *err)
 {
 	_cleanup_(freep) char *text = NULL;
@@ -430,7 +431,7 @@ static int learn(struct truth *truth, struct error *err)
 	return 0;
 }
 
-/* A folder that was named is read as a whole, because another run may read other files in it. */
+/* Warms the files. Reads a named folder completely, because another run may read other files in it. */
 static void warm(struct truth *truth)
 {
 	struct truth_report *report = &truth->report;
@@ -504,8 +505,8 @@ static int run_all(struct truth *truth, struct error *err)
 	return r;
 }
 
-/* The job's standard output is not ours: it goes to standard error, or nowhere. Returns a descriptor of our
- * own. */
+/* Diverts the job's standard output to standard error, or nowhere. Returns a descriptor of the original
+ * one. */
 static int divert_output(bool verbose)
 {
 	int output = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);

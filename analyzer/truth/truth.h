@@ -21,7 +21,7 @@ struct truth_options {
 	uint64_t n_steps; /* steps per run */
 	uint64_t n_rounds;
 	bool json;
-	bool verbose; /* the job's standard output goes to standard error; else nowhere */
+	bool verbose; /* the job's standard output goes to standard error; otherwise it is dropped */
 };
 
 #define TRUTH_STEPS_DEFAULT  100

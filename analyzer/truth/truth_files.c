@@ -161,7 +161,7 @@ void truth_files_warm(const struct truth_files *files)
 	}
 }
 
-/* Bytes of the file in the page cache. -errno: the kernel does not tell. */
+/* Returns the bytes of the file in the page cache. -errno: the kernel does not report them. */
 static int64_t cached_bytes(int fd, uint64_t bytes)
 {
 	uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
@@ -183,7 +183,8 @@ static int64_t cached_bytes(int fd, uint64_t bytes)
 	return r < 0 ? r : (int64_t)(n_cached * page_bytes < bytes ? n_cached * page_bytes : bytes);
 }
 
-/* Does mincore's answer mean anything for this file? For files of others it says that all of it is cached. */
+/* Returns true if mincore() is reliable for this file. For files of other users it reports that all pages
+ * are cached. */
 static bool tells_residence(int fd)
 {
 	struct stat status;

@@ -26,7 +26,7 @@ int truth_files_parse(const char *text, struct truth_files *ret_files);
 void truth_files_free(struct truth_files *files);
 
 struct truth_residence {
-	uint64_t bytes;        /* of files whose pages could be counted */
+	uint64_t bytes;        /* bytes of the files whose pages could be counted */
 	uint64_t cached_bytes; /* part of bytes, in the page cache */
 	uint64_t n_unreadable; /* files that could not be opened */
 	uint64_t n_unknown;    /* files whose pages mincore does not report */

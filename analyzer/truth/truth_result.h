@@ -18,17 +18,17 @@ enum truth_kind {
 	TRUTH_KINDS,
 };
 
-/* One run: a line of the clock. With several processes (ranks), the line of the slowest stands for all. */
+/* One run: a line of the clock. With several processes (ranks), the line of the slowest represents all. */
 struct truth_clock {
 	uint64_t n_steps;
-	double seconds;   /* from the first request for a batch to the end of the last step */
+	double seconds;   /* time from the first request for a batch to the end of the last step */
 	double wait;      /* part of seconds, in requests */
 	double compiling; /* part of seconds, in torch.compile; NAN: not reported by PyTorch */
 	uint64_t n_processes;
 	bool truncated; /* the run was ended after the steps asked for */
 };
 
-/* Parses all lines of a clock's file. -EBADMSG: not what the clock writes; -ENODATA: no process had a
+/* Parses all lines of a clock's file. -EBADMSG: not in the clock's format; -ENODATA: no process had a
  * DataLoader. */
 int truth_clock_parse(const char *text, struct truth_clock *ret_clock);
 
@@ -39,7 +39,7 @@ struct truth_round {
 struct truth_result {
 	double seconds[TRUTH_KINDS]; /* time of as many steps as the shortest run had, without compiling; mean
 					over the rounds */
-	double compiling_s[TRUTH_KINDS]; /* per run; NAN: not known, and included in seconds */
+	double compiling_s[TRUTH_KINDS]; /* for each run; NAN: not known, and included in seconds */
 	uint64_t n_steps;
 	/* Shares of the cold run; they sum to 1, and noise can make one negative. Without files the cold run
 	 * is a cached one, so fetching cannot be told from preparing: both are NAN, and the other shares are

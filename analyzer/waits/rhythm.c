@@ -11,8 +11,8 @@
 #define STEPS_MIN        3
 #define CLEARLY          0.01 /* minimum gain that counts: below it, the shorter pause wins */
 #define PAUSE_OUTLIER    4    /* a pause of this many medians is a checkpoint or an evaluation */
-#define SPREAD_MAX       0.6  /* largest spread with which there is a rhythm */
-#define STEP_READS_RATIO 1.6  /* a step whose reads differ by a larger factor is irregular */
+#define SPREAD_MAX       0.6  /* maximum spread of a rhythm */
+#define STEP_READS_RATIO 1.6  /* a step is irregular if its reads differ by more than this factor */
 
 struct rhythm_finder {
 	const struct beat *beats;
@@ -156,7 +156,7 @@ static bool steps_part(struct rhythm_finder *finder)
 	}
 	if (!best_ns)
 		return false;
-	/* The first half has its own shortest pauses. */
+	/* The first half has shortest pauses of its own. */
 	steps_find(finder, best_ns > finder->values[0] ? best_ns : best_ns / 2);
 	return true;
 }
@@ -276,7 +276,7 @@ static int window_set(struct rhythm_finder *finder, uint64_t life_end_ns, struct
 	load_ns = median(finder->values, end - first);
 	found->sample_ns = sample_ns;
 	found->begin_ns = finder->beats[finder->steps[first]].begin_ns;
-	/* The first batch is read right after imports: its end is known, and the usual length. */
+	/* The first batch is read right after imports, so only its end and the usual length are known. */
 	from = first;
 	if (first > 0) {
 		uint64_t end_ns = finder->beats[step_end(finder, first - 1) - 1].end_ns;

@@ -335,13 +335,13 @@ struct touch {
 	uint64_t begin_ns, end_ns;
 	uint64_t busy_ns; /* time in calls */
 	uint64_t gap_ns;  /* CPU time since the touch before, if in the same step */
-	size_t step;      /* number of backward passes before it */
+	size_t step;      /* number of backward passes before this touch */
 	size_t n_opens;
 	bool first;  /* the first one of its step */
 	bool closes; /* only closes a file */
 };
 
-/* A CPU time between two samples, and how often it was seen. */
+/* A CPU time between two samples, and the number of times it was seen. */
 struct gap {
 	uint64_t ns;
 	size_t n;
@@ -350,7 +350,7 @@ struct gap {
 struct touches {
 	struct touch *items;
 	size_t n;
-	bool by_open;    /* samples begin with an open; else after SAMPLE_GAP_NS */
+	bool by_open;    /* samples begin with an open(); otherwise after SAMPLE_GAP_NS */
 	uint64_t gap_ns; /* median CPU time between two samples */
 };
 
@@ -457,7 +457,7 @@ static int gaps_measure(struct touches *touches)
 			continue;
 		if (!touch->first)
 			gaps[n++] = (struct gap){touch->gap_ns, 1};
-		/* A group of calls does not tell when each was, only the sum of the times between them. */
+		/* A group of calls has only the sum of the times between calls, not the time of each. */
 		if (n_samples > 1)
 			gaps[n++] = (struct gap){
 			    (touch->end_ns - touch->begin_ns - touch->busy_ns) / n_samples, n_samples - 1};
@@ -635,7 +635,7 @@ int data_waits_find_marks(const struct timeline_thread *trainer, uint32_t begin_
 	return 0;
 }
 
-/* If the job uses a loader for something other than its training data, that loader's marks are few. */
+/* Returns true if marks show the training loop: a loader used for other data makes few marks. */
 static bool marks_lead(const struct timeline_thread *trainer, uint32_t kind)
 {
 	size_t n = 0;

@@ -39,7 +39,7 @@ struct data_waits {
 	struct interval_list file_calls; /* inline: the trainer's file calls, in waits or not; tidy */
 };
 
-/* checkpoints: intervals in which the trainer's file calls are no data reads; tidy. -ENOMEM. */
+/* checkpoints: intervals in which the trainer's file calls are not reads of data; tidy. -ENOMEM. */
 int data_waits_find(const struct timeline *timeline, const struct roles *roles,
 		    const struct interval_list *checkpoints, struct data_waits *ret_waits);
 void data_waits_free(struct data_waits *waits);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Waits of a trainer whose loader does not say when its next() begins and ends. */
+/* Waits of a trainer whose loader does not mark the start and end of next(). */
 
 #include "analyzer/base/interval.h"
 #include "analyzer/timeline/stack_work.h"

@@ -14,7 +14,7 @@ struct window_finder {
 	const struct data_waits *waits;
 	const struct timeline_thread *trainer;
 	/* first_wait[k]: index of the first wait that begins after k backward passes and before the next;
-	 * waits->n where there is none */
+	 * waits->n: none */
 	size_t *first_wait;
 	uint64_t tail_ns; /* median time from a backward pass to the next wait */
 };

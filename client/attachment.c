@@ -172,7 +172,7 @@ int attachment_open(const char *socket_path, const struct shown *shown, uint64_t
 	a->batch_buffers_fd = -EBADF;
 	a->transport = (struct transport)TRANSPORT_INIT;
 	r = attachment_connect(socket_path, shown, version, &a->transport, &copy_fd, err);
-	closep(&copy_fd); /* the dataset object has its own */
+	closep(&copy_fd); /* the dataset object has a descriptor of its own */
 	if (r == 0 && subset)
 		r = send_subset(a, subset, err);
 	if (r == 0)
@@ -208,8 +208,8 @@ void attachment_unref(struct attachment *a)
 {
 	if (!a || atomic_fetch_sub(&a->refs, 1) > 1)
 		return;
-	/* A process that was forked meanwhile has the socket too: without shutdown() the daemon would not see
-	 * it end now. */
+	/* A forked process also holds the socket, so without shutdown() the daemon would not see it end
+	 * now. */
 	if (a->transport.fd >= 0 && a->owner == getpid())
 		shutdown(a->transport.fd, SHUT_RDWR);
 	unmap_all(a);
@@ -257,7 +257,7 @@ bool attachment_is_lost(const struct attachment *a)
 {
 	struct pollfd p = {.fd = a->transport.fd, .events = POLLIN | POLLRDHUP};
 
-	/* Nothing comes unasked on this socket, so if it is readable, it has ended. */
+	/* The daemon sends nothing unasked on this socket, so if it is readable, it has ended. */
 	return a->transport.broken || (poll(&p, 1, 0) > 0 && p.revents != 0);
 }
 
@@ -331,7 +331,7 @@ void lease_release(struct lease *lease)
 	if (!lease || !atomic_exchange(&lease->held, false))
 		return;
 	a = lease->attachment;
-	/* Without this, the frame's next batch would show what the holder wrote. */
+	/* Without this, the buffer's next batch would show the holder's writes. */
 	buffer = a->buffers + lease->buffer * a->layout.slot_bytes;
 	private_copies_drop(buffer, a->layout.slot_bytes);
 	ring_release(a->control, lease->slot);

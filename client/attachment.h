@@ -71,7 +71,7 @@ int attachment_seek(struct attachment *a, uint64_t epoch, uint64_t batch, struct
 /* Asks the daemon to produce nothing more; held batches stay. */
 void attachment_stop(struct attachment *a);
 
-/* Returns true if the connection is over. */
+/* Returns true if the connection has ended. */
 bool attachment_is_lost(const struct attachment *a);
 
 /* Returns the mapped segment; requests it from the daemon the first time. */

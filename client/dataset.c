@@ -88,8 +88,8 @@ static int ask_for_snapshot(struct diesel_dataset *d, int *ret_copy_fd, struct e
 	return attachment_connect(d->socket_path, &d->shown, d->wanted, &d->connection, ret_copy_fd, err);
 }
 
-/* Between our opening the snapshot and the daemon's looking at it, it may have been given up: who asks again
- * is told. */
+/* A commit may delete the snapshot between our open and the daemon's check. A second request then reports
+ * this. */
 static int ask_for_version(struct diesel_dataset *d, int *ret_copy_fd, struct error *err)
 {
 	int r = ask_for_snapshot(d, ret_copy_fd, err);
@@ -102,8 +102,8 @@ static int ask_for_version(struct diesel_dataset *d, int *ret_copy_fd, struct er
 	return again < 0 ? again : ask_for_snapshot(d, ret_copy_fd, err);
 }
 
-/* Connects to the daemon. If the daemon went away while it answered, waits for another one. Reports a daemon
- * that was not there as missing at once. */
+/* Connects to the daemon. If the daemon went away while it answered, waits for another one. If no daemon
+ * was running, reports this at once. */
 static int reach_daemon(struct diesel_dataset *d, int *ret_copy_fd, struct error *err)
 {
 	struct patience patience = patience_begin(OPEN_PATIENCE_MS, clock_monotonic_ns());

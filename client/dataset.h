@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The dataset object: what it takes to open a session, and to open it again. */
+/* The dataset object: all that is needed to open a session, and to reopen it. */
 
 #include <pthread.h>
 
@@ -22,8 +22,8 @@ struct diesel_dataset {
 	pthread_mutex_t store_lock;
 };
 
-/* Reads a sample's entry in the snapshot, after comparing its checksums before the first use. -ERANGE: there
- * is no such sample; -EBADMSG: the snapshot is damaged. */
+/* Reads a sample's entry in the snapshot, after comparing its checksums before the first use. -ERANGE: no
+ * such sample; -EBADMSG: the snapshot is damaged. */
 int dataset_look_up(const struct diesel_dataset *d, uint64_t sample, struct snapshot_sample *ret);
 /* Copies the error's line into the caller's buffer and returns its code. */
 int report_error(const struct error *err, int code, char *text, size_t size);

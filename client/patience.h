@@ -24,5 +24,5 @@ bool patience_helps(int r);
 /* Returns how long the daemon has been away, in ms. */
 uint64_t patience_gone_ms(const struct patience *p);
 
-/* Waits for the next attempt. -ETIMEDOUT: the time is over; -EINTR. */
+/* Waits until the next attempt. -ETIMEDOUT: no time is left; -EINTR. */
 int patience_pause(struct patience *p);

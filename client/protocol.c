@@ -74,7 +74,7 @@ uint32_t protocol_agree(const struct wire_hello *theirs)
 	uint32_t least = theirs->least ? theirs->least : theirs->version;
 	uint32_t version = theirs->version < WIRE_VERSION ? theirs->version : WIRE_VERSION;
 
-	/* Below the newest of an end, versions are as they were released. */
+	/* Only the newest version of an end has revisions; older ones are as released. */
 	if ((version == theirs->version ? theirs->revision : 0) !=
 	    (version == WIRE_VERSION ? WIRE_REVISION : 0))
 		version--;
@@ -167,7 +167,7 @@ static bool session_reply_ok(const struct wire_session_reply *m)
 	       m->window_chunks >= 1 && m->slot_bytes > 0 && text_ok(m->notice, sizeof(m->notice));
 }
 
-/* Values are not checked here: the daemon does that, and says in words what is wrong with one. */
+/* Does not check values: the daemon does, and explains errors in words. */
 static bool set_ok(const struct wire_set *m)
 {
 	static const struct wire_setting unused;
@@ -202,7 +202,7 @@ static bool fields_ok(const union wire_message *m)
 {
 	switch ((enum wire_type)m->header.type) {
 	case WIRE_ERROR: return m->error.code < 0 && text_ok(m->error.text, sizeof(m->error.text));
-	case WIRE_HELLO: /* the receiver checks the version, and answers in words */
+	case WIRE_HELLO: /* the receiver checks the version, and replies with a text */
 	case WIRE_HELLO_REPLY: return m->hello.magic == WIRE_MAGIC;
 	case WIRE_OPEN_SESSION: return open_session_ok(&m->open_session);
 	case WIRE_SESSION_REPLY: return session_reply_ok(&m->session_reply);

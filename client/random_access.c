@@ -45,7 +45,8 @@ int diesel_dataset_is_fair(const struct diesel_dataset *dataset)
 	return r < 0 ? r : fairness_is_fair(&fairness);
 }
 
-/* The process that reads a bucket gives the plain form of chunks; of a folder we look at the files. */
+/* The process that reads a bucket delivers chunks decompressed; from a folder we read the files
+ * themselves. */
 static int open_own_store(struct diesel_dataset *d, struct error *err)
 {
 	struct store *store;

@@ -50,7 +50,7 @@ static void tell_batch(const struct diesel_session *s, uint64_t index)
 	(void)transport_send(s->attachment->transport.fd, &message, NULL, 0);
 }
 
-/* Sends pending requests. If a message fails, the daemon is gone, which the next wait finds out. The next
+/* Sends pending requests. If a message fails, the daemon has exited, which the next wait detects. The next
  * daemon gets the requests, and may have fewer slots. */
 static void tell_asked(struct diesel_session *s)
 {
@@ -73,13 +73,13 @@ static uint64_t session_align(const struct diesel_session *s, uint64_t batch)
 		batch = s->start_batch;
 	if (batch <= offset)
 		return offset;
-	if (batch >= s->n_batches) /* beyond the end, where a sum could overflow */
+	if (batch >= s->n_batches) /* beyond the end, where the sum could overflow */
 		return batch;
 	return offset + (batch - offset + stride - 1) / stride * stride;
 }
 
-/* Returns true if the daemon opened what was asked for: n_batches follows from the dataset, and a window,
- * once known, stays. */
+/* Returns true if the daemon opened the requested session: n_batches follows from the dataset, and a
+ * window, once known, must not change. */
 static bool is_as_asked(const struct diesel_session *s, const struct attachment *a)
 {
 	uint32_t asked = s->request.window_chunks;
@@ -99,8 +99,7 @@ static int session_attach(struct diesel_session *s, struct error *err)
 	s->request.start = s->epoch == s->start_epoch ? s->start : 0;
 	r = attachment_open(s->socket_path, &s->shown, s->version, &s->request, s->subset, &a, err);
 	if (r == -ENOMEM && s->request.recipe.kind && !(s->request.flags & DIESEL_PINNABLE)) {
-		/* The address space may be limited: memory of its own is smaller than what others can join.
-		 */
+		/* The address space may be limited, and private memory is smaller than shared memory. */
 		s->request.flags |= DIESEL_PINNABLE;
 		r = attachment_open(s->socket_path, &s->shown, s->version, &s->request, s->subset, &a, err);
 	}
@@ -142,7 +141,7 @@ static int count_chunks(const struct snapshot *snapshot, const struct subset *su
 	return 0;
 }
 
-/* Finds out the session's samples, and the number of chunks and batches that hold them. */
+/* Determines the session's samples, and the number of chunks and batches that hold them. */
 static int session_choose(struct diesel_session *s, const struct diesel_dataset *dataset,
 			  const struct diesel_subset *subset, struct error *err)
 {
@@ -254,7 +253,7 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 	return r < 0 ? error_errno(err, r, "cannot open the session") : 0;
 }
 
-/* The daemon was there when the dataset was opened: if it is not now, another one may follow. */
+/* The daemon was running when the dataset was opened: if it has exited since, another one may start. */
 static int session_attach_first(struct diesel_session *s, struct error *err)
 {
 	struct patience patience = patience_begin(s->reconnect_ms, clock_monotonic_ns());
@@ -368,7 +367,7 @@ static int session_reattach(struct diesel_session *s)
 	}
 }
 
-/* Reports the length of this sleep: the daemon tunes by it where it may not load BPF programs. */
+/* Reports the length of this sleep, by which the daemon tunes if it cannot load BPF programs. */
 static void tell_wait(struct ring_control *control, uint32_t cause, uint64_t begin_ns)
 {
 	_Atomic uint64_t *sum = ring_cause_fetches(cause) ? &control->wait_fetch_ns : &control->wait_prep_ns;
@@ -384,8 +383,8 @@ _Static_assert((int)RING_CAUSE_FETCH == DIESEL_MARK_CAUSE_FETCH &&
 		   (int)RING_CAUSE_STAGING == DIESEL_MARK_CAUSE_STAGING,
 	       "handed on as it is");
 
-/* Sleeps until a batch is published. Returns 0, -EINTR, or -ECONNRESET if the daemon is lost. The marks tell
- * diesel-analyze what the sleep was for. */
+/* Sleeps until a batch is published. Returns 0, -EINTR, or -ECONNRESET if the daemon is lost. The marks
+ * show diesel-analyze the reason for the sleep. */
 static int session_sleep(struct diesel_session *s)
 {
 	struct attachment *a = s->attachment;
@@ -439,7 +438,7 @@ static int fill_views(struct diesel_session *s, struct diesel_item *items, const
 	return 0;
 }
 
-/* Returns true if this is the batch that comes next. If not, nothing after it can be trusted either. */
+/* Returns true if this is the expected next batch. If not, later batches cannot be trusted either. */
 static bool is_expected(struct diesel_session *s, const struct ring_descriptor *d)
 {
 	if (d->epoch == s->epoch && d->index == s->index)
@@ -566,7 +565,7 @@ int diesel_session_seek(struct diesel_session *s, uint64_t epoch, uint64_t batch
 	s->epoch = epoch;
 	s->index = session_align(s, batch);
 	if (!s->attachment)
-		return 0; /* the position is told when the daemon is back */
+		return 0; /* the position is sent when a daemon is back */
 	r = attachment_seek(s->attachment, epoch, s->index, &err);
 	if (r == 0)
 		return 0;

@@ -4,7 +4,7 @@
 #include "attachment.h"
 #include "client/diesel.h"
 
-/* A requested batch that is not delivered yet: the next daemon is asked for it too. */
+/* A requested batch that is not delivered yet, and that is also requested from the next daemon. */
 struct asked_numbers {
 	uint32_t n, ahead;
 	uint64_t samples[DIESEL_ASK_MAX];
@@ -37,7 +37,7 @@ struct diesel_session {
 };
 
 /* launcher/cluster_name.c. Returns the name of this session's job on all of its nodes: the caller's name,
- * else the launcher's. "" if there is none, or the job has no other ranks. -EINVAL. */
+ * else the launcher's. "": no name, or the job has no other ranks. -EINVAL. */
 int session_cluster_name(const struct diesel_session_options *o, char ret[WIRE_CLUSTER_BYTES],
 			 struct error *err);
 /* Returns the number of nodes that the job runs on; 0: not known. */

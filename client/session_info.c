@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A session's figures, and those that it takes of its caller's Python work. */
+/* A session's figures, and figures of the Python work that its caller reports. */
 #include "session.h"
 
 #include "dataset/shuffle.h"
@@ -92,7 +92,7 @@ void diesel_session_report(struct diesel_session *session, const struct diesel_w
 	if (totals != &session->work)
 		session->work = *totals;
 	if (!session->attachment)
-		return; /* told when the daemon is back */
+		return; /* sent when a daemon is back */
 
 	struct ring_work *work = &session->attachment->control->work;
 

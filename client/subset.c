@@ -17,7 +17,7 @@ static uint64_t n_samples_of(const struct diesel_dataset *d)
 	return snapshot_info(d->snapshot)->n_samples;
 }
 
-/* Takes the words in any case. */
+/* Takes ownership of the words, also on failure. */
 static int make(uint64_t n_samples, uint64_t *words, struct diesel_subset **ret)
 {
 	struct diesel_subset *s = calloc(1, sizeof(*s));

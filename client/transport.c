@@ -16,8 +16,7 @@
 
 _Static_assert(WIRE_MAX_FDS == FD_MESSAGE_MAX_FDS, "one limit");
 
-/* A stopped daemon must not hang its clients for ever, but verifying a snapshot of tens of millions of files
- * takes seconds. */
+/* Limits waits for a stopped daemon. Verifying a snapshot of tens of millions of files takes seconds. */
 #define REPLY_TIMEOUT_S 60
 /* Seconds to wait for a connection: the daemon accepts at once, whatever else it does. */
 #define CONNECT_TIMEOUT_S 10
@@ -48,7 +47,7 @@ void transport_restart(struct transport *t)
 	t->deadline_ns = t->timeout_s ? clock_monotonic_ns() + t->timeout_s * NS_PER_S : 0;
 }
 
-/* Leaves a wait the rest of its question's time; a socket's own 0 is no limit. */
+/* Limits a wait to the rest of the request's time. 0 would mean no limit to a socket. */
 static void wait_for_the_rest(const struct transport *t)
 {
 	uint64_t now_ns = clock_monotonic_ns(),
@@ -71,7 +70,7 @@ int transport_reach(const char *path, uint32_t timeout_s, struct transport *ret)
 	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
-	/* connect() waits while as many as the daemon lets wait are waiting, and so does sending. */
+	/* connect() and sends block while the daemon's backlog is full. */
 	transport_restart(&t);
 	set_timeouts(fd, (struct timeval){.tv_sec = connect_timeout(timeout_s)});
 	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0)
@@ -82,7 +81,7 @@ int transport_reach(const char *path, uint32_t timeout_s, struct transport *ret)
 	return 0;
 }
 
-/* Returns true if users exist that have no number here: all of these then have the overflow one. */
+/* Returns true if some users have no number here: they all appear as the overflow user. */
 static bool is_user_namespace(void)
 {
 	FILE *file = fopen("/proc/self/uid_map", "re");
@@ -204,8 +203,8 @@ int transport_peek(int socket, union wire_message *ret_message)
 	} while (n < 0 && errno == EINTR);
 	if (n <= 0)
 		return n < 0 ? -errno : -ECONNRESET;
-	/* MSG_CTRUNC says that there were descriptors, but not how many. The only request that has any has as
-	 * many as a message can. */
+	/* MSG_CTRUNC shows that descriptors were lost, but not how many. The only request with descriptors
+	 * has the maximum number. */
 	r = header.msg_flags & MSG_TRUNC
 		? -EPROTO
 		: protocol_check(&message, (size_t)n, header.msg_flags & MSG_CTRUNC ? WIRE_MAX_FDS : 0);
@@ -326,7 +325,7 @@ int transport_hello(struct transport *t, struct error *err)
 	/* A daemon from before version 8 compares one number. */
 	if (r == -EPROTO && offer(t, WIRE_VERSION_LEAST, WIRE_VERSION_LEAST, NULL) == 0)
 		return 0;
-	if (r == -EPROTO && err) { /* the daemon's line has its own version */
+	if (r == -EPROTO && err) { /* the daemon's text has its own version */
 		size_t used = strlen(err->text);
 
 		snprintf(err->text + used, sizeof(err->text) - used, " (the client is " DIESEL_VERSION ")");

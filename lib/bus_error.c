@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Everything here runs in a signal handler, so it uses nothing but system calls and memory of its own. */
+/* All functions here run in a signal handler, so they use only system calls and static memory. */
 
 #define UNKNOWN "a file"
 
@@ -46,7 +46,8 @@ static const char *path_at(const char *line, uintptr_t address)
 	return address >= first && address < end ? strchr(p, '/') : NULL;
 }
 
-/* Adds a character that was read. Returns true if it completed the line; what does not fit is cut off. */
+/* Adds a character that was read. Returns true if it completed the line. Characters that do not fit are
+ * dropped. */
 static bool line_add(struct source_line *line, char c)
 {
 	if (c != '\n') {

@@ -50,7 +50,7 @@ int capabilities_keep(uint64_t keep)
 	uint64_t permitted = 0;
 	int r;
 
-	/* Ambient capabilities would come back with an exec. A kernel that has none says EINVAL. */
+	/* An exec would restore ambient capabilities. A kernel without them returns EINVAL. */
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
 	    (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0 && errno != EINVAL))
 		return -errno;

@@ -15,7 +15,7 @@
 #include "lib/proc.h"
 #include "lib/sorted.h"
 
-#define DEPTH_MAX 32 /* deeper groups are left out; nobody nests that deep */
+#define DEPTH_MAX 32 /* deeper groups are left out; real hierarchies are not as deep */
 
 struct members {
 	pid_t *pids;
@@ -119,7 +119,7 @@ static int procs_read(const char *folder, struct members *members)
 	while (fgets(line, sizeof(line), file)) {
 		long pid = strtol(line, NULL, 10);
 
-		/* 0 stands for a process outside of this PID namespace. */
+		/* 0 means a process outside of this PID namespace. */
 		if (pid > 0 && pid < INT_MAX && member_add(members, (pid_t)pid) < 0)
 			return -ENOMEM;
 	}

@@ -30,7 +30,7 @@ static bool is_in_path(const char *name, const char *at)
 	return false;
 }
 
-/* Returns false if a shell would take the path for something else. */
+/* Returns false if a shell would interpret the path. */
 static bool find_beside(const char *name, char ret[PATH_MAX])
 {
 	char self[PATH_MAX];
@@ -44,7 +44,7 @@ static bool find_beside(const char *name, char ret[PATH_MAX])
 	       ret[strspn(ret, PLAIN)] == '\0';
 }
 
-/* The program whose command begins at `at`, behind a backquote, or NULL. */
+/* Returns the program whose command begins at `at`, after a backquote; NULL: none. */
 static const char *program_at(const char *at)
 {
 	for (size_t i = 0; i < sizeof(programs) / sizeof(programs[0]); i++) {

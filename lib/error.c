@@ -15,7 +15,7 @@ static void error_vset(struct error *err, int code, const char *format, va_list 
 
 	err->code = code;
 	vsnprintf(text, sizeof(text), format, args);
-	text_line(err->text, sizeof(err->text), text); /* names are anybody's */
+	text_line(err->text, sizeof(err->text), text); /* names are untrusted */
 }
 
 int error_set(struct error *err, int code, const char *format, ...)
@@ -58,6 +58,6 @@ void error_prefix(struct error *err, const char *format, ...)
 		return;
 	int m = snprintf(prefixed + n, sizeof(prefixed) - n, ": %s", err->text);
 
-	(void)m; /* if both no longer fit, the end of the text is cut and the prefix stays whole */
+	(void)m; /* if the two do not fit, the end of the text is cut and the prefix stays complete */
 	text_line(err->text, sizeof(err->text), prefixed);
 }

@@ -35,7 +35,7 @@ int fd_message_send(int socket, const void *data, size_t bytes, const int *fds, 
 	return 0;
 }
 
-/* Takes the descriptors that fit in fds out of a message, and closes the rest. Returns their number. */
+/* Moves the descriptors of a message to fds, and closes those that do not fit. Returns their number. */
 static size_t collect(struct msghdr *header, int *fds)
 {
 	size_t n_fds = 0;

@@ -97,7 +97,7 @@ int fd_store_add(const char *name, int fd)
 {
 	char state[64];
 
-	/* Polling memory would tell the manager nothing. */
+	/* Polling a memory descriptor is useless to the manager. */
 	snprintf(state, sizeof(state), "FDSTORE=1\nFDPOLL=0\nFDNAME=%s", name);
 	return notify_send_fd(state, fd);
 }

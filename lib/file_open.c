@@ -18,7 +18,7 @@
 
 struct path_walk {
 	char rest[PATH_MAX]; /* of the path */
-	int fd;              /* where it has led until now */
+	int fd;              /* the folder reached so far */
 	int n_links;
 	bool was_led; /* by a link of a user's */
 	uid_t leader;
@@ -31,7 +31,7 @@ static int restart(struct path_walk *w, const char *rest)
 	return w->fd < 0 ? -errno : 0;
 }
 
-/* Puts what a link says in front of the rest. */
+/* Prepends the target of a link to the rest of the path. */
 static int follow(struct path_walk *w, int link_fd, const struct stat *st, const char *rest)
 {
 	char whole[PATH_MAX];
@@ -81,7 +81,7 @@ static int step(struct path_walk *w)
 	return 0;
 }
 
-/* Each part by itself: the kernel follows links without saying whose they are. */
+/* Opens each part of the path separately, because the kernel follows links without reporting their owners. */
 static int walk_to(const char *path)
 {
 	struct path_walk w = {.fd = -EBADF};
@@ -145,7 +145,8 @@ static bool is_same(const struct stat *a, const struct stat *b)
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* To open a device or a pipe can do something by itself, so the name is first looked at (O_PATH). */
+/* Opening a device or a pipe may have side effects, so this first opens the name with O_PATH to check its
+ * type. */
 int file_to_read(int dir_fd, const char *name, bool follows)
 {
 	int no_follow = follows ? 0 : O_NOFOLLOW;

@@ -12,7 +12,7 @@ static bool is_trusted(uid_t uid)
 {
 	struct stat top;
 
-	/* In a user namespace, root may be somebody without a name. */
+	/* In a user namespace, root may be mapped to the overflow user. */
 	return uid == 0 || uid == geteuid() || (stat("/", &top) == 0 && uid == top.st_uid);
 }
 

@@ -11,7 +11,7 @@
 #include "lib/cleanup.h"
 #include "lib/error.h"
 
-/* Runs in the child: waits for the word to go. */
+/* Runs in the child: waits for the signal to start. */
 static _Noreturn void child_run(int go_fd, int status_fd, char *const argv[], const sigset_t *signals)
 {
 	char go;
@@ -107,7 +107,7 @@ int launch_go(struct launch *launch, struct error *err)
 
 void launch_abandon(struct launch *launch)
 {
-	close(launch->go_fd); /* the child sees the end of the file and leaves */
+	close(launch->go_fd); /* the child sees the end of the file and exits */
 	close(launch->status_fd);
 	reap(launch->pid);
 }

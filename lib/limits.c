@@ -56,7 +56,7 @@ static bool read_number(const char *folder, const char *name, uint64_t *ret)
 	return text && sscanf(text, "%" SCNu64, ret) == 1;
 }
 
-/* Returns the number behind a key in a file of lines "key number", or 0 if the key is not there. */
+/* Returns the number after a key in a file of lines "key number", or 0 if the key is missing. */
 static uint64_t read_key(const char *folder, const char *name, const char *key)
 {
 	_cleanup_(freep) char *text = read_text(folder, name);
@@ -122,7 +122,7 @@ static void take_cpu_v1(const char *folder, struct limits *limits)
 {
 	uint64_t quota_us, period_us, used_ns = 0;
 
-	/* Without a quota the file holds -1, which reads as a number that is too large. */
+	/* Without a quota the file contains -1, which is read as too large a number. */
 	if (!read_number(folder, "cpu.cfs_quota_us", &quota_us) || quota_us > INT64_MAX ||
 	    !read_number(folder, "cpu.cfs_period_us", &period_us) || period_us == 0)
 		return;
@@ -150,8 +150,8 @@ static bool has_word(const char *list, const char *word)
 	return false;
 }
 
-/* Visits a group and all groups above it, as far as they can be seen. In a container the path may be the
- * host's; then only the mount point itself exists. */
+/* Visits a group and all groups above it, as far as they are visible. In a container the path may be the
+ * host's, of which only the mount point itself exists here. */
 static void walk_up(const char *mount, const char *group, group_visit visit, void *user)
 {
 	char folder[PATH_MAX];
@@ -199,8 +199,8 @@ static void each_group(const char *root, const char *controller, group_visit vis
 		snprintf(m.controllers, sizeof(m.controllers), "%s", controllers);
 		snprintf(m.group, sizeof(m.group), "%s", group);
 		if (controller[0] && has_word(m.controllers, controller)) {
-			/* A hierarchy is mounted under the list of its controllers, and each has a link to
-			 * it. */
+			/* A hierarchy is mounted under the list of its controllers, with a link for each
+			 * controller. */
 			snprintf(mount, sizeof(mount), "%s/sys/fs/cgroup/%s", root, controller);
 			walk_up(mount, m.group, visit, user);
 		} else if (!controller[0] && !m.controllers[0]) {

@@ -45,7 +45,7 @@ static bool is_taken_at_once(void)
 {
 	struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
 
-	return poll(&out, 1, 0) != 0; /* write() tells of errors */
+	return poll(&out, 1, 0) != 0; /* write() reports errors */
 }
 
 static void put_line(enum log_level level, const char *text)
@@ -64,7 +64,7 @@ static void put_line(enum log_level level, const char *text)
 	n = (int)strlen(line);
 	line[n] = '\n';
 	ignored = write(STDERR_FILENO, line, (size_t)n + 1);
-	(void)ignored; /* there is nowhere left to report to */
+	(void)ignored; /* there is nowhere to report an error */
 }
 
 static void write_line(enum log_level level, const char *text)

@@ -54,7 +54,7 @@ int notify_send_fd(const char *state, int fd)
 
 	if (r > 0)
 		r = fd_message_send(manager, state, strlen(state), &fd, fd >= 0, MSG_DONTWAIT);
-	/* Too many messages or descriptors are in flight: that passes. */
+	/* Too many messages or descriptors are in flight: a temporary condition. */
 	return r == -ENOBUFS || r == -ETOOMANYREFS ? -EAGAIN : r;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options and verbs as people and shells read them. */
+/* Prints options and verbs for people and shells. */
 #include "lib/options.h"
 
 #include <ctype.h>
@@ -56,8 +56,8 @@ static void put_roff_text(FILE *out, const char *text)
 		put_roff(out, *text, &bold);
 }
 
-/* Prints the words of a line, and begins a new one with `before` where one would go beyond the width. at: the
- * column. */
+/* Prints the words of a line, and begins a new line with `before` if a word would exceed the width. at:
+ * the column. */
 static void print_words(FILE *out, const char *before, size_t at, size_t width, const char *text, bool roff)
 {
 	bool bold = false;
@@ -160,7 +160,7 @@ static bool is_in_synopsis(const struct option_verb *verb, const struct option_r
 	return is_of(verb, row) && (row->verbs || !verb->bit);
 }
 
-/* Prints what is literal in bold, and what a user replaces in italics. */
+/* Prints literal text in bold, and text that a user replaces in italics. */
 static void put_roff_arguments(FILE *out, const char *text)
 {
 	char font = 'R';
@@ -457,7 +457,7 @@ static void print_bash(FILE *out, const struct option_program *program)
 	      "\tCOMPREPLY=()\n"
 	      "\tfor ((i = 1; i < COMP_CWORD; i++)); do\n"
 	      "\t\tcase $verb,${COMP_WORDS[i]} in\n"
-	      "\t\t*,--)\n" /* the command, and what completes it */
+	      "\t\t*,--)\n" /* the command, and its own completions */
 	      "\t\t\t_command_offset $((i + 1)) 2>/dev/null || COMPREPLY=($(compgen -c -f -- \"$current\"))\n"
 	      "\t\t\treturn ;;\n",
 	      out);

@@ -38,7 +38,7 @@ enum {
 	THREADS = 1 << 4,
 	FORK = 1 << 5,
 	SIGNAL = 1 << 6,  /* to other processes */
-	FILES = 1 << 7,   /* opening and reading them; through openat(), also making them */
+	FILES = 1 << 7,   /* opens and reads files; also creates them, through openat() */
 	WRITES = 1 << 8,  /* their content */
 	FOLDERS = 1 << 9, /* names */
 	LOOP = 1 << 10,
@@ -328,7 +328,7 @@ static void result_if_any(struct filter *f, uint32_t bits, uint32_t what)
 	result(f, what);
 }
 
-/* Begins rules for this call only, up to end_call(). Returns their position. */
+/* Begins the rules for this call only, until end_call(). Returns their position. */
 static uint32_t begin_call(struct filter *f, uint32_t number)
 {
 	add(f, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 0));
@@ -356,7 +356,7 @@ static void add_memory(struct filter *f, uint32_t groups)
 	}
 }
 
-/* pthread_once() wakes those who wait, and there are none. */
+/* pthread_once() wakes waiters even if there are none. */
 static void add_wake(struct filter *f)
 {
 	uint32_t at = begin_call(f, SYS_futex);
@@ -366,8 +366,8 @@ static void add_wake(struct filter *f)
 	end_call(f, at, f->refuse);
 }
 
-/* Threads and processes, without new namespaces. The C library makes them by clone() where there is no
- * clone3(), whose flags a filter cannot see. */
+/* Allows threads and processes, without new namespaces. Refuses clone3(), whose flags a filter cannot see:
+ * the C library then uses clone(). */
 static void add_clone(struct filter *f, uint32_t groups)
 {
 	const uint32_t namespaces = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC |
@@ -399,7 +399,7 @@ static void add_socket(struct filter *f, uint32_t groups)
 	end_call(f, at, f->refuse);
 }
 
-/* Allows ioctl() calls of terminals, sockets and pipes; of perf events, and of address spaces
+/* Allows ioctl() calls on terminals, sockets and pipes, on perf events, and on address spaces
  * (PROCMAP_QUERY). */
 static void add_ioctl(struct filter *f, uint32_t groups)
 {
@@ -418,7 +418,7 @@ static void add_ioctl(struct filter *f, uint32_t groups)
 	end_call(f, at, f->refuse);
 }
 
-/* Once programs are loaded they are attached, and maps are read. */
+/* Allows bpf() calls that attach loaded programs and read maps. */
 static void add_bpf(struct filter *f, uint32_t groups)
 {
 	uint32_t at = begin_call(f, SYS_bpf);
@@ -432,7 +432,7 @@ static void add_bpf(struct filter *f, uint32_t groups)
 	end_call(f, at, SECCOMP_RET_ALLOW);
 }
 
-/* A process's own limits, and signals to itself (abort()). */
+/* Allows a process to use prlimit64() on itself, and to send signals to itself (abort()). */
 static void add_own(struct filter *f)
 {
 	uint32_t at = begin_call(f, SYS_prlimit64);
@@ -474,7 +474,7 @@ static void filter_make(struct filter *f, uint32_t groups, bool kills)
 	result(f, f->refuse);
 }
 
-/* Sets the filter. Guards against speculation make a process slower, and protect only against its own code:
+/* Sets the filter. Mitigations of speculation slow a process down, and protect only against its own code:
  * processes that see others' bytes get them. Before Linux 4.17 there is no choice. */
 static int filter_set(const struct filter *f, bool guards)
 {

@@ -13,7 +13,7 @@
 #define ELLIPSIS     "..."
 #define ESCAPE_BYTES 4
 
-/* Escaped bytes and characters. Each level includes those before it. */
+/* Levels of escaped bytes and characters. Each level includes the lower ones. */
 enum level { LEVEL_BYTES, LEVEL_CONTROLS, LEVEL_BACKSLASHES };
 
 /* Returns the length of the character at text if it can stay as it is, or 0 if its first byte must be

@@ -19,7 +19,7 @@ static int parse_scaled(const char *text, const struct unit *units, size_t n_uni
 {
 	char *end;
 
-	/* strtod() also takes "inf", "nan", hexadecimal numbers and leading blanks. */
+	/* strtod() also accepts "inf", "nan", hexadecimal numbers and leading blanks. */
 	if (!isdigit((unsigned char)text[0]) || (text[0] == '0' && (text[1] == 'x' || text[1] == 'X')))
 		return -EINVAL;
 	double number = strtod(text, &end);

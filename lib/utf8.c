@@ -3,8 +3,8 @@
 
 size_t utf8_decode(const char *text, size_t left, uint32_t *ret_code)
 {
-	/* Smallest code that needs a given number of bytes. A code written with more than it needs is not
-	 * well-formed. */
+	/* Smallest code that needs a given number of bytes. A code written with more bytes than it needs
+	 * is not well-formed. */
 	static const uint32_t smallest[UTF8_MAX + 1] = {0, 0, 0x80, 0x800, 0x10000};
 	const unsigned char *bytes = (const unsigned char *)text;
 	uint32_t code;
@@ -17,7 +17,7 @@ size_t utf8_decode(const char *text, size_t left, uint32_t *ret_code)
 		return 0;
 	code = n == 1 ? bytes[0] : bytes[0] & (0x7fu >> n);
 	for (size_t i = 1; i < n; i++) {
-		if ((bytes[i] & 0xc0) != 0x80) /* stops at a NUL too */
+		if ((bytes[i] & 0xc0) != 0x80) /* also stops at a NUL */
 			return 0;
 		code = code << 6 | (bytes[i] & 0x3f);
 	}

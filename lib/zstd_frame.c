@@ -21,7 +21,7 @@ static uint64_t get_le(const uint8_t *at, uint32_t bytes)
 	return value;
 }
 
-/* The fields that the descriptor, the byte behind the magic, announces. */
+/* The fields announced by the descriptor, which is the byte after the magic number. */
 static bool is_single_segment(uint8_t descriptor)
 {
 	return descriptor & 0x20;
@@ -48,7 +48,7 @@ static int frame_begin(struct zstd_walk *w)
 
 	if (descriptor & 0x08) /* reserved */
 		return -EBADMSG;
-	/* The code for two bytes begins where one byte ends. */
+	/* The two-byte code starts after the range of one byte. */
 	w->content = n == 0 ? UINT64_MAX : get_le(w->head + at, n) + (n == 2 ? 256 : 0);
 	w->has_checksum = descriptor & 0x04;
 	w->is_in_frame = true;

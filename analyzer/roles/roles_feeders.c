@@ -10,7 +10,7 @@
 #include "lib/sorted.h"
 
 #define ENDS_MIN     2 /* minimum sleeps of the trainer that a feeder ends; one may be chance */
-#define CALLS_MIN    2 /* minimum naps and reads: computing threads have none of them */
+#define CALLS_MIN    2 /* minimum naps and reads; computing threads have none of them */
 #define STAGES_RATIO 8 /* a reader that ends fewer sleeps of the trainer per step feeds a thread */
 #define STEPS_MIN    3 /* in which a pipe is read */
 #define READS_MIN    3 /* minimum reads of a pipe: a length and a message, and one more */

@@ -31,7 +31,7 @@ struct partition {
 	const uint64_t *fetch_ns;                /* of each wait; set before use */
 	struct interval_list checkpoints;        /* of the trainer, without waits; tidy */
 	struct interval_list helper_checkpoints; /* of the other threads of its process; tidy */
-	struct interval_list child_checkpoints;  /* checkpoints of child processes that write them; tidy */
+	struct interval_list child_checkpoints;  /* checkpoints of child processes that write them, tidy */
 	struct interval_list compiling;          /* of the trainer, without waits and checkpoints; tidy */
 	struct interval_list helper_compiling;   /* of the other threads of its process; tidy */
 	struct interval_list gpu_waits;          /* of the trainer, without all of the above; tidy */

@@ -29,7 +29,7 @@
 
 #define SAMPLE_NS     (100 * NS_PER_MS)
 #define SAMPLE_MAX_NS (5 * NS_PER_S)    /* maximum time between samples */
-#define SAMPLE_MIN_NS (500 * NS_PER_MS) /* minimum, at the start, so that short jobs have a value too */
+#define SAMPLE_MIN_NS (500 * NS_PER_MS) /* at the start, so that short jobs have a value too */
 
 static uint64_t cost_own_cpu_ns(void)
 {
@@ -72,7 +72,7 @@ static struct cost_sums cost_sum(struct bpf_object *object)
 	return sums;
 }
 
-/* Returns true if the kernel counts all the time; switching that on takes CAP_SYS_ADMIN. */
+/* Returns true if the kernel always counts run times. Enabling the counts takes CAP_SYS_ADMIN. */
 static bool always_counted(void)
 {
 	int fd = open("/proc/sys/kernel/bpf_stats_enabled", O_RDONLY | O_CLOEXEC);
@@ -95,15 +95,15 @@ static uint64_t pause_ns(const struct cost *cost, uint64_t now_ns)
 	return pause < SAMPLE_MIN_NS ? SAMPLE_MIN_NS : pause;
 }
 
-/* Ends a sample. It stands for the time since the one before, because a job's start is busier than its steps,
- * and is sampled more densely. */
+/* Ends a sample, which represents the time since the previous one, because a job's start is busier than
+ * its steps, and is sampled more often. */
 static void cost_end(struct cost *cost, struct bpf_object *object, uint64_t now_ns)
 {
 	if (!cost->begin_ns || now_ns <= cost->begin_ns)
 		return;
 	cost->next_ns = now_ns + pause_ns(cost, now_ns);
 	if (cost->stats_fd < 0 && !always_counted()) {
-		cost->begin_ns = 0; /* counting was switched off meanwhile, at an unknown time */
+		cost->begin_ns = 0; /* counting was switched off during the sample, at an unknown time */
 		return;
 	}
 	cost->rate =
@@ -146,7 +146,8 @@ static uint64_t cost_estimate_ns(const struct cost *cost, uint64_t now_ns)
 	return cost->sampled_ns ? (uint64_t)(cost->estimate_ns + cost->rate * rest_ns) : 0;
 }
 
-/* The kernel's software event for major page faults, on every CPU: it tells the recorder when one ends. */
+/* The kernel's software event for major page faults, on every CPU. It notifies the recorder of the end of
+ * each fault. */
 
 struct majors {
 	int n;
@@ -225,8 +226,8 @@ static uint64_t ring_size(uint64_t wanted_bytes)
 	return bytes;
 }
 
-/* Returns the ring size for the records that all CPUs write in 200 ms, four times as long as a caller takes
- * between polls. */
+/* Returns the ring size for the records that all CPUs write in 200 ms, four times a caller's polling
+ * interval. */
 static uint64_t stack_ring_size(uint32_t rate_hz)
 {
 	uint64_t n_cpus = (uint64_t)sysconf(_SC_NPROCESSORS_CONF);
@@ -311,8 +312,8 @@ static bool leave_out(struct collector *collector, int r)
 	return true;
 }
 
-/* Loads the recorder once. *refused: the load failed in the kernel, or on the way there; err is not written
- * yet. */
+/* Loads the recorder once. *refused: the kernel refused the load, or libbpf failed before it; err is not
+ * set yet. */
 static int load_once(struct collector *collector, const struct collector_options *options,
 		     const struct btf *btf, bool *refused, struct error *err)
 {
@@ -423,7 +424,7 @@ static void take_note(void *user, const char *kind, uint64_t key, const void *da
 		collector->sink->metadata(collector->sink->user, kind, key, data, size);
 }
 
-/* Stack samples are optional: everything else is measured without the clock too. */
+/* Stack samples are optional: all other measurements work without this clock. */
 static int start_profile(struct collector *collector, struct error *err)
 {
 	int r;
@@ -520,7 +521,7 @@ int collector_poll(struct collector *collector, int timeout_ms, const struct col
 	collector->sink = sink;
 	collector_flush_pending(collector);
 	r = ring_buffer__poll(collector->rings, timeout_ms);
-	/* Most records come without a wakeup, so check the ring in any case. */
+	/* Most records cause no wake-up, so check the ring in any case. */
 	n = ring_buffer__consume(collector->rings);
 	report_losses(collector);
 	if (probes_step(collector->probes, sink, collector->recorder->bss->n_frequent, clock_monotonic_ns()))

@@ -56,7 +56,7 @@ int collector_tag(struct collector *collector, pid_t tgid, struct error *err)
 	int r;
 
 	collector->recorder->bss->tag_tgid = (uint32_t)tgid;
-	/* Twice, because a thread that was not tagged yet may have created one that the walk had passed. */
+	/* Walks twice, because an untagged thread may create a thread behind the position of the walk. */
 	for (int i = 0; i < 2; i++) {
 		r = collector_walk(collector, collector->recorder->progs.tag_tasks);
 		if (r < 0)

@@ -82,8 +82,8 @@ int hooks_btf(const char *path, struct btf **ret_btf, struct error *err)
 	return 0;
 }
 
-/* Tracepoints whose arguments changed, with a program for each known variant. n_arguments counts the leading
- * void *. The other tracepoints have a program of their name. */
+/* Tracepoints whose arguments changed, with a program for each known variant. n_arguments counts the
+ * leading void *. The other tracepoints have one program of the same name. */
 static const struct variant {
 	const char *hook, *program;
 	unsigned int n_arguments;
@@ -158,7 +158,7 @@ int collector_hooks(const char *btf_path, struct collector_hook hooks[COLLECTOR_
 	return 0;
 }
 
-/* Returns the loaded program of a hook, which may be one of several variants; NULL: none is loaded. */
+/* Returns the loaded program of a hook, possibly one of several variants; NULL: none is loaded. */
 static struct bpf_program *program_of(struct bpf_object *object, const char *hook)
 {
 	struct bpf_program *program = bpf_object__find_program_by_name(object, hook);

@@ -22,11 +22,11 @@
 #define PLACES_EVERY_NS (1 * NS_PER_S)
 #define BEGINNING_NS    (10 * NS_PER_S)
 #define LATER_FACTOR    10
-#define PLACES_SHARE    200   /* emptying a full map takes some ms; it may take 1/200 of a CPU */
+#define PLACES_SHARE    200   /* at most 1/PLACES_SHARE of a CPU; emptying a full map takes some ms */
 #define PLACES_TOP      32    /* files and folders per time; the totals include all */
 #define NOTED_MAX       65536 /* paths in the whole recording */
 #define BATCH           2048
-#define FOLDERS_MAX     65536 /* folders whose names are kept */
+#define FOLDERS_MAX     65536 /* maximum number of folders whose names are kept */
 #define FOLDERS_DEEP    32
 #define SIZES_EACH      7 /* sizes in one record */
 
@@ -55,7 +55,7 @@ struct places {
 	void *user;
 	struct job_totals before;
 	uint64_t begin_ns;
-	uint64_t totals_ns, places_ns; /* time when each was last taken out */
+	uint64_t totals_ns, places_ns; /* time when each map was last emptied */
 	uint64_t places_pause_ns;
 	struct job_totals *per_cpu;
 	struct folder *folders;

@@ -20,11 +20,11 @@ struct places;
 typedef void (*places_emit)(void *user, const struct event *event);
 typedef void (*places_note)(void *user, const char *kind, uint64_t key, const void *data, size_t size);
 
-/* Returns NULL if there is no memory. The caller keeps the maps. */
+/* Returns NULL if memory runs out. The caller keeps the maps. */
 struct places *places_new(int totals_fd, int places_fd, places_emit emit, places_note metadata, void *user,
 			  uint64_t now_ns);
 void places_free(struct places *places);
 
-/* Makes the records that are due; if `last`, makes all that are left. job is a process whose mounts may
+/* Makes the records that are due or, if `last`, all remaining ones. job is a process whose mounts may
  * differ from ours. */
 void places_step(struct places *places, pid_t job, uint64_t now_ns, bool last);

@@ -25,7 +25,7 @@ struct profiler;
 struct cost {
 	int stats_fd; /* open while counting is switched on for a sample; else -1 */
 	uint64_t start_ns, next_ns;
-	uint64_t begin_ns, begin_run_ns; /* start of the running sample; 0: none is running */
+	uint64_t begin_ns, begin_run_ns; /* start of the current sample; 0: none */
 	uint64_t sampled_ns;
 	double rate;        /* CPU time over time in the last sample */
 	double estimate_ns; /* CPU time until known_ns */
@@ -53,7 +53,7 @@ struct collector {
 	const struct collector_sink *sink; /* sink of the poll in progress */
 	uint64_t events[COLLECTOR_EVENT_TYPES];
 	uint64_t start_ns, start_cpu_ns;
-	uint64_t polled_ns, polled_lost; /* time of the last check for losses, and their number then */
+	uint64_t polled_ns, polled_lost; /* last check for losses: its time, and the number of losses */
 };
 
 static inline void btf_freep(struct btf **btf)
@@ -68,7 +68,8 @@ bool hooks_can_cast(const struct btf *btf);
 /* Returns true if the kernel has links that probe user code. Otherwise probing takes a kind of perf event
  * that only CAP_SYS_ADMIN may open. */
 bool hooks_can_probe(const struct btf *btf);
-/* Marks for loading the programs that this kernel can run. profile: also the one that takes stack samples. */
+/* Marks the programs that this kernel can run for loading. profile: includes the program that takes stack
+ * samples. */
 int hooks_select(struct bpf_object *object, const struct btf *btf, bool profile, struct error *err);
 /* Returns the row of a program, with the name of its hook or its own; NULL: there is no such program. */
 const struct collector_hook *hooks_of_program(const char *program);

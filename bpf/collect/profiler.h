@@ -26,10 +26,10 @@ void profiler_free(struct profiler *profiler);
 int profiler_start(struct profiler *profiler, uint32_t rate_hz);
 void profiler_stop(struct profiler *profiler);
 
-/* Takes EVENT_FORK, EVENT_EXEC and EVENT_EXIT, from which the profiler knows the processes. */
+/* Receives EVENT_FORK, EVENT_EXEC and EVENT_EXIT, by which the profiler tracks the processes. */
 void profiler_event(struct profiler *profiler, const struct event *event);
 
 /* Turns a record of the ring into an event. Metadata that *ret_event needs goes to the sink (may be NULL).
- * Returns false if the record is no sample. */
+ * Returns false if the record is not a sample. */
 bool profiler_sample(struct profiler *profiler, const struct stack_sample *sample,
 		     const struct collector_sink *sink, struct event *ret_event);

@@ -15,7 +15,7 @@
 /* Not an argument, because libbpf's callback has none of ours. */
 static _Thread_local struct refusal said;
 
-/* Takes the verifier's last line, except its statistics. */
+/* Keeps the verifier's last line, except its statistics. */
 static void hear_verifier(const char *text)
 {
 	while (*text) {
@@ -29,7 +29,7 @@ static void hear_verifier(const char *text)
 	}
 }
 
-/* Takes a message: "libbpf: prog 'NAME': REASON", of which the first about a program is the most useful, or
+/* Receives a message: "libbpf: prog 'NAME': REASON" (the first one about a program is the most useful), or
  * the verifier's log. */
 static void hear(const char *text)
 {
@@ -55,7 +55,7 @@ static int libbpf_log(enum libbpf_print_level level, const char *format, va_list
 	if (level == LIBBPF_DEBUG || vasprintf(&text, format, args) < 0)
 		return 0;
 	hear(text);
-	/* The verifier's log comes as one message of many lines. */
+	/* The verifier's log arrives as one message of many lines. */
 	for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
 		log_debug("%s", line);
 	return 0;

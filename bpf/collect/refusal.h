@@ -10,7 +10,7 @@
 
 struct refusal {
 	char program[COLLECTOR_PROGRAM_SIZE]; /* the program that libbpf mentioned last; "": none */
-	char reason[COLLECTOR_REASON_SIZE];   /* the verifier's last line, or what libbpf said */
+	char reason[COLLECTOR_REASON_SIZE];   /* the verifier's last line, or libbpf's message */
 	bool verified;                        /* the reason is the verifier's */
 };
 

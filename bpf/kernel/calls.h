@@ -90,8 +90,8 @@ static __always_inline bool call_begin(struct task_struct *task, struct member *
 	return true;
 }
 
-/* Returns true for one more read of the same file in a long series of quick ones: the data of the last one is
- * valid for it too. */
+/* Returns true for a further read of the same file in a long series of quick reads, to which the previous
+ * read's data applies too. */
 static __always_inline bool call_repeats(const struct member *member, const struct pt_regs *regs, long nr)
 {
 	const struct call_group *group = &member->group;

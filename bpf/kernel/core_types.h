@@ -44,14 +44,14 @@ struct address_space {
 	struct inode *host;
 };
 
-/* Before Linux 5.17 a page was added to the page cache, not a folio. */
+/* Before Linux 5.17, the page cache consisted of pages, not folios. */
 struct page {
 	unsigned long flags;
 	struct address_space *mapping;
 	uint32_t compound_nr; /* in the second page of several */
 };
 
-/* Linux 6.18 made flags a structure. libbpf ignores ___ and what follows it in a name. */
+/* Linux 6.18 made flags a structure. libbpf ignores the part of a name from ___ on. */
 struct folio {
 	struct address_space *mapping;
 	unsigned long flags;

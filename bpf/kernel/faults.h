@@ -11,7 +11,8 @@
 
 #define LIBRARY_NAME 64
 
-/* Tells a shared library by its name, "libfoo.so" or "libfoo.so.1", since its file need not be executable. */
+/* Recognizes a shared library by its name, "libfoo.so" or "libfoo.so.1", because its file need not be
+ * executable. */
 static __always_inline bool is_library(struct inode *inode)
 {
 	struct dentry *dentry = dentry_of(inode);
@@ -46,7 +47,7 @@ int BPF_PROG(mm_filemap_fault, struct address_space *mapping, unsigned long page
 		return 0;
 	inode = mapping->host;
 	fault = &member->fault;
-	/* A fault that had to release the address space lock is retried: this is the same fault. */
+	/* The kernel retries a fault that had to release the address space lock: this is the same fault. */
 	if (fault->start_ns && fault->inode == inode->i_ino && fault->page == page)
 		return 0;
 	/* Faults come in series, so a file's name is checked once per series. */
@@ -61,13 +62,13 @@ int BPF_PROG(mm_filemap_fault, struct address_space *mapping, unsigned long page
 	use = use_of(member, inode, fault->inode, fault->device);
 	use->accessed_pages++;
 	use->used_bytes += 1 << PAGE_SHIFT;
-	use->n_minor_faults++; /* taken back if it turns out to be a major one */
+	use->n_minor_faults++; /* undone if it turns out to be a major fault */
 	use_age(use, fault->start_ns);
 	return 0;
 }
 
-/* Runs where a page that is in memory is mapped with its neighbours, also one that a fault has just read and
- * that was counted there. */
+/* Runs when the kernel maps a page that is in memory together with its neighbours. This includes pages
+ * that a fault has just read, and that were counted then. */
 SEC("?tp_btf/mm_filemap_map_pages")
 int BPF_PROG(mm_filemap_map_pages, struct address_space *mapping, unsigned long first, unsigned long last)
 {
@@ -122,7 +123,7 @@ int major_fault(void *ctx)
 		member->use.n_minor_faults--;
 	member->use.n_major_faults++;
 	member->use.fault_ns += now_ns - fault->start_ns;
-	/* A fault within a call is part of the call's time, and one for code reads no data. */
+	/* A fault within a call is part of the call's time. A fault on code reads no data. */
 	if (!member->call_ns && !fault->code) {
 		group_close(task, member);
 		record_fault(task, fault, now_ns);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #pragma once
 
-/* Describes the file behind a descriptor: which file, its type, how it was opened, and the kind of its file
- * system. */
+/* Describes the file behind a descriptor: its identity, type, open flags, and the kind of its file system. */
 
 #include "recorder.h"
 
@@ -13,7 +12,7 @@
 #define AF_INET  2
 #define AF_INET6 10
 
-/* The magic numbers are those of linux/magic.h, or else of the file system's own sources. */
+/* Magic numbers come from linux/magic.h, or from the file system's own sources. */
 static __always_inline uint8_t source_of_magic(uint32_t magic)
 {
 	switch (magic) {
@@ -67,7 +66,7 @@ static __always_inline void member_source(struct member *member, struct file *fi
 }
 
 #ifndef RECORDER_WITHOUT_CAST
-/* Permits plain typed loads through a pointer that came out of an array. Since Linux 6.2. */
+/* Permits plain typed loads through a pointer from an array. Since Linux 6.2. */
 extern void *bpf_rdonly_cast(const void *object, uint32_t btf_id) __ksym;
 
 #define typed(pointer, type) ((struct type *)bpf_rdonly_cast(pointer, bpf_core_type_id_kernel(struct type)))
@@ -86,7 +85,7 @@ static __always_inline void member_file_fast(struct task_struct *task, struct me
 	table = files->fdt;
 	if (!table || (uint32_t)fd >= table->max_fds)
 		return;
-	/* hlist_head stands for "a pointer", because there is no type for struct file * to cast to. */
+	/* hlist_head represents any pointer, because there is no type for struct file * to cast to. */
 	file = (struct file *)typed(table->fd + fd, hlist_head)->first;
 	if (!file)
 		return;

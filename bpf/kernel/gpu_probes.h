@@ -16,7 +16,7 @@
 #define GPU_PROCESSES 1024
 #define FORKED_ONLY   0x40 /* PF_FORKNOEXEC: the process has executed no program */
 
-/* After this time, work that was queued before the probes were set is taken to be done. */
+/* Time after which work queued before the probes were set is assumed to be done. */
 #define GPU_UNKNOWN_NS 5000000000ULL
 
 struct {
@@ -42,7 +42,7 @@ struct {
 } gpu_threads SEC(".maps");
 
 const volatile uint64_t recording_start_boottime_ns;
-uint32_t gpu_work_unseen; /* set by the collector: launches are not probed any more */
+uint32_t gpu_work_unseen; /* set by the collector when it stops probing launches */
 
 static __always_inline struct gpu_process *gpu_process_of(struct task_struct *task)
 {
@@ -60,7 +60,8 @@ static __always_inline struct gpu_process *gpu_process_of(struct task_struct *ta
 	return bpf_map_lookup_elem(&gpu_processes, &tgid);
 }
 
-/* CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are handles 1 and 2. They stand for what 0 means in each API. */
+/* CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are handles 1 and 2. They have the meaning that 0 has in each
+ * API. */
 static __always_inline uint64_t gpu_stream(struct task_struct *task, struct pt_regs *regs, uint64_t cookie)
 {
 	uint64_t own = 1ULL << 63 | (uint32_t)task->pid;
@@ -78,7 +79,7 @@ static __always_inline uint64_t gpu_stream(struct task_struct *task, struct pt_r
 			stream = 0;
 		break;
 	case GPU_STREAM_CONFIG:
-		/* Seven 32-bit numbers and four bytes of padding come before hStream. */
+		/* Seven 32-bit numbers and four bytes of padding precede hStream. */
 		at = BPF_CORE_READ(regs, di) + 32;
 		if (bpf_probe_read_user(&stream, sizeof(stream), (void *)at))
 			stream = 0;
@@ -113,7 +114,7 @@ static __always_inline void gpu_work(struct task_struct *task, struct gpu_proces
 		process->mixed = 1;
 	process->stream = stream;
 	process->has_work = 1;
-	/* Two threads may get here at the same time; only one of them takes the value. */
+	/* Two threads may reach this at the same time; only one of them takes the value. */
 	if (process->idle_ns)
 		idle_ns = __sync_lock_test_and_set(&process->idle_ns, 0);
 	if (!idle_ns)
@@ -149,8 +150,8 @@ int gpu_enter(struct pt_regs *regs)
 	if (!thread)
 		return 0;
 	sp = BPF_CORE_READ(regs, sp);
-	/* The stack grows down, so this is a call from within the one that is timed. An entry further up
-	 * would mean that the timed call never returned (longjmp, exec). */
+	/* The stack grows down, so this is a call from within the timed call. A higher stack pointer would
+	 * mean that the timed call never returned (longjmp, exec). */
 	if (thread->begin_ns && sp < thread->sp)
 		return 0;
 	thread->sp = sp;
@@ -160,7 +161,7 @@ int gpu_enter(struct pt_regs *regs)
 	return 0;
 }
 
-/* Returns true if nothing is queued any more. */
+/* Returns true if no work is queued. */
 static __always_inline bool gpu_drained(const struct gpu_process *process, const struct gpu_thread *thread,
 					uint64_t cookie, uint64_t now_ns)
 {
@@ -180,7 +181,7 @@ static __always_inline void gpu_set_idle(struct gpu_process *process, const stru
 	process->mixed = 0;
 	process->unknown_until_ns = 0;
 	process->idle_ns = now_ns;
-	/* Another thread queued work meanwhile, and may have looked at idle_ns before it was set. */
+	/* Another thread has queued work since, and may have read idle_ns before it was set. */
 	if (process->n_launches + process->n_copies != thread->n_work) {
 		process->has_work = 1;
 		process->mixed = 1;

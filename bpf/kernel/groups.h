@@ -14,9 +14,9 @@
 #include "files.h"
 #include "syscalls_x86_64.h"
 
-#define GROUP_CALL_MAX_NS 200000  /* a longer call gets its own record */
-#define GROUP_GAP_MAX_NS  100000  /* computing between two calls; decoding a sample takes longer */
-#define GROUP_SPAN_MAX_NS 4000000 /* so that a long scan shows while it goes on */
+#define GROUP_CALL_MAX_NS 200000 /* a longer call gets its own record */
+#define GROUP_GAP_MAX_NS 100000 /* computing between two calls; decoding a sample takes longer */
+#define GROUP_SPAN_MAX_NS 4000000 /* so that a long scan is visible while it is in progress */
 #define GROUP_CALLS_MAX   4096
 
 /* In a long series of quick reads, only every fourth is timed: reading the clock costs more than everything
@@ -127,7 +127,7 @@ static __always_inline void group_add(struct task_struct *task, struct member *m
 	}
 }
 
-/* A read that was not timed counts as long as the last one that was. Up to three of them may lie behind the
+/* Counts an untimed read with the duration of the last timed one. Up to three of them may be after the
  * recorded end of the group. */
 static __always_inline void group_add_untimed(struct member *member, int64_t result)
 {

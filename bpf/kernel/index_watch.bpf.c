@@ -169,7 +169,8 @@ static __always_inline void found(struct known_pipe *pipe, uint64_t now_ns)
 	submit(s, 0, BPF_RB_FORCE_WAKEUP);
 }
 
-/* The open file behind a descriptor of the current task, or NULL. The result is for probe reads only. */
+/* Returns the open file behind a descriptor of the current task, or NULL. The result is for probe reads
+ * only. */
 static __always_inline struct file *file_of(int32_t fd)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -191,7 +192,7 @@ static __always_inline uint32_t file_type(struct file *file)
 	return BPF_CORE_READ(file, f_inode, i_mode) >> 12;
 }
 
-/* The address of the pipe behind a descriptor, or 0. */
+/* Returns the address of the pipe behind a descriptor, or 0. */
 static __always_inline uint64_t pipe_key(struct file *file)
 {
 	return file && file_type(file) == S_IFIFO ? (uint64_t)BPF_CORE_READ(file, private_data) : 0;

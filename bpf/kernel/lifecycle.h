@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #pragma once
 
-/* The job's threads, their names, and the code that they map. These events are rare, and no flood of calls
- * can push them out. */
+/* The job's threads, their names, and the code that they map. These events are rare, and have a ring of
+ * their own, so that a flood of calls cannot displace them. */
 
 #include "bpf/shared/library_shared.h"
 #include "recorder.h"
@@ -53,7 +53,7 @@ static __always_inline bool library_wanted(const char *name)
 	       (name[3] == 'c' && name[4] == 'u' && name[5] == 'd');
 }
 
-/* Files that the collector was told of: enum library_told. A job maps hundreds, and all its processes map the
+/* Files reported to the collector: enum library_told. A job maps hundreds, and all its processes map the
  * same ones. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -65,10 +65,10 @@ struct {
 /* A program that runs in a process, and a file that is probed. */
 struct library_user {
 	struct library_key library;
-	uint64_t start_boottime_ns, memory, n_execs; /* an exec may get the memory of an earlier one */
+	uint64_t start_boottime_ns, memory, n_execs; /* the memory address of an earlier exec may be reused */
 };
 
-/* Processes of which the collector was told that they map a probed file, because probes are set in each
+/* Processes reported to the collector because they map a probed file. Probes are set separately in each
  * process. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -77,8 +77,7 @@ struct {
 	__type(value, uint8_t);
 } library_users SEC(".maps");
 
-/* Returns true if the collector was told that this process maps the file, and keeps in mind that it will be.
- */
+/* Returns true if it was already reported that this process maps the file; else marks it as reported. */
 static __always_inline bool library_known(struct task_struct *task, const struct member *member,
 					  const struct library_key *key)
 {
@@ -125,7 +124,7 @@ static __always_inline void record_library(struct task_struct *task, const struc
 			   library_wanted(event->library.name) ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
-/* task_newtask comes after the last point where a fork can fail, and before the child can run. */
+/* task_newtask fires after the last point where a fork can fail, and before the child can run. */
 SEC("?tp_btf/task_newtask")
 int BPF_PROG(task_newtask, struct task_struct *child, uint64_t clone_flags)
 {

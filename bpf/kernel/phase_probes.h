@@ -32,7 +32,8 @@ static __always_inline struct phase_record *phase_begin(struct task_struct *task
 	return record;
 }
 
-/* Begins the range whose name is at `text` in the program's memory. A name that cannot be read is empty. */
+/* Begins the range whose name is at `text` in the program's memory. If the name cannot be read, it is
+ * empty. */
 static __always_inline void phase_push(struct task_struct *task, const void *text)
 {
 	struct phase_record *record = phase_begin(task, PHASE_BEGIN);

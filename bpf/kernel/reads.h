@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #pragma once
 
-/* Bytes that the job received, by read calls, io_uring and the network; and its waits until written bytes are
- * stored. */
+/* Counts bytes that the job received by read calls, io_uring and the network, and records its waits until
+ * written bytes are stored. */
 
 #include "calls.h"
 #include "pages.h"

@@ -17,7 +17,7 @@
 #define TASK_BLOCK   0x2  /* TASK_UNINTERRUPTIBLE */
 #define TASK_GONE    0x80 /* TASK_DEAD: the last switch of a thread's life */
 #define NO_CALL      0xffff
-#define CALL_UNTIMED 1 /* in a call whose start was not timed: one more quick read in a row */
+#define CALL_UNTIMED 1 /* in a call whose start was not timed: a further quick read in a series */
 #define EVENT_TYPES  EVENT_TYPE_LIMIT
 
 /* Quick calls on files that wait to become one record. */
@@ -37,7 +37,7 @@ struct call_group {
 	uint16_t n_reads;
 	uint16_t n_opens;
 	uint16_t reserved;
-	uint32_t last_ns; /* how long the last timed call took */
+	uint32_t last_ns; /* duration of the last timed call */
 	uint32_t reserved2;
 };
 
@@ -56,8 +56,7 @@ struct file_use {
 	uint64_t used_bytes, direct_bytes, network_bytes;
 };
 
-/* A fault in a mapped file, from the look-up of the page on. It is not known yet whether the fault is major.
- */
+/* A fault in a mapped file, from the look-up of the page on, before it is known to be major or minor. */
 struct file_fault {
 	uint64_t start_ns; /* 0: none */
 	uint64_t inode, page;
@@ -65,7 +64,7 @@ struct file_fault {
 	uint32_t added_pages;
 	uint32_t sleep_ns;
 	uint16_t n_sleeps, n_wakeups;
-	uint64_t code; /* 1: in the program itself or a shared library, which is not training data */
+	uint64_t code; /* 1: in the program itself or a shared library, and not in training data */
 };
 
 /* A thread of the job. A thread is a member if and only if it has this storage. The storage is inherited at
@@ -73,7 +72,7 @@ struct file_fault {
  * predecessor. */
 struct member {
 	/* written by sched_switch, sched_waking */
-	uint64_t off_ns; /* when it left the CPU; 0: it has one, or had one when it was tagged */
+	uint64_t off_ns; /* time when it left the CPU; 0: it is running, or was when it was tagged */
 	uint64_t waking_ns;
 	uint32_t waker_tid;
 	uint16_t state;
@@ -92,7 +91,7 @@ struct member {
 	uint64_t argument;
 	int32_t fd;
 	uint16_t nr;
-	uint16_t clipped;    /* the thread is older than the recording, and no call of it was seen yet */
+	uint16_t clipped;    /* the thread is older than the recording, and no call of it has been seen yet */
 	uint32_t file_mode;  /* FMODE_WRITE and so on */
 	uint32_t file_flags; /* O_DIRECT and so on */
 	uint8_t source;
@@ -116,8 +115,8 @@ struct {
 	__type(value, struct member);
 } members SEC(".maps");
 
-/* The collector sizes the rings before load. There are two, so that a flood of calls cannot push out a fork
- * or an exit. */
+/* The collector sizes the rings before load. There are two, so that a flood of calls cannot displace a
+ * fork or an exit. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 32 << 20);
@@ -146,13 +145,13 @@ struct {
 uint64_t lost[EVENT_TYPES];  /* records that found their ring full, by type */
 uint64_t n_storage_failures; /* threads that could not be tagged: they are missing from the job */
 int64_t n_members;           /* threads of the job that are alive */
-uint64_t n_frequent;         /* hits of probes that may come by the thousand, for their cost */
+uint64_t n_frequent;         /* hits of probes that may be very frequent, to estimate their cost */
 /* Set by the collector. */
 const volatile uint32_t recorder_tgid;
 const volatile uint64_t wakeup_bytes = 4 << 20; /* fill level, in bytes, at which the collector is woken */
 const volatile bool no_children;                /* only threads of the tagged processes are part of the job */
 uint32_t tag_tgid;
-volatile uint64_t detail_until_ns = ~0ULL; /* detail that begins later only counts towards totals */
+volatile uint64_t detail_until_ns = ~0ULL; /* detail that begins after this only counts towards totals */
 
 static __always_inline struct member *member_of(struct task_struct *task)
 {
@@ -207,7 +206,8 @@ static __always_inline void record_submit(struct event *event)
 	bpf_ringbuf_submit(event, flags);
 }
 
-/* The open file behind a descriptor of the current task, or NULL. The result is for probe reads only. */
+/* Returns the open file behind a descriptor of the current task, or NULL. The result is for probe reads
+ * only. */
 static __always_inline struct file *file_of_fd(struct task_struct *task, int32_t fd)
 {
 	struct files_struct *files = task->files;

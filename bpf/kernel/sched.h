@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #pragma once
 
-/* Records when threads run, wait for a CPU or sleep, and what ends the sleep. */
+/* Records when threads run, wait for a CPU or sleep, and who ends the sleep. */
 
 #include "groups.h"
 #include "usage.h"
@@ -25,7 +25,8 @@ static __always_inline void record_exit(struct task_struct *task, struct member 
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 }
 
-/* The system call that a task is in, or NO_CALL; outside of one the kernel keeps -1 there. */
+/* Returns the number of the system call that a task is in, or NO_CALL. Outside of calls, the kernel keeps
+ * -1 there. */
 static __always_inline uint16_t current_call(struct task_struct *task)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
@@ -108,7 +109,7 @@ static __always_inline void switch_in(struct task_struct *task, struct member *m
 {
 	struct event *event;
 
-	if (!member->off_ns) /* tagged while it ran, after its switch out: there is no start */
+	if (!member->off_ns) /* tagged while it was running, after its switch-out: the start is unknown */
 		return;
 	if (member->waking_ns && member->waking_ns < member->off_ns)
 		member->waking_ns = member->off_ns;
@@ -160,7 +161,7 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	return on_switch(preempt, prev, next, prev_state);
 }
 
-/* Before Linux 5.18. The state may be newer there: a waking on another CPU can have changed it. */
+/* Before Linux 5.18. The state may be newer: a wake-up on another CPU may have changed it. */
 SEC("?tp_btf/sched_switch")
 int BPF_PROG(sched_switch_old, bool preempt, struct task_struct *prev, struct task_struct *next)
 {

@@ -24,8 +24,8 @@ struct {
 	__type(value, struct python_layout);
 } pythons SEC(".maps");
 
-/* The context of a perf_event program begins with the registers. They are taken by index, because the name
- * pt_regs is the kernel's own struct here (core_types.h). */
+/* The context of a perf_event program begins with the registers. This reads them by index, because the
+ * name pt_regs is the kernel's own struct here (core_types.h). */
 #define CONTEXT_CS 17
 
 struct sample_context {
@@ -41,7 +41,7 @@ static __always_inline uint64_t user_pointer(uint64_t address)
 	return value;
 }
 
-/* The interpreter's state of this thread: the one whose thread_id is the thread pointer; 0: none. */
+/* Returns the interpreter's state of this thread, whose thread_id is the thread pointer; 0: none. */
 static __always_inline uint64_t python_thread(struct task_struct *task, const struct python_layout *layout)
 {
 	uint64_t self = task->thread.fsbase;

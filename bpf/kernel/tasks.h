@@ -39,7 +39,7 @@ static __always_inline void event_init(struct event *event, struct task_struct *
 	event->cpu = bpf_get_smp_processor_id();
 }
 
-/* Starts the thread's current interval at now_ns. A switch meanwhile overwrites this with better values. */
+/* Starts the thread's current interval at now_ns. A concurrent switch overwrites this with better values. */
 static __always_inline void tag_begin(struct task_struct *task, struct member *member, uint64_t now_ns)
 {
 	uint32_t state = task->__state;
@@ -70,8 +70,8 @@ int tag_tasks(struct bpf_iter__task *ctx)
 	now_ns = bpf_ktime_get_ns();
 	event_init(&event, task, EVENT_ALIVE, now_ns);
 	fill_name(&event, task);
-	/* If the page is full the kernel drops what this call wrote, and calls again for the same task. So
-	 * tag only after a write that succeeded. */
+	/* If the page is full, the kernel drops the output of this call, and calls again for the same
+	 * task. So tag only after a successful write. */
 	if (bpf_seq_write(ctx->meta->seq, &event, sizeof(event)))
 		return 0;
 	event.type = EVENT_NAME;

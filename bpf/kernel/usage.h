@@ -26,7 +26,7 @@ struct {
 	__type(value, struct read_place);
 } places SEC(".maps");
 
-/* Too large for the stack of a program. */
+/* in a map, because it is too large for a program's stack */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -246,7 +246,7 @@ static __always_inline uint32_t size_class(uint64_t bytes)
 	return k > 23 ? 23 : k;
 }
 
-/* Reads of one size mostly come in series, and a series is added at once. */
+/* Reads of one size usually come in series, so this adds a series at once. */
 static __always_inline void size_count(struct file_use *use, uint64_t bytes)
 {
 	uint32_t k = size_class(bytes);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #pragma once
 
-/* User-space probes. They are attached to a file, so every process that maps it hits them; only threads of
- * the job count. */
+/* User-space probes. A probe is attached to a file, so every process that maps the file hits it; only
+ * threads of the job count. */
 
 #include "groups.h"
 #include "recorder.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The functions of libcuda.so.1 that are probed, with the cookies that tell the probe what each does. */
+/* The probed functions of libcuda.so.1. A cookie tells the probe what the function does. */
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -18,7 +18,7 @@ struct phase_name {
 
 struct phase_names {
 	size_t n, n_noted;
-	uint16_t order[NAMES_MAX]; /* slots, as they came */
+	uint16_t order[NAMES_MAX]; /* slots, in order of arrival */
 	struct phase_name slots[SLOTS];
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Names of ranges, and the keys that stand for them in events. */
+/* Names of ranges, and the keys that represent them in events. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -24,5 +24,5 @@ void phase_names_add(struct phase_names *names, const char *name, size_t length)
 /* Returns the record's event with the key of its name, and stores the name. */
 struct event phase_names_resolve(struct phase_names *names, const struct phase_record *record);
 
-/* Passes to the sink all names that it has not got yet. */
+/* Passes new names to the sink. */
 void phase_names_note(struct phase_names *names, const struct collector_sink *sink);

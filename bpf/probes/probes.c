@@ -43,14 +43,14 @@
 struct probe_group {
 	struct bpf_program *program;
 	bool at_return;
-	bool frequent; /* may come by the thousand */
+	bool frequent; /* may be hit very often */
 	struct uprobe_point *points;
 	size_t n;
 };
 
 struct probe_file {
 	uint64_t device, inode;
-	int fd; /* -1: nothing in it is probed */
+	int fd; /* -1: it has no probes */
 	bool was_attached;
 	struct probe_group *groups;
 	size_t n_groups;
@@ -88,10 +88,10 @@ static const struct target {
 	bool exact;
 	const char *program;
 	uint64_t cookie;
-	bool frequent; /* may come by the thousand */
+	bool frequent; /* may be hit very often */
 } targets[] = {
     {LIBRARY_TORCH, "_ZN5torch8autograd6Engine7execute", false, "engine_execute", 0, false},
-    /* Ends come first: the other way round, a next() in between would look like one that never ends. */
+    /* Ends come first: in the other order, a next() in between would seem never to end. */
     {LIBRARY_TORCH, "_ZN2at14RecordFunction3endEv", true, "batch_end", 0, false},
     {LIBRARY_TORCH, "_ZN2at14RecordFunctionC1ENS_11RecordScopeE", true, "batch_begin", 0, false},
     {LIBRARY_TORCH, "_ZN5torch8autograd8profiler25record_function_enter_new", false, "batch_named", 0, false},
@@ -103,7 +103,7 @@ static const struct target {
     {LIBRARY_NVTX, "nvtxDomainRangePop", true, "nvtx_pop", 0, true},
 };
 
-/* A library that is being looked at. */
+/* A library that is being searched for functions to probe. */
 struct looking {
 	struct probe_file *file;
 	struct bpf_object *object;
@@ -167,7 +167,7 @@ static void look_for_targets(struct looking *looking, enum library library)
 	}
 }
 
-/* Returns come first: the other way round, a call in between would look like one that never returns. */
+/* Returns come first: in the other order, a call in between would seem never to return. */
 static void look_for_gpu(struct looking *looking)
 {
 	struct gpu_probes *gpu = &looking->file->gpu;
@@ -300,8 +300,8 @@ static void probe_file_free(struct probe_file *file)
 	free(file->path);
 }
 
-/* Sets the probes in a process, those that may come by the thousand into frequent (NULL: not these). Returns
- * how many. */
+/* Sets the probes in a process, and adds those that may be hit very often to `frequent` (NULL: does not
+ * set these). Returns the number of probes. */
 static size_t probe_file_attach(struct probe_file *file, pid_t tgid, struct uprobe_links *links,
 				struct uprobe_links *frequent)
 {
@@ -339,20 +339,20 @@ static void probe_file_note(struct probe_file *file, const struct collector_sink
 	sink->metadata(sink->user, GPU_NOTE_PROBES, key, &file->gpu, sizeof(file->gpu));
 }
 
-/* Updates the notes about a libcuda: launches and copies are not probed any more. */
+/* Updates the notes about a libcuda: launches and copies are no longer probed. */
 static void probe_file_note_drop(struct probe_file *file, uint64_t now_ns)
 {
 	file->gpu.launches_until_ns = now_ns;
 	file->noted = false;
 }
 
-/* Bounds for a job that maps files and makes processes without end; what is beyond them is not probed. */
+/* Limits for a job that maps files and creates processes without end; anything beyond them is not probed. */
 #define FILES_MAX     65536 /* a job maps some hundreds */
 #define PROCESSES_MAX 4096
 #define PENDING_MAX   4096
 #define BACKLOG_MAX   8192 /* links that are being removed */
 
-/* Each process gets its turn, however many files another one maps. */
+/* Time per step, so that each process gets its turn, however many files another one maps. */
 #define STEP_NS   (20 * NS_PER_MS)
 #define SETTLE_NS (500 * NS_PER_MS)
 
@@ -366,7 +366,7 @@ struct probed {
 
 struct pending {
 	pid_t tgid;
-	pid_t parent; /* a fork, which has mapped what its parent had; 0: look at what it has mapped */
+	pid_t parent; /* if forked: the parent, whose mappings it has; 0: read its mappings */
 };
 
 struct probe_set {
@@ -621,8 +621,8 @@ static bool has_ended(int pidfd)
 	return poll(&fd, 1, 0) != 0;
 }
 
-/* A number may have become another process's since the event. So the process that has it must be of the job
- * before it is probed, and still be there afterwards. */
+/* Sets probes in a process. Its number may have been reused since the event, so the process must be part
+ * of the job before the probing, and still exist afterwards. */
 static void process_probe(struct probe_set *probes, const struct pending *pending, uint64_t until_ns)
 {
 	_cleanup_(closep) int pidfd = kernel_pidfd_open(pending->tgid);
@@ -644,7 +644,7 @@ static void process_probe(struct probe_set *probes, const struct pending *pendin
 		probes_scan(probes, pending->tgid);
 }
 
-/* ---- what is due --------------------------------------------------------------------------------------- */
+/* ---- pending work -------------------------------------------------------------------------------------- */
 
 static void add_pending(struct probe_set *probes, struct pending pending)
 {
@@ -700,7 +700,7 @@ void probes_event(struct probe_set *probes, const struct event *event)
 	}
 }
 
-/* Each entry is removed first: a process whose files are not all done is appended again. */
+/* Removes each entry first: a process with remaining files is appended again. */
 static void take_pending(struct probe_set *probes, uint64_t until_ns)
 {
 	for (size_t n = probes->n_pending; n && clock_monotonic_ns() < until_ns; n--) {

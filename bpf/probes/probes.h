@@ -36,7 +36,7 @@ void probes_scan(struct probe_set *probes, pid_t tgid);
  * time than callers that poll. */
 void probes_settle(struct probe_set *probes);
 
-/* Takes EVENT_FORK, EVENT_EXEC, EVENT_EXIT and EVENT_LIBRARY; the next probes_step() acts on them. */
+/* Receives EVENT_FORK, EVENT_EXEC, EVENT_EXIT and EVENT_LIBRARY; the next probes_step() acts on them. */
 void probes_event(struct probe_set *probes, const struct event *event);
 
 /* Sets the probes that are due, for some milliseconds at most, and makes the notes (GPU_NOTE_*, PHASE_NOTE)

@@ -59,7 +59,7 @@ bool uprobe_has_multi(void)
 	    .pid = UINT32_MAX,
 	};
 
-	/* Kernels that filter by thread instead of by process look at the path first, which is no file. */
+	/* Kernels that filter by thread instead of by process check the path first, which is not a file. */
 	return program >= 0 && syscall(SYS_bpf, BPF_LINK_CREATE, &attr, sizeof(attr)) < 0 && errno == EINVAL;
 }
 
@@ -141,7 +141,7 @@ size_t uprobe_attach(struct uprobe_links *links, struct bpf_program *program, bo
 	    bpf_program__expected_attach_type(program) == (enum bpf_attach_type)TRACE_UPROBE_MULTI &&
 	    !attach_multi(links, program, at_return, path, tgid, points, n_points))
 		return n_points;
-	/* Attaching many is all or nothing. If one is refused, attach the others one by one. */
+	/* Attaching many points either succeeds for all or fails. If it fails, attach them one by one. */
 	for (size_t i = 0; i < n_points; i++) {
 		int r = attach_single(links, program, at_return, path, tgid, &points[i]);
 

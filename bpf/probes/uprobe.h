@@ -35,8 +35,8 @@ struct uprobe_links {
 /* Lets the object's uprobe programs be attached to many points at once. Call it before the load. */
 void uprobe_use_multi(struct bpf_object *object);
 
-/* Returns true if this kernel attaches to many points at once, and keeps them to all threads of one process
- * and to no other process. Needs privilege. */
+/* Returns true if this kernel can attach to many points at once, limited to all threads of one process.
+ * Needs privilege. */
 bool uprobe_has_multi(void);
 
 /* Probes every point of the file behind file_fd in a process, and appends to links. Returns how many were
@@ -48,7 +48,7 @@ struct uprobe_reaper;
 
 /* NULL: no memory. */
 struct uprobe_reaper *uprobe_reaper_new(void);
-/* Takes over the links, which are empty afterwards, and removes the probes some time later. */
+/* Takes over the links, which are empty afterwards, and removes the probes asynchronously. */
 void uprobe_reaper_take(struct uprobe_reaper *reaper, struct uprobe_links *links);
 /* Returns the number of links that are not removed yet. */
 size_t uprobe_reaper_backlog(struct uprobe_reaper *reaper);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Takes links off on threads, many at a time: the kernel's waits for all CPUs are then shared. */
+/* Detaches links on threads, many at a time, so that they share the kernel's waits for all CPUs. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 struct uprobe_reaper {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	struct uprobe_link *links; /* not yet taken by a thread */
+	struct uprobe_link *links; /* links that no thread has taken yet */
 	size_t n, n_allocated;
 	size_t n_threads, n_busy; /* busy: threads that remove a link */
 	bool ended;

@@ -21,7 +21,7 @@
 #define GPU_COOKIE(function, at, traits)                                                                     \
 	((unsigned long long)(function) | (unsigned long long)(at) << 8 | (unsigned long long)(traits))
 
-/* x86-64 passes six arguments in registers. */
+/* Location of the stream argument: x86-64 passes six arguments in registers. */
 enum gpu_stream_at {
 	GPU_STREAM_NULL = 0, /* no argument: the default stream */
 	GPU_STREAM_1 = 1,
@@ -36,7 +36,7 @@ enum gpu_trait {
 	GPU_LAUNCH = 1 << 16,        /* queues a kernel or graph */
 	GPU_COPY = 1 << 17,          /* queues a copy or fill */
 	GPU_WAITS = 1 << 18,         /* returns when the device is done */
-	GPU_WAITS_MAYBE = 1 << 19,   /* may wait for the device, and then takes at least GPU_WAIT_MIN_NS */
+	GPU_WAITS_MAYBE = 1 << 19,   /* may wait for the device; such waits take at least GPU_WAIT_MIN_NS */
 	GPU_DRAINS_STREAM = 1 << 20, /* nothing is queued on its stream when it returns */
 	GPU_DRAINS_ALL = 1 << 21,    /* nothing is queued on any stream when it returns */
 	GPU_PER_THREAD = 1 << 22,    /* _ptsz, _ptds: the default stream is the thread's own */
@@ -51,7 +51,7 @@ struct gpu_process {
 	uint64_t stream;            /* stream of the work queued since the queue was last empty */
 	uint64_t n_launches, n_copies;
 	uint64_t n_waits, wait_ns;
-	uint64_t unknown_until_ns; /* work from before the recording may be queued; 0: there was none */
+	uint64_t unknown_until_ns; /* until then, work from before the recording may be queued; 0: none */
 	uint32_t has_work;         /* work was queued since the queue was last empty */
 	uint32_t mixed;            /* that work was on more than one stream */
 };

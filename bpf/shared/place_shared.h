@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 #pragma once
 
-/* Sums of the job's reads, kept by the kernel side (usage.h) and taken out by the collector (places.c). */
+/* Sums of the job's reads. The kernel side (usage.h) adds to them, and the collector (places.c) removes
+ * them. */
 
 #include "bpf/event.h"
 
@@ -17,7 +18,7 @@ struct place_key {
 struct read_place {
 	uint64_t accessed_pages, missed_pages;
 	uint64_t n_reads, used_bytes, direct_bytes;
-	uint64_t parent; /* inode of the folder; the root of the file system has its own here */
+	uint64_t parent; /* inode of the folder; for the root of the file system its own inode */
 	char name[PLACE_NAME];
 };
 

@@ -21,15 +21,15 @@ struct stack_sample {
 	uint32_t tid, tgid;
 	uint32_t cpu;
 	uint16_t flags;      /* enum stack_flag */
-	uint16_t syscall_nr; /* 0xffff: in none */
+	uint16_t syscall_nr; /* 0xffff: not in a system call */
 	uint16_t n_native, n_python;
 	uint32_t reserved;
 	uint64_t native[STACK_NATIVE_MAX]; /* instruction addresses */
 	uint64_t python[STACK_PYTHON_MAX]; /* addresses of code objects; 0: a frame without code */
 };
 
-#define PYTHON_OWNER_NONE 255 /* no frame is to be skipped */
-#define PYTHON_CODE_TAG   3   /* low bits of a frame's pointer to its code: from 3.14 on, how it is counted */
+#define PYTHON_OWNER_NONE 255 /* no frame must be skipped */
+#define PYTHON_CODE_TAG   3   /* tag bits of a pointer to code: from 3.14 on, its way of reference counting */
 
 /* Location of a process's Python frames: offsets within CPython's structures, which differ between its
  * versions. */

@@ -19,7 +19,7 @@ struct code_file {
 	uint64_t device, inode;
 	char *path;                  /* as the process sees it */
 	const char *name;            /* without folders; part of path */
-	struct elf_symbols *symbols; /* NULL: not opened yet, or there are none that can be read */
+	struct elf_symbols *symbols; /* NULL: not opened yet, or not readable */
 	bool opened;
 };
 
@@ -41,8 +41,8 @@ struct process_space {
 	size_t n;
 };
 
-/* Replaces *space. root is "/proc". -ENOENT, -ESRCH: the process is gone and *space stays as it was; -ENOMEM.
- */
+/* Replaces *space. root is "/proc". -ENOENT, -ESRCH: the process has exited, and *space is unchanged;
+ * -ENOMEM. */
 int address_space_read(const char *root, pid_t pid, struct code_files *files, struct process_space *space);
 void address_space_free(struct process_space *space);
 /* -ENOMEM. */

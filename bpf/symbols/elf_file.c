@@ -168,6 +168,6 @@ bool elf_note_next(const char *notes, size_t n_bytes, size_t *at, struct elf_not
 				      .name_bytes = header.n_namesz,
 				      .data = notes + *at + sizeof(header) + name,
 				      .data_bytes = header.n_descsz};
-	*at += sizeof(header) + name + data; /* the last one's padding may be missing */
+	*at += sizeof(header) + name + data; /* the padding of the last note may be missing */
 	return true;
 }

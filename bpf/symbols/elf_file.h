@@ -50,5 +50,5 @@ struct elf_note {
 	size_t name_bytes, data_bytes;
 };
 
-/* Takes the note at *at and moves *at behind it. Returns false at the end, and where a note does not fit. */
+/* Reads the note at *at and advances *at. Returns false at the end, or if a note is truncated. */
 bool elf_note_next(const char *notes, size_t n_bytes, size_t *at, struct elf_note *ret_note);

@@ -32,7 +32,7 @@ struct symbol_table {
 	size_t n;
 	int fd; /* has the strings; -1: they are in the file itself */
 	uint64_t strings_offset, strings_bytes;
-	bool full; /* it is .symtab, which has the static functions too */
+	bool full; /* the table is .symtab, which includes static functions */
 };
 
 struct elf_symbols {
@@ -53,7 +53,7 @@ static int function_compare(const void *left, const void *right)
 
 	if (a->address != b->address)
 		return a->address < b->address ? -1 : 1;
-	/* If an address has several names, that of the longest function comes last and wins. */
+	/* If an address has several names, the name of the longest function comes last, and is used. */
 	return a->bytes < b->bytes ? -1 : a->bytes > b->bytes;
 }
 
@@ -252,7 +252,7 @@ int elf_symbols_function(struct elf_symbols *symbols, uint64_t file_offset, char
 	return name_read(symbols, function->name, name, size);
 }
 
-/* Variables are few and looked up once, so there is no index. */
+/* There are few variables, and each is looked up only once, so there is no index. */
 static int variable_find(const struct elf_symbols *symbols, const char *variable, uint64_t *ret_address)
 {
 	_cleanup_(elf_file_closep) struct elf_file elf = {.fd = -1};

@@ -101,7 +101,7 @@ static bool mount_of(int fd, uint32_t *ret_id)
 	return line && sscanf(line, "mnt_id: %" SCNu32, ret_id) == 1;
 }
 
-/* A mapping of an overlay may lead to the layer below, whose mount is nobody's, but whose device is known. */
+/* A mapping of an overlay may refer to the layer below, which has no visible mount, but a known device. */
 static bool is_served_by_kernel(int fd, const char *root, pid_t pid, const struct proc_mapping *mapping,
 				bool is_exact)
 {
@@ -136,8 +136,8 @@ static int compare_mapping(void *user, const struct proc_mapping *own)
 	return own->device == search->wanted->device && own->inode == search->wanted->inode ? 1 : -ESTALE;
 }
 
-/* stat() shows other numbers than maps on some file systems (overlays, btrfs). So the file is mapped, too,
- * and what the kernel shows of both mappings is compared. */
+/* On some file systems (overlays, btrfs) stat() and maps show different numbers. So this maps the file
+ * too, and compares the kernel's description of both mappings. */
 static bool is_mapped_file(int fd, const struct proc_mapping *mapping)
 {
 	long page_bytes = sysconf(_SC_PAGESIZE);

@@ -16,18 +16,18 @@ struct mount {
 	uint32_t id;
 	uint32_t device;
 	char *root;  /* which part of the file system is mounted, mostly "/" */
-	char *point; /* where it is mounted */
+	char *point; /* the mount point */
 	char *type;  /* of the file system */
 };
 
 struct mounts {
-	char *text; /* roots and points are in here */
+	char *text; /* memory that roots and points refer to */
 	struct mount *items;
 	size_t n;
 };
 
-/* Parses "36 35 98:0 /root /point options optional ... - type source options", and cuts the line in pieces.
- */
+/* Parses "36 35 98:0 /root /point options optional ... - type source options", and splits the line in
+ * place. */
 static bool parse(char *line, struct mount *mount)
 {
 	char *rest = line, *field[5], *type = strstr(line, " - ");
@@ -138,7 +138,8 @@ int mounts_path(const struct mounts *mounts, uint32_t device, const char *inner,
 	const struct mount *best = NULL;
 	long best_length = -1;
 
-	/* Mounts of the whole file system come before those of a part, because their paths say more. */
+	/* Prefers mounts of the whole file system to those of a part, because their paths are more
+	 * complete. */
 	for (size_t i = 0; mounts && i < mounts->n; i++) {
 		const struct mount *mount = &mounts->items[i];
 		long length = mount->device == device ? covered(mount->root, inner) : -1;

@@ -24,5 +24,5 @@ int mounts_path(const struct mounts *mounts, uint32_t device, const char *inner,
 const char *mounts_type_of_mount(const struct mounts *mounts, uint32_t id);
 const char *mounts_type_of_device(const struct mounts *mounts, uint32_t device);
 
-/* Returns true if a path, without links in it, leads through a mount whose type is_met() accepts. */
+/* Returns true if a path without links passes through a mount whose type is_met() accepts. */
 bool mounts_path_meets(const struct mounts *mounts, const char *path, bool (*is_met)(const char *type));

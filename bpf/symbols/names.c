@@ -8,7 +8,7 @@
 #include "bpf/collector.h"
 #include "lib/hash.h"
 
-#define SLOTS     (1U << 18) /* of the table of notes that were given; 2 MiB */
+#define SLOTS     (1U << 18) /* slots of the table of notes already passed on; 2 MiB */
 #define GIVEN_MAX (SLOTS / 2)
 
 struct names {
@@ -26,7 +26,7 @@ void names_free(struct names *names)
 	free(names);
 }
 
-/* Returns the hash of the data, and never 0, which stands for "none". */
+/* Returns the hash of the data, but never 0, which means "none". */
 static uint64_t hash(const void *data, size_t size)
 {
 	uint64_t sum = hash_bytes(HASH_START, data, size);

@@ -10,7 +10,7 @@
 #include "lib/log.h"
 
 #define PROCESSES_MAX 1024
-/* A process maps much while it starts and nothing later, so looks that find nothing new become rarer. */
+/* A process maps many files at its start and few later, so reads that find nothing new become rarer. */
 #define PAUSE_MIN_NS (100 * NS_PER_MS)
 #define PAUSE_MAX_NS (10 * NS_PER_S)
 
@@ -138,7 +138,7 @@ static void find_python(struct processes *processes, struct process *process)
 	}
 }
 
-/* A process that ended before it was read counts as a copy of the one that forked it. */
+/* Treats a process that ended before it was read as a copy of the one that forked it. */
 static void inherit(struct processes *processes, struct process *process)
 {
 	const struct process *parent = process->parent ? processes_find(processes, process->parent) : NULL;

@@ -13,7 +13,7 @@
 struct process {
 	uint32_t tgid;
 	uint32_t parent;    /* process that forked it, with the same memory; 0: none */
-	uint32_t serial;    /* changes when the tgid stands for another program */
+	uint32_t serial;    /* changes when the tgid becomes another program */
 	uint64_t read_ns;   /* time of the last read of its mappings; 0: never */
 	uint64_t pause_ns;  /* time after read_ns until the next read is allowed */
 	uint64_t sample_ns; /* its last sample */
@@ -28,7 +28,7 @@ struct process {
 struct processes {
 	struct process **items;
 	size_t n;
-	struct process *index[PROCESSES_INDEX]; /* by tgid: the process that was looked up last */
+	struct process *index[PROCESSES_INDEX]; /* for each tgid, the process that was looked up last */
 	uint32_t last_serial;
 	struct code_files files;
 	const char *root; /* "/proc" */
@@ -48,8 +48,8 @@ struct process *processes_find(const struct processes *processes, uint32_t tgid)
 /* The tgid now means a new process, or, if parent is 0, a new program (exec). */
 void processes_renew(struct processes *processes, uint32_t tgid, uint32_t parent);
 
-/* Reads the process's mappings now. Returns true if it is a Python of a known version; process->python then
- * tells where its frames are. */
+/* Reads the process's mappings now. Returns true if it is a Python of a known version; process->python
+ * then has the location of its frames. */
 bool process_python(struct processes *processes, struct process *process, uint64_t now_ns);
 
 /* Finds the mapping of an executed address. If none is known there, reads the process's mappings again, but

@@ -29,7 +29,7 @@ enum debug_offset {
 	DEBUG_COUNT = 43,
 };
 
-/* ... and then the offsets of its fields that are used, where a version has them. */
+/* ... followed by the offsets of the fields used here, if the version has them. */
 struct debug_places {
 	uint8_t interpreters_head, threads_head, thread_next, current_frame, thread_id;
 	uint8_t frame_previous, frame_executable, frame_owner, code_filename, code_qualname;

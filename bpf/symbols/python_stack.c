@@ -13,7 +13,7 @@
 #define THREADS_MAX  4096
 #define PAGE_BYTES   ((uint64_t)4096)
 #define VIEW_BYTES   (3 * PAGE_BYTES)
-#define STRUCT_BYTES 256 /* maximum bytes of a thread's or frame's structure; all reads lie within */
+#define STRUCT_BYTES 256 /* maximum bytes of a thread's or frame's structure, for all reads */
 
 struct python_stack {
 	pid_t pid;
@@ -41,7 +41,7 @@ static int frame_read(struct python_stack *stack, uint64_t at, uint8_t *data, si
 {
 	uint64_t page = at & ~(PAGE_BYTES - 1), begin = page - PAGE_BYTES, end;
 
-	/* The process runs meanwhile and may write any value, so the address may not exist. */
+	/* The process is running and may write any value, so the address may be invalid. */
 	if (__builtin_add_overflow(at, size, &end))
 		return -EFAULT;
 	if (at >= stack->view_begin && end <= stack->view_end) {
@@ -89,7 +89,7 @@ int python_stack_open(const char *root, pid_t pid, struct python_stack **ret_sta
 			? stack_read(stack, stack->python.layout.runtime, &probe, sizeof(probe))
 			: -ENOENT;
 	}
-	/* Names and offsets are known now, so the code is not needed any more. */
+	/* Names and offsets are known now, so the code is no longer needed. */
 	if (process)
 		address_space_free(&process->space);
 	code_files_free(&stack->processes.files);
@@ -117,7 +117,8 @@ static uint64_t u64_at(const uint8_t *data, uint32_t offset)
 	return value;
 }
 
-/* Finds the main thread. New threads are put first in the interpreter's list, so it is the last one. */
+/* Finds the main thread. The interpreter adds new threads at the front of its list, so the main thread is
+ * last. */
 static int thread_find(struct python_stack *stack)
 {
 	const struct python_layout *layout = &stack->python.layout;
@@ -146,7 +147,7 @@ static int frame_find(struct python_stack *stack, uint64_t *ret_frame)
 	uint8_t data[STRUCT_BYTES];
 	int r = stack->thread ? stack_read(stack, stack->thread, data, last + 8) : -EFAULT;
 
-	/* If it is not the last thread any more, this is another program or interpreter. */
+	/* If it is no longer the last thread, this is another program or interpreter. */
 	if (r < 0 || u64_at(data, layout->thread_next)) {
 		stack->thread = 0;
 		r = thread_find(stack);

@@ -10,7 +10,7 @@
 #include "lib/cleanup.h"
 #include "symbol_private.h"
 
-/* Reads a table of symbols or of the dynamic section, and the strings that it names. */
+/* Reads a table of symbols or the dynamic section, and the strings to which it refers. */
 static void *table_read(const struct elf_file *elf, uint32_t type, size_t *ret_bytes, char **ret_strings,
 			size_t *ret_n_strings)
 {
@@ -40,8 +40,8 @@ static int find_address(const struct symbol_file *file, const char *prefix, bool
 	return -ENOENT;
 }
 
-/* Returns true for what the kernel's uprobes emulate on x86: push r64 (50..57, or 41 50..57), nop (90), call
- * and jump (e8, e9, eb), short conditional jump (70..7f). */
+/* Returns true for instructions that the kernel's uprobes emulate on x86: push r64 (50..57, or 41 50..57),
+ * nop (90), call and jump (e8, e9, eb), short conditional jump (70..7f). */
 static bool is_cheap(const uint8_t *code)
 {
 	if (code[0] == 0x90 || code[0] == 0xe8 || code[0] == 0xe9 || code[0] == 0xeb ||
@@ -52,8 +52,8 @@ static bool is_cheap(const uint8_t *code)
 	return (code[0] & 0xf8) == 0x50;
 }
 
-/* Bytes of an instruction after which stack, arguments and what is left to execute are as at the entry:
- * endbr64, or cmpb $value,offset(%rdi). 0: not known to be one. */
+/* Returns the length of an instruction after which the stack, the arguments and the rest of the function
+ * are as at the entry: endbr64, or cmpb $value,offset(%rdi). 0: not such an instruction. */
 static size_t harmless_length(const uint8_t *code)
 {
 	static const uint8_t endbr64[] = {0xf3, 0x0f, 0x1e, 0xfa}, compare[] = {0x80, 0x7f};

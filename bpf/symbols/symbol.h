@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Finds the file offset of a function in an ELF file, for a probe. It uses the program headers, because
- * libbpf 1.1 uses sections and gets wrong offsets for some layouts.
+ * Finds the file offset of a function in an ELF file, for a probe. Uses program headers, because libbpf 1.1
+ * uses sections and computes wrong offsets for some layouts.
  */
 
 #include <stdbool.h>
@@ -16,8 +16,8 @@ struct symbol_file;
 int symbol_file_open(int fd, struct symbol_file **ret_file);
 struct symbol_file *symbol_file_close(struct symbol_file *file);
 
-/* Returns the name that the library was linked as (DT_SONAME), which identifies a renamed copy; "" if there
- * is none. Valid until the file is closed. */
+/* Returns the library's DT_SONAME, which identifies a renamed copy; "": none. Valid until the file is
+ * closed. */
 const char *symbol_file_soname(const struct symbol_file *file);
 
 /* Finds the file offset at which to probe the first exported function whose name begins with prefix (exact:

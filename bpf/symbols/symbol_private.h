@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* An open library, for code that reads other parts of it than symbols. */
+/* An open library, for code that reads other parts than symbols. */
 
 #include "elf_file.h"
 

@@ -12,12 +12,12 @@
 
 struct note_reader {
 	const struct elf_file *elf;
-	uint64_t base; /* of .stapsdt.base; 0: there is none */
+	uint64_t base; /* address of .stapsdt.base; 0: none */
 	int (*visit)(void *user, const struct usdt_probe *probe);
 	void *user;
 };
 
-/* Returns the text at *at and moves *at behind it; NULL if the text does not end within the note. */
+/* Returns the text at *at and advances *at; NULL if the text does not end within the note. */
 static const char *take_text(const char **at, const char *end)
 {
 	const char *text = *at, *zero = memchr(text, 0, (size_t)(end - text));

@@ -81,7 +81,7 @@ struct reaching {
 	struct transport *ret;
 };
 
-/* Connects to the daemon in a folder. 0; -ECONNREFUSED: somebody else listens there; -ENOENT: nobody does,
+/* Connects to the daemon in a folder. 0; -ECONNREFUSED: another program listens there; -ENOENT: none does,
  * which is added to the problems. */
 static int connect_in(const char *folder, struct reaching *reaching, struct error *problems,
 		      struct error *err)

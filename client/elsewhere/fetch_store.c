@@ -61,7 +61,8 @@ static int fetch_read(struct store *s, const struct chunk_id *id, uint64_t offse
 
 	fetch_describe(s, id, name, sizeof(name));
 	snprintf(request.object, sizeof(request.object), "%s.chunk", chunk_id_format(id, text));
-	/* An answer of one's own, because other threads and forked processes ask over the same channel. */
+	/* Each request brings its own socket for the answer, because other threads and forked processes
+	 * use the same channel. */
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0)
 		return error_errno(err, -errno, "%s", name);
 	ours = ends[0];

@@ -24,7 +24,7 @@
 #include "lib/text.h"
 #include "start.h"
 
-/* Samples are sent together: a call for each takes longer than to copy a small one. */
+/* Samples are sent together, because a call for each takes longer than copying a small sample. */
 #define SEND_BYTES ((size_t)256 << 10)
 #define MODE       (S_IFREG | 0644)
 
@@ -34,14 +34,14 @@ struct diesel_writer {
 	int channel_fd;
 	pthread_mutex_t lock;
 	struct path_set paths;
-	uint8_t *buffer; /* bytes of samples that were taken; [n_sent, n) is still to be sent */
+	uint8_t *buffer; /* bytes of samples to send; [n_sent, n) is not sent yet */
 	size_t n_sent, n, n_allocated;
-	bool committing, committed; /* the word for it is in the buffer; its answer has come */
+	bool committing, committed; /* the request to commit is in the buffer; its answer has arrived */
 	struct error failure;       /* of all calls from then on */
 	uint64_t version;
 };
 
-/* Waits for an answer. -EINTR: a signal, and nothing is lost. */
+/* Waits for an answer. -EINTR: a signal; call it again, as nothing is lost. */
 static int receive(struct diesel_writer *w, struct error *err)
 {
 	struct put_reply reply;
@@ -58,7 +58,7 @@ static int receive(struct diesel_writer *w, struct error *err)
 	return 0;
 }
 
-/* The process has closed its end: it says why. */
+/* Reports the reason that the process sent before it closed its end. */
 static int failed(struct diesel_writer *w, struct error *err)
 {
 	int r;
@@ -73,7 +73,7 @@ static int failed(struct diesel_writer *w, struct error *err)
 	return r;
 }
 
-/* -EINTR: a signal, and the rest is still to be sent. */
+/* -EINTR: a signal; the rest has not been sent yet. */
 static int flush(struct diesel_writer *w, struct error *err)
 {
 	while (w->n_sent < w->n) {
@@ -185,7 +185,7 @@ static int put(struct diesel_writer *w, const struct diesel_sample *s, struct er
 	append(w, s->path, s->path_length);
 	append(w, s->data, s->bytes);
 	r = w->n < SEND_BYTES ? 0 : flush(w, err);
-	return r == -EINTR ? 0 : r; /* the sample was taken */
+	return r == -EINTR ? 0 : r; /* the sample was accepted */
 }
 
 int diesel_writer_put(struct diesel_writer *w, const struct diesel_sample *sample, char *error,
@@ -288,13 +288,13 @@ int diesel_writer_open(const char *path, const struct diesel_writer_options *opt
 	return 0;
 }
 
-/* The process may have much to remove. It is awaited, so that nobody finds half of it. */
+/* Waits for the process, which may have much to remove, so that nobody finds half of it. */
 static void end(const struct diesel_writer *w)
 {
 	char rest[256];
 	ssize_t n;
 
-	shutdown(w->channel_fd, SHUT_WR); /* forked children may have it open, too */
+	shutdown(w->channel_fd, SHUT_WR); /* forked children may also have it open */
 	do
 		n = recv(w->channel_fd, rest, sizeof(rest), 0);
 	while (n > 0 || (n < 0 && errno == EINTR));

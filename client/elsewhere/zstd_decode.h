@@ -6,5 +6,5 @@
 
 #include "dataset/blocks.h"
 
-/* Implements chunk_decode. -ENOSYS: there is no libzstd.so.1. */
+/* Implements chunk_decode. -ENOSYS: libzstd.so.1 is missing. */
 int zstd_decode(void *plain, size_t plain_bytes, const void *stored, size_t stored_bytes);

@@ -10,7 +10,7 @@
 
 #define NAMESPACE_FILE "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-/* Cuts what is too long. A character that the protocol does not have becomes '_'. */
+/* Truncates the text to the field. Replaces characters that the protocol does not allow by '_'. */
 static void put(char *field, size_t size, const char *text)
 {
 	size_t length = text ? strnlen(text, size - 1) : 0;

@@ -53,7 +53,7 @@ static int read_of(const char *root, pid_t pid, const char *name, char **ret_tex
 int proc_stat_parse(const char *text, struct proc_stat *ret_stat)
 {
 	const char *open = strchr(text, '(');
-	const char *close = strrchr(text, ')'); /* the name may hold brackets too; the last one ends it */
+	const char *close = strrchr(text, ')'); /* the name may contain brackets too; the last one ends it */
 	struct proc_stat stat = {0};
 	size_t length;
 	unsigned flags;
@@ -86,7 +86,7 @@ int proc_stat_read(const char *root, pid_t pid, struct proc_stat *ret_stat)
 	return r < 0 ? r : proc_stat_parse(text, ret_stat);
 }
 
-/* Returns the text behind "key:" at the start of a line, or NULL. */
+/* Returns the text after "key:" at the start of a line, or NULL. */
 static const char *value_of(const char *text, const char *key)
 {
 	size_t length = strlen(key);

@@ -187,7 +187,7 @@ int proc_cpu_ns(pid_t pid, uint64_t *ret_ns)
 	if (r != 0)
 		return -r;
 	if (clock_gettime(clock, &time))
-		return errno == EINVAL ? -ESRCH : -errno; /* the kernel says EINVAL of a process that ended */
+		return errno == EINVAL ? -ESRCH : -errno; /* EINVAL: the process has ended */
 	*ret_ns = (uint64_t)time.tv_sec * NS_PER_S + (uint64_t)time.tv_nsec;
 	return 0;
 }

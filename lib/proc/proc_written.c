@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds how much and where a process writes. Reads only /proc: to access the files themselves might hang. */
+/* Finds how much and where a process writes. Reads only /proc, because access to the files themselves
+ * might hang. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,8 +14,8 @@
 #include "lib/proc.h"
 
 #define IO_BYTES        4096
-#define FDINFO_BYTES    512 /* the first lines are what is wanted */
-#define FILES_MAX       256 /* that are looked at: a process may have a million */
+#define FDINFO_BYTES    512 /* the needed lines come first */
+#define FILES_MAX       256 /* maximum number of files to check: a process may have a million */
 #define MOUNTINFO_BYTES (1u << 20)
 
 int proc_written_parse(const char *text, uint64_t *ret_bytes)
@@ -35,7 +36,7 @@ int proc_written_read(const char *root, pid_t pid, uint64_t *ret_bytes)
 	return r < 0 ? r : proc_written_parse(text, ret_bytes);
 }
 
-/* Returns true, and the number of its mount, if the file is open for writing. */
+/* Returns true, and the file's mount number, if it is open for writing. */
 static bool writes_to(const char *fdinfo, unsigned *ret_mount)
 {
 	const char *flags = strstr(fdinfo, "flags:"), *mount = strstr(fdinfo, "mnt_id:");
@@ -56,7 +57,7 @@ static bool add_mount(unsigned *mounts, size_t *n, unsigned mount)
 	return true;
 }
 
-/* Returns how many there are. */
+/* Returns the number of distinct mounts. */
 static int mounts_written(const char *folder, unsigned *mounts)
 {
 	size_t n = 0;

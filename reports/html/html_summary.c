@@ -135,7 +135,7 @@ static void shares(const struct html *html)
 	for (size_t i = 0; i < SHARE_COUNT; i++) {
 		const struct share_label *look = &share_labels[i];
 
-		/* Left out of these shares or not known: the text below says which. */
+		/* The text below says whether the share is excluded or not known. */
 		if (look->share == SHARE_COMPILING && !shown.ns[SHARE_COMPILING])
 			continue;
 		share_row(html,

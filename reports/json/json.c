@@ -61,7 +61,7 @@ static int set_share_intervals(json_t *root, const struct analysis *analysis)
 	return r | json_object_set_new(root, "share_intervals", intervals);
 }
 
-/* Sets what the verdict is about: the window without warm-up. */
+/* Sets the figures on which the verdict is based: the window without warm-up. */
 static int set_steady(json_t *root, const struct analysis *analysis)
 {
 	struct report_shares shown = report_shares(analysis);

@@ -17,8 +17,8 @@
 #define NOTABLE_WAIT 0.05 /* a smaller share of data wait needs no cure */
 #define NOTABLE      0.01 /* a smaller part is left out */
 
-/* Names the size of reads that brought most of the bytes; the most frequent size may be 0, at the end of each
- * file. */
+/* Prints the size of the reads that account for most of the bytes; the most frequent size may be 0, at the
+ * end of each file. */
 static void most_reads(const struct page_cache *cache, char *text, size_t size)
 {
 	double bytes_most = 0;

@@ -11,7 +11,7 @@ struct analysis_action;
 /* "65 % of step time is stall: fetch 57, preprocess 7" */
 char *words_verdict(char *buffer, size_t size, const struct analysis *analysis);
 
-/* "Warm-up is left out: 3 steps, 12.2 s (fetch stall 92 %)."; "" where there was none. */
+/* "Warm-up is left out: 3 steps, 12.2 s (fetch stall 92 %)."; "": no warm-up. */
 char *words_warmup(char *buffer, size_t size, const struct analysis *analysis);
 
 /* "12.2 s of it are without detail, as --detail allows 1 MiB a minute; --detail all records everything."; ""

@@ -30,7 +30,7 @@ struct collector;
 struct collector_options {
 	uint64_t ring_bytes;  /* kernel buffer; rounded up to a power of two; 0: 8 MiB */
 	const char *btf_path; /* NULL: /sys/kernel/btf/vmlinux */
-	bool no_children;     /* processes that the job makes are not part of it; its threads are */
+	bool no_children;     /* processes that the job creates are not part of it, but its threads are */
 	uint32_t profile_hz;  /* stack samples per second per CPU, see bpf/metadata.h; 0: none */
 };
 
@@ -52,7 +52,7 @@ int collector_launch(struct collector *collector, char *const argv[], const sigs
  * EVENT_FLAG_CLIPPED. */
 int collector_attach(struct collector *collector, pid_t tgid, struct error *err);
 
-/* Returns true if this process is part of the job, and false also if it is gone. */
+/* Returns true if this process is part of the job; false also if it has exited. */
 bool collector_has(const struct collector *collector, pid_t tgid);
 
 /* Receives the collector's events and metadata. Neither function may keep the pointers. */
@@ -86,8 +86,8 @@ bool collector_times_faults(const struct collector *collector);
 uint64_t collector_alive(const struct collector *collector);
 
 /* Removes all hooks, then passes on the rest: collected events, the unfinished interval and system call of
- * each living thread (flagged EVENT_FLAG_CLIPPED), and its EVENT_TOTALS. The sink gets nothing after these.
- */
+ * each living thread (flagged EVENT_FLAG_CLIPPED), and its EVENT_TOTALS. These are the last records that
+ * the sink gets. */
 int collector_stop(struct collector *collector, const struct collector_sink *sink, struct error *err);
 
 /* Frees the collector, also without collector_stop() before. Accepts NULL. */
@@ -100,7 +100,7 @@ void collector_close(struct collector *collector);
 /* A program that the kernel refused although it has the hook. The collector works without it. */
 struct collector_refusal {
 	char program[COLLECTOR_PROGRAM_SIZE]; /* named after its tracepoint, if it has one */
-	char reason[COLLECTOR_REASON_SIZE];   /* one line: the verifier's last one, or what libbpf said */
+	char reason[COLLECTOR_REASON_SIZE];   /* one line: the verifier's last line, or libbpf's message */
 	const char *lost_without;             /* as in struct collector_hook */
 };
 
@@ -116,7 +116,7 @@ struct collector_stats {
 	uint64_t elapsed_ns;  /* since collector_open */
 	uint64_t clock_start; /* CLOCK_MONOTONIC at collector_open */
 	uint32_t profile_hz;  /* 0: no stack samples are taken */
-	int profile_error;    /* -errno: why there are no samples although the caller asked for them */
+	int profile_error;    /* -errno: reason for missing samples that the caller requested */
 	const struct collector_refusal *refusals; /* owned by the collector, valid until it is closed */
 	size_t n_refusals;
 	bool no_probes; /* libraries cannot be probed: before Linux 6.6 that takes CAP_SYS_ADMIN */
@@ -127,13 +127,13 @@ void collector_stats_get(struct collector *collector, struct collector_stats *re
 /* A hook: whether this kernel has it, and what a report lacks without it. */
 struct collector_hook {
 	const char *name;         /* tracepoint */
-	const char *lost_without; /* what a report lacks without it, in words; static */
+	const char *lost_without; /* part of a report that is lost without it, in words; static */
 	bool present;             /* this kernel has it */
 	bool required;            /* collector_open fails without it */
 };
 
 #define COLLECTOR_HOOKS_MAX 64
 
-/* Looks up all hooks in the kernel's BTF. Needs no privilege. -ENOENT: there is no BTF. */
+/* Looks up all hooks in the kernel's BTF. Needs no privilege. -ENOENT: no BTF. */
 int collector_hooks(const char *btf_path, struct collector_hook hooks[COLLECTOR_HOOKS_MAX], size_t *ret_n,
 		    struct error *err);

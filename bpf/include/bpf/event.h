@@ -21,7 +21,7 @@ typedef long long int64_t;
 #endif
 
 enum event_type {
-	EVENT_SWITCH = 1,  /* a thread was off-CPU from start to end; written when it gets a CPU again */
+	EVENT_SWITCH = 1,  /* a thread was off-CPU from start to end; written when it resumes */
 	EVENT_SYSCALL = 2, /* a system call of the watched set, from entry to exit */
 	EVENT_STEP = 3,    /* torch::autograd::Engine::execute was entered: one backward pass */
 	EVENT_MARK =
@@ -32,7 +32,7 @@ enum event_type {
 	EVENT_NAME = 8,    /* a thread's comm: at its start, at attach, after a rename */
 	EVENT_LIBRARY = 9, /* a file was mapped executable for the first time */
 	EVENT_ALIVE = 10,  /* at attach, for every existing thread; payload as EVENT_NAME */
-	EVENT_TOTALS = 11, /* at the end, for every thread still alive; payload as EVENT_EXIT */
+	EVENT_TOTALS = 11, /* written at the end for every living thread; payload as EVENT_EXIT */
 	EVENT_CALLS = 12,  /* several quick calls on files in a row: see struct event_calls */
 	/* Sums over all threads of the job from start to end, a fraction of a second; tid is 0. */
 	EVENT_PAGES = 13,      /* page cache lookups and misses of the job */
@@ -48,11 +48,11 @@ enum event_type {
 	/* The GPU driver, and ranges that the program names: */
 	EVENT_GPU_WAIT = 20, /* a synchronising call of libcuda, from entry to return */
 	EVENT_GPU_WORK = 21, /* start: a synchronisation left nothing queued; end: the next work was queued */
-	EVENT_GPU_TOTALS = 22, /* totals of a process, at the end of the recording; tid == tgid */
+	EVENT_GPU_TOTALS = 22, /* totals of a process at the end of the recording; tid == tgid */
 	EVENT_PHASE = 23,      /* a named range (NVTX, USDT) begins or ends */
 	/* Without privilege: */
 	EVENT_SAMPLE = 29,         /* a thread between two samples of /proc */
-	EVENT_SAMPLE_PROCESS = 30, /* a process was first seen, or more is known of it */
+	EVENT_SAMPLE_PROCESS = 30, /* a process was first seen, or more of its properties are known */
 };
 
 /* Sources and limits of the values in EVENT_SAMPLE. */
@@ -61,13 +61,13 @@ enum sample_known {
 	SAMPLE_KNOWN_SYSCALL = 1 << 1,   /* wait is from the system call it sleeps in */
 	SAMPLE_KNOWN_WCHAN = 1 << 2,     /* wait is from the kernel function it sleeps in */
 	SAMPLE_KNOWN_IO = 1 << 3,        /* n_reads, read_bytes and written_bytes are exact */
-	SAMPLE_KNOWN_PROCESS = 1 << 4,   /* process_ns is there: a main thread */
+	SAMPLE_KNOWN_PROCESS = 1 << 4,   /* process_ns is valid: a main thread */
 	SAMPLE_CUT = 1 << 5,             /* a counter moved by more than its field holds */
 };
 
 /* The thread's position in its Python code at the end of EVENT_SAMPLE. */
 enum sample_place {
-	SAMPLE_PLACE_UNKNOWN = 0, /* not read: no Python, not ours to read, or not the main thread */
+	SAMPLE_PLACE_UNKNOWN = 0, /* not read: no Python, no permission, or not the main thread */
 	SAMPLE_PLACE_OUTSIDE = 1,
 	SAMPLE_PLACE_NEXT = 2,      /* within next() of PyTorch's DataLoader, or torchdata's */
 	SAMPLE_PLACE_DIESEL = 3,    /* within next() of DIESEL's loader */
@@ -92,7 +92,7 @@ enum waker_context {
 	WAKER_HARDIRQ = 1, /* interrupt context; waker_tid is the interrupted thread, so no evidence */
 	WAKER_SOFTIRQ = 2, /* waker_detail: softirq number (3 NET_RX, 4 BLOCK, 1 TIMER) */
 	WAKER_TIMER = 3,   /* local timer interrupt */
-	WAKER_NONE = 255,  /* no waking was seen: preempted, or the sleep began before the recording */
+	WAKER_NONE = 255,  /* no wake-up was seen: preempted, or the sleep began before the recording */
 };
 
 enum event_flag {
@@ -186,7 +186,7 @@ struct event_switch {
 
 struct event_call {
 	int64_t result;
-	uint64_t inode;    /* of the fd's file; futex: address; 0 where there is none */
+	uint64_t inode;    /* inode of the fd's file; futex: address; 0: none */
 	uint64_t argument; /* open: flags; read, write: count; mmap: length; poll: n of fds */
 	int32_t fd;        /* poll of one fd: that fd; open: the directory fd */
 	uint16_t nr;
@@ -213,9 +213,9 @@ struct event_calls {
 };
 
 struct event_pages {
-	uint32_t accessed_pages; /* looked up, by reads and faults */
+	uint32_t accessed_pages; /* pages looked up by reads and faults */
 	uint32_t missed_pages;   /* brought in from storage, read-ahead included */
-	uint32_t n_minor_faults; /* faults whose file page was in memory */
+	uint32_t n_minor_faults; /* faults whose page was already in memory */
 	uint32_t n_major_faults;
 	uint32_t reserved[2];
 	uint64_t fault_ns; /* time in major faults of files */
@@ -250,7 +250,7 @@ struct event_fault {
 struct event_reads {
 	uint64_t used_bytes;    /* read from files, through the page cache or not; includes io_uring */
 	uint64_t direct_bytes;  /* part of used_bytes: bypassing the page cache (O_DIRECT) */
-	uint64_t network_bytes; /* received from sockets of IPv4 and IPv6: not in used_bytes */
+	uint64_t network_bytes; /* received from IPv4 and IPv6 sockets; not in used_bytes */
 	uint32_t n_reads;       /* completed reads of files */
 	uint32_t reserved;
 };
@@ -301,13 +301,13 @@ struct event_sample {
 	uint32_t queue_ns;   /* time runnable without a CPU */
 	uint32_t process_ns; /* CPU time of all threads of its process */
 	uint32_t read_bytes, written_bytes;
-	uint32_t inode;   /* of the pipe or socket that it waits for; 0: not known */
+	uint32_t inode;   /* inode of the pipe or socket that it waits for; 0: not known */
 	uint16_t n_reads; /* read calls */
 	uint16_t known;   /* enum sample_known, or-ed */
-	uint8_t state;    /* at the end, as /proc has it: R S D Z ... */
-	uint8_t wait;     /* at the end: enum proc_wait of lib/proc_task.h */
-	uint8_t n;        /* samples after start, up to end */
-	uint8_t place;    /* at the end: enum sample_place */
+	uint8_t state;    /* state at the end, as in /proc: R S D Z ... */
+	uint8_t wait;     /* wait at the end: enum proc_wait of lib/proc_task.h */
+	uint8_t n;        /* number of samples after start, up to end */
+	uint8_t place;    /* place at the end: enum sample_place */
 };
 
 struct event_process {
@@ -321,7 +321,7 @@ struct event_process {
 struct event_gpu {
 	uint64_t n_launches; /* kernel and graph launches of the process that probes counted so far; counting
 			      * stops when too many come */
-	uint64_t n_copies;   /* copies and fills, counted likewise */
+	uint64_t n_copies;   /* copies and fills, with the same limit */
 	uint64_t stream;     /* CUstream; 0: the default one */
 	uint16_t function;   /* of bpf/gpu.h */
 	uint16_t gpu_flags;  /* enum gpu_flag */
@@ -338,7 +338,7 @@ struct event_stack {
 	uint64_t native; /* key of the metadata "stack" of its native frames; 0: not known */
 	uint64_t python; /* key of the metadata "stack" of its Python frames; 0: none */
 	uint16_t syscall_nr;
-	uint8_t in_kernel; /* 1: in syscall_nr; 0xffff: in a page fault or an interrupt */
+	uint8_t in_kernel; /* 1: in the call syscall_nr; 0xffff there: in a page fault or an interrupt */
 	uint8_t reserved[13];
 };
 

@@ -26,10 +26,10 @@ struct gpu_probes {
 	uint32_t n_expensive; /* of these, with a single-stepped first instruction: 4 to 5 us per call */
 	uint32_t n_missing;   /* functions that this driver does not export */
 	uint32_t n_refused;   /* functions that the kernel would not probe */
-	uint64_t launches_until_ns; /* when launches became too frequent to be counted; 0: never */
+	uint64_t launches_until_ns; /* time at which launches became too frequent to be counted; 0: never */
 };
 
-/* Finds out which functions of the libcuda at path can be probed: sets n_probed, n_expensive and n_missing.
+/* Finds the functions of the libcuda at path that can be probed: sets n_probed, n_expensive and n_missing.
  * -ENOEXEC: not a library; else -errno. */
 int gpu_probes_look(const char *path, struct gpu_probes *ret_probes);
 

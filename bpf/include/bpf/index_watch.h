@@ -21,7 +21,7 @@ enum index_record_type {
 	INDEX_FOUND = 1, /* an unwatched trainer wrote indices; at most one record per second and pipe */
 	INDEX_WRITE = 2, /* a trainer wrote indices; bytes: the pickle */
 	INDEX_READ = 3,  /* a worker read indices; bytes: the pickle's first INDEX_HEAD_BYTES */
-	INDEX_OPEN = 4,  /* a worker opens a regular file for reading; bytes: the given path, with NUL */
+	INDEX_OPEN = 4,  /* a worker opens a regular file for reading; bytes: the path as given, with NUL */
 };
 
 #define INDEX_HEAD_BYTES 64
@@ -29,8 +29,8 @@ enum index_record_type {
 	32704 /* longer messages are ignored: a message and its record must fit a per-CPU map's value */
 #define INDEX_PATH_BYTES   1024
 #define INDEX_TRAINERS_MAX 64
-/* Maximum bytes of one trainer's records per second; further records are dropped. One record of an opened
- * file takes about 120. */
+/* Maximum bytes per second of one trainer's records; further records are dropped. The record of an opened
+ * file takes about 120 bytes. */
 #define INDEX_BYTES_MAX (4u << 20)
 
 /* Size of the ring of the latest forks. */
@@ -72,8 +72,8 @@ _Static_assert(sizeof(struct index_record) == 64, "shared with the kernel side")
 struct error;
 struct index_watch;
 
-/* Loads the programs; they watch only forks at first. If the kernel or the privilege does not allow that, err
- * says what is missing. */
+/* Loads the programs, which only watch forks at first. If the kernel or missing privileges prevent this,
+ * err names the reason. */
 int index_watch_open(struct index_watch **ret, struct error *err);
 void index_watch_close(struct index_watch *w);
 
@@ -84,14 +84,14 @@ enum index_attention {
 	INDEX_ALL,      /* also records the trainers chosen by index_watch_trainer() */
 };
 
-/* Sets what is watched; INDEX_FORKS_ONLY at first. 0 or -errno. */
+/* Sets the events to watch; initially INDEX_FORKS_ONLY. 0 or -errno. */
 int index_watch_attend(struct index_watch *w, enum index_attention wanted);
 
 /* Passes on the forks since the last call: at most the latest INDEX_FORKS. */
 void index_watch_forks(struct index_watch *w, void (*forked)(void *user, uint32_t parent, uint32_t child),
 		       void *user);
 
-/* Returns a descriptor that becomes readable when there are records of batches. */
+/* Returns a descriptor that is readable while records of batches are pending. */
 int index_watch_fd(const struct index_watch *w);
 
 /* Passes on all pending records. 0 or -errno. */

@@ -13,5 +13,5 @@
  * A name is a metadata entry of the kind PHASE_NOTE, with phase.value of the EVENT_PHASE as its key.
  */
 
-#define PHASE_NOTE     "phase" /* the name, without a 0 at the end */
+#define PHASE_NOTE     "phase" /* the name, without a terminating NUL */
 #define PHASE_NAME_MAX 64      /* maximum bytes of a stored name, with its NUL */

@@ -21,8 +21,8 @@ struct python_stack;
 int python_stack_open(const char *root, pid_t pid, struct python_stack **ret_stack);
 void python_stack_close(struct python_stack *stack); /* accepts NULL */
 
-/* Reads the code objects of the frames, innermost first. Returns the number of frames, or -errno: the process
- * ended, became another program, or changed its stack meanwhile. */
+/* Reads the code objects of the frames, innermost first. Returns the number of frames, or -errno: the
+ * process ended, became another program, or changed its stack during the walk. */
 ssize_t python_stack_walk(struct python_stack *stack, uint64_t codes[PYTHON_STACK_FRAMES_MAX]);
 
 /* Reads the file that a code object is from (the end of its path if it is long), the function's name, which

@@ -37,6 +37,6 @@ int admin_status(struct admin_client *c, char **ret_json, struct error *err);
 int admin_jobs(struct admin_client *c, char **ret_json, struct error *err);
 /* The newest `max` decisions (1 to WIRE_WHY_MAX) of a job, or of all jobs if job is 0; newest first. */
 int admin_why(struct admin_client *c, uint64_t job, uint32_t max, char **ret_json, struct error *err);
-/* All of the settings take effect, or none does. job 0: all jobs, including those to come. */
+/* Either all settings take effect, or none. job 0: all jobs, including future ones. */
 int admin_set(struct admin_client *c, uint64_t job, const struct wire_setting *settings, uint32_t n_settings,
 	      char **ret_json, struct error *err);

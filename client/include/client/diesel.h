@@ -87,8 +87,8 @@ int diesel_dataset_path(const struct diesel_dataset *dataset, uint64_t sample, c
  * -ENOENT. */
 int diesel_dataset_find(const struct diesel_dataset *dataset, const char *path, size_t path_length,
 			uint64_t *ret_sample);
-/* Finds n paths at once, which takes a fraction of the time for each: samples[n]. -ENOENT: some were not
- * found. Their numbers are DIESEL_NOT_FOUND, and the others are valid. */
+/* Finds n paths at once, much faster than one by one: samples[n]. -ENOENT: some were not found. Their
+ * numbers are DIESEL_NOT_FOUND, and the others are valid. */
 #define DIESEL_NOT_FOUND UINT64_MAX
 int diesel_dataset_find_many(const struct diesel_dataset *dataset, const char *const *paths,
 			     const size_t *path_lengths, uint64_t n, uint64_t *samples);
@@ -114,7 +114,7 @@ struct diesel_stat {
 	uint32_t reserved;
 };
 
-/* -ERANGE: there is no such sample. */
+/* -ERANGE: no such sample. */
 int diesel_dataset_stat(const struct diesel_dataset *dataset, uint64_t sample, struct diesel_stat *ret);
 
 /*
@@ -128,7 +128,7 @@ struct diesel_sample_info {
 	int32_t label; /* as in struct diesel_item */
 };
 
-/* -ERANGE: there is no such sample. */
+/* -ERANGE: no such sample. */
 int diesel_dataset_sample(const struct diesel_dataset *dataset, uint64_t sample,
 			  struct diesel_sample_info *ret);
 /* Writes the labels of all samples: labels[n_samples]. -EBADMSG. */
@@ -213,7 +213,7 @@ void diesel_writer_free(struct diesel_writer *writer);
  */
 struct diesel_subset;
 
-/* Selects the samples with these indices. -ERANGE: there is no such index; -EEXIST: one occurs twice. */
+/* Selects the samples with these indices. -ERANGE: no such index; -EEXIST: an index occurs twice. */
 int diesel_subset_select(const struct diesel_dataset *dataset, const struct diesel_subset *of,
 			 const uint64_t *indices, uint64_t n, struct diesel_subset **ret);
 /* Selects the indices first, first + step, ... below end. -ERANGE. */
@@ -235,12 +235,12 @@ uint64_t diesel_subset_count(const struct diesel_subset *subset);
 int diesel_subset_sample(const struct diesel_subset *subset, uint64_t k, uint64_t *ret_sample);
 /* Writes the numbers of all samples: samples[diesel_subset_count()]. */
 void diesel_subset_samples(const struct diesel_subset *subset, uint64_t *samples);
-/* Replaces sample numbers by their indices in the subset. -ERANGE: one is not in it; those before it are
- * replaced. */
+/* Replaces sample numbers by their indices in the subset. -ERANGE: a sample is not in it; the numbers
+ * before it are replaced. */
 int diesel_subset_indices(const struct diesel_subset *subset, uint64_t *samples, uint64_t n);
 enum diesel_stranger {
 	DIESEL_NO_IMAGE, /* by file extension: .jpg, .jpeg, .png, .webp, in any case */
-	DIESEL_NO_CLASS, /* the sample is in no class folder, and others are */
+	DIESEL_NO_CLASS, /* the sample is in no class folder, but others are */
 };
 /* Returns 1 and the first sample (subset NULL: of the dataset) that is a stranger among the others, or 0 if
  * there is none; -EBADMSG. Takes no time for a whole dataset without strangers, unless an older program made
@@ -253,8 +253,8 @@ int diesel_subset_bytes(const struct diesel_dataset *dataset, const struct diese
 /* Returns its bits, for storing: sample i of the dataset's n_samples in bit i % 64 of word i / 64. Borrowed.
  */
 const uint64_t *diesel_subset_words(const struct diesel_subset *subset, uint64_t *ret_n_samples);
-/* Makes the subset of such bits, of a dataset with n_samples: words[(n_samples + 63) / 64]. -EINVAL: a bit is
- * set that stands for no sample. */
+/* Makes a subset from such bits, for a dataset with n_samples: words[(n_samples + 63) / 64]. -EINVAL: a
+ * bit beyond the last sample is set. */
 int diesel_subset_load(uint64_t n_samples, const uint64_t *words, struct diesel_subset **ret);
 
 enum diesel_session_flag {
@@ -262,7 +262,7 @@ enum diesel_session_flag {
 	DIESEL_DROP_LAST = 1 << 1, /* only full batches */
 	DIESEL_ASKED = 1 << 2,     /* no order: diesel_session_ask() names the samples of each batch */
 	DIESEL_VIEWS = 1 << 3,     /* never packed: stored samples, in place in the cache */
-	DIESEL_PINNABLE = 1 << 4,  /* for diesel_session_map_pinnable(): batch memory of its own */
+	DIESEL_PINNABLE = 1 << 4,  /* for diesel_session_map_pinnable(): private batch memory */
 	DIESEL_WARM = 1 << 5,      /* with DIESEL_ASKED: only loads chunks into the daemon's cache */
 };
 
@@ -282,7 +282,7 @@ int diesel_codec_output(const struct diesel_dataset *dataset, struct recipe_code
 struct diesel_session_options {
 	uint64_t seed;
 	uint64_t epoch;       /* of the first batch */
-	uint64_t first_batch; /* of this rank within the epoch: resume here */
+	uint64_t first_batch; /* batch of this rank within the epoch from which to resume */
 	uint32_t flags;       /* enum diesel_session_flag */
 	uint32_t rank, world; /* world >= 1 */
 	uint32_t batch;       /* samples per batch, 1 to DIESEL_BATCH_MAX */
@@ -293,10 +293,10 @@ struct diesel_session_options {
 	    window_chunks;     /* 0: 8, with lanes 2, or, where this is the only rank, the daemon's default */
 	uint32_t reconnect_ms; /* longest wait for a lost daemon, also while it opens the session; 0: fail at
 				  once */
-	uint32_t slots; /* batches that the caller intends to hold at a time, if there is memory; 0: the
-			   daemon's default */
-	uint32_t nodes; /* nodes that the job runs on, for `cluster`; 0: from $LOCAL_WORLD_SIZE or
-			   $SLURM_STEP_NUM_NODES, otherwise unknown */
+	uint32_t slots;        /* batches that the caller intends to hold at a time, if memory allows; 0: the
+				  daemon's default */
+	uint32_t nodes;        /* number of nodes of the job, for `cluster`; 0: from $LOCAL_WORLD_SIZE or
+				  $SLURM_STEP_NUM_NODES, otherwise unknown */
 	const struct diesel_subset *subset; /* used during the call only; NULL: all samples */
 	const struct recipe *recipe; /* conversion of each image by the daemon (diesel_recipe.h), used during
 					the call only; NULL: samples as stored */
@@ -308,8 +308,8 @@ struct diesel_session_options {
 				"none", else $SLURM_JOB_ID.$SLURM_STEP_ID. Has no effect if world is 1 */
 	uint64_t start; /* samples of `epoch` that all ranks together have consumed, in steps of any length:
 			   0, or first_batch is at least diesel_first_batch(). Other epochs are whole */
-	uint32_t lanes; /* lanes that the dataset is cut into (dataset/shuffle.h), at most 65536, and no more
-			   than samples; 0: 1 */
+	uint32_t lanes; /* number of lanes of the dataset (dataset/shuffle.h), at most 65536 and one per
+			   sample; 0: 1 */
 	uint32_t drift; /* m, at most 65536: 1/m of the chunks is dealt to lanes again in each
 			   epoch; 0: none */
 };
@@ -360,7 +360,7 @@ uint64_t diesel_order_n_batches(const struct diesel_order *order);
  * 1. */
 uint32_t diesel_order_max_batch(const struct diesel_order *order);
 /* Writes the numbers of a batch's samples: samples[diesel_order_max_batch()]. Cheap for batches in order.
- * -ERANGE: there is no such batch. */
+ * -ERANGE: no such batch. */
 int diesel_order_batch(struct diesel_order *order, uint64_t batch, uint64_t *samples, uint32_t *ret_count);
 
 /* One sample of a batch. */
@@ -438,15 +438,15 @@ int diesel_session_seek(struct diesel_session *session, uint64_t epoch, uint64_t
 uint32_t diesel_session_window_chunks(const struct diesel_session *session);
 /* Returns the batches that the caller may hold before the daemon has no slot left to work ahead (>= 2). */
 uint32_t diesel_session_max_held(const struct diesel_session *session);
-/* Returns the batches that the caller holds, except those of a daemon that was lost. */
+/* Returns the number of batches that the caller holds, except those of a lost daemon. */
 uint32_t diesel_session_n_held(const struct diesel_session *session);
 /* Returns the batches that diesel_session_next() would return without a wait; 0 while the daemon is lost. */
 uint32_t diesel_session_ready(const struct diesel_session *session);
 
-/* Totals of the Python work for batches, and who does it. struct ring_work of client/ring.h defines each
- * field. */
+/* Totals of the Python work for batches, and who sets the number of workers. struct ring_work of
+ * client/ring.h defines each field. */
 enum diesel_work_policy {
-	DIESEL_POLICY_NONE = 0,  /* there is no Python work */
+	DIESEL_POLICY_NONE = 0,  /* no Python work */
 	DIESEL_POLICY_FIXED = 1, /* the number of workers is the user's */
 	DIESEL_POLICY_AUTO = 2,  /* the daemon sets it */
 };

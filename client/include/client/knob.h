@@ -26,23 +26,23 @@ enum tuner_knob {
 	TUNER_DAEMON_WORKERS,
 	/* Processes that run the job's Python transforms; 0: the trainer does it itself. */
 	TUNER_CLIENT_WORKERS,
-	/* Limit of memory for cached decoded copies of samples, if the daemon decodes. Forms use only memory
-	 * that nobody claims. */
+	/* Limit of memory for cached decoded copies of samples, if the daemon decodes. The copies use only
+	 * memory that nobody claims. */
 	TUNER_DECODED_BYTES,
 };
 #define TUNER_N_KNOBS 5
 
-/* Value of a knob that nobody has set: for a number, and for bytes. */
+/* Values of knobs that nobody has set: of a number, and of bytes. */
 #define TUNER_FREE_NUMBER UINT32_MAX
 #define TUNER_FREE_BYTES  UINT64_MAX
 
 struct tuner_knob_info {
-	const char *name;          /* in JSON, texts and the history; `dieselctl set` takes it too */
-	const char *setting;       /* name in `dieselctl set` and the configuration */
-	const char *saved;         /* name in the state that the daemon saves for its restart */
-	bool bytes;                /* bytes, not a number */
-	uint64_t free;             /* its value while nobody has set it; any value that can be set is less */
-	enum wire_setting_key key; /* setting that pins the knob */
+	const char *name;            /* name in JSON, texts and the history; `dieselctl set` accepts it too */
+	const char *setting;         /* name in `dieselctl set` and the configuration */
+	const char *saved;           /* name in the state that the daemon saves for its restart */
+	bool bytes;                  /* the value is in bytes; otherwise a number */
+	uint64_t free;               /* its value while nobody has set it; every valid setting is lower */
+	enum wire_setting_key key;   /* setting that pins the knob */
 	enum wire_setting_key limit; /* setting that limits the knob; has the same range */
 };
 

@@ -51,8 +51,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shared structs are li
 
 #define WIRE_MAGIC 0x4c534944u /* "DISL" */
 
-/* One number per release that changes the protocol, and not per change (docs/reference/protocol.md,
- * Versions). Each end speaks at least the number of the minor release before its own. */
+/* One number per release that changes the protocol, not per change (docs/reference/protocol.md, Versions).
+ * Each end speaks at least the number of the minor release before its own. */
 #define WIRE_VERSION       8u
 #define WIRE_VERSION_LEAST 7u
 /* How often WIRE_VERSION was changed since it was raised; 0 in a release. Builds between releases that differ
@@ -157,7 +157,7 @@ struct wire_dataset_reply {
 struct wire_subset {
 	struct wire_header header;
 	uint64_t part;                     /* words[0] is word part * WIRE_SUBSET_WORDS of the subset */
-	uint64_t words[WIRE_SUBSET_WORDS]; /* zero behind the end of the dataset */
+	uint64_t words[WIRE_SUBSET_WORDS]; /* zero beyond the end of the dataset */
 };
 
 struct wire_open_session {
@@ -178,9 +178,9 @@ struct wire_open_session {
 					 "" for no group */
 	char cluster[WIRE_CLUSTER_BYTES]; /* name of the job on all of its nodes; "": it shares with no other
 					     node. protocol_cluster_ok() */
-	uint32_t nodes;                   /* that the job runs on; 0: not known */
-	uint32_t start;                   /* samples of `epoch` that all ranks have had (dataset/shuffle.h) */
-	uint32_t lanes, drift;            /* of the order; 0 lanes: 1. 1/drift of the chunks is dealt again */
+	uint32_t nodes;                   /* number of nodes that the job runs on; 0: not known */
+	uint32_t start;        /* samples of `epoch` that all ranks have consumed (dataset/shuffle.h) */
+	uint32_t lanes, drift; /* of the order; 0 lanes: 1. 1/drift of the chunks is dealt again */
 };
 
 struct wire_codec { /* also the reply */
@@ -196,24 +196,24 @@ struct wire_session_reply {
 	uint64_t slot_bytes; /* of a frame (ring.h) */
 	uint32_t n_slots;
 	uint32_t n_buffers;     /* frames that fit in the memory, at least n_slots */
-	uint32_t window_chunks; /* the one in force: the order depends on it */
+	uint32_t window_chunks; /* the window in force: the order depends on it */
 	uint32_t item_bytes;    /* of packed batches, 0: batches are views */
 	uint32_t batch;         /* maximum number of items in a slot */
 	uint32_t reserved;
-	char notice[240]; /* terminated; "" when there is nothing to tell */
+	char notice[240]; /* terminated; "": no notice */
 };
 
 /*
- * The next batch of a session with DIESEL_ASKED. No more of them may be under way or held than the session
- * has slots.
+ * The next batch of a session with DIESEL_ASKED. The number of requests in progress and batches held must not
+ * exceed the session's slots.
  */
 struct wire_ask {
 	struct wire_header header;
 	uint64_t index; /* of the batch: grows by 1 from the session's first_batch on */
 	uint32_t n_samples;
-	uint32_t ahead; /* chunks after the last sample's that may be read too, at most WIRE_ASK_AHEAD; or
-			   WIRE_ASK_FEW, if the rest of these samples' own chunks need not be read */
-	uint64_t samples[WIRE_ASK_SAMPLES]; /* zero behind n_samples */
+	uint32_t ahead; /* further chunks, after the last sample's, that may be read, at most WIRE_ASK_AHEAD;
+			   WIRE_ASK_FEW: only these samples are needed, not the rest of their chunks */
+	uint64_t samples[WIRE_ASK_SAMPLES]; /* zero beyond n_samples */
 };
 
 struct wire_seek {
@@ -236,8 +236,8 @@ struct wire_segment { /* also the reply */
 };
 
 /*
- * Who runs the job of the next session, by the client's environment: for metrics and the log, and for no
- * decision. Terminated, and protocol_origin_ok(); "": not known.
+ * Origin of the next session's job, from the client's environment: only for metrics and the log, never for
+ * decisions. Terminated, and protocol_origin_ok(); "": not known.
  */
 #define WIRE_ORIGIN_BYTES 64
 #define WIRE_POD_BYTES    256
@@ -261,14 +261,14 @@ struct wire_status_reply {
 
 struct wire_why {
 	struct wire_header header;
-	uint64_t job; /* 0: all of them */
+	uint64_t job; /* 0: all jobs */
 	uint32_t max; /* how many of the newest decisions, 1 to WIRE_WHY_MAX */
 	uint32_t reserved;
 };
 
 /* Settings that SET can change. Values are never renumbered: the daemon's history holds them. */
 enum wire_setting_key {
-	WIRE_SET_CACHE = 1, /* bytes; these four pin a knob, of one job or (cache too) of all */
+	WIRE_SET_CACHE = 1, /* bytes; the first four settings pin a knob, of one job or (cache too) of all */
 	WIRE_SET_PREFETCH = 2,
 	WIRE_SET_WORKERS = 3,
 	WIRE_SET_CLIENT_WORKERS = 4,
@@ -295,12 +295,12 @@ struct wire_fetcher_reply {
 	uint64_t bytes; /* of the landing memory */
 };
 
-/* A range of a chunk's object to be put into the landing memory. */
+/* A range of a chunk's object to read into the landing memory. */
 struct wire_fetch {
 	struct wire_header header;
 	uint64_t offset;  /* in the object */
-	uint32_t bytes;   /* at most WIRE_LANDING_BYTES; 0: only whether it may be read, and has `size` */
-	uint32_t landing; /* which piece, below WIRE_LANDINGS; the number of this order, too */
+	uint32_t bytes;   /* at most WIRE_LANDING_BYTES; 0: only a check of access and of `size` */
+	uint32_t landing; /* which piece, below WIRE_LANDINGS; also the number of this order */
 	uint64_t size;    /* that the whole object has to have */
 	char object[WIRE_OBJECT_BYTES]; /* its name, terminated */
 };
@@ -314,9 +314,9 @@ struct wire_fetched {
 
 enum wire_tune { WIRE_TUNE_OFF, WIRE_TUNE_ON, WIRE_TUNE_DRY_RUN, WIRE_N_TUNES };
 
-#define WIRE_READ_WEIGHT 100 /* of a job whose read-weight nobody set */
+#define WIRE_READ_WEIGHT 100 /* read weight of a job for which nobody set one */
 
-#define WIRE_SETTING_AUTO          1u /* take back what was set: a pin, or a limit set while running */
+#define WIRE_SETTING_AUTO          1u /* revoke a setting: a pin, or a limit set while running */
 #define WIRE_SETTING_UNTIL_RESTART 4u /* since version 8: do not keep it for the next start */
 
 struct wire_setting {
@@ -327,7 +327,7 @@ struct wire_setting {
 
 struct wire_set {
 	struct wire_header header;
-	uint64_t job; /* 0: all, including those to come */
+	uint64_t job; /* 0: all jobs, including future ones */
 	uint32_t n_settings;
 	uint32_t reserved;
 	struct wire_setting settings[WIRE_SETTINGS_MAX]; /* zero from n_settings on */
@@ -384,7 +384,7 @@ void protocol_init(union wire_message *message, enum wire_type type);
 /* The length of a message of this type in bytes; type < WIRE_N_TYPES. */
 size_t protocol_bytes(enum wire_type type);
 
-/* The version that both ends speak; 0: there is none. */
+/* Returns the version that both ends support; 0: none. */
 uint32_t protocol_agree(const struct wire_hello *theirs);
 
 /* Whether this may be in a WIRE_ORIGIN: terminated, of letters, digits and "._-" alone. "" is fine. */

@@ -83,7 +83,7 @@ static inline uint32_t ring_cause_of_both(uint32_t a, uint32_t b)
 
 /* Laid out as struct diesel_item, so that packed batches need no work on the client's side. */
 struct ring_item {
-	uint64_t location; /* views: segment << 32 | offset in it; packed: 0 */
+	uint64_t location; /* views: segment << 32 | offset in the segment; packed: 0 */
 	uint64_t sample;
 	uint32_t bytes;
 	int32_t label;
@@ -103,7 +103,7 @@ struct ring_descriptor {
 };
 
 enum ring_work_policy {                      /* who chooses the number of worker processes */
-			RING_WORK_NONE = 0,  /* there is no Python work, and there are no workers */
+			RING_WORK_NONE = 0,  /* no Python work, so no workers */
 			RING_WORK_FIXED = 1, /* the user: wanted_workers is ignored */
 			RING_WORK_AUTO = 2,  /* the daemon: wanted_workers takes effect at the next batch */
 };
@@ -123,11 +123,11 @@ struct ring_work {
 	_Atomic uint64_t inline_ns;  /* part of next_ns: doing Python work itself */
 	_Atomic uint64_t handoff_ns; /* part of next_ns: handing batches from the session to workers */
 	_Atomic uint64_t worker_handoff_ns; /* CPU time of the workers for handing results back */
-	_Atomic uint64_t n_handoffs;        /* batches that came from workers */
+	_Atomic uint64_t n_handoffs;        /* batches made by workers */
 	_Atomic uint64_t cpu_ns;            /* CPU time in Python work, in the trainer or in workers */
 	_Atomic uint64_t busy_ns;      /* wall time in Python work, summed over workers (and the trainer) */
 	_Atomic uint64_t n_worked;     /* samples that cpu_ns and busy_ns cover */
-	_Atomic uint64_t result_bytes; /* of the batches that came from workers */
+	_Atomic uint64_t result_bytes; /* bytes of the batches made by workers */
 	_Atomic uint64_t worker_bytes; /* not a total: mean private memory of a worker; 0: not known */
 	_Atomic uint32_t n_workers;    /* not a total: processes at work now; 0: the trainer does the work */
 	_Atomic uint32_t n_deaths;     /* workers that died and were replaced */
@@ -181,22 +181,23 @@ struct ring_layout {
  */
 struct ring_layout ring_layout(uint32_t batch, uint32_t item_bytes);
 
-/* Daemon: makes *descriptor the next one, *counter being the daemon's own count, and wakes a sleeper. */
+/* Daemon: publishes *descriptor as the next one, and wakes a sleeper. *counter is the daemon's own count. */
 void ring_publish(struct ring_control *control, uint32_t *counter, const struct ring_descriptor *descriptor);
 
-/* Daemon: says that it waits for a slot. The caller must check for free slots again afterwards. */
+/* Daemon: announces that it waits for a slot. The caller must check again for free slots afterwards. */
 void ring_daemon_waits(struct ring_control *control);
 
 /* Client: returns the number of ready descriptors. counter: the client's own count of those it took. */
 uint32_t ring_ready(const struct ring_control *control, uint32_t counter);
 
 /*
- * Client: sleeps until something is published, at most timeout_ms. Returns 0 (look again), -ETIMEDOUT or
+ * Client: sleeps until a slot is published, at most timeout_ms. Returns 0 (check again), -ETIMEDOUT or
  * -EINTR.
  */
 int ring_wait(struct ring_control *control, uint32_t counter, uint32_t timeout_ms);
 
-/* Client: takes a published slot. Returns false if the daemon took it back because the connection is over. */
+/* Client: takes a published slot. Returns false if the daemon took it back because the connection has
+ * ended. */
 bool ring_take(struct ring_control *control, uint32_t slot);
 
 /* Daemon: takes a published slot back, unless the client has taken it. */

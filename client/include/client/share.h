@@ -38,7 +38,7 @@ struct diesel_memory {
 };
 
 /* Returns the memory of this life in *ret_fd, which stays the session's, and is valid until the session's
- * next call. -ENOTCONN: the daemon is lost now. */
+ * next call. -ENOTCONN: the daemon has been lost. */
 int diesel_session_memory(const struct diesel_session *session, struct diesel_memory *ret, int *ret_fd);
 
 /* Returns a new descriptor of a chunk segment, for the caller to close. -ENOTCONN: the daemon is lost;
@@ -85,7 +85,7 @@ void diesel_pinnable_unmap(const uint8_t *data, uint64_t bytes);
 /* A worker's view of one life of a session. */
 struct diesel_mirror;
 
-/* Maps the memory behind fd, which stays the caller's. -EPROTO: it is not as large as `memory` says. */
+/* Maps the memory behind fd, which the caller keeps. -EPROTO: its size differs from `memory`. */
 int diesel_mirror_open(const struct diesel_memory *memory, int fd, struct diesel_mirror **ret);
 void diesel_mirror_close(struct diesel_mirror *mirror);
 

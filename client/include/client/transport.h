@@ -31,7 +31,7 @@ struct transport {
 	uint32_t version;  /* in force, from transport_hello() on */
 	bool broken;
 	uint32_t timeout_s;   /* for a whole question, from transport_connect_within(); 0: none */
-	uint64_t deadline_ns; /* end of the question's time */
+	uint64_t deadline_ns; /* deadline of the request */
 };
 
 #define TRANSPORT_INIT                                                                                       \
@@ -53,7 +53,7 @@ int transport_connect_within(const char *path, uint32_t timeout_s, struct transp
 void transport_restart(struct transport *t);
 void transport_close(struct transport *t);
 
-/* 0; -EAGAIN on a non-blocking socket whose peer does not read; -EPIPE, -ECONNRESET: it is gone. */
+/* 0; -EAGAIN on a non-blocking socket whose peer does not read; -EPIPE, -ECONNRESET: the peer has closed. */
 int transport_send(int socket, const union wire_message *message, const int *fds, size_t n_fds);
 
 /* 0; -EAGAIN; -ECONNRESET: the peer closed; -EPROTO: not a message. */
@@ -65,7 +65,7 @@ int transport_receive(int socket, union wire_message *ret_message, struct wire_f
  * another process to take.
  */
 int transport_peek(int socket, union wire_message *ret_message);
-/* Takes the message that was peeked at, which must be one without descriptors. */
+/* Removes the message that was peeked at, which must have no descriptors. */
 void transport_drop(int socket);
 
 /*
@@ -78,8 +78,8 @@ int transport_call(struct transport *t, union wire_message *request, const struc
 		   enum wire_type expected, union wire_message *ret_reply, struct wire_fds *ret_fds,
 		   struct error *err);
 
-/* The first message of a connection: the ends agree on a version. -EPROTO: there is none, and the text says
- * what to upgrade. */
+/* Exchanges the first messages of a connection, to agree on a version. -EPROTO: no common version; the
+ * text says which side to upgrade. */
 int transport_hello(struct transport *t, struct error *err);
 
 /* Ends the connection because a reply contradicts its request; `what` says how. Returns -EPROTO. */

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Giving up privileges. Only the calling thread is changed, and threads that it starts inherit the change:
+/* Drops privileges. Changes only the calling thread, and threads that it starts later inherit the change:
  * call this before starting any. */
 
 #include <stdint.h>
 
-/* Sets are made of these. The numbers, CAP_..., are in linux/capability.h, which the caller includes. */
+/* Sets are combinations of these. The numbers, CAP_..., are in linux/capability.h, which the caller
+ * includes. */
 #define CAPABILITY(number) (UINT64_C(1) << (number))
 
 /* Drops all capabilities that are not in keep, for good: not even executing a set-user-ID program restores

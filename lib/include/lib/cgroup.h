@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Control groups of version 1 and 2, as folders: which one a path means, and which processes are in it. */
+/* Control groups of version 1 and 2, as folders: resolves paths to groups, and lists their processes. */
 
 #include <stddef.h>
 #include <sys/types.h>
@@ -11,6 +11,6 @@
  * first. proc_root is "/proc" or a directory that looks like it. -ENOENT: there is none; -ENAMETOOLONG. */
 int cgroup_find(const char *proc_root, const char *path, char *buffer, size_t size);
 
-/* PIDs of all processes in the group and in the groups below it, ascending. A group below that vanishes
- * meanwhile counts as empty; -ENOENT if the group itself is gone. Caller frees. */
+/* Lists the PIDs of all processes in the group and in the groups below it, ascending. A group below that
+ * vanishes in the meantime counts as empty. -ENOENT: the group itself does not exist. The caller frees. */
 int cgroup_processes(const char *folder, pid_t **ret_pids, size_t *ret_n);

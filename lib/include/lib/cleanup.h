@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Variables that own something for a scope: `_cleanup_(closep) int fd = -EBADF;` is closed at its end. */
+/* Variables that own a resource for a scope: `_cleanup_(closep) int fd = -EBADF;` is closed at its end. */
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@ static inline void freep(void *p)
 	free(*(void **)p);
 }
 
-/* Closes, and leaves errno as it was. */
+/* Closes the descriptor, and preserves errno. */
 static inline void closep(const int *fd)
 {
 	if (*fd >= 0) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Commands of ours in texts, as `dieselctl verify ...`, for users whose PATH does not have the programs: of a
- * virtual environment, say, whose programs are called by their paths. */
+/* Commands of our programs in texts, such as `dieselctl verify ...`, for users whose PATH lacks the
+ * programs: for example, those of a virtual environment, which users call by their paths. */
 
 /* Returns the text with its commands as a user can run them. A program that is not in PATH is replaced by its
  * path next to this program, also after sudo, whose PATH is another one. The dataset, if not NULL, is added
@@ -10,5 +10,5 @@
  * memory. */
 char *commands_runnable_new(const char *text, const char *dataset);
 
-/* Returns a word as a command needs it: in quotes, where a shell would interpret it. NULL: no memory. */
+/* Returns a word for use in a command: in quotes if a shell would interpret it. NULL: no memory. */
 char *commands_word_new(const char *word);

@@ -10,5 +10,5 @@ struct container {
 	const char *instead; /* advice that makes their samples packable: "extract them into one folder" */
 };
 
-/* path: of a file, or only its name. NULL: no container is known by this name. */
+/* path: a file's path, or only its name. NULL: not a known container. */
 const struct container *container_of_path(const char *path);

@@ -18,8 +18,8 @@
 
 struct error {
 	int code;       /* the value the failing function returned; 0 while nothing failed */
-	char text[512]; /* one line, fit for a terminal (text.h), no newline at the end; "" while nothing
-			   failed */
+	char text[512]; /* one line, safe for a terminal (text.h), without a newline; "" while nothing failed
+			 */
 };
 
 #define ERROR_INIT ((struct error){.code = 0})
@@ -30,5 +30,5 @@ int error_set(struct error *err, int code, const char *format, ...) __attribute_
 /* Sets the error as error_set(), with ": <strerror(-code)>" appended. code must be a negative errno. */
 int error_errno(struct error *err, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* Puts "<formatted>: " in front of the text, so that a caller can add what it was doing. */
+/* Prepends "<formatted>: " to the text, so that a caller can add its context. */
 void error_prefix(struct error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* One message with descriptors (SCM_RIGHTS, unix(7)) over a Unix socket that keeps messages apart:
+/* One message with descriptors (SCM_RIGHTS, unix(7)) over a Unix socket that preserves message boundaries:
  * SOCK_SEQPACKET, or a connected SOCK_DGRAM. */
 
 #include <stddef.h>

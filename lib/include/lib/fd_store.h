@@ -13,12 +13,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Names are made of letters, digits and dashes, and short, because all of them together must fit in one
+/* Names consist of letters, digits and dashes. They are short, because all names together must fit in one
  * environment string of 128 KiB. */
 #define FD_STORE_NAME_BYTES 16
 
 struct fd_store_item {
-	char name[FD_STORE_NAME_BYTES]; /* "": there was none, or it is too long to be one of ours */
+	char name[FD_STORE_NAME_BYTES]; /* "": no name, or too long to be one of ours */
 	int fd;                         /* >= 0: the owner of the list closes it */
 };
 
@@ -27,15 +27,14 @@ struct fd_store_items {
 	size_t n;
 };
 
-/* Returns how many descriptors the store takes ($FDSTORE, which systemd sets since version 254); 0: there is
- * no store. */
+/* Returns the capacity of the store ($FDSTORE, which systemd sets since version 254); 0: no store. */
 uint32_t fd_store_max(void);
 
 /* Takes the descriptors passed to this process: makes them close-on-exec, and removes the variables that
  * announced them from the environment. Call it before the first fork and thread. 0, also when none were
  * passed, or -ENOMEM. */
 int fd_store_take(struct fd_store_items *ret);
-/* Takes the first descriptor of this name out of the list, for the caller to close; -EBADF: there is none. */
+/* Removes the first descriptor of this name from the list, for the caller to close; -EBADF: none. */
 int fd_store_steal(struct fd_store_items *items, const char *name);
 /* Closes the descriptors left in the list. */
 void fd_store_items_free(struct fd_store_items *items);

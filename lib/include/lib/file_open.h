@@ -17,15 +17,15 @@
 
 struct stat;
 
-/* Opens a folder (O_PATH). If something is to be written in it, root is led there by no link of another
- * user's, unless to a folder of that user's own: -ELOOP. */
+/* Opens a folder (O_PATH). With to_write, root follows links of another user only to a folder of that
+ * user's own: -ELOOP. */
 int file_folder_open(const char *path, bool to_write);
 
-/* Opens the folder that a file is in, as file_folder_open(). *ret_name is the file's name there, within path.
- * -EISDIR: path names no file. */
+/* Opens the folder that contains a file, as file_folder_open(). *ret_name is the file's name there, within
+ * path. -EISDIR: path names no file. */
 int file_folder(const char *path, bool to_write, const char **ret_name);
 
-/* Opens for reading, also a link if it is to be followed. */
+/* Opens a file for reading. follows: also through a link. */
 int file_to_read(int dir_fd, const char *name, bool follows);
 
 /* Opens for reading and writing; flags: O_CREAT, O_EXCL, O_TRUNC or 0. Refuses a file that somebody may have
@@ -33,7 +33,7 @@ int file_to_read(int dir_fd, const char *name, bool follows);
  * to the folder's owner. For other users, only a file in another user's folder must have a single name. */
 int file_to_write(int dir_fd, const char *name, int flags, mode_t mode);
 
-/* Returns true if the creator of a file could have written this other one as well. */
+/* Returns true if the creator of one file could also have written this other one. */
 bool file_is_of_writer(const struct stat *made, const struct stat *file);
 
 /* Reopens the same file, by its descriptor. */

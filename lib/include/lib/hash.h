@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Hashes that need no library: for tables in memory, and numbers that must be the same in each run. Data on
- * disk is checked with XXH3 (dataset/checksum.h). */
+/* Hashes without a library: for tables in memory, and for numbers that must be the same in each run. Data
+ * on disk is checked with XXH3 (dataset/checksum.h). */
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* What hash_bytes() begins with. */
+/* Initial value for hash_bytes(). */
 #define HASH_START UINT64_C(0xcbf29ce484222325)
 
 /* Returns the FNV-1a hash of the bytes, continued from `hash`. The last bytes affect its low bits only
@@ -21,7 +21,7 @@ static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t size)
 	return hash;
 }
 
-/* Returns a hash of the number whose high bits are good. */
+/* Returns a hash of the number. Its high bits are well distributed. */
 static inline uint64_t hash_number(uint64_t number)
 {
 	return number * UINT64_C(0x9e3779b97f4a7c15);

@@ -27,8 +27,7 @@ static inline int kernel_pidfd_send_signal(int pidfd, int signal)
 	return (int)syscall(SYS_pidfd_send_signal, pidfd, signal, NULL, 0);
 }
 
-/* RENAME_NOREPLACE; musl's <stdio.h> has no such name, and <linux/fs.h> does not go with glibc's
- * <sys/mount.h>. */
+/* RENAME_NOREPLACE; musl's <stdio.h> lacks it, and <linux/fs.h> conflicts with glibc's <sys/mount.h>. */
 #define KERNEL_RENAME_NOREPLACE 1u
 
 /* Renames within a folder; EEXIST if there is a file `to`. */
@@ -59,7 +58,7 @@ static inline int kernel_collapse(void *memory, size_t bytes)
 	return madvise(memory, bytes, 25);
 }
 
-/* Serves the calling thread's reads and writes only when nobody else has any. */
+/* Gives the calling thread the idle I/O class: its reads and writes wait for those of all others. */
 static inline int kernel_io_idle(void)
 {
 	return (int)syscall(SYS_ioprio_set, 1, 0, 3 << 13);

@@ -29,7 +29,7 @@ int launch_go(struct launch *launch, struct error *err);
 void launch_abandon(struct launch *launch);
 
 /* Runs both steps, with a call of watch() between them; the command runs unless watch() fails. Errors are
- * those of launch_prepare(), watch() and launch_go(); no child is left then. */
+ * those of launch_prepare(), watch() and launch_go(), and leave no child. */
 int launch_watched(char *const argv[], const sigset_t *signals,
 		   int (*watch)(void *user, pid_t pid, struct error *err), void *user, pid_t *ret_pid,
 		   struct error *err);

@@ -14,11 +14,11 @@
 
 struct limits {
 	uint64_t machine_bytes;      /* all memory of the machine; 0: nothing could be read */
-	uint64_t memory_limit_bytes; /* part of it that this process may use; 0: nothing could be read */
+	uint64_t memory_limit_bytes; /* part of it that this process may use; 0: not readable */
 	/* Memory that can still be used before the limit is hit. Page cache that can be dropped counts as
 	 * usable. */
 	uint64_t memory_headroom_bytes;
-	uint64_t memory_free_bytes; /* the part of the headroom that nothing uses, not even page cache */
+	uint64_t memory_free_bytes; /* the part of the headroom that is entirely unused, even by page cache */
 	/* Quota of CPU time, in cores; INFINITY: none. The affinity mask is not considered here. */
 	double cpu_quota_cores;
 	uint64_t cpu_used_ns; /* CPU time so far of the group that has the quota */
@@ -32,6 +32,6 @@ void limits_read(const char *root, struct limits *ret_limits);
  */
 uint64_t limits_unused_bytes(const char *root);
 
-/* Finds the file with the pressure on a resource ("memory", "cpu", "io") in this process's own group, or else
- * on the machine. -ENOENT: there is neither. */
+/* Finds the file with the pressure on a resource ("memory", "cpu", "io") in this process's own group, or
+ * else on the machine. -ENOENT: neither exists. */
 int limits_pressure_path(const char *root, const char *resource, char *buffer, size_t size);

@@ -24,7 +24,7 @@ typedef int option_set(void *options, const struct option_row *row, const char *
 enum option_applies {
 	OPTION_START,    /* when the program starts again */
 	OPTION_RELOAD,   /* at once */
-	OPTION_SESSIONS, /* to what is opened from then on */
+	OPTION_SESSIONS, /* applies to objects opened from then on */
 };
 
 /* Values that completions offer. */
@@ -46,37 +46,37 @@ struct option_row {
 	uint64_t least, most; /* of a number; for a flag in a file, `least` is its value for "no" */
 	const char *says;     /* of a value that will not do */
 	const char *words;    /* of a choice, by "|"; their places are the values */
-	unsigned key;         /* the program's own number for it; 0: none */
-	unsigned verbs;       /* verbs that take it, as bits (struct option_verb); 0: all that have the row */
-	int command;          /* true: only for the command line, not for the configuration file */
-	char letter;          /* 0: it has none */
-	const char *group;    /* that begins with it */
-	const char *value;    /* name of its value on the command line; NULL: none, and in a file yes or no */
-	const char *usual;    /* the default; NULL: there is none, or help tells it */
+	unsigned key;         /* number that the program assigns to it; 0: none */
+	unsigned verbs; /* bits of the verbs that accept it (struct option_verb); 0: all that have the row */
+	int command;    /* true: accepted only on the command line, not in the configuration file */
+	char letter;    /* 0: it has none */
+	const char *group; /* heading of the group that begins with it */
+	const char
+	    *value; /* name of its value on the command line; NULL: no value, and yes or no in a file */
+	const char *usual; /* the default; NULL: none, or the help text states it */
 	enum option_applies applies;
 	enum option_takes takes;
-	bool repeats;      /* may be given several times */
+	bool repeats;      /* may be repeated */
 	bool needed;       /* in the synopsis without brackets */
 	const char *help;  /* a line; NULL: another spelling, which nothing lists */
-	const char *about; /* all there is to say; what is in backquotes is literal, a newline begins a
-			    * paragraph. NULL: as help */
+	const char *about; /* full description: `literal` text, a newline begins a paragraph; NULL: as help */
 };
 
-/* A verb, or what a program does without one. */
+/* A verb, or the program when called without a verb. */
 struct option_verb {
-	const char *name;      /* of the program, where it is called without a verb */
-	const char *arguments; /* behind the options */
-	const char *group; /* heading of this verb and those after it in the program's help; NULL: goes on */
+	const char *name;      /* name of the program, if called without a verb */
+	const char *arguments; /* arguments after the options */
+	const char *group;   /* heading of this verb and later ones in the program's help; NULL: as before */
 	const char *summary; /* one line */
 	const char *help;    /* text of --help below the options; lines as they are */
 	const char *about;   /* text of the manual, in the form of a row's `about` */
 	const struct option_row *rows;
 	size_t n_rows;
-	unsigned bit;            /* of the verb in the rows' `verbs`; 0: it takes all of them */
+	unsigned bit;            /* the verb's bit in the rows' `verbs`; 0: it accepts all of them */
 	enum option_takes takes; /* each argument */
 	const char *words;       /* that an argument can be, by "|" */
 	unsigned n_before;       /* arguments in front of a command and its options */
-	bool command;            /* a command stands at the end */
+	bool command;            /* the arguments end in a command */
 	int (*run)(const struct option_verb *verb, int argc, char **argv);
 };
 
@@ -93,7 +93,7 @@ struct option_program {
 #define OPTION_HELP 2
 int option_next(const struct option_verb *verb, int argc, char **argv, const struct option_row **ret,
 		struct error *err);
-/* All options: 0, OPTION_HELP, or what a row's `set` or option_next() failed with. */
+/* Parses all options. Returns 0, OPTION_HELP, or the error of a row's `set` or of option_next(). */
 int option_parse(const struct option_verb *verb, int argc, char **argv, void *options, struct error *err);
 
 const struct option_row *option_find(const struct option_row *rows, size_t n, const char *name);
@@ -101,7 +101,7 @@ const struct option_row *option_find(const struct option_row *rows, size_t n, co
  * with OPTION_FAR: names that are no closer have nothing to do with each other. */
 #define OPTION_FAR 4
 bool option_is_closer(const char *written, const char *name, size_t *least);
-/* NULL: there is none; then err names the verb that comes next to it, if any does. */
+/* NULL: no such verb; then err suggests a similar verb, if there is one. */
 const struct option_verb *option_find_verb(const struct option_program *program, const char *name,
 					   struct error *err);
 
@@ -109,20 +109,20 @@ const struct option_verb *option_find_verb(const struct option_program *program,
  * number, a `most` of 0 stands for INT64_MAX. */
 option_set option_set_flag, option_set_string, option_set_u32, option_set_u64, option_set_bytes,
     option_set_duration, option_set_choice;
-/* "--name value: says" and -EINVAL. */
+/* Sets the error "--name value: TEXT", with the row's text. Returns -EINVAL. */
 int option_wrong(const struct option_row *row, const char *value, struct error *err);
 /* The place of a word in the row, or -EINVAL. */
 int option_word_place(const struct option_row *row, const char *value);
 
 /* --help of a verb, or of the program (its self). */
 void option_print_help(FILE *out, const struct option_program *program, const struct option_verb *verb);
-/* Prints "manual", "synopsis" and "verbs" (lists in roff), "pages" (a manual page for each verb), "bash" or
- * "zsh" (completions). -ENOENT: there is no such form. */
+/* Prints "manual", "synopsis" and "verbs" (lists in roff), "pages" (a manual page for each verb), "bash"
+ * or "zsh" (completions). -ENOENT: no such form. */
 int option_print(FILE *out, const struct option_program *program, const char *form);
 
 /* For other forms: prints text filled up to a width of 100. before: plain: begins each line; roff: the macro
  * between paragraphs. */
 void option_print_text(FILE *out, const char *before, const char *text, bool roff);
-/* "HELP (default: VALUE)", and what `about` says with when it applies, in new memory. NULL: no memory. */
+/* Returns "HELP (default: VALUE)" and the time when the option applies, in new memory. NULL: no memory. */
 char *option_help_new(const struct option_row *row);
 char *option_about_new(const struct option_row *row);

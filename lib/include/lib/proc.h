@@ -60,7 +60,7 @@ struct proc_mapping {
 	uint64_t device; /* kernel encoding: major << 20 | minor */
 	uint64_t inode;  /* 0: no file */
 	bool readable, writable, executable, shared;
-	const char *path; /* "" when there is none; valid during the call only */
+	const char *path; /* "": none; valid only during the call */
 };
 
 /* Calls handle() for each mapping of a process; a result other than 0 ends the walk and is returned. */

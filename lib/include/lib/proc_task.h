@@ -46,7 +46,7 @@ int proc_io_parse(const char *text, struct proc_io *ret_io);
 
 enum proc_wait {
 	PROC_WAIT_NONE = 0,        /* not asleep */
-	PROC_WAIT_UNKNOWN = 1,     /* asleep; the kernel does not say in what */
+	PROC_WAIT_UNKNOWN = 1,     /* asleep, for a reason that the kernel does not reveal */
 	PROC_WAIT_PIPE = 2,        /* reading or polling one pipe */
 	PROC_WAIT_FILE_READ = 3,   /* reading, opening or faulting in a file */
 	PROC_WAIT_FILE_WRITE = 4,  /* writing or syncing a file */
@@ -54,11 +54,11 @@ enum proc_wait {
 	PROC_WAIT_FUTEX = 6,       /* a lock or a condition of the process itself */
 	PROC_WAIT_POLL = 7,        /* several descriptors, or one that is not known */
 	PROC_WAIT_TIMER = 8,       /* a plain sleep */
-	PROC_WAIT_CHILD = 9,       /* for a process to end */
+	PROC_WAIT_CHILD = 9,       /* waits for a process to end */
 	PROC_WAIT_DEVICE = 10,     /* an ioctl, or reading or polling a device */
 	PROC_WAIT_OTHER = 11,      /* a call that is none of these */
 	PROC_WAIT_PIPE_WRITE = 12, /* writing a pipe that is full */
-	PROC_WAIT_TIMED_LOCK = 13, /* as PROC_WAIT_FUTEX, and for some time at most */
+	PROC_WAIT_TIMED_LOCK = 13, /* as PROC_WAIT_FUTEX, but with a timeout */
 };
 
 /* Derives the reason of a sleep from the kernel function in wchan; "0" and "" give PROC_WAIT_UNKNOWN.

@@ -21,11 +21,11 @@ struct progress { /* {0} at first */
 	bool visible;
 };
 
-/* A progress_callback, whose context is a struct progress. Another `what` than before begins another bar. */
+/* A progress_callback, whose context is a struct progress. A new `what` begins a new bar. */
 void progress_show(const char *what, uint64_t done, uint64_t total, uint64_t bytes, void *progress);
 
 /* Removes the bar from the screen, for a line of text: the next progress_show() draws it again. */
 void progress_hide(struct progress *p);
 
-/* Removes the bar for good: the next progress_show() begins another one. */
+/* Removes the bar: the next progress_show() begins a new one. */
 void progress_end(struct progress *p);

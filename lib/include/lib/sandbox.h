@@ -24,13 +24,14 @@
 #include <stdint.h>
 
 struct sandbox_limits {
-	uint64_t memory_bytes; /* beyond what the process has now */
+	uint64_t memory_bytes; /* in addition to the memory of the process at this time */
 	uint64_t cpu_s;        /* from now on; 0: no limit */
-	bool serves;           /* gets requests inside the sandbox: may also receive messages, close
-				* descriptors, set timers */
+	bool serves; /* receives requests inside the sandbox: may also receive messages, close descriptors,
+			set timers */
 };
 
-/* 0 or -errno. After a failure none or a part of this is in force: the caller decides whether to go on. */
+/* Returns 0 or -errno. After a failure, none or a part of this is in force: the caller decides whether to
+ * continue. */
 int sandbox_enter(const struct sandbox_limits *limits);
 
 /* Purpose of a process of the daemon. The files with its code are in daemon/. */

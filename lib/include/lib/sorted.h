@@ -40,7 +40,7 @@ static inline size_t sorted_p95(size_t n)
 /* Less than, equal to or greater than 0, as a is less than, equal to or greater than b. */
 #define compare_numbers(a, b) (((a) > (b)) - ((a) < (b)))
 
-/* Ascending; of numbers, or of structs that begin with one. */
+/* Compares in ascending order: numbers, or structs that begin with one. */
 static inline int compare_u64(const void *left, const void *right)
 {
 	return compare_numbers(*(const uint64_t *)left, *(const uint64_t *)right);

@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * Quantities as people write them. Parsers accept the whole string or nothing (-EINVAL), and report
+ * Quantities in human-readable form. Parsers accept the whole string or nothing (-EINVAL), and report
  * overflow (-ERANGE). Formatters write into the caller's buffer and return it.
  */
 

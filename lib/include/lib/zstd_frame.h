@@ -18,10 +18,10 @@
 struct zstd_walk {
 	uint8_t head[ZSTD_FRAME_HEADER_MAX];
 	uint32_t n_head;  /* collected bytes of the next header */
-	bool is_in_frame; /* a block's header comes next */
+	bool is_in_frame; /* the next bytes are a block's header */
 	bool has_checksum;
 	uint64_t skip;    /* bytes, before that */
-	uint64_t content; /* of the last frame, UINT64_MAX: it does not say */
+	uint64_t content; /* content size of the last frame; UINT64_MAX: not stated */
 	uint32_t n_frames, n_skippable;
 };
 
@@ -31,6 +31,6 @@ int zstd_walk(struct zstd_walk *walk, const void *data, size_t bytes);
 /* Returns true between two frames. */
 bool zstd_walk_is_end(const struct zstd_walk *walk);
 
-/* Checks that the bytes are one whole frame, with nothing before or behind it, that states its content size:
- * *ret bytes. -EBADMSG. */
+/* Checks that the bytes are exactly one complete frame that states its content size, and returns that in
+ * *ret. -EBADMSG. */
 int zstd_frame_content(const void *frame, size_t bytes, uint64_t *ret);

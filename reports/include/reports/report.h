@@ -66,8 +66,8 @@ size_t report_n_steps(const struct analysis *analysis);
 bool report_steps_known(const struct analysis *analysis);
 bool report_wait_known(const struct analysis *analysis);
 
-/* Shares in tables for people: those of the steady steps, which the verdict is about, or, without such steps,
- * those of the window. */
+/* Shares in tables for people: those of the steady steps, on which the verdict is based, or of the window
+ * without such steps. */
 struct report_shares {
 	uint64_t ns[SHARE_COUNT];
 	uint64_t wall_ns;

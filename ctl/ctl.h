@@ -19,8 +19,8 @@ extern const struct option_verb ctl_pack, ctl_ls, ctl_cat, ctl_stat, ctl_verify,
     ctl_log, ctl_diff, ctl_purge, ctl_rm, ctl_mount, ctl_status, ctl_jobs, ctl_why, ctl_set, ctl_replay,
     ctl_fetch, ctl_put, ctl_cluster, ctl_warm, ctl_advise;
 
-/* Parses a verb's options by its rows. Returns true: the words begin at argv[optind]; or false with the exit
- * status, if there is nothing left to do. */
+/* Parses a verb's options by its rows. Returns true: the arguments begin at argv[optind]; false:
+ * *ret_status is the exit status, and nothing is left to do. */
 bool ctl_options(const struct option_verb *verb, int argc, char **argv, void *options, int *ret_status);
 /* Prints the help text and returns CTL_OK. */
 int ctl_help(const struct option_verb *verb);
@@ -101,8 +101,8 @@ void ctl_print(FILE *stream, const char *text);
  * dataset. */
 void ctl_print_advice(FILE *stream, const struct option_verb *verb, const char *text);
 
-/* Prints a JSON string with its quotes. Bytes that are not UTF-8 are written as lib/utf8.h says: most other
- * parsers would refuse lone surrogates, which Python's os.fsdecode() makes of them. */
+/* Prints a JSON string with its quotes. Writes bytes that are not UTF-8 as lib/utf8.h describes. Python's
+ * os.fsdecode() makes lone surrogates of them, which most other parsers refuse. */
 void ctl_json_string(const char *text, size_t length);
 
 /* Prints "dieselctl VERB: text" and returns CTL_USAGE. */

@@ -47,5 +47,5 @@ void ctl_print_settings(const json_t *tune);
 const char *ctl_percent(char text[8], double ratio);
 /* Returns "1204", "3.20", or "-" if not known. */
 const char *ctl_rate(char text[24], double rate);
-/* Returns a knob's value with its unit. knob: the daemon's name of it. */
+/* Returns a knob's value with its unit. knob: the daemon's name for it. */
 const char *ctl_knob(char text[24], const char *knob, double value);

@@ -26,7 +26,7 @@ struct ctl_sample {
 	struct meta_path found; /* set if opened by the metadata */
 };
 
-/* Finds a sample by its path. -ENOENT: there is none. */
+/* Finds a sample by its path. -ENOENT: no such sample. */
 int ctl_dataset_find(const struct ctl_dataset *d, const char *path, struct ctl_sample *ret,
 		     struct error *err);
 /* Finds a sample and reads it into new memory. The caller frees *ret. */

@@ -54,7 +54,7 @@ struct fetch_pool {
 	struct task *first, **last;
 };
 
-/* Takes over the socket; the memory's descriptor stays the caller's. -ENOMEM or another negative errno. */
+/* Takes ownership of the socket, but not of the memory's descriptor. -ENOMEM or another negative errno. */
 static int fetch_link_new(int socket, int memory_fd, struct fetch_link **ret)
 {
 	struct fetch_link *link = calloc(1, sizeof(*link));
@@ -197,7 +197,7 @@ static void add(struct fetch_pool *pool, struct task *t)
 	pthread_mutex_unlock(&pool->lock);
 }
 
-/* Without memory, exits: the peers that wait for an answer see the end of this process. */
+/* Exits if memory runs out: the peers that wait for an answer see the end of this process. */
 static struct task *task_new(void)
 {
 	struct task *t = calloc(1, sizeof(*t));
@@ -218,7 +218,7 @@ static void fetch_pool_order(struct fetch_pool *pool, struct fetch_link *link, c
 	add(pool, t);
 }
 
-/* Reads for the socket and takes it over. */
+/* Reads for the client at this socket, and takes ownership of the socket. */
 static void fetch_pool_read(struct fetch_pool *pool, const struct fetch_request *request, int socket)
 {
 	struct task *t = task_new();
@@ -259,7 +259,7 @@ static int fetch_pool_new(struct store *store, struct fetch_pool **ret)
 struct fetch_run {
 	const char *url, *socket_path;
 	uint64_t version;    /* 0: the newest */
-	struct place *place; /* stays open until the end: it keeps the folder */
+	struct place *place; /* stays open until the end, because it holds the folder */
 	struct store *store;
 	int dir_fd, snapshot_fd;
 	struct fetch_pool *pool;
@@ -345,7 +345,7 @@ static int greet(const char *socket_path, struct transport *ret, struct error *e
 	return r;
 }
 
-/* Returns false when the other end of the channel is closed. Serves requests that arrive. */
+/* Serves the requests that arrive. Returns false when the other end of the channel is closed. */
 static bool serve_channel(struct fetch_run *f)
 {
 	struct fetch_request request;
@@ -397,8 +397,8 @@ static int serve(struct fetch_run *f, struct fetch_link *link)
 	}
 }
 
-/* Waits for a new daemon after the old one has gone: sessions continue there. Returns 0, or -ECONNRESET: the
- * channel has ended. */
+/* Waits for a new daemon after the old one has exited. Sessions continue with the new one. Returns 0, or
+ * -ECONNRESET: the channel has ended. */
 static int reach_again(struct fetch_run *f, struct fetch_link **ret)
 {
 	for (int pause_ms = PAUSE_MIN_MS;;
@@ -464,7 +464,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 			break;
 		r = reach_again(&f, &link);
 	}
-	/* Nobody needs the reads in progress any more. */
+	/* Nobody needs the remaining reads. */
 	_exit(CTL_OK);
 }
 

@@ -52,7 +52,7 @@ static void close_words(wordexp_t *words)
 	wordfree(words);
 }
 
-/* In the child, which is nobody's when its parent ends. */
+/* Runs in the child, which no process waits for after its parent ends. */
 static __attribute__((noreturn)) void become_daemon(const char *const argv[], const char *log)
 {
 	int null = open("/dev/null", O_RDONLY),
@@ -115,7 +115,7 @@ static int start(const char *program, const char *folder, const char *socket, st
 	for (size_t i = 0; i < words.we_wordc && n < MAX_WORDS - 3; i++)
 		argv[n++] = words.we_wordv[i];
 	snprintf(log, sizeof(log), "%s/dieseld.log", folder);
-	if (pipe(ready) < 0) /* the daemon is to have the end that it writes to */
+	if (pipe(ready) < 0) /* the daemon gets the end for writing */
 		return error_errno(err, -errno, "cannot start dieseld");
 	snprintf(fd_text, sizeof(fd_text), "%d", ready[1]);
 	argv[n++] = "--ready-fd";
@@ -147,7 +147,7 @@ static int ensure(const char *folder, const char *socket, uint32_t timeout_s, st
 		return 0;
 	r = find_program(program, err);
 	if (r < 0) {
-		rmdir(folder); /* if there is nothing in it */
+		rmdir(folder); /* if the folder is empty */
 		return r;
 	}
 	snprintf(lock, sizeof(lock), "%s/start.lock", folder);

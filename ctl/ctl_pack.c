@@ -27,14 +27,14 @@ struct pack_context {
 	const struct option_verb *verb;
 	struct progress bar;
 	bool json;
-	bool is_tar, orders; /* the source is an archive; --order is there */
+	bool is_tar, orders; /* the source is an archive; --order was given */
 	bool adds_restarts;  /* --jpeg-restarts */
 	struct pack_options options;
 	struct ctl_wait wait;
 	struct survey survey;
 	/* --jpeg-restarts */
 	uint64_t n_files[JPEG_RESTARTS_KEPT + 1]; /* by enum jpeg_restarts */
-	uint64_t bytes_before, bytes_after;       /* of those that got markers */
+	uint64_t bytes_before, bytes_after;       /* bytes of the files that got markers */
 };
 
 /* Set by the handler: the signal that requested a stop. */
@@ -92,8 +92,8 @@ static void count_restarts(const struct pack_rewritten *file, void *context)
 	}
 }
 
-/* A dataset in a bucket finds out only at the end that another writer was first: data from a pipe is gone by
- * then. */
+/* With a dataset in a bucket, a commit fails only at the end if another writer was first. Data from a pipe
+ * is lost by then. */
 static bool can_try_again(const struct pack_options *o)
 {
 	return strcmp(o->source, "-") != 0 || !backend_is_elsewhere(o->dataset);
@@ -162,8 +162,8 @@ static void print_summary(const struct pack_result *result, const struct survey 
 	printf("; dataset version %llu\n", (unsigned long long)result->version);
 }
 
-/* Warns about packed samples that ImageFolder would not take, if the dataset has images. Otherwise jobs would
- * report an error at best. */
+/* Warns about packed samples that ImageFolder would not accept, if the dataset has images. Without the
+ * warning, jobs would report an error at best. */
 static void tell_taken(const struct pack_context *c)
 {
 	const struct survey *s = &c->survey;
@@ -260,7 +260,7 @@ static int add_classes(const struct survey *s, struct path_set *to, char *exampl
 	return r < 0 ? r : 0;
 }
 
-/* Labels are those of the dataset itself, whose classes are the folders that have samples. */
+/* Labels come from the dataset itself, whose classes are the folders with samples. */
 static void tell_missing(struct pack_context *c)
 {
 	struct survey *s = &c->survey;

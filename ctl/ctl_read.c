@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dieselctl ls and cat: what is in a dataset. */
+/* dieselctl ls and cat: the contents of a dataset. */
 #include "ctl.h"
 
 #include <errno.h>
@@ -225,7 +225,7 @@ const struct option_verb ctl_ls = {
     .run = run_ls,
 };
 
-/* Returns true if there are control characters other than the usual white space: they would garble a
+/* Returns true if the data has control characters other than the usual white space, which would garble a
  * terminal. */
 static bool is_binary(const unsigned char *data, size_t bytes)
 {

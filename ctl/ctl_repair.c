@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dieselctl rebuild and rm: changes to what is already packed. */
+/* dieselctl rebuild and rm: changes to packed datasets. */
 #include "ctl.h"
 
 #include <errno.h>
@@ -51,7 +51,7 @@ static void print_rebuilt(const struct writer_result *result, uint64_t n_lost)
 		       (unsigned long long)result->n_foreign, units_plural(result->n_foreign));
 }
 
-/* Closes the JSON object: without a version if there is none. */
+/* Closes the JSON object, which has a version only if the dataset has one. */
 static void print_rebuilt_json(const struct writer_result *result)
 {
 	fputs("]", stdout);

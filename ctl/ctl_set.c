@@ -159,7 +159,8 @@ static int add_until_restart(struct set_request *q, struct error *err)
 	return any ? 0 : error_set(err, -EINVAL, "--until-restart: there is nothing to set");
 }
 
-/* --tune and --dry-run: the place of the word is the mode, or behind all modes: as configured. */
+/* --tune and --dry-run: the place of the word in the row is the mode. The place after all modes means: as
+ * configured. */
 static int set_mode(void *options, const struct option_row *row, const char *value, struct error *err)
 {
 	int place = option_word_place(row, value);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dieselctl stat: one dataset, or one path in it. */
+/* dieselctl stat: figures of one dataset, or of one path in it. */
 #include "ctl.h"
 
 #include <errno.h>
@@ -32,7 +32,7 @@
 #define SHAPE_SIZES 32 /* a sample has at most 1 GiB */
 
 struct shape {
-	uint64_t n_samples[SHAPE_SIZES]; /* [0]: empty; [i]: of 2^(i-1) bytes and more, but less than 2^i */
+	uint64_t n_samples[SHAPE_SIZES]; /* [0]: empty samples; [i]: samples of 2^(i-1) to 2^i - 1 bytes */
 	uint64_t bytes[SHAPE_SIZES];
 	uint64_t n_holes, hole_bytes; /* chunks with a hole */
 	bool knows_rest;              /* the metadata exists, so the fields below are known */
@@ -101,7 +101,7 @@ static int take_oldest(const struct change *change, void *context)
 	return 0;
 }
 
-/* meta may be NULL: then the fields that knows_rest is about, and `oldest`, are not known. */
+/* meta may be NULL: then the fields that need knows_rest, and `oldest`, are unknown. */
 static void shape_collect(const struct snapshot *s, struct meta *meta, struct shape *ret)
 {
 	struct shape shape = {0};
@@ -213,7 +213,7 @@ struct dataset_facts {
 	bool knows_stored;
 	bool has_meta;
 	struct meta_info meta;
-	struct error meta_error; /* why there is no metadata */
+	struct error meta_error; /* reason for missing metadata */
 	struct shape shape;
 	bool is_frozen, knows_kept;
 	uint64_t *kept; /* versions whose snapshots are kept */
@@ -259,7 +259,8 @@ static void collect(const char *path, const struct dataset *d, bool is_old, stru
 	f.stored_bytes = f.plain_bytes;
 	if (snapshot_info(s)->is_compressed)
 		f.knows_stored = add_stored(s, dataset_store(d), &f.stored_bytes);
-	/* Elsewhere both are of one version, always; of an old one the metadata of now say nothing. */
+	/* In a remote dataset both always have the same version. The present metadata do not describe an
+	 * old version. */
 	if (is_old || backend_is_elsewhere(path)) {
 		f.has_meta = true;
 		f.meta = (struct meta_info){.version = snapshot_info(s)->version};
@@ -403,7 +404,7 @@ static void print_dataset(const struct option_verb *verb, const char *path, cons
 	shape_print(verb, &f->shape, info->version);
 }
 
-/* s NULL: the sample comes from the metadata, which has no classes. */
+/* s NULL: the sample is from the metadata, which has no classes. */
 static void print_sample(const struct snapshot *s, const struct chunk_id *chunk,
 			 const struct snapshot_sample *sample, bool json)
 {

@@ -189,7 +189,7 @@ static int repair(const struct option_verb *verb, const char *path, struct verif
 
 	progress_end(&c->bar);
 	if (c->json) {
-		/* Which of the two arrays was begun shows whether the first part came to its end. */
+		/* The array in progress shows whether the first part was completed. */
 		if (!c->repairs)
 			print_counts_json(&result.verified);
 		printf("%s, \"repaired\": %llu, \"unrepaired\": %llu}\n", c->repairs ? "]" : "",
@@ -209,7 +209,7 @@ static int repair(const struct option_verb *verb, const char *path, struct verif
 struct verify_command {
 	struct verify_context context;
 	struct repair_options options;
-	const char **from; /* of --from; as many as there are words */
+	const char **from; /* words of --from; as many as there are arguments */
 	uint64_t version;
 	bool repairs;
 };

@@ -41,7 +41,7 @@ static void say_who(const struct ctl_wait *w, const struct writer_sign *sign, ui
 	ctl_warn(w->verb, text.text);
 }
 
-/* Takes over from a writer without a sign of life. Returns true if this process can continue. */
+/* Takes over from a writer that shows no sign of life. Returns true if this process can continue. */
 static bool take_over(const struct ctl_wait *w, const struct writer_sign *sign)
 {
 	struct error text = ERROR_INIT;
@@ -59,8 +59,8 @@ static bool take_over(const struct ctl_wait *w, const struct writer_sign *sign)
 	return r == 0;
 }
 
-/* Waits for the current writer. A pause counts as silence of that writer only for its intended length,
- * because this process may have been suspended, too. */
+/* Waits for the current writer. A pause counts as that writer's silence only for its intended length,
+ * because this process may also have been suspended. */
 static bool wait_for_holder(struct ctl_wait *w)
 {
 	struct writer_sign before = {0}, sign;

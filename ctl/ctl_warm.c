@@ -19,7 +19,7 @@
 #include "lib/units.h"
 
 #define RECONNECT_MS 30000
-/* In a job with several nodes, minimum time that a node stays, so that the others see it. */
+/* Minimum time that a node of a job with several nodes stays, so that the others see it. */
 #define STAY_NS   (5 * NS_PER_S)
 #define NODES_MAX 100000
 
@@ -53,7 +53,7 @@ static void on_signal(int number)
 	stopped = number;
 }
 
-/* The first signal ends a wait; a second one kills. */
+/* The first signal ends a wait; a second one kills the process. */
 static void catch_signals(void)
 {
 	const struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
@@ -86,7 +86,7 @@ static int ask(struct warm *w)
 	return 0;
 }
 
-/* Counts the requested chunk. Returns nonzero to end the walk. */
+/* Counts a requested chunk. Returns nonzero to end the walk. */
 static int note(struct warm *w, int result)
 {
 	struct snapshot_chunk chunk;
@@ -144,8 +144,8 @@ static int walk(struct warm *w)
 	return r;
 }
 
-/* Stays for a while if other nodes take part: nodes that start a moment later might never see one that leaves
- * at once. */
+/* Stays for a while if other nodes take part: nodes that start a little later might never see a node that
+ * leaves at once. */
 static void stay(const struct warm *w)
 {
 	uint64_t now_ns;

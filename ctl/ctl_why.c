@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dieselctl why: what the tuner did, by which figures, and with what effect. */
+/* dieselctl why: the tuner's decisions, with the figures behind them and their effects. */
 #include "ctl_daemon.h"
 
 #include <math.h>

@@ -256,7 +256,7 @@ int main(int argc, char **argv)
 	backend_s3_register();
 	bus_error_init("dieselctl"); /* snapshots are mapped, and may belong to others */
 	signal(SIGXFSZ,
-	       SIG_IGN); /* a write over the file size limit is an error to be reported, not the end */
+	       SIG_IGN); /* a write over the file size limit must return an error, not end the process */
 	if (argc < 2) {
 		option_print_help(stderr, &program, &self);
 		return CTL_USAGE;

@@ -33,7 +33,7 @@ struct app {
 	int signal_fd;
 	uint64_t next_sample_ns;
 	bool is_dirty;
-	int signal_number; /* the signal that ends it */
+	int signal_number; /* the signal that ends the program */
 	bool quits;
 	uint64_t draw_ns, n_cells;             /* so far */
 	uint64_t draw_before_ns, cells_before; /* at the last sample */

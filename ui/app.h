@@ -8,7 +8,7 @@ struct feed;
 struct top_options;
 struct top_recording_writer;
 
-/* Runs until a key or a signal ends it; *ret_signal is the signal, or 0 for a key. recording may be NULL. 0
- * or -errno. */
+/* Runs until a key or a signal ends the program. *ret_signal: the signal, or 0 for a key. recording may be
+ * NULL. 0 or -errno. */
 int app_run(struct feed *feed, const struct top_options *options, struct top_recording_writer *recording,
 	    int *ret_signal, struct error *err);

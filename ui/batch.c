@@ -21,7 +21,7 @@
 #include "ui/state/sample_json.h"
 #include "ui/view/views.h"
 
-#define ONCE_S    3.0 /* a shorter time has too few steps to say something about most jobs */
+#define ONCE_S    3.0 /* in a shorter time, most jobs have too few steps */
 #define COLS_PIPE 160
 
 static void wait_until(struct feed *feed, uint64_t until_ns)
@@ -108,7 +108,7 @@ static void print_problem(const struct daemon_sample *daemon, const struct top_o
 		puts(text_line(text, sizeof(text), daemon->problem));
 }
 
-/* Prints the time, and the table of jobs as a screen of that width would show it. */
+/* Prints the time, and the table of jobs as on a screen of that width. */
 static int print_table(struct model *model, const struct top_options *options, int cols, struct error *err)
 {
 	struct screen *screen = screen_new((int)model->sample->n_jobs + 2, cols, model->charset);

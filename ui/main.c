@@ -93,7 +93,7 @@ int main(int argc, char **argv)
 	if (argc == 3 && strcmp(argv[1], "--print-options") == 0)
 		return options_print(argv[2]);
 	setlocale(LC_CTYPE, "");
-	signal(SIGXFSZ, SIG_IGN); /* write() reports a file that gets too large */
+	signal(SIGXFSZ, SIG_IGN); /* write() reports an error for a file that gets too large */
 	log_init("diesel-top", LOG_LEVEL_INFO);
 	r = options_parse(argc, argv, &options);
 	if (r != 0)

@@ -156,7 +156,7 @@ int options_print(const char *form)
 	return option_print(stdout, &program, form) < 0 ? TOP_USAGE : 0;
 }
 
-/* Checks that the options go together. */
+/* Checks that the options can be combined. */
 static int check(const struct top_options *options)
 {
 	const char *why = NULL;

@@ -17,7 +17,7 @@ enum top_exit {
 };
 
 enum options_source {
-	OPTIONS_AUTO,   /* the daemon, if there is one, and this node */
+	OPTIONS_AUTO,   /* the daemon, if one is running, and this node */
 	OPTIONS_DAEMON, /* --daemon */
 	OPTIONS_NODE,   /* --node */
 	OPTIONS_NODES,  /* --nodes */

@@ -17,7 +17,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* Global, because a signal handler has no other arguments, and a process has one terminal. */
+/* Global, because a signal handler gets no pointer, and a process has only one terminal. */
 static struct {
 	bool is_open;
 	SCREEN *curses;
@@ -31,14 +31,14 @@ static struct {
 	size_t restore_bytes;
 } terminal;
 
-/* The signals that end a process by default, except those that people send, which come by a signalfd, and
- * SIGPIPE, which is ignored because write() reports it. */
+/* The signals that end a process by default, except those that people send (read through a signalfd) and
+ * SIGPIPE (ignored, because write() reports the error). */
 static const int fatal_signals[] = {SIGSEGV, SIGBUS,    SIGFPE,  SIGILL,  SIGABRT, SIGSYS,
 				    SIGTRAP, SIGALRM,   SIGUSR1, SIGUSR2, SIGXCPU, SIGVTALRM,
 				    SIGPROF, SIGSTKFLT, SIGIO,   SIGPWR};
 #define N_FATAL (sizeof(fatal_signals) / sizeof(fatal_signals[0]))
 
-/* Does only what is safe in a signal handler: write, tcsetattr, raise. */
+/* Calls only functions that are safe in a signal handler: write, tcsetattr, raise. */
 static void on_fatal(int signal_number)
 {
 	ssize_t ignored = write(STDOUT_FILENO, terminal.restore, terminal.restore_bytes);

@@ -19,7 +19,7 @@ struct terminal_options {
 	bool ascii;
 };
 
-/* Takes over the terminal. -ENOTTY: there is none; -ENODEV: its TERM is not known. */
+/* Takes over the terminal. -ENOTTY: no terminal; -ENODEV: its TERM is unknown. */
 int terminal_open(const struct terminal_options *options, struct error *err);
 void terminal_close(void);
 
@@ -35,7 +35,7 @@ size_t terminal_show(const struct screen *screen);
 /* Makes the next terminal_show() draw everything. */
 void terminal_redraw(void);
 
-/* Returns the next key in the decoded copy that model_key() takes; 0: none is pending. */
+/* Returns the next key, in the form that model_key() takes; 0: none is pending. */
 unsigned int terminal_key(void);
 
 /* Restores the terminal and stops the process, as SIGTSTP does. Returns when the process continues. */

@@ -73,7 +73,7 @@ static void note_node(struct capacity *c, const struct stall_node *node, double 
 	if (known(node->cores) > 0)
 		c->cores = node->cores;
 	if (headroom >= 0 && headroom <= MOST)
-		c->space_bytes = fmin(c->space_bytes, headroom + held_bytes); /* fmin() passes NAN over */
+		c->space_bytes = fmin(c->space_bytes, headroom + held_bytes); /* fmin() ignores NAN */
 }
 
 int capacity_add(struct capacity *c, const struct stall_node *node, const struct stall_sample *samples,

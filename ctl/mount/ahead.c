@@ -126,7 +126,7 @@ static void *give(void *argument)
 	return NULL;
 }
 
-/* ---- who goes through the files ------------------------------------------------------------------------ */
+/* ---- readers of the files ------------------------------------------------------------------------------ */
 
 static bool is_at(const struct mount_ahead *a, uint64_t place, uint64_t number)
 {

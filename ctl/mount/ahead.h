@@ -18,12 +18,11 @@
 
 struct mount_ahead;
 
-/* Puts a whole file into the page cache, of which the kernel may have parts already. -ENOENT: the kernel does
- * not know the inode, since it has not looked it up. */
+/* Puts a whole file into the page cache, which may already have parts of it. -ENOENT: the kernel has not
+ * looked up the inode. */
 typedef int (*ahead_store_fn)(void *user, uint64_t inode, const uint8_t *data, size_t bytes);
 
-/* Borrows all arguments but lister_fd, a descriptor from lister_fork(), or -EBADF: there is none. -ENOMEM,
- * -EAGAIN. */
+/* Borrows all arguments but lister_fd, a descriptor from lister_fork(), or -EBADF: none. -ENOMEM, -EAGAIN. */
 int ahead_new(const struct tree *tree, struct views *views, int lister_fd, ahead_store_fn store, void *user,
 	      struct mount_ahead **ret);
 /* NULL is fine. */

@@ -17,11 +17,11 @@ static void on_init(void *user, struct fuse_conn_info *connection)
 	f->without_open = connection->capable & FUSE_CAP_NO_OPEN_SUPPORT;
 	connection->want |= connection->capable & (FUSE_CAP_PARALLEL_DIROPS | FUSE_CAP_ASYNC_READ |
 						   FUSE_CAP_CACHE_SYMLINKS | FUSE_CAP_READDIRPLUS);
-	/* A program that lists a folder usually opens its files next: all entries come with their attributes,
-	 * which saves a look-up of each. */
+	/* A program that lists a folder usually opens its files next. Listings include the attributes of
+	 * all entries, which saves a look-up of each. */
 	connection->want &=
 	    ~(unsigned)(FUSE_CAP_READDIRPLUS_AUTO | FUSE_CAP_SPLICE_READ | FUSE_CAP_AUTO_INVAL_DATA);
-	connection->max_write = connection->max_readahead = READ_MAX; /* max_write bounds reads, too */
+	connection->max_write = connection->max_readahead = READ_MAX; /* max_write also limits reads */
 	connection->time_gran = 1;
 }
 
@@ -170,7 +170,7 @@ static int add(struct folder_listing *l, const char *name, size_t length, uint64
 		return r;
 	memcpy(terminated, name, length);
 	terminated[length] = '\0';
-	/* The entries "." and ".." are not looked up: inode 0 says so. */
+	/* The entries "." and ".." need no look-up, which inode 0 means. */
 	if (next <= 2)
 		entry.ino = 0;
 	needed = l->plus ? fuse_add_direntry_plus(l->request, at, left, terminated, &entry, next)
@@ -181,7 +181,7 @@ static int add(struct folder_listing *l, const char *name, size_t length, uint64
 	return 0;
 }
 
-/* 1: there is more. */
+/* Returns 1 if more entries follow. */
 static int list(struct folder_listing *l, uint64_t inode, const char *folder, size_t length, off_t offset)
 {
 	uint64_t cursor = offset > 2 ? (uint64_t)offset - TREE_OFFSET_LISTED : 0;
@@ -218,8 +218,8 @@ static void answer_listing(fuse_req_t request, fuse_ino_t inode, size_t size, of
 		r = -ENOMEM;
 	if (r == 0)
 		r = list(&l, inode, folder, length, offset);
-	/* If an error comes after some entries, the reply has these entries; the kernel then asks again from
-	 * there. */
+	/* If an error occurs after some entries, the reply has these entries. The kernel then continues
+	 * from there. */
 	if (r < 0 && !l.used)
 		fuse_reply_err(request, -r);
 	else

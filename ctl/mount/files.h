@@ -18,11 +18,11 @@ enum files_checked { CHECKED_NOT, CHECKED_RIGHT, CHECKED_WRONG };
 struct files {
 	struct tree tree;
 	struct views *views;
-	struct mount_ahead *ahead; /* NULL: there is none */
+	struct mount_ahead *ahead; /* NULL: none */
 	void (*say)(const char *line);
 	pthread_mutex_t lock; /* serialises files_check() */
 	_Atomic(enum files_checked) checked;
-	bool without_open; /* the kernel sends no open() and release() any more */
+	bool without_open; /* the kernel no longer sends open() and release() */
 };
 
 /* Verifies the snapshot's checksums, once. That takes a while for a large snapshot, so a mount starts

@@ -25,7 +25,7 @@
 #define TAKE_AWAY_TRIES 500
 #define FIRST_GO        25 /* tries */
 
-/* Opens a folder of the mount, and nothing outside; the mount has no links. */
+/* Opens a folder of the mount, and nothing outside it. The mount has no links. */
 static int open_folder(const char *where, const char *folder)
 {
 	const struct open_how how = {.flags = O_RDONLY | O_DIRECTORY | O_CLOEXEC,

@@ -19,8 +19,9 @@ struct lister_order {
 	char folder[CHUNK_NAME_MAX + 1]; /* path relative to the mount; "": the mount itself */
 };
 
-/* Starts the lister; call it before there are threads. where: an absolute path. *ret_fd: for lister_list().
- * The lister ends when this is closed and the mount answers or is gone. */
+/* Starts the lister; call it before there are threads. where: an absolute path. *ret_fd: for
+ * lister_list(). The lister exits when this descriptor is closed, and the mount answers or no longer
+ * exists. */
 int lister_fork(const char *where, int *ret_fd, pid_t *ret_pid);
 /* Waits up to some seconds until the lister has done the order. -ETIMEDOUT, -EPIPE: the lister is unusable
  * from now on. */

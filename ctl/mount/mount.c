@@ -95,7 +95,7 @@ struct mounted {
 	int status;
 };
 
-/* Finds the file whose permissions the mount gets. */
+/* Finds the file from which the mount takes its permissions. */
 static int look_at_snapshot(const struct mount_options *o, uint64_t version, char *path, size_t size,
 			    struct stat *ret, struct error *err)
 {
@@ -184,7 +184,7 @@ static int make_session(struct mounted *m, struct error *err)
 	name[n] = '\0';
 	snprintf(options, sizeof(options), "ro,default_permissions,subtype=diesel,fsname=%s%s%s", name,
 		 o->allow_other ? ",allow_other" : "",
-		 o->private ? "" : ",auto_unmount"); /* a namespace ends with its processes */
+		 o->private ? "" : ",auto_unmount"); /* a private mount ends with its processes */
 	struct fuse_args args = FUSE_ARGS_INIT(0, NULL);
 
 	if (!realpath(o->where, m->where))
@@ -205,7 +205,7 @@ static int make_session(struct mounted *m, struct error *err)
 	return 0;
 }
 
-/* The command waits for the mount to be there. It is forked before there are threads. */
+/* Forks the command, before there are threads. It waits until the mount exists. */
 static int fork_command(struct mounted *m, struct error *err)
 {
 	int go[2];
@@ -240,7 +240,7 @@ static int fork_command(struct mounted *m, struct error *err)
 	return 0;
 }
 
-/* Ends the loop when the command has ended, and regularly closes idle views. */
+/* Closes idle views regularly, and ends the loop when the command has ended. */
 static void *keep(void *argument)
 {
 	struct mounted *m = argument;
@@ -365,7 +365,7 @@ int mount_run(const struct mount_options *options, int *ret_status, struct error
 	pthread_mutex_init(&m.lock, NULL);
 	pthread_cond_init(&m.ends, NULL);
 	r = run(&m, err);
-	closep(&m.go); /* if nothing was written, the command ends without having run */
+	closep(&m.go); /* if nothing was written, the command's process exits without running it */
 	if (m.child > 0)
 		waitpid(m.child, &m.status, 0);
 	*ret_status = exit_status(m.status);

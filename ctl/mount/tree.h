@@ -26,7 +26,7 @@ struct tree {
 
 /* All functions below return -EIO if the snapshot contradicts itself, though its checksums are right. */
 
-/* Finds the sample of an inode. -EISDIR; -ENOENT: there is no such inode. */
+/* Finds the sample of an inode. -EISDIR; -ENOENT: no such inode. */
 int tree_sample(const struct tree *t, uint64_t inode, uint64_t *ret_number, struct snapshot_sample *ret);
 /* Finds the path of a folder's inode, without a slash at the end, borrowed from the snapshot; "" is the root.
  * -ENOTDIR, -ENOENT. */
@@ -34,7 +34,7 @@ int tree_folder(const struct tree *t, uint64_t inode, const char **ret_path, siz
 /* Finds the inode of a name in a folder. -ENOENT, -ENOTDIR, -ENAMETOOLONG. */
 int tree_lookup(const struct tree *t, uint64_t folder, const char *name, uint64_t *ret_inode);
 uint64_t tree_sample_inode(uint64_t number);
-/* Returns the offset in a listing at which the entry at this place comes next. */
+/* Returns the offset in a listing at which the entry at this place is next. */
 uint64_t tree_offset_of(uint64_t place);
 /* Writes the path of the folder that contains the sample at this place, terminated, into CHUNK_NAME_MAX + 1
  * bytes. -ENOENT. */

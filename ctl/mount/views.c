@@ -45,11 +45,11 @@ struct views {
 	struct view_reader *readers[MAX_READERS];
 	uint32_t n_readers, max_readers;
 	bool opening;
-	struct view **by_chunk;    /* NULL: not in view */
+	struct view **by_chunk;    /* NULL: the chunk is not in view */
 	uint64_t recent[N_RECENT]; /* chunk numbers + 1 of the latest requests */
 	uint32_t n_recent;
 	atomic_bool stopped;
-	atomic_bool replaced; /* no daemon serves this version any more */
+	atomic_bool replaced; /* no daemon serves this version now */
 };
 
 int views_new(struct diesel_dataset *dataset, void (*say)(const char *line), struct views **ret)
@@ -189,7 +189,7 @@ static int failed(struct views *v, int result, const char *line)
 	return -ESTALE;
 }
 
-/* Call it with the lock held; it releases the lock meanwhile. */
+/* Call it with the lock held; it releases the lock while it waits. */
 static int open_reader(struct views *v)
 {
 	const struct diesel_session_options options = {.flags = DIESEL_ASKED,
@@ -216,7 +216,7 @@ static int open_reader(struct views *v)
 	free(r);
 	if (v->n_readers == 0)
 		return failed(v, result, error);
-	v->max_readers = v->n_readers; /* the cache has no space for another one: readers take turns */
+	v->max_readers = v->n_readers; /* the cache has no space for another session, so readers take turns */
 	return 0;
 }
 
@@ -251,7 +251,7 @@ static int take(struct views *v, struct diesel_session *s, uint64_t number, stru
 	return 0;
 }
 
-/* Fills the view. Call it with the lock held; it releases the lock meanwhile. */
+/* Fills the view. Call it with the lock held; it releases the lock while it loads. */
 static int load(struct views *v, struct view_reader *r, struct view *space, uint64_t number,
 		const struct snapshot_sample *sample)
 {

@@ -65,7 +65,7 @@ static int say(int result, uint64_t version, const char *text)
 	return send(CHANNEL, &reply, sizeof(reply), MSG_NOSIGNAL) == sizeof(reply) ? 0 : -EPIPE;
 }
 
-/* Reads one message. Returns 1: a sample; 0: the request to commit; -EPIPE: the channel ends here. */
+/* Reads one message. Returns 1: a sample; 0: the request to commit; -EPIPE: the channel has ended. */
 static int take_sample(struct input *in, struct writer *w, struct error *err)
 {
 	struct put_record record;

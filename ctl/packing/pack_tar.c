@@ -107,7 +107,7 @@ static int take(struct packing *p, const struct tar_file *file, struct error *er
 		length--;
 	if (length == 0 || length > CHUNK_NAME_MAX ||
 	    (file->is_folder && !chunk_name_is_valid(file->path, length)))
-		return 0; /* the archive's own root, or a folder that no file can lie in */
+		return 0; /* the archive's own root, or a folder that cannot contain files */
 	memcpy(p->name, file->path, length);
 	p->name[length] = '\0';
 	if (file->is_folder) {
@@ -145,7 +145,7 @@ static int pack_files(struct packing *p, struct error *err)
 	return r < 0 ? r : resume_end(p->resume, err);
 }
 
-/* The archive itself is invalid: there is nothing to continue with. */
+/* Returns true if the archive itself is invalid, so that packing cannot continue. */
 static bool is_useless(int r)
 {
 	return r == -EINVAL || r == -EBADMSG || r == -EFBIG || r == -EEXIST || r == -ENODATA;
@@ -168,7 +168,7 @@ int pack_tar(const struct pack_options *options, struct pack_result *ret, struct
 	struct writer_result committed = {0};
 	uint64_t resumed_bytes;
 	int r = pack_open(options, &p.writer,
-			  err); /* first: a run that has to wait for it has read nothing yet */
+			  err); /* first, so that a run that must wait for it has read nothing yet */
 
 	if (r == 0)
 		r = tar_open(options->source, &p.tar, err);

@@ -16,8 +16,8 @@ struct held {
 struct resume {
 	struct writer *w;
 	const struct store_object *leftovers;
-	size_t n_leftovers, at; /* the current chunk; after the last one, nothing matches any more */
-	void *head;             /* its head; NULL: there is none */
+	size_t n_leftovers, at; /* the current chunk; after the last one, nothing matches */
+	void *head;             /* head of the current chunk; NULL: none */
 	struct chunk_view view;
 	struct held *held;
 	size_t n_held, n_allocated;

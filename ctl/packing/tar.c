@@ -20,8 +20,8 @@
 
 #define READ_BYTES ((size_t)256 << 10)
 #define BLOCK      512
-/* Maximum bytes that we read past the end of the archive, so that its writer does not die of a closed pipe:
- * blocks of zeros up to a multiple of its record. */
+/* Maximum bytes to read past the end of the archive, so that its writer does not fail on a closed pipe:
+ * blocks of zeros up to a multiple of its record size. */
 #define MAX_REST    ((size_t)16 << 20)
 #define MAGIC_BYTES 4
 
@@ -48,7 +48,7 @@ static int read_error(const struct tar *t, struct error *err)
 	int code = archive_errno(t->archive);
 	const char *why = archive_error_string(t->archive);
 
-	/* libarchive has numbers of its own, some below 0, for what is wrong with the archive. */
+	/* libarchive has error numbers of its own, some negative, for faults of the archive. */
 	if (code == ENOMEM || code == EIO || code == EISDIR)
 		return error_errno(err, -code, "cannot read %s", t->name);
 	text_line(text, sizeof(text), why ? why : "nothing is known of it");
@@ -88,7 +88,7 @@ static la_ssize_t read_compressed(struct archive *archive, struct tar *t)
 		archive_set_error(archive, EILSEQ, "its last frame of zstd is cut off");
 		return ARCHIVE_FATAL;
 	}
-	/* libzstd takes formats from before version 1 wherever a frame may begin. */
+	/* libzstd accepts formats from before version 1 wherever a frame may begin. */
 	if (zstd_walk(&t->walk, t->read, (size_t)n) < 0) {
 		archive_set_error(archive, EILSEQ, "it is not all of zstd 1.0 or later");
 		return ARCHIVE_FATAL;
@@ -130,8 +130,8 @@ static int begin_zstd(struct tar *t)
 	return t->zstd && t->plain ? ARCHIVE_OK : ARCHIVE_FATAL;
 }
 
-/* Chooses by the file's first bytes. libarchive's own filter for zstd would also look inside what it
- * decompressed for another zstd, which nobody has walked through. */
+/* Chooses by the file's first bytes. libarchive's own filter for zstd would also decompress zstd data
+ * inside the decompressed data, which nothing has checked. */
 static int choose_filter(struct tar *t)
 {
 	struct zstd_walk walk = {0};
@@ -302,8 +302,8 @@ static int read_data(struct tar *t, size_t bytes, struct error *err)
 		     : error_set(err, -EBADMSG, "%s has a file that is not as long as it says", t->name);
 }
 
-/* An archive ends in a block of zeros. One that was cut between two files has none, and libarchive does not
- * mind. */
+/* An archive ends in a block of zeros. An archive truncated between two files lacks it, which libarchive
+ * accepts. */
 static int read_end(struct tar *t, la_int64_t before, struct error *err)
 {
 	size_t rest = 0;
@@ -338,7 +338,8 @@ int tar_next(struct tar *t, struct tar_file *ret, struct error *err)
 
 		if (r == ARCHIVE_EOF)
 			return read_end(t, before, err);
-		/* A warning is that a name is not of this locale, and it comes as it is. */
+		/* A warning means that a name is not valid in this locale. libarchive then returns it
+		 * unchanged. */
 		if (r != ARCHIVE_OK && r != ARCHIVE_WARN)
 			return read_error(t, err);
 		const char *path = archive_entry_pathname(entry);

@@ -19,7 +19,7 @@ struct tar;
 struct tar_file {
 	const char *path; /* relative, without a leading ./; a chunk accepts it as a file's name */
 	size_t path_length;
-	bool is_folder; /* then its path ends in a slash, and the fields below are not set */
+	bool is_folder; /* a folder's path ends in a slash, and the fields below are not set */
 	const unsigned char *data;
 	size_t bytes;
 	uint32_t mode;

@@ -18,7 +18,8 @@
 /* If less than this of a second is known, its shares must not decide anything. */
 #define KNOWN_MIN_RATIO 0.2
 
-/* 48 MiB; the seconds of a longer recording are summed from cells, which give each state its due. */
+/* 48 MiB; the seconds of a longer recording are summed from cells, which give each state its proportional
+ * time. */
 #define LANE_SEGMENTS_MAX (UINT64_C(2) << 20)
 
 /* A month, in seconds. No job is recorded for longer, so the times in a longer file are wrong. */

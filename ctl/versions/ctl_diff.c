@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dieselctl diff: what is different between two versions of a dataset. */
+/* dieselctl diff: the differences between two versions of a dataset. */
 #include "ctl/ctl.h"
 
 #include <errno.h>
@@ -51,7 +51,7 @@ static void print_path(struct diff *d, enum kind kind, const struct snapshot_sam
 	putchar('\n');
 }
 
-/* Returns false after the last one. */
+/* Returns false after the last sample. */
 static bool get(const struct snapshot *s, uint64_t i, struct snapshot_sample *ret)
 {
 	uint64_t number;

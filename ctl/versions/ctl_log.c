@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dieselctl log: what each version of a dataset changed. */
+/* dieselctl log: the changes of each version of a dataset. */
 #include "ctl/ctl.h"
 
 #include <errno.h>
@@ -52,7 +52,7 @@ static int read_log(const char *dataset, struct log *ret, struct error *err)
 	return r;
 }
 
-/* The newest entry has the oldest readable version, if no unknown change came after it. */
+/* The newest entry has the oldest readable version, unless an unknown change followed it. */
 static bool is_readable(const struct log *log, const struct change *c)
 {
 	const struct change *newest = &log->entries[log->n - 1];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dieselctl purge: gives back what no version of a dataset needs. */
+/* dieselctl purge: frees the storage that no version of a dataset needs. */
 #include "ctl/ctl.h"
 
 #include <signal.h>

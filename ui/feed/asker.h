@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 struct asker {
-	void (*ask)(void *user);  /* on the thread, without the lock: gets an answer */
+	void (*ask)(void *user);  /* runs on the thread, without the lock: gets an answer */
 	void (*keep)(void *user); /* on the thread, with the lock: stores it for the screen's thread */
 	void *user;
 	pthread_t thread;
@@ -26,5 +26,5 @@ int asker_start(struct asker *a);
  * Returns with the lock held. */
 void asker_wait(struct asker *a, uint64_t now_ns, unsigned int ms);
 /* Ends the thread. Returns false if the thread still waits for an answer: then it keeps running, and its
- * memory stays in use. That is fine because the process ends anyway. */
+ * memory stays in use. The process ends anyway. */
 bool asker_stop(struct asker *a);

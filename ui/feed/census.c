@@ -92,7 +92,7 @@ static bool is_chosen(const struct census *census, pid_t pid)
 	return false;
 }
 
-/* Classifies a process, as far as it is known by now. */
+/* Classifies a process, as far as it is known at this time. */
 static void look(struct census *census, struct census_process *process, uint64_t now_ns)
 {
 	struct proc_stat stat;
@@ -114,7 +114,7 @@ static void look(struct census *census, struct census_process *process, uint64_t
 	process->check_ns = process->is_kernel ? 0 : now_ns + process->delay_ns;
 }
 
-/* Returns the topmost process that trains, of the process and its ancestors; 0: none trains. */
+/* Returns the topmost training process among the process and its ancestors; 0: none trains. */
 static pid_t root_of(const struct census *census, const struct census_process *process)
 {
 	pid_t root = 0;

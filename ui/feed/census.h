@@ -23,18 +23,19 @@ struct census_process {
 	bool is_kernel;
 	bool has_library;  /* maps libtorch */
 	bool trains;       /* a job can begin here: has_library, or the user chose it */
-	uint64_t check_ns; /* when to look again; 0: never */
+	uint64_t check_ns; /* time of the next check; 0: never */
 	uint64_t delay_ns;
 	uint32_t seen;   /* the last scan that saw it */
-	uint64_t cpu_ns; /* for the caller's use: CPU time when last sampled; 0: none yet */
+	uint64_t cpu_ns; /* for the caller: CPU time at the last sample; 0: none yet */
 };
 
 /* Creates a census. root is "/proc". If `only` lists processes, only these are jobs, whatever they have
- * mapped; otherwise all processes that train are. Returns 0 or -ENOMEM. */
+ * mapped; otherwise all training processes are jobs. Returns 0 or -ENOMEM. */
 int census_new(const char *root, const pid_t *only, size_t n_only, struct census **ret_census);
 struct census *census_free(struct census *census);
 
-/* Returns 1 if a process came, went or became clearer, 0 if none did, or -errno if /proc cannot be read. */
+/* Returns 1 if a process started, ended or was classified, 0 if there is no change, or -errno if /proc
+ * cannot be read. */
 int census_scan(struct census *census, uint64_t now_ns);
 
 /* Both return processes that are valid until the next scan. census_list() sorts by pid. */

@@ -91,7 +91,7 @@ static void fill_daemon(const json_t *root, struct daemon_sample *daemon)
 	fill_sensing(json_object_get(root, "tune"), daemon);
 }
 
-/* The daemon has the command line. Make the same name of it as for the node's own jobs. */
+/* Makes the job's name from the daemon's command line, in the same way as for the node's own jobs. */
 static void get_name(const json_t *object, const char *key, char *buffer, size_t size)
 {
 	char command[512] = "";

@@ -13,7 +13,7 @@ struct error;
 struct top_sample;
 
 /* Takes "diesel.status/1": the daemon, its datasets, its jobs (ids "d1", ...). now_s counts from 1970.
- * -EBADMSG: not such an answer; -ENOMEM. */
+ * -EBADMSG: not in this format; -ENOMEM. */
 int daemon_status_fill(const char *json, double now_s, struct top_sample *sample, struct error *err);
 
 /* Takes "diesel.why/1": decisions, the newest first. Errors as daemon_status_fill(). */

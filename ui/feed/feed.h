@@ -76,7 +76,7 @@ int feed_daemon_open(const char *socket, struct feed **ret_feed, struct error *e
  * may be absent, start later, and restart. -EINVAL: not a valid URL. */
 int feed_nodes_open(const char *url, struct feed **ret_feed, struct error *err);
 
-/* Combines a node's feed and a daemon's. Takes over both, also on failure. */
+/* Combines a node's feed and a daemon's. Takes ownership of both, also on failure. */
 int feed_both_open(struct feed *node, struct feed *daemon, struct feed **ret_feed, struct error *err);
 
 struct replay_options {

@@ -15,7 +15,7 @@
 #include "ui/state/sample.h"
 
 #define DECISIONS_MAX 200
-/* An answer takes some ms. After this time the daemon is not waited for any longer. */
+/* Maximum wait for an answer of the daemon, which usually takes some ms. */
 #define ANSWER_MS 150
 #define STALE_S   5.0
 
@@ -93,7 +93,7 @@ static void work(struct feed *feed, uint64_t now_ns, uint64_t *ret_next_ns)
 {
 }
 
-/* Asks, waits a moment, and takes what is there by then; the caller frees. */
+/* Sends the request, waits a moment, and returns the answer available by then, which the caller frees. */
 static void take_answer(struct daemon_feed *feed, bool wants_why, uint64_t now_ns, struct daemon_answer *ret)
 {
 	pthread_mutex_lock(&feed->asker.lock);

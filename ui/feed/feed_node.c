@@ -25,7 +25,8 @@
 #include "node.h"
 #include "ui/state/sample.h"
 
-/* CPU time for analysis over all jobs: share of one core, and for how many seconds it may be saved up. */
+/* CPU time for analysis over all jobs: share of one core, and the number of seconds for which unused time
+ * accumulates. */
 #define ANALYSIS_RATIO   0.004
 #define ANALYSIS_SAVED_S 5
 
@@ -121,7 +122,7 @@ static void keep_jobs(struct node *node, bool (*keep)(const struct node *node, c
 	node->n_jobs = n_kept;
 }
 
-/* Attaches to new jobs and forgets those that went. -ENOMEM. */
+/* Attaches to new jobs, and drops jobs that have ended. -ENOMEM. */
 static int node_jobs_update(struct node *node)
 {
 	const struct census_process *list;
@@ -230,7 +231,7 @@ static int job_sample(struct node *node, struct node_job *job, unsigned int want
 	return wanted & FEED_WANT_DEVICES ? job_fill_places(job->analysis, job->id, sample) : 0;
 }
 
-/* Analyses what is due, and fills jobs (and places). -ENOMEM. */
+/* Analyses the jobs that are due, and fills in jobs (and places). -ENOMEM. */
 static int node_jobs_sample(struct node *node, unsigned int wanted, uint64_t now_ns,
 			    struct top_sample *sample)
 {
@@ -539,10 +540,10 @@ static void host_look(struct host *host, const char *root, uint64_t now_ns, stru
 #define SCAN_NS (2 * NS_PER_S)
 
 #define WINDOW_NS (12 * NS_PER_S)
-/* Only hundreds of samples are significant, and within the budget they take a while. */
+/* Hundreds of samples are needed for significance, and within the budget they take a while. */
 #define WINDOW_SAMPLED_NS  (30 * NS_PER_S)
 #define POLL_SAMPLED_RATIO 0.006
-#define N_EVENTS_MAX       (1 << 16) /* of one job; more would cost too much to analyse often */
+#define N_EVENTS_MAX       (1 << 16) /* events of one job; more would cost too much to analyse often */
 
 static void on_event(void *user, const struct event *event)
 {
@@ -653,7 +654,7 @@ static void node_close(struct feed *feed)
 
 static const struct feed_ops node_ops = {.work = work, .sample = take_sample, .close = node_close};
 
-/* Opens BPF, or /proc where BPF is refused; node->how says which. */
+/* Opens BPF, or /proc if the kernel refuses BPF; node->how names the one in use. */
 static int open_source(struct node *node, bool sampled, struct error *err)
 {
 	const struct collector_options options = {0};

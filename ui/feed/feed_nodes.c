@@ -21,7 +21,7 @@
 struct heard_reports {
 	struct registry_report *reports;
 	size_t n;
-	struct error err; /* its code is 0 if there are reports */
+	struct error err; /* err.code is 0 if there are reports */
 };
 
 /* Samples use the latest reports from the Redis server. */
@@ -32,7 +32,7 @@ struct nodes_feed {
 	/* used by the asker's thread only */
 	struct heard_reports heard;
 	/* protected by the asker's lock */
-	struct heard_reports last; /* reports: as they were at at_ns; err: of the last attempt */
+	struct heard_reports last; /* reports: those received at at_ns; err: of the last attempt */
 	uint64_t at_ns;            /* 0: never */
 };
 
@@ -62,7 +62,7 @@ static void work(struct feed *feed, uint64_t now_ns, uint64_t *ret_next_ns)
 {
 }
 
-/* Writes the number of nodes, the silent ones, and why there is no new data. */
+/* Writes the number of nodes, the number of silent ones, and the reason if there is no new data. */
 static void fill_source(const struct nodes_feed *feed, struct top_sample *sample)
 {
 	struct self_sample *self = &sample->self;
@@ -86,7 +86,7 @@ static void fill_source(const struct nodes_feed *feed, struct top_sample *sample
 		 feed->last.err.code ? "; " : "", feed->last.err.code ? feed->last.err.text : "");
 }
 
-/* Sorts by wait, longest first; jobs of unknown wait come last. */
+/* Sorts by wait, longest first; jobs with an unknown wait come last. */
 static int compare_jobs(const void *left, const void *right)
 {
 	const struct job_sample *a = left, *b = right;

@@ -13,7 +13,7 @@ struct nvml_gpu;
 struct top_sample;
 
 struct gpus {
-	struct nvml *nvml; /* NULL: not yet opened, or see problem */
+	struct nvml *nvml; /* NULL: not opened yet, or see `problem` */
 	bool is_tried;
 	char problem[160];
 };

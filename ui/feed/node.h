@@ -25,7 +25,7 @@ struct node_job {
 	pid_t root;
 	uint64_t start_ticks;
 	char id[48], name[160], user[32];
-	struct analysis *analysis; /* the newest; NULL: none yet */
+	struct analysis *analysis; /* the newest analysis; NULL: none yet */
 	uint64_t analysed_ns;
 	uint64_t cost_ns;  /* CPU time of its newest analysis */
 	char problem[160]; /* why it cannot be analysed; "" */
@@ -35,8 +35,8 @@ struct node {
 	struct feed feed;
 	struct source *source;
 	bool sampled;
-	char how[SAMPLE_ERROR_BYTES]; /* text for the header: the method in use, and why there is no better
-					 one */
+	char how[SAMPLE_ERROR_BYTES]; /* text for the header: the method in use, and the reason if it is not
+					 the best one */
 	struct live *live;
 	struct census *census;
 	struct node_job *jobs;
@@ -45,13 +45,13 @@ struct node {
 	struct devices devices;
 	struct gpus gpus;
 	struct node_task *tasks,
-	    *tasks_new; /* by pid: the jobs' processes as last sampled, and as being sampled now */
+	    *tasks_new; /* sorted by pid: the jobs' processes at the last sample, and at the present one */
 	size_t n_tasks, n_tasks_new;
 	uint64_t looked_ns;
 	struct budget poll_budget, scan_budget;
 	uint64_t analysis_ns; /* CPU time spent so far */
 	double tokens_ns;     /* CPU time available for analysis; negative: analysis has to wait */
-	uint64_t sampled_ns;  /* when the last sample was taken; 0: never */
+	uint64_t sampled_ns;  /* time of the last sample; 0: none */
 	/* totals at the last sample, for rates */
 	struct {
 		uint64_t cpu_ns, bpf_ns, events, poll_ns, scan_ns, analysis_ns;

@@ -37,8 +37,8 @@ _Static_assert(sizeof(struct top_recording_header) == 40, "stored");
 /* Creates a reel, or opens an existing one to append to it. -EEXIST: another kind of file has this name; it
  * stays unchanged. */
 int top_recording_create(const char *path, struct top_recording_writer **ret_writer, struct error *err);
-/* Appends a record. After a failure (-ENOSPC and the like) the file ends with the record before; do not call
- * this function again. */
+/* Appends a record. After a failure (-ENOSPC and the like) the file ends with the previous record; do not
+ * call this function again. */
 int top_recording_write(struct top_recording_writer *writer, const struct top_sample *sample,
 			struct error *err);
 void top_recording_writer_close(struct top_recording_writer *writer);

@@ -77,7 +77,7 @@ static uint64_t search(const struct top_recording_reader *reader, uint64_t offse
 		at = memmem(buffer, (size_t)n, TOP_RECORDING_MAGIC, 8);
 		if (at)
 			return offset + (uint64_t)(at - buffer);
-		offset += (uint64_t)n - 7; /* the header may begin in the last 7 bytes */
+		offset += (uint64_t)n - 7; /* the next header may begin in the last 7 bytes */
 	}
 	return reader->size;
 }
@@ -94,7 +94,7 @@ static int add(struct top_recording_reader *reader, uint64_t offset,
 	return 0;
 }
 
-/* Returns the offset of another record within this one, which was cut off; 0: there is none. */
+/* Returns the offset of another record within this one, which was truncated; 0: none. */
 static uint64_t find_tear(const struct top_recording_reader *reader, uint64_t offset,
 			  const struct top_recording_header *header)
 {

@@ -94,7 +94,7 @@ void top_recording_writer_close(struct top_recording_writer *writer)
 	free(writer);
 }
 
-/* Appends all of the bytes; after a failure the file is as it was. */
+/* Appends all of the bytes; after a failure the file is unchanged. */
 static int append(struct top_recording_writer *writer, const char *bytes, size_t n, struct error *err)
 {
 	int r = fd_write_at(writer->fd, bytes, n, (uint64_t)writer->size);

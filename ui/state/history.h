@@ -36,5 +36,5 @@ void history_clear(struct top_history *history);
 /* Returns NULL if nothing is known of the job. */
 const struct history_series *history_find(const struct top_history *history, const char *job);
 
-/* The point `ago` samples before the last one; NULL: there was none. */
+/* Returns the point `ago` samples before the last one; NULL: none. */
 const struct top_history_point *history_point(const struct history_series *series, size_t ago);

@@ -21,7 +21,7 @@
 #define SAMPLE_UNKNOWN UINT64_MAX
 #define SAMPLE_SCHEMA  "diesel.top/1"
 
-/* Sizes of a text of dieseld's or of an analysis, and of an error with its subject. */
+/* Size of a text from dieseld or an analysis, and size of an error with its subject. */
 #define SAMPLE_TEXT_BYTES  256
 #define SAMPLE_ERROR_BYTES 576
 
@@ -36,8 +36,8 @@ struct served_sample {
 	uint64_t n_decoded, n_damaged; /* samples, by the daemon */
 	double decoder_cpu_s;
 	uint64_t n_replaced; /* decoders that died, or were killed, during their work */
-	uint64_t n_from_decoded_copies, n_decoded_copies; /* of the decoded, those made from cached decoded
-							     copies; samples that have such a decoded copy */
+	uint64_t n_from_decoded_copies, n_decoded_copies; /* decoded samples that were made from cached
+							     decoded copies; samples that have such a copy */
 	double decoded_bytes;
 	uint64_t n_batches, n_shared; /* prepared by the daemon; of these, decoded for another session */
 	uint64_t shared_from;         /* the job that decoded the newest of the shared ones */
@@ -61,16 +61,16 @@ struct job_sample {
 	char method[12];             /* how shares are known: "bpf", "sampled" (approximate), "client", "" */
 	char verdict[20];            /* "fetch-bound", ... */
 	char loader[12];
-	char remark[SAMPLE_TEXT_BYTES]; /* why there are no shares, or what else the reader should know */
+	char remark[SAMPLE_TEXT_BYTES]; /* reason for missing shares, or other remarks for the reader */
 	uint64_t pid;
 	uint64_t n_processes, n_workers;
 	uint64_t n_steps, n_lost;
-	double share[SHARE_COUNT]; /* of the trainer's wall time; those known sum to 1 */
+	double share[SHARE_COUNT]; /* shares of the trainer's wall time; the known ones sum to 1 */
 	double gpu_wait;           /* part of device */
 	double gpu_spin;           /* part of gpu_wait: on a core, the driver polls */
 	double gpu_starved;        /* lower bound: nothing was queued on the GPU in data waits */
 	double launches_per_s, copies_per_s;
-	char gpu_call[48];  /* the driver's call that took the most time */
+	char gpu_call[48];  /* the driver call that took the most time */
 	double share_error; /* each share is right within +- this (95 %); 0: exact */
 	double steps_per_s, step_p50_s, step_p95_s;
 	double wait_mean_s; /* data wait per step */
@@ -82,7 +82,7 @@ struct job_sample {
 	double ended_s; /* ago; NAN while it runs */
 	struct served_sample served;
 	double stall_s,
-	    measured_s; /* time waited for data since the job began, and the time for which this is known */
+	    measured_s; /* time waited for data since the job began, and the time observed for this */
 };
 
 /* A process or thread of a job. */
@@ -155,10 +155,10 @@ struct hop_sample {
 };
 
 struct daemon_sample {
-	char state[16]; /* "": not asked, "up", "away": it was up, "none" */
+	char state[16]; /* "": no daemon asked, "up", "away": was up before, "none" */
 	char version[24], socket[112], io[16];
 	char sensing[SAMPLE_TEXT_BYTES + 32],
-	    tuner[SAMPLE_TEXT_BYTES + 64]; /* method; and whether it may act */
+	    tuner[SAMPLE_TEXT_BYTES + 64]; /* tuning method, and whether it may act */
 	char problem[SAMPLE_ERROR_BYTES];  /* one line, when it does not answer */
 	uint64_t pid;
 	double uptime_s;
@@ -191,7 +191,7 @@ struct node_sample {
 };
 
 struct self_sample {
-	char source[SAMPLE_ERROR_BYTES]; /* how jobs are measured, and why not better */
+	char source[SAMPLE_ERROR_BYTES]; /* measurement method, and the reason if it is not the best one */
 	double cpu_ratio;                /* of one core */
 	double memory_bytes;
 	double bpf_ratio; /* CPU time of the BPF programs, of one core */

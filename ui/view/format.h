@@ -8,7 +8,7 @@
 
 #define FORMAT_BYTES 24
 
-char *format_percent(char *buffer, double ratio); /* 7, 42, 100: without the sign */
+char *format_percent(char *buffer, double ratio); /* 7, 42, 100: without the percent sign */
 char *format_seconds(char *buffer, double s);     /* 310us 4.2ms 12.5s 3m20 2h05 1d04 */
 char *format_bytes(char *buffer, double bytes);   /* 512 1.2K 113M 1.2G */
 char *format_rate(char *buffer, double per_s);    /* 0.31 3.1 310 12.5k */

@@ -64,7 +64,7 @@ enum model_key {
 enum model_action {
 	MODEL_NOTHING,
 	MODEL_REDRAW,
-	MODEL_REFRESH, /* take a sample now */
+	MODEL_REFRESH, /* take a new sample now */
 	MODEL_FORWARD, /* replay: one record */
 	MODEL_BACKWARD,
 	MODEL_FIRST,
@@ -120,7 +120,7 @@ const struct columns *model_job_columns(const struct model *model);
 /* Sorts a view by the column with this key. -1: the view has no such column. */
 int model_sort_by(struct model *model, enum view view, const char *key);
 
-/* Makes the view's table, filtered and sorted, and sets its cursor. The caller frees it with
+/* Builds the view's table, filtered and sorted, and sets its cursor. The caller frees it with
  * model_table_free(). -ENOMEM. */
 int model_table(struct model *model, struct table *ret_table);
 void model_table_free(struct table *table);

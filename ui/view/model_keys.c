@@ -54,7 +54,7 @@ static bool row_matches(const struct table *table, size_t row, const char *wante
 	return false;
 }
 
-/* Moves the cursor to the next row with the text, and goes on from the top at the end. */
+/* Moves the cursor to the next row with the text, and continues from the top at the end. */
 static void search(struct model *model, bool from_next)
 {
 	struct table table;
@@ -199,7 +199,7 @@ static enum model_action replay_key(const struct model *model, unsigned int key)
 	}
 }
 
-/* Colours and characters can be changed within what the terminal can do. */
+/* Colours and characters can be changed as far as the terminal supports them. */
 static enum model_action setup_key(struct model *model, unsigned int key)
 {
 	switch (key) {

@@ -47,7 +47,7 @@ _Static_assert(sizeof(struct cell) == 2 * sizeof(wchar_t) + 4, "cells are compar
 
 /* How characters may be drawn. */
 struct charset {
-	bool unicode; /* else only ASCII, and '?' for all other characters */
+	bool unicode; /* false: only ASCII, and '?' for all other characters */
 	bool colour;  /* else shares are drawn as letters */
 };
 
@@ -64,7 +64,7 @@ struct screen *screen_free(struct screen *screen);
 /* All blank. */
 void screen_clear(struct screen *screen);
 
-/* Draws text from column x on, in at most width columns; a text that is cut ends in an ellipsis. Returns the
+/* Draws text from column x on, in at most width columns; a truncated text ends in an ellipsis. Returns the
  * columns used. */
 int screen_text(struct screen *screen, int y, int x, int width, enum style style, const char *text);
 int screen_print(struct screen *screen, int y, int x, int width, enum style style, const char *format, ...)

@@ -15,7 +15,7 @@ enum column_kind {
 	COLUMN_SECONDS,
 	COLUMN_BYTES,
 	COLUMN_RATE,
-	COLUMN_COUNT, /* uint64_t; the others are double */
+	COLUMN_COUNT, /* type uint64_t; the others are double */
 };
 
 struct column {
@@ -49,7 +49,7 @@ struct table {
 	bool (*is_dim)(const void *item); /* drawn pale; NULL: none */
 };
 
-/* Returns the index of the column with this key; -1: there is none. */
+/* Returns the index of the column with this key; -1: none. */
 int columns_find(const struct columns *columns, const char *key);
 
 /* Writes the value of a column as text. size >= 64. */

@@ -18,7 +18,7 @@ struct job_tree {
 		uint64_t pid;
 		size_t row;
 	} * pids;                /* by pid */
-	size_t *child, *sibling; /* child: the last one; sibling: the one before */
+	size_t *child, *sibling; /* child: the last child; sibling: the previous sibling */
 	bool *is_root, *placed;
 	size_t *open; /* a stack of the rows to place next */
 	size_t n;

@@ -51,8 +51,7 @@ struct option_row {
 	int command;    /* true: accepted only on the command line, not in the configuration file */
 	char letter;    /* 0: it has none */
 	const char *group; /* heading of the group that begins with it */
-	const char
-	    *value; /* name of its value on the command line; NULL: no value, and yes or no in a file */
+	const char *value; /* name of its value on the command line; NULL: none, and a file has yes or no */
 	const char *usual; /* the default; NULL: none, or the help text states it */
 	enum option_applies applies;
 	enum option_takes takes;

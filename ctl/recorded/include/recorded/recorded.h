@@ -30,7 +30,7 @@ int recorded_analysis_rounds(const struct analysis *analysis, const struct recor
 			     int (*visit)(void *user, const struct history_round *round), void *user);
 
 struct recorded_info {
-	bool cut_off;           /* the file ends before the recording did */
+	bool cut_off;           /* the file ends before the end of the recording */
 	bool sampled;           /* recorded without privilege: approximate */
 	char insufficient[160]; /* why its steps cannot be judged, or "" */
 };

@@ -60,7 +60,7 @@ int model_take(struct model *model, struct top_sample *sample)
 	if (before && before->time_s <= sample->time_s)
 		r = keep_exited(before, sample) ? -ENOMEM : r;
 	model->sample = sample;
-	if (sample->n_nodes && !model->is_fleet) /* it is a recording of a fleet */
+	if (sample->n_nodes && !model->is_fleet) /* the recording is of a fleet */
 		model_set_fleet(model);
 	sample_free(before);
 	return r;

@@ -20,16 +20,16 @@ struct diesel_session {
 	uint64_t start_epoch; /* epoch whose first `start` samples are consumed, and whose first batch is
 				 start_batch */
 	uint32_t start;
-	uint64_t n_samples;          /* of the dataset */
+	uint64_t n_samples;          /* number of samples of the dataset */
 	struct asked_numbers *asked; /* NULL: the session has an order. Batch i is at i % RING_MAX_SLOTS... */
 	uint64_t asked_end;          /* ... for index <= i < this */
 	uint64_t asked_told;         /* the first request that the daemon has not received yet */
 	struct subset *subset;       /* the session's own; NULL: all samples */
 	uint64_t n_chunks;           /* chunks that the session visits */
-	uint64_t epoch, index;       /* of the next batch to deliver */
+	uint64_t epoch, index;       /* epoch and index of the next batch to deliver */
 	struct attachment *attachment; /* NULL while the daemon is lost */
 	uint64_t lives;                /* attachments so far */
-	uint64_t lost_ns;              /* when the daemon was lost */
+	uint64_t lost_ns;              /* time when the daemon was lost */
 	char error[512];
 	char notice[512];
 	bool has_notice;

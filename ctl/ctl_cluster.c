@@ -24,7 +24,7 @@ enum problem { /* worst state last */
 };
 
 static const struct {
-	const char *name; /* in JSON */
+	const char *name; /* name in JSON */
 	const char *text;
 } problems[N_PROBLEMS] = {
     [PROBLEM_ALONE] = {"alone", "only one node takes part: nothing is shared"},

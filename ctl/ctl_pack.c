@@ -33,7 +33,7 @@ struct pack_context {
 	struct ctl_wait wait;
 	struct survey survey;
 	/* --jpeg-restarts */
-	uint64_t n_files[JPEG_RESTARTS_KEPT + 1]; /* by enum jpeg_restarts */
+	uint64_t n_files[JPEG_RESTARTS_KEPT + 1]; /* indexed by enum jpeg_restarts */
 	uint64_t bytes_before, bytes_after;       /* bytes of the files that got markers */
 };
 

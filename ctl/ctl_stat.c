@@ -208,7 +208,7 @@ static void shape_print_json(const struct shape *shape)
 
 /* Facts for stat that are not in the snapshot. */
 struct dataset_facts {
-	uint64_t stored_bytes; /* of the chunk files in use */
+	uint64_t stored_bytes; /* size of the chunk files in use */
 	uint64_t plain_bytes;  /* size of these chunks in memory: the same, unless some are compressed */
 	bool knows_stored;
 	bool has_meta;

@@ -17,7 +17,7 @@ struct verify_context {
 	struct progress bar;
 	bool repairs; /* the first part, which verifies, has ended */
 	bool json;
-	bool first; /* of a JSON array */
+	bool first; /* first item of a JSON array */
 };
 
 static void print_damage_json(const struct verify_damage *d, struct verify_context *c)

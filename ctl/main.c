@@ -250,7 +250,7 @@ int main(int argc, char **argv)
 	struct error err = ERROR_INIT;
 	int r;
 
-	if (argc == 3 && strcmp(argv[1], "--print-options") == 0) /* for the build */
+	if (argc == 3 && strcmp(argv[1], "--print-options") == 0) /* used by the build */
 		return option_print(stdout, &program, argv[2]) < 0 ? CTL_USAGE : CTL_OK;
 	log_init("dieselctl", LOG_LEVEL_INFO);
 	backend_s3_register();

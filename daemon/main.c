@@ -257,9 +257,9 @@ int main(int argc, char **argv)
 	struct daemon_options options;
 	int r;
 
-	if (argc == 3 && strcmp(argv[1], "--print-options") == 0) /* for the build */
+	if (argc == 3 && strcmp(argv[1], "--print-options") == 0) /* used by the build */
 		return options_print(argv[2]) < 0 ? 2 : 0;
-	if (argc == 3 && strcmp(argv[1], "--print-helpers") == 0) /* for docs/ */
+	if (argc == 3 && strcmp(argv[1], "--print-helpers") == 0) /* used to make docs/ */
 		return helper_print(argv[2]) < 0 ? 2 : 0;
 	helper_titles(argc, argv);
 	sigset_t none;
@@ -267,7 +267,7 @@ int main(int argc, char **argv)
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL); /* the parent may have blocked SIGTERM */
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGIO, SIG_IGN); /* of leases: shared_memory_copy_is_held() */
+	signal(SIGIO, SIG_IGN); /* signal of leases: shared_memory_copy_is_held() */
 	log_init("dieseld", LOG_LEVEL_INFO);
 	limits_read("", &limits);
 	if (options_init(&options, limits.memory_limit_bytes, count_cpus()) < 0)

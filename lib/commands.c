@@ -104,8 +104,8 @@ char *commands_word_new(const char *word)
 
 char *commands_runnable_new(const char *text, const char *dataset)
 {
-	const char *end = NULL;  /* of a command that lacks it */
-	const char *stop = NULL; /* of a command */
+	const char *end = NULL;  /* end of a command that lacks it */
+	const char *stop = NULL; /* end of a command */
 	size_t bytes, n = dataset ? strlen(dataset) : 0;
 	char *made = NULL, path[PATH_MAX];
 	FILE *out = open_memstream(&made, &bytes);

@@ -14,13 +14,13 @@
 #include "lib/cleanup.h"
 
 #define FLAGS     (O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
-#define MAX_LINKS 40 /* as the kernel */
+#define MAX_LINKS 40 /* same limit as the kernel's */
 
 struct path_walk {
-	char rest[PATH_MAX]; /* of the path */
+	char rest[PATH_MAX]; /* rest of the path */
 	int fd;              /* the folder reached so far */
 	int n_links;
-	bool was_led; /* by a link of a user's */
+	bool was_led; /* a user's link led here */
 	uid_t leader;
 };
 

@@ -37,9 +37,9 @@ enum {
 	PROCESS = 1 << 3, /* calls that every unconfined process of ours makes: no files, no processes */
 	THREADS = 1 << 4,
 	FORK = 1 << 5,
-	SIGNAL = 1 << 6,  /* to other processes */
+	SIGNAL = 1 << 6,  /* signals to other processes */
 	FILES = 1 << 7,   /* opens and reads files; also creates them, through openat() */
-	WRITES = 1 << 8,  /* their content */
+	WRITES = 1 << 8,  /* writes to files */
 	FOLDERS = 1 << 9, /* names */
 	LOOP = 1 << 10,
 	URING = 1 << 11,       /* requests of a ring bypass the filter... */
@@ -129,7 +129,7 @@ static const struct {
     {SYS_umask, PROCESS},
     {SYS_ioprio_set, PROCESS},
     {SYS_ioprio_get, PROCESS},
-#ifdef SYS_poll /* only on x86, like others below: newer architectures have only their replacements */
+#ifdef SYS_poll /* exists only on x86, like others below: newer architectures have only the replacements */
     {SYS_poll, PROCESS},
     {SYS_dup2, PROCESS},
     {SYS_pipe, PROCESS},
@@ -235,7 +235,7 @@ static const struct {
     {SYS_accept4, LOCAL | NETWORK},
     {SYS_accept, LOCAL | NETWORK},
     {SYS_connect, LOCAL | NETWORK},
-    {SYS_sendmmsg, NETWORK}, /* of the C library's resolver */
+    {SYS_sendmmsg, NETWORK}, /* used by the C library's resolver */
     {SYS_recvmmsg, NETWORK},
 
     {SYS_perf_event_open, TRACE},
@@ -394,7 +394,7 @@ static void add_socket(struct filter *f, uint32_t groups)
 	if (groups & NETWORK) {
 		result_if(f, AF_INET, SECCOMP_RET_ALLOW);
 		result_if(f, AF_INET6, SECCOMP_RET_ALLOW);
-		result_if(f, AF_NETLINK, SECCOMP_RET_ALLOW); /* of getaddrinfo() */
+		result_if(f, AF_NETLINK, SECCOMP_RET_ALLOW); /* used by getaddrinfo() */
 	}
 	end_call(f, at, f->refuse);
 }

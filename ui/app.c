@@ -35,8 +35,8 @@ struct app {
 	bool is_dirty;
 	int signal_number; /* the signal that ends the program */
 	bool quits;
-	uint64_t draw_ns, n_cells;             /* so far */
-	uint64_t draw_before_ns, cells_before; /* at the last sample */
+	uint64_t draw_ns, n_cells;             /* totals so far */
+	uint64_t draw_before_ns, cells_before; /* totals at the last sample */
 };
 
 static void take_own_cost(struct app *app, struct top_sample *sample)

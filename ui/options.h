@@ -33,10 +33,10 @@ struct top_options {
 	bool batch, once;
 	long n_samples; /* -n; 0: until stopped */
 	const char *write_path, *read_path;
-	const char *begin, *end; /* of the replay, as written; NULL: all */
+	const char *begin, *end; /* limits of the replay, as written; NULL: all */
 	enum options_source source;
 	const char *socket; /* NULL: the default */
-	const char *redis;  /* of --nodes */
+	const char *redis;  /* URL given with --nodes */
 	bool unprivileged;
 };
 

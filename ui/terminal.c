@@ -25,7 +25,7 @@ static struct {
 	bool has_colour; /* charset.colour may be turned off and on again */
 	struct cell *shown;
 	int rows, cols;    /* size of `shown` */
-	bool shown_colour; /* with which `shown` was drawn */
+	bool shown_colour; /* colour setting with which `shown` was drawn */
 	struct termios before;
 	char restore[256]; /* sequence that restores the terminal, for the handler */
 	size_t restore_bytes;

@@ -35,7 +35,7 @@ struct sampler {
 	uint64_t start_ns, start_cpu_ns;
 	uint64_t events[COLLECTOR_EVENT_TYPES];
 	uint32_t random;
-	const struct collector_sink *sink; /* of the poll in progress */
+	const struct collector_sink *sink; /* sink of the poll in progress */
 };
 
 static uint64_t own_cpu_ns(void)

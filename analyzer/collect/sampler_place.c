@@ -25,7 +25,7 @@ struct sampler_place {
 	struct known_code known[CODES_MAX];
 	size_t n_known;
 	uint64_t forget_ns;
-	struct known_code spare; /* for a code object that does not fit into the table */
+	struct known_code spare; /* used for a code object that does not fit into the table */
 };
 
 static enum stack_work work_of(const char *path, const char *function)

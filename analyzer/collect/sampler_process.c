@@ -41,7 +41,7 @@ struct sampler_process {
 	bool place_denied;
 	struct sampler_thread *threads[THREADS_MAX]; /* the first is the main thread */
 	size_t n_threads;
-	struct candidate *candidates; /* by tid */
+	struct candidate *candidates; /* sorted by tid */
 	size_t n_candidates;
 };
 

@@ -15,7 +15,7 @@
 #include "lib/proc.h"
 #include "lib/proc_task.h"
 
-#define TRIES      200 /* of 1 ms each, until the child sleeps in its call */
+#define TRIES      200 /* tries of 1 ms each, until the child sleeps in its call */
 #define TEXT_BYTES 4096
 
 /* Sleeps at a pipe until it is killed. */
@@ -94,7 +94,7 @@ static bool has_io(const char *root, pid_t pid)
 
 static bool has_memory(pid_t pid)
 {
-	static const int there = 4711; /* at the same place in the child */
+	static const int there = 4711; /* has the same address in the child */
 	int here = 0;
 	struct iovec to = {&here, sizeof(here)}, from = {(void *)(uintptr_t)&there, sizeof(there)};
 

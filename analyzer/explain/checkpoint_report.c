@@ -13,7 +13,7 @@
 #include "analyzer/shares/partition.h"
 #include "analyzer/waits/window.h"
 
-#define STEPS_MIN 5 /* of either kind */
+#define STEPS_MIN 5 /* minimum steps of either kind */
 
 _Static_assert(CHECKPOINT_TAIL_SHARES == SHARE_COUNT, "a share each");
 

@@ -24,7 +24,7 @@ struct gpu_counters {
 struct gpu_finder {
 	const struct study *study;
 	uint32_t tgid;
-	uint64_t begin_ns, end_ns; /* of the window */
+	uint64_t begin_ns, end_ns; /* limits of the window */
 	struct interval_list waits;
 	struct gpu_use *use;
 	struct gpu_call calls[GPU_FUNCTIONS];

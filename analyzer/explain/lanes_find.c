@@ -379,7 +379,7 @@ static int lanes_levels_find(const struct window *window, size_t max, struct lan
 
 #define LANES_MAX        64
 #define HELPERS_MAX      8
-#define HELPER_CPU_RATIO 0.005 /* of the window; a quieter thread is left out */
+#define HELPER_CPU_RATIO 0.005 /* minimum CPU time, as a fraction of the window */
 #define EXACT_RATIO      0.4   /* maximum fraction of segments for excerpts */
 #define WAKES_MAX        20000
 
@@ -387,7 +387,7 @@ static int lanes_levels_find(const struct window *window, size_t max, struct lan
 struct plan {
 	const struct study *study;
 	struct lanes *lanes;
-	uint32_t *of_thread; /* of timeline->threads[i]; UINT32_MAX: none */
+	uint32_t *of_thread; /* lane of timeline->threads[i]; UINT32_MAX: none */
 	struct interval_list exact;
 };
 

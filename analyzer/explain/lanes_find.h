@@ -14,7 +14,7 @@ struct lane_builder {
 	struct lane *lane;
 	uint64_t cell_ns;                  /* 0: exact */
 	const struct interval_list *exact; /* intervals without cells; tidy, of whole cells */
-	uint64_t cell_begin_ns;            /* of the open cell */
+	uint64_t cell_begin_ns;            /* start of the open cell */
 	uint64_t cell_known_ns;
 	int64_t owed_ns[LANE_STATES]; /* time in each state that is not shown yet */
 	size_t n_allocated;

@@ -11,7 +11,7 @@
 #include "analyzer/waits/window.h"
 
 #define DEPTH_MAX 64   /* maximum depth of nested ranges; deeper ones are only counted */
-#define NAMES_MAX 2048 /* as many as the collector keeps */
+#define NAMES_MAX 2048 /* same limit as the collector's */
 
 struct open_range {
 	uint64_t key, begin_ns;

@@ -28,7 +28,7 @@ struct profile_group {
 struct profile_label {
 	char library[64];   /* "libjpeg", "Python", "Linux"; "": not known */
 	char function[200]; /* "": not known */
-	char file[128];     /* of the function: its library, or its Python file */
+	char file[128];     /* library of the function, or its Python file */
 	char caller[256];   /* "": no Python frame */
 	char frames[8192];
 };

@@ -20,7 +20,7 @@ struct sim {
 	const struct model_job *job;
 	const struct model_scenario *scenario;
 	struct sim_reads reads;
-	struct sim_worker *workers; /* without workers: one, which is the trainer itself */
+	struct sim_worker *workers; /* without workers, one entry: the trainer itself */
 	size_t n_workers;
 	bool is_inline;
 	uint32_t prefetch;

@@ -12,9 +12,9 @@ static const double bursts_ns[] = {0, 20e6, 50e6, 100e6, 150e6, 200e6, 300e6, 50
 
 #define N_BURSTS (sizeof(bursts_ns) / sizeof(bursts_ns[0]))
 
-#define FIT_REQUESTS_MAX 3000 /* more add no information */
+#define FIT_REQUESTS_MAX 3000 /* maximum number of requests to fit; more add no information */
 #define FIT_REQUESTS_MIN 16
-#define HALVINGS         18   /* of the search for the bandwidth */
+#define HALVINGS         18   /* steps of the search for the bandwidth */
 #define RATE_SPAN        64.0 /* around the first guess, factor up and down */
 #define GROUP            8    /* requests compared as one sum: a throttle works in time slices */
 
@@ -53,10 +53,10 @@ struct fit {
 			     start */
 	size_t *next;     /* the reader's next request; n: none */
 	size_t *heads;    /* each reader's first request */
-	double *ready_ns; /* of each reader, in a run */
+	double *ready_ns; /* in a run, the time of each reader's next request */
 	size_t *turn;
 	size_t n_readers;
-	double *wait_ns;             /* of a run */
+	double *wait_ns;             /* in a run, the wait of each request */
 	double *recorded, *replayed; /* waits in groups, sorted */
 	double latency_ns;
 };
@@ -80,7 +80,7 @@ static int value_compare(const void *left, const void *right)
 	return *a < *b ? -1 : *a > *b;
 }
 
-/* Links each reader's requests; readers may have any numbers. */
+/* Links the requests of each reader. Reader numbers need not be contiguous. */
 static void fit_link(struct fit *fit)
 {
 	size_t *last = fit->turn;
@@ -210,7 +210,7 @@ static int edge_compare(const void *left, const void *right)
 /* The load while one reader waits, and while several wait. Bytes are spread evenly over the waits. */
 struct load {
 	double bytes[2], ns[2];
-	double reader_ns; /* of several */
+	double reader_ns; /* the same, times the number of readers, while several wait */
 };
 
 static void load_measure(struct edge *edges, size_t n, struct load *load)

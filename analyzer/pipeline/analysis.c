@@ -33,7 +33,7 @@ struct draft {
 	struct analysis *analysis;
 	struct timeline *timeline;
 	struct ranks ranks;
-	struct measurement *m; /* of the rank that is shown */
+	struct measurement *m; /* measurement of the rank that is shown */
 };
 
 static void draft_free(struct draft *draft)

@@ -33,7 +33,7 @@ struct live {
 	/* Root of the job that processes found alive join; if it is 0 or was removed, they belong to no job.
 	 */
 	uint32_t adopter;
-	struct live_process *processes; /* by tgid */
+	struct live_process *processes; /* sorted by tgid */
 	size_t n_processes, n_processes_allocated;
 	struct recording_paths paths;
 };

@@ -17,7 +17,7 @@ struct live_events {
 	struct live_list lives, recent;
 	size_t n_lives_tidied; /* lives left after they were last tidied */
 	uint64_t begin_ns;     /* events that ended before this time are gone */
-	uint64_t n_dropped;    /* for lack of memory, since the last analysis */
+	uint64_t n_dropped;    /* events lost for lack of memory since the last analysis */
 };
 
 void live_events_free(struct live_events *events);

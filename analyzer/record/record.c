@@ -45,7 +45,7 @@ struct record_roots {
 	pid_t *tgids;
 	int *fds; /* pidfds; -1: it ended */
 	size_t n, n_gone;
-	char *cgroup; /* its folder; NULL: named processes */
+	char *cgroup; /* folder of the group; NULL: named processes */
 	pid_t *members;
 	size_t n_members;
 	bool any; /* the group has had a process at some time */
@@ -333,16 +333,16 @@ struct recorder {
 	struct source *source;
 	struct collector_sink sink;
 	struct recording *recording;
-	struct error write_error; /* the first one; nothing is written after it */
+	struct error write_error; /* first write error; nothing is written after it */
 	int signal_fd;
 	struct record_roots roots; /* the command, if there is one, is the only root */
 	bool child_reaped;         /* status is valid */
-	bool stop_requested;       /* by a signal */
+	bool stop_requested;       /* a signal requested the stop */
 	int status;
 	uint64_t start_ns, flushed_ns, start_steal_ns, unrecorded_ns;
 	struct slices slices;
 	bool has_steps; /* a step has been seen */
-	bool uses_gpu;  /* its process opened libcuda */
+	bool uses_gpu;  /* a process of the job has opened libcuda */
 	bool nvml_tried;
 	struct nvml *nvml; /* NULL: not needed, or not available */
 };

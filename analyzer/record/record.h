@@ -42,7 +42,7 @@ struct record_result {
 	int status;       /* status of the command, as waitpid() returns it; 0 without a command */
 	int launch_error; /* -errno: the command could not be started */
 	uint64_t duration_ns, n_events, n_lost;
-	uint64_t unrecorded_ns; /* without detail */
+	uint64_t unrecorded_ns; /* time without detail */
 };
 
 /* Records a job. If recording fails after the command started, the command goes on: this function waits for

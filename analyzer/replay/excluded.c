@@ -36,7 +36,7 @@ struct batches {
 	size_t n;
 	uint64_t first_ns, last_ns; /* start of the first and of the last next() */
 	uint64_t end_ns;            /* end of the last one */
-	uint64_t wait_ns;           /* in all but the last */
+	uint64_t wait_ns;           /* wait in all batches but the last */
 };
 
 /* Position in the trainer's marks. */

@@ -13,7 +13,7 @@
 struct forecast {
 	struct model_job job; /* cut to the replayed steps, with the storage as a server */
 	struct model_segment *segments;
-	struct model_step *steps; /* of the job */
+	struct model_step *steps; /* steps of the job */
 	size_t first, n;          /* steady steps: [first, first + n) of the job's steps */
 	double *step_ns;          /* time of each of the job's n_steps in the unchanged replay */
 	double *other_ns, *other_wait_ns, *free_ns;

@@ -28,8 +28,7 @@ struct measurement {
 	struct stack_samples samples;
 	struct compiling compiling;
 	struct interval_list checkpoints, helper_checkpoints, child_checkpoints;
-	uint8_t *
-	    saves; /* of each thread: it writes checkpoints for the trainer, or waits for a child that does */
+	uint8_t *saves; /* per thread: it writes the trainer's checkpoints, or waits for a child that does */
 	struct data_waits waits;
 	bool waits_sampled; /* some waits come from naps or samples of the trainer's stack */
 	struct window window;

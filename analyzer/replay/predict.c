@@ -20,7 +20,7 @@ struct ladder {
 	double x[POINTS_MAX];
 	double *step_ns[POINTS_MAX], *wait_ns[POINTS_MAX];
 	size_t n_points;
-	const double *floor_step_ns, *floor_wait_ns; /* with nothing to wait for but handing over */
+	const double *floor_step_ns, *floor_wait_ns; /* results if only hand-overs cause waits */
 	bool whole;                                  /* only whole amounts make sense */
 };
 

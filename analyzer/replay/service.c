@@ -217,7 +217,7 @@ static int service_handoffs_measure(const struct service_input *input, struct se
  */
 #define STEPS_MIN 20
 #define SURE      3   /* standard errors that b must be above 0 */
-#define B_MAX     0.5 /* at worst a core's two hardware threads run at half the speed each */
+#define B_MAX     0.5 /* maximum slow-down: two hardware threads of a core run at half speed each */
 
 struct line {
 	double n, x, y, xx, xy, yy;
@@ -384,8 +384,8 @@ static int service_misses_find(const struct service_input *input, struct service
 /* Workers [first, end) of one loader that were alive at the same time. */
 struct generation {
 	size_t first, end;
-	uint64_t begin_ns; /* its first batch */
-	size_t *n_dealt;   /* of each worker's batches, by index in service->workers */
+	uint64_t begin_ns; /* start of its first batch */
+	size_t *n_dealt;   /* number dealt of each worker's batches, by index in service->workers */
 };
 
 static uint64_t first_begin_ns(const struct service_worker *worker)

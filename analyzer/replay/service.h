@@ -33,7 +33,7 @@ struct service_batch {
 
 struct service_worker {
 	const struct timeline_thread *thread;
-	uint32_t loader; /* as in roles */
+	uint32_t loader; /* index as in roles */
 	struct service_batch *batches;
 	size_t n_batches, n_allocated;
 };
@@ -62,10 +62,10 @@ struct service {
 	/* Threads that compute for the worker whose batches are being found, in its process. */
 	const struct timeline_thread **helpers;
 	size_t n_helpers;
-	double helpers_ns;    /* their computing for all batches */
+	double helpers_ns;    /* computing time of helpers for all batches */
 	size_t n_matched;     /* steps that have a batch of their own */
 	double batch_samples; /* files opened per batch, median; 0: none */
-	uint64_t compute_ns;  /* of all batches */
+	uint64_t compute_ns;  /* computing time of all batches */
 	const char *why_not;  /* static text: why the replay cannot be used; NULL: it can */
 };
 

@@ -18,7 +18,7 @@
 #include "analyzer/waits/window.h"
 
 struct split {
-	uint64_t *fetch_ns; /* of each wait, at most its length */
+	uint64_t *fetch_ns; /* fetch part of each wait, at most its length */
 	enum analysis_method method;
 	/* Times of the replayed steps: recorded, replayed with reading as recorded, replayed with free
 	 * reading; 0: none. */
@@ -35,7 +35,7 @@ struct split_input {
 	const struct data_waits *waits;
 	const struct window *window;
 	const struct window *run;      /* the part of the window that is replayed */
-	const struct service *service; /* of run */
+	const struct service *service; /* service of the run */
 };
 
 /* Splits the waits. The caller allocates split->fetch_ns, one per wait, all 0. Waits outside of the window

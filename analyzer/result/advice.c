@@ -11,7 +11,7 @@
 
 /* Advice about waits for data that is prepared. */
 
-#define NEARLY 0.98 /* as good as the best */
+#define NEARLY 0.98 /* fraction of the best speed-up that counts as equally good */
 
 /* A value that the cores limit is as uncertain as the model's own value: its low end is reduced by the
  * same factor. */
@@ -158,8 +158,7 @@ static void decode_natively(struct advice_plan *plan, double gain_max, double pa
 		   pack, 100 * part, NATIVE_SPEEDUP_LOW, NATIVE_SPEEDUP_HIGH);
 }
 
-/* Returns true if torchvision's transforms were seen, but none that dieseld can run: all would remain in
- * Python. */
+/* minimum ratio of bytes read from storage to bytes used; a lower one is the normal cost of large reads */
 static bool plan_takes_nothing(const struct profile *profile)
 {
 	return profile->images.n_foreign && !profile->images.n_transform;

@@ -5,7 +5,7 @@
 
 #include "advice.h"
 
-#define LARGE_OTHER 0.05 /* more unexplained time than this is mentioned */
+#define LARGE_OTHER 0.05 /* unexplained time beyond this share is mentioned */
 
 double advice_neighbours_share(const struct analysis *analysis)
 {

@@ -14,7 +14,7 @@
 struct analysis;
 
 struct ranks {
-	struct measurement *items; /* by tgid */
+	struct measurement *items; /* sorted by tgid */
 	size_t n;                  /* at least 1 */
 	size_t shown;
 	bool straggles;     /* items[shown] is the straggler */

@@ -232,7 +232,7 @@ static void loaders_number(struct fed *fed, size_t n, struct roles *roles)
 			last = fed[i].last;
 		roles->result_loaders[fed[i].result] = n_loaders;
 	}
-	/* No step is a backward pass, so loaders cannot be distinguished. */
+	/* If the tid was reused, takes the life with steps, or else the last one. */
 	for (size_t i = 0; i < n && !n_loaders; i++)
 		roles->result_loaders[i] = 1;
 }
@@ -301,15 +301,15 @@ static int roles_find_feeds(const struct timeline *timeline, struct roles *roles
 /* A pipe that the trainer's process uses. */
 struct pipe_use {
 	uint64_t inode;
-	bool written; /* by the trainer's process */
+	bool written; /* the trainer's process writes to it */
 	bool result;  /* a worker process writes it */
 	bool ended; /* the trainer's process read it to its end: it has a child's output, and is not a result
 		       pipe */
-	uint32_t n_reads; /* by the trainer's process */
+	uint32_t n_reads; /* reads by the trainer's process */
 };
 
 struct pipe_table {
-	struct pipe_use *items; /* by inode */
+	struct pipe_use *items; /* sorted by inode */
 	size_t n;
 };
 

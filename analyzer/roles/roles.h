@@ -50,9 +50,9 @@ struct roles {
 	uint32_t step_mark;
 	size_t n_own_batches;     /* calls of next() that make the batch themselves; 0 unless most do */
 	uint64_t *results;        /* inodes of result pipes, ascending */
-	uint32_t *result_loaders; /* of each of results: its loader, from 1 on; 0: it feeds no step */
+	uint32_t *result_loaders; /* loader of each result pipe, from 1 on; 0: the pipe feeds no step */
 	size_t n_results;         /* 0: no worker processes */
-	const struct timeline_thread *reader; /* of the result pipes; NULL: none */
+	const struct timeline_thread *reader; /* reader of the result pipes; NULL: none */
 	const struct timeline_thread **workers;
 	uint64_t *started_ns;     /* of each worker: its first look for an index, the end of its start-up */
 	uint32_t *worker_loaders; /* loader of each worker, from 1 on; 0: feeds no step (validation) */

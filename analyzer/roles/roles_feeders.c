@@ -12,7 +12,7 @@
 #define ENDS_MIN     2 /* minimum sleeps of the trainer that a feeder ends; one may be chance */
 #define CALLS_MIN    2 /* minimum naps and reads; computing threads have none of them */
 #define STAGES_RATIO 8 /* a reader that ends fewer sleeps of the trainer per step feeds a thread */
-#define STEPS_MIN    3 /* in which a pipe is read */
+#define STEPS_MIN    3 /* minimum steps in which a pipe is read */
 #define READS_MIN    3 /* minimum reads of a pipe: a length and a message, and one more */
 
 static bool in_training(const struct timeline_thread *trainer, uint64_t at_ns)

@@ -33,10 +33,10 @@
 
 /* Half-widths of errors other than the sampling's, as shares. */
 #define ERROR_FLOOR  0.025 /* edges of the window, CPU time of the hand-over itself */
-#define ERROR_SPLIT  0.25  /* of the smaller of fetch and prep, with workers: error of the model */
-#define ERROR_QUEUE  0.1   /* of cpu_starved: unknown part of the queueing that was in a wait */
+#define ERROR_SPLIT  0.25  /* model error with workers, as part of the smaller of fetch and prep */
+#define ERROR_QUEUE  0.1   /* part of cpu_starved: unknown share of queueing during waits */
 #define ERROR_INLINE 0.05  /* boundary between loading and computing */
-#define ERROR_SOURCE 0.05  /* for each source of /proc that was not readable */
+#define ERROR_SOURCE 0.05  /* error for each unreadable source of /proc */
 
 struct worker_sums {
 	double wall_ns, exec_ns, queue_ns, sure_fetch_ns, sure_idle_ns, sure_blocked_ns;
@@ -190,7 +190,7 @@ static void errors_find(const struct sampled_job *job, const struct sampled_trai
 	double own = (double)trainer->own_prep_ns / wall;
 	double split = trainer->loader == LOADER_WORKERS
 			   ? ERROR_SPLIT * (fetch < prep ? fetch : prep) + ERROR_FLOOR
-		       : trainer->loader == LOADER_DIESEL ? fetch + prep - own /* only dieseld knows */
+		       : trainer->loader == LOADER_DIESEL ? fetch + prep - own /* known only to dieseld */
 							  : 0;
 
 	analysis->sampled.error[SHARE_FETCH_STALL] = both(wait, split);

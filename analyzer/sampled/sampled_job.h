@@ -23,7 +23,7 @@
 
 struct sampled_thread {
 	uint32_t tid;
-	const struct event **samples; /* by time; part of the job's array */
+	const struct event **samples; /* sorted by time; part of the job's array */
 	size_t n;
 };
 
@@ -35,11 +35,11 @@ struct sampled_process {
 	struct sampled_thread *threads;
 	size_t n_threads;
 	const struct sampled_thread *main; /* NULL: never sampled */
-	bool is_worker;                    /* of the trainer */
+	bool is_worker;                    /* a worker of the trainer */
 };
 
 struct sampled_job {
-	const struct event **events; /* of all processes, one after the other */
+	const struct event **events; /* events of all processes, one process after the other */
 	struct sampled_thread *thread_array;
 	struct sampled_process *processes;
 	size_t n_processes, n_workers;
@@ -47,9 +47,9 @@ struct sampled_job {
 	const struct sampled_thread *trainer;
 	const struct sampled_thread *reader; /* NULL: the trainer itself, or no workers */
 	const struct sampled_thread *loader; /* the thread that reads most; NULL: none */
-	uint64_t begin_ns, end_ns;           /* of all samples */
+	uint64_t begin_ns, end_ns;           /* limits of all samples */
 	uint16_t known;                      /* enum sample_known, and-ed over the trainer's samples */
-	size_t n_samples;                    /* of the trainer */
+	size_t n_samples;                    /* number of the trainer's samples */
 };
 
 /* Fills *job; the caller frees it with sampled_job_free() in every case. -ENOMEM. */

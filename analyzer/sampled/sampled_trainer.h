@@ -43,7 +43,7 @@ struct sampled_trainer {
 	uint64_t process_ns;   /* CPU time of all threads of its process in the window */
 	uint64_t uncertain_ns; /* sleep whose share is estimated; determines the interval */
 	uint64_t read_bytes;
-	size_t n_samples;                   /* in the window */
+	size_t n_samples;                   /* samples in the window */
 	size_t n_steps;                     /* estimate; 0: not known */
 	bool compiling_known;               /* its Python stack was read */
 	struct sampled_interval *computing; /* intervals between loading, if known */

@@ -34,7 +34,7 @@ struct runs {
 	struct look_run *items;
 	size_t n;
 	size_t n_samples;
-	double edge_variance; /* in ns^2, of all borders between runs */
+	double edge_variance; /* variance of all borders between runs, in ns^2 */
 };
 
 enum sample_place sampled_place(const struct sampled_thread *thread)

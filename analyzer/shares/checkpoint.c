@@ -18,7 +18,7 @@ struct open_file {
 	uint64_t begin_ns;
 	uint64_t written_bytes;
 	uint64_t mapped_bytes;
-	uint64_t large_bytes; /* of written_bytes, in large writes */
+	uint64_t large_bytes; /* part of written_bytes: large writes */
 };
 
 struct save_finder {
@@ -27,8 +27,8 @@ struct save_finder {
 	const uint64_t *steps;
 	size_t n_steps;
 	struct interval_list *found;
-	uint64_t last_end_ns; /* of the last checkpoint; 0: none */
-	uint64_t mapped_ns;   /* when a file was opened that was only mapped until its close; 0: none */
+	uint64_t last_end_ns; /* end of the last checkpoint; 0: none */
+	uint64_t mapped_ns;   /* time when a file was opened that was only mapped until its close; 0: none */
 	struct open_file files[FILES_MAX];
 };
 

@@ -13,7 +13,7 @@
 #include "analyzer/timeline/timeline.h"
 
 struct compiling {
-	struct interval_list trainer; /* all three tidy */
+	struct interval_list trainer; /* the trainer's own; all three lists are tidy */
 	struct interval_list helpers; /* other threads of its process */
 	struct interval_list process; /* either */
 	bool known; /* a Python stack of the process was sampled, so compiling would have been seen */

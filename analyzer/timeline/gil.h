@@ -19,12 +19,12 @@
 #include "timeline.h"
 
 struct gil_lock {
-	uint64_t process; /* of struct timeline_thread */
-	uint64_t address; /* of the first of the two words */
+	uint64_t process; /* same as in struct timeline_thread */
+	uint64_t address; /* address of the first of the two words */
 };
 
 struct gil {
-	struct gil_lock *locks; /* by process */
+	struct gil_lock *locks; /* sorted by process */
 	size_t n;
 };
 

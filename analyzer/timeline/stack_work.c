@@ -18,8 +18,8 @@
 /* The work of each frame, and the generators that contain the training loop. */
 struct works {
 	const struct profile_metadata *metadata;
-	uint8_t *frames; /* of notes->frames: enum stack_work */
-	uint8_t *traces; /* of notes->traces */
+	uint8_t *frames; /* enum stack_work of each of notes->frames */
+	uint8_t *traces; /* same for each of notes->traces */
 	uint8_t *trains; /* flag for each of notes->frames: a step was seen inside it */
 };
 

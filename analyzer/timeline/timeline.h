@@ -59,7 +59,7 @@ enum call_kind {
  * begin to end, and was in calls for busy_ns of that; in the rest it computed. */
 struct timeline_call {
 	uint64_t begin_ns, end_ns;
-	uint64_t busy_ns;  /* in calls; single call: all of its time */
+	uint64_t busy_ns;  /* time in calls; single call: its whole duration */
 	int64_t result;    /* group: bytes that reads returned; fault: pages read */
 	uint64_t inode;    /* group: inode of the last call */
 	uint64_t argument; /* fault: index of the page */
@@ -77,8 +77,8 @@ struct timeline_call {
 /* A synchronising call into the GPU driver. */
 struct timeline_gpu_wait {
 	uint64_t begin_ns, end_ns;
-	uint64_t n_launches; /* of its process so far */
-	uint16_t function;   /* of bpf/gpu.h */
+	uint64_t n_launches; /* count of the thread's process so far */
+	uint16_t function;   /* index of bpf/gpu.h */
 };
 
 struct timeline_mark {
@@ -88,9 +88,9 @@ struct timeline_mark {
 
 struct timeline_thread {
 	uint32_t tid, tgid, parent_tgid, creator_tid;
-	uint32_t ns_tid;            /* in its innermost PID namespace; 0: not known */
+	uint32_t ns_tid;            /* ID in the innermost PID namespace; 0: not known */
 	uint64_t process;           /* equal for all threads of a process: a tgid can be used again */
-	uint64_t born_ns;           /* its fork; 0: before the recording */
+	uint64_t born_ns;           /* time of its fork; 0: before the recording */
 	uint64_t exit_ns;           /* 0: not seen */
 	uint64_t first_ns, last_ns; /* known from, known to */
 	char comm[16];              /* the last name, terminated */
@@ -104,11 +104,11 @@ struct timeline_thread {
 };
 
 struct timeline {
-	struct timeline_thread *threads; /* by tid, then birth */
+	struct timeline_thread *threads; /* sorted by tid, then birth */
 	size_t n_threads;
-	uint64_t begin_ns, end_ns; /* of all records */
+	uint64_t begin_ns, end_ns; /* limits of all records */
 	size_t n_malformed;
-	struct interval_list gaps; /* of the recording, in which only lives and steps are known; tidy */
+	struct interval_list gaps; /* gaps of the recording, in which only lives and steps are known; tidy */
 	/* backing arrays of all threads */
 	struct timeline_off *offs;
 	struct timeline_call *calls;

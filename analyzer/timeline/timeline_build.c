@@ -253,7 +253,7 @@ static int threads_make(struct timeline *timeline, const struct event *events, s
 /* Records lives and names, and counts the records that are copied later. */
 static void thread_note(struct timeline_thread *thread, const struct event *event)
 {
-	if (event->type == EVENT_GPU_TOTALS) /* of a process that may be long gone */
+	if (event->type == EVENT_GPU_TOTALS) /* its process may have ended long ago */
 		return;
 	thread->tgid = event->tgid;
 	if (event->start_ns < thread->first_ns && event->start_ns >= thread->born_ns)

@@ -13,7 +13,7 @@
 #define HEADER_BYTES 8
 #define ZSTD_LEVEL   3
 #define VARINT_MAX   10   /* bytes of 64 bits, 7 at a time */
-#define N_SLOTS      4096 /* of predecessors; a collision costs only bytes */
+#define N_SLOTS      4096 /* slots for predecessors; a collision costs only bytes */
 #define N_COLUMNS    ((size_t)10)
 
 enum column {

@@ -18,7 +18,7 @@
 
 #include "bpf/event.h"
 
-#define RECORDING_CODEC_EVENTS_MAX 65536 /* in one block */
+#define RECORDING_CODEC_EVENTS_MAX 65536 /* maximum in one block */
 
 /* A codec has no state between calls except its buffers. For use by one thread. */
 struct recording_codec;

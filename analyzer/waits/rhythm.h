@@ -25,7 +25,7 @@ struct beat {
 };
 
 struct rhythm {
-	uint64_t begin_ns, end_ns;  /* from the first to the last of the similar steps */
+	uint64_t begin_ns, end_ns;  /* limits of the similar steps */
 	struct interval *computing; /* the parts of these steps that are not loading, by time */
 	size_t n_computing;
 	uint64_t sample_ns; /* CPU time of one sample: delay of computing after the last read */

@@ -48,7 +48,7 @@ struct address_space {
 struct page {
 	unsigned long flags;
 	struct address_space *mapping;
-	uint32_t compound_nr; /* in the second page of several */
+	uint32_t compound_nr; /* in the second of several pages */
 };
 
 /* Linux 6.18 made flags a structure. libbpf ignores the part of a name from ___ on. */
@@ -117,7 +117,7 @@ struct socket {
 struct file {
 	uint32_t f_mode;
 	uint32_t f_flags;
-	void *private_data; /* of a socket: struct socket */
+	void *private_data; /* for a socket: struct socket */
 	struct inode *f_inode;
 	struct path f_path;
 };

@@ -9,7 +9,7 @@
 #include "lib/hash.h"
 
 #define NAMES_MAX 2048
-#define SLOTS     4096 /* of the hash table: at most half full */
+#define SLOTS     4096 /* slots of the hash table: at most half full */
 
 struct phase_name {
 	uint64_t key; /* 0: free */

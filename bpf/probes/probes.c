@@ -54,7 +54,7 @@ struct probe_file {
 	bool was_attached;
 	struct probe_group *groups;
 	size_t n_groups;
-	char *path; /* of a libcuda, as the job sees it; else NULL */
+	char *path; /* path of a libcuda, as the job sees it; else NULL */
 	struct gpu_probes gpu;
 	bool noted;
 };
@@ -373,9 +373,9 @@ struct probe_set {
 	struct bpf_object *object;
 	int members_fd, libraries_fd;
 	struct phase_names *phases;
-	struct probe_file **files; /* by device and inode */
+	struct probe_file **files; /* sorted by device and inode */
 	size_t n_files, n_files_allocated;
-	struct probed **processes; /* by number */
+	struct probed **processes; /* sorted by number */
 	size_t n_processes, n_processes_allocated;
 	struct pending *pending;
 	size_t n_pending, n_pending_allocated;

@@ -16,10 +16,10 @@
 #include <sys/types.h>
 
 struct uprobe_point {
-	uint64_t offset; /* in the file */
+	uint64_t offset; /* offset in the file */
 	uint64_t cookie;
 	uint64_t
-	    semaphore_offset; /* in the file: a counter that is above 0 while the probe is set; 0: none */
+	    semaphore_offset; /* offset in the file of a counter, above 0 while the probe is set; 0: none */
 };
 
 struct uprobe_link {

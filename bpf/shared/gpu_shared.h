@@ -29,7 +29,7 @@ enum gpu_stream_at {
 	GPU_STREAM_4 = 4,
 	GPU_STREAM_6 = 6,
 	GPU_STREAM_9 = 9,       /* on the stack */
-	GPU_STREAM_CONFIG = 10, /* in the CUlaunchConfig that the first argument points to */
+	GPU_STREAM_CONFIG = 10, /* a field of the CUlaunchConfig to which the first argument points */
 };
 
 enum gpu_trait {
@@ -46,12 +46,12 @@ enum gpu_trait {
 #define GPU_WAIT_MIN_NS 50000
 
 struct gpu_process {
-	uint64_t start_boottime_ns; /* of its main thread: a reused PID is another process */
-	uint64_t idle_ns;           /* since when the queue is known to be empty; 0: it is not */
+	uint64_t start_boottime_ns; /* start of its main thread: a reused PID is another process */
+	uint64_t idle_ns;           /* time since which the queue is known to be empty; 0: not empty */
 	uint64_t stream;            /* stream of the work queued since the queue was last empty */
 	uint64_t n_launches, n_copies;
 	uint64_t n_waits, wait_ns;
 	uint64_t unknown_until_ns; /* until then, work from before the recording may be queued; 0: none */
 	uint32_t has_work;         /* work was queued since the queue was last empty */
-	uint32_t mixed;            /* that work was on more than one stream */
+	uint32_t mixed;            /* the queued work was on more than one stream */
 };

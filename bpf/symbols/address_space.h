@@ -17,8 +17,8 @@ struct elf_symbols;
 
 struct code_file {
 	uint64_t device, inode;
-	char *path;                  /* as the process sees it */
-	const char *name;            /* without folders; part of path */
+	char *path;                  /* path as the process sees it */
+	const char *name;            /* file name without folders; part of path */
 	struct elf_symbols *symbols; /* NULL: not opened yet, or not readable */
 	bool opened;
 };
@@ -37,7 +37,7 @@ struct code_mapping {
 };
 
 struct process_space {
-	struct code_mapping *mappings; /* by address */
+	struct code_mapping *mappings; /* sorted by address */
 	size_t n;
 };
 

@@ -28,9 +28,9 @@ struct function {
 
 /* One symbol table; names stay in the file until they are asked for. */
 struct symbol_table {
-	struct function *items; /* by address */
+	struct function *items; /* sorted by address */
 	size_t n;
-	int fd; /* has the strings; -1: they are in the file itself */
+	int fd; /* file with the strings; -1: the symbols' own file */
 	uint64_t strings_offset, strings_bytes;
 	bool full; /* the table is .symtab, which includes static functions */
 };

@@ -15,9 +15,9 @@
 struct mount {
 	uint32_t id;
 	uint32_t device;
-	char *root;  /* which part of the file system is mounted, mostly "/" */
+	char *root;  /* the part of the file system that is mounted, usually "/" */
 	char *point; /* the mount point */
-	char *type;  /* of the file system */
+	char *type;  /* type of the file system */
 };
 
 struct mounts {

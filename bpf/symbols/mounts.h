@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DEVICE_MINOR_BITS 20 /* in the kernel's dev_t, as in s_dev */
+#define DEVICE_MINOR_BITS 20 /* bits of the minor number in the kernel's dev_t, as in s_dev */
 
 struct mounts;
 

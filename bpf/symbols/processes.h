@@ -16,7 +16,7 @@ struct process {
 	uint32_t serial;    /* changes when the tgid becomes another program */
 	uint64_t read_ns;   /* time of the last read of its mappings; 0: never */
 	uint64_t pause_ns;  /* time after read_ns until the next read is allowed */
-	uint64_t sample_ns; /* its last sample */
+	uint64_t sample_ns; /* time of its last sample */
 	bool has_python;
 	bool python_refused; /* its Python version is not supported */
 	struct python python;

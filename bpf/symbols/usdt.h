@@ -17,8 +17,8 @@ struct symbol_file;
 
 struct usdt_probe {
 	const char *provider, *name; /* valid during the call */
-	uint64_t offset;             /* in the file */
-	uint64_t semaphore_offset;   /* in the file: a counter of the tracers that listen; 0: none */
+	uint64_t offset;             /* offset in the file */
+	uint64_t semaphore_offset;   /* offset in the file of a counter of active tracers; 0: none */
 };
 
 /* Calls visit() for each probe until it returns something else than 0, which is then the result. Notes that

@@ -37,7 +37,7 @@ struct diesel_writer {
 	uint8_t *buffer; /* bytes of samples to send; [n_sent, n) is not sent yet */
 	size_t n_sent, n, n_allocated;
 	bool committing, committed; /* the request to commit is in the buffer; its answer has arrived */
-	struct error failure;       /* of all calls from then on */
+	struct error failure;       /* error of all further calls */
 	uint64_t version;
 };
 
@@ -86,7 +86,7 @@ static int flush(struct diesel_writer *w, struct error *err)
 		w->n_sent += (size_t)n;
 	}
 	w->n_sent = w->n = 0;
-	if (w->n_allocated > 4 * SEND_BYTES) { /* of a large sample */
+	if (w->n_allocated > 4 * SEND_BYTES) { /* buffer grown for a large sample */
 		free(w->buffer);
 		w->buffer = NULL;
 		w->n_allocated = 0;

@@ -154,7 +154,7 @@ struct folder_listing {
 	const struct files *files;
 	char *buffer;
 	size_t size, used;
-	bool plus; /* with attributes, which saves a lookup of each */
+	bool plus; /* list with attributes, which saves a look-up of each */
 };
 
 /* 1: the buffer is full. -EIO. */

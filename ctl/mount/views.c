@@ -12,7 +12,7 @@
 #include "lib/clock.h"
 
 #define MAX_READERS  4
-#define MAX_VIEWS    16  /* of a reader; its session may allow fewer */
+#define MAX_VIEWS    16  /* maximum per reader; its session may allow fewer */
 #define RECONNECT_MS 500 /* maximum wait for the daemon before views_stop() is checked */
 #define PATIENCE_NS  (60 * NS_PER_S)
 #define AHEAD        8 /* chunks, for sequential readers; the daemon's own limit may be lower */

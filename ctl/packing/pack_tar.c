@@ -19,7 +19,7 @@ struct packing {
 	struct writer *writer;
 	struct resume *resume;
 	struct path_set paths;
-	char name[CHUNK_NAME_MAX + 1]; /* for the survey, which wants a terminator */
+	char name[CHUNK_NAME_MAX + 1]; /* needed by the survey, which requires a terminator */
 	struct pack_result result;
 };
 

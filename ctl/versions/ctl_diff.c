@@ -26,7 +26,7 @@ struct diff {
 	const struct snapshot *a, *b;
 	uint64_t counts[N_KINDS];
 	bool json;
-	bool shows_progress; /* not among lines on the same terminal */
+	bool shows_progress; /* no progress among lines on the same terminal */
 	struct progress bar;
 };
 

@@ -20,7 +20,7 @@
 struct assist_order {
 	int64_t pid;
 	uint64_t start_ticks;
-	uint32_t uid, gid; /* of the job when it wrote indices */
+	uint32_t uid, gid; /* IDs of the job when it wrote indices */
 };
 
 /* Report of a reader. It is trusted only for words and figures about its own job. */
@@ -31,7 +31,7 @@ struct assist_told {
 	char why[200];
 };
 
-#define ASSIST_FEED_BYTES 65536 /* of records, in one datagram */
+#define ASSIST_FEED_BYTES 65536 /* maximum bytes of records in one datagram */
 
 extern bool assist_only_observes; /* assist_fork() sets it before it forks the keeper */
 

@@ -26,7 +26,7 @@ struct written_batch {
 struct worker_pipe {
 	uint32_t inode;
 	uint64_t used_ns;
-	uint64_t pass;       /* of the batch written last */
+	uint64_t pass;       /* pass of the batch written last */
 	int64_t last_number; /* number of that batch in its epoch; -1: none */
 	struct written_batch pending[BATCH_LOG_PENDING];
 	uint32_t first, n_pending;

@@ -16,7 +16,7 @@
 #define DATA_PASSES 8 /* maximum number of concurrent passes */
 
 struct data_pass {
-	uint64_t id;   /* from 1; 0: none */
+	uint64_t id;   /* from 1 on; 0: none */
 	uint64_t seen; /* bit i: a batch with number i modulo 64 was written */
 	bool begun;    /* one of its batches is done */
 	int set;       /* set in which it is learnt; -1: nothing learnt yet */

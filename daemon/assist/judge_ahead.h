@@ -22,7 +22,7 @@ enum assist_state {
 	ASSIST_TRIES,   /* measures turns of batches with and without reading ahead */
 	ASSIST_HELPS,   /* reading ahead helps, and continues */
 	ASSIST_RESTS,   /* nothing to gain, for now */
-	ASSIST_STOPPED, /* for good: the job does not open files as this module assumes */
+	ASSIST_STOPPED, /* final: the job does not open files as this module assumes */
 	ASSIST_N_STATES,
 };
 
@@ -31,8 +31,8 @@ const char *assist_state_name(enum assist_state state);
 /* A worker's time from reading one batch's indices to reading the next one's. */
 struct worker_time {
 	double wall_s;
-	double blocked_s; /* of wall_s, asleep between opening files */
-	double idle_s;    /* of wall_s, asleep after the last file, beyond the time for reading a file */
+	double blocked_s; /* part of wall_s: asleep between opening files */
+	double idle_s;    /* part of wall_s: asleep after the last file, beyond the time to read a file */
 };
 
 /* A batch that the trainer's process has written to a worker. */

@@ -16,7 +16,7 @@
 
 struct borrow_watch {
 	struct cache *cache;
-	const char *root; /* in front of /proc and /sys: "" on a real machine */
+	const char *root; /* prefix of /proc and /sys: "" on a real machine */
 	struct borrow borrow;
 	struct node_watch node;
 	uint64_t looked_ns; /* time of the last sample; 0: none yet */

@@ -35,9 +35,9 @@ struct segment {
 	bool filling;  /* a worker is filling it with a verified chunk */
 	bool restored; /* from before a restart: not mapped, never passed to a client, never written */
 	uint32_t handover_slot; /* owned by handover.c */
-	uint64_t since_ns;      /* when the chunk was verified (CLOCK_MONOTONIC) */
+	uint64_t since_ns;      /* time when the chunk was verified (CLOCK_MONOTONIC) */
 	bool huge; /* a worker has moved it into huge pages, as far as the kernel provides them (stay.c) */
-	struct access_stamp stamp; /* of the chunk's file, taken before the read */
+	struct access_stamp stamp; /* stamp of the chunk's file, taken before the read */
 };
 
 #define SEGMENT_INDEX_BITS 20
@@ -58,7 +58,7 @@ struct cache_counters {
 
 /* All segments. */
 struct cache_segments {
-	struct segment **all; /* by index; NULL: free */
+	struct segment **all; /* indexed by segment; NULL: free */
 	uint16_t *generations;
 	uint32_t n, size;
 	uint32_t max; /* each takes a descriptor */
@@ -136,7 +136,7 @@ struct cache {
 	uint32_t n_held; /* number of datasets whose snapshot is still held although its client has left */
 	struct victim_list victims; /* for callers without a dataset of their own */
 	uint64_t round;             /* current round of distance marks */
-	uint64_t clock;             /* for last_use: counts uses, is not a time */
+	uint64_t clock;             /* for last_use: a count of uses, not a time */
 	uint32_t n_loading;
 	struct pool_lane release_lane;
 	struct cache_stays stays;
@@ -336,9 +336,9 @@ void cache_rank(const struct cache *c, const struct cached_dataset *wanting, str
 		size_t n);
 /* Selects the segments that may be evicted. */
 struct candidates {
-	const struct cached_dataset *wanting; /* of the new chunk; NULL: other memory */
+	const struct cached_dataset *wanting; /* dataset of the new chunk; NULL: other memory */
 	const struct segment *mapped_like;    /* only segments of its dataset and size that clients may map */
-	bool own;                             /* only segments of that dataset */
+	bool own;                             /* only segments of `wanting` */
 	bool beyond_quotas; /* segments of other datasets, but only those beyond their quotas */
 	bool is_spare; /* only segments of datasets that nobody has open and that this user was the last to
 			  use */

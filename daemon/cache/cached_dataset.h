@@ -62,7 +62,7 @@ struct cached_chunk {
 	uint64_t *part;          /* NULL: all samples are in memory; else one bit per sample (load_part.c) */
 	uint64_t bytes;          /* size of the segment that it takes */
 	uint64_t last_use;       /* cache.clock, which counts uses */
-	uint64_t retry_ns;       /* if BAD because a read failed: when to try again; 0: damaged, never */
+	uint64_t retry_ns; /* if BAD because a read failed: time of the next attempt; 0: damaged, never */
 	char *error;
 	uint32_t distance; /* valid when round is the cache's current one */
 	uint64_t round;
@@ -72,7 +72,7 @@ struct cached_chunk {
 struct cached_cursor {
 	struct cached_cursor *next;
 	struct policy_cursor place;
-	uint64_t seed, epoch; /* of the order; whole: the order is not that of a subset */
+	uint64_t seed, epoch; /* seed and epoch of the order; whole: the order is not that of a subset */
 	bool whole, shuffled;
 	uint32_t lanes, drift;
 	uint64_t first_lane, end_lane; /* lanes that the session takes samples from */
@@ -103,7 +103,7 @@ struct snapshot_copy {
 	/* The snapshot file, O_PATH: keeps its inode number from being used again. Negative: the dataset was
 	 * restored after a restart, and no client has shown the file since then. */
 	int original_fd;
-	struct access_stamp original; /* of that file */
+	struct access_stamp original; /* stamp of that file */
 	int fd;
 	uint64_t bytes;
 	/* is_borrowed: a client got the copy; uid is the user of the latest such client. is_held: a process
@@ -128,15 +128,15 @@ struct dataset_payers {
 /* Chunks that are being loaded. */
 struct dataset_loads {
 	uint64_t bytes;
-	uint32_t n, n_verifying;        /* of n: already read */
-	uint32_t n_asking, n_for_peers; /* of n: from another node; for another node */
+	uint32_t n, n_verifying;        /* chunks being loaded; part of them: already read */
+	uint32_t n_asking, n_for_peers; /* parts of n: from another node; for another node */
 };
 
 /* Measured speed of the dataset's storage and of staging. */
 struct dataset_pace {
 	struct stage_pace staging; /* owned by staging (stage.h) */
 	struct stage_mean reading; /* time between the arrivals of awaited chunks */
-	uint64_t read_done_ns;     /* when the last such chunk arrived */
+	uint64_t read_done_ns;     /* time when the last such chunk arrived */
 	bool from_staging;         /* some chunks came from staging */
 };
 
@@ -175,7 +175,7 @@ struct cached_dataset {
 	struct fetchers fetchers;      /* instead of reader, if identity.is_fetched */
 	uint64_t n_cached, n_bad;
 	uint64_t *base; /* list of chunks that lanes are cut out of; NULL: no session has needed it */
-	struct cached_cursor *cursors; /* of its sessions that have a known order */
+	struct cached_cursor *cursors; /* positions of its sessions that have a known order */
 	bool evicts; /* chunks are evicted for others, so the time of their next use matters */
 	struct victim_list victims, mapped_victims;
 	struct dataset_pace pace;
@@ -235,7 +235,7 @@ struct cached_want {
 	const struct subset *subset;
 	const uint64_t *samples;
 	uint32_t n;
-	bool for_peer; /* for another node, which relies on this node not asking a third one */
+	bool for_peer; /* requested by another node, which relies on this node not asking a third one */
 };
 
 /* Returns true if the chunk must be loaded before the wanted samples are in memory. If only few samples of

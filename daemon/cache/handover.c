@@ -49,7 +49,7 @@ struct header {
 
 enum slot_state {
 	SLOT_FREE,
-	SLOT_ADDS, /* to be added when the manager accepts it */
+	SLOT_ADDS, /* will be added when the manager accepts it */
 	SLOT_STORED,
 	SLOT_REMOVES,
 	SLOT_CAME_BACK, /* stored, but not taken over yet */
@@ -67,7 +67,7 @@ struct handover {
 	struct header *header;
 	struct handover_dataset *datasets;
 	struct handover_chunk *chunks;
-	struct cached_dataset **served; /* by dataset slot */
+	struct cached_dataset **served; /* indexed by dataset slot */
 	struct quota quota;
 	struct handover_slot *slots;
 	uint32_t n_slots, next_chunk;

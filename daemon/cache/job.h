@@ -43,7 +43,7 @@ struct decode_counters {
 /* Counters; all start at 0 when the job begins. */
 struct job_counters {
 	uint64_t batches, samples, bytes; /* made ready for the client */
-	uint64_t shared_batches;          /* of batches: decoded for another job or session (group.h) */
+	uint64_t shared_batches;          /* part of batches: decoded for another job or session (group.h) */
 	uint64_t chunk_visits;            /* chunks that its sessions visited, counted per window */
 	uint64_t chunk_reads,
 	    read_bytes; /* visits that read from storage for this job; the other visits were hits */
@@ -108,10 +108,10 @@ struct membership;
 struct job {
 	struct job *next;
 	struct jobs *owner;
-	uint64_t id; /* from 1 */
+	uint64_t id; /* number from 1 on */
 	int64_t pid; /* the trainer's pid as the daemon sees it; 0: not visible */
 	uint32_t uid, rank, world;
-	char name[128]; /* its command line, truncated */
+	char name[128]; /* command line of the trainer, truncated */
 	char group[32]; /* group name from its newest session; "": none */
 	struct job_origin origin;
 	uint64_t begin_ns;

@@ -61,7 +61,7 @@ uint64_t policy_dataset_part(uint64_t job_bytes, uint64_t dataset_bytes, uint64_
 /* A session's position in its order. */
 struct policy_cursor {
 	const uint32_t *now;  /* [chunk]: number of its visit in this epoch; POLICY_NEVER: none */
-	const uint32_t *then; /* the same for the next epoch; NULL: not known */
+	const uint32_t *then; /* as above, for the next epoch; NULL: not known */
 	uint32_t n_visits;
 	uint32_t at; /* the current visit */
 };
@@ -87,8 +87,8 @@ struct policy_segment {
 	uint32_t next_use; /* visits until the nearest session needs it, if a session has a known order */
 	bool ordered;      /* a session of its dataset has a known order */
 	bool own;          /* its dataset is the one that needs a segment */
-	uint32_t reach; /* how far ahead a chunk may be that evicts one of its dataset: policy_far_reach() */
-	bool excess;    /* its dataset exceeds its share */
+	uint32_t reach;    /* maximum distance of chunks that may evict its segments: policy_far_reach() */
+	bool excess;       /* its dataset exceeds its share */
 	bool beyond_quota; /* its dataset exceeds its share, is in use, and is not the one that needs a
 			      segment; shares are quotas */
 	bool busy;         /* being filled, or pinned: never a victim */

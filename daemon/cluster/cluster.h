@@ -142,7 +142,7 @@ struct cluster_peer_figures {
 
 struct cluster_figures {
 	bool redis_is_up;
-	uint64_t chunks_in, bytes_in, chunks_out, bytes_out; /* since the daemon started */
+	uint64_t chunks_in, bytes_in, chunks_out, bytes_out; /* totals since the daemon started */
 	uint64_t late, failed, spoilt, refused;              /* reads that storage had to serve instead */
 };
 

@@ -91,7 +91,7 @@ static bool listen_later(const struct cluster_config *config, int control_fd, in
 	return true;
 }
 
-static struct cluster_config peer_config; /* of the keeper; the processes that it forks inherit it */
+static struct cluster_config peer_config; /* the keeper's; processes that it forks inherit it */
 static int peer_listen_fd = -EBADF;
 
 /* Runs in the keeper. The listening socket is passed with the configuration, unless its address is taken. */

@@ -27,7 +27,7 @@ struct cluster_config {
 	char node[REGISTRY_NAME_BYTES];
 	char address[64];          /* address that others connect to */
 	uint32_t uid;              /* without a key, only processes of this user may be peers */
-	uint64_t peer_bytes_per_s; /* as in struct cluster_options */
+	uint64_t peer_bytes_per_s; /* same as in struct cluster_options */
 	uint32_t key_bytes;
 	uint8_t key[CLUSTER_KEY_MAX];
 };

@@ -61,8 +61,8 @@ struct cluster {
 	uv_timer_t timer;
 	uint32_t n_handles; /* handles of keeper and timer that are still open */
 	bool closed;
-	struct outbox outbox; /* to the process of keeper.link */
-	bool is_killed;       /* that process was told to be killed */
+	struct outbox outbox; /* messages to the process of keeper.link */
+	bool is_killed;       /* the keeper was told to kill that process */
 	struct cluster_group *groups;
 	struct cluster_question *questions;
 	struct cluster_peer peers[CLUSTER_MAX_PEERS];

@@ -99,7 +99,7 @@ struct net_conn {
 	uv_poll_t poll;
 	int polls; /* events polled for now */
 	struct net_address far;
-	struct net_source source; /* of an incoming connection */
+	struct net_source source; /* source of an incoming connection */
 	char address[NET_ADDRESS_BYTES];
 	struct net_tls *tls;
 	bool tls_writes;                  /* the handshake waits to write */
@@ -141,7 +141,7 @@ struct net_peer {
 	bool is_unreachable, said_unreachable;
 	uint64_t unreachable_ns, back_ns;
 	uint32_t n_late;  /* number of consecutive chunks that arrived too late */
-	uint64_t done_ns; /* when the last chunk was complete */
+	uint64_t done_ns; /* time when the last chunk was complete */
 	uint64_t idle_ns; /* time since which it is not a member and has no questions */
 	bool is_changed;  /* not yet reported to the daemon */
 	struct cluster_peer_figures figures;
@@ -178,14 +178,14 @@ struct net {
 	int listen_fd;
 	uv_poll_t listener;
 	bool listens;
-	uint64_t listen_ns; /* when to listen again */
+	uint64_t listen_ns; /* time of the next attempt to listen */
 	struct net_sources sources;
 	double accept_tokens;
 	uint64_t accept_ns;
 	struct log_limit said_accept, said_conn, said_problem;
 
 	struct registry *registry;
-	pthread_mutex_t lock; /* for the next three members, which the registry's thread writes */
+	pthread_mutex_t lock; /* protects the next three members, which the registry's thread writes */
 	struct net_update *updates;
 	bool server_is_up, server_changed;
 	uv_async_t wake;

@@ -50,7 +50,7 @@ enum net_kind {
 		    its code */
 	NET_CANCEL, /* no longer wanted; ended by NET_END or NET_REFUSAL */
 	NET_PING,
-	NET_PONG, /* the same id */
+	NET_PONG, /* same id */
 };
 
 struct net_frame {

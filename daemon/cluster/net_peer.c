@@ -42,7 +42,7 @@ struct net_peer *net_peer_get(struct net *n, const char *node)
 	p->index = free_at;
 	p->name_hash = owner_hash(node);
 	strcpy(p->node, node);
-	p->is_unreachable = true; /* until it has answered */
+	p->is_unreachable = true; /* unreachable until it has answered */
 	p->unreachable_ns = p->idle_ns = n->now_ns;
 	p->is_changed = true;
 	n->peers[free_at] = p;

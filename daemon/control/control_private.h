@@ -28,8 +28,8 @@ struct control_job {
 	int64_t pid;
 	uint64_t start_ticks;
 	uint32_t rank, world;
-	struct tuner_knobs knobs;   /* as last set */
-	uint32_t read_weight;       /* as last set */
+	struct tuner_knobs knobs;   /* knobs as last set */
+	uint32_t read_weight;       /* weight as last set */
 	double stall_s, measured_s; /* wait for data since the job began, during the measured_s seconds that
 				       were measured */
 	/* Sums over the seconds since the last point of the history. */
@@ -50,8 +50,8 @@ struct control {
 	uint64_t last_job; /* highest number so far: a number identifies one job throughout the history */
 	struct control_log log;
 	struct history *history;
-	char socket[112];                                             /* where the daemon listens */
-	char *history_path, history_problem[256], history_aside[256]; /* as last logged */
+	char socket[112];                                             /* address where the daemon listens */
+	char *history_path, history_problem[256], history_aside[256]; /* texts as last logged */
 	struct tuner_config config;
 	struct tuner_state *state;   /* allocated when the first job begins */
 	struct tuner_result *result; /* scratch; 200 KiB */

@@ -23,7 +23,7 @@ struct fetch {
 	uint32_t range;     /* current range of the order, if it has ranges */
 	uint64_t at;        /* offset in the range where the next piece begins */
 	uint32_t n_pending; /* pieces asked for or being copied */
-	bool is_asked;      /* all pieces were asked for */
+	bool is_asked;      /* all pieces have been requested */
 	bool is_new;        /* fetchers_submit() is running: done() must not be called */
 };
 

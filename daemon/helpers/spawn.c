@@ -15,7 +15,7 @@
 #include "lib/kernel_calls.h"
 #include "message.h"
 
-#define FORK_SERVER_FD (STDERR_FILENO + 1)  /* its own socket */
+#define FORK_SERVER_FD (STDERR_FILENO + 1)  /* descriptor of its own socket */
 #define HELPER_FD      (FORK_SERVER_FD + 1) /* socket of each helper */
 
 /* Number of checks, one per second, without a heartbeat after which a kept helper is killed: after its
@@ -26,7 +26,7 @@
 
 struct keeping {
 	const struct fork_server_program *program;
-	pid_t pid;     /* of the kept helper; 0: it does not run */
+	pid_t pid;     /* process ID of the kept helper; 0: not running */
 	int orders_fd; /* socket for its orders */
 	bool is_wanted, hung;
 	bool is_asked; /* it was told to end */

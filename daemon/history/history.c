@@ -47,7 +47,7 @@ struct history_file {
 	struct sql_statement *st[HISTORY_N_STATEMENTS];
 	char *path;
 	uint64_t max_bytes, page_bytes, bytes;
-	int64_t config_id; /* of the row that holds `config`; 0: this process has written none yet */
+	int64_t config_id; /* row with `config`; 0: this process has not written one yet */
 	struct tuner_config config;
 };
 
@@ -404,12 +404,12 @@ struct record {
 		struct history_entry entry;
 		struct tuner_verdict verdict;
 		struct history_point point;
-		struct tuner_config config; /* of a round */
-		uint64_t job;               /* of an end */
-		char key[32];               /* of a state */
+		struct tuner_config config; /* configuration of a round */
+		uint64_t job;               /* job of an end */
+		char key[32];               /* key of a state */
 	};
 	size_t size;
-	char data[]; /* of entry: its sample's text; of round and state: their bytes */
+	char data[]; /* entry: the text of its sample; round and state: their bytes */
 };
 
 struct history {
@@ -594,7 +594,7 @@ static int history_file_get_state(struct history_file *f, const char *key, void 
 		copy = malloc(size + 1);
 		if (copy) {
 			memcpy(copy, data ? data : "", size);
-			((char *)copy)[size] = '\0'; /* for callers that keep texts */
+			((char *)copy)[size] = '\0'; /* terminated, for callers that keep texts */
 			*ret_data = copy;
 			*ret_size = size;
 		}

@@ -16,7 +16,7 @@
 
 enum admin_who {
 	ADMIN_ROOT, /* root and the daemon's user */
-	ADMIN_USER, /* one user only */
+	ADMIN_USER, /* only one user */
 	ADMIN_NONE,
 };
 

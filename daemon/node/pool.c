@@ -284,7 +284,7 @@ static bool wait_for_work(struct pool *p, struct pool_worker *w)
 static bool is_surplus(const struct pool *p)
 {
 	return p->n_free > p->target ||
-	       p->n_places + p->n_free > p->target + 1; /* one extra for a task that pauses */
+	       p->n_places + p->n_free > p->target + 1; /* one extra thread for a task that pauses */
 }
 
 static void *worker_run(void *argument)

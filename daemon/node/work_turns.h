@@ -30,7 +30,7 @@ enum work_kind {
 struct work_lane {
 	uint32_t uid;
 	uint32_t limit;      /* maximum number of its tasks that run at one time */
-	uint32_t user_limit; /* the same for all tasks of its user; equal for all lanes of one user */
+	uint32_t user_limit; /* limit for all tasks of its user together; equal for all lanes of one user */
 	uint32_t n[WORK_N_KINDS], n_running;
 	bool was_long; /* kind of its last task: short and long tasks alternate, so that neither kind waits
 			  for all tasks of the other */

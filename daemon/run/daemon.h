@@ -26,16 +26,16 @@ struct daemon {
 	struct sensor_handler tuning;
 	struct fork_server sensor_keeper, fork_server;
 	struct plugins plugins;
-	struct fd_store_items items;    /* what the service manager passed */
+	struct fd_store_items items;    /* descriptors from the service manager */
 	char child_problem[240];        /* why the sensor does not run, or "" */
-	struct daemon_options *options; /* in force; replaced by a reload */
+	struct daemon_options *options; /* options in force; replaced by a reload */
 	int argc;
 	char **argv;
-	uint64_t memory_bytes; /* for defaults */
+	uint64_t memory_bytes; /* memory size, for defaults */
 	uint32_t n_cpus;
 	int metrics_fd; /* listening socket from the service manager; < 0: none */
 	struct metrics_server *metrics;
-	struct metrics_totals totals; /* of the sensor's samples */
+	struct metrics_totals totals; /* totals of the sensor's samples */
 	struct metrics_reloads reloads;
 	struct job_events events;
 	struct unknown_names names;

@@ -70,7 +70,7 @@ static void origins(FILE *text, const struct server *s)
 
 struct family {
 	const char *name, *type, *help, *label; /* label: one more, with its comma, or "" */
-	size_t offset;                          /* of a uint64_t in struct job_counters */
+	size_t offset;                          /* offset of a uint64_t in struct job_counters */
 	double scale;
 };
 

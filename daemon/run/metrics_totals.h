@@ -13,8 +13,7 @@
 
 #include "tuner/stall_sample.h"
 
-#define METRICS_MAX_JOBS 64 /* maximum at one time; a new job replaces the one whose last sample is oldest   \
-			     */
+#define METRICS_MAX_JOBS 64 /* a new job replaces the one whose last sample is oldest */
 
 /* Values of the label `stall`. */
 enum metrics_stall {
@@ -38,7 +37,7 @@ struct metrics_job {
 	double stall_s[METRICS_N_STALLS];
 	double known_s[METRICS_N_STALLS]; /* wall time for which that share is known; 0: never known */
 	double step_p50_s, step_p95_s;    /* from the last sample; NAN: unknown */
-	enum stall_source source;         /* of the last sample */
+	enum stall_source source;         /* source of the last sample */
 };
 
 struct metrics_totals {

@@ -26,7 +26,7 @@ enum options_cluster {
 
 struct daemon_options {
 	struct serving_options serve;
-	struct settings settings; /* of the tuner, as configured; nothing is set */
+	struct settings settings; /* the tuner's settings, as configured; nothing is set while running */
 	char *history;            /* a file, or "off" */
 	uint64_t history_max_bytes;
 	char *socket_path;
@@ -35,7 +35,7 @@ struct daemon_options {
 	char *cluster[OPTIONS_N_CLUSTER]; /* as given; NULL: not given */
 	uint64_t cluster_limit;           /* cluster-limit in bytes per second */
 	struct cluster_options share;     /* as above, for cluster_fork(); redis NULL: not shared */
-	bool hide_names;                  /* in the metrics */
+	bool hide_names;                  /* hides names in the metrics */
 	struct admin_choice admin;        /* who is an administrator; ADMIN_ROOT by default */
 	char *metrics;                    /* ADDRESS:PORT or "off" */
 	uint32_t exit_when_idle_s;        /* 0: never */
@@ -43,7 +43,7 @@ struct daemon_options {
 	char **codecs;                    /* files of plug-ins (plugin.h) */
 	uint32_t n_codecs;
 	struct settings_source codec_source[PLUGINS_MAX];
-	struct settings_source source[OPTIONS_MOST]; /* of each option, in the order of the table */
+	struct settings_source source[OPTIONS_MOST]; /* source of each option, in the order of the table */
 	const char *file;                            /* while one is read */
 	bool assist;                                 /* read ahead for jobs that know nothing of dieseld */
 	bool verbose;

@@ -243,7 +243,7 @@ int option_cluster(void *options, const struct option_row *row, const char *valu
 	    strncmp(value, "rediss://", strlen("rediss://")) != 0)
 		return error_set(err, -EINVAL,
 				 "%s: it is neither off nor a URL as redis://HOST[:PORT] or rediss://HOST",
-				 row->name); /* without the value: it may hold a password */
+				 row->name); /* omits the value, which may hold a password */
 	return option_text(o, row, value, err);
 }
 

@@ -20,17 +20,17 @@
 
 struct usage_amounts {
 	uint64_t jobs, samples, bytes;        /* jobs begun; samples and bytes made ready for clients */
-	uint64_t read_bytes;                  /* from storage */
-	uint64_t node_bytes;                  /* from other nodes */
+	uint64_t read_bytes;                  /* bytes read from storage */
+	uint64_t node_bytes;                  /* bytes from other nodes */
 	uint64_t cache_bytes;                 /* cache that running jobs have now */
 	uint64_t cache_kib_s;                 /* use of the cache so far, in KiB-seconds */
-	uint64_t cpu_ns;                      /* of the daemon's workers and decoders */
+	uint64_t cpu_ns;                      /* CPU time of the daemon's workers and decoders */
 	uint64_t wait_fetch_ns, wait_prep_ns; /* time that clients slept for a batch, as they report it */
 };
 
 struct usage_row {
 	uint32_t uid;
-	bool is_other_user; /* of users without a row: uid means nothing */
+	bool is_other_user; /* users without a row: uid has no meaning */
 	char account[USAGE_NAME_BYTES], pod_namespace[USAGE_NAME_BYTES];
 	struct usage_amounts amounts;
 };

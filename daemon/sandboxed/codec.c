@@ -21,15 +21,15 @@
 #include "lib/kernel_calls.h"
 
 #define TURN_MS    50   /* length of a turn; after it, others may get the worker */
-#define START_MS   1000 /* how long to wait for a busy fork server */
+#define START_MS   1000 /* time to wait for a busy fork server */
 #define STUCK_S    60   /* time in turns without a finished sample, after which the process is killed */
 #define LATE_S     2    /* extra CPU time until a process that has not ended itself is killed */
-#define MAX_STARTS 2    /* more tries with another process, if one ended at its first sample */
+#define MAX_STARTS 2    /* number of further processes to try, if one ended at its first sample */
 
 struct codec {
 	struct codec *next;
 	struct helper_process helper;
-	uint64_t paid_ns; /* when its CPU time was last charged */
+	uint64_t paid_ns; /* time when its CPU time was last charged */
 	int sandbox;
 };
 

@@ -25,7 +25,7 @@
 struct codecs;
 
 struct codec_segment {
-	int fd; /* for reading only */
+	int fd; /* descriptor for reading only */
 	uint64_t bytes;
 };
 
@@ -41,7 +41,7 @@ struct codec_work {
 	uint32_t slot;       /* number of the batch buffer */
 	uint32_t first, end; /* items of the slot */
 	const struct codec_segment *segments;
-	uint32_t n_segments; /* at most CODEC_MAX_SEGMENTS, one for `grant` included */
+	uint32_t n_segments; /* at most CODEC_MAX_SEGMENTS, including one for `grant` */
 	/* Memory for new decoded copies (cache/decoded.h), from grant_offset on. The descriptor is
 	 * writable. {.fd = -1}: none. */
 	struct codec_segment grant;
@@ -74,8 +74,8 @@ struct codec_prospect {
 
 struct codec_result {
 	uint64_t cpu_ns; /* CPU time of the processes, as the daemon measures it: they cannot forge it */
-	struct codec_cost ways[CODEC_N_WAYS]; /* as the process reports: only for tuning */
-	struct codec_prospect prospect;       /* the same */
+	struct codec_cost ways[CODEC_N_WAYS]; /* reported by the process: only for tuning */
+	struct codec_prospect prospect;       /* also reported by the process */
 	bool full;     /* decoding stopped: a decoded copy did not fit behind the others, but would fit in an
 			  empty extent */
 	uint32_t next; /* first item that is not done: time ran out, and others get a turn */

@@ -61,7 +61,7 @@ struct codec_order {
 	uint64_t epoch;
 	uint32_t slot;
 	uint32_t first, end;   /* items */
-	uint32_t grant_offset; /* where decoded copies start in the grant, if there is one */
+	uint32_t grant_offset; /* offset in the grant where decoded copies start, if there is a grant */
 };
 
 /* CPU time after which the process stops by itself, so that it ends its turn before the daemon's clock

@@ -51,7 +51,7 @@ struct reader_range {
 /* Message to the reader, with descriptors of the folder and the memory. Before the first one, the daemon
  * sends a bool: use_uring. */
 struct reader_order {
-	uint64_t id;        /* from 1 on */
+	uint64_t id;        /* number from 1 on */
 	uint64_t bytes;     /* size of the chunk in memory, which is also its file's size unless compressed */
 	uint32_t uid;       /* user for whom it reads: the process shows it in its title */
 	bool is_compressed; /* the file is shorter than `bytes` (dataset/blocks.h) */
@@ -64,7 +64,7 @@ struct reader_order {
 	uint32_t n_ranges;                             /* 0: the whole chunk is read */
 	struct reader_range ranges[READER_MAX_RANGES]; /* ranges to read; other memory stays empty */
 	char name[READER_NAME_BYTES];
-	char origin[READER_ORIGIN_BYTES]; /* for texts */
+	char origin[READER_ORIGIN_BYTES]; /* used in texts */
 };
 
 struct reader_report {

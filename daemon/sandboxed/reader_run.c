@@ -57,7 +57,7 @@ struct chunk {
 	uint32_t range; /* index of the range that is being read */
 	uint64_t at;    /* file offset of the next piece */
 	uint32_t n_pending;
-	struct chunk *next; /* in the list of chunks that have pieces left to read */
+	struct chunk *next; /* next in the list of chunks that have pieces left to read */
 	struct io_op open;
 	/* Only for a compressed chunk. */
 	uint64_t file_bytes;

@@ -73,7 +73,7 @@ typedef void stager_done(struct stager_job *job, int result, const struct error 
 /* A job that occupies a slot. The caller owns it and keeps it until done() or stager_forget(). */
 struct stager_job {
 	uint32_t slot;
-	stager_done *done; /* for the order under way; never called before stager_order() returns */
+	stager_done *done; /* callback of the order in progress; never called before stager_order() returns */
 };
 
 struct stager_handler {

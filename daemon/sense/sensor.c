@@ -12,7 +12,7 @@
 #include "lib/proc.h"
 
 #define SECOND_MS   1000
-#define DEADLINE_MS 300             /* for the child's reports; later ones are not used for this second */
+#define DEADLINE_MS 300             /* time limit for the child's reports of this second */
 #define LINGER_NS   (10 * NS_PER_S) /* the programs stay loaded this long for the next job */
 
 /* Maximum number of jobs whose threads' queue times are read per second, because these reads are

@@ -22,7 +22,7 @@
 
 struct detail_plan {
 	bool on;
-	uint64_t begin_ns, end_ns; /* of the current or last slice */
+	uint64_t begin_ns, end_ns; /* limits of the current or last slice */
 	uint64_t not_before_ns;    /* the next slice does not begin before */
 };
 

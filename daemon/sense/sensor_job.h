@@ -22,7 +22,7 @@ struct sensed_job {
 	struct sensed_job *next;
 	uint64_t id;
 	pid_t root;                                      /* 0: not visible */
-	uint64_t start_ticks;                            /* of root */
+	uint64_t start_ticks;                            /* start time of root */
 	bool told;                                       /* the child knows the job */
 	bool present;                                    /* it is in serving.jobs */
 	struct sensed_reading readings[SENSED_READINGS]; /* a ring */

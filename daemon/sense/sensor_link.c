@@ -120,7 +120,7 @@ static void on_ended(void *user, const struct fork_server_news *news, const char
 	bool died;
 	char text[160];
 
-	if (!s->keeper.link) /* it was told to end */
+	if (!s->keeper.link) /* the process was told to end */
 		return;
 	take_replies(s);
 	if (!s->keeper.link)

@@ -15,8 +15,8 @@
 struct tally_trainer {
 	uint32_t tid;
 	bool marks_next;   /* its loader marks next() */
-	uint64_t begin_ns; /* when it entered next(); 0: it is not in next() */
-	uint64_t sleep_ns; /* when it began to sleep in libdiesel; 0: it does not sleep */
+	uint64_t begin_ns; /* time when it entered next(); 0: it is not in next() */
+	uint64_t sleep_ns; /* time when it began to sleep in libdiesel; 0: it does not sleep */
 	uint64_t n_steps;
 	uint64_t wait_ns; /* sum of waits that have ended */
 	uint64_t last_ns; /* time of the last step */

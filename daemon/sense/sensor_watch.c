@@ -49,15 +49,15 @@ struct watched {
 	uint32_t root;
 	struct wait_tally tally;
 	struct writes writes;
-	uint64_t tick_ns;         /* when the last report was made */
+	uint64_t tick_ns;         /* time of the last report */
 	struct tally_sums ticked; /* the sums at tick_ns */
 	double wait;              /* share of waiting in the last second */
 	uint64_t slice_steps;     /* n_steps when the slice began */
 	bool to_analyse, looked_at;
 	bool has_slice;
 	struct stall_shares slice;
-	double slice_wait; /* by the marks, during that slice */
-	uint64_t slice_ns; /* when it ended */
+	double slice_wait; /* share of waiting during that slice, from the marks */
+	uint64_t slice_ns; /* end of that slice */
 	uint64_t slice_wait_ns, last_steps, last_step_ns;
 };
 

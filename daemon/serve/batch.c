@@ -330,7 +330,7 @@ void batch_decoded_unpin(struct batch *b, struct cache *c)
 /* ---- decoding: a process of its own (codec.h) fills the buffer, a slice at a time ---- */
 
 struct decode_slice {
-	const struct shared_memory *memory[CODEC_MAX_SEGMENTS]; /* of chunks and of decoded copies */
+	const struct shared_memory *memory[CODEC_MAX_SEGMENTS]; /* memory of chunks and of decoded copies */
 	struct codec_segment segments[CODEC_MAX_SEGMENTS];
 	uint32_t n;
 };

@@ -28,7 +28,7 @@
 _Static_assert(MAX_MEMBERS <= KEPT_FOLLOWERS, "all of them may be behind");
 
 struct group {
-	struct group *next; /* of the dataset */
+	struct group *next; /* next group of the dataset */
 	struct cached_dataset *dataset;
 	struct session *first;
 	uint32_t n_members;

@@ -43,8 +43,8 @@ struct group_member {
 	uint32_t n_decoding;  /* slots with decoders */
 	uint64_t n_shared;    /* batches that other members decoded */
 	uint64_t joined_ns;   /* CLOCK_MONOTONIC; so are the other times */
-	uint64_t hungry_ns;   /* when its client last had no batch ready */
-	uint64_t progress_ns; /* when its decoders last started or ended a batch */
+	uint64_t hungry_ns;   /* time when its client last had no batch ready */
+	uint64_t progress_ns; /* time when its decoders last started or ended a batch */
 	uint64_t batch_ns;    /* average CPU time to decode a batch; 0: unknown */
 	uint64_t looked_ns;   /* while it gives way to a slower member: time of the last check; else 0 */
 	uint64_t gave_way_ns; /* total time that it gave way */

@@ -37,7 +37,7 @@ struct kept_place {
 struct kept {
 	struct buffers *buffers;   /* NULL: nothing was kept yet */
 	uint64_t n_batches;        /* per epoch */
-	struct kept_place *places; /* by position, ascending */
+	struct kept_place *places; /* sorted by position, ascending */
 	uint32_t n, size;
 	uint32_t *warm; /* buffers with memory that hold no batch; copies out of some may still be running */
 	uint32_t n_warm, size_warm;

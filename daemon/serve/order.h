@@ -79,7 +79,7 @@ struct order_ahead {
 struct order {
 	struct cached_dataset *dataset;
 	struct membership *membership;    /* the job's other nodes; NULL: this node reads everything */
-	struct wire_open_session request; /* with the window in force */
+	struct wire_open_session request; /* request with the window in force */
 	struct subset *subset;            /* NULL: all samples */
 	uint64_t n_samples, n_chunks;     /* samples to serve, and chunks that hold them */
 	uint64_t n_batches, start_batch;  /* start_batch: first one of the request's epoch, with a start */
@@ -88,7 +88,7 @@ struct order {
 	struct order_shape shape;
 	bool exact; /* reserve the exact need_bytes of each epoch's plan, not the worst case */
 
-	uint64_t epoch, index; /* of the batch after head */
+	uint64_t epoch, index; /* epoch and index of the batch after head */
 	struct batch head;
 	bool has_head;
 	struct cached_want want;   /* samples needed of its chunks; of head's if the client asks */

@@ -19,7 +19,7 @@ struct serving_knobs {
 	uint32_t workers;         /* CPU threads that verify and gather */
 };
 
-enum serving_digest { /* which datasets must have a SHA-256 of each chunk (--require-digest) */
+enum serving_digest { /* datasets that must have a SHA-256 of each chunk (--require-digest) */
 		      SERVING_DIGEST_NEVER,
 		      SERVING_DIGEST_SHARED, /* datasets opened by another uid than the snapshot's owner */
 		      SERVING_DIGEST_ALWAYS,
@@ -36,7 +36,7 @@ struct serving_options {
 	uint32_t n_slots; /* batches that are kept ready, per session */
 	bool use_io_uring;
 	uint32_t user_share;                /* percent that one user may take (quota.h) */
-	struct cache_quotas quotas;         /* of the cache */
+	struct cache_quotas quotas;         /* quotas of the cache */
 	enum serving_digest require_digest; /* applies to datasets opened later */
 	bool observe;                       /* refuse to open anything more */
 	struct stage_options stage;         /* its folder is borrowed */
@@ -77,7 +77,7 @@ struct serving_job_memory {
 	uint64_t other;            /* the part of need that batches and snapshots take */
 	uint64_t cached;           /* chunks of its datasets in memory */
 	uint64_t borrowed;         /* the part of cached beyond what all jobs of these datasets claim */
-	uint64_t dataset;          /* all chunks of its datasets */
+	uint64_t dataset;          /* bytes of all chunks of its datasets */
 	uint64_t chunks;           /* number of chunks in its datasets */
 	uint64_t decoded_cache;    /* decoded copies of its samples in memory */
 	uint64_t decoded_limit;    /* current limit of decoded copies */

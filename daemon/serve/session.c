@@ -301,7 +301,7 @@ static bool has_fills_waiting(const struct session *s)
 {
 	uint32_t n = 0;
 
-	if (s->codecs) /* these wait for more than workers */
+	if (s->codecs) /* such batches wait for more than workers */
 		return false;
 	for (uint32_t i = 0; i < s->slots.n; i++)
 		n += s->slots.all[i].state == SLOT_FILLING && !s->slots.all[i].lacks_buffer &&

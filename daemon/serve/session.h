@@ -40,14 +40,14 @@ enum session_priority {
 /* State of a session of the lowest priority (SESSION_SPARE). */
 struct session_spare {
 	uint64_t n_known; /* the session has checked whether other nodes have the first n_known chunks */
-	uint64_t full_ns; /* when memory was last found full */
+	uint64_t full_ns; /* time when memory was last found full */
 };
 
 struct session {
 	struct session *next;
 	struct serving *serving;
 	struct cache *cache;
-	struct chunk_place *place; /* where it opens its chunks */
+	struct chunk_place *place; /* place where it opens its chunks */
 	struct job *job;
 	int64_t pid;
 	uint32_t uid;

@@ -26,7 +26,7 @@ struct connection {
 	uint32_t payer; /* cache_quota.h */
 	bool is_admin;  /* connected through the administrators' socket */
 	bool greeted;
-	uint32_t version;          /* of the protocol; valid if greeted */
+	uint32_t version;          /* protocol version; valid if greeted */
 	struct wire_origin origin; /* origin of the next session, as reported by the client */
 	bool overdue;
 	uint64_t due_ns;              /* deadline of the next message, else the connection is cut; 0: none */

@@ -29,7 +29,7 @@ struct proof {
 	bool replaced; /* the directory no longer has the snapshot as its newest or a kept version; harmless
 			  if already served */
 	uint64_t mount_id, snapshot_bytes;
-	struct access_stamp snapshot; /* of the snapshot that the client opened */
+	struct access_stamp snapshot; /* stamp of the snapshot that the client opened */
 	int chunks_fd, snapshot_fd;   /* opened by the daemon, O_PATH */
 	char path[PATH_MAX];
 };

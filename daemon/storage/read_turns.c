@@ -12,7 +12,7 @@ struct read_user {
 	uint32_t uid;
 	uint32_t n_lanes;
 	struct turn turn;
-	struct turns turns; /* of the user's jobs */
+	struct turns turns; /* turns of the user's jobs */
 	/* of this round */
 	uint64_t round;
 	uint32_t weight; /* the largest weight of the user's jobs */
@@ -37,7 +37,7 @@ struct read_storage {
 };
 
 struct read_lane {
-	struct read_lane *next; /* in its job's list */
+	struct read_lane *next; /* next in its job's list */
 	struct read_user *user;
 	struct turn turn;
 	/* of this round */

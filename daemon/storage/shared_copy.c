@@ -26,7 +26,7 @@
 
 #define PIECE_BYTES  ((uint64_t)2 << 20) /* also the size of a huge page */
 #define PAGE_BYTES   ((uint64_t)4096)
-#define MAX_THREADS  8 /* more would slow each other down */
+#define MAX_THREADS  8 /* more threads would slow each other down */
 #define DISK_THREADS 4 /* minimum when reading from a disk, even with fewer CPUs */
 
 struct copying {

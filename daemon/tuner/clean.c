@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#define OLD_NS    (5 * SECOND_NS) /* too old to say anything about now */
+#define OLD_NS    (5 * SECOND_NS) /* older samples do not describe the present */
 #define FUTURE_NS SECOND_NS       /* a sensor's clock is ours, so more is an error */
 /* More than any machine has: the sensor is wrong. */
 #define BYTES_MAX   1e18

@@ -21,7 +21,7 @@ struct tuner_round {
 	double cache_growth; /* caches do not grow beyond this sum */
 	bool cache_hard;     /* cache_total is a limit of the operator or the node, and not set by pressure */
 	double workers_total;
-	struct knob_plan plans[TUNER_MAX_JOBS]; /* by index in state->jobs */
+	struct knob_plan plans[TUNER_MAX_JOBS]; /* indexed as in state->jobs */
 	struct tuner_result *ret;
 };
 
@@ -33,7 +33,7 @@ void round_make_totals(struct tuner_round *round);
 void round_make_spaces(struct tuner_round *round);
 /* The pin for a knob of a job, or NULL. */
 const struct tuner_pin *round_pin(const struct tuner_config *config, uint64_t job, enum tuner_knob knob);
-uint64_t round_value(const struct tuner_job *job, enum tuner_knob knob); /* in force, or asked for */
+uint64_t round_value(const struct tuner_job *job, enum tuner_knob knob); /* in force, or requested */
 
 /* ---- judge.c ---- */
 void round_judge(struct tuner_round *round, size_t index);

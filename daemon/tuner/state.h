@@ -63,7 +63,7 @@ struct tuner_job {
 	enum tuner_phase phase;
 	uint32_t tunable, n_trainers;
 	struct job_figures seen[SEEN_MAX]; /* ring */
-	uint32_t n_seen;                   /* since phase_ns */
+	uint32_t n_seen;                   /* samples since phase_ns */
 
 	struct tuner_knobs in_force, wanted, model;
 	bool asked[TUNER_N_KNOBS]; /* `wanted` was asked for and is awaited */
@@ -73,7 +73,7 @@ struct tuner_job {
 	struct lesson lessons[TUNER_N_KNOBS];
 
 	uint64_t phase_ns;   /* figures from before this belong to another phase */
-	uint64_t jump_ns;    /* when jumping began */
+	uint64_t jump_ns;    /* time when jumping began */
 	uint64_t changed_ns; /* last change of any knob */
 	uint32_t n_jumps;
 	uint64_t surplus_ns, stall_ns, idle_ns; /* times at which these states began; 0: not in the state */
@@ -97,14 +97,14 @@ struct tuner_job {
 
 struct tuner_pressure {
 	bool tight;
-	double ceiling_bytes; /* for all caches together; 0: none */
-	double before_bytes;  /* their bytes before the cut */
+	double ceiling_bytes; /* ceiling for all caches together; 0: none */
+	double before_bytes;  /* bytes of all caches before the cut */
 	double some_at_cut;
 	uint64_t cut_ns, clear_ns, raised_ns;
 	/* Headroom lost to others, in bytes per second: `falls` in the last second, `fell` in the one before.
 	 */
 	double headroom, held, falls, fell;
-	uint64_t seen_ns; /* when headroom and held were read; 0: never */
+	uint64_t seen_ns; /* time when headroom and held were read; 0: never */
 };
 
 struct tuner_state {

@@ -84,7 +84,7 @@ static int add_children(struct pid_list *list, const char *root, pid_t pid, pid_
 	snprintf(path, sizeof(path), "%s/%d/task/%d/children", root, (int)pid, (int)tid);
 	r = proc_read_file(path, CHILDREN_MAX_BYTES, &text, NULL);
 	if (r == -ENOENT || r == -ESRCH)
-		return 0; /* this thread ended */
+		return 0; /* this thread has ended */
 	if (r != 0)
 		return r;
 	for (at = text; r == 0; at = end) {

@@ -12,5 +12,5 @@ struct asset {
 
 struct asset asset_page(void);
 struct asset asset_style(void);
-struct asset asset_script(void); /* all of page/ *.js, in the order they need */
-struct asset asset_schema(void); /* of the JSON report */
+struct asset asset_script(void); /* all of page/ *.js, in dependency order */
+struct asset asset_schema(void); /* schema of the JSON report */

@@ -48,7 +48,7 @@ void layout_wrap(const struct layout *layout, const char *text, unsigned int at,
 
 struct layout_part {
 	double ratio;
-	const char *glyph; /* one column */
+	const char *glyph; /* one column wide */
 	enum layout_style style;
 };
 

@@ -32,7 +32,7 @@ struct perfetto_slice {
 	const struct perfetto_argument *arguments; /* NULL: none */
 };
 
-#define SEQUENCE   1 /* all packets are of one writer */
+#define SEQUENCE   1 /* all packets have the same writer */
 #define NAMES_MAX  64
 #define GZIP_FLAGS (15 + 16) /* largest window, gzip header */
 
@@ -81,7 +81,7 @@ struct perfetto_trace {
 	FILE *stream;
 	z_stream zip;
 	int error;
-	struct protobuf packet, body, part; /* of the packet in progress */
+	struct protobuf packet, body, part; /* buffers of the packet in progress */
 	char *names[NAMES_MAX];             /* interned; iid is index + 1 */
 	size_t n_names;
 };

@@ -8,7 +8,7 @@
 struct share_label {
 	enum analysis_share share;
 	const char *name, *meaning;
-	const char *class_name; /* in the HTML report */
+	const char *class_name; /* class in the HTML report */
 };
 
 /* From harmful to desired: the order of bars and tables. */

@@ -11,7 +11,7 @@
 #include "lib/units.h"
 #include "share_label.h"
 
-#define NOTABLE_PERCENT 0.5 /* less is rounded to 0 and not worth a word */
+#define NOTABLE_PERCENT 0.5 /* smaller shares are rounded to 0 and not mentioned */
 
 __attribute__((format(printf, 3, 4))) static void append(char *buffer, size_t size, const char *format, ...)
 {

@@ -10,13 +10,13 @@
 
 struct asker {
 	void (*ask)(void *user);  /* runs on the thread, without the lock: gets an answer */
-	void (*keep)(void *user); /* on the thread, with the lock: stores it for the screen's thread */
+	void (*keep)(void *user); /* on the thread, with the lock: stores the answer for the screen */
 	void *user;
 	pthread_t thread;
 	pthread_mutex_t lock; /* protects the fields below, and the stored answers */
 	pthread_cond_t changed;
 	bool is_asked, stops;
-	uint64_t tried_ns; /* when the last try ended, with or without an answer; 0: never */
+	uint64_t tried_ns; /* end of the last attempt, with or without an answer; 0: none */
 	bool is_slow;      /* used by the screen's thread only: the last wait timed out */
 };
 

@@ -19,7 +19,7 @@ struct census {
 	const char *root;
 	pid_t *only, own;
 	size_t n_only;
-	struct census_process *items; /* by pid */
+	struct census_process *items; /* sorted by pid */
 	size_t n, n_allocated;
 	uint32_t scan;
 };

@@ -19,13 +19,13 @@ struct census;
 struct census_process {
 	pid_t pid, parent;
 	uint64_t start_ticks; /* start time: distinguishes processes that used the same pid */
-	pid_t root;           /* of its job; 0: it belongs to none */
+	pid_t root;           /* root of its job; 0: no job */
 	bool is_kernel;
 	bool has_library;  /* maps libtorch */
 	bool trains;       /* a job can begin here: has_library, or the user chose it */
 	uint64_t check_ns; /* time of the next check; 0: never */
 	uint64_t delay_ns;
-	uint32_t seen;   /* the last scan that saw it */
+	uint32_t seen;   /* number of the last scan that saw it */
 	uint64_t cpu_ns; /* for the caller: CPU time at the last sample; 0: none yet */
 };
 

@@ -55,7 +55,7 @@ struct feed {
 };
 
 struct node_options {
-	const pid_t *pids; /* only these jobs; none: all that train */
+	const pid_t *pids; /* only these jobs; none: all training processes */
 	size_t n_pids;
 	bool sampled; /* do not try BPF */
 };
@@ -81,7 +81,7 @@ int feed_both_open(struct feed *node, struct feed *daemon, struct feed **ret_fee
 
 struct replay_options {
 	const char *path;
-	const char *begin, *end; /* as the user writes times; NULL: all */
+	const char *begin, *end; /* times as the user writes them; NULL: all */
 };
 
 /* Opens a recording made by diesel-top -w. Returns the errors of top_recording_open(), and -EINVAL for

@@ -37,7 +37,7 @@ struct daemon_feed {
 	struct daemon_answer answer;
 	/* used by the screen's thread only */
 	bool was_up;
-	double read_bytes, read_s; /* at the last answer, for the rate */
+	double read_bytes, read_s; /* totals at the last answer, for the rate */
 };
 
 static void answer_free(struct daemon_answer *answer)

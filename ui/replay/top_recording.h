@@ -21,7 +21,7 @@ struct top_sample;
 
 #define TOP_RECORDING_MAGIC     "DSLREEL\n"
 #define TOP_RECORDING_VERSION   1
-#define TOP_RECORDING_BYTES_MAX (16u << 20) /* of one sample's JSON; more can only be damage */
+#define TOP_RECORDING_BYTES_MAX (16u << 20) /* maximum for one sample's JSON; more is damage */
 
 struct top_recording_header {
 	uint8_t magic[8];

@@ -25,7 +25,7 @@
 #define SEARCH_BYTES 65536
 
 struct top_recording_entry {
-	uint64_t offset; /* of the stored bytes */
+	uint64_t offset; /* offset of the stored bytes */
 	uint64_t time_us;
 	uint32_t stored_bytes, raw_bytes;
 	bool is_bad; /* counted already */

@@ -30,7 +30,7 @@ struct served_sample {
 	char decision[200]; /* the tuner's last */
 	char why[2 * SAMPLE_TEXT_BYTES];
 	double samples_per_s;
-	double cache_bytes, cache_limit_bytes; /* of the daemon's cache, for the job's dataset */
+	double cache_bytes, cache_limit_bytes; /* figures of the daemon's cache, for the job's dataset */
 	uint64_t prefetch_chunks, daemon_workers, client_workers;
 	uint64_t n_ready;              /* batches that wait for the trainer */
 	uint64_t n_decoded, n_damaged; /* samples, by the daemon */
@@ -47,7 +47,7 @@ struct served_sample {
 	double node_chunks_per_s, node_bytes_per_s, node_latency_s;
 	double storage_chunks_per_s, storage_bytes_per_s, storage_latency_s;
 	uint64_t n_reached, n_members;        /* nodes, with this one */
-	uint64_t n_troubled;                  /* of these, the nodes that are away or slow... */
+	uint64_t n_troubled;                  /* part of them: nodes that are unreachable or slow... */
 	char troubled[SAMPLE_TEXT_BYTES / 2]; /* ... and which: "node-3 away, node-2 slow (210ms)" */
 	double decision_age_s;
 };
@@ -58,7 +58,7 @@ struct job_sample {
 	char user[32];
 	char node[64], dataset[160]; /* set with --nodes */
 	char state[12];              /* "running", "exited"; "silent": its node has stopped reporting */
-	char method[12];             /* how shares are known: "bpf", "sampled" (approximate), "client", "" */
+	char method[12];             /* source of the shares: "bpf", "sampled" (approximate), "client", "" */
 	char verdict[20];            /* "fetch-bound", ... */
 	char loader[12];
 	char remark[SAMPLE_TEXT_BYTES]; /* reason for missing shares, or other remarks for the reader */
@@ -76,9 +76,9 @@ struct job_sample {
 	double wait_mean_s; /* data wait per step */
 	double cpu_ratio;   /* cores in use by all its processes */
 	double read_bytes_per_s;
-	double hit_ratio; /* of the page cache, or of the daemon's */
+	double hit_ratio; /* hit ratio of the page cache, or of the daemon's cache */
 	double memory_bytes;
-	double age_s;   /* of shares and steps: how long ago they were measured */
+	double age_s;   /* age of shares and steps */
 	double ended_s; /* ago; NAN while it runs */
 	struct served_sample served;
 	double stall_s,
@@ -89,11 +89,11 @@ struct job_sample {
 struct worker_sample {
 	char job[48], job_name[40];
 	char role[16]; /* "trainer", "rank", "worker", "helper" */
-	char name[24]; /* as it calls itself */
+	char name[24]; /* name that the program gives itself */
 	char state[4]; /* R S D ... */
 	char wait[24]; /* cause of its sleep when sampled */
 	uint64_t pid, parent_pid;
-	double cpu_ratio, queue_ratio; /* on a core; runnable without one */
+	double cpu_ratio, queue_ratio; /* time on a core; time runnable without one */
 	double read_bytes_per_s;
 	double memory_bytes;
 };
@@ -113,7 +113,7 @@ struct gpu_sample_row {
 	char name[48];
 	char jobs[96]; /* jobs whose processes compute on it */
 	uint64_t index, n_processes;
-	double busy_ratio; /* some kernel ran */
+	double busy_ratio; /* time in which a kernel was running */
 	double memory_used_bytes, memory_bytes;
 	double power_w;
 };
@@ -148,9 +148,9 @@ struct hop_sample {
 	char role[20];
 	char name[24];
 	char what[48];
-	char edge[40]; /* how the chain continues: "woken by 123" */
+	char edge[40]; /* link to the rest of the chain: "woken by 123" */
 	uint64_t tid;
-	double begin_s, length_s; /* from the start of the wait */
+	double begin_s, length_s; /* times since the start of the wait */
 	bool fetch;
 };
 
@@ -159,12 +159,12 @@ struct daemon_sample {
 	char version[24], socket[112], io[16];
 	char sensing[SAMPLE_TEXT_BYTES + 32],
 	    tuner[SAMPLE_TEXT_BYTES + 64]; /* tuning method, and whether it may act */
-	char problem[SAMPLE_ERROR_BYTES];  /* one line, when it does not answer */
+	char problem[SAMPLE_ERROR_BYTES];  /* one line, if it does not answer */
 	uint64_t pid;
 	double uptime_s;
 	double cache_budget_bytes, cache_used_bytes, cache_borrowed_bytes;
 	uint64_t prefetch_chunks, workers, n_loading, n_sessions;
-	double read_bytes, reads, evictions; /* so far */
+	double read_bytes, reads, evictions; /* totals so far */
 	double read_bytes_per_s;
 	uint64_t n_bad;
 	double age_s;
@@ -176,7 +176,7 @@ struct host_sample {
 	double cpu_ratio; /* cores in use */
 	double load1;
 	double memory_bytes, available_bytes;
-	double psi_cpu, psi_io, psi_memory; /* some, of the last 10 s */
+	double psi_cpu, psi_io, psi_memory; /* "some" figures of the last 10 s */
 	char gpus[160]; /* why no GPU is shown; "": GPUs are shown, or were not requested */
 };
 
@@ -185,14 +185,14 @@ struct node_sample {
 	char name[64];
 	char state[12]; /* "up", "silent", "unknown": its report cannot be parsed */
 	char version[24];
-	double age_s; /* of its newest report */
+	double age_s; /* age of its newest report */
 	double uptime_s;
 	uint64_t n_jobs, n_omitted; /* jobs; of these, the ones that did not fit the report */
 };
 
 struct self_sample {
 	char source[SAMPLE_ERROR_BYTES]; /* measurement method, and the reason if it is not the best one */
-	double cpu_ratio;                /* of one core */
+	double cpu_ratio;                /* share of one core */
 	double memory_bytes;
 	double bpf_ratio; /* CPU time of the BPF programs, of one core */
 	double events_per_s;
@@ -203,8 +203,8 @@ struct self_sample {
 };
 
 struct top_sample {
-	double time_s;     /* since 1970 */
-	double interval_s; /* since the one before; NAN: the first */
+	double time_s;     /* seconds since 1970 */
+	double interval_s; /* time since the previous sample; NAN: first sample */
 	struct host_sample host;
 	struct daemon_sample daemon;
 	struct self_sample self;

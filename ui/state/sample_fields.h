@@ -26,7 +26,7 @@ struct field_table {
 	const struct field *fields;
 	size_t n_fields;
 	size_t items_offset,
-	    n_offset; /* of lists; in struct top_sample. Objects: items_offset is the object's */
+	    n_offset; /* number field of lists, in struct top_sample. Objects: items_offset is the object's */
 };
 
 extern const struct field_table sample_lists[SAMPLE_LISTS];

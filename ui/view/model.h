@@ -16,7 +16,7 @@
 #include "table.h"
 
 #define MODEL_INPUT_BYTES  80
-#define MODEL_EXITED_S     10 /* for how long an ended job is shown, dimmed */
+#define MODEL_EXITED_S     10 /* time for which an ended job is shown, dimmed */
 #define MODEL_INTERVAL_MIN 0.1
 #define MODEL_INTERVAL_MAX 60.0
 
@@ -69,7 +69,7 @@ enum model_action {
 	MODEL_BACKWARD,
 	MODEL_FIRST,
 	MODEL_LAST,
-	MODEL_JUMP, /* to the time in input */
+	MODEL_JUMP, /* jump to the time in `input` */
 	MODEL_QUIT,
 };
 

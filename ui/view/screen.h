@@ -48,7 +48,7 @@ _Static_assert(sizeof(struct cell) == 2 * sizeof(wchar_t) + 4, "cells are compar
 /* How characters may be drawn. */
 struct charset {
 	bool unicode; /* false: only ASCII, and '?' for all other characters */
-	bool colour;  /* else shares are drawn as letters */
+	bool colour;  /* false: shares are drawn as letters */
 };
 
 struct screen {

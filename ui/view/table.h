@@ -19,15 +19,15 @@ enum column_kind {
 };
 
 struct column {
-	const char *key;   /* for -s; lower case */
+	const char *key;   /* name for -s; lower case */
 	const char *title; /* head of the column */
 	enum column_kind kind;
-	size_t offset;                     /* of the value in the item */
+	size_t offset;                     /* offset of the value in the item */
 	double (*value)(const void *item); /* instead of offset; NULL: offset */
 	int width;                         /* smallest */
 	int rank;            /* columns of the highest rank are left out first; 0: never left out */
 	bool grows;          /* takes the remaining width */
-	const char *meaning; /* for the help */
+	const char *meaning; /* text for the help */
 };
 
 struct columns {
@@ -40,7 +40,7 @@ struct columns {
 struct table {
 	const struct columns *columns;
 	const void **rows; /* items, sorted */
-	int *depths;       /* in the tree; NULL: no tree */
+	int *depths;       /* depths in the tree; NULL: no tree */
 	size_t n;
 	size_t sort; /* column */
 	bool invert;

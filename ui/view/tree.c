@@ -17,7 +17,7 @@ struct job_tree {
 	struct tree_pid {
 		uint64_t pid;
 		size_t row;
-	} * pids;                /* by pid */
+	} * pids;                /* sorted by pid */
 	size_t *child, *sibling; /* child: the last child; sibling: the previous sibling */
 	bool *is_root, *placed;
 	size_t *open; /* a stack of the rows to place next */

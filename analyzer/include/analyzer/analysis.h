@@ -86,7 +86,7 @@ struct analysis_rank {
 struct analysis_workers {
 	uint32_t n;          /* worker processes seen in the window */
 	uint32_t n_at_once;  /* most at the same time of one loader that feeds steps; sampled: the average */
-	uint64_t fetch_ns;   /* in file or network calls */
+	uint64_t fetch_ns;   /* time in file or network calls */
 	uint64_t cpu_ns;     /* computing outside those calls */
 	uint64_t queue_ns;   /* runnable without a core */
 	uint64_t idle_ns;    /* waiting for an index: ahead of the trainer */
@@ -109,7 +109,7 @@ struct analysis_job {
 	bool attached; /* the job already ran when the recording began */
 	uint32_t n_cpus;
 	uint32_t root_tgid, trainer_tgid, trainer_tid;
-	uint32_t trainer_ns_tgid, trainer_ns_tid; /* in its innermost PID namespace; 0: not known */
+	uint32_t trainer_ns_tgid, trainer_ns_tid; /* IDs in the innermost PID namespace; 0: not known */
 	uint32_t n_trainers; /* number of threads that do backward passes: more than 1 are ranks of one job */
 	enum analysis_loader loader;
 	enum analysis_method method;
@@ -139,7 +139,7 @@ struct analysis_window {
 	uint64_t startup_ns, teardown_ns; /* the trainer's life before and after, as far as recorded */
 	uint64_t observed_ns;  /* the window without the steps that reach into a gap of the recording */
 	bool read_bytes_known; /* false: sampled, and the job hides its reads */
-	uint64_t read_bytes;   /* by the job's file reads, page cache or not */
+	uint64_t read_bytes;   /* bytes read by the job's file reads, from the page cache or not */
 };
 
 /* For a recording sampled without privilege: there are no steps, and each share is right within +- its error,
@@ -170,7 +170,7 @@ struct analysis_parts {
 	/* parts of cpu_starved */
 	uint64_t neighbours_ns;  /* a thread outside the job occupied the core */
 	uint64_t gil_starved_ns; /* the trainer itself waited for the interpreter lock */
-	uint64_t asleep_ns;      /* of other: plain sleeps of the trainer, except polling */
+	uint64_t asleep_ns;      /* part of other: plain sleeps of the trainer, except polling */
 	uint64_t steal_ns;       /* part of any share: the host took the trainer's core away (steal time) */
 	bool waits_sampled;      /* some waits are inferred from the trainer's stack samples or naps */
 };
@@ -205,7 +205,7 @@ struct analysis {
 	struct analysis_rank *ranks; /* NULL: one trainer */
 	size_t n_ranks;
 	/* NULL: not known */
-	struct wait_chain *chain; /* of the last slow step */
+	struct wait_chain *chain; /* chain of the last slow step */
 	struct page_cache *page_cache;
 	struct profile *profile;
 	struct gpu_use *gpu;

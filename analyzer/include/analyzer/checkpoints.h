@@ -14,15 +14,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CHECKPOINT_TAIL_SHARES  7    /* as many as enum analysis_share has */
+#define CHECKPOINT_TAIL_SHARES  7    /* same number as in enum analysis_share */
 #define CHECKPOINT_OVERHEAD_MAX 0.05 /* default limit, from CheckFreq */
 
 struct checkpoint_item {
 	uint64_t begin_ns, end_ns;
-	uint64_t stall_ns;     /* of the trainer */
+	uint64_t stall_ns;     /* stall of the trainer */
 	uint64_t bytes;        /* written, or mapped for writing */
-	uint64_t write_ns;     /* in write calls */
-	uint64_t fsync_ns;     /* in fsync and the like */
+	uint64_t write_ns;     /* time in write calls */
+	uint64_t fsync_ns;     /* time in fsync and the like */
 	uint64_t writeback_ns; /* part of both: asleep uninterruptibly, throttled by or waiting for writeback
 				  of dirty pages or the journal */
 	bool background;       /* written by a thread or process other than the trainer */

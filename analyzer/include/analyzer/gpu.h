@@ -10,7 +10,7 @@
 struct gpu_call {
 	char name[48]; /* cuStreamSynchronize, ... */
 	uint64_t n;
-	uint64_t ns;      /* in the call, all threads of the trainer's process */
+	uint64_t ns;      /* time in the call, of all threads of the trainer's process */
 	uint64_t spin_ns; /* part of ns on a CPU: the driver polls */
 };
 
@@ -33,7 +33,7 @@ struct gpu_use {
 	uint32_t n_probed, n_expensive, n_missing, n_refused;
 	bool launches_known;    /* false: launches were not counted all the time, so that the counts and
 				   starved_ns are too low */
-	struct gpu_call *calls; /* by ns, descending */
+	struct gpu_call *calls; /* sorted by ns, descending */
 	size_t n_calls;
 };
 

@@ -20,7 +20,7 @@
 enum lane_role {
 	LANE_TRAINER,
 	LANE_WORKER,
-	LANE_HANDOFF, /* of a worker: hands its batches over */
+	LANE_HANDOFF, /* a worker hands its batches over */
 	LANE_HELPER,  /* another thread of the trainer's process */
 };
 
@@ -55,9 +55,9 @@ struct lane_batch {
 struct lane {
 	enum lane_role role;
 	char name[32]; /* "trainer", "worker 1", ... or the thread's own name, which may hold any bytes */
-	uint32_t tid, tgid; /* of the lane's first thread */
+	uint32_t tid, tgid; /* IDs of the lane's first thread */
 	struct lane_segment *segments;
-	struct lane_batch *batches; /* by begin */
+	struct lane_batch *batches; /* sorted by begin */
 	size_t n_segments, n_batches;
 };
 
@@ -88,10 +88,10 @@ struct lane_gpu_call {
 struct lanes {
 	uint64_t cell_ns; /* 0: everything is exact */
 	struct lane *items;
-	struct lane_wake *wakes; /* by run_ns */
+	struct lane_wake *wakes; /* sorted by run_ns */
 	struct lane_wait *waits;
-	struct lane_level *levels;       /* by time; NULL without workers */
-	struct lane_gpu_call *gpu_calls; /* by time within a lane; NULL: none */
+	struct lane_level *levels;       /* sorted by time; NULL without workers */
+	struct lane_gpu_call *gpu_calls; /* sorted by time within a lane; NULL: none */
 	size_t n_items, n_wakes, n_waits, n_levels, n_gpu_calls;
 };
 

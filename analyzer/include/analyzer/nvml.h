@@ -24,7 +24,7 @@ struct nvml;
 struct nvml_gpu {
 	char name[64];
 	double busy_ratio;                      /* utilization; NAN: not known, here and below */
-	double memory_used_bytes, memory_bytes; /* on the device */
+	double memory_used_bytes, memory_bytes; /* memory of the device */
 	double power_w;
 	pid_t pids[NVML_PIDS_MAX]; /* processes that compute on the GPU; only the first NVML_PIDS_MAX */
 	size_t n_pids;

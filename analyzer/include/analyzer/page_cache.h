@@ -30,7 +30,7 @@ struct page_cache_mapped {
 	uint64_t read_ahead_pages;
 	uint64_t n_read_aheads;
 	double random_ratio; /* share of major faults that do not follow the previous one; NAN: no faults */
-	uint64_t n_wakeups, n_context_switches; /* of the faulting threads, during faults */
+	uint64_t n_wakeups, n_context_switches; /* counts of the faulting threads, during faults */
 };
 
 struct page_cache {
@@ -40,7 +40,7 @@ struct page_cache {
 	uint64_t n_reads; /* read calls, completed */
 	uint64_t read_sizes[PAGE_CACHE_SIZES];
 	struct page_cache_mapped mapped;
-	struct page_cache_place *files; /* by cold, then used bytes, descending */
+	struct page_cache_place *files; /* sorted by cold, then used bytes, descending */
 	struct page_cache_place *folders;
 	size_t n_files, n_folders;
 };

@@ -18,7 +18,7 @@ struct phase_time {
 };
 
 struct phase_times {
-	struct phase_time items[PHASES_MAX]; /* by ns, descending */
+	struct phase_time items[PHASES_MAX]; /* sorted by ns, descending */
 	size_t n;
 };
 

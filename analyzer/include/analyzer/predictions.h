@@ -28,7 +28,7 @@ struct what_if_point {
 };
 
 struct what_if_curve {
-	struct what_if_point *points; /* by x */
+	struct what_if_point *points; /* sorted by x */
 	size_t n_points;
 	double here; /* x of the recorded job; NAN: not known */
 };

@@ -28,15 +28,15 @@ _Static_assert(offsetof(struct profile_frame, key) == 0 && offsetof(struct profi
 	       "sorted and found by compare_u64()");
 
 struct profile_metadata {
-	const struct profile_frame *frames; /* by key */
-	const struct profile_trace *traces; /* by key */
+	const struct profile_frame *frames; /* sorted by key */
+	const struct profile_trace *traces; /* sorted by key */
 	size_t n_frames, n_traces;
 	double rate_hz; /* rate per CPU; 0: not known */
 };
 
 struct profile_item {
 	char *name;    /* library "libjpeg", function "jpeg_idct_islow", or Python "load_image" */
-	char *library; /* of a function: library, or the Python file's name; NULL for libraries */
+	char *library; /* function's library, or the Python file's name; NULL for libraries */
 	char *caller;  /* most frequent innermost Python frame, "file.py:function"; NULL: none */
 	uint64_t n_samples;
 };
@@ -62,9 +62,10 @@ struct profile {
 	uint64_t n_unknown; /* part of n_samples without a known library */
 	struct profile_images images;
 	double rate_hz;
-	struct profile_item *libraries, *functions; /* by samples, descending; the innermost frame counts */
+	struct profile_item *libraries,
+	    *functions; /* sorted by samples, descending; the innermost frame counts */
 	size_t n_libraries, n_functions;
-	struct profile_stack *stacks; /* by samples, descending */
+	struct profile_stack *stacks; /* sorted by samples, descending */
 	size_t n_stacks;
 };
 

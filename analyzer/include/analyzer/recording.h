@@ -33,9 +33,9 @@ struct recording_cursor;
 /* Keys of info. Times are ns, sizes bytes, both decimal. */
 #define RECORDING_COMMAND          "command"   /* the command as typed, or the command line of the process */
 #define RECORDING_ROOT_TGID        "root_tgid" /* the job's first process */
-#define RECORDING_ROOTS            "roots"     /* all its first processes, separated by commas */
+#define RECORDING_ROOTS            "roots"     /* all root processes, separated by commas */
 #define RECORDING_CGROUP           "cgroup"    /* the control group's folder; only with --cgroup */
-#define RECORDING_TRAINER_TID      "trainer_tid"  /* as the user named it; 0: find it */
+#define RECORDING_TRAINER_TID      "trainer_tid"  /* as given by the user; 0: found automatically */
 #define RECORDING_ATTACHED         "attached"     /* 1: the job already ran when the recording began */
 #define RECORDING_START_NS         "start_ns"     /* CLOCK_MONOTONIC when the job was tagged */
 #define RECORDING_STOP_NS          "stop_ns"      /* CLOCK_MONOTONIC when the recording ended */

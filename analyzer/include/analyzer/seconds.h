@@ -17,13 +17,13 @@ struct analysis_interval {
 	uint64_t known_ns;
 	uint64_t gpu_wait_ns; /* part of SHARE_DEVICE */
 	double n_steps;       /* steps that ended in the interval; sampled: proportional to its length */
-	double step_p50_s, step_p95_s; /* of these steps; NAN: none */
+	double step_p50_s, step_p95_s; /* percentiles of these steps; NAN: none */
 
 	/* Worker processes and the threads that hand their batches over; thread-time. */
 	uint32_t n_workers; /* number of worker processes seen */
 	size_t n_batches;   /* number of batches whose preparation ended */
 	uint64_t worker_cpu_ns, worker_fetch_ns;
-	uint64_t queue_ns; /* all threads that have a lane: runnable without a core */
+	uint64_t queue_ns; /* runnable without a core, summed over all threads that have a lane */
 };
 
 /* Returns the figures of [begin_ns, end_ns). All are 0 (step times NAN) if the analysis has no lanes, or

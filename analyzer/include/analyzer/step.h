@@ -10,7 +10,7 @@
 
 struct analysis_step {
 	uint64_t begin_ns, end_ns;
-	uint64_t backward_ns; /* when the backward pass was entered */
+	uint64_t backward_ns; /* start of the backward pass */
 	uint64_t share_ns[SHARE_COUNT];
 	bool complete; /* no record was lost while it ran */
 	bool excluded; /* excluded from figures about steps: compiles, or follows a validation pass */

@@ -113,7 +113,7 @@ struct collector_stats {
 	uint64_t bpf_run_ns;  /* CPU time of the programs, extrapolated from samples of 100 ms */
 	uint64_t sampled_ns;  /* length of these samples; 0: bpf_run_ns is unknown */
 	uint64_t own_cpu_ns;  /* CPU time of the calling process since collector_open */
-	uint64_t elapsed_ns;  /* since collector_open */
+	uint64_t elapsed_ns;  /* time since collector_open() */
 	uint64_t clock_start; /* CLOCK_MONOTONIC at collector_open */
 	uint32_t profile_hz;  /* 0: no stack samples are taken */
 	int profile_error;    /* -errno: reason for missing samples that the caller requested */

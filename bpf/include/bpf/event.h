@@ -201,14 +201,14 @@ struct event_call {
  * and closes of files that cannot be written through the descriptor.
  */
 struct event_calls {
-	uint64_t inode; /* of the last call's file */
+	uint64_t inode; /* inode of the last call's file */
 	uint32_t bytes; /* returned by reads */
 	uint32_t busy_ns;
 	uint16_t n_calls; /* 2 or more */
 	uint16_t n_reads; /* completed reads */
 	uint16_t n_opens; /* successful opens */
 	uint8_t file_type;
-	uint8_t source; /* of the last call's file */
+	uint8_t source; /* source of the last call's file */
 	uint64_t reserved;
 };
 
@@ -312,7 +312,7 @@ struct event_sample {
 
 struct event_process {
 	uint64_t start_boottime_ns;
-	uint64_t exec_ns; /* all its threads, so far */
+	uint64_t exec_ns; /* CPU time of all its threads so far */
 	uint32_t parent_tgid;
 	uint32_t flags; /* enum sample_process, or-ed */
 	uint64_t reserved;
@@ -323,7 +323,7 @@ struct event_gpu {
 			      * stops when too many come */
 	uint64_t n_copies;   /* copies and fills, with the same limit */
 	uint64_t stream;     /* CUstream; 0: the default one */
-	uint16_t function;   /* of bpf/gpu.h */
+	uint16_t function;   /* index of bpf/gpu.h */
 	uint16_t gpu_flags;  /* enum gpu_flag */
 	uint32_t reserved;
 };

@@ -22,10 +22,10 @@ const char *gpu_function_name(uint32_t function);
 #define GPU_NOTE_PROBES  "gpu.probes"  /* struct gpu_probes */
 
 struct gpu_probes {
-	uint32_t n_probed;    /* probed functions */
-	uint32_t n_expensive; /* of these, with a single-stepped first instruction: 4 to 5 us per call */
-	uint32_t n_missing;   /* functions that this driver does not export */
-	uint32_t n_refused;   /* functions that the kernel would not probe */
+	uint32_t n_probed;          /* probed functions */
+	uint32_t n_expensive;       /* those with a single-stepped first instruction: 4 to 5 us per call */
+	uint32_t n_missing;         /* functions that this driver does not export */
+	uint32_t n_refused;         /* functions that the kernel would not probe */
 	uint64_t launches_until_ns; /* time at which launches became too frequent to be counted; 0: never */
 };
 

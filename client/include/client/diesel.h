@@ -27,12 +27,12 @@ extern "C" {
 
 #define DIESEL_DEFAULT_SOCKET "/run/diesel/dieseld.sock"
 
-#define DIESEL_ERROR_BYTES 512        /* of an `error` buffer that any line fits in */
+#define DIESEL_ERROR_BYTES 512        /* size of an `error` buffer that fits any line */
 #define DIESEL_BATCH_MAX   (1 << 20)  /* samples */
 #define DIESEL_SLOTS_MAX   64         /* batches that a session holds */
 #define DIESEL_GROUP_MAX   31         /* bytes of a group's name */
 #define DIESEL_CLUSTER_MAX 63         /* bytes of a cluster's name */
-#define DIESEL_NO_WISH     UINT32_MAX /* from diesel_session_wanted_workers() */
+#define DIESEL_NO_WISH     UINT32_MAX /* result of diesel_session_wanted_workers() */
 
 struct diesel_dataset;
 struct diesel_session;
@@ -96,7 +96,7 @@ int diesel_dataset_find_many(const struct diesel_dataset *dataset, const char *c
 struct diesel_entry {
 	const char *name; /* borrowed until close, not terminated */
 	size_t name_length;
-	uint64_t sample; /* of a file */
+	uint64_t sample; /* sample number of a file */
 	uint32_t is_directory;
 	uint32_t reserved;
 };
@@ -108,7 +108,7 @@ int diesel_dataset_list(const struct diesel_dataset *dataset, const char *direct
 
 struct diesel_stat {
 	uint64_t mtime_ns; /* time of the packed file, since 1970 */
-	uint32_t mode;     /* its st_mode */
+	uint32_t mode;     /* st_mode of the file */
 	uint32_t bytes;
 	int32_t label;
 	uint32_t reserved;
@@ -125,7 +125,7 @@ int diesel_dataset_stat(const struct diesel_dataset *dataset, uint64_t sample, s
  */
 struct diesel_sample_info {
 	uint32_t bytes;
-	int32_t label; /* as in struct diesel_item */
+	int32_t label; /* same as in struct diesel_item */
 };
 
 /* -ERANGE: no such sample. */
@@ -179,8 +179,8 @@ struct diesel_sample {
 	size_t path_length;
 	const void *data;
 	size_t bytes;
-	const struct diesel_stat *stat; /* its time of change and mode (0: 0644) are kept with the sample;
-					   NULL: now, 0644 */
+	const struct diesel_stat
+	    *stat; /* time of change and mode to store with the sample; NULL: now, 0644. Mode 0: 0644 */
 };
 
 /*
@@ -239,7 +239,7 @@ void diesel_subset_samples(const struct diesel_subset *subset, uint64_t *samples
  * before it are replaced. */
 int diesel_subset_indices(const struct diesel_subset *subset, uint64_t *samples, uint64_t n);
 enum diesel_stranger {
-	DIESEL_NO_IMAGE, /* by file extension: .jpg, .jpeg, .png, .webp, in any case */
+	DIESEL_NO_IMAGE, /* the file extension is not .jpg, .jpeg, .png or .webp, in any case */
 	DIESEL_NO_CLASS, /* the sample is in no class folder, but others are */
 };
 /* Returns 1 and the first sample (subset NULL: of the dataset) that is a stranger among the others, or 0 if
@@ -281,7 +281,7 @@ int diesel_codec_output(const struct diesel_dataset *dataset, struct recipe_code
  * recipe, which does not affect it. */
 struct diesel_session_options {
 	uint64_t seed;
-	uint64_t epoch;       /* of the first batch */
+	uint64_t epoch;       /* epoch of the first batch */
 	uint64_t first_batch; /* batch of this rank within the epoch from which to resume */
 	uint32_t flags;       /* enum diesel_session_flag */
 	uint32_t rank, world; /* world >= 1 */
@@ -380,7 +380,7 @@ struct diesel_item {
  */
 struct diesel_batch {
 	uint64_t epoch;
-	uint64_t index; /* of this rank within the epoch */
+	uint64_t index; /* index of this rank's batch within the epoch */
 	uint32_t n_items;
 	uint32_t item_bytes;
 	uint8_t *packed;

@@ -46,7 +46,7 @@ struct tuner_knob_info {
 	enum wire_setting_key limit; /* setting that limits the knob; has the same range */
 };
 
-extern const struct tuner_knob_info tuner_knob_table[TUNER_N_KNOBS]; /* by enum tuner_knob */
+extern const struct tuner_knob_info tuner_knob_table[TUNER_N_KNOBS]; /* indexed by enum tuner_knob */
 
 /* tuner_knob_table's name, or "?". */
 const char *tuner_knob_name(enum tuner_knob knob);

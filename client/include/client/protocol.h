@@ -114,8 +114,8 @@ enum wire_type {
 
 struct wire_header {
 	uint32_t type;     /* enum wire_type */
-	uint16_t bytes;    /* of the whole message */
-	uint16_t sequence; /* of the request, repeated in its reply: 1 to 65535, then 1 again */
+	uint16_t bytes;    /* length of the whole message */
+	uint16_t sequence; /* number of the request, repeated in its reply: 1 to 65535, then 1 again */
 };
 
 struct wire_error {
@@ -135,7 +135,7 @@ struct wire_hello { /* also the reply */
 
 struct wire_open_dataset {
 	struct wire_header header;
-	uint64_t version; /* that the client insists on (a session that is opened again); 0: any */
+	uint64_t version; /* version that the client insists on (session opened again); 0: any */
 	uint32_t flags;   /* WIRE_DATASET_FETCHED */
 	uint32_t reserved;
 };
@@ -165,9 +165,8 @@ struct wire_open_session {
 	uint64_t seed;
 	uint64_t epoch;
 	uint64_t first_batch;
-	uint64_t
-	    subset_samples; /* how many samples the subset has that was sent; 0: none, serve all samples */
-	uint32_t flags;     /* enum diesel_session_flag */
+	uint64_t subset_samples; /* samples in the subset that was sent; 0: none sent, serve all */
+	uint32_t flags;          /* enum diesel_session_flag */
 	uint32_t rank, world;
 	uint32_t batch;
 	uint32_t stride, offset;
@@ -180,7 +179,7 @@ struct wire_open_session {
 					     node. protocol_cluster_ok() */
 	uint32_t nodes;                   /* number of nodes that the job runs on; 0: not known */
 	uint32_t start;        /* samples of `epoch` that all ranks have consumed (dataset/shuffle.h) */
-	uint32_t lanes, drift; /* of the order; 0 lanes: 1. 1/drift of the chunks is dealt again */
+	uint32_t lanes, drift; /* parameters of the order; 0 lanes: 1. 1/drift of the chunks is dealt again */
 };
 
 struct wire_codec { /* also the reply */
@@ -193,11 +192,11 @@ struct wire_codec { /* also the reply */
 struct wire_session_reply {
 	struct wire_header header;
 	uint64_t n_batches;
-	uint64_t slot_bytes; /* of a frame (ring.h) */
+	uint64_t slot_bytes; /* size of a batch buffer (ring.h) */
 	uint32_t n_slots;
 	uint32_t n_buffers;     /* frames that fit in the memory, at least n_slots */
 	uint32_t window_chunks; /* the window in force: the order depends on it */
-	uint32_t item_bytes;    /* of packed batches, 0: batches are views */
+	uint32_t item_bytes;    /* size of items of packed batches; 0: batches are views */
 	uint32_t batch;         /* maximum number of items in a slot */
 	uint32_t reserved;
 	char notice[240]; /* terminated; "": no notice */
@@ -209,7 +208,7 @@ struct wire_session_reply {
  */
 struct wire_ask {
 	struct wire_header header;
-	uint64_t index; /* of the batch: grows by 1 from the session's first_batch on */
+	uint64_t index; /* index of the batch: grows by 1 from the session's first_batch on */
 	uint32_t n_samples;
 	uint32_t ahead; /* further chunks, after the last sample's, that may be read, at most WIRE_ASK_AHEAD;
 			   WIRE_ASK_FEW: only these samples are needed, not the rest of their chunks */
@@ -245,7 +244,7 @@ struct wire_segment { /* also the reply */
 struct wire_origin {
 	struct wire_header header;
 	char slurm_job[WIRE_ORIGIN_BYTES];
-	char account[WIRE_ORIGIN_BYTES]; /* of Slurm */
+	char account[WIRE_ORIGIN_BYTES]; /* account of Slurm */
 	char pod[WIRE_POD_BYTES];
 	char pod_namespace[WIRE_ORIGIN_BYTES];
 };
@@ -262,7 +261,7 @@ struct wire_status_reply {
 struct wire_why {
 	struct wire_header header;
 	uint64_t job; /* 0: all jobs */
-	uint32_t max; /* how many of the newest decisions, 1 to WIRE_WHY_MAX */
+	uint32_t max; /* number of newest decisions, 1 to WIRE_WHY_MAX */
 	uint32_t reserved;
 };
 
@@ -280,7 +279,7 @@ enum wire_setting_key {
 	WIRE_SET_PREFETCH_MAX = 10,
 	WIRE_SET_DECODED_CACHE = 11, /* bytes; pins a knob */
 	WIRE_SET_DECODED_CACHE_MAX = 12,
-	WIRE_SET_READ_WEIGHT = 13, /* of one job; job must not be 0 */
+	WIRE_SET_READ_WEIGHT = 13, /* for one job; job must not be 0 */
 	WIRE_SET_READ_LIMIT = 14,  /* bytes per second; 0: no limit */
 	WIRE_SET_READ_OPS_LIMIT = 15,
 	WIRE_N_SETTINGS,
@@ -292,17 +291,17 @@ enum wire_setting_key {
 
 struct wire_fetcher_reply {
 	struct wire_header header;
-	uint64_t bytes; /* of the landing memory */
+	uint64_t bytes; /* size of the landing memory */
 };
 
 /* A range of a chunk's object to read into the landing memory. */
 struct wire_fetch {
 	struct wire_header header;
-	uint64_t offset;  /* in the object */
+	uint64_t offset;  /* offset in the object */
 	uint32_t bytes;   /* at most WIRE_LANDING_BYTES; 0: only a check of access and of `size` */
 	uint32_t landing; /* which piece, below WIRE_LANDINGS; also the number of this order */
-	uint64_t size;    /* that the whole object has to have */
-	char object[WIRE_OBJECT_BYTES]; /* its name, terminated */
+	uint64_t size;    /* size that the whole object must have */
+	char object[WIRE_OBJECT_BYTES]; /* name of the object, terminated */
 };
 
 struct wire_fetched {
@@ -317,7 +316,7 @@ enum wire_tune { WIRE_TUNE_OFF, WIRE_TUNE_ON, WIRE_TUNE_DRY_RUN, WIRE_N_TUNES };
 #define WIRE_READ_WEIGHT 100 /* read weight of a job for which nobody set one */
 
 #define WIRE_SETTING_AUTO          1u /* revoke a setting: a pin, or a limit set while running */
-#define WIRE_SETTING_UNTIL_RESTART 4u /* since version 8: do not keep it for the next start */
+#define WIRE_SETTING_UNTIL_RESTART 4u /* since version 8: not kept for the next start */
 
 struct wire_setting {
 	uint32_t key;   /* enum wire_setting_key, each at most once per message */

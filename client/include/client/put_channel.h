@@ -30,6 +30,6 @@ struct put_record {
 struct put_reply {
 	int32_t result; /* 0 or a negative errno */
 	uint32_t reserved;
-	uint64_t version;           /* of the dataset */
+	uint64_t version;           /* version of the dataset */
 	char text[WIRE_TEXT_BYTES]; /* one line, terminated; "" if result is 0 */
 };

@@ -50,7 +50,7 @@
 enum ring_slot_state {
 	RING_SLOT_FREE = 0,
 	RING_SLOT_HELD = 1,  /* published */
-	RING_SLOT_TAKEN = 2, /* by the client, which holds the batch until it frees the slot */
+	RING_SLOT_TAKEN = 2, /* taken by the client, which holds the batch until it frees the slot */
 };
 
 enum ring_cause { /* cause of the wait for the next batch; enum diesel_mark_cause */
@@ -102,7 +102,7 @@ struct ring_descriptor {
 	uint32_t reserved[5];
 };
 
-enum ring_work_policy {                      /* who chooses the number of worker processes */
+enum ring_work_policy {                      /* The side that chooses the number of worker processes. */
 			RING_WORK_NONE = 0,  /* no Python work, so no workers */
 			RING_WORK_FIXED = 1, /* the user: wanted_workers is ignored */
 			RING_WORK_AUTO = 2,  /* the daemon: wanted_workers takes effect at the next batch */

@@ -33,7 +33,7 @@ struct diesel_memory {
 	uint64_t life; /* 1, 2, ...: a new one after the daemon was lost; see diesel_batch_life() */
 	uint32_t n_buffers;
 	uint32_t batch;      /* samples that fit in a frame */
-	uint32_t item_bytes; /* of packed batches, else 0 */
+	uint32_t item_bytes; /* size of items of packed batches, else 0 */
 	uint32_t reserved;
 };
 

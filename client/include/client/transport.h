@@ -27,10 +27,10 @@ void wire_fds_close(struct wire_fds *fds);
  */
 struct transport {
 	int fd;
-	uint16_t sequence; /* of the last request */
-	uint32_t version;  /* in force, from transport_hello() on */
+	uint16_t sequence; /* number of the last request */
+	uint32_t version;  /* version in force, from transport_hello() on */
 	bool broken;
-	uint32_t timeout_s;   /* for a whole question, from transport_connect_within(); 0: none */
+	uint32_t timeout_s;   /* timeout of a whole request, from transport_connect_within(); 0: none */
 	uint64_t deadline_ns; /* deadline of the request */
 };
 

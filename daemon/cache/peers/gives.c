@@ -18,7 +18,7 @@ struct give {
 	/* Once answered: the chunk, pinned until it was sent. */
 	struct cached_dataset *dataset;
 	uint64_t chunk;
-	int fd; /* for reading */
+	int fd; /* descriptor for reading */
 };
 
 static void give_remove(struct cache *c, struct give *g)

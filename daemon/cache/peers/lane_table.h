@@ -26,7 +26,7 @@ enum lane_epoch {
 };
 
 struct lane_table {
-	uint32_t lanes, drift; /* of the order; lanes <= 1: no table */
+	uint32_t lanes, drift; /* parameters of the order; lanes <= 1: no table */
 	bool shuffle;
 	uint64_t n_chunks, seen; /* seen: the first epoch in which this node took part */
 	uint64_t epoch;

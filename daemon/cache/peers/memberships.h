@@ -33,15 +33,15 @@ struct job;
 struct chunk_place;
 
 struct membership {
-	struct membership *next;        /* in the dataset's list */
-	struct membership *next_of_job; /* in the job's list */
+	struct membership *next;        /* next in the dataset's list */
+	struct membership *next_of_job; /* next in the job's list */
 	struct cache *cache;
 	struct cached_dataset *dataset;
 	struct job *job;             /* not counted in its refs: the job ends the membership */
 	struct cluster_group *group; /* NULL until cache_fit(), which joins the group */
 	struct registry_group_key key;
-	struct chunk_place *place; /* of its newest session; NULL: no session */
-	struct lane_table lanes;   /* of its order, if that has several lanes */
+	struct chunk_place *place; /* place of its newest session; NULL: no session */
+	struct lane_table lanes;   /* table of its order, if that has several lanes */
 	uint32_t n_sessions, n_nodes;
 	uint32_t refs; /* references from the lists and from loads */
 	bool is_ended; /* removed from the lists */

@@ -532,7 +532,7 @@ static int find_memory(struct chunk_load *l)
 	struct cache *c = l->cache;
 	int r;
 
-	if (l->into) /* this segment must not be evicted */
+	if (l->into) /* prevents the eviction of this segment */
 		cache_pin(c, d, l->chunk);
 	l->segment = cache_take_segment(c, d, l->chunk, l->distance, l->job, &r);
 	if (l->into)

@@ -71,13 +71,13 @@ struct chunk_load {
 	uint64_t chunk;
 	struct snapshot_chunk meta;
 	struct chunk_origin storage, copy;
-	struct segment *segment; /* where the chunk is brought to and verified */
-	struct segment *mapped;  /* where the verified chunk is copied to; NULL: it stays */
-	struct segment *into;    /* has a part of the chunk in use: the rest is added there */
+	struct segment *segment; /* segment into which the chunk is read and verified */
+	struct segment *mapped;  /* segment to which the verified chunk is copied; NULL: it stays */
+	struct segment *into;    /* segment with a part of the chunk in use, to which the rest is added */
 	uint64_t *part;          /* the samples to be read; NULL: all */
 	uint64_t read_bytes;     /* bytes to read for that */
 	struct job *job;
-	struct chunk_place *place; /* of the session that asked */
+	struct chunk_place *place; /* place of the session that requested it */
 	uint32_t distance;
 	bool is_begun;    /* counted, and in the cache's list of loads */
 	bool is_for_peer; /* requested by another node */

@@ -13,7 +13,7 @@
 #include "lib/units.h"
 
 #define TICK_MS     50
-#define OFF_NS      (60 * NS_PER_S) /* how long a disk that failed or was late is not used */
+#define OFF_NS      (60 * NS_PER_S) /* pause after a disk failed or was late */
 #define MAX_TROUBLE 3 /* number of failed or late reads in a row after which the disk is not used */
 #define HANG_NS     (30 * NS_PER_S) /* a write that takes longer hangs */
 #define MEASURED    8               /* chunks read back to measure the disk */

@@ -9,7 +9,7 @@ struct version_copy {
 	struct access_stamp stamp;      /* stamp of the chunk in the other version when it was found */
 	struct cached_dataset *dataset; /* the chunk is pinned there while it is copied; NULL: not yet */
 	uint64_t chunk;
-	int fd; /* of its memory, borrowed */
+	int fd; /* descriptor of its memory, borrowed */
 };
 
 /* Returns true if both datasets have their chunks in the same place, so that they may be versions of one. In

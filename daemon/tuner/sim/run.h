@@ -7,8 +7,8 @@
 
 struct sim_live {
 	struct sim_state state;
-	struct tuner_knobs knobs, ordered; /* in force; in force from the next second on */
-	struct sim_rates rates;            /* of the last second */
+	struct tuner_knobs knobs, ordered; /* knobs in force; knobs in force from the next second on */
+	struct sim_rates rates;            /* rates of the last second */
 	double daemon_cpu_s; /* CPU time per sample in the last second, after savings by decoded copies */
 	/* The hill climber's state. */
 	uint32_t knob, wait_s;

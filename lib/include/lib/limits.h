@@ -22,7 +22,7 @@ struct limits {
 	/* Quota of CPU time, in cores; INFINITY: none. The affinity mask is not considered here. */
 	double cpu_quota_cores;
 	uint64_t cpu_used_ns; /* CPU time so far of the group that has the quota */
-	uint64_t oom_kills;   /* in the process's own group, so far */
+	uint64_t oom_kills;   /* OOM kills in the process's own group so far */
 };
 
 void limits_read(const char *root, struct limits *ret_limits);

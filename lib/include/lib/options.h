@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define OPTION_ROWS_MAX 96 /* of a verb, or of a program without verbs */
+#define OPTION_ROWS_MAX 96 /* maximum of a verb, or of a program without verbs */
 
 struct option_row;
 
@@ -22,8 +22,8 @@ typedef int option_set(void *options, const struct option_row *row, const char *
 
 /* When a setting of a configuration file applies that was changed. */
 enum option_applies {
-	OPTION_START,    /* when the program starts again */
-	OPTION_RELOAD,   /* at once */
+	OPTION_START,    /* takes effect at the next start */
+	OPTION_RELOAD,   /* takes effect at once */
 	OPTION_SESSIONS, /* applies to objects opened from then on */
 };
 
@@ -34,18 +34,18 @@ enum option_takes {
 	OPTION_FOLDER,
 	OPTION_USER,
 	OPTION_PROCESS,
-	OPTION_RECORDING, /* of diesel-analyze */
-	OPTION_JOB,       /* of dieseld */
+	OPTION_RECORDING, /* used by diesel-analyze */
+	OPTION_JOB,       /* used by dieseld */
 };
 
 struct option_row {
 	const char *name;
 	option_set *set;
-	const char *example;  /* of a value, for whoever has to write another one */
-	size_t at;            /* of the field in the struct of options */
-	uint64_t least, most; /* of a number; for a flag in a file, `least` is its value for "no" */
-	const char *says;     /* of a value that will not do */
-	const char *words;    /* of a choice, by "|"; their places are the values */
+	const char *example;  /* example of a valid value */
+	size_t at;            /* offset of the field in the struct of options */
+	uint64_t least, most; /* limits of a number; for a flag in a file, `least` is its value for "no" */
+	const char *says;     /* text for an invalid value */
+	const char *words;    /* words of a choice, separated by "|"; their places are the values */
 	unsigned key;         /* number that the program assigns to it; 0: none */
 	unsigned verbs; /* bits of the verbs that accept it (struct option_verb); 0: all that have the row */
 	int command;    /* true: accepted only on the command line, not in the configuration file */
@@ -56,7 +56,7 @@ struct option_row {
 	enum option_applies applies;
 	enum option_takes takes;
 	bool repeats;      /* may be repeated */
-	bool needed;       /* in the synopsis without brackets */
+	bool needed;       /* shown without brackets in the synopsis */
 	const char *help;  /* a line; NULL: another spelling, which nothing lists */
 	const char *about; /* full description: `literal` text, a newline begins a paragraph; NULL: as help */
 };
@@ -73,14 +73,14 @@ struct option_verb {
 	size_t n_rows;
 	unsigned bit;            /* the verb's bit in the rows' `verbs`; 0: it accepts all of them */
 	enum option_takes takes; /* each argument */
-	const char *words;       /* that an argument can be, by "|" */
+	const char *words;       /* words that an argument can be, separated by "|" */
 	unsigned n_before;       /* arguments in front of a command and its options */
 	bool command;            /* the arguments end in a command */
 	int (*run)(const struct option_verb *verb, int argc, char **argv);
 };
 
 struct option_program {
-	const struct option_verb *self; /* without a verb */
+	const struct option_verb *self; /* behaviour without a verb */
 	const struct option_verb *const *verbs;
 	size_t n_verbs;
 };

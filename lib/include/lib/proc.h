@@ -24,7 +24,7 @@ struct proc_stat {
 	uint64_t minor_faults, major_faults;
 	uint64_t user_ticks, system_ticks; /* sysconf(_SC_CLK_TCK) per second */
 	uint64_t n_threads;
-	uint64_t start_ticks; /* since boot */
+	uint64_t start_ticks; /* ticks since boot */
 	uint64_t resident_pages;
 	bool forked_only; /* a copy of its parent: it has executed no program */
 };
@@ -36,7 +36,7 @@ int proc_stat_read(const char *root, pid_t pid, struct proc_stat *ret_stat);
 /* Fields of /proc/PID/status that stat lacks. */
 struct proc_status {
 	pid_t tgid;
-	pid_t ns_pid; /* in the innermost PID namespace */
+	pid_t ns_pid; /* PID in the innermost namespace */
 	uid_t uid;    /* effective */
 	uint64_t effective_capabilities;
 	uint64_t resident_bytes;

@@ -14,7 +14,7 @@
 
 /* schedstat: exact, by the scheduler's clock. */
 struct proc_schedstat {
-	uint64_t exec_ns;  /* on a CPU */
+	uint64_t exec_ns;  /* time on a CPU */
 	uint64_t queue_ns; /* runnable without one */
 	uint64_t n_slices; /* times it got a CPU */
 };
@@ -24,11 +24,11 @@ int proc_schedstat_parse(const char *text, struct proc_schedstat *ret_schedstat)
 
 /* syscall: the system call in which a thread sleeps. */
 struct proc_syscall {
-	bool running;     /* not asleep: nothing else is known */
+	bool running;     /* running, so no other field is known */
 	bool ended;       /* a zombie */
 	bool in_call;     /* false: asleep outside of a call, e.g. in a page fault */
-	uint16_t nr;      /* with in_call */
-	uint64_t args[6]; /* with in_call */
+	uint16_t nr;      /* valid with in_call */
+	uint64_t args[6]; /* valid with in_call */
 };
 
 /* -EBADMSG. */
@@ -38,7 +38,7 @@ int proc_syscall_parse(const char *text, struct proc_syscall *ret_syscall);
 struct proc_io {
 	uint64_t read_chars, written_chars; /* through read and write calls, page cache or not */
 	uint64_t n_reads, n_writes;         /* such calls */
-	uint64_t read_bytes, write_bytes;   /* from and to storage */
+	uint64_t read_bytes, write_bytes;   /* bytes from and to storage */
 };
 
 /* -EBADMSG. */

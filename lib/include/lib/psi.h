@@ -7,13 +7,13 @@
 #include <stdint.h>
 
 struct psi_line {
-	double avg10_ratio, avg60_ratio, avg300_ratio; /* of the last 10, 60, 300 s; 0 to 1 */
-	uint64_t total_ns;                             /* since boot */
+	double avg10_ratio, avg60_ratio, avg300_ratio; /* averages of the last 10, 60, 300 s; 0 to 1 */
+	uint64_t total_ns;                             /* total since boot */
 };
 
 struct psi {
 	struct psi_line some; /* at least one task was stalled */
-	struct psi_line full; /* all tasks were; zeros where the kernel has no such line (cpu before 5.13) */
+	struct psi_line full; /* all tasks were stalled; zeros before Linux 5.13 for cpu */
 	bool has_full;
 };
 

@@ -25,7 +25,7 @@
 
 struct sandbox_limits {
 	uint64_t memory_bytes; /* in addition to the memory of the process at this time */
-	uint64_t cpu_s;        /* from now on; 0: no limit */
+	uint64_t cpu_s;        /* additional CPU time from now on; 0: no limit */
 	bool serves; /* receives requests inside the sandbox: may also receive messages, close descriptors,
 			set timers */
 };
@@ -36,8 +36,8 @@ int sandbox_enter(const struct sandbox_limits *limits);
 
 /* Purpose of a process of the daemon. The files with its code are in daemon/. */
 enum sandbox_profile {
-	SANDBOX_COMPUTES,    /* for sandbox_enter() */
-	SANDBOX_SERVES,      /* for sandbox_enter() with `serves` */
+	SANDBOX_COMPUTES,    /* used by sandbox_enter() */
+	SANDBOX_SERVES,      /* used by sandbox_enter() with `serves` */
 	SANDBOX_DAEMON,      /* dieseld itself, its threads included */
 	SANDBOX_FORK_SERVER, /* sandboxed/fork_server.h: includes the rights of the processes that it forks */
 	SANDBOX_READER,      /* sandboxed/reader.h, by threads */

@@ -56,7 +56,7 @@ static inline int compare_int(const void *left, const void *right) /* also for p
 	return compare_numbers(*(const int *)left, *(const int *)right);
 }
 
-static inline int compare_double(const void *left, const void *right) /* without NAN */
+static inline int compare_double(const void *left, const void *right) /* no NAN allowed */
 {
 	return compare_numbers(*(const double *)left, *(const double *)right);
 }

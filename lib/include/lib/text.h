@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define TEXT_ESCAPE "\\x%02x" /* for a byte */
+#define TEXT_ESCAPE "\\x%02x" /* format of a byte */
 
 /* Copies a name. Backslashes too are written as \xHH, so that no name can be taken for another one. A name
  * that does not fit is cut between characters and ends in "...". size >= 8. Returns buffer. */

@@ -16,7 +16,7 @@
 struct report_source {
 	const char *recording; /* file name */
 	const char *host, *kernel, *machine, *version;
-	struct clock_snapshot clocks; /* when the recording began */
+	struct clock_snapshot clocks; /* start of the recording */
 	bool cut_off;                 /* the recording was not closed properly, or is damaged */
 };
 

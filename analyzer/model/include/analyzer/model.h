@@ -86,15 +86,15 @@ double model_decoded_cpu(double fresh_s, double decoded_s, double hit);
 struct model_storage {
 	double bytes_per_s; /* INFINITY: no shared server, only latencies */
 	double burst_ns;
-	double latency_ns; /* of any request */
+	double latency_ns; /* latency of any request */
 	bool drained;      /* no bandwidth is saved at the start: the job has run for long */
 };
 
 struct model_request {
-	double at_ns;   /* when it was made */
-	double wait_ns; /* how long it was waited for */
+	double at_ns;   /* time of the request */
+	double wait_ns; /* duration of the wait for it */
 	double bytes;
-	uint32_t reader; /* who made it; a reader makes one request at a time */
+	uint32_t reader; /* number of the requester, which makes one request at a time */
 };
 
 /* Fits the server to requests sorted by at_ns: replayed with each reader's pauses between requests, they wait
@@ -119,7 +119,7 @@ struct model_segment {
 	double width;
 	double delay_ns; /* needs no core: locks, naps */
 	double fetch_cpu_ns;
-	double latency_ns; /* of the group, in addition to the server's */
+	double latency_ns; /* latency of the group, in addition to the server's */
 	double bytes;      /* read from the storage server; 0: cached, or nothing was read */
 	double size_bytes; /* read in total, from cache or storage */
 };
@@ -130,7 +130,7 @@ struct model_batch {
 
 /* The trainer between two waits for data. */
 struct model_step {
-	double cpu_ns;   /* with `gang` cores */
+	double cpu_ns;   /* CPU time with `gang` cores */
 	double sleep_ns; /* asleep: waiting for a device */
 	double fixed_ns; /* independent of loader and device: checkpoints, unexplained */
 };
@@ -139,7 +139,7 @@ struct model_step {
 struct model_epoch {
 	size_t first_step;
 	double start_ns;   /* time from the first wait until a worker takes its first index */
-	double spacing_ns; /* from one worker's start to the next one's */
+	double spacing_ns; /* interval from one worker's start to the next one's */
 	bool fresh;        /* its workers were started for this epoch */
 };
 
@@ -168,7 +168,7 @@ struct model_job {
 	/* How much longer a thread takes with all other cores busy: 0.3 is 30 %. Shared caches and hardware
 	 * threads. The times above do not include it. */
 	double sharing_ratio;
-	double cached_cpu_ns_per_byte; /* of reads from memory */
+	double cached_cpu_ns_per_byte; /* cost of reads from memory */
 	double cached_cpu_ns;          /* per group */
 };
 
@@ -196,7 +196,7 @@ struct model_scenario {
 
 struct model_outcome {
 	double wall_ns;
-	double wait_ns;    /* for data */
+	double wait_ns;    /* waits for data */
 	double device_ns;  /* CPU time, sleep, and waits for cores that others occupied */
 	double starved_ns; /* part of device_ns in excess of the time that its work takes by itself */
 	size_t n_events;

@@ -31,7 +31,7 @@ struct capacity {
 	/* Memory: the minimum for the sessions to run, the datasets in use at one time (each counted once),
 	 * and the decoded copies of all samples. */
 	double need_bytes, dataset_bytes, decoded_bytes;
-	double limit_bytes; /* of the node or the daemon's cgroup */
+	double limit_bytes; /* limit of the node or the daemon's cgroup */
 	double space_bytes; /* least memory that other programs left to dieseld */
 
 	/* Distinct datasets, for staging. */
@@ -48,7 +48,7 @@ struct capacity_advice {
 	double cache_bytes;     /* 0: the node lacks memory for the minimum of the sessions */
 	double lacking_bytes;   /* memory missing for that minimum; else 0 */
 	double missing_bytes;   /* memory missing to hold all datasets in use and their decoded copies */
-	double stage_bytes;     /* all datasets, each once */
+	double stage_bytes;     /* size of all datasets, each counted once */
 	double cores;           /* enough in 95 of 100 seconds */
 	double set_aside_bytes; /* memory to reserve for dieseld, so not available to jobs */
 };

@@ -124,7 +124,7 @@ void history_set_state(struct history *h, const char *key, const void *data, siz
 
 struct history_status {
 	uint64_t n_written, n_dropped; /* records */
-	uint64_t bytes;                /* of the file */
+	uint64_t bytes;                /* size of the file */
 	char error[256];               /* why writing fails now; "" if it works */
 	char aside[256]; /* notice that a damaged file was set aside after the start; "": none */
 };

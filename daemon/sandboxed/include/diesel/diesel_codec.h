@@ -67,7 +67,7 @@ struct diesel_codec_output {
 struct diesel_codec_sample {
 	const uint8_t *data; /* as stored; unaligned, not terminated, read-only */
 	uint64_t bytes;
-	uint64_t seed; /* for all randomness: different in each epoch, the same for every reader */
+	uint64_t seed; /* seed of all randomness: different in each epoch, the same for every reader */
 };
 
 /* A line of text that says what is wrong, and where. dieseld reports it to the user with the sample's

@@ -6,7 +6,7 @@
 #include "client/knob.h"
 
 struct tuner_knobs {
-	uint64_t value[TUNER_N_KNOBS]; /* by enum tuner_knob */
+	uint64_t value[TUNER_N_KNOBS]; /* indexed by enum tuner_knob */
 };
 
 /* The values of knobs that nobody has set. */

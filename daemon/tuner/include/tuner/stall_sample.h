@@ -88,10 +88,10 @@ struct stall_sample {
 	double source_bytes_per_s; /* bytes received per second of the time in which at least one chunk was in
 				      flight */
 	double reads_in_flight;    /* mean over that time */
-	double reading_ratio;      /* that time over the covered time, 0 .. 1 */
+	double reading_ratio;      /* reading time over the covered time, 0 .. 1 */
 	double memory_hit_ratio;  /* share of needed chunks found in memory, without a read or another node */
 	double chunk_bytes;       /* mean of the dataset, as stored in a segment */
-	double samples_per_chunk; /* that this node uses: all, unless other nodes walk the same order */
+	double samples_per_chunk; /* that this node uses: all, unless other nodes share the order */
 	uint32_t window_chunks;   /* chunks that the shuffle mixes: all are needed at the same time */
 	double ready_samples;     /* samples that the slots of all sessions hold when full */
 
@@ -115,7 +115,7 @@ struct stall_sample {
 
 	struct stall_forms decoded_cache;
 
-	struct tuner_knobs knobs; /* in force at the end of the second */
+	struct tuner_knobs knobs; /* knobs in force at the end of the second */
 	/* Knobs that may be set for this job, 1u << enum tuner_knob. The bit is missing if the client
 	 * fixed the number, or has no workers. */
 	uint32_t tunable;
@@ -131,8 +131,8 @@ struct stall_node {
 					 machine's; page cache that can be dropped counts as usable */
 	double memory_free_bytes;     /* part of the headroom that is entirely unused, even by page cache */
 	double cores;                 /* usable cores: affinity, cgroup quota, machine */
-	double cores_idle;            /* of these, idle: mean over the second */
-	double oom_kills;             /* in the cgroup since the last sample; 0 is known */
+	double cores_idle;            /* idle cores: mean over the second */
+	double oom_kills;             /* OOM kills in the cgroup since the last sample; 0 is known */
 	double memory_some_now;       /* percent of the time since the last sample; avg10 follows it slowly */
 };
 

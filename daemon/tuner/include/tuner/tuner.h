@@ -110,7 +110,7 @@ enum tuner_outcome {
 };
 
 struct tuner_verdict {
-	uint64_t decision; /* its id */
+	uint64_t decision; /* id of the decision */
 	uint64_t job;
 	uint64_t at_ns;
 	enum tuner_knob knob;

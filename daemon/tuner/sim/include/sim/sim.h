@@ -20,7 +20,7 @@ struct sim_truth {
 	double device_rate; /* G */
 	double daemon_cpu_s, client_cpu_s, handoff_s;
 	double sample_bytes, samples_per_chunk, dataset_bytes, window, ready;
-	double storage_bytes_per_s, latency_s; /* of a chunk from idle storage */
+	double storage_bytes_per_s, latency_s; /* figures for a chunk from idle storage */
 	double reads_max;                      /* limit of reads in flight */
 	double worker_bytes;
 	double trainer_cores; /* cores that the trainer itself keeps busy */
@@ -53,7 +53,7 @@ struct sim_scenario sim_scenario_decoding(uint64_t seed);
 /* ---- truth ---- */
 
 struct sim_state {
-	double hit_ratio; /* this epoch's */
+	double hit_ratio; /* hit ratio of this epoch */
 	double cached_bytes;
 	double epoch_bytes;   /* consumed so far in this epoch */
 	double decoded_ratio; /* samples with a decoded copy */
@@ -107,7 +107,7 @@ struct sim_outcome {
 	float steady[SIM_MAX_JOBS][SIM_MAX_S]; /* rate that the knobs would give with a filled cache */
 	float cost[SIM_MAX_JOBS][SIM_MAX_S];
 	uint8_t n_changes[SIM_MAX_JOBS][SIM_MAX_S];
-	struct tuner_knobs last[SIM_MAX_JOBS][SIM_MAX_PHASES]; /* at the end of each phase */
+	struct tuner_knobs last[SIM_MAX_JOBS][SIM_MAX_PHASES]; /* knobs at the end of each phase */
 	uint32_t n_undone, n_verified;
 	bool limit_broken;
 };

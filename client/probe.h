@@ -12,9 +12,9 @@
 
 _Static_assert(sizeof(void *) == 8, "addresses in the note have 64 bits");
 
-/* 8@: the argument is unsigned and has 8 bytes. The base section tells readers how far the file has been
- * moved since it was linked; all probes of a file share one. The last of the three addresses would be a
- * semaphore's. */
+/* 8@: the argument is unsigned and has 8 bytes. From the base section, readers compute how far the file
+ * has been moved since it was linked; all probes of a file share one. The last of the three addresses
+ * would be a semaphore's. */
 #define PROBE(provider, name, argument)                                                                      \
 	__asm__ volatile("990: nop\n"                                                                        \
 			 ".pushsection .note.stapsdt, \"?\", \"note\"\n"                                     \

@@ -3,7 +3,7 @@
 
 /*
  * Shared by the verbs of dieselctl. A verb gets its own arguments (argv[0] is its name) and returns the exit
- * status: 0 done, 1 failed (one line on standard error says why), 2 wrong use.
+ * status: 0 success, 1 failure (one line on standard error gives the reason), 2 wrong use.
  */
 
 #include "lib/options.h"

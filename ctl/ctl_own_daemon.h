@@ -12,7 +12,7 @@
 #define CTL_SOCKET_MAX 108
 
 /* given: the option --socket, or NULL. *socket becomes `given`, `text`, or NULL (libdiesel's default).
- * -ECONNREFUSED: there is no daemon, and none can be started. -ETIMEDOUT: the named daemon does not answer
- * within timeout_s. */
+ * -ECONNREFUSED: no daemon is running, and none can be started. -ETIMEDOUT: the named daemon does not
+ * answer within timeout_s. */
 int ctl_own_daemon(const char *given, uint32_t timeout_s, char text[CTL_SOCKET_MAX], const char **socket,
 		   struct error *err);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dieselctl replay: what this version's tuner decides on samples that dieseld recorded, or on a job that
- * diesel-analyze recorded. The same file gives the same decisions. The samples stay as they were: knobs in
- * them do not follow what the replay decides.
+ * dieselctl replay: the decisions of this version's tuner on samples that dieseld recorded, or on a job that
+ * diesel-analyze recorded. Equal files give equal decisions. The samples stay unchanged: knobs in them do not
+ * follow the replay's decisions.
  */
 #include <errno.h>
 #include <math.h>

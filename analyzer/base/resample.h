@@ -3,8 +3,8 @@
 
 /*
  * Computes 95 % intervals by resampling (block bootstrap): steps are drawn in blocks, because neighbours are
- * alike (a slow disk stays slow for a while), and the value is computed from each draw. The same input gives
- * the same interval: the draws do not depend on clock or address.
+ * alike (a slow disk stays slow for a while), and the value is computed from each draw. Equal input gives an
+ * equal interval: the draws do not depend on clock or address.
  */
 
 #include <stddef.h>

@@ -7,7 +7,7 @@
  * every time. In processes that are not workers, so are threads that read files or wait at pipes.
  *
  * Bounded: processes beyond SAMPLER_PROCESSES_MAX at once and threads beyond SAMPLER_THREADS_MAX are not
- * sampled, only counted as left out.
+ * sampled, but counted as left out.
  */
 
 #include <stdbool.h>

@@ -3,8 +3,8 @@
 
 /*
  * Finds out whether a process's main thread is within the next() of a loader, a generator or another
- * iterator, or in the model, from its Python stack. The stack is read from outside, and shows this while the
- * thread computes as well as while it sleeps.
+ * iterator, or in the model, from its Python stack. The stack is read from outside, and shows the place both
+ * while the thread computes and while it sleeps.
  */
 
 #include <stdbool.h>

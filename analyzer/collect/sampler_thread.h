@@ -3,7 +3,7 @@
 
 /*
  * One thread that is sampled repeatedly. Its files of /proc stay open: they show this thread, and never a
- * later one with the same ID. A thread that slept at the last sample and has not run since is in the same
+ * later one with the same ID. A thread that slept at the last sample and has not run since is still in that
  * sleep. Its counters suffice to show this, and such samples are emitted as one event.
  */
 

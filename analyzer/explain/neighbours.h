@@ -8,5 +8,5 @@
 struct study;
 
 /* Finds the ns of the trainer's steps in which it was runnable outside of data waits, checkpoints and
- * compiling, and the core that it finally got had been running a thread outside the job. -ENOMEM. */
+ * compiling, and its next core had been running a thread outside the job. -ENOMEM. */
 int neighbours_find(const struct study *study, uint64_t *ret_ns);

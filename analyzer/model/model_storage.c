@@ -6,8 +6,8 @@
 
 #define NS_PER_S 1e9
 
-/* The burst that fits best is taken. Linux's throttle keeps one or two slices of 100 ms; what lasts for
- * seconds cannot be told from more bandwidth in a recording of a minute. */
+/* The burst that fits best is taken. Linux's throttle keeps one or two slices of 100 ms; in a recording of
+ * a minute, a burst of some seconds cannot be distinguished from more bandwidth. */
 static const double bursts_ns[] = {0, 20e6, 50e6, 100e6, 150e6, 200e6, 300e6, 500e6};
 
 #define N_BURSTS (sizeof(bursts_ns) / sizeof(bursts_ns[0]))
@@ -210,7 +210,7 @@ static int edge_compare(const void *left, const void *right)
 /* The load while one reader waits, and while several wait. Bytes are spread evenly over the waits. */
 struct load {
 	double bytes[2], ns[2];
-	double reader_ns; /* the same, times the number of readers, while several wait */
+	double reader_ns; /* time with several waiting readers, times their number */
 };
 
 static void load_measure(struct edge *edges, size_t n, struct load *load)

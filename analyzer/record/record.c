@@ -36,7 +36,7 @@
 
 /*
  * The processes that a recording is of: some that are named, or all that are in a control group or join it
- * while it is recorded. For named processes it tells when all have ended.
+ * while it is recorded. For named processes it detects when all have ended.
  */
 
 #define RECORD_ROOTS_MAX 64
@@ -110,8 +110,8 @@ static bool record_roots_all_gone(const struct record_roots *roots)
 	return roots->n_gone >= roots->n;
 }
 
-/* Makes processes that joined the group since the last call part of the job. Nothing to do without a group.
- * *ret_ended: the group had processes and has none left. -ENOMEM, or the source's failure. */
+/* Makes processes that joined the group since the last call part of the job. Nothing to do without a
+ * group. *ret_ended: the group had processes, and none is left. -ENOMEM, or the source's failure. */
 static int record_roots_join(struct record_roots *roots, struct source *source, bool *ret_ended,
 			     struct error *err)
 {
@@ -322,8 +322,8 @@ static int record_info_end(struct recording *recording, const struct collector_s
 /* Detail beyond this would not fit a report's memory: 4 million events. */
 #define DETAIL_TOTAL_BYTES (UINT64_C(32) << 20)
 /* In minutes' worth of the budget. The first minute of steps has twice what 64 threads write, which is the
- * busiest kind of job that is common. Before the first step come imports, workers and compiling. The burst is
- * what can be saved up later. */
+ * busiest kind of job that is common. Imports, the start of workers and compiling precede the first step.
+ * The burst is what can be saved up later. */
 #define DETAIL_FIRST_MINUTES   16
 #define DETAIL_STARTUP_MINUTES 8
 #define DETAIL_BURST_MINUTES   0.4

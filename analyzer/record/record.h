@@ -45,7 +45,7 @@ struct record_result {
 	uint64_t unrecorded_ns; /* time without detail */
 };
 
-/* Records a job. If recording fails after the command started, the command goes on: this function waits for
- * it, sets *ret_result with its status in spite of the failure, and returns the error. status is -1 if the
- * command never ran; then the recording is removed. */
+/* Records a job. If recording fails after the command started, the command continues: this function waits
+ * for it, sets *ret_result with its status in spite of the failure, and returns the error. status is -1 if
+ * the command never ran; then the recording is removed. */
 int record_run(const struct record_options *options, struct record_result *ret_result, struct error *err);

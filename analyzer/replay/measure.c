@@ -139,7 +139,7 @@ static bool in_wait(const struct data_waits *waits, uint64_t at_ns)
 }
 
 /* Returns true if most samples of the trainer's loading, from the first step on, are in waits that calls
- * show. They are not if it waits for helper threads, and goes on preparing by itself. */
+ * show. They are not if it waits for helper threads, and then continues to prepare by itself. */
 static bool waits_have_samples(const struct measurement *m, uint64_t first_ns)
 {
 	size_t n = 0, n_inside = 0;

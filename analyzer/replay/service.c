@@ -12,8 +12,8 @@
 /*
  * How long handing a batch over takes, with the worker's main thread computing (it has the interpreter's
  * lock, and gives it up for a moment every 5 ms) and without. Both are solved from sums over all hand-offs:
- * each is one unit of work, done at one of two speeds at any time. Where workers compute all the time, none
- * shows what it takes without: then that is the CPU time of both its ends.
+ * each is one unit of work, done at one of two speeds at any time. If workers compute all the time, no
+ * hand-over shows the time without computing: then that is the CPU time of both its ends.
  */
 #define MOSTLY_IDLE 0.2
 #define IDLE_MIN    5 /* fewest hand-offs of an idle worker to learn from */
@@ -309,7 +309,7 @@ static void service_sharing_measure(const struct service_input *input, struct se
 }
 
 /*
- * A quick disk delivers a file's bytes before the reader looks for them, so nobody sleeps for them. Single
+ * A quick disk delivers a file's bytes before the reader needs them, so no thread sleeps for them. Single
  * reads do not show this. The kernel's count of pages that came into its cache says how many such bytes there
  * were; they belong to the reads that took most CPU time, because each of those had pages to make.
  */

@@ -92,8 +92,8 @@ static int request_add(struct service *service, const struct timeline_thread *th
 	return 0;
 }
 
-/* A thread that waits for a core while the job does not have all of them waits for somebody else, or is just
- * waking up. The rest of the queue comes out of the replay itself. */
+/* A thread that waits for a core while the job does not use all cores waits for another program, or is
+ * just waking up. The rest of the queue comes out of the replay itself. */
 uint64_t service_foreign_queue_ns(const struct service *service, const struct timeline_thread *thread,
 				  uint64_t begin_ns, uint64_t end_ns)
 {
@@ -115,7 +115,7 @@ uint64_t service_foreign_queue_ns(const struct service *service, const struct ti
 /*
  * Adds the threads that help, while the thread computes or waits for them. Their time is taken out of the
  * delay, which needs no core, and computing becomes as wide as they make it. Their waits for cores that the
- * job itself had are left out: the replay has waits of its own.
+ * job itself used are left out: the replay has waits of its own.
  */
 static void add_help(struct service *service, uint64_t begin_ns, uint64_t end_ns,
 		     struct model_segment *segment)

@@ -217,8 +217,8 @@ static int fed_compare(const void *left, const void *right)
 	return a->first < b->first ? -1 : a->first > b->first;
 }
 
-/* Pipes whose steps alternate are one loader's, which has a pipe for each worker. If each epoch has a loader
- * of its own, its steps all come after those of the one before. */
+/* Pipes whose steps alternate are one loader's, which has a pipe for each worker. If each epoch has a
+ * loader of its own, its steps all follow those of the previous loader. */
 static void loaders_number(struct fed *fed, size_t n, struct roles *roles)
 {
 	uint32_t n_loaders = 0;

@@ -11,8 +11,8 @@
  * descriptor is closed before it is written (as numpy.memmap does), the checkpoint lasts until the msync that
  * follows.
  *
- * Writes of a compiler (torch.compile) are no checkpoint. These are writes mostly within an interval in which
- * the thread compiles, and all writes of processes that were created in one.
+ * Writes of a compiler (torch.compile) are not a checkpoint. These are writes mostly within an interval in
+ * which the thread compiles, and all writes of processes that were created in one.
  */
 
 #include "compiling.h"
@@ -31,8 +31,8 @@ struct checkpoint_input {
 };
 
 /* Appends the thread's checkpoints; call interval_list_tidy() after the last thread. beside: true if the
- * thread writes while training goes on; then steps may begin while a file is open, if most of its bytes come
- * in large writes. -ENOMEM. */
+ * thread writes while training continues; then steps may begin while a file is open, if most of its bytes
+ * come in large writes. -ENOMEM. */
 int checkpoints_find(const struct checkpoint_input *input, const struct timeline_thread *thread, bool beside,
 		     struct interval_list *checkpoints);
 

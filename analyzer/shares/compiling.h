@@ -4,7 +4,7 @@
 /*
  * Finds when a trainer compiles: its stack samples, or those of another thread of its process, show the
  * compiler of PyTorch or JAX (stack_work.h). Sleeps in between count, because it waits for processes that
- * compile. A span ends where a step begins, because training goes on there.
+ * compile. A span ends where a step begins, because training resumes there.
  */
 
 #include "analyzer/base/interval.h"

@@ -4,7 +4,8 @@
 /*
  * Warm-up: steps at the start of the window that are unlike the rest, because workers start, the first
  * batches are read, caches fill, or code is compiled. They count in the shares, as on the job's own clock,
- * but do not show how the job goes on. So verdict, predictions and what-if are based on the steps after them.
+ * but do not show how the job continues. So verdict, predictions and what-if are based on the steps after
+ * them.
  *
  *   slow start   the first steps until five in a row take, on average, no more than the later steps' median
  *                and five times their spread (at least a quarter of the median); at most a third of all

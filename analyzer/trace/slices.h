@@ -9,7 +9,7 @@
  *   not use up the budget of the steps.
  * - The first minute of steps has its own budget, large enough to record a common job completely; many jobs
  *   are not longer.
- * - After that, at most burst_bytes can be saved up, and a slice can overdraw by the same amount. Detail then
+ * - After that, at most burst_bytes accumulate, and a slice can overdraw by that amount. Detail then
  *   comes in slices, as many as the rate pays for.
  *
  * All detail together is limited, too. Above the limit, the slice whose removal leaves the shortest hole is

@@ -3,8 +3,8 @@
 
 /*
  * The files that a job reads, and whether they are in the page cache. Needs no privilege: posix_fadvise drops
- * clean pages that nobody has mapped or locked, and mincore counts the remaining pages. mincore works only
- * for files that we own or may write.
+ * clean pages that no process has mapped or locked, and mincore counts the remaining pages. mincore works
+ * only for files that we own or may write.
  */
 
 #include <stddef.h>

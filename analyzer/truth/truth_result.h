@@ -41,9 +41,9 @@ struct truth_result {
 					over the rounds */
 	double compiling_s[TRUTH_KINDS]; /* for each run; NAN: not known, and included in seconds */
 	uint64_t n_steps;
-	/* Shares of the cold run; they sum to 1, and noise can make one negative. Without files the cold run
-	 * is a cached one, so fetching cannot be told from preparing: both are NAN, and the other shares are
-	 * means over both runs. */
+	/* Shares of the cold run; they sum to 1, and noise can make one negative. Without files the cold
+	 * run is a cached one, so fetching cannot be separated from preparing: both are NAN, and the other
+	 * shares are means over both runs. */
 	double prep, fetch, device;
 	double compiling; /* NAN: not known, and included in device */
 	double wait;      /* 1 - device - compiling */

@@ -179,9 +179,9 @@ static bool goes_on(const struct rhythm_finder *finder, size_t step, size_t next
 	       is_usual(reads_of(finder, step) + reads_of(finder, next), usual);
 }
 
-/* Finds the run of steps, from the middle in both directions, that read about the same. One different step
- * may come from a late sample, and two may be the halves of a step that lost its core for a while; anything
- * else ends the run. */
+/* Finds the run of steps, from the middle in both directions, that read similar amounts. One different
+ * step may come from a late sample, and two may be the halves of a step that lost its core for a while;
+ * anything else ends the run. */
 static bool regular_steps(struct rhythm_finder *finder, size_t *ret_first, size_t *ret_end)
 {
 	size_t half = finder->n_steps / 2, first = half, end = half;

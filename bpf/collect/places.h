@@ -4,8 +4,8 @@
 /*
  * Takes the kernel side's sums of the job's reads out of its maps (usage.h) and makes records of them:
  * EVENT_PAGES, EVENT_READS and EVENT_READ_SIZES five times per second, EVENT_PLACE once per second; after ten
- * seconds, all records come a tenth as often. Each file and folder in a record gets a metadata entry with its
- * path.
+ * seconds, all records are made a tenth as often. Each file and folder in a record gets a metadata entry with
+ * its path.
  */
 
 #include <stdbool.h>

@@ -2,9 +2,8 @@
 #pragma once
 
 /*
- * Probes in libcuda.so.1. Launches come by the thousand, so they are only counted. The one that is recorded
- * is the first after the queue was known to be empty, because it ends a time in which the GPU had nothing to
- * do.
+ * Probes in libcuda.so.1. Launches are very frequent, so they are only counted. The one that is recorded is
+ * the first after the queue was known to be empty, because it ends a time in which the GPU had nothing to do.
  *
  * "Known to be empty" is strict, because a lower bound is made of it: the synchronisation covered every
  * stream that this process had queued work on, and no thread queued any work while it ran.

@@ -5,7 +5,7 @@
  * Call groups: quick calls on files, one after the other, become one record. A loader of small files makes
  * 100,000 and more of them per second, and a record for each would cost more than the calls.
  *
- * A group holds only time in which the thread had a CPU: whatever takes the CPU away closes the group first,
+ * A group covers only time in which the thread had a CPU: whatever takes the CPU away closes the group first,
  * and so does any other watched call, a step or a mark. So its record comes before the record of what closed
  * it.
  */
@@ -14,8 +14,8 @@
 #include "files.h"
 #include "syscalls_x86_64.h"
 
-#define GROUP_CALL_MAX_NS 200000 /* a longer call gets its own record */
-#define GROUP_GAP_MAX_NS 100000 /* computing between two calls; decoding a sample takes longer */
+#define GROUP_CALL_MAX_NS 200000  /* a longer call gets its own record */
+#define GROUP_GAP_MAX_NS  100000  /* computing between two calls; decoding a sample takes longer */
 #define GROUP_SPAN_MAX_NS 4000000 /* so that a long scan is visible while it is in progress */
 #define GROUP_CALLS_MAX   4096
 

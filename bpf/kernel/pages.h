@@ -3,9 +3,9 @@
 
 /*
  * The page cache: pages that the job looks up in it, and pages that are read from storage for that. The pages
- * that a read looks up follow from its result. There is no hook for them, because small reads come by the
- * hundred thousand per second. Pages added by a write are no misses. All of this happens in the reading
- * thread, including read-ahead; with io_uring that is a thread of the job too.
+ * that a read looks up follow from its result. There is no hook for them, because there may be 100,000 small
+ * reads per second. Pages added by a write are no misses. All of this happens in the reading thread,
+ * including read-ahead; with io_uring that is a thread of the job too.
  */
 
 #include "groups.h"

@@ -3,8 +3,8 @@
 
 /*
  * Sums of the job's reads, kept in the kernel: exact for the whole job; for each file and folder as far as
- * the maps have space (they drop the least recently used). places.h says how often the collector takes the
- * sums out.
+ * the maps have space (they drop the least recently used). places.h says how often the collector collects the
+ * sums.
  *
  * A thread collects its use of a file and adds it when it uses another file, after USE_MAX_NS at the latest,
  * when it ends, and at the end of the recording.

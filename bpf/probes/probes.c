@@ -35,8 +35,8 @@
 
 /*
  * A file that the job maps, and its probed places. Only known libraries have any. A file is read once,
- * through a descriptor that stays open while the file is probed. Probes are set through the same descriptor,
- * so it does not matter which file has the name by then.
+ * through a descriptor that stays open while the file is probed. Probes are set through that descriptor, so
+ * it does not matter if another file has taken the name.
  */
 
 /* Places for one program. */

@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * ELF files that anybody may have made, and may change while they are read. All data is copied out of the
- * file before it is parsed: a mapping would raise SIGBUS if the file was truncated, and data that is read
- * twice can differ. Sizes are checked against the file, and against limits that real libraries keep, before
- * memory is allocated.
+ * Reads untrusted ELF files, which may also change while they are read. All data is copied out of the file
+ * before it is parsed: a mapping would raise SIGBUS if the file was truncated, and data that is read twice
+ * can differ. Sizes are checked against the file, and against limits that real libraries keep, before memory
+ * is allocated.
  */
 
 #include <elf.h>
@@ -21,9 +21,9 @@ struct elf_file {
 	size_t n_segments, n_sections;
 };
 
-/* Reads the headers of a 64-bit ELF file of this machine's byte order. fd stays the caller's and must outlive
- * *ret_file. -ENOEXEC: not a regular file, no such file, or one with more headers than any library;
- * -ENOMEM. */
+/* Reads the headers of a 64-bit ELF file of this machine's byte order. fd stays the caller's and must
+ * outlive *ret_file. -ENOEXEC: not a regular file, no such file, or a file with more headers than any
+ * library has; -ENOMEM. */
 int elf_file_open(int fd, struct elf_file *ret_file);
 void elf_file_close(struct elf_file *file);
 

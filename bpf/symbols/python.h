@@ -6,7 +6,7 @@
  * 3.12 the offsets are those of CPython's own headers; 3.13 and 3.14 publish them (_Py_DebugOffsets). Other
  * versions, and those without the GIL, are refused, because wrong offsets would give wrong names.
  *
- * Memory of the process is read, never changed; it may hold anything and change meanwhile.
+ * Memory of the process is read, never changed; it may hold anything, and change at any time.
  */
 
 #include <stdbool.h>

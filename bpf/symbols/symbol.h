@@ -20,10 +20,10 @@ struct symbol_file *symbol_file_close(struct symbol_file *file);
  * closed. */
 const char *symbol_file_soname(const struct symbol_file *file);
 
-/* Finds the file offset at which to probe the first exported function whose name begins with prefix (exact:
- * equals it). An endbr64 or a comparison in front of a cheap instruction is skipped, because a probe on these
- * is single-stepped, while one on push, nop, call or jump is emulated at a fraction of the cost
- * (docs/explanation/measuring-gpu.md). *ret_cheap (may be NULL) says whether the kernel emulates what is
- * there. -ENOENT: there is no such function; -ENOEXEC: the file is broken. */
+/* Finds the file offset at which to probe the first exported function whose name begins with prefix
+ * (exact: equals it). An endbr64 or a comparison in front of a cheap instruction is skipped, because a
+ * probe on these is single-stepped, while one on push, nop, call or jump is emulated at a fraction of the
+ * cost (docs/explanation/measuring-gpu.md). *ret_cheap (may be NULL): whether the kernel emulates the
+ * instruction there. -ENOENT: no such function; -ENOEXEC: the file is broken. */
 int symbol_file_find(struct symbol_file *file, const char *prefix, bool exact, uint64_t *ret_offset,
 		     bool *ret_cheap);

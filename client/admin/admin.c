@@ -155,8 +155,8 @@ static int each_place(try_place *try, void *context, struct error *problems, str
  * this user can change, whose socket is served by this user or root, as the kernel reports before anything is
  * sent.
  *
- * 0; -ECONNREFUSED: there is none, and err lists each place with its problem, or the daemon is somebody
- * else's. -ETIMEDOUT: it accepted no connection for timeout_s (transport_reach()).
+ * 0; -ECONNREFUSED: no daemon, and err lists each place with its problem, or the daemon is another user's.
+ * -ETIMEDOUT: it accepted no connection for timeout_s (transport_reach()).
  */
 static int own_daemon_connect(uint32_t timeout_s, struct transport *ret, struct error *err)
 {

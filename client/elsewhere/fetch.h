@@ -4,7 +4,7 @@
 /*
  * Datasets in a bucket. Neither this library nor the daemon reaches one: a process of the caller's user does,
  * `dieselctl fetch`, with the credentials and the network that this user has (client/fetch_channel.h). It
- * reads chunks for the daemon, and ranges of them for us, until nobody has the channel any more.
+ * reads chunks for the daemon, and ranges of them for us, until the last copy of the channel is closed.
  */
 
 #include <stdbool.h>

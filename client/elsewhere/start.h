@@ -7,8 +7,8 @@
 #include "lib/error.h"
 
 /* Starts dieselctl. Its standard input is one end of a socket pair of this type, and *ret_channel_fd the
- * other. arguments: its verb and its arguments, ended by NULL; dataset: for error texts. -ENOENT: there is no
- * such program. */
+ * other. arguments: its verb and its arguments, ended by NULL; dataset: for error texts. -ENOENT: no such
+ * program. */
 int start_dieselctl(char *const arguments[], int type, const char *dataset, int *ret_channel_fd,
 		    struct error *err);
 

@@ -4,7 +4,7 @@
 /*
  * Prefetches files for jobs that do not use dieseld: PyTorch's DataLoader hands indices to its workers some
  * batches ahead. This module learns which files an index opens while workers open them; from then on it reads
- * these files into the page cache before a worker comes to them.
+ * these files into the page cache before a worker needs them.
  *
  *   assist_fork() before the first thread -> assist_start() -> assist_stop() -> assist_free()
  *
@@ -32,8 +32,8 @@ struct assist_figures {
 	uint64_t failed;       /* could not be read ahead */
 };
 
-/* One job. If pid is 0, the message is about all jobs: why says why there are none, or "" if there may be
- * from now on; ended: this does not change any more. */
+/* One job. If pid is 0, the message is about all jobs: why: the reason if there are none, or "" if there
+ * may be from now on; ended: this no longer changes. */
 struct assist_job {
 	int64_t pid;
 	uint32_t uid;

@@ -3,7 +3,7 @@
 
 /*
  * Finds out which of a job's data sets a DataLoader iterates over. Indices begin at 0 in each data set, and
- * nothing says which one is meant: training, validation, or one that the job made again. So each pass (an
+ * nothing identifies the data set: training, validation, or one that the job made again. So each pass (an
  * iteration, from its batch 0 on) is learnt as a set of its own until one of its batches opens the files of a
  * known set. Pure.
  */
@@ -44,9 +44,9 @@ uint64_t data_sets_written(struct data_sets *s, uint64_t id, int64_t before, uin
 /* Returns the set that predicts the files of a pass, or -1. Before a batch of the pass is done, that is the
  * only set that it can be, if there is only one. */
 int data_sets_guess(const struct data_sets *s, uint64_t id);
-/* Returns the set in which to learn a batch, or -ENOSPC: it belongs to no known set, and there are too many.
- * *id: its pass; set to a new one if that was forgotten. *n_wrong: number of its samples whose files were
- * predicted wrongly, from a set that it turns out not to be. */
+/* Returns the set in which to learn a batch, or -ENOSPC: it belongs to no known set, and there are too
+ * many. *id: its pass; set to a new one if that was forgotten. *n_wrong: number of its samples whose files
+ * were predicted wrongly, from the wrong data set. */
 int data_sets_settle(struct data_sets *s, uint64_t *id, const struct data_batch *b, uint32_t *n_wrong);
 /* Returns the bytes of a sample's names. */
 uint32_t data_names_bytes(const char *names, uint32_t per_sample);

@@ -43,7 +43,7 @@ static int read_text(int folder, const char *name, char *text, size_t size)
 }
 
 /* Checks that all four numbers of the line are the expected one: a program that runs with another user's
- * rights, or could take them on again, is not the one that wrote the indices. */
+ * rights, or could regain them, is not the one that wrote the indices. */
 static int check_id(const char *text, const char *line, uint32_t expected)
 {
 	const char *at = strstr(text, line);

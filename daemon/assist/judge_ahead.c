@@ -133,7 +133,7 @@ static void watch(struct judge_ahead *j, double seconds)
 }
 
 /* Takes that the trainer took a batch. The first batches of a turn, half as many as are in flight, are not
- * measured: batches of the turn before are made at the same time. */
+ * measured: batches of the previous turn are made at the same time. */
 static void taken(struct judge_ahead *j, const struct judge_slot *s, uint32_t in_flight, uint32_t length,
 		  uint64_t now_ns)
 {

@@ -2,13 +2,13 @@
 #pragma once
 
 /*
- * Judges whether reading ahead pays off. First it checks what workers do with their time: workers that hardly
+ * Judges whether reading ahead pays off. First it checks how workers spend their time: workers that hardly
  * wait for files, or mostly wait for the trainer, have nothing to gain. Then it alternates turns of batches
  * with and without reading ahead, and compares the job's time per batch, until the difference is clear, or
  * clearly absent. Pure.
  *
  * A batch is written when the trainer has taken another one, the oldest of those in flight. So the times when
- * batches are written tell how long the trainer took for each, except for an epoch's last ones.
+ * batches are written show how long the trainer took for each, except at the end of an epoch.
  */
 
 #include <stdbool.h>

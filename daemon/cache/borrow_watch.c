@@ -94,8 +94,8 @@ void borrow_watch_look(struct borrow_watch *w)
 	w->promised_bytes = w->left_bytes + (double)w->cache->releasing_bytes;
 }
 
-/* Returns true if other programs have taken so much memory since the last sample that there may be something
- * to give back. A full sample costs more, and on large machines much more. */
+/* Returns true if other programs have taken so much memory since the last sample that the cache may have
+ * to give memory back. A full sample costs more, and on large machines much more. */
 static bool has_fallen(struct borrow_watch *w)
 {
 	double releasing = (double)w->cache->releasing_bytes;

@@ -3,8 +3,8 @@
 
 /*
  * Samples the node's memory and sets how much the cache may borrow, and how much it may take in total.
- * Samples once a second while anything is in memory, sooner when headroom is low (borrow_pause_ms()), and at
- * once when the kernel reports that tasks wait for memory (a PSI trigger, if one may be set). Sleeps while
+ * Samples once per second while anything is in memory, sooner when headroom is low (borrow_pause_ms()), and
+ * at once when the kernel reports that tasks wait for memory (a PSI trigger, if one may be set). Sleeps while
  * the cache is empty. Loop thread only.
  */
 

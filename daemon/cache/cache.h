@@ -2,15 +2,15 @@
 #pragma once
 
 /*
- * The node's chunk cache: segments within one byte budget. Each chunk is read once, however many sessions
- * use it, and is verified before any client sees it. policy.h decides what to read and what to evict.
+ * The node's chunk cache: segments within one byte budget. Each chunk is read once for all sessions that use
+ * it, and verified before any client sees it. policy.h decides which chunks to read and to evict.
  *
  * The budget covers segments, batch slots, snapshot copies, decoded copies (decoded.h), and decoded batches
  * kept for jobs that lag behind others (daemon/serve/kept.h). Loop thread only.
  *
- * Jobs *claim* memory for their datasets (the cache knob). Memory that datasets hold beyond their claims,
- * and memory of datasets that nobody uses, is *borrowed*: it stays while nobody else needs it, and is
- * evicted first.
+ * Jobs *claim* memory for their datasets (the cache knob). Memory that datasets hold beyond their claims, and
+ * memory of datasets that nobody uses, is *borrowed*: it stays until another job needs it, and is evicted
+ * first.
  */
 
 #include "daemon/node/cache_quota.h"
@@ -158,14 +158,13 @@ static inline struct log_limit *cache_lines_of(const struct cache *c, uint32_t u
 	return c->handler.lines_of(c->handler.user, uid);
 }
 
-/* Limits per dataset on chunks being read at one time and on all loads, which leaves as many being verified
- * meanwhile. High enough to keep a disk busy, low enough to bound what a seek wastes. A dataset whose
- * storage hangs delays only its own chunks. */
+/* Limits per dataset on chunks being read at one time and on all loads, so that an equal number can be
+ * verified at the same time. High enough to keep a disk busy, low enough to bound the cost of a seek. A
+ * dataset whose storage hangs delays only its own chunks. */
 #define CACHE_MAX_READING READER_MAX_ORDERS
 #define CACHE_MAX_LOADING (2 * CACHE_MAX_READING)
 /* Separate limits for chunks that come from other nodes, and for chunks that are read because other nodes
- * ask. Separate, so that nodes that wait for each other never wait for a slot that such waiting
- * occupies. */
+ * ask. Separate, so that nodes that wait for each other never also wait for a slot held by such a wait. */
 #define CACHE_MAX_ASKING    8
 #define CACHE_MAX_FOR_PEERS CACHE_MAX_READING
 
@@ -181,7 +180,7 @@ void cache_free(struct cache *c);                 /* nothing may be pinned */
 uint64_t cache_segment_limit(const struct cache *c, uint64_t budget_bytes);
 
 /* Returns the memory that counts for each payer now. Memory of a dataset that several payers have open
- * counts for each in equal parts. Memory of a dataset that nobody has open counts for none. */
+ * counts for each in equal parts. Memory of a dataset that nobody has open counts for no payer. */
 void cache_paid_bytes(const struct cache *c, uint64_t paid[CACHE_QUOTA_PAYERS]);
 
 /* Returns the minimum that the open sessions can run with, in bytes. */
@@ -189,9 +188,9 @@ uint64_t cache_floor_bytes(const struct cache *c);
 
 /*
  * Fits the cache to changed sessions, datasets or limits. Sets the budget, the claim and borrowing limit of
- * each dataset, and how much of that is kept. Evicts the excess: idle datasets first, then chunks that
- * nobody is going to miss, then the chunks needed last. Pinned and awaited chunks stay (and unfit is set).
- * A worker returns the memory to the system. Transient chunks that fit now are kept.
+ * each dataset, and how much of that is kept. Evicts the excess: idle datasets first, then unneeded chunks,
+ * then the chunks needed last. Pinned and awaited chunks stay (and unfit is set). A worker returns the memory
+ * to the system. Transient chunks that fit now are kept.
  */
 void cache_fit(struct cache *c);
 

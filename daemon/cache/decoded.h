@@ -7,9 +7,9 @@
  * use. A decoded copy is bytes that decoders wrote and decoders read (sandboxed/codec.h); this module never
  * looks into them.
  *
- * Decoded copies lie in extents: memory of some MiB that one decoder at a time fills from front to back, and
- * that goes back to the system as a whole. Each sample is used once an epoch, and all are equally likely to
- * be next, so choosing which to evict gains nothing.
+ * Decoded copies are stored in extents: memory of some MiB that one decoder at a time fills from front to
+ * back, and that goes back to the system as a whole. Each sample is used once an epoch, and all are equally
+ * likely to be next, so a choice of which to evict gains nothing.
  *
  * All of it is borrowed (cache.h): decoded copies take only memory that sessions and claims leave, within
  * `asked_bytes`, and are evicted before any chunk. Losing a decoded copy costs only time.

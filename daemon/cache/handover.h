@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * Chunks that outlive the daemon. Descriptors of their memory lie in the service manager's store
+ * Chunks that outlive the daemon. Descriptors of their memory are in the service manager's store
  * (lib/fd_store.h), together with that of an index that describes them. The next daemon gets them back, and
  * *restores* the chunks (cache_restore()).
  *
@@ -15,7 +15,7 @@
  * Returned memory is trusted as little as storage: it must have been made by this user, and its bytes are
  * copied and verified like those of a file. See docs/explanation/security-datasets.md.
  *
- * All functions accept NULL: there is no store. Loop thread only.
+ * All functions accept NULL: no store. Loop thread only.
  */
 
 #include <uv.h>

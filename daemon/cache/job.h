@@ -10,9 +10,9 @@
  * job of its own, and so is a rank that another rank started. Processes in another PID namespace that the
  * daemon cannot see are one job each.
  *
- * A job outlives its sessions, because workers come and go with the epochs. It ends with the trainer's
- * process, JOB_LINGER_MS after its last session, or when its user has JOB_MAX_LINGERING newer jobs without
- * a session. A job's number is never reused while the daemon lives.
+ * A job outlives its sessions, because workers start and end with the epochs. It ends with the trainer's
+ * process, JOB_LINGER_MS after its last session, or when its user has JOB_MAX_LINGERING newer jobs without a
+ * session. A job's number is never reused while the daemon lives.
  *
  * Loop thread only.
  */
@@ -90,9 +90,9 @@ struct job_held {
 /*
  * Who runs a job, as Slurm and Kubernetes know it: only for metrics and the log, never for a decision.
  *
- * The numbers of a Slurm job and of a pod come from the control group of the job's process, which the
- * kernel vouches for, if it has them. All else is the client's own claim (WIRE_ORIGIN). Texts consist of
- * letters, digits and "._-"; "": not known.
+ * The numbers of a Slurm job and of a pod come from the control group of the job's process, which is
+ * trustworthy, if it has them. All else is the client's own claim (WIRE_ORIGIN). Texts consist of letters,
+ * digits and "._-"; "": not known.
  */
 struct job_origin {
 	char slurm_job[WIRE_ORIGIN_BYTES];

@@ -22,8 +22,8 @@
 
 #define POLICY_NEVER UINT32_MAX /* distance of a chunk that no session is going to need */
 
-/* Returns the default window, in chunks. It depends only on budget and dataset, not on who else is served, so
- * that all ranks of a job get the same order. At least 1, at most `wanted`. */
+/* Returns the default window, in chunks. It depends only on the budget and the dataset, not on other jobs,
+ * so that all ranks of a job get the same order. At least 1, at most `wanted`. */
 uint32_t policy_default_window(uint64_t cache_bytes, uint64_t segment_bytes, uint64_t n_chunks,
 			       uint32_t wanted);
 
@@ -101,13 +101,13 @@ struct policy_segment {
 
 /*
  * Returns the rank of a segment as a victim for a chunk at `distance` (0: a batch waits for the chunk). The
- * highest rank is evicted first; 0: must stay; POLICY_RANK_UNWANTED and above: nobody waits for it.
+ * highest rank is evicted first; 0: must stay; POLICY_RANK_UNWANTED and above: no batch waits for it.
  *
  * Order: empty segments; idle datasets; chunks that other nodes are to keep; what other datasets have beyond
  * their share; then chunks that nobody prefetches and that are needed later than the new chunk, the last one
  * first: transient ones of any dataset, kept ones of the dataset itself. Only for a chunk that a batch waits
  * for: kept chunks of others, then prefetched ones, farthest first. If shares are quotas, everything beyond
- * another dataset's quota comes right after idle datasets, except awaited chunks.
+ * another dataset's quota follows idle datasets, except awaited chunks.
  */
 #define POLICY_RANK_UNWANTED 4
 uint32_t policy_victim_rank(const struct policy_segment *segment, uint32_t distance);

@@ -2,7 +2,7 @@
 /*
  * Chooses which segment is evicted for another chunk, by the rules of policy.h. One pass through all segments
  * yields a list of victims, so that the cost per eviction does not grow with the cache. Each victim is
- * checked again when its turn comes.
+ * checked again before its eviction.
  */
 #include "cache.h"
 

@@ -7,13 +7,13 @@
  * others fetch it from the owner.
  *
  * Members find each other through Redis (dataset/registry.h), and communicate over TCP. A separate process,
- * dieseld-peer, does both. It parses what comes from the network, holds no rights, and sees only the memory
- * that it is to send or to fill. This is the daemon's side of it. Loop thread only.
+ * dieseld-peer, does both. It parses data from the network, holds no rights, and sees only the memory that it
+ * must send or fill. This is the daemon's side of it. Loop thread only.
  *
  * Peers hold copies and no rights. This node asks a peer for a chunk only after its own reader has opened the
  * chunk's file, with all checks; a peer sends only chunks that its own sessions of the same job may read; and
- * a chunk that comes is verified like one from storage. A peer is never needed: if it is slow, lies, or is
- * gone, that costs a bounded wait, and the chunk is read from storage.
+ * a received chunk is verified like one from storage. A peer is never needed: if it is slow, wrong or gone,
+ * that costs a bounded wait, and the chunk is read from storage.
  */
 
 #include <stdbool.h>
@@ -71,9 +71,9 @@ struct cluster_handler {
 /* Takes over the keeper. 0 or a negative errno. */
 int cluster_new(uv_loop_t *loop, struct fork_server *keeper, const struct cluster_handler *handler,
 		struct cluster **ret);
-/* Forgets all reads: done() is not called any more. The process may still write to their memory, so free it,
- * and do not reuse it. Calls given() for all answers; questions not answered yet may still be answered, and
- * given() is then called at once. The loop must run once more. Accepts NULL. */
+/* Forgets all reads: done() is no longer called. The process may still write to their memory, so free it,
+ * and do not reuse it. Calls given() for all answers; questions not answered yet may still be answered,
+ * and given() is then called at once. The loop must run once more. Accepts NULL. */
 struct cluster *cluster_free(struct cluster *c);
 
 /* Joins the group of a job. A second call for the same job returns the same group, which must then be left

@@ -39,7 +39,7 @@ static bool has_private_files(void)
 	return getenv("DIESEL_REDIS_FILE") || getenv("DIESEL_REDIS_CERT") || getenv("DIESEL_REDIS_KEY");
 }
 
-/* Drops privileges, because the process parses what comes from the network. It changes to a user who owns
+/* Drops privileges, because the process parses data from the network. It changes to a user who owns
  * nothing, unless it cannot, or Redis needs private files. Without a key it keeps its user, as peers
  * recognise each other by that (net_address_owner()). */
 static void drop_rights(const struct cluster_config *config)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Incoming connections. Few may be in the handshake at once, per source (net_sources.h) and in all: a newer
- * one replaces the oldest, which has had its time. A source that connects too often is refused at once: that
- * costs no more than letting it wait, and leaves the queue to others. */
+/* Incoming connections. Few may be in the handshake at once, per source (net_sources.h) and in all: a
+ * newer one replaces the oldest. A source that connects too often is refused at once: that costs no more
+ * than letting it wait, and leaves the queue to others. */
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>

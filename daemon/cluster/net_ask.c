@@ -253,8 +253,8 @@ static void late(struct net_conn *c, struct net_ask *a)
 	net_conn_send(c, NET_CANCEL, a->id, 0, 0);
 	p->figures.failed++;
 	/* Not the peer's fault, or already counted: it became unreachable after this read began; or it
-	 * completed another chunk meanwhile, so more was asked for than the link can carry; or it had hardly
-	 * any time. */
+	 * completed another chunk in that time, so the requests exceed the capacity of the link; or it had
+	 * too little time. */
 	if ((p->is_unreachable && a->begin_ns < p->unreachable_ns) || p->done_ns > a->begin_ns ||
 	    a->end_ns < a->begin_ns + BLAME_NS)
 		return;

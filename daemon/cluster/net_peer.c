@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Other nodes. Of two nodes, the one whose name comes first connects to the other one, so each pair has one
+/* Other nodes. The node whose name sorts first connects to the other node, so each pair has one
  * connection. A node is unreachable until it has answered a ping, and again after it failed. */
 #include <errno.h>
 #include <math.h>

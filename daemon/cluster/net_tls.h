@@ -4,7 +4,7 @@
 /*
  * TLS 1.3 with a pre-shared key, over a non-blocking socket: both ends prove that they have the key, and
  * there are no certificates. Each connection's key also comes from a key exchange (X25519 and the like), so
- * that somebody who learns the pre-shared key later cannot read earlier connections.
+ * that an attacker who learns the pre-shared key later cannot decrypt earlier connections.
  */
 
 #include <stdbool.h>

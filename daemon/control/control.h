@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * The control loop that connects sensor, tuner and serving: once a second the sensor delivers samples,
- * tuner_decide() decides what each job's knobs should be, the jobs get them, and all of it is recorded
- * (control_log.h, history.h). It has no timer of its own: without jobs the sensor is silent, and so is this.
+ * The control loop that connects sensor, tuner and serving: once per second the sensor delivers samples,
+ * tuner_decide() chooses each job's knobs, the jobs get them, and all of it is recorded (control_log.h,
+ * history.h). It has no timer of its own: without jobs the sensor is silent, and so is this.
  *
  *   control_new() -> server_start() with server.control -> control_start() -> ... -> control_free()
  *

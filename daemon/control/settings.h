@@ -6,7 +6,7 @@
  * for the machine, the configuration, and `dieselctl set` while the daemon runs. Pure.
  *
  * Limits go before pins: a pin beyond a limit is refused, and if a limit is lowered below a pin, the tuner
- * clamps the pin and says so.
+ * clamps the pin and reports it.
  */
 
 #include <stdbool.h>

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * The kinds of processes that the daemon consists of: their names, their rights, and what happens when one
- * dies. helper.c has the table. The tables in docs/explanation/security.md and docs/reference/processes.md
- * are generated from it.
+ * The kinds of processes that the daemon consists of: their names, their rights, and the effect of their
+ * death. helper.c has the table. The tables in docs/explanation/security.md and docs/how-to/operating.md are
+ * generated from it.
  */
 
 #include <stdbool.h>

@@ -8,8 +8,8 @@
 
 /*
  * Receives a message of exactly `bytes` bytes, and up to n_fds descriptors, at most FD_MESSAGE_MAX_FDS.
- * Descriptors that did not come are set to -EBADF; further ones are closed. *fds is written in any case.
- * flags are those of recvmsg(2). Returns 0; -EAGAIN: there is none now; -ECONNRESET: the other end is closed;
+ * Missing descriptors are set to -EBADF; further ones are closed. *fds is written in any case. flags are
+ * those of recvmsg(2). Returns 0; -EAGAIN: no message is waiting; -ECONNRESET: the other end is closed;
  * -EPROTO: a message of another size.
  */
 int message_receive(int socket, void *message, size_t bytes, int flags, int *fds, size_t n_fds);

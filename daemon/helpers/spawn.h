@@ -4,8 +4,8 @@
 /*
  * Helper processes: they access clients' files, or do work that requires rights that the daemon does not
  * have. A file on FUSE or NFS may never answer. The thread that accessed it then cannot be killed, and its
- * process cannot exit. So the daemon never accesses such files itself: a helper does, which may hang, and
- * which nobody waits for.
+ * process cannot exit. So the daemon never accesses such files itself: a helper does, which may hang without
+ * blocking the daemon.
  *
  * A fork server is a process of one thread, forked before the daemon has a second one. It forks helpers, so
  * that each begins with little memory, without the daemon's descriptors and without locks that other threads
@@ -57,8 +57,8 @@ struct fork_server_program {
  * long as it lives. Returns 0, or a negative errno with *err filled. */
 int fork_server_spawn(const struct fork_server_program *program, struct fork_server *ret, struct error *err);
 
-/* Starts a helper; *ret_fd is our end of a SOCK_SEQPACKET pair. Does not block. If the helper cannot be
- * forked, its socket ends at once. -EAGAIN: the fork server is busy; -EPIPE: it is gone. Any thread. */
+/* Starts a helper; *ret_fd is our end of a SOCK_SEQPACKET pair. Does not block. If the fork fails, the
+ * helper's socket ends at once. -EAGAIN: the fork server is busy; -EPIPE: it is gone. Any thread. */
 int fork_server_start(const struct fork_server *n, enum helper_kind kind, int *ret_fd);
 
 /* Makes the fork server exit. Helpers continue until they see the end of their own sockets. */

@@ -11,7 +11,7 @@
  * docs/explanation/measuring.md says what each share means and how it is measured.
  *
  * Ownership: the input is borrowed for the call; the result owns its strings and arrays and is freed by
- * analysis_free(). Times are CLOCK_MONOTONIC ns. A job whose steps cannot be judged is no error: the call
+ * analysis_free(). Times are CLOCK_MONOTONIC ns. A job whose steps cannot be judged is not an error: the call
  * succeeds with ANALYSIS_INSUFFICIENT and says why in `insufficient`.
  */
 

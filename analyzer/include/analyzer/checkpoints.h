@@ -6,7 +6,7 @@
  *
  * A checkpoint is all large writes between two backward passes, by the trainer's process and by processes
  * that it made to write them. Several files are one checkpoint. So is one that a thread writes while training
- * goes on. The share checkpoint_stall is the sum of the stalls of all checkpoints and of smaller syncs
+ * continues. The share checkpoint_stall is the sum of the stalls of all checkpoints and of smaller syncs
  * (logs), which are not listed.
  */
 

@@ -6,8 +6,8 @@
  *
  * A page is `accessed` each time a read or a fault looks it up, and `missed` when the access made the kernel
  * read it from storage. `cold_bytes` came from storage; `used_bytes` were returned by read calls or touched
- * by faults. An excess of cold over used bytes is read-ahead that nobody used. O_DIRECT and sockets bypass
- * the page cache: their bytes are cold, and also count in `direct_bytes` and `network_bytes`.
+ * by faults. An excess of cold over used bytes is unused read-ahead. O_DIRECT and sockets bypass the page
+ * cache: their bytes are cold, and also count in `direct_bytes` and `network_bytes`.
  */
 
 #include <stddef.h>

@@ -11,7 +11,7 @@
  *   events(id INTEGER PRIMARY KEY, slice, min_end_ns, max_end_ns, n, records BLOB): n events, sorted by
  *   end_ns and packed (recording_codec.h); blocks overlap in time only a little, because they are written
  *   while the events come. slice 0: events of the whole recording (lives of threads, steps, gaps);
- *   slice 1, 2, ...: detail, which a long recording has only now and then (EVENT_GAP says when it has none)
+ *   slice 1, 2, ...: detail, which a long recording has only in parts (EVENT_GAP marks the others)
  *   notes(kind TEXT, key INTEGER, value BLOB): data that does not fit an event: names, paths, stacks. Since
  *   version 2
  *

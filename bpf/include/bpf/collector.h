@@ -64,9 +64,9 @@ struct collector_sink {
 	void *user;
 };
 
-/* Waits up to timeout_ms (0: not at all) and passes all collected events to the sink. Returns the number of
- * events, or -errno; -EINTR if a signal came. Call it at least every 100 ms, because it also sets probes in
- * libraries that the job has mapped. */
+/* Waits up to timeout_ms (0: not at all) and passes all collected events to the sink. Returns the number
+ * of events, or -errno; -EINTR if a signal arrived. Call it at least every 100 ms, because it also sets
+ * probes in libraries that the job has mapped. */
 int collector_poll(struct collector *collector, int timeout_ms, const struct collector_sink *sink);
 
 /* Switches the recording of detail (intervals off the CPU, system calls) on or off; thread lifetimes, steps

@@ -195,7 +195,7 @@ struct event_call {
 };
 
 /*
- * The interval from the start of the first call to the end of the last. The thread had its CPU all the time:
+ * The interval from the start of the first call to the end of the last. The thread kept its CPU throughout:
  * no call slept or took long, and the thread computed for at most 0.1 ms between two calls. busy_ns is the
  * time in the calls; the thread computed in the rest of the interval. The calls are reads, opens, look-ups
  * and closes of files that cannot be written through the descriptor.

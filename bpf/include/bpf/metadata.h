@@ -9,7 +9,7 @@
  *
  * Both names of a frame are printable UTF-8 without ';', and each ends in a NUL.
  *
- * Keys are hashes of the data, so they are the same in every recording. An entry comes before the first event
+ * Keys are hashes of the data, so they are the same in every recording. An entry precedes the first event
  * that needs it.
  */
 

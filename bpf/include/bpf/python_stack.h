@@ -4,7 +4,7 @@
 /*
  * The Python stack of another process's main thread, read from its memory. This takes no more privilege than
  * a debugger needs (the same user, and a kernel that permits it) and does not stop the process. The process
- * runs meanwhile, so a walk can end early or find frames that are just returning.
+ * keeps running, so a walk can end early or find frames that are just returning.
  */
 
 #include <stdbool.h>

@@ -8,7 +8,7 @@
  *
  * All functions: 0, or a negative errno with one line in err. -ECONNREFUSED: nobody listens; -ECONNRESET: the
  * daemon went away (open again); -ETIMEDOUT: it does not answer; -EPERM: not this user's to see or to change;
- * -ENOENT: there is no such job; -EINVAL: the daemon refuses a value, and err says why; -EOPNOTSUPP: it is
+ * -ENOENT: no such job; -EINVAL: the daemon refuses a value, and err says why; -EOPNOTSUPP: it is
  * too old for that.
  */
 
@@ -22,8 +22,8 @@ struct admin_client;
 /* Default timeout of a question, in seconds. */
 #define ADMIN_TIMEOUT_S 5
 
-/* socket NULL or "": the environment variable DIESEL_SOCKET, else the node's daemon or, where that one does
- * not let us in, the user's own, if it runs. Each question takes timeout_s at most, the first one with the
+/* socket NULL or "": the environment variable DIESEL_SOCKET, else the node's daemon or, if that refuses
+ * access, the user's own, if it runs. Each question takes timeout_s at most, the first one with the
  * connection that it needs; then it is -ETIMEDOUT. */
 int admin_open(const char *socket, uint32_t timeout_s, struct admin_client **ret, struct error *err);
 void admin_close(struct admin_client *c);

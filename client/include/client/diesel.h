@@ -11,11 +11,11 @@
  * Threads: one thread at a time per object. diesel_batch_release() may be called from any thread. Fork:
  * objects do not survive fork(), so open new ones in the child. Nothing is left behind when a process dies.
  * The daemon owns all shared memory and takes back what the dead process held, even if a child that it forked
- * still has the socket and the mappings. While the process lives, what it holds stays as it is.
+ * still has the socket and the mappings. While the process lives, the batches that it holds stay unchanged.
  *
- * A lost daemon: diesel_session_next() waits for it to come back (reconnect_ms), opens the session again at
- * the first batch that was not delivered yet, and goes on. No sample is lost or doubled, because the order is
- * a pure function of the session's parameters. Batches already delivered stay readable.
+ * A lost daemon: diesel_session_next() waits for it to come back (reconnect_ms), reopens the session at the
+ * first batch that was not delivered yet, and continues. No sample is lost or doubled, because the order is a
+ * pure function of the session's parameters. Batches already delivered stay readable.
  */
 
 #include <stddef.h>
@@ -46,15 +46,15 @@ const char *diesel_version(void);
  * `dieselctl fetch`, which is started here and ends with the dataset and its sessions. The caller must be
  * able to read DATASET/snapshot: its open descriptor is what the daemon accepts as permission. error, of
  * error_size bytes, receives the line on failure. -ENOENT, -EACCES, -EBADMSG (damaged), -ECONNREFUSED (no
- * daemon), -ECONNRESET (it went away while it answered, and did not come back within 10 s), -ETIMEDOUT (it
- * does not answer), -EPROTO (another version), -EINTR.
+ * daemon), -ECONNRESET (the daemon exited while it answered, and did not return within 10 s), -ETIMEDOUT (no
+ * answer), -EPROTO (another version), -EINTR.
  */
 int diesel_dataset_open(const char *path, const char *socket, struct diesel_dataset **ret, char *error,
 			size_t error_size);
 /* Opens one version of the dataset (0: the newest), and stays at that version whatever is published later.
- * -ENOENT also: there is no such version, or its snapshot is no longer kept. error lists the versions that
- * are. If a sample's chunk was purged later, diesel_session_next() returns -EBADMSG, and
- * diesel_dataset_read() -ENOENT. */
+ * -ENOENT also: no such version, or its snapshot is no longer kept. error lists the versions that are. If
+ * a sample's chunk was purged later, diesel_session_next() returns -EBADMSG, and diesel_dataset_read()
+ * -ENOENT. */
 int diesel_dataset_open_version(const char *path, uint64_t version, const char *socket,
 				struct diesel_dataset **ret, char *error, size_t error_size);
 void diesel_dataset_close(struct diesel_dataset *dataset);
@@ -76,8 +76,8 @@ struct diesel_dataset_info {
 
 /* Returns 0. Reads the mapped snapshot, without a request to the daemon. */
 int diesel_dataset_info(const struct diesel_dataset *dataset, struct diesel_dataset_info *ret);
-/* Return the name of a class, or the path of a sample. The text is borrowed until close, and not terminated.
- * -ERANGE: there is no such class or sample. Classes are in ImageFolder's order: sorted names. */
+/* Return the name of a class, or the path of a sample. The text is borrowed until close, and not
+ * terminated. -ERANGE: no such class or sample. Classes are in ImageFolder's order: sorted names. */
 int diesel_dataset_class(const struct diesel_dataset *dataset, uint32_t class_index, const char **ret_name,
 			 size_t *ret_length);
 int diesel_dataset_path(const struct diesel_dataset *dataset, uint64_t sample, const char **ret_path,
@@ -101,8 +101,8 @@ struct diesel_entry {
 	uint32_t reserved;
 };
 
-/* Returns the next entry of a directory ("" is the root): files by name, then directories by name. *cursor is
- * 0 before the first. -ENOENT: there are no more, or no such directory. */
+/* Returns the next entry of a directory ("" is the root): files by name, then directories by name. *cursor
+ * is 0 before the first. -ENOENT: no more entries, or no such directory. */
 int diesel_dataset_list(const struct diesel_dataset *dataset, const char *directory, size_t length,
 			uint64_t *cursor, struct diesel_entry *ret);
 
@@ -145,10 +145,10 @@ int diesel_dataset_read(struct diesel_dataset *dataset, uint64_t sample, void *b
 /*
  * Writes a dataset: samples from memory, then one commit. Until then, and if it fails or the process dies,
  * readers see the version before, or no dataset. No daemon takes part: a process of the caller's user, which
- * is started here and ends with the writer, writes chunks while samples come.
+ * is started here and ends with the writer, writes chunks while samples arrive.
  *
  * Any thread may put and commit. A dataset in a folder has one writer at a time. In a bucket several may
- * append at once: the second one to commit goes on from the version of the first.
+ * append at once: the second one to commit continues from the version of the first.
  */
 struct diesel_writer;
 
@@ -187,9 +187,9 @@ struct diesel_sample {
  * Adds a copy of a sample.
  *
  * Returns 0, or one of these errors, after which the writer still works: -EEXIST: this writer has already put
- * the path; -EINVAL: invalid path; -EFBIG: more than 1 GiB; -EINTR: a signal came while it waited, and the
- * sample was not taken, so call again. Any other error, such as -ENOSPC, may come from an earlier sample, and
- * ends the writer: each later call returns it again.
+ * the path; -EINVAL: invalid path; -EFBIG: more than 1 GiB; -EINTR: a signal arrived during the wait, and the
+ * sample was not accepted, so call again. Any other error, such as -ENOSPC, may come from an earlier sample,
+ * and ends the writer: each later call returns it again.
  */
 int diesel_writer_put(struct diesel_writer *writer, const struct diesel_sample *sample, char *error,
 		      size_t error_size);
@@ -242,9 +242,9 @@ enum diesel_stranger {
 	DIESEL_NO_IMAGE, /* the file extension is not .jpg, .jpeg, .png or .webp, in any case */
 	DIESEL_NO_CLASS, /* the sample is in no class folder, but others are */
 };
-/* Returns 1 and the first sample (subset NULL: of the dataset) that is a stranger among the others, or 0 if
- * there is none; -EBADMSG. Takes no time for a whole dataset without strangers, unless an older program made
- * it. */
+/* Returns 1 and the first sample (subset NULL: of the dataset) that does not match the others, or 0 if
+ * there is none; -EBADMSG. Takes no time for a whole dataset without strangers, unless an older program
+ * made it. */
 int diesel_subset_stranger(const struct diesel_dataset *dataset, const struct diesel_subset *subset,
 			   enum diesel_stranger kind, uint64_t *ret_sample);
 /* Returns the total bytes of its samples. -EBADMSG. */
@@ -271,9 +271,9 @@ struct recipe;
 struct recipe_codec;
 
 /* Asks the dataset's daemon for the output of its codec. Fills in the dimensions of codec, whose name and
- * options are given, and an enum recipe_type (diesel_recipe.h). -EINVAL: a name or options that no codec can
- * have; -ENOENT: the daemon has no such codec; otherwise the error of the codec or of diesel_dataset_open().
- * error receives the line. */
+ * options are given, and an enum recipe_type (diesel_recipe.h). -EINVAL: a name or options that no codec
+ * can have; -ENOENT: no such codec in the daemon; otherwise the error of the codec or of
+ * diesel_dataset_open(). error receives the line. */
 int diesel_codec_output(const struct diesel_dataset *dataset, struct recipe_codec *codec, uint32_t *ret_type,
 			char *error, size_t error_size);
 
@@ -374,9 +374,9 @@ struct diesel_item {
 /*
  * A batch in shared memory, valid until it is released (also after the session is closed). packed: all
  * samples have the same length and lie one after the other: a uint8 array [n_items, item_bytes], 64-byte
- * aligned. The mapping is private copy-on-write: the holder may write to it and nobody else sees that.
- * Otherwise (also with DIESEL_VIEWS) packed is NULL and each item points into a read-only mapping of a cached
- * chunk: writing there is a segmentation fault.
+ * aligned. The mapping is private copy-on-write: the holder may write to it, and no other process sees the
+ * changes. Otherwise (also with DIESEL_VIEWS) packed is NULL and each item points into a read-only mapping of
+ * a cached chunk: writing there is a segmentation fault.
  */
 struct diesel_batch {
 	uint64_t epoch;
@@ -399,10 +399,10 @@ struct diesel_batch {
  * the epoch is over (the next call starts the following epoch), or all requested batches are delivered.
  *
  * Errors: -EBADMSG: a damaged chunk (diesel_session_error() names chunk and sample; the following call
- * continues with the next batch); -ETIMEDOUT: the daemon did not come back within reconnect_ms; -EINTR: a
- * signal came while waiting, or, as a notice reports, the daemon went away or did not answer (call again to
- * wait for it); -EPROTO: the daemon answered another request, or published a batch other than the next one.
- * Then nothing is delivered, and the next call opens the session again.
+ * continues with the next batch); -ETIMEDOUT: the daemon did not return within reconnect_ms; -EINTR: a signal
+ * arrived during the wait, or, as a notice reports, the daemon exited or did not answer (call again to wait
+ * for it); -EPROTO: the daemon answered another request, or published a batch other than the next one. Then
+ * nothing is delivered, and the next call opens the session again.
  */
 int diesel_session_next(struct diesel_session *session, struct diesel_batch *ret);
 /*
@@ -420,12 +420,12 @@ int diesel_session_next(struct diesel_session *session, struct diesel_batch *ret
  * 1, and all others are 0. Requested and held batches together: at most diesel_session_max_held() + 1.
  *
  * With DIESEL_WARM, the daemon loads the chunks into its cache, after all reads for others, and only into
- * memory that nobody uses. Batches then have no items. diesel_session_next() also returns -ENOSPC if there is
- * no such memory, and -EREMOTE if another node must load the chunk (if the session has a `cluster`, and
- * `world` is more than 1). The following call continues with the next batch.
+ * unused memory. Batches then have no items. diesel_session_next() also returns -ENOSPC if there is no such
+ * memory, and -EREMOTE if another node must load the chunk (if the session has a `cluster`, and `world` is
+ * more than 1). The following call continues with the next batch.
  *
- * 0; -EINVAL: no samples, more than a batch, or a session without DIESEL_ASKED; -ERANGE: there is no such
- * sample; -EBUSY: too many batches are requested or held.
+ * 0; -EINVAL: no samples, more than a batch, or a session without DIESEL_ASKED; -ERANGE: no such sample;
+ * -EBUSY: too many batches are requested or held.
  */
 #define DIESEL_ASK_MAX 64
 #define DIESEL_ASK_FEW UINT32_MAX

@@ -13,7 +13,7 @@
  *                                              <-  on that socket: fetch_reply, and behind it the bytes
  *
  * The process ends when the last end of the channel on libdiesel's side is closed. Requests may come from any
- * process forked meanwhile.
+ * forked process.
  */
 
 #include <stdint.h>

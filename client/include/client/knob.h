@@ -2,11 +2,11 @@
 #pragma once
 
 /*
- * The knobs of a job: what dieseld's tuner turns, what an operator pins, and what `dieselctl` and diesel-top
- * show. One row of tuner_knob_table says everything about a knob; code that handles all knobs loops over the
- * table.
+ * The knobs of a job: dieseld's tuner sets them, an operator may pin them, and `dieselctl` and diesel-top
+ * show them. One row of tuner_knob_table describes all properties of a knob; code that handles all knobs
+ * loops over the table.
  *
- * Values are integers: an integer that somebody set means exactly that. The enum's numbers are stored
+ * Values are integers: an integer that was set has exactly that meaning. The enum's numbers are stored
  * (history database, recordings): a new knob goes to the end.
  */
 
@@ -17,8 +17,8 @@
 
 enum tuner_knob {
 	/* The job's claim, all memory that the daemon reserves for it: the minimum of its sessions
-	 * (need_bytes of struct stall_sample), read-ahead, and cached chunks. More may be in memory, borrowed
-	 * until somebody needs the memory. */
+	 * (need_bytes of struct stall_sample), read-ahead, and cached chunks. More may be in memory,
+	 * borrowed until another job needs the memory. */
 	TUNER_CACHE_BYTES,
 	/* Chunks read ahead of the windows that the sessions' next batches need, per session. */
 	TUNER_PREFETCH_CHUNKS,

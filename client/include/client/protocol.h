@@ -32,11 +32,11 @@
  *   FETCHED (id, result)                      <-  FETCH (id, object, range)
  *
  * Requests are answered in order, and every reply repeats the sequence number of its request: a client
- * accepts no other reply. HELLO, KICK, ASK, FETCH and FETCHED have number 0. A client that lets more than a
- * few replies lie unread is cut off. A connection serves one dataset and at most one session; what it holds
- * ends with it. HELLO, its reply and the ERROR to it keep their layout in every version, so that two versions
- * can agree on one, or tell each other what is wrong. In place of `sequence`, earlier versions had the upper
- * half of `bytes`, which was always zero.
+ * accepts no other reply. HELLO, KICK, ASK, FETCH and FETCHED have number 0. A client that leaves more than a
+ * few replies unread is cut off. A connection serves one dataset and at most one session; what it holds ends
+ * with it. HELLO, its reply and the ERROR to it keep their layout in every version, so that two versions can
+ * agree on one, or report the mismatch. In place of `sequence`, earlier versions had the upper half of
+ * `bytes`, which was always zero.
  *
  * protocol_check() decides whether bytes from outside are a message. Everything else may rely on it.
  */

@@ -14,14 +14,14 @@
  *
  * When the connection ends while the client lives, the daemon takes back the batches that were not taken yet.
  * For that it exchanges LENT for FREE; only one of this exchange and the client's succeeds. It does not touch
- * a batch that was taken until the client gives it back or the process is dead.
+ * a batch that was taken until the client releases it or the process has exited.
  *
- * The daemon never trusts what it reads here: it keeps its own count, and all that a client can do by writing
- * slot_state is give back slots of its own session.
+ * The daemon never trusts what it reads here: it keeps its own count, and a client that writes slot_state can
+ * only free slots of its own session.
  *
- * A slot stands for a batch that the client may have; the batch lies in a frame, which its descriptor names.
- * Sessions that get the same batches have one memory of frames, and each has slots of its own: several slots,
- * of several sessions, may stand for one frame, but never two of one session.
+ * A slot represents a batch that the client may have; the batch is in a batch buffer, which its descriptor
+ * names. Sessions with the same batches share one pool of buffers, and each has slots of its own: slots of
+ * several sessions may refer to one buffer, but never two slots of one session.
  *
  * Frames are in one memfd of n_buffers * slot_bytes, sealed against shrinking, growing and new writers. It
  * has no memory where nothing was laid out. A frame has: 0               struct ring_item[batch]
@@ -31,8 +31,8 @@
  * samples that were left out stand after the batch's items. A descriptor with a negative status has the
  * error's text, terminated, at the start of its frame.
  *
- * Each side says "I sleep" by a store to its flag, followed by a load of the other's word, both sequentially
- * consistent: so at least one of the two always sees the other (Dekker).
+ * Each side announces its sleep by a store to its flag, followed by a load of the other's word, both
+ * sequentially consistent: so at least one of the two always sees the other (Dekker).
  */
 
 #include <stdalign.h>
@@ -66,9 +66,9 @@ static inline bool ring_cause_fetches(uint32_t cause)
 	return cause == RING_CAUSE_FETCH || cause == RING_CAUSE_PEERS || cause == RING_CAUSE_STAGING;
 }
 
-/* Returns the cause to report for a sleep with two causes: the one that comes last in the order none,
- * preparation, staging, peers, storage. CPU work that follows a read counts as the read's; of several reads,
- * the farthest source decides. An unknown cause counts as none. */
+/* Returns the cause to report for a sleep with two causes: the last one in the order none, preparation,
+ * staging, peers, storage. CPU work that follows a read counts as the read's; of several reads, the
+ * farthest source decides. An unknown cause counts as none. */
 static inline uint32_t ring_cause_of_both(uint32_t a, uint32_t b)
 {
 	static const uint8_t rank[] = {[RING_CAUSE_NONE] = 0,
@@ -206,6 +206,6 @@ void ring_revoke(struct ring_control *control, uint32_t slot);
 /* Client: releases a slot. Any thread. */
 void ring_release(struct ring_control *control, uint32_t slot);
 
-/* Client: returns true if the caller must tell the daemon (KICK) that a slot is free: the daemon waits for
+/* Client: returns true if the caller must notify the daemon (KICK) of a free slot: the daemon waits for
  * one, `ready` is low enough, and no other thread got this answer. Any thread. */
 bool ring_wants_kick(struct ring_control *control, uint32_t ready);

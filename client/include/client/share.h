@@ -3,9 +3,9 @@
 
 /*
  * Batches of a session in worker processes, for a language binding that transforms samples in processes of
- * its own. These processes read the batches of the session and give their results back, without a copy of
- * either through a pipe. The session stays the trainer's, and so do its leases and its order: a worker only
- * sees memory.
+ * its own. These processes read the batches of the session and return their results, without a copy of either
+ * through a pipe. The session stays the trainer's, and so do its leases and its order: a worker only sees
+ * memory.
  *
  *   trainer                                            worker
  *   diesel_session_memory()      -- descriptor -->     diesel_mirror_open()
@@ -16,7 +16,7 @@
  *   diesel_result_free()                               diesel_result_is_free(): used again
  *   diesel_batch_release()
  *
- * diesel_session_map_pinnable() is for the trainer itself, where batches go on to a device.
+ * diesel_session_map_pinnable() is for a trainer that passes batches on to a device.
  *
  * The descriptors travel however the binding likes (SCM_RIGHTS); each is needed until it is mapped.
  * Results: 0 or negative errno. Threads: one at a time per object, but diesel_result_free() from any.
@@ -94,8 +94,8 @@ int diesel_mirror_segment(struct diesel_mirror *mirror, uint32_t segment, int fd
 
 /*
  * Returns the batch in a frame, as diesel_session_next() does, without lease, epoch and index. Its items are
- * valid until the next call, and their data as long as the trainer holds the batch. -EPROTO: no such frame,
- * or an item outside of the known segments.
+ * valid until the next call, and their data as long as the trainer holds the batch. -EPROTO: no such buffer,
+ * or an item outside the known segments.
  */
 int diesel_mirror_batch(struct diesel_mirror *mirror, uint32_t buffer, uint32_t n_items,
 			struct diesel_batch *ret);

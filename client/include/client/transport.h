@@ -21,9 +21,9 @@ void wire_fds_close(struct wire_fds *fds);
 
 /*
  * A client's end of a connection. Any failure other than an ERROR reply ends it for good: no reply in time, a
- * malformed one, or one to another request. A late reply could not be told from the answer to the next
- * request. All later calls return -ECONNRESET. The descriptor stays open until transport_close(), so that
- * another thread may transport_send() on it meanwhile, which then fails.
+ * malformed one, or one to another request. A late reply could not be distinguished from the answer to the
+ * next request. All later calls return -ECONNRESET. The descriptor stays open until transport_close(), so
+ * that transport_send() in another thread fails safely.
  */
 struct transport {
 	int fd;
@@ -39,14 +39,14 @@ struct transport {
 		.fd = -1                                                                                     \
 	}
 
-/* Connects, or returns the kernel's error. -ETIMEDOUT: the listener accepts no connections. With timeout_s,
- * the first question, which begins here, ends by then. 0: the limits of a client that is served, for each
- * single step. */
+/* Connects, or returns the kernel's error. -ETIMEDOUT: the listener accepts no connections. With
+ * timeout_s, the first request, which begins here, ends by then. 0: the limits of a client that is served,
+ * for each single step. */
 int transport_reach(const char *path, uint32_t timeout_s, struct transport *ret);
 /* Connects to a daemon of root, of the caller's user, or of the owner of the folder that path is in. In a
- * user namespace, it also connects to a daemon whose user has no number there: that user cannot be told from
- * root. -EACCES: the socket is closed to this user. -EPERM: another user listens there. -ECONNREFUSED: nobody
- * does, whatever the reason. The text says what to do. */
+ * user namespace, it also connects to a daemon whose user has no number there: that user looks like root.
+ * -EACCES: the socket is closed to this user. -EPERM: another user listens there. -ECONNREFUSED: no daemon
+ * does, whatever the reason. The text contains the remedy. */
 int transport_connect(const char *path, struct transport *ret, struct error *err);
 int transport_connect_within(const char *path, uint32_t timeout_s, struct transport *ret, struct error *err);
 /* Begins another question, with the same timeout_s. */
@@ -61,7 +61,7 @@ int transport_receive(int socket, union wire_message *ret_message, struct wire_f
 
 /*
  * Daemon side: like transport_receive(), but the message stays in the socket, and no descriptor comes into
- * this process: closing one that somebody else made can block for ever. A message with descriptors is for
+ * this process: closing another process's descriptor can block for ever. A message with descriptors is for
  * another process to take.
  */
 int transport_peek(int socket, union wire_message *ret_message);
@@ -71,8 +71,8 @@ void transport_drop(int socket);
 /*
  * Client side: numbers and sends a request, and waits for its reply of type `expected`. An ERROR reply
  * becomes its code with its text in err. -ECONNRESET: the daemon went away, or the connection was ended
- * before; -ETIMEDOUT: no reply; -EPROTO: a malformed one. fds, which stay the caller's, and ret_fds may be
- * NULL when no descriptor goes or comes.
+ * before; -ETIMEDOUT: no reply; -EPROTO: a malformed one. fds, which the caller keeps, and ret_fds may be
+ * NULL if no descriptor is sent or received.
  */
 int transport_call(struct transport *t, union wire_message *request, const struct wire_fds *fds,
 		   enum wire_type expected, union wire_message *ret_reply, struct wire_fds *ret_fds,

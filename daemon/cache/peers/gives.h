@@ -4,8 +4,8 @@
 /*
  * Serves chunks that other nodes of a job ask for. A chunk in memory is pinned until it was sent. Any other
  * chunk is read from storage as for the job's own sessions, in its turn and out of its user's share, and then
- * sent. A node refuses if it has no session of the group, or no space that nobody here needs. The other node
- * then reads the chunk itself.
+ * sent. A node refuses if it has no session of the group, or no unneeded space. The other node then reads the
+ * chunk itself.
  *
  * Loop thread only.
  */

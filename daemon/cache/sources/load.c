@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Brings one chunk into memory, step by step: its storage opens it, and reads it or leaves that to a copy;
- * then a worker verifies it. After any failure it is read again once. After storage errors it is read again
+ * then a worker verifies it. After any failure it is read once more. After storage errors it is read again
  * several times within half a minute, then quarantined.
  */
 #include "source.h"
@@ -486,8 +486,8 @@ uint64_t cache_loading_bytes(const struct cache *c, uint32_t uid)
 	return bytes;
 }
 
-/* Prepares the chunk's existing part. A part that nobody uses is evicted: returns NULL. Otherwise returns its
- * segment, to which the other samples are added. Evicts nothing for a chunk that nobody needs yet. */
+/* Prepares the chunk's existing part. An unused part is evicted: returns NULL. Otherwise returns its
+ * segment, to which the other samples are added. Evicts nothing for a chunk that no session needs yet. */
 static struct segment *take_part(struct cache *c, const struct cached_chunk *k, uint32_t distance)
 {
 	if (k->pins > 0 || distance >= CACHE_SPARE_DISTANCE)

@@ -40,9 +40,9 @@ struct chunk_source {
 	/* Returns the source's own state for this load. NULL: it does not have the chunk, or no memory. A
 	 * copy's find() must call load_expect(): the stamp that the chunk must still have in storage. */
 	void *(*find)(struct chunk_load *l, const struct cached_want *want);
-	/* Copies: brings the chunk into l->segment. Returns 0: load_brought() follows, never from within this
-	 * call. Returns 1: memory() has the chunk now. Or a negative errno. Storages: does what l->read.order
-	 * says, and calls l->read.done(). */
+	/* Copies: brings the chunk into l->segment. Returns 0: load_brought() follows, never from within
+	 * this call. Returns 1: memory() has the chunk now. Or a negative errno. Storages: executes
+	 * l->read.order, and calls l->read.done(). */
 	int (*begin)(struct chunk_load *l);
 	/* Returns the descriptor of the memory that has the chunk, from which a worker copies. NULL: begin()
 	 * has brought the chunk. Worker thread. */

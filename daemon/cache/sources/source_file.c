@@ -30,8 +30,8 @@ static int file_begin(struct chunk_load *l)
 			      l->segment->memory.fd);
 }
 
-/* Moves on to the next place if a file is mounted over the chunk in this one. Places added meanwhile count,
- * too, so that a client that brings a good one does not find the chunk bad. */
+/* Moves on to the next place if a file is mounted over the chunk in this one. Places added during the read
+ * count, too, so that a client with a good place does not get a bad chunk. */
 static bool file_has_other_way(struct chunk_load *l)
 {
 	struct file_search *f = l->storage.state;

@@ -16,7 +16,7 @@
  * skipped for a while. That is logged once.
  *
  * Staging is for storage that is slower than the staging disk (stage_pace.h). Both are measured, and a
- * dataset whose storage is as fast is neither written nor read there.
+ * dataset whose storage is equally fast is neither written nor read there.
  *
  * Each chunk is used once an epoch, so any part of a dataset is as good as any other, and staged chunks stay.
  * Evicted first is the dataset that has been out of use for longest. Loop thread only.

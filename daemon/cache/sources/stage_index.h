@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Contents of the staging folder (stage.h), derived from file names. A name says which chunk the file is, of
- * which folder, and which stamp the chunk's own file had. So no index is ever written, and none can be wrong:
- * a file exists when its name does. Pure, except for memory.
+ * Contents of the staging folder (stage.h), derived from file names. A name identifies the chunk, its folder,
+ * and the stamp that the chunk's own file had. So no index is ever written, and none can be wrong: a file
+ * exists when its name does. Pure, except for memory.
  */
 
 #include <stdbool.h>

@@ -146,9 +146,9 @@ struct model_epoch {
 struct model_loader {
 	uint32_t n_workers; /* 0: the trainer reads and prepares itself */
 	uint32_t prefetch;  /* batches requested ahead per worker */
-	/* publish: from the end of a batch to its message. handover: from the message until the trainer goes
-	 * on. idle: while the worker's interpreter is idle or in a call; busy: while it computes. idle <=
-	 * busy. */
+	/* publish: from the end of a batch to its message. handover: from the message until the trainer
+	 * continues. idle: while the worker's interpreter is idle or in a call; busy: while it computes.
+	 * idle <= busy. */
 	double publish_idle_ns, publish_busy_ns;
 	double handover_idle_ns, handover_busy_ns;
 };

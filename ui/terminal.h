@@ -4,7 +4,7 @@
 /*
  * The terminal; no other file uses ncurses. The terminal is restored however the program ends or stops: by
  * terminal_close(), a signal that the program handles, SIGTSTP, or a signal that kills it (SIGSEGV, SIGABRT,
- * ...). Only SIGKILL leaves it as it is. A process has one terminal, so there is no object.
+ * ...). Only SIGKILL prevents this. A process has one terminal, so there is no object.
  */
 
 #include <stdbool.h>

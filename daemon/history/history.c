@@ -3,7 +3,7 @@
  * The file, the queue in front of it, and the thread behind it: a disk that hangs must not hold up serving.
  *
  * Locks: one, for the queue and the status. Nobody holding it writes to the disk or takes another lock, so
- * the loop waits for it only as long as it takes to copy a few fields.
+ * the loop waits for it only for the time of copying a few fields.
  */
 #include "history/history.h"
 
@@ -819,8 +819,8 @@ static int lock_history(struct history *h, struct error *err)
 	return 0;
 }
 
-/* Returns true if the file was once a history. Only then may it be renamed: a wrong --history must not cost
- * somebody a file. The magic is SQLite's, the application's number is at byte 68, big endian. */
+/* Returns true if the file was once a history. Only then may it be renamed: a wrong --history must not
+ * destroy a file. The magic is SQLite's, the application's number is at byte 68, big endian. */
 static bool was_history(const char *path)
 {
 	static const char magic[16] = "SQLite format 3";

@@ -6,7 +6,7 @@
  * share limits them. A user is a uid as the kernel reports it for the other end of the socket (SO_PEERCRED).
  *
  * All code that treats root differently calls admin_is(). In a pod without a user namespace of its own, root
- * has the node's uid 0, so on such nodes root must have no privilege here (--admin-user).
+ * has the node's uid 0, so on such nodes root must have no privilege in dieseld (--admin-user).
  */
 
 #include <stdbool.h>
@@ -30,8 +30,8 @@ struct admin_choice {
 };
 
 /* Parses "root", "none", a user's name or number. Returns 0 also for an unknown name: the service that
- * resolves it may start after dieseld. -EINVAL: not a valid name, or the overflow uid, which stands for users
- * without a number here. err begins with the setting's name. */
+ * resolves it may start after dieseld. -EINVAL: not a valid name, or the overflow uid, which represents
+ * users without a number here. err begins with the setting's name. */
 int admin_parse(const char *name, const char *value, struct admin_choice *ret, struct error *err);
 
 /* Returns true for a possible user number, and for any other text that is not a number and not too long. */

@@ -7,7 +7,7 @@
  * payers is fixed by the operator, whoever connects.
  *
  * Only the kernel decides who pays: it reports the user of the peer (SO_PEERCRED) and its groups
- * (SO_PEERGROUPS). Claims of a client, such as a Slurm account, give nobody a quota.
+ * (SO_PEERGROUPS). Claims of a client, such as a Slurm account, grant no quota.
  */
 
 #include <stdbool.h>
@@ -65,9 +65,9 @@ struct quota_want {
 #define QUOTA_STAGES 3
 
 /*
- * Distributes `limit` bytes (cache_share.c). Each payer gets what it wants up to its quota. The rest goes in
- * equal parts to payers that want more; they borrow it, and lose it when its owner wants it. If a payer's
- * needs exceed its quota, the excess reduces first what others may borrow, and then their quotas.
+ * Distributes `limit` bytes (cache_share.c). Each payer gets the bytes that it wants, up to its quota. The
+ * rest goes in equal parts to payers that want more; they borrow it, and lose it when its owner wants it. If
+ * a payer's needs exceed its quota, the excess reduces first what others may borrow, and then their quotas.
  */
 void cache_quotas_share(const uint64_t quotas[CACHE_QUOTA_PAYERS], struct quota_want *wants, size_t n,
 			uint64_t limit);

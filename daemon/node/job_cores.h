@@ -6,8 +6,8 @@
  * user takes no cores from another. Only the number of cores is limited, not which ones: the kernel chooses
  * idle ones.
  *
- * A control file must belong to root or the daemon's user. A file of any other user is ignored: with it,
- * anybody could claim all cores.
+ * A control file must belong to root or the daemon's user. A file of any other user is ignored: with it, any
+ * user could claim all cores.
  */
 
 #include <sched.h>

@@ -11,8 +11,8 @@
 #define SO_PEERPIDFD 77
 #endif
 
-/* Opens the peer by its pid. If the peer died since it connected, the pid may belong to another process by
- * now: then the peer counts as alive as long as that process. */
+/* Opens the peer by its pid. If the peer died since it connected, the pid may now belong to another
+ * process: then the peer counts as alive as long as that process. */
 static int by_number(int socket)
 {
 	struct ucred peer = {.pid = 0};

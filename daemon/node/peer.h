@@ -6,6 +6,6 @@
 
 /*
  * Returns the descriptor, for the caller to close. -ESRCH: the process is dead. Any other error: this kernel
- * cannot tell (before Linux 6.5, if its PID namespace is hidden from us; in a sandbox that forbids it).
+ * cannot report it (before Linux 6.5, if its PID namespace is hidden from us; in a sandbox that forbids it).
  */
 int peer_process(int socket);

@@ -7,15 +7,15 @@
  *
  * Tasks queue in lanes. work_turns.h decides whose turn it is: first among users, then among a user's lanes.
  * A lane's limit is how many of its tasks run at one time. A task costs the CPU time of its thread plus the
- * CPU time that it used elsewhere. A long task costs at least the time for which it occupied its worker. Both
- * are read from clocks while it runs.
+ * CPU time that it used in other processes. A long task costs at least the time for which it occupied its
+ * worker. Both are read from clocks while it runs.
  *
  * A task that `is_long` waits in work() for another process, and may be paused there: then its thread sleeps,
  * and another task gets its place. Threads are started when there is work for them, and all but one end after
  * 5 seconds without work.
  *
- * Locks: one, inside. Neither work() nor done() is called with it held, so both may take any other lock.
- * done() may submit tasks.
+ * Locks: one, inside. work() and done() are called without it, so both may take any other lock. done() may
+ * submit tasks.
  */
 
 #include <stdbool.h>
@@ -75,8 +75,8 @@ uint64_t pool_in_flight(const struct pool *pool);
 /* Frees the pool. No task may be in flight. The loop must run once more to close the handle. */
 void pool_free(struct pool *pool);
 
-/* Called in work() of a long task. elsewhere_ns: CPU time that it has used elsewhere so far. Returns true if
- * its turn is over: then it must stop its work elsewhere and call pool_pause(). */
+/* Called in work() of a long task. elsewhere_ns: CPU time that it has used in other processes so far.
+ * Returns true if its turn is over: then it must stop its work elsewhere and call pool_pause(). */
 bool pool_turn_is_over(struct pool *pool, struct pool_task *task, uint64_t elsewhere_ns);
 /* Pauses the task; returns when it is its turn again. */
 void pool_pause(struct pool *pool, struct pool_task *task);

@@ -2,15 +2,14 @@
 #pragma once
 
 /*
- * Limits per user, so that nobody can take everything from the others. A user gets at most a share
+ * Limits per user, so that no user can take all resources from the others. A user gets at most a share
  * (--user-share) of three resources: connections, the cache that open sessions need, and the chunks that they
  * need in memory at one time (each is a descriptor). A 32nd of each is reserved for administrators (admin.h).
  * No share limits them, so they can always inspect and use the daemon.
  *
- * This module keeps no counters: server.c adds up what a user has whenever the user asks for more.
+ * This module keeps no counters: server.c sums a user's resources whenever the user requests more.
  *
- * If --cache-quota has rows, a row replaces the share of the cache. Users without a row share what the rows
- * leave.
+ * If --cache-quota has rows, a row replaces the share of the cache. Users without a row share the rest.
  *
  * Users are uids. A person who may map subordinate ids (user_namespaces(7)) counts as several users, and can
  * take everything that is not reserved for administrators.
@@ -44,7 +43,7 @@ struct usage {
 uint64_t quota_share(const struct quota *q, uint32_t uid, uint64_t limit);
 
 /* Returns 0 if the usage of this user and of all users is within limits; both include the new request.
- * -EDQUOT: beyond the user's share; -EUSERS: the rest is reserved for administrators. err says what to do. */
+ * -EDQUOT: beyond the user's share; -EUSERS: the rest is reserved for administrators. err has the remedy. */
 int quota_check(const struct quota *q, uint32_t uid, enum quota_kind kind, const struct usage *mine,
 		const struct usage *all, uint64_t limit, struct error *err);
 

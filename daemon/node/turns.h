@@ -3,8 +3,8 @@
 
 /*
  * Fair scheduling by usage, for resources shared among lanes: workers (work_turns.h), reads (read_turns.h).
- * The lane with the least usage divided by its weight goes first. A lane that comes back gets no credit for
- * the time when it wanted nothing. Pure.
+ * The lane with the least usage divided by its weight goes first. A lane that becomes active again gets no
+ * credit for its idle time. Pure.
  */
 
 #include <stdint.h>

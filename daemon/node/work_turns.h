@@ -2,11 +2,11 @@
 #pragma once
 
 /*
- * Decides whose task a worker does next. Workers are shared among the users who want one, and a user's share
- * among his lanes (jobs), however many there are. Both go by turns (turns.h), measured by the cost of tasks.
- * At its start a task is charged the mean cost of the user's tasks, and later its actual cost so far.
+ * Decides which user's task a worker runs next. Workers are shared among the users who want one, and a user's
+ * share among his lanes (jobs), however many there are. Both go by turns (turns.h), measured by the cost of
+ * tasks. At its start a task is charged the mean cost of the user's tasks, and later its actual cost so far.
  *
- * A long task may be paused: it keeps its resources, and goes on at another turn of its lane. While others
+ * A long task may be paused: it keeps its resources, and continues at a later turn of its lane. While others
  * have tasks waiting, no user gets more workers than his share; otherwise he may have all.
  *
  * No function here reads a clock, blocks or locks (pool.h does).

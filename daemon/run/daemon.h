@@ -3,8 +3,8 @@
 
 /*
  * The daemon as a service: signals, the service manager (sd_notify(3), its watchdog), the metrics endpoint,
- * the configuration, which SIGHUP reads again, and the end of a daemon that nobody uses. A configuration with
- * a mistake changes nothing.
+ * the configuration, which SIGHUP reads again, and the exit of an unused daemon. A configuration with a
+ * mistake changes nothing.
  */
 
 #include "daemon/assist/assist.h"

@@ -21,9 +21,9 @@
 #include "daemon/sense/sensor.h"
 #include "daemon/server/server.h"
 
-/* Figures of each job. Labels: its number, which the history and dieselctl use too, and its rank. No label is
- * one that Prometheus sets itself: `job`, `instance`, and in Kubernetes `pod` and `namespace`. Figures that
- * only samples tell are left out until there are samples: absent is not zero. */
+/* Figures of each job. Labels: its number, which the history and dieselctl use too, and its rank. No label
+ * is one that Prometheus sets itself: `job`, `instance`, and in Kubernetes `pod` and `namespace`. Figures
+ * that need samples are left out until there are samples: absent is not zero. */
 
 #define LABELS "training_job=\"%" PRIu64 "\",rank=\"%" PRIu32 "\""
 

@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * Names of users and groups in the configuration that the machine does not know yet, because what knows them
- * (SSSD, LDAP) starts after dieseld: serving does not wait for that. A thread of its own looks them up, since
- * the answer may take long: after 5 s, then after twice as long each time, up to five minutes. Loop thread
- * only.
+ * Names of users and groups in the configuration that the machine does not know yet, because the service that
+ * resolves them (SSSD, LDAP) starts after dieseld: serving does not wait for that. A thread of its own looks
+ * them up, since the answer may take long: after 5 s, then after twice as long each time, up to five minutes.
+ * Loop thread only.
  */
 
 #include <uv.h>

@@ -266,7 +266,7 @@ int option_check_cache(const struct daemon_options *o, struct error *err)
 	char given[24], most[24];
 
 	/* One that is less than the cgroup allows is for the kernel to keep, and costs a warning (main.c):
-	 * there is no telling from outside of a service what it will be allowed. */
+	 * outside of a service its future permissions are unknown. */
 	if (!space->cache_source.file || !memory || space->cache_bytes <= memory)
 		return 0;
 	return error_set(

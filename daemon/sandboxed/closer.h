@@ -6,7 +6,7 @@
  * them, which may be the last ones of their files. Closing a file can block for as long as its owner likes: a
  * TCP socket lingers, FUSE waits for its server. So a socket with unread messages goes to a helper
  * (fork_server.h), which gathers sockets until none comes for a second, and exits. An exiting process does
- * not linger, and if it hangs all the same, nobody waits for it.
+ * not linger, and if it hangs nevertheless, nobody waits for it.
  *
  * Loop thread only.
  */

@@ -4,7 +4,7 @@
 /*
  * Chooses the scale at which to cache the decoded copy of an image whose crops are random
  * (RECIPE_DECODED_WHOLE). A decoded copy serves only crops that would be decoded at the copy's scale, because
- * a crop must have the same pixels with a decoded copy and without.
+ * a decoded copy must not change the pixels of a crop.
  */
 
 #include <stdbool.h>

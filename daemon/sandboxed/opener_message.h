@@ -15,8 +15,8 @@
  *                                                     enters the sandbox
  *                                                 <-  VERIFIED
  *
- * The process can send FAILED instead of any reply but the first. The daemon must not trust what the process
- * sends after COPIED: by then it has read bytes from outside.
+ * The process can send FAILED instead of any reply but the first. The daemon must not trust messages of the
+ * process after COPIED: it has then read untrusted bytes.
  */
 
 #include "lib/error.h"

@@ -5,7 +5,7 @@
  * Plug-ins: codecs that the operator names as shared objects (diesel/diesel_codec.h). Only the daemon's user
  * and root may be able to change or replace such a file. The daemon itself never loads one: it opens the file
  * once, and helper processes (fork_server.h) get the descriptor. So the loaded file stays the same as long as
- * the daemon lives, whatever happens to the path.
+ * the daemon lives, even if the path changes.
  *
  * Clients name codecs, never files.
  */

@@ -18,7 +18,7 @@
  *
  * Forking a reader and allocating its buffers takes time, for which a job's first batch would wait. So the
  * daemon can start a spare reader before it is known which dataset needs it; there is at most one. It holds
- * no user's data, and ends like others if nobody uses it.
+ * no user's data, and exits like others if it is not used.
  *
  * A caller that already has the chunk, handed over at a restart (handover.h), sends the stamp that its file
  * had. A file that still has this stamp, and may still be read, is not read again.
@@ -109,7 +109,7 @@ struct readers {
 };
 
 /* Sends the order to the reader in *slot. If that is NULL, a reader is started for the user uid; *slot
- * becomes NULL again when it has ended. -EAGAIN: not now (on_end() tells when). */
+ * becomes NULL again when it has ended. -EAGAIN: not now (on_end() reports when). */
 int readers_submit(struct readers *r, struct reader_process **slot, uint32_t uid, struct reader_job *job,
 		   int folder_fd, int memory_fd);
 /* Starts the spare reader, ahead of a read. Does nothing if there already is one, or at the limit. */

@@ -5,9 +5,9 @@
  *
  * A piece is read into a reusable buffer of this process, and written to the segment from there. Reading into
  * new shared memory directly takes twice the CPU time: the kernel zeroes each page, maps it here for the
- * read, and unmaps it again. A piece is a huge page of the segment where there is one. Threads do the
- * writing, so that reads go on meanwhile. Pieces of compressed chunks are read into memory that the processes
- * that decompress them can see, too (unpack.h).
+ * read, and unmaps it again. A piece is a huge page of the segment where there is one. Threads write, so that
+ * reads continue at the same time. Pieces of compressed chunks are read into memory that the processes that
+ * decompress them can see, too (unpack.h).
  */
 #include "reader.h"
 
@@ -41,9 +41,9 @@
 #define UNPACK_CPU_NS (5 * NS_PER_S)
 /* Bytes written to the segment at one time. */
 #define PIECE_BYTES ((uint32_t)HUGE_PAGE_BYTES)
-/* Reads in flight: enough to keep a disk busy. The other pieces are being written to the segment meanwhile.
- * Reads that begin together end together, so without spare pieces storage would idle until the first is
- * written. */
+/* Reads in flight: enough to keep a disk busy. The other pieces are being written to the segment at that
+ * time. Reads that begin together end together, so without spare pieces storage would idle until the first
+ * is written. */
 #define MAX_READS 8
 #define N_PIECES  (READER_OWN_BYTES / PIECE_BYTES)
 
@@ -666,8 +666,8 @@ static void populate_done(uv_work_t *work, int status)
 }
 
 /* Allocates the buffers, as huge pages where there are any, so that a read has few pages. On a virtual
- * machine whose host has to find memory first, each can take milliseconds. So threads populate them, mostly
- * before the first order comes. */
+ * machine whose host has to find memory first, each can take milliseconds. So threads populate them,
+ * mostly before the first order arrives. */
 static bool make_buffers(struct read_request *r)
 {
 	uint8_t *memory = mmap(NULL, READER_OWN_BYTES + HUGE_PAGE_BYTES, PROT_READ | PROT_WRITE,

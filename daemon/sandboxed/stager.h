@@ -18,7 +18,7 @@
  * A file is written without the page cache under a temporary name, and renamed when it is complete. The next
  * start removes files that are left under temporary names. Writes are not flushed (no fsync): callers verify
  * what they read. Writes and removals have the lowest I/O priority. The folder belongs to the daemon's user,
- * nobody else may use it, and it is locked as long as a process uses it.
+ * no other user may use it, and it is locked as long as a process uses it.
  */
 
 #include <limits.h>

@@ -13,8 +13,8 @@
  * session of the lowest priority is like any other: its chunks are farther away than all others
  * (CACHE_SPARE_DISTANCE), so they take nothing from other sessions, and its job has a low weight.
  *
- * A session that gets no memory asks its client to give back what the client holds. If nobody holds anything,
- * its batch becomes an error instead of waiting for ever.
+ * A session that gets no memory asks its client to release its batches. If no client holds memory, its batch
+ * becomes an error instead of waiting for ever.
  *
  * Uses sessions and the cache, but no clients and no loop. Loop thread only.
  */

@@ -12,8 +12,9 @@
  * A child process (sensor_watch.c) finds out where a trainer's time goes; only the child keeps the privilege
  * to load BPF programs. It loads them when there is a job, and unloads them when there has been none for a
  * while: an idle daemon has no timer and no programs. Where BPF cannot be used, or while the child is being
- * restarted, a sample holds the clients' own wait times and says so. The rest of a sample comes from the
- * daemon itself: what it delivered, read and computed, and what the machine and its cgroup have left.
+ * restarted, a sample has the clients' own wait times, and is marked so. The rest of a sample comes from the
+ * daemon itself: the samples that it delivered, its reads and computing, and the free resources of the
+ * machine and its cgroup.
  *
  * Loop thread only, except sensor_fork() and sensor_drop_privileges(). Samples are valid during the callback.
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The watcher: loads the BPF programs, records the jobs it is told of, and answers each TICK with where their
- * trainers' time went since the last one. Its keeper only starts it, with rights that the daemon drops; the
- * watcher drops CAP_BPF once the programs are loaded.
+ * The watcher: loads the BPF programs, records the jobs that ADD names, and answers each TICK with a division
+ * of their trainers' time since the last one. Its keeper only starts it, with rights that the daemon drops;
+ * the watcher drops CAP_BPF once the programs are loaded.
  *
  * CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH are for setting probes in libraries that a job of another user has
  * mapped: they are found in /proc/PID/maps, and may lie in a home directory that no other user can enter.

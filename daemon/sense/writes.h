@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Detects that a trainer writes much, as for a checkpoint, and on which file systems, from the kernel's
- * counters for its process, once a second. The kernel does not count writes to memory (tmpfs, pipes) there.
- */
+/* Detects heavy writes of a trainer, as for a checkpoint, and their file systems, from the kernel's
+ * counters for its process, once per second. The kernel does not count writes to memory (tmpfs, pipes)
+ * there. */
 
 #include <stdbool.h>
 #include <stdint.h>

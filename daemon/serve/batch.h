@@ -109,8 +109,8 @@ struct batch_decoder {
 
 /*
  * Decodes samples into the buffer for about 50 ms. The batch is complete when n_decoded equals n_items.
- * Damaged samples turn the batch into an error, are left out (n_items shrinks) or become zeros, as the recipe
- * says. *ret: result of this slice. Worker thread.
+ * Damaged samples turn the batch into an error, are left out (n_items shrinks) or become zeros, depending on
+ * the recipe. *ret: result of this slice. Worker thread.
  */
 void batch_decode(struct batch *b, const struct batch_decoder *how, struct batch_decoded *ret);
 

@@ -5,11 +5,11 @@
  * Batch buffers: shared memory that holds one batch each.
  *
  * A session has its own pool of buffers, or shares one with other sessions of its group (group.h). In a
- * shared pool, a batch that one session decoded is given to the others in place, without a copy.
+ * shared pool, the other sessions use a batch that one session decoded in place, without a copy.
  *
  *   - Each session adds as many buffers to the pool as it has slots, and a slot refers to at most one buffer.
  *     So a free slot always finds a buffer, however many batches other sessions hold and for however long.
- *     Memory in use equals what the sessions are charged for.
+ *     Memory in use equals the memory charged to the sessions.
  *   - A buffer keeps its batch after its last user released it, until the buffer is reused. The buffer with
  *     the earliest batch is reused first.
  *

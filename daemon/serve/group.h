@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Groups: sessions that get the same batches, because everything that decides the bytes of a batch is equal:
- * dataset and its version, order, recipe, and user. A batch that one member decoded is given to all:
+ * Groups: sessions with the same batches, because all parameters that determine the bytes of a batch are
+ * equal: dataset and its version, order, recipe, and user. A batch that one member decoded is given to all:
  *
  *   a buffer holds the batch                              -> given in place; its chunks are not needed
  *   decoders are filling another member's slot with it    -> this member waits for that slot
@@ -77,9 +77,9 @@ bool group_find(const struct session *s, const struct batch *b, struct group_sou
 bool group_is_copied(const struct session *s, const struct batch *b);
 
 /*
- * Returns true if the session must give its decoders no more batches at present: they have enough, or a
- * member behind it is catching up. Such waits total at most 10 s plus a tenth of its membership time, and at
- * most 30 s each.
+ * Returns true if the session must not pass further batches to its decoders at present: they have enough, or
+ * a member behind it is catching up. Such waits total at most 10 s plus a tenth of its membership time, and
+ * at most 30 s each.
  */
 bool group_holds_back(struct session *s, uint64_t now_ns);
 

@@ -65,8 +65,8 @@ uint32_t kept_find(const struct kept *k, uint64_t epoch, uint64_t index);
 uint64_t kept_run(const struct kept *k, uint64_t epoch, uint64_t index);
 
 /* Returns a buffer of buffer_bytes, with a reference, to copy this batch to. may_grow: more memory may be
- * used if the cache has space. BATCH_BUFFER_NONE: no member needs the batch, it is kept already, or there is
- * no memory and all kept batches are needed sooner. */
+ * used if the cache has space. BATCH_BUFFER_NONE: no member needs the batch, it is already kept, or memory
+ * is at its limit and all kept batches are needed sooner. */
 uint32_t kept_reserve(struct kept *k, struct cache *c, uint64_t n_batches, uint64_t buffer_bytes,
 		      const struct buffer_batch *batch, const struct kept_followers *followers,
 		      bool may_grow);

@@ -166,9 +166,9 @@ int order_need_bytes(const struct cached_dataset *d, const struct order_shape *s
  * Decides how far a session reads ahead if the dataset evicts chunks. The chunks that an epoch finds in
  * memory are those that it needs first (policy.h). So storage would idle while these are used, and be late
  * afterwards. Reading must begin earlier, but only as early as needed: a chunk that is read too early takes
- * the space of a chunk of the next epoch. If chunks also come from staging, the session reads only as far as
- * the knob says: many requests at once would exceed staging's patience and be read from storage instead. The
- * same holds for other nodes of the job.
+ * the space of a chunk of the next epoch. If chunks also come from staging, the session reads only as far
+ * ahead as the knob allows: many requests at once would exceed staging's patience and be read from storage
+ * instead. This also applies to other nodes of the job.
  */
 
 #define FORGET 0.75 /* weight of earlier measurements, applied at each window */
@@ -534,8 +534,8 @@ static bool push_chunk_of(struct order *o, uint64_t sample, uint32_t *ret_chunk)
 	return push_ahead(o, found.chunk);
 }
 
-/* Lists the chunks of the batches asked for after head, and then those behind the last one that may be read
- * too: as many as the prefetch knob says, which also bounds the cost of each message. */
+/* Lists the chunks of the batches asked for after head, and then further chunks after the last one that
+ * may also be read: as many as the prefetch knob allows, which also bounds the cost of each message. */
 static void list_asked(struct order *o, uint32_t last_chunk, uint32_t ahead)
 {
 	o->ahead.n = 0;
@@ -733,8 +733,8 @@ static void note_visit(struct epoch_plan *p, uint64_t chunk, uint32_t turn)
 		p->visits[chunk] = turn;
 }
 
-/* Finds which visit of the epoch each chunk of the session's lanes is. A chunk that has left for another
- * node's lane counts as needed when its turn comes there. NULL: without memory. */
+/* Finds which visit of the epoch each chunk of the session's lanes is. A chunk that has moved to another
+ * node's lane counts as needed at its turn there. NULL: without memory. */
 static const struct epoch_plan *visits_of(struct order *o, uint64_t epoch)
 {
 	const struct shuffle_plan *plan = plan_of(o, epoch);

@@ -3,7 +3,7 @@
 
 /*
  * The order of a session: the samples of its next batch (head), and the chunks that are needed after it. The
- * order comes from dataset/shuffle.h, or from the client, which asks for samples. An order does not depend on
+ * order comes from dataset/shuffle.h, or from the client, which requests samples. An order does not depend on
  * memory, clients or clocks, except for where the dataset's chunks are.
  *
  * Use: set the dataset, request and subset, order_count(), choose the window, order_begin(),

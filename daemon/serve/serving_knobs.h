@@ -30,8 +30,9 @@ struct plugins;
 struct serving_options {
 	struct serving_knobs knobs;
 	uint32_t window_chunks; /* default for sessions that do not ask for one */
-	/* The cache size that this default is lowered for. It stays the same while the daemon lives, whatever
-	 * the cache is set to: the order depends on it, and sessions of one job open at different times. */
+	/* The cache size that this default is lowered for. It does not change while the daemon lives,
+	 * whatever the setting of the cache: the order depends on it, and sessions of one job open at
+	 * different times. */
 	uint64_t window_cache_bytes;
 	uint32_t n_slots; /* batches that are kept ready, per session */
 	bool use_io_uring;
@@ -56,15 +57,15 @@ struct tuner_knobs;
 /*
  * Applies the operator's limits, and the values for jobs whose own knobs are free. Returns 0, or 1 if the
  * open sessions need more cache than that: then the cache stays as large as they need until they close, and
- * note says so in one line.
+ * note reports this in one line.
  */
 int serving_apply_knobs(struct serving *s, const struct serving_knobs *knobs, struct error *note);
 
 /*
  * Sets one job's knobs, within the operator's limits. Cache: all the memory that the job claims. A dataset
- * that it shares with another job counts for both, and gets the larger of their claims. What is in memory
- * beyond that is borrowed, and stays until the space is needed. Returns 0; 1 if the cache is less than
- * the job's sessions need: it is raised to that, and note says so; -ENOENT: there is no such job.
+ * that it shares with another job counts for both, and gets the larger of their claims. Memory beyond that is
+ * borrowed, and stays until the space is needed. Returns 0; 1 if the cache is less than the job's sessions
+ * need: it is raised to that, and note reports this; -ENOENT: no such job.
  */
 int serving_set_job(struct serving *s, uint64_t id, const struct tuner_knobs *knobs, struct error *note);
 

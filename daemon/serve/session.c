@@ -296,7 +296,8 @@ static void session_fill_not(struct batch_slot *slot)
 /* ---- from the order to the slots ---- */
 
 /* Returns true if the workers have more of this session's batches than they can fill at a time. Slots
- * released meanwhile are found when the first of these batches is done, before a worker runs out of work. */
+ * released in the meantime are found when the first of these batches is done, before a worker runs out of
+ * work. */
 static bool has_fills_waiting(const struct session *s)
 {
 	uint32_t n = 0;

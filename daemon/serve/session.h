@@ -89,7 +89,7 @@ struct session_args {
 /*
  * Admits and opens a session, which starts to serve: it has a job, is listed, and has joined its group. Fills
  * the reply; the descriptors of control memory and buffers in it stay the session's. -ENOSPC: too little
- * cache, and err says how much it takes; -EINVAL, ...: err says why. After an error nothing is left behind.
+ * cache, and err says how much is needed; -EINVAL, ...: err says why. After an error nothing is left behind.
  */
 int session_open(const struct session_args *args, struct session **ret, struct wire_session_reply *ret_reply,
 		 struct error *err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decides which clients are let in. A client that is refused gets the reason, and is closed at once. If it
- * stayed in the queue for accept(), the socket would stay readable, and the loop would never sleep. */
+/* Decides which clients are let in. A refused client gets the reason, and its connection is closed at
+ * once. If it stayed in the queue for accept(), the socket would stay readable, and the loop would never
+ * sleep. */
 #include "server.h"
 
 #include <errno.h>

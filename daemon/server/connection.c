@@ -2,7 +2,7 @@
 /*
  * One client. Messages are answered in order; opening a dataset goes to a process of its own (opener.h), and
  * nothing more is read from the client until that is done. A client that breaks the protocol or does not read
- * its replies is cut off, and loses only what is its own.
+ * its replies is cut off, and loses only its own resources.
  */
 #include "connection.h"
 
@@ -700,8 +700,8 @@ void connection_cut(struct connection *c, int r)
 }
 
 /* Reads the next message. This process never takes a client's descriptor: the only message that has some
- * stays in the socket for the process that opens the dataset. If it comes at the wrong time, the connection
- * ends, and the descriptors with its socket (closer.h). */
+ * stays in the socket for the process that opens the dataset. If it arrives at the wrong time, the
+ * connection ends, and its socket closes the descriptors (closer.h). */
 static int next_message(struct connection *c, union wire_message *m)
 {
 	int r = transport_peek(c->fd, m);

@@ -76,15 +76,15 @@ struct server {
 	uint64_t n_accepted;
 };
 
-/* Sets up the server and listens. On failure, err says in one line what to do. The fork server is borrowed.
+/* Sets up the server and listens. On failure, err has the remedy in one line. The fork server is borrowed.
  * Takes from items the descriptors that an earlier daemon left in the service manager's store and that are
  * still useful. */
 int server_start(struct server *s, uv_loop_t *loop, const char *socket_path,
 		 const struct serving_options *options, const struct fork_server *fork_server,
 		 struct fd_store_items *items, struct error *err);
-/* Listens on a second socket, of mode 0600. All its clients are administrators, whatever their uid: for nodes
- * whose containers share uid 0, where a uid proves nothing. The path is borrowed. Call after server_start().
- */
+/* Listens on a second socket, of mode 0600. All its clients are administrators, whatever their uid: for
+ * nodes whose containers share uid 0, where a uid is no proof of identity. The path is borrowed. Call
+ * after server_start(). */
 int server_open_admin(struct server *s, const char *path, struct error *err);
 /* Starts to share chunks with other nodes through this child process, and takes ownership of it. */
 int server_start_sharing(struct server *s, struct fork_server *keeper);

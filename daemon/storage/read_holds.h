@@ -3,8 +3,8 @@
 
 /*
  * Pauses prefetch while a job writes a checkpoint: on that file system, for jobs of the same user, and for a
- * bounded time. Reads that a batch waits for are never paused, nor are those of other users, whom nobody
- * else's writes may delay. Pure.
+ * bounded time. Reads that a batch waits for are never paused, nor are those of other users, who must not
+ * suffer from this user's writes. Pure.
  */
 
 #include <stdint.h>

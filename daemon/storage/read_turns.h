@@ -2,13 +2,13 @@
 #pragma once
 
 /*
- * Decides whose chunk is read next. Each storage (a file system) is shared among the users who read from it,
- * and a user's part among the user's jobs, no matter how many datasets and sessions these have. Sharing is by
- * turns (turns.h), measured in bytes plus a price per read, divided by weights. A user weighs as much as the
- * heaviest of the user's jobs.
+ * Decides which job's chunk is read next. Each storage (a file system) is shared among the users who read
+ * from it, and a user's part among the user's jobs, no matter how many datasets and sessions these have.
+ * Sharing is by turns (turns.h), measured in bytes plus a price per read, divided by weights. A user weighs
+ * as much as the heaviest of the user's jobs.
  *
  * A trainer that waits goes first, but only as far as that is worth a bounded number of bytes: a job that
- * always waits gets no more than its part. Within a job the nearest chunk comes first.
+ * always waits gets no more than its part. Within a job the nearest chunk is read first.
  *
  * Reads that were submitted to a storage can no longer be reordered. So while several jobs read from a
  * storage, only as many reads are submitted as keep it busy. A job that is the only one on a storage may

@@ -5,13 +5,12 @@
  * Shared memory that only the daemon writes: memfds that are mapped here. A client that gets a descriptor can
  * map it read-only (or privately), and can neither write, shrink nor grow it.
  *
- * For permanent contents (SHARED_SEALED) a seal refuses all future writers. Chunks and batches come and go,
- * and their memory must go back to the system even while clients still map it. The seal would forbid that,
- * too (punching a hole is a write). So these (SHARED_MAPPABLE) are handed out as descriptors opened for
- * reading only, of a file that only its owner may open. Any user who could open it for writing, root or the
- * daemon's own user, could write into the daemon anyway. That is not so for root of a pod without a user
- * namespace where the daemon is uid 0: such pods are to be refused (docs/explanation/security.md, Who
- * administers).
+ * For permanent contents (SHARED_SEALED) a seal refuses all future writers. The memory of old chunks and
+ * batches must be returned to the system even while clients still map it. The seal would forbid that, too
+ * (punching a hole is a write). So these (SHARED_MAPPABLE) are handed out as descriptors opened for reading
+ * only, of a file that only its owner may open. Any user who could open it for writing, root or the daemon's
+ * own user, could write into the daemon anyway. That is not so for root of a pod without a user namespace
+ * where the daemon is uid 0: such pods must be refused (docs/explanation/security.md, Who administers).
  */
 
 #include <stdbool.h>

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Judges whether a change did what it should have, from at least two samples that lie wholly after it. A
- * change that made things worse is always undone; one that cost something and did not help is undone once the
- * model has been asked again. An undone value is not tried again for a minute, then two, four, ... up to an
- * hour.
+ * Judges whether a change had the expected effect, from at least two samples entirely after it. A change that
+ * made things worse is always undone; a costly change without effect is undone after the model was asked
+ * again. An undone value is not tried again for a minute, then two, four, ... up to an hour.
  */
 #include "round.h"
 
@@ -67,7 +66,7 @@ void round_verdict(struct tuner_round *round, struct tuner_job *job, enum tuner_
 }
 
 /* The value from which on the knob is not tried again: a cache has many small steps; with the other knobs,
- * the step next to the old value is as good as the one that was tried. */
+ * the step next to the old value is as good as the tried one. */
 static uint64_t beyond(enum tuner_knob knob, uint64_t old_value, uint64_t new_value)
 {
 	if (knob == TUNER_CACHE_BYTES)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Memory pressure: caches shrink before the kernel has to kill. They are cut in the second in which pressure
- * shows; what was taken comes back in steps when the node has been calm for a while.
+ * shows; the memory taken is returned in steps after the node has been calm for a while.
  */
 #include "state.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Optional changes. A jumping job gets the model's values, several knobs at once. A settled job gets the one
- * knob that a stall needs, or less of one that is too high. An idle job gives resources back.
+ * knob that a stall needs, or less of one that is too high. An idle job returns resources.
  */
 #include "round.h"
 
@@ -133,8 +133,8 @@ static bool is_felt(const struct job_figures *f, enum tuner_knob knob)
 }
 
 /* Returns the knob's value for a jump. The first jump applies all values of the model; later ones raise a
- * knob only if a wait is felt. A jump cuts a cache only in a job that has never settled: dropped chunks take
- * an epoch to come back, and a new phase's first seconds are no reason to drop them. */
+ * knob only if a wait is felt. A jump cuts a cache only in a job that has never settled: dropped chunks
+ * take an epoch to return, and the first seconds of a new phase are no reason to drop them. */
 static uint64_t jump_value(const struct tuner_round *round, size_t index, enum tuner_knob knob)
 {
 	const struct tuner_job *job = &round->state->jobs[index];

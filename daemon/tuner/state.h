@@ -122,8 +122,8 @@ bool figures_clean(const struct stall_sample *raw, uint64_t now_ns, struct job_f
 /* ---- estimate.c ---- */
 
 void job_see(struct tuner_job *job, const struct job_figures *figures);
-/* Estimates from samples that lie wholly after since_ns; figures that do not depend on knobs are taken from
- * the whole phase. Returns the number of samples since since_ns; if 0, the figures that depend on knobs are
+/* Estimates from samples entirely after since_ns; figures that do not depend on knobs are taken from the
+ * whole phase. Returns the number of samples since since_ns; if 0, the figures that depend on knobs are
  * NAN. */
 uint32_t job_estimate(const struct tuner_job *job, uint64_t since_ns, struct job_figures *ret);
 /* Returns the number of seconds after since_ns, which may exceed those that an estimate uses. *ret_stray:
@@ -135,8 +135,8 @@ double demand_least(const struct job_figures *f, uint32_t n);
 /* Returns true if the newest sample differs so much from when the job settled that the model has to be asked
  * again. */
 bool job_differs(const struct tuner_job *job, const struct job_figures *newest);
-/* Track the worst storage of the last minute. A settled job is sized for it, so that knobs do not follow a
- * neighbour that comes and goes. job_envelope() writes it to *figures where it was clearly worse. */
+/* Track the worst storage of the last minute. A settled job is sized for it, so that knobs do not follow
+ * an intermittent neighbour. job_envelope() writes it to *figures where it was clearly worse. */
 void job_envelope_add(struct tuner_job *job, const struct job_figures *figures);
 void job_envelope_clear(struct tuner_job *job);
 void job_envelope(const struct tuner_job *job, struct job_figures *figures);

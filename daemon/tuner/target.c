@@ -262,10 +262,9 @@ static uint64_t depth_in_visits(const struct job_figures *f, const struct memory
 }
 
 /*
- * Cache and depth are one question: what is not cached has to be read, and depth is the cheaper of the two as
- * long as storage gives more with more reads under way. While that is not known, the cache stays between what
- * the most hopeful bandwidth and what the measured one would need, until deeper reading has shown which is
- * right.
+ * Cache and depth are one question: uncached chunks must be read, and depth is the cheaper of the two as long
+ * as more reads in progress raise the bandwidth. While this is unknown, the cache stays between the sizes for
+ * the most optimistic and for the measured bandwidth, until deeper reading has shown which is right.
  */
 static void storage_targets(const struct tuner_job *job, const struct job_figures *f,
 			    const struct memory_space *space, double goal, struct tuner_knobs *ret)

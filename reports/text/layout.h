@@ -41,9 +41,9 @@ void layout_line(const struct layout *layout, const char *format, ...) __attribu
  * Returns buffer. */
 char *layout_printable(const struct layout *layout, char *buffer, size_t size, const char *text);
 
-/* Prints text wrapped to the width, and a newline. The first line goes on at column `at`, the others begin at
- * `indent`. A word that is longer than a line is cut in pieces. Columns are counted in characters, so the
- * text may be UTF-8. */
+/* Prints text wrapped to the width, and a newline. The first line continues at column `at`, the others
+ * begin at `indent`. A word that is longer than a line is cut in pieces. Columns are counted in
+ * characters, so the text may be UTF-8. */
 void layout_wrap(const struct layout *layout, const char *text, unsigned int at, unsigned int indent);
 
 struct layout_part {

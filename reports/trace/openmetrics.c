@@ -9,9 +9,9 @@
 #include "reports/words/escape.h"
 
 /*
- * Seconds of stall and of computing are wall seconds of the trainer and sum to the time of its steps. Head of
- * line is not counted in preprocess too, nor the wait for the GPU in computing. Seconds of workers are
- * thread-seconds. Labels never hold a step, a process or a path.
+ * Seconds of stall and of computing are wall seconds of the trainer and sum to the time of its steps.
+ * Preprocess does not include head of line, and computing does not include the wait for the GPU. Seconds of
+ * workers are thread-seconds. Labels never hold a step, a process or a path.
  */
 struct metrics {
 	FILE *stream;

@@ -14,8 +14,8 @@
 #include "protobuf.h"
 
 /*
- * A Perfetto trace, written packet by packet and gzipped onto a stream. Track descriptors come first, then
- * track events, which must be in order of time within each track. Field numbers are those of Perfetto's
+ * A Perfetto trace, written packet by packet and gzipped onto a stream. Track descriptors precede track
+ * events, which must be in chronological order within each track. Field numbers are those of Perfetto's
  * protos/perfetto/trace, which never change. All times are CLOCK_MONOTONIC ns.
  */
 

@@ -3,7 +3,7 @@
 
 /*
  * Writes the wire format of Protocol Buffers: fields in a growing buffer. After a failed allocation `failed`
- * is set and nothing more has an effect, so checking once at the end is enough.
+ * is set, and further calls have no effect, so one check at the end is enough.
  */
 
 #include <stdbool.h>

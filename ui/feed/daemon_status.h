@@ -3,8 +3,7 @@
 
 /*
  * Converts dieseld's answers into parts of a sample. Pure. Fields that a daemon of another version omits, or
- * sends in another form, stay unknown. Texts come from the daemon, which has them from its clients, so they
- * may hold any bytes.
+ * sends in another form, stay unknown. Texts come from the daemon's clients, so they may contain any bytes.
  */
 
 #include <stddef.h>

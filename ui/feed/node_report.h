@@ -2,8 +2,8 @@
 #pragma once
 
 /* Converts a node's report on its daemon and jobs (daemon/control/control_json.c) into parts of a sample.
- * Anybody who reaches the server may have written the report: texts are cut, and values out of range are
- * rejected. Pure. */
+ * Reports are untrusted, because anybody who reaches the server may write one: texts are cut, and values
+ * out of range are rejected. Pure. */
 
 struct error;
 struct top_sample;

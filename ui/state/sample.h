@@ -6,8 +6,8 @@
  * cost. Every source fills it, every view reads it, a recording stores it, and --once prints it.
  *
  * Unknown numbers are NAN, unknown counts are SAMPLE_UNKNOWN, unknown texts are "". A view shows N/A for
- * them, never 0. Texts come from outside (command lines, the daemon) as they are; the screen makes them
- * harmless. All structs are plain: the tables in sample.c name every field once, for JSON both ways.
+ * them, never 0. Texts are unchecked input (command lines, the daemon); the screen makes them harmless. All
+ * structs are plain: the tables in sample.c list every field once, for writing and reading JSON.
  *
  * Lists are owned by the sample; sample_free() takes NULL.
  */

@@ -52,10 +52,10 @@ void unpackers_add(struct unpackers *us, int fd);
 /* No thread may be in unpackers_run(). Accepts NULL. */
 void unpackers_free(struct unpackers *us);
 
-/* Decompresses a run. *k is NULL at first; the caller keeps it for its next run, and gives it back in the
- * end. *ret_plain is valid until then, but the process can still write to it. CPU time is added to *cpu_ns.
- * Any thread; blocks. -EBADMSG: a block is damaged, takes too long, or crashes the processes that decompress
- * it; -ETIMEDOUT: no answer, although no CPU time is used; -EAGAIN: there is no process; -ENOMEM. */
+/* Decompresses a run. *k is NULL at first; the caller keeps it for its next run, and returns it in the
+ * end. *ret_plain is valid until then, but the process can still write to it. CPU time is added to
+ * *cpu_ns. Any thread; blocks. -EBADMSG: a block is damaged, takes too long, or crashes the processes that
+ * decompress it; -ETIMEDOUT: no answer, although no CPU time is used; -EAGAIN: no process; -ENOMEM. */
 int unpackers_run(struct unpackers *us, struct unpacker **k, const struct unpack_run *run,
 		  const uint8_t **ret_plain, uint64_t *cpu_ns);
 void unpackers_give_back(struct unpackers *us, struct unpacker *k); /* accepts NULL */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Messages between unpack.c and unpack_serve.c: UNPACK_BEGIN comes with descriptors of the memory to read and
- * of the output buffer, and is answered by UNPACK_STARTED with a pidfd, then UNPACK_READY. Then come runs,
- * each of which is answered. */
+/* Messages between unpack.c and unpack_serve.c: UNPACK_BEGIN carries descriptors of the memory to read and
+ * of the output buffer, and is answered by UNPACK_STARTED with a pidfd, then UNPACK_READY. Then runs
+ * follow, each with an answer. */
 
 #include <stdint.h>
 

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * For programs that map files which somebody else may shorten. Touching a page behind the new end, or one
- * that the storage cannot deliver, raises SIGBUS where read() would return an error. The process cannot go on
- * after that, but it can say in one clear line what happened.
+ * For programs that map files that other processes may truncate. Touching a page behind the new end, or one
+ * that the storage cannot deliver, raises SIGBUS where read() would return an error. The process cannot
+ * continue after that, but it can report the cause in one line.
  */
 
 /* From now on such a fault ends the process with exit status 1 and a line on standard error that names the

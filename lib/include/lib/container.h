@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Files that hold many samples each, known by their names: an LMDB, tar archives, Parquet. Their contents are
- * not looked at. `dieselctl pack` makes a sample of each file, so it refuses them, and nobody may advise to
- * pack them. */
+/* Files that hold many samples each, known by their names: an LMDB, tar archives, Parquet. Their contents
+ * are not looked at. `dieselctl pack` makes a sample of each file, so it refuses them, and no message may
+ * advise to pack them. */
 
 struct container {
 	const char *what;    /* "Parquet files" */

@@ -8,9 +8,9 @@
  * its module's own enum that the direct caller must handle. Out-parameters are named ret_*, come last and
  * are written only on success.
  *
- * A function whose failure a user has to understand takes a `struct error *err` too and fills it with one
- * line: what went wrong, where (file, offset, name) and what to do about it. err may be NULL. The layer
- * that decides prints the line once; libraries never do.
+ * A function whose failure concerns the user also takes a `struct error *err`, and fills it with one line:
+ * the fault, its place (file, offset, name) and the remedy. err may be NULL. The layer that handles the error
+ * prints the line once; libraries never do.
  */
 
 #include <stdbool.h>

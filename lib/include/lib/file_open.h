@@ -2,12 +2,12 @@
 #pragma once
 
 /*
- * Opens files whose names another user may exchange at any moment. A name is used once, to open; from then on
+ * Opens files that another user may replace at any moment. A name is used only once, to open; from then on
  * the descriptor is both checked and used. Only regular files are opened: a pipe cannot make the caller wait,
  * and a device does nothing.
  *
  * Additional errors: -ELOOP: a link, which is not followed; -EINVAL: not a regular file; -EMLINK: it has
- * other names; -EPERM: it belongs to somebody else. file_error() has a line for each.
+ * other names; -EPERM: it belongs to another user. file_error() has a line for each.
  */
 
 #include <stdbool.h>
@@ -28,9 +28,10 @@ int file_folder(const char *path, bool to_write, const char **ret_name);
 /* Opens a file for reading. follows: also through a link. */
 int file_to_read(int dir_fd, const char *name, bool follows);
 
-/* Opens for reading and writing; flags: O_CREAT, O_EXCL, O_TRUNC or 0. Refuses a file that somebody may have
- * put there so that this caller changes it. For root, the file must have a single name and belong to root or
- * to the folder's owner. For other users, only a file in another user's folder must have a single name. */
+/* Opens for reading and writing; flags: O_CREAT, O_EXCL, O_TRUNC or 0. Refuses a file that another user
+ * may have placed there to make this caller change it. For root, the file must have a single name and
+ * belong to root or to the folder's owner. For other users, only a file in another user's folder must have
+ * a single name. */
 int file_to_write(int dir_fd, const char *name, int flags, mode_t mode);
 
 /* Returns true if the creator of one file could also have written this other one. */

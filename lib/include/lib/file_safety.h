@@ -20,5 +20,5 @@ enum file_safety file_safety(const struct stat *st);
 int file_safety_above(const char *path, char at[PATH_MAX], struct stat *found);
 
 /* Checks, as file_safety_above(), the folder that holds path's last part. *real is that folder after links
- * are followed. If it is safe, nobody else can replace files in it. -EINVAL: path has no last part. */
+ * are followed. If it is safe, no other user can replace files in it. -EINVAL: path has no last part. */
 int file_safety_around(const char *path, char real[PATH_MAX], char at[PATH_MAX], struct stat *found);

@@ -7,8 +7,8 @@
  * huge pages takes a third of the time, and the first read a quarter: one page fault instead of 32, and fewer
  * TLB misses. All functions fall back to small pages: none fails for want of huge ones.
  *
- * In a virtual machine whose host reclaims free memory, huge pages cost more. The guest first has to get a
- * free huge page from the host, which takes milliseconds, while small pages come from recently used memory.
+ * In a virtual machine whose host reclaims free memory, huge pages cost more. The guest must first get a free
+ * huge page from the host, which takes milliseconds, while small pages come from recently used memory.
  * Callers that ask for cheap pages then get none for a while, before the next try. Any thread.
  */
 
@@ -26,8 +26,8 @@ void *huge_map(int fd, uint64_t bytes, int prot, int flags);
  * may have any page size. Memory mapped there later is not excluded. */
 void huge_leave_out_of_core(const void *data, uint64_t bytes);
 
-/* Asks for huge pages wherever a whole one lies between data and data + bytes, in memory that huge_map() has
- * mapped shared and for writing. Holes become zeros, all other bytes stay unchanged. cheap: if true, only
+/* Requests huge pages for all complete ones between data and data + bytes, in memory that huge_map()
+ * mapped shared and writable. Holes become zeros, all other bytes stay unchanged. cheap: if true, only
  * while huge pages are cheap to allocate. */
 void huge_pages_make(uint8_t *data, uint64_t bytes, bool cheap);
 

@@ -64,8 +64,8 @@ static inline int kernel_io_idle(void)
 	return (int)syscall(SYS_ioprio_set, 1, 0, 3 << 13);
 }
 
-/* Returns how many pages of this part of a file are in the page cache. EPERM: the caller could not write the
- * file, so the kernel does not tell; ENOSYS before Linux 6.5. */
+/* Returns how many pages of this part of a file are in the page cache. EPERM: the caller could not write
+ * the file, so the kernel does not report it; ENOSYS before Linux 6.5. */
 static inline int kernel_cached_pages(int fd, uint64_t offset, uint64_t bytes, uint64_t *ret_pages)
 {
 	uint64_t range[2] = {offset, bytes}, stat[5]; /* struct cachestat_range, struct cachestat */

@@ -5,8 +5,8 @@
  * Resource limits of this process, and how much is left: the tightest of the limits of the machine, of the
  * process's control groups, and of their parents. Handles version 1 and 2, also inside a container.
  *
- * root is put in front of /proc and /sys; it is "" on a real machine. A limit that a kernel or container does
- * not show counts as no limit.
+ * root is a prefix of /proc and /sys; it is "" on a real machine. A limit that a kernel or container does not
+ * show counts as no limit.
  */
 
 #include <stddef.h>
@@ -28,8 +28,8 @@ struct limits {
 void limits_read(const char *root, struct limits *ret_limits);
 
 /* Returns the headroom that can be read within a few microseconds: page cache of control groups counts as
- * used. So one figure says little, but the fall between two is meaningful. UINT64_MAX: nothing could be read.
- */
+ * used. So a single figure means little, but the fall between two is significant. UINT64_MAX: nothing
+ * could be read. */
 uint64_t limits_unused_bytes(const char *root);
 
 /* Finds the file with the pressure on a resource ("memory", "cpu", "io") in this process's own group, or

@@ -4,9 +4,9 @@
 /*
  * Log lines on standard error: "diesel-analyze: warning: text" (name and level only where they help).
  *
- * Programs log; libraries log at LOG_DEBUG only. main() sets the level and the program's name once. When
- * JOURNAL_STREAM is set (systemd), lines carry the journal's <N> priority prefix instead of a level word.
- * Thread-safe: each line is one write(2).
+ * Programs log; libraries log at LOG_DEBUG only. main() sets the level and the program's name once, at the
+ * start. When JOURNAL_STREAM is set (systemd), lines carry the journal's <N> priority prefix instead of a
+ * level word. Thread-safe: each line is one write(2).
  *
  * A line stays one line whatever names are in it: control characters, and bytes that are not UTF-8, are
  * written as \xHH.
@@ -51,9 +51,9 @@ struct log_field {
 void log_event(const char *event, const char *text, const struct log_field *fields, size_t n);
 
 /*
- * Limits messages that somebody else can cause as often as they like to LOG_BURST lines at once and one more
- * every LOG_REFILL_NS. The next line that is written says how many were left out. A zeroed limit starts with
- * the whole burst available. One thread uses it.
+ * Limits messages that others can cause at will to LOG_BURST lines at once and one more every LOG_REFILL_NS.
+ * The next line that is written has the number of lines left out. A zeroed limit starts with the whole burst
+ * available. One thread uses it.
  */
 #define LOG_BURST     10
 #define LOG_REFILL_NS UINT64_C(5000000000)

@@ -17,7 +17,7 @@
 struct option_row;
 
 /* Takes a value; "yes" where the option has none. options: the struct that `at` points into. -EINVAL: the
- * text has the option's name and what its value must be; -ENOMEM. A positive result ends option_parse(). */
+ * text has the option's name and its valid values; -ENOMEM. A positive result ends option_parse(). */
 typedef int option_set(void *options, const struct option_row *row, const char *value, struct error *err);
 
 /* When a setting of a configuration file applies that was changed. */
@@ -87,8 +87,9 @@ struct option_program {
 
 #define OPTION_ROWS(table) .rows = (table), .n_rows = sizeof(table) / sizeof((table)[0])
 
-/* The next option: 1 and its row, with the value in optarg; 0: the words begin at argv[optind]. OPTION_HELP:
- * it was --help, or -h, and there is no such row. -EINVAL: no such option, or its value is missing. */
+/* The next option: 1 and its row, with the value in optarg; 0: the words begin at argv[optind].
+ * OPTION_HELP: the option was --help or -h, and no row has that name. -EINVAL: no such option, or its
+ * value is missing. */
 #define OPTION_HELP 2
 int option_next(const struct option_verb *verb, int argc, char **argv, const struct option_row **ret,
 		struct error *err);
@@ -96,8 +97,8 @@ int option_next(const struct option_verb *verb, int argc, char **argv, const str
 int option_parse(const struct option_verb *verb, int argc, char **argv, void *options, struct error *err);
 
 const struct option_row *option_find(const struct option_row *rows, size_t n, const char *name);
-/* Returns true if a name is closer to what was written than *least letters, which then is its distance. Begin
- * with OPTION_FAR: names that are no closer have nothing to do with each other. */
+/* Returns true if a name is closer to what was written than *least letters, which then is its distance.
+ * Begin with OPTION_FAR: names that are further apart are unrelated. */
 #define OPTION_FAR 4
 bool option_is_closer(const char *written, const char *name, size_t *least);
 /* NULL: no such verb; then err suggests a similar verb, if there is one. */

@@ -3,8 +3,8 @@
 
 /*
  * Readers of /proc. root is "/proc" or a directory that looks like it. The texts in there come from other
- * processes or a future kernel: parsers take what they know and return -EBADMSG for what they cannot read.
- * A process can vanish at any moment: -ENOENT or -ESRCH.
+ * processes or a future kernel: parsers accept known fields, and return -EBADMSG for texts that they cannot
+ * read. A process can vanish at any moment: -ENOENT or -ESRCH.
  */
 
 #include <stdbool.h>

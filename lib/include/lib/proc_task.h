@@ -4,8 +4,8 @@
 /*
  * State of one thread, as /proc shows it to an ordinary user:
  * /proc/PID/task/TID/{schedstat,syscall,wchan,io}, the links in /proc/PID/fd, and a process's CPU clock. As
- * in lib/proc.h, root is an argument and parsers return -EBADMSG for what they cannot read. -EACCES, -EPERM:
- * the kernel does not show it to us.
+ * in lib/proc.h, root is an argument, and parsers return -EBADMSG for texts that they cannot read. -EACCES,
+ * -EPERM: the kernel does not show it to us.
  */
 
 #include <stdbool.h>

@@ -9,9 +9,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* How long work tells how far it is. what: borrowed, the same pointer as long as the same is being done;
- * done: of total, units of work (files, chunks), total being 0 while it is not known; bytes: 0 where they say
- * nothing. */
+/* Reports the progress of long work. what: borrowed, the same pointer during the same work; done: of
+ * total, units of work (files, chunks), total being 0 while it is not known; bytes: 0 if they have no
+ * meaning. */
 typedef void progress_callback(const char *what, uint64_t done, uint64_t total, uint64_t bytes,
 			       void *context);
 

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Limits the system calls of our processes by seccomp filters, which list the calls that are allowed. There
- * is no way back from one, and a process has its parents' filters too. sandbox.c has the table.
+ * Limits the system calls of our processes by seccomp filters, which list the calls that are allowed. A
+ * filter cannot be removed, and a process inherits its parents' filters. sandbox.c has the table.
  *
  * A place for code that reads bytes from people who are not trusted is sandbox_enter(). Afterwards the
  * process can compute, use memory, send on sockets that it has, and end; any other system call kills it, as

@@ -16,7 +16,7 @@
  * that does not fit is cut between characters and ends in "...". size >= 8. Returns buffer. */
 char *text_printable(char *buffer, size_t size, const char *text, size_t length);
 
-/* Copies a line whose parts may come from outside. A line that does not fit is cut between characters.
+/* Copies a line whose parts may be untrusted. A line that does not fit is cut between characters.
  * Backslashes stay, because a part may have been made printable already. size >= 8. Returns buffer. */
 char *text_line(char *buffer, size_t size, const char *text);
 

@@ -5,9 +5,9 @@
  * UTF-8 of unknown origin. File names, command lines and thread names are bytes, and may be anything.
  *
  * There is one policy for bytes that are not UTF-8: each is written as \xHH (text.h), in logs, reports, JSON,
- * metrics and on terminals alike. So the output is UTF-8, nothing is hidden, and a reader can tell which byte
- * it was. The one exception is a screen of cells (ui/view/glyphs.h), where such a byte is a '?' like
- * everything else that cannot be drawn.
+ * metrics and on terminals alike. So the output is UTF-8, nothing is hidden, and a reader can identify the
+ * byte. The one exception is a screen of cells (ui/view/glyphs.h), where such a byte is a '?' like everything
+ * else that cannot be drawn.
  */
 
 #include <stdbool.h>

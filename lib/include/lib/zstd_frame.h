@@ -3,9 +3,9 @@
 
 /*
  * Checks the boundaries of zstd frames (RFC 8878), before libzstd gets them. Distributions build that library
- * so that it also accepts the formats from before version 1, wherever a frame may begin, by decoders that
- * hardly anybody maintains. So frames are recognized here, by their headers and the lengths of their blocks;
- * libzstd decodes the blocks. No state but the caller's, any thread.
+ * so that it also accepts the formats from before version 1, wherever a frame may begin, by decoders that are
+ * hardly maintained. So frames are recognized here, by their headers and the lengths of their blocks; libzstd
+ * decodes the blocks. No state but the caller's, any thread.
  */
 
 #include <stdbool.h>

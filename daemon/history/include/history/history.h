@@ -4,7 +4,7 @@
 /*
  * What the tuner saw and did, on disk: one SQLite file that people may read with sqlite3(1) while the daemon
  * writes it. Bounded in size and age. Serving never depends on it: when it cannot be written (full disk,
- * damage, no permission), records are dropped and counted, and serving goes on.
+ * damage, no permission), records are dropped and counted, and serving continues.
  *
  * Format: application_id 0x444c4831 ("DLH1"), user_version HISTORY_VERSION; times in ms since 1970.
  *   decisions(id, at_ms, job, job_name, uid, knob, rule, old_value, new_value, applied, rate_before,
@@ -17,12 +17,12 @@
  *       For plots: means over HISTORY_GRAIN_S seconds, of those in which the figure was known; NULL: of none.
  *   rounds(at_ms, layout, config, data)
  *       What each round of the tuner was given, for replaying it: config is the id of a row of configs, data
- *       a uint64_t now_ns, struct stall_node and struct stall_sample[], as they lie in memory; layout tells
+ *       a uint64_t now_ns, struct stall_node and struct stall_sample[], in their memory layout; layout tells
  *       whether this program's structs have the same layout. With 1 for a layout and 0 for config: a job was
  *       forgotten between two rounds, and data is its number as a uint64_t; 0: all were.
  *   configs(id, at_ms, layout, data) state(key, value): what the daemon needs back after a restart.
  *
- * Reading comes before all writing: history_open() opens the file, history_load_*() read it on the caller's
+ * All reads precede all writes: history_open() opens the file, history_load_*() read it on the caller's
  * thread, and history_start() hands it to a thread of its own behind a bounded queue.
  */
 
@@ -71,7 +71,7 @@ struct history_point {
 };
 
 /*
- * Opens or creates the file. Sets a damaged file aside as PATH.damaged, starts a new one, and says so in
+ * Opens or creates the file. Sets a damaged file aside as PATH.damaged, starts a new one, and reports this in
  * notice, which is "" otherwise. -EBADMSG: the file is damaged, and PATH.damaged exists already. -EEXIST: it
  * is not a history. -EACCES, -ENOENT (its folder), -ENOSPC, -EBUSY: another process keeps its history there;
  * -EPROTONOSUPPORT: written by a newer version.

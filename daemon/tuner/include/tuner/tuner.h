@@ -2,9 +2,8 @@
 #pragma once
 
 /*
- * Decides once a second what each job's cache, read-ahead and workers should be, from what was measured. The
- * aim is no stall at the least CPU and memory, not the most throughput; the order of samples never depends on
- * it.
+ * Decides once per second on each job's cache, read-ahead and workers, from the measurements. The aim is no
+ * stall at the least CPU and memory, not the most throughput; the order of samples never depends on it.
  *
  *   struct tuner_state *state = calloc(1, tuner_state_bytes()); all zeros: nothing is known yet
  *
@@ -15,9 +14,9 @@
  *
  * Pure: no clock, no I/O, no allocation, no randomness, no global state. The same config, state and samples
  * give the same result, so recorded samples can be decided on again (`dieselctl replay`). All structs are
- * plain data without pointers: copy, store and compare them as they are.
+ * plain data without pointers: copy, store and compare them as plain bytes.
  *
- * The tuner does not assume that its decisions are carried out: the knobs in the next samples say what is in
+ * The tuner does not assume that its decisions are carried out: the knobs in the next samples are those in
  * force. A knob that does not follow (dry run, refused) gets the verdict TUNER_NOT_APPLIED, and is asked for
  * again only after a while.
  *
@@ -37,7 +36,7 @@
 
 /* Fixes one knob of one job (or, with job 0, of all jobs) at this value. A job's own pin takes precedence
  * over one for all. Limits take precedence over pins: a pin beyond a limit is clamped, and the decision's
- * reason says so. */
+ * reason mentions it. */
 struct tuner_pin {
 	uint64_t job;
 	enum tuner_knob knob;
@@ -162,8 +161,8 @@ bool tuner_state_is_sane(const struct tuner_state *state);
 
 /*
  * Runs one round. node may be NULL (nothing is known about it). Samples may come in any order, several or
- * none per job (the newest counts). A job without samples is forgotten after a minute; tuner_forget() forgets
- * a job that ended at once. Writes all of *ret (about 200 KiB: not for the stack).
+ * none per job (the newest counts). A job without samples is forgotten after a minute; tuner_forget() drops
+ * an ended job at once. Writes all of *ret (about 200 KiB: not for the stack).
  */
 void tuner_decide(const struct tuner_config *config, struct tuner_state *state, const struct stall_node *node,
 		  const struct stall_sample *samples, size_t n_samples, uint64_t now_ns,

@@ -289,7 +289,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 									  .command = ctl_command()}};
 	struct pack_options *o = &context.options;
 	struct sigaction action = {.sa_handler = on_signal,
-				   .sa_flags = SA_RESETHAND}; /* a second one kills */
+				   .sa_flags = SA_RESETHAND}; /* a second signal kills the process */
 	struct pack_result result;
 	struct error err = ERROR_INIT;
 	int status;

@@ -24,7 +24,7 @@ struct ls_options {
 	bool is_terminal;
 };
 
-/* A trailing slash, as a shell completes it, means nothing. */
+/* A trailing slash, as added by a shell's completion, is ignored. */
 static size_t path_length_of(const char *path)
 {
 	size_t n = strlen(path);

@@ -298,8 +298,8 @@ int main(int argc, char **argv)
 				    (unsigned long long)(limits.memory_limit_bytes >> 20));
 		raise_file_limit(options.serve.knobs.cache_bytes);
 		log_never_wait();
-		/* Before the first fork: a child that inherits these descriptors would keep their memory
-		 * allocated. */
+		/* Runs before the first fork: a child that inherits these descriptors would keep their
+		 * memory allocated. */
 		if (fd_store_take(&daemon.items) < 0)
 			log_warning("no memory: nothing is carried over the restart");
 		daemon.metrics_fd = fd_store_steal(&daemon.items, "metrics");

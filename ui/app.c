@@ -197,7 +197,7 @@ static int loop(struct app *app, struct error *err)
 		if (poll(fds, 2, wait_ms(app, clock_monotonic_ns(), work_ns)) < 0 && errno != EINTR)
 			return error_errno(err, -errno, "cannot wait for keys");
 		take_signals(app);
-		/* A terminal that hung up is readable but has no keys. */
+		/* After a hangup, a terminal is readable but has no keys. */
 		if (fds[0].revents & (POLLHUP | POLLERR | POLLNVAL))
 			app->signal_number = SIGHUP;
 		if (fds[0].revents & POLLIN)

@@ -76,7 +76,7 @@ static int group_compare(const void *left, const void *right)
 	return a->syscall_nr < b->syscall_nr ? -1 : a->syscall_nr > b->syscall_nr;
 }
 
-/* Merges equal groups. Returns how many are left. */
+/* Merges equal groups. Returns the number of remaining groups. */
 static size_t groups_merge(struct profile_group *groups, size_t n)
 {
 	size_t n_merged = 0;

@@ -27,7 +27,7 @@
 #include "analyzer/timeline/timeline.h"
 #include "analyzer/shares/warmup.h"
 
-/* Everything that an analysis makes on the way, freed in one place. */
+/* All intermediate results of an analysis, freed in one place. */
 struct draft {
 	const struct analysis_input *input;
 	struct analysis *analysis;

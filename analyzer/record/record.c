@@ -503,7 +503,7 @@ static int poll_collector(struct recorder *recorder, struct error *err)
 		sample_gpu(recorder, now_ns);
 		recording_flush(recorder->recording, &recorder->write_error);
 	}
-	/* Done at each poll, because a job of many threads can write a megabyte per second. */
+	/* Do this at each poll, because a job of many threads can write a megabyte per second. */
 	if (!recorder->write_error.code)
 		step_slices(recorder, &recorder->write_error);
 	if (recorder->write_error.code) {

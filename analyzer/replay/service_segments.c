@@ -113,9 +113,9 @@ uint64_t service_foreign_queue_ns(const struct service *service, const struct ti
 #define HELP_MIN 0.1 /* minimum fraction of the time; threads that compute less do something else */
 
 /*
- * Adds the threads that help, while the thread computes or waits for them. Their time is taken out of the
- * delay, which needs no core, and computing becomes as wide as they make it. Their waits for cores that the
- * job itself used are left out: the replay has waits of its own.
+ * Adds the threads that help, while the thread computes or waits for them. Their time is subtracted from the
+ * delay, which needs no core, and adds to the width of computing. Their waits for cores that the job itself
+ * used are left out: the replay has waits of its own.
  */
 static void add_help(struct service *service, uint64_t begin_ns, uint64_t end_ns,
 		     struct model_segment *segment)

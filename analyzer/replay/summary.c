@@ -38,7 +38,7 @@ struct life {
 	uint64_t begin_ns, end_ns;
 };
 
-/* The worker's life within the window; empty: none. */
+/* Returns the worker's life within the window; empty: none. */
 static struct life life_in_window(const struct timeline_thread *worker, const struct analysis *analysis)
 {
 	struct life life = {.begin_ns = worker->first_ns, .end_ns = worker->last_ns};

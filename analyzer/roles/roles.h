@@ -45,7 +45,7 @@ enum role {
 struct roles {
 	const struct timeline_thread *trainer;
 	uint32_t n_trainers; /* number of threads that do backward passes */
-	/* The trainer does no backward pass: a step ends with this mark: MARK_NEXT_END if it has any, else
+	/* Mark that ends a step if the trainer does no backward pass: MARK_NEXT_END if it has any, else
 	 * MARK_BATCH_END. 0: it does backward passes, or has no marks. */
 	uint32_t step_mark;
 	size_t n_own_batches;     /* calls of next() that make the batch themselves; 0 unless most do */

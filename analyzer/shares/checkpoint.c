@@ -66,8 +66,8 @@ static int checkpoint_add(struct save_finder *finder, uint64_t begin_ns, uint64_
 	return interval_list_add(finder->found, begin_ns, end_ns);
 }
 
-/* Adds a call that ends or secures a checkpoint. If the call follows directly, fills the gap between the
- * two. */
+/* Adds a call that ends or secures a checkpoint. If the call directly follows the checkpoint, fills the
+ * gap between them. */
 static int follow_add(struct save_finder *finder, const struct timeline_call *call, bool alone)
 {
 	uint64_t begin_ns = call->begin_ns;

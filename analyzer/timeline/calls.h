@@ -33,7 +33,7 @@ bool call_is_network(const struct timeline_call *call);
 
 /* read, readv of a pipe. */
 bool call_is_pipe_read(const struct timeline_call *call);
-/* poll, ppoll of one pipe; with select and epoll the awaited file is not known. */
+/* Returns true for poll and ppoll on one pipe; with select and epoll the awaited file is not known. */
 bool call_is_pipe_poll(const struct timeline_call *call);
 bool call_is_pipe_write(const struct timeline_call *call);
 

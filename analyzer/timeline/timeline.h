@@ -92,7 +92,7 @@ struct timeline_thread {
 	uint64_t process;           /* equal for all threads of a process: a tgid can be used again */
 	uint64_t born_ns;           /* time of its fork; 0: before the recording */
 	uint64_t exit_ns;           /* 0: not seen */
-	uint64_t first_ns, last_ns; /* known from, known to */
+	uint64_t first_ns, last_ns; /* limits of the time in which it is known */
 	char comm[16];              /* the last name, terminated */
 	struct timeline_off *offs;
 	struct timeline_call *calls;

@@ -93,7 +93,7 @@ static int load(struct index_watch *w, struct error *err)
 	r = index_watch_programs__load(p);
 	if (r == 0)
 		r = attach(&w->forks, p->progs.index_fork, true);
-	if (r == 0) /* so that a failure to attach is known at once */
+	if (r == 0) /* reports a failure to attach at once */
 		r = index_watch_attend(w, INDEX_ALL);
 	if (r == 0)
 		r = index_watch_attend(w, INDEX_FORKS_ONLY);

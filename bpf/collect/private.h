@@ -71,7 +71,7 @@ bool hooks_can_probe(const struct btf *btf);
 /* Marks the programs that this kernel can run for loading. profile: includes the program that takes stack
  * samples. */
 int hooks_select(struct bpf_object *object, const struct btf *btf, bool profile, struct error *err);
-/* Returns the row of a program, with the name of its hook or its own; NULL: there is no such program. */
+/* Returns the row of a program, with the name of its hook or its own; NULL: no such program. */
 const struct collector_hook *hooks_of_program(const char *program);
 /* Excludes from loading the programs whose rows have this lost_without, because half of a measurement is
  * useless. */

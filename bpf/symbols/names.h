@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Makes notes (bpf/metadata.h) of frames and stacks, one for each. */
+/* Makes one note (bpf/metadata.h) for each frame and stack. */
 
 #include <stdbool.h>
 #include <stddef.h>

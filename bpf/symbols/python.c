@@ -38,7 +38,7 @@ struct debug_places {
 static const struct debug_places places_313 = {5, 9, 21, 23, 24, 29, 30, 33, 35, 37};
 static const struct debug_places places_314 = {5, 9, 24, 26, 27, 32, 33, 36, 40, 42};
 
-#define CODE_FLAGS     48   /* 3.13 and 3.14 do not publish this offset */
+#define CODE_FLAGS     48   /* Python 3.13 and 3.14 do not publish this offset */
 #define CODE_GENERATOR 0x20 /* CO_GENERATOR */
 
 #define OFFSET_MAX (1 << 20) /* larger than any of CPython's structures */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* An open library, for code that reads other parts than symbols. */
+/* An open library. Private to code that also reads other parts of the file. */
 
 #include "elf_file.h"
 

@@ -304,8 +304,8 @@ static struct view *find_view(const struct views *v, uint64_t number, const stru
 	return view && (!view->few || view->number == number) ? view : NULL;
 }
 
-/* Drops a view of one sample when the whole chunk is needed: the view would only keep the daemon from using
- * its memory. */
+/* Drops a view of one sample when the whole chunk is needed: the view would only occupy memory of the
+ * daemon. */
 static void drop_few(struct views *v, struct view *view)
 {
 	if (view && view->few && view->users == 0 && !view->reader->busy)

@@ -8,7 +8,7 @@
 
 #include "lib/clock.h"
 
-#define KNOWN_SHARE 8 /* 1 in this many indices may be unknown */
+#define KNOWN_SHARE 8 /* one in KNOWN_SHARE indices may be unknown */
 
 static void batch_free(struct written_batch *b)
 {

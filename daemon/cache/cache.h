@@ -52,7 +52,7 @@ struct cache_counters {
 	uint64_t damaged;            /* chunks quarantined */
 	uint64_t retries;            /* reads that storage failed and that were repeated later */
 	uint64_t buffered;           /* files opened without O_DIRECT */
-	uint64_t batches;            /* made ready for clients, summed over all sessions */
+	uint64_t batches;            /* batches made ready for clients, summed over all sessions */
 	uint64_t given, given_bytes; /* sent to other nodes of a job */
 };
 
@@ -120,7 +120,7 @@ struct cache {
 	struct gives gives;        /* chunks that other nodes asked for */
 	struct cache_quotas quotas;
 	uint64_t paid_other_bytes[CACHE_QUOTA_PAYERS]; /* [payer]: batches of its sessions */
-	uint64_t paid_kept_bytes[CACHE_QUOTA_PAYERS];  /* [payer]: kept batches */
+	uint64_t paid_kept_bytes[CACHE_QUOTA_PAYERS];  /* kept batches of each payer */
 	uint64_t limit_bytes;  /* the operator's limit: sessions may need this much together */
 	uint64_t budget_bytes; /* target for all memory: the smaller of limit and ceiling, but at least what
 				  the open sessions need */

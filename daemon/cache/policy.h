@@ -54,8 +54,8 @@ uint64_t policy_share_out(struct policy_share *shares, size_t n, uint64_t limit)
  * unchanged. */
 void policy_borrow(struct policy_share *shares, size_t n, uint64_t bytes);
 
-/* Returns the part of a job's bytes that one of its datasets gets: in proportion to its size. all_bytes: size
- * of the job's datasets together. */
+/* Returns one dataset's part of its job's bytes, in proportion to its size. all_bytes: size of the job's
+ * datasets together. */
 uint64_t policy_dataset_part(uint64_t job_bytes, uint64_t dataset_bytes, uint64_t all_bytes);
 
 /* A session's position in its order. */
@@ -78,7 +78,8 @@ uint32_t policy_far_reach(uint64_t n_chunks);
 /* Returns true if storage would be late with n chunks if it began later. Each read takes read_ns; the chunks
  * are needed within `visits` visits of use_ns each. */
 bool policy_is_late(double read_ns, uint32_t n, double use_ns, uint32_t visits);
-/* Returns how many chunks storage reads during `visits` visits, plus one so that it does not idle then. */
+/* Returns how many chunks storage reads during `visits` visits, plus one so that it does not idle in that
+ * time. */
 uint32_t policy_reads_meanwhile(double read_ns, double use_ns, uint32_t visits);
 
 /* A segment, as the choice of a victim sees it. */

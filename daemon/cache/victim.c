@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Chooses which segment is evicted for another chunk, by the rules of policy.h. One pass through all segments
+ * Chooses the segment to evict for another chunk, by the rules of policy.h. One pass through all segments
  * yields a list of victims, so that the cost per eviction does not grow with the cache. Each victim is
  * checked again before its eviction.
  */

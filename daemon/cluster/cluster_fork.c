@@ -237,8 +237,8 @@ static int listen_option(const struct cluster_options *o, bool has_key, struct n
 	return address_option("--cluster-listen", o->listen, has_key, at, err);
 }
 
-/* Listens. If another process has the address, returns 0 and leaves *ret_fd as it is: the keeper tries again.
- */
+/* Listens. If another process has the address, returns 0 and leaves *ret_fd unchanged: the keeper tries
+ * again. */
 static int listen_on(const char *option, struct net_address *at, int *ret_fd, struct error *err)
 {
 	_cleanup_(closep) int fd = -EBADF;

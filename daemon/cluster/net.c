@@ -272,8 +272,8 @@ void net_report(struct net *n, const struct cluster_report *report)
 {
 	int r = outbox_send(&n->outbox, report, sizeof(*report), -EBADF);
 
-	/* Without memory, exit: the daemon would wait for a lost report for ever, but it sees that a process
-	 * ended. */
+	/* Without memory, exit: the daemon would wait for ever for a lost report, but it notices the exit
+	 * of the process. */
 	if (r == -ENOMEM)
 		_exit(1);
 	poll_daemon(n);

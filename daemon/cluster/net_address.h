@@ -16,7 +16,7 @@ struct net_address {
 	socklen_t bytes;
 };
 
-/* Parses an address. -EINVAL, also for one with a scope ("%eth0"). */
+/* Parses an address. -EINVAL: not an address, or one with a scope ("%eth0"). */
 int net_address_parse(const char *text, struct net_address *ret);
 void net_address_format(const struct net_address *a, char text[NET_ADDRESS_BYTES]);
 uint16_t net_address_port(const struct net_address *a);

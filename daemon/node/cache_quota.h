@@ -65,9 +65,9 @@ struct quota_want {
 #define QUOTA_STAGES 3
 
 /*
- * Distributes `limit` bytes (cache_share.c). Each payer gets the bytes that it wants, up to its quota. The
- * rest goes in equal parts to payers that want more; they borrow it, and lose it when its owner wants it. If
- * a payer's needs exceed its quota, the excess reduces first what others may borrow, and then their quotas.
+ * Distributes `limit` bytes (cache_share.c). Each payer gets the bytes that it wants, up to its quota. Payers
+ * that want more borrow equal parts of the rest, and lose them when the owner needs the memory. If a payer's
+ * needs exceed its quota, the excess reduces first what others may borrow, and then their quotas.
  */
 void cache_quotas_share(const uint64_t quotas[CACHE_QUOTA_PAYERS], struct quota_want *wants, size_t n,
 			uint64_t limit);

@@ -46,7 +46,7 @@ struct work_turns {
 	struct turn_queue idle; /* users without running or paused tasks */
 	struct work_user *busy; /* the other users: no more than there are such tasks */
 	struct work_user *users[WORK_BUCKETS];
-	struct work_user *fallback; /* the user to charge if there is no memory to record another one */
+	struct work_user *fallback; /* the user to charge if memory for a further user's record runs out */
 };
 
 struct work_choice {

@@ -131,7 +131,7 @@ int config_file_read(const char *path, const struct config_reader *reader, struc
 		int result;
 
 		r.line = line;
-		if (r.number++ == 0 && strncmp(line, "\xef\xbb\xbf", 3) == 0) /* an editor's mark of UTF-8 */
+		if (r.number++ == 0 && strncmp(line, "\xef\xbb\xbf", 3) == 0) /* UTF-8 byte order mark */
 			memset(line, ' ', 3);
 		if (strlen(line) < (size_t)n)
 			return mistake(&r, line, "the line has a byte of value 0: it must be text");

@@ -231,7 +231,7 @@ static int start(const struct fork_server *fork_server, struct wait *w, int *ret
 	return r;
 }
 
-/* Receives a message of the type. *fd as take(). */
+/* Receives a message, which must have this type. *fd: as for take(). */
 static int expect(struct wait *w, enum codec_type type, struct codec_message *m, int *fd)
 {
 	int r = await(w);

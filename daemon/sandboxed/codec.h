@@ -66,8 +66,8 @@ struct codec_cost {
 	uint64_t n, cpu_ns;
 };
 
-/* The prospective benefit of decoded copies. n: samples; n_served: those that the decoded copy that they have
- * or could have serves; bytes: size of the decoded copies of all n. */
+/* The prospective benefit of decoded copies. n: number of samples; n_served: samples served by their
+ * decoded copy, existing or possible; bytes: size of the decoded copies of all n. */
 struct codec_prospect {
 	uint64_t n, n_served, bytes;
 };

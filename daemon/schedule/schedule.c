@@ -23,7 +23,7 @@ struct read_candidates {
 	struct read_candidate all[MAX_CANDIDATES];
 	struct read_want wants[MAX_CANDIDATES];
 	size_t n;
-	uint64_t now_ns, again_ns; /* again_ns: when more may be possible without any event */
+	uint64_t now_ns, again_ns; /* again_ns: time of the next attempt if there is no event */
 };
 
 static bool has_reader(const struct serving *s, const struct cached_dataset *d, uint32_t uid)

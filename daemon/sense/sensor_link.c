@@ -19,8 +19,8 @@
 /* Loading the programs takes about 0.2 s of CPU time, which a job's first chunks and batches need more
  * urgently. */
 #define START_DELAY_NS (NS_PER_S / 2)
-/* In seconds. More than the time after which the keeper kills a watcher that hangs: this is for a watcher
- * that cannot be killed. */
+/* Time without an answer, in seconds, after which a watcher counts as impossible to kill. The keeper kills
+ * a hanging watcher earlier. */
 #define UNANSWERED_MAX 20
 
 /* Sends a datagram, whole or not at all. Returns true if it was sent. */

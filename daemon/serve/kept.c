@@ -91,7 +91,7 @@ static void give_back(struct kept *k, uint32_t buffer)
 		k->cold[k->n_cold++] = buffer;
 }
 
-/* Returns a warm buffer that holds no batch and has no running copy; BATCH_BUFFER_NONE: there is none. */
+/* Returns a warm buffer that holds no batch and has no running copy; BATCH_BUFFER_NONE: none. */
 static uint32_t take_warm(struct kept *k)
 {
 	for (uint32_t i = k->n_warm; i-- > 0;) {

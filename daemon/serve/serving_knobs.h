@@ -15,7 +15,7 @@
 
 struct serving_knobs {
 	uint64_t cache_bytes;     /* segments, batch slots and snapshot copies together */
-	uint32_t prefetch_chunks; /* read ahead of the windows that a session's next batch needs */
+	uint32_t prefetch_chunks; /* chunks read ahead, beyond the windows of a session's next batch */
 	uint32_t workers;         /* CPU threads that verify and gather */
 };
 

@@ -19,7 +19,7 @@
 #define MIB   0x1p20
 #define LEAST 0.05 /* share of the CPU time that decoded copies never save */
 
-/* Returns true if enough is known of the job's decoding to say anything. */
+/* Returns true if enough is known about the job's decoding for a model. */
 static bool decoded_known(const struct job_figures *f)
 {
 	return f->decoded > 0 && f->fresh_s > 0 && f->daemon_cpu_s > 0;

@@ -13,7 +13,8 @@
 #define DIFFERS_MIN 3
 /* Seconds over which the mean distance of waiting is taken: one second changes it little. */
 #define STRAY_SAMPLES 8
-/* A jump changes figures itself: another phase is not looked for this soon after its start. */
+/* Time after the start of a phase in which no other phase is detected, because the jump itself changes
+ * figures. */
 #define SETTLED_MIN_NS (4 * SECOND_NS)
 /* If two changes of phase lie within this time, not the job changes, but its surroundings (such as a
  * neighbour's bursts). */
@@ -69,7 +70,7 @@ static void change_phase(struct tuner_round *round, struct tuner_job *job)
 		return;
 	}
 	memset(job->lessons, 0,
-	       sizeof(job->lessons)); /* lessons of the old phase do not hold in the new one */
+	       sizeof(job->lessons)); /* lessons of the old phase are not valid in the new one */
 	if (!is_same_storage(job))
 		job->full_bandwidth = 0;
 	job_envelope_clear(job);

@@ -48,7 +48,7 @@ double pressure_reserve(const struct tuner_config *config, const struct stall_no
 	return isnan(limit) ? 0 : stall_reserve_bytes(limit);
 }
 
-/* Finds how much of the headroom others took, per second. */
+/* Measures the headroom that others took per second. */
 static void look(struct tuner_pressure *p, const struct stall_node *node, double held, uint64_t now_ns)
 {
 	double headroom = figure(node->memory_headroom_bytes), seconds = (double)(now_ns - p->seen_ns) / 1e9;
@@ -62,7 +62,8 @@ static void look(struct tuner_pressure *p, const struct stall_node *node, double
 	p->seen_ns = now_ns;
 }
 
-/* Returns true if headroom is short, or will be: it fell for two seconds, because one step is not a trend. */
+/* Returns true if headroom is short, or will be soon: it fell for two seconds. A single step is not a
+ * trend. */
 static bool is_short(const struct tuner_pressure *p, const struct stall_node *node, double reserve)
 {
 	return figure(node->memory_headroom_bytes) - fmin(p->falls, p->fell) * AHEAD_S < reserve / 2 ||

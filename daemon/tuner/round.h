@@ -18,7 +18,7 @@ struct tuner_round {
 	struct stall_node node;
 	uint64_t now_ns;
 	double cache_total;  /* limit of all caches together, now */
-	double cache_growth; /* caches do not grow beyond this sum */
+	double cache_growth; /* sum beyond which caches do not grow */
 	bool cache_hard;     /* cache_total is a limit of the operator or the node, and not set by pressure */
 	double workers_total;
 	struct knob_plan plans[TUNER_MAX_JOBS]; /* indexed as in state->jobs */

@@ -23,7 +23,7 @@
 /* Minimum stall, as a share of the time, to try one knob although the model predicts no gain. */
 #define STALL_TRY   0.06
 #define FILLED      0.9  /* a cache has shown its effect once it has this fraction of its target */
-#define LESS        0.95 /* part of the rate: a model that expects less cannot be right */
+#define LESS        0.95 /* fraction of the rate: a model that predicts less cannot be right */
 #define UNEXPLAINED 1.10 /* the model expects this many times the present rate */
 /* Differences that are not worth a change: 3 % of the cache upwards, a fifth of it downwards (dropped chunks
  * take an epoch to come back), a fifth of the depth. */
@@ -247,9 +247,9 @@ static void try_step(struct tuner_round *round, size_t index)
 	}
 	if (!has_space(job, p, knob, want))
 		return;
-	if (job->changes[TUNER_DECODED_BYTES].open) /* it is explained: decoded copies are being made */
+	if (job->changes[TUNER_DECODED_BYTES].open) /* the decoded copies being made explain it */
 		return;
-	if (p->now.hit < x * FILLED) /* this explains it: the cache is filling */
+	if (p->now.hit < x * FILLED) /* the filling cache explains the wait */
 		return;
 	if (!(p->now.wait > STALL_TRY) || !(rate_of(round, index, &knobs) > p->now.rate * UNEXPLAINED) ||
 	    !may_turn(round, job, knob, want))

@@ -77,7 +77,7 @@ struct tuner_job {
 	uint64_t changed_ns; /* last change of any knob */
 	uint32_t n_jumps;
 	uint64_t surplus_ns, stall_ns, idle_ns; /* times at which these states began; 0: not in the state */
-	uint32_t n_differs;                     /* samples in a row that differ from `settled` */
+	uint32_t n_differs;                     /* consecutive samples that differ from `settled` */
 	struct job_figures settled;             /* estimate when it settled */
 	double wait_stray; /* mean distance of single seconds' waits from that of `settled` */
 	struct tuner_knobs before_idle;

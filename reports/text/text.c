@@ -12,7 +12,7 @@
 #include "text_explain.h"
 #include "reports/words/words.h"
 
-/* In the order of share_labels. */
+/* Sorted in the order of share_labels. */
 static const struct {
 	const char *glyph, *glyph_ascii;
 	enum layout_style style;

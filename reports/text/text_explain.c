@@ -14,7 +14,7 @@
 #define FUNCTIONS_SHOWN 3
 #define RANKS_SHOWN     16
 
-#define NOTABLE_WAIT 0.05 /* a smaller share of data wait needs no cure */
+#define NOTABLE_WAIT 0.05 /* a smaller share of data wait needs no remedy */
 #define NOTABLE      0.01 /* a smaller part is left out */
 
 /* Prints the size of the reads that account for most of the bytes; the most frequent size may be 0, at the

@@ -272,7 +272,7 @@ static uint64_t intern(struct perfetto_trace *trace, const char *name)
 	return iid;
 }
 
-/* Writes the event. Its other fields are in `body` already. */
+/* Writes the event. Its other fields are already in `body`. */
 static void write_event(struct perfetto_trace *trace, uint64_t track, uint64_t at_ns, unsigned int kind,
 			const char *name)
 {

@@ -34,7 +34,7 @@ static int next_sample(struct feed *feed, unsigned int wanted, uint64_t now_ns,
 	return error_set(err, -ENODATA, "the recording ends here");
 }
 
-/* Finds the record that the user's time means. */
+/* Finds the record for the time given by the user. */
 static int find(const struct replay *replay, const char *text, size_t *ret_at, struct error *err)
 {
 	size_t now = replay->next > replay->first ? replay->next - 1 : replay->first;

@@ -20,7 +20,7 @@ struct error;
 struct live;
 
 #define LIVE_WINDOW_NS  UINT64_C(15000000000)
-#define LIVE_EVENTS_MAX (UINT64_C(1) << 19) /* per job: 32 MiB */
+#define LIVE_EVENTS_MAX (UINT64_C(1) << 19) /* maximum per job: 32 MiB */
 
 struct live_config {
 	uint64_t window_ns;  /* 0: LIVE_WINDOW_NS */

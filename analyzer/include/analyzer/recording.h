@@ -36,7 +36,7 @@ struct recording_cursor;
 #define RECORDING_ROOTS            "roots"     /* all root processes, separated by commas */
 #define RECORDING_CGROUP           "cgroup"    /* the control group's folder; only with --cgroup */
 #define RECORDING_TRAINER_TID      "trainer_tid"  /* as given by the user; 0: found automatically */
-#define RECORDING_ATTACHED         "attached"     /* 1: the job already ran when the recording began */
+#define RECORDING_ATTACHED         "attached"     /* 1: the job already ran at the start of the recording */
 #define RECORDING_START_NS         "start_ns"     /* CLOCK_MONOTONIC when the job was tagged */
 #define RECORDING_STOP_NS          "stop_ns"      /* CLOCK_MONOTONIC when the recording ended */
 #define RECORDING_START_CLOCKS     "start_clocks" /* "monotonic boottime realtime uncertainty" */

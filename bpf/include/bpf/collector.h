@@ -3,7 +3,7 @@
 
 /*
  * The collector loads the recorder into the kernel, tells it which processes are the job, and passes on its
- * events. The job is never stopped, signalled or changed, and goes on if the collector dies.
+ * events. The job is never stopped, signalled or changed, and continues if the collector dies.
  *
  *   collector_open -> collector_launch or collector_attach (once or more) -> collector_poll ... ->
  *   collector_stop -> collector_close

@@ -239,7 +239,7 @@ void diesel_subset_samples(const struct diesel_subset *subset, uint64_t *samples
  * before it are replaced. */
 int diesel_subset_indices(const struct diesel_subset *subset, uint64_t *samples, uint64_t n);
 enum diesel_stranger {
-	DIESEL_NO_IMAGE, /* the file extension is not .jpg, .jpeg, .png or .webp, in any case */
+	DIESEL_NO_IMAGE, /* the file extension is not .jpg, .jpeg, .png or .webp (case-insensitive) */
 	DIESEL_NO_CLASS, /* the sample is in no class folder, but others are */
 };
 /* Returns 1 and the first sample (subset NULL: of the dataset) that does not match the others, or 0 if
@@ -260,7 +260,7 @@ int diesel_subset_load(uint64_t n_samples, const uint64_t *words, struct diesel_
 enum diesel_session_flag {
 	DIESEL_SHUFFLE = 1 << 0,   /* chunk-wise shuffle; else storage order */
 	DIESEL_DROP_LAST = 1 << 1, /* only full batches */
-	DIESEL_ASKED = 1 << 2,     /* no order: diesel_session_ask() names the samples of each batch */
+	DIESEL_ASKED = 1 << 2,     /* no order: diesel_session_ask() names each batch's samples */
 	DIESEL_VIEWS = 1 << 3,     /* never packed: stored samples, in place in the cache */
 	DIESEL_PINNABLE = 1 << 4,  /* for diesel_session_map_pinnable(): private batch memory */
 	DIESEL_WARM = 1 << 5,      /* with DIESEL_ASKED: only loads chunks into the daemon's cache */

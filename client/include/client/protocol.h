@@ -129,7 +129,7 @@ struct wire_hello { /* also the reply */
 	struct wire_header header;
 	uint32_t magic;
 	uint32_t version;  /* the highest that the client speaks; in the reply, the one in force */
-	uint32_t least;    /* the lowest; 0: only `version` (clients before version 8) */
+	uint32_t least;    /* lowest version supported; 0: only `version` (clients before version 8) */
 	uint32_t revision; /* WIRE_REVISION of `version` */
 };
 

@@ -20,8 +20,8 @@
 /* Pause before reading again: a failed read is not damage, and storage may recover. */
 #define RETRY_NS (10 * NS_PER_S)
 
-/* Storage that is unreachable for a moment returns errors if it is mounted so (NFS with soft, a FUSE being
- * restarted), and otherwise blocks readers. Reads are repeated after 1, 2, 4, 8 and 16 s. */
+/* Storage that is unreachable for a moment returns errors in some mounts (NFS with soft, a FUSE being
+ * restarted), and blocks readers in others. Reads are repeated after 1, 2, 4, 8 and 16 s. */
 #define N_WAITS 5
 
 #define ROW(name) &source_##name,

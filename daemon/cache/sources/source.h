@@ -82,7 +82,7 @@ struct chunk_load {
 	bool is_begun;    /* counted, and in the cache's list of loads */
 	bool is_for_peer; /* requested by another node */
 	bool is_repeated;
-	uint64_t begin_ns;      /* begin of the current step */
+	uint64_t begin_ns;      /* start of the current step */
 	struct load_wait *wait; /* wait before the next read; NULL: not waiting */
 	uint32_t n_waits;
 	int result;

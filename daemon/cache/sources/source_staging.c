@@ -73,7 +73,7 @@ struct stage {
 	uv_timer_t timer;
 	uint32_t n_trouble;   /* failed or late reads in a row */
 	uint64_t off_ns;      /* the disk is not used until then */
-	uint64_t no_write_ns; /* nothing is written or removed until then */
+	uint64_t no_write_ns; /* time until which nothing is written or removed */
 	uint32_t n_foreign;
 	bool said, said_write;
 	struct stage_figures figures;

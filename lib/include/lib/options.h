@@ -67,7 +67,7 @@ struct option_verb {
 	const char *arguments; /* arguments after the options */
 	const char *group;   /* heading of this verb and later ones in the program's help; NULL: as before */
 	const char *summary; /* one line */
-	const char *help;    /* text of --help below the options; lines as they are */
+	const char *help;    /* text of --help below the options, printed unchanged */
 	const char *about;   /* text of the manual, in the form of a row's `about` */
 	const struct option_row *rows;
 	size_t n_rows;

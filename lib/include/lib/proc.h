@@ -73,8 +73,8 @@ int proc_mapping_parse(char *line, struct proc_mapping *ret_mapping);
 /* Decodes, in place, blanks and backslashes in a path of mountinfo, where a blank is \040. */
 void proc_unescape(char *text);
 
-/* Return, in ascending order: the TIDs of a process, the PIDs of all processes, and the PIDs of the children
- * of pid's threads. Caller frees. */
+/* Return, in ascending order: the TIDs of a process, the PIDs of all processes, and the PIDs of the
+ * children of pid's threads. The caller frees. */
 int proc_threads(const char *root, pid_t pid, pid_t **ret_tids, size_t *ret_n);
 int proc_processes(const char *root, pid_t **ret_pids, size_t *ret_n);
 int proc_children(const char *root, pid_t pid, pid_t **ret_pids, size_t *ret_n);
@@ -84,8 +84,8 @@ int proc_children(const char *root, pid_t pid, pid_t **ret_pids, size_t *ret_n);
 int proc_written_parse(const char *text, uint64_t *ret_bytes);
 int proc_written_read(const char *root, pid_t pid, uint64_t *ret_bytes);
 
-/* Writes the file systems (st_dev) on which the process has files open for writing: of its first open files,
- * and at most this many. Returns their number; -EACCES, -ENOENT, ... */
+/* Lists the file systems (st_dev) on which the process has files open for writing, at most this many.
+ * Checks only its first open files. Returns their number; -EACCES, -ENOENT, ... */
 #define PROC_WRITE_DEVICES 8
 int proc_write_devices(const char *root, pid_t pid, uint64_t devices[PROC_WRITE_DEVICES]);
 

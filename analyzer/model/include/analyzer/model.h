@@ -27,7 +27,7 @@ enum model_bound {
 	MODEL_PREP_BOUND,
 };
 
-/* F(x) = 1 / (x s / Bm + (1 - x) s / Bs); INFINITY for samples without bytes. */
+/* Returns F(x) = 1 / (x s / Bm + (1 - x) s / Bs); INFINITY for samples without bytes. */
 double model_fetch_rate(double cached_ratio, double sample_bytes, double memory_bytes_per_s,
 			double storage_bytes_per_s);
 

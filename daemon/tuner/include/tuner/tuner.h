@@ -53,8 +53,8 @@ struct tuner_config {
 	/* Limits of each job. */
 	uint32_t prefetch_chunks_max;
 	uint32_t daemon_workers_max;
-	uint32_t client_workers_max; /* 0: none, ever */
-	uint64_t decoded_bytes_max;  /* 0: none, ever */
+	uint32_t client_workers_max; /* 0: never any */
+	uint64_t decoded_bytes_max;  /* 0: never any */
 
 	struct tuner_pin pins[TUNER_MAX_PINS];
 	uint32_t n_pins;
@@ -124,7 +124,7 @@ enum tuner_phase {
 	TUNER_PHASE_NEW,     /* too little is known about the job */
 	TUNER_PHASE_JUMPING, /* started or changed: the model sets the knobs, feedback corrects them */
 	TUNER_PHASE_SETTLED,
-	TUNER_PHASE_IDLE,  /* takes no data */
+	TUNER_PHASE_IDLE,  /* takes no batches */
 	TUNER_PHASE_BLIND, /* no usable samples for some seconds: the knobs stay unchanged */
 };
 

@@ -311,7 +311,7 @@ static void metrics_jobs_text(FILE *text, const struct metrics_sources *sources)
 #define AMOUNT(member) offsetof(struct usage_amounts, member)
 
 static const struct {
-	const char *name, *type, *help, *label; /* NULL: a further label of the previous metric */
+	const char *name, *type, *help, *label; /* name NULL: a further label of the previous metric */
 	size_t offset;
 	double scale;
 } figures[] = {

@@ -18,7 +18,7 @@
 struct stat;
 
 /* Opens a folder (O_PATH). With to_write, root follows links of another user only to a folder of that
- * user's own: -ELOOP. */
+ * user's own, and else fails with -ELOOP. */
 int file_folder_open(const char *path, bool to_write);
 
 /* Opens the folder that contains a file, as file_folder_open(). *ret_name is the file's name there, within

@@ -19,7 +19,7 @@
 #include "lib/clock.h"
 #include "patience.h"
 
-/* For a daemon that went away while it opened a dataset. */
+/* Time to wait for a daemon that exited while it opened a dataset. */
 #define OPEN_PATIENCE_MS 10000
 
 int report_error(const struct error *err, int code, char *text, size_t size)
@@ -101,8 +101,8 @@ static int ask_for_version(struct diesel_dataset *d, int *ret_copy_fd, struct er
 	return again < 0 ? again : ask_for_snapshot(d, ret_copy_fd, err);
 }
 
-/* Connects to the daemon. If the daemon went away while it answered, waits for another one. If no daemon
- * was running, reports this at once. */
+/* Connects to the daemon. If the daemon exited while it answered, waits for another one. If no daemon was
+ * running, reports this at once. */
 static int reach_daemon(struct diesel_dataset *d, int *ret_copy_fd, struct error *err)
 {
 	struct patience patience = patience_begin(OPEN_PATIENCE_MS, clock_monotonic_ns());

@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * Waiting for a daemon that went away: attempts at growing intervals, until the time is over.
+ * Waits for a daemon that has exited: attempts at growing intervals, until the time is over.
  *
  *   struct patience p = patience_begin(most_ms, now);
  *   while (failed in a way that patience_helps() with, and patience_pause(&p) == 0) try again;

@@ -104,7 +104,7 @@ char *commands_word_new(const char *word)
 
 char *commands_runnable_new(const char *text, const char *dataset)
 {
-	const char *end = NULL;  /* end of a command that lacks it */
+	const char *end = NULL;  /* end of a command without a dataset, which is added there */
 	const char *stop = NULL; /* end of a command */
 	size_t bytes, n = dataset ? strlen(dataset) : 0;
 	char *made = NULL, path[PATH_MAX];

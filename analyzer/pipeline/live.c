@@ -30,8 +30,8 @@ struct live {
 	struct live_config config;
 	struct live_job *jobs;
 	size_t n_jobs;
-	/* Root of the job that processes found alive join; if it is 0 or was removed, they belong to no job.
-	 */
+	/* Root of the job that processes join if they are found alive. If it is 0 or was removed, they
+	 * join no job. */
 	uint32_t adopter;
 	struct live_process *processes; /* sorted by tgid */
 	size_t n_processes, n_processes_allocated;

@@ -59,7 +59,7 @@ struct probe_file {
 	bool noted;
 };
 
-#define RANGE_POINTS_MAX 256 /* per file; an inlined marker is in several places */
+#define RANGE_POINTS_MAX 256 /* maximum per file; an inlined marker has several places */
 
 #define STATIC_TORCH_MIN_BYTES (16 << 20) /* the library itself has 100 MB and more */
 

@@ -77,7 +77,7 @@ static void fill_rates(const struct recorded_source *source, struct stall_sample
 		sample->memory_hit_ratio = page_cache_hit_ratio(cache->accessed_pages, cache->missed_pages);
 }
 
-/* Such a loader's workers read for themselves, so a sample's cost is their CPU time and their fetches. */
+/* Workers of this loader read their data themselves, so a sample costs their CPU time and their fetches. */
 static void fill_work(const struct recorded_source *source, const struct analysis_interval *s,
 		      struct stall_sample *sample)
 {

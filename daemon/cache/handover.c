@@ -466,7 +466,7 @@ struct handover *handover_free(struct handover *c)
 
 /* After a restart: puts the contents of the store into the cache again, as idle. */
 
-/* Returns the next slot after `slot` and before `end` that came back; 0: none. */
+/* Returns the next slot after `slot` and before `end` that was returned; 0: none. */
 static uint32_t next_back(struct handover *c, uint32_t slot, uint32_t end, int *ret_fd)
 {
 	for (uint32_t i = slot; i < end; i++) {

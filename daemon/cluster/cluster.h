@@ -29,7 +29,7 @@
 #include "net_frame.h"
 
 #define CLUSTER_MAX_MEMBERS 1024
-#define CLUSTER_MAX_READS   64 /* reads of this node under way at one time; others wait here */
+#define CLUSTER_MAX_READS   64 /* maximum reads of this node in progress; others wait here */
 
 struct cluster_options {
 	const char *redis;         /* URL; NULL: no cluster */

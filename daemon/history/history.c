@@ -405,7 +405,7 @@ struct record {
 		struct tuner_verdict verdict;
 		struct history_point point;
 		struct tuner_config config; /* configuration of a round */
-		uint64_t job;               /* job of an end */
+		uint64_t job;               /* job whose end this records */
 		char key[32];               /* key of a state */
 	};
 	size_t size;

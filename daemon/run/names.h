@@ -17,7 +17,7 @@ struct unknown_names {
 	struct server *server;
 	struct admin_choice *admin;
 	uv_timer_t timer;
-	struct name_search *search; /* under way; NULL: none */
+	struct name_search *search; /* search in progress; NULL: none */
 	uint32_t pause_s, left_s;
 };
 

@@ -97,7 +97,7 @@ struct stager *stager_free(struct stager *s);
 
 /* Takes a free slot for the job, one for writes or one for reads. -EAGAIN: no slot is free. */
 int stager_begin(struct stager *s, bool writes, struct stager_job *job);
-/* Releases the job's slot. The job must have no order under way. */
+/* Releases the job's slot. The job must have no order in progress. */
 void stager_finish(struct stager *s, struct stager_job *job);
 /* Stops waiting for the job's order: done() will not be called. The slot becomes free when the order ends.
  * Must not be called during a take or give. */

@@ -33,7 +33,7 @@ struct wait_tally {
 
 void tally_event(struct wait_tally *tally, const struct event *event);
 
-/* Totals at one time, including waits under way. */
+/* Totals at one time, including waits in progress. */
 struct tally_sums {
 	uint64_t wait_ns; /* mean over trainers */
 	uint64_t n_steps; /* sum over trainers */

@@ -173,7 +173,7 @@ static int connection_steal_subset(struct connection *c, uint64_t n_chosen, stru
 	if (!words)
 		return -EPROTO;
 	c->subset_words = NULL;
-	connection_drop_subset(c); /* the session counts it from now on */
+	connection_drop_subset(c); /* from now on counted by the session */
 	r = subset_new(c->dataset->info.n_samples, words, &subset);
 	if (r < 0)
 		return r == -EINVAL ? -EPROTO : r;

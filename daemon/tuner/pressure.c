@@ -28,7 +28,8 @@
  * have used up by the next sample, and by the time that dropped memory is free, counts as gone. */
 #define AHEAD_S    1.5
 #define SEEN_MAX_S 5 /* maximum time between two samples from which to compute a fall per second */
-/* Calm for longer than the average avg10 covers, then one step each time avg10 shows the last one. */
+/* Time of calm before the first step up, longer than avg10 covers; then the time until avg10 shows the
+ * last step. */
 #define CALM_NS    (15 * SECOND_NS)
 #define RAISE_NS   (10 * SECOND_NS)
 #define BACK_STEPS 6    /* maximum number of steps until caches have regained their memory */

@@ -104,7 +104,7 @@ struct device_sample {
 	double read_bytes_per_s, write_bytes_per_s;
 	double reads_per_s;
 	double await_s; /* mean time of a read, with queueing */
-	double queue;   /* requests under way */
+	double queue;   /* requests in progress */
 	double busy_ratio;
 };
 

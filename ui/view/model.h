@@ -80,7 +80,7 @@ struct model {
 	enum view view;
 	enum overlay overlay;
 	enum prompt prompt;
-	char input[MODEL_INPUT_BYTES]; /* while a prompt is open; after MODEL_JUMP the time */
+	char input[MODEL_INPUT_BYTES]; /* text of the open prompt; after MODEL_JUMP the time */
 	char filter[MODEL_INPUT_BYTES], search[MODEL_INPUT_BYTES];
 	char selected[48]; /* job under the cursor */
 	bool is_chosen;    /* the user moved the cursor: it stays on this job */

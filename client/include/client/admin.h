@@ -7,7 +7,8 @@
  * belongs to one thread.
  *
  * All functions: 0, or a negative errno with one line in err. -ECONNREFUSED: nobody listens; -ECONNRESET: the
- * daemon went away (open again); -ETIMEDOUT: it does not answer; -EPERM: not this user's to see or to change;
+ * daemon has exited (open again); -ETIMEDOUT: it does not answer; -EPERM: not this user's to see or to
+ * change;
  * -ENOENT: no such job; -EINVAL: the daemon refuses a value, and err says why; -EOPNOTSUPP: it is
  * too old for that.
  */

@@ -70,7 +70,7 @@ void transport_drop(int socket);
 
 /*
  * Client side: numbers and sends a request, and waits for its reply of type `expected`. An ERROR reply
- * becomes its code with its text in err. -ECONNRESET: the daemon went away, or the connection was ended
+ * becomes its code with its text in err. -ECONNRESET: the daemon has exited, or the connection was ended
  * before; -ETIMEDOUT: no reply; -EPROTO: a malformed one. fds, which the caller keeps, and ret_fds may be
  * NULL if no descriptor is sent or received.
  */

@@ -29,10 +29,8 @@ struct config {
 	unsigned timeout_s;
 };
 
-int config_load(const char *bucket, struct config *ret, struct error *err);
 int credentials_load(struct credentials *ret, struct error *err);
 void credentials_free(struct credentials *c); /* wipes them */
-void config_free(struct config *c);
 
 #define MAX_IDLE_HANDLES 64
 

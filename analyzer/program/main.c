@@ -1,30 +1,189 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-
 /* diesel-analyze: the glue between the command line and the parts that do the work. */
-
 #include <errno.h>
 #include <locale.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "analyzer/analysis.h"
+#include "analyzer/comparison.h"
+#include "analyzer/record/record.h"
+#include "analyzer/recording.h"
+#include "analyzer/recording_analysis.h"
+#include "analyzer/truth/truth.h"
 #include "check.h"
-#include "diff.h"
-#include "dump.h"
-#include "failed_run.h"
 #include "lib/cleanup.h"
 #include "lib/commands.h"
 #include "lib/error.h"
 #include "lib/log.h"
 #include "lib/units.h"
 #include "options.h"
-#include "analyzer/record/record.h"
+#include "output.h"
 #include "render.h"
-#include "analyzer/truth/truth.h"
+#include "render_source.h"
+#include "reports/difference.h"
 #include "what_if.h"
+
+/* Prints what changed from one recording to another. */
+
+struct diff_side {
+	struct recording *recording;
+	struct analysis *analysis;
+	struct render_source source;
+};
+
+static void side_close(struct diff_side *side)
+{
+	render_source_free(&side->source);
+	analysis_free(side->analysis);
+	recording_close(side->recording);
+}
+
+static int side_open(const char *path, struct diff_side *side, struct error *err)
+{
+	int r = recording_open(path, &side->recording, err);
+
+	if (r == 0)
+		r = recording_analyze(side->recording, &(struct recording_analysis_options){0},
+				      &side->analysis, err);
+	if (r < 0)
+		return r;
+	render_source_load(side->recording, path, &side->source);
+	if (side->analysis->verdict == ANALYSIS_INSUFFICIENT)
+		return error_set(err, -ENODATA, "%s: %s", path, side->analysis->insufficient);
+	return 0;
+}
+
+static int write_text(FILE *stream, const void *user)
+{
+	struct report_text_options options = report_text_options_for(stream);
+
+	return report_difference_text(stream, user, &options);
+}
+
+static int write_json(FILE *stream, const void *user)
+{
+	return report_difference_json(stream, user);
+}
+
+/* -ENODATA: one recording does not suffice for a verdict; err names it. Other errors: those of
+ * recording_analyze() and of the output. */
+static int diff_recordings(const struct options *options, struct error *err)
+{
+	_cleanup_(side_close) struct diff_side a = {0};
+	_cleanup_(side_close) struct diff_side b = {0};
+	bool json = options->json || (options->format && strcmp(options->format, "json") == 0);
+	struct report_difference difference;
+	struct comparison comparison;
+	int r = side_open(options->recordings[0], &a, err);
+
+	if (r == 0)
+		r = side_open(options->recordings[1], &b, err);
+	if (r < 0)
+		return r;
+	r = comparison_make(a.analysis, b.analysis, &comparison);
+	if (r < 0)
+		return error_errno(err, r, "cannot compare %s and %s", options->recordings[0],
+				   options->recordings[1]);
+	difference = (struct report_difference){.a = a.analysis,
+						.b = b.analysis,
+						.source_a = &a.source.report,
+						.source_b = &b.source.report,
+						.comparison = &comparison};
+	return output_write(options->output, stdout, json ? write_json : write_text, &difference, err);
+}
+
+/* A command that failed before its first training steps: there is nothing to report. */
+
+/* Returns true if the command was stopped on purpose: the user knows why. */
+static bool was_stopped(int status)
+{
+	int number = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+
+	return number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT;
+}
+
+/* *ret_steps: number of steps a report would have. Returns false if they suffice for a report, or are not
+ * known. */
+static bool has_few_steps(const char *path, uint32_t trainer_tid, size_t *ret_steps)
+{
+	const struct recording_analysis_options how = {.trainer_tid = trainer_tid};
+	struct recording *recording = NULL;
+	struct analysis *analysis = NULL;
+	bool few = recording_open(path, &recording, NULL) == 0 &&
+		   recording_analyze(recording, &how, &analysis, NULL) == 0 &&
+		   analysis->verdict == ANALYSIS_INSUFFICIENT && analysis->n_steps < ANALYSIS_STEPS_MIN &&
+		   analysis->sampled.n_steps_estimated < ANALYSIS_STEPS_MIN;
+
+	if (few) /* sampled steps are estimated, and not counted */
+		*ret_steps = analysis->n_steps > analysis->sampled.n_steps_estimated
+				 ? analysis->n_steps
+				 : analysis->sampled.n_steps_estimated;
+	analysis_free(analysis);
+	recording_close(recording);
+	return few;
+}
+
+/* If the command failed that early, logs one line and returns true. Returns false, and logs nothing, if it
+ * did not or the recording cannot be read. */
+static bool is_failed_run(const struct options *options, const struct record_result *result, const char *path)
+{
+	char end[64], duration[24], steps[40] = "no training step was";
+	size_t n_steps;
+
+	if (!options->command || result->status == 0 || was_stopped(result->status) ||
+	    !has_few_steps(path, options->trainer_tid, &n_steps))
+		return false;
+	if (WIFSIGNALED(result->status))
+		snprintf(end, sizeof(end), "was killed by signal %d (%s)", WTERMSIG(result->status),
+			 strsignal(WTERMSIG(result->status)));
+	else
+		snprintf(end, sizeof(end), "ended with status %d", WEXITSTATUS(result->status));
+	if (n_steps)
+		snprintf(steps, sizeof(steps), "only %zu step%s", n_steps, n_steps == 1 ? " was" : "s were");
+	log_error(
+	    "the job %s; there is nothing to report, as %s seen in the %s that were recorded: see what it "
+	    "says itself, mend that, and run it again",
+	    end, steps, units_format_duration(duration, sizeof(duration), result->duration_ns));
+	return true;
+}
+
+/* All events of a recording, as the 64-byte records of bpf/event.h, by end_ns: for scripts and tests. */
+
+struct error;
+
+/* Errors: those of recording_open(), such as -EBADMSG, and of the stream, such as -EIO. */
+static int dump_recording(const char *path, FILE *stream, struct error *err)
+{
+	struct recording_cursor *cursor = NULL;
+	struct recording *recording = NULL;
+	const struct event *event;
+	int r = recording_open(path, &recording, err);
+
+	if (r < 0)
+		return r;
+	r = recording_cursor_open(recording, NULL, &cursor, err);
+	while (r == 0 && (r = recording_cursor_next(cursor, &event)) > 0)
+		r = fwrite(event, sizeof(*event), 1, stream) == 1 ? 0 : -errno;
+	if (r == 0 && fflush(stream))
+		r = -errno;
+	if (r < 0)
+		error_errno(err, r, "cannot dump %s", path);
+	else if (recording_under_way(recording))
+		log_warning("%s is being recorded: these are the events that are there by now", path);
+	else if (!recording_complete(recording))
+		log_warning("%s was cut off: these are the events that are there", path);
+	recording_cursor_close(cursor);
+	recording_close(recording);
+	return r;
+}
 
 #define DEFAULT_RECORDING "diesel.db"
 
@@ -100,15 +259,6 @@ static int record(const struct options *options, const char *output, struct reco
 	if (r != 0)
 		log_error("%s", err.text);
 	return r;
-}
-
-/* Returns true, and logs a line, if the command failed before there was anything to report. */
-static bool is_failed_run(const struct options *options, const struct record_result *result, const char *path)
-{
-	return options->command && failed_run_say(&(struct failed_run){.recording = path,
-								       .status = result->status,
-								       .duration_ns = result->duration_ns,
-								       .trainer_tid = options->trainer_tid});
 }
 
 /* The command's own status, also when its recording failed in the middle. */
@@ -218,14 +368,7 @@ static int dump(const char *recording)
 static int diff(const struct options *options)
 {
 	struct error err = ERROR_INIT;
-	int r = diff_recordings(
-	    &(struct diff_options){.recording_a = options->recordings[0],
-				   .recording_b = options->recordings[1],
-				   .output = options->output,
-				   .stream = stdout,
-				   .json = options->json ||
-					   (options->format && !strcmp(options->format, "json"))},
-	    &err);
+	int r = diff_recordings(options, &err);
 
 	if (r != 0)
 		log_error("%s", err.text);
@@ -251,12 +394,7 @@ static int truth(const struct options *options)
 static int what_if(const struct options *options)
 {
 	struct error err = ERROR_INIT;
-	int r = what_if_run(&(struct what_if_options){.recording = options->recordings[0],
-						      .question = options->what_if,
-						      .asked = options->what_if_asked,
-						      .json = options->json,
-						      .stream = stdout},
-			    &err);
+	int r = what_if_run(options, &err);
 
 	if (r != 0)
 		log_error("%s", err.text);

@@ -13,7 +13,7 @@
 #include "lib/log.h"
 #include "lib/options.h"
 #include "lib/units.h"
-#include "render_formats.h"
+#include "render.h"
 #include "analyzer/record/record.h"
 #include "reports/report.h"
 #include "analyzer/truth/truth.h"

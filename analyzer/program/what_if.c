@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <locale.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@
 #include "analyzer/recording_analysis.h"
 #include "lib/cleanup.h"
 #include "lib/units.h"
+#include "options.h"
 #include "output.h"
 #include "reports/what_if.h"
 
@@ -132,49 +134,50 @@ static int write_json(FILE *stream, const void *user)
 	return report_what_if_json(stream, user);
 }
 
-int what_if_run(const struct what_if_options *options, struct error *err)
+int what_if_run(const struct options *options, struct error *err)
 {
+	const char *path = options->recordings[0];
 	_cleanup_(recording_closep) struct recording *recording = NULL;
 	_cleanup_(analysis_freep) struct analysis *analysis = NULL;
 	struct report_what_if report;
-	int r = recording_open(options->recording, &recording, err);
+	int r = recording_open(path, &recording, err);
 
 	if (r == 0)
 		r = recording_analyze(recording,
 				      &(struct recording_analysis_options){
-					  .what_if = options->asked ? &options->question : NULL},
+					  .what_if = options->what_if_asked ? &options->what_if : NULL},
 				      &analysis, err);
 	if (r < 0)
 		return r;
 	if (analysis->verdict == ANALYSIS_INSUFFICIENT)
-		return error_set(err, -ENODATA, "%s: %s", options->recording, analysis->insufficient);
+		return error_set(err, -ENODATA, "%s: %s", path, analysis->insufficient);
 	if (!analysis->predictions && analysis->no_predictions[0])
-		return error_set(
-		    err, -ENODATA, "%s: no prediction: %s%s", options->recording, analysis->no_predictions,
-		    analysis->job.loader == LOADER_WORKERS || analysis->job.loader == LOADER_INLINE
-			? "; record again, longer or undisturbed"
-			: "");
+		return error_set(err, -ENODATA, "%s: no prediction: %s%s", path, analysis->no_predictions,
+				 analysis->job.loader == LOADER_WORKERS ||
+					 analysis->job.loader == LOADER_INLINE
+				     ? "; record again, longer or undisturbed"
+				     : "");
 	if (!analysis->predictions)
 		return error_set(
 		    err, -ENODATA,
 		    "%s: no prediction: it was sampled without privilege; record as root (sudo), "
 		    "or see diesel-analyze check",
-		    options->recording);
-	if (!isnan(options->question.storage_bytes_per_s) &&
+		    path);
+	if (!isnan(options->what_if.storage_bytes_per_s) &&
 	    !(analysis->predictions->storage_bytes_per_s.value > 0))
 		return error_set(
 		    err, -ENODATA,
 		    "%s: the job read nothing from storage while it was recorded, so its bandwidth "
 		    "is not known; evict its files and record again",
-		    options->recording);
-	if (options->question.native && isnan(analysis->predictions->native.part.value))
+		    path);
+	if (options->what_if.native && isnan(analysis->predictions->native.part.value))
 		return error_set(
-		    err, -ENODATA, "%s: --%s: %s", options->recording,
-		    isnan(options->question.decoded_ratio) ? "native" : "decoded-cache",
+		    err, -ENODATA, "%s: --%s: %s", path,
+		    isnan(options->what_if.decoded_ratio) ? "native" : "decoded-cache",
 		    analysis->profile
 			? "its stack samples show no decoding of JPEG, PNG or WebP images worth speaking of"
 			: "it has no stack samples, so what preparing does is not known");
-	report = (struct report_what_if){
-	    .recording = options->recording, .analysis = analysis, .question = options->question};
-	return output_write(NULL, options->stream, options->json ? write_json : write_text, &report, err);
+	report =
+	    (struct report_what_if){.recording = path, .analysis = analysis, .question = options->what_if};
+	return output_write(NULL, stdout, options->json ? write_json : write_text, &report, err);
 }

@@ -3,9 +3,6 @@
 
 /* `diesel-analyze what-if`: predicts a recorded job's behaviour under changed conditions. */
 
-#include <stdbool.h>
-#include <stdio.h>
-
 #include "analyzer/predictions.h"
 #include "lib/error.h"
 
@@ -22,13 +19,7 @@ enum what_if_option {
 	WHAT_IF_OPTION_DECODED,      /* 50% or 0.5; decoded by dieseld, then */
 };
 
-struct what_if_options {
-	const char *recording;
-	struct what_if_question question;
-	bool asked; /* true: something is changed; false: show the curves and the least values needed */
-	bool json;
-	FILE *stream;
-};
+struct options;
 
 /* Returns a question without any change. */
 struct what_if_question what_if_question_none(void);
@@ -36,5 +27,6 @@ struct what_if_question what_if_question_none(void);
 /* Sets the option's value in the question. Returns NULL, or static text that describes a valid value. */
 const char *what_if_set(struct what_if_question *question, enum what_if_option option, const char *text);
 
-/* -ENODATA: the recording does not suffice. */
-int what_if_run(const struct what_if_options *options, struct error *err);
+/* Without a question (options->what_if_asked), writes the curves and the least values needed. -ENODATA: the
+ * recording does not suffice. */
+int what_if_run(const struct options *options, struct error *err);

@@ -14,7 +14,3 @@ struct profile;
  * text on why there are no predictions (*ret_predictions is NULL then), else NULL. -ENOMEM. */
 int predictions_find(const struct study *study, size_t n_warmup, const struct profile *profile,
 		     struct predictions **ret_predictions, const char **ret_why);
-
-struct model_scenario predict_scenario(enum what_if_axis axis, double x);
-
-int predict_curves(struct forecast *forecast, struct predictions *predictions);

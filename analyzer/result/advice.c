@@ -5,9 +5,81 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "advice_data.h"
 #include "advice_plan.h"
+#include "analyzer/analysis.h"
 #include "analyzer/replay/native.h"
+#include "lib/container.h"
+
+/* The kind of files that the job reads its data from, and the way to pack them. */
+
+#define ADVICE_PACK_BYTES 160
+
+#define STEPS_MIN 20 /* in fewer, one sample may be half of what is read */
+
+static double weight(const struct page_cache_place *file)
+{
+	return fmax((double)file->used_bytes, (double)file->cold_bytes);
+}
+
+/* The container that most of what is read lies in; else NULL. Only some of
+ * many tar shards are among the files that are known, so these are compared with each other. */
+static const struct container *container_read(const struct page_cache *cache)
+{
+	const struct container *found = NULL;
+	double all = 0, most = 0, of_containers = 0;
+
+	for (size_t i = 0; i < cache->n_files; i++) {
+		const struct page_cache_place *file = &cache->files[i];
+		const struct container *container = container_of_path(file->path);
+
+		all += weight(file);
+		if (!container)
+			continue;
+		of_containers += weight(file);
+		if (!found || weight(file) > most) {
+			found = container;
+			most = weight(file);
+		}
+	}
+	return 2 * of_containers > all ? found : NULL;
+}
+
+/* One file that half of all bytes come from is no sample: it has many of them in it. */
+static const struct page_cache_place *array_read(const struct analysis *analysis)
+{
+	const struct page_cache *cache = analysis->page_cache;
+	double all = fmax((double)cache->used_bytes, (double)cache->cold_bytes);
+
+	for (size_t i = 0; analysis->n_steps >= STEPS_MIN && i < cache->n_files; i++)
+		if (2 * weight(&cache->files[i]) > all && cache->files[i].path[0] == '/')
+			return &cache->files[i];
+	return NULL;
+}
+
+/*
+ * Returns what the user must do so that dieseld can serve the data: "pack it (dieselctl pack)" for files of
+ * one sample each, "if ..." if that is not known, and pack's message if pack would refuse the files.
+ */
+static const char *advice_pack(const struct analysis *analysis, char *buffer, size_t size)
+{
+	const struct page_cache *cache = analysis->page_cache;
+	const struct container *container = cache ? container_read(cache) : NULL;
+
+	if (container)
+		snprintf(buffer, size, "%s, since dieselctl pack takes no %s", container->instead,
+			 strncmp(container->what, "an ", 3) == 0  ? container->what + 3
+			 : strncmp(container->what, "a ", 2) == 0 ? container->what + 2
+								  : container->what);
+	else if (cache && array_read(analysis))
+		snprintf(buffer, size,
+			 "write its samples with diesel_loader.create(), since dieselctl pack makes one "
+			 "sample of a file");
+	else if (cache && cache->n_files)
+		snprintf(buffer, size, "pack it (dieselctl pack)");
+	else
+		snprintf(buffer, size, "if each file is one sample, pack it (dieselctl pack)");
+	return buffer;
+}
 
 /* Advice about waits for data that is prepared. */
 

@@ -28,19 +28,6 @@ const struct timeline_thread *timeline_find(const struct timeline *timeline, uin
 	return found;
 }
 
-/* Finds the processes. A process is its main thread's life or, if that was not seen, its tgid. */
-void timeline_find_processes(struct timeline *timeline)
-{
-	for (size_t i = 0; i < timeline->n_threads; i++) {
-		struct timeline_thread *thread = &timeline->threads[i];
-		const struct timeline_thread *leader = timeline_find(
-		    timeline, thread->tgid, thread->born_ns ? thread->born_ns : thread->first_ns);
-
-		thread->process =
-		    leader ? (uint64_t)(leader - timeline->threads) : UINT64_C(1) << 32 | thread->tgid;
-	}
-}
-
 /* Returns the piece from at_ns on within off, which covers at_ns. */
 static struct timeline_piece piece_off(const struct timeline_off *off, uint64_t at_ns, uint64_t limit_ns)
 {

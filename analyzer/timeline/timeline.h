@@ -139,8 +139,6 @@ struct timeline_account {
 /* -ENOMEM only. */
 int timeline_build(const struct event *events, size_t n_events, struct timeline **ret_timeline,
 		   struct error *err);
-/* timeline.c: sets `process` of all threads. Called by timeline_build() when all lives are known. */
-void timeline_find_processes(struct timeline *timeline);
 struct timeline *timeline_free(struct timeline *timeline);
 
 static inline bool timeline_same_process(const struct timeline_thread *a, const struct timeline_thread *b)

@@ -498,6 +498,19 @@ static size_t thread_disentangle(struct timeline_thread *thread)
 	return n_touched;
 }
 
+/* A process is its main thread's life; where that was not seen, its tgid. */
+static void timeline_find_processes(struct timeline *timeline)
+{
+	for (size_t i = 0; i < timeline->n_threads; i++) {
+		struct timeline_thread *thread = &timeline->threads[i];
+		const struct timeline_thread *leader = timeline_find(
+		    timeline, thread->tgid, thread->born_ns ? thread->born_ns : thread->first_ns);
+
+		thread->process =
+		    leader ? (uint64_t)(leader - timeline->threads) : UINT64_C(1) << 32 | thread->tgid;
+	}
+}
+
 static void timeline_finish(struct timeline *timeline)
 {
 	timeline->begin_ns = UINT64_MAX;

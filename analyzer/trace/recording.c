@@ -14,7 +14,6 @@
 #include "lib/cleanup.h"
 #include "lib/error.h"
 #include "lib/file_open.h"
-#include "recording_blob.h"
 
 /* The recording as a file, without its database. dir_fd: the folder that contains the last component of
  * path. */

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "recording_private.h"
 
-#include "recording_blob.h"
-
 #include "lib/cleanup.h"
 #include "lib/error.h"
 

@@ -13,8 +13,6 @@ struct recording_paths {
 	size_t n, n_allocated;
 };
 
-/* Adds the path in a metadata entry of kind METADATA_PATH; ignores a damaged entry. -ENOMEM. */
-int recording_paths_add(struct recording_paths *paths, const void *data, size_t size);
 /* Like recording_paths_add(), for a long-lived list: an inode is in the list once, with its newest path. If
  * the list is full (max entries, at least 2), the oldest entries are removed. -ENOMEM. */
 int recording_paths_update(struct recording_paths *paths, const void *data, size_t size, size_t max);

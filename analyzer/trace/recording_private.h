@@ -31,3 +31,6 @@ struct recording {
 /* Opens a transaction unless one is open; call it before a write. All writes until the next recording_flush()
  * are one transaction. */
 int recording_write_begin(struct recording *recording, struct error *err);
+
+/* Records that a part could not be read: recording_complete() is false from now on. */
+void recording_set_damaged(struct recording *recording);

@@ -318,6 +318,13 @@ static void print_number(FILE *out, const char *name, double value, const char *
 		fprintf(out, "\"%s\": null%s", name, after);
 }
 
+static const char *truth_kind_name(enum truth_kind kind)
+{
+	static const char *const names[] = {"cached", "cold", "synthetic"};
+
+	return names[kind];
+}
+
 /* Notes are our own words, without quotes or backslashes. */
 static void print_json(FILE *out, const struct truth_report *report)
 {

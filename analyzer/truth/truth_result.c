@@ -126,10 +126,3 @@ void truth_result_compute(const struct truth_round *rounds, size_t n, bool has_f
 	result.spread = spread_of(single, n);
 	*ret_result = result;
 }
-
-const char *truth_kind_name(enum truth_kind kind)
-{
-	static const char *const names[] = {"cached", "cold", "synthetic"};
-
-	return names[kind];
-}

@@ -53,5 +53,3 @@ struct truth_result {
 /* n >= 1 rounds, each run with TRUTH_STEPS_MIN steps or more. has_files: some could be cold or cached. */
 void truth_result_compute(const struct truth_round *rounds, size_t n, bool has_files,
 			  struct truth_result *ret_result);
-
-const char *truth_kind_name(enum truth_kind kind);

@@ -100,6 +100,18 @@ static int load(struct index_watch *w, struct error *err)
 	return r < 0 ? load_error(r, err) : 0;
 }
 
+static void index_watch_close(struct index_watch *w)
+{
+	if (!w)
+		return;
+	ring_buffer__free(w->ring);
+	bpf_link__destroy(w->forks);
+	bpf_link__destroy(w->enter);
+	bpf_link__destroy(w->exit);
+	index_watch_programs__destroy(w->programs);
+	free(w);
+}
+
 int index_watch_open(struct index_watch **ret, struct error *err)
 {
 	struct index_watch *w = calloc(1, sizeof(*w));
@@ -120,18 +132,6 @@ int index_watch_open(struct index_watch **ret, struct error *err)
 	}
 	*ret = w;
 	return 0;
-}
-
-void index_watch_close(struct index_watch *w)
-{
-	if (!w)
-		return;
-	ring_buffer__free(w->ring);
-	bpf_link__destroy(w->forks);
-	bpf_link__destroy(w->enter);
-	bpf_link__destroy(w->exit);
-	index_watch_programs__destroy(w->programs);
-	free(w);
 }
 
 int index_watch_fd(const struct index_watch *w)

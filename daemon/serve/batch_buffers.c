@@ -60,7 +60,7 @@ static void punch_done(struct pool_task *task)
 
 /* Returns true if a is reused before b. The earlier batch is reused first, because slow members still need
  * the later one. */
-static bool goes_first(const struct buffer *a, const struct buffer *b)
+static bool goes_first(const struct batch_buffer *a, const struct batch_buffer *b)
 {
 	if (!a->holds || !b->holds)
 		return !a->holds && b->holds;

@@ -140,7 +140,7 @@ int decompressor_new(struct decompressor **ret)
 	return 0;
 }
 
-void decompressor_free(struct decompressor *d)
+static void decompressor_free(struct decompressor *d)
 {
 	if (!d)
 		return;

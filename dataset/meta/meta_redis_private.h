@@ -3,12 +3,12 @@
 
 /*
  * What the files of the metadata store on a Redis server share: redis_state.c (the hash that says what
- * counts), meta_redis.c (transactions), meta_redis_read.c and meta_redis_open.c.
+ * counts), meta_redis.c (reading and transactions) and meta_redis_open.c.
  */
 
 #include "dataset/meta.h"
 #include "redis_buckets.h"
-#include "redis_backend.h"
+#include "dataset/redis/redis_link.h"
 #include "lib/container_of.h"
 
 /* With the second one chunks may be compressed, which older programs cannot read. */
@@ -18,6 +18,13 @@
 #define REDIS_ID_DIGITS 32
 #define REDIS_LOG_NAME  32
 #define KEY_BYTES       (REDIS_URL_PART + 8)
+
+/* DATASET/meta.redis: where a dataset's metadata is, if that is on a Redis server. No password is in it. */
+struct redis_backend {
+	struct redis_url url;
+	char dataset[33]; /* a random number, which the server has, too: hexadecimal */
+	bool is_copied;   /* the file was written for another folder: the metadata is not of this one */
+};
 
 struct redis_state {
 	struct meta_info info;
@@ -78,15 +85,7 @@ const char *redis_id_text(const struct chunk_id *id, char text[REDIS_ID_DIGITS +
  * commit also records its entry. */
 const char *redis_log_name(uint64_t version, char name[REDIS_LOG_NAME]);
 
-/* Sends the values put so far. Before the first value of a transaction, the state records the writer. */
-int redis_flush(struct meta_redis *s, struct error *err);
-/* Reads a value in the transaction's view. -ENOENT without a text. *ret is borrowed from the link. */
-int redis_look_up(struct meta_redis *s, enum redis_family family, const void *field, size_t bytes,
-		  const unsigned char **ret, size_t *ret_bytes, struct error *err);
-
-int redis_meta_find(struct meta *m, const char *path, size_t path_length, struct meta_path *ret,
-		    struct error *err);
-int redis_meta_each_chunk(struct meta *m, meta_chunk_callback *callback, void *context, struct error *err);
-int redis_meta_each_path(struct meta *m, meta_path_callback *callback, void *context, struct error *err);
-int redis_meta_each_change(struct meta *m, meta_change_callback *callback, void *context, struct error *err);
 void redis_meta_free(struct meta *m);
+
+/* meta_redis_open.c */
+int redis_random_hex(char *ret, size_t digits);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "keys.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -60,14 +59,4 @@ struct key key_report(const char *prefix, const char *node)
 
 	snprintf(key.text, sizeof(key.text), "%s:cluster:report:%s", prefix, node);
 	return key;
-}
-
-int key_parse_group(const char *text, size_t bytes, struct registry_group_id *ret)
-{
-	if (bytes != sizeof(ret->text) - 1 || memchr(text, '\0', bytes) ||
-	    strspn(text, "0123456789abcdef") < bytes)
-		return -EINVAL;
-	memcpy(ret->text, text, bytes);
-	ret->text[bytes] = '\0';
-	return 0;
 }

@@ -27,5 +27,3 @@ struct key key_node(const char *prefix, const struct registry_group_id *group, c
 struct key key_groups(const char *prefix);
 struct key key_reports(const char *prefix);
 struct key key_report(const char *prefix, const char *node);
-/* Parses a group's id from the set of groups. -EINVAL */
-int key_parse_group(const char *text, size_t bytes, struct registry_group_id *ret);

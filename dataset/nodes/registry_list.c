@@ -70,6 +70,17 @@ static int ask_set(struct asking *a, struct key key, const char *last, const red
 	return 0;
 }
 
+/* Parses a group's id from the set of groups. -EINVAL */
+static int key_parse_group(const char *text, size_t bytes, struct registry_group_id *ret)
+{
+	if (bytes != sizeof(ret->text) - 1 || memchr(text, '\0', bytes) ||
+	    strspn(text, "0123456789abcdef") < bytes)
+		return -EINVAL;
+	memcpy(ret->text, text, bytes);
+	ret->text[bytes] = '\0';
+	return 0;
+}
+
 static int ask_groups(struct asking *a, struct node_reading **ret, size_t *ret_n, struct error *err)
 {
 	const redisReply *reply;

@@ -66,12 +66,6 @@ uint64_t writer_snapshot_version(const struct writer *w);
 /* Frees builder and changes. */
 void writer_end_snapshot(struct writer *w);
 
-/* The log's entry of this commit. Before the first chunk; for each; behind the last, with the state as the
- * transaction leaves it. */
-void writer_change_begin(struct writer *w);
-int writer_change_count(struct writer *w, const struct chunk_view *view, struct error *err);
-int writer_change_end(struct writer *w, uint64_t version, const struct meta_info *now, struct error *err);
-
 /* Returns the oldest version that can be read once `version` is the newest. */
 int writer_find_oldest(struct writer *w, uint64_t version, uint64_t *ret, struct error *err);
 

@@ -31,7 +31,7 @@ struct png_reader {
 	uint8_t *whole; /* replaces a file that is cut after its pixels */
 	uint8_t palette[256][IMAGE_CHANNELS];
 	struct scratch_buffer
-	    rows; /* rows from libpng: one, or all rows of the crop if the image is interlaced */
+	    *rows; /* rows from libpng: one, or all rows of the crop if the image is interlaced */
 };
 
 static __attribute__((noreturn)) void escape(struct png_reader *reader, int code)
@@ -158,7 +158,7 @@ static void read_interlaced(struct png_reader *reader, const struct image_box *c
 		for (uint32_t y = 0; y < image_height; y++) {
 			uint8_t *row = y < crop->y || y - crop->y >= crop->height
 					   ? NULL
-					   : (uint8_t *)reader->rows.bytes + (y - crop->y) * row_bytes;
+					   : (uint8_t *)reader->rows->bytes + (y - crop->y) * row_bytes;
 
 			png_read_row(reader->png, row, NULL);
 		}
@@ -213,7 +213,7 @@ static int read_image(struct png_reader *reader, struct image_source *reading)
 	png_read_update_info(reader->png, reader->info);
 	size_t row_bytes = png_get_rowbytes(reader->png, reader->info);
 
-	if (scratch_reserve(&reader->rows, n_passes > 1 ? crop.height : 1, row_bytes) < 0 ||
+	if (scratch_reserve(reader->rows, n_passes > 1 ? crop.height : 1, row_bytes) < 0 ||
 	    resample_begin(reading->resample, &plan) < 0)
 		return error_errno(reader->err, -ENOMEM, "PNG image of %zu bytes in a row", row_bytes);
 	if (n_passes > 1)
@@ -222,7 +222,7 @@ static int read_image(struct png_reader *reader, struct image_source *reading)
 	for (uint32_t y = 0; n_passes == 1 && y < crop.y; y++)
 		png_read_row(reader->png, NULL, NULL);
 	for (uint32_t y = 0; y < crop.height; y++) {
-		uint8_t *row = reader->rows.bytes;
+		uint8_t *row = reader->rows->bytes;
 
 		if (n_passes > 1)
 			row += y * row_bytes;
@@ -241,35 +241,13 @@ static int read_or_escape(struct png_reader *reader, struct image_source *readin
 	return read_image(reader, reading);
 }
 
-int png_reader_read(struct png_reader *reader, struct image_source *reading, struct error *err)
+int png_reader_read(struct scratch_buffer *rows, struct image_source *reading, struct error *err)
 {
-	reader->err = err;
-	reader->data = reading->data;
-	reader->bytes = reading->bytes;
-	reader->at = 0;
-	reader->n_warnings = 0;
-	int r = read_or_escape(reader, reading);
+	struct png_reader reader = {.rows = rows, .err = err, .data = reading->data, .bytes = reading->bytes};
+	int r = read_or_escape(&reader, reading);
 
-	png_destroy_read_struct(&reader->png, &reader->info, NULL);
-	free(steal_pointer(reader->whole));
-	reading->n_warnings = reader->n_warnings;
+	png_destroy_read_struct(&reader.png, &reader.info, NULL);
+	free(reader.whole);
+	reading->n_warnings = reader.n_warnings;
 	return r;
-}
-
-int png_reader_new(struct png_reader **ret)
-{
-	struct png_reader *reader = calloc(1, sizeof(*reader));
-
-	if (!reader)
-		return -ENOMEM;
-	*ret = reader;
-	return 0;
-}
-
-void png_reader_free(struct png_reader *reader)
-{
-	if (!reader)
-		return;
-	scratch_free(&reader->rows);
-	free(reader);
 }

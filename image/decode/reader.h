@@ -28,8 +28,6 @@ int reading_check(const struct image_source *reading, const char *kind, uint32_t
 struct image_box reading_plan(const struct image_source *reading, uint32_t by, struct resample_plan *plan);
 
 struct jpeg_reader;
-struct png_reader;
-struct webp_reader;
 
 /* 0 or -ENOMEM. */
 int jpeg_reader_new(struct jpeg_reader **ret);
@@ -43,28 +41,11 @@ int jpeg_reader_whole(struct jpeg_reader *reader, struct image_source *reading,
 /* Returns the scale, as image_scale(). */
 uint32_t jpeg_scale(uint32_t h, uint32_t v, const struct image_request *request);
 
-/* Makes rows of pixels from planes (planes.c). Initialise with zeros; call planes_free() at the end. */
-struct planes {
-	uint32_t width, height;
-	const uint8_t *luma, *chroma[2];
-	struct scratch_buffer sums, columns[2];
-};
+/* Reads a PNG image, as jpeg_reader_read(). The caller frees *rows; it serves for one image after another. */
+int png_reader_read(struct scratch_buffer *rows, struct image_source *reading, struct error *err);
 
-uint64_t planes_bytes(uint32_t width, uint32_t height);
-/* 0 or -ENOMEM. */
-int planes_begin(struct planes *planes, const uint8_t *data, uint32_t width, uint32_t height);
-/* Writes n pixels of row y from column x on, all within the image. */
-void planes_row(struct planes *planes, uint32_t x, uint32_t y, uint32_t n, uint8_t *rgb);
-void planes_free(struct planes *planes);
-
-/* Reader for PNG, with the functions and errors of the JPEG reader. */
-int png_reader_new(struct png_reader **ret);
-void png_reader_free(struct png_reader *reader);
-int png_reader_read(struct png_reader *reader, struct image_source *reading, struct error *err);
-
-/* Reader for WebP. Reads the first frame of an animation, as Pillow does. */
-int webp_reader_new(struct webp_reader **ret);
-void webp_reader_free(struct webp_reader *reader);
-int webp_reader_read(struct webp_reader *reader, struct image_source *reading, struct error *err);
+/* Reads a WebP image, as jpeg_reader_read(): the first frame of an animation, as Pillow does. *pixels holds
+ * the crop and its margin, and is the caller's, as *rows. */
+int webp_reader_read(struct scratch_buffer *pixels, struct image_source *reading, struct error *err);
 /* Reads the header. 0 or -EBADMSG. */
 int webp_probe(const uint8_t *data, size_t bytes, struct image_info *ret, struct error *err);

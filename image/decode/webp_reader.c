@@ -16,10 +16,6 @@
  * interpolated, and the decoder treats the edges of the decoded part as edges of the image. */
 #define MARGIN 2u
 
-struct webp_reader {
-	struct scratch_buffer pixels; /* the crop and its margin */
-};
-
 static void demuxer_freep(WebPDemuxer **demuxer)
 {
 	WebPDemuxDelete(*demuxer);
@@ -83,15 +79,15 @@ static struct image_box with_margin(const struct image_box *part, const WebPIter
 	return box;
 }
 
-/* Decodes a box of the frame to the reader's pixels. */
-static int decode(struct webp_reader *reader, const struct image_source *reading, const WebPIterator *frame,
-		  const struct image_box *box, struct error *err)
+/* Decodes a box of the frame to `pixels`. */
+static int decode(struct scratch_buffer *pixels, const struct image_source *reading,
+		  const WebPIterator *frame, const struct image_box *box, struct error *err)
 {
 	size_t row = (size_t)box->width * IMAGE_CHANNELS;
 	WebPDecoderConfig config;
 	VP8StatusCode status;
 
-	if (scratch_reserve(&reader->pixels, box->height, row) < 0)
+	if (scratch_reserve(pixels, box->height, row) < 0)
 		return failed(VP8_STATUS_OUT_OF_MEMORY, reading, err);
 	if (!WebPInitDecoderConfig(&config))
 		return error_set(err, -EOPNOTSUPP,
@@ -103,7 +99,7 @@ static int decode(struct webp_reader *reader, const struct image_source *reading
 	config.options.crop_height = (int)box->height;
 	config.output.colorspace = MODE_RGB;
 	config.output.is_external_memory = 1;
-	config.output.u.RGBA.rgba = reader->pixels.bytes;
+	config.output.u.RGBA.rgba = pixels->bytes;
 	config.output.u.RGBA.stride = (int)row;
 	config.output.u.RGBA.size = row * box->height;
 	status = WebPDecode(frame->fragment.bytes, frame->fragment.size, &config);
@@ -126,14 +122,15 @@ static bool covered(const struct image_box *crop, const WebPIterator *frame, str
 }
 
 /* Passes on the rows of the crop, black outside of the frame. */
-static void hand_on(const struct webp_reader *reader, struct resample *resample, const struct image_box *crop,
-		    const WebPIterator *frame, const struct image_box *part, const struct image_box *box)
+static void hand_on(const struct scratch_buffer *pixels, struct resample *resample,
+		    const struct image_box *crop, const WebPIterator *frame, const struct image_box *part,
+		    const struct image_box *box)
 {
 	uint32_t left = (uint32_t)frame->x_offset + part->x - crop->x,
 		 top = (uint32_t)frame->y_offset + part->y - crop->y;
 	size_t row = (size_t)box->width * IMAGE_CHANNELS;
-	const uint8_t *from = (uint8_t *)reader->pixels.bytes + (part->y - box->y) * row +
-			      (size_t)(part->x - box->x) * IMAGE_CHANNELS;
+	const uint8_t *from =
+	    (uint8_t *)pixels->bytes + (part->y - box->y) * row + (size_t)(part->x - box->x) * IMAGE_CHANNELS;
 
 	for (uint32_t y = 0; y < crop->height; y++) {
 		uint8_t *to = resample_row(resample);
@@ -147,7 +144,7 @@ static void hand_on(const struct webp_reader *reader, struct resample *resample,
 	}
 }
 
-static int read_frame(struct webp_reader *reader, struct image_source *reading, const WebPIterator *frame,
+static int read_frame(struct scratch_buffer *pixels, struct image_source *reading, const WebPIterator *frame,
 		      struct error *err)
 {
 	struct resample_plan plan;
@@ -157,17 +154,17 @@ static int read_frame(struct webp_reader *reader, struct image_source *reading, 
 
 	if (covered(&crop, frame, &part)) {
 		box = with_margin(&part, frame);
-		r = decode(reader, reading, frame, &box, err);
+		r = decode(pixels, reading, frame, &box, err);
 	}
 	if (r < 0)
 		return r;
 	if (resample_begin(reading->resample, &plan) < 0)
 		return failed(VP8_STATUS_OUT_OF_MEMORY, reading, err);
-	hand_on(reader, reading->resample, &crop, frame, &part, &box);
+	hand_on(pixels, reading->resample, &crop, frame, &part, &box);
 	return 0;
 }
 
-int webp_reader_read(struct webp_reader *reader, struct image_source *reading, struct error *err)
+int webp_reader_read(struct scratch_buffer *pixels, struct image_source *reading, struct error *err)
 {
 	const WebPData file = {.bytes = reading->data, .size = reading->bytes};
 	_cleanup_(demuxer_freep) WebPDemuxer *demuxer = NULL;
@@ -184,25 +181,7 @@ int webp_reader_read(struct webp_reader *reader, struct image_source *reading, s
 	    WebPDemuxGetI(demuxer, WEBP_FF_CANVAS_HEIGHT) != info.height ||
 	    !WebPDemuxGetFrame(demuxer, 1, &frame))
 		return damaged(reading->data, reading->bytes, "its chunks are damaged", err);
-	r = read_frame(reader, reading, &frame, err);
+	r = read_frame(pixels, reading, &frame, err);
 	WebPDemuxReleaseIterator(&frame);
 	return r;
-}
-
-int webp_reader_new(struct webp_reader **ret)
-{
-	struct webp_reader *reader = calloc(1, sizeof(*reader));
-
-	if (!reader)
-		return -ENOMEM;
-	*ret = reader;
-	return 0;
-}
-
-void webp_reader_free(struct webp_reader *reader)
-{
-	if (!reader)
-		return;
-	scratch_free(&reader->pixels);
-	free(reader);
 }

@@ -75,7 +75,6 @@ struct index_watch;
 /* Loads the programs, which only watch forks at first. If the kernel or missing privileges prevent this,
  * err names the reason. */
 int index_watch_open(struct index_watch **ret, struct error *err);
-void index_watch_close(struct index_watch *w);
 
 /* Extent of the watch. All but forks costs time in each system call of the machine. */
 enum index_attention {

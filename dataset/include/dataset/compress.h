@@ -32,6 +32,5 @@ int compress_decode(void *plain, size_t plain_bytes, const void *stored, size_t 
 struct decompressor;
 
 int decompressor_new(struct decompressor **ret); /* 0 or -ENOMEM */
-void decompressor_free(struct decompressor *d);  /* accepts NULL */
 int decompressor_block(struct decompressor *d, void *plain, size_t plain_bytes, const void *stored,
 		       size_t stored_bytes);

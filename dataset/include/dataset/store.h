@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * The object store: where chunks lie. One op table; an engine is one file (store_posix.c: a directory on a
+ * The object store: where chunks lie. One op table; an engine is one file (store.c: a directory on a
  * local disk, Lustre, NFS, CephFS). An object is named by its chunk's id alone, so no name can lead
  * elsewhere.
  *
@@ -49,9 +49,6 @@ struct store {
 int store_open(const char *dataset_path, bool create, struct store **ret, struct error *err);
 /* dir_fd: the dataset's folder; -errno: it cannot be opened. */
 int store_open_at(int dir_fd, const char *dataset_path, bool create, struct store **ret, struct error *err);
-/* The engine for the directory DATASET/chunks, which is no link. */
-int store_posix_open_at(int dir_fd, const char *dataset_path, bool create, struct store **ret,
-			struct error *err);
 void store_free(struct store *s);
 /* A store of which store_size() and store_read() give the plain form of chunks, whichever form their files
  * have (dataset/blocks.h); all else is the store's own. Takes the store over, unless this fails. Remembers

@@ -79,10 +79,8 @@ struct image_decoder;
 
 /* Creates a decoder that refuses images with more than pixels_max pixels. 0 or -ENOMEM. */
 int image_decoder_new(uint64_t pixels_max, struct image_decoder **ret);
-/* NULL is fine. */
-void image_decoder_free(struct image_decoder *decoder);
-/* For _cleanup_(). */
-void image_decoder_freep(struct image_decoder **decoder);
+/* For _cleanup_(). A decoder that is NULL is fine. */
+void image_decoder_freep(struct image_decoder **ptr);
 
 /*
  * Decodes the crop and resizes it to width x height x IMAGE_CHANNELS bytes at output. With a window, makes

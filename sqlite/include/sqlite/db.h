@@ -56,8 +56,6 @@ int sql_check_tables(struct sql *sql, const char *const *scripts, struct error *
 /* Rolls back a transaction that is open. The statements must have been freed. NULL is fine. */
 void sql_close(struct sql *sql);
 const char *sql_path(const struct sql *sql);
-/* Returns the options' if_damaged, or NULL. */
-const char *sql_advice(const struct sql *sql);
 /* Returns true if the file was shorter, when it was opened, than its header says. SQLite reads the missing
  * part of a last page as zeros. */
 bool sql_is_cut(const struct sql *sql);

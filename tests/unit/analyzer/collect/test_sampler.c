@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 #include "lib/clock.h"
 #include "lib/error.h"
 #include "lib/proc.h"
-#include "analyzer/collect/sampler.h"
+#include "analyzer/source.h"
 #include "analyzer/collect/sampler_process.h"
 #include "analyzer/collect/sampler_thread.h"
 
@@ -48,14 +49,14 @@ static const struct event *find(uint16_t type, pid_t tid, int wait)
 	return NULL;
 }
 
-/* Polls until the sampler gives such an event. */
-static const struct event *await(struct sampler *sampler, uint16_t type, pid_t tid, int wait)
+/* Polls until there is such an event. */
+static const struct event *await(struct source *sampler, uint16_t type, pid_t tid, int wait)
 {
 	for (int i = 0; i < POLLS_MAX; i++) {
-		struct pollfd fd = {.fd = sampler_fd(sampler), .events = POLLIN};
+		struct pollfd fd = {.fd = source_fd(sampler), .events = POLLIN};
 
 		assert_true(poll(&fd, 1, 1000) >= 0);
-		assert_true(sampler_poll(sampler, &sink) >= 0);
+		assert_true(source_poll(sampler, 0, &sink) >= 0);
 		if (find(type, tid, wait))
 			return find(type, tid, wait);
 	}
@@ -63,12 +64,14 @@ static const struct event *await(struct sampler *sampler, uint16_t type, pid_t t
 	return NULL;
 }
 
-static struct sampler *sampler_make(void)
+static struct source *sampler_make(void)
 {
-	struct sampler *sampler;
+	struct source *sampler;
 
 	seen.n = 0;
-	assert_int_equal(sampler_open("/proc", false, &sampler, NULL), 0);
+	assert_int_equal(
+	    source_open(SOURCE_SAMPLER, &(struct collector_options){.no_children = false}, &sampler, NULL),
+	    0);
 	return sampler;
 }
 
@@ -94,12 +97,12 @@ static pid_t waiting_child(int ends[2], bool with_child)
 
 static void test_what_a_process_sleeps_in(void **state)
 {
-	struct sampler *sampler = sampler_make();
+	struct source *sampler = sampler_make();
 	struct stat st;
 	int ends[2], status;
 	pid_t pid = waiting_child(ends, false);
 
-	assert_int_equal(sampler_attach(sampler, pid, NULL), 0);
+	assert_int_equal(source_attach(sampler, pid, NULL), 0);
 	const struct event *look = await(sampler, EVENT_SAMPLE, pid, PROC_WAIT_PIPE);
 	assert_int_equal(fstat(ends[0], &st), 0);
 	assert_int_equal(look->sample.inode, st.st_ino);
@@ -109,38 +112,38 @@ static void test_what_a_process_sleeps_in(void **state)
 	close(ends[1]);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	await(sampler, EVENT_EXIT, pid, -1);
-	assert_int_equal(sampler_alive(sampler), 0);
-	sampler_close(sampler);
+	assert_int_equal(source_alive(sampler), 0);
+	source_close(sampler);
 	close(ends[0]);
 }
 
 /* A zombie does not count as a sleeping process. */
 static void test_a_zombie_has_ended(void **state)
 {
-	struct sampler *sampler = sampler_make();
+	struct source *sampler = sampler_make();
 	int ends[2];
 	pid_t pid = waiting_child(ends, false);
 
-	assert_int_equal(sampler_attach(sampler, pid, NULL), 0);
+	assert_int_equal(source_attach(sampler, pid, NULL), 0);
 	await(sampler, EVENT_SAMPLE, pid, -1);
 	close(ends[1]);
 	await(sampler, EVENT_EXIT, pid, -1); /* not waited for */
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
-	sampler_close(sampler);
+	source_close(sampler);
 	close(ends[0]);
 }
 
 static void test_children_and_what_they_are(void **state)
 {
-	struct sampler *sampler = sampler_make();
+	struct source *sampler = sampler_make();
 	const struct event *event = NULL;
 	int ends[2];
 	pid_t pid = waiting_child(ends, true);
 
-	assert_int_equal(sampler_attach(sampler, pid, NULL), 0);
+	assert_int_equal(source_attach(sampler, pid, NULL), 0);
 	for (int i = 0; i < POLLS_MAX && !event; i++) {
-		poll(&(struct pollfd){.fd = sampler_fd(sampler), .events = POLLIN}, 1, 1000);
-		assert_true(sampler_poll(sampler, &sink) >= 0);
+		poll(&(struct pollfd){.fd = source_fd(sampler), .events = POLLIN}, 1, 1000);
+		assert_true(source_poll(sampler, 0, &sink) >= 0);
 		for (size_t k = 0; k < seen.n; k++)
 			if (seen.events[k].type == EVENT_SAMPLE_PROCESS &&
 			    seen.events[k].tid != (uint32_t)pid)
@@ -149,34 +152,35 @@ static void test_children_and_what_they_are(void **state)
 	assert_non_null(event);
 	assert_int_equal(event->process.parent_tgid, pid);
 	assert_int_equal(event->process.flags, SAMPLE_PROCESS_SHARES_PIPE | SAMPLE_PROCESS_COPY);
-	assert_int_equal(sampler_alive(sampler), 2);
-	assert_true(sampler_has(sampler, (pid_t)event->tid));
-	/* The parent of the first process is this test, which is not part of the job. */
+	assert_int_equal(source_alive(sampler), 2);
+	assert_true(source_has(sampler, (pid_t)event->tid));
+	/* The first one's parent is this test, which is not part of the job. */
 	assert_int_equal(find(EVENT_SAMPLE_PROCESS, pid, -1)->process.flags, 0);
 	close(ends[1]);
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
-	sampler_close(sampler);
+	source_close(sampler);
 	close(ends[0]);
 }
 
 static void test_children_are_left_out_where_asked(void **state)
 {
-	struct sampler *sampler;
+	struct source *sampler;
 	int ends[2];
 	pid_t pid = waiting_child(ends, true);
 
 	seen.n = 0;
-	assert_int_equal(sampler_open("/proc", true, &sampler, NULL), 0);
-	assert_int_equal(sampler_attach(sampler, pid, NULL), 0);
+	assert_int_equal(
+	    source_open(SOURCE_SAMPLER, &(struct collector_options){.no_children = true}, &sampler, NULL), 0);
+	assert_int_equal(source_attach(sampler, pid, NULL), 0);
 	await(sampler, EVENT_SAMPLE, pid, PROC_WAIT_PIPE);
 	for (int i = 0; i < 50; i++) {
-		poll(&(struct pollfd){.fd = sampler_fd(sampler), .events = POLLIN}, 1, 1000);
-		assert_true(sampler_poll(sampler, &sink) >= 0);
+		poll(&(struct pollfd){.fd = source_fd(sampler), .events = POLLIN}, 1, 1000);
+		assert_true(source_poll(sampler, 0, &sink) >= 0);
 	}
-	assert_int_equal(sampler_alive(sampler), 1);
+	assert_int_equal(source_alive(sampler), 1);
 	close(ends[1]);
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
-	sampler_close(sampler);
+	source_close(sampler);
 	close(ends[0]);
 }
 
@@ -196,7 +200,7 @@ static size_t n_open_files(void)
 static void test_many_short_processes(void **state)
 {
 	size_t before = n_open_files();
-	struct sampler *sampler = sampler_make();
+	struct source *sampler = sampler_make();
 	struct collector_stats stats;
 	pid_t pid = fork();
 
@@ -211,33 +215,55 @@ static void test_many_short_processes(void **state)
 		}
 		_exit(0);
 	}
-	assert_int_equal(sampler_attach(sampler, pid, NULL), 0);
+	assert_int_equal(source_attach(sampler, pid, NULL), 0);
 	await(sampler, EVENT_EXIT, pid, -1);
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
-	for (int i = 0; i < POLLS_MAX && sampler_alive(sampler); i++) {
-		poll(&(struct pollfd){.fd = sampler_fd(sampler), .events = POLLIN}, 1, 1000);
-		assert_true(sampler_poll(sampler, &sink) >= 0);
+	for (int i = 0; i < POLLS_MAX && source_alive(sampler); i++) {
+		poll(&(struct pollfd){.fd = source_fd(sampler), .events = POLLIN}, 1, 1000);
+		assert_true(source_poll(sampler, 0, &sink) >= 0);
 	}
-	assert_int_equal(sampler_alive(sampler), 0);
-	sampler_stats_get(sampler, &stats);
+	assert_int_equal(source_alive(sampler), 0);
+	source_stats_get(sampler, &stats);
 	assert_int_equal(stats.storage_failures, 0);
-	sampler_close(sampler);
+	source_close(sampler);
 	assert_int_equal(n_open_files(), before);
 }
 
 static void test_no_such_process(void **state)
 {
-	struct sampler *sampler = sampler_make();
+	struct source *sampler = sampler_make();
 	struct error err = ERROR_INIT;
 	pid_t pid = fork();
 
 	if (pid == 0)
 		_exit(0);
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
-	assert_int_equal(sampler_attach(sampler, pid, &err), -ESRCH);
+	assert_int_equal(source_attach(sampler, pid, &err), -ESRCH);
 	assert_non_null(strstr(err.text, "no process"));
-	sampler_close(sampler);
-	assert_int_equal(sampler_open("/nonexistent", false, &sampler, &err), -ENOENT);
+	source_close(sampler);
+}
+
+static void test_no_proc(void **state)
+{
+	char folder[] = "/tmp/diesel-no-proc-XXXXXX";
+	struct error err = ERROR_INIT;
+	struct source *sampler;
+	int status;
+	pid_t pid;
+
+	assert_non_null(mkdtemp(folder));
+	pid = fork();
+	if (pid == 0) {
+		if (chroot(folder) < 0 && (unshare(CLONE_NEWUSER) < 0 || chroot(folder) < 0))
+			_exit(77); /* no privilege */
+		_exit(source_open(SOURCE_SAMPLER, &(struct collector_options){0}, &sampler, &err) != -ENOENT);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	rmdir(folder);
+	assert_true(WIFEXITED(status));
+	if (WEXITSTATUS(status) == 77)
+		skip();
+	assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 /* the tree that looks like /proc */
@@ -323,5 +349,5 @@ UNIT_TESTS_BETWEEN(setup, remove_folder, cmocka_unit_test(test_what_a_process_sl
 		   cmocka_unit_test(test_children_and_what_they_are),
 		   cmocka_unit_test(test_children_are_left_out_where_asked),
 		   cmocka_unit_test(test_many_short_processes), cmocka_unit_test(test_no_such_process),
-		   cmocka_unit_test(test_a_kernel_that_shows_little),
+		   cmocka_unit_test(test_no_proc), cmocka_unit_test(test_a_kernel_that_shows_little),
 		   cmocka_unit_test(test_a_number_that_is_used_again))

@@ -144,11 +144,11 @@ static void test_too_many_pixels(void **state)
 	assert_int_equal(image_decoder_new(0, &small), 0);
 	assert_int_equal(image_decode(small, png, sizeof(png), &whole, output, &err), -EFBIG);
 	assert_non_null(strstr(err.text, "PNG image has 1 x 1 pixels, more than the 0 that are permitted"));
-	image_decoder_free(small);
+	image_decoder_freep(&small);
 	assert_int_equal(image_decoder_new(1, &small), 0);
 	assert_int_equal(image_decode(small, png, sizeof(png), &whole, output, &err), -EFBIG);
 	assert_non_null(strstr(err.text, "resizing 1 rows to 2 columns"));
-	image_decoder_free(small);
+	image_decoder_freep(&small);
 }
 
 static void test_a_probe_reads_kind_and_size(void **state)

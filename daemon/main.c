@@ -38,10 +38,9 @@ static void raise_file_limit(uint64_t cache_bytes)
 	limit.rlim_cur = limit.rlim_max;
 	(void)setrlimit(RLIMIT_NOFILE, &limit);
 	if (limit.rlim_cur < wanted)
-		log_warning(
-		    "at most %llu files may be open: a cache full of small chunks would take %llu; raise "
-		    "the limit (ulimit -n, LimitNOFILE=) to use all of --cache",
-		    (unsigned long long)limit.rlim_cur, (unsigned long long)wanted);
+		log_warning("at most %llu files may be open, but a cache full of small chunks needs %llu. "
+			    "Raise the limit (ulimit -n, LimitNOFILE=) to use all of --cache",
+			    (unsigned long long)limit.rlim_cur, (unsigned long long)wanted);
 }
 
 static void announce(const struct daemon *daemon)
@@ -59,7 +58,7 @@ static void announce(const struct daemon *daemon)
 		 o->serve.knobs.workers, units_plural(o->serve.knobs.workers),
 		 s->serving.cache.readers.use_uring ? "io_uring" : "threads");
 	if (o->serve.observe)
-		log_info("only observes: nobody is served");
+		log_info("dieseld only observes and serves no jobs");
 	log_info("ready on %s", s->socket_path);
 	if (o->ready_fd >= 0) {
 		n = write(o->ready_fd, "ready\n", 6);
@@ -91,7 +90,7 @@ static void start_assisting(struct daemon *daemon, uv_loop_t *loop)
 		return;
 	r = assist_start(loop, &daemon->assist_keeper, &daemon->assist);
 	if (r < 0)
-		log_warning("--assist: nothing is read ahead: %s", strerror(-r));
+		log_warning("--assist: no files are prefetched: %s", strerror(-r));
 }
 
 static void start_sharing(struct daemon *daemon)
@@ -127,7 +126,7 @@ static int serve(struct daemon *daemon)
 		return 1;
 	}
 	if (strcmp(o->admin_socket, "off") && server_open_admin(&server, o->admin_socket, &err) < 0)
-		log_error("--admin-socket: %s (so it lets in nobody)", err.text);
+		log_error("--admin-socket: nobody can connect to it: %s", err.text);
 	server.control = daemon->control;
 	daemon->server = &server;
 	start_sensing(daemon, &loop);
@@ -152,7 +151,7 @@ static void fork_cluster(struct daemon *daemon)
 
 	daemon->cluster_keeper = FORK_SERVER_NONE;
 	if (cluster_fork(&daemon->options->share, &daemon->cluster_keeper, &err) < 0)
-		log_error("%s (so each node reads for itself)", err.text);
+		log_error("each node reads for itself: %s", err.text);
 }
 
 /* As fork_sensing(): runs before the first thread, and before dropping privileges. */
@@ -301,7 +300,7 @@ int main(int argc, char **argv)
 		/* Runs before the first fork: a child that inherits these descriptors would keep their
 		 * memory allocated. */
 		if (fd_store_take(&daemon.items) < 0)
-			log_warning("no memory: nothing is carried over the restart");
+			log_warning("out of memory: no chunks are restored after the restart");
 		daemon.metrics_fd = fd_store_steal(&daemon.items, "metrics");
 		r = tune_and_serve(&daemon);
 	}

@@ -98,8 +98,9 @@ static void on_bus_error(int signal, siginfo_t *info, void *context)
 	n = add(text, n, sizeof(text), program_name);
 	n = add(text, n, sizeof(text), ": ");
 	n = add(text, n, sizeof(text), find_path(&line, (uintptr_t)info->si_addr));
-	n = add(text, n, sizeof(text),
-		" cannot be read any more: it was truncated meanwhile, or its storage fails: try again\n");
+	n = add(
+	    text, n, sizeof(text),
+	    " cannot be read any more: the file was truncated meanwhile, or its storage fails. Try again\n");
 	(void)!write(STDERR_FILENO, text, n);
 	_exit(1);
 }

@@ -221,17 +221,18 @@ int file_error(struct error *err, int r, const char *doing, const char *path)
 {
 	switch (r) {
 	case -ELOOP:
-		return error_set(err, r, "cannot %s %s: a link leads there: name what it leads to", doing,
-				 path);
-	case -EINVAL: return error_set(err, r, "cannot %s %s: it is no regular file", doing, path);
+		return error_set(err, r,
+				 "cannot %s %s: the path is a link. Give the path of the link's target",
+				 doing, path);
+	case -EINVAL: return error_set(err, r, "cannot %s %s: not a regular file", doing, path);
 	case -EMLINK:
 		return error_set(err, r, "cannot %s %s: the file has other names (hard links) elsewhere",
 				 doing, path);
 	case -EPERM:
-		return error_set(err, r,
-				 "cannot %s %s: it belongs to somebody else than its folder does: run the "
-				 "command as its owner",
-				 doing, path);
+		return error_set(
+		    err, r,
+		    "cannot %s %s: its owner is not the owner of its folder. Run the command as its owner",
+		    doing, path);
 	}
 	return error_errno(err, r, "cannot %s %s", doing, path);
 }

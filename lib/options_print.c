@@ -255,9 +255,10 @@ void option_print_help(FILE *out, const struct option_program *program, const st
 char *option_about_new(const struct option_row *row)
 {
 	static const char *const when[] = {
-	    [OPTION_START] = " It takes effect at the next start.",
+	    [OPTION_START] = " The option takes effect at the next start.",
 	    [OPTION_RELOAD] = " A reload applies it.",
-	    [OPTION_SESSIONS] = " After a reload it applies to what is opened from then on.",
+	    [OPTION_SESSIONS] =
+		" After a reload, the option applies to datasets and sessions that are opened later.",
 	};
 	_cleanup_(freep) char *help = option_help_new(row);
 	char *text = NULL;

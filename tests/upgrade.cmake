@@ -19,7 +19,7 @@ function(diesel_replaced folder file name)
 endfunction()
 
 # diesel_later(NAME VERSION PROTOCOL LEAST [FORMATS]): bin/later/NAME/dieseld and bin/later/NAME/libdiesel.so. FORMATS: the history
-# and the index of carried chunks have another format, too.
+# and the index of restored chunks have another format, too.
 function(diesel_later name version protocol least)
   set(made ${CMAKE_CURRENT_BINARY_DIR}/later/${name})
   set(options -UDIESEL_VERSION "-DDIESEL_VERSION=\"${version}\"" ${DIESEL_WARNINGS})

@@ -27,7 +27,7 @@ int assist_fork(bool observe, struct fork_server *ret_keeper, struct error *err)
 	if (geteuid() != 0)
 		return error_set(
 		    err, -EPERM,
-		    "--assist takes root: files are read ahead with the rights of each job's user");
+		    "--assist requires root: it prefetches files with the rights of each job's user");
 	assist_only_observes = observe;
 	return fork_server_spawn(&program, ret_keeper, err);
 }
@@ -80,7 +80,7 @@ static void on_job(struct assist *a, const struct assist_job *job)
 static void lose(struct assist *a, const char *why)
 {
 	snprintf(a->problem, sizeof(a->problem), "%s", why);
-	log_warning("--assist: nothing is read ahead: %s", why);
+	log_warning("--assist: no files are prefetched: %s", why);
 	a->n_jobs = 0;
 }
 
@@ -106,7 +106,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 		return;
 	if (r < 0 || job.state >= ASSIST_N_STATES) {
 		keeper_drop(&a->keeper);
-		lose(a, "the process that watches jobs has ended; it is started again");
+		lose(a, "the process that watches jobs has ended; dieseld starts it again");
 		return;
 	}
 	job.why[sizeof(job.why) - 1] = job.name[sizeof(job.name) - 1] = '\0';
@@ -130,7 +130,7 @@ static void on_ended(void *user, const struct fork_server_news *news, const char
 
 static void on_lost(void *user)
 {
-	lose(user, "the process that does it has ended; restart dieseld");
+	lose(user, "the process that starts the assist process has ended; restart dieseld");
 	assist_stop(user);
 }
 

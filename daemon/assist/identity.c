@@ -199,7 +199,7 @@ int identity_take(pid_t pid, uint64_t start_ticks, uid_t uid, gid_t gid, bool *r
 	if (r == -EPERM)
 		return error_set(err, r, "process %d has the rights of several users or groups", pid);
 	if (r < 0)
-		return error_errno(err, r, "cannot tell whose process %d is", pid);
+		return error_errno(err, r, "cannot determine the user of process %d", pid);
 	charged = join_groups(process);
 	r = enter_root(process, &c);
 	if (r < 0)

@@ -115,8 +115,7 @@ static void verdict(struct judge_ahead *j)
 		rest(j);
 	else
 		return;
-	snprintf(j->why, sizeof(j->why),
-		 "a batch takes the job %.2f ms, and %.2f ms where its files were read ahead%s",
+	snprintf(j->why, sizeof(j->why), "a batch takes %.2f ms without prefetch and %.2f ms with prefetch%s",
 		 1e3 * mean(&j->without), 1e3 * mean(&j->with),
 		 j->state == ASSIST_RESTS ? ": not worth it" : "");
 }
@@ -171,7 +170,7 @@ static void turn_cut(struct judge_ahead *j)
 	if (j->state != ASSIST_TRIES || ++j->n_cut < CUT_MAX)
 		return;
 	rest(j);
-	snprintf(j->why, sizeof(j->why), "its epochs are too short to tell whether it helps");
+	snprintf(j->why, sizeof(j->why), "its epochs are too short to measure whether prefetch helps");
 }
 
 /* Records a batch whose files are unknown. After many of them, ends the trial: the job iterates over
@@ -183,7 +182,7 @@ static void unknown(struct judge_ahead *j)
 		return;
 	j->state = ASSIST_LEARNS;
 	forget_slots(j);
-	snprintf(j->why, sizeof(j->why), "its indices stand for files that are not known yet");
+	snprintf(j->why, sizeof(j->why), "the files of its sample indices are not known yet");
 }
 
 bool judge_ahead_written(struct judge_ahead *j, const struct batch_written *b)
@@ -251,7 +250,7 @@ void judge_ahead_worker(struct judge_ahead *j, const struct worker_time *t)
 	snprintf(j->why, sizeof(j->why), "its workers wait for files %.0f %% of the time%s",
 		 100 * j->blocked_s / j->wall_s,
 		 !gains       ? ": there is nothing to gain"
-		 : j->observe ? ": reading ahead would be tried, but dieseld only observes"
+		 : j->observe ? ": dieseld would try prefetch, but only observes"
 			      : "");
 }
 
@@ -286,11 +285,10 @@ void judge_ahead_prediction(struct judge_ahead *j, bool same)
 		return;
 	if (j->n_other > (j->n_same + j->n_other) / WRONG_SHARE) {
 		j->state = ASSIST_STOPPED;
-		snprintf(
-		    j->why, sizeof(j->why),
-		    "an index does not open the same file each time (%u of %u opened another): its order of "
-		    "files cannot be known",
-		    j->n_other, j->n_same + j->n_other);
+		snprintf(j->why, sizeof(j->why),
+			 "a sample index opens different files at different times (%u of %u did): the order "
+			 "of files cannot be predicted",
+			 j->n_other, j->n_same + j->n_other);
 	}
 	j->n_same = j->n_other = 0;
 }
@@ -298,9 +296,9 @@ void judge_ahead_prediction(struct judge_ahead *j, bool same)
 void judge_ahead_no_order(struct judge_ahead *j)
 {
 	j->state = ASSIST_STOPPED;
-	snprintf(
-	    j->why, sizeof(j->why),
-	    "an index does not open the same file each time it comes: its order of files cannot be known");
+	snprintf(j->why, sizeof(j->why),
+		 "a sample index opens different files at different times: the order of files cannot be "
+		 "predicted");
 }
 
 void judge_ahead_fit(struct judge_ahead *j, bool fits, uint32_t n_files, uint32_t n_indices)
@@ -311,8 +309,8 @@ void judge_ahead_fit(struct judge_ahead *j, bool fits, uint32_t n_files, uint32_
 	j->state = ASSIST_STOPPED;
 	snprintf(j->why, sizeof(j->why),
 		 n_files
-		     ? "its batches open files (%u for %u samples), but not the same number for each sample"
-		     : "its samples are not files of their own (%u opened for %u samples)",
+		     ? "its batches open files (%u for %u samples), but the number of files per sample varies"
+		     : "its samples are not one file each (%u files opened for %u samples)",
 		 n_files, n_indices);
 }
 

@@ -64,9 +64,8 @@ static void say_short(struct borrow_watch *w, uint64_t ceiling)
 		return;
 	w->is_said = !w->is_said;
 	if (w->is_said)
-		log_warning("memory is short, and nothing is borrowed any more: the cache is held down to %s "
-			    "for now, "
-			    "though jobs claim more; what goes is read again",
+		log_warning("memory is short, and all borrowed memory is evicted: the cache may use only %s "
+			    "for now, less than jobs claim. Evicted chunks are read again",
 			    units_format_bytes(text, sizeof(text), ceiling));
 	else
 		log_info("memory is no longer short: the cache may again use up to cache-max");

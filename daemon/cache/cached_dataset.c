@@ -170,7 +170,7 @@ int cached_new(struct proof *proof, int copy_fd, struct cached_dataset **ret, st
 	d->path = strdup(proof->path);
 	r = d->path ? 0 : error_errno(err, -ENOMEM, "cannot open %s", origin);
 	if (r == 0 && !shared_memory_is_sealed(copy_fd))
-		r = error_set(err, -EPERM, "%s: its copy could still change", origin);
+		r = error_set(err, -EPERM, "%s: the copy of the snapshot is not sealed", origin);
 	if (r == 0)
 		r = snapshot_open_fd(copy_fd, origin, &d->snapshot, err);
 	if (r == 0)

@@ -106,8 +106,9 @@ static bool is_due(const struct handover_slot *s)
 
 static void give_up(struct handover *c, int why)
 {
-	log_warning("the service manager stores nothing any more (%s): chunks do not outlive dieseld",
-		    strerror(-why));
+	log_warning(
+	    "the service manager stores no more chunks (%s): cached chunks are lost when dieseld ends",
+	    strerror(-why));
 	c->broken = true;
 	c->n_due = 0;
 }
@@ -311,10 +312,9 @@ static void remove_all(const struct fd_store_items *items)
 	for (size_t i = 0; i < items->n; i++)
 		n_chunks += items->items[i].name[0] == 'c';
 	if (n_chunks)
-		log_warning(
-		    "%u chunk%s not carried over the restart: another version of dieseld stored them, or "
-		    "the store had another size",
-		    n_chunks, units_plural(n_chunks));
+		log_warning("%u chunk%s not restored after the restart: another version of dieseld stored "
+			    "them, or the store had another size",
+			    n_chunks, units_plural(n_chunks));
 
 	for (size_t i = 0; i < items->n; i++) {
 		const char *name = items->items[i].name;
@@ -362,7 +362,7 @@ static bool take_index(struct handover *c, const struct header *h, struct fd_sto
 
 static int make_index(struct handover *c, const struct header *h)
 {
-	int r = shared_memory_new("diesel-carried", index_bytes(h), SHARED_MAPPABLE, &c->index);
+	int r = shared_memory_new("diesel-restored", index_bytes(h), SHARED_MAPPABLE, &c->index);
 
 	if (r == 0)
 		memcpy(c->index.data, h, sizeof(*h));
@@ -525,7 +525,7 @@ static int open_copy(struct proof *proof, int fd, struct cached_dataset **ret, s
 	if (fstat(fd, &st) < 0 || (uint64_t)st.st_size != proof->snapshot_bytes || st.st_uid != geteuid() ||
 	    !shared_memory_is_sealed(fd)) {
 		close(fd);
-		return error_set(err, -EPERM, "%s: is no copy of a snapshot that this user made",
+		return error_set(err, -EPERM, "%s: not a copy of the snapshot made by dieseld's user",
 				 proof->path);
 	}
 	r = proof_verify(proof, fd, err);
@@ -602,7 +602,7 @@ static void restore_datasets(struct cache *c)
 
 		if (restore_dataset(c, slot, &e, fd, &err) == 0)
 			continue;
-		log_warning("%s: not carried over the restart", err.text);
+		log_warning("%s: not restored after the restart", err.text);
 		refuse(c->handover, slot);
 	}
 }
@@ -635,10 +635,11 @@ void cache_restore(struct cache *c)
 	restore_datasets(c);
 	n_refused = restore_chunks(c);
 	if (n_refused)
-		log_warning("%u chunk%s not used: what the service manager kept is not as dieseld made it",
+		log_warning("%u chunk%s not restored after the restart: the service manager returned "
+			    "something else than dieseld stored",
 			    n_refused, units_plural(n_refused));
 	if (c->segments.n)
-		log_info("%u chunk%s, %s, carried over the restart", c->segments.n,
+		log_info("%u chunk%s (%s) restored after the restart", c->segments.n,
 			 units_plural(c->segments.n),
 			 units_format_bytes(bytes, sizeof(bytes), c->segment_bytes));
 	cache_fit(c);

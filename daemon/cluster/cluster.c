@@ -294,7 +294,7 @@ void cluster_spoilt(struct cluster_read *read)
 	    .verb = CLUSTER_SPOILT, .peer = read->peer, .name_hash = read->name_hash};
 
 	c->figures.spoilt++;
-	log_warning("node %s gave bytes that are not the chunk's: it is not asked for 30 s", read->node);
+	log_warning("node %s sent wrong bytes for a chunk. It gets no requests for 30 s", read->node);
 	(void)cluster_order(c, &order, -EBADF);
 }
 
@@ -317,7 +317,7 @@ static void end_reads(struct cluster *c)
 
 	/* done() may start the next read. */
 	while ((next = all)) {
-		read_end(c, all, -ECONNRESET, "the process that talks to other nodes has ended");
+		read_end(c, all, -ECONNRESET, "the peer process has ended");
 		if (c->closed)
 			return;
 		all = c->reads;
@@ -329,7 +329,7 @@ static void kill_process(struct cluster *c)
 	if (c->is_killed)
 		return;
 	c->is_killed = true;
-	log_warning("the process that talks to other nodes hangs: it is ended");
+	log_warning("the peer process does not respond: dieseld kills it");
 	(void)keeper_tell(&c->keeper, FORK_SERVER_KILL, c->keeper.link->pid);
 }
 
@@ -343,7 +343,7 @@ static void look_at_reads(struct cluster *c)
 			kill_process(c);
 		if (r->is_sent || now_ns <= r->begin_ns + r->patience_ns)
 			continue;
-		read_end(c, r, -ETIMEDOUT, "there was too much to ask for before it");
+		read_end(c, r, -ETIMEDOUT, "the request waited too long behind earlier ones");
 		return; /* the list may have changed; the next tick is soon */
 	}
 }
@@ -430,15 +430,15 @@ static void on_ended(void *user, const struct fork_server_news *news, const char
 {
 	struct cluster *c = user;
 
-	log_warning("the process that talks to other nodes %s: it is started again", how);
+	log_warning("the peer process %s: dieseld starts it again", how);
 	if (c->keeper.link)
 		ended(c);
 }
 
 static void on_lost(void *user)
 {
-	log_warning("the process that starts the one that talks to other nodes has ended: this node is alone "
-		    "until the daemon is restarted");
+	log_warning("the process that starts the peer process has ended: this node shares no chunks until "
+		    "dieseld is restarted");
 }
 
 int cluster_new(uv_loop_t *loop, struct fork_server *keeper, const struct cluster_handler *handler,

@@ -79,7 +79,8 @@ static bool listen_later(const struct cluster_config *config, int control_fd, in
 	net_address_format(&config->listen, address);
 	while ((r = cluster_listen(&config->listen, ret_fd)) < 0) {
 		if (!is_said && (r != -EADDRINUSE || clock_monotonic_ns() >= quiet_until_ns)) {
-			log_warning("--cluster-listen %s: %s: this node is alone, and tries again every %d s",
+			log_warning("--cluster-listen %s: %s. This node shares no chunks, and dieseld tries "
+				    "again every %d s",
 				    address, strerror(-r), LISTEN_AGAIN_MS / 1000);
 			is_said = true;
 		}
@@ -87,7 +88,7 @@ static bool listen_later(const struct cluster_config *config, int control_fd, in
 			return false;
 	}
 	if (is_said)
-		log_warning("--cluster-listen %s: it listens now: this node is no longer alone", address);
+		log_warning("--cluster-listen %s: listening: this node shares chunks again", address);
 	return true;
 }
 
@@ -135,16 +136,17 @@ static int key_file_check(int fd, const char *path, struct error *err)
 	if (fstat(fd, &st) < 0)
 		return error_errno(err, -errno, "--cluster-key %s", path);
 	if (!S_ISREG(st.st_mode))
-		return error_set(err, -EINVAL, "--cluster-key %s: it is no file", path);
+		return error_set(err, -EINVAL, "--cluster-key %s: not a regular file", path);
 	if (st.st_uid != geteuid() && st.st_uid != 0)
 		return error_set(err, -EPERM,
-				 "--cluster-key %s: it belongs to user %u, who could change it: it has to be "
-				 "yours or root's",
-				 path, st.st_uid);
+				 "--cluster-key %s: belongs to user %u, must belong to root or to dieseld's "
+				 "user. Run: chown root %s",
+				 path, st.st_uid, path);
 	if (st.st_mode & 077)
-		return error_set(err, -EPERM,
-				 "--cluster-key %s: others may read or change it (mode %03o): chmod 600 it",
-				 path, st.st_mode & 0777);
+		return error_set(
+		    err, -EPERM,
+		    "--cluster-key %s: others may read or change it (mode %03o). Run: chmod 600 %s", path,
+		    st.st_mode & 0777, path);
 	return 0;
 }
 
@@ -168,8 +170,8 @@ static int cluster_key_read(const char *path, struct cluster_config *config, str
 		n--;
 	if (n < CLUSTER_KEY_MIN || n > CLUSTER_KEY_MAX)
 		return error_set(err, -EINVAL,
-				 "--cluster-key %s: a key has %u to %u bytes, this one %zu%s: make one by "
-				 "`openssl rand -base64 32`",
+				 "--cluster-key %s: a key must have %u to %u bytes, this one has %zu%s. Make "
+				 "one with `openssl rand -base64 32`",
 				 path, CLUSTER_KEY_MIN, CLUSTER_KEY_MAX, n,
 				 n > CLUSTER_KEY_MAX ? " or more" : "");
 	memcpy(config->key, key.bytes, n);
@@ -180,16 +182,16 @@ static int cluster_key_read(const char *path, struct cluster_config *config, str
 static int node_name(const char *wanted, struct cluster_config *config, struct error *err)
 {
 	if (!wanted && gethostname(config->node, sizeof(config->node)) < 0)
-		return error_set(err, -EINVAL, "this host's name is longer than %d bytes: say --cluster-name",
+		return error_set(err, -EINVAL, "this host's name is longer than %d bytes: set --cluster-name",
 				 REGISTRY_NAME_BYTES - 1);
 	if (wanted && strlen(wanted) >= sizeof(config->node))
-		return error_set(err, -EINVAL, "--cluster-name is longer than %d bytes",
+		return error_set(err, -EINVAL, "--cluster-name must have at most %d bytes",
 				 REGISTRY_NAME_BYTES - 1);
 	if (wanted)
 		strcpy(config->node, wanted);
 	if (!net_is_name(config->node))
 		return error_set(err, -EINVAL,
-				 "%s cannot be the name of a node: printable ASCII without blanks is",
+				 "%s is not a valid name of a node: must be printable ASCII without blanks",
 				 wanted ? "--cluster-name" : "this host's name");
 	return 0;
 }
@@ -198,14 +200,14 @@ static int address_option(const char *option, const char *text, bool has_key, st
 			  struct error *err)
 {
 	if (net_address_parse(text, ret) < 0)
-		return error_set(err, -EINVAL,
-				 "%s %s: it takes an address in numbers with a port, as 10.0.0.1:7700 or "
-				 "[fd00::1]:7700",
-				 option, text);
+		return error_set(
+		    err, -EINVAL,
+		    "%s %s: must be a numeric address with a port, such as 10.0.0.1:7700 or [fd00::1]:7700",
+		    option, text);
 	if (!has_key && !net_address_is_loopback(ret))
 		return error_set(err, -EPERM,
-				 "%s %s: without --cluster-key, which secures connections between nodes, it "
-				 "has to be a loopback address",
+				 "%s %s: must be a loopback address, unless --cluster-key secures "
+				 "connections between nodes",
 				 option, text);
 	return 0;
 }
@@ -231,9 +233,9 @@ static int listen_option(const struct cluster_options *o, bool has_key, struct n
 			 struct error *err)
 {
 	if (!o->listen)
-		return error_set(
-		    err, -EINVAL,
-		    "--cluster takes --cluster-listen ADDRESS:PORT, where other nodes connect to");
+		return error_set(err, -EINVAL,
+				 "--cluster requires --cluster-listen ADDRESS:PORT, the address that other "
+				 "nodes connect to");
 	return address_option("--cluster-listen", o->listen, has_key, at, err);
 }
 
@@ -269,8 +271,8 @@ static int advertised(const struct cluster_options *o, const struct net_address 
 	}
 	if (net_address_is_any(&a))
 		return error_set(err, -EINVAL,
-				 "%s is no address that others could connect to: say --cluster-advertise "
-				 "ADDRESS:PORT",
+				 "%s is not an address that other nodes can connect to: set "
+				 "--cluster-advertise ADDRESS:PORT",
 				 o->advertise ? "--cluster-advertise" : "--cluster-listen");
 	net_address_format(&a, config->address);
 	return 0;
@@ -282,7 +284,7 @@ static int configure(const struct cluster_options *o, struct cluster_config *con
 	int r;
 
 	if (strlen(o->redis) >= sizeof(config->redis))
-		return error_set(err, -EINVAL, "--cluster: its URL is longer than %zu bytes",
+		return error_set(err, -EINVAL, "--cluster: the URL must have at most %zu bytes",
 				 sizeof(config->redis) - 1);
 	strcpy(config->redis, o->redis);
 	config->uid = geteuid();
@@ -331,7 +333,7 @@ int cluster_fork(const struct cluster_options *options, struct fork_server *ret_
 	r = fd_message_send(keeper.fd, &config, sizeof(config), &listen_fd, listen_fd >= 0, 0);
 	if (r < 0) {
 		fork_server_end(&keeper);
-		return error_errno(err, r, "cannot tell the process that talks to other nodes what to do");
+		return error_errno(err, r, "cannot configure the peer process");
 	}
 	*ret_keeper = keeper;
 	return 0;

@@ -44,12 +44,12 @@ static void on_server(void *user, bool is_up, const char *problem)
 	struct net *n = user;
 
 	if (!is_up)
-		log_warning("Redis for the nodes: %s; the last known nodes stay",
-			    problem ? problem : "it is gone");
+		log_warning("Redis of the cluster: %s. This node keeps the last known list of nodes",
+			    problem ? problem : "connection lost");
 	else if (problem)
-		log_warning("Redis for the nodes: %s", problem);
+		log_warning("Redis of the cluster: %s", problem);
 	else
-		log_info("Redis for the nodes: connected");
+		log_info("Redis of the cluster: connected");
 	pthread_mutex_lock(&n->lock);
 	n->server_is_up = is_up;
 	n->server_changed = true;
@@ -149,9 +149,8 @@ static size_t keep_usable(struct net *n, struct registry_member *members, size_t
 			continue;
 		if (strcmp(m->node, n->config->node) == 0 && m->incarnation != n->incarnation)
 			log_limited(&n->said_problem, LOG_LEVEL_WARNING,
-				    "another node has the name %s, too, or had it until now: nodes need "
-				    "names of their own "
-				    "(--cluster-name)",
+				    "another node is named %s, too, or was until now. Give each node its own "
+				    "--cluster-name",
 				    m->node);
 		members[kept++] = *m;
 	}
@@ -230,7 +229,7 @@ static void net_members_join(struct net *n, const struct cluster_order *o)
 	}
 	r = n->registry ? registry_join(n->registry, &o->key, o->path, o->bytes, &o->lanes) : 0;
 	if (r < 0)
-		log_limited(&n->said_problem, LOG_LEVEL_WARNING, "job %s is not shared with other nodes: %s",
+		log_limited(&n->said_problem, LOG_LEVEL_WARNING, "cannot share job %s with other nodes: %s",
 			    o->key.job, strerror(-r));
 }
 
@@ -388,7 +387,7 @@ static int start(struct net *n, int daemon_fd)
 	if (r == 0 && (!n->shared || getrandom(&n->incarnation, sizeof(n->incarnation), 0) < 0))
 		r = -ENOMEM;
 	if (r < 0) {
-		log_error("cannot talk to other nodes: %s", strerror(-r));
+		log_error("cannot connect to other nodes: %s", strerror(-r));
 		return r;
 	}
 	uv_timer_init(&n->loop, &n->tick);

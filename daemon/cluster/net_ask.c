@@ -76,11 +76,11 @@ void net_ask_begin(struct net *n, const struct cluster_order *o, int memory_fd)
 	struct net_ask *a;
 
 	if (!c || p->is_unreachable) {
-		cannot(n, o, memory_fd, -ECONNRESET, "it cannot be reached now");
+		cannot(n, o, memory_fd, -ECONNRESET, "the node is unreachable");
 		return;
 	}
 	if (c->n_asks >= NET_MAX_QUESTIONS) {
-		cannot(n, o, memory_fd, -EBUSY, "it is asked for as much as it may be at one time");
+		cannot(n, o, memory_fd, -EBUSY, "the node has the maximum number of open requests");
 		return;
 	}
 	a = calloc(1, sizeof(*a));
@@ -130,7 +130,7 @@ static int write_out(struct net_conn *c, struct net_ask *a)
 	a->written += a->filled;
 	a->filled = 0;
 	if (r < 0) {
-		tell(c->net, a, r, "it cannot be written to memory");
+		tell(c->net, a, r, "the chunk cannot be written to memory");
 		net_conn_send(c, NET_CANCEL, a->id, 0, 0);
 	}
 	return 0;
@@ -200,11 +200,10 @@ static void measure(struct net *n, struct net_peer *p, const struct net_ask *a)
 static void lied(struct net_conn *c, struct net_ask *a)
 {
 	log_limited(&c->net->said_problem, LOG_LEVEL_WARNING,
-		    "node %s at %s: bytes of a chunk came that have not the checksum it sent with them: it "
-		    "is not asked for "
-		    "30 s",
+		    "node %s at %s: the checksum of a received chunk does not match. The node gets no "
+		    "requests for 30 s",
 		    c->peer->node, c->address);
-	tell(c->net, a, -EBADMSG, "what came has not the checksum that was sent with it");
+	tell(c->net, a, -EBADMSG, "the checksum of the received bytes does not match");
 	c->peer->figures.failed++;
 	net_peer_set_unreachable(c->net, c->peer, LIED_NS, NULL);
 }
@@ -214,8 +213,8 @@ static void refused(struct net_conn *c, struct net_ask *a, int32_t code)
 	if (a->memory_fd >= 0 && code != -ENOENT && code != -EBUSY)
 		c->peer->figures.failed++;
 	tell(c->net, a, code,
-	     code == -ENOENT  ? "it has no session that may read the chunk"
-	     : code == -EBUSY ? "it has too much to do"
+	     code == -ENOENT  ? "the node has no session that may read the chunk"
+	     : code == -EBUSY ? "the node is overloaded"
 			      : strerror(-code));
 }
 
@@ -247,7 +246,7 @@ static void late(struct net_conn *c, struct net_ask *a)
 	struct net_peer *p = c->peer;
 	char text[96];
 
-	snprintf(text, sizeof(text), "it has not come within %.2f s",
+	snprintf(text, sizeof(text), "the chunk did not arrive within %.2f s",
 		 (double)(c->net->now_ns - a->begin_ns) / 1e9);
 	tell(c->net, a, -ETIMEDOUT, text);
 	net_conn_send(c, NET_CANCEL, a->id, 0, 0);
@@ -261,7 +260,7 @@ static void late(struct net_conn *c, struct net_ask *a)
 	/* A peer that answers pings but no questions is left out for longer each time. */
 	net_peer_set_unreachable(c->net, p,
 				 LATE_MIN_NS << (p->n_late < LATE_MAX_BITS ? p->n_late : LATE_MAX_BITS),
-				 "a chunk has not come in time");
+				 "a chunk did not arrive in time");
 	p->n_late++;
 }
 

@@ -91,7 +91,7 @@ void net_conn_close(struct net_conn *c, const char *why)
 	if (was_open)
 		close_at_once(c->fd);
 	else if (!c->dialled && why)
-		log_limited(&c->net->said_conn, LOG_LEVEL_WARNING, "a connection of %s is refused: %s",
+		log_limited(&c->net->said_conn, LOG_LEVEL_WARNING, "refused a connection from %s: %s",
 			    c->address, why);
 	if (p) {
 		net_ask_lost(c, why);
@@ -183,7 +183,7 @@ static void write_on(struct net_conn *c)
 		if (n == -EAGAIN)
 			break;
 		if (n <= 0) {
-			net_conn_close(c, n < 0 ? strerror((int)-n) : "it closed the connection");
+			net_conn_close(c, n < 0 ? strerror((int)-n) : "the peer closed the connection");
 			return;
 		}
 		c->out_ns = c->net->now_ns;
@@ -210,12 +210,13 @@ static int check_owner(struct net_conn *c, char *why, size_t size)
 		return 0;
 	r = net_address_owner(c->fd, &uid);
 	if (r < 0) {
-		snprintf(why, size, "its user is not known (%s)", strerror(-r));
+		snprintf(why, size, "the peer's user is unknown (%s)", strerror(-r));
 		return -EPERM;
 	}
 	if (uid != 0 && uid != c->net->config->uid) {
 		snprintf(why, size,
-			 "it is of user %u: without --cluster-key, peers are this user's or root's", uid);
+			 "the peer runs as user %u: without --cluster-key, it must run as this user or root",
+			 uid);
 		return -EPERM;
 	}
 	c->is_known = true;
@@ -228,7 +229,7 @@ static int open_up(struct net_conn *c, struct net_peer *p)
 	if (!c->ring)
 		return -ENOMEM;
 	if (p->conn)
-		net_conn_close(p->conn, "it has connected again");
+		net_conn_close(p->conn, "the peer connected again");
 	if (p->dialled == c)
 		p->dialled = NULL;
 	if (!c->dialled)
@@ -250,18 +251,18 @@ static int greeted(struct net_conn *c, const struct net_hello *hello, char *why,
 
 	if (strcmp(hello->from, self) == 0) {
 		snprintf(why, size,
-			 "it has this node's own name, %s: nodes need names of their own (--cluster-name)",
+			 "the peer has this node's own name, %s: give each node its own --cluster-name",
 			 self);
 		return -EPROTO;
 	}
 	if (strcmp(hello->to, self) != 0 || (p && strcmp(hello->from, p->node) != 0)) {
-		snprintf(why, size, "it is node %s, and looks for node %s", hello->from, hello->to);
+		snprintf(why, size, "the peer is node %s, and expects node %s here", hello->from, hello->to);
 		return -EPROTO;
 	}
 	if (!p)
 		p = net_peer_get(c->net, hello->from);
 	if (!p || (!c->dialled && send_hello(c, p->node) < 0) || open_up(c, p) < 0) {
-		snprintf(why, size, "there are too many nodes, or no memory");
+		snprintf(why, size, "too many nodes, or out of memory");
 		return -ENOMEM;
 	}
 	p->incarnation = hello->incarnation;
@@ -302,7 +303,7 @@ static int take_event(struct net_conn *c, const struct net_event *event, char *w
 	case NET_EVENT_BYTES: r = net_ask_bytes(c, event->data, event->bytes); break;
 	}
 	if (r < 0)
-		snprintf(why, size, "it sent an answer to what it was not asked");
+		snprintf(why, size, "the peer sent an answer without a request");
 	return r;
 }
 
@@ -368,7 +369,7 @@ static size_t read_some(struct net_conn *c)
 	if (n == -EAGAIN)
 		return 0;
 	if (n <= 0) {
-		net_conn_close(c, n < 0 ? strerror((int)-n) : "it closed the connection");
+		net_conn_close(c, n < 0 ? strerror((int)-n) : "the peer closed the connection");
 		return 0;
 	}
 	c->in_ns = c->net->now_ns;
@@ -549,13 +550,13 @@ static const char *stuck(const struct net_conn *c)
 
 	if (c->state != NET_OPEN)
 		return now_ns > c->begin_ns + NET_HELLO_NS
-			   ? (c->state == NET_CONNECTING ? "it does not answer within 2 s"
-							 : "it has not said within 2 s who it is")
+			   ? (c->state == NET_CONNECTING ? "the peer did not answer within 2 s"
+							 : "the peer sent no hello within 2 s")
 			   : NULL;
 	if ((c->out || has_output(c)) && now_ns > c->out_ns + NET_SEND_NS)
-		return "it takes nothing that is sent to it";
+		return "the peer does not read";
 	if (!c->is_paused && net_parser_is_within(&c->parser) && now_ns > c->in_ns + NET_STALL_NS)
-		return "it has stopped in the middle of a message";
+		return "the peer stopped in the middle of a message";
 	if (!c->is_paused && now_ns > c->in_ns + NET_SILENCE_NS)
 		return "it is silent";
 	return NULL;
@@ -566,7 +567,7 @@ static void ping(struct net_conn *c)
 	uint64_t now_ns = c->net->now_ns;
 
 	if (c->ping_waits && now_ns > c->ping_ns + 3 * NET_PING_NS / 2 && !c->peer->is_unreachable)
-		net_peer_set_unreachable(c->net, c->peer, 0, "it does not answer");
+		net_peer_set_unreachable(c->net, c->peer, 0, "the peer does not answer");
 	if (c->ping_id && now_ns < c->ping_ns + NET_PING_NS)
 		return;
 	if (c->ping_waits)

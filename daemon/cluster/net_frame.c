@@ -26,12 +26,13 @@ void net_hello_fill(struct net_hello *hello, const char *from, const char *to, u
 static int hello_check(const struct net_hello *h, struct error *err)
 {
 	if (memcmp(h->magic, NET_MAGIC, sizeof(h->magic)) != 0)
-		return error_set(err, -EPROTO, "it is no dieseld");
+		return error_set(err, -EPROTO, "the peer is not a dieseld");
 	if (h->version != NET_VERSION)
-		return error_set(err, -EPROTONOSUPPORT, "it has version %u of the protocol, this one has %u",
-				 h->version, NET_VERSION);
+		return error_set(err, -EPROTONOSUPPORT,
+				 "the peer has version %u of the protocol, this node has %u", h->version,
+				 NET_VERSION);
 	if (!net_is_name(h->from) || !net_is_name(h->to))
-		return error_set(err, -EPROTO, "its hello has no name of a node");
+		return error_set(err, -EPROTO, "the peer's hello has no valid name of a node");
 	return 0;
 }
 
@@ -71,8 +72,7 @@ static int frame_check(const struct net_frame *f, struct error *err)
 
 	if (!numbers_fit(f) || f->reserved != 0 ||
 	    (!names && (!is_zero(&f->group, sizeof(f->group)) || !is_zero(&f->chunk, sizeof(f->chunk)))))
-		return error_set(err, -EPROTO, "it sent a frame that the protocol does not have (kind %u)",
-				 f->kind);
+		return error_set(err, -EPROTO, "the peer sent an invalid frame (kind %u)", f->kind);
 	return 0;
 }
 

@@ -248,7 +248,7 @@ size_t net_give_next(struct net_conn *c, uint8_t *data, size_t space)
 void net_give_tick(struct net_conn *c)
 {
 	if (c->gives && c->net->now_ns > c->gives->end_ns)
-		net_conn_close(c, "it takes what it asked for too slowly");
+		net_conn_close(c, "the peer reads the chunks it requested too slowly");
 	else
 		ask_on(c);
 }

@@ -71,8 +71,8 @@ void net_peer_set_address(struct net *n, struct net_peer *p, const char *text)
 	struct net_address a;
 
 	if (net_address_parse(text, &a) < 0 || net_address_port(&a) == 0 || net_address_is_any(&a)) {
-		log_limited(&n->said_problem, LOG_LEVEL_WARNING,
-			    "node %s says that it is at %s, which is no address", p->node, text);
+		log_limited(&n->said_problem, LOG_LEVEL_WARNING, "node %s announces an invalid address: %s",
+			    p->node, text);
 		return;
 	}
 	if (p->has_address && p->address.bytes == a.bytes && memcmp(&p->address.name, &a.name, a.bytes) == 0)
@@ -80,7 +80,7 @@ void net_peer_set_address(struct net *n, struct net_peer *p, const char *text)
 	if (!n->keys && !net_address_is_loopback(&a)) {
 		log_limited(
 		    &n->said_problem, LOG_LEVEL_WARNING,
-		    "node %s is at %s: without --cluster-key only loopback addresses are connected to",
+		    "node %s is at %s: without --cluster-key, this node connects only to loopback addresses",
 		    p->node, text);
 		return;
 	}
@@ -98,8 +98,8 @@ void net_peer_set_unreachable(struct net *n, struct net_peer *p, uint64_t for_ns
 		p->back_ns = n->now_ns + for_ns;
 	p->is_unreachable = true;
 	if (!p->said_unreachable && why)
-		log_warning("node %s is away: %s; its chunks are others' until it answers again", p->node,
-			    why);
+		log_warning("node %s is unreachable: %s. Other nodes serve its chunks until it answers again",
+			    p->node, why);
 	p->said_unreachable = true;
 	net_peer_report(n, p);
 }

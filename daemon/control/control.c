@@ -94,8 +94,7 @@ static void open_history(struct control *c, const struct control_options *o)
 		history_add_end(c->history, clock_realtime_ns() / NS_PER_MS, 0);
 	if (r == 0)
 		return;
-	log_warning("%s: decisions are kept in memory alone, and nothing that was set before is in force",
-		    err.text);
+	log_warning("%s: decisions are kept in memory only, and earlier settings are not in force", err.text);
 	snprintf(c->history_problem, sizeof(c->history_problem), "%s", err.text);
 	history_close(c->history);
 	c->history = NULL;

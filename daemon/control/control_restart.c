@@ -182,7 +182,7 @@ static void restore_one(struct control *c, uint64_t job, const struct wire_setti
 	struct error err = ERROR_INIT;
 
 	if (settings_apply(&c->settings, &message, &err) < 0)
-		log_warning("what was set before the restart does not hold any more: %s", err.text);
+		log_warning("a setting from before the restart is no longer valid: %s", err.text);
 }
 
 /* Restores all limits in one message, because one limit may be valid only together with another. A limit
@@ -247,10 +247,9 @@ static void keep_foreign(struct control *c, const json_t *root)
 	}
 	c->foreign = json_pack("{s:o, s:o, s:o}", "set", set, "by", by, "pins", pins);
 	if (names[0])
-		log_warning(
-		    "%s: set by another version of dieseld, and unknown to this one: kept for that one, and "
-		    "not in force",
-		    names);
+		log_warning("%s: settings of another version of dieseld, unknown to this one: stored for "
+			    "that version, not in force",
+			    names);
 }
 
 static void restore_settings(struct control *c)
@@ -269,7 +268,7 @@ static void restore_settings(struct control *c)
 			continue;
 		c->settings.by = saved_by(json_object_get(pin, "by"));
 		if (settings_restore_pin(&c->settings, &saved, &err) < 0)
-			log_warning("what was set before the restart does not hold any more: %s", err.text);
+			log_warning("a setting from before the restart is no longer valid: %s", err.text);
 	}
 	c->settings.by = (struct settings_by){0};
 	json_decref(root);

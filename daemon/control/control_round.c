@@ -146,7 +146,7 @@ static void watch_history(struct control *c)
 	if (strcmp(status.error, c->history_problem) == 0)
 		return;
 	if (status.error[0])
-		log_warning("%s: decisions are not kept on disk until that is fixed", status.error);
+		log_warning("%s: decisions are not saved to disk until this is fixed", status.error);
 	else
 		log_info("the history is written again; %llu record%s lost",
 			 (unsigned long long)status.n_dropped, units_plural(status.n_dropped));

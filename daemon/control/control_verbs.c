@@ -35,7 +35,7 @@ static bool may_see(const struct control_viewer *viewer, uint32_t uid)
 
 static int no_job(uint64_t id, struct error *err)
 {
-	return error_set(err, -ENOENT, "there is no job %llu: dieselctl jobs lists them",
+	return error_set(err, -ENOENT, "there is no job %llu: run `dieselctl jobs` to list the jobs",
 			 (unsigned long long)id);
 }
 
@@ -83,8 +83,14 @@ static int check_tunable(const struct control *c, const struct wire_set *m, stru
 		if (tuner_knob_of_key(key, &knob) < 0 || m->settings[i].flags == WIRE_SETTING_AUTO ||
 		    !known || !known->has_sample || known->sample.tunable & 1u << knob)
 			continue;
-		return error_set(err, -EOPNOTSUPP, "job %llu decides %s itself: its program names a number",
-				 (unsigned long long)m->job, settings_name(key));
+		if (knob == TUNER_CLIENT_WORKERS)
+			return error_set(err, -EOPNOTSUPP,
+					 "cannot set client-workers of job %llu: its program passes "
+					 "num_workers=N. Use num_workers=\"auto\" to let dieseld choose",
+					 (unsigned long long)m->job);
+		return error_set(err, -EOPNOTSUPP,
+				 "cannot set %s of job %llu: dieseld decodes no images for this job",
+				 settings_name(key), (unsigned long long)m->job);
 	}
 	return 0;
 }

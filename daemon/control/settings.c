@@ -261,8 +261,10 @@ static int apply_pin(struct settings *s, uint64_t job, enum tuner_knob knob, con
 	}
 	/* Leaves space for the pins from the configuration. */
 	if (!pin && s->n_pins >= TUNER_MAX_PINS - TUNER_N_KNOBS)
-		return error_set(err, -ENOSPC, "no more than %d knobs can be pinned: let go of some first",
-				 TUNER_MAX_PINS - TUNER_N_KNOBS);
+		return error_set(
+		    err, -ENOSPC,
+		    "at most %d knobs can be pinned: unpin one first (`dieselctl set JOB KNOB=auto`)",
+		    TUNER_MAX_PINS - TUNER_N_KNOBS);
 	if (!pin)
 		pin = &s->pins[s->n_pins++];
 	memset(pin, 0, sizeof(*pin));
@@ -296,7 +298,8 @@ static int apply_one(struct settings *s, uint64_t job, const struct wire_setting
 	bool pins = tuner_knob_of_key(key, &knob) == 0;
 
 	if (settings_is_of_job(key) && !job)
-		return error_set(err, -EINVAL, "%s is of one job: name it, as in `dieselctl set 1 %s=200`",
+		return error_set(err, -EINVAL,
+				 "%s applies to one job: name the job, as in `dieselctl set 1 %s=200`",
 				 settings_name(key), settings_name(key));
 	if (!pins && job && !settings_is_of_job(key))
 		return error_set(err, -EINVAL, "%s applies to the whole daemon: set it without a job",

@@ -116,11 +116,10 @@ static int check_identity(struct history_file *f, struct error *err)
 	if (application != HISTORY_APPLICATION)
 		return error_set(err, -EEXIST, "%s is not a history of dieseld: name another file", f->path);
 	if (version != HISTORY_VERSION)
-		return error_set(
-		    err, -EPROTONOSUPPORT,
-		    "%s was written by another version of dieseld (format %lld, this one knows %d): "
-		    "name another file",
-		    f->path, (long long)version, HISTORY_VERSION);
+		return error_set(err, -EPROTONOSUPPORT,
+				 "%s was written by another version of dieseld (format %lld, this version "
+				 "reads %d): name another file",
+				 f->path, (long long)version, HISTORY_VERSION);
 	return 0;
 }
 
@@ -797,12 +796,11 @@ static int check_folder(const char *path, struct error *err)
 		snprintf(at, sizeof(at), "%s", path);
 		r = FILE_OF_OTHERS;
 	}
-	return r == FILE_SAFE
-		   ? 0
-		   : error_set(err, -EPERM,
-			       "the history %s is not kept: others can change %s (chown, chmod go-w): name "
-			       "another file",
-			       path, at);
+	return r == FILE_SAFE ? 0
+			      : error_set(err, -EPERM,
+					  "the history %s is not used: others can change %s. Restrict it "
+					  "(chown, chmod go-w), or name another file",
+					  path, at);
 }
 
 static int lock_history(struct history *h, struct error *err)
@@ -861,8 +859,8 @@ static int set_aside(const char *path, char notice[256], struct error *err)
 		(void)unlink(name);
 	}
 	snprintf(notice, 256,
-		 "the history %s is damaged: it is kept as %s.damaged, and a new one begins without earlier "
-		 "settings",
+		 "the history %s is damaged: dieseld renamed it to %s.damaged and starts a new one without "
+		 "earlier settings",
 		 path, path);
 	return 0;
 }

@@ -133,15 +133,16 @@ int admin_refuse(struct error *err)
 	switch (chosen.who) {
 	case ADMIN_USER:
 		if (chosen.is_unknown)
-			return error_set(err, -EPERM,
-					 "nobody may set anything yet: dieseld has --admin-user %s, and this "
-					 "machine does not know that name: start what knows it",
-					 chosen.name);
+			return error_set(
+			    err, -EPERM,
+			    "nobody may set anything yet: dieseld has --admin-user %s, and this machine does "
+			    "not know that name. Start the service that provides it",
+			    chosen.name);
 		return error_set(err, -EPERM, "only user %u may set anything: dieseld has --admin-user %u",
 				 chosen.uid, chosen.uid);
 	case ADMIN_NONE:
 		return error_set(err, -EPERM,
-				 "nobody may set anything: dieseld has --admin-user none: change its "
+				 "nobody may set anything: dieseld has --admin-user none. Change its "
 				 "configuration, and reload it");
 	case ADMIN_ROOT: break;
 	}

@@ -99,7 +99,7 @@ static int add_row(const char *setting, struct cache_quotas *q, const struct cac
 					 setting, o->name, row->name, row->is_group ? "group" : "user");
 	}
 	if (sum > 100)
-		return error_set(err, -EINVAL, "%s: up to %s it is %u %% together: write 100 %% at most",
+		return error_set(err, -EINVAL, "%s: the parts up to %s add up to %u %%: write at most 100 %%",
 				 setting, row->name, sum);
 	if (q->n == CACHE_QUOTA_ROWS)
 		return error_set(err, -EINVAL,

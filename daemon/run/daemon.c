@@ -17,7 +17,7 @@ static void say(const char *state)
 	int r = notify_send(state);
 
 	if (r < 0)
-		log_debug("the service manager cannot be told %s: %s", state, strerror(-r));
+		log_debug("cannot send %s to the service manager: %s", state, strerror(-r));
 }
 
 static void stop(struct daemon *d)
@@ -225,8 +225,8 @@ static void start_metrics(struct daemon *d, uv_loop_t *loop, const struct metric
 		return;
 	}
 	if (d->metrics_fd >= 0 && !metrics_listens_on(d->metrics_fd, address))
-		log_warning("metrics are not on %s but where dieseld-metrics.socket listens: systemctl edit "
-			    "dieseld-metrics.socket changes that",
+		log_warning("metrics are not served on %s but where dieseld-metrics.socket listens. To "
+			    "change that: systemctl edit dieseld-metrics.socket",
 			    address);
 	if (metrics_start(loop, d->metrics_fd, address, sources, &d->metrics, &err) < 0)
 		log_warning("%s: no metrics; choose another --metrics, or off", err.text);

@@ -43,7 +43,7 @@ static void infos(FILE *text, const struct server *s, bool hide_names)
 {
 	char program[64], uid[16];
 
-	metrics_head(text, "diesel_job_info", "gauge", "Whose job it is, and which program; always 1.");
+	metrics_head(text, "diesel_job_info", "gauge", "User and program of the job; always 1.");
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next) {
 		job_events_program(j, program, sizeof(program));
 		snprintf(uid, sizeof(uid), "%" PRIu32, j->uid);
@@ -57,7 +57,7 @@ static void infos(FILE *text, const struct server *s, bool hide_names)
 static void origins(FILE *text, const struct server *s)
 {
 	metrics_head(text, "diesel_job_origin_info", "gauge",
-		     "Who runs the job, as Slurm and Kubernetes tell it; always 1.");
+		     "Owner of the job, as Slurm and Kubernetes report it; always 1.");
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
 		if (job_origin_is_known(&j->origin))
 			fprintf(text,
@@ -82,8 +82,7 @@ static const struct family counted[] = {
      "Batches of the job that had been decoded for another job.", "", COUNTER(shared_batches), 1},
     {"diesel_job_samples_total", "counter", "Samples made ready for the job.", "", COUNTER(samples), 1},
     {"diesel_job_bytes_total", "counter", "Bytes made ready for the job.", "", COUNTER(bytes), 1},
-    {"diesel_chunk_visits_total", "counter", "Chunks that the job needed, one by one.", "",
-     COUNTER(chunk_visits), 1},
+    {"diesel_chunk_visits_total", "counter", "Visits of chunks by the job.", "", COUNTER(chunk_visits), 1},
     {"diesel_job_chunk_reads_total", "counter", "Chunk visits that read from storage: misses.", "",
      COUNTER(chunk_reads), 1},
     {"diesel_read_bytes_total", "counter",
@@ -211,9 +210,8 @@ static void stalls(FILE *text, const struct metrics_sources *sources)
 		if ((m = sampled(sources, j)))
 			fprintf(text, "diesel_trainer_seconds_total{" LABELS "} %.9g\n", j->id, j->rank,
 				m->trainer_s);
-	metrics_head(
-	    text, "diesel_stall_seconds_total", "counter",
-	    "Wall time in which the trainer waited, by what it waited for; gpu_wait: for its device.");
+	metrics_head(text, "diesel_stall_seconds_total", "counter",
+		     "Wall time in which the trainer waited, by cause; gpu_wait: for its device.");
 	for (const struct job *j = first; j; j = j->next) {
 		if (!(m = sampled(sources, j)))
 			continue;
@@ -421,7 +419,7 @@ static void assisting(FILE *text, const struct assist *assist)
 	for (uint32_t i = 0; (job = assist_job_at(assist, i)); i++)
 		n[job->state]++;
 	metrics_head(text, "diesel_assist_jobs", "gauge",
-		     "Jobs that do not use dieseld and whose files it could prefetch.");
+		     "Jobs that do not use dieseld and whose files the daemon can prefetch.");
 	for (int state = 0; state < ASSIST_N_STATES; state++)
 		fprintf(text, "diesel_assist_jobs{state=\"%s\"} %" PRIu32 "\n",
 			assist_state_name((enum assist_state)state), n[state]);
@@ -443,7 +441,7 @@ static void metrics_node_text(FILE *text, const struct metrics_sources *sources)
 	    "Memory that is still available: the smaller one of the node's and the daemon's cgroup's.");
 	if (n)
 		gauge(text, "diesel_memory_headroom_bytes", "", n->memory_headroom_bytes);
-	metrics_head(text, "diesel_idle_cores", "gauge", "Cores that nobody used in the last second.");
+	metrics_head(text, "diesel_idle_cores", "gauge", "Cores that were idle in the last second.");
 	if (n)
 		gauge(text, "diesel_idle_cores", "", n->cores_idle);
 	metrics_head(text, "diesel_pressure_ratio", "gauge",
@@ -504,7 +502,7 @@ static void process_figures(FILE *text, const struct server *s)
 static void reload_figures(FILE *text, const struct metrics_reloads *reloads)
 {
 	metrics_head(text, "diesel_config_last_reload_successful", "gauge",
-		     "0: the file has a mistake, and the configuration before it is in force.");
+		     "1 while the configuration file is valid; 0: the earlier configuration is in force.");
 	fprintf(text, "diesel_config_last_reload_successful %d\n", !reloads->refused);
 	metrics_head(text, "diesel_config_last_reload_success_timestamp_seconds", "gauge",
 		     "When the configuration in force was read, Unix time.");
@@ -521,7 +519,7 @@ static void reload_figures(FILE *text, const struct metrics_reloads *reloads)
 static void setting_figures(FILE *text, const struct control *control)
 {
 	metrics_head(text, "diesel_setting_overridden", "gauge",
-		     "1: dieselctl set decides this setting in place of the configuration.");
+		     "1 while dieselctl set overrides this setting of the configuration.");
 	for (enum wire_setting_key key = WIRE_SET_CACHE; key < WIRE_N_SETTINGS; key++)
 		if (!settings_is_of_job(key))
 			fprintf(text, "diesel_setting_overridden{setting=\"%s\"} %d\n", settings_name(key),
@@ -533,7 +531,7 @@ static void history_figures(FILE *text, const struct control *control)
 	struct history_status status;
 
 	metrics_head(text, "diesel_history_writable", "gauge",
-		     "1 while decisions are written to the history's file; absent: it is off.");
+		     "1 while decisions are written to the history's file; absent: the history is off.");
 	if (!control_history_status(control, &status) && !status.error[0])
 		return; /* off */
 	fprintf(text, "diesel_history_writable %d\n", !status.error[0]);
@@ -552,7 +550,7 @@ static void metrics_service_text(FILE *text, const struct metrics_sources *sourc
 	process_figures(text, sources->server);
 	metrics_number(text, "diesel_ready", "gauge", "1 while clients can connect; /readyz says why not.",
 		       server_check_ready(sources->server, &err) == 0);
-	metrics_number(text, "diesel_observes", "gauge", "1: it serves nobody (observe).",
+	metrics_number(text, "diesel_observes", "gauge", "1 while the daemon serves nobody (observe).",
 		       sources->server->serving.options.observe);
 	reload_figures(text, sources->reloads);
 	if (!sources->control)
@@ -616,9 +614,9 @@ static void quota_figures(FILE *text, const struct cache *c)
 	uint64_t paid[CACHE_QUOTA_PAYERS];
 
 	cache_paid_bytes(c, paid);
-	metrics_head(
-	    text, "diesel_cache_quota_bytes", "gauge",
-	    "Cache memory that cache-quota grants; absent without quotas. others: all users without one.");
+	metrics_head(text, "diesel_cache_quota_bytes", "gauge",
+		     "Cache memory that cache-quota grants; absent without quotas. others: all users without "
+		     "a quota.");
 	for (uint32_t i = 0; c->quotas.n > 0 && i <= c->quotas.n; i++)
 		fprintf(text, "diesel_cache_quota_bytes{quota=\"%s\"} %" PRIu64 "\n",
 			cache_quotas_name(&c->quotas, i), cache_quotas_bytes(&c->quotas, i, c->limit_bytes));

@@ -237,8 +237,8 @@ static int start_http(struct metrics_server *metrics, int fd, const char *addres
 		return 0;
 	if (r == -EAFNOSUPPORT && fd < 0)
 		return error_set(err, r,
-				 "cannot answer Prometheus on %s: the unit permits no sockets of a network: "
-				 "systemctl start dieseld-metrics.socket, and restart dieseld",
+				 "cannot answer Prometheus on %s: the unit permits no sockets of a network. "
+				 "Run `systemctl start dieseld-metrics.socket`, then restart dieseld",
 				 address);
 	return error_errno(err, r, "cannot answer Prometheus on %s", address);
 }

@@ -117,9 +117,8 @@ void names_changed(struct unknown_names *n)
 			fprintf(f, "%s (admin-user), ", n->admin->name);
 		fclose(f);
 	}
-	log_warning("this machine does not know %sbut may yet: what the configuration has for that is not in "
-		    "force, and is "
-		    "tried again by itself; dieseld --check-config names the line",
+	log_warning("this machine does not know %sso the settings for these names are not in force; dieseld "
+		    "looks the names up again by itself. Run `dieseld --check-config` to print the line",
 		    list ? list : "all names, ");
 	n->pause_s = n->left_s = PAUSE_S;
 	uv_timer_start(&n->timer, on_tick, TICK_MS, TICK_MS);

@@ -103,7 +103,7 @@ static int check_codecs(const struct daemon_options *o, struct error *err)
 			log_error("%s", problem.text);
 			continue;
 		}
-		error_set(err, r, "codec: %s: write another path, or remove the line", problem.text);
+		error_set(err, r, "codec: %s (or write another path, or remove the line)", problem.text);
 		settings_place_error(&o->codec_source[i], err);
 		return r;
 	}

@@ -53,7 +53,8 @@ int options_print(const char *form)
 		print_file();
 	} else if (strcmp(form, "settings") == 0) {
 		print_settings_that_apply(OPTION_RELOAD, "Applied by a reload (SIGHUP)");
-		print_settings_that_apply(OPTION_SESSIONS, "Applied to what is opened after a reload");
+		print_settings_that_apply(OPTION_SESSIONS,
+					  "Applied to datasets and sessions opened after a reload");
 		print_settings_that_apply(OPTION_START, "Applied when dieseld starts again");
 	} else {
 		return option_print(stdout, &dieseld_program, form);

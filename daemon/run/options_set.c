@@ -242,8 +242,8 @@ int option_cluster(void *options, const struct option_row *row, const char *valu
 	if (strcmp(value, "off") != 0 && strncmp(value, "redis://", strlen("redis://")) != 0 &&
 	    strncmp(value, "rediss://", strlen("rediss://")) != 0)
 		return error_set(err, -EINVAL,
-				 "%s: it is neither off nor a URL as redis://HOST[:PORT] or rediss://HOST",
-				 row->name); /* omits the value, which may hold a password */
+				 "%s: is neither off nor a URL such as redis://HOST[:PORT] or rediss://HOST",
+				 row->name); /* without the value: it may hold a password */
 	return option_text(o, row, value, err);
 }
 
@@ -284,13 +284,12 @@ int option_check_cluster(struct daemon_options *o, struct error *err)
 	if (!c[OPTIONS_CLUSTER_LISTEN])
 		return error_set(
 		    err, -EINVAL,
-		    "cluster: it takes cluster-listen ADDRESS:PORT, where other nodes connect to");
+		    "cluster: requires cluster-listen ADDRESS:PORT, the address that other nodes connect to");
 	/* A peer is known by its key or, on loopback addresses, as a process of root or our own user. */
 	if (o->admin.who != ADMIN_ROOT && !c[OPTIONS_CLUSTER_KEY])
-		return error_set(
-		    err, -EINVAL,
-		    "cluster: with admin-user it takes cluster-key FILE: without a key, any process "
-		    "of root is taken for a peer");
+		return error_set(err, -EINVAL,
+				 "cluster: with admin-user, requires cluster-key FILE, because without a key "
+				 "any process of root can act as a peer");
 	o->share = (struct cluster_options){.redis = c[OPTIONS_CLUSTER_REDIS],
 					    .node = c[OPTIONS_CLUSTER_NAME],
 					    .listen = c[OPTIONS_CLUSTER_LISTEN],

@@ -26,255 +26,254 @@ const struct option_row option_rows[] = {
 	      "below this plus 64 MiB."},
     {"tune", option_tune, "on", .words = "off|on|dry-run", .says = "is none of on, off, dry-run",
      .key = WIRE_SET_TUNE, .value = "MODE", .usual = "on", .applies = OPTION_RELOAD,
-     .help = "give each job the cache, read-ahead and workers that it needs; dry-run: decide and record, "
-	     "but change nothing",
-     .about = "`on` (default): once a second, give each job the cache, read-ahead and workers that it needs "
+     .help = "give each job the cache, prefetch and workers that it needs; dry-run: decide and record, but "
+	     "change nothing",
+     .about = "`on` (default): once a second, give each job the cache, prefetch and workers that it needs "
 	      "and no more; `off`: do not tune; `dry-run`: decide and record, but change nothing."},
     {"prefetch", option_number, "8", AT(serve.knobs.prefetch_chunks), 0, 65536, .key = WIRE_SET_PREFETCH,
      .value = "N", .applies = OPTION_RELOAD,
-     .help = "read exactly N chunks ahead of the current window (default: tuned)",
-     .about = "Read exactly this many chunks ahead of a session's current window. Without it: 8 at first, "
-	      "then what the tuner finds."},
+     .help = "prefetch exactly N chunks beyond the current window (default: tuned)",
+     .about = "Prefetch exactly this many chunks beyond a session's current window. Without this option: 8 "
+	      "at first, then the number that the tuner finds."},
     {"workers", option_number, "4", AT(serve.knobs.workers), 1, POOL_MAX_WORKERS, .key = WIRE_SET_WORKERS,
      .value = "N", .applies = OPTION_RELOAD,
      .help = "verify and gather with exactly N CPU threads (default: tuned)",
-     .about = "Use exactly this many CPU threads to verify chunks and gather batches. Without it: at first "
-	      "one a core, but at most 4, then what the tuner finds."},
+     .about = "Use exactly this many CPU threads to verify chunks and gather batches. Without this option: "
+	      "at first one per core, but at most 4, then the number that the tuner finds."},
     {"client-workers", option_tuned, "2", .key = WIRE_SET_CLIENT_WORKERS, .value = "N",
      .applies = OPTION_RELOAD,
-     .help = "exactly N Python workers, if the program leaves the number open (default: tuned)",
+     .help = "run exactly N Python workers, if the program leaves the number open (default: tuned)",
      .about = "Have exactly this many Python workers run a job's transforms, where its program leaves the "
-	      "number to the daemon (`num_workers=\"auto\"`). Without it the tuner chooses; 0 is a choice "
-	      "it can make."},
+	      "number to the daemon (`num_workers=\"auto\"`). Without this option the tuner chooses; 0 is a "
+	      "possible choice."},
     {"decoded-cache", option_tuned, "1G", .key = WIRE_SET_DECODED_CACHE, .value = "BYTES",
      .applies = OPTION_RELOAD,
-     .help = "keep so much of decoded images for each job that dieseld decodes for (default: tuned)",
-     .about = "Where dieseld decodes a job's images, keep up to so much of what it decoded, so that later "
-	      "epochs need not decode it again. Random crops and flips are done afresh all the same, and "
-	      "tensors are the same as without. The memory is part of `--cache`, and only such as sessions "
-	      "and their chunks do not need; it goes first when memory is short. Without this option the "
-	      "tuner decides for each job whether it is worth it; 0: never."},
+     .help = "memory for decoded images of each job that dieseld decodes for (default: tuned)",
+     .about = "Where dieseld decodes a job's images, keep up to this many bytes of decoded images, so that "
+	      "later epochs need not decode them again. Random crops and flips are still drawn for each "
+	      "epoch, and tensors are the same as without the option. The memory is part of `--cache`. It is "
+	      "memory that sessions and their chunks do not need, and is evicted first when memory is short. "
+	      "Without this option the tuner decides for each job whether decoded images pay; 0: never."},
     {"cache-max", option_tuned, "8G", .key = WIRE_SET_CACHE_MAX, .value = "BYTES", .applies = OPTION_RELOAD,
-     .help = "the most of all caches together (default: as --cache)",
-     .about = "The most that the tuner gives to all caches together, and that they borrow. Default: what "
-	      "`--cache` says."},
+     .help = "limit of all caches together (default: as --cache)",
+     .about = "The most memory that the tuner gives to all caches together, and that they borrow. Default: "
+	      "the value of `--cache`."},
     {"cache-min", option_tuned, "0", .key = WIRE_SET_CACHE_MIN, .value = "BYTES", .usual = "0",
-     .applies = OPTION_RELOAD, .help = "the least of all caches together",
-     .about = "The least that the tuner gives to all caches together. Default: 0."},
+     .applies = OPTION_RELOAD, .help = "minimum of all caches together",
+     .about = "The least memory that the tuner gives to all caches together. Default: 0."},
     {"workers-max", option_tuned, "4", .key = WIRE_SET_WORKERS_MAX, .value = "N", .applies = OPTION_RELOAD,
-     .help = "limit of --workers (default: one a core)",
-     .about = "The most CPU threads that the tuner takes. Default: one a core. While no number of workers "
+     .help = "limit of --workers (default: one per core)",
+     .about = "The most CPU threads that the tuner uses. Default: one per core. While no number of workers "
 	      "is set, none works for one user on cores that the control group of another user's job has "
 	      "(cpuset.cpus.effective, cpu.max)."},
     {"client-workers-max", option_tuned, "4", .key = WIRE_SET_CLIENT_WORKERS_MAX, .value = "N",
-     .applies = OPTION_RELOAD, .help = "limit of --client-workers (default: one a core)",
-     .about = "The most Python workers that the tuner gives to all jobs together. Default: one a core."},
+     .applies = OPTION_RELOAD, .help = "limit of --client-workers (default: one per core)",
+     .about = "The most Python workers that the tuner gives to all jobs together. Default: one per core."},
     {"prefetch-max", option_tuned, "64", .key = WIRE_SET_PREFETCH_MAX, .value = "N", .usual = "64",
      .applies = OPTION_RELOAD, .help = "limit of --prefetch",
-     .about = "The most chunks that the tuner has read ahead. Default: 64."},
+     .about = "The most chunks that the tuner prefetches. Default: 64."},
     {"decoded-cache-max", option_tuned, "2G", .key = WIRE_SET_DECODED_CACHE_MAX, .value = "BYTES",
      .applies = OPTION_RELOAD, .help = "limit of --decoded-cache (default: as --cache)",
-     .about =
-	 "The most that `--decoded-cache` can be set to. Default: what `--cache` says; 0: nothing decoded is "
-	 "ever kept."},
+     .about = "The largest value that `--decoded-cache` can have. Default: the value of `--cache`; 0: no "
+	      "decoded image is ever kept."},
     {"read-limit", option_tuned, "500M", .key = WIRE_SET_READ_LIMIT, .value = "BYTES", .usual = "0",
-     .applies = OPTION_RELOAD, .help = "what is read of all storages together in a second; 0: no limit",
-     .about = "The most that is read of chunks in a second, of all storages together, such as 500M. Users "
-	      "and jobs share it by turns, whichever storages they read from. Reads may run 0.1 s ahead of "
-	      "it, and by one chunk. Default: 0, no limit."},
+     .applies = OPTION_RELOAD,
+     .help = "bytes per second that are read from all storages together; 0: no limit",
+     .about = "The most bytes of chunks that are read per second, from all storages together, such as 500M. "
+	      "Users and jobs share the rate by turns, whichever storages they read from. Reads may exceed "
+	      "it by 0.1 s and one chunk. Default: 0, no limit."},
     {"read-ops-limit", option_tuned, "1000", .key = WIRE_SET_READ_OPS_LIMIT, .value = "N", .usual = "0",
-     .applies = OPTION_RELOAD, .help = "the same in requests of up to 1 MiB",
-     .about = "The same as `--read-limit` in requests of up to 1 MiB. Default: 0, no limit."},
+     .applies = OPTION_RELOAD,
+     .help = "requests of up to 1 MiB per second to all storages together; 0: no limit",
+     .about = "The most requests of up to 1 MiB that are sent per second to all storages together. Default: "
+	      "0, no limit."},
     {"history", option_path, "off", AT(history), .words = "off", .value = "FILE", .takes = OPTION_FILE,
      .help = "database of decisions, or off (default: $STATE_DIRECTORY/history.db, else off)",
      .about = "Database of decisions, or `off`. Default: history.db in the state directory of the unit "
 	      "(`$STATE_DIRECTORY`), and off without one. When its disk is full, decisions are kept in "
-	      "memory. It, its folder and all above must belong to root or to dieseld's user, and others "
-	      "must not be able to write to them; a sticky folder is fine."},
+	      "memory. The file, its folder and all folders above must belong to root or to dieseld's user, "
+	      "and others must not be able to write to them; a sticky folder is fine."},
     {"history-max", option_size, "64M", AT(history_max_bytes), HISTORY_MIN_BYTES, UINT64_C(1) << 40,
-     "is not a size from 1M to 1T", .value = "BYTES", .usual = "64M", .help = "its size",
-     .about = "Size of that database. Default 64M. The oldest decisions go first."},
+     "is not a size from 1M to 1T", .value = "BYTES", .usual = "64M", .help = "size limit of that database",
+     .about = "Size of that database. Default 64M. The oldest decisions are deleted first."},
     {"socket", option_path, "/run/diesel/dieseld.sock", AT(socket_path), .group = "Serving", .value = "PATH",
-     .usual = "/run/diesel/dieseld.sock", .takes = OPTION_FILE, .help = "where to listen",
-     .about = "Where to listen. Default /run/diesel/dieseld.sock; clients look in the environment variable "
-	      "DIESEL_SOCKET. Beside it lies `PATH.lock`, which names the process that holds it. A socket "
-	      "left behind by a dead daemon is replaced."},
+     .usual = "/run/diesel/dieseld.sock", .takes = OPTION_FILE, .help = "path of the socket to listen on",
+     .about = "The socket to listen on. Default /run/diesel/dieseld.sock; clients read the environment "
+	      "variable DIESEL_SOCKET. The file `PATH.lock` next to it names the process that serves it. A "
+	      "socket left behind by a dead daemon is replaced."},
     {"window", option_number, "8", AT(serve.window_chunks), 1, WIRE_WINDOW_MAX, .value = "N", .usual = "8",
-     .applies = OPTION_SESSIONS, .help = "chunks that are shuffled together when the client does not say",
-     .about = "How many chunks are shuffled together when the client does not say and has one rank. Default "
-	      "8; fewer when twice the window does not fit in a quarter of the cache, and then the client "
-	      "is told so. Sessions of several ranks that do not say get 8, and `diesel_loader`(3) always "
-	      "says."},
+     .applies = OPTION_SESSIONS, .help = "chunks that are shuffled together if the client gives no number",
+     .about = "Number of chunks that are shuffled together if the client gives no number and has one rank. "
+	      "Default 8; fewer if twice the window does not fit in a quarter of the cache, which the client "
+	      "reports. Sessions of several ranks that give no number get 8, and `diesel_loader`(3) always "
+	      "gives one."},
     {"batches", option_number, "8", AT(serve.n_slots), RING_MIN_SLOTS, RING_MAX_SLOTS, .value = "N",
      .usual = "8", .applies = OPTION_SESSIONS, .help = "batches that are kept ready per session, 3 to 64",
-     .about = "How many batches are kept ready for each session, 3 to 64. Default 8; fewer when they would "
-	      "take more than a quarter of the cache."},
+     .about = "Number of batches that are kept ready for each session, 3 to 64. Default 8; fewer if they "
+	      "would take more than a quarter of the cache."},
     {"user-share", option_number, "75", AT(serve.user_share), 1, 100, .value = "N", .usual = "75",
      .applies = OPTION_SESSIONS,
      .help = "percent of connections, cache and chunks in memory that one user may take",
-     .about = "The most that one user may take, in percent: of the connections (1,024, fewer where few "
-	      "files may be open), of the cache that open sessions need, and of the chunks that they need "
-	      "in memory at one time. Default 75. Administrators (`--admin-user`) are not limited to a "
-	      "share, and a 32nd of each is kept for them. A user who asks for more is told so; running "
-	      "jobs are not touched."},
+     .about =
+	 "The most that one user may take, in percent: of the connections (1,024, fewer where few files may "
+	 "be open), of the cache that open sessions need, and of the chunks that they need in memory at one "
+	 "time. Default 75. Administrators (`--admin-user`) are not limited to a share, and a 32nd of each "
+	 "is kept for them. A request for more fails with a message; running jobs are not affected."},
     {"cache-quota", option_quotas, "alice=20%, @physics=40%", AT(serve.quotas), .value = "LIST",
      .usual = "off", .applies = OPTION_RELOAD,
-     .help = "parts of the cache for users and groups, such as alice=20%,@physics=40%, or off; all others "
-	     "share the rest",
+     .help = "parts of the cache for users and groups, such as alice=20%,@physics=40%, or off; all other "
+	     "users share the rest",
      .about = "Parts of the cache for users and groups, such as `alice=20%,@physics=40%`; a group has an @ "
-	      "in front, and its members share its part. Or `off` (default). A row is what its jobs get "
-	      "whenever they want it, and what they may need at one time, in place of `--user-share`; all "
-	      "users without a row have together what the rows leave. What nobody wants of a part is lent "
-	      "to others, and comes back when its owner wants it. Users and groups are those of the kernel, "
-	      "by name or number. The parts are 100% at most together, in 31 rows at most. A name that the "
-	      "machine does not know yet is a warning: others have its part until the name is known, which "
-	      "is looked at again after 5 seconds, and later every five minutes. `--check-config` refuses "
-	      "it."},
+	      "in front, and its members share its part. Or `off` (default). A part is guaranteed to the "
+	      "jobs of its owner, and limits what they need at one time, in place of `--user-share`. All "
+	      "users without a part share the rest. Unused memory of a part is borrowed by others until its "
+	      "owner needs it. Users and groups are those of the kernel, by name or number. The parts may "
+	      "add up to 100%, and there may be 31. A name that the machine does not know yet causes a "
+	      "warning: others have its part until the name is known. dieseld looks the name up again after "
+	      "5 seconds, and later every five minutes. `--check-config` refuses it."},
     {"admin-user", option_admin, "root", AT(admin), .value = "USER", .usual = "root", .takes = OPTION_USER,
-     .help = "who may set, sees all users' jobs and has no share: root (with dieseld's own user), a user's "
-	     "name or number, or none",
-     .about = "Who administers dieseld over its socket, and so may `dieselctl set`, sees the jobs of all "
-	      "users, and has no share: `root` (default; with it the user that dieseld runs as), the name "
-	      "or number of a user, who then is the only one (nobody, until the machine knows the name), or "
-	      "`none`. With the last two, uid 0 is a user like any other. Say so where somebody else's uid "
-	      "0 reaches the socket, as root of containers without a user namespace does. With `none` the "
-	      "configuration alone says what is set. Shared nodes then need `--cluster-key`."},
+     .help = "the user who may change settings, sees all users' jobs and has no share: root (with dieseld's "
+	     "own user), a user's name or number, or none",
+     .about =
+	 "The administrator of dieseld over its socket, who may use `dieselctl set`, sees the jobs of all "
+	 "users, and has no share. `root` (default) means root and the user that dieseld runs as. The name "
+	 "or number of a user makes this user the only administrator; until the machine knows the name, "
+	 "there is none. `none` means that only the configuration sets values. With a user or `none`, uid 0 "
+	 "is a user like any other. Use one of them where a foreign uid 0 reaches the socket, as root of "
+	 "containers without a user namespace does. Shared nodes then need `--cluster-key`."},
     {"admin-socket", option_path, "/run/diesel-admin/admin.sock", AT(admin_socket), .words = "off",
      .value = "PATH", .usual = "off", .takes = OPTION_FILE,
-     .help = "who can connect to this socket of mode 0600 administers, too; or off",
-     .about = "Another socket, of mode 0600, or `off` (default). Who can connect to it administers as well, "
-	      "whatever user it is: for nodes whose containers are root, with `--admin-user none`. Put it "
-	      "in a folder that no container mounts, and never in that of `--socket`."},
+     .help = "a second socket, of mode 0600, whose clients are administrators; or off",
+     .about = "A second socket, of mode 0600, or `off` (default). Every client that can connect to it is an "
+	      "administrator, whatever its user: for nodes whose containers are root, with `--admin-user "
+	      "none`. Put it in a folder that no container mounts, and never in that of `--socket`."},
     {"require-digest", option_word, "never", AT(serve.require_digest), .words = "never|shared|always",
      .says = "is none of never, shared, always", .value = "WHEN", .usual = "never",
      .applies = OPTION_SESSIONS,
-     .help = "refuse datasets without SHA-256; shared: those opened by another user than the owner",
-     .about = "Refuse to open datasets without a SHA-256 of their chunks (`dieselctl pack --digest "
-	      "sha256`): `never` (default), `shared` (for every user except the owner of the snapshot) or "
-	      "`always`. The message that refuses says what to run. Digests are compared wherever a dataset "
-	      "has them."},
+     .help = "refuse datasets without SHA-256; shared: only those opened by another user than the owner",
+     .about = "Refuse to open datasets without a SHA-256 of their chunks (`dieselctl pack --digest sha256`): "
+	      "`never` (default), `shared` (for every user except the owner of the snapshot) or `always`. "
+	      "The error message has the command to run. Digests are compared wherever a dataset has them."},
     {"codec", option_codec, "/usr/lib/diesel/codecs/wav.so", AT(codecs), .value = "FILE", .usual = "off",
      .repeats = true, .takes = OPTION_FILE,
      .help = "load a codec from this shared object, which only root and dieseld's own user can change; may "
 	     "be given again",
      .about = "Load a codec from this shared object (`<diesel/diesel_codec.h>`), for samples of a format "
-	      "that dieseld does not know. May be given again; what the configuration says is added. FILE "
-	      "is an absolute path without links. The file and all folders above it must belong to root or "
-	      "the daemon's own user, and others must not be able to write to them (but may to a sticky "
-	      "folder, such as /tmp). The file is opened once, and loaded in the processes that decode, "
-	      "which are locked up. One that is refused, or cannot be loaded, is an error in the log, and "
-	      "dieseld serves without it; `dieselctl status` lists both."},
+	      "that dieseld does not know. May be given again, and is added to the codecs of the "
+	      "configuration. FILE is an absolute path without links. The file and all folders above it must "
+	      "belong to root or the daemon's own user, and others must not be able to write to them (but "
+	      "may to a sticky folder, such as /tmp). The file is opened once, and loaded in the processes "
+	      "that decode, which are sandboxed. A codec that is refused, or cannot be loaded, causes an "
+	      "error in the log, and dieseld serves without it; `dieselctl status` lists both."},
     {"exit-when-idle", option_number, "0", AT(exit_when_idle_s), 0, MAX_IDLE_S, .value = "SECONDS",
-     .usual = "0", .applies = OPTION_RELOAD, .help = "end when no client was there for so long; 0: never",
-     .about = "End when nobody has been connected, or held a batch, for so long. Default 0: never. A daemon "
-	      "that `diesel_loader`(3) starts for a user ends after five minutes. The service wants 0: "
-	      "systemd does not start it again after that."},
+     .usual = "0", .applies = OPTION_RELOAD,
+     .help = "exit after this many seconds without a client; 0: never",
+     .about = "Exit after this many seconds in which no client was connected or held a batch. Default 0: "
+	      "never. A daemon that `diesel_loader`(3) starts for a user exits after five minutes. The "
+	      "service needs 0: systemd does not start it again after that."},
     {"assist", option_flag, "no", AT(assist), .usual = "no",
-     .help = "read files ahead for the machine's other PyTorch jobs, where that helps (root)",
-     .about = "Read files ahead into the page cache for the machine's PyTorch jobs that know nothing of "
-	      "dieseld, where that is measured to help; `dieselctl why` says for which and why. Takes root, "
-	      "and BPF."},
+     .help = "prefetch files for the machine's other PyTorch jobs, where that helps (needs root)",
+     .about =
+	 "Prefetch files into the page cache for the machine's PyTorch jobs that do not use dieseld, where "
+	 "that is measured to help; `dieselctl why` lists the jobs and the reasons. Needs root and BPF."},
     {"observe", option_flag, "no", AT(serve.observe), .usual = "no", .applies = OPTION_RELOAD,
-     .help = "serve nobody: measure what this daemon itself takes, and, with --assist, what the machine's "
-	     "PyTorch jobs wait for, before it changes anything",
-     .about = "Serve nobody: who opens a dataset is refused in one line, and jobs without `DIESEL_SOCKET` "
-	      "use a dieseld of their own, as on a node without one. What is left is what this daemon "
-	      "itself takes, and, with `--assist`, what the machine's PyTorch jobs wait for. In the file, a "
-	      "reload ends it. Datasets that are open stay open."},
+     .help = "serve nobody: measure the cost of this daemon itself and, with --assist, the waits of the "
+	     "machine's PyTorch jobs",
+     .about = "Serve nobody: opening a dataset fails with a message of one line, and jobs without "
+	      "`DIESEL_SOCKET` use a dieseld of their own, as on a node without one. The daemon then only "
+	      "measures its own cost and, with `--assist`, the waits of the machine's PyTorch jobs. If the "
+	      "option is in the file, a reload can end it. Datasets that are open stay open."},
     {"no-io-uring", option_flag, "no", AT(serve.use_io_uring), .least = 1, .usual = "no",
-     .help = "read by threads instead",
-     .about = "Read by threads instead of io_uring. This is also what happens where io_uring is not "
-	      "permitted."},
+     .help = "read with threads instead of io_uring",
+     .about = "Read with threads instead of io_uring. Where io_uring is not permitted, this is the default."},
     {"metrics", option_metrics, OPTIONS_METRICS, AT(metrics), .value = "ADDR", .usual = "127.0.0.1:9467",
-     .help = "where Prometheus may ask, ADDRESS:PORT, or off",
-     .about = "Where Prometheus may ask for `/metrics`, or `off`. Default 127.0.0.1:9467. Probes ask "
-	      "`/healthz` and `/readyz`, which answers 503 and one line when clients cannot connect. If the "
-	      "port is taken, only the metrics are missing. The service has no network: there "
-	      "`dieseld-metrics.socket` listens, at the address of its own `ListenStream=`, and `off` is "
-	      "all that is heeded. Everybody who reaches it reads it: leave it on loopback, or put a "
-	      "firewall before it."},
+     .help = "address of /metrics for Prometheus, ADDRESS:PORT, or off",
+     .about =
+	 "Address of `/metrics` for Prometheus, or `off`. Default 127.0.0.1:9467. Probes use `/healthz` and "
+	 "`/readyz`; the latter answers 503 and one line when clients cannot connect. If the port is taken, "
+	 "only the metrics are missing. The service has no network: there `dieseld-metrics.socket` listens, "
+	 "at the address of its own `ListenStream=`, and of this option only `off` has an effect. Everybody "
+	 "who reaches the address can read the metrics: leave it on loopback, or put a firewall before it."},
     {"metrics-names", option_flag_of_words, "hidden", AT(hide_names), .words = "shown|hidden",
      .says = "is neither shown nor hidden", .value = "WHEN", .usual = "shown", .applies = OPTION_RELOAD,
-     .help = "hidden: without users, programs, accounts and pods",
-     .about = "`shown` (default), or `hidden`: figures of jobs have their numbers alone. The metrics of "
+     .help = "hidden: omit users, programs, accounts and pods",
+     .about = "`shown` (default), or `hidden`: figures of jobs have only the job's number. The metrics of "
 	      "users, quotas, programs, accounts, pods and namespaces are left out. Every user of the node "
-	      "can ask on loopback."},
-    {"stage", option_stage, "off", AT(stage), .group = "A local disk for what does not fit in memory",
+	      "can read them on loopback."},
+    {"stage", option_stage, "off", AT(stage), .group = "A local disk for chunks that do not fit in memory",
      .value = "DIR", .usual = "off", .takes = OPTION_FOLDER,
-     .help = "keep chunks that do not fit in memory in this folder of a local disk, or off; it must be "
-	     "dieseld's user's alone, and is made if need be",
+     .help = "keep chunks that do not fit in memory in this folder of a local disk, or off; it must belong "
+	     "only to dieseld's user, and is made if needed",
      .about = "Keep chunks of datasets that do not fit in memory in this folder of a local disk, or `off` "
-	      "(default). What was read from storage once comes from there in later epochs, after a restart "
-	      "too, for whoever may read the chunk's own file. An absolute path; the folder must belong to "
-	      "dieseld's user and be closed to all others (mode 0700), and is made if its parent is there. "
-	      "All folders above must belong to root or to dieseld's user, and others must not be able to "
-	      "write to them, unless they are sticky. One dieseld uses it at a time. A disk that is full, "
-	      "fails or hangs costs what is on it: chunks come from storage then, and one line says so. The "
-	      "service also wants `ReadWritePaths=` for the folder, or `CacheDirectory=diesel` and "
+	      "(default). A chunk that was read from storage once comes from that disk in later epochs, "
+	      "after a restart too, for every user who may read the chunk's own file. An absolute path; the "
+	      "folder must belong to dieseld's user and be closed to all others (mode 0700), and is made if "
+	      "its parent is there. All folders above must belong to root or to dieseld's user, and others "
+	      "must not be able to write to them, unless they are sticky. One dieseld uses it at a time. If "
+	      "the disk is full, fails or hangs, chunks come from storage, and the log has one line. The "
+	      "service also needs `ReadWritePaths=` for the folder, or `CacheDirectory=diesel` and "
 	      "`CacheDirectoryMode=0700` with /var/cache/diesel."},
     {"stage-when", option_flag_of_words, "slower", AT(serve.stage.always), .words = "slower|always",
      .says = "is neither slower nor always", .value = "WHEN", .usual = "slower",
-     .help = "slower: where storage is slower than that disk",
+     .help = "slower: only datasets whose storage is slower than that disk",
      .about = "`slower` (default): a dataset whose storage gives its chunks as fast as that disk does, both "
 	      "measured while it is served, is neither written nor read there; a line of the log says so, "
 	      "with both rates. `always`: without measuring."},
     {"stage-size", option_size, "100G", AT(serve.stage.bytes), MIN_STAGE_BYTES, MOST_BYTES,
-     "is not a size from 16M up", .value = "BYTES", .usual = "16G", .help = "the most that it may take",
-     .about = "The most that the folder may take. Default 16G. One user's datasets take at most "
+     "is not a size from 16M up", .value = "BYTES", .usual = "16G", .help = "limit of the staging folder",
+     .about = "The most bytes that the folder may take. Default 16G. One user's datasets take at most "
 	      "`--user-share` percent of it."},
     {"cluster", option_cluster, "redis://HOST:6379", CLUSTER(OPTIONS_CLUSTER_REDIS), .group = "Other nodes",
      .value = "URL",
      .help = "share datasets with the other nodes of a job, which are found in this Redis (redis://HOST), "
 	     "or off (default)",
-     .about = "Share datasets with the other nodes of a job: each chunk has one node that reads it, and the "
-	      "others have it from there. The nodes find each other in this Redis, redis://HOST[:PORT] or "
-	      "rediss://HOST (TLS); a user and a password are taken from the environment, as of "
-	      "`dieselctl`(1). `off` (default): each node reads for itself. Which jobs share is said by the "
-	      "jobs: see `diesel_loader`(3), `cluster`. A node, or Redis, that is gone stops nobody. If the "
-	      "options below are wrong, the log has one line, and this node reads for itself "
-	      "(`--check-config` says so before); while the address is taken, it does, too, and tries again "
-	      "every 2 seconds."},
+     .about =
+	 "Share datasets with the other nodes of a job: each chunk has one node that reads it, and the "
+	 "others get it from this node. The nodes find each other in this Redis, redis://HOST[:PORT] or "
+	 "rediss://HOST (TLS); a user and a password are taken from the environment, as of `dieselctl`(1). "
+	 "`off` (default): each node reads for itself. Jobs choose whether they share: see "
+	 "`diesel_loader`(3), `cluster`. A node or Redis that fails stops no job. If the options below are "
+	 "wrong, the log has one line, and this node reads for itself (`--check-config` finds this before). "
+	 "If the address is in use, the node reads for itself, too, and tries again every 2 seconds."},
     {"cluster-listen", option_text, "10.0.0.1:7700", CLUSTER(OPTIONS_CLUSTER_LISTEN), .value = "ADDRESS:PORT",
-     .help = "where those connect to",
-     .about = "Where other nodes connect to: an address in numbers. Needed with `--cluster`."},
+     .help = "address that other nodes connect to",
+     .about = "The numeric address that other nodes connect to. Required with `--cluster`."},
     {"cluster-advertise", option_text, "10.0.0.1:7700", CLUSTER(OPTIONS_CLUSTER_ADVERTISE),
-     .value = "ADDRESS:PORT", .help = "that address as others see it (default: as --cluster-listen)",
-     .about = "That address as others see it. Default: what `--cluster-listen` says."},
+     .value = "ADDRESS:PORT", .help = "this address as other nodes see it (default: as --cluster-listen)",
+     .about = "The address of this node as other nodes see it. Default: the value of `--cluster-listen`."},
     {"cluster-name", option_text, "node-1", CLUSTER(OPTIONS_CLUSTER_NAME), .value = "NAME",
-     .help = "what this node is called there (default: the host's name)",
-     .about = "What this node is called among them; no two may have one name. Default: the host's name."},
+     .help = "name of this node in the cluster (default: the host's name)",
+     .about = "Name of this node in the cluster; it must be unique. Default: the host's name."},
     {"cluster-key", option_path, "/etc/diesel/cluster.key", CLUSTER(OPTIONS_CLUSTER_KEY), .value = "FILE",
-     .takes = OPTION_FILE, .help = "a key that all nodes have; without it, loopback addresses alone",
-     .about = "A key that all nodes have, of 16 to 4096 bytes, which secures what they say to each other "
-	      "(TLS). The file belongs to root or dieseld's user and is closed to all others (mode 0600). "
-	      "Without it all addresses must be of loopback."},
+     .takes = OPTION_FILE, .help = "a key that all nodes share; without a key, only loopback addresses",
+     .about = "A key that all nodes share, of 16 to 4096 bytes, which secures connections between nodes "
+	      "(TLS). The file must belong to root or dieseld's user and be closed to all others (mode "
+	      "0600). Without a key, all addresses must be loopback addresses."},
     {"cluster-limit", option_cluster_limit, "100M", CLUSTER(OPTIONS_CLUSTER_LIMIT), CLUSTER_LIMIT_MIN,
      CLUSTER_LIMIT_MAX, "is neither 0 nor a size from 1M to 1T, such as 100M", .value = "BYTES", .usual = "0",
-     .help = "what is sent to each other node in a second; 0: no limit",
-     .about = "What is sent to each other node in a second, at most, from 1M to 1T; 0: no limit (default). "
-	      "The kernel holds the connection to it (`SO_MAX_PACING_RATE`)."},
-    {"config", .command = true, .group = "Of the command line alone", .value = "FILE", .takes = OPTION_FILE,
+     .help = "bytes per second that are sent to each other node; 0: no limit",
+     .about = "The most bytes per second that are sent to each other node, from 1M to 1T; 0: no limit "
+	      "(default). The kernel enforces it (`SO_MAX_PACING_RATE`)."},
+    {"config", .command = true, .group = "Only on the command line", .value = "FILE", .takes = OPTION_FILE,
      .help = "INI file with a section [dieseld] and the names above without dashes",
      .about = "An INI file, see `dieseld.conf`(5); its section `[dieseld]` has the options above by name "
-	      "without dashes, e.g. `cache = 8G`. The command line wins over the file. A mistake is named "
-	      "by line and column. On SIGHUP the file is read again. What it says of memory, pins, tuning, "
-	      "quotas and limits applies at once; window and batches apply to new sessions, user-share to "
-	      "new connections and sessions, and require-digest to datasets that are opened from then on. "
-	      "The others take effect at the next start. A file with a mistake changes nothing."},
-    {"check-config", option_flag, AT(check_only), .command = true,
-     .help = "say whether options and file are right, and end",
-     .about = "Say whether the options and the file are right, and exit: 0, or 2 with one line. The line "
-	      "names the file and its line, and what to write there. It also looks for what dieseld would "
-	      "find only later: folders of socket, history and staging, files of codecs, and what "
-	      "`--cluster` takes."},
+	      "without dashes, e.g. `cache = 8G`. The command line wins over the file. The message about a "
+	      "mistake has its line and column. On SIGHUP the file is read again. Memory, pins, tuning, "
+	      "quotas and limits apply at once. Window and batches apply to new sessions, user-share to new "
+	      "connections and sessions, and require-digest to datasets that are opened later. The others "
+	      "take effect at the next start. A file with a mistake changes nothing."},
+    {"check-config", option_flag, AT(check_only), .command = true, .help = "check options and file, and exit",
+     .about = "Check the options and the file, and exit: 0, or 2 with one line. The message names the file, "
+	      "the line, and the correction. The check includes what dieseld would find only later: folders "
+	      "of socket, history and staging, files of codecs, and the options of `--cluster`."},
     {"ready-fd", option_ready_fd, AT(ready_fd), .command = true, .value = "N",
      .help = "write \"ready\\n\" to this descriptor when listening",
      .about = "Write \"ready\" and a newline to this descriptor once clients can connect."},
-    {"verbose", option_flag, AT(verbose), .command = true, .letter = 'v', .help = "say more"},
-    {"help", option_flag, AT(show_help), .command = true, .help = "print this, and end",
-     .about = "Print the options, and end."},
+    {"verbose", option_flag, AT(verbose), .command = true, .letter = 'v', .help = "print more log lines"},
+    {"help", option_flag, AT(show_help), .command = true, .help = "print this help, and exit",
+     .about = "Print the options, and exit."},
     {"version", option_flag, AT(show_version), .command = true, .letter = 'V',
-     .help = "print the version, and end", .about = "Print the version, and end."},
+     .help = "print the version, and exit", .about = "Print the version, and exit."},
 };
 const size_t n_option_rows = sizeof(option_rows) / sizeof(option_rows[0]);
 

@@ -611,9 +611,9 @@ static int open_plugin(struct helper *h, struct error *err)
 	setitimer(ITIMER_PROF, &limit, NULL);
 	r = plugin_open(&h->plugin, recipe->codec.options, &type, &opened, err);
 	if (r == 0 && (type != recipe->type || memcmp(&opened, &recipe->codec, sizeof(opened)) != 0))
-		return error_set(err, -ESTALE,
-				 "what comes out of it is not what it was when the loader was made: make "
-				 "another one");
+		return error_set(
+		    err, -ESTALE,
+		    "its output differs from when the loader was created: create the loader again");
 	return r;
 }
 

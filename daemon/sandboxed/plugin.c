@@ -54,8 +54,8 @@ static int take(int fd, const struct plugin_order *order, struct plugin_reply *r
 		return r;
 	if (r < 0 || reply->status > 0)
 		return error_set(err, -ELIBBAD,
-				 "it ends the process that loads it, takes too long, or does what a codec "
-				 "may not do");
+				 "it crashes the process that loads it, takes too long, or makes a system "
+				 "call that codecs may not make");
 	if (reply->status < 0) {
 		reply->error.text[sizeof(reply->error.text) - 1] = '\0';
 		return error_set(err, reply->status, "%s", text_line(text, sizeof(text), reply->error.text));
@@ -113,8 +113,9 @@ void plugins_start(struct plugins *p, const struct fork_server *fork_server, cha
 
 		other = r == 0 ? find(p, q.name) : NULL;
 		if (other) {
-			error_set(&q.problem, -EEXIST, "%s is not loaded: it is %s, and so is %s", q.path,
-				  q.name, other->path);
+			error_set(&q.problem, -EEXIST,
+				  "%s is not loaded: its name, %s, is also the name of %s", q.path, q.name,
+				  other->path);
 			q.name[0] = '\0';
 		}
 		p->all[p->n++] = q;

@@ -21,11 +21,11 @@ static int refuse(enum file_safety safety, const char *path, const char *at, con
 
 	if (safety == FILE_OF_OTHERS)
 		return error_set(err, -EPERM,
-				 "%s is not loaded: %s %s belongs to another user (uid %u) than root and "
-				 "dieseld's own: chown it",
-				 path, what, at, (unsigned)status->st_uid);
-	return error_set(err, -EPERM, "%s is not loaded: others may write to %s %s: chmod go-w it", path,
-			 what, at);
+				 "%s is not loaded: %s %s belongs to user %u, must belong to root or to "
+				 "dieseld's user. Run: chown root %s",
+				 path, what, at, (unsigned)status->st_uid, at);
+	return error_set(err, -EPERM, "%s is not loaded: others may write to %s %s. Run: chmod go-w %s", path,
+			 what, at, at);
 }
 
 /* Opens the file's folder, starting at the root. Each folder is checked through the descriptor that is used
@@ -68,13 +68,14 @@ int plugin_file_open(const char *path, int *ret_fd, struct error *err)
 	int r;
 
 	if (path[0] != '/')
-		return error_set(err, -EINVAL, "a codec is named by its absolute path, not %s", path);
+		return error_set(err, -EINVAL, "the path of a codec must be absolute, not %s", path);
 	if (!realpath(path, real))
 		return error_errno(err, -errno, "%s is not loaded", path);
 	if (strcmp(real, path) != 0)
-		return error_set(err, -ELOOP,
-				 "%s is not loaded: it is not the file's own path: name it %s, without links",
-				 path, real);
+		return error_set(
+		    err, -ELOOP,
+		    "%s is not loaded: the path contains links. Write the path without links, %s", path,
+		    real);
 	r = open_folder(path, &folder_fd, err);
 	if (r < 0)
 		return r;
@@ -83,7 +84,7 @@ int plugin_file_open(const char *path, int *ret_fd, struct error *err)
 	if (fd < 0 || fstat(fd, &status) < 0)
 		return error_errno(err, -errno, "%s is not loaded", path);
 	if (!S_ISREG(status.st_mode))
-		return error_set(err, -EINVAL, "%s is not loaded: it is no file", path);
+		return error_set(err, -EINVAL, "%s is not loaded: not a regular file", path);
 	if (file_safety(&status) != FILE_SAFE)
 		return refuse(file_safety(&status), path, path, &status, err);
 	*ret_fd = steal_fd(&fd);

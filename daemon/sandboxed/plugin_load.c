@@ -21,8 +21,8 @@ static int check(const struct diesel_codec *c, struct error *err)
 {
 	if (c->abi != DIESEL_CODEC_ABI)
 		return error_set(err, -ELIBBAD,
-				 "it is made for version %u of diesel_codec.h, and dieseld knows %u", c->abi,
-				 DIESEL_CODEC_ABI);
+				 "it was built for version %u of diesel_codec.h, but dieseld supports %u",
+				 c->abi, DIESEL_CODEC_ABI);
 	if (c->bytes != sizeof(*c))
 		return error_set(err, -ELIBBAD, "its struct diesel_codec has %u bytes, and not %zu", c->bytes,
 				 sizeof(*c));
@@ -51,10 +51,9 @@ int plugin_load(int fd, const struct diesel_codec **ret, struct error *err)
 	}
 	codec = dlsym(object, NAME(DIESEL_CODEC));
 	if (!codec)
-		return error_set(
-		    err, -ELIBBAD,
-		    "it has no symbol " NAME(DIESEL_CODEC) ": it is no codec, or one for another "
-							   "dieseld");
+		return error_set(err, -ELIBBAD,
+				 "it has no symbol " NAME(
+				     DIESEL_CODEC) ": it is not a codec, or was built for another dieseld");
 	*ret = codec;
 	return check(codec, err);
 }
@@ -92,8 +91,9 @@ static int result_of(int r, struct diesel_codec_error *said, const char *functio
 {
 	said->text[sizeof(said->text) - 1] = '\0';
 	if (r > 0 || r < -MAX_ERRNO)
-		return error_set(err, -ELIBBAD, "its %s() gives %d, which is neither 0 nor a negative errno",
-				 function, r);
+		return error_set(err, -ELIBBAD,
+				 "its %s() returned %d, which is neither 0 nor a negative errno", function,
+				 r);
 	if (r < 0)
 		return said->text[0] ? error_set(err, r, "%s", said->text)
 				     : error_errno(err, r, "its %s() fails", function);

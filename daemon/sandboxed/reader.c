@@ -127,7 +127,7 @@ static void give_unpacker(const struct reader_process *r)
 	int fd = -EBADF, result = fork_server_start(r->readers->fork_server, HELPER_UNPACKER, &fd);
 
 	if (result < 0)
-		log_debug("no process can be had that decompresses: %s", strerror(-result));
+		log_debug("cannot start a process that decompresses: %s", strerror(-result));
 	(void)fd_message_send(r->fd, &order, sizeof(order), &fd, result == 0 ? 1 : 0, MSG_DONTWAIT);
 	closep(&fd);
 }

@@ -235,7 +235,7 @@ static int open_folder(struct stager_here *s, const char *path, struct error *er
 	s->folder_fd = fd;
 	if (st.st_uid != geteuid() || st.st_mode & 077)
 		return error_set(err, -EPERM,
-				 "%s: others may use this folder: it must belong to dieseld's user alone "
+				 "%s: others may use this folder: it must belong to dieseld's user only "
 				 "(chown to uid %u, chmod 700)",
 				 path, (unsigned)geteuid());
 	return lock_folder(fd, path, err);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The daemon's side of the messages with the sensing child. Nothing here waits: orders that cannot be sent
+/* The daemon's side of the messages with the sensor process. Nothing here waits: orders that cannot be sent
  * now are sent at the next tick. */
 #include "sensor_private.h"
 
@@ -41,7 +41,7 @@ static void take_replies(struct sensor *s);
 static void lose(struct sensor *s, const char *text)
 {
 	if (strcmp(s->told.why, text))
-		log_warning("%s; samples are of the clients' own wait times", text);
+		log_warning("%s; stalls are measured by the clients' own wait times", text);
 	why(s, text);
 	s->told.active = false;
 	for (struct sensed_job *j = s->jobs; j; j = j->next)
@@ -68,7 +68,7 @@ bool link_tick(struct sensor *s, uint64_t now_ns)
 									   .start_ticks = j->start_ticks});
 	}
 	if (++s->n_unanswered > UNANSWERED_MAX) {
-		lose(s, "the sensing child does not answer");
+		lose(s, "the sensor process does not answer");
 		return false;
 	}
 	return send_request(s, &(struct sensor_request){.type = SENSOR_TICK});
@@ -96,7 +96,7 @@ static void on_ready(struct sensor *s)
 	s->told.active = true;
 	s->told.source = STALL_SOURCE_BPF;
 	if (s->told.why[0])
-		log_info("sensing by BPF again");
+		log_info("stalls are measured by BPF again");
 	why(s, "");
 	for (struct sensed_job *j = s->jobs; j; j = j->next)
 		j->told = false;
@@ -107,7 +107,8 @@ static void on_refused(struct sensor *s, const struct sensor_reply *reply)
 	char text[sizeof(s->told.why)];
 
 	s->told.source = STALL_SOURCE_CLIENT;
-	snprintf(text, sizeof(text), "no sensing by BPF: %.*s", (int)sizeof(text) - 32, reply->why);
+	snprintf(text, sizeof(text), "cannot measure stalls by BPF: %.*s", (int)sizeof(text) - 32,
+		 reply->why);
 	lose(s, text);
 	/* A missing permission, or missing support in the kernel, is permanent. */
 	if (reply->code == -EPERM || reply->code == -ENOENT || reply->code == -ENOSYS)
@@ -137,7 +138,7 @@ static void on_ended(void *user, const struct fork_server_news *news, const char
 	s->state = news->status != 0 ? CHILD_STARTING : CHILD_IDLE;
 	s->told.n_restarts++;
 	s->told.source = STALL_SOURCE_CLIENT;
-	snprintf(text, sizeof(text), "the sensing child %s: another one is started", how);
+	snprintf(text, sizeof(text), "the sensor process %s: dieseld starts another one", how);
 	lose(s, text);
 }
 
@@ -147,7 +148,8 @@ static void on_lost(void *user)
 	struct sensor *s = user;
 
 	s->told.source = STALL_SOURCE_CLIENT;
-	lose(s, "the keeper of the sensing child is gone: restart dieseld to sense by BPF again");
+	lose(s, "the process that starts the sensor process has ended: restart dieseld to measure stalls by "
+		"BPF again");
 	keeper_drop(&s->keeper);
 	s->state = CHILD_NONE;
 }

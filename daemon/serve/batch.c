@@ -69,7 +69,7 @@ static void fail_by_number(struct batch *b, const struct cached_dataset *d, uint
 	char text[sizeof(b->error)];
 
 	snprintf(text, sizeof(text),
-		 "%s/" SNAPSHOT_FILE ": record %llu is wrong; run `dieselctl snapshot %s` to rebuild it",
+		 "%s/" SNAPSHOT_FILE ": record %llu is invalid. Run `dieselctl snapshot %s` to rebuild it",
 		 d->path, (unsigned long long)sample, d->path);
 	batch_fail(b, -EBADMSG, text);
 }
@@ -114,7 +114,8 @@ void batch_set_samples(struct batch *b, const struct cached_dataset *d, const ui
 		}
 		if (s.encoding != CHUNK_ENCODING_RAW || s.bytes != s.stored_bytes ||
 		    s.offset + s.bytes > d->chunks[s.chunk].bytes) {
-			fail_by_sample(b, "a sample is encoded in a way that this dieseld does not know", &s);
+			fail_by_sample(b, "this version of dieseld does not know the encoding of a sample",
+				       &s);
 			return;
 		}
 		b->items[i] = (struct batch_item){.sample = samples[i],

@@ -213,8 +213,8 @@ static void tell_clamped(struct error *note, const char *who, uint64_t asked, ui
 	char wanted[16], needed[16];
 
 	error_set(note, 0,
-		  "cache of %s: %s is less than the %s that its open sessions need: it stays at that until "
-		  "they close",
+		  "cache of %s: %s is less than the %s that its open sessions need. The cache stays at that "
+		  "size until the sessions close",
 		  who, units_format_bytes(wanted, sizeof(wanted), asked),
 		  units_format_bytes(needed, sizeof(needed), need));
 }

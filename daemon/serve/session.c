@@ -75,7 +75,7 @@ static bool spare_full(struct session *s, uint64_t now_ns)
 	o->ahead.n = o->reach = 0;
 	if (!o->has_head || o->head.status < 0 || !is_head_lacking(s, false))
 		return false;
-	batch_fail(&o->head, -ENOSPC, "the cache has no space for this chunk beside what is in use");
+	batch_fail(&o->head, -ENOSPC, "the cache has no space for this chunk: all memory is in use");
 	return true;
 }
 
@@ -148,9 +148,8 @@ static void note_replaced(const struct session *s, uint64_t n)
 	struct cache *c = s->cache;
 
 	log_limited(cache_lines_of(c, s->uid), LOG_LEVEL_WARNING,
-		    "job %llu: %llu decoder%s replaced after ending, or taking too long for a sample: "
-		    "`journalctl -k -g "
-		    "dieseld` shows whether the kernel killed them",
+		    "job %llu: %llu decoder%s replaced after a crash or a timeout: run `journalctl -k -g "
+		    "dieseld` to see whether the kernel killed a decoder",
 		    (unsigned long long)s->job->id, (unsigned long long)n, units_plural(n));
 }
 

@@ -84,16 +84,16 @@ static int refuse(const struct session *s, uint64_t bytes, uint32_t window, uint
 
 	if (fits)
 		snprintf(hint, sizeof(hint), " (order=Order(window_chunks=%u) fits)", fits);
-	return error_set(
-	    err, -ENOSPC,
-	    "a session on %s with batch %u and a window of %u chunk%s needs %s beside what is in "
-	    "use, the cache of %s cannot hold that: start dieseld with a larger --cache, or use "
-	    "a smaller window or batch%s%s",
-	    s->order.dataset->path, s->order.request.batch, window, units_plural(window),
-	    units_format_bytes(text, sizeof(text), bytes),
-	    units_format_bytes(budget, sizeof(budget), s->cache->limit_bytes), hint,
-	    s->order.request.recipe.kind ? ", or leave the transforms to Python (decode=Decode(native=False))"
-					 : "");
+	return error_set(err, -ENOSPC,
+			 "a session on %s with batch %u and a window of %u chunk%s needs %s in addition to "
+			 "the memory in use, more than the cache of %s can hold. Start dieseld with a larger "
+			 "--cache, or use a smaller window or batch%s%s",
+			 s->order.dataset->path, s->order.request.batch, window, units_plural(window),
+			 units_format_bytes(text, sizeof(text), bytes),
+			 units_format_bytes(budget, sizeof(budget), s->cache->limit_bytes), hint,
+			 s->order.request.recipe.kind
+			     ? ", or leave the transforms to Python (decode=Decode(native=False))"
+			     : "");
 }
 
 /* Finds the memory that the session needs with this number of slots: for any order, or (exact) for the
@@ -286,16 +286,15 @@ void session_give_up(struct session *s, int reason, uint64_t bytes)
 	char text[400], needed[16], budget[16];
 
 	if (reason == -ENOSPC)
-		snprintf(
-		    text, sizeof(text),
-		    "the order of this epoch takes chunks of %s at one time, and the cache of %s has no "
-		    "space for them beside what is in use: start dieseld with a larger --cache, or use a "
-		    "smaller window or batch",
-		    units_format_bytes(needed, sizeof(needed), bytes ? bytes : head_bytes(s)),
-		    units_format_bytes(budget, sizeof(budget), s->cache->limit_bytes));
+		snprintf(text, sizeof(text),
+			 "the order of this epoch needs chunks of %s in memory at one time, and the cache of "
+			 "%s has no space for them. Start dieseld with a larger --cache, or use a smaller "
+			 "window or batch",
+			 units_format_bytes(needed, sizeof(needed), bytes ? bytes : head_bytes(s)),
+			 units_format_bytes(budget, sizeof(budget), s->cache->limit_bytes));
 	else
 		snprintf(text, sizeof(text),
-			 "dieseld gets no memory for a chunk (%s): raise its limit of open files "
+			 "dieseld cannot allocate memory for a chunk (%s): raise its limit of open files "
 			 "(LimitNOFILE=) or of memory",
 			 strerror(-reason));
 	batch_fail(&s->order.head, reason, text);
@@ -312,7 +311,7 @@ static int make_memory(struct session *s, const struct session_args *args, int p
 		return r;
 	if (!cache_make_space(s->cache, s->cost_bytes))
 		return error_set(err, -ENOSPC,
-				 "the cache has no space for the session's batches: all is in use");
+				 "the cache has no space for the session's batches: all memory is in use");
 	r = join_frames(s);
 	if (r == 0)
 		r = slots_open(&s->slots, s, o->batch, o->dataset->info.n_chunks);

@@ -30,10 +30,10 @@ static int take_lock(const char *path, int *ret_fd, struct error *err)
 	snprintf(lock_path, sizeof(lock_path), "%s.lock", path);
 	fd = open(lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
 	if (fd < 0 && errno == ENOENT)
-		return error_set(err, -ENOENT,
-				 "cannot listen on %s: its directory does not exist; make it, or "
-				 "choose another path",
-				 path);
+		return error_set(
+		    err, -ENOENT,
+		    "cannot listen on %s: its directory does not exist. Make it, or choose another path",
+		    path);
 	if (fd < 0)
 		return error_errno(err, -errno, "cannot open the lock file %s", lock_path);
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
@@ -108,11 +108,10 @@ int server_check_ready(const struct server *s, struct error *err)
 	if (s->stopping)
 		return error_set(err, -ESHUTDOWN, "dieseld is stopping");
 	if (!is_there(s->socket_path, &s->place))
-		return error_set(
-		    err, -ENOENT,
-		    "%s is not dieseld's socket any more: systemctl restart dieseld, and find out who "
-		    "removed it",
-		    s->socket_path);
+		return error_set(err, -ENOENT,
+				 "%s is no longer dieseld's socket, because it was removed or replaced: run "
+				 "`systemctl restart dieseld`",
+				 s->socket_path);
 	if (!uv_is_active((const uv_handle_t *)&s->listen_poll))
 		return error_set(err, -EMFILE,
 				 "dieseld has no descriptor for another client: raise LimitNOFILE=");
@@ -162,7 +161,7 @@ static void turn_away_one(struct server *s, int listen_fd, uv_poll_t *poll, int 
 	struct error err = ERROR_INIT;
 	int fd = -EBADF;
 
-	error_errno(&err, code, "dieseld cannot let in another client");
+	error_errno(&err, code, "dieseld cannot accept another client");
 	if (s->spare_fd >= 0) {
 		closep(&s->spare_fd);
 		fd = accept4(listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
@@ -170,8 +169,8 @@ static void turn_away_one(struct server *s, int listen_fd, uv_poll_t *poll, int 
 	if (fd >= 0)
 		turn_away(s, fd, &err);
 	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	log_limited(&s->accept_lines, LOG_LEVEL_WARNING, "%s; raise the limit of open files if it is that",
-		    err.text);
+	log_limited(&s->accept_lines, LOG_LEVEL_WARNING,
+		    "%s: if the limit of open files is the reason, raise it (LimitNOFILE=)", err.text);
 	if (fd >= 0)
 		return;
 	uv_poll_stop(poll);
@@ -224,7 +223,7 @@ static void on_listen(uv_poll_t *poll, int status, int events)
 		return;
 	if (r == 0)
 		error_set(&err, -ENOMEM, "dieseld has no memory for another client");
-	log_limited(server_lines_of(s, peer.uid), LOG_LEVEL_WARNING, "pid %lld was not let in: %s",
+	log_limited(server_lines_of(s, peer.uid), LOG_LEVEL_WARNING, "refused a connection from pid %lld: %s",
 		    (long long)peer.pid, err.text);
 	turn_away(s, fd, &err);
 }
@@ -250,8 +249,8 @@ static void on_admin(uv_poll_t *poll, int status, int events)
 	if (n < MAX_ADMINS)
 		error_set(&err, -ENOMEM, "dieseld has no memory for another client");
 	else
-		error_set(&err, -EUSERS, "dieseld has %u connections of administrators: close one of them",
-			  n);
+		error_set(&err, -EUSERS,
+			  "dieseld has %u connections of administrators, the maximum: close one of them", n);
 	turn_away(s, fd, &err);
 }
 

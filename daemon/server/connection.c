@@ -209,8 +209,8 @@ static int text_new(struct connection *c, const char *text, struct error *err)
 	    &c->text); /* reply to the last request, even if the client kept its descriptor */
 	if (!c->is_admin && !admin_is(c->uid) && text_bytes_of(c->server, c->uid) + bytes > USER_TEXT_BYTES)
 		return error_set(err, -EDQUOT,
-				 "user %u has %u MiB of this dieseld's answers open: close connections, or "
-				 "read with fewer",
+				 "user %u holds %u MiB of replies from dieseld, the maximum: close "
+				 "connections, or read with fewer",
 				 c->uid, USER_TEXT_BYTES >> 20);
 	r = shared_memory_new("diesel-text", bytes ? bytes : 1, SHARED_MAPPABLE, &c->text);
 	if (r < 0)
@@ -278,11 +278,10 @@ static int reserve_landing(struct connection *c, struct error *err)
 	c->landing_bytes = FETCHER_BYTES;
 	r = server_check_usage(c->server, c, err);
 	if (r == 0 && !cache_make_space(cache, 0))
-		r = error_set(
-		    err, -ENOSPC,
-		    "the cache has no space to read %s into (%llu MiB): start dieseld with a larger "
-		    "--cache",
-		    c->dataset->path, (unsigned long long)(FETCHER_BYTES >> 20));
+		r = error_set(err, -ENOSPC,
+			      "the cache has no space for reading %s (%llu MiB needed): start dieseld with a "
+			      "larger --cache",
+			      c->dataset->path, (unsigned long long)(FETCHER_BYTES >> 20));
 	return r;
 }
 
@@ -498,8 +497,9 @@ static int open_session(struct connection *c, const struct wire_open_session *m,
 		r = shared_memory_reader(c->session->slots.buffers->memory.fd, &batch_buffers_fd);
 	if (r < 0) {
 		end_session(c);
-		return refuse(c, r,
-			      "dieseld cannot look at the client's process, or at memory: is /proc mounted?");
+		return refuse(
+		    c, r,
+		    "dieseld cannot open the client's process or its memory: check that /proc is mounted");
 	}
 	return connection_reply(c, &answer, (int[]){c->session->slots.memory.fd, batch_buffers_fd}, 2);
 }
@@ -515,7 +515,8 @@ static int on_open_session(struct connection *c, const struct wire_open_session 
 		return -EPROTO;
 	if (c->dataset->identity.is_fetched && !c->dataset->fetchers.first) /* libdiesel waits for a reader,
 									     * too */
-		return refuse(c, -ECONNREFUSED, "nobody reads the bucket for this dataset (dieselctl fetch)");
+		return refuse(c, -ECONNREFUSED,
+			      "no process reads the bucket for this dataset (dieselctl fetch)");
 	if (c->server->stopping) /* libdiesel waits for the next daemon */
 		return refuse(c, -ECONNREFUSED, "this dieseld is stopping");
 	r = m->subset_samples ? connection_steal_subset(c, m->subset_samples, &subset) : 0;
@@ -535,7 +536,8 @@ static int on_segment(struct connection *c, const union wire_message *m)
 		return refuse(c, -ENOENT, "no such chunk segment");
 	r = shared_memory_reader(segment->memory.fd, &fd);
 	if (r < 0)
-		return refuse(c, r, "dieseld cannot open a chunk in memory for a client: is /proc mounted?");
+		return refuse(
+		    c, r, "dieseld cannot open a chunk in memory for a client: check that /proc is mounted");
 	segment->mapped = true;
 	protocol_init(&answer, WIRE_SEGMENT_REPLY);
 	answer.segment.segment = segment->id;
@@ -602,10 +604,9 @@ static int on_message(struct connection *c, const union wire_message *m)
 		if (c->dataset)
 			return -EPROTO;
 		if (c->server->serving.options.observe)
-			return refuse(
-			    c, -ECONNREFUSED,
-			    "dieseld only observes this node and serves nobody: ask its operator, or "
-			    "unset DIESEL_SOCKET for a dieseld of your own");
+			return refuse(c, -ECONNREFUSED,
+				      "dieseld only observes this node and serves no jobs: ask its operator, "
+				      "or unset DIESEL_SOCKET to use a dieseld of your own");
 		return connection_open_dataset(c, &m->open_dataset);
 	case WIRE_SUBSET:
 		if (c->session)
@@ -659,9 +660,8 @@ static void tell_orphan(struct connection *c)
 {
 	if (!c->orphan_told)
 		log_limited(server_lines_of(c->server, c->uid), LOG_LEVEL_INFO,
-			    "pid %lld: its connection ended, and it has batches: they stay as they are until "
-			    "it gives "
-			    "them back",
+			    "pid %lld closed its connection while it holds batches: dieseld keeps them until "
+			    "the process releases them",
 			    (long long)c->pid);
 	c->orphan_told = true;
 }
@@ -687,11 +687,11 @@ bool connection_close_orphans(struct server *s)
 void connection_cut(struct connection *c, int r)
 {
 	if (r != -ECONNRESET && r != -EPIPE)
-		log_limited(server_lines_of(c->server, c->uid), LOG_LEVEL_WARNING, "pid %lld: cut off: %s",
-			    (long long)c->pid,
-			    r == -EPROTO      ? "it broke the protocol"
-			    : r == -ENOBUFS   ? "it does not read its replies"
-			    : r == -ETIMEDOUT ? "it does not say what it wants"
+		log_limited(server_lines_of(c->server, c->uid), LOG_LEVEL_WARNING,
+			    "closed the connection of pid %lld: %s", (long long)c->pid,
+			    r == -EPROTO      ? "the client violated the protocol"
+			    : r == -ENOBUFS   ? "the client does not read its replies"
+			    : r == -ETIMEDOUT ? "the client sent no complete request in time"
 					      : strerror(-r));
 	if (c->session && c->owner_fd >= 0 && session_orphan(c->session) > 0)
 		orphan(c);

@@ -44,9 +44,10 @@ static int answer(struct open_request *q, struct cached_dataset *d)
 	int r;
 
 	if (q->version && q->version != d->info.version) {
-		error_set(&q->error, -ESTALE,
-			  "%s is at version %llu now, the session was opened at %llu: open the dataset again",
-			  d->path, (unsigned long long)d->info.version, (unsigned long long)q->version);
+		error_set(
+		    &q->error, -ESTALE,
+		    "%s is at version %llu now, but the session was opened at %llu: open the dataset again",
+		    d->path, (unsigned long long)d->info.version, (unsigned long long)q->version);
 		return connection_reply_error(c, &q->error, -ESTALE);
 	}
 	r = shared_memory_reader(d->copy.fd, &fd);
@@ -114,7 +115,7 @@ static int check_digest(struct open_request *q, const struct cached_dataset *d)
 	    (when == SERVING_DIGEST_SHARED && c->uid == d->identity.rights.uid))
 		return 0;
 	return error_set(&q->error, -EPERM,
-			 "%s has no SHA-256 of its chunks, and dieseld demands it%s (--require-digest): its "
+			 "%s has no SHA-256 of its chunks, and dieseld requires it%s (--require-digest): its "
 			 "owner can run `dieselctl rebuild --digest " DIGEST_NAME " %s`",
 			 d->path, when == SERVING_DIGEST_SHARED ? " for all but the owner" : "", d->path);
 }
@@ -165,19 +166,19 @@ static int reserve(struct open_request *q)
 	int r;
 
 	if (bytes > most)
-		return error_set(
-		    &q->error, -ENOSPC,
-		    "%s/" SNAPSHOT_FILE " takes %llu MiB of memory and the cache has space for %llu "
-		    "MiB: start dieseld with a larger --cache",
-		    q->proof.path, (unsigned long long)(bytes >> 20), (unsigned long long)(most >> 20));
+		return error_set(&q->error, -ENOSPC,
+				 "%s/" SNAPSHOT_FILE " needs %llu MiB of memory, but the cache has space for "
+				 "%llu MiB: start dieseld with a larger --cache",
+				 q->proof.path, (unsigned long long)(bytes >> 20),
+				 (unsigned long long)(most >> 20));
 	/* If this fails, request_free() gives the bytes back. */
 	cache->snapshot_bytes += bytes;
 	q->reserved_bytes = bytes;
 	r = server_check_usage(q->connection->server, q->connection, &q->error);
 	if (r == 0 && !cache_make_space(cache, 0))
 		r = error_set(&q->error, -ENOSPC,
-			      "%s: its snapshot does not fit in the cache beside what is in use: start "
-			      "dieseld with a larger --cache",
+			      "the snapshot of %s does not fit in the cache in addition to the memory in "
+			      "use: start dieseld with a larger --cache",
 			      q->proof.path);
 	return r;
 }
@@ -200,8 +201,8 @@ static void decide(struct open_request *q)
 	}
 	if (q->proof.replaced) {
 		q->result = error_set(&q->error, -ESTALE,
-				      "the dataset's snapshot was replaced by a newer one, and is not kept: "
-				      "open the dataset again");
+				      "the dataset's snapshot was replaced by a newer one and was not "
+				      "retained: open the dataset again");
 		finish(q, NULL);
 		return;
 	}
@@ -266,11 +267,10 @@ static void on_identified(void *user, struct proof *proof)
 	q->proof.identity.is_fetched = q->is_fetched;
 	/* Only the same user may get chunks that a client's own processes deliver. */
 	if (q->is_fetched && q->proof.identity.rights.uid != q->connection->uid) {
-		q->result =
-		    error_set(&q->error, -EPERM,
-			      "%s belongs to another user: of a dataset in a bucket everybody needs a "
-			      "snapshot of his own",
-			      q->proof.path);
+		q->result = error_set(
+		    &q->error, -EPERM,
+		    "%s belongs to another user: each user of a dataset in a bucket needs an own snapshot",
+		    q->proof.path);
 		finish(q, NULL);
 		return;
 	}

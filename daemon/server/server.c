@@ -308,7 +308,7 @@ static void on_fork_server(uv_poll_t *poll, int status, int events)
 	uv_poll_stop(poll);
 	if (s->stopping)
 		return;
-	log_error("the process that starts readers has ended, so nothing can be read any more: ending");
+	log_error("the process that starts readers has ended: dieseld can no longer read, and ends");
 	s->failed = true;
 	raise(SIGTERM);
 }
@@ -343,7 +343,7 @@ static void restore(struct server *s, struct fd_store_items *items)
 	int r = handover_new(s->loop, &quota, items, &s->serving.cache.handover);
 
 	if (r < 0)
-		log_warning("chunks do not outlive dieseld: %s", strerror(-r));
+		log_warning("cached chunks are lost when dieseld ends: %s", strerror(-r));
 	if (s->serving.cache.handover)
 		cache_restore(&s->serving.cache);
 }
@@ -359,7 +359,7 @@ static void start_staging(struct server *s)
 		r = stage_new(s->loop, s->fork_server, &s->serving.cache, options, &quota,
 			      &s->serving.cache.stage);
 	if (r < 0)
-		log_warning("nothing is staged: %s", strerror(-r));
+		log_warning("staging is off: %s", strerror(-r));
 }
 
 static void on_owners_changed(void *user, struct cluster_group *group)
@@ -471,7 +471,7 @@ static void on_drain(uv_timer_t *timer)
 	if (pool_in_flight(s->serving.cache.pool) == 0 && s->n_connections == 0) {
 		finish(s);
 	} else if (late) {
-		log_warning("tasks of workers that do not end: %llu; ending without them",
+		log_warning("dieseld ends without %llu tasks that its workers have not completed",
 			    (unsigned long long)pool_in_flight(s->serving.cache.pool));
 		uv_stop(s->loop);
 	}

@@ -26,13 +26,13 @@ static json_t *peers_json(const struct cluster *cluster)
 		const struct cluster_peer_figures *p = &peers[i];
 
 		json_array_append_new(
-		    list,
-		    json_pack("{s:o, s:o, s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "node",
-			      json_text(p->node), "address", json_text(p->address), "connected",
-			      p->is_connected, "away", p->is_unreachable, "chunks_in", json_u64(p->chunks_in),
-			      "bytes_in", json_u64(p->bytes_in), "chunks_out", json_u64(p->chunks_out),
-			      "bytes_out", json_u64(p->bytes_out), "failed", json_u64(p->failed), "latency_s",
-			      json_known(p->latency_s), "bytes_per_s", json_known(p->bytes_per_s)));
+		    list, json_pack("{s:o, s:o, s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "node",
+				    json_text(p->node), "address", json_text(p->address), "connected",
+				    p->is_connected, "unreachable", p->is_unreachable, "chunks_in",
+				    json_u64(p->chunks_in), "bytes_in", json_u64(p->bytes_in), "chunks_out",
+				    json_u64(p->chunks_out), "bytes_out", json_u64(p->bytes_out), "failed",
+				    json_u64(p->failed), "latency_s", json_known(p->latency_s), "bytes_per_s",
+				    json_known(p->bytes_per_s)));
 	}
 	return list;
 }
@@ -48,8 +48,8 @@ static json_t *members_json(const struct cluster_group *group)
 
 		json_array_append_new(list, json_pack("{s:o, s:o, s:o, s:b, s:b}", "node", json_text(m->node),
 						      "address", json_text(m->address), "weight_bytes",
-						      json_u64(m->weight_bytes), "self", m->is_self, "away",
-						      m->is_unreachable));
+						      json_u64(m->weight_bytes), "self", m->is_self,
+						      "unreachable", m->is_unreachable));
 	}
 	return list;
 }
@@ -153,7 +153,7 @@ static json_t *cache_status(const struct cache *c)
 	    (int)c->segments.n, "kept_bytes", json_u64(c->kept_bytes), "pinned_chunks", json_u64(pinned),
 	    "loading", (int)c->n_loading, "reads", json_u64(c->counters.reads), "read_bytes",
 	    json_u64(c->counters.read_bytes), "evictions", json_u64(c->counters.evictions), "quarantined",
-	    json_u64(c->counters.damaged), "buffered", json_u64(c->counters.buffered), "carried",
+	    json_u64(c->counters.damaged), "buffered", json_u64(c->counters.buffered), "restored",
 	    json_u64(c->counters.restored), "restored_bytes", json_u64(restored), "shared",
 	    json_u64(c->counters.shared), "kept_batch_bytes", json_u64(c->kept_batches.bytes));
 }

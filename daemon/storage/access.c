@@ -41,8 +41,8 @@ int access_open_error(struct error *err, int code, const char *what)
 	if (code == -EXDEV)
 		return error_set(
 		    err, code,
-		    "%s is a mount of its own, or a way out of the dataset: dieseld serves only what "
-		    "lies in one mount with the dataset's directory; mount the whole directory",
+		    "%s is a mount of its own, or a way out of the dataset: dieseld serves only files in the "
+		    "same mount as the dataset's directory. Mount the whole directory",
 		    what);
 	return error_errno(err, code, "dieseld cannot open %s", what);
 }
@@ -133,8 +133,8 @@ int access_stricter_error(struct error *err, const char *what, const struct acce
 	if (file->acl_bytes || snapshot->acl_bytes)
 		return error_set(err, -EACCES,
 				 "%s: may be %s by fewer than the snapshot may be read by, or its access "
-				 "control list is another one than the snapshot's: give both the same "
-				 "owner, group and list, or run setfacl -b and chmod a+%s on it",
+				 "control list is another one than the snapshot's. Give both the same owner, "
+				 "group and list, or run setfacl -b and chmod a+%s on it",
 				 what, may, bit);
 	return error_set(
 	    err, -EACCES,

@@ -39,7 +39,7 @@ static void apply_pin(struct tuner_round *round, size_t index, enum tuner_knob k
 			     (unsigned long long)value);
 	else
 		round_decide(round, index, &(struct wish){knob, TUNER_RULE_PIN, value, NAN},
-			     "pinned to %llu, of which limits leave %llu", (unsigned long long)pin->value,
+			     "pinned to %llu, limited to %llu", (unsigned long long)pin->value,
 			     (unsigned long long)value);
 }
 
@@ -108,8 +108,7 @@ bool round_recover(struct tuner_round *round, size_t index)
 		return false;
 	round_decide(
 	    round, index, &(struct wish){TUNER_CACHE_BYTES, TUNER_RULE_RECOVER, (uint64_t)to, NAN},
-	    "memory is not tight any more (tasks waited %.1f%% of the last 10 s): towards the %.0f MiB it "
-	    "had",
+	    "memory is no longer tight (tasks waited %.1f%% of the last 10 s): towards the %.0f MiB it had",
 	    round->node.memory_some_avg10, (double)before / 0x1p20);
 	return true;
 }

@@ -50,7 +50,8 @@ bool round_bound_decoded(struct tuner_round *round, size_t index)
 		round_decide(
 		    round, index,
 		    &(struct wish){TUNER_DECODED_BYTES, TUNER_RULE_SHARE, (uint64_t)f->decoded_space, NAN},
-		    "chunks need the memory: %.0f MiB are left to decoded copies", f->decoded_space / 0x1p20);
+		    "chunks need the memory: %.0f MiB are left for decoded copies",
+		    f->decoded_space / 0x1p20);
 		return true;
 	}
 	return false;
@@ -64,10 +65,10 @@ void round_explain_decoded(const struct tuner_round *round, size_t index, uint64
 	char memory[24], serve[48] = "";
 
 	if (f->decoded_s > 0)
-		snprintf(text, size, "decoding takes %.0f us a sample, %.0f us out of a decoded copy; ",
+		snprintf(text, size, "decoding takes %.0f us per sample, %.0f us with a decoded copy; ",
 			 1e6 * f->fresh_s, 1e6 * f->decoded_s);
 	else
-		snprintf(text, size, "decoding takes %.0f us a sample; ", 1e6 * f->fresh_s);
+		snprintf(text, size, "decoding takes %.0f us per sample; ", 1e6 * f->fresh_s);
 	snprintf(memory, sizeof(memory), "?");
 	if (all >= 0 && all < 1e18)
 		units_format_bytes(memory, sizeof(memory), (uint64_t)all);

@@ -101,8 +101,9 @@ static void not_applied(struct tuner_round *round, struct tuner_job *job, enum t
 	char text[TUNER_REASON_BYTES];
 
 	job->refused_until_ns[knob] = round->now_ns + REFUSED_NS;
-	snprintf(text, sizeof(text), "%s is still %llu, not %llu: nobody applied it", tuner_knob_name(knob),
-		 (unsigned long long)job->in_force.value[knob], (unsigned long long)job->wanted.value[knob]);
+	snprintf(text, sizeof(text), "%s is still %llu, not %llu: the change was not applied",
+		 tuner_knob_name(knob), (unsigned long long)job->in_force.value[knob],
+		 (unsigned long long)job->wanted.value[knob]);
 	round_verdict(round, job, knob, TUNER_NOT_APPLIED, NULL, text);
 }
 
@@ -135,7 +136,7 @@ static void take_knobs(struct tuner_round *round, struct tuner_job *job, const s
 			job->changed_ns = round->now_ns; /* somebody else changed the knob */
 			if (job->changes[k].open)
 				round_verdict(round, job, (enum tuner_knob)k, TUNER_UNCLEAR, NULL,
-					      "somebody else turned the knob meanwhile");
+					      "somebody else changed the knob meanwhile");
 		}
 		if (!job->asked[k])
 			job->wanted.value[k] = is;

@@ -204,7 +204,7 @@ struct trial {
 /* While a job jumps, nothing is undone: the next jump uses the new knowledge and sets the depth. */
 static void judge_useless_depth(struct tuner_round *round, const struct trial *t)
 {
-	static const char why[] = "storage gave no more for reading deeper";
+	static const char why[] = "a deeper prefetch did not raise the rate of storage";
 
 	if (t->last)
 		undo(round, t->index, t->knob, t->after, why);
@@ -233,7 +233,7 @@ static void judge_no_gain(struct tuner_round *round, const struct trial *t)
 
 	if (!t->last) {
 		round_verdict(round, job, t->knob, TUNER_UNCLEAR, t->after,
-			      "helped less than expected; the model is asked again");
+			      "helped less than expected; the model decides again");
 		return;
 	}
 	if (!t->calm || t->n < SAMPLES_SURE)
@@ -254,13 +254,14 @@ static void judge_decoded(struct tuner_round *round, const struct trial *t)
 
 	if (decoded_save(c, t->after, PART_OF_PROMISE)) {
 		snprintf(text, sizeof(text),
-			 "%.0f us of CPU time a sample before, %.0f after (%.0f expected), %.0f%% of samples "
-			 "out of decoded copies; %.0f samples/s before, %.0f after",
+			 "%.0f us of CPU time per sample before, %.0f after (%.0f expected), %.0f%% of "
+			 "samples from decoded copies; %.0f samples/s before, %.0f after",
 			 1e6 * c->cpu_before, 1e6 * t->after->daemon_cpu_s, 1e6 * c->cpu_expected,
 			 100 * t->after->decoded_hit, c->rate_before, t->after->rate);
 		round_verdict(round, &round->state->jobs[t->index], t->knob, TUNER_VERIFIED, t->after, text);
 	} else if (t->calm && t->n >= SAMPLES_SURE) {
-		snprintf(text, sizeof(text), "did not help (%.0f us of CPU time a sample before, %.0f after)",
+		snprintf(text, sizeof(text),
+			 "did not help (%.0f us of CPU time per sample before, %.0f after)",
 			 1e6 * c->cpu_before, 1e6 * t->after->daemon_cpu_s);
 		undo(round, t->index, t->knob, t->after, text);
 	}
@@ -274,7 +275,7 @@ static void judge_one(struct tuner_round *round, const struct trial *t)
 
 	if (isnan(after->wait) || isnan(c->wait_before) || changed_itself(c, after))
 		round_verdict(round, job, t->knob, TUNER_UNCLEAR, after,
-			      isnan(after->wait) ? "nothing is known of waiting" : "the job itself changed");
+			      isnan(after->wait) ? "the wait time is not known" : "the job itself changed");
 	else if (t->knob == TUNER_DECODED_BYTES && c->new_value > c->old_value)
 		judge_decoded(round, t);
 	else if (t->knob == TUNER_PREFETCH_CHUNKS && !learn_storage(job, c, after))

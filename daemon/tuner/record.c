@@ -79,7 +79,7 @@ void round_decide(struct tuner_round *round, size_t index, const struct wish *wi
 		return;
 	if (job->changes[knob].open && rule != TUNER_RULE_UNDO)
 		round_verdict(round, job, knob, TUNER_UNCLEAR, NULL,
-			      "turned again before its effect could be seen");
+			      "changed again before its effect could be measured");
 	d = &round->ret->decisions[round->ret->n_decisions++];
 	*d = (struct tuner_decision){
 	    .id = ++round->state->next_id,
@@ -150,19 +150,19 @@ void round_explain(const struct tuner_round *round, size_t index, enum tuner_kno
 		else
 			one[0] = 0;
 		snprintf(text, size,
-			 "a chunk of %.0f samples takes %.1f ms%s, %.0f samples/s are asked for, windows of "
+			 "a chunk of %.0f samples takes %.1f ms%s, %.0f samples/s are requested, windows of "
 			 "%.0f chunks",
 			 f->samples_per_chunk, 1e3 * f->latency_s, one, f->demand, f->window);
 		return;
 	case TUNER_DAEMON_WORKERS:
-		snprintf(text, size, "%.1f us of the daemon's CPU a sample, %.0f samples/s asked for",
+		snprintf(text, size, "%.1f us of the daemon's CPU per sample, %.0f samples/s requested",
 			 1e6 * f->daemon_cpu_s, f->demand);
 		return;
 	case TUNER_CLIENT_WORKERS:
 		if (isfinite(f->handoff_s)) /* unknown until a worker has handed something over */
 			snprintf(handoff, sizeof(handoff), "hand-over from a worker %.1f us, ",
 				 1e6 * f->handoff_s);
-		snprintf(text, size, "%.1f us of Python a sample, %s%.0f samples/s asked for",
+		snprintf(text, size, "%.1f us of Python per sample, %s%.0f samples/s requested",
 			 1e6 * f->client_cpu_s, handoff, f->demand);
 		return;
 	case TUNER_DECODED_BYTES: round_explain_decoded(round, index, value, text, size); return;
@@ -185,18 +185,17 @@ void round_views(struct tuner_round *round)
 					 .demand = round->plans[i].demand,
 					 .wait = f->wait};
 		switch (job->phase) {
-		case TUNER_PHASE_NEW: snprintf(v->text, sizeof(v->text), "too little seen yet"); break;
+		case TUNER_PHASE_NEW: snprintf(v->text, sizeof(v->text), "too few measurements yet"); break;
 		case TUNER_PHASE_BLIND:
-			snprintf(v->text, sizeof(v->text), "no usable samples: knobs stay as they are");
+			snprintf(v->text, sizeof(v->text), "no usable measurements: knobs stay as they are");
 			break;
 		case TUNER_PHASE_IDLE: snprintf(v->text, sizeof(v->text), "takes no data"); break;
 		case TUNER_PHASE_JUMPING:
 		case TUNER_PHASE_SETTLED:
-			snprintf(
-			    v->text, sizeof(v->text),
-			    "%.0f of %.0f samples/s asked for; waits %.1f%% for data (%.1f%% storage, %.1f%% "
-			    "preparing)",
-			    f->rate, v->demand, 100 * f->wait, 100 * f->fetch_wait, 100 * f->prep_wait);
+			snprintf(v->text, sizeof(v->text),
+				 "%.0f of %.0f samples/s requested; waits %.1f%% for data (%.1f%% storage, "
+				 "%.1f%% preparing)",
+				 f->rate, v->demand, 100 * f->wait, 100 * f->fetch_wait, 100 * f->prep_wait);
 			break;
 		}
 		words_mend(v->text);

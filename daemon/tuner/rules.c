@@ -254,12 +254,11 @@ static void try_step(struct tuner_round *round, size_t index)
 	if (!(p->now.wait > STALL_TRY) || !(rate_of(round, index, &knobs) > p->now.rate * UNEXPLAINED) ||
 	    !may_turn(round, job, knob, want))
 		return;
-	round_decide(
-	    round, index,
-	    &(struct wish){knob, TUNER_RULE_STALL, want, fmin(p->now.rate * 1.25, p->now.demand)},
-	    "waits %.1f%% for data (%.1f%% storage, %.1f%% preparing), which the model does not explain: "
-	    "tried",
-	    100 * p->now.wait, 100 * p->now.fetch_wait, 100 * p->now.prep_wait);
+	round_decide(round, index,
+		     &(struct wish){knob, TUNER_RULE_STALL, want, fmin(p->now.rate * 1.25, p->now.demand)},
+		     "waits %.1f%% for data (%.1f%% storage, %.1f%% preparing), which the model does not "
+		     "explain: a larger value is tried",
+		     100 * p->now.wait, 100 * p->now.fetch_wait, 100 * p->now.prep_wait);
 }
 
 static void relieve(struct tuner_round *round, size_t index)
@@ -367,7 +366,7 @@ static void wake(struct tuner_round *round, size_t index)
 			round_decide(round, index,
 				     &(struct wish){(enum tuner_knob)k, TUNER_RULE_IDLE,
 						    job->before_idle.value[k], NAN},
-				     "takes data again: what it had before");
+				     "takes data again: its earlier value is restored");
 }
 
 void round_apply_rules(struct tuner_round *round, size_t index)

@@ -114,7 +114,7 @@ python3 /usr/local/bin/ask
 printf '[dieseld]\nmetrics = 127.0.0.1:9468\n' >/etc/diesel/dieseld.conf
 systemctl restart "$unit"
 python3 /usr/local/bin/ask
-journalctl -u dieseld -o cat --no-pager | grep 'metrics are not on'
+journalctl -u dieseld -o cat --no-pager | grep 'metrics are not served on'
 systemctl stop dieseld-metrics.socket
 systemctl mask --quiet --runtime dieseld-metrics.socket
 systemctl restart "$unit"
@@ -171,7 +171,7 @@ session = diesel_loader.session.Session(diesel_loader.Dataset(sys.argv[1]), worl
 while session.next_batch():
     pass
 cache = diesel_loader.status()["cache"]
-print(sys.argv[2], "reads", cache["reads"], "carried", cache["carried"])
+print(sys.argv[2], "reads", cache["reads"], "restored", cache["restored"])
 END
 read_all() { runuser -u ada -- python3 /usr/local/bin/read_all /srv/out.diesel "$1"; }
 read_all first:
@@ -188,7 +188,7 @@ systemctl stop "$unit"
 echo "stored when stopped: $(property NFileDescriptorStore)"
 systemctl start "$unit"
 read_all stopped:
-journalctl -u dieseld -o cat --no-pager | grep 'carried over'
+journalctl -u dieseld -o cat --no-pager | grep 'restored after'
 
 section slurm
 systemctl stop "$unit"
@@ -254,7 +254,7 @@ for package in /next.deb /first.deb; do
 	goes_on "$(dpkg-query -W -f='${Version}' diesel)"
 	dieselctl status | grep workers-max
 done
-journalctl -u dieseld -o cat --no-pager | grep 'carried over' | tail -1
+journalctl -u dieseld -o cat --no-pager | grep 'restored after' | tail -1
 touch /run/enough
 wait $job
 cat /train.out

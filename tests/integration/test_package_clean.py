@@ -138,7 +138,7 @@ class CleanRoot(unittest.TestCase):
         said = self.section("metrics").splitlines()
         self.assertEqual([line for line in said if "told" in line], 4 * ["1 told"])
         self.assertIn("stopped and asked: inactive", said)
-        self.assertTrue([line for line in said if "metrics are not on 127.0.0.1:9468" in line], said)
+        self.assertTrue([line for line in said if "metrics are not served on 127.0.0.1:9468" in line], said)
         self.assertTrue([line for line in said if "start dieseld-metrics.socket" in line], said)
 
     def test_a_node_that_shares_has_a_network(self):
@@ -157,8 +157,8 @@ class CleanRoot(unittest.TestCase):
 
     def test_chunks_outlive_a_crash_and_a_restart_and_not_a_stop(self):
         said = self.section("carried")
-        for line in ("first: reads 1 carried 0", "stored: 3", "killed: reads 0 carried 1",
-                     "restarted: reads 0 carried 1", "stored when stopped: 0", "stopped: reads 1 carried 0"):
+        for line in ("first: reads 1 restored 0", "stored: 3", "killed: reads 0 restored 1",
+                     "restarted: reads 0 restored 1", "stored when stopped: 0", "stopped: reads 1 restored 0"):
             self.assertIn(line + "\n", said)
 
     def test_upgrade_and_rollback_keep_the_job_the_configuration_and_the_history(self):
@@ -167,7 +167,7 @@ class CleanRoot(unittest.TestCase):
         for version in ("before", "0.1.1", "0.1.0"):
             self.assertIn(f"{version}: the job goes on\n", said)
         self.assertIn("\neach sample once in each epoch\n", said)
-        self.assertRegex(said, r"\d+ chunks?, .* carried over the restart")
+        self.assertRegex(said, r"\d+ chunks? \(.*\) restored after the restart")
         self.assertEqual(said.count("setting   workers-max: 1, set by uid 0"), 2, said)
         self.assertIn("# mine", said)
         self.assertIn("kept.db", said)

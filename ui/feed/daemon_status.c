@@ -253,7 +253,7 @@ static double others_latency_s(const json_t *nodes, const json_t *members, const
 		const json_t *member = json_array_get(members, i);
 		double latency_s = node_latency_s(nodes, member);
 
-		if (member == but || json_is_true(json_object_get(member, "away")) || isnan(latency_s))
+		if (member == but || json_is_true(json_object_get(member, "unreachable")) || isnan(latency_s))
 			continue;
 		sum += latency_s;
 		n++;
@@ -307,8 +307,8 @@ static void fill_nodes(const json_t *cluster, const json_t *from, struct job_sam
 
 		if (!node || json_is_true(json_object_get(member, "self")))
 			continue;
-		if (json_is_true(json_object_get(member, "away")))
-			add_trouble(job, node, "away", NAN);
+		if (json_is_true(json_object_get(member, "unreachable")))
+			add_trouble(job, node, "unreachable", NAN);
 		else if (latency_s > SLOW * others_latency_s(nodes, members, member) ||
 			 latency_s > job->served.storage_latency_s)
 			add_trouble(job, node, "slow", latency_s);

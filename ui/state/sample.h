@@ -47,8 +47,8 @@ struct served_sample {
 	double node_chunks_per_s, node_bytes_per_s, node_latency_s;
 	double storage_chunks_per_s, storage_bytes_per_s, storage_latency_s;
 	uint64_t n_reached, n_members;        /* nodes, with this one */
-	uint64_t n_troubled;                  /* part of them: nodes that are unreachable or slow... */
-	char troubled[SAMPLE_TEXT_BYTES / 2]; /* ... and which: "node-3 away, node-2 slow (210ms)" */
+	uint64_t n_troubled;                  /* of these, the nodes that are unreachable or slow... */
+	char troubled[SAMPLE_TEXT_BYTES / 2]; /* ... and which: "node-3 unreachable, node-2 slow (210ms)" */
 	double decision_age_s;
 };
 

@@ -93,7 +93,7 @@ static void node_end(struct chunk_load *l, enum source_end how)
 const struct chunk_source source_node = {
     .kind = SOURCE_FAR,
     .from = CHUNK_FROM_NODE,
-    .copied_by = "as another node has it",
+    .copied_by = "a copy from another node",
     .find = node_find,
     .begin = node_begin,
     .end = node_end,

@@ -67,7 +67,7 @@ static void restored_end(struct chunk_load *l, enum source_end how)
 
 const struct chunk_source source_restored = {
     .kind = SOURCE_NEAR,
-    .copied_by = "carried over the restart",
+    .copied_by = "a copy restored after the restart",
     .find = restored_find,
     .begin = restored_begin,
     .memory = restored_memory,

@@ -91,10 +91,9 @@ static bool is_usable(const struct stage *g)
 static void say_off(struct stage *g, const char *why)
 {
 	if (!g->said)
-		log_warning(
-		    "staging in %s is not used: %s; chunks are read from storage, and it is tried again now "
-		    "and then",
-		    g->folder, why);
+		log_warning("staging in %s is not used: %s. Chunks are read from storage, and dieseld tries "
+			    "again each minute",
+			    g->folder, why);
 	g->said = true;
 }
 
@@ -113,7 +112,7 @@ static void write_trouble(struct stage *g, int code, const char *why)
 	g->figures.write_failures++;
 	g->no_write_ns = clock_monotonic_ns() + OFF_NS;
 	if (!g->said_write)
-		log_warning("staging in %s: %s%s; what is there is used, and nothing is added for now",
+		log_warning("staging in %s: %s%s. Staged chunks are used, and none are added for now",
 			    g->folder,
 			    code == -ENOSPC ? "the disk is full before --stage-size is reached: " : "", why);
 	g->said_write = true;
@@ -291,7 +290,7 @@ static void staging_end(struct chunk_load *l, enum source_end how)
 const struct chunk_source source_staging = {
     .kind = SOURCE_NEAR,
     .from = CHUNK_FROM_STAGING,
-    .copied_by = "as staged",
+    .copied_by = "a staged copy",
     .find = staging_find,
     .begin = staging_begin,
     .end = staging_end,
@@ -660,9 +659,9 @@ static void on_opened(void *user, uint64_t available_bytes)
 			    g->folder,
 			    units_format_bytes(has, sizeof(has), available_bytes + g->index.bytes));
 	if (g->n_foreign)
-		log_warning(
-		    "staging in %s: %u file%s there that dieseld did not make: left alone, and not counted",
-		    g->folder, g->n_foreign, units_plural(g->n_foreign));
+		log_warning("staging in %s: dieseld ignores %u file%s there that it did not make, and does "
+			    "not count their size",
+			    g->folder, g->n_foreign, units_plural(g->n_foreign));
 	g->said = false;
 	pump(g);
 }

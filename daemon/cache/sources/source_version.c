@@ -108,7 +108,7 @@ static void version_end(struct chunk_load *l, enum source_end how)
 
 const struct chunk_source source_version = {
     .kind = SOURCE_NEAR,
-    .copied_by = "as another version has it",
+    .copied_by = "a copy from another version",
     .find = version_find,
     .begin = version_begin,
     .memory = version_memory,

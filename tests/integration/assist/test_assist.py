@@ -31,7 +31,7 @@ class Assist(assist_support.Case):
             self.assertEqual(int(re.search(rf"{kind}:\s*(\w+)", status)[1], 16), 0)
         why = subprocess.run([support.CTL, "why", "--socket", daemon.socket], capture_output=True, text=True, check=True).stdout
         self.assertIn(f"process {process.pid} (", why)
-        self.assertIn("reading ahead helps: a batch takes the job ", why)
+        self.assertIn("reading ahead helps: a batch takes ", why)
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
             metrics = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#"))
         self.assertGreaterEqual(int(metrics['diesel_assist_jobs{state="helps"}']), 1)
@@ -46,7 +46,7 @@ class Assist(assist_support.Case):
         process = self.job(self.mirror())
         told = self.state(daemon, process, "helps", "rests", "tries", "stopped")
         self.assertEqual((told["state"], told["bytes_read_ahead"]), ("rests", 0), told)
-        self.assertRegex(told["why"], r"wait for files \d+ % of the time: reading ahead would be tried")
+        self.assertRegex(told["why"], r"wait for files \d+ % of the time: dieseld would try prefetch")
 
     def test_a_job_that_computes_is_left_alone(self):
         daemon = self.daemon("--assist", "--history", "off")
@@ -58,7 +58,7 @@ class Assist(assist_support.Case):
         daemon = self.daemon("--assist", "--history", "off")
         process = self.job(self.mirror(), kind="other")
         told = self.state(daemon, process, "stopped")
-        self.assertIn("does not open the same file", told["why"])
+        self.assertIn("opens different files", told["why"])
 
     def test_a_process_with_rights_of_others_is_refused(self):
         daemon = self.daemon("--assist", "--history", "off")
@@ -84,7 +84,7 @@ class Assist(assist_support.Case):
                                  prefix=lambda command, b=bounding: ["setpriv", "--bounding-set", b, *command])
             told = wait_until("why not", lambda d=daemon: self.assist(d)["problem"], daemon)
             self.assertIn(text, told)
-            self.assertEqual(daemon.output().count("nothing is read ahead"), 1)
+            self.assertEqual(daemon.output().count("no files are prefetched"), 1)
 
 
 if __name__ == "__main__":

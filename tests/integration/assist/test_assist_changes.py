@@ -95,7 +95,7 @@ class Changes(assist_support.Case):
 
         now.write_text("lies")
         told = self.after(daemon, process, "the end of it", lambda j: j["state"] == "stopped")
-        self.assertIn("does not open the same file", told["why"])
+        self.assertIn("opens different files", told["why"])
         self.assertLess(told["misses"], 4 * FILES)
         time.sleep(2)  # lets outstanding reads end
         before = self.of(daemon, process)["bytes_read_ahead"]

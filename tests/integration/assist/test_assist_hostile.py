@@ -227,7 +227,7 @@ class Hostile(assist_support.Case):
         self.state(daemon, process, "helps")
         before = self.child_of(daemon, "dieseld-assist")
         os.kill(int(before.name), signal.SIGKILL)
-        wait_until("its end", lambda: "it is started again" in daemon.output(), daemon)
+        wait_until("its end", lambda: "dieseld starts it again" in daemon.output(), daemon)
         after = wait_until("a new watcher", lambda: self.child_of(daemon, "dieseld-assist"), daemon)
         self.assertNotEqual(before, after)
         self.state(daemon, process, "helps")
@@ -246,7 +246,7 @@ class Hostile(assist_support.Case):
         (reader,) = self.readers(daemon, SOMEBODY)
         os.kill(int(reader.name), signal.SIGKILL)
         told = self.state(daemon, process, "stopped")
-        self.assertIn("the process that reads ahead for it has ended", told["why"])
+        self.assertIn("the process that prefetches its files has ended", told["why"])
 
 
 if __name__ == "__main__":

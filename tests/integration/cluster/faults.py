@@ -51,8 +51,8 @@ class FixedNode(Node):
         super().__init__(redis, name, "--cluster-listen", f"127.0.0.1:{self.port}", **more)
 
     def n_alone(self):
-        """Returns how often the node could not get its port for long, and reported it."""
-        return self.daemon.output().count("this node is alone")
+        """How often it had not its port for long, and said so."""
+        return self.daemon.output().count("This node shares no chunks")
 
 
 class Squatter:

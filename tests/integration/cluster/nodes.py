@@ -86,7 +86,7 @@ class Node:
         return self.status()["cache"]["reads"]
 
     def was_unreachable(self):
-        return " is away" in self.daemon.output()
+        return " is unreachable" in self.daemon.output()
 
     def is_disturbed(self):
         """Returns whether another node was late, as on a busy machine: then its chunks are read from storage."""
@@ -159,7 +159,7 @@ class Case(unittest.TestCase):
         reads = sum(node.reads() for node in nodes)
         twice = sum(sum(node.status()["cluster"][why] for why in WHY_NOT) for node in nodes)
         if reads > n and any(node.was_unreachable() for node in nodes):
-            print(f"nodes were away: {reads} chunks were read, not {n}")
+            print(f"nodes were unreachable: {reads} chunks were read, not {n}")
         elif at_most:
             self.assertLessEqual(reads, n + twice + n // 10, about)
         else:

@@ -62,7 +62,7 @@ class Owner(unittest.TestCase):
         self.peer.frame(END, id, size=SIZE, value=1)
         self.ends(number, errno.EBADMSG)
         self.a.members(1)
-        self.a.wait_said("have not the checksum")
+        self.a.wait_said("the checksum of a received chunk does not match")
 
     def test_too_few_bytes(self):
         number, id = self.asked()
@@ -70,7 +70,7 @@ class Owner(unittest.TestCase):
         self.peer.frame(END, id, size=1000)
         self.ends(number, errno.ECONNRESET)
         self.assertTrue(self.peer.is_closed())
-        self.a.wait_said("it sent an answer to what it was not asked")
+        self.a.wait_said("the peer sent an answer without a request")
 
     def test_end_that_says_all_and_was_not(self):
         number, id = self.asked()
@@ -82,7 +82,7 @@ class Owner(unittest.TestCase):
         number, id = self.asked(size=1000)
         self.piece(id, bytes(1001))
         self.ends(number, errno.ECONNRESET)
-        self.a.wait_said("it sent an answer to what it was not asked")
+        self.a.wait_said("the peer sent an answer without a request")
 
     def test_stops_in_the_middle(self):
         number, id = self.asked(ms=500)
@@ -90,7 +90,7 @@ class Owner(unittest.TestCase):
         self.peer.send(bytes(100))
         self.ends(number, errno.ETIMEDOUT)
         self.a.members(1)
-        self.a.wait_said("node z is away")
+        self.a.wait_said("node z is unreachable")
         self.assertTrue(self.peer.is_closed())
         self.listener.accept()
         self.a.members(2)
@@ -98,7 +98,7 @@ class Owner(unittest.TestCase):
     def test_says_nothing_any_more(self):
         number, id = self.asked(ms=30000)
         self.ends(number, errno.ECONNRESET)
-        self.a.wait_said("node z is away")
+        self.a.wait_said("node z is unreachable")
 
     def test_late_and_cancelled(self):
         number, id = self.asked(ms=200)
@@ -265,7 +265,7 @@ class Asker(unittest.TestCase):
         peer = self.connect(version=2)
         self.assertEqual(peer.hello()[:2], (MAGIC, VERSION))
         self.assertTrue(peer.is_closed())
-        self.a.wait_said("it has version 2 of the protocol, this one has 1")
+        self.a.wait_said("the peer has version 2 of the protocol, this node has 1")
 
     def test_half_open(self):
         talker = self.a.talker()
@@ -310,7 +310,7 @@ class Asker(unittest.TestCase):
         peer = self.connect(hello=False)
         peer.send(MAGIC)
         self.assertTrue(peer.is_closed())
-        self.a.wait_said("it has not said within 2 s who it is")
+        self.a.wait_said("the peer sent no hello within 2 s")
 
     def test_another_user(self):
         if os.geteuid() != 0:
@@ -325,7 +325,7 @@ class Asker(unittest.TestCase):
             except ConnectionError:
                 os._exit(0)
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
-        self.a.wait_said("it is of user 65534")
+        self.a.wait_said("the peer runs as user 65534")
         self.goes_on()
 
 
@@ -343,7 +343,7 @@ class Few(unittest.TestCase):
             limit = max(int(fd) for fd in os.listdir(f"/proc/{talker}/fd")) + 2
             resource.prlimit(talker, resource.RLIMIT_NOFILE, (limit, before_it[1]))
             waiting = [socket.create_connection(("127.0.0.1", a.port), timeout=60) for _ in range(40)]
-            a.wait_said("other nodes' connections wait: Too many open files")
+            a.wait_said("cannot accept connections from other nodes: Too many open files")
             before = cpu_s(talker)
             time.sleep(1.5)  # the first of them is kept waiting for 2 s, and the others behind it
             self.assertLess(cpu_s(talker) - before, 0.15)

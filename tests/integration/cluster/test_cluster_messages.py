@@ -67,7 +67,7 @@ class Talk(unittest.TestCase):
             b.answers("late")
             self.assertEqual(a.fetch(numbers[1], MIB, 300), -110)
             a.members(1)  # b is unreachable, and its chunks are a's
-            a.members(2)  # b answers pings again
+            a.members(2)  # it answers pings
             b.answers("right")
             self.assertEqual(a.fetch(numbers[2], MIB), 0)
             self.assertEqual(b.end(), 0)  # while a question is not answered yet
@@ -79,7 +79,7 @@ class Talk(unittest.TestCase):
             b.answers("wrong")
             self.assertEqual(a.fetch(number, MIB), 1)
             a.members(1)
-            a.wait_said("node b gave bytes that are not the chunk's")
+            a.wait_said("node b sent wrong bytes for a chunk")
 
     def test_process_killed_and_back(self):
         with Cluster() as cluster:
@@ -108,7 +108,7 @@ class Talk(unittest.TestCase):
             number, = a.not_ours(MIB)
             stop(a.talker())
             self.assertEqual(a.fetch(number, MIB, 200), -104)
-            a.wait_said("hangs: it is ended")
+            a.wait_said("does not respond: dieseld kills it")
             a.members(2)
             self.assertEqual(a.fetch(number, MIB), 0)
 
@@ -141,14 +141,14 @@ class Talk(unittest.TestCase):
             address = ("127.0.0.1", free_port())
             with socket.create_server(address):
                 a, b = cluster.node("a", "{}:{}".format(*address)), cluster.node("b")
-                a.wait_said("Address already in use: this node is alone, and tries again every 2 s")
+                a.wait_said("Address already in use. This node shares no chunks, and dieseld tries again every 2 s")
                 self.assertIsNone(a.talker())
                 self.assertEqual(a.fetch(1, MIB), -11)
             for node in (a, b):
                 node.members(2)
             number, = a.not_ours(MIB)
             self.assertEqual(a.fetch(number, MIB), 0)
-            self.assertEqual([a.said().count(text) for text in ("Address already in use", "it listens now")], [1, 1])
+            self.assertEqual([a.said().count(text) for text in ("Address already in use", ": listening: ")], [1, 1])
 
     def test_a_node_ends_that_has_no_port(self):
         with Cluster() as cluster:

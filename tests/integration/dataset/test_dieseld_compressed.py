@@ -152,7 +152,7 @@ class Compressed(Case):
         daemon.start()
         self.assertEqual(probe(daemon, self.path, "--source", self.source)["bad"], 0)
         cache = daemon.status()["cache"]
-        self.assertEqual((cache["reads"], cache["carried"]), (0, len(chunk_files(self.path))))
+        self.assertEqual((cache["reads"], cache["restored"]), (0, len(chunk_files(self.path))))
         self.assertEqual(daemon.stop(), 0)
 
     def test_digest_and_versions(self):

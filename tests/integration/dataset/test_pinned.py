@@ -256,8 +256,8 @@ def test_neighbours(engine, daemon):
     # For a closed folder, an open file proves nothing, not even a user's own snapshot of any version.
     os.chmod(path, 0o711)
     os.chmod(f"{path}/snapshots", 0o700)
-    assert opens(path, f"{own}/snapshots/1") is not True and "is not kept" in opens(path, f"{own}/snapshots/1")
-    assert "is not kept" in opens(path, f"{own}/snapshot")
+    assert opens(path, f"{own}/snapshots/1") is not True and "was not retained" in opens(path, f"{own}/snapshots/1")
+    assert "was not retained" in opens(path, f"{own}/snapshot")
     assert "Permission denied" in opens(path, f"{path}/snapshots/1")
     os.chmod(f"{path}/snapshots", 0o755)
     os.chmod(f"{path}/snapshots/1", 0o600)
@@ -266,8 +266,9 @@ def test_neighbours(engine, daemon):
     shutil.rmtree(f"{own}/snapshots")
     os.symlink(f"{path}/snapshots", f"{own}/snapshots")
     os.chmod(f"{path}/snapshots/1", 0o644)
-    assert "is not kept" in opens(own, f"{path}/snapshots/1")
-    # Chunks that were closed after their publication stay closed, also if a reader of another version has them. Root has them in memory.
+    assert "was not retained" in opens(own, f"{path}/snapshots/1")
+    # Chunks that were closed after the version was published stay closed, also where another version's reader has them.
+    # Root has them in memory.
     assert sorted(samples(scene.loader(daemon))) == scene.states[2]
     for name in os.listdir(f"{path}/chunks"):
         os.chmod(f"{path}/chunks/{name}", 0o600)

@@ -168,7 +168,7 @@ class Control(Case):
         daemon = self.tuned("--workers-max", "4")
         before = ask(daemon, "jobs")["tune"]
         for arguments, says in ((["7", "workers=1"], "no job 7"), (["workers=5"], "raise workers-max first"),
-                                (["workers=0"], "from 1 to 64"), (["read-weight=200"], "is of one job"),
+                                (["workers=0"], "from 1 to 64"), (["read-weight=200"], "applies to one job"),
                                 (["cache=1G"], "raise cache-max first"),
                                 (["cache=1000T"], "memory"), (["--limit", "cache-min=1G"], "more than cache-max"),
                                 (["workers=2", "--limit", "workers-max=65"], "from 1 to 64")):
@@ -295,7 +295,7 @@ class Control(Case):
         daemon.kill()
         daemon.start()
         self.assertIn(said, ctl(daemon, "set", "--limit", "prefetch-max=64"))
-        self.assertNotIn("does not hold", daemon.output())
+        self.assertNotIn("is no longer valid", daemon.output())
         self.assertIn("to 200 MiB\n", ctl(daemon, "set", "--limit", "cache-max=auto"))
 
     def test_reads_are_limited(self):
@@ -404,7 +404,7 @@ class Control(Case):
         os.mkdir(folder)
         with open(wrong, "w") as f:
             f.write("no database " * 100)
-        for history, says in ((damaged, "is kept as"), ("/nowhere/h.db", "memory alone"), (folder, "memory alone"),
+        for history, says in ((damaged, "renamed it to"), ("/nowhere/h.db", "memory only"), (folder, "memory only"),
                               (wrong, "is not a history")):
             daemon = self.daemon("--history", history)
             self.assertIn(says, daemon.output())

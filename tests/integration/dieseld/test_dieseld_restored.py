@@ -73,11 +73,11 @@ class Carried(Case):
         return path, source
 
     def read_all(self, daemon, path, source):
-        """Reads it once. Returns how many chunks that read from storage, and how many were restored."""
+        """Reads it once. How many chunks were read from storage for that, and how many were restored."""
         before = daemon.status()["cache"]
         probe(daemon, path, "--source", source)
         after = daemon.status()["cache"]
-        return after["reads"] - before["reads"], after["carried"] - before["carried"]
+        return after["reads"] - before["reads"], after["restored"] - before["carried"]
 
     def fill(self, daemon, path, source):
         n = len(chunk_files(path))
@@ -123,8 +123,8 @@ class Restart(Carried):
         daemon.start()
         finish_probe(p)
         cache = daemon.status()["cache"]
-        self.assertGreater(cache["carried"], 0)
-        self.assertEqual(cache["reads"] + cache["carried"], len(chunk_files(path)))
+        self.assertGreater(cache["restored"], 0)
+        self.assertEqual(cache["reads"] + cache["restored"], len(chunk_files(path)))
 
     def test_a_live_batch_stays_as_it_is(self):
         """A client of the previous daemon uses its chunks; the next daemon copies them, or needs their space."""
@@ -275,7 +275,7 @@ class Corrupted(Carried):
 
         self.restart(daemon, write)
         self.assertEqual(self.read_all(daemon, path, source), (2, n - 2))
-        self.assertIn("(carried over the restart); reading it from storage", daemon.output())
+        self.assertIn("(a copy restored after the restart); reading it from storage", daemon.output())
 
     def test_other_memory_is_refused(self):
         daemon, (path, source) = self.start(), self.own("memory-of-another-kind")
@@ -297,7 +297,7 @@ class Corrupted(Carried):
         self.restart(daemon, replace)
         bad = len(others) + 1
         self.assertEqual(self.read_all(daemon, path, source), (bad, n - bad))
-        self.assertIn(f"{bad} chunks not used: what the service manager kept is not as dieseld made it",
+        self.assertIn(f"{bad} chunks not restored after the restart: the service manager returned something else than dieseld stored",
                       daemon.output())
         self.store.wait_for("good ones", lambda chunks: len(chunks) == n)
 
@@ -316,14 +316,14 @@ class Corrupted(Carried):
                 self.restart(daemon, lambda: self.store.replace("d0", new))
                 self.assertEqual(daemon.status()["cache"]["restored_bytes"], 0)
                 self.assertEqual(self.read_all(daemon, path, source), (n, 0))
-                self.assertIn("not carried over the restart", daemon.output())
+                self.assertIn("not restored after the restart", daemon.output())
 
     def test_without_the_index_nothing_is_used(self):
         def another(_):
             self.store.replace("index", memory(os.urandom(70000)))
 
         def none(_):
-            self.store.replace("index", os.memfd_create("diesel-carried"))
+            self.store.replace("index", os.memfd_create("diesel-restored"))
 
         def of_an_older_version(index):
             os.pwrite(index, struct.pack("<I", 0), 8)

@@ -403,9 +403,9 @@ class Configuration(Case):
             file.write("0123456789abcdef\n")
         os.chmod(key, 0o600)
         base = {"cluster": "redis://127.0.0.1:1", "cluster-listen": "10.0.0.1:7700", "cluster-key": key}
-        for more, mode, word in (({}, 0o600, "right"), ({}, 0o644, "chmod 600 it"), ({"cluster-key": key + ".none"}, 0o600, "No such file"),
-                                 ({"cluster-listen": "10.0.0.1"}, 0o600, "in numbers with a port"),
-                                 ({"cluster-listen": "0.0.0.0:7700"}, 0o600, "say --cluster-advertise"),
+        for more, mode, word in (({}, 0o600, "right"), ({}, 0o644, "Run: chmod 600 "), ({"cluster-key": key + ".none"}, 0o600, "No such file"),
+                                 ({"cluster-listen": "10.0.0.1"}, 0o600, "numeric address with a port"),
+                                 ({"cluster-listen": "0.0.0.0:7700"}, 0o600, "set --cluster-advertise"),
                                  ({"cluster-advertise": "here:1"}, 0o600, "--cluster-advertise here:1"),
                                  ({"cluster-name": "a b"}, 0o600, "--cluster-name"), ({"cluster": "redis://:x@"}, 0o600, "it needs HOST")):
             with self.subTest(word):
@@ -478,7 +478,7 @@ class WrongConfigurations(unittest.TestCase):
         (SECTION + "cache-quota = 1000=20\n", 2, "is no percentage", "write cache-quota = alice=20%"),
         (SECTION + "cache-quota = no-such-user=20%\n", 2, "no user of this machine", "write a name that it knows, or a number"),
         (SECTION + "cache-quota = 1000=20%, @no-such-group=2%\n", 2, "no group of this machine", "write a name that it knows"),
-        (SECTION + "cache-quota = 1000=70%, @1000=31%\n", 2, "up to @1000 it is 101 % together", "write 100 % at most"),
+        (SECTION + "cache-quota = 1000=70%, @1000=31%\n", 2, "the parts up to @1000 add up to 101 %", "write at most 100 %"),
         (SECTION + "cache-quota = root=20%, 0=30%\n", 2, "root and 0 are one user", "write only one of the two"),
         (SECTION + "cache-quota = 1=2%\ncache-quota = 2=2%\n", 3, "cache-quota is on line 2 already", "remove one of the two"),
         (SECTION + "read-limit = 10\n", 2, "read-limit=10 B", "from 1.0 MiB to"),
@@ -489,13 +489,13 @@ class WrongConfigurations(unittest.TestCase):
         (SECTION + "stage = {here}/folder\n", 2, "others may use {here}/folder", "chmod 700"),
         (SECTION + "socket = {here}/s\nadmin-socket = {here}/a\n", 3, "in the folder of the socket", "write admin-socket = /run/diesel-admin"),
         (SECTION + "cluster = http://redis\n", 2, "neither off nor a URL", "write cluster = redis://HOST:6379"),
-        (SECTION + "cluster = redis://127.0.0.1\n", 2, "it takes cluster-listen", "cluster-listen ADDRESS:PORT"),
+        (SECTION + "cluster = redis://127.0.0.1\n", 2, "requires cluster-listen", "cluster-listen ADDRESS:PORT"),
         (SECTION + "cluster-listen = 127.0.0.1:1\n", 2, "no effect without cluster", "write cluster, too"),
         (CLUSTER + "127.0.0.1:99999\n", 3, "--cluster-listen 127.0.0.1:99999", "as 10.0.0.1:7700"),
-        (CLUSTER + "10.0.0.1:7700\n", 3, "without --cluster-key", "has to be a loopback address"),
+        (CLUSTER + "10.0.0.1:7700\n", 3, "unless --cluster-key", "must be a loopback address"),
         (CLUSTER + "127.0.0.1:1\ncluster-key = {here}/none\n", 4, "--cluster-key {here}/none", "No such file"),
-        (CLUSTER + "127.0.0.1:1\ncluster-key = {here}/folder\n", 4, "--cluster-key {here}/folder: it is no file", ""),
-        (CLUSTER + "127.0.0.1:1\n\ncluster-name = a b\n", 5, "--cluster-name cannot be the name", "printable ASCII without blanks"),
+        (CLUSTER + "127.0.0.1:1\ncluster-key = {here}/folder\n", 4, "--cluster-key {here}/folder: not a regular file", ""),
+        (CLUSTER + "127.0.0.1:1\n\ncluster-name = a b\n", 5, "--cluster-name is not a valid name", "printable ASCII without blanks"),
         (SECTION + "codec = {here}/none.so\ncodec = off\n", 2, "codec: {here}/none.so is not loaded", "write another path"),
         (CLUSTER + "127.0.0.1:1\ncluster-limit = fast\n", 4, "neither 0 nor a size", "such as 100M"),
         (CLUSTER + "127.0.0.1:1\ncluster-advertise = here:1\n", 4, "--cluster-advertise here:1", "as 10.0.0.1:7700"),
@@ -569,7 +569,7 @@ os.execv(sys.argv[2], sys.argv[2:])
                 self.assertIn(b"diesel_build_info", reply.read())
             with self.assertRaises(OSError):
                 urllib.request.urlopen(f"http://127.0.0.1:{asked}/metrics", timeout=60).close()
-            self.assertEqual(f"metrics are not on {metrics}" in daemon.output(), metrics.endswith(str(asked)))
+            self.assertEqual(f"metrics are not served on {metrics}" in daemon.output(), metrics.endswith(str(asked)))
             self.assertEqual(daemon.stop(), 0)
 
     def test_off_is_off(self):

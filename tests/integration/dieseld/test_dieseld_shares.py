@@ -296,7 +296,7 @@ class Quotas(Case):
         alice = Other(sessions, ALICE)
         opened, told = alice.receive()
         self.assertGreater(opened, 3)
-        self.assertIn(f"counts for {ALICE}, whose quota is 124 MiB", told)
+        self.assertIn(f"charged to {ALICE}, whose quota is 124 MiB", told)
         for other in (first, second, alice):
             other.send("close them")
             other.finish()
@@ -308,7 +308,7 @@ class Quotas(Case):
         options = ["--tune", "off", "--cache-quota", f"late-user=40%, {BOB}=10%", "--admin-user", "late-admin"]
         prefix = ["unshare", "-m", "sh", "-c", f'mount --bind {users} /etc/passwd && exec "$@"', "sh"]
         daemon = self.daemon(*options, prefix=lambda command: prefix + command)
-        self.assertIn("does not know late-user (cache-quota), late-admin (admin-user), but may yet", daemon.output())
+        self.assertIn("does not know late-user (cache-quota), late-admin (admin-user), so the settings for these names", daemon.output())
 
         def names(uid):
             def ask():

@@ -203,7 +203,7 @@ class Dropped(Hostile):
     def test_by_clients_that_are_not_let_in(self):
         said = self.attack(lambda client: send_files(client, open_dataset(1)), "--user-share", "1",
                            idle=12, greeted=0, new=8)
-        self.assertIn("was not let in", said)
+        self.assertIn("refused a connection from pid", said)
 
 
 class Loads(Hostile):

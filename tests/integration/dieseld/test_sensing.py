@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests dieseld's sensing of real PyTorch jobs against the jobs' own clocks, and what remains of it without the programs, the privilege or
-the sensing child."""
+"""What dieseld senses of real PyTorch jobs, held against the jobs' own clocks; and what is left of it when the
+programs, the privilege or the sensor process are gone."""
 import json
 import os
 import pathlib
@@ -136,7 +136,7 @@ class Bpf(Sensing):
         # A child that hangs holds the programs, so its keeper kills it.
         os.kill(second, signal.SIGSTOP)
         wait_until("one that moves", lambda: children(daemon.process.pid).get("dieseld-sensor") not in (None, second))
-        self.assertEqual(daemon.output().count("did not move"), 1, daemon.output())
+        self.assertEqual(daemon.output().count("did not respond for seconds"), 1, daemon.output())
         n = len(samples(daemon, "bpf"))
         wait_until("sensing again", lambda: len(samples(daemon, "bpf")) > n + 1)
         status = subprocess.run([support.CTL, "status", "--socket", daemon.socket], capture_output=True, text=True).stdout
@@ -146,7 +146,7 @@ class Bpf(Sensing):
         os.kill(children(daemon.process.pid)["dieseld-ksensor"], signal.SIGKILL)
         n = len(samples(daemon, "client"))
         wait_until("samples without a keeper", lambda: len(samples(daemon, "client")) > n + 2)
-        self.assertIn("restart dieseld to sense by BPF again", daemon.output())
+        self.assertIn("restart dieseld to measure stalls by BPF again", daemon.output())
         clock = job.end()
         self.assertGreater(clock[-1]["steps"], 0)
 
@@ -160,7 +160,7 @@ class Unprivileged(Sensing):
         path, _ = support.dataset("packed")
         seen, clock = self.observe(daemon, path, "--step-ms", 30, source="client")
         self.assertLess(self.near_clock(seen, clock), 0.3)
-        self.assertEqual(daemon.output().count("no sensing by BPF"), 1, daemon.output())
+        self.assertEqual(daemon.output().count("cannot measure stalls by BPF"), 1, daemon.output())
         self.assertFalse(samples(daemon, "bpf"))
 
 

@@ -383,7 +383,7 @@ def carried_chunks(bucket):
         os.pwrite(fd, b"\xff" * 5000, 1 << 20)
     daemon.start()
     assert bucket.epoch(daemon) >= bucket.total / 2
-    assert "(carried over the restart); reading it from storage" in daemon.output()
+    assert "(a copy restored after the restart); reading it from storage" in daemon.output()
     assert daemon.stop() == 0
     store.close()
 
@@ -495,7 +495,7 @@ def case_neighbours():
         # The same snapshot without a reading process: no session.
         client = Client(daemon.socket)
         client.open_dataset(theirs, FETCHED)
-        if not is_refused("nobody reads", client.open_session):
+        if not is_refused("no process reads", client.open_session):
             return "a session without anybody who reads"
         if not is_refused("no such chunk", lambda: client.segment(0)):
             return "a segment"

@@ -260,8 +260,8 @@ class Changed(Staged):
         stage = daemon.status()["stage"]
         self.assertGreater(reads, 0)
         self.assertEqual(stage["damaged"], reads)
-        self.assertIn("(as staged); reading it from storage", daemon.output())
-        # The evicted chunks are written again.
+        self.assertIn("(a staged copy); reading it from storage", daemon.output())
+        # Those are written again.
         self.fill(daemon, path, source)
         for _ in range(20):
             if self.epoch(daemon, path, source)[0] == 0:
@@ -283,7 +283,7 @@ class Changed(Staged):
         daemon.start()
         daemon.wait_for("the folder", lambda s: s["stage"]["open"])
         self.assertEqual(daemon.status()["stage"]["damaged"], 2)
-        self.assertIn("3 files there that dieseld did not make", daemon.output())
+        self.assertIn("dieseld ignores 3 files there", daemon.output())
         wait_until("an end of what is not whole",
                    lambda: not os.path.exists(os.path.join(self.folder, "unfinished-0")) and
                    not os.path.exists(files[0]) and not os.path.exists(files[1]))
@@ -457,7 +457,7 @@ class Faults(Staged):
         daemon = self.staging()
         daemon.wait_for("the folder", lambda s: s["stage"]["open"])
         disk.begin("readonly")
-        self.check_once(daemon, path, source, "nothing is added for now")
+        self.check_once(daemon, path, source, "none are added for now")
         self.assertTrue(daemon.status()["stage"]["open"])
 
     def test_a_disk_that_hangs_in_reads(self):

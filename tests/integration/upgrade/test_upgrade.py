@@ -121,7 +121,7 @@ class Upgrade(Case):
                 if version:
                     self.assertEqual(status["version"], version)
                 self.assertEqual(self.warnings(said), [])
-                self.assertIn("carried over the restart", said)
+                self.assertIn("restored after the restart", said)
                 daemon.wait_for("what is staged", lambda s: s["stage"]["chunks"] > 2)
                 self.assertEqual(self.settings(daemon), {"prefetch": 3, "workers-max": 1})
         pathlib.Path(self.enough).touch()
@@ -142,9 +142,9 @@ class Upgrade(Case):
         content = pathlib.Path(self.history).read_bytes()
         said = self.warnings(self.become(daemon, THIS))
         self.assertEqual(len(said), 2, said)
-        self.assertRegex(said[1], r"\d+ chunks not carried over the restart: another version of dieseld stored them")
-        self.assertRegex(said[0], rf"{self.history} was written by another version of dieseld \(format 2, this one knows 1\): .*"
-                         "nothing that was set before is in force$")
+        self.assertRegex(said[1], r"\d+ chunks not restored after the restart: another version of dieseld stored them")
+        self.assertRegex(said[0], rf"{self.history} was written by another version of dieseld \(format 2, this version reads 1\): .*"
+                         "earlier settings are not in force$")
         self.runs(daemon, [job])
         self.assertEqual(self.settings(daemon), {})
         self.set(daemon, "prefetch=2")
@@ -188,7 +188,7 @@ class Upgrade(Case):
             database.execute("UPDATE state SET value = ? WHERE key = 'settings'", (json.dumps(settings).encode(),))
         said = self.warnings(self.become(daemon, THIS))
         self.assertEqual(len(said), 1, said)
-        self.assertRegex(said[0], "fine-limit, fine-knob.*: set by another version of dieseld")
+        self.assertRegex(said[0], "fine-limit, fine-knob.*: settings of another version of dieseld")
         self.set(daemon, "prefetch=4", "--unset", "workers-max")
         daemon.stop()
         kept = saved()

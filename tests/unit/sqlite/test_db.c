@@ -301,14 +301,14 @@ static void test_what_is_no_file(void **state)
 	assert_int_equal(rename(path, other_path), 0);
 	assert_int_equal(symlink("other", path), 0);
 	expect(sql_open(path, &change, &sql, &err), -ELOOP, &err,
-	       "cannot open %s: a link leads there: name what it leads to");
+	       "cannot open %s: the path is a link. Give the path of the link's target");
 	assert_int_equal(sql_open(path, &(struct sql_options){.mode = SQL_NEW}, &sql, &err), -EEXIST);
 	assert_int_equal(sql_open(path, &look, &sql, &err), 0); /* without harm to any process */
 	sql_close(sql);
 	unlink(path);
 	assert_int_equal(mkfifo(path, 0600), 0);
-	expect(sql_open(path, &look, &sql, &err), -EINVAL, &err, "cannot open %s: it is no regular file");
-	expect(sql_open(path, &create, &sql, &err), -EINVAL, &err, "cannot open %s: it is no regular file");
+	expect(sql_open(path, &look, &sql, &err), -EINVAL, &err, "cannot open %s: not a regular file");
+	expect(sql_open(path, &create, &sql, &err), -EINVAL, &err, "cannot open %s: not a regular file");
 	unlink(path);
 	assert_int_equal(link(other_path, path), 0);
 	if (geteuid() == 0)

@@ -123,8 +123,8 @@ static void test_taken_and_verified(void **unused)
 	assert_true(tick_until_turned(60));
 	assert_int_equal(decision()->rule, TUNER_RULE_STALL);
 	assert_true(decision()->new_value > 2900000000 && decision()->new_value <= 3000000000);
-	/* Before the first decoded copy, its size and its saving are guesses. */
-	assert_non_null(strstr(decision()->reason, "decoding takes 2000 us a sample; space for"));
+	/* Before there is a decoded copy, its size and what it saves are guesses. */
+	assert_non_null(strstr(decision()->reason, "decoding takes 2000 us per sample; space for"));
 	assert_non_null(strstr(decision()->reason, "guessed"));
 	assert_true(decision()->rate_expected > 1100 && decision()->rate_expected < 2000);
 	for (int i = 0; i < 60 && !found; i++) {
@@ -135,8 +135,8 @@ static void test_taken_and_verified(void **unused)
 	assert_non_null(found);
 	assert_int_equal(found->outcome, TUNER_VERIFIED);
 	assert_true(found->rate_after > 1.2 * found->rate_before);
-	assert_non_null(strstr(found->text, "2000 us of CPU time a sample before"));
-	assert_false(tick_until_turned(300)); /* and the copies are kept */
+	assert_non_null(strstr(found->text, "2000 us of CPU time per sample before"));
+	assert_false(tick_until_turned(300)); /* and kept */
 }
 
 static void test_what_does_not_help_is_given_up(void **unused)
@@ -147,8 +147,8 @@ static void test_what_does_not_help_is_given_up(void **unused)
 	assert_int_equal(decision()->rule, TUNER_RULE_UNDO);
 	assert_int_equal(decision()->new_value, 0);
 	assert_non_null(
-	    strstr(decision()->reason, "did not help (2000 us of CPU time a sample before, 2000"));
-	assert_false(tick_until_turned(50)); /* and it does not try again at once */
+	    strstr(decision()->reason, "did not help (2000 us of CPU time per sample before, 2000"));
+	assert_false(tick_until_turned(50)); /* nor tried again at once */
 }
 
 static void test_all_that_there_is_to_have(void **unused)

@@ -226,8 +226,7 @@ static void test_merge_takes_shares(void **state)
 	sample_free(daemon);
 }
 
-/* A job runs on five nodes, of which one is unreachable and one slow. Another user's job of that name has
- * nodes of its own. */
+/* A job on five nodes: one is unreachable, one slow; another user's job of that name has its own. */
 static void test_nodes_of_a_job(void **state)
 {
 	static const char answer[] =
@@ -236,10 +235,11 @@ static void test_nodes_of_a_job(void **state)
 	    "{\"node\": \"n4\", \"latency_s\": 0.0215}, {\"node\": \"n5\", \"latency_s\": null}],"
 	    "\"groups\": [{\"name\": \"run-1\", \"uid\": 8, \"members\": [{\"node\": \"n1\", \"self\": "
 	    "true}]},"
-	    "{\"name\": \"run-1\", \"uid\": 7, \"members\": [{\"node\": \"n1\", \"self\": true, \"away\": "
+	    "{\"name\": \"run-1\", \"uid\": 7, \"members\": [{\"node\": \"n1\", \"self\": true, "
+	    "\"unreachable\": "
 	    "false},"
-	    "{\"node\": \"n2\", \"away\": false}, {\"node\": \"n3\", \"away\": false},"
-	    "{\"node\": \"n4\", \"away\": false}, {\"node\": \"n5\", \"away\": true}]}]},"
+	    "{\"node\": \"n2\", \"unreachable\": false}, {\"node\": \"n3\", \"unreachable\": false},"
+	    "{\"node\": \"n4\", \"unreachable\": false}, {\"node\": \"n5\", \"unreachable\": true}]}]},"
 	    "\"jobs\": [{\"id\": 3, \"uid\": 7, \"nodes\": {\"name\": \"run-1\", \"reachable\": 4},"
 	    " \"now\": {\"chunk_latency_s\": 0.02,"
 	    "  \"tiers\": {\"memory\": {\"chunks_per_s\": 100, \"bytes_per_s\": 4e8},"
@@ -266,8 +266,8 @@ static void test_nodes_of_a_job(void **state)
 	assert_int_equal(job->served.n_reached, 4);
 	assert_int_equal(job->served.n_members, 5);
 	assert_int_equal(job->served.n_troubled, 2);
-	assert_string_equal(job->served.troubled, "n4 slow (21.5 ms), n5 away");
-	/* A job that runs only on this node has no such figures. */
+	assert_string_equal(job->served.troubled, "n4 slow (21.5 ms), n5 unreachable");
+	/* Of a job on this node alone nothing of the kind is known. */
 	assert_true(sample->jobs[1].served.n_reached == SAMPLE_UNKNOWN &&
 		    isnan(sample->jobs[1].served.memory_chunks_per_s));
 	sample_free(sample);

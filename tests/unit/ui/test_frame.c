@@ -217,7 +217,7 @@ static void test_tiers_of_a_job(void **state)
 	job->served.n_reached = 4;
 	job->served.n_members = 5;
 	job->served.n_troubled = 2;
-	strcpy(job->served.troubled, "n4 slow (21.5 ms), n5 away");
+	strcpy(job->served.troubled, "n4 slow (21.5 ms), n5 unreachable");
 	job->served.memory_chunks_per_s = 100;
 	job->served.memory_bytes_per_s = 400 << 20;
 	job->served.node_chunks_per_s = 40;
@@ -231,7 +231,7 @@ static void test_tiers_of_a_job(void **state)
 	assert_int_equal(row_of("memory             100      400M", 0), head + 1);
 	assert_int_equal(row_of("other nodes         40      100M     6.0ms", 0), head + 2);
 	assert_int_equal(row_of("storage            9.0       N/A      80ms", 0), head + 3);
-	assert_int_equal(row_of("4 of 5 nodes reached: n4 slow (21.5 ms), n5 away", 0), head + 4);
+	assert_int_equal(row_of("4 of 5 nodes reached: n4 slow (21.5 ms), n5 unreachable", 0), head + 4);
 }
 
 static void test_only_what_is_looked_at_is_asked_for(void **state)

@@ -99,7 +99,7 @@ static void hellos_that_are_none(void **state)
 		      endless = {.bytes = 0};
 
 	put(&other, http, sizeof(http));
-	refused(&other, -EPROTO, "no dieseld");
+	refused(&other, -EPROTO, "not a dieseld");
 	put_hello(&version, "a", NET_VERSION + 1);
 	refused(&version, -EPROTONOSUPPORT, "version 2");
 	put_hello(&name, "a b", NET_VERSION);
@@ -138,7 +138,7 @@ static void frames_that_are_none(void **state)
 
 		put_hello(&s, "a", NET_VERSION);
 		put_frame(&s, (enum net_kind)wrong[i].kind, wrong[i].code, wrong[i].bytes, wrong[i].value);
-		refused(&s, -EPROTO, "protocol");
+		refused(&s, -EPROTO, "invalid frame");
 	}
 }
 
@@ -150,7 +150,7 @@ static void fields_without_use_are_zero(void **state)
 	f.chunk.bytes[15] = 1;
 	put_hello(&s, "a", NET_VERSION);
 	put(&s, &f, sizeof(f));
-	refused(&s, -EPROTO, "protocol");
+	refused(&s, -EPROTO, "invalid frame");
 }
 
 static void groups_as_digits(void **state)

@@ -325,7 +325,7 @@ static void test_whole_or_not_at_all(void **state)
 	     {.key = WIRE_SET_WORKERS_MAX, .value = 2},
 	     -EINVAL,
 	     "workers-max applies to the whole daemon"},
-	    {1, {.key = WIRE_SET_CLIENT_WORKERS, .value = 2}, -EOPNOTSUPP, "decides client-workers itself"},
+	    {1, {.key = WIRE_SET_CLIENT_WORKERS, .value = 2}, -EOPNOTSUPP, "cannot set client-workers"},
 	    {0, {.key = WIRE_SET_CACHE_MIN, .value = 2 * GIB}, -EINVAL, "more than cache-max"},
 	    {77, {.key = WIRE_SET_WORKERS, .value = 2}, -ENOENT, "no job 77"},
 	};

@@ -55,7 +55,7 @@ static void test_a_refused_setting_changes_nothing(void **state)
 	    {3, WIRE_SET_WORKERS_MAX, 2, "without a job"},
 	    {0, WIRE_SET_TUNE, 3, "from 0 to 2"},
 	    {0, WIRE_SET_CACHE_MIN, 5 * GIB, "more than cache-max"},
-	    {0, WIRE_SET_READ_WEIGHT, 200, "is of one job"},
+	    {0, WIRE_SET_READ_WEIGHT, 200, "applies to one job"},
 	    {3, WIRE_SET_READ_WEIGHT, 0, "from 1 to 10000"},
 	    {3, WIRE_SET_READ_WEIGHT, 10001, "from 1 to 10000"},
 	    {0, WIRE_SET_READ_LIMIT, 1000, "0 (no limit) or from 1.0 MiB"},

@@ -64,7 +64,7 @@ static void test_mistakes_in_quotas_are_named(void **state)
 	    {"@65534=5%", "stands for every group without a number"},
 	    {"root=5%,1000=6%,0=7%", "root and 0 are one user: write only one"},
 	    {"@5=5%,@5=6%", "@5 and @5 are one group: write only one"},
-	    {"1000=60%,@2000=30%,3000=11%", "up to 3000 it is 101 % together: write 100 % at most"},
+	    {"1000=60%,@2000=30%,3000=11%", "the parts up to 3000 add up to 101 %: write at most 100 %"},
 	};
 	struct cache_quotas q;
 	struct error err;

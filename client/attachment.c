@@ -55,7 +55,7 @@ int attachment_connect(const char *socket_path, const struct shown *shown, uint6
 	if (r == 0 && version && reply.dataset_reply.version != version)
 		r = transport_refuse(&t, err, "the dataset is of another version");
 	if (r == 0 && !has_bytes(fds.fd[0], reply.dataset_reply.snapshot_bytes))
-		r = transport_refuse(&t, err, "the snapshot is shorter than it says");
+		r = transport_refuse(&t, err, "the snapshot is shorter than its header states");
 	if (r < 0) {
 		wire_fds_close(&fds);
 		transport_close(&t);
@@ -73,7 +73,7 @@ static int map_shared(struct attachment *a, const union wire_message *reply, con
 	void *p;
 
 	if (!has_bytes(fds->fd[0], sizeof(*a->control)) || !has_bytes(fds->fd[1], bytes))
-		return error_set(err, -EPROTO, "dieseld gave less memory for batches than it said");
+		return error_set(err, -EPROTO, "dieseld gave less memory for batches than it announced");
 	p = mmap(NULL, sizeof(*a->control), PROT_READ | PROT_WRITE, MAP_SHARED, fds->fd[0], 0);
 	if (p == MAP_FAILED)
 		return error_errno(err, -errno, "cannot map the session's control memory");
@@ -88,9 +88,9 @@ static int map_shared(struct attachment *a, const union wire_message *reply, con
 	if (a->batch_buffers_fd < 0)
 		return error_errno(err, -errno, "cannot keep the session's batch memory open");
 	if (a->control->magic != RING_MAGIC || reply->session_reply.slot_bytes != a->layout.slot_bytes)
-		return error_set(err, -EPROTO,
-				 "dieseld lays its memory out differently: client and daemon "
-				 "must be of one version");
+		return error_set(
+		    err, -EPROTO,
+		    "dieseld has another memory layout: client and daemon must be of the same version");
 	return 0;
 }
 
@@ -100,9 +100,10 @@ static int adopt_reply(struct attachment *a, const union wire_message *reply, co
 	const struct wire_session_reply *m = &reply->session_reply;
 
 	if (m->n_slots > RING_MAX_SLOTS || m->n_buffers > RING_MAX_FRAMES)
-		return error_set(err, -EPROTO,
-				 "dieseld offers %u slots and %u frames, at most %u and %u are known",
-				 m->n_slots, m->n_buffers, RING_MAX_SLOTS, RING_MAX_FRAMES);
+		return error_set(
+		    err, -EPROTO,
+		    "dieseld offers %u slots and %u batch buffers, but must offer at most %u and %u",
+		    m->n_slots, m->n_buffers, RING_MAX_SLOTS, RING_MAX_FRAMES);
 	a->n_slots = m->n_slots;
 	a->n_buffers = m->n_buffers;
 	a->batch = m->batch;
@@ -240,7 +241,7 @@ int attachment_seek(struct attachment *a, uint64_t epoch, uint64_t batch, struct
 	if (r < 0)
 		return r;
 	if (reply.seek_reply.generation != a->generation + 1)
-		return transport_refuse(&a->transport, err, "it is about another seek");
+		return transport_refuse(&a->transport, err, "the answer is for another seek");
 	a->generation = reply.seek_reply.generation;
 	return 0;
 }
@@ -275,7 +276,7 @@ int attachment_segment_fd(struct attachment *a, uint32_t segment, int *ret_fd, u
 		return r;
 	if (reply.segment.segment != segment || !has_bytes(fds.fd[0], reply.segment.bytes)) {
 		wire_fds_close(&fds);
-		return transport_refuse(&a->transport, err, "it is about another chunk segment");
+		return transport_refuse(&a->transport, err, "the answer is for another chunk segment");
 	}
 	*ret_fd = fds.fd[0];
 	*ret_bytes = reply.segment.bytes;

@@ -109,8 +109,7 @@ static int session_attach(struct diesel_session *s, struct error *err)
 		attachment_unref(a);
 		return error_set(
 		    err, -EPROTO,
-		    "dieseld opened another session than was asked for (other batches, or another "
-		    "window)");
+		    "dieseld opened another session than requested (other batches, or another window)");
 	}
 	s->attachment = a;
 	a->life = ++s->lives;
@@ -173,12 +172,11 @@ static int session_choose(struct diesel_session *s, const struct diesel_dataset 
 									  s->request.batch, s->request.flags);
 	if (s->start && diesel_first_batch(n_samples, s->start, s->request.world, s->request.batch,
 					   s->request.flags, &s->start_batch) < 0)
-		return error_set(
-		    err, -EINVAL,
-		    "%llu samples are left in epoch %llu of %s, too few for %u ranks: go on with fewer "
-		    "ranks, or with the next epoch",
-		    (unsigned long long)(s->start < n_samples ? n_samples - s->start : 0),
-		    (unsigned long long)s->start_epoch, dataset->path, s->request.world);
+		return error_set(err, -EINVAL,
+				 "%llu samples are left in epoch %llu of %s, too few for %u ranks: continue "
+				 "with fewer ranks, or with the next epoch",
+				 (unsigned long long)(s->start < n_samples ? n_samples - s->start : 0),
+				 (unsigned long long)s->start_epoch, dataset->path, s->request.world);
 	return r < 0 ? error_errno(err, r, "cannot open the session") : 0;
 }
 
@@ -202,7 +200,8 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 	s->request.lanes = o->lanes;
 	s->request.drift = o->drift;
 	if (o->start > UINT32_MAX)
-		return error_set(err, -EINVAL, "no dataset has %llu samples", (unsigned long long)o->start);
+		return error_set(err, -EINVAL, "%llu samples are more than a dataset can have",
+				 (unsigned long long)o->start);
 	s->request.start = (uint32_t)o->start;
 	s->request.slots = o->slots < WIRE_SLOTS_MAX ? o->slots : WIRE_SLOTS_MAX;
 	if (o->recipe)
@@ -220,17 +219,16 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 	message.header.sequence = 1;
 	wrong = recipe_check(&s->request.recipe);
 	if (wrong)
-		return error_set(err, -EINVAL, "the recipe is none: %s", wrong);
+		return error_set(err, -EINVAL, "invalid recipe: %s", wrong);
 	if (protocol_check(&message, sizeof(s->request), 0) < 0 ||
 	    (o->flags & DIESEL_ASKED && (o->epoch || o->first_batch || o->subset)))
 		return error_set(
 		    err, -EINVAL,
 		    o->flags & DIESEL_ASKED
-			? "options of a session with DIESEL_ASKED: world 1, 1 <= batch <= %u, slots "
-			  "and reconnect_ms, with DIESEL_WARM world and cluster; all else is 0"
-			: "session options out of range: world >= 1, rank < world, 1 <= batch <= %u, "
-			  "offset < stride, window <= %u chunks, lanes and drift <= %u, no unknown flags, no "
-			  "recipe "
+			? "session options with DIESEL_ASKED must be world 1, 1 <= batch <= %u, slots and "
+			  "reconnect_ms, with DIESEL_WARM world and cluster, all else 0"
+			: "session options must be world >= 1, rank < world, 1 <= batch <= %u, offset < "
+			  "stride, window <= %u chunks, lanes and drift <= %u, no unknown flags, no recipe "
 			  "with DIESEL_VIEWS",
 		    o->flags & DIESEL_ASKED ? WIRE_ASK_SAMPLES : WIRE_BATCH_MAX, WIRE_WINDOW_MAX,
 		    WIRE_LANES_MAX);
@@ -444,7 +442,7 @@ static bool is_expected(struct diesel_session *s, const struct ring_descriptor *
 	if (d->epoch == s->epoch && d->index == s->index)
 		return true;
 	snprintf(s->error, sizeof(s->error),
-		 "dieseld published batch %llu of epoch %llu where batch %llu of epoch %llu comes next",
+		 "dieseld published batch %llu of epoch %llu, expected batch %llu of epoch %llu",
 		 (unsigned long long)d->index, (unsigned long long)d->epoch, (unsigned long long)s->index,
 		 (unsigned long long)s->epoch);
 	return false;
@@ -466,7 +464,7 @@ static int session_take(struct diesel_session *s, struct diesel_batch *ret, int 
 	if (d.slot >= a->n_slots || d.buffer >= a->n_buffers || d.n_items > a->batch ||
 	    d.item_bytes != a->item_bytes || d.n_damaged > a->batch ||
 	    (s->request.recipe.damage == RECIPE_DAMAGE_SKIP && d.n_damaged > a->batch - d.n_items)) {
-		snprintf(s->error, sizeof(s->error), "dieseld published a batch that is none");
+		snprintf(s->error, sizeof(s->error), "dieseld published an invalid batch");
 		return -EPROTO;
 	}
 	if (!ring_take(a->control, d.slot))

@@ -114,13 +114,13 @@ static int check_peer(int fd, const char *path, struct error *err)
 	socklen_t size = sizeof(peer);
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) < 0)
-		return error_errno(err, -errno, "cannot tell who answers at %s", path);
+		return error_errno(err, -errno, "cannot find out which user answers at %s", path);
 	if (peer.uid == 0 || peer.uid == geteuid() || is_folder_of(path, peer.uid) ||
 	    (peer.uid == OVERFLOW_UID && is_user_namespace()))
 		return 0;
 	return error_set(err, -EPERM,
 			 "%s is served by another user (uid %u), who is neither root nor the owner of that "
-			 "folder, and is not to be trusted: remove it",
+			 "folder: remove it, because its samples cannot be trusted",
 			 path, (unsigned)peer.uid);
 }
 
@@ -150,14 +150,14 @@ int transport_connect_within(const char *path, uint32_t timeout_s, struct transp
 	case -ENOMEM: return error_errno(err, r, "cannot make a socket");
 	case -ETIMEDOUT:
 		return error_set(err, r,
-				 "dieseld at %s takes no connections for %d s: it is stopped, or hangs", path,
-				 connect_timeout(timeout_s));
+				 "dieseld at %s accepts no connections for %d s: it is stopped, or hangs",
+				 path, connect_timeout(timeout_s));
 	case -EACCES:
-	case -EPERM: return error_errno(err, -EACCES, "may not connect to dieseld at %s", path);
+	case -EPERM: return error_errno(err, -EACCES, "no permission to connect to dieseld at %s", path);
 	default:
 		return error_set(err, -ECONNREFUSED,
-				 "no dieseld at %s (%s): start it, or set DIESEL_SOCKET to where it listens",
-				 path, strerror(-r));
+				 "no dieseld at %s (%s): start it, or set DIESEL_SOCKET to its socket", path,
+				 strerror(-r));
 	}
 }
 
@@ -237,14 +237,14 @@ static int fail(struct transport *t, struct error *err, int r)
 	if (r == -EPROTO)
 		return error_set(
 		    err, -EPROTO,
-		    "dieseld answered in an unknown form: client and daemon must be of one version");
-	return error_errno(err, r, "cannot talk to dieseld");
+		    "cannot read dieseld's answer: client and daemon must be of the same version");
+	return error_errno(err, r, "cannot communicate with dieseld");
 }
 
 int transport_refuse(struct transport *t, struct error *err, const char *what)
 {
 	(void)fail(t, err, -EPROTO);
-	return error_set(err, -EPROTO, "dieseld answered another question: %s", what);
+	return error_set(err, -EPROTO, "dieseld answered another request: %s", what);
 }
 
 static uint16_t next_sequence(struct transport *t, enum wire_type type)
@@ -313,7 +313,7 @@ static int offer(struct transport *t, uint32_t version, uint32_t least, struct e
 	if (r < 0)
 		return r;
 	if (reply.hello.version < least || reply.hello.version > version)
-		return transport_refuse(t, err, "it speaks another protocol than was offered");
+		return transport_refuse(t, err, "the answer has another protocol version than was offered");
 	t->version = reply.hello.version;
 	return 0;
 }

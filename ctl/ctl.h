@@ -34,44 +34,43 @@ option_set ctl_set_digest;
 /* Rows that verbs share; more fields may follow. */
 #define CTL_ROW_VERSION(...)                                                                                 \
 	{                                                                                                    \
-		"version", option_set_u64, .least = 1, .value = "N",                                         \
-					   .says = "a number from 1 is needed; dieselctl log lists them",    \
-					   __VA_ARGS__                                                       \
+		"version", option_set_u64,                                                                   \
+		    .least = 1, .value = "N",                                                                \
+		    .says = "must be a version number from 1; dieselctl log lists them", __VA_ARGS__         \
 	}
 #define CTL_ROW_TIMEOUT(...)                                                                                 \
 	{                                                                                                    \
 		"timeout", option_set_u32, .least = 1, .most = 3600, .value = "SECONDS", .usual = "5",       \
-					   .says = "it must be whole seconds from 1 to 3600",                \
-					   .help = "the most that an answer of dieseld may take",            \
-					   __VA_ARGS__                                                       \
+					   .says = "must be whole seconds from 1 to 3600",                   \
+					   .help = "how long to wait for an answer of dieseld", __VA_ARGS__  \
 	}
 #define CTL_ROW_SOCKET(...)                                                                                  \
 	{                                                                                                    \
 		"socket", option_set_string,                                                                 \
 		    .letter = 's', .value = "PATH", .takes = OPTION_FILE,                                    \
-		    .help = "of dieseld (default $DIESEL_SOCKET, else the node's, else your own)",           \
+		    .help = "socket of dieseld (default $DIESEL_SOCKET, else the node's, else your own)",    \
 		    __VA_ARGS__                                                                              \
 	}
 #define CTL_ROW_KEEP_SNAPSHOTS(...)                                                                          \
 	{                                                                                                    \
 		"keep-snapshots", option_set_u64,                                                            \
-		    .least = 1, .value = "N", .usual = "4", .says = "a number of versions from 1 is needed", \
+		    .least = 1, .value = "N", .usual = "4", .says = "must be a number of versions from 1",   \
 		    .help =                                                                                  \
-			"of how many versions, the newest, the snapshots stay, so that jobs can go on with " \
-			"them",                                                                              \
+			"number of newest versions whose snapshots stay, so that jobs can go on with them",  \
 		    __VA_ARGS__                                                                              \
 	}
 #define CTL_ROW_WAIT(...)                                                                                    \
 	{                                                                                                    \
 		"wait", option_set_duration,                                                                 \
-		    .value = "SECONDS", .usual = "0", .says = "a time such as 60 or 5m is needed",           \
-		    .help = "how long to wait for another writer of the dataset (5m too)", __VA_ARGS__       \
+		    .value = "SECONDS", .usual = "0", .says = "must be a time such as 60 or 5m",             \
+		    .help = "how long to wait for another writer of the dataset, such as 60 or 5m",          \
+		    __VA_ARGS__                                                                              \
 	}
 #define CTL_ROW_ZSTD(...)                                                                                    \
 	{                                                                                                    \
 		"zstd", option_set_u32,                                                                      \
-		    .least = 1, .most = 19, .value = "LEVEL", .says = "a level from 1 to 19 is needed",      \
-		    .help = "compress, 1 (fast) to 19 (small), what gets shorter by a sixteenth",            \
+		    .least = 1, .most = 19, .value = "LEVEL", .says = "must be a level from 1 to 19",        \
+		    .help = "compress, from 1 (fast) to 19 (small), where that saves a sixteenth or more",   \
 		    __VA_ARGS__                                                                              \
 	}
 #define CTL_ROW_META(...)                                                                                    \

@@ -51,15 +51,14 @@ static void print_memory(const struct capacity *c, const struct capacity_advice 
 {
 	char text[4][16];
 
-	printf("memory    %s hold what the jobs cannot run without, %s the datasets in use at one time, and\n"
-	       "          %s their decoded samples; other programs left %s\n",
+	printf("memory    jobs need at least %s, the datasets in use at the same time %s, and\n"
+	       "          their decoded samples %s; other programs left %s\n",
 	       bytes_text(text[0], c->need_bytes), bytes_text(text[1], c->dataset_bytes),
 	       bytes_text(text[2], c->decoded_bytes), bytes_text(text[3], c->space_bytes));
 	if (!(a->cache_bytes > 0)) {
-		printf(
-		    "cache     this node has too little memory for these jobs: add %s, or run fewer at one "
-		    "time\n",
-		    bytes_text(text[0], a->lacking_bytes));
+		printf("cache     this node has too little memory for these jobs: add %s, or run fewer at "
+		       "the same time\n",
+		       bytes_text(text[0], a->lacking_bytes));
 		return;
 	}
 	printf("cache     cache-max = %.0fM", ceil(a->cache_bytes / MIB));
@@ -68,14 +67,14 @@ static void print_memory(const struct capacity *c, const struct capacity_advice 
 	printf("\nSlurm     MemSpecLimit=%.0f", ceil(a->set_aside_bytes / MIB));
 	if (isfinite(c->limit_bytes))
 		printf(" with RealMemory=%.0f", floor(c->limit_bytes / MIB));
-	printf(": memory that no job is given\n");
+	printf(": memory that Slurm must not give to jobs\n");
 }
 
 static void print_text(const struct capacity *c, const struct capacity_advice *a)
 {
 	char text[24];
 
-	printf("history   %s with jobs, %zu at one time at most, %zu dataset%s\n",
+	printf("history   %s with jobs, %zu at the same time at most, %zu dataset%s\n",
 	       units_format_duration(text, sizeof(text), c->n_seconds * UINT64_C(1000000000)), c->n_jobs_most,
 	       c->n_datasets, units_plural(c->n_datasets));
 	print_memory(c, a);
@@ -83,9 +82,9 @@ static void print_text(const struct capacity *c, const struct capacity_advice *a
 	printf("CPU       %.1f cores serve these jobs without waits in 95 of 100 seconds; ", a->cores);
 	if (isfinite(c->cores))
 		printf("the node has %.0f, ", c->cores);
-	printf("%.1f at most were at work\n", isfinite(c->cores_busy) ? c->cores_busy : 0);
+	printf("%.1f at most were busy\n", isfinite(c->cores_busy) ? c->cores_busy : 0);
 	if (isfinite(c->cores) && a->cores > c->cores)
-		printf("          More cores than the node has: see which jobs decode in Python (dieselctl "
+		printf("          The node has fewer cores: see which jobs decode in Python (dieselctl "
 		       "jobs).\n");
 }
 
@@ -104,15 +103,16 @@ static int advise(const struct option_verb *verb, const char *path, bool json)
 		r = history_load_rounds(history, on_round, &c, &n_foreign, &err);
 	history_close(history);
 	if (r == -EEXIST || r == -EBADMSG)
-		r = error_set(&err, r, "%s is no history: name the file of dieseld --history", path);
+		r = error_set(&err, r, "%s is not a history: name the file of dieseld --history", path);
 	else if (r == -ENOMEM)
 		r = error_set(&err, r, "out of memory");
 	else if (r == 0 && !c.n_seconds)
-		r = error_set(&err, -ENODATA,
-			      n_foreign
-				  ? "%s was written by another version of dieseld: use that one's dieselctl"
-				  : "%s tells of no job: ask again when dieseld has served some",
-			      path);
+		r = error_set(
+		    &err, -ENODATA,
+		    n_foreign
+			? "%s was written by another version of dieseld: use the dieselctl of that version"
+			: "%s has no record of a job: try again when dieseld has served some",
+		    path);
 	if (r < 0)
 		return ctl_failed(verb, &err);
 	advice = capacity_advise(&c);
@@ -130,31 +130,29 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	if (!ctl_options(verb, argc, argv, &json, &status))
 		return status;
 	if (argc - optind > 1)
-		return ctl_usage(verb, "one history at most");
+		return ctl_usage(verb, "expected at most one history");
 	return advise(verb, optind < argc ? argv[optind] : DEFAULT_HISTORY, json);
 }
 
 static const struct option_row advise_rows[] = {
-    {"json", option_set_flag, .help = "the figures, in bytes and cores"},
+    {"json", option_set_flag, .help = "print the figures as JSON, in bytes and cores"},
 };
 
 const struct option_verb ctl_advise = {
     .name = "advise",
     .arguments = "[HISTORY]",
-    .summary = "Say how much cache, staging and CPU this node needs, by its history",
+    .summary = "Recommend cache, staging and CPU for this node, from its history",
     .help =
-	"HISTORY is the file of dieseld --history (default " DEFAULT_HISTORY "). Sums are taken over the\n"
-	"jobs of one second, and the largest counts: memory for the datasets in use at one time, disk for "
-	"all\n"
-	"datasets, cores for serving at the pace of the jobs' devices. For Slurm: the memory that jobs must "
-	"not\n"
-	"be given.\n",
-    .about =
-	"How much cache, staging disk and CPU this node needs, by the history of its jobs (`dieseld "
-	"--history`, default /var/lib/diesel/history.db). Sums are taken over the jobs of one second, and "
-	"the largest counts: memory for the datasets in use at one time and for their decoded samples, disk "
-	"for all datasets, cores for serving at the pace of the jobs' devices in 95 of 100 seconds. Memory "
-	"that other programs never left counts as taken. For Slurm it names `MemSpecLimit`.",
+	"HISTORY is the file of dieseld --history (default " DEFAULT_HISTORY "). dieselctl sums up the\n"
+	"jobs of each second, and takes the largest sum: memory for the datasets in use at the same time,\n"
+	"and disk for all datasets. Cores are those that keep pace with the jobs' devices. For Slurm:\n"
+	"the memory that jobs must not get.\n",
+    .about = "Recommends cache, staging disk and CPU for this node, from the history of its jobs (`dieseld "
+	     "--history`, default /var/lib/diesel/history.db). `advise` sums up the needs of the jobs of "
+	     "each second, and takes the largest sum. Memory counts for the datasets in use at the same time "
+	     "and for their decoded samples, disk for all datasets. Cores are those that serve at the pace "
+	     "of the jobs' devices in 95 of 100 seconds. Memory that other programs never left counts as "
+	     "taken. For Slurm, `advise` prints `MemSpecLimit`.",
     OPTION_ROWS(advise_rows),
     .takes = OPTION_FILE,
     .run = run,

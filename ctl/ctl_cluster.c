@@ -27,14 +27,14 @@ static const struct {
 	const char *name; /* name in JSON */
 	const char *text;
 } problems[N_PROBLEMS] = {
-    [PROBLEM_ALONE] = {"alone", "only one node takes part: nothing is shared"},
-    [PROBLEM_NO_MEMORY] = {"no_memory",
-			   "nodes without memory for it own no chunks: raise their daemons' cache"},
-    [PROBLEM_OTHER_VERSION] =
-	{"other_version", "nodes of this job read another dataset or version of it, and share nothing with "
-			  "these: give all the same"},
-    [PROBLEM_SAME_ADDRESS] = {"same_address", "nodes say the same address, so that only one of them can be "
-					      "reached: give them --cluster-advertise"},
+    [PROBLEM_ALONE] = {"alone", "only one node takes part: no data is shared"},
+    [PROBLEM_NO_MEMORY] =
+	{"no_memory", "nodes without memory for the dataset own no chunks: raise the cache of their daemons"},
+    [PROBLEM_OTHER_VERSION] = {"other_version",
+			       "nodes of this job read another dataset or version, and share nothing with "
+			       "the others: give all of them the same one"},
+    [PROBLEM_SAME_ADDRESS] = {"same_address", "several nodes report the same address, so only one of them "
+					      "can be reached: give them --cluster-advertise"},
 };
 
 struct job_group {
@@ -168,7 +168,7 @@ static void print_group(const struct job_group *g)
 static void print_text(const struct groups *groups)
 {
 	if (groups->n == 0)
-		puts("no node takes part in a job of several");
+		puts("no job runs on several nodes");
 	for (size_t i = 0; i < groups->n; i++) {
 		if (i)
 			putchar('\n');
@@ -240,10 +240,10 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	if (!ctl_options(verb, argc, argv, &o, &r))
 		return r;
 	if (argc - optind != 1 || strcmp(argv[optind], "status") != 0)
-		return ctl_usage(verb, "what it does has to be named: status");
+		return ctl_usage(verb, "expected a subcommand: status");
 	r = registry_list(o.url, &entries, &n, &err);
 	if (r == -ENOKEY)
-		return ctl_usage(verb, "it needs --redis URL, as dieseld --cluster has it, or DIESEL_REDIS");
+		return ctl_usage(verb, "expected --redis URL, as for dieseld --cluster, or DIESEL_REDIS");
 	if (r == 0 && (r = make_groups(entries, n, &groups)) < 0)
 		error_errno(&err, r, "%zu nodes", n);
 	if (r < 0)
@@ -260,11 +260,11 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 
 static const struct option_row cluster_rows[] = {
     {"redis", option_set_string, AT(url), .value = "URL",
-     .help = "the server that the nodes' dieseld --cluster names (default: DIESEL_REDIS, or the URL in the "
-	     "file DIESEL_REDIS_FILE)",
-     .about = "As `dieseld --cluster` has it: `redis://`[USER:PASSWORD@]HOST[:PORT][/PREFIX] or `rediss://`; "
-	      "else it is that of `DIESEL_REDIS`, or of the file that `DIESEL_REDIS_FILE` names. Password, "
-	      "certificates and patience (5 seconds here) are as for `pack --meta`."},
+     .help = "URL of the Redis server of dieseld --cluster (default: DIESEL_REDIS, or the URL in the file "
+	     "DIESEL_REDIS_FILE)",
+     .about = "The URL that `dieseld --cluster` has: `redis://`[USER:PASSWORD@]HOST[:PORT][/PREFIX] or "
+	      "`rediss://`. The default is `DIESEL_REDIS`, or the URL in the file that `DIESEL_REDIS_FILE` "
+	      "names. Password and certificates are as for `pack --meta`; the wait is 5 seconds."},
     {"json", option_set_flag, AT(json), .help = "as a JSON object"},
 };
 
@@ -273,18 +273,18 @@ static const struct option_row cluster_rows[] = {
 const struct option_verb ctl_cluster = {
     .name = "cluster",
     .arguments = "status",
-    .summary = "Say which nodes share the datasets of which jobs",
-    .help = "Of each job: its nodes, the memory that each has for the dataset, and the part of the chunks "
-	    "that it owns\n"
-	    "by that. Those with problems come first. From any machine that reaches the server.\n",
-    .about = "The jobs whose nodes share one copy of their dataset in memory (`dieseld --cluster`), as the "
-	     "Redis server of these nodes has it; from any machine that reaches that server. Of each: its "
-	     "name and user, the dataset as its first node has it, and its nodes: address, memory for the "
-	     "dataset, and which part of the chunks a node owns by that. A node that no longer renews what "
-	     "it says is gone within 3 seconds. Jobs with problems come first: nodes that say the same "
-	     "address, nodes of one job that read different versions of the dataset, nodes without memory "
-	     "for it, a node that is alone. Any text that others wrote is shown printable. What is in memory "
-	     "at the moment, and what was had from which node, each node's own `dieselctl status` says.",
+    .summary = "Show which nodes share the datasets of which jobs",
+    .help = "Per job: its nodes, the memory that each has for the dataset, and the part of the chunks that "
+	    "it owns.\n"
+	    "Jobs with problems come first. Runs on any machine that reaches the server.\n",
+    .about = "Lists the jobs whose nodes share one copy of their dataset in memory (`dieseld --cluster`), "
+	     "from the Redis server of these nodes. It runs on any machine that reaches that server. Per "
+	     "job: its name and user, the dataset, and its nodes, each with address, memory for the dataset, "
+	     "and the part of the chunks that it owns. A node that stops renewing its entry disappears "
+	     "within 3 seconds. Jobs with problems come first: nodes with the same address, nodes that read "
+	     "different versions of the dataset, nodes without memory for it, a job with only one node. Text "
+	     "that others wrote is shown printable. `dieselctl status` on a node shows which chunks are in "
+	     "memory now, and which came from other nodes.",
     OPTION_ROWS(cluster_rows),
     .words = "status",
     .run = run,

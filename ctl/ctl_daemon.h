@@ -22,7 +22,7 @@ struct ctl_daemon_options {
 		.timeout_s = ADMIN_TIMEOUT_S                                                                 \
 	}
 #define CTL_DAEMON_ROWS(json_at, socket_at, timeout_at)                                                      \
-	{"json", option_set_flag, json_at, .help = "all it tells, as a JSON object"},                        \
+	{"json", option_set_flag, json_at, .help = "print everything, as a JSON object"},                    \
 	    CTL_ROW_SOCKET(socket_at), CTL_ROW_TIMEOUT(timeout_at)
 
 /* Parses the text as a JSON object of this schema; the caller frees it with json_decref(). Returns NULL after

@@ -16,7 +16,7 @@ int ctl_dataset_open(const char *path, uint64_t version, bool from_meta, struct 
 	int r;
 
 	if (version && from_meta)
-		return error_set(err, -EINVAL, "--meta has the newest version alone: leave out --version");
+		return error_set(err, -EINVAL, "--meta reads only the newest version: leave out --version");
 	r = from_meta ? look_up_open(path, &d.look_up, err)
 		      : dataset_open_version(path, version, &d.dataset, err);
 

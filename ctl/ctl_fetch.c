@@ -92,7 +92,7 @@ static int parse_object(const char *object, struct chunk_id *ret, struct error *
 		if (chunk_id_parse(text, ret) == 0)
 			return 0;
 	}
-	return error_set(err, -EINVAL, "what is asked for is no chunk");
+	return error_set(err, -EINVAL, "the requested object is not a chunk");
 }
 
 /* Checks that the object is readable and unchanged. */
@@ -323,7 +323,7 @@ static int attach(const struct fetch_run *f, struct transport *t, struct fetch_l
 	if (r == 0) {
 		r = fetch_link_new(t->fd, fds.fd[0], ret);
 		if (r < 0)
-			error_errno(err, r, "cannot map what is to be read into");
+			error_errno(err, r, "cannot map the memory to read into");
 		else
 			t->fd = -EBADF;
 		wire_fds_close(&fds);
@@ -443,13 +443,13 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	if (!ctl_options(verb, argc, argv, &f, &status))
 		return status;
 	if (argc != optind + 1 || !f.socket_path)
-		return ctl_usage(verb, "needs --socket and the URL of a dataset");
+		return ctl_usage(verb, "expected --socket and the URL of a dataset");
 	if (!ctl_is_started_by_program(SOCK_SEQPACKET))
 		return ctl_usage(verb, "is started by a job that opens a dataset in a bucket, not by hand");
 	f.url = argv[optind];
 	r = chdir("/") < 0 ? -errno : ctl_detach(); /* so that no file system stays busy */
 	if (r < 0)
-		error_errno(&err, r, "cannot start what reads %s", f.url);
+		error_errno(&err, r, "cannot start the process that reads %s", f.url);
 	else
 		r = begin(&f, &link, &err);
 	if (r < 0) {
@@ -473,7 +473,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 static const struct option_row fetch_rows[] = {
     {"socket", option_set_string, AT(socket_path), .value = "PATH", .takes = OPTION_FILE, .needed = true,
      .help = "where dieseld listens"},
-    CTL_ROW_VERSION(AT(version), .help = "not the newest version"),
+    CTL_ROW_VERSION(AT(version), .help = "version to read (default: the newest)"),
 };
 
 #undef AT
@@ -483,9 +483,9 @@ const struct option_verb ctl_fetch = {
     .group = "Started by other programs",
     .arguments = "s3://BUCKET/PREFIX",
     .summary = "Read a dataset in a bucket for dieseld; jobs start it",
-    .help = "It ends with the job. Credentials and endpoint are those of its environment and files.\n",
-    .about = "Reads a dataset in a bucket for `dieseld` at PATH. Jobs start it, when they open such a "
-	     "dataset, and it ends with them; it is of no use by hand.",
+    .help = "The process ends with the job. Credentials and endpoint come from its environment and files.\n",
+    .about = "Reads a dataset in a bucket for `dieseld` at PATH. Jobs start this process when they open such "
+	     "a dataset, and it ends with them. Running it by hand has no use.",
     OPTION_ROWS(fetch_rows),
     .run = run,
 };

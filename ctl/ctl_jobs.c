@@ -102,7 +102,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	if (!ctl_options(verb, argc, argv, &o, &exit_status))
 		return exit_status;
 	if (optind != argc)
-		return ctl_usage(verb, "there is nothing to name");
+		return ctl_usage(verb, "expected no arguments");
 	r = admin_open(o.socket, o.timeout_s, &admin, &err);
 	if (r == 0)
 		r = admin_jobs(admin, &text, &err);
@@ -127,11 +127,11 @@ const struct option_verb ctl_jobs = {
     .name = "jobs",
     .arguments = NULL,
     .summary = "List jobs: speed, where they wait, and their knobs",
-    .help = "A star marks a knob that is pinned (dieselctl set).\n",
-    .about = "The jobs that `dieseld`(8) serves, one a line: samples a second, how the trainer's time "
-	     "divides (device, waiting for storage, waiting for preparation), and what the job has of cache, "
-	     "read-ahead, workers and decoded copies. A star marks what somebody pinned. Users see their own "
-	     "jobs, root sees all (see `--admin-user` of `dieseld`(8)).",
+    .help = "A star marks a pinned knob (dieselctl set).\n",
+    .about = "Lists the jobs that `dieseld`(8) serves, one per line. Each line has samples per second and "
+	     "how the trainer's time divides: device, waiting for storage, waiting for preparation. It also "
+	     "has the job's cache, prefetch, workers and decoded copies. A star marks a pinned knob. Users "
+	     "see their own jobs, root sees all (see `--admin-user` of `dieseld`(8)).",
     OPTION_ROWS(jobs_rows),
     .run = run,
 };

@@ -50,7 +50,7 @@ static int run_mount(const struct option_verb *verb, int argc, char **argv)
 	argc -= optind;
 	argv += optind;
 	if (argc < 2)
-		return ctl_usage(verb, "a dataset and a folder are needed");
+		return ctl_usage(verb, "expected a dataset and a folder");
 	o->dataset = argv[0];
 	o->where = argv[1];
 	if (argc > 2) {
@@ -63,9 +63,8 @@ static int run_mount(const struct option_verb *verb, int argc, char **argv)
 	}
 	if (backend_is_elsewhere(o->dataset)) {
 		error_set(&err, -EOPNOTSUPP,
-			  "%s is in a bucket, and a mount shows a dataset in a folder: jobs read it by "
-			  "diesel_loader, "
-			  "and `dieselctl cat` writes single samples out",
+			  "%s is in a bucket, and a mount shows only a dataset in a folder: jobs read it by "
+			  "diesel_loader, and `dieselctl cat` prints single samples",
 			  o->dataset);
 		return ctl_failed(verb, &err);
 	}
@@ -83,20 +82,21 @@ static int run_mount(const struct option_verb *verb, int argc, char **argv)
 
 static const struct option_row mount_rows[] = {
     {"over", option_set_flag, AT(options.over),
-     .help = "DIR may have something in it: the files it was packed from",
-     .about = "DIR may have something in it: what the dataset was packed from. Names that the dataset does "
-	      "not have are refused: they would be out of sight."},
-    CTL_ROW_VERSION(
-	AT(options.version), .help = "not the newest version; it stays that one in any case",
-	.about =
-	    "That version, whose snapshot is kept (`stat` says of which one is), instead of the newest."),
+     .help = "allow files in DIR, such as those that the dataset was packed from",
+     .about = "Allows files in DIR, such as those that the dataset was packed from. If DIR has names that "
+	      "the dataset has not, the command fails, because the mount would hide them."},
+    CTL_ROW_VERSION(AT(options.version),
+		    .help =
+			"version to show (default: the newest); the mount keeps its version in either case",
+		    .about = "Shows that version instead of the newest, if its snapshot is kept. `stat` "
+			     "lists the versions whose snapshots are kept."),
     {"allow-other", option_set_flag, AT(options.allow_other),
      .help = "let other users in, as far as they may read DATASET/snapshot",
      .about = "Lets other users in, as far as owner, group and mode of the dataset's snapshot let them read, "
-	      "whatever folders it lies in. Takes root, or `user_allow_other` in /etc/fuse.conf."},
+	      "regardless of the folders above it. Needs root, or `user_allow_other` in /etc/fuse.conf."},
     {"foreground", option_set_flag, .letter = 'f', AT(options.foreground),
-     .help = "stay, and print what happens, rather than write it to syslog",
-     .about = "Stays in the foreground, and prints what happens. Else it goes to syslog."},
+     .help = "stay in the foreground, and print messages instead of sending them to syslog",
+     .about = "Stays in the foreground, and prints messages. Without it, messages go to syslog."},
     CTL_ROW_SOCKET(AT(options.socket)),
     CTL_ROW_TIMEOUT(AT(timeout_s)),
 };
@@ -107,19 +107,21 @@ const struct option_verb ctl_mount = {
     .name = "mount",
     .arguments = "DATASET DIR [-- COMMAND [ARGUMENT ...]]",
     .summary = "Show a dataset as read-only files, from dieseld's cache",
-    .help = "With a command: it alone sees the files, and the mount ends with it. Without: everybody of this "
-	    "user does, until\n"
-	    "fusermount3 -u DIR. A daemon of the user's own is started if need be.\n",
-    .about = "Shows the dataset at DIR as read-only files (FUSE), for programs that know nothing of "
-	     "datasets. Names and attributes come from the snapshot, bytes from the cache of `dieseld`(8), "
-	     "and the kernel keeps both, since neither ever changes. With a command, it alone sees the "
-	     "files, the mount ends with it, and its exit status is passed on; that takes no root where the "
-	     "system gives users namespaces. Without one, the mount stays until `fusermount3 -u` DIR and is "
-	     "the user's alone. If the daemon goes away, reads wait up to a minute for it to come back. The "
-	     "mount keeps the version that the dataset had, also when samples are added. Once the daemon "
-	     "that has that version in memory is restarted, or lets go of it, and the snapshot of it is not "
-	     "kept any more, reads of what the kernel does not have fail with `ESTALE` (Stale file handle), "
-	     "and one line says so: mount the dataset again.",
+    .help =
+	"With a command: only the command sees the files, and the mount ends with it. Without: all processes "
+	"of this\n"
+	"user see them, until fusermount3 -u DIR. The command starts a daemon of your own if none runs.\n",
+    .about = "Shows the dataset at DIR as read-only files (FUSE), for programs that cannot read datasets. "
+	     "Names and attributes come from the snapshot, bytes from the cache of `dieseld`(8). The kernel "
+	     "caches both, since neither ever changes.\n"
+	     "With a command, only the command sees the files, the mount ends with it, and `mount` passes on "
+	     "its exit status. This needs no root where the system gives users namespaces. Without a "
+	     "command, the mount stays until `fusermount3 -u` DIR, and only the user can see it.\n"
+	     "If the daemon is unreachable, reads wait up to a minute for it to come back. The mount keeps "
+	     "the version that the dataset had, also when samples are added. A restarted daemon may no "
+	     "longer have that version in memory, and `pack` may have removed its snapshot. Then reads of "
+	     "bytes that the kernel has not cached fail with `ESTALE` (Stale file handle), and one line in "
+	     "the log tells so: mount the dataset again.",
     OPTION_ROWS(mount_rows),
     .takes = OPTION_FOLDER,
     .n_before = 2,

@@ -39,12 +39,13 @@ static int find_program(char program[PATH_MAX], struct error *err)
 	}
 	if (given && *given)
 		snprintf(program, PATH_MAX, "%s", given);
-	return access(program, X_OK) == 0 ? 0
-					  : error_set(err, -ECONNREFUSED,
-						      "no dieseld at " DIESEL_DEFAULT_SOCKET
-						      ", and no program %s to start: start dieseld, "
-						      "and say where it listens with --socket",
-						      program);
+	return access(program, X_OK) == 0
+		   ? 0
+		   : error_set(
+			 err, -ECONNREFUSED,
+			 "no dieseld at " DIESEL_DEFAULT_SOCKET
+			 ", and no program %s to start: start dieseld, and pass its socket with --socket",
+			 program);
 }
 
 static void close_words(wordexp_t *words)
@@ -97,7 +98,7 @@ static int spawn(const char *const argv[], const char *log, int ready[2], struct
 	(void)waitpid(child, NULL, 0);
 	if (poll(&poll_fd, 1, START_MS) > 0 && read(ready[0], word, sizeof(word)) > 0)
 		return 0;
-	return error_set(err, -ECONNREFUSED, "dieseld does not start; its log is %s", log);
+	return error_set(err, -ECONNREFUSED, "dieseld does not start: its log is %s", log);
 }
 
 static int start(const char *program, const char *folder, const char *socket, struct error *err)
@@ -157,7 +158,7 @@ static int ensure(const char *folder, const char *socket, uint32_t timeout_s, st
 		return error_errno(err, -errno, "cannot lock %s", lock);
 	r = answers(socket, timeout_s, NULL) == 0 ? 0 : start(program, folder, socket, err);
 	if (r == 0 && answers(socket, timeout_s, NULL) < 0)
-		r = error_set(err, -ECONNREFUSED, "dieseld does not answer; its log is %s/dieseld.log",
+		r = error_set(err, -ECONNREFUSED, "dieseld does not answer: its log is %s/dieseld.log",
 			      folder);
 	return r;
 }
@@ -179,9 +180,9 @@ int ctl_own_daemon(const char *given, uint32_t timeout_s, char text[CTL_SOCKET_M
 	if (admin_own_folder(folder, &problems) < 0)
 		return error_set(err, -ECONNREFUSED,
 				 "no dieseld at " DIESEL_DEFAULT_SOCKET
-				 ", and no place for one of your own: %s",
+				 ", and no folder for a daemon of your own: %s",
 				 problems.text);
 	if (snprintf(text, CTL_SOCKET_MAX, "%s/dieseld-" DIESEL_VERSION ".sock", folder) >= CTL_SOCKET_MAX)
-		return error_set(err, -ECONNREFUSED, "%s is too long for a socket", folder);
+		return error_set(err, -ECONNREFUSED, "%s is too long for the path of a socket", folder);
 	return ensure(folder, text, timeout_s, err);
 }

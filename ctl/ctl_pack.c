@@ -149,12 +149,12 @@ static void print_summary(const struct pack_result *result, const struct survey 
 	if (result->n_skipped)
 		printf("; %llu unreadable left out", (unsigned long long)result->n_skipped);
 	if (result->n_other)
-		printf("; %llu left out that are no regular files", (unsigned long long)result->n_other);
+		printf("; %llu left out that are not regular files", (unsigned long long)result->n_other);
 	if (s->hidden.n)
 		printf("; %zu hidden left out", s->hidden.n);
 	if (s->n_left)
 		printf("; %llu left out that %s", (unsigned long long)s->n_left,
-		       s->n_left == 1 ? "is no image of a class" : "are no images of a class");
+		       s->n_left == 1 ? "is not an image of a class" : "are not images of a class");
 	if (s->n_datasets)
 		printf("; left out %s: a dataset", s->dataset);
 	if (s->n_datasets > 1)
@@ -215,13 +215,13 @@ static void print_restarts(const struct pack_context *c)
 	uint64_t n = c->n_files[JPEG_RESTARTS_ADDED];
 	char before[24], after[24];
 
-	printf("restart markers: %llu JPEG file%s got them", (unsigned long long)n, units_plural(n));
+	printf("restart markers: added to %llu JPEG file%s", (unsigned long long)n, units_plural(n));
 	if (n)
 		printf(", %s before and %s now (%+.2f %%)",
 		       units_format_bytes(before, sizeof(before), c->bytes_before),
 		       units_format_bytes(after, sizeof(after), c->bytes_after),
 		       100 * ((double)c->bytes_after / (double)c->bytes_before - 1));
-	printf("; %llu had them; %llu packed as they are; %llu other files\n",
+	printf("; %llu had them, %llu packed unchanged, %llu other files\n",
 	       (unsigned long long)c->n_files[JPEG_RESTARTS_THERE],
 	       (unsigned long long)c->n_files[JPEG_RESTARTS_KEPT],
 	       (unsigned long long)c->n_files[JPEG_RESTARTS_OTHER]);
@@ -271,7 +271,7 @@ static void tell_missing(struct pack_context *c)
 	if (!s->classes_of || add_classes(s, &s->classes, missing, sizeof(missing), NULL) < 0 || !*missing)
 		return;
 	error_set(&text, 0,
-		  "there are no samples of %s, which is a class of %s: for its numbers, give jobs "
+		  "there are no samples of %s, which is a class of %s: for its labels, give jobs "
 		  "Dataset(...).with_classes(Dataset(\"%s\").classes)",
 		  missing, s->classes_of, s->classes_of);
 	ctl_warn(c->verb, text.text);
@@ -297,9 +297,9 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	if (!ctl_options(verb, argc, argv, &context, &status))
 		return status;
 	if (argc - optind != 2)
-		return ctl_usage(verb, "a source and a dataset are needed");
+		return ctl_usage(verb, "expected a source and a dataset");
 	if (context.survey.images_only && context.survey.as_files)
-		return ctl_usage(verb, "--images and --as-files contradict each other");
+		return ctl_usage(verb, "--images and --as-files exclude each other: give one of them");
 	o->source = argv[optind];
 	o->dataset = context.wait.dataset = argv[optind + 1];
 	o->context = &context;
@@ -310,12 +310,11 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	}
 	context.is_tar = pack_is_tar(o->source);
 	if (context.is_tar && o->skip_unreadable)
-		return ctl_usage(
-		    verb,
-		    "--skip-unreadable is for files of a folder: an archive is packed whole or not at all");
+		return ctl_usage(verb, "--skip-unreadable applies only to files of a folder: an archive is "
+				       "packed completely or not at all");
 	if (context.is_tar && context.orders && o->order == PACK_ORDER_RANDOM)
-		return ctl_usage(
-		    verb, "--order random is for files of a folder: an archive is packed in its own order");
+		return ctl_usage(verb, "--order random applies only to files of a folder: an archive is "
+				       "packed in its own order");
 	if (context.survey.classes_of &&
 	    add_classes(&context.survey, &context.survey.known, NULL, 0, &err) < 0)
 		return ctl_failed(verb, &err);
@@ -346,115 +345,121 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 
 static const struct option_row pack_rows[] = {
     {"chunk-size", option_set_bytes, .letter = 'c', AT(options.chunk_bytes), .least = CHUNK_MIN_BYTES,
-     .most = CHUNK_MAX_BYTES, .value = "SIZE", .usual = "8M", .says = "a size from 4M to 64M is needed",
+     .most = CHUNK_MAX_BYTES, .value = "SIZE", .usual = "8M", .says = "must be a size from 4M to 64M",
      .help = "4M to 64M",
-     .about = "4M to 64M, default 8M. A file larger than that gets a chunk of its own; a "
-	      "file can have at most 1 GiB."},
-    {"order", set_order, .letter = 'o', AT(options.order), .says = "it must be random or source",
+     .about = "size of a chunk, 4M to 64M (default 8M). A larger file gets a chunk of its own; a file can "
+	      "have at most 1 GiB."},
+    {"order", set_order, .letter = 'o', AT(options.order), .says = "must be random or source",
      .words = "random|source", .value = "ORDER", .usual = "random",
-     .help = "random: each chunk a fair sample; source: folder by folder",
+     .help = "order of the files: random makes each chunk a fair sample, source keeps folders together",
      .about = "`random` (default) puts the files into chunks in an order drawn from the seed, so that each "
 	      "chunk is a fair sample of the dataset, and shuffling by chunks loses nothing when folders are "
 	      "classes. `source` keeps folders together."},
-    {"seed", option_set_u64, .letter = 's', AT(options.seed), .says = "a whole number from 0 is needed",
-     .value = "N", .usual = "0", .help = "of the random order"},
+    {"seed", option_set_u64, .letter = 's', AT(options.seed), .says = "must be a whole number from 0",
+     .value = "N", .usual = "0", .help = "seed of the random order"},
     {"jobs", option_set_u32, .letter = 'j', AT(options.n_threads), .least = 1, .most = MAX_THREADS,
-     .says = "a number from 1 to 64 is needed", .value = "N", .usual = "8", .help = "files read at once"},
+     .says = "must be a number from 1 to 64", .value = "N", .usual = "8",
+     .help = "number of files to read at the same time"},
     {"append", option_set_flag, AT(options.append),
-     .help = "add to a dataset; changed files replace, unchanged ones are left out",
-     .about = "Adds to a dataset that has samples already. A file whose path is there with the same size and "
-	      "modification time is left out; one that changed replaces the older one. Nothing is deleted."},
+     .help = "add to a dataset: replace changed files, and leave out unchanged ones",
+     .about =
+	 "Adds to a dataset that has samples already. `pack` leaves out a file whose path is there with the "
+	 "same size and modification time. A changed file replaces the older one. Nothing is deleted."},
     {"skip-unreadable", option_set_flag, AT(options.skip_unreadable),
-     .help = "leave out files that cannot be read, with a line for each"},
+     .help = "leave out files that cannot be read, and print a line for each"},
     {"images", option_set_flag, AT(survey.images_only),
-     .help = "pack what torchvision's ImageFolder takes: images in class folders",
-     .about = "Packs what torchvision's ImageFolder takes: the files in class folders whose names end in "
-	      ".jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff or .webp."},
+     .help = "pack only files that torchvision's ImageFolder takes: images in class folders",
+     .about = "Packs only files that torchvision's ImageFolder takes: those in class folders whose names end "
+	      "in .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff or .webp."},
     {"drop-empty", option_set_flag, AT(survey.drop_empty),
-     .help = "number the classes that have samples alone, where a folder has none"},
+     .help = "leave out class folders without samples, and number only the others"},
     {"classes-of", option_set_string, AT(survey.classes_of), .value = "DATASET", .takes = OPTION_FILE,
-     .help = "refuse classes that it has not; empty ones of its are let be",
-     .about = "For a split of which another has all classes: refuses a class folder that is no class of "
-	      "DATASET, lets be one that has no samples and is, and says which class has none. Labels follow "
-	      "from the folders that have samples, so jobs number them by `with_classes()`."},
+     .help = "refuse classes that DATASET has not; accept empty folders of its classes",
+     .about =
+	 "For a split of which another has all classes. `pack` refuses a class folder that is not a class of "
+	 "DATASET. It accepts one of DATASET's classes without samples, and prints which class has none. "
+	 "Labels follow from the folders that have samples, so jobs number them by `with_classes()`."},
     {"as-files", option_set_flag, AT(survey.as_files),
-     .help = "pack every file as it is: hidden ones, archives, files of databases",
-     .about = "Packs every file as it is: hidden ones, archives, files of databases and of datasets; the "
-	      "dataset that is written is left out all the same."},
-    CTL_ROW_ZSTD(
-	AT(options.level),
-	.about =
-	    "Compresses chunks, in blocks, with level 1 (fast) to 19 (small), where that saves a sixteenth "
-	    "of a block or more; text, tokens and raw arrays get shorter by that, pictures do not, and stay "
-	    "as they are. Jobs, mounts and all other verbs get samples as they were packed, from fewer bytes "
-	    "of storage; in memory and on a staging disk samples lie uncompressed. Each `pack` says for "
-	    "itself what its chunks are: `--append` without this option adds uncompressed ones, and both may "
-	    "be in one dataset. `purge` compresses what it writes again as it was. Programs of before this "
-	    "option refuse such a dataset, and say to update."),
+     .help = "pack every file unchanged: hidden ones, archives, files of databases",
+     .about = "Packs every file unchanged: hidden ones, archives, files of databases and of datasets. `pack` "
+	      "still leaves out the dataset that it writes."},
+    CTL_ROW_ZSTD(AT(options.level),
+		 .about =
+		     "Compresses chunks, in blocks, with level 1 (fast) to 19 (small), where that saves a "
+		     "sixteenth of a block or more. Text, tokens and raw arrays get shorter, pictures do "
+		     "not, and stay uncompressed.\n"
+		     "Jobs, mounts and all other verbs get the samples as they were packed, from fewer bytes "
+		     "of storage. In memory and on a staging disk samples are uncompressed. The option holds "
+		     "for one `pack`: `--append` without it adds uncompressed chunks, and a dataset may have "
+		     "both. `purge` compresses the chunks that it writes again as they were. Programs that "
+		     "are older than this option refuse such a dataset, and ask for an update."),
     CTL_ROW_DIGEST(
 	AT(options.keep_digests), .help = "keep a SHA-256 of each chunk, for datasets that users share",
-	.about = "Keeps a SHA-256 of each chunk, for a dataset that users share: the checksums that every "
+	.about = "Keeps a SHA-256 of each chunk, for a dataset that users share. The checksums that every "
 		 "dataset has protect against accidents, not against people who may write chunks. "
 		 "`dieseld`(8) checks each chunk that it reads, at about 1.8 GB/s per core. All later "
-		 "changes of the dataset keep digests; older programs that do not know them refuse the "
-		 "dataset. Chunks that exist already get theirs by `rebuild`."),
+		 "changes of the dataset keep digests. Older programs without support for digests refuse the "
+		 "dataset. `rebuild` adds digests to chunks that exist already."),
     CTL_ROW_META(
 	AT(options.meta_url),
 	.help = "keep the metadata on a Redis server or cluster: redis://HOST[:PORT]/PREFIX",
-	.about =
-	    "Keeps the metadata on a Redis server, or on the Redis Cluster of which it is a node, for a "
-	    "dataset that is changed from many machines, instead of in meta.db. All keys begin with the "
-	    "prefix, which belongs to one dataset. The dataset's folder has a file meta.redis that says "
-	    "where they are, so that no other command needs the option. No password is in it: where the "
-	    "server wants one, set `DIESEL_REDIS` to redis://USER:PASSWORD@HOST:PORT, or `DIESEL_REDIS_FILE` "
-	    "to a file that holds this line; it is sent to that host and port alone, in the way that this "
-	    "URL says, and to the nodes of its cluster. `rediss` speaks TLS, and accepts certificates for "
-	    "the host of the URL or, of a cluster's node, for its own name or address. A dataset is read and "
-	    "served from its snapshot, without the server. Slots of a cluster may move, and masters may fail "
-	    "over to their replicas, while a command runs: it goes on. Where a server has replicas, what it "
-	    "has written counts once one of them has it. A server that takes out keys when its memory is "
-	    "full is refused: set `maxmemory-policy noeviction`. It should log each write (`appendonly "
-	    "yes`); keys that are lost are noticed, and `rebuild` makes them again."),
+	.about = "Keeps the metadata on a Redis server instead of in meta.db, for a dataset that is changed "
+		 "from many machines. The server may be a node of a Redis Cluster, which then has the "
+		 "metadata. All keys begin with the prefix, which belongs to one dataset. The dataset's "
+		 "folder has a file meta.redis with the address, so no other command needs the option.\n"
+		 "No password is in that file. If the server needs one, set `DIESEL_REDIS` to "
+		 "redis://USER:PASSWORD@HOST:PORT, or `DIESEL_REDIS_FILE` to a file that holds this line. "
+		 "`dieselctl` sends the password only to that host and port, in the way that this URL names, "
+		 "and to the nodes of its cluster. `rediss` speaks TLS. It accepts certificates for the host "
+		 "of the URL or, for a cluster's node, for the node's name or address.\n"
+		 "Jobs read a dataset, and `dieseld` serves it, from its snapshot, without the server. Slots "
+		 "of a cluster may move, and masters may fail over to their replicas, while a command runs: "
+		 "the command goes on. Where a server has replicas, a write counts once one of them has it. "
+		 "`pack` refuses a server that evicts keys when its memory is full: set `maxmemory-policy "
+		 "noeviction`. The server should log each write (`appendonly yes`). Commands notice lost "
+		 "keys, and `rebuild` makes them again."),
     CTL_ROW_KEEP_SNAPSHOTS(
 	AT(options.keep_snapshots),
-	.about = "Of how many versions, the newest, the snapshots are kept; default 4. Jobs can open these "
+	.about = "Number of newest versions whose snapshots are kept; default 4. Jobs can open these "
 		 "(`version=` of `diesel_loader`(3)), and go on with them after a restart. A snapshot takes "
-		 "the length of its paths and some 40 bytes a sample. Each command that makes a version "
-		 "(`rm`, `purge` and `rebuild` too) keeps as many as it is told: give all of them the same "
-		 "number. `purge` keeps none of a version that cannot be read afterwards."),
+		 "the length of its paths and about 40 bytes per sample. Each command that makes a version "
+		 "(`rm`, `purge` and `rebuild` too) keeps as many as its own option states: give all of them "
+		 "the same number. `purge` keeps no snapshot of a version that cannot be read afterwards."),
     CTL_ROW_WAIT(
 	AT(wait.ns),
-	.about =
-	    "How long to wait (`5m` too) while another writer holds the dataset, in a folder or with its "
-	    "metadata on a Redis server; one line says whom it waits for, the process where that is known. "
-	    "Default 0: it fails. A writer that gives no sign of life for 60 seconds "
-	    "(`DIESEL_WRITER_LEASE`), because its process is suspended or its node hangs, is done without, "
-	    "unless it was about to publish; it can then publish nothing any more, and says so when it wakes "
-	    "up.\nIn a bucket nobody holds a dataset. `pack` goes ahead, and if another writer has published "
-	    "before it, it says so in a line and goes on from that version: what it has packed is used where "
-	    "it is newer than the other's last chunk, the rest is packed again, of a path that both wrote "
-	    "its own bytes count, and nothing else of the other's is lost. It does so up to 16 times, and "
-	    "longer with `--wait`. `rm`, `purge` and `rebuild` take `--wait` too; in a bucket they are done "
-	    "again until then if another writer was first."),
-    {"json", option_set_flag, AT(json), .help = "say as a JSON object what was done"},
+	.about = "How long to wait, such as 60 or `5m`, while another writer holds the dataset, in a folder "
+		 "or with its metadata on a Redis server. One line names the writer, and its process where "
+		 "that is known. Default 0: the command fails.\n"
+		 "A writer may give no sign of life for 60 seconds (`DIESEL_WRITER_LEASE`), because its "
+		 "process is suspended or its node hangs. The command then goes on without it, unless that "
+		 "writer was about to publish. The other writer can publish nothing any more, and reports so "
+		 "when it wakes up.\n"
+		 "In a bucket nobody holds a dataset. If another writer publishes before `pack` does, `pack` "
+		 "prints a line and continues from that version. It uses the chunks that it has packed where "
+		 "they are newer than the other's last chunk, and packs the rest again. Of a path that both "
+		 "wrote, the bytes of this `pack` count; it loses nothing else of the other's. It does so up "
+		 "to 16 times, and longer with `--wait`. `rm`, `purge` and `rebuild` take `--wait` too. In a "
+		 "bucket they start again, up to that time, if another writer was first."),
+    {"json", option_set_flag, AT(json), .help = "print the result as a JSON object"},
     {"jpeg-restarts", option_set_flag, AT(adds_restarts),
-     .help = "rewrite JPEG files, without loss, so that what is above and beside a crop needs no decoding",
-     .about =
-	 "Writes JPEG files again, with restart markers, one every few blocks, mostly every 32 columns: of "
-	 "an "
-	 "image of which a job takes a crop, as `diesel_loader`(3) does for torchvision's transforms, what "
-	 "lies above and beside the crop is then passed over, not decoded. Nothing is lost: coefficients, "
-	 "quantisation tables and sampling stay, which is checked for each file, and so do EXIF data, colour "
-	 "profiles, comments and what follows the image; every decoder gives the same pixels. With markers "
-	 "libjpeg-turbo decodes each block a little more slowly, so that a job which takes the whole of each "
-	 "image loses a few percent, unless the files were progressive. Progressive files become sequential "
-	 "ones, in which alone that works and which take less time to decode. The last line says by how much "
-	 "the files grew or, since Huffman codes are made for each image, shrank. Files that have markers so "
-	 "often stay as they are, and so do files that are no JPEG, and, with a line for each, JPEG files "
-	 "that are damaged or of a kind that could not be kept whole (several images in one file, more than "
-	 "64 million pixels).\nThe bytes of a sample are then not those of the file. With `--append` a file "
-	 "counts as unchanged by its own size and time; what the dataset has already stays as it was packed, "
-	 "with or without markers."},
+     .help = "add restart markers to JPEG files, without loss, so that a crop needs less decoding",
+     .about = "Writes JPEG files again with restart markers, one every few blocks, mostly every 32 columns. "
+	      "A job that takes a crop of an image, as `diesel_loader`(3) does for torchvision's transforms, "
+	      "then skips the blocks outside the crop instead of decoding them.\n"
+	      "Nothing is lost. Coefficients, quantisation tables and sampling stay, which `pack` checks for "
+	      "each file. EXIF data, colour profiles, comments and bytes behind the image stay too. Every "
+	      "decoder gives the same pixels.\n"
+	      "With markers, libjpeg-turbo decodes each block a little more slowly. So a job that takes all "
+	      "of each image loses a few percent, unless the files were progressive. Progressive files "
+	      "become sequential ones, because only these can have such markers; they take less time to "
+	      "decode. The last line prints by how much the files grew or, since `pack` makes Huffman codes "
+	      "for each image, shrank.\n"
+	      "Files that have markers as often stay unchanged, and so do files that are not JPEG. JPEG "
+	      "files that are damaged, or of a kind that cannot be kept complete, stay unchanged with a line "
+	      "for each: several images in one file, or more than 64 million pixels.\n"
+	      "The bytes of a sample then differ from those of the file. With `--append` a file counts as "
+	      "unchanged by its own size and time. Samples that the dataset has already stay as they were "
+	      "packed, with or without markers."},
 };
 
 #undef AT
@@ -464,32 +469,34 @@ const struct option_verb ctl_pack = {
     .group = "Datasets",
     .arguments = "SOURCE DATASET",
     .summary = "Pack a folder of files, or a tar archive, into a dataset",
-    .help = "SOURCE is a folder, a tar archive (as it is, .gz, .zst), or - for one on standard input:\n"
-	    "tar cf - -C DIR . | dieselctl pack - DATASET. Links in a folder are followed. The dataset "
+    .help = "SOURCE is a folder, a tar archive (also .gz or .zst), or - for one on standard input:\n"
+	    "tar cf - -C DIR . | dieselctl pack - DATASET. pack follows links in a folder. The dataset "
 	    "changes at\n"
-	    "the end or not at all; when a run was interrupted, the same command goes on where it stopped.\n",
-    .about =
-	"Packs all regular files below SOURCE, or those of a tar archive. Its top-level folders become "
-	"classes, numbered in the order of their names, as torchvision's ImageFolder does. Symbolic links "
-	"are followed; a dangling one, and one that leads back to a folder it lies in, is an error. FIFOs, "
-	"sockets and devices are left out and counted.\nHidden files and folders (.DS_Store, "
-	".ipynb_checkpoints), and others that file managers leave (Thumbs.db, __MACOSX), are left out, and "
-	"so are datasets within the source; the last line counts them. A source of which the files are no "
-	"samples is refused: an LMDB, archives, Parquet, Arrow, TFRecord and HDF5 files, shards of other "
-	"loaders. So is one with a class folder that has no samples, since without it the classes behind it "
-	"would have other numbers. Among images, files that are no images, and images in no class folder, "
-	"are taken, and a line says so.\nThe dataset changes at the end or not at all. When a run is "
-	"interrupted (a signal, a full disk, a power cut), the same command goes on where it stopped: chunks "
-	"whose files have not changed since are used.\nWhere SOURCE is no folder it is a tar archive, as it "
-	"is or compressed by gzip or zstd; `-` is one on standard input:\n`tar cf - -C photos . | dieselctl "
-	"pack - photos.diesel`\nIts files are packed in its order, one in memory at a time. Anything else "
-	"but folders in it (links, devices, FIFOs), a path that is absolute or leads outside, one that is "
-	"there twice, and an archive that is damaged or cut off, also between two files, are errors that "
-	"name it: nothing is published, and what was written is removed. After an interruption, the same "
-	"archive goes on: samples that are in chunks already, byte by byte, are not written again. `tar "
-	"--dereference --hard-dereference` makes archives without links. Jobs shuffle within windows of some "
-	"chunks: an archive whose neighbours are alike, folder by folder, is better extracted and packed as "
-	"`--order random` does.",
+	    "the end or not at all. After an interruption, the same command continues.\n",
+    .about = "Packs all regular files below SOURCE, or those of a tar archive. Its top-level folders become "
+	     "classes, numbered in the order of their names, as torchvision's ImageFolder does. `pack` "
+	     "follows symbolic links; a dangling one, and one that leads to a folder above it, is an error. "
+	     "`pack` leaves out FIFOs, sockets and devices, and counts them.\n"
+	     "`pack` also leaves out hidden files and folders (.DS_Store, .ipynb_checkpoints), others that "
+	     "file managers leave (Thumbs.db, __MACOSX), and datasets within the source. The last line "
+	     "counts them. It refuses a source whose files are not samples: an LMDB, archives, Parquet, "
+	     "Arrow, TFRecord and HDF5 files, shards of other loaders. It also refuses a class folder "
+	     "without samples, because the classes behind it would have other numbers without it. Among "
+	     "images, it takes files that are not images, and images in no class folder, and prints a line.\n"
+	     "The dataset changes at the end or not at all. When a run is interrupted (a signal, a full "
+	     "disk, a power cut), the same command continues where it stopped. It uses the chunks whose "
+	     "files have not changed since.\n"
+	     "A SOURCE that is not a folder is a tar archive, uncompressed or compressed by gzip or zstd; "
+	     "`-` is one on standard input:\n"
+	     "`tar cf - -C photos . | dieselctl pack - photos.diesel`\n"
+	     "`pack` takes its files in the archive's order, one in memory at a time. The archive may have "
+	     "only files and folders. A link, device or FIFO is an error that names the path. So is a path "
+	     "that is absolute, leads outside, or is there twice, and an archive that is damaged or cut off. "
+	     "Then `pack` publishes nothing, and removes the chunks that it wrote. After an interruption, "
+	     "`pack` of the same archive continues. It does not write samples again that are in chunks "
+	     "already, byte by byte. `tar --dereference --hard-dereference` makes archives without links.\n"
+	     "Jobs shuffle within windows of some chunks. If neighbours in an archive are alike, folder by "
+	     "folder, extract it and pack the folder, as `--order random` does.",
     OPTION_ROWS(pack_rows),
     .takes = OPTION_FILE,
     .run = run,

@@ -200,12 +200,12 @@ static int run_ls(const struct option_verb *verb, int argc, char **argv)
 #define AT(member) .at = offsetof(struct ls_options, member)
 
 static const struct option_row ls_rows[] = {
-    {"long", option_set_flag, .letter = 'l', AT(details), .help = "mode, size and time too"},
+    {"long", option_set_flag, .letter = 'l', AT(details), .help = "also print mode, size and time"},
     {"recursive", option_set_flag, .letter = 'R', AT(recursive),
-     .help = "all samples below, instead of the folder's own entries"},
+     .help = "list all samples below, instead of the folder's own entries"},
     {"json", option_set_flag, AT(json), .help = "as a JSON array"},
-    CTL_ROW_VERSION(AT(version), .help = "as it was at that version"),
-    {"meta", option_set_flag, AT(from_meta), .help = "as the metadata has it, without the snapshot"},
+    CTL_ROW_VERSION(AT(version), .help = "version to list (default: the newest)"),
+    {"meta", option_set_flag, AT(from_meta), .help = "read the metadata instead of the snapshot"},
 };
 
 #undef AT
@@ -214,12 +214,12 @@ const struct option_verb ctl_ls = {
     .name = "ls",
     .arguments = "DATASET [PATH ...]",
     .summary = "List samples and folders, one path a line",
-    .about =
-	"Lists samples and folders (with a slash), one path a line. `-l` adds mode, size and time; `-R` "
-	"lists all samples below. With `--json` samples have their number in the dataset, as "
-	"`diesel_loader`(3) has it.\n`ls`, `cat` and, for a path, `stat` tell what the snapshot has. With "
-	"`--meta`, and where there is no snapshot, they ask the metadata store, which has what was committed "
-	"last: one lookup a path, but `ls` reads all paths. Numbers and classes are the snapshot's alone.",
+    .about = "Lists samples and folders (with a slash), one path per line. `-l` adds mode, size and time; "
+	     "`-R` lists all samples below. With `--json` samples have their number in the dataset, as "
+	     "`diesel_loader`(3) has it.\n"
+	     "`ls`, `cat` and, for a path, `stat` read the snapshot. With `--meta`, and if there is no "
+	     "snapshot, they read the metadata store, which has the last commit. Each path takes one lookup, "
+	     "but `ls` reads all paths. Only the snapshot has numbers and classes.",
     OPTION_ROWS(ls_rows),
     .takes = OPTION_FILE,
     .run = run_ls,
@@ -269,7 +269,7 @@ static int run_cat(const struct option_verb *verb, int argc, char **argv)
 	if (!ctl_options(verb, argc, argv, &o, &status))
 		return status;
 	if (argc - optind < 2)
-		return ctl_usage(verb, "a dataset and a path in it are needed");
+		return ctl_usage(verb, "expected a dataset and a path in it");
 	if (ctl_dataset_open(argv[optind], o.version, o.from_meta, &d, &err) < 0)
 		return ctl_failed(verb, &err);
 	for (int i = optind + 1; i < argc; i++) {
@@ -285,9 +285,10 @@ static int run_cat(const struct option_verb *verb, int argc, char **argv)
 #define AT(member) .at = offsetof(struct cat_options, member)
 
 static const struct option_row cat_rows[] = {
-    {"force", option_set_flag, .letter = 'f', AT(force), .help = "binary data to a terminal too"},
-    CTL_ROW_VERSION(AT(version), .help = "as it was at that version"),
-    {"meta", option_set_flag, AT(from_meta), .help = "found by the metadata, without the snapshot"},
+    {"force", option_set_flag, .letter = 'f', AT(force), .help = "print binary data to a terminal too"},
+    CTL_ROW_VERSION(AT(version), .help = "version to read (default: the newest)"),
+    {"meta", option_set_flag, AT(from_meta),
+     .help = "find the samples by the metadata, without the snapshot"},
 };
 
 #undef AT
@@ -296,7 +297,7 @@ const struct option_verb ctl_cat = {
     .name = "cat",
     .arguments = "DATASET PATH ...",
     .summary = "Write samples to standard output",
-    .help = "Each sample's checksum is verified.\n",
+    .help = "cat verifies the checksum of each sample.\n",
     .about = "Writes samples to standard output, after checking them. Binary data goes to a terminal only "
 	     "with `-f` (`--force`).",
     OPTION_ROWS(cat_rows),

@@ -46,8 +46,8 @@ static void print_rebuilt(const struct writer_result *result, uint64_t n_lost)
 		printf("; %llu damaged chunk%s left out", (unsigned long long)n_lost, units_plural(n_lost));
 	putchar('\n');
 	if (result->n_foreign)
-		printf("%llu chunk%s of no version left out, of other writers or about to be removed; "
-		       "--all-chunks takes them in\n",
+		printf("left out %llu chunk%s of no version, which other writers may be about to publish or "
+		       "remove; --all-chunks takes them in\n",
 		       (unsigned long long)result->n_foreign, units_plural(result->n_foreign));
 }
 
@@ -94,7 +94,7 @@ static int run_rebuild(const struct option_verb *verb, int argc, char **argv)
 	if (!ctl_options(verb, argc, argv, &c, &status))
 		return status;
 	if (argc - optind != 1)
-		return ctl_usage(verb, "one dataset is needed");
+		return ctl_usage(verb, "expected one dataset");
 	c.wait.dataset = argv[optind];
 	ctl_wait_begin(&c.wait);
 	if (c.json)
@@ -117,15 +117,16 @@ static int run_rebuild(const struct option_verb *verb, int argc, char **argv)
 
 static const struct option_row rebuild_rows[] = {
     CTL_ROW_META(AT(meta_url),
-		 .help = "of a copy: keep its metadata on a Redis server, apart from that of the original"),
+		 .help = "for a copy: keep its metadata on a Redis server, apart from that of the original"),
     CTL_ROW_DIGEST(AT(keep_digests),
-		   .help = "keep a SHA-256 of each chunk as it is now; without it, if the dataset has them"),
+		   .help =
+		       "keep a SHA-256 of each chunk as it is now; without it, only if the dataset has them"),
     {"all-chunks", option_set_flag, AT(takes_all),
-     .help = "in a bucket: chunks that belong to no version, too; not while others write"},
+     .help = "in a bucket, also take in chunks of no version; use it only while nobody else writes"},
     CTL_ROW_KEEP_SNAPSHOTS(AT(keep_snapshots)),
     CTL_ROW_WAIT(AT(wait.ns)),
     {"json", option_set_flag, AT(json),
-     .help = "say as a JSON object what was done, and the ids of lost chunks"},
+     .help = "print the result, and the ids of lost chunks, as a JSON object"},
 };
 
 #undef AT
@@ -134,20 +135,20 @@ const struct option_verb ctl_rebuild = {
     .name = "rebuild",
     .arguments = "DATASET",
     .summary = "Make metadata and snapshot again from the chunks",
-    .help = "Replays all chunks in the order they were made. Damaged chunks are left out, with a line for\n"
-	    "each and exit status 1. Metadata that cannot be read is kept as meta.db.damaged.\n",
-    .about =
-	"Makes metadata and snapshot again from the chunks. Chunks whose head is damaged are left out, with "
-	"a "
-	"line for each and exit status 1. Metadata that cannot be read is kept as meta.db.damaged. With "
-	"`--digest sha256`, and wherever the dataset had digests, digests are computed from the chunks as "
-	"they are now: run `verify` first. In a bucket, chunks that belong to no version are left out, and "
-	"counted: another writer may be about to publish them, or to remove them. `--all-chunks` takes them "
-	"in; nobody else may be writing to the dataset then. Where the metadata cannot be read all are taken "
-	"in any case.\nA copy of a dataset with its metadata on a Redis server (`cp -r`) names the metadata "
-	"of the original. Verbs that would read or change that refuse the copy; jobs read it by its "
-	"snapshot. `--meta` URL makes metadata of its own, under a prefix that no dataset has. So it does "
-	"for a dataset that was moved to another file system, or restored from a backup.",
+    .help = "Replays all chunks in the order in which they were made. Leaves out damaged chunks, with a line "
+	    "for each\n"
+	    "and exit status 1. Keeps metadata that cannot be read as meta.db.damaged.\n",
+    .about = "Makes metadata and snapshot again from the chunks. `rebuild` leaves out chunks whose head is "
+	     "damaged, with a line for each and exit status 1. It keeps metadata that it cannot read as "
+	     "meta.db.damaged. With `--digest sha256`, and wherever the dataset had digests, `rebuild` "
+	     "computes digests from the chunks as they are now: run `verify` first.\n"
+	     "In a bucket, `rebuild` leaves out and counts chunks that belong to no version: another writer "
+	     "may be about to publish or remove them. `--all-chunks` takes them in; nobody else may write to "
+	     "the dataset then. If the metadata cannot be read, `rebuild` takes all chunks in any case.\n"
+	     "A copy of a dataset with its metadata on a Redis server (`cp -r`) names the metadata of the "
+	     "original. Verbs that would read or change that metadata refuse the copy; jobs read it by its "
+	     "snapshot. `--meta` URL makes metadata for the copy, under a prefix that no dataset has. The "
+	     "same holds for a dataset that was moved to another file system, or restored from a backup.",
     OPTION_ROWS(rebuild_rows),
     .takes = OPTION_FILE,
     .run = run_rebuild,
@@ -243,7 +244,7 @@ static int run_rm(const struct option_verb *verb, int argc, char **argv)
 	if (!ctl_options(verb, argc, argv, &o, &status))
 		return status;
 	if (argc - optind < 2)
-		return ctl_usage(verb, "a dataset and a path in it are needed");
+		return ctl_usage(verb, "expected a dataset and a path in it");
 	int r;
 
 	o.wait.dataset = argv[optind];
@@ -268,7 +269,7 @@ static const struct option_row rm_rows[] = {
     {"recursive", option_set_flag, .letter = 'r', AT(recursive), .help = "remove folders too"},
     CTL_ROW_KEEP_SNAPSHOTS(AT(keep_snapshots)),
     CTL_ROW_WAIT(AT(wait.ns)),
-    {"json", option_set_flag, AT(json), .help = "say as a JSON object what was done"},
+    {"json", option_set_flag, AT(json), .help = "print the result as a JSON object"},
 };
 
 #undef AT
@@ -277,9 +278,10 @@ const struct option_verb ctl_rm = {
     .name = "rm",
     .arguments = "DATASET PATH ...",
     .summary = "Remove samples from a dataset",
-    .help = "All of them or none. Their bytes stay in the chunks until a purge.\n",
-    .about = "Removes samples; with `-r` (`--recursive`) folders too. All of them or none. Their bytes stay "
-	     "in the chunks until a `purge`. Chunks that an interrupted `pack` has left are dropped.",
+    .help = "rm removes all of them or none. Their bytes stay in the chunks until a purge.\n",
+    .about = "Removes samples; with `-r` (`--recursive`) folders too. `rm` removes all of them or none. "
+	     "Their bytes stay in the chunks until a `purge`. `rm` also drops chunks that an interrupted "
+	     "`pack` has left.",
     OPTION_ROWS(rm_rows),
     .takes = OPTION_FILE,
     .run = run_rm,

@@ -102,19 +102,18 @@ static int replay_recording(const struct option_verb *verb, const char *path, st
 	int r = recorded_rounds(path, on_round, p, &info, &err);
 
 	if (r == -EBADMSG)
-		error_set(
-		    &err, r,
-		    "%s is neither a history (dieseld --history) nor a recording (diesel-analyze record), "
-		    "or it is damaged",
-		    path);
+		error_set(&err, r,
+			  "%s is neither a history (dieseld --history) nor a recording (diesel-analyze "
+			  "record), or it is damaged",
+			  path);
 	if (r == 0 && (info.insufficient[0] || !p->n_rounds))
-		r = error_set(&err, -ENODATA, "%s%s has nothing to decide on: %s", path,
+		r = error_set(&err, -ENODATA, "%s%s is too short to decide on: %s", path,
 			      info.cut_off ? " was cut off, and" : "",
 			      info.insufficient[0] ? info.insufficient : "less than a second of training");
 	if (r < 0)
 		return ctl_failed(verb, &err);
 	if (info.cut_off) {
-		error_set(&err, 0, "%s was cut off: replayed as far as it goes", path);
+		error_set(&err, 0, "%s was cut off: the replay ends there", path);
 		ctl_warn(verb, err.text);
 	}
 	print_end(p, 0);
@@ -138,7 +137,7 @@ static int replay(const struct option_verb *verb, const char *path, struct polic
 	if (p->n_rounds == 0 && n_foreign > 0)
 		return ctl_warn(
 		    verb,
-		    "its samples were recorded by another version of dieseld: use that one's dieselctl");
+		    "another version of dieseld recorded its samples: use the dieselctl of that version");
 	print_end(p, n_foreign);
 	return ctl_finish(verb);
 }
@@ -151,7 +150,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	if (!ctl_options(verb, argc, argv, &p, &r))
 		return r;
 	if (argc - optind != 1)
-		return ctl_usage(verb, "one file is needed: a history or a recording");
+		return ctl_usage(verb, "expected one file: a history or a recording");
 	p.state = calloc(1, tuner_state_bytes());
 	p.result = calloc(1, sizeof(*p.result));
 	r = p.state && p.result ? replay(verb, argv[optind], &p) : ctl_warn(verb, "out of memory");
@@ -172,19 +171,19 @@ const struct option_verb ctl_replay = {
     .name = "replay",
     .arguments = "FILE",
     .summary = "Decide again on samples that dieseld or diesel-analyze recorded",
-    .help =
-	"Prints each decision that this version's tuner would have made, and why. FILE is that of\n"
-	"dieseld --history, or a recording of diesel-analyze record: a sample a second of what it tells "
-	"(waits,\n"
-	"speed, workers), of which a number of client workers can follow. The samples stay as they were:\n"
-	"knobs in them do not follow the replay.\n",
+    .help = "Prints each decision that this version's tuner would have made, and why. FILE is that of\n"
+	    "dieseld --history, or a recording of diesel-analyze record. From a recording, replay makes one "
+	    "sample per\n"
+	    "second (waits, speed, workers), and decides only on client workers. The samples stay unchanged: "
+	    "their\n"
+	    "knobs do not follow the replay.\n",
     .about =
-	"What this version's tuner decides, and why; always the same for the same file. FILE is that of "
-	"`dieseld --history`, which holds all that the daemon's tuner was given, or a recording of "
-	"`diesel-analyze record`, made into one sample a second: waits, speed and workers of the recorded "
-	"job. A recording knows neither chunks nor caches, so client workers are all that is decided on, and "
-	"one of its samples is a batch unless it tells how many a batch has. Only the part that is whole is "
-	"replayed of a recording that was cut off; a line on standard error says so.",
+	"Prints the decisions of this version's tuner, and the reasons; always the same for the same file. "
+	"FILE is that of `dieseld --history`, which holds all input of the daemon's tuner, or a recording of "
+	"`diesel-analyze record`. From a recording, `replay` makes one sample per second: waits, speed and "
+	"workers of the recorded job. A recording has no data on chunks or caches, so the tuner decides only "
+	"on client workers. One sample is a batch unless the recording has the size of a batch. Of a "
+	"recording that was cut off, `replay` uses the complete part, and prints a line on standard error.",
     OPTION_ROWS(replay_rows),
     .takes = OPTION_FILE,
     .run = run,

@@ -63,10 +63,10 @@ static int parse_value(const char *value, bool bytes, struct wire_setting *s, co
 		return 0;
 	}
 	if (bytes && units_parse_bytes(value, &s->value) < 0)
-		return error_set(err, -EINVAL, "%s: a number of bytes is needed, such as 4G, or auto",
+		return error_set(err, -EINVAL, "%s: must be a number of bytes, such as 4G, or auto",
 				 argument);
 	if (!bytes && units_parse_integer(value, 0, 65536, &number) < 0)
-		return error_set(err, -EINVAL, "%s: a whole number is needed, or auto", argument);
+		return error_set(err, -EINVAL, "%s: must be a whole number, or auto", argument);
 	if (!bytes)
 		s->value = (uint64_t)number;
 	return 0;
@@ -109,16 +109,16 @@ static int add_assignment(struct set_request *q, const char *argument, bool limi
 	int r;
 
 	if (!equals || !find_name(argument, (size_t)(equals - argument), &name))
-		return limit ? error_set(err, -EINVAL,
-					 "--limit %s: it must be cache-max, cache-min, workers-max, "
-					 "client-workers-max, prefetch-max, decoded-cache-max, read-limit or "
-					 "read-ops-limit, with =VALUE",
-					 argument)
-			     : error_set(err, -EINVAL,
-					 "'%s': it must be cache, prefetch, workers, client-workers, "
-					 "decoded-cache or "
-					 "read-weight, with =VALUE",
-					 argument);
+		return limit
+			   ? error_set(
+				 err, -EINVAL,
+				 "--limit %s: must be cache-max, cache-min, workers-max, client-workers-max, "
+				 "prefetch-max, decoded-cache-max, read-limit or read-ops-limit, with =VALUE",
+				 argument)
+			   : error_set(err, -EINVAL,
+				       "'%s': must be cache, prefetch, workers, client-workers, "
+				       "decoded-cache or read-weight, with =VALUE",
+				       argument);
 	if (name.limit != limit)
 		return limit
 			   ? error_set(err, -EINVAL, "%s is a knob: write it without --limit", name.name)
@@ -137,8 +137,8 @@ static int set_unset(void *options, const struct option_row *row, const char *te
 	if (strcmp(text, "tune") != 0) {
 		if (!find_name(text, strlen(text), &name))
 			return error_set(err, -EINVAL,
-					 "--unset %s: it must be tune, a knob or a limit, as `dieselctl "
-					 "status` names them",
+					 "--unset %s: must be tune, a knob or a limit, as in the output of "
+					 "`dieselctl status`",
 					 text);
 		setting.key = name.key;
 	}
@@ -156,7 +156,7 @@ static int add_until_restart(struct set_request *q, struct error *err)
 		q->settings[i].flags = WIRE_SETTING_UNTIL_RESTART;
 		any = true;
 	}
-	return any ? 0 : error_set(err, -EINVAL, "--until-restart: there is nothing to set");
+	return any ? 0 : error_set(err, -EINVAL, "--until-restart: no value to set");
 }
 
 /* --tune and --dry-run: the place of the word in the row is the mode. The place after all modes means: as
@@ -192,7 +192,7 @@ static void print_pins(const json_t *tune)
 		ctl_string(pin, "knob", knob);
 		left[0] = '\0';
 		if (in_force < ctl_real(pin, "value"))
-			snprintf(left, sizeof(left), ", of which the limit leaves %s",
+			snprintf(left, sizeof(left), ", reduced by the limit to %s",
 				 ctl_knob(value, knob, in_force));
 		ctl_knob(value, knob, ctl_real(pin, "value"));
 		if (ctl_number(pin, "job"))
@@ -240,7 +240,7 @@ static int print_result(const struct option_verb *verb, const char *text)
 	print_weights(json_object_get(root, "jobs"));
 	ctl_print_settings(tune);
 	if (*ctl_string(json_object_get(tune, "history"), "problem", mode))
-		printf("not kept over a restart: %s\n", mode);
+		printf("lost at the next restart: %s\n", mode);
 	json_decref(root);
 	return ctl_finish(verb);
 }
@@ -289,7 +289,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	for (; r == 0 && optind < argc; optind++)
 		r = add_assignment(&q, argv[optind], false, &err);
 	if (r == 0 && q.n == 0)
-		r = error_set(&err, -EINVAL, "there is nothing to set");
+		r = error_set(&err, -EINVAL, "no value to set");
 	if (r == 0 && q.until_restart)
 		r = add_until_restart(&q, &err);
 	return r < 0 ? ctl_usage(verb, "%s", err.text) : send_request(verb, &q);
@@ -303,28 +303,24 @@ static const struct option_row set_rows[] = {
 	      "limit=|"
 	      "read-ops-limit=",
      .value = "NAME=VALUE", .repeats = true,
-     .help = "a limit of the node; 0: none for read-limit (bytes a second of all storages together) and "
-	     "read-ops-limit (requests); auto: as configured",
-     .about = "`cache-max`, `cache-min`, `workers-max`, `client-workers-max`, `prefetch-max`, "
-	      "`decoded-cache-max`, "
-	      "`read-limit` or `read-ops-limit` (what is read in a second of all storages together; 0: no "
-	      "limit); `auto` as configured. Limits go before pins."},
-    {"dry-run", set_mode, .least = WIRE_TUNE_ON, .says = "it must be on or off", .words = "off|on",
+     .help = "set a limit of the node. 0 means no limit for read-limit (bytes per second of all storages) "
+	     "and read-ops-limit (requests per second); auto means as configured.",
+     .about = "Sets `cache-max`, `cache-min`, `workers-max`, `client-workers-max`, `prefetch-max`, "
+	      "`decoded-cache-max`, `read-limit` or `read-ops-limit`. The last two hold for all storages "
+	      "together, per second; 0 means no limit. `auto` means as configured. Limits override pins."},
+    {"dry-run", set_mode, .least = WIRE_TUNE_ON, .says = "must be on or off", .words = "off|on",
      .value = "MODE", .help = "decide and record, but change nothing"},
-    {"tune", set_mode, .says = "it must be on, off, dry-run or auto", .words = "off|on|dry-run|auto",
+    {"tune", set_mode, .says = "must be on, off, dry-run or auto", .words = "off|on|dry-run|auto",
      .value = "MODE", .help = "auto: as configured"},
     {"unset", set_unset,
      .words = "tune|cache|prefetch|workers|client-workers|decoded-cache|read-weight|cache-max|cache-min|"
 	      "workers-max|"
 	      "client-workers-max|prefetch-max|decoded-cache-max|read-limit|read-ops-limit",
-     .value = "NAME", .repeats = true,
-     .help = "take back what was set: tune, a knob or a limit; then it is as configured",
-     .about =
-	 "Takes back what was set: `tune`, a knob or a limit. Then it is as configured. May be given again."},
+     .value = "NAME", .repeats = true, .help = "return tune, a knob or a limit to its configured value",
+     .about = "Returns `tune`, a knob or a limit to its configured value. The option can be repeated."},
     {"until-restart", option_set_flag, AT(until_restart),
-     .help = "what this command sets ends when dieseld does",
-     .about =
-	 "The values that this command sets end when dieseld does. They replace those that were set before."},
+     .help = "the values of this command end when dieseld does",
+     .about = "The values that this command sets end when dieseld does. They replace earlier values."},
     CTL_DAEMON_ROWS(AT(daemon.json), AT(daemon.socket), AT(daemon.timeout_s)),
 };
 
@@ -336,27 +332,25 @@ const struct option_verb ctl_set = {
     .summary = "Pin knobs of a job or of all, set limits, or only watch",
     .help =
 	"Knobs: cache (bytes), prefetch (chunks), workers (threads of dieseld), client-workers (processes),\n"
-	"decoded-cache (bytes: what may be kept of decoded images).\n"
-	"read-weight, of a job: 1 to 10000, 100 unless set: its part of a storage's bytes beside other "
-	"jobs'.\n"
-	"An integer means exactly that; auto gives the knob back to the tuner. Takes effect within a second, "
-	"and\n"
-	"goes before the configuration, also when dieseld is started again, until it is unset. Prints where "
-	"each\n"
-	"value comes from.\n",
-    .about =
-	"Pins a knob to exactly that value; the value `auto` gives it back to the tuner. Knobs: `cache` "
-	"(bytes, as 4G: what the job claims; more may be in memory, borrowed while nobody wants it), "
-	"`prefetch` (chunks), `workers` (threads of dieseld), `client-workers` (processes of the job, 0 "
-	"included), `decoded-cache` (bytes: what may be kept of decoded images). A job has a `read-weight` "
-	"beside: "
-	"its part of what a storage gives, where other jobs want to read from it as well; 1 to 10000, 100 "
-	"unless set. A user's jobs together weigh as much as the heaviest of them. All of the settings take "
-	"effect, or none. Only root and the user of dieseld may, or whom `--admin-user` of `dieseld`(8) "
-	"names.\n`set` and `status` print a line for each value, with its source: a default, the command "
-	"line, the file and its line, or who set it and when. In the JSON that is `settings` in `tune`. A "
-	"value that is set goes before the configuration until it is unset, also when dieseld is started "
-	"again or reloads. The log then names each such value, and the one that it overrides.",
+	"decoded-cache (bytes: the most for decoded images).\n"
+	"read-weight, of a job: 1 to 10000, default 100. It is the job's share of a storage's bandwidth.\n"
+	"An integer means exactly that; auto returns the knob to the tuner. A value takes effect within a "
+	"second.\n"
+	"It overrides the configuration until it is unset, also when dieseld is started again. set prints "
+	"the\n"
+	"source of each value.\n",
+    .about = "Pins a knob to exactly that value. The value `auto` returns it to the tuner. Knobs: `cache` "
+	     "(bytes, as 4G: the memory that the job claims; more may be in memory, borrowed while nobody "
+	     "needs it), `prefetch` (chunks), `workers` (threads of dieseld), `client-workers` (processes of "
+	     "the job, 0 included), `decoded-cache` (bytes: the most for decoded images). A job also has a "
+	     "`read-weight`, 1 to 10000, default 100: its share of a storage's bandwidth if other jobs read "
+	     "from it as well. A user's jobs together weigh as much as the heaviest of them.\n"
+	     "All of the settings take effect, or none. Only root, the user of dieseld, and users that "
+	     "`--admin-user` of `dieseld`(8) names may set values.\n"
+	     "`set` and `status` print a line for each value, with its source: a default, the command line, "
+	     "the file and its line, or who set it and when. In the JSON they are `settings` in `tune`. A "
+	     "value that is set overrides the configuration until it is unset, also when dieseld is started "
+	     "again or reloads. The log then names each such value, and the one that it overrides.",
     OPTION_ROWS(set_rows),
     .takes = OPTION_JOB,
     .words = "cache=|prefetch=|workers=|client-workers=|decoded-cache=|read-weight=",

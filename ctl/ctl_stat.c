@@ -348,7 +348,9 @@ static void print_metadata(const struct option_verb *verb, const char *path, con
 	struct error text = ERROR_INIT;
 
 	if (f->is_frozen)
-		error_set(&text, 0, "none: it is frozen; `dieselctl rebuild %s` makes them again", path);
+		error_set(&text, 0,
+			  "none, because the dataset is frozen; `dieselctl rebuild %s` makes metadata again",
+			  path);
 	else if (!f->has_meta)
 		text = f->meta_error;
 	else if (f->meta.version < info->version)
@@ -394,8 +396,7 @@ static void print_dataset(const struct option_verb *verb, const char *path, cons
 	print_classes(s);
 	print_metadata(verb, path, info, f);
 	if (f->has_meta && f->meta.has_pending)
-		puts("pending   a pack is at work, or was interrupted: the same command goes on where it "
-		     "stopped");
+		puts("pending   a pack is running, or was interrupted: the same command continues it");
 	if (f->n_kept) {
 		fputs("snapshots ", stdout);
 		print_kept(f);
@@ -466,9 +467,9 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	if (!ctl_options(verb, argc, argv, &o, &status))
 		return status;
 	if (argc - optind != 1 && argc - optind != 2)
-		return ctl_usage(verb, "a dataset is needed, and at most one path in it");
+		return ctl_usage(verb, "expected a dataset, and at most one path in it");
 	if (o.from_meta && argc - optind != 2)
-		return ctl_usage(verb, "--meta is for a path in the dataset");
+		return ctl_usage(verb, "--meta needs a path in the dataset");
 	r = argc - optind == 2 ? ctl_dataset_open(argv[optind], o.version, o.from_meta, &d, &err)
 			       : dataset_open_version(argv[optind], o.version, &d.dataset, &err);
 	if (r < 0)
@@ -487,8 +488,8 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 
 static const struct option_row stat_rows[] = {
     {"json", option_set_flag, AT(json), .help = "as a JSON object"},
-    CTL_ROW_VERSION(AT(version), .help = "as it was at that version"),
-    {"meta", option_set_flag, AT(from_meta), .help = "a path as the metadata has it, without the snapshot"},
+    CTL_ROW_VERSION(AT(version), .help = "version to describe (default: the newest)"),
+    {"meta", option_set_flag, AT(from_meta), .help = "find a path by the metadata, without the snapshot"},
 };
 
 #undef AT
@@ -497,11 +498,12 @@ const struct option_verb ctl_stat = {
     .name = "stat",
     .arguments = "DATASET [PATH]",
     .summary = "Describe a dataset or one sample of it",
-    .about = "Version, counts, sizes, digest and classes of a dataset; what compressed chunks take in "
-	     "storage and in memory; how many samples are how long, as a histogram; holes, which is what the "
-	     "chunks would be shorter by without their deleted and replaced samples; chunks without any "
-	     "sample, and the versions that can be read, where the metadata is in the same folder; and the "
-	     "versions whose snapshots are kept, which jobs can open. With a path, where that sample lies.",
+    .about =
+	"Prints version, counts, sizes, digest and classes of a dataset, and the bytes of compressed chunks "
+	"in storage and in memory. It also prints a histogram of the lengths of samples, and the versions "
+	"whose snapshots are kept, which jobs can open. If the metadata is in the same folder, `stat` adds "
+	"holes, chunks without any sample, and the versions that can be read. Holes are the bytes of deleted "
+	"and replaced samples, which a purge would free. With a path, `stat` prints where that sample lies.",
     OPTION_ROWS(stat_rows),
     .takes = OPTION_FILE,
     .run = run,

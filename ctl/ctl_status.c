@@ -38,9 +38,9 @@ static void print_daemon(const json_t *root)
 				     (uint64_t)(json_number_value(json_object_get(root, "uptime_s")) * 1e9)),
 	       string(root, "socket", text));
 	if (json_is_true(json_object_get(root, "observes")))
-		puts("observes  serves nobody (observe = yes); dieselctl why says what jobs wait for, with "
-		     "--assist");
-	printf("cache     %s of %s: %s claimed, %s borrowed; %llu read%s, %s; %llu given up, %llu damaged\n",
+		puts("observes  only watches (observe = yes), and serves no job; dieselctl why prints the "
+		     "waits of jobs, with --assist");
+	printf("cache     %s of %s: %s claimed, %s borrowed; %llu read%s, %s; %llu evicted, %llu damaged\n",
 	       units_format_bytes(held, sizeof(held), claimed + borrowed),
 	       units_format_bytes(budget, sizeof(budget), number(cache, "budget_bytes")),
 	       units_format_bytes(of[0], sizeof(of[0]), claimed),
@@ -68,8 +68,7 @@ static void print_quotas(const json_t *root)
 		const json_t *u = json_array_get(users, i);
 
 		printf("%-9s uid %llu: %llu job%s with %s of the cache and up to %llu worker%s; %s read, "
-		       "%.1f s of "
-		       "CPU\n",
+		       "%.1f s of CPU time\n",
 		       i ? "" : "users", (unsigned long long)number(u, "uid"),
 		       (unsigned long long)number(u, "jobs"), units_plural(number(u, "jobs")),
 		       units_format_bytes(bytes, sizeof(bytes), number(u, "cache_bytes")),
@@ -102,9 +101,8 @@ static void print_cluster(const json_t *cluster)
 
 	if (!json_is_object(cluster))
 		return;
-	printf("nodes     %s came from others in %llu chunk%s, %s given to them; %llu not in time, %llu "
-	       "failed, %llu spoilt, "
-	       "%llu refused%s\n",
+	printf("nodes     %s received from others in %llu chunk%s, %s sent to them; %llu late, %llu failed, "
+	       "%llu damaged, %llu refused%s\n",
 	       units_format_bytes(in, sizeof(in), number(cluster, "bytes_in")),
 	       (unsigned long long)number(cluster, "chunks_in"), units_plural(number(cluster, "chunks_in")),
 	       units_format_bytes(out, sizeof(out), number(cluster, "bytes_out")),
@@ -114,7 +112,7 @@ static void print_cluster(const json_t *cluster)
 	for (size_t i = 0; i < json_array_size(nodes); i++) {
 		const json_t *n = json_array_get(nodes, i);
 
-		if (json_is_true(json_object_get(n, "unreachable")))
+		if (json_is_true(json_object_get(n, "away")))
 			printf("  node %s at %s is unreachable\n", string(n, "node", name),
 			       string(n, "address", path));
 	}
@@ -200,7 +198,7 @@ static void print_decoding(const json_t *job)
 				     (uint64_t)(json_number_value(json_object_get(d, "cpu_s")) * 1e9)),
 	       (unsigned long long)n_replaced, units_plural(n_replaced));
 	if (n_decoded_copies > 0)
-		printf("decoded   job %llu: of %llu sample%s, %s; %llu sample%s came out of one\n",
+		printf("decoded   job %llu: copies of %llu sample%s, %s; %llu sample%s came from a copy\n",
 		       (unsigned long long)number(job, "id"), (unsigned long long)n_decoded_copies,
 		       units_plural(n_decoded_copies),
 		       units_format_bytes(bytes, sizeof(bytes),
@@ -248,7 +246,8 @@ static int print_text(const struct option_verb *verb, const char *status)
 
 	if (!root || !json_is_object(root)) {
 		json_decref(root);
-		error_set(&err, -EPROTO, "dieseld's status is not a JSON object: is it another version?");
+		error_set(&err, -EPROTO,
+			  "cannot read dieseld's status, which is not a JSON object: is it another version?");
 		return ctl_failed(verb, &err);
 	}
 	print_daemon(root);
@@ -276,7 +275,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	if (!ctl_options(verb, argc, argv, &o, &exit_status))
 		return exit_status;
 	if (optind != argc)
-		return ctl_usage(verb, "there is nothing to name");
+		return ctl_usage(verb, "expected no arguments");
 	r = admin_open(o.socket, o.timeout_s, &admin, &err);
 	if (r == 0)
 		r = admin_status(admin, &status, &err);
@@ -301,14 +300,14 @@ const struct option_verb ctl_status = {
     .name = "status",
     .group = "The daemon and its jobs",
     .arguments = NULL,
-    .summary = "Tell what dieseld is doing",
-    .about = "What `dieseld`(8) is doing: its cache, quotas and who uses how much of it, the tuner, sensing, "
-	     "codecs and what could not be loaded of them, datasets with chunks that are damaged, and "
-	     "sessions. Of a job whose images it decodes: how many samples were decoded, how many could not "
-	     "be, the CPU time of its decoders, and how many of those crashed, hung or were killed, and were "
-	     "replaced.\nEach verb that asks the daemon fails after `--timeout` seconds without an answer (1 "
-	     "to 3600, default 5), and says that the daemon is stopped or hangs. The time is that of "
-	     "connection, question and answer together.",
+    .summary = "Show the state of dieseld",
+    .about = "Prints the state of `dieseld`(8): its cache, quotas and each user's part, the tuner, sensing, "
+	     "codecs and those that failed to load, datasets with damaged chunks, and sessions. For a job "
+	     "whose images it decodes: the samples that were decoded, those that could not be, the CPU time "
+	     "of its decoders, and the decoders that crashed, hung or were killed, and were replaced.\n"
+	     "Each verb that asks the daemon fails after `--timeout` seconds without an answer (1 to 3600, "
+	     "default 5), and reports that the daemon is stopped or hangs. The time covers connection, "
+	     "question and answer together.",
     OPTION_ROWS(status_rows),
     .run = run,
 };

@@ -238,9 +238,9 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	if (!ctl_options(verb, argc, argv, &c, &status))
 		return status;
 	if (argc - optind != 1)
-		return ctl_usage(verb, "one dataset is needed");
+		return ctl_usage(verb, "expected one dataset");
 	if (!c.repairs && (c.options.n_from || c.options.dry_run))
-		return ctl_usage(verb, "--from and --dry-run say how to --repair");
+		return ctl_usage(verb, "--from and --dry-run need --repair");
 	bool frozen = !backend_is_elsewhere(argv[optind]) && frozen_is(AT_FDCWD, argv[optind]);
 
 	if (c.repairs && frozen) {
@@ -248,7 +248,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 		return ctl_failed(verb, &err);
 	}
 	if (c.repairs && c.version)
-		return ctl_usage(verb, "--repair is for all of a dataset: leave out --version");
+		return ctl_usage(verb, "--repair applies to a whole dataset: leave out --version");
 	if (c.context.json)
 		fputs("{\"schema\": \"diesel.verify/1\", \"damages\": [", stdout);
 	return c.repairs
@@ -260,25 +260,27 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 
 static const struct option_row verify_rows[] = {
     {"json", option_set_flag, AT(context.json), .help = "as a JSON object"},
-    CTL_ROW_VERSION(AT(version), .help = "what that version needs, and nothing else"),
-    {"repair", option_set_flag, AT(repairs),
-     .help = "make what is damaged or missing again, as it was packed",
-     .about = "Makes damaged and missing chunks again, bit for bit, and then metadata and snapshot, where "
-	      "these are damaged. Of a damaged chunk each sample is taken from where its bytes have the "
-	      "checksum that the chunk's head says: the file itself, then each `--from`, in their order; the "
-	      "head too, or, if the metadata knows all samples of the chunk and it is not compressed, from "
-	      "there. The file is replaced once all of it is as it was packed, by metadata and digest, and "
-	      "on the disk; until then, if the disk is full for instance, it stays as it is. A line for each "
-	      "chunk says what was done, and a line for each sample that is nowhere. Exit status 1 if "
-	      "anything is left damaged. The dataset may be read meanwhile, but not changed."},
+    CTL_ROW_VERSION(AT(version), .help = "check only what version N needs"),
+    {"repair", option_set_flag, AT(repairs), .help = "restore damaged and missing chunks as they were packed",
+     .about =
+	 "Restores damaged and missing chunks, bit for bit, and then metadata and snapshot, if these are "
+	 "damaged. For each sample of a damaged chunk, `verify` looks for bytes with the checksum in the "
+	 "chunk's head: first in the file itself, then in each `--from`, in their order. It restores the "
+	 "head in the same way. If the chunk is not compressed, and the metadata has all of its samples, the "
+	 "head can also come from the metadata.\n"
+	 "A restored file replaces the damaged one only when all of it is as it was packed, by metadata and "
+	 "digest, and is on the disk. Until then, if the disk is full for instance, the damaged file stays. "
+	 "`verify` prints a line for each chunk, and for each sample that it cannot find. The exit status is "
+	 "1 if any damage is left. Jobs may read the dataset meanwhile, but nobody may change it."},
     {"from", set_from, .value = "PLACE", .takes = OPTION_FOLDER, .repeats = true,
-     .help = "of another copy of the dataset, or of the files that were packed",
-     .about = "Another copy of the dataset (a folder, or `s3://`BUCKET`/`PREFIX), or the files that it was "
-	      "packed from: one that has changed is not used. May be given several times, and none of them "
-	      "has to be whole. Without digests a copy is trusted as far as checksums against accidents go."},
+     .help = "another copy of the dataset, or the files that were packed",
+     .about =
+	 "Another copy of the dataset (a folder, or `s3://`BUCKET`/`PREFIX), or the files that it was packed "
+	 "from. `verify` does not use a file that has changed. The option can be repeated, and no copy needs "
+	 "to be complete. Without digests, checksums protect a copy only against accidents."},
     {"dry-run", option_set_flag, AT(options.dry_run),
-     .help = "say what could be repaired, and change nothing",
-     .about = "Says what could be repaired, and changes nothing; exit status 1 where there is damage."},
+     .help = "print what can be repaired, and change nothing",
+     .about = "Prints what can be repaired, and changes nothing; exit status 1 if there is damage."},
 };
 
 #undef AT
@@ -288,10 +290,10 @@ const struct option_verb ctl_verify = {
     .arguments = "DATASET",
     .summary = "Check every chunk, sample, the snapshot and the metadata; repair them",
     .help =
-	"One line for each damage; exit status 1 when there is any, or with --repair, when any is left.\n",
-    .about = "Reads everything and checks it: heads of chunks, checksums of samples, digests where there are "
-	     "any, and that chunks, metadata and snapshot agree. One line for each damage (chunk, byte, "
-	     "path), and exit status 1 when there is any. Changes nothing without `--repair`.",
+	"Prints a line for each damage. Exit status 1 if there is any, or with --repair, if any is left.\n",
+    .about = "Reads and checks everything: heads of chunks, checksums of samples, digests if there are any, "
+	     "and that chunks, metadata and snapshot agree. Prints a line for each damage (chunk, byte, "
+	     "path), and exits with status 1 if there is any. Changes nothing without `--repair`.",
     OPTION_ROWS(verify_rows),
     .takes = OPTION_FILE,
     .run = run,

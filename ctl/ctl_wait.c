@@ -35,7 +35,7 @@ static void say_who(const struct ctl_wait *w, const struct writer_sign *sign, ui
 	struct error text = ERROR_INIT;
 	char who[WRITER_SIGN_NAME], time[24];
 
-	error_set(&text, 0, "%s is being changed by %s: waiting for it, %s at most", w->dataset,
+	error_set(&text, 0, "%s is being changed by %s: waiting for it, at most %s", w->dataset,
 		  writer_sign_name(sign, who, sizeof(who)),
 		  units_format_duration(time, sizeof(time), left_ns));
 	ctl_warn(w->verb, text.text);
@@ -50,7 +50,7 @@ static bool take_over(const struct ctl_wait *w, const struct writer_sign *sign)
 
 	if (r == 0)
 		error_set(&text, 0,
-			  "%s: there was no sign of life of %s for %s: going on without it, it can publish "
+			  "%s: no sign of life of %s for %s: going on without that writer, which can publish "
 			  "nothing any more",
 			  w->dataset, writer_sign_name(sign, who, sizeof(who)),
 			  units_format_duration(time, sizeof(time), sign->lease_ns));

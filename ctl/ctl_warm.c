@@ -248,13 +248,13 @@ static uint32_t environment_number(const char *name)
 static int check(const struct option_verb *verb, struct warm_options *o, int argc, char **argv)
 {
 	if (argc != 1)
-		return ctl_usage(verb, "one dataset is needed");
+		return ctl_usage(verb, "expected one dataset");
 	if (o->job && o->job[0] && !o->nodes)
-		return ctl_usage(verb, "--job needs --nodes: how many nodes share the dataset");
+		return ctl_usage(verb, "--job needs --nodes: the number of nodes that share the dataset");
 	if (!o->job && !getenv("SLURM_STEP_NUM_NODES")) /* the number of nodes is not known */
 		o->job = "";
 	if (o->nodes > 1 && o->job && !o->job[0])
-		return ctl_usage(verb, "--nodes needs --job: a name that is the same on all of them");
+		return ctl_usage(verb, "--nodes needs --job: a name that is the same on all nodes");
 	if (!o->job && !o->nodes)
 		o->nodes = environment_number("SLURM_STEP_NUM_NODES");
 	if (!o->has_node && getenv("SLURM_NODEID")) {
@@ -262,10 +262,10 @@ static int check(const struct option_verb *verb, struct warm_options *o, int arg
 		o->has_node = o->node < o->nodes;
 	}
 	if (o->nodes > 1 && !o->has_node)
-		return ctl_usage(verb, "--nodes %u needs --node: which of them this one is, from 0",
-				 o->nodes);
+		return ctl_usage(verb, "--nodes %u needs --node: the number of this node, from 0", o->nodes);
 	if (o->has_node && o->node >= o->nodes)
-		return ctl_usage(verb, "--node %u of %u nodes: they are counted from 0", o->node, o->nodes);
+		return ctl_usage(verb, "--node %u of %u nodes: must be less than the number of nodes",
+				 o->node, o->nodes);
 	o->path = argv[0];
 	return CTL_OK;
 }
@@ -299,23 +299,24 @@ static int run_warm(const struct option_verb *verb, int argc, char **argv)
 
 static const struct option_row warm_rows[] = {
     {"job", option_set_string, AT(job), .value = "NAME",
-     .help = "several nodes share the dataset, each having its part of the chunks: run it on each of them, "
-	     "with the same name (default: Slurm's of the step; \"\": this node alone)",
-     .about = "What it is called on all nodes that share the dataset. Default: in a step of Slurm, the "
-	      "step's name; else none: this node takes all chunks. An empty name is none, too."},
+     .help = "name of the job whose nodes share the dataset: run the command on each of them, with the same "
+	     "name (default: Slurm's of the step; \"\": only this node)",
+     .about = "The job's name, the same on all nodes that share the dataset. In a step of Slurm, the default "
+	      "is the step's name. Otherwise, or with an empty name, this node takes all chunks."},
     {"nodes", option_set_u32, AT(nodes), .least = 1, .most = NODES_MAX,
-     .says = "a number of nodes from 1 is needed", .value = "N",
-     .help = "how many nodes these are (default: Slurm's of the step)",
-     .about = "How many nodes these are; in a step of Slurm, its own. It begins when that many are there, or "
-	      "after 5 seconds."},
-    {"node", set_node, AT(node), .most = NODES_MAX, .says = "a number from 0 is needed", .value = "K",
-     .help = "which of them this is, from 0, in the order of the job's ranks (default: Slurm's)",
-     .about = "Which of them this one is, from 0, in the order of the job's ranks; in a step of Slurm, its "
-	      "own ($SLURM_NODEID)."},
+     .says = "must be a number of nodes from 1", .value = "N",
+     .help = "number of nodes (default: Slurm's of the step)",
+     .about = "The number of nodes; in a step of Slurm, the default is the step's. The command begins when "
+	      "that many are there, or after 5 seconds."},
+    {"node", set_node, AT(node), .most = NODES_MAX, .says = "must be a number from 0", .value = "K",
+     .help = "number of this node, from 0, in the order of the job's ranks (default: Slurm's)",
+     .about = "The number of this node, from 0, in the order of the job's ranks; in a step of Slurm, the "
+	      "default is $SLURM_NODEID."},
     {"json", option_set_flag, AT(json), .help = "print JSON",
-     .about = "Prints an object: `chunks`, `in_memory`, `in_memory_bytes`, `of_other_nodes` (which have "
-	      "them), `no_space`, `no_space_bytes`, `damaged`, and `not_reached` (when it was stopped)."},
-    CTL_ROW_VERSION(AT(version), .help = "not the newest version"),
+     .about =
+	 "Prints an object: `chunks`, `in_memory`, `in_memory_bytes`, `of_other_nodes` (chunks that they "
+	 "have), `no_space`, `no_space_bytes`, `damaged`, and `not_reached` (if the command was stopped)."},
+    CTL_ROW_VERSION(AT(version), .help = "version to read (default: the newest)"),
     CTL_ROW_SOCKET(AT(socket)),
     CTL_ROW_TIMEOUT(AT(timeout_s)),
 };
@@ -325,25 +326,26 @@ static const struct option_row warm_rows[] = {
 const struct option_verb ctl_warm = {
     .name = "warm",
     .arguments = "DATASET",
-    .summary = "Bring a dataset into dieseld's cache, before a job wants it",
-    .help = "Chunks are read in the order of storage, after all that jobs read, as far as there is memory "
-	    "that nobody uses,\n"
-	    "or that has what this user had last and nobody has open. They stay until somebody needs the "
-	    "memory. A daemon of\n"
-	    "the user's own is started if need be.\n",
+    .summary = "Bring a dataset into dieseld's cache, before a job needs it",
+    .help = "warm reads chunks in the order of storage, after all reads of jobs, into memory that is free, "
+	    "or that holds\n"
+	    "only unused chunks of this user. They stay until somebody needs the memory. The command starts "
+	    "a daemon of\n"
+	    "your own if none runs.\n",
     .about =
-	"Brings the dataset's chunks into the cache of `dieseld`(8), in the order in which they lie in "
-	"storage, before a job wants them or while it begins, and says how far that went. It reads on behalf "
-	"of its user, what that user may read, and after all that jobs read: it gives way to checkpoints, "
-	"weighs a sixteenth of a job where storage is busy, and takes memory alone that is free, or that has "
-	"chunks of datasets that nobody has open and that the same user had last. Chunks for which there is "
-	"no such memory are left out, and counted; that is no failure. What was brought in stays, after the "
-	"verb has ended, as any chunk of a dataset that nobody has open: until somebody needs the memory. If "
-	"the daemon goes away, it waits half a minute for it to come back, and goes on. An interrupt ends "
-	"it; what is in memory by then stays. Its exit status is then 128 and the signal's number.\nWhere "
-	"several nodes share datasets (`dieseld --cluster`), run it on each of them with the same `--job`: "
-	"each node has the lanes that its ranks will take samples of, if each node has as many ranks, and "
-	"all read at the same time. A job of another name finds them where it looks for them.",
+	"Brings the dataset's chunks into the cache of `dieseld`(8), in the order of storage, before a job "
+	"needs them or while it begins, and prints its progress.\n"
+	"`warm` reads with the rights of its user, and after all reads of jobs: it pauses for checkpoints, "
+	"and weighs a sixteenth of a job where storage is busy. It takes only memory that is free, or that "
+	"has chunks of datasets that nobody has open and that the same user had last. It leaves out and "
+	"counts the chunks for which there is no such memory; that is not a failure.\n"
+	"The chunks stay after the verb has ended, as any chunk of a dataset that nobody has open: until "
+	"somebody needs the memory. If the daemon is unreachable, `warm` waits half a minute for it to come "
+	"back, and continues. An interrupt ends `warm`, and the chunks in memory stay. Its exit status is "
+	"then 128 and the signal's number.\n"
+	"If several nodes share datasets (`dieseld --cluster`), run `warm` on each of them with the same "
+	"`--job`. Each node then takes the lanes whose samples its ranks will need, if each node has as many "
+	"ranks, and all read at the same time. A job of another name finds the chunks there.",
     OPTION_ROWS(warm_rows),
     .takes = OPTION_FILE,
     .run = run_warm,

@@ -103,7 +103,8 @@ static void print_shared(const json_t *job)
 
 	if (shared == 0)
 		return;
-	printf("\n          shared: %llu of its %llu batches were decoded for another session, the newest ",
+	printf("\n"
+	       "          shared: %llu of its %llu batches were decoded for another session, the newest ",
 	       shared, (unsigned long long)ctl_number(job, "batches"));
 	if (from == ctl_number(job, "id"))
 		printf("of its own");
@@ -117,9 +118,9 @@ static void print_held(const json_t *held)
 
 	if (!json_is_object(held))
 		return;
-	printf("\n          reading ahead %s held back %llu time%s, %s in all, while job %llu wrote a "
-	       "checkpoint "
-	       "to the same file system",
+	printf("\n"
+	       "          prefetch %s held back %llu time%s, %s in all, while job %llu wrote a checkpoint to "
+	       "the same file system",
 	       json_is_true(json_object_get(held, "now")) ? "is" : "was",
 	       (unsigned long long)ctl_number(held, "times"), units_plural(ctl_number(held, "times")),
 	       units_format_duration(seconds, sizeof(seconds), (uint64_t)(ctl_real(held, "seconds") * 1e9)),
@@ -133,18 +134,19 @@ static void print_lanes(const json_t *nodes, uint64_t world)
 		 shared = ctl_number(nodes, "lanes_shared"), n = ctl_number(nodes, "reachable");
 
 	if (lanes <= 1 && n > 1)
-		printf("\n          lanes: the order has one, so each node needs all chunks: "
-		       "order=Order(lanes=%llu) on all "
-		       "ranks (one a node) leaves each its own",
+		printf("\n"
+		       "          lanes: the order has one, so each node needs all chunks: "
+		       "order=Order(lanes=%llu) on all ranks (one per node) gives each node its own",
 		       (unsigned long long)n);
 	if (lanes <= 1)
 		return;
-	printf("\n          lanes: ranks here take samples of %llu of %llu", (unsigned long long)here,
-	       (unsigned long long)lanes);
+	printf("\n"
+	       "          lanes: ranks here take samples of %llu of %llu",
+	       (unsigned long long)here, (unsigned long long)lanes);
 	if (shared)
 		printf(", of which %llu on other nodes, too", (unsigned long long)shared);
 	if (shared && lanes != world)
-		printf(": order=Order(lanes=%llu) on all ranks (one a rank) keeps them apart",
+		printf(": order=Order(lanes=%llu) on all ranks (one per rank) keeps them apart",
 		       (unsigned long long)world);
 }
 
@@ -166,7 +168,7 @@ static void print_nodes(const json_t *nodes, uint64_t world, uint64_t read_bytes
 		printf("; a chunk in %s",
 		       units_format_duration(mean, sizeof(mean), (uint64_t)(mean_s * 1e9)));
 	if (ctl_number(nodes, "failed"))
-		printf("; %llu in vain", (unsigned long long)ctl_number(nodes, "failed"));
+		printf("; %llu failed", (unsigned long long)ctl_number(nodes, "failed"));
 	print_lanes(nodes, world);
 }
 
@@ -178,7 +180,7 @@ static void print_tier(const char *name, double part, const json_t *flow)
 
 	printf(", %s %s", name, ctl_percent(percent, part));
 	if (isfinite(mean_s) && isfinite(bytes_per_s))
-		printf(" (%s a chunk; %s/s)",
+		printf(" (%s per chunk; %s/s)",
 		       units_format_duration(mean, sizeof(mean), (uint64_t)(mean_s * 1e9)),
 		       units_format_bytes(bytes, sizeof(bytes), (uint64_t)bytes_per_s));
 }
@@ -224,12 +226,12 @@ static void print_assisted(const json_t *job)
 {
 	char name[200], why[200], state[200], bytes[16];
 
-	printf("process %llu (%s), not one of dieseld's: reading ahead %s",
-	       (unsigned long long)ctl_number(job, "pid"), ctl_string(job, "name", name),
-	       ctl_string(job, "state", state));
+	printf("process %llu (%s), outside dieseld: prefetch %s", (unsigned long long)ctl_number(job, "pid"),
+	       ctl_string(job, "name", name), ctl_string(job, "state", state));
 	if (*ctl_string(job, "why", why))
 		printf(": %s", why);
-	printf("\n          %llu samples known, %llu files (%s) read ahead, %llu of %llu predictions wrong",
+	printf("\n"
+	       "          %llu samples known, %llu files (%s) prefetched, %llu of %llu predictions wrong",
 	       (unsigned long long)ctl_number(job, "known_samples"),
 	       (unsigned long long)ctl_number(job, "files_read_ahead"),
 	       units_format_bytes(bytes, sizeof(bytes), ctl_number(job, "bytes_read_ahead")),
@@ -247,7 +249,7 @@ static void print_assist(const json_t *assist)
 	char problem[200];
 
 	if (*ctl_string(assist, "problem", problem))
-		printf("nothing is read ahead for other jobs: %s\n", problem);
+		printf("no prefetch for other jobs: %s\n", problem);
 	for (size_t i = 0; i < json_array_size(jobs); i++)
 		print_assisted(json_array_get(jobs, i));
 }
@@ -262,10 +264,10 @@ static void print_reads(const json_t *reads)
 		return;
 	printf("reads are limited to ");
 	if (isfinite(bytes))
-		printf("%s a second", units_format_bytes(text, sizeof(text), (uint64_t)bytes));
+		printf("%s per second", units_format_bytes(text, sizeof(text), (uint64_t)bytes));
 	if (isfinite(ops))
-		printf("%s%.0f requests a second", isfinite(bytes) ? " and " : "", ops);
-	printf(", which kept some back for %s in all\n",
+		printf("%s%.0f requests per second", isfinite(bytes) ? " and " : "", ops);
+	printf(", which delayed some reads by %s in total\n",
 	       units_format_duration(held, sizeof(held), (uint64_t)(ctl_real(reads, "limited_s") * 1e9)));
 }
 
@@ -329,7 +331,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	if (!ctl_options(verb, argc, argv, &o, &status))
 		return status;
 	if (argc - optind > 1)
-		return ctl_usage(verb, "at most one job can be named");
+		return ctl_usage(verb, "expected at most one job");
 	if (argc - optind == 1 && units_parse_integer(argv[optind], 1, INT64_MAX, &id) < 0)
 		return ctl_usage(verb, "'%s' is not a job's number; dieselctl jobs lists them", argv[optind]);
 	return ask(verb, &o.daemon, (uint64_t)id, o.max);
@@ -339,7 +341,8 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 
 static const struct option_row why_rows[] = {
     {"number", option_set_u32, .letter = 'n', AT(max), .least = 1, .most = WIRE_WHY_MAX,
-     .says = "not a number from 1 to 1000", .value = "N", .usual = "10", .help = "the newest N decisions"},
+     .says = "must be a number from 1 to 1000", .value = "N", .usual = "10",
+     .help = "the newest N decisions"},
     CTL_DAEMON_ROWS(AT(daemon.json), AT(daemon.socket), AT(daemon.timeout_s)),
 };
 
@@ -348,12 +351,12 @@ static const struct option_row why_rows[] = {
 const struct option_verb ctl_why = {
     .name = "why",
     .arguments = "[JOB]",
-    .summary = "Tell why knobs are as they are: decisions, figures, effects",
-    .about = "The newest N decisions (10) of the tuner, of one job or of all: which knob, from what to what, "
-	     "what was measured, what was expected, and what came of it. Of each job: what it does, its "
-	     "memory, and how many of its batches were decoded for another session, the newest by which job. "
-	     "Of one on several nodes that share its dataset, too: how its chunks divide into memory, other "
-	     "nodes and storage, how long they take from there, and what comes a second.",
+    .summary = "Show why knobs are as they are: decisions, figures, effects",
+    .about = "The newest N decisions (10) of the tuner, for one job or for all: which knob, from what value "
+	     "to what value, the measured and the expected figures, and the effect. For each job: its state, "
+	     "its memory, and how many of its batches were decoded for another session, and for which job "
+	     "the newest. For a job on several nodes that share its dataset, also how its chunks divide into "
+	     "memory, other nodes and storage, how long they take from there, and the bytes per second.",
     OPTION_ROWS(why_rows),
     .takes = OPTION_JOB,
     .run = run,

@@ -30,15 +30,15 @@ static int set_help(void *options, const struct option_row *row, const char *val
 static int set_version(void *options, const struct option_row *row, const char *value, struct error *err);
 
 static const struct option_row rows[] = {
-    {"help", set_help, .letter = 'h', .help = "print this; behind a verb, its options"},
+    {"help", set_help, .letter = 'h', .help = "print this; after a verb, its options"},
     {"version", set_version, .letter = 'V', .help = "print the version"},
 };
 
 static const struct option_verb self = {
     .name = "dieselctl",
     .arguments = "VERB [ARGUMENT ...]",
-    .summary = "Packs, looks into, checks and repairs datasets, and steers dieseld",
-    .help = "dieselctl VERB --help tells more of one. Exit status: 0 done, 1 failed, 2 wrong use.\n",
+    .summary = "Packs, inspects, checks and repairs datasets, and controls dieseld",
+    .help = "dieselctl VERB --help describes a verb. Exit status: 0 success, 1 failure, 2 usage error.\n",
     OPTION_ROWS(rows),
     .command = true,
 };

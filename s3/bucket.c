@@ -153,7 +153,7 @@ int credentials_load(struct credentials *ret, struct error *err)
 	}
 	if (!is_header_text(c.key_id) || (c.token && !is_header_text(c.token))) {
 		credentials_free(&c);
-		return error_set(err, -EINVAL, "the key id or the token for S3 has characters that none has");
+		return error_set(err, -EINVAL, "the key id or the token for S3 has invalid characters");
 	}
 	*ret = c;
 	return 0;
@@ -183,14 +183,13 @@ static int load_endpoint(struct config *c, const char *bucket, const char *path,
 	host = strstr(given, "://");
 	if (!host || (strncmp(given, "http://", 7) != 0 && strncmp(given, "https://", 8) != 0) || !host[3] ||
 	    strpbrk(host + 3, "/?#@ \t\r\n") || !is_header_text(given))
-		return error_set(
-		    err, -EINVAL,
-		    "the endpoint of S3 has to be http://HOST[:PORT] or https://HOST[:PORT]: look at "
-		    "AWS_ENDPOINT_URL_S3 and AWS_ENDPOINT_URL");
+		return error_set(err, -EINVAL,
+				 "the endpoint of S3 must be http://HOST[:PORT] or https://HOST[:PORT]: "
+				 "check AWS_ENDPOINT_URL_S3 and AWS_ENDPOINT_URL");
 	host += 3;
 	if (style && strcmp(style, "path") != 0 && strcmp(style, "virtual") != 0 &&
 	    strcmp(style, "auto") != 0)
-		return error_set(err, -EINVAL, "DIESEL_S3_STYLE has to be path or virtual");
+		return error_set(err, -EINVAL, "DIESEL_S3_STYLE must be path or virtual");
 	/* As Amazon's tools: a name with dots fits no certificate, and other servers seldom have names for
 	 * each bucket. */
 	c->path_style = style && strcmp(style, "auto") != 0
@@ -225,7 +224,7 @@ static int config_load(const char *bucket, struct config *ret, struct error *err
 	if (r == 0 && timeout) {
 		if (units_parse_integer(timeout, 1, 3600, &seconds) < 0)
 			r = error_set(err, -EINVAL,
-				      "DIESEL_S3_TIMEOUT has to be a number of seconds, 1 to 3600");
+				      "DIESEL_S3_TIMEOUT must be a number of seconds, 1 to 3600");
 		else
 			c.timeout_s = (unsigned)seconds;
 	}
@@ -237,7 +236,7 @@ static int config_load(const char *bucket, struct config *ret, struct error *err
 		if (!c.region)
 			r = error_errno(err, -ENOMEM, "S3");
 		else if (!is_header_text(c.region) || strpbrk(c.region, "/,"))
-			r = error_set(err, -EINVAL, "the region of S3 is no name: look at AWS_REGION");
+			r = error_set(err, -EINVAL, "the region of S3 is not a valid name: check AWS_REGION");
 	}
 	if (r == 0)
 		r = load_endpoint(&c, bucket, path, err);
@@ -302,7 +301,7 @@ static int split_url(struct bucket *b, const char *url, struct error *err)
 		return error_errno(err, -ENOMEM, "%s", text);
 	}
 	if (!is_bucket_name(b->name) || (slash && !is_prefix(slash + 1)))
-		return error_set(err, -EINVAL, "'%s' is no dataset's name: it has to be s3://BUCKET/PREFIX",
+		return error_set(err, -EINVAL, "invalid name of a dataset '%s': must be s3://BUCKET/PREFIX",
 				 text);
 	return 0;
 }

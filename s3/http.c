@@ -405,22 +405,23 @@ static int result_of(const struct bucket *b, const struct exchange *x, CURLcode 
 	if (x->no_memory || code == CURLE_OUT_OF_MEMORY)
 		return error_errno(err, -ENOMEM, "%s", name);
 	if (x->too_much)
-		return error_set(err, -EBADMSG, "%s: %s sends more than was asked for; is it an S3 server?",
+		return error_set(err, -EBADMSG, "%s: %s sends more than was requested; is it an S3 server?",
 				 name, b->config.endpoint);
 	switch (code) {
 	case CURLE_OK: return 0;
 	case CURLE_OPERATION_TIMEDOUT:
-		return error_set(err, -ETIMEDOUT, "%s: %s did not answer in time (DIESEL_S3_TIMEOUT)", name,
+		return error_set(err, -ETIMEDOUT, "%s: %s did not answer within DIESEL_S3_TIMEOUT", name,
 				 b->config.endpoint);
 	case CURLE_PEER_FAILED_VERIFICATION:
 	case CURLE_SSL_CACERT_BADFILE:
 		return error_set(err, -EACCES,
-				 "%s: the certificate of %s is not trusted (%s); AWS_CA_BUNDLE names a file",
+				 "%s: the certificate of %s is not trusted (%s): set AWS_CA_BUNDLE to a file "
+				 "that has its authority",
 				 name, b->config.endpoint, curl_easy_strerror(code));
 	case CURLE_COULDNT_RESOLVE_HOST:
 	case CURLE_URL_MALFORMAT:
 		return error_set(err, -EIO,
-				 "%s: there is no host %s; look at AWS_ENDPOINT_URL_S3 and AWS_REGION", name,
+				 "%s: there is no host %s: check AWS_ENDPOINT_URL_S3 and AWS_REGION", name,
 				 b->config.authority);
 	default:
 		return error_set(err, -EIO, "%s: %s cannot be reached: %s", name, b->config.endpoint,

@@ -93,7 +93,7 @@ static int upload_begin(struct upload *u, struct error *err)
 	if (result < 0)
 		return result;
 	if (!find_upload(&a, u->id, sizeof(u->id)))
-		result = error_set(err, -EBADMSG, "%s: the server began no upload",
+		result = error_set(err, -EBADMSG, "%s: the server did not begin an upload",
 				   object_name(u->bucket, u->key, name));
 	answer_free(&a);
 	return result;
@@ -130,7 +130,7 @@ static int upload_part(struct upload *u, int number, const struct iovec *parts, 
 		return result;
 	/* The ETag is sent back unchanged, so it must not contain characters that end an element. */
 	if (!a.etag[0] || strpbrk(a.etag, "<>&"))
-		result = error_set(err, -EBADMSG, "%s: the server gave a part no ETag",
+		result = error_set(err, -EBADMSG, "%s: the server sent no ETag for a part",
 				   object_name(u->bucket, u->key, name));
 	else
 		fprintf(u->done, "<Part><PartNumber>%d</PartNumber><ETag>%s</ETag></Part>", number, a.etag);
@@ -203,7 +203,7 @@ static int part_of(const struct origin *o, uint64_t offset, uint64_t bytes, stru
 		if (r == 0 && done < bytes)
 			r = -EIO;
 		if (r < 0)
-			return error_errno(err, r, "cannot read what becomes %s", key);
+			return error_errno(err, r, "cannot read the data for %s", key);
 		out[0] = (struct iovec){o->buffer, bytes};
 		*ret_n = 1;
 		return 0;
@@ -315,7 +315,7 @@ int bucket_size(struct bucket *b, const char *key, uint64_t *ret_bytes, struct e
 		return result;
 	answer_free(&a);
 	if (!a.has_length)
-		return error_set(err, -EBADMSG, "%s: the server does not say how long it is",
+		return error_set(err, -EBADMSG, "%s: the server does not report its length",
 				 object_name(b, key, name));
 	*ret_bytes = a.content_length;
 	return 0;
@@ -333,8 +333,9 @@ static int check_range(struct bucket *b, const struct s3_request *r, const struc
 	    a->body_bytes == r->buffer_bytes)
 		return 0;
 	if (a->has_range && a->range_total <= r->last)
-		return error_set(err, -EBADMSG, "%s is truncated: it ends at byte %llu, needed are %llu",
-				 name, (unsigned long long)a->range_total, (unsigned long long)r->last + 1);
+		return error_set(err, -EBADMSG,
+				 "%s is truncated: it ends at byte %llu, but must have %llu bytes", name,
+				 (unsigned long long)a->range_total, (unsigned long long)r->last + 1);
 	return error_set(err, -EBADMSG, "%s: the server sent another range than bytes %llu to %llu", name,
 			 (unsigned long long)r->first, (unsigned long long)r->last);
 }

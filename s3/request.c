@@ -105,21 +105,20 @@ static bool may_pass(struct bucket *b, const struct answer *a)
 static const char *what_to_do(const struct answer *a)
 {
 	if (has_code(a, "NoSuchBucket"))
-		return "make the bucket first, or look at the name";
+		return "make the bucket first, or check the name";
 	if (has_code(a, "InvalidAccessKeyId") || has_code(a, "SignatureDoesNotMatch") ||
 	    has_code(a, "InvalidToken"))
-		return "look at the credentials: AWS_ACCESS_KEY_ID and its like, or ~/.aws/credentials and "
+		return "check the credentials: AWS_ACCESS_KEY_ID and its like, or ~/.aws/credentials and "
 		       "AWS_PROFILE";
 	if (is_expired(a))
 		return "the credentials have expired: renew them, and run the same command";
 	if (has_code(a, "RequestTimeTooSkewed"))
 		return "set the clock";
 	if (a->status == 401 || a->status == 403)
-		return "these credentials may not do this: reading needs s3:GetObject and s3:ListBucket, "
-		       "writing also "
-		       "s3:PutObject and s3:DeleteObject";
+		return "these credentials do not permit this: reading needs s3:GetObject and s3:ListBucket, "
+		       "writing also s3:PutObject and s3:DeleteObject";
 	if (a->status >= 300 && a->status < 400)
-		return "the bucket is elsewhere: look at AWS_REGION and AWS_ENDPOINT_URL_S3";
+		return "the bucket is elsewhere: check AWS_REGION and AWS_ENDPOINT_URL_S3";
 	if (a->status >= 500 || a->status == 429)
 		return "try again later";
 	return "is AWS_ENDPOINT_URL_S3 an S3 server?";

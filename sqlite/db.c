@@ -137,7 +137,7 @@ int sql_check_tables(struct sql *sql, const char *const *scripts, struct error *
 		return r;
 	if (is < 0)
 		return is;
-	return error_set(err, -EBADMSG, "%s has something in it that DIESEL does not make%s%s", sql_path(sql),
+	return error_set(err, -EBADMSG, "%s has content that DIESEL does not make%s%s", sql_path(sql),
 			 advice ? ": " : "", advice ? advice : "");
 }
 
@@ -183,7 +183,7 @@ static int failed(const struct sql *sql, int code, struct error *err)
 		return error_set(err, r, "%s is damaged (%s)%s%s", sql->path, message, if_damaged ? ": " : "",
 				 if_damaged ? if_damaged : "");
 	if (code == SQLITE_READONLY_ROLLBACK)
-		return error_set(err, r, "%s was just left by an interrupted command: run this one again",
+		return error_set(err, r, "an interrupted command has just left %s: run this one again",
 				 sql->path);
 	if (r == -EBUSY)
 		return error_set(err, r, "%s is in use%s%s", sql->path, if_busy ? ": " : "",

@@ -65,7 +65,7 @@ static int check_sort(const struct top_options *options)
 
 	if (!options->sort || columns_find(columns, options->sort) >= 0)
 		return 0;
-	fprintf(stderr, "diesel-top: -s %s: no such column; there are:", options->sort);
+	fprintf(stderr, "diesel-top: no column '%s'. The columns are:", options->sort);
 	for (size_t i = 0; i < columns->n; i++)
 		fprintf(stderr, " %s", columns->items[i].key);
 	fputc('\n', stderr);

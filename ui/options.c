@@ -32,8 +32,9 @@ static int set_pids(void *user, const struct option_row *row, const char *value,
 			return 0;
 		text = end + 1;
 	}
-	return error_set(err, -EINVAL, "-p %s: not a list of at most %d process numbers, such as 1234,1250",
-			 text, OPTIONS_PIDS_MAX);
+	return error_set(err, -EINVAL,
+			 "-p %s: must be a list of at most %d process numbers, such as 1234,1250", text,
+			 OPTIONS_PIDS_MAX);
 }
 
 static int set_delay(void *user, const struct option_row *row, const char *value, struct error *err)
@@ -43,7 +44,7 @@ static int set_delay(void *user, const struct option_row *row, const char *value
 
 	if (units_parse_duration(value, &ns) || ns < (uint64_t)(MODEL_INTERVAL_MIN * 1e9) ||
 	    ns > (uint64_t)(MODEL_INTERVAL_MAX * 1e9))
-		return error_set(err, -EINVAL, "-d %s: not a time from 0.1 to 60 seconds", value);
+		return error_set(err, -EINVAL, "-d %s: must be a time from 0.1 to 60 seconds", value);
 	options->interval_s = (double)ns / 1e9;
 	options->interval_given = true;
 	return 0;
@@ -55,7 +56,7 @@ static int set_samples(void *user, const struct option_row *row, const char *val
 	int64_t n;
 
 	if (units_parse_integer(value, 1, LONG_MAX, &n))
-		return error_set(err, -EINVAL, "-n %s: not a number of samples from 1 up", value);
+		return error_set(err, -EINVAL, "-n %s: must be a number of samples from 1", value);
 	options->n_samples = (long)n;
 	return 0;
 }
@@ -82,56 +83,57 @@ static int print_version(void *user, const struct option_row *row, const char *v
 
 static const struct option_row rows[] = {
     {"delay", set_delay, .letter = 'd', .value = "SEC", .usual = "1",
-     .help = "a sample every so many seconds, 0.1 to 60"},
+     .help = "seconds between two samples, 0.1 to 60"},
     {"pid", set_pids, .letter = 'p', .value = "PID,...", .takes = OPTION_PROCESS,
-     .help = "only these jobs (a job is a process with all its descendants)"},
+     .help = "show only these jobs (a job is a process with all its descendants)"},
     {"sort", option_set_string, .letter = 's', AT(sort), .value = "COLUMN",
      .words = "pid|user|job|stall|fetch|prep|checkpoint|starved|device|steps|p50|p95|cpu|workers|read|hit|"
 	      "cache|prefetch|dworkers|ready|age|verdict|method|decision|node|waited|samples|state|dataset",
      .help = "sort by it",
      .about = "Sort by a column, e.g. stall (default), fetch, steps, p95, cpu; a wrong name lists all"},
     {"filter", option_set_string, .letter = 'F', AT(filter), .value = "TEXT",
-     .help = "only jobs with this in their name, user or verdict"},
+     .help = "show only jobs with this text in their name, user or verdict"},
     {"tree", option_set_flag, .letter = 't', AT(tree), .help = "begin with the tree of processes"},
-    {"no-color", option_set_flag, .letter = 'C', AT(no_colour), .help = "no colours (so does NO_COLOR)"},
+    {"no-color", option_set_flag, .letter = 'C', AT(no_colour),
+     .help = "use no colours (NO_COLOR has the same effect)"},
     {"no-colour", option_set_flag, AT(no_colour)},
     {"no-unicode", option_set_flag, .letter = 'U', AT(ascii), .help = "only ASCII"},
     {"batch", option_set_flag, .letter = 'b', AT(batch), .help = "print tables instead of a screen"},
-    {"samples", set_samples, .letter = 'n', .value = "N", .help = "so many of them"},
-    {"once", option_set_flag, AT(once),
-     .help = "print one sample as JSON; it looks for the time of -d (default 3)",
-     .about = "Print one sample as JSON (\"schema\": \"diesel.top/1\"). It looks at the jobs for the time of "
-	      "`-d`, 3 seconds if that is not given. Figures that are not known are left out."},
+    {"samples", set_samples, .letter = 'n', .value = "N", .help = "number of tables to print"},
+    {"once", option_set_flag, AT(once), .help = "print one sample as JSON, of the time of -d (default 3)",
+     .about = "Prints one sample as JSON (\"schema\": \"diesel.top/1\"). The sample covers the time of `-d`, "
+	      "by default 3 seconds. Unknown figures are left out."},
     {"write", option_set_string, .letter = 'w', AT(write_path), .value = "FILE", .takes = OPTION_FILE,
-     .help = "record every sample; goes with every way of showing",
-     .about = "Record every sample, with all views; an existing recording of diesel-top is added to, any "
-	      "other file is left alone"},
+     .help = "record every sample, in addition to the output",
+     .about = "Records every sample, with all views. diesel-top appends to an existing recording of its own, "
+	      "and refuses any other file."},
     {"read", option_set_string, .letter = 'r', AT(read_path), .value = "FILE", .takes = OPTION_FILE,
      .help = "show a recording",
      .about = "Show a recording. Damaged and torn records are skipped and counted (SKIPPED)."},
     {"begin", option_set_string, AT(begin), .value = "TIME",
      .help = "with -r, begin there: HH:MM[:SS] or YYYY-MM-DDTHH:MM[:SS]",
-     .about = "With `-r`: where to begin. HH:MM[:SS] of the day that the recording begins, "
+     .about = "With `-r`: the time to begin at. HH:MM[:SS] on the day that the recording begins, "
 	      "YYYY-MM-DDTHH:MM[:SS], or +SECONDS from its start."},
     {"end", option_set_string, .letter = 'e', AT(end), .value = "TIME", .help = "with -r, end there"},
     {"daemon", set_source, .least = OPTIONS_DAEMON, .help = "ask only dieseld"},
-    {"node", set_source, .least = OPTIONS_NODE, .help = "look only at this machine's processes"},
+    {"node", set_source, .least = OPTIONS_NODE,
+     .help = "observe only this machine's processes, without dieseld"},
     {"nodes", set_source, .least = OPTIONS_NODES, .value = "REDIS_URL",
-     .help = "the jobs of all nodes whose dieseld --cluster names this server",
-     .about =
-	 "The jobs of all nodes whose `dieseld --cluster` names this Redis server, from any machine that "
-	 "reaches it. Each daemon says something of its jobs every 2 seconds: process, user, dataset, speed, "
-	 "how the trainer's time divides, and for how long it has waited for data since it began (`WAITED`), "
-	 "by which jobs are sorted, the worst first. A node that has said nothing for 10 seconds is "
-	 "`silent`, as are its jobs, which are shown for 10 minutes more; the first line names such nodes. "
-	 "Password and certificates are taken from `DIESEL_REDIS`, `DIESEL_REDIS_FILE`, `DIESEL_REDIS_CA`, "
-	 "`DIESEL_REDIS_CERT` and `DIESEL_REDIS_KEY`, as by `dieselctl`(1). With `--once`, the JSON has the "
-	 "nodes as well. What is shown is whatever stands on that server."},
+     .help = "show the jobs of all nodes whose dieseld --cluster names this server",
+     .about = "Shows the jobs of all nodes whose `dieseld --cluster` names this Redis server, from any "
+	      "machine that reaches it. Each daemon reports on its jobs every 2 seconds: process, user, "
+	      "dataset, speed, how the trainer's time divides, and how long the job has waited for data "
+	      "since it began (`WAITED`). The jobs are sorted by that time, the longest first. A node "
+	      "without a report for 10 seconds is `silent`, and so are its jobs, which stay for 10 minutes "
+	      "more; the first line names such nodes. Password and certificates come from `DIESEL_REDIS`, "
+	      "`DIESEL_REDIS_FILE`, `DIESEL_REDIS_CA`, `DIESEL_REDIS_CERT` and `DIESEL_REDIS_KEY`, as for "
+	      "`dieselctl`(1). With `--once`, the JSON has the nodes as well. diesel-top shows the entries "
+	      "on that server without checking them."},
     {"socket", option_set_string, AT(socket), .value = "PATH", .takes = OPTION_FILE,
-     .help = "where dieseld listens (default $DIESEL_SOCKET, else the node's, else your own)",
-     .about =
-	 "Where dieseld listens; default: DIESEL_SOCKET, else /run/diesel/dieseld.sock, else the user's own "
-	 "daemon that `diesel_loader`(3) started, which the header tells. Root finds only one of root's own"},
+     .help = "socket of dieseld (default $DIESEL_SOCKET, else the node's, else your own)",
+     .about = "The socket of dieseld; default: DIESEL_SOCKET, else /run/diesel/dieseld.sock, else that of "
+	      "the user's own daemon that `diesel_loader`(3) started, as the header shows. Root finds only "
+	      "root's own daemon"},
     {"unprivileged", option_set_flag, AT(unprivileged), .help = "sample /proc even where BPF is permitted"},
     {"help", print_help, .letter = 'h', .help = "print this"},
     {"version", print_version, .letter = 'V', .help = "print the version"},
@@ -162,24 +164,24 @@ static int check(const struct top_options *options)
 	const char *why = NULL;
 
 	if (options->read_path && options->write_path)
-		why = "-r shows a recording and -w makes one: choose one of them";
+		why = "-r shows a recording and -w makes one: give one of them";
 	else if (options->read_path && (options->n_pids || options->source != OPTIONS_AUTO ||
 					options->socket || options->unprivileged))
-		why = "-r shows a recording: -p, --daemon, --node, --nodes, --socket and --unprivileged are "
-		      "for live jobs";
+		why = "-p, --daemon, --node, --nodes, --socket and --unprivileged do not apply to -r, which "
+		      "shows a recording";
 	else if ((options->begin || options->end) && !options->read_path)
-		why = "--begin and -e choose a part of a recording: -r FILE is missing";
+		why = "--begin and -e choose a part of a recording: give -r FILE, too";
 	else if (options->source == OPTIONS_NODES &&
 		 (options->n_pids || options->socket || options->unprivileged))
-		why = "--nodes asks a Redis server: -p, --socket and --unprivileged are for this machine";
+		why = "-p, --socket and --unprivileged do not apply to --nodes, which asks a Redis server";
 	else if (options->once && options->batch)
-		why = "--once and --batch: choose one of them";
+		why = "--once and --batch exclude each other: give one of them";
 	else if (options->n_samples && !options->batch)
 		why = "-n is for --batch (-b)";
 	else if (options->source == OPTIONS_DAEMON && (options->n_pids || options->unprivileged))
-		why = "--daemon asks dieseld: -p and --unprivileged are for looking at processes";
+		why = "-p and --unprivileged do not apply to --daemon, which asks dieseld";
 	else if (options->source == OPTIONS_NODE && options->socket)
-		why = "--node does not ask dieseld: --socket is useless";
+		why = "--socket does not apply to --node, which does not ask dieseld";
 	if (!why)
 		return 0;
 	log_error("%s", why);
@@ -199,7 +201,7 @@ int options_parse(int argc, char **argv, struct top_options *ret_options)
 		return USAGE;
 	}
 	if (optind < argc) {
-		log_error("%s: diesel-top takes no arguments; a job is named by -p PID", argv[optind]);
+		log_error("%s: diesel-top takes no arguments; name a job with -p PID", argv[optind]);
 		return USAGE;
 	}
 	r = check(&options);

@@ -142,7 +142,7 @@ int terminal_open(const struct terminal_options *options, struct error *err)
 	if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
 		return error_set(
 		    err, -ENOTTY,
-		    "standard input and output are no terminal: --batch prints tables, --once JSON");
+		    "standard input and output are not a terminal: --batch prints tables, --once JSON");
 	if (tcgetattr(STDIN_FILENO, &terminal.before))
 		return error_errno(err, -errno, "cannot use the terminal");
 	terminal.curses = newterm(NULL, stdout, stdin);

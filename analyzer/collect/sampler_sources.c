@@ -115,21 +115,21 @@ int sampler_sources_find(const char *root, struct sampler_source sources[SAMPLER
 	r = proc_stat_read(root, pid, &stat);
 	if (r == 0) {
 		const struct sampler_source found[] = {
-		    {"cpu-clock", "CPU time of each process, exact",
+		    {"cpu-clock", "exact CPU time of each process",
 		     "whether other threads of the trainer compute", !proc_cpu_ns(pid, &cpu_ns)},
-		    {"syscall", "the call a thread sleeps in",
-		     "data waits are told from others by kernel functions (wchan), or not at all",
+		    {"syscall", "the system call in which a thread sleeps",
+		     "the difference between data waits and other waits, unless wchan tells",
 		     has_syscall(root, pid)},
-		    {"schedstat", "CPU time and run queue of each thread, exact",
-		     "cpu_starved is not known; CPU time in steps of 10 ms", has_schedstat(root, pid)},
-		    {"wchan", "the kernel function a thread sleeps in",
-		     "nothing, where the system call is known", has_wchan(root, pid)},
-		    {"io", "read calls and bytes of each thread, exact",
+		    {"schedstat", "exact CPU time and run queue of each thread",
+		     "cpu_starved is unknown; CPU time has steps of 10 ms", has_schedstat(root, pid)},
+		    {"wchan", "the kernel function in which a thread sleeps",
+		     "nothing, if the system call is known", has_wchan(root, pid)},
+		    {"io", "exact read calls and bytes of each thread",
 		     "steps, bytes read, and where loading ends without workers", has_io(root, pid)},
-		    {"fd", "which pipes a process shares with its parent",
-		     "workers are told from helpers by their command line alone",
+		    {"fd", "the pipes that a process shares with its parent",
+		     "workers can be told from helpers only by their command line",
 		     !proc_pipes(root, pid, pipes, 4, &n_pipes)},
-		    {"memory", "whether the trainer is within a Python loader's next(); which pipe it polls",
+		    {"memory", "whether the trainer is in next() of a Python loader, and which pipe it polls",
 		     "without workers, loading that reads no files counts as computing", has_memory(pid)},
 		};
 

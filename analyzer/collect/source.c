@@ -287,7 +287,8 @@ static int sampler_open(const char *root, bool no_children, struct sampler **ret
 	snprintf(path, sizeof(path), "%s/self/stat", root);
 	if (access(path, R_OK))
 		return error_errno(err, -errno,
-				   "cannot read %s: without BPF and without /proc nothing can be seen", path);
+				   "cannot read %s: without BPF and without /proc no job can be observed",
+				   path);
 	sampler = calloc(1, sizeof(*sampler));
 	if (!sampler)
 		return error_set(err, -ENOMEM, "not enough memory to begin");
@@ -296,7 +297,7 @@ static int sampler_open(const char *root, bool no_children, struct sampler **ret
 	r = sampler->timer_fd < 0 ? -errno : sampler_job_new(root, no_children, &sampler->job);
 	if (r < 0) {
 		sampler_close(sampler);
-		return error_errno(err, r, "cannot begin to look at /proc");
+		return error_errno(err, r, "cannot open /proc");
 	}
 	sampler->start_ns = sampler->adapt_ns = clock_monotonic_ns();
 	sampler->start_cpu_ns = sampler->adapt_cpu_ns = own_cpu_ns();
@@ -316,7 +317,7 @@ static int sampler_attach(struct sampler *sampler, pid_t tgid, struct error *err
 	if (r == -ESRCH || r == -ENOENT)
 		return error_set(err, -ESRCH, "there is no process %d that this user can see", (int)tgid);
 	if (r < 0)
-		return error_errno(err, r, "cannot look at process %d", (int)tgid);
+		return error_errno(err, r, "cannot observe process %d", (int)tgid);
 	arm(sampler);
 	return 0;
 }

@@ -204,15 +204,15 @@ static void judge(struct draft *draft)
 
 	if (!draft->m->n_times)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
-			 "no training step was seen: no backward pass and no DataLoader of PyTorch, and no "
+			 "no training step was seen: no backward pass, no DataLoader of PyTorch, and no "
 			 "loader of DIESEL");
 	else if (analysis->n_steps < ANALYSIS_STEPS_MIN)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
-			 "only %zu whole step%s seen, at least %d are needed", analysis->n_steps,
+			 "only %zu complete step%s seen, at least %d are needed", analysis->n_steps,
 			 analysis->n_steps == 1 ? " was" : "s were", ANALYSIS_STEPS_MIN);
 	else if (!analysis->window.observed_ns)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
-			 "all steps happened at the same time: the recording is damaged");
+			 "all steps have the same time: the recording is damaged");
 	if (analysis->insufficient[0]) {
 		analysis->verdict = ANALYSIS_INSUFFICIENT;
 		return;
@@ -297,7 +297,7 @@ int analysis_run(const struct analysis_input *input, struct analysis **ret_analy
 	if ((input->n_events && !input->events) || input->end_ns < input->begin_ns)
 		return error_set(err, -EINVAL, "%s",
 				 input->end_ns < input->begin_ns ? "the recording ends before it begins"
-								 : "a number of events without events");
+								 : "an event count, but no events");
 	draft.analysis = calloc(1, sizeof(*draft.analysis));
 	if (draft.analysis)
 		draft.analysis->parts.computing_part = NAN;

@@ -347,7 +347,7 @@ int live_analyze(struct live *live, uint32_t root_tgid, uint64_t now_ns, struct 
 	struct live_job *job = job_of(live, root_tgid);
 
 	if (!job)
-		return error_set(err, -ENOENT, "process %u is no job that is watched", root_tgid);
+		return error_set(err, -ENOENT, "process %u is not a watched job", root_tgid);
 	if (now_ns > live->config.window_ns)
 		live_events_forget(&job->events, now_ns - live->config.window_ns);
 	if (live_events_copy(&job->events, &events, &input.n_events) < 0)

@@ -158,7 +158,7 @@ int recording_analyze(struct recording *recording, const struct recording_analys
 	input.events = material.events;
 	r = metadata_load(recording, &material, &input);
 	if (r < 0)
-		return error_errno(err, r, "cannot read the recording's notes");
+		return error_errno(err, r, "cannot read the recording's metadata events");
 	r = losses_find(recording, material.events, input.n_events, &material.losses, &input.n_losses);
 	if (r < 0)
 		return error_set(err, r, "not enough memory for the recording's losses");

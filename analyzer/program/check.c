@@ -74,7 +74,7 @@ static void look_at_driver(struct check_gpu *gpu)
 	if (!driver_find(path, sizeof(path))) {
 		snprintf(gpu->driver_detail, sizeof(gpu->driver_detail),
 			 "no " DRIVER
-			 " here: waiting for a GPU is not told apart, unless the job brings its own");
+			 " here: waiting for a GPU cannot be told apart, unless the job brings its own");
 		return;
 	}
 	r = gpu_probes_look(path, &probes);
@@ -84,7 +84,7 @@ static void look_at_driver(struct check_gpu *gpu)
 	}
 	gpu->has_driver = probes.n_probed > 0;
 	snprintf(gpu->driver_detail, sizeof(gpu->driver_detail),
-		 "%s: %u functions to probe, %u of them at the higher price, %u not in this driver", path,
+		 "%s: %u functions to probe, %u of them at a higher cost, %u not in this driver", path,
 		 probes.n_probed, probes.n_expensive, probes.n_missing);
 }
 
@@ -181,7 +181,7 @@ static void check_btf(struct report *report, const char *btf_path)
 		add(report, FINDING_FAILED, "btf", "use a kernel built with CONFIG_DEBUG_INFO_BTF=y", "%s",
 		    err.text);
 	else
-		add(report, FINDING_OK, "btf", "", "kernel type information is there");
+		add(report, FINDING_OK, "btf", "", "the kernel has type information (BTF)");
 }
 
 static void check_privilege(struct report *report)
@@ -199,21 +199,19 @@ static void check_privilege(struct report *report)
 	report->perfmon = admin || (has & 1ULL << CAPABILITY_PERFMON);
 	if (!admin && !((has & 1ULL << CAPABILITY_BPF) && (has & 1ULL << CAPABILITY_PERFMON)))
 		add(report, FINDING_FAILED, "privilege",
-		    "for exact reports: `sudo diesel-analyze`; or once: sudo setcap "
-		    "cap_bpf,cap_perfmon,cap_sys_ptrace+ep $(command -v diesel-analyze); in a container: "
-		    "docker "
-		    "run --pid=host --cap-add BPF --cap-add PERFMON --cap-add SYS_PTRACE, in Kubernetes "
-		    "hostPID "
-		    "and securityContext.capabilities.add of the same",
+		    "for exact reports, run `sudo diesel-analyze`, or once: sudo setcap "
+		    "cap_bpf,cap_perfmon,cap_sys_ptrace+ep $(command -v diesel-analyze). In a container: "
+		    "docker run --pid=host --cap-add BPF --cap-add PERFMON --cap-add SYS_PTRACE. In "
+		    "Kubernetes: hostPID and the same in securityContext.capabilities.add",
 		    "no privilege to load BPF programs (uid %u)", (unsigned)status.uid);
 	else if (!(has & 1ULL << CAPABILITY_SYS_PTRACE))
 		add(report, FINDING_LIMITED, "privilege", "add CAP_SYS_PTRACE",
-		    "steps of other users' jobs cannot be counted: their libraries are out of reach");
+		    "steps of other users' jobs cannot be counted: their libraries cannot be read");
 	else if (!admin)
 		add(report, FINDING_LIMITED, "privilege", "add CAP_SYS_ADMIN",
 		    "the recorder's own cost cannot be measured");
 	else
-		add(report, FINDING_OK, "privilege", "", "all that is needed");
+		add(report, FINDING_OK, "privilege", "", "all required capabilities are there");
 }
 
 /* Returns true if the kernel refused perf events for lack of privilege. check_perf() prints the remedy. */
@@ -235,7 +233,8 @@ static void check_profile(struct report *report, struct collector *collector)
 		    wants_privilege(stats.profile_error) ? "see perf_event_paranoid below"
 		    : stats.profile_error == -EOPNOTSUPP ? KNOWN_GOOD
 							 : "use a kernel with CONFIG_PERF_EVENTS=y",
-		    "no stack samples (%s): what preparing spends its time on is not shown",
+		    "no stack samples (%s): the report cannot show the functions that preparing spends its "
+		    "time in",
 		    strerror(-stats.profile_error));
 }
 
@@ -247,7 +246,7 @@ static void check_probes(struct report *report, struct collector *collector)
 	if (stats.no_probes)
 		add(report, FINDING_LIMITED, "probes",
 		    "`sudo diesel-analyze`, or add CAP_SYS_ADMIN; or sample: `diesel-analyze --unprivileged`",
-		    "before Linux 6.6 probes in libraries take CAP_SYS_ADMIN; lost: steps, batches, GPU "
+		    "before Linux 6.6 probes in libraries need CAP_SYS_ADMIN; lost: steps, batches, GPU "
 		    "waits");
 	else
 		add(report, FINDING_OK, "probes", "", "libraries can be probed");
@@ -278,12 +277,13 @@ static const char *load_advice(const struct report *report, int r)
 
 	uname(&system);
 	if (strcmp(system.machine, "x86_64") != 0)
-		return "use x86-64: the recorder knows no other architecture";
+		return "use x86-64: the recorder supports no other architecture";
 	for (size_t i = 0; i < report->n; i++)
 		if (report->findings[i].state == FINDING_FAILED)
 			return "see the lines above";
 	if (r == -EPERM)
-		return "allow bpf() here: a container's seccomp profile, or lockdown, may refuse it to root";
+		return "allow bpf() here: the seccomp profile of a container, or lockdown, may refuse it to "
+		       "root";
 	return KNOWN_GOOD;
 }
 
@@ -309,7 +309,7 @@ static void check_load(struct report *report, const char *btf_path)
 		add(report, FINDING_LIMITED, "page faults",
 		    wants_privilege(open_clock()) ? "see perf_event_paranoid below"
 						  : "use a kernel with CONFIG_PERF_EVENTS=y",
-		    "of reads of mapped files only the time asleep is known");
+		    "reads of mapped files: only the time asleep is known");
 	collector_close(collector);
 }
 
@@ -339,13 +339,13 @@ static void check_perf(struct report *report)
 	else if (wants_privilege(r) && report->perfmon)
 		add(report, FINDING_LIMITED, setting,
 		    "sudo sysctl kernel.perf_event_paranoid=2, or add CAP_SYS_ADMIN",
-		    "%s: perf events take CAP_SYS_ADMIN here; lost: stack samples, times of page faults",
+		    "%s: perf events need CAP_SYS_ADMIN here; lost: stack samples, times of page faults",
 		    line);
 	else if (wants_privilege(r) && atoi(line) > 2)
-		add(report, FINDING_OK, setting, "", "%s: where CAP_PERFMON does not do, CAP_SYS_ADMIN does",
+		add(report, FINDING_OK, setting, "", "%s: where CAP_PERFMON is not enough, CAP_SYS_ADMIN is",
 		    line);
 	else
-		add(report, FINDING_OK, setting, "", "%s: makes no difference with CAP_PERFMON", line);
+		add(report, FINDING_OK, setting, "", "%s: has no effect with CAP_PERFMON", line);
 }
 
 static void check_settings(struct report *report)
@@ -361,7 +361,7 @@ static void check_settings(struct report *report)
 			    "%s: tracepoints and user probes work with it", line);
 	} else {
 		add(report, FINDING_OK, "lockdown", "",
-		    "not shown by this kernel, or securityfs is not mounted");
+		    "this kernel does not show it, or securityfs is not mounted");
 	}
 	check_perf(report);
 	add(report, FINDING_OK, "tracefs", "", "not needed");
@@ -376,7 +376,7 @@ static void check_psi(struct report *report)
 		add(report, FINDING_LIMITED, "psi", "boot with psi=1 on a kernel built with CONFIG_PSI=y",
 		    "no pressure figures: %s", strerror(-r));
 	else
-		add(report, FINDING_OK, "psi", "", "pressure figures are there");
+		add(report, FINDING_OK, "psi", "", "the kernel has pressure figures (PSI)");
 }
 
 /* A machine without a GPU lacks nothing. */
@@ -399,7 +399,7 @@ static void check_sampler(struct report *report)
 	report->sampled = r == 0;
 	if (r < 0)
 		add(report, FINDING_LIMITED, "sampler", "mount /proc without hidepid",
-		    "without privilege nothing can be seen: %s", strerror(-r));
+		    "without privilege no job can be observed: %s", strerror(-r));
 	for (size_t i = 0; i < n; i++) {
 		snprintf(name, sizeof(name), "sampler: %s", sources[i].name);
 		if (sources[i].readable)
@@ -411,7 +411,7 @@ static void check_sampler(struct report *report)
 	if (geteuid() != 0 && !read_line("/proc/sys/kernel/yama/ptrace_scope", line, sizeof(line)) &&
 	    line[0] != '0')
 		add(report, FINDING_LIMITED, "sampler: yama", "start the job by diesel-analyze -- COMMAND",
-		    "with -p, what threads sleep in is hidden (ptrace_scope is %s)", line);
+		    "with -p, the system calls in which threads sleep are hidden (ptrace_scope is %s)", line);
 }
 
 /* Returns true if the kernel has the hook, but refused its program or another one with the same loss. */
@@ -441,8 +441,8 @@ static void print_text(const struct report *report, FILE *out)
 	fprintf(out, "\n%s\n\n",
 		report->exact ? "Recordings here are exact."
 		: report->sampled
-		    ? "Recordings here are sampled: approximate, with intervals; no privilege is needed."
-		    : "Nothing can be recorded here.");
+		    ? "Recordings here are sampled: approximate, with intervals, and without privilege."
+		    : "No recording is possible here.");
 	for (size_t i = 0; i < report->n_hooks; i++) {
 		const struct collector_hook *hook = &report->hooks[i];
 

@@ -135,7 +135,7 @@ static bool has_few_steps(const char *path, uint32_t trainer_tid, size_t *ret_st
  * did not or the recording cannot be read. */
 static bool is_failed_run(const struct options *options, const struct record_result *result, const char *path)
 {
-	char end[64], duration[24], steps[40] = "no training step was";
+	char end[64], duration[24], steps[40] = "no training step";
 	size_t n_steps;
 
 	if (!options->command || result->status == 0 || was_stopped(result->status) ||
@@ -147,11 +147,10 @@ static bool is_failed_run(const struct options *options, const struct record_res
 	else
 		snprintf(end, sizeof(end), "ended with status %d", WEXITSTATUS(result->status));
 	if (n_steps)
-		snprintf(steps, sizeof(steps), "only %zu step%s", n_steps, n_steps == 1 ? " was" : "s were");
-	log_error(
-	    "the job %s; there is nothing to report, as %s seen in the %s that were recorded: see what it "
-	    "says itself, mend that, and run it again",
-	    end, steps, units_format_duration(duration, sizeof(duration), result->duration_ns));
+		snprintf(steps, sizeof(steps), "only %zu step%s", n_steps, n_steps == 1 ? "" : "s");
+	log_error("no report: the job %s, with %s seen in the %s that were recorded. Fix the error that it "
+		  "printed, then run it again.",
+		  end, steps, units_format_duration(duration, sizeof(duration), result->duration_ns));
 	return true;
 }
 
@@ -177,9 +176,9 @@ static int dump_recording(const char *path, FILE *stream, struct error *err)
 	if (r < 0)
 		error_errno(err, r, "cannot dump %s", path);
 	else if (recording_under_way(recording))
-		log_warning("%s is being recorded: these are the events that are there by now", path);
+		log_warning("%s is still being recorded: these are the events so far", path);
 	else if (!recording_complete(recording))
-		log_warning("%s was cut off: these are the events that are there", path);
+		log_warning("%s was cut off: these are the events before the cut", path);
 	recording_cursor_close(cursor);
 	recording_close(recording);
 	return r;
@@ -223,13 +222,13 @@ static void say_result(const struct record_result *result, uint64_t detail_bytes
 		 (unsigned long long)result->n_events, (unsigned long long)result->n_lost,
 		 end ? end : drawn.text);
 	if (result->unrecorded_ns)
-		log_info("%s of it are without detail, as --detail allows %s a minute; --detail all records "
-			 "everything",
+		log_info("%s of it have no detail, because --detail allows only %s per minute; --detail all "
+			 "records everything",
 			 units_format_duration(duration, sizeof(duration), result->unrecorded_ns),
 			 units_format_bytes(detail, sizeof(detail), detail_bytes));
 	if (result->n_lost)
 		log_warning(
-		    "%llu events were lost because the kernel buffer was full; a larger --ring loses fewer",
+		    "%llu events were lost because the kernel buffer was full: a larger --ring loses fewer",
 		    (unsigned long long)result->n_lost);
 }
 
@@ -355,7 +354,7 @@ static int dump(const char *recording)
 	struct error err = ERROR_INIT;
 
 	if (isatty(STDOUT_FILENO)) {
-		log_error("raw records are not for a terminal; redirect them to a file or a program");
+		log_error("raw records cannot go to a terminal: redirect them to a file or a program");
 		return EXIT_USAGE;
 	}
 	if (dump_recording(recording, stdout, &err)) {

@@ -38,7 +38,7 @@ struct options {
 	enum verb verb;
 	const char *output;                             /* -o; NULL: not given */
 	const char *format;                             /* report */
-	const char *recordings[OPTIONS_RECORDINGS_MAX]; /* as many as the verb needs */
+	const char *recordings[OPTIONS_RECORDINGS_MAX]; /* their number depends on the verb */
 	size_t n_recordings;
 	const char *btf_path;          /* NULL: the kernel's own */
 	char **command;                /* after --; NULL with -p, --cgroup */
@@ -46,7 +46,7 @@ struct options {
 	size_t n_tgids;
 	const char *cgroup;               /* --cgroup; NULL: not given */
 	bool unprivileged;                /* record */
-	bool no_children;                 /* number of recordings depends on the verb */
+	bool no_children;                 /* record */
 	uint32_t trainer_tid;             /* --trainer; 0: find it */
 	double checkpoint_overhead_max;   /* --checkpoint-overhead; 0: not given */
 	uint64_t duration_ns;             /* 0: until the job ends */

@@ -137,7 +137,7 @@ int render_recording(const struct render_options *options, bool *ret_sufficient,
 	int r;
 
 	if (job.format->binary && !options->output && isatty(fileno(options->stream)))
-		return error_set(err, -EINVAL, "%s is a binary format: give a file with -o",
+		return error_set(err, -EINVAL, "%s is a binary format: name a file with -o",
 				 job.format->name);
 	r = recording_open(options->recording, &recording, err);
 	if (r == 0)
@@ -148,13 +148,12 @@ int render_recording(const struct render_options *options, bool *ret_sufficient,
 	job.analysis = analysis;
 	job.source = &source.report;
 	if (recording_under_way(recording))
-		log_warning("%s is being recorded: the report is of what is there by now",
+		log_warning("%s is still being recorded: the report covers the events so far",
 			    options->recording);
 	else if (source.report.cut_off)
-		log_warning(
-		    "%s was cut off: the recorder was killed or the file damaged; the report is of what "
-		    "is there",
-		    options->recording);
+		log_warning("%s was cut off: the recorder was killed or the file damaged. The report covers "
+			    "the part before the cut.",
+			    options->recording);
 	r = output_write(options->output, options->stream, write_report, &job, err);
 	if (r == 0)
 		*ret_sufficient = analysis->verdict != ANALYSIS_INSUFFICIENT;

@@ -77,39 +77,41 @@ const char *what_if_set(struct what_if_question *question, enum what_if_option o
 
 	switch (option) {
 	case WHAT_IF_OPTION_CACHE:
-		return share(text, &question->cache_ratio) ? NULL
-							   : "not a share of the dataset like 50% or 0.5";
+		return share(text, &question->cache_ratio)
+			   ? NULL
+			   : "must be a share of the dataset, such as 50% or 0.5";
 	case WHAT_IF_OPTION_WORKERS:
 		if (units_parse_integer(text, 0, MODEL_WORKERS_MAX, &n))
-			return "not a number of workers from 0 to 256";
+			return "must be a number of workers from 0 to 256";
 		question->n_workers = (double)n;
 		return NULL;
 	case WHAT_IF_OPTION_STORAGE_MBPS:
 		if (!factor(text, "MB/s", 0.001, 1e6, &question->storage_bytes_per_s))
-			return "not a bandwidth in MB/s like 200 (0.001 to 1000000)";
+			return "must be a bandwidth in MB/s, such as 200 (0.001 to 1000000)";
 		question->storage_bytes_per_s *= 1e6;
 		return NULL;
 	case WHAT_IF_OPTION_STORAGE_SPEED:
 		return factor(text, "x", 0.01, 1000, &question->storage_factor)
 			   ? NULL
-			   : "not a factor on the storage's bandwidth like 2 (0.01 to 1000)";
+			   : "must be a factor on the storage's bandwidth, such as 2 (0.01 to 1000)";
 	case WHAT_IF_OPTION_DEVICE_SPEED:
 		return factor(text, "x", 0.01, 1000, &question->device_factor)
 			   ? NULL
-			   : "not a factor on the device's speed like 2 (0.01 to 1000)";
+			   : "must be a factor on the device's speed, such as 2 (0.01 to 1000)";
 	case WHAT_IF_OPTION_SAMPLE_SIZE:
 		return factor(text, "x", 0.01, 1000, &question->sample_factor)
 			   ? NULL
-			   : "not a factor on the samples' size like 0.5 (0.01 to 1000)";
+			   : "must be a factor on the samples' size, such as 0.5 (0.01 to 1000)";
 	case WHAT_IF_OPTION_NODES:
 		if (units_parse_integer(text, 1, WHAT_IF_NODES_MAX, &n))
-			return "not a number of nodes from 1 to 10000";
+			return "must be a number of nodes from 1 to 10000";
 		question->n_nodes = (double)n;
 		return NULL;
 	case WHAT_IF_OPTION_DECODED:
 		question->native = true;
-		return share(text, &question->decoded_ratio) ? NULL
-							     : "not a share of the samples like 50% or 0.5";
+		return share(text, &question->decoded_ratio)
+			   ? NULL
+			   : "must be a share of the samples, such as 50% or 0.5";
 	}
 	return "unknown";
 }
@@ -158,26 +160,23 @@ int what_if_run(const struct options *options, struct error *err)
 				     ? "; record again, longer or undisturbed"
 				     : "");
 	if (!analysis->predictions)
-		return error_set(
-		    err, -ENODATA,
-		    "%s: no prediction: it was sampled without privilege; record as root (sudo), "
-		    "or see diesel-analyze check",
-		    path);
+		return error_set(err, -ENODATA,
+				 "%s: no prediction, because it was sampled without privilege: record as "
+				 "root (sudo), or see diesel-analyze check",
+				 path);
 	if (!isnan(options->what_if.storage_bytes_per_s) &&
 	    !(analysis->predictions->storage_bytes_per_s.value > 0))
-		return error_set(
-		    err, -ENODATA,
-		    "%s: the job read nothing from storage while it was recorded, so its bandwidth "
-		    "is not known; evict its files and record again",
-		    path);
+		return error_set(err, -ENODATA,
+				 "%s: the job read nothing from storage while it was recorded, so its "
+				 "bandwidth is unknown: evict its files and record again",
+				 path);
 	if (options->what_if.native && isnan(analysis->predictions->native.part.value))
-		return error_set(
-		    err, -ENODATA, "%s: --%s: %s", path,
-		    isnan(options->what_if.decoded_ratio) ? "native" : "decoded-cache",
-		    analysis->profile
-			? "its stack samples show no decoding of JPEG, PNG or WebP images worth speaking of"
-			: "it has no stack samples, so what preparing does is not known");
-	report =
-	    (struct report_what_if){.recording = path, .analysis = analysis, .question = options->what_if};
+		return error_set(err, -ENODATA, "%s: --%s: %s", path,
+				 isnan(options->what_if.decoded_ratio) ? "native" : "decoded-cache",
+				 analysis->profile
+				     ? "its stack samples show almost no decoding of JPEG, PNG or WebP images"
+				     : "it has no stack samples, so the functions of preparing are unknown");
+	report = (struct report_what_if){
+	    .recording = path, .analysis = analysis, .question = options->what_if};
 	return output_write(NULL, stdout, options->json ? write_json : write_text, &report, err);
 }

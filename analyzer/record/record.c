@@ -78,8 +78,8 @@ static int record_roots_set_cgroup(struct record_roots *roots, const char *path,
 
 	if (r == -ENOENT)
 		return error_set(err, r,
-				 "%s: no such control group; give its folder below /sys/fs/cgroup, or what "
-				 "/proc/PID/cgroup says",
+				 "%s: no such control group: give its folder below /sys/fs/cgroup, or its "
+				 "path in /proc/PID/cgroup",
 				 path);
 	if (r < 0)
 		return error_errno(err, r, "%s: cannot find the control group", path);
@@ -226,7 +226,7 @@ static int set_missing_hooks(struct recording *recording, const char *btf_path, 
 	for (size_t i = 0; i < n; i++) {
 		if (hooks[i].present || at >= sizeof(names))
 			continue;
-		log_warning("this kernel has no tracepoint %s; lost without it: %s", hooks[i].name,
+		log_warning("this kernel has no tracepoint %s. Lost without it: %s", hooks[i].name,
 			    hooks[i].lost_without);
 		at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", at ? " " : "", hooks[i].name);
 	}
@@ -558,9 +558,8 @@ static void say_worker(pid_t tgid)
 	    !strstr(command, "multiprocessing.spawn") && !strstr(command, "multiprocessing.forkserver"))
 		return;
 	error_set(&text, 0,
-		  "process %d was made by process %d as DataLoader's workers are: if it is one, "
-		  "`diesel-analyze -p %d` records "
-		  "the trainer, with its workers",
+		  "process %d is a child of process %d, and looks like a worker of a DataLoader: if it is "
+		  "one, `diesel-analyze -p %d` records the trainer, with its workers",
 		  (int)tgid, (int)stat.parent, (int)stat.parent);
 	_cleanup_(freep) char *runnable = commands_runnable_new(text.text, NULL);
 
@@ -603,16 +602,15 @@ static void say_limits(struct source *source)
 
 	source_stats_get(source, &stats);
 	for (size_t i = 0; i < stats.n_refusals; i++)
-		log_warning("this kernel refused the program %s (%s); lost without it: %s",
+		log_warning("this kernel refused the program %s (%s). Lost without it: %s",
 			    stats.refusals[i].program, stats.refusals[i].reason,
 			    stats.refusals[i].lost_without);
 	if (stats.no_probes)
-		log_warning(
-		    "steps and batches cannot be seen: before Linux 6.6 that takes CAP_SYS_ADMIN; run as "
-		    "root (sudo), or sample by --unprivileged");
+		log_warning("steps and batches cannot be seen, which before Linux 6.6 needs CAP_SYS_ADMIN: "
+			    "run as root (sudo), or sample by --unprivileged");
 	if (stats.profile_error)
-		log_warning("no stack samples can be taken here (%s): what preparing spends its time on will "
-			    "not be shown",
+		log_warning("no stack samples (%s): the report cannot show the functions that preparing "
+			    "spends its time in",
 			    strerror(-stats.profile_error));
 }
 
@@ -639,9 +637,8 @@ static int open_source(const struct record_options *options, struct source **ret
 				*err = refusal;
 			return r;
 		}
-		log_warning(
-		    "%s. Sampling /proc instead, which needs no privilege: the report will be approximate",
-		    refusal.text);
+		log_warning("%s. Sampling /proc instead, without privilege: the report will be approximate",
+			    refusal.text);
 	}
 	return source_open(SOURCE_SAMPLER, &collector_options, ret_source, err);
 }
@@ -750,7 +747,7 @@ int record_run(const struct record_options *options, struct record_result *ret_r
 	nvml_close(recorder.nvml);
 	if (options->command && recorder.roots.n) {
 		if (r < 0 && !recorder.child_reaped)
-			log_error("%s; the command goes on without being recorded", err->text);
+			log_error("%s; the command continues without being recorded", err->text);
 		await_command(&recorder);
 		result.status = recorder.status;
 	}

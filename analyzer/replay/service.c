@@ -747,9 +747,9 @@ static const char *judge(const struct service *service, size_t n_steps)
 	if (service->n_workers > MODEL_WORKERS_MAX)
 		return "too many worker processes";
 	if (!service->job.n_epochs)
-		return "no batch of a worker was seen whole";
+		return "no batch of a worker was recorded completely";
 	if (2 * service->n_matched < n_steps)
-		return "most batches were not seen";
+		return "most batches were not recorded";
 	return NULL;
 }
 
@@ -808,12 +808,11 @@ static const char *why_no_batches(enum analysis_loader loader)
 	case LOADER_WORKERS:
 	case LOADER_INLINE: return NULL;
 	case LOADER_DIESEL:
-		return "dieseld serves this job, and what it does is not in the recording: dieselctl why has "
-		       "its model's figures while the job runs";
+		return "dieseld serves this job, and its actions are not in the recording: run dieselctl why "
+		       "while the job runs for its model's figures";
 	case LOADER_THREADS:
-		return "a queue of the job's own feeds it, and its batches cannot be told apart: only those "
-		       "of a "
-		       "DataLoader's workers and of the trainer are replayed";
+		return "a queue of the job's own feeds it, and its batches cannot be told apart: the replay "
+		       "supports only batches of a DataLoader's workers and of the trainer";
 	case LOADER_NONE: break;
 	}
 	return "no loader was seen";
@@ -828,7 +827,7 @@ int service_extract(const struct service_input *input, struct service *ret_servi
 	if (service.why_not) {
 		/* nothing to extract */
 	} else if (!input->window->n_steps) {
-		service.why_not = "no whole step was seen";
+		service.why_not = "no complete step was seen";
 	} else {
 		r = cores_count(input->timeline, input->n_cpus ? input->n_cpus : 1, &service.cores);
 		if (r == 0)

@@ -66,13 +66,13 @@ static const char *advice_pack(const struct analysis *analysis, char *buffer, si
 	const struct container *container = cache ? container_read(cache) : NULL;
 
 	if (container)
-		snprintf(buffer, size, "%s, since dieselctl pack takes no %s", container->instead,
+		snprintf(buffer, size, "%s, because dieselctl pack takes no %s", container->instead,
 			 strncmp(container->what, "an ", 3) == 0  ? container->what + 3
 			 : strncmp(container->what, "a ", 2) == 0 ? container->what + 2
 								  : container->what);
 	else if (cache && array_read(analysis))
 		snprintf(buffer, size,
-			 "write its samples with diesel_loader.create(), since dieselctl pack makes one "
+			 "write its samples with diesel_loader.create(), because dieselctl pack makes one "
 			 "sample of a file");
 	else if (cache && cache->n_files)
 		snprintf(buffer, size, "pack it (dieselctl pack)");
@@ -153,10 +153,9 @@ static void keep_workers(struct advice_plan *plan)
 	gain = &plan->analysis->predictions->persistent_speedup;
 	if (!(gain->value > 1 + ADVICE_NOTABLE))
 		return;
-	advice_add(
-	    plan, gain->high, CONFIDENCE_MEDIUM, gain,
-	    "Keep the workers from epoch to epoch: DataLoader(persistent_workers=True); now each epoch "
-	    "waits for new ones to start");
+	advice_add(plan, gain->high, CONFIDENCE_MEDIUM, gain,
+		   "Keep the workers from epoch to epoch with DataLoader(persistent_workers=True); now each "
+		   "epoch waits for new ones to start");
 }
 
 /* Without a replay the required number of workers is unknown. No number makes the job faster than without
@@ -173,7 +172,7 @@ static void load_in_background(struct advice_plan *plan)
 	advice_add(plan, limit, analysis->job.n_cpus > 1 ? CONFIDENCE_MEDIUM : CONFIDENCE_LOW, NULL,
 		   "Load in the background%s num_workers=1, which overlaps loading with the step%s",
 		   by_loader(analysis),
-		   analysis->job.n_cpus == 1 ? " (but there is one core only)" : "; then measure again");
+		   analysis->job.n_cpus == 1 ? " (but there is only one core)" : "; then measure again");
 }
 
 static void advice_on_workers(struct advice_plan *plan)
@@ -197,10 +196,9 @@ static void on_own_prep(struct advice_plan *plan)
 	if (analysis->job.loader != LOADER_DIESEL || analysis->job.n_cpus < 2 ||
 	    2 * analysis->parts.own_prep_ns < analysis->share_ns[SHARE_PREP_STALL])
 		return;
-	advice_add(
-	    plan, 1 / left, CONFIDENCE_MEDIUM, NULL,
-	    "Let worker processes prepare: num_workers=\"auto\", the default, takes it off the trainer, "
-	    "which does it all by itself now");
+	advice_add(plan, 1 / left, CONFIDENCE_MEDIUM, NULL,
+		   "Let worker processes prepare: num_workers=\"auto\", the default, takes preparing off the "
+		   "trainer, which now does all of it");
 }
 
 #define NATIVE_SAMPLES_SURE 100 /* samples of decoding; with fewer the advice is only a hint */
@@ -213,13 +211,11 @@ static void decode_natively(struct advice_plan *plan, double gain_max, double pa
 	char pack[ADVICE_PACK_BYTES];
 
 	if (plan->analysis->job.loader == LOADER_DIESEL) {
-		advice_add(
-		    plan, gain_max, CONFIDENCE_LOW, gain,
-		    "Decode in dieseld (native): %.0f %% of preparing decodes and transforms images in "
-		    "Python, "
-		    "by decode=Decode(native=False) or a transform that dieseld does not run: loader.plan() "
-		    "says which",
-		    100 * part);
+		advice_add(plan, gain_max, CONFIDENCE_LOW, gain,
+			   "Decode in dieseld (native): %.0f %% of preparing decodes and transforms images "
+			   "in Python, because of decode=Decode(native=False) or a transform that dieseld "
+			   "does not run (see loader.plan())",
+			   100 * part);
 		return;
 	}
 	advice_pack(plan->analysis, pack, sizeof(pack));
@@ -293,21 +289,19 @@ static void advice_on_prep(struct advice_plan *plan)
 		return;
 	if (analysis->job.loader == LOADER_DIESEL &&
 	    2 * analysis->parts.daemon_prep_ns > analysis->share_ns[SHARE_PREP_STALL]) {
-		advice_add(
-		    plan, gain, CONFIDENCE_LOW, NULL,
-		    "Give dieseld more cores, or less to decode: smaller images, or JPEG files with restart "
-		    "markers (dieselctl pack --jpeg-restarts); dieselctl why says what it does with those it "
-		    "has");
+		advice_add(plan, gain, CONFIDENCE_LOW, NULL,
+			   "Give dieseld more cores, or less to decode, by smaller images or JPEG files with "
+			   "restart markers (dieselctl pack --jpeg-restarts); dieselctl why shows how it "
+			   "uses its cores now");
 		return;
 	}
 	/* Half the work takes at least half the time, whatever the trainer waits for. */
 	advice_add(plan, fmin(gain, 2), CONFIDENCE_HIGH, half, "%s",
 		   analysis->job.loader == LOADER_WORKERS && idle < 0.5
-		       ? "Make preparing cheaper (fewer or faster transforms, smaller images, "
-			 "preprocess once), by half say: all cores are busy, more workers would not help"
-		       : "Make preparing cheaper, by half say: fewer or faster transforms, smaller images, "
-			 "preprocess "
-			 "once");
+		       ? "Make preparing cheaper, for example by half (fewer or faster transforms, smaller "
+			 "images, preprocessing once): all cores are busy, more workers would not help"
+		       : "Make preparing cheaper, for example by half: fewer or faster transforms, smaller "
+			 "images, preprocessing once");
 }
 
 /* Advice about waits for data that is read. */
@@ -333,10 +327,10 @@ static void cheaper_reading(struct advice_plan *plan, enum analysis_confidence c
 	char pack[ADVICE_PACK_BYTES];
 
 	advice_pack(plan->analysis, pack, sizeof(pack));
-	advice_add(plan, gain_without_fetch(plan->analysis), confidence, gain,
-		   "Make reading cheaper: move the dataset to faster storage or into memory, or serve it "
-		   "with dieseld: %s",
-		   pack);
+	advice_add(
+	    plan, gain_without_fetch(plan->analysis), confidence, gain,
+	    "Make reading cheaper by faster storage, by moving the dataset into memory, or by dieseld: %s",
+	    pack);
 }
 
 static void on_storage(struct advice_plan *plan)
@@ -355,7 +349,7 @@ static void on_storage(struct advice_plan *plan)
 	}
 	advice_pack(plan->analysis, pack, sizeof(pack));
 	advice_add(plan, gain_without_fetch(plan->analysis), CONFIDENCE_MEDIUM, gain,
-		   "Keep %.0f %% of the dataset in memory, or read %.1f times as fast: from faster storage, "
+		   "Keep %.0f %% of the dataset in memory, or read %.1f times as fast, from faster storage "
 		   "or by dieseld: %s",
 		   100 * cache, storage, pack);
 }
@@ -380,8 +374,8 @@ static void on_read_ahead(struct advice_plan *plan)
 		return;
 	advice_add(
 	    plan, gain_without_fetch(analysis), CONFIDENCE_MEDIUM, gain,
-	    "Turn read-ahead off where records are read at random (lmdb.open(readahead=False), MADV_RANDOM, "
-	    "POSIX_FADV_RANDOM): %.0f times as much came from storage as was used",
+	    "Turn the kernel's readahead off where records are read at random (lmdb.open(readahead=False), "
+	    "MADV_RANDOM, POSIX_FADV_RANDOM): %.0f times as much came from storage as was used",
 	    excess);
 }
 
@@ -400,8 +394,8 @@ static void advice_on_fetch(struct advice_plan *plan)
 		if (2 * analysis->parts.peers_ns > analysis->share_ns[SHARE_FETCH_STALL])
 			advice_add(plan, gain_without_fetch(analysis), CONFIDENCE_MEDIUM, NULL,
 				   "Bring chunks from the job's other nodes sooner: dieseld waits for these "
-				   "and not for storage; `dieselctl cluster status` and diesel-top say for "
-				   "which, and how fast its link is");
+				   "and not for storage (`dieselctl cluster status` and diesel-top show "
+				   "which node, and how fast its link is)");
 		else
 			advice_add(plan, gain_without_fetch(analysis), CONFIDENCE_HIGH, NULL,
 				   "Give dieseld a larger cache or a deeper prefetch: it still waits for "
@@ -469,15 +463,13 @@ static void on_checkpoint(struct advice_plan *plan)
 	if (analysis_steady_ratio(analysis, SHARE_CHECKPOINT_STALL) + copy < ADVICE_NOTABLE)
 		return;
 	if (!in_background(analysis->checkpoints))
-		advice_add(
-		    plan, advice_gain_of(checkpoint), CONFIDENCE_HIGH, NULL,
-		    "Write checkpoints in the background: copy the state, then let a thread or process "
-		    "write it; or write to faster storage");
+		advice_add(plan, advice_gain_of(checkpoint), CONFIDENCE_HIGH, NULL,
+			   "Write checkpoints in the background (copy the state, then let a thread or "
+			   "process write it), or to faster storage");
 	else if (!on_interval(plan))
-		advice_add(
-		    plan, advice_gain_of(checkpoint), CONFIDENCE_MEDIUM, NULL,
-		    "Checkpoints are written in the background; what is left is copying the state, and "
-		    "waiting for the save before: save less often, or to faster storage");
+		advice_add(plan, advice_gain_of(checkpoint), CONFIDENCE_MEDIUM, NULL,
+			   "Save less often, or to faster storage: checkpoints are written in the background "
+			   "already, and the rest is copying the state and waiting for the save before");
 	if (!in_background(analysis->checkpoints) && !on_interval(plan))
 		advice_add(plan, advice_gain_of(checkpoint / 2), CONFIDENCE_HIGH, NULL,
 			   "Write checkpoints half as often");
@@ -493,15 +485,14 @@ static void on_gil(struct advice_plan *plan)
 	if (ratio < ADVICE_NOTABLE)
 		return;
 	plan->binding = ratio > ANALYSIS_STALL_THRESHOLD || analysis->verdict == ANALYSIS_LOCK_BOUND;
-	advice_add(
-	    plan, advice_gain_of(fmin(ratio, 1)), CONFIDENCE_MEDIUM, NULL,
-	    "%s: for %.0f %% of the time the interpreter lock (GIL) was waited for, which one thread of a "
-	    "process has at a time; more cores or threads do not help",
-	    analysis->job.loader == LOADER_THREADS || analysis->job.loader == LOADER_INLINE
-		? "Load with processes instead of threads (num_workers), and have no Python run beside the "
-		  "trainer in a thread"
-		: "Use a process instead of a thread for the Python that runs beside the trainer",
-	    100 * ratio);
+	advice_add(plan, advice_gain_of(fmin(ratio, 1)), CONFIDENCE_MEDIUM, NULL,
+		   "%s: for %.0f %% of the time the trainer waited for the interpreter lock (GIL), which "
+		   "only one thread of a process can hold; more cores or threads do not help",
+		   analysis->job.loader == LOADER_THREADS || analysis->job.loader == LOADER_INLINE
+		       ? "Load with processes instead of threads (num_workers), and run no Python in another "
+			 "thread of the trainer"
+		       : "Use a process instead of a thread for the Python that runs next to the trainer",
+		   100 * ratio);
 	plan->binding = false;
 }
 
@@ -518,7 +509,7 @@ static void on_cores(struct advice_plan *plan)
 		return;
 	advice_add(plan, advice_gain_of(advice_share(analysis, SHARE_CPU_STARVED) - gil), CONFIDENCE_MEDIUM,
 		   NULL, "Keep a core free for the trainer: %s",
-		   analysis->sampled.is       ? "who had it was not seen"
+		   analysis->sampled.is       ? "the recording does not show what had it"
 		   : neighbours > starved / 2 ? "other processes of this machine had it most of the time"
 					      : "the job's own workers and threads had it most of the time");
 }
@@ -530,11 +521,10 @@ static void on_compiling(struct advice_plan *plan)
 
 	if (compiling < ANALYSIS_STALL_THRESHOLD)
 		return;
-	advice_add(
-	    plan, advice_gain_of(compiling), CONFIDENCE_MEDIUM, NULL,
-	    "Compiling took %.0f %% of this run, once: a longer run hides it, and runs that share its cache "
-	    "save it (TORCHINDUCTOR_CACHE_DIR; JAX: jax_compilation_cache_dir)",
-	    100 * compiling);
+	advice_add(plan, advice_gain_of(compiling), CONFIDENCE_MEDIUM, NULL,
+		   "Run longer, or share a cache of compiled code between runs (TORCHINDUCTOR_CACHE_DIR; "
+		   "JAX: jax_compilation_cache_dir): compiling took %.0f %% of this run, once",
+		   100 * compiling);
 }
 
 /* Unseen time may be waits. If there is any, the gain has no bound. */
@@ -547,8 +537,8 @@ static void on_nothing(struct advice_plan *plan)
 		advice_add(plan, 0, CONFIDENCE_LOW, NULL, "%s",
 			   sleeps ? "Find out why the trainer sleeps on purpose (time.sleep and the like): "
 				    "py-spy dump --pid PID shows where"
-				  : "Find out where the time goes before anything is changed: py-spy dump "
-				    "--pid PID shows it; if the job prepares its data by itself, give it a "
+				  : "Find out where the time goes before you change anything, with py-spy "
+				    "dump --pid PID; if the job prepares its data by itself, give it a "
 				    "DataLoader and measure again");
 	else if (analysis->job.blind)
 		advice_add(plan, 0, CONFIDENCE_HIGH, NULL,

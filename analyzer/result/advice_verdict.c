@@ -25,7 +25,7 @@ static bool note_compiling(struct analysis *analysis)
 
 	return compiling > ANALYSIS_STALL_THRESHOLD &&
 	       SAY(analysis,
-		   "%.0f %% of the time was compiling, which is paid once: verdict and advice are of the "
+		   "compiling took %.0f %% of the time, which is paid once: verdict and advice are for the "
 		   "rest, as in a longer run",
 		   100 * compiling);
 }
@@ -35,7 +35,7 @@ static bool note_warmup(struct analysis *analysis)
 	return analysis->steady.warmup_ns > analysis->steady.ns &&
 	       SAY(analysis,
 		   "the first %zu steps took longer than the other %zu together, and are left out: record "
-		   "longer, or mind the start",
+		   "longer, or look at the start",
 		   analysis->steady.n_warmup_steps, analysis->n_steps - analysis->steady.n_warmup_steps);
 }
 
@@ -47,8 +47,8 @@ static bool note_walk_alone(struct analysis *analysis)
 	return analysis->job.loader == LOADER_WORKERS && analysis->job.method == METHOD_WALK &&
 	       data > ADVICE_NOTABLE &&
 	       SAY(analysis,
-		   "fetch and prep are told apart by the walk alone, which puts fetch low where workers "
-		   "overlap: %s",
+		   "fetch and prep come only from the wake-up chains, which show too little fetch where "
+		   "workers overlap: %s",
 		   analysis->no_predictions[0] ? analysis->no_predictions : "no replay");
 }
 
@@ -100,8 +100,8 @@ static bool note_blind(struct analysis *analysis)
 	return analysis->verdict == ANALYSIS_UNCLEAR && unseen > ANALYSIS_STALL_THRESHOLD &&
 	       unseen >= part_of_window(analysis, analysis->parts.asleep_ns) &&
 	       SAY(analysis,
-		   "how the job loads its data was not seen, and may be what looks like computing: next() "
-		   "of a DataLoader, or of a generator, would be seen; %s shows the code",
+		   "the recording does not show how the job loads its data: loading without next() of a "
+		   "DataLoader or of a generator looks like computing (%s shows the code)",
 		   analysis->sampled.is ? "recording as root, or py-spy dump --pid PID,"
 					: "py-spy dump --pid PID");
 }
@@ -112,7 +112,8 @@ static bool note_unexplained(struct analysis *analysis)
 
 	return unexplained > LARGE_OTHER &&
 	       SAY(analysis,
-		   "%.0f %% of the time is unexplained: the trainer slept and nothing seen tells why%s",
+		   "%.0f %% of the time is unexplained: the trainer slept, and the recording does not show "
+		   "why%s",
 		   100 * unexplained,
 		   analysis->verdict != ANALYSIS_UNCLEAR ? ""
 		   : analysis->sampled.is ? "; recording as root, or py-spy dump --pid PID, would show it"
@@ -144,8 +145,8 @@ static bool note_starved(struct analysis *analysis)
 			   "for %.0f %% of the time the trainer was ready to compute but had no core",
 			   100 * starved);
 	return SAY(analysis,
-		   "for %.0f %% of the time the trainer was ready to compute but had no core: %.0f %% the "
-		   "job's own threads had it, %.0f %% others",
+		   "for %.0f %% of the time the trainer was ready to compute but had no core: for %.0f %% "
+		   "the job's own threads had it, for %.0f %% others",
 		   100 * starved, 100 * fmax(0, starved - neighbours), 100 * neighbours);
 }
 

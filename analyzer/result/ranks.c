@@ -127,15 +127,13 @@ void ranks_note(const struct ranks *ranks, struct analysis *analysis)
 	if (ranks->n < 2)
 		return;
 	if (ranks->straggles)
-		snprintf(
-		    text, sizeof(text),
-		    "%zu ranks; shown is process %u, the straggler: the others wait for it in %.0f %% of "
-		    "their time",
-		    ranks->n, analysis->job.trainer_tgid, 100 * ranks->waits_ratio);
-	else
 		snprintf(text, sizeof(text),
-			 "%zu ranks, none of which the others wait for; shown is process %u", ranks->n,
-			 analysis->job.trainer_tgid);
+			 "%zu ranks; shown is process %u, the straggler, for which the others wait in %.0f "
+			 "%% of their time",
+			 ranks->n, analysis->job.trainer_tgid, 100 * ranks->waits_ratio);
+	else
+		snprintf(text, sizeof(text), "%zu ranks, and none holds up the others; shown is process %u",
+			 ranks->n, analysis->job.trainer_tgid);
 	/* The note names the shown rank first, because the rest is about this rank. */
 	snprintf(rest, sizeof(rest), "%s", analysis->note);
 	snprintf(analysis->note, sizeof(analysis->note), "%s", text);

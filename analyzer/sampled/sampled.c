@@ -469,24 +469,23 @@ static bool only_starts(const struct sampled_job *job)
 static void judge(const struct sampled_job *job, struct analysis *analysis)
 {
 	if (job->trainer && !job->n_workers && only_starts(job))
-		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
-			 "no training step was seen: the job imported modules, and came to no loader and no "
-			 "model");
-	else if (!analysis->job.trainer_tid)
-		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
-			 "no process could be looked at");
-	else if (analysis->sampled.n_samples < SAMPLED_SAMPLES_MIN)
-		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
-			 "the trainer was looked at only %zu times while it trained, at least %d are needed",
-			 analysis->sampled.n_samples, SAMPLED_SAMPLES_MIN);
-	else if (analysis->job.loader == LOADER_NONE && !(job->known & SAMPLE_KNOWN_IO))
 		snprintf(
 		    analysis->insufficient, sizeof(analysis->insufficient),
-		    "the job has no workers and hides its /proc/PID/io: preparing data cannot be told from "
-		    "computing");
+		    "no training step was seen: the job imported modules, and ran no loader and no model");
+	else if (!analysis->job.trainer_tid)
+		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
+			 "no process of the job could be observed");
+	else if (analysis->sampled.n_samples < SAMPLED_SAMPLES_MIN)
+		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
+			 "the trainer was sampled only %zu times while it trained, at least %d are needed",
+			 analysis->sampled.n_samples, SAMPLED_SAMPLES_MIN);
+	else if (analysis->job.loader == LOADER_NONE && !(job->known & SAMPLE_KNOWN_IO))
+		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
+			 "the job has no workers and hides its /proc/PID/io, so preparing data looks like "
+			 "computing");
 	else if (analysis->job.loader == LOADER_NONE && !job->trainer_process->framework_ns)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
-			 "no loading of data was seen, nor a library of PyTorch, TensorFlow, JAX or CUDA");
+			 "no loading of data was seen, and no library of PyTorch, TensorFlow, JAX or CUDA");
 	if (analysis->insufficient[0]) {
 		analysis->verdict = ANALYSIS_INSUFFICIENT;
 		return;
@@ -495,14 +494,14 @@ static void judge(const struct sampled_job *job, struct analysis *analysis)
 	advice_actions(analysis);
 	if (!(job->known & (SAMPLE_KNOWN_SYSCALL | SAMPLE_KNOWN_WCHAN)) && !analysis->note[0])
 		snprintf(analysis->note, sizeof(analysis->note),
-			 "what the job's threads sleep in is hidden: every sleep of the trainer counts as "
-			 "data wait");
+			 "the system calls in which the job's threads sleep are hidden, so every sleep of "
+			 "the trainer counts as data wait");
 	/* If the trainer prepares most data itself, it does not wait for dieseld. */
 	if (analysis->job.loader == LOADER_DIESEL && !analysis->note[0] &&
 	    2 * analysis->parts.own_prep_ns < analysis->share_ns[SHARE_PREP_STALL])
 		snprintf(analysis->note, sizeof(analysis->note),
-			 "whether dieseld waits for storage is not seen without privilege: all data wait is "
-			 "shown as preparing");
+			 "without privilege, dieseld's waits for storage are hidden, so all data wait counts "
+			 "as preparing");
 	/* Approximate shares do not allow high confidence. */
 	for (size_t i = 0; i < analysis->n_actions; i++)
 		if (analysis->actions[i].confidence == CONFIDENCE_HIGH)

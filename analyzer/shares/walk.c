@@ -14,7 +14,7 @@
 #define HOPS_MAX 64
 
 const char walk_no_core_text[] = "waiting for a core";
-const char walk_daemon_text[] = "waiting for dieseld's preparing";
+const char walk_daemon_text[] = "waiting for preparing in dieseld";
 const char walk_peers_text[] = "waiting for chunks from other nodes";
 static const char rest_text[] = "anything else";
 static const char unknown_text[] = "not attributed";
@@ -124,9 +124,10 @@ static const char *computing(const struct walk *walk, enum role role)
 {
 	switch (role) {
 	case ROLE_TRAINER:
-		/* There are no workers, or they are diesel_loader's, which share no pipe with the trainer. */
-		return walk->roles->n_workers || walk->roles->n_loaders ? "taking the batch over"
-									: "preparing or taking a batch over";
+		/* Either there are no workers, or they are diesel_loader's, which share no pipe with the
+		 * trainer. */
+		return walk->roles->n_workers || walk->roles->n_loaders ? "taking over the batch"
+									: "preparing or taking over a batch";
 	case ROLE_HANDOFF: return "handing batches over";
 	case ROLE_LOADER:
 	case ROLE_WORKER: return "decoding and transforming";

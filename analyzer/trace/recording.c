@@ -53,10 +53,10 @@ static int recording_file_make_space(int dir_fd, const char *path, struct error 
 	r = recording_open_in(dir_fd, path, &old, &why);
 	recording_close(old);
 	if (r == -EACCES || r == -EPERM || r == -EIO || r == -ENOMEM || r == -EMFILE || r == -ENFILE)
-		return error_set(err, r, "%s; choose another -o or remove it", why.text);
+		return error_set(err, r, "%s: choose another -o or remove the file", why.text);
 	if (r < 0 && r != -EPROTONOSUPPORT)
 		return error_set(err, -EEXIST,
-				 "%s exists and is not a recording; choose another -o or remove it", path);
+				 "%s exists and is not a recording: choose another -o or remove it", path);
 	if (faccessat(dir_fd, name_of(path), W_OK, 0) < 0)
 		return error_errno(err, -errno, "cannot replace %s", path);
 	recording_file_remove(dir_fd, path);
@@ -209,11 +209,10 @@ static int recording_open_in(int dir_fd, const char *path, struct recording **re
 	if (r < 0)
 		return r;
 	if (version != RECORDING_VERSION)
-		return error_set(
-		    err, -EPROTONOSUPPORT,
-		    "%s has recording format %d, this program reads %d: use the diesel-analyze that "
-		    "wrote it, or record again",
-		    path, (int)version, RECORDING_VERSION);
+		return error_set(err, -EPROTONOSUPPORT,
+				 "%s has recording format %d, this program reads %d: use the version of "
+				 "diesel-analyze that wrote it, or record again",
+				 path, (int)version, RECORDING_VERSION);
 	r = sql_check_tables(recording->db, scripts, err);
 	if (r < 0)
 		return r;

@@ -42,7 +42,7 @@ static int find_code(char *folder, size_t size, struct error *err)
 	ssize_t n = readlink("/proc/self/exe", program, sizeof(program) - 1);
 
 	if (n < 0)
-		return error_errno(err, -errno, "cannot tell where this program lies");
+		return error_errno(err, -errno, "cannot find the path of this program");
 	program[n] = '\0';
 	*strrchr(program, '/') = '\0';
 	snprintf(folder, size, "%s/../share/diesel/truth", program);
@@ -157,11 +157,11 @@ static int read_clock(const struct truth_shim *shim, struct truth_clock *ret_clo
 	if (r == -ENOENT)
 		return error_set(err, -ENODATA,
 				 "the command iterated over no torch.utils.data.DataLoader, or its Python "
-				 "does not take PYTHONPATH (-E, -I, -S)");
+				 "ignores PYTHONPATH (-E, -I, -S)");
 	if (r == 0)
 		r = truth_clock_parse(text, ret_clock);
 	if (r < 0)
-		return error_errno(err, r, "cannot read what the clock in the job wrote (%s)", path);
+		return error_errno(err, r, "cannot read the file of the clock in the job (%s)", path);
 	if (ret_clock->n_steps < TRUTH_STEPS_MIN)
 		return error_set(err, -ENODATA,
 				 "only %" PRIu64 " steps, which say nothing; at least %d are needed",
@@ -184,7 +184,7 @@ static int read_files(const struct truth_shim *shim, char **ret_files, struct er
 static int failed(int status, struct error *err)
 {
 	if (WIFSIGNALED(status))
-		return error_set(err, -ECANCELED, "the command was ended by signal %d", WTERMSIG(status));
+		return error_set(err, -ECANCELED, "signal %d ended the command", WTERMSIG(status));
 	return error_set(err, -ECANCELED, "the command failed with exit status %d", WEXITSTATUS(status));
 }
 
@@ -258,7 +258,7 @@ static void print_headline(FILE *out, const struct truth_report *report)
 	else
 		fprintf(out,
 			"%.1f %% of the run is loading, %.1f %% the device%s (%" PRIu64
-			" steps%s); without files nothing tells fetching from preparing\n\n",
+			" steps%s); without files, fetching and preparing cannot be told apart\n\n",
 			100 * fmax(0, result->wait), 100 * result->device, compiling, result->n_steps, means);
 }
 
@@ -432,7 +432,7 @@ static int learn(struct truth *truth, struct error *err)
 	if (!truth->files.n)
 		add_note(&truth->report,
 			 truth->options->data
-			     ? "there are no files below --data: every run found what it reads where it was"
+			     ? "there are no files below --data, so every run found its files where they were"
 			     : "the job was seen to read no files: if it does, name them by --data");
 	truth->report.n_files = truth->files.n;
 	return 0;
@@ -452,9 +452,8 @@ static void warm(struct truth *truth)
 		truth_files_residence(&truth->files, &residence);
 	}
 	if ((double)(residence.bytes - residence.cached_bytes) > MISSING_RATIO * (double)residence.bytes)
-		add_note(report,
-			 "not all of the files stay in memory: T_cached has reads from storage in it, and "
-			 "fetch is a lower bound");
+		add_note(report, "not all of the files stay in memory, so T_cached includes reads from "
+				 "storage, and fetch is a lower bound");
 	report->warm = residence;
 }
 
@@ -468,7 +467,7 @@ static void evict(struct truth *truth)
 	if ((double)residence.cached_bytes > STAYED_RATIO * (double)residence.bytes)
 		add_note(report,
 			 "%.0f %% of the files' bytes stayed in the page cache (mapped, locked or of a file "
-			 "system in memory): fetch is a lower bound",
+			 "system in memory), so fetch is a lower bound",
 			 100 * (double)residence.cached_bytes / (double)residence.bytes);
 	if (residence.n_unreadable)
 		add_note(report, "%" PRIu64 " files could not be opened to evict them",

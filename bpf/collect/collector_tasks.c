@@ -60,7 +60,7 @@ int collector_tag(struct collector *collector, pid_t tgid, struct error *err)
 	for (int i = 0; i < 2; i++) {
 		r = collector_walk(collector, collector->recorder->progs.tag_tasks);
 		if (r < 0)
-			return error_errno(err, r, "cannot walk the threads of process %d", (int)tgid);
+			return error_errno(err, r, "cannot list the threads of process %d", (int)tgid);
 	}
 	if (!collector_has(collector, tgid))
 		return error_set(err, -ESRCH, "there is no process %d", (int)tgid);

@@ -9,8 +9,8 @@
 #include "lib/cleanup.h"
 #include "bpf/probes/uprobe.h"
 
-#define LOST_CONTEXT "wakers in interrupt context are taken for threads: wrong edges in wait chains"
-#define LOST_BATCHES "batches of DataLoaders, and the waits for them"
+#define LOST_CONTEXT "correct wake-up chains: interrupt handlers look like threads"
+#define LOST_BATCHES "batches of DataLoaders, and waits for them"
 #define LOST_GPU     "launches of GPU work, copies, and waits for a GPU"
 #define LOST_NVTX    "phases that a job marks by NVTX"
 
@@ -23,28 +23,29 @@ static const struct collector_hook known_hooks[] = {
     {"irq_handler_entry", LOST_CONTEXT, false, false},
     {"softirq_entry", LOST_CONTEXT, false, false},
     {"local_timer_entry", LOST_CONTEXT, false, false},
-    {"sched_switch", "everything: no time off the CPU", false, true},
-    {"sched_waking", "who ended a wait, and waiting for a CPU apart from sleeping", false, true},
+    {"sched_switch", "the report: time off the CPU is unknown", false, true},
+    {"sched_waking", "which thread ended a wait, and the difference between waiting for a CPU and sleeping",
+     false, true},
     {"sched_wakeup_new", "who started a thread", false, false},
-    {"sys_exit", "reads, polls and locks: no share can be told from another", false, true},
-    {"sys_enter", "reads, polls and locks: no share can be told from another", false, true},
-    {"task_newtask", "threads and processes that are created after the start", false, true},
-    {"sched_process_exec", "the program a process runs after exec", false, false},
+    {"sys_exit", "all shares: reads, polls and locks are unknown", false, true},
+    {"sys_enter", "all shares: reads, polls and locks are unknown", false, true},
+    {"task_newtask", "threads and processes that start after the recording", false, true},
+    {"sched_process_exec", "the program that a process runs after exec", false, false},
     {"task_rename", "names that threads give themselves", false, false},
-    {"mm_filemap_add_to_page_cache", "what was read from storage: no hit ratio", false, false},
-    {"mm_filemap_fault", "which mapped files were read, and how much time that took", false, false},
+    {"mm_filemap_add_to_page_cache", "bytes read from storage, and the hit ratio", false, false},
+    {"mm_filemap_fault", "which mapped files were read, and how long that took", false, false},
     {"mm_filemap_map_pages", "how often mapped files were found in memory", false, false},
     {"io_uring_complete", "bytes read by io_uring", false, false},
-    {"balance_dirty_pages", "waits of writes for storage, apart from other waits", false, false},
-    {"folio_wait_writeback", "waits of fsync for storage, apart from other waits", false, false},
+    {"balance_dirty_pages", "waits of writes for storage, separately from other waits", false, false},
+    {"folio_wait_writeback", "waits of fsync for storage, separately from other waits", false, false},
 };
 
 /* Programs that have no tracepoint. */
 static const struct collector_hook known_programs[] = {
-    {"tag_tasks", "everything: no job can be found", true, true},
-    {"close_tasks", "everything: no thread has totals", true, true},
-    {"major_fault", "how much time reads of mapped files took", true, false},
-    {"sample_cpu", "stack samples: what preparing spends its time on", true, false},
+    {"tag_tasks", "the report: no job can be found", true, true},
+    {"close_tasks", "the report: threads have no totals", true, true},
+    {"major_fault", "how long reads of mapped files took", true, false},
+    {"sample_cpu", "stack samples: the functions that preparing spends its time in", true, false},
     {"engine_execute", "steps of jobs that do not mark them", true, false},
     {"diesel_mark", "steps and batches that a job marks", true, false},
     {"batch_named", LOST_BATCHES, true, false},
@@ -206,7 +207,7 @@ int hooks_select(struct bpf_object *object, const struct btf *btf, bool profile,
 
 		if (!name && hook->required)
 			return error_set(err, -EOPNOTSUPP,
-					 "this kernel has no tracepoint %s; lost without it: %s", hook->name,
+					 "this kernel has no tracepoint %s. Lost without it: %s", hook->name,
 					 hook->lost_without);
 		if (name)
 			bpf_program__set_autoload(bpf_object__find_program_by_name(object, name), true);

@@ -76,9 +76,8 @@ static int load_error(int r, struct error *err)
 	if (refusal->program[0])
 		return error_set(err, r, "the kernel refused %s, a BPF program that watches pipes: %s",
 				 refusal->program, refusal->reason);
-	return error_errno(err, r,
-			   "the kernel did not accept the BPF programs that watch pipes (they take Linux "
-			   "5.11 with BTF)");
+	return error_errno(
+	    err, r, "the kernel refused the BPF programs that watch pipes: they need Linux 5.11 with BTF");
 }
 
 static int load(struct index_watch *w, struct error *err)

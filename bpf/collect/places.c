@@ -228,7 +228,7 @@ static void places_take(struct places *places)
 		r = bpf_map_lookup_and_delete_batch(places->places_fd, first ? NULL : &at, &at, places->keys,
 						    places->values, &n, NULL);
 		if (r < 0 && errno != ENOENT) {
-			log_debug("cannot read which files were used: %s", strerror(errno));
+			log_debug("cannot read the list of files that the job used: %s", strerror(errno));
 			return;
 		}
 		for (uint32_t i = 0; i < n; i++)

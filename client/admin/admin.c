@@ -43,7 +43,7 @@ static bool is_above_safe(const char *path, struct error *problems)
 	if (r < 0)
 		add(problems, "%s: %s", at, strerror(-r));
 	else if (r != FILE_SAFE)
-		add(problems, "%s can be changed by others", at);
+		add(problems, "others can change %s", at);
 	return r == FILE_SAFE;
 }
 
@@ -96,8 +96,8 @@ static int connect_in(const char *folder, struct reaching *reaching, struct erro
 	r = transport_reach(path, reaching->timeout_s, ret);
 	if (r < 0) {
 		if (r == -ETIMEDOUT)
-			return error_set(err, r,
-					 "dieseld at %s takes no connections: it is stopped, or hangs", path);
+			return error_set(
+			    err, r, "dieseld at %s accepts no connections: it is stopped, or hangs", path);
 		add(problems, "%s: %s", path, strerror(-r));
 		return -ENOENT;
 	}
@@ -106,7 +106,7 @@ static int connect_in(const char *folder, struct reaching *reaching, struct erro
 		return 0;
 	transport_close(ret);
 	return error_set(err, -ECONNREFUSED,
-			 "%s is served by another user (uid %u), who is not to be trusted: remove it", path,
+			 "%s is served by another user (uid %u), whom diesel does not trust: remove it", path,
 			 (unsigned)peer.uid);
 }
 
@@ -240,7 +240,7 @@ static int connect_to_one(uint32_t timeout_s, struct transport *transport, struc
 	if (err) {
 		size_t used = strlen(err->text);
 
-		snprintf(err->text + used, sizeof(err->text) - used, "; nor one of your own: %s", own.text);
+		snprintf(err->text + used, sizeof(err->text) - used, ", nor one of your own (%s)", own.text);
 	}
 	return r;
 }
@@ -311,12 +311,12 @@ int admin_set(struct admin_client *c, uint64_t job, const struct wire_setting *s
 	union wire_message request;
 
 	if (n_settings < 1 || n_settings > WIRE_SETTINGS_MAX)
-		return error_set(err, -EINVAL, "1 to %d settings can be changed at once", WIRE_SETTINGS_MAX);
+		return error_set(err, -EINVAL, "expected 1 to %d settings at once", WIRE_SETTINGS_MAX);
 	for (uint32_t i = 0; i < n_settings && c->transport.version < 8; i++)
 		if (settings[i].flags & WIRE_SETTING_UNTIL_RESTART)
 			return error_set(err, -EOPNOTSUPP,
-					 "this dieseld speaks protocol %u, which sets nothing until restart: "
-					 "upgrade dieseld (apt install diesel), or set it without that",
+					 "this dieseld speaks protocol %u, without settings until restart: "
+					 "upgrade dieseld (apt install diesel), or leave out --until-restart",
 					 c->transport.version);
 	protocol_init(&request, WIRE_SET);
 	request.set.job = job;

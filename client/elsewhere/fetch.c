@@ -28,7 +28,7 @@ static int receive(int channel_fd, const char *url, struct shown *ret, struct er
 	size_t n_fds;
 
 	if (poll(&p, 1, -1) < 0)
-		return error_errno(err, -errno, "cannot wait for what reads %s", url);
+		return error_errno(err, -errno, "cannot wait for the process that reads %s", url);
 	n = fd_message_receive(channel_fd, &reply, sizeof(reply), 0, fds, &n_fds);
 	if (n == sizeof(reply) && reply.result == 0 && n_fds == 2) {
 		ret->dir_fd = fds[0];

@@ -130,7 +130,8 @@ static int check(const struct diesel_writer *w, struct error *err)
 		return error_set(err, -EINVAL, "%s: a forked process cannot use its parent's writer",
 				 w->name);
 	if (w->committing)
-		return error_set(err, -EINVAL, "%s is committed: open it again to add to it", w->name);
+		return error_set(err, -EINVAL, "%s is committed already: open it again to add to it",
+				 w->name);
 	return 0;
 }
 
@@ -141,18 +142,16 @@ static int check_sample(const struct diesel_writer *w, const struct diesel_sampl
 	text_printable(text, sizeof(text), s->path, s->path_length);
 	if (!chunk_name_is_valid(s->path, s->path_length))
 		return error_set(err, -EINVAL,
-				 "%s: '%s' is no path of a sample: it is relative, of names between single "
-				 "slashes, none of "
-				 "them . or .., and has at most %u bytes",
+				 "%s: '%s' is not a valid path of a sample: must be relative, of names "
+				 "between single slashes, none of them . or .., and have at most %u bytes",
 				 w->name, text, CHUNK_NAME_MAX);
 	if (s->bytes > CHUNK_SAMPLE_MAX_BYTES)
 		return error_set(err, -EFBIG,
 				 "%s: '%s' has %zu bytes, and a sample can have at most 1 GiB: split it",
 				 w->name, text, s->bytes);
 	if (s->stat && s->stat->mode & S_IFMT && !S_ISREG(s->stat->mode))
-		return error_set(err, -EINVAL,
-				 "%s: '%s' has the mode of something that is no regular file: %o", w->name,
-				 text, s->stat->mode);
+		return error_set(err, -EINVAL, "%s: '%s' must have the mode of a regular file, not %o",
+				 w->name, text, s->stat->mode);
 	return 0;
 }
 

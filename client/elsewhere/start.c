@@ -94,11 +94,10 @@ int start_dieselctl(char *const arguments[], int type, const char *dataset, int 
 	theirs = ends[1];
 	r = spawn(path, argv, theirs);
 	if (r == -ENOENT || r == -EACCES)
-		return error_set(
-		    err, -ENOENT,
-		    "%s: the program %s, which this takes, is not there: install diesel-tools by pip, or the "
-		    "package diesel, or set DIESEL_DIESELCTL to where it is",
-		    dataset, path);
+		return error_set(err, -ENOENT,
+				 "%s: the program %s is missing: install diesel-tools by pip, or the package "
+				 "diesel, or set DIESEL_DIESELCTL to its path",
+				 dataset, path);
 	if (r < 0)
 		return error_errno(err, r, "%s: cannot start %s", dataset, path);
 	*ret_channel_fd = steal_fd(&ours);
@@ -107,6 +106,6 @@ int start_dieselctl(char *const arguments[], int type, const char *dataset, int 
 
 int start_broken(const char *dataset, struct error *err)
 {
-	return error_set(err, -EPROTO, "%s: %s ended without a word: is it of version " DIESEL_VERSION "?",
+	return error_set(err, -EPROTO, "%s: %s ended without a word: is it version " DIESEL_VERSION "?",
 			 dataset, find_program());
 }

@@ -65,11 +65,10 @@ static int namespace_enter(struct error *err)
 	if (unshare(CLONE_NEWNS) < 0) {
 		r = unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0 ? -errno : map_ids(uid, gid);
 		if (r < 0)
-			return error_set(
-			    err, -EPERM,
-			    "this system gives no mount namespace of its own (%s): run it as root, or "
-			    "mount for the node, without a command",
-			    strerror(-r));
+			return error_set(err, -EPERM,
+					 "this system gives no mount namespace of its own (%s): run the "
+					 "command as root, or mount for the node, without a command",
+					 strerror(-r));
 	}
 	if (mount(NULL, "/", NULL, MS_SLAVE | MS_REC, NULL) < 0)
 		return error_errno(err, -errno, "cannot keep mounts private");
@@ -129,7 +128,7 @@ static int open_dataset(struct mounted *m, struct error *err)
 	if (o->allow_other && getxattr(path, "system.posix_acl_access", NULL, 0) > 0)
 		return error_set(
 		    err, -EPERM,
-		    "%s has an access control list, which a mount cannot show: leave --allow-other out",
+		    "%s has an access control list, which a mount cannot show: leave out --allow-other",
 		    path);
 	/* Users who may not read the dataset may not read the mount either, if others have access. */
 	m->files.tree.uid = st.st_uid;
@@ -155,15 +154,14 @@ static int check_covered(struct mounted *m, struct error *err)
 		    (o->over && survey_is_hidden(e->d_name, strlen(e->d_name)))) /* pack leaves it out */
 			continue;
 		if (!o->over)
-			r = error_set(err, -ENOTEMPTY, "%s is not empty: take an empty folder, or --over",
+			r = error_set(err, -ENOTEMPTY, "%s is not empty: use an empty folder, or --over",
 				      o->where);
 		else if ((r = files_check(&m->files, err)) == 0 &&
 			 tree_lookup(&m->files.tree, TREE_ROOT, e->d_name, &inode) < 0)
-			r = error_set(
-			    err, -EEXIST,
-			    "%s has %s, which %s has not, and which would be out of sight: pack it again, or "
-			    "mount it elsewhere",
-			    o->where, e->d_name, o->dataset);
+			r = error_set(err, -EEXIST,
+				      "%s has %s, which %s has not, and which the mount would hide: pack the "
+				      "folder again, or mount the dataset elsewhere",
+				      o->where, e->d_name, o->dataset);
 	}
 	closedir(folder);
 	return r;
@@ -197,11 +195,11 @@ static int make_session(struct mounted *m, struct error *err)
 	if (!m->session)
 		return error_set(err, -EINVAL, "cannot mount: FUSE does not take the options %s", options);
 	if (fuse_session_mount(m->session, o->where) < 0)
-		return error_set(
-		    err, -EIO,
-		    "cannot mount at %s: is FUSE there (/dev/fuse, and fusermount3 without root), is the "
-		    "folder yours%s?",
-		    o->where, o->allow_other ? ", and does /etc/fuse.conf have user_allow_other" : "");
+		return error_set(err, -EIO,
+				 "cannot mount at %s: check that FUSE is there (/dev/fuse, and fusermount3 "
+				 "without root), and that the folder is yours%s",
+				 o->where,
+				 o->allow_other ? ", and does /etc/fuse.conf have user_allow_other" : "");
 	return 0;
 }
 

@@ -184,8 +184,8 @@ static int failed(struct views *v, int result, const char *line)
 		return -EIO;
 	}
 	if (!atomic_exchange(&v->replaced, true))
-		v->say("the dataset was replaced by another version: unmount it and mount it again to read "
-		       "what was not read yet");
+		v->say(
+		    "another version replaced the dataset: unmount it and mount it again to read the rest");
 	return -ESTALE;
 }
 

@@ -115,7 +115,7 @@ static int set_chunk_bytes(void *options, const struct option_row *row, const ch
 {
 	return option_set_bytes(options, row, value, NULL) == 0
 		   ? 0
-		   : error_set(err, -EINVAL, "chunks of %s bytes: a size from 4 MiB to 64 MiB is needed",
+		   : error_set(err, -EINVAL, "chunks of %s bytes: must be a size from 4 MiB to 64 MiB",
 			       value);
 }
 
@@ -126,7 +126,7 @@ static int parse(const struct option_verb *verb, int argc, char **argv, struct p
 	int r = option_parse(verb, argc, argv, o, err);
 
 	if (r == 0 && argc != optind + 1)
-		return error_set(err, -EINVAL, "the name of a dataset is needed");
+		return error_set(err, -EINVAL, "expected the name of a dataset");
 	if (r == 0)
 		o->dataset = argv[optind];
 	return r;
@@ -166,7 +166,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	int r = ctl_detach();
 
 	if (r < 0)
-		error_errno(&err, r, "cannot start what writes the dataset");
+		error_errno(&err, r, "cannot start the process that writes the dataset");
 	if (r == 0)
 		r = parse(verb, argc, argv, &o, &err);
 	if (r < 0)
@@ -193,10 +193,10 @@ const struct option_verb ctl_put = {
     .name = "put",
     .arguments = "DATASET",
     .summary = "Write a dataset for a program (diesel_loader.create()), which starts it",
-    .help = "It ends with the program. Options are those of dieselctl pack.\n",
+    .help = "The process ends with the program. Options are those of dieselctl pack.\n",
     .about = "Writes a dataset for a program that puts samples into it, by `diesel_loader.create()` in "
-	     "Python (`diesel_loader`(3)) or `diesel_writer_open()` in C (`libdiesel`(3)). That starts it, "
-	     "and it ends with the program's writer; it is of no use by hand.",
+	     "Python (`diesel_loader`(3)) or `diesel_writer_open()` in C (`libdiesel`(3)). The program "
+	     "starts this process, and it ends with the program's writer. Running it by hand has no use.",
     OPTION_ROWS(put_rows),
     .takes = OPTION_FILE,
     .run = run,

@@ -38,7 +38,7 @@ static int check_new(struct packing *p, const struct tar_file *file, struct erro
 	if (r < 0)
 		return error_errno(err, r, "%s", tar_name(p->tar));
 	if (r == 0)
-		return error_set(err, -EBADMSG, "%s has '%s' twice, and a dataset has one sample of a path",
+		return error_set(err, -EBADMSG, "%s has '%s' twice, and a dataset has one sample per path",
 				 tar_name(p->tar),
 				 text_printable(text, sizeof(text), file->path, file->path_length));
 	return 0;

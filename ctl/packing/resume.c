@@ -52,7 +52,7 @@ int resume_new(struct writer *w, struct resume **ret, struct error *err)
 	struct resume *r = calloc(1, sizeof(*r));
 
 	if (!r)
-		return error_errno(err, -ENOMEM, "cannot go on where the last run stopped");
+		return error_errno(err, -ENOMEM, "cannot continue where the last run stopped");
 	r->w = w;
 	r->leftovers = writer_leftovers(w, &r->n_leftovers);
 	open_chunk(r);

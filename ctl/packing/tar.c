@@ -90,7 +90,7 @@ static la_ssize_t read_compressed(struct archive *archive, struct tar *t)
 	}
 	/* libzstd accepts formats from before version 1 wherever a frame may begin. */
 	if (zstd_walk(&t->walk, t->read, (size_t)n) < 0) {
-		archive_set_error(archive, EILSEQ, "it is not all of zstd 1.0 or later");
+		archive_set_error(archive, EILSEQ, "its data are not zstd 1.0 or later throughout");
 		return ARCHIVE_FATAL;
 	}
 	return n;
@@ -166,11 +166,12 @@ static int open_archive(struct tar *t, struct error *err)
 	if (archive_errno(t->archive) == EIO || archive_errno(t->archive) == EISDIR)
 		return error_errno(err, -archive_errno(t->archive), "cannot read %s", t->name);
 	if (t->zstd || archive_filter_code(t->archive, 0) != ARCHIVE_FILTER_NONE)
-		return error_set(err, -EBADMSG, "%s is compressed, and damaged or cut off, or no tar archive",
+		return error_set(err, -EBADMSG,
+				 "%s is compressed, and either damaged or cut off, or not a tar archive",
 				 t->name);
-	return error_set(err, -EBADMSG,
-			 "%s is neither a folder nor a tar archive, as it is or compressed by gzip or zstd",
-			 t->name);
+	return error_set(
+	    err, -EBADMSG,
+	    "%s is neither a folder nor a tar archive, uncompressed or compressed by gzip or zstd", t->name);
 }
 
 int tar_open(const char *name, struct tar **ret, struct error *err)
@@ -244,7 +245,7 @@ static const char *kind_of(struct archive_entry *entry)
 	case AE_IFBLK: return "a device";
 	case AE_IFIFO: return "a FIFO";
 	case AE_IFSOCK: return "a socket";
-	default: return "of a kind that no dataset has";
+	default: return "of a kind that a dataset cannot hold";
 	}
 }
 
@@ -259,9 +260,8 @@ static int check_entry(const struct tar *t, struct archive_entry *entry, const c
 		return error_set(err, -EBADMSG, "%s: '%s' is %s", t->name, text, kind);
 	if (!chunk_name_is_valid(path, length))
 		return error_set(err, -EBADMSG,
-				 "%s: '%s' is no path of a sample: it is relative, without empty names, . "
-				 "and .., and has at "
-				 "most %u bytes",
+				 "%s: '%s' is not a valid path of a sample: must be relative, without empty "
+				 "names, . and .., and have at most %u bytes",
 				 t->name, text, CHUNK_NAME_MAX);
 	if (archive_entry_size(entry) < 0 || archive_entry_size(entry) > CHUNK_SAMPLE_MAX_BYTES)
 		return error_set(
@@ -299,7 +299,8 @@ static int read_data(struct tar *t, size_t bytes, struct error *err)
 	if (n == 0 && done == bytes)
 		return 0;
 	return n < 0 ? read_error(t, err)
-		     : error_set(err, -EBADMSG, "%s has a file that is not as long as it says", t->name);
+		     : error_set(err, -EBADMSG, "%s has a file that is shorter than its header states",
+				 t->name);
 }
 
 /* An archive ends in a block of zeros. An archive truncated between two files lacks it, which libarchive
@@ -310,9 +311,8 @@ static int read_end(struct tar *t, la_int64_t before, struct error *err)
 	ssize_t n;
 
 	if (archive_filter_bytes(t->archive, 0) < before + BLOCK)
-		return error_set(err, -EBADMSG,
-				 "%s is cut off: it ends at byte %llu without the mark of an end", t->name,
-				 (unsigned long long)before);
+		return error_set(err, -EBADMSG, "%s is cut off: it ends at byte %llu without an end marker",
+				 t->name, (unsigned long long)before);
 	if (reserve(t, READ_BYTES) < 0)
 		return 0;
 	while (rest < MAX_REST && (n = read(t->fd, t->data, READ_BYTES)) > 0)

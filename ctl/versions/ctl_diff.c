@@ -95,7 +95,7 @@ static int parse_version(const struct option_verb *verb, const char *text, uint6
 
 	if (units_parse_integer(text, 1, INT64_MAX, &value) < 0)
 		return ctl_usage(
-		    verb, "'%s' is no version: a number from 1 is needed; dieselctl log lists them", text);
+		    verb, "invalid version '%s': must be a number from 1 that dieselctl log lists", text);
 	*ret = (uint64_t)value;
 	return CTL_OK;
 }
@@ -111,7 +111,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	if (!ctl_options(verb, argc, argv, &d, &status))
 		return status;
 	if (argc - optind != 2 && argc - optind != 3)
-		return ctl_usage(verb, "a dataset and one or two versions are needed");
+		return ctl_usage(verb, "expected a dataset and one or two versions");
 	for (int i = 1; i < argc - optind; i++)
 		if (parse_version(verb, argv[optind + i], &versions[i - 1]) != CTL_OK)
 			return CTL_USAGE;
@@ -147,14 +147,14 @@ static const struct option_row diff_rows[] = {
 const struct option_verb ctl_diff = {
     .name = "diff",
     .arguments = "DATASET A [B]",
-    .summary = "List what is different from version A to B, or to the newest",
-    .help = "+ added, ~ changed (bytes or mode), - deleted; one path a line, in the order of ls -R.\n",
-    .about =
-	"Lists the paths that are different from version A to B, or to the newest: + added, ~ changed (bytes "
-	"or mode), - deleted.\nOld versions (`ls`, `cat`, `stat`, `verify` and `diff`) whose snapshots are "
-	"not kept are made again from the heads of their chunks, in a folder below $TMPDIR that goes when "
-	"the command ends; this takes as long as a rebuild of that version. Those before a `rebuild` cannot "
-	"be read any more, and those that no log has; `log` says which these are.",
+    .summary = "List the changes from version A to B, or to the newest",
+    .help = "+ added, ~ changed (bytes or mode), - deleted; one path per line, in the order of ls -R.\n",
+    .about = "Lists the paths that are different from version A to B, or to the newest: + added, ~ changed "
+	     "(bytes or mode), - deleted.\n"
+	     "`ls`, `cat`, `stat`, `verify` and `diff` read old versions. If such a version has no snapshot, "
+	     "they make it again from the heads of its chunks, in a temporary folder below $TMPDIR. This "
+	     "takes as long as a rebuild of that version. Versions before a `rebuild`, and those that have "
+	     "no log, cannot be read any more; `log` marks them.",
     OPTION_ROWS(diff_rows),
     .takes = OPTION_FILE,
     .run = run,

@@ -143,7 +143,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	if (!ctl_options(verb, argc, argv, &json, &status))
 		return status;
 	if (argc - optind != 1)
-		return ctl_usage(verb, "one dataset is needed");
+		return ctl_usage(verb, "expected one dataset");
 	int r = read_log(argv[optind], &log, &err);
 
 	if (r == 0 && json)
@@ -161,13 +161,14 @@ static const struct option_row log_rows[] = {
 const struct option_verb ctl_log = {
     .name = "log",
     .arguments = "DATASET",
-    .summary = "Say what each version changed, newest first",
-    .help = "Who made it, when, by which command, and how many paths it added, replaced and deleted.\n",
-    .about = "Says what each version changed, newest first: when, by whom and on which host, by which "
-	     "command, how many paths it added, replaced and deleted, and how many samples the dataset had "
-	     "from then on. The command stands there as it was given, for everybody who may read the "
-	     "dataset; of the URL of a Redis server only that there was one. Versions made by programs that "
-	     "kept no log are missing, and it says so.",
+    .summary = "List the changes of each version, newest first",
+    .help = "Prints who made a version, when, by which command, and how many paths it added, replaced and "
+	    "deleted.\n",
+    .about =
+	"Lists the changes of each version, newest first: when, by whom and on which host, by which command, "
+	"how many paths it added, replaced and deleted, and how many samples the dataset had from then on. "
+	"Everybody who may read the dataset can read the command as it was given, except for the URL of a "
+	"Redis server. Versions by programs that kept no log are missing, and a line tells so.",
     OPTION_ROWS(log_rows),
     .takes = OPTION_FILE,
     .run = run,

@@ -71,10 +71,10 @@ static void print_result(const struct purge_options *o, const struct purge_resul
 	printf("; dataset version %llu, the oldest that can be read %llu\n", (unsigned long long)r->version,
 	       (unsigned long long)r->oldest);
 	if (r->n_waiting)
-		printf(
-		    "%llu chunk%s, %s, only old versions need: a purge when these are older removes them\n",
-		    (unsigned long long)r->n_waiting, units_plural(r->n_waiting),
-		    units_format_bytes(waiting, sizeof(waiting), r->waiting_bytes));
+		printf("%llu chunk%s, %s, are only for old versions: a purge when these are older removes "
+		       "them\n",
+		       (unsigned long long)r->n_waiting, units_plural(r->n_waiting),
+		       units_format_bytes(waiting, sizeof(waiting), r->waiting_bytes));
 }
 
 struct purge_command {
@@ -103,7 +103,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	if (!ctl_options(verb, argc, argv, &c, &status))
 		return status;
 	if (argc - optind != 1)
-		return ctl_usage(verb, "one dataset is needed");
+		return ctl_usage(verb, "expected one dataset");
 	c.options.dataset = c.wait.dataset = argv[optind];
 	ctl_wait_begin(&c.wait);
 	sigaction(SIGINT, &action, NULL);
@@ -127,20 +127,21 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 #define AT(member) .at = offsetof(struct purge_command, member)
 
 static const struct option_row purge_rows[] = {
-    {"keep", option_set_u64, AT(options.keep), .least = 1, .says = "a number of versions from 1 is needed",
-     .value = "N", .usual = "1", .help = "versions that can be read afterwards at least, the newest",
-     .about = "So many versions, the newest, can be read afterwards; default 1, which is the one that the "
-	      "purge makes."},
-    {"older-than", set_age, AT(options.older_ns), .says = "a time such as 12h or 30d is needed",
-     .value = "AGE", .usual = "1d",
-     .help = "and all that were the newest within this time: 12h, 30d; jobs that read older ones than that "
+    {"keep", option_set_u64, AT(options.keep), .least = 1, .says = "must be a number of versions from 1",
+     .value = "N", .usual = "1", .help = "minimum number of newest versions that can be read afterwards",
+     .about = "The minimum number of newest versions that can be read afterwards; default 1, the one that "
+	      "the purge makes."},
+    {"older-than", set_age, AT(options.older_ns), .says = "must be a time such as 12h or 30d", .value = "AGE",
+     .usual = "1d",
+     .help = "and all that were the newest within this time, such as 12h or 30d; jobs that read older ones "
 	     "get errors",
-     .about = "And all that were the newest within this time (12h, 30d; default 1d). Jobs go on with the "
-	      "version that they opened, whose chunks must be there; one that reads a version older than "
-	      "this gets an error that names the chunk. 0 is for datasets that nobody reads. So what a purge "
-	      "has just written again takes space twice, until a purge a day later."},
+     .about = "Keeps all versions that were the newest within this time (12h, 30d; default 1d), too. Jobs go "
+	      "on with the version that they opened, whose chunks must be there. A job that reads a version "
+	      "older than this gets an error that names the chunk. 0 is for datasets that nobody reads. So "
+	      "the chunks that a purge writes again take space twice, until a purge a day later."},
     CTL_ROW_KEEP_SNAPSHOTS(AT(options.keep_snapshots), .about = "As with `pack`."),
-    {"dry-run", option_set_flag, .letter = 'n', AT(options.dry_run), .help = "say what it would do"},
+    {"dry-run", option_set_flag, .letter = 'n', AT(options.dry_run),
+     .help = "print the effect, and change nothing"},
     CTL_ROW_WAIT(AT(wait.ns), .about = "For another writer, as with `pack`."),
     {"json", option_set_flag, AT(json), .help = "as a JSON object"},
 };
@@ -151,14 +152,13 @@ const struct option_verb ctl_purge = {
     .name = "purge",
     .arguments = "DATASET",
     .summary = "Write chunks with holes again, remove what no version needs",
-    .help =
-	"The dataset changes at the end or not at all; when a run was interrupted, the same command goes on\n"
-	"where it stopped.\n",
-    .about = "Writes the chunks again of which samples were deleted or replaced, without these, and removes "
-	     "chunks "
-	     "that no version needs any more. The dataset gets a new version with the same samples, numbered "
-	     "from 0 again. When a run is interrupted, the same command goes on where it stopped, and "
-	     "nothing is lost.",
+    .help = "The dataset changes at the end or not at all. After an interruption, the same command continues "
+	    "where it\n"
+	    "stopped.\n",
+    .about =
+	"Writes the chunks with deleted or replaced samples again, without these, and removes chunks that no "
+	"version needs any more. The dataset gets a new version with the same samples, numbered from 0 "
+	"again. When a run is interrupted, the same command continues where it stopped, and nothing is lost.",
     OPTION_ROWS(purge_rows),
     .takes = OPTION_FILE,
     .run = run,

@@ -121,9 +121,9 @@ static int run_snapshot(const struct option_verb *verb, int argc, char **argv)
 	if (!ctl_options(verb, argc, argv, &o, &r))
 		return r;
 	if (argc - optind != 1)
-		return ctl_usage(verb, "one dataset is needed");
+		return ctl_usage(verb, "expected one dataset");
 	if (o.frozen && o.version)
-		return ctl_usage(verb, "--frozen is for the newest version: leave out --version");
+		return ctl_usage(verb, "--frozen applies to the newest version: leave out --version");
 	if (o.version)
 		r = keep_version(argv[optind], o.version, &s, &err);
 	else
@@ -142,11 +142,11 @@ static int run_snapshot(const struct option_verb *verb, int argc, char **argv)
 static const struct option_row snapshot_rows[] = {
     {"frozen", option_set_flag, AT(frozen),
      .help =
-	 "remove the metadata: the dataset is read by its snapshot alone, and not changed, until a rebuild"},
+	 "remove the metadata: only the snapshot is left, and the dataset cannot be changed until a rebuild"},
     CTL_ROW_VERSION(AT(version),
 		    .help = "make the snapshot of an earlier version again, so that jobs can open it; the "
-			    "next command that makes a version gives it up like any other"),
-    {"json", option_set_flag, AT(json), .help = "say as a JSON object what was done"},
+			    "next command that makes a version removes it like any other"),
+    {"json", option_set_flag, AT(json), .help = "print the result as a JSON object"},
 };
 
 #undef AT
@@ -156,15 +156,15 @@ const struct option_verb ctl_snapshot = {
     .arguments = "DATASET",
     .summary = "Write the snapshot again from the metadata",
     .help = "For a snapshot that is damaged, missing or behind the metadata.\n",
-    .about =
-	"Writes the snapshot again from the metadata. With `--version` it makes the snapshot of an "
-	"earlier version again, where `log` says that this can be read, so that jobs can open it; in a "
-	"folder alone, and until the next command that makes a version gives it up. With `--frozen` it "
-	"removes the metadata instead: jobs, mounts, `ls`, `cat`, `stat` and `verify` go by the "
-	"snapshots that are there, and whatever changes the dataset, or asks for its log, is refused "
-	"until `rebuild` has made metadata again. For a dataset in a folder that is finished: nothing is "
-	"left that has to be kept running, locked or backed up beside the chunks. Keys of metadata on a "
-	"Redis server stay there, and nobody needs them.",
+    .about = "Writes the snapshot again from the metadata.\n"
+	     "With `--version` it makes the snapshot of an earlier version again, so that jobs can open that "
+	     "version. `log` shows which versions can be read. This works only for a dataset in a folder, "
+	     "and the next command that makes a version removes such a snapshot.\n"
+	     "With `--frozen` it removes the metadata instead. Jobs, mounts, `ls`, `cat`, `stat` and "
+	     "`verify` then use the snapshots that are there. Commands that change the dataset, or print its "
+	     "log, fail until `rebuild` has made metadata again. Use it for a finished dataset in a folder: "
+	     "only the chunks and snapshots are left to back up, and no server has to run. Keys of metadata "
+	     "on a Redis server stay there, and nobody needs them.",
     OPTION_ROWS(snapshot_rows),
     .takes = OPTION_FILE,
     .run = run_snapshot,

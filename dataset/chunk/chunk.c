@@ -19,18 +19,18 @@ static int check_frame(const struct chunk_header *header, uint64_t file_bytes, c
 		       struct error *err)
 {
 	if (memcmp(header->magic, CHUNK_MAGIC, sizeof(header->magic)) != 0)
-		return error_set(err, -EBADMSG, "%s is no chunk (wrong magic); " DAMAGED, origin);
+		return error_set(err, -EBADMSG, "%s is not a chunk (wrong magic); " DAMAGED, origin);
 	if (header->version > CHUNK_VERSION)
 		return error_set(err, -EPROTONOSUPPORT,
-				 "%s has chunk format version %u, this program knows up to %u; update it",
+				 "%s has chunk format version %u, this program supports up to %u; update it",
 				 origin, header->version, CHUNK_VERSION);
 	if (header->version == 0 || header->payload_offset % CHUNK_ALIGN || header->payload_offset == 0 ||
 	    header->payload_offset > CHUNK_MAX_BYTES)
 		return error_set(err, -EBADMSG, "%s: the chunk's header is damaged; " DAMAGED, origin);
 	if (header->payload_offset > file_bytes)
 		return error_set(err, -EBADMSG,
-				 "%s is truncated at byte %llu, its head alone has %u; " DAMAGED, origin,
-				 (unsigned long long)file_bytes, header->payload_offset);
+				 "%s is truncated at byte %llu, but its head needs %u bytes; " DAMAGED,
+				 origin, (unsigned long long)file_bytes, header->payload_offset);
 	return 0;
 }
 
@@ -45,10 +45,10 @@ static int check_header(const struct chunk_header *header, uint64_t file_bytes, 
 	if (header->flags & ~(uint32_t)CHUNK_KNOWN_FLAGS)
 		return error_set(
 		    err, -EPROTONOSUPPORT,
-		    "%s uses chunk features (flags %#x) that this program does not know; update it", origin,
-		    header->flags);
+		    "%s uses chunk features (flags %#x) that this program does not support; update it",
+		    origin, header->flags);
 	if (wanted != file_bytes)
-		return error_set(err, -EBADMSG, "%s %s: %llu bytes, its header says %llu; " DAMAGED, origin,
+		return error_set(err, -EBADMSG, "%s %s: %llu bytes, its header states %llu; " DAMAGED, origin,
 				 file_bytes < wanted ? "is truncated" : "is too long",
 				 (unsigned long long)file_bytes, (unsigned long long)wanted);
 	if (header->n_records == 0 || names_offset > header->payload_offset ||
@@ -90,7 +90,7 @@ static int check_records(const struct chunk_view *view, const char *origin, stru
 		if (r->encoding != CHUNK_ENCODING_RAW)
 			return error_set(
 			    err, -EPROTONOSUPPORT,
-			    "%s: record %u has encoding %u, which this program does not know; update it",
+			    "%s: record %u has encoding %u, which this program does not support; update it",
 			    origin, i, r->encoding);
 		if (r->bytes != r->stored_bytes)
 			return error_set(err, -EBADMSG, "%s: record %u has two lengths; " DAMAGED, origin, i);

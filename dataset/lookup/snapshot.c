@@ -24,11 +24,11 @@ static int read_header(struct snapshot *s, struct error *err)
 
 	memcpy(h, s->map, sizeof(*h));
 	if (memcmp(h->magic, SNAPSHOT_MAGIC, sizeof(h->magic)) != 0)
-		return error_set(err, -EBADMSG, "%s is no snapshot (wrong magic); " SNAPSHOT_DAMAGED,
+		return error_set(err, -EBADMSG, "%s is not a snapshot (wrong magic); " SNAPSHOT_DAMAGED,
 				 s->origin);
 	if (h->format != SNAPSHOT_FORMAT)
 		return error_set(err, -EPROTONOSUPPORT,
-				 "%s has snapshot format %u, this program reads %u; %srun `dieselctl "
+				 "%s has snapshot format %u, this program supports %u; %srun `dieselctl "
 				 "snapshot` with this one",
 				 s->origin, h->format, SNAPSHOT_FORMAT,
 				 h->format > SNAPSHOT_FORMAT ? "update it, or " : "");
@@ -44,8 +44,9 @@ static int check_header(const struct snapshot *s, struct error *err)
 	const struct snapshot_header *h = &s->header;
 
 	if (h->file_bytes != s->map_bytes)
-		return error_set(err, -EBADMSG, "%s %s: %llu bytes, its header says %llu; " SNAPSHOT_DAMAGED,
-				 s->origin, s->map_bytes < h->file_bytes ? "is truncated" : "is too long",
+		return error_set(err, -EBADMSG,
+				 "%s %s: %llu bytes, its header states %llu; " SNAPSHOT_DAMAGED, s->origin,
+				 s->map_bytes < h->file_bytes ? "is truncated" : "is too long",
 				 (unsigned long long)s->map_bytes, (unsigned long long)h->file_bytes);
 	if (h->n_sections != SNAPSHOT_N_SECTIONS || h->n_samples > SNAPSHOT_MAX_SAMPLES ||
 	    h->n_chunks > UINT32_MAX)
@@ -209,11 +210,10 @@ int snapshot_open_at(int dir_fd, const char *dataset_path, struct snapshot **ret
 	if (dir_fd == -ENOENT)
 		return error_set(err, r, "there is no dataset %s; make one with `dieselctl pack SOURCE %s`",
 				 dataset_path, dataset_path);
-	return error_set(
-	    err, r,
-	    "%s is no dataset (it has no snapshot); make one with `dieselctl pack SOURCE DATASET`, or, if "
-	    "it has chunks, run `dieselctl %s %s`",
-	    dataset_path, snapshot_verb_again(dir_fd), dataset_path);
+	return error_set(err, r,
+			 "%s is not a dataset (it has no snapshot); make one with `dieselctl pack SOURCE "
+			 "DATASET`, or, if it has chunks, run `dieselctl %s %s`",
+			 dataset_path, snapshot_verb_again(dir_fd), dataset_path);
 }
 
 void snapshot_close(struct snapshot *s)

@@ -28,9 +28,8 @@ bool frozen_is(int dir_fd, const char *path)
 int frozen_error(const char *dataset_path, struct error *err)
 {
 	return error_set(err, -EROFS,
-			 "%s is frozen: it has its snapshot and no metadata; `dieselctl rebuild %s` makes "
-			 "them again, and it "
-			 "can be changed again",
+			 "%s is frozen, so it has a snapshot but no metadata; `dieselctl rebuild %s` makes "
+			 "the metadata again, and then the dataset can be changed",
 			 dataset_path, dataset_path);
 }
 

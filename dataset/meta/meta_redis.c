@@ -93,7 +93,7 @@ static int find_committed(struct meta_redis *s, const char *path, size_t length,
 		}
 		s->read = now;
 	}
-	return error_set(err, -EAGAIN, "%s is changed all the time; try again", redis_link_text(s->link));
+	return error_set(err, -EAGAIN, "%s changes all the time; try again", redis_link_text(s->link));
 }
 
 static int redis_meta_find(struct meta *m, const char *path, size_t path_length, struct meta_path *ret,

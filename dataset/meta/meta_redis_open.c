@@ -103,7 +103,7 @@ static int redis_backend_read(int dir_fd, const char *dataset_path, struct redis
 	}
 	if (strncmp(text, "diesel-metadata ", 16) == 0 && strcmp(text, FIRST_LINE) != 0)
 		return error_set(err, -EPROTONOSUPPORT,
-				 "%s is of another version than this program knows; update it", path);
+				 "%s is of another version than this program supports; update it", path);
 	if (strcmp(text, FIRST_LINE) != 0 || !lines[2] || !lines[3] ||
 	    !is_written_for(lines[3], dir_fd, &is_ours) ||
 	    redis_url_parse(lines[1], true, &place.url, NULL) < 0 || strlen(lines[2]) != 32 ||

@@ -86,11 +86,11 @@ static int check_schema(struct sql *db, bool create, struct error *err)
 	if (version == 0 && application == 0 && create)
 		return make_schema(db, err);
 	if (application != APPLICATION_ID || version < 1)
-		return error_set(err, -EBADMSG, "%s is no DIESEL metadata: run `dieselctl rebuild`",
+		return error_set(err, -EBADMSG, "%s is not DIESEL metadata: run `dieselctl rebuild`",
 				 sql_path(db));
 	if (version > SCHEMA_VERSION)
 		return error_set(err, -EPROTONOSUPPORT,
-				 "%s has metadata version %lld, this program knows up to %d; update it",
+				 "%s has metadata version %lld, this program supports up to %d; update it",
 				 sql_path(db), (long long)version, SCHEMA_VERSION);
 	return sql_check_tables(db, scripts, err);
 }

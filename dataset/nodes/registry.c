@@ -115,14 +115,13 @@ int registry_start(const char *url, const struct registry_member *self,
 	int result;
 
 	if (!member_is_name(self->node, strnlen(self->node, sizeof(self->node))))
-		return error_set(
-		    err, -EINVAL,
-		    "the node's name: 1 to %d bytes of UTF-8 without control characters are needed",
-		    REGISTRY_NAME_BYTES - 1);
+		return error_set(err, -EINVAL,
+				 "the node's name must be 1 to %d bytes of UTF-8 without control characters",
+				 REGISTRY_NAME_BYTES - 1);
 	if (!memchr(self->address, '\0', sizeof(self->address)) || !member_is_address(self->address))
 		return error_set(err, -EINVAL,
-				 "the address that other nodes connect to has to be a number with a port, as "
-				 "10.0.0.1:7077 or [fd00::1]:7077");
+				 "the address that other nodes connect to must be a number with a port, such "
+				 "as 10.0.0.1:7077 or [fd00::1]:7077");
 	r = calloc(1, sizeof(*r));
 	if (!r)
 		return error_errno(err, -ENOMEM, "the registry of nodes");

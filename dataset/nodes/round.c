@@ -530,7 +530,7 @@ static void judge_server(struct node_round *round, bool only_changed)
 		has_rival |= round->groups[i]->n_rival >= RIVAL_ROUNDS;
 	if (has_rival)
 		error_set(&rival, -EEXIST,
-			  "another node is named %s, too: give each node its own --cluster-name",
+			  "another node has the same name %s: give one of them another --cluster-name",
 			  r->self.node);
 	if (only_changed)
 		has_rival = r->has_rival;

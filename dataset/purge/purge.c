@@ -337,7 +337,7 @@ static int copy_sample(struct purge *p, const struct chunk_id *id, const struct 
 	if (r->encoding != CHUNK_ENCODING_RAW)
 		return error_set(
 		    p->err, -EPROTONOSUPPORT,
-		    "%s: sample '%s' is stored in a way that this program does not know; update it", name,
+		    "%s: sample '%s' has an encoding that this program does not support; update it", name,
 		    text);
 	if (checksum_xxh3(sample.data, r->stored_bytes) != r->xxh3)
 		return error_set(
@@ -426,7 +426,7 @@ static int copy_all(struct purge *p)
 			o->progress("purging", ++done, p->result.n_holed, p->bytes, o->context);
 		if (r == 0 && o->cancelled && o->cancelled(o->context))
 			r = error_set(p->err, -ECANCELED,
-				      "interrupted; the dataset is as it was, the same command goes on");
+				      "interrupted; the dataset is unchanged, and the same command goes on");
 	}
 	return r;
 }

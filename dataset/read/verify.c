@@ -397,7 +397,7 @@ static void check_unknown(struct verify *v, const struct store_object *object)
 
 	snprintf(
 	    text, sizeof(text), "%s is not in the metadata: %s", store_describe(v->store, &object->id, name),
-	    pending        ? "a pack is at work, or was interrupted and goes on with the same command"
+	    pending        ? "a pack is running, or was interrupted and goes on with the same command"
 	    : v->in_bucket ? "it belongs to no version, and `dieselctl purge` removes it"
 	    : v->result.n_damages > n_damages ? "no sample is in it, so remove it, unless you can restore it"
 					      : "run `dieselctl rebuild` to take it in, or remove it");
@@ -625,7 +625,8 @@ int verify_dataset(const char *dataset_path, const struct verify_callbacks *call
 		return r;
 	r = backend_store(place, false, &v.store, err);
 	if (r == -ENOENT || r == -ENOTDIR)
-		r = error_set(err, r, "%s is no dataset: it has no chunks; make one with `dieselctl pack`",
+		r = error_set(err, r,
+			      "%s is not a dataset, because it has no chunks; make one with `dieselctl pack`",
 			      dataset_path);
 	v.in_bucket = place->ops;
 	if (r == 0)

@@ -430,7 +430,7 @@ static int take_greeting(struct redis_conn *c, size_t first, const char *text, s
 		if (i <= first)
 			continue;
 		if (reply->type != REDIS_REPLY_STRING || reply->len != 40)
-			return error_set(err, -EPROTO, "%s is no Redis server", text);
+			return error_set(err, -EPROTO, "%s is not a Redis server", text);
 		memcpy(facts.sha[i - first - 1], reply->str, 41);
 	}
 	take_info(c->replies[first], &facts);

@@ -76,8 +76,8 @@ int redis_env_settings(struct redis_settings *settings, unsigned wait_s, struct 
 	int64_t seconds = wait_s;
 
 	if (wait && units_parse_integer(wait, 1, WAIT_MAX_S, &seconds) < 0)
-		return error_set(err, -EINVAL,
-				 "DIESEL_REDIS_WAIT: a number of seconds from 1 to %d is needed", WAIT_MAX_S);
+		return error_set(err, -EINVAL, "DIESEL_REDIS_WAIT must be a number of seconds from 1 to %d",
+				 WAIT_MAX_S);
 	settings->patience_ns = (uint64_t)seconds * NS_PER_S;
 	settings->tls = (struct redis_tls_files){
 	    .ca = getenv("DIESEL_REDIS_CA"),

@@ -159,7 +159,7 @@ static int ask_slots(struct redis_nodes *nodes, size_t node, struct error *err)
 	else if (reply->type == REDIS_REPLY_ERROR)
 		r = redis_refusal(reply, text, err);
 	else if ((r = redis_slots_each(reply, take_range, t)) < 0)
-		error_set(err, r, "%s: its answer to CLUSTER SLOTS cannot be understood", text);
+		error_set(err, r, "%s: invalid answer to CLUSTER SLOTS", text);
 	if (r < 0)
 		redis_nodes_drop(nodes, node);
 	else
@@ -202,7 +202,7 @@ static int redis_nodes_of_slot(struct redis_nodes *nodes, uint16_t slot, size_t 
 		return r;
 	if (nodes->is_cluster && nodes->slots[slot] >= nodes->n) {
 		nodes->stale = true;
-		return error_set(err, -EAGAIN, "the cluster of %s: nobody has slot %u", nodes->list[0].text,
+		return error_set(err, -EAGAIN, "the cluster of %s: no node has slot %u", nodes->list[0].text,
 				 slot);
 	}
 	*ret = nodes->is_cluster ? nodes->slots[slot] : 0;
@@ -506,8 +506,8 @@ static int take_error(struct redis_link *l, struct command *c, const redisReply 
 		if (r == 0)
 			r = redis_nodes_find(&l->nodes, &address, &node);
 		if (r < 0)
-			return error_set(err, r, "%s: a redirection that cannot be understood", text);
-		error_set(err, -EAGAIN, "%s sends its clients on and on", text);
+			return error_set(err, r, "%s: invalid redirection", text);
+		error_set(err, -EAGAIN, "%s redirects its clients without end", text);
 		l->nodes.stale |= !l->nodes.is_cluster || moved;
 		l->nodes.is_cluster = true;
 		if (asks)
@@ -571,8 +571,7 @@ static int take_replies(struct redis_link *l, size_t node, size_t *n_taken, stru
 		return 0;
 	}
 	if (l->nodes.list[node].conn)
-		error_set(err, -ETIMEDOUT, "%s: no replica takes in what is written",
-			  l->nodes.list[node].text);
+		error_set(err, -ETIMEDOUT, "%s: no replica has the last write", l->nodes.list[node].text);
 	/* Again: on this node once it has a replica that follows, or none, or on the one that takes its
 	 * place. */
 	for (size_t i = 0; i < l->n; i++)

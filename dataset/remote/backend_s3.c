@@ -102,7 +102,7 @@ static int read_manifest(struct backend_s3 *s, uint64_t version, struct manifest
 		return r;
 	r = manifest_parse(text, bytes, ret);
 	if (r == -EPROTONOSUPPORT)
-		return error_set(err, r, "%s/%s is of a newer program; update this one",
+		return error_set(err, r, "%s/%s is from a newer program; update this one",
 				 bucket_url(s->bucket), key);
 	return r < 0 || ret->version != version ? damaged(s, key, err) : 0;
 }
@@ -263,11 +263,11 @@ static int probe(struct backend_s3 *s, struct error *err)
 	if (r == -EEXIST)
 		return 0;
 	if (r == 0 && !(single && !strcmp(single, "1")))
-		r = error_set(
-		    err, -EOPNOTSUPP,
-		    "%s: this server does not know If-None-Match, by which of two writers at once only one "
-		    "can win; if nobody else writes to this dataset, set " SINGLE_WRITER "=1",
-		    bucket_url(s->bucket));
+		r = error_set(err, -EOPNOTSUPP,
+			      "%s: this server does not support If-None-Match, which lets only one of two "
+			      "writers at once win; if nobody else writes to this dataset, set " SINGLE_WRITER
+			      "=1",
+			      bucket_url(s->bucket));
 	return r;
 }
 

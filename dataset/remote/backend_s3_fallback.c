@@ -11,8 +11,8 @@ static int not_here(const char *name, enum backend_mode mode, uint64_t version, 
 	(void)version;
 	(void)ret;
 	return error_set(err, -EPROTONOSUPPORT,
-			 "%s: this dieselctl was built without S3 (DIESEL_S3=OFF), as pip's is: take the "
-			 "package diesel's; DIESEL_DIESELCTL names one for jobs",
+			 "%s: this dieselctl was built without S3 (DIESEL_S3=OFF), as pip's is: use the one "
+			 "of the package diesel. For jobs, set DIESEL_DIESELCTL to it.",
 			 name);
 }
 

@@ -170,8 +170,7 @@ int snapshot_cache_open(const char *url, const struct manifest *m, char **ret_fo
 	int r = folder_of(url, &all);
 
 	if (r == -ENOENT)
-		return error_set(err, r, "%s: no place to keep its snapshot: set XDG_CACHE_HOME or HOME",
-				 url);
+		return error_set(err, r, "%s: no folder for its snapshot: set XDG_CACHE_HOME or HOME", url);
 	if (r < 0)
 		return error_errno(err, r, "%s", url);
 	name_version(m, name);

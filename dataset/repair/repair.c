@@ -155,7 +155,7 @@ static void describe(const struct repair *r, const struct repair_image *image, c
 	uint32_t n = image->view.header->n_records;
 
 	if (n_foreign == 0 && !image->head)
-		snprintf(text, size, "%s %s written again as it was packed: its samples were whole", name,
+		snprintf(text, size, "%s %s restored as it was packed: its samples were complete", name,
 			 r->options->dry_run ? "would be" : "was");
 	else
 		snprintf(text, size, "%s %s repaired: %s%u of %u sample%s", name,
@@ -202,7 +202,8 @@ static void repair_one(struct repair *r, const struct broken *b)
 	}
 	if (result == 0 && is_there(r, &b->id, &image)) {
 		r->metadata_damaged = true;
-		snprintf(text, sizeof(text), "%s is as it was packed; what describes it is not", name);
+		snprintf(text, sizeof(text),
+			 "%s is as it was packed; the metadata or snapshot that describes it is not", name);
 		told.repaired = true;
 		tell(r, &told);
 		repair_image_free(&image);

@@ -453,7 +453,7 @@ static void tell_lost(const struct repair *r, const struct repair_image *image, 
 
 		if (has[i])
 			continue;
-		snprintf(text, sizeof(text), "sample '%s' is nowhere as it was packed",
+		snprintf(text, sizeof(text), "no copy of sample '%s' as it was packed",
 			 text_printable(path, sizeof(path), name, record->name_length));
 		r->options->lost(&lost, r->options->context);
 	}
@@ -499,7 +499,7 @@ int repair_image_make(struct repair *r, const struct broken *b, struct repair_im
 		return error_errno(err, result, "samples of a chunk");
 	if (image->n_lost) {
 		tell_lost(r, image, has);
-		return error_set(err, -ENODATA, "%u of %u samples are nowhere as they were packed",
+		return error_set(err, -ENODATA, "no copy of %u of %u samples as they were packed",
 				 image->n_lost, image->view.header->n_records);
 	}
 	if (!b->has_sha256)
@@ -508,9 +508,8 @@ int repair_image_make(struct repair *r, const struct broken *b, struct repair_im
 	if (result < 0)
 		return error_errno(err, result, "cannot compute its SHA-256");
 	if (!digest_equal(&found, &b->sha256))
-		return error_set(
-		    err, -ENODATA,
-		    "what can be found of it is not the file that was packed (its SHA-256 differs)");
+		return error_set(err, -ENODATA,
+				 "the restored chunk is not the file that was packed (its SHA-256 differs)");
 	return 0;
 }
 
@@ -567,7 +566,8 @@ int repair_image_store(struct store *store, struct repair_image *image, struct e
 	if (r < 0)
 		free(f.file);
 	if (r == -ENODATA)
-		return error_set(err, r, "this libzstd does not make its blocks as short as they were");
+		return error_set(err, r,
+				 "this libzstd does not compress its blocks to their earlier lengths");
 	if (r < 0)
 		return error_errno(err, r, "its compressed form");
 	image->file = f.file;

@@ -31,9 +31,9 @@ struct index_walk {
 
 static int too_many(struct error *err)
 {
-	return error_set(
-	    err, -E2BIG,
-	    "the names of too many samples have one checksum, which no accident does: rename them");
+	return error_set(err, -E2BIG,
+			 "the names of too many samples have the same checksum, which does not happen by "
+			 "accident: rename them");
 }
 
 /* Ends the bucket, and begins the next one. */

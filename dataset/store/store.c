@@ -213,7 +213,8 @@ static int posix_read(struct store *s, const struct chunk_id *id, uint64_t offse
 	if (r < 0)
 		return object_error(s, id, r, "read", err);
 	if (done < bytes)
-		return error_set(err, -EBADMSG, "%s is truncated: it ends at byte %llu, needed are %llu",
+		return error_set(err, -EBADMSG,
+				 "%s is truncated: it ends at byte %llu, but must have %llu bytes",
 				 store_describe(s, id, name), (unsigned long long)(offset + done),
 				 (unsigned long long)(offset + bytes));
 	return 0;
@@ -386,7 +387,7 @@ static int cannot(const struct store *s, const struct chunk_id *id, struct error
 	static const struct chunk_id any;
 	char name[STORE_NAME_MAX];
 
-	return error_set(err, -EOPNOTSUPP, "%s: chunks can be read here, and nothing else",
+	return error_set(err, -EOPNOTSUPP, "%s: chunks can only be read here",
 			 store_describe(s, id ? id : &any, name));
 }
 

@@ -195,11 +195,8 @@ static int decode_error(const struct store_plain *p, const struct known *k, uint
 
 	store_describe(p->stored, &k->id, name);
 	if (r == -ENOSYS)
-		return error_set(
-		    err, r,
-		    "%s is compressed, and there is no libzstd.so.1 here to read it with: install "
-		    "libzstd",
-		    name);
+		return error_set(err, r, "%s is compressed, and libzstd.so.1 is missing: install libzstd",
+				 name);
 	if (r != -EBADMSG)
 		return error_errno(err, r, "%s: cannot decompress it", name);
 	return error_set(
@@ -274,7 +271,8 @@ static int read_compressed(const struct store_plain *p, const struct known *k, u
 	int r = 0;
 
 	if (offset > k->file_bytes || bytes > k->file_bytes - offset)
-		return error_set(err, -EBADMSG, "%s is truncated: it ends at byte %llu, needed are %llu",
+		return error_set(err, -EBADMSG,
+				 "%s is truncated: it ends at byte %llu, but must have %llu bytes",
 				 store_describe(p->stored, &k->id, name), (unsigned long long)k->file_bytes,
 				 (unsigned long long)(offset + bytes));
 	if (n > 0)
@@ -311,8 +309,7 @@ static int plain_size(struct store *s, const struct chunk_id *id, uint64_t *ret_
 	if (r < 0)
 		return r;
 	if (!k->is_as_long)
-		r = damaged(p, id, "is truncated, or too long: it has not the length that its header says",
-			    err);
+		r = damaged(p, id, "is truncated, or too long: its length is not the one in its header", err);
 	else
 		*ret_bytes = k->file_bytes;
 	release(p, k);

@@ -164,7 +164,7 @@ static int pack_resume(struct writer *w, struct pack_source *source, bool rewrit
 		int r = store_read_head(writer_store(w), &leftovers[i].id, &head, &view, NULL);
 
 		if (r == -ENOMEM)
-			return error_errno(err, r, "cannot go on where the last run stopped");
+			return error_errno(err, r, "cannot continue where the last run stopped");
 		if (r < 0 || !is_current(source, &view, rewrites))
 			continue; /* its files are packed again */
 		r = writer_adopt(w, i, err);
@@ -215,8 +215,7 @@ static int check_places(const struct pack_options *o, struct error *err)
 	if (!source)
 		return error_errno(err, -errno, "cannot read the source %s", o->source);
 	if (dataset && strncmp(source, dataset, n) == 0 && (source[n] == '\0' || source[n] == '/'))
-		return error_set(err, -EINVAL,
-				 "the source %s lies in the dataset %s; choose another place for it",
+		return error_set(err, -EINVAL, "the source %s is in the dataset %s; choose another source",
 				 o->source, o->dataset);
 	return 0;
 }

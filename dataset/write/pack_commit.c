@@ -93,7 +93,7 @@ static int take_over(struct writer *w, const struct chunk_id *ids, size_t n, str
 		if (!chunk_id_is_among(ids, n, &leftovers[i].id))
 			continue;
 		if (buffer_append(&adopted, &leftovers[i].id, sizeof(*ids)) < 0)
-			return error_errno(err, -ENOMEM, "cannot go on from the other writer's version");
+			return error_errno(err, -ENOMEM, "cannot continue from the other writer's version");
 		r = writer_adopt(w, i, err);
 	}
 	for (size_t i = 0; i < n && r == 0; i++)

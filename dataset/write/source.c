@@ -127,11 +127,10 @@ static int enter(struct source_walk *scan, int fd, size_t length)
 
 	if (!scan->survey->as_files && meta_is_dataset(fd)) {
 		if (is_root)
-			return error_set(
-			    scan->err, -EINVAL,
-			    "%s is a dataset already: copy it with cp -r, or add --as-files to pack "
-			    "its files as they are",
-			    scan->options->root);
+			return error_set(scan->err, -EINVAL,
+					 "%s is a dataset already: copy it with cp -r, or add --as-files to "
+					 "pack its files unchanged",
+					 scan->options->root);
 		survey_leave_dataset(scan->survey, scan->path);
 		return 0;
 	}
@@ -147,7 +146,7 @@ static int walk(struct source_walk *scan, int parent_fd, const char *name, size_
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return report(scan, -errno, "");
 	if (is_above(parent, &st))
-		return report(scan, -ELOOP, " (a link that leads back to where it lies)");
+		return report(scan, -ELOOP, " (a link that leads to a folder above it)");
 	if (parent && parent->depth >= MAX_DEPTH)
 		return report(scan, -ELOOP, " (more than 128 directories deep)");
 	struct level level = {parent, st.st_dev, st.st_ino, parent ? parent->depth + 1 : 1};

@@ -78,7 +78,7 @@ static int check_no_container(const struct survey *s, const char *path, struct e
 	return container
 		   ? error_set(err, -EINVAL,
 			       "%s has %s in it (%s), and pack makes a sample of each file: %s, or add "
-			       "--as-files to pack each file as it is",
+			       "--as-files to pack each file unchanged",
 			       s->source, container->what,
 			       text_printable(text, sizeof(text), path, strlen(path)), container->instead)
 		   : 0;
@@ -133,7 +133,7 @@ static int take_class(struct survey *s, const char *path, size_t length, struct 
 	int r = path_set_add(&s->classes, path, length);
 
 	if (r > 0 && s->classes_of && (r = path_set_add(&s->known, path, length)) > 0)
-		return error_set(err, -EINVAL, "the class folder %s of %s is no class of %s",
+		return error_set(err, -EINVAL, "the class folder %s of %s is not a class of %s",
 				 text_printable(text, sizeof(text), path, length), s->source, s->classes_of);
 	return r < 0 ? error_errno(err, r, "%s", s->source) : 0;
 }
@@ -188,9 +188,9 @@ int survey_end(struct survey *s, struct error *err)
 		if (r > 0)
 			return error_set(
 			    err, -EINVAL,
-			    "the class folder %s of %s has no samples, and without it the classes behind it "
-			    "would have other numbers: remove it, or add --drop-empty to number the others "
-			    "alone; --classes-of DATASET takes it for a class of that",
+			    "the class folder %s of %s has no samples, and leaving it out changes the "
+			    "numbers of later classes. Remove it, or add --drop-empty to number only the "
+			    "other classes. If it is a class of DATASET, add --classes-of DATASET",
 			    text_printable(text, sizeof(text), name, strlen(name)), s->source);
 	}
 	return 0;

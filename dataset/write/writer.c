@@ -462,13 +462,12 @@ int writer_hold(struct writer *w, struct error *err)
 int writer_snapshot(struct writer *w, struct error *err)
 {
 	if (w->info.version == 0)
-		return error_set(err, -ENODATA, "%s is empty: nothing was ever packed into it", w->path);
+		return error_set(err, -ENODATA, "%s is empty: no sample was ever packed into it", w->path);
 	if (w->place->ops)
-		return error_set(
-		    err, -EOPNOTSUPP,
-		    "%s has metadata and snapshot of one version, which are published together: `dieselctl "
-		    "rebuild` makes both again",
-		    w->path);
+		return error_set(err, -EOPNOTSUPP,
+				 "%s has metadata and snapshot of the same version, which are published "
+				 "together: `dieselctl rebuild` makes both again",
+				 w->path);
 	/* How many stay is for those to say who change the dataset. */
 	struct backend_keep keep = {.n = UINT64_MAX};
 	int r = writer_hold(w, err);

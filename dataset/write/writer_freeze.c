@@ -49,13 +49,12 @@ int writer_freeze(struct writer *w, struct error *err)
 	struct writer_result result;
 
 	if (w->place->ops)
-		return error_set(err, -EOPNOTSUPP,
-				 "%s is in a bucket: jobs, and tools that only read, take its snapshot alone "
-				 "anyway, and asking "
-				 "takes no metadata store",
-				 w->path);
+		return error_set(
+		    err, -EOPNOTSUPP,
+		    "%s is in a bucket: jobs, and tools that only read, need only its snapshot there already",
+		    w->path);
 	if (w->info.version == 0)
-		return error_set(err, -ENODATA, "%s is empty: nothing was ever packed into it", w->path);
+		return error_set(err, -ENODATA, "%s is empty: no sample was ever packed into it", w->path);
 	int r = writer_finish_drops(w, err);
 
 	if (r == 0)

@@ -299,8 +299,8 @@ static int was_taken(const struct writer_lock *l, struct error *err)
 {
 	return error_set(
 	    err, -EBUSY,
-	    "%s: another dieselctl went on without this one, of which there was no sign of life for "
-	    "%" PRId64 " s; nothing of this was published: try again",
+	    "%s: another dieselctl went on without this one, which gave no sign of life for %" PRId64
+	    " s. This one published nothing: try again",
 	    l->path, l->lease_s);
 }
 

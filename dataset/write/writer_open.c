@@ -40,7 +40,8 @@ static int inspect_directory(int dir_fd, const char *path, struct error *err)
 	}
 	closedir(dir);
 	if (result < 0)
-		return error_set(err, result, "%s is not empty and no dataset; choose a new directory", path);
+		return error_set(err, result, "%s is not empty and not a dataset; choose a new directory",
+				 path);
 	return result;
 }
 
@@ -94,7 +95,7 @@ static int open_directory(struct writer *w, enum writer_purpose purpose, struct 
 	r = inspect_directory(w->dir_fd, w->path, err);
 
 	if (r == 0 && purpose != WRITER_PACK)
-		return error_set(err, -ENOENT, "%s is no dataset: it is empty", w->path);
+		return error_set(err, -ENOENT, "%s is not a dataset: it is empty", w->path);
 	return r < 0 ? r : writer_check_frozen(w, err);
 }
 
@@ -224,7 +225,7 @@ static int open_parts(struct writer *w, enum writer_purpose purpose, const char 
 	int r = backend_open(w->path, modes[purpose], &w->place, err);
 
 	if (r == 0 && meta_url && w->place->ops)
-		r = error_set(err, -EINVAL, "%s: --meta is for datasets in a folder", w->path);
+		r = error_set(err, -EINVAL, "%s: --meta applies only to datasets in a folder", w->path);
 	if (r == 0)
 		r = open_directory(w, purpose, err);
 	if (r == 0 && !w->place->ops)

@@ -174,11 +174,10 @@ int reading_check(const struct image_source *reading, const char *kind, uint32_t
 	const struct image_box *crop = &request->crop;
 
 	if ((uint64_t)width * height > reading->pixels_max)
-		return error_set(
-		    err, -EFBIG,
-		    "%s image has %u x %u pixels, more than the %llu that are permitted: if it is meant to "
-		    "be that large, make it smaller first",
-		    kind, width, height, (unsigned long long)reading->pixels_max);
+		return error_set(err, -EFBIG,
+				 "%s image has %u x %u pixels, more than the %llu that are permitted: make "
+				 "it smaller first, if that size is intended",
+				 kind, width, height, (unsigned long long)reading->pixels_max);
 	if (!inside(crop->x, crop->width, width) || !inside(crop->y, crop->height, height))
 		return error_set(err, -EINVAL,
 				 "a crop of %u x %u pixels at %u, %u is not within an image of %u x %u",
@@ -333,8 +332,8 @@ int image_resize(struct image_decoder *decoder, const struct image_whole *whole,
 	if (r == 0)
 		r = reading_check(&reading, "an", whole->info.width, whole->info.height, err);
 	if (r == 0 && image_scale(&whole->info, request) != whole->by)
-		r = error_set(err, -EINVAL, "an image at a scale of 1/%u, where 1/%u is to be decoded",
-			      whole->by, image_scale(&whole->info, request));
+		r = error_set(err, -EINVAL, "got an image at a scale of 1/%u, expected 1/%u", whole->by,
+			      image_scale(&whole->info, request));
 	if (r < 0)
 		return r;
 	struct image_box part = reading_plan(&reading, whole->by, &plan);

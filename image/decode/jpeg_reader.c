@@ -96,7 +96,7 @@ static void on_progress(j_common_ptr jpeg)
 
 	if (reader->jpeg.input_scan_number <= SCANS_MAX)
 		return;
-	error_set(reader->err, -EFBIG, "JPEG image has more than %d scans: it takes more time than images do",
+	error_set(reader->err, -EFBIG, "JPEG image has more than %d scans: decoding would take too long",
 		  SCANS_MAX);
 	escape(reader, -EFBIG);
 }
@@ -285,8 +285,8 @@ static int open_image(struct jpeg_reader *reader, const struct image_source *rea
 	jpeg->src->fill_input_buffer = on_end_of_bytes;
 	jpeg_read_header(jpeg, TRUE);
 	if (jpeg->num_components != 1 && jpeg->num_components != 3 && jpeg->num_components != CMYK)
-		return error_set(reader->err, -EOPNOTSUPP,
-				 "JPEG image has %d components: 1, 3 and 4 are known", jpeg->num_components);
+		return error_set(reader->err, -EOPNOTSUPP, "JPEG image has %d components: must be 1, 3 or 4",
+				 jpeg->num_components);
 	if (reader->rest)
 		return 0;
 	return reading_check(reading, "JPEG", jpeg->image_width, jpeg->image_height, reader->err);
@@ -357,7 +357,8 @@ static int read_planes(struct jpeg_reader *reader, uint8_t *planes)
 	JSAMPARRAY arrays[3] = {rows[0], rows[1], rows[2]};
 
 	if (!has_planes(jpeg))
-		return error_set(reader->err, -EOPNOTSUPP, "JPEG image whose chroma is not half of its luma");
+		return error_set(reader->err, -EOPNOTSUPP,
+				 "JPEG image whose chroma is not half the size of its luma");
 	jpeg->raw_data_out = TRUE;
 	jpeg->out_color_space = JCS_YCbCr;
 	jpeg_start_decompress(jpeg);
@@ -428,7 +429,7 @@ static int read_whole(struct jpeg_reader *reader, const struct image_source *rea
 	if (jpeg->image_width != whole->info.width || jpeg->image_height != whole->info.height ||
 	    (uint32_t)jpeg->max_h_samp_factor != whole->info.h ||
 	    (uint32_t)jpeg->max_v_samp_factor != whole->info.v)
-		return error_set(reader->err, -EBADMSG, "JPEG image is not what its first header says");
+		return error_set(reader->err, -EBADMSG, "JPEG image differs from its first header");
 	return whole->is_planes ? read_planes(reader, to) : read_pixels(reader, whole->by, to);
 }
 

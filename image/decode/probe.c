@@ -93,9 +93,8 @@ static int probe_jpeg(const uint8_t *data, size_t bytes, struct image_info *ret,
 		if (!marker || stands_alone(marker))
 			continue;
 		if (marker == 0xd9 || marker == 0xda)
-			return error_set(
-			    err, -EBADMSG,
-			    "JPEG image is damaged: nothing says how large it is before byte %zu", at - 2);
+			return error_set(err, -EBADMSG, "JPEG image is damaged: no size before byte %zu",
+					 at - 2);
 		if (bytes - at < SOF_BYTES)
 			break;
 		if (is_frame(marker)) {
@@ -135,7 +134,7 @@ int image_kind(const void *data, size_t bytes, enum image_kind *ret, struct erro
 		*ret = IMAGE_WEBP;
 	else
 		return error_set(err, -EOPNOTSUPP,
-				 "neither a JPEG, PNG nor WebP image: its first bytes are of no such file");
+				 "neither a JPEG, PNG nor WebP image, judging by its first bytes");
 	return 0;
 }
 
@@ -155,7 +154,7 @@ int image_probe(const void *data, size_t bytes, struct image_info *ret, struct e
 	if (r < 0)
 		return r;
 	if (!info.width || !info.height)
-		return error_set(err, -EBADMSG, "%s image is damaged: it is %u x %u pixels large",
+		return error_set(err, -EBADMSG, "%s image is damaged: its size is %u x %u pixels",
 				 image_kind_name(kind), info.width, info.height);
 	*ret = info;
 	return 0;

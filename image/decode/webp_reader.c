@@ -91,7 +91,7 @@ static int decode(struct scratch_buffer *pixels, const struct image_source *read
 		return failed(VP8_STATUS_OUT_OF_MEMORY, reading, err);
 	if (!WebPInitDecoderConfig(&config))
 		return error_set(err, -EOPNOTSUPP,
-				 "WebP image: libwebp is not the one that dieseld was built with");
+				 "WebP image: dieseld was built with another version of libwebp");
 	config.options.use_cropping = 1;
 	config.options.crop_left = (int)box->x;
 	config.options.crop_top = (int)box->y;

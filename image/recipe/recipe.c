@@ -76,14 +76,14 @@ static const char *check_types(const struct recipe *r)
 	bool computes = r->flags & (RECIPE_UNIT | RECIPE_NORMALISE);
 
 	if (type >= RECIPE_N_TYPES || stored >= RECIPE_N_TYPES)
-		return "the type of the numbers is not known";
+		return "unknown type of numbers";
 	if (type == stored && !computes)
 		return NULL;
 	if (is_floating(type) && type != RECIPE_FLOAT64)
 		return NULL;
 	if (type == RECIPE_UINT8 && !is_floating(stored) && !computes)
 		return NULL;
-	return "numbers become float32, float16 or bfloat16, and integers uint8, or stay what they are";
+	return "numbers must become float32, float16 or bfloat16, integers also uint8, or keep their type";
 }
 
 static const char *check_crop(const struct recipe *r)
@@ -93,11 +93,11 @@ static const char *check_crop(const struct recipe *r)
 
 	recipe_axes(t->layout, &height, &width, &channels);
 	if (r->shape == RECIPE_WHOLE)
-		return r->width || r->height ? "width and height are of a crop" : NULL;
+		return r->width || r->height ? "width and height apply only to a crop" : NULL;
 	if (r->shape != RECIPE_MIDDLE && r->shape != RECIPE_RANDOM_CROP)
-		return "arrays are not resized";
+		return "arrays cannot be resized";
 	if (height < 0)
-		return "what is cropped has a height and a width";
+		return "a crop needs arrays with a height and a width";
 	if (r->width < 1 || r->height < 1 || r->width > RECIPE_MAX_SIDE || r->height > RECIPE_MAX_SIDE)
 		return "width and height must be 1 to 16384";
 	if ((t->dimensions[height] && t->dimensions[height] < r->height) ||
@@ -116,22 +116,23 @@ static const char *check_dimensions(const struct recipe *r)
 
 	recipe_axes(t->layout, &height, &width, &channels);
 	if (t->n_dimensions > RECIPE_TENSOR_DIMENSIONS)
-		return "an array has at most 8 dimensions";
+		return "an array must have at most 8 dimensions";
 	if (t->layout && t->n_dimensions != wanted[t->layout])
-		return "an array with height and width has two dimensions, with channels three";
+		return "an array with height and width must have two dimensions, and three with channels";
 	for (int i = 0; i < RECIPE_TENSOR_DIMENSIONS; i++) {
 		bool is_any =
 		    r->kind == RECIPE_NUMPY && r->shape != RECIPE_WHOLE && (i == height || i == width);
 
 		if (i >= (int)t->n_dimensions ? t->dimensions[i] > 0 : !t->dimensions[i] && !is_any)
-			return "a dimension is at least 1";
+			return "a dimension must be at least 1";
 	}
 	for (uint32_t i = 0; i < t->n_dimensions; i++) {
 		bytes *= side(r, (int)i); /* no overflow: both factors are below 2^32 */
 		if (bytes > RECIPE_TENSOR_BYTES)
-			return "an array is at most 1 GiB";
+			return "an array must have at most 1 GiB";
 	}
-	return bytes * recipe_type_bytes(r->type) > RECIPE_TENSOR_BYTES ? "an array is at most 1 GiB" : NULL;
+	return bytes * recipe_type_bytes(r->type) > RECIPE_TENSOR_BYTES ? "an array must have at most 1 GiB"
+									: NULL;
 }
 
 static const char *check_means(const struct recipe *r)
@@ -142,7 +143,7 @@ static const char *check_means(const struct recipe *r)
 
 	recipe_axes(t->layout, &height, &width, &channels);
 	if (r->flags & RECIPE_NORMALISE ? n < 1 || n > RECIPE_TENSOR_CHANNELS : t->n_means > 0)
-		return "numbers are normalised by one mean, or by one for each of at most 16 channels";
+		return "normalising needs one mean, or one for each of at most 16 channels";
 	if (n > 1 && (channels < 0 || t->dimensions[channels] != n))
 		return "there must be a mean for each channel, or one for all";
 	for (uint32_t i = 0; i < RECIPE_TENSOR_CHANNELS; i++) {
@@ -174,17 +175,17 @@ static const char *tensor_check(const struct recipe *r)
 	const char *wrong;
 
 	if (!same_bits(r, &plain, sizeof(plain)))
-		return "a recipe for arrays says something about images";
+		return "a recipe for arrays has fields for images";
 	if (r->tensor.layout >= RECIPE_N_LAYOUTS)
-		return "the layout is not known";
+		return "unknown layout";
 	if (r->flags & ~(RECIPE_ROWS | RECIPE_UNIT | RECIPE_NORMALISE))
-		return "a flag is not known";
+		return "unknown flag";
 	if (r->flags & RECIPE_ROWS && r->tensor.layout != RECIPE_HWC && r->tensor.layout != RECIPE_CHW)
-		return "what has no channels has no order of them";
+		return "an array without channels has no order of channels";
 	if (!is_probability(r->flip_sideways) || !is_probability(r->flip_upright))
 		return "a probability must be from 0 to 1";
 	if (!r->tensor.layout && (r->flip_sideways > 0 || r->flip_upright > 0))
-		return "what is mirrored has a height and a width";
+		return "flips need arrays with a height and a width";
 	wrong = check_types(r);
 	if (!wrong)
 		wrong = check_crop(r);
@@ -208,7 +209,7 @@ static const char *check_box(const struct recipe *r)
 	if (r->shape != RECIPE_RANDOM_BOX)
 		return same_bits(r->scale, none, sizeof(none)) && same_bits(r->ratio, none, sizeof(none))
 			   ? NULL
-			   : "scale and ratio are of a random box";
+			   : "scale and ratio apply only to a random box";
 	if (!is_range(r->scale, 0, 1e6) || r->scale[1] <= 0)
 		return "scale must be two parts of the area, the smaller one first";
 	if (!is_range(r->ratio, 1e-6, 1e6))
@@ -219,9 +220,9 @@ static const char *check_box(const struct recipe *r)
 static const char *check_numbers(const struct recipe *r)
 {
 	if (r->type >= RECIPE_N_IMAGE_TYPES)
-		return "the type of the numbers is not known";
+		return "unknown type of numbers";
 	if (r->flags & ~RECIPE_KNOWN_FLAGS)
-		return "a flag is not known";
+		return "unknown flag";
 	if (r->type == RECIPE_UINT8 && r->flags & (RECIPE_UNIT | RECIPE_NORMALISE))
 		return "integers cannot be normalised";
 	for (int c = 0; c < 3; c++) {
@@ -229,7 +230,7 @@ static const char *check_numbers(const struct recipe *r)
 			if (!isfinite(r->mean[c]) || !isfinite(r->std[c]) || !(r->std[c] > 0))
 				return "mean must be finite, and std above 0";
 		} else if (r->mean[c] != 0 || r->std[c] != 0) {
-			return "mean and std are of numbers that are normalised";
+			return "mean and std apply only to normalised numbers";
 		}
 	}
 	return NULL;
@@ -245,14 +246,14 @@ static const char *check_colours(const struct recipe *r)
 	if (!is_probability(r->jitter) || !is_probability(r->grey))
 		return "a probability must be from 0 to 1";
 	if (r->flags & RECIPE_GREY && r->grey != 1)
-		return "what has one channel is always grey";
+		return "an image with one channel is always grey";
 	if (r->flags & RECIPE_TENSOR_COLOURS && r->jitter == 0 && r->grey == 0)
-		return "how colours are changed is of what changes them";
+		return "options of colours apply only to recipes that change them";
 	if (r->jitter == 0)
 		return is_none(r->brightness) && is_none(r->contrast) && is_none(r->saturation) &&
 			       is_none(r->hue)
 			   ? NULL
-			   : "colours are of what has a probability to be jittered";
+			   : "colours apply only with a probability of jitter";
 	if (!is_range(r->brightness, 0, FACTOR_MAX) || !is_range(r->contrast, 0, FACTOR_MAX) ||
 	    !is_range(r->saturation, 0, FACTOR_MAX))
 		return "brightness, contrast and saturation must be two factors, the smaller one first";
@@ -264,14 +265,14 @@ static const char *check_shape(const struct recipe *r)
 	bool cut = r->shape == RECIPE_MIDDLE || r->shape == RECIPE_RANDOM_CROP;
 
 	if (r->shape >= RECIPE_N_SHAPES)
-		return "the shape is not known";
+		return "unknown shape";
 	if (r->width < 1 || r->height < 1 || r->width > RECIPE_MAX_SIDE || r->height > RECIPE_MAX_SIDE)
 		return "width and height must be 1 to 16384 pixels";
 	/* This way the crop always fits in the resized image, however long the longer side is. */
 	if (cut && (r->shorter < r->width || r->shorter < r->height || r->shorter > RECIPE_MAX_SIDE))
-		return "the shorter side must be no shorter than what is cut out of it";
+		return "the shorter side must not be shorter than the crop";
 	if (!cut && r->shorter)
-		return "the shorter side is of an image that something is cut out of";
+		return "the shorter side applies only to an image that is cropped";
 	if (r->filter != RECIPE_BILINEAR && r->filter != RECIPE_BICUBIC)
 		return "the filter must be bilinear or bicubic";
 	if (!is_probability(r->flip_sideways) || !is_probability(r->flip_upright))
@@ -296,13 +297,14 @@ const char *recipe_check_name(const struct recipe_codec *c)
 	static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789", marks[] = "-_.";
 
 	if (!is_text(c->name, sizeof(c->name)) || !c->name[0] || strchr(marks, c->name[0]))
-		return "a codec's name is 1 to 31 small letters, digits, or -_. behind the first one";
+		return "a codec's name must be 1 to 31 small letters or digits, and -_. after the first one";
 	for (const char *at = c->name; *at; at++) {
 		if (!strchr(letters, *at) && !strchr(marks, *at))
-			return "a codec's name is 1 to 31 small letters, digits, or -_. behind the first one";
+			return "a codec's name must be 1 to 31 small letters or digits, and -_. after the "
+			       "first one";
 	}
 	if (!is_text(c->options, sizeof(c->options)))
-		return "a codec's options are a text of at most 447 bytes";
+		return "a codec's options must be a text of at most 447 bytes";
 	return NULL;
 }
 
@@ -320,17 +322,17 @@ const char *recipe_check_output(uint32_t type, const struct recipe_codec *c)
 	uint64_t bytes = 1;
 
 	if (type > RECIPE_FLOAT64)
-		return "the type of what comes out of a codec is not known";
+		return "unknown type of a codec's output";
 	if (c->n_dimensions > RECIPE_MAX_DIMENSIONS)
-		return "what comes out of a codec has at most 7 dimensions";
+		return "a codec's output must have at most 7 dimensions";
 	for (uint32_t i = 0; i < RECIPE_MAX_DIMENSIONS; i++) {
 		if ((i < c->n_dimensions) != (c->dimensions[i] > 0))
-			return "a dimension of what comes out of a codec is at least 1";
+			return "a dimension of a codec's output must be at least 1";
 		bytes *= i < c->n_dimensions ? c->dimensions[i] : 1;
 		if (bytes > RECIPE_MAX_BYTES)
-			return "what comes out of a codec is at most 1 GiB";
+			return "a codec's output must have at most 1 GiB";
 	}
-	return codec_bytes(type, c) > RECIPE_MAX_BYTES ? "what comes out of a codec is at most 1 GiB" : NULL;
+	return codec_bytes(type, c) > RECIPE_MAX_BYTES ? "a codec's output must have at most 1 GiB" : NULL;
 }
 
 static const char *check_codec(const struct recipe *r)
@@ -339,7 +341,7 @@ static const char *check_codec(const struct recipe *r)
 	const char *wrong = recipe_check_name(&r->codec);
 
 	if (!same_bits(r, &plain, sizeof(plain)))
-		return "a recipe for a codec says something about images";
+		return "a recipe for a codec has fields for images";
 	return wrong ? wrong : recipe_check_output(r->type, &r->codec);
 }
 
@@ -351,19 +353,19 @@ const char *recipe_check(const struct recipe *r)
 	const char *wrong;
 
 	if (r->kind == RECIPE_NONE)
-		return same_bits(r, &none, sizeof(none)) ? NULL : "a recipe for nothing says something";
+		return same_bits(r, &none, sizeof(none)) ? NULL : "an empty recipe has fields";
 	if (r->kind != RECIPE_IMAGE && r->kind != RECIPE_CODEC && !recipe_is_tensor(r))
-		return "the kind of recipe is not known";
+		return "unknown kind of recipe";
 	if (r->damage >= RECIPE_N_DAMAGES || r->reserved)
-		return "what to do with damaged samples is not known";
+		return "unknown action for damaged samples";
 	if (r->kind == RECIPE_CODEC)
 		return check_codec(r);
 	if (!same_bits(&r->codec, &no_codec, sizeof(no_codec)))
-		return "a recipe without a codec says something about one";
+		return "a recipe without a codec has fields for one";
 	if (recipe_is_tensor(r))
 		return tensor_check(r);
 	if (!same_bits(&r->tensor, &no_tensor, sizeof(no_tensor)))
-		return "a recipe for images says something about arrays";
+		return "a recipe for images has fields for arrays";
 	wrong = check_shape(r);
 	if (!wrong)
 		wrong = check_box(r);

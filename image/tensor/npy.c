@@ -80,10 +80,10 @@ static int refuse_type(const struct npy_reader *s, struct error *err)
 	if (strchr(name, 'O'))
 		return error_set(
 		    err, -EBADMSG,
-		    "the array is one of Python objects (dtype object): save it as one of numbers");
-	return error_set(
-	    err, -EBADMSG,
-	    "the array's type is '%s', and dieseld has integers, bool, float16, float32 and float64", name);
+		    "the array has Python objects (dtype object): save it as an array of numbers");
+	return error_set(err, -EBADMSG,
+			 "the array's type is '%s', but must be integers, bool, float16, float32 or float64",
+			 name);
 }
 
 static int read_type(struct npy_reader *r, struct npy *ret, struct error *err)
@@ -212,15 +212,14 @@ static int find_header(const uint8_t *data, size_t bytes, struct npy_reader *ret
 	size_t begin, length;
 
 	if (bytes < MAGIC_BYTES || memcmp(data, MAGIC, MAGIC_BYTES) != 0)
-		return error_set(err, -EBADMSG, "no .npy file: its first bytes are of no such file");
+		return error_set(err, -EBADMSG, "not a .npy file, judging by its first bytes");
 	begin = bytes > MAGIC_BYTES && data[MAGIC_BYTES] == 1 ? 10 : 12;
 	if (bytes < begin)
 		return error_set(err, -EBADMSG, "the .npy file is truncated: its %zu bytes end in the header",
 				 bytes);
 	if (data[6] < 1 || data[6] > 3 || data[7] != 0)
-		return error_set(err, -EBADMSG,
-				 "the .npy file is of version %u.%u, and dieseld has 1.0 to 3.0", data[6],
-				 data[7]);
+		return error_set(err, -EBADMSG, "the .npy file has version %u.%u, but must have 1.0 to 3.0",
+				 data[6], data[7]);
 	length = data[8] | (size_t)data[9] << 8;
 	if (begin == 12)
 		length |= (size_t)data[10] << 16 | (size_t)data[11] << 24;
@@ -250,7 +249,7 @@ int npy_parse(const void *data, size_t bytes, struct npy *ret, struct error *err
 	}
 	if (wanted > bytes - npy.offset)
 		return error_set(err, -EBADMSG,
-				 "the .npy file is truncated: %llu of the %llu bytes of its array are there",
+				 "the .npy file is truncated: it has %llu of the %llu bytes of its array",
 				 (unsigned long long)(bytes - npy.offset), (unsigned long long)wanted);
 	*ret = npy;
 	return 0;

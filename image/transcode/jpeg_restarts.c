@@ -278,7 +278,7 @@ static int transcode(struct transcoder *t, const void *data, size_t bytes)
 	read_header(t, &t->written, t->output, t->bytes);
 	t->written.blocks = jpeg_read_coefficients(&t->written.jpeg);
 	if (!coefficients_equal(&t->from, &t->written))
-		keep(t, "it would not be the same image");
+		keep(t, "its pixels would change");
 	append(t, from->src->next_input_byte, from->src->bytes_in_buffer);
 	return JPEG_RESTARTS_ADDED;
 }

@@ -85,7 +85,7 @@ static void place_print(const struct html *html, const char *name, size_t length
 			places[i].print(html);
 			return;
 		}
-	assert(!"page.html has a place that nothing fills");
+	assert(!"page.html has a placeholder without content");
 }
 
 int report_html(FILE *stream, const struct analysis *analysis, const struct report_source *source)

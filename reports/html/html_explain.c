@@ -52,10 +52,10 @@ void html_evidence(const struct html *html)
 		return;
 	for (size_t i = 0; i < analysis->n_evidence; i++)
 		most_ns = analysis->evidence[i].ns > most_ns ? analysis->evidence[i].ns : most_ns;
-	html_section(html, "evidence", "What held the trainer up",
+	html_section(html, "evidence", "Waits of the trainer",
 		     analysis->steady.n_warmup_steps
-			 ? "each wait followed back to the thread and call it was waiting for; with warm-up"
-			 : "each wait followed back to the thread and call it was waiting for");
+			 ? "the thread and call that each wait was waiting for, with warm-up"
+			 : "the thread and call that each wait was waiting for");
 	fputs("<div class=\"scroll\"><table><thead><tr><th>thread</th><th>was</th><th></th><th class=\"n\">"
 	      "time</th></tr></thead><tbody>\n",
 	      html->stream);
@@ -109,14 +109,14 @@ void html_profile(const struct html *html)
 
 	if (!profile || !profile->n_samples)
 		return;
-	html_section(html, "profile", "What preparing spends its CPU time on", NULL);
+	html_section(html, "profile", "CPU time of preparing", NULL);
 	fprintf(
 	    html->stream,
 	    "<p class=\"quiet\">%llu samples at %.0f Hz of the threads that prepare batches, without their "
 	    "reading.",
 	    (unsigned long long)profile->n_samples, profile->rate_hz);
 	if (profile->n_unknown)
-		fprintf(html->stream, " %.0f %% are of no known library.",
+		fprintf(html->stream, " %.0f %% are of unknown libraries.",
 			100 * (double)profile->n_unknown / (double)profile->n_samples);
 	fputs("</p>\n<div id=\"flame\" class=\"needs-js\"></div>\n<div class=\"columns\">", html->stream);
 	profile_table(html, "By library", profile->libraries, profile->n_libraries, profile->n_samples);
@@ -205,7 +205,8 @@ void html_ranks(const struct html *html)
 
 	if (!analysis->n_ranks)
 		return;
-	html_section(html, "ranks", "Ranks", "each by its own steps; the others wait for a straggler");
+	html_section(html, "ranks", "Ranks",
+		     "shares of each rank's own steps; the others wait for a straggler");
 	fputs("<div class=\"scroll\"><table><thead><tr><th>process</th><th class=\"n\">steps</th><th "
 	      "class=\"n\">time</th><th>shares</th><th class=\"n\">data "
 	      "wait</th><th class=\"n\">until others came</th><th></th></tr></thead><tbody>\n",
@@ -249,8 +250,7 @@ void html_about(const struct html *html)
 			 units_format_duration(a, sizeof(a), analysis->steady.warmup_ns));
 		about_row(html, "warm-up", text);
 	}
-	snprintf(text, sizeof(text),
-		 "%.0f %% of the steps without lost events; fetch and prep told apart by: %s",
+	snprintf(text, sizeof(text), "%.0f %% of the steps without lost events, fetch and prep by %s",
 		 100 * analysis->recorded.coverage_ratio, analysis_method_name(analysis->job.method));
 	about_row(html, "coverage", text);
 	if (html->source.kernel) {

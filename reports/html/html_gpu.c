@@ -25,8 +25,7 @@ void html_gpu(const struct html *html)
 	if (isfinite(gpu->utilization))
 		fprintf(html->stream, " Utilisation by NVML: %.0f %%.", 100 * gpu->utilization);
 	if (!gpu->launches_known)
-		fputs(" Launches were too many to be counted all along: these figures are too low.",
-		      html->stream);
+		fputs(" Too many launches to count all: these figures are too low.", html->stream);
 	fputs("</p><p class=\"quiet\">Driver: <code>", html->stream);
 	escape_html(html->stream, gpu->library);
 	fputs("</code></p>\n<div class=\"scroll\"><table><thead><tr><th>call</th><th></th><th "
@@ -56,8 +55,8 @@ void html_phases(const struct html *html)
 
 	if (!phases || !phases->n)
 		return;
-	html_section(html, "phases", "What the program says it does",
-		     "its own ranges (NVTX, USDT) on the trainer; they may be nested");
+	html_section(html, "phases", "Ranges of the program",
+		     "NVTX and USDT ranges on the trainer's thread; ranges may be nested");
 	fputs("<div class=\"scroll\"><table><thead><tr><th>range</th><th></th><th class=\"n\">times</th><th "
 	      "class=\"n\">time</th><th class=\"n\">of step time</th></tr></thead><tbody>\n",
 	      html->stream);

@@ -80,10 +80,10 @@ static void bytes_row(const struct html *html, const char *name, uint64_t bytes)
 static void totals(const struct html *html, const struct page_cache *cache)
 {
 	fputs("<div><h3>In all</h3><table><tbody>\n", html->stream);
-	bytes_row(html, "asked for by reads, or touched", cache->used_bytes);
-	bytes_row(html, "brought in from storage", cache->cold_bytes);
+	bytes_row(html, "requested by reads, or touched", cache->used_bytes);
+	bytes_row(html, "read from storage", cache->cold_bytes);
 	if (cache->direct_bytes)
-		bytes_row(html, "of it, past the page cache (O_DIRECT)", cache->direct_bytes);
+		bytes_row(html, "part of it, past the page cache (O_DIRECT)", cache->direct_bytes);
 	if (cache->network_bytes)
 		bytes_row(html, "over sockets", cache->network_bytes);
 	fputs("<tr><td>read calls</td>", html->stream);

@@ -94,9 +94,9 @@ static void part_rows(const struct html *html, enum analysis_share share)
 	switch (share) {
 	case SHARE_PREP_STALL:
 		part_row(html, "prep", "head of line",
-			 "of the waits: another batch was ready, a slower one had to come first",
+			 "part of the waits: another batch was ready, but a slower one had to come first",
 			 analysis->parts.head_of_line_ns);
-		part_row(html, "prep", "interpreter lock", "of the waits: waiting for Python's GIL",
+		part_row(html, "prep", "interpreter lock", "part of the waits: waiting for Python's GIL",
 			 analysis->parts.gil_ns);
 		break;
 	case SHARE_CPU_STARVED:
@@ -294,17 +294,17 @@ void html_figures(const struct html *html)
 		     (double)shown.n_steps * (double)NS_PER_S / (double)shown.wall_ns);
 	step_tiles(html);
 	if (shown.n_steps && report_wait_known(analysis))
-		tile(html, "data wait a step, mean", "%s",
+		tile(html, "data wait per step, mean", "%s",
 		     units_format_duration(text, sizeof(text),
 					   (shown.ns[SHARE_FETCH_STALL] + shown.ns[SHARE_PREP_STALL]) /
 					       shown.n_steps));
 	if (n_steps && (analysis->window.read_bytes_known || bytes))
-		tile(html, "read a step", "%s", units_format_bytes(text, sizeof(text), bytes / n_steps));
+		tile(html, "read per step", "%s", units_format_bytes(text, sizeof(text), bytes / n_steps));
 	if (cache && cache->accessed_pages)
 		tile(html, "page cache hits", "%.0f %%",
 		     100 * page_cache_hit_ratio(cache->accessed_pages, cache->missed_pages));
 	if (analysis->workers.n)
-		tile(html, analysis->job.n_cpus ? "workers, on so many CPUs" : "workers",
+		tile(html, analysis->job.n_cpus ? "workers, on CPUs" : "workers",
 		     analysis->job.n_cpus ? "%u on %u" : "%u", analysis->workers.n_at_once,
 		     analysis->job.n_cpus);
 	fputs("</section>\n", html->stream);

@@ -137,11 +137,11 @@ int report_difference_text(FILE *stream, const struct report_difference *differe
 	facts(&layout, difference);
 	fputc('\n', stream);
 	layout_style(&layout, STYLE_DIM);
-	layout_wrap(&layout,
-		    "Intervals are of the noise within each recording, without warm-up, validation and "
-		    "compiling. How a machine drifts "
-		    "between two is not in them: record each version twice to see that.",
-		    0, 0);
+	layout_wrap(
+	    &layout,
+	    "Intervals cover the noise within each recording, without warm-up, validation and compiling. "
+	    "They do not cover how a machine drifts between two: record each version twice to see that.",
+	    0, 0);
 	layout_style(&layout, STYLE_PLAIN);
 	if (fflush(stream) || ferror(stream))
 		return errno ? -errno : -EIO;

@@ -40,9 +40,7 @@ static void verdict_line(const struct layout *layout, const struct analysis *ana
 	if (analysis->note[0])
 		layout_wrap(layout, analysis->note, 0, 0);
 	if (analysis->recorded.n_lost)
-		layout_wrap(layout,
-			    "Events were lost: shares of the steps they belong to may be off by a little.", 0,
-			    0);
+		layout_wrap(layout, "Events were lost: the shares of these steps may be slightly off.", 0, 0);
 }
 
 static void share_row(const struct layout *layout, const struct analysis *analysis, size_t i,
@@ -109,15 +107,15 @@ static void asides(const struct layout *layout, const struct analysis *analysis)
 	if (analysis->parts.head_of_line_ns > noise_ns)
 		layout_line(
 		    layout,
-		    "For %s of it another worker's batch was there already: the loader keeps their order.",
+		    "For %s of it another worker's batch was ready, but the loader keeps their order.",
 		    units_format_duration(time, sizeof(time), analysis->parts.head_of_line_ns));
 	if (analysis->parts.gil_starved_ns > noise_ns)
-		layout_line(
-		    layout,
-		    "Outside of waits the trainer waited %s for the interpreter lock (in cpu starved).",
-		    units_format_duration(time, sizeof(time), analysis->parts.gil_starved_ns));
+		layout_line(layout,
+			    "Outside of waits the trainer waited %s for the interpreter lock (counted as cpu "
+			    "starved).",
+			    units_format_duration(time, sizeof(time), analysis->parts.gil_starved_ns));
 	if (analysis->parts.asleep_ns > noise_ns)
-		layout_line(layout, "The trainer was sleeping on purpose for %s (in other).",
+		layout_line(layout, "The trainer was sleeping on purpose for %s (counted as other).",
 			    units_format_duration(time, sizeof(time), analysis->parts.asleep_ns));
 }
 
@@ -151,8 +149,8 @@ static void evidence(const struct layout *layout, const struct analysis *analysi
 	double wall_s = (double)analysis->window.observed_ns / (double)NS_PER_S;
 	char wait[80], read[48], time[24];
 
-	layout_heading(layout, analysis->steady.n_warmup_steps ? "What held the trainer up (with warm-up)"
-							       : "What held the trainer up");
+	layout_heading(layout, analysis->steady.n_warmup_steps ? "Waits of the trainer (with warm-up)"
+							       : "Waits of the trainer");
 	for (size_t i = 0; i < analysis->n_evidence; i++) {
 		const struct analysis_evidence *item = &analysis->evidence[i];
 
@@ -163,8 +161,8 @@ static void evidence(const struct layout *layout, const struct analysis *analysi
 			units_format_duration(time, sizeof(time), item->ns), item->fetch ? "fetch" : "prep",
 			item->role, item->what);
 	}
-	layout_line(layout, "Data wait a step: %s. Files read: %s.", wait_text(wait, sizeof(wait), analysis),
-		    read_text(read, sizeof(read), analysis));
+	layout_line(layout, "Data wait per step: %s. Files read: %s.",
+		    wait_text(wait, sizeof(wait), analysis), read_text(read, sizeof(read), analysis));
 	asides(layout, analysis);
 }
 
@@ -212,7 +210,7 @@ static void about(const struct layout *layout, const struct analysis *analysis)
 			 analysis->job.trainer_ns_tgid, analysis->job.trainer_ns_tid);
 	layout_line(layout, "Process %u, trainer thread %u%s; %s.", analysis->job.trainer_tgid,
 		    analysis->job.trainer_tid, inside, words_loader(analysis));
-	layout_line(layout, "%s of %s recorded (start-up %s, tear-down %s, not in the shares).",
+	layout_line(layout, "%s of %s recorded (without start-up %s and tear-down %s).",
 		    units_format_duration(window, sizeof(window), analysis->window.observed_ns),
 		    units_format_duration(recorded, sizeof(recorded),
 					  analysis->recorded.end_ns - analysis->recorded.begin_ns),

@@ -70,17 +70,17 @@ void text_reads(const struct layout *layout, const struct analysis *analysis)
 		snprintf(sockets, sizeof(sockets), " (%s over sockets)",
 			 units_format_bytes(network, sizeof(network), cache->network_bytes));
 	layout_heading(layout, "What was read");
-	layout_line(layout, "%s used, %s brought in from storage%s%s; %llu reads%s.",
+	layout_line(layout, "%s used, %s read from storage%s%s; %llu reads%s.",
 		    units_format_bytes(used, sizeof(used), cache->used_bytes),
 		    units_format_bytes(cold, sizeof(cold), cache->cold_bytes), sockets, hits,
 		    (unsigned long long)cache->n_reads, sizes);
 	if (page_cache_excess(cache) > 0)
-		layout_line(
-		    layout,
-		    "%.1f times as much came from storage as was used: read-ahead that nobody wanted.",
-		    page_cache_excess(cache));
+		layout_line(layout,
+			    "%.1f times as much came from storage as was used: the kernel's readahead read "
+			    "the rest in vain.",
+			    page_cache_excess(cache));
 	if (cache->mapped.n_major_faults)
-		layout_line(layout, "Mapped files: %llu page faults that had to read, %s in them.",
+		layout_line(layout, "Mapped files: %llu page faults that had to read, which took %s.",
 			    (unsigned long long)cache->mapped.n_major_faults,
 			    units_format_duration(used, sizeof(used), cache->mapped.fault_ns));
 	places(layout, cache->folders, cache->n_folders);
@@ -129,12 +129,11 @@ static void images(const struct layout *layout, const struct profile *profile)
 	double n = (double)profile->n_samples, decode = (double)profile->images.n_decode / n;
 
 	if (decode >= NOTABLE)
-		layout_line(
-		    layout,
-		    "JPEG, PNG and WebP images: decoding %.0f %%, transforms that dieseld runs too %.0f %%, "
-		    "others of torchvision's %.0f %%.",
-		    100 * decode, 100 * (double)profile->images.n_transform / n,
-		    100 * (double)profile->images.n_foreign / n);
+		layout_line(layout,
+			    "JPEG, PNG and WebP images: decoding %.0f %%, transforms that dieseld runs too "
+			    "%.0f %%, other transforms of torchvision %.0f %%.",
+			    100 * decode, 100 * (double)profile->images.n_transform / n,
+			    100 * (double)profile->images.n_foreign / n);
 }
 
 void text_profile(const struct layout *layout, const struct analysis *analysis)
@@ -160,16 +159,15 @@ void text_gpu(const struct layout *layout, const struct analysis *analysis)
 		snprintf(utilization, sizeof(utilization), " Utilisation by NVML: %.0f %%.",
 			 100 * gpu->utilization);
 	layout_heading(layout, "GPU");
-	layout_line(
-	    layout,
-	    "The trainer waited %s for it (%s spinning on a CPU). It had nothing queued for %s or more "
-	    "while the trainer waited for data.%s",
-	    units_format_duration(wait, sizeof(wait), gpu->wait_ns),
-	    units_format_duration(spin, sizeof(spin), gpu->spin_ns),
-	    units_format_duration(starved, sizeof(starved), gpu->starved_ns), utilization);
+	layout_line(layout,
+		    "The trainer waited %s for the GPU (%s of it spinning on a CPU). The GPU had no work "
+		    "queued for %s or more while the trainer waited for data.%s",
+		    units_format_duration(wait, sizeof(wait), gpu->wait_ns),
+		    units_format_duration(spin, sizeof(spin), gpu->spin_ns),
+		    units_format_duration(starved, sizeof(starved), gpu->starved_ns), utilization);
 	layout_line(layout, "%llu launches, %llu copies%s, as %s was called.",
 		    (unsigned long long)gpu->n_launches, (unsigned long long)gpu->n_copies,
-		    gpu->launches_known ? "" : " or more (there were too many to count them all)",
+		    gpu->launches_known ? "" : " or more (too many to count all)",
 		    gpu->library[0] ? layout_printable(layout, library, sizeof(library), gpu->library)
 				    : "the driver");
 }
@@ -181,7 +179,7 @@ void text_phases(const struct layout *layout, const struct analysis *analysis)
 
 	if (!phases)
 		return;
-	layout_heading(layout, "What the program says it does");
+	layout_heading(layout, "Ranges of the program");
 	for (size_t i = 0; i < phases->n && i < PHASES_SHOWN; i++)
 		layout_line(layout, "%10s  %llu x %s",
 			    units_format_duration(time, sizeof(time), phases->items[i].ns),
@@ -205,7 +203,7 @@ void text_checkpoints(const struct layout *layout, const struct analysis *analys
 	if (isfinite(report->interval_steps))
 		snprintf(every, sizeof(every), ", one every %.0f steps", report->interval_steps);
 	if (report->advised_steps)
-		snprintf(advice, sizeof(advice), " For at most %.0f %% of the time: one every %u steps.",
+		snprintf(advice, sizeof(advice), " To spend at most %.0f %% of the time: one every %u steps.",
 			 100 * report->overhead_max, report->advised_steps);
 	if (report->copy_ns > 0)
 		snprintf(copy, sizeof(copy), ", %s of copying the state",
@@ -269,5 +267,5 @@ void text_needed(const struct layout *layout, const struct analysis *analysis)
 	need(text, sizeof(text), &length, &from->workers_needed, 1, " workers");
 	need(text, sizeof(text), &length, &from->storage_factor_needed, 1, " times the storage bandwidth");
 	if (length)
-		layout_line(layout, "By itself enough to end the data wait: %s.", text);
+		layout_line(layout, "Enough to end the data wait, each without the others: %s.", text);
 }

@@ -39,13 +39,13 @@ static void line_question(FILE *stream, const struct what_if_question *question)
 	}
 	if (!isnan(question->n_nodes)) {
 		fprintf(stream, "%s%.0f node%s", comma, question->n_nodes,
-			question->n_nodes == 1 ? "" : "s that each have lanes of their own");
+			question->n_nodes == 1 ? "" : "s, each with lanes of its own");
 		comma = ", ";
 	}
 	if (question->native)
 		fprintf(stream, "%simages decoded by dieseld", comma);
 	if (!isnan(question->decoded_ratio))
-		fprintf(stream, ", %.0f %% of them out of decoded copies", 100 * question->decoded_ratio);
+		fprintf(stream, ", %.0f %% of them from decoded copies", 100 * question->decoded_ratio);
 	fprintf(stream, ":\n");
 }
 
@@ -57,9 +57,8 @@ static void text_answer(FILE *stream, const struct report_what_if *what_if)
 	line_question(stream, &what_if->question);
 	if (what_if->question.n_nodes > 1)
 		fprintf(stream,
-			"  each needs 1/%.0f of the dataset, of which its memory holds %.0f %%; storage is "
-			"taken to be "
-			"as fast for each as for this one alone\n",
+			"  each needs 1/%.0f of the dataset, and its memory holds %.0f %% of that; storage "
+			"counts as equally fast for each\n",
 			what_if->question.n_nodes, 100 * answer->cached_ratio);
 	fprintf(stream, "  %.2f steps/s instead of %.2f: %.2fx as fast (%.2f to %.2f), then %s\n",
 		answer->steps_per_s.value, 1 / predictions->recorded_step_s, answer->speedup.value,
@@ -86,7 +85,7 @@ static void text_rates(FILE *stream, const struct predictions *predictions)
 	const char *unit = isnan(predictions->batch_samples) ? "batches/s" : "samples/s";
 	char bytes[16];
 
-	fprintf(stream, "What each part could do by itself:\n");
+	fprintf(stream, "Speed of each part without the others:\n");
 	line_rate(stream, "fetch", &predictions->fetch_rate, unit);
 	line_rate(stream, "prepare", &predictions->prep_rate, unit);
 	line_rate(stream, "device", &predictions->device_rate, unit);
@@ -100,7 +99,7 @@ static void line_needed(FILE *stream, const char *name, const struct estimate *n
 			const char *unit)
 {
 	if (isnan(needed->value))
-		fprintf(stream, "  %-8s no amount does\n", name);
+		fprintf(stream, "  %-8s no value is enough\n", name);
 	else if (isnan(needed->low) || needed->low == needed->high)
 		fprintf(stream, "  %-8s %.*f %s\n", name, factor * needed->value < 10 ? 1 : 0,
 			factor * needed->value, unit);
@@ -111,7 +110,7 @@ static void line_needed(FILE *stream, const char *name, const struct estimate *n
 
 static void text_needed(FILE *stream, const struct predictions *predictions)
 {
-	fprintf(stream, "The least that removes the data stall, changed alone:\n");
+	fprintf(stream, "Smallest single change that ends the data wait:\n");
 	line_needed(stream, "cache", &predictions->cache_ratio_needed, 100, "% of the dataset");
 	line_needed(stream, "workers", &predictions->workers_needed, 1, "workers");
 	line_needed(stream, "storage", &predictions->storage_factor_needed, 1,
@@ -123,9 +122,9 @@ static void text_curve(FILE *stream, enum what_if_axis axis, const struct what_i
 	static const char *const titles[WHAT_IF_AXES] = {
 	    [WHAT_IF_CACHE] = "Share of the dataset in memory",
 	    [WHAT_IF_WORKERS] = "Workers",
-	    [WHAT_IF_STORAGE] = "Storage bandwidth, times the recorded",
-	    [WHAT_IF_DEVICE] = "Device speed, times the recorded",
-	    [WHAT_IF_SAMPLE_SIZE] = "Sample size, times the recorded",
+	    [WHAT_IF_STORAGE] = "Storage bandwidth, as a multiple of the recorded",
+	    [WHAT_IF_DEVICE] = "Device speed, as a multiple of the recorded",
+	    [WHAT_IF_SAMPLE_SIZE] = "Sample size, as a multiple of the recorded",
 	};
 
 	fprintf(stream, "%s:\n  %8s %9s %16s %8s %8s %8s\n", titles[axis], "", "speed-up", "", "device",
@@ -152,7 +151,7 @@ int report_what_if_text(FILE *stream, const struct report_what_if *what_if)
 		text_rates(stream, predictions);
 		text_needed(stream, predictions);
 		if (!isnan(predictions->persistent_speedup.value))
-			fprintf(stream, "Workers that stay from epoch to epoch: %.2fx (%.2f to %.2f)\n",
+			fprintf(stream, "Workers kept from epoch to epoch: %.2fx (%.2f to %.2f)\n",
 				predictions->persistent_speedup.value, predictions->persistent_speedup.low,
 				predictions->persistent_speedup.high);
 		if (!isnan(predictions->native.part.value))

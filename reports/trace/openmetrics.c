@@ -102,7 +102,7 @@ static void step_durations(const struct metrics *metrics)
 	char bound[24];
 
 	family(metrics, "diesel_step_duration_seconds", "histogram", "seconds",
-	       "Wall time of a step that neither compiles nor comes behind a validation pass.");
+	       "Wall time of a step without compiling that does not follow a validation pass.");
 	for (size_t i = 0; i < sizeof(bounds_s) / sizeof(bounds_s[0]); i++) {
 		snprintf(bound, sizeof(bound), "%g", bounds_s[i]);
 		n = count_steps(metrics->analysis, bounds_s[i], &sum_s);
@@ -154,7 +154,7 @@ static void stalls(const struct metrics *metrics)
 	uint64_t gpu_ns = analysis->parts.gpu_wait_known ? analysis->parts.gpu_wait_ns : 0;
 
 	family(metrics, "diesel_stall_seconds", "counter", "seconds",
-	       "Wall time of the trainer that is no computing, by kind of stall.");
+	       "Wall time of the trainer outside of computing, by kind of stall.");
 	if (analysis->n_ranks) {
 		for (size_t i = 0; i < analysis->n_ranks; i++)
 			stall(metrics, (int)i, analysis->ranks[i].share_ns, 0);
@@ -164,7 +164,7 @@ static void stalls(const struct metrics *metrics)
 			sample(metrics, "diesel_stall_seconds_total", 0, "stall", "gpu_wait", s(gpu_ns));
 	}
 	family(metrics, "diesel_compute_seconds", "counter", "seconds",
-	       "Wall time of the trainer in computing: with the stalls, all time of its steps.");
+	       "Wall time of the trainer in computing. With the stalls, it is all time of its steps.");
 	if (analysis->n_ranks)
 		for (size_t i = 0; i < analysis->n_ranks; i++)
 			sample(metrics, "diesel_compute_seconds_total", (int)i, NULL, NULL,
@@ -187,7 +187,7 @@ static void validation(const struct metrics *metrics)
 	if (!from->known)
 		return;
 	family(metrics, "diesel_validation_seconds", "counter", "seconds",
-	       "Wall time of the trainer in validation passes: part of computing and stalls.");
+	       "Wall time of the trainer in validation passes, which is part of computing and stalls.");
 	sample(metrics, "diesel_validation_seconds_total", 0, NULL, NULL, s(from->ns));
 }
 
@@ -198,7 +198,7 @@ static void workers(const struct metrics *metrics)
 	if (!from->n)
 		return;
 	family(metrics, "diesel_worker_seconds", "counter", "seconds",
-	       "Thread-seconds of the workers' main threads, by what they did.");
+	       "Thread-seconds of the workers' main threads, by activity.");
 	sample(metrics, "diesel_worker_seconds_total", -1, "state", "io", s(from->fetch_ns));
 	sample(metrics, "diesel_worker_seconds_total", -1, "state", "cpu", s(from->cpu_ns));
 	sample(metrics, "diesel_worker_seconds_total", -1, "state", "idle", s(from->idle_ns));
@@ -215,8 +215,7 @@ static void reads(const struct metrics *metrics)
 		return;
 	device = cache->cold_bytes > cache->network_bytes ? cache->cold_bytes - cache->network_bytes : 0;
 	cached = cache->used_bytes > cache->cold_bytes ? cache->used_bytes - cache->cold_bytes : 0;
-	family(metrics, "diesel_read_bytes", "counter", "bytes",
-	       "Bytes read by the job, by where they came from.");
+	family(metrics, "diesel_read_bytes", "counter", "bytes", "Bytes that the job read, by source.");
 	sample(metrics, "diesel_read_bytes_total", -1, "source", "page_cache", (double)cached);
 	sample(metrics, "diesel_read_bytes_total", -1, "source", "device", (double)device);
 	sample(metrics, "diesel_read_bytes_total", -1, "source", "network", (double)cache->network_bytes);
@@ -226,7 +225,7 @@ static void reads(const struct metrics *metrics)
 			    ? cache->accessed_pages - cache->missed_pages
 			    : 0));
 	sample(metrics, "diesel_page_cache_pages_total", -1, "result", "miss", (double)cache->missed_pages);
-	family(metrics, "diesel_major_faults", "counter", NULL, "Page faults that had to read.");
+	family(metrics, "diesel_major_faults", "counter", NULL, "Page faults that had to read from storage.");
 	sample(metrics, "diesel_major_faults_total", -1, NULL, NULL, (double)cache->mapped.n_major_faults);
 	family(metrics, "diesel_major_fault_seconds", "counter", "seconds", "Thread-seconds in them.");
 	sample(metrics, "diesel_major_fault_seconds_total", -1, NULL, NULL, s(cache->mapped.fault_ns));
@@ -243,7 +242,7 @@ static void what_if(const struct metrics *metrics)
 	if (!from)
 		return;
 	family(metrics, "diesel_whatif_step_seconds", "gauge", "seconds",
-	       "Predicted time of a step if one thing were different.");
+	       "Predicted time of a step after one change.");
 	for (size_t i = 0; i < WHAT_IF_AXES; i++)
 		for (size_t k = 0; k < from->curves[i].n_points; k++) {
 			const struct what_if_point *point = &from->curves[i].points[k];
@@ -258,7 +257,7 @@ static void what_if(const struct metrics *metrics)
 
 static void verdict(const struct metrics *metrics)
 {
-	family(metrics, "diesel_verdict", "stateset", NULL, "What the job is bound by.");
+	family(metrics, "diesel_verdict", "stateset", NULL, "Verdict: the part that limits the job's speed.");
 	for (enum analysis_verdict i = ANALYSIS_INSUFFICIENT; i <= ANALYSIS_UNCLEAR; i++)
 		sample(metrics, "diesel_verdict", -1, "diesel_verdict", analysis_verdict_name(i),
 		       metrics->analysis->verdict == i);
@@ -268,15 +267,15 @@ static void tool(const struct metrics *metrics, const struct report_source *sour
 {
 	const struct analysis *analysis = metrics->analysis;
 
-	family(metrics, "diesel_events_lost", "counter", NULL, "Records that found their buffer full.");
+	family(metrics, "diesel_events_lost", "counter", NULL,
+	       "Records that were lost because their buffer was full.");
 	sample(metrics, "diesel_events_lost_total", -1, NULL, NULL, (double)analysis->recorded.n_lost);
 	if (isfinite(analysis->recorded.self_cost_ratio))
-		family(metrics, "diesel_self_cpu_seconds", "counter", "seconds",
-		       "CPU time that the recording took.");
+		family(metrics, "diesel_self_cpu_seconds", "counter", "seconds", "CPU time of the recorder.");
 	sample(metrics, "diesel_self_cpu_seconds_total", -1, NULL, NULL,
 	       analysis->recorded.self_cost_ratio *
 		   s(analysis->recorded.end_ns - analysis->recorded.begin_ns));
-	family(metrics, "diesel_build", "info", NULL, "What made these figures.");
+	family(metrics, "diesel_build", "info", NULL, "Version of the program that computed these figures.");
 	fprintf(metrics->stream, "diesel_build_info{version=\"%s\",kernel=\"", DIESEL_VERSION);
 	escape_label(metrics->stream, source && source->kernel ? source->kernel : "");
 	fputs("\"} 1\n", metrics->stream);

@@ -8,5 +8,5 @@ const struct share_label share_labels[SHARE_COUNT] = {
     {SHARE_COMPILING, "compiling", "torch.compile or JAX, paid once", "compiling"},
     {SHARE_CPU_STARVED, "cpu starved", "ready, but no core, or no lock", "starved"},
     {SHARE_OTHER, "other", "asleep on purpose, or unexplained", "other"},
-    {SHARE_DEVICE, "device", "computing: what the time is for", "device"},
+    {SHARE_DEVICE, "device", "computing: the useful time", "device"},
 };

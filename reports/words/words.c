@@ -127,7 +127,7 @@ char *words_tail(char *buffer, size_t size, const struct analysis *analysis)
 	buffer[0] = '\0';
 	if (!tail || tail->ns <= tail->error_ns)
 		return buffer;
-	snprintf(buffer, size, "Steps beside a save took %s longer in all, stalls apart:",
+	snprintf(buffer, size, "Steps during a save took %s longer in total, without stalls:",
 		 units_format_duration(time, sizeof(time), (uint64_t)tail->ns));
 	for (size_t i = 0; i < SHARE_COUNT; i++) {
 		double ns = tail->share_ns[share_labels[i].share];
@@ -151,11 +151,12 @@ char *words_unrecorded(char *buffer, size_t size, const struct analysis *analysi
 	buffer[0] = '\0';
 	if (!analysis->recorded.gaps_ns)
 		return buffer;
-	snprintf(buffer, size, "%s of it are without detail",
+	snprintf(buffer, size, "%s of it have no detail",
 		 units_format_duration(time, sizeof(time), analysis->recorded.gaps_ns));
 	if (analysis->recorded.detail_bytes_per_minute)
 		append(
-		    buffer, size, ", as --detail allows %s a minute; --detail all records everything",
+		    buffer, size,
+		    ", because --detail allows only %s per minute; --detail all records everything",
 		    units_format_bytes(detail, sizeof(detail), analysis->recorded.detail_bytes_per_minute));
 	append(buffer, size, ".");
 	return buffer;
@@ -220,7 +221,7 @@ char *words_gain(char *buffer, size_t size, const struct analysis_action *action
 		if (isfinite(gain->low) && isfinite(gain->high))
 			append(buffer, size, " (%.2f to %.2f)", gain->low, gain->high);
 		if (!(gain->low > 1) && isfinite(gain->low))
-			append(buffer, size, ", which may be none");
+			append(buffer, size, ", or no gain");
 	} else if (action->gain_max > 0)
 		append(buffer, size, action->gain_max < 10 ? "%s %.2fx faster" : "%s %.0fx faster",
 		       action->about ? "Up to about" : "At most", action->gain_max);

@@ -105,7 +105,7 @@ class Opening(Case):
         client = self.probe(node)
         said = client.communicate(timeout=120)[1]
         self.assertEqual((client.returncode, said.count("\n")), (1, 1), said)
-        self.assertIn("takes no connections for 10 s: it is stopped, or hangs", said)
+        self.assertIn("accepts no connections for 10 s: it is stopped, or hangs", said)
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ class Docs(unittest.TestCase):
     def test_what_is_generated(self):
         def text(name):
             return (self.pages / "reference" / f"{name}.md").read_text()
-        self.assertIn("`-c`, `--chunk-size` *SIZE*\n:   4M to 64M", text("dieselctl-pack"))
+        self.assertIn("`-c`, `--chunk-size` *SIZE*\n:   Size of a chunk, 4M to 64M", text("dieselctl-pack"))
         self.assertIn("`--stage` *DIR*", text("dieseld"))
         self.assertIn("`diesel-analyze diff` \\[`--output` *FILE*\\]", text("diesel-analyze-diff"))
         self.assertIn("`diesel_job_batches_total` (counter)\n:   Batches made ready for the job.\n", text("metrics"))

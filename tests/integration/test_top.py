@@ -270,7 +270,7 @@ class Top(OnTerminal):
         shown = t.wait("REPLAY end", gone=True)
         first = re.search(r"\d\d:\d\d:\d\d", shown).group()
         t.keys("b", "soon", "Enter")
-        t.wait("is no time")
+        t.wait("is not a time")
         t.keys("b", first, "Enter")
         t.wait(first)
         t.keys("q")
@@ -393,9 +393,9 @@ class BadInput(OnTerminal):
     def test_command_lines(self):
         for options, says in ((("-d", "0"), "0.1 to 60"), (("-p", "x"), "process numbers"), (("-n", "0", "-b"), "-n 0"),
                               (("-F", "-resnet", "-b", "-n", "0"), "-n 0"),
-                              (("-s", "speed"), "no such column"), (("-e", "10:00"), "-r FILE"),
-                              (("-r", "a", "-w", "b"), "choose one"), (("now",), "no arguments"),
-                              (("--once", "--batch"), "choose one"), (("--nonsense",), "no option --nonsense"),
+                              (("-s", "speed"), "no column 'speed'"), (("-e", "10:00"), "-r FILE"),
+                              (("-r", "a", "-w", "b"), "give one"), (("now",), "no arguments"),
+                              (("--once", "--batch"), "give one"), (("--nonsense",), "no option --nonsense"),
                               (("--bacth",), "do you mean --batch?"), (("--samples",), "needs an argument")):
             with self.subTest(options):
                 self.check(*options, status=2, says=says)
@@ -407,7 +407,7 @@ class BadInput(OnTerminal):
             with open(path, "w") as file:
                 file.write("no recording\n")
             self.check("-r", path, "--batch", says="not a recording")
-            self.check("-w", path, "--once", says="no recording")
+            self.check("-w", path, "--once", says="not a recording")
             with open(path) as file:
                 self.assertEqual(file.read(), "no recording\n")
             self.check("-w", folder, "--once")
@@ -447,7 +447,7 @@ class BadInput(OnTerminal):
         return done.stderr
 
     def test_no_terminal(self):
-        self.check("--node", says="no terminal")
+        self.check("--node", says="not a terminal")
 
     def test_unknown_terminal(self):
         t = self.open(f"sh -c '{TOP} --node; echo status $?; sleep 60'", env={"TERM": "nonsense"})
@@ -502,12 +502,12 @@ class Daemon(OnTerminal):
             threading.Thread(target=answer, daemon=True).start()
             sample = once("--daemon", "--socket", path, "-d", "0.2")
             self.assertEqual(sample["daemon"]["state"], "none")
-            self.assertIn("of one version", sample["daemon"]["problem"])
+            self.assertIn("of the same version", sample["daemon"]["problem"])
             said = subprocess.run([TOP, "--socket", path, "-d", "0.2", "-b", "-n", "2"], capture_output=True, text=True, check=True)
-            self.assertIn("of one version", said.stdout)
+            self.assertIn("of the same version", said.stdout)
             t = self.open(f"{TOP} --daemon --socket {path} -d 0.2")
             t.keys("5")
-            t.wait("of one version")
+            t.wait("of the same version")
             t.keys("q")
 
     def test_no_daemon(self):

@@ -384,9 +384,8 @@ static int open_answer(const char *text, const char *schema, json_t **ret_root, 
 		return 0;
 	}
 	json_decref(root);
-	return error_set(
-	    err, -EBADMSG,
-	    "dieseld answers in a decoded copy that is not known here: both must be of one version");
+	return error_set(err, -EBADMSG,
+			 "cannot read dieseld's answer: diesel-top and dieseld must be of the same version");
 }
 
 int daemon_status_fill(const char *json, double now_s, struct top_sample *sample, struct error *err)

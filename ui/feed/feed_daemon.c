@@ -200,7 +200,7 @@ int feed_daemon_open(const char *socket, struct feed **ret_feed, struct error *e
 	if (r < 0) {
 		free(feed->socket);
 		free(feed);
-		return error_errno(err, r, "cannot begin to ask dieseld");
+		return error_errno(err, r, "cannot connect to dieseld");
 	}
 	*ret_feed = &feed->feed;
 	return 0;

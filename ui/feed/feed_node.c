@@ -72,9 +72,9 @@ static int job_add(struct node *node, const struct census_process *process)
 	if (r == -ENOMEM)
 		return r;
 	if (r == -EEXIST)
-		snprintf(job->problem, sizeof(job->problem), "its processes are another job's");
+		snprintf(job->problem, sizeof(job->problem), "its processes belong to another job");
 	if (r == 0 && source_attach(node->source, job->root, &err))
-		snprintf(job->problem, sizeof(job->problem), "cannot be looked at: %.120s", err.text);
+		snprintf(job->problem, sizeof(job->problem), "cannot be observed: %.120s", err.text);
 	/* The analysis assigns unknown threads to the job that was added last, so read the existing ones now.
 	 */
 	if (r == 0)

@@ -165,7 +165,7 @@ int feed_nodes_open(const char *url, struct feed **ret_feed, struct error *err)
 	if (r < 0) {
 		free(feed->url);
 		free(feed);
-		return error_errno(err, r, "cannot begin to ask the Redis server");
+		return error_errno(err, r, "cannot connect to the Redis server");
 	}
 	*ret_feed = &feed->feed;
 	return 0;

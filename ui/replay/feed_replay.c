@@ -41,9 +41,10 @@ static int find(const struct replay *replay, const char *text, size_t *ret_at, s
 	double time_s;
 
 	if (top_recording_time_parse(text, top_recording_time_s(replay->reader, now), &time_s))
-		return error_set(
-		    err, -EINVAL,
-		    "\"%.40s\" is no time: HH:MM[:SS], YYYY-MM-DDTHH:MM[:SS], +SECONDS or -SECONDS", text);
+		return error_set(err, -EINVAL,
+				 "\"%.40s\" is not a time: must be HH:MM[:SS], YYYY-MM-DDTHH:MM[:SS], "
+				 "+SECONDS or -SECONDS",
+				 text);
 	*ret_at = top_recording_find(replay->reader, time_s);
 	return 0;
 }
@@ -112,7 +113,7 @@ static int cut(struct replay *replay, const struct replay_options *options, stru
 		return error_set(err, r, "--begin %.40s: no time (HH:MM[:SS] or YYYY-MM-DDTHH:MM[:SS])",
 				 options->begin);
 	if (at >= replay->end)
-		return error_set(err, -EINVAL, "--begin %.40s: the part that was asked for ends before",
+		return error_set(err, -EINVAL, "--begin %.40s: the requested part ends before",
 				 options->begin);
 	replay->first = replay->next = at;
 	return 0;

@@ -139,12 +139,13 @@ static int judge(const struct top_recording_reader *reader, struct error *err)
 	if (reader->n)
 		return 0;
 	if (!reader->size)
-		return error_set(err, -EBADMSG, "%s: empty: there is nothing to show", reader->name);
+		return error_set(err, -EBADMSG, "%s: the recording is empty", reader->name);
 	if (reader->n_newer)
 		return error_set(err, -EPROTONOSUPPORT,
-				 "%s: recorded by a newer diesel-top: this one reads records of version %d",
+				 "%s: recorded by a newer diesel-top; this one supports version %d",
 				 reader->name, TOP_RECORDING_VERSION);
-	return error_set(err, -EBADMSG, "%s: not a recording of diesel-top -w, or nothing of it is whole",
+	return error_set(err, -EBADMSG,
+			 "%s: not a recording of diesel-top -w, or no record of it is complete",
 			 reader->name);
 }
 

@@ -43,13 +43,13 @@ static int check_existing(int fd, const char *path, off_t *ret_size, struct erro
 	if (fstat(fd, &st))
 		return error_errno(err, -errno, "%s", path);
 	if (!S_ISREG(st.st_mode))
-		return error_set(err, -EINVAL, "%s: not a file: a recording needs one", path);
+		return error_set(err, -EINVAL, "%s: not a regular file, which a recording needs", path);
 	n = pread(fd, magic, sizeof(magic), 0);
 	if (n < 0)
 		return error_errno(err, -errno, "%s", path);
 	if (n && (n < (ssize_t)sizeof(magic) || memcmp(magic, TOP_RECORDING_MAGIC, sizeof(magic)) != 0))
 		return error_set(err, -EEXIST,
-				 "%s: there is a file that is no recording: choose another name", path);
+				 "%s: an existing file that is not a recording: choose another name", path);
 	*ret_size = st.st_size;
 	return 0;
 }

@@ -154,7 +154,7 @@ static int schema_check(const json_t *root, struct error *err)
 		return error_set(err, -EPROTONOSUPPORT,
 				 "written by a newer diesel-top (%.40s, this one reads " SAMPLE_SCHEMA ")",
 				 schema);
-	return error_set(err, -EBADMSG, "no sample of diesel-top");
+	return error_set(err, -EBADMSG, "not a sample of diesel-top");
 }
 
 int sample_from_json(const char *text, size_t length, struct top_sample **ret_sample, struct error *err)

@@ -109,7 +109,7 @@ static int draw_decision(const struct job_sample *job, struct screen *screen, in
 
 	if (!job->served.decision[0])
 		return view_text(screen, y, 0, rows, screen->cols, job->remark[0] ? STYLE_WARNING : STYLE_DIM,
-				 job->remark[0] ? job->remark : "no decision of a tuner");
+				 job->remark[0] ? job->remark : "no decision of the tuner");
 	snprintf(text, sizeof(text), "decision %s ago: %s: %s",
 		 format_seconds(age, job->served.decision_age_s), job->served.decision, job->served.why);
 	return view_text(screen, y, 0, rows, screen->cols, STYLE_NORMAL, text);
@@ -163,8 +163,8 @@ static void draw_chain(struct model *model, const char *job, struct screen *scre
 		model->overlay_top = n > space ? n - space : 0;
 	model->page = space;
 	screen_text(screen, y++, 0, screen->cols, STYLE_BOLD,
-		    n ? "the wait of the last slow step, from its end back to what held it up"
-		      : "no wait of a slow step is known: it takes BPF and a step that waited");
+		    n ? "the wait of the last slow step, from its end back to its cause"
+		      : "no wait of a slow step is known: that needs BPF and a step that waited");
 	if (n)
 		view_list(screen, y, rows - 1, &columns_hops, hops + model->overlay_top,
 			  n - model->overlay_top);

@@ -15,7 +15,7 @@
 void view_workers(struct model *model, struct screen *screen, int y, int rows)
 {
 	view_table(model, screen, y, rows,
-		   model->sample->n_jobs ? "no process of a job can be looked at"
+		   model->sample->n_jobs ? "no process of a job can be observed"
 					 : "no training job, so no workers");
 }
 
@@ -29,7 +29,7 @@ void view_storage(struct model *model, struct screen *screen, int y, int rows)
 	view_list(screen, y, devices, &columns_devices, s->devices, s->n_devices);
 	y += devices + 1;
 	rows -= devices + 1;
-	view_table(model, screen, y, rows, "files are known by BPF, and with one job watched (-p PID)");
+	view_table(model, screen, y, rows, "file names need BPF, and one watched job (-p PID)");
 }
 
 static bool gpu_waits_known(const struct top_sample *sample)
@@ -59,7 +59,7 @@ void view_gpu(struct model *model, struct screen *screen, int y, int rows)
 	view_table(model, screen, y, rows, "no training job");
 	if (rows > 6 && !gpu_waits_known(s) && s->n_jobs)
 		screen_text(screen, y + rows - 1, 0, screen->cols, STYLE_DIM,
-			    "what a job waits for its GPU takes BPF, and a job that opened libcuda.so.1");
+			    "GPU waits need BPF, and a job that opened libcuda.so.1");
 }
 
 const char *view_daemon_place(const struct daemon_sample *d)

@@ -29,15 +29,16 @@ void view_self(struct model *model, struct screen *screen, int y, int rows)
 	const struct self_sample *s = &model->sample->self;
 	const struct self_line lines[] = {
 	    {"CPU", s->cpu_ratio, format_thousandth, "%", "of one core, all of diesel-top"},
-	    {"  events", s->poll_ratio, format_thousandth, "%", "taking in what BPF or /proc gives"},
-	    {"  analysis", s->analysis_ratio, format_thousandth, "%", "of the last seconds of each job"},
-	    {"  processes", s->scan_ratio, format_thousandth, "%", "looking for jobs that come and go"},
+	    {"  events", s->poll_ratio, format_thousandth, "%", "reading events of BPF or /proc"},
+	    {"  analysis", s->analysis_ratio, format_thousandth, "%",
+	     "analysing the last seconds of each job"},
+	    {"  processes", s->scan_ratio, format_thousandth, "%", "looking for new and ended jobs"},
 	    {"  drawing", s->draw_ratio, format_thousandth, "%", "and writing to the terminal"},
 	    {"BPF programs", s->bpf_ratio, format_thousandth, "%", "of one core, in the jobs' own time"},
 	    {"memory", s->memory_bytes, format_bytes, "", "resident"},
 	    {"events", s->events_per_s, format_rate, "/s", "records of what the jobs do"},
 	    {"oldest shares", s->oldest_s, format_seconds, "",
-	     "ago: analysing is put off where it would cost too much"},
+	     "ago: analysis waits while it would cost too much"},
 	    {"cells", s->cells_per_s, format_rate, "/s", "of the screen that changed"},
 	};
 	char text[FORMAT_BYTES], seen[sizeof(s->source) + 24];

@@ -34,7 +34,7 @@ def collate(samples):
         return {key: collate([sample[key] for sample in samples]) for key in first}
     if isinstance(first, (tuple, list)):
         if any(len(sample) != len(first) for sample in samples):
-            raise ValueError("samples have fields of different numbers: give a collate_fn")
+            raise ValueError("samples have different numbers of fields: give a collate_fn")
         return [collate(list(field)) for field in zip(*samples)]
     return samples
 
@@ -94,8 +94,8 @@ class Arrays:
         try:
             return numpy.dtype(importlib.import_module("ml_dtypes").bfloat16)
         except ImportError:
-            raise ValueError("NumPy has no bfloat16 without the package ml_dtypes, which is not installed: "
-                             "`pip install ml_dtypes`, or take float16") from None
+            raise ValueError("bfloat16 of NumPy needs the package ml_dtypes, which is not installed: "
+                             "`pip install ml_dtypes`, or use float16") from None
 
     def element_bytes(self, dtype):
         return numpy.dtype(dtype).itemsize

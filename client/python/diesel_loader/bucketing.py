@@ -65,7 +65,7 @@ class _Copied:
 
     @property
     def life(self):
-        raise ConnectionError("the batch is in no memory of the daemon's")  # the trainer does the work on it
+        raise ConnectionError("the batch is not in the daemon's memory")  # the trainer does the work on it
 
 
 class _Gathered:

@@ -46,7 +46,7 @@ def version_number(version: Any) -> int | None:
     if version is None:
         return None
     if isinstance(version, bool) or not hasattr(version, "__index__") or not 0 < operator.index(version) <= VERSION_MAX:
-        raise ValueError(f"version must be a number from 1, as `dieselctl log` lists them, not {version!r}")
+        raise ValueError(f"version must be a number from 1 that `dieselctl log` lists, not {version!r}")
     return operator.index(version)
 
 
@@ -221,8 +221,7 @@ class Dataset:
         """Becomes the same dataset at another version. FileNotFoundError where its snapshot is not kept, and ValueError for a
         part of a dataset, which is of its version: both leave all as it is."""
         if self.subset is not None:
-            raise ValueError(f"this part of {self.path} was taken of version {self.version}: open version {version} of it, and take "
-                             "the part of that")
+            raise ValueError(f"this part of {self.path} is from version {self.version}: open version {version}, and take the part from that")
         old = self._connection
         self._connection = _Connection(old.path, old.socket, old.daemon, version)
         try:
@@ -261,7 +260,7 @@ class Dataset:
         own = self._own_classes()
         other = next((name for name in own if name not in numbers), None)
         if other is not None:
-            raise ValueError(f"{self.path} has the class {other!r}, which is not among the classes that it is to be numbered by")
+            raise ValueError(f"{self.path} has the class {other!r}, which is not among the given classes")
         self._classes, self._numbers = self._as_classes, [*(numbers[name] for name in own), -1]
 
     def numbered(self, labels: Any) -> Any:
@@ -484,7 +483,7 @@ class Dataset:
     def _slice(self, chosen: slice) -> Self:
         indices = range(*chosen.indices(len(self)))
         if indices.step < 0:
-            raise ValueError("a slice of a dataset has no order of its own: give it a positive step")
+            raise ValueError("a slice of a dataset keeps its order: the step must be positive")
         return self._of(Subset.slice(*self._origin, indices))
 
     def select(self, indices: Iterable[int]) -> Self:
@@ -556,7 +555,8 @@ class Dataset:
     def __setattr__(self, name: str, value: Any) -> None:
         of_class = getattr(type(self), name, None)
         if isinstance(of_class, property) and of_class.fset is None:
-            raise AttributeError(f"{name} of {self.path} cannot be set, and is what was packed: select() and filter() give other samples, "
+            raise AttributeError(f"{name} of {self.path} cannot be set, because it comes from the packed files: select() and filter() "
+                                 f"give other samples, "
                                  "with_classes() and a loader's target_transform= other labels")
         super().__setattr__(name, value)
 

@@ -174,8 +174,8 @@ def check(context, setup):
         return
     remedy = 'use multiprocessing_context="fork"'
     if file is not None and not importable:  # multiprocessing looks for it, whether it is needed or not
-        raise RuntimeError(f"worker processes cannot be started by {method!r}, because this program is no file ({file}): write it "
-                           f"to one, or {remedy}")
+        raise RuntimeError(f"worker processes cannot be started by {method!r}, because this program is not a file ({file}): save it to "
+                           f"one, or {remedy}")
     pickler = _OfMain()
     with contextlib.suppress(Exception):  # starting the process will raise the error
         pickler.dump(setup)
@@ -189,7 +189,7 @@ def main(end, trainer, setup, version=None):
     """The target of the process. version: of the trainer's diesel_loader, which an upgrade may have replaced since it was
     imported; a process that is not forked imports the new one."""
     if version != native.VERSION:
-        sys.exit(f"diesel_loader {native.VERSION} was installed while this job runs with {version}: start the job again")
+        sys.exit(f"diesel_loader {native.VERSION} was installed while this job runs with {version}: restart the job")
     session.forget_inherited()
     with end:
         ForkServer(end, trainer, setup).run()

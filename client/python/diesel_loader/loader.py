@@ -108,8 +108,7 @@ class Loader:
         how, decode, batches, job = (groups[name] for name in GROUPS)
         for name, value in (("record", batches.record), ("bucket_by_length", how.bucket_by_length)):
             if value and not served:
-                raise ValueError(f"{name} is of batches that dieseld serves: leave out sampler, batch_sampler and "
-                                 "batch_size=None")
+                raise ValueError(f"{name} applies only to batches that dieseld serves: leave out sampler, batch_sampler and batch_size=None")
         if (job.rank is None) != (job.world_size is None):
             raise ValueError("give both rank and world_size, or neither")
         if decode.random_state not in (None, seeding.BATCH, seeding.SAMPLE):
@@ -187,8 +186,8 @@ class Loader:
         self.lanes, self.drift = dealing.check(self.lanes, self.drift, len(dataset), dataset.path)
         self._damage = Damage(dataset, damaged == "skip")
         if not target_transform and (outside := dataset.no_class()):
-            warnings.warn(f"{dataset.path}: {outside} lies in no class folder, and has label -1, which losses refuse or take for the "
-                          "last class: dataset.filter(classes=dataset.classes) has the samples with a class alone", stacklevel=3)
+            warnings.warn(f"{dataset.path}: {outside} is in no class folder, and has label -1, which losses refuse or take for the last "
+                          f"class: dataset.filter(classes=dataset.classes) has only the samples with a class", stacklevel=3)
 
     @staticmethod
     def _make_plan(arrays, dataset, functions, served, bucketed, native_transform, damaged):
@@ -204,9 +203,9 @@ class Loader:
         if native_transform is False:
             why = "native=False"
         elif not arrays.of_torch and not made.is_ours and not by_codec:
-            why = "beside NumPy's arrays dieseld runs what diesel_loader.transforms has"
+            why = "with NumPy's arrays dieseld runs only transforms of diesel_loader.transforms"
         elif loader is not None and loader is not pil_loader:
-            why = "the samples are loaded by a function of Python"
+            why = "a Python function loads the samples"
         elif not served:
             why = "PyTorch reads the samples, by number"
         elif bucketed and not dataset.equal_bytes:
@@ -226,7 +225,7 @@ class Loader:
             arrays.dtype(made.recipe.dtype)
             made.recipe.damage = DAMAGE[damaged]
         elif damaged != "error":
-            raise ValueError(f'damaged="{damaged}" is of what dieseld decodes, and it decodes nothing here:\n{made}')
+            raise ValueError(f'damaged="{damaged}" applies only to samples that dieseld decodes, and it decodes none here:\n{made}')
         return made
 
     # Methods that a subclass may override
@@ -362,7 +361,7 @@ class Loader:
         samples are left than ranks. Raises FileNotFoundError if the snapshot of that version is no longer kept."""
         self._needs_order("load_state_dict")
         if state.get("version") != STATE_VERSION:
-            raise ValueError(f"state of version {state.get('version')}, this loader knows {STATE_VERSION}")
+            raise ValueError(f"state of version {state.get('version')}, this loader supports {STATE_VERSION}")
         self._go_to_version(state.get("dataset_version"))
         self._adopt(state)
         dealt = dealing.resumed(state, self.lanes, self.drift, len(self.dataset), self.dataset.path)
@@ -385,7 +384,7 @@ class Loader:
             return
         if self.dataset.is_pinned:
             raise ValueError(f"cannot resume: version {version} of {self.dataset.path} was read, and this loader's dataset was opened with "
-                             f"version={self.dataset.version}: open it with the other one, or with none")
+                             f"version={self.dataset.version}: open it with the other version, or without version=")
         dataset = copy.copy(self.dataset)  # self.dataset may be the user's own object
         try:
             dataset.go_to_version(version)
@@ -412,10 +411,10 @@ class Loader:
         batch = order.first_batch(n, done, *cut)
         if batch is None:
             raise ValueError(f"cannot resume: {n - done} samples are left in epoch {self._next_epoch} of {self.dataset.path}, too few for "
-                             f"{world_size} ranks: go on with fewer ranks, or with the next epoch, by set_epoch({self._next_epoch + 1})")
+                             f"{world_size} ranks: continue with fewer ranks, or with the next epoch, by set_epoch({self._next_epoch + 1})")
         start = None if order.position(n, 0, *cut, batch) == done else (self._next_epoch, done)
         if start and self.bucket_by_length:
-            raise ValueError(f"cannot resume: {done} samples are no whole number of steps of {world_size} ranks with batches of "
+            raise ValueError(f"cannot resume: {done} samples are not a whole number of steps of {world_size} ranks with batches of "
                              f"{self.batch_size}, and bucket_by_length regroups the batches")
         self._next_batch = batch
         self._start_at(start)
@@ -439,7 +438,7 @@ class Loader:
 
     def _needs_order(self, call):
         if not self._served:
-            raise TypeError(f"{call}() is of the order that dieseld serves: with a sampler of your own, keep its state")
+            raise TypeError(f"{call}() applies only to the order that dieseld serves: with a sampler of your own, keep its state")
 
     def _lanes_of(self, epoch, world_size):
         """Returns (lanes, drift) of an epoch."""
@@ -486,15 +485,17 @@ class Loader:
         if ranks[1] == 1 or self._told_ranks() or frameworks.group() or self._has_said or frameworks.store(ranks):
             return
         self._has_said = True
-        log.warning("%s: rank %d of %d, by the launcher's variables and without a process group, has its share of the %d samples: to have all "
+        log.warning("%s: rank %d of %d, by the launcher's variables and without a process group, has its share of the %d samples: to have "
+                    "all "
                     "of them, as where one rank validates alone, give job=Job(rank=0, world_size=1)", self.dataset.path, *ranks, len(self.dataset))
 
     def _say_unfair(self, ranks):
         if ranks[0] or not self.shuffle or self.window_chunks or self._has_said_unfair or self.dataset.is_fair:
             return
         self._has_said_unfair = True
-        log.warning("%s: its chunks hold samples that lay together, as of one class, so each step has few classes, and training on it learns less: pack it "
-                    "again with `dieselctl pack --order random`, or give order=Order(window_chunks=32), which takes as much more memory", self.dataset.path)
+        log.warning("%s: its chunks hold neighbouring samples, such as those of one class, so each step has few classes, which slows "
+                    "learning: pack it again with `dieselctl pack --order random`, or give order=Order(window_chunks=32), which needs "
+                    "that many chunks in memory", self.dataset.path)
 
     def _agree(self, ranks, dealt, place):
         """ValueError where the ranks are about to have parts of different orders. place: None before the first batch of an iterator."""
@@ -510,7 +511,8 @@ class Loader:
             self._is_alone = False
         elif not self._is_alone:
             self._is_alone = True
-            log.warning("%s: rank %d has its share of the samples of epoch %s, and not all of the %d ranks have begun it for %d s: a rank that is "
+            log.warning("%s: rank %d has its share of the samples of epoch %s, and not all of the %d ranks have begun it for %d s: a rank "
+                        "that is "
                         "to have all samples is given job=Job(rank=0, world_size=1)", self.dataset.path, ranks[0], place[0], ranks[1], agreement.WAIT_S)
 
     def _key(self):
@@ -771,7 +773,7 @@ def check_methods(dataset: Any) -> None:
     """TypeError where a Dataset's class has methods of its own that give the samples: the daemon serves them, and would not ask."""
     for name in ("__getitem__", "__len__", "number", "read", "label", "sample_path"):
         if getattr(type(dataset), name).__module__.partition(".")[0] != __package__:
-            raise TypeError(f"{type(dataset).__name__} has a {name}() of its own, which dieseld would not ask: give loader, transform, "
+            raise TypeError(f"{type(dataset).__name__} has a {name}() of its own, which dieseld does not call: give loader, transform, "
                             "target_transform or collate_fn, or derive from diesel_loader.torch.Dataset")
 
 

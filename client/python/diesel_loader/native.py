@@ -49,7 +49,8 @@ def open_library() -> tuple[ctypes.CDLL, str]:
         raise ImportError(f"{_file_of(library)} is libdiesel {version}, but {os.path.dirname(__file__)} is "
                           f"diesel_loader {wanted}: {remedy}")
     if _beside("_abi.py") is None:
-        raise ImportError(f"{os.path.dirname(__file__)} is a source tree: build it with `./dev build`, and set DIESEL_LIB to its build/release/lib")
+        raise ImportError(f"{os.path.dirname(__file__)} is a source tree: build it with `./dev build`, and set DIESEL_LIB to its "
+                          f"build/release/lib")
     return library, version
 
 
@@ -70,12 +71,12 @@ def _find() -> tuple[str, str]:
     if folder:
         path = os.path.join(folder, LIBRARY)
         if not os.path.exists(path):
-            raise ImportError(f"DIESEL_LIB is {folder}, which has no {LIBRARY}: unset it, or set it to a folder that has")
+            raise ImportError(f"DIESEL_LIB is {folder}, which has no {LIBRARY}: unset it, or set it to a folder that has it")
         return path, "unset DIESEL_LIB, or set it to a folder with the right one"
     beside = _beside(LIBRARY)
     if beside:
         return beside, "install diesel-loader again, with pip install --force-reinstall"
-    return SYSTEM_LIBRARY, "install one version of both"
+    return SYSTEM_LIBRARY, "install the same version of both"
 
 
 def _what_fits() -> str:
@@ -84,8 +85,8 @@ def _what_fits() -> str:
         libc = os.confstr("CS_GNU_LIBC_VERSION")
     except ValueError:
         libc = None
-    return (f"this Python is of {os.uname().machine} with {libc or 'a C library that is not glibc'}, and wheels take x86_64 "
-            "with glibc 2.28 or newer: elsewhere, pip makes it with --no-binary diesel-loader, a C compiler and libxxhash")
+    return (f"this Python runs on {os.uname().machine} with {libc or 'a C library that is not glibc'}, and wheels need x86_64 with glibc "
+            f"2.28 or newer: elsewhere, pip builds it with --no-binary diesel-loader, a C compiler and libxxhash")
 
 
 def _version_of(library: ctypes.CDLL) -> str:

@@ -98,7 +98,7 @@ def ensure(at: str | None = None) -> tuple[str, bool]:
                 return _socket_in(folder), True
         except _Unusable as problem:
             problems.append(str(problem))
-    place = f"{at} cannot be there again" if at else f"no dieseld at {NODE_SOCKET}, and no place for one of your own"
+    place = f"cannot make {at} again" if at else f"no dieseld at {NODE_SOCKET}, and no folder for a daemon of your own"
     raise _refused(f"{place}: {'; '.join(problems)}")
 
 
@@ -159,7 +159,7 @@ def _check_ancestors(folder: str) -> None:
     while True:
         status = os.lstat(folder)
         if status.st_uid not in trusted or status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
-            raise _Unusable(f"{folder} can be changed by others")
+            raise _Unusable(f"others can change {folder}")
         if folder == "/":
             return
         folder = os.path.dirname(folder)
@@ -168,7 +168,7 @@ def _check_ancestors(folder: str) -> None:
 def _socket_in(folder: str) -> str:
     path = os.path.join(folder, f"dieseld-{native.VERSION}.sock")
     if len(os.fsencode(path)) > MAX_SOCKET_BYTES:
-        raise _Unusable(f"{folder} is too long for a socket")
+        raise _Unusable(f"{folder} is too long for the path of a socket")
     return path
 
 
@@ -191,7 +191,7 @@ def _answers(path: str) -> bool:
     """Whether a daemon lets us in. Raises ConnectionError if it is somebody else's."""
     uid = _peer(path)
     if uid not in (None, 0, os.geteuid()):
-        raise _refused(f"{path} is served by another user (uid {uid}), whose samples are not to be trusted: remove it")
+        raise _refused(f"{path} is served by another user (uid {uid}), whose samples cannot be trusted: remove it")
     return uid is not None
 
 
@@ -201,14 +201,14 @@ def _serve(folder: str, path: str, program: str) -> None:
     with _locked(os.path.join(folder, "start.lock"), end):
         while not _answers(path):
             if time.monotonic() > end:
-                raise _refused(f"dieseld at {path} does not answer; {_holder(path)}; its log is {_log_in(folder)}")
+                raise _refused(f"dieseld at {path} does not answer ({_holder(path)}): its log is {_log_in(folder)}")
             if _is_held(path):  # by one that is starting, its starter dead, or one that is ending
                 time.sleep(PAUSE_S)
                 continue
             said = _start(folder, path, program, end)
             n_started += 1
             if not _is_held(path) and (said or n_started == ATTEMPTS):
-                raise _refused(f"dieseld does not start: {said or 'it ends when it is ready'}; its log is {_log_in(folder)}")
+                raise _refused(f"dieseld does not start ({said or 'it ends when it is ready'}): its log is {_log_in(folder)}")
 
 
 @contextlib.contextmanager
@@ -272,7 +272,7 @@ def _start(folder: str, path: str, program: str, end: float) -> str | None:
         poll = select.poll()
         poll.register(read, select.POLLIN)
         if not poll.poll(max(0, end - time.monotonic()) * 1000):
-            raise _refused(f"dieseld does not get ready within {START_S} s; its log is {_log_in(folder)}")
+            raise _refused(f"dieseld is not ready within {START_S} s: its log is {_log_in(folder)}")
         if os.read(read, 16):
             log.info("%s started on %s; its log is %s", program, path, _log_in(folder))
             return None
@@ -337,11 +337,10 @@ def _program() -> str:
             return path
         wrong.append(f"{path} is {version}")
     if wrong:
-        raise _refused(f"no dieseld to start: {', '.join(wrong)}, and diesel_loader is {native.VERSION}: install one version "
-                       "of both")
-    where = f"DIESEL_DAEMON is {given}, which is no program" if given else "no program dieseld beside this Python or in PATH"
-    raise _refused(f"no dieseld at {NODE_SOCKET}, and {where}: pip install diesel-tools, or start dieseld and set "
-                   "DIESEL_SOCKET to where it listens")
+        raise _refused(f"no dieseld to start ({', '.join(wrong)}), and diesel_loader is {native.VERSION}: install the same version of both")
+    where = f"DIESEL_DAEMON is {given}, which is not a program" if given else "no program dieseld next to this Python or in PATH"
+    raise _refused(f"no dieseld at {NODE_SOCKET}, and {where}: pip install diesel-tools, or start dieseld and set DIESEL_SOCKET to its "
+                   f"socket")
 
 
 def find_dieselctl() -> None:
@@ -368,11 +367,11 @@ def _version_of(path: str) -> str:
         said = subprocess.run([path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=START_S,
                               check=False)
     except OSError as error:
-        return f"not to be run ({error.strerror})"
+        return f"cannot be run ({error.strerror})"
     except subprocess.TimeoutExpired:
         return "a program that does not answer"
     words = os.fsdecode(said.stdout).split()
     if said.returncode == 0 and len(words) == 2 and words[0] == "dieseld":
         return words[1]
     lines = os.fsdecode(said.stderr).strip().splitlines()
-    return f"not to be run ({lines[-1]})" if lines else "no dieseld"
+    return f"cannot be run ({lines[-1]})" if lines else "no dieseld"

@@ -152,7 +152,7 @@ def _instead(name: str, value: Any, known: list[str]) -> str:
         return f"{name} is the dataset's: write DataLoader(diesel_loader.Dataset(PATH, {name}={value!r}), ...)"
     near = difflib.get_close_matches(name, [*known, *GROUP_OF], 1)
     if not near:
-        return f"DataLoader has no argument {name}: help(DataLoader) lists those that it has"
+        return f"DataLoader has no argument {name}: help(DataLoader) lists them"
     return f"DataLoader has no argument {name}: did you mean {_in_group(near[0], '...') if near[0] in GROUP_OF else near[0] + '=...'}?"
 
 

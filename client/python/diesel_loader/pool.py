@@ -202,7 +202,7 @@ class Pool:
         if worker.life != lease.life:
             memory, fd = session.memory()
             if memory.life != lease.life:
-                raise ConnectionError("the batch is from a daemon that is lost")
+                raise ConnectionError("the batch is from a daemon that has ended")
             _tell(worker, Kind.MEMORY, memory.life, memory.n_buffers, memory.batch, memory.item_bytes, fds=[fd])
             worker.life, worker.segments = lease.life, set()
         missing = [s for s in lease.segments() if s not in worker.segments]
@@ -354,7 +354,7 @@ class Pool:
         if entries:
             self._blame(worker, entries[0], how)
         elif not retiring:
-            log.warning("worker process %s %s while it had nothing to do; another one takes its place", worker.pid, how)
+            log.warning("idle worker process %s %s; another one replaces it", worker.pid, how)
         for entry in entries:
             entry.worker = None
         self.orphans += [e for e in entries if not e.done]

@@ -135,7 +135,7 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
 
         Raises ValueError if the order would not be the same, or the ranks cannot go on there."""
         if state.get("version") != STATE_VERSION:
-            raise ValueError(f"state of version {state.get('version')}, this sampler knows {STATE_VERSION}")
+            raise ValueError(f"state of version {state.get('version')}, this sampler supports {STATE_VERSION}")
         dealt = dealing.resumed(state, self.lanes, self.drift, len(self.dataset), self.dataset.path)
         for name, value in self._what(dealt).items():
             was = state.get(name, dealing.BEFORE_THEY_WERE.get(name))
@@ -154,7 +154,8 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
             if was[0] == 1 and dealt[0] == 1:  # with several lanes a batch is sorted by lane, and its first samples are not the epoch's next
                 samples, of_batch = samples + of_batch, 0
             if of_batch:
-                raise ValueError(f"cannot resume: {was[0]} rank{'s' * (was[0] > 1)} with batches of {was[1]} had {of_batch} samples each of the next "
+                raise ValueError(f"cannot resume: {was[0]} rank{'s' * (was[0] > 1)} with batches of {was[1]} had {of_batch} samples each "
+                                 f"of the next "
                                  f"batch, and {now[0]} with batches of {now[1]} have others in theirs: take the state between batches")
         batch = first_batch(n, samples, *now, self.drop_last)
         if batch is None:

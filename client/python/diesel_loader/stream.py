@@ -128,7 +128,7 @@ class Stream:
         """Gives the stream to a call that has made the object `me`, if no other has it. The caller gives it back, whatever
         happens, by `if stream.inside == {"by": me}: stream.inside = {}`: with no call, so that Ctrl-C cannot strike there."""
         if self.pid != os.getpid():
-            raise RuntimeError(f"this iterator is of process {self.pid}, which this one was forked from: call iter() of the loader "
+            raise RuntimeError(f"this iterator belongs to process {self.pid}, which this one was forked from: call iter() of the loader "
                                "for an iterator of this process's own")
         if _ending:
             self._stay()
@@ -202,7 +202,7 @@ class Stream:
         except Exception as error:  # cannot be pickled, no more processes, ...
             if self._n_workers is not None:
                 raise
-            log.warning("transforms run in the trainer, as worker processes cannot be started: %s", error)
+            log.warning("transforms run in the trainer, because worker processes cannot be started: %s", error)
             self._n_workers, self.work.policy = 0, native.POLICY_FIXED
 
     def _drop_pool(self):
@@ -328,7 +328,7 @@ class Stream:
                 entry = Entry(lease.batch.epoch, lease.batch.index, lease)
                 if not lease.batch.n_items:
                     entry = Entry(*entry.position, error=errors.DamagedData(
-                        errno.EBADMSG, f"no sample of batch {entry.index} of epoch {entry.epoch} is left, and other ranks have one: give "
+                        errno.EBADMSG, f"no sample of batch {entry.index} of epoch {entry.epoch} is left, but other ranks have some: give "
                         'damaged="zero", or a larger batch_size'))
                 if self._batch_log:
                     entry.samples = sample_numbers(lease.batch)

@@ -19,7 +19,7 @@ def _made(result: int, handle: ctypes.c_void_p, path: str) -> Subset:
     if result == -errno.EEXIST:
         raise ValueError(f"{path}: an index occurs twice, and a subset has each sample once")
     if result == -errno.ERANGE:
-        raise IndexError(f"{path}: there are fewer samples than an index says")
+        raise IndexError(f"{path}: an index is larger than the number of samples")
     if result < 0:
         raise errors.of_look_up(result, path, f"cannot choose samples of {path}: {os.strerror(-result)}")
     return Subset(handle)

@@ -84,7 +84,7 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
 
     def _of(self, subset):
         if not self.is_in_order:
-            raise ValueError("take parts of a dataset before torch's Subset, which has an order of its own")
+            raise ValueError("select parts of a dataset before torch's Subset, which has an order of its own")
         return super()._of(subset)
 
     def __getitem__(self, i):
@@ -155,7 +155,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         given, dataset = dataset, _with_functions(dataset, *functions)
         has_methods = isinstance(dataset, Dataset) and _has_methods(dataset)
         if batches.return_ids and isinstance(dataset, _AsTheirs):
-            raise ValueError(f"{type(given).__name__} gives the samples by methods of its own: have it give the numbers, too, without return_ids")
+            raise ValueError(f"{type(given).__name__} gives the samples by its own methods: have them return the numbers, too, and leave "
+                             f"out return_ids")
         # The user's own object, of which ours may be a copy: what is set there counts, where no argument says otherwise.
         self._asked_for = given
         self._source, self._parts = _source_of(given)
@@ -177,11 +178,12 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         if persistent_workers is None:  # PyTorch's own workers see what is set on the dataset when they are new
             persistent_workers = is_served
         if self.device is not None and not is_served:
-            raise ValueError("device is of batches that dieseld serves: leave out sampler, batch_sampler and batch_size=None")
+            raise ValueError("device applies only to batches that dieseld serves: leave out sampler, batch_sampler and batch_size=None")
         if memory_format not in (None, torch.contiguous_format, torch.channels_last):
             raise ValueError(f"memory_format must be torch.contiguous_format or torch.channels_last, not {memory_format!r}")
         if memory_format == torch.channels_last and (collate_fn is not None or not is_served):
-            raise ValueError("memory_format is of batches that dieseld serves and the loader collates: leave out collate_fn, sampler, "
+            raise ValueError("memory_format applies only to batches that dieseld serves and the loader collates: leave out collate_fn, "
+                             "sampler, "
                              "batch_sampler and batch_size=None")
         self._theirs = understood  # a sampler of PyTorch's that says how the daemon's order is to be
         self._draw_from = understood.generator if understood else generator
@@ -290,7 +292,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
 
     def _heed_source(self):
         if self._parts and _source_of(self._asked_for)[1] != self._parts:
-            raise RuntimeError("indices of the Subset have changed since the loader was made: make another loader, for its samples")
+            raise RuntimeError("indices of the Subset have changed since the loader was made: make another loader")
         for name, was in self._of_source.items():
             now = getattr(self._source, name)
             if now is not was:
@@ -346,7 +348,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         already. Then it sets this for all that it was given. ValueError where it would share them out a second time."""
         for sampler in () if self._served else (self.sampler, getattr(self.batch_sampler, "sampler", None)):
             if isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
-                raise ValueError(f"this loader gives rank {sampler.rank} its share already, and of that Accelerate would give it a share: have one of "
+                raise ValueError(f"this loader gives rank {sampler.rank} its share already, and of that Accelerate would give it a share: "
+                                 f"have one of "
                                  "them do it, and leave out the sampler, or make it (or the loader that has none) one for rank 0 of 1")
         return self._served
 
@@ -509,7 +512,7 @@ def _with_functions(dataset, loader, transform, target_transform):
     if isinstance(given, Dataset) and not (loader or transform or target_transform):
         return given
     if isinstance(dataset, _AsTheirs) and (loader or transform or target_transform):
-        raise ValueError(f"{type(given).__name__} gives the samples by methods of its own: apply loader, transform and target_transform "
+        raise ValueError(f"{type(given).__name__} gives the samples by its own methods: apply loader, transform and target_transform "
                          "there, or give a Subset without methods")
     dataset.loader = loader or dataset.loader
     dataset.transform = transform or dataset.transform

@@ -393,7 +393,7 @@ class Budget(Recording):
         self.assertGreater(report["unrecorded_s"], 0)
         self.assertLess(report["observed_s"], report["wall_s"])
         for words in self.done.stderr, " ".join(text.stdout.split()), page.stdout:
-            self.assertRegex(words, r"without detail, as --detail allows 1.0 KiB a minute; --detail all records everything")
+            self.assertRegex(words, r"no detail, because --detail allows only 1.0 KiB per minute; --detail all records everything")
 
 
 class Attach(Recording):
@@ -503,7 +503,7 @@ class Ends(Recording):
             with self.subTest(script=script):
                 done = run(ANALYZE, "--", "sh", "-c", script)
                 self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
-                self.assertRegex(done.stderr, re.escape(end) + r"; there is nothing to report, as no training step was "
+                self.assertRegex(done.stderr, re.escape(end) + r", with no training step "
                                  r"seen in the [\d.]+ m?s that were")
                 self.record("sh", "-c", script, status=done.returncode)
                 self.assertEqual([end in line for line in self.done.stderr.splitlines()], [False, True])

@@ -45,12 +45,12 @@ class Refused(unittest.TestCase):
         text, found, findings = self.check("fsbase", "PG_head")
         self.assertEqual(found["mode"], "exact", text)
         for program, field, lost in (("sample_cpu", "thread.fsbase", "stack samples"),
-                                     ("mm_filemap_add_to_page_cache", "pageflags::PG_head", "what was read from storage")):
+                                     ("mm_filemap_add_to_page_cache", "pageflags::PG_head", "bytes read from storage")):
             finding = findings["program " + program]
             self.assertEqual(finding["state"], "limited")
             self.assertRegex(finding["detail"], rf"failed to resolve CO-RE relocation .*{field}\b.*lost: {lost}")
             self.assertIn("known good: Linux 5.15", finding["advice"])
-        self.assertRegex(text, "(?m)^refused +mm_filemap_add_to_page_cache +lost: what was read from storage")
+        self.assertRegex(text, "(?m)^refused +mm_filemap_add_to_page_cache +lost: bytes read from storage")
         self.assertEqual([hook["name"] for hook in found["hooks"] if hook["refused"]], ["mm_filemap_add_to_page_cache"])
         self.assertEqual(findings["profile"]["state"], "limited")
         self.assertRegex(text, r"(?m)^ok +sched_switch ")

@@ -192,7 +192,7 @@ class Refusals(Jobs):
 
     def test_isolated_python(self):
         command = self.command()
-        self.refuse([command[0], "-E", *command[1:]], 3, "does not take PYTHONPATH")
+        self.refuse([command[0], "-E", *command[1:]], 3, "ignores PYTHONPATH")
 
     def test_too_few_steps(self):
         self.refuse(self.command(), 3, "only 3 steps", "--max-steps", "3")

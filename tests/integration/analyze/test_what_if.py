@@ -69,7 +69,7 @@ class WhatIf(unittest.TestCase):
             self.assertAlmostEqual(points[nearest], 1, delta=0.01 if nearest == curve["here"] else 0.2, msg=name)
         text = run("what-if", self.recording)
         self.assertEqual(text.returncode, 0)
-        self.assertIn("The least that removes the data stall", text.stdout)
+        self.assertIn("Smallest single change that ends the data wait", text.stdout)
 
     def test_an_answer(self):
         found = self.ask("--workers", 4, "--device-speed", "2x")
@@ -94,8 +94,8 @@ class WhatIf(unittest.TestCase):
         self.assertEqual(self.ask("--nodes", 3, "--cache", "20%")["answer"]["cached_ratio"], 3 * 0.2)
         self.assertEqual(self.ask("--cache", "20%")["answer"]["cached_ratio"], 0.2)
         text = run("what-if", self.recording, "--nodes", 4, "--cache", "20%").stdout.splitlines()
-        self.assertEqual(text[0], "With 20 % of the dataset in memory, 4 nodes that each have lanes of their own:")
-        self.assertIn("each needs 1/4 of the dataset, of which its memory holds 80 %", text[1])
+        self.assertEqual(text[0], "With 20 % of the dataset in memory, 4 nodes, each with lanes of its own:")
+        self.assertIn("each needs 1/4 of the dataset, and its memory holds 80 % of that", text[1])
 
     def test_bad_values(self):
         for option, value in (("--cache", "150%"), ("--cache", "-1"), ("--cache", "half"), ("--workers", "300"),

@@ -136,17 +136,17 @@ class Example(Case):
         with self.assertRaisesRegex(ValueError, r"^codec wav: options are length=N"):
             self.loader(self.path, "wav", "length=none")
         for name in ("", "../wav", "/tmp/wav.so", "WAV", ".wav"):
-            with self.assertRaisesRegex(ValueError, "a codec's name is"):
+            with self.assertRaisesRegex(ValueError, "a codec's name must be"):
                 self.loader(self.path, name)
         with self.assertRaisesRegex(ValueError, "a codec's name must be a text of less than 32"):
             self.loader(self.path, "w" * 32)
         with self.assertRaisesRegex(ValueError, "a codec's options must be a text of less than 448"):
             self.loader(self.path, "wav", "l" * 448)
-        with self.assertRaisesRegex(ValueError, r"codec\('wav'\) is dieseld's to run, and here it cannot: native=False"):
+        with self.assertRaisesRegex(ValueError, r"only dieseld can run codec\('wav'\), and here it cannot: native=False"):
             self.loader(self.path, "wav", native=False)
         with self.assertRaisesRegex(ValueError, "must be the first"):
             DataLoader(str(self.path), transform=Compose([torch.nn.Identity(), diesel_loader.codec("wav")]))
-        with self.assertRaisesRegex(TypeError, "is run by dieseld"):
+        with self.assertRaisesRegex(TypeError, "only dieseld can run"):
             diesel_loader.codec("wav")(b"")
 
     def test_what_stands_behind_it_runs_in_python(self):
@@ -235,8 +235,8 @@ class Misbehaving(Case):
             self.assertIn("10.bin is damaged: it is left out", log.output[0])
 
     def test_it_cannot_be_opened(self):
-        for options, why in (("open-crash", "it crashes the process that loads it"), ("open-nonsense", "has at most 7 dimensions"),
-                             ("open-other", r"its open\(\) returned 5"), ("open-refuse", r"no such\\x0aoption$")):
+        for options, why in (("open-crash", "it ends the process that loads it"), ("open-nonsense", "must have at most 7 dimensions"),
+                             ("open-other", r"its open\(\) gives 5"), ("open-refuse", r"no such\\x0aoption$")):
             with self.assertRaisesRegex((OSError, ValueError), "codec bad: .*" + why):
                 self.loader(self.path, "bad", options)
 
@@ -255,9 +255,9 @@ class Misbehaving(Case):
         codecs = diesel_loader.status()["codecs"]
         self.assertEqual([codec["name"] for codec in codecs], ["bad"] + [None] * 7)
         for codec, why in zip(codecs[1:], (
-                "it was built for version 2 of diesel_codec.h, but dieseld supports 1", "it has no symbol diesel_codec_v1",
-                "it cannot be loaded: undefined symbol: nobody_has_this", f"its name, bad, is also the name of {self.folder}/bad.so",
-                "a codec's name is", "it cannot be loaded: .*", "No such file or directory")):
+                "it is made for version 2 of diesel_codec.h, and dieseld knows 1", "it has no symbol diesel_codec_v1",
+                "it cannot be loaded: undefined symbol: nobody_has_this", f"it is bad, and so is {self.folder}/bad.so",
+                "a codec's name must be", "it cannot be loaded: .*", "No such file or directory")):
             self.assertRegex(codec["problem"], f"^{codec['path']} is not loaded: {why}")
 
 

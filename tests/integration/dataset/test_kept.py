@@ -186,12 +186,12 @@ def check_frozen(engine, states):
     for version in ((), ("--version", "1"), ("--version", "2")):
         assert engine.ctl("verify", *version, engine.dataset).startswith("sound: 1 chunk, 8 samples"), version
     assert engine.json("diff", engine.dataset, "1")["deleted"] == 1
-    assert "metadata  none: it is frozen" in engine.ctl("stat", engine.dataset)
+    assert "metadata  none, because the dataset is frozen" in engine.ctl("stat", engine.dataset)
     for words in (("rm", engine.dataset, "c1/1"), ("pack", "--append", SOURCE, engine.dataset), ("purge", engine.dataset),
                   ("snapshot", engine.dataset), ("log", engine.dataset),
                   ("verify", "--repair", engine.dataset), ("ls", "--meta", engine.dataset), ("ls", "--version", "9", engine.dataset)):
         text = engine.ctl(*words, fails=True)
-        assert "is frozen: it has its snapshot and no metadata; `" in text and "dieselctl rebuild" in text, (words, text)
+        assert "is frozen, so it has a snapshot but no metadata; `" in text and "dieselctl rebuild" in text, (words, text)
     assert sorted(os.listdir(engine.dataset)) == before
 
 
@@ -244,7 +244,7 @@ def main():
     try:
         test_purge(engine, test_how_many(engine))
         if name == "bucket":
-            assert "takes no metadata store" in engine.ctl("snapshot", "--frozen", engine.dataset, fails=True)
+            assert "need only its snapshot" in engine.ctl("snapshot", "--frozen", engine.dataset, fails=True)
         else:
             test_frozen(engine)
         if name == "folder":

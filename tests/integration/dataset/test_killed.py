@@ -34,7 +34,7 @@ def seen(engine):
     listed, text = process.communicate()
     if process.returncode == 0:
         return content(engine) if listed else {}
-    assert process.returncode == 1 and text.count("\n") == 1 and "no dataset" in text, text
+    assert process.returncode == 1 and text.count("\n") == 1 and ("no dataset" in text or "not a dataset" in text), text
     return {}
 
 

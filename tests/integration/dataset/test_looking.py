@@ -121,7 +121,7 @@ class Looking(unittest.TestCase):
         for name, (status, text) in self.change_nothing("a stranger's journal").items():
             self.assertIn(status, (0, 1, 3), name + text)
             self.assertNotIn("is not a recording", text)
-            self.assertNotIn("no DIESEL metadata", text)
+            self.assertNotIn("not DIESEL metadata", text)
 
     def test_a_killed_writer(self):
         """Reads the committed content only, without writing."""

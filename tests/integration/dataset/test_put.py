@@ -143,14 +143,14 @@ class Put(Case):
         with create("refused") as w:
             w.put("a/b", b"1")
             for wrong in ("", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", "a\0b", "x" * 4096):
-                with self.assertRaisesRegex(ValueError, "no path of a sample"):
+                with self.assertRaisesRegex(ValueError, "not a valid path of a sample"):
                     w.put(wrong, b"")
             with self.assertRaisesRegex(FileExistsError, "'a/b' was put before"):
                 w.put("a/b", b"2")
             for wrong in ("text", 3, None):
                 with self.assertRaises(TypeError):
                     w.put("c", wrong)
-            with self.assertRaisesRegex(ValueError, "no regular file"):
+            with self.assertRaisesRegex(ValueError, "mode of a regular file"):
                 w.put("c", b"", mode=0o040755)
             with self.assertRaisesRegex(ValueError, "mtime"):
                 w.put("c", b"", mtime=-1)
@@ -214,7 +214,7 @@ class Put(Case):
     def test_wrong_use(self):
         os.makedirs(SCRATCH + "/other", exist_ok=True)
         pathlib.Path(SCRATCH, "other", "file").write_text("x")
-        with self.assertRaisesRegex(OSError, "not empty and no dataset"):
+        with self.assertRaisesRegex(OSError, "not empty and not a dataset"):
             diesel_loader.create(SCRATCH + "/other")
         with self.assertRaisesRegex(ValueError, "from 4 MiB to 64 MiB"):
             create("wrong", chunk_bytes=1000)
@@ -227,7 +227,7 @@ class Put(Case):
         self.assertFalse(os.path.exists(SCRATCH + "/wrong"))
         given = os.environ["DIESEL_DIESELCTL"]
         try:
-            for wrong, says in (("/no/dieselctl", "is not there"), ("/bin/true", "ended without a word")):
+            for wrong, says in (("/no/dieselctl", "is missing"), ("/bin/true", "ended without a word")):
                 os.environ["DIESEL_DIESELCTL"] = wrong
                 with self.assertRaisesRegex(OSError, says):
                     create("wrong")

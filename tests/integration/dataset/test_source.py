@@ -89,7 +89,7 @@ class Source(unittest.TestCase):
         for source in self.each_way():
             said = self.packed("--images", source)
             self.assertEqual(names(self.dataset), PICTURES)
-            self.assertIn("; 4 left out that are no images of a class;", said)
+            self.assertIn("; 4 left out that are not images of a class;", said)
 
     def test_other_files_are_samples(self):
         """Where there are no images, the output does not mention other files."""
@@ -125,7 +125,7 @@ class Source(unittest.TestCase):
             self.packed("--classes-of", train, source)
         self.write("cow/1.jpg")
         for source in self.each_way():
-            self.refused("--classes-of", train, source, self.dataset, says=f"the class folder cow of {source} is no class of {train}")
+            self.refused("--classes-of", train, source, self.dataset, says=f"the class folder cow of {source} is not a class of {train}")
         self.refused("--classes-of", self.root / "nowhere", self.source, self.dataset, says="nowhere")
 
     def test_class_of_what_is_left_out(self):

@@ -161,10 +161,10 @@ class Tar(unittest.TestCase):
         claimed.size = 1 << 30
         whole = archive(("a", b"x" * 512), ("b", b"y"))
         cases = {
-            "absolute": (archive(("/etc/passwd", b"x")), "'/etc/passwd' is no path of a sample"),
-            "above": (archive(("../x", b"x")), "'../x' is no path"),
-            "within": (archive(("a/../../x", b"x")), "is no path"),
-            "empty name": (archive(("a//b", b"x")), "is no path"),
+            "absolute": (archive(("/etc/passwd", b"x")), "'/etc/passwd' is not a valid path of a sample"),
+            "above": (archive(("../x", b"x")), "'../x' is not a valid path"),
+            "within": (archive(("a/../../x", b"x")), "is not a valid path"),
+            "empty name": (archive(("a//b", b"x")), "is not a valid path"),
             "too long": (archive(("x/" * 2100 + "x", b"x")), "at most 4095 bytes"),
             "symbolic link": (archive(special("l", tarfile.SYMTYPE, "/etc/passwd")), "'l' is a symbolic link; make"),
             "link to a folder": (archive(special("l", tarfile.SYMTYPE, "/"), ("l/x", b"x")), "'l' is a symbolic link"),
@@ -178,7 +178,7 @@ class Tar(unittest.TestCase):
             "text": (b"this is no archive\n" * 100, "neither a folder nor a tar archive"),
             "nothing": (b"", "neither a folder nor a tar archive"),
             "no files": (archive(special("d", tarfile.DIRTYPE)), "there are no files in"),
-            "steers the terminal": (archive(("/\x1b]0;x\x07", b"x")), "'/\\x1b]0;x\\x07' is no path"),
+            "steers the terminal": (archive(("/\x1b]0;x\x07", b"x")), "'/\\x1b]0;x\\x07' is not a valid path"),
             "checksum": (whole[:1030] + b"!" + whole[1031:], "damaged or cut off"),
             "gzip cut": (gzip.compress(archive(("a", os.urandom(9000)), ("b", b"")))[:5000], "damaged or cut off"),
         }
@@ -228,7 +228,7 @@ class Tar(unittest.TestCase):
     def test_wrong_use(self):
         path = ROOT / "one.tar"
         path.write_bytes(archive(("a", b"1")))
-        for option, says in (("--order=random", "in its own order"), ("--skip-unreadable", "whole or not at all")):
+        for option, says in (("--order=random", "in its own order"), ("--skip-unreadable", "completely or not at all")):
             done = ctl("pack", option, path, self.dataset)
             self.assertEqual(done.returncode, 2)
             self.assertIn(says, done.stderr.decode())

@@ -102,7 +102,7 @@ class Control(Case):
                 while True:
                     waiting = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK))
                     waiting.connect(path)
-            self.assert_given_up(path, "takes no connections for")
+            self.assert_given_up(path, "accepts no connections for")
 
     def test_a_daemon_that_greets_and_says_no_more(self):
         """The limit holds for the whole query, not for each of its steps."""
@@ -151,15 +151,15 @@ class Control(Case):
                 self.assertEqual((bool(asked.pop()), "upgrade dieseld" in said), (is_asked, not is_asked), said)
 
     def test_wrong_use(self):
-        for arguments, says in ((["set"], "nothing to set"), (["set", "bogus=1"], "it must be cache"),
+        for arguments, says in ((["set"], "no value to set"), (["set", "bogus=1"], "must be cache"),
                                 (["set", "workers=many"], "whole number"), (["set", "cache=lots"], "number of bytes"),
                                 (["set", "workers=1", "workers=2"], "twice"), (["set", "--limit", "workers=1"], "a knob"),
                                 (["set", "workers-max=1"], "a limit"), (["set", "--dry-run", "maybe"], "on or off"),
                                 (["set", "--tune", "maybe"], "dry-run or auto"), (["set", "x", "workers=1"], "neither"),
-                                (["why", "x"], "not a job's number"), (["why", "-n", "0"], "not a number from"),
-                                (["why", "1", "2"], "at most one job"), (["jobs", "x"], "nothing to name"),
-                                (["set", "--unset", "x"], "a knob or a limit"), (["set", "--unset", "tune", "--until-restart"], "nothing to set"),
-                                (["set", "--unset", "workers", "workers=1"], "twice"), (["replay"], "needed"),
+                                (["why", "x"], "not a job's number"), (["why", "-n", "0"], "must be a number from"),
+                                (["why", "1", "2"], "at most one job"), (["jobs", "x"], "expected no arguments"),
+                                (["set", "--unset", "x"], "a knob or a limit"), (["set", "--unset", "tune", "--until-restart"], "no value to set"),
+                                (["set", "--unset", "workers", "workers=1"], "twice"), (["replay"], "expected one file"),
                                 (["status", "--timeout", "0"], "whole seconds from 1"), (["jobs", "--timeout", "0.5"], "whole seconds"),
                                 (["set", "--timeout", "x", "workers=1"], "whole seconds"), (["why", "--timeout"], "needs an argument"), (["set", "--bogus"], "no option")):
             self.assertIn(says, ctl("/nowhere", *arguments, status=2), arguments)
@@ -289,7 +289,7 @@ class Control(Case):
     def test_a_limit_below_a_pin(self):
         daemon = self.tuned()
         ctl(daemon, "set", "cache=200M")
-        said = "pinned: cache-bytes of every job to 200 MiB, of which the limit leaves 64 MiB"
+        said = "pinned: cache-bytes of every job to 200 MiB, reduced by the limit to 64 MiB"
         self.assertIn(said, ctl(daemon, "set", "--limit", "cache-max=64M"))
         self.until("the settings are written", lambda: ask(daemon, "jobs")["tune"]["history"]["written"] > 0)
         daemon.kill()
@@ -306,7 +306,7 @@ class Control(Case):
         job = self.job(daemon)
         self.until("the limit keeps reads back", lambda: daemon.status()["reads"]["limited_s"] > 0.5)
         text = ctl(daemon, "why")
-        self.assertIn("reads are limited to 2.0 MiB a second, which kept some back for ", text)
+        self.assertIn("reads are limited to 2.0 MiB per second, which delayed some reads by ", text)
         status = daemon.status()
         # Counted from its start: 2 MiB per second, a tenth of that ahead, and one chunk.
         self.assertLessEqual(status["cache"]["read_bytes"], (status["uptime_s"] + 0.1) * (2 << 20) + (1 << 24), job)
@@ -465,7 +465,7 @@ class Control(Case):
             self.assertIn(path, ctl("/nowhere", "replay", path, status=1))
         # SQLite files: a foreign one, a session of a newer version, an empty one, half of one.
         for application, version, says in ((0, 0, "neither a history"), (0x444c5331, 99, "or record again"),
-                                           (0x444c5331, 2, "nothing to decide on"), (0x444c5331, None, "neither a history")):
+                                           (0x444c5331, 2, "too short to decide on"), (0x444c5331, None, "neither a history")):
             path = os.path.join(SCRATCH, f"session-{application}-{version}.db")
             with contextlib.closing(sqlite3.connect(path)) as db:
                 db.executescript(f"""CREATE TABLE info(key TEXT PRIMARY KEY, value TEXT);

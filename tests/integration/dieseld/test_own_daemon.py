@@ -127,7 +127,7 @@ class Tools(OnDemand):
         self.assertIn(f"{self.folder} is open to others: chmod 700 {self.folder}", self.refused("status"))
         os.rmdir(self.folder)
         os.chmod(self.runtime, 0o777)
-        self.assertIn(f"{self.runtime} can be changed by others", self.refused("status"))
+        self.assertIn(f"others can change {self.runtime}", self.refused("status"))
         long = private(os.path.join(self.top, "x" * 100), self.uid)
         private(os.path.join(long, "diesel"), self.uid)
         os.environ["XDG_RUNTIME_DIR"] = long
@@ -278,7 +278,7 @@ class Neighbours(OnDemand):
         self.assertEqual(run_as(lambda: ctl("status"), ALICE)[0], 0)
         neighbour = mallory(self, on_demand._socket_in(os.path.join(self.shared, "diesel-0")))
         for line in self.lines(uid=0):
-            self.assertIn(f"{os.environ['XDG_RUNTIME_DIR']} can be changed by others", line)
+            self.assertIn(f"others can change {os.environ['XDG_RUNTIME_DIR']}", line)
             self.assertIn(f"belongs to another user (uid {MALLORY})", line)
         self.assert_nobody_came(neighbour)
         self.assertEqual(ctl("status", "--socket", path)[0], 0)

@@ -23,14 +23,14 @@ class FirstSteps(Newcomer):
                 diesel_loader.Dataset(path)
         command, = commands(caught.exception.strerror)
         self.assertEqual(command, f"{CTL} pack {self.photos} {self.photos}.diesel")
-        self.assertIn(f"give {self.photos}.diesel", caught.exception.strerror)
+        self.assertIn(f"use {self.photos}.diesel", caught.exception.strerror)
         self.run_shell(command)
         self.assertEqual(diesel_loader.Dataset(f"{self.photos}.diesel")["cat/1.txt"], b"a picture")
 
     def test_no_folder(self):
         with self.assertRaisesRegex(FileNotFoundError, "there is no dataset"):
             diesel_loader.Dataset(f"{self.photos}.diesel")
-        with self.assertRaisesRegex(FileNotFoundError, "1.txt is a file, and a dataset is a folder"):
+        with self.assertRaisesRegex(FileNotFoundError, "1.txt is a file, but a dataset is a folder"):
             diesel_loader.Dataset(self.photos / "cat" / "1.txt")
 
     def test_a_lost_snapshot(self):

@@ -95,11 +95,11 @@ class FirstVerdict(unittest.TestCase):
         child = parent.stdout.readline().strip()
         parent.stdout.close()
         said = self.analyze("--unprivileged", "-d", "300ms", "-p", child).stderr
-        self.assertIn(f"process {child} was made by process {parent.pid}", said)
+        self.assertIn(f"process {child} is a child of process {parent.pid}", said)
         self.assertEqual(re.findall("`([^`]*)`", said)[0], f"{ANALYZE} -p {parent.pid}")
         said = subprocess.run(re.findall("`([^`]*)`", said)[0] + " --unprivileged -d 300ms", shell=True, capture_output=True, text=True,
                               check=False, timeout=120, env=self.env, cwd=self.folder).stderr
-        self.assertNotIn("was made by", said)
+        self.assertNotIn("is a child of", said)
 
 
 if __name__ == "__main__":

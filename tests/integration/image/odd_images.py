@@ -138,7 +138,7 @@ REFUSED = {
     "JPEG, lossless": (of_frame(1, 0xc3), "Unsupported JPEG process"),
     "JPEG, 2 components": (jpeg(GREY).replace(b"\xff\xc0\0\x0b\x08" + struct.pack(">HH", HEIGHT, WIDTH) + b"\1\1\x11\0",
                                               b"\xff\xc0\0\x0e\x08" + struct.pack(">HH", HEIGHT, WIDTH) + b"\2\1\x11\0\2\x11\0"),
-                           "^JPEG image has 2 components: 1, 3 and 4 are known"),
+                           "^JPEG image has 2 components: must be 1, 3 or 4"),
     "PNG, half of it": (saved(PICTURE, "PNG")[:900], "^PNG image is truncated"),
     "PNG, damaged": (patched(saved(PICTURE, "PNG"), 41, 0), "^PNG image of [0-9]+ bytes cannot be decoded"),
     "PNG, a bomb": (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 100000, 100000, 8, 2, 0, 0, 0)) + chunk(b"IDAT", bytes(9)),

@@ -97,8 +97,8 @@ class Restarts(unittest.TestCase):
         files["a scan for each"] = in_scans(jpeg(np.ascontiguousarray(photo[:, :, 1])), 3)
         packed, said, warned = self.pack(files)
         self.assertEqual(warned, "")
-        self.assertRegex(said, r"\nrestart markers: [0-9]+ JPEG files got them, .* before and .* now \([-+].* %\); [0-9]+ had them; "
-                               r"0 packed as they are; 0 other files\n$")
+        self.assertRegex(said, r"\nrestart markers: added to [0-9]+ JPEG files, .* before and .* now \([-+].* %\); [0-9]+ had them, "
+                               r"0 packed unchanged, 0 other files\n$")
         n_same = 0
         for name, data in files.items():
             if packed[name] == data:  # five blocks between markers, of which some widths are a multiple
@@ -114,7 +114,7 @@ class Restarts(unittest.TestCase):
         again, said, _ = self.pack({"again": packed["22 121x90 {}"]}, "--append")
         self.assertEqual(again["again"], packed["22 121x90 {}"])
         self.assertIn(f"{len(files)} unchanged", said)
-        self.assertIn("restart markers: 0 JPEG files got them; 1 had them;", said)
+        self.assertIn("restart markers: added to 0 JPEG files; 1 had them,", said)
 
     def test_other_data_is_kept(self):
         exif, file = Image.Exif(), io.BytesIO()
@@ -151,7 +151,7 @@ class Restarts(unittest.TestCase):
         packed, said, warned = self.pack({"good.jpg": good, **kept, **other})
         for name, data in {**kept, **other}.items():
             self.assertEqual(packed[name], data, name)
-        self.assertIn(f"; 0 had them; {len(kept)} packed as they are; {len(other)} other files\n", said)
+        self.assertIn(f"; 0 had them, {len(kept)} packed unchanged, {len(other)} other files\n", said)
         for name in kept:
             self.assertRegex(warned, rf"(?m)^dieselctl pack: {name} is packed as it is, without restart markers: [^\n]+$")
         self.assertIn("samples of the dataset are also 2 files that are no images by their names", warned)

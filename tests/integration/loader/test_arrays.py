@@ -144,23 +144,23 @@ class Mistakes(ArraysCase):
                           ("dtype must be", lambda: t.FromBytes("complex64", (3,))), ("shape must be", lambda: t.FromBytes("uint8", 3)),
                           ("shape must be", lambda: t.FromBytes("uint8", (1 << 20, 1 << 20))), ("shape must", lambda: t.FromBytes("uint8", [1] * 9)),
                           ("shape must be", lambda: t.FromBytes("uint8", (0, 3))), ("little-endian", lambda: t.FromBytes(numpy.dtype(">i2"), (3,))),
-                          ("is of 3 dimensions", lambda: t.FromBytes("uint8", (3, 3), "HWC"))):
+                          ("has 3 dimensions, but shape has 2", lambda: t.FromBytes("uint8", (3, 3), "HWC"))):
             with self.assertRaisesRegex(ValueError, why):
                 make()
 
     def test_what_dieseld_cannot_run(self):
         path = self.dataset([numpy.zeros((8, 9, 3), "float32")] * 2)
         plain, rows = t.FromNumpy(), t.FromNumpy("HWC")
-        for why, steps in (("which dimension is the height", [plain, t.RandomCrop(3)]), ("which dimension is the channels", [plain, t.ToTensor()]),
-                           ("which dimension is the height", [plain, t.RandomHorizontalFlip()]), ("not one of those", [rows, t.Resize((8, 8))]),
-                           ("does not make uint8 of float32", [plain, t.ToDtype("uint8")]), ("crops once", [rows, t.RandomCrop(3), t.CenterCrop(2)]),
-                           ("flips once", [rows, t.RandomVerticalFlip(), t.RandomVerticalFlip()]), ("comes first", [rows, rows]),
-                           ("of 2 channels, and the arrays have 3", [rows, t.Normalize([0, 0], [1, 1])]),
-                           ("layout 'HW' is of 2", [t.FromNumpy("HW")]), ("normalises float32", [plain, t.ToDtype("float16"), t.Normalize([0], [1])]),
+        for why, steps in (("dimension of the height", [plain, t.RandomCrop(3)]), ("dimension of the channels", [plain, t.ToTensor()]),
+                           ("dimension of the height", [plain, t.RandomHorizontalFlip()]), ("dieseld does not support it", [rows, t.Resize((8, 8))]),
+                           ("cannot convert float32 to uint8", [plain, t.ToDtype("uint8")]), ("crops once", [rows, t.RandomCrop(3), t.CenterCrop(2)]),
+                           ("flips once", [rows, t.RandomVerticalFlip(), t.RandomVerticalFlip()]), ("must come first", [rows, rows]),
+                           ("2 channels, but the arrays have 3", [rows, t.Normalize([0, 0], [1, 1])]),
+                           ("layout 'HW' has 2", [t.FromNumpy("HW")]), ("normalise only float32", [plain, t.ToDtype("float16"), t.Normalize([0], [1])]),
                            ("are smaller", [t.FromBytes("uint8", (8, 9, 3), "HWC"), t.RandomCrop(9)]), ("Resize with one number", [t.CenterCrop(3), rows])):
             with self.assertRaisesRegex(ValueError, why):
                 self.loader(path, *steps)
-        for why, options in (("native=False", {"native": False}), ("by a function", {"loader": bytes})):
+        for why, options in (("native=False", {"native": False}), ("a Python function", {"loader": bytes})):
             with self.assertRaisesRegex(ValueError, why):
                 self.loader(path, plain, **options)
 
@@ -169,7 +169,7 @@ class Mistakes(ArraysCase):
         path = self.dataset([good, good, good, good, good[:2], good, good.astype("int32"), good])
         batches = iter(self.loader(path, t.FromNumpy()))
         next(batches)
-        with self.assertRaisesRegex(diesel_loader.DamagedData, r"004\.npy: its array is int16 \[2, 4\], and int16 \[3, 4\] was expected; batch 1"):
+        with self.assertRaisesRegex(diesel_loader.DamagedData, r"004\.npy: its array is int16 \[2, 4\], but must be int16 \[3, 4\]; batch 1"):
             next(batches)
         for policy, wanted in (("skip", [0, 1, 2, 3, 5, 7]), ("zero", list(range(8)))):
             loader = self.loader(path, t.FromNumpy(), damaged=policy)
@@ -177,12 +177,12 @@ class Mistakes(ArraysCase):
                 samples = {n: data for batch, _, ids in loader for n, data in zip(ids.tolist(), batch)}
             self.assertEqual((sorted(samples), loader.n_damaged), (wanted, 2))
             self.assertEqual([n for n, data in samples.items() if not data.any()], [n for n in wanted if n in (4, 6)])
-        with self.assertRaisesRegex(diesel_loader.DamagedData, r"000\.npy: it has \d+ bytes, and int16 \[3, 4\] has 24"):
+        with self.assertRaisesRegex(diesel_loader.DamagedData, r"000\.npy: it has \d+ bytes, but int16 \[3, 4\] needs 24"):
             list(self.loader(path, t.FromBytes("int16", (3, 4))))
 
     def test_arrays_that_are_none(self):
         objects = self.dataset([numpy.array([1, None])] * 2, lambda out, a: numpy.save(out, a, allow_pickle=True))
-        for why, path in (("Python objects", objects), ("no .npy file", self.raw([numpy.zeros(200, "uint8")])),
+        for why, path in (("Python objects", objects), ("not a .npy file", self.raw([numpy.zeros(200, "uint8")])),
                           ("type '<c8'", self.dataset([numpy.zeros(3, "complex64")])), ("without numbers", self.dataset([numpy.zeros((0, 3))])),
                           ("type \\[\\('a'", self.dataset([numpy.zeros(3, [("a", "i4")])])),
                           ("damaged header", self.dataset([0], lambda out, _: out.write(b"\x93NUMPY\1\0\4\0{'x'")))):

@@ -453,7 +453,7 @@ class Argument(Case):
     def test_not_with_a_sampler_of_ones_own(self):
         self.cuda()
         for options in ({"sampler": [1, 2, 3], "shuffle": None}, {"batch_size": None}):
-            with self.assertRaisesRegex(ValueError, "^device is of batches that dieseld serves"):
+            with self.assertRaisesRegex(ValueError, "^device applies only to batches that dieseld serves"):
                 self.loader(device="cuda", **options)
 
     def test_pin_memory_changes_nothing(self):

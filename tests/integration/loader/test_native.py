@@ -472,7 +472,7 @@ class Plans(NativeCase):
             self.loader(transform, native="yes")
         with self.assertRaisesRegex(ValueError, "damaged must be"):
             self.loader(transform, damaged="ignore")
-        with self.assertRaisesRegex(ValueError, "decodes nothing"):
+        with self.assertRaisesRegex(ValueError, "decodes none"):
             self.loader(transform, native=False, damaged="skip")
 
     def test_where_dieseld_does_not_serve(self):
@@ -594,7 +594,7 @@ class Damaged(NativeCase):
                 self.assertEqual([[ids.tolist() for _, _, ids in again] for _ in range(2)], [[[7]], [[4], [7]]])
             # Other ranks have a batch at that step, and wait for this one.
             rank = part([4, 5, 6, 7], rank=1, world_size=2)
-            with self.assertRaisesRegex(diesel_loader.DamagedData, 'other ranks have one: give damaged="zero"'):
+            with self.assertRaisesRegex(diesel_loader.DamagedData, 'other ranks have some: give damaged="zero"'):
                 list(rank)
 
 

@@ -332,7 +332,7 @@ class Places(OnDemand):
         self.assertIn(f"chmod 700 {self.folder}", self.refused())
         os.rmdir(self.folder)
         os.chmod(self.runtime, 0o777)
-        self.assertIn(f"{self.runtime} can be changed by others", self.refused())
+        self.assertIn(f"others can change {self.runtime}", self.refused())
         os.chmod(self.runtime, 0o1777)
         opened(self.dataset)
 
@@ -435,7 +435,7 @@ class Failing(OnDemand):
             self.assertIn("pip install diesel-tools", self.refused())
         self.assertFalse(os.path.exists(self.folder))
         os.environ["DIESEL_DAEMON"] = "/nowhere/dieseld"
-        self.assertIn("DIESEL_DAEMON is /nowhere/dieseld, which is no program", self.refused())
+        self.assertIn("DIESEL_DAEMON is /nowhere/dieseld, which is not a program", self.refused())
 
     def test_the_program_is_found(self):
         del os.environ["DIESEL_DAEMON"]
@@ -447,9 +447,9 @@ class Failing(OnDemand):
             self.assertEqual(next(on_demand.beside_python()), os.path.join(folder, "bin/dieseld"))
 
     def test_a_program_that_will_not_do(self):
-        for text, expected in (("echo dieseld 0.0.1", f"is 0.0.1, and diesel_loader is {diesel_loader.__version__}"),
+        for text, expected in (("echo dieseld 0.0.1", f"is 0.0.1), and diesel_loader is {diesel_loader.__version__}"),
                                ("echo hello", "is no dieseld"),
-                               ("echo no library >&2; exit 127", "is not to be run (no library)")):
+                               ("echo no library >&2; exit 127", "cannot be run (no library)")):
             path = os.path.join(self.top, "other")
             pathlib.Path(path).write_text(f"#!/bin/sh\n{text}\n")
             os.chmod(path, 0o755)
@@ -476,7 +476,7 @@ class Failing(OnDemand):
 
     def test_no_memory(self):
         self.wrapper("ulimit -v 12000")
-        self.assertIn("dieseld does not start: ", self.refused())
+        self.assertIn("dieseld does not start (", self.refused())
 
     def test_killed_at_the_start(self):
         self.wrapper("kill -9 $$")

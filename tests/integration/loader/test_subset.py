@@ -72,10 +72,10 @@ class SubsetTest(unittest.TestCase):
 
 class Outside(SubsetTest):
     def test_labels_of_none_are_told(self):
-        """Samples outside the class folders are reported by name, and the fix in the message leaves them out."""
-        with self.assertWarnsRegex(UserWarning, r"[0-9]\.even lies in no class folder, and has label -1"):
+        """Samples in no class folder among others, by name; and what the line says leaves them out."""
+        with self.assertWarnsRegex(UserWarning, r"[0-9]\.even is in no class folder, and has label -1"):
             self.loader(self.all)
-        with self.assertWarnsRegex(UserWarning, "lies in no class folder"):
+        with self.assertWarnsRegex(UserWarning, "is in no class folder"):
             self.loader(self.all[:-1])
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -120,7 +120,7 @@ class Chosen(SubsetTest):
             self.assertEqual(self.numbers(part), whole[chosen], chosen)
             for again in (slice(2, -2), slice(None, None, 3), slice(1)):
                 self.assertEqual(self.numbers(part[again]), whole[chosen][again], (chosen, again))
-        with self.assertRaisesRegex(ValueError, "positive step"):
+        with self.assertRaisesRegex(ValueError, "step must be positive"):
             self.all[::-1]
 
     def test_indices(self):

@@ -455,7 +455,7 @@ class Samplers(DropInTest):
             self.assertEqual(mixed[0], mixed[2])
             self.assertTrue(len(dataset) < 3 or mixed[0] != mixed[1])
         for options in ({"transform": torch.clone}, {"return_ids": True}):
-            with self.assertRaisesRegex(ValueError, "methods of its own"):
+            with self.assertRaisesRegex(ValueError, "by its own methods"):
                 diesel.DataLoader(part, 4, **grouped(options))
 
         class Longer(diesel.Dataset):

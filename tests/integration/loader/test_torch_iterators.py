@@ -332,7 +332,7 @@ class Processes(WorkersCase):
                 self.assertEqual((script.returncode, err), (0, ""))
                 lines = out.splitlines()
                 for how in ways:
-                    self.assertRegex(lines.pop(0), r"this iterator is of process \d+, which this one was forked from: call iter\(\)")
+                    self.assertRegex(lines.pop(0), r"this iterator belongs to process \d+, which this one was forked from: call iter\(\)")
                     if how == "iterates":
                         self.assertEqual(lines.pop(0), "300")
                     self.assertEqual(lines.pop(0), "7")

@@ -110,7 +110,7 @@ class Threads(Case):
                 self.assertEqual((status, err), (0, ""))
                 continue
             self.assertEqual((status, out), (1, ""), err)
-            self.assertRegex(err, r"(?m)^diesel_loader [\d.]+ was installed while this job runs with 0\.0\.9: start the job again$")
+            self.assertRegex(err, r"(?m)^diesel_loader [\d.]+ was installed while this job runs with 0\.0\.9: restart the job$")
             self.assertIn("its own message is on the standard error above", err)
 
 
@@ -168,7 +168,7 @@ thread.join()
         status, out, err = self.python("-", text=self.cell("spawn"))
         self.assertEqual((status, err), (0, ""))
         for line in out.splitlines():
-            self.assertRegex(line, "because this program is no file .<stdin>.: write it to one, or use")
+            self.assertRegex(line, "because this program is not a file .<stdin>.: save it to one, or use")
 
     def test_what_was_typed_after_a_program(self):
         program = self.folder / "empty.py"

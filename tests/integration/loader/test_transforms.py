@@ -173,24 +173,24 @@ class Mistakes(TransformsCase):
 
     def test_what_dieseld_cannot_run(self):
         size = t.Resize((8, 8))
-        self.refused(r"Resize\(size=8.*dieseld has no part", t.Resize(8))
-        self.refused(r"RandomHorizontalFlip\(p=0.5\) is dieseld's to run.*after it has resized", t.RandomHorizontalFlip(), size)
-        self.refused("behind one that stays in Python", size, means, t.ToTensor())
+        self.refused(r"Resize\(size=8.*which dieseld needs", t.Resize(8))
+        self.refused(r"only dieseld can run RandomHorizontalFlip\(p=0.5\).*only after resizing", t.RandomHorizontalFlip(), size)
+        self.refused("follows a transform that runs in Python", size, means, t.ToTensor())
         self.refused("before ToTensor", size, t.ToTensor(), t.ColorJitter(0.5))
         self.refused("ColorJitter at random", size, t.RandomApply([t.RandomHorizontalFlip()]))
-        self.refused("cuts it out of what Resize", t.RandomCrop(8))
-        self.refused("normalises float32", size, t.ToTensor("float16"), t.Normalize(MEAN, STD))
-        self.refused("larger than what Resize gives", t.Resize(8), t.CenterCrop(9))
+        self.refused("crops only after Resize", t.RandomCrop(8))
+        self.refused("normalise only float32", size, t.ToTensor("float16"), t.Normalize(MEAN, STD))
+        self.refused("larger than the output of Resize", t.Resize(8), t.CenterCrop(9))
         self.refused("native=False", size, native=False)
         self.refused("does not run all", size, means, native="require")
         self.refused("bucket_by_length sorts", size, bucket_by_length=True)
-        self.refused("by a function of Python", size, loader=bytes)
-        with self.assertRaisesRegex(TypeError, "run by dieseld.*cannot be called"):
+        self.refused("a Python function loads", size, loader=bytes)
+        with self.assertRaisesRegex(TypeError, "only dieseld can run.*cannot be called"):
             size(numpy.zeros((9, 9, 3)))
 
         class Mine(t.Resize):
             pass
-        self.refused("not one of those", Mine((8, 8)))
+        self.refused("dieseld does not support it", Mine((8, 8)))
 
     def test_samples_that_are_no_images(self):
         source = self.folder / "text"
@@ -213,7 +213,7 @@ class Tensors(TransformsCase):
             half = self.samples(self.loader(*steps, t.ToDtype(dtype), make=DataLoader))
             self.assertTrue(all(torch.equal(tensor, torch.from_numpy(arrays[n]).to(tensor.dtype)) for n, tensor in half.items()))
             self.assertEqual(half[0].dtype, getattr(torch, str(dtype).replace("torch.", "")))
-        with self.assertRaisesRegex(TypeError, "nor can dataset"):
+        with self.assertRaisesRegex(TypeError, r"dataset\[i\] cannot apply"):
             Dataset(self.path, t.Compose(steps))[0]
         with self.assertRaisesRegex(ValueError, "by number"):
             DataLoader(Dataset(self.path, t.Compose(steps)), sampler=torch.utils.data.SubsetRandomSampler([1, 2]))

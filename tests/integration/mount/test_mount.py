@@ -303,14 +303,14 @@ class Refusals(Mount):
         self.fails("a dataset and a folder", self.dataset, code=2)
         self.fails("a command comes behind --", self.dataset, self.folder(), "ls", code=2)
         self.fails("a command comes behind --", self.dataset, self.folder(), "--", code=2)
-        self.fails("a number from 1 is needed", "--version", "x", self.dataset, self.folder(), code=2)
+        self.fails("must be a version number from 1", "--version", "x", self.dataset, self.folder(), code=2)
 
     def test_what_cannot_be_mounted(self):
         full = self.folder()
         with open(f"{full}/other", "w", encoding="utf-8"):
             pass
         self.fails("is not empty", self.dataset, full)
-        self.fails("would be out of sight", "--over", self.dataset, full)
+        self.fails("would hide", "--over", self.dataset, full)
         self.fails("cannot mount at", self.dataset, full + "/no")
         self.fails("has no version 2: it is at version 1", "--version", "2", self.dataset, self.folder())
         self.fails("dieselctl pack", self.source, self.folder())

@@ -40,7 +40,7 @@ class ClusterStatusTest(unittest.TestCase):
         return dieselctl("cluster", "status", "--redis", self.url).stdout
 
     def test_none(self):
-        self.assertEqual(self.text(), "no node takes part in a job of several\n")
+        self.assertEqual(self.text(), "no job runs on several nodes\n")
         self.assertEqual(self.status()["groups"], [])
 
     def test_jobs(self):

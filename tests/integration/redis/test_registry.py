@@ -153,7 +153,7 @@ class RegistryTest(unittest.TestCase):
         for node in (a, other):
             node.join("job")
         for node in (a, other):
-            node.server_is("up: another node is named a")
+            node.server_is("up: another node has the same name a")
         other.stop()
         until(lambda: a.server() == "server up", "it is told for ever")
         a.sees("job", "a")

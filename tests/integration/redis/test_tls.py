@@ -98,7 +98,7 @@ class TlsTest(unittest.TestCase):
         self.one_line(self.pack(plain, check=1, **self.env), "TLS")
         # A password that is meant for TLS is not sent in plain text.
         plain.cli("config", "set", "requirepass", "secret")
-        self.one_line(self.pack(plain, check=1, scheme="redis", DIESEL_REDIS=f"rediss://:secret@localhost:{plain.port}"), "wants a password")
+        self.one_line(self.pack(plain, check=1, scheme="redis", DIESEL_REDIS=f"rediss://:secret@localhost:{plain.port}"), "needs a password")
         self.pack(plain, scheme="redis", DIESEL_REDIS=f"redis://:secret@localhost:{plain.port}")
 
     def test_cluster(self):

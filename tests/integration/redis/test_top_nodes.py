@@ -114,7 +114,7 @@ class TopNodesTest(unittest.TestCase):
 
     def test_wrong_use(self):
         for args, word in ((["--nodes"], "argument"), (["--nodes", self.url, "-p", "1"], "--nodes"), (["--nodes", self.url, "-r", "x"], "--nodes"),
-                           (["--nodes", self.url, "-s", "wrk"], "no such column")):
+                           (["--nodes", self.url, "-s", "wrk"], "no column 'wrk'")):
             self.assertIn(word, self.top("--once", *args, status=2))
         self.assertIn("redis://", self.top("--nodes", "http://x", "--once", status=1))
         self.assertNotIn("secret", self.top("--nodes", "redis://u:secret@[::1", "--once", status=1))

@@ -511,7 +511,7 @@ static void test_not_a_dataset(void **state)
 			      *photo = path_in(*state, "holiday/photo.jpg");
 
 	assert_int_equal(writer_open(holiday, WRITER_PACK, CHUNK_MIN_BYTES, &w, &err), -ENOTEMPTY);
-	assert_non_null(strstr(err.text, "no dataset"));
+	assert_non_null(strstr(err.text, "not a dataset"));
 	assert_false(exists_in(*state, "holiday/meta.db"));
 	assert_int_equal(writer_open(photo, WRITER_PACK, CHUNK_MIN_BYTES, &w, &err), -ENOTDIR);
 	assert_int_equal(writer_open(missing, WRITER_CHANGE, CHUNK_MIN_BYTES, &w, &err), -ENOENT);

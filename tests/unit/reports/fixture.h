@@ -135,7 +135,7 @@ static inline void fixture_job(struct fixture *f)
 	a->evidence[1] =
 	    (struct analysis_evidence){"worker", "decoding and transforming", 2100 * NS_PER_MS, false};
 	a->evidence[2] =
-	    (struct analysis_evidence){"trainer", "taking the batch over", 300 * NS_PER_MS, false};
+	    (struct analysis_evidence){"trainer", "taking over the batch", 300 * NS_PER_MS, false};
 	a->n_actions = 3;
 	a->actions[0] = (struct analysis_action){
 	    "Keep the dataset in memory: serve it with dieseld and a cache of 3.1 GiB",

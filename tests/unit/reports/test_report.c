@@ -229,7 +229,7 @@ static void test_unknown_is_not_zero(void **state)
 	analysis.sampled.is = true;
 	analysis.n_steps = 0;
 	char *text = text_of(&analysis, (struct report_text_options){.width = 200});
-	assert_non_null(strstr(text, "Data wait a step: unknown. Files read: unknown."));
+	assert_non_null(strstr(text, "Data wait per step: unknown. Files read: unknown."));
 	free(text);
 	json_t *root = json_of(&analysis, false);
 	assert_true(json_is_null(json_object_get(root, "steps")));
@@ -256,11 +256,11 @@ static void test_unknown_is_not_zero(void **state)
 	free(text);
 	analysis.sampled.n_steps_estimated = 100;
 	text = html_of(&analysis);
-	assert_null(strstr(text, "read a step"));
-	assert_non_null(strstr(text, "data wait a step"));
+	assert_null(strstr(text, "read per step"));
+	assert_non_null(strstr(text, "data wait per step"));
 	free(text);
 	text = text_of(&analysis, (struct report_text_options){.width = 200});
-	assert_non_null(strstr(text, "Data wait a step: mean 0 us. Files read: unknown."));
+	assert_non_null(strstr(text, "Data wait per step: mean 0 us. Files read: unknown."));
 	free(text);
 	/* No data wait was seen, so its length is unknown. */
 	analysis.job.loader = LOADER_NONE;
@@ -268,7 +268,7 @@ static void test_unknown_is_not_zero(void **state)
 	assert_true(json_is_null(json_object_get(root, "wait_mean_s")));
 	json_decref(root);
 	text = html_of(&analysis);
-	assert_null(strstr(text, "data wait a step"));
+	assert_null(strstr(text, "data wait per step"));
 	free(text);
 }
 
@@ -384,7 +384,7 @@ static void test_a_gain_is_told_with_its_range(void **state)
 	free(text);
 	analysis.actions[0].gain = (struct estimate){1.2, 0.9, 1.5};
 	text = text_of(&analysis, (struct report_text_options){.width = 200});
-	assert_non_null(strstr(text, "Predicted 1.20x faster (0.90 to 1.50), which may be none; confidence"));
+	assert_non_null(strstr(text, "Predicted 1.20x faster (0.90 to 1.50), or no gain; confidence"));
 	free(text);
 }
 

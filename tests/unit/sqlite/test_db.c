@@ -336,7 +336,7 @@ static void test_other_tables_are_not_ours(void **state)
 		assert_int_equal(sql_check_tables(sql, ours, &err), -EBADMSG);
 		sql_rollback(sql);
 	}
-	expect(-EBADMSG, -EBADMSG, &err, "%s has something in it that DIESEL does not make: make a new one");
+	expect(-EBADMSG, -EBADMSG, &err, "%s has content that DIESEL does not make: make a new one");
 	sql_close(sql);
 }
 

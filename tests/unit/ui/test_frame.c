@@ -315,7 +315,7 @@ static void test_the_long_piece_of_a_chain_is_seen(void **state)
 
 		strcpy(hop->job, "id-slow.py");
 		strcpy(hop->role, "trainer");
-		strcpy(hop->what, i == 40 ? "reading photo.jpg" : "taking the batch over");
+		strcpy(hop->what, i == 40 ? "reading photo.jpg" : "taking over the batch");
 		hop->tid = 100;
 		hop->begin_s = i < 40 ? 1.01 - i * 1e-4 : 0.003;
 		hop->length_s = i == 40 ? 1 : 1e-4;

@@ -44,7 +44,7 @@ def chosen(device: Any) -> torch.device | None:
     n = cuda.n_devices()
     if not n:
         raise RuntimeError(f"device={device!r}, but torch {torch.__version__} finds no GPU (torch.cuda.is_available() is False): "
-                           "leave device out, or look at the driver and at which torch is installed")
+                           "leave device out, or check the driver and the installed torch")
     if found.index is not None and found.index >= n:
         raise ValueError(f"device={device!r}, but torch finds {n} GPU{'s' if n > 1 else ''}, counted from 0")
     return found
@@ -145,8 +145,7 @@ class Transfer:
                 tensor = cuda.pinned(tensor)
             except RuntimeError as error:
                 self._refused = True
-                log.warning("torch has no memory that it can lock for CUDA (%s): batches are copied to the device while the "
-                            "trainer waits", str(error).splitlines()[0])
+                log.warning("torch cannot lock memory for CUDA (%s): batches are copied to the device while the trainer waits", str(error).splitlines()[0])
         made = cuda.copy(tensor, self.device, self._stream)
         copies.made.append(made)
         return made

@@ -36,7 +36,8 @@ def check(store, key, ranks, facts, path, patience_s):
             store.add(f"{key}/n_differ", 1)
         if store.add(f"{key}/n_differ", 0):  # older ones cannot tell whether there is a key
             said = store.get(f"{key}/differ").decode()
-            raise ValueError(f"{path}: ranks do not agree on the order, and would have samples twice, and others never: {said}: give all ranks "
+            raise ValueError(f"{path}: ranks do not agree on the order ({said}), so some samples would come twice, and others never: give "
+                             f"all ranks "
                              "the same dataset and arguments, and resume all of them from one state")
         if n >= world_size:
             return True

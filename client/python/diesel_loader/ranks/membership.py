@@ -63,7 +63,7 @@ def _alone(known):
             raise ValueError(f"{name} is {getattr(known, name)}, but WORLD_SIZE is not set: {REMEDY}")
     tasks = known.SLURM_STEP_NUM_TASKS
     if known.RANK is None and (tasks or 1) > 1:
-        raise ValueError(f"srun started {tasks} tasks, and nothing tells whether they are ranks of one job: {REMEDY} (0 and "
+        raise ValueError(f"srun started {tasks} tasks, which may or may not be ranks of one job: {REMEDY} (0 and "
                          "1 for a job of its own)")
     return 0, 1
 
@@ -77,7 +77,7 @@ def _rank(known):
         return _rank_on_node(known)
     if known.SLURM_PROCID is not None and known.SLURM_STEP_NUM_TASKS == world:
         return known.SLURM_PROCID
-    raise ValueError(f"WORLD_SIZE is {world}, but neither RANK nor LOCAL_RANK tells which of them this is: {REMEDY}")
+    raise ValueError(f"WORLD_SIZE is {world}, but neither RANK nor LOCAL_RANK tells which rank this is: {REMEDY}")
 
 
 def _rank_on_node(known):

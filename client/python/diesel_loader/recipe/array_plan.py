@@ -30,19 +30,19 @@ def npy_header(data: bytes) -> tuple[str, tuple[int, ...]]:
     begin = 12 if wide else 10
     length = int.from_bytes(data[8:begin], "little")
     if data[:6] != b"\x93NUMPY" or len(data) < begin + length or length > MAX_HEADER:
-        raise NotUnderstood("is no .npy file, or a truncated one, or one with a header that is too long")
+        raise NotUnderstood("is not a .npy file, or is truncated, or has too long a header")
     try:
         header = ast.literal_eval(data[begin:begin + length].decode().strip())
         kind, shape = header["descr"], tuple(header["shape"])
         if isinstance(kind, str) and "O" in kind:
-            raise NotUnderstood("is an array of Python objects (dtype object): save it as one of numbers")
+            raise NotUnderstood("is an array of Python objects (dtype object): save it as an array of numbers")
         name = kind if not isinstance(kind, str) or kind[1:2] not in KINDS else KINDS[kind[1]] + (
             "" if kind[1] == "b" else str(8 * int(kind[2:])))
         is_shape = len(shape) <= native.RECIPE_TENSOR_DIMENSIONS and all(type(side) is int and side >= 0 for side in shape)
     except (KeyError, SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
         raise NotUnderstood("is a .npy file with a damaged header") from None
     if not isinstance(name, str) or name not in STORED or not is_shape:
-        raise NotUnderstood(f"is an array of the type {kind!r} and the shape {shape!r}: dieseld has integers, bool, float16, "
+        raise NotUnderstood(f"is an array of the type {kind!r} and the shape {shape!r}: dieseld supports integers, bool, float16, "
                             f"float32 and float64, in at most {native.RECIPE_TENSOR_DIMENSIONS} dimensions")
     if 0 in shape:
         raise NotUnderstood(f"is an array without numbers, of the shape {shape!r}")
@@ -67,12 +67,12 @@ class ArrayBuilder:
         self.note = ""
         method = self.STEPS.get(type(step))
         if method is None:
-            raise NotUnderstood("not one of those that dieseld has for arrays")
+            raise NotUnderstood("dieseld does not support it for arrays")
         method(self, step)
 
     def _from(self, step):
         if self.has_size:
-            raise NotUnderstood("it comes first, and once")
+            raise NotUnderstood("it must come first, and only once")
         dtype, shape = step.dtype, step.shape
         if shape is None:
             path, data = self._first()
@@ -83,7 +83,7 @@ class ArrayBuilder:
             self._any_side = True
             self.note = f"{dtype} {list(shape)}, as {path}"
         if step.layout and len(step.layout) != len(shape):
-            raise NotUnderstood(f"layout {step.layout!r} is of {len(step.layout)} dimensions, and the arrays have the shape {shape}")
+            raise NotUnderstood(f"layout {step.layout!r} has {len(step.layout)} dimensions, but the arrays have the shape {shape}")
         self._letters = step.layout or ""
         recipe, tensor = self.recipe, self.recipe.tensor
         recipe.kind, recipe.shape = native.RECIPE_NUMPY if type(step) is array.FromNumpy else native.RECIPE_BYTES, native.RECIPE_WHOLE
@@ -96,7 +96,8 @@ class ArrayBuilder:
     def _needs(self, letter, what):
         """The dimension of that letter."""
         if letter not in self._letters:
-            raise NotUnderstood(f"nothing says which dimension is the {what}: give {'FromNumpy' if self.recipe.kind == native.RECIPE_NUMPY else 'FromBytes'} "
+            raise NotUnderstood(f"no layout names the dimension of the {what}: give "
+                                f"{'FromNumpy' if self.recipe.kind == native.RECIPE_NUMPY else 'FromBytes'} "
                                 "a layout that has it")
         return self._letters.index(letter)
 
@@ -109,7 +110,7 @@ class ArrayBuilder:
         if self._any_side:
             sides[row] = sides[column] = 0
         elif height > sides[row] or width > sides[column]:
-            raise NotUnderstood(f"the arrays are smaller, {sides[row]} x {sides[column]}")
+            raise NotUnderstood(f"the arrays are smaller: {sides[row]} x {sides[column]}")
         recipe.shape = native.RECIPE_RANDOM_CROP if type(step) is array.RandomCrop else native.RECIPE_MIDDLE
         recipe.height, recipe.width = height, width
 
@@ -130,7 +131,7 @@ class ArrayBuilder:
         if name == now and not (is_stored and scale):
             return
         if not can and name != now:
-            raise NotUnderstood(f"dieseld does not make {name} of {now}" + (", scaled" if scale and name == "uint8" else ""))
+            raise NotUnderstood(f"dieseld cannot convert {now} to {name}" + (", scaled" if scale and name == "uint8" else ""))
         recipe.type = TYPES[name]
         if is_stored and scale and name in FLOATING and stored not in (*FLOATING, "bool"):
             recipe.flags |= native.RECIPE_UNIT
@@ -146,11 +147,11 @@ class ArrayBuilder:
     def _normalize(self, step):
         recipe, n = self.recipe, len(step.mean)
         if recipe.dtype != "float32" or recipe.flags & native.RECIPE_NORMALISE:
-            raise NotUnderstood("dieseld normalises float32, once")
+            raise NotUnderstood("dieseld can normalise only float32, and once")
         if n > 1:
             channels = recipe.tensor.dimensions[self._needs("C", "channels")]
             if n != channels:
-                raise NotUnderstood(f"its mean and std are of {n} channels, and the arrays have {channels}")
+                raise NotUnderstood(f"its mean and std have {n} channels, but the arrays have {channels}")
         recipe.flags |= native.RECIPE_NORMALISE
         recipe.tensor.n_means = n
         recipe.tensor.mean[:n], recipe.tensor.std[:n] = step.mean, step.std

@@ -51,7 +51,7 @@ def codec_plan(transform: Any, dataset: Dataset, why_not: str | None) -> Plan:
     Dataset."""
     first, *rest = flatten(transform)
     if why_not:
-        raise ValueError(f"{first} is dieseld's to run, and here it cannot: {why_not}")
+        raise ValueError(f"only dieseld can run {first}, and here it cannot: {why_not}")
     check_no_codec(rest)
     recipe = Recipe(kind=native.RECIPE_CODEC)
     recipe.codec.name, recipe.codec.options = first.name.encode(), first.options.encode()
@@ -64,7 +64,7 @@ def check_no_codec(steps: list[Any]) -> None:
     """A codec decodes what is stored, and nothing else."""
     for step in steps:
         if isinstance(step, Codec):
-            raise ValueError(f"{step} decodes what is stored: it must be the first of the transforms")
+            raise ValueError(f"{step} decodes stored samples: it must be the first transform")
 
 
 def _output(dataset, recipe):

@@ -24,7 +24,7 @@ class Damage:
             return
         for item in batch.items[:batch.n_items + (batch.n_damaged if self._skips else 0)]:
             if item.bytes == 0:
-                log.warning("%s: %s is damaged: it is %s (dieseld's log says what is wrong)", self._dataset.path,
+                log.warning("%s: %s is damaged: it is %s (dieseld's log has the reason)", self._dataset.path,
                             self._dataset.sample_path(item.sample), "left out" if self._skips else "all zeros")
         if self.n >= MAX_NAMED:
-            log.warning("%s: further damaged samples are counted, in the loader's n_damaged, and not named", self._dataset.path)
+            log.warning("%s: the loader counts further damaged samples in n_damaged, without a message", self._dataset.path)

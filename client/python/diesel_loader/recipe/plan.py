@@ -25,8 +25,8 @@ JITTERED = {"brightness": (1, 1), "contrast": (1, 1), "saturation": (1, 1), "hue
 FACTOR_MAX = 1_000_000
 DAEMON, WORKER = "dieseld", "Python"
 OURS = Transform.__module__.rpartition(".")[0] + "."  # modules of diesel_loader.transforms
-BEHIND, NO_SIZE = "behind one that stays in Python", "without a fixed size before it, dieseld has no part in it"
-NOT_KNOWN = "not one of those that dieseld knows"
+BEHIND, NO_SIZE = "follows a transform that runs in Python", "has no fixed size before it, which dieseld needs"
+NOT_KNOWN = "dieseld does not support it"
 
 
 class Step:
@@ -60,7 +60,7 @@ class Plan:
         left = [step for step in self.steps if isinstance(step.transform, Transform) and step.where != DAEMON]
         if left:
             step = next((step for step in left if step.why not in (BEHIND, NO_SIZE)), left[0])
-            raise ValueError(f"{step.transform} is dieseld's to run, and here it cannot: {step.why}")
+            raise ValueError(f"only dieseld can run {step.transform}, and here it cannot: {step.why}")
 
 
 def _module(transform):
@@ -86,7 +86,7 @@ def flatten(transform: Any) -> list[Any]:
 
 def _side(value):
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= native.RECIPE_MAX_SIDE:
-        raise _NotUnderstood(f"its size is not 1 to {native.RECIPE_MAX_SIDE} pixels")
+        raise _NotUnderstood(f"its size must be 1 to {native.RECIPE_MAX_SIDE} pixels")
     return value
 
 
@@ -95,7 +95,7 @@ def _height_and_width(size):
     if len(sides) == 1:
         sides *= 2
     if len(sides) != 2:
-        raise _NotUnderstood("its size is not a height and a width")
+        raise _NotUnderstood("its size must be a height and a width")
     return _side(sides[0]), _side(sides[1])
 
 
@@ -124,11 +124,11 @@ class _Builder:
         if not self.kind:
             self.kind, self.is_ours = ("array", True) if version == "ours" else ("pil", False)
         if (version == "ours") != self.is_ours:
-            raise _NotUnderstood("dieseld takes torchvision's or diesel_loader's, and not a mixture")
+            raise _NotUnderstood("dieseld supports transforms of torchvision or of diesel_loader, but not of both")
         if self._changes_nothing(step, version):
             return
         if self.shorter and type(step).__name__ not in ("CenterCrop", "RandomCrop"):
-            raise _NotUnderstood("only a crop gives what Resize with one number makes a size that all images share")
+            raise _NotUnderstood("after Resize with one number, only a crop gives all images the same size")
         method(step)
 
     def _changes_nothing(self, step, version):
@@ -160,12 +160,12 @@ class _Builder:
         if self.has_size:
             raise _NotUnderstood("dieseld resizes once")
         if TYPES["uint8"] != self.recipe.type:
-            raise _NotUnderstood("dieseld resizes before it makes floating point of an image")
+            raise _NotUnderstood("dieseld can resize only before the conversion to floating point")
         interpolation = getattr(step.interpolation, "value", step.interpolation)
         if interpolation not in FILTERS:
-            raise _NotUnderstood(f"its interpolation is {interpolation}, and dieseld has bilinear and bicubic")
+            raise _NotUnderstood(f"its interpolation must be bilinear or bicubic, not {interpolation}")
         if self.kind != "pil" and step.antialias is not True:
-            raise _NotUnderstood("dieseld resizes with antialiasing")
+            raise _NotUnderstood("dieseld can resize only with antialiasing")
         self.recipe.filter = FILTERS[interpolation]
 
     def _RandomResizedCrop(self, step):
@@ -173,7 +173,7 @@ class _Builder:
         height, width = _height_and_width(step.size)
         scale, ratio = _pair(step.scale), _pair(step.ratio)
         if not 0 <= scale[0] <= scale[1] or not 0 < ratio[0] <= ratio[1] or scale[1] <= 0:
-            raise _NotUnderstood("its scale or ratio is no range")
+            raise _NotUnderstood("its scale and ratio must be ranges")
         self.recipe.shape, self.recipe.height, self.recipe.width = native.RECIPE_RANDOM_BOX, height, width
         self.recipe.scale[:], self.recipe.ratio[:] = scale, ratio
         self.has_size = True
@@ -181,7 +181,7 @@ class _Builder:
     def _Resize(self, step):
         self._scale(step)
         if getattr(step, "max_size", None) is not None:
-            raise _NotUnderstood("dieseld knows no max_size")
+            raise _NotUnderstood("dieseld does not support max_size")
         sides = [step.size] if isinstance(step.size, int) else list(step.size or ())
         if len(sides) == 1:
             self.shorter = _side(sides[0])
@@ -192,10 +192,10 @@ class _Builder:
 
     def _crop(self, step, shape):
         if not self.shorter:
-            raise _NotUnderstood("dieseld cuts it out of what Resize with one number gives")
+            raise _NotUnderstood("dieseld crops only after Resize with one number")
         height, width = _height_and_width(step.size)
         if self.shorter < max(height, width):
-            raise _NotUnderstood("it is larger than what Resize gives, and would be padded")
+            raise _NotUnderstood("it is larger than the output of Resize, and dieseld does not pad")
         self.recipe.shape, self.recipe.height, self.recipe.width = shape, height, width
         self.recipe.shorter, self.shorter = self.shorter, None
         self.has_size = True
@@ -220,7 +220,7 @@ class _Builder:
 
     def _flip(self, step, name):
         if not self.has_size:
-            raise _NotUnderstood("dieseld flips after it has resized")
+            raise _NotUnderstood("dieseld can flip only after resizing")
         if getattr(self.recipe, name) or not 0 <= step.p <= 1:
             raise _NotUnderstood("dieseld flips once")
         setattr(self.recipe, name, float(step.p))
@@ -234,27 +234,27 @@ class _Builder:
     def _colours(self):
         """Checks a step that changes colours, which works differently on PIL images and on tensors."""
         if self.is_ours and not self.recipe.flags & native.RECIPE_ROWS:
-            raise _NotUnderstood("dieseld changes colours before ToTensor")
+            raise _NotUnderstood("dieseld can change colours only before ToTensor")
         if self.recipe.dtype != "uint8":
-            raise _NotUnderstood("dieseld changes colours of uint8")
+            raise _NotUnderstood("dieseld can change colours only of uint8")
         if not self.has_size:
-            raise _NotUnderstood("dieseld changes colours after it has resized")
+            raise _NotUnderstood("dieseld can change colours only after resizing")
         if self.recipe.grey:
-            raise _NotUnderstood("dieseld makes images grey last, and once")
+            raise _NotUnderstood("dieseld can make images grey only last, and once")
         of_tensors = native.RECIPE_TENSOR_COLOURS if self.kind in ("tensor", "image") else 0
         if self.recipe.jitter and self.recipe.flags & native.RECIPE_TENSOR_COLOURS != of_tensors:
-            raise _NotUnderstood("dieseld changes colours of PIL images or of tensors, and not of both")
+            raise _NotUnderstood("dieseld can change colours of PIL images or of tensors, but not of both")
         return of_tensors
 
     def _jitter(self, step, p):
         of_tensors = self._colours()
         if self.recipe.jitter:
-            raise _NotUnderstood("dieseld changes colours once")
+            raise _NotUnderstood("dieseld can change colours only once")
         if not 0 <= p <= 1:
-            raise _NotUnderstood("its p is no probability")
+            raise _NotUnderstood("its p must be a probability")
         ranges = {name: _pair(getattr(step, name) or nothing) for name, nothing in JITTERED.items()}
         if not all(0 <= low <= high <= FACTOR_MAX for name, (low, high) in ranges.items() if name != "hue"):
-            raise _NotUnderstood(f"its factors are not from 0 to {FACTOR_MAX:,}")
+            raise _NotUnderstood(f"its factors must be from 0 to {FACTOR_MAX:,}")
         if p:
             self.recipe.jitter = float(p)
             self.recipe.flags |= of_tensors
@@ -267,7 +267,7 @@ class _Builder:
     def _RandomApply(self, step):
         inner = [one for transform in step.transforms for one in flatten(transform)]
         if len(inner) != 1 or not _module(inner[0]) or type(inner[0]).__name__ != "ColorJitter":
-            raise _NotUnderstood("dieseld applies ColorJitter at random, and nothing else")
+            raise _NotUnderstood("dieseld can apply only ColorJitter at random")
         self._jitter(inner[0], step.p)
 
     def _grey(self, p, channels):
@@ -298,14 +298,14 @@ class _Builder:
             return
         self._from_pil("image" if _module(step) == "v2" else "tensor")
         if _module(step) == "v2":
-            raise _NotUnderstood("torchvision gives it up: v2.ToImage(), v2.ToDtype(torch.float32, scale=True) instead")
+            raise _NotUnderstood("torchvision deprecates it: use v2.ToImage(), v2.ToDtype(torch.float32, scale=True)")
         self._float32(True)
 
     def _to_array(self, step):
         if not self.has_size:
-            raise _NotUnderstood("dieseld resizes before it makes numbers of an image")
+            raise _NotUnderstood("dieseld can resize only before the conversion to numbers")
         if self.recipe.dtype != "uint8" or not self.recipe.flags & native.RECIPE_ROWS:
-            raise _NotUnderstood("dieseld makes it of uint8 [height, width, channels], once")
+            raise _NotUnderstood("dieseld can do it only once, from uint8 [height, width, channels]")
         self._to_dtype(step.dtype, step.scale)
         if step.layout == "CHW":
             self.recipe.flags &= ~native.RECIPE_ROWS
@@ -328,7 +328,7 @@ class _Builder:
 
     def _float32(self, unit):
         if not self.has_size:
-            raise _NotUnderstood("dieseld resizes before it makes floating point of an image")
+            raise _NotUnderstood("dieseld can resize only before the conversion to floating point")
         self.recipe.type = TYPES["float32"]
         if unit:
             self.recipe.flags |= native.RECIPE_UNIT
@@ -336,14 +336,14 @@ class _Builder:
     def _to_dtype(self, dtype, scale):
         name = str(dtype).replace("torch.", "")
         if self.kind == "pil":
-            raise _NotUnderstood("dieseld needs a tensor for it")
+            raise _NotUnderstood("it needs a tensor")
         now = self.recipe.dtype
         if name == now:
             return
         if not self.has_size:
-            raise _NotUnderstood("dieseld needs a tensor of its final size for it")
+            raise _NotUnderstood("it needs a tensor of its final size")
         if name not in TYPES or name == "uint8" or now not in ("uint8", "float32"):
-            raise _NotUnderstood(f"dieseld does not make {name} of {now}")
+            raise _NotUnderstood(f"dieseld cannot convert {now} to {name}")
         if now == "uint8":
             self._float32(bool(scale))
         self.recipe.type = TYPES[name]
@@ -351,7 +351,7 @@ class _Builder:
     def _ToDtype(self, step):
         dtype = step.dtype
         if isinstance(dtype, dict):
-            raise _NotUnderstood("it says a type for each kind of input")
+            raise _NotUnderstood("it has a type for each kind of input, which dieseld does not support")
         self._to_dtype(dtype, step.scale)
 
     def _ConvertImageDtype(self, step):
@@ -360,10 +360,10 @@ class _Builder:
     def _Normalize(self, step):
         mean, std = [float(v) for v in step.mean], [float(v) for v in step.std]
         if self.recipe.dtype != "float32" or self.recipe.flags & native.RECIPE_NORMALISE:
-            raise _NotUnderstood("dieseld normalises float32, once")
+            raise _NotUnderstood("dieseld can normalise only float32, and once")
         n = self.recipe.channels
         if len(mean) not in (1, n) or len(std) not in (1, n) or not all(v > 0 for v in std):
-            raise _NotUnderstood(f"its mean and std are not of {n} channel{'s'[:n != 1]}")
+            raise _NotUnderstood(f"its mean and std must have {n} channel{'s'[:n != 1]}")
         self.recipe.mean[:], self.recipe.std[:] = (v if len(v) == 3 else v * 3 for v in (mean, std))
         self.recipe.flags |= native.RECIPE_NORMALISE
 
@@ -414,7 +414,7 @@ class Decoded:
         """Has the daemon lay batches out so. ValueError: they are no [B, C, H, W]."""
         if self.recipe.flags & native.RECIPE_ROWS or not self.recipe.has_channels:
             made = "[B, H, W, C]" if self.recipe.has_channels else "arrays without channels"
-            raise ValueError(f"memory_format=torch.channels_last is of batches [B, C, H, W], and the transform makes {made}")
+            raise ValueError(f"memory_format=torch.channels_last needs batches [B, C, H, W], but the transform makes {made}")
         self.recipe.flags |= native.RECIPE_ROWS
         self.channels_last = True
 

@@ -25,7 +25,7 @@ class _From(Transform):
         self.shape = None if shape is None else self._shape(shape)
         self.layout = layout
         if layout and self.shape is not None and len(layout) != len(self.shape):
-            raise ValueError(f"layout {layout!r} is of {len(layout)} dimensions, and shape has {len(self.shape)}: {shape!r}")
+            raise ValueError(f"layout {layout!r} has {len(layout)} dimensions, but shape has {len(self.shape)}: {shape!r}")
 
     @staticmethod
     def _shape(shape):
@@ -34,7 +34,8 @@ class _From(Transform):
         except TypeError:
             sides = (0,)
         if len(sides) > native.RECIPE_TENSOR_DIMENSIONS or not 1 <= math.prod(sides) <= native.RECIPE_TENSOR_BYTES:
-            raise ValueError(f"shape must be at most {native.RECIPE_TENSOR_DIMENSIONS} integers of at least 1, and of at most 1 GiB, not {shape!r}")
+            raise ValueError(f"shape must be at most {native.RECIPE_TENSOR_DIMENSIONS} integers of at least 1, and of at most 1 GiB, not "
+                             f"{shape!r}")
         return sides
 
 
@@ -62,7 +63,7 @@ class FromBytes(_From):
 
     def __init__(self, dtype: Any, shape: Sequence[int], layout: str | None = None) -> None:
         if getattr(dtype, "byteorder", "=") == ">":
-            raise ValueError("FromBytes takes little-endian numbers: save what is big-endian as .npy, for FromNumpy")
+            raise ValueError("FromBytes takes little-endian numbers: save big-endian numbers as .npy, for FromNumpy")
         if dtype is None or shape is None:
             raise ValueError("FromBytes needs a dtype and a shape")
         super().__init__(dtype, shape, layout)

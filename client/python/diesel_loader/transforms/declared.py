@@ -16,7 +16,7 @@ class Transform:
 
     def __call__(self, sample: Any) -> NoReturn:
         """Raises TypeError: there is no Python that does it."""
-        raise TypeError(f"{self!r} is run by dieseld, for a DataLoader; it cannot be called, nor can dataset[i] apply it")
+        raise TypeError(f"only dieseld can run {self!r}, for a DataLoader; it cannot be called, and dataset[i] cannot apply it")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
@@ -29,7 +29,7 @@ class Compose(Transform):
         self.transforms = list(transforms)
         for step in self.transforms:
             if not callable(step):
-                raise ValueError(f"Compose takes transforms, and {step!r} is none")
+                raise ValueError(f"Compose takes transforms, and {step!r} is not one")
 
 
 def whole(name: str, value: Any, least: int, most: int) -> int:

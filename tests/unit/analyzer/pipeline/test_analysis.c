@@ -286,7 +286,7 @@ static void test_without_steps_data_is_insufficient(void **state)
 	loader_steps(0, ANALYSIS_STEPS_MIN - 1);
 	analysis = script_analyse(&s, NULL);
 	assert_int_equal(analysis->verdict, ANALYSIS_INSUFFICIENT);
-	assert_non_null(strstr(analysis->insufficient, "only 4 whole steps were seen"));
+	assert_non_null(strstr(analysis->insufficient, "only 4 complete steps were seen"));
 	analysis_free(analysis);
 	script_reset();
 	analysis = script_analyse(&s, NULL);

@@ -467,7 +467,7 @@ static void test_missing_batches_leave_the_walk(void **state)
 	assert_int_equal(analysis->job.method, METHOD_WALK);
 	assert_null(analysis->predictions);
 	assert_true(analysis->no_predictions[0]);
-	assert_true(strstr(analysis->note, "walk"));
+	assert_true(strstr(analysis->note, "wake-up chains"));
 }
 
 /* The advice to record a served job again is not given, since that would give the same result. */

@@ -505,9 +505,9 @@ static void test_verdicts_that_are_not_the_device_s(void **state)
 	    {2, 18, 0, 0, 80, 80, false, NAN, ANALYSIS_UNCLEAR, "on purpose"},
 	    {50, 20, 0, 0, 30, 30, false, NAN, ANALYSIS_PREP_BOUND, "on purpose"},
 	    {0, 25, 0, 0, 75, 75, true, NAN, ANALYSIS_UNCLEAR, "on purpose"},
-	    {0, 75, 0, 0, 25, 25, true, NAN, ANALYSIS_UNCLEAR, "not seen"},
-	    {0, 100, 0, 0, 0, 0, true, NAN, ANALYSIS_UNCLEAR, "not seen"},
-	    {0, 100, 0, 0, 0, 0, true, 0.3, ANALYSIS_UNCLEAR, "not seen"},
+	    {0, 75, 0, 0, 25, 25, true, NAN, ANALYSIS_UNCLEAR, "does not show how"},
+	    {0, 100, 0, 0, 0, 0, true, NAN, ANALYSIS_UNCLEAR, "does not show how"},
+	    {0, 100, 0, 0, 0, 0, true, 0.3, ANALYSIS_UNCLEAR, "does not show how"},
 	    {0, 100, 0, 0, 0, 0, true, 0.95, ANALYSIS_DEVICE_BOUND, NULL},
 	};
 

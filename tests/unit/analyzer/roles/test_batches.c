@@ -211,7 +211,7 @@ static void test_unseen_data_leaves_the_gain_unsure(void **state)
 	assert_true(analysis->job.blind);
 	assert_int_equal(analysis->n_actions, 1);
 	assert_int_equal(analysis->actions[0].confidence, CONFIDENCE_LOW);
-	assert_non_null(strstr(analysis->note, "not seen"));
+	assert_non_null(strstr(analysis->note, "does not show how"));
 	analysis_free(analysis);
 	/* With marks, a loader is found. */
 	script_begin(&s);

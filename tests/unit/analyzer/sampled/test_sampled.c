@@ -540,7 +540,7 @@ static void test_places_that_say_nothing(void **state)
 		assert_int_equal(analysis->job.loader, LOADER_NONE);
 		assert_int_equal(analysis->verdict, ANALYSIS_UNCLEAR);
 		assert_true(analysis->job.blind);
-		assert_non_null(strstr(analysis->note, "not seen"));
+		assert_non_null(strstr(analysis->note, "does not show how"));
 		for (size_t i = 0; i < analysis->n_actions; i++)
 			assert_int_equal(analysis->actions[i].confidence, CONFIDENCE_LOW);
 		analysis_free(analysis);

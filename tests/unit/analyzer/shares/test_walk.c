@@ -105,7 +105,7 @@ static void test_a_trainer_on_its_cpu_computes(void **state)
 	assert_int_equal(walk(&scene, 0, 1000, &tally), 0);
 	assert_int_equal(tally.n, 1);
 	assert_int_equal(tally.items[0].role, ROLE_TRAINER);
-	assert_string_equal(tally.items[0].what, "preparing or taking a batch over");
+	assert_string_equal(tally.items[0].what, "preparing or taking over a batch");
 	scene_free(&scene);
 	script_begin(&s);
 	script_exit(&s, TRAINER, 3 * 3600 * NS_PER_S / TICK_NS);
@@ -128,7 +128,7 @@ static void test_an_interrupted_sleep_stays_with_the_sleeper(void **state)
 	assert_int_equal(walk(&scene, 100, 270, &tally), 0);
 	assert_int_equal(ticks_of(&tally, "asleep"), 50 + 70);
 	assert_int_equal(ticks_of(&tally, "waiting for a core"), 10 + 20);
-	assert_int_equal(ticks_of(&tally, "preparing or taking a batch over"), 20);
+	assert_int_equal(ticks_of(&tally, "preparing or taking over a batch"), 20);
 	assert_int_equal(walk(&scene, 155, 158, &tally), 0);
 	assert_int_equal(ticks_of(&tally, "waiting for a core"), 3);
 	assert_int_equal(walk(&scene, 60, 150, &tally), 0);
@@ -195,7 +195,7 @@ static void test_a_wait_is_walked_through_its_wakers(void **state)
 	struct scene scene = scene_of(&s);
 	/* This wait contains only the end of the worker's computing ... */
 	assert_int_equal(walk(&scene, 7400, 7550, &tally), 0);
-	assert_int_equal(ticks_of(&tally, "taking the batch over"), 40);
+	assert_int_equal(ticks_of(&tally, "taking over the batch"), 40);
 	assert_int_equal(ticks_of(&tally, "handing batches over"), 10);
 	assert_int_equal(ticks_of(&tally, "decoding and transforming"), 100);
 	scene_free(&scene);
@@ -257,7 +257,7 @@ static void test_time_before_a_birth_is_the_parent_s(void **state)
 	script_exit(&s, TRAINER, 600);
 	_cleanup_(scene_free) struct scene scene = scene_of(&s);
 	assert_int_equal(walk(&scene, 100, 500, &tally), 0);
-	assert_int_equal(ticks_of(&tally, "preparing or taking a batch over"), 100);
+	assert_int_equal(ticks_of(&tally, "preparing or taking over a batch"), 100);
 	assert_int_equal(ticks_of(&tally, "computing"), 100 + 40);
 	assert_int_equal(ticks_of(&tally, "waiting for a core"), 10);
 	assert_int_equal(ticks_of(&tally, "asleep"), 150);
@@ -288,7 +288,7 @@ static void test_tids_used_again(void **state)
 	assert_int_equal(walk(&scene, 120, 400, &tally), 0);
 	assert_int_equal(ticks_of(&tally, "computing"), 40);
 	assert_int_equal(ticks_of(&tally, "asleep"), 40);
-	assert_int_equal(ticks_of(&tally, "preparing or taking a batch over"), 200);
+	assert_int_equal(ticks_of(&tally, "preparing or taking over a batch"), 200);
 }
 
 /* Threads wake each other at one instant. The records contradict each other, but the walk ends. */
@@ -303,7 +303,7 @@ static void test_circles_of_wakers_end(void **state)
 	script_exit(&s, TRAINER, 1000);
 	struct scene scene = scene_of(&s);
 	assert_int_equal(walk(&scene, 100, 300, &tally), 0);
-	assert_int_equal(ticks_of(&tally, "preparing or taking a batch over"), 100);
+	assert_int_equal(ticks_of(&tally, "preparing or taking over a batch"), 100);
 	assert_int_equal(ticks_of(&tally, "not attributed"), 100);
 	scene_free(&scene);
 	/* The trainer woke itself, and then a tid without a thread woke it. */
@@ -338,7 +338,7 @@ static void test_a_gap_of_the_recording_is_unknown(void **state)
 	script_exit(&s, TRAINER, 1000);
 	scene = scene_of(&s);
 	assert_int_equal(walk(&scene, 100, 400, &tally), 5);
-	assert_int_equal(ticks_of(&tally, "preparing or taking a batch over"), 195);
+	assert_int_equal(ticks_of(&tally, "preparing or taking over a batch"), 195);
 	assert_int_equal(ticks_of(&tally, "not attributed"), 100);
 	scene_free(&scene);
 }
@@ -369,7 +369,7 @@ static void test_the_lock_s_holder_accounts_for_the_sleep(void **state)
 	assert_int_equal(walk(&scene, 5000, 5260, &tally), 0);
 	assert_int_equal(ticks_of(&tally, walk_gil_text), 220);
 	assert_int_equal(ticks_of(&tally, "waiting for a core"), 30);
-	assert_int_equal(ticks_of(&tally, "preparing or taking a batch over"), 10);
+	assert_int_equal(ticks_of(&tally, "preparing or taking over a batch"), 10);
 }
 
 static void test_a_full_chain_keeps_its_pieces(void **state)

@@ -213,7 +213,7 @@ static void test_a_batch_that_does_not_come_next_is_not_delivered(void **state)
 	diesel_batch_release(b.lease);
 	assert_int_equal(diesel_session_next(s, &b), -EPROTO);
 	assert_string_equal(diesel_session_error(s),
-			    "dieseld published batch 7 of epoch 0 where batch 1 of epoch 0 comes next");
+			    "dieseld published batch 7 of epoch 0, expected batch 1 of epoch 0");
 	read_epoch(s, seen, &n_errors);
 	assert_int_equal(n_errors, 0);
 	for (int i = 0; i < N_SAMPLES; i++)

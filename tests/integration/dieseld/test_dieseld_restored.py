@@ -77,7 +77,7 @@ class Carried(Case):
         before = daemon.status()["cache"]
         probe(daemon, path, "--source", source)
         after = daemon.status()["cache"]
-        return after["reads"] - before["reads"], after["restored"] - before["carried"]
+        return after["reads"] - before["reads"], after["restored"] - before["restored"]
 
     def fill(self, daemon, path, source):
         n = len(chunk_files(path))

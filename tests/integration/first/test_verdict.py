@@ -77,7 +77,7 @@ class FirstVerdict(unittest.TestCase):
         while b"diesel" not in self.content() or "no such table" in (said := self.analyze("report", "s.db").stderr) or "is not a recording" in said:
             self.assertLess(time.monotonic(), end)
             time.sleep(0.05)
-        self.assertIn("s.db is being recorded", said)
+        self.assertIn("s.db is still being recorded", said)
         self.assertNotIn("killed", said)
         recorder.send_signal(signal.SIGKILL)
         recorder.wait()

@@ -176,7 +176,7 @@ int what_if_run(const struct options *options, struct error *err)
 				 analysis->profile
 				     ? "its stack samples show almost no decoding of JPEG, PNG or WebP images"
 				     : "it has no stack samples, so the functions of preparing are unknown");
-	report = (struct report_what_if){
-	    .recording = path, .analysis = analysis, .question = options->what_if};
+	report =
+	    (struct report_what_if){.recording = path, .analysis = analysis, .question = options->what_if};
 	return output_write(NULL, stdout, options->json ? write_json : write_text, &report, err);
 }

@@ -21,6 +21,7 @@ import tempfile
 import time
 import types
 
+from common.memory import memory
 from dataset_support import DIESELCTL, content, dieselctl, failing, files_of, make_source, one_line, patched, skip, stray_files
 
 
@@ -332,7 +333,7 @@ def refuse_permissions(root, source):
 
 def main():
     name = sys.argv[1]
-    with tempfile.TemporaryDirectory(prefix="diesel-fault-") as root:
+    with tempfile.TemporaryDirectory(prefix="diesel-fault-", dir=memory()) as root:
         globals()[f"test_{name}"](pathlib.Path(root))
 
 

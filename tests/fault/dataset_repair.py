@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 
+from common.memory import memory
 from dataset_support import content, dieselctl, failing, files_of, make_source, one_line, patched, skip, stray_files
 
 
@@ -311,7 +312,7 @@ def full_disk(root, scene):
 def main():
     if not pathlib.Path(os.environ["DIESEL_LIB"], "libfailk.so").exists():
         skip("the failing calls are injected into plain builds only")
-    with tempfile.TemporaryDirectory(prefix="diesel-repair-") as root:
+    with tempfile.TemporaryDirectory(prefix="diesel-repair-", dir=memory()) as root:
         globals()[f"test_{sys.argv[1]}"](pathlib.Path(root))
 
 

@@ -7,7 +7,8 @@ import random
 import subprocess
 import sys
 
-DIESELCTL = pathlib.Path(os.environ["DIESEL_BIN"]) / "dieselctl"
+from common.commands import DIESELCTL, dieselctl, one_line  # noqa: F401: the tests have them from here
+
 SHIM = pathlib.Path(os.environ["DIESEL_LIB"]) / "libfailk.so"
 SKIP = 77
 
@@ -15,23 +16,6 @@ SKIP = 77
 def skip(why):
     print(f"skipped: {why}")
     sys.exit(SKIP)
-
-
-def dieselctl(*args, check=None, **kwargs):
-    """Runs dieselctl. With `check`, asserts that exit status."""
-    done = subprocess.run([DIESELCTL, *map(str, args)], capture_output=True, text=True, errors="surrogateescape",
-                          **kwargs)
-    if check is not None and done.returncode != check:
-        raise AssertionError(f"dieselctl {args}: exit status {done.returncode}, not {check}\n{done.stdout}{done.stderr}")
-    return done
-
-
-def one_line(done, *words):
-    """Asserts that the failure is reported in one line that contains these words."""
-    lines = done.stderr.splitlines()
-    assert len(lines) == 1, f"not one line: {done.stderr!r}"
-    for word in words:
-        assert word in lines[0], f"'{word}' is missing in: {lines[0]}"
 
 
 def make_source(folder, n_files, n_bytes, seed):

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 
+from common.memory import memory
 from dataset_support import DIESELCTL, SHIM, content, dieselctl, failing, files_of, make_source, patched, skip, stray_files
 
 
@@ -179,7 +180,7 @@ def test_flips(root):
 
 
 def main():
-    with tempfile.TemporaryDirectory(prefix="diesel-verbs-") as root:
+    with tempfile.TemporaryDirectory(prefix="diesel-verbs-", dir=memory()) as root:
         globals()[f"test_{sys.argv[1]}"](pathlib.Path(root))
 
 

@@ -6,19 +6,18 @@ import json
 import os
 import pathlib
 import random
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 
-try:
-    import numpy  # noqa: F401
-except ImportError as error:
-    print(f"skipped: needs {error.name}")
-    raise SystemExit(77)
-from dieseld_support import BIN, CTL, SCRATCH, Case, finish_probe, main, make_source, pack, start_probe
+from common.commands import needs
+from common.processes import children, send
+from common.waiting import wait_until
+from dieseld_support import CTL, SCRATCH, Case, finish_probe, main, make_source, pack, start_probe
+
+needs("numpy")
 
 JOB = pathlib.Path(__file__).with_name("killed_job.py")
 FUSE = os.access("/dev/fuse", os.R_OK | os.W_OK)
@@ -26,18 +25,6 @@ KILLS = int(os.environ.get("DIESEL_TEST_KILLS", 100))
 N, BYTES = 6000, 32768
 NOBODY = "no dieseld at"
 WAIT_S = 240
-
-
-def children(pid):
-    with contextlib.suppress(OSError):
-        return [int(child) for task in os.listdir(f"/proc/{pid}/task")
-                for child in pathlib.Path(f"/proc/{pid}/task/{task}/children").read_text().split()]
-    return []
-
-
-def kill(pid):
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
 
 
 class Job:
@@ -121,11 +108,9 @@ class Mount:
 
 class Killed(Case):
     def until(self, what, holds):
-        end = time.monotonic() + WAIT_S
-        while not holds():
-            self.assertIsNone(self.job.ended(), what)
-            self.assertLess(time.monotonic(), end, what)
-            time.sleep(0.01)
+        def has_come():
+            return holds() or self.assertIsNone(self.job.ended(), what)
+        wait_until(what, has_come, WAIT_S)
 
     def job_goes_on(self):
         n = len(self.job.lines())
@@ -139,7 +124,7 @@ class Killed(Case):
     def kill_worker(self):
         self.until("the job has workers", self.job.workers)
         for worker in self.job.workers()[:1]:
-            kill(worker)
+            send(worker)
 
     def kill_job(self):
         self.job.kill()
@@ -184,7 +169,7 @@ class Killed(Case):
         except AssertionError as error:
             self.assertIn(NOBODY, str(error))
 
-    def test_each_sample_once(self):
+    def test_each_sample_comes_once_though_anybody_is_killed(self):
         self.rng = random.Random(6)
         self.source = make_source("killed", N, lambda rng: BYTES)
         self.dataset = pack(self.source, "killed", order="random")

@@ -7,8 +7,10 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
+
+from common.commands import needs
+from common.waiting import wait_until
 from dieseld_support import Case, dataset, finish_probe, main, start_probe
 
 ITERATE = """
@@ -30,18 +32,12 @@ def waits_for_an_answer(process):
 
 
 class Opening(Case):
-    def until(self, holds, what):
-        end = time.monotonic() + 60
-        while not holds():
-            self.assertLess(time.monotonic(), end, what)
-            time.sleep(0.01)
-
     def stop(self, node):
         node.process.send_signal(signal.SIGSTOP)
         self.addCleanup(node.process.send_signal, signal.SIGCONT)
 
     def asks(self, client):
-        self.until(lambda: client.poll() is not None or waits_for_an_answer(client), "the client asks the daemon")
+        wait_until("the client asks the daemon", lambda: client.poll() is not None or waits_for_an_answer(client))
         self.assertIsNone(client.poll())
 
     def probe(self, node, *options):
@@ -56,7 +52,7 @@ class Opening(Case):
         self.assertEqual(client.stdout.readline(), "opened\n")
         return client
 
-    def test_killed_while_it_opens_a_dataset(self):
+    def test_a_client_opens_its_dataset_though_the_daemon_is_killed(self):
         node = self.daemon()
         self.stop(node)
         client = self.probe(node, "--source", dataset("packed")[1])
@@ -65,7 +61,7 @@ class Opening(Case):
         node.start()
         finish_probe(client)
 
-    def test_killed_while_it_opens_a_session(self):
+    def test_a_client_opens_its_session_though_the_daemon_is_killed(self):
         node = self.daemon()
         client = self.iterate(node, 60)
         self.stop(node)
@@ -77,7 +73,7 @@ class Opening(Case):
         out, said = client.communicate(timeout=120)
         self.assertEqual((client.returncode, out), (0, "True\n"), said)
 
-    def test_gone_for_good(self):
+    def test_a_daemon_that_stays_away_is_an_error_after_a_bounded_time(self):
         node = self.daemon()
         opened = self.iterate(node, 1)
         self.stop(node)
@@ -92,7 +88,7 @@ class Opening(Case):
         self.assertEqual(opened.returncode, 1)
         self.assertIn(f"dieseld at {node.socket} went away before the session was open, and did not come back within 1.0 s", said)
 
-    def test_stopped_with_as_many_waiting_as_can_wait(self):
+    def test_a_stopped_daemon_with_a_full_queue_is_an_error(self):
         node = self.daemon()
         self.stop(node)
         waiting = []
@@ -112,9 +108,5 @@ if __name__ == "__main__":
     if os.uname().machine != "x86_64":
         print("skipped: knows the numbers of system calls of x86-64 alone")
         sys.exit(77)
-    try:
-        import numpy  # noqa: F401
-    except ImportError as error:
-        print(f"skipped: needs {error.name}")
-        sys.exit(77)
+    needs("numpy")
     main()

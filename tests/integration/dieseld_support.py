@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a real dieseld on a socket of its own, makes datasets to serve, and runs the probe that reads and checks them."""
 import atexit
+import functools
 import json
 import os
 import random
@@ -9,9 +10,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
+from common.memory import memory
+from common.waiting import wait_until
 from free_ports import free_port  # noqa: F401: many tests have it from here
 
 BIN = os.environ.get("DIESEL_BIN", "build/release/bin")
@@ -20,6 +22,9 @@ SCRATCH = tempfile.mkdtemp(prefix="diesel-test-")
 atexit.register(shutil.rmtree, SCRATCH, ignore_errors=True)
 os.chmod(SCRATCH, 0o755)
 MIB = 1 << 20
+SOURCES = tempfile.mkdtemp(prefix="diesel-test-", dir=memory())  # many small files
+atexit.register(shutil.rmtree, SOURCES, ignore_errors=True)
+os.chmod(SOURCES, 0o755)
 
 
 def require(path):
@@ -30,7 +35,7 @@ def require(path):
 
 def make_source(name, n, sizes, seed=1):
     """Makes n files of random bytes in seven class folders. sizes: a function of a random.Random."""
-    root, rng = os.path.join(SCRATCH, name + ".src"), random.Random(seed)
+    root, rng = os.path.join(SOURCES, name + ".src"), random.Random(seed)
     for i in range(n):
         folder = os.path.join(root, f"class{i % 7}")
         os.makedirs(folder, exist_ok=True)
@@ -46,16 +51,19 @@ def pack(source, name, *options, chunk="4M", order="random"):
     return dataset
 
 
-_datasets = {}
+KINDS = {  # samples and their sizes
+    "packed": (12288, lambda rng: 4096),  # 48 MiB
+    "views": (2000, lambda rng: rng.randint(0, 40000)),  # about 40 MiB
+    "small": (8000, lambda rng: 4096),  # 31 MiB
+    "few": (150, lambda rng: rng.randint(0, 400000)),  # about seven chunks
+}
 
 
+@functools.cache
 def dataset(kind):
-    """Returns (dataset, source): "packed" 48 MiB of equal samples of 4 KiB, "views" about 40 MiB of unequal ones."""
-    if kind not in _datasets:
-        source = make_source(kind, *((12288, lambda rng: 4096) if kind == "packed" else
-                                     (2000, lambda rng: rng.randint(0, 40000))))
-        _datasets[kind] = pack(source, kind), source
-    return _datasets[kind]
+    """Returns (dataset, source) that all tests of a file share."""
+    source = make_source(kind, *KINDS[kind])
+    return pack(source, kind), source
 
 
 def chunk_files(path):
@@ -71,10 +79,12 @@ class Daemon:
                                *(["--cache", cache] if cache else []), *options])
         self.start()
 
+    def launch(self, ready):
+        return subprocess.Popen(self.command + ["--ready-fd", str(ready)], pass_fds=[ready], stderr=self.log)
+
     def start(self):
         read, write = os.pipe()
-        self.process = subprocess.Popen(self.command + ["--ready-fd", str(write)], pass_fds=[write],
-                                        stderr=self.log)
+        self.process = self.launch(write)
         os.close(write)
         ready = os.read(read, 16)
         os.close(read)
@@ -92,13 +102,12 @@ class Daemon:
         return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout)
 
     def wait_for(self, what, predicate):
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            status = self.status()
-            if predicate(status):
-                return status
-            time.sleep(0.01)
-        raise AssertionError(f"{what} did not happen: {status}")
+        """Returns the first status for which the predicate holds."""
+        def holds():
+            self.seen = self.status()
+            return predicate(self.seen)
+        wait_until(what, holds, why=lambda: self.seen)
+        return self.seen
 
     def resident_bytes(self):
         with open(f"/proc/{self.process.pid}/status") as f:
@@ -119,10 +128,11 @@ def probe_command(daemon, path, *options, program=None):
             *map(str, options)]
 
 
-def start_probe(daemon, path, *options, **more):
-    program = more.pop("program", None)
-    return subprocess.Popen(probe_command(daemon, path, *options, program=program), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True, **more)
+PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+
+
+def start_probe(daemon, path, *options, program=None, **more):
+    return subprocess.Popen(probe_command(daemon, path, *options, program=program), **{**PIPES, **more})
 
 
 def finish_probe(process):
@@ -138,6 +148,25 @@ def probe(daemon, path, *options):
 
 
 class Case(unittest.TestCase):
+    def start(self, command, **more):
+        """Starts a program that ends with the test at the latest."""
+        process = subprocess.Popen(list(map(str, command)), **more)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        return process
+
+    def start_probe(self, daemon, path, *options, program=None, **more):
+        return self.start(probe_command(daemon, path, *options, program=program), **{**PIPES, **more})
+
+    def copy(self, kind, name):
+        """Returns (dataset, source). The test may damage the dataset."""
+        path, source = dataset(kind)
+        copy = os.path.join(SCRATCH, name)
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(path, copy)
+        self.addCleanup(shutil.rmtree, copy, ignore_errors=True)
+        return copy, source
+
     def daemon(self, *options, **more):
         daemon = Daemon(*options, **more)
         self.addCleanup(daemon.log.close)

@@ -7,11 +7,14 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 
 import dieseld_support as support
+from common import mirror
+from common.commands import needs
+from common.mirror import Mirror
+from common.processes import family, named, parent
+from common.waiting import wait_until
 
-MIRROR = os.path.join(support.BIN, "fuse_mirror")
 SOMEBODY = 100_000 + os.getpid() % 10_000  # a user of this test only: dieseld inspects all jobs of the machine
 FILES = 384
 
@@ -51,14 +54,8 @@ os._exit(0)
 """
 
 
-def wait_until(what, predicate, daemon):
-    end = time.monotonic() + 180
-    while time.monotonic() < end:
-        value = predicate()
-        if value:
-            return value
-        time.sleep(0.2)
-    raise AssertionError(f"{what} did not happen: {daemon.output()}")
+def wait_for(what, holds, daemon):
+    return wait_until(what, holds, 180, daemon.output)
 
 
 class Case(support.Case):
@@ -68,16 +65,10 @@ class Case(support.Case):
         for i in range(FILES):
             (self.folder / f"{i:05}").write_bytes(os.urandom(9000))
 
-    def mirror(self, name="slow", control=None):
-        """Mounts a mirror of the folder, where each read takes 5 ms."""
-        slow = self.folder.with_name(f"{self.folder.name}-{name}")
-        slow.mkdir()
-        process = subprocess.Popen([MIRROR, self.folder, slow, *([control] if control else [])], env=dict(os.environ, FUSE_MIRROR_READ_MS="5"),
-                                   stderr=subprocess.DEVNULL)
-        self.addCleanup(process.wait)
-        self.addCleanup(subprocess.run, ["umount", "-l", slow], check=True)
-        while not os.path.ismount(slow):
-            time.sleep(0.05)
+    def mirror(self, read_ms=5):
+        """Shows the folder on slow storage."""
+        slow = Mirror(self.folder, read_ms)
+        self.addCleanup(slow.close)
         return slow
 
     def job(self, folder, kind="each", work=0, cache="cold", uid=SOMEBODY):
@@ -109,31 +100,26 @@ class Case(support.Case):
         def look():
             job = self.of(daemon, process)
             return job if job and job["state"] in states else None
-        return wait_until(f"one of {states}", look, daemon)
+        return wait_for(f"one of {states}", look, daemon)
 
     @staticmethod
-    def reads_for(path, uid):
+    def is_of(pid, uid):
         try:
-            return (path / "comm").read_text() == "dieseld-ahead\n" and f"Uid:\t{uid}\t" in (path / "status").read_text()
+            return f"Uid:\t{uid}\t" in pathlib.Path(f"/proc/{pid}/status").read_text()
         except OSError:  # the process has ended
             return False
 
     @staticmethod
     def grandparent(path):
-        parent = (path / "stat").read_text().rpartition(")")[2].split()[1]
-        return int(pathlib.Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[1])
+        return parent(parent(int(path.name)))
 
     def readers(self, daemon, uid):
-        return [p for p in pathlib.Path("/proc").glob("[0-9]*") if self.reads_for(p, uid) and self.grandparent(p) == daemon.process.pid]
+        """Returns the processes that read ahead for this user."""
+        found = named("dieseld-ahead", family(daemon.process.pid))
+        return [p for p in (pathlib.Path(f"/proc/{pid}") for pid in found if self.is_of(pid, uid)) if self.grandparent(p) == daemon.process.pid]
 
 
 def main():
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        print("skipped: needs torch")
-        sys.exit(77)
-    if os.geteuid() or not os.access("/dev/fuse", os.R_OK) or not os.access(MIRROR, os.X_OK):
-        print("skipped: needs root, /dev/fuse and fuse_mirror")
-        sys.exit(77)
+    needs("torch")
+    mirror.require()
     support.main()

@@ -8,14 +8,14 @@ import urllib.request
 
 import assist_support
 import dieseld_support as support
-from assist_support import FILES, JOB, SOMEBODY, wait_until
+from assist_support import FILES, JOB, SOMEBODY, wait_for
 
 
 class Assist(assist_support.Case):
     def test_files_come_before_the_job_and_with_its_rights(self):
         address = f"127.0.0.1:{support.free_port()}"
         daemon = self.daemon("--assist", "--history", "off", "--metrics", address)
-        process = self.job(self.mirror())
+        process = self.job(self.mirror().mount)
         told = self.state(daemon, process, "helps", "rests", "stopped")
         self.assertEqual(told["state"], "helps", told)
         self.assertEqual((told["uid"], told["misses"], told["failed"]), (SOMEBODY, 0, 0))
@@ -38,12 +38,12 @@ class Assist(assist_support.Case):
         self.assertGreaterEqual(int(metrics["diesel_assist_bytes_total"]), told["bytes_read_ahead"])
         process.stdin.close()
         process.wait()
-        wait_until("the end of its reader", lambda: not readers[0].exists(), daemon)
+        wait_for("the end of its reader", lambda: not readers[0].exists(), daemon)
         self.assertIsNone(self.of(daemon, process))
 
     def test_who_only_observes_says_what_is_waited_for_and_reads_nothing(self):
         daemon = self.daemon("--assist", "--observe", "--history", "off")
-        process = self.job(self.mirror())
+        process = self.job(self.mirror().mount)
         told = self.state(daemon, process, "helps", "rests", "tries", "stopped")
         self.assertEqual((told["state"], told["bytes_read_ahead"]), ("rests", 0), told)
         self.assertRegex(told["why"], r"wait for files \d+ % of the time: dieseld would try prefetch")
@@ -56,7 +56,7 @@ class Assist(assist_support.Case):
 
     def test_a_job_whose_indices_lie_is_given_up(self):
         daemon = self.daemon("--assist", "--history", "off")
-        process = self.job(self.mirror(), kind="other")
+        process = self.job(self.mirror().mount, kind="other")
         told = self.state(daemon, process, "stopped")
         self.assertIn("opens different files", told["why"])
 
@@ -72,8 +72,8 @@ class Assist(assist_support.Case):
 
     def test_other_users_jobs_are_not_shown(self):
         daemon = self.daemon("--assist", "--history", "off")
-        process = self.job(self.mirror())
-        wait_until("the job", lambda: self.of(daemon, process), daemon)
+        process = self.job(self.mirror().mount)
+        wait_for("the job", lambda: self.of(daemon, process), daemon)
         told = subprocess.run(["setpriv", "--reuid", "54322", "--regid", "54322", "--clear-groups", support.CTL, "why",
                                "--json", "--socket", daemon.socket], capture_output=True, text=True, check=True)
         self.assertEqual(json.loads(told.stdout)["assist"]["jobs"], [])
@@ -82,7 +82,7 @@ class Assist(assist_support.Case):
         for bounding, text in (("-bpf,-sys_admin", "no privilege to load BPF programs"),):
             daemon = self.daemon("--assist", "--history", "off",
                                  prefix=lambda command, b=bounding: ["setpriv", "--bounding-set", b, *command])
-            told = wait_until("why not", lambda d=daemon: self.assist(d)["problem"], daemon)
+            told = wait_for("why not", lambda d=daemon: self.assist(d)["problem"], daemon)
             self.assertIn(text, told)
             self.assertEqual(daemon.output().count("no files are prefetched"), 1)
 

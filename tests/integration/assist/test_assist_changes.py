@@ -4,7 +4,7 @@ import sys
 import time
 
 import assist_support
-from assist_support import FILES, SOMEBODY, wait_until
+from assist_support import FILES, SOMEBODY, wait_for
 
 # Reads FOLDER/train and FOLDER/test alternately, then follows the file FOLDER/now. `order`: another order, and other batches. `data`:
 # FOLDER/more instead, also from index 0 on. `lies`: each index opens any file.
@@ -66,7 +66,7 @@ class Changes(assist_support.Case):
             seen.update(job or {})
             return job if job and predicate(job) else None
         try:
-            return wait_until(what, look, daemon)
+            return wait_for(what, look, daemon)
         except AssertionError as error:
             raise AssertionError(f"{seen}: {error}") from None
 
@@ -75,7 +75,7 @@ class Changes(assist_support.Case):
         now.write_text("both")
         daemon = self.daemon("--assist", "--history", "off")
         command = ["setpriv", "--reuid", str(SOMEBODY), "--regid", str(SOMEBODY), "--clear-groups", sys.executable, "-c", JOB,
-                   str(self.mirror()), str(now)]
+                   str(self.mirror().mount), str(now)]
         process = self.start(command)
         told = self.after(daemon, process, "help with both", lambda j: j["state"] == "helps" and j["known_samples"] >= FILES + SEEN)
         self.assertLessEqual(told["misses"], TEST)  # at the first switch to the other data

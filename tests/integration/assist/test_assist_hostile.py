@@ -7,7 +7,8 @@ import signal
 import sys
 
 import assist_support
-from assist_support import FILES, SOMEBODY, wait_until
+from assist_support import FILES, SOMEBODY, wait_for
+from common.waiting import wait_until
 
 OTHER = SOMEBODY + 10_000
 
@@ -104,7 +105,7 @@ class Hostile(assist_support.Case):
         def look():
             job = self.of(daemon, process)
             return job if job and (job["bytes_read_ahead"] or job["failed"] or job["state"] == "stopped") else None
-        return wait_until("reading ahead", look, daemon)
+        return wait_for("reading ahead", look, daemon)
 
     def child_of(self, daemon, name):
         for path in pathlib.Path("/proc").glob("[0-9]*"):
@@ -139,7 +140,7 @@ class Hostile(assist_support.Case):
         def look():
             job = self.of(daemon, process)
             return job if job and job["failed"] >= 64 else None
-        told = wait_until("files that cannot be read ahead", look, daemon)
+        told = wait_for("files that cannot be read ahead", look, daemon)
         self.assertEqual(told["bytes_read_ahead"], 0, told)
 
     def test_files_are_those_of_the_job_s_mounts_and_root(self):
@@ -160,7 +161,7 @@ class Hostile(assist_support.Case):
             group.mkdir()
         except OSError as error:
             self.skipTest(f"no control groups of version 1: {error}")
-        self.addCleanup(wait_until, "an empty group", lambda: self.gone(group), None)
+        self.addCleanup(wait_until, "an empty group", lambda: self.gone(group), 180)
         daemon = self.daemon("--assist", "--history", "off")
         prefix = ("sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"', group)
         process = self.actor(self.files(), prefix=prefix)
@@ -182,31 +183,25 @@ class Hostile(assist_support.Case):
         inner.mkdir()
         for i in range(FILES):
             (self.folder / f"{i:05}").rename(inner / f"{i:05}")
-        hangs, works = self.mirror("hangs", control), self.mirror("works")
-        self.addCleanup(self.release, control)
+        hangs, works = self.mirror(), self.mirror()
         daemon = self.daemon("--assist", "--history", "off")
-        process = self.job(hangs / "inner")
+        process = self.job(pathlib.Path(hangs.mount, "inner"))
         self.state(daemon, process, "tries", "helps")
-        (control / "read").touch()
-        wait_until("a read that hangs", (control / "hangs").exists, daemon)
-        other = self.job(works / "inner", uid=OTHER)
+        hangs.begin("read")
+        wait_for("a read that hangs", hangs.has_hung, daemon)
+        other = self.job(pathlib.Path(works.mount, "inner"), uid=OTHER)
         self.assertEqual(self.state(daemon, other, "helps", "rests", "stopped")["state"], "helps")
         self.kill(process.pid)
-        wait_until("the end of its job", lambda: self.of(daemon, process) is None, daemon)
+        wait_for("the end of its job", lambda: self.of(daemon, process) is None, daemon)
         self.assertEqual(self.of(daemon, other)["state"], "helps")
-
-    @staticmethod
-    def release(control):
-        for name in control.iterdir():
-            name.unlink()
 
     def test_a_flood_of_indices_takes_nothing_from_others(self):
         daemon = self.daemon("--assist", "--history", "off")
         quietly = ["sh", "-c", 'echo 19 >/proc/self/autogroup; exec "$@"', "sh"]  # so that parallel tests can continue
         floods = [self.start([*quietly, "setpriv", "--reuid", str(OTHER), "--regid", str(OTHER), "--clear-groups", sys.executable, "-c", FLOOD, "50",
                               str(self.folder / "00000")]) for _ in range(20)]
-        wait_until("the flood", lambda: sum(job["uid"] == OTHER for job in self.assist(daemon)["jobs"]) >= 8, daemon)
-        process = self.job(self.mirror())
+        wait_for("the flood", lambda: sum(job["uid"] == OTHER for job in self.assist(daemon)["jobs"]) >= 8, daemon)
+        process = self.job(self.mirror().mount)
         told = self.state(daemon, process, "helps", "rests", "stopped")
         self.assertEqual(told["state"], "helps", told)
         jobs = self.assist(daemon)["jobs"]
@@ -223,23 +218,23 @@ class Hostile(assist_support.Case):
 
     def test_a_watcher_that_dies_is_started_again(self):
         daemon = self.daemon("--assist", "--history", "off")
-        process = self.job(self.mirror())
+        process = self.job(self.mirror().mount)
         self.state(daemon, process, "helps")
         before = self.child_of(daemon, "dieseld-assist")
         os.kill(int(before.name), signal.SIGKILL)
-        wait_until("its end", lambda: "dieseld starts it again" in daemon.output(), daemon)
-        after = wait_until("a new watcher", lambda: self.child_of(daemon, "dieseld-assist"), daemon)
+        wait_for("its end", lambda: "it is started again" in daemon.output(), daemon)
+        after = wait_for("a new watcher", lambda: self.child_of(daemon, "dieseld-assist"), daemon)
         self.assertNotEqual(before, after)
         self.state(daemon, process, "helps")
         self.assertIsNone(self.assist(daemon)["problem"])
 
     def test_a_reader_that_dies_ends_its_job_s_help_and_one_whose_job_ends_does_not(self):
         daemon = self.daemon("--assist", "--history", "off")
-        slow = self.mirror()
+        slow = self.mirror().mount
         process = self.job(slow)
         self.state(daemon, process, "learns", "tries", "helps")
         self.kill(process.pid)
-        wait_until("the end of its job", lambda: self.of(daemon, process) is None, daemon)
+        wait_for("the end of its job", lambda: self.of(daemon, process) is None, daemon)
         self.assertNotIn("has ended", daemon.output())
         process = self.job(slow)
         self.state(daemon, process, "learns", "tries", "helps")

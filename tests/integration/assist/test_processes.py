@@ -10,11 +10,12 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import unittest
 
 import assist_support
 import dieseld_support as support
+from common.mirror import Mirror
+from common.processes import ancestors
 from free_ports import free_port
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -79,12 +80,6 @@ for data, labels in loader:
 print("decoded", flush=True)
 sys.stdin.read()
 """
-
-
-def ancestors(pid):
-    while pid > 1:
-        pid = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        yield pid
 
 
 def status_of(path):
@@ -160,15 +155,9 @@ class Processes(assist_support.Case):
 
     def slow(self, path):
         """Mounts the same folder, where each read takes time, so that opening it is seen."""
-        mount = pathlib.Path(path + "-slow")
-        mount.mkdir()
-        process = subprocess.Popen([assist_support.MIRROR, path, mount], env=dict(os.environ, FUSE_MIRROR_READ_MS="200"),
-                                   stderr=subprocess.DEVNULL)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)  # the daemon still has it open
-        self.addCleanup(subprocess.run, ["umount", "-l", mount], check=True)
-        assist_support.wait_until("the mount", lambda: os.path.ismount(mount), None)
-        return str(mount)
+        slow = Mirror(path, 200)
+        self.addCleanup(slow.close)
+        return slow.mount
 
     def send_what_nobody_takes(self, daemon):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client, open("/dev/null", "rb") as file:
@@ -199,7 +188,7 @@ class Processes(assist_support.Case):
         here, counts = int(status_of(pathlib.Path("/proc/self"))["CapPrm"], 16), "Seccomp_filters" in status_of(pathlib.Path("/proc/self"))
         return {(capabilities & here, n if counts else 0) for capabilities, n in states}
 
-    def test_all(self):
+    def test_each_process_is_as_the_table_says(self):
         source = pathlib.Path(support.SCRATCH, "processes.src", "class")
         source.mkdir(parents=True)
         for i in range(400):
@@ -218,12 +207,12 @@ class Processes(assist_support.Case):
         decodes = self.job_of(["-c", DECODES, path], daemon.socket)
         self.assertEqual(decodes.stdout.readline(), "decoded\n")
         self.job_of([ROOT / "tests/integration/dieseld/sensed_job.py", path], daemon.socket)
-        self.job(self.mirror())
+        self.job(self.mirror().mount)
         wanted = set(TABLE)
         if not os.path.exists("/sys/kernel/btf/vmlinux"):
             wanted -= {"dieseld-sensor", "dieseld-assist", "dieseld-ahead"}
         for name in sorted(wanted):
-            assist_support.wait_until(f"{name} at work", lambda name=name: self.settled(watch, name), daemon)
+            assist_support.wait_for(f"{name} at work", lambda name=name: self.settled(watch, name), daemon)
         watch.close()
         self.check(watch)
         self.check_titles(watch)

@@ -4,7 +4,6 @@ import errno
 import os
 import queue
 import select
-import signal
 import socket
 import struct
 import subprocess
@@ -12,29 +11,14 @@ import tempfile
 import threading
 import time
 
+from common.processes import children
+from common.waiting import PATIENCE_S, wait_until
 from free_ports import free_port
 
-PATIENCE_S = 60
 HELLO = struct.Struct("<8sIIQ64s64sQ")
 FRAME = struct.Struct("<HHiQQQ16s16s")
 MAGIC, VERSION = b"DSLPEER\0", 1
 QUESTION, REFUSAL, PIECE, END, CANCEL, PING, PONG = range(1, 8)
-
-
-def wait_until(holds, what):
-    end = time.monotonic() + PATIENCE_S
-    while not holds():
-        if time.monotonic() > end:
-            raise AssertionError(f"after {PATIENCE_S} s: not {what}")
-        time.sleep(0.02)
-
-
-def children(pid):
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children") as f:
-            return [int(word) for word in f.read().split()]
-    except FileNotFoundError:
-        return []
 
 
 class Cluster:
@@ -192,7 +176,7 @@ class Node:
             return f.read()
 
     def wait_said(self, text):
-        wait_until(lambda: text in self.said(), f"{text!r} in what {self.name} says: {self.said()}")
+        wait_until(f"{text!r} in what {self.name} says: {self.said()}", lambda: text in self.said())
 
     def talker(self):
         """Returns the process id of dieseld-peer, or None while there is none."""
@@ -305,11 +289,3 @@ def chunk_id(number, size):
 
 def can_read(s, seconds):
     return bool(select.select([s], [], [], seconds)[0])
-
-
-def stop(pid):
-    os.kill(pid, signal.SIGSTOP)
-
-
-def kill(pid):
-    os.kill(pid, signal.SIGKILL)

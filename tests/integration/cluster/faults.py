@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 
+from common.processes import family, named, send
 from nodes import Node, PATIENCE_S, support
 
 KINDS = ("daemon", "peer", "stopped_peer", "stopped_daemon", "redis", "stopped_redis", "flushed", "forged", "port", "chunk")
@@ -22,25 +23,9 @@ def draw(seed, n):
     return plan[:n]
 
 
-def children(pid):
-    return [int(child) for task in pathlib.Path(f"/proc/{pid}/task").glob("*")
-            for child in (task / "children").read_text().split()]
-
-
 def talker(pid):
     """Returns the process dieseld-peer of a daemon, or None while there is none."""
-    with contextlib.suppress(OSError):
-        for keeper in children(pid):
-            for child in children(keeper):
-                if pathlib.Path(f"/proc/{child}/comm").read_text().strip() == "dieseld-peer":
-                    return child
-    return None
-
-
-def send(pid, number):
-    """Sends a signal. The process may have ended already, by another fault."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
+    return next(iter(named("dieseld-peer", family(pid))), None)
 
 
 class FixedNode(Node):

@@ -3,7 +3,6 @@
 this process or in processes of their own."""
 import collections
 import hashlib
-import contextlib
 import os
 import pathlib
 import random
@@ -11,14 +10,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve()
 sys.path += [str(HERE.parents[1]), str(HERE.parents[1] / "redis"), str(HERE.parents[3] / "bench")]
 import dieseld_support as support  # noqa: E402
-sys.path.append(str(HERE.parents[1] / "dieseld"))
-from hostile import MALLORY  # noqa: E402, F401
+from common.users import MALLORY  # noqa: E402, F401
+from common.waiting import PATIENCE_S, wait_until  # noqa: E402, F401
 import servers  # noqa: E402
 from serving import grouped  # noqa: E402
 
@@ -31,21 +29,11 @@ except ImportError as error:
     print(f"skipped: needs {error.name}")
     sys.exit(77)
 
-PATIENCE_S = 60
 SAMPLE = 128 << 10
 
 
 def digest(data):
     return hashlib.blake2b(data, digest_size=16).digest()
-
-
-def wait_until(what, condition):
-    end = time.monotonic() + PATIENCE_S
-    while not (result := condition()):
-        if time.monotonic() > end:
-            raise AssertionError(f"{what}: did not happen")
-        time.sleep(0.02)
-    return result
 
 
 WHY_NOT = "late", "failed", "refused"

@@ -23,7 +23,7 @@ class Fleet(Case):
     def groups(self):
         return json.loads(self.told("dieselctl", "cluster", "status", "--redis", self.redis.url(""), "--json"))["groups"]
 
-    def test_jobs_of_two_nodes(self):
+    def test_jobs_of_two_nodes_are_shown_together(self):
         nodes = self.nodes(2)
         names = sorted(node.name for node in nodes)
         wait_until("both say that they are there", lambda: sorted(n["name"] for n in self.top().get("nodes", [])) == names)
@@ -61,7 +61,7 @@ class Tiers(Case):
     def told(self, program, node, *args):
         return subprocess.run([os.path.join(support.BIN, program), *args, "--socket", node.socket], capture_output=True, text=True, check=True).stdout
 
-    def test_where_chunks_come_from(self):
+    def test_reports_say_where_chunks_come_from(self):
         nodes = self.nodes(2, "--tune", "dry-run")
         loaders = self.loaders(nodes, lanes=1)  # with a lane per rank, nothing would come from the other node
 

@@ -20,7 +20,7 @@ class Epochs(Case):
             self.check(read_all(loaders))
             self.check_reads(nodes, self.n_chunks, epoch)
 
-    def test_four_nodes(self):
+    def test_four_nodes_read_each_chunk_once(self):
         nodes = self.nodes(4)
         loaders = self.loaders(nodes)
         for epoch in range(2):
@@ -66,7 +66,7 @@ class Changes(Case):
             loader.load_state_dict(state)
         self.check(had + read_all(loaders))
 
-    def test_a_node_that_is_killed(self):
+    def test_the_others_go_on_when_a_node_is_killed(self):
         nodes = self.nodes(3)
         loaders = self.loaders(nodes)
         iterators = [iter(loader) for loader in loaders]
@@ -82,7 +82,7 @@ class Changes(Case):
             self.assertEqual(want[k], some(iter(loader), 10000))
             loader.close()
 
-    def test_redis_that_is_killed(self):
+    def test_nodes_go_on_when_redis_is_killed(self):
         nodes = self.nodes(2)
         loaders = self.loaders(nodes)
         iterators = [iter(loader) for loader in loaders]
@@ -98,7 +98,7 @@ class Changes(Case):
             self.redis.start()
         self.check(read_all(loaders))
 
-    def test_a_node_that_comes_back(self):
+    def test_samples_come_once_when_a_node_comes_back(self):
         nodes = self.nodes(2)
         loaders = self.loaders(nodes)
         iterators = [iter(loader) for loader in loaders]

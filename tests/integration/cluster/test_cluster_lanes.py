@@ -23,7 +23,7 @@ class Lanes(Case):
         self.check_reads(nodes, self.n_chunks)
         self.assertEqual(moved(nodes), before)
 
-    def test_a_lane_a_node(self):
+    def test_each_node_has_a_lane(self):
         nodes = self.nodes(2)
         loaders = self.loaders(nodes, lanes=2)
         self.check_still(nodes, loaders)
@@ -60,7 +60,7 @@ class Lanes(Case):
         nodes = self.nodes(4, cache="96M")
         self.check_still(nodes, self.loaders(nodes, lanes=4))
 
-    def test_ranks_and_batches_that_lanes_do_not_fit(self):
+    def test_ranks_and_batches_that_lanes_do_not_fit_are_served(self):
         """Two ranks on one node and one on the other, five lanes, batches of 7: no rank is refused, and all samples come once."""
         nodes = self.nodes(2)
         loaders = [node.loader(self.path, rank, 3, lanes=5, batch_size=7) for rank, node in enumerate((nodes[0], nodes[0], nodes[1]))]
@@ -102,7 +102,7 @@ class Views(Case):
 class Resumed(Case):
     n_samples = 320
 
-    def test_on_fewer_nodes_and_on_more(self):
+    def test_a_job_goes_on_with_fewer_and_with_more_nodes(self):
         """With the same lanes: reads exactly the chunks that no node had."""
         nodes = self.nodes(4)
         loaders = self.loaders(nodes, lanes=4, drift=2)

@@ -69,7 +69,7 @@ class Links(unittest.TestCase):
             node.members(2)
         return nodes
 
-    def test_one_way(self):
+    def test_a_link_that_works_one_way_makes_both_nodes_unreachable(self):
         a, b = self.two()
         for i in (0, 1):
             numbers = a.not_ours(MIB, 2)
@@ -84,7 +84,7 @@ class Links(unittest.TestCase):
                 node.members(2)
             self.assertEqual(a.fetch(numbers[1], MIB), 0)
 
-    def test_cut_and_back(self):
+    def test_a_cut_link_is_used_again(self):
         a, b = self.two()
         number, = a.not_ours(MIB)
         ip("-n", self.link.names[1], "link", "set", "eth0", "down")
@@ -96,7 +96,7 @@ class Links(unittest.TestCase):
         a.members(2)
         self.assertEqual(a.fetch(number, MIB), 0)
 
-    def test_slow(self):
+    def test_a_slow_link_delays_nobody(self):
         a, b = self.two()
         small, = a.not_ours(64 * KIB)
         large = a.not_ours(8 * MIB, 3)
@@ -118,7 +118,7 @@ class Links(unittest.TestCase):
         self.assertEqual(a.fetch(small, 64 * KIB), 0)
         self.assertEqual(b.held(), 0)
 
-    def test_another_key(self):
+    def test_a_node_with_another_key_is_no_peer(self):
         a = self.node(0, "a", key=self.cluster.key())
         b = self.node(1, "b", key=self.cluster.key("another key, of the same length.", "other"))
         a.wait_said("the peer has another key")
@@ -128,7 +128,7 @@ class Links(unittest.TestCase):
             node.say(f"ours 1 {MIB}")
             self.assertEqual(node.wait("ours", 1)[2], "1")
 
-    def test_no_key(self):
+    def test_a_peer_without_key_is_refused(self):
         a = self.node(0, "a", key=self.cluster.key())
         for hello in (True, False):
             code = (f"import sys; sys.path[:0] = [{os.path.dirname(os.path.abspath(__file__))!r}]\nfrom cluster_support import Peer\n"
@@ -147,7 +147,7 @@ class Options(unittest.TestCase):
         self.assertEqual(done.stderr.count("\n"), 1)
         self.assertIn(text, done.stderr)
 
-    def test_addresses(self):
+    def test_bad_addresses_are_errors(self):
         with Cluster() as cluster:
             key = cluster.key()
             self.refused(cluster, "unless --cluster-key", "0.0.0.0:0")
@@ -161,7 +161,7 @@ class Options(unittest.TestCase):
             cluster.path = "nothing"
             self.refused(cluster, "not a file", url="http:")
 
-    def test_keys(self):
+    def test_bad_keys_are_errors(self):
         with Cluster() as cluster:
             key = cluster.key()
             for mode in (0o640, 0o604, 0o620):

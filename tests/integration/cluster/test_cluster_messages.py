@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests nodes that send each other chunks, and reads under way when a node ends."""
+import signal
 import socket
 import unittest
 
-from cluster_support import Cluster, children, free_port, kill, stop, wait_until
+from common.processes import is_alive, send
+from cluster_support import Cluster, children, free_port, wait_until
 
 MIB = 1 << 20
 
@@ -15,7 +17,7 @@ class Talk(unittest.TestCase):
             node.members(2)
         return nodes
 
-    def test_chunks_of_all_sizes(self):
+    def test_chunks_of_all_sizes_arrive(self):
         for key in (False, True):
             with self.subTest(key=key), Cluster() as cluster:
                 a, b = self.two(cluster, key=cluster.key() if key else None)
@@ -24,11 +26,11 @@ class Talk(unittest.TestCase):
                         number, = node.not_ours(size)
                         self.assertEqual(node.fetch(number, size), 0, size)
                 # The counts of sent chunks appear some time after the last chunk came.
-                wait_until(lambda a=a: a.peers()["b"][2] == 10 and a.peers()["b"][3] >= 10, "ten each way")
+                wait_until("ten each way", lambda a=a: a.peers()["b"][2] == 10 and a.peers()["b"][3] >= 10)
                 self.assertEqual([a.held(), b.held()], [0, 0])
                 self.assertEqual([a.end(), b.end()], [0, 0])
 
-    def test_many_at_once_both_ways(self):
+    def test_many_chunks_pass_both_ways_at_once(self):
         with Cluster() as cluster:
             a, b = self.two(cluster, key=cluster.key())
             wanted = [(node, number) for node in (a, b) for number in node.not_ours(MIB, 100)]
@@ -58,7 +60,7 @@ class Talk(unittest.TestCase):
             for node in nodes[:3]:
                 node.members(3)
 
-    def test_refused_and_late(self):
+    def test_a_refusal_and_a_late_answer_are_told_apart(self):
         with Cluster() as cluster:
             a, b = self.two(cluster)
             numbers = a.not_ours(MIB, 4)
@@ -81,7 +83,7 @@ class Talk(unittest.TestCase):
             a.members(1)
             a.wait_said("node b sent wrong bytes for a chunk")
 
-    def test_process_killed_and_back(self):
+    def test_a_killed_process_is_started_again(self):
         with Cluster() as cluster:
             a, b = self.two(cluster, key=cluster.key())
             numbers = a.not_ours(MIB, 5)
@@ -90,7 +92,7 @@ class Talk(unittest.TestCase):
                 a.ask(numbers[0], MIB)
                 b.wait("asked", numbers[0])
                 before = killed.talker()
-                kill(before)
+                send(before)
                 self.assertEqual(a.wait("done", numbers[0])[2], "-104")
                 for node in (a, b):
                     node.members(1)
@@ -102,40 +104,40 @@ class Talk(unittest.TestCase):
                 killed.wait_said("signal 9")
                 self.assertEqual(b.held(), 0)
 
-    def test_process_that_hangs(self):
+    def test_a_process_that_hangs_is_replaced(self):
         with Cluster() as cluster:
             a, b = self.two(cluster, key=cluster.key())
             number, = a.not_ours(MIB)
-            stop(a.talker())
+            send(a.talker(), signal.SIGSTOP)
             self.assertEqual(a.fetch(number, MIB, 200), -104)
             a.wait_said("does not respond: dieseld kills it")
             a.members(2)
             self.assertEqual(a.fetch(number, MIB), 0)
 
-    def test_other_node_hangs(self):
+    def test_a_node_that_hangs_is_unreachable(self):
         with Cluster() as cluster:
             a, b = self.two(cluster)
             number, = a.not_ours(MIB)
-            stop(b.talker())
+            send(b.talker(), signal.SIGSTOP)
             self.assertIn(a.fetch(number, MIB, 500), (-110, -104))
             a.members(1)
             self.assertEqual(a.fetch(number, MIB), -11)  # the chunk is a's own now
-            kill(b.talker())
+            send(b.talker())
             a.members(2)
             self.assertEqual(a.fetch(number, MIB), 0)
 
-    def test_daemon_ends_and_nothing_stays(self):
+    def test_no_process_outlives_its_daemon(self):
         with Cluster() as cluster:
             a, b = self.two(cluster)
             talker = b.talker()
             b.process.kill()
             b.process.wait()
             a.members(1)
-            wait_until(lambda: not exists(talker), "the end of its process")
+            wait_until("the end of its process", lambda: not is_alive(talker))
             cluster.node("b", address=b.address)
             a.members(2)
 
-    def test_another_has_the_port(self):
+    def test_a_node_waits_for_its_port(self):
         """A node whose port is taken is alone, and takes part when its port is free. It reports both, once."""
         with Cluster() as cluster:
             address = ("127.0.0.1", free_port())
@@ -156,15 +158,7 @@ class Talk(unittest.TestCase):
                 a = cluster.node("a", "{}:{}".format(*taken.getsockname()))
                 keeper, = children(a.process.pid)
                 self.assertEqual(a.end(), 0)
-                wait_until(lambda: not exists(keeper), "the end of its process")
-
-
-def exists(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as f:
-            return f.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+                wait_until("the end of its process", lambda: not is_alive(keeper))
 
 
 if __name__ == "__main__":

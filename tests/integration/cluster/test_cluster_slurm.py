@@ -185,7 +185,7 @@ class Srun(Case):
     def had(self):
         return [json.loads((self.folder / f"had.{rank}").read_text()) for rank in range(2)]
 
-    def test_a_job_of_two_nodes(self):
+    def test_two_nodes_of_a_job_read_each_chunk_once(self):
         key = self.folder / "cluster.key"
         key.write_bytes(os.urandom(16).hex().encode())
         key.chmod(0o400)
@@ -209,7 +209,7 @@ class Srun(Case):
         self.assertIn("srun started 2 tasks", refused.stderr)
         self.daemons_that_are_stopped_drain_no_node(nodes)
 
-    def test_nodes_are_drained_and_upgraded(self):
+    def test_a_job_goes_on_while_its_nodes_are_drained_and_upgraded(self):
         """Restarts one node after the other while their job runs, as in docs/how-to/upgrade.md."""
         nodes = [Node(self.redis.url(""), name, socket=str(self.folder / f"{name}.sock")) for name in NODES]
         for node in nodes:

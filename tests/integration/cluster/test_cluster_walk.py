@@ -6,13 +6,10 @@ import re
 import sys
 import unittest
 
+from common.commands import needs
 from nodes import had_no_answer, support
 
-try:
-    import torch  # noqa: F401
-except ImportError:
-    print("skipped: needs torch")
-    sys.exit(77)
+needs("torch")
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.append(str(ROOT / "docs" / "site"))
@@ -22,7 +19,7 @@ N_SAMPLES, N_EPOCHS = 600, 3
 
 
 class Walk(unittest.TestCase):
-    def test_the_walk(self):
+    def test_the_commands_of_the_walk_work(self):
         with blocks.ran(ROOT / "docs/tutorials/two-nodes.md") as page:
             self.assertEqual(page.wrong, [])
             said = page.run("cat node?.txt")

@@ -2,7 +2,6 @@
 """Tests dieselctl warm: it loads a dataset into the cache before a job needs it, without cost to other jobs."""
 import json
 import os
-import pathlib
 import shutil
 import signal
 import subprocess
@@ -29,7 +28,7 @@ class Warm(Case):
         self.addCleanup(daemon.stop)
         return daemon
 
-    def test_a_job_finds_all_of_it(self):
+    def test_a_job_finds_all_that_was_warmed(self):
         node, = self.nodes(1)
         done = warm(node.daemon, self.path)
         self.assertEqual((done["chunks"], done["in_memory"], done["no_space"], done["not_reached"]), (self.n_chunks, self.n_chunks, 0, 0))
@@ -92,7 +91,7 @@ class Warm(Case):
         self.assertIn("snapshot", warm(node.daemon, other, code=1, user=MALLORY, group=MALLORY, extra_groups=[]))
         self.assertEqual(node.reads(), reads)
 
-    def test_beside_a_job(self):
+    def test_a_warm_up_takes_nothing_from_a_job(self):
         """Runs a job that reads all the time, in a cache without space for both its chunks and the warmed ones."""
         node, = self.nodes(1, cache="64M")
         loader, = self.loaders([node])
@@ -124,10 +123,10 @@ class Warm(Case):
         # A second run loads the rest.
         self.assertEqual(warm(node.daemon, self.path)["in_memory"], self.n_chunks)
 
-    def test_without_a_daemon(self):
+    def test_a_warm_up_without_a_daemon_is_an_error(self):
         self.assertIn("dieseld", warm(unittest.mock.Mock(socket=str(self.folder / "none.sock")), self.path, code=1))
 
-    def test_a_daemon_that_comes_back(self):
+    def test_a_warm_up_waits_for_a_daemon_that_comes_back(self):
         node, = self.nodes(1)
         run = self.begin(node)
         node.daemon.kill()
@@ -138,7 +137,7 @@ class Warm(Case):
         if run.returncode == 0:
             self.assertIn(f"{self.n_chunks} of {self.n_chunks} chunks in memory", out)
 
-    def test_wrong_use(self):
+    def test_wrong_use_is_an_error(self):
         for words in ([], ["a", "b"], ["--job", "x", "a"], ["--nodes", "2", "a"], ["--nodes", "0", "a"], ["--job", "j", "--nodes", "2", "a"], ["--job", "j", "--nodes", "2", "--node", "2", "a"], ["--node", "x", "a"], ["--no-such", "a"]):
             run = subprocess.run([support.CTL, "warm", *words], capture_output=True, text=True)
             self.assertEqual((run.returncode, run.stderr.count("\n")), (2, 1), run.stderr)

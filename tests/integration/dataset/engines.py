@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A dataset in a folder, in a folder with its metadata on a real Redis server, and in a bucket of a real S3 server."""
+import contextlib
 import json
 import os
 import pathlib
@@ -9,6 +10,7 @@ import sys
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[1] / name) for name in ("", "redis", "s3")]
 
 import s3_support
+from common.commands import dieselctl
 from dieseld_support import SCRATCH
 from servers import Server
 
@@ -35,8 +37,7 @@ class Folder:
 
     def ctl(self, *words, fails=False):
         """Returns standard output, or the one line of a command that has to fail."""
-        done = subprocess.run([DIESELCTL, *words], env=self.env, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == (1 if fails else 0), (words, done.returncode, done.stdout, done.stderr)
+        done = dieselctl(*words, check=int(fails), env=self.env)
         if fails:
             assert done.stderr.count("\n") == 1, done.stderr
         return done.stderr if fails else done.stdout
@@ -91,6 +92,18 @@ class Bucket(Folder):
 
 
 ENGINES = {"folder": Folder, "redis": Redis, "bucket": Bucket}
+
+
+@contextlib.contextmanager
+def running():
+    """Yields the engine that the command line names, and its name."""
+    name = sys.argv[1]
+    os.makedirs(SOURCE, exist_ok=True)
+    engine = ENGINES[name]()
+    try:
+        yield engine, name
+    finally:
+        engine.stop()
 
 
 def write(path, data):

@@ -12,11 +12,10 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import tarfile
 import time
 
-from engines import DIESELCTL, ENGINES, SCRATCH, SOURCE, write
+from engines import DIESELCTL, ENGINES, SOURCE, running, write
 
 WORDS = [bytes(random.Random(i).choices(b"abcdefghijklmnopqrstuvwxyz", k=3 + i % 7)) for i in range(300)]
 RNG = random.Random(4)
@@ -190,14 +189,11 @@ def test_damaged(engine):
 
 
 def main():
-    engine = ENGINES[sys.argv[1]]()
-    try:
+    with running() as (engine, _):
         for test in (test_changes, test_plain_first, test_archive, test_created, test_killed, test_damaged):
             begin = time.monotonic()
             test(engine)
             print(f"{test.__name__} {time.monotonic() - begin:.1f} s", flush=True)
-    finally:
-        engine.stop()
 
 
 main()

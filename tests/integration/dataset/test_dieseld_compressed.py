@@ -16,10 +16,10 @@ import subprocess
 import sys
 import threading
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "dieseld"))
 
+from common.processes import ancestors
 from dieseld_support import CTL, MIB, SCRATCH, Case, chunk_files, main, pack, probe
-from service_manager import KeptDaemon, Store
+from common.service_manager import KeptDaemon, Store
 
 SAMPLES = 900
 WORDS = [bytes(random.Random(i).choices(b"abcdefghijklmnopqrstuvwxyz", k=3 + i % 7)) for i in range(400)]
@@ -55,15 +55,6 @@ def make_source(name, seed=1):
     return str(root)
 
 
-def ancestors(pid):
-    """Yields the ancestors of a process, without itself."""
-    found = []
-    while pid != "0":
-        pid = pathlib.Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[1]
-        found.append(int(pid))
-    return found
-
-
 class Head:
     """The fields of a compressed chunk's header."""
 
@@ -87,7 +78,7 @@ class Compressed(Case):
         self.addCleanup(shutil.rmtree, path)
         return path
 
-    def test_epochs(self):
+    def test_epochs_have_the_samples_that_were_packed(self):
         daemon = self.daemon()
         stored = sum(os.path.getsize(name) for name in chunk_files(self.path))
         self.assertGreater(len(chunk_files(self.path)), 5)
@@ -99,13 +90,13 @@ class Compressed(Case):
         self.assertLessEqual(stored, cache["read_bytes"])
         self.assertLess(cache["read_bytes"], stored + MIB // 4)
 
-    def test_small_cache_in_either_way_of_reading(self):
+    def test_a_small_cache_serves_with_and_without_io_uring(self):
         for options in ([], ["--no-io-uring"]):
             daemon = self.daemon(*options, cache="48M")
             result = probe(daemon, self.path, "--source", self.source, "--epochs", 3, "--window", 1)
             self.assertEqual((result["bad"], result["samples"]), (0, 3 * (SAMPLES + 2)))
 
-    def test_some_samples(self):
+    def test_single_samples_are_decompressed(self):
         """Reads parts of chunks, and samples by number, without the daemon."""
         try:
             import numpy  # noqa: F401
@@ -123,7 +114,7 @@ class Compressed(Case):
             self.assertEqual(found["read"][str(i)], hashlib.sha256(data).hexdigest())
         self.assertLess(daemon.status()["cache"]["read_bytes"], sum(os.path.getsize(name) for name in chunk_files(self.path)) / 2)
 
-    def test_staged(self):
+    def test_chunks_are_staged_compressed(self):
         folder = os.path.join(SCRATCH, "stage" + os.urandom(4).hex())
         options = ("--stage", folder, "--stage-size", "1G", "--stage-when", "always", "--tune", "off")
         first = self.daemon(*options, cache="48M")
@@ -155,7 +146,7 @@ class Compressed(Case):
         self.assertEqual((cache["reads"], cache["restored"]), (0, len(chunk_files(self.path))))
         self.assertEqual(daemon.stop(), 0)
 
-    def test_digest_and_versions(self):
+    def test_two_versions_with_a_digest_are_served(self):
         """Serves a version whose appended chunks are plain, and the version before it."""
         source, path = make_source("two", 3), os.path.join(SCRATCH, "two")
         pack(source, "two", "--zstd", "9", "--digest", "sha256")
@@ -184,13 +175,13 @@ class Compressed(Case):
         found = []
         for status in pathlib.Path("/proc").glob("[0-9]*/status"):
             try:
-                if status.read_text().startswith("Name:\tdieseld-unpack\n") and daemon.process.pid in ancestors(status.parent.name):
+                if status.read_text().startswith("Name:\tdieseld-unpack\n") and daemon.process.pid in ancestors(int(status.parent.name)):
                     found.append(status.parent)
             except OSError:
                 continue
         return found
 
-    def test_who_decompresses_has_no_rights(self):
+    def test_the_process_that_decompresses_has_no_rights(self):
         daemon = self.daemon()
         self.assertEqual(probe(daemon, self.path, "--source", self.source)["bad"], 0)
         found = self.decompressors(daemon)
@@ -237,7 +228,7 @@ class Compressed(Case):
                 return name, bytearray(data), head
         raise AssertionError("no chunk is compressed")
 
-    def test_damaged_block(self):
+    def test_a_damaged_block_is_an_error(self):
         path = self.copy()
         name, data, head = self.compressed_chunk(path)
         at = next(i for i, n in enumerate(head.lengths) if n < head.block)
@@ -247,20 +238,20 @@ class Compressed(Case):
         pathlib.Path(name).write_bytes(data)
         self.refused_with(path, "cannot be decompressed", "checksum mismatch")
 
-    def test_cut_off(self):
+    def test_a_chunk_that_was_cut_is_an_error(self):
         path = self.copy()
         name, data, head = self.compressed_chunk(path)
         os.truncate(name, len(data) - 4096)
         self.refused_with(path, "truncated or replaced", "is truncated")
 
-    def test_another_table(self):
+    def test_a_changed_table_is_an_error(self):
         path = self.copy()
         name, data, head = self.compressed_chunk(path)
         struct.pack_into("<I", data, head.blocks_at, head.lengths[0] + 1)
         pathlib.Path(name).write_bytes(data)
         self.refused_with(path, "is not the chunk that the snapshot describes")
 
-    def test_bomb(self):
+    def test_a_frame_that_grows_is_cut_at_its_block(self):
         """A frame that would decompress to 4 GiB replaces a block: no more is written than the head says."""
         zstd = ctypes.CDLL(ctypes.util.find_library("zstd"))
         zstd.ZSTD_compress.restype = zstd.ZSTD_compressBound.restype = ctypes.c_size_t

@@ -8,9 +8,8 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 
-from engines import ENGINES, SCRATCH, SOURCE, s3_support, write
+from engines import SCRATCH, SOURCE, running, s3_support, write
 from test_versions import content
 
 NOW = ("--keep", "1", "--older-than", "0")
@@ -239,9 +238,7 @@ def write_here(engine, name):
 
 
 def main():
-    name = sys.argv[1]
-    engine = ENGINES[name]()
-    try:
+    with running() as (engine, name):
         test_purge(engine, test_how_many(engine))
         if name == "bucket":
             assert "need only its snapshot" in engine.ctl("snapshot", "--frozen", engine.dataset, fails=True)
@@ -250,10 +247,7 @@ def main():
         if name == "folder":
             test_folder(engine)
             test_frozen_killed(engine)
-    finally:
-        engine.stop()
 
 
 if __name__ == "__main__":
-    os.makedirs(SOURCE, exist_ok=True)
     main()

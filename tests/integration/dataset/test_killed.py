@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from engines import ENGINES, SOURCE, write
+from engines import SOURCE, running, write
 from test_versions import content
 
 VERBS = {"redis": ("pack", "append", "rm", "rebuild", "snapshot"), "bucket": ("pack", "append", "rm", "rebuild")}
@@ -93,11 +93,10 @@ def check_sound(engine, where, is_first):
 
 
 def main():
-    name, choose = sys.argv[1], random.Random(17)
-    rounds, verbs, n_killed = int(os.environ.get("DIESEL_ROUNDS", "8")), VERBS[name], 0
+    choose = random.Random(17)
+    rounds, verbs, n_killed = int(os.environ.get("DIESEL_ROUNDS", "8")), VERBS[sys.argv[1]], 0
     took = dict.fromkeys(verbs, 0.3)
-    engine = ENGINES[name]()
-    try:
+    with running() as (engine, _):
         for i in range(N):
             write(f"c{i % 3}/{i}", bytes([65 + i % 26]) * BYTES)
         engine.new("set").pack()
@@ -116,12 +115,9 @@ def main():
             complete(engine, verb, words, now == after)
             assert content(engine) == after, f"{where}: not completed"
             assert engine.ctl("verify", engine.dataset).startswith("sound:"), where
-    finally:
-        engine.stop()
     print(f"{n_killed} killed of {rounds}")
     assert n_killed > 0
 
 
 if __name__ == "__main__":
-    os.makedirs(SOURCE, exist_ok=True)
     main()

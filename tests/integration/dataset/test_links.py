@@ -7,14 +7,11 @@ import os
 import pathlib
 import shutil
 import sqlite3
-import subprocess
-import sys
 import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "dieseld"))
-import hostile  # noqa: E402
+from common.users import MALLORY, become
 import planted  # noqa: E402
 from test_looking import ANALYZE, CTL, TOP, run  # noqa: E402
 
@@ -33,7 +30,7 @@ def tree(folder):
 
 def exchange(path, kinds, ends):
     """As another user: makes a name lead alternately to two ends."""
-    hostile.become(hostile.MALLORY)
+    become(MALLORY)
     i = 0
     while not ends.is_set():
         other = f"{path}.{i % 2}"
@@ -86,7 +83,7 @@ class Links(unittest.TestCase):
 
     def own(self):
         for path in (self.home, *self.home.rglob("*")):
-            os.lchown(path, hostile.MALLORY, hostile.MALLORY)
+            os.lchown(path, MALLORY, MALLORY)
         os.chmod(self.home, 0o755)
 
     def words(self, verb):
@@ -131,7 +128,7 @@ class Links(unittest.TestCase):
         else:
             os.mkfifo(path)
 
-    def test_planted_names(self):
+    def test_no_verb_follows_planted_names(self):
         kinds = ("symlink", "dangling", "hard link", "pipe")
         for i, verb in enumerate(VERBS):
             for j, name in enumerate((*NAMES, "snapshots/.tmp", "snapshots/1")):
@@ -145,9 +142,9 @@ class Links(unittest.TestCase):
         """Returns the names, not their targets: a hard link's file stays root's."""
         for path in self.home.rglob("*"):
             if path.lstat().st_nlink == 1 or path.is_dir():
-                os.lchown(path, hostile.MALLORY, hostile.MALLORY)
+                os.lchown(path, MALLORY, MALLORY)
 
-    def test_a_folder_that_is_a_link(self):
+    def test_root_follows_no_link_to_a_folder_of_others(self):
         """A user's link leads root into no folder of another user, but into the user's own."""
         other = self.root / "other"
         shutil.copytree(self.dataset, other)
@@ -155,7 +152,7 @@ class Links(unittest.TestCase):
             os.chown(path, 0, 0)
         os.rename(self.dataset, self.home / "real")
         os.symlink(other, self.dataset)
-        os.lchown(self.dataset, hostile.MALLORY, hostile.MALLORY)
+        os.lchown(self.dataset, MALLORY, MALLORY)
         for path in sorted((other / "chunks").iterdir())[:1]:
             path.unlink()  # lets repair make it
         before = tree(other)
@@ -166,17 +163,17 @@ class Links(unittest.TestCase):
                 self.assertIn("the path is a link", text)
         os.remove(self.dataset)
         os.symlink("real", self.dataset)
-        os.lchown(self.dataset, hostile.MALLORY, hostile.MALLORY)
+        os.lchown(self.dataset, MALLORY, MALLORY)
         self.assertEqual(run(*self.words("append"))[0], 0)
 
-    def test_a_super_journal(self):
+    def test_no_verb_follows_a_super_journal(self):
         for verb in VERBS:
             self.make()
             planted.plant_journal(self.dataset + "/meta.db", str(self.precious / "file"))
             self.own()
             self.check(verb, "a super-journal")
 
-    def test_exchanged_meanwhile(self):
+    def test_links_that_are_exchanged_meanwhile_lead_nowhere(self):
         """A loop exchanges folders for links, while root writes repeatedly."""
         for name in ("snapshots", "chunks", "meta.db", "snapshot"):
             self.make()
@@ -189,7 +186,7 @@ class Links(unittest.TestCase):
             ends.set()
             process.join()
 
-    def test_recordings_and_reports(self):
+    def test_recordings_and_reports_follow_no_links(self):
         """Tests diesel-analyze and diesel-top, whose files are in a folder of a user."""
         recording = self.root / "r.db"
         self.assertEqual(run(ANALYZE, "record", "--unprivileged", "-o", str(recording), "--", "true")[0], 0)

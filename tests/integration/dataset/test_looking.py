@@ -7,13 +7,11 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "dieseld"))
-import hostile  # noqa: E402
+from common.users import ALICE, MALLORY
 import planted  # noqa: E402
 
 BIN = pathlib.Path(os.environ.get("DIESEL_BIN", "build/release/bin")).resolve()
@@ -65,7 +63,7 @@ class Looking(unittest.TestCase):
         shutil.copy(self.made / "r.db", self.folder)
         shutil.copytree(self.made / "set", self.folder / "set")
         for path in (self.folder, *self.folder.rglob("*")):
-            os.chown(path, hostile.MALLORY, hostile.MALLORY)
+            os.chown(path, MALLORY, MALLORY)
         os.chmod(self.folder, 0o755)
         self.recording, self.dataset = str(self.folder / "r.db"), str(self.folder / "set")
         self.meta = self.dataset + "/meta.db"
@@ -76,7 +74,7 @@ class Looking(unittest.TestCase):
 
     def own(self):
         for path in self.folder.rglob("*"):
-            os.lchown(path, hostile.MALLORY, hostile.MALLORY)
+            os.lchown(path, MALLORY, MALLORY)
 
     def verbs(self):
         yield from (words + [self.recording] for words in OF_RECORDING[:-1])
@@ -100,7 +98,7 @@ class Looking(unittest.TestCase):
                 said[name] = status, text
         return said
 
-    def test_planted_journals(self):
+    def test_planted_journals_change_nothing(self):
         plain = self.change_nothing("nothing planted")
         for path in (self.recording, self.meta):
             planted.plant_journal(path, str(self.victim))
@@ -110,20 +108,20 @@ class Looking(unittest.TestCase):
         self.assertEqual({name: status for name, (status, _) in said.items()},
                          {name: status for name, (status, _) in plain.items()})
 
-    def test_a_journal_of_a_stranger(self):
+    def test_a_journal_of_a_stranger_is_not_believed(self):
         """In a folder such as /tmp, the stranger could not have written the file, so he cannot change its content."""
         with open(self.meta, "rb") as file:
             page = bytearray(file.read(planted.page_bytes(self.meta)))
         page[68:72] = b"EVIL"  # the application id
         for path in (self.recording, self.meta):
             planted.plant_journal(path, page=bytes(page))
-            os.chown(path + "-journal", hostile.ALICE, hostile.ALICE)
+            os.chown(path + "-journal", ALICE, ALICE)
         for name, (status, text) in self.change_nothing("a stranger's journal").items():
             self.assertIn(status, (0, 1, 3), name + text)
             self.assertNotIn("is not a recording", text)
             self.assertNotIn("not DIESEL metadata", text)
 
-    def test_a_killed_writer(self):
+    def test_what_a_killed_writer_committed_is_read(self):
         """Reads the committed content only, without writing."""
         with open(self.meta, "rb") as file:
             before = file.read(planted.page_bytes(self.meta))
@@ -137,7 +135,7 @@ class Looking(unittest.TestCase):
         self.assertEqual(status, 0, text)
         self.assertEqual(files(self.folder), seen)
 
-    def test_logs_and_links(self):
+    def test_no_file_is_made_next_to_what_is_read(self):
         """No file next to it is made or truncated, whatever names exist there."""
         for path in (self.recording, self.meta):
             with sqlite3.connect(path) as db:
@@ -149,7 +147,7 @@ class Looking(unittest.TestCase):
         for name, (_, text) in self.change_nothing("links to a file of root's").items():
             self.assertEqual(self.victim.read_text(), "keep this", name + text)
 
-    def test_pipes_and_devices(self):
+    def test_pipes_and_devices_hold_up_nobody(self):
         def pipe(path):
             os.remove(path)
             os.mkfifo(path)
@@ -168,12 +166,12 @@ class Looking(unittest.TestCase):
             status, text = run(TOP, "-r", self.recording)
             self.assertEqual((status, len(text.strip().splitlines())), (1, 1), text)
 
-    def test_journals_that_are_pipes(self):
+    def test_journals_that_are_pipes_hold_up_nobody(self):
         for path in (self.recording, self.meta):
             os.mkfifo(path + "-journal")
         self.change_nothing("pipes for journals")
 
-    def test_views_and_computed_columns(self):
+    def test_views_and_computed_columns_run_nothing(self):
         def view():
             planted.hide_behind_view(self.recording, "events")
             planted.hide_behind_view(self.meta, "path")
@@ -206,7 +204,7 @@ class Looking(unittest.TestCase):
                     self.assertEqual(status, 1, name + text)
                     self.assertRegex(text, "DIESEL does not make|is damaged", name)
 
-    def test_a_tree_without_an_end(self):
+    def test_a_tree_without_an_end_is_given_up(self):
         """Pages of a table share their children, so a small file has endlessly many rows."""
         planted.share_children(self.recording, "events")
         planted.share_children(self.meta, "log")

@@ -36,7 +36,7 @@ class Paths(unittest.TestCase):
         cls.daemon = cls.enterClassContext(Daemon(cls.folder))
         cls.ds = diesel_loader.open(cls.path)
 
-    def test_bytes(self):
+    def test_a_path_gives_the_bytes_of_its_file(self):
         for path, data in FILES.items():
             found = self.ds[path]
             self.assertIs(type(found), bytes)
@@ -58,7 +58,7 @@ class Paths(unittest.TestCase):
         for wrong in (None, 3, b"top"):
             self.assertNotIn(wrong, self.ds)
 
-    def test_folders(self):
+    def test_folders_are_listed_as_os_lists_them(self):
         """Compares all folders with os."""
         for folder in ("", "cat", "cat/deeper", "cat-more", "größe"):
             names = self.ds.listdir(folder)
@@ -71,14 +71,14 @@ class Paths(unittest.TestCase):
         with self.assertRaises(NotADirectoryError):
             self.ds.listdir("cat/1.bin")
 
-    def test_stat(self):
+    def test_stat_is_that_of_the_file(self):
         for path in FILES:
             found, real = self.ds.stat(path), os.stat(self.tree / path)
             self.assertEqual((found.bytes, found.mode, found.mtime_ns), (real.st_size, real.st_mode, real.st_mtime_ns))
             self.assertEqual(found.label, self.ds.label(found.sample))
         self.assertEqual(self.ds.stat("top").label, -1)
 
-    def test_subset(self):
+    def test_a_subset_has_its_own_paths(self):
         cats = self.ds.filter(classes="cat")
         self.assertIn("cat/1.bin", cats)
         self.assertEqual(cats["cat/1.bin"], b"one")
@@ -90,7 +90,7 @@ class Paths(unittest.TestCase):
             cats.find_many(["cat/1.bin", "top"])
 
     @unittest.skipUnless(importlib.util.find_spec("torch"), "there is no torch")
-    def test_torch(self):
+    def test_paths_work_with_torch(self):
         import diesel_loader.torch as diesel
         ds = diesel.Dataset(self.path, transform=lambda sample: sample[:1])
         self.assertEqual((ds["cat/1.bin"], ds.listdir("cat-more")), (b"one", ["4.bin"]))

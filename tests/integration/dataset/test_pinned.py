@@ -4,6 +4,7 @@
 
     test_pinned.py folder|bucket
 """
+import contextlib
 import os
 import pickle
 import random
@@ -11,11 +12,11 @@ import shutil
 import struct
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../dieseld"))
 
-from engines import ENGINES, SCRATCH, SOURCE, s3_support, write
+from engines import SCRATCH, SOURCE, running, s3_support, write
 from dieseld_support import Daemon, start_probe, finish_probe
-from hostile import MALLORY, Client, Refused, run_as
+from common.users import MALLORY, run_as
+from common.wire_client import Client, Refused
 
 try:
     import torch
@@ -283,22 +284,18 @@ def probe_as(daemon, path):
 
 
 def main():
-    engine = ENGINES[sys.argv[1]]()
-    os.environ.update(engine.env, DIESEL_DIESELCTL=s3_support.DIESELCTL)
-    daemon = Daemon(cache="1G")  # each job on a bucket takes 32 MiB
-    try:
+    with running() as (engine, name), contextlib.ExitStack() as cleanup:
+        os.environ.update(engine.env, DIESEL_DIESELCTL=s3_support.DIESELCTL)
+        daemon = Daemon(cache="1G")  # each job on a bucket takes 32 MiB
+        cleanup.callback(daemon.kill)
         test_two_at_once(engine, daemon)
-        if sys.argv[1] == "folder":
+        if name == "folder":
             test_shared(engine, daemon)
         test_published_meanwhile(engine, daemon)
         test_resumed(engine, daemon)
-        if sys.argv[1] == "folder":
+        if name == "folder":
             test_neighbours(engine, daemon)
-    finally:
-        daemon.kill()
-        engine.stop()
 
 
 if __name__ == "__main__":
-    os.makedirs(SOURCE, exist_ok=True)
     main()

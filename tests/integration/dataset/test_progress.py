@@ -5,37 +5,25 @@ import os
 import pathlib
 import pty
 import subprocess
-import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+from common.commands import on_terminal
 from dieseld_support import CTL, SCRATCH, make_source
 
 CLEAR = "\r\x1b[K"
 
 
-def on_terminal(*words):
-    """Returns (status, standard output, bytes on the terminal)."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen([CTL, *map(str, words)], stdout=subprocess.PIPE, stderr=theirs)
-    os.close(theirs)
-    shown, out = b"", b""
-    while True:
-        try:
-            data = os.read(ours, 65536)
-        except OSError:  # the other end is closed
-            break
-        shown += data
-    out = process.communicate(timeout=60)[0]
-    os.close(ours)
-    return process.returncode, out.decode(), shown.decode()
+def shown_on_terminal(*words):
+    """Returns (exit status, standard output, text that the terminal got) of dieselctl."""
+    status, out, shown = on_terminal(CTL, *words, stdout=subprocess.PIPE)
+    return status, out.decode(), shown.decode()
 
 
 class Progress(unittest.TestCase):
     def told(self, *words, stages, status=0):
         """Checks that each stage has a bar with its share and the time left, and that all of it disappears at the end."""
-        code, out, shown = on_terminal(*words)
+        code, out, shown = shown_on_terminal(*words)
         self.assertEqual(code, status, shown)
         at = 0
         for stage in stages:
@@ -47,7 +35,7 @@ class Progress(unittest.TestCase):
         self.assertNotIn("\n", shown)
         return out
 
-    def test_every_long_verb(self):
+    def test_every_long_verb_shows_its_progress(self):
         source, dataset = make_source("source", 300, lambda rng: rng.randint(0, 9000)), os.path.join(SCRATCH, "set")
         archive = os.path.join(SCRATCH, "source.tar")
         subprocess.run(["tar", "cf", archive, "-C", source, "."], check=True)
@@ -64,11 +52,11 @@ class Progress(unittest.TestCase):
         with open(chunk, "r+b") as file:
             file.seek(-10000, os.SEEK_END)
             file.write(b"damage" * 100)
-        code, out, shown = on_terminal("verify", "--repair", "--from", source, dataset)
+        code, out, shown = shown_on_terminal("verify", "--repair", "--from", source, dataset)
         self.assertEqual(code, 0, out + shown)
         self.assertIn(CLEAR + "repairing [", shown)
 
-    def test_how_much_is_not_known(self):
+    def test_a_pipe_has_a_count_and_no_share(self):
         """An archive through a pipe shows a count only."""
         source = make_source("piped", 50, lambda rng: 1000)
         ours, theirs = pty.openpty()
@@ -81,7 +69,7 @@ class Progress(unittest.TestCase):
         self.assertEqual(done.returncode, 0, shown)
         self.assertRegex(shown, r"packing 1  [\d.]+ [KM]?i?B  ")
 
-    def test_no_terminal(self):
+    def test_nothing_is_shown_without_a_terminal(self):
         source = make_source("quiet", 10, lambda rng: 1000)
         for words in (("pack", source, os.path.join(SCRATCH, "quiet")), ("verify", os.path.join(SCRATCH, "quiet"))):
             done = subprocess.run([CTL, *words], capture_output=True, check=True)

@@ -10,10 +10,9 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 
-from engines import ENGINES, SCRATCH, SOURCE, write
+from engines import SCRATCH, SOURCE, running, write
 from test_versions import content
 
 NOW = ("--keep", "1", "--older-than", "0")
@@ -201,9 +200,7 @@ def test_damaged(engine):
 
 
 def main():
-    name = sys.argv[1]
-    engine = ENGINES[name]()
-    try:
+    with running() as (engine, name):
         test_all_at_once(engine)
         test_old_ones_stay(engine)
         for seed in range({"folder": 4, "redis": 1, "bucket": 1}[name]):
@@ -213,11 +210,8 @@ def main():
             test_old_metadata(engine)
             test_resumed(engine)
         test_killed(engine, 6)
-    finally:
-        engine.stop()
     assert name != "folder" or not [entry for entry in os.listdir(SCRATCH + "/tmp") if entry.startswith("dieselctl-")]
 
 
 if __name__ == "__main__":
-    os.makedirs(SOURCE, exist_ok=True)
     main()

@@ -73,7 +73,7 @@ def writers_of(dataset):
 
 
 class Put(Case):
-    def test_bytes(self):
+    def test_samples_have_the_bytes_that_were_put(self):
         numbers = array.array("H", range(1000))
         samples = {"cat/1.bin": b"one", "cat/2.bin": b"", "dog/3.bin": bytearray(b"three" * 1000), "top": memoryview(b"0123456789")[::2],
                    "größe/ü": memoryview(b"read-only"), "numbers": numbers, os.fsdecode(b"cat/\xff\n.bin"): b"of any bytes"}
@@ -120,7 +120,7 @@ class Put(Case):
             is_sound(1, 1)
         self.assertEqual(ENGINE.n_chunks(), 1 + ENGINE.dataset.startswith("s3:"))
 
-    def test_append(self):
+    def test_append_adds_to_and_replaces_in_a_dataset(self):
         with create("append") as w:
             w.put("a", b"1")
             w.put("b", b"2")
@@ -138,7 +138,7 @@ class Put(Case):
         self.assertIn("1 added, 1 replaced, 0 deleted", ENGINE.ctl("log", ENGINE.dataset))
 
     @in_folder
-    def test_what_is_refused(self):
+    def test_the_writer_goes_on_after_a_refusal(self):
         """The writer continues after each refusal."""
         with create("refused") as w:
             w.put("a/b", b"1")
@@ -159,7 +159,7 @@ class Put(Case):
         self.assertEqual(read("a/b"), b"1")
 
     @in_folder
-    def test_threads(self):
+    def test_threads_may_share_a_writer(self):
         def put(thread):
             for i in range(300):
                 w.put(f"{thread}/{i}", b"%d-%d" % (thread, i) * 500)
@@ -173,14 +173,14 @@ class Put(Case):
         self.assertEqual(read("3/299"), b"3-299" * 500)
 
     @in_folder
-    def test_a_file_and_a_folder_of_one_name(self):
+    def test_a_file_and_a_folder_of_one_name_are_refused(self):
         with self.assertRaisesRegex(OSError, "a"), create("both") as w:
             w.put("a", b"1")
             w.put("a/b", b"2")
         self.assertEqual(writers_of(ENGINE.dataset), [])
 
     @unittest.skipUnless(type(ENGINE).__name__ == "Bucket", "a folder has one writer at a time")
-    def test_several_writers(self):
+    def test_the_second_of_two_writers_commits_upon_the_first(self):
         """The writer that commits second continues from the other's version: with chunks that are newer than the other's last one, and with
         older ones, which are written again."""
         with create("several") as w:
@@ -211,7 +211,7 @@ class Put(Case):
         is_sound_but_for_unused(1, 1)
 
     @in_folder
-    def test_wrong_use(self):
+    def test_wrong_use_is_an_error(self):
         os.makedirs(SCRATCH + "/other", exist_ok=True)
         pathlib.Path(SCRATCH, "other", "file").write_text("x")
         with self.assertRaisesRegex(OSError, "not empty and not a dataset"):
@@ -238,7 +238,7 @@ class Put(Case):
         self.assertIn("not by hand", done.stderr)
 
     @in_folder
-    def test_one_writer_at_a_time(self):
+    def test_a_second_writer_is_refused(self):
         with create("busy") as w:
             w.put("a", b"1")
             with self.assertRaises(OSError) as raised:
@@ -247,7 +247,7 @@ class Put(Case):
         is_sound(1, 1)
 
     @in_folder
-    def test_digest(self):
+    def test_the_dataset_has_the_digest_that_was_asked_for(self):
         with create("digest", digest="sha256") as w:
             w.put("a", b"1")
         self.assertEqual(ENGINE.json("stat", ENGINE.dataset)["digest"], "sha256")
@@ -274,7 +274,7 @@ class Put(Case):
         is_sound(1, 1)
 
     @in_folder
-    def test_full_disk(self):
+    def test_a_full_disk_is_an_error(self):
         if os.geteuid() != 0:
             self.skipTest("needs root to mount a small tmpfs")
         mount = pathlib.Path(SCRATCH, "disk")
@@ -296,7 +296,7 @@ class Put(Case):
         is_sound(2, 2)
 
     @in_folder
-    def test_killed(self):
+    def test_a_killed_writer_leaves_nothing_and_the_next_one_goes_on(self):
         """Kills the program, or its dieselctl, in mid-write: readers see nothing of it, and the next writer succeeds."""
         ENGINE.new("killed")
         program = textwrap.dedent(f"""
@@ -328,7 +328,7 @@ class Put(Case):
         self.assertEqual(ENGINE.n_chunks(), 1)
 
     @in_folder
-    def test_ctrl_c(self):
+    def test_ctrl_c_ends_a_writer(self):
         """Also tests it while the writing process reads nothing more."""
         def interrupt():
             time.sleep(0.3)
@@ -344,13 +344,13 @@ class Put(Case):
         self.assertFalse(os.path.exists(ENGINE.dataset))
 
     @in_folder
-    def test_nothing(self):
+    def test_a_writer_without_samples_makes_no_dataset(self):
         with create("nothing") as w:
             pass
         self.assertEqual((w.version, os.path.exists(ENGINE.dataset)), (0, False))
 
     @in_folder
-    def test_dropped(self):
+    def test_a_writer_that_is_dropped_warns(self):
         w = create("dropped")
         w.put("a", b"1")
         with self.assertWarnsRegex(ResourceWarning, "without commit"):

@@ -3,39 +3,18 @@
 """Tests that other users' names and texts on a terminal cannot control it, reverse neighbouring text, or stay invisible."""
 import os
 import pathlib
-import pty
 import shutil
 import sqlite3
 import subprocess
-import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+from common.commands import on_terminal
 from test_looking import ANALYZE, BIN, CTL, TOP  # noqa: E402
 
 MARKS = [0x1b, 0x07, 0x7f, 0x9b, 0x61c, 0xad, 0x180e, *range(0x200b, 0x2010), *range(0x2028, 0x202f), *range(0x2060, 0x2070), 0xfeff,
          0xe0041]
 ODD = "a" + "".join(map(chr, MARKS)) + "]2;x"
-
-
-def on_terminal(*words, cwd=None):
-    """Returns all of a program's output to a terminal, as text."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, cwd=cwd)
-    os.close(theirs)
-    seen = b""
-    while True:
-        try:
-            more = os.read(ours, 65536)
-        except OSError:  # the program ended
-            break
-        if not more:
-            break
-        seen += more
-    os.close(ours)
-    process.wait()
-    return seen.decode()  # must be valid UTF-8
 
 
 class Shown(unittest.TestCase):
@@ -61,7 +40,7 @@ class Shown(unittest.TestCase):
         shutil.rmtree(cls.root)
 
     def check(self, *words, cwd=None):
-        text = on_terminal(*words, cwd=cwd)
+        text = on_terminal(*words, cwd=cwd)[2].decode()  # UTF-8 in any case
         with self.subTest(words[:3]):
             self.assertTrue(text)
             # Colours and the progress line come from the program.
@@ -70,7 +49,7 @@ class Shown(unittest.TestCase):
             self.assertEqual([hex(code) for code in MARKS if chr(code) in text and code not in mine], [], repr(text))
         return text
 
-    def test_datasets(self):
+    def test_names_in_datasets_steer_no_terminal(self):
         path = f"class{ODD}/name{ODD}"
         for words in (["stat", self.dataset], ["stat", self.dataset, path], ["stat", "--json", self.dataset], ["ls", self.dataset],
                       ["ls", "--json", self.dataset], ["ls", "-l", self.dataset, f"class{ODD}"], ["log", self.dataset],
@@ -81,7 +60,7 @@ class Shown(unittest.TestCase):
                       ["cat", "--meta", self.dataset, ODD], ["mount", self.dataset + ODD, self.odd]):
             self.check(CTL, *words)
 
-    def test_damage(self):
+    def test_names_in_reports_of_damage_steer_no_terminal(self):
         dataset = f"{self.odd}/damaged{ODD}"
         shutil.copytree(self.other, dataset)
         with sqlite3.connect(dataset + "/meta.db") as db:
@@ -94,7 +73,7 @@ class Shown(unittest.TestCase):
         chunk.write_bytes(chunk.read_bytes()[:-1] + b"?")
         self.check(CTL, "verify", dataset)
 
-    def test_recordings(self):
+    def test_texts_of_recordings_steer_no_terminal(self):
         for words in ([ANALYZE, "report"], [ANALYZE, "report", "--format", "json"], [ANALYZE, "report", "--format", "openmetrics"],
                       [ANALYZE, "what-if"], [ANALYZE, "what-if", "--json"], [CTL, "replay"], [TOP, "-r"], [TOP, "-b", "-r"]):
             self.check(*words, self.recording)
@@ -106,7 +85,7 @@ class Shown(unittest.TestCase):
         self.check(str(BIN / "dieseld"), "--history", self.dataset, "--socket", self.odd)
         self.check(str(BIN / "dieseld"), "--" + ODD)
 
-    def test_a_running_job(self):
+    def test_the_name_of_a_running_job_steers_no_terminal(self):
         """The job's name and its command line, in diesel-top."""
         program = f"{self.odd}/prog{ODD}"
         shutil.copy("/bin/sleep", program)

@@ -5,13 +5,12 @@ import os
 import pathlib
 import shutil
 import subprocess
-import sys
 import tarfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from dieseld_support import CTL, SCRATCH
+from common.commands import dieselctl
+from dieseld_support import SCRATCH
 
 ROOT = pathlib.Path(SCRATCH)
 PICTURES = ["cat/1.jpg", "cat/2.PNG", "dog/1.webp", "dog/old/2.tiff"]
@@ -19,12 +18,8 @@ HIDDEN = [".DS_Store", "cat/.DS_Store", "cat/._1.jpg", ".ipynb_checkpoints/1.jpg
           "desktop.ini", "__MACOSX/cat/._1.jpg", "cat/@eaDir/1.jpg"]
 
 
-def ctl(*words, **more):
-    return subprocess.run([CTL, *map(str, words)], capture_output=True, text=True, timeout=120, check=False, **more)
-
-
 def names(dataset):
-    return [entry["path"] for entry in json.loads(ctl("ls", "-R", "--json", dataset).stdout)]
+    return [entry["path"] for entry in json.loads(dieselctl("ls", "-R", "--json", dataset).stdout)]
 
 
 class Source(unittest.TestCase):
@@ -52,23 +47,23 @@ class Source(unittest.TestCase):
                 yield source
 
     def packed(self, *words, warns=""):
-        done = ctl("pack", *words, self.dataset)
+        done = dieselctl("pack", *words, self.dataset)
         self.assertEqual((done.returncode, done.stderr), (0, warns and f"dieselctl pack: {warns}\n"))
         return done.stdout
 
     def refused(self, *words, says):
-        done = ctl("pack", *words)
+        done = dieselctl("pack", *words)
         self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (1, "", 1), done)
         for text in [says] if isinstance(says, str) else says:
             self.assertIn(text, done.stderr)
 
-    def test_hidden_files(self):
+    def test_hidden_files_are_left_out(self):
         self.write(*PICTURES, *HIDDEN)
         for source in self.each_way():
             said = self.packed(source)
             self.assertEqual(names(self.dataset), PICTURES)
             self.assertIn("; 9 hidden left out;", said)
-            stat = json.loads(ctl("stat", "--json", self.dataset).stdout)
+            stat = json.loads(dieselctl("stat", "--json", self.dataset).stdout)
             self.assertEqual(stat["classes"], ["cat", "dog"])
         for source in self.each_way():
             self.assertEqual(json.loads(self.packed("--json", source))["hidden"], 9)
@@ -76,10 +71,10 @@ class Source(unittest.TestCase):
             self.assertNotIn("left out", self.packed("--as-files", source))
             self.assertEqual(sorted(names(self.dataset)), sorted(PICTURES + HIDDEN))
 
-    def test_no_images_of_a_class(self):
+    def test_files_that_are_no_images_of_a_class_are_left_out(self):
         self.write(*PICTURES, "cat/README.md", "dog/2.jfif", "preview.jpg", "labels.csv")
         for source in self.each_way():
-            done = ctl("pack", source, self.dataset)
+            done = dieselctl("pack", source, self.dataset)
             self.assertEqual(done.returncode, 0)
             self.assertRegex(done.stderr, r"samples of the dataset are also 3 files that are no images by their names, such as "
                              r"(cat/README.md|dog/2.jfif|labels.csv), and 1 image in no class folder \(label -1\), such as "
@@ -91,32 +86,32 @@ class Source(unittest.TestCase):
             self.assertEqual(names(self.dataset), PICTURES)
             self.assertIn("; 4 left out that are not images of a class;", said)
 
-    def test_other_files_are_samples(self):
+    def test_files_are_samples_where_there_are_no_images(self):
         """Where there are no images, the output does not mention other files."""
         self.write("a/1.bin", "a/2.npy", "b/1.txt", "top.bin")
         for source in self.each_way():
             self.packed(source)
             self.assertEqual(len(names(self.dataset)), 4)
 
-    def test_empty_class(self):
+    def test_an_empty_class_is_refused(self):
         self.write("ant/1.jpg", "cat/1.jpg")
         (self.source / "bird").mkdir()
         for source in self.each_way():
             self.refused(source, self.dataset, says=["the class folder bird of ", "--drop-empty"])
             self.assertFalse(self.dataset.exists())
             self.packed("--drop-empty", source)
-            self.assertEqual(json.loads(ctl("stat", "--json", self.dataset).stdout)["classes"], ["ant", "cat"])
+            self.assertEqual(json.loads(dieselctl("stat", "--json", self.dataset).stdout)["classes"], ["ant", "cat"])
 
-    def test_classes_of_another_dataset(self):
+    def test_classes_can_be_those_of_another_dataset(self):
         train = self.root / "train.diesel"
         self.write("ant/1.jpg", "bird/1.jpg", "cat/1.jpg")
-        self.assertEqual(ctl("pack", self.source, train).returncode, 0)
+        self.assertEqual(dieselctl("pack", self.source, train).returncode, 0)
         for empty in (True, False):
             shutil.rmtree(self.source / "bird")
             if empty:
                 (self.source / "bird").mkdir()
             for source in self.each_way():
-                done = ctl("pack", "--classes-of", train, source, self.dataset)
+                done = dieselctl("pack", "--classes-of", train, source, self.dataset)
                 self.assertEqual((done.returncode, done.stderr.count("\n")), (0, 1), done)
                 self.assertIn(f"there are no samples of bird, which is a class of {train}: ", done.stderr)
                 self.assertIn(f'.with_classes(Dataset("{train}").classes)', done.stderr)
@@ -128,7 +123,7 @@ class Source(unittest.TestCase):
             self.refused("--classes-of", train, source, self.dataset, says=f"the class folder cow of {source} is not a class of {train}")
         self.refused("--classes-of", self.root / "nowhere", self.source, self.dataset, says="nowhere")
 
-    def test_class_of_what_is_left_out(self):
+    def test_a_class_of_nothing_but_hidden_files_is_refused(self):
         self.write("ant/1.jpg", "bird/.gitkeep", "cat/1.jpg")
         for source in self.each_way():
             self.refused(source, self.dataset, says="the class folder bird of ")
@@ -136,14 +131,14 @@ class Source(unittest.TestCase):
         for source in self.each_way():
             self.refused("--images", source, self.dataset, says="the class folder bird of ")
 
-    def test_no_classes(self):
+    def test_an_empty_folder_next_to_files_without_class_changes_nothing(self):
         """An empty folder next to files without a class changes no number."""
         self.write("1.jpg", "2.jpg")
         (self.source / "notes").mkdir()
         for source in self.each_way():
             self.packed(source)
 
-    def test_containers(self):
+    def test_containers_of_other_formats_are_named(self):
         for what, files in {"an LMDB": ["data.mdb", "lock.mdb"], "tar archives": ["shard-000000.tar", "shard-000001.tar"],
                             "tar archives ": ["a/shard-0.TGZ"], "Parquet files": ["train-00000-of-00002.parquet"],
                             "Arrow files": ["dataset_info.json", "data-00000-of-00001.arrow"],
@@ -160,7 +155,7 @@ class Source(unittest.TestCase):
                 self.packed("--as-files", source)
                 self.assertEqual(sorted(names(self.dataset)), sorted(files))
 
-    def test_archives_extracted(self):
+    def test_the_advice_for_archives_works(self):
         """Checks the output line about archives."""
         for i in range(2):
             with tarfile.open(self.source / f"shard-{i}.tar", "w") as tar:
@@ -175,17 +170,17 @@ class Source(unittest.TestCase):
         self.packed(extracted)
         self.assertEqual(names(self.dataset), ["cat/0.jpg", "cat/1.jpg"])
 
-    def test_datasets(self):
+    def test_a_dataset_is_no_source(self):
         self.write(*PICTURES)
         inside = self.source / "photos.diesel"
-        done = ctl("pack", self.source, inside)
+        done = dieselctl("pack", self.source, inside)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("; left out photos.diesel: a dataset;", done.stdout)
         self.assertEqual(names(inside), PICTURES)
         said = self.packed(self.source)
         self.assertIn("; left out photos.diesel: a dataset;", said)
         self.assertEqual(names(self.dataset), PICTURES)
-        self.assertEqual(json.loads(ctl("stat", "--json", self.dataset).stdout)["classes"], ["cat", "dog"])
+        self.assertEqual(json.loads(dieselctl("stat", "--json", self.dataset).stdout)["classes"], ["cat", "dog"])
         shutil.rmtree(self.dataset)
         self.refused(inside, self.dataset, says=["is a dataset already", "cp -r", "--as-files"])
         self.packed("--as-files", inside)
@@ -194,16 +189,16 @@ class Source(unittest.TestCase):
         subprocess.run(["cp", "-r", inside, copy], check=True)
         self.assertEqual(names(copy), PICTURES)
 
-    def test_a_dataset_in_an_archive(self):
+    def test_a_dataset_in_an_archive_is_no_source(self):
         self.write(*PICTURES)
         self.packed(self.source)
         os.rename(self.dataset, self.source / "photos.diesel")
         subprocess.run(["tar", "--hard-dereference", "-cf", self.root / "archive.tar", "-C", self.source, "."], check=True)
         self.refused(self.root / "archive.tar", self.dataset, says=["chunks of a dataset of DIESEL", "--as-files"])
 
-    def test_contradiction(self):
+    def test_images_and_as_files_contradict_each_other(self):
         self.write(*PICTURES)
-        self.assertEqual(ctl("pack", "--images", "--as-files", self.source, self.dataset).returncode, 2)
+        self.assertEqual(dieselctl("pack", "--images", "--as-files", self.source, self.dataset).returncode, 2)
 
 
 if __name__ == "__main__":

@@ -2,19 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests dieselctl stat: lengths of samples, and the dead space of chunks, as JSON and as text."""
 import json
-import os
 import pathlib
 import shutil
-import subprocess
 import tempfile
 
-DIESELCTL = os.path.join(os.environ["DIESEL_BIN"], "dieselctl")
+from common.commands import dieselctl
+
 SIZES = [0, 1, 2, 3, 4095, 4096, 4097, 70_000]
 LONG = 3_000_000  # two in a chunk of 8 MiB
 
 
 def run(*words):
-    return subprocess.run([DIESELCTL, *map(str, words)], check=True, capture_output=True, text=True).stdout
+    return dieselctl(*words, check=0).stdout
 
 
 def stat(dataset, *options):

@@ -11,12 +11,10 @@ import shutil
 import signal
 import struct
 import subprocess
-import sys
 import tarfile
 import time
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from dieseld_support import CTL, SCRATCH
 
@@ -87,7 +85,7 @@ class Tar(unittest.TestCase):
         self.assertIn(says, os.fsdecode(done.stderr))
         return None
 
-    def test_as_the_folder(self):
+    def test_an_archive_has_the_samples_of_its_folder(self):
         """The samples are the same, whichever program made the archive, and however it comes."""
         ways = {"gnu": [], "pax": ["--format=pax"], "sorted": ["--sort=name"], "gzip": ["-z"]}
         if shutil.which("zstd"):
@@ -105,7 +103,7 @@ class Tar(unittest.TestCase):
                 self.assertEqual(content(self.dataset), self.expected)
                 shutil.rmtree(self.dataset)
 
-    def test_through_a_pipe(self):
+    def test_a_pipe_is_read_to_its_end(self):
         """A pipe with unread data must not kill tar."""
         done = subprocess.run(["bash", "-c", 'set -o pipefail; tar -b 4000 -cf - -C "$1" . | "$2" pack --json - "$3"', "-", SOURCE, CTL,
                                self.dataset], capture_output=True, text=True, check=False)
@@ -114,7 +112,7 @@ class Tar(unittest.TestCase):
         self.assertEqual((told["files"], told["version"]), (len(FILES), 1))
         self.assertEqual(content(self.dataset), self.expected)
 
-    def test_sparse_files(self):
+    def test_sparse_files_keep_their_bytes(self):
         with open(ROOT / "sparse", "wb") as file:
             file.truncate(3_000_000)
             file.seek(1_000_000)
@@ -124,12 +122,12 @@ class Tar(unittest.TestCase):
         self.pack(data)
         self.assertEqual(content(self.dataset)["sparse"][0], (ROOT / "sparse").read_bytes())
 
-    def test_order_is_the_archives(self):
+    def test_the_order_is_that_of_the_archive(self):
         self.pack(archive(("b", b"1"), ("a", b"2")))
         listed = json.loads(ctl("ls", "--json", self.dataset).stdout)
         self.assertEqual({entry["path"]: entry["sample"] for entry in listed}, {"b": 0, "a": 1})
 
-    def test_append(self):
+    def test_append_takes_what_is_new_of_an_archive(self):
         self.pack(archive(("a", b"1"), ("b", b"2")))
         self.pack(archive(("c", b"3")), says="has 2 samples already")
         said = self.pack(archive(("a", b"1"), ("b", b"two"), ("c", b"3")), "--append")
@@ -137,7 +135,7 @@ class Tar(unittest.TestCase):
         self.assertEqual({path: data for path, (data, *_) in content(self.dataset).items()}, {"a": b"1", "b": b"two", "c": b"3"})
         self.assertIn("version 2", self.pack(archive(("a", b"1")), "--append"))
 
-    def test_jpeg_restarts(self):
+    def test_jpegs_get_restart_markers_as_in_a_folder(self):
         """Adds restart markers as for files of a folder; `verify --repair` makes such samples again."""
         try:
             from PIL import Image
@@ -153,7 +151,7 @@ class Tar(unittest.TestCase):
         self.assertNotEqual(kept["a.jpg"][0], file.getvalue())
         self.assertEqual(Image.open(io.BytesIO(kept["a.jpg"][0])).tobytes(), Image.open(file).tobytes())
 
-    def test_hostile_archives(self):
+    def test_nothing_of_a_hostile_archive_is_published(self):
         """Nothing of such an archive is published, neither as a new dataset nor into an existing one."""
         big = tarfile.TarInfo("big")
         big.size = 2 << 30
@@ -196,7 +194,7 @@ class Tar(unittest.TestCase):
         self.assertEqual(sorted(os.listdir(self.dataset / "chunks")), before)
         self.assertEqual(list(content(self.dataset)), ["old"])
 
-    def test_zstd_of_today_alone(self):
+    def test_frames_of_old_zstd_are_refused(self):
         """A frame of zstd 0.7, which libzstd could decode, is refused, as the first one or after others; skippable frames are fine."""
         data = archive(("a", b"1"), ("b", b"2"))
 
@@ -225,7 +223,7 @@ class Tar(unittest.TestCase):
         self.assertEqual(process.returncode, 1)
         self.assertLess(used.ru_maxrss, 400 << 10)
 
-    def test_wrong_use(self):
+    def test_options_that_an_archive_cannot_have_are_refused(self):
         path = ROOT / "one.tar"
         path.write_bytes(archive(("a", b"1")))
         for option, says in (("--order=random", "in its own order"), ("--skip-unreadable", "completely or not at all")):
@@ -257,7 +255,7 @@ class Tar(unittest.TestCase):
         self.assertFalse((self.dataset / "snapshot").exists())
         return said
 
-    def test_interrupted(self):
+    def test_an_interrupted_pack_goes_on_with_the_same_archive(self):
         """The next run writes the missing rest, and only if the archive is the same."""
         samples = [(f"{i}", os.urandom(1 << 20)) for i in range(12)]
         data = archive(*samples)

@@ -8,10 +8,9 @@ import getpass
 import os
 import socket
 import sqlite3
-import sys
 import time
 
-from engines import ENGINES, SCRATCH, SOURCE, write
+from engines import SCRATCH, SOURCE, running, write
 
 
 def test_log(engine):
@@ -134,9 +133,7 @@ def test_secrets(engine):
 
 
 def main():
-    name = sys.argv[1]
-    engine = ENGINES[name]()
-    try:
+    with running() as (engine, name):
         test_log(engine)
         test_old_versions(engine)
         if name == "folder":
@@ -144,10 +141,7 @@ def main():
             test_missing_chunk(engine)
         if name == "redis":
             test_secrets(engine)
-    finally:
-        engine.stop()
 
 
 if __name__ == "__main__":
-    os.makedirs(SOURCE, exist_ok=True)
     main()

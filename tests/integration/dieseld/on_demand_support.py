@@ -10,7 +10,9 @@ import unittest
 from unittest import mock
 
 from dieseld_support import BIN, SCRATCH, make_source, pack
-from hostile import MALLORY, Other, process_stat, wait_until
+from common.processes import process_stat
+from common.users import MALLORY, Other
+from common.waiting import wait_until
 
 import diesel_loader
 
@@ -27,11 +29,6 @@ def opened(path):
     """Returns (pid of the daemon, its socket) for a process that opens the dataset."""
     dataset = diesel_loader.Dataset(path)
     return pid_of_daemon(dataset), dataset.socket
-
-
-def alive(pid):
-    state = process_stat(pid)
-    return state is not None and state[1] != "Z"
 
 
 def daemons_in(folder):

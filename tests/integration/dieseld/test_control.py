@@ -16,22 +16,20 @@ import threading
 import time
 import unittest
 
-from dieseld_support import BIN, CTL, SCRATCH, Case, dataset, main, probe_command
+from common.commands import dieselctl, one_line
+from common.processes import end
+from common.waiting import wait_until
+from dieseld_support import BIN, SCRATCH, Case, dataset, main, probe_command
 
 NOBODY = 65534
 
 
 def ctl(daemon, *arguments, status=0, **more):
     """Returns the output. With a status other than 0, returns its one line of error."""
-    done = subprocess.run([CTL, *arguments], capture_output=True, text=True, timeout=60,
-                          env={**os.environ, "DIESEL_SOCKET": daemon if isinstance(daemon, str) else daemon.socket},
-                          **more)
-    if done.returncode != status:
-        raise AssertionError(f"dieselctl {arguments}: {done.returncode}, not {status}\n{done.stdout}{done.stderr}")
+    done = dieselctl(*arguments, check=status, env={**os.environ, "DIESEL_SOCKET": getattr(daemon, "socket", daemon)}, **more)
     if status == 0:
         return done.stdout
-    if len(done.stderr.strip().splitlines()) != 1:
-        raise AssertionError(f"not one line: {done.stderr}")
+    one_line(done)
     return done.stderr
 
 
@@ -49,28 +47,15 @@ class Control(Case):
         client = subprocess.Popen(probe_command(daemon, dataset("packed")[0], "--batch", 64, "--epochs", 100000,
                                                 "--pause-us", pause_us, "--reconnect-ms", 60000),
                                   stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-        def end():
-            client.kill()
-            client.wait()
-            client.stdin.close()
-        self.addCleanup(end)
-        return self.until("the job begins",
+        self.addCleanup(client.stdin.close)
+        self.addCleanup(end, client)
+        return wait_until("the job begins",
                           lambda: next((j for j in ask(daemon, "jobs")["jobs"] if j["pid"] == client.pid), None))
-
-    def until(self, what, look, seconds=60):
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            found = look()
-            if found:
-                return found
-            time.sleep(0.2)
-        raise AssertionError(what + " did not happen")
 
     def one(self, daemon, job):
         return next(j for j in ask(daemon, "jobs")["jobs"] if j["id"] == job)
 
-    def test_without_a_daemon(self):
+    def test_each_verb_without_a_daemon_is_an_error(self):
         nowhere = os.path.join(SCRATCH, "nobody-listens")
         for verb in (["jobs"], ["why"], ["set", "workers=1"], ["status"]):
             self.assertIn("no dieseld at", ctl(nowhere, *verb, status=1))
@@ -84,7 +69,7 @@ class Control(Case):
                 self.assertIn(says, said)
                 self.assertIn("1 s: it is stopped, or hangs", said)
 
-    def test_a_daemon_that_is_stopped(self):
+    def test_a_daemon_that_is_stopped_is_given_up(self):
         daemon = self.daemon()
         daemon.process.send_signal(signal.SIGSTOP)
         self.addCleanup(daemon.process.send_signal, signal.SIGCONT)
@@ -92,7 +77,7 @@ class Control(Case):
         # Without a limit by the user there is a default one.
         self.assertIn("did not answer within 5 s", ctl(daemon, "status", status=1))
 
-    def test_a_daemon_that_takes_no_connections(self):
+    def test_a_daemon_that_takes_no_connections_is_given_up(self):
         path = os.path.join(SCRATCH, "full.sock")
         with contextlib.ExitStack() as stack:
             listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
@@ -104,7 +89,7 @@ class Control(Case):
                     waiting.connect(path)
             self.assert_given_up(path, "accepts no connections for")
 
-    def test_a_daemon_that_greets_and_says_no_more(self):
+    def test_a_daemon_that_greets_and_says_no_more_is_given_up(self):
         """The limit holds for the whole query, not for each of its steps."""
         daemon = self.daemon()
         path = os.path.join(SCRATCH, "half.sock")
@@ -128,7 +113,7 @@ class Control(Case):
             self.assertIn("did not answer within 1 s", ctl(path, "status", "--timeout", "1", status=1))
             thread.join()
 
-    def test_a_daemon_of_the_release_before(self):
+    def test_a_flag_that_an_older_daemon_refuses_names_the_upgrade(self):
         """A daemon of the release before refuses the whole message for an unknown flag, and the error names the program to upgrade."""
         path = os.path.join(SCRATCH, "older.sock")
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
@@ -150,8 +135,8 @@ class Control(Case):
                 thread.join()
                 self.assertEqual((bool(asked.pop()), "upgrade dieseld" in said), (is_asked, not is_asked), said)
 
-    def test_wrong_use(self):
-        for arguments, says in ((["set"], "no value to set"), (["set", "bogus=1"], "must be cache"),
+    def test_wrong_use_is_an_error(self):
+        for arguments, says in ((["set"], "nothing to set"), (["set", "bogus=1"], "it must be cache"),
                                 (["set", "workers=many"], "whole number"), (["set", "cache=lots"], "number of bytes"),
                                 (["set", "workers=1", "workers=2"], "twice"), (["set", "--limit", "workers=1"], "a knob"),
                                 (["set", "workers-max=1"], "a limit"), (["set", "--dry-run", "maybe"], "on or off"),
@@ -164,7 +149,7 @@ class Control(Case):
                                 (["set", "--timeout", "x", "workers=1"], "whole seconds"), (["why", "--timeout"], "needs an argument"), (["set", "--bogus"], "no option")):
             self.assertIn(says, ctl("/nowhere", *arguments, status=2), arguments)
 
-    def test_set_refused(self):
+    def test_settings_out_of_range_are_refused(self):
         daemon = self.tuned("--workers-max", "4")
         before = ask(daemon, "jobs")["tune"]
         for arguments, says in ((["7", "workers=1"], "no job 7"), (["workers=5"], "raise workers-max first"),
@@ -177,14 +162,14 @@ class Control(Case):
         after = ask(daemon, "jobs")["tune"]
         self.assertEqual((before["limits"], before["pins"]), (after["limits"], after["pins"]))
 
-    def test_set_survives_a_kill(self):
+    def test_a_setting_survives_a_kill(self):
         daemon = self.tuned()
         ctl(daemon, "set", "workers=1", "--limit", "cache-max=64M", "--dry-run", "on")
         tune = ask(daemon, "jobs")["tune"]
         self.assertEqual(tune["mode"], "dry-run")
         self.assertEqual(tune["pins"], [{"job": 0, "knob": "daemon-workers", "value": 1, "in_force": 1}])
         self.assertEqual(daemon.status()["cache"]["budget_bytes"], 64 << 20)
-        self.until("the settings are written", lambda: ask(daemon, "jobs")["tune"]["history"]["written"] > 0)
+        wait_until("the settings are written", lambda: ask(daemon, "jobs")["tune"]["history"]["written"] > 0)
         daemon.kill()
         daemon.start()
         again = ask(daemon, "jobs")["tune"]
@@ -204,7 +189,7 @@ class Control(Case):
         with open(self.config, "w") as file:
             file.write("[dieseld]\n" + text)
 
-    def test_where_each_value_comes_from(self):
+    def test_each_value_says_where_it_comes_from(self):
         self.config = os.path.join(SCRATCH, "sources.conf")
         self.configured("cache = 128M\n\nworkers-max = 4\nprefetch = 3\n")
         daemon = self.tuned("--config", self.config, "--read-ops-limit", "7", cache=None)
@@ -242,7 +227,7 @@ class Control(Case):
         daemon.process.send_signal(signal.SIGHUP)
         says = (rf"warning: workers-max=2, which was set by uid {os.geteuid()} at [-0-9]+ [:0-9]+, overrides {self.config}:3 \(8\): "
                 "`dieselctl set --unset workers-max` takes it back\n")
-        self.until("the reload says so", lambda: re.search(says, daemon.output()))
+        wait_until("the reload says so", lambda: re.search(says, daemon.output()))
         self.assertRegex(daemon.output(), rf"cache-max=64 MiB, which was set .* overrides {self.config}:4 \(100 MiB\)")
         self.assertRegex(daemon.output(), "prefetch=5, which was set .* overrides the tuner")
         self.assertEqual(daemon.stop(), 0)
@@ -264,7 +249,7 @@ class Control(Case):
         daemon.start()
         self.assertNotIn("overrides", daemon.output()[n:])
 
-    def test_unset_of_one_job(self):
+    def test_unset_of_one_job_leaves_the_others(self):
         daemon = self.tuned()
         job = self.job(daemon)
         ctl(daemon, "set", str(job["id"]), "prefetch=5", "read-weight=200")
@@ -282,16 +267,16 @@ class Control(Case):
         for end in (daemon.stop, daemon.kill, daemon.stop):
             end()
             daemon.start()
-            again = self.until("it is back", lambda: next((j for j in ask(daemon, "jobs")["jobs"] if j["pid"] == job["pid"]), None))
+            again = wait_until("it is back", lambda: next((j for j in ask(daemon, "jobs")["jobs"] if j["pid"] == job["pid"]), None))
             self.assertEqual((again["id"], again["read_weight"]), (job["id"], 200))
             self.assertEqual(self.settings(daemon)["prefetch"]["value"], 5)
 
-    def test_a_limit_below_a_pin(self):
+    def test_a_limit_below_a_pin_holds(self):
         daemon = self.tuned()
         ctl(daemon, "set", "cache=200M")
         said = "pinned: cache-bytes of every job to 200 MiB, reduced by the limit to 64 MiB"
         self.assertIn(said, ctl(daemon, "set", "--limit", "cache-max=64M"))
-        self.until("the settings are written", lambda: ask(daemon, "jobs")["tune"]["history"]["written"] > 0)
+        wait_until("the settings are written", lambda: ask(daemon, "jobs")["tune"]["history"]["written"] > 0)
         daemon.kill()
         daemon.start()
         self.assertIn(said, ctl(daemon, "set", "--limit", "prefetch-max=64"))
@@ -304,7 +289,7 @@ class Control(Case):
         self.assertIn("read-limit none", ctl(daemon, "set", "--limit", "cache-max=auto"))
         self.assertIn("read-limit 2.0 MiB", ctl(daemon, "set", "--limit", "read-limit=2M"))
         job = self.job(daemon)
-        self.until("the limit keeps reads back", lambda: daemon.status()["reads"]["limited_s"] > 0.5)
+        wait_until("the limit keeps reads back", lambda: daemon.status()["reads"]["limited_s"] > 0.5)
         text = ctl(daemon, "why")
         self.assertIn("reads are limited to 2.0 MiB per second, which delayed some reads by ", text)
         status = daemon.status()
@@ -316,9 +301,9 @@ class Control(Case):
     def test_a_job_is_tuned_and_explained(self):
         daemon = self.tuned()
         job = self.job(daemon)["id"]
-        self.until("samples come", lambda: self.one(daemon, job)["now"])
+        wait_until("samples come", lambda: self.one(daemon, job)["now"])
         ctl(daemon, "set", str(job), "workers=1", "prefetch=3", "cache=64M")
-        self.until("the pins hold", lambda: all(self.one(daemon, job)["knobs"][knob]["value"] == value for knob, value in
+        wait_until("the pins hold", lambda: all(self.one(daemon, job)["knobs"][knob]["value"] == value for knob, value in
                                                 (("daemon-workers", 1), ("prefetch-chunks", 3), ("cache-bytes", 64 << 20))))
         self.assertEqual(self.one(daemon, job)["read_weight"], 100)
         self.assertIn("from 1 to 10000", ctl(daemon, "set", str(job), "read-weight=0", status=1))
@@ -338,18 +323,18 @@ class Control(Case):
         status = daemon.status()
         self.assertEqual([j["id"] for j in status["jobs"]], [job])
         # After a kill and a restart it is the same job, with its number and its pins.
-        self.until("the job is written down", lambda: ask(daemon, "jobs")["tune"]["history"]["written"] > 5)
+        wait_until("the job is written down", lambda: ask(daemon, "jobs")["tune"]["history"]["written"] > 5)
         time.sleep(1)
         daemon.kill()
         daemon.start()
-        again = self.until("the job is back", lambda: next(iter(ask(daemon, "jobs")["jobs"]), None))
+        again = wait_until("the job is back", lambda: next(iter(ask(daemon, "jobs")["jobs"]), None))
         self.assertEqual(again["id"], job)
         self.assertTrue(again["knobs"]["daemon-workers"]["pinned"])
         self.assertEqual(again["read_weight"], 300)
         self.assertNotIn("read-weight", ctl(daemon, "set", str(job), "read-weight=auto"))
         self.assertTrue(ask(daemon, "why", str(job))["decisions"])
         # A replay of the recording makes the same decisions each time.
-        self.until("rounds are written", lambda: '"job"' in ctl(daemon, "replay", "--json", self.history))
+        wait_until("rounds are written", lambda: '"job"' in ctl(daemon, "replay", "--json", self.history))
         daemon.kill()
         self.assertEqual(ctl(daemon, "replay", self.history), ctl(daemon, "replay", self.history))
         advice = json.loads(ctl(daemon, "advise", "--json", self.history))
@@ -363,9 +348,9 @@ class Control(Case):
         daemon = self.tuned()
         for k in range(3):
             job = self.job(daemon, pause_us=2000 if k else 0)["id"]
-            self.until("something is decided", lambda: ask(daemon, "why", str(job))["decisions"])
+            wait_until("something is decided", lambda: ask(daemon, "why", str(job))["decisions"])
             os.kill(self.one(daemon, job)["pid"], signal.SIGKILL)
-            self.until("the job is gone", lambda: not ask(daemon, "jobs")["jobs"])
+            wait_until("the job is gone", lambda: not ask(daemon, "jobs")["jobs"])
         told = ask(daemon, "why", "-n", "256")["decisions"][::-1]  # the newest comes first
         daemon.stop()
         replayed = list(map(json.loads, ctl("/nowhere", "replay", "--json", self.history).splitlines()))
@@ -380,13 +365,13 @@ class Control(Case):
     def test_dry_run_changes_nothing(self):
         daemon = self.tuned("--tune", "dry-run")
         job = self.job(daemon)["id"]
-        self.until("samples come", lambda: self.one(daemon, job)["now"])
+        wait_until("samples come", lambda: self.one(daemon, job)["now"])
         time.sleep(5)
         for d in ask(daemon, "why", str(job))["decisions"]:
             self.assertFalse(d["applied"], d)
 
     @unittest.skipIf(os.getuid() != 0, "needs root to be somebody else")
-    def test_others(self):
+    def test_other_users_see_and_set_nothing(self):
         daemon = self.tuned()
         job = self.job(daemon)["id"]
         self.assertIn("only root", ctl(daemon, "set", "workers=1", status=1, user=NOBODY))
@@ -394,7 +379,7 @@ class Control(Case):
         self.assertIn("no jobs", ctl(daemon, "jobs", user=NOBODY))
         self.assertEqual(ask(daemon, "jobs")["tune"]["pins"], [])
 
-    def test_history_that_cannot_be(self):
+    def test_a_history_that_cannot_be_written_is_told(self):
         damaged, folder = os.path.join(SCRATCH, "damaged.db"), os.path.join(SCRATCH, "folder.db")
         wrong = os.path.join(SCRATCH, "wrong.db")
         self.daemon("--history", damaged).stop()
@@ -413,7 +398,7 @@ class Control(Case):
             daemon.stop()
 
     @unittest.skipIf(os.getuid() != 0, "needs root to mount a small disk")
-    def test_history_disk_full(self):
+    def test_a_full_disk_drops_records_and_serving_goes_on(self):
         disk = tempfile.mkdtemp(dir=SCRATCH)
         if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", disk], capture_output=True).returncode:
             self.skipTest("no tmpfs can be mounted here")
@@ -427,13 +412,13 @@ class Control(Case):
                 pass
         for i in range(30):
             ctl(daemon, "set", f"workers={1 + i % 2}")
-        dropped = self.until("records are dropped", lambda: ask(daemon, "jobs")["tune"]["history"]["dropped"])
+        dropped = wait_until("records are dropped", lambda: ask(daemon, "jobs")["tune"]["history"]["dropped"])
         self.assertGreater(dropped, 0)
         self.assertIn("full", ask(daemon, "jobs")["tune"]["history"]["problem"])
         batches = self.one(daemon, job)["batches"]
-        self.until("serving goes on", lambda: self.one(daemon, job)["batches"] > batches)
+        wait_until("serving goes on", lambda: self.one(daemon, job)["batches"] > batches)
 
-    def test_reload(self):
+    def test_a_reload_takes_limits_and_tells_mistakes(self):
         config = os.path.join(SCRATCH, "control.conf")
 
         def write(text):
@@ -444,20 +429,20 @@ class Control(Case):
         self.assertEqual(ask(daemon, "jobs")["tune"]["limits"]["workers-max"], 3)
         write("workers-max = 2\ntune = dry-run\n")
         daemon.process.send_signal(signal.SIGHUP)
-        self.until("it is read again", lambda: ask(daemon, "jobs")["tune"]["limits"]["workers-max"] == 2)
+        wait_until("it is read again", lambda: ask(daemon, "jobs")["tune"]["limits"]["workers-max"] == 2)
         self.assertEqual(ask(daemon, "jobs")["tune"]["mode"], "dry-run")
         for text, says in (("workers-max = 2\ntune = sometimes\n", ":3:8:"), ("workers-max = 200\n", "from 1 to 64"),
                            ("cache-min = 10G\n", "more than cache-max")):
             write(text)
             daemon.process.send_signal(signal.SIGHUP)
-            self.until("the mistake is told", lambda: says in daemon.output())
+            wait_until("the mistake is told", lambda: says in daemon.output())
             self.assertEqual(ask(daemon, "jobs")["tune"]["limits"]["workers-max"], 2)
             check = subprocess.run([os.path.join(BIN, "dieseld"), "--check-config", "--config", config],
                                    capture_output=True, text=True)
             self.assertEqual(check.returncode, 2)
             self.assertIn(says, check.stderr)
 
-    def test_replay_refused(self):
+    def test_replay_refuses_what_is_no_history(self):
         other = os.path.join(SCRATCH, "other.txt")
         with open(other, "w") as f:
             f.write("text " * 300)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from dieseld_support import BIN, MIB, Case, chunk_files, dataset, main, probe, start_probe
+from dieseld_support import BIN, MIB, Case, chunk_files, dataset, main, probe
 
 
 HOG = """
@@ -67,9 +67,7 @@ class Borrowed(Case):
         daemon, chunks = self.daemon("--window", "1", cache="256M"), len(chunk_files(dataset("packed")[0]))
         self.ctl(daemon, "set", "cache=16M")
         path, source = dataset("packed")
-        p = start_probe(daemon, path, "--source", source, "--batch", 128, "--epochs", 1000, "--pause-us", 4000)
-        self.addCleanup(p.communicate)
-        self.addCleanup(p.kill)
+        p = self.start_probe(daemon, path, "--source", source, "--batch", 128, "--epochs", 1000, "--pause-us", 4000)
         status = daemon.wait_for("a claim of less", lambda s: s["sessions"] and s["cache"]["borrowed_bytes"] > 20 * MIB)
         self.assertEqual(status["jobs"][0]["knobs"]["cache-bytes"]["value"], 16 * MIB)
         self.assertGreater(status["jobs"][0]["memory"]["borrowed_bytes"], 20 * MIB)

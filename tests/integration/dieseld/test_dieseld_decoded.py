@@ -6,12 +6,12 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 import unittest
 
 LOADER = pathlib.Path(__file__).resolve().parents[1] / "loader"
 sys.path.insert(0, str(LOADER))
 from test_native import NativeCase, encoded, picture
+from common.waiting import wait_until
 from torch_support import Daemon, pack, support
 
 import torch
@@ -27,6 +27,7 @@ SMALL = v1.Compose([v1.RandomResizedCrop(24, (0.3, 1)), v1.PILToTensor()])  # de
 OTHER_USER = """
 import json, os, sys
 os.setgid(65534); os.setuid(65534)
+from common.waiting import wait_until
 from diesel_loader.torch import Batches, DataLoader
 import test_dieseld_decoded as test_forms
 loader = DataLoader(sys.argv[1], transform=test_forms.BOX, batch_size=8, shuffle=True, seed=5, batches=Batches(return_ids=True))
@@ -63,18 +64,12 @@ class Forms(NativeCase):
         """Returns the newest job of these tests that decodes: this process has one, and each child its own."""
         return max((job for job in self.ask("jobs")["jobs"] if job["decoding"]), key=lambda job: job["id"])
 
-    def wait_until(self, what, holds):
-        end = time.monotonic() + 60
-        while not holds():
-            self.assertLess(time.monotonic(), end, what)
-            time.sleep(0.1)
-
     def give(self, loader, value):
         """Sets the knob, and waits until it is in force: the tuner applies it once per second."""
         iter(loader)
         self.set(f"decoded-cache={value}")
         wanted = int(value[:-1]) << 20 if value != "0" else 0
-        self.wait_until("the knob's value", lambda: self.job()["knobs"]["form-bytes"]["value"] == wanted)
+        wait_until("the knob's value", lambda: self.job()["knobs"]["form-bytes"]["value"] == wanted)
 
     def epochs(self, loader):
         for epoch in range(3):
@@ -93,7 +88,7 @@ class Forms(NativeCase):
             self.agree(loader, wanted)
             return self.job()["decoding"]["samples_with_decoded_copy"] >= n_decoded_copies
 
-        self.wait_until("forms", filled)
+        wait_until("forms", filled)
         return self.job()["decoding"]
 
     def check_same(self, transform, n_decoded_copies, path=None):
@@ -113,17 +108,17 @@ class Forms(NativeCase):
         loader.close()
         return decoding["from_decoded_copies"], after["from_decoded_copies"], after["samples"] - decoding["samples"]
 
-    def test_a_random_box(self):
+    def test_random_boxes_are_the_same_with_decoded_copies(self):
         self.check_same(BOX, 48)
 
-    def test_what_is_always_the_same(self):
+    def test_fixed_transforms_are_the_same_with_decoded_copies(self):
         self.check_same(MIDDLE, 48)
         self.check_same(WHOLE, 48)
 
-    def test_crops_that_are_decoded_at_a_smaller_scale(self):
+    def test_crops_at_a_smaller_scale_are_the_same_with_decoded_copies(self):
         self.check_same(SMALL, 1)
 
-    def test_large_photographs(self):
+    def test_large_photographs_are_the_same_with_decoded_copies(self):
         """Makes copies at a smaller scale, which serve the crops that are decoded at it, and copies of small images at their own size."""
         folder = self.folder / "large/class0"
         folder.mkdir(parents=True)
@@ -140,7 +135,7 @@ class Forms(NativeCase):
         self.assertGreater(after - before, n // 3)
         self.assertLess(after - before, n)
 
-    def test_an_extent_with_space_for_planes_alone(self):
+    def test_an_image_without_planes_gets_an_extent_of_its_own(self):
         """The last image's planes would fit after all other copies, but it has no copy, and its pixels take an extent of their own."""
         for i in range(32):
             path = self.folder / f"few/class0/{i:02d}.jpg"
@@ -151,7 +146,7 @@ class Forms(NativeCase):
         self.give(loader, "60M")
         self.fill(loader, wanted, 32)
 
-    def test_less_memory_than_decoded(self):
+    def test_decoded_copies_stay_within_their_memory(self):
         loader = self.loader(BOX)
         self.give(loader, "0")
         wanted = list(self.epochs(loader))
@@ -182,7 +177,7 @@ class Forms(NativeCase):
         self.agree(loader, wanted)
         large.close()
 
-    def test_they_stay_for_the_next_session(self):
+    def test_decoded_copies_stay_for_the_next_session(self):
         loader = self.loader(BOX)
         wanted = list(self.epochs(loader))
         self.give(loader, "60M")
@@ -197,7 +192,7 @@ class Forms(NativeCase):
         self.assertLess(after["samples"] - after["from_decoded_copies"] - before["samples"] + before["from_decoded_copies"], 12)
 
     @unittest.skipUnless(os.geteuid() == 0, "needs root, to be another user")
-    def test_another_user_has_its_own(self):
+    def test_another_user_has_decoded_copies_of_its_own(self):
         loader = self.loader(BOX)
         wanted = list(self.epochs(loader))
         self.give(loader, "30M")

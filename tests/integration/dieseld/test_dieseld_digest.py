@@ -9,7 +9,7 @@ import struct
 import subprocess
 
 from dieseld_support import BIN, CTL, SCRATCH, Case, chunk_files, main, make_source, pack, probe, probe_command
-from hostile import MALLORY
+from common.users import MALLORY
 
 SAMPLES = 300
 FORGED = b"these bytes were never packed, whatever the checksums say" * 10
@@ -129,7 +129,7 @@ class Required(Case):
         return subprocess.run(["setpriv", "--reuid", str(MALLORY), "--regid", str(MALLORY), "--clear-groups",
                                *probe_command(daemon, self.path, program=program)], capture_output=True, text=True)
 
-    def test_shared(self):
+    def test_shared_refuses_other_users_without_digest(self):
         if os.geteuid() != 0:
             self.skipTest("needs root to become another user")
         daemon = self.daemon("--require-digest", "shared")
@@ -143,7 +143,7 @@ class Required(Case):
         self.rebuild()
         self.assertEqual(stat(self.path)["digest"], "sha256")
 
-    def test_always(self):
+    def test_always_refuses_a_dataset_without_digest(self):
         daemon = self.daemon("--require-digest", "always")
         self.assertIn("--require-digest", self.refused(daemon, self.path))
         self.rebuild("--digest", "sha256")

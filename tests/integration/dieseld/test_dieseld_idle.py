@@ -16,7 +16,7 @@ class Idle(Case):
         lines = pathlib.Path(f"/proc/{daemon.process.pid}/status").read_text().splitlines()
         return sum(int(line.split()[1]) for line in lines if line.split(":")[0] in names)
 
-    def test_it_takes_nothing(self):
+    def test_an_idle_daemon_takes_nothing(self):
         daemon = self.daemon("--window", "2", "--batches", "4", cache="200M")
         finish_probe(start_probe(daemon, dataset("views")[0]))
         # Threads and timers end some time after the last client: one of ten such intervals is quiet.
@@ -28,7 +28,7 @@ class Idle(Case):
             counts.append(self.status_of(daemon, "voluntary_ctxt_switches") - before)
         self.assertLess(self.status_of(daemon, "RssAnon", "RssFile"), 20 * MIB >> 10)
 
-    def test_it_ends_where_it_is_told_to(self):
+    def test_an_idle_daemon_ends_where_it_is_told_to(self):
         file = pathlib.Path(SCRATCH, "idle.conf")
         file.write_text("[dieseld]\nexit-when-idle = 0\n")
         daemon = self.daemon("--config", str(file))

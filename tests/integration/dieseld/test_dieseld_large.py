@@ -62,7 +62,7 @@ class Large(Case):
             self.assertEqual(labels.tolist(), [i * CLASSES // N for i in ids.tolist()])
             n += len(numbers)
 
-    def test_a_wrong_record(self):
+    def test_a_wrong_record_is_noticed(self):
         """The chunk with that sample is not served, and the others are. Then the snapshot is made again."""
         first_chunk = chunk_files(self.original)[0]
         self.assertLess(N // CLASSES * len("class0000/00000003.bin"), 1 << 18)  # so a path that far on belongs to another class
@@ -86,7 +86,7 @@ class Large(Case):
         subprocess.run([CTL, "snapshot", self.path], check=True, stdout=subprocess.DEVNULL, timeout=60)
         self.assertEqual(self.epoch(daemon), (N, set()))
 
-    def test_looking_up(self):
+    def test_nothing_is_looked_up_in_a_damaged_snapshot(self):
         """Gives no labels, paths and classes of a snapshot with any damaged part."""
         snapshot = self.copy("lookups")
         daemon = self.daemon()
@@ -110,13 +110,13 @@ class Large(Case):
                 self.spoil(snapshot, section, 64)
         self.assertEqual(good.label(9), 0)
 
-    def test_damaged_tables(self):
+    def test_damaged_tables_are_refused(self):
         """Tables are verified when the dataset is opened."""
         snapshot = self.copy("tables")
         self.spoil(snapshot, CHUNKS, 40)
         self.assertIn("chunk table damaged (checksum mismatch); run `dieselctl snapshot`", self.refused(self.daemon(), self.path))
 
-    def test_changed_while_it_is_served(self):
+    def test_what_was_opened_is_served_whatever_becomes_of_the_file(self):
         """The open snapshot is served on, whatever happens to the file, and comes back after the daemon's end."""
         snapshot = self.copy("changed")
         daemon = self.daemon(cache="64M")

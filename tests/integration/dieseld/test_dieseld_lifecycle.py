@@ -10,7 +10,7 @@ import subprocess
 import time
 
 from dieseld_support import BIN, Case, Daemon, SCRATCH, dataset, finish_probe, main, probe, start_probe
-from hostile import MAGIC, REVISION, VERSION
+from common.wire_client import MAGIC, REVISION, VERSION
 
 
 class Clients(Case):
@@ -84,25 +84,29 @@ class Clients(Case):
 
 
 class Restart(Case):
-    def test_killed_in_mid_epoch(self):
+    def test_epochs_go_on_though_the_daemon_is_killed_twice_and_then_drained(self):
         for kind, samples in (("packed", 12288), ("views", 2000)):
             with self.subTest(kind=kind):
                 daemon = self.daemon()
                 path, source = dataset(kind)
-                p = start_probe(daemon, path, "--source", source, "--pause-us", 10000, "--reconnect-ms", 30000,
-                                "--hold", 2, "--epochs", 2)
-                daemon.wait_for("progress", lambda s: s["sessions"] and s["sessions"][0]["delivered"] > 12)
-                daemon.kill()
-                time.sleep(0.3)
-                daemon.start()
-                daemon.wait_for("progress", lambda s: s["sessions"] and s["sessions"][0]["delivered"] > 12)
-                daemon.kill()
+                p = start_probe(daemon, path, "--source", source, "--pause-us", 10000, "--reconnect-ms", 60000, "--hold", 2, "--epochs", 3)
+                for pause_s in (0.3, 0):
+                    self.progress(daemon)
+                    daemon.kill()
+                    time.sleep(pause_s)
+                    daemon.start()
+                self.progress(daemon)
+                self.assertEqual(daemon.stop(), 0, daemon.output())
+                self.assertFalse(os.path.exists(daemon.socket))
                 daemon.start()
                 result, said = finish_probe(p)
                 # The probe compares each batch with the plan: no sample lost or repeated.
-                self.assertEqual(result["samples"], 2 * samples)
+                self.assertEqual(result["samples"], 3 * samples)
                 self.assertIn("went away", said)
                 self.assertIn("is back", said)
+
+    def progress(self, daemon, batches=12):
+        daemon.wait_for("progress", lambda s: s["sessions"] and s["sessions"][0]["delivered"] > batches)
 
     def test_batches_that_are_held_stay_as_they_are(self):
         """Batches stay unchanged while the daemon ends, with chunks being loaded into a full cache."""
@@ -122,7 +126,7 @@ class Restart(Case):
             del lease
             session.close()
 
-    def test_it_does_not_come_back(self):
+    def test_a_daemon_that_stays_away_ends_its_clients(self):
         daemon = self.daemon()
         p = start_probe(daemon, dataset("packed")[0], "--pause-us", 10000, "--reconnect-ms", 300)
         daemon.wait_for("progress", lambda s: s["sessions"] and s["sessions"][0]["delivered"] > 12)
@@ -139,7 +143,7 @@ class Starting(Case):
         self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
         return result.returncode, result.stderr
 
-    def test_two_daemons_on_one_socket(self):
+    def test_a_second_daemon_on_a_socket_is_refused(self):
         daemon = self.daemon()
         code, text = self.start_fails("--socket", daemon.socket)
         self.assertEqual(code, 1)
@@ -152,7 +156,7 @@ class Starting(Case):
         self.assertTrue(os.path.exists(daemon.socket))
         self.assertEqual(probe(self.daemon(socket=daemon.socket), dataset("views")[0])["samples"], 2000)
 
-    def test_bad_places(self):
+    def test_bad_places_are_errors(self):
         code, text = self.start_fails("--socket", os.path.join(SCRATCH, "missing/s"))
         self.assertEqual(code, 1)
         self.assertIn("directory does not exist", text)
@@ -164,7 +168,7 @@ class Starting(Case):
             self.assertEqual(f.read(), "precious")
         self.assertEqual(self.start_fails("--workers", "many")[0], 2)
 
-    def test_stops_while_it_serves(self):
+    def test_a_daemon_ends_while_it_serves(self):
         daemon = Daemon()
         p = start_probe(daemon, dataset("packed")[0], "--pause-us", 5000)
         daemon.wait_for("progress", lambda s: s["sessions"] and s["sessions"][0]["delivered"] > 2)
@@ -175,7 +179,7 @@ class Starting(Case):
 
 
 class Log(Case):
-    def test_nobody_reads_it(self):
+    def test_a_log_that_nobody_reads_holds_up_nothing(self):
         """Simulates a journal that hangs: lines are left out, and serving does not wait."""
         path = os.path.join(SCRATCH, "log")
         os.mkfifo(path)

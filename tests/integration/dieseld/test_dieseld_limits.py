@@ -13,12 +13,14 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 
 from dieseld_support import (BIN, CTL, SCRATCH, Case, chunk_files, dataset, finish_probe, free_port, main, make_source, pack, probe,
                              probe_command, start_probe)
-from hostile import REVISION, VERSION, Client, Other, Refused, run_as
+from common.processes import cpu_seconds, family, is_alive
+from common.users import Other, as_user, run_as, user_probe
+from common.waiting import wait_until
+from common.wire_client import REVISION, VERSION, Client, Refused
 
 HOSTILE, OTHER = 12345, 23456
 
@@ -64,28 +66,8 @@ def idle_connections(daemon, uid, n):
         process.communicate()
 
 
-def as_user(uid):
-    """Returns arguments for subprocess that set the user."""
-    return {"user": uid, "group": uid, "extra_groups": []}
-
-
-def cpu_seconds(process):
-    with open(f"/proc/{process.pid}/stat") as f:
-        fields = f.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def user_probe():
-    """Returns a copy of the probe that another user can run."""
-    program = os.path.join(SCRATCH, "probe")
-    if not os.path.exists(program):
-        shutil.copy(os.path.join(BIN, "daemon_probe"), program)
-        os.chmod(program, 0o755)
-    return program
-
-
 class Connections(Case):
-    def test_idle_connections_leave_space(self):
+    def test_idle_connections_leave_space_for_others(self):
         path, source = dataset("views")
         daemon = self.daemon()
         with idle_connections(daemon, HOSTILE, 1100) as (count, told):
@@ -102,7 +84,7 @@ class Connections(Case):
         with idle_connections(daemon, HOSTILE, 10) as (count, _):
             self.assertEqual(count, 10)
 
-    def test_silence(self):
+    def test_a_silent_client_is_cut_off(self):
         """A silent client is disconnected, with a reason; a client that has introduced itself may be idle."""
         daemon = self.daemon()
 
@@ -146,22 +128,20 @@ while True:
         path, source = dataset("views")
         daemon = self.daemon()
         for _ in range(3):
-            flood = subprocess.Popen([sys.executable, "-c", self.FLOOD, daemon.socket, str(HOSTILE)], stdout=subprocess.PIPE)
-            self.addCleanup(flood.communicate)
-            self.addCleanup(flood.kill)
+            flood = self.start([sys.executable, "-c", self.FLOOD, daemon.socket, str(HOSTILE)], stdout=subprocess.PIPE)
             flood.stdout.readline()
         for _ in range(5):  # a client that waits to be accepted, as libdiesel does, is accepted
             subprocess.run([CTL, "status", "--socket", daemon.socket], stdout=subprocess.DEVNULL, timeout=60, check=True, **as_user(OTHER))
         self.assertEqual(probe(daemon, path, "--source", source)["samples"], 2000)
 
-    def test_no_descriptors_left(self):
+    def test_a_daemon_without_descriptors_does_not_spin(self):
         daemon = self.daemon(prefix=lambda command: ["prlimit", "--nofile=300", *command])
         with idle_connections(daemon, HOSTILE, 400):
-            before = cpu_seconds(daemon.process)
+            before = cpu_seconds(daemon.process.pid)
             # The attacker connects as soon as it is accepted: other attempts are refused, not queued.
             for _ in range(20):
                 daemon.status()
-            self.assertLess(cpu_seconds(daemon.process) - before, 2)
+            self.assertLess(cpu_seconds(daemon.process.pid) - before, 2)
         self.assertLess(len(daemon.output()), 20000)
 
     def test_what_a_user_causes_is_not_all_of_the_log(self):
@@ -180,7 +160,7 @@ while True:
 
 
 class Cache(Case):
-    def test_sessions_leave_space(self):
+    def test_sessions_of_one_user_leave_space_for_others(self):
         """Each session requests a window; together these need more than there is."""
         path, source = dataset("packed")
         other = pack(make_source("others", 300, lambda rng: 4096, seed=5), "others")
@@ -205,7 +185,7 @@ class Cache(Case):
 
 
 class Chunks(Case):
-    def test_more_chunks_than_descriptors(self):
+    def test_more_chunks_than_descriptors_are_served(self):
         source = make_source("many", 2, lambda rng: 500)
         path = os.path.join(SCRATCH, "many")
         pack(source, "many")
@@ -225,7 +205,7 @@ class Chunks(Case):
 
 
 class Memory(Case):
-    def test_answers_that_are_kept(self):
+    def test_answers_that_are_kept_take_bounded_memory(self):
         daemon, path = self.daemon(), dataset("views")[0]
 
         def ask():
@@ -255,7 +235,7 @@ class Memory(Case):
         daemon.status()
 
 
-    def test_snapshots_of_one_user(self):
+    def test_snapshots_of_one_user_are_bounded(self):
         daemon = self.daemon(cache="16M")
         first = pack(make_source("names", 6000, lambda rng: 8), "names0")
         size = os.path.getsize(os.path.join(first, "snapshot"))
@@ -277,7 +257,7 @@ class Memory(Case):
         self.assertGreater((opened + 2) * size, 8 << 20)
         Client(daemon.socket).open_dataset(paths[-1])
 
-    def test_snapshots_that_are_kept(self):
+    def test_snapshots_that_are_kept_are_bounded(self):
         """The descriptor of a snapshot's copy outlives the connection that it came over."""
         daemon = self.daemon(cache="16M")
         first = pack(make_source("kept", 6000, lambda rng: 8), "kept0")
@@ -310,7 +290,7 @@ class Memory(Case):
         hostile.send("give them back")
         hostile.finish()
 
-    def test_snapshots_that_are_being_copied(self):
+    def test_snapshots_that_are_being_copied_are_bounded(self):
         """Sparse snapshots, which cost their maker nothing."""
         daemon = self.daemon(cache="256M")
         paths = [os.path.join(SCRATCH, f"sparse{i}") for i in range(16)]
@@ -337,13 +317,8 @@ class Memory(Case):
 
 def copied_bytes(daemon):
     """Returns the memory that the daemon and its helpers use for snapshots."""
-    children = {}
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as f:
-            children.setdefault(int(f.read().rsplit(")", 1)[1].split()[1]), []).append(int(pid))
-    family, files = [daemon], {}
-    for pid in family:
-        family += children.get(pid, [])
+    files = {}
+    for pid in family(daemon):
         with contextlib.suppress(OSError):
             for fd in os.listdir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(OSError):
@@ -395,7 +370,7 @@ class Names(Case):
         self.assertEqual([s["dataset"][-11:] for s in status["sessions"]], ["Gr\\xfc\\xdfe"])
         self.assertEqual(status["datasets"][0]["path"], status["sessions"][0]["dataset"])
 
-    def test_users_see_their_own(self):
+    def test_users_see_their_own_sessions_only(self):
         daemon = self.daemon()
         self.session(daemon, dataset("views")[0], HOSTILE)
         command = [user_probe(), "--status", "--socket", daemon.socket]
@@ -432,7 +407,7 @@ class Administrators(Case):
         self.addCleanup(process.communicate)
         self.assertEqual(process.stdout.readline().strip(), "holding")
 
-    def test_root_unless_somebody_else_is_named(self):
+    def test_root_administers_unless_somebody_else_is_named(self):
         for options in ((), ("--admin-user", "root"), ("--admin-user", "0")):
             daemon = self.daemon(*options)
             self.session(daemon, OTHER)
@@ -440,7 +415,7 @@ class Administrators(Case):
             self.assertEqual(self.set(daemon, HOSTILE)[0], 1)
             self.assertEqual((self.seen(daemon, 0), self.seen(daemon, HOSTILE)), ([1, 1, 1], [0, 0, 0]))
 
-    def test_a_socket_of_its_own(self):
+    def test_administrators_can_have_a_socket_of_their_own(self):
         """Where no uid can administer, since containers share uid 0, access to this socket gives the right."""
         path = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "admin.sock")
         daemon = self.daemon("--admin-user", "none", "--admin-socket", path)
@@ -482,7 +457,7 @@ class Administrators(Case):
             daemon.stop()
         self.assertEqual(counts[0], counts[1])
 
-    def test_no_descriptor_for_an_administrator(self):
+    def test_a_daemon_without_descriptors_turns_an_administrator_away(self):
         """The client is refused, and the daemon does not retry in a loop."""
         path = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "admin.sock")
         daemon = self.daemon("--admin-user", "none", "--admin-socket", path)
@@ -512,7 +487,7 @@ class Administrators(Case):
         self.assertEqual(done.returncode, 2)
         self.assertIn("is the socket of clients", done.stderr)
 
-    def test_a_user_who_is_named(self):
+    def test_a_user_who_is_named_administers(self):
         daemon = self.daemon("--admin-user", str(HOSTILE))
         self.session(daemon, OTHER)
         self.assertEqual(self.set(daemon, HOSTILE)[0], 0)
@@ -529,7 +504,7 @@ class Administrators(Case):
             with idle_connections(daemon, OTHER, 1100):
                 self.seen(daemon, HOSTILE)  # the rest is reserved for that user
 
-    def test_nobody(self):
+    def test_nobody_can_be_named(self):
         daemon = self.daemon("--admin-user", "none")
         self.session(daemon, OTHER)
         for uid in (0, os.geteuid(), HOSTILE, OTHER):
@@ -541,7 +516,7 @@ class Administrators(Case):
         self.session(daemon, 0)
         self.assertEqual(self.seen(daemon, 0), [1, 1, 1])
 
-    def test_what_is_refused(self):
+    def test_bad_administrators_are_refused(self):
         for arguments, word in ((["--admin-user", "no-such-user"], "no-such-user"), (["--admin-user", "65534"], "name another"),
                                 (["--admin-user", "none", "--cluster", "redis://127.0.0.1:1", "--cluster-listen", "127.0.0.1:1"],
                                  "cluster-key")):
@@ -599,30 +574,13 @@ class Cores(Case):
 
     def serving(self, **more):
         server = self.daemon(**more)
-        job = start_probe(server, self.path, "--batch", 4, "--pause-us", 2000, "--epochs", 100000)
-        self.addCleanup(job.communicate)
-        self.addCleanup(job.kill)
+        self.start_probe(server, self.path, "--batch", 4, "--pause-us", 2000, "--epochs", 100000)
         server.wait_for("a batch", lambda status: status["sessions"] and status["sessions"][0]["delivered"] > 8)
         return server
 
-    @staticmethod
-    def state(pid):
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0]
-
-    def processes(self, server):
-        """Returns the daemon's processes and their children."""
-        pids, n = [server.process.pid], 0
-        while n < len(pids):
-            for task in glob.glob(f"/proc/{pids[n]}/task/*/children"):
-                with contextlib.suppress(FileNotFoundError), open(task) as file:
-                    pids += map(int, file.read().split())
-            n += 1
-        return pids
-
     def test_memory_of_samples_is_left_out(self):
         server, seen = self.serving(), 0
-        for pid in self.processes(server):
+        for pid in family(server.process.pid):
             with open(f"/proc/{pid}/smaps", "rb") as file:
                 areas = re.split(rb"(?m)^(?=[0-9a-f]+-[0-9a-f]+ )", file.read())
             for area in areas:
@@ -632,7 +590,7 @@ class Cores(Case):
                     seen += 1
         self.assertGreater(seen, 3)
 
-    def test_a_core(self):
+    def test_a_core_has_no_samples(self):
         if any(name in BIN for name in ("asan", "tsan")):
             self.skipTest("a sanitizer's program leaves no core")
         with open("/proc/sys/kernel/core_pattern") as file:
@@ -641,7 +599,7 @@ class Cores(Case):
         folder = tempfile.mkdtemp(dir=SCRATCH)
         server = self.serving(prefix=lambda command: ["sh", "-c", 'cd "$0" && ulimit -c unlimited && exec "$@"', folder, *command])
         n_cores = 0
-        for pid in reversed(self.processes(server)):
+        for pid in reversed(family(server.process.pid)):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 with open(f"/proc/{pid}/comm") as file:
                     name = file.read().strip()
@@ -650,9 +608,7 @@ class Cores(Case):
                 os.kill(pid, signal.SIGABRT)
                 if pid == server.process.pid:
                     self.assertEqual(server.process.wait(60), -signal.SIGABRT)
-                deadline = time.monotonic() + 60
-                while time.monotonic() < deadline and self.state(pid) not in "ZX":
-                    time.sleep(0.02)
+                wait_until("its end", lambda pid=pid: not is_alive(pid))
             for core in glob.glob(os.path.join(folder, "core*")):
                 with open(core, "rb") as file:
                     self.assertFalse(self.marker in file.read(), name)
@@ -681,7 +637,7 @@ while True:
     time.sleep(0.2)
 """
 
-    def test_silence(self):
+    def test_a_silent_client_is_cut_off(self):
         port = free_port()
         self.daemon("--metrics", f"127.0.0.1:{port}")
         for begins in (b"", b"GET /metr"):
@@ -692,9 +648,7 @@ while True:
     def test_who_asks_by_the_byte_does_not_keep_prometheus_out(self):
         port = free_port()
         self.daemon("--metrics", f"127.0.0.1:{port}")
-        drip = subprocess.Popen([sys.executable, "-c", self.DRIP, str(port), str(HOSTILE)], stdout=subprocess.PIPE)
-        self.addCleanup(drip.communicate)
-        self.addCleanup(drip.kill)
+        drip = self.start([sys.executable, "-c", self.DRIP, str(port), str(HOSTILE)], stdout=subprocess.PIPE)
         drip.stdout.readline()
         for _ in range(5):
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as reply:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests chunks that outlive the daemon in the service manager's store: only bytes that storage would give come back. The
-manager is a stand-in for systemd (service_manager.py)."""
-import contextlib
+manager is a stand-in for systemd (common/service_manager.py)."""
 import ctypes
 import fcntl
 import os
@@ -9,10 +8,11 @@ import shutil
 import struct
 import subprocess
 
-from dieseld_support import BIN, MIB, SCRATCH, Case, chunk_files, dataset, finish_probe, main, make_source, pack, probe, \
+from dieseld_support import BIN, KINDS, MIB, SOURCES, Case, chunk_files, dataset, finish_probe, main, make_source, pack, probe, \
     start_probe
-from hostile import Client
-from service_manager import KeptDaemon, Store
+from common.processes import children, files_of
+from common.wire_client import Client
+from common.service_manager import KeptDaemon, Store
 
 SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
@@ -66,11 +66,12 @@ class Carried(Case):
         return daemon
 
     def own(self, name):
-        """Returns (dataset, source) for tests that damage it: about 6 chunks of unequal samples."""
-        source = make_source(name, 120, lambda rng: rng.randint(0, 400000), seed=len(name))
-        path = pack(source, name, chunk="4M")
-        self.addCleanup(shutil.rmtree, path)
-        return path, source
+        """Returns (dataset, source). The test may change both."""
+        path, source = self.copy("few", name)
+        own = os.path.join(SOURCES, name + ".src")
+        shutil.copytree(source, own)
+        self.addCleanup(shutil.rmtree, own)
+        return path, own
 
     def read_all(self, daemon, path, source):
         """Reads it once. How many chunks were read from storage for that, and how many were restored."""
@@ -94,8 +95,21 @@ class Carried(Case):
         daemon.start()
 
 
+    def steps(self, *steps):
+        """Takes each step with all chunks of one dataset in the store."""
+        daemon, (path, source) = self.start(), self.copy("few", steps[0].__name__)
+        n = self.fill(daemon, path, source)
+        for step in steps:
+            with self.subTest(step.__name__):
+                self.store.wait_for("all in the store", lambda chunks: len(chunks) == n and self.n_datasets() == 1)
+                step(daemon, path, source, n)
+
+    def dataset_name(self):
+        return next(name for name, _ in self.store.stored if name[0] == "d")
+
+
 class Restart(Carried):
-    def test_killed_and_ended_in_mid_epoch(self):
+    def test_a_daemon_that_is_killed_or_ended_in_mid_epoch_reads_nothing_again(self):
         for kind, ends in (("packed", ("kill", "stop")), ("views", ("stop", "kill"))):
             with self.subTest(kind):
                 daemon, (path, source) = self.start(), dataset(kind)
@@ -113,7 +127,7 @@ class Restart(Carried):
                 self.assertEqual(daemon.status()["cache"]["reads"], 0)
                 self.assertEqual(self.read_all(daemon, path, source)[0], 0)
 
-    def test_killed_in_the_first_epoch(self):
+    def test_a_daemon_killed_in_the_first_epoch_reads_the_rest(self):
         """Verified chunks are not read again, and unverified ones are."""
         daemon, (path, source) = self.start("--prefetch", "1", "--window", "1"), dataset("views")
         p = start_probe(daemon, path, "--source", source, "--pause-us", 20000, "--reconnect-ms", 30000, "--epochs", 2)
@@ -128,7 +142,7 @@ class Restart(Carried):
 
     def test_a_live_batch_stays_as_it_is(self):
         """A client of the previous daemon uses its chunks; the next daemon copies them, or needs their space."""
-        for end, others in (("given up", (dataset("packed"), self.own("another"))), ("copied", (dataset("views"),))):
+        for end, others in (("given up", (dataset("packed"), self.copy("few", "another"))), ("copied", (dataset("views"),))):
             with self.subTest(end):
                 self.live_batch(others)
 
@@ -153,9 +167,10 @@ class Restart(Carried):
 
 
 class Changed(Carried):
-    def test_a_file_that_was_replaced_is_read(self):
-        daemon, (path, source) = self.start(), self.own("replaced")
-        n = self.fill(daemon, path, source)
+    def test_what_was_changed_while_no_daemon_ran_is_read_from_storage(self):
+        self.steps(self.a_file_that_was_replaced_is_read, self.a_snapshot_that_was_written_to_is_another_one)
+
+    def a_file_that_was_replaced_is_read(self, daemon, path, source, n):
         chunk = chunk_files(path)[0]
 
         def copy():
@@ -166,7 +181,7 @@ class Changed(Carried):
         self.assertEqual(self.read_all(daemon, path, source), (1, n - 1))
 
     def test_a_damaged_file_is_not_hidden(self):
-        daemon, (path, source) = self.start(), self.own("damaged")
+        daemon, (path, source) = self.start(), self.copy("few", "damaged")
         self.fill(daemon, path, source)
 
         def damage():
@@ -185,20 +200,20 @@ class Changed(Carried):
     def test_a_file_that_is_gone_or_closed_is_not_served(self):
         for word, change in (("No such file", os.unlink), ("may be read by fewer", lambda file: os.chmod(file, 0o600))):
             with self.subTest(word):
-                daemon, (path, source) = self.start(), self.own("closed" + word[:2])
+                daemon, (path, source) = self.start(), self.copy("few", "closed" + word[:2])
                 self.fill(daemon, path, source)
                 self.restart(daemon, lambda: change(chunk_files(path)[0]))
                 self.assertIn(word, probe(daemon, path, "--source", source)["error"])
 
-    def test_another_dataset_in_its_place(self):
+    def test_another_dataset_in_its_place_is_read(self):
         daemon, (path, source) = self.start(), self.own("packed-again")
         self.fill(daemon, path, source)
 
         def pack_again():
             """Packs again into the same directory."""
             shutil.rmtree(source)
-            make_source("packed-again", 120, lambda rng: rng.randint(0, 400000), seed=99)
-            new = pack(source, "packed-new", chunk="4M")
+            make_source("packed-again", *KINDS["few"], seed=99)
+            new = pack(source, "packed-new")
             for name in os.listdir(path):
                 old = os.path.join(path, name)
                 shutil.rmtree(old) if os.path.isdir(old) else os.unlink(old)
@@ -209,7 +224,7 @@ class Changed(Carried):
         self.restart(daemon, pack_again)
         self.assertEqual(self.read_all(daemon, path, source), (len(chunk_files(path)), 0))
 
-    def test_an_older_version_goes(self):
+    def test_an_older_version_leaves_the_store(self):
         daemon, (path, source) = self.start(), self.own("older")
         self.fill(daemon, path, source)
 
@@ -247,10 +262,8 @@ class Changed(Carried):
         self.read_all(daemon, path, source)
         self.store.wait_for("the new version alone", lambda _: self.n_datasets() == 1)
 
-    def test_a_snapshot_that_was_written_to_is_another_one(self):
+    def a_snapshot_that_was_written_to_is_another_one(self, daemon, path, source, n):
         """Its inode is the same, and no daemon ran that would have noticed a change."""
-        daemon, (path, source) = self.start(), self.own("written")
-        n = self.fill(daemon, path, source)
 
         def write():
             with open(os.path.join(path, "snapshot"), "r+b") as f:
@@ -264,9 +277,12 @@ class Changed(Carried):
 
 
 class Corrupted(Carried):
-    def test_other_bytes_are_read_from_storage(self):
-        daemon, (path, source) = self.start(), self.own("bytes")
-        n = self.fill(daemon, path, source)
+    def test_what_the_manager_changed_is_read_from_storage(self):
+        self.steps(self.other_bytes_are_read_from_storage, self.other_memory_is_refused, self.another_copy_of_the_snapshot_is_not_used,
+                   self.an_index_that_says_nonsense_is_not_used, self.a_chunk_that_the_index_has_wrong_is_read,
+                   self.a_dataset_that_the_index_has_wrong_is_read)
+
+    def other_bytes_are_read_from_storage(self, daemon, path, source, n):
 
         def write():
             fds = sorted(self.store.chunks().items())
@@ -277,9 +293,7 @@ class Corrupted(Carried):
         self.assertEqual(self.read_all(daemon, path, source), (2, n - 2))
         self.assertIn("(a copy restored after the restart); reading it from storage", daemon.output())
 
-    def test_other_memory_is_refused(self):
-        daemon, (path, source) = self.start(), self.own("memory-of-another-kind")
-        n = self.fill(daemon, path, source)
+    def other_memory_is_refused(self, daemon, path, source, n):
         # The right bytes in wrong memory. Its size may change, others may write it, another user owns it, it is too short, or it is no
         # memory at all.
         others = [{"seals": 0}, {"seals": fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL}, {"mode": 0o600}, {"size": 4096}]
@@ -301,22 +315,23 @@ class Corrupted(Carried):
                       daemon.output())
         self.store.wait_for("good ones", lambda chunks: len(chunks) == n)
 
-    def test_another_copy_of_the_snapshot_is_not_used(self):
+    def another_copy_of_the_snapshot_is_not_used(self, daemon, path, source, n):
         for change in ("writable", "damaged", "another user's"):
             with self.subTest(change):
+                n_told = daemon.output().count("not carried over the restart")
                 if change == "another user's" and os.geteuid() != 0:
                     self.skipTest("needs root to give memory away")
-                daemon, (path, source) = self.start(), self.own("copy-" + change[:4])
-                n = self.fill(daemon, path, source)
-                data = bytearray(content(self.store.descriptor("d0")))
+                name = self.dataset_name()
+                data = bytearray(content(self.store.descriptor(name)))
                 if change == "damaged":
                     data[len(data) // 2] ^= 1
                 new = memory(bytes(data), seals=SIZE_SEALS | (0 if change == "writable" else fcntl.F_SEAL_WRITE),
                              uid=12345 if change == "another user's" else None)
-                self.restart(daemon, lambda: self.store.replace("d0", new))
+                self.restart(daemon, lambda: self.store.replace(name, new))
                 self.assertEqual(daemon.status()["cache"]["restored_bytes"], 0)
                 self.assertEqual(self.read_all(daemon, path, source), (n, 0))
-                self.assertIn("not restored after the restart", daemon.output())
+                self.assertEqual(daemon.output().count("not carried over the restart"), n_told + 1, daemon.output())
+                self.store.wait_for("all in the store", lambda chunks: len(chunks) == n and self.n_datasets() == 1)
 
     def test_without_the_index_nothing_is_used(self):
         def another(_):
@@ -334,19 +349,18 @@ class Corrupted(Carried):
         def of_a_larger_store(_):
             self.store.maximum //= 2
 
+        daemon, (path, source) = self.start(), self.copy("few", "index")
+        n = self.fill(daemon, path, source)
         for change in (another, none, of_an_older_version, writable, of_a_larger_store):
             with self.subTest(change.__name__):
-                daemon, (path, source) = self.start(), self.own("index-" + change.__name__)
-                n = self.fill(daemon, path, source)
                 self.restart(daemon, lambda: change(self.store.descriptor("index")))
                 self.store.wait_for("an empty store", lambda chunks: not chunks)
                 self.assertEqual(self.read_all(daemon, path, source), (n, 0))
+                self.store.wait_for("all in the store", lambda chunks: len(chunks) == n and self.n_datasets() == 1)
                 self.restart(daemon)
                 self.assertEqual(self.read_all(daemon, path, source), (0, n))
 
-    def test_an_index_that_says_nonsense(self):
-        daemon, (path, source) = self.start(), self.own("nonsense")
-        n = self.fill(daemon, path, source)
+    def an_index_that_says_nonsense_is_not_used(self, daemon, path, source, n):
         index = self.store.descriptor("index")
         size = os.fstat(index).st_size
 
@@ -356,7 +370,7 @@ class Corrupted(Carried):
         self.restart(daemon, scribble)
         self.assertEqual(self.read_all(daemon, path, source), (n, 0))
 
-    def test_a_chunk_that_the_index_has_wrong(self):
+    def a_chunk_that_the_index_has_wrong_is_read(self, daemon, path, source, n):
         def no_such_chunk(index, first, _):
             index.put(first, 8, struct.pack("<Q", 1 << 40))
 
@@ -379,8 +393,6 @@ class Corrupted(Carried):
             index.put(first, 0, b)
             index.put(second, 0, a)
 
-        daemon, (path, source) = self.start(), self.own("wrong")
-        n, one = self.fill(daemon, path, source), 0
         for change, n_read, n_here in ((no_such_chunk, 1, n - 1), (no_such_dataset, 1, n - 1),
                                        (never_verified, 1, n - 1), (of_another_size, 1, n - 1),
                                        (the_same_twice, 1, n - 1), (exchanged, 2, n)):
@@ -392,25 +404,24 @@ class Corrupted(Carried):
                 self.assertEqual(self.read_all(daemon, path, source), (n_read, n - n_read))
                 self.store.wait_for("good ones", lambda chunks: len(chunks) == n)
 
-    def test_a_dataset_that_the_index_has_wrong(self):
+    def a_dataset_that_the_index_has_wrong_is_read(self, daemon, path, source, n):
         def never_used(index, at):
             os.pwrite(index.fd, struct.pack("<Q", 0), at)
 
         def of_another_length(index, at):
             path = index.dataset_bytes - 4096  # the last field; copy_uid and copy_bytes come before it
-            os.pwrite(index.fd, struct.pack("<Q", os.fstat(self.store.descriptor("d0")).st_size - 8), at + path - 16)
+            os.pwrite(index.fd, struct.pack("<Q", os.fstat(self.store.descriptor(self.dataset_name())).st_size - 8), at + path - 16)
 
         for change in (never_used, of_another_length):
             with self.subTest(change.__name__):
-                daemon, (path, source) = self.start(), self.own("dataset-" + change.__name__)
-                n = self.fill(daemon, path, source)
                 index = Index(self.store)
-                self.restart(daemon, lambda: change(index, index.dataset_at(0)))
+                self.restart(daemon, lambda: change(index, index.dataset_at(int(self.dataset_name()[1:]))))
                 self.assertEqual(self.read_all(daemon, path, source), (n, 0))
+                self.store.wait_for("all in the store", lambda chunks: len(chunks) == n and self.n_datasets() == 1)
 
-    def test_twice_in_the_store(self):
+    def test_of_two_entries_of_one_name_the_first_counts(self):
         """The first one counts, both of two with one name and of two names of one dataset."""
-        daemon, (path, source) = self.start(), self.own("twice")
+        daemon, (path, source) = self.start(), self.copy("few", "twice")
         n = self.fill(daemon, path, source)
         index, first = Index(self.store), sorted(self.store.chunks())[0]
 
@@ -425,7 +436,7 @@ class Corrupted(Carried):
         self.assertEqual(self.n_datasets(), 1)
 
     def test_what_is_passed_to_another_process_is_not_ours(self):
-        daemon, (path, source) = self.start(), self.own("stranger")
+        daemon, (path, source) = self.start(), self.copy("few", "stranger")
         n = self.fill(daemon, path, source)
         daemon.environment["LISTEN_PID"] = "1"
         self.restart(daemon)
@@ -434,7 +445,7 @@ class Corrupted(Carried):
 
 class Bounds(Carried):
     def test_the_store_is_never_asked_for_more_than_it_takes(self):
-        daemon, (path, source) = self.start(maximum=8), self.own("bounded")
+        daemon, (path, source) = self.start(maximum=8), self.copy("few", "bounded")
         self.assertEqual(self.read_all(daemon, path, source)[0], len(chunk_files(path)))
         self.store.wait_for("a full store", lambda chunks: len(chunks) == 5)  # an index, at most two datasets
         self.assertEqual(self.store.refused, 0)
@@ -442,7 +453,7 @@ class Bounds(Carried):
         self.assertEqual(self.read_all(daemon, path, source), (len(chunk_files(path)) - 5, 5))
 
     def test_a_user_takes_its_share_of_the_store(self):
-        daemon, (path, source) = self.start("--user-share", "50", maximum=12), self.own("share")
+        daemon, (path, source) = self.start("--user-share", "50", maximum=12), self.copy("few", "share")
         for folder, _, files in os.walk(path):
             for name in (folder, *(os.path.join(folder, file) for file in files)):
                 os.chown(name, 12345, 12345)
@@ -464,7 +475,7 @@ class Bounds(Carried):
 
     def test_without_a_store_nothing_is_sent(self):
         for maximum in (0, 7):  # no store; too small for an index
-            daemon, (path, source) = self.start(maximum=maximum), self.own(f"storeless{maximum}")
+            daemon, (path, source) = self.start(maximum=maximum), self.copy("few", f"storeless{maximum}")
             self.read_all(daemon, path, source)
             daemon.stop()
             self.assertEqual((self.store.stored, self.store.refused), ([], 0))
@@ -508,23 +519,13 @@ class Bounds(Carried):
         probe(daemon, path, "--source", source, "--epochs", 2)
 
     def test_no_other_process_keeps_the_memory(self):
-        daemon, (path, source) = self.start(), self.own("children")
+        daemon, (path, source) = self.start(), self.copy("few", "children")
         self.fill(daemon, path, source)
         self.restart(daemon)
-        with open(f"/proc/{daemon.process.pid}/task/{daemon.process.pid}/children") as f:
-            children = f.read().split()
-        self.assertTrue(children)
+        found = children(daemon.process.pid)
+        self.assertTrue(found)
         # Children close their inherited descriptors first; the daemon does not wait for that.
-        self.store.wait_for("children without chunks", lambda _: not any(map(self.has_chunks, children)))
-
-    @staticmethod
-    def has_chunks(pid):
-        folder, found = f"/proc/{pid}/fd", []
-        with contextlib.suppress(FileNotFoundError):  # the process has ended
-            for fd in os.listdir(folder):
-                with contextlib.suppress(FileNotFoundError):  # closed meanwhile by the child
-                    found.append(os.readlink(os.path.join(folder, fd)))
-        return any("diesel-chunk" in name for name in found)
+        self.store.wait_for("children without chunks", lambda _: not any("diesel-chunk" in name for pid in found for name in files_of(pid)))
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ class Metrics(Case):
                               check=False)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
 
-    def test_prometheus_scrapes(self):
+    def test_prometheus_scrapes_the_daemon(self):
         if not shutil.which("prometheus"):
             self.skipTest("no prometheus")
         self.daemon("--metrics", self.address)
@@ -109,7 +109,7 @@ class Metrics(Case):
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
 
-    def test_probes_of_the_node(self):
+    def test_probes_see_whether_the_daemon_works(self):
         daemon = self.daemon("--metrics", self.address)
         self.assertEqual((self.ask("/healthz"), self.ask("/readyz")), ((200, "ok\n"), (200, "ok\n")))
         # A pod with write access to the folder can do this: clients then reach another server, or none.
@@ -125,7 +125,7 @@ class Metrics(Case):
         os.rename(daemon.socket + ".away", daemon.socket)
         self.assertEqual(self.ask("/readyz"), (200, "ok\n"))
 
-    def test_settings_and_history(self):
+    def test_metrics_have_settings_and_history(self):
         daemon = self.daemon("--metrics", self.address, "--history", os.path.join(SCRATCH, "no folder", "history.db"))
         self.assertEqual(self.value(self.fetch(), "diesel_history_writable"), 0)
         daemon.stop()
@@ -142,7 +142,7 @@ class Metrics(Case):
         self.daemon("--metrics", self.address, "--history", "off")
         self.assertNotIn("\ndiesel_history", self.fetch())
 
-    def test_only_get_and_only_metrics(self):
+    def test_only_get_of_metrics_is_answered(self):
         self.daemon("--metrics", self.address)
         for method, path, status in (("GET", "/", 404), ("POST", "/metrics", 405), ("HEAD", "/metrics", 200)):
             connection = http.client.HTTPConnection(self.address, timeout=60)
@@ -176,7 +176,7 @@ class Accounting(Case):
         self.path, self.source = dataset("packed")
 
     def run_job(self, daemon, **variables):
-        job = start_probe(daemon, self.path, "--batch", 64, env={**os.environ, **variables})
+        job = self.start_probe(daemon, self.path, "--batch", 64, env={**os.environ, **variables})
         done, _ = finish_probe(job)
         return done["samples"], job.pid
 
@@ -213,12 +213,10 @@ class Accounting(Case):
         self.assertEqual(Metrics.value(text, f"diesel_user_node_bytes_total{{{labels}}}"), 0)
         self.assertRegex(ends[1], r" node_bytes=0 cache_gib_seconds=[\d.]+ ")
 
-    def test_while_it_runs(self):
+    def test_a_running_job_is_counted(self):
         daemon = self.daemon("--metrics", self.address)
-        job = start_probe(daemon, self.path, "--batch", 64, "--pause-us", 2000, "--epochs", 100000,
-                          env={**os.environ, "SLURM_JOB_ID": "12", "SLURM_JOB_ACCOUNT": 'a"} 1\nb', "POD_NAME": "p" * 300})
-        self.addCleanup(job.communicate)
-        self.addCleanup(job.kill)
+        self.start_probe(daemon, self.path, "--batch", 64, "--pause-us", 2000, "--epochs", 100000,
+                         env={**os.environ, "SLURM_JOB_ID": "12", "SLURM_JOB_ACCOUNT": 'a"} 1\nb', "POD_NAME": "p" * 300})
         self.wait(daemon, "job begins:", 1)
         labels = f'uid="{os.getuid()}",account="a___1_b",job_namespace=""'
         deadline = time.monotonic() + 60
@@ -231,16 +229,14 @@ class Accounting(Case):
                          {"training_job": "1", "rank": "0", "slurm_job": "12", "account": "a___1_b", "job_pod": "p" * 255, "pod_uid": "",
                           "job_namespace": ""})
 
-    def test_hidden_names(self):
+    def test_names_can_be_hidden(self):
         """No user of the node learns others' program names from the port; figures of jobs stay. A reload changes it."""
         config = os.path.join(tempfile.mkdtemp(dir=SCRATCH), "names.conf")
         with open(config, "w") as file:
             file.write("[dieseld]\nmetrics-names = hidden\ncache-quota = 4242=5%\n")
         daemon = self.daemon("--metrics", self.address, "--config", config)
-        job = start_probe(daemon, self.path, "--batch", 64, "--pause-us", 2000, "--epochs", 100000,
-                          env={**os.environ, "SLURM_JOB_ID": "4711", "SLURM_JOB_ACCOUNT": "physics", "POD_NAME": "train-0"})
-        self.addCleanup(job.communicate)
-        self.addCleanup(job.kill)
+        self.start_probe(daemon, self.path, "--batch", 64, "--pause-us", 2000, "--epochs", 100000,
+                         env={**os.environ, "SLURM_JOB_ID": "4711", "SLURM_JOB_ACCOUNT": "physics", "POD_NAME": "train-0"})
         self.wait(daemon, "job begins:", 1)
         text = self.fetch()
         self.assertIn('diesel_job_info{training_job="1",rank="0",world="1",uid="",program=""} 1', text)
@@ -255,7 +251,7 @@ class Accounting(Case):
         self.assertIn('account="physics"', self.fetch())
 
     @unittest.skipUnless(os.geteuid() == 0, "takes root, for a journal of its own")
-    def test_fields_of_the_journal(self):
+    def test_the_journal_gets_fields(self):
         folder = tempfile.mkdtemp(dir=SCRATCH)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as journal:
             journal.bind(os.path.join(folder, "socket"))
@@ -313,9 +309,7 @@ os.execv(sys.argv[2], sys.argv[2:])
             self.assertEqual(probe(daemon, path, "--source", source, "--batch", 64)["samples"], 12288)
             with urllib.request.urlopen(f"http://{address}/readyz", timeout=60) as answer:
                 self.assertEqual(answer.status, 200)
-            job = start_probe(daemon, path, "--batch", 64, "--pause-us", 2000, "--epochs", 100000)
-            self.addCleanup(job.communicate)
-            self.addCleanup(job.kill)
+            job = self.start_probe(daemon, path, "--batch", 64, "--pause-us", 2000, "--epochs", 100000)
             status = daemon.wait_for("sensing", lambda status: status["tune"]["sensing"]["active"] or status["tune"]["sensing"]["why"])
             job.kill()
             # io_uring, its own filters, and BPF, or messages that they are missing: the same as without the profile.
@@ -389,7 +383,7 @@ class Configuration(Case):
         self.assertEqual(probe(daemon, path, "--source", source, "--batch", 64)["samples"], 12288)
         self.assertFalse(daemon.status()["observes"])
 
-    def test_check_config(self):
+    def test_check_config_names_each_mistake(self):
         for text, status, word in (("[dieseld]\ncache = 2G\n", 0, "right"), ("[dieseld]\ncahe = 2G\n", 2, ":2:1:"),
                                    ("[dieseld]\nmetrics = here\n", 2, ":2:11:"), ("[dieseld]\nx\n", 2, ":2:1:")):
             done = subprocess.run([os.path.join(BIN, "dieseld"), "--check-config", "--config", config(text)],
@@ -397,7 +391,7 @@ class Configuration(Case):
             self.assertEqual(done.returncode, status, done.stderr)
             self.assertIn(word, done.stdout + done.stderr)
 
-    def test_check_config_of_a_cluster(self):
+    def test_check_config_names_mistakes_of_a_cluster(self):
         key = os.path.join(SCRATCH, "cluster.key")
         with open(key, "w") as file:
             file.write("0123456789abcdef\n")
@@ -513,7 +507,7 @@ class WrongConfigurations(unittest.TestCase):
         self.assertEqual(done.stderr.count("\n"), 0 if done.returncode == 0 else 1, done.stderr)
         return done.returncode, done.stderr
 
-    def test_each_is_one_line(self):
+    def test_each_mistake_is_one_line(self):
         for text, line, wrong, fix in self.WRONG:
             with self.subTest(text):
                 path = config(text.replace("{here}", self.here))
@@ -530,7 +524,7 @@ class WrongConfigurations(unittest.TestCase):
             self.assertIn(f"{path}", said)
             self.assertIn(words, said)
 
-    def test_what_is_right(self):
+    def test_a_right_file_passes(self):
         """Syntax of other systems and programs is accepted."""
         for text in ("", "; nothing\n", "\ufeff[dieseld]\r\ncache = 64M\r\n", "[other]\nx = y\n[dieseld]\ncache: 64M ; enough\n",
                      "[dieseld] ; ours\n  cache = 64M\n\tassist = no\n# end", "[dieseld]\ncodec = off\nhistory = off\nstage = off\n",

@@ -13,25 +13,25 @@ class Order(Case):
         path, source = dataset(kind)
         return probe(daemon or self.daemon(), path, "--source", source, "--batch", batch, *options)
 
-    def test_every_sample_once_packed(self):
+    def test_every_sample_of_equal_size_comes_once(self):
         result = self.check("packed", "--epochs", 2)
         self.assertEqual(result["samples"], 2 * 12288)
 
-    def test_every_sample_once_views(self):
+    def test_every_sample_of_unequal_size_comes_once(self):
         result = self.check("views", "--epochs", 2)
         self.assertEqual(result["samples"], 2 * 2000)
 
-    def test_storage_order(self):
+    def test_without_shuffle_the_order_is_that_of_storage(self):
         self.assertEqual(self.check("packed", "--no-shuffle")["samples"], 12288)
 
-    def test_batches_of_odd_sizes(self):
+    def test_batches_may_have_any_size(self):
         daemon = self.daemon()
         for kind, batch in (("packed", 1000), ("views", 1), ("views", 777), ("views", 5000), ("packed", 100000)):
             with self.subTest(kind=kind, batch=batch):
                 n = 12288 if kind == "packed" else 2000
                 self.assertEqual(self.check(kind, daemon=daemon, batch=batch)["samples"], n)
 
-    def test_drop_last(self):
+    def test_drop_last_leaves_out_a_short_batch(self):
         self.assertEqual(self.check("views", "--drop-last", batch=300)["samples"], 1800)
 
     def test_ranks_share_an_epoch(self):
@@ -43,7 +43,7 @@ class Order(Case):
         self.assertEqual(sum(r["samples"] for r in results), 2000)
         self.assertEqual(len({r["n_batches"] for r in results}), 1)
 
-    def test_lanes(self):
+    def test_ranks_and_workers_read_in_lanes(self):
         """Reads any number of lanes, with other ranks and workers: the probe knows the order."""
         daemon = self.daemon()
         for kind, n in (("packed", 12288), ("views", 2000)):
@@ -61,7 +61,7 @@ class Order(Case):
         probe(daemon, path, "--source", source, "--batch", 50, "--rank", 2, "--world", 4, "--lanes", 4, "--window", 1, "--epochs", 3)
         self.assertLessEqual(daemon.status()["cache"]["reads"], len(chunk_files(path)) // 4 + 2)
 
-    def test_more_lanes_than_samples(self):
+    def test_more_lanes_than_samples_are_refused(self):
         self.assertIn("2000 samples, too few for 2001 lanes", self.refused(self.daemon(), dataset("views")[0], "--lanes", 2001))
 
     def test_workers_share_a_rank(self):
@@ -71,11 +71,11 @@ class Order(Case):
                   for o in range(3)]
         self.assertEqual(sum(finish_probe(p)[0]["samples"] for p in probes), 12288)
 
-    def test_more_workers_than_batches(self):
+    def test_workers_without_batches_get_none(self):
         result = self.check("views", "--stride", 100, "--offset", 99, "--epochs", 3, batch=100)
         self.assertEqual(result["samples"], 0)
 
-    def test_resume_and_seek(self):
+    def test_an_epoch_is_resumed_and_sought_in(self):
         daemon = self.daemon()
         whole = self.check("packed", daemon=daemon, batch=128)["batches"]
         self.assertEqual(self.check("packed", "--first", 60, "--epoch", 5, daemon=daemon, batch=128)["batches"],
@@ -86,7 +86,7 @@ class Order(Case):
         result = self.check("views", "--seek", "2:0", "--hold", 3, daemon=daemon)
         self.assertEqual(result["batches"], 3 + 32)
 
-    def test_holding_as_many_as_allowed(self):
+    def test_a_client_holds_as_many_batches_as_allowed(self):
         for kind in ("packed", "views"):
             self.check(kind, "--hold", 7, batch=50)
 
@@ -109,7 +109,7 @@ class Sharing(Case):
             finish_probe(p)
         self.assertEqual(daemon.status()["cache"]["reads"], len(chunk_files(path)))
 
-    def test_two_datasets_at_once(self):
+    def test_two_datasets_are_served_at_once(self):
         daemon = self.daemon()
         probes = [start_probe(daemon, dataset(kind)[0], "--source", dataset(kind)[1], "--epochs", 2)
                   for kind in ("packed", "views")]
@@ -174,7 +174,7 @@ class Uneven(Case):
 
 
 class SmallCache(Case):
-    def test_dataset_larger_than_the_cache(self):
+    def test_a_dataset_larger_than_the_cache_is_served(self):
         for kind in ("packed", "views"):
             with self.subTest(kind=kind):
                 path, source = dataset(kind)
@@ -187,7 +187,7 @@ class SmallCache(Case):
                 self.assertLess(cache["reads"], 3 * chunks)
                 self.assertGreater(cache["kept_bytes"], 0)
 
-    def test_lanes_larger_than_the_cache(self):
+    def test_lanes_larger_than_the_cache_are_served(self):
         path, source = dataset("packed")
         chunks = len(chunk_files(path))
         for world, lanes, drift in ((1, 3, 0), (1, 3, 2), (3, 3, 1), (2, 2, 0)):

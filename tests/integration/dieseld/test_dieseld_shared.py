@@ -149,7 +149,7 @@ class Together(SharedCase):
             time.sleep(0.02)
         self.fail(f"{n} sessions do not get ready: {found}")
 
-    def test_devices_that_are_slower_than_decoders(self):
+    def test_a_job_with_a_slow_device_has_what_another_decoded(self):
         """Two jobs are nine batches apart and never wait: the second one soon gets all batches that the first one decoded."""
         loaders = [self.loader() for _ in range(2)]
         first, second = (itertools.chain.from_iterable(itertools.repeat(loader, EPOCHS)) for loader in loaders)
@@ -166,7 +166,7 @@ class Together(SharedCase):
         self.at_rest(0)
         self.assertGreater(sum(figures), EPOCHS * BATCHES // 3, figures)
 
-    def test_a_group_has_a_name(self):
+    def test_status_and_why_name_the_group(self):
         loaders = [self.loader(group="search 7"), self.loader()]
         for batch in zip(*loaders):
             pass
@@ -187,7 +187,7 @@ class Together(SharedCase):
             with self.assertRaisesRegex(ValueError, "cluster must be the job's name, of at most 63 bytes"):
                 self.loader(cluster=name)
 
-    def test_epoch_after_epoch(self):
+    def test_jobs_share_epoch_after_epoch(self):
         figures = self.go_together(self.loader(), self.loader(), epochs=(0, 1))
         self.assertGreaterEqual(sum(shared for _, shared in figures), 2 * BATCHES, figures)
 
@@ -203,7 +203,7 @@ class Together(SharedCase):
             theirs.close()
             self.at_rest(1)
 
-    def test_a_state_goes_on_beside_another(self):
+    def test_a_resumed_job_joins_another(self):
         ours, theirs = self.loader(), self.loader()
         batches = iter(ours)
         for _ in range(6):
@@ -264,7 +264,7 @@ class Together(SharedCase):
         for index, batch in enumerate(loaders[0]):
             self.check(batch, index, 1)
 
-    def test_damaged_images_are_the_same_for_all(self):
+    def test_a_damaged_image_is_an_error_for_all(self):
         source = self.folder / "bad"
         source.mkdir()
         for i, path in enumerate(sorted((self.folder / "src").iterdir())[:32]):
@@ -360,7 +360,7 @@ class Processes(SharedCase):
         found, = (s for s in diesel_loader.status(str(self.daemon.socket))["sessions"] if s["pid"] == job.process)
         return found["delivered"], found["shared"]
 
-    def test_three_jobs(self):
+    def test_three_jobs_share_what_they_decode(self):
         jobs = [self.start(), self.start(), self.start("apart")]
         self.go(*jobs)
         figures = [self.check_all(job) for job in jobs]
@@ -377,18 +377,18 @@ class Processes(SharedCase):
         # The jobs need not run evenly, and one continues into the next epoch.
         self.assertLess(sum(ready - shared for ready, shared in figures), 2 * len(self.wanted), figures)
 
-    def test_the_address_space_is_limited(self):
+    def test_a_job_with_a_limited_address_space_shares(self):
         done = subprocess.run([sys.executable, "-c", LIMITED, self.path], capture_output=True, text=True)
         self.assertEqual((done.stdout, done.returncode), (f"{N}\n", 0), done.stderr)
 
-    def test_one_is_killed(self):
+    def test_jobs_go_on_when_one_is_killed(self):
         first, second = self.start(), self.start()
         self.go(first, second)
         self.take(first, 12)
         first.kill()
         self.check_all(second)
 
-    def test_one_is_stopped(self):
+    def test_jobs_go_on_when_one_is_stopped(self):
         first, second = self.start(), self.start()
         self.go(first, second)
         taken = self.take(first, 12)
@@ -397,7 +397,7 @@ class Processes(SharedCase):
         first.send_signal(signal.SIGCONT)
         self.check_all(first, taken)
 
-    def test_one_is_late(self):
+    def test_a_late_job_catches_up(self):
         """The other job waits for it: otherwise they would stay farther apart than slots reach."""
         first, second = self.start(), self.start()
         self.go(first)
@@ -414,7 +414,7 @@ class Processes(SharedCase):
         self.go(job)
         return self.take(job, 1)[0]
 
-    def test_devices_that_are_slower_and_began_far_apart(self):
+    def test_jobs_with_slow_devices_that_are_far_apart_share(self):
         """Two jobs are 60 batches apart and never wait: the second one decodes batches that the first one had earlier."""
         behind, epochs = 60, 20
         make_pictures(self.folder / "small", (64, 48))

@@ -12,9 +12,13 @@ import tempfile
 import urllib.request
 
 from dieseld_support import BIN, CTL, MIB, SCRATCH, Case, free_port, main, make_source, pack, probe_command
-from hostile import ALICE, MALLORY, Client, Other, Refused, become, run_as, wait_until
+from common.commands import needs
+from common.mirror import Mirror
+from common.processes import end
+from common.users import ALICE, MALLORY, Other, become, run_as, user_probe
+from common.waiting import wait_until
+from common.wire_client import Client, Refused
 
-MIRROR = os.path.join(BIN, "fuse_mirror")
 N_SESSIONS, N_DATASETS, N_SAMPLES, SAMPLE = 50, 3, 1024, 256 << 10
 DAEMON = ("--tune", "off", "--batches", "3", "--user-share", "95")
 TRAINER = """
@@ -29,15 +33,6 @@ while True:
             with open(checkpoint, "wb") as f:
                 f.write(bytes(24 << 20))
 """
-
-
-def user_probe():
-    """Returns a copy of the probe that another user can run."""
-    program = os.path.join(SCRATCH, "probe")
-    if not os.path.exists(program):
-        shutil.copy(os.path.join(BIN, "daemon_probe"), program)
-        os.chmod(program, 0o755)
-    return program
 
 
 def counts_writes(folder):
@@ -56,11 +51,7 @@ class Shares(Case):
     def start(self, command, uid=0):
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                    preexec_fn=(lambda: become(uid)) if uid else None)
-
-        def end():
-            process.kill()
-            process.wait()
-        self.addCleanup(end)
+        self.addCleanup(end, process)
         return process
 
     def jobs(self, daemon):
@@ -72,18 +63,9 @@ class Shares(Case):
 
     def mirror(self, path):
         """Mounts the folder on slow storage."""
-        where = tempfile.mkdtemp(dir=SCRATCH)
-        process = subprocess.Popen([MIRROR, path, where], env={**os.environ, "FUSE_MIRROR_READ_MS": "120"})
-
-        def end():
-            process.kill()
-            process.wait()
-            subprocess.run(["umount", "-l", where], check=False)
-        self.addCleanup(end)
-        wait_until("the mount", lambda: os.path.ismount(where) or process.poll() is not None)
-        if not os.path.ismount(where):
-            self.skipTest("FUSE cannot be mounted here")
-        return where
+        slow = Mirror(path, 120)
+        self.addCleanup(slow.close)
+        return slow.mount
 
     def share_of(self, daemon, place):
         """Returns the share of the user with the single job in all bytes read while both users need more than they get."""
@@ -112,13 +94,11 @@ class Shares(Case):
         self.addCleanup(shutil.rmtree, place)
         return place
 
-    def test_fifty_sessions_beside_one(self):
-        if os.geteuid() != 0 or not os.access("/dev/fuse", os.W_OK) or not os.access(MIRROR, os.X_OK):
-            self.skipTest("needs root, /dev/fuse and fuse_mirror")
+    def test_fifty_sessions_leave_one_its_share(self):
         place = self.mirror(self.datasets())
         self.assertGreater(self.share_of(self.daemon(*DAEMON, cache="512M"), place), 0.3)  # three readers, one other: a quarter without turns
 
-    def test_fifty_sessions_beside_one_under_a_limit(self):
+    def test_fifty_sessions_leave_one_its_share_under_a_limit(self):
         if os.geteuid() != 0:
             self.skipTest("needs root")
         daemon = self.daemon(*DAEMON, "--read-limit", "64M", cache="512M")
@@ -166,11 +146,7 @@ class Quotas(Case):
         process = subprocess.Popen(probe_command(daemon, path, "--batch", 16, "--window", 1, *options, program=user_probe()),
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                    preexec_fn=lambda: become(uid))
-
-        def end():
-            process.kill()
-            process.wait()
-        self.addCleanup(end)
+        self.addCleanup(end, process)
         return process
 
     def datasets(self):
@@ -268,7 +244,7 @@ class Quotas(Case):
         after = daemon.status()
         self.assertEqual(after["cache"]["evictions"], before["cache"]["evictions"])
 
-    def test_what_sessions_need(self):
+    def test_what_sessions_need_is_taken_from_their_user(self):
         """Users without a row share the rest, however many they are; a user with a row may use all of it."""
         path = self.datasets()[1][0]
         daemon = self.daemon("--batches", "3", "--cache-quota", f"{ALICE}=80%", cache="160M")
@@ -301,7 +277,7 @@ class Quotas(Case):
             other.send("close them")
             other.finish()
 
-    def test_names_that_are_known_later(self):
+    def test_names_that_are_known_later_get_their_quota(self):
         """A directory service starts after dieseld, which serves, and applies the row when the name is known."""
         users = os.path.join(SCRATCH, "passwd")
         shutil.copy("/etc/passwd", users)
@@ -329,7 +305,7 @@ class Quotas(Case):
         check = subprocess.run(prefix + [os.path.join(BIN, "dieseld"), "--check-config", *options], capture_output=True, text=True)
         self.assertEqual(check.returncode, 0, check.stderr)
 
-    def test_who_pays(self):
+    def test_the_kernel_says_which_group_pays(self):
         """Only the kernel tells the group: neither an account that a client names nor a user namespace counts."""
         config = os.path.join(SCRATCH, "quotas.conf")
 
@@ -387,7 +363,7 @@ class Quotas(Case):
             self.skipTest(f"no control group of CPUs can be made here: {error}")
         return group
 
-    def test_cores_of_others(self):
+    def test_workers_use_no_cores_of_others(self):
         """No worker works for one user on cores of another's job, unless the number of workers is set."""
         n, path = len(os.sched_getaffinity(0)), self.datasets()[0]
         if n < 2:
@@ -426,9 +402,5 @@ def remove_group(group):
 
 
 if __name__ == "__main__":
-    try:
-        import numpy  # noqa: F401
-    except ImportError as error:
-        print(f"skipped: needs {error.name}")
-        sys.exit(77)
+    needs("numpy")
     main()

@@ -6,9 +6,11 @@ import os
 import shutil
 import time
 
-import hostile
-from dieseld_support import BIN, MIB, SCRATCH, Case, chunk_files, dataset, main, make_source, pack, probe
-from hostile import ALICE, MALLORY, Client, Other, Refused, run_as
+from dieseld_support import MIB, SCRATCH, Case, chunk_files, dataset, main, make_source, pack, probe
+from common.mirror import Mirror
+from common.users import ACL, ALICE, MALLORY, Other, bind, run_as, set_acl
+from common.waiting import wait_until
+from common.wire_client import Client, Refused
 
 SECRET = b"only root may read this line, and nobody else on the node....!\n"
 
@@ -76,14 +78,14 @@ class Leaks(Hostile):
                 break
         return found
 
-    def test_a_mount_over_a_chunk(self):
+    def test_a_mount_over_a_chunk_leads_nowhere(self):
         daemon = self.daemon("--user-share", "100")
-        self.assertFalse(run_as(lambda: self.steal(daemon.socket, lambda: hostile.bind(self.secret, self.chunk)),
+        self.assertFalse(run_as(lambda: self.steal(daemon.socket, lambda: bind(self.secret, self.chunk)),
                                 namespaces=True))
         self.assertIn("a mount", daemon.output())
         self.works(daemon)
 
-    def test_a_hard_link(self):
+    def test_a_hard_link_leads_nowhere(self):
         # The kernel forbids the link itself where fs.protected_hardlinks is set; not every node sets it.
         daemon, saved = self.daemon("--user-share", "100"), self.chunk + ".saved"
         os.rename(self.chunk, saved)
@@ -95,19 +97,19 @@ class Leaks(Hostile):
         self.assertIn("chmod", daemon.output())
         self.works(daemon)
 
-    def test_a_mount_over_chunks(self):
+    def test_a_mount_over_chunks_leads_nowhere(self):
         daemon, other = self.daemon("--user-share", "100"), os.path.join(SCRATCH, "private")
         os.makedirs(other, mode=0o700, exist_ok=True)
 
         def attack():
-            hostile.bind(other, os.path.join(self.path, "chunks"))
+            bind(other, os.path.join(self.path, "chunks"))
             Client(daemon.socket).open_dataset(self.path)
 
         with self.assertRaisesRegex(AssertionError, "mount"):
             run_as(attack, namespaces=True)
         self.works(daemon)
 
-    def test_a_chunk_stricter_than_the_snapshot(self):
+    def test_a_chunk_stricter_than_the_snapshot_is_refused(self):
         """Root packed for all users and then closed a chunk: the snapshot's mode does not open the chunk."""
         path, _ = private_copy("views", "closed", uid=0)
         for chunk in chunk_files(path):
@@ -131,7 +133,7 @@ class Lists(Hostile):
         os.chmod(self.path, 0o755)
         self.chunks = os.path.join(self.path, "chunks")
         try:
-            hostile.set_acl(os.path.join(self.path, "meta.db"), {ALICE: 4})
+            set_acl(os.path.join(self.path, "meta.db"), {ALICE: 4})
         except OSError as error:
             self.skipTest(f"no access control lists here: {error}")
 
@@ -158,18 +160,18 @@ class Lists(Hostile):
 
         run_as(read)
 
-    def test_a_chunk_that_leaves_one_out(self):
+    def test_a_chunk_that_leaves_one_user_out_is_refused(self):
         for chunk in chunk_files(self.path):
-            hostile.set_acl(chunk, {MALLORY: 0})
+            set_acl(chunk, {MALLORY: 0})
             self.assertEqual(os.stat(chunk).st_mode & 0o777, 0o644)
         self.unreadable_to_mallory(chunk)
         daemon = self.daemon("--user-share", "100")
         self.refused_to_mallory(daemon, "access control list", "setfacl")
         # The same list on both is as good as none.
-        hostile.set_acl(os.path.join(self.path, "snapshot"), {MALLORY: 0})
+        set_acl(os.path.join(self.path, "snapshot"), {MALLORY: 0})
         self.assertEqual(probe(daemon, self.path)["samples"], 2000)
 
-    def test_a_mask_that_looks_like_the_group(self):
+    def test_a_mask_is_not_taken_for_the_group(self):
         """Mallory's group may read the snapshot; in the chunk's mode that bit is the mask."""
         snapshot = os.path.join(self.path, "snapshot")
         os.chown(snapshot, 0, MALLORY)
@@ -177,13 +179,13 @@ class Lists(Hostile):
         for chunk in chunk_files(self.path):
             os.chown(chunk, 0, MALLORY)
             os.chmod(chunk, 0o640)
-            hostile.set_acl(chunk, {ALICE: 4}, group=0, mask=4, others=0)
+            set_acl(chunk, {ALICE: 4}, group=0, mask=4, others=0)
             self.assertEqual(os.stat(chunk).st_mode & 0o777, 0o640)
         self.unreadable_to_mallory(chunk)
         self.refused_to_mallory(self.daemon("--user-share", "100"), "access control list")
 
-    def test_a_snapshot_that_lets_one_in(self):
-        hostile.set_acl(os.path.join(self.path, "snapshot"), {MALLORY: 4}, others=0)
+    def test_a_snapshot_that_lets_one_user_in_opens_no_chunks(self):
+        set_acl(os.path.join(self.path, "snapshot"), {MALLORY: 4}, others=0)
         for chunk in chunk_files(self.path):
             os.chmod(chunk, 0o640)
         self.unreadable_to_mallory(chunk)
@@ -193,12 +195,12 @@ class Lists(Hostile):
             os.chmod(chunk, 0o644)
         self.assertEqual(probe(daemon, self.path)["samples"], 2000)
 
-    def test_chunks_that_not_all_may_enter(self):
+    def test_a_folder_of_chunks_that_not_all_may_enter_is_refused(self):
         daemon = self.daemon("--user-share", "100")
-        hostile.set_acl(self.chunks, {MALLORY: 0}, group=5, mask=5, others=5)
+        set_acl(self.chunks, {MALLORY: 0}, group=5, mask=5, others=5)
         self.unreadable_to_mallory(chunk_files(self.path)[0])
         self.refused_to_mallory(daemon, "chunks", "access control list")
-        os.removexattr(self.chunks, hostile.ACL)
+        os.removexattr(self.chunks, ACL)
         os.chmod(self.chunks, 0o700)
         self.refused_to_mallory(daemon, "chunks", "chmod")
         os.chmod(self.chunks, 0o755)
@@ -206,17 +208,14 @@ class Lists(Hostile):
 
 
 class Segments(Hostile):
-    def test_not_before_it_is_verified(self):
-        program = os.path.join(BIN, "fuse_mirror")
-        if hostile.Mirror.reason(program):
-            self.skipTest(hostile.Mirror.reason(program))
-        mirror = hostile.Mirror(program, dataset("views")[0], os.path.join(SCRATCH, "mirror"))
+    def test_nothing_is_shown_before_it_is_verified(self):
+        mirror = Mirror(dataset("views")[0])
         self.addCleanup(mirror.close)
         daemon = self.daemon("--no-io-uring")
         client = Client(daemon.socket)
         self.addCleanup(client.close)
         client.open_dataset(mirror.mount)
-        mirror.hang()
+        mirror.stop()
         try:
             client.open_session()
             for number in range(8):
@@ -224,16 +223,16 @@ class Segments(Hostile):
                     os.close(client.segment(number))
         finally:
             mirror.go_on()
-        hostile.wait_until("a chunk in memory", lambda: list(batch_segments(client, 8, 0.05)))
+        wait_until("a chunk in memory", lambda: list(batch_segments(client, 8, 0.05)))
 
-    def test_nothing_unverified_in_memory_that_was_given_out(self):
+    def test_memory_that_was_given_out_has_nothing_unverified(self):
         """A client keeps memory that it once mapped. Other chunks of its dataset may be loaded there, but not a byte of a damaged one."""
         path, _ = private_copy("views", "marked", uid=0)
         daemon = self.daemon(cache="24M")
         client, seen = Client(daemon.socket), []
         client.open_dataset(path)
         session = client.open_session(batch=8)
-        hostile.wait_until("a chunk", lambda: any(True for _ in batch_segments(client, 8, 0.05)))
+        wait_until("a chunk", lambda: any(True for _ in batch_segments(client, 8, 0.05)))
         for fd in batch_segments(client, 8, 0.2):
             seen.append(mmap.mmap(fd, 0, mmap.MAP_SHARED, mmap.PROT_READ))
             os.close(fd)
@@ -262,7 +261,7 @@ class Namespaces(Hostile):
         chunk, daemon = chunk_files(path)[1], self.daemon()
 
         def attack(channel):
-            hostile.bind(chunk_files(path)[0], chunk)
+            bind(chunk_files(path)[0], chunk)
             client = Client(daemon.socket)
             client.open_dataset(path)
             client.open_session(batch=64)
@@ -272,13 +271,13 @@ class Namespaces(Hostile):
         mallory = Other(attack, namespaces=True)
         try:
             self.assertEqual(mallory.receive(), "open")
-            hostile.wait_until("the failing open", lambda: "a mount" in daemon.output())
+            wait_until("the failing open", lambda: "a mount" in daemon.output())
             result = run_as(lambda: probe(daemon, path), uid=ALICE)
             self.assertEqual((result["samples"], result["bad"]), (12288, 0))
         finally:
             mallory.kill()
 
-    def test_the_same_snapshot_with_other_chunks(self):
+    def test_the_same_snapshot_with_other_chunks_is_another_dataset(self):
         """The user who comes first must not decide which data the others train on."""
         path, source = private_copy("packed", "swapped", uid=ALICE)
         forged = os.path.join(SCRATCH, "forged")
@@ -288,7 +287,7 @@ class Namespaces(Hostile):
         daemon = self.daemon()
 
         def attack(channel):
-            hostile.bind(forged, os.path.join(path, "chunks"))
+            bind(forged, os.path.join(path, "chunks"))
             client = Client(daemon.socket)
             try:
                 client.open_dataset(path)

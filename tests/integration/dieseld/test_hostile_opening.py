@@ -11,11 +11,13 @@ import struct
 import threading
 import time
 
-import hostile
-from dieseld_support import BIN, SCRATCH, Case, dataset, main, probe
-from hostile import ALICE, Client, Mirror, Other, Refused, openers, run_as, wait_until
+from dieseld_support import SCRATCH, Case, dataset, main, probe
+from common.mirror import Mirror
+from common.processes import files_of, is_killed
+from common.users import ALICE, Other, run_as
+from common.waiting import wait_until
+from common.wire_client import TYPES, Client, Refused, openers
 
-PROGRAM = os.path.join(BIN, "fuse_mirror")
 A_USER = 4  # OPENER_MAX_A_USER
 
 
@@ -36,9 +38,7 @@ class Hostile(Case):
 class Hanging(Hostile):
     def setUp(self):
         super().setUp()
-        if Mirror.reason(PROGRAM):
-            self.skipTest(Mirror.reason(PROGRAM))
-        self.mirror = Mirror(PROGRAM, dataset("views")[0], os.path.join(SCRATCH, f"mirror-{self.id()[-20:]}"))
+        self.mirror = Mirror(dataset("views")[0])
         self.addCleanup(self.mirror.close)
 
     def hang(self, daemon, n):
@@ -71,7 +71,7 @@ class Hanging(Hostile):
         self.assertEqual(other.receive(), "ready")
         # The kernel must not have the answers cached.
         time.sleep(1.1)
-        self.mirror.hang()
+        self.mirror.stop()
         self.addCleanup(self.mirror.go_on)
         other.send("go")
         self.assertEqual(other.receive(), "sent")
@@ -81,9 +81,9 @@ class Hanging(Hostile):
     def hanging(self, daemon):
         """Returns the processes that have taken the request, and so the descriptors, from the client's connection."""
         return [pid for pid in openers(daemon.process.pid)
-                if any(self.mirror.mount in link for link in hostile.files_of(pid))]
+                if any(self.mirror.mount in link for link in files_of(pid))]
 
-    def test_others_do_not_notice(self):
+    def test_others_do_not_notice_an_opening_that_hangs(self):
         daemon = self.daemon()
         self.hang(daemon, 3)
         self.works(daemon)
@@ -92,11 +92,11 @@ class Hanging(Hostile):
     def test_the_daemon_never_has_the_descriptors(self):
         daemon = self.daemon()
         self.hang(daemon, 2)
-        links = hostile.files_of(daemon.process.pid)
+        links = files_of(daemon.process.pid)
         self.assertTrue(links)
         self.assertFalse([link for link in links if self.mirror.mount in link])
 
-    def test_a_user_has_so_many_at_a_time(self):
+    def test_a_user_has_four_openings_at_a_time(self):
         daemon = self.daemon()
         self.hang(daemon, 3 * A_USER)
         self.works(daemon)
@@ -110,12 +110,12 @@ class Hanging(Hostile):
         other.send("leave")
         self.assertEqual(other.receive(), "left")
         # A killed process ends when the hanging call returns.
-        wait_until("their end", lambda: sum(hostile.is_killed(pid) for pid in openers(daemon.process.pid)) == 3)
+        wait_until("their end", lambda: sum(is_killed(pid) for pid in openers(daemon.process.pid)) == 3)
         self.works(daemon)
         self.mirror.go_on()
         self.nothing_opens(daemon)
 
-    def test_a_crash_at_work(self):
+    def test_a_crash_while_opening_hurts_only_its_client(self):
         daemon = self.daemon()
         dataset("views")
         other = self.hang(daemon, 1)
@@ -142,7 +142,7 @@ def send_files(client, data):
 
 
 def open_dataset(number):
-    return struct.pack("<IHHQII", hostile.TYPES["OPEN_DATASET"], 24, number, 0, 0, 0)
+    return struct.pack("<IHHQII", TYPES["OPEN_DATASET"], 24, number, 0, 0, 0)
 
 
 def ask(daemon):
@@ -184,23 +184,23 @@ class Dropped(Hostile):
         self.assertEqual(daemon.stop(), 0)
         return daemon.output()
 
-    def test_with_requests_that_are_not_awaited(self):
+    def test_descriptors_with_requests_that_are_not_awaited_are_closed(self):
         self.attack(lambda client: [send_files(client, open_dataset(n)) for n in (1, 2, 3)])
 
-    def test_before_the_greeting(self):
+    def test_descriptors_before_the_greeting_are_closed(self):
         self.attack(lambda client: send_files(client, open_dataset(1)), greeted=0, new=8)
 
-    def test_with_a_request_that_has_none(self):
-        self.attack(lambda client: send_files(client, struct.pack("<IHH", hostile.TYPES["STATUS"], 8, 1)))
+    def test_descriptors_with_a_request_that_has_none_are_closed(self):
+        self.attack(lambda client: send_files(client, struct.pack("<IHH", TYPES["STATUS"], 8, 1)))
 
-    def test_behind_an_empty_message(self):
+    def test_descriptors_behind_an_empty_message_are_closed(self):
         def send(client):
             client.socket.send(b"")
             return send_files(client, open_dataset(1))
 
         self.attack(send)
 
-    def test_by_clients_that_are_not_let_in(self):
+    def test_descriptors_of_clients_that_are_not_let_in_are_closed(self):
         said = self.attack(lambda client: send_files(client, open_dataset(1)), "--user-share", "1",
                            idle=12, greeted=0, new=8)
         self.assertIn("refused a connection from pid", said)

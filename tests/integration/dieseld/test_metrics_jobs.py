@@ -42,7 +42,7 @@ def targets(board):
 
 
 class Dashboard(unittest.TestCase):
-    def test_is_what_grafana_takes(self):
+    def test_the_dashboard_is_what_grafana_takes(self):
         board = dashboard()
         self.assertGreaterEqual(board["schemaVersion"], 36)
         self.assertRegex(board["uid"], r"^[A-Za-z0-9_-]{1,40}$")
@@ -80,7 +80,7 @@ class Dashboard(unittest.TestCase):
         return {tuple(sorted(re.findall(r'(\w+)="([^"]*)"', labels))): float(value)
                 for labels, value in re.findall(r"(?m)(?:got:|^) *\{(.*)\} ([\d.E+-]+),?$", done.stdout + done.stderr)}
 
-    def test_asks_for_what_there_is(self):
+    def test_the_dashboard_asks_for_what_there_is(self):
         """The dashboard queries only existing metrics, including some of each option such as --stage, --cluster and --assist."""
         there = exported_by_the_sources()
         asked = {name for _, expression in targets(dashboard()) for name in re.findall(r"\b(?:diesel|process)_\w+", expression)}
@@ -89,7 +89,7 @@ class Dashboard(unittest.TestCase):
             self.assertTrue([name for name in asked if name.startswith(f"diesel_{family}_")], family)
 
     @unittest.skipUnless(shutil.which("promtool"), "no promtool")
-    def test_figures_of_panels(self):
+    def test_panels_have_the_right_figures(self):
         at = 'instance="a",training_job="1",rank="0"'
         # The share of time waiting for storage is known for half of the time; waiting for the device is no stall.
         stalls = self.values("Stalls", {f'diesel_stall_seconds_total{{{at},stall="fetch"}}': 0.495,
@@ -158,7 +158,7 @@ class Jobs(Case):
             time.sleep(0.1)
         self.fail("Prometheus is not ready after 60 s")
 
-    def test_a_running_job(self):
+    def test_a_running_job_has_figures(self):
         text = self.fetch_when(lambda t: re.search(r'^diesel_job_batches_total\{training_job="1",rank="0"\} [1-9]', t, re.M))
         done = subprocess.run(["promtool", "check", "metrics"], input=text, text=True, capture_output=True, check=False)
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))

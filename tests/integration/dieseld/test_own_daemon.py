@@ -11,26 +11,26 @@ import unittest
 from unittest import mock
 
 from dieseld_support import BIN, require
-from hostile import ALICE, CLONE_NEWNS, MALLORY, Other, become, run_as, wait_until
+from common.commands import DIESELCTL, dieselctl, run
+from common.users import ALICE, CLONE_NEWNS, MALLORY, Other, become, run_as
+from common.waiting import wait_until
 from on_demand_support import OnDemand, daemons_in, mallory, needs_root, opened, private
 
 import diesel_loader
 from diesel_loader import on_demand
 
-DIESELD, DIESELCTL, DIESEL_TOP = (os.path.abspath(os.path.join(BIN, name)) for name in ("dieseld", "dieselctl", "diesel-top"))
+DIESELD, DIESEL_TOP = (os.path.abspath(os.path.join(BIN, name)) for name in ("dieseld", "diesel-top"))
 
 
 def ctl(*arguments):
     """Returns (exit status, output, errors)."""
-    done = subprocess.run([DIESELCTL, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    done = dieselctl(*arguments)
     return done.returncode, done.stdout, done.stderr
 
 
 def top_of_daemon():
     """Returns diesel-top's figures of a daemon."""
-    done = subprocess.run([DIESEL_TOP, "--daemon", "--once", "-d", "0.1"], capture_output=True, text=True, timeout=60,
-                          check=True)
-    return json.loads(done.stdout)["daemon"]
+    return json.loads(run(DIESEL_TOP, "--daemon", "--once", "-d", "0.1", check=0).stdout)["daemon"]
 
 
 def hide_tmp():
@@ -106,7 +106,7 @@ class Tools(OnDemand):
         wait_until("its end", lambda: not daemons_in(self.folder))
         self.assertIn(f"{on_demand._socket_in(self.folder)}: Connection refused", self.refused("status"))
 
-    def test_what_the_loader_does_not_take(self):
+    def test_a_folder_that_the_loader_does_not_take_is_refused(self):
         """The tools find the daemon that the loader takes next."""
         for spoil, restore in ((lambda: os.mkdir(self.folder, 0o755), lambda: os.rmdir(self.folder)),
                                (lambda: os.symlink(self.top, self.folder), lambda: os.unlink(self.folder)),
@@ -120,7 +120,7 @@ class Tools(OnDemand):
             restore()
 
     @needs_root
-    def test_why_a_folder_is_not_taken(self):
+    def test_the_line_says_why_a_folder_is_not_taken(self):
         os.mkdir(self.folder)
         os.chown(self.folder, self.uid, self.uid)
         os.chmod(self.folder, 0o755)
@@ -174,13 +174,13 @@ class Neighbours(OnDemand):
         neighbour.send("done")
         self.assertIsNone(neighbour.finish(), "nobody came")
 
-    def test_a_squatted_folder(self):
+    def test_a_squatted_folder_is_not_used(self):
         neighbour = mallory(self, on_demand._socket_in(self.squatted))
         for line in self.lines():
             self.assertIn(f"belongs to another user (uid {MALLORY})", line)
         self.assert_nobody_came(neighbour)
 
-    def test_a_link_of_his(self):
+    def test_a_link_of_another_user_is_not_followed(self):
         """His link leads to a folder of hers, or to one of his."""
         hers = private(os.path.join(self.top, "hers"), ALICE)
         neighbour = mallory(self, self.elsewhere)
@@ -191,7 +191,7 @@ class Neighbours(OnDemand):
             os.unlink(self.squatted)
         self.assert_nobody_came(neighbour)
 
-    def test_a_folder_that_is_open_to_him(self):
+    def test_a_folder_that_is_open_to_others_is_not_used(self):
         neighbour = mallory(self, self.elsewhere)
         private(self.squatted, ALICE)
         os.chmod(self.squatted, 0o777)
@@ -200,7 +200,7 @@ class Neighbours(OnDemand):
             self.assertIn("is open to others", line)
         self.assert_nobody_came(neighbour)
 
-    def test_his_socket_in_her_folder(self):
+    def test_a_socket_of_another_user_in_the_folder_is_not_used(self):
         private(self.squatted, ALICE)
         for ask in (lambda: ctl("set", "workers=1")[2], lambda: top_of_daemon()["problem"]):
             neighbour = mallory(self, self.elsewhere)
@@ -209,7 +209,7 @@ class Neighbours(OnDemand):
             neighbour.send("done")
             self.assertEqual(neighbour.finish(), "", "somebody came, and said nothing")
 
-    def test_his_socket_in_the_folder_of_the_node(self):
+    def test_a_socket_of_another_user_in_the_folder_of_the_node_is_not_used(self):
         """The folder is writable for others, by mistake: neither the tools nor the loader connect to him, however the socket is named."""
         node = os.path.join(self.top, "node")
         os.mkdir(node)
@@ -250,7 +250,7 @@ class Neighbours(OnDemand):
                     neighbour.send("done")
                     self.assertEqual(neighbour.finish(), "", "somebody came, and said nothing")
 
-    def test_a_daemon_of_the_owner_of_its_folder(self):
+    def test_a_daemon_of_the_owner_of_its_folder_is_used(self):
         """Like the node's daemon: user diesel's, in a folder of that user."""
         folder = os.path.join(self.top, "hers")
         os.mkdir(folder)

@@ -9,8 +9,10 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 
+from common.commands import needs
+from common.processes import family, process_stat
+from common.waiting import wait_until
 import dieseld_support as support
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -27,29 +29,12 @@ def samples(daemon, source=None, job=None):
 
 def children(pid):
     """Returns {name: pid} of a process's children and grandchildren."""
-    found = {}
-    for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        try:
-            found[pathlib.Path(f"/proc/{child}/comm").read_text().strip()] = int(child)
-            found.update(children(int(child)))
-        except OSError:
-            pass
-    return found
+    return {process_stat(child)[0]: child for child in family(pid)[1:] if process_stat(child)}
 
 
 def capabilities(pid):
     text = pathlib.Path(f"/proc/{pid}/status").read_text()
     return int(re.search(r"CapEff:\s*(\w+)", text)[1], 16)
-
-
-def wait_until(what, predicate, seconds=60):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        value = predicate()
-        if value:
-            return value
-        time.sleep(0.1)
-    raise AssertionError(f"{what} did not happen")
 
 
 class Job:
@@ -92,7 +77,7 @@ class Bpf(Sensing):
         if os.geteuid() or b'"bpf"' not in probe.stdout and probe.returncode:
             raise cls.skipTest(cls, "no privilege to load BPF programs")
 
-    def test_device_bound(self):
+    def test_a_job_bound_by_its_device_is_seen_so(self):
         daemon = self.sensing()
         path, _ = support.dataset("packed")
         seen, clock = self.observe(daemon, path, "--step-ms", 30, source="bpf")
@@ -119,7 +104,7 @@ class Bpf(Sensing):
         self.assertFalse(capabilities(daemon.process.pid) & ~0xe, "more than serving takes")
         job.end()
 
-    def test_the_child_may_die(self):
+    def test_a_sensor_that_dies_is_started_again(self):
         daemon = self.sensing()
         path, _ = support.dataset("packed")
         job = Job(daemon, path, "--step-ms", 30)
@@ -152,7 +137,7 @@ class Bpf(Sensing):
 
 
 class Unprivileged(Sensing):
-    def test_clients_wait_times(self):
+    def test_wait_times_of_clients_are_seen(self):
         if not shutil.which("setpriv") or os.geteuid():
             self.skipTest("needs root and setpriv, to take the privilege away")
         dropped = ["setpriv", "--bounding-set", "-bpf,-perfmon,-sys_admin"]
@@ -165,9 +150,5 @@ class Unprivileged(Sensing):
 
 
 if __name__ == "__main__":
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        print("skipped: needs torch")
-        sys.exit(77)
+    needs("torch")
     support.main()

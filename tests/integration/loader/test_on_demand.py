@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Tests a dieseld that the loader starts: one for all processes, safe from other users, and ended when no process needs it."""
-import contextlib
 import ctypes
 import errno
 import itertools
@@ -19,8 +18,10 @@ from unittest import mock
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "tests/integration/dieseld"))
 from dieseld_support import make_source, pack, require  # noqa: E402
-from hostile import ALICE, CLONE_NEWNS, MALLORY, Other, files_of, process_stat, run_as, wait_until  # noqa: E402
-from on_demand_support import (DIESELD, N, OnDemand, alive, daemons_in, mallory, needs_root, opened,  # noqa: E402
+from common.processes import files_of, is_alive, process_stat  # noqa: E402
+from common.users import ALICE, CLONE_NEWNS, MALLORY, Other, run_as  # noqa: E402
+from common.waiting import wait_until  # noqa: E402
+from on_demand_support import (DIESELD, N, OnDemand, daemons_in, mallory, needs_root, opened,  # noqa: E402
                                pid_of_daemon, private)
 
 import diesel_loader  # noqa: E402
@@ -47,7 +48,7 @@ class Starting(OnDemand):
         self.assertEqual(len(set(answers)), 1, answers)
         self.assertEqual(self.log().count("started by"), 1, self.log())
         # The processes that started the daemon have ended, and it still runs and is no zombie.
-        self.assertTrue(alive(answers[0][0]))
+        self.assertTrue(is_alive(answers[0][0]))
         self.assertEqual(opened(self.dataset), answers[0])
 
     def test_it_is_not_its_starters(self):
@@ -74,7 +75,7 @@ class Starting(OnDemand):
         self.assertNotIn("NOTIFY_SOCKET", pathlib.Path(f"/proc/{pid}/environ").read_text())
         self.assertIn("dieseld: ready on", self.log())
         os.kill(pid, signal.SIGTERM)
-        wait_until("the end", lambda: not alive(pid))
+        wait_until("the end", lambda: not is_alive(pid))
 
     def test_its_starter_is_killed_in_the_middle(self):
         mark, go = os.path.join(self.top, "mark"), os.path.join(self.top, "go")
@@ -169,9 +170,9 @@ class Ending(OnDemand):
         dataset = diesel_loader.Dataset(self.dataset)
         first = pid_of_daemon(dataset)
         time.sleep(1.5)
-        self.assertTrue(alive(first), "a client is connected")
+        self.assertTrue(is_alive(first), "a client is connected")
         del dataset
-        wait_until("the end", lambda: not alive(first))
+        wait_until("the end", lambda: not is_alive(first))
         self.assertIn("no client for 1 s", self.log())
         self.assertFalse([name for name in os.listdir(self.folder) if name.endswith(".sock")])
         self.assertNotEqual(opened(self.dataset)[0], first)

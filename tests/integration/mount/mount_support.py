@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 
 from dieseld_support import CTL, SCRATCH, Case, Daemon, make_source, pack
 
@@ -68,10 +67,3 @@ class Mount(Case):
         self.assertEqual(done.returncode, code, done.stderr)
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
         self.assertIn(says, done.stderr)
-
-    def wait_until(self, holds):
-        for _ in range(6000):
-            if holds():
-                return
-            time.sleep(0.01)
-        self.fail("a minute has not been enough")

@@ -15,11 +15,12 @@ import threading
 import time
 
 from dieseld_support import CTL, Daemon, chunk_files, main, pack
+from common.waiting import wait_until
 from mount_support import FUSE, Mount, digests, is_mounted
 
 
 class Files(Mount):
-    def test_they_are_what_was_packed(self):
+    def test_files_are_what_was_packed(self):
         where = self.mount()
         self.assertEqual(digests(where), digests(self.source))
         compared = filecmp.dircmp(self.source, where)
@@ -30,7 +31,7 @@ class Files(Mount):
             self.assertEqual(ours.st_mode & 0o777, theirs.st_mode & 0o555)
         self.assertEqual(os.statvfs(where).f_files, 602)
 
-    def test_parts_maps_and_copies(self):
+    def test_parts_maps_and_copies_of_files_are_right(self):
         where = self.mount()
         big = f"{where}/class0/deep name, with\\ comma"
         with open(big, "rb") as f:
@@ -43,7 +44,7 @@ class Files(Mount):
         subprocess.run(["cp", "-r", f"{where}/class1", copy], check=True)
         self.assertEqual(digests(f"{copy}/class1"), digests(f"{self.source}/class1"))
 
-    def test_many_readers_at_once(self):
+    def test_many_readers_read_at_once(self):
         where, expected = self.mount(), digests(self.source)
         wrong = []
 
@@ -62,7 +63,7 @@ class Files(Mount):
             reader.join()
         self.assertEqual(wrong, [])
 
-    def test_many_open_files(self):
+    def test_many_files_can_be_open(self):
         where = self.mount()
         files = [(os.open(f"{where}/{name}", os.O_RDONLY), name) for name in digests(self.source)]
         self.addCleanup(lambda: [os.close(fd) for fd, _ in files])
@@ -81,7 +82,7 @@ class Files(Mount):
             with self.assertRaises(OSError):
                 os.stat(f"{where}/{name}")
 
-    def test_imagefolder_order(self):
+    def test_classes_are_those_of_the_source(self):
         self.assertEqual(sorted(os.listdir(self.mount())), sorted(os.listdir(self.source)))
 
 
@@ -101,10 +102,10 @@ class Compressed(Files):
         cls.dataset, cls.source = pack(source, "text", "--zstd", "3"), source
         cls.stored = sum(os.path.getsize(name) for name in chunk_files(cls.dataset))
 
-    def test_they_take_less(self):
+    def test_compressed_files_take_less(self):
         self.assertLess(self.stored, 0.7 * sum(os.path.getsize(os.path.join(self.source, name)) for name in digests(self.source)))
 
-    def test_one_file_is_read_alone(self):
+    def test_one_compressed_file_is_read_alone(self):
         """A mount reads only the file. It reads the rest of the chunk when more of the chunk is needed."""
         node = Daemon(cache="64M")
         self.addCleanup(node.log.close)
@@ -139,7 +140,7 @@ class Ahead(Mount):
             with open(f"{where}/{name}", "rb") as ours, open(f"{self.source}/{name}", "rb") as theirs:
                 self.assertEqual(ours.read(), theirs.read(), name)
 
-    def test_by_name_and_listed(self):
+    def test_files_are_found_by_name_and_listed(self):
         for listed in (False, True):
             with self.subTest(listed=listed):
                 where, names = self.mount(), self.names()
@@ -147,7 +148,7 @@ class Ahead(Mount):
                     os.listdir(f"{where}/class1")
                 self.read(where, names[:16])
                 later = [name for name in names[20:26] if os.path.getsize(f"{self.source}/{name}") > 0]
-                self.wait_until(lambda w=where, n=later: sum(self.has(f"{w}/{name}") for name in n) >= len(n) - 1)  # one file is left out
+                wait_until("the new state of the mount", lambda w=where, n=later: sum(self.has(f"{w}/{name}") for name in n) >= len(n) - 1)  # one file is left out
                 self.read(where, names)
                 self.assertEqual(digests(where), digests(self.source))
 
@@ -181,14 +182,14 @@ class Ahead(Mount):
         os.kill(int(children[0]), signal.SIGKILL)  # reading continues without it
         self.assertEqual(digests(where), digests(self.source))
         subprocess.run(["fusermount3", "-u", where], check=True)
-        self.wait_until(lambda: not os.path.exists(f"/proc/{server}"))
+        wait_until("the new state of the mount", lambda: not os.path.exists(f"/proc/{server}"))
 
 
 class Command(Mount):
     def run_in(self, *arguments):
         return subprocess.run(self.command(*arguments), capture_output=True, text=True, timeout=60, check=False)
 
-    def test_over_the_files_themselves(self):
+    def test_a_mount_can_cover_the_files_themselves(self):
         spoiled = shutil.copytree(self.source, self.folder(), dirs_exist_ok=True)
         with open(f"{spoiled}/top.txt", "w", encoding="utf-8") as f:
             f.write("not this\n")
@@ -231,12 +232,12 @@ class Ends(Mount):
             time.sleep(0.01)
         self.fail(f"{where} is still mounted")
 
-    def test_told_to_end(self):
+    def test_a_mount_ends_when_it_is_told_to(self):
         where = self.mount()
         os.kill(self.server(where), signal.SIGTERM)
         self.wait_unmounted(where)
 
-    def test_killed_at_any_moment(self):
+    def test_a_mount_that_is_killed_at_any_moment_goes_away(self):
         for delay in (0, 0.005, 0.01, 0.03, 0.1):
             where = self.mount()
             self.assertIn("top.txt", os.listdir(where))
@@ -250,7 +251,7 @@ class Ends(Mount):
             self.wait_unmounted(where)
         self.assertEqual(len(digests(self.mount())), 602)
 
-    def test_killed_where_fusermount3_does_not_take_it_away(self):
+    def test_a_killed_mount_goes_away_without_fusermount3(self):
         where = self.mount()
         found = subprocess.run(["pgrep", "-f", f"fusermount3 .*{where}$"], capture_output=True, text=True, check=True)
         for pid in found.stdout.split():
@@ -258,7 +259,7 @@ class Ends(Mount):
         os.kill(self.server(where), signal.SIGKILL)
         self.wait_unmounted(where)
 
-    def test_a_daemon_that_goes_and_comes_back(self):
+    def test_files_come_back_with_the_daemon(self):
         node = self.daemon(cache="64M")
         where = self.mount(node=node)
         with open(f"{where}/top.txt", "rb") as f:
@@ -273,7 +274,7 @@ print(hashlib.md5(open({os.path.join(where, 'class0', 'deep name, with' + chr(92
         self.assertEqual(digest.communicate(timeout=60)[0].strip(), hashlib.md5(b"x" * 700_000).hexdigest())
         self.assertEqual(digests(where), digests(self.source))
 
-    def test_a_dataset_that_is_replaced(self):
+    def test_a_mount_keeps_the_version_that_it_has(self):
         source = shutil.copytree(self.source, self.folder(), dirs_exist_ok=True)
         dataset = pack(source, "replaced")
         where = self.mount(dataset=dataset)
@@ -299,13 +300,13 @@ print(hashlib.md5(open({os.path.join(where, 'class0', 'deep name, with' + chr(92
 
 
 class Refusals(Mount):
-    def test_wrong_use(self):
+    def test_wrong_use_is_an_error(self):
         self.fails("a dataset and a folder", self.dataset, code=2)
         self.fails("a command comes behind --", self.dataset, self.folder(), "ls", code=2)
         self.fails("a command comes behind --", self.dataset, self.folder(), "--", code=2)
         self.fails("must be a version number from 1", "--version", "x", self.dataset, self.folder(), code=2)
 
-    def test_what_cannot_be_mounted(self):
+    def test_what_cannot_be_mounted_is_an_error(self):
         full = self.folder()
         with open(f"{full}/other", "w", encoding="utf-8"):
             pass

@@ -5,7 +5,6 @@ import ctypes
 import errno
 import mmap
 import os
-import pathlib
 import random
 import resource
 import shutil
@@ -14,10 +13,10 @@ import subprocess
 import sys
 
 from dieseld_support import BIN, CTL, SCRATCH, main, pack
+from common.waiting import wait_until
 from mount_support import FUSE, Mount, digests, is_mounted
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "dieseld"))
-from hostile import MALLORY, Other, bind  # noqa: E402
+from common.users import MALLORY, Other, bind
 
 N_OPEN = 10_000
 RECORDS, HASH, TREE, PATHS = range(1, 5)  # sections of a snapshot
@@ -38,7 +37,7 @@ def trees(root):
 
 
 class Names(Mount):
-    def test_odd_names(self):
+    def test_odd_names_are_files(self):
         source = os.fsencode(self.folder())
         for i, name in enumerate(ODD):
             os.makedirs(source + b"/folder " + name[:248])
@@ -52,12 +51,12 @@ class Names(Mount):
         dataset = pack(os.fsdecode(source), "odd", "--as-files")  # includes hidden files
         self.assertEqual(trees(self.mount(dataset=dataset)), trees(source))
 
-    def test_an_odd_path_of_the_dataset(self):
+    def test_a_dataset_at_an_odd_path_is_mounted(self):
         odd = os.path.join(self.folder(), "new\nline, \\and=\xff")
         os.symlink(self.dataset, odd)
         self.assertEqual(len(digests(self.mount(dataset=odd))), 602)
 
-    def test_names_that_are_not_there(self):
+    def test_names_that_are_not_there_are_errors(self):
         where = os.fsencode(self.mount())
         for name in (b"..\n", b"class0/..\\..", b"top.txt/", b"class0/\xff", b"class0//x", b"n" * 255, b"n" * 1025, b"class0" + b"/x" * 1000):
             with self.assertRaises(OSError) as raised:
@@ -67,7 +66,7 @@ class Names(Mount):
 
 
 class Many(Mount):
-    def test_open_files_while_the_daemon_is_restarted(self):
+    def test_open_files_survive_a_restart_of_the_daemon(self):
         allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         if most < N_OPEN + 100:
             self.skipTest(f"{most} open files are allowed")
@@ -116,7 +115,7 @@ class Large(Mount):
                 m[0] ^= 255  # its private copy
             self.assertEqual(ours.read(1), expected[:1])
 
-    def test_no_space_for_one(self):
+    def test_a_file_without_space_in_the_cache_is_an_error(self):
         node, where, told = self.daemon(cache="16M"), self.folder(), os.path.join(SCRATCH, "told")
         with open(told, "w", encoding="utf-8") as out:
             process = subprocess.run(self.command(self.large, where, "--", "cat", f"{where}/0", node=node), stdout=subprocess.DEVNULL,
@@ -140,7 +139,7 @@ class Unverified(Mount):
             f.seek(place)
             f.write(bytes([byte ^ 1]))
 
-    def test_damaged_where_names_are(self):
+    def test_damage_where_names_are_is_an_error(self):
         original = os.path.join(SCRATCH, "many")
         subprocess.run([os.path.join(BIN, "many_samples"), original, "81000", "16", "9"], check=True)
         self.assertGreater(os.stat(f"{original}/snapshot").st_size, 4 << 20)  # SNAPSHOT_WHOLE_BYTES
@@ -163,7 +162,7 @@ class Unverified(Mount):
 
 
 class Replaced(Mount):
-    def test_a_version_that_is_kept(self):
+    def test_a_kept_version_is_mounted(self):
         """The version also stays after a restart, and can be mounted by its number next to the newest."""
         source = shutil.copytree(self.source, self.folder(), dirs_exist_ok=True)
         dataset, node = pack(source, "kept"), self.daemon(cache="64M")
@@ -179,7 +178,7 @@ class Replaced(Mount):
         self.assertEqual(digests(self.mount("--version", "1", dataset=dataset, node=node)), expected)
         self.assertEqual(digests(self.mount("--version", "2", dataset=dataset, node=node)), digests(source))
 
-    def test_another_version_after_a_restart(self):
+    def test_another_version_after_a_restart_is_told(self):
         source = shutil.copytree(self.source, self.folder(), dirs_exist_ok=True)
         dataset, node, where = pack(source, "restarted"), self.daemon(cache="64M"), self.folder()
         told = open(os.path.join(SCRATCH, "restarted.told"), "w+", encoding="utf-8")
@@ -187,7 +186,7 @@ class Replaced(Mount):
         process = subprocess.Popen(self.command("-f", dataset, where, node=node), stderr=told)
         self.addCleanup(process.wait)
         self.addCleanup(subprocess.run, ["fusermount3", "-quz", where], check=False)
-        self.wait_until(lambda: is_mounted(where))
+        wait_until("the new state of the mount", lambda: is_mounted(where))
         with open(f"{where}/top.txt", "rb") as kept, open(f"{where}/class0/deep name, with\\ comma", "rb") as late:
             self.assertEqual(kept.read(), b"top\n")
             with open(f"{source}/more", "w", encoding="utf-8") as f:
@@ -214,7 +213,7 @@ class Neighbours(Mount):
         if os.geteuid() != 0:
             self.skipTest("takes root")
 
-    def test_another_user_with_namespaces_of_its_own(self):
+    def test_another_user_with_namespaces_sees_nothing(self):
         where = self.mount()
 
         def look(_):

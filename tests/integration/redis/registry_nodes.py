@@ -3,20 +3,9 @@
 import os
 import subprocess
 import threading
-import time
 
+from common.waiting import PATIENCE_S, wait_until
 from servers import BIN
-
-WAIT_S = 60
-
-
-def until(holds, what):
-    """Waits for a condition. The time limit is not part of any test."""
-    deadline = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < deadline, what() if callable(what) else what
-        time.sleep(0.02)
-
 
 class Node:
     def __init__(self, url, name, address, **env):
@@ -55,14 +44,13 @@ class Node:
         return views[-1] if views else None
 
     def sees(self, job, *names):
-        until(lambda: self.view(job) is not None and sorted(self.view(job)) == sorted(names),
-              lambda: f"{self.name} sees {self.view(job)}, not {names}: {self.lines[-5:]}")
+        wait_until(lambda: f"{self.name} sees {self.view(job)}, not {names}: {self.lines[-5:]}", lambda: self.view(job) is not None and sorted(self.view(job)) == sorted(names))
 
     def server(self):
         return next((line for line in reversed(self.lines) if line.startswith("server ")), None)
 
     def server_is(self, text):
-        until(lambda: (self.server() or "").startswith("server " + text), lambda: f"{self.name}: {self.lines}")
+        wait_until(lambda: f"{self.name}: {self.lines}", lambda: (self.server() or "").startswith("server " + text))
 
     def stop(self):
         """Ends the node as it stops by itself."""
@@ -75,7 +63,7 @@ class Node:
         return self.end()
 
     def end(self):
-        status = self.process.wait(WAIT_S)
+        status = self.process.wait(PATIENCE_S)
         self.reader.join()
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             stream.close()

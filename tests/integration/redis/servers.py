@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs real Redis servers, single and as a cluster, on this machine's loopback, and makes datasets to keep there."""
+import contextlib
 import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+import unittest
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from common import commands  # noqa: E402
 from free_ports import free_port  # noqa: E402
 
 BIN = pathlib.Path(os.environ["DIESEL_BIN"])
@@ -18,10 +23,7 @@ BIN = pathlib.Path(os.environ["DIESEL_BIN"])
 
 def dieselctl(*args, check=0, **environment):
     env = {k: v for k, v in os.environ.items() if not k.startswith("DIESEL_REDIS")} | environment
-    done = subprocess.run([BIN / "dieselctl", *map(str, args)], capture_output=True, text=True, env=env)
-    if check is not None and done.returncode != check:
-        raise AssertionError(f"dieselctl {args}: exit status {done.returncode}, not {check}\n{done.stdout}{done.stderr}")
-    return done
+    return commands.dieselctl(*args, check=check, env=env)
 
 
 class Server:
@@ -120,6 +122,33 @@ class Cluster:
     def stop(self):
         for s in self.nodes:
             s.stop()
+
+
+@contextlib.contextmanager
+def temporary():
+    """Yields a folder and removes it."""
+    with tempfile.TemporaryDirectory(prefix="diesel.", ignore_cleanup_errors=True) as path:
+        yield pathlib.Path(path)
+
+
+class Case(unittest.TestCase):
+    """root: a folder of the test's own."""
+
+    def setUp(self):
+        self.root = self.enterContext(temporary())
+
+    def serve(self, *options, **more):
+        server = Server(self.root, *options, **more)
+        self.addCleanup(server.stop)
+        return server
+
+
+def main(*programs):
+    for program in ("redis-server", "redis-cli", *programs):
+        if not shutil.which(program):
+            print(f"skipped: there is no {program} (./dev deps installs it)")
+            sys.exit(77)
+    unittest.main(verbosity=2)
 
 
 def make_source(folder, n, seed=1):

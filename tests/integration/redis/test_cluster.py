@@ -1,29 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests datasets whose metadata is on a real Redis Cluster of three masters with a replica each, while slots move and nodes die."""
 import os
-import pathlib
-import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 import time
-import unittest
 
-from servers import BIN, Cluster, content, dieselctl, make_source
+from common.commands import one_line
+from servers import BIN, Case, Cluster, content, dieselctl, main, make_source, temporary
 
 
-class ClusterTest(unittest.TestCase):
+class ClusterTest(Case):
     @classmethod
     def setUpClass(cls):
-        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="diesel."))
-        cls.addClassCleanup(shutil.rmtree, cls.folder, True)
+        cls.folder = cls.enterClassContext(temporary())
         cls.cluster = Cluster(cls.folder, 3, 1)
         cls.addClassCleanup(cls.cluster.stop)
 
     def setUp(self):
-        self.root = pathlib.Path(tempfile.mkdtemp(prefix="diesel."))
-        self.addCleanup(shutil.rmtree, self.root, True)
+        super().setUp()
         self.source, self.dataset, self.prefix = self.root / "src", self.root / "ds", self._testMethodName
         make_source(self.source, 60)
         self.cluster.wait()
@@ -45,15 +39,10 @@ class ClusterTest(unittest.TestCase):
         self.assertEqual(data, b"".join((self.source / name).read_bytes() for name in names))
         self.assertEqual(dieselctl("verify", self.dataset).stderr, "")
 
-    def one_line(self, done, *words):
-        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
-        for word in words:
-            self.assertIn(word, done.stderr)
-
     def state_node(self):
         return self.cluster.owner(self.cluster.slot(f"{self.prefix}:state"))
 
-    def test_conformance(self):
+    def test_it_passes_what_every_engine_passes(self):
         """Runs the tests that every engine passes, and the writer's own."""
         env = dict(os.environ, DIESEL_TEST_REDIS=f"redis://127.0.0.1:{self.cluster.masters()[1].port}", DIESEL_REDIS_WAIT="10")
         for program in ("test_dataset_meta", "test_dataset_writer"):
@@ -72,7 +61,7 @@ class ClusterTest(unittest.TestCase):
         self.whole(60)
         self.assertEqual(sum(int(s.cli("dbsize")) for s in self.cluster.masters()) - sum(before), 1041)
 
-    def test_key_moves_and_is_on_its_way(self):
+    def test_keys_that_move_are_followed(self):
         """ASK, then MOVED, for the key that a commit changes and for one with values."""
         self.pack()
         generation = self.state_node().cli("hget", f"{self.prefix}:state", "generation").decode()
@@ -94,7 +83,7 @@ class ClusterTest(unittest.TestCase):
             dieselctl("pack", "--append", self.source, self.dataset)
             self.whole(60)
 
-    def test_slots_move_while_packing(self):
+    def test_a_pack_goes_on_while_slots_move(self):
         self.pack()
         process, n_moves = self.appending(6000), 0
         while process.poll() is None or n_moves < 2:
@@ -105,7 +94,7 @@ class ClusterTest(unittest.TestCase):
         self.assertEqual((process.returncode, process.communicate()[1]), (0, ""))
         self.whole(6000)
 
-    def test_master_dies_while_packing(self):
+    def test_a_pack_goes_on_with_the_replica_of_a_dead_master(self):
         """A replica replaces the master. The pack continues with it, and no acknowledged commit is lost."""
         self.pack()
         for n, delay in ((2000, 0.1), (4000, 0.4)):
@@ -120,7 +109,7 @@ class ClusterTest(unittest.TestCase):
             self.cluster.wait()
         dieselctl("rm", self.dataset, "class0/0.bin")
 
-    def test_master_hangs(self):
+    def test_the_replica_of_a_hanging_master_takes_over(self):
         """The master neither answers nor closes: its replica replaces it, and gets the commands after a while."""
         self.pack()
         lost = self.state_node()
@@ -132,7 +121,7 @@ class ClusterTest(unittest.TestCase):
         dieselctl("verify", self.dataset)
         self.cluster.wait()
 
-    def test_replica_does_not_follow(self):
+    def test_a_commit_that_no_replica_has_is_no_success(self):
         """A commit that only the master has is not acknowledged."""
         self.pack()
         master = self.state_node()
@@ -140,14 +129,14 @@ class ClusterTest(unittest.TestCase):
         replica = next(s for s in self.cluster.nodes if s.port == int(port))
         replica.send(signal.SIGSTOP)
         try:
-            self.one_line(dieselctl("rm", self.dataset, "class0/0.bin", check=1, DIESEL_REDIS_WAIT="1"))
+            one_line(dieselctl("rm", self.dataset, "class0/0.bin", check=1, DIESEL_REDIS_WAIT="1"))
         finally:
             replica.send(signal.SIGCONT)
         self.cluster.wait()
         dieselctl("rm", self.dataset, "class0/0.bin")
         self.assertEqual(len(content(self.dataset)[0]), 59)
 
-    def test_zz_down(self):
+    def test_zz_a_part_that_is_down_changes_nothing(self):
         """A master and its replica are down: one line of error and no change. Commands work again when they are back."""
         self.pack()
         before = content(self.dataset)
@@ -156,7 +145,7 @@ class ClusterTest(unittest.TestCase):
         replica = next(s for s in self.cluster.nodes if s.port == int(port))
         replica.stop()
         master.stop()
-        self.one_line(dieselctl("rm", self.dataset, "class0/0.bin", check=1, DIESEL_REDIS_WAIT="1"))
+        one_line(dieselctl("rm", self.dataset, "class0/0.bin", check=1, DIESEL_REDIS_WAIT="1"))
         self.assertEqual(content(self.dataset), before)
         master.start()
         replica.start()
@@ -166,7 +155,4 @@ class ClusterTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if not shutil.which("redis-server") or not shutil.which("redis-cli"):
-        print("skipped: there is no redis-server (./dev deps installs it)")
-        sys.exit(77)
-    unittest.main(verbosity=2)
+    main()

@@ -1,21 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests dieselctl cluster status: its output for real nodes on a real Redis server, and for foreign values there."""
 import json
-import pathlib
-import shutil
-import sys
-import tempfile
-import unittest
 
-from registry_nodes import Node, until
-from servers import Server, dieselctl
+from common.waiting import wait_until
+from registry_nodes import Node
+from servers import Case, Server, dieselctl, main, temporary
 
 
-class ClusterStatusTest(unittest.TestCase):
+class ClusterStatusTest(Case):
     @classmethod
     def setUpClass(cls):
-        cls.root = pathlib.Path(tempfile.mkdtemp(prefix="diesel."))
-        cls.addClassCleanup(shutil.rmtree, cls.root, True)
+        cls.root = cls.enterClassContext(temporary())
         cls.server = Server(cls.root)
         cls.addClassCleanup(lambda: cls.server.stop())
 
@@ -24,11 +19,11 @@ class ClusterStatusTest(unittest.TestCase):
 
     def node(self, name, address="10.0.0.1:7077"):
         node = Node(self.url, name, address)
-        self.addCleanup(lambda: node.process.poll() is None and node.kill())
+        self.addCleanup(node.kill)
         return node
 
     def groups(self, n):
-        until(lambda: sum(len(g["members"]) for g in self.status()["groups"]) == n, "not all are listed")
+        wait_until("all are listed", lambda: sum(len(g["members"]) for g in self.status()["groups"]) == n)
         return self.status()["groups"]
 
     def status(self):
@@ -39,11 +34,11 @@ class ClusterStatusTest(unittest.TestCase):
     def text(self):
         return dieselctl("cluster", "status", "--redis", self.url).stdout
 
-    def test_none(self):
-        self.assertEqual(self.text(), "no job runs on several nodes\n")
+    def test_no_group_is_said_in_words(self):
+        self.assertEqual(self.text(), "no node takes part in a job of several\n")
         self.assertEqual(self.status()["groups"], [])
 
-    def test_jobs(self):
+    def test_jobs_are_shown_with_their_nodes(self):
         a, b, c = self.node("a"), self.node("b", "10.0.0.2:7077"), self.node("c", "[fd00::3]:7077")
         a.join("train", weight=1 << 30)
         b.join("train", weight=3 << 30)
@@ -68,9 +63,9 @@ class ClusterStatusTest(unittest.TestCase):
         (self.root / "url").write_text(self.url + "\n")
         self.assertIn("job train of uid 1000", dieselctl("cluster", "status", DIESEL_REDIS_FILE=str(self.root / "url")).stdout)
         b.kill()
-        until(lambda: "b" not in [m["node"] for g in self.status()["groups"] for m in g["members"]], "a dead node stays")
+        wait_until("the end of a dead node", lambda: "b" not in [m["node"] for g in self.status()["groups"] for m in g["members"]])
 
-    def test_problems(self):
+    def test_problems_of_a_group_are_named(self):
         a, b = self.node("a"), self.node("b")
         for node in (a, b):
             node.join("one")
@@ -84,13 +79,13 @@ class ClusterStatusTest(unittest.TestCase):
                                  (1001, "010204"): ["alone"]})
         self.assertTrue(self.text().startswith("job one of uid 1000: /data/set, version 01020300; 2 nodes"))
         # A value under the name of a group that is not its own.
-        key = self.server.cli("keys", "test_problems:cluster:*:node:a").decode()
+        key = self.server.cli("keys", "test_problems_of_a_group_are_named:cluster:*:node:a").decode()
         group = "0123456789abcdef0123456789abcdef"
-        self.server.ask(("zadd", "test_problems:cluster:groups", "9e12", group), ("zadd", f"test_problems:cluster:{{{group}}}:nodes", "9e12", "a"),
-                        ("set", f"test_problems:cluster:{{{group}}}:node:a", self.server.cli("get", key) + b"\n"))
+        self.server.ask(("zadd", "test_problems_of_a_group_are_named:cluster:groups", "9e12", group), ("zadd", f"test_problems_of_a_group_are_named:cluster:{{{group}}}:nodes", "9e12", "a"),
+                        ("set", f"test_problems_of_a_group_are_named:cluster:{{{group}}}:node:a", self.server.cli("get", key) + b"\n"))
         self.assertEqual(len(self.groups(4)), 3)
 
-    def test_hostile(self):
+    def test_hostile_names_are_escaped(self):
         a, b = self.node("a"), self.node("caf\u00e9", "10.0.0.2:7077")
         for node in (a, b):
             node.join("\x1b[2J\"\\\udcff\u202e", weight=1)
@@ -101,7 +96,7 @@ class ClusterStatusTest(unittest.TestCase):
         self.assertNotIn("\x1b", text)
         self.assertIn("caf\u00e9", text)
 
-    def test_wrong_use(self):
+    def test_wrong_use_is_an_error(self):
         for args, word in ((["cluster"], "status"), (["cluster", "start"], "status"), (["cluster", "status"], "DIESEL_REDIS"),
                            (["cluster", "status", "--redis"], "argument"), (["cluster", "status", "--what"], "--what")):
             done = dieselctl(*args, check=2)
@@ -115,7 +110,4 @@ class ClusterStatusTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if not shutil.which("redis-server") or not shutil.which("redis-cli"):
-        print("skipped: there is no redis-server (./dev deps installs it)")
-        sys.exit(77)
-    unittest.main(verbosity=2)
+    main()

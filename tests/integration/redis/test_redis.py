@@ -2,31 +2,26 @@
 """Tests datasets whose metadata is on a real Redis server: the same as with SQLite, and failures of the server."""
 import json
 import os
-import pathlib
 import random
 import re
 import shutil
 import signal
 import socket
 import subprocess
-import sys
-import tempfile
 import threading
 import time
-import unittest
 
-from servers import BIN, Server, content, dieselctl, make_source
+from common.commands import one_line
+from servers import BIN, Case, content, dieselctl, main, make_source
 
 PASSWORD = "a secret: 100%"
 URL_PASSWORD = "a%20secret%3a%20100%25"
 
 
-class RedisTest(unittest.TestCase):
+class RedisTest(Case):
     def setUp(self):
-        self.root = pathlib.Path(tempfile.mkdtemp(prefix="diesel."))
-        self.addCleanup(shutil.rmtree, self.root, True)
-        self.server = Server(self.root)
-        self.addCleanup(self.server.stop)
+        super().setUp()
+        self.server = self.serve()
         self.source, self.dataset = self.root / "src", self.root / "ds"
         make_source(self.source, 60)
 
@@ -34,10 +29,7 @@ class RedisTest(unittest.TestCase):
         return dieselctl("pack", "--meta", self.server.url("team/ds"), *args, self.source, self.dataset, check=check, **env)
 
     def one_line(self, done, *words):
-        lines = done.stderr.splitlines()
-        self.assertEqual(len(lines), 1, done.stderr)
-        for word in words:
-            self.assertIn(word, lines[0])
+        one_line(done, *words)
         self.assertNotIn(PASSWORD, done.stderr)
 
     def sound(self):
@@ -45,7 +37,7 @@ class RedisTest(unittest.TestCase):
         self.assertEqual(told.stderr, "")
         return told
 
-    def test_conformance(self):
+    def test_it_passes_what_every_engine_passes(self):
         """Runs the tests that every engine passes, and the writer's own. In one of them a second writer waits that long."""
         env = dict(os.environ, DIESEL_TEST_REDIS=f"redis://127.0.0.1:{self.server.port}", DIESEL_REDIS_WAIT="5")
         for program in ("test_dataset_meta", "test_dataset_writer"):
@@ -54,7 +46,7 @@ class RedisTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             self.assertGreater(int(self.server.cli("dbsize")), 1000)
 
-    def test_as_with_sqlite(self):
+    def test_each_verb_does_the_same_as_with_sqlite(self):
         plain = self.root / "plain"
         self.pack()
         dieselctl("pack", self.source, plain)
@@ -73,7 +65,7 @@ class RedisTest(unittest.TestCase):
         # Entries that rebuild made again do not exist twice.
         self.assertEqual(int(self.server.cli("dbsize")), 1041)
 
-    def test_without_snapshot(self):
+    def test_paths_are_found_without_a_snapshot(self):
         """Finds paths in the metadata of both engines: directly where there is no snapshot, or on request. The results are those of the
         last commit, or of the snapshot."""
         plain = self.root / "plain"
@@ -114,7 +106,7 @@ class RedisTest(unittest.TestCase):
         self.one_line(dieselctl("cat", "--meta", self.dataset, "top", check=1), "Connection refused")
         self.one_line(dieselctl("cat", self.root, "top", check=1), "dieselctl pack")
 
-    def test_password(self):
+    def test_a_password_is_needed_and_never_shown(self):
         self.server.cli("config", "set", "requirepass", PASSWORD)
         self.server.password = PASSWORD
         self.one_line(self.pack(check=1), "password", "DIESEL_REDIS")
@@ -132,7 +124,7 @@ class RedisTest(unittest.TestCase):
         url = f"redis://:{URL_PASSWORD}@{address}/team/ds"
         dieselctl("pack", "--meta", url, "--append", self.source, self.dataset)
 
-    def test_bad_urls(self):
+    def test_bad_urls_are_usage_errors(self):
         for url in ("", "redis://", "redis://host", "redis://host/", "redis:///x", "redis://host:0/x", "redis://host:99999/x",
                     "redis://host/{x}", "redis://host/a b", "redis://u@host/x", "redis://u:%0@host/x", "http://host/x",
                     "redis://[::1/x", "redis://u:" + "p" * 300 + "@host/x"):
@@ -140,7 +132,7 @@ class RedisTest(unittest.TestCase):
             self.assertIn("--meta", done.stderr)
             self.assertFalse(self.dataset.exists())
 
-    def test_other_places(self):
+    def test_a_dataset_stays_at_its_place(self):
         self.pack()
         other = self.root / "other"
         self.one_line(dieselctl("pack", "--meta", self.server.url("team/ds"), self.source, other, check=1), "another dataset")
@@ -150,7 +142,7 @@ class RedisTest(unittest.TestCase):
         self.one_line(dieselctl("pack", "--meta", self.server.url("else"), "--append", self.source, other, check=1), "meta.db")
         self.sound()
 
-    def test_copies(self):
+    def test_a_copy_of_the_folder_shares_no_keys(self):
         """A copy shares no keys: each command that would read or change the original's reports that, and the fix in its message works."""
         self.pack()
         names, copy = content(self.dataset), self.root / "copy"
@@ -179,7 +171,7 @@ class RedisTest(unittest.TestCase):
         self.assertEqual(content(self.dataset), changed)
         self.one_line(dieselctl("rebuild", "--meta", self.server.url("else"), copy, check=1), "not on")
 
-    def test_moved(self):
+    def test_a_folder_that_was_moved_is_no_copy(self):
         """The same folder at another path is no copy; its file is checked."""
         self.pack()
         moved = self.root / "elsewhere" / "moved"
@@ -197,7 +189,7 @@ class RedisTest(unittest.TestCase):
         dieselctl("rebuild", "--meta", self.server.url("team/again"), moved)
         self.assertEqual(dieselctl("verify", moved).stderr, "")
 
-    def test_keys_lost(self):
+    def test_lost_keys_are_told_and_rebuilt(self):
         """Keys are flushed, evicted, of the wrong type, or truncated: one line of error, no wrong answer, and rebuild repairs it."""
         self.pack()
         names = content(self.dataset)
@@ -231,7 +223,7 @@ class RedisTest(unittest.TestCase):
             self.sound()
             self.assertEqual(content(self.dataset), names)
 
-    def test_older_state(self):
+    def test_an_older_state_of_the_server_is_told(self):
         """A server came back with an older state."""
         self.pack()
         before = {f: self.server.cli("hget", "team/ds:state", f) for f in ("version", "committed", "chunks", "paths", "newest", "marks")}
@@ -245,7 +237,7 @@ class RedisTest(unittest.TestCase):
         dieselctl("rebuild", self.dataset)
         self.sound()
 
-    def test_full(self):
+    def test_a_full_server_changes_nothing(self):
         self.server.cli("config", "set", "maxmemory-policy", "noeviction")
         self.server.cli("config", "set", "maxmemory", "1")
         self.one_line(self.pack(check=1), "no memory left")
@@ -259,14 +251,14 @@ class RedisTest(unittest.TestCase):
         dieselctl("rm", self.dataset, "class0/0.bin")
         self.sound()
 
-    def test_server_gone(self):
+    def test_a_server_that_is_gone_is_an_error(self):
         self.pack()
         self.server.stop()
         self.one_line(dieselctl("rm", self.dataset, "class0/0.bin", check=1), "cannot connect", "Connection refused")
         self.assertIn("cannot connect", dieselctl("stat", self.dataset).stdout)
         self.assertEqual(len(content(self.dataset)[0]), 60)
 
-    def test_no_redis(self):
+    def test_a_server_that_is_no_redis_is_an_error(self):
         """A server with another protocol listens there."""
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
@@ -281,7 +273,7 @@ class RedisTest(unittest.TestCase):
         self.assertEqual(len(told.splitlines()), 1, told)
         self.assertFalse(self.dataset.exists())
 
-    def test_harmful_server(self):
+    def test_a_harmful_server_harms_nobody(self):
         """A hostile Redis server: one line of error, soon, and within bounds of memory."""
         def serve(peer, name):
             peer.recv(1 << 16)
@@ -317,7 +309,7 @@ class RedisTest(unittest.TestCase):
                 self.assertIn("does not answer", told)
                 self.assertFalse(self.dataset.exists())
 
-    def test_stalled(self):
+    def test_a_server_that_stalls_is_an_error_and_loses_nothing(self):
         """The server's machine hangs: no command waits for it endlessly, and acknowledged commits stay."""
         self.pack()
         before = content(self.dataset)
@@ -330,7 +322,7 @@ class RedisTest(unittest.TestCase):
         for wrong in ("0", "soon", "-1"):
             self.one_line(dieselctl("rm", self.dataset, "class0/3.bin", check=1, DIESEL_REDIS_WAIT=wrong), "DIESEL_REDIS_WAIT")
 
-    def test_evictions(self):
+    def test_a_server_that_may_evict_is_refused(self):
         self.server.cli("config", "set", "maxmemory-policy", "allkeys-lru")
         self.server.cli("config", "set", "maxmemory", "1gb")
         self.one_line(self.pack(check=1), "noeviction")
@@ -342,7 +334,7 @@ class RedisTest(unittest.TestCase):
         self.one_line(dieselctl("rm", self.dataset, "class0/0.bin", check=1), "noeviction")
         self.sound()
 
-    def test_scripts_flushed(self):
+    def test_flushed_scripts_are_sent_again(self):
         """While a pack runs, the server forgets the scripts, and drops all clients."""
         self.pack()
         make_source(self.source, 2000, 2)
@@ -356,7 +348,7 @@ class RedisTest(unittest.TestCase):
         self.assertEqual(len(content(self.dataset)[0]), 2000)
         self.sound()
 
-    def test_bucket_of_yesterday(self):
+    def test_a_bucket_of_an_older_state_is_told(self):
         """One of the keys comes back as it was before the last commit: from a lagging replica, or a backup."""
         self.pack()
         generation = self.server.cli("hget", "team/ds:state", "generation").decode()
@@ -405,13 +397,13 @@ class RedisTest(unittest.TestCase):
         self.assertEqual(len(content(self.dataset)[0]), 400)
         self.sound()
 
-    def test_killed_redis(self):
+    def test_a_killed_writer_loses_nothing_with_redis(self):
         self.killed("redis", "--meta", self.server.url("team/ds"))
 
-    def test_killed_sqlite(self):
+    def test_a_killed_writer_loses_nothing_with_sqlite(self):
         self.killed("sqlite")
 
-    def test_server_killed_while_packing(self):
+    def test_a_server_killed_while_packing_loses_nothing_that_was_told(self):
         """With a log of all writes the server comes back with them. The writer waits for it, or the next one continues."""
         self.server.stop()
         self.server.options = ("--appendonly", "yes", "--appendfsync", "always")
@@ -434,7 +426,4 @@ class RedisTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if not shutil.which("redis-server") or not shutil.which("redis-cli"):
-        print("skipped: there is no redis-server (./dev deps installs it)")
-        sys.exit(77)
-    unittest.main(verbosity=2)
+    main()

@@ -1,31 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests membership of groups on a real Redis server: leases, and their fate when the server fails."""
-import pathlib
-import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 import time
-import unittest
 
-from registry_nodes import Node, until
-from servers import BIN, Server
+from common.waiting import wait_until
+from registry_nodes import Node
+from servers import BIN, Case, main
 from test_tls import certify, openssl
 
 LEASE_S = 3
 
 
-class RegistryTest(unittest.TestCase):
+class RegistryTest(Case):
     def setUp(self):
-        self.root = pathlib.Path(tempfile.mkdtemp(prefix="diesel."))
-        self.addCleanup(shutil.rmtree, self.root, True)
-        self.server = Server(self.root)
-        self.addCleanup(self.server.stop)
+        super().setUp()
+        self.server = self.serve()
 
     def node(self, name, number=1, url=None, **env):
         node = Node(url or self.server.url("team"), name, f"10.0.0.{number}:7077", **env)
-        self.addCleanup(lambda: node.process.poll() is None and node.kill())
+        self.addCleanup(node.kill)
         return node
 
     def pair(self):
@@ -44,7 +38,7 @@ class RegistryTest(unittest.TestCase):
         self.assertEqual(done.returncode, status, done.stderr)
         return done.stdout.splitlines() if status == 0 else done.stderr.splitlines()
 
-    def test_come_and_go(self):
+    def test_nodes_see_each_other_come_and_go(self):
         a, b = self.pair()
         self.assertEqual(a.view("job")["b"][0], "10.0.0.2:7077")
         self.assertEqual(a.view("job"), b.view("job"))
@@ -55,13 +49,13 @@ class RegistryTest(unittest.TestCase):
             node.sees("job", "a", "b", "c")
         self.assertEqual(a.view("job")["c"][2], "5")
         c.join("job", weight=7)
-        until(lambda: a.view("job")["c"][2] == "7", "the weight is not told again")
+        wait_until("the new weight", lambda: a.view("job")["c"][2] == "7")
         # Another job, another user's, another dataset's: different groups.
         c.join("other")
         c.join("job", uid=1001)
         c.sees("other", "c")
         self.assertEqual(sorted(a.view("job")), ["a", "b", "c"])
-        until(lambda: len(self.listed()) == 5, "not all are listed")
+        wait_until("all are listed", lambda: len(self.listed()) == 5)
         c.leave("job")
         for node in (a, b):
             node.sees("job", "a", "b")
@@ -76,7 +70,7 @@ class RegistryTest(unittest.TestCase):
         c.stop()
         self.assertEqual(self.listed(), [])
 
-    def test_lease(self):
+    def test_a_lease_decides_who_is_there(self):
         """A node that hangs leaves the group when its lease expires, and returns when it continues. A killed node comes back as a new
         member."""
         a, b = self.pair()
@@ -94,23 +88,23 @@ class RegistryTest(unittest.TestCase):
         b = self.node("b", 2)
         b.join("job")
         b.sees("job", "a", "b")
-        until(lambda: a.view("job").get("b", before)[1] != before[1], "it is taken for the one before")
+        wait_until("another incarnation", lambda: a.view("job").get("b", before)[1] != before[1])
         self.assertNotIn("too", " ".join(a.lines + b.lines))
 
-    def test_flushed(self):
+    def test_a_flushed_server_is_filled_again(self):
         """The server forgets everything: no member was lost, and soon all are there again."""
         a, b = self.pair()
         views = a.views("job"), b.views("job")
         for _ in range(3):
             self.server.cli("flushall")
-            until(lambda: len(self.listed()) == 2, "it does not heal")
+            wait_until("the keys are put right", lambda: len(self.listed()) == 2)
         time.sleep(LEASE_S)
         self.assertEqual((a.views("job"), b.views("job")), views)
         b.kill()
         self.server.cli("flushall")
         a.sees("job", "a")
 
-    def test_killed_and_back(self):
+    def test_members_stay_while_the_server_is_down(self):
         """The server dies, and comes back without its data."""
         a, b = self.pair()
         views = a.views("job"), b.views("job")
@@ -130,7 +124,7 @@ class RegistryTest(unittest.TestCase):
         for before, node in zip(views, (a, b)):
             self.assertTrue(all({"a", "b"} <= set(view) for view in node.views("job")[len(before):]), "somebody was out meanwhile")
 
-    def test_hangs(self):
+    def test_members_stay_while_the_server_hangs(self):
         """The server neither answers nor closes: members stay, no caller waits, and a node still stops."""
         a, b = self.pair()
         views = a.views("job")
@@ -148,17 +142,17 @@ class RegistryTest(unittest.TestCase):
         a.server_is("up")
         a.sees("job", "a")
 
-    def test_same_name(self):
+    def test_two_nodes_of_one_name_are_told(self):
         a, other = self.node("a", 1), self.node("a", 2)
         for node in (a, other):
             node.join("job")
         for node in (a, other):
             node.server_is("up: another node has the same name a")
         other.stop()
-        until(lambda: a.server() == "server up", "it is told for ever")
+        wait_until("the problem is over", lambda: a.server() == "server up")
         a.sees("job", "a")
 
-    def test_password(self):
+    def test_a_password_is_needed_and_never_shown(self):
         self.server.cli("config", "set", "requirepass", "a secret: 100%")
         self.server.password = "a secret: 100%"
         secret = "a%20secret%3a%20100%25"
@@ -179,7 +173,7 @@ class RegistryTest(unittest.TestCase):
             node.kill()
             self.assertNotIn("secret", "".join(node.lines))
 
-    def test_tls(self):
+    def test_a_server_with_a_strange_certificate_is_none(self):
         """A server with a certificate from an untrusted issuer is not used."""
         certs = self.root / "certs"
         certs.mkdir()
@@ -187,9 +181,8 @@ class RegistryTest(unittest.TestCase):
             openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", f"/CN={name}",
                     "-keyout", certs / f"{name}.key", "-out", certs / f"{name}.crt")
         certify(certs, "server", "DNS:localhost")
-        secured = Server(self.root, "--tls-cert-file", str(certs / "server.crt"), "--tls-key-file", str(certs / "server.key"), "--tls-ca-cert-file",
+        secured = self.serve("--tls-cert-file", str(certs / "server.crt"), "--tls-key-file", str(certs / "server.key"), "--tls-ca-cert-file",
                          str(certs / "ca.crt"), "--tls-auth-clients", "no", tls=("--tls", "--cacert", str(certs / "ca.crt"), "--insecure"))
-        self.addCleanup(secured.stop)
         url = f"rediss://localhost:{secured.port}/team"
         a, b = (self.node(name, i, url, DIESEL_REDIS_CA=str(certs / "ca.crt")) for i, name in enumerate("ab", 1))
         for node in (a, b):
@@ -203,7 +196,7 @@ class RegistryTest(unittest.TestCase):
             node.server_is("down: ")
         self.assertEqual(sorted(a.view("job")), ["a", "b"])
 
-    def test_bad_settings(self):
+    def test_bad_settings_are_errors(self):
         for url, address, word in ((self.server.url("x y"), "10.0.0.1:1", "prefix"), ("http://x", "10.0.0.1:1", "redis://"),
                                    (self.server.url(""), "localhost:1", "number"), (self.server.url(""), "0.0.0.0:1", "number")):
             done = subprocess.run([BIN / "registry_node", url, "a", address], capture_output=True, text=True, stdin=subprocess.DEVNULL)
@@ -218,7 +211,7 @@ class RegistryTest(unittest.TestCase):
                   "dataset": "01020300000000000000000000000000", "path": "/data/set"} | other
         return "diesel-node 1\n" + "".join(f"{k}={v}\n" for k, v in fields.items())
 
-    def test_forged(self):
+    def test_forged_values_are_no_members(self):
         """Foreign values are no members; wrong types under our keys are replaced."""
         a, b = self.pair()
         views = a.views("job")
@@ -236,18 +229,17 @@ class RegistryTest(unittest.TestCase):
         self.server.ask(("del", node + "good"), ("del", node + "a"), ("lpush", node + "a", "x"))
         a.sees("job", "a", "b")
         b.sees("job", "a", "b")
-        until(lambda: self.server.cli("zcard", names) == b"11", "names that nobody stands behind stay for ever")  # nine look like another
-        # version's; the other two
-        # are no set, and not ours
+        wait_until("names without a node are gone", lambda: self.server.cli("zcard", names) == b"11")  # nine look like another version
+        # What is no set, or none of ours.
         for wrong in (("set", names, "x"), ("lpush", names, "x"), ("sadd", names, "x"), ("zadd", names, "9e9", b"\xff\xfe\n"),
                       ("zadd", names, "1e99", "n" * 100000), ("zadd", names, "1", "")):
             self.server.ask(("del", names), wrong, ("del", "team:cluster:groups"), ("set", "team:cluster:groups", "x"))
-            until(lambda: self.server.cli("type", names) == b"zset" and self.server.cli("zcard", names) == b"2" and
-                  self.group() == [group], "it does not heal")
-        until(lambda: len(self.listed()) == 2, "the list")
+            wait_until("the keys are put right", lambda: self.server.cli("type", names) == b"zset" and self.server.cli("zcard", names) == b"2" and
+                  self.group() == [group])
+        wait_until("the list", lambda: len(self.listed()) == 2)
         self.assertEqual([sorted(v) for v in a.views("job")], [sorted(v) for v in views] + [["a", "b", "good"], ["a", "b"]])
 
-    def test_flooded(self):
+    def test_forged_names_delay_no_renewal(self):
         """Ten thousand forged names in a group, and as many groups, of megabytes: no renewal is late."""
         a, b = self.pair()
         (group,) = self.group()
@@ -268,7 +260,7 @@ class RegistryTest(unittest.TestCase):
             node.join("mine", uid=1003)
         for node in (d, e):
             node.sees("mine", "d", "e")
-            until(lambda: sum("refused -28" in line for line in node.lines) == 8, "more than a user may have")
+            wait_until("eight refusals", lambda: sum("refused -28" in line for line in node.lines) == 8)
         d.sees("of31", "d", "e")
         groups = self.group()
         there = self.server.ask(*(("exists", f"team:cluster:{{{g}}}:node:d") for g in groups))
@@ -276,7 +268,7 @@ class RegistryTest(unittest.TestCase):
         self.assertEqual(len(keys), 33)
         for i in range(30):
             self.server.ask(*(("zadd", keys[i % 33], str(now + 40000), f"{i}.{k}" + "x" * 1000000) for k in range(5)))
-        until(lambda: all(self.server.cli("zcard", key) == b"2" for key in keys), "what is too much is not removed")
+        wait_until("what is too much is removed", lambda: all(self.server.cli("zcard", key) == b"2" for key in keys))
         time.sleep(LEASE_S)
         for node in (a, b, d, e):
             for job in ("job", "mine", "of0", "of31"):
@@ -284,9 +276,9 @@ class RegistryTest(unittest.TestCase):
                 pair = {"a", "b"} if job == "job" else {"d", "e"}
                 whole = [i for i, v in enumerate(views) if pair <= set(v)]
                 self.assertTrue(not views or all(pair <= set(v) for v in views[whole[0]:]), f"{node.name} lost one: {views}")
-        until(lambda: self.server.cli("zcard", names) == b"2", "the forged names stay for ever")
+        wait_until("the forged names are gone", lambda: self.server.cli("zcard", names) == b"2")
 
-    def test_many_groups(self):
+    def test_the_number_of_groups_is_bounded(self):
         """The maximum number of groups, of eight users."""
         a, b = self.node("a", 1), self.node("b", 2)
         for node in (a, b):
@@ -294,27 +286,27 @@ class RegistryTest(unittest.TestCase):
                 for i in range(32):
                     node.join(f"u{uid}j{i}", uid=uid)
         for node in (a, b):
-            until(lambda: sum("refused -28" in line for line in node.lines) == 32, "more than there may be")
-            until(lambda: sum(line.endswith("1073741824") and line.count("@") == 2 for line in node.lines) == 256, lambda: node.lines[-3:])
+            wait_until("32 refusals", lambda: sum("refused -28" in line for line in node.lines) == 32)
+            wait_until(lambda: node.lines[-3:], lambda: sum(line.endswith("1073741824") and line.count("@") == 2 for line in node.lines) == 256)
         self.assertEqual(len(self.listed()), 512)
         a.leave("u0j0", uid=0)
         a.join("new", uid=8)
         a.sees("new", "a")
         b.kill()
-        until(lambda: sum(line.count("@") == 1 for line in a.lines) >= 256, "they do not go")
+        wait_until("all groups without b", lambda: sum(line.count("@") == 1 for line in a.lines) >= 256)
 
-    def test_reports(self):
+    def test_reports_of_nodes_are_listed(self):
         a, b = self.node("a", 1), self.node("b", 2)
         a.say('publish {"n": 1}')
         b.say('publish {"n": 2}')
-        until(lambda: [line.split(" ", 2)[::2] for line in self.listed("reports")] == [["a", '{"n": 1}'], ["b", '{"n": 2}']], "no reports")
+        wait_until("both reports", lambda: [line.split(" ", 2)[::2] for line in self.listed("reports")] == [["a", '{"n": 1}'], ["b", '{"n": 2}']])
         a.say('publish {"n": 3}')
-        until(lambda: [line.split(" ", 2)[2] for line in self.listed("reports")][0] == '{"n": 3}', "an old report")
+        wait_until("the new report", lambda: [line.split(" ", 2)[2] for line in self.listed("reports")][0] == '{"n": 3}')
         a.say("publish ")  # a node that leaves still publishes its last report
         self.assertEqual(a.stop(), 0)
         self.assertEqual([line.split()[0] for line in self.listed("reports")], ["b"])
         b.stop()
-        until(lambda: int(self.listed("reports")[0].split()[1]) > 2000, "its age does not grow")
+        wait_until("its age grows", lambda: int(self.listed("reports")[0].split()[1]) > 2000)
         self.server.ask(("set", "team:cluster:report:x", "y" * 100000), ("zadd", "team:cluster:reports", "1e15", "x"),
                         ("set", "team:cluster:report:z", b"a\0b"), ("zadd", "team:cluster:reports", "1e15", "z"),
                         ("lpush", "team:cluster:report:l", "y"), ("zadd", "team:cluster:reports", "1e15", "l"))
@@ -323,7 +315,7 @@ class RegistryTest(unittest.TestCase):
         (line,) = self.listed("reports", status=1)
         self.assertIn("wrong type", line)
 
-    def test_list_without_server(self):
+    def test_a_list_without_a_server_is_an_error(self):
         self.assertEqual(self.listed(), [])
         self.server.stop()
         (line,) = self.listed(status=1)
@@ -331,7 +323,4 @@ class RegistryTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if not shutil.which("redis-server") or not shutil.which("redis-cli"):
-        print("skipped: there is no redis-server (./dev deps installs it)")
-        sys.exit(77)
-    unittest.main(verbosity=2)
+    main()

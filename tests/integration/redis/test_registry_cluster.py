@@ -1,34 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests the registry on a real Redis Cluster: a part with a group dies, with and without a replica, and all other groups continue."""
-import pathlib
-import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 import time
-import unittest
 
-from registry_nodes import Node, until
-from servers import BIN, Cluster
+from common.waiting import wait_until
+from registry_nodes import Node
+from servers import BIN, Case, Cluster, main
 
 LEASE_S = 3
 
 
-class RegistryClusterTest(unittest.TestCase):
+class RegistryClusterTest(Case):
     n_replicas = 1
 
-    def setUp(self):
-        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="diesel."))
-        self.addCleanup(shutil.rmtree, self.folder, True)
-
     def start(self, n_replicas):
-        self.cluster = Cluster(self.folder, 3, n_replicas)
+        self.cluster = Cluster(self.root, 3, n_replicas)
         self.addCleanup(self.cluster.stop)
 
     def node(self, name, number, server):
         node = Node(server.url("team"), name, f"10.0.0.{number}:7077")
-        self.addCleanup(lambda: node.process.poll() is None and node.kill())
+        self.addCleanup(node.kill)
         return node
 
     def groups(self):
@@ -48,7 +40,7 @@ class RegistryClusterTest(unittest.TestCase):
         for node in (a, b):
             for i in range(n_jobs):
                 node.sees(f"job{i}", "a", "b")
-        until(lambda: len(self.groups()) == n_jobs, "not all are listed")
+        wait_until("all are listed", lambda: len(self.groups()) == n_jobs)
         return a, b, self.groups()
 
     def stayed(self, nodes, jobs):
@@ -58,7 +50,7 @@ class RegistryClusterTest(unittest.TestCase):
                 whole = next(i for i, v in enumerate(views) if len(v) == 2)
                 self.assertTrue(all(len(v) == 2 for v in views[whole:]), f"{node.name} lost one of {job}: {views}")
 
-    def test_master_lost(self):
+    def test_members_stay_while_a_replica_takes_over(self):
         """Kills a master, then makes another one hang: the replica of each replaces it, found through the others. No member is lost
         meanwhile. On a busy machine a node may renew after its lease has expired, and then the test tries again."""
         for _ in range(3):
@@ -81,7 +73,7 @@ class RegistryClusterTest(unittest.TestCase):
                 lost.stop()
             else:
                 lost.send(signal.SIGSTOP)
-            until(lambda: lost not in self.owners(lost), "no replica takes its place")
+            wait_until("a replica in its place", lambda: lost not in self.owners(lost))
             c = self.node(how, 3, masters[2])
             for node in (a, b, c):
                 for job in groups:
@@ -109,7 +101,7 @@ class RegistryClusterTest(unittest.TestCase):
         ports = [master[1] for _, _, master, *_ in json.loads(asked.cli("--json", "cluster", "slots"))]
         return [s for s in self.cluster.nodes if s.port in ports]
 
-    def test_part_is_down(self):
+    def test_groups_of_the_other_parts_go_on(self):
         """Without a replacement, the groups of that part keep their known members, and other groups continue."""
         self.start(0)
         for s in self.cluster.nodes:
@@ -156,7 +148,4 @@ class RegistryClusterTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if not shutil.which("redis-server") or not shutil.which("redis-cli"):
-        print("skipped: there is no redis-server (./dev deps installs it)")
-        sys.exit(77)
-    unittest.main(verbosity=2)
+    main()

@@ -2,16 +2,12 @@
 """Tests diesel-top --nodes: jobs of several nodes, by a real Redis server, where some are silent, gone, or foreign."""
 import json
 import os
-import pathlib
-import shutil
 import signal
 import subprocess
-import sys
-import tempfile
-import unittest
 
-from registry_nodes import Node, until
-from servers import BIN, Server
+from common.waiting import wait_until
+from registry_nodes import Node
+from servers import BIN, Case, main
 
 
 def job(number, stall_s, **other):
@@ -20,17 +16,15 @@ def job(number, stall_s, **other):
             "shares": {"fetch_stall": 0.25, "prep_stall": 0.0, "device": 0.75}} | other
 
 
-class TopNodesTest(unittest.TestCase):
+class TopNodesTest(Case):
     def setUp(self):
-        self.root = pathlib.Path(tempfile.mkdtemp(prefix="diesel."))
-        self.addCleanup(shutil.rmtree, self.root, True)
-        self.server = Server(self.root)
-        self.addCleanup(self.server.stop)
+        super().setUp()
+        self.server = self.serve()
         self.url = self.server.url("team")
 
     def node(self, name, *jobs, **other):
         node = Node(self.url, name, "10.0.0.1:7077")
-        self.addCleanup(lambda: node.process.poll() is None and node.kill())
+        self.addCleanup(node.kill)
         node.say("publish " + json.dumps({"schema": "diesel.node/1", "version": "1", "uptime_s": 1, "omitted": 0, "jobs": jobs} | other))
         return node
 
@@ -46,10 +40,10 @@ class TopNodesTest(unittest.TestCase):
     def nodes(self):
         return {n["name"]: n["state"] for n in self.once().get("nodes", [])}
 
-    def test_jobs_of_all_nodes(self):
+    def test_jobs_of_all_nodes_are_sorted_by_their_stalls(self):
         self.node("a", job(1, 30), job(2, 7200.5, job="4711"))
         self.node("b", job(1, 300), job(2, None, samples_per_s=None, shares={}))
-        until(lambda: len(self.nodes()) == 2, "not both are there")
+        wait_until("both nodes", lambda: len(self.nodes()) == 2)
         told = self.once()
         self.assertEqual([(j["node"], j["name"], j.get("stall_s")) for j in told["jobs"]],
                          [("a", "4711 (train2.py)", 7200.5), ("b", "train1.py", 300), ("a", "train1.py", 30), ("b", "train2.py", None)])
@@ -67,10 +61,10 @@ class TopNodesTest(unittest.TestCase):
         self.top("--nodes", self.url, "-b", "-n", "2", "-d", "0.2", "-w", str(recording))
         self.assertIn("2h00", self.top("-r", str(recording), "-b"))
 
-    def test_silent(self):
+    def test_a_node_that_ended_is_silent(self):
         a = self.node("a", job(1, 30))
         self.node("b", job(1, 10))
-        until(lambda: self.nodes() == {"a": "up", "b": "up"}, "not both are there")
+        wait_until("both nodes", lambda: self.nodes() == {"a": "up", "b": "up"})
         a.kill()
         key = "team:cluster:report:a"
         self.server.cli("pexpire", key, str(600000 - 41000))  # as 41 s later
@@ -80,9 +74,9 @@ class TopNodesTest(unittest.TestCase):
         self.assertIn("1 silent: a for 4", told["self"]["source"])
         self.assertIn("silent", self.top("--nodes", self.url, "-b", "-n", "1", "-d", "0.2"))
 
-    def test_hostile(self):
+    def test_forged_reports_steer_no_terminal(self):
         self.node("good", job(1, 30))
-        until(lambda: self.nodes() == {"good": "up"}, "it is not there")
+        wait_until("the node", lambda: self.nodes() == {"good": "up"})
         now = "9e14"
         self.server.ask(("set", "team:cluster:report:evil", json.dumps({"schema": "diesel.node/1", "jobs": [job(
             9, 1, name="\x1b[2J\x1b]0;x\x07\n\u202eevil", dataset="\x1b[31m", job="\n\n\x1b[H")]})), ("pexpire", "team:cluster:report:evil", "600000"),
@@ -101,7 +95,7 @@ class TopNodesTest(unittest.TestCase):
         self.assertNotIn("\x1b", text)
         self.assertEqual(len(text.splitlines()), 5)  # title, head, two jobs, an empty line
 
-    def test_no_server(self):
+    def test_a_server_that_is_gone_is_a_problem_and_no_failure(self):
         self.assertEqual(self.once().get("jobs", []), [])
         self.server.send(signal.SIGSTOP)
         told = self.once()
@@ -112,7 +106,7 @@ class TopNodesTest(unittest.TestCase):
         self.assertIn("cannot connect", told["daemon"]["problem"])
         self.assertIn("cannot connect", self.top("--nodes", self.url, "-b", "-n", "2", "-d", "0.2"))
 
-    def test_wrong_use(self):
+    def test_wrong_use_is_an_error(self):
         for args, word in ((["--nodes"], "argument"), (["--nodes", self.url, "-p", "1"], "--nodes"), (["--nodes", self.url, "-r", "x"], "--nodes"),
                            (["--nodes", self.url, "-s", "wrk"], "no column 'wrk'")):
             self.assertIn(word, self.top("--once", *args, status=2))
@@ -121,7 +115,4 @@ class TopNodesTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if not shutil.which("redis-server") or not shutil.which("redis-cli"):
-        print("skipped: there is no redis-server (./dev deps installs it)")
-        sys.exit(77)
-    unittest.main(verbosity=2)
+    main()

@@ -16,6 +16,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "wheel"))
 
+from common.commands import dieselctl
 from dieseld_support import SCRATCH, free_port
 from wheel_support import kept_environment
 
@@ -180,8 +181,6 @@ def environment(port, **more):
 
 def ctl(port, *words, fails=False, **more):
     """Returns standard output, or the error of a command that has to fail. Neither may contain a secret."""
-    done = subprocess.run([DIESELCTL, *words], env=environment(port, **more), capture_output=True, text=True, timeout=500,
-                          check=False)
+    done = dieselctl(*words, check=int(fails), env=environment(port, **more), timeout=500)
     assert SECRET not in done.stdout + done.stderr
-    assert done.returncode in ((1,) if fails else (0,)), (words, done.returncode, done.stdout, done.stderr)
     return done.stderr if fails else done.stdout

@@ -15,15 +15,16 @@ import signal
 import struct
 import subprocess
 import sys
-import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "dieseld"))
 
 from s3_support import DIESELCTL, SECRET, Proxy, ctl, environment, juicefs, rclone, stop_all
 import dieseld_support
 from dieseld_support import SCRATCH, Daemon, make_source, probe
-from hostile import MALLORY, Client, Refused, process_stat, run_as
-from service_manager import KeptDaemon, Store
+from common.processes import family, process_stat
+from common.users import MALLORY, run_as
+from common.waiting import wait_until
+from common.wire_client import Client, Refused
+from common.service_manager import KeptDaemon, Store
 
 URL = "s3://bucket/jobs"
 FETCHED = 1  # WIRE_DATASET_FETCHED
@@ -112,22 +113,6 @@ def fetchers():
             continue
         if words[1:2] == [b"fetch"] and process_stat(pid) and process_stat(pid)[1] != "Z":
             found.append(pid)
-    return found
-
-
-def wait_until(what, predicate, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not predicate():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
-
-
-def family(pid):
-    """Yields a process and its descendants."""
-    parents = {int(name): (process_stat(int(name)) or (0, 0, 0))[2] for name in os.listdir("/proc") if name.isdigit()}
-    found = [pid]
-    for member in found:
-        found += [child for child, parent in parents.items() if parent == member]
     return found
 
 

@@ -5,50 +5,23 @@ import os
 import pathlib
 import shutil
 import subprocess
-import sys
+import tempfile
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "dieseld"))
 
-from dieseld_support import BIN, MIB, SCRATCH, Case, chunk_files, dataset, finish_probe, main, make_source, \
-    pack, probe, start_probe
-from hostile import MALLORY, wait_until
+from dieseld_support import MIB, SCRATCH, Case, BIN, chunk_files, dataset, finish_probe, main, probe, start_probe
+from common import mirror
+from common.mirror import Mirror
+from common.processes import family, named, send
+from common.users import MALLORY, as_user, user_probe
+from common.waiting import wait_until
 
-MIRROR = os.path.join(BIN, "fuse_mirror")
 SMALL = "24M"  # less than half of "packed"
 
 
 def staged(folder):
     """Returns the files in it that a daemon made."""
     return sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.count(".") == 9)
-
-
-class Disk:
-    """A staging disk that can be made to hang, fail or be slow."""
-
-    def __init__(self, read_ms=0):
-        self.base = os.path.join(SCRATCH, "disk" + os.urandom(4).hex())
-        self.path, self.control = os.path.join(self.base, "mount"), os.path.join(self.base, "control")
-        for folder in (self.path, self.control, os.path.join(self.base, "below")):
-            os.makedirs(folder)
-        self.process = subprocess.Popen([MIRROR, os.path.join(self.base, "below"), self.path, self.control],
-                                        env=dict(os.environ, **({"FUSE_MIRROR_READ_MS": str(read_ms)} if read_ms
-                                                                else {})))
-        wait_until("the mount", lambda: os.path.ismount(self.path) or self.process.poll() is not None)
-        self.folder = os.path.join(self.path, "stage")
-
-    def begin(self, what):
-        with open(os.path.join(self.control, what), "w"):
-            pass
-
-    def end(self, what):
-        os.unlink(os.path.join(self.control, what))
-
-    def close(self):
-        self.process.kill()
-        self.process.wait()
-        subprocess.run(["umount", "-l", self.path], check=False)
 
 
 class Staged(Case):
@@ -60,12 +33,15 @@ class Staged(Case):
         return self.daemon("--stage", folder or self.folder, "--stage-size", size, "--stage-when", when, "--tune", "off", *options,
                            cache=cache)
 
-    def own(self, name):
-        """Returns (dataset, source) for tests that damage it: about 8 chunks."""
-        source = make_source(name, 8000, lambda rng: 4096, seed=len(name))
-        path = pack(source, name)
-        self.addCleanup(shutil.rmtree, path)
-        return path, source
+    def opened(self, daemon):
+        daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+
+    def steps(self, daemon, path, source, *steps):
+        """Takes each step with all chunks in the folder."""
+        for step in steps:
+            with self.subTest(step.__name__):
+                self.fill(daemon, path, source)
+                step(daemon, path, source)
 
     def epoch(self, daemon, path, source):
         """Runs an epoch. Returns the chunks read from storage, and from staging."""
@@ -76,7 +52,7 @@ class Staged(Case):
 
     def fill(self, daemon, path, source):
         """Runs epochs until all of it is staged."""
-        daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+        self.opened(daemon)
         for _ in range(20):
             self.epoch(daemon, path, source)
             if daemon.status()["stage"]["chunks"] == len(chunk_files(path)):
@@ -84,6 +60,22 @@ class Staged(Case):
                 wait_until("the files", lambda: len(staged(self.folder)) == len(chunk_files(path)))
                 return
         self.fail(f"not all is staged: {daemon.status()['stage']}")
+
+    def disk(self, **more):
+        """Puts the folder on a disk that hangs, fails or is slow on command."""
+        disk = Mirror(tempfile.mkdtemp(prefix="disk", dir=SCRATCH), **more)
+        self.addCleanup(disk.close)
+        self.folder = os.path.join(disk.mount, "stage")
+        return disk
+
+    def check_once(self, daemon, path, source, word):
+        """Checks that epochs continue, and that the line is written once."""
+        for _ in range(4):
+            self.epoch(daemon, path, source)
+        wait_until("a warning", lambda: word in daemon.output())
+        for _ in range(4):
+            self.epoch(daemon, path, source)
+        self.assertEqual(daemon.output().count(word), 1, daemon.output())
 
     def served_from_staging(self, daemon, path, source):
         """Waits until an epoch reads nothing from storage. A disk that is sometimes late is no failure."""
@@ -96,10 +88,12 @@ class Staged(Case):
 
 
 class Serves(Staged):
-    def test_later_epochs_read_nothing_from_storage(self):
-        path, source = dataset("packed")
+    def test_what_is_staged_serves_later_epochs_other_users_and_the_next_daemon(self):
         daemon = self.staging()
-        self.fill(daemon, path, source)
+        self.steps(daemon, *dataset("packed"), self.later_epochs_read_nothing_from_storage, self.a_job_of_another_user_has_it_too,
+                   self.the_next_daemon_has_it, self.an_end_of_the_process_is_told_once, self.a_smaller_size_holds_at_once)
+
+    def later_epochs_read_nothing_from_storage(self, daemon, path, source):
         self.served_from_staging(daemon, path, source)
         stage = daemon.status()["stage"]
         self.assertEqual(stage["damaged"], 0)
@@ -108,18 +102,30 @@ class Serves(Staged):
         for file in staged(self.folder):
             self.assertEqual(os.stat(file).st_mode & 0o777, 0o600)
 
-    def test_it_survives_the_daemon(self):
-        path, source = dataset("packed")
-        daemon = self.staging()
-        self.fill(daemon, path, source)
+    def the_next_daemon_has_it(self, daemon, path, source):
         for end in (daemon.kill, daemon.stop):
             end()
             daemon.start()
-            daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+            self.opened(daemon)
             self.assertEqual(daemon.status()["stage"]["chunks"], len(chunk_files(path)))
             self.served_from_staging(daemon, path, source)
 
-    def test_killed_while_it_writes(self):
+    def an_end_of_the_process_is_told_once(self, daemon, path, source):
+        for pid in named("dieseld-stager", family(daemon.process.pid)):
+            send(pid)
+        self.check_once(daemon, path, source, "is not used: the process that uses it has ended")
+        daemon.stop()
+        daemon.start()
+
+    def a_smaller_size_holds_at_once(self, daemon, path, source):
+        daemon.stop()
+        daemon.command[daemon.command.index("1G")] = "20M"
+        daemon.start()
+        daemon.wait_for("less", lambda s: s["stage"]["open"] and s["stage"]["bytes"] <= 20 * MIB)
+        wait_until("fewer files", lambda: sum(os.stat(file).st_size for file in staged(self.folder)) <= 20 * MIB)
+        self.epoch(daemon, path, source)
+
+    def test_a_daemon_that_is_killed_while_it_writes_leaves_nothing_half_written(self):
         path, source = dataset("packed")
         daemon = self.staging()
         for _ in range(5):
@@ -130,7 +136,7 @@ class Serves(Staged):
             p.kill()
             p.communicate()
             daemon.start()
-            daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+            self.opened(daemon)
             wait_until("no file that is not whole",
                        lambda: not [name for name in os.listdir(self.folder) if name.startswith("unfinished")])
         self.fill(daemon, path, source)
@@ -139,22 +145,15 @@ class Serves(Staged):
     def test_what_fits_in_memory_is_not_written(self):
         path, source = dataset("packed")
         daemon = self.staging(cache="256M")
-        daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+        self.opened(daemon)
         for _ in range(3):
             self.epoch(daemon, path, source)
         self.assertEqual(daemon.status()["stage"]["written"], 0)
         self.assertEqual(staged(self.folder), [])
 
-    def test_another_job_of_another_user_has_it_too(self):
-        path, source = dataset("packed")
-        daemon = self.staging()
-        self.fill(daemon, path, source)
-        program = os.path.join(SCRATCH, "probe" + os.urandom(4).hex())
-        shutil.copy(os.path.join(BIN, "daemon_probe"), program)
-        os.chmod(program, 0o755)
+    def a_job_of_another_user_has_it_too(self, daemon, path, source):
         before = daemon.status()["stage"]["hits"]
-        finish_probe(start_probe(daemon, path, "--source", source, program=program, user=MALLORY, group=MALLORY,
-                                 extra_groups=[]))
+        finish_probe(start_probe(daemon, path, "--source", source, program=user_probe(), **as_user(MALLORY)))
         self.assertGreater(daemon.status()["stage"]["hits"], before)
 
 
@@ -162,22 +161,10 @@ class Worth(Staged):
     """Tests the measurement of storage and staging."""
 
     def storage(self, read_ms):
-        """Returns the path of "packed" on storage that takes that long for each read."""
-        mount = os.path.join(SCRATCH, "storage" + os.urandom(4).hex())
-        os.mkdir(mount)
-        process = subprocess.Popen([MIRROR, dataset("packed")[0], mount],
-                                   env=dict(os.environ, FUSE_MIRROR_READ_MS=str(read_ms)))
-
-        def close():
-            process.kill()
-            process.wait()
-            subprocess.run(["umount", "-l", mount], check=False)
-
-        self.addCleanup(close)
-        wait_until("the mount", lambda: os.path.ismount(mount) or process.poll() is not None)
-        if not os.path.ismount(mount):
-            self.skipTest("FUSE cannot be mounted here")
-        return mount
+        """Returns "packed" on storage that takes so long for each read."""
+        storage = Mirror(dataset("packed")[0], read_ms)
+        self.addCleanup(storage.close)
+        return storage.mount
 
     def test_slow_storage_is_staged(self):
         path, source = self.storage(500), dataset("packed")[1]
@@ -187,12 +174,10 @@ class Worth(Staged):
         self.assertNotIn("not staged", daemon.output())
 
     def test_a_slow_disk_is_given_up(self):
-        disk = Disk(read_ms=500)
-        self.addCleanup(disk.close)
-        self.folder = disk.folder
+        self.disk(read_ms=500)
         path, source = dataset("packed")
         daemon = self.staging(when="slower")
-        daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+        self.opened(daemon)
 
         def is_given_up():
             self.epoch(daemon, path, source)
@@ -209,7 +194,7 @@ class Worth(Staged):
 
 
 class Bounded(Staged):
-    def test_no_more_than_its_size(self):
+    def test_the_folder_never_takes_more_than_its_size(self):
         path, source = dataset("packed")
         daemon = self.staging(size="16M")
         for _ in range(4):
@@ -221,7 +206,7 @@ class Bounded(Staged):
         self.assertGreater(daemon.status()["stage"]["hits"], 0)
 
     def test_a_dataset_that_nobody_uses_goes_first(self):
-        first, second = dataset("packed"), self.own("second")
+        first, second = dataset("packed"), self.copy("small", "second")
         daemon = self.staging(size="52M")
         self.fill(daemon, *first)
         self.fill_beside(daemon, *second)
@@ -235,23 +220,15 @@ class Bounded(Staged):
                 return
         self.fail(f"not staged: {daemon.status()['stage']}")
 
-    def test_a_smaller_size_holds_at_once(self):
-        path, source = dataset("packed")
-        daemon = self.staging()
-        self.fill(daemon, path, source)
-        daemon.stop()
-        daemon.command[daemon.command.index("1G")] = "20M"
-        daemon.start()
-        daemon.wait_for("less", lambda s: s["stage"]["open"] and s["stage"]["bytes"] <= 20 * MIB)
-        wait_until("fewer files", lambda: sum(os.stat(file).st_size for file in staged(self.folder)) <= 20 * MIB)
-        self.epoch(daemon, path, source)
-
 
 class Changed(Staged):
-    def test_other_bytes_are_noticed(self):
-        path, source = self.own("other-bytes")
+    def test_what_was_changed_behind_its_back_is_read_from_storage_again(self):
         daemon = self.staging(cache="16M")
-        self.fill(daemon, path, source)
+        self.steps(daemon, *self.copy("small", "changed"), self.other_bytes_are_noticed, self.files_that_were_cut_or_are_foreign,
+                   self.files_that_were_cut_while_they_are_used, self.chunks_that_were_replaced_are_read,
+                   self.chunks_that_are_gone_closed_or_damaged_are_not_hidden)
+
+    def other_bytes_are_noticed(self, daemon, path, source):
         for file in staged(self.folder):
             with open(file, "r+b") as f:
                 f.seek(MIB)
@@ -268,10 +245,7 @@ class Changed(Staged):
                 return
         self.fail(f"storage is still read: {daemon.status()}")
 
-    def test_files_that_were_cut_or_are_foreign(self):
-        path, source = self.own("cut")
-        daemon = self.staging(cache="16M")
-        self.fill(daemon, path, source)
+    def files_that_were_cut_or_are_foreign(self, daemon, path, source):
         daemon.stop()
         files = staged(self.folder)
         os.truncate(files[0], MIB)
@@ -281,7 +255,7 @@ class Changed(Staged):
                 f.write("text")
         os.symlink("/etc/passwd", os.path.join(self.folder, "link"))
         daemon.start()
-        daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+        self.opened(daemon)
         self.assertEqual(daemon.status()["stage"]["damaged"], 2)
         self.assertIn("dieseld ignores 3 files there", daemon.output())
         wait_until("an end of what is not whole",
@@ -291,10 +265,7 @@ class Changed(Staged):
         self.served_from_staging(daemon, path, source)
         self.assertEqual(pathlib.Path(self.folder, "notes.txt").read_text(), "text")
 
-    def test_a_file_that_was_cut_while_it_is_used(self):
-        path, source = self.own("cut-later")
-        daemon = self.staging(cache="16M")
-        self.fill(daemon, path, source)
+    def files_that_were_cut_while_they_are_used(self, daemon, path, source):
         for file in staged(self.folder)[::2]:
             os.truncate(file, MIB)
         for file in staged(self.folder)[1::2]:
@@ -303,31 +274,25 @@ class Changed(Staged):
         self.assertTrue(daemon.status()["stage"]["open"])
         self.fill(daemon, path, source)
 
-    def test_a_chunk_that_was_replaced_is_read(self):
-        path, source = self.own("replaced")
-        daemon = self.staging(cache="16M")
-        self.fill(daemon, path, source)
+    def chunks_that_were_replaced_are_read(self, daemon, path, source):
         daemon.stop()
         for chunk in chunk_files(path):
             shutil.copyfile(chunk, chunk + ".new")
             os.rename(chunk + ".new", chunk)
         daemon.start()
-        daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+        self.opened(daemon)
         # In addition to the chunks that the epoch has staged itself, it may prefetch chunks of the next one.
         self.assertEqual(self.epoch(daemon, path, source)[0], len(chunk_files(path)))
         self.fill(daemon, path, source)
         self.served_from_staging(daemon, path, source)
 
-    def test_a_chunk_that_is_gone_closed_or_damaged_is_not_hidden(self):
+    def chunks_that_are_gone_closed_or_damaged_are_not_hidden(self, daemon, path, source):
         """One of three chunks at a time has the fault, and then is restored."""
         def damage():
             with open(damaged, "r+b") as f:
                 f.seek(MIB)
                 f.write(b"\0" * 4096)
 
-        path, source = self.own("gone")
-        daemon = self.staging(cache="16M")
-        self.fill(daemon, path, source)
         closed, damaged, gone = chunk_files(path)[2:5]
         whole = pathlib.Path(damaged).read_bytes()
         for word, chunk, change, mend in (
@@ -338,7 +303,7 @@ class Changed(Staged):
                 daemon.stop()
                 change()
                 daemon.start()
-                daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+                self.opened(daemon)
                 error = probe(daemon, path, "--source", source)["error"]
                 self.assertIn(word if chunk == gone else os.path.basename(chunk), error)
                 mend()
@@ -358,28 +323,28 @@ class Refused(Staged):
         self.assertEqual(daemon.status()["stage"]["written"], 0)
         return daemon
 
-    def test_others_may_use_it(self):
+    def test_a_folder_that_others_may_use_is_refused(self):
         os.mkdir(self.folder)
         os.chmod(self.folder, 0o755)
         self.refuse("others may use this folder")
 
-    def test_another_user_made_it(self):
+    def test_a_folder_of_another_user_is_refused(self):
         os.mkdir(self.folder, 0o700)
         os.chown(self.folder, MALLORY, MALLORY)
         self.refuse("others may use this folder")
 
-    def test_a_link(self):
+    def test_a_link_is_refused(self):
         os.mkdir(self.folder + "x", 0o700)
         os.symlink(self.folder + "x", self.folder)
         self.refuse("cannot be opened as a folder")
 
-    def test_a_file_or_nowhere(self):
+    def test_a_file_and_a_path_that_cannot_be_made_are_refused(self):
         with open(self.folder, "w"):
             pass
         self.refuse("cannot be opened as a folder")
         self.refuse("cannot be made", os.path.join(SCRATCH, "no", "such", "folder"))
 
-    def test_others_may_exchange_a_folder_above(self):
+    def test_a_folder_that_others_can_exchange_is_refused(self):
         """The folder is ours and closed, but a user who may write above it can replace it."""
         above = self.folder + "above"
         os.makedirs(above + "/between")
@@ -393,16 +358,16 @@ class Refused(Staged):
         os.chown(above, 0, 0)
         os.chmod(above, 0o1777)  # like /tmp: users may add files, but not replace others'
         daemon = self.staging(folder=folder)
-        daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+        self.opened(daemon)
 
-    def test_two_daemons(self):
+    def test_the_folder_of_another_daemon_is_refused(self):
         first = self.staging()
         first.wait_for("the folder", lambda s: s["stage"]["open"])
         second = self.refuse("another dieseld uses it")
         self.assertTrue(first.status()["stage"]["open"])
         second.stop()
 
-    def test_bad_options(self):
+    def test_options_out_of_range_are_usage_errors(self):
         for options, word in ((("--stage", "here"), "neither an absolute path nor off"),
                               (("--stage-when", "never"), "neither slower nor always"),
                               (("--stage-size", "1M"), "not a size from 16M up")):
@@ -413,24 +378,7 @@ class Refused(Staged):
 
 
 class Faults(Staged):
-    def disk(self, **more):
-        disk = Disk(**more)
-        self.addCleanup(disk.close)
-        if not os.path.ismount(disk.path):
-            self.skipTest("FUSE cannot be mounted here")
-        self.folder = disk.folder
-        return disk
-
-    def check_once(self, daemon, path, source, word):
-        """Checks that epochs continue, and that the line is written once."""
-        for _ in range(4):
-            self.epoch(daemon, path, source)
-        wait_until("a warning", lambda: word in daemon.output())
-        for _ in range(4):
-            self.epoch(daemon, path, source)
-        self.assertEqual(daemon.output().count(word), 1, daemon.output())
-
-    def test_a_full_disk(self):
+    def test_a_full_disk_is_told_once_and_its_chunks_are_used(self):
         mount = os.path.join(SCRATCH, "full" + os.urandom(4).hex())
         os.mkdir(mount)
         if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=18m", "none", mount], check=False).returncode != 0:
@@ -444,7 +392,7 @@ class Faults(Staged):
         self.assertGreater(daemon.status()["stage"]["hits"], 0)
         self.assertEqual([name for name in os.listdir(self.folder) if name.startswith("unfinished")], [])
 
-    def test_a_disk_that_fails(self):
+    def test_a_disk_that_fails_is_told_once_and_no_longer_used(self):
         disk, (path, source) = self.disk(), dataset("packed")
         daemon = self.staging()
         self.fill(daemon, path, source)
@@ -452,15 +400,15 @@ class Faults(Staged):
         self.check_once(daemon, path, source, "is not used: ")
         self.assertFalse(daemon.status()["stage"]["open"])
 
-    def test_a_disk_that_cannot_be_written(self):
+    def test_a_disk_that_cannot_be_written_is_told_once_and_still_read(self):
         disk, (path, source) = self.disk(), dataset("packed")
         daemon = self.staging()
-        daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+        self.opened(daemon)
         disk.begin("readonly")
         self.check_once(daemon, path, source, "none are added for now")
         self.assertTrue(daemon.status()["stage"]["open"])
 
-    def test_a_disk_that_hangs_in_reads(self):
+    def test_a_disk_that_hangs_in_reads_holds_up_neither_epochs_nor_the_end(self):
         disk, (path, source) = self.disk(), dataset("packed")
         daemon = self.staging()
         self.fill(daemon, path, source)
@@ -468,11 +416,11 @@ class Faults(Staged):
         self.check_once(daemon, path, source, "is not used: a read has taken more than")
         self.ends_and_begins(daemon, disk, path, source)
 
-    def test_a_disk_that_hangs_in_writes(self):
+    def test_a_disk_that_hangs_in_writes_holds_up_neither_epochs_nor_the_end(self):
         disk, (path, source) = self.disk(), dataset("packed")
         disk.begin("write")
         daemon = self.staging()
-        daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+        self.opened(daemon)
         for _ in range(4):
             self.epoch(daemon, path, source)
         self.assertEqual(daemon.status()["stage"]["written"], 0)
@@ -486,42 +434,21 @@ class Faults(Staged):
         daemon.start()
         probe(daemon, path, "--source", source)
         disk.end("read" if os.path.exists(os.path.join(disk.control, "read")) else "write")
-        daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+        self.opened(daemon)
         self.served_from_staging(daemon, path, source)
 
-    def test_a_disk_that_is_slow(self):
+    def test_a_disk_that_takes_seconds_is_no_longer_used(self):
         """At least five seconds per chunk: no job waits that long."""
         _, (path, source) = self.disk(read_ms=5000), dataset("packed")
         daemon = self.staging()
-        daemon.wait_for("the folder", lambda s: s["stage"]["open"])
+        self.opened(daemon)
         for _ in range(20):  # before or after all is staged
             self.epoch(daemon, path, source)
             if not daemon.status()["stage"]["open"]:
                 break
         self.check_once(daemon, path, source, "is not used: a read has taken more than")
 
-    def test_the_process_is_killed(self):
-        path, source = dataset("packed")
-        daemon = self.staging()
-        self.fill(daemon, path, source)
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                with open(f"/proc/{pid}/comm") as f, open(f"/proc/{pid}/stat") as stat:
-                    if f.read() == "dieseld-stager\n" and self.is_below(daemon.process.pid, stat.read()):
-                        os.kill(int(pid), 9)
-            except (FileNotFoundError, ProcessLookupError):
-                pass
-        self.check_once(daemon, path, source, "is not used: the process that uses it has ended")
-
-    @staticmethod
-    def is_below(ancestor, stat):
-        parent = int(stat.rsplit(")", 1)[1].split()[1])
-        with open(f"/proc/{parent}/stat") as f:
-            return int(f.read().rsplit(")", 1)[1].split()[1]) == ancestor
-
 
 if __name__ == "__main__":
-    if os.geteuid() != 0 or not os.path.exists("/dev/fuse") or not os.access(MIRROR, os.X_OK):
-        print("skipped: needs root, /dev/fuse and fuse_mirror")
-        sys.exit(77)
+    mirror.require()
     main()

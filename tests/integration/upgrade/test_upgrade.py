@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests upgrade, rollback and downgrade under running jobs. Both sides are real programs: those of this tree, and the same with the numbers
-of a later release (tests/upgrade.cmake). The service manager is a stand-in (service_manager.py)."""
+of a later release (tests/upgrade.cmake). The service manager is a stand-in (common/service_manager.py)."""
 import json
 import os
 import pathlib
@@ -9,10 +9,8 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "dieseld"))
-
-from dieseld_support import BIN, CTL, SCRATCH, Case, main, make_source, pack, require, start_probe  # noqa: E402
-from service_manager import KeptDaemon, Store  # noqa: E402
+from dieseld_support import BIN, CTL, SCRATCH, Case, main, make_source, pack, require, start_probe
+from common.service_manager import KeptDaemon, Store
 
 THIS = os.path.join(BIN, "dieseld")
 LIBRARY = os.environ.get("DIESEL_LIB", os.path.join(os.path.dirname(BIN), "lib"))

@@ -14,8 +14,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 
+from common.waiting import wait_until
 from dieseld_support import SCRATCH, Daemon
 
 # Moves the descriptors to their expected numbers and executes the program. LISTEN_PID is its own process id.
@@ -87,11 +87,7 @@ class Store:
         raise KeyError(name)
 
     def wait_for(self, what, predicate):
-        for _ in range(6000):
-            if predicate(self.chunks()):
-                return
-            time.sleep(0.01)
-        raise AssertionError(f"{what} did not happen: {self.stored}")
+        wait_until(what, lambda: predicate(self.chunks()))
 
     def close(self):
         """Drops all stored descriptors, like systemctl stop."""
@@ -111,20 +107,14 @@ class KeptDaemon(Daemon):
         self.store, self.environment = store, {}
         super().__init__(*options, **more)
 
-    def start(self):
-        read, write = os.pipe()
-        ready = fcntl.fcntl(write, fcntl.F_DUPFD_CLOEXEC, 900)
-        os.close(write)
+    def launch(self, ready):
+        high = fcntl.fcntl(ready, fcntl.F_DUPFD_CLOEXEC, 900)
         with self.store.lock:
             names, fds = [name for name, _ in self.store.stored], [fd for _, fd in self.store.stored]
             environment = dict(os.environ, NOTIFY_SOCKET=self.store.path, FDSTORE=str(self.store.maximum),
                                LISTEN_FDS=str(len(fds)), LISTEN_FDNAMES=":".join(names), **self.environment)
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", LAUNCH, str(len(fds)), *map(str, fds), *self.command, "--ready-fd", str(ready)],
-                pass_fds=[*fds, ready], stderr=self.log, env=environment)
-        os.close(ready)
-        said = os.read(read, 16)
-        os.close(read)
-        if said != b"ready\n":
-            self.process.wait()
-            raise RuntimeError("dieseld did not start: " + self.output())
+            process = subprocess.Popen(
+                [sys.executable, "-c", LAUNCH, str(len(fds)), *map(str, fds), *self.command, "--ready-fd", str(high)],
+                pass_fds=[*fds, high], stderr=self.log, env=environment)
+        os.close(high)
+        return process

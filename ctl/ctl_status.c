@@ -112,7 +112,7 @@ static void print_cluster(const json_t *cluster)
 	for (size_t i = 0; i < json_array_size(nodes); i++) {
 		const json_t *n = json_array_get(nodes, i);
 
-		if (json_is_true(json_object_get(n, "away")))
+		if (json_is_true(json_object_get(n, "unreachable")))
 			printf("  node %s at %s is unreachable\n", string(n, "node", name),
 			       string(n, "address", path));
 	}

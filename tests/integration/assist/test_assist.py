@@ -31,7 +31,7 @@ class Assist(assist_support.Case):
             self.assertEqual(int(re.search(rf"{kind}:\s*(\w+)", status)[1], 16), 0)
         why = subprocess.run([support.CTL, "why", "--socket", daemon.socket], capture_output=True, text=True, check=True).stdout
         self.assertIn(f"process {process.pid} (", why)
-        self.assertIn("prefetch helps: a batch takes the job ", why)
+        self.assertIn("prefetch helps: a batch takes ", why)
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
             metrics = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#"))
         self.assertGreaterEqual(int(metrics['diesel_assist_jobs{state="helps"}']), 1)

@@ -236,7 +236,7 @@ class Misbehaving(Case):
 
     def test_it_cannot_be_opened(self):
         for options, why in (("open-crash", "it ends the process that loads it"), ("open-nonsense", "must have at most 7 dimensions"),
-                             ("open-other", r"its open\(\) gives 5"), ("open-refuse", r"no such\\x0aoption$")):
+                             ("open-other", r"its open\(\) returned 5"), ("open-refuse", r"no such\\x0aoption$")):
             with self.assertRaisesRegex((OSError, ValueError), "codec bad: .*" + why):
                 self.loader(self.path, "bad", options)
 
@@ -255,8 +255,8 @@ class Misbehaving(Case):
         codecs = diesel_loader.status()["codecs"]
         self.assertEqual([codec["name"] for codec in codecs], ["bad"] + [None] * 7)
         for codec, why in zip(codecs[1:], (
-                "it is made for version 2 of diesel_codec.h, and dieseld knows 1", "it has no symbol diesel_codec_v1",
-                "it cannot be loaded: undefined symbol: nobody_has_this", f"it is bad, and so is {self.folder}/bad.so",
+                "it was built for version 2 of diesel_codec.h, but dieseld supports 1", "it has no symbol diesel_codec_v1",
+                "it cannot be loaded: undefined symbol: nobody_has_this", f"its name, bad, is also the name of {self.folder}/bad.so",
                 "a codec's name must be", "it cannot be loaded: .*", "No such file or directory")):
             self.assertRegex(codec["problem"], f"^{codec['path']} is not loaded: {why}")
 

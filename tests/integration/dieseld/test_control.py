@@ -136,7 +136,7 @@ class Control(Case):
                 self.assertEqual((bool(asked.pop()), "upgrade dieseld" in said), (is_asked, not is_asked), said)
 
     def test_wrong_use_is_an_error(self):
-        for arguments, says in ((["set"], "nothing to set"), (["set", "bogus=1"], "it must be cache"),
+        for arguments, says in ((["set"], "no value to set"), (["set", "bogus=1"], "must be cache"),
                                 (["set", "workers=many"], "whole number"), (["set", "cache=lots"], "number of bytes"),
                                 (["set", "workers=1", "workers=2"], "twice"), (["set", "--limit", "workers=1"], "a knob"),
                                 (["set", "workers-max=1"], "a limit"), (["set", "--dry-run", "maybe"], "on or off"),

@@ -35,7 +35,7 @@ class ClusterStatusTest(Case):
         return dieselctl("cluster", "status", "--redis", self.url).stdout
 
     def test_no_group_is_said_in_words(self):
-        self.assertEqual(self.text(), "no node takes part in a job of several\n")
+        self.assertEqual(self.text(), "no job runs on several nodes\n")
         self.assertEqual(self.status()["groups"], [])
 
     def test_jobs_are_shown_with_their_nodes(self):

@@ -502,7 +502,7 @@ class Unit(unittest.TestCase):
         self.assertIn("\nSockets=dieseld-metrics.socket\n", service)
         for line in ("PartOf=dieseld.service", "FileDescriptorName=metrics", "ListenStream=127.0.0.1:9467"):
             self.assertIn(f"\n{line}\n", socket)
-        self.assertRegex(help_of("dieseld"), r"ADDRESS:PORT, or off\s+\(default: 127.0.0.1:9467\)")
+        self.assertRegex(help_of("dieseld"), r"ADDRESS:PORT, or\s+off\s+\(default: 127.0.0.1:9467\)")
 
 
 def rules():

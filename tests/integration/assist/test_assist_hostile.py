@@ -222,7 +222,7 @@ class Hostile(assist_support.Case):
         self.state(daemon, process, "helps")
         before = self.child_of(daemon, "dieseld-assist")
         os.kill(int(before.name), signal.SIGKILL)
-        wait_for("its end", lambda: "it is started again" in daemon.output(), daemon)
+        wait_for("its end", lambda: "dieseld starts it again" in daemon.output(), daemon)
         after = wait_for("a new watcher", lambda: self.child_of(daemon, "dieseld-assist"), daemon)
         self.assertNotEqual(before, after)
         self.state(daemon, process, "helps")

@@ -235,7 +235,7 @@ class Misbehaving(Case):
             self.assertIn("10.bin is damaged: it is left out", log.output[0])
 
     def test_it_cannot_be_opened(self):
-        for options, why in (("open-crash", "it ends the process that loads it"), ("open-nonsense", "must have at most 7 dimensions"),
+        for options, why in (("open-crash", "it crashes the process that loads it"), ("open-nonsense", "must have at most 7 dimensions"),
                              ("open-other", r"its open\(\) returned 5"), ("open-refuse", r"no such\\x0aoption$")):
             with self.assertRaisesRegex((OSError, ValueError), "codec bad: .*" + why):
                 self.loader(self.path, "bad", options)

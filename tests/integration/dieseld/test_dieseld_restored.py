@@ -318,7 +318,7 @@ class Corrupted(Carried):
     def another_copy_of_the_snapshot_is_not_used(self, daemon, path, source, n):
         for change in ("writable", "damaged", "another user's"):
             with self.subTest(change):
-                n_told = daemon.output().count("not carried over the restart")
+                n_told = daemon.output().count("not restored after the restart")
                 if change == "another user's" and os.geteuid() != 0:
                     self.skipTest("needs root to give memory away")
                 name = self.dataset_name()
@@ -330,7 +330,7 @@ class Corrupted(Carried):
                 self.restart(daemon, lambda: self.store.replace(name, new))
                 self.assertEqual(daemon.status()["cache"]["restored_bytes"], 0)
                 self.assertEqual(self.read_all(daemon, path, source), (n, 0))
-                self.assertEqual(daemon.output().count("not carried over the restart"), n_told + 1, daemon.output())
+                self.assertEqual(daemon.output().count("not restored after the restart"), n_told + 1, daemon.output())
                 self.store.wait_for("all in the store", lambda chunks: len(chunks) == n and self.n_datasets() == 1)
 
     def test_without_the_index_nothing_is_used(self):

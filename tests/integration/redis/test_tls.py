@@ -87,7 +87,7 @@ class TlsTest(Case):
         self.refused(self.pack(plain, check=1, **self.env), "TLS")
         # A password that is meant for TLS is not sent in plain text.
         plain.cli("config", "set", "requirepass", "secret")
-        self.refused(self.pack(plain, check=1, scheme="redis", DIESEL_REDIS=f"rediss://:secret@localhost:{plain.port}"), "wants a password")
+        self.refused(self.pack(plain, check=1, scheme="redis", DIESEL_REDIS=f"rediss://:secret@localhost:{plain.port}"), "needs a password")
         self.pack(plain, scheme="redis", DIESEL_REDIS=f"redis://:secret@localhost:{plain.port}")
 
     def test_nodes_of_a_cluster_have_the_certificate_of_its_name(self):

@@ -40,7 +40,7 @@ struct measurement {
 	uint64_t gil_starved_ns;        /* part of cpu_starved: another thread has the interpreter lock */
 	uint64_t asleep_ns;             /* part of other: naps, except polling */
 	uint64_t helped_ns;     /* part of device: asleep until the trainer's other threads had computed */
-	double computing_part;  /* part of its other CPU time that is in the model; NAN: not known */
+	double computing_part;  /* part of CPU time outside waits that is in the model; NAN: not known */
 	uint64_t collective_ns; /* part of device: asleep until the other ranks arrive */
 };
 

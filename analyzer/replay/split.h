@@ -35,7 +35,7 @@ struct split_input {
 	const struct data_waits *waits;
 	const struct window *window;
 	const struct window *run;      /* the part of the window that is replayed */
-	const struct service *service; /* service of the run */
+	const struct service *service; /* service of `run` */
 };
 
 /* Splits the waits. The caller allocates split->fetch_ns, one per wait, all 0. Waits outside of the window

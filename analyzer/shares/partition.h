@@ -31,7 +31,7 @@ struct partition {
 	const uint64_t *fetch_ns;                /* fetch part of each wait; set before use */
 	struct interval_list checkpoints;        /* the trainer's own, without waits; tidy */
 	struct interval_list helper_checkpoints; /* those of the other threads of its process; tidy */
-	struct interval_list child_checkpoints;  /* checkpoints of child processes that write them, tidy */
+	struct interval_list child_checkpoints;  /* checkpoints of child processes made to write them; tidy */
 	struct interval_list compiling;          /* the trainer's own, without waits and checkpoints; tidy */
 	struct interval_list helper_compiling;   /* compiling by the other threads of its process; tidy */
 	struct interval_list gpu_waits;          /* the trainer's own, without all of the above; tidy */

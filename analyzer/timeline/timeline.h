@@ -77,8 +77,8 @@ struct timeline_call {
 /* A synchronising call into the GPU driver. */
 struct timeline_gpu_wait {
 	uint64_t begin_ns, end_ns;
-	uint64_t n_launches; /* count of the thread's process so far */
-	uint16_t function;   /* index of bpf/gpu.h */
+	uint64_t n_launches; /* launches of the thread's process so far */
+	uint16_t function;   /* index, see bpf/gpu.h */
 };
 
 struct timeline_mark {

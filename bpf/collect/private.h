@@ -68,7 +68,7 @@ bool hooks_can_cast(const struct btf *btf);
 /* Returns true if the kernel has links that probe user code. Otherwise probing takes a kind of perf event
  * that only CAP_SYS_ADMIN may open. */
 bool hooks_can_probe(const struct btf *btf);
-/* Marks the programs that this kernel can run for loading. profile: includes the program that takes stack
+/* Selects for loading the programs that this kernel can run. profile: includes the program that takes stack
  * samples. */
 int hooks_select(struct bpf_object *object, const struct btf *btf, bool profile, struct error *err);
 /* Returns the row of a program, with the name of its hook or its own; NULL: no such program. */

@@ -31,7 +31,7 @@ static __always_inline bool in_write(const struct member *member, const struct i
 	       member->nr == NR_pwritev || member->nr == NR_pwritev2;
 }
 
-/* Before Linux 6.1, not the folio (the first page) but the second page holds the number of pages. */
+/* Before Linux 6.1, not the folio (the first page) but the second page held the number of pages. */
 static __always_inline uint32_t pages_from(void *first)
 {
 	struct page *second = first + bpf_core_type_size(struct page);

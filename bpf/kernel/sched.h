@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #pragma once
 
-/* Records when threads run, wait for a CPU or sleep, and who ends the sleep. */
+/* Records when threads run, wait for a CPU or sleep, and the cause of each wake-up. */
 
 #include "groups.h"
 #include "usage.h"

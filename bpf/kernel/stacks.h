@@ -24,8 +24,8 @@ struct {
 	__type(value, struct python_layout);
 } pythons SEC(".maps");
 
-/* The context of a perf_event program begins with the registers. This reads them by index, because the
- * name pt_regs is the kernel's own struct here (core_types.h). */
+/* The context of a perf_event program begins with the registers. The program reads them by index, because
+ * the name pt_regs is the kernel's own struct here (core_types.h). */
 #define CONTEXT_CS 17
 
 struct sample_context {

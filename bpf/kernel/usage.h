@@ -3,8 +3,8 @@
 
 /*
  * Sums of the job's reads, kept in the kernel: exact for the whole job; for each file and folder as far as
- * the maps have space (they drop the least recently used). places.h says how often the collector collects the
- * sums.
+ * the maps have space (they drop the least recently used). places.h says how often the collector takes out
+ * the sums.
  *
  * A thread collects its use of a file and adds it when it uses another file, after USE_MAX_NS at the latest,
  * when it ends, and at the end of the recording.
@@ -26,7 +26,7 @@ struct {
 	__type(value, struct read_place);
 } places SEC(".maps");
 
-/* in a map, because it is too large for a program's stack */
+/* Space for one place, which is too large for the stack of a program. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

@@ -18,8 +18,7 @@
 struct uprobe_point {
 	uint64_t offset; /* offset in the file */
 	uint64_t cookie;
-	uint64_t
-	    semaphore_offset; /* offset in the file of a counter, above 0 while the probe is set; 0: none */
+	uint64_t semaphore_offset; /* offset of a counter that is above 0 while the probe is set; 0: none */
 };
 
 struct uprobe_link {
@@ -35,8 +34,8 @@ struct uprobe_links {
 /* Lets the object's uprobe programs be attached to many points at once. Call it before the load. */
 void uprobe_use_multi(struct bpf_object *object);
 
-/* Returns true if this kernel can attach to many points at once, limited to all threads of one process.
- * Needs privilege. */
+/* Returns true if this kernel can attach to many points at once, in all threads of one process and in no
+ * other process. Needs privilege. */
 bool uprobe_has_multi(void);
 
 /* Probes every point of the file behind file_fd in a process, and appends to links. Returns how many were

@@ -47,7 +47,7 @@ enum gpu_trait {
 
 struct gpu_process {
 	uint64_t start_boottime_ns; /* start of its main thread: a reused PID is another process */
-	uint64_t idle_ns;           /* time since which the queue is known to be empty; 0: not empty */
+	uint64_t idle_ns;           /* time since which the queue is known to be empty; 0: not known to be */
 	uint64_t stream;            /* stream of the work queued since the queue was last empty */
 	uint64_t n_launches, n_copies;
 	uint64_t n_waits, wait_ns;

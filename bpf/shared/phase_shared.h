@@ -8,7 +8,7 @@
 
 struct phase_record {
 	struct event event;
-	char name[PHASE_NAME_MAX]; /* terminated; "": event.phase.value already has the key, or there is none
+	char name[PHASE_NAME_MAX]; /* terminated; "": event.phase.value has the key already, or no key exists
 				    */
 };
 

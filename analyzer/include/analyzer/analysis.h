@@ -47,7 +47,7 @@ enum analysis_verdict {
 	ANALYSIS_CHECKPOINT_BOUND,
 	ANALYSIS_CPU_STARVED, /* the trainer was mostly ready to run, but had no core */
 	ANALYSIS_LOCK_BOUND,  /* the trainer was mostly ready, but another thread had the interpreter lock */
-	ANALYSIS_UNCLEAR,     /* the events are not sufficient; the note says which ones would be */
+	ANALYSIS_UNCLEAR,     /* the events are not sufficient; the note names those that would be */
 };
 
 enum analysis_confidence {

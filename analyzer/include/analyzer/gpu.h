@@ -31,8 +31,8 @@ struct gpu_use {
 	/* numbers of libcuda functions: probed, single-stepped (part of the probed ones), not exported by
 	 * this driver, and refused by the kernel */
 	uint32_t n_probed, n_expensive, n_missing, n_refused;
-	bool launches_known;    /* false: launches were not counted all the time, so that the counts and
-				   starved_ns are too low */
+	bool launches_known;    /* false: too many launches to count all the time, so n_launches, n_copies
+				   and starved_ns are too low */
 	struct gpu_call *calls; /* sorted by ns, descending */
 	size_t n_calls;
 };

@@ -36,7 +36,7 @@ struct analysis_input {
 	const struct analysis_loss *losses; /* may be NULL */
 	size_t n_losses;
 	uint32_t root_tgid;    /* the job's first process; 0: not known */
-	uint32_t trainer_tid;  /* the job was already running when the recording began */
+	uint32_t trainer_tid;  /* the trainer's thread; 0: found automatically */
 	uint32_t n_cpus;       /* CPUs that the job may use; 0: not known */
 	uint64_t self_cpu_ns;  /* CPU time of the tool: BPF programs and collector */
 	bool bpf_cost_unknown; /* self_cpu_ns lacks BPF programs: counting their time takes CAP_SYS_ADMIN */

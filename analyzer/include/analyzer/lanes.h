@@ -20,7 +20,7 @@
 enum lane_role {
 	LANE_TRAINER,
 	LANE_WORKER,
-	LANE_HANDOFF, /* a worker hands its batches over */
+	LANE_HANDOFF, /* the thread of a worker that hands its batches over */
 	LANE_HELPER,  /* another thread of the trainer's process */
 };
 

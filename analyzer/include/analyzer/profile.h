@@ -52,7 +52,7 @@ struct profile_stack {
  * Python 3.11. */
 struct profile_images {
 	uint64_t n_decode;    /* reading JPEG, PNG and WebP images */
-	uint64_t n_codec;     /* part of n_decode: code used only for these formats */
+	uint64_t n_codec;     /* part of n_decode: in code used only for these formats */
 	uint64_t n_transform; /* cropping, resizing, flipping, and conversion to numbers */
 	uint64_t n_foreign;   /* torchvision's transforms that dieseld does not run */
 };
@@ -62,8 +62,8 @@ struct profile {
 	uint64_t n_unknown; /* part of n_samples without a known library */
 	struct profile_images images;
 	double rate_hz;
-	struct profile_item *libraries,
-	    *functions; /* sorted by samples, descending; the innermost frame counts */
+	/* Sorted by samples, descending; the innermost frame counts. */
+	struct profile_item *libraries, *functions;
 	size_t n_libraries, n_functions;
 	struct profile_stack *stacks; /* sorted by samples, descending */
 	size_t n_stacks;

@@ -58,7 +58,7 @@ struct recording_cursor;
 #define RECORDING_BPF_RUN_NS       "bpf_run_ns"       /* CPU time of the BPF programs, extrapolated */
 #define RECORDING_BPF_SAMPLED_NS   "bpf_sampled_ns"   /* 0: bpf_run_ns is unknown */
 #define RECORDING_RECORDER_CPU_NS  "recorder_cpu_ns"  /* CPU time of the recording program */
-#define RECORDING_STEAL_NS         "steal_ns"         /* time that the hypervisor took from all CPUs */
+#define RECORDING_STEAL_NS         "steal_ns"         /* CPU time taken by the hypervisor while recording */
 #define RECORDING_EXIT_STATUS      "exit_status"      /* as waitpid() returns it; launched commands only */
 #define RECORDING_SAMPLED          "sampled"          /* 1: /proc was sampled, without privilege */
 #define RECORDING_COMPLETE         "complete"         /* 1: closed in order */

@@ -12,8 +12,7 @@ enum analysis_share {
 	SHARE_CHECKPOINT_STALL,
 	SHARE_CPU_STARVED,
 	SHARE_OTHER,
-	SHARE_COMPILING, /* paid once, so not part of steady shares; only visible in samples of Python stacks
-			  */
+	SHARE_COMPILING, /* paid once, so not part of steady shares; only Python stack samples show it */
 	SHARE_COUNT,
 };
 

@@ -323,7 +323,7 @@ struct event_gpu {
 			      * stops when too many come */
 	uint64_t n_copies;   /* copies and fills, with the same limit */
 	uint64_t stream;     /* CUstream; 0: the default one */
-	uint16_t function;   /* index of bpf/gpu.h */
+	uint16_t function;   /* index, see bpf/gpu.h */
 	uint16_t gpu_flags;  /* enum gpu_flag */
 	uint32_t reserved;
 };

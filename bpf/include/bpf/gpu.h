@@ -29,7 +29,7 @@ struct gpu_probes {
 	uint64_t launches_until_ns; /* time at which launches became too frequent to be counted; 0: never */
 };
 
-/* Finds the functions of the libcuda at path that can be probed: sets n_probed, n_expensive and n_missing.
+/* Counts the functions of the libcuda at path that can be probed: sets n_probed, n_expensive and n_missing.
  * -ENOEXEC: not a library; else -errno. */
 int gpu_probes_look(const char *path, struct gpu_probes *ret_probes);
 

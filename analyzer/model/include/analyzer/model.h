@@ -138,7 +138,7 @@ struct model_step {
 /* Batches of one pass over the loader. Batches of the next pass are not requested early. */
 struct model_epoch {
 	size_t first_step;
-	double start_ns;   /* time from the first wait until a worker takes its first index */
+	double start_ns;   /* time from the first wait until the first worker takes an index */
 	double spacing_ns; /* interval from one worker's start to the next one's */
 	bool fresh;        /* its workers were started for this epoch */
 };

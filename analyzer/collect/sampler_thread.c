@@ -293,7 +293,7 @@ int sampler_thread_look(struct sampler_thread *thread, struct sampler_place *pla
 	uint64_t process_ns;
 	int r;
 
-	/* The cheapest test comes first: a process that used no CPU time has not moved. */
+	/* The cheapest test comes first: a process that used no CPU time is still asleep. */
 	if (thread->looked && thread->wait != PROC_WAIT_NONE && (thread->known & SAMPLE_KNOWN_PROCESS) &&
 	    !proc_cpu_ns(thread->tgid, &process_ns) &&
 	    process_ns == (thread->n_held ? thread->held : thread->last).process_ns)

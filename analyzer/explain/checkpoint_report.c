@@ -88,7 +88,7 @@ static int checkpoint_tail_find(const struct study *study, struct checkpoint_rep
 
 #define STEPS_MIN 5  /* minimum steps without a save; fewer do not show how long a step is */
 #define SURE      4  /* standard errors that the excess must be above 0 */
-#define BEFORE    16 /* maximum steps of delay: to copy the state, pickle it, open a file */
+#define BEFORE    16 /* maximum delay of a writer, in steps: it takes the copy over, pickles, opens a file */
 
 /* Returns the computing time of the step: waits for data have other causes, and stalls are counted
  * already. */
@@ -188,7 +188,7 @@ static int checkpoint_copy_find(const struct study *study, struct checkpoint_rep
 }
 
 #define LOCK_WAIT_NS UINT64_C(6000000) /* CPython's switch interval, plus a margin */
-#define FDS_MAX      1024              /* enough, because Linux assigns the lowest free number */
+#define FDS_MAX      1024 /* tracked descriptors; enough, because Linux assigns the lowest free number */
 
 struct checkpoint_finder {
 	const struct study *study;
@@ -220,7 +220,7 @@ static int spans_add(struct checkpoint_finder *finder, const struct interval_lis
 	return 0;
 }
 
-/* Returns the number of backward passes until at_ns. */
+/* Returns the number of backward passes up to at_ns. */
 static size_t steps_until(const struct window *window, uint64_t at_ns)
 {
 	return sorted_count(window->n_steps, i, window->steps[i].backward_ns <= at_ns);

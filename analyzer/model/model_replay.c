@@ -205,8 +205,8 @@ static bool sim_worker_next(struct sim_worker *worker, struct sim_reads *reads, 
 }
 
 #define EPSILON_NS 0.01 /* maximum rounding error of a time that has ended */
-#define NS_MAX                                                                                               \
-	1e15 /* maximum of one service time: eleven days. A larger one is damage, and sums stay finite \ */
+/* Maximum of one service time, eleven days: a larger one is damage. The limit keeps sums finite. */
+#define NS_MAX 1e15
 
 enum trainer_phase {
 	TRAINER_WAIT,

@@ -49,8 +49,7 @@ double model_storage_wait(const struct model_storage *storage, double *state, do
 struct fit {
 	const struct model_request *requests;
 	size_t n;
-	double *gap_ns;   /* time from the end of the reader's previous request, or for the first one from the
-			     start */
+	double *gap_ns;   /* time since the reader's previous request ended; the first: since the start */
 	size_t *next;     /* the reader's next request; n: none */
 	size_t *heads;    /* each reader's first request */
 	double *ready_ns; /* in a run, the time of each reader's next request */

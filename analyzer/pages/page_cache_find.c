@@ -36,7 +36,7 @@ static int sum_compare(const void *left, const void *right)
 	return a->inode < b->inode ? -1 : a->inode > b->inode;
 }
 
-/* Sorts files first, then by bytes from storage, then by bytes that were only used. */
+/* Compares for sorting: files first, then by bytes from storage, then by used bytes. */
 static int rank_compare(const void *left, const void *right)
 {
 	const struct page_sum *a = left, *b = right;

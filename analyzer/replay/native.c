@@ -14,7 +14,7 @@ struct estimate native_part(const struct profile *profile)
 		return unknown;
 	n = (double)profile->n_samples;
 	decode = (double)profile->images.n_decode;
-	/* Pillow uses the same functions for all kinds of images, so most samples must be of these codecs. */
+	/* Pillow's own functions are the same for all kinds of images, so some must be in a codec. */
 	if (decode < NATIVE_SAMPLES_MIN || decode < NATIVE_PART_MIN * n ||
 	    (double)profile->images.n_codec < NATIVE_PART_MIN * decode)
 		return unknown;

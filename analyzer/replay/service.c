@@ -385,7 +385,7 @@ static int service_misses_find(const struct service_input *input, struct service
 struct generation {
 	size_t first, end;
 	uint64_t begin_ns; /* start of its first batch */
-	size_t *n_dealt;   /* number dealt of each worker's batches, by index in service->workers */
+	size_t *n_dealt;   /* number of dealt batches of each worker, by index in service->workers */
 };
 
 static uint64_t first_begin_ns(const struct service_worker *worker)

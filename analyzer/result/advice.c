@@ -226,7 +226,8 @@ static void decode_natively(struct advice_plan *plan, double gain_max, double pa
 		   pack, 100 * part, NATIVE_SPEEDUP_LOW, NATIVE_SPEEDUP_HIGH);
 }
 
-/* minimum ratio of bytes read from storage to bytes used; a lower one is the normal cost of large reads */
+/* Returns true if stacks show torchvision's transforms, but none that dieseld can run: a plan would leave
+ * all of them to Python. */
 static bool plan_takes_nothing(const struct profile *profile)
 {
 	return profile->images.n_foreign && !profile->images.n_transform;
@@ -354,7 +355,7 @@ static void on_storage(struct advice_plan *plan)
 		   100 * cache, storage, pack);
 }
 
-#define READ_AHEAD_EXCESS 3 /* times as much read from storage as used: less is the price of large reads */
+#define READ_AHEAD_EXCESS 3 /* minimum ratio of bytes read to bytes used; large reads explain a lower one */
 
 /* Unused read-ahead costs bandwidth: without it, storage is faster by the same amount. */
 static void on_read_ahead(struct advice_plan *plan)

@@ -14,7 +14,7 @@
 #define BLOCK_MIN  4    /* minimum block length of the bootstrap, in steps: about one round of the workers */
 #define NOTABLE    0.01 /* smaller changes do not matter, even if certain */
 
-/* The steps that count: those after warm-up that are not apart. */
+/* The steps that count: those after warm-up that are not excluded. */
 struct sample {
 	struct analysis_step *steps;
 	size_t n, block;

@@ -9,7 +9,8 @@
 #include "handovers.h"
 #include "lib/sorted.h"
 
-#define STEPS_MIN 2 /* minimum steps with reads, and minimum sleeps ended */
+/* Minimum number of steps in which a loader thread reads, and of a thread's sleeps that loaders end. */
+#define STEPS_MIN 2
 
 static bool reads_data(const struct timeline_thread *thread, size_t call)
 {
@@ -232,7 +233,7 @@ static void loaders_number(struct fed *fed, size_t n, struct roles *roles)
 			last = fed[i].last;
 		roles->result_loaders[fed[i].result] = n_loaders;
 	}
-	/* If the tid was reused, takes the life with steps, or else the last one. */
+	/* Without any step that is a backward pass, the loaders cannot be distinguished, and count as one. */
 	for (size_t i = 0; i < n && !n_loaders; i++)
 		roles->result_loaders[i] = 1;
 }
@@ -301,10 +302,9 @@ static int roles_find_feeds(const struct timeline *timeline, struct roles *roles
 /* A pipe that the trainer's process uses. */
 struct pipe_use {
 	uint64_t inode;
-	bool written; /* the trainer's process writes to it */
-	bool result;  /* a worker process writes it */
-	bool ended; /* the trainer's process read it to its end: it has a child's output, and is not a result
-		       pipe */
+	bool written;     /* the trainer's process writes to it */
+	bool result;      /* a worker process writes it */
+	bool ended;       /* the trainer's process read to its end: a child's output, not a result pipe */
 	uint32_t n_reads; /* reads by the trainer's process */
 };
 
@@ -370,7 +370,7 @@ static void trainer_find(const struct timeline *timeline, uint32_t root_tgid, ui
 			waits = thread;
 		if (thread->tid == root_tgid && !root)
 			root = thread;
-		/* If the tid was reused: the life with steps, or else the last one. */
+		/* If the tid was reused, takes the life with steps, or else the last one. */
 		if (trainer_tid && thread->tid == trainer_tid && (!forced || !forced->n_steps))
 			forced = thread;
 	}

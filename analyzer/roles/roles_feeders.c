@@ -11,7 +11,7 @@
 
 #define ENDS_MIN     2 /* minimum sleeps of the trainer that a feeder ends; one may be chance */
 #define CALLS_MIN    2 /* minimum naps and reads; computing threads have none of them */
-#define STAGES_RATIO 8 /* a reader that ends fewer sleeps of the trainer per step feeds a thread */
+#define STAGES_RATIO 8 /* a reader that ends a sleep of the trainer in under 1/8 of steps feeds a thread */
 #define STEPS_MIN    3 /* minimum steps in which a pipe is read */
 #define READS_MIN    3 /* minimum reads of a pipe: a length and a message, and one more */
 

@@ -124,8 +124,7 @@ static const char *computing(const struct walk *walk, enum role role)
 {
 	switch (role) {
 	case ROLE_TRAINER:
-		/* Either there are no workers, or they are diesel_loader's, which share no pipe with the
-		 * trainer. */
+		/* There are no workers, or they are diesel_loader's, which share no pipe with the trainer. */
 		return walk->roles->n_workers || walk->roles->n_loaders ? "taking over the batch"
 									: "preparing or taking over a batch";
 	case ROLE_HANDOFF: return "handing batches over";

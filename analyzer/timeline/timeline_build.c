@@ -498,7 +498,7 @@ static size_t thread_disentangle(struct timeline_thread *thread)
 	return n_touched;
 }
 
-/* A process is its main thread's life; where that was not seen, its tgid. */
+/* Finds the processes. A process is its main thread's life or, if that was not seen, its tgid. */
 static void timeline_find_processes(struct timeline *timeline)
 {
 	for (size_t i = 0; i < timeline->n_threads; i++) {

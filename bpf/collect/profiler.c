@@ -172,7 +172,7 @@ static uint64_t native_frame(struct profiler *profiler, struct process *process,
 
 	if (cached->serial == process->serial && cached->address == address)
 		return cached->frame;
-	/* Reads the mappings again only for an executed address: the other may not be a return address. */
+	/* Reads the mappings again only for an executed address: another one may not be a return address. */
 	mapping = executed ? process_code(&profiler->processes, process, address, now_ns)
 			   : address_space_find(&process->space, address);
 	if (!mapping)

@@ -91,7 +91,7 @@ static const struct target {
 	bool frequent; /* may be hit very often */
 } targets[] = {
     {LIBRARY_TORCH, "_ZN5torch8autograd6Engine7execute", false, "engine_execute", 0, false},
-    /* Ends come first: in the other order, a next() in between would seem never to end. */
+    /* Probes at ends come first: in the other order, a next() in between would seem never to end. */
     {LIBRARY_TORCH, "_ZN2at14RecordFunction3endEv", true, "batch_end", 0, false},
     {LIBRARY_TORCH, "_ZN2at14RecordFunctionC1ENS_11RecordScopeE", true, "batch_begin", 0, false},
     {LIBRARY_TORCH, "_ZN5torch8autograd8profiler25record_function_enter_new", false, "batch_named", 0, false},
@@ -167,7 +167,7 @@ static void look_for_targets(struct looking *looking, enum library library)
 	}
 }
 
-/* Returns come first: in the other order, a call in between would seem never to return. */
+/* Probes at returns come first: in the other order, a call in between would seem never to return. */
 static void look_for_gpu(struct looking *looking)
 {
 	struct gpu_probes *gpu = &looking->file->gpu;
@@ -352,7 +352,7 @@ static void probe_file_note_drop(struct probe_file *file, uint64_t now_ns)
 #define PENDING_MAX   4096
 #define BACKLOG_MAX   8192 /* links that are being removed */
 
-/* Time per step, so that each process gets its turn, however many files another one maps. */
+/* Time limits, so that each process gets its turn, however many files another one maps. */
 #define STEP_NS   (20 * NS_PER_MS)
 #define SETTLE_NS (500 * NS_PER_MS)
 

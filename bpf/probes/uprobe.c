@@ -141,7 +141,7 @@ size_t uprobe_attach(struct uprobe_links *links, struct bpf_program *program, bo
 	    bpf_program__expected_attach_type(program) == (enum bpf_attach_type)TRACE_UPROBE_MULTI &&
 	    !attach_multi(links, program, at_return, path, tgid, points, n_points))
 		return n_points;
-	/* Attaching many points either succeeds for all or fails. If it fails, attach them one by one. */
+	/* Attaching many points succeeds for all of them or for none. If it fails, attach them one by one. */
 	for (size_t i = 0; i < n_points; i++) {
 		int r = attach_single(links, program, at_return, path, tgid, &points[i]);
 

@@ -13,7 +13,7 @@
 
 #include "tuner/stall_sample.h"
 
-#define METRICS_MAX_JOBS 64 /* a new job replaces the one whose last sample is oldest */
+#define METRICS_MAX_JOBS 64 /* jobs at one time; a new job replaces the one whose last sample is oldest */
 
 /* Values of the label `stall`. */
 enum metrics_stall {

@@ -23,7 +23,7 @@ static char *default_history(void)
 	const char *directory = getenv("STATE_DIRECTORY");
 	char *path = NULL;
 
-	/* A colon separates several folders, so it is unclear which one to use. */
+	/* Colons separate several folders, of which none is the obvious one. */
 	if (!directory || directory[0] != '/' || strchr(directory, ':'))
 		return strdup("off");
 	return asprintf(&path, "%s/history.db", directory) < 0 ? NULL : path;

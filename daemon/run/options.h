@@ -26,7 +26,7 @@ enum options_cluster {
 
 struct daemon_options {
 	struct serving_options serve;
-	struct settings settings; /* the tuner's settings, as configured; nothing is set while running */
+	struct settings settings; /* the tuner's settings as configured; none is set yet */
 	char *history;            /* a file, or "off" */
 	uint64_t history_max_bytes;
 	char *socket_path;

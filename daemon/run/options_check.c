@@ -59,7 +59,7 @@ static int check_given(const struct daemon_options *o, const char *name, const c
 	return r;
 }
 
-/* Otherwise, other users of the folder could read the staged chunks, or replace them. */
+/* Refuses a staging folder that other users may use: they could read the staged chunks, or replace them. */
 static int check_stage(const struct daemon_options *o, struct error *err)
 {
 	_cleanup_(freep) char *word = NULL;

@@ -265,8 +265,8 @@ int option_check_cache(const struct daemon_options *o, struct error *err)
 	uint64_t memory = space->machine_bytes ? space->machine_bytes : space->memory_bytes;
 	char given[24], most[24];
 
-	/* Accepts a cache larger than the cgroup's limit, with a warning (main.c): outside of a service
-	 * its future permissions are unknown. */
+	/* Accepts a cache larger than the cgroup's limit, with a warning (main.c): outside of the
+	 * service, the limit of its cgroup is unknown. */
 	if (!space->cache_source.file || !memory || space->cache_bytes <= memory)
 		return 0;
 	return error_set(

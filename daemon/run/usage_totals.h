@@ -30,7 +30,7 @@ struct usage_amounts {
 
 struct usage_row {
 	uint32_t uid;
-	bool is_other_user; /* users without a row: uid has no meaning */
+	bool is_other_user; /* the row of users without their own: uid has no meaning */
 	char account[USAGE_NAME_BYTES], pod_namespace[USAGE_NAME_BYTES];
 	struct usage_amounts amounts;
 };

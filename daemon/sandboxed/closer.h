@@ -15,7 +15,7 @@
 
 struct closer {
 	const struct fork_server *fork_server; /* borrowed */
-	int fd; /* socket of the helper that collects connections; negative: none */
+	int fd;                                /* socket of the helper that gathers sockets; negative: none */
 };
 
 void closer_init(struct closer *c, const struct fork_server *fork_server);

@@ -75,7 +75,7 @@ struct codec_prospect {
 struct codec_result {
 	uint64_t cpu_ns; /* CPU time of the processes, as the daemon measures it: they cannot forge it */
 	struct codec_cost ways[CODEC_N_WAYS]; /* reported by the process: only for tuning */
-	struct codec_prospect prospect;       /* also reported by the process */
+	struct codec_prospect prospect;       /* likewise */
 	bool full;     /* decoding stopped: a decoded copy did not fit behind the others, but would fit in an
 			  empty extent */
 	uint32_t next; /* first item that is not done: time ran out, and others get a turn */

@@ -75,7 +75,7 @@ struct plugin_asker {
  * under way; -ENOMEM, ... The callback is never called before this function returns. */
 int plugin_ask(struct plugins *p, const struct recipe_codec *codec, const struct plugin_asker *asker,
 	       struct plugin_question **ret, struct error *err);
-/* Drops the query: no callback will be called. The process ends by itself. */
+/* Drops the question: its callback will not be called. The process ends by itself. */
 void plugin_forget(struct plugin_question *q);
 
 /* Runs the helper for plugins_start() and plugin_ask(): loads one plug-in and answers. Returns its exit

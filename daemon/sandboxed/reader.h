@@ -62,7 +62,7 @@ struct reader_order {
 	bool is_known; /* the caller already has the contents of a file with the stamp `known` */
 	struct access_stamp known;
 	uint32_t n_ranges;                             /* 0: the whole chunk is read */
-	struct reader_range ranges[READER_MAX_RANGES]; /* ranges to read; other memory stays empty */
+	struct reader_range ranges[READER_MAX_RANGES]; /* ranges to read; elsewhere the memory has holes */
 	char name[READER_NAME_BYTES];
 	char origin[READER_ORIGIN_BYTES]; /* used in texts */
 };
@@ -71,7 +71,7 @@ struct reader_report {
 	uint64_t id;
 	int32_t result; /* 0 or a negative errno; -EXDEV: something is mounted over the file */
 	bool buffered;  /* the file was opened without O_DIRECT */
-	bool unchanged; /* the file still has the stamp `known`, so it was not read; only_check: false */
+	bool unchanged; /* the file still has the stamp `known`, and was not read; false with only_check */
 	/* Identity of the file, except that the length is the chunk's length in memory. Copies are stored
 	 * under it. */
 	struct access_stamp stamp;

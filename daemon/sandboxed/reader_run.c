@@ -79,7 +79,7 @@ struct read_piece {
 	uint64_t offset; /* offset in the chunk's file */
 	uint32_t bytes;
 	uint32_t block, n_blocks; /* compressed chunk: the blocks that it contains... */
-	uint32_t skip;            /* ... which begin at this offset in the block */
+	uint32_t skip;            /* ... which begin at this offset in the piece */
 	uint64_t cpu_ns;          /* CPU time used to decompress them */
 	int result;               /* result of writing it */
 };

@@ -105,7 +105,7 @@ static bool is_held(const struct serving *s, const struct session *q, uint32_t d
 	return true;
 }
 
-/* Collects each session's nearest missing chunk, of the sessions that may still get memory in this pass. */
+/* Collects the nearest missing chunk of each session that may still get memory in this pass. */
 static void collect_wants(struct serving *s, struct read_candidates *c)
 {
 	uint64_t taken = cache_taken_bytes(&s->cache);

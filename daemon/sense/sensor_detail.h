@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 #define DETAIL_MIN_NS     UINT64_C(2000000000)
-#define DETAIL_MAX_NS     UINT64_C(12000000000) /* enough samples by then, even for steps of a second */
+#define DETAIL_MAX_NS     UINT64_C(12000000000) /* by then, even steps of a second are numerous enough */
 #define DETAIL_STEPS      12                    /* number of a job's steps that is enough */
 #define DETAIL_PERIOD_NS  UINT64_C(60000000000) /* between slices that no job asks for */
 #define DETAIL_REST       4                     /* a slice of 3 s is followed by at least 12 s without */

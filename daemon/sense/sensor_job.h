@@ -27,7 +27,7 @@ struct sensed_job {
 	bool present;                                    /* it is in serving.jobs */
 	struct sensed_reading readings[SENSED_READINGS]; /* a ring */
 	uint64_t n_readings;
-	uint64_t queue_ns, queue_at_ns; /* total run-queue delay of its threads */
+	uint64_t queue_ns, queue_at_ns; /* total run-queue delay of its threads, and time of the reading */
 	double queue_ratio;
 	struct writes writes; /* as far as this process is permitted to see them */
 	bool has_report;      /* `report` is from this second */

@@ -28,7 +28,7 @@ struct sensor {
 	enum sensor_child_state state;
 	uint64_t retry_ns;         /* in CHILD_IDLE: earliest time to start the child */
 	uint32_t n_unanswered;     /* consecutive ticks without an answer */
-	struct sensor_status told; /* reports of the child, and the state of the child */
+	struct sensor_status told; /* reports of the child, and known facts about it */
 
 	uv_timer_t second, deadline;
 	bool running, awaits_reports, stopping;

@@ -27,8 +27,7 @@ struct wait_tally {
 	uint32_t n;
 	uint64_t durations_ns[TALLY_DURATIONS]; /* durations of the last steps; a ring */
 	uint64_t n_durations;
-	bool has_steps; /* backward passes are visible, and count as steps; otherwise each end of next() does
-			 */
+	bool has_steps; /* backward passes are visible, and count as steps; otherwise ends of next() do */
 };
 
 void tally_event(struct wait_tally *tally, const struct event *event);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The watcher: loads the BPF programs, records the jobs that ADD names, and answers each TICK with a division
+ * The watcher: loads the BPF programs, records the jobs that ADD names, and answers each TICK with the shares
  * of their trainers' time since the last one. Its keeper only starts it, with rights that the daemon drops;
  * the watcher drops CAP_BPF once the programs are loaded.
  *

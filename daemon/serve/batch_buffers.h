@@ -5,7 +5,7 @@
  * Batch buffers: shared memory that holds one batch each.
  *
  * A session has its own pool of buffers, or shares one with other sessions of its group (group.h). In a
- * shared pool, the other sessions use a batch that one session decoded in place, without a copy.
+ * shared pool, a batch that one session decoded serves the others in place, without a copy.
  *
  *   - Each session adds as many buffers to the pool as it has slots, and a slot refers to at most one buffer.
  *     So a free slot always finds a buffer, however many batches other sessions hold and for however long.

@@ -319,8 +319,8 @@ void group_leave(struct session *s)
 		group_free(g);
 }
 
-/* Returns true if quotas allow the session's group to keep another batch; the caller checks the cache
- * space. With quotas, kept batches may take a part of their payer's quota. */
+/* Returns true if quotas allow the session's group to keep another batch; kept_reserve() checks the
+ * cache space. With quotas, kept batches may take a part of their payer's quota. */
 static bool may_keep(const struct session *s)
 {
 	const struct cache *c = s->cache;

@@ -47,7 +47,7 @@ uint32_t serving_job_client_workers(const struct serving *s, const struct job *j
 	return most;
 }
 
-/* ---- consumption reported by clients ------------------------------------------------------------------- */
+/* ---- consumption reported by clients ---- */
 
 static uint64_t load(const _Atomic uint64_t *word)
 {
@@ -78,7 +78,7 @@ static struct session_sensed session_look(const struct session *q, uint64_t now_
 }
 
 /* Returns the growth of a total, 0 if it shrank: a client may write anything, and a wait in progress may
- * have another cause when it ends. */
+ * be counted under another cause when it ends. */
 static uint64_t grown(uint64_t before, uint64_t now)
 {
 	return now > before && now - before < UINT64_MAX / 2 ? now - before : 0;
@@ -138,8 +138,8 @@ static int by_what_and_whose(const void *a, const void *b)
 	return order == 0 ? compare(x->job->id, y->job->id) : order;
 }
 
-/* Sorts the uses by user and drops duplicates, so that each job appears once per dataset or set of decoded
- * copies. */
+/* Sorts the uses by dataset or set of decoded copies, then by user, and drops duplicates, so that each job
+ * appears once in each. */
 static size_t sort(struct job_use *uses, size_t n)
 {
 	size_t n_left = 0;

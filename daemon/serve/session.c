@@ -514,7 +514,7 @@ bool session_starve(struct session *s, bool is_still)
 	uint32_t distance;
 
 	if (s->priority == SESSION_SPARE) {
-		/* A spare session cannot evict anything, so it waits only while memory is being released. */
+		/* A spare session without memory waits only while memory is being released. */
 		failed = s->cache->releasing_bytes == 0 && spare_full(s, clock_monotonic_ns());
 	} else if (session_mark(s, &chunk, &distance) && distance == 0 && is_still) {
 		session_give_up(s, s->starved, 0);

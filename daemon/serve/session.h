@@ -128,8 +128,8 @@ struct session_usage {
 void session_usage(const struct session *s, struct session_usage *ret);
 /* Adds the waits that the session's client reports. */
 void session_add_waits(const struct session *s, uint64_t now_ns, struct job_counters *counters);
-/* Adds to the job the samples that its client took, and the times that it reported, since the last call.
- * Called once a second, and before the session closes (job_figures.c). */
+/* Adds to its job the samples that the session's client took and the times that it reported since the last
+ * call. Called once a second, and before the session closes (job_figures.c). */
 void session_count_taken(struct session *q, uint64_t now_ns);
 
 /* Passes the slot to a worker as soon as a buffer is free, so that decoders fill it. */
@@ -143,7 +143,7 @@ void session_filled(struct batch_slot *slot);
 /* session_open.c. If the order is exact, reserves the bytes that its plans need. Turns head into an error if
  * they are not available. */
 void session_reserve(struct session *s);
-/* Reduces the reservation to the chunks that its batches have pinned, because it produces no more batches. */
+/* Reduces the reservation to the chunks that its batches have pinned, because the session makes no more. */
 void session_reserve_pinned(struct session *s);
 /* Turns the next batch, which cannot be loaded for this reason, into an error that says what to do. bytes:
  * memory that the batch needs; 0: the size of its own chunks. */

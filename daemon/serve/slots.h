@@ -35,7 +35,7 @@ struct batch_slot {
 	struct batch_decoded decoded; /* result of the worker's last slice */
 	uint32_t buffer;              /* buffer that holds its batch, or BATCH_BUFFER_NONE */
 	bool lacks_buffer;            /* FILLING, but waits for a free buffer */
-	struct batch_slot *awaits;    /* FILLING: waits for the batch that decoders put there (group.h) */
+	struct batch_slot *awaits;    /* FILLING: gets the batch that decoders write to that slot (group.h) */
 	struct buffers *from;         /* FILLING: pool of from_buffer, which is copied; else NULL */
 	uint32_t from_buffer;
 	struct buffers *keep; /* FILLING: pool of keep_buffer, to which the buffer's former batch is copied

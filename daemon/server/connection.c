@@ -321,7 +321,7 @@ static int connection_take_fetched(struct connection *c, const struct wire_fetch
 }
 
 /* ---- queries of a codec's output: the codec answers in its own process (plugin.h), and nothing is read
- * from the client until then ------- */
+ * from the client until then ---- */
 
 static void connection_listen(struct connection *c);
 

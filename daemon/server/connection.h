@@ -29,10 +29,10 @@ struct connection {
 	uint32_t version;          /* protocol version; valid if greeted */
 	struct wire_origin origin; /* origin of the next session, as reported by the client */
 	bool overdue;
-	uint64_t due_ns;              /* deadline of the next message, else the connection is cut; 0: none */
-	uint16_t sequence;            /* number of the request that is being answered */
-	struct open_request *opening; /* dataset being opened: nothing more is read from the client */
-	struct plugin_question *asking; /* query of a codec's output format in progress; NULL: none */
+	uint64_t due_ns;                /* the connection is cut if no message has come by then; 0: never */
+	uint16_t sequence;              /* number of the request that is being answered */
+	struct open_request *opening;   /* dataset being opened: nothing more is read from the client */
+	struct plugin_question *asking; /* running query of a codec's output format: likewise */
 	bool orphaned; /* the socket has ended, but its process still has batches of the session */
 	bool orphan_told;
 	bool closed;

@@ -296,7 +296,7 @@ static int compare_turns(int64_t a, int64_t b)
 
 struct choice {
 	const struct read_want *want;
-	const struct read_lane *lane; /* the lane that decides whose turn it is */
+	const struct read_lane *lane; /* the lane whose turn decides */
 };
 
 /* Returns true if a goes before b, which reads from the same storage. */

@@ -89,7 +89,7 @@ void round_apply_bounds(struct tuner_round *round, size_t index)
 	}
 }
 
-/* Returns the memory that pressure took as the ceiling rises, as far as jobs still need it. */
+/* Returns the memory that pressure took as the ceiling rises, as far as the job still needs it. */
 bool round_recover(struct tuner_round *round, size_t index)
 {
 	struct tuner_job *job = &round->state->jobs[index];

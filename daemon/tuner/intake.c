@@ -126,7 +126,7 @@ static void take_knobs(struct tuner_round *round, struct tuner_job *job, const s
 		job->in_force.value[k] = is;
 		if (job->asked[k]) {
 			if (is == job->wanted.value[k] || (is != was && !first)) {
-				job->asked[k] = false; /* the knob was applied, as far as possible */
+				job->asked[k] = false; /* the knob was applied, fully or as far as possible */
 				job->changed_ns = round->now_ns;
 			} else if (since_ns && round->now_ns > since_ns + APPLY_NS) {
 				not_applied(round, job, (enum tuner_knob)k);

@@ -13,10 +13,10 @@
 #define DIFFERS_MIN 3
 /* Seconds over which the mean distance of waiting is taken: one second changes it little. */
 #define STRAY_SAMPLES 8
-/* Time after the start of a phase in which no other phase is detected, because the jump itself changes
+/* Time after the start of a jump in which no other phase is detected, because the jump itself changes
  * figures. */
 #define SETTLED_MIN_NS (4 * SECOND_NS)
-/* If two changes of phase lie within this time, not the job changes, but its surroundings (such as a
+/* If two changes of phase lie within this time, the cause is not the job but its surroundings (such as a
  * neighbour's bursts). */
 #define UNSTEADY_NS (90 * SECOND_NS)
 /* Bandwidth that differs by less than this ratio is that of the same storage. */

@@ -247,7 +247,7 @@ static void try_step(struct tuner_round *round, size_t index)
 	}
 	if (!has_space(job, p, knob, want))
 		return;
-	if (job->changes[TUNER_DECODED_BYTES].open) /* the decoded copies being made explain it */
+	if (job->changes[TUNER_DECODED_BYTES].open) /* decoded copies in the making explain the wait */
 		return;
 	if (p->now.hit < x * FILLED) /* the filling cache explains the wait */
 		return;
@@ -297,7 +297,7 @@ static void give_back(struct tuner_round *round, size_t index)
 		if (less.value[order[i]] >= now.value[order[i]] ||
 		    rate_of(round, index, &less) < rate_of(round, index, &now) / WORTH)
 			continue;
-		/* Nor if the model underestimates the measured waits. */
+		/* Nor if the model expects less than the measured rate. */
 		if (figures->wait > STALL && is_felt(figures, order[i]) &&
 		    rate_of(round, index, &less) < figures->rate * LESS)
 			continue;

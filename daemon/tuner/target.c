@@ -194,8 +194,8 @@ static uint64_t best_client_workers(const struct job_figures *f, const struct me
 	return best;
 }
 
-/* Returns the read-ahead, in chunks, for `rate` with the share x cached: Little's law for the reads, plus
- * the need of a window. */
+/* Returns the read-ahead, in chunks, for `rate` with the share x cached: Little's law for the reads, but
+ * at least the need of a window. */
 static uint64_t depth_needed(const struct tuner_job *job, const struct job_figures *f, double x, double rate,
 			     uint64_t most)
 {
@@ -230,8 +230,8 @@ static double cache_bytes_for(const struct job_figures *f, double x, double dept
 		    other + f->dataset_bytes);
 }
 
-/* Returns the smallest depth with the best rate that memory allows, which may be too short for the full
- * read-ahead. */
+/* Returns the smallest depth with the best rate that this memory allows: it may be too little to read so
+ * far ahead. */
 static uint64_t depth_within(const struct tuner_job *job, const struct job_figures *f, double bytes,
 			     uint64_t most)
 {

@@ -88,7 +88,7 @@ struct stall_sample {
 	double source_bytes_per_s; /* bytes received per second of the time in which at least one chunk was in
 				      flight */
 	double reads_in_flight;    /* mean over that time */
-	double reading_ratio;      /* reading time over the covered time, 0 .. 1 */
+	double reading_ratio;      /* that time over the covered time, 0 .. 1 */
 	double memory_hit_ratio;  /* share of needed chunks found in memory, without a read or another node */
 	double chunk_bytes;       /* mean of the dataset, as stored in a segment */
 	double samples_per_chunk; /* that this node uses: all, unless other nodes share the order */
@@ -131,7 +131,7 @@ struct stall_node {
 					 machine's; page cache that can be dropped counts as usable */
 	double memory_free_bytes;     /* part of the headroom that is entirely unused, even by page cache */
 	double cores;                 /* usable cores: affinity, cgroup quota, machine */
-	double cores_idle;            /* idle cores: mean over the second */
+	double cores_idle;            /* idle ones of these: mean over the second */
 	double oom_kills;             /* OOM kills in the cgroup since the last sample; 0 is known */
 	double memory_some_now;       /* percent of the time since the last sample; avg10 follows it slowly */
 };

@@ -14,7 +14,7 @@
  *
  * Pure: no clock, no I/O, no allocation, no randomness, no global state. The same config, state and samples
  * give the same result, so recorded samples can be decided on again (`dieselctl replay`). All structs are
- * plain data without pointers: copy, store and compare them as plain bytes.
+ * plain data without pointers: copy, store and compare them as they are.
  *
  * The tuner does not assume that its decisions are carried out: the knobs in the next samples are those in
  * force. A knob that does not follow (dry run, refused) gets the verdict TUNER_NOT_APPLIED, and is asked for
@@ -77,7 +77,7 @@ enum tuner_rule {
 	TUNER_RULE_STALL, /* a stall remains: one knob up */
 	TUNER_RULE_GIVE_BACK, /* the knob is higher than needed: one knob down */
 	TUNER_RULE_UNDO,      /* the last change did not have the expected effect */
-	TUNER_RULE_PRESSURE,  /* memory becomes short: shrinks the cache at once */
+	TUNER_RULE_PRESSURE,  /* memory becomes short: cache down at once */
 	TUNER_RULE_RECOVER,   /* memory is no longer short */
 	TUNER_RULE_SHARE,     /* another job needs the resource more, or no longer needs it */
 	TUNER_RULE_LIMIT,     /* a limit of the operator or of the node was lowered */

@@ -95,7 +95,7 @@ struct sim_static sim_best_static(const struct sim_scenario *s, const struct sim
 
 enum sim_policy {
 	SIM_TUNER,
-	SIM_CLIMBER, /* one knob per step, up or down; keeps the better result */
+	SIM_CLIMBER, /* one knob per step, up or down; keeps the value that measured better */
 	SIM_DEFAULT, /* workers = cores, prefetch 2, half of the memory as cache */
 	SIM_FROZEN,  /* the knobs of the start */
 };

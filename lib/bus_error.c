@@ -10,7 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* All functions here run in a signal handler, so they use only system calls and static memory. */
+/* All functions except bus_error_init() run in a signal handler, so they use only system calls and memory of
+ * their own. */
 
 #define UNKNOWN "a file"
 

@@ -12,7 +12,7 @@
 #include "lib/kernel_calls.h"
 
 #define PAGE_BYTES 4096
-/* Longer is expensive: a cheap huge page takes less time than its small pages, which take 0.7 to 0.9 ms. */
+/* Time from which a huge page is expensive: its small pages take 0.7 to 0.9 ms. */
 #define DEAR_NS NS_PER_MS
 /* After an expensive huge page, wait REST times its duration before the next try. Bounds the cost to 1/16 of
  * the time. */

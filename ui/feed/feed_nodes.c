@@ -62,7 +62,7 @@ static void work(struct feed *feed, uint64_t now_ns, uint64_t *ret_next_ns)
 {
 }
 
-/* Writes the number of nodes, the number of silent ones, and the reason if there is no new data. */
+/* Writes the number of nodes, the silent ones, and the reason if there is no new data. */
 static void fill_source(const struct nodes_feed *feed, struct top_sample *sample)
 {
 	struct self_sample *self = &sample->self;

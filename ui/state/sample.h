@@ -93,7 +93,7 @@ struct worker_sample {
 	char state[4]; /* R S D ... */
 	char wait[24]; /* cause of its sleep when sampled */
 	uint64_t pid, parent_pid;
-	double cpu_ratio, queue_ratio; /* time on a core; time runnable without one */
+	double cpu_ratio, queue_ratio; /* shares of time on a core, and runnable without one */
 	double read_bytes_per_s;
 	double memory_bytes;
 };
@@ -113,7 +113,7 @@ struct gpu_sample_row {
 	char name[48];
 	char jobs[96]; /* jobs whose processes compute on it */
 	uint64_t index, n_processes;
-	double busy_ratio; /* time in which a kernel was running */
+	double busy_ratio; /* share of time in which a kernel ran */
 	double memory_used_bytes, memory_bytes;
 	double power_w;
 };
@@ -150,7 +150,7 @@ struct hop_sample {
 	char what[48];
 	char edge[40]; /* link to the rest of the chain: "woken by 123" */
 	uint64_t tid;
-	double begin_s, length_s; /* times since the start of the wait */
+	double begin_s, length_s; /* begin_s counts from the start of the wait */
 	bool fetch;
 };
 
@@ -158,7 +158,7 @@ struct daemon_sample {
 	char state[16]; /* "": no daemon asked, "up", "away": was up before, "none" */
 	char version[24], socket[112], io[16];
 	char sensing[SAMPLE_TEXT_BYTES + 32],
-	    tuner[SAMPLE_TEXT_BYTES + 64]; /* tuning method, and whether it may act */
+	    tuner[SAMPLE_TEXT_BYTES + 64]; /* sensing method, and whether the tuner may act */
 	char problem[SAMPLE_ERROR_BYTES];  /* one line, if it does not answer */
 	uint64_t pid;
 	double uptime_s;

@@ -25,8 +25,8 @@ struct field_table {
 	size_t item_size;
 	const struct field *fields;
 	size_t n_fields;
-	size_t items_offset,
-	    n_offset; /* number field of lists, in struct top_sample. Objects: items_offset is the object's */
+	/* Offsets in struct top_sample: of a list and its length. An object has only items_offset. */
+	size_t items_offset, n_offset;
 };
 
 extern const struct field_table sample_lists[SAMPLE_LISTS];

@@ -11,7 +11,7 @@
 #include "format.h"
 
 #define SHORT_RATIO 0.01
-#define TIER_ROWS   6 /* maximum */
+#define TIER_ROWS   6 /* maximum number of rows */
 
 static void draw_tier(struct screen *screen, int y, const char *name, double chunks_per_s, double bytes_per_s,
 		      double latency_s)

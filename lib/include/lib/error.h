@@ -18,8 +18,7 @@
 
 struct error {
 	int code;       /* the value the failing function returned; 0 while nothing failed */
-	char text[512]; /* one line, safe for a terminal (text.h), without a newline; "" while nothing failed
-			 */
+	char text[512]; /* one line, safe for a terminal (text.h), no newline; "" while nothing failed */
 };
 
 #define ERROR_INIT ((struct error){.code = 0})

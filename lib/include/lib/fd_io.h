@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* read(2) and write(2), repeated until all bytes are transferred or an error occurs. Signals do not
- * interrupt them. */
+/* read(2) and write(2), repeated until all bytes are transferred, the file ends, or an error occurs.
+ * Signals do not interrupt them. */
 
 #include <stddef.h>
 #include <stdint.h>

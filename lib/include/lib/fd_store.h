@@ -27,7 +27,7 @@ struct fd_store_items {
 	size_t n;
 };
 
-/* Returns the capacity of the store ($FDSTORE, which systemd sets since version 254); 0: no store. */
+/* Returns how many descriptors the store takes ($FDSTORE, which systemd sets since version 254); 0: none. */
 uint32_t fd_store_max(void);
 
 /* Takes the descriptors passed to this process: makes them close-on-exec, and removes the variables that

@@ -26,9 +26,9 @@ void *huge_map(int fd, uint64_t bytes, int prot, int flags);
  * may have any page size. Memory mapped there later is not excluded. */
 void huge_leave_out_of_core(const void *data, uint64_t bytes);
 
-/* Requests huge pages for all complete ones between data and data + bytes, in memory that huge_map()
- * mapped shared and writable. Holes become zeros, all other bytes stay unchanged. cheap: if true, only
- * while huge pages are cheap to allocate. */
+/* Requests huge pages wherever a complete one fits between data and data + bytes, in memory that
+ * huge_map() mapped shared and writable. Holes become zeros, all other bytes stay unchanged. cheap: if true,
+ * only while huge pages are cheap to allocate. */
 void huge_pages_make(uint8_t *data, uint64_t bytes, bool cheap);
 
 /* Writes as fd_write_at() does, to shared memory. Data that covers a whole huge page of the file goes to a

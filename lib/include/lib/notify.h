@@ -9,7 +9,7 @@
 /* Sends lines as in sd_notify(3), such as "READY=1". 0, also without a manager; -errno: it cannot be reached.
  */
 int notify_send(const char *state);
-/* Sends the lines with a descriptor (negative: none), without blocking: -EAGAIN: the manager is busy. */
+/* Sends the lines with a descriptor (negative: none), without blocking. -EAGAIN: the manager is busy. */
 int notify_send_fd(const char *state, int fd);
 
 /* Returns the manager's watchdog timeout in us; 0: it has none. Send WATCHDOG=1 twice in that time. */

@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define OPTION_ROWS_MAX 96 /* maximum of a verb, or of a program without verbs */
+#define OPTION_ROWS_MAX 96 /* maximum per verb, or per program without verbs */
 
 struct option_row;
 
@@ -34,8 +34,8 @@ enum option_takes {
 	OPTION_FOLDER,
 	OPTION_USER,
 	OPTION_PROCESS,
-	OPTION_RECORDING, /* used by diesel-analyze */
-	OPTION_JOB,       /* used by dieseld */
+	OPTION_RECORDING, /* a recording of diesel-analyze */
+	OPTION_JOB,       /* a job of dieseld */
 };
 
 struct option_row {
@@ -58,7 +58,7 @@ struct option_row {
 	bool repeats;      /* may be repeated */
 	bool needed;       /* shown without brackets in the synopsis */
 	const char *help;  /* a line; NULL: another spelling, which nothing lists */
-	const char *about; /* full description: `literal` text, a newline begins a paragraph; NULL: as help */
+	const char *about; /* full description; `TEXT`: literal, newline: new paragraph; NULL: as help */
 };
 
 /* A verb, or the program when called without a verb. */
@@ -123,6 +123,7 @@ int option_print(FILE *out, const struct option_program *program, const char *fo
 /* For other forms: prints text filled up to a width of 100. before: plain: begins each line; roff: the macro
  * between paragraphs. */
 void option_print_text(FILE *out, const char *before, const char *text, bool roff);
-/* Returns "HELP (default: VALUE)" and the time when the option applies, in new memory. NULL: no memory. */
+/* Returns "HELP (default: VALUE)" in new memory. NULL: no memory. */
 char *option_help_new(const struct option_row *row);
+/* Returns the full description, with the time when a setting applies, in new memory. NULL: no memory. */
 char *option_about_new(const struct option_row *row);

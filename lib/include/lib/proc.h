@@ -36,7 +36,7 @@ int proc_stat_read(const char *root, pid_t pid, struct proc_stat *ret_stat);
 /* Fields of /proc/PID/status that stat lacks. */
 struct proc_status {
 	pid_t tgid;
-	pid_t ns_pid; /* PID in the innermost namespace */
+	pid_t ns_pid; /* PID in the innermost PID namespace */
 	uid_t uid;    /* effective */
 	uint64_t effective_capabilities;
 	uint64_t resident_bytes;

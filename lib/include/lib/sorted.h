@@ -8,7 +8,7 @@
 
 /*
  * Counts how many of n sorted items lie before some point. is_before is an expression of the index i, true
- * for the first things and false for all others. The result is also the index of the first item at or after
+ * for the first items and false for all others. The result is also the index of the first item at or after
  * the point, or n if there is none.
  *
  *	sorted_count(n_steps, i, steps[i].end_ns <= at_ns)	steps that ended by then
@@ -30,8 +30,8 @@
 	})
 /* NOLINTEND(bugprone-macro-parentheses) */
 
-/* Which of n sorted things, n > 0, is the 95th percentile, by nearest rank: the lowest value that 95 % of
- * them do not exceed. With fewer than 20 values it is the last one. */
+/* Returns which of n sorted items, n > 0, is the 95th percentile, by nearest rank: the first one that 95 %
+ * of them do not exceed. With fewer than 20 values it is the last one. */
 static inline size_t sorted_p95(size_t n)
 {
 	return (n * 95 + 99) / 100 - 1;

@@ -16,7 +16,7 @@
 struct report_source {
 	const char *recording; /* file name */
 	const char *host, *kernel, *machine, *version;
-	struct clock_snapshot clocks; /* start of the recording */
+	struct clock_snapshot clocks; /* clocks at the start of the recording */
 	bool cut_off;                 /* the recording was not closed properly, or is damaged */
 };
 
@@ -66,8 +66,8 @@ size_t report_n_steps(const struct analysis *analysis);
 bool report_steps_known(const struct analysis *analysis);
 bool report_wait_known(const struct analysis *analysis);
 
-/* Shares in tables for people: those of the steady steps, on which the verdict is based, or of the window
- * without such steps. */
+/* Shares in tables for people: those of the steady steps, on which the verdict is based, or, without
+ * such steps, those of the window. */
 struct report_shares {
 	uint64_t ns[SHARE_COUNT];
 	uint64_t wall_ns;

@@ -20,13 +20,13 @@
 struct reader_process {
 	struct reader_process *next;
 	struct readers *readers;
-	struct reader_process **slot; /* NULL: abandoned */
+	struct reader_process **slot; /* NULL: a spare reader, or one asked to end */
 	struct reader_job *jobs;
 	uint64_t n_orders;
 	uint32_t uid;
 	int fd;
 	uv_poll_t poll;
-	uv_timer_t timer;  /* with orders: when the reader becomes late; else when it is abandoned */
+	uv_timer_t timer;  /* with orders: when the reader becomes late; else when it is asked to end */
 	uint64_t since_ms; /* with orders: loop time of its last report, or of the first order */
 	bool is_late;
 	uint32_t n_handles;

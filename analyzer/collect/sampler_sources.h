@@ -15,5 +15,5 @@ struct sampler_source {
 
 #define SAMPLER_SOURCES_MAX 8
 
-/* -errno: fork() failed, or there is no /proc. Then nothing can be sampled. */
+/* -errno: no child process could be made, or there is no /proc. Then nothing can be sampled. */
 int sampler_sources_find(const char *root, struct sampler_source sources[SAMPLER_SOURCES_MAX], size_t *ret_n);

@@ -40,7 +40,7 @@
  * every time. In processes that are not workers, so are threads that read files or wait at pipes.
  *
  * Bounded: processes beyond SAMPLER_PROCESSES_MAX at once and threads beyond SAMPLER_THREADS_MAX are not
- * sampled, only counted as left out.
+ * sampled, but counted as left out.
  */
 
 #define SAMPLER_PROCESSES_MAX 256
@@ -110,7 +110,7 @@ static int add(struct sampler_job *job, pid_t pid, const struct sampler_process 
 	return 0;
 }
 
-/* Adds a first process. -ESRCH: there is none with that ID. */
+/* Adds a root process. -ESRCH: no process has that ID. */
 static int sampler_job_add(struct sampler_job *job, pid_t tgid)
 {
 	return add(job, tgid, NULL);
@@ -189,7 +189,7 @@ static int sampler_job_scan(struct sampler_job *job, pid_t own, uint64_t now_ns,
 	return r;
 }
 
-/* Samples every thread once. Reports processes that ended to the sink, and forgets them. */
+/* Samples every thread once. Reports processes that ended to the sink, and removes them. */
 static void sampler_job_look(struct sampler_job *job, uint64_t now_ns, const struct collector_sink *sink)
 {
 	for (size_t i = 0; i < job->n;) {
@@ -204,7 +204,7 @@ static void sampler_job_look(struct sampler_job *job, uint64_t now_ns, const str
 	}
 }
 
-/* Passes samples that were held back to the sink, and totals. */
+/* Passes the samples that were held back, and the totals, to the sink. */
 static void sampler_job_flush(struct sampler_job *job, uint64_t now_ns, const struct collector_sink *sink)
 {
 	for (size_t i = 0; i < job->n; i++)
@@ -221,14 +221,14 @@ static uint64_t sampler_job_left_out(const struct sampler_job *job)
 	return job->n_left_out;
 }
 
-/* 200 looks per second while that is cheap; 20 still tell a step of half a second from a wait. */
+/* 200 samples per second while they are cheap; 20 still distinguish a step of half a second from a wait. */
 #define INTERVAL_MIN_NS    (5 * NS_PER_MS)
 #define INTERVAL_MAX_NS    (50 * NS_PER_MS)
 #define INTERVAL_SELDOM_NS (200 * NS_PER_MS)
 #define ADAPT_EVERY_NS     (500 * NS_PER_MS)
 #define LOOK_COST          (SAMPLER_COST_MAX * 0.8)
 
-/* Most processes come when a job begins; looking for them is expensive in a job of many threads. */
+/* Most processes start with the job, and a search for them is expensive in a job with many threads. */
 #define SCAN_MIN_NS     (100 * NS_PER_MS)
 #define SCAN_COST_RATIO 200
 
@@ -242,7 +242,7 @@ struct sampler {
 	uint64_t start_ns, start_cpu_ns;
 	uint64_t events[COLLECTOR_EVENT_TYPES];
 	uint32_t random;
-	const struct collector_sink *sink; /* of the poll in progress */
+	const struct collector_sink *sink; /* sink of the poll in progress */
 };
 
 static uint64_t own_cpu_ns(void)
@@ -253,8 +253,8 @@ static uint64_t own_cpu_ns(void)
 	return (uint64_t)time.tv_sec * NS_PER_S + (uint64_t)time.tv_nsec;
 }
 
-/* Sets the timer for the next look. The interval varies, because a fixed one can beat with the job's steps.
- */
+/* Sets the timer for the next sample. The interval varies, because a fixed one can beat with the job's
+ * steps. */
 static void arm(struct sampler *sampler)
 {
 	uint64_t ns;
@@ -277,7 +277,7 @@ static void sampler_close(struct sampler *sampler)
 	free(sampler);
 }
 
-/* root: "/proc". -ENOENT: root is no /proc. */
+/* root: "/proc". -ENOENT: root is not a /proc. */
 static int sampler_open(const char *root, bool no_children, struct sampler **ret_sampler, struct error *err)
 {
 	struct sampler *sampler;

@@ -237,7 +237,7 @@ static uint64_t turn_at(const struct interval_list *writing, const struct interv
 	return writing->items[i].end_ns;
 }
 
-/* If the trainer saves after another thread wrote, its save is the next checkpoint. */
+/* If the trainer saves after another thread or process wrote, its save is the next checkpoint. */
 static int turns_find(const struct partition *partition, struct interval_list *ends)
 {
 	const struct interval_list *const others[] = {&partition->helper_checkpoints,

@@ -10,11 +10,11 @@
 
 enum sim_phase {
 	SIM_IDLE,    /* no batch was requested */
-	SIM_ABSENT,  /* not started yet: until `until_ns` */
+	SIM_ABSENT,  /* not started before `until_ns` */
 	SIM_COMPUTE, /* `left_ns` of CPU time */
-	SIM_DELAY,   /* until `until_ns` */
+	SIM_DELAY,   /* lasts until `until_ns` */
 	SIM_FETCH_CPU,
-	SIM_FETCH, /* until `until_ns` */
+	SIM_FETCH, /* lasts until `until_ns` */
 };
 
 struct sim_worker {
@@ -23,7 +23,7 @@ struct sim_worker {
 	double width; /* cores that SIM_COMPUTE has; at least 1 */
 	size_t segment, segment_end;
 	size_t n_finished, n_published; /* batches of this epoch */
-	double publish_left;            /* of the next one to publish, 1 to 0 */
+	double publish_left;            /* remaining part of the next batch to publish, 1 to 0 */
 };
 
 /* The storage and other parts of the scenario that concern reading. */
@@ -31,10 +31,10 @@ struct sim_reads {
 	const struct model_job *job;
 	const struct model_scenario *scenario;
 	bool moved;                   /* workers do the work that the trainer did itself */
-	struct model_storage storage; /* of the scenario */
+	struct model_storage storage; /* storage of the scenario */
 	double storage_state;
-	double hit_ratio;       /* recorded, of the groups that read something */
-	double mean_latency_ns; /* of recorded misses */
+	double hit_ratio;       /* recorded ratio of the groups that read something */
+	double mean_latency_ns; /* mean latency of recorded misses */
 };
 
 static inline bool sim_worker_runs(const struct sim_worker *worker)

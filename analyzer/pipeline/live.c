@@ -27,7 +27,7 @@ struct live_events {
 	struct live_list lives, recent;
 	size_t n_lives_tidied; /* lives left after they were last tidied */
 	uint64_t begin_ns;     /* events that ended before this time are gone */
-	uint64_t n_dropped;    /* for lack of memory, since the last analysis */
+	uint64_t n_dropped;    /* events lost for lack of memory since the last analysis */
 };
 
 #define LIVES_MIN 1024 /* fewer are not worth tidying */
@@ -47,7 +47,7 @@ static int list_add(struct live_list *list, const struct event *event)
 	return 0;
 }
 
-/* Returns true for an event that identifies a thread, and is needed as long as the thread lives. */
+/* Returns true for an event that identifies a thread, and that must be kept during the thread's life. */
 static bool is_life(const struct event *event)
 {
 	switch ((enum event_type)event->type) {

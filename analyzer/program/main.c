@@ -100,7 +100,7 @@ static int diff_recordings(const struct options *options, struct error *err)
 	return output_write(options->output, stdout, json ? write_json : write_text, &difference, err);
 }
 
-/* A command that failed before its first training steps: there is nothing to report. */
+/* Handles a command that failed before its first training steps, so that there is nothing to report. */
 
 /* Returns true if the command was stopped on purpose: the user knows why. */
 static bool was_stopped(int status)
@@ -122,7 +122,7 @@ static bool has_few_steps(const char *path, uint32_t trainer_tid, size_t *ret_st
 		   analysis->verdict == ANALYSIS_INSUFFICIENT && analysis->n_steps < ANALYSIS_STEPS_MIN &&
 		   analysis->sampled.n_steps_estimated < ANALYSIS_STEPS_MIN;
 
-	if (few) /* sampled steps are estimated, and not counted */
+	if (few) /* with sampling, the number of steps is only an estimate */
 		*ret_steps = analysis->n_steps > analysis->sampled.n_steps_estimated
 				 ? analysis->n_steps
 				 : analysis->sampled.n_steps_estimated;
@@ -154,7 +154,8 @@ static bool is_failed_run(const struct options *options, const struct record_res
 	return true;
 }
 
-/* All events of a recording, as the 64-byte records of bpf/event.h, by end_ns: for scripts and tests. */
+/* Writes all events of a recording as the 64-byte records of bpf/event.h, sorted by end_ns, for scripts and
+ * tests. */
 
 struct error;
 

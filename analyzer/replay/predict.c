@@ -35,7 +35,7 @@ static void worker_points(const struct model_job *job, double points[CURVE_POINT
 	for (size_t i = 0; i < sizeof(usual) / sizeof(usual[0]) && usual[i] <= most; i++) {
 		bool near = false;
 
-		/* Three places are kept for the points that must be there. */
+		/* Three places are reserved for the mandatory points. */
 		for (size_t k = 0; k < 3; k++)
 			near |= wanted[k] == usual[i];
 		if (near || n + 4 < CURVE_POINTS_MAX)

@@ -14,15 +14,15 @@
 
 #define ADVICE_PACK_BYTES 160
 
-#define STEPS_MIN 20 /* in fewer, one sample may be half of what is read */
+#define STEPS_MIN 20 /* minimum steps: in fewer, one sample may be half of the bytes */
 
 static double weight(const struct page_cache_place *file)
 {
 	return fmax((double)file->used_bytes, (double)file->cold_bytes);
 }
 
-/* The container that most of what is read lies in; else NULL. Only some of
- * many tar shards are among the files that are known, so these are compared with each other. */
+/* Returns the kind of the most-read container, if containers have most of the bytes read; else NULL. Only
+ * some of many tar shards are among the known files, so only known files are compared. */
 static const struct container *container_read(const struct page_cache *cache)
 {
 	const struct container *found = NULL;
@@ -44,7 +44,8 @@ static const struct container *container_read(const struct page_cache *cache)
 	return 2 * of_containers > all ? found : NULL;
 }
 
-/* One file that half of all bytes come from is no sample: it has many of them in it. */
+/* Returns the file that provides more than half of all bytes; NULL: none. It cannot be one sample, so it
+ * contains many. */
 static const struct page_cache_place *array_read(const struct analysis *analysis)
 {
 	const struct page_cache *cache = analysis->page_cache;

@@ -180,7 +180,7 @@ static __always_inline void gpu_set_idle(struct gpu_process *process, const stru
 	process->mixed = 0;
 	process->unknown_until_ns = 0;
 	process->idle_ns = now_ns;
-	/* Another thread has queued work since, and may have read idle_ns before it was set. */
+	/* If another thread has queued work since, it may have read idle_ns before it was set. */
 	if (process->n_launches + process->n_copies != thread->n_work) {
 		process->has_work = 1;
 		process->mixed = 1;

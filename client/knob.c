@@ -30,7 +30,7 @@ const struct tuner_knob_info tuner_knob_table[TUNER_N_KNOBS] = {
 			      .free = TUNER_FREE_NUMBER,
 			      .key = WIRE_SET_CLIENT_WORKERS,
 			      .limit = WIRE_SET_CLIENT_WORKERS_MAX},
-    [TUNER_DECODED_BYTES] = {.name = "form-bytes",
+    [TUNER_DECODED_BYTES] = {.name = "decoded-bytes",
 			     .setting = "decoded-cache",
 			     .saved = "decoded-cache",
 			     .bytes = true,

@@ -36,7 +36,7 @@ def forms():
                                      capture_output=True, text=True).stdout)["jobs"]
     job = next(job for job in jobs if job["pid"] == os.getpid())
     return {"decoded_bytes": job["memory"]["decoded_bytes"], "with_decoded": job["decoding"]["samples_with_decoded_copy"],
-            "knob": job["knobs"]["form-bytes"]["value"]}
+            "knob": job["knobs"]["decoded-bytes"]["value"]}
 
 
 def main():

@@ -217,7 +217,7 @@ static int set_steps(json_t *root, const struct analysis *analysis)
 						     : json_null());
 		}
 		r |= json_object_set_new(item, "complete", json_boolean(from->complete));
-		r |= json_object_set_new(item, "apart", json_boolean(from->excluded));
+		r |= json_object_set_new(item, "excluded", json_boolean(from->excluded));
 		r |= json_array_append_new(list, item);
 	}
 	return r | json_object_set_new(root, "step_table", list);

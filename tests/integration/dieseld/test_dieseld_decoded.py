@@ -69,7 +69,7 @@ class Forms(NativeCase):
         iter(loader)
         self.set(f"decoded-cache={value}")
         wanted = int(value[:-1]) << 20 if value != "0" else 0
-        wait_until("the knob's value", lambda: self.job()["knobs"]["form-bytes"]["value"] == wanted)
+        wait_until("the knob's value", lambda: self.job()["knobs"]["decoded-bytes"]["value"] == wanted)
 
     def epochs(self, loader):
         for epoch in range(3):

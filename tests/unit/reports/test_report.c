@@ -328,8 +328,8 @@ static void test_compiling_is_a_share_of_all_time(void **state)
 	assert_float_equal(number(json_object_get(json_object_get(root, "steady"), "shares"), "compiling"), 0,
 			   0);
 	assert_float_equal(number(json_array_get(rows, 0), "compiling_s"), 20, 0);
-	assert_true(json_is_true(json_object_get(json_array_get(rows, 0), "apart")));
-	assert_true(json_is_false(json_object_get(json_array_get(rows, 1), "apart")));
+	assert_true(json_is_true(json_object_get(json_array_get(rows, 0), "excluded")));
+	assert_true(json_is_false(json_object_get(json_array_get(rows, 1), "excluded")));
 	json_decref(root);
 	free(text);
 }

@@ -98,7 +98,7 @@ class Musl(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         line = done.stderr.splitlines()[-1]
         self.assertIn(f"ImportError: cannot load {package}/libdiesel.so (", line)
-        self.assertRegex(line, r"this Python is of x86_64 with glibc [0-9.]+")
+        self.assertRegex(line, r"this Python runs on x86_64 with glibc [0-9.]+")
         self.assertIn("--no-binary diesel-loader", line)
 
 

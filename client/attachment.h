@@ -48,7 +48,7 @@ struct attachment {
 	struct segment_table segments;
 	uint64_t
 	    life; /* number of this attachment in its session: distinguishes its memory from that of others */
-	int batch_buffers_fd; /* the frames' memory, for worker processes */
+	int batch_buffers_fd; /* memory of the batch buffers, for worker processes */
 };
 
 /* Connects, says hello and opens the dataset. *ret_snapshot_fd is the daemon's copy of the snapshot, for the
@@ -85,6 +85,6 @@ int attachment_segment_fd(struct attachment *a, uint32_t segment, int *ret_fd, u
 /* Tells the daemon that a slot is free, if the daemon waits for one and `ready` is low enough. Any thread. */
 void attachment_kick(struct attachment *a, uint32_t ready);
 
-/* Lends the slot, whose batch lies in the frame: *ret holds a reference until lease_release(). */
+/* Lends the slot, whose batch is in the buffer: *ret holds a reference until lease_release(). */
 struct lease *attachment_borrow(struct attachment *a, uint32_t slot, uint32_t buffer);
 void lease_release(struct lease *lease);

@@ -88,7 +88,7 @@ static int ask_for_snapshot(struct diesel_dataset *d, int *ret_copy_fd, struct e
 	return attachment_connect(d->socket_path, &d->shown, d->wanted, &d->connection, ret_copy_fd, err);
 }
 
-/* The snapshot may be deleted between our open and the daemon's check. A second request then reports this. */
+/* The snapshot may be deleted between our open and the daemon's check. Opens it again, which reports this. */
 static int ask_for_version(struct diesel_dataset *d, int *ret_copy_fd, struct error *err)
 {
 	int r = ask_for_snapshot(d, ret_copy_fd, err);

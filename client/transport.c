@@ -16,7 +16,8 @@
 
 _Static_assert(WIRE_MAX_FDS == FD_MESSAGE_MAX_FDS, "one limit");
 
-/* Limits waits for a stopped daemon. Verifying a snapshot of tens of millions of files takes seconds. */
+/* Seconds to wait for a reply, so that a stopped daemon does not hang its clients for ever. Verifying a
+ * snapshot of tens of millions of files takes seconds. */
 #define REPLY_TIMEOUT_S 60
 /* Seconds to wait for a connection: the daemon accepts at once, whatever else it does. */
 #define CONNECT_TIMEOUT_S 10
@@ -203,8 +204,8 @@ int transport_peek(int socket, union wire_message *ret_message)
 	} while (n < 0 && errno == EINTR);
 	if (n <= 0)
 		return n < 0 ? -errno : -ECONNRESET;
-	/* MSG_CTRUNC shows that descriptors were lost, but not how many. The only request with descriptors
-	 * has the maximum number. */
+	/* MSG_CTRUNC shows that the message has descriptors, but not how many. The only request with
+	 * descriptors has the maximum number. */
 	r = header.msg_flags & MSG_TRUNC
 		? -EPROTO
 		: protocol_check(&message, (size_t)n, header.msg_flags & MSG_CTRUNC ? WIRE_MAX_FDS : 0);

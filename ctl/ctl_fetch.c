@@ -30,7 +30,7 @@
 #define N_THREADS     (WIRE_LANDINGS + 4)
 #define SUFFIX        ".chunk"
 #define LANDING_BYTES ((size_t)WIRE_LANDINGS * WIRE_LANDING_BYTES)
-#define PIECE_BYTES   ((size_t)1 << 20) /* size of a piece of a request */
+#define PIECE_BYTES   ((size_t)1 << 20) /* size of the pieces of a reply */
 
 /* A connection to the daemon and its landing memory. Reference-counted: each order holds a reference. */
 struct fetch_link {

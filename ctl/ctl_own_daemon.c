@@ -53,7 +53,7 @@ static void close_words(wordexp_t *words)
 	wordfree(words);
 }
 
-/* Runs in the child, which no process waits for after its parent ends. */
+/* Runs in the child, which outlives its parent. */
 static __attribute__((noreturn)) void become_daemon(const char *const argv[], const char *log)
 {
 	int null = open("/dev/null", O_RDONLY),

@@ -11,7 +11,7 @@
 #include "lib/clock.h"
 #include "lib/units.h"
 
-/* Maximum pause. Pauses are random, so that writers that collided once do not collide again. */
+/* Maximum pauses. Their length is random, so that writers that collided once do not collide again. */
 #define POLL_NS        (200 * NS_PER_MS)
 #define FIRST_PAUSE_NS (100 * NS_PER_MS)
 #define MAX_DOUBLINGS  2

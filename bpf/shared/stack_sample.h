@@ -28,8 +28,8 @@ struct stack_sample {
 	uint64_t python[STACK_PYTHON_MAX]; /* addresses of code objects; 0: a frame without code */
 };
 
-#define PYTHON_OWNER_NONE 255 /* no frame must be skipped */
-#define PYTHON_CODE_TAG   3   /* tag bits of a pointer to code: from 3.14 on, its way of reference counting */
+#define PYTHON_OWNER_NONE 255 /* no such owner: no frame is skipped */
+#define PYTHON_CODE_TAG   3   /* low bits of a pointer to code: from 3.14 on, its way of reference counting */
 
 /* Location of a process's Python frames: offsets within CPython's structures, which differ between its
  * versions. */

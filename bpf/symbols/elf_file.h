@@ -22,8 +22,8 @@ struct elf_file {
 };
 
 /* Reads the headers of a 64-bit ELF file of this machine's byte order. fd stays the caller's and must
- * outlive *ret_file. -ENOEXEC: not a regular file, no such file, or a file with more headers than any
- * library has; -ENOMEM. */
+ * outlive *ret_file. -ENOEXEC: not a regular file, not such an ELF file, or a file with more
+ * headers than any library has; -ENOMEM. */
 int elf_file_open(int fd, struct elf_file *ret_file);
 void elf_file_close(struct elf_file *file);
 

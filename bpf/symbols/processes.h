@@ -28,7 +28,7 @@ struct process {
 struct processes {
 	struct process **items;
 	size_t n;
-	struct process *index[PROCESSES_INDEX]; /* for each tgid, the process that was looked up last */
+	struct process *index[PROCESSES_INDEX]; /* [tgid % PROCESSES_INDEX]: the process looked up last */
 	uint32_t last_serial;
 	struct code_files files;
 	const char *root; /* "/proc" */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* An open library. Private to code that also reads other parts of the file. */
+/* An open library, for code that reads more of the file than its symbols. */
 
 #include "elf_file.h"
 

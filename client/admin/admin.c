@@ -81,8 +81,8 @@ struct reaching {
 	struct transport *ret;
 };
 
-/* Connects to the daemon in a folder. 0; -ECONNREFUSED: another program listens there; -ENOENT: none does,
- * which is added to the problems. */
+/* Connects to the daemon in a folder. 0; -ECONNREFUSED: another user's program listens there; -ENOENT: no
+ * program does, which is added to the problems. */
 static int connect_in(const char *folder, struct reaching *reaching, struct error *problems,
 		      struct error *err)
 {

@@ -40,8 +40,9 @@ static const char *find_program(void)
 	return given ? given : "dieselctl";
 }
 
-/* With a session of its own, so that Ctrl-C is not for it, and nothing of this process's that it could
- * keep open. It forks and exits at once: the process that continues is not a child of the caller. */
+/* Starts a process with a session of its own, so that Ctrl-C does not reach it, and with no descriptors of
+ * this process that it could keep open. It forks and exits at once: the process that continues is not a child
+ * of the caller. */
 static int spawn(const char *path, char *const argv[], int channel_fd)
 {
 	posix_spawn_file_actions_t actions;

@@ -170,7 +170,7 @@ static int add(struct folder_listing *l, const char *name, size_t length, uint64
 		return r;
 	memcpy(terminated, name, length);
 	terminated[length] = '\0';
-	/* The entries "." and ".." need no look-up, which inode 0 means. */
+	/* Inode 0 means that an entry needs no look-up, as "." and "..". */
 	if (next <= 2)
 		entry.ino = 0;
 	needed = l->plus ? fuse_add_direntry_plus(l->request, at, left, terminated, &entry, next)

@@ -8,9 +8,8 @@
  *
  * All functions: 0, or a negative errno with one line in err. -ECONNREFUSED: nobody listens; -ECONNRESET: the
  * daemon has exited (open again); -ETIMEDOUT: it does not answer; -EPERM: not this user's to see or to
- * change;
- * -ENOENT: no such job; -EINVAL: the daemon refuses a value, and err says why; -EOPNOTSUPP: it is
- * too old for that.
+ * change; -ENOENT: no such job; -EINVAL: the daemon refuses a value, and err says why; -EOPNOTSUPP: it is too
+ * old for that.
  */
 
 #include <stdint.h>

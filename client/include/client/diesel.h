@@ -179,8 +179,8 @@ struct diesel_sample {
 	size_t path_length;
 	const void *data;
 	size_t bytes;
-	const struct diesel_stat
-	    *stat; /* time of change and mode to store with the sample; NULL: now, 0644. Mode 0: 0644 */
+	/* Time of change and mode to store with the sample; NULL: now, 0644. Mode 0: 0644. */
+	const struct diesel_stat *stat;
 };
 
 /*

@@ -194,7 +194,7 @@ struct wire_session_reply {
 	uint64_t n_batches;
 	uint64_t slot_bytes; /* size of a batch buffer (ring.h) */
 	uint32_t n_slots;
-	uint32_t n_buffers;     /* frames that fit in the memory, at least n_slots */
+	uint32_t n_buffers;     /* batch buffers that fit in the memory, at least n_slots */
 	uint32_t window_chunks; /* the window in force: the order depends on it */
 	uint32_t item_bytes;    /* size of items of packed batches; 0: batches are views */
 	uint32_t batch;         /* maximum number of items in a slot */

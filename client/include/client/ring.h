@@ -13,7 +13,7 @@
  * refilled in gulps.
  *
  * When the connection ends while the client lives, the daemon takes back the batches that were not taken yet.
- * For that it exchanges LENT for FREE; only one of this exchange and the client's succeeds. It does not touch
+ * For that it exchanges HELD for FREE; only one of this exchange and the client's succeeds. It does not touch
  * a batch that was taken until the client releases it or the process has exited.
  *
  * The daemon never trusts what it reads here: it keeps its own count, and a client that writes slot_state can
@@ -23,13 +23,14 @@
  * names. Sessions with the same batches share one pool of buffers, and each has slots of its own: slots of
  * several sessions may refer to one buffer, but never two slots of one session.
  *
- * Frames are in one memfd of n_buffers * slot_bytes, sealed against shrinking, growing and new writers. It
- * has no memory where nothing was laid out. A frame has: 0               struct ring_item[batch]
+ * Buffers are in one memfd of n_buffers * slot_bytes, sealed against shrinking, growing and new writers. It
+ * has no memory where nothing was laid out. A buffer has:
+ *   0               struct ring_item[batch]
  *   labels_offset   int64_t[batch], 64-byte aligned
  *   payload_offset  packed batches: batch * item_bytes, 64-byte aligned
  * Samples that were decoded are packed. A damaged sample that was replaced by zeros has `bytes` 0. The
  * samples that were left out stand after the batch's items. A descriptor with a negative status has the
- * error's text, terminated, at the start of its frame.
+ * error's text, terminated, at the start of its buffer.
  *
  * Each side announces its sleep by a store to its flag, followed by a load of the other's word, both
  * sequentially consistent: so at least one of the two always sees the other (Dekker).
@@ -102,7 +103,7 @@ struct ring_descriptor {
 	uint32_t reserved[5];
 };
 
-enum ring_work_policy {                      /* The side that chooses the number of worker processes. */
+enum ring_work_policy {                      /* side that chooses the number of worker processes */
 			RING_WORK_NONE = 0,  /* no Python work, so no workers */
 			RING_WORK_FIXED = 1, /* the user: wanted_workers is ignored */
 			RING_WORK_AUTO = 2,  /* the daemon: wanted_workers takes effect at the next batch */
@@ -174,11 +175,11 @@ _Static_assert(sizeof(struct ring_control) == 640 + 64 * RING_MAX_SLOTS, "shared
 struct ring_layout {
 	uint64_t labels_offset;
 	uint64_t payload_offset;
-	uint64_t slot_bytes; /* bytes of a frame: a multiple of the page size */
+	uint64_t slot_bytes; /* bytes of a buffer: a multiple of the page size */
 };
 
-/* Returns the layout of a frame. item_bytes: 0 for views. batch <= WIRE_BATCH_MAX, so nothing can overflow.
- */
+/* Returns the layout of a buffer. item_bytes: 0 for views. batch <= WIRE_BATCH_MAX, so nothing can
+ * overflow. */
 struct ring_layout ring_layout(uint32_t batch, uint32_t item_bytes);
 
 /* Daemon: publishes *descriptor as the next one, and wakes a sleeper. *counter is the daemon's own count. */

@@ -11,7 +11,7 @@
  *   diesel_session_memory()      -- descriptor -->     diesel_mirror_open()
  *   diesel_batch_segments(),
  *   diesel_session_segment()     -- descriptors ->     diesel_mirror_segment()
- *   a batch, held                -- frame, n_items ->   diesel_mirror_batch(), work, diesel_mirror_release()
+ *   a batch, held                -- buffer, n_items -> diesel_mirror_batch(), work, diesel_mirror_release()
  *   diesel_result_map()         <-- descriptor --      diesel_result_new(), written, diesel_result_borrow()
  *   diesel_result_free()                               diesel_result_is_free(): used again
  *   diesel_batch_release()
@@ -32,7 +32,7 @@ extern "C" {
 struct diesel_memory {
 	uint64_t life; /* 1, 2, ...: a new one after the daemon was lost; see diesel_batch_life() */
 	uint32_t n_buffers;
-	uint32_t batch;      /* samples that fit in a frame */
+	uint32_t batch;      /* samples that fit in a buffer */
 	uint32_t item_bytes; /* size of items of packed batches, else 0 */
 	uint32_t reserved;
 };
@@ -61,7 +61,7 @@ void diesel_session_forget(struct diesel_session *session);
 
 /*
  * A second mapping of a session's packed batches, for a device (a GPU) that reads from it directly: shared
- * and read-only. The bytes at frames + x of the session's own mapping are also at data + x, as the daemon
+ * and read-only. The bytes at offset x of the session's own mapping are also at data + x, as the daemon
  * wrote them, until the batch is released. Stays mapped when the session is closed.
  *
  * The session's own mapping is private copy-on-write: a driver that locks its pages for a device makes the
@@ -85,7 +85,8 @@ void diesel_pinnable_unmap(const uint8_t *data, uint64_t bytes);
 /* A worker's view of one life of a session. */
 struct diesel_mirror;
 
-/* Maps the memory behind fd, which the caller keeps. -EPROTO: its size differs from `memory`. */
+/* Maps the memory behind fd, which the caller keeps. -EPROTO: the memory is too small for `memory`, or a
+ * number in `memory` is too large. */
 int diesel_mirror_open(const struct diesel_memory *memory, int fd, struct diesel_mirror **ret);
 void diesel_mirror_close(struct diesel_mirror *mirror);
 
@@ -93,7 +94,7 @@ void diesel_mirror_close(struct diesel_mirror *mirror);
 int diesel_mirror_segment(struct diesel_mirror *mirror, uint32_t segment, int fd, uint64_t bytes);
 
 /*
- * Returns the batch in a frame, as diesel_session_next() does, without lease, epoch and index. Its items are
+ * Returns the batch in a buffer, as diesel_session_next() does, without lease, epoch and index. Its items are
  * valid until the next call, and their data as long as the trainer holds the batch. -EPROTO: no such buffer,
  * or an item outside the known segments.
  */

@@ -32,8 +32,8 @@ struct assist_figures {
 	uint64_t failed;       /* could not be read ahead */
 };
 
-/* One job. If pid is 0, the message is about all jobs: why: the reason if there are none, or "" if there
- * may be from now on; ended: this no longer changes. */
+/* One job. If pid is 0, the message is about all jobs. `why` then has the reason if there are none, or
+ * "" if there may be from now on; `ended` means that this no longer changes. */
 struct assist_job {
 	int64_t pid;
 	uint32_t uid;

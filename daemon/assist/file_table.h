@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Table of the files that an index opens, for each of a job's data sets. All samples of a set open equally
- * many files. Its memory is bounded, whatever the input. Pure. */
+/* Table of the files that an index opens, for each of a job's data sets. All samples of a set open the same
+ * number of files. Its memory is bounded, whatever the input. Pure. */
 
 #include <stddef.h>
 #include <stdint.h>

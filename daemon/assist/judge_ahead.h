@@ -84,7 +84,7 @@ struct judge_ahead {
 /* Returns true if the batch that was just written should be read ahead. */
 bool judge_ahead_written(struct judge_ahead *j, const struct batch_written *b);
 void judge_ahead_worker(struct judge_ahead *j, const struct worker_time *t);
-/* Records the number of files that had to be read so far, and of those that were already in memory. */
+/* Records how many files so far had to be read, and how many were already in memory. */
 void judge_ahead_files(struct judge_ahead *j, uint64_t n_read, uint64_t n_resident);
 /* Records whether a known index opened the same files again. */
 void judge_ahead_prediction(struct judge_ahead *j, bool same);

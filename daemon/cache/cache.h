@@ -58,7 +58,7 @@ struct cache_counters {
 
 /* All segments. */
 struct cache_segments {
-	struct segment **all; /* indexed by segment; NULL: free */
+	struct segment **all; /* indexed by the low SEGMENT_INDEX_BITS of the id; NULL: free */
 	uint16_t *generations;
 	uint32_t n, size;
 	uint32_t max; /* each takes a descriptor */
@@ -338,7 +338,7 @@ struct candidates {
 	const struct cached_dataset *wanting; /* dataset of the new chunk; NULL: other memory */
 	const struct segment *mapped_like;    /* only segments of its dataset and size that clients may map */
 	bool own;                             /* only segments of `wanting` */
-	bool beyond_quotas; /* segments of other datasets, but only those beyond their quotas */
+	bool beyond_quotas; /* of the segments of other datasets, only those beyond their quotas */
 	bool is_spare; /* only segments of datasets that nobody has open and that this user was the last to
 			  use */
 	uint32_t uid;

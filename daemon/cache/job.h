@@ -90,8 +90,8 @@ struct job_held {
 /*
  * Who runs a job, as Slurm and Kubernetes know it: only for metrics and the log, never for a decision.
  *
- * The numbers of a Slurm job and of a pod come from the control group of the job's process, which is
- * trustworthy, if it has them. All else is the client's own claim (WIRE_ORIGIN). Texts consist of letters,
+ * The numbers of a Slurm job and of a pod come from the control group of the job's process, which the
+ * kernel reports, if it has them. All else is the client's own claim (WIRE_ORIGIN). Texts consist of letters,
  * digits and "._-"; "": not known.
  */
 struct job_origin {

@@ -147,7 +147,7 @@ static struct segment *take_victim(const struct cache *c, const struct candidate
 		same = same && policy_victim_rank(&look, 0) >= v->rank;
 		if (same && policy_victim_rank(&look, distance) == 0)
 			continue;
-		/* This entry has been used, and so have earlier ones that are needed too soon. */
+		/* Consumes this entry, and earlier ones that are needed too soon. */
 		list->next = i + 1;
 		if (same)
 			return s;

@@ -12,7 +12,7 @@
 #include "lib/list.h"
 #include "net.h"
 
-/* pause in requests to a peer that sent bytes with a wrong checksum */
+/* Pause in requests to a peer that sent bytes with a wrong checksum. */
 #define LIED_NS       (30 * NS_PER_S)
 #define LATE_MIN_NS   NS_PER_S
 #define BLAME_NS      (NS_PER_S / 5)

@@ -90,7 +90,7 @@ struct net_parser {
 	uint8_t part[sizeof(struct net_hello)];
 };
 
-/* Parses bytes from *data, of which there are *bytes, and advances both. Returns 1: *ret: the parsed item;
+/* Parses bytes from *data, of which there are *bytes, and advances both. Returns 1: *ret is the parsed item;
  * 0: all were taken, more are needed. -EPROTO: the other side is not a peer, or violates the protocol;
  * -EPROTONOSUPPORT: it has another version. Nothing can be parsed after an error. */
 int net_parse(struct net_parser *p, const uint8_t **data, size_t *bytes, struct net_event *ret,

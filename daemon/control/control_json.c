@@ -500,7 +500,7 @@ json_t *control_tune_json(struct control *c)
 			 json_u64(c->n_refused));
 }
 
-/* ---- data read ahead for future jobs (--assist) -------- */
+/* ---- files read ahead for jobs that do not use dieseld (--assist) ---- */
 
 void control_assist(struct control *c, const struct assist *assist)
 {

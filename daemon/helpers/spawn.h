@@ -68,7 +68,7 @@ void fork_server_end(struct fork_server *n);
 enum fork_server_verb {
 	FORK_SERVER_FORK = 1, /* forks a helper of `kind`; carries the helper's end of its socket */
 	FORK_SERVER_KEEP,     /* starts the kept helper, and restarts it when it dies */
-	FORK_SERVER_REST,     /* ends that; to end the process itself, close its socket */
+	FORK_SERVER_REST,     /* ends the kept helper; to end the fork server, close its socket */
 	FORK_SERVER_KILL,     /* kills the kept helper if its process id is `pid` */
 };
 

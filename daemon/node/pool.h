@@ -40,7 +40,7 @@ struct pool_task {
 	uint64_t charged_ns;             /* cost charged so far */
 	uint64_t begin_cpu_ns, since_ns; /* CPU time of its thread at the start; when it got its place */
 	uint64_t held_ns;                /* total time that it held places before since_ns */
-	uint64_t so_far_ns, used_ns;     /* CPU time so far: on other workers, and in total */
+	uint64_t so_far_ns, used_ns;     /* CPU time so far: in other processes, and in total */
 };
 
 struct pool_queue {

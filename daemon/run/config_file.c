@@ -17,7 +17,7 @@ struct config_reading {
 	char *line;                  /* the original line; `set` and `name` point into it */
 	char section[64], other[64]; /* this section, and the first one that is not dieseld's */
 	int number, other_number;
-	bool ours, any_ours; /* this section is; one was */
+	bool ours, any_ours; /* this section is dieseld's; a section was */
 };
 
 /* Cuts blanks off both ends. */

@@ -4,7 +4,7 @@
 /*
  * Serves chunks that other nodes of a job ask for. A chunk in memory is pinned until it was sent. Any other
  * chunk is read from storage as for the job's own sessions, in its turn and out of its user's share, and then
- * sent. A node refuses if it has no session of the group, or no unneeded space. The other node then reads the
+ * sent. A node refuses if it has no session of the group, or no spare memory. The other node then reads the
  * chunk itself.
  *
  * Loop thread only.

@@ -7,7 +7,7 @@
  * Without drift all three are the same.
  *
  * A job may have several orders of a dataset at a time, for example one for training and one for validation.
- * The latest one counts: lanes are parts of one list, so the other orders have nearly equal lanes.
+ * The latest one counts: lanes are parts of one list, so the other orders have nearly the same lanes.
  */
 
 #include <stdbool.h>

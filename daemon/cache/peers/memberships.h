@@ -8,7 +8,7 @@
  * served them before.
  *
  * Membership lasts from the job's first session with a name until the job ends or the dataset is dropped.
- * Workers start and end with the epochs. Otherwise other nodes would find new owners each time.
+ * Workers start and end with the epochs, and a shorter membership would change the owners each time.
  *
  * While the job has a session here, this node reads chunks for other nodes as for itself. Afterwards it sends
  * chunks that are in memory, and reads none.

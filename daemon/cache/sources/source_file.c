@@ -31,7 +31,7 @@ static int file_begin(struct chunk_load *l)
 }
 
 /* Moves on to the next place if a file is mounted over the chunk in this one. Places added during the read
- * count, too, so that a client with a good place does not get a bad chunk. */
+ * count, too, so that a client that brings a good place does not find the chunk quarantined. */
 static bool file_has_other_way(struct chunk_load *l)
 {
 	struct file_search *f = l->storage.state;

@@ -21,7 +21,8 @@
 #define PATIENCE_TIMES  4
 #define MIN_PATIENCE_NS (2 * NS_PER_S)
 #define MAX_PATIENCE_NS (30 * NS_PER_S)
-/* Maximum number of chunks in memory that wait to be written. Memory would evict more than that first. */
+/* Maximum number of chunks in memory that wait to be written. With more, the cache would evict chunks before
+ * their turn. */
 #define N_WANTS 64
 
 /* A chunk to write, if it is still in memory when its turn comes. */

@@ -120,7 +120,7 @@ struct job {
 	 * read-ahead, see struct serving_knobs; daemon workers, all of them; client workers, no
 	 * preference. */
 	struct tuner_knobs knobs;
-	struct job_counters counters; /* without cpu_ns and live sessions: server_job_counters() adds these */
+	struct job_counters counters; /* without cpu_ns and live sessions: serving_job_counters() */
 	struct job_taken taken;
 	struct job_cache_use cache_use;
 	struct job_cores cores; /* cores of its process */

@@ -228,7 +228,7 @@ void net_accept_stop(struct net *n, uint64_t for_ns);
 /* net_conn.c */
 int net_conn_new(struct net *n, int fd, const struct net_address *far, struct net_peer *dialled,
 		 struct net_conn **ret);
-/* Closes the connection and ends its questions. why: the peer's fault; NULL: none. */
+/* Closes the connection and ends its questions. why: the reason; NULL: nobody's fault. */
 void net_conn_close(struct net_conn *c, const char *why);
 void net_conn_tick(struct net_conn *c);
 /* Queues a frame. It is sent soon: net_conn_poll(). */

@@ -179,7 +179,7 @@ int net_tls_handshake(struct net_tls *t, bool *waits_to_write, struct error *err
 	ERR_clear_error();
 	r = SSL_do_handshake(t->ssl);
 	if (r == 1) {
-		/* There are no certificates, so only the key can have been proved. */
+		/* There are no certificates, so the peer can only have proved that it has the key. */
 		return SSL_session_reused(t->ssl) ? 0 : error_set(err, -EACCES, "the peer proved no key");
 	}
 	what = SSL_get_error(t->ssl, r);

@@ -69,7 +69,7 @@ struct control_job *control_find_job(const struct control *c, uint64_t id);
 /* Makes the tuner forget the job, and records that in the history, so that a replay does the same. */
 void control_forget(struct control *c, uint64_t id);
 
-/* control_round.c: sets a job's knob, but a cache never below cache_min and the job's need. Returns the value
+/* control_round.c: sets a job's knob, but a cache never below cache-min and the job's need. Returns the value
  * in force. */
 uint64_t control_apply(struct control *c, struct job *job, enum tuner_knob knob, uint64_t value);
 /* Applies the limits and the mode of the whole daemon. */

@@ -3,8 +3,8 @@
 
 /*
  * The kinds of processes that the daemon consists of: their names, their rights, and the effect of their
- * death. helper.c has the table. The tables in docs/explanation/security.md and docs/how-to/operating.md are
- * generated from it.
+ * death. helper.c has the table. The tables in docs/explanation/security.md and docs/reference/processes.md
+ * are generated from it.
  */
 
 #include <stdbool.h>
@@ -55,7 +55,7 @@ struct helper_row {
 	bool ends_with_parent;             /* killed when its parent dies */
 	uint32_t rest_min_ms, rest_max_ms; /* delay before it is started again; 0: no keeper restarts it */
 	const char *user, *may, *end; /* texts for documents: its user, if not the daemon's; its permitted
-					 calls; the effect of its death */
+					 operations; the effect of its death */
 };
 
 extern const struct helper_row helper_rows[HELPER_N_KINDS];

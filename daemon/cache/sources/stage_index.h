@@ -74,7 +74,7 @@ struct staged *stage_index_add_name(struct stage_index *x, const char *name, int
 void stage_index_retire(struct stage_index *x, struct staged *f);
 /* Drops a file that no longer exists. Nobody may refer to it. */
 void stage_index_drop(struct stage_index *x, struct staged *f);
-/* Forgets all files. Those with references become lost, and their last staged_unref() frees them. */
+/* Forgets all files. Those with references become lost, and the end of their last reference frees them. */
 void stage_index_clear(struct stage_index *x);
 
 /* Returns the bytes of all datasets of this owner. */

@@ -524,7 +524,8 @@ class Alerts(unittest.TestCase):
         group, = rules()["groups"]
         for rule in group["rules"]:
             self.assertRegex(section, rf"(?m)^\| .*`{rule['alert']}`.* \| \S")
-            self.assertEqual(rule["annotations"]["runbook"], "docs/reference/alerts.md#alerts")
+            anchor = "storage-too-slow" if rule["alert"] == "DieselStorageTooSlow" else "alerts"
+            self.assertEqual(rule["annotations"]["runbook"], f"docs/reference/alerts.md#{anchor}")
             self.assertIn(rule["labels"]["severity"], {"page", "ticket", "info"})
             # A problem that all nodes share is one alert for all of them.
             self.assertIn("$value }} nodes" if rule["alert"] == "DieselStorageTooSlow" else "$labels.instance", rule["annotations"]["summary"])

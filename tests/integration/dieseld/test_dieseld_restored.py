@@ -86,6 +86,13 @@ class Carried(Case):
         self.store.wait_for("all in the store", lambda chunks: len(chunks) == n)
         return n
 
+    def has_all(self, chunks, n):
+        """Returns true if the store holds n chunks, and the index has each of them right. A chunk that the daemon dropped stays in
+        the store until its manager reads the message."""
+        rows = [struct.unpack_from("<IIQQ", Index(self.store).get(name)) for name in chunks]
+        return (len(rows) == n and all(valid and chunk < n for valid, _, chunk, _ in rows) and len({chunk for *_, chunk, _ in rows}) == n
+                and len({size for *_, size in rows}) == 1)
+
     def n_datasets(self):
         return sum(name[0] == "d" for name, _ in self.store.stored)
 
@@ -101,7 +108,7 @@ class Carried(Case):
         n = self.fill(daemon, path, source)
         for step in steps:
             with self.subTest(step.__name__):
-                self.store.wait_for("all in the store", lambda chunks: len(chunks) == n and self.n_datasets() == 1)
+                self.store.wait_for("all in the store", lambda chunks: self.has_all(chunks, n) and self.n_datasets() == 1)
                 step(daemon, path, source, n)
 
     def dataset_name(self):
@@ -313,7 +320,7 @@ class Corrupted(Carried):
         self.assertEqual(self.read_all(daemon, path, source), (bad, n - bad))
         self.assertIn(f"{bad} chunks not restored after the restart: the service manager returned something else than dieseld stored",
                       daemon.output())
-        self.store.wait_for("good ones", lambda chunks: len(chunks) == n)
+        self.store.wait_for("good ones", lambda chunks: self.has_all(chunks, n))
 
     def another_copy_of_the_snapshot_is_not_used(self, daemon, path, source, n):
         for change in ("writable", "damaged", "another user's"):
@@ -402,7 +409,7 @@ class Corrupted(Carried):
                 self.restart(daemon, lambda: change(Index(self.store), *names[:2]))
                 self.assertEqual(daemon.status()["cache"]["restored_bytes"], n_here * one)
                 self.assertEqual(self.read_all(daemon, path, source), (n_read, n - n_read))
-                self.store.wait_for("good ones", lambda chunks: len(chunks) == n)
+                self.store.wait_for("good ones", lambda chunks: self.has_all(chunks, n))
 
     def a_dataset_that_the_index_has_wrong_is_read(self, daemon, path, source, n):
         def never_used(index, at):

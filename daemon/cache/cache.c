@@ -569,7 +569,8 @@ static void check_segment(const struct segment *s, uint32_t index)
 	assert((s->id & (SEGMENT_MAX - 1)) == index && s->dataset && s->memory.bytes > 0);
 	assert(!chunk || chunk->segment == s);
 	assert(!chunk || chunk->pins == 0 || chunk->state == CHUNK_READY);
-	assert(!s->filling || (chunk && (chunk->state == CHUNK_READING || chunk->state == CHUNK_VERIFYING)));
+	/* Memory that takes another segment's bytes holds no chunk yet. */
+	assert(!s->filling || !chunk || chunk->state == CHUNK_READING || chunk->state == CHUNK_VERIFYING);
 }
 
 static void check_cached(const struct cache *c, const struct cached_dataset *d)

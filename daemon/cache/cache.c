@@ -568,7 +568,6 @@ static void check_segment(const struct segment *s, uint32_t index)
 
 	assert((s->id & (SEGMENT_MAX - 1)) == index && s->dataset && s->memory.bytes > 0);
 	assert(!chunk || chunk->segment == s);
-	assert(!chunk || chunk->pins == 0 || chunk->state == CHUNK_READY);
 	/* Memory that takes another segment's bytes holds no chunk yet. */
 	assert(!s->filling || !chunk || chunk->state == CHUNK_READING || chunk->state == CHUNK_VERIFYING);
 }

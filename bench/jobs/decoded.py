@@ -31,7 +31,7 @@ def batches(loader):
         yield from loader
 
 
-def forms():
+def decoded_copies():
     jobs = json.loads(subprocess.run([support.program("dieselctl"), "jobs", "--json", "--socket", os.environ["DIESEL_SOCKET"]], check=True,
                                      capture_output=True, text=True).stdout)["jobs"]
     job = next(job for job in jobs if job["pid"] == os.getpid())
@@ -45,7 +45,7 @@ def main():
     end, n = time.monotonic() + warm_s, 0
     while time.monotonic() < end:
         next(source)
-    found, begin, cpu = forms(), time.monotonic(), usage.busy_s()
+    found, begin, cpu = decoded_copies(), time.monotonic(), usage.busy_s()
     while time.monotonic() < begin + seconds:
         n += len(next(source)[0])
     print(json.dumps({"samples": n, "seconds": time.monotonic() - begin, "cpu_s": usage.busy_s() - cpu, **found}))

@@ -51,7 +51,7 @@ static void punch_done(struct pool_task *task)
 	struct buffers *f = buffer->buffers;
 	struct cache *c = f->cache;
 
-	buffer->state = FRAME_ABSENT;
+	buffer->state = BUFFER_ABSENT;
 	f->n_going--;
 	c->releasing_bytes -= f->buffer_bytes;
 	try_free(f);
@@ -75,7 +75,7 @@ static struct batch_buffer *find_earliest(struct buffers *f)
 	for (uint32_t i = 0; i < f->n_buffers; i++) {
 		struct batch_buffer *buffer = &f->buffer[i];
 
-		if (buffer->state == FRAME_LIVE && buffer->n_refs == 0 &&
+		if (buffer->state == BUFFER_LIVE && buffer->n_refs == 0 &&
 		    (!found || goes_first(buffer, found)))
 			found = buffer;
 	}
@@ -86,7 +86,7 @@ void batch_buffers_give_back(struct buffers *f, uint32_t number)
 {
 	struct batch_buffer *buffer = &f->buffer[number];
 
-	buffer->state = FRAME_GOING;
+	buffer->state = BUFFER_GOING;
 	buffer->holds = false;
 	f->n_live--;
 	f->n_going++;
@@ -128,8 +128,8 @@ static struct batch_buffer *find_free(struct buffers *f)
 	for (uint32_t i = 0; i < f->n_buffers; i++) {
 		struct batch_buffer *buffer = &f->buffer[i];
 
-		if ((buffer->state == FRAME_LIVE && buffer->n_refs == 0 && !f->keeps) ||
-		    (buffer->state == FRAME_ABSENT && f->n_live < f->limit))
+		if ((buffer->state == BUFFER_LIVE && buffer->n_refs == 0 && !f->keeps) ||
+		    (buffer->state == BUFFER_ABSENT && f->n_live < f->limit))
 			return buffer;
 	}
 	return find_earliest(f);
@@ -139,8 +139,8 @@ void batch_buffers_take_this(struct buffers *f, uint32_t number)
 {
 	struct batch_buffer *buffer = &f->buffer[number];
 
-	if (buffer->state == FRAME_ABSENT) {
-		buffer->state = FRAME_LIVE;
+	if (buffer->state == BUFFER_ABSENT) {
+		buffer->state = BUFFER_LIVE;
 		buffer->is_new = true;
 		f->n_live++;
 	}

@@ -20,12 +20,12 @@
 #include "daemon/storage/shared_memory.h"
 
 #define BATCH_BUFFER_NONE UINT32_MAX
-#define FRAMES_MEMBERS    8 /* a pool has space for this many sessions of the first one's size */
+#define BUFFERS_MEMBERS   8 /* a pool has space for this many sessions of the first one's size */
 
-enum frame_state {
-	FRAME_ABSENT, /* has no memory */
-	FRAME_LIVE,
-	FRAME_GOING, /* a worker is returning its memory to the system */
+enum buffer_state {
+	BUFFER_ABSENT, /* has no memory */
+	BUFFER_LIVE,
+	BUFFER_GOING, /* a worker is returning its memory to the system */
 };
 
 /* A complete batch in its buffer, without an error. */
@@ -41,7 +41,7 @@ struct buffer_batch {
 struct batch_buffer {
 	struct pool_task task;
 	struct buffers *buffers;
-	enum frame_state state;
+	enum buffer_state state;
 	uint32_t n_refs;
 	bool is_new; /* nothing was written to the buffer yet */
 	bool holds;  /* the buffer holds `batch` */

@@ -172,7 +172,7 @@ void group_join(struct session *s)
 	g->n_members++;
 }
 
-struct buffers *group_frames(const struct session *s)
+struct buffers *group_buffers(const struct session *s)
 {
 	const struct group *g = s->order.request.flags & DIESEL_PINNABLE ? NULL : find_group(s);
 

@@ -54,7 +54,7 @@ struct group_member {
 bool group_is_same(const struct session *a, const struct session *b);
 
 /* Returns a buffer pool of its group with space for a new session's slots. NULL: it needs its own pool. */
-struct buffers *group_frames(const struct session *s);
+struct buffers *group_buffers(const struct session *s);
 /* Adds the session to its group, which is created if needed. If memory is short, the session does not share.
  */
 void group_join(struct session *s);

@@ -132,7 +132,7 @@ static uint32_t find_cold(struct kept *k)
 	for (uint32_t i = k->n_cold; i-- > 0;) {
 		uint32_t buffer = k->cold[i];
 
-		if (f->buffer[buffer].state != FRAME_ABSENT)
+		if (f->buffer[buffer].state != BUFFER_ABSENT)
 			continue;
 		k->cold[i] = k->cold[--k->n_cold];
 		return buffer;
@@ -235,8 +235,8 @@ static uint32_t find_last(const struct kept *k, const struct kept_followers *fol
 	return found;
 }
 
-static uint32_t take_frame(struct kept *k, struct cache *c, uint64_t use,
-			   const struct kept_followers *followers, bool may_grow)
+static uint32_t take_buffer(struct kept *k, struct cache *c, uint64_t use,
+			    const struct kept_followers *followers, bool may_grow)
 {
 	uint32_t buffer = take_warm(k), last;
 	uint64_t last_use;
@@ -266,7 +266,7 @@ uint32_t kept_reserve(struct kept *k, struct cache *c, uint64_t n_batches, uint6
 
 	if (use == NOBODY || !begin(k, c, n_batches, buffer_bytes) || find(k, position) < k->n)
 		return BATCH_BUFFER_NONE;
-	buffer = take_frame(k, c, use, followers, may_grow);
+	buffer = take_buffer(k, c, use, followers, may_grow);
 	if (buffer == BATCH_BUFFER_NONE) {
 		ask(k, c, position, followers);
 		return BATCH_BUFFER_NONE;
@@ -380,7 +380,7 @@ void kept_check(const struct kept *k)
 		const struct batch_buffer *buffer = &k->buffers->buffer[k->places[i].buffer];
 
 		assert(i == 0 || k->places[i - 1].position < k->places[i].position);
-		assert(buffer->state == FRAME_LIVE && buffer->holds &&
+		assert(buffer->state == BUFFER_LIVE && buffer->holds &&
 		       kept_position(k->n_batches, buffer->batch.epoch, buffer->batch.index) ==
 			   k->places[i].position);
 	}

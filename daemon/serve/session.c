@@ -272,7 +272,7 @@ void session_fill_from(struct batch_slot *slot, struct buffers *from, uint32_t b
 	slot->shared_job = found->job;
 	batch_adopt(&slot->batch, found);
 	batch_buffers_ref(from, buffer);
-	if (from == s->slots.buffers && !slots_have_frame(&s->slots, buffer)) {
+	if (from == s->slots.buffers && !slots_have_buffer(&s->slots, buffer)) {
 		slot->buffer = buffer;
 		session_filled(slot);
 		return;

@@ -173,11 +173,11 @@ static int admit(struct session *s, struct error *err)
 }
 
 /* Joins a buffer pool of the group, or creates one, with extra space if other sessions may join it. */
-static int join_frames(struct session *s)
+static int join_buffers(struct session *s)
 {
 	bool decodes = s->order.request.recipe.kind != RECIPE_NONE;
-	uint32_t space = decodes && !(s->order.request.flags & DIESEL_PINNABLE) ? FRAMES_MEMBERS : 1;
-	struct buffers *f = space > 1 ? group_frames(s) : NULL;
+	uint32_t space = decodes && !(s->order.request.flags & DIESEL_PINNABLE) ? BUFFERS_MEMBERS : 1;
+	struct buffers *f = space > 1 ? group_buffers(s) : NULL;
 	int r =
 	    f ? 0 : batch_buffers_new(s->cache, s->slots.layout.slot_bytes, s->slots.n * space, decodes, &f);
 
@@ -312,7 +312,7 @@ static int make_memory(struct session *s, const struct session_args *args, int p
 	if (!cache_make_space(s->cache, s->cost_bytes))
 		return error_set(err, -ENOSPC,
 				 "the cache has no space for the session's batches: all memory is in use");
-	r = join_frames(s);
+	r = join_buffers(s);
 	if (r == 0)
 		r = slots_open(&s->slots, s, o->batch, o->dataset->info.n_chunks);
 	if (r == 0)

@@ -139,7 +139,7 @@ uint32_t slots_revoke(struct slots *s)
 	return n_held;
 }
 
-bool slots_have_frame(const struct slots *s, uint32_t buffer)
+bool slots_have_buffer(const struct slots *s, uint32_t buffer)
 {
 	for (uint32_t i = 0; i < s->n; i++) {
 		if (s->all[i].buffer == buffer)

@@ -95,6 +95,6 @@ bool slots_are_drained(const struct slots *s);
 uint32_t slots_revoke(struct slots *s);
 /* Returns true if a slot refers to the buffer. Two slots must never share a buffer: a client may write to the
  * batches that it holds, and its mapping has one copy of each page. */
-bool slots_have_frame(const struct slots *s, uint32_t buffer);
+bool slots_have_buffer(const struct slots *s, uint32_t buffer);
 /* Asserts the invariants of slots, in builds with assertions. */
 void slots_check(const struct slots *s);

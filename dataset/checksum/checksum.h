@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The name that the spaces of dataset have for it. */
+/* The name by which the modules of dataset include it. */
 
 #include "dataset/checksum.h"

@@ -411,11 +411,11 @@ void resample_end(struct resample *resample, uint8_t *output)
 
 void resample_free(struct resample *resample)
 {
-	struct scratch_buffer *spaces[] = {&resample->x.weights, &resample->x.spans, &resample->x.scratch,
-					   &resample->y.weights, &resample->y.spans, &resample->y.scratch,
-					   &resample->rows,      &resample->columns, &resample->made,
-					   &resample->middle};
+	struct scratch_buffer *buffers[] = {&resample->x.weights, &resample->x.spans, &resample->x.scratch,
+					    &resample->y.weights, &resample->y.spans, &resample->y.scratch,
+					    &resample->rows,      &resample->columns, &resample->made,
+					    &resample->middle};
 
-	for (size_t i = 0; i < sizeof(spaces) / sizeof(*spaces); i++)
-		scratch_free(spaces[i]);
+	for (size_t i = 0; i < sizeof(buffers) / sizeof(*buffers); i++)
+		scratch_free(buffers[i]);
 }

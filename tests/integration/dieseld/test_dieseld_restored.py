@@ -89,7 +89,8 @@ class Carried(Case):
     def has_all(self, chunks, n):
         """Returns true if the store holds n chunks, and the index has each of them right. A chunk that the daemon dropped stays in
         the store until its manager reads the message."""
-        rows = [struct.unpack_from("<IIQQ", Index(self.store).get(name)) for name in chunks]
+        index = Index(self.store)
+        rows = [struct.unpack_from("<IIQQ", index.get(name)) for name in chunks]
         return (len(rows) == n and all(valid and chunk < n for valid, _, chunk, _ in rows) and len({chunk for *_, chunk, _ in rows}) == n
                 and len({size for *_, size in rows}) == 1)
 

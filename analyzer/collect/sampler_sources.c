@@ -116,21 +116,23 @@ int sampler_sources_find(const char *root, struct sampler_source sources[SAMPLER
 	if (r == 0) {
 		const struct sampler_source found[] = {
 		    {"cpu-clock", "exact CPU time of each process",
-		     "whether other threads of the trainer compute", !proc_cpu_ns(pid, &cpu_ns)},
+		     "whether other threads of the trainer are computing", !proc_cpu_ns(pid, &cpu_ns)},
 		    {"syscall", "the system call in which a thread sleeps",
-		     "the difference between data waits and other waits, unless wchan tells",
+		     "the distinction between data waits and other waits, unless wchan is readable",
 		     has_syscall(root, pid)},
 		    {"schedstat", "exact CPU time and run queue of each thread",
-		     "cpu_starved is unknown; CPU time has steps of 10 ms", has_schedstat(root, pid)},
+		     "cpu_starved, and CPU times finer than 10 ms", has_schedstat(root, pid)},
 		    {"wchan", "the kernel function in which a thread sleeps",
-		     "nothing, if the system call is known", has_wchan(root, pid)},
+		     "nothing, as long as syscall is readable", has_wchan(root, pid)},
 		    {"io", "exact read calls and bytes of each thread",
-		     "steps, bytes read, and where loading ends without workers", has_io(root, pid)},
+		     "steps, bytes read, and, without workers, the time when loading ends",
+		     has_io(root, pid)},
 		    {"fd", "the pipes that a process shares with its parent",
-		     "workers can be told from helpers only by their command line",
+		     "the distinction between workers and helper processes, unless command lines show it",
 		     !proc_pipes(root, pid, pipes, 4, &n_pipes)},
 		    {"memory", "whether the trainer is in next() of a Python loader, and which pipe it polls",
-		     "without workers, loading that reads no files counts as computing", has_memory(pid)},
+		     "without workers, loading that reads no files (it counts as computing)",
+		     has_memory(pid)},
 		};
 
 		memcpy(sources, found, sizeof(found));

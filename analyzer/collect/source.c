@@ -286,12 +286,10 @@ static int sampler_open(const char *root, bool no_children, struct sampler **ret
 
 	snprintf(path, sizeof(path), "%s/self/stat", root);
 	if (access(path, R_OK))
-		return error_errno(err, -errno,
-				   "cannot read %s: without BPF and without /proc no job can be observed",
-				   path);
+		return error_errno(err, -errno, "cannot sample any job, because %s cannot be read", path);
 	sampler = calloc(1, sizeof(*sampler));
 	if (!sampler)
-		return error_set(err, -ENOMEM, "not enough memory to begin");
+		return error_set(err, -ENOMEM, "not enough memory to start recording");
 	sampler->root = root;
 	sampler->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	r = sampler->timer_fd < 0 ? -errno : sampler_job_new(root, no_children, &sampler->job);
@@ -448,7 +446,7 @@ int source_open(enum source_choice choice, const struct collector_options *optio
 	int r;
 
 	if (!source)
-		return error_set(err, -ENOMEM, "not enough memory to begin");
+		return error_set(err, -ENOMEM, "not enough memory to start recording");
 	if (choice == SOURCE_COLLECTOR)
 		r = collector_open(options, &source->collector, err);
 	else

@@ -212,7 +212,7 @@ static void judge(struct draft *draft)
 			 analysis->n_steps == 1 ? " was" : "s were", ANALYSIS_STEPS_MIN);
 	else if (!analysis->window.observed_ns)
 		snprintf(analysis->insufficient, sizeof(analysis->insufficient),
-			 "all steps have the same time: the recording is damaged");
+			 "all steps begin and end at the same time: the recording is damaged");
 	if (analysis->insufficient[0]) {
 		analysis->verdict = ANALYSIS_INSUFFICIENT;
 		return;
@@ -296,8 +296,9 @@ int analysis_run(const struct analysis_input *input, struct analysis **ret_analy
 
 	if ((input->n_events && !input->events) || input->end_ns < input->begin_ns)
 		return error_set(err, -EINVAL, "%s",
-				 input->end_ns < input->begin_ns ? "the recording ends before it begins"
-								 : "an event count, but no events");
+				 input->end_ns < input->begin_ns
+				     ? "the recording ends before it begins"
+				     : "the input has an event count, but no events");
 	draft.analysis = calloc(1, sizeof(*draft.analysis));
 	if (draft.analysis)
 		draft.analysis->parts.computing_part = NAN;

@@ -351,7 +351,7 @@ int live_analyze(struct live *live, uint32_t root_tgid, uint64_t now_ns, struct 
 	if (now_ns > live->config.window_ns)
 		live_events_forget(&job->events, now_ns - live->config.window_ns);
 	if (live_events_copy(&job->events, &events, &input.n_events) < 0)
-		return error_set(err, -ENOMEM, "no memory to analyse job %u", root_tgid);
+		return error_set(err, -ENOMEM, "not enough memory to analyse job %u", root_tgid);
 	input.events = events;
 	input.paths = live->paths.items;
 	input.n_paths = live->paths.n;

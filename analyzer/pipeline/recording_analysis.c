@@ -161,7 +161,7 @@ int recording_analyze(struct recording *recording, const struct recording_analys
 		return error_errno(err, r, "cannot read the recording's metadata events");
 	r = losses_find(recording, material.events, input.n_events, &material.losses, &input.n_losses);
 	if (r < 0)
-		return error_set(err, r, "not enough memory for the recording's losses");
+		return error_set(err, r, "not enough memory for the list of lost records");
 	input.losses = material.losses;
 	if (!input.attached && recording_get_text(recording, RECORDING_COMMAND, &material.command) == 0)
 		input.command = material.command;

@@ -72,9 +72,10 @@ static void look_at_driver(struct check_gpu *gpu)
 	int r;
 
 	if (!driver_find(path, sizeof(path))) {
-		snprintf(gpu->driver_detail, sizeof(gpu->driver_detail),
-			 "no " DRIVER
-			 " here: waiting for a GPU cannot be told apart, unless the job brings its own");
+		snprintf(
+		    gpu->driver_detail, sizeof(gpu->driver_detail),
+		    "no " DRIVER
+		    " here: GPU waits cannot be told from other waits, unless the job brings its own copy");
 		return;
 	}
 	r = gpu_probes_look(path, &probes);
@@ -99,7 +100,7 @@ static void check_gpu_look(struct check_gpu *ret_gpu)
 	look_at_driver(&gpu);
 	gpu.has_nvml = nvml_open(&nvml, &err) == 0;
 	snprintf(gpu.nvml_detail, sizeof(gpu.nvml_detail), "%s%s", gpu.has_nvml ? "works" : err.text,
-		 gpu.has_nvml ? "" : ": no utilization to check the GPU figures against");
+		 gpu.has_nvml ? "" : ": no GPU utilization to compare with the probes");
 	nvml_close(nvml);
 	*ret_gpu = gpu;
 }
@@ -116,8 +117,8 @@ enum finding_state {
 };
 
 #define KNOWN_GOOD                                                                                           \
-	"known good: Linux 5.15 to 7.3 on x86-64; diesel-analyze record -v shows the kernel's log (please "  \
-	"report it)"
+	"known good: Linux 5.15 to 7.3 on x86-64; please report this, with the kernel's log, which "         \
+	"diesel-analyze record -v prints"
 
 struct finding {
 	enum finding_state state;
@@ -199,10 +200,11 @@ static void check_privilege(struct report *report)
 	report->perfmon = admin || (has & 1ULL << CAPABILITY_PERFMON);
 	if (!admin && !((has & 1ULL << CAPABILITY_BPF) && (has & 1ULL << CAPABILITY_PERFMON)))
 		add(report, FINDING_FAILED, "privilege",
-		    "for exact reports, run `sudo diesel-analyze`, or once: sudo setcap "
+		    "for exact reports, run `sudo diesel-analyze`, or run once: sudo setcap "
 		    "cap_bpf,cap_perfmon,cap_sys_ptrace+ep $(command -v diesel-analyze). In a container: "
 		    "docker run --pid=host --cap-add BPF --cap-add PERFMON --cap-add SYS_PTRACE. In "
-		    "Kubernetes: hostPID and the same in securityContext.capabilities.add",
+		    "Kubernetes: set hostPID: true, and list the same capabilities in "
+		    "securityContext.capabilities.add",
 		    "no privilege to load BPF programs (uid %u)", (unsigned)status.uid);
 	else if (!(has & 1ULL << CAPABILITY_SYS_PTRACE))
 		add(report, FINDING_LIMITED, "privilege", "add CAP_SYS_PTRACE",
@@ -227,14 +229,13 @@ static void check_profile(struct report *report, struct collector *collector)
 
 	collector_stats_get(collector, &stats);
 	if (stats.profile_hz)
-		add(report, FINDING_OK, "profile", "", "stack samples by the CPUs' software clock");
+		add(report, FINDING_OK, "profile", "", "stack samples are timed by the CPUs' software clock");
 	else
 		add(report, FINDING_LIMITED, "profile",
 		    wants_privilege(stats.profile_error) ? "see perf_event_paranoid below"
 		    : stats.profile_error == -EOPNOTSUPP ? KNOWN_GOOD
 							 : "use a kernel with CONFIG_PERF_EVENTS=y",
-		    "no stack samples (%s): the report cannot show the functions that preparing spends its "
-		    "time in",
+		    "no stack samples (%s): the report cannot show which functions prepare the data",
 		    strerror(-stats.profile_error));
 }
 
@@ -245,7 +246,8 @@ static void check_probes(struct report *report, struct collector *collector)
 	collector_stats_get(collector, &stats);
 	if (stats.no_probes)
 		add(report, FINDING_LIMITED, "probes",
-		    "`sudo diesel-analyze`, or add CAP_SYS_ADMIN; or sample: `diesel-analyze --unprivileged`",
+		    "run `sudo diesel-analyze`, or add CAP_SYS_ADMIN; or sample with `diesel-analyze "
+		    "--unprivileged`",
 		    "before Linux 6.6 probes in libraries need CAP_SYS_ADMIN; lost: steps, batches, GPU "
 		    "waits");
 	else
@@ -282,8 +284,8 @@ static const char *load_advice(const struct report *report, int r)
 		if (report->findings[i].state == FINDING_FAILED)
 			return "see the lines above";
 	if (r == -EPERM)
-		return "allow bpf() here: the seccomp profile of a container, or lockdown, may refuse it to "
-		       "root";
+		return "allow bpf() here: a container's seccomp profile, or kernel lockdown, may refuse it "
+		       "even to root";
 	return KNOWN_GOOD;
 }
 
@@ -309,7 +311,7 @@ static void check_load(struct report *report, const char *btf_path)
 		add(report, FINDING_LIMITED, "page faults",
 		    wants_privilege(open_clock()) ? "see perf_event_paranoid below"
 						  : "use a kernel with CONFIG_PERF_EVENTS=y",
-		    "reads of mapped files: only the time asleep is known");
+		    "for reads of mapped files, only the time asleep is known");
 	collector_close(collector);
 }
 
@@ -342,8 +344,8 @@ static void check_perf(struct report *report)
 		    "%s: perf events need CAP_SYS_ADMIN here; lost: stack samples, times of page faults",
 		    line);
 	else if (wants_privilege(r) && atoi(line) > 2)
-		add(report, FINDING_OK, setting, "", "%s: where CAP_PERFMON is not enough, CAP_SYS_ADMIN is",
-		    line);
+		add(report, FINDING_OK, setting, "",
+		    "%s: if CAP_PERFMON is not enough at this value, CAP_SYS_ADMIN is", line);
 	else
 		add(report, FINDING_OK, setting, "", "%s: has no effect with CAP_PERFMON", line);
 }
@@ -355,13 +357,13 @@ static void check_settings(struct report *report)
 	if (!read_line("/sys/kernel/security/lockdown", line, sizeof(line))) {
 		if (strstr(line, "[confidentiality]"))
 			add(report, FINDING_FAILED, "lockdown", "boot with lockdown=integrity or none",
-			    "kernel lockdown is confidentiality: BPF may not read kernel memory");
+			    "kernel lockdown is set to confidentiality: BPF may not read kernel memory");
 		else
 			add(report, FINDING_OK, "lockdown", "",
-			    "%s: tracepoints and user probes work with it", line);
+			    "%s: tracepoints and user probes work in this mode", line);
 	} else {
 		add(report, FINDING_OK, "lockdown", "",
-		    "this kernel does not show it, or securityfs is not mounted");
+		    "this kernel does not report its lockdown mode, or securityfs is not mounted");
 	}
 	check_perf(report);
 	add(report, FINDING_OK, "tracefs", "", "not needed");
@@ -374,9 +376,9 @@ static void check_psi(struct report *report)
 
 	if (r < 0)
 		add(report, FINDING_LIMITED, "psi", "boot with psi=1 on a kernel built with CONFIG_PSI=y",
-		    "no pressure figures: %s", strerror(-r));
+		    "no pressure stall information (PSI): %s", strerror(-r));
 	else
-		add(report, FINDING_OK, "psi", "", "the kernel has pressure figures (PSI)");
+		add(report, FINDING_OK, "psi", "", "the kernel has pressure stall information (PSI)");
 }
 
 /* A machine without a GPU lacks nothing. */
@@ -399,7 +401,7 @@ static void check_sampler(struct report *report)
 	report->sampled = r == 0;
 	if (r < 0)
 		add(report, FINDING_LIMITED, "sampler", "mount /proc without hidepid",
-		    "without privilege no job can be observed: %s", strerror(-r));
+		    "without privilege, no job can be sampled: %s", strerror(-r));
 	for (size_t i = 0; i < n; i++) {
 		snprintf(name, sizeof(name), "sampler: %s", sources[i].name);
 		if (sources[i].readable)
@@ -410,7 +412,7 @@ static void check_sampler(struct report *report)
 	}
 	if (geteuid() != 0 && !read_line("/proc/sys/kernel/yama/ptrace_scope", line, sizeof(line)) &&
 	    line[0] != '0')
-		add(report, FINDING_LIMITED, "sampler: yama", "start the job by diesel-analyze -- COMMAND",
+		add(report, FINDING_LIMITED, "sampler: yama", "start the job with diesel-analyze -- COMMAND",
 		    "with -p, the system calls in which threads sleep are hidden (ptrace_scope is %s)", line);
 }
 
@@ -439,10 +441,10 @@ static void print_text(const struct report *report, FILE *out)
 			fprintf(out, "%-8s %-20s -> %s\n", "", "", finding->advice);
 	}
 	fprintf(out, "\n%s\n\n",
-		report->exact ? "Recordings here are exact."
-		: report->sampled
-		    ? "Recordings here are sampled: approximate, with intervals, and without privilege."
-		    : "No recording is possible here.");
+		report->exact     ? "Recordings here are exact."
+		: report->sampled ? "Recordings here are sampled: they need no privilege, and results are "
+				    "approximate, with intervals."
+				  : "No recording is possible here.");
 	for (size_t i = 0; i < report->n_hooks; i++) {
 		const struct collector_hook *hook = &report->hooks[i];
 

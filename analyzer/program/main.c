@@ -148,8 +148,8 @@ static bool is_failed_run(const struct options *options, const struct record_res
 		snprintf(end, sizeof(end), "ended with status %d", WEXITSTATUS(result->status));
 	if (n_steps)
 		snprintf(steps, sizeof(steps), "only %zu step%s", n_steps, n_steps == 1 ? "" : "s");
-	log_error("no report: the job %s, with %s seen in the %s that were recorded. Fix the error that it "
-		  "printed, then run it again.",
+	log_error("no report: the job %s, with %s seen in the %s that were recorded. Fix the error that the "
+		  "job printed, then run it again.",
 		  end, steps, units_format_duration(duration, sizeof(duration), result->duration_ns));
 	return true;
 }
@@ -223,14 +223,15 @@ static void say_result(const struct record_result *result, uint64_t detail_bytes
 		 (unsigned long long)result->n_events, (unsigned long long)result->n_lost,
 		 end ? end : drawn.text);
 	if (result->unrecorded_ns)
-		log_info("%s of it have no detail, because --detail allows only %s per minute; --detail all "
+		log_info("%s of the recording have no detail, because --detail allows only %s per minute; "
+			 "--detail all "
 			 "records everything",
 			 units_format_duration(duration, sizeof(duration), result->unrecorded_ns),
 			 units_format_bytes(detail, sizeof(detail), detail_bytes));
 	if (result->n_lost)
-		log_warning(
-		    "%llu events were lost because the kernel buffer was full: a larger --ring loses fewer",
-		    (unsigned long long)result->n_lost);
+		log_warning("%llu events were lost because the kernel buffer was full: use a larger --ring, "
+			    "such as --ring 64M",
+			    (unsigned long long)result->n_lost);
 }
 
 static int record(const struct options *options, const char *output, struct record_result *result)

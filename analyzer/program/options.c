@@ -161,11 +161,11 @@ static int print_version(void *user, const struct option_row *row, const char *t
 static const struct option_row rows[] = {
     {"output", option_set_string, .letter = 'o', .verbs = RECORDING | OF(REPORT) | OF(DIFF), FIELD(output),
      .group = "Recording", .value = "FILE", .takes = OPTION_FILE,
-     .help = "recording to write (record: diesel.db; an older one becomes diesel.db.old), or file of the "
-	     "report (default: standard output)",
-     .about = "For `record`, the recording: by default diesel.db, where an older one becomes diesel.db.old. "
-	      "An existing FILE is replaced only if it is a recording. For `report`, the file of the report, "
-	      "which appears complete or not at all."},
+     .help = "recording to write (record: diesel.db by default; an older one becomes diesel.db.old), or "
+	     "report to write (default: standard output)",
+     .about = "For `record`, the recording to write, by default diesel.db (an older one becomes "
+	      "diesel.db.old). An existing FILE is replaced only if it is a recording. For `report`, the "
+	      "report to write, which appears complete or not at all."},
     {"duration", option_set_duration, .letter = 'd', .verbs = RECORDING, FIELD(duration_ns), .least = 1,
      .value = "TIME", .says = "must be a time such as 30s, 5m or 1h",
      .help = "stop recording after this time, such as 30s, 5m or 1h (default: when the job ends). The job "
@@ -174,44 +174,45 @@ static const struct option_row rows[] = {
 	      "recorded, and `record` waits for it."},
     {"pid", set_pids, .letter = 'p', .verbs = RECORDING, .value = "PID", .takes = OPTION_PROCESS,
      .repeats = true,
-     .help = "process to watch, until it ends, Ctrl-C or -d. For several of one job: -p 12,34",
-     .about = "The process to record, by its host PID. Several make one recording and one report, as for "
-	      "ranks that were started apart."},
+     .help = "process to record, until it ends, Ctrl-C or -d. Several processes of one job: -p 12,34",
+     .about = "The process to record, by its host PID. Several PIDs make one recording and one report, for "
+	      "example ranks that were started separately."},
     {"cgroup", option_set_string, .verbs = RECORDING, FIELD(cgroup), .value = "PATH", .takes = OPTION_FOLDER,
-     .help = "watch all processes in this control group and those that join it",
-     .about = "Records every process that is in a control group of version 1 or 2, in one below it, or that "
-	      "joins it meanwhile. PATH is its folder, or the path in /proc/PID/cgroup. The recording ends "
-	      "when the group is empty."},
+     .help = "record all processes that are in this control group or join it",
+     .about = "Records every process in a control group (version 1 or 2) and in the groups below it, and "
+	      "every process that joins them during the recording. PATH is the group's folder, or its path "
+	      "in /proc/PID/cgroup. The recording ends when the group is empty."},
     {"unprivileged", option_set_flag, .verbs = RECORDING, FIELD(unprivileged),
-     .help = "sample /proc, as if BPF were refused: approximate, needs no root"},
+     .help = "sample /proc instead of using BPF: approximate, but needs no root"},
     {"no-children", option_set_flag, .verbs = RECORDING, FIELD(no_children),
-     .help = "leave out processes that the job starts; its threads are recorded"},
+     .help = "leave out processes that the job starts (its threads are recorded)"},
     {"detail", set_detail, .verbs = RECORDING, .value = "SIZE", .usual = "1M",
-     .help = "bytes to write per minute, such as 4M, or all. A long recording has detail only in slices.",
-     .about = "How much to write per minute, compressed; default 1M. The first minute of the training steps "
+     .help = "limit on the bytes to write per minute, such as 4M, or all. A long recording has detail only "
+	     "in slices.",
+     .about = "The bytes to write per minute, compressed; default 1M. The first minute of the training steps "
 	      "gets 16 times as much, which is enough to record all of it unless the job is very busy. The "
 	      "time before the first step gets 8 times as much. Later the recorder saves up unused bytes, at "
-	      "most 24 seconds' worth. It records a job that makes more in detail only in slices of 5 "
-	      "seconds or longer, at most 32 MiB in total, spread over the whole recording. Steps, threads' "
-	      "lives and totals are always recorded. The shares are then those of the steps with complete "
-	      "detail; recorder and report print how many there are."},
+	      "most 24 seconds' worth. If a job produces more, the recorder writes detail only in slices of "
+	      "5 seconds or longer, at most 32 MiB in total, spread over the whole recording. Steps, "
+	      "threads' lives and totals are always recorded. The shares then cover only the steps with "
+	      "complete detail; the recorder and the report print how many there are."},
     {"ring", option_set_bytes, .verbs = RECORDING, FIELD(ring_bytes), .least = 1, .value = "SIZE",
      .usual = "8M", .says = "not a size like 64M", .help = "kernel buffer, e.g. 64M",
-     .about = "The kernel buffer between job and recorder, rounded up to a power of two; default 8M. Use a "
-	      "larger one if a report shows lost events."},
+     .about = "The size of the kernel buffer between job and recorder, rounded up to a power of two; default "
+	      "8M. Use a larger one if a report shows lost events."},
     {"profile-hz", set_count, .verbs = RECORDING, FIELD(profile_hz), .most = PROFILE_HZ_MAX, .value = "N",
-     .usual = "99", .help = "stack samples per second and CPU, for the functions of preparing",
-     .about = "Stack samples per second and CPU, 1 to 1000, which show the functions that preparing spends "
-	      "its time in; default 99."},
+     .usual = "99", .help = "stack samples per second and CPU, to show which functions prepare the data",
+     .about = "Stack samples per second and CPU, 1 to 1000, to show which functions prepare the data; "
+	      "default 99."},
     {"no-profile", set_no_profile, .verbs = RECORDING, .help = "take no stack samples",
      .about = "Takes no stack samples. Compiling is then not seen, and its share is unknown."},
     {"btf", option_set_string, .verbs = RECORDING | OF(CHECK), FIELD(btf_path), .value = "FILE",
      .usual = "/sys/kernel/btf/vmlinux", .takes = OPTION_FILE, .help = "kernel type information"},
     {"format", option_set_string, .verbs = OF(RUN) | OF(REPORT) | OF(DIFF), FIELD(format),
      .group = "Reporting", .value = "FORMAT", .words = "text|json|html|perfetto|openmetrics",
-     .help = "format of the report (default: by the extension of -o: .txt, .json, .html, .pftrace, .prom; "
+     .help = "format of the report (default: from the extension of -o: .txt, .json, .html, .pftrace, .prom; "
 	     "else text)",
-     .about = "The format of the report, by default after the extension of `-o`: .txt, .json, .html, "
+     .about = "The format of the report, by default chosen from the extension of `-o`: .txt, .json, .html, "
 	      ".pftrace, .prom; else text. The JSON has `\"schema\"`:` \"diesel.report/1\"`; `--json-schema` "
 	      "prints its schema."},
     {"steps", option_set_flag, .verbs = OF(RUN) | OF(REPORT), FIELD(steps),
@@ -220,11 +221,12 @@ static const struct option_row rows[] = {
      .help = "print the schema of the JSON report"},
     {"trainer", set_trainer, .verbs = RECORDING | OF(REPORT), .value = "TID",
      .help = "thread that trains (default: found by its activity)",
-     .about = "The thread whose time is reported; by default found by its activity. `record` keeps the "
-	      "option with the recording; `report` overrides it."},
+     .about = "The thread whose time is reported; by default found by its activity. `record` stores the "
+	      "thread in the recording; `report` overrides it."},
     {"checkpoint-overhead", set_checkpoint_overhead, .verbs = RECORDING | OF(REPORT), .value = "PERCENT",
-     .usual = "5%", .help = "highest cost of checkpoints, for advice on their interval",
-     .about = "The highest cost of checkpoints, for the advice on their interval; default 5%."},
+     .usual = "5%", .help = "highest acceptable cost of checkpoints, for advice on their interval",
+     .about = "The highest acceptable cost of checkpoints, as a share of the time, for the advice on their "
+	      "interval; default 5%."},
     {"cache", set_what_if, .verbs = OF(WHAT_IF), .key = WHAT_IF_OPTION_CACHE, .group = "Predicting",
      .value = "SHARE", .help = "share of the dataset in memory, such as 50%"},
     {"workers", set_what_if, .verbs = OF(WHAT_IF), .key = WHAT_IF_OPTION_WORKERS, .value = "N",
@@ -233,27 +235,28 @@ static const struct option_row rows[] = {
      .help = "storage bandwidth in MB/s",
      .about = "Storage bandwidth in MB/s, instead of the bandwidth in the recording."},
     {"storage-speed", set_what_if, .verbs = OF(WHAT_IF), .key = WHAT_IF_OPTION_STORAGE_SPEED, .value = "Y",
-     .help = "factor on the storage's bandwidth"},
+     .help = "multiple of the recorded storage bandwidth"},
     {"device-speed", set_what_if, .verbs = OF(WHAT_IF), .key = WHAT_IF_OPTION_DEVICE_SPEED, .value = "Y",
-     .help = "factor on the device's speed"},
+     .help = "multiple of the recorded device speed"},
     {"sample-size", set_what_if, .verbs = OF(WHAT_IF), .key = WHAT_IF_OPTION_SAMPLE_SIZE, .value = "Z",
-     .help = "factor on the bytes and the computing of a sample"},
+     .help = "multiple of the recorded bytes and computing per sample"},
     {"native", set_native, .verbs = OF(WHAT_IF),
-     .help = "dieseld instead of Python decodes and transforms JPEG, PNG and WebP images",
-     .about = "`dieseld`(8) instead of Python decodes and transforms JPEG, PNG and WebP images, on all "
-	      "cores. This applies to the part of preparing that stack samples show as such work. If a "
-	      "recording shows none, `what-if` refuses it (exit status 3)."},
+     .help = "let dieseld, instead of Python, decode and transform JPEG, PNG and WebP images",
+     .about = "Lets `dieseld`(8), instead of Python, decode and transform JPEG, PNG and WebP images, on all "
+	      "cores. The prediction covers the part of data preparation that stack samples identify as this "
+	      "work. If a recording shows none, `what-if` refuses it (exit status 3)."},
     {"decoded-cache", set_what_if, .verbs = OF(WHAT_IF), .key = WHAT_IF_OPTION_DECODED, .value = "SHARE",
-     .help = "--native, and this share of the samples from decoded copies in its cache, such as 50%",
+     .help = "implies --native; share of the samples that come from decoded copies in dieseld's cache, such "
+	     "as 50%",
      .about = "Implies `--native`; this share of the samples, such as 50% or 0.5, comes from decoded copies "
 	      "that `dieseld` keeps in its cache. Copies of all samples take about three times the bytes of "
 	      "the files. Copies of large photographs serve some crops, not all."},
     {"nodes", set_what_if, .verbs = OF(WHAT_IF), .key = WHAT_IF_OPTION_NODES, .value = "N",
-     .help = "number of nodes with as much memory each; dieseld on each reads and keeps its own lanes, from "
-	     "storage that is as fast for each as in the recording",
-     .about = "Number of nodes with as much memory each, through `dieseld`. Each node reads and keeps its "
-	      "own lanes, 1/N of the dataset, so its memory holds a share N times as large. Storage counts "
-	      "as equally fast for each of them."},
+     .help = "number of nodes, each with the recorded node's memory and storage speed; dieseld on each node "
+	     "reads and caches its own lanes",
+     .about = "Number of nodes that share the dataset through `dieseld`, each with the recorded node's "
+	      "memory. Each node reads and caches its own lanes, 1/N of the dataset, so its memory holds a "
+	      "share N times as large. Storage is assumed to be as fast for each node as in the recording."},
     {"max-steps", set_count, .verbs = OF(TRUTH), FIELD(n_steps), .most = INT32_MAX,
      .group = "The three-run truth", .value = "N", .usual = "100", .help = "end each run after N steps"},
     {"rounds", set_count, .verbs = OF(TRUTH), FIELD(n_rounds), .most = TRUTH_ROUNDS_MAX, .value = "N",
@@ -301,12 +304,12 @@ static const struct option_verb verbs[VERB_COUNT] = {
 		  "predicts. The verdict is `fetch-bound`, `prep-bound`, `checkpoint-bound`, `device-bound`, "
 		  "`cpu-starved` (no core), `lock-bound` (the interpreter lock), `unclear` (the recording "
 		  "does not show the reason; the note names a way to find it), or `insufficient data`. "
-		  "Verdict, actions and predictions apply to the steps that come again. They leave out "
-		  "warm-up, validation passes and compiling (torch.compile, JAX), which is paid once and has "
-		  "a share of its own. `html` is one file with the same content, pictures of every step and "
-		  "every worker, what-if curves and a flame graph of preparing; it needs no network. "
-		  "`perfetto` is a trace for ui.perfetto.dev, `openmetrics` figures for a monitoring system. "
-		  "If a recording was cut off, the report covers the readable part, with a warning.",
+		  "Verdict, actions and predictions apply to the steady steps. These leave out warm-up, "
+		  "validation passes and compiling (torch.compile, JAX), which is paid once and has a share "
+		  "of its own. `html` is one file with the same content, pictures of every step and every "
+		  "worker, what-if curves and a flame graph of data preparation; it needs no network. "
+		  "`perfetto` is a trace for ui.perfetto.dev, and `openmetrics` has figures for a monitoring "
+		  "system. If a recording was cut off, the report covers the readable part, with a warning.",
 	 OPTION_ROWS(rows),
 	 .bit = OF(REPORT),
 	 .takes = OPTION_RECORDING},
@@ -334,27 +337,28 @@ static const struct option_verb verbs[VERB_COUNT] = {
 	{
 	    .name = "check",
 	    .arguments = NULL,
-	    .summary = "List what this kernel can record, and how to get the rest",
-	    .about = "Prints for each requirement and each kernel hook whether it is there, what is lost "
-		     "without it, and how to fix it.",
+	    .summary = "List the data that this kernel can record, and how to get the rest",
+	    .about = "For each requirement and each kernel hook, prints whether it is there, what is lost "
+		     "without it, and how to get it.",
 	    OPTION_ROWS(rows),
 	    .bit = OF(CHECK),
 	},
-    [VERB_DUMP] = {.name = "dump",
-		   .arguments = "RECORDING",
-		   .summary = "Write a recording's events as raw records of 64 bytes (bpf/event.h)",
-		   .about =
-		       "Writes the events of a recording to standard output as records of 64 bytes, by time.",
-		   OPTION_ROWS(rows),
-		   .bit = OF(DUMP),
-		   .takes = OPTION_RECORDING},
+    [VERB_DUMP] =
+	{.name = "dump",
+	 .arguments = "RECORDING",
+	 .summary = "Write a recording's events as raw records of 64 bytes (bpf/event.h)",
+	 .about =
+	     "Writes the events of a recording to standard output as records of 64 bytes, in order of time.",
+	 OPTION_ROWS(rows),
+	 .bit = OF(DUMP),
+	 .takes = OPTION_RECORDING},
     [VERB_TRUTH] =
 	{.name = "truth",
 	 .arguments = "-- COMMAND [ARG ...]",
-	 .summary = "Run a PyTorch job with its files cached, evicted, and replaced by batches from memory",
-	 .about = "Measures the same figures slowly, as a check of the other verbs. It runs a PyTorch "
-		  "command three times: with the files that it reads in the page cache, with these files "
-		  "evicted, and with a loader that returns random batches from memory. Only this verb "
+	 .summary = "Run a PyTorch job three times: files cached, files evicted, batches from memory",
+	 .about = "Measures the same figures directly but slowly, as a check of the other verbs. It runs a "
+		  "PyTorch command three times: with the files that it reads in the page cache, with these "
+		  "files evicted, and with a loader that returns random batches from memory. Only this verb "
 		  "changes the job, by a module that it puts in front of the job's own.",
 	 OPTION_ROWS(rows),
 	 .bit = OF(TRUTH),
@@ -412,14 +416,14 @@ static int take_job(struct options *options, int n, char **words)
 		options->command = words;
 	n = (options->command != NULL) + (options->n_tgids > 0) + (options->cgroup != NULL);
 	if (n > 1)
-		return usage_error("expected one job: a command, -p or --cgroup");
+		return usage_error("give only one of: -- COMMAND, -p PID, --cgroup PATH");
 	if (!n)
-		return usage_error("no job: give -p PID, --cgroup PATH, or -- and a command");
+		return usage_error("no job: give -p PID, --cgroup PATH, or -- COMMAND");
 	if (options->verb == VERB_TRUTH && !options->command)
-		return usage_error("truth runs a command several times: give -- and a command");
+		return usage_error("truth runs a command several times: give -- COMMAND");
 	if (options->cgroup && options->no_children)
 		return usage_error(
-		    "--no-children does not apply to --cgroup: children are in the group, too");
+		    "--no-children cannot be used with --cgroup: child processes are in the group, too");
 	return 0;
 }
 
@@ -429,14 +433,14 @@ static int take_rest(struct options *options, int n, char **words, bool is_comma
 	size_t n_needed = n_recordings(options->verb);
 
 	if (n > 0 && !(is_command && verbs[options->verb].command))
-		return usage_error("unknown word '%s': a command comes after --", words[0]);
+		return usage_error("unexpected argument '%s': put a command after --", words[0]);
 	if (options->n_recordings < n_needed)
 		return usage_error("%s needs %s", verbs[options->verb].name,
 				   n_needed == 1 ? "a recording" : "two recordings");
 	if (options->format && !render_format_by_name(options->format))
 		return usage_error("--format %s: must be  " RENDER_FORMAT_NAMES, options->format);
 	if (!isnan(options->what_if.storage_bytes_per_s) && !isnan(options->what_if.storage_factor))
-		return usage_error("--storage-mbps and --storage-speed set the same value: give one");
+		return usage_error("--storage-mbps and --storage-speed set the same value: give only one");
 	return verbs[options->verb].command ? take_job(options, n, words) : 0;
 }
 

@@ -137,7 +137,7 @@ int render_recording(const struct render_options *options, bool *ret_sufficient,
 	int r;
 
 	if (job.format->binary && !options->output && isatty(fileno(options->stream)))
-		return error_set(err, -EINVAL, "%s is a binary format: name a file with -o",
+		return error_set(err, -EINVAL, "%s is a binary format: write it to a file with -o FILE",
 				 job.format->name);
 	r = recording_open(options->recording, &recording, err);
 	if (r == 0)

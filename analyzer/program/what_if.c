@@ -93,15 +93,15 @@ const char *what_if_set(struct what_if_question *question, enum what_if_option o
 	case WHAT_IF_OPTION_STORAGE_SPEED:
 		return factor(text, "x", 0.01, 1000, &question->storage_factor)
 			   ? NULL
-			   : "must be a factor on the storage's bandwidth, such as 2 (0.01 to 1000)";
+			   : "must be a multiple of the recorded storage bandwidth, such as 2 (0.01 to 1000)";
 	case WHAT_IF_OPTION_DEVICE_SPEED:
 		return factor(text, "x", 0.01, 1000, &question->device_factor)
 			   ? NULL
-			   : "must be a factor on the device's speed, such as 2 (0.01 to 1000)";
+			   : "must be a multiple of the recorded device speed, such as 2 (0.01 to 1000)";
 	case WHAT_IF_OPTION_SAMPLE_SIZE:
 		return factor(text, "x", 0.01, 1000, &question->sample_factor)
 			   ? NULL
-			   : "must be a factor on the samples' size, such as 0.5 (0.01 to 1000)";
+			   : "must be a multiple of the recorded sample size, such as 0.5 (0.01 to 1000)";
 	case WHAT_IF_OPTION_NODES:
 		if (units_parse_integer(text, 1, WHAT_IF_NODES_MAX, &n))
 			return "must be a number of nodes from 1 to 10000";
@@ -157,25 +157,28 @@ int what_if_run(const struct options *options, struct error *err)
 		return error_set(err, -ENODATA, "%s: no prediction: %s%s", path, analysis->no_predictions,
 				 analysis->job.loader == LOADER_WORKERS ||
 					 analysis->job.loader == LOADER_INLINE
-				     ? "; record again, longer or undisturbed"
+				     ? "; record again, for longer or with less load on the machine"
 				     : "");
 	if (!analysis->predictions)
 		return error_set(err, -ENODATA,
-				 "%s: no prediction, because it was sampled without privilege: record as "
-				 "root (sudo), or see diesel-analyze check",
+				 "%s: no prediction, because the job was sampled without privilege. Record "
+				 "it as root (sudo), or see diesel-analyze check",
 				 path);
 	if (!isnan(options->what_if.storage_bytes_per_s) &&
 	    !(analysis->predictions->storage_bytes_per_s.value > 0))
-		return error_set(err, -ENODATA,
-				 "%s: the job read nothing from storage while it was recorded, so its "
-				 "bandwidth is unknown: evict its files and record again",
-				 path);
+		return error_set(
+		    err, -ENODATA,
+		    "%s: the job read nothing from storage while it was recorded, so the storage's bandwidth "
+		    "is unknown. Evict the job's files from the page cache, and record again",
+		    path);
 	if (options->what_if.native && isnan(analysis->predictions->native.part.value))
-		return error_set(err, -ENODATA, "%s: --%s: %s", path,
-				 isnan(options->what_if.decoded_ratio) ? "native" : "decoded-cache",
-				 analysis->profile
-				     ? "its stack samples show almost no decoding of JPEG, PNG or WebP images"
-				     : "it has no stack samples, so the functions of preparing are unknown");
+		return error_set(
+		    err, -ENODATA, "%s: --%s: %s", path,
+		    isnan(options->what_if.decoded_ratio) ? "native" : "decoded-cache",
+		    analysis->profile
+			? "the recording's stack samples show almost no decoding of JPEG, PNG or WebP images"
+			: "the recording has no stack samples, so the functions that prepare the data are "
+			  "unknown");
 	report =
 	    (struct report_what_if){.recording = path, .analysis = analysis, .question = options->what_if};
 	return output_write(NULL, stdout, options->json ? write_json : write_text, &report, err);

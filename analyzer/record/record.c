@@ -61,7 +61,7 @@ static int record_roots_add(struct record_roots *roots, pid_t tgid, struct error
 	roots->tgids = tgids ? tgids : roots->tgids;
 	roots->fds = fds ? fds : roots->fds;
 	if (!tgids || !fds)
-		return error_set(err, -ENOMEM, "no memory for the job's processes");
+		return error_set(err, -ENOMEM, "not enough memory to list the job's processes");
 	fd = kernel_pidfd_open(tgid);
 	if (fd < 0 && errno != ESRCH)
 		return error_errno(err, -errno, "cannot watch process %d", (int)tgid);
@@ -84,7 +84,7 @@ static int record_roots_set_cgroup(struct record_roots *roots, const char *path,
 	if (r < 0)
 		return error_errno(err, r, "%s: cannot find the control group", path);
 	roots->cgroup = strdup(folder);
-	return roots->cgroup ? 0 : error_set(err, -ENOMEM, "no memory for the job's processes");
+	return roots->cgroup ? 0 : error_set(err, -ENOMEM, "not enough memory to list the job's processes");
 }
 
 static void record_roots_free(struct record_roots *roots)
@@ -126,7 +126,7 @@ static int record_roots_join(struct record_roots *roots, struct source *source, 
 	}
 	r = cgroup_processes(roots->cgroup, &pids, &n);
 	if (r == -ENOMEM)
-		return error_set(err, r, "no memory for the processes of %s", roots->cgroup);
+		return error_set(err, r, "not enough memory to list the processes of %s", roots->cgroup);
 	/* A group that was removed counts as empty. */
 	ended = roots->any && !n && !source_alive(source);
 	for (size_t i = 0; i < n; i++) {
@@ -442,7 +442,7 @@ static int step_slices(struct recorder *recorder, struct error *err)
 	struct slice dropped;
 
 	if (r < 0)
-		return error_errno(err, r, "cannot keep account of the recording");
+		return error_errno(err, r, "cannot keep track of the recording's slices");
 	if (r == SLICES_OFF) {
 		slices->items[slices->n - 1].end_ns = source_detail(recorder->source, false);
 		r = 0;
@@ -558,8 +558,8 @@ static void say_worker(pid_t tgid)
 	    !strstr(command, "multiprocessing.spawn") && !strstr(command, "multiprocessing.forkserver"))
 		return;
 	error_set(&text, 0,
-		  "process %d is a child of process %d, and looks like a worker of a DataLoader: if it is "
-		  "one, `diesel-analyze -p %d` records the trainer, with its workers",
+		  "process %d is a child of process %d, and looks like a DataLoader worker. If it is, "
+		  "`diesel-analyze -p %d` records the trainer with its workers",
 		  (int)tgid, (int)stat.parent, (int)stat.parent);
 	_cleanup_(freep) char *runnable = commands_runnable_new(text.text, NULL);
 
@@ -602,15 +602,14 @@ static void say_limits(struct source *source)
 
 	source_stats_get(source, &stats);
 	for (size_t i = 0; i < stats.n_refusals; i++)
-		log_warning("this kernel refused the program %s (%s). Lost without it: %s",
+		log_warning("this kernel refused the BPF program %s (%s). Lost without it: %s",
 			    stats.refusals[i].program, stats.refusals[i].reason,
 			    stats.refusals[i].lost_without);
 	if (stats.no_probes)
-		log_warning("steps and batches cannot be seen, which before Linux 6.6 needs CAP_SYS_ADMIN: "
-			    "run as root (sudo), or sample by --unprivileged");
+		log_warning("steps and batches cannot be recorded, because before Linux 6.6 their probes "
+			    "need CAP_SYS_ADMIN: run as root (sudo), or sample with --unprivileged");
 	if (stats.profile_error)
-		log_warning("no stack samples (%s): the report cannot show the functions that preparing "
-			    "spends its time in",
+		log_warning("no stack samples (%s): the report cannot show which functions prepare the data",
 			    strerror(-stats.profile_error));
 }
 
@@ -677,7 +676,7 @@ static int begin(struct recorder *recorder, struct record_result *result, struct
 				   .total_bytes = per_minute ? DETAIL_TOTAL_BYTES : 0},
 	    recorder->start_ns);
 	if (r < 0)
-		return error_errno(err, r, "cannot keep account of the recording");
+		return error_errno(err, r, "cannot keep track of the recording's slices");
 	if (source_is_sampled(recorder->source))
 		r = recording_set_u64(recorder->recording, RECORDING_SAMPLED, 1, err);
 	return r < 0

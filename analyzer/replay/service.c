@@ -808,11 +808,11 @@ static const char *why_no_batches(enum analysis_loader loader)
 	case LOADER_WORKERS:
 	case LOADER_INLINE: return NULL;
 	case LOADER_DIESEL:
-		return "dieseld serves this job, and its actions are not in the recording: run dieselctl why "
-		       "while the job runs for its model's figures";
+		return "dieseld serves this job, and its work is not in the recording: while the job runs, "
+		       "dieselctl why prints the figures of dieseld's model";
 	case LOADER_THREADS:
-		return "a queue of the job's own feeds it, and its batches cannot be told apart: the replay "
-		       "supports only batches of a DataLoader's workers and of the trainer";
+		return "the job uses a queue of its own, whose batches cannot be told apart: the replay "
+		       "supports only batches of DataLoader workers and of the trainer";
 	case LOADER_NONE: break;
 	}
 	return "no loader was seen";

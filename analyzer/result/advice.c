@@ -73,8 +73,8 @@ static const char *advice_pack(const struct analysis *analysis, char *buffer, si
 								  : container->what);
 	else if (cache && array_read(analysis))
 		snprintf(buffer, size,
-			 "write its samples with diesel_loader.create(), because dieselctl pack makes one "
-			 "sample of a file");
+			 "write its samples with diesel_loader.create(), because dieselctl pack makes each "
+			 "file one sample");
 	else if (cache && cache->n_files)
 		snprintf(buffer, size, "pack it (dieselctl pack)");
 	else
@@ -198,8 +198,8 @@ static void on_own_prep(struct advice_plan *plan)
 	    2 * analysis->parts.own_prep_ns < analysis->share_ns[SHARE_PREP_STALL])
 		return;
 	advice_add(plan, 1 / left, CONFIDENCE_MEDIUM, NULL,
-		   "Let worker processes prepare: num_workers=\"auto\", the default, takes preparing off the "
-		   "trainer, which now does all of it");
+		   "Let worker processes prepare the data: num_workers=\"auto\", the default, takes this "
+		   "work off the trainer, which now does all of it");
 }
 
 #define NATIVE_SAMPLES_SURE 100 /* samples of decoding; with fewer the advice is only a hint */
@@ -213,8 +213,9 @@ static void decode_natively(struct advice_plan *plan, double gain_max, double pa
 
 	if (plan->analysis->job.loader == LOADER_DIESEL) {
 		advice_add(plan, gain_max, CONFIDENCE_LOW, gain,
-			   "Decode in dieseld (native): %.0f %% of preparing decodes and transforms images "
-			   "in Python, because of decode=Decode(native=False) or a transform that dieseld "
+			   "Decode in dieseld (native): decoding and transforming images in Python takes "
+			   "%.0f %% of preparation's CPU time, because of decode=Decode(native=False) or a "
+			   "transform that dieseld "
 			   "does not run (see loader.plan())",
 			   100 * part);
 		return;
@@ -222,8 +223,8 @@ static void decode_natively(struct advice_plan *plan, double gain_max, double pa
 	advice_pack(plan->analysis, pack, sizeof(pack));
 	advice_add(plan, gain_max, CONFIDENCE_LOW, gain,
 		   "Decode in dieseld (native): %s, then use diesel_loader's DataLoader, as far as its "
-		   "loader.plan() takes the transform; %.0f %% of preparing decodes and transforms images, "
-		   "which takes dieseld %.1f to %.1f times less CPU time",
+		   "loader.plan() supports the transform; decoding and transforming images takes %.0f %% of "
+		   "preparation's CPU time, and dieseld needs %.1f to %.1f times less",
 		   pack, 100 * part, NATIVE_SPEEDUP_LOW, NATIVE_SPEEDUP_HIGH);
 }
 
@@ -292,18 +293,19 @@ static void advice_on_prep(struct advice_plan *plan)
 	if (analysis->job.loader == LOADER_DIESEL &&
 	    2 * analysis->parts.daemon_prep_ns > analysis->share_ns[SHARE_PREP_STALL]) {
 		advice_add(plan, gain, CONFIDENCE_LOW, NULL,
-			   "Give dieseld more cores, or less to decode, by smaller images or JPEG files with "
-			   "restart markers (dieselctl pack --jpeg-restarts); dieselctl why shows how it "
-			   "uses its cores now");
+			   "Give dieseld more cores, or less to decode, with smaller images or JPEG files "
+			   "with restart markers (dieselctl pack --jpeg-restarts); dieselctl why shows how "
+			   "dieseld uses its cores now");
 		return;
 	}
 	/* Half the work takes at least half the time, whatever the trainer waits for. */
-	advice_add(plan, fmin(gain, 2), CONFIDENCE_HIGH, half, "%s",
-		   analysis->job.loader == LOADER_WORKERS && idle < 0.5
-		       ? "Make preparing cheaper, for example by half (fewer or faster transforms, smaller "
-			 "images, preprocessing once): all cores are busy, more workers would not help"
-		       : "Make preparing cheaper, for example by half: fewer or faster transforms, smaller "
-			 "images, preprocessing once");
+	advice_add(
+	    plan, fmin(gain, 2), CONFIDENCE_HIGH, half, "%s",
+	    analysis->job.loader == LOADER_WORKERS && idle < 0.5
+		? "Make data preparation cheaper, for example by half (fewer or faster transforms, smaller "
+		  "images, preprocessing once): all cores are busy, so more workers would not help"
+		: "Make data preparation cheaper, for example by half: fewer or faster transforms, smaller "
+		  "images, preprocessing once");
 }
 
 /* Advice about waits for data that is read. */
@@ -329,10 +331,10 @@ static void cheaper_reading(struct advice_plan *plan, enum analysis_confidence c
 	char pack[ADVICE_PACK_BYTES];
 
 	advice_pack(plan->analysis, pack, sizeof(pack));
-	advice_add(
-	    plan, gain_without_fetch(plan->analysis), confidence, gain,
-	    "Make reading cheaper by faster storage, by moving the dataset into memory, or by dieseld: %s",
-	    pack);
+	advice_add(plan, gain_without_fetch(plan->analysis), confidence, gain,
+		   "Make reading cheaper with faster storage, by moving the dataset into memory, or with "
+		   "dieseld: %s",
+		   pack);
 }
 
 static void on_storage(struct advice_plan *plan)
@@ -352,7 +354,7 @@ static void on_storage(struct advice_plan *plan)
 	advice_pack(plan->analysis, pack, sizeof(pack));
 	advice_add(plan, gain_without_fetch(plan->analysis), CONFIDENCE_MEDIUM, gain,
 		   "Keep %.0f %% of the dataset in memory, or read %.1f times as fast, from faster storage "
-		   "or by dieseld: %s",
+		   "or with dieseld: %s",
 		   100 * cache, storage, pack);
 }
 
@@ -376,7 +378,7 @@ static void on_read_ahead(struct advice_plan *plan)
 		return;
 	advice_add(
 	    plan, gain_without_fetch(analysis), CONFIDENCE_MEDIUM, gain,
-	    "Turn the kernel's readahead off where records are read at random (lmdb.open(readahead=False), "
+	    "Turn off the kernel's readahead where records are read at random (lmdb.open(readahead=False), "
 	    "MADV_RANDOM, POSIX_FADV_RANDOM): %.0f times as much came from storage as was used",
 	    excess);
 }
@@ -395,8 +397,8 @@ static void advice_on_fetch(struct advice_plan *plan)
 	if (analysis->job.loader == LOADER_DIESEL) {
 		if (2 * analysis->parts.peers_ns > analysis->share_ns[SHARE_FETCH_STALL])
 			advice_add(plan, gain_without_fetch(analysis), CONFIDENCE_MEDIUM, NULL,
-				   "Bring chunks from the job's other nodes sooner: dieseld waits for these "
-				   "and not for storage (`dieselctl cluster status` and diesel-top show "
+				   "Get chunks from the job's other nodes faster: dieseld waits for these, "
+				   "not for storage (`dieselctl cluster status` and diesel-top show "
 				   "which node, and how fast its link is)");
 		else
 			advice_add(plan, gain_without_fetch(analysis), CONFIDENCE_HIGH, NULL,
@@ -433,7 +435,7 @@ static bool on_interval(struct advice_plan *plan)
 			   100 * report->overhead);
 	else if (!(report->interval_steps >= 1)) /* only one checkpoint seen */
 		advice_add(plan, factor, CONFIDENCE_MEDIUM, NULL,
-			   "Write a checkpoint every %u steps at most: that costs %.1f %%",
+			   "Write a checkpoint at most every %u steps: that costs %.1f %%",
 			   report->advised_steps, 100 * report->advised_overhead);
 	else
 		return false;
@@ -469,9 +471,10 @@ static void on_checkpoint(struct advice_plan *plan)
 			   "Write checkpoints in the background (copy the state, then let a thread or "
 			   "process write it), or to faster storage");
 	else if (!on_interval(plan))
-		advice_add(plan, advice_gain_of(checkpoint), CONFIDENCE_MEDIUM, NULL,
-			   "Save less often, or to faster storage: checkpoints are written in the background "
-			   "already, and the rest is copying the state and waiting for the save before");
+		advice_add(
+		    plan, advice_gain_of(checkpoint), CONFIDENCE_MEDIUM, NULL,
+		    "Save less often, or to faster storage: checkpoints are written in the background "
+		    "already, and the remaining cost is copying the state and waiting for the previous save");
 	if (!in_background(analysis->checkpoints) && !on_interval(plan))
 		advice_add(plan, advice_gain_of(checkpoint / 2), CONFIDENCE_HIGH, NULL,
 			   "Write checkpoints half as often");
@@ -487,14 +490,15 @@ static void on_gil(struct advice_plan *plan)
 	if (ratio < ADVICE_NOTABLE)
 		return;
 	plan->binding = ratio > ANALYSIS_STALL_THRESHOLD || analysis->verdict == ANALYSIS_LOCK_BOUND;
-	advice_add(plan, advice_gain_of(fmin(ratio, 1)), CONFIDENCE_MEDIUM, NULL,
-		   "%s: for %.0f %% of the time the trainer waited for the interpreter lock (GIL), which "
-		   "only one thread of a process can hold; more cores or threads do not help",
-		   analysis->job.loader == LOADER_THREADS || analysis->job.loader == LOADER_INLINE
-		       ? "Load with processes instead of threads (num_workers), and run no Python in another "
-			 "thread of the trainer"
-		       : "Use a process instead of a thread for the Python that runs next to the trainer",
-		   100 * ratio);
+	advice_add(
+	    plan, advice_gain_of(fmin(ratio, 1)), CONFIDENCE_MEDIUM, NULL,
+	    "%s: for %.0f %% of the time the trainer waited for the interpreter lock (GIL), which "
+	    "only one thread of a process can hold; more cores or threads do not help",
+	    analysis->job.loader == LOADER_THREADS || analysis->job.loader == LOADER_INLINE
+		? "Load with processes instead of threads (num_workers), and run no Python in another "
+		  "thread of the trainer"
+		: "Use a process instead of a thread for the Python code that runs alongside the trainer",
+	    100 * ratio);
 	plan->binding = false;
 }
 
@@ -511,9 +515,10 @@ static void on_cores(struct advice_plan *plan)
 		return;
 	advice_add(plan, advice_gain_of(advice_share(analysis, SHARE_CPU_STARVED) - gil), CONFIDENCE_MEDIUM,
 		   NULL, "Keep a core free for the trainer: %s",
-		   analysis->sampled.is       ? "the recording does not show what had it"
-		   : neighbours > starved / 2 ? "other processes of this machine had it most of the time"
-					      : "the job's own workers and threads had it most of the time");
+		   analysis->sampled.is ? "the recording does not show what occupied it"
+		   : neighbours > starved / 2
+		       ? "other processes on this machine occupied it most of the time"
+		       : "the job's own workers and threads occupied it most of the time");
 }
 
 /* Compiling costs the same in short and long runs. A cache of the compiled code saves it in the next run. */
@@ -525,7 +530,8 @@ static void on_compiling(struct advice_plan *plan)
 		return;
 	advice_add(plan, advice_gain_of(compiling), CONFIDENCE_MEDIUM, NULL,
 		   "Run longer, or share a cache of compiled code between runs (TORCHINDUCTOR_CACHE_DIR; "
-		   "JAX: jax_compilation_cache_dir): compiling took %.0f %% of this run, once",
+		   "JAX: jax_compilation_cache_dir): compiling, which happens once per run, took %.0f %% of "
+		   "this one",
 		   100 * compiling);
 }
 
@@ -543,12 +549,13 @@ static void on_nothing(struct advice_plan *plan)
 				    "dump --pid PID; if the job prepares its data by itself, give it a "
 				    "DataLoader and measure again");
 	else if (analysis->job.blind)
-		advice_add(plan, 0, CONFIDENCE_HIGH, NULL,
-			   "Nothing to gain where reading was seen; if the job prepares its data by itself, "
-			   "give it a DataLoader and measure again");
+		advice_add(
+		    plan, 0, CONFIDENCE_HIGH, NULL,
+		    "Nothing to gain from the reads that were seen; if the job prepares its data by itself, "
+		    "give it a DataLoader and measure again");
 	else
 		advice_add(plan, advice_gain_of(advice_wait(analysis)), CONFIDENCE_HIGH, NULL,
-			   "Nothing to gain at the input pipeline: look at the model or the device");
+			   "Nothing to gain in the input pipeline: look at the model or the device");
 }
 
 /* Lowers the confidence if something could not be seen, or if the job trained for less time than it

@@ -66,7 +66,7 @@ static void say_that_nothing_is_sure(struct analysis *analysis)
 
 	*action = (struct analysis_action){.gain_max = 1, .confidence = CONFIDENCE_MEDIUM};
 	snprintf(action->text, sizeof(action->text),
-		 "Record longer before you change anything: with so few steps no change is sure to gain");
+		 "Record longer before you change anything: with so few steps, no change is certain to help");
 }
 
 void advice_take(struct advice_plan *plan)

@@ -25,8 +25,8 @@ static bool note_compiling(struct analysis *analysis)
 
 	return compiling > ANALYSIS_STALL_THRESHOLD &&
 	       SAY(analysis,
-		   "compiling took %.0f %% of the time, which is paid once: verdict and advice are for the "
-		   "rest, as in a longer run",
+		   "compiling took %.0f %% of the time, a cost that is paid once: verdict and advice are for "
+		   "the rest, as in a longer run",
 		   100 * compiling);
 }
 
@@ -34,8 +34,8 @@ static bool note_warmup(struct analysis *analysis)
 {
 	return analysis->steady.warmup_ns > analysis->steady.ns &&
 	       SAY(analysis,
-		   "the first %zu steps took longer than the other %zu together, and are left out: record "
-		   "longer, or look at the start",
+		   "the first %zu steps took longer than the other %zu together, and are left out as "
+		   "warm-up: record longer, or look at the start of the job",
 		   analysis->steady.n_warmup_steps, analysis->n_steps - analysis->steady.n_warmup_steps);
 }
 
@@ -47,7 +47,7 @@ static bool note_walk_alone(struct analysis *analysis)
 	return analysis->job.loader == LOADER_WORKERS && analysis->job.method == METHOD_WALK &&
 	       data > ADVICE_NOTABLE &&
 	       SAY(analysis,
-		   "fetch and prep come only from the wake-up chains, which show too little fetch where "
+		   "fetch and prep were told apart only by wake-up chains, which show too little fetch where "
 		   "workers overlap: %s",
 		   analysis->no_predictions[0] ? analysis->no_predictions : "no replay");
 }
@@ -146,7 +146,7 @@ static bool note_starved(struct analysis *analysis)
 			   100 * starved);
 	return SAY(analysis,
 		   "for %.0f %% of the time the trainer was ready to compute but had no core: for %.0f %% "
-		   "the job's own threads had it, for %.0f %% others",
+		   "the job's own threads occupied it, for %.0f %% other processes",
 		   100 * starved, 100 * fmax(0, starved - neighbours), 100 * neighbours);
 }
 

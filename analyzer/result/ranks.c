@@ -128,12 +128,13 @@ void ranks_note(const struct ranks *ranks, struct analysis *analysis)
 		return;
 	if (ranks->straggles)
 		snprintf(text, sizeof(text),
-			 "%zu ranks; shown is process %u, the straggler, for which the others wait in %.0f "
-			 "%% of their time",
+			 "%zu ranks; this report shows process %u, the straggler, for which the others wait "
+			 "%.0f %% of their time",
 			 ranks->n, analysis->job.trainer_tgid, 100 * ranks->waits_ratio);
 	else
-		snprintf(text, sizeof(text), "%zu ranks, and none holds up the others; shown is process %u",
-			 ranks->n, analysis->job.trainer_tgid);
+		snprintf(text, sizeof(text),
+			 "%zu ranks, and none holds up the others; this report shows process %u", ranks->n,
+			 analysis->job.trainer_tgid);
 	/* The note names the shown rank first, because the rest is about this rank. */
 	snprintf(rest, sizeof(rest), "%s", analysis->note);
 	snprintf(analysis->note, sizeof(analysis->note), "%s", text);

@@ -381,9 +381,9 @@ static void evidence_find(struct analysis *analysis)
 {
 	const char *role = analysis->job.loader == LOADER_WORKERS ? "worker" : "trainer";
 
-	evidence_add(analysis, role, "blocked in reading files", analysis->share_ns[SHARE_FETCH_STALL], true);
-	evidence_add(analysis, role, "preparing and handing over", analysis->share_ns[SHARE_PREP_STALL],
-		     false);
+	evidence_add(analysis, role, "blocked reading files", analysis->share_ns[SHARE_FETCH_STALL], true);
+	evidence_add(analysis, role, "preparing and handing over batches",
+		     analysis->share_ns[SHARE_PREP_STALL], false);
 }
 
 static void life_find(const struct sampled_job *job, struct analysis *analysis)

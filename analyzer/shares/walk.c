@@ -14,7 +14,7 @@
 #define HOPS_MAX 64
 
 const char walk_no_core_text[] = "waiting for a core";
-const char walk_daemon_text[] = "waiting for preparing in dieseld";
+const char walk_daemon_text[] = "waiting for dieseld to prepare data";
 const char walk_peers_text[] = "waiting for chunks from other nodes";
 static const char rest_text[] = "anything else";
 static const char unknown_text[] = "not attributed";

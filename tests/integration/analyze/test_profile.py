@@ -186,8 +186,8 @@ class RealJobs(Profile):
         self.assertIsNone(report["predictions"]["native"])
         done = run(ANALYZE, "what-if", self.path, "--native")
         self.assertEqual(done.returncode, 3)
-        self.assertRegex(done.stderr, "--native: its stack samples show almost no decoding of JPEG, PNG or WebP images")
-        self.assertRegex(run(ANALYZE, "what-if", self.path, "--decoded-cache", "1").stderr, "--decoded-cache: its stack samples show almost no decoding")
+        self.assertRegex(done.stderr, "--native: the recording's stack samples show almost no decoding of JPEG, PNG or WebP images")
+        self.assertRegex(run(ANALYZE, "what-if", self.path, "--decoded-cache", "1").stderr, "--decoded-cache: the recording's stack samples show almost no decoding")
         self.assertEqual(len(done.stderr.splitlines()), 1)
 
     def test_three_parts_to_one(self):

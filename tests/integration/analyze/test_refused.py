@@ -59,7 +59,7 @@ class Refused(unittest.TestCase):
         path = os.path.join(self.folder, "s.db")
         done = run(ANALYZE, "record", "--btf", self.btf_without("PG_head"), "-o", path, "--", "true")
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("refused the program mm_filemap_add_to_page_cache (failed to resolve CO-RE relocation", done.stderr)
+        self.assertIn("refused the BPF program mm_filemap_add_to_page_cache (failed to resolve CO-RE relocation", done.stderr)
         info = recording_file.Recording(path).info
         self.assertNotEqual(info.get("sampled"), "1")
         self.assertIn("mm_filemap_add_to_page_cache", info["hooks_missing"].split())

@@ -76,7 +76,7 @@ class Jobs(Unprivileged):
         self.assertTrue(30 <= report["steps"] <= 90, report["steps"])
         done = self.run_as_nobody(self.program, "what-if", self.recording, "--workers", 8)
         self.assertEqual(done.returncode, 3)
-        self.assertRegex(done.stderr, r"no prediction, because it was sampled without privilege: record as root .*\n$")
+        self.assertRegex(done.stderr, r"no prediction, because the job was sampled without privilege. Record it as root .*\n$")
 
     def test_no_workers(self):
         files = self.folder / "files"

@@ -238,7 +238,7 @@ static void test_images_that_dieseld_could_decode(void **state)
 	analysis.parts.daemon_prep_ns = 60 * NS_PER_S;
 	assert_non_null(advise(&analysis, "Give dieseld more cores"));
 	analysis.n_actions = 0;
-	assert_null(advise(&analysis, "Make preparing cheaper"));
+	assert_null(advise(&analysis, "Make data preparation cheaper"));
 	/* The job waits for other nodes, not for storage. */
 	analysis = job(LOADER_DIESEL, 40, 0);
 	assert_non_null(advise(&analysis, "larger cache"));
@@ -376,7 +376,7 @@ static void test_what_pack_does_not_take_is_not_packed(void **state)
 		     {"/data/imagenet.lmdb/data.mdb", "takes no LMDB"},
 		     {"/data/train.h5", "takes no HDF5 files"},
 		     {"/data/shard.00012.mds", "takes no shards of MosaicML Streaming"},
-		     {"/data/tokens.bin", "one sample of a file"}};
+		     {"/data/tokens.bin", "each file one sample"}};
 
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
 		for (int predicted = 0; predicted < 2; predicted++) {

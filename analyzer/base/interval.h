@@ -20,7 +20,7 @@ struct interval_list {
 
 void interval_list_free(struct interval_list *list);
 
-/* Appends; an empty interval is left out. -ENOMEM. */
+/* Appends the interval, unless it is empty. -ENOMEM. */
 int interval_list_add(struct interval_list *list, uint64_t begin_ns, uint64_t end_ns);
 
 /* Appends all of `more`. -ENOMEM. */
@@ -35,5 +35,5 @@ int interval_list_subtract(struct interval_list *list, const struct interval_lis
 /* Returns the ns of [begin_ns, end_ns) that a tidy list covers. */
 uint64_t interval_list_cover(const struct interval_list *list, uint64_t begin_ns, uint64_t end_ns);
 
-/* Returns the index of the first interval of a tidy list that ends after at_ns; n: none. */
+/* Returns the index of the first interval of a tidy list that ends after at_ns; list->n: none. */
 size_t interval_list_from(const struct interval_list *list, uint64_t at_ns);

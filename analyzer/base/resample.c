@@ -63,7 +63,7 @@ int resample(size_t n, resample_fn *fn, const void *context, struct estimate *re
 	if (2 * n_values < RESAMPLE_DRAWS)
 		return 0;
 	qsort(values, n_values, sizeof(*values), compare_double);
-	/* A draw of blocks can miss the value itself by a little. */
+	/* The quantiles of the draws can narrowly exclude the value itself. */
 	ret_estimate->low = fmin(quantile(values, n_values, LOW_RATIO), ret_estimate->value);
 	ret_estimate->high = fmax(quantile(values, n_values, HIGH_RATIO), ret_estimate->value);
 	return 0;

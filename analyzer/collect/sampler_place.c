@@ -10,14 +10,14 @@
 #include "analyzer/trace/frame_work.h"
 
 #define CODES_MAX 1024 /* a power of two, and several times the number of functions in a training loop */
-/* Code objects are created and freed, and their addresses are reused. */
+/* After this time all code objects are read again: objects are freed, and their addresses are reused. */
 #define FORGET_NS (5 * NS_PER_S)
 
 struct known_code {
 	uint64_t code; /* 0: free */
 	enum sample_place place;
-	bool step;   /* the backward pass, the optimizer */
-	bool trains; /* a step was seen inside it: it is the training loop, not a loader */
+	bool step;   /* function of the backward pass or the optimizer */
+	bool trains; /* a step was seen inside it, so it is the training loop, not a loader */
 };
 
 struct sampler_place {
@@ -35,8 +35,8 @@ static enum stack_work work_of(const char *path, const char *function)
 	return frame_work_of(slash ? slash + 1 : path, function);
 }
 
-/* Loaders whose next() is a Python function. Loaders that are built on one of them, as Hugging Face's and
- * Lightning's are, call it. */
+/* Loaders whose next() is a Python function. Loaders that are built on one of these (Hugging Face's,
+ * Lightning's) call its next(). */
 static const struct loader {
 	const char *folder;
 	enum sample_place place;
@@ -93,7 +93,7 @@ void sampler_place_close(struct sampler_place *place)
 	free(place);
 }
 
-/* NULL: it cannot be read. Valid until the next call. */
+/* Returns the code object's entry, valid until the next call; NULL: the code object cannot be read. */
 static struct known_code *know(struct sampler_place *place, uint64_t code)
 {
 	size_t at = (size_t)(code >> 4) * 0x9e3779b1 % CODES_MAX;
@@ -152,7 +152,8 @@ enum sample_place sampler_place_look(struct sampler_place *place, uint64_t now_n
 	for (ssize_t i = n; i-- > 0;) {
 		const struct known_code *at = codes[i] ? know(place, codes[i]) : NULL;
 
-		/* A frame that is just being made or left cannot be read: the frames around it count. */
+		/* A frame that is just being entered or left cannot be read, so the frames around
+		 * it decide. */
 		if (!at)
 			continue;
 		if ((at->place == SAMPLE_PLACE_DIESEL || at->place == SAMPLE_PLACE_NEXT) &&

@@ -20,7 +20,7 @@
 #define CANDIDATES_MAX 256 /* maximum number of threads whose counters are compared from scan to scan */
 #define PIPES_MAX      1024
 #define COMMAND_BYTES  1024
-#define READS_NOTABLE  65536 /* bytes from one scan to the next: such a thread is worth looking at */
+#define READS_NOTABLE  65536 /* bytes read between two scans from which a thread is worth sampling */
 
 /* A thread that is not sampled yet. */
 struct candidate {
@@ -37,7 +37,7 @@ struct sampler_process {
 	bool introduced;
 	unsigned int n_scans;
 	bool has_framework;
-	struct sampler_place *place; /* NULL: its stack cannot be read, or not yet */
+	struct sampler_place *place; /* NULL: the Python stack cannot be read, or not yet */
 	bool place_denied;
 	struct sampler_thread *threads[THREADS_MAX]; /* the first is the main thread */
 	size_t n_threads;
@@ -263,7 +263,7 @@ static bool is_framework(const char *name)
 	return false;
 }
 
-/* Returns 1 to end the walk. */
+/* Returns 1, which ends the iteration, if the mapping is a framework's library. */
 static int take_mapping(void *user, const struct proc_mapping *mapping)
 {
 	const char *slash = strrchr(mapping->path, '/');
@@ -291,7 +291,8 @@ static void find_framework(struct sampler_process *process, uint64_t now_ns,
 		sink->event(sink->user, &event);
 }
 
-/* Many programs begin as a shell or a launcher, and become Python with an exec. */
+/* Opens the reader of the Python stack. May fail at first: many programs begin as a shell or a launcher, and
+ * become Python with an exec. */
 static void find_place(struct sampler_process *process)
 {
 	int r;
@@ -320,7 +321,7 @@ int sampler_process_scan(struct sampler_process *process, size_t space, uint64_t
 	}
 	if (is_worker(process))
 		return 0;
-	/* At ever longer intervals, because reading all mappings is expensive. */
+	/* Searches at ever longer intervals, because reading all mappings is expensive. */
 	if ((process->n_scans & (process->n_scans - 1)) == 0) {
 		if (!process->has_framework)
 			find_framework(process, now_ns, sink);

@@ -11,7 +11,7 @@
 
 struct sampler_process;
 
-/* parent: NULL for the first one; used during the call only. -ESRCH, -ENOENT: it ended. */
+/* parent: NULL for the first one; used during the call only. -ESRCH, -ENOENT: the process ended. */
 int sampler_process_new(const char *root, pid_t pid, const struct sampler_process *parent,
 			struct sampler_process **ret_process);
 
@@ -19,9 +19,10 @@ int sampler_process_new(const char *root, pid_t pid, const struct sampler_proces
 void sampler_process_free(struct sampler_process *process);
 
 pid_t sampler_process_pid(const struct sampler_process *process);
-size_t sampler_process_n_threads(const struct sampler_process *process); /* that are sampled */
+/* Returns the number of threads that are sampled. */
+size_t sampler_process_n_threads(const struct sampler_process *process);
 
-/* Emits EVENT_ALIVE and EVENT_SAMPLE_PROCESS if they are new or changed. */
+/* Emits EVENT_ALIVE and EVENT_SAMPLE_PROCESS if their contents are new or changed. */
 void sampler_process_introduce(struct sampler_process *process, uint64_t now_ns,
 			       const struct collector_sink *sink);
 
@@ -30,7 +31,7 @@ void sampler_process_introduce(struct sampler_process *process, uint64_t now_ns,
 int sampler_process_scan(struct sampler_process *process, size_t space, uint64_t now_ns,
 			 const struct collector_sink *sink);
 
-/* -ESRCH: the process ended. */
+/* Samples the process's threads once. -ESRCH: the process ended. */
 int sampler_process_look(struct sampler_process *process, uint64_t now_ns, const struct collector_sink *sink);
 
 /* Passes the samples that were held back to the sink, followed by an EVENT_EXIT or EVENT_TOTALS (`type`). */

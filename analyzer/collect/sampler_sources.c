@@ -15,10 +15,10 @@
 #include "lib/proc.h"
 #include "lib/proc_task.h"
 
-#define TRIES      200 /* tries of 1 ms each, until the child sleeps in its call */
+#define TRIES      200 /* maximum waits of 1 ms for the child to sleep in its call */
 #define TEXT_BYTES 4096
 
-/* Sleeps at a pipe until it is killed. */
+/* Makes a child that sleeps in a read of a pipe until the pipe is closed. Returns its PID, or -errno. */
 static pid_t child_make(int ends[2])
 {
 	pid_t pid;
@@ -58,7 +58,7 @@ static bool has_schedstat(const char *root, pid_t pid)
 	struct proc_schedstat stat;
 	char text[256];
 
-	/* A kernel without scheduler information has the file and never counts. */
+	/* In a kernel without scheduler information the file exists, but its counters stay 0. */
 	return !read_of_task(root, pid, "schedstat", text, sizeof(text)) &&
 	       !proc_schedstat_parse(text, &stat) && stat.exec_ns;
 }
@@ -138,7 +138,7 @@ int sampler_sources_find(const char *root, struct sampler_source sources[SAMPLER
 		memcpy(sources, found, sizeof(found));
 		*ret_n = sizeof(found) / sizeof(found[0]);
 	}
-	close(ends[1]); /* end of file */
+	close(ends[1]); /* the child's read returns, and the child exits */
 	close(ends[0]);
 	while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
 		;

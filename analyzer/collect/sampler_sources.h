@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Finds out which sources of /proc the sampler can read for a process that it started itself, by a child. */
+/* Finds out which files of /proc the sampler can read for a process that it started itself: starts a child,
+ * and tries. */
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -27,7 +27,7 @@ struct sampler_thread {
 	const char *root;
 	pid_t tgid, tid;
 	int schedstat_fd, syscall_fd, io_fd, stat_fd, wchan_fd;
-	bool looked; /* the counters are set */
+	bool looked; /* the counters were read at least once */
 	struct thread_counters last;
 	uint64_t last_ns;
 	char state;
@@ -94,7 +94,8 @@ int sampler_thread_open(const char *root, pid_t tgid, pid_t tid, uint64_t now_ns
 		thread->known |= SAMPLE_KNOWN_SYSCALL;
 	else
 		thread->wchan_fd = open_file(root, tgid, tid, "wchan");
-	/* Descriptors are scarce in a job of many threads: stat is needed only where others fail. */
+	/* Descriptors are scarce in a job of many threads: stat is needed only if other files cannot be
+	 * read. */
 	if ((thread->known & SAMPLE_KNOWN_SCHEDSTAT) && (thread->known & SAMPLE_KNOWN_SYSCALL)) {
 		close(thread->stat_fd);
 		thread->stat_fd = -ENOENT;

@@ -39,7 +39,7 @@ uint64_t sampler_thread_queue_ns(const struct sampler_thread *thread);
 /* NULL is fine. */
 void sampler_thread_close(struct sampler_thread *thread);
 
-/* sampler_wait.c: returns what a thread that sleeps in this call waits for. *ret_inode: inode of the pipe or
- * socket, else 0. */
+/* sampler_wait.c: returns the kind of wait of a thread that sleeps in this call. *ret_inode: inode of the
+ * pipe or socket, else 0. */
 enum proc_wait sampler_wait(const char *root, pid_t tgid, const struct proc_syscall *call,
 			    uint32_t *ret_inode);

@@ -37,7 +37,7 @@
 /*
  * The processes of a sampled job. They are found through /proc, and forgotten when they end; the start time
  * distinguishes a process from a later one with the same PID. The main thread of each process is sampled
- * every time. In processes that are not workers, so are threads that read files or wait at pipes.
+ * every time. In processes that are not workers, threads that read files or wait at pipes are sampled, too.
  *
  * Bounded: processes beyond SAMPLER_PROCESSES_MAX at once and threads beyond SAMPLER_THREADS_MAX are not
  * sampled, but counted as left out.
@@ -116,8 +116,8 @@ static int sampler_job_add(struct sampler_job *job, pid_t tgid)
 	return add(job, tgid, NULL);
 }
 
-/* For kernels that do not list children: adds processes whose parent is known. They are visited by number,
- * and children mostly have higher ones than their parents; others are found at the next scan. */
+/* For kernels that do not list children: adds processes whose parent is known. Processes are visited by PID,
+ * and most children have a higher PID than their parents; the others are found at the next scan. */
 static int add_by_parent(struct sampler_job *job, pid_t own)
 {
 	_cleanup_(freep) pid_t *pids = NULL;

@@ -82,13 +82,14 @@ static int checkpoint_tail_find(const struct study *study, struct checkpoint_rep
 }
 
 /*
- * The trainer's cost of copying a state that others write then: clone(), deepcopy() and .cpu() are computing
- * like any other. So a save's cost is the excess of the step in which it begins over other steps.
+ * Cost of the copy that the trainer makes of a state, for others to write. clone(), deepcopy() and .cpu()
+ * look like any other computing, so the cost of a save is the excess time of the step in which the save
+ * begins.
  */
 
 #define STEPS_MIN 5  /* minimum steps without a save; fewer do not show how long a step is */
 #define SURE      4  /* standard errors that the excess must be above 0 */
-#define BEFORE    16 /* maximum delay of a writer, in steps: it takes the copy over, pickles, opens a file */
+#define BEFORE    16 /* maximum steps until the writer starts: it takes over the copy, pickles, opens a file */
 
 /* Returns the computing time of the step: waits for data have other causes, and stalls are counted
  * already. */
@@ -147,7 +148,7 @@ static double median_find(const struct window *window, double *values, double *r
 	return median_ns;
 }
 
-/* Steps before a save's beginning that belong to no save before it, in any case. */
+/* Returns the number of steps before a save begins that certainly belong to no earlier save. */
 static size_t steps_between(const struct window *window, const struct checkpoint_report *report)
 {
 	size_t least = BEFORE + 1;
@@ -226,8 +227,9 @@ static size_t steps_until(const struct window *window, uint64_t at_ns)
 	return sorted_count(window->n_steps, i, window->steps[i].backward_ns <= at_ns);
 }
 
-/* If some writing is under way when the trainer's own save begins and ends within that save: when it ends. A
- * save that is known from stack samples seems to begin up to half a sampling interval too early. */
+/* Returns the end of the writing that is under way at at_ns, if it ends before the trainer's own save does;
+ * else at_ns. A save that is known from stack samples seems to begin up to half a sampling interval too
+ * early. */
 static uint64_t turn_at(const struct interval_list *writing, const struct interval *own, uint64_t at_ns)
 {
 	size_t i = interval_list_from(writing, at_ns);
@@ -330,7 +332,7 @@ static struct checkpoint_item *item_at(struct checkpoint_report *report, uint64_
 	return at < report->n_items && report->items[at].begin_ns <= at_ns ? &report->items[at] : NULL;
 }
 
-/* The descriptors of a thread that are open for writing. */
+/* The descriptors that a thread has open for writing. */
 struct writable {
 	uint8_t open[FDS_MAX];
 };

@@ -8,7 +8,7 @@
 
 struct messages {
 	const struct roles *roles;
-	bool by_header; /* each begins with a read of HEADER_BYTES */
+	bool by_header; /* each message begins with a read of HEADER_BYTES */
 	size_t call;    /* index of the reader's next call to process */
 };
 

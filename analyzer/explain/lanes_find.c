@@ -19,8 +19,8 @@
 #include "analyzer/shares/walk.h"
 #include "analyzer/waits/window.h"
 
-/* Outside of data waits: returns the end of what begins at begin_ns, a interval on or off the CPU, cut where
- * a checkpoint, compiling or a call that waits for the GPU begins or ends. */
+/* Returns the end of the interval on or off the CPU that begins at begin_ns, outside of data waits. The
+ * interval is cut where a checkpoint, compiling or a call that waits for the GPU begins or ends. */
 static uint64_t working_end(const struct study *study, uint64_t begin_ns, uint64_t end_ns, bool *ret_gpu)
 {
 	const struct interval_list *cuts[] = {&study->partition->checkpoints, &study->partition->compiling,
@@ -63,8 +63,8 @@ static int add_working(const struct study *study, uint64_t begin_ns, uint64_t en
 	return 0;
 }
 
-/* With an inline loader the calls show when it fetched. Else only the amount is known; it is drawn at the
- * start of the wait. */
+/* With an inline loader the calls show when it fetched. Otherwise only the amount of fetching is known, so it
+ * is drawn at the start of the wait. */
 static int add_wait(const struct study *study, size_t i, uint64_t begin_ns, uint64_t end_ns,
 		    struct lane_builder *builder)
 {
@@ -92,7 +92,7 @@ static int add_wait(const struct study *study, size_t i, uint64_t begin_ns, uint
 	return r == 0 ? lane_builder_add(builder, begin_ns, end_ns, LANE_PREP_STALL) : r;
 }
 
-/* The thread's segments within [begin_ns, end_ns). -ENOMEM. */
+/* Adds the trainer's segments within [begin_ns, end_ns). -ENOMEM. */
 static int lane_of_trainer(const struct study *study, uint64_t begin_ns, uint64_t end_ns,
 			   struct lane_builder *builder)
 {
@@ -125,7 +125,7 @@ static bool awaits_work(const struct study *study, const struct timeline_thread 
 	       !roles_is_result(study->roles, call->inode);
 }
 
-/* Adds a interval on a CPU, cut where calls fetch. */
+/* Adds an interval on a CPU, cut where calls fetch. */
 static int add_running(const struct timeline_thread *thread, enum role role, struct timeline_piece piece,
 		       struct lane_builder *builder)
 {
@@ -461,7 +461,7 @@ static uint64_t cpu_in_window(const struct plan *plan, const struct timeline_thr
 	return begin_ns < end_ns ? timeline_account(thread, begin_ns, end_ns).cpu_ns : 0;
 }
 
-/* The busiest other threads of the trainer's process. */
+/* Gives lanes to the busiest other threads of the trainer's process. */
 static int take_helpers(struct plan *plan)
 {
 	const struct study *study = plan->study;

@@ -56,7 +56,7 @@ static void range_add(struct phase_finder *finder, struct open_range range, uint
 }
 
 /* An NVTX end closes the innermost range. A USDT end names its range: ranges still open within that one lost
- * their ends, and an end whose range is not open belongs to one from before the recording. */
+ * their ends, and an end without an open range belongs to a range from before the recording. */
 static void range_end(struct phase_finder *finder, uint64_t key, uint64_t at_ns)
 {
 	size_t at = finder->depth;

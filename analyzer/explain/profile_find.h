@@ -47,7 +47,7 @@ bool profile_is_assembly(const struct profile_metadata *metadata, uint64_t key);
 void profile_images_add(const struct profile_metadata *metadata, const struct profile_group *group,
 			struct profile_images *images);
 
-/* profile_label.c: readable names. Frames that the notes lack are left out. */
+/* profile_label.c: readable names. Frames that the metadata lacks are left out. */
 void profile_label(const struct profile_metadata *metadata, const struct profile_group *group,
 		   struct profile_label *ret_label);
 

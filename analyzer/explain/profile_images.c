@@ -35,7 +35,7 @@ static bool is_one_of(const char *text, const char *const *names, size_t n)
 	return false;
 }
 
-/* "Image.resize" and, before Python 3.11, "resize". */
+/* Returns the method's name from "Image.resize", or, before Python 3.11, from "resize". */
 static const char *method_of(const char *function)
 {
 	const char *dot = strrchr(function, '.');
@@ -56,7 +56,7 @@ static bool is_codec(const struct profile_frame *f)
 	return false;
 }
 
-/* Decoders of formats that dieseld does not decode. */
+/* Returns true for decoders of formats that dieseld does not decode. */
 static bool is_other_codec(const struct profile_frame *f)
 {
 	static const char *const libraries[] = {"libtiff", "libopenjp2", "libavif", "libheif"};
@@ -85,7 +85,7 @@ static bool is_decoding(const struct profile_frame *f)
 	       is_one_of(method_of(f->function), pillow, LENGTH(pillow));
 }
 
-/* A class of torchvision's transforms, at work; *ret_n: the length of its name. */
+/* Returns true if a class of torchvision's transforms is at work; *ret_n: the length of its name. */
 static bool is_class_at_work(const struct profile_frame *f, size_t *ret_n)
 {
 	static const char *const files[] = {"transforms.py",       "_geometry.py",     "_misc.py",
@@ -107,7 +107,7 @@ static bool is_class(const struct profile_frame *f, size_t n, const char *name)
 	return strlen(name) == n && strncmp(f->function, name, n) == 0;
 }
 
-/* Transforms that dieseld runs: the methods of _Builder in diesel_loader/recipe/plan.py. */
+/* Returns true for transforms that dieseld runs: the methods of _Builder in diesel_loader/recipe/plan.py. */
 static bool is_transform(const struct profile_frame *f)
 {
 	static const char *const classes[] = {"RandomResizedCrop",
@@ -150,7 +150,8 @@ static bool is_transform(const struct profile_frame *f)
 	       is_one_of(f->function, functions, LENGTH(functions));
 }
 
-/* A transform of torchvision that dieseld does not run, except containers of other transforms. */
+/* Returns true for a transform of torchvision that dieseld does not run, except containers of other
+ * transforms. */
 static bool is_foreign(const struct profile_frame *f)
 {
 	size_t n;

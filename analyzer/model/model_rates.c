@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "analyzer/model.h"
 
-/* A ratio that is a whole number but for rounding must not be rounded up by one. */
+/* Tolerance for a ratio that is a whole number except for rounding: it must not be rounded up by one. */
 #define ROUNDING 1e-9
 /* Extents of decoded copies are not filled to the last byte. */
 #define DECODED_SLACK 1.08

@@ -47,8 +47,8 @@ static inline bool sim_worker_sleeps(const struct sim_worker *worker)
 	return worker->phase == SIM_ABSENT || worker->phase == SIM_DELAY || worker->phase == SIM_FETCH;
 }
 
-/* Uniform in [0, 1), the same for the same segment in every replay, so that a larger cache holds all that a
- * smaller one does. */
+/* Returns a number in [0, 1), uniformly distributed and the same for the same segment in every replay. So a
+ * larger cache holds everything that a smaller one does. */
 static double lot(size_t i)
 {
 	uint64_t state = i;

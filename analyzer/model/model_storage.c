@@ -15,7 +15,7 @@ static const double bursts_ns[] = {0, 20e6, 50e6, 100e6, 150e6, 200e6, 300e6, 50
 #define FIT_REQUESTS_MAX 3000 /* maximum number of requests to fit; more add no information */
 #define FIT_REQUESTS_MIN 16
 #define HALVINGS         18   /* steps of the search for the bandwidth */
-#define RATE_SPAN        64.0 /* around the first guess, factor up and down */
+#define RATE_SPAN        64.0 /* range of the search: factor above and below the first guess */
 #define GROUP            8    /* requests compared as one sum: a throttle works in time slices */
 
 /* Quantile for the latency that all requests have, whatever the load. */
@@ -44,8 +44,8 @@ double model_storage_wait(const struct model_storage *storage, double *state, do
 	return done_ns > at_ns ? done_ns - at_ns : 0;
 }
 
-/* The requests that a fit runs again, each reader's in its order: the time between two is the reader's own.
- */
+/* The requests that a fit replays, each reader's in its order. The time between two requests is the reader's
+ * own. */
 struct fit {
 	const struct model_request *requests;
 	size_t n;

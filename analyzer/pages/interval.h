@@ -21,7 +21,8 @@ static inline double interval_part(const struct event *event, const struct windo
 
 static inline uint64_t interval_count(uint64_t count, double part)
 {
-	/* Exact if the interval is within the window. Hostile counts must not overflow. */
+	/* An interval within the window keeps its exact count. For others, the shift keeps hostile counts
+	 * from overflowing. */
 	if (part >= 1)
 		return count;
 	return (uint64_t)((double)(count >> 1) * part * 2);

@@ -99,7 +99,7 @@ static size_t sums_collect(const struct study *study, uint32_t page_bytes, struc
 	return n_unique;
 }
 
-/* Returns the path. Paths of folders end with a slash, even if the note's path does not. */
+/* Returns the path. Paths of folders end with a slash, even if the metadata event's path does not. */
 static char *path_of(const struct analysis_input *input, const struct page_sum *sum)
 {
 	const char *path = NULL;
@@ -272,7 +272,7 @@ static void faults_find(const struct study *study, struct page_cache *cache)
 	cache->mapped.random_ratio = sums.n_followed ? (double)sums.n_random / (double)sums.n_followed : NAN;
 }
 
-/* From the sums of all records. */
+/* Fills in the bytes, from the sums of all records. */
 static void bytes_find(const struct analysis_input *input, struct page_cache *cache)
 {
 	cache->page_bytes = input->page_bytes ? input->page_bytes : PAGE_BYTES_DEFAULT;

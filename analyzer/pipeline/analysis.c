@@ -144,7 +144,7 @@ static int predictions_add(const struct study *study, struct analysis *analysis)
 	const char *why = NULL;
 	int r = 0;
 
-	/* Steps that compile or validate right after warm-up belong to it. */
+	/* Steps right after warm-up that compile or validate belong to warm-up, too. */
 	while (n_warmup < study->run->n_steps && study->run->steps[n_warmup].excluded)
 		n_warmup++;
 	if (analysis->n_steps >= ANALYSIS_STEPS_MIN && !study->input->shares_only)

@@ -30,7 +30,7 @@ struct live_events {
 	uint64_t n_dropped;    /* events lost for lack of memory since the last analysis */
 };
 
-#define LIVES_MIN 1024 /* fewer are not worth tidying */
+#define LIVES_MIN 1024 /* with fewer lives, tidying is not worth its cost */
 
 static void live_events_free(struct live_events *events)
 {
@@ -161,14 +161,14 @@ static int live_events_copy(const struct live_events *events, struct event **ret
 }
 
 #define LIVE_PATHS_MAX                                                                                       \
-	4096 /* jobs have files and folders by the dozen; a job that makes up names must not fill memory */
+	4096 /* a job has dozens of files and folders; one that makes up names must not fill memory */
 
 struct live_job {
 	uint32_t root_tgid;
 	struct live_events events;
 };
 
-/* Which job a process belongs to. */
+/* The job that a process belongs to. */
 struct live_process {
 	uint32_t tgid, root_tgid;
 };

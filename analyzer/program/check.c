@@ -327,8 +327,8 @@ static int read_line(const char *path, char *line, size_t size)
 	return 0;
 }
 
-/* Mainline goes up to 2, and lets CAP_PERFMON do everything. Debian's kernels default to 3 and Ubuntu's to 4,
- * where most of them open perf events only for CAP_SYS_ADMIN. */
+/* Mainline Linux goes up to 2, and lets CAP_PERFMON do everything. Debian's kernels default to 3 and Ubuntu's
+ * to 4, where most of them open perf events only for CAP_SYS_ADMIN. */
 static void check_perf(struct report *report)
 {
 	static const char setting[] = "perf_event_paranoid";
@@ -381,7 +381,7 @@ static void check_psi(struct report *report)
 		add(report, FINDING_OK, "psi", "", "the kernel has pressure stall information (PSI)");
 }
 
-/* A machine without a GPU lacks nothing. */
+/* Reports GPU findings as OK even if there are none: a machine without a GPU lacks nothing. */
 static void check_gpu(struct report *report)
 {
 	struct check_gpu gpu;

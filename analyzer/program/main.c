@@ -194,7 +194,7 @@ static int exit_code_of(int status)
 	return WEXITSTATUS(status);
 }
 
-/* Blocks the signals, which the recording then receives. The command gets the mask from before. */
+/* Blocks the signals that the recording receives. The command gets the previous mask. */
 static void block_signals(sigset_t *ret_before)
 {
 	sigset_t signals;
@@ -207,7 +207,7 @@ static void block_signals(sigset_t *ret_before)
 	sigprocmask(SIG_BLOCK, &signals, ret_before);
 }
 
-/* path NULL: the recording is not kept. */
+/* Logs the result of a recording. path NULL: the recording is not kept. */
 static void say_result(const struct record_result *result, uint64_t detail_bytes, const char *path)
 {
 	char duration[24], detail[16];
@@ -262,7 +262,7 @@ static int record(const struct options *options, const char *output, struct reco
 	return r;
 }
 
-/* The command's own status, also when its recording failed in the middle. */
+/* Returns the command's own status, even if the recording failed midway. */
 static int exit_code_of_run(const struct options *options, int r, const struct record_result *result)
 {
 	if (options->command && result->status >= 0)
@@ -332,7 +332,7 @@ static int run_plain(const struct options *options)
 		snprintf(path, sizeof(path), "%s/session.db", temporary);
 	}
 	r = record(options, path, &result);
-	signal(SIGPIPE, SIG_IGN); /* while writing the report: the recording must be removed after it */
+	signal(SIGPIPE, SIG_IGN); /* a closed pipe must not end the program before it removes the recording */
 	if (r == 0) {
 		/* A user who asks for a format gets a report in it even if the command failed. */
 		bool failed = !options->format && is_failed_run(options, &result, path);

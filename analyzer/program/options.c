@@ -386,7 +386,7 @@ int options_print(const char *form)
 	return option_print(stdout, &program, form) < 0 ? EXIT_USAGE : 0;
 }
 
-/* Recordings that the verb needs. */
+/* Returns the number of recordings that the verb needs. */
 static size_t n_recordings(enum verb verb)
 {
 	return verb == VERB_DIFF ? 2 : verbs[verb].takes == OPTION_RECORDING;
@@ -458,7 +458,7 @@ int options_parse(int argc, char **argv, struct options *ret_options)
 	int r;
 
 	optind = 0;
-	/* Parsing stops at each word, because the options after a command belong to it. */
+	/* Parsing stops at each word, because the options after a command belong to that command. */
 	do {
 		while ((r = option_next(program.self, argc, argv, &row, &err)) == 1) {
 			r = row->set(&options, row, optarg, &err);

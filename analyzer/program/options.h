@@ -47,7 +47,7 @@ struct options {
 	const char *cgroup;               /* --cgroup; NULL: not given */
 	bool unprivileged;                /* record */
 	bool no_children;                 /* record */
-	uint32_t trainer_tid;             /* --trainer; 0: find it */
+	uint32_t trainer_tid;             /* --trainer; 0: found automatically */
 	double checkpoint_overhead_max;   /* --checkpoint-overhead; 0: not given */
 	uint64_t duration_ns;             /* 0: until the job ends */
 	uint64_t ring_bytes;              /* 0: the collector's default */
@@ -55,7 +55,7 @@ struct options {
 	uint64_t profile_hz;              /* stack samples per second per CPU; 0: none */
 	bool steps;                       /* report */
 	bool json;                        /* diff, check, truth */
-	const char *data;                 /* truth; NULL: learn it */
+	const char *data;                 /* truth; NULL: found in a first run */
 	uint64_t n_steps, n_rounds;       /* truth */
 	struct what_if_question what_if;  /* what-if */
 	bool what_if_asked;

@@ -20,7 +20,7 @@
 struct render_format {
 	const char *name;
 	const char *extensions[RENDER_EXTENSIONS_MAX];
-	size_t n_lane_segments_max; /* lane segments that its pictures need; 0: none */
+	size_t n_lane_segments_max; /* lane segments that the format's pictures need; 0: none */
 	bool binary;                /* must not be written to a terminal */
 	int (*write)(FILE *stream, const struct analysis *analysis, const struct report_source *source);
 };

@@ -16,7 +16,7 @@ enum what_if_option {
 	WHAT_IF_OPTION_DEVICE_SPEED, /* 2 or 2x */
 	WHAT_IF_OPTION_SAMPLE_SIZE,  /* 0.5 or 0.5x */
 	WHAT_IF_OPTION_NODES,        /* 1 to WHAT_IF_NODES_MAX */
-	WHAT_IF_OPTION_DECODED,      /* 50% or 0.5; decoded by dieseld, then */
+	WHAT_IF_OPTION_DECODED,      /* 50% or 0.5; implies decoding by dieseld */
 };
 
 struct options;

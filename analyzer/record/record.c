@@ -35,15 +35,15 @@
 #include "analyzer/trace/slices.h"
 
 /*
- * The processes that a recording is of: some that are named, or all that are in a control group or join it
- * while it is recorded. For named processes it detects when all have ended.
+ * The processes that are recorded: those that the user named, or all that are in a control group or join it
+ * during the recording. Detects when all named processes have ended.
  */
 
 #define RECORD_ROOTS_MAX 64
 
 struct record_roots {
 	pid_t *tgids;
-	int *fds; /* pidfds; -1: it ended */
+	int *fds; /* pidfds; -1: the process ended */
 	size_t n, n_gone;
 	char *cgroup; /* folder of the group; NULL: named processes */
 	pid_t *members;
@@ -51,7 +51,7 @@ struct record_roots {
 	bool any; /* the group has had a process at some time */
 };
 
-/* Call it once for each process, which is part of the job already. -errno. */
+/* Adds a process that is already part of the job. Call it once for each process. -errno. */
 static int record_roots_add(struct record_roots *roots, pid_t tgid, struct error *err)
 {
 	pid_t *tgids = reallocarray(roots->tgids, roots->n + 1, sizeof(*tgids));
@@ -70,7 +70,7 @@ static int record_roots_add(struct record_roots *roots, pid_t tgid, struct error
 	return 0;
 }
 
-/* path: as the user gave it. */
+/* Finds the control group's folder. path: as the user gave it. */
 static int record_roots_set_cgroup(struct record_roots *roots, const char *path, struct error *err)
 {
 	char folder[PATH_MAX];
@@ -134,7 +134,7 @@ static int record_roots_join(struct record_roots *roots, struct source *source, 
 			     bsearch(&pids[i], roots->members, roots->n_members, sizeof(*pids), compare_int);
 
 		roots->any = true;
-		/* Most new processes were made by one that is in the job. */
+		/* Most new processes are children of the job's processes, so they are in the job already. */
 		if (known || source_has(source, pids[i]))
 			continue;
 		r = source_attach(source, pids[i], err);
@@ -322,8 +322,8 @@ static int record_info_end(struct recording *recording, const struct collector_s
 /* Detail beyond this would not fit a report's memory: 4 million events. */
 #define DETAIL_TOTAL_BYTES (UINT64_C(32) << 20)
 /* In minutes' worth of the budget. The first minute of steps has twice what 64 threads write, which is the
- * busiest kind of job that is common. Imports, the start of workers and compiling precede the first step.
- * The burst is what can be saved up later. */
+ * busiest kind of job that is common. Imports, the start of workers and compiling precede the first step. The
+ * burst is the most that can be saved up later. */
 #define DETAIL_FIRST_MINUTES   16
 #define DETAIL_STARTUP_MINUTES 8
 #define DETAIL_BURST_MINUTES   0.4
@@ -544,7 +544,8 @@ static int record_loop(struct recorder *recorder, struct error *err)
 	return 0;
 }
 
-/* Workers have no steps. A process that was forked, or spawned by Python's multiprocessing, may be one. */
+/* Warns if the process may be a worker, which has no steps: it was forked, or spawned by Python's
+ * multiprocessing. */
 static void say_worker(pid_t tgid)
 {
 	char command[512] = "";

@@ -7,11 +7,11 @@
 #include "lib/sorted.h"
 #include "analyzer/base/times.h"
 
-/* A step is apart if it compiles for at least a tenth of its time, and for longer than the edge of a span is
- * uncertain. */
+/* A step is excluded if it compiles for at least a tenth of its time, and for longer than the edge of a span
+ * is uncertain. */
 #define COMPILING_PART 10
 #define VALIDATION_MIN                                                                                       \
-	3 /* batches before one backward pass: the end of an epoch, one of validation, the step's own */
+	3 /* batches before a backward pass: an epoch's last, one of validation, the step's own */
 
 static void compiling_fill(const struct measurement *m, struct analysis *analysis)
 {
@@ -42,7 +42,7 @@ struct batches {
 /* Position in the trainer's marks. */
 struct marks_cursor {
 	size_t i;
-	uint64_t begin_ns; /* start of the next() that it is in; 0: in none */
+	uint64_t begin_ns; /* start of the next() at this position; 0: in none */
 };
 
 /* Consumes all calls of next() that ended before end_ns. */

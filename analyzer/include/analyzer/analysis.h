@@ -47,7 +47,7 @@ enum analysis_verdict {
 	ANALYSIS_CHECKPOINT_BOUND,
 	ANALYSIS_CPU_STARVED, /* the trainer was mostly ready to run, but had no core */
 	ANALYSIS_LOCK_BOUND,  /* the trainer was mostly ready, but another thread had the interpreter lock */
-	ANALYSIS_UNCLEAR,     /* the events are not sufficient; the note names those that would be */
+	ANALYSIS_UNCLEAR,     /* the events do not suffice; the note names events that would */
 };
 
 enum analysis_confidence {
@@ -85,7 +85,7 @@ struct analysis_rank {
 /* Sums over all workers: thread time of their main threads in the window. Never add these sums to shares. */
 struct analysis_workers {
 	uint32_t n;          /* worker processes seen in the window */
-	uint32_t n_at_once;  /* most at the same time of one loader that feeds steps; sampled: the average */
+	uint32_t n_at_once;  /* maximum at once, of one loader that feeds steps; sampled: the average */
 	uint64_t fetch_ns;   /* time in file or network calls */
 	uint64_t cpu_ns;     /* computing outside those calls */
 	uint64_t queue_ns;   /* runnable without a core */
@@ -156,8 +156,8 @@ struct analysis_parts {
 	uint64_t peers_ns; /* part of fetch_stall: dieseld waited for other nodes' chunks, not for storage */
 	/* parts of prep_stall */
 	uint64_t head_of_line_ns; /* a batch of another worker was ready, but the next one in order was not */
-	uint64_t own_prep_ns; /* the trainer itself computed, or waited for a core, the latter counted up to
-				 the time that it computed */
+	uint64_t own_prep_ns; /* the trainer itself computed or waited for a core; the waits count at most as
+				 much as the computing */
 	uint64_t daemon_prep_ns; /* dieseld decoded, verified or copied */
 	uint64_t gil_ns; /* a thread that the trainer waited for was waiting for the interpreter lock */
 	/* parts of device */
@@ -175,8 +175,8 @@ struct analysis_parts {
 	bool waits_sampled;      /* some waits are inferred from the trainer's stack samples or naps */
 };
 
-/* The shares without warm-up, without steps that are `apart` (step.h), and without compiling in other steps.
- * Verdict and actions are based on them. */
+/* The shares without warm-up, without excluded steps (step.h), and without compiling in other steps. Verdict
+ * and actions are based on them. */
 struct analysis_steady {
 	uint64_t share_ns[SHARE_COUNT]; /* sums to ns exactly */
 	uint64_t ns;

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CHECKPOINT_TAIL_SHARES  7    /* same number as in enum analysis_share */
+#define CHECKPOINT_TAIL_SHARES  7    /* number of shares in enum analysis_share */
 #define CHECKPOINT_OVERHEAD_MAX 0.05 /* default limit, from CheckFreq */
 
 struct checkpoint_item {
@@ -51,14 +51,14 @@ struct checkpoint_report {
 	double interval_steps;   /* mean number of steps between two checkpoints; NAN: fewer than two */
 	double overhead_max;     /* limit on overhead for the advised interval, e.g. 0.05 */
 	uint32_t advised_steps;  /* CheckFreq's interval; 0: not known */
-	double overhead;         /* stalls and copies over the rest of the time, as recorded */
+	double overhead;         /* ratio of stalls and copies to the rest of the time, as recorded */
 	double advised_overhead; /* overhead with the advised interval */
 };
 
 /* CheckFreq (FAST 2021): returns the least number of steps between two checkpoints such that each is complete
  * before the next begins, and their stalls cost at most overhead_max. full_ns: a checkpoint from start to
- * end; stall_ns: the part of it that training waits for; step_ns: a step without checkpoints. At least 1; 0
- * without a step's length or a bound. */
+ * end; stall_ns: the part of it that training waits for; step_ns: a step without checkpoints. The result is
+ * at least 1, or 0 without a step's length or a bound. */
 uint32_t checkpoint_interval(double full_ns, double stall_ns, double step_ns, double overhead_max);
 
 void checkpoint_report_free(struct checkpoint_report *report);

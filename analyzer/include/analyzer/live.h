@@ -47,7 +47,7 @@ void live_remove(struct live *live, uint32_t root_tgid);
  * analysis counts it as lost. */
 int live_event(struct live *live, const struct event *event);
 
-/* Stores a note of the collector of kind METADATA_PATH for later analyses; ignores other kinds. -ENOMEM. */
+/* Stores a metadata event of kind METADATA_PATH for later analyses; ignores other kinds. -ENOMEM. */
 int live_note(struct live *live, const char *kind, const void *data, size_t size);
 
 /* Returns the root_tgid of the job that a process belongs to; 0: none. */

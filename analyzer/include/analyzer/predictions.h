@@ -48,7 +48,7 @@ struct predictions {
 	struct estimate storage_bytes_per_s, memory_bytes_per_s;
 	double batch_samples; /* NAN: not known */
 	double bytes_per_step;
-	double recorded_step_s, replayed_step_s; /* the second is the model's; both should agree */
+	double recorded_step_s, replayed_step_s; /* replayed by the model; both should agree */
 	struct what_if_curve curves[WHAT_IF_AXES];
 	/* Smallest amount that, on its own, leaves less than 2 % data wait. The hand-over of batches does not
 	 * count, because nothing removes it. NAN: no amount suffices. */

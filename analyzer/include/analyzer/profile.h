@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A frame that stack samples refer to, from the recording's notes (bpf/metadata.h). Borrowed by an analysis.
- */
+/* A frame that stack samples refer to, from the recording's metadata events (bpf/metadata.h). Borrowed by an
+ * analysis. */
 struct profile_frame {
 	uint64_t key;
 	uint8_t kind;                   /* enum frame_kind */
@@ -62,7 +62,7 @@ struct profile {
 	uint64_t n_unknown; /* part of n_samples without a known library */
 	struct profile_images images;
 	double rate_hz;
-	/* Sorted by samples, descending; the innermost frame counts. */
+	/* Sorted by samples, descending; a sample counts for its innermost frame. */
 	struct profile_item *libraries, *functions;
 	size_t n_libraries, n_functions;
 	struct profile_stack *stacks; /* sorted by samples, descending */

@@ -82,24 +82,25 @@ int recording_flush(struct recording *recording, struct error *err);
 int recording_slice_begin(struct recording *recording, uint64_t slice, struct error *err);
 /* Deletes a slice's detail; its space in the file is reused. */
 int recording_slice_drop(struct recording *recording, uint64_t slice, struct error *err);
-/* Returns the bytes written so far, notes and dropped slices included; *ret_detail_bytes: the part of them
- * that is detail. */
+/* Returns the bytes written so far, metadata events and dropped slices included; *ret_detail_bytes: the part
+ * of them that is detail. */
 uint64_t recording_written_bytes(const struct recording *recording, uint64_t *ret_detail_bytes);
 
 /* Sets a fact about the recording; replaces an earlier value of the key. -errno if it cannot be written. */
 int recording_set_text(struct recording *recording, const char *key, const char *value, struct error *err);
 int recording_set_u64(struct recording *recording, const char *key, uint64_t value, struct error *err);
 
-/* -ENOENT: no such key. Caller frees the text. */
+/* Reads a fact as text, which the caller frees. -ENOENT: no such key. */
 int recording_get_text(struct recording *recording, const char *key, char **ret_value);
 int recording_get_u64(struct recording *recording, const char *key, uint64_t *ret_value);
 
-/* Adds a note: see collector_sink. Kind and key are unique together: a later note replaces an earlier one. */
+/* Adds a metadata event: see collector_sink. Kind and key are unique together: a later one replaces an
+ * earlier one. */
 int recording_put(struct recording *recording, const char *kind, uint64_t key, const void *data, size_t size,
 		  struct error *err);
 
-/* Calls visit for the notes of a kind, in order of their keys, as long as it returns 0, and returns its
- * last result. data is valid only during the call. */
+/* Calls visit for the metadata events of a kind, in order of their keys, until visit returns nonzero. Returns
+ * visit's last result. data is valid only during the call. */
 int recording_each(struct recording *recording, const char *kind,
 		   int (*visit)(void *user, uint64_t key, const void *data, size_t size), void *user);
 
@@ -108,16 +109,16 @@ bool recording_complete(const struct recording *recording);
 /* Returns true if the recording was incomplete when opened because its recorder was still writing it. */
 bool recording_under_way(const struct recording *recording);
 
-/* Writes RECORDING_COMPLETE and makes it a single file. */
+/* Writes RECORDING_COMPLETE and makes the recording a single file. */
 int recording_finish(struct recording *recording, struct error *err);
 
-/* NULL is fine. Without recording_finish a written recording stays incomplete. */
+/* NULL is fine. Without recording_finish(), a recording that was written stays incomplete. */
 void recording_close(struct recording *recording);
 
 /* Closes the recording like recording_close(), and removes the file. */
 void recording_discard(struct recording *recording);
 
-/* Which events to iterate over; zeros: all. */
+/* The events to iterate over; zeros: all. */
 struct recording_filter {
 	uint32_t tid;       /* one thread */
 	uint32_t type_mask; /* 1 << enum event_type, or-ed */

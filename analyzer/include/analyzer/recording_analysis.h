@@ -12,7 +12,7 @@ struct recording;
 struct what_if_question;
 
 struct recording_analysis_options {
-	uint32_t trainer_tid;                   /* 0: find it */
+	uint32_t trainer_tid;                   /* 0: found automatically */
 	double checkpoint_overhead_max;         /* 0: CHECKPOINT_OVERHEAD_MAX */
 	size_t n_lane_segments_max;             /* 0: no lanes */
 	const struct what_if_question *what_if; /* NULL: none */

@@ -37,7 +37,7 @@ double model_prep_rate(double n_workers, double cores, double cpu_s_per_sample);
 /* V = min(F, P, G) */
 double model_speed(double fetch_rate, double prep_rate, double device_rate);
 
-/* A job stalls iff G > min(F, P), for fetch if F is the smaller. */
+/* A job stalls iff G > min(F, P), and for fetch if F is the smaller of the two. */
 enum model_bound model_bound_of(double fetch_rate, double prep_rate, double device_rate);
 
 /* Returns x*, the least cached share of the dataset with F(x) >= rate: from 0 to 1, or NAN where even memory

@@ -11,7 +11,7 @@
  * is uncertain. */
 #define COMPILING_PART 10
 #define VALIDATION_MIN                                                                                       \
-	3 /* batches before a backward pass: an epoch's last, one of validation, the step's own */
+	3 /* batches before a backward pass: an epoch's end, one of validation, the step's own */
 
 static void compiling_fill(const struct measurement *m, struct analysis *analysis)
 {

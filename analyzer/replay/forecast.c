@@ -10,9 +10,10 @@
 
 #define DRAINED_TOLERANCE (SPLIT_TOLERANCE / 2)
 
-#define ERROR_MAX 0.25 /* beyond, the replay is not believed at all */
+#define ERROR_MAX 0.25 /* a replay with a larger error is not trusted at all */
 
-/* Returns how many steps, from the first on and with all warm-up, are cheap to replay again and again. */
+/* Returns the number of steps, from the first on and with all warm-up, that are cheap to replay many
+ * times. */
 static size_t steps_to_replay(const struct model_job *job, size_t n_warmup)
 {
 	size_t n = 0, n_segments = 0;
@@ -82,14 +83,14 @@ static int storage_choose(struct forecast *forecast, const struct service *servi
 	int r;
 
 	/* Bandwidth that the volume saved up before the job began is not part of its steady speed. It is left
-	 * out if the steady steps are still explained. */
+	 * out if the steady steps can be explained without it. */
 	forecast->job.storage.drained = true;
 	r = replay_recorded(forecast, steps);
 	if (r == 0 && forecast->error_ratio > DRAINED_TOLERANCE) {
 		forecast->job.storage.drained = false;
 		r = replay_recorded(forecast, steps);
 	}
-	/* If a shared server does not even explain the recording, there is none, and waits stay as
+	/* If even a shared server does not explain the recording, assume that there is none: waits stay as
 	 * recorded. */
 	if (r == 0 && forecast->segments && forecast->error_ratio > SPLIT_TOLERANCE) {
 		forecast->job.segments = service->job.segments;
@@ -105,7 +106,7 @@ int forecast_init(struct forecast *forecast, const struct service *service, cons
 	size_t n;
 	int r;
 
-	/* With any loader, the whole first batch is waited for: that happens once in a job's life. */
+	/* With any loader, the trainer waits for the whole first batch, but only once in a job's life. */
 	if (!n_warmup && service->job.n_steps > ANALYSIS_STEPS_MIN)
 		n_warmup = 1;
 	*forecast = (struct forecast){.job = service->job};
@@ -214,7 +215,7 @@ static int split_point(struct forecast *forecast, const struct model_scenario *s
 	return 0;
 }
 
-/* How much cores slow each other down is not known of a job without workers. */
+/* A job without workers does not show how much cores slow each other down. */
 static int widen_by_sharing(struct forecast *forecast, const struct model_scenario *scenario,
 			    struct estimate *speedup)
 {
@@ -248,7 +249,7 @@ int forecast_run(struct forecast *forecast, const struct model_scenario *scenari
 		r = widen_by_sharing(forecast, scenario, &point.speedup);
 	if (r < 0)
 		return r;
-	/* Chance is one way to be off; the model is the other. */
+	/* The interval covers chance only, so this adds the model's own error. */
 	point.speedup.low *= 1 - forecast->error_ratio;
 	point.speedup.high *= 1 + forecast->error_ratio;
 	*ret_point = point;

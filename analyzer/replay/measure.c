@@ -14,7 +14,7 @@
 #include "analyzer/roles/roles_feeders.h"
 #include "analyzer/waits/waits_seen.h"
 
-#define SEEN_BY_CALLS 0.8 /* fraction of the time in stack samples that calls must show */
+#define SEEN_BY_CALLS 0.8 /* minimum fraction of the time in stack samples that calls must show */
 #define LOOKS_MIN     20  /* minimum samples of the stack: fewer do not represent the rest */
 
 static int times_find(struct measurement *m)
@@ -139,7 +139,7 @@ static bool in_wait(const struct data_waits *waits, uint64_t at_ns)
 }
 
 /* Returns true if most samples of the trainer's loading, from the first step on, are in waits that calls
- * show. They are not if it waits for helper threads, and then continues to prepare by itself. */
+ * show. They are not if the trainer waits for helper threads, and then continues to prepare by itself. */
 static bool waits_have_samples(const struct measurement *m, uint64_t first_ns)
 {
 	size_t n = 0, n_inside = 0;
@@ -245,7 +245,7 @@ static int collectives_take(struct measurement *m)
 	return r == 0 ? partition_collectives_take(&m->partition, &collectives) : r;
 }
 
-/* The part of the trainer's samples on its CPU, outside of data waits, that show the model. */
+/* Returns the part of the trainer's samples on its CPU, outside of data waits, that show the model. */
 static double computing_part(const struct measurement *m)
 {
 	size_t n = 0, n_computing = 0;

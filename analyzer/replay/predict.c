@@ -23,7 +23,8 @@ static const double axis_points[WHAT_IF_AXES][CURVE_POINTS_MAX] = {
     [WHAT_IF_SAMPLE_SIZE] = {0.25, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 4, -1},
 };
 
-/* 0, 1, 2, ... up to twice the workers or cores, and in any case half and double the recorded ones. */
+/* Fills in 0, 1, 2, ... up to twice the workers or cores, and in any case half and double the recorded
+ * workers. */
 static void worker_points(const struct model_job *job, double points[CURVE_POINTS_MAX])
 {
 	static const double usual[] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128};
@@ -159,7 +160,7 @@ static double wait_ratio(const double *step_ns, const double *wait_ns, const uin
 	return steps > 0 ? waits / steps : 0;
 }
 
-/* The amount at which the wait falls to the limit, interpolated between two points. */
+/* Returns the amount at which the wait falls to the limit, interpolated between two points. */
 static double crossing(const uint32_t *weight, size_t n, const void *context)
 {
 	const struct ladder *ladder = context;
@@ -350,8 +351,8 @@ static int device_rate(const struct forecast *forecast, struct estimate *ret_per
 	return r;
 }
 
-/* Bytes over the time in which somebody waited for some; if the fit found a shared server, that server's
- * bandwidth. */
+/* Estimates the bandwidth: bytes over the time in which any thread waited for some. If the fit found a shared
+ * server, the estimate is that server's bandwidth. */
 static int storage_rate(const struct service *service, struct estimate *ret_bytes_per_s)
 {
 	struct ratio ratio;
@@ -406,7 +407,7 @@ static double bytes_per_step(const struct model_job *job)
 	return bytes / (double)job->n_steps;
 }
 
-/* The parts. -ENOMEM, -EINVAL (a recording that contradicts itself). */
+/* Predicts the rates. -ENOMEM, -EINVAL (a recording that contradicts itself). */
 static int predict_rates(struct forecast *forecast, const struct service *service,
 			 struct predictions *predictions)
 {
@@ -462,15 +463,15 @@ static double lost_ratio(const struct analysis_input *input)
 	return lost > 0 ? lost / (lost + (double)input->n_events) : 0;
 }
 
-/* The factor on images that dieseld decodes, of which this share comes out of decoded copies (NAN: none),
- * which takes decoded_part of the CPU time. */
+/* Returns the speed-up for images that dieseld decodes, of which the share decoded_ratio comes from decoded
+ * copies (NAN: none). A decoded copy takes decoded_part of the CPU time. */
 static double native_speedup(double speedup, double decoded_ratio, double decoded_part)
 {
 	return isnan(decoded_ratio) ? speedup : speedup / model_decoded_cpu(1, decoded_part, decoded_ratio);
 }
 
-/* Runs the scenario with what dieseld leaves of preparing; the interval is that of the part and the factors,
- * too. */
+/* Runs the scenario with the part of preparing that dieseld leaves. The interval also covers the uncertainty
+ * of that part and of the factors. */
 static int native_run(struct forecast *forecast, const struct estimate *part, double decoded_ratio,
 		      const struct model_scenario *scenario, struct forecast_point *ret_point)
 {
@@ -497,13 +498,13 @@ static int native_run(struct forecast *forecast, const struct estimate *part, do
 	return 0;
 }
 
-/* dieseld uses all cores. */
+/* Returns the number of workers that stands for dieseld, which uses all cores. */
 static uint32_t native_workers(const struct forecast *forecast)
 {
 	return (uint32_t)fmax(forecast->job.loader.n_workers, floor(forecast->job.cores));
 }
 
-/* native.part is set. */
+/* Fills in native. native.part must be set. */
 static int predict_native(struct forecast *forecast, struct predictions *predictions)
 {
 	struct native_prediction *native = &predictions->native;
@@ -573,7 +574,7 @@ static int predict_answer(struct forecast *forecast, const struct what_if_questi
 	if (!isnan(question->storage_factor))
 		scenario.storage_speed = question->storage_factor;
 	if (!isnan(question->storage_bytes_per_s)) {
-		/* Nothing was read from storage: how fast it is makes no difference. */
+		/* If nothing was read from storage, its speed makes no difference. */
 		if (predictions->storage_bytes_per_s.value > 0)
 			scenario.storage_speed =
 			    question->storage_bytes_per_s / predictions->storage_bytes_per_s.value;

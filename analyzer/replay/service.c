@@ -10,17 +10,18 @@
 #include "lib/sorted.h"
 
 /*
- * How long handing a batch over takes, with the worker's main thread computing (it has the interpreter's
- * lock, and gives it up for a moment every 5 ms) and without. Both are solved from sums over all hand-offs:
- * each is one unit of work, done at one of two speeds at any time. If workers compute all the time, no
- * hand-over shows the time without computing: then that is the CPU time of both its ends.
+ * Estimates how long handing a batch over takes, while the worker's main thread computes (it holds the
+ * interpreter's lock, and releases it for a moment every 5 ms) and while it does not. Both times are solved
+ * from sums over all hand-offs: each is one unit of work, done at one of two speeds at any time. If workers
+ * compute all the time, no hand-over shows the time without computing: then that is the CPU time of both its
+ * ends.
  */
 #define MOSTLY_IDLE 0.2
 #define IDLE_MIN    5 /* fewest hand-offs of an idle worker to learn from */
 
 struct handoff {
-	double busy_ns, idle_ns; /* parts of its time */
-	double cpu_ns;           /* CPU time of its ends; 0: not known */
+	double busy_ns, idle_ns; /* parts of the hand-off's time, by the state of the worker's main thread */
+	double cpu_ns;           /* CPU time of both its ends; 0: not known */
 };
 
 struct handoffs {
@@ -28,7 +29,8 @@ struct handoffs {
 	size_t n, n_allocated;
 };
 
-/* Computing, or waiting for a core or a lock: the lock is the interpreter's, which the hand-off has then. */
+/* Returns the time in which the worker computed, or waited for a core or a lock. The lock is the
+ * interpreter's, which the hand-off then holds. */
 static double busy_between_ns(const struct timeline_thread *worker, uint64_t begin_ns, uint64_t end_ns)
 {
 	struct timeline_account account = timeline_account(worker, begin_ns, end_ns);
@@ -128,7 +130,7 @@ static int publications_measure(struct service *service)
 	return r;
 }
 
-/* Returns the worker of which a thread, *ret_thread, answered on a socket meanwhile; NULL: none was seen. */
+/* Returns the worker with a thread, *ret_thread, that answered on a socket meanwhile; NULL: none was seen. */
 static const struct timeline_thread *giver(const struct service_input *input, const struct service *service,
 					   uint64_t begin_ns, uint64_t end_ns,
 					   const struct timeline_thread **ret_thread)
@@ -446,8 +448,8 @@ static void epoch_add(struct service *service, const struct generation *generati
 		epoch->spacing_ns = (double)(last_ns - first_ns) / (double)(n - 1);
 }
 
-/* Steps [first_step, end_step) get the generation's next batches, in turn; if a worker was seen with fewer
- * batches, it gives those it has again. */
+/* Steps [first_step, end_step) get the generation's next batches, in turn; a worker that was seen with fewer
+ * batches repeats them. */
 static void batches_deal(struct service *service, const struct generation *generation, size_t first_step,
 			 size_t end_step)
 {
@@ -696,8 +698,8 @@ static int turnaround_add(struct service *service)
 	return 0;
 }
 
-/* Measures what reading from memory costs, from the reads that did not wait, if there are enough. Some of
- * those came from storage that was quick: they cost several times as much, and so would the mean. */
+/* Measures the cost of reading from memory, from the reads that did not wait, if there are enough. Some of
+ * those reads came from quick storage and cost several times as much, so the mean would be too high. */
 static int cached_cost_measure(struct service *service)
 {
 	struct model_job *job = &service->job;

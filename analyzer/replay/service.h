@@ -73,7 +73,7 @@ struct service_input {
 	const struct timeline *timeline;
 	const struct roles *roles;
 	const struct data_waits *waits;
-	const struct window *window; /* its shares are set, but for the split of waits */
+	const struct window *window; /* its shares are set, except for the split of waits */
 	const struct partition *partition;
 	uint32_t n_cpus;
 	double cold_bytes; /* bytes that the job read from storage in the window; NAN: not known */

@@ -39,8 +39,8 @@ static bool writes_results(const struct roles *roles, const struct timeline_thre
 	return false;
 }
 
-/* Finds the worker's helper threads. A thread that hands batches over is none: its time is in the hand-offs.
- */
+/* Finds the worker's helper threads. A thread that hands batches over does not count as a helper: its time is
+ * in the hand-offs. */
 static void helpers_find(const struct service_input *input, const struct timeline_thread *of,
 			 struct service *service)
 {
@@ -81,7 +81,7 @@ static int batches_of_worker(const struct roles *roles, struct service_worker *w
 	return 0;
 }
 
-/* The feeder writes one message a batch, in the batches' order. */
+/* The feeder writes one message per batch, in the batches' order. */
 static void publications_find(const struct service_input *input, struct service_worker *worker)
 {
 	for (size_t i = 0; i < input->timeline->n_threads; i++) {

@@ -92,8 +92,8 @@ static int request_add(struct service *service, const struct timeline_thread *th
 	return 0;
 }
 
-/* A thread that waits for a core while the job does not use all cores waits for another program, or is
- * just waking up. The rest of the queue comes out of the replay itself. */
+/* A thread that waits for a core while the job does not use all cores waits for another program, or is just
+ * waking up. The replay itself reproduces the rest of the queue. */
 uint64_t service_foreign_queue_ns(const struct service *service, const struct timeline_thread *thread,
 				  uint64_t begin_ns, uint64_t end_ns)
 {

@@ -171,7 +171,7 @@ static int split_by_replay(const struct split_input *input, struct split *split,
 	return 0;
 }
 
-/* Stretches in which the trainer slept in libdiesel for chunks. */
+/* Lists the intervals in which the trainer slept in libdiesel, waiting for chunks. */
 static int mark_intervals(const struct timeline_thread *trainer, struct interval_list *ret_list)
 {
 	struct interval_list list = {0};

@@ -101,7 +101,7 @@ static void worker_add(const struct timeline_thread *worker, const struct roles 
 	}
 }
 
-/* The number of a thread's loader; 0: it feeds no step, like a validation's workers. */
+/* Returns the number of a thread's loader; 0: the thread feeds no step, like a validation's workers. */
 static uint32_t loader_of(const struct roles *roles, size_t i)
 {
 	return roles->n_workers ? roles->worker_loaders[i] : 1;

@@ -59,7 +59,7 @@ static const struct page_cache_place *array_read(const struct analysis *analysis
 
 /*
  * Returns what the user must do so that dieseld can serve the data: "pack it (dieselctl pack)" for files of
- * one sample each, "if ..." if that is not known, and pack's message if pack would refuse the files.
+ * one sample each, "if ..." if that is not known, and another way if pack would refuse the files.
  */
 static const char *advice_pack(const struct analysis *analysis, char *buffer, size_t size)
 {
@@ -86,7 +86,7 @@ static const char *advice_pack(const struct analysis *analysis, char *buffer, si
 
 #define NEARLY 0.98 /* fraction of the best speed-up that counts as equally good */
 
-/* A value that the cores limit is as uncertain as the model's own value: its low end is reduced by the
+/* A value that the cores limit is as uncertain as the model's own value: so its low end is reduced by the
  * same factor. */
 static struct estimate limited(const struct estimate *gain, double most)
 {
@@ -418,7 +418,7 @@ static void advice_on_fetch(struct advice_plan *plan)
 		    "Use %u workers instead of %u, if the storage serves several readers at once", 2 * n, n);
 }
 
-/* CheckFreq's interval, if it is longer than the job's own. */
+/* Advises CheckFreq's interval, if it is longer than the job's own. Returns true if it did. */
 static bool on_interval(struct advice_plan *plan)
 {
 	const struct checkpoint_report *report = plan->analysis->checkpoints;
@@ -448,7 +448,8 @@ static bool in_background(const struct checkpoint_report *report)
 	return report && 2 * report->n_background > report->n_items;
 }
 
-/* Part of the time that went to copies of states for saves in the background, which counts as computing. */
+/* Returns the part of the time that went to copies of states for saves in the background, which counts as
+ * computing. */
 static double copy_ratio(const struct analysis *analysis)
 {
 	const struct checkpoint_report *report = analysis->checkpoints;

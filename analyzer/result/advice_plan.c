@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NARROW 0.15 /* interval over value: a prediction this narrow is sure */
+#define NARROW 0.15 /* maximum ratio of interval to value of a prediction that is sure */
 #define NEARLY 0.98 /* a gain below 1 / NEARLY counts as none */
 
 static bool predicted(const struct analysis_action *action)

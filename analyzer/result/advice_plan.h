@@ -23,8 +23,8 @@ struct advice_plan {
 };
 
 /* Adds an action. gain_max: upper bound of the speed-up, by arithmetic. gain: the model's prediction for this
- * action; NULL or NAN: none. The model also covers what else shrinks with a share, so its high end may raise
- * the bound. A prediction replaces the confidence, too. */
+ * action; NULL or NAN: none. The model also covers other time that shrinks with a share, so its high end may
+ * raise the bound. A prediction replaces the confidence, too. */
 __attribute__((format(printf, 5, 6))) void advice_add(struct advice_plan *plan, double gain_max,
 						      enum analysis_confidence confidence,
 						      const struct estimate *gain, const char *format, ...);

@@ -18,7 +18,7 @@ double advice_neighbours_share(const struct analysis *analysis)
 
 #define SAY(analysis, ...) (snprintf((analysis)->note, sizeof((analysis)->note), __VA_ARGS__) > 0)
 
-/* From the whole window: the steady steps leave compiling out. */
+/* Uses the whole window, because the steady steps leave compiling out. */
 static bool note_compiling(struct analysis *analysis)
 {
 	double compiling = analysis_share_ratio(analysis, SHARE_COMPILING);

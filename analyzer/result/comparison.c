@@ -147,7 +147,8 @@ static int resample(const struct sample *a, const struct sample *b, struct compa
 	return 0;
 }
 
-/* Errors of sampled shares are 95 %, independent between the two: 99 % is 1.31 times as wide. */
+/* Sets the intervals of sampled shares. Their errors have 95 % confidence and are independent of each other;
+ * a 99 % interval is 1.31 times as wide. */
 static void widen(const struct analysis *a, const struct analysis *b, struct comparison *comparison)
 {
 	for (size_t i = 0; i < SHARE_COUNT; i++) {
@@ -159,8 +160,8 @@ static void widen(const struct analysis *a, const struct analysis *b, struct com
 	}
 }
 
-/* Compiling is paid once, and not in the steps that are resampled: its share of all observed time, without an
- * interval. */
+/* Compares compiling as a share of all observed time, without an interval: it is paid once, and not in the
+ * steps that are resampled. */
 static struct comparison_share compiling_of(const struct analysis *a, const struct analysis *b)
 {
 	double of_a = a->compiling.known ? analysis_share_ratio(a, SHARE_COMPILING) : NAN;

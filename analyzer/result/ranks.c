@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STRAGGLER_RATIO 0.05 /* excess of the others' wait ratio over the straggler's; less is chance */
+#define STRAGGLER_RATIO 0.05 /* minimum excess of others' wait ratio over the straggler's; less is chance */
 
 /* Finds the thread with the most steps in each process that trains. A process with less than half the steps
  * of the busiest does something else (an evaluation with gradients, a warm-up). */

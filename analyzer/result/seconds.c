@@ -24,7 +24,7 @@ static size_t segment_after(const struct lane *lane, uint64_t at_ns)
 	return sorted_count(lane->n_segments, i, lane->segments[i].end_ns <= at_ns);
 }
 
-/* Time of a lane by state. */
+/* Sums up a lane's time by state. */
 static void lane_times(const struct lane *lane, uint64_t begin_ns, uint64_t end_ns,
 		       uint64_t ret_ns[LANE_STATES])
 {

@@ -7,7 +7,7 @@
 #include "lib/clock.h"
 #include "lib/sorted.h"
 
-#define EMPTY_RATIO  8 /* an empty batch is this many times as fast as the others */
+#define EMPTY_RATIO  8 /* factor by which an empty batch is faster than the others, at least */
 #define EMPTY_MAX_NS (NS_PER_MS / 2)
 
 /* A next(), as its marks show it. */
@@ -36,8 +36,8 @@ static size_t nexts_collect(const struct timeline_thread *trainer, struct next *
 	return n;
 }
 
-/* Only for a next() that makes the batch itself: with workers, a batch that arrived early is also
- * available at once. */
+/* Returns true if next() returned no batch. Only a next() that makes the batch itself can show this: with
+ * workers, a batch that arrived early is also available at once. */
 static bool is_empty(const struct next *next, uint64_t usual_ns)
 {
 	uint64_t ns = next->end_ns - next->begin_ns;

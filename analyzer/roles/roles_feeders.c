@@ -38,9 +38,9 @@ static bool has_next(const struct timeline_thread *thread)
 	return false;
 }
 
-/* Naps, waits with a timeout, as for the interpreter lock, and calls on pipes and sockets, of which OpenMP's
- * and autograd's threads have none. Threads that read files were looked at already (roles.c), and
- * io_uring's threads do that for the trainer itself. */
+/* Returns true if the thread takes naps, waits with a timeout (as for the interpreter lock), or makes calls
+ * on pipes or sockets. OpenMP's and autograd's threads do none of this. Threads that read files were examined
+ * already (roles.c), and io_uring's threads read files for the trainer itself. */
 static bool does_more_than_compute(const struct timeline_thread *thread,
 				   const struct timeline_thread *trainer)
 {
@@ -118,7 +118,7 @@ static int threads_find(const struct timeline *timeline, const struct stack_samp
 	return 0;
 }
 
-/* A call of the trainer. */
+/* One of the trainer's reads of a pipe. */
 struct pipe_read {
 	uint64_t inode;
 	size_t call;

@@ -21,11 +21,11 @@
 /*
  * Splits the sampled data wait into fetch and prep, and estimates the errors.
  *
- * With worker processes: if reading cost nothing, the time of the window would be the largest of the time
- * that the trainer needs by itself, the time that the workers need without their reading, and the time that
- * all CPU work needs on the available cores. fetch_stall is the time saved in this way, at most the wait: the
- * quick answer of the stall model. Half-widths are 95 %: for the sampled sleep they follow from the number of
- * samples, for the split from the model's errors in three runs.
+ * With worker processes: if reading cost nothing, the window would last as long as the longest of three
+ * times. These are the trainer's own work, the workers' work without reading, and all CPU work on the
+ * available cores. fetch_stall is the time saved in this way, at most the wait: the quick answer of the stall
+ * model. Half-widths are 95 %: for the sampled sleep they follow from the number of samples, for the split
+ * from the model's errors in three runs.
  */
 
 /* Samples a few ms apart see the same sleep, so this many count as one. */

@@ -126,8 +126,8 @@ static bool is_queued(const struct event *sample)
 	return !sampled_asleep(sample) && !sample->sample.exec_ns && !sample->sample.queue_ns;
 }
 
-/* Adds a sample. before: the last sample before the thread became runnable, or simply the one before; NULL:
- * not known. */
+/* Adds a sample. before: the last sample before the thread became runnable, or else the previous sample;
+ * NULL: not known. */
 static void account_add(struct account *account, const struct sampled_job *job, enum analysis_loader loader,
 			const struct event *before, const struct event *sample)
 {

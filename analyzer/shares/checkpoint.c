@@ -9,7 +9,7 @@
 #include "lib/sorted.h"
 #include "analyzer/timeline/stack_work.h"
 
-#define FILES_MAX     16 /* open for writing at the same time and followed; more are forgotten */
+#define FILES_MAX     16 /* maximum files that are tracked while they are open for writing at the same time */
 #define FOLLOW_CPU_NS UINT64_C(1500000) /* maximum CPU time between the close and fsync, rename and so on */
 
 struct open_file {
@@ -167,8 +167,8 @@ static int calls_look(const struct checkpoint_input *input, const struct timelin
 	return 0;
 }
 
-/* Removes what a compiler wrote, also before the first sample of compiling if no sample there says
- * otherwise. */
+/* Removes the writes of a compiler, even those before the first sample of compiling, unless a sample there
+ * shows other work. */
 static int drop_compiled(const struct checkpoint_input *input, const struct timeline_thread *thread,
 			 struct interval_list *calls)
 {

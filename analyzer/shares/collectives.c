@@ -5,7 +5,7 @@
 
 #include "analyzer/timeline/calls.h"
 
-#define HOPS_MAX 8 /* threads in between: gloo has two, others some more */
+#define HOPS_MAX 8 /* maximum threads in between: gloo has two, other libraries a few more */
 
 static const struct timeline_off *last_sleep(const struct timeline_thread *thread, uint64_t at_ns)
 {

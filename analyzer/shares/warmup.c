@@ -12,7 +12,7 @@
 #define NOTABLE      0.25 /* fraction of the median; a smaller difference is not significant */
 #define MAD_TO_SIGMA 1.4826
 
-/* Sorts the values. */
+/* Returns the median; sorts the values. */
 static double median(double *values, size_t n)
 {
 	qsort(values, n, sizeof(*values), compare_double);
@@ -33,7 +33,7 @@ static double median_of(const struct analysis_step *steps, size_t n, double *scr
 	return median(scratch, n);
 }
 
-/* Returns the longest time of one of the other steps. */
+/* Returns the limit of step times: a step that takes longer is unlike the others. */
 static double limit_of(const struct analysis_step *steps, size_t n, double *scratch)
 {
 	double middle = median_of(steps, n, scratch);

@@ -15,43 +15,45 @@ enum call_kind call_kind_of(uint16_t nr);
  * regular files and folders, groups of these, io_uring. */
 bool call_is_file_read(const struct timeline_call *call);
 
-/* Sends or receives on a socket, or waits for one. */
+/* Returns true if the call sends or receives on a socket, or waits for one. */
 bool call_is_socket(const struct timeline_call *call);
 
-/* poll, select, epoll. */
+/* Returns true for poll, select and epoll. */
 bool call_is_poll(const struct timeline_call *call);
 
 /* Return the bytes that passed through a socket; 0 for other calls and failed ones. */
 uint64_t call_received_bytes(const struct timeline_call *call);
 uint64_t call_sent_bytes(const struct timeline_call *call);
 
-/* select, epoll: waits for one of several descriptors; which one is not known. */
+/* Returns true for select and epoll, which wait for one of several descriptors; which one is not known. */
 bool call_is_wait_any(const struct timeline_call *call);
 
-/* A call on a socket of IPv4 or IPv6. */
+/* Returns true for a call on a socket of IPv4 or IPv6. */
 bool call_is_network(const struct timeline_call *call);
 
-/* read, readv of a pipe. */
+/* Returns true for read and readv of a pipe. */
 bool call_is_pipe_read(const struct timeline_call *call);
 /* Returns true for poll and ppoll on one pipe; with select and epoll the awaited file is not known. */
 bool call_is_pipe_poll(const struct timeline_call *call);
 bool call_is_pipe_write(const struct timeline_call *call);
 
-/* open that may write, with the descriptor in result. */
+/* Returns true for an open that may write; its result is the descriptor. */
 bool call_is_open_write(const struct timeline_call *call);
-/* mmap of a file. */
+/* Returns true for mmap of a file. */
 bool call_is_map(const struct timeline_call *call);
 bool call_is_close(const struct timeline_call *call);
-/* Writes to a regular file; result: bytes. */
+/* Returns true for a write to a regular file; its result is in bytes. */
 bool call_is_file_write(const struct timeline_call *call);
-/* fsync, fdatasync, sync_file_range, msync. */
+/* Returns true for fsync, fdatasync, sync_file_range and msync. */
 bool call_is_sync(const struct timeline_call *call);
 bool call_is_rename(const struct timeline_call *call);
-/* futex: sleeps until the word is woken, or times out; inode is the word's address. */
+/* Returns true for a futex call that sleeps until the word is woken or a time passes; inode is the word's
+ * address. */
 bool call_is_lock_wait(const struct timeline_call *call);
-/* futex wait with a timeout on the monotonic clock; locks without a timeout name the other clock. */
+/* Returns true for a futex wait with a timeout on the monotonic clock; locks without a timeout name the other
+ * clock. */
 bool call_is_lock_timed_wait(const struct timeline_call *call);
-/* futex: wakes sleepers; result: how many. */
+/* Returns true for a futex call that wakes sleepers; its result is their number. */
 bool call_is_lock_wake(const struct timeline_call *call);
 
 /* Returns the number of files that the call or the group opened for reading. */

@@ -23,7 +23,7 @@ static size_t changes_of(const struct timeline_thread *thread, struct core_chang
 {
 	size_t n = 0;
 
-	/* A thread without a interval off the CPU is known by name only. */
+	/* A thread without an interval off the CPU is known by name only. */
 	if (!thread->n_offs)
 		return 0;
 	changes[n++] = (struct core_change){thread->first_ns, 1};

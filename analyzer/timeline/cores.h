@@ -10,7 +10,7 @@ struct cores {
 	uint64_t *at_ns;
 	uint64_t *busy_ns; /* thread-ns since the start */
 	uint64_t *full_ns; /* ns since the start with at least n_cpus threads on CPUs */
-	uint32_t *n_busy;  /* number from this moment on */
+	uint32_t *n_busy;  /* number of busy threads from this moment on */
 	uint32_t n_cpus;
 	size_t n;
 };

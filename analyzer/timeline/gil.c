@@ -7,8 +7,8 @@
 #include "calls.h"
 #include "lib/sorted.h"
 
-#define INTERVAL_MIN_NS UINT64_C(4900000) /* CPython's switch interval, 5 ms ... */
-#define INTERVAL_MAX_NS UINT64_C(8000000) /* ... and a late timer */
+#define INTERVAL_MIN_NS UINT64_C(4900000) /* minimum timeout; CPython's switch interval is 5 ms */
+#define INTERVAL_MAX_NS UINT64_C(8000000) /* maximum timeout that counts: a timer can be late */
 #define OTHERS_FACTOR   4
 #define WAITS_MIN       8 /* fewer waits are no evidence, and cost little */
 
@@ -21,8 +21,8 @@
 struct use {
 	uint64_t process, address; /* address: a multiple of 8 */
 	uint32_t tid;
-	uint32_t n_waits; /* timed, on the monotonic clock */
-	bool low, high;   /* waited on the first, the second word */
+	uint32_t n_waits; /* waits with a timeout on the monotonic clock */
+	bool low, high;   /* the thread waited on the first word, on the second word */
 	bool wakes;
 	uint32_t n_intervals, n_others; /* waits that timed out after 5 ms, and after another time */
 };
@@ -32,7 +32,7 @@ struct uses {
 	size_t n;
 };
 
-/* How long the thread slept in a call that timed out. */
+/* Returns how long the thread slept in a call that timed out. */
 static uint64_t timeout_ns(const struct timeline_thread *thread, const struct timeline_call *call)
 {
 	const struct timeline_off *off = timeline_off_before(thread, call->end_ns);
@@ -87,7 +87,7 @@ static int use_compare(const void *left, const void *right)
 	return a->tid < b->tid ? -1 : a->tid > b->tid;
 }
 
-/* One for each process, pair of words and thread. */
+/* Collects one use for each process, pair of words and thread. */
 static int uses_collect(const struct timeline *timeline, struct uses *ret_uses)
 {
 	struct uses uses = {0};
@@ -136,7 +136,7 @@ static bool is_lock(const struct uses *uses, size_t begin, size_t end)
 		low |= use->low;
 		high |= use->high;
 	}
-	/* A timer is late now and then. */
+	/* Some timeouts may be of other lengths, because a timer is late now and then. */
 	if (OTHERS_FACTOR * n_others > n_intervals)
 		return false;
 	return n_waits >= WAITS_MIN && n_waiters >= 2 && n_wakers >= 2 && low && high;

@@ -18,12 +18,12 @@
 /* The work of each frame, and the generators that contain the training loop. */
 struct works {
 	const struct profile_metadata *metadata;
-	uint8_t *frames; /* enum stack_work of each of notes->frames */
-	uint8_t *traces; /* same for each of notes->traces */
-	uint8_t *trains; /* flag for each of notes->frames: a step was seen inside it */
+	uint8_t *frames; /* enum stack_work of each of metadata->frames */
+	uint8_t *traces; /* same for each of metadata->traces */
+	uint8_t *trains; /* flag for each of metadata->frames: a step was seen inside it */
 };
 
-/* Index in notes->frames; n_frames: none. */
+/* Returns the index in metadata->frames; n_frames: none. */
 static size_t frame_at(const struct profile_metadata *metadata, uint64_t key)
 {
 	const struct profile_frame *frame =

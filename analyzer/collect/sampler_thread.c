@@ -205,8 +205,8 @@ void sampler_thread_flush(struct sampler_thread *thread, const struct collector_
 	thread->n_held = 0;
 }
 
-/* A program that changed its credentials, or that its user may not read, hides files that were readable
- * before. */
+/* Replaces syscall by stat and wchan. Files become unreadable when a program changes its credentials, or when
+ * the process runs a program that its user may not read. */
 static void lose_syscall(struct sampler_thread *thread)
 {
 	thread->known &= (uint16_t)~SAMPLE_KNOWN_SYSCALL;
@@ -231,7 +231,7 @@ static int read_state(struct sampler_thread *thread, const struct proc_stat *sta
 		if (r == 0)
 			r = proc_syscall_parse(text, &call);
 		if (r == -EPERM || r == -EACCES || r == -EBADMSG) {
-			lose_syscall(thread); /* from the next sample on */
+			lose_syscall(thread); /* affects the samples after this one */
 			thread->wait = stat->state == 'R' ? PROC_WAIT_NONE : PROC_WAIT_UNKNOWN;
 			thread->state = stat->state ? stat->state : 'S';
 			return 0;

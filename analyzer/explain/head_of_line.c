@@ -3,7 +3,7 @@
 
 #include "analyzer/timeline/calls.h"
 
-#define LYING_MAX    4 /* batches per worker: twice PyTorch's limit of batches in progress */
+#define LYING_MAX    4 /* maximum batches per worker: twice PyTorch's limit of batches in progress */
 #define HEADER_BYTES 4 /* length field of a short message of multiprocessing, which is read separately */
 
 struct messages {

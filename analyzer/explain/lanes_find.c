@@ -244,7 +244,7 @@ static void chain_add(const struct study *study, const uint32_t *of_thread, cons
 		const struct timeline_thread *waker;
 		uint32_t from, to;
 
-		/* Sleeps that an interrupt ended have no waker: look further back. */
+		/* A sleep that an interrupt ended has no waker, so look further back. */
 		while (off && off > thread->offs && off->begin_ns > wait->begin_ns &&
 		       (!off->waker_tid || off->waking_ns >= at_ns))
 			off--;

@@ -95,8 +95,7 @@ static struct sim_reads sim_reads_init(const struct model_job *job, const struct
 	return reads;
 }
 
-/* Returns true if the group is in memory. A cache as large as the recorded one holds exactly the same groups.
- */
+/* Returns true if the group is in memory. A cache of the recorded size holds exactly the recorded groups. */
 static bool is_cached(const struct sim_reads *reads, size_t i)
 {
 	bool miss = missed(&reads->job->segments[i]);

@@ -27,7 +27,7 @@
 /* GPU findings of `check`: whether there is a driver library to probe, and NVML. */
 
 struct check_gpu {
-	bool has_driver; /* detail: the parts that can be probed, or the measurements that are lost */
+	bool has_driver; /* detail: the functions that can be probed, or the measurements that are lost */
 	bool has_nvml;
 	char driver_detail[200], nvml_detail[200];
 };

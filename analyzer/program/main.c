@@ -31,7 +31,7 @@
 #include "reports/difference.h"
 #include "what_if.h"
 
-/* Prints what changed from one recording to another. */
+/* One of two recordings that are compared, with its analysis. */
 
 struct diff_side {
 	struct recording *recording;

@@ -267,7 +267,7 @@ static const struct option_row rows[] = {
     {"json", option_set_flag, .verbs = OF(DIFF) | OF(CHECK) | OF(TRUTH) | OF(WHAT_IF), FIELD(json),
      .group = "Any verb", .help = "print JSON"},
     {"verbose", option_set_flag, .letter = 'v', FIELD(verbose), .help = "print more, on standard error"},
-    {"help", set_help, .letter = 'h', .help = "print this; after a verb, its description"},
+    {"help", set_help, .letter = 'h', .help = "print this; after a verb, the description of the verb"},
     {"version", print_version, .letter = 'V', .help = "print the version"},
 };
 

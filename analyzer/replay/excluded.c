@@ -111,7 +111,7 @@ static int validation_find(const struct measurement *m, struct analysis *analysi
 		free(batches);
 		return -ENOMEM;
 	}
-	/* Batches before the first step may be anything. */
+	/* Batches before the first step may belong to anything, so they are not counted. */
 	if (n && trainer->n_steps)
 		batches_until(trainer, analysis->steps[0].begin_ns, &cursor);
 	for (size_t i = 0; i < n; i++) {

@@ -8,7 +8,7 @@
 #include "service.h"
 
 #define FORECAST_STEPS_MAX    2000
-#define FORECAST_SEGMENTS_MAX 60000 /* limit, because the time of a replay grows with the segments */
+#define FORECAST_SEGMENTS_MAX 60000 /* limit, because a replay takes longer with more segments */
 
 struct forecast {
 	struct model_job job; /* cut to the replayed steps, with the storage as a server */

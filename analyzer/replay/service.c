@@ -645,7 +645,7 @@ static double gang_measure(const struct service_input *input, const struct servi
 			helpers_ns += (double)timeline_account(&input->timeline->threads[i], window->begin_ns,
 							       window->end_ns)
 					  .exec_ns;
-	/* The batches contain this part. */
+	/* The batches already contain this part of the helpers' time. */
 	if (input->waits->loader == LOADER_INLINE)
 		helpers_ns = fmax(0, helpers_ns - service->helpers_ns);
 	return trainer_ns > 0 ? 1 + helpers_ns / trainer_ns : 1;

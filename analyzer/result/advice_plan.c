@@ -124,7 +124,7 @@ static double busy_cores(const struct analysis *analysis)
 {
 	double wall = (double)analysis->window.observed_ns, busy = (double)analysis->job.busy_ns;
 
-	if (!analysis->job.busy_ns) /* when sampled: one trainer, and its workers */
+	if (!analysis->job.busy_ns) /* when sampled, this counts one trainer and its workers */
 		busy = (double)analysis->workers.cpu_ns + (double)analysis->workers.queue_ns +
 		       (double)analysis->share_ns[SHARE_DEVICE] +
 		       (double)analysis->share_ns[SHARE_CPU_STARVED];

@@ -54,7 +54,7 @@ struct roles {
 	size_t n_results;         /* 0: no worker processes */
 	const struct timeline_thread *reader; /* reader of the result pipes; NULL: none */
 	const struct timeline_thread **workers;
-	uint64_t *started_ns;     /* of each worker: its first look for an index, the end of its start-up */
+	uint64_t *started_ns;     /* per worker: its first look for an index, which ends its start-up */
 	uint32_t *worker_loaders; /* loader of each worker, from 1 on; 0: feeds no step (validation) */
 	size_t n_workers;
 	const struct timeline_thread **loaders;

@@ -188,10 +188,10 @@ static void errors_find(const struct sampled_job *job, const struct sampled_trai
 	double fetch = analysis_share_ratio(analysis, SHARE_FETCH_STALL);
 	double prep = analysis_share_ratio(analysis, SHARE_PREP_STALL);
 	double own = (double)trainer->own_prep_ns / wall;
-	double split = trainer->loader == LOADER_WORKERS
-			   ? ERROR_SPLIT * (fetch < prep ? fetch : prep) + ERROR_FLOOR
-		       : trainer->loader == LOADER_DIESEL ? fetch + prep - own /* known only to dieseld */
-							  : 0;
+	double split =
+	    trainer->loader == LOADER_WORKERS  ? ERROR_SPLIT * (fetch < prep ? fetch : prep) + ERROR_FLOOR
+	    : trainer->loader == LOADER_DIESEL ? fetch + prep - own /* only dieseld tells them apart */
+					       : 0;
 
 	analysis->sampled.error[SHARE_FETCH_STALL] = both(wait, split);
 	analysis->sampled.error[SHARE_PREP_STALL] = both(wait, split);

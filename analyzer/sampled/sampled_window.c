@@ -13,13 +13,13 @@
 
 /*
  * For a trainer whose Python stack was read at each sample: the data wait is the time within a loader's
- * next(), whatever the trainer does there. It entered or left next() at some time between two samples, on
- * average in the middle.
+ * next(), whatever the trainer does there. The trainer entered or left next() at some time between two
+ * samples, on average in the middle.
  */
 
 #define KNOWN_RATIO    0.5      /* minimum share of samples with a readable stack */
 #define ITERATOR_RATIO 50       /* an iterator in less than 1/50 of the samples is not a loader */
-#define START_UP_NS    NS_PER_S /* start-up: longer outside iterators, and START_UP_STEPS times a step */
+#define START_UP_NS    NS_PER_S /* start-up: longer than this and START_UP_STEPS steps, outside iterators */
 #define START_UP_STEPS 10
 #define RUN_LOOKS      3      /* minimum samples of each next() and each computing, to miss none */
 #define UNIFORM_SIGMA  0.2887 /* standard deviation of a uniform distribution of width 1 */

@@ -28,7 +28,7 @@ struct save_finder {
 	size_t n_steps;
 	struct interval_list *found;
 	uint64_t last_end_ns; /* end of the last checkpoint; 0: none */
-	uint64_t mapped_ns;   /* time when a file was opened that was only mapped until its close; 0: none */
+	uint64_t mapped_ns;   /* when a file was opened that was only mapped until its close; 0: none */
 	struct open_file files[FILES_MAX];
 };
 

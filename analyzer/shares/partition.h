@@ -37,7 +37,7 @@ struct partition {
 	struct interval_list gpu_waits;          /* the trainer's own, without all of the above; tidy */
 	struct interval_list collectives; /* with several ranks: asleep until the others arrive; tidy */
 	struct interval_list gil_sleeps;  /* the trainer's waits for the interpreter lock; tidy */
-	const uint8_t *saves; /* per thread: it saves, or waits for one that does; set before use */
+	const uint8_t *saves; /* per thread: it saves, or waits for a thread that does; set before use */
 	uint64_t *helped_ns;  /* counts sleep while other threads of the process compute; NULL: not counted */
 	const struct timeline_thread **helpers;
 	size_t n_helpers;

@@ -35,7 +35,7 @@ struct stack_samples {
 	uint64_t period_ns;
 };
 
-/* Empty if no samples were taken. -ENOMEM. */
+/* Collects the samples; the result is empty if none were taken. -ENOMEM. */
 int stack_samples_find(const struct timeline *timeline, const struct analysis_input *input,
 		       struct stack_samples *ret_samples);
 void stack_samples_free(struct stack_samples *samples);

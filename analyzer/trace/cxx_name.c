@@ -115,7 +115,7 @@ static void skip_group(struct parser *p)
 	p->cut |= depth > 0;
 }
 
-/* Parses the parts of a nested name that are understood. */
+/* Parses the parts of a nested name that this parser supports. */
 static void nested(struct parser *p)
 {
 	while (*p->at && strchr("rVKRO", *p->at))

@@ -56,7 +56,7 @@ enum analysis_confidence {
 	CONFIDENCE_HIGH,
 };
 
-/* Time of the trainer's waits that the walk charges to one kind of call by one kind of thread. */
+/* Time of the trainer's waits that the walk charges to one kind of call by threads of one role. */
 struct analysis_evidence {
 	char role[24]; /* worker, trainer, hand-off thread, ... */
 	char what[40]; /* "read of files", "computing", ... */

@@ -30,12 +30,12 @@ struct partition {
 	const struct data_waits *waits;
 	const uint64_t *fetch_ns;                /* fetch part of each wait; set before use */
 	struct interval_list checkpoints;        /* the trainer's own, without waits; tidy */
-	struct interval_list helper_checkpoints; /* those of the other threads of its process; tidy */
+	struct interval_list helper_checkpoints; /* checkpoints of the other threads of its process; tidy */
 	struct interval_list child_checkpoints;  /* checkpoints of child processes made to write them; tidy */
 	struct interval_list compiling;          /* the trainer's own, without waits and checkpoints; tidy */
 	struct interval_list helper_compiling;   /* compiling by the other threads of its process; tidy */
 	struct interval_list gpu_waits;          /* the trainer's own, without all of the above; tidy */
-	struct interval_list collectives; /* with several ranks: asleep until the others arrive; tidy */
+	struct interval_list collectives; /* with several ranks, asleep until the others arrive; tidy */
 	struct interval_list gil_sleeps;  /* the trainer's waits for the interpreter lock; tidy */
 	const uint8_t *saves; /* per thread: it saves, or waits for a thread that does; set before use */
 	uint64_t *helped_ns;  /* counts sleep while other threads of the process compute; NULL: not counted */

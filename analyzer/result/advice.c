@@ -435,7 +435,7 @@ static bool on_interval(struct advice_plan *plan)
 			   100 * report->overhead);
 	else if (!(report->interval_steps >= 1)) /* only one checkpoint seen */
 		advice_add(plan, factor, CONFIDENCE_MEDIUM, NULL,
-			   "Write a checkpoint at most every %u steps: that costs %.1f %%",
+			   "Write a checkpoint every %u steps at most: that costs %.1f %%",
 			   report->advised_steps, 100 * report->advised_overhead);
 	else
 		return false;
@@ -529,11 +529,11 @@ static void on_compiling(struct advice_plan *plan)
 
 	if (compiling < ANALYSIS_STALL_THRESHOLD)
 		return;
-	advice_add(plan, advice_gain_of(compiling), CONFIDENCE_MEDIUM, NULL,
-		   "Run longer, or share a cache of compiled code between runs (TORCHINDUCTOR_CACHE_DIR; "
-		   "JAX: jax_compilation_cache_dir): compiling, which happens once per run, took %.0f %% of "
-		   "this one",
-		   100 * compiling);
+	advice_add(
+	    plan, advice_gain_of(compiling), CONFIDENCE_MEDIUM, NULL,
+	    "Run longer, or share a cache of compiled code between runs (TORCHINDUCTOR_CACHE_DIR; "
+	    "JAX: jax_compilation_cache_dir): compiling took %.0f %% of this run, which each run pays once",
+	    100 * compiling);
 }
 
 /* Unseen time may be waits. If there is any, the gain has no bound. */

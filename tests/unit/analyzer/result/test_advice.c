@@ -455,7 +455,7 @@ static void test_images_whose_transforms_stay_in_python(void **state)
 	profile.images.n_transform = 100;
 	analysis = job(LOADER_WORKERS, 0, 80);
 	analysis.profile = &profile;
-	assert_non_null(advise(&analysis, "loader.plan() takes"));
+	assert_non_null(advise(&analysis, "loader.plan() supports"));
 }
 
 /* Percentages of a job of 100 s. */

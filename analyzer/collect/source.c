@@ -433,7 +433,7 @@ static void sampler_stats_get(struct sampler *sampler, struct collector_stats *r
 	*ret_stats = stats;
 }
 
-/* One of the two is set. */
+/* Exactly one of the two is set. */
 struct source {
 	struct collector *collector;
 	struct sampler *sampler;

@@ -13,7 +13,7 @@
 #include "analyzer/shares/partition.h"
 #include "analyzer/waits/window.h"
 
-#define STEPS_MIN 5 /* minimum steps of either kind */
+#define STEPS_MIN 5 /* minimum steps during saves, and minimum other steps */
 
 _Static_assert(CHECKPOINT_TAIL_SHARES == SHARE_COUNT, "a share each");
 
@@ -55,7 +55,8 @@ static double variance(const struct kind *kind)
 	return fmax(0, kind->squares / n - mean_ns * mean_ns) / (n - 1);
 }
 
-/* Leaves out the first step, which waits for workers to start. */
+/* Compares the steps during background saves with the others. Leaves out the first step, which waits for
+ * workers to start. */
 static int checkpoint_tail_find(const struct study *study, struct checkpoint_report *report)
 {
 	const struct window *window = study->window;

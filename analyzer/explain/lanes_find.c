@@ -339,8 +339,8 @@ static uint64_t taken_ns(const struct lanes *lanes, const struct analysis_step *
 	return at_ns;
 }
 
-/* The level rises when a worker finishes a batch and falls when a step takes one. How many there were before
- * the window is not known, so the lowest level counts as 0. */
+/* The level rises when a worker finishes a batch and falls when a step takes one. The number of ready batches
+ * before the window is not known, so the lowest level counts as 0. */
 static int lanes_levels_find(const struct window *window, size_t max, struct lanes *lanes)
 {
 	struct lane_change *changes;

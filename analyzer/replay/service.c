@@ -483,10 +483,10 @@ static size_t n_begun(const struct service *service, const struct generation *ge
 }
 
 /*
- * The step in [step, end) before which the generation pauses: everything it had begun was consumed, and there
- * is more to come. A loader that has indices left is ahead by the time of the backward pass; one that stays
- * for the next epoch (persistent workers) begins again. end: none. Counting needs a generation that was seen
- * from its birth.
+ * Returns the step in [step, end) before which the generation pauses: everything it had begun was consumed,
+ * and there is more to come. A loader that has indices left is ahead by the time of the backward pass; one
+ * that stays for the next epoch (persistent workers) begins again. end: none. Counting needs a generation
+ * that was seen from its birth.
  */
 static size_t epoch_end(const struct service_input *input, const struct service *service,
 			const struct generation *generation, size_t first, size_t step, size_t end)

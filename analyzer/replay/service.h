@@ -48,7 +48,7 @@ struct service {
 	 * (latency_ns).
 	 */
 	struct model_job job;
-	struct model_storage storage; /* a server that explains these waits; bytes_per_s INFINITY: none */
+	struct model_storage storage; /* server that explains the reads' waits; bytes_per_s INFINITY: none */
 	struct model_segment *segments;
 	size_t n_segments, n_segments_allocated;
 	struct model_batch *batches;

@@ -142,7 +142,8 @@ static void add_help(struct service *service, uint64_t begin_ns, uint64_t end_ns
 	service->helpers_ns += exec_ns;
 }
 
-/* One segment: computing in [begin_ns, group.begin_ns), then the group; an empty group ends the batch. */
+/* Adds a segment with computing in [begin_ns, group.begin_ns), then the group; an empty group ends the batch.
+ */
 static int segment_of(struct service *service, const struct timeline_thread *thread, uint64_t begin_ns,
 		      const struct segment_reading *group)
 {

@@ -78,8 +78,8 @@ static size_t n_sleeps(const struct timeline *timeline, const struct roles *role
 	return n;
 }
 
-/* Threads that are mostly woken by loader threads are the next stage of the same pipeline. Returns true if it
- * found one. */
+/* Adds the threads that are mostly woken by loader threads: they are the next stage of the same pipeline.
+ * Returns true if there are any. */
 static bool stage_add(const struct timeline *timeline, struct roles *roles)
 {
 	bool found = false;
@@ -127,7 +127,7 @@ static bool loads(const struct timeline *timeline, const struct roles *roles,
 	return n_reading_steps(thread, roles->trainer) >= STEPS_MIN;
 }
 
-/* Loader threads of the trainer's process. -ENOMEM. */
+/* Finds the loader threads of the trainer's process. -ENOMEM. */
 static int roles_find_loaders(const struct timeline *timeline, struct roles *roles)
 {
 	size_t n_ended, n = 0, n_own;

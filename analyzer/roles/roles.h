@@ -69,7 +69,7 @@ int roles_find(const struct timeline *timeline, uint32_t root_tgid, uint32_t tra
 	       struct roles *ret_roles);
 void roles_free(struct roles *roles);
 
-/* Index of the pipe in results; n_results: it is not a result pipe. */
+/* Returns the index of the pipe in results; n_results: not a result pipe. */
 size_t roles_result(const struct roles *roles, uint64_t inode);
 bool roles_is_result(const struct roles *roles, uint64_t inode);
 
@@ -79,5 +79,5 @@ enum role role_of(const struct timeline *timeline, const struct roles *roles,
 /* Returns the time when the start-up of the thread's worker process ends; 0: it is in no worker process. */
 uint64_t roles_started_ns(const struct roles *roles, const struct timeline_thread *thread);
 
-/* The role in words: "worker", "worker's hand-off", ... */
+/* Returns the role in words: "worker", "worker's hand-off", ... */
 const char *role_name(enum role role);

@@ -120,7 +120,7 @@ struct birth {
 
 #define FIRST_CAPACITY 4096
 
-/* There are far fewer births than events: when the list is full, it is tidied before it grows. */
+/* When this list is full, it is tidied before it grows, because there are far fewer births than events. */
 struct birth_list {
 	struct birth *items;
 	size_t n, capacity;
@@ -190,7 +190,7 @@ static int add_of(struct birth_list *list, const struct event *event, uint32_t l
 	return r;
 }
 
-/* By tid, then birth. Caller frees. -ENOMEM. */
+/* Lists the births, sorted by tid, then birth. The caller frees the list. -ENOMEM. */
 static int timeline_births(const struct event *events, size_t n_events, struct birth **ret_births,
 			   size_t *ret_n)
 {

@@ -136,7 +136,7 @@ struct analysis_recorded {
 /* The time that the shares divide. */
 struct analysis_window {
 	uint64_t begin_ns, end_ns;
-	uint64_t startup_ns, teardown_ns; /* the trainer's life before and after, as far as recorded */
+	uint64_t startup_ns, teardown_ns; /* trainer's life before and after the window, as far as recorded */
 	uint64_t observed_ns;  /* the window without the steps that reach into a gap of the recording */
 	bool read_bytes_known; /* false: sampled, and the job hides its reads */
 	uint64_t read_bytes;   /* bytes read by the job's file reads, from the page cache or not */
@@ -188,7 +188,7 @@ struct analysis_steady {
 
 struct analysis {
 	enum analysis_verdict verdict;
-	char insufficient[160]; /* why, with ANALYSIS_INSUFFICIENT; else "" */
+	char insufficient[160]; /* reason for ANALYSIS_INSUFFICIENT; else "" */
 	char note[256];         /* remark for the reader in addition to the verdict; "": none */
 	struct analysis_job job;
 	struct analysis_recorded recorded;

@@ -64,7 +64,7 @@ struct predictions {
 /* Prediction for one what_if_question. */
 struct what_if_answer {
 	struct estimate speedup, steps_per_s;
-	double cached_ratio;                    /* share of the data a node needs that its memory holds */
+	double cached_ratio;                    /* share of a node's data that its memory holds */
 	double fetch_stall, prep_stall, device; /* shares of the predicted wall time */
 	double recorded_fetch_stall, recorded_prep_stall,
 	    recorded_device; /* fetch_stall, prep_stall and device by the replay without a change */

@@ -72,10 +72,10 @@ static void look_at_driver(struct check_gpu *gpu)
 	int r;
 
 	if (!driver_find(path, sizeof(path))) {
-		snprintf(
-		    gpu->driver_detail, sizeof(gpu->driver_detail),
-		    "no " DRIVER
-		    " here: GPU waits cannot be told from other waits, unless the job brings its own copy");
+		snprintf(gpu->driver_detail, sizeof(gpu->driver_detail),
+			 "no " DRIVER
+			 " here: GPU waits cannot be told from other waits, unless the job brings its "
+			 "own copy");
 		return;
 	}
 	r = gpu_probes_look(path, &probes);

@@ -229,9 +229,10 @@ static void say_result(const struct record_result *result, uint64_t detail_bytes
 			 units_format_duration(duration, sizeof(duration), result->unrecorded_ns),
 			 units_format_bytes(detail, sizeof(detail), detail_bytes));
 	if (result->n_lost)
-		log_warning("%llu events were lost because the kernel buffer was full: use a larger --ring, "
-			    "such as --ring 64M",
-			    (unsigned long long)result->n_lost);
+		log_warning(
+		    "%llu events were lost because the kernel buffer was full: use a larger --ring, such "
+		    "as --ring 64M",
+		    (unsigned long long)result->n_lost);
 }
 
 static int record(const struct options *options, const char *output, struct record_result *result)

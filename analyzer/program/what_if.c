@@ -166,19 +166,19 @@ int what_if_run(const struct options *options, struct error *err)
 				 path);
 	if (!isnan(options->what_if.storage_bytes_per_s) &&
 	    !(analysis->predictions->storage_bytes_per_s.value > 0))
-		return error_set(
-		    err, -ENODATA,
-		    "%s: the job read nothing from storage while it was recorded, so the storage's bandwidth "
-		    "is unknown. Evict the job's files from the page cache, and record again",
-		    path);
+		return error_set(err, -ENODATA,
+				 "%s: the job read nothing from storage while it was recorded, so the "
+				 "storage's bandwidth is unknown. Evict the job's files from the page cache, "
+				 "and record again",
+				 path);
 	if (options->what_if.native && isnan(analysis->predictions->native.part.value))
-		return error_set(
-		    err, -ENODATA, "%s: --%s: %s", path,
-		    isnan(options->what_if.decoded_ratio) ? "native" : "decoded-cache",
-		    analysis->profile
-			? "the recording's stack samples show almost no decoding of JPEG, PNG or WebP images"
-			: "the recording has no stack samples, so the functions that prepare the data are "
-			  "unknown");
+		return error_set(err, -ENODATA, "%s: --%s: %s", path,
+				 isnan(options->what_if.decoded_ratio) ? "native" : "decoded-cache",
+				 analysis->profile
+				     ? "the recording's stack samples show almost no decoding of "
+				       "JPEG, PNG or WebP images"
+				     : "the recording has no stack samples, so the functions "
+				       "that prepare the data are unknown");
 	report =
 	    (struct report_what_if){.recording = path, .analysis = analysis, .question = options->what_if};
 	return output_write(NULL, stdout, options->json ? write_json : write_text, &report, err);

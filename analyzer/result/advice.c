@@ -299,13 +299,13 @@ static void advice_on_prep(struct advice_plan *plan)
 		return;
 	}
 	/* Half the work takes at least half the time, whatever the trainer waits for. */
-	advice_add(
-	    plan, fmin(gain, 2), CONFIDENCE_HIGH, half, "%s",
-	    analysis->job.loader == LOADER_WORKERS && idle < 0.5
-		? "Make data preparation cheaper, for example by half (fewer or faster transforms, smaller "
-		  "images, preprocessing once): all cores are busy, so more workers would not help"
-		: "Make data preparation cheaper, for example by half: fewer or faster transforms, smaller "
-		  "images, preprocessing once");
+	advice_add(plan, fmin(gain, 2), CONFIDENCE_HIGH, half, "%s",
+		   analysis->job.loader == LOADER_WORKERS && idle < 0.5
+		       ? "Make data preparation cheaper, for example by half (fewer or faster transforms, "
+			 "smaller images, preprocessing once): all cores are busy, so more workers would not "
+			 "help"
+		       : "Make data preparation cheaper, for example by half: fewer or faster transforms, "
+			 "smaller images, preprocessing once");
 }
 
 /* Advice about waits for data that is read. */
@@ -331,10 +331,10 @@ static void cheaper_reading(struct advice_plan *plan, enum analysis_confidence c
 	char pack[ADVICE_PACK_BYTES];
 
 	advice_pack(plan->analysis, pack, sizeof(pack));
-	advice_add(plan, gain_without_fetch(plan->analysis), confidence, gain,
-		   "Make reading cheaper with faster storage, by moving the dataset into memory, or with "
-		   "dieseld: %s",
-		   pack);
+	advice_add(
+	    plan, gain_without_fetch(plan->analysis), confidence, gain,
+	    "Make reading cheaper with faster storage, by moving the dataset to memory, or with dieseld: %s",
+	    pack);
 }
 
 static void on_storage(struct advice_plan *plan)
@@ -472,10 +472,10 @@ static void on_checkpoint(struct advice_plan *plan)
 			   "Write checkpoints in the background (copy the state, then let a thread or "
 			   "process write it), or to faster storage");
 	else if (!on_interval(plan))
-		advice_add(
-		    plan, advice_gain_of(checkpoint), CONFIDENCE_MEDIUM, NULL,
-		    "Save less often, or to faster storage: checkpoints are written in the background "
-		    "already, and the remaining cost is copying the state and waiting for the previous save");
+		advice_add(plan, advice_gain_of(checkpoint), CONFIDENCE_MEDIUM, NULL,
+			   "Save less often, or to faster storage: checkpoints are written in the "
+			   "background already, and the remaining cost is copying the state and waiting "
+			   "for the previous save");
 	if (!in_background(analysis->checkpoints) && !on_interval(plan))
 		advice_add(plan, advice_gain_of(checkpoint / 2), CONFIDENCE_HIGH, NULL,
 			   "Write checkpoints half as often");
@@ -491,15 +491,15 @@ static void on_gil(struct advice_plan *plan)
 	if (ratio < ADVICE_NOTABLE)
 		return;
 	plan->binding = ratio > ANALYSIS_STALL_THRESHOLD || analysis->verdict == ANALYSIS_LOCK_BOUND;
-	advice_add(
-	    plan, advice_gain_of(fmin(ratio, 1)), CONFIDENCE_MEDIUM, NULL,
-	    "%s: for %.0f %% of the time the trainer waited for the interpreter lock (GIL), which "
-	    "only one thread of a process can hold; more cores or threads do not help",
-	    analysis->job.loader == LOADER_THREADS || analysis->job.loader == LOADER_INLINE
-		? "Load with processes instead of threads (num_workers), and run no Python in another "
-		  "thread of the trainer"
-		: "Use a process instead of a thread for the Python code that runs alongside the trainer",
-	    100 * ratio);
+	advice_add(plan, advice_gain_of(fmin(ratio, 1)), CONFIDENCE_MEDIUM, NULL,
+		   "%s: for %.0f %% of the time the trainer waited for the interpreter lock (GIL), which "
+		   "only one thread of a process can hold; more cores or threads do not help",
+		   analysis->job.loader == LOADER_THREADS || analysis->job.loader == LOADER_INLINE
+		       ? "Load with processes instead of threads (num_workers), and run no Python in another "
+			 "thread of the trainer"
+		       : "Use a process instead of a thread for the Python code that runs alongside the "
+			 "trainer",
+		   100 * ratio);
 	plan->binding = false;
 }
 
@@ -529,11 +529,11 @@ static void on_compiling(struct advice_plan *plan)
 
 	if (compiling < ANALYSIS_STALL_THRESHOLD)
 		return;
-	advice_add(
-	    plan, advice_gain_of(compiling), CONFIDENCE_MEDIUM, NULL,
-	    "Run longer, or share a cache of compiled code between runs (TORCHINDUCTOR_CACHE_DIR; "
-	    "JAX: jax_compilation_cache_dir): compiling took %.0f %% of this run, which each run pays once",
-	    100 * compiling);
+	advice_add(plan, advice_gain_of(compiling), CONFIDENCE_MEDIUM, NULL,
+		   "Run longer, or share a cache of compiled code between runs "
+		   "(TORCHINDUCTOR_CACHE_DIR; JAX: jax_compilation_cache_dir): compiling took %.0f %% "
+		   "of this run, which each run pays once",
+		   100 * compiling);
 }
 
 /* Unseen time may be waits. If there is any, the gain has no bound. */
@@ -550,10 +550,9 @@ static void on_nothing(struct advice_plan *plan)
 				    "dump --pid PID; if the job prepares its data by itself, give it a "
 				    "DataLoader and measure again");
 	else if (analysis->job.blind)
-		advice_add(
-		    plan, 0, CONFIDENCE_HIGH, NULL,
-		    "Nothing to gain from the reads that were seen; if the job prepares its data by itself, "
-		    "give it a DataLoader and measure again");
+		advice_add(plan, 0, CONFIDENCE_HIGH, NULL,
+			   "Nothing to gain from the reads that were seen; if the job prepares its data by "
+			   "itself, give it a DataLoader and measure again");
 	else
 		advice_add(plan, advice_gain_of(advice_wait(analysis)), CONFIDENCE_HIGH, NULL,
 			   "Nothing to gain in the input pipeline: look at the model or the device");

@@ -210,8 +210,8 @@ static int recording_open_in(int dir_fd, const char *path, struct recording **re
 		return r;
 	if (version != RECORDING_VERSION)
 		return error_set(err, -EPROTONOSUPPORT,
-				 "%s has recording format %d, this program reads %d: use the version of "
-				 "diesel-analyze that wrote it, or record again",
+				 "%s has recording format %d, but this diesel-analyze reads format %d. "
+				 "Record again, or use the version that wrote the file",
 				 path, (int)version, RECORDING_VERSION);
 	r = sql_check_tables(recording->db, scripts, err);
 	if (r < 0)

@@ -155,16 +155,19 @@ static int read_clock(const struct truth_shim *shim, struct truth_clock *ret_clo
 	path_of(shim, "clock", path, sizeof(path));
 	r = proc_read_file(path, OUT_BYTES_MAX, &text, NULL);
 	if (r == -ENOENT)
-		return error_set(err, -ENODATA,
-				 "the command iterated over no torch.utils.data.DataLoader, or its Python "
-				 "ignores PYTHONPATH (-E, -I, -S)");
+		return error_set(
+		    err, -ENODATA,
+		    "no step was measured: the command does not iterate over a torch.utils.data.DataLoader, "
+		    "or its Python ignores PYTHONPATH (options -E, -I, -S)");
 	if (r == 0)
 		r = truth_clock_parse(text, ret_clock);
 	if (r < 0)
-		return error_errno(err, r, "cannot read the file of the clock in the job (%s)", path);
+		return error_errno(err, r, "cannot read %s, to which the job's clock wrote its measurements",
+				   path);
 	if (ret_clock->n_steps < TRUTH_STEPS_MIN)
 		return error_set(err, -ENODATA,
-				 "only %" PRIu64 " steps, which say nothing; at least %d are needed",
+				 "only %" PRIu64
+				 " steps were measured, which is too few; at least %d are needed",
 				 ret_clock->n_steps, TRUTH_STEPS_MIN);
 	return 0;
 }
@@ -177,7 +180,7 @@ static int read_files(const struct truth_shim *shim, char **ret_files, struct er
 	path_of(shim, "files", path, sizeof(path));
 	r = proc_read_file(path, FILES_BYTES_MAX, ret_files, NULL);
 	if (r < 0)
-		return error_errno(err, r, "cannot read the list of files (%s)", path);
+		return error_errno(err, r, "cannot read %s, the list of files that the job reads", path);
 	return 0;
 }
 
@@ -267,13 +270,12 @@ static void print_headline(FILE *out, const struct truth_report *report)
 static void print_compiling(FILE *out, const struct truth_result *result)
 {
 	if (isnan(result->compiling))
-		fprintf(
-		    out,
-		    "\n  What torch.compile took is not known (PyTorch before 2.4): it is in all three\n");
+		fprintf(out, "\n  The time of torch.compile is unknown (PyTorch before 2.4), so all three "
+			     "times include it\n");
 	else if (result->compiling > 0)
 		fprintf(out,
-			"\n  without compiling, which is paid once: %.3f, %.3f and %.3f s. T_cold below is "
-			"with it\n",
+			"\n  These times leave out compiling, which happens once: %.3f, %.3f and %.3f s. "
+			"T_cold below includes it\n",
 			result->compiling_s[TRUTH_SYNTHETIC], result->compiling_s[TRUTH_CACHED],
 			result->compiling_s[TRUTH_COLD]);
 }
@@ -285,9 +287,9 @@ static void print_text(FILE *out, const struct truth_report *report)
 
 	print_headline(out, report);
 	print_run(out, "synthetic", "batches from memory, no loading", result->seconds[TRUTH_SYNTHETIC]);
-	print_run(out, "cached", report->n_files ? "files in the page cache" : "as it is",
+	print_run(out, "cached", report->n_files ? "files in the page cache" : "page cache unchanged",
 		  result->seconds[TRUTH_CACHED]);
-	print_run(out, "cold", report->n_files ? "files on storage" : "as it is, once more",
+	print_run(out, "cold", report->n_files ? "files on storage" : "page cache unchanged, second run",
 		  result->seconds[TRUTH_COLD]);
 	print_compiling(out, result);
 	if (report->n_files) {
@@ -295,16 +297,15 @@ static void print_text(FILE *out, const struct truth_report *report)
 		fprintf(out, "  fetch = (T_cold - T_cached) / T_cold      = %.3f\n", result->fetch);
 	}
 	if (report->n_rounds > 1)
-		fprintf(out, "  %zu rounds differ by up to %.1f points\n", report->n_rounds,
-			100 * result->spread);
+		fprintf(out, "  the shares of the %zu rounds differ by up to %.1f percentage points\n",
+			report->n_rounds, 100 * result->spread);
 	if (report->n_files)
-		fprintf(
-		    out,
-		    "\n  %zu files, %s; in the page cache before the cached run %.0f %%, before the cold run "
-		    "%.0f %%\n",
-		    report->n_files, units_format_bytes(bytes, sizeof(bytes), report->cold.bytes),
-		    100 * ratio(report->warm.cached_bytes, report->warm.bytes),
-		    100 * ratio(report->cold.cached_bytes, report->cold.bytes));
+		fprintf(out,
+			"\n  %zu files, %s; in the page cache: %.0f %% before the cached run, %.0f %% before "
+			"the cold run\n",
+			report->n_files, units_format_bytes(bytes, sizeof(bytes), report->cold.bytes),
+			100 * ratio(report->warm.cached_bytes, report->warm.bytes),
+			100 * ratio(report->cold.cached_bytes, report->cold.bytes));
 	for (size_t i = 0; i < report->n_notes; i++)
 		fprintf(out, "  not controlled: %s\n", report->notes[i]);
 }
@@ -432,8 +433,9 @@ static int learn(struct truth *truth, struct error *err)
 	if (!truth->files.n)
 		add_note(&truth->report,
 			 truth->options->data
-			     ? "there are no files below --data, so every run found its files where they were"
-			     : "the job was seen to read no files: if it does, name them by --data");
+			     ? "the page cache, because the folder of --data contains no files"
+			     : "the page cache, because no file that the job reads was seen (give their "
+			       "folder with --data)");
 	truth->report.n_files = truth->files.n;
 	return 0;
 }
@@ -466,16 +468,18 @@ static void evict(struct truth *truth)
 	truth_files_residence(&truth->files, &residence);
 	if ((double)residence.cached_bytes > STAYED_RATIO * (double)residence.bytes)
 		add_note(report,
-			 "%.0f %% of the files' bytes stayed in the page cache (mapped, locked or of a file "
+			 "%.0f %% of the files' bytes stayed in the page cache (mapped, locked, or on a file "
 			 "system in memory), so fetch is a lower bound",
 			 100 * (double)residence.cached_bytes / (double)residence.bytes);
 	if (residence.n_unreadable)
-		add_note(report, "%" PRIu64 " files could not be opened to evict them",
+		add_note(report,
+			 "%" PRIu64
+			 " files could not be opened, so they may be in the page cache in the cold run",
 			 residence.n_unreadable);
 	if (residence.n_unknown)
 		add_note(report,
-			 "of %" PRIu64
-			 " files of other users the kernel does not tell whether they are cached",
+			 "%" PRIu64 " files of other users, because the kernel does not report whether they "
+				    "are in the page cache",
 			 residence.n_unknown);
 	report->cold = residence;
 }
@@ -530,7 +534,7 @@ int truth_run(const struct truth_options *options, struct error *err)
 
 	output = divert_output(options->verbose);
 	if (output < 0)
-		return error_errno(err, output, "cannot divert the command's output");
+		return error_errno(err, output, "cannot redirect the command's standard output");
 	r = run_all(&truth, err);
 	dup2(output, STDOUT_FILENO);
 	close(output);

@@ -166,12 +166,14 @@ static struct bpf_link *cpu_open(const struct bpf_program *program, int cpu)
 	struct bpf_link *link;
 
 	if (fd < 0) {
-		log_debug("no event for major page faults on CPU %d: %s", cpu, strerror(errno));
+		log_debug("cannot open the perf event for major page faults on CPU %d: %s", cpu,
+			  strerror(errno));
 		return NULL;
 	}
 	link = bpf_program__attach_perf_event(program, fd);
 	if (!link) {
-		log_debug("cannot attach to major page faults on CPU %d: %s", cpu, strerror(errno));
+		log_debug("cannot attach the program for major page faults on CPU %d: %s", cpu,
+			  strerror(errno));
 		close(fd); /* a link owns it */
 	}
 	return link;
@@ -236,7 +238,8 @@ static uint64_t stack_ring_size(uint32_t rate_hz)
 }
 
 /* Both objects are made from one source, so one's skeleton describes the other. */
-_Static_assert(sizeof(struct recorder) == sizeof(struct recorder_without_cast), "maps and programs differ");
+_Static_assert(sizeof(struct recorder) == sizeof(struct recorder_without_cast),
+	       "both recorders must have the same maps and programs");
 
 /* Opens the object that this kernel can load: an object that names a kernel function needs that function in
  * the kernel. */
@@ -271,10 +274,10 @@ static int prepare(const struct collector *collector, const struct collector_opt
 	recorder->rodata->recording_start_boottime_ns = clock_snapshot_take().boottime_ns;
 	r = bpf_map__set_max_entries(recorder->maps.data_ring, (uint32_t)ring_bytes);
 	if (r < 0)
-		return error_errno(err, r, "cannot size the ring");
+		return error_errno(err, r, "cannot set the size of the ring buffer for events");
 	r = bpf_map__set_max_entries(recorder->maps.stack_ring,
 				     (uint32_t)stack_ring_size(collector->profile_hz));
-	return r < 0 ? error_errno(err, r, "cannot size the ring of samples") : 0;
+	return r < 0 ? error_errno(err, r, "cannot set the size of the ring buffer for stack samples") : 0;
 }
 
 /* Explains in the user's terms why the kernel did not accept the programs. */
@@ -289,10 +292,11 @@ static int load_error(int r, struct error *err)
 	if (refusal->program[0])
 		return error_set(err, -ENOSYS,
 				 "the kernel refused the recorder's program %s: %s (diesel-analyze -v record "
-				 "shows its log)",
+				 "shows the kernel's log)",
 				 refusal->program, refusal->reason);
 	return error_errno(err, r,
-			   "the kernel did not accept the recorder (diesel-analyze -v record shows its log)");
+			   "the kernel did not load the recorder's BPF programs (diesel-analyze -v record "
+			   "shows the kernel's log)");
 }
 
 /* Returns true if the recorder can work without the refused program, and stores the refusal. */
@@ -324,7 +328,7 @@ static int load_once(struct collector *collector, const struct collector_options
 	refusal_listen();
 	r = open_recorder(btf_path, hooks_can_cast(btf), &collector->recorder);
 	if (r < 0)
-		return error_errno(err, r, "cannot open the recorder");
+		return error_errno(err, r, "cannot open the recorder's BPF programs");
 	r = hooks_select(collector->recorder->obj, btf, collector->profile_hz > 0, err);
 	for (size_t i = 0; r == 0 && i < collector->n_refusals; i++)
 		hooks_leave_out(collector->recorder->obj, collector->refusals[i].lost_without);
@@ -435,7 +439,7 @@ static int start_profile(struct collector *collector, struct error *err)
 	r = ring_buffer__add(collector->rings, bpf_map__fd(collector->recorder->maps.stack_ring), on_sample,
 			     collector);
 	if (r < 0)
-		return error_errno(err, r, "cannot map the ring of samples");
+		return error_errno(err, r, "cannot map the ring buffer for stack samples");
 	collector->profile_error = profiler_start(collector->profiler, collector->profile_hz);
 	if (collector->profile_error)
 		collector->profile_hz = 0;
@@ -456,7 +460,7 @@ static int start(struct collector *collector, struct error *err)
 	r = ring_buffer__add(collector->rings, bpf_map__fd(recorder->maps.data_ring), collector_record,
 			     collector);
 	if (r < 0)
-		return error_errno(err, r, "cannot map the ring");
+		return error_errno(err, r, "cannot map the ring buffer for events");
 	collector->places = places_new(bpf_map__fd(recorder->maps.totals), bpf_map__fd(recorder->maps.places),
 				       emit, take_note, collector, clock_monotonic_ns());
 	if (!collector->places)
@@ -614,7 +618,7 @@ int collector_stop(struct collector *collector, const struct collector_sink *sin
 	collector->sink = NULL;
 	if (r < 0)
 		return error_errno(err, r, "cannot read the last totals of the job's threads");
-	return n < 0 ? error_errno(err, n, "cannot read the ring") : 0;
+	return n < 0 ? error_errno(err, n, "cannot read the ring buffer for events") : 0;
 }
 
 void collector_close(struct collector *collector)

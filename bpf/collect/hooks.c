@@ -9,10 +9,10 @@
 #include "lib/cleanup.h"
 #include "bpf/probes/uprobe.h"
 
-#define LOST_CONTEXT "correct wake-up chains: interrupt handlers look like threads"
-#define LOST_BATCHES "batches of DataLoaders, and waits for them"
+#define LOST_CONTEXT "correct wake-up chains: wake-ups by interrupts are attributed to threads"
+#define LOST_BATCHES "batches of PyTorch's DataLoader, and the waits for them"
 #define LOST_GPU     "launches of GPU work, copies, and waits for a GPU"
-#define LOST_NVTX    "phases that a job marks by NVTX"
+#define LOST_NVTX    "phases that a job marks with NVTX"
 
 /* Hooks in the order of attaching: exits of interrupts before their entries (see context.h). A program has
  * the name of its tracepoint. */
@@ -23,27 +23,27 @@ static const struct collector_hook known_hooks[] = {
     {"irq_handler_entry", LOST_CONTEXT, false, false},
     {"softirq_entry", LOST_CONTEXT, false, false},
     {"local_timer_entry", LOST_CONTEXT, false, false},
-    {"sched_switch", "the report: time off the CPU is unknown", false, true},
+    {"sched_switch", "the whole report: time off the CPU is unknown", false, true},
     {"sched_waking", "which thread ended a wait, and the difference between waiting for a CPU and sleeping",
      false, true},
     {"sched_wakeup_new", "who started a thread", false, false},
     {"sys_exit", "all shares: reads, polls and locks are unknown", false, true},
     {"sys_enter", "all shares: reads, polls and locks are unknown", false, true},
-    {"task_newtask", "threads and processes that start after the recording", false, true},
+    {"task_newtask", "threads and processes that start during the recording", false, true},
     {"sched_process_exec", "the program that a process runs after exec", false, false},
     {"task_rename", "names that threads give themselves", false, false},
     {"mm_filemap_add_to_page_cache", "bytes read from storage, and the hit ratio", false, false},
     {"mm_filemap_fault", "which mapped files were read, and how long that took", false, false},
     {"mm_filemap_map_pages", "how often mapped files were found in memory", false, false},
     {"io_uring_complete", "bytes read by io_uring", false, false},
-    {"balance_dirty_pages", "waits of writes for storage, separately from other waits", false, false},
-    {"folio_wait_writeback", "waits of fsync for storage, separately from other waits", false, false},
+    {"balance_dirty_pages", "waits of write() for storage, as distinct from other waits", false, false},
+    {"folio_wait_writeback", "waits of fsync() for storage, as distinct from other waits", false, false},
 };
 
 /* Programs that have no tracepoint. */
 static const struct collector_hook known_programs[] = {
-    {"tag_tasks", "the report: no job can be found", true, true},
-    {"close_tasks", "the report: threads have no totals", true, true},
+    {"tag_tasks", "the whole report: the job's threads cannot be found", true, true},
+    {"close_tasks", "the whole report: the totals of the job's threads are unknown", true, true},
     {"major_fault", "how long reads of mapped files took", true, false},
     {"sample_cpu", "stack samples: the functions that preparing spends its time in", true, false},
     {"engine_execute", "steps of jobs that do not mark them", true, false},
@@ -56,14 +56,14 @@ static const struct collector_hook known_programs[] = {
     {"nvtx_push", LOST_NVTX, true, false},
     {"nvtx_push_attributes", LOST_NVTX, true, false},
     {"nvtx_pop", LOST_NVTX, true, false},
-    {"usdt_phase", "phases that a job marks by USDT probes", true, false},
+    {"usdt_phase", "phases that a job marks with USDT probes", true, false},
 };
 
 #define N_PROGRAMS (sizeof(known_programs) / sizeof(known_programs[0]))
 
 #define N_HOOKS (sizeof(known_hooks) / sizeof(known_hooks[0]))
 
-_Static_assert(N_HOOKS <= COLLECTOR_HOOKS_MAX, "callers' arrays have this size");
+_Static_assert(N_HOOKS <= COLLECTOR_HOOKS_MAX, "known_hooks must fit the arrays of callers");
 
 int hooks_btf(const char *path, struct btf **ret_btf, struct error *err)
 {

@@ -87,7 +87,7 @@ static int load(struct index_watch *w, struct error *err)
 	int r;
 
 	if (!p)
-		return error_errno(err, -errno, "cannot open the programs that watch pipes");
+		return error_errno(err, -errno, "cannot open the BPF programs that watch pipes");
 	w->programs = p;
 	r = index_watch_programs__load(p);
 	if (r == 0)
@@ -123,7 +123,8 @@ int index_watch_open(struct index_watch **ret, struct error *err)
 	if (r == 0) {
 		w->ring = ring_buffer__new(bpf_map__fd(w->programs->maps.ring), on_record, w, NULL);
 		if (!w->ring)
-			r = error_errno(err, -errno, "cannot map the ring of records");
+			r = error_errno(err, -errno,
+					"cannot map the ring buffer of the BPF programs that watch pipes");
 	}
 	if (r < 0) {
 		index_watch_close(w);

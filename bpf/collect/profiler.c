@@ -256,7 +256,7 @@ static void python_publish(struct profiler *profiler, const struct process *proc
 {
 	if (profiler->pythons_fd >= 0 &&
 	    bpf_map_update_elem(profiler->pythons_fd, &process->tgid, &process->python.layout, BPF_ANY))
-		log_debug("process %u: cannot read its Python frames: %s", process->tgid, strerror(errno));
+		log_debug("cannot read the Python frames of process %u: %s", process->tgid, strerror(errno));
 }
 
 bool profiler_sample(struct profiler *profiler, const struct stack_sample *sample,

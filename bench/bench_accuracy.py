@@ -142,7 +142,7 @@ def rows_of(task, runs, seeds):
 
 
 def table_print(task, rows):
-    print(f"\n| {task.name} | accuracy | sd | against full shuffle | in standard errors |\n|---|---|---|---|---|")
+    print(f"\n| {task.name} | accuracy | sd | difference from full shuffle | difference in standard errors |\n|---|---|---|---|---|")
     for name, row in rows.items():
         print(f"| {name} | {row['mean']:.4f} | {row['sd']:.4f} | {row['apart']:+.4f} | {row['errors']:+.1f} |")
     print(flush=True)
@@ -206,14 +206,14 @@ def check_served(orders, folder):
             for world, batch in ((1, 32), (4, 8)):
                 how = {"seed": 3, "epochs": 3, "window": 2, "lanes": lanes, "drift": drift, "world": world, "batch": batch}
                 if not numpy.array_equal(served(dataset, images, **how), orders.of(*chunks, **how)):
-                    raise SystemExit(f"dieseld serves another order than dataset/order has: {how}")
+                    raise SystemExit(f"dieseld does not serve the order that dataset/order computes: {how}")
                 n += 1
     return n
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=10, help="10; at least 2")
+    parser.add_argument("--seeds", type=int, default=10, help="number of seeds, at least 2 (default: 10)")
     parser.add_argument("--task", choices=["digits", "characters"], action="append")
     parser.add_argument("--runs", type=pathlib.Path)
     options = parser.parse_args()

@@ -142,7 +142,7 @@ def figures_of(raw):
 def check(raw):
     for slow in (True, False):
         if len({row["found"]["sum"] for row in raw if row["what"] != "calls" and (row["what"] == "slow") == slow}) > 1:
-            raise SystemExit("not the same bytes were read with and without")
+            raise SystemExit("jobs with and without dieseld did not read the same bytes")
 
 
 def main():

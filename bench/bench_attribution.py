@@ -153,7 +153,7 @@ def spread(bench, name, keep):
         runs.append({**run, "shares": trials.report_of(recording)["shares"]})
     points = {share: 100 * (max(run["shares"][share] for run in runs) - min(run["shares"][share] for run in runs))
               for share in ("device", "fetch_stall", "prep_stall", "checkpoint_stall", "cpu_starved", "other")}
-    print(f"{name} recorded {SPREAD_RUNS} times, spread of each share in points: "
+    print(f"{name} recorded {SPREAD_RUNS} times, spread of each share in percentage points: "
           + ", ".join(f"{share} {value:.1f}" for share, value in points.items()), flush=True)
     return {"config": name, "runs": runs, "points": points}
 
@@ -229,11 +229,11 @@ def measure(bench, name, keep, unprivileged):
 
 
 def arguments():
-    parser = argparse.ArgumentParser(description="one recording against the three-run truth")
+    parser = argparse.ArgumentParser(description="Compares one recording with the truth from three runs.")
     parser.add_argument("configs", nargs="*", metavar="CONFIG", help=f"of: {', '.join(CONFIGS)}, spread")
-    parser.add_argument("--keep", metavar="FOLDER", help="keep recordings, traces and truth.json there")
-    parser.add_argument("--again", metavar="FOLDER", help="measure nothing: judge what was kept there")
-    parser.add_argument("--no-unprivileged", action="store_true", help="leave that mode out")
+    parser.add_argument("--keep", metavar="FOLDER", help="keep recordings, traces and truth.json in FOLDER")
+    parser.add_argument("--again", metavar="FOLDER", help="measure nothing, but judge the recordings that --keep left in FOLDER")
+    parser.add_argument("--no-unprivileged", action="store_true", help="leave out the recording without privilege")
     trials.add_arguments(parser)
     options = parser.parse_args()
     return options, trials.names_of(parser, options, [*CONFIGS, "spread"])
@@ -250,7 +250,7 @@ def main():
         keep.mkdir(parents=True, exist_ok=True)
         for name in names:
             if not bench.time_left:
-                print(f"{name}: left out, as the time is over", flush=True)
+                print(f"{name}: left out, because the time of --minutes is over", flush=True)
                 continue
             if name == "spread":
                 with bench.turn():

@@ -200,11 +200,11 @@ def small(disks):
                 way = WAYS[(number + k) % len(WAYS)]
                 raw.append(ground.run(way, disk, percent))
                 row = raw[-1]
-                print(f"  {disk:9} {percent} % {way:8} {row['rate']:6.0f} samples/s, {row['read']:.2f} of the dataset read an epoch, "
+                print(f"  {disk:9} {percent} % {way:8} {row['rate']:6.0f} samples/s, {row['read']:.2f} of the dataset read per epoch, "
                       f"at most {row['found']['cached_bytes'] / MIB:.0f} MiB; load {row['load']:.1f}, "
                       f"steal {100 * row['steal']:.0f} %, caches dropped {row['caches_dropped']} times", flush=True)
         if len({row["found"]["sum"] for row in raw}) > 1:
-            sys.exit("not all ways read the same bytes")
+            sys.exit("the ways did not all read the same bytes")
     support.result_write("cache_small", raw, **small_figures(raw))
 
 

@@ -55,7 +55,7 @@ def datasets(folder, ways):
         elif all(option in usage for option in options):
             made[way] = pack(folder / "images", folder / f"{way}.diesel", *options)
         else:
-            print(f"{way}: dieselctl pack has no {options[0]}", flush=True)
+            print(f"{way} is left out: dieselctl pack has no option {options[0]}", flush=True)
     return made
 
 
@@ -84,7 +84,7 @@ def main():
         figures[f"{key}_per_cpu_s"] = support.median(r["samples"] / r["cpu_s"] for r in mine)
         own = support.median(r["samples"] / r["own_cpu_s"] for r in mine)
         print(f"{way:16} {figures[f'{key}_per_s']:6.0f} samples/s, {figures[f'{key}_per_cpu_s']:6.0f} per CPU second of the machine, "
-              f"{own:6.0f} of its own", flush=True)
+              f"{own:6.0f} per CPU second of its own processes", flush=True)
     support.result_write("decode", raw, **figures)
     print(f"steal {steal.ratio:.3f}")
     if failed:

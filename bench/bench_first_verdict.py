@@ -56,7 +56,7 @@ def wheels():
     folder = support.ROOT / "build" / "wheel" / "dist"
     found = [max(folder.glob(f"{name}-*.whl"), key=os.path.getmtime, default=None) for name in ("diesel_loader", "diesel_tools")]
     if None in found:
-        support.skip("there are no wheels: ./dev wheel && ./dev wheel tools")
+        support.skip("the wheels are missing. To build them: ./dev wheel && ./dev wheel tools")
     return found
 
 
@@ -105,11 +105,11 @@ def first_minute(top, user, seconds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="for how long the job trains")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="seconds for which the job trains (default: %(default)s)")
     options = parser.parse_args()
     users = ["root", "unprivileged"] if os.geteuid() == 0 else ["unprivileged"]
     if os.geteuid() != 0:
-        print("not root: without the rounds of root", flush=True)
+        print("not root, so the rounds that need root are left out", flush=True)
     raw = {user: [] for user in users}
     with tempfile.TemporaryDirectory() as folder:
         top = pathlib.Path(folder)
@@ -120,8 +120,8 @@ def main():
             for user in users:
                 run = first_minute(top, user, options.seconds)
                 raw[user].append(run)
-                print(f"  {user}: {run['total_s']:.1f} s to \"{run['verdict'].partition(':')[0]}\", {run['install_s']:.1f} of them pip's and "
-                      f"{run['job_s']:.1f} the job's; steal {run['steal']:.3f}, neighbours {run['neighbours']:.2f}", flush=True)
+                print(f"  {user}: {run['total_s']:.1f} s until the verdict \"{run['verdict'].partition(':')[0]}\"; pip took {run['install_s']:.1f} s, "
+                      f"the job {run['job_s']:.1f} s; steal {run['steal']:.3f}, neighbours {run['neighbours']:.2f}", flush=True)
     figures = {}
     for user, runs in raw.items():
         figures |= {f"{user}_median_s": support.median([run["total_s"] for run in runs]),

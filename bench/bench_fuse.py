@@ -104,7 +104,7 @@ class Ground:
             told = json.load(out)
         kind = mode, order == "few"
         if mode == "whole" and self.sums.setdefault(kind, told["sum"]) != told["sum"]:
-            raise SystemExit(f"{where} has other bytes than were written")
+            raise SystemExit(f"{where} does not have the bytes that were written")
         return told["files"] / told["seconds"]
 
 
@@ -247,7 +247,7 @@ def main():
         support.skip("needs /dev/fuse and fusermount3")
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if most < SIZES["4K"][1] + 500:
-        support.skip(f"passthrough_ll has a descriptor of each file that it knows, and {most} are allowed")
+        support.skip(f"passthrough_ll needs a file descriptor per file, and the hard limit is {most} (ulimit -Hn)")
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     support.prefer()
     raw = []
@@ -255,7 +255,7 @@ def main():
         programs = {"passthrough_ll": passthrough(folder), "read_files": support.build(folder, support.ROOT / "bench/jobs/read_files.c")}
         for name in only:
             if name == "imagefolder":
-                print(f"  storage held to {IOPS} reads and {BPS // 1_000_000} MB per second by a blkio group (simulated)", flush=True)
+                print(f"  storage limited to {IOPS} reads and {BPS // 1_000_000} MB per second by a blkio group (simulated)", flush=True)
                 imagefolder(folder / name, raw)
             else:
                 files(name, folder / name, programs, raw)

@@ -90,8 +90,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scenario", nargs="+", choices=list(MIXES), default=list(MIXES))
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing new after these")
-    parser.add_argument("--more", action="store_true", help="add to the runs kept in the results")
+    parser.add_argument("--minutes", type=float, default=1e6, help="start no further run after this many minutes")
+    parser.add_argument("--more", action="store_true", help="add to the earlier runs instead of replacing them")
     options = parser.parse_args()
     if os.geteuid() != 0:
         support.skip("a throttled disk and cold caches need root")

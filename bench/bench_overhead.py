@@ -77,7 +77,7 @@ def record(pid, recording, seconds):
         ended, status, usage = os.wait4(recorder.pid, os.WNOHANG)
     recorder.returncode = os.waitstatus_to_exitcode(status)
     if recorder.returncode:
-        sys.exit(f"diesel-analyze record failed with {recorder.returncode}")
+        sys.exit(f"diesel-analyze record failed with exit status {recorder.returncode}")
     with contextlib.closing(sqlite3.connect(recording)) as database:
         return peak, usage, dict(database.execute("SELECT key, value FROM info"))
 
@@ -147,7 +147,7 @@ def measure_recorder(folder):
               "disk_mib_per_min": (size - first) / (1 << 20) / minutes, "recorder_cpu_s": usage.ru_utime + usage.ru_stime,
               "lost_events": int(info["lost_events"])}
     print(f"{'threads':12} {threads} threads: recorder {result['rss_mib']:.1f} MiB resident at most, recording "
-          f"{result['first_minute_mib']:.2f} MiB in the first minute, then {result['disk_mib_per_min']:.2f} a minute, recorder's CPU {result['recorder_cpu_s']:.1f} s, "
+          f"{result['first_minute_mib']:.2f} MiB in the first minute, then {result['disk_mib_per_min']:.2f} MiB per minute, recorder's CPU {result['recorder_cpu_s']:.1f} s, "
           f"{result['lost_events']} events lost", flush=True)
     return result
 
@@ -167,15 +167,15 @@ def make_data(folder, names):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="what recording costs the job, and what the recorder needs")
-    parser.add_argument("--slices", type=int, default=25, help="recorded ones of each job")
-    parser.add_argument("--job", choices=JOBS, help="only this one")
-    parser.add_argument("--lock", metavar="FILE", help="lock it while a job is measured")
+    parser = argparse.ArgumentParser(description="Measures the cost of recording to the job, and the resources that the recorder uses.")
+    parser.add_argument("--slices", type=int, default=25, help="recorded slices per job (default: %(default)s)")
+    parser.add_argument("--job", choices=JOBS, help="measure only this job")
+    parser.add_argument("--lock", metavar="FILE", help="hold a lock on FILE while a job is measured")
     options = parser.parse_args()
     if os.geteuid() != 0:
-        support.skip("recording needs root here")
+        support.skip("recording by BPF needs root")
     if not photos.SOURCE.exists():
-        support.skip(f"no photographs in {photos.SOURCE} (mate-backgrounds)")
+        support.skip(f"no photographs in {photos.SOURCE} (apt install mate-backgrounds)")
     names, runs, figures = [options.job] if options.job else list(JOBS), [], {}
     with support.Scratch() as folder, open(options.lock or os.devnull, "a", encoding="ascii") as lock:
         make_data(folder, names)

@@ -55,8 +55,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scenario", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing new after these")
-    parser.add_argument("--more", action="store_true", help="add to the runs kept in the results")
+    parser.add_argument("--minutes", type=float, default=1e6, help="start no further run after this many minutes")
+    parser.add_argument("--more", action="store_true", help="add to the earlier runs instead of replacing them")
     options = parser.parse_args()
     if os.geteuid() != 0:
         support.skip("a throttled disk and cold caches need root")
@@ -69,7 +69,7 @@ def main():
                     break
                 run = timeline.run(bed, CASES[name], "tuned")
                 raw.setdefault(name, []).append(run)
-                print(f"  {name}: " + "; ".join(f"settled {s:.1f} s, {n} changes after, throughput near in {t} s"
+                print(f"  {name}: " + "; ".join(f"settled after {s:.1f} s, {n} changes later, throughput near its final value after {t} s"
                                                 for s, n, t in judged(run)), flush=True)
     rows = [(i, *row) for runs in raw.values() for run in runs for i, row in enumerate(judged(run))]
     figures = {}

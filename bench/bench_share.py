@@ -131,8 +131,8 @@ def compare_apart(options, dataset, raw, figures):
     for n in options.jobs:
         raw.append(run := run_apart(n, dataset, options))
         figures[f"apart_{n}_decodes_a_sample"], figures[f"apart_{n}_slowest_s"] = run["decodes_a_sample"], run["slowest_s"]
-        print(f"{n} jobs {options.apart:g} s apart, {options.steps} batches of {options.step:g} s: {run['decodes_a_sample']:.2f} decodes a "
-              f"sample, the slowest {run['slowest_s']:.1f} s (alone {alone['slowest_s']:.1f} s), {run['kept_bytes'] >> 20} MiB kept",
+        print(f"{n} jobs {options.apart:g} s apart, {options.steps} batches of {options.step:g} s: {run['decodes_a_sample']:.2f} decodes "
+              f"per sample, the slowest job {run['slowest_s']:.1f} s (alone {alone['slowest_s']:.1f} s), {run['kept_bytes'] >> 20} MiB kept",
               flush=True)
 
 

@@ -206,11 +206,11 @@ def judged(name, run):
     if job.advice and not re.search(job.advice, advice):
         row["wrong"].append(f"does not advise {job.advice}")
     if job.never and re.search(job.never, advice):
-        row["wrong"].append(f"advises what is done already ({job.never})")
+        row["wrong"].append(f"advises something that the job already does ({job.never})")
     if row["seen"] < 100 * SEEN:
         row["wrong"].append(f"saw {row['seen']:.0f} %")
     if run["ranks_right"] is False:
-        row["wrong"].append("ranks had other samples than each once")
+        row["wrong"].append("the ranks did not get each sample exactly once")
     return row
 
 
@@ -253,15 +253,15 @@ def place(item):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="the report against the own clock of jobs with stock PyTorch")
+    parser = argparse.ArgumentParser(description="Compares reports with the own clocks of jobs that use stock PyTorch.")
     parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"of: {', '.join(JOBS)}")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="runs of each; default: %(default)s")
-    parser.add_argument("--python", action="append", help="a Python with PyTorch; several: each job takes the first that has "
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="runs per job (default: %(default)s)")
+    parser.add_argument("--python", action="append", help="a Python with PyTorch; may be repeated, and each job takes the first that has "
                         "what it needs (default: $DIESEL_STOCK_PYTHON, split by colons, or an environment in build/peers)")
     parser.add_argument("--privileged-only", action="store_true", help="leave out the runs without privilege")
-    parser.add_argument("--unprivileged-only", action="store_true", help="leave out the others")
-    parser.add_argument("--table", action="store_true", help="only show what was measured before")
-    parser.add_argument("--keep", metavar="FOLDER", type=pathlib.Path, help="keep the last recording of each job there")
+    parser.add_argument("--unprivileged-only", action="store_true", help="leave out the runs with privilege")
+    parser.add_argument("--table", action="store_true", help="measure nothing, but print the table of earlier runs")
+    parser.add_argument("--keep", metavar="FOLDER", type=pathlib.Path, help="keep the last recording of each job in FOLDER")
     options = parser.parse_args()
     if unknown := set(options.jobs) - set(JOBS):
         parser.error(f"no job {', '.join(sorted(unknown))}; known: {', '.join(JOBS)}")

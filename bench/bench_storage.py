@@ -52,7 +52,7 @@ def line_of(process, error):
     line = process.stdout.readline()
     if not line:
         error.seek(0)
-        sys.exit(f"the accelerators ended with {process.wait()}: {(error.read().strip().splitlines() or ['?'])[-1]}")
+        sys.exit(f"the simulated accelerators ended with exit status {process.wait()}: {(error.read().strip().splitlines() or ['?'])[-1]}")
     return line
 
 
@@ -79,7 +79,7 @@ def climb(python, mode, name, dataset, k, first):
     while 1 <= n <= MOST:
         done = run(python, WAYS[mode][name], mode == "decoded", dataset, n, SCOUT_S if k is None else SECONDS)
         print(f"  {'scouting' if k is None else f'round {k}'}: {mode} {name:13} {n:2} accelerators: {done['busy']:.2f} busy, "
-              f"{done['per_s']:.0f} samples/s, looking {1000 * done['looked_s']:.1f} ms a batch", flush=True)
+              f"{done['per_s']:.0f} samples/s, reading the bytes {1000 * done['looked_s']:.1f} ms per batch", flush=True)
         yield {"mode": mode, "way": name, "round": k, **done}
         kept = done["busy"] >= BUSY
         up = kept if up is None else up
@@ -107,8 +107,8 @@ def figures_of(raw, mode):
         most = max(support.median(row["per_s"] for row in rows) for rows in mine.values())
         key = f"{mode}_{name.replace('-', '_')}"
         figures |= {f"{key}_accelerators": kept, f"{key}_a_core": kept / CORES, f"{key}_per_s": most}
-        print(f"{mode:8} {name:13} keeps {kept} accelerators {100 * BUSY:.0f} % busy, {kept / CORES:g} a core; at most {most:.0f} samples/s, "
-              f"what {most * STEP_S / BATCH:.1f} would take", flush=True)
+        print(f"{mode:8} {name:13} keeps {kept} accelerators {100 * BUSY:.0f} % busy, {kept / CORES:g} per core; at most {most:.0f} samples/s, "
+              f"enough for {most * STEP_S / BATCH:.1f} accelerators", flush=True)
     return figures
 
 

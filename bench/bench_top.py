@@ -81,7 +81,7 @@ def run(argv, seconds):
             os.waitpid(pid, 0)
         os.close(master)
     if ended[0]:
-        raise SystemExit(f"{' '.join(argv)} ended by itself with status {os.waitstatus_to_exitcode(ended[1])}")
+        raise SystemExit(f"{' '.join(argv)} ended early with exit status {os.waitstatus_to_exitcode(ended[1])}")
     return {"core_ratio": cpu / took, "memory": rss, "drawn_per_s": drawn / took}
 
 

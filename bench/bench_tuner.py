@@ -107,11 +107,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scenario", nargs="+", choices=list(SCENARIOS), default=list(SCENARIOS), metavar="NAME",
                         help=", ".join(SCENARIOS))
-    parser.add_argument("--only", choices=("sweep", "tuned", "peers"), help="this part only")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of the tuned daemon and the static settings; default: %(default)s")
-    parser.add_argument("--peer-rounds", type=int, default=PEER_ROUNDS, help="default: %(default)s")
-    parser.add_argument("--minutes", type=float, default=1e6, help="begin nothing new after these")
-    parser.add_argument("--fresh", action="store_true", help="measure the scenarios again")
+    parser.add_argument("--only", choices=("sweep", "tuned", "peers"), help="measure only this part")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of the tuned daemon and the static settings (default: %(default)s)")
+    parser.add_argument("--peer-rounds", type=int, default=PEER_ROUNDS, help="rounds of the peers (default: %(default)s)")
+    parser.add_argument("--minutes", type=float, default=1e6, help="start no further measurement after this many minutes")
+    parser.add_argument("--fresh", action="store_true", help="discard the results of the scenarios, and measure again")
     options = parser.parse_args()
     if os.geteuid() != 0:
         support.skip("a throttled disk and cold caches need root")

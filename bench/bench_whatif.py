@@ -104,9 +104,9 @@ def measure(bench, name, keep):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="what-if against real runs")
+    parser = argparse.ArgumentParser(description="Compares the predictions of what-if with real runs.")
     parser.add_argument("configs", nargs="*", metavar="CONFIG", help=f"of: {', '.join(BASES)}")
-    parser.add_argument("--keep", metavar="FOLDER", help="keep the recordings and what really happened there")
+    parser.add_argument("--keep", metavar="FOLDER", help="keep the recordings and the figures of the real runs in FOLDER")
     trials.add_arguments(parser)
     options = parser.parse_args()
     names = trials.names_of(parser, options, list(BASES))
@@ -116,7 +116,7 @@ def main():
         keep.mkdir(parents=True, exist_ok=True)
         for name in names:
             if not bench.time_left:
-                print(f"{name}: left out, as the time is over", flush=True)
+                print(f"{name}: left out, because the time of --minutes is over", flush=True)
                 continue
             results += measure(bench, name, keep)
             if options.keep:

@@ -104,7 +104,7 @@ def measure(raw, folder, paths):
 
 def report(transform, workers, mine, peer):
     print(f"{transform:5} {workers} workers: diesel {mine['samples_per_s']:7.0f} samples/s, trainer "
-          f"{mine['trainer_s'] * 1e6:6.0f} us a batch (hand-off {mine['handoff_s'] * 1e6:4.0f}, in the worker "
+          f"{mine['trainer_s'] * 1e6:6.0f} us per batch (hand-off {mine['handoff_s'] * 1e6:4.0f}, in the worker "
           f"{mine['worker_s'] * 1e6:4.0f}); PyTorch {peer['samples_per_s']:7.0f}, trainer "
           f"{peer['trainer_s'] * 1e6:6.0f}", flush=True)
 

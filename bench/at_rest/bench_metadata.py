@@ -49,7 +49,7 @@ def make(put, path, n):
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise SystemExit("dieselctl snapshot has failed")
+        raise SystemExit("dieselctl snapshot failed")
     return {"snapshot_s": time.monotonic() - began, "snapshot_cpu_s": usage.ru_utime + usage.ru_stime,
             "snapshot_peak_mib": usage.ru_maxrss / 1024, "snapshot_bytes_beside_path": (path / "snapshot").stat().st_size / n - PATH_BYTES}
 
@@ -75,7 +75,7 @@ def run(program, way, n_processes):
                  for seed in range(n_processes)]
     said = [process.communicate()[0] for process in processes]
     if any(process.returncode for process in processes):
-        raise SystemExit(f"a look-up by {kind} has failed")
+        raise SystemExit(f"the look-up in {kind} failed")
     found = [stores.json.loads(text) for text in said]
     cpu_s = sum(one["cpu_s"] for one in found) + sum(server.cpu_s() for server in served) - before
     return {"per_s": sum(one["n"] / one["s"] for one in found), "per_cpu_s": sum(one["n"] for one in found) / cpu_s,
@@ -84,7 +84,7 @@ def run(program, way, n_processes):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--keep", type=pathlib.Path, help="a folder for the dataset, which is made where it is missing")
+    parser.add_argument("--keep", type=pathlib.Path, help="keep the dataset in this folder, or use the one that is there")
     options = parser.parse_args()
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(support.Scratch())

@@ -93,10 +93,10 @@ def curl(bucket, folder, chunks, n_bytes=None):
     for line in said.read_text().splitlines():
         code, size = line.split()
         if code not in ("200", "206"):
-            raise SystemExit(f"curl: the server answers {code}")
+            raise SystemExit(f"curl failed: the server answered {code}")
         total += int(size)
     if total != sum(min(chunk.stat().st_size, n_bytes or sys.maxsize) for chunk in chunks):
-        raise SystemExit(f"curl has read {total} bytes, which is not what the chunks have")
+        raise SystemExit(f"curl read {total} bytes, which is not the size of the chunks")
     return row | {"bytes": total}
 
 
@@ -149,7 +149,7 @@ def measure(bucket, folder, ways, pythons, failed):
                 rows.pop(way, None)
     sums = {way: {(row["bytes"], row["sum"]) for row in got} for way, got in rows.items() if way != "curl" and not way.startswith("chunks")}
     if len(set().union(*sums.values())) > 1 or any(n_bytes != N * BYTES for found in sums.values() for n_bytes, _ in found):
-        raise SystemExit(f"not all ways have read the {N * BYTES} bytes: {sums}")
+        raise SystemExit(f"the ways did not all read the same {N * BYTES} bytes: sums {sums}")
     return rows
 
 
@@ -173,7 +173,7 @@ def main():
     ways, failed = parser.parse_args().only, {}
     python, why = python_of("servers", *SERVERS)
     if why:
-        support.skip(f"rclone, the server, is not there: {why}")
+        support.skip(f"rclone, which serves the bucket, is not available: {why}")
     if not shutil.which("curl"):
         support.skip("needs curl (apt install curl)")
     peers = [way for way in ways if way not in ("curl", "diesel")]

@@ -65,7 +65,7 @@ static inline int unix_connect(const char *path)
 	need(strlen(path) < sizeof(address.sun_path), "the socket's path is too long");
 	memcpy(address.sun_path, path, strlen(path));
 	need(fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0,
-	     "no server at the socket");
+	     "cannot connect to the server's socket");
 	return fd;
 }
 
@@ -74,7 +74,7 @@ static inline void send_all(int fd, const char *data, size_t bytes)
 	for (size_t at = 0; at < bytes;) {
 		ssize_t n = write(fd, data + at, bytes - at);
 
-		need(n > 0, "the server takes nothing");
+		need(n > 0, "cannot send to the server");
 		at += (size_t)n;
 	}
 }
@@ -85,7 +85,7 @@ static inline void receive_all(int fd, char *data, size_t bytes)
 	for (size_t at = 0; at < bytes;) {
 		ssize_t n = read(fd, data + at, bytes - at);
 
-		need(n > 0, "the server says nothing");
+		need(n > 0, "cannot receive from the server");
 		at += (size_t)n;
 	}
 }

@@ -28,7 +28,7 @@ class JuiceFs:
                 break
             time.sleep(0.1)
         self.stop()
-        raise OSError("its mount does not come up")
+        raise OSError("the JuiceFS mount did not come up")
 
     def cpu_s(self):
         return stores.usage.cpu_of([self.process.pid])

@@ -51,7 +51,7 @@ static void look_up_snapshot(void *s, uint64_t n, uint64_t *state, unsigned coun
 		path_of(path, next_random(state) % n, n);
 		need(snapshot_find(s, path, PATH_BYTES, &number) == 0 &&
 			 snapshot_sample_get(s, number, &sample) == 0,
-		     "not in the snapshot");
+		     "a path is not in the snapshot");
 	}
 }
 
@@ -66,9 +66,9 @@ static void look_up_snapshot_many(void *s, uint64_t n, uint64_t *state, unsigned
 		path_of(text[i], next_random(state) % n, n);
 		paths[i] = (struct path_text){text[i], PATH_BYTES};
 	}
-	need(snapshot_find_many(s, paths, count, numbers) == count, "not in the snapshot");
+	need(snapshot_find_many(s, paths, count, numbers) == count, "a path is not in the snapshot");
 	for (unsigned i = 0; i < count; i++)
-		need(snapshot_sample_get(s, numbers[i], &sample) == 0, "not in the snapshot");
+		need(snapshot_sample_get(s, numbers[i], &sample) == 0, "a sample is not in the snapshot");
 }
 
 static void *open_sqlite(const char *store)
@@ -123,7 +123,7 @@ static void *open_lmdb(const char *store)
 
 static void *open_lmdb_to_fill(const char *store)
 {
-	need(mkdir(store, 0755) == 0, "LMDB's folder is there");
+	need(mkdir(store, 0755) == 0, "cannot create LMDB's folder");
 	return open_lmdb_with(store, 0);
 }
 
@@ -136,9 +136,9 @@ static void fill_lmdb(void *opened, uint64_t n)
 		MDB_val k = {PATH_BYTES, path}, v = {VALUE_BYTES, value};
 
 		path_of(path, i, n);
-		need(mdb_put(l->txn, l->dbi, &k, &v, MDB_APPEND) == 0, "LMDB takes nothing");
+		need(mdb_put(l->txn, l->dbi, &k, &v, MDB_APPEND) == 0, "cannot store a value in LMDB");
 	}
-	need(mdb_txn_commit(l->txn) == 0, "LMDB commits nothing");
+	need(mdb_txn_commit(l->txn) == 0, "cannot commit to LMDB");
 }
 
 static void look_up_lmdb(void *opened, uint64_t n, uint64_t *state, unsigned count)
@@ -232,7 +232,7 @@ static void fill_folder(void *opened, uint64_t n)
 		path[9] = '/';
 		int fd = openat(*(int *)opened, path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
 
-		need(fd >= 0, "the folder takes no files");
+		need(fd >= 0, "cannot create a file in the folder");
 		close(fd);
 	}
 }

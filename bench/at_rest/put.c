@@ -43,7 +43,7 @@ static void put_dataset(const struct samples *s, const char *folder, const char 
 		need(writer_add(w, &sample, &err) == 0, err.text);
 	}
 	need(writer_commit(w, &result, &err) == 0, err.text);
-	need(result.n_paths == s->n, "the dataset has another number of samples");
+	need(result.n_paths == s->n, "the dataset does not contain all samples");
 	writer_free(w);
 }
 
@@ -82,7 +82,7 @@ static void put_server(const struct samples *s, const char *socket_path,
 		receive_all(fd, replies, count * reply_bytes);
 		for (unsigned k = 0; k < count; k++)
 			need(memcmp(replies + k * reply_bytes, reply, reply_bytes) == 0,
-			     "the server refuses a sample");
+			     "the server refused a sample");
 		filled = count = 0;
 	}
 	free(buffer);

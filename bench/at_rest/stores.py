@@ -41,12 +41,12 @@ def told(*command):
     """Returns the JSON that a command prints."""
     done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
-        raise SystemExit(f"{pathlib.Path(command[0]).name} has failed")
+        raise SystemExit(f"{pathlib.Path(command[0]).name} failed")
     return json.loads(done.stdout)
 
 
 def tell(steal):
-    print(f"steal {steal.ratio:.1%}, other processes, servers among them, {steal.neighbours:.1%} of {os.cpu_count()} CPUs", flush=True)
+    print(f"steal {steal.ratio:.1%}; other processes, including the servers, {steal.neighbours:.1%} of {os.cpu_count()} CPUs", flush=True)
 
 
 class Redis(servers.Server):

@@ -36,7 +36,7 @@ def make(folder, wheels=None, per_class=16):
     bytes."""
     folder = pathlib.Path(folder).absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise Refused(f"{folder} is there already: name a new folder")
+        raise Refused(f"{folder} already exists. Name a new or an empty folder")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         return fill(folder, wheels, per_class)
@@ -70,10 +70,10 @@ def take_wheels(target, wheels):
             for what in ("loader", "tools"):
                 done = subprocess.run([support.ROOT / f"packaging/wheel/{what}.sh", made], stdout=subprocess.DEVNULL, check=False)
                 if done.returncode:
-                    raise Refused(f"the wheel of the {what} could not be built; --wheels FOLDER takes wheels that are there")
+                    raise Refused(f"cannot build the wheel of the {what}. If you have both wheels, name their folder: --wheels FOLDER")
         target.mkdir()
         for name in ("diesel_loader", "diesel_tools"):
             found = sorted(pathlib.Path(wheels or made).glob(f"{name}-*.whl"))
             if len(found) != 1 or "-py3-none-" not in found[0].name:
-                raise Refused(f"{wheels or made} has to have one wheel {name}-*-py3-none-*.whl, for any Python")
+                raise Refused(f"{wheels or made} must contain exactly one wheel {name}-*-py3-none-*.whl, which runs on any Python")
             shutil.copy(found[0], target)

@@ -47,7 +47,7 @@ class Results:
             with tempfile.TemporaryFile(dir=self.folder):
                 pass
         except OSError as error:
-            raise Refused(f"nothing can be kept in {self.folder} ({error.strerror}): name another folder by --results") from None
+            raise Refused(f"cannot write results to {self.folder} ({error.strerror}): name another folder with --results") from None
 
     def read(self, name):
         """Returns the content of a file, or None if there is none. Puts a file aside that is no JSON."""
@@ -63,8 +63,8 @@ class Results:
         try:
             path.rename(f"{path}.damaged")
         except OSError as error:
-            raise Refused(f"{path} is no result, and cannot be put aside ({error.strerror}): name another folder by --results") from None
-        say(f"{path} is damaged: it is {path.name}.damaged now, and what was in it is done once more")
+            raise Refused(f"{path} is not a result file, and cannot be renamed ({error.strerror}): name another folder with --results") from None
+        say(f"{path} is damaged: renamed to {path.name}.damaged. Its items are measured again")
         return None
 
     def write(self, name, document):
@@ -80,7 +80,7 @@ class Results:
             return
         other = [f"{name} {before.get(name)}, here {here.get(name)}" for name in SAME if before.get(name) != here.get(name)]
         if other:
-            raise Refused(f"{self.folder} has results of another machine or kind of run ({'; '.join(other)}): name another folder by --results")
+            raise Refused(f"{self.folder} contains results of another machine or kind of run ({'; '.join(other)}): name another folder with --results")
 
 
 def say(text):
@@ -102,7 +102,7 @@ def prepare(folder):
     """Sets DIESEL_BIN and PYTHONPATH to the contents of the carried folder's wheels. In the tree, ./dev has set them to the build."""
     wheels = sorted((TOP / "wheels").glob("*.whl"))
     if not wheels and "DIESEL_BIN" not in os.environ:
-        raise Refused(f"{TOP / 'wheels'} has no wheels: carry the folder whole, or in the source tree run ./dev bench gpu")
+        raise Refused(f"{TOP / 'wheels'} contains no wheels: copy the whole carried folder, or run ./dev bench gpu in the source tree")
     if wheels:
         unpack(wheels, folder / "environment")
         os.environ |= {"DIESEL_BIN": str(folder / "environment" / "bin"), "PYTHONPATH": os.pathsep.join(filter(None, (str(folder / "environment"), os.environ.get("PYTHONPATH"))))}
@@ -179,25 +179,25 @@ def do_piece(day, name, results, deadline, wanted):
         words = result.get("cannot") or (f"FAILED: {result['failed']}" if "failed" in result else tables.in_words(name, result))
         say(f"  {item}: {words} ({took:.0f} s)")
     if put_off:
-        say(f"  not begun, for want of time: {', '.join(put_off)}; run again to go on with them")
+        say(f"  not started, because the time was over: {', '.join(put_off)}. Run again to continue with them")
     return not put_off and not any("failed" in document["items"][item] for item in items)
 
 
 def parse(argv):
     parser = argparse.ArgumentParser(prog="run", description="GPU figures of DIESEL compared with those of PyTorch; without a GPU, simulated.")
-    parser.add_argument("--piece", action="append", choices=pieces.PIECES, metavar="NAME", help=f"of: {', '.join(pieces.PIECES)} (default: all, in this order)")
-    parser.add_argument("--item", action="append", metavar="NAME", help="of the pieces only this, as it is printed (default: all)")
-    parser.add_argument("--results", default=str(TOP / "results"), metavar="FOLDER", help="where results are kept (default: %(default)s)")
-    parser.add_argument("--python", help="a Python that has torch (default: the first one that is found)")
-    parser.add_argument("--short", action="store_true", help="seconds instead of minutes: to try whether it works")
-    parser.add_argument("--stand-in", action="store_true", help="simulated, even where there is a GPU")
-    parser.add_argument("--minutes", type=float, default=24 * 60, help="begin nothing that would not be over by then (default: no limit)")
-    parser.add_argument("--resnet-seconds", type=float, default=290, help="of each of the two trainings (default: %(default)s)")
-    parser.add_argument("--list", action="store_true", help="say what the pieces are")
+    parser.add_argument("--piece", action="append", choices=pieces.PIECES, metavar="NAME", help=f"piece to run: {', '.join(pieces.PIECES)} (default: all, in order)")
+    parser.add_argument("--item", action="append", metavar="NAME", help="run only this item of the pieces, by its printed name (default: all)")
+    parser.add_argument("--results", default=str(TOP / "results"), metavar="FOLDER", help="folder for the results (default: %(default)s)")
+    parser.add_argument("--python", help="a Python that has torch (default: the first one found)")
+    parser.add_argument("--short", action="store_true", help="run for seconds instead of minutes, to check that everything works")
+    parser.add_argument("--stand-in", action="store_true", help="simulate the GPU, even if there is one")
+    parser.add_argument("--minutes", type=float, default=24 * 60, help="start no item that would end after this many minutes (default: no limit)")
+    parser.add_argument("--resnet-seconds", type=float, default=290, help="duration of each of the two trainings (default: %(default)s)")
+    parser.add_argument("--list", action="store_true", help="list the pieces")
     parser.add_argument("--table", action="store_true", help="print the results as Markdown")
     options = parser.parse_args(argv)
     if options.minutes <= 0 or not 1 <= options.resnet_seconds <= 300:
-        parser.error("--minutes is above 0, --resnet-seconds from 1 to 300")
+        parser.error("--minutes must be above 0, --resnet-seconds from 1 to 300")
     return options
 
 
@@ -208,7 +208,7 @@ def scratch():
     try:
         folder = pathlib.Path(tempfile.mkdtemp(prefix="diesel-gpu-", dir=parent))
     except OSError as error:
-        raise Refused(f"no scratch folder in {parent} ({error.strerror}): set DIESEL_BENCH_DIR to one with 4 GiB") from None
+        raise Refused(f"cannot create a scratch folder in {parent} ({error.strerror}): set DIESEL_BENCH_DIR to a folder with 4 GiB free") from None
     try:
         yield folder
     finally:
@@ -218,16 +218,16 @@ def scratch():
 def run(options, results):
     python, look, why = machine.python_with_torch(options.python)
     if python is None:
-        raise Refused(f"no Python whose torch works ({'; '.join(why) or 'no Python was found'}): name one by --python /path/to/python")
+        raise Refused(f"found no Python with a working torch ({'; '.join(why) or 'no Python was found'}): name one with --python /path/to/python")
     with scratch() as folder:
         analyze = prepare(folder)
         here = machine.describe(look, analyze)
         here |= {"simulated": options.stand_in or not here["gpu"], "short": options.short, "commit": commit()}
         say(f"machine: {machine.in_words(here)}\npython: {python}\nresults: {results.folder}")
         if here["simulated"]:
-            say("simulated: no GPU is used, and no figure below is of one; each piece says what stands in for it")
+            say("simulated: no GPU is used, so no figure below is of a GPU; each piece names its stand-in")
         if here["recording"] != "exact":
-            say("diesel-analyze: BPF is not permitted here, so it samples: no GPU waits, and shares with an interval")
+            say("diesel-analyze: BPF is not permitted here, so it samples. Its reports have no GPU waits, and their shares have confidence intervals")
         results.belong_to(here)
         day, whole = Day(options, python, here, folder), True
         deadline = time.monotonic() + 60 * options.minutes
@@ -237,7 +237,7 @@ def run(options, results):
             raise Refused(f"no item {', '.join(sorted(unknown))} in {', '.join(names)}")
         for name in names:
             whole = do_piece(day, name, results, deadline, options.item) and whole
-    say("\nall that was asked for is there: run --table prints it" if whole else "\nnot all is there yet: run again to go on with what is missing")
+    say("\nall requested items are done. To print the results: run --table" if whole else "\nsome items are missing. Run again to continue with them")
     return 0 if whole else 3
 
 
@@ -260,7 +260,7 @@ def main(argv=None):
         print(f"run: {reason}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nrun: interrupted; what was done is kept, and the next run goes on with the rest", file=sys.stderr)
+        print("\nrun: interrupted. Finished items are kept, and the next run continues with the rest", file=sys.stderr)
         return 130
 
 

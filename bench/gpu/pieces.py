@@ -53,7 +53,7 @@ def tests(day):
     items = {"OnAGpu": lambda: unit(day, "OnAGpu")}
     if day.simulated:
         def cannot():
-            raise Cannot("the stand-in is none of torch's devices; WithAStandInForCuda has the same batches with one in Python")
+            raise Cannot("torch cannot use the stand-in libcuda; WithAStandInForCuda tests the same batches with a stand-in in Python")
         items = {"OnAGpu": cannot, "WithAStandInForCuda": lambda: unit(day, "WithAStandInForCuda")}
     return items
 
@@ -81,7 +81,7 @@ def one_kind(day, name, profile):
     if day.simulated and kind.other_stream:
         raise Cannot("the stand-in has one stream")
     if day.simulated and not day.standin:
-        raise Cannot("there is no stand-in libcuda: ./dev build makes it")
+        raise Cannot("the stand-in libcuda is missing: run ./dev build")
     seconds = (1.0 if kind.tiny else 3.0) if profile else 8.0
     seconds = max(1.0, seconds / 4) if day.short else seconds
     arguments = [name, seconds if day.machine["recording"] == "exact" else max(seconds, LOOKS_S), "--folder", day.folder]
@@ -117,7 +117,7 @@ def to_gpu(day):
 
 def one_way(day, way):
     if day.simulated and way not in ("slots", "workers"):
-        raise Cannot("pinned memory and the link to a device are a GPU's; the stand-in has neither")
+        raise Cannot("pinned memory and the link to the device need a GPU; the stand-in has neither")
     n = 128 if day.short else 1024
     data = day.once("images", lambda folder: samples(folder, n, SAMPLE))
     arguments = [way, data["packed" if way in ("slots", "workers") else "files"], SAMPLE, 1 if day.short else 5, workers_for(day, 64 * SAMPLE)]
@@ -201,7 +201,7 @@ def decode(day, way, cores):
             done = day.job(JOBS / "decode.py", way, data["packed" if ours else "files"], 1 if day.short else 5, CUDA_VISIBLE_DEVICES="")
         except apart.Failed as failure:
             if not ours and "ImportError" in str(failure):
-                raise Cannot(f"this Python has what it does not import: {failure}") from None
+                raise Cannot(f"an installed module cannot be imported: {failure}") from None
             raise
     return {"cores": cores, "way": way, **done}
 
@@ -229,18 +229,18 @@ def training_s(day):
 
 
 CALLS = "launches, copies and waits are calls of the stand-in libcuda, which takes time and computes nothing"
-MEMORY = "copies are those of a stand-in in Python, from memory to memory: GB/s says nothing about a GPU"
+MEMORY = "a stand-in in Python copies from memory to memory, so GB/s says nothing about a GPU"
 NARROW = "a narrow net on the CPU, images of 64 x 64"
 ITEM_S = 110  # including preparation; a job is ended after 80 s
 PIECES = {
     "tests": Piece('tests of device="cuda"', tests, ITEM_S, "the same batches with a stand-in for CUDA in Python"),
     "waits": Piece("GPU figures of diesel-analyze compared with the job's own clock and CUDA events", lambda day: recorded(day, False), ITEM_S,
-                   f"{CALLS}; its log stands for CUDA events"),
-    "profiler": Piece("the same compared with torch.profiler", lambda day: recorded(day, True), ITEM_S,
-                      f"{CALLS}; data wait by torch.profiler, which does not see these calls, all else by the job's own clock"),
-    "handoff": Piece('device="cuda" beside pinned PyTorch', to_gpu, ITEM_S, MEMORY),
-    "serving": Piece("samples as they are stored, by cores", serving, ITEM_S),
-    "decoding": Piece("JPEG images decoded and cropped, by cores", decoding, ITEM_S),
-    "resnet-torch": Piece("ResNet-50 with PyTorch's loader, and without any", lambda day: resnet(day, ("alone", "torch")), training_s, NARROW),
+                   f"{CALLS}; its log replaces CUDA events"),
+    "profiler": Piece("GPU figures of diesel-analyze compared with torch.profiler", lambda day: recorded(day, True), ITEM_S,
+                      f"{CALLS}; torch.profiler does not see these calls, so it measures only data wait, and the job's own clock the rest"),
+    "handoff": Piece('device="cuda" compared with pinned PyTorch', to_gpu, ITEM_S, MEMORY),
+    "serving": Piece("stored samples, read without decoding, by number of cores", serving, ITEM_S),
+    "decoding": Piece("JPEG images decoded and cropped, by number of cores", decoding, ITEM_S),
+    "resnet-torch": Piece("ResNet-50 with PyTorch's loader, and without a loader", lambda day: resnet(day, ("alone", "torch")), training_s, NARROW),
     "resnet-ours": Piece("ResNet-50 with diesel_loader", lambda day: resnet(day, ("diesel",)), training_s, NARROW),
 }

@@ -68,7 +68,7 @@ def diesel(dataset, batch, size, _, device):
 def endless(loader):
     """Repeats the loader endlessly. An epoch must have a batch, or this would never return."""
     if not len(loader):
-        raise SystemExit("there are fewer images than a batch has")
+        raise SystemExit("there are fewer images than one batch needs")
     while True:
         yield from loader
 

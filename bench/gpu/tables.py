@@ -22,7 +22,7 @@ def off(result):
     """Returns the difference, in words. A report ends with the last whole step: if that is far from the job's end, the shares of both are
     of different times."""
     if abs(result["window"] - 1) > 0.05:
-        return [f"not compared: the report is of {100 * result['window']:.0f} % of the job's time"]
+        return [f"not compared: the report covers {100 * result['window']:.0f} % of the job's time"]
     return [row for row in waits.ROWS if result["rows"][row][2]]
 
 
@@ -65,12 +65,12 @@ def of_tests(items):
 
 def of_waits(items):
     head = ("job", *(f"{row}{'' if row.endswith('a step') else ' (%)'}" for row in waits.ROWS), "verdict", "off")
-    return ["Each cell: the truth, the report. \"GPU starved\" is a lower bound in the report.", "",
+    return ["Each cell shows the truth, then the report. \"GPU starved\" is a lower bound in the report.", "",
             *table(head, [(name, *(shown(row, of["rows"][row]) for row in waits.ROWS), of["report"]["verdict"], ", ".join(off(of)) or "-")
                           for name, of in items.items()])]
 
 
-WAYS = {"pinned": "one pinned batch, copied again and again", "pageable": "one pageable batch, likewise", "slots": 'diesel_loader, device="cuda"',
+WAYS = {"pinned": "one pinned batch, copied repeatedly", "pageable": "one pageable batch, copied repeatedly", "slots": 'diesel_loader, device="cuda"',
         "workers": 'diesel_loader, device="cuda", a function in workers', "torch": "PyTorch's DataLoader, pin_memory, non_blocking"}
 
 
@@ -81,7 +81,7 @@ def of_handoff(items):
         if mine:
             rows.append((words, f"{statistics.median(map(gb_per_s, mine)):.2f}", f"{statistics.median(of['cpu_s'] / of['bytes'] * 1e9 for of in mine):.3f}", len(mine)))
     sums = {of["sum"] for of in items.values()} - {None}
-    return [*table(("way", "GB/s", "CPU s per GB", "rounds"), rows), *(["The ways do not agree about the bytes.", ""] if len(sums) > 1 else [])]
+    return [*table(("way", "GB/s", "CPU s per GB", "rounds"), rows), *(["The ways did not read the same bytes.", ""] if len(sums) > 1 else [])]
 
 
 def of_scaling(items):
@@ -118,7 +118,7 @@ TABLES = {"tests": of_tests, "waits": of_waits, "profiler": of_waits, "handoff":
 
 def markdown(here, documents):
     if here is None or not any(documents.values()):
-        return "No results are there yet."
+        return "There are no results yet."
     recording = "records exactly" if here["recording"] == "exact" else "samples (BPF is not permitted)"
     lines = [f"Machine: {machine.in_words(here)}. DIESEL {here['commit']}; diesel-analyze {recording}.", ""]
     for piece, document in documents.items():

@@ -145,7 +145,7 @@ class Whole:
         for path in paths:
             data = pathlib.Path(path).read_bytes()
             if self.library.tjDecompress2(handle, data, ctypes.c_ulong(len(data)), buffer, 500, 0, 375, 0, 0):
-                raise RuntimeError(f"libturbojpeg does not decode {path}")
+                raise RuntimeError(f"libturbojpeg cannot decode {path}")
         self.library.tjDestroy(handle)
         return paths
 

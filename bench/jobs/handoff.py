@@ -86,11 +86,11 @@ def epoch(loader, n):
     for data in loader:
         pages = data[::PAGE]
         if int(pages.max()) != int(pages.min()):
-            raise SystemExit("an array is not one number")
+            raise SystemExit("an array does not repeat one number")
         seen.append(int(pages[0]))
     seconds = time.perf_counter() - start
     if sorted(seen) != sorted(i % 251 for i in range(n)):
-        raise SystemExit(f"not the arrays that were made, but {seen}")
+        raise SystemExit(f"other arrays arrived than were made: {seen}")
     return {"mb_per_s": n * BYTES / 1e6 / seconds, "trainer_cpu_s": time.process_time() - cpu, "seconds": seconds,
             "faults": resource.getrusage(resource.RUSAGE_SELF).ru_minflt - own}
 

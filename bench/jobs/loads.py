@@ -105,7 +105,7 @@ def batches_of(options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kind", choices=("jpeg", "reads", "threads"))
-    parser.add_argument("--data", required=True, help="folder of files; reads: the big file")
+    parser.add_argument("--data", required=True, help="folder of files; for `reads` the big file")
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--trace", required=True)
     options = parser.parse_args()

@@ -20,7 +20,7 @@ def parts(width, height, seed=3):
         with Image.open(path) as image:
             sources.append(image.convert("RGB"))
     if not sources:
-        support.skip("needs the package mate-backgrounds")
+        support.skip("needs the package mate-backgrounds (apt install mate-backgrounds)")
     for image in itertools.cycle(sources):
         scale = rng.uniform(1, max(1, min(image.width / width, image.height / height) / 2))
         w, h = min(int(width * scale), image.width), min(int(height * scale), image.height)

@@ -85,7 +85,7 @@ def main():
         took.append(spent)
         sums.add(total)
     if len(sums) > 1:
-        sys.exit("epochs differ in their bytes")
+        sys.exit("the epochs did not read the same bytes")
     print(json.dumps({"samples": len(files), "seconds": took, "cpu_s": cpu, "sum": sums.pop(),
                       "assist": told(sys.argv[6]) if len(sys.argv) > 6 else None}), flush=True)
 

@@ -27,7 +27,7 @@ static uint64_t drawn = 1;
 
 static void fail(const char *path)
 {
-	fprintf(stderr, "read_files: %s: %s\n", path, errno ? strerror(errno) : "its length is another one");
+	fprintf(stderr, "read_files: %s: %s\n", path, errno ? strerror(errno) : "unexpected length");
 	exit(1);
 }
 

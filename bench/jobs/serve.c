@@ -103,7 +103,7 @@ int main(int argc, char **argv)
 	}
 	seconds = now() - begin;
 	if (n_times == 0)
-		fail("no batch was ready when it was asked for");
+		fail("no batch was ready when requested");
 	qsort(times_us, n_times, sizeof(times_us[0]), by_size);
 	printf("{\"first_s\": %.6f, \"epoch_s\": %.6f, \"samples\": %" PRIu64 ", \"seconds\": %.6f, "
 	       "\"n_ready\": %u, \"ready_p50_us\": %.2f, \"ready_p99_us\": %.2f, \"sum\": %" PRIu64 "}\n",

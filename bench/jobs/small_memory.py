@@ -59,7 +59,7 @@ def main():
         before, at = at, storage.read()
         reads.append(at - before)
     if len(found) > 1:
-        sys.exit("epochs differ in their bytes")
+        sys.exit("the epochs did not read the same bytes")
     n, total = found.pop()
     print(json.dumps({"samples": n, "sum": total, "seconds": seconds, "read_bytes": reads}), flush=True)
     os._exit(0)  # leaves the workers running

@@ -32,7 +32,7 @@ def wait_for(condition, what):
         if condition():
             return
         time.sleep(0.05)
-    raise SystemExit(f"{what}: that took more than a minute")
+    raise SystemExit(f"timed out after a minute: {what}")
 
 
 @contextlib.contextmanager

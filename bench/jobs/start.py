@@ -15,12 +15,12 @@ batches = iter(diesel_loader.numpy.DataLoader(dataset, batch_size=256, shuffle=T
 data, labels, ids = next(batches)
 first = time.perf_counter()
 if data[:, :8].copy().view("<u8").ravel().tolist() != ids.tolist():
-    sys.exit("a sample is not what its number says")
+    sys.exit("a sample does not match its number")
 checked = time.perf_counter()
 label = dataset.label(int(ids[0]))
 looked_up = time.perf_counter()
 if label != labels[0]:
-    sys.exit("a label is not what the batch says")
+    sys.exit("a label does not match the batch")
 print(json.dumps({"open_s": opened - begin, "batch_s": first - opened, "first_batch_s": first - begin,
                   "look_up_s": looked_up - checked}), flush=True)
 os._exit(0)

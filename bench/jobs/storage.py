@@ -72,9 +72,9 @@ def look(data, decoded):
     elif isinstance(data, list):
         assert len(data) == BATCH, len(data)
         if any(int(sample.numpy().view(numpy.uint64).sum()) != SUM for sample in data):
-            raise RuntimeError("a file is not what was written")
+            raise RuntimeError("a file does not have the bytes that were written")
     elif not (data.numpy().view(numpy.uint64).sum(axis=1) == SUM).all():
-        raise RuntimeError("a file is not what was written")
+        raise RuntimeError("a file does not have the bytes that were written")
 
 
 def train(batches, first, decoded, least_s):
@@ -95,7 +95,7 @@ def rank_main(batches, first, decoded, least_s, go, said):
         look(first(batch), decoded)
     os.write(said, b"ready\n")
     if not os.read(go, 1):
-        sys.exit("nobody waits for this accelerator any more")
+        sys.exit("the process that started this accelerator ended")
     os.write(said, json.dumps(train(batches, first, decoded, least_s)).encode() + b"\n")  # short enough to be written by one write()
 
 
@@ -103,7 +103,7 @@ def on_end(*_):
     pid, status = os.waitpid(-1, os.WNOHANG)
     while pid:
         if status:
-            sys.exit(f"an accelerator ended with {os.waitstatus_to_exitcode(status)}")
+            sys.exit(f"an accelerator ended with exit status {os.waitstatus_to_exitcode(status)}")
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:

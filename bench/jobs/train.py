@@ -105,9 +105,9 @@ def train(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", help="folder of files; without: samples from memory")
+    parser.add_argument("--data", help="folder of files (default: samples from memory)")
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--seconds", type=float, default=0, help="stop then, whatever is left of the steps")
+    parser.add_argument("--seconds", type=float, default=0, help="stop after this time, even if steps are left")
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--workers", type=int, default=2)
@@ -115,11 +115,11 @@ def main():
     parser.add_argument("--prep", type=int, default=0, help="transforms per sample, about 50 us each")
     parser.add_argument("--size", type=int, default=64 * 64 * 3, help="bytes of a sample from memory")
     parser.add_argument("--width", type=int, default=8, help="channels of the model")
-    parser.add_argument("--repeat", type=int, default=1, help="forward passes a step: a slower device")
+    parser.add_argument("--repeat", type=int, default=1, help="forward passes per step; more passes act as a slower device")
     parser.add_argument("--checkpoint", help="file to write")
     parser.add_argument("--checkpoint-every", type=int, default=0, help="steps")
-    parser.add_argument("--checkpoint-mb", type=int, default=0, help="MiB beside the model")
-    parser.add_argument("--trace", help="file for begin and end of every wait (CLOCK_MONOTONIC)")
+    parser.add_argument("--checkpoint-mb", type=int, default=0, help="MiB in addition to the model")
+    parser.add_argument("--trace", help="file for the start and the end of every wait (CLOCK_MONOTONIC)")
     print(json.dumps(train(parser.parse_args())), flush=True)
 
 

@@ -78,7 +78,7 @@ def memcached_client(host, seconds):
     while len(first) < answer:
         first += s.recv(answer - len(first))
     if first.count(b"VALUE ") != A_REQUEST or not first.endswith(b"\r\nEND\r\n"):
-        raise SystemExit("memcached: its answers are not as they should be")
+        raise SystemExit("memcached sent an unexpected answer")
     s.sendall(requests[0])
     begin, n = time.monotonic(), 0
     while time.monotonic() < begin + seconds:
@@ -103,7 +103,7 @@ def within(link, i, name, host, seconds, **options):
 def figure(process):
     out, _ = process.communicate()
     if process.returncode:
-        raise SystemExit("a part of the benchmark has failed")
+        raise SystemExit("a program of the benchmark failed")
     return float(out)
 
 
@@ -153,7 +153,7 @@ class Pull:
         number = self.busy.pop(0)
         done = self.node.wait("done", number)
         if done[2] != "0":
-            raise SystemExit(f"a chunk did not come: {' '.join(done)}")
+            raise SystemExit(f"a chunk did not arrive: {' '.join(done)}")
         self.free.append(number)
         self.n += 1
         self.ask()
@@ -186,7 +186,7 @@ def one_by_one(node):
     for _ in range(300):
         begin = time.monotonic()
         if node.fetch(number, SMALL):
-            raise SystemExit("a chunk did not come")
+            raise SystemExit("a chunk did not arrive")
         times.append(time.monotonic() - begin)
     return statistics.median(times)
 

@@ -170,7 +170,7 @@ def check_epochs(said, n_samples):
     sums = [sum(rank[i]["sum"] - (rank[i - 1]["sum"] if i else 0) for rank in epochs) for i in range(n_epochs)]
     counts = [sum(rank[i]["samples"] for rank in epochs) for i in range(n_epochs)]
     if len(set(sums)) != 1 or set(counts) != {n_samples}:
-        raise SystemExit(f"an epoch has other samples: {sums} {counts}")
+        raise SystemExit(f"an epoch does not have the samples of the first one: {sums} {counts}")
     return n_epochs
 
 

@@ -133,7 +133,7 @@ def main():
     if parser.parse_args().table:
         path = support.RAW / f"{NAME}.json"
         if not path.exists():
-            raise SystemExit("nothing was measured here yet: run ./dev bench scaling first")
+            raise SystemExit("nothing has been measured here yet. Run ./dev bench scaling first")
         table(json.loads(path.read_text()))
         return
     byte_s, question_s = exchange()

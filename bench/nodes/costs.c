@@ -114,7 +114,7 @@ static int members(const char *url, size_t n, double hold_s)
 	}
 	while (!all_know(n)) {
 		if (seconds(CLOCK_MONOTONIC) - begin > 120) {
-			fprintf(stderr, "costs: not all know of all within 120 s\n");
+			fprintf(stderr, "costs: some nodes did not find all others within 120 s\n");
 			return 1;
 		}
 		usleep(10000);

@@ -49,7 +49,7 @@ static void wait_for_all(uint64_t round, uint32_t world)
 	atomic_fetch_add(&steps->arrived, 1);
 	while (atomic_load(&steps->arrived) < round * world) {
 		if (atomic_load(&steps->failed))
-			fail("another rank has ended");
+			fail("another rank failed");
 		usleep(50);
 	}
 }
@@ -79,10 +79,10 @@ int main(int argc, char **argv)
 	options.drift = (uint32_t)strtoul(argv[9], NULL, 10);
 	fd = open(argv[7], O_RDWR | O_CREAT, 0600);
 	if (fd < 0 || ftruncate(fd, 4096) < 0)
-		fail("the file of the barrier cannot be made");
+		fail("cannot create the file of the barrier");
 	shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (shared == MAP_FAILED)
-		fail("the file of the barrier cannot be mapped");
+		fail("cannot map the file of the barrier");
 	steps = shared;
 	if (diesel_dataset_open(argv[1], NULL, &dataset, error, sizeof(error)) < 0 ||
 	    diesel_session_open(dataset, &options, &session, error, sizeof(error)) < 0)

@@ -30,7 +30,7 @@ class Pythons:
                 main = "torch" if "torch" in known["found"] else needs.split()[0]
                 others = [f"{module} {known['found'][module]}" for module in needs.split() if module != main]
                 return path, ", ".join([f"Python {known['python']}", f"{main} {known['found'][main]}", *others])
-        sys.exit(f"no Python of {', '.join(path for path, _ in self.known)} has {needs}")
+        sys.exit(f"none of these Pythons, {', '.join(path for path, _ in self.known)}, has all of {needs}")
 
 
 def look(path):
@@ -47,5 +47,5 @@ def made():
     """Makes an environment with the newest packages, and returns its Python."""
     python, why = python_of("stock", PACKAGES, "torch")
     if why:
-        support.skip(f"{', '.join(PACKAGES)}: {why}; DIESEL_STOCK_PYTHON names a Python that has them")
+        support.skip(f"{', '.join(PACKAGES)}: {why}. Set DIESEL_STOCK_PYTHON to a Python that has them")
     return python

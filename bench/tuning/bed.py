@@ -73,7 +73,7 @@ class Bed:
                 stdout=subprocess.PIPE, text=True, env=os.environ | _malloc())
             stack.callback(self._stop_template)
             if self.template.stdout.readline().strip() != "ready":
-                sys.exit("the template of jobs did not start")
+                sys.exit("the template process of the jobs did not start")
             self._stack = stack.pop_all()
         return self
 

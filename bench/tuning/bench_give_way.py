@@ -48,7 +48,7 @@ class Group:
         except OSError as error:
             with contextlib.suppress(OSError):
                 self.folder.rmdir()
-            support.skip(f"no memory control group to be had: {error}")
+            support.skip(f"cannot use a memory control group: {error}")
         return self
 
     def command(self, argv):

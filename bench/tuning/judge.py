@@ -122,5 +122,5 @@ def show(raw):
                   f"settled {p['settled_s']:.1f} s, {p['changes_after']} changes after; default {p['default'] or 0:.0f}")
         for who in ("torch", "climber", "tfdata", "tfpython"):
             if row.get(who):
-                print(f"  against {who}: area {row[who]['area']:.2f}, CPU a sample {row[who]['cpu_per_sample']:.2f}, "
+                print(f"  against {who}: area {row[who]['area']:.2f}, CPU per sample {row[who]['cpu_per_sample']:.2f}, "
                       f"memory {row[who]['memory_mean']:.2f}")

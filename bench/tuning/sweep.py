@@ -51,7 +51,7 @@ def sweep(bed, scenario, phase, client_workers):
     try:
         _sweep(bed, scenario, phase, client_workers, points)
     except JobEnded:
-        print("    refused from here on: the sessions do not fit", flush=True)
+        print("    refused from this point on: the sessions do not fit in the cache", flush=True)
     return points
 
 

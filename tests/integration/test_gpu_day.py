@@ -116,7 +116,7 @@ class Carried(unittest.TestCase):
     def test_damaged_results(self):
         (self.results / "waits.json").write_text("{")
         said = self.works("--piece", "waits", "--item", "two-streams")
-        self.assertIn("waits.json is damaged: it is waits.json.damaged now", said)
+        self.assertIn("waits.json is damaged: renamed to waits.json.damaged", said)
         self.assertTrue((self.results / "waits.json.damaged").exists())
 
     def test_interrupted(self):
@@ -130,26 +130,26 @@ class Carried(unittest.TestCase):
         process.terminate()
         said = process.communicate(timeout=60)[1]
         self.assertEqual(process.returncode, 130, said)
-        self.assertEqual(said.strip(), "run: interrupted; what was done is kept, and the next run goes on with the rest")
+        self.assertEqual(said.strip(), "run: interrupted. Finished items are kept, and the next run continues with the rest")
         self.assertNotIn("event", self.read("waits")["items"])
 
     def test_wrong_words(self):
-        self.refuses("no Python whose torch works .*/bin/true.*: name one by --python", self.run_piece(python="/bin/true"))
-        self.refuses("no Python whose torch works .*not found", self.run_piece(python="/no/python"))
+        self.refuses("no Python with a working torch .*/bin/true.*: name one with --python", self.run_piece(python="/bin/true"))
+        self.refuses("no Python with a working torch .*not found", self.run_piece(python="/no/python"))
         self.refuses("invalid choice: 'wiats'", self.run_piece("--piece", "wiats"), status=2)
         self.refuses("no item itme in waits", self.run_piece("--piece", "waits", "--item", "itme"))
         self.refuses("--resnet-seconds from 1 to 300", self.run_piece("--resnet-seconds", "4000"), status=2)
-        self.refuses("nothing can be kept in /proc/results .*by --results", self.run_piece(results="/proc/results"))
+        self.refuses("cannot write results to /proc/results .*with --results", self.run_piece(results="/proc/results"))
         self.refuses("there are no results in /no/results", run(self.folder, "--table", "--results", "/no/results"))
 
     def test_another_machine(self):
         self.works("--piece", "waits", "--item", "two-streams")
         machine = self.read("machine") | {"gpu": "another"}
         (self.results / "machine.json").write_text(json.dumps(machine))
-        self.refuses("results of another machine .*gpu another, here None.*by --results", self.run_piece())
+        self.refuses("results of another machine .*gpu another, here None.*with --results", self.run_piece())
 
     def test_a_folder_that_is_there_is_not_written_to(self):
-        with self.assertRaisesRegex(carry.Refused, "is there already"):
+        with self.assertRaisesRegex(carry.Refused, "already exists"):
             carry.make(self.folder)
 
     def test_wheels_for_one_python_alone(self):
@@ -215,9 +215,9 @@ class Tables(unittest.TestCase):
         documents = {piece: {"simulated": piece != "serving", "how": "by hand", "items": items | {"x": {"cannot": "no x"}, "y": {"failed": "y is wrong"}}}
                      for piece, items in self.ITEMS.items()}
         said = tables.markdown(self.MACHINE, documents)
-        for line in ("| OnAGpu | 2 | 0 |", '| diesel_loader, device="cuda" | 2.00 | 0.250 | 3 |', "The ways do not agree about the bytes.",
+        for line in ("| OnAGpu | 2 | 0 |", '| diesel_loader, device="cuda" | 2.00 | 0.250 | 3 |', "The ways did not read the same bytes.",
                      "| diesel | 500 (250) | 500 (250) |", "| torch, a worker per core | - | 500 (250) |", "| torch, no workers | - | 500 (250) |",
-                     "| diesel | 50 | 50.0 | 25 | 2.00, 1.00 | 2 |", "### decoding (simulated)", "### serving\n", "- x: not possible: no x", "not compared: the report is of 50 % of the job's time |", "- y: failed: y is wrong"):
+                     "| diesel | 50 | 50.0 | 25 | 2.00, 1.00 | 2 |", "### decoding (simulated)", "### serving\n", "- x: not possible: no x", "not compared: the report covers 50 % of the job's time |", "- y: failed: y is wrong"):
             self.assertIn(line, said)
         for piece, items in self.ITEMS.items():
             for item in items.values():

@@ -97,9 +97,9 @@ def measure(options, name, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="advice against what it brings")
+    parser = argparse.ArgumentParser(description="Compares the speed-ups that reports predict with real ones.")
     parser.add_argument("jobs", nargs="*", metavar="JOB", help=", ".join(JOBS))
-    parser.add_argument("--python", default=support.PYTHON, help="with torch, and tokenizers for the job tokens")
+    parser.add_argument("--python", default=support.PYTHON, help="a Python with torch, and with tokenizers for the job `tokens`")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"

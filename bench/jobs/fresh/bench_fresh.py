@@ -78,9 +78,9 @@ def failures(run):
     verdict, shares = report["verdict"], shares_of(report)
     wrong = []
     if verdict == "device-bound" and (not shares or shares["device"] < 0.5):
-        wrong.append("device-bound, and the device has less than half")
+        wrong.append("verdict device-bound, although the device works less than half of the time")
     if not clock:
-        return wrong if verdict == "insufficient data" else [*wrong, f"{verdict}, and it died before a step"]
+        return wrong if verdict == "insufficient data" else [*wrong, f"verdict {verdict}, although the job ended before its first step"]
     if verdict in NO_VERDICT:
         return wrong
     error = 100 * (shares["fetch_stall"] + shares["prep_stall"] - clock["wait"])
@@ -102,11 +102,11 @@ def show(run):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="the analyzer against fresh kinds of jobs")
+    parser = argparse.ArgumentParser(description="Compares reports with the own clocks of jobs that load data in their own ways.")
     parser.add_argument("jobs", nargs="*", metavar="JOB")
-    parser.add_argument("--python", default=support.PYTHON, help="with torch, and what the jobs need")
+    parser.add_argument("--python", default=support.PYTHON, help="a Python with torch and the jobs' other modules")
     parser.add_argument("--seconds", type=float, default=8)
-    parser.add_argument("--data", help="folder of JPEG files; without: made for it")
+    parser.add_argument("--data", help="folder of JPEG files (default: generated)")
     parser.add_argument("--mode", choices=["root", "user", "both"], default="both")
     options = parser.parse_args()
     names = options.jobs or [name.replace("_", "-") for name in kinds(options.python)]

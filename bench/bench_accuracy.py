@@ -6,7 +6,7 @@
 
 Ranks are simulated: slices of a global batch, each with batch normalisation of its own. The order of chunks and slices is the library's
 (dataset/order), by learning/order.c. A dataset is packed fairly, as `dieselctl pack` does it, or folder by folder, as with `--order source`;
-fair packing and the hashes of chunks are drawn again for each seed.
+fair packing and the hashes of chunks differ for each seed.
 
 The lanes' windows of a node have memory for 8 chunks together in most arms (one per lane where that is more), and for four times as many in some.
 
@@ -34,7 +34,7 @@ import diesel_loader.torch
 
 WINDOW = 8  # chunks per node
 ZOOM = 16   # scales the digits up where they are served, so that they fill several chunks
-SERVED = [(1, 0), (4, 0), (3, 2)]  # lanes and drift of the orders that dieseld is asked for
+SERVED = [(1, 0), (4, 0), (3, 2)]  # lanes and drift of the orders that the test with dieseld uses
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ def arms_of(task):
 
 
 class Orders:
-    """The library's orders, by a program of the library's sources only."""
+    """Computes the library's orders, with a program that is built only from the library's sources."""
 
     def __init__(self, folder):
         root = support.ROOT
@@ -194,7 +194,7 @@ def served(dataset, images, *, seed, epochs, window, lanes, drift, world, batch)
 
 
 def check_served(orders, folder):
-    """Returns how many orders dieseld served, each of which must equal the library's."""
+    """Checks that dieseld serves the library's orders. Returns how many it checked."""
     images, labels = learn.digits_stored()
     write_tree(folder / "raw", images, labels)
     n = 0

@@ -47,7 +47,7 @@ def watches(daemon):
 
 @contextlib.contextmanager
 def helped(folder, way):
-    """Runs dieseld --assist, or nothing."""
+    """Runs dieseld --assist, or nothing for the way `plain`."""
     if way == "plain":
         yield
         return
@@ -69,7 +69,7 @@ def slow_storage(source, where):
 
 
 class Ground:
-    """Places of the files: on the local disk, and in memory behind the slow storage."""
+    """The files' places: the local disk, and memory behind simulated slow storage."""
 
     def __init__(self, folder, memory, only):
         self.folder, self.files, self.where, self.behind = folder, folder / "files", folder / "mounted", memory / "files"

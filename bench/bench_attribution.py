@@ -31,9 +31,9 @@ from jobs.trials import Config
 
 FETCH_POINTS, PREP_POINTS, WAIT_POINTS, OTHER_POINTS = 3.0, 4.0, 1.5, 3.0
 FETCH_MEAN_POINTS, PREP_MEAN_POINTS = 1.5, 2.0
-TRUTH_POINTS = 2.0  # a truth that repeats worse than this is no yardstick
+TRUTH_POINTS = 2.0  # maximum difference between repetitions of a usable truth
 UNPRIVILEGED_POINTS, SPREAD_POINTS = 10.0, 2.0
-ALIKE_POINTS = 2.0  # by the job's own clock; a recorded run whose wait differs by more than this is not comparable
+ALIKE_POINTS = 2.0  # maximum difference of a recorded run's wait from the cold runs' wait, by the job's own clock
 
 CONFIGS = {
     "w0-fetch": Config(0, 16, 40, 8, 50),
@@ -75,7 +75,7 @@ def truth_of_rounds(rounds):
 
 
 def truth_of(bench, config):
-    """Repeats rounds of three runs, at least two, until the truth repeats."""
+    """Repeats rounds of three runs, at least two rounds, until the truth is stable."""
     rounds, truth = [], None
     for _ in range(bench.rounds):
         runs = {"synthetic": bench.run(config, synthetic=True), "cached": bench.run(config, cached=1.0),
@@ -95,7 +95,7 @@ def cold_wait(rounds):
 
 
 def recorded(bench, config, truth, recording, options=()):
-    """Records a run that is like the cold runs of the truth."""
+    """Records cold runs until one waits as long as the cold runs of the truth, and returns the last one."""
     for _ in range(bench.attempts):
         run = bench.run(config, recording=recording, options=options)
         if 100 * abs(run["clock"]["wait"] - truth["cold_wait"]) <= ALIKE_POINTS:

@@ -8,7 +8,7 @@ it waits.
 
 --small: less memory than the dataset needs. Samples are 110 KB, and the cache is 25, 50 and 75 % of the dataset. The peer is PyTorch's
 DataLoader with 0 and 2 workers over the same bytes in files. A control group limits its page cache to the same size, and its processes' own
-memory comes on top. The disk is as it is, or throttled. A run is four epochs of one loader, and the first does not count. The ways
+memory comes on top. The disk is either not throttled or throttled. A run is four epochs of one loader, and the first does not count. The ways
 alternate, and figures are medians of rounds. Bytes read from storage are the kernel's count for the processes: those of all epochs, less the
 dataset once, so that prefetched bytes count.
 
@@ -39,7 +39,7 @@ SLOW_BPS, CACHE = 60 * MIB, "5.9G"
 LEAST_LEFT = 256 * MIB
 
 ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 5))
-# With less, a page cache of 25 % has no space for the memory that the DataLoader's processes allocate between two samples of their use, and
+# With less, the memory that the DataLoader's processes allocate between two samples of their memory use does not fit in a page cache of 25 %, and
 # the kernel kills them.
 SMALL_BYTES = max(400, int(os.environ.get("DIESEL_BENCH_MIB", 400))) * MIB
 SAMPLE_BYTES, SMALL_EPOCHS = 110_000, 4
@@ -130,7 +130,7 @@ class PageCache(MemoryGroup):
             cached = int(held["cache"] if "cache" in held else held["file"]) - int(held["shmem"])
             self.seen.append(cached)
             other = max(0, int((self.folder / self.names[1]).read_text()) - cached)
-            with contextlib.suppress(OSError):  # more in use than can be reclaimed at once: try next time
+            with contextlib.suppress(OSError):  # more memory is in use than the kernel can reclaim at once; the next call tries again
                 (self.folder / self.names[0]).write_text(str(self.space + other))
 
     def __exit__(self, *_):

@@ -78,7 +78,7 @@ class Group:
 
 
 def cached(daemon):
-    """Returns the bytes of chunks that the daemon holds."""
+    """Returns the bytes of the chunks in the daemon's memory."""
     return daemon.status()["cache"]["segment_bytes"]
 
 

@@ -10,8 +10,8 @@ Each run is a process of its own, at least 10 s long, and the ways alternate. Ra
 is the machine's CPU time, which includes the daemon's, so nothing else should run. The daemon caches no decoded copies, so it decodes each
 sample each time.
 
-The images are parts of photographs (Debian's mate-backgrounds), warm in the page cache. Peers are installed from PyPI; one that does
-not install or run is named.
+The images are parts of photographs (Debian's mate-backgrounds), warm in the page cache. Peers are installed from PyPI; the output names any that
+does not install or run.
 
     bench_decode.py [--only WAY ...]
 """
@@ -35,7 +35,7 @@ OURS = {"diesel": (), "diesel-restarts": ("--jpeg-restarts",), "python": ()}
 
 
 def pythons(ways):
-    """Returns the Python of each environment that these ways need, and names what is missing."""
+    """Returns the Python of each environment that these ways need, and prints the missing ones."""
     found = {None: sys.executable}
     for name in {WAYS[way] for way in ways} - {None}:
         found[name], why = python_of(name, *IMAGES[name])

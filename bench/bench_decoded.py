@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decoded copies in the cache. dieseld decodes JPEG images of 500 x 375 pixels and 100 KB to normalised float32 tensors of 3 x 224 x 224 by
-RandomResizedCrop and flip (jobs/decoded.py). It has memory for half of the decoded dataset (3 bytes per pixel), and caches either only
-encoded samples or also decoded copies, as its tuner decides. Both ways have the same --cache: that half, and space for batches and decoders.
-Each run is a process and a daemon of its own. The first minute, in which the tuner decides and dieseld makes the copies, does not count.
-Rates are samples per second and per CPU second of the machine, so nothing else should run.
+"""Measures the gain from decoded copies in the cache. dieseld decodes JPEG images of 500 x 375 pixels and 100 KB to normalised float32 tensors of
+3 x 224 x 224 by RandomResizedCrop and flip (jobs/decoded.py). It has memory for half of the decoded dataset (3 bytes per pixel), and caches either
+only encoded samples or also decoded copies, as its tuner decides. Both ways have the same --cache: that half, and space for batches and decoders.
+Each run is a process and a daemon of its own. The first minute, in which the tuner decides and dieseld makes the copies, does not count. Rates are
+samples per second and per CPU second of the machine, so nothing else should run.
 
     ./dev bench decoded            figures, bench/results/forms.json
     ./dev bench decoded --large    photographs of 2000 x 1500 pixels, most of whose crops are decoded at half size, with memory for half of the

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A dataset as files: `dieselctl mount` against the same files on the disk's own file system, and against libfuse's passthrough_ll (with
-cache=always, built from the source in Debian's libfuse3-dev) over these.
+"""Reads a dataset as files: `dieselctl mount` is compared with the same files on the disk's own file system, and with libfuse's passthrough_ll
+(with cache=always, built from the source in Debian's libfuse3-dev) over these.
 
 Files of 4 KiB, and of 110 KB, of random bytes in class folders, read by a C program, jobs/read_files.c, one after the other:
 
@@ -89,7 +89,7 @@ class Ground:
 
     @contextlib.contextmanager
     def fresh(self, way):
-        """Returns the folder where the files are, with nothing of them in memory."""
+        """Returns the folder of the files, none of which is in memory."""
         with contextlib.ExitStack() as stack:
             if way == "diesel":
                 stack.enter_context(Daemon(self.folder, "--cache", CACHE, "--metrics", "off"))
@@ -151,7 +151,7 @@ def one_way(ground, way):
     with contextlib.ExitStack() as stack:
         if way == "diesel":
             stack.enter_context(Daemon(ground.folder, "--cache", CACHE, "--metrics", "off"))
-        with ground.mounted(way) as where:  # reads everything into memory
+        with ground.mounted(way) as where:  # the first pass reads everything into memory
             ground.read("whole", 0, where)
         with ground.mounted(way) as where:
             yield "first", ground.read("whole", 0, where)

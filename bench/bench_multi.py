@@ -78,7 +78,7 @@ def run(bed, mix, datasets, tuned):
 
 
 def judged(runs):
-    """Returns ratios of medians: of the total, and the least of a single job."""
+    """Returns ratios of medians, tuned to equal: of the total, and the lowest of a single job."""
     def rates(tuned, name):
         return support.median([r["rates"][name] for r in runs if r["tuned"] == tuned])
     names = list(runs[0]["rates"])

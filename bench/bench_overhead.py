@@ -2,15 +2,15 @@
 """What does recording cost the job, and which resources does the recorder itself need?
 
 One training job keeps running, and alternately it is recorded (`diesel-analyze record -p`) and not recorded for one
-second each. Its own trace tells how many steps it made in each slice. Each recorded slice is compared with the mean of
+second each. Its own trace shows how many steps it made in each slice. Each recorded slice is compared with the mean of
 the slices before and after it, and the median of these ratios is the result. (Whole runs with and without recording
 differ by 20 % among themselves on a virtual machine, which hides the effect.)
 
   jpeg         photographs, decoded by PIL in two workers, files in the page cache      at least 0.98
   small_reads  one trainer, one worker: at least 100,000 records/s of 4 KiB, pread   at least 0.95
   threads      63 loader threads and the trainer: recorded for three minutes; the recorder's peak resident memory
-               under 64 MiB, the recording file under 16 MiB after the first minute, and then under 1.4 MiB per minute: 1 MiB,
-               and unused allowance of before
+               under 64 MiB, the recording file under 16 MiB after the first minute, and then under 1.4 MiB per minute: 1 MiB, and budget left over
+               from earlier
 
 Needs root, BPF, PIL and the photographs of mate-backgrounds.
 
@@ -90,14 +90,14 @@ def quiet_slice():
 
 
 def recorded_slice(pid, recording):
-    """Returns begin and end, from the moment the job is tagged to the end of the recording, without loading and unloading."""
+    """Records one slice. Returns its begin and end, without loading and unloading the programs, and the number of lost events."""
     _, _, info = record(pid, recording, SLICE_S)
     recording.unlink()
     return int(info["start_ns"]) / 1e9, int(info["stop_ns"]) / 1e9, int(info["lost_events"])
 
 
 def steps_per_second(begins, begin, end):
-    """begins: when each step began. Steps at the edges count as fractions."""
+    """begins: the time at which each step began. Steps at the edges count as fractions."""
     def position(at):
         i = bisect.bisect_right(begins, at) - 1
         return i + (at - begins[i]) / (begins[i + 1] - begins[i])

@@ -7,7 +7,7 @@ least 10 s. Rates are samples per second, and per CPU second of the processes th
 the time to the first batch, cold and of a new loader while all is warm, and fio's sequential read of as many bytes with O_DIRECT. The
 sums over all bytes of all ways must agree.
 
-Peers are installed from PyPI; one that does not install or run is named.
+Peers are installed from PyPI; the output names any that does not install or run.
 
     bench_peers.py [--only WAY ...] [--size BYTES ...]
     bench_peers.py --table                                 the last measurement, in the layout of README.md

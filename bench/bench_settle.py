@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How quickly the tuned daemon settles after a job's start and after a change, and whether it stays so.
+"""Measures how quickly the tuned daemon settles after a job's start and after a change, and whether it stays settled.
 
 Each case is a job that begins cold and changes in mid-run: a faster device, heavier transforms, lighter ones, a slower and a faster disk.
 The daemon is settled when from then on it changes at most one knob in any 10 s. The table also shows when throughput over 2 s first comes

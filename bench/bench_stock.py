@@ -85,7 +85,7 @@ class Ground:
         self.call([python, str(JOB_PROGRAM), name, str(self.folder), "--prepare"])
         if name.startswith("diesel") and not (self.folder / "packed").exists():
             pack(self.folder / "raw", self.folder / "packed")
-        # Reads a job's first files, its libraries too, from disk now, because that is not measured here.
+        # Reads a job's first files and its libraries from disk now, so that the measurement does not include this.
         with self.served(name):
             self.call([python, str(JOB_PROGRAM), name, str(self.folder), str(self.folder / "clock"), "1"], check=False)
 

@@ -57,7 +57,7 @@ def line_of(process, error):
 
 
 def run(python, way, decoded, dataset, n, seconds):
-    """Runs this many accelerators at a time, which begin together."""
+    """Runs this many accelerators at the same time. All begin together."""
     argv = [python, support.ROOT / "bench/jobs/storage.py", *way, int(decoded), dataset, seconds, n]
     with tempfile.TemporaryFile("w+") as error, \
             subprocess.Popen(list(map(str, argv)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=error, text=True,
@@ -73,8 +73,8 @@ def run(python, way, decoded, dataset, n, seconds):
 
 
 def climb(python, mode, name, dataset, k, first):
-    """Climbs from `first` accelerators up to the first number that is not kept busy, or down to the first number that is. The steps are a
-    half; in a round, a sixteenth and at least one. k: the round, or None if it does not count."""
+    """Climbs from `first` accelerators up to the first number that is not kept busy, or down to the first number that is. Each step changes the
+    number by a half; in a round, by a sixteenth and at least one. k: the round, or None if the run does not count."""
     n, up = first, None
     while 1 <= n <= MOST:
         done = run(python, WAYS[mode][name], mode == "decoded", dataset, n, SCOUT_S if k is None else SECONDS)

@@ -19,7 +19,7 @@ import support
 
 WAIT_POINTS, CHECKPOINT_POINTS, OTHER_POINTS = 0.05, 0.03, 0.05
 ATTEMPTS = 3  # a run with a burst of stolen CPU time is repeated
-FILE_BYTES = 110_000  # a photograph of an ImageNet-like tree
+FILE_BYTES = 110_000  # size of a photograph in an ImageNet-like tree
 
 # name: (arguments of the job, its files and their limit in reads per second, right verdicts). Files are None (samples in memory), 0 (files
 # in the page cache), or the reads per second that the disk of evicted files allows.
@@ -100,7 +100,7 @@ def warm(files):
 
 
 def measure(name, folder, files):
-    """Measures one run, and the next one if the host took CPU time away in it. All runs are kept."""
+    """Measures a run, and repeats it if the host took CPU time away. Keeps all runs."""
     runs = []
     for _ in range(ATTEMPTS):
         runs.append(run_once(name, folder, files))

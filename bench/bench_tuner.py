@@ -26,7 +26,7 @@ from tuning import judge, sweep, timeline
 from tuning.scenarios import SCENARIOS
 
 ROUNDS, PEER_ROUNDS = 2, 1
-PEERS = ("torch", "climber", "tfdata", "tfpython")  # the last: only with Python work
+PEERS = ("torch", "climber", "tfdata", "tfpython")  # the last one needs Python work
 FINAL_S = 4.0
 NAME = "tuner"
 

@@ -22,7 +22,7 @@ from jobs import trials
 from jobs.trials import Config
 
 MEAN_PERCENT, WORST_PERCENT = 4.0, 8.0
-AGREE_RATIO = 0.03  # runs that differ by more do not show how fast the job is
+AGREE_RATIO = 0.03  # maximum difference between two runs that agree
 
 BASES = {
     "fetch": Config(2, 12, 60, 8, 60),
@@ -63,8 +63,8 @@ def really(bench, config, cached):
 
 
 def recorded(bench, base, recording):
-    """Returns the recording of the base whose run is most like the base without recording. The others were disturbed, as this machine's
-    cores are a tenth faster in one run than in the next."""
+    """Returns the recording of the base whose run's speed is closest to that of the base without recording. The others were disturbed, as this
+    machine's cores are a tenth faster in one run than in the next."""
     alone = really(bench, base, 0.0)
     best, best_apart, trial = None, math.inf, recording.with_suffix(".trial.db")
     for _ in range(bench.attempts):

@@ -17,7 +17,7 @@ def pack(source, dataset, *options):
 
 
 def grouped(options):
-    """Groups flat options of a DataLoader, as it takes them."""
+    """Turns flat options into the option groups that a DataLoader takes."""
     from diesel_loader.options import GROUP_OF, GROUPS
     plain = {name: value for name, value in options.items() if name not in GROUP_OF}
     of_groups = {}

@@ -202,8 +202,8 @@ def evict(paths):
 
 
 def sequential_read(path, n_bytes):
-    """Returns bytes per second that fio reads from this file, past the page cache and in order. Makes it of n_bytes random bytes where it
-    is missing. Drops the caches (root)."""
+    """Returns bytes per second that fio reads from this file, past the page cache and in order. If the file is missing, fills it with n_bytes
+    random bytes. Drops the caches (root)."""
     if not path.exists():
         with open(path, "wb") as file:
             for _ in range(0, n_bytes, 1 << 20):
@@ -220,7 +220,7 @@ def warm(*modules):
 
 
 class Steal:
-    """Measures CPU time that the job under test could not get while the block ran, as shares of all CPUs. `ratio` was taken by the host,
+    """Measures the CPU time that the job under test could not get while the block ran, as shares of all CPUs. `ratio` was taken by the host,
     and `neighbours` by processes that are not this one's (waited-for) children."""
 
     LIMIT = 0.03  # above this a run measures the host: repeat it
@@ -282,7 +282,7 @@ def random_files(folder, count, size, per_class=100):
 
 
 def shim(mode, out):
-    """Returns the environment that puts the clock of analyzer/truth in front of a job. Its line goes to the file `out`."""
+    """Returns the environment that puts the clock of analyzer/truth in front of a job. The clock writes its line to the file `out`."""
     pathlib.Path(out).unlink(missing_ok=True)
     return {"DIESEL_TRUTH_MODE": mode, "DIESEL_TRUTH_OUT": str(out),
             "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT / "analyzer" / "truth"), os.environ.get("PYTHONPATH"))))}

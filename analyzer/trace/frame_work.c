@@ -12,9 +12,9 @@ static const struct {
 } functions[] = {
     {"serialization.py", "save", STACK_SAVE},         /* torch.save */
     {"state_dict_saver.py", NULL, STACK_SAVE},        /* torch.distributed.checkpoint */
-    {"_state_dict_stager.py", NULL, STACK_SAVE},      /* copies the state for it */
-    {"_async_thread_executor.py", NULL, STACK_SAVE},  /* async_save by a thread */
-    {"_async_process_executor.py", NULL, STACK_SAVE}, /* async_save by a process */
+    {"_state_dict_stager.py", NULL, STACK_SAVE},      /* copies the state for a checkpoint */
+    {"_async_thread_executor.py", NULL, STACK_SAVE},  /* async_save() in a thread */
+    {"_async_process_executor.py", NULL, STACK_SAVE}, /* async_save() in a process */
     {"convert_frame.py", NULL, STACK_COMPILE},        /* torch.compile: Dynamo */
     {"symbolic_convert.py", NULL, STACK_COMPILE},
     {"output_graph.py", NULL, STACK_COMPILE},
@@ -42,8 +42,8 @@ static const struct {
     {"polymorphic_function.py", NULL, STACK_MODEL}, /* TensorFlow */
 };
 
-/* Returns true for functions of a compiler's file that do not compile: importing the file, and generated
- * code, which older versions call from that file. Python before 3.11 has no qualified names. */
+/* Returns true for functions of a compiler's file that do not compile: the file's import, and generated
+ * code, which older versions call from the file. Python before 3.11 has no qualified names. */
 static bool is_none(const char *function)
 {
 	static const char run[] = "<locals>.run";

@@ -64,7 +64,7 @@ static int recording_file_make_space(int dir_fd, const char *path, struct error 
 }
 
 #define APPLICATION_ID 0x444c5331
-#define BUSY_MS        2000 /* another process may be reading it */
+#define BUSY_MS        2000 /* maximum wait for other users of the database */
 
 static const char schema[] =
     "CREATE TABLE info(key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;"

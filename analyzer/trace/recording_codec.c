@@ -12,15 +12,15 @@
 #define MAGIC        "DLE1"
 #define HEADER_BYTES 8
 #define ZSTD_LEVEL   3
-#define VARINT_MAX   10   /* bytes of 64 bits, 7 at a time */
+#define VARINT_MAX   10   /* bytes for 64 bits, 7 bits per byte */
 #define N_SLOTS      4096 /* slots for predecessors; a collision costs only bytes */
 #define N_COLUMNS    ((size_t)10)
 
 enum column {
-	COLUMN_END,      /* difference to the event before */
+	COLUMN_END,      /* difference from the previous event */
 	COLUMN_DURATION, /* end_ns - start_ns */
 	COLUMN_TID,
-	COLUMN_TGID, /* difference to tid */
+	COLUMN_TGID, /* difference from tid */
 	COLUMN_KIND, /* type, flags */
 	COLUMN_CPU,
 	COLUMN_PAYLOAD, /* four words */
@@ -29,7 +29,7 @@ enum column {
 struct recording_codec {
 	ZSTD_CCtx *compressor;
 	ZSTD_DCtx *decompressor;
-	uint8_t *columns[N_COLUMNS]; /* encoding: each RECORDING_CODEC_EVENTS_MAX varints long */
+	uint8_t *columns[N_COLUMNS]; /* when encoding: space for RECORDING_CODEC_EVENTS_MAX varints each */
 	size_t lengths[N_COLUMNS];
 	uint8_t *plain, *block;
 	size_t plain_size, block_size;
@@ -102,7 +102,7 @@ static void put(struct recording_codec *codec, unsigned column, uint64_t differe
 	codec->lengths[column] += n;
 }
 
-/* Returns the last event of the same thread and type, or zeros. Encoder and decoder find the same one. */
+/* Returns the last event of the same thread and type, or zeros. Encoder and decoder find the same event. */
 static struct event *slot_of(struct recording_codec *codec, uint32_t tid, uint16_t type)
 {
 	return &codec->slots[(tid * 31 + type) % N_SLOTS];

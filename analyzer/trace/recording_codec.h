@@ -26,8 +26,8 @@ struct recording_codec;
 struct recording_codec *recording_codec_new(void); /* Returns NULL if memory runs out. */
 struct recording_codec *recording_codec_free(struct recording_codec *codec);
 
-/* events: sorted by end_ns. *ret_block is the codec's, valid until its next call. -ENOMEM, -EINVAL (more than
- * RECORDING_CODEC_EVENTS_MAX). */
+/* events: sorted by end_ns. *ret_block belongs to the codec and is valid until the next call. -ENOMEM,
+ * -EINVAL (more than RECORDING_CODEC_EVENTS_MAX). */
 int recording_codec_encode(struct recording_codec *codec, const struct event *events, size_t n_events,
 			   const void **ret_block, size_t *ret_size);
 

@@ -11,12 +11,12 @@
 
 struct recording;
 
-/* Metadata entry with one utilization by NVML. Key: CLOCK_MONOTONIC ns; value: a double, 0 to 1. */
+/* Metadata entry with one GPU utilization from NVML. Key: CLOCK_MONOTONIC ns; value: a double, 0 to 1. */
 #define RECORDING_NOTE_GPU_SAMPLE "gpu.utilization"
 
 struct recording_gpu {
 	char library[256];        /* paths of the probed libraries, separated by ", "; "": none */
-	struct gpu_probes probes; /* sums over these libraries */
+	struct gpu_probes probes; /* sums over the probed libraries */
 	struct gpu_sample *samples;
 	size_t n_samples, n_allocated;
 	struct phase_label *labels;

@@ -40,7 +40,7 @@ int recording_each(struct recording *recording, const char *kind,
 		const void *data = sql_bytes(rows, 1, &size);
 		int64_t key = sql_integer(rows, 0);
 
-		if (!is_first && key <= last) { /* as in recording_blobs() */
+		if (!is_first && key <= last) { /* a damaged file can repeat rows, as in recording_blobs() */
 			step = -EBADMSG;
 			break;
 		}

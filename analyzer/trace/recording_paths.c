@@ -10,8 +10,6 @@
 #include "bpf/event.h"
 #include "lib/array.h"
 
-/* Separate from recording_paths.c, so that live analyses need no recording database. */
-
 static void path_free(struct analysis_path *path)
 {
 	free((char *)(uintptr_t)path->path);
@@ -53,7 +51,7 @@ int recording_paths_update(struct recording_paths *paths, const void *data, size
 
 	if (size < sizeof(struct places_path))
 		return 0;
-	if (paths->n >= max) /* half of them, because each time moves all others */
+	if (paths->n >= max) /* removes half, because each removal moves all other items */
 		drop_oldest(paths, paths->n - max / 2);
 	r = append(paths, data, size);
 	if (r < 0)
@@ -62,7 +60,7 @@ int recording_paths_update(struct recording_paths *paths, const void *data, size
 	for (size_t i = 0; i + 1 < paths->n; i++) {
 		if (paths->items[i].inode != added->inode || paths->items[i].device != added->device)
 			continue;
-		path_free(&paths->items[i]); /* was renamed, or another file has its number now */
+		path_free(&paths->items[i]); /* the file was renamed, or its inode number was reused */
 		paths->items[i] = *added;
 		paths->n--;
 		break;

@@ -21,10 +21,10 @@ struct recording {
 	char *path;
 	int lock_fd;    /* when writing: the file, locked until it is closed */
 	bool under_way; /* reading: another process is writing the file */
-	bool complete;  /* when reading: as the file says; false after damage was found */
+	bool complete;  /* when reading: the file's flag; false after damage was found */
 	bool writing;   /* a transaction is open, until the next flush */
 	uint64_t slice; /* the slice that detail belongs to */
-	uint64_t written_bytes, detail_bytes; /* bytes so far; detail_bytes is part of written_bytes */
+	uint64_t written_bytes, detail_bytes; /* so far; written_bytes includes detail_bytes */
 	struct recording_buffer life, detail;
 };
 

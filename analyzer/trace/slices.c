@@ -18,7 +18,7 @@ static int slice_open(struct slices *slices, uint64_t now_ns)
 	return 0;
 }
 
-/* Sets the budget to `bytes` for the next minute, in which nothing is added. */
+/* Sets the budget to `bytes` for the next minute, in which the budget does not grow. */
 static void budget_give(struct slices *slices, uint64_t bytes, uint64_t now_ns)
 {
 	slices->tokens = slices->tokens_max = (double)bytes;

@@ -27,7 +27,7 @@
 #define SLICE_MIN_NS UINT64_C(5000000000)
 
 struct slices_config {
-	uint64_t bytes_per_minute; /* 0: all in detail */
+	uint64_t bytes_per_minute; /* growth of the budget; 0: everything is recorded in detail */
 	uint64_t startup_bytes;    /* budget of the time before the first step */
 	uint64_t first_bytes;      /* budget of the minute from the first step on */
 	uint64_t burst_bytes;      /* maximum that can be saved up later */

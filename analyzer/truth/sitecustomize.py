@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code that `diesel-analyze truth` puts in front of a PyTorch job: a clock around every DataLoader, and, on request,
-batches from memory in place of the loader's.
+"""Code that `diesel-analyze truth` puts in front of a PyTorch job: a clock around every DataLoader, and,
+on request, batches from memory instead of the loader's batches.
 
-Python imports a module of this name at its start when PYTHONPATH names its folder; one that it hides is
-imported as well. The environment says what to do:
+Python imports a module of this name at its start if PYTHONPATH names its folder. This module then imports
+the sitecustomize that it hides. Environment variables control it:
 
-    DIESEL_TRUTH_OUT    file that gets one line a process that iterated over a DataLoader
+    DIESEL_TRUTH_OUT    file that gets one line per process that iterated over a DataLoader
     DIESEL_TRUTH_MODE   clock: only measure. synthetic: batches of the shapes of each loader's first one, from
                         memory, without workers and without touching the dataset. learn: measure, and write the
-                        files that the job reads to DIESEL_TRUTH_FILES, one path a line
+                        files that the job reads to DIESEL_TRUTH_FILES, one path per line
     DIESEL_TRUTH_STEPS  the job ends (SystemExit 0) when it asks for a batch after this many
 
 The line: `steps N seconds S wait S loaders N mode M truncated 0|1 compiling S pid P`. `seconds` runs from the first
-request for a batch to the end of the last step; `wait` is the part of it spent in requests, `compiling` in
-torch.compile, as PyTorch's own callbacks tell (since 2.4; nan: it has none). Making batches to hand out again is in
-none of them.
+request for a batch to the end of the last step; `wait` is the part of it spent in requests. `compiling` is
+the part in torch.compile, by PyTorch's own callbacks (since 2.4; nan: no callbacks). The time of making
+synthetic batches is in none of them.
 
-Without these variables nothing is changed. torch is not imported here: the hook waits until the job does it.
+Without these variables, nothing changes. This module does not import torch: its hook waits until the job
+does.
 """
 import atexit
 import importlib.abc
@@ -30,12 +31,12 @@ import time
 
 LOADER = "torch.utils.data.dataloader"
 COMPILER = "torch._dynamo.callback"
-VARIANTS = 4  # batches made of a first one: a single one would stay in the CPU's caches
+VARIANTS = 4  # number of synthetic batches per loader; a single one would stay in the CPU's caches
 SEED = 20260
 
 
 def chain():
-    """The sitecustomize that this one hides."""
+    """Runs the sitecustomize that this one hides."""
     here = os.path.dirname(os.path.abspath(__file__))
     rest = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", rest)
@@ -44,7 +45,7 @@ def chain():
 
 
 class Clock:
-    """Times requests for batches; one for all loaders of a process."""
+    """Times requests for batches. One clock serves all loaders of a process."""
 
     def __init__(self, mode, steps_max, out):
         self.mode, self.steps_max, self.out = mode, steps_max, out
@@ -58,7 +59,7 @@ class Clock:
         atexit.register(self.write)
 
     def ask(self):
-        """A step ends here, and a wait begins. Returns when."""
+        """Ends a step and begins a wait. Returns the time."""
         now = time.monotonic()
         if self.steps:
             self.end = now - self.excluded
@@ -88,7 +89,7 @@ class Clock:
         self.compiles_since = None
 
     def compiled(self):
-        """Seconds spent compiling; nan: PyTorch can compile, but does not tell for how long."""
+        """Returns the seconds spent compiling. nan: PyTorch can compile, but does not report its time."""
         return self.compiling if self.compiling_known or "torch._dynamo.convert_frame" not in sys.modules else math.nan
 
     def write(self):
@@ -103,7 +104,7 @@ class Clock:
 
 
 class Timed:
-    """An iterator over a loader's own batches, with the clock around it."""
+    """Iterates over a loader's own batches, and times each request."""
 
     def __init__(self, inner, clock):
         self._inner, self._clock = inner, clock
@@ -129,7 +130,7 @@ class Timed:
 
 
 class Variant:
-    """A batch to hand out again and again; restored when the job changed it in place."""
+    """A batch to hand out repeatedly, restored if the job changed it in place."""
 
     def __init__(self, batch):
         self.batch = batch
@@ -178,11 +179,11 @@ class Synthetic:
 
 
 class Learner:
-    """Writes the regular files that the job opens for reading, one path a line.
+    """Writes the paths of the regular files that the job opens for reading, one per line.
 
-    Python reports the files that it opens. Files that libraries open (LMDB, HDF5) stay open or mapped, so the open
-    files of the process and its children are looked at now and then. Neither sees a library that opens a file, reads it
-    and closes it: for such a job its folder has to be named."""
+    An audit hook reports the files that Python opens. Files that libraries open (LMDB, HDF5) stay open or
+    mapped, so a thread lists the open files of the process and its children regularly. Neither way sees a
+    file that a library opens, reads and closes at once: such a job needs --data."""
 
     LOOK_EVERY_S = 0.05
     SKIP_SUFFIXES = (".py", ".pyc", ".so", ".pth", ".egg-link")
@@ -215,7 +216,7 @@ class Learner:
             self.seen.add(path)
             os.write(self.fd, os.fsencode(path) + b"\n")
         except (OSError, TypeError, ValueError):
-            pass  # an odd name is the job's business
+            pass  # the job handles its own invalid path
 
     def look(self):
         while True:
@@ -243,7 +244,7 @@ class Learner:
 
 
 def family(pid):
-    """The process and its descendants."""
+    """Yields the process and its descendants."""
     yield pid
     try:
         with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
@@ -267,8 +268,9 @@ def tensors_of(batch):
 
 
 def shuffled(tensor):
-    """Random values with the distribution of the tensor's own: constants, and bytes that make denormal numbers,
-    would change how fast the device is. Integers other than uint8 may be lengths or positions: kept."""
+    """Returns random values with the distribution of the tensor's own values, because constants and
+    denormal numbers would change the device's speed. Keeps integers other than uint8, which may be lengths
+    or positions."""
     import torch
     fresh = tensor.clone()
     if tensor.numel() > 1 and tensor.layout == torch.strided and (
@@ -279,7 +281,7 @@ def shuffled(tensor):
 
 
 def variant_of(batch):
-    """The same structure with other values; what is not made of tensors is handed out as it is."""
+    """Returns the same structure with other values. Parts that are not tensors stay unchanged."""
     import torch
     if isinstance(batch, torch.Tensor):
         return shuffled(batch)
@@ -294,7 +296,8 @@ def variant_of(batch):
 
 
 def first_batch(loader, make_iterator):
-    """The loader's first batch, by its own means; its workers end before this returns. None: it is empty."""
+    """Returns the loader's first batch, made in the usual way. None: the loader is empty. Its workers end
+    before the return."""
     iterator = make_iterator(loader)
     batch = next(iterator, None)
     if hasattr(iterator, "_shutdown_workers"):
@@ -353,11 +356,11 @@ def watch_compiler(module, clock):
         module.callback_handler.register_end_callback(clock.compile_end)
         clock.compiling_known = True
     except AttributeError:
-        pass  # an older PyTorch, which does not tell
+        pass  # an older PyTorch, which does not report compiling
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds a module by means of the other finders, and changes it once it is loaded."""
+    """Finds a module with the other finders, and calls `ready` once the module is loaded."""
 
     def __init__(self, target, ready):
         self.target, self.ready = target, ready

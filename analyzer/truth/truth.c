@@ -265,8 +265,8 @@ static void print_headline(FILE *out, const struct truth_report *report)
 			100 * fmax(0, result->wait), 100 * result->device, compiling, result->n_steps, means);
 }
 
-/* Prints the time of compiling, which does not depend on the number of steps, so that the other times
- * leave it out. */
+/* Prints the time of compiling, which does not depend on the number of steps, so the other times leave it
+ * out. */
 static void print_compiling(FILE *out, const struct truth_result *result)
 {
 	if (isnan(result->compiling))
@@ -373,9 +373,9 @@ static void truth_print(FILE *out, const struct truth_report *report, bool json)
 		print_text(out, report);
 }
 
-#define STAYED_RATIO     0.02 /* with more of the files in the page cache a run is not cold */
-#define MISSING_RATIO    0.02 /* with more of the files missing a run is not cached */
-#define WARM_MEMORY_PART 2    /* files of a folder are read in advance if they fill at most this part */
+#define STAYED_RATIO     0.02 /* maximum share of the files in the page cache in a cold run */
+#define MISSING_RATIO    0.02 /* maximum share of the files missing in a cached run */
+#define WARM_MEMORY_PART 2    /* files are read in advance up to 1/2 of free memory */
 
 struct truth {
 	const struct truth_options *options;
@@ -415,7 +415,8 @@ static int run(struct truth *truth, const char *what, const char *mode, struct t
 	return r;
 }
 
-/* Finds the files to make cold or warm: those below --data, or those that the job was seen to read. */
+/* Finds the files to make cold or warm: the files below --data, or the files that the job read in this
+ * run. */
 static int learn(struct truth *truth, struct error *err)
 {
 	_cleanup_(freep) char *text = NULL;
@@ -479,7 +480,7 @@ static void evict(struct truth *truth)
 	if (residence.n_unknown)
 		add_note(report,
 			 "%" PRIu64 " files of other users, because the kernel does not report whether they "
-				    "are in the page cache",
+			 "are in the page cache",
 			 residence.n_unknown);
 	report->cold = residence;
 }

@@ -51,7 +51,7 @@ static int path_compare(const void *left, const void *right)
 	return strcmp(*(char *const *)left, *(char *const *)right);
 }
 
-/* Sorted, each once; the list is used up. */
+/* Returns the list's files, sorted, without duplicates. Consumes the list. */
 static struct truth_files files_of(struct path_list *list)
 {
 	size_t kept = 0;
@@ -119,7 +119,8 @@ void truth_files_free(struct truth_files *files)
 	*files = (struct truth_files){0};
 }
 
-/* A descriptor of a regular file and its size; < 0: it is not a regular file, or not ours to read. */
+/* Opens a regular file, and stores its size. Returns a descriptor; < 0: not a regular file, or not
+ * readable. */
 static int open_regular(const char *path, uint64_t *ret_bytes)
 {
 	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);

@@ -35,7 +35,7 @@ struct truth_residence {
 /* Writes dirty pages back and drops the files from the page cache, as far as the kernel permits. */
 void truth_files_evict(const struct truth_files *files);
 
-/* Reads all of them. */
+/* Reads all files into the page cache. */
 void truth_files_warm(const struct truth_files *files);
 
 void truth_files_residence(const struct truth_files *files, struct truth_residence *ret_residence);

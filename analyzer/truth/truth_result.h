@@ -37,9 +37,9 @@ struct truth_round {
 };
 
 struct truth_result {
-	double seconds[TRUTH_KINDS]; /* time of as many steps as the shortest run had, without compiling; mean
-					over the rounds */
-	double compiling_s[TRUTH_KINDS]; /* for each run; NAN: not known, and included in seconds */
+	double seconds[TRUTH_KINDS];     /* time without compiling, for as many steps as the shortest run had;
+					    mean over the rounds */
+	double compiling_s[TRUTH_KINDS]; /* of each kind of run; NAN: unknown, and included in seconds */
 	uint64_t n_steps;
 	/* Shares of the cold run; they sum to 1, and noise can make one negative. Without files the cold
 	 * run is a cached one, so fetching cannot be separated from preparing: both are NAN, and the other
@@ -50,6 +50,7 @@ struct truth_result {
 	double spread;    /* largest difference of a share between rounds; 0 with one round */
 };
 
-/* n >= 1 rounds, each run with TRUTH_STEPS_MIN steps or more. has_files: some could be cold or cached. */
+/* n >= 1 rounds, each run with TRUTH_STEPS_MIN steps or more. has_files: there were files to evict or
+ * cache. */
 void truth_result_compute(const struct truth_round *rounds, size_t n, bool has_files,
 			  struct truth_result *ret_result);

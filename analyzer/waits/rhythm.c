@@ -156,7 +156,7 @@ static bool steps_part(struct rhythm_finder *finder)
 	}
 	if (!best_ns)
 		return false;
-	/* The first half has shortest pauses of its own. */
+	/* The first half may have shorter pauses than the second half, which gave best_ns. */
 	steps_find(finder, best_ns > finder->values[0] ? best_ns : best_ns / 2);
 	return true;
 }

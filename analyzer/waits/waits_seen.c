@@ -29,7 +29,7 @@ static bool follows(const struct timeline_thread *trainer, uint64_t end_ns, uint
 	return begin_ns <= end_ns || timeline_account(trainer, end_ns, begin_ns).cpu_ns < BETWEEN_CPU_NS;
 }
 
-/* Returns the length of the naps that polling takes: the median of those in rows; 0: it does not poll. */
+/* Returns the usual length of a polling nap: the median of all naps in rows. 0: the trainer does not poll. */
 static uint64_t usual_nap(const struct timeline_thread *trainer, uint64_t *scratch)
 {
 	size_t n = 0, row = 0;

@@ -6,8 +6,9 @@
  * to the end of the last step. Steps tile the window without gaps.
  *
  * A step begins with its first data wait. If it has none, it begins one median time (from a backward pass to
- * the next wait) after the backward pass of the step before. The last step ends so, too, but not before a
- * checkpoint that follows it does. Without any data waits, a step is the time between two backward passes.
+ * the next wait) after the backward pass of the step before. The last step ends in the same way, but not
+ * before the end of a checkpoint that follows it. Without any data waits, a step is the time between two
+ * backward passes.
  */
 
 #include "analyzer/step.h"

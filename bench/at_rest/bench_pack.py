@@ -11,7 +11,7 @@ From files that are in the page cache:
 From memory, by one program in C (put.c) with the same bytes:
 
     dataset            the dataset's writer: durable, with its metadata and snapshot, at its end
-    python             the same by diesel_loader.create(), whose samples another process writes; its CPU time is not reported
+    python             the same with diesel_loader.create(), whose samples another process writes; its CPU time is not reported
     redis, memcached   SET and set over a Unix socket, pipelined 256 at a time, each reply read; the server, without a log of
                        writes, keeps them only in memory; its CPU time is counted
     disk               fio's sequential write of as many bytes with O_DIRECT, 16 at a time, and fsync
@@ -56,7 +56,7 @@ def check(dataset, n):
 
 
 def pack_files(source, target, way):
-    """Times one way. A tree that it made stays: ext4 searches long for inodes where many have just been freed."""
+    """Times one way. The tree that cp makes is not removed, because ext4 searches long for inodes after many were freed."""
     kind = "pack" if way == "from_tar" else way.partition("_")[0]
     command = {"pack": [support.program("dieselctl"), "pack", source, target], "cp": ["cp", "-r", source, target],
                "tar": ["tar", "cf", target, "-C", source, "."]}[kind]
@@ -86,7 +86,7 @@ def files(folder):
 
 
 def disk(folder):
-    """Returns seconds of fio, whose own CPU time is not reported."""
+    """Returns the seconds that fio takes. Its CPU time is not measured."""
     path = folder / "sequential"
     done = stores.told("fio", "--name=sequential", f"--filename={path}", "--rw=write", "--bs=1M", "--direct=1", "--iodepth=16", "--ioengine=io_uring",
                        f"--size={MIB}M", "--end_fsync=1", "--refill_buffers", "--output-format=json")
@@ -136,7 +136,7 @@ def memory(folder):
 
 
 def copy_text(source):
-    """Returns the bytes copied."""
+    """Copies text files of this machine, and returns their bytes."""
     found, n = [path for top in TEXT_FROM for path in sorted(pathlib.Path(top).rglob("*")) if path.name.endswith(TEXT_ENDS) and path.is_file()], 0
     random.Random(1).shuffle(found)
     for i, path in enumerate(found):

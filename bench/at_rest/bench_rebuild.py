@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the metadata of a dataset of a million samples of 64 bytes, and makes them again from its chunks by `dieselctl rebuild`.
+"""Makes the metadata of a dataset of a million samples of 64 bytes, and rebuilds them from its chunks with `dieselctl rebuild`.
 They are in SQLite, on one Redis server, or on a Redis Cluster of three nodes.
 
     make       samples from memory to the dataset's writer (put.c), until they are durable and can be read
@@ -30,7 +30,7 @@ def cpu_s(nodes):
 
 
 def start(folder, engine):
-    """Starts the servers of an engine, and returns them for stopping."""
+    """Starts the servers of an engine, and returns them so that the caller can stop them."""
     (folder / engine).mkdir()
     if engine == "redis":
         return [stores.Redis(folder / engine)]
@@ -38,7 +38,7 @@ def start(folder, engine):
 
 
 def one_round(program, dataset, url, nodes):
-    """Makes the metadata and makes them again, with the CPU time of the servers."""
+    """Makes and rebuilds the metadata. Returns the times, and the CPU time of the servers."""
     os.sync()
     before = cpu_s(nodes)
     made = stores.told(program, "dataset", dataset, N, BYTES, *filter(None, [url]))

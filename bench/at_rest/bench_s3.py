@@ -48,7 +48,7 @@ JOB_TIMEOUT_S = 120
 
 
 class Bucket:
-    """Runs rclone's server, whose buckets are the subfolders of a folder, and has the environment for its clients."""
+    """Runs rclone's server, whose buckets are the subfolders of a folder. Also holds the environment variables for its clients."""
 
     def __init__(self, rclone, folder):
         self.folder = folder / "buckets" / "bucket"
@@ -101,7 +101,7 @@ def curl(bucket, folder, chunks, n_bytes=None):
 
 
 def job(bucket, folder, python, way, url):
-    """Runs a job with caches of its own, which are removed afterwards."""
+    """Runs a job with its own cache folder, and removes the folder afterwards."""
     cache = folder / "cache"
     cache.mkdir()
     size = 0 if way.startswith("chunks") else BYTES

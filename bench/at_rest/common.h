@@ -23,7 +23,7 @@ static inline double clock_now(clockid_t clock)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* Ends the program where a condition fails. */
+/* Ends the program with an error unless `fine` is true. */
 static inline void need(int fine, const char *what)
 {
 	if (!fine) {

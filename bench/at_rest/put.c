@@ -3,7 +3,7 @@
  * Puts N samples of BYTES random bytes from memory into a store, one after the other.
  *
  *	put dataset FOLDER N BYTES [URL]     the dataset's writer; metadata in meta.db, or on a Redis server
- *	put redis|memcached SOCKET N BYTES   pipelined, 256 at a time, each reply looked at
+ *	put redis|memcached SOCKET N BYTES   pipelined, 256 at a time, each reply checked
  *
  * Prints, as JSON, the seconds taken and the CPU seconds of this process. A dataset is durable and can be
  * read at the end; the servers keep everything in memory.
@@ -18,7 +18,7 @@ struct samples {
 	uint64_t n, bytes;
 };
 
-/* No two neighbours are alike, and nothing is copied. */
+/* Returns the bytes of sample i, without a copy. Neighbouring samples differ. */
 static const char *sample_of(const struct samples *s, uint64_t i)
 {
 	return s->pool + i * s->bytes % (POOL_BYTES - s->bytes);

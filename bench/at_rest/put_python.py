@@ -7,7 +7,7 @@ import time
 
 import diesel_loader
 
-POOL = os.urandom(16 << 20)  # as put.c: no two neighbours alike
+POOL = os.urandom(16 << 20)  # as in put.c, neighbouring samples differ
 
 
 def main():

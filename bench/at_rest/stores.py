@@ -30,7 +30,7 @@ def build(folder, source, *options):
 
 
 def timed(*command, **options):
-    """Returns seconds, and CPU seconds of the command with its children. No other child may end meanwhile."""
+    """Runs a command. Returns its seconds, and the CPU seconds of it and its children. No other child of this process may end meanwhile."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     subprocess.run(list(map(str, command)), check=True, **{"stdout": subprocess.DEVNULL} | options)
     seconds, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)

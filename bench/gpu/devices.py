@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device of job.py: a GPU by way of torch, or the stand-in libcuda of the tests (tests/standin), which takes time and computes
+"""The device of job.py: a GPU through torch, or the stand-in libcuda of the tests (tests/standin), which takes time and computes
 nothing. Both count their operations: launches (only those of work()), copies to the device and to the host."""
 import ctypes
 import os
@@ -84,7 +84,7 @@ class Gpu:
         while polls and not event.query():
             pass
 
-    # Ground truth: when the device began and ended each step, by its own clock.
+    # Records the ground truth: when the device began and ended each step, by its own clock.
 
     def watch(self):
         self.steps = []
@@ -137,7 +137,7 @@ class StandIn:
         self.launches += n
 
     def tiny(self, n):
-        """Does work of the stand-in's only kernel length, whatever n is."""
+        """Launches n kernels with a length of 1 us."""
         os.environ["DIESEL_STANDIN_KERNEL_US"] = "1"
         for _ in range(n):
             self._launch()

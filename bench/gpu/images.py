@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Synthetic photographs, in ten classes: noise whose spectrum falls as that of photographs does, so that they compress alike, and a class's
-own texture and tint. The machine with numpy and Pillow makes them; on the machine with the GPU each is written many times."""
+"""Makes synthetic photographs in ten classes: noise with the falling spectrum of photographs, so that they compress alike, and a texture and tint
+of each class. The machine with numpy and Pillow makes them; on the machine with the GPU each is written many times."""
 import pathlib
 import struct
 
@@ -37,8 +37,7 @@ def make(folder, per_class):
 
 
 def multiply(source, target, least):
-    """Writes at least `least` images. Each source image appears equally often, as files whose bytes differ, since a comment numbers
-    them."""
+    """Writes at least `least` images. Each source image appears equally often, in files that differ only in a numbered comment."""
     paths = sorted(pathlib.Path(source).glob("*/*.jpg"))
     if not paths:
         raise FileNotFoundError(f"there are no photographs in {source}")

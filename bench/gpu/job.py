@@ -41,7 +41,7 @@ def spin(seconds):
 
 
 class Samples(torch.utils.data.Dataset):
-    """Samples from memory, after some computing."""
+    """A dataset of samples from memory, each after prep_s of computing."""
 
     def __init__(self, floats, prep_s):
         self.memory, self.prep_s = torch.randn(floats), prep_s

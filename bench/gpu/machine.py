@@ -38,7 +38,7 @@ def run(argv, timeout_s=120):
 
 
 def python_with_torch(named):
-    """Returns (path, output of LOOK, [reasons why others are not taken]) of a Python. The named one comes first, else the first that has
+    """Returns (path, output of LOOK, [reasons why others were rejected]) of a Python. The named one comes first, else the first that has
     torch and a GPU, else the first that has torch. Returns (None, None, [...]) if there is none."""
     found, why, seen = None, [], set()
     for place in [named] if named else PLACES:
@@ -83,7 +83,7 @@ def field(path, name):
 
 
 def cores():
-    """Returns the number of cores that this process may use, limited to its control group's share."""
+    """Returns the number of cores that this process may use, at most its control group's share."""
     n = len(os.sched_getaffinity(0))
     try:
         quota, period = pathlib.Path("/sys/fs/cgroup/cpu.max").read_text().split()

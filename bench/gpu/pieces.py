@@ -17,12 +17,12 @@ from serving import pack
 HERE = support.ROOT / "bench" / "gpu"
 JOBS = support.ROOT / "bench" / "jobs"
 ROUNDS = 3
-LOOKS_S = 6.0  # a sampled job needs some seconds
+LOOKS_S = 6.0  # minimum seconds of a job that is sampled instead of recorded by BPF
 SAMPLE = 3 * 224 * 224 * 4  # bytes of a decoded image
 N_IMAGES, N_SHORT = 1280, 160
 SIZES = (4096, 110_000)
 CORES = (1, 2, 4, 8, 16)
-PEERS = {"litdata": "litdata", "streaming": "streaming", "webdataset": "webdataset", "grain": "grain"}  # peers of serving: way, module
+PEERS = {"litdata": "litdata", "streaming": "streaming", "webdataset": "webdataset", "grain": "grain"}  # peers of the piece `serving`: way, module
 
 
 class Cannot(Exception):

@@ -19,8 +19,8 @@ def shown(row, values):
 
 
 def off(result):
-    """Returns the difference, in words. A report ends with the last whole step: if that is far from the job's end, the shares of both are
-    of different times."""
+    """Returns the rows that differ, in words. A report ends with the last whole step. If that is far from the job's end, the two sets of shares
+    cover different times, and are not compared."""
     if abs(result["window"] - 1) > 0.05:
         return [f"not compared: the report covers {100 * result['window']:.0f} % of the job's time"]
     return [row for row in waits.ROWS if result["rows"][row][2]]
@@ -97,7 +97,7 @@ def of_scaling(items):
 
 
 def name(of):
-    """Ways with one worker per core are one row."""
+    """Returns the name of a table's row. Ways with one worker per core share a row."""
     way, _, workers = of["way"].partition("-")
     return f"{way}, a worker per core" if workers == str(of["cores"]) and workers != "0" else f"{way}, no workers" if workers == "0" else of["way"]
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares diesel-analyze's report of a job (job.py) with the ground truth that the job measured."""
 POINTS, BOUND_POINTS = 0.03, 0.01
-FEW = 0.05  # of launches and copies; those of the first and last step may be cut
+FEW = 0.05  # tolerated share of launches and copies, because those of the first and last step may be cut
 KEPT = ("verdict", "steps", "wall_s", "observed_s", "shares", "share_intervals", "approximate", "gpu", "lost_events", "self_cost", "note", "insufficient")
 ROWS = ("data wait", "GPU wait", "spinning", "GPU starved", "CPU-starved", "checkpoints", "copies a step", "launches a step")
 

@@ -9,7 +9,7 @@ import tempfile
 
 
 class Failed(Exception):
-    """How the process ended, and the last line that it wrote to standard error."""
+    """A failed process: how it ended, and the last line that it wrote to standard error."""
 
 
 def run(argv, timeout_s=600, **environment):

@@ -4,7 +4,7 @@ cores, and is an object whose iteration is an epoch.
 
 spdl: its pipeline of threads; FFmpeg decodes, crops, scales and flips, torch normalises. dali: NVIDIA DALI's pipeline without a GPU, with
 its decoder of random crops. ffcv: its loader, from a file of its own with the same JPEG bytes. whole: only libjpeg-turbo's decoding of all
-images to RGB, through libturbojpeg, which bounds all decoders of whole images from above."""
+images to RGB, through libturbojpeg, an upper bound for all decoders of whole images."""
 import concurrent.futures
 import ctypes
 import math
@@ -108,7 +108,7 @@ class Ffcv:
 
     @staticmethod
     def write(beton, paths):
-        """FFCV would encode the images once more; instead it gets the bytes of the files."""
+        """Writes the bytes of the files as they are, because FFCV would encode the images again."""
         import numpy
         from ffcv.fields import RGBImageField
         from ffcv.fields.rgb_image import IMAGE_MODES

@@ -30,7 +30,7 @@ KERNEL_US = 500          # kernel time of the stand-in device
 
 
 class Dial:
-    """Settings shared with the benchmark and with the job's workers, and mapped again in every process that unpickles them."""
+    """Settings that the benchmark and the job's workers share. Every process that unpickles them maps their file again."""
 
     def __init__(self, path):
         self.path = str(path)
@@ -77,7 +77,7 @@ class Files(torch.utils.data.Dataset):
 
 
 class Device:
-    """Takes as long for a step as the dial says, while the CPU is free."""
+    """A device that takes as long for a step as the dial sets, and leaves the CPU free."""
 
     def __init__(self, library):
         self.cuda = None

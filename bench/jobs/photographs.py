@@ -49,11 +49,11 @@ def put(folder, i, data):
 
 
 def of_length(n, width, height, n_bytes, n_64bit=0):
-    """Returns n images of exactly n_bytes, a multiple of 8: the best quality that fits, and comments for the missing bytes. The 64-bit
+    """Returns n images of exactly n_bytes, a multiple of 8: each has the best quality that fits, and comments fill the rest. The 64-bit
     words of each have the sum n_64bit, modulo 2^64, so that a reader's sum proves that it read every byte."""
     found = []
     for image in parts(width, height):
-        low, high = 75, 100  # the first nearly always fits; the second does not, unless the image is too smooth
+        low, high = 75, 100  # quality 75 nearly always fits; 100 does not, unless the image is too smooth
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if len(encoded(image, middle)) <= n_bytes - 40 else (low, middle)
@@ -66,7 +66,7 @@ def of_length(n, width, height, n_bytes, n_64bit=0):
 
 
 def balanced(data, n_bytes, n_64bit):
-    """Returns the JPEG file with comments behind its first marker. The last one ends with 8 bytes, at a multiple of 8, that set the sum."""
+    """Returns the JPEG file with comments after its first marker. The last one ends with 8 bytes, at a multiple of 8, that set the sum."""
     missing, comments = n_bytes - len(data), b""
     while missing > COMMENT_MAX + 4:
         comments += comment(COMMENT_MAX - 100)

@@ -33,7 +33,7 @@ def read(path):
 
 
 def join(samples):
-    """Makes exactly one copy: samples of bytes to an array."""
+    """Copies samples of bytes to an array. This is the only copy."""
     import numpy
     return numpy.frombuffer(bytearray(b"".join(samples)), numpy.uint8).reshape(len(samples), -1)
 

@@ -22,12 +22,12 @@ import support
 N_FILES, FILE_BYTES, BATCH = 1300, 110_000, 16
 ROUNDS, ATTEMPTS = 4, 3
 
-# glibc returns freed memory to the kernel by rules that depend on earlier frees. With these rules the same model had none or 5,500 page
-# faults per step, from run to run, and a step took 22 or 40 ms, so that runs would not be comparable.
+# By default, glibc's rules for returning freed memory to the kernel depend on earlier frees. Then the same model had none or 5,500 page faults per
+# step, from run to run, and a step took 22 or 40 ms, so runs would not be comparable.
 MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(4 << 30),
           "MALLOC_TOP_PAD_": str(64 << 20)}
 
-# mbps: of the disk; prep: transforms per sample, about 18 us each; forwards: passes per step, about 3.4 ms each
+# mbps: read limit of the disk; prep: transforms per sample, about 18 us each; forwards: passes per step, about 3.4 ms each
 Config = collections.namedtuple("Config", "workers mbps prep forwards steps")
 
 

@@ -36,7 +36,7 @@ class Task:
     chunk_samples: int
     nodes: int
     ranks: int
-    batch: int  # of a rank
+    batch: int # batch size of a rank
     epochs: int
     rate: float
     width: int
@@ -47,7 +47,7 @@ class Task:
 
 
 def digits_stored():
-    """Returns scikit-learn's 1,797 digits in an order of their own: 8 x 8 pixels of 0 to 16, and labels."""
+    """Returns scikit-learn's 1,797 digits in a fixed shuffled order: 8 x 8 pixels of 0 to 16, and labels."""
     from sklearn.datasets import load_digits  # pylint: disable=import-outside-toplevel
 
     found = load_digits()
@@ -82,7 +82,7 @@ def draw_glyphs():
 
 
 def disfigured(glyphs, generator):
-    """[n, GLYPH, GLYPH] -> [n, 1, SIDE, SIDE]: turns, shears, scales, moves and fades each, and adds noise of its own."""
+    """[n, GLYPH, GLYPH] -> [n, 1, SIDE, SIDE]: turns, shears, scales, moves and fades each image at random, and adds noise."""
     def draw(low, high):
         return torch.rand(len(glyphs), generator=generator) * (high - low) + low
 

@@ -164,7 +164,7 @@ class Pull:
 
 
 def pull(nodes, size, at_once, seconds):
-    """Returns bytes per second of all, CPU seconds of both processes, and the number of chunks that came."""
+    """Returns bytes per second in total, CPU seconds of both processes, and the number of chunks that arrived."""
     pids = [node.talker() for node in nodes[:2]]
     pulls = [Pull(node, size, at_once) for node in nodes[2:] or nodes[:1]]
     for p in pulls:

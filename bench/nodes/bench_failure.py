@@ -31,13 +31,13 @@ SECONDS, EPOCHS = 6, 1000000
 
 
 class Watched(Job):
-    """A job whose barrier is watched, which counts the ranks that reached it, every 16 steps."""
+    """A job whose progress is read from its barrier, which counts arriving ranks every 16 steps."""
 
     stdin = subprocess.DEVNULL
 
     def begin(self, path):
         self.said = [[] for _ in self.processes]
-        for process, lines in zip(self.processes, self.said):  # otherwise they would wait for a reader
+        for process, lines in zip(self.processes, self.said):  # without a reader, the ranks would block
             threading.Thread(target=lambda out=process.stdout, lines=lines: lines.extend(out), daemon=True).start()
         support.wait_for(lambda: path.exists() and path.stat().st_size, "the job begins")
         with open(path, "rb") as f:
@@ -56,7 +56,7 @@ class Watched(Job):
 
 
 def observe(jobs, seconds, event=None):
-    """Returns per job: steps per second, and the longest time without one, in seconds."""
+    """Returns for each job the steps per second, and the longest time without a step, in seconds."""
     begin = time.monotonic()
     first = [job.arrived() for job in jobs]
     last, since, gaps = list(first), [begin] * len(jobs), [0.0] * len(jobs)
@@ -141,7 +141,7 @@ def main():
     options = parser.parse_args()
     if os.geteuid() != 0:
         support.skip("namespaces need root")
-    n_samples = (options.mib << 20) // SAMPLE // (N * BATCH) * N * BATCH  # an equal number per rank, and no sample left out
+    n_samples = (options.mib << 20) // SAMPLE // (N * BATCH) * N * BATCH  # the same number of samples for each rank, with none left out
     with support.Scratch() as folder, Net(N, options.mbit) as net, support.Steal() as steal:
         program = rank_program(folder)
         support.random_files(folder / "files", n_samples, SAMPLE, per_class=1000)

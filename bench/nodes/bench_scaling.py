@@ -29,7 +29,7 @@ GROUPS = (16, 128, 512)
 HOLD_S = 12
 DRIFTS = (0, 16, 4, 1)
 WANTED_CPU_S_PER_GIB = 2.0
-SNAPSHOT_BYTES = 34 + 24  # of memory per file: its path, and the snapshot's other bytes (results/metadata.json)
+SNAPSHOT_BYTES = 34 + 24  # bytes of memory per file: its path, and the snapshot's other bytes (results/metadata.json)
 
 
 def owner_seconds(program):
@@ -39,7 +39,7 @@ def owner_seconds(program):
 
 
 def registry_round(program, folder, n):
-    """Returns the server's CPU seconds per second with n nodes, and when each knew all."""
+    """Returns the server's CPU seconds per second with n nodes, and the time until each node knew all others."""
     folder.mkdir()
     server = stores.Redis(folder)
     try:
@@ -76,7 +76,7 @@ def exchange():
 
 
 def simulated(n, costs):
-    """Yields what to simulate with n nodes: its name, and its speed as a function of the resource that costs nothing."""
+    """Yields the simulations with n nodes: the name, and the speed as a function of a resource that costs nothing."""
     site, cheap = model.Site(), dataclasses.replace(costs, byte_s=WANTED_CPU_S_PER_GIB / 2**30)
     cold = dataclasses.replace(site, cached=0.0)
     deep = dataclasses.replace(site, ahead=max(site.ahead, n // 2))

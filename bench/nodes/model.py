@@ -22,16 +22,16 @@ class Costs:
     byte_s: float       # a byte over the link: both ends together
     question_s: float   # a question and its answer without the bytes: both ends together
     owner_s: float      # finding a chunk's owner, per member: once per chunk, as long as the members stay
-    redis_member_s: float      # of the Redis server, per second and node of the group
-    redis_pair_s: float        # likewise, per pair of nodes
+    redis_member_s: float      # CPU time of the Redis server, per second and node of the group
+    redis_pair_s: float        # CPU time of the Redis server, per second and pair of nodes
 
 
 @dataclasses.dataclass
 class Site:
     """Assumed figures, which are printed with the results."""
     link_bytes_per_s: float = 3.125e9      # 25 Gbit/s, each way
-    storage_bytes_per_s: float = 20e9      # of all nodes together
-    cores: float = 1                       # per node, for this: the process that sends and receives has one thread
+    storage_bytes_per_s: float = 20e9      # storage bandwidth of all nodes together
+    cores: float = 1                       # per node, for the exchange: the process that sends and receives has one thread
     sample_bytes: float = 110_000
     n_files: int = 100_000_000
     chunk_bytes: float = 8 << 20
@@ -57,14 +57,14 @@ def one_order(n, site, costs, free=None, whole=False, windows=400, seed=1):
     """Returns the speed as a share of the devices' own, with n nodes. `free`: a resource that costs nothing. `whole`: chunks are sent
     whole, not in parts."""
     draw = random.Random(seed)
-    link_free, cores_free = [0.0] * n, [0.0] * n    # when each owner's are free again
+    link_free, cores_free = [0.0] * n, [0.0] * n    # times at which each owner's link and cores are free again
     storage_free = 0.0
     chunk = site.chunk_bytes
-    use_s = site.window * site.chunk_use_s() / n    # per window, if nothing waits
-    used = [0.0]                                    # when window k was used up
+    use_s = site.window * site.chunk_use_s() / n    # time to use a window, if nothing waits
+    used = [0.0]                                    # time at which window k was used up
     depth = site.ahead // site.window + 1           # windows requested before they are used
-    sent = chunk * (n - 1) / (1 if whole else n)    # by the owner of a chunk, per chunk
-    taken = site.window * sent / n                  # by each node, per window
+    sent = chunk * (n - 1) / (1 if whole else n)    # bytes sent by the owner of a chunk, per chunk
+    taken = site.window * sent / n                  # bytes received by each node, per window
     read_s = 0 if free == STORAGE else chunk / site.storage_bytes_per_s
     send_s, take_s = (0, 0) if free == LINKS else (sent / site.link_bytes_per_s, taken / site.link_bytes_per_s)
     answer_s = (sent * costs.byte_s / 2 + (n - 1) * costs.question_s / 2) / site.cores
@@ -97,13 +97,13 @@ class Lanes:
         self.core_s = 0 if free == CORES else (chunk * costs.byte_s + costs.question_s) / 2 / site.cores
 
     def read(self, node, asked):
-        """Returns when a chunk that the node requests from storage arrives."""
+        """Returns the time at which a chunk that the node requests from storage arrives."""
         self.storage_free = max(self.storage_free, asked) + self.read_s
         self.in_free[node] = max(self.in_free[node] + self.link_s, self.storage_free, asked + self.link_s)
         return self.in_free[node]
 
     def move(self, node, asked):
-        """Returns when a chunk from another node arrives, from any of them."""
+        """Returns the time at which a chunk from a random other node arrives."""
         other = self.draw.randrange(self.n - 1)
         other += other >= node
         self.cores_free[other] = sent = max(self.cores_free[other], asked) + self.core_s
@@ -113,7 +113,7 @@ class Lanes:
         return max(taken, self.cores_free[node])
 
     def window(self, node, asked, n_chunks, moved):
-        """Returns when all of a window has arrived."""
+        """Returns the time at which all chunks of a window have arrived."""
         there = asked
         for _ in range(n_chunks):
             if self.draw.random() >= self.site.cached:
@@ -128,7 +128,7 @@ def lanes(n, site, costs, drift=0, free=None, windows=160, seed=1):
     nodes = Lanes(n, site, costs, free, seed)
     moved = (1 - 1 / n) / drift if drift else 0.0   # a reassigned chunk may return to its old lane
     use_s, w = site.chunk_use_s(), site.window
-    used = [0.0]                                    # when each node had used k chunks' worth
+    used = [0.0]                                    # times at which each node had used k chunks' worth of samples
     for k in range(windows * w):
         there = used[k]
         asked = used[max(0, k - w * (site.ahead // w))]

@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define STEPS_A_BARRIER 16 /* real steps are longer than these */
+#define STEPS_A_BARRIER 16 /* real steps take longer than the steps of this program */
 
 static struct steps {
 	_Atomic uint64_t arrived;
@@ -96,7 +96,7 @@ int main(int argc, char **argv)
 		begin = now();
 		while ((r = diesel_session_next(session, &batch)) == 0 || r == -EINTR) {
 			if (r < 0)
-				continue; /* the connection to the daemon was lost, or is back */
+				continue; /* the connection to the daemon was lost or restored */
 			for (uint32_t i = 0; i < batch.n_items; i++)
 				sum += batch.items[i].sample + *batch.items[i].data;
 			n += batch.n_items;

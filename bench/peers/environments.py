@@ -8,7 +8,7 @@ import subprocess
 import support
 
 FOLDER = pathlib.Path(os.environ.get("DIESEL_PEERS", support.ROOT / "build" / "peers"))
-# Benchmarks with images: packages, and the modules that must exist. With or without SPDL, the first is also that of diesel_loader.
+# Benchmarks with images: packages, and the modules that must exist. diesel_loader also uses the first environment.
 IMAGES = {
     "torch": (["torch", "torchvision", "spdl", "pillow", "numpy"], "torch, torchvision"),
     "dali": (["nvidia-dali-cuda120", "numpy"], "nvidia.dali.fn"),

@@ -21,7 +21,7 @@ def tensorflow_python():
 
 
 class TensorflowJob(testbed.Job):
-    """Like Job, but a process of its own, whose imports end before its trace begins."""
+    """Like Job, but runs in its own process, whose imports end before its trace begins."""
 
     def __init__(self, bed, scenario, groups, python, in_python=False):
         super().__init__(bed, "tfdata", workers=None, transform=scenario.transform, groups=groups)

@@ -46,7 +46,7 @@ class Knobs:
 
 
 class JobEnded(Exception):
-    """The job ended before it was told to: the daemon refused it, or it failed. Its own message is on standard error."""
+    """The job ended before the benchmark stopped it: the daemon refused the job, or the job failed. Its own message is on standard error."""
 
 
 class Bed:
@@ -200,7 +200,7 @@ class Job:
         return pathlib.Path(f"/proc/{self.pid}").exists()
 
     def wait_steps(self, count, timeout_s=60):
-        """Waits until `count` steps in all are done. Returns whether they were."""
+        """Waits until `count` steps in total are done. Returns false at the timeout."""
         end = time.monotonic() + timeout_s
         while self.n_steps() < count:
             if not self.alive:
@@ -257,7 +257,7 @@ def memory_of(daemon, job):
 
 
 def stand_in():
-    """Returns the stand-in libcuda of the tests, where it is built."""
+    """Returns the path of the tests' stand-in libcuda, or None if it is not built."""
     for path in sorted((pathlib.Path(support.program("dieseld")).parent.parent / "standin").glob("*/libcuda.so.1")):
         return str(path)
     return None

@@ -8,8 +8,8 @@ import time
 
 from tuning.bed import MIB, rate_of
 
-DWELL_S = 2.0     # from a change to its judgement
-GAIN = 1.02       # least gain for which a change is kept
+DWELL_S = 2.0     # seconds from a change to its judgement
+GAIN = 1.02       # minimum gain for keeping a change
 MOVES = (("client_workers", 1), ("cache", 1), ("prefetch", 1), ("daemon_workers", 1),
          ("client_workers", -1), ("cache", -1), ("prefetch", -1), ("daemon_workers", -1))
 NAMES = {"cache": "cache", "prefetch": "prefetch", "daemon_workers": "workers", "client_workers": "client-workers"}
@@ -40,7 +40,7 @@ class Climber:
         self.now = {**self.now, **knobs}
 
     def _rate(self):
-        """Returns the rate over a dwell from now, or None when the benchmark ends."""
+        """Returns the rate over the next DWELL_S seconds, or None when the benchmark ends."""
         begin = time.monotonic()
         if self._stop.wait(DWELL_S):
             return None

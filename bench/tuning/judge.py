@@ -26,7 +26,7 @@ def middle(values):
 
 
 def static(raw, phase):
-    """Returns static settings as measured again: [(knobs, median rate, median cost, cpu, memory)]."""
+    """Returns the static settings that were measured again: [(knobs, median rate, median cost, cpu, memory)]."""
     found = {}
     for final in runs(raw, "static"):
         for row in final:

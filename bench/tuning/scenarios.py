@@ -10,7 +10,7 @@ from tuning.bed import DATASET_BYTES, MIB, Knobs
 
 # Enough for the segments of a session's windows and its ready batches; nothing beyond them stays cached.
 LEAST_CACHE = 48 * MIB
-CACHE_STEPS = 3  # of the grid, from the least to the full cache
+CACHE_STEPS = 3  # number of cache sizes in the grid, from LEAST_CACHE to FULL_CACHE
 FULL_CACHE = DATASET_BYTES + 96 * MIB  # all of the dataset, and batch slots
 
 
@@ -19,7 +19,7 @@ class Phase:
     seconds: float
     passes: int
     device_ms: float
-    mbps: float | None  # of the disk; None: not throttled
+    mbps: float | None  # MB/s that the disk is limited to; None: not throttled
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from tuning.bed import JobEnded, Knobs
 from tuning import timeline
 from tuning.scenarios import CLIENT_WORKERS, DAEMON_WORKERS, PREFETCH
 
-MARGIN = 0.15    # below the best, which is more than the noise
-CLOSE = 0.02     # "within 2 % of the best"
+MARGIN = 0.15    # fraction below the best rate that is more than noise
+CLOSE = 0.02     # tolerance of "within 2 % of the best"
 POINT_S, SETTLE_S = 1.2, 0.3
 FILL_TIMEOUT_S = 30
 ATTEMPTS, OTHERS = 3, 0.15  # OTHERS: largest share of a core that other processes may take during a measurement

@@ -18,9 +18,9 @@ from jobs import usage
 from peers.tensorflow_job import TensorflowJob
 from tuning.climber import Climber
 
-STEADY_S = 12.0     # end of each phase, in which steady throughput is measured
-SAMPLE_S = 0.5      # of knobs and CPU
-MEMORY_EVERY = 4    # samples: the kernel walks the page tables of every process for it
+STEADY_S = 12.0     # seconds at the end of each phase in which steady throughput is measured
+SAMPLE_S = 0.5      # seconds between two samples of knobs and CPU
+MEMORY_EVERY = 4    # samples per sample of memory, for which the kernel walks every process's page tables
 SLACK = 16 * MIB     # growth of a peer's own memory after which its limit follows
 
 
@@ -60,12 +60,12 @@ class MemoryGroup:
         return self
 
     def follow(self):
-        """Sets the limit again."""
+        """Sets the limit to the memory in use now plus the cache."""
         if not self.path:
             return
         held = dict(line.split() for line in (self.path / "memory.stat").read_text().splitlines())
         limit = self.cache_bytes + int(held["rss"]) + int(held["shmem"]) + SLACK
-        with contextlib.suppress(OSError):  # more in use than can be reclaimed at once: try next time
+        with contextlib.suppress(OSError):  # more memory is in use than the kernel can reclaim at once; the next call tries again
             (self.path / "memory.limit_in_bytes").write_text(str(limit))
 
     def usage(self):
@@ -168,7 +168,7 @@ def run(bed, scenario, name, options=(), tensorflow=None):
         begin = start_of(job)
         at = begin
         for phase in scenario.phases:
-            if phase.mbps != mbps:  # only on change, as setting it takes a second without a limit
+            if phase.mbps != mbps:  # only on a change, because setting a limit takes a second without any limit
                 mbps = phase.mbps
                 bed.slow.change(bps=mbps * 1_000_000 if mbps else None)
             job.dial(phase.passes, phase.device_ms)
@@ -189,7 +189,7 @@ def run(bed, scenario, name, options=(), tensorflow=None):
 
 
 def start_of(job):
-    """Returns when the job began to request data."""
+    """Returns the time at which the job began to request data."""
     for _ in range(6000):
         if job.trace.stat().st_size >= RECORD_BYTES:
             return job.steps()[0][0]

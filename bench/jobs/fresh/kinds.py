@@ -39,7 +39,7 @@ def decode(data):
 
 
 class Data(Dataset):
-    """JPEG files. A dataset of PyTorch, and a source of whole batches."""
+    """JPEG files, as a PyTorch dataset and as a source of whole batches."""
 
     def __init__(self, folder):
         self.paths = sorted(os.path.join(folder, name) for name in os.listdir(folder))
@@ -142,7 +142,7 @@ def generator(clock, data):
 
 @kind
 def generator_memory(clock, _data):
-    """A generator in the trainer's own thread, which makes its data up with NumPy."""
+    """A generator in the trainer's own thread, which makes random data with NumPy."""
     def batches():
         draw = numpy.random.default_rng(1)
         while True:
@@ -322,7 +322,7 @@ def pool(clock, data):
 
 @kind
 def futures(clock, _data):
-    """Futures of a thread pool that makes data up in memory."""
+    """Futures of a thread pool that makes random data in memory."""
     def make(_at):
         for _ in range(8):
             hashlib.sha256(BLOCK).digest()
@@ -356,7 +356,7 @@ def validation(clock, data):
 
 @kind
 def interpreter_lock(clock, _data):
-    """A loader of pure Python in a thread: the trainer has to get the lock back at each of its operations."""
+    """A loader of pure Python in a thread: the trainer must get the interpreter lock back for each of its operations."""
     def batches():
         while True:
             total = 0
@@ -368,7 +368,7 @@ def interpreter_lock(clock, _data):
 
 @kind
 def interpreter_lock_held(clock, _data):
-    """As interpreter_lock(), but data is ready: a monitor of pure Python runs all the time."""
+    """Like interpreter_lock(), but data is ready: a monitor thread of pure Python runs all the time."""
     def monitor():
         while True:
             sum(value * value for value in range(50_000))
@@ -403,7 +403,7 @@ def sleeping_device(clock, _data):
 
 @kind
 def sleeping_loader(clock, _data):
-    """As sleeping_device(), with a DataLoader and a worker that keeps up."""
+    """Like sleeping_device(), with a DataLoader and a worker that keeps up."""
     steps.train(clock, DataLoader(Noise(), BATCH, num_workers=1), 4, lambda *_: clock.sleep(0.06))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The training step of all these jobs, and the clock that is their ground truth."""
+"""The training step of all jobs in this folder, and the clock that is their ground truth."""
 import time
 
 import torch
@@ -13,7 +13,7 @@ class Clock:
         self.spent = {"wait": 0.0, "asleep": 0.0, "saving": 0.0}
 
     def measure(self, what, call, *arguments):
-        """Calls `call`, and counts the time under `what`. The first batch begins the job."""
+        """Calls `call`, and adds its time to `what`. The job's time begins with the first batch."""
         before = time.perf_counter()
         result = call(*arguments)
         after = time.perf_counter()

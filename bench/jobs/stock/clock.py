@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job's own clock: the time that it waited for its loader and spent on checkpoints, by the clock of its kernel events.
+"""A job's own clock: the time that it waited for its loader and spent on checkpoints, by the clock that the kernel's events use.
 
     clock = Clock()
     clock.watch_torch()          # every next() of a DataLoader, whoever calls it: a Trainer, accelerate, a plain loop
@@ -22,7 +22,7 @@ class Clock:
         self.samples = []
 
     def watch_torch(self):
-        """Calls the iterator's own __next__ as before, so that a tool that inspects the job's stack finds it there."""
+        """Times the iterator's __next__, and still calls the original, so that a tool that inspects the job's stack finds it there."""
         from torch.utils.data import dataloader
 
         own = dataloader._BaseDataLoaderIter.__next__

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of the stock jobs: samples that cost CPU time, a model that does, and the plain training loop."""
+"""Parts of the stock jobs: samples and a model that cost CPU time, and the plain training loop."""
 import os
 import pathlib
 import time

@@ -230,7 +230,7 @@ def measure(bench, name, keep, unprivileged):
 
 def arguments():
     parser = argparse.ArgumentParser(description="Compares one recording with the truth from three runs.")
-    parser.add_argument("configs", nargs="*", metavar="CONFIG", help=f"of: {', '.join(CONFIGS)}, spread")
+    parser.add_argument("configs", nargs="*", metavar="CONFIG", help=f"one or more of: {', '.join(CONFIGS)}, spread")
     parser.add_argument("--keep", metavar="FOLDER", help="keep recordings, traces and truth.json in FOLDER")
     parser.add_argument("--again", metavar="FOLDER", help="measure nothing, but judge the recordings that --keep left in FOLDER")
     parser.add_argument("--no-unprivileged", action="store_true", help="leave out the recording without privilege")

@@ -254,7 +254,7 @@ def place(item):
 
 def main():
     parser = argparse.ArgumentParser(description="Compares reports with the own clocks of jobs that use stock PyTorch.")
-    parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"of: {', '.join(JOBS)}")
+    parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"one or more of: {', '.join(JOBS)}")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="runs per job (default: %(default)s)")
     parser.add_argument("--python", action="append", help="a Python with PyTorch; may be repeated, and each job takes the first that has "
                         "what it needs (default: $DIESEL_STOCK_PYTHON, split by colons, or an environment in build/peers)")

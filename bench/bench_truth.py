@@ -112,7 +112,7 @@ def measure(name, folder, files):
 
 def main():
     parser = argparse.ArgumentParser(description="Compares the analyzer's report with the job's own clock.")
-    parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"of: {', '.join(JOBS)}")
+    parser.add_argument("jobs", nargs="*", metavar="JOB", help=f"one or more of: {', '.join(JOBS)}")
     parser.add_argument("--keep", metavar="FOLDER", help="keep the recordings in FOLDER")
     options = parser.parse_args()
     names = options.jobs or list(JOBS)

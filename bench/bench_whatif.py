@@ -105,7 +105,7 @@ def measure(bench, name, keep):
 
 def main():
     parser = argparse.ArgumentParser(description="Compares the predictions of what-if with real runs.")
-    parser.add_argument("configs", nargs="*", metavar="CONFIG", help=f"of: {', '.join(BASES)}")
+    parser.add_argument("configs", nargs="*", metavar="CONFIG", help=f"one or more of: {', '.join(BASES)}")
     parser.add_argument("--keep", metavar="FOLDER", help="keep the recordings and the figures of the real runs in FOLDER")
     trials.add_arguments(parser)
     options = parser.parse_args()

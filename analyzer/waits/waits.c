@@ -505,7 +505,7 @@ static int batch_add(const struct timeline_thread *trainer, const struct touches
 		limit_ns = touches->items[end].begin_ns;
 	wait.end_ns = end_ns < limit_ns ? end_ns : limit_ns;
 	wait.ready_ns = wait.end_ns;
-	/* A group counts as its calls, followed by its computing: only the sums matter. */
+	/* Treats a group as all its calls, then all its computing, because only the sums matter. */
 	for (size_t i = begin; i < end; i++)
 		if (interval_list_add(&waits->file_calls, touches->items[i].begin_ns,
 				      touches->items[i].begin_ns + touches->items[i].busy_ns) < 0)

@@ -44,7 +44,7 @@ int data_waits_find(const struct timeline *timeline, const struct roles *roles,
 		    const struct interval_list *checkpoints, struct data_waits *ret_waits);
 void data_waits_free(struct data_waits *waits);
 
-/* Removes waits that reach into a gap of the recording. gaps: tidy. */
+/* Removes the waits that overlap a gap of the recording. gaps: tidy. */
 void data_waits_leave_gaps(struct data_waits *waits, const struct interval_list *gaps);
 
 /* Makes *list the tidy list of all waits. The caller frees it, also after -ENOMEM. */

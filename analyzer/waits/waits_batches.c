@@ -12,7 +12,7 @@ int data_waits_find_reads(const struct timeline_thread *trainer, const struct do
 	for (size_t i = 0; i < trainer->n_calls; i++) {
 		const struct timeline_call *call = &trainer->calls[i];
 
-		/* A group counts as its calls, followed by its computing: only the sums matter. */
+		/* Treats a group as all its calls, then all its computing, because only the sums matter. */
 		if (downloads_touches(downloads, call) &&
 		    interval_list_add(reads, call->begin_ns, call->begin_ns + call->busy_ns) < 0)
 			return -ENOMEM;

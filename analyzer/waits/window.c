@@ -6,7 +6,7 @@
 
 #include "lib/sorted.h"
 
-#define FIRST_GAP_CPU_NS UINT64_C(20000000) /* minimum computing of any validation or warm-up */
+#define FIRST_GAP_CPU_NS UINT64_C(20000000) /* minimum CPU time of a validation or warm-up */
 
 struct window_finder {
 	const uint64_t *times;

@@ -27,7 +27,7 @@ struct window {
 int window_find(const uint64_t *times, size_t n_times, const struct data_waits *waits,
 		const struct interval_list *checkpoints, const struct timeline_thread *trainer,
 		struct window *ret_window);
-/* Leaves out the steps that reach into a gap of the recording, and sets observed_ns. gaps: tidy. */
+/* Leaves out the steps that overlap a gap of the recording, and sets observed_ns. gaps: tidy. */
 void window_leave_gaps(struct window *window, const struct interval_list *gaps);
 
 /* Returns the longest run of steps without a gap in between: all of the window if the recording has no gaps.

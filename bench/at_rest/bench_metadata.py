@@ -95,7 +95,7 @@ def main():
         make(put, few, N_FILES)
         redis = stores.Redis(folder)
         stack.callback(redis.stop)
-        # kind of look_up.c, store, paths, servers
+        # name: (way of look_up.c, store, number of paths, servers)
         ways = {"snapshot": ("snapshot", dataset, N, []), "many": ("snapshot-many", dataset, N, []),
                 "sqlite": ("sqlite", dataset / "meta.db", N, []), "lmdb": ("lmdb", folder / "lmdb", N, []),
                 "redis": ("redis", redis.socket, N, [redis]), "stat": ("stat", folder / "files", N_FILES, [])}
@@ -130,7 +130,7 @@ def main():
 def report(ways, rows, lists, counts, steal):
     figures = {f"{name}_{what}": support.median(row[what] for row in got) for name, got in rows.items() for what in ("per_s", "per_cpu_s")}
     many = counts[-1]
-    print(f"{'paths found':12}{'of':>12}{'1 process':>14}{f'{many} processes':>14}{'a CPU second':>14}")
+    print(f"{'paths found':12}{'of':>12}{'1 process':>14}{f'{many} processes':>14}{'per CPU s':>14}")
     for name, way in ways.items():
         print(f"{name:12}{way[2]:12,}{figures[f'{name}_1_per_s']:14,.0f}{figures[f'{name}_{many}_per_s']:14,.0f}{figures[f'{name}_1_per_cpu_s']:14,.0f}")
         if name not in ("snapshot", "many"):

@@ -182,7 +182,7 @@ def report_text(n, rows, ratios, steal):
 
 def report(title, rows, n, steal):
     """Prints samples per second and per CPU second of each way."""
-    print(f"\n{title}\n{'':10}{'a second':>12}{'a CPU second':>14}")
+    print(f"\n{title}\n{'':10}{'per second':>12}{'per CPU s':>14}")
     figures = {}
     for way, got in rows.items():
         figures[f"{way}_per_s"] = n / support.median(row["s"] for row in got)

@@ -75,7 +75,7 @@ def main():
                 for engine in engines:
                     url = nodes[engine][0].url(f"round{k}") if nodes[engine] else None
                     rows.setdefault(engine, []).append(one_round(program, folder / engine / "made", url, nodes[engine]))
-    print(f"{N:,} samples of {BYTES} bytes\n{'':10}{'made/s':>12}{'rebuilt/s':>12}{'a CPU second':>14}")
+    print(f"{N:,} samples of {BYTES} bytes\n{'':10}{'made/s':>12}{'rebuilt/s':>12}{'per CPU s':>14}")
     for engine, got in rows.items():
         for verb in ("make", "rebuild"):
             figures |= {f"{engine}_{verb}_per_{what}": N / support.median(row[verb][what] for row in got) for what in ("s", "cpu_s")}

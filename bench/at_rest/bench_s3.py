@@ -192,7 +192,7 @@ def main():
             rows = measure(bucket, folder, ways, pythons, failed)
             rebuilds, n_chunks = rebuild(bucket, folder), len(chunks_of(bucket))
     figures = {}
-    print(f"{N:,} samples of {BYTES} bytes\n{'':20}{'MB/s':>10}{'MB a CPU second':>17}{'first batch, s':>16}")
+    print(f"{N:,} samples of {BYTES} bytes\n{'':20}{'MB/s':>10}{'MB per CPU s':>17}{'first batch, s':>16}")
     for way, got in rows.items():
         n_bytes = got[0]["bytes"]
         for what in ("s", "cpu_s"):

@@ -157,7 +157,7 @@ def do_piece(day, name, results, deadline, wanted):
     items = {item: call for item, call in piece.items(day).items() if not wanted or item in wanted}
     done = {item for item, of in document["items"].items() if "failed" not in of and "cannot" not in of}
     left = [item for item in items if item not in done]
-    say(f"\n{name}: {piece.what}; {len(items) - len(left)} of {len(items)} are there")
+    say(f"\n{name}: {piece.what}; {len(items) - len(left)} of {len(items)} are done")
     if simulated:
         document["how"] = piece.simulated
         say(f"  simulated: {piece.simulated}")

@@ -118,7 +118,7 @@ class StandIn:
         self.name, self.log_path = "cpu", log
         self.launches = self.to_device_copies = self.to_host_copies = 0
         self.cuda, pointer = ctypes.CDLL(library), ctypes.c_void_p
-        # Whole registers and stack slots, as a stream argument is read from them: an int has 32 bits, and the other bits are undefined.
+        # Pointers fill whole registers and stack slots, from which the recorder reads the stream: with an int, the upper 32 bits are undefined.
         self.cuda.cuLaunchKernel.argtypes = [pointer] + 7 * [ctypes.c_uint] + 3 * [pointer]
         self.cuda.cuGraphLaunch.argtypes = 2 * [pointer]
         for name in ("cuMemcpyHtoD_v2", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2"):

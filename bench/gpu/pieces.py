@@ -127,7 +127,8 @@ def one_way(day, way):
 
 
 def workers_for(day, batch_bytes):
-    """Returns the number of cores, up to 8, and up to the space in /dev/shm: PyTorch's workers hand over batches there, two ahead each."""
+    """Returns the number of workers: one per core, at most 8, and no more than fit in /dev/shm, where each of PyTorch's workers has two batches
+    ready."""
     space = shutil.disk_usage("/dev/shm").free // (4 * batch_bytes)
     return max(1, min(8, day.cores, space))
 

@@ -51,7 +51,7 @@ static bool program_info(const struct bpf_program *program, struct bpf_prog_info
 	return true;
 }
 
-/* Sums over all programs, as far as the kernel counts. */
+/* Sums over all programs whose run times the kernel counts. */
 struct cost_sums {
 	uint64_t run_ns, missed;
 };
@@ -174,7 +174,7 @@ static struct bpf_link *cpu_open(const struct bpf_program *program, int cpu)
 	if (!link) {
 		log_debug("cannot attach the program for major page faults on CPU %d: %s", cpu,
 			  strerror(errno));
-		close(fd); /* a link owns it */
+		close(fd); /* an attached link would own it */
 	}
 	return link;
 }
@@ -578,7 +578,7 @@ static void detach(struct collector *collector)
 		profiler_stop(collector->profiler);
 }
 
-/* Writes a record for each process that used a GPU, also for those that ended. */
+/* Writes a record for each process that used a GPU, including ended processes. */
 static void gpu_totals(struct collector *collector)
 {
 	int fd = bpf_map__fd(collector->recorder->maps.gpu_processes);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Walks over the machine's threads, which make processes part of the job and write their last records. */
+/* Task walks: BPF programs that visit the machine's threads, to make processes part of the job and to
+ * write the threads' last records. */
 #include "private.h"
 
 #include <errno.h>

@@ -88,7 +88,7 @@ int hooks_btf(const char *path, struct btf **ret_btf, struct error *err)
 static const struct variant {
 	const char *hook, *program;
 	unsigned int n_arguments;
-	const char *type; /* member of the structure that the first argument points to; NULL: any */
+	const char *type; /* name of the structure that the first argument points to; NULL: any */
 } variants[] = {
     {"sched_switch", "sched_switch", 5, NULL},
     {"sched_switch", "sched_switch_old", 4, NULL}, /* before 5.18 */

@@ -23,12 +23,12 @@
 #define BEGINNING_NS    (10 * NS_PER_S)
 #define LATER_FACTOR    10
 #define PLACES_SHARE    200   /* at most 1/PLACES_SHARE of a CPU; emptying a full map takes some ms */
-#define PLACES_TOP      32    /* files and folders per time; the totals include all */
+#define PLACES_TOP      32    /* maximum files and folders per round of records (totals include all) */
 #define NOTED_MAX       65536 /* maximum number of paths in a recording */
 #define BATCH           2048
 #define FOLDERS_MAX     65536 /* maximum number of folders whose names are kept */
 #define FOLDERS_DEEP    32
-#define SIZES_EACH      7 /* sizes in one record */
+#define SIZES_EACH      7 /* number of sizes in one record */
 
 struct folder {
 	struct place_key key;

@@ -53,7 +53,7 @@ struct collector {
 	const struct collector_sink *sink; /* sink of the poll in progress */
 	uint64_t events[COLLECTOR_EVENT_TYPES];
 	uint64_t start_ns, start_cpu_ns;
-	uint64_t polled_ns, polled_lost; /* last check for losses: its time, and the number of losses */
+	uint64_t polled_ns, polled_lost; /* last check for lost records: its time, and their number */
 };
 
 static inline void btf_freep(struct btf **btf)
@@ -73,8 +73,7 @@ bool hooks_can_probe(const struct btf *btf);
 int hooks_select(struct bpf_object *object, const struct btf *btf, bool profile, struct error *err);
 /* Returns the row of a program, with the name of its hook or its own; NULL: no such program. */
 const struct collector_hook *hooks_of_program(const char *program);
-/* Excludes from loading the programs whose rows have this lost_without, because half of a measurement is
- * useless. */
+/* Excludes from loading all programs with this lost_without, because a partial measurement is useless. */
 void hooks_leave_out(struct bpf_object *object, const char *lost_without);
 /* Returns 0, or -errno if the running kernel cannot take stack samples. */
 int hooks_can_profile(void);

@@ -28,7 +28,7 @@ struct cached {
 
 struct profiler {
 	struct bpf_program *program;
-	int pythons_fd; /* the map of layouts; -1: none */
+	int pythons_fd; /* the map of Python layouts; -1: none */
 	struct bpf_link **clocks;
 	size_t n_clocks;
 	struct names *names;
@@ -172,7 +172,8 @@ static uint64_t native_frame(struct profiler *profiler, struct process *process,
 
 	if (cached->serial == process->serial && cached->address == address)
 		return cached->frame;
-	/* Reads the mappings again only for an executed address: another one may not be a return address. */
+	/* Reads the mappings again only for an executed address, because any other address may not be a
+	 * return address. */
 	mapping = executed ? process_code(&profiler->processes, process, address, now_ns)
 			   : address_space_find(&process->space, address);
 	if (!mapping)

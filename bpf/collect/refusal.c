@@ -12,7 +12,7 @@
 
 #define LOG_BEGIN "-- BEGIN PROG LOAD LOG --"
 
-/* Not an argument, because libbpf's callback has none of ours. */
+/* Thread-local, because libbpf's callback takes no argument of its user. */
 static _Thread_local struct refusal said;
 
 /* Keeps the verifier's last line, except its statistics. */

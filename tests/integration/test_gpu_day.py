@@ -90,7 +90,7 @@ class Carried(unittest.TestCase):
             self.assertIn("standin/libcuda.so.1", item["report"]["gpu"]["library"])
         # Finished items are not repeated; failed ones are.
         said = self.works("--piece", "waits", "--item", "item", "--item", "ours", "--item", "two-streams")
-        self.assertIn("2 of 3 are there", said)
+        self.assertIn("2 of 3 are done", said)
         self.assertEqual(self.read("waits")["items"]["item"], item)
         table = run(self.folder, "--results", self.results, "--table").stdout
         self.assertIn("### waits (simulated)", table)

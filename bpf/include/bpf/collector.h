@@ -99,7 +99,7 @@ void collector_close(struct collector *collector);
 
 /* A program that the kernel refused although it has the hook. The collector works without it. */
 struct collector_refusal {
-	char program[COLLECTOR_PROGRAM_SIZE]; /* named after its tracepoint, if it has one */
+	char program[COLLECTOR_PROGRAM_SIZE]; /* the program's name: its tracepoint's name, if it has one */
 	char reason[COLLECTOR_REASON_SIZE];   /* one line: the verifier's last line, or libbpf's message */
 	const char *lost_without;             /* as in struct collector_hook */
 };
@@ -107,16 +107,16 @@ struct collector_refusal {
 struct collector_stats {
 	uint64_t events[COLLECTOR_EVENT_TYPES]; /* events passed on, by enum event_type */
 	uint64_t lost[COLLECTOR_EVENT_TYPES];   /* dropped because a buffer was full; totals stay exact */
-	uint64_t storage_failures;              /* threads that are missing from the job */
-	uint64_t missed;      /* runs that the kernel skipped because the program was already running */
-	uint64_t n_probes;    /* user-space functions probed */
-	uint64_t bpf_run_ns;  /* CPU time of the programs, extrapolated from samples of 100 ms */
-	uint64_t sampled_ns;  /* length of these samples; 0: bpf_run_ns is unknown */
-	uint64_t own_cpu_ns;  /* CPU time of the calling process since collector_open */
-	uint64_t elapsed_ns;  /* time since collector_open() */
-	uint64_t clock_start; /* CLOCK_MONOTONIC at collector_open */
-	uint32_t profile_hz;  /* 0: no stack samples are taken */
-	int profile_error;    /* -errno: reason for missing samples that the caller requested */
+	uint64_t storage_failures; /* threads that could not be tagged: they are missing from the job */
+	uint64_t missed;           /* runs that the kernel skipped because the program was already running */
+	uint64_t n_probes;         /* user-space functions probed */
+	uint64_t bpf_run_ns;       /* CPU time of the programs, extrapolated from samples of 100 ms */
+	uint64_t sampled_ns;       /* length of these samples; 0: bpf_run_ns is unknown */
+	uint64_t own_cpu_ns;       /* CPU time of the calling process since collector_open */
+	uint64_t elapsed_ns;       /* time since collector_open() */
+	uint64_t clock_start;      /* CLOCK_MONOTONIC at collector_open */
+	uint32_t profile_hz;       /* 0: no stack samples are taken */
+	int profile_error;         /* -errno: reason for missing samples that the caller requested */
 	const struct collector_refusal *refusals; /* owned by the collector, valid until it is closed */
 	size_t n_refusals;
 	bool no_probes; /* libraries cannot be probed: before Linux 6.6 that takes CAP_SYS_ADMIN */

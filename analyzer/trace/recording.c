@@ -127,7 +127,7 @@ int recording_create(const char *path, struct recording **ret_recording, struct 
 
 	recording = recording_new(path);
 	if (!recording)
-		return error_set(err, -ENOMEM, "no memory for a recording");
+		return error_set(err, -ENOMEM, "no memory to create the recording");
 	recording->dir_fd = file_folder(path, true, &name);
 	if (recording->dir_fd < 0)
 		return file_error(err, recording->dir_fd, "write", path);
@@ -200,7 +200,7 @@ static int recording_open_in(int dir_fd, const char *path, struct recording **re
 	int r;
 
 	if (!recording)
-		return error_set(err, -ENOMEM, "no memory for a recording");
+		return error_set(err, -ENOMEM, "no memory to open the recording");
 	r = open_database(recording, dir_fd, &id, err);
 	if (r == -EBADMSG || (r == 0 && id != APPLICATION_ID))
 		return not_a_recording(path, err);

@@ -155,10 +155,9 @@ static int read_clock(const struct truth_shim *shim, struct truth_clock *ret_clo
 	path_of(shim, "clock", path, sizeof(path));
 	r = proc_read_file(path, OUT_BYTES_MAX, &text, NULL);
 	if (r == -ENOENT)
-		return error_set(
-		    err, -ENODATA,
-		    "no step was measured: the command does not iterate over a torch.utils.data.DataLoader, "
-		    "or its Python ignores PYTHONPATH (options -E, -I, -S)");
+		return error_set(err, -ENODATA,
+				 "no step was measured: the command does not use PyTorch's DataLoader, or "
+				 "its Python ignores PYTHONPATH (options -E, -I, -S)");
 	if (r == 0)
 		r = truth_clock_parse(text, ret_clock);
 	if (r < 0)
@@ -270,8 +269,9 @@ static void print_headline(FILE *out, const struct truth_report *report)
 static void print_compiling(FILE *out, const struct truth_result *result)
 {
 	if (isnan(result->compiling))
-		fprintf(out, "\n  The time of torch.compile is unknown (PyTorch before 2.4), so all three "
-			     "times include it\n");
+		fprintf(
+		    out,
+		    "\n  torch.compile's time is unknown (PyTorch before 2.4), so all three include it\n");
 	else if (result->compiling > 0)
 		fprintf(out,
 			"\n  These times leave out compiling, which happens once: %.3f, %.3f and %.3f s. "
@@ -300,12 +300,12 @@ static void print_text(FILE *out, const struct truth_report *report)
 		fprintf(out, "  the shares of the %zu rounds differ by up to %.1f percentage points\n",
 			report->n_rounds, 100 * result->spread);
 	if (report->n_files)
-		fprintf(out,
-			"\n  %zu files, %s; in the page cache: %.0f %% before the cached run, %.0f %% before "
-			"the cold run\n",
-			report->n_files, units_format_bytes(bytes, sizeof(bytes), report->cold.bytes),
-			100 * ratio(report->warm.cached_bytes, report->warm.bytes),
-			100 * ratio(report->cold.cached_bytes, report->cold.bytes));
+		fprintf(
+		    out,
+		    "\n  %zu files, %s; cached: %.0f %% before the cached run, %.0f %% before the cold one\n",
+		    report->n_files, units_format_bytes(bytes, sizeof(bytes), report->cold.bytes),
+		    100 * ratio(report->warm.cached_bytes, report->warm.bytes),
+		    100 * ratio(report->cold.cached_bytes, report->cold.bytes));
 	for (size_t i = 0; i < report->n_notes; i++)
 		fprintf(out, "  not controlled: %s\n", report->notes[i]);
 }

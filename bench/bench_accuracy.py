@@ -221,7 +221,7 @@ def main():
         parser.error("--seeds: at least 2")
     names = options.task or ["digits", "characters"]
     if "characters" in names and learn.missing_faces():
-        support.skip("fonts are missing; apt install fonts-dejavu-core fonts-dejavu-extra fonts-liberation")
+        support.skip("fonts are missing. To install them: apt install fonts-dejavu-core fonts-dejavu-extra fonts-liberation")
     torch.set_num_threads(1)  # small steps: a second thread would only wait
     with support.Scratch() as folder:
         orders = Orders(folder)

@@ -35,7 +35,7 @@ class Group:
     def why_not():
         if not (V1 / "memory.limit_in_bytes").exists():
             return "no cgroup v1 memory controller"
-        return None if (V2 / "cgroup.procs").exists() else "no unified cgroup tree"
+        return None if (V2 / "cgroup.procs").exists() else "no unified cgroup hierarchy (cgroup v2)"
 
     def __init__(self, limit_bytes):
         name = f"diesel-bench-{os.getpid()}-{time.monotonic_ns()}"

@@ -94,7 +94,7 @@ def main():
     parser.add_argument("--more", action="store_true", help="add to the earlier runs instead of replacing them")
     options = parser.parse_args()
     if os.geteuid() != 0:
-        support.skip("a throttled disk and cold caches need root")
+        support.skip("throttling a disk and dropping caches need root")
     raw = support.raw_read(NAME) if options.more else {}
     stop = time.monotonic() + 60 * options.minutes
     with testbed.Bed() as bed:

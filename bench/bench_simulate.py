@@ -92,7 +92,7 @@ def rows(scenarios):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("-n", type=int, default=1000, help="scenarios of one job")
+    parser.add_argument("-n", type=int, default=1000, help="number of scenarios with one job (default: %(default)s)")
     options = parser.parse_args()
     program = support.program("bench_tuner_sim")
     raw = json.loads(run(program, options.n).stdout)

@@ -64,7 +64,7 @@ def one_round(folder, dataset):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", type=lambda text: [int(n) for n in text.split(",")], default=SIZES)
-    parser.add_argument("--keep", type=pathlib.Path, help="a folder for the datasets, which are made where they are missing")
+    parser.add_argument("--keep", type=pathlib.Path, help="keep the datasets in this folder, or use the ones that are there")
     options = parser.parse_args()
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(support.Scratch())

@@ -114,7 +114,7 @@ def main():
     parser.add_argument("--fresh", action="store_true", help="discard the results of the scenarios, and measure again")
     options = parser.parse_args()
     if os.geteuid() != 0:
-        support.skip("a throttled disk and cold caches need root")
+        support.skip("throttling a disk and dropping caches need root")
     run = Run(options)
     run.measure()
     judge.show(run.raw)

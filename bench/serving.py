@@ -47,7 +47,7 @@ class Daemon:
         with open(read, "rb") as ready:
             if ready.read(6) != b"ready\n":
                 status, said = self.process.wait(), pathlib.Path(self.log).read_text().splitlines()[-1:] if self.log else []
-                raise RuntimeError(": ".join([f"dieseld ended at once with exit status {status}", *said]))
+                raise RuntimeError(": ".join([f"dieseld exited immediately with exit status {status}", *said]))
         self._previous = os.environ.get("DIESEL_SOCKET")
         os.environ["DIESEL_SOCKET"] = str(self.socket)
         self._stop = threading.Event()

@@ -253,13 +253,13 @@ static void print_headline(FILE *out, const struct truth_report *report)
 	if (report->n_files)
 		fprintf(
 		    out,
-		    "%.1f %% of the cold run is fetching, %.1f %% preparing, %.1f %% the device%s (%" PRIu64
+		    "%.1f %% of the cold run is fetching, %.1f %% preparing, %.1f %% device time%s (%" PRIu64
 		    " steps%s)\n\n",
 		    100 * result->fetch, 100 * result->prep, 100 * result->device, compiling, result->n_steps,
 		    means);
 	else
 		fprintf(out,
-			"%.1f %% of the run is loading, %.1f %% the device%s (%" PRIu64
+			"%.1f %% of the run is loading, %.1f %% device time%s (%" PRIu64
 			" steps%s); without files, fetching and preparing cannot be told apart\n\n",
 			100 * fmax(0, result->wait), 100 * result->device, compiling, result->n_steps, means);
 }

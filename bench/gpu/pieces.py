@@ -79,7 +79,7 @@ def recorded(day, profile):
 def one_kind(day, name, profile):
     kind = KINDS[name]
     if day.simulated and kind.other_stream:
-        raise Cannot("the stand-in has one stream")
+        raise Cannot("the stand-in libcuda has only one stream")
     if day.simulated and not day.standin:
         raise Cannot("the stand-in libcuda is missing: run ./dev build")
     seconds = (1.0 if kind.tiny else 3.0) if profile else 8.0
@@ -229,7 +229,7 @@ def training_s(day):
     return day.resnet_s + 120
 
 
-CALLS = "launches, copies and waits are calls of the stand-in libcuda, which takes time and computes nothing"
+CALLS = "launches, copies and waits are calls to a stand-in libcuda, which takes time but computes nothing"
 MEMORY = "a stand-in in Python copies from memory to memory, so GB/s says nothing about a GPU"
 NARROW = "a narrow net on the CPU, images of 64 x 64"
 ITEM_S = 110  # including preparation; a job is ended after 80 s

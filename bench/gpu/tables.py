@@ -107,7 +107,7 @@ def losses(of):
 
 
 def of_resnet(items):
-    return table(("loader", "images/s", "in next() (%)", "images per CPU second of the machine", "loss: first, last tenth", "seconds"),
+    return table(("loader", "images/s", "in next() (%)", "images per CPU second of the machine", "loss: first and last tenth of steps", "seconds"),
                  [(way, f"{of['images'] / of['seconds']:,.0f}", percent(of["next_s"] / of["seconds"]), f"{of['images'] / max(of['cpu_s'], 1e-9):,.0f}",
                    losses(of), f"{of['seconds']:.0f}") for way, of in items.items()])
 

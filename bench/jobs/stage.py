@@ -109,7 +109,7 @@ def figures_of(raw):
 def run(only=WHATS):
     """Measures, and writes the result."""
     if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
-        support.skip("dropping caches and mounting FUSE take root and /dev/fuse")
+        support.skip("dropping caches and mounting FUSE need root and /dev/fuse")
     if not shutil.which("fio"):
         support.skip("needs fio (apt install fio)")
     raw = []

@@ -119,7 +119,7 @@ def show(raw):
         for index, p in enumerate(row["phases"]):
             print(f"{name} {index}: tuned {p['tuned']:.0f}, best static {p['best']:.0f} samples/s: {p['ratio']:.3f}; "
                   f"resources {p['cost_ratio']:.2f} (CPU {p['cpu_ratio']:.2f}, memory {p['memory_ratio']:.2f}); "
-                  f"settled {p['settled_s']:.1f} s, {p['changes_after']} changes after; default {p['default'] or 0:.0f}")
+                  f"settled after {p['settled_s']:.1f} s, then {p['changes_after']} changes; default {p['default'] or 0:.0f}")
         for who in ("torch", "climber", "tfdata", "tfpython"):
             if row.get(who):
                 print(f"  against {who}: area {row[who]['area']:.2f}, CPU per sample {row[who]['cpu_per_sample']:.2f}, "

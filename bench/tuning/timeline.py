@@ -176,7 +176,7 @@ def run(bed, scenario, name, options=(), tensorflow=None):
             at += phase.seconds
             time.sleep(max(0, at - time.monotonic()))
             if not job.alive:
-                raise SystemExit(f"{name}: the job ended by itself; its own message is on standard error")
+                raise SystemExit(f"{name}: the job ended early; its message is on standard error")
             phases[-1].update(steady(job, watch, at - STEADY_S, at))
         cpu = watch.rows[-1]["cpu"]
     steps = job.steps()
@@ -194,7 +194,7 @@ def start_of(job):
         if job.trace.stat().st_size >= RECORD_BYTES:
             return job.steps()[0][0]
         if not job.alive:
-            raise SystemExit(f"{job.what['loader']}: the job ended at once")
+            raise SystemExit(f"{job.what['loader']}: the job exited immediately")
         time.sleep(0.01)
     raise SystemExit(f"{job.what['loader']}: the job did not start")
 

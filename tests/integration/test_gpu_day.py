@@ -80,7 +80,7 @@ class Carried(unittest.TestCase):
         piece = self.read("waits")
         self.assertIs(piece["simulated"], True)
         self.assertIs(self.read("machine")["simulated"], True)
-        self.assertEqual(piece["items"]["two-streams"]["cannot"], "the stand-in has one stream")
+        self.assertEqual(piece["items"]["two-streams"]["cannot"], "the stand-in libcuda has only one stream")
         for name in ("item", "ours"):
             self.assertIs(piece["items"][name]["simulated"], True)
             self.assertEqual(set(piece["items"][name]["rows"]), set(waits.ROWS))
@@ -95,7 +95,7 @@ class Carried(unittest.TestCase):
         table = run(self.folder, "--results", self.results, "--table").stdout
         self.assertIn("### waits (simulated)", table)
         self.assertIn("| item | ", table)
-        self.assertIn("- two-streams: not possible: the stand-in has one stream", table)
+        self.assertIn("- two-streams: not possible: the stand-in libcuda has only one stream", table)
 
     def test_training(self):
         self.works("--piece", "resnet-ours", "--resnet-seconds", "1")

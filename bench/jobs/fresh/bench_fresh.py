@@ -95,7 +95,7 @@ def show(run):
     shares = {name: share or 0 for name, share in shares.items()}
     said = 100 * (shares.get("fetch_stall", 0) + shares.get("prep_stall", 0))
     print(f"{run['job']:22} {'user' if run['unprivileged'] else 'root'} "
-          f"own clock {100 * clock['wait'] if clock else 0:5.1f} %, said {said:5.1f} % (fetch "
+          f"own clock {100 * clock['wait'] if clock else 0:5.1f} %, report {said:5.1f} % (fetch "
           f"{100 * shares.get('fetch_stall', 0):.0f}), {report['loader']}, {report['verdict']}; device "
           f"{100 * shares.get('device', 0):.0f}, starved {100 * shares.get('cpu_starved', 0):.0f}, other "
           f"{100 * shares.get('other', 0):.0f}; {'; '.join(failures(run)) or 'right'}", flush=True)

@@ -144,7 +144,7 @@ class Truth(Jobs):
         self.assertGreater(report["shares"]["wait"], 0.4)
         self.assertAlmostEqual(report["shares"]["wait"] + report["shares"]["device"], 1, places=4)
         text = self.truth("--max-steps", "6", command=command)
-        self.assertRegex(text.splitlines()[0], r"^[0-9.]+ % of the run is loading, [0-9.]+ % the device")
+        self.assertRegex(text.splitlines()[0], r"^[0-9.]+ % of the run is loading, [0-9.]+ % device time")
         self.assertNotIn("fetch ", text)
         self.assertIn("read no files", text)
 

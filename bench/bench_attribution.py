@@ -53,7 +53,7 @@ CONFIGS = {
     "w4-prep": Config(4, 48, 400, 8, 60),
     "w4-device": Config(4, 24, 60, 32, 70),
 }
-KEPT = ("shares", "steps", "verdict", "method", "lost_events", "workers", "warmup_s")  # fields of a report that the results keep
+KEPT = ("shares", "steps", "verdict", "method", "lost_events", "workers", "warmup_s")  # the report's fields that are kept in the results
 KINDS = ("synthetic", "cached", "cold")
 SPREAD_CONFIG, SPREAD_RUNS = "w2-fetch", 5
 

@@ -222,7 +222,7 @@ def small_figures(raw):
 
 
 def take(n_bytes):
-    """Takes n_bytes of memory in a process of its own, and waits to be ended."""
+    """Runs in a separate process: takes n_bytes of memory, and waits to be ended."""
     held = mmap.mmap(-1, n_bytes)
     for page in range(0, n_bytes, 4096):
         held[page] = 1

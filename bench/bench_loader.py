@@ -25,7 +25,7 @@ FILE_BYTES = 4096
 BATCH = 256
 ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 3))
 BUDGET = 1 << 30
-SMALL_BUDGET = 128 << 20  # less than the dataset
+SMALL_BUDGET = 128 << 20  # a cache smaller than the dataset
 SLACK = 64 << 20
 
 

@@ -70,7 +70,7 @@ def run(bed, mix, datasets, tuned):
         end = time.monotonic()
         roots = [job.pid for job in jobs] + sorted({daemon.process.pid for daemon in daemons})
         rates = {need.name: testbed.rate_of(job.steps(end - STEADY_S, end)) for need, job in zip(mix.jobs, jobs)}
-        memory = sum(testbed.memory_of(None if tuned and i else daemon, job)  # a shared daemon counts once
+        memory = sum(testbed.memory_of(None if tuned and i else daemon, job)  # the memory of a shared daemon counts once
                      for i, (job, daemon) in enumerate(zip(jobs, daemons)))
         return {"tuned": tuned, "rates": rates, "cpu_s": usage.cpu_of(roots), "memory": memory,
                 "knobs": json.loads(daemons[0].ctl("jobs", "--json").stdout or "null") if tuned else None,

@@ -35,8 +35,8 @@ import photos  # noqa: E402
 LIMITS = {"jpeg": 0.98, "small_reads": 0.95}
 RSS_MIB_MAX, FIRST_MINUTE_MIB_MAX, DISK_MIB_PER_MIN_MAX = 64, 16.0, 1.4
 SLICE_S = 2.0
-SETTLE_S = 0.2  # after the recorder has ended: unloading its programs takes CPU time, too
-START_S = 9.0  # imports, first batches
+SETTLE_S = 0.2  # pause after the recorder has ended, because unloading its programs takes CPU time, too
+START_S = 9.0  # time for imports and first batches
 MINUTE_S, N_MINUTES = 60, 3
 N_PHOTOS, READS_FILE_BYTES = 600, 512 << 20
 READS_PER_STEP = 16 * 256  # bench/jobs/loads.py

@@ -24,7 +24,7 @@ from peers.stock_python import Pythons
 from serving import Daemon, pack
 
 POINTS = 3.0
-SEEN = 0.95  # share of a short job that is to be recorded
+SEEN = 0.95  # minimum share of a short job that must be recorded
 ROUNDS = 3
 SECONDS = 12
 LIMIT_S = 150

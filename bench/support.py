@@ -23,11 +23,11 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS = pathlib.Path(os.environ.get("DIESEL_BENCH_RESULTS", ROOT / "bench" / "results"))
 RAW = ROOT / "build" / "bench"
-PYTHON = "/usr/bin/python3"  # the distribution's, which has torch
+PYTHON = "/usr/bin/python3"  # the distribution's Python, which has torch
 EXIT_SKIPPED = 77
 
-# Command prefix for measured jobs: the kernel prefers them to other processes of the machine, which then disturb them less. Where it groups
-# processes by session, a group has a priority of its own. Needs root.
+# Command prefix for measured jobs: the kernel prefers them to other processes of the machine, which then disturb them less. Where the kernel
+# groups processes by session, the group's priority is raised, too. Needs root.
 PREFERRED = ["/bin/sh", "-c", 'echo -20 2>/dev/null >/proc/self/autogroup; exec nice -n -20 "$@"', "sh"]
 
 
@@ -195,7 +195,7 @@ def evict(paths):
     for path in paths:
         fd = os.open(path, os.O_RDONLY)
         try:
-            os.fsync(fd)  # dirty pages are not dropped
+            os.fsync(fd)  # the kernel does not drop dirty pages
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(fd)
@@ -223,7 +223,7 @@ class Steal:
     """Measures the CPU time that the job under test could not get while the block ran, as shares of all CPUs. `ratio` was taken by the host,
     and `neighbours` by processes that are not this one's (waited-for) children."""
 
-    LIMIT = 0.03  # above this a run measures the host: repeat it
+    LIMIT = 0.03  # above this ratio, a run measures the host and must be repeated
     NEIGHBOURS_LIMIT = 0.05
 
     def __enter__(self):
@@ -310,7 +310,7 @@ def result_write(name, raw, quiet=False, **figures):
     }
     for folder, content in ((RESULTS, document), (RAW, document | {"raw": raw})):
         folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(content, indent=1).replace(f"{ROOT}/", "")  # no paths of this machine
+        text = json.dumps(content, indent=1).replace(f"{ROOT}/", "")  # results must not contain this machine's paths
         (folder / f"{name}.json").write_text(text + "\n")
     if not quiet:
         print("RESULT", " ".join(f"{key}={_short(value)}" for key, value in figures.items()), flush=True)

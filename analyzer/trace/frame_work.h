@@ -11,7 +11,7 @@ enum stack_work {
 	STACK_MODEL,   /* the model's forward pass */
 	STACK_NEXT,    /* makes or awaits the next item of an iterator */
 	STACK_IMPORT,  /* imports modules */
-	STACK_CUT,     /* truncated because it is too deep; nothing known in the recorded part */
+	STACK_CUT,     /* stack truncated because it is too deep; no known function in the recorded part */
 };
 
 /* Returns the work of a Python function, never STACK_CUT. file: last component of its path. A generator's

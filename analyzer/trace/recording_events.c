@@ -207,7 +207,7 @@ struct recording_cursor {
 	struct recording_filter filter;
 	struct recording_blob *blobs; /* sorted by min_end_ns */
 	size_t n_blobs, next_blob;
-	struct blob_run *runs; /* few, as blobs hardly overlap in time */
+	struct blob_run *runs; /* the open blobs: few, because blobs hardly overlap in time */
 	size_t n_runs, capacity;
 };
 

@@ -15,15 +15,15 @@ struct recording_buffer {
 
 struct recording {
 	struct sql *db;
-	int dir_fd;                                     /* writing: the recording's folder */
+	int dir_fd;                                     /* when writing: the recording's folder */
 	struct sql_statement *insert, *insert_metadata; /* prepared on first use */
 	struct recording_codec *codec;
 	char *path;
 	int lock_fd;    /* when writing: the file, locked until it is closed */
-	bool under_way; /* reading: another process is writing the file */
+	bool under_way; /* when reading: another process is writing the file */
 	bool complete;  /* when reading: the file's flag; false after damage was found */
 	bool writing;   /* a transaction is open, until the next flush */
-	uint64_t slice; /* the slice that detail belongs to */
+	uint64_t slice; /* the slice to which new detail belongs */
 	uint64_t written_bytes, detail_bytes; /* so far; written_bytes includes detail_bytes */
 	struct recording_buffer life, detail;
 };

@@ -28,10 +28,10 @@
 
 struct slices_config {
 	uint64_t bytes_per_minute; /* growth of the budget; 0: everything is recorded in detail */
-	uint64_t startup_bytes;    /* budget of the time before the first step */
-	uint64_t first_bytes;      /* budget of the minute from the first step on */
-	uint64_t burst_bytes;      /* maximum that can be saved up later */
-	uint64_t total_bytes;      /* limit of all slices that are kept; 0: none */
+	uint64_t startup_bytes;    /* budget for the time before the first step */
+	uint64_t first_bytes;      /* budget for the minute after the first step */
+	uint64_t burst_bytes;      /* maximum of the budget after that minute */
+	uint64_t total_bytes;      /* limit of the bytes of all retained slices; 0: no limit */
 };
 
 struct slice {
@@ -60,7 +60,7 @@ void slices_steps_begin(struct slices *slices, uint64_t now_ns);
 
 enum slices_change {
 	SLICES_AS_BEFORE,
-	SLICES_ON,  /* a slice has begun: the last item */
+	SLICES_ON,  /* a slice has begun; it is the last item */
 	SLICES_OFF, /* the last item has ended */
 };
 

@@ -53,7 +53,7 @@ static int find_code(char *folder, size_t size, struct error *err)
 	return 0;
 }
 
-/* Fills *shim; -errno. */
+/* Makes the folder and finds the code. Returns 0 or -errno. */
 static int truth_shim_open(struct truth_shim *shim, struct error *err)
 {
 	const char *temporary = getenv("TMPDIR");

@@ -17,7 +17,7 @@
 
 struct truth_options {
 	char **command;
-	const char *data; /* folder of the job's files; NULL: learn them */
+	const char *data; /* folder of the job's files; NULL: learn the files from a run */
 	uint64_t n_steps; /* steps per run */
 	uint64_t n_rounds;
 	bool json;

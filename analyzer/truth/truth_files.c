@@ -69,7 +69,7 @@ static struct truth_files files_of(struct path_list *list)
 
 int truth_files_below(const char *folder, struct truth_files *ret_files, struct error *err)
 {
-	char *const roots[] = {(char *)(uintptr_t)folder, NULL}; /* fts does not change them */
+	char *const roots[] = {(char *)(uintptr_t)folder, NULL}; /* fts does not change the strings */
 	_cleanup_(ftsp) FTS *tree = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
 	struct path_list list = {0};
 	FTSENT *entry;
@@ -144,7 +144,7 @@ void truth_files_evict(const struct truth_files *files)
 
 		if (fd < 0)
 			continue;
-		fdatasync(fd); /* dirty pages are not dropped */
+		fdatasync(fd); /* the kernel does not drop dirty pages */
 		posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 	}
 }

@@ -13,7 +13,7 @@
 struct error;
 
 struct truth_files {
-	char **paths; /* sorted, each once */
+	char **paths; /* sorted, without duplicates */
 	size_t n;
 };
 
@@ -27,7 +27,7 @@ void truth_files_free(struct truth_files *files);
 
 struct truth_residence {
 	uint64_t bytes;        /* bytes of the files whose pages could be counted */
-	uint64_t cached_bytes; /* part of bytes, in the page cache */
+	uint64_t cached_bytes; /* part of `bytes` that is in the page cache */
 	uint64_t n_unreadable; /* files that could not be opened */
 	uint64_t n_unknown;    /* files whose pages mincore does not report */
 };

@@ -22,10 +22,10 @@ enum truth_kind {
 struct truth_clock {
 	uint64_t n_steps;
 	double seconds;   /* time from the first request for a batch to the end of the last step */
-	double wait;      /* part of seconds, in requests */
-	double compiling; /* part of seconds, in torch.compile; NAN: not reported by PyTorch */
+	double wait;      /* part of `seconds` spent in requests for batches */
+	double compiling; /* part of `seconds` spent in torch.compile; NAN: not reported by PyTorch */
 	uint64_t n_processes;
-	bool truncated; /* the run was ended after the steps asked for */
+	bool truncated; /* the run ended at the requested number of steps */
 };
 
 /* Parses all lines of a clock's file. -EBADMSG: not in the clock's format; -ENODATA: no process had a

@@ -333,12 +333,12 @@ static int data_waits_find_rhythm(const struct timeline_thread *trainer, struct 
 /* A file call, a group of them or a page fault of the trainer that may be the reading of samples. */
 struct touch {
 	uint64_t begin_ns, end_ns;
-	uint64_t busy_ns; /* time in calls */
+	uint64_t busy_ns; /* time spent in the calls */
 	uint64_t gap_ns;  /* CPU time since the touch before, if in the same step */
 	size_t step;      /* number of backward passes before this touch */
 	size_t n_opens;
-	bool first;  /* the first one of its step */
-	bool closes; /* only closes a file */
+	bool first;  /* the first touch of its step */
+	bool closes; /* the touch only closes a file */
 };
 
 /* A CPU time between two samples, and the number of times it was seen. */

@@ -10,8 +10,8 @@
 #include "analyzer/base/times.h"
 
 #define BETWEEN_CPU_NS UINT64_C(500000) /* maximum CPU time between two naps, for checking for a batch */
-#define POLLS_MIN      3                /* minimum naps in a row: fewer may be intended */
-#define LOOKS_MIN      5                /* minimum samples of the stack */
+#define POLLS_MIN      3 /* minimum naps in a row that count as polling: fewer may be intended */
+#define LOOKS_MIN      5 /* minimum stack samples of the trainer */
 
 static bool is_nap(const struct timeline_thread *thread, const struct timeline_off *off)
 {

@@ -14,7 +14,7 @@
 static bool hands_over(const struct roles *roles, const struct timeline_off *off, uint32_t helper_tid)
 {
 	if (!off->state)
-		return off->syscall_nr == SYS_futex; /* preempted in the call that wakes */
+		return off->syscall_nr == SYS_futex; /* preempted in futex(), the call that wakes */
 	return (helper_tid && off->waker_tid == helper_tid) || gil_waits(&roles->gil, roles->trainer, off);
 }
 

@@ -17,7 +17,7 @@
 
 struct window {
 	uint64_t begin_ns, end_ns;
-	struct analysis_step *steps; /* share_ns and complete are not filled in */
+	struct analysis_step *steps; /* without share_ns and complete, which are not set */
 	size_t n_steps;
 	uint64_t observed_ns; /* sum of all steps: less than the window if the recording has gaps */
 };

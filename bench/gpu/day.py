@@ -121,7 +121,7 @@ def commit():
 
 
 class Day:
-    """The parameters of the pieces."""
+    """The parameters that all pieces share."""
 
     def __init__(self, options, python, here, folder):
         self.python, self.machine, self.folder, self.short = python, here, folder, options.short

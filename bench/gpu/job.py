@@ -87,7 +87,7 @@ class Job:
         self.steps, self.ahead, self.others = 0, None, []
 
     def batches(self):
-        """An endless iterator."""
+        """Yields batches endlessly."""
         kind = self.kind
         if not kind.ours:
             dataset = Samples(kind.batch_kib * 256 // BATCH, kind.prep_ms / 1000 / BATCH)
@@ -202,7 +202,7 @@ def run(options):
     kind = KINDS[options.kind]
     device = StandIn(options.standin, kind.wait, os.path.join(options.folder, "standin.log")) if options.standin else Gpu(torch)
     job = Job(kind, device, options)
-    time.sleep(0.3)  # the recorder attaches its probes meanwhile
+    time.sleep(0.3)  # the recorder attaches its probes during this pause
     try:
         if not options.profile:
             device.watch()

@@ -179,7 +179,7 @@ def serve(day, way, size, cores):
 def photographs(day):
     def make(folder):
         source = day.photographs
-        if not source.is_dir():  # in the tree
+        if not source.is_dir():  # in the source tree, which has no folder of photographs
             source = folder / "made"
             images.make(source, 1 if day.short else 16)
         images.multiply(source, folder / "files", N_SHORT if day.short else N_IMAGES)

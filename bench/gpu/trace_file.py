@@ -5,7 +5,7 @@ import json
 
 WAITS = {"cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize", "cudaMemcpy", "cuStreamSynchronize", "cuCtxSynchronize",
          "cuEventSynchronize"}
-LONG_WAITS = ("cudaMemcpyAsync", "cudaFree", "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync", "cuMemFree")  # waits above 50 us, as in the report
+LONG_WAITS = ("cudaMemcpyAsync", "cudaFree", "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync", "cuMemFree")  # calls that count as waits above 50 us, as in the report
 LONG_US = 50
 ON_DEVICE = {"kernel", "gpu_memcpy", "gpu_memset"}
 

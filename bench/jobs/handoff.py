@@ -99,7 +99,7 @@ def main():
     torch.set_num_threads(1)
     way, dataset, n = sys.argv[1], sys.argv[2], int(sys.argv[3])
     loader = WAYS[way](dataset, n)
-    epoch(loader, n)  # makes processes and memory
+    epoch(loader, n)  # not counted: this epoch makes processes and memory
     versions = {name: importlib.metadata.version(name) for name in ("torch", "spdl")}
     print(json.dumps({**epoch(loader, n), **versions}), flush=True)
     del loader  # ends its processes and removes named memory; SPDL's stay at the end of the process

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-#define TIMES_MAX (UINT32_C(1) << 22) /* the first ones are kept */
+#define TIMES_MAX (UINT32_C(1) << 22) /* maximum number of times kept: the first ones */
 
 static float times_us[TIMES_MAX];
 

@@ -28,7 +28,7 @@ class Reads:
 
     def read(self):
         for pid in {self.root, *self.seen, *usage.tree(self.root)}:
-            with contextlib.suppress(OSError):  # the process ended: its last count stays
+            with contextlib.suppress(OSError):  # the process ended, and its last count stays valid
                 fields = dict(line.split(": ") for line in pathlib.Path(f"/proc/{pid}/io").read_text().splitlines())
                 self.seen[pid] = int(fields["read_bytes"])
         return sum(self.seen.values())

@@ -68,7 +68,7 @@ def pytorch(workers, lists, function, dataset, rank, world):
 def look(data, decoded):
     if decoded:
         assert data.shape == (BATCH, 3, SIDE, SIDE), data.shape
-        assert data.numpy().view(numpy.uint64).sum() != 0  # looks at every pixel
+        assert data.numpy().view(numpy.uint64).sum() != 0  # reads every pixel
     elif isinstance(data, list):
         assert len(data) == BATCH, len(data)
         if any(int(sample.numpy().view(numpy.uint64).sum()) != SUM for sample in data):

@@ -21,7 +21,7 @@ FACES = [f"dejavu/DejaVu{name}.ttf" for name in (
                                  for style in ("Regular", "Bold", "Italic", "BoldItalic")]
 # Characters that do not look like another one in most faces.
 CHARACTERS = "0123456789ABDEFGHJKLMNPQRTUYabcdefghijkmnqrtuyαβγδεζηθλμξπσφψωΓΔΘΛΞΠΣΦΨΩБДЖИЛЦЧШЭЮЯЪбджйлцчшэюя&@%$?!#"
-GLYPH = 32  # pixels of a side, as drawn
+GLYPH = 32  # side length of a drawn character, in pixels
 SIDE = 16   # as learnt
 N_TRAIN, N_TEST = 51200, 10000
 NOISE = 0.1
@@ -110,7 +110,7 @@ class RankNorm(nn.Module):
     def __init__(self, channels, ranks):
         super().__init__()
         self.channels, self.ranks = channels, ranks
-        self.each = nn.BatchNorm2d(channels * ranks, affine=False)  # a rank's channels next to the other ranks'
+        self.each = nn.BatchNorm2d(channels * ranks, affine=False)  # the channels of all ranks, next to each other
         self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
 
     def forward(self, x):

@@ -20,7 +20,7 @@ def ip(*words):
 
 
 class Net:
-    """Namespaces of nodes around a bridge in one of its own; each link is shaped at both ends."""
+    """A network namespace per node, and one with a bridge between them. Each link is shaped at both ends."""
 
     def __init__(self, n, mbit):
         tag = f"dsln{os.getpid() % 100000}"

@@ -19,8 +19,8 @@ import random
 @dataclasses.dataclass
 class Costs:
     """Measured costs, in seconds of one core."""
-    byte_s: float       # a byte over the link: both ends together
-    question_s: float   # a question and its answer without the bytes: both ends together
+    byte_s: float       # one byte over the link, both ends together
+    question_s: float   # one question and its answer without the chunk's bytes, both ends together
     owner_s: float      # finding a chunk's owner, per member: once per chunk, as long as the members stay
     redis_member_s: float      # CPU time of the Redis server, per second and node of the group
     redis_pair_s: float        # CPU time of the Redis server, per second and pair of nodes
@@ -86,7 +86,7 @@ def one_order(n, site, costs, free=None, whole=False, windows=400, seed=1):
 
 
 class Lanes:
-    """Nodes, each with a lane of its own."""
+    """Simulates nodes, each of which has its own lane."""
 
     def __init__(self, n, site, costs, free, seed):
         self.n, self.site, self.draw = n, site, random.Random(seed)

@@ -108,7 +108,7 @@ def trial(folder, dataset, options, scenario, processes):
         lines = [taker.stdout.readline() for taker in takers]
         try:
             after = status(daemon)["cache"]
-        except subprocess.CalledProcessError:  # the kernel has killed it
+        except subprocess.CalledProcessError:  # the kernel has killed the process
             after = {"segment_bytes": 0}
         row = {"scenario": scenario, "processes": processes, "cache": before["segment_bytes"], "left": left,
                "taken": part * processes, "kills": group.kills(), "cache_after": after["segment_bytes"],

@@ -11,7 +11,7 @@ from tuning.bed import DATASET_BYTES, MIB, Knobs
 # Enough for the segments of a session's windows and its ready batches; nothing beyond them stays cached.
 LEAST_CACHE = 48 * MIB
 CACHE_STEPS = 3  # number of cache sizes in the grid, from LEAST_CACHE to FULL_CACHE
-FULL_CACHE = DATASET_BYTES + 96 * MIB  # all of the dataset, and batch slots
+FULL_CACHE = DATASET_BYTES + 96 * MIB  # enough for all of the dataset, and for batch slots
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@
 
 #define SAMPLE_NS     (100 * NS_PER_MS)
 #define SAMPLE_MAX_NS (5 * NS_PER_S)    /* maximum time between samples */
-#define SAMPLE_MIN_NS (500 * NS_PER_MS) /* minimum, at the start, so that short jobs have a value too */
+#define SAMPLE_MIN_NS (500 * NS_PER_MS) /* time between the first samples: gives short jobs a value, too */
 
 static uint64_t cost_own_cpu_ns(void)
 {

@@ -27,8 +27,8 @@ struct cost {
 	uint64_t start_ns, next_ns;
 	uint64_t begin_ns, begin_run_ns; /* start of the current sample; 0: none */
 	uint64_t sampled_ns;
-	double rate;        /* CPU time over time in the last sample */
-	double estimate_ns; /* CPU time until known_ns */
+	double rate;        /* CPU time per elapsed time in the last sample */
+	double estimate_ns; /* estimated CPU time up to known_ns */
 	uint64_t known_ns;
 };
 

@@ -22,7 +22,7 @@ struct profiler;
 struct profiler *profiler_new(struct bpf_object *object);
 void profiler_free(struct profiler *profiler);
 
-/* Opens a clock of rate_hz on every CPU. -errno: this machine has no such clock, or does not let us. */
+/* Opens a clock of rate_hz on every CPU. -errno: this machine has no such clock, or denies it. */
 int profiler_start(struct profiler *profiler, uint32_t rate_hz);
 void profiler_stop(struct profiler *profiler);
 

@@ -11,7 +11,7 @@
 struct refusal {
 	char program[COLLECTOR_PROGRAM_SIZE]; /* the program that libbpf mentioned last; "": none */
 	char reason[COLLECTOR_REASON_SIZE];   /* the verifier's last line, or libbpf's message */
-	bool verified;                        /* the reason is the verifier's */
+	bool verified;                        /* the reason comes from the verifier */
 };
 
 /* Clears the state and starts to collect libbpf's messages, which also go to the log at LOG_DEBUG. */

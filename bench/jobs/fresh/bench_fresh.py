@@ -19,7 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 import support  # pylint: disable=wrong-import-position
 
 JOB_PROGRAM = support.ROOT / "bench" / "jobs" / "fresh" / "run.py"
-POINTS = {False: 3.0, True: 10.0}  # by whether it runs without privilege
+POINTS = {False: 3.0, True: 10.0}  # tolerance in points, by whether the recorder runs without privilege
 NEEDS = {"batchgenerators": "batchgenerators", "nodes-thread": "torchdata.nodes", "nodes-process": "torchdata.nodes",
          "thread-buffer": "monai", "background-generator": "prefetch_generator", "tokenizer": "tokenizers"}
 LIMIT_S = 150

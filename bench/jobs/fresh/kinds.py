@@ -295,7 +295,7 @@ def polled_process(clock, data):
 
 @kind
 def queue_process(clock, data):
-    """A queue that two processes fill, by hand."""
+    """A queue that is filled by two processes, which the job starts itself."""
     steps.train(clock, Got(processes(data, 2).get), 8)
 
 

@@ -48,7 +48,7 @@ int collector_launch(struct collector *collector, char *const argv[], const sigs
 		     struct error *err);
 
 /* Makes a running process, its threads and its descendants part of the job. -ESRCH: there is no such process.
- * Each of its threads gets EVENT_ALIVE and EVENT_NAME; what it is doing now will be flagged
+ * Each of its threads gets EVENT_ALIVE and EVENT_NAME; its current call or interval will be flagged
  * EVENT_FLAG_CLIPPED. */
 int collector_attach(struct collector *collector, pid_t tgid, struct error *err);
 
@@ -101,7 +101,7 @@ void collector_close(struct collector *collector);
 struct collector_refusal {
 	char program[COLLECTOR_PROGRAM_SIZE]; /* the program's name: its tracepoint's name, if it has one */
 	char reason[COLLECTOR_REASON_SIZE];   /* one line: the verifier's last line, or libbpf's message */
-	const char *lost_without;             /* as in struct collector_hook */
+	const char *lost_without;             /* part of a report that is lost without the program */
 };
 
 struct collector_stats {

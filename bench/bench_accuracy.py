@@ -33,7 +33,7 @@ from serving import Daemon, pack
 import diesel_loader.torch
 
 WINDOW = 8  # chunks per node
-ZOOM = 16   # scales the digits up where they are served, so that they fill several chunks
+ZOOM = 16   # factor by which the served digits are scaled up, so that they fill several chunks
 SERVED = [(1, 0), (4, 0), (3, 2)]  # lanes and drift of the orders that the test with dieseld uses
 
 

@@ -34,7 +34,7 @@ WAYS = ("plain", "assist")
 
 
 def watches(daemon):
-    """Returns whether dieseld's watcher has loaded the programs: it drops root after that."""
+    """Returns whether dieseld's watcher has loaded the BPF programs, after which it drops root."""
     for pid in usage.tree(daemon.process.pid):
         with contextlib.suppress(OSError):  # the process ended
             status = pathlib.Path(f"/proc/{pid}/status").read_text()

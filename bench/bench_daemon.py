@@ -29,7 +29,7 @@ FILE_BYTES = 256 * MIB
 
 
 class Group:
-    """A memory limit (cgroup v1) and the same processes in a group of the unified tree, for its PSI."""
+    """A memory limit (cgroup v1) for processes that are also in a cgroup v2 group, whose PSI is read."""
 
     @staticmethod
     def why_not():
@@ -141,7 +141,8 @@ def idle(bed):
 
 
 def sensing(bed, bpf):
-    """Measures a job without a device wait whose trainer does the Python work itself, so that all core time that sensing takes shows."""
+    """Measures a job without a device wait whose trainer does the Python work itself, so that the figures include all core time that sensing
+    takes."""
     bed.slow.change()
     plain = None if bpf else lambda argv: bed.slow.command(["setpriv", "--bounding-set=-all", "--inh-caps=-all", *argv])
     with bed.serving(Knobs(CACHE_BYTES), tune="dry-run", prefix=plain) as daemon, \

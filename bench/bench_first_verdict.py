@@ -76,7 +76,7 @@ def timed(command):
 
 
 def environment(folder):
-    """Makes a virtual environment that sees this Python's torch. Not timed, as users of torch have one already."""
+    """Makes a virtual environment that sees this Python's torch. This is not timed, because users of torch have an environment already."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     torch = importlib.util.find_spec("torch")
     if not torch:

@@ -110,7 +110,8 @@ class Ground:
 
 @contextlib.contextmanager
 def mounted(command, where):
-    """Runs the process that serves the mount, in the foreground: so it is in this session, and preferred like everything else here."""
+    """Runs the process that serves the mount, in the foreground: so that it stays in this session and has the same priority as all other processes
+    here."""
     with subprocess.Popen(command) as process:
         support.wait_for(lambda: os.path.ismount(where) or process.poll() is not None, f"{where} is mounted")
         try:

@@ -29,7 +29,7 @@ CASES = {s.name: s for s in (
 
 
 def near_s(curve, begin, end):
-    """Returns the seconds after `begin` until two seconds' throughput is first near that of the phase's last third."""
+    """Returns the seconds after `begin` until the throughput over 2 s first comes near that of the phase's last third."""
     inside = curve[int(begin):int(end)]
     last = inside[-max(1, len(inside) // 3):]
     goal = (1 - NEAR) * sum(last) / len(last)

@@ -159,7 +159,7 @@ def run_limited(argv, environment):
 
 
 def ranks_right(clocks):
-    """Returns whether the ranks together had each sample once per epoch. None: unknown."""
+    """Returns whether the ranks together got each sample once per epoch. None: unknown."""
     if len(clocks) < 2:
         return None
     epochs = [sum(parts, []) for parts in zip(*(clock["samples"] for clock in clocks))]

@@ -89,7 +89,8 @@ def climb(python, mode, name, dataset, k, first):
 
 
 def scouted_well(scouted, name):
-    """Returns the number that a way must have kept busy to get rounds of its own: three quarters of that of its loader's best way."""
+    """Returns the number of accelerators that a way must have kept busy to be measured in rounds: three quarters of the best way with the same
+    loader."""
     return 0.75 * max(kept for other, kept in scouted.items() if other.partition("-")[0] == name.partition("-")[0])
 
 

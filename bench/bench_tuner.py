@@ -42,7 +42,7 @@ class Run:
         return self.options.only in (None, part)
 
     def units(self):
-        """Returns (key within the scenario's raw figures, what to measure) of all missing pieces, in order."""
+        """Returns (key within the scenario's raw figures, measurement) of all missing pieces, in order."""
         for name in self.options.scenario:
             scenario, raw = SCENARIOS[name], self.raw.setdefault(name, {})
             for index, phase in enumerate(scenario.phases):

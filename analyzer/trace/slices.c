@@ -99,8 +99,8 @@ int slices_step(struct slices *slices, uint64_t now_ns, uint64_t written_bytes, 
 		last->end_ns = now_ns;
 		return SLICES_OFF;
 	}
-	/* Waits until the budget pays a slice of minimum length, because short slices lose too much at their
-	 * edges. */
+	/* Waits until the budget pays for a slice of minimum length, because short slices lose too much at
+	 * their edges. */
 	if (slices->tokens < (double)slices->config.burst_bytes && slices->tokens < slice_price(slices))
 		return SLICES_AS_BEFORE;
 	r = slice_open(slices, now_ns);

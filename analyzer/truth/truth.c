@@ -516,8 +516,8 @@ static int run_all(struct truth *truth, struct error *err)
 	return r;
 }
 
-/* Diverts the job's standard output to standard error, or nowhere. Returns a descriptor of the original
- * one. */
+/* Redirects the job's standard output to standard error, or drops it. Returns a descriptor of the original
+ * standard output. */
 static int divert_output(bool verbose)
 {
 	int output = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);

@@ -238,8 +238,8 @@ static int data_waits_find_workers(const struct timeline *timeline, const struct
 }
 
 /*
- * For a trainer without backward passes, DataLoader and workers: NumPy, scikit-learn, JAX, with a loader of
- * the job's own. The rhythm of its reads shows its steps.
+ * Waits of a trainer without backward passes, DataLoader and workers, that is, of NumPy, scikit-learn or
+ * JAX with the job's own loader. The rhythm of its reads shows its steps.
  */
 #define SAMPLE_GAP_NS UINT64_C(300000) /* minimum computing between two samples; less is within one */
 
@@ -322,9 +322,10 @@ static int data_waits_find_rhythm(const struct timeline_thread *trainer, struct 
 }
 
 /*
- * For a trainer without workers and marks: it opens, reads and decodes sample after sample between two steps.
- * An interval of computing between two file calls that is far longer than decoding a sample separates reading
- * a batch from anything else that uses files (logging, an import, the batch of an evaluation).
+ * Waits of a trainer without workers and marks, which opens, reads and decodes sample after sample between
+ * two steps. An interval of computing between two file calls that is far longer than decoding a sample
+ * separates reading a batch from anything else that uses files (logging, an import, the batch of an
+ * evaluation).
  */
 #define OUTLIER_FACTOR 8
 #define OUTLIER_MIN_NS UINT64_C(5000000)
@@ -437,8 +438,8 @@ static size_t touch_samples(const struct touches *touches, size_t i)
 	return touch->first || touch->gap_ns >= SAMPLE_GAP_NS;
 }
 
-/* Finds how samples begin and how long each computes, from all steps except the first, which is full of
- * imports. */
+/* Finds how samples begin and how long decoding one takes, from all steps except the first, which is full
+ * of imports. */
 static int gaps_measure(struct touches *touches)
 {
 	struct gap *gaps = calloc(2 * touches->n + 1, sizeof(*gaps));

@@ -79,8 +79,7 @@ class Bucket:
 
 
 def curl(bucket, folder, chunks, n_bytes=None):
-    """Reads all chunks, bypassing the disk, or the first bytes of each, one by one. The lengths of the objects tell how many bytes must
-    arrive."""
+    """Reads all chunks, bypassing the disk, or the first bytes of each, one by one. The lengths of the objects show how many bytes must arrive."""
     config, total = folder / "curl.txt", 0
     parallel = ["-Z", "--parallel-immediate", "--parallel-max", PARALLEL] if n_bytes is None else ["--range", f"0-{n_bytes - 1}"]
     lines = [f'aws-sigv4 = "aws:amz:us-east-1:s3"\nuser = "{KEY_ID}:{SECRET}"\nfail-early\nwrite-out = "%{{http_code}} %{{size_download}}\\n"']

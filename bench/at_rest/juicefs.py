@@ -10,7 +10,7 @@ from peers.environments import SERVERS, python_of
 
 
 class JuiceFs:
-    """A mount of JuiceFS. folder: for the files of this mount only. wrap: a command before it, as for a namespace."""
+    """A mount of JuiceFS. folder: for the files of this mount only. wrap: a command in front of it, such as one that enters a namespace."""
 
     def __init__(self, program, folder, url, wrap=(), objects=None):
         self.mount, self.objects = folder / "mount", objects or folder / "objects"

@@ -143,7 +143,7 @@ def numbers_of_cores(day):
 
 @contextlib.contextmanager
 def held_to(cores):
-    """Processes started meanwhile get only the first `cores` cores of this process."""
+    """While the block runs, new processes get only the first `cores` cores of this process."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, sorted(before)[:cores])
     try:

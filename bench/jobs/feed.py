@@ -48,7 +48,7 @@ class Dial:
 
 
 class Transform:
-    """bytes -> float [3, 64, 64], in as many numpy passes as the dial says, about 20 us each. Values stay random."""
+    """bytes -> float [3, 64, 64], in as many numpy passes as the dial sets, about 20 us each. Values stay random."""
 
     def __init__(self, dial):
         self.dial = dial

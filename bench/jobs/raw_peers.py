@@ -12,7 +12,7 @@ import sys
 import tarfile
 
 CORES = len(os.sched_getaffinity(0))
-CHUNK_BYTES = 16 << 20  # size of chunks, shards or files of records, of formats that have them: at least 25 of them
+CHUNK_BYTES = 16 << 20  # size of a chunk, shard or file of records, in formats that have these; a dataset has at least 25
 BATCH_BYTES, BATCH_MOST = 2 << 20, 256
 
 

@@ -20,7 +20,7 @@ from jobs import usage
 
 
 class Reads:
-    """Bytes read from storage by a process and its descendants. The kernel's list of children may lack one, so processes that were seen
+    """Counts the bytes read from storage by a process and its descendants. The kernel's list of children may miss one, so processes that were seen
     before are read again."""
 
     def __init__(self, root):

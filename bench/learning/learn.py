@@ -134,8 +134,8 @@ def network(task, ranks):
 
 
 def accuracy_after(task, seed, numbers, ranks):
-    """Returns the accuracy on the test set. numbers[epochs, steps, step]: the samples of each step, rank after rank. ranks: slices that are
-    normalised each by itself."""
+    """Returns the accuracy on the test set. numbers[epochs, steps, step]: the samples of each step, rank after rank. ranks: number of slices, each
+    of which is normalised by itself."""
     torch.manual_seed(seed)
     model = network(task, ranks)
     optimizer = torch.optim.SGD(model.parameters(), lr=task.rate, momentum=0.9)

@@ -48,7 +48,7 @@ def unanswered(nodes):
 
 
 class Measured:
-    """Measures a job, epoch by epoch."""
+    """Measures a job in each of its epochs."""
 
     def __init__(self, start, nodes, n_chunks):
         """start(): starts the job."""

@@ -35,7 +35,7 @@ def limit(bed, phase):
 
 @contextlib.contextmanager
 def running(bed, scenario, knobs):
-    """Runs a static daemon and its job with a filled cache, from which steady state is reached."""
+    """Runs a static daemon and its job with a filled cache, so that the job soon reaches its steady state."""
     bed.slow.change()
     with bed.serving(Knobs(max(knobs.cache_bytes, scenario.limit_bytes), 8, knobs.daemon_workers)) as daemon:
         with bed.job("diesel", workers=knobs.client_workers, transform=scenario.transform, socket=daemon.socket) as job:

@@ -567,7 +567,7 @@ uint64_t collector_alive(const struct collector *collector)
 
 static void detach(struct collector *collector)
 {
-	/* In reverse order: interrupt entries before their exits, so that no context is left open. */
+	/* Detaches in reverse order: interrupt entries before their exits, so that no context stays open. */
 	majors_close(collector->majors);
 	collector->majors = NULL;
 	while (collector->n_links > 0)

@@ -71,7 +71,7 @@ bool hooks_can_probe(const struct btf *btf);
 /* Selects for loading the programs that this kernel can run. profile: includes the program that takes stack
  * samples. */
 int hooks_select(struct bpf_object *object, const struct btf *btf, bool profile, struct error *err);
-/* Returns the row of a program, with the name of its hook or its own; NULL: no such program. */
+/* Returns the row of a program, which has the name of its hook or of the program; NULL: no such program. */
 const struct collector_hook *hooks_of_program(const char *program);
 /* Excludes from loading all programs with this lost_without, because a partial measurement is useless. */
 void hooks_leave_out(struct bpf_object *object, const char *lost_without);

@@ -52,7 +52,7 @@ int collector_launch(struct collector *collector, char *const argv[], const sigs
  * EVENT_FLAG_CLIPPED. */
 int collector_attach(struct collector *collector, pid_t tgid, struct error *err);
 
-/* Returns true if this process is part of the job; false also if it has exited. */
+/* Returns true if this process is part of the job, and false if not or if it has exited. */
 bool collector_has(const struct collector *collector, pid_t tgid);
 
 /* Receives the collector's events and metadata. Neither function may keep the pointers. */

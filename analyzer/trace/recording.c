@@ -211,7 +211,7 @@ static int recording_open_in(int dir_fd, const char *path, struct recording **re
 	if (version != RECORDING_VERSION)
 		return error_set(err, -EPROTONOSUPPORT,
 				 "%s has recording format %d, but this diesel-analyze reads format %d. "
-				 "Record again, or use the version that wrote the file",
+				 "Use the version that wrote the file, or record again",
 				 path, (int)version, RECORDING_VERSION);
 	r = sql_check_tables(recording->db, scripts, err);
 	if (r < 0)

@@ -435,8 +435,8 @@ static int learn(struct truth *truth, struct error *err)
 		add_note(&truth->report,
 			 truth->options->data
 			     ? "the page cache, because the folder of --data contains no files"
-			     : "the page cache, because no file that the job reads was seen (give their "
-			       "folder with --data)");
+			     : "the page cache, because the job was seen to read no files (if it does, give "
+			       "their folder with --data)");
 	truth->report.n_files = truth->files.n;
 	return 0;
 }

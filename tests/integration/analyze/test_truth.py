@@ -188,7 +188,7 @@ class Refusals(Jobs):
         self.assertEqual(self.stderr.count("error:"), 1)
 
     def test_no_loader(self):
-        self.refuse(["true"], 3, "no torch.utils.data.DataLoader")
+        self.refuse(["true"], 3, "does not use PyTorch's DataLoader")
 
     def test_isolated_python(self):
         command = self.command()

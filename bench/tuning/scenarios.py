@@ -10,7 +10,7 @@ from tuning.bed import DATASET_BYTES, MIB, Knobs
 
 # Enough for the segments of a session's windows and its ready batches; nothing beyond them stays cached.
 LEAST_CACHE = 48 * MIB
-CACHE_STEPS = 3  # number of cache sizes in the grid, from LEAST_CACHE to FULL_CACHE
+CACHE_STEPS = 3  # steps of the grid between the least and the full cache
 FULL_CACHE = DATASET_BYTES + 96 * MIB  # enough for all of the dataset, and for batch slots
 
 

@@ -225,9 +225,11 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 		return error_set(
 		    err, -EINVAL,
 		    o->flags & DIESEL_ASKED
-			? "session options with DIESEL_ASKED must be world 1, 1 <= batch <= %u, slots and "
-			  "reconnect_ms, with DIESEL_WARM world and cluster, all else 0"
-			: "session options must be world >= 1, rank < world, 1 <= batch <= %u, offset < "
+			? "invalid session options: with DIESEL_ASKED, world must be 1, batch 1 to %u, and "
+			  "all other options except slots and reconnect_ms 0 (with DIESEL_WARM, world and "
+			  "cluster are free)"
+			: "invalid session options: must be world >= 1, rank < world, 1 <= batch <= %u, "
+			  "offset < "
 			  "stride, window <= %u chunks, lanes and drift <= %u, no unknown flags, no recipe "
 			  "with DIESEL_VIEWS",
 		    o->flags & DIESEL_ASKED ? WIRE_ASK_SAMPLES : WIRE_BATCH_MAX, WIRE_WINDOW_MAX,

@@ -245,7 +245,7 @@ static int fail(struct transport *t, struct error *err, int r)
 int transport_refuse(struct transport *t, struct error *err, const char *what)
 {
 	(void)fail(t, err, -EPROTO);
-	return error_set(err, -EPROTO, "dieseld answered another request: %s", what);
+	return error_set(err, -EPROTO, "unexpected reply from dieseld: %s", what);
 }
 
 static uint16_t next_sequence(struct transport *t, enum wire_type type)
@@ -282,7 +282,7 @@ int transport_call(struct transport *t, union wire_message *request, const struc
 		return fail(t, err, r);
 	if (reply.header.sequence != request->header.sequence) {
 		wire_fds_close(&received);
-		return transport_refuse(t, err, "its number is not the request's");
+		return transport_refuse(t, err, "its number differs from the request's");
 	}
 	if (reply.header.type == WIRE_ERROR) {
 		wire_fds_close(&received);
@@ -290,7 +290,7 @@ int transport_call(struct transport *t, union wire_message *request, const struc
 	}
 	if (reply.header.type != (uint32_t)expected) {
 		wire_fds_close(&received);
-		return transport_refuse(t, err, "the reply is of another kind");
+		return transport_refuse(t, err, "its type does not fit the request");
 	}
 	*ret_reply = reply;
 	if (ret_fds)
@@ -314,7 +314,7 @@ static int offer(struct transport *t, uint32_t version, uint32_t least, struct e
 	if (r < 0)
 		return r;
 	if (reply.hello.version < least || reply.hello.version > version)
-		return transport_refuse(t, err, "the answer has another protocol version than was offered");
+		return transport_refuse(t, err, "its protocol version was not offered");
 	t->version = reply.hello.version;
 	return 0;
 }

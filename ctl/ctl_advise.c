@@ -51,13 +51,13 @@ static void print_memory(const struct capacity *c, const struct capacity_advice 
 {
 	char text[4][16];
 
-	printf("memory    jobs need at least %s, the datasets in use at the same time %s, and\n"
-	       "          their decoded samples %s; other programs left %s\n",
+	printf("memory    jobs need at least %s; the datasets in use at the same time take %s,\n"
+	       "          and their decoded samples %s; other programs left %s\n",
 	       bytes_text(text[0], c->need_bytes), bytes_text(text[1], c->dataset_bytes),
 	       bytes_text(text[2], c->decoded_bytes), bytes_text(text[3], c->space_bytes));
 	if (!(a->cache_bytes > 0)) {
-		printf("cache     this node has too little memory for these jobs: add %s, or run fewer at "
-		       "the same time\n",
+		printf("cache     this node lacks memory for these jobs: add %s, or run fewer jobs at the "
+		       "same time\n",
 		       bytes_text(text[0], a->lacking_bytes));
 		return;
 	}
@@ -84,7 +84,7 @@ static void print_text(const struct capacity *c, const struct capacity_advice *a
 		printf("the node has %.0f, ", c->cores);
 	printf("%.1f at most were busy\n", isfinite(c->cores_busy) ? c->cores_busy : 0);
 	if (isfinite(c->cores) && a->cores > c->cores)
-		printf("          The node has fewer cores: see which jobs decode in Python (dieselctl "
+		printf("          The node has fewer cores: move decoding out of Python (see dieselctl "
 		       "jobs).\n");
 }
 
@@ -145,14 +145,14 @@ const struct option_verb ctl_advise = {
     .help =
 	"HISTORY is the file of dieseld --history (default " DEFAULT_HISTORY "). dieselctl sums up the\n"
 	"jobs of each second, and takes the largest sum: memory for the datasets in use at the same time,\n"
-	"and disk for all datasets. Cores are those that keep pace with the jobs' devices. For Slurm:\n"
-	"the memory that jobs must not get.\n",
+	"and disk for all datasets. Cores: as many as keep pace with the jobs' devices. For Slurm:\nthe "
+	"memory to keep from jobs.\n",
     .about = "Recommends cache, staging disk and CPU for this node, from the history of its jobs (`dieseld "
 	     "--history`, default /var/lib/diesel/history.db). `advise` sums up the needs of the jobs of "
 	     "each second, and takes the largest sum. Memory counts for the datasets in use at the same time "
-	     "and for their decoded samples, disk for all datasets. Cores are those that serve at the pace "
-	     "of the jobs' devices in 95 of 100 seconds. Memory that other programs never left counts as "
-	     "taken. For Slurm, `advise` prints `MemSpecLimit`.",
+	     "and for their decoded samples, disk for all datasets. The number of cores is enough to keep "
+	     "pace with the jobs' devices in 95 of 100 seconds. Memory that other programs used all the time "
+	     "counts as taken. For Slurm, `advise` prints `MemSpecLimit`.",
     OPTION_ROWS(advise_rows),
     .takes = OPTION_FILE,
     .run = run,

@@ -32,9 +32,9 @@ static const struct {
 	{"no_memory", "nodes without memory for the dataset own no chunks: raise the cache of their daemons"},
     [PROBLEM_OTHER_VERSION] = {"other_version",
 			       "nodes of this job read another dataset or version, and share nothing with "
-			       "the others: give all of them the same one"},
+			       "the others: open the same version on all nodes"},
     [PROBLEM_SAME_ADDRESS] = {"same_address", "several nodes report the same address, so only one of them "
-					      "can be reached: give them --cluster-advertise"},
+					      "can be reached: start their daemons with --cluster-advertise"},
 };
 
 struct job_group {
@@ -262,7 +262,7 @@ static const struct option_row cluster_rows[] = {
     {"redis", option_set_string, AT(url), .value = "URL",
      .help = "URL of the Redis server of dieseld --cluster (default: DIESEL_REDIS, or the URL in the file "
 	     "DIESEL_REDIS_FILE)",
-     .about = "The URL that `dieseld --cluster` has: `redis://`[USER:PASSWORD@]HOST[:PORT][/PREFIX] or "
+     .about = "The URL given to `dieseld --cluster`: `redis://`[USER:PASSWORD@]HOST[:PORT][/PREFIX] or "
 	      "`rediss://`. The default is `DIESEL_REDIS`, or the URL in the file that `DIESEL_REDIS_FILE` "
 	      "names. Password and certificates are as for `pack --meta`; the wait is 5 seconds."},
     {"json", option_set_flag, AT(json), .help = "as a JSON object"},
@@ -277,14 +277,15 @@ const struct option_verb ctl_cluster = {
     .help = "Per job: its nodes, the memory that each has for the dataset, and the part of the chunks that "
 	    "it owns.\n"
 	    "Jobs with problems come first. Runs on any machine that reaches the server.\n",
-    .about = "Lists the jobs whose nodes share one copy of their dataset in memory (`dieseld --cluster`), "
-	     "from the Redis server of these nodes. It runs on any machine that reaches that server. Per "
-	     "job: its name and user, the dataset, and its nodes, each with address, memory for the dataset, "
-	     "and the part of the chunks that it owns. A node that stops renewing its entry disappears "
-	     "within 3 seconds. Jobs with problems come first: nodes with the same address, nodes that read "
-	     "different versions of the dataset, nodes without memory for it, a job with only one node. Text "
-	     "that others wrote is shown printable. `dieselctl status` on a node shows which chunks are in "
-	     "memory now, and which came from other nodes.",
+    .about =
+	"Lists the jobs whose nodes share one copy of their dataset in memory (`dieseld --cluster`), "
+	"from the Redis server of these nodes. It runs on any machine that reaches that server. Per "
+	"job: its name and user, the dataset, and its nodes, each with address, memory for the dataset, "
+	"and the part of the chunks that it owns. A node that stops renewing its entry disappears "
+	"within 3 seconds. Jobs with problems come first: nodes with the same address, nodes that read "
+	"different versions of the dataset, nodes without memory for it, a job with only one node. Control "
+	"characters in names are shown escaped. `dieselctl status` on a node shows which chunks are in "
+	"memory now, and which came from other nodes.",
     OPTION_ROWS(cluster_rows),
     .words = "status",
     .run = run,

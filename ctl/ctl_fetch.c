@@ -485,7 +485,7 @@ const struct option_verb ctl_fetch = {
     .summary = "Read a dataset in a bucket for dieseld; jobs start it",
     .help = "The process ends with the job. Credentials and endpoint come from its environment and files.\n",
     .about = "Reads a dataset in a bucket for `dieseld` at PATH. Jobs start this process when they open such "
-	     "a dataset, and it ends with them. Running it by hand has no use.",
+	     "a dataset, and it ends with them. There is no reason to run it by hand.",
     OPTION_ROWS(fetch_rows),
     .run = run,
 };

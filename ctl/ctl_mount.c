@@ -84,15 +84,14 @@ static const struct option_row mount_rows[] = {
     {"over", option_set_flag, AT(options.over),
      .help = "allow files in DIR, such as those that the dataset was packed from",
      .about = "Allows files in DIR, such as those that the dataset was packed from. If DIR has names that "
-	      "the dataset has not, the command fails, because the mount would hide them."},
+	      "are not in the dataset, the command fails, because the mount would hide them."},
     CTL_ROW_VERSION(AT(options.version),
-		    .help =
-			"version to show (default: the newest); the mount keeps its version in either case",
+		    .help = "version to show (default: the newest); the mount stays at its version",
 		    .about = "Shows that version instead of the newest, if its snapshot is kept. `stat` "
 			     "lists the versions whose snapshots are kept."),
     {"allow-other", option_set_flag, AT(options.allow_other),
-     .help = "let other users in, as far as they may read DATASET/snapshot",
-     .about = "Lets other users in, as far as owner, group and mode of the dataset's snapshot let them read, "
+     .help = "give access to other users who may read DATASET/snapshot",
+     .about = "Gives access to other users who may read the dataset's snapshot by its owner, group and mode, "
 	      "regardless of the folders above it. Needs root, or `user_allow_other` in /etc/fuse.conf."},
     {"foreground", option_set_flag, .letter = 'f', AT(options.foreground),
      .help = "stay in the foreground, and print messages instead of sending them to syslog",
@@ -120,8 +119,8 @@ const struct option_verb ctl_mount = {
 	     "If the daemon is unreachable, reads wait up to a minute for it to come back. The mount keeps "
 	     "the version that the dataset had, also when samples are added. A restarted daemon may no "
 	     "longer have that version in memory, and `pack` may have removed its snapshot. Then reads of "
-	     "bytes that the kernel has not cached fail with `ESTALE` (Stale file handle), and one line in "
-	     "the log tells so: mount the dataset again.",
+	     "bytes that the kernel has not cached fail with `ESTALE` (Stale file handle), and the log has "
+	     "one line about it: mount the dataset again.",
     OPTION_ROWS(mount_rows),
     .takes = OPTION_FOLDER,
     .n_before = 2,

@@ -149,7 +149,7 @@ static void print_summary(const struct pack_result *result, const struct survey 
 	if (result->n_skipped)
 		printf("; %llu unreadable left out", (unsigned long long)result->n_skipped);
 	if (result->n_other)
-		printf("; %llu left out that are not regular files", (unsigned long long)result->n_other);
+		printf("; %llu skipped (not regular files)", (unsigned long long)result->n_other);
 	if (s->hidden.n)
 		printf("; %zu hidden left out", s->hidden.n);
 	if (s->n_left)
@@ -180,8 +180,9 @@ static void tell_taken(const struct pack_context *c)
 	if (s->n_outside && s->classes.n)
 		snprintf(outside, sizeof(outside), "%llu image%s in no class folder (label -1), such as %s",
 			 (unsigned long long)s->n_outside, units_plural(s->n_outside), s->outside);
-	error_set(&text, 0, "samples of the dataset are also %s%s%s; --images packs what ImageFolder takes",
-		  others, *others && *outside ? ", and " : "", outside);
+	error_set(&text, 0,
+		  "the dataset also has %s%s%s; to pack only what ImageFolder accepts, use --images", others,
+		  *others && *outside ? ", and " : "", outside);
 	ctl_warn(c->verb, text.text);
 }
 
@@ -271,7 +272,7 @@ static void tell_missing(struct pack_context *c)
 	if (!s->classes_of || add_classes(s, &s->classes, missing, sizeof(missing), NULL) < 0 || !*missing)
 		return;
 	error_set(&text, 0,
-		  "there are no samples of %s, which is a class of %s: for its labels, give jobs "
+		  "class %s of %s has no samples here: to keep the labels of that dataset, jobs need "
 		  "Dataset(...).with_classes(Dataset(\"%s\").classes)",
 		  missing, s->classes_of, s->classes_of);
 	ctl_warn(c->verb, text.text);
@@ -368,15 +369,17 @@ static const struct option_row pack_rows[] = {
     {"skip-unreadable", option_set_flag, AT(options.skip_unreadable),
      .help = "leave out files that cannot be read, and print a line for each"},
     {"images", option_set_flag, AT(survey.images_only),
-     .help = "pack only files that torchvision's ImageFolder takes: images in class folders",
-     .about = "Packs only files that torchvision's ImageFolder takes: those in class folders whose names end "
-	      "in .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff or .webp."},
+     .help = "pack only files that torchvision's ImageFolder accepts: images in class folders",
+     .about =
+	 "Packs only files that torchvision's ImageFolder accepts: those in class folders whose names end "
+	 "in .jpg, .jpeg, .png, .ppm, .bmp, .pgm, .tif, .tiff or .webp."},
     {"drop-empty", option_set_flag, AT(survey.drop_empty),
      .help = "leave out class folders without samples, and number only the others"},
     {"classes-of", option_set_string, AT(survey.classes_of), .value = "DATASET", .takes = OPTION_FILE,
-     .help = "refuse classes that DATASET has not; accept empty folders of its classes",
+     .help = "refuse classes that are not in DATASET; accept empty folders of its classes",
      .about =
-	 "For a split of which another has all classes. `pack` refuses a class folder that is not a class of "
+	 "For one split of a dataset whose other split, DATASET, has all classes. `pack` refuses a class "
+	 "folder that is not a class of "
 	 "DATASET. It accepts one of DATASET's classes without samples, and prints which class has none. "
 	 "Labels follow from the folders that have samples, so jobs number them by `with_classes()`."},
     {"as-files", option_set_flag, AT(survey.as_files),
@@ -386,7 +389,7 @@ static const struct option_row pack_rows[] = {
     CTL_ROW_ZSTD(AT(options.level),
 		 .about =
 		     "Compresses chunks, in blocks, with level 1 (fast) to 19 (small), where that saves a "
-		     "sixteenth of a block or more. Text, tokens and raw arrays get shorter, pictures do "
+		     "sixteenth of a block or more. Text, tokens and raw arrays get smaller. Pictures do "
 		     "not, and stay uncompressed.\n"
 		     "Jobs, mounts and all other verbs get the samples as they were packed, from fewer bytes "
 		     "of storage. In memory and on a staging disk samples are uncompressed. The option holds "
@@ -422,27 +425,28 @@ static const struct option_row pack_rows[] = {
 	AT(options.keep_snapshots),
 	.about = "Number of newest versions whose snapshots are kept; default 4. Jobs can open these "
 		 "(`version=` of `diesel_loader`(3)), and go on with them after a restart. A snapshot takes "
-		 "the length of its paths and about 40 bytes per sample. Each command that makes a version "
+		 "about 40 bytes per sample, and the length of its path. Each command that makes a version "
 		 "(`rm`, `purge` and `rebuild` too) keeps as many as its own option states: give all of them "
 		 "the same number. `purge` keeps no snapshot of a version that cannot be read afterwards."),
     CTL_ROW_WAIT(
 	AT(wait.ns),
-	.about = "How long to wait, such as 60 or `5m`, while another writer holds the dataset, in a folder "
-		 "or with its metadata on a Redis server. One line names the writer, and its process where "
-		 "that is known. Default 0: the command fails.\n"
-		 "A writer may give no sign of life for 60 seconds (`DIESEL_WRITER_LEASE`), because its "
-		 "process is suspended or its node hangs. The command then goes on without it, unless that "
-		 "writer was about to publish. The other writer can publish nothing any more, and reports so "
-		 "when it wakes up.\n"
-		 "In a bucket nobody holds a dataset. If another writer publishes before `pack` does, `pack` "
-		 "prints a line and continues from that version. It uses the chunks that it has packed where "
-		 "they are newer than the other's last chunk, and packs the rest again. Of a path that both "
-		 "wrote, the bytes of this `pack` count; it loses nothing else of the other's. It does so up "
-		 "to 16 times, and longer with `--wait`. `rm`, `purge` and `rebuild` take `--wait` too. In a "
-		 "bucket they start again, up to that time, if another writer was first."),
+	.about =
+	    "How long to wait, such as 60 or `5m`, while another writer holds the dataset, in a folder "
+	    "or with its metadata on a Redis server. One line names the writer, and its process where "
+	    "that is known. Default 0: the command fails.\n"
+	    "A writer may give no sign of life for 60 seconds (`DIESEL_WRITER_LEASE`), because its "
+	    "process is suspended or its node hangs. The command then goes on without it, unless that "
+	    "writer was about to publish. The other writer can publish nothing any more, and reports so "
+	    "when it wakes up.\n"
+	    "In a bucket nobody holds a dataset. If another writer publishes before `pack` does, `pack` "
+	    "prints a line and continues from that version. It uses the chunks that it has packed where "
+	    "they are newer than the other's last chunk, and packs the rest again. If both wrote the same "
+	    "path, the bytes of this `pack` count. All other changes of that writer stay. It does so up "
+	    "to 16 times, and longer with `--wait`. `rm`, `purge` and `rebuild` take `--wait` too. In a "
+	    "bucket they start again, up to that time, if another writer was first."),
     {"json", option_set_flag, AT(json), .help = "print the result as a JSON object"},
     {"jpeg-restarts", option_set_flag, AT(adds_restarts),
-     .help = "add restart markers to JPEG files, without loss, so that a crop needs less decoding",
+     .help = "add restart markers to JPEG files, losslessly, so that a crop needs less decoding",
      .about = "Writes JPEG files again with restart markers, one every few blocks, mostly every 32 columns. "
 	      "A job that takes a crop of an image, as `diesel_loader`(3) does for torchvision's transforms, "
 	      "then skips the blocks outside the crop instead of decoding them.\n"
@@ -454,7 +458,8 @@ static const struct option_row pack_rows[] = {
 	      "become sequential ones, because only these can have such markers; they take less time to "
 	      "decode. The last line prints by how much the files grew or, since `pack` makes Huffman codes "
 	      "for each image, shrank.\n"
-	      "Files that have markers as often stay unchanged, and so do files that are not JPEG. JPEG "
+	      "Files that already have markers at least as often stay unchanged, and so do files that are "
+	      "not JPEG. JPEG "
 	      "files that are damaged, or of a kind that cannot be kept complete, stay unchanged with a line "
 	      "for each: several images in one file, or more than 64 million pixels.\n"
 	      "The bytes of a sample then differ from those of the file. With `--append` a file counts as "
@@ -469,7 +474,7 @@ const struct option_verb ctl_pack = {
     .group = "Datasets",
     .arguments = "SOURCE DATASET",
     .summary = "Pack a folder of files, or a tar archive, into a dataset",
-    .help = "SOURCE is a folder, a tar archive (also .gz or .zst), or - for one on standard input:\n"
+    .help = "SOURCE is a folder, a tar archive (also .gz or .zst), or - for an archive on standard input:\n"
 	    "tar cf - -C DIR . | dieselctl pack - DATASET. pack follows links in a folder. The dataset "
 	    "changes at\n"
 	    "the end or not at all. After an interruption, the same command continues.\n",
@@ -487,7 +492,7 @@ const struct option_verb ctl_pack = {
 	     "disk, a power cut), the same command continues where it stopped. It uses the chunks whose "
 	     "files have not changed since.\n"
 	     "A SOURCE that is not a folder is a tar archive, uncompressed or compressed by gzip or zstd; "
-	     "`-` is one on standard input:\n"
+	     "`-` is an archive on standard input:\n"
 	     "`tar cf - -C photos . | dieselctl pack - photos.diesel`\n"
 	     "`pack` takes its files in the archive's order, one in memory at a time. The archive may have "
 	     "only files and folders. A link, device or FIFO is an error that names the path. So is a path "

@@ -213,10 +213,10 @@ static const struct option_row ls_rows[] = {
 const struct option_verb ctl_ls = {
     .name = "ls",
     .arguments = "DATASET [PATH ...]",
-    .summary = "List samples and folders, one path a line",
+    .summary = "List samples and folders, one path per line",
     .about = "Lists samples and folders (with a slash), one path per line. `-l` adds mode, size and time; "
-	     "`-R` lists all samples below. With `--json` samples have their number in the dataset, as "
-	     "`diesel_loader`(3) has it.\n"
+	     "`-R` lists all samples below. With `--json` samples have their number in the dataset, as in "
+	     "`diesel_loader`(3).\n"
 	     "`ls`, `cat` and, for a path, `stat` read the snapshot. With `--meta`, and if there is no "
 	     "snapshot, they read the metadata store, which has the last commit. Each path takes one lookup, "
 	     "but `ls` reads all paths. Only the snapshot has numbers and classes.",
@@ -247,7 +247,7 @@ static int cat_path(const struct option_verb *verb, const struct ctl_dataset *d,
 		return ctl_failed(verb, &err);
 	text_printable(text, sizeof(text), path, strlen(path));
 	if (!force && isatty(STDOUT_FILENO) && is_binary(data, bytes)) {
-		error_set(&err, -EINVAL, "'%s' is binary: send it to a file or a pipe, or add -f", text);
+		error_set(&err, -EINVAL, "'%s' is binary: write it to a file or a pipe, or add -f", text);
 		return ctl_failed(verb, &err);
 	}
 	fwrite(data, 1, bytes, stdout);
@@ -288,7 +288,7 @@ static const struct option_row cat_rows[] = {
     {"force", option_set_flag, .letter = 'f', AT(force), .help = "print binary data to a terminal too"},
     CTL_ROW_VERSION(AT(version), .help = "version to read (default: the newest)"),
     {"meta", option_set_flag, AT(from_meta),
-     .help = "find the samples by the metadata, without the snapshot"},
+     .help = "look up the samples in the metadata, not in the snapshot"},
 };
 
 #undef AT

@@ -46,8 +46,8 @@ static void print_rebuilt(const struct writer_result *result, uint64_t n_lost)
 		printf("; %llu damaged chunk%s left out", (unsigned long long)n_lost, units_plural(n_lost));
 	putchar('\n');
 	if (result->n_foreign)
-		printf("left out %llu chunk%s of no version, which other writers may be about to publish or "
-		       "remove; --all-chunks takes them in\n",
+		printf("left out %llu chunk%s that belong to no version, because other writers may be about "
+		       "to publish or remove them; to include them, use --all-chunks\n",
 		       (unsigned long long)result->n_foreign, units_plural(result->n_foreign));
 }
 
@@ -117,12 +117,13 @@ static int run_rebuild(const struct option_verb *verb, int argc, char **argv)
 
 static const struct option_row rebuild_rows[] = {
     CTL_ROW_META(AT(meta_url),
-		 .help = "for a copy: keep its metadata on a Redis server, apart from that of the original"),
+		 .help = "for a copy: keep its metadata on a Redis server, separate from the original's"),
     CTL_ROW_DIGEST(AT(keep_digests),
 		   .help =
 		       "keep a SHA-256 of each chunk as it is now; without it, only if the dataset has them"),
     {"all-chunks", option_set_flag, AT(takes_all),
-     .help = "in a bucket, also take in chunks of no version; use it only while nobody else writes"},
+     .help =
+	 "in a bucket, also include chunks that belong to no version; use it only while nobody else writes"},
     CTL_ROW_KEEP_SNAPSHOTS(AT(keep_snapshots)),
     CTL_ROW_WAIT(AT(wait.ns)),
     {"json", option_set_flag, AT(json),
@@ -134,7 +135,7 @@ static const struct option_row rebuild_rows[] = {
 const struct option_verb ctl_rebuild = {
     .name = "rebuild",
     .arguments = "DATASET",
-    .summary = "Make metadata and snapshot again from the chunks",
+    .summary = "Rebuild metadata and snapshot from the chunks",
     .help = "Replays all chunks in the order in which they were made. Leaves out damaged chunks, with a line "
 	    "for each\n"
 	    "and exit status 1. Keeps metadata that cannot be read as meta.db.damaged.\n",
@@ -143,8 +144,8 @@ const struct option_verb ctl_rebuild = {
 	     "meta.db.damaged. With `--digest sha256`, and wherever the dataset had digests, `rebuild` "
 	     "computes digests from the chunks as they are now: run `verify` first.\n"
 	     "In a bucket, `rebuild` leaves out and counts chunks that belong to no version: another writer "
-	     "may be about to publish or remove them. `--all-chunks` takes them in; nobody else may write to "
-	     "the dataset then. If the metadata cannot be read, `rebuild` takes all chunks in any case.\n"
+	     "may be about to publish or remove them. `--all-chunks` includes them; then nobody else may "
+	     "write to the dataset. If the metadata cannot be read, `rebuild` takes all chunks in any case.\n"
 	     "A copy of a dataset with its metadata on a Redis server (`cp -r`) names the metadata of the "
 	     "original. Verbs that would read or change that metadata refuse the copy; jobs read it by its "
 	     "snapshot. `--meta` URL makes metadata for the copy, under a prefix that no dataset has. The "

@@ -170,8 +170,8 @@ static const struct option_row replay_rows[] = {
 const struct option_verb ctl_replay = {
     .name = "replay",
     .arguments = "FILE",
-    .summary = "Decide again on samples that dieseld or diesel-analyze recorded",
-    .help = "Prints each decision that this version's tuner would have made, and why. FILE is that of\n"
+    .summary = "Show what the tuner would decide on recorded samples",
+    .help = "Prints each decision that this version's tuner would have made, and why. FILE is a history of\n"
 	    "dieseld --history, or a recording of diesel-analyze record. From a recording, replay makes one "
 	    "sample per\n"
 	    "second (waits, speed, workers), and decides only on client workers. The samples stay unchanged: "
@@ -182,8 +182,8 @@ const struct option_verb ctl_replay = {
 	"FILE is that of `dieseld --history`, which holds all input of the daemon's tuner, or a recording of "
 	"`diesel-analyze record`. From a recording, `replay` makes one sample per second: waits, speed and "
 	"workers of the recorded job. A recording has no data on chunks or caches, so the tuner decides only "
-	"on client workers. One sample is a batch unless the recording has the size of a batch. Of a "
-	"recording that was cut off, `replay` uses the complete part, and prints a line on standard error.",
+	"on client workers. One sample is a batch unless the recording has the size of a batch. If a "
+	"recording was cut off, `replay` uses the complete part, and prints a line on standard error.",
     OPTION_ROWS(replay_rows),
     .takes = OPTION_FILE,
     .run = run,

@@ -270,8 +270,7 @@ static int parse_job(struct set_request *q, const char *text, struct error *err)
 	if (!strcmp(text, "all"))
 		return 0;
 	if (units_parse_integer(text, 1, INT64_MAX, &id) < 0)
-		return error_set(err, -EINVAL, "'%s' is neither a job's number, nor all, nor knob=value",
-				 text);
+		return error_set(err, -EINVAL, "'%s' is neither a job number, nor all, nor knob=value", text);
 	q->job = (uint64_t)id;
 	return 0;
 }
@@ -319,8 +318,8 @@ static const struct option_row set_rows[] = {
      .value = "NAME", .repeats = true, .help = "return tune, a knob or a limit to its configured value",
      .about = "Returns `tune`, a knob or a limit to its configured value. The option can be repeated."},
     {"until-restart", option_set_flag, AT(until_restart),
-     .help = "the values of this command end when dieseld does",
-     .about = "The values that this command sets end when dieseld does. They replace earlier values."},
+     .help = "the values of this command apply until dieseld ends",
+     .about = "The values that this command sets apply until dieseld ends. They replace earlier values."},
     CTL_DAEMON_ROWS(AT(daemon.json), AT(daemon.socket), AT(daemon.timeout_s)),
 };
 
@@ -329,7 +328,7 @@ static const struct option_row set_rows[] = {
 const struct option_verb ctl_set = {
     .name = "set",
     .arguments = "[JOB|all] [KNOB=VALUE|KNOB=auto ...]",
-    .summary = "Pin knobs of a job or of all, set limits, or only watch",
+    .summary = "Pin knobs of one job or of all jobs, set limits, or stop the tuner",
     .help =
 	"Knobs: cache (bytes), prefetch (chunks), workers (threads of dieseld), client-workers (processes),\n"
 	"decoded-cache (bytes: the most for decoded images).\n"

@@ -163,7 +163,7 @@ static void shape_print(const struct option_verb *verb, const struct shape *shap
 	char bytes[24];
 
 	if (shape->n_holes)
-		printf("holes     %s in %llu chunk%s, of deleted and replaced samples\n",
+		printf("holes     %s in %llu chunk%s, from deleted and replaced samples\n",
 		       units_format_bytes(bytes, sizeof(bytes), shape->hole_bytes),
 		       (unsigned long long)shape->n_holes, units_plural(shape->n_holes));
 	else
@@ -396,7 +396,8 @@ static void print_dataset(const struct option_verb *verb, const char *path, cons
 	print_classes(s);
 	print_metadata(verb, path, info, f);
 	if (f->has_meta && f->meta.has_pending)
-		puts("pending   a pack is running, or was interrupted: the same command continues it");
+		puts("pending   a pack is running or was interrupted; to continue it, run the same command "
+		     "again");
 	if (f->n_kept) {
 		fputs("snapshots ", stdout);
 		print_kept(f);
@@ -489,7 +490,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 static const struct option_row stat_rows[] = {
     {"json", option_set_flag, AT(json), .help = "as a JSON object"},
     CTL_ROW_VERSION(AT(version), .help = "version to describe (default: the newest)"),
-    {"meta", option_set_flag, AT(from_meta), .help = "find a path by the metadata, without the snapshot"},
+    {"meta", option_set_flag, AT(from_meta), .help = "look up the path in the metadata, not in the snapshot"},
 };
 
 #undef AT
@@ -503,7 +504,8 @@ const struct option_verb ctl_stat = {
 	"in storage and in memory. It also prints a histogram of the lengths of samples, and the versions "
 	"whose snapshots are kept, which jobs can open. If the metadata is in the same folder, `stat` adds "
 	"holes, chunks without any sample, and the versions that can be read. Holes are the bytes of deleted "
-	"and replaced samples, which a purge would free. With a path, `stat` prints where that sample lies.",
+	"and replaced samples, which `dieselctl purge` would free. With a path, `stat` prints where that "
+	"sample lies.",
     OPTION_ROWS(stat_rows),
     .takes = OPTION_FILE,
     .run = run,

@@ -38,8 +38,8 @@ static void print_daemon(const json_t *root)
 				     (uint64_t)(json_number_value(json_object_get(root, "uptime_s")) * 1e9)),
 	       string(root, "socket", text));
 	if (json_is_true(json_object_get(root, "observes")))
-		puts("observes  only watches (observe = yes), and serves no job; dieselctl why prints the "
-		     "waits of jobs, with --assist");
+		puts("observes  dieseld only watches (observe = yes), and serves no job; with --assist, "
+		     "dieselctl why prints the waits of jobs");
 	printf("cache     %s of %s: %s claimed, %s borrowed; %llu read%s, %s; %llu evicted, %llu damaged\n",
 	       units_format_bytes(held, sizeof(held), claimed + borrowed),
 	       units_format_bytes(budget, sizeof(budget), number(cache, "budget_bytes")),
@@ -152,7 +152,7 @@ static void print_sensing(const json_t *root)
 	if (json_is_real(json_object_get(sensing, "bpf_run_s")))
 		printf("programs %.2f %% of a core", cores(sensing, "bpf_run_s"));
 	else
-		printf("programs not counted (sysctl kernel.bpf_stats_enabled=1 would)");
+		printf("programs not counted (to count them: sysctl kernel.bpf_stats_enabled=1)");
 	printf("; %llu record%s lost, %llu restart%s\n", (unsigned long long)number(sensing, "lost"),
 	       units_plural(number(sensing, "lost")), (unsigned long long)number(sensing, "restarts"),
 	       units_plural(number(sensing, "restarts")));
@@ -198,12 +198,13 @@ static void print_decoding(const json_t *job)
 				     (uint64_t)(json_number_value(json_object_get(d, "cpu_s")) * 1e9)),
 	       (unsigned long long)n_replaced, units_plural(n_replaced));
 	if (n_decoded_copies > 0)
-		printf("decoded   job %llu: copies of %llu sample%s, %s; %llu sample%s came from a copy\n",
-		       (unsigned long long)number(job, "id"), (unsigned long long)n_decoded_copies,
-		       units_plural(n_decoded_copies),
-		       units_format_bytes(bytes, sizeof(bytes),
-					  number(json_object_get(job, "memory"), "decoded_bytes")),
-		       (unsigned long long)n_from, units_plural(n_from));
+		printf(
+		    "decoded   job %llu: copies of %llu sample%s, %s; %llu sample%s were made from a copy\n",
+		    (unsigned long long)number(job, "id"), (unsigned long long)n_decoded_copies,
+		    units_plural(n_decoded_copies),
+		    units_format_bytes(bytes, sizeof(bytes),
+				       number(json_object_get(job, "memory"), "decoded_bytes")),
+		    (unsigned long long)n_from, units_plural(n_from));
 }
 
 static void print_codec(const json_t *c)
@@ -301,13 +302,14 @@ const struct option_verb ctl_status = {
     .group = "The daemon and its jobs",
     .arguments = NULL,
     .summary = "Show the state of dieseld",
-    .about = "Prints the state of `dieseld`(8): its cache, quotas and each user's part, the tuner, sensing, "
-	     "codecs and those that failed to load, datasets with damaged chunks, and sessions. For a job "
-	     "whose images it decodes: the samples that were decoded, those that could not be, the CPU time "
-	     "of its decoders, and the decoders that crashed, hung or were killed, and were replaced.\n"
-	     "Each verb that asks the daemon fails after `--timeout` seconds without an answer (1 to 3600, "
-	     "default 5), and reports that the daemon is stopped or hangs. The time covers connection, "
-	     "question and answer together.",
+    .about =
+	"Prints the state of `dieseld`(8): its cache, quotas and each user's part, the tuner, sensing, "
+	"codecs and those that failed to load, datasets with damaged chunks, and sessions. For a job whose "
+	"images it decodes, it prints how many samples were decoded and how many were damaged, the CPU time "
+	"of the decoders, and how many decoders were replaced after they crashed, hung or were killed.\n"
+	"Each verb that asks the daemon fails after `--timeout` seconds without an answer (1 to 3600, "
+	"default 5), and reports that the daemon is stopped or hangs. The time covers connection, "
+	"question and answer together.",
     OPTION_ROWS(status_rows),
     .run = run,
 };

@@ -261,15 +261,16 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 static const struct option_row verify_rows[] = {
     {"json", option_set_flag, AT(context.json), .help = "as a JSON object"},
     CTL_ROW_VERSION(AT(version), .help = "check only what version N needs"),
-    {"repair", option_set_flag, AT(repairs), .help = "restore damaged and missing chunks as they were packed",
+    {"repair", option_set_flag, AT(repairs), .help = "restore damaged and missing chunks, bit for bit",
      .about =
 	 "Restores damaged and missing chunks, bit for bit, and then metadata and snapshot, if these are "
 	 "damaged. For each sample of a damaged chunk, `verify` looks for bytes with the checksum in the "
 	 "chunk's head: first in the file itself, then in each `--from`, in their order. It restores the "
 	 "head in the same way. If the chunk is not compressed, and the metadata has all of its samples, the "
 	 "head can also come from the metadata.\n"
-	 "A restored file replaces the damaged one only when all of it is as it was packed, by metadata and "
-	 "digest, and is on the disk. Until then, if the disk is full for instance, the damaged file stays. "
+	 "A restored file replaces the damaged one only when metadata and digest show that all of it is as "
+	 "it was packed, and it is on the disk. Until then, if the disk is full for instance, the damaged "
+	 "file stays. "
 	 "`verify` prints a line for each chunk, and for each sample that it cannot find. The exit status is "
 	 "1 if any damage is left. Jobs may read the dataset meanwhile, but nobody may change it."},
     {"from", set_from, .value = "PLACE", .takes = OPTION_FOLDER, .repeats = true,
@@ -289,11 +290,11 @@ const struct option_verb ctl_verify = {
     .name = "verify",
     .arguments = "DATASET",
     .summary = "Check every chunk, sample, the snapshot and the metadata; repair them",
-    .help =
-	"Prints a line for each damage. Exit status 1 if there is any, or with --repair, if any is left.\n",
+    .help = "Prints a line for each damaged part. Exit status 1 if anything is damaged, or with --repair, if "
+	    "any damage is left.\n",
     .about = "Reads and checks everything: heads of chunks, checksums of samples, digests if there are any, "
-	     "and that chunks, metadata and snapshot agree. Prints a line for each damage (chunk, byte, "
-	     "path), and exits with status 1 if there is any. Changes nothing without `--repair`.",
+	     "and that chunks, metadata and snapshot agree. Prints a line for each damaged part (chunk, "
+	     "byte, path), and exits with status 1 if there is any. Changes nothing without `--repair`.",
     OPTION_ROWS(verify_rows),
     .takes = OPTION_FILE,
     .run = run,

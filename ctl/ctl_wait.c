@@ -35,7 +35,7 @@ static void say_who(const struct ctl_wait *w, const struct writer_sign *sign, ui
 	struct error text = ERROR_INIT;
 	char who[WRITER_SIGN_NAME], time[24];
 
-	error_set(&text, 0, "%s is being changed by %s: waiting for it, at most %s", w->dataset,
+	error_set(&text, 0, "%s is being changed by %s; waiting up to %s for it to finish", w->dataset,
 		  writer_sign_name(sign, who, sizeof(who)),
 		  units_format_duration(time, sizeof(time), left_ns));
 	ctl_warn(w->verb, text.text);
@@ -50,8 +50,8 @@ static bool take_over(const struct ctl_wait *w, const struct writer_sign *sign)
 
 	if (r == 0)
 		error_set(&text, 0,
-			  "%s: no sign of life of %s for %s: going on without that writer, which can publish "
-			  "nothing any more",
+			  "%s: no sign of life from %s for %s; continuing without that writer, which can no "
+			  "longer publish anything",
 			  w->dataset, writer_sign_name(sign, who, sizeof(who)),
 			  units_format_duration(time, sizeof(time), sign->lease_ns));
 	if (text.text[0])
@@ -110,7 +110,7 @@ bool ctl_wait_again(struct ctl_wait *w, int r)
 		return false;
 	if (!in_bucket)
 		return pause_up_to(POLL_NS) && wait_for_holder(w);
-	error_set(&text, 0, "%s: another writer has published meanwhile; going on from its version",
+	error_set(&text, 0, "%s: another writer has published meanwhile; continuing from its version",
 		  w->dataset);
 	ctl_warn(w->verb, text.text);
 	return pause_up_to(FIRST_PAUSE_NS << doublings);

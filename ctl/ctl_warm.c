@@ -300,12 +300,12 @@ static int run_warm(const struct option_verb *verb, int argc, char **argv)
 static const struct option_row warm_rows[] = {
     {"job", option_set_string, AT(job), .value = "NAME",
      .help = "name of the job whose nodes share the dataset: run the command on each of them, with the same "
-	     "name (default: Slurm's of the step; \"\": only this node)",
+	     "name (default: that of the Slurm step; \"\": only this node)",
      .about = "The job's name, the same on all nodes that share the dataset. In a step of Slurm, the default "
 	      "is the step's name. Otherwise, or with an empty name, this node takes all chunks."},
     {"nodes", option_set_u32, AT(nodes), .least = 1, .most = NODES_MAX,
      .says = "must be a number of nodes from 1", .value = "N",
-     .help = "number of nodes (default: Slurm's of the step)",
+     .help = "number of nodes (default: that of the Slurm step)",
      .about = "The number of nodes; in a step of Slurm, the default is the step's. The command begins when "
 	      "that many are there, or after 5 seconds."},
     {"node", set_node, AT(node), .most = NODES_MAX, .says = "must be a number from 0", .value = "K",
@@ -313,9 +313,9 @@ static const struct option_row warm_rows[] = {
      .about = "The number of this node, from 0, in the order of the job's ranks; in a step of Slurm, the "
 	      "default is $SLURM_NODEID."},
     {"json", option_set_flag, AT(json), .help = "print JSON",
-     .about =
-	 "Prints an object: `chunks`, `in_memory`, `in_memory_bytes`, `of_other_nodes` (chunks that they "
-	 "have), `no_space`, `no_space_bytes`, `damaged`, and `not_reached` (if the command was stopped)."},
+     .about = "Prints an object: `chunks`, `in_memory`, `in_memory_bytes`, `of_other_nodes` (chunks that "
+	      "other nodes have), `no_space`, `no_space_bytes`, `damaged`, and `not_reached` (if the command "
+	      "was stopped)."},
     CTL_ROW_VERSION(AT(version), .help = "version to read (default: the newest)"),
     CTL_ROW_SOCKET(AT(socket)),
     CTL_ROW_TIMEOUT(AT(timeout_s)),
@@ -327,7 +327,7 @@ const struct option_verb ctl_warm = {
     .name = "warm",
     .arguments = "DATASET",
     .summary = "Bring a dataset into dieseld's cache, before a job needs it",
-    .help = "warm reads chunks in the order of storage, after all reads of jobs, into memory that is free, "
+    .help = "warm reads chunks in storage order, after all reads of jobs, into memory that is free, "
 	    "or that holds\n"
 	    "only unused chunks of this user. They stay until somebody needs the memory. The command starts "
 	    "a daemon of\n"
@@ -336,16 +336,17 @@ const struct option_verb ctl_warm = {
 	"Brings the dataset's chunks into the cache of `dieseld`(8), in the order of storage, before a job "
 	"needs them or while it begins, and prints its progress.\n"
 	"`warm` reads with the rights of its user, and after all reads of jobs: it pauses for checkpoints, "
-	"and weighs a sixteenth of a job where storage is busy. It takes only memory that is free, or that "
-	"has chunks of datasets that nobody has open and that the same user had last. It leaves out and "
+	"and on busy storage gets a sixteenth of a job's share. It takes only free memory, or memory with "
+	"chunks of datasets that nobody has open and that the same user was the last to use. It leaves out "
+	"and "
 	"counts the chunks for which there is no such memory; that is not a failure.\n"
-	"The chunks stay after the verb has ended, as any chunk of a dataset that nobody has open: until "
+	"After the verb has ended, the chunks stay like any chunk of a dataset that nobody has open: until "
 	"somebody needs the memory. If the daemon is unreachable, `warm` waits half a minute for it to come "
 	"back, and continues. An interrupt ends `warm`, and the chunks in memory stay. Its exit status is "
-	"then 128 and the signal's number.\n"
+	"then 128 plus the signal's number.\n"
 	"If several nodes share datasets (`dieseld --cluster`), run `warm` on each of them with the same "
 	"`--job`. Each node then takes the lanes whose samples its ranks will need, if each node has as many "
-	"ranks, and all read at the same time. A job of another name finds the chunks there.",
+	"ranks, and all read at the same time. Jobs with other names find the chunks there, too.",
     OPTION_ROWS(warm_rows),
     .takes = OPTION_FILE,
     .run = run_warm,

@@ -118,13 +118,14 @@ static void print_held(const json_t *held)
 
 	if (!json_is_object(held))
 		return;
-	printf("\n"
-	       "          prefetch %s held back %llu time%s, %s in all, while job %llu wrote a checkpoint to "
-	       "the same file system",
-	       json_is_true(json_object_get(held, "now")) ? "is" : "was",
-	       (unsigned long long)ctl_number(held, "times"), units_plural(ctl_number(held, "times")),
-	       units_format_duration(seconds, sizeof(seconds), (uint64_t)(ctl_real(held, "seconds") * 1e9)),
-	       (unsigned long long)ctl_number(held, "writer"));
+	printf(
+	    "\n"
+	    "          prefetch %s held back %llu time%s, %s in total, while job %llu wrote a checkpoint to "
+	    "the same file system",
+	    json_is_true(json_object_get(held, "now")) ? "is" : "was",
+	    (unsigned long long)ctl_number(held, "times"), units_plural(ctl_number(held, "times")),
+	    units_format_duration(seconds, sizeof(seconds), (uint64_t)(ctl_real(held, "seconds") * 1e9)),
+	    (unsigned long long)ctl_number(held, "writer"));
 }
 
 /* Prints the nodes that need the same chunks because their ranks take samples of the same lanes. */
@@ -135,19 +136,20 @@ static void print_lanes(const json_t *nodes, uint64_t world)
 
 	if (lanes <= 1 && n > 1)
 		printf("\n"
-		       "          lanes: the order has one, so each node needs all chunks: "
-		       "order=Order(lanes=%llu) on all ranks (one per node) gives each node its own",
+		       "          lanes: the order has one lane, so each node needs all chunks; to give each "
+		       "node its own, set order=Order(lanes=%llu) on all ranks (one lane per node)",
 		       (unsigned long long)n);
 	if (lanes <= 1)
 		return;
 	printf("\n"
-	       "          lanes: ranks here take samples of %llu of %llu",
+	       "          lanes: ranks on this node read %llu of %llu lanes",
 	       (unsigned long long)here, (unsigned long long)lanes);
 	if (shared)
-		printf(", of which %llu on other nodes, too", (unsigned long long)shared);
+		printf("; other nodes read %llu of these, too", (unsigned long long)shared);
 	if (shared && lanes != world)
-		printf(": order=Order(lanes=%llu) on all ranks (one per rank) keeps them apart",
-		       (unsigned long long)world);
+		printf(
+		    "; to separate the ranks, set order=Order(lanes=%llu) on all of them (one lane per rank)",
+		    (unsigned long long)world);
 }
 
 /* Prints the chunks that other nodes of the job delivered, which saved reads of storage. */
@@ -158,12 +160,12 @@ static void print_nodes(const json_t *nodes, uint64_t world, uint64_t read_bytes
 
 	if (!json_is_object(nodes))
 		return;
-	printf(
-	    "\n          nodes: %llu of job %s reached; %s in %llu chunk%s came from them, %s from storage",
-	    (unsigned long long)ctl_number(nodes, "reachable"), ctl_string(nodes, "name", name),
-	    units_format_bytes(bytes, sizeof(bytes), ctl_number(nodes, "bytes")),
-	    (unsigned long long)ctl_number(nodes, "chunks"), units_plural(ctl_number(nodes, "chunks")),
-	    units_format_bytes(read, sizeof(read), read_bytes));
+	printf("\n          nodes: %llu of job %s are connected; %s in %llu chunk%s came from them, %s from "
+	       "storage",
+	       (unsigned long long)ctl_number(nodes, "reachable"), ctl_string(nodes, "name", name),
+	       units_format_bytes(bytes, sizeof(bytes), ctl_number(nodes, "bytes")),
+	       (unsigned long long)ctl_number(nodes, "chunks"), units_plural(ctl_number(nodes, "chunks")),
+	       units_format_bytes(read, sizeof(read), read_bytes));
 	if (isfinite(mean_s))
 		printf("; a chunk in %s",
 		       units_format_duration(mean, sizeof(mean), (uint64_t)(mean_s * 1e9)));
@@ -238,7 +240,7 @@ static void print_assisted(const json_t *job)
 	       (unsigned long long)ctl_number(job, "misses"),
 	       (unsigned long long)(ctl_number(job, "hits") + ctl_number(job, "misses")));
 	if (ctl_number(job, "lost_records"))
-		printf(", %llu records of batches lost", (unsigned long long)ctl_number(job, "lost_records"));
+		printf(", %llu batch records lost", (unsigned long long)ctl_number(job, "lost_records"));
 	putchar('\n');
 }
 
@@ -249,7 +251,7 @@ static void print_assist(const json_t *assist)
 	char problem[200];
 
 	if (*ctl_string(assist, "problem", problem))
-		printf("no prefetch for other jobs: %s\n", problem);
+		printf("no prefetch for jobs outside dieseld: %s\n", problem);
 	for (size_t i = 0; i < json_array_size(jobs); i++)
 		print_assisted(json_array_get(jobs, i));
 }
@@ -351,12 +353,13 @@ static const struct option_row why_rows[] = {
 const struct option_verb ctl_why = {
     .name = "why",
     .arguments = "[JOB]",
-    .summary = "Show why knobs are as they are: decisions, figures, effects",
-    .about = "The newest N decisions (10) of the tuner, for one job or for all: which knob, from what value "
-	     "to what value, the measured and the expected figures, and the effect. For each job: its state, "
-	     "its memory, and how many of its batches were decoded for another session, and for which job "
-	     "the newest. For a job on several nodes that share its dataset, also how its chunks divide into "
-	     "memory, other nodes and storage, how long they take from there, and the bytes per second.",
+    .summary = "Show the reasons for the knobs' values: decisions, figures, effects",
+    .about = "Prints the newest N decisions (10) of the tuner, for one job or for all: the knob, its old and "
+	     "its new value, the measured and the expected figures, and the effect. For each job it prints "
+	     "the state, the memory, how many batches were decoded for another session, and the job of the "
+	     "newest such batch. For a job on several nodes that share its dataset, it also prints which "
+	     "shares of its chunks came from memory, other nodes and storage, how long each source took per "
+	     "chunk, and its bytes per second.",
     OPTION_ROWS(why_rows),
     .takes = OPTION_JOB,
     .run = run,

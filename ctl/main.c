@@ -30,7 +30,7 @@ static int set_help(void *options, const struct option_row *row, const char *val
 static int set_version(void *options, const struct option_row *row, const char *value, struct error *err);
 
 static const struct option_row rows[] = {
-    {"help", set_help, .letter = 'h', .help = "print this; after a verb, its options"},
+    {"help", set_help, .letter = 'h', .help = "print this help; after a verb, the verb's options"},
     {"version", set_version, .letter = 'V', .help = "print the version"},
 };
 

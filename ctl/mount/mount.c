@@ -65,10 +65,11 @@ static int namespace_enter(struct error *err)
 	if (unshare(CLONE_NEWNS) < 0) {
 		r = unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0 ? -errno : map_ids(uid, gid);
 		if (r < 0)
-			return error_set(err, -EPERM,
-					 "this system gives no mount namespace of its own (%s): run the "
-					 "command as root, or mount for the node, without a command",
-					 strerror(-r));
+			return error_set(
+			    err, -EPERM,
+			    "this system does not permit a private mount namespace (%s): run the command as "
+			    "root, or mount without a command, for all processes of this user",
+			    strerror(-r));
 	}
 	if (mount(NULL, "/", NULL, MS_SLAVE | MS_REC, NULL) < 0)
 		return error_errno(err, -errno, "cannot keep mounts private");
@@ -128,7 +129,7 @@ static int open_dataset(struct mounted *m, struct error *err)
 	if (o->allow_other && getxattr(path, "system.posix_acl_access", NULL, 0) > 0)
 		return error_set(
 		    err, -EPERM,
-		    "%s has an access control list, which a mount cannot show: leave out --allow-other",
+		    "%s has an access control list, which a mount cannot enforce: leave out --allow-other",
 		    path);
 	/* Users who may not read the dataset may not read the mount either, if others have access. */
 	m->files.tree.uid = st.st_uid;
@@ -159,7 +160,7 @@ static int check_covered(struct mounted *m, struct error *err)
 		else if ((r = files_check(&m->files, err)) == 0 &&
 			 tree_lookup(&m->files.tree, TREE_ROOT, e->d_name, &inode) < 0)
 			r = error_set(err, -EEXIST,
-				      "%s has %s, which %s has not, and which the mount would hide: pack the "
+				      "%s has %s, which is not in %s, so the mount would hide it: pack the "
 				      "folder again, or mount the dataset elsewhere",
 				      o->where, e->d_name, o->dataset);
 	}
@@ -193,11 +194,11 @@ static int make_session(struct mounted *m, struct error *err)
 	m->session = fuse_session_new(&args, &files_operations, sizeof(files_operations), &m->files);
 	fuse_opt_free_args(&args);
 	if (!m->session)
-		return error_set(err, -EINVAL, "cannot mount: FUSE does not take the options %s", options);
+		return error_set(err, -EINVAL, "cannot mount: FUSE refused the options %s", options);
 	if (fuse_session_mount(m->session, o->where) < 0)
 		return error_set(err, -EIO,
-				 "cannot mount at %s: check that FUSE is there (/dev/fuse, and fusermount3 "
-				 "without root), and that the folder is yours%s",
+				 "cannot mount at %s: check that FUSE is installed (/dev/fuse, and "
+				 "fusermount3 without root), and that the folder is yours%s",
 				 o->where,
 				 o->allow_other ? ", and does /etc/fuse.conf have user_allow_other" : "");
 	return 0;
@@ -340,7 +341,7 @@ static int run(struct mounted *m, struct error *err)
 	if (fuse_set_signal_handlers(m->session) < 0)
 		r = error_set(err, -EIO, "cannot handle signals");
 	if (r == 0 && !o->foreground && !o->command && fuse_daemonize(0) < 0)
-		r = error_set(err, -EAGAIN, "cannot go to the background");
+		r = error_set(err, -EAGAIN, "cannot continue in the background");
 	if (r == 0)
 		r = serve(m, err);
 	fuse_remove_signal_handlers(m->session);

@@ -184,8 +184,7 @@ static int failed(struct views *v, int result, const char *line)
 		return -EIO;
 	}
 	if (!atomic_exchange(&v->replaced, true))
-		v->say(
-		    "another version replaced the dataset: unmount it and mount it again to read the rest");
+		v->say("the dataset was replaced by another version: to read it, unmount and mount it again");
 	return -ESTALE;
 }
 

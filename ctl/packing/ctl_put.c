@@ -76,7 +76,9 @@ static int take_sample(struct input *in, struct writer *w, struct error *err)
 	if (r > 0 && record.path_length == 0)
 		return 0;
 	if (r > 0 && (record.path_length > CHUNK_NAME_MAX || record.bytes > CHUNK_SAMPLE_MAX_BYTES))
-		return error_set(err, -EPROTO, "the program that puts samples is of another version");
+		return error_set(err, -EPROTO,
+				 "the program that puts samples has another version of diesel: install the "
+				 "same version of both");
 	if (r > 0)
 		r = have(in, sizeof(record) + record.path_length + record.bytes);
 	if (r <= 0)

@@ -38,7 +38,9 @@ static int check_new(struct packing *p, const struct tar_file *file, struct erro
 	if (r < 0)
 		return error_errno(err, r, "%s", tar_name(p->tar));
 	if (r == 0)
-		return error_set(err, -EBADMSG, "%s has '%s' twice, and a dataset has one sample per path",
+		return error_set(err, -EBADMSG,
+				 "%s has '%s' twice, but a dataset has only one sample per path: remove one "
+				 "from the archive",
 				 tar_name(p->tar),
 				 text_printable(text, sizeof(text), file->path, file->path_length));
 	return 0;
@@ -159,7 +161,7 @@ static void end_failed(struct packing *p, int r, struct error *err)
 		strcat(err->text,
 		       is_useless(r)
 			   ? "; the dataset is unchanged"
-			   : "; the dataset is unchanged, the same archive goes on where this one stopped");
+			   : "; the dataset is unchanged; to continue, pack the same archive again");
 }
 
 int pack_tar(const struct pack_options *options, struct pack_result *ret, struct error *err)

@@ -51,7 +51,7 @@ static int read_error(const struct tar *t, struct error *err)
 	/* libarchive has error numbers of its own, some negative, for faults of the archive. */
 	if (code == ENOMEM || code == EIO || code == EISDIR)
 		return error_errno(err, -code, "cannot read %s", t->name);
-	text_line(text, sizeof(text), why ? why : "nothing is known of it");
+	text_line(text, sizeof(text), why ? why : "libarchive gives no reason");
 	return error_set(err, -EBADMSG, "%s is damaged or cut off, at byte %llu: %s", t->name,
 			 (unsigned long long)archive_filter_bytes(t->archive, 0), text);
 }
@@ -85,12 +85,13 @@ static la_ssize_t read_compressed(struct archive *archive, struct tar *t)
 		return n;
 	t->compressed = (ZSTD_inBuffer){.src = t->read, .size = (size_t)n};
 	if (n == 0 && !zstd_walk_is_end(&t->walk)) {
-		archive_set_error(archive, EILSEQ, "its last frame of zstd is cut off");
+		archive_set_error(archive, EILSEQ, "its last zstd frame is cut off");
 		return ARCHIVE_FATAL;
 	}
 	/* libzstd accepts formats from before version 1 wherever a frame may begin. */
 	if (zstd_walk(&t->walk, t->read, (size_t)n) < 0) {
-		archive_set_error(archive, EILSEQ, "its data are not zstd 1.0 or later throughout");
+		archive_set_error(archive, EILSEQ,
+				  "it has data that is not in the format of zstd 1.0 or later");
 		return ARCHIVE_FATAL;
 	}
 	return n;
@@ -245,7 +246,7 @@ static const char *kind_of(struct archive_entry *entry)
 	case AE_IFBLK: return "a device";
 	case AE_IFIFO: return "a FIFO";
 	case AE_IFSOCK: return "a socket";
-	default: return "of a kind that a dataset cannot hold";
+	default: return "a device, FIFO or socket, which a dataset cannot hold";
 	}
 }
 

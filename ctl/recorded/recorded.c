@@ -184,7 +184,7 @@ int recorded_rounds(const char *path, int (*visit)(void *user, const struct hist
 	else
 		r = recorded_analysis_rounds(analysis, &clock, visit, user);
 	if (r == -E2BIG)
-		error_set(err, r, "%s: its times span more than a month: it is damaged", path);
+		error_set(err, r, "%s is damaged: its times span more than a month", path);
 	analysis_free(analysis);
 	*ret_info = info;
 	return r;

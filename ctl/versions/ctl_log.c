@@ -168,7 +168,7 @@ const struct option_verb ctl_log = {
 	"Lists the changes of each version, newest first: when, by whom and on which host, by which command, "
 	"how many paths it added, replaced and deleted, and how many samples the dataset had from then on. "
 	"Everybody who may read the dataset can read the command as it was given, except for the URL of a "
-	"Redis server. Versions by programs that kept no log are missing, and a line tells so.",
+	"Redis server. Versions by programs that kept no log are missing, and a line says so.",
     OPTION_ROWS(log_rows),
     .takes = OPTION_FILE,
     .run = run,

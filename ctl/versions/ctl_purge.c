@@ -64,15 +64,15 @@ static void print_result(const struct purge_options *o, const struct purge_resul
 {
 	char removed[24], waiting[24];
 
-	printf("%s%llu chunk%s with holes written again, %llu sample%s; %llu chunk%s removed, %s",
+	printf("%s%llu chunk%s with holes rewritten, %llu sample%s; %llu chunk%s removed, %s",
 	       o->dry_run ? "would be done: " : "", (unsigned long long)r->n_holed, units_plural(r->n_holed),
 	       (unsigned long long)r->n_samples, units_plural(r->n_samples), (unsigned long long)r->n_removed,
 	       units_plural(r->n_removed), units_format_bytes(removed, sizeof(removed), r->removed_bytes));
-	printf("; dataset version %llu, the oldest that can be read %llu\n", (unsigned long long)r->version,
+	printf("; dataset version %llu, oldest readable version %llu\n", (unsigned long long)r->version,
 	       (unsigned long long)r->oldest);
 	if (r->n_waiting)
-		printf("%llu chunk%s, %s, are only for old versions: a purge when these are older removes "
-		       "them\n",
+		printf("%llu chunk%s, %s, are needed only by old versions: a later purge removes them, when "
+		       "these versions are old enough\n",
 		       (unsigned long long)r->n_waiting, units_plural(r->n_waiting),
 		       units_format_bytes(waiting, sizeof(waiting), r->waiting_bytes));
 }
@@ -133,16 +133,16 @@ static const struct option_row purge_rows[] = {
 	      "the purge makes."},
     {"older-than", set_age, AT(options.older_ns), .says = "must be a time such as 12h or 30d", .value = "AGE",
      .usual = "1d",
-     .help = "and all that were the newest within this time, such as 12h or 30d; jobs that read older ones "
-	     "get errors",
-     .about = "Keeps all versions that were the newest within this time (12h, 30d; default 1d), too. Jobs go "
-	      "on with the version that they opened, whose chunks must be there. A job that reads a version "
-	      "older than this gets an error that names the chunk. 0 is for datasets that nobody reads. So "
-	      "the chunks that a purge writes again take space twice, until a purge a day later."},
+     .help = "also keep versions that were the newest within this time, such as 12h or 30d; jobs that read "
+	     "older ones get errors",
+     .about = "Keeps all versions that were the newest within this time (12h, 30d; default 1d), too. Jobs "
+	      "continue with the version that they opened, and need its chunks. A job that reads a version "
+	      "older than this gets an error that names the chunk. Use 0 only if nobody reads the dataset. "
+	      "With the default, chunks that a purge rewrites take space twice, until a purge a day later."},
     CTL_ROW_KEEP_SNAPSHOTS(AT(options.keep_snapshots), .about = "As with `pack`."),
     {"dry-run", option_set_flag, .letter = 'n', AT(options.dry_run),
      .help = "print the effect, and change nothing"},
-    CTL_ROW_WAIT(AT(wait.ns), .about = "For another writer, as with `pack`."),
+    CTL_ROW_WAIT(AT(wait.ns), .about = "How long to wait for another writer, as with `pack`."),
     {"json", option_set_flag, AT(json), .help = "as a JSON object"},
 };
 
@@ -151,12 +151,12 @@ static const struct option_row purge_rows[] = {
 const struct option_verb ctl_purge = {
     .name = "purge",
     .arguments = "DATASET",
-    .summary = "Write chunks with holes again, remove what no version needs",
+    .summary = "Rewrite chunks with holes, remove chunks that no version needs",
     .help = "The dataset changes at the end or not at all. After an interruption, the same command continues "
 	    "where it\n"
 	    "stopped.\n",
     .about =
-	"Writes the chunks with deleted or replaced samples again, without these, and removes chunks that no "
+	"Rewrites chunks that have deleted or replaced samples, without these, and removes chunks that no "
 	"version needs any more. The dataset gets a new version with the same samples, numbered from 0 "
 	"again. When a run is interrupted, the same command continues where it stopped, and nothing is lost.",
     OPTION_ROWS(purge_rows),

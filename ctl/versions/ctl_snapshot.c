@@ -31,10 +31,13 @@ static int freeze_again(const char *dataset, struct error *err)
 	if (fd < 0)
 		return file_error(err, folder_fd < 0 ? folder_fd : -errno, "open", dataset);
 	if (!frozen_is(fd, "."))
-		return error_set(err, -EBUSY, "%s was changed meanwhile: run the same command again",
+		return error_set(err, -EBUSY,
+				 "%s was changed by another program meanwhile: run the same command again",
 				 dataset);
 	if (writer_at_work(dataset, &sign))
-		return error_set(err, -EBUSY, "%s is being changed: run the same command again", dataset);
+		return error_set(err, -EBUSY,
+				 "%s is being changed by another program: run the same command again",
+				 dataset);
 	return frozen_drop_metadata(fd, dataset, err);
 }
 
@@ -163,8 +166,8 @@ const struct option_verb ctl_snapshot = {
 	     "With `--frozen` it removes the metadata instead. Jobs, mounts, `ls`, `cat`, `stat` and "
 	     "`verify` then use the snapshots that are there. Commands that change the dataset, or print its "
 	     "log, fail until `rebuild` has made metadata again. Use it for a finished dataset in a folder: "
-	     "only the chunks and snapshots are left to back up, and no server has to run. Keys of metadata "
-	     "on a Redis server stay there, and nobody needs them.",
+	     "only the chunks and snapshots are left to back up, and no server has to run. If the metadata "
+	     "is on a Redis server, its keys stay there, unused.",
     OPTION_ROWS(snapshot_rows),
     .takes = OPTION_FILE,
     .run = run_snapshot,

@@ -25,9 +25,9 @@ int assist_fork(bool observe, struct fork_server *ret_keeper, struct error *err)
 	    .kind = HELPER_ASSIST_KEEPER, .runs = runs, .keeps = HELPER_ASSIST, .run = assist_watch_run};
 
 	if (geteuid() != 0)
-		return error_set(
-		    err, -EPERM,
-		    "--assist requires root: it prefetches files with the rights of each job's user");
+		return error_set(err, -EPERM,
+				 "--assist requires root, because it prefetches files with the rights of "
+				 "each job's user: run dieseld as root, or leave out --assist");
 	assist_only_observes = observe;
 	return fork_server_spawn(&program, ret_keeper, err);
 }
@@ -106,7 +106,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 		return;
 	if (r < 0 || job.state >= ASSIST_N_STATES) {
 		keeper_drop(&a->keeper);
-		lose(a, "the process that watches jobs has ended; dieseld starts it again");
+		lose(a, "the process that watches jobs has ended; dieseld will restart it");
 		return;
 	}
 	job.why[sizeof(job.why) - 1] = job.name[sizeof(job.name) - 1] = '\0';

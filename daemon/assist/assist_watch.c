@@ -200,7 +200,7 @@ static void on_told(struct watcher *w, struct watched_job *j)
 	if (n <= 0 && has_ended(j))
 		return; /* the job has ended, too: job_end() follows */
 	if (n != sizeof(told) || told.state >= ASSIST_N_STATES) {
-		stop(w, j, "the process that prefetches its files has ended");
+		stop(w, j, "the process that prefetched its files has ended");
 		return;
 	}
 	told.why[sizeof(told.why) - 1] = '\0';

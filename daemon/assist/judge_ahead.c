@@ -115,7 +115,7 @@ static void verdict(struct judge_ahead *j)
 		rest(j);
 	else
 		return;
-	snprintf(j->why, sizeof(j->why), "a batch takes %.2f ms without prefetch and %.2f ms with prefetch%s",
+	snprintf(j->why, sizeof(j->why), "a batch takes %.2f ms without prefetch, %.2f ms with%s",
 		 1e3 * mean(&j->without), 1e3 * mean(&j->with),
 		 j->state == ASSIST_RESTS ? ": not worth it" : "");
 }
@@ -286,8 +286,8 @@ void judge_ahead_prediction(struct judge_ahead *j, bool same)
 	if (j->n_other > (j->n_same + j->n_other) / WRONG_SHARE) {
 		j->state = ASSIST_STOPPED;
 		snprintf(j->why, sizeof(j->why),
-			 "a sample index opens different files at different times (%u of %u did): the order "
-			 "of files cannot be predicted",
+			 "the order of files cannot be predicted: for %u of %u sample indices, the job "
+			 "opened other files than before",
 			 j->n_other, j->n_same + j->n_other);
 	}
 	j->n_same = j->n_other = 0;
@@ -297,8 +297,8 @@ void judge_ahead_no_order(struct judge_ahead *j)
 {
 	j->state = ASSIST_STOPPED;
 	snprintf(j->why, sizeof(j->why),
-		 "a sample index opens different files at different times: the order of files cannot be "
-		 "predicted");
+		 "the order of files cannot be predicted: for the same sample index, the job opens different "
+		 "files at different times");
 }
 
 void judge_ahead_fit(struct judge_ahead *j, bool fits, uint32_t n_files, uint32_t n_indices)
@@ -310,7 +310,7 @@ void judge_ahead_fit(struct judge_ahead *j, bool fits, uint32_t n_files, uint32_
 	snprintf(j->why, sizeof(j->why),
 		 n_files
 		     ? "its batches open files (%u for %u samples), but the number of files per sample varies"
-		     : "its samples are not one file each (%u files opened for %u samples)",
+		     : "it does not open one file per sample (%u files opened for %u samples)",
 		 n_files, n_indices);
 }
 

@@ -64,11 +64,13 @@ static void say_short(struct borrow_watch *w, uint64_t ceiling)
 		return;
 	w->is_said = !w->is_said;
 	if (w->is_said)
-		log_warning("memory is short, and all borrowed memory is evicted: the cache may use only %s "
-			    "for now, less than jobs claim. Evicted chunks are read again",
-			    units_format_bytes(text, sizeof(text), ceiling));
+		log_warning(
+		    "cache: the node is short of memory; all borrowed memory was evicted, and the cache may "
+		    "use only %s for now, less than jobs claim. Evicted chunks are read again when needed",
+		    units_format_bytes(text, sizeof(text), ceiling));
 	else
-		log_info("memory is no longer short: the cache may again use up to cache-max");
+		log_info(
+		    "cache: the node is no longer short of memory; the cache may again use up to cache-max");
 }
 
 void borrow_watch_look(struct borrow_watch *w)

@@ -222,7 +222,7 @@ class Hostile(assist_support.Case):
         self.state(daemon, process, "helps")
         before = self.child_of(daemon, "dieseld-assist")
         os.kill(int(before.name), signal.SIGKILL)
-        wait_for("its end", lambda: "dieseld starts it again" in daemon.output(), daemon)
+        wait_for("its end", lambda: "dieseld will restart it" in daemon.output(), daemon)
         after = wait_for("a new watcher", lambda: self.child_of(daemon, "dieseld-assist"), daemon)
         self.assertNotEqual(before, after)
         self.state(daemon, process, "helps")
@@ -241,7 +241,7 @@ class Hostile(assist_support.Case):
         (reader,) = self.readers(daemon, SOMEBODY)
         os.kill(int(reader.name), signal.SIGKILL)
         told = self.state(daemon, process, "stopped")
-        self.assertIn("the process that prefetches its files has ended", told["why"])
+        self.assertIn("the process that prefetched its files has ended", told["why"])
 
 
 if __name__ == "__main__":

@@ -39,9 +39,9 @@ class Lanes(Case):
 
     def test_why_says_what_lanes_would_help(self):
         nodes = self.nodes(2)
-        for lanes, says in ((1, "lanes: the order has one, so each node needs all chunks: order=Order(lanes=2) on all ranks"),
-                            (2, "lanes: ranks here take samples of 1 of 2\n"),
-                            (3, "take samples of 2 of 3, of which 1 on other nodes, too: order=Order(lanes=2) on all ranks")):
+        for lanes, says in ((1, "lanes: the order has one lane, so each node needs all chunks; to give each node its own, set order=Order(lanes=2) on all ranks"),
+                            (2, "lanes: ranks on this node read 1 of 2 lanes\n"),
+                            (3, "read 2 of 3 lanes; other nodes read 1 of these, too; to separate the ranks, set order=Order(lanes=2) on all of them")):
             with self.subTest(lanes=lanes):
                 loaders = self.loaders(nodes, lanes=lanes)
                 iterators = [iter(loader) for loader in loaders]

@@ -76,9 +76,9 @@ class Source(unittest.TestCase):
         for source in self.each_way():
             done = dieselctl("pack", source, self.dataset)
             self.assertEqual(done.returncode, 0)
-            self.assertRegex(done.stderr, r"samples of the dataset are also 3 files that are no images by their names, such as "
+            self.assertRegex(done.stderr, r"the dataset also has 3 files that are no images by their names, such as "
                              r"(cat/README.md|dog/2.jfif|labels.csv), and 1 image in no class folder \(label -1\), such as "
-                             r"preview.jpg; --images packs what ImageFolder takes\n$")
+                             r"preview.jpg; to pack only what ImageFolder accepts, use --images\n$")
             self.assertEqual(done.stderr.count("\n"), 1)
             self.assertEqual(len(names(self.dataset)), 8)
         for source in self.each_way():
@@ -113,7 +113,7 @@ class Source(unittest.TestCase):
             for source in self.each_way():
                 done = dieselctl("pack", "--classes-of", train, source, self.dataset)
                 self.assertEqual((done.returncode, done.stderr.count("\n")), (0, 1), done)
-                self.assertIn(f"there are no samples of bird, which is a class of {train}: ", done.stderr)
+                self.assertIn(f"class bird of {train} has no samples here: ", done.stderr)
                 self.assertIn(f'.with_classes(Dataset("{train}").classes)', done.stderr)
         self.write("bird/1.jpg")
         for source in self.each_way():

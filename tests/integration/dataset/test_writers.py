@@ -179,13 +179,13 @@ def test_halves(engine):
     second = append(engine, sources[1], "--wait", "100")
     if not in_bucket:
         line = second.stderr.readline()
-        assert "is being changed by " in line and re.search(r"waiting for it, at most (100|9\d)\.\d s", line) and line.count("\n") == 1, line
+        assert "is being changed by " in line and re.search(r"waiting up to (100|9\d)\.\d s", line) and line.count("\n") == 1, line
         assert engine.json("stat", engine.dataset)["version"] == 1  # and it can be read meanwhile
         assert f"by process {first.pid}:" in line, line
         status, out, err = first.end()
         assert status == 0 and err == "", (out, err)
     said = [ended(process)[1] for process in (first, second)[not in_bucket:]]
-    text = "another writer has published meanwhile; going on from its version"
+    text = "another writer has published meanwhile; continuing from its version"
     assert sum(text in err for err in said) == in_bucket and all(err.count("\n") <= 1 for err in said), said
     assert {(0, 0), (N, N)} >= reader.end() - {(N, 0), (0, N)}
     check_both(engine)
@@ -204,7 +204,7 @@ def test_held(engine):
         out, err = process.communicate(timeout=300)
         lines = err.splitlines()
         assert process.returncode == 1 and out == "" and len(lines) == 2, (process.args, out, err)
-        assert re.search(r"waiting for it, at most \d+ ms", lines[0]) and "another dieselctl" in lines[1], lines
+        assert re.search(r"waiting up to \d+ ms", lines[0]) and "another dieselctl" in lines[1], lines
     assert patient.poll() is None
     assert engine.json("stat", engine.dataset)["version"] == 2
     assert holder.end()[0] == 0
@@ -226,7 +226,7 @@ def test_fenced(engine):
     out, err = engine.start("rm", "--wait", "0.5", engine.dataset, "first").communicate()
     assert f"another dieselctl (process {sleeper.pid})" in err.splitlines()[1], err
     said = ended(append(engine, sources[1], "--wait", "60"))[1].splitlines()
-    assert len(said) == 2 and f"no sign of life of process {sleeper.pid} for 1.0 s: going on without that writer" in said[1], said
+    assert len(said) == 2 and f"no sign of life from process {sleeper.pid} for 1.0 s; continuing without that writer" in said[1], said
     state = {"first": "what was there", "both": "by right", **expected("right")}
     assert content(engine) == state
     os.killpg(sleeper.pid, signal.SIGCONT)
@@ -300,7 +300,7 @@ def test_rebuild_beside(engine):
     writer = append(engine, sources[0])
     assert reached.wait(120)
     told = engine.ctl("rebuild", engine.dataset)
-    assert "rebuilt version 2: 1 sample in 1 chunk" in told and " of no version, which" in told, told
+    assert "rebuilt version 2: 1 sample in 1 chunk" in told and " that belong to no version" in told, told
     assert content(engine) == {"first": "what was there"}
     go_on.set()
     assert "another writer has published meanwhile" in ended(writer)[1]
@@ -338,7 +338,7 @@ def test_purge_beside(engine):
     purge = engine.start("purge", *NOW, engine.dataset)
     assert asleep.wait(120)
     os.killpg(purge.pid, signal.SIGSTOP)
-    assert " of no version, which" in engine.ctl("rebuild", engine.dataset)
+    assert " that belong to no version" in engine.ctl("rebuild", engine.dataset)
     assert content(engine) == {**state, "both": "by left"}
     wake_up.set()
     os.killpg(purge.pid, signal.SIGCONT)

@@ -203,7 +203,7 @@ def case_writers():
     ctl(port, "rm", url, "a/0.bin")
     go_on.set()
     texts = slow.communicate(timeout=300)
-    assert slow.returncode == 0 and "another writer has published meanwhile; going on" in texts[1], texts
+    assert slow.returncode == 0 and "another writer has published meanwhile; continuing" in texts[1], texts
     assert "packed 2 files" in texts[0] and "dataset version 3" in texts[0], texts
     assert "samples   42" in ctl(port, "stat", url)
     assert "sound:" in ctl(port, "verify", url)

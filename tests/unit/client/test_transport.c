@@ -195,7 +195,7 @@ static void test_a_reply_to_another_request_ends_it(void **state)
 	answer(p, WIRE_SEEK_REPLY, 7);
 	answer(p, WIRE_SEEK_REPLY, 2);
 	assert_int_equal(seek(p, &err), -EPROTO);
-	assert_non_null(strstr(err.text, "another request"));
+	assert_non_null(strstr(err.text, "unexpected reply"));
 	assert_over(p);
 }
 

@@ -365,7 +365,7 @@ static void test_samples_that_are_no_files_end_it(void **state)
 		record(j, INDEX_READ, bytes, n, n);
 	}
 	assert_int_equal(j->log.judge.state, ASSIST_STOPPED);
-	assert_non_null(strstr(j->log.judge.why, "not one file each"));
+	assert_non_null(strstr(j->log.judge.why, "not open one file per sample"));
 	job_free(j);
 }
 

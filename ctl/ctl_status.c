@@ -305,8 +305,8 @@ const struct option_verb ctl_status = {
     .about =
 	"Prints the state of `dieseld`(8): its cache, quotas and each user's part, the tuner, sensing, "
 	"codecs and those that failed to load, datasets with damaged chunks, and sessions. For a job whose "
-	"images it decodes, it prints how many samples were decoded and how many were damaged, the CPU time "
-	"of the decoders, and how many decoders were replaced after they crashed, hung or were killed.\n"
+	"images it decodes, it prints the decoded and the damaged samples, the CPU time of the decoders, and "
+	"how many decoders were replaced after they crashed, hung or were killed.\n"
 	"Each verb that asks the daemon fails after `--timeout` seconds without an answer (1 to 3600, "
 	"default 5), and reports that the daemon is stopped or hangs. The time covers connection, "
 	"question and answer together.",

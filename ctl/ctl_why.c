@@ -354,12 +354,12 @@ const struct option_verb ctl_why = {
     .name = "why",
     .arguments = "[JOB]",
     .summary = "Show the reasons for the knobs' values: decisions, figures, effects",
-    .about = "Prints the newest N decisions (10) of the tuner, for one job or for all: the knob, its old and "
-	     "its new value, the measured and the expected figures, and the effect. For each job it prints "
-	     "the state, the memory, how many batches were decoded for another session, and the job of the "
-	     "newest such batch. For a job on several nodes that share its dataset, it also prints which "
-	     "shares of its chunks came from memory, other nodes and storage, how long each source took per "
-	     "chunk, and its bytes per second.",
+    .about =
+	"Prints the newest N decisions (10) of the tuner, for one job or for all: the knob, its old and "
+	"its new value, the measured and the expected figures, and the effect. For each job it prints "
+	"the state, the memory, how many batches were decoded for another session, and the job of the "
+	"newest such batch. For a job on several nodes that share its dataset, it also prints the shares of "
+	"chunks from memory, other nodes and storage, each with its time per chunk and its bytes per second.",
     OPTION_ROWS(why_rows),
     .takes = OPTION_JOB,
     .run = run,

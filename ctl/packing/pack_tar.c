@@ -161,7 +161,7 @@ static void end_failed(struct packing *p, int r, struct error *err)
 		strcat(err->text,
 		       is_useless(r)
 			   ? "; the dataset is unchanged"
-			   : "; the dataset is unchanged; to continue, pack the same archive again");
+			   : "; the dataset is unchanged. To continue, pack the same archive again");
 }
 
 int pack_tar(const struct pack_options *options, struct pack_result *ret, struct error *err)

@@ -339,7 +339,7 @@ class Pool:
         code = self._process.exitcode
         raise RuntimeError("the process that starts worker processes "
                            + (_how(code) if code is not None else "does not answer")
-                           + ": its own message is on the standard error above, if it had one")
+                           + "; if it printed an error, see standard error above")
 
     def _died(self, worker):
         entries = [e for e in worker.outstanding.values() if not e.abandoned]
@@ -350,7 +350,7 @@ class Pool:
         if not worker.ready:
             self._bad_starts += 1
             if self._bad_starts >= MAX_BAD_STARTS:
-                raise RuntimeError(f"worker processes do not start: the last one {how}")
+                raise RuntimeError(f"worker processes do not start; the last one {how}")
         if entries:
             self._blame(worker, entries[0], how)
         elif not retiring:
@@ -367,10 +367,10 @@ class Pool:
         where = f"batch {entry.index} of epoch {entry.epoch}"
         if entry.attempts > 1:
             entry.done, entry.lease = True, None
-            entry.error = RuntimeError(f"worker process {worker.pid} {how} while it transformed {where}, and so did "
-                                       f"another one before: look at what transform and collate_fn do with it")
+            entry.error = RuntimeError(f"worker process {worker.pid} {how} while it transformed {where}, as another "
+                                       "worker did before: check what transform and collate_fn do with this batch")
         else:
-            log.warning("worker process %s %s while it transformed %s; another one does it again", worker.pid, how,
+            log.warning("worker process %s %s while it transformed %s; another worker repeats the batch", worker.pid, how,
                         where)
 
     def _how_it_died(self, worker):

@@ -154,13 +154,13 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
             if was[0] == 1 and dealt[0] == 1:  # with several lanes a batch is sorted by lane, and its first samples are not the epoch's next
                 samples, of_batch = samples + of_batch, 0
             if of_batch:
-                raise ValueError(f"cannot resume: {was[0]} rank{'s' * (was[0] > 1)} with batches of {was[1]} had {of_batch} samples each "
-                                 f"of the next "
-                                 f"batch, and {now[0]} with batches of {now[1]} have others in theirs: take the state between batches")
+                raise ValueError(f"cannot resume: {was[0]} rank{'s' * (was[0] > 1)} with batches of {was[1]} stopped "
+                                 f"{of_batch} samples into a batch, where {now[0]} with batches of {now[1]} cannot "
+                                 "start: take the state between batches")
         batch = first_batch(n, samples, *now, self.drop_last)
         if batch is None:
-            raise ValueError(f"cannot resume: {n - samples} samples are left in epoch {epoch}, too few for {now[0]} ranks: go on with fewer "
-                             "ranks, or with the next epoch")
+            raise ValueError(f"cannot resume: {n - samples} samples are left in epoch {epoch}, too few for {now[0]} ranks: "
+                             "continue with fewer ranks, or with the next epoch")
         return batch, of_batch, samples
 
 

@@ -121,7 +121,7 @@ class Session:
         if self._n_revived == MAX_REVIVED:
             self._n_revived = 0
             raise OSError(errno.ECONNREFUSED, f"dieseld at {self.dataset.socket} ended {MAX_REVIVED} times before it had "
-                                  "the next batch ready: look at its log, dieseld.log beside the socket")
+                                  "the next batch ready: see its log, dieseld.log next to the socket")
         self._n_revived += self.dataset.revive()
         self._lost = False
 

@@ -128,15 +128,15 @@ class Stream:
         """Gives the stream to a call that has made the object `me`, if no other has it. The caller gives it back, whatever
         happens, by `if stream.inside == {"by": me}: stream.inside = {}`: with no call, so that Ctrl-C cannot strike there."""
         if self.pid != os.getpid():
-            raise RuntimeError(f"this iterator belongs to process {self.pid}, which this one was forked from: call iter() of the loader "
-                               "for an iterator of this process's own")
+            raise RuntimeError(f"this iterator belongs to process {self.pid}, which this one was forked from: call "
+                               "iter() on the loader to get an iterator in this process")
         if _ending:
             self._stay()
         if self.inside.setdefault("by", me) is not me:
             raise RuntimeError("this iterator is in use by " + (
-                "this very thread: next() was called by a function of the loader, or by a signal handler, in the middle of next()"
+                "the same thread: a function of the loader, or a signal handler, called next() inside next()"
                 if self.is_of_this_thread() else
-                "another thread: give each thread an iterator of its own, or put a lock around next()"))
+                "another thread: give each thread its own iterator, or put a lock around next()"))
         self._thread = threading.get_ident()
         _threads.add(self._thread)
 
@@ -252,7 +252,7 @@ class Stream:
             if _ending and self._pool and self._pool.closed:
                 raise RuntimeError("the program is ending, and the loader's worker processes have ended") from None
             if self._n_closed != n_closed:
-                raise RuntimeError("the loader was closed in the middle of next(), by one of its functions or by a signal handler") \
+                raise RuntimeError("one of the loader's functions, or a signal handler, closed the loader in the middle of next()") \
                     from error
             raise
         if _ending:
@@ -423,7 +423,7 @@ class Stream:
         left = begin + self._timeout_ns - time.perf_counter_ns()
         if left <= 0:
             lib.diesel_mark(native.MARK_WAIT_END, native.MARK_CAUSE_PREP)
-            raise RuntimeError(f"DataLoader timed out after {self._timeout_ns / 1e9:g} seconds: no worker has done the next batch")
+            raise RuntimeError(f"DataLoader timed out after {self._timeout_ns / 1e9:g} seconds: no worker has finished the next batch")
         return min(WAIT_MS, left // 1_000_000 + 1)
 
     # From the entry to the user

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def _made(result: int, handle: ctypes.c_void_p, path: str) -> Subset:
     if result == -errno.EEXIST:
-        raise ValueError(f"{path}: an index occurs twice, and a subset has each sample once")
+        raise ValueError(f"{path}: an index occurs twice, but a subset has each sample only once")
     if result == -errno.ERANGE:
         raise IndexError(f"{path}: an index is larger than the number of samples")
     if result < 0:

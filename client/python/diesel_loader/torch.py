@@ -84,7 +84,7 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
 
     def _of(self, subset):
         if not self.is_in_order:
-            raise ValueError("select parts of a dataset before torch's Subset, which has an order of its own")
+            raise ValueError("this dataset is a torch Subset, with its own order: select parts of the dataset before making the Subset")
         return super()._of(subset)
 
     def __getitem__(self, i):
@@ -155,8 +155,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         given, dataset = dataset, _with_functions(dataset, *functions)
         has_methods = isinstance(dataset, Dataset) and _has_methods(dataset)
         if batches.return_ids and isinstance(dataset, _AsTheirs):
-            raise ValueError(f"{type(given).__name__} gives the samples by its own methods: have them return the numbers, too, and leave "
-                             f"out return_ids")
+            raise ValueError(f"{type(given).__name__} returns samples by its own methods: return the sample numbers "
+                             "there, too, and leave out return_ids")
         # The user's own object, of which ours may be a copy: what is set there counts, where no argument says otherwise.
         self._asked_for = given
         self._source, self._parts = _source_of(given)
@@ -348,9 +348,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         already. Then it sets this for all that it was given. ValueError where it would share them out a second time."""
         for sampler in () if self._served else (self.sampler, getattr(self.batch_sampler, "sampler", None)):
             if isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
-                raise ValueError(f"this loader gives rank {sampler.rank} its share already, and of that Accelerate would give it a share: "
-                                 f"have one of "
-                                 "them do it, and leave out the sampler, or make it (or the loader that has none) one for rank 0 of 1")
+                raise ValueError(f"this loader already reads only the share of rank {sampler.rank}, and Accelerate "
+                                 "would divide that share again: leave out the sampler, or make it for rank 0 of 1")
         return self._served
 
     @_is_accelerate_prepared.setter
@@ -499,8 +498,8 @@ def _has_methods(dataset):
         base, names = served.Dataset, ()
         check_methods(dataset)
     if kind.__len__ is not base.__len__:
-        raise TypeError(f"{kind.__name__} has a __len__() of its own, and the loader goes by the samples that are packed: use select(), "
-                        "or a sampler, for other samples or other numbers of them")
+        raise TypeError(f"{kind.__name__} has its own __len__(), but the loader delivers exactly the packed samples: "
+                        "to change which samples come, or how many, use select() or a sampler")
     if any(getattr(kind, name, None) is not getattr(base, name, None) for name in names):
         return True
     return base is torch.utils.data.Subset and _has_methods(dataset.dataset)
@@ -512,8 +511,8 @@ def _with_functions(dataset, loader, transform, target_transform):
     if isinstance(given, Dataset) and not (loader or transform or target_transform):
         return given
     if isinstance(dataset, _AsTheirs) and (loader or transform or target_transform):
-        raise ValueError(f"{type(given).__name__} gives the samples by its own methods: apply loader, transform and target_transform "
-                         "there, or give a Subset without methods")
+        raise ValueError(f"{type(given).__name__} returns samples by its own methods: apply loader, transform and "
+                         "target_transform there, or pass a Subset without such methods")
     dataset.loader = loader or dataset.loader
     dataset.transform = transform or dataset.transform
     dataset.target_transform = target_transform or dataset.target_transform

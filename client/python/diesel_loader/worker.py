@@ -169,7 +169,7 @@ class Worker:
         except Exception as error:  # the result cannot be pickled
             flags |= Flag.FAILED
             self._writer.forget()
-            buffer, table = self._writer.write(_failure(error, "hand-over of the batch"))
+            buffer, table = self._writer.write(_failure(error, "while sending the batch"))
         del result
         kept = lease()  # until the result is sent: it must not be let go of before
         if kept is not None:

@@ -259,7 +259,7 @@ class Tar(unittest.TestCase):
         """The next run writes the missing rest, and only if the archive is the same."""
         samples = [(f"{i}", os.urandom(1 << 20)) for i in range(12)]
         data = archive(*samples)
-        for number, says in ((signal.SIGTERM, b"dieselctl pack: interrupted; the dataset is unchanged; to continue, pack the same "
+        for number, says in ((signal.SIGTERM, b"dieselctl pack: interrupted; the dataset is unchanged. To continue, pack the same "
                               b"archive again\n"), (signal.SIGKILL, b"")):
             self.assertEqual(self.interrupt(data, number), says)
             told = json.loads(self.pack(data, "--chunk-size", "4M", "--json"))

@@ -183,7 +183,7 @@ class Mistakes(ArraysCase):
     def test_arrays_that_are_none(self):
         objects = self.dataset([numpy.array([1, None])] * 2, lambda out, a: numpy.save(out, a, allow_pickle=True))
         for why, path in (("Python objects", objects), ("not a .npy file", self.raw([numpy.zeros(200, "uint8")])),
-                          ("type '<c8'", self.dataset([numpy.zeros(3, "complex64")])), ("without numbers", self.dataset([numpy.zeros((0, 3))])),
+                          ("type '<c8'", self.dataset([numpy.zeros(3, "complex64")])), ("an empty array", self.dataset([numpy.zeros((0, 3))])),
                           ("type \\[\\('a'", self.dataset([numpy.zeros(3, [("a", "i4")])])),
                           ("damaged header", self.dataset([0], lambda out, _: out.write(b"\x93NUMPY\1\0\4\0{'x'")))):
             with self.assertRaisesRegex(ValueError, f"the first sample, 000.npy, is .*{why}"):

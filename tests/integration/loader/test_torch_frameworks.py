@@ -180,7 +180,7 @@ class FrameworkTest(unittest.TestCase):
         for loader in (self.loader(shuffle=False, sampler=theirs(dataset, 2, 1, shuffle=False)), self.loader(batch_size=None, rank=1, world_size=2),
                        self.loader(shuffle=False, sampler=diesel.ChunkShuffleSampler(dataset, rank=1, world_size=2)),
                        self.loader(batch_size=1, shuffle=False, batch_sampler=self.loader(rank=1, world_size=2).batch_sampler)):
-            with self.assertRaisesRegex(ValueError, "^this loader gives rank 1 its share already[^\n]*$"):
+            with self.assertRaisesRegex(ValueError, "^this loader already reads only the share of rank 1, [^\n]*$"):
                 accelerator.prepare(loader)
         for loader in (self.loader(rank=1, world_size=2), self.loader(shuffle=False, sampler=theirs(dataset, 1, 0, shuffle=False))):
             self.assertGreater(len(list(accelerator.prepare(loader))), 1)

@@ -21,7 +21,7 @@ from diesel_loader import batch_log
 
 MODES = {"none": {}, "inline": {"num_workers": 0, "transform": same}, "workers": {"num_workers": 2, "transform": same},
          "bucketed": {"num_workers": 2, "transform": same, "bucket_by_length": 4}}
-ANOTHER = "in use by another thread: give each thread an iterator of its own"
+ANOTHER = "in use by another thread: give each thread its own iterator"
 
 
 def stuck(data):
@@ -169,7 +169,7 @@ class Reentrance(WorkersCase):
 
             loader = self.loader(num_workers=0, transform=transform)
             batches, got = iter(loader), []
-            with self.assertRaisesRegex(RuntimeError, "this very thread" if use == "next" else "in the middle of its own next"):
+            with self.assertRaisesRegex(RuntimeError, "the same thread" if use == "next" else "in the middle of its own next"):
                 for batch in batches:
                     got.append(batch)
             got += batches
@@ -195,7 +195,7 @@ class Reentrance(WorkersCase):
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 self.assertEqual(sorted(flat(got) + flat(taken)), sorted(want))
                 for text in said:
-                    self.assertIn("this very thread", text)
+                    self.assertIn("the same thread", text)
 
 
     def test_a_signal_handler_that_closes(self):
@@ -203,7 +203,7 @@ class Reentrance(WorkersCase):
         batches = iter(loader)
         self.addCleanup(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, lambda *_: loader.close()))
         signal.setitimer(signal.ITIMER_REAL, 1)
-        with self.assertRaisesRegex(RuntimeError, "closed in the middle of next"):
+        with self.assertRaisesRegex(RuntimeError, "closed the loader in the middle of next"):
             next(batches)
 
 

@@ -400,7 +400,7 @@ class LoaderTest(unittest.TestCase):
         rest = list(same)
         self.assertEqual(rest, list(numbers))
         self.assertEqual(sorted(seen + rest), list(range(60)))
-        with self.assertRaisesRegex(ValueError, "1 rank with batches of 8 had 3 samples each.*: take the state between batches"):
+        with self.assertRaisesRegex(ValueError, "1 rank with batches of 8 stopped 3 samples into a batch.*: take the state between batches"):
             self.sampled(state, 1, 7)
 
     def test_a_resumed_epoch_ends_with_its_lanes(self):

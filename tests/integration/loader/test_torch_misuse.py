@@ -111,7 +111,7 @@ class Threads(Case):
                 continue
             self.assertEqual((status, out), (1, ""), err)
             self.assertRegex(err, r"(?m)^diesel_loader [\d.]+ was installed while this job runs with 0\.0\.9: restart the job$")
-            self.assertIn("its own message is on the standard error above", err)
+            self.assertIn("see standard error above", err)
 
 
 class Notebook(Case):

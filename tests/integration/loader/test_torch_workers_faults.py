@@ -103,7 +103,7 @@ class FaultTest(WorkersCase):
 
     def test_what_cannot_be_sent_back(self):
         loader = self.loader(transform=same, collate_fn=lambda samples: lambda: samples, num_workers=1)
-        with self.assertRaisesRegex((AttributeError, pickle.PicklingError, RuntimeError), "hand-over of the batch"):
+        with self.assertRaisesRegex((AttributeError, pickle.PicklingError, RuntimeError), "while sending the batch"):
             next(iter(loader))
 
     def test_a_worker_that_dies_is_replaced_and_its_batch_done_again(self):

@@ -48,7 +48,7 @@ class PoolTest(unittest.TestCase):
             for pid in range(101, 100 + pool.MAX_BAD_STARTS):
                 self.dies(pid)
         self.assertIn("worker process 101 was killed by SIGSEGV", logs.output[0])
-        with self.assertRaisesRegex(RuntimeError, "do not start: the last one was killed by SIGSEGV"):
+        with self.assertRaisesRegex(RuntimeError, "do not start; the last one was killed by SIGSEGV"):
             self.dies(200)
 
     def spawn(self):

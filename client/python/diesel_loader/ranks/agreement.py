@@ -36,9 +36,9 @@ def check(store, key, ranks, facts, path, patience_s):
             store.add(f"{key}/n_differ", 1)
         if store.add(f"{key}/n_differ", 0):  # older ones cannot tell whether there is a key
             said = store.get(f"{key}/differ").decode()
-            raise ValueError(f"{path}: ranks do not agree on the order ({said}), so some samples would come twice, and others never: give "
-                             f"all ranks "
-                             "the same dataset and arguments, and resume all of them from one state")
+            raise ValueError(f"{path}: ranks do not agree on the order ({said}), so some samples would come twice, and "
+                             "others never: pass the same dataset and arguments on all ranks, and resume all ranks "
+                             "from the same state")
         if n >= world_size:
             return True
         if time.monotonic() > end:
@@ -60,6 +60,6 @@ def seed(store, key, rank, drawn):
     end = time.monotonic() + 60 * WAIT_S
     while not store.add(f"{key}/n", 0):
         if time.monotonic() > end:
-            raise RuntimeError("rank 0 has not drawn the seed of this loader: give seed= on all ranks, or use the loader on all of them")
+            raise RuntimeError("rank 0 has not drawn this loader's seed: pass seed= on all ranks, or iterate over the loader on all of them")
         time.sleep(PAUSE_S)
     return int(store.get(key))

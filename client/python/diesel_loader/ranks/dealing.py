@@ -45,6 +45,7 @@ def resumed(state: Mapping[str, Any], lanes: int | None, drift: int | None, n_sa
     for name, told in (("lanes", lanes), ("drift", drift)):
         if told not in (None, was[name]):
             raise ValueError(f"cannot resume: {name} was {was[name]}, now it is {told}: give {name}={was[name]}, or leave {name}= out and the epoch "
-                             f"ends as it began; set_epoch() without this state begins one with {name}={told}")
+                             f"ends as it began; to start another epoch, call set_epoch() without this state, with
+                             {name}={told}")
     found = check(was["lanes"], was["drift"], n_samples, path)
     return found[0] or 1, found[1] or 0

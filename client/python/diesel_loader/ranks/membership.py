@@ -9,7 +9,7 @@ is alone. Sources that contradict each other, or that tell of several ranks with
 ValueError: a guess would give samples twice, or not at all, without a word.
 """
 
-REMEDY = "call torch.distributed.init_process_group() before iterating, or give rank and world_size"
+REMEDY = "call torch.distributed.init_process_group() before iterating, or pass rank and world_size"
 
 
 def find(environment, group):
@@ -52,8 +52,8 @@ class _Numbers:
 
 def _agree(variable, value, name, truth):
     if value not in (None, truth):
-        raise ValueError(f"{variable} is {value}, but the process group's {name} is {truth}: set it right, or give rank "
-                         "and world_size")
+        raise ValueError(f"{variable} is {value}, but the process group's {name} is {truth}: correct the variable, or "
+                         "pass rank and world_size")
 
 
 def _alone(known):
@@ -63,8 +63,8 @@ def _alone(known):
             raise ValueError(f"{name} is {getattr(known, name)}, but WORLD_SIZE is not set: {REMEDY}")
     tasks = known.SLURM_STEP_NUM_TASKS
     if known.RANK is None and (tasks or 1) > 1:
-        raise ValueError(f"srun started {tasks} tasks, which may or may not be ranks of one job: {REMEDY} (0 and "
-                         "1 for a job of its own)")
+        raise ValueError(f"srun started {tasks} tasks, which may or may not be ranks of one job: {REMEDY} (0 and 1 if "
+                         "each task is a job of its own)")
     return 0, 1
 
 
@@ -77,7 +77,7 @@ def _rank(known):
         return _rank_on_node(known)
     if known.SLURM_PROCID is not None and known.SLURM_STEP_NUM_TASKS == world:
         return known.SLURM_PROCID
-    raise ValueError(f"WORLD_SIZE is {world}, but neither RANK nor LOCAL_RANK tells which rank this is: {REMEDY}")
+    raise ValueError(f"WORLD_SIZE is {world}, but no variable such as RANK or LOCAL_RANK gives the rank of this process: {REMEDY}")
 
 
 def _rank_on_node(known):

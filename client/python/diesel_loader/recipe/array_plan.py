@@ -45,7 +45,7 @@ def npy_header(data: bytes) -> tuple[str, tuple[int, ...]]:
         raise NotUnderstood(f"is an array of the type {kind!r} and the shape {shape!r}: dieseld supports integers, bool, float16, "
                             f"float32 and float64, in at most {native.RECIPE_TENSOR_DIMENSIONS} dimensions")
     if 0 in shape:
-        raise NotUnderstood(f"is an array without numbers, of the shape {shape!r}")
+        raise NotUnderstood(f"is an empty array, of the shape {shape!r}")
     return name, shape
 
 
@@ -96,9 +96,9 @@ class ArrayBuilder:
     def _needs(self, letter, what):
         """The dimension of that letter."""
         if letter not in self._letters:
-            raise NotUnderstood(f"no layout names the dimension of the {what}: give "
+            raise NotUnderstood(f"the layout has no dimension for the {what}: give "
                                 f"{'FromNumpy' if self.recipe.kind == native.RECIPE_NUMPY else 'FromBytes'} "
-                                "a layout that has it")
+                                "a layout with it")
         return self._letters.index(letter)
 
     def _crop(self, step):
@@ -110,7 +110,7 @@ class ArrayBuilder:
         if self._any_side:
             sides[row] = sides[column] = 0
         elif height > sides[row] or width > sides[column]:
-            raise NotUnderstood(f"the arrays are smaller: {sides[row]} x {sides[column]}")
+            raise NotUnderstood(f"the arrays are too small: {sides[row]} x {sides[column]}")
         recipe.shape = native.RECIPE_RANDOM_CROP if type(step) is array.RandomCrop else native.RECIPE_MIDDLE
         recipe.height, recipe.width = height, width
 

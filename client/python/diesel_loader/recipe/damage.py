@@ -27,4 +27,4 @@ class Damage:
                 log.warning("%s: %s is damaged: it is %s (dieseld's log has the reason)", self._dataset.path,
                             self._dataset.sample_path(item.sample), "left out" if self._skips else "all zeros")
         if self.n >= MAX_NAMED:
-            log.warning("%s: the loader counts further damaged samples in n_damaged, without a message", self._dataset.path)
+            log.warning("%s: many damaged samples; the loader counts further ones in n_damaged, without a message", self._dataset.path)

@@ -25,7 +25,7 @@ JITTERED = {"brightness": (1, 1), "contrast": (1, 1), "saturation": (1, 1), "hue
 FACTOR_MAX = 1_000_000
 DAEMON, WORKER = "dieseld", "Python"
 OURS = Transform.__module__.rpartition(".")[0] + "."  # modules of diesel_loader.transforms
-BEHIND, NO_SIZE = "follows a transform that runs in Python", "has no fixed size before it, which dieseld needs"
+BEHIND, NO_SIZE = "follows a transform that runs in Python", "images have no fixed size here, which dieseld needs"
 NOT_KNOWN = "dieseld does not support it"
 
 
@@ -240,7 +240,7 @@ class _Builder:
         if not self.has_size:
             raise _NotUnderstood("dieseld can change colours only after resizing")
         if self.recipe.grey:
-            raise _NotUnderstood("dieseld can make images grey only last, and once")
+            raise _NotUnderstood("a grayscale transform must be the last colour transform, and come only once")
         of_tensors = native.RECIPE_TENSOR_COLOURS if self.kind in ("tensor", "image") else 0
         if self.recipe.jitter and self.recipe.flags & native.RECIPE_TENSOR_COLOURS != of_tensors:
             raise _NotUnderstood("dieseld can change colours of PIL images or of tensors, but not of both")
@@ -251,7 +251,7 @@ class _Builder:
         if self.recipe.jitter:
             raise _NotUnderstood("dieseld can change colours only once")
         if not 0 <= p <= 1:
-            raise _NotUnderstood("its p must be a probability")
+            raise _NotUnderstood("its p must be a probability, 0 to 1")
         ranges = {name: _pair(getattr(step, name) or nothing) for name, nothing in JITTERED.items()}
         if not all(0 <= low <= high <= FACTOR_MAX for name, (low, high) in ranges.items() if name != "hue"):
             raise _NotUnderstood(f"its factors must be from 0 to {FACTOR_MAX:,}")
@@ -288,7 +288,7 @@ class _Builder:
 
     def _from_pil(self, kind):
         if self.kind != "pil":
-            raise _NotUnderstood("it is an image already")
+            raise _NotUnderstood("the sample is not a PIL image any more")
         self.kind = kind
         self.recipe.flags &= ~native.RECIPE_ROWS
 
@@ -305,7 +305,7 @@ class _Builder:
         if not self.has_size:
             raise _NotUnderstood("dieseld can resize only before the conversion to numbers")
         if self.recipe.dtype != "uint8" or not self.recipe.flags & native.RECIPE_ROWS:
-            raise _NotUnderstood("dieseld can do it only once, from uint8 [height, width, channels]")
+            raise _NotUnderstood("dieseld can convert only once, from uint8 [height, width, channels]")
         self._to_dtype(step.dtype, step.scale)
         if step.layout == "CHW":
             self.recipe.flags &= ~native.RECIPE_ROWS
@@ -320,7 +320,7 @@ class _Builder:
 
     def _RGB(self, step):
         if self.recipe.channels != 3:
-            raise _NotUnderstood("dieseld makes images grey last")
+            raise _NotUnderstood("a grayscale transform must be the last colour transform")
 
     def _ToPureTensor(self, step):
         if self.kind == "image":
@@ -341,7 +341,7 @@ class _Builder:
         if name == now:
             return
         if not self.has_size:
-            raise _NotUnderstood("it needs a tensor of its final size")
+            raise _NotUnderstood("dieseld needs the final image size before this conversion")
         if name not in TYPES or name == "uint8" or now not in ("uint8", "float32"):
             raise _NotUnderstood(f"dieseld cannot convert {now} to {name}")
         if now == "uint8":
@@ -351,7 +351,7 @@ class _Builder:
     def _ToDtype(self, step):
         dtype = step.dtype
         if isinstance(dtype, dict):
-            raise _NotUnderstood("it has a type for each kind of input, which dieseld does not support")
+            raise _NotUnderstood("dieseld supports only one dtype, not one per kind of input")
         self._to_dtype(dtype, step.scale)
 
     def _ConvertImageDtype(self, step):

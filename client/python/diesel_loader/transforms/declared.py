@@ -16,7 +16,7 @@ class Transform:
 
     def __call__(self, sample: Any) -> NoReturn:
         """Raises TypeError: there is no Python that does it."""
-        raise TypeError(f"only dieseld can run {self!r}, for a DataLoader; it cannot be called, and dataset[i] cannot apply it")
+        raise TypeError(f"only dieseld can run {self!r}, for a DataLoader: it cannot be called from Python, nor applied by dataset[i]")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"

@@ -112,7 +112,7 @@ class Writer:
 
     def __del__(self) -> None:
         if self._handle is not None:
-            warnings.warn(f"{self.path}: a writer was dropped without commit(): its samples are removed", ResourceWarning,
+            warnings.warn(f"{self.path}: a writer was dropped without commit(), and its samples are removed", ResourceWarning,
                           stacklevel=2, source=self)
             lib.diesel_writer_free(self._handle)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order in which a session would deliver the samples of an epoch: numbers, without a session."""
+"""Computes the order of an epoch's samples, as sample numbers, without opening a session."""
 import ctypes
 import os
 
@@ -13,12 +13,13 @@ def flags(shuffle, drop_last):
 
 
 def n_batches(n_samples, world_size, batch_size, drop_last):
-    """How many batches each rank has in an epoch."""
+    """Returns the number of batches that each rank has in an epoch."""
     return lib.diesel_n_batches(n_samples, world_size, batch_size, flags(False, drop_last))
 
 
 def first_batch(n_samples, start, world_size, batch_size, drop_last):
-    """The number of the batch that each rank goes on with, behind `start` samples of an epoch; None: fewer are left than ranks."""
+    """Returns the batch at which each rank continues after `start` samples of an epoch; None: fewer samples are left
+    than ranks."""
     found = ctypes.c_uint64()
     if lib.diesel_first_batch(n_samples, start, world_size, batch_size, flags(False, drop_last), byref(found)) < 0:
         return None
@@ -26,15 +27,16 @@ def first_batch(n_samples, start, world_size, batch_size, drop_last):
 
 
 def position(n_samples, start, world_size, batch_size, drop_last, batch):
-    """How many samples of the epoch all ranks had before that batch."""
+    """Returns how many samples of the epoch all ranks together had before that batch."""
     return lib.diesel_position(n_samples, start, world_size, batch_size, flags(False, drop_last), batch)
 
 
 class EpochOrder:
-    """Batches of one rank, as indices of the dataset. options: of native.SessionOptions, window_chunks at least 1."""
+    """Batches of one rank, as dataset indices. options: fields of native.SessionOptions; window_chunks must be at least
+    1."""
 
     def __init__(self, dataset, **options):
-        self._dataset = dataset  # its chunk table must stay
+        self._dataset = dataset  # keeps the dataset's chunk table alive
         self._subset = dataset.subset  # likewise
         self._handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(native.ERROR_BYTES)
         options["subset"] = None if self._subset is None else self._subset.handle
@@ -48,7 +50,7 @@ class EpochOrder:
         return lib.diesel_order_n_batches(self._handle)
 
     def batch(self, k):
-        """The indices of the samples of batch k: a list."""
+        """Returns the sample indices of batch k, as a list."""
         count = native.c_uint32()
         result = lib.diesel_order_batch(self._handle, k, self._numbers, byref(count))
         if result < 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trainer's side of worker processes: how many there are, who works on what, what they gave back."""
+"""The trainer's side of worker processes: their number, their tasks and their results."""
 import collections
 import contextlib
 import itertools
@@ -18,16 +18,16 @@ from .messages import Flag, Kind
 log = logging.getLogger("diesel_loader")
 
 MAX_BAD_STARTS = 3
-STATUS_WAIT_S = 1.0  # for the fork server to say how a worker died
+STATUS_WAIT_S = 1.0  # maximum wait for the fork server to report how a worker died
 
 
-# Cost of the Python work on a batch, for the batch log. by: "worker" or "trainer". sample_ns: of each sample.
+# Cost of the Python work on a batch, for the batch log. by: "worker" or "trainer". sample_ns: a time per sample.
 Cost = collections.namedtuple("Cost", "by pid cpu_ns wall_ns sample_ns")
 
 
 class Entry:
-    """A batch on its way to the user: a lease until it is transformed, then a result or an error. samples and cost are for
-    the batch log: their numbers, and a Cost, or None where there was no work."""
+    """A batch on its way to the user: a lease until it is transformed, then a result or an error. For the batch log:
+    samples (numbers), and cost (a Cost; None: no Python work was done)."""
 
     __slots__ = ("epoch", "index", "n_items", "lease", "ended", "sequence", "worker", "done", "result", "error", "attempts",
                  "abandoned", "samples", "cost")
@@ -35,7 +35,7 @@ class Entry:
     def __init__(self, epoch, index, lease=None, error=None, ended=False):
         self.epoch, self.index, self.lease, self.error = epoch, index, lease, error
         self.n_items = lease.batch.n_items if lease else 0
-        self.ended = ended  # no batch: the end of the epoch
+        self.ended = ended  # True: no batch, but the end of the epoch
         self.sequence = self.worker = self.result = None
         self.done = lease is None
         self.attempts, self.abandoned = 0, False
@@ -50,15 +50,15 @@ class _Worker:
     def __init__(self, number, end):
         self.number, self.end, self.pid = number, end, None
         self.ready = self.retiring = False
-        self.life, self.segments = None, set()  # segments that it has mapped
-        self.outstanding = {}                   # sequence: Entry, in the order they were handed over
-        self.kept = {}                          # sequence: lease of a batch that the user's code there refers to
+        self.life, self.segments = None, set()  # the daemon's life, and the segments that the worker has mapped
+        self.outstanding = {}                   # Entry by sequence number, in the order in which they were sent
+        self.kept = {}                          # by sequence number: lease of a batch that the worker's user code still holds
         self.reader = results.Reader()
         self.bytes = 0
 
 
 class _WorkerGone(Exception):
-    """Raised when a message to a worker finds it gone."""
+    """Raised if a message cannot be sent because the worker is gone."""
 
 
 def _tell(worker, kind, *numbers, **more):
@@ -69,20 +69,20 @@ def _tell(worker, kind, *numbers, **more):
 
 
 class Pool:
-    """Worker processes of one stream. One thread.
+    """Worker processes of one stream. Not thread-safe.
 
-    setup: worker.Setup. context: of multiprocessing. depth: batches that a worker has at a time.
-    work: native.Work; the pool counts up its counters of workers."""
+    setup: worker.Setup. context: a multiprocessing context. depth: number of batches that a worker has at one time.
+    work: native.Work, whose worker counters the pool increments."""
 
     def __init__(self, setup, context, depth, work):
         self._depth, self._work = depth, work
         self._workers, self._bad_starts = {}, 0
         self._sequences = itertools.count(1)
         self._generation = 0
-        self._starting = collections.deque()  # workers whose process the fork server has yet to name: it answers in order
-        self._statuses = {}  # pid: wait status
+        self._starting = collections.deque()  # workers whose pid the fork server has not sent yet: it answers in order
+        self._statuses = {}  # wait status by pid
         self.orphans = []    # entries whose worker died
-        self.torn = False    # by Ctrl-C in the middle of a message: it cannot be used any more
+        self.torn = False    # Ctrl-C interrupted a message: the pool cannot be used any more
         self._poll = select.poll()
         self._start_fork_server(setup, context)
 
@@ -93,8 +93,7 @@ class Pool:
             self._process = context.Process(target=fork_server.main, args=(theirs, os.getpid(), setup, native.VERSION), daemon=True,
                                             name="diesel-fork-server")
             self._process.start()
-        # This process ends the fork server. A child that the user forks would send it SIGTERM at its own exit, for
-        # multiprocessing.
+        # Only this process ends the fork server. Without this, multiprocessing in a forked child would send SIGTERM to it at exit.
         getattr(multiprocessing.process, "_children", set()).discard(self._process)
         self._poll.register(self._control, select.POLLIN)
         self._finalizer = weakref.finalize(self, _end, os.getpid(), self._process, self._control, self._workers)
@@ -111,16 +110,17 @@ class Pool:
 
     @property
     def n_ready(self):
-        """Workers that take work."""
+        """Number of workers that accept batches."""
         return sum(w.ready and not w.retiring for w in self._workers.values())
 
     @property
     def n_staying(self):
-        """Workers that run or start, without those that only finish what they have."""
+        """Number of workers that run or start, except those that only finish their batches."""
         return sum(not w.retiring for w in self._workers.values())
 
     def resize(self, n):
-        """Makes the number of workers n: new ones start in the background, those too many finish what they have."""
+        """Sets the number of workers to n. New ones start in the background; surplus ones finish their batches, then
+        exit."""
         self.torn = True
         staying = [w for w in self._workers.values() if not w.retiring]
         staying.sort(key=lambda w: (w.ready, -w.number))
@@ -168,7 +168,7 @@ class Pool:
         return any(w.ready and not w.retiring and not w.outstanding for w in self._workers.values())
 
     def submit(self, entry, session):
-        """Hands a batch to the least busy worker; False when that cannot be done now."""
+        """Hands a batch to the least busy worker. Returns False if none can take it now."""
         self.torn = True
         done = self._submit(entry, session)
         self.torn = False
@@ -182,10 +182,10 @@ class Pool:
         try:
             self._show(worker, entry.lease, session)
         except _WorkerGone:
-            self.orphans.append(entry)  # another worker gets it when collect() has noticed
+            self.orphans.append(entry)  # collect() will notice the death, and give the batch to another worker
             return True
         except OSError:
-            return False  # the daemon that knows the segments is lost, or there are too many descriptors
+            return False  # the daemon that owns the segments is lost, or this process has too many open descriptors
         entry.sequence, entry.worker = next(self._sequences), worker
         worker.outstanding[entry.sequence] = entry
         places = entry.lease.places
@@ -198,7 +198,7 @@ class Pool:
         return True
 
     def _show(self, worker, lease, session):
-        """Lets the worker map what the batch lies in."""
+        """Sends the worker the shared memory that holds the batch, to map it."""
         if worker.life != lease.life:
             memory, fd = session.memory()
             if memory.life != lease.life:
@@ -223,12 +223,12 @@ class Pool:
         worker.segments.update(segments)
 
     def begin_session(self):
-        """Forgets the segments that workers have mapped, which are of another session."""
+        """Forgets which segments workers have mapped, because they belong to the previous session."""
         for worker in self._workers.values():
             worker.life, worker.segments = None, set()
 
     def abandon(self):
-        """Gives up what is under way: workers skip what they have not begun."""
+        """Drops all batches in progress. Workers skip those that they have not begun."""
         self.torn = True
         self._generation += 1
         self.orphans.clear()
@@ -241,12 +241,14 @@ class Pool:
         self.torn = False
 
     def mapping_at(self, address):
-        """The mapping of a worker's buffer that an address lies in; None: no worker has it any more."""
+        """Returns the mapping of a worker's buffer that contains the address; None: no worker has such a buffer any
+        more."""
         found = (worker.reader.mapping_at(address) for worker in self._workers.values())
         return next((mapping for mapping in found if mapping is not None), None)
 
     def collect(self, timeout_ms):
-        """Handles messages of the workers and the fork server; waits for one at most timeout_ms. True if there was one."""
+        """Handles messages from workers and the fork server; waits up to timeout_ms for one. Returns True if there was
+        one."""
         ready = self._poll.poll(timeout_ms)
         self.torn = True
         ends = {w.end.fileno(): w for w in self._workers.values()}
@@ -300,7 +302,7 @@ class Pool:
         entry.done = True
         try:
             entry.result = worker.reader.read(buffer, table)
-        except Exception as error:  # the result of the user's code cannot be unpickled here
+        except Exception as error:  # the result of the user's code cannot be unpickled in the trainer
             entry.error = error
         if flags & Flag.FAILED and entry.error is None:
             entry.error, entry.result = _as_exception(entry.result), None
@@ -328,7 +330,7 @@ class Pool:
                 kind, _, numbers, _, _ = message
                 if kind == Kind.SPAWNED:
                     self._starting.popleft().pid = numbers[1]
-                    self._statuses.pop(numbers[1], None)  # of an earlier process
+                    self._statuses.pop(numbers[1], None)  # left over from an earlier process with this pid
                 elif kind == Kind.EXITED:
                     self._statuses[numbers[1]] = numbers[2]
         except EOFError:
@@ -344,7 +346,7 @@ class Pool:
     def _died(self, worker):
         entries = [e for e in worker.outstanding.values() if not e.abandoned]
         retiring = worker.retiring
-        how = self._how_it_died(worker)  # the fork server may only now say which process it was
+        how = self._how_it_died(worker)  # the fork server may report the pid only now
         self._forget(worker)
         worker.outstanding.clear()
         if not worker.ready:
@@ -362,7 +364,7 @@ class Pool:
 
     @staticmethod
     def _blame(worker, entry, how):
-        """The first batch that a dead worker had is the one it worked on: it is tried once more, elsewhere."""
+        """Retries the batch that a dead worker worked on (its first one) once, on another worker."""
         entry.attempts += 1
         where = f"batch {entry.index} of epoch {entry.epoch}"
         if entry.attempts > 1:
@@ -385,7 +387,7 @@ class Pool:
 
 
 def _how(code):
-    """The end of a process in words."""
+    """Returns a description of how a process ended."""
     if code >= 0:
         return f"ended with status {code}"
     name = signal.Signals(-code).name
@@ -393,7 +395,8 @@ def _how(code):
 
 
 def _as_exception(failure):
-    """A worker's exception with its traceback as the text; of its own class where that can be made from a text."""
+    """Returns a worker's exception with the traceback as its text, of the original class if that accepts a single
+    text."""
     try:
         cls = pickle.loads(failure.exception) if failure.exception else None
         if cls is KeyError:
@@ -401,18 +404,18 @@ def _as_exception(failure):
         if cls and issubclass(cls, Exception) and not issubclass(cls, (StopIteration, StopAsyncIteration)):
             return cls(failure.text)
     except Exception:
-        pass  # a class that takes something else, or that cannot be imported here
+        pass  # the class needs other arguments, or cannot be imported here
     return RuntimeError(failure.text)
 
 
 class _Verbatim(str):
-    """A text that KeyError shows as it is."""
+    """A str that KeyError prints unquoted."""
 
     __repr__ = str.__str__
 
 
 def _end(owner, process, control, workers):
-    """Ends the processes; also at exit, and when the pool is garbage."""
+    """Ends the processes. Also called at exit, and when the pool is garbage-collected."""
     if os.getpid() != owner:
         return
     for worker in workers.values():

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rank this process is, and whether all ranks are about to read in one order."""
+"""Determines the rank of this process, and checks that all ranks read in the same order."""

@@ -8,15 +8,15 @@ it. The loader of a single rank that goes on logs a warning after a while."""
 import json
 import time
 
-SOON_S = 1    # for the others to begin
-WAIT_S = 10   # for those to go on that have
+SOON_S = 1    # maximum wait at the first batch for the other ranks to begin
+WAIT_S = 10   # maximum wait at the second batch for the other ranks to begin the epoch
 PAUSE_S = 0.01
 
-_n_loaders: dict[str, int] = {}  # of each name: all ranks make their loaders in one order
+_n_loaders: dict[str, int] = {}  # loaders made so far, by name; all ranks make their loaders in the same order
 
 
 def number(name):
-    """The number of a loader among those of its name."""
+    """Returns the number of a new loader among those with its name."""
     _n_loaders[name] = _n_loaders.get(name, -1) + 1
     return _n_loaders[name]
 
@@ -34,7 +34,7 @@ def check(store, key, ranks, facts, path, patience_s):
             said = ", ".join(f"{name} is {facts[name]} on rank {rank} and {first.get(name)} on rank {first['rank']}" for name in differ)
             store.set(f"{key}/differ", said)
             store.add(f"{key}/n_differ", 1)
-        if store.add(f"{key}/n_differ", 0):  # older ones cannot tell whether there is a key
+        if store.add(f"{key}/n_differ", 0):  # older stores cannot check whether a key exists
             said = store.get(f"{key}/differ").decode()
             raise ValueError(f"{path}: ranks do not agree on the order ({said}), so some samples would come twice, and "
                              "others never: pass the same dataset and arguments on all ranks, and resume all ranks "
@@ -45,15 +45,15 @@ def check(store, key, ranks, facts, path, patience_s):
             break
         time.sleep(PAUSE_S)
         n = store.add(f"{key}/n", 0)
-    if store.add(f"{key}/n", -1) >= world_size - 1:  # the last one came just now, and goes on
+    if store.add(f"{key}/n", -1) >= world_size - 1:  # the last rank arrived just now, and continues
         store.add(f"{key}/n", 1)
         return True
-    store.compare_set(key, mine, "")  # another one's facts are what all compare with
+    store.compare_set(key, mine, "")  # all ranks compare with another rank's facts
     return False
 
 
 def seed(store, key, rank, drawn):
-    """The number that rank 0 has drawn."""
+    """Returns the number that rank 0 has drawn."""
     if rank == 0:
         store.set(key, str(drawn))
         store.add(f"{key}/n", 1)

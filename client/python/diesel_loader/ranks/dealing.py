@@ -12,23 +12,23 @@ if TYPE_CHECKING:
     from typing import Any
 
 MOST = 1 << 16  # WIRE_LANES_MAX, WIRE_DRIFT_MAX
-BEFORE_THEY_WERE = {"lanes": 1, "drift": 0}  # the meaning of a state without them
+BEFORE_THEY_WERE = {"lanes": 1, "drift": 0}  # values for a state that was saved before these keys existed
 
 
 def in_force(lanes: int | None, drift: int | None, world_size: int, shuffle: bool) -> tuple[int, int]:
-    """(lanes, drift) of an epoch that begins. By default each rank has a lane of its own; the order of storage is one lane, since what is
-    written in that order is read in it."""
+    """Returns (lanes, drift) of an epoch that begins. By default each rank has its own lane; the storage order is one
+    lane, since what is written in that order is read in it."""
     return lanes or (world_size if shuffle else 1), drift or 0
 
 
 def window(window_chunks: int, lanes: int, dataset: Any) -> int:
-    """Chunks in a window. With lanes, two: all ranks together mix more of them than one lane of eight. Where chunks hold what lay together in
-    the source, as samples of one class, more of them have to be mixed."""
+    """Returns the number of chunks in a window. With lanes, two: all ranks together mix more of them than one lane of
+    eight. Where chunks hold what lay together in the source, as samples of one class, more of them have to be mixed."""
     return window_chunks or (2 if lanes > 1 and dataset.is_fair else 8)
 
 
 def check(lanes: Any, drift: Any, n_samples: int, path: str) -> tuple[int | None, int | None]:
-    """Returns the user's values as int or None. ValueError where no order can have them."""
+    """Returns the user's values as int or None. Raises ValueError if no order can have these values."""
     lanes = None if lanes is None else integer("lanes", lanes, 1)
     drift = None if drift is None else integer("drift", drift, 0)
     for name, value in (("lanes", lanes), ("drift", drift)):
@@ -40,12 +40,13 @@ def check(lanes: Any, drift: Any, n_samples: int, path: str) -> tuple[int | None
 
 
 def resumed(state: Mapping[str, Any], lanes: int | None, drift: int | None, n_samples: int, path: str) -> tuple[int, int]:
-    """Returns (lanes, drift) of a state's epoch. ValueError where the user gave others, or no order can have them."""
+    """Returns (lanes, drift) of a state's epoch. Raises ValueError if the user gave others, or no order can have
+    them."""
     was = {name: state.get(name, value) for name, value in BEFORE_THEY_WERE.items()}
     for name, told in (("lanes", lanes), ("drift", drift)):
         if told not in (None, was[name]):
             raise ValueError(f"cannot resume: {name} was {was[name]}, now it is {told}: give {name}={was[name]}, or leave {name}= out and the epoch "
-                             f"ends as it began; to start another epoch, call set_epoch() without this state, with
-                             {name}={told}")
+                             f"ends as it began; to start another epoch, call set_epoch() without this state, with "
+                             f"{name}={told}")
     found = check(was["lanes"], was["drift"], n_samples, path)
     return found[0] or 1, found[1] or 0

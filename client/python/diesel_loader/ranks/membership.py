@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rank of how many this process is. Pure: all facts are arguments.
+"""Determines the rank of this process and the number of ranks. Pure: all facts are arguments.
 
 environment: a mapping as os.environ. group: (rank, world size) of torch.distributed's default group or of
 jax.distributed, or None while neither is initialised. The first source that has a rank decides. The order is the group,
 then RANK and WORLD_SIZE (torchrun), then LOCAL_RANK and NODE_RANK or GROUP_RANK with WORLD_SIZE (Lightning's ddp, which
 sets no RANK). The last source is SLURM_PROCID with a WORLD_SIZE that is srun's number of tasks. Otherwise the process
-is alone. Sources that contradict each other, or that tell of several ranks without telling which one this is, raise
-ValueError: a guess would give samples twice, or not at all, without a word.
+is alone. Sources that contradict each other, or that show several ranks without the rank of this process, raise
+ValueError: a wrong guess would silently repeat or omit samples.
 """
 
 REMEDY = "call torch.distributed.init_process_group() before iterating, or pass rank and world_size"
 
 
 def find(environment, group):
-    """(rank, world size)."""
+    """Returns (rank, world size)."""
     known = _Numbers(environment)
     if group:
         _agree("RANK", known.RANK, "rank", group[0])
@@ -57,7 +57,8 @@ def _agree(variable, value, name, truth):
 
 
 def _alone(known):
-    """Without WORLD_SIZE the process is alone, unless something else tells of other ranks: ValueError then."""
+    """Returns (0, 1), since without WORLD_SIZE the process is alone. ValueError: other variables show that there are
+    more ranks."""
     for name in ("RANK", "LOCAL_RANK"):
         if getattr(known, name):
             raise ValueError(f"{name} is {getattr(known, name)}, but WORLD_SIZE is not set: {REMEDY}")
@@ -69,7 +70,7 @@ def _alone(known):
 
 
 def _rank(known):
-    """The rank where WORLD_SIZE is set and RANK is not."""
+    """Returns the rank if WORLD_SIZE is set and RANK is not."""
     world = known.WORLD_SIZE
     if world == 1:
         return 0

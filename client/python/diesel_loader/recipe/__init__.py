@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transforms that dieseld runs: from the user's own transform to what the daemon is told, and what stays in Python."""
+"""Splits the user's transform into a recipe, which dieseld runs, and the steps that stay in Python."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of diesel_loader.transforms dieseld runs on arrays: as plan.py does for images."""
+"""Decides which of diesel_loader.transforms dieseld runs on arrays, as plan.py does for images."""
 from __future__ import annotations
 
 import ast
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 FLOATING = ("float16", "bfloat16", "float32", "float64")
 MAX_HEADER = 10000  # NumPy's
-KINDS = {"b": "bool", "u": "uint", "i": "int", "f": "float"}  # of a .npy file's types
+KINDS = {"b": "bool", "u": "uint", "i": "int", "f": "float"}  # type names by the kind character of a .npy file's dtype
 
 
 def is_of_arrays(step: Any) -> bool:
-    """True if it says that samples are arrays."""
+    """Returns True if the step declares that samples are arrays."""
     return type(step) in (array.FromNumpy, array.FromBytes)
 
 
 def npy_header(data: bytes) -> tuple[str, tuple[int, ...]]:
-    """(dtype, shape) of a .npy file. Raises NotUnderstood."""
+    """Returns (dtype, shape) of a .npy file. Raises NotUnderstood."""
     wide = data[6:7] != b"\x01"
     begin = 12 if wide else 10
     length = int.from_bytes(data[8:begin], "little")
@@ -50,14 +50,14 @@ def npy_header(data: bytes) -> tuple[str, tuple[int, ...]]:
 
 
 class ArrayBuilder:
-    """Takes one step after the other. first: gives path and bytes of a sample."""
+    """Adds one step after another to the recipe. first: a function that returns path and bytes of a sample."""
 
     kind = "array"
 
     def __init__(self, first: Callable[[], tuple[str, bytes]] | None) -> None:
         self.recipe = Recipe()
         self.has_size = False
-        self.note = ""            # on the last step
+        self.note = ""            # remark on the last step
         self._first = first
         self._letters = ""        # the layout
         self._any_side = False    # height and width are those of one sample, and may differ
@@ -94,7 +94,7 @@ class ArrayBuilder:
         self.has_size = True
 
     def _needs(self, letter, what):
-        """The dimension of that letter."""
+        """Returns the dimension with this letter in the layout."""
         if letter not in self._letters:
             raise NotUnderstood(f"the layout has no dimension for the {what}: give "
                                 f"{'FromNumpy' if self.recipe.kind == native.RECIPE_NUMPY else 'FromBytes'} "

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Codecs that the operator of dieseld has named: shared objects that decode formats of one's own (docs/how-to/codecs.md)."""
+"""Codecs that the operator of dieseld has configured: shared objects that decode custom formats
+(docs/how-to/codecs.md)."""
 from __future__ import annotations
 
 import ctypes
@@ -42,13 +43,13 @@ def codec(name: str, options: str = "") -> Codec:
 
 
 def begins_with_codec(transform: Any) -> bool:
-    """True if the daemon's codec is to see the samples first."""
+    """Returns True if the transform begins with a codec of the daemon."""
     return bool(transform) and isinstance(flatten(transform)[0], Codec)
 
 
 def codec_plan(transform: Any, dataset: Dataset, why_not: str | None) -> Plan:
-    """The plan of a transform that begins with a codec. why_not: why dieseld can have no part in it. Raises ValueError, and as
-    Dataset."""
+    """Returns the plan of a transform that begins with a codec. why_not: why dieseld cannot run any of it, or None.
+    Raises ValueError, and the errors of Dataset."""
     first, *rest = flatten(transform)
     if why_not:
         raise ValueError(f"only dieseld can run {first}, and here it cannot: {why_not}")
@@ -61,14 +62,14 @@ def codec_plan(transform: Any, dataset: Dataset, why_not: str | None) -> Plan:
 
 
 def check_no_codec(steps: list[Any]) -> None:
-    """A codec decodes what is stored, and nothing else."""
+    """Raises ValueError if a codec is among the steps: it decodes stored samples only, so it must come first."""
     for step in steps:
         if isinstance(step, Codec):
             raise ValueError(f"{step} decodes stored samples: it must be the first transform")
 
 
 def _output(dataset, recipe):
-    """Fills in the dimensions of what comes out. Returns its type."""
+    """Fills in the dimensions of the codec's output. Returns the output's type."""
     text, type_of = ctypes.create_string_buffer(native.ERROR_BYTES), native.c_uint32()
 
     def ask():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples that dieseld could not decode, and that batches go without."""
+"""Damaged samples: dieseld could not decode them, and batches leave them out or have zeros instead."""
 from __future__ import annotations
 
 import logging
@@ -7,11 +7,11 @@ import logging
 log = logging.getLogger("diesel_loader")
 
 
-MAX_NAMED = 20  # the others are counted
+MAX_NAMED = 20  # maximum number of samples named in the log; further ones are only counted
 
 
 class Damage:
-    """Counts them, and names the first ones. dataset: for their paths."""
+    """Counts damaged samples, and logs the paths of the first ones. dataset: provides the paths."""
 
     def __init__(self, dataset, skips):
         self._dataset, self._skips = dataset, skips

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of the user's transforms dieseld runs.
+"""Decides which of the user's transforms dieseld runs.
 
-The longest beginning that is understood becomes a Recipe; the rest stays what it is. Understood means: the classes of
-torchvision or of diesel_loader.transforms themselves (no subclass), with parameters whose meaning the daemon has exactly.
-torchvision is not imported: who has made such an object has imported it.
+The longest supported beginning becomes a Recipe; the rest stays in Python. Supported are the classes of torchvision or of
+diesel_loader.transforms themselves (no subclass), with parameters that dieseld implements exactly. This module does not
+import torchvision: a program that made such an object has imported it.
 """
 from __future__ import annotations
 
@@ -52,11 +52,12 @@ class Plan:
 
     @property
     def is_ours(self) -> bool:
-        """True if it begins with one of diesel_loader.transforms."""
+        """True if the transform begins with one of diesel_loader.transforms."""
         return bool(self.steps) and isinstance(self.steps[0].transform, Transform)
 
     def check_ours(self) -> None:
-        """Raises ValueError if one of diesel_loader.transforms is left to Python, which has nothing that does it."""
+        """Raises ValueError if one of diesel_loader.transforms would have to run in Python, which has no code for
+        it."""
         left = [step for step in self.steps if isinstance(step.transform, Transform) and step.where != DAEMON]
         if left:
             step = next((step for step in left if step.why not in (BEHIND, NO_SIZE)), left[0])
@@ -64,8 +65,7 @@ class Plan:
 
 
 def _module(transform):
-    """"v1" or "v2" of torchvision's own classes, by where they are defined, "ours" of diesel_loader.transforms; None: another
-    class."""
+    """Returns "v1" or "v2" for torchvision's own classes, "ours" for diesel_loader.transforms; None: another class."""
     name = type(transform).__module__
     if name.startswith(OURS):
         return "ours"
@@ -75,7 +75,7 @@ def _module(transform):
 
 
 def flatten(transform: Any) -> list[Any]:
-    """The steps of a transform."""
+    """Returns the steps of a transform, as a list."""
     name, version = type(transform).__name__, _module(transform)
     if version and name == "Compose":
         return [step for one in transform.transforms for step in flatten(one)]
@@ -105,14 +105,14 @@ def _pair(value):
 
 
 class _Builder:
-    """Takes one step after the other, until one is not understood."""
+    """Adds one step after another to the recipe, until one is not supported."""
 
     def __init__(self):
         self.recipe = Recipe(kind=native.RECIPE_IMAGE, filter=FILTERS["bilinear"], flags=native.RECIPE_ROWS)
-        self.kind = None  # "pil" of torchvision's and "array" of ours, to begin with
+        self.kind = None  # begins as "pil" with torchvision's transforms, as "array" with ours
         self.has_size = False
         self.note = ""
-        self.shorter = None  # of a Resize that waits for its crop
+        self.shorter = None  # size of a Resize whose crop has not come yet
 
     def take(self, step):
         if type(step).__name__ == "Identity" and type(step).__module__ in ("torch.nn.modules.linear", "torchvision.transforms.v2._misc"):
@@ -132,7 +132,8 @@ class _Builder:
         method(step)
 
     def _changes_nothing(self, step, version):
-        """Whether a step leaves any image as it is, wherever it stands. Steps of v2 do so to inputs that they are not for."""
+        """Returns True if the step never changes an image. Steps of v2 do not change inputs of kinds that they are not
+        for."""
         name = type(step).__name__
         if name in ("RandomHorizontalFlip", "RandomVerticalFlip", "RandomGrayscale", "RandomApply"):
             return step.p == 0
@@ -156,7 +157,7 @@ class _Builder:
         return _height_and_width(step.size) == (self.recipe.height, self.recipe.width)
 
     def _scale(self, step):
-        """Checks a step that needs an image, at its size or before."""
+        """Checks a step that sets the image's size."""
         if self.has_size:
             raise _NotUnderstood("dieseld resizes once")
         if TYPES["uint8"] != self.recipe.type:
@@ -209,7 +210,7 @@ class _Builder:
         self._crop(step, native.RECIPE_RANDOM_CROP)
 
     def _ImageClassification(self, step):
-        """The preset of a classifier's weights: resized, the middle, as float32, normalised."""
+        """The preset of a classifier's weights: resize, centre crop, conversion to float32, normalisation."""
         self._Resize(SimpleNamespace(size=step.resize_size, interpolation=step.interpolation, antialias=getattr(step, "antialias", None)))
         self._crop(SimpleNamespace(size=step.crop_size), native.RECIPE_MIDDLE)
         if self.kind == "pil":
@@ -369,12 +370,13 @@ class _Builder:
 
 
 def make_plan(transform: Any, first: Callable[[], tuple[str, bytes]] | None = None) -> Plan:
-    """The plan of a transform. first: gives path and bytes of a sample, for transforms of arrays that do not say which arrays."""
+    """Returns the plan of a transform. first: a function that returns path and bytes of a sample, to find dtype and
+    shape."""
     given: list[Any] = flatten(transform)
     steps: list[Step] = []
     builder: Any = ArrayBuilder(first) if given and is_of_arrays(given[0]) else _Builder()
-    kept = 0                      # steps that are dieseld's
-    state = None                  # (recipe, kind) after these
+    kept = 0                      # number of steps that dieseld runs
+    state = None                  # (recipe, kind) after these steps
     for k, step in enumerate(given):
         try:
             builder.take(step)
@@ -397,7 +399,7 @@ def make_plan(transform: Any, first: Callable[[], tuple[str, bytes]] | None = No
 
 
 def whole_in_python(transform: Any, why: str) -> Plan:
-    """The plan where dieseld is to have no part."""
+    """Returns the plan of a transform of which dieseld runs nothing."""
     return Plan([Step(step, WORKER, why) for step in flatten(transform)])
 
 
@@ -411,7 +413,7 @@ class Decoded:
         self.channels_last = False  # batches are [B, C, H, W] that lie in memory as the recipe's [B, H, W, C]
 
     def make_channels_last(self) -> None:
-        """Has the daemon lay batches out so. ValueError: they are no [B, C, H, W]."""
+        """Makes the daemon write batches in channels_last order. ValueError: they are not [B, C, H, W]."""
         if self.recipe.flags & native.RECIPE_ROWS or not self.recipe.has_channels:
             made = "[B, H, W, C]" if self.recipe.has_channels else "arrays without channels"
             raise ValueError(f"memory_format=torch.channels_last needs batches [B, C, H, W], but the transform makes {made}")
@@ -419,7 +421,7 @@ class Decoded:
         self.channels_last = True
 
     def finish(self, data: Any) -> Any:
-        """The sample, from what dieseld made of it: a tensor or an array."""
+        """Returns the sample after the steps that stay in Python. data: the tensor or array that dieseld made."""
         if self.kind == "pil":
             from PIL import Image
             data = data if hasattr(data, "__array_interface__") else data.numpy()

@@ -20,7 +20,7 @@ class Recipe(native.Recipe):
 
     @property
     def letters(self) -> str:
-        """The layout of an array: "HWC", "CHW", "HW", or nothing."""
+        """Layout of an array: "HWC", "CHW", "HW", or "" for none."""
         return next(name or "" for name, number in LAYOUTS.items() if number == self.tensor.layout)
 
     @property

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results of worker processes: pickled, with tensors and arrays in shared memory that is used again.
 
-A worker makes a buffer, the trainer maps it once, and gives it back when nothing refers to the result any more:
-then the worker writes the next result there. So a batch costs one copy (none where it is collated in place),
-no pages are made and thrown away, and no descriptor stays open. Buffers have no name: they end with the processes.
+A worker makes a buffer, the trainer maps it once, and returns it when nothing refers to the result any more; then the worker writes the
+next result there. So a batch costs one copy (none if it is collated in place), pages are not allocated and freed for each batch, and no
+descriptor stays open. Buffers have no name in the file system, so they end with the processes.
 """
 import collections
 import ctypes
@@ -18,9 +18,9 @@ from .native import byref, lib
 
 HEADER = 64          # DIESEL_RESULT_HEADER
 ALIGN = 64
-SPARE = 1 << 14      # for the pickle, in a buffer that a tensor is collated in
-MAX_FREE = 3         # free buffers that are kept for the next results
-_TABLE = struct.Struct("<QQQ")  # offset and length of the pickle, pieces
+SPARE = 1 << 14      # spare bytes for the pickle, in a buffer in which a tensor is collated
+MAX_FREE = 3         # maximum number of free buffers kept for the next results
+_TABLE = struct.Struct("<QQQ")  # offset and length of the pickle, number of pieces
 _PIECE = struct.Struct("<QQ")   # offset, length
 
 Failure = collections.namedtuple("Failure", "exception text")  # exception: its class, pickled, or None
@@ -32,7 +32,7 @@ def _align(n):
 
 
 class _Pickler(pickle.Pickler):
-    """Takes tensors and arrays out of the pickle: their bytes are `pieces`, of (address, bytes, owner)."""
+    """A pickler that leaves the bytes of tensors and arrays out, and lists them in `pieces`, as (address, bytes, owner)."""
 
     def __init__(self, file, arrays):
         self.pieces, self._placed, self._arrays = [], {}, arrays
@@ -81,16 +81,16 @@ class Buffer:
 
 
 class Writer:
-    """A worker's buffers: allocate() and write() for each batch, then trim() when the trainer was told.
+    """A worker's buffers. Call allocate() and write() for each batch, then trim() after the message to the trainer.
 
-    arrays: as of Assembly."""
+    arrays: as in Assembly."""
 
     def __init__(self, arrays):
         self._arrays = arrays
         self._buffers, self._next, self._current, self._used = [], 0, None, HEADER
 
     def allocate(self, shape, dtype):
-        """An empty array in the buffer of the result to come."""
+        """Allocates an uninitialised array in the buffer of the next result."""
         size = self._arrays.element_bytes(dtype)
         for n in shape:
             size *= n
@@ -109,7 +109,7 @@ class Writer:
         need = _align(body.nbytes) + _TABLE.size + len(pickler.pieces) * _PIECE.size
         need += sum(_align(size) for address, size, _ in pickler.pieces if self._inside(address) is None)
         buffer = self._current
-        if buffer is None or self._used + need > buffer.size:  # the contents of the smaller one are then copied, too
+        if buffer is None or self._used + need > buffer.size:  # arrays in the smaller buffer are then copied
             need += self._used
             buffer, self._used = self._free_buffer(need + HEADER, but=buffer), HEADER
         placed = [self._place(buffer, *piece[:2]) for piece in pickler.pieces]
@@ -169,7 +169,7 @@ class Writer:
 
 
 class _Mapping:
-    """The trainer's side of one buffer: mapped as long as the worker or a result has it."""
+    """The trainer's side of one buffer, mapped while the worker or a result uses it."""
 
     def __init__(self, fd, size):
         address = ctypes.c_void_p()
@@ -177,11 +177,11 @@ class _Mapping:
         if result < 0:
             raise errors.from_result(result, f"cannot map {size} bytes of a batch: {os.strerror(-result)}")
         self.address, self.size = address.value, size
-        self.memory = native.Mapped(self.address, size, lib.diesel_result_unmap)  # whoever registers it for a device has it too
+        self.memory = native.Mapped(self.address, size, lib.diesel_result_unmap)  # shared with device registrations
 
 
 class _Loan:
-    """A result that the trainer refers to."""
+    """Reference of a result to its buffer."""
 
     __slots__ = ("_mapping", "__weakref__")
 
@@ -203,18 +203,18 @@ class Reader:
         self._mappings.pop(number, None)
 
     def mapping_at(self, address):
-        """The mapping of a buffer of these that an address lies in, or None."""
+        """Returns the mapping of the buffer that contains the address, or None."""
         for mapping in self._mappings.values():
             if 0 <= address - mapping.address < mapping.size:
                 return mapping
         return None
 
     def release(self, number):
-        """A result that nobody wants."""
+        """Releases a result that nobody needs."""
         lib.diesel_result_free(self._mappings[number].address)
 
     def read(self, number, table):
-        """The result; its tensors view the buffer, which goes back when the last of them is gone."""
+        """Returns the result. Its tensors view the buffer, which returns to the worker when the last of them is gone."""
         mapping = self._mappings[number]
         array = native.array_at(mapping.address, mapping.size)
         array.loan = _Loan(mapping)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of dieseld as samplers of torch.utils.data."""
+"""Samplers for torch.utils.data that use dieseld's order."""
 import os
 
 import torch.utils.data
@@ -17,10 +17,11 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
     """Sample numbers in the order in which dieseld serves them, for DataLoaders that read by number.
 
     Samples that are near each other in storage come near each other, and still every epoch is another shuffle:
-    chunks are shuffled, and so are the samples of each `window_chunks` of them. Every sample comes once an epoch,
-    from one of the ranks: none twice, as torch's DistributedSampler pads with, and no rank goes without a batch.
+    chunks are shuffled, and so are the samples of each `window_chunks` of them. Every sample comes once per epoch, on one of the ranks.
+    No sample comes twice (torch's DistributedSampler repeats some as padding), and all ranks get equally many batches.
 
-    dataset: a diesel_loader Dataset. batch_size: of the loader; only ranks and lanes depend on it. rank, world_size, lanes, drift: as
+    dataset: a diesel_loader Dataset. batch_size: the loader's; it matters only with several ranks or lanes. rank, world_size, lanes,
+    drift: as
     for diesel_loader.torch.DataLoader. shuffle=False: the order of storage. set_epoch() before each epoch, as always.
 
     state_dict() and load_state_dict() resume in the middle of an epoch, as torchdata's StatefulDataLoader does, without
@@ -29,12 +30,12 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
 
     # batch, samples of it, samples of the epoch before all of its batches, (lanes, drift): where the next iteration begins
     _start = BEGIN
-    _place = BEGIN  # where the newest one is
+    _place = BEGIN  # position of the newest iteration, in the same form
     _n_begun = 0
 
     def __init__(self, dataset, *, batch_size=1, seed=0, shuffle=True, rank=None, world_size=None, drop_last=False,
                  window_chunks=0, lanes=None, drift=None):
-        # Not super().__init__(): it wants to know the ranks now, and they may not exist yet.
+        # Not super().__init__(): it needs the ranks now, and they may not be known yet.
         if (rank is None) != (world_size is None):
             raise ValueError("give both rank and world_size, or neither")
         self.dataset, self.batch_size, self.seed = dataset, batch_size, seed
@@ -68,7 +69,7 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
 
     @property
     def num_samples(self):
-        """How many samples this rank gets, with any seed: to ask for it draws none."""
+        """Returns the number of samples of this rank. It does not depend on the seed, so none is drawn for it."""
         order = self._order(seed=0, dealt=(1, 0))
         n = len(order)
         return max(n - 2, 0) * self.batch_size + sum(len(order.batch(k)) for k in range(max(n - 2, 0), n))
@@ -78,7 +79,7 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
         return len(self.dataset)
 
     def batches(self, batch_size=None, drop_last=None):
-        """The numbers of this rank's samples, batch by batch, in the epoch that it is when the first is asked for."""
+        """Yields the numbers of this rank's samples, batch by batch, of the epoch that is current when the first batch is asked for."""
         order = self._order(batch_size, drop_last)
         yield from (order.batch(k) for k in range(len(order)))
 
@@ -90,7 +91,7 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
         yield from self._numbers(self._order(start=place[2], dealt=dealt), *place, dealt, self._n_begun)
 
     def _stand_at(self, place):
-        """Moves to a place; iterations that are under way count no more."""
+        """Moves to a position. Iterations in progress no longer update it."""
         self._place = place
         self._n_begun += 1
 
@@ -107,16 +108,17 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
         return self.num_samples
 
     def set_epoch(self, epoch):
-        """The next iteration is this epoch's. Where load_state_dict() has gone to the middle of it, it goes on there."""
+        """Sets the epoch of the next iteration. If load_state_dict() has moved to the middle of this epoch, the iteration continues
+        there."""
         if epoch != self.epoch:
             self.epoch, self._start = epoch, BEGIN
             self._stand_at(BEGIN)
 
     def state_dict(self):
-        """Where the newest iteration is, for load_state_dict(): small, JSON-safe.
+        """Returns the position of the newest iteration, for load_state_dict(): small, JSON-safe.
 
-        It counts samples over all ranks, and so is valid for any other world size and batch size: of several ranks between their
-        batches, of one anywhere."""
+        It counts samples over all ranks, so it is valid for any other world size and batch size. With several ranks this holds only
+        between batches."""
         batch, of_batch, start, dealt = self._place
         world_size = self.num_replicas
         samples = position(len(self.dataset), start, world_size, self.batch_size, self.drop_last, batch)
@@ -131,9 +133,9 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
                 "shuffle": self.shuffle, "drop_last": self.drop_last, "window_chunks": dealing.window(self.window_chunks, dealt[0], self.dataset), "lanes": dealt[0], "drift": dealt[1]}
 
     def load_state_dict(self, state):
-        """The next iteration goes on where `state` was taken, and is of its epoch.
+        """Makes the next iteration continue where `state` was taken, in the same epoch.
 
-        Raises ValueError if the order would not be the same, or the ranks cannot go on there."""
+        Raises ValueError if the order would not be the same, or the ranks cannot continue there."""
         if state.get("version") != STATE_VERSION:
             raise ValueError(f"state of version {state.get('version')}, this sampler supports {STATE_VERSION}")
         dealt = dealing.resumed(state, self.lanes, self.drift, len(self.dataset), self.dataset.path)
@@ -148,7 +150,7 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
         self._stand_at(self._start)
 
     def _elsewhere(self, epoch, samples, of_batch, was, dealt):
-        """The place in the batches of these ranks, which may be others than they were."""
+        """Converts the position to the present ranks and batch size, which may differ from those of the state."""
         n, now = len(self.dataset), (self.num_replicas, self.batch_size)
         if was != now:
             if was[0] == 1 and dealt[0] == 1:  # with several lanes a batch is sorted by lane, and its first samples are not the epoch's next
@@ -165,10 +167,10 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
 
 
 class ChunkBatchSampler(torch.utils.data.BatchSampler):
-    """The batches of a ChunkShuffleSampler: as many on every rank.
+    """The batches of a ChunkShuffleSampler, equally many on every rank.
 
     Frameworks call the class of a loader's batch sampler with another sampler, batch_size and drop_last, as Lightning does
-    for predict() and overfit_batches: of a sampler that is none of ours it makes PyTorch's BatchSampler."""
+    for predict() and overfit_batches: for a sampler of another class it makes PyTorch's BatchSampler."""
 
     def __new__(cls, sampler, batch_size=None, drop_last=None):
         if not isinstance(sampler, ChunkShuffleSampler):
@@ -187,7 +189,7 @@ class ChunkBatchSampler(torch.utils.data.BatchSampler):
         return self.sampler.drop_last if self._drop_last is None else self._drop_last
 
     def set_epoch(self, epoch):
-        """As of the sampler."""
+        """Sets the epoch of the sampler."""
         self.sampler.set_epoch(epoch)
 
     def __iter__(self):

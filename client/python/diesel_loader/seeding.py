@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random numbers of transforms: a pure function of what is transformed, never of who does it or when.
+"""Seeds the random numbers of transforms from the batch or sample alone, so that they do not depend on the process or the time.
 
-Seeded are Python's `random` and, where they are loaded, NumPy's global generator and torch's default CPU generator.
+This covers Python's `random` and, if they are loaded, NumPy's global generator and torch's default CPU generator.
 """
 import hashlib
 import random
@@ -12,7 +12,7 @@ BATCH, SAMPLE = "batch", "sample"
 
 
 def derive(*numbers: int) -> int:
-    """64 bits that depend on every one of the integers (BLAKE2b)."""
+    """Returns 64 bits that depend on all of the integers (BLAKE2b)."""
     data = struct.pack(f"<{len(numbers)}Q", *(n & 0xffffffffffffffff for n in numbers))
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")
 
@@ -36,10 +36,10 @@ def seed_all(seed):
 
 
 class Kept:
-    """The generators' states, put back at the end: a transform in the trainer must not disturb the trainer's own draws."""
+    """Saves the generators' states, and restores them at the end: a transform in the trainer must not disturb the trainer's own draws."""
 
     def __enter__(self):
-        self._torch, self._numpy = _torch_generator(), _numpy_random()  # a module that loads now has drawn nothing for the trainer
+        self._torch, self._numpy = _torch_generator(), _numpy_random()  # a module loaded later has drawn nothing yet
         self._states = (random.getstate(), self._torch.get_state() if self._torch else None,
                         self._numpy.get_state(legacy=False) if self._numpy else None)
 
@@ -53,11 +53,10 @@ class Kept:
 
 
 class Seeding:
-    """How the samples of a session are seeded.
+    """Rule by which the samples of a session are seeded.
 
     mode: "batch": once a batch, from (seed, epoch, rank, world size, batch size, batch); "sample": before each
-    sample, from (seed, epoch, number of the sample in the dataset): then neither batch size nor ranks matter;
-    None: not at all."""
+    sample, from (seed, epoch, number of the sample in the dataset): then neither batch size nor ranks matter; None: no seeding."""
 
     def __init__(self, mode, seed, rank, world_size, batch_size):
         self.mode, self._seed = mode, seed

@@ -12,20 +12,20 @@ import weakref
 from . import errors, native
 from .native import byref, lib
 
-MAX_REVIVED = 5   # daemons that end before they have a batch ready
+MAX_REVIVED = 5   # maximum number of consecutive daemons that end before they have a batch ready
 REVIVE_MS = 1000
 log = logging.getLogger("diesel_loader")
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 def forget_inherited():
-    """In a child that was forked: lets go of the sessions that are the parent's."""
+    """Called in a forked child: closes its copies of the parent's sessions."""
     for session in list(_open):
         session.forget()
 
 
 class Lease:
-    """The right to read one batch in shared memory; given back when nobody refers to it any more."""
+    """The right to read one batch in shared memory, released when nothing refers to it any more."""
 
     __slots__ = ("batch", "_address", "__weakref__")
 
@@ -37,12 +37,12 @@ class Lease:
 
     @property
     def batch_buffer(self):
-        """The number of the place in the session's memory where the batch lies."""
+        """Number of the batch buffer that holds the batch."""
         return lib.diesel_batch_buffer(self._address)
 
     @property
     def life(self):
-        """The life of the daemon that the batch is from."""
+        """Number of the daemon's life that the batch is from."""
         return lib.diesel_batch_life(self._address)
 
     def segments(self):
@@ -61,12 +61,12 @@ class Session:
         self._handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(native.ERROR_BYTES)
         self._pid = os.getpid()
         options["subset"] = None if dataset.subset is None else dataset.subset.handle
-        self._lost = False    # the daemon, as far as we know
-        self._n_revived = 0   # since the last batch
+        self._lost = False    # True: as far as is known, the daemon is gone
+        self._n_revived = 0   # daemons started again since the last batch
         self._patience_s = options.get("reconnect_ms", 0) / 1000
         for _ in range(MAX_REVIVED):
             handle = dataset.handle
-            if dataset.has_own_daemon:  # libdiesel waits a little at a time: in between we start it
+            if dataset.has_own_daemon:  # the loop starts this daemon between short waits
                 options["reconnect_ms"] = min(options.get("reconnect_ms", 0), REVIVE_MS)
             result = -errno.EINTR
             while result == -errno.EINTR:  # a signal, whose Python handler has run by then
@@ -90,7 +90,7 @@ class Session:
 
     def next_batch(self):
         """The next batch as a Lease, or None at the end of the epoch."""
-        batch, end = native.Batch(), None  # when our patience with the user's own daemon is
+        batch, end = native.Batch(), None  # time at which to give up on the user's own daemon
         while True:
             if self._lost:
                 self._revive()
@@ -101,7 +101,7 @@ class Session:
                 self._lost = True
                 if time.monotonic() > end:
                     break
-            elif result != -errno.EINTR:  # a signal, whose Python handler runs now, or a notice: wait on
+            elif result != -errno.EINTR:  # after a signal, whose Python handler runs now, or a notice, the wait continues
                 break
         if result < 0:
             self._lost = True
@@ -110,14 +110,14 @@ class Session:
         return Lease(batch) if result == 0 else None
 
     def _heed_notice(self):
-        """Logs a notice of a daemon that went away, or is back."""
+        """Logs a notice that the daemon went away, or is back."""
         notice = lib.diesel_session_notice(self._handle)
         if notice:
             self._lost = True
             log.warning("%s", os.fsdecode(notice))
 
     def _revive(self):
-        """If the daemon was the user's own, nobody else starts it again. libdiesel waits for any other."""
+        """Starts the daemon again if it is the user's own, because nobody else does. libdiesel waits for any other daemon."""
         if self._n_revived == MAX_REVIVED:
             self._n_revived = 0
             raise OSError(errno.ECONNREFUSED, f"dieseld at {self.dataset.socket} ended {MAX_REVIVED} times before it had "
@@ -127,24 +127,24 @@ class Session:
 
     @property
     def handle(self):
-        """For other calls of libdiesel."""
+        """Handle for other calls of libdiesel."""
         return self._handle
 
     @property
     def n_held(self):
-        """Batches that the caller holds."""
+        """Number of batches that the caller holds."""
         return lib.diesel_session_n_held(self._handle)
 
     @property
     def crowded(self):
-        """True if the caller holds so many batches that the daemon could not work ahead."""
+        """True if the caller holds so many batches that the daemon cannot work ahead."""
         return self.n_held >= self.max_held - 1
 
-    must_copy = crowded  # a batch that is handed out must not be kept
+    must_copy = crowded  # the caller must copy a batch instead of keeping it
 
     @property
     def n_ready(self):
-        """Batches that next_batch() gives without a wait."""
+        """Number of batches that next_batch() would return without a wait."""
         return lib.diesel_session_ready(self._handle)
 
     @property
@@ -154,7 +154,7 @@ class Session:
 
     @property
     def wanted_workers(self):
-        """Worker processes that the daemon wants; None while it has no wish."""
+        """Number of worker processes that the daemon requests; None: it requests no number."""
         wanted = lib.diesel_session_wanted_workers(self._handle)
         return None if wanted == native.NO_WISH else wanted
 
@@ -171,7 +171,7 @@ class Session:
         return memory, fd.value
 
     def segment(self, segment):
-        """(a new descriptor of a chunk segment, its bytes)."""
+        """Returns (a new descriptor of a chunk segment, its size in bytes)."""
         fd, size = ctypes.c_int(), native.c_uint64()
         result = lib.diesel_session_segment(self._handle, segment, byref(fd), byref(size))
         if result < 0:
@@ -186,7 +186,7 @@ class Session:
         return os.fsdecode(lib.diesel_session_error(self._handle) or b"unknown failure")
 
     def close(self):
-        ours, self._pid = self._pid == os.getpid(), None  # first: Ctrl-C must not have it closed twice
+        ours, self._pid = self._pid == os.getpid(), None  # first, so that Ctrl-C cannot cause a second close
         if ours:
             lib.diesel_session_close(self._handle)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The batches of one rank in their order, epoch after epoch, whoever transforms them.
+"""Batches of one rank in their order, epoch after epoch, whether workers or the trainer transform them.
 
-One session gives the batches. With workers each is handed to one as it comes, and results are delivered in the
-order of the session; without, the trainer does the work when it asks. So the number of workers can change with every
-batch, and nothing that is delivered depends on it.
+One session provides the batches. With workers, each batch goes to a worker as soon as it arrives, and results are delivered in the
+session's order. Without workers, the trainer transforms a batch when it asks for it. So the number of workers can change with every
+batch, without any effect on the results.
 """
 import atexit
 import collections
@@ -22,23 +22,23 @@ from .pool import Cost, Entry, Pool
 
 log = logging.getLogger("diesel_loader")
 
-LOOK_AGAIN_MS = 2     # for batches of the daemon, while a worker is idle and another one is waited for
+LOOK_AGAIN_MS = 2     # interval of checks for new batches while a worker is idle and another one's result is awaited
 WAIT_MS = 1000
-MAX_WORKERS = 256     # a wish beyond it is a mistake
-STAY_S = 0.5          # for daemon threads to come to where they stay, at exit
+MAX_WORKERS = 256     # the daemon's requests above this are an error
+STAY_S = 0.5          # maximum wait, at exit, for daemon threads to reach the point where they stop
 
-_threads: "set[int]" = set()  # identifiers of those that have called enter(), dead ones too
-_ending = False       # the interpreter is
+_threads: "set[int]" = set()  # identifiers of threads that have called enter(), including ended ones
+_ending = False       # True: the interpreter is shutting down
 
 
 def usable_cores():
-    """Cores that this process may use: how many workers there are while the daemon has no wish."""
+    """Returns the number of cores that this process may use: the number of workers while the daemon requests none."""
     return len(os.sched_getaffinity(0))
 
 
 def _clear_frames(traceback):
-    """Has the frames of this package in it, which are done, refer to nothing: one who keeps the error must not keep the
-    batch's memory."""
+    """Clears the finished frames of this package in the traceback, so that a caller who keeps the error does not keep the batch's
+    memory."""
     here = os.path.dirname(__file__)
     while traceback:
         if os.path.dirname(traceback.tb_frame.f_code.co_filename) == here:
@@ -47,9 +47,9 @@ def _clear_frames(traceback):
 
 
 def _end():
-    """At exit, before worker processes end: daemon threads stay in next(). Python ends them where they next want to
-    run. That may be within C++ that does not let them end, as where a tensor gives its batch back. Objects that they
-    find closed would raise errors that nobody can handle."""
+    """Called at exit, before worker processes end: stops daemon threads in next() for good. Otherwise Python would end them at any point,
+    perhaps inside C++ code that cannot be unwound, such as a tensor that releases its batch. They could also find objects closed, and
+    raise errors that nobody can handle."""
     global _ending
     _ending = True
     end = time.monotonic() + STAY_S
@@ -58,7 +58,7 @@ def _end():
         time.sleep(0.001)
 
 
-weakref.finalize(lambda: None, int).detach()  # its end of all finalizers, by which pools end, is then registered: ours comes first
+weakref.finalize(lambda: None, int).detach()  # registers weakref's exit handler, which ends pools: ours, registered later, runs before it
 atexit.register(_end)
 
 
@@ -74,19 +74,19 @@ class Stream:
         self._n_workers, self._setup = n_workers, setup
         self._context, self._depth, self._persistent = context, depth, persistent
         self._batch_log, self._damage, self._is_alone = batch_log, damage, is_alone
-        self.line = None         # the newest one of the batch log
+        self.line = None         # newest line of the batch log
         self._timeout_ns = int(timeout * 1e9)
         self.session = self._pool = None
         self._pending = collections.deque()
-        self._at = None          # (epoch, batch) that the session gives next; None: to be sought
-        self.position = (0, 0)  # of the next batch to deliver
+        self._at = None          # (epoch, batch) that the session delivers next; None: it must seek first
+        self.position = (0, 0)  # (epoch, batch) of the next batch to deliver
         self._wanted = 0         # workers
         self._ended = None       # the last epoch that was delivered to its end
-        self.broken = False     # by Ctrl-C, wherever it struck: all starts again after the last batch that was handed out
-        self._crosses = False    # the user goes from epoch to epoch: then the next one is begun early
-        self.user = None         # a weak reference to the iterator that is under way
+        self.broken = False     # Ctrl-C interrupted a call: the next call starts after the last batch handed out
+        self._crosses = False    # the user iterates over several epochs, so the next one is begun early
+        self.user = None         # weak reference to the iterator in use
         self.inside = {}         # "by": an object of the call that uses the stream now; enter() says how
-        self._thread = None      # that it was called in
+        self._thread = None      # thread of that call
         self._n_closed = 0
         self.work = native.Work(policy=self._policy())
         self.pid = os.getpid()
@@ -98,30 +98,30 @@ class Stream:
 
     @property
     def n_workers(self):
-        """Processes at work."""
+        """Number of worker processes that are ready."""
         return self._pool.n_ready if self._pool else 0
 
     @property
     def has_work(self):
-        """Whether functions of the user's see the samples first."""
+        """True if the user's functions transform the samples."""
         return self._assembly.has_work
 
     def has_next(self):
-        """True if next() gives a batch without a wait, and without work of the trainer's own."""
+        """Returns True if next() would return a batch without a wait, and without transforming it in the trainer."""
         if self._pool and (self._pool.n_ready or self._pool.n_outstanding or self._pool.orphans):
             return bool(self._pending) and self._pending[0].done
         return not self._pending and not self.has_work and self.session and not self.session.crowded and self.session.n_ready > 0
 
     def mapping_at(self, address):
-        """The mapping of a worker's buffer that an address lies in, or None."""
+        """Returns the mapping of the worker's buffer that contains the address, or None."""
         return self._pool.mapping_at(address) if self._pool else None
 
     def is_used(self):
-        """True while an iterator is under way that somebody still has."""
+        """True while an iterator is in use and still referenced."""
         return self.user is not None and self.user() is not None
 
     def guard(self):
-        """The object that has enter() and `inside`: the stream itself, also where another one stands before it."""
+        """The object with enter() and `inside`: the stream itself, even if a wrapper stands before it."""
         return self
 
     def enter(self, me):
@@ -145,7 +145,7 @@ class Stream:
         return bool(self.inside) and self._thread == threading.get_ident() and self.pid == os.getpid()
 
     def _stay(self):
-        """Only a daemon thread is not the main one at the end."""
+        """At exit, every thread except the main one is a daemon thread."""
         if threading.current_thread() is not threading.main_thread():
             _threads.discard(threading.get_ident())
             lock = threading.Lock()
@@ -153,10 +153,10 @@ class Stream:
                 pass
 
     def begin(self, epoch, first):
-        """Makes batch `first` of the epoch the next one."""
+        """Moves to batch `first` of the epoch."""
         if self.broken:
             self._clear()
-        self.broken = True  # until all of this is done
+        self.broken = True  # until the seek is complete
         if self._pool and not self._persistent:
             self._drop_pool()
         if self._pool is None and self._policy() != native.POLICY_NONE and self._n_workers != 0:
@@ -172,7 +172,7 @@ class Stream:
         self.broken = False
 
     def _clear(self):
-        """Batches may be with nobody, and messages lost."""
+        """Cleans up after an interruption: batches may have no owner, and messages may be lost."""
         if self.line is not None and not self.line.given:
             self.line.given = False
         if self._pool and self._pool.torn:
@@ -183,7 +183,7 @@ class Stream:
         self._end_session()
 
     def _end_session(self):
-        """The daemon has its memory back, but for batches that somebody still has."""
+        """Returns memory to the daemon, except for batches that somebody still holds."""
         self._pending.clear()
         if self.session:
             self.session.close()
@@ -199,7 +199,7 @@ class Stream:
     def _start_pool(self):
         try:
             self._pool = Pool(self._setup, self._context, self._depth, self.work)
-        except Exception as error:  # cannot be pickled, no more processes, ...
+        except Exception as error:  # such as: the setup cannot be pickled, or no more processes are allowed
             if self._n_workers is not None:
                 raise
             log.warning("transforms run in the trainer, because worker processes cannot be started: %s", error)
@@ -211,8 +211,8 @@ class Stream:
         self._pool = None
 
     def close(self):
-        """Ends the processes and the session. In the middle of next() only what that runs may do it, such as a signal handler, and the
-        session then stays."""
+        """Ends the processes and the session. In the middle of next(), only code that next() itself runs may call this, such as a signal
+        handler; the session then stays."""
         if self.pid != os.getpid():
             self._pool = None
             return
@@ -225,7 +225,7 @@ class Stream:
                 self._pool.close()
             self._pool = None
             if self.inside == {"by": me}:
-                self.broken = True  # the next call begins where this one stood
+                self.broken = True  # the next call begins where this one was
                 self._end_session()
         finally:
             if self.inside == {"by": me}:
@@ -233,7 +233,8 @@ class Stream:
 
     def next(self):
         """Returns (what the user sees, position after it); None at the end of the epoch. The caller
-        sets position, broken and what the line says when the batch is handed out. Raises what went wrong with it; the next call goes on after it, where that is possible."""
+        sets position, broken and the log line's fields when the batch is handed out. Raises the error of the batch, if it failed; the
+        next call continues after it, if possible."""
         begin = time.perf_counter_ns()
         if self.broken:
             self._mend()
@@ -283,14 +284,14 @@ class Stream:
             self._at = self.position
 
     def _scatter(self):
-        """Gives up all that is on its way."""
+        """Drops all batches in progress."""
         self._pending.clear()
         self._at = None
         if self._pool:
             self._pool.abandon()
 
     def _adjust(self):
-        """Brings the number of workers to what is wanted now."""
+        """Starts or retires workers, to match the number requested now."""
         if self._pool is None:
             return
         wanted = self._n_workers
@@ -299,20 +300,20 @@ class Stream:
             wanted = usable_cores() if wanted is None else min(wanted, MAX_WORKERS)
         self._pool.collect(0)
         self._resize(wanted)
-        while self._n_workers and not self._pool.n_ready:  # a number that the user set: never in the trainer
+        while self._n_workers and not self._pool.n_ready:  # with a fixed number, the trainer never transforms
             self._pool.collect(WAIT_MS)
             self._resize(wanted)
 
     def _resize(self, wanted):
-        wanted = max(wanted, 1 if self._pool.orphans else 0)  # a batch that killed a worker is not tried in the trainer
+        wanted = max(wanted, 1 if self._pool.orphans else 0)  # one at least: the trainer must not try a batch that killed a worker
         if wanted != self._pool.n_staying:
             self._pool.resize(wanted)
         self._wanted = wanted
 
-    # From the session to the workers
+    # ---- from the session to the workers
 
     def _take(self):
-        """Waits for the session's next batch; returns it, or what came instead of it, as an Entry."""
+        """Waits for the session's next batch. Returns it as an Entry, or an Entry with the error or the end of the epoch."""
         try:
             lease = self._next_lease()
         except errors.DamagedData as error:
@@ -337,7 +338,7 @@ class Stream:
         return entry
 
     def _next_lease(self):
-        """The session's next batch that has samples; an empty one where several ranks need equally many batches."""
+        """Returns the session's next batch that has samples; may be an empty one if several ranks need equally many batches."""
         while True:
             lease = self.session.next_batch()
             if lease is not None and lease.batch.n_damaged:
@@ -347,7 +348,7 @@ class Stream:
             self._at = (lease.batch.epoch, lease.batch.index + 1)
 
     def _fill(self):
-        """Hands over what can be handed over without a wait."""
+        """Hands batches to workers as long as that needs no wait."""
         begin = time.perf_counter_ns()
         pool, session = self._pool, self.session
         orphans, pool.orphans = pool.orphans, []
@@ -357,11 +358,11 @@ class Stream:
         while pool.has_space() and session.n_ready and not session.crowded and self._may_take():
             entry = self._take()
             if not entry.done and not pool.submit(entry, session):
-                break  # the trainer does it when its turn comes
+                break  # the trainer transforms it when it is due
         self.work.handoff_ns += time.perf_counter_ns() - begin
 
     def _may_take(self):
-        """True if the session's next batch is wanted already: little is taken of an epoch that may never come."""
+        """Returns True if the session's next batch should be taken already. Of an epoch that may never be iterated, only few are."""
         if not self._pending:
             return True
         if self._pending[-1].error is not None:
@@ -372,7 +373,7 @@ class Stream:
         return self._crosses and sum(e.epoch != here for e in self._pending) < self._pool.n_ready
 
     def _head(self):
-        """The next entry in the order, done."""
+        """Returns the next entry in order, after it was transformed."""
         pool = self._pool
         if pool is None or not (pool.n_ready or pool.n_outstanding or pool.orphans):
             entry = self._pending[0] if self._pending else self._take()
@@ -400,7 +401,7 @@ class Stream:
             self.work.handoff_ns += time.perf_counter_ns() - begin
 
     def _wait(self, entry):
-        """Sleeps for a worker."""
+        """Sleeps until a worker reports."""
         pool = self._pool
         if pool.collect(0) and entry.done:
             return
@@ -408,7 +409,7 @@ class Stream:
         lib.diesel_mark(native.MARK_WAIT_BEGIN, 0)
         while not entry.done and not (entry.worker is None and entry not in pool.orphans):
             if self._pool is not pool:
-                raise RuntimeError("closed")  # next() says by whom
+                raise RuntimeError("closed")  # next() adds the reason
             pool.collect(LOOK_AGAIN_MS if pool.has_idle() and not self.session.crowded else self._wait_ms(begin))
             self._resize(self._wanted)
             self._fill()
@@ -417,7 +418,7 @@ class Stream:
         self.work.wait_ns += time.perf_counter_ns() - begin
 
     def _wait_ms(self, begin):
-        """How long to sleep in a wait that began then."""
+        """Returns how long to sleep, for a wait that began at the given time."""
         if not self._timeout_ns:
             return WAIT_MS
         left = begin + self._timeout_ns - time.perf_counter_ns()
@@ -426,10 +427,10 @@ class Stream:
             raise RuntimeError(f"DataLoader timed out after {self._timeout_ns / 1e9:g} seconds: no worker has finished the next batch")
         return min(WAIT_MS, left // 1_000_000 + 1)
 
-    # From the entry to the user
+    # ---- from the entry to the user
 
     def _do(self, entry):
-        """The work, in the trainer."""
+        """Transforms a batch in the trainer."""
         lease, entry.lease, entry.done = entry.lease, None, True
         copies, n_items = self.session.must_copy, lease.batch.n_items
         if not self._assembly.has_work:
@@ -456,11 +457,11 @@ class Stream:
             return entry.result
         error, entry.error = entry.error, None
         if self._at is not None and (self._pending or self._at != entry.position):
-            self.position = (entry.epoch, entry.index + 1)  # the batch had its turn
+            self.position = (entry.epoch, entry.index + 1)  # the batch counts as delivered
         self.broken = False
         try:
             if isinstance(error, StopIteration):
                 raise RuntimeError("transform, loader or collate_fn raised StopIteration") from error
             raise error
         finally:
-            del error  # else it refers to itself by this frame, and its batch is held until garbage is collected
+            del error  # without this, the error and this frame form a cycle that holds the batch until garbage collection

@@ -145,7 +145,7 @@ class Stream:
         return bool(self.inside) and self._thread == threading.get_ident() and self.pid == os.getpid()
 
     def _stay(self):
-        """At exit, every thread except the main one is a daemon thread."""
+        """Blocks a daemon thread for good. At exit, every thread except the main one is a daemon thread."""
         if threading.current_thread() is not threading.main_thread():
             _threads.discard(threading.get_ident())
             lock = threading.Lock()

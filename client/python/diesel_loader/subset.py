@@ -57,7 +57,8 @@ class Subset:
 
     @classmethod
     def filter(cls, dataset: Any, path: str, of: Subset | None, classes: bytes | None, pattern: str | None) -> Subset:
-        """classes: a byte per class, 1 to include it, and one more for samples without a class. pattern: as for fnmatch(3)."""
+        """Returns the matching samples. classes: a byte per class, 1 to include it, and one more for samples without a class. pattern: as
+        for fnmatch(3)."""
         handle = ctypes.c_void_p()
         text = None if pattern is None else os.fsencode(pattern)
         return _made(lib.diesel_subset_filter(dataset, _handle(of), classes, text, byref(handle)), handle, path)

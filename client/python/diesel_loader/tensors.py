@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples and batches as torch's tensors. arrays.py has the same for NumPy."""
+"""Samples and batches as torch tensors. arrays.py does the same for NumPy."""
 from __future__ import annotations
 
 import contextlib
@@ -14,29 +14,29 @@ if TYPE_CHECKING:
 
 
 def tensor_of(buffer, dtype, shape):
-    """The tensor in a buffer, which it keeps alive."""
+    """Returns the tensor in a buffer. The tensor keeps the buffer alive."""
     if not memoryview(buffer).nbytes:
         return torch.empty(shape, dtype=dtype)
     return torch.frombuffer(buffer, dtype=dtype).view(shape)
 
 
 def by_rows(tensor):
-    """[B, H, W, C] as [B, C, H, W] that lies there as before: torch.channels_last."""
+    """Returns a [B, H, W, C] tensor as a [B, C, H, W] view of the same memory, that is, in torch.channels_last."""
     return tensor.permute(0, 3, 1, 2)
 
 
 def tensor_of_rows(buffer, dtype, shape):
-    """by_rows() of the tensor in a buffer, which it keeps alive."""
+    """Returns by_rows() of the tensor in a buffer. The tensor keeps the buffer alive."""
     return by_rows(tensor_of(buffer, dtype, shape))
 
 
 def is_by_rows(tensor):
-    """True if it is all of its memory in torch.channels_last, and not in order as well."""
+    """Returns True if the tensor is in torch.channels_last and not also in the default order."""
     return tensor.dim() == 4 and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last)
 
 
 def is_plain(tensor):
-    """True if a tensor is its bytes, dtype and shape, and nothing else."""
+    """Returns True if bytes, dtype and shape describe the tensor completely."""
     return (type(tensor) is torch.Tensor and tensor.layout is torch.strided and tensor.device.type == "cpu"
             and not tensor.requires_grad and not tensor.is_quantized and not tensor.is_conj()
             and not tensor.is_neg())
@@ -46,8 +46,8 @@ def pad_collate(samples: list[Any], value: float = 0, multiple: int = 1) -> list
     """A collate_fn: samples of different lengths in one tensor, padded at the end.
 
     samples: (sample, label) or (sample, label, number); samples are tensors [L] or [L, ...] that differ only in L.
-    Gives [data, labels, lengths] or [data, labels, ids, lengths]: data [B, longest L, ...], filled up with `value`,
-    lengths int64 [B]. multiple: data's length is a multiple of it. Other values by functools.partial(pad_collate,
+    Returns [data, labels, lengths] or [data, labels, ids, lengths]: data [B, longest L, ...], filled up with `value`,
+    lengths int64 [B]. multiple: the padded length is a multiple of this. To change an argument: functools.partial(pad_collate,
     value=-1)."""
     tensors = [sample[0] for sample in samples]
     longest = max(len(tensor) for tensor in tensors)
@@ -61,12 +61,13 @@ def pad_collate(samples: list[Any], value: float = 0, multiple: int = 1) -> list
 def list_collate(samples: list[Any]) -> list[Any]:
     """A collate_fn: samples stay as they are, in a list: [list of B samples, labels] or [list, labels, ids].
 
-    Where there is no loader and no transform either, dieseld gathers nothing: each is copied once, from where it has the samples."""
+    If there is also no loader and no transform, dieseld does not gather batches: each sample is copied once, from the chunk in its
+    cache."""
     return [[sample[0] for sample in samples], *torch.utils.data.default_collate([sample[1:] for sample in samples])]
 
 
 class Tensors:
-    """Tensors, as Assembly, results and workers need them. channels_last: batches of images lie so in memory."""
+    """The functions on tensors that Assembly, results and workers need. channels_last: memory order of image batches."""
 
     multiprocessing = torch.multiprocessing
     byte = torch.uint8
@@ -81,11 +82,11 @@ class Tensors:
         return tensor_of(buffer, dtype, shape)
 
     def view(self, buffer):
-        """The bytes of a sample, 1-D; not to be written to."""
+        """Returns the bytes of a sample as a 1-D tensor, which must not be written to."""
         return torch.empty(0, dtype=torch.uint8) if buffer is None else torch.frombuffer(buffer, dtype=torch.uint8)
 
     def numbers(self, buffer):
-        """The 64-bit integers of a buffer, copied: int64, 1-D."""
+        """Returns a copy of a buffer's 64-bit integers, as a 1-D int64 tensor."""
         return torch.frombuffer(buffer, dtype=torch.int64).clone()
 
     def copy(self, tensor):
@@ -104,7 +105,7 @@ class Tensors:
         return torch.empty((), dtype=dtype).element_size()
 
     def collate(self, samples, allocate):
-        """default_collate, but plain tensors of one shape are stacked in memory from allocate(shape, dtype)."""
+        """Like default_collate, but stacks plain tensors of one shape in memory from allocate(shape, dtype)."""
         tensors = [sample[0] for sample in samples]
         first = tensors[0]
         if not all(type(t) is torch.Tensor and t.shape == first.shape and t.dtype == first.dtype and is_plain(t)
@@ -123,8 +124,8 @@ class Tensors:
         return data.contiguous(memory_format=torch.channels_last) if is_of_images else data
 
     def out_of_band(self, obj):
-        """(address, bytes, owner, function that makes it again from a buffer, its further arguments), for what need not
-        go into a pickle; else None."""
+        """Returns (address, bytes, owner, function that makes the object from a buffer, its further arguments) if the object's bytes can
+        stay out of the pickle; else None."""
         if not isinstance(obj, torch.Tensor) or not is_plain(obj):
             return None
         make, shape = tensor_of, tuple(obj.shape)
@@ -135,14 +136,14 @@ class Tensors:
         return obj.data_ptr(), obj.numel() * obj.element_size(), obj, make, (obj.dtype, shape)
 
     def begin_worker(self, number, n_workers, seed, dataset):
-        """In a worker process. torch.utils.data.get_worker_info() is for the user's code. n_workers: None where it changes."""
+        """Called in a worker process. Sets torch.utils.data.get_worker_info() for the user's code. n_workers: None if it can change."""
         torch.set_num_threads(1)
         info = torch.utils.data._utils.worker
         info._worker_info = info.WorkerInfo(id=number, num_workers=n_workers, seed=seed, dataset=dataset)
 
     @contextlib.contextmanager
     def collating(self):
-        """Hides that from default_collate, which would make a file in /dev/shm of every tensor, in vain."""
+        """Hides from default_collate that this is a worker: it would needlessly put every tensor into a file in /dev/shm."""
         info = torch.utils.data._utils.worker
         told, info._worker_info = info._worker_info, None
         try:
@@ -152,7 +153,7 @@ class Tensors:
 
 
 def _touch():
-    """Does what each batch needs, with a few bytes. The first time, torch reads its code for it from a file, which
+    """Runs the torch functions that each batch needs once, on a few bytes. The first time, torch reads its code for it from a file, which
     takes 30 ms if the file is not in memory. That happens here as part of the import, and not while a job waits for its
     first batch."""
     arrays, few = Tensors(), bytearray(64)

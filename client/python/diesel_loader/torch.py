@@ -32,15 +32,15 @@ __all__ = ["Batches", "ChunkShuffleSampler", "DataLoader", "Dataset", "Decode", 
 
 
 class Dataset(served.Dataset, torch.utils.data.Dataset):
-    """A packed dataset as a map-style dataset, as torchvision's ImageFolder is one.
+    """A packed dataset as a map-style dataset, like torchvision's ImageFolder.
 
-    path, socket, daemon, version: as of diesel_loader.Dataset. transform, target_transform, loader: as of DataLoader and Decode; the loader
-    uses them if it is given none of its own.
+    path, socket, daemon, version: as of diesel_loader.Dataset. transform, target_transform, loader: as for DataLoader and Decode; a
+    DataLoader uses them unless it has its own.
 
     dataset[i] is (sample, label). Without transform and loader, a sample is a 1-D uint8 tensor of the stored bytes."""
 
     return_ids = False
-    _listed = None  # numbers of the samples, where their order is not that of storage
+    _listed = None  # numbers of the samples, if they are not in storage order; else None
     # Dataset[...] may stand in annotations, as PyTorch's may.
     __class_getitem__ = classmethod(types.GenericAlias)  # type: ignore[var-annotated]
 
@@ -50,7 +50,7 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
 
     @classmethod
     def of(cls, dataset):
-        """Returns the same dataset as one of this class, over the same connection."""
+        """Returns the same dataset as an object of this class, over the same connection."""
         if isinstance(dataset, cls):
             return copy.copy(dataset)
         made = cls.__new__(cls)
@@ -63,7 +63,7 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
 
     @classmethod
     def of_torch_subset(cls, subset):
-        """Returns the samples of torch's Subset of a Dataset, in its order. ValueError: an index occurs twice."""
+        """Returns a Dataset with the samples of a torch Subset, in the Subset's order. ValueError: an index occurs twice."""
         whole = _ours(subset.dataset)
         numbers = [whole.number(i) for i in subset.indices]
         made = whole._with(Subset.select(whole._connection.reader, whole.path, None, numbers))
@@ -72,7 +72,7 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
 
     @property
     def is_in_order(self):
-        """Whether its order is that of storage."""
+        """True if the samples are in storage order."""
         return self._listed is None
 
     def number(self, i):
@@ -100,8 +100,7 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
 
 
 class _AsTheirs(Dataset):
-    """A Dataset for torch's Subset, where the class of the Subset or of its dataset has methods of its own: these give
-    the samples."""
+    """A Dataset for a torch Subset whose class, or whose dataset's class, overrides methods: these return the samples."""
 
     @classmethod
     def around(cls, theirs, ours):
@@ -157,7 +156,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         if batches.return_ids and isinstance(dataset, _AsTheirs):
             raise ValueError(f"{type(given).__name__} returns samples by its own methods: return the sample numbers "
                              "there, too, and leave out return_ids")
-        # The user's own object, of which ours may be a copy: what is set there counts, where no argument says otherwise.
+        # The user's own object; ours may be a copy. Attributes set on it count, unless an argument overrides them.
         self._asked_for = given
         self._source, self._parts = _source_of(given)
         self._of_source = {name: getattr(self._source, name) for name, told in zip(FUNCTIONS, functions)
@@ -175,7 +174,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         understood = _Understood.of(sampler, dataset) if batch_sampler is None and not has_methods else None
         is_served = (batch_size is not None and batch_sampler is None and (sampler is None or understood is not None)
                      and not has_methods)
-        if persistent_workers is None:  # PyTorch's own workers see what is set on the dataset when they are new
+        if persistent_workers is None:  # PyTorch's workers see changes of the dataset only if they start after them
             persistent_workers = is_served
         if self.device is not None and not is_served:
             raise ValueError("device applies only to batches that dieseld serves: leave out sampler, batch_sampler and batch_size=None")
@@ -185,7 +184,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
             raise ValueError("memory_format applies only to batches that dieseld serves and the loader collates: leave out collate_fn, "
                              "sampler, "
                              "batch_sampler and batch_size=None")
-        self._theirs = understood  # a sampler of PyTorch's that says how the daemon's order is to be
+        self._theirs = understood  # a PyTorch sampler that determines the daemon's order
         self._draw_from = understood.generator if understood else generator
         self._draws = seed is None and not (understood and understood.seed is not None)  # the seed is drawn, as in PyTorch
         self._is_drawn, self._drawn_of = False, None
@@ -201,7 +200,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
                          pin_memory_device=pin_memory_device, in_order=in_order)
 
     def _init_torch(self, sampler, batch_sampler, pin_memory_device, in_order, **options):
-        """PyTorch's own part: attributes that others look at, and loading by number."""
+        """Initialises PyTorch's DataLoader: its attributes, which other libraries read, and loading by number."""
         dataset, batch_size, workers = self.dataset, self.batch_size, self.num_workers
         if workers:
             options.update(multiprocessing_context=self._worker_options["context"],
@@ -217,18 +216,18 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         if not options["collate_fn"] and not dataset.equal_bytes and not (dataset.loader or dataset.transform or _has_methods(dataset)):
             options["collate_fn"] = list_collate if batch_size is not None or batch_sampler is not None else None
         with warnings.catch_warnings():
-            if self._auto:  # how many there are is not the user's doing
+            if self._auto:  # the number of workers is not the user's choice
                 warnings.filterwarnings("ignore", "This DataLoader will create")
             torch.utils.data.DataLoader.__init__(self, dataset, batch_size, False, sampler, batch_sampler, workers,
                                                  **options)
-        if self._served or (self.sampler is own and batch_size is not None):  # past the guard of attributes that must not change
+        if self._served or (self.sampler is own and batch_size is not None):  # bypasses PyTorch's guard against changes of attributes
             object.__setattr__(self, "batch_sampler", ChunkBatchSampler(own, self.batch_size, self.drop_last))
-        self._collate_made = self.collate_fn  # by PyTorch, where none was given
+        self._collate_made = self.collate_fn  # PyTorch's default, if none was given
         self._heeded = self._settings()
 
     @property
     def seed(self):
-        """The seed of the shuffle."""
+        """Returns the seed of the shuffle."""
         if self._theirs and self._theirs.seed is not None:
             return self._theirs.seed
         if self._draws and not self._is_drawn:
@@ -239,7 +238,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         return torch.default_generator if self._draw_from is None else self._draw_from
 
     def _draw(self):
-        """From the generator that was given, or torch's own, which torch.manual_seed() sets: rank 0's draw is that of all ranks."""
+        """Draws the seed from the given generator, or from torch's own, which torch.manual_seed() sets. All ranks use rank 0's draw."""
         generator = self._generator()
         state, self._drawn_of = _digest(generator), generator.initial_seed()
         drawn = _number_of(generator)
@@ -247,13 +246,13 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         if ranks[1] > 1 and (store := frameworks.store(ranks)) is not None:
             drawn = agreement.seed(store, f"{self._key()}/seed", ranks[0], drawn)
         elif (self._told_ranks() or ranks)[1] > 1 and self._draw_from is None:
-            drawn = 0  # nobody tells what the others draw
+            drawn = 0  # no process group: the draws of other ranks are unknown
         self._seed, self._is_drawn = drawn, True
         self._began_with[state] = drawn, 0
 
     def _heed_generator(self):
-        """Draws what PyTorch would draw for an iterator. A generator that was set again begins with what it draws, and a
-        state that was put back has the epoch again that began with it."""
+        """Draws the number that PyTorch would draw for an iterator, so that a generator with a restored seed or state gives the same
+        epoch again."""
         self._state = None
         if not self._draws or not self._served or self._resumed or self.world_size > 1:
             return
@@ -282,7 +281,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         return self._theirs.epoch if self._theirs else None
 
     def __len__(self):
-        """Batches per epoch of this rank: the same number on every rank."""
+        """Returns the number of batches per epoch, which is the same on every rank."""
         return super().__len__() if self._served else torch.utils.data.DataLoader.__len__(self)
 
     def __iter__(self):
@@ -304,8 +303,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         return (*(getattr(self.dataset, name) for name in FUNCTIONS), collate_fn)
 
     def set_epoch(self, epoch):
-        """The next iteration is this epoch's; without it every iteration is the following epoch's. An iterator that was asked
-        for no batch yet is the next iteration. Where load_state_dict() has gone to the middle of this very epoch, it goes on
+        """Sets the epoch of the next iteration. Without this call, every iteration is the next epoch. An iterator from which no batch was
+        taken yet counts as the next iteration. If load_state_dict() has moved to the middle of this epoch, the iteration continues
         there."""
         if self._served:
             super().set_epoch(epoch)
@@ -316,7 +315,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
 
     def _adopt(self, state):
         if self._draws and isinstance(state.get("seed"), int) and state["seed"] != (self._seed if self._is_drawn else None):
-            self._seed, self._is_drawn = state["seed"], True  # the order that is resumed had one already
+            self._seed, self._is_drawn = state["seed"], True  # the resumed order already had a seed
             self._drawn_of = self._generator().initial_seed()
             self._generation += 1
         super()._adopt(state)
@@ -326,7 +325,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         return stream if self.device is None else DeviceStream(stream, self.device)
 
     def _slots(self):
-        """With one for each batch that a copy to the device reads from, where it reads slots."""
+        """Returns the number of slots, with extra ones for batches that are being copied to the device."""
         return super()._slots() or (SLOTS if self.device is not None else 0)
 
     def _begin_epoch(self):
@@ -358,7 +357,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
 
     @property
     def use_stateful_dataloader(self):
-        """Accelerate's save_state() and load_state() ask of each loader that is prepared: then they keep its state."""
+        """Accelerate's save_state() and load_state() check this for each prepared loader: if True, they keep its state."""
         return self._accelerate is not None
 
     def __getstate__(self):
@@ -374,7 +373,7 @@ def _number_of(generator):
 
 
 class _OwnSampler(ChunkShuffleSampler):
-    """The order of a DataLoader, for whoever looks at its sampler."""
+    """The order of a DataLoader, for code that reads its sampler."""
 
     def __init__(self, loader):
         self._loader = loader
@@ -383,7 +382,7 @@ class _OwnSampler(ChunkShuffleSampler):
     batch_size = property(lambda self: self._loader.batch_size or 1)
     seed = property(lambda self: self._loader.seed)
     shuffle = property(lambda self: self._loader.shuffle)
-    drop_last = False  # batches do, and not who gives the numbers
+    drop_last = False  # batches drop samples, not this sampler
     epoch = property(lambda self: self._loader._next_epoch)
 
     window_chunks = property(lambda self: self._loader.window_chunks)
@@ -404,10 +403,10 @@ class _OwnSampler(ChunkShuffleSampler):
             self._loader._draw()  # each time, as PyTorch's sampler does
             self._loader._next_epoch = 0
         epoch, n, order = self.epoch, self._loader.bucket_by_length, self._order(batch_size, drop_last)
-        if self._loader._resumed or self._loader._accelerate:  # Accelerate's skip_first_batches() reads by number, for the loader
+        if self._loader._resumed or self._loader._accelerate:  # Accelerate's skip_first_batches() reads by number on behalf of the loader
             self._loader._resumed = False
             self._loader._go_to(epoch + 1)
-        if not self._loader._served:  # PyTorch asks for the numbers of this epoch; the next ones are the next epoch's
+        if not self._loader._served:  # PyTorch takes the numbers of this epoch; the next iteration is the next epoch
             self._loader._next_epoch += 1
         numbers = (order.batch(k) for k in range(len(order)))
         yield from bucketing.regroup_all(numbers, n, self._bytes_of, self.seed, epoch) if n else numbers
@@ -426,14 +425,14 @@ class _OwnSampler(ChunkShuffleSampler):
 
 
 class _Understood:
-    """The order of a PyTorch sampler, in the daemon's terms."""
+    """A PyTorch sampler's order, described by the daemon's options."""
 
     def __init__(self, shuffle, generator=None, distributed=None):
         self.shuffle, self.generator, self._distributed = shuffle, generator, distributed
 
     @classmethod
     def of(cls, sampler, dataset):
-        """None: the order is the sampler's own."""
+        """Returns the description of a sampler. None: the daemon has no such order."""
         data = torch.utils.data
         if (type(sampler) is data.SequentialSampler and len(sampler.data_source) == len(dataset)
                 and dataset.is_in_order):
@@ -457,7 +456,7 @@ class _Understood:
 
     @property
     def epoch(self):
-        """DistributedSampler has to be told; None: each iter() begins the next one."""
+        """Epoch that was set on a DistributedSampler; None: each iter() begins the next epoch."""
         return self._distributed.epoch if self._distributed else None
 
     def set_epoch(self, epoch):
@@ -466,17 +465,17 @@ class _Understood:
 
 
 def _source_of(dataset):
-    """(the dataset below all Subsets of torch's, the indices of each Subset)"""
+    """Returns (the dataset below all torch Subsets, the indices of each Subset)."""
     parts = []
     while isinstance(dataset, torch.utils.data.Subset):
         indices = dataset.indices
-        parts.append(indices.tolist() if hasattr(indices, "tolist") else list(indices))  # a tensor's items are views, which change with it
+        parts.append(indices.tolist() if hasattr(indices, "tolist") else list(indices))  # the items of a tensor are views, which would change with it
         dataset = dataset.dataset
     return dataset, parts
 
 
 def _ours(dataset):
-    """A Dataset of ours, which may be changed."""
+    """Returns the dataset as a Dataset of this module that may be changed."""
     if isinstance(dataset, served.Dataset):
         _has_methods(dataset)
         return Dataset.of(dataset)
@@ -488,7 +487,8 @@ def _ours(dataset):
 
 
 def _has_methods(dataset):
-    """Whether samples are what methods of the user's make of them, in a subclass. Raises TypeError where we cannot let them."""
+    """Returns True if a subclass of the user overrides the methods that return samples. Raises TypeError if the loader cannot support
+    that."""
     kind = type(dataset)
     if isinstance(dataset, torch.utils.data.Subset):
         base, names = torch.utils.data.Subset, ("__getitem__", "__getitems__")
@@ -506,7 +506,8 @@ def _has_methods(dataset):
 
 
 def _with_functions(dataset, loader, transform, target_transform):
-    """A Dataset of ours with these functions, or its own ones where there are none: then it is the given one, as in PyTorch."""
+    """Returns a Dataset of this module with these functions, or its own functions where none are given. Without any, returns the given
+    object itself, as PyTorch does."""
     given, dataset = dataset, _ours(dataset)
     if isinstance(given, Dataset) and not (loader or transform or target_transform):
         return given

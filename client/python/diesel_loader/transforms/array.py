@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples that are arrays of numbers: which, and what only they have."""
+"""Transforms for samples that are arrays of numbers."""
 from __future__ import annotations
 
 import math
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class _From(Transform):
-    """layout: which dimension is which: "HWC" (height, width, channels), "CHW" or "HW"; None: crops and flips are not for them."""
+    """layout: the meaning of the dimensions, "HWC" (height, width, channels), "CHW" or "HW"; None: crops and flips are not supported."""
 
     def __init__(self, dtype: Any, shape: Sequence[int] | None, layout: str | None) -> None:
         if layout not in LAYOUTS:
@@ -43,10 +43,10 @@ class FromNumpy(_From):
     """Each sample is a .npy file, as numpy.save() writes them: versions 1 to 3, integers, bool, float16, float32 or float64, in any
     order of bytes and dimensions. Comes first.
 
-    Samples have one dtype and one shape: those of the first sample of the dataset, or those that are given. shape is a
-    tuple of sides. With RandomCrop or CenterCrop behind it, height and width may differ, unless shape is given.
-    layout: as of FromBytes. A sample that has another dtype or shape, or Python objects, is a damaged one, which is
-    named (damaged= of the loader). The result is [*shape] of that dtype, in this machine's order of bytes."""
+    Samples have one dtype and one shape: the given ones, or those of the dataset's first sample. shape is a
+    tuple of sides. If RandomCrop or CenterCrop follows, height and width may differ, unless shape is given. layout: as for FromBytes. A
+    sample that has another dtype or shape, or Python objects, counts as damaged (damaged= of the loader), and its path is logged. The
+    result is [*shape] of that dtype, in native byte order."""
 
     def __init__(self, layout: str | None = None, dtype: Any = None, shape: Sequence[int] | None = None) -> None:
         if (dtype is None) != (shape is None):
@@ -55,11 +55,11 @@ class FromNumpy(_From):
 
 
 class FromBytes(_From):
-    """Each sample is the bytes of an array, and nothing else. Comes first.
+    """Each sample consists of the bytes of an array, without a header. Must come first.
 
     dtype: "uint8", "int16", "float32", ..., or such a type of NumPy's, JAX's or torch's; little-endian. shape: its sides, the last
-    one fastest (C order); () is a single number. layout: which dimension is which, for crops, flips and channels: "HWC" (height,
-    width, channels), "CHW" or "HW"; None: none of these. A sample of another length is a damaged one, which is named."""
+    one fastest (C order); () is a single number. layout: the meaning of the dimensions, for crops, flips and channels: "HWC" (height,
+    width, channels), "CHW" or "HW"; None: no such meaning. A sample of another length counts as damaged, and its path is logged."""
 
     def __init__(self, dtype: Any, shape: Sequence[int], layout: str | None = None) -> None:
         if getattr(dtype, "byteorder", "=") == ">":
@@ -70,8 +70,8 @@ class FromBytes(_From):
 
 
 class RandomCrop(Transform):
-    """size of an array, anywhere in it with the same probability: a function of (seed, epoch, sample). size: one number for a square or
-    (height, width), no more than the array has. The array's layout must be known."""
+    """Crops an array to size, at a position drawn uniformly, which depends only on (seed, epoch, sample). size: one number for a square
+    or (height, width), no more than the array has. The array's layout must be known."""
 
     def __init__(self, size: int | Sequence[int]) -> None:
         self.size = height_and_width(size)

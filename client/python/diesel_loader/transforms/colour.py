@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Colours of images that have their size, with Pillow's values. They come before ToTensor and ToDtype."""
+"""Colour transforms, with the same values as Pillow. They come after the transform that sets the size, and before ToTensor and
+ToDtype."""
 from __future__ import annotations
 
 from .declared import Transform, interval, number_within
@@ -12,7 +13,7 @@ MOST = 1e6
 
 
 def _factor(name, value):
-    """From where to where; None: nothing is changed."""
+    """Returns the range of a parameter as a pair; None: the parameter changes nothing."""
     if isinstance(value, (list, tuple)):
         return interval(name, value, 0, MOST)
     spread = number_within(name, value, 0, MOST)
@@ -20,10 +21,11 @@ def _factor(name, value):
 
 
 class ColorJitter(Transform):
-    """Brightness, contrast, saturation and hue, changed at random and in random order.
+    """Changes brightness, contrast, saturation and hue at random, in random order.
 
-    brightness, contrast, saturation: the factor is from max(0, 1 - value) to 1 + value, or between the two that are given. hue: 0 to
-    0.5, of the circle, either way; or two numbers from -0.5 to 0.5. The draws are a function of (seed, epoch, sample)."""
+    brightness, contrast, saturation: the factor is drawn from max(0, 1 - value) to 1 + value, or between the two given numbers. hue:
+    maximum shift in either direction as a fraction of the colour circle, 0 to 0.5; or two numbers from -0.5 to 0.5. The draws are a
+    function of (seed, epoch, sample)."""
 
     def __init__(self, brightness: float | Sequence[float] = 0, contrast: float | Sequence[float] = 0,
                  saturation: float | Sequence[float] = 0, hue: float | Sequence[float] = 0) -> None:
@@ -39,14 +41,14 @@ class ColorJitter(Transform):
 
 
 class RandomApply(Transform):
-    """Applies a ColorJitter, which is all that transforms has, with probability p."""
+    """Applies a ColorJitter with probability p. transforms must contain only that ColorJitter."""
 
     def __init__(self, transforms: Iterable[ColorJitter], p: float = 0.5) -> None:
         self.transforms, self.p = list(transforms), number_within("p", p, 0, 1)
 
 
 class Grayscale(Transform):
-    """Grey: one channel, or three equal ones."""
+    """Converts to grey: one channel, or three equal ones."""
 
     def __init__(self, num_output_channels: int = 1) -> None:
         if num_output_channels not in (1, 3):
@@ -55,7 +57,7 @@ class Grayscale(Transform):
 
 
 class RandomGrayscale(Transform):
-    """Grey, in three equal channels, with probability p: a function of (seed, epoch, sample)."""
+    """Converts to grey, in three equal channels, with probability p. The draw depends only on (seed, epoch, sample)."""
 
     def __init__(self, p: float = 0.1) -> None:
         self.p = number_within("p", p, 0, 1)

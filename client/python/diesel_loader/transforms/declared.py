@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class Transform:
-    """One of them. Its attributes are its parameters."""
+    """A declared transform. Its attributes are its parameters."""
 
     def __call__(self, sample: Any) -> NoReturn:
-        """Raises TypeError: there is no Python that does it."""
+        """Raises TypeError, because no Python code implements the transform."""
         raise TypeError(f"only dieseld can run {self!r}, for a DataLoader: it cannot be called from Python, nor applied by dataset[i]")
 
     def __repr__(self) -> str:
@@ -23,7 +23,7 @@ class Transform:
 
 
 class Compose(Transform):
-    """One after the other. transforms: those of this package, and behind them any callables."""
+    """Applies transforms one after another. transforms: transforms of this package, then any callables."""
 
     def __init__(self, transforms: Iterable[Callable[[Any], Any]]) -> None:
         self.transforms = list(transforms)
@@ -33,7 +33,7 @@ class Compose(Transform):
 
 
 def whole(name: str, value: Any, least: int, most: int) -> int:
-    """A parameter that is an integer within these bounds."""
+    """Checks an integer parameter against these bounds, and returns it."""
     try:
         number = operator.index(value)
     except TypeError:
@@ -44,7 +44,7 @@ def whole(name: str, value: Any, least: int, most: int) -> int:
 
 
 def number_within(name: str, value: Any, least: float, most: float) -> float:
-    """A parameter that is a number within these bounds."""
+    """Checks a number against these bounds, and returns it as a float."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -55,7 +55,7 @@ def number_within(name: str, value: Any, least: float, most: float) -> float:
 
 
 def interval(name: str, value: Any, least: float, most: float) -> tuple[float, float]:
-    """A parameter that says from where to where."""
+    """Checks a parameter that is a range, and returns it as two floats."""
     try:
         low, high = (number_within(name, v, least, most) for v in value)
         if low <= high:
@@ -66,7 +66,7 @@ def interval(name: str, value: Any, least: float, most: float) -> tuple[float, f
 
 
 def dtype_name(dtype: Any, known: Sequence[str]) -> str:
-    """The name of a type: given by it, or as NumPy's, JAX's or torch's object."""
+    """Returns the name of a dtype, given as a name or as an object of NumPy, JAX or torch."""
     text = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
     name = str(text).replace("torch.", "")
     if name not in known:

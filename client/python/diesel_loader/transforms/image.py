@@ -20,7 +20,7 @@ MOST = 1e6
 
 
 def height_and_width(size: Any) -> tuple[int, int]:
-    """(height, width), from these or from one number for both."""
+    """Returns (height, width). size: both, or one number for a square."""
     sides = list(size) if isinstance(size, (list, tuple)) else [size]
     if len(sides) not in (1, 2):
         raise ValueError(f"size must be a number of pixels or (height, width), not {size!r}")
@@ -29,7 +29,7 @@ def height_and_width(size: Any) -> tuple[int, int]:
 
 
 class _Scaling(Transform):
-    """With antialiasing, always."""
+    """Transforms that resize, always with antialiasing."""
 
     antialias = True
 
@@ -41,11 +41,11 @@ class _Scaling(Transform):
 
 
 class RandomResizedCrop(_Scaling):
-    """A random box of the image, resized to size: pixels, one number for a square or (height, width).
+    """Crops a random box of the image, and resizes it to size, in pixels: one number for a square, or (height, width).
 
-    scale: of how much of the image's area. ratio: of width to height; its logarithm is drawn uniformly. Where ten draws give no
-    box that is within the image, it is the largest one in the middle whose ratio is allowed: as torchvision has it. The draw is a
-    function of (seed, epoch, sample). interpolation: "bilinear" or "bicubic"."""
+    scale: of how much of the image's area. ratio: of width to height; its logarithm is drawn uniformly. If ten draws give no box within
+    the image, the box is the largest centred one with an allowed ratio, as in torchvision. The draw depends only on (seed, epoch,
+    sample). interpolation: "bilinear" or "bicubic"."""
 
     def __init__(self, size: int | Sequence[int], scale: Sequence[float] = (0.08, 1.0),
                  ratio: Sequence[float] = (3 / 4, 4 / 3), interpolation: str = "bilinear") -> None:
@@ -56,7 +56,7 @@ class RandomResizedCrop(_Scaling):
 
 
 class Resize(_Scaling):
-    """The whole image, resized. size: (height, width) in pixels, or the length of the shorter side; then a crop must
+    """Resizes the whole image. size: (height, width) in pixels, or the length of the shorter side; then a crop must
     follow, since samples of a batch have one shape. interpolation: "bilinear" or "bicubic"."""
 
     def __init__(self, size: int | Sequence[int], interpolation: str = "bilinear") -> None:
@@ -65,8 +65,8 @@ class Resize(_Scaling):
 
 
 class CenterCrop(Transform):
-    """The middle of what Resize with one number gives, or of an array. size: pixels, one number for a square or (height, width); no
-    more than there are."""
+    """Crops the middle of an array, or of an image after Resize with one number. size, in pixels: one number for a square, or (height,
+    width); not larger than the input."""
 
     def __init__(self, size: int | Sequence[int]) -> None:
         self.size = height_and_width(size)
@@ -78,19 +78,19 @@ class _Flip(Transform):
 
 
 class RandomHorizontalFlip(_Flip):
-    """Mirrors left to right, with probability p: a function of (seed, epoch, sample)."""
+    """Mirrors left to right, with probability p. The draw depends only on (seed, epoch, sample)."""
 
 
 class RandomVerticalFlip(_Flip):
-    """Mirrors top to bottom, with probability p: a function of (seed, epoch, sample)."""
+    """Mirrors top to bottom, with probability p. The draw depends only on (seed, epoch, sample)."""
 
 
 class ToTensor(Transform):
-    """The numbers that training takes: float32 from 0 to 1 [channels, height, width], as torchvision's ToTensor gives them.
+    """Converts to the numbers for training: float32 from 0 to 1 [channels, height, width], like torchvision's ToTensor.
 
     dtype: "uint8", "float32", "float16" or "bfloat16", or such a type of NumPy's, JAX's or torch's; bfloat16 of
-    diesel_loader.numpy needs the package ml_dtypes, which JAX has. scale: 255 becomes 1, and so does the greatest number of any
-    integer type of arrays; uint8 is never made so. layout: "CHW", or "HWC": [height, width, channels]."""
+    diesel_loader.numpy needs the package ml_dtypes, which JAX has. scale: maps 255 to 1, and for arrays of other integer types their
+    largest value to 1. It has no effect on a uint8 result. layout: "CHW", or "HWC": [height, width, channels]."""
 
     def __init__(self, dtype: Any = "float32", scale: bool = True, layout: str = "CHW") -> None:
         self.dtype = dtype_name(dtype, list(TYPES))
@@ -101,8 +101,8 @@ class ToTensor(Transform):
 
 
 class ToDtype(Transform):
-    """Other numbers, in the same layout. dtype: "float32", "float16" or "bfloat16", as of ToTensor; of arrays of integers also
-    "uint8", modulo 256. scale: the greatest number of the integer type that they were becomes 1, as 255 of uint8."""
+    """Converts to another dtype, in the same layout. dtype: "float32", "float16" or "bfloat16", as for ToTensor; for integer arrays also
+    "uint8", modulo 256. scale: maps the largest value of the integer type to 1, such as 255 of uint8."""
 
     def __init__(self, dtype: Any, scale: bool = False) -> None:
         self.dtype, self.scale = dtype_name(dtype, list(TYPES)), bool(scale)

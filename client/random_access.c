@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Samples by number, past the daemon. */
+/* Reads samples by number, without the daemon. */
 #include "client/diesel.h"
 
 #include <errno.h>
@@ -45,8 +45,8 @@ int diesel_dataset_is_fair(const struct diesel_dataset *dataset)
 	return r < 0 ? r : fairness_is_fair(&fairness);
 }
 
-/* The process that reads a bucket delivers chunks decompressed; from a folder we read the files
- * themselves. */
+/* For a bucket, the fetcher process delivers decompressed chunks. For a folder, this process reads the files
+ * itself. */
 static int open_own_store(struct diesel_dataset *d, struct error *err)
 {
 	struct store *store;

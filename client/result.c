@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shared memory for the results of worker processes. It is used again, so that its pages stay in both page
- * tables. */
+/* Shared memory for the results of worker processes. The memory is reused, so that its pages stay in the page
+ * tables of both processes. */
 #include <errno.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -47,7 +47,7 @@ int diesel_result_map(int fd, uint64_t bytes, uint8_t **ret_data)
 
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	/* Reading beyond the end of a file is a SIGBUS. */
+	/* Reading a mapping beyond the end of its file would raise SIGBUS. */
 	if (bytes < DIESEL_RESULT_HEADER || (uint64_t)st.st_size < bytes)
 		return -EPROTO;
 	return map(fd, bytes, ret_data);

@@ -4,9 +4,9 @@
 /*
  * Read-only mappings of chunk segments, found by the number that the daemon gives them.
  *
- * A segment's number is index | generation << 20: the index is dense and used again, the generation tells its
- * uses apart. Mapping a segment unmaps the one that had the index before: the daemon has given that one up,
- * so no batch that is held points into it. One thread at a time. Zeroed is empty.
+ * A segment's number is index | generation << 20: indices are dense and reused, and the generation
+ * distinguishes the uses of one index. Mapping a segment unmaps the previous one with its index. The daemon
+ * has released that one, so no held batch points into it. One thread at a time. An all-zero table is empty.
  */
 
 #include <stdint.h>

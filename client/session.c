@@ -50,8 +50,8 @@ static void tell_batch(const struct diesel_session *s, uint64_t index)
 	(void)transport_send(s->attachment->transport.fd, &message, NULL, 0);
 }
 
-/* Sends pending requests. If a message fails, the daemon has exited, which the next wait detects. The next
- * daemon gets the requests, and may have fewer slots. */
+/* Sends pending requests. If sending fails, the daemon has exited, which the next wait detects. A new daemon
+ * gets the requests again, and may have fewer slots. */
 static void tell_asked(struct diesel_session *s)
 {
 	while (s->attachment && s->asked_told < s->asked_end &&
@@ -64,7 +64,7 @@ static int session_fail(struct diesel_session *s, const struct error *err, int c
 	return report_error(err, code, s->error, sizeof(s->error));
 }
 
-/* The first index >= batch that belongs to this stride. */
+/* Returns the first index >= batch that belongs to this session's stride. */
 static uint64_t session_align(const struct diesel_session *s, uint64_t batch)
 {
 	uint64_t offset = s->request.offset, stride = s->request.stride;
@@ -73,7 +73,7 @@ static uint64_t session_align(const struct diesel_session *s, uint64_t batch)
 		batch = s->start_batch;
 	if (batch <= offset)
 		return offset;
-	if (batch >= s->n_batches) /* beyond the end, where the sum could overflow */
+	if (batch >= s->n_batches) /* beyond the end: the sum below could overflow */
 		return batch;
 	return offset + (batch - offset + stride - 1) / stride * stride;
 }
@@ -122,7 +122,7 @@ static int session_attach(struct diesel_session *s, struct error *err)
 	return 0;
 }
 
-/* Chunks with a sample of the subset. */
+/* Counts the chunks with at least one sample of the subset. */
 static int count_chunks(const struct snapshot *snapshot, const struct subset *subset, uint64_t *ret)
 {
 	uint64_t count = 0;
@@ -345,8 +345,8 @@ static int session_reattach(struct diesel_session *s)
 				       (unsigned long long)s->index);
 			return 0;
 		}
-		/* The session fitted before: its lost memory, or memory for other sessions, is still in use.
-		 */
+		/* The session fitted before, so a later try may succeed: its lost memory, or that of others,
+		 * is still in use. */
 		full = r == -ENOSPC;
 		if (!patience_helps(r) && !full)
 			return session_fail(s, &err, r);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A session's figures, and figures of the Python work that its caller reports. */
+/* Returns a session's figures, and reports the caller's figures of its Python work to the daemon. */
 #include "session.h"
 
 #include "dataset/shuffle.h"

@@ -51,13 +51,13 @@ static uint64_t count_of(const struct diesel_dataset *d, const struct diesel_sub
 	return of ? subset_count(of->chosen) : n_samples_of(d);
 }
 
-/* The number of the k-th sample. */
+/* Returns the number of the k-th sample. */
 static uint64_t sample_of(const struct diesel_subset *of, uint64_t k)
 {
 	return of ? subset_sample(of->chosen, k) : k;
 }
 
-/* The first sample from this one on. */
+/* Returns the first sample of the subset that is not before this one. */
 static uint64_t next_of(const struct diesel_subset *of, uint64_t sample)
 {
 	return of ? subset_next(of->chosen, sample) : sample;
@@ -113,7 +113,7 @@ int diesel_subset_slice(const struct diesel_dataset *dataset, const struct diese
 	return make(n_samples, steal_pointer(words), ret);
 }
 
-/* fnmatch() wants a terminated text. */
+/* Returns true if the sample's path matches. Copies it first: fnmatch() needs a terminated string. */
 static bool matches(const struct snapshot_sample *s, const char *pattern)
 {
 	char path[UINT16_MAX + 1];

@@ -27,7 +27,7 @@ static int connect_timeout(uint32_t timeout_s)
 	return timeout_s ? (int)timeout_s : CONNECT_TIMEOUT_S;
 }
 
-/* A user who has no number in this user namespace, unless the system was set otherwise (overflowuid). */
+/* Default ID for users that have no ID in this user namespace (sysctl kernel.overflowuid). */
 #define OVERFLOW_UID 65534
 
 void wire_fds_close(struct wire_fds *fds)
@@ -82,7 +82,7 @@ int transport_reach(const char *path, uint32_t timeout_s, struct transport *ret)
 	return 0;
 }
 
-/* Returns true if some users have no number here: they all appear as the overflow user. */
+/* Returns true if some users have no ID in this user namespace: they all appear as the overflow user. */
 static bool is_user_namespace(void)
 {
 	FILE *file = fopen("/proc/self/uid_map", "re");

@@ -3,7 +3,7 @@
 
 /*
  * Shared by the verbs of dieselctl. A verb gets its own arguments (argv[0] is its name) and returns the exit
- * status: 0 success, 1 failure (one line on standard error gives the reason), 2 wrong use.
+ * status: 0 success, 1 failure (with the reason in one line on standard error), 2 usage error.
  */
 
 #include "lib/options.h"
@@ -19,8 +19,8 @@ extern const struct option_verb ctl_pack, ctl_ls, ctl_cat, ctl_stat, ctl_verify,
     ctl_log, ctl_diff, ctl_purge, ctl_rm, ctl_mount, ctl_status, ctl_jobs, ctl_why, ctl_set, ctl_replay,
     ctl_fetch, ctl_put, ctl_cluster, ctl_warm, ctl_advise;
 
-/* Parses a verb's options by its rows. Returns true: the arguments begin at argv[optind]; false:
- * *ret_status is the exit status, and nothing is left to do. */
+/* Parses a verb's options by its rows. Returns true: the arguments begin at argv[optind]. Returns false: the
+ * verb must return *ret_status. */
 bool ctl_options(const struct option_verb *verb, int argc, char **argv, void *options, int *ret_status);
 /* Prints the help text and returns CTL_OK. */
 int ctl_help(const struct option_verb *verb);
@@ -31,7 +31,7 @@ option_set ctl_set_meta;
 /* Checks the only valid word, sha256, and sets a bool. */
 option_set ctl_set_digest;
 
-/* Rows that verbs share; more fields may follow. */
+/* Option rows that verbs share. The macros' arguments are further fields of the row. */
 #define CTL_ROW_VERSION(...)                                                                                 \
 	{                                                                                                    \
 		"version", option_set_u64,                                                                   \
@@ -95,7 +95,7 @@ bool ctl_is_started_by_program(int socket_type);
  * continues in a forked child while the parent exits. -errno. */
 int ctl_detach(void);
 
-/* Prints a line, or a part of one, that may contain names, in the form of text_line(), uncut. */
+/* Prints a line, or a part of one, that may contain names, as text_line() does, but without cutting it. */
 void ctl_print(FILE *stream, const char *text);
 
 /* Like ctl_print(), for text that may contain commands: prints them as commands that run on the verb's

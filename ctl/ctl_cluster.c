@@ -13,7 +13,7 @@
 #include "lib/text.h"
 #include "lib/units.h"
 
-#define TEXT_BYTES 800 /* a name, with each byte escaped */
+#define TEXT_BYTES 800 /* size of a name with every byte escaped */
 
 enum problem { /* worst state last */
 	       PROBLEM_ALONE,
@@ -24,7 +24,7 @@ enum problem { /* worst state last */
 };
 
 static const struct {
-	const char *name; /* name in JSON */
+	const char *name; /* value of "problem" in the JSON */
 	const char *text;
 } problems[N_PROBLEMS] = {
     [PROBLEM_ALONE] = {"alone", "only one node takes part: no data is shared"},

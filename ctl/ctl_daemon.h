@@ -10,7 +10,7 @@
 #include "client/knob.h"
 #include "ctl.h"
 
-/* The options --json, --socket and --timeout, which all such verbs have. */
+/* The options --json, --socket and --timeout, which all verbs that ask dieseld have. */
 struct ctl_daemon_options {
 	const char *socket;
 	uint32_t timeout_s;
@@ -29,7 +29,7 @@ struct ctl_daemon_options {
  * printing a message if it is not one. */
 json_t *ctl_parse(const struct option_verb *verb, const char *text, const char *schema);
 
-/* Prints the daemon that answered, unless it is the node's. */
+/* Prints which daemon answered, unless it is the node's. */
 void ctl_print_where(const json_t *root);
 
 uint64_t ctl_number(const json_t *object, const char *key);
@@ -40,7 +40,7 @@ double ctl_real(const json_t *object, const char *key);
 /* Returns a string made printable, since the daemon has names from its clients. */
 const char *ctl_string(const json_t *object, const char *key, char text[200]);
 
-/* Prints a line for each value that `set` can set: the value and its origin. */
+/* Prints a line for each value that `dieselctl set` can set, with its source. */
 void ctl_print_settings(const json_t *tune);
 
 /* Returns "31 %", or "-" if not known. */

@@ -20,7 +20,7 @@ int ctl_dataset_open(const char *path, uint64_t version, bool from_meta, struct 
 	r = from_meta ? look_up_open(path, &d.look_up, err)
 		      : dataset_open_version(path, version, &d.dataset, err);
 
-	/* A snapshot can be missing where something went wrong after a commit, or on purpose. */
+	/* A snapshot can be missing on purpose, or because an error occurred after a commit. */
 	if (r == -ENOENT && !from_meta && !version && look_up_open(path, &d.look_up, NULL) == 0)
 		r = 0;
 	if (r == 0)

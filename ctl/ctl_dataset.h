@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A dataset opened to show its samples: by its snapshot or, with --meta or if it has no snapshot, by its
+/* A dataset opened for reading: through its snapshot or, with --meta or without a snapshot, through its
  * metadata. */
 
 #include "dataset/dataset.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dieselctl fetch: reads a dataset in a bucket for dieseld and for the job that started it
- * (client/fetch_channel.h), with the rights, credentials and network of the user who owns both. */
+ * (client/fetch_channel.h), with the rights, credentials and network access of the job's user. */
 #include "ctl.h"
 
 #include <errno.h>
@@ -25,12 +25,12 @@
 #include "lib/fd_io.h"
 #include "lib/fd_message.h"
 
-/* Number of threads that read from the bucket: each order and each request is one range. One thread for each
- * piece of landing memory, and some more for samples that are requested by number. */
+/* Number of threads that read from the bucket, each one range at a time: one per piece of landing memory, and
+ * some more for samples requested by number. */
 #define N_THREADS     (WIRE_LANDINGS + 4)
 #define SUFFIX        ".chunk"
 #define LANDING_BYTES ((size_t)WIRE_LANDINGS * WIRE_LANDING_BYTES)
-#define PIECE_BYTES   ((size_t)1 << 20) /* size of the pieces of a reply */
+#define PIECE_BYTES   ((size_t)1 << 20) /* maximum size of one piece of a reply */
 
 /* A connection to the daemon and its landing memory. Reference-counted: each order holds a reference. */
 struct fetch_link {
@@ -130,7 +130,8 @@ static void run_order(struct fetch_pool *pool, struct fetch_link *link, const st
 	(void)transport_send(link->socket, &answer, NULL, 0);
 }
 
-/* The first piece carries the result; the peer detects a short reply by its length. */
+/* Sends the reply in pieces. The first one carries the result; the peer detects a short reply by its length.
+ */
 static void run_request(struct fetch_pool *pool, const struct fetch_request *q, int socket)
 {
 	_cleanup_(freep) void *buffer = malloc(PIECE_BYTES);
@@ -197,7 +198,8 @@ static void add(struct fetch_pool *pool, struct task *t)
 	pthread_mutex_unlock(&pool->lock);
 }
 
-/* Exits if memory runs out: the peers that wait for an answer see the end of this process. */
+/* Returns a new task. Exits if memory runs out: peers that wait for an answer then see the end of this
+ * process. */
 static struct task *task_new(void)
 {
 	struct task *t = calloc(1, sizeof(*t));
@@ -207,7 +209,7 @@ static struct task *task_new(void)
 	return t;
 }
 
-/* Reads into the landing memory and replies. */
+/* Queues a read into the landing memory, which ends with a reply. */
 static void fetch_pool_order(struct fetch_pool *pool, struct fetch_link *link, const struct wire_fetch *order)
 {
 	struct task *t = task_new();
@@ -381,7 +383,7 @@ static bool serve_daemon(struct fetch_run *f, struct fetch_link *link)
 	return true;
 }
 
-/* Returns 0 when the channel has ended, or -ECONNRESET: the daemon. */
+/* Returns 0 if the channel has ended, or -ECONNRESET if the daemon has. */
 static int serve(struct fetch_run *f, struct fetch_link *link)
 {
 	for (;;) {
@@ -421,7 +423,7 @@ static int begin(struct fetch_run *f, struct fetch_link **ret, struct error *err
 {
 	struct transport t = TRANSPORT_INIT;
 	int r = greet(f->socket_path, &t,
-		      err); /* first, because the process that starts a daemon needs to know */
+		      err); /* first, because the process that starts the daemon waits for this result */
 
 	if (r == 0)
 		r = open_snapshot(f, err);
@@ -464,7 +466,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 			break;
 		r = reach_again(&f, &link);
 	}
-	/* Nobody needs the remaining reads. */
+	/* Exits at once, because nobody needs the remaining reads. */
 	_exit(CTL_OK);
 }
 

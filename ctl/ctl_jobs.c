@@ -19,7 +19,7 @@ static const struct {
     [TUNER_DECODED_BYTES] = {"DECODED", 8},
 };
 
-/* Marks a knob that the operator has pinned with a star; prints a dash for a knob that nobody has set. */
+/* Prints a knob: with a star if the operator has pinned it, a dash if it has no value. */
 static void print_knob(const json_t *job, const char *knob, int width)
 {
 	const json_t *k = json_object_get(json_object_get(job, "knobs"), knob);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dieselctl mount: a dataset as files. */
+/* dieselctl mount: shows a dataset as files. */
 #include "ctl.h"
 
 #include <errno.h>

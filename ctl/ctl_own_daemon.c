@@ -19,9 +19,10 @@
 #include "lib/cleanup.h"
 
 /* Same values as in on_demand.py, which starts the same daemon. */
-#define START_MS   60000
-#define MAX_WORDS  64
-#define MORE_SCORE "100" /* if memory runs out, the kernel kills the cache before the job */
+#define START_MS  60000
+#define MAX_WORDS 64
+#define MORE_SCORE                                                                                           \
+	"100" /* OOM score adjustment: if memory runs out, the kernel kills the daemon before the job */
 
 static const char *const not_inherited[] = {
     "NOTIFY_SOCKET", "WATCHDOG_PID",    "WATCHDOG_USEC",  "LISTEN_PID",    "LISTEN_FDS",   "LISTEN_FDNAMES",
@@ -53,7 +54,7 @@ static void close_words(wordexp_t *words)
 	wordfree(words);
 }
 
-/* Runs in the child, which outlives its parent. */
+/* Runs dieseld in the child process, which outlives its parent. */
 static __attribute__((noreturn)) void become_daemon(const char *const argv[], const char *log)
 {
 	int null = open("/dev/null", O_RDONLY),
@@ -65,7 +66,7 @@ static __attribute__((noreturn)) void become_daemon(const char *const argv[], co
 	    dup2(out, 2) < 0 || chdir("/") < 0)
 		_exit(1);
 	if (score >= 0 && write(score, MORE_SCORE, strlen(MORE_SCORE)) < 0)
-		(void)0; /* the score is already higher */
+		(void)0; /* fails if the score is already higher, which is fine */
 	for (size_t i = 0; i < sizeof(not_inherited) / sizeof(not_inherited[0]); i++)
 		unsetenv(not_inherited[i]);
 	for (char **e = environ; *e;) /* the daemon must not get the job's credentials */
@@ -138,7 +139,7 @@ static int answers(const char *socket, uint32_t timeout_s, struct error *err)
 	return r;
 }
 
-/* One process starts the daemon, while others wait. */
+/* Starts the daemon if none runs. A lock makes sure that only one process does so; others wait. */
 static int ensure(const char *folder, const char *socket, uint32_t timeout_s, struct error *err)
 {
 	char program[PATH_MAX], lock[PATH_MAX + 16];
@@ -148,7 +149,7 @@ static int ensure(const char *folder, const char *socket, uint32_t timeout_s, st
 		return 0;
 	r = find_program(program, err);
 	if (r < 0) {
-		rmdir(folder); /* if the folder is empty */
+		rmdir(folder); /* succeeds only if the folder is empty */
 		return r;
 	}
 	snprintf(lock, sizeof(lock), "%s/start.lock", folder);
@@ -171,7 +172,7 @@ int ctl_own_daemon(const char *given, uint32_t timeout_s, char text[CTL_SOCKET_M
 	char folder[PATH_MAX];
 
 	*socket = given;
-	/* The caller will find any other problem of the named daemon when it reads the dataset. */
+	/* The caller finds other problems of the named daemon when it reads the dataset. */
 	if (given || (told && *told))
 		return answers(given, timeout_s, err) == -ETIMEDOUT ? -ETIMEDOUT : 0;
 	if (answers(DIESEL_DEFAULT_SOCKET, timeout_s, NULL) == 0)

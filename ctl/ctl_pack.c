@@ -20,14 +20,14 @@
 
 #define DEFAULT_THREADS 8
 #define MAX_THREADS     64
-/* Tries in a bucket. Each failed try means that another writer has published. */
+/* Minimum number of tries in a bucket. A try fails if another writer has published meanwhile. */
 #define MIN_TRIES 16
 
 struct pack_context {
 	const struct option_verb *verb;
 	struct progress bar;
 	bool json;
-	bool is_tar, orders; /* the source is an archive; --order was given */
+	bool is_tar, orders; /* is_tar: the source is an archive; orders: --order was given */
 	bool adds_restarts;  /* --jpeg-restarts */
 	struct pack_options options;
 	struct ctl_wait wait;
@@ -37,7 +37,7 @@ struct pack_context {
 	uint64_t bytes_before, bytes_after;       /* bytes of the files that got markers */
 };
 
-/* Set by the handler: the signal that requested a stop. */
+/* The signal that requested a stop; set by the signal handler. */
 static volatile sig_atomic_t stop_signal;
 
 static void on_signal(int number)
@@ -60,7 +60,7 @@ static void show_skipped(const char *text, void *context)
 	ctl_warn(c->verb, text);
 }
 
-/* A file of the maximum sample size stays unchanged. */
+/* A file that would exceed the maximum sample size stays unchanged. */
 int ctl_add_restarts(const void *data, size_t bytes, void **ret, size_t *ret_bytes, struct error *ret_note)
 {
 	_cleanup_(freep) void *made = NULL;
@@ -92,15 +92,15 @@ static void count_restarts(const struct pack_rewritten *file, void *context)
 	}
 }
 
-/* With a dataset in a bucket, a commit fails only at the end if another writer was first. Data from a pipe
- * is lost by then. */
+/* Returns true if the source can be read again. In a bucket, a commit fails only at the end if another writer
+ * was first; data from a pipe is then gone. */
 static bool can_try_again(const struct pack_options *o)
 {
 	return strcmp(o->source, "-") != 0 || !backend_is_elsewhere(o->dataset);
 }
 
-/* Packs until it is published. Each try starts with new counts, because the counts of a try that lost to
- * another writer are void. */
+/* Packs until the result is published. Each try starts with new counts, because the counts of a try that lost
+ * to another writer are void. */
 static int pack_until_published(const struct pack_options *o, struct pack_context *c, struct pack_result *ret,
 				struct error *err)
 {

@@ -14,7 +14,7 @@
 #include "lib/clock.h"
 #include "lib/text.h"
 
-#define NO_NUMBER UINT64_MAX /* number of a sample found by the metadata only */
+#define NO_NUMBER UINT64_MAX /* number of a sample that was found in the metadata, which has no numbers */
 
 struct ls_options {
 	uint64_t version;
@@ -97,7 +97,7 @@ static int list_directory(const struct snapshot *s, const char *directory, size_
 	bool found = false, is_name_all = !o->details && !o->json;
 
 	while (snapshot_list(s, directory, length, &cursor, &entry) == 0) {
-		/* The name is borrowed from a whole path, which starts with the directory. */
+		/* entry.name points into the full path, so the path starts before it. */
 		const char *path = entry.name - (length ? length + 1 : 0);
 		size_t path_length = (size_t)(entry.name + entry.name_length - path);
 

@@ -102,7 +102,7 @@ static int run_rebuild(const struct option_verb *verb, int argc, char **argv)
 	do {
 		r = rebuild(&c, &result, &n_lost, &err);
 		progress_end(&c.bar);
-	} while (c.first && ctl_wait_again(&c.wait, r)); /* lost samples are reported once */
+	} while (c.first && ctl_wait_again(&c.wait, r)); /* later tries do not report lost samples again */
 	if (c.json)
 		print_rebuilt_json(r == 0 ? &result : NULL);
 	if (r < 0)

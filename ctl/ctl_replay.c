@@ -26,7 +26,7 @@ struct policy_replay {
 	uint64_t last_ms;
 };
 
-/* One object a line: a long recording need not fit in memory. */
+/* Prints one JSON object per line, so a long recording need not fit in memory. */
 static void print_json(uint64_t at_ms, const struct tuner_decision *d)
 {
 	json_t *line =
@@ -94,7 +94,7 @@ static void print_end(const struct policy_replay *p, uint64_t n_foreign)
 	printf("\n");
 }
 
-/* For a file that is not a history: it is a recording of diesel-analyze, or nothing that can be replayed. */
+/* Replays a recording of diesel-analyze. Called for any file that is not a history. */
 static int replay_recording(const struct option_verb *verb, const char *path, struct policy_replay *p)
 {
 	struct recorded_info info = {0};

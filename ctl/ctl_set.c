@@ -128,7 +128,7 @@ static int add_assignment(struct set_request *q, const char *argument, bool limi
 	return r == 0 ? add(q, name.name, setting, err) : r;
 }
 
-/* --unset NAME: a knob, a limit or the mode, of whichever the name is. */
+/* Handles --unset NAME, where NAME is a knob, a limit or `tune`. */
 static int set_unset(void *options, const struct option_row *row, const char *text, struct error *err)
 {
 	struct wire_setting setting = {.key = WIRE_SET_TUNE, .flags = WIRE_SETTING_AUTO};
@@ -145,7 +145,7 @@ static int set_unset(void *options, const struct option_row *row, const char *te
 	return add(options, name.name, setting, err);
 }
 
-/* --until-restart, for all that the command sets. */
+/* Applies --until-restart to all settings of the command. */
 static int add_until_restart(struct set_request *q, struct error *err)
 {
 	bool any = false;
@@ -159,8 +159,8 @@ static int add_until_restart(struct set_request *q, struct error *err)
 	return any ? 0 : error_set(err, -EINVAL, "--until-restart: no value to set");
 }
 
-/* --tune and --dry-run: the place of the word in the row is the mode. The place after all modes means: as
- * configured. */
+/* Handles --tune and --dry-run. The index of the word in the row is the mode; the index after the last mode
+ * means "as configured". */
 static int set_mode(void *options, const struct option_row *row, const char *value, struct error *err)
 {
 	int place = option_word_place(row, value);

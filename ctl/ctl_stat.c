@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dieselctl stat: figures of one dataset, or of one path in it. */
+/* dieselctl stat: prints figures of a dataset, or of one path in it. */
 #include "ctl.h"
 
 #include <errno.h>
@@ -76,7 +76,7 @@ static void add_chunk(const struct snapshot *s, const struct snapshot_chunk *chu
 
 struct rest {
 	const struct snapshot *snapshot;
-	uint64_t next; /* place in the chunk table: ids ascend in both */
+	uint64_t next; /* position in the chunk table: ids ascend in both */
 	struct shape *shape;
 };
 
@@ -112,7 +112,8 @@ static void shape_collect(const struct snapshot *s, struct meta *meta, struct sh
 	for (uint64_t i = 0; snapshot_chunk_get(s, i, &chunk) == 0; i++)
 		add_chunk(s, &chunk, &shape);
 	shape.knows_rest = meta && meta_each_chunk(meta, add_rest, &rest, NULL) == 0;
-	/* The newest entry of the log has it, unless a program that writes no log wrote after it. */
+	/* The newest log entry has the oldest readable version, unless a program that writes no log made a
+	 * later version. */
 	if (meta && meta_each_change(meta, take_oldest, &newest, NULL) == 0 &&
 	    newest.version == snapshot_info(s)->version)
 		shape.oldest = newest.oldest;
@@ -259,8 +260,8 @@ static void collect(const char *path, const struct dataset *d, bool is_old, stru
 	f.stored_bytes = f.plain_bytes;
 	if (snapshot_info(s)->is_compressed)
 		f.knows_stored = add_stored(s, dataset_store(d), &f.stored_bytes);
-	/* In a remote dataset both always have the same version. The present metadata do not describe an
-	 * old version. */
+	/* In a remote dataset, snapshot and metadata always have the same version. The metadata does not
+	 * describe old versions. */
 	if (is_old || backend_is_elsewhere(path)) {
 		f.has_meta = true;
 		f.meta = (struct meta_info){.version = snapshot_info(s)->version};

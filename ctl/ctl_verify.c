@@ -15,9 +15,9 @@
 struct verify_context {
 	const struct option_verb *verb;
 	struct progress bar;
-	bool repairs; /* the first part, which verifies, has ended */
+	bool repairs; /* verification has ended, and repair has begun */
 	bool json;
-	bool first; /* first item of a JSON array */
+	bool first; /* no item of the JSON array has been printed yet */
 };
 
 static void print_damage_json(const struct verify_damage *d, struct verify_context *c)
@@ -104,7 +104,7 @@ static int verify_only(const struct option_verb *verb, const char *path, uint64_
 			   : verify_dataset(path, callbacks, &result, &err);
 
 	progress_end(&c->bar);
-	if (c->json) { /* an object that was begun is ended */
+	if (c->json) { /* completes the JSON object */
 		print_counts_json(&result);
 		puts("}");
 	} else if (r == 0) {
@@ -189,7 +189,7 @@ static int repair(const struct option_verb *verb, const char *path, struct verif
 
 	progress_end(&c->bar);
 	if (c->json) {
-		/* The array in progress shows whether the first part was completed. */
+		/* The JSON array in progress shows whether verification was completed. */
 		if (!c->repairs)
 			print_counts_json(&result.verified);
 		printf("%s, \"repaired\": %llu, \"unrepaired\": %llu}\n", c->repairs ? "]" : "",
@@ -209,7 +209,7 @@ static int repair(const struct option_verb *verb, const char *path, struct verif
 struct verify_command {
 	struct verify_context context;
 	struct repair_options options;
-	const char **from; /* words of --from; as many as there are arguments */
+	const char **from; /* values of --from; space for as many as there are arguments */
 	uint64_t version;
 	bool repairs;
 };

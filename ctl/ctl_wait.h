@@ -12,7 +12,7 @@
 struct ctl_wait {
 	const struct option_verb *verb;
 	const char *dataset;
-	uint64_t ns;      /* --wait; 0: no waiting */
+	uint64_t ns;      /* duration of --wait; 0: no waiting */
 	unsigned n_least; /* minimum number of attempts in a bucket, whatever their duration */
 	uint64_t until_ns;
 	unsigned n_tries;

@@ -19,7 +19,7 @@
 #include "lib/units.h"
 
 #define RECONNECT_MS 30000
-/* Minimum time that a node of a job with several nodes stays, so that the others see it. */
+/* Minimum time for which a node of a multi-node job stays, so that the others see it. */
 #define STAY_NS   (5 * NS_PER_S)
 #define NODES_MAX 100000
 
@@ -68,7 +68,7 @@ static void say(struct warm *w, const char *text)
 	ctl_warn(w->verb, text);
 }
 
-/* Requests one sample of each chunk, as many as the daemon accepts. */
+/* Requests one sample of each of the next chunks, as many as the daemon accepts. */
 static int ask(struct warm *w)
 {
 	while (w->n_asked < w->n_chunks) {
@@ -86,7 +86,7 @@ static int ask(struct warm *w)
 	return 0;
 }
 
-/* Counts a requested chunk. Returns nonzero to end the walk. */
+/* Counts the result of a requested chunk. Returns nonzero to stop. */
 static int note(struct warm *w, int result)
 {
 	struct snapshot_chunk chunk;
@@ -236,7 +236,7 @@ static int warm(struct warm *w)
 	return ctl_finish(w->verb) == CTL_OK ? r : CTL_FAILED;
 }
 
-/* 0: it is not set, or no number. */
+/* Returns the number in an environment variable; 0: it is not set, or not a number. */
 static uint32_t environment_number(const char *name)
 {
 	const char *text = getenv(name);

@@ -25,7 +25,8 @@ static const char *clock_text(char text[24], double unix_s)
 	return text;
 }
 
-/* "812 samples/s, 31 % of the time waiting for data", as far as that is known. */
+/* Prints, for instance, "812 samples/s, 31 % of the time waiting for data", without values that are not
+ * known. */
 static void print_speed(double rate, double wait)
 {
 	char text[24], percent[8];
@@ -174,7 +175,8 @@ static void print_nodes(const json_t *nodes, uint64_t world, uint64_t read_bytes
 	print_lanes(nodes, world);
 }
 
-/* ", other nodes 45% (4.1 ms a chunk; 310 MiB/s)", as far as that is known. */
+/* Prints, for instance, ", other nodes 45% (4.1 ms a chunk; 310 MiB/s)", without values that are not known.
+ */
 static void print_tier(const char *name, double part, const json_t *flow)
 {
 	char percent[8], mean[24], bytes[24];
@@ -294,7 +296,7 @@ static int print_why(const struct option_verb *verb, const char *text, uint64_t 
 		print_assist(json_object_get(root, "assist"));
 	if (json_array_size(decisions) == 0)
 		puts("no decisions yet");
-	/* Oldest first, so that the newest is next to the prompt. */
+	/* Prints the oldest decision first, so that the newest is next to the prompt. */
 	for (size_t i = json_array_size(decisions); i-- > 0;)
 		print_decision(json_array_get(decisions, i), !id);
 	json_decref(root);

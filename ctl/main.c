@@ -47,7 +47,7 @@ static const struct option_program program = {
     .self = &self, .verbs = verbs, .n_verbs = sizeof(verbs) / sizeof(verbs[0])};
 
 static char command_line[1024];
-static char **words; /* arguments of the command, options first once they are parsed */
+static char **words; /* the command's arguments; after parsing, options come first */
 static int n_words;
 
 const char *ctl_command(void)
@@ -55,7 +55,7 @@ const char *ctl_command(void)
 	return command_line;
 }
 
-/* A URL may have a password. */
+/* Stores the command line, with Redis URLs cut because they may have a password. */
 static void keep_command(int argc, char **argv)
 {
 	size_t used = 0;

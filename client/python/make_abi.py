@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes diesel_loader/_abi.py, libdiesel's interface for ctypes, of its headers; and a C file that holds what is in it against them.
+"""Generates diesel_loader/_abi.py, libdiesel's interface for ctypes, from its headers, and a C file that checks it against them.
 
     make_abi.py HEADER... ABI.py CHECK.c
 
-A header is included by those behind it. Understood are #define of numbers and texts, enums, structs of plain members, and
-functions. Anything else ends it with the line, and a compiler that reads another size, place, number or prototype refuses CHECK.c.
+Later headers may include earlier ones. Supported are #define of numbers and strings, enums, structs of plain members, and functions. On
+anything else, it exits with an error that shows the line. CHECK.c does not compile if a size, offset, number or prototype differs.
 """
 import ctypes
 import re
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 class Refused(Exception):
-    """A declaration that is not understood."""
+    """Raised for an unsupported declaration."""
 
 
 class Declared:
-    """`const char *name[2]`: the type in front of the name, its pointers, and lengths of arrays."""
+    """A parsed declarator, such as `const char *name[2]`: base type, number of pointers, and array lengths."""
 
     def __init__(self, base, declarator):
         match = re.fullmatch(r"((?:\*|const\b|\s)*)(\w*)((?:\[\w+\])*)", declarator.strip())
@@ -47,7 +47,7 @@ class Declared:
 
 
 def several(text):
-    """`uint32_t rank, world` as a list of Declared."""
+    """Parses declarations such as `uint32_t rank, world` into a list of Declared."""
     match = re.match(r"((?:(?:const|struct|enum)\s+)*\w+)", text)
     if not match:
         raise Refused(text)
@@ -77,7 +77,7 @@ class Headers:
             self.statement(statement.strip())
 
     def value(self, text):
-        """A number or a text, of C."""
+        """Converts a C number or string literal to Python."""
         text = re.sub(r"UINT(?:32|64)_C\((\w+)\)", r"\1", text.strip())
         text = re.sub(r"\b(0x[\da-fA-F]+|\d+)[uUlL]+\b", r"\1", text)
         for name, end in ENDS.items():
@@ -115,7 +115,7 @@ class Headers:
         return [(declared.name, self.of_member(declared, f"{declared.name}_length" in lengths)) for declared in members]
 
     def of_member(self, declared, has_length):
-        """The type of a member: texts that end by themselves as bytes, structs by their classes, all else that is pointed to as an address."""
+        """Returns a member's type: bytes for terminated strings, the class for a struct, an address for other pointers."""
         if declared.n_stars:
             known = declared.struct in self.structs and declared.n_stars == 1
             is_text = declared.base == "char" and declared.n_stars == 1 and not has_length
@@ -163,7 +163,7 @@ class Headers:
         return made + "}\n"
 
     def check(self, headers, made):
-        """C that a compiler takes if the headers are what was understood."""
+        """Returns a C source that compiles only if the headers match what was parsed."""
         lines = ["/* SPDX-License-Identifier: Apache-2.0 */", *(f'#include "{header}"' for header in headers)]
         for name, value in self.constants.items():
             same = f"sizeof({name}) == {len(value) + 1}" if isinstance(value, str) else f"({name}) == {value}{'u' if value > 0 else ''}"

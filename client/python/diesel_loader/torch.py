@@ -469,7 +469,7 @@ def _source_of(dataset):
     parts = []
     while isinstance(dataset, torch.utils.data.Subset):
         indices = dataset.indices
-        parts.append(indices.tolist() if hasattr(indices, "tolist") else list(indices))  # the items of a tensor are views, which would change with it
+        parts.append(indices.tolist() if hasattr(indices, "tolist") else list(indices))  # a tensor's items are views, and could change
         dataset = dataset.dataset
     return dataset, parts
 

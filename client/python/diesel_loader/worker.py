@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker process: transforms batches that lie in the trainer's session, one after the other."""
+"""A worker process, which transforms batches of the trainer's session one after another."""
 import collections
 import ctypes
 import os
@@ -14,24 +14,24 @@ from . import bucketing, errors, messages, native, results, seeding
 from .messages import Flag, Kind
 from .native import byref, lib
 
-MAX_KEPT = 2            # batches that the user's code may keep; then it gets copies
-MEMORY_EVERY_S = 10     # how often a worker reads how much memory it has
+MAX_KEPT = 2            # maximum number of batches that the user's code may keep; beyond that it gets copies
+MEMORY_EVERY_S = 10     # interval at which a worker reads its memory usage
 PR_SET_PDEATHSIG = 1
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4  # of mallopt()
-MALLOC_KEEPS = 1 << 30  # freed bytes at the end of the heap
+MALLOC_KEEPS = 1 << 30  # maximum freed bytes that malloc keeps at the end of the heap
 
 Task = collections.namedtuple("Task", "sequence generation batch_buffer n_items epoch index places", defaults=(None,))
 
 
 class Setup:
-    """The Assembly of a worker, and the user's function for the start of its process. n_workers: None where it changes."""
+    """The Assembly of a worker, and the user's init function for the worker process. n_workers: None if it can change."""
 
     def __init__(self, assembly, init_fn, base_seed, n_workers):
         self.assembly, self.init_fn, self.base_seed, self.n_workers = assembly, init_fn, base_seed, n_workers
 
 
 class Lease:
-    """A batch in this process's mapping of the session; what the user's tensors keep alive."""
+    """A batch in this process's mapping of the session. The user's tensors keep it alive."""
 
     __slots__ = ("batch", "_batch_buffer", "_mirror", "_ended", "__weakref__")
 
@@ -45,7 +45,7 @@ class Lease:
 
 
 class GatheredLease:
-    """A batch whose samples lie in several batch buffers. They stay until the result is sent, and no longer."""
+    """A batch whose samples lie in several batch buffers, valid only until the result is sent."""
 
     __slots__ = ("batch", "_ended", "_keep", "__weakref__")
 
@@ -58,7 +58,7 @@ class GatheredLease:
 
 
 class Mirror:
-    """libdiesel's view of one life of the session."""
+    """This process's mapping of the session, for one life of the daemon."""
 
     def __init__(self, memory, fd):
         self._handle = ctypes.c_void_p()
@@ -75,13 +75,13 @@ class Mirror:
         _check(lib.diesel_mirror_batch(self._handle, batch_buffer, n_items, byref(batch)), "find the batch")
 
     def items(self, places):
-        """Samples of several batches, as native.Item."""
+        """Returns samples of several batches, as a list of native.Item."""
         wanted, items, batch = collections.defaultdict(list), [None] * len(places), native.Batch()
         for k, (batch_buffer, place) in enumerate(places):
             wanted[batch_buffer].append((k, place))
         for batch_buffer, ours in wanted.items():
             self._fill(batch_buffer, 1 + max(place for _, place in ours), batch)
-            for k, place in ours:  # a copy: the next batch buffer's are laid where these lie
+            for k, place in ours:  # a copy, because items of the next batch buffer overwrite these
                 items[k] = native.Item.from_buffer_copy(batch.items[place])
         return items
 
@@ -98,7 +98,7 @@ def _check(result, what):
 
 
 class Worker:
-    """The loop. It ends, by EOFError, when the trainer closes its end or dies."""
+    """The worker's loop. It ends with EOFError when the trainer closes its end of the socket, or dies."""
 
     def __init__(self, number, end, setup):
         self._end, self._setup = end, setup
@@ -108,7 +108,7 @@ class Worker:
         self._writer = results.Writer(setup.assembly.arrays)
         self._n_kept = 0
         self._bytes, self._bytes_at = 0, None
-        self._failure = self._start(number)  # of the user's worker_init_fn: the result of every batch
+        self._failure = self._start(number)  # failure of the user's worker_init_fn, returned for every batch
 
     def run(self):
         messages.send(self._end, Kind.READY, os.getpid())
@@ -126,7 +126,7 @@ class Worker:
         try:
             if self._setup.init_fn:
                 self._setup.init_fn(number)
-        except BaseException as error:  # whatever it is, the trainer raises it
+        except BaseException as error:  # any exception is raised in the trainer
             return _failure(error, "worker_init_fn")
         return None
 
@@ -171,7 +171,7 @@ class Worker:
             self._writer.forget()
             buffer, table = self._writer.write(_failure(error, "while sending the batch"))
         del result
-        kept = lease()  # until the result is sent: it must not be let go of before
+        kept = lease()  # keeps the lease until the result is sent
         if kept is not None:
             flags |= Flag.KEPT
             self._n_kept += 1
@@ -187,7 +187,7 @@ class Worker:
             messages.send(self._end, Kind.DROPPED, number)
 
     def _work(self, task):
-        """(result or Failure, weak reference to the lease)."""
+        """Returns (result or Failure, weak reference to the lease)."""
         if self._failure:
             return self._failure, lambda: None
         ref = lambda: None  # noqa: E731
@@ -208,10 +208,11 @@ class Worker:
         try:
             messages.send(self._end, Kind.RELEASED, sequence)
         except OSError:
-            pass  # the trainer is gone, and with it what it could release
+            pass  # the trainer is gone, so nothing is left to release
 
     def _private_bytes(self):
-        """Memory that only this process has; 0 if unknown. Read now and then: it takes the kernel a while."""
+        """Returns the private memory of this process, in bytes; 0: unknown. Reads it only every MEMORY_EVERY_S, because the kernel needs
+        a while for it."""
         now = time.monotonic()
         if self._bytes_at is None or now - self._bytes_at > MEMORY_EVERY_S:
             self._bytes_at = now
@@ -228,20 +229,20 @@ def _nothing():
 
 
 def _failure(error, where):
-    """The exception as something that can always be sent: its class if that can be pickled, and its text."""
+    """Returns a Failure, which can always be sent: the exception's class if that can be pickled, and its text."""
     text = (f"Caught {type(error).__name__} in worker process {os.getpid()}, {where}.\nOriginal "
             + "".join(traceback.format_exception(type(error), error, error.__traceback__)))
     try:
         cls = pickle.dumps(type(error))
     except Exception:
-        cls = None  # a class made in a function
+        cls = None  # such as a class defined in a function
     return results.Failure(cls, text)
 
 
 def _keep_freed_memory():
-    """Lets glibc's malloc use a freed array's pages again. Arrays above 32 MiB would go back to the kernel at each
-    free, smaller ones often, and all pages of each batch would be made again. The memory retained is at most the memory
-    once used at the same time. Another malloc, and settings of this one in the environment, stay as they are."""
+    """Makes glibc's malloc reuse the pages of freed arrays. By default it returns arrays above 32 MiB to the kernel at each free, and
+    smaller ones often, so each batch needs new pages. The memory retained is at most the memory
+    once used at the same time. Does not change another malloc, or malloc settings in the environment."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     tunables = os.environ.get("GLIBC_TUNABLES", "")
     ours = not any(f"MALLOC_{name.upper()}_" in os.environ or f"glibc.malloc.{name}=" in tunables

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing datasets; in a folder of its own, as few programs use it."""
+"""Writing datasets. In its own folder, because few programs use it."""

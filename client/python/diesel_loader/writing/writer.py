@@ -25,15 +25,14 @@ NS_PER_S = 1_000_000_000
 
 
 class Writer:
-    """A dataset that is being written: the result of create(). As a context manager it commits at the end of the block,
+    """Writer of a dataset, returned by create(). As a context manager it commits at the end of the block,
     or, if the block raises, changes nothing.
 
-    Any thread may put; several gain nothing but that each need not hand its samples over. It belongs to the process that
-    made it.
+    Any thread may call put(), but several threads are not faster than one. A writer can be used only in the process that made it.
     """
 
     path: str
-    version: int | None  # of the dataset, once it is committed
+    version: int | None  # the dataset's version after the commit; None before
 
     def __init__(self, path: str | os.PathLike[str], append: bool = False, chunk_bytes: int = 0, digest: str | None = None,
                  meta: str | None = None, zstd: int | None = None) -> None:
@@ -44,7 +43,7 @@ class Writer:
             raise ValueError(f"zstd must be a level from 1 to 19, or None, not {zstd!r}")
         self.path, self.version = place_of(path), None
         self._lock = threading.RLock()
-        self._text = ctypes.create_string_buffer(native.ERROR_BYTES)  # of the call at hand
+        self._text = ctypes.create_string_buffer(native.ERROR_BYTES)  # error text of the current call
         on_demand.find_dieselctl()
         options = native.WriterOptions(chunk_bytes, (native.WRITER_APPEND if append else 0) | (native.WRITER_DIGESTS if digest else 0), zstd or 0,
                                        None if meta is None else os.fsencode(meta))
@@ -54,7 +53,7 @@ class Writer:
 
     def _call(self, function: Any, *arguments: Any) -> None:
         result = -errno.EINTR
-        while result == -errno.EINTR:  # a signal, whose Python handler has run by then
+        while result == -errno.EINTR:  # interrupted by a signal; its Python handler has run
             result = function(*arguments, self._text, native.ERROR_BYTES)
         if result < 0:
             raise errors.from_result(result, os.fsdecode(self._text.value), self.path)
@@ -67,12 +66,12 @@ class Writer:
     def put(self, path: str | os.PathLike[str], data: Buffer, *, mode: int = 0o644, mtime: float | None = None) -> None:
         """Adds a sample, whose bytes are copied.
 
-        path: inside the dataset, such as "cats/1.jpg"; its first folder is the sample's class. data: bytes, or anything with
-        their buffer, such as an array (its memory as it is). mode, mtime: as of a file; mtime in seconds since 1970; None: now.
+        path: inside the dataset, such as "cats/1.jpg"; its first folder is the sample's class. data: bytes, or any object with a buffer,
+        such as an array (its memory unchanged). mode, mtime: as for a file; mtime in seconds since 1970; None: now.
 
-        Raises ValueError for what is no path of a sample, FileExistsError for a path that this writer has put before,
-        OSError (EFBIG) above 1 GiB: the sample is refused, and the writer goes on. Any other OSError, such as one of a full
-        disk, may be of a sample before, and ends the writer.
+        Raises ValueError for an invalid path, FileExistsError for a path that this writer has put before, OSError (EFBIG) above 1 GiB:
+        the sample is refused, and the writer stays usable. Any other OSError, such as a full disk, may concern an earlier sample, and
+        ends the writer.
         """
         name = os.fsencode(path)
         memory, size = _memory_of(data)
@@ -85,8 +84,8 @@ class Writer:
             self._call(lib.diesel_writer_put, self._open_handle(), byref(sample))
 
     def commit(self) -> int:
-        """Makes all of it durable and visible, closes the writer, and returns the dataset's version. Raises OSError, and
-        nothing changes, unless the text says that it is committed."""
+        """Makes all samples durable and visible, closes the writer, and returns the dataset's version. On OSError nothing has changed,
+        unless the error's text says that the samples are committed."""
         version = native.c_uint64()
         with self._lock:
             self._call(lib.diesel_writer_commit, self._open_handle(), byref(version))
@@ -126,29 +125,29 @@ def _memory_of(data: Buffer) -> tuple[Any, int]:
     if isinstance(data, bytes):
         return data, len(data)
     view = memoryview(data)
-    if view.readonly or not view.c_contiguous or not view.nbytes:  # no address is to be had
+    if view.readonly or not view.c_contiguous or not view.nbytes:  # cannot get the address
         return view.tobytes(), view.nbytes
     return (ctypes.c_char * view.nbytes).from_buffer(data), view.nbytes
 
 
 def create(path: str | os.PathLike[str], *, append: bool = False, chunk_bytes: int = 0, digest: str | None = None,
            meta: str | None = None, zstd: int | None = None) -> Writer:
-    """Writes a dataset: samples from memory, and one commit, at the end of a block. Until then, and if the block raises or
+    """Writes a dataset from samples in memory, with one commit at the end of a `with` block. Until then, and if the block raises or
     the process dies, readers see the version before, or no dataset.
 
         with diesel_loader.create("photos.diesel") as w:
             w.put("cats/1.jpg", data)
 
     path: a folder, which is made if it is missing, or s3://BUCKET/PREFIX, written with this process's credentials.
-    append: add to the samples that the dataset has, and replace those of the same path; otherwise it must not have any.
-    chunk_bytes: how large chunks are, 4 MiB to 64 MiB (default: 8 MiB). digest: "sha256", for datasets that users share.
-    meta: keep the metadata on a Redis server, "redis://HOST[:PORT]/PREFIX". zstd: compress, 1 (fast) to 19 (small), what gets
-    shorter by that; jobs get samples as they were put.
+    append: add to the dataset's samples, and replace those with the same path; without it, the dataset must be empty or new.
+    chunk_bytes: size of a chunk, 4 MiB to 64 MiB (default: 8 MiB). digest: "sha256", for datasets that users share.
+    meta: keep the metadata on a Redis server, "redis://HOST[:PORT]/PREFIX". zstd: compression level, 1 (fast) to 19 (small), used where
+    it saves space; jobs get samples as they were put.
 
-    Samples lie in the order in which they are put, and jobs shuffle within windows of some chunks: so put them in random
-    order where neighbours are alike. No daemon takes part: a process `dieselctl put` writes, of the package diesel-tools.
+    Samples lie in the order in which they are put, and jobs shuffle within windows of some chunks: so put them in random order if
+    neighbours are alike. No daemon takes part: the process `dieselctl put` (package diesel-tools) writes.
 
-    Raises FileExistsError, PermissionError, OSError (EBUSY) where the dataset has another writer, FileNotFoundError without
-    dieselctl, ValueError, OSError: in one line.
+    Raises FileExistsError, PermissionError, OSError (EBUSY) if the dataset has another writer, FileNotFoundError without
+    dieselctl, ValueError, OSError; each message is one line.
     """
     return Writer(path, append, chunk_bytes, digest, meta, zstd)

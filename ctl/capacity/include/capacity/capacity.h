@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Computes how much cache, staging disk and CPU a node needs for the jobs in its history. The need of a
- * second is the sum over all jobs, and the largest sum counts. Pure.
+ * Computes how much cache, staging disk and CPU a node needs for the jobs in its history. Sums the needs of
+ * all jobs in each second, and takes the largest sum. Pure.
  *
  * Sizes are bytes. NAN: unknown in every second of the history.
  */
@@ -38,8 +38,8 @@ struct capacity {
 	struct capacity_dataset *datasets;
 	size_t n_datasets, n_allocated;
 
-	/* Cores of the node, cores busy in dieseld's workers, and a histogram of seconds by the cores needed
-	 * to serve without waits. */
+	/* Cores of the node, most cores busy in dieseld's workers, and a histogram of seconds by the cores
+	 * needed to serve without waits. */
 	double cores, cores_busy;
 	uint64_t seconds_by_cores[CAPACITY_BUCKETS];
 };

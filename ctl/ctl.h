@@ -42,8 +42,7 @@ option_set ctl_set_digest;
 	{                                                                                                    \
 		"timeout", option_set_u32, .least = 1, .most = 3600, .value = "SECONDS", .usual = "5",       \
 					   .says = "must be whole seconds from 1 to 3600",                   \
-					   .help = "how long to wait for an answer from dieseld",            \
-					   __VA_ARGS__                                                       \
+					   .help = "how long to wait for dieseld's answer", __VA_ARGS__      \
 	}
 #define CTL_ROW_SOCKET(...)                                                                                  \
 	{                                                                                                    \
@@ -54,11 +53,11 @@ option_set ctl_set_digest;
 	}
 #define CTL_ROW_KEEP_SNAPSHOTS(...)                                                                          \
 	{                                                                                                    \
-		"keep-snapshots", option_set_u64, .least = 1, .value = "N", .usual = "4",                    \
-						  .says = "must be a number of versions from 1",             \
-						  .help = "number of newest versions whose snapshots are "   \
-							  "kept, so that jobs can still open them",          \
-						  __VA_ARGS__                                                \
+		"keep-snapshots", option_set_u64,                                                            \
+		    .least = 1, .value = "N", .usual = "4", .says = "must be a number of versions from 1",   \
+		    .help =                                                                                  \
+			"number of newest versions whose snapshots are kept, so that jobs can open them",    \
+		    __VA_ARGS__                                                                              \
 	}
 #define CTL_ROW_WAIT(...)                                                                                    \
 	{                                                                                                    \
@@ -69,11 +68,10 @@ option_set ctl_set_digest;
 	}
 #define CTL_ROW_ZSTD(...)                                                                                    \
 	{                                                                                                    \
-		"zstd", option_set_u32, .least = 1, .most = 19, .value = "LEVEL",                            \
-					.says = "must be a level from 1 to 19",                              \
-					.help = "compression level, 1 (fast) to 19 (small); used where it "  \
-						"saves a sixteenth or more",                                 \
-					__VA_ARGS__                                                          \
+		"zstd", option_set_u32,                                                                      \
+		    .least = 1, .most = 19, .value = "LEVEL", .says = "must be a level from 1 to 19",        \
+		    .help = "compression level, 1 (fast) to 19 (small); used where it saves 1/16 or more",   \
+		    __VA_ARGS__                                                                              \
 	}
 #define CTL_ROW_META(...)                                                                                    \
 	{                                                                                                    \

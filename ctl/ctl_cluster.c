@@ -24,7 +24,7 @@ enum problem { /* worst state last */
 };
 
 static const struct {
-	const char *name; /* value of "problem" in the JSON */
+	const char *name; /* item of "problems" in the JSON */
 	const char *text;
 } problems[N_PROBLEMS] = {
     [PROBLEM_ALONE] = {"alone", "only one node takes part: no data is shared"},

@@ -19,10 +19,9 @@
 #include "lib/cleanup.h"
 
 /* Same values as in on_demand.py, which starts the same daemon. */
-#define START_MS  60000
-#define MAX_WORDS 64
-#define MORE_SCORE                                                                                           \
-	"100" /* OOM score adjustment: if memory runs out, the kernel kills the daemon before the job */
+#define START_MS   60000
+#define MAX_WORDS  64
+#define MORE_SCORE "100" /* so the kernel kills the daemon before the job */
 
 static const char *const not_inherited[] = {
     "NOTIFY_SOCKET", "WATCHDOG_PID",    "WATCHDOG_USEC",  "LISTEN_PID",    "LISTEN_FDS",   "LISTEN_FDNAMES",

@@ -198,13 +198,12 @@ static void print_decoding(const json_t *job)
 				     (uint64_t)(json_number_value(json_object_get(d, "cpu_s")) * 1e9)),
 	       (unsigned long long)n_replaced, units_plural(n_replaced));
 	if (n_decoded_copies > 0)
-		printf(
-		    "decoded   job %llu: copies of %llu sample%s, %s; %llu sample%s were made from a copy\n",
-		    (unsigned long long)number(job, "id"), (unsigned long long)n_decoded_copies,
-		    units_plural(n_decoded_copies),
-		    units_format_bytes(bytes, sizeof(bytes),
-				       number(json_object_get(job, "memory"), "decoded_bytes")),
-		    (unsigned long long)n_from, units_plural(n_from));
+		printf("decoded   job %llu: copies of %llu sample%s, %s; %llu sample%s made from a copy\n",
+		       (unsigned long long)number(job, "id"), (unsigned long long)n_decoded_copies,
+		       units_plural(n_decoded_copies),
+		       units_format_bytes(bytes, sizeof(bytes),
+					  number(json_object_get(job, "memory"), "decoded_bytes")),
+		       (unsigned long long)n_from, units_plural(n_from));
 }
 
 static void print_codec(const json_t *c)

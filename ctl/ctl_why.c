@@ -119,14 +119,13 @@ static void print_held(const json_t *held)
 
 	if (!json_is_object(held))
 		return;
-	printf(
-	    "\n"
-	    "          prefetch %s held back %llu time%s, %s in total, while job %llu wrote a checkpoint to "
-	    "the same file system",
-	    json_is_true(json_object_get(held, "now")) ? "is" : "was",
-	    (unsigned long long)ctl_number(held, "times"), units_plural(ctl_number(held, "times")),
-	    units_format_duration(seconds, sizeof(seconds), (uint64_t)(ctl_real(held, "seconds") * 1e9)),
-	    (unsigned long long)ctl_number(held, "writer"));
+	printf("\n"
+	       "          prefetch %s held back %llu time%s, %s in total, while job %llu wrote a "
+	       "checkpoint to the same file system",
+	       json_is_true(json_object_get(held, "now")) ? "is" : "was",
+	       (unsigned long long)ctl_number(held, "times"), units_plural(ctl_number(held, "times")),
+	       units_format_duration(seconds, sizeof(seconds), (uint64_t)(ctl_real(held, "seconds") * 1e9)),
+	       (unsigned long long)ctl_number(held, "writer"));
 }
 
 /* Prints the nodes that need the same chunks because their ranks take samples of the same lanes. */
@@ -148,9 +147,9 @@ static void print_lanes(const json_t *nodes, uint64_t world)
 	if (shared)
 		printf("; other nodes read %llu of these, too", (unsigned long long)shared);
 	if (shared && lanes != world)
-		printf(
-		    "; to separate the ranks, set order=Order(lanes=%llu) on all of them (one lane per rank)",
-		    (unsigned long long)world);
+		printf("; to separate the ranks, set order=Order(lanes=%llu) on all of them (one lane "
+		       "per rank)",
+		       (unsigned long long)world);
 }
 
 /* Prints the chunks that other nodes of the job delivered, which saved reads of storage. */
@@ -161,12 +160,12 @@ static void print_nodes(const json_t *nodes, uint64_t world, uint64_t read_bytes
 
 	if (!json_is_object(nodes))
 		return;
-	printf("\n          nodes: %llu of job %s are connected; %s in %llu chunk%s came from them, %s from "
-	       "storage",
-	       (unsigned long long)ctl_number(nodes, "reachable"), ctl_string(nodes, "name", name),
-	       units_format_bytes(bytes, sizeof(bytes), ctl_number(nodes, "bytes")),
-	       (unsigned long long)ctl_number(nodes, "chunks"), units_plural(ctl_number(nodes, "chunks")),
-	       units_format_bytes(read, sizeof(read), read_bytes));
+	printf(
+	    "\n          nodes: %llu of job %s connected; %s in %llu chunk%s came from them, %s from storage",
+	    (unsigned long long)ctl_number(nodes, "reachable"), ctl_string(nodes, "name", name),
+	    units_format_bytes(bytes, sizeof(bytes), ctl_number(nodes, "bytes")),
+	    (unsigned long long)ctl_number(nodes, "chunks"), units_plural(ctl_number(nodes, "chunks")),
+	    units_format_bytes(read, sizeof(read), read_bytes));
 	if (isfinite(mean_s))
 		printf("; a chunk in %s",
 		       units_format_duration(mean, sizeof(mean), (uint64_t)(mean_s * 1e9)));

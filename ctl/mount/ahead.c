@@ -13,15 +13,15 @@
 #define WINDOW_FIRST 8 /* files */
 #define WINDOW_MOST  128
 #define WINDOW_BYTES (2u << 20)
-#define GAP          4 /* files that a program reads itself while the prefetch starts */
+#define GAP          4 /* number of files that a program reads itself while the prefetch starts */
 #define N_STREAMS    4
 #define N_RECENT     32
 #define N_WAITING    8
 #define LIST_MIN     64 /* names */
 
 /* A program that reads files in tree order; places are positions in that order. The kernel does not ask for
- * prefetched files, so one file in the middle is left out: the request for it shows that the program needs
- * more. */
+ * prefetched files. So the prefetch leaves out one file in the middle: a request for it shows that the
+ * program needs more. */
 struct stream {
 	uint64_t from, to; /* places; to == 0: unused */
 	uint64_t marker;
@@ -53,7 +53,8 @@ struct mount_ahead {
 
 /* ---- giving -------------------------------------------------------------------------------------------- */
 
-/* Puts one file into the page cache. Returns a negative errno if the rest of the range is pointless. */
+/* Puts one file into the page cache. Returns a negative errno if prefetching the rest of the range is
+ * pointless. */
 static int give_one(struct mount_ahead *a, uint64_t place)
 {
 	struct snapshot_sample sample;
@@ -74,8 +75,8 @@ static int give_one(struct mount_ahead *a, uint64_t place)
 	return r;
 }
 
-/* Has the folder at this place listed, because the program has not listed it and the kernel does not know its
- * names. */
+/* Makes the lister list the folder at this place: the program has not listed it, so the kernel does not know
+ * its names. */
 static int list(struct mount_ahead *a, uint64_t place, uint64_t n)
 {
 	struct lister_order order = {.offset = tree_offset_of(place),

@@ -3,8 +3,8 @@
 
 /*
  * Prefetches small files into the page cache for programs that read files in the listed order. This saves the
- * round trip to this process, which is most of the cost of a small file. Only files of chunks in view are
- * prefetched: nothing is read from storage for that.
+ * round trip to this process, which is most of the cost of a small file. Prefetches only files of chunks in
+ * view, so it reads nothing from storage.
  *
  * Thread-safe, except ahead_new() and ahead_free().
  */

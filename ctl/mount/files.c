@@ -7,7 +7,7 @@
 
 #include "lib/cleanup.h"
 
-#define FOR_EVER 1e9 /* seconds: a snapshot never changes */
+#define FOR_EVER 1e9 /* cache timeout, in seconds: unlimited, because a snapshot never changes */
 #define READ_MAX (1u << 20)
 
 static void on_init(void *user, struct fuse_conn_info *connection)
@@ -65,7 +65,7 @@ static void on_lookup(fuse_req_t request, fuse_ino_t parent, const char *name)
 		r = tree_lookup(&f->tree, parent, name, &inode);
 	if (r == 0)
 		r = make_entry(f, inode, &entry);
-	if (r == 0 || r == -ENOENT) /* number 0: the kernel caches missing names, too */
+	if (r == 0 || r == -ENOENT) /* inode 0 in the reply makes the kernel cache that the name is missing */
 		fuse_reply_entry(request, &entry);
 	else
 		fuse_reply_err(request, -r);
@@ -86,7 +86,7 @@ static void on_getattr(fuse_req_t request, fuse_ino_t inode, struct fuse_file_in
 		fuse_reply_attr(request, &st, FOR_EVER);
 }
 
-/* Opening or closing a file needs no work. After this reply the kernel does not ask again. */
+/* Replies ENOSYS, because opening or closing a file needs no work. The kernel then does not ask again. */
 static void on_open(fuse_req_t request, fuse_ino_t inode, struct fuse_file_info *info)
 {
 	(void)inode;
@@ -97,8 +97,8 @@ static void on_open(fuse_req_t request, fuse_ino_t inode, struct fuse_file_info 
 		fuse_reply_open(request, info);
 }
 
-/* The kernel must ask for folders: fusermount3 removes the mount of a killed server only if this request
- * fails. */
+/* Handles opendir(), which the kernel must ask for: fusermount3 removes the mount of a killed server only if
+ * this request fails. */
 static void on_opendir(fuse_req_t request, fuse_ino_t inode, struct fuse_file_info *info)
 {
 	(void)inode;
@@ -138,8 +138,8 @@ static void on_read(fuse_req_t request, fuse_ino_t inode, size_t size, off_t off
 }
 
 /*
- * The kernel may wait here for a page that it is requesting from another thread. So some thread must be able
- * to reply: never call this on a thread that replies, nor after these have ended.
+ * The kernel may wait here for a page that it is requesting from another thread. So another thread must be
+ * able to reply: never call this on a thread that replies, nor after those threads have ended.
  */
 int files_store(void *session, uint64_t inode, const uint8_t *data, size_t bytes)
 {
@@ -154,7 +154,7 @@ struct folder_listing {
 	const struct files *files;
 	char *buffer;
 	size_t size, used;
-	bool plus; /* list with attributes, which saves a look-up of each */
+	bool plus; /* list with attributes (readdirplus), which saves a look-up per entry */
 };
 
 /* 1: the buffer is full. -EIO. */

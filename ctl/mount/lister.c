@@ -92,9 +92,9 @@ static uint64_t mount_id(const char *where)
 	return st.stx_mask & STATX_MNT_ID ? st.stx_mnt_id : 0;
 }
 
-/* The mount's process has ended. If it was killed, the mount stays, and fusermount3 (auto_unmount), which
- * tries first, does not remove it if it checks while the process is still ending. A mount that lies below
- * must not be removed. */
+/* Removes the mount after its process has ended. If the process was killed, the mount stays, and fusermount3
+ * (auto_unmount), which tries first, misses it if it checks while the process is still ending. The id ensures
+ * that no older mount underneath is removed. */
 static void take_away(const char *where, uint64_t id)
 {
 	const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
@@ -126,7 +126,7 @@ int lister_fork(const char *where, int *ret_fd, pid_t *ret_pid)
 				(void)dup2(null_fd, fd);
 		(void)dup2(fds[1], LISTER_FD);
 		(void)kernel_close_range(LISTER_FD + 1, UINT32_MAX);
-		signal(SIGINT, SIG_IGN); /* Ctrl-C is for the mount */
+		signal(SIGINT, SIG_IGN); /* Ctrl-C must stop only the mount */
 		prctl(PR_SET_NAME, "dieselctl-list");
 		uint64_t id = mount_id(where);
 

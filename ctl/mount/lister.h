@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * A process that lists parts of the mount's folders, as any program could: then the kernel knows the listed
+ * Process that lists parts of the mount's folders, as any program could. The kernel then knows the listed
  * names and need not look them up one by one. The lister is a separate process without the mount's
  * descriptors, since a process that waits for its own mount cannot end before the mount does.
  */
@@ -19,7 +19,7 @@ struct lister_order {
 	char folder[CHUNK_NAME_MAX + 1]; /* path relative to the mount; "": the mount itself */
 };
 
-/* Starts the lister; call it before there are threads. where: an absolute path. *ret_fd: for
+/* Starts the lister. Call it before there are threads. where: an absolute path. *ret_fd: for
  * lister_list(). The lister exits when this descriptor is closed, and the mount answers or no longer
  * exists. */
 int lister_fork(const char *where, int *ret_fd, pid_t *ret_pid);

@@ -53,9 +53,9 @@ static int map_ids(uid_t uid, gid_t gid)
 	return write_line("/proc/self/gid_map", text);
 }
 
-/* Gives this process its own mount namespace: mounts of others appear in it, but its own stay inside. Without
- * root it uses a user namespace, in which the process keeps its user. Call it before any thread is started.
- * -EPERM: the system does not permit it. */
+/* Gives this process its own mount namespace: mounts that other processes make appear in it, but its own
+ * mounts stay inside. Without root it uses a user namespace, in which the process keeps its user. Call it
+ * before any thread is started. -EPERM: the system does not permit it. */
 static int namespace_enter(struct error *err)
 {
 	uid_t uid = geteuid();
@@ -65,11 +65,11 @@ static int namespace_enter(struct error *err)
 	if (unshare(CLONE_NEWNS) < 0) {
 		r = unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0 ? -errno : map_ids(uid, gid);
 		if (r < 0)
-			return error_set(
-			    err, -EPERM,
-			    "this system does not permit a private mount namespace (%s): run the command as "
-			    "root, or mount without a command, for all processes of this user",
-			    strerror(-r));
+			return error_set(err, -EPERM,
+					 "this system does not permit a private mount namespace (%s): run "
+					 "the command as root, or mount without a command, for all "
+					 "processes of this user",
+					 strerror(-r));
 	}
 	if (mount(NULL, "/", NULL, MS_SLAVE | MS_REC, NULL) < 0)
 		return error_errno(err, -errno, "cannot keep mounts private");
@@ -95,7 +95,7 @@ struct mounted {
 	int status;
 };
 
-/* Finds the file from which the mount takes its permissions. */
+/* Finds the snapshot's file, from which the mount takes its permissions. */
 static int look_at_snapshot(const struct mount_options *o, uint64_t version, char *path, size_t size,
 			    struct stat *ret, struct error *err)
 {
@@ -120,8 +120,8 @@ static int open_dataset(struct mounted *m, struct error *err)
 	if (r < 0)
 		return error_set(err, r, "%s", text);
 	m->files.tree.snapshot = mapped_snapshot(m->dataset);
-	/* For a large snapshot, the daemon has verified only the tables. The checksums of the rest are
-	 * compared at the first look-up, and the daemon verifies a record with its chunk. */
+	/* For a large snapshot, the daemon has verified only the tables. The first look-up verifies the other
+	 * checksums, and the daemon verifies a record with its chunk. */
 	info = snapshot_info(m->files.tree.snapshot);
 	r = look_at_snapshot(o, info->version, path, sizeof(path), &st, err);
 	if (r < 0)
@@ -204,7 +204,7 @@ static int make_session(struct mounted *m, struct error *err)
 	return 0;
 }
 
-/* Forks the command, before there are threads. It waits until the mount exists. */
+/* Forks the command, before there are threads. The command waits until the mount exists. */
 static int fork_command(struct mounted *m, struct error *err)
 {
 	int go[2];
@@ -216,11 +216,12 @@ static int fork_command(struct mounted *m, struct error *err)
 		char byte, text[512];
 
 		close(go[1]);
-		/* The answer is one byte; without it, the mount failed. */
+		/* Waits for one byte, which means that the mount exists. The pipe ends without it if the
+		 * mount failed. */
 		if (read(go[0], &byte, 1) != 1)
 			_exit(1);
 		close(go[0]);
-		/* A shell in the folder then sees the mount over it. */
+		/* Enters the current folder again by its path, to see the mount if it covers that folder. */
 		char *here = getcwd(NULL, 0);
 
 		if (here)
@@ -249,7 +250,7 @@ static void *keep(void *argument)
 
 	(void)files_check(&m->files, NULL);
 	if (m->child > 0) {
-		/* The command stays a zombie, so that no other process gets its pid. */
+		/* WNOWAIT leaves the command a zombie, so that no other process gets its pid. */
 		while (waitid(P_PID, (id_t)m->child, &unused, WEXITED | WNOWAIT) < 0 && errno == EINTR)
 			continue;
 		views_stop(m->files.views);
@@ -279,7 +280,7 @@ static void end_keeper(struct mounted *m)
 	if (!m->has_keeper)
 		return;
 	if (m->child > 0)
-		kill(m->child, SIGTERM); /* a signal ended us, or the dataset's files are gone */
+		kill(m->child, SIGTERM); /* a signal stopped the mount, or the dataset's files are gone */
 	pthread_mutex_lock(&m->lock);
 	m->ending = true;
 	pthread_cond_signal(&m->ends);
@@ -287,7 +288,7 @@ static void end_keeper(struct mounted *m)
 	pthread_join(m->keeper, NULL);
 }
 
-/* Without prefetch, reading is only slower. */
+/* Starts the prefetch. Ignores errors, because without prefetch, reading is only slower. */
 static void start_ahead(struct mounted *m)
 {
 	int lister_fd = -EBADF;
@@ -306,7 +307,7 @@ static int serve(struct mounted *m, struct error *err)
 	fuse_loop_cfg_set_clone_fd(config, 1);
 	fuse_loop_cfg_set_max_threads(config, N_THREADS);
 	if (m->child > 0) {
-		signal(SIGINT, SIG_IGN); /* Ctrl-C is for the command */
+		signal(SIGINT, SIG_IGN); /* Ctrl-C must stop only the command */
 		if (write(m->go, "g", 1) < 0)
 			error_errno(err, -errno, "cannot start %s", m->options->command[0]);
 		closep(&m->go);

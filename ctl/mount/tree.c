@@ -6,8 +6,8 @@
 
 #include "lib/clock.h"
 
-/* A sample: (number + 1) * 2. A folder: place << 13 | depth << 1 | 1, where depth counts names; no path has
- * more than half of CHUNK_NAME_MAX. */
+/* Inode of a sample: (number + 1) * 2. Inode of a folder: place << 13 | depth << 1 | 1, where depth is the
+ * number of names in its path, at most CHUNK_NAME_MAX / 2. */
 #define DEPTH_BITS 12
 #define DEPTH_MASK ((1u << DEPTH_BITS) - 1)
 
@@ -58,7 +58,7 @@ int tree_folder(const struct tree *t, uint64_t inode, const char **ret_path, siz
 
 	if (!(inode & 1))
 		return -ENOTDIR;
-	if (inode == TREE_ROOT) { /* even if it is empty */
+	if (inode == TREE_ROOT) { /* the root exists even if it is empty */
 		*ret_path = "";
 		*ret_length = 0;
 		return 0;
@@ -119,7 +119,7 @@ int tree_entry_inode(const struct snapshot_entry *entry, const char *folder, siz
 
 uint64_t tree_offset_of(uint64_t place)
 {
-	/* A cursor of snapshot_list() is the next place + 1; "." and ".." come before. */
+	/* A cursor of snapshot_list() is the next place + 1. The entries "." and ".." come first. */
 	return place + 1 + TREE_OFFSET_LISTED;
 }
 

@@ -15,7 +15,7 @@
 #define MAX_VIEWS    16  /* maximum per reader; its session may allow fewer */
 #define RECONNECT_MS 500 /* maximum wait for the daemon before views_stop() is checked */
 #define PATIENCE_NS  (60 * NS_PER_S)
-#define AHEAD        8 /* chunks, for sequential readers; the daemon's own limit may be lower */
+#define AHEAD        8 /* number of chunks to read ahead for sequential readers; the daemon's limit may be lower */
 #define N_RECENT     16
 
 struct view {
@@ -23,7 +23,7 @@ struct view {
 	void *lease; /* NULL: unused */
 	const uint8_t *base;
 	uint32_t chunk;
-	bool few;        /* the view may hold, of its chunk, only... */
+	bool few;        /* the view may hold only some samples of its chunk, ... */
 	uint64_t number; /* ... this sample */
 	uint32_t users;
 	uint64_t used_ns;
@@ -74,7 +74,7 @@ int views_new(struct diesel_dataset *dataset, void (*say)(const char *line), str
 
 static void drop_view(struct views *v, struct view *view)
 {
-	if (v->by_chunk[view->chunk] == view) /* but not a view of the whole chunk */
+	if (v->by_chunk[view->chunk] == view) /* keeps a newer view of the whole chunk */
 		v->by_chunk[view->chunk] = NULL;
 	diesel_batch_release(view->lease);
 	view->lease = NULL;
@@ -184,7 +184,8 @@ static int failed(struct views *v, int result, const char *line)
 		return -EIO;
 	}
 	if (!atomic_exchange(&v->replaced, true))
-		v->say("the dataset was replaced by another version: to read it, unmount and mount it again");
+		v->say(
+		    "another version replaced the dataset: to read the new one, unmount and mount it again");
 	return -ESTALE;
 }
 

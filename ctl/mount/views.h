@@ -5,8 +5,8 @@
  * Views of chunks in the daemon's cache, for threads that read samples in any order. A requested chunk stays
  * in view (and pinned in the cache) while a thread reads it and then until its slot is needed for another
  * one, so most reads need no request. Chunks come from a few sessions (DIESEL_ASKED), opened when reads wait
- * for one another, and closed when idle. The first read of a chunk, if at random, requests only its sample;
- * the second requests all samples.
+ * for one another, and closed when idle. The first random read in a chunk requests only that sample; the
+ * second read requests all samples.
  *
  * Thread-safe.
  */

@@ -20,7 +20,7 @@
 #define CHANNEL    STDIN_FILENO
 #define READ_BYTES ((size_t)1 << 20)
 
-/* Received bytes that are not parsed yet: [from, to). */
+/* Buffer for received bytes. The bytes [from, to) are not parsed yet. */
 struct input {
 	unsigned char *data;
 	size_t from, to, n_allocated;
@@ -112,7 +112,7 @@ static int take_all(struct writer *w, uint64_t *ret_n, struct error *err)
 	return r;
 }
 
-/* Sets the chunk size. The error text uses the terms of the program that puts samples. */
+/* Sets the chunk size. The error text fits a program that puts samples, and names no command-line option. */
 static int set_chunk_bytes(void *options, const struct option_row *row, const char *value, struct error *err)
 {
 	return option_set_bytes(options, row, value, NULL) == 0
@@ -121,7 +121,7 @@ static int set_chunk_bytes(void *options, const struct option_row *row, const ch
 			       value);
 }
 
-/* Nobody reads messages about wrong options on standard error, so all errors go over the channel. */
+/* Parses the options. Returns errors in err, for the channel, because nobody reads standard error. */
 static int parse(const struct option_verb *verb, int argc, char **argv, struct pack_options *o,
 		 struct error *err)
 {
@@ -149,7 +149,7 @@ static int write_dataset(const struct pack_options *o, struct error *err)
 	if (r == 0 && (writer_info(w)->version || n))
 		r = pack_commit(o, &w, &committed, err);
 	(void)say(r, committed.version, r < 0 ? err->text : "");
-	(void)shutdown(CHANNEL, SHUT_RD); /* the program need not wait until everything is removed */
+	(void)shutdown(CHANNEL, SHUT_RD); /* the program need not wait until all files are removed */
 	if (r < 0 && w)
 		writer_discard(w);
 	writer_free(w);

@@ -147,7 +147,7 @@ static int pack_files(struct packing *p, struct error *err)
 	return r < 0 ? r : resume_end(p->resume, err);
 }
 
-/* Returns true if the archive itself is invalid, so that packing cannot continue. */
+/* Returns true if the archive itself is invalid, so that no later run can continue. */
 static bool is_useless(int r)
 {
 	return r == -EINVAL || r == -EBADMSG || r == -EFBIG || r == -EEXIST || r == -ENODATA;
@@ -170,7 +170,7 @@ int pack_tar(const struct pack_options *options, struct pack_result *ret, struct
 	struct writer_result committed = {0};
 	uint64_t resumed_bytes;
 	int r = pack_open(options, &p.writer,
-			  err); /* first, so that a run that must wait for it has read nothing yet */
+			  err); /* first: a run that must wait for another writer has read nothing yet */
 
 	if (r == 0)
 		r = tar_open(options->source, &p.tar, err);

@@ -7,7 +7,7 @@
 
 #include "lib/array.h"
 
-/* A sample of the current chunk, with its path and bytes. */
+/* A sample held until all samples of its chunk have arrived, with its path and bytes. */
 struct held {
 	struct chunk_sample sample;
 	unsigned char *memory;
@@ -16,8 +16,8 @@ struct held {
 struct resume {
 	struct writer *w;
 	const struct store_object *leftovers;
-	size_t n_leftovers, at; /* the current chunk; after the last one, nothing matches */
-	void *head;             /* head of the current chunk; NULL: none */
+	size_t n_leftovers, at; /* at: index of the current chunk; n_leftovers: no chunk is left */
+	void *head;             /* header of the current chunk; NULL: none is open */
 	struct chunk_view view;
 	struct held *held;
 	size_t n_held, n_allocated;

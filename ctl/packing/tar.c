@@ -27,12 +27,12 @@
 
 struct tar {
 	struct archive *archive;
-	unsigned char *read; /* READ_BYTES of the file */
-	size_t n_first;      /* bytes read to see how the file is compressed */
+	unsigned char *read; /* buffer of READ_BYTES for data from the file */
+	size_t n_first;      /* number of bytes read to detect the compression */
 	uint64_t n_read;
-	ZSTD_DCtx *zstd; /* NULL: the file is not compressed by it */
+	ZSTD_DCtx *zstd; /* NULL: the file is not compressed with zstd */
 	ZSTD_inBuffer compressed;
-	unsigned char *plain; /* READ_BYTES out of zstd */
+	unsigned char *plain; /* buffer of READ_BYTES for decompressed data */
 	struct zstd_walk walk;
 	int fd;
 	bool owns_fd;
@@ -88,7 +88,7 @@ static la_ssize_t read_compressed(struct archive *archive, struct tar *t)
 		archive_set_error(archive, EILSEQ, "its last zstd frame is cut off");
 		return ARCHIVE_FATAL;
 	}
-	/* libzstd accepts formats from before version 1 wherever a frame may begin. */
+	/* Checks each frame, because libzstd also accepts formats from before version 1. */
 	if (zstd_walk(&t->walk, t->read, (size_t)n) < 0) {
 		archive_set_error(archive, EILSEQ,
 				  "it has data that is not in the format of zstd 1.0 or later");
@@ -295,7 +295,7 @@ static int read_data(struct tar *t, size_t bytes, struct error *err)
 		return error_errno(err, -ENOMEM, "%s: a file of %zu bytes", t->name, bytes);
 	while (done < bytes && (n = archive_read_data(t->archive, t->data + done, bytes - done)) > 0)
 		done += (size_t)n;
-	if (n > 0) /* also consumes the padding of its last block */
+	if (n > 0) /* also consumes the padding of the file's last block */
 		n = archive_read_data(t->archive, &more, 1);
 	if (n == 0 && done == bytes)
 		return 0;
@@ -304,8 +304,8 @@ static int read_data(struct tar *t, size_t bytes, struct error *err)
 				 t->name);
 }
 
-/* An archive ends in a block of zeros. An archive truncated between two files lacks it, which libarchive
- * accepts. */
+/* Checks that the archive ends in a block of zeros. libarchive accepts an archive without it, which was
+ * truncated between two files. */
 static int read_end(struct tar *t, la_int64_t before, struct error *err)
 {
 	size_t rest = 0;

@@ -17,7 +17,7 @@
 struct tar;
 
 struct tar_file {
-	const char *path; /* relative, without a leading ./; a chunk accepts it as a file's name */
+	const char *path; /* relative, without a leading ./, and valid as a sample's path */
 	size_t path_length;
 	bool is_folder; /* a folder's path ends in a slash, and the fields below are not set */
 	const unsigned char *data;

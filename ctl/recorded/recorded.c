@@ -15,14 +15,14 @@
 #include "lib/clock.h"
 #include "lib/error.h"
 
-/* If less than this of a second is known, its shares must not decide anything. */
+/* Minimum known part of a second. With less, the second's shares are unknown. */
 #define KNOWN_MIN_RATIO 0.2
 
-/* 48 MiB; the seconds of a longer recording are summed from cells, which give each state its proportional
- * time. */
+/* Limit on lane segments (48 MiB). The seconds of a longer recording are summed from cells, with each state's
+ * share of the time. */
 #define LANE_SEGMENTS_MAX (UINT64_C(2) << 20)
 
-/* A month, in seconds. No job is recorded for longer, so the times in a longer file are wrong. */
+/* Maximum number of seconds: a month. No recording is longer, so the times in a longer file are wrong. */
 #define ROUNDS_MAX (UINT64_C(31) * 24 * 3600)
 
 /* Data of the whole recording. */
@@ -54,7 +54,8 @@ static void fill_shares(const struct recorded_source *source, const struct analy
 	    .prep_stall = share[SHARE_PREP_STALL],
 	    .checkpoint_stall = share[SHARE_CHECKPOINT_STALL],
 	    .cpu_starved = share[SHARE_CPU_STARVED],
-	    .other = share[SHARE_OTHER] + share[SHARE_COMPILING], /* nothing that tuning could change */
+	    .other =
+		share[SHARE_OTHER] + share[SHARE_COMPILING], /* neither of these can be changed by tuning */
 	};
 	sample->run_queue_ratio = (double)s->queue_ns / (double)s->known_ns;
 }
@@ -77,7 +78,8 @@ static void fill_rates(const struct recorded_source *source, struct stall_sample
 		sample->memory_hit_ratio = page_cache_hit_ratio(cache->accessed_pages, cache->missed_pages);
 }
 
-/* Workers of this loader read their data themselves, so a sample costs their CPU time and their fetches. */
+/* Sets the cost of a sample: CPU time and fetches of the workers, because the workers of this loader read
+ * data themselves. */
 static void fill_work(const struct recorded_source *source, const struct analysis_interval *s,
 		      struct stall_sample *sample)
 {

@@ -26,7 +26,8 @@ struct diff {
 	const struct snapshot *a, *b;
 	uint64_t counts[N_KINDS];
 	bool json;
-	bool shows_progress; /* no progress among lines on the same terminal */
+	bool shows_progress; /* false if the lines go to the same terminal, where progress would disturb them
+			      */
 	struct progress bar;
 };
 
@@ -59,7 +60,7 @@ static bool get(const struct snapshot *s, uint64_t i, struct snapshot_sample *re
 	return snapshot_by_path(s, i, &number) == 0 && snapshot_sample_get(s, number, ret) == 0;
 }
 
-/* Both are in tree order. */
+/* Compares the two versions by merging, since both are in tree order. */
 static void compare(struct diff *d)
 {
 	struct snapshot_sample a, b;

@@ -52,7 +52,8 @@ static int read_log(const char *dataset, struct log *ret, struct error *err)
 	return r;
 }
 
-/* The newest entry has the oldest readable version, unless an unknown change followed it. */
+/* Returns true if the version can be read. The newest entry has the oldest readable version, unless an
+ * unlogged change followed. */
 static bool is_readable(const struct log *log, const struct change *c)
 {
 	const struct change *newest = &log->entries[log->n - 1];

@@ -95,7 +95,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 					      .cancelled = is_cancelled,
 					      .context = &bar}};
 	struct sigaction action = {.sa_handler = on_signal,
-				   .sa_flags = SA_RESETHAND}; /* a second one kills */
+				   .sa_flags = SA_RESETHAND}; /* a second signal kills the process */
 	struct purge_result result;
 	struct error err = ERROR_INIT;
 	int status;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dieselctl snapshot: makes the snapshot again, of the newest version or of an earlier one, or only the
- * snapshot, without metadata. */
+/* dieselctl snapshot: writes the snapshot of the newest or an earlier version again, or removes the metadata
+ * (--frozen). */
 #include "ctl/ctl.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include "lib/progress.h"
 #include "lib/units.h"
 
-/* Completes a freeze that was interrupted after it set its mark. */
+/* Completes a freeze that was interrupted after it had marked the dataset as frozen. */
 static int freeze_again(const char *dataset, struct error *err)
 {
 	_cleanup_(closep) int folder_fd = file_folder_open(dataset, true);
@@ -66,7 +66,8 @@ static int write_snapshot(const char *dataset, struct error *err)
 	return r;
 }
 
-/* Made without the lock, because its sources do not change. */
+/* Writes the snapshot of an earlier version. Needs no lock, because the chunks of that version do not change.
+ */
 static int keep_version(const char *dataset, uint64_t version, struct snapshot **ret, struct error *err)
 {
 	_cleanup_(writer_freep) struct writer *w = NULL;

@@ -33,7 +33,7 @@ struct ahead {
 	struct {
 		uint64_t id, bytes;
 	} batches[AHEAD_BATCHES]; /* batches not done, indexed by id modulo AHEAD_BATCHES */
-	uint64_t bytes;           /* bytes of all these batches */
+	uint64_t bytes;           /* bytes read for all of these batches */
 	bool started;
 	struct ahead_counters counters;
 };

@@ -2,17 +2,17 @@
 #pragma once
 
 /*
- * Reads files into the page cache by threads, in the order in which they were asked for. Only regular files
- * are read, with limits per file and for all. The threads may hang for ever; nothing here waits for them, and
- * only the end of the process ends them.
+ * Reads files into the page cache by threads, in the order in which they were asked for. Reads only regular
+ * files, with a limit per file and a total limit. A thread may hang for ever on a file; nothing here waits
+ * for the threads, and they end only with the process.
  */
 
 #include <stdint.h>
 
 #define AHEAD_THREADS    32
 #define AHEAD_FILES      4096           /* maximum number of files that wait */
-#define AHEAD_FILE_BYTES (16u << 20)    /* maximum read of one file */
-#define AHEAD_BYTES      (256ull << 20) /* maximum read for batches that are not done */
+#define AHEAD_FILE_BYTES (16u << 20)    /* maximum number of bytes read of one file */
+#define AHEAD_BYTES      (256ull << 20) /* maximum number of bytes read for batches that are not done */
 #define AHEAD_BATCHES    256
 
 struct ahead;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The daemon's side. The keeper (helpers/spawn.h) is the only process with privileges, and reads no data of
- * jobs. */
+/* The daemon's side of assist. Only the keeper process (helpers/spawn.h) has privileges, and it reads no data
+ * of jobs. */
 #include "assist.h"
 
 #include <errno.h>
@@ -25,9 +25,9 @@ int assist_fork(bool observe, struct fork_server *ret_keeper, struct error *err)
 	    .kind = HELPER_ASSIST_KEEPER, .runs = runs, .keeps = HELPER_ASSIST, .run = assist_watch_run};
 
 	if (geteuid() != 0)
-		return error_set(err, -EPERM,
-				 "--assist requires root, because it prefetches files with the rights of "
-				 "each job's user: run dieseld as root, or leave out --assist");
+		return error_set(
+		    err, -EPERM,
+		    "--assist requires root, to use the rights of each job's user: run dieseld as root");
 	assist_only_observes = observe;
 	return fork_server_spawn(&program, ret_keeper, err);
 }
@@ -39,7 +39,7 @@ struct assist {
 	char problem[240];
 	struct assist_job jobs[ASSIST_JOBS_MAX];
 	uint32_t n_jobs;
-	uint64_t files, bytes; /* total read ahead for all jobs */
+	uint64_t files, bytes; /* totals that were read ahead for all jobs */
 	bool closed;
 };
 
@@ -48,7 +48,8 @@ static void forget(struct assist *a, uint32_t i)
 	a->jobs[i] = a->jobs[--a->n_jobs];
 }
 
-/* Adds what a job's reader has done since its last report. Its figures cannot be trusted. */
+/* Adds to the totals what a job's reader has done since its last report. The reader's figures cannot be
+ * trusted. */
 static void count(struct assist *a, const struct assist_figures *before, const struct assist_figures *now)
 {
 	if (now->files > before->files)
@@ -125,7 +126,8 @@ static void on_started(void *user)
 
 static void on_ended(void *user, const struct fork_server_news *news, const char *how)
 {
-	/* The end of its socket reports this, after all of its messages. */
+	/* Called when the watcher has ended. Does nothing: the end of its socket reports this, after all of
+	 * its messages. */
 }
 
 static void on_lost(void *user)

@@ -26,21 +26,22 @@ struct assist;
 
 struct assist_figures {
 	uint64_t batches, samples;
-	uint64_t known;        /* indices whose files are known */
-	uint64_t hits, misses; /* known indices that opened the same files again, or others */
+	uint64_t known; /* indices whose files are known */
+	uint64_t hits,
+	    misses; /* known indices that opened the same files again (hits), or other files (misses) */
 	uint64_t files, bytes; /* read ahead */
-	uint64_t failed;       /* could not be read ahead */
+	uint64_t failed;       /* files that could not be read ahead */
 };
 
-/* One job. If pid is 0, the message is about all jobs. `why` then has the reason if there are none, or
- * "" if there may be from now on; `ended` means that this no longer changes. */
+/* One job. If pid is 0, the message is about all jobs. `why` is then the reason for which no jobs can be
+ * assisted, or "" if they can from now on; `ended` means that this no longer changes. */
 struct assist_job {
 	int64_t pid;
 	uint32_t uid;
 	uint32_t state; /* enum assist_state */
 	uint32_t ended;
-	uint32_t charged; /* pages that are read ahead are charged to the job's control group */
-	uint64_t lost;    /* records of all jobs' batches that were lost for want of space */
+	uint32_t charged; /* 1: pages that are read ahead are charged to the job's control group */
+	uint64_t lost;    /* records of all jobs' batches that were lost because a buffer was full */
 	struct assist_figures figures;
 	char name[16];
 	char why[240];
@@ -54,7 +55,7 @@ int assist_start(uv_loop_t *loop, struct fork_server *keeper, struct assist **re
 void assist_stop(struct assist *a);
 void assist_free(struct assist *a);
 
-/* Returns why nothing is read ahead; "" if it is. */
+/* Returns the reason for which nothing is read ahead; "" if files are read ahead. */
 const char *assist_problem(const struct assist *a);
 /* Returns the i-th job, or NULL. */
 const struct assist_job *assist_job_at(const struct assist *a, uint32_t i);

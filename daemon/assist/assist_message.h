@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * Messages between processes, which are all copies of one program. Each datagram is one struct.
+ * Messages between the processes of assist, which all run the same program. Each datagram is one struct.
  *
  *   daemon                watcher (nobody, BPF)            keeper (root)
  *                     <-  assist_job, once a second

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The reader: one process per job, with the job's rights. */
+/* The reader, which prefetches files: one process per job, with the job's rights. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -141,7 +141,10 @@ int assist_reader_run(int fd)
 		return 1;
 	helper_title(HELPER_AHEAD, order.uid);
 	r.fd = fd;
-	null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC); /* opened here: the job's root may have none */
+	null_fd =
+	    open("/dev/null",
+		 O_WRONLY |
+		     O_CLOEXEC); /* opened before the change of root: the job's root may have no /dev/null */
 	r.pidfd = kernel_pidfd_open((pid_t)order.pid);
 	code = null_fd < 0   ? error_errno(&err, -errno, "cannot open /dev/null")
 	       : r.pidfd < 0 ? error_errno(&err, -errno, "process %lld is gone", (long long)order.pid)

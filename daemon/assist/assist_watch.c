@@ -18,7 +18,7 @@
 #include "lib/kernel_calls.h"
 #include "lib/proc.h"
 
-#define LOOK_MS 50 /* opens do not wake the watcher */
+#define LOOK_MS 50 /* polling interval: opens of files do not wake the watcher */
 #define IDLE_MS 250
 
 /*
@@ -55,7 +55,7 @@ struct watcher {
 	struct suspect suspects[INDEX_FORKS]; /* a ring */
 	uint32_t n_suspects;
 	bool suspected;                          /* a suspect was found since the last window */
-	uint64_t until_ns, window_ns, glance_ns; /* end of either; beginnings of the last ones */
+	uint64_t until_ns, window_ns, glance_ns; /* end of either; start of the last window and glance */
 	struct watched_job jobs[ASSIST_JOBS_MAX];
 	uint32_t n_jobs;
 };
@@ -198,7 +198,7 @@ static void on_told(struct watcher *w, struct watched_job *j)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET))
 		return;
 	if (n <= 0 && has_ended(j))
-		return; /* the job has ended, too: job_end() follows */
+		return; /* the job has ended, too, and job_end() follows */
 	if (n != sizeof(told) || told.state >= ASSIST_N_STATES) {
 		stop(w, j, "the process that prefetched its files has ended");
 		return;
@@ -227,7 +227,8 @@ static void on_fork(void *user, uint32_t parent, uint32_t child)
 		w->suspects[w->n_suspects++ % INDEX_FORKS] = (struct suspect){child, clock_monotonic_ns()};
 }
 
-/* Checks whether a child that was forked a while ago still exists, and has executed no program of its own. */
+/* Checks whether children that were forked a while ago still exist, and have executed no program of their
+ * own. */
 static void look_at_suspects(struct watcher *w, uint64_t now_ns)
 {
 	index_watch_forks(w->watch, on_fork, w);

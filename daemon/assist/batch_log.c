@@ -8,7 +8,7 @@
 
 #include "lib/clock.h"
 
-#define KNOWN_SHARE 8 /* one in KNOWN_SHARE indices may be unknown */
+#define KNOWN_SHARE 8 /* at most 1 in this many indices of a batch may be unknown */
 
 static void batch_free(struct written_batch *b)
 {
@@ -124,7 +124,7 @@ static void on_write(struct batch_log *log, struct worker_pipe *p, const struct 
 	log->next_id++;
 	b.pass = p->pass = data_sets_written(&log->sets, p->pass, p->last_number, number);
 	p->last_number = number;
-	if (p->n_pending == BATCH_LOG_PENDING) { /* nobody reads them, or the watcher missed it */
+	if (p->n_pending == BATCH_LOG_PENDING) { /* nobody reads the pipe, or the watcher missed the reads */
 		batch_free(pending(p, 0));
 		p->first = (p->first + 1) % BATCH_LOG_PENDING;
 		p->n_pending--;
@@ -165,7 +165,7 @@ static double asleep_s(const struct index_record *from, const struct index_recor
 
 	if (to->n_sleeps == from->n_sleeps || to->at_ns < from->at_ns)
 		return 0;
-	/* Each CPU has its own clock for start_ns. */
+	/* start_ns is comparable only on the same CPU, because each CPU has its own clock. */
 	if (to->cpu == from->cpu && to->start_ns > from->start_ns)
 		off_ns = to->start_ns - from->start_ns;
 	return not_asleep_ns < off_ns ? fmin(seconds(off_ns - not_asleep_ns), seconds(wall_ns)) : 0;

@@ -30,7 +30,7 @@ struct worker_pipe {
 	int64_t last_number; /* number of that batch in its epoch; -1: none */
 	struct written_batch pending[BATCH_LOG_PENDING];
 	uint32_t first, n_pending;
-	struct written_batch now; /* the batch that its worker makes */
+	struct written_batch now; /* the batch that the pipe's worker prepares now */
 	char *names;              /* names of files opened for that batch */
 	uint32_t n_names, name_bytes, names_allocated;
 	bool overflow;
@@ -52,8 +52,9 @@ struct batch_log {
 	struct judge_ahead judge;
 	struct data_sets sets;
 	struct worker_pipe pipes[BATCH_LOG_PIPES];
-	uint64_t next_id, epoch_id;           /* id of the batch that began the epoch */
-	uint32_t in_flight, in_flight_before; /* maximum in this epoch, and in the previous one */
+	uint64_t next_id, epoch_id; /* id of the batch that began the epoch */
+	uint32_t in_flight,
+	    in_flight_before; /* maximum number of batches in flight in this epoch, and in the previous one */
 	uint64_t n_batches, n_samples, n_hits, n_misses;
 };
 

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define OTHER_SHARE 10 /* 1 in this many known samples may have other files in the same set */
+#define OTHER_SHARE 10 /* at most 1 in this many known samples may have other files, for the set to match */
 
 static struct data_pass *pass_of(const struct data_sets *s, uint64_t id)
 {
@@ -29,8 +29,8 @@ uint64_t data_sets_written(struct data_sets *s, uint64_t id, int64_t before, uin
 
 	if (p)
 		return p->id;
-	/* All workers of a pass get their first batches before one is done. Their order varies, because a
-	 * thread for each of them writes. */
+	/* All workers of a pass get their first batches before one is done. The order of the pipes varies,
+	 * because each is written by its own thread. */
 	p = pass_of(s, s->n_passes);
 	if (!p || p->id == id || p->begun || (p->seen & bit))
 		p = pass_new(s);
@@ -134,7 +134,8 @@ static void join(struct data_sets *s, int from, int to)
 			s->passes[k].set = to;
 }
 
-/* Returns the largest set that the pass can be, although nothing is known of its samples there; or -1. */
+/* Returns the largest set that the pass can still be, although none of its samples is known in that set; or
+ * -1. */
 static int any_set(const struct data_sets *s, const struct data_pass *p, uint32_t per_sample)
 {
 	int found = -1;

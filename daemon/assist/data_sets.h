@@ -3,9 +3,9 @@
 
 /*
  * Finds out which of a job's data sets a DataLoader iterates over. Indices begin at 0 in each data set, and
- * nothing identifies the data set: training, validation, or one that the job made again. So each pass (an
- * iteration, from its batch 0 on) is learnt as a set of its own until one of its batches opens the files of a
- * known set. Pure.
+ * nothing identifies the data set: training, validation, or one that the job made again. So each pass (one
+ * iteration, from batch 0 on) is learnt as a new set until one of its batches opens the files of a known set.
+ * Pure.
  */
 
 #include <stdbool.h>
@@ -16,11 +16,11 @@
 #define DATA_PASSES 8 /* maximum number of concurrent passes */
 
 struct data_pass {
-	uint64_t id;   /* from 1 on; 0: none */
+	uint64_t id;   /* ids start at 1; 0: none */
 	uint64_t seen; /* bit i: a batch with number i modulo 64 was written */
 	bool begun;    /* one of its batches is done */
-	int set;       /* set in which it is learnt; -1: nothing learnt yet */
-	bool settled;  /* set was known before the pass */
+	int set;       /* set in which the pass is learnt; -1: nothing learnt yet */
+	bool settled;  /* the set was known before the pass */
 	bool is_not[FILE_TABLE_SETS];
 };
 
@@ -45,8 +45,8 @@ uint64_t data_sets_written(struct data_sets *s, uint64_t id, int64_t before, uin
  * only set that it can be, if there is only one. */
 int data_sets_guess(const struct data_sets *s, uint64_t id);
 /* Returns the set in which to learn a batch, or -ENOSPC: it belongs to no known set, and there are too
- * many. *id: its pass; set to a new one if that was forgotten. *n_wrong: number of its samples whose files
- * were predicted wrongly, from the wrong data set. */
+ * many. *id: the batch's pass; replaced by a new pass if that one was forgotten. *n_wrong: number of its
+ * samples whose files were predicted wrongly, from the wrong data set. */
 int data_sets_settle(struct data_sets *s, uint64_t *id, const struct data_batch *b, uint32_t *n_wrong);
 /* Returns the bytes of a sample's names. */
 uint32_t data_names_bytes(const char *names, uint32_t per_sample);

@@ -9,8 +9,8 @@
 
 #define FILE_TABLE_SETS     4
 #define FILE_TABLE_INDICES  (1u << 24)                        /* maximum index + 1 of one set */
-#define FILE_TABLE_ALL_SETS (FILE_TABLE_INDICES + (1u << 22)) /* indices of all sets */
-#define FILE_TABLE_BYTES    (64u << 20)                       /* names of all sets */
+#define FILE_TABLE_ALL_SETS (FILE_TABLE_INDICES + (1u << 22)) /* maximum number of indices of all sets */
+#define FILE_TABLE_BYTES    (64u << 20)                       /* maximum bytes of names of all sets */
 
 struct file_set {
 	uint32_t *at; /* offset of an index's names in table.bytes, plus 1; 0: unknown */

@@ -42,7 +42,7 @@ static int read_text(int folder, const char *name, char *text, size_t size)
 	return fd < 0 || n < 0 ? -errno : 0;
 }
 
-/* Checks that all four numbers of the line are the expected one: a program that runs with another user's
+/* Checks that all four numbers of the line are the expected ID. A program that runs with another user's
  * rights, or could regain them, is not the one that wrote the indices. */
 static int check_id(const char *text, const char *line, uint32_t expected)
 {
@@ -144,7 +144,8 @@ static bool join_groups(int process)
 }
 
 /* Enters the process's mount namespace, root and current folder, after checking its user again: it may
- * execute a program with other rights at any moment, and be in a folder that its user may not enter. */
+ * execute a program with other rights at any moment, and its current folder may be one that its user may not
+ * enter. */
 static int enter_root(int process, const struct identity_credentials *c)
 {
 	static struct identity_credentials now;

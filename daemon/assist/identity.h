@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Takes on another process's rights to files. */
+/* Lets this process take on another process's rights to files. */
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -20,7 +20,7 @@ struct error;
 int identity_take(pid_t pid, uint64_t start_ticks, uid_t uid, gid_t gid, bool *ret_charged,
 		  struct error *err);
 
-/* Opens cgroup.procs of a control group for writing. group: as in /proc/PID/cgroup; where dieseld is in a
- * cgroup namespace, it may lead out of what is mounted here, and is then refused. hierarchy: "", or e.g.
+/* Opens cgroup.procs of a control group for writing. group: as in /proc/PID/cgroup; if dieseld is in a cgroup
+ * namespace, the path may lead outside what is mounted here, and is then refused. hierarchy: "", or e.g.
  * "/memory" of version 1. Returns a descriptor or -errno. */
 int identity_open_group(const char *hierarchies, const char *hierarchy, const char *group);

@@ -7,18 +7,18 @@
 
 #include "lib/clock.h"
 
-#define LOOKS         12   /* number of batches from which to judge how workers spend their time */
-#define WAITS_MIN     0.1  /* minimum share of time that they wait for files */
-#define IDLE_MAX      0.5  /* maximum share of time that they wait for the trainer */
-#define TURN_MORE     4    /* minimum batches of a turn, in addition to those in flight */
-#define CLEAR_TURNS   2    /* turns each way, if each with takes < CLEAR of any without */
-#define CLEAR         0.75 /* ratio to the time without reading ahead */
-#define TRY_MIN       8    /* turns each way before a smaller difference counts */
-#define TRY_MAX       32   /* turns each way after which there has to be a verdict */
+#define LOOKS         12   /* number of batches after which to judge how workers spend their time */
+#define WAITS_MIN     0.1  /* minimum share of time for which workers wait for files */
+#define IDLE_MAX      0.5  /* maximum share of time for which workers wait for the trainer */
+#define TURN_MORE     4    /* minimum number of batches in a turn, in addition to those in flight */
+#define CLEAR_TURNS   2    /* turns of each kind that suffice if all turns with take < CLEAR of any without */
+#define CLEAR         0.75 /* ratio of the time with reading ahead to the time without */
+#define TRY_MIN       8    /* number of turns of each kind before a smaller difference counts */
+#define TRY_MAX       32   /* number of turns of each kind after which the judge must decide */
 #define GAIN_MAX      0.97 /* reading ahead continues up to this ratio of its time to the time without */
 #define SURE          2.5  /* standard errors */
 #define CUT_MAX       64 /* maximum number of consecutive turns without a measurement; then the judge rests */
-#define UNKNOWN_MAX   64 /* number of consecutive batches with unknown files after which it learns again */
+#define UNKNOWN_MAX   64 /* number of consecutive batches with unknown files before it learns again */
 #define WATCH         16 /* number of turns between checks of whether reading ahead still helps */
 #define SPENT         0.97
 #define RESIDENT_MIN  128 /* files */
@@ -131,7 +131,7 @@ static void watch(struct judge_ahead *j, double seconds)
 	memset(&j->since, 0, sizeof(j->since));
 }
 
-/* Takes that the trainer took a batch. The first batches of a turn, half as many as are in flight, are not
+/* Records that the trainer took a batch. The first batches of a turn, half as many as are in flight, are not
  * measured: batches of the previous turn are made at the same time. */
 static void taken(struct judge_ahead *j, const struct judge_slot *s, uint32_t in_flight, uint32_t length,
 		  uint64_t now_ns)

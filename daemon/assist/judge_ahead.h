@@ -17,12 +17,12 @@
 #define JUDGE_BATCHES 512 /* batches remembered: twice as many as may be in flight */
 
 enum assist_state {
-	ASSIST_LOOKS,   /* measures what workers wait for */
-	ASSIST_LEARNS,  /* they wait for files: learns which ones an index opens, also in a new data set */
-	ASSIST_TRIES,   /* measures turns of batches with and without reading ahead */
-	ASSIST_HELPS,   /* reading ahead helps, and continues */
-	ASSIST_RESTS,   /* nothing to gain, for now */
-	ASSIST_STOPPED, /* final: the job does not open files as this module assumes */
+	ASSIST_LOOKS,  /* measures what workers wait for */
+	ASSIST_LEARNS, /* workers wait for files: learns which files an index opens, also in a new data set */
+	ASSIST_TRIES,  /* measures turns of batches with and without reading ahead */
+	ASSIST_HELPS,  /* reading ahead helps, and continues */
+	ASSIST_RESTS,  /* nothing to gain, for now */
+	ASSIST_STOPPED, /* final state: the job does not open files as this module assumes */
 	ASSIST_N_STATES,
 };
 
@@ -41,7 +41,7 @@ struct batch_written {
 	uint32_t number;    /* number in its epoch, from 0 */
 	uint32_t in_flight; /* largest number so far of batches that were written and not yet taken by the
 			       trainer */
-	bool known;         /* its files are known */
+	bool known;         /* the files of the batch are known */
 };
 
 struct judge_mean {
@@ -51,29 +51,30 @@ struct judge_mean {
 
 /* A turn: consecutive batches that are all read ahead, or all not. */
 struct judge_turn {
-	uint32_t id, n;   /* n: number of its batches written so far */
-	uint32_t n_whole; /* earlier turns that were not cut short */
+	uint32_t id, n;   /* n: number of batches of the turn written so far */
+	uint32_t n_whole; /* number of earlier turns that were not cut short */
 };
 
 struct judge_slot {
-	uint32_t number, turn, at; /* at: position in its turn */
+	uint32_t number, turn, at; /* at: position of the batch in its turn */
 	bool valid, ordered;
 };
 
 struct judge_ahead {
 	enum assist_state state;
-	bool observe; /* tries nothing: rests after measuring what workers wait for */
+	bool observe; /* true: only measures what workers wait for, then rests */
 	uint32_t n_looked;
 	double wall_s, blocked_s, idle_s; /* sums over the n_looked batches */
 	struct judge_turn turn;
 	struct judge_slot slots[JUDGE_BATCHES]; /* indexed by number modulo JUDGE_BATCHES */
 	struct {
 		uint32_t turn, from; /* the turn being measured, and its first measured batch */
-		uint64_t from_ns;    /* 0: none of its batches has arrived yet */
+		uint64_t from_ns;    /* time of that batch; 0: it has not arrived yet */
 	} measured;
 	uint32_t n_cut;                         /* consecutive turns without a measurement */
 	uint32_t n_unknown;                     /* number of consecutive batches with unknown files */
-	struct judge_mean with, without, since; /* seconds per batch, of turns */
+	struct judge_mean with, without, since; /* seconds per batch in turns with and without reading ahead,
+						   and since it was found to help */
 	uint64_t n_read, n_resident;            /* files read and found in memory when counting began */
 	bool counted;
 	uint32_t n_same, n_other; /* right and wrong predictions since they were last judged */
@@ -88,9 +89,9 @@ void judge_ahead_worker(struct judge_ahead *j, const struct worker_time *t);
 void judge_ahead_files(struct judge_ahead *j, uint64_t n_read, uint64_t n_resident);
 /* Records whether a known index opened the same files again. */
 void judge_ahead_prediction(struct judge_ahead *j, bool same);
-/* Stops: in too many passes, an index opened other files than before. */
+/* Stops for good, because in too many passes an index opened other files than before. */
 void judge_ahead_no_order(struct judge_ahead *j);
-/* Takes the number of files that a batch of n indices opened. fits: each sample opened as many. */
+/* Records how many files a batch of n_indices opened. fits: each sample opened the same number. */
 void judge_ahead_fit(struct judge_ahead *j, bool fits, uint32_t n_files, uint32_t n_indices);
 /* Ends a rest: measures again what workers wait for. */
 void judge_ahead_again(struct judge_ahead *j);

@@ -3,12 +3,14 @@
 
 #include <math.h>
 
-/* Percent of time that tasks wait for memory: half of the value at which the tuner cuts claims. */
+/* Percentage of time for which tasks wait for memory that counts as pressure: half of the value at which the
+ * tuner cuts claims. */
 #define WAIT_SOME 5.0
-/* With 1/FREE_SHARE of the memory free and unused, tasks that wait do so at a limit of their own. */
+/* If 1/FREE_SHARE of the memory is free, tasks that wait for memory have reached a limit of their own cgroup.
+ */
 #define FREE_SHARE 8.0
-/* Minimum time to allocate the whole memory of a machine. One core allocates 4 KiB pages at about 3 GiB/s,
- * and all cores of a large machine at a fraction of their memory's speed. */
+/* Minimum time in which programs can allocate all memory of a machine. One core allocates 4 KiB pages at
+ * about 3 GiB/s, and all cores of a large machine at a fraction of their memory's speed. */
 #define TAKE_ALL_S 4.0
 /* Minimum of refaulted bytes in one second that counts as a sign of shortage. */
 #define REFAULT_BYTES (8.0 * 1024 * 1024)
@@ -17,8 +19,8 @@
 
 static void hold(struct borrow *l, uint64_t now_ns)
 {
-	/* During a hold it is still the same event. If the event repeats within the length of the hold after
-	 * its end, the next hold is twice as long. */
+	/* A sign of shortage during a hold belongs to the same event. If it comes after the hold, within the
+	 * hold's length, the next hold is twice as long. */
 	if (now_ns >= l->until_ns)
 		l->hold_ns = l->hold_ns && now_ns < l->until_ns + l->hold_ns ? l->hold_ns * 2 : HOLD_NS;
 	if (l->hold_ns > HOLD_MAX_NS)
@@ -72,8 +74,8 @@ uint64_t borrow_ceiling(struct borrow *l, const struct stall_node *node, uint64_
 		hold(l, now_ns);
 		l->ceiling_bytes = -more < (double)total ? total - (uint64_t)-more : 1;
 	} else if (l->ceiling_bytes > 0 && more > 0 && now_ns >= l->until_ns) {
-		/* Only half of the difference, because the limit on borrowed memory grows at the same
-		 * time. */
+		/* Raises the ceiling by half of the difference, because the limit on borrowed memory grows at
+		 * the same time. */
 		raised = (double)l->ceiling_bytes + more / 2;
 		l->ceiling_bytes = raised < (double)limit ? (uint64_t)raised : 0;
 	}
@@ -82,7 +84,8 @@ uint64_t borrow_ceiling(struct borrow *l, const struct stall_node *node, uint64_
 
 uint32_t borrow_pause_ms(double headroom, double machine_bytes)
 {
-	double ms = 1000 * TAKE_ALL_S / 2 * headroom / machine_bytes; /* until half of it can be in use */
+	/* time in which programs can take half of the headroom */
+	double ms = 1000 * TAKE_ALL_S / 2 * headroom / machine_bytes;
 
 	return ms < BORROW_PAUSE_MOST_MS ? (uint32_t)fmax(ms, BORROW_PAUSE_LEAST_MS) : BORROW_PAUSE_MOST_MS;
 }

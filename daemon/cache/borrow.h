@@ -15,10 +15,10 @@
  * After any of the first three, the limit does not grow for ten seconds. Each repetition soon afterwards
  * doubles that pause, up to ten minutes. Callers must not count page cache that is in use as headroom.
  *
- * If giving back all borrowed memory does not restore the reserve, claims are cut as well, at once: for lack
- * of memory that cannot be swapped, the kernel kills instead of waiting. The tuner cuts claims too, but
- * within seconds, for changes that last. A new program may take the memory of any machine within some
- * seconds, so the less headroom there is, the sooner the next sample is due.
+ * If giving back all borrowed memory does not restore the reserve, claims are cut as well, at once: when
+ * memory that cannot be swapped runs out, the kernel kills processes at once. The tuner cuts claims too, but
+ * within seconds, for changes that last. A new program can take all memory of a machine within seconds, so
+ * the less headroom there is, the sooner the next sample is due.
  */
 
 #include "tuner/stall_sample.h"

@@ -35,7 +35,7 @@ static double table_number(const char *root, const char *table, const char *name
 	return NAN;
 }
 
-/* Takes page cache in use out of the headroom, which counts it as available although its readers still need
+/* Subtracts page cache in use from the headroom, which counts it as available although its readers still need
  * it. */
 static void leave_active_files(const char *root, struct stall_node *node)
 {
@@ -64,13 +64,12 @@ static void say_short(struct borrow_watch *w, uint64_t ceiling)
 		return;
 	w->is_said = !w->is_said;
 	if (w->is_said)
-		log_warning(
-		    "cache: the node is short of memory; all borrowed memory was evicted, and the cache may "
-		    "use only %s for now, less than jobs claim. Evicted chunks are read again when needed",
-		    units_format_bytes(text, sizeof(text), ceiling));
+		log_warning("cache: the node is short of memory; all borrowed memory was evicted, and the "
+			    "cache may use only %s for now, less than jobs claim. Evicted chunks are read "
+			    "again when needed",
+			    units_format_bytes(text, sizeof(text), ceiling));
 	else
-		log_info(
-		    "cache: the node is no longer short of memory; the cache may again use up to cache-max");
+		log_info("cache: the node has enough memory again; the cache may use up to cache-max");
 }
 
 void borrow_watch_look(struct borrow_watch *w)
@@ -83,7 +82,7 @@ void borrow_watch_look(struct borrow_watch *w)
 	w->looked_ns = now_ns;
 	w->unused_bytes = (double)limits_unused_bytes(w->root);
 	w->left_bytes = node.memory_headroom_bytes;
-	/* Memory that is being returned to the system is not missing. */
+	/* Memory that is being returned to the system counts as headroom already. */
 	node.memory_headroom_bytes += (double)w->cache->releasing_bytes;
 	limit = borrow_limit(&w->borrow, &node, refaulted(w), borrowed, now_ns);
 	ceiling = borrow_ceiling(&w->borrow, &node, cache_total_bytes(w->cache), borrowed,

@@ -24,7 +24,7 @@ struct borrow_watch {
 	 * being returned to the system; and the reserve. */
 	double unused_bytes, promised_bytes, reserve_bytes;
 	double left_bytes;  /* the headroom, estimated between samples */
-	bool is_said;       /* the cut of claims was logged */
+	bool is_said;       /* true: the log has a line about the cut of claims */
 	uint64_t refaulted; /* the kernel's counter, in bytes; 0: never read */
 	int trigger_fd;     /* -EBADF: none */
 	uv_poll_t trigger;

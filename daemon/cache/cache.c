@@ -278,7 +278,8 @@ uint64_t cache_borrowable_bytes(const struct cache *c)
 {
 	uint64_t claimed = cache_claimed_chunk_bytes(c);
 
-	/* Claimed memory was in use when the limit was set, so nobody else lacks it. */
+	/* Chunks that were claimed when the limit was set add to it: their memory was in use then, so nobody
+	 * else lacks it. */
 	if (c->node.borrow_bytes == UINT64_MAX || claimed >= c->node.borrow_claimed_bytes)
 		return c->node.borrow_bytes;
 	return c->node.borrow_bytes + (c->node.borrow_claimed_bytes - claimed);
@@ -333,19 +334,20 @@ struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, ui
 				break;
 			*ret_error = r;
 		}
-		/* Decoded copies of the previous job must make way for this one's chunks. */
+		/* Decoded copies of an earlier job make way for this job's chunks. */
 		if (!spare && c->decoded_cache.bytes > c->decoded_cache.limit_bytes && decoded_drop_any(c))
 			continue;
 		if (!spare && c->kept_batches.bytes > c->kept_batches.limit_bytes && cache_give_up_batch(c))
 			continue;
-		/* Without descriptors or memory, goes on as if out of budget, with the existing segments. */
+		/* Without descriptors or memory, continues with the existing segments, as if the budget were
+		 * used up. */
 		which.own = !spare && d->held_bytes + bytes > d->space_bytes;
 		victim = cache_pick_victim(c, &which, &d->victims, distance);
 		if (!victim) {
 			if (!spare && ((distance == 0 && cache_give_up_batch(c)) || drop_empty(c)))
 				continue;
-			/* Quotas leave enough memory for waiting batches, but perhaps not enough
-			 * descriptors. */
+			/* Quotas leave enough memory for chunks that a batch waits for, but perhaps not
+			 * enough descriptors. */
 			if (spare || distance > 0 || !which.beyond_quotas)
 				return NULL;
 			which.beyond_quotas = false;
@@ -365,7 +367,8 @@ struct segment *cache_take_mapped(struct cache *c, const struct segment *from, u
 {
 	struct segment *victim;
 
-	/* While the daemon is closing, nothing is pinned, and clients still read the memory they have. */
+	/* While the daemon is closing, nothing is pinned, but clients still read mapped memory, which must
+	 * not be overwritten. */
 	if (c->closing || from->mapped || may_add(c, from->dataset, from->memory.bytes))
 		return NULL;
 	victim = cache_pick_victim(c, &(struct candidates){.wanting = from->dataset, .mapped_like = from},
@@ -483,7 +486,7 @@ void cache_note_ready(struct cache *c, struct cached_dataset *d, uint64_t chunk)
 	d->n_cached++;
 	if (!k->part)
 		handover_put(c->handover, k->segment);
-	/* Leaves an eighth of the descriptors to transient chunks. */
+	/* Keeps an eighth of the descriptors free for transient chunks. */
 	k->is_taken = false;
 	k->is_foreign = memberships_is_foreign(d, chunk);
 	cache_keep(c, k->segment,
@@ -512,7 +515,7 @@ bool cache_is_lendable(const struct segment *s)
 {
 	const struct cached_chunk *k = cache_chunk_of(s);
 
-	/* Verified samples of a part stay valid while samples are added to it. */
+	/* The verified samples of a partly read chunk stay valid while more samples are added. */
 	return cache_is_ready(s) || (k && k->part && cached_is_loading(k));
 }
 
@@ -568,7 +571,7 @@ static void check_segment(const struct segment *s, uint32_t index)
 
 	assert((s->id & (SEGMENT_MAX - 1)) == index && s->dataset && s->memory.bytes > 0);
 	assert(!chunk || chunk->segment == s);
-	/* Memory that takes another segment's bytes holds no chunk yet. */
+	/* A segment that is being filled from another segment holds no ready chunk yet. */
 	assert(!s->filling || !chunk || chunk->state == CHUNK_READING || chunk->state == CHUNK_VERIFYING);
 }
 

@@ -36,7 +36,8 @@ struct segment {
 	bool restored; /* from before a restart: not mapped, never passed to a client, never written */
 	uint32_t handover_slot; /* owned by handover.c */
 	uint64_t since_ns;      /* time when the chunk was verified (CLOCK_MONOTONIC) */
-	bool huge; /* a worker has moved it into huge pages, as far as the kernel provides them (stay.c) */
+	bool huge; /* a worker has moved the segment into huge pages, as far as the kernel provides them
+		      (stay.c) */
 	struct access_stamp stamp; /* stamp of the chunk's file, taken before the read */
 };
 
@@ -50,10 +51,10 @@ struct cache_counters {
 	uint64_t shared;   /* chunks in memory of another version of the dataset that saved a read */
 	uint64_t evictions;
 	uint64_t damaged;            /* chunks quarantined */
-	uint64_t retries;            /* reads that storage failed and that were repeated later */
+	uint64_t retries;            /* reads that failed in storage and were repeated later */
 	uint64_t buffered;           /* files opened without O_DIRECT */
 	uint64_t batches;            /* batches made ready for clients, summed over all sessions */
-	uint64_t given, given_bytes; /* sent to other nodes of a job */
+	uint64_t given, given_bytes; /* chunks sent to other nodes of a job, and their bytes */
 };
 
 /* All segments. */
@@ -61,7 +62,7 @@ struct cache_segments {
 	struct segment **all; /* indexed by the low SEGMENT_INDEX_BITS of the id; NULL: free */
 	uint16_t *generations;
 	uint32_t n, size;
-	uint32_t max; /* each takes a descriptor */
+	uint32_t max; /* maximum number: each segment takes a descriptor */
 };
 
 /* Limits that the node's memory sets: how much the cache may take, and how much of that it may borrow. */
@@ -119,9 +120,9 @@ struct cache {
 	struct cluster *cluster;   /* NULL: no other nodes */
 	struct gives gives;        /* chunks that other nodes asked for */
 	struct cache_quotas quotas;
-	uint64_t paid_other_bytes[CACHE_QUOTA_PAYERS]; /* [payer]: batches of its sessions */
+	uint64_t paid_other_bytes[CACHE_QUOTA_PAYERS]; /* [payer]: batches of the payer's sessions */
 	uint64_t paid_kept_bytes[CACHE_QUOTA_PAYERS];  /* kept batches of each payer */
-	uint64_t limit_bytes;  /* the operator's limit: sessions may need this much together */
+	uint64_t limit_bytes;  /* the operator's limit, and the maximum that all sessions together may need */
 	uint64_t budget_bytes; /* target for all memory: the smaller of limit and ceiling, but at least what
 				  the open sessions need */
 	struct cache_node_memory node;
@@ -129,7 +130,7 @@ struct cache {
 	uint64_t segment_bytes, slot_bytes, snapshot_bytes;
 	struct cache_decoded decoded_cache;
 	struct cache_kept_batches kept_batches;
-	uint64_t releasing_bytes; /* evicted; a worker is returning them to the system */
+	uint64_t releasing_bytes; /* bytes of evicted memory that a worker is returning to the system */
 	uint64_t kept_bytes, keep_limit_bytes;
 	struct cache_segments segments;
 	struct cached_dataset *datasets;
@@ -142,8 +143,9 @@ struct cache {
 	struct cache_stays stays;
 	bool needs_changed; /* sessions or datasets changed: cache_fit() is due */
 	bool closing;       /* the daemon is stopping: memory stays with the clients that map it */
-	bool said_bare;     /* logged already that images are decoded without a sandbox */
-	bool unfit; /* uses more than it should, because too much is in use now: cache_fit() must run again */
+	bool said_bare;     /* true: the log has the line that images are decoded without a sandbox */
+	bool unfit; /* the cache is over its target because too much is in use now: cache_fit() must run again
+		     */
 	struct cache_counters counters;
 	struct cache_handler handler;
 };
@@ -159,8 +161,8 @@ static inline struct log_limit *cache_lines_of(const struct cache *c, uint32_t u
 }
 
 /* Limits per dataset on chunks being read at one time and on all loads, so that an equal number can be
- * verified at the same time. High enough to keep a disk busy, low enough to bound the cost of a seek. A
- * dataset whose storage hangs delays only its own chunks. */
+ * verified at the same time. The limits are high enough to keep a disk busy, and low enough to bound the cost
+ * of a seek. A dataset whose storage hangs delays only its own chunks. */
 #define CACHE_MAX_READING READER_MAX_ORDERS
 #define CACHE_MAX_LOADING (2 * CACHE_MAX_READING)
 /* Separate limits for chunks that come from other nodes, and for chunks that are read because other nodes
@@ -313,7 +315,7 @@ void cache_forget_chunk(struct cache *c, struct segment *segment);
  */
 struct segment *cache_take_mapped(struct cache *c, const struct segment *from, uint32_t distance);
 void cache_fill_done(struct segment *from, struct segment *to, bool filled);
-/* Returns this memory to the system on a worker thread, because that takes some time. bytes: the part of it
+/* Returns this memory to the system on a worker thread, because that takes some time. bytes: the part that is
  * in use. */
 void cache_release(struct cache *c, struct shared_memory *memory, uint64_t bytes);
 /* While over budget, drops datasets, with their snapshots, that nobody uses and that have no chunk in

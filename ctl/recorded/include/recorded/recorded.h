@@ -32,7 +32,7 @@ int recorded_analysis_rounds(const struct analysis *analysis, const struct recor
 struct recorded_info {
 	bool cut_off;           /* the file ends before the end of the recording */
 	bool sampled;           /* recorded without privilege: approximate */
-	char insufficient[160]; /* reason why its steps cannot be judged, or "" */
+	char insufficient[160]; /* reason why the recording's steps cannot be judged, or "" */
 };
 
 /* Like recorded_analysis_rounds(), for a recording file. Errors are those of recording_open() (-EBADMSG: not

@@ -286,8 +286,8 @@ void judge_ahead_prediction(struct judge_ahead *j, bool same)
 	if (j->n_other > (j->n_same + j->n_other) / WRONG_SHARE) {
 		j->state = ASSIST_STOPPED;
 		snprintf(j->why, sizeof(j->why),
-			 "the order of files cannot be predicted: for %u of %u sample indices, the job "
-			 "opened other files than before",
+			 "the order of files cannot be predicted: the same sample index opens different "
+			 "files at different times (%u of %u did)",
 			 j->n_other, j->n_same + j->n_other);
 	}
 	j->n_same = j->n_other = 0;
@@ -297,8 +297,8 @@ void judge_ahead_no_order(struct judge_ahead *j)
 {
 	j->state = ASSIST_STOPPED;
 	snprintf(j->why, sizeof(j->why),
-		 "the order of files cannot be predicted: for the same sample index, the job opens different "
-		 "files at different times");
+		 "the order of files cannot be predicted: the same sample index opens different files at "
+		 "different times");
 }
 
 void judge_ahead_fit(struct judge_ahead *j, bool fits, uint32_t n_files, uint32_t n_indices)

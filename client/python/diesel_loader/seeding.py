@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Seeds the random numbers of transforms from the batch or sample alone, so that they do not depend on the process or the time.
+"""Seeds the random numbers of transforms from the batch or sample, so that they do not depend on the process or the time.
 
 This covers Python's `random` and, if they are loaded, NumPy's global generator and torch's default CPU generator.
 """

@@ -362,7 +362,7 @@ class Stream:
         self.work.handoff_ns += time.perf_counter_ns() - begin
 
     def _may_take(self):
-        """Returns True if the session's next batch should be taken already. Of an epoch that may never be iterated, only few are."""
+        """Returns True if the session's next batch should be taken already. An epoch that may never be iterated gets only a few."""
         if not self._pending:
             return True
         if self._pending[-1].error is not None:

@@ -499,7 +499,7 @@ def _has_methods(dataset):
         check_methods(dataset)
     if kind.__len__ is not base.__len__:
         raise TypeError(f"{kind.__name__} has its own __len__(), but the loader delivers exactly the packed samples: "
-                        "to change which samples come, or how many, use select() or a sampler")
+                        "to change which samples come, or how many, use select(), or a sampler")
     if any(getattr(kind, name, None) is not getattr(base, name, None) for name in names):
         return True
     return base is torch.utils.data.Subset and _has_methods(dataset.dataset)

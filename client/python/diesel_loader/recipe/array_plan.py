@@ -96,9 +96,9 @@ class ArrayBuilder:
     def _needs(self, letter, what):
         """Returns the dimension with this letter in the layout."""
         if letter not in self._letters:
-            raise NotUnderstood(f"the layout has no dimension for the {what}: give "
+            raise NotUnderstood(f"the layout does not name the dimension of the {what}: give "
                                 f"{'FromNumpy' if self.recipe.kind == native.RECIPE_NUMPY else 'FromBytes'} "
-                                "a layout with it")
+                                "a layout that does")
         return self._letters.index(letter)
 
     def _crop(self, step):

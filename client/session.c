@@ -109,7 +109,7 @@ static int session_attach(struct diesel_session *s, struct error *err)
 		attachment_unref(a);
 		return error_set(
 		    err, -EPROTO,
-		    "dieseld opened another session than requested (other batches, or another window)");
+		    "dieseld opened a session with other batches or another window than requested");
 	}
 	s->attachment = a;
 	a->life = ++s->lives;
@@ -154,7 +154,9 @@ static int session_choose(struct diesel_session *s, const struct diesel_dataset 
 		if (n_samples == 0)
 			return error_set(err, -EINVAL, "the subset of %s has no samples", dataset->path);
 		if (subset_n_samples(subset->chosen) != info->n_samples)
-			return error_set(err, -EINVAL, "the subset is not of %s, or of another version of it",
+			return error_set(err, -EINVAL,
+					 "the subset belongs to another dataset than %s, or to "
+					 "another version of it",
 					 dataset->path);
 		s->request.subset_samples = n_samples;
 		r = subset_copy(subset->chosen, &s->subset);
@@ -207,7 +209,7 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 	if (o->recipe)
 		s->request.recipe = *o->recipe;
 	if (o->group && strlen(o->group) >= sizeof(s->request.group))
-		return error_set(err, -EINVAL, "the group's name is longer than %zu bytes",
+		return error_set(err, -EINVAL, "the group name is longer than %zu bytes",
 				 sizeof(s->request.group) - 1);
 	if (o->group)
 		strcpy(s->request.group, o->group);
@@ -339,8 +341,8 @@ static int session_reattach(struct diesel_session *s)
 
 		if (r == 0) {
 			session_notice(s,
-				       "dieseld at %s went away and is back after %.1f s; going on at epoch "
-				       "%llu batch %llu",
+				       "dieseld at %s went away and is back after %.1f s; continuing at "
+				       "epoch %llu batch %llu",
 				       s->socket_path, (double)gone_ms / 1000.0, (unsigned long long)s->epoch,
 				       (unsigned long long)s->index);
 			return 0;
@@ -356,7 +358,7 @@ static int session_reattach(struct diesel_session *s)
 		if (r == -ETIMEDOUT) {
 			snprintf(s->error, sizeof(s->error),
 				 "dieseld at %s went away and did not come back within %.1f s: start it and "
-				 "call again to go on at epoch %llu batch %llu",
+				 "call again to continue at epoch %llu batch %llu",
 				 s->socket_path, s->reconnect_ms / 1000.0, (unsigned long long)s->epoch,
 				 (unsigned long long)s->index);
 			s->lost_ns = clock_monotonic_ns(); /* the next call waits again */

@@ -63,7 +63,7 @@ static void print_memory(const struct capacity *c, const struct capacity_advice 
 	}
 	printf("cache     cache-max = %.0fM", ceil(a->cache_bytes / MIB));
 	if (a->missing_bytes >= MIB)
-		printf("; %s more would hold everything", bytes_text(text[0], a->missing_bytes));
+		printf("; %s more would hold all of this", bytes_text(text[0], a->missing_bytes));
 	printf("\nSlurm     MemSpecLimit=%.0f", ceil(a->set_aside_bytes / MIB));
 	if (isfinite(c->limit_bytes))
 		printf(" with RealMemory=%.0f", floor(c->limit_bytes / MIB));

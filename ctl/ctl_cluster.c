@@ -27,7 +27,7 @@ static const struct {
 	const char *name; /* item of "problems" in the JSON */
 	const char *text;
 } problems[N_PROBLEMS] = {
-    [PROBLEM_ALONE] = {"alone", "only one node takes part: no data is shared"},
+    [PROBLEM_ALONE] = {"alone", "only one node takes part, so no data is shared"},
     [PROBLEM_NO_MEMORY] =
 	{"no_memory", "nodes without memory for the dataset own no chunks: raise the cache of their daemons"},
     [PROBLEM_OTHER_VERSION] = {"other_version",

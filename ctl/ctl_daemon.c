@@ -19,7 +19,7 @@ json_t *ctl_parse(const struct option_verb *verb, const char *text, const char *
 	if (found && !strcmp(found, schema))
 		return root;
 	json_decref(root);
-	ctl_warn(verb, "cannot read dieseld's answer: is it another version?");
+	ctl_warn(verb, "cannot read dieseld's answer: client and daemon may have different versions");
 	return NULL;
 }
 

@@ -447,7 +447,9 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	if (argc != optind + 1 || !f.socket_path)
 		return ctl_usage(verb, "expected --socket and the URL of a dataset");
 	if (!ctl_is_started_by_program(SOCK_SEQPACKET))
-		return ctl_usage(verb, "is started by a job that opens a dataset in a bucket, not by hand");
+		return ctl_usage(verb,
+				 "a job starts this command when it opens a dataset in a bucket: do not "
+				 "run it by hand");
 	f.url = argv[optind];
 	r = chdir("/") < 0 ? -errno : ctl_detach(); /* so that no file system stays busy */
 	if (r < 0)

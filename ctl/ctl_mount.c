@@ -63,8 +63,8 @@ static int run_mount(const struct option_verb *verb, int argc, char **argv)
 	}
 	if (backend_is_elsewhere(o->dataset)) {
 		error_set(&err, -EOPNOTSUPP,
-			  "%s is in a bucket, and a mount shows only a dataset in a folder: jobs read it by "
-			  "diesel_loader, and `dieselctl cat` prints single samples",
+			  "%s is in a bucket, but only a dataset in a folder can be mounted: read it with "
+			  "diesel_loader, or single samples with `dieselctl cat`",
 			  o->dataset);
 		return ctl_failed(verb, &err);
 	}
@@ -82,9 +82,10 @@ static int run_mount(const struct option_verb *verb, int argc, char **argv)
 
 static const struct option_row mount_rows[] = {
     {"over", option_set_flag, AT(options.over),
-     .help = "allow files in DIR, such as those that the dataset was packed from",
-     .about = "Allows files in DIR, such as those that the dataset was packed from. If DIR has names that "
-	      "are not in the dataset, the command fails, because the mount would hide them."},
+     .help = "allow DIR to have files, such as those that the dataset was packed from",
+     .about =
+	 "Allows DIR to have files, such as those that the dataset was packed from. If DIR has names that "
+	 "are not in the dataset, the command fails, because the mount would hide them."},
     CTL_ROW_VERSION(AT(options.version),
 		    .help = "version to show (default: the newest); the mount stays at its version",
 		    .about = "Shows that version instead of the newest, if its snapshot is kept. `stat` "
@@ -107,7 +108,8 @@ const struct option_verb ctl_mount = {
     .arguments = "DATASET DIR [-- COMMAND [ARGUMENT ...]]",
     .summary = "Show a dataset as read-only files, from dieseld's cache",
     .help =
-	"With a command: only the command sees the files, and the mount ends with it. Without: all processes "
+	"With a command: only the command sees the files, and the mount ends with it. Without one, all "
+	"processes "
 	"of this\n"
 	"user see them, until fusermount3 -u DIR. The command starts a daemon of your own if none runs.\n",
     .about = "Shows the dataset at DIR as read-only files (FUSE), for programs that cannot read datasets. "

@@ -68,7 +68,7 @@ int ctl_add_restarts(const void *data, size_t bytes, void **ret, size_t *ret_byt
 	int r = jpeg_restarts_add(data, bytes, &made, &made_bytes, ret_note);
 
 	if (made_bytes > CHUNK_SAMPLE_MAX_BYTES)
-		return error_set(ret_note, JPEG_RESTARTS_KEPT, "it would have more than 1 GiB");
+		return error_set(ret_note, JPEG_RESTARTS_KEPT, "with markers, it would be larger than 1 GiB");
 	if (made) {
 		*ret = steal_pointer(made);
 		*ret_bytes = made_bytes;
@@ -86,7 +86,7 @@ static void count_restarts(const struct pack_rewritten *file, void *context)
 		c->bytes_before += file->source_bytes;
 		c->bytes_after += file->bytes;
 	} else if (file->result == JPEG_RESTARTS_KEPT) {
-		error_set(&text, 0, "%s is packed as it is, without restart markers: %s", file->path,
+		error_set(&text, 0, "%s is packed unchanged, without restart markers: %s", file->path,
 			  file->note->text);
 		show_skipped(text.text, c);
 	}
@@ -376,7 +376,7 @@ static const struct option_row pack_rows[] = {
     {"drop-empty", option_set_flag, AT(survey.drop_empty),
      .help = "leave out class folders without samples, and number only the others"},
     {"classes-of", option_set_string, AT(survey.classes_of), .value = "DATASET", .takes = OPTION_FILE,
-     .help = "refuse classes that are not in DATASET; accept empty folders of its classes",
+     .help = "refuse classes that are not in DATASET; accept empty folders for its classes",
      .about =
 	 "For one split of a dataset whose other split, DATASET, has all classes. `pack` refuses a class "
 	 "folder that is not a class of "

@@ -308,7 +308,7 @@ static const struct option_row set_rows[] = {
 	      "`decoded-cache-max`, `read-limit` or `read-ops-limit`. The last two hold for all storages "
 	      "together, per second; 0 means no limit. `auto` means as configured. Limits override pins."},
     {"dry-run", set_mode, .least = WIRE_TUNE_ON, .says = "must be on or off", .words = "off|on",
-     .value = "MODE", .help = "decide and record, but change nothing"},
+     .value = "MODE", .help = "decide and record, but change no knobs"},
     {"tune", set_mode, .says = "must be on, off, dry-run or auto", .words = "off|on|dry-run|auto",
      .value = "MODE", .help = "auto: as configured"},
     {"unset", set_unset,

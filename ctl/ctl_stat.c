@@ -402,7 +402,7 @@ static void print_dataset(const struct option_verb *verb, const char *path, cons
 	if (f->n_kept) {
 		fputs("snapshots ", stdout);
 		print_kept(f);
-		puts(": jobs can read these versions");
+		puts(": jobs can open these versions");
 	}
 	shape_print(verb, &f->shape, info->version);
 }

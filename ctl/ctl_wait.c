@@ -35,7 +35,7 @@ static void say_who(const struct ctl_wait *w, const struct writer_sign *sign, ui
 	struct error text = ERROR_INIT;
 	char who[WRITER_SIGN_NAME], time[24];
 
-	error_set(&text, 0, "%s is being changed by %s; waiting up to %s for it to finish", w->dataset,
+	error_set(&text, 0, "%s is being changed by %s; waiting for it to finish, for up to %s", w->dataset,
 		  writer_sign_name(sign, who, sizeof(who)),
 		  units_format_duration(time, sizeof(time), left_ns));
 	ctl_warn(w->verb, text.text);

@@ -164,7 +164,8 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")))
 		return ctl_help(verb);
 	if (!ctl_is_started_by_program(SOCK_STREAM))
-		return ctl_usage(verb, "is started by a program that writes a dataset, not by hand");
+		return ctl_usage(verb, "a program that writes a dataset starts this command: do not run it "
+				       "by hand");
 	int r = ctl_detach();
 
 	if (r < 0)

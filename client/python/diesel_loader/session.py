@@ -120,8 +120,8 @@ class Session:
         """Starts the daemon again if it is the user's own, because nobody else does. libdiesel waits for any other daemon."""
         if self._n_revived == MAX_REVIVED:
             self._n_revived = 0
-            raise OSError(errno.ECONNREFUSED, f"dieseld at {self.dataset.socket} ended {MAX_REVIVED} times before it had "
-                                  "the next batch ready: see its log, dieseld.log next to the socket")
+            raise OSError(errno.ECONNREFUSED, f"dieseld at {self.dataset.socket} ended {MAX_REVIVED} times before the next batch was "
+                                  "ready: see its log, dieseld.log next to the socket")
         self._n_revived += self.dataset.revive()
         self._lost = False
 

@@ -63,7 +63,7 @@ class Mirror:
     def __init__(self, memory, fd):
         self._handle = ctypes.c_void_p()
         self.life = memory.life
-        _check(lib.diesel_mirror_open(byref(memory), fd, byref(self._handle)), "map the session's batches")
+        _check(lib.diesel_mirror_open(byref(memory), fd, byref(self._handle)), "map the memory of the session's batches")
 
     def add(self, segment, fd, size):
         _check(lib.diesel_mirror_segment(self._handle, segment, fd, size), f"map chunk segment {segment}")

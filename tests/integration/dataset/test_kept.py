@@ -76,7 +76,7 @@ def test_how_many(engine):
         assert len(objects(engine, "versions")) == 7
     else:
         assert engine.json("stat", engine.dataset)["snapshots"] == [3, 4, 5, 6]
-        assert "snapshots 3, 4, 5, 6: jobs can read these versions\n" in engine.ctl("stat", engine.dataset)
+        assert "snapshots 3, 4, 5, 6: jobs can open these versions\n" in engine.ctl("stat", engine.dataset)
         newest = os.stat(engine.dataset + "/snapshot")
         assert os.path.samestat(newest, os.stat(engine.dataset + "/snapshots/6")) and newest.st_nlink == 2
     if in_bucket:

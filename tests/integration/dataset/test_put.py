@@ -235,7 +235,7 @@ class Put(Case):
             os.environ["DIESEL_DIESELCTL"] = given
         done = subprocess.run([DIESELCTL, "put", SCRATCH + "/wrong"], capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False)
         self.assertEqual(done.returncode, 2)
-        self.assertIn("not by hand", done.stderr)
+        self.assertIn("do not run it by hand", done.stderr)
 
     @in_folder
     def test_a_second_writer_is_refused(self):

@@ -179,7 +179,7 @@ def test_halves(engine):
     second = append(engine, sources[1], "--wait", "100")
     if not in_bucket:
         line = second.stderr.readline()
-        assert "is being changed by " in line and re.search(r"waiting up to (100|9\d)\.\d s", line) and line.count("\n") == 1, line
+        assert "is being changed by " in line and re.search(r"for up to (100|9\d)\.\d s", line) and line.count("\n") == 1, line
         assert engine.json("stat", engine.dataset)["version"] == 1  # and it can be read meanwhile
         assert f"by process {first.pid}:" in line, line
         status, out, err = first.end()
@@ -204,7 +204,7 @@ def test_held(engine):
         out, err = process.communicate(timeout=300)
         lines = err.splitlines()
         assert process.returncode == 1 and out == "" and len(lines) == 2, (process.args, out, err)
-        assert re.search(r"waiting up to \d+ ms", lines[0]) and "another dieselctl" in lines[1], lines
+        assert re.search(r"for up to \d+ ms", lines[0]) and "another dieselctl" in lines[1], lines
     assert patient.poll() is None
     assert engine.json("stat", engine.dataset)["version"] == 2
     assert holder.end()[0] == 0

@@ -30,7 +30,7 @@ def npy_header(data: bytes) -> tuple[str, tuple[int, ...]]:
     begin = 12 if wide else 10
     length = int.from_bytes(data[8:begin], "little")
     if data[:6] != b"\x93NUMPY" or len(data) < begin + length or length > MAX_HEADER:
-        raise NotUnderstood("is not a .npy file, or is truncated, or has too long a header")
+        raise NotUnderstood("is not a .npy file, is truncated, or has a header that is too long")
     try:
         header = ast.literal_eval(data[begin:begin + length].decode().strip())
         kind, shape = header["descr"], tuple(header["shape"])
@@ -72,7 +72,7 @@ class ArrayBuilder:
 
     def _from(self, step):
         if self.has_size:
-            raise NotUnderstood("it must come first, and only once")
+            raise NotUnderstood("it must be the first transform, and appear only once")
         dtype, shape = step.dtype, step.shape
         if shape is None:
             path, data = self._first()
@@ -83,7 +83,7 @@ class ArrayBuilder:
             self._any_side = True
             self.note = f"{dtype} {list(shape)}, as {path}"
         if step.layout and len(step.layout) != len(shape):
-            raise NotUnderstood(f"layout {step.layout!r} has {len(step.layout)} dimensions, but the arrays have the shape {shape}")
+            raise NotUnderstood(f"layout {step.layout!r} has {len(step.layout)} dimensions, but the arrays have shape {shape}")
         self._letters = step.layout or ""
         recipe, tensor = self.recipe, self.recipe.tensor
         recipe.kind, recipe.shape = native.RECIPE_NUMPY if type(step) is array.FromNumpy else native.RECIPE_BYTES, native.RECIPE_WHOLE
@@ -147,7 +147,7 @@ class ArrayBuilder:
     def _normalize(self, step):
         recipe, n = self.recipe, len(step.mean)
         if recipe.dtype != "float32" or recipe.flags & native.RECIPE_NORMALISE:
-            raise NotUnderstood("dieseld can normalise only float32, and once")
+            raise NotUnderstood("dieseld can normalise only float32 values, and only once")
         if n > 1:
             channels = recipe.tensor.dimensions[self._needs("C", "channels")]
             if n != channels:

@@ -237,7 +237,7 @@ class _Builder:
         if self.is_ours and not self.recipe.flags & native.RECIPE_ROWS:
             raise _NotUnderstood("dieseld can change colours only before ToTensor")
         if self.recipe.dtype != "uint8":
-            raise _NotUnderstood("dieseld can change colours only of uint8")
+            raise _NotUnderstood("dieseld can change colours only of uint8 images")
         if not self.has_size:
             raise _NotUnderstood("dieseld can change colours only after resizing")
         if self.recipe.grey:
@@ -361,7 +361,7 @@ class _Builder:
     def _Normalize(self, step):
         mean, std = [float(v) for v in step.mean], [float(v) for v in step.std]
         if self.recipe.dtype != "float32" or self.recipe.flags & native.RECIPE_NORMALISE:
-            raise _NotUnderstood("dieseld can normalise only float32, and once")
+            raise _NotUnderstood("dieseld can normalise only float32 values, and only once")
         n = self.recipe.channels
         if len(mean) not in (1, n) or len(std) not in (1, n) or not all(v > 0 for v in std):
             raise _NotUnderstood(f"its mean and std must have {n} channel{'s'[:n != 1]}")

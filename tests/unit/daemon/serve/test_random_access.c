@@ -112,7 +112,7 @@ static void test_subsets_that_no_session_has(void **state)
 		uint64_t bits;
 		const char *says;
 	} table[] = {{N_SAMPLES, 0, "has no samples"},
-		     {N_SAMPLES + 1, 5, "is not of"},
+		     {N_SAMPLES + 1, 5, "belongs to another dataset"},
 		     {N_SAMPLES, 5, "2 samples, too few"}};
 	_cleanup_(freep) char *path = make_dataset(*state, "data", &plan);
 	struct diesel_subset *subset = NULL;

@@ -79,7 +79,7 @@ static void print_entry(struct ls_options *o, const char *path, size_t length,
 		printf("%-34s", "directory");
 	}
 	if (o->is_terminal) {
-		char text[4 * CHUNK_NAME_MAX + 8]; /* a name must not steer the terminal */
+		char text[4 * CHUNK_NAME_MAX + 8]; /* a name must not send control codes to the terminal */
 
 		fputs(text_printable(text, sizeof(text), path, length), stdout);
 	} else {

@@ -45,7 +45,7 @@ static void print_path(struct diff *d, enum kind kind, const struct snapshot_sam
 		return;
 	}
 	printf("%c ", "+~-"[kind]);
-	if (isatty(STDOUT_FILENO)) /* a name must not steer the terminal */
+	if (isatty(STDOUT_FILENO)) /* a name must not send control codes to the terminal */
 		fputs(text_printable(text, sizeof(text), s->path, s->path_length), stdout);
 	else
 		fwrite(s->path, 1, s->path_length, stdout);

@@ -16,13 +16,12 @@ BEGIN = (0, 0, 0, None)
 class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
     """Sample numbers in the order in which dieseld serves them, for DataLoaders that read by number.
 
-    Samples that are near each other in storage come near each other, and still every epoch is another shuffle:
-    chunks are shuffled, and so are the samples of each `window_chunks` of them. Every sample comes once per epoch, on one of the ranks.
+    Samples that are close in storage are delivered close together, but every epoch has a new order: chunks are shuffled, and so
+    are the samples within each window of `window_chunks` chunks. Every sample comes once per epoch, on one of the ranks.
     No sample comes twice (torch's DistributedSampler repeats some as padding), and all ranks get equally many batches.
 
     dataset: a diesel_loader Dataset. batch_size: the loader's; it matters only with several ranks or lanes. rank, world_size, lanes,
-    drift: as
-    for diesel_loader.torch.DataLoader. shuffle=False: the order of storage. set_epoch() before each epoch, as always.
+    drift: as for diesel_loader.torch.DataLoader. shuffle=False: storage order. Call set_epoch() before each epoch, as always.
 
     state_dict() and load_state_dict() resume in the middle of an epoch, as torchdata's StatefulDataLoader does, without
     drawing the same numbers again.

@@ -63,7 +63,9 @@ atexit.register(_end)
 
 
 class Stream:
-    """assembly: the work on each batch. open_session(epoch, first): a Session that starts there. n_workers: a number, or None
+    """Batches of one rank, epoch after epoch.
+
+    assembly: the work on each batch. open_session(epoch, first): returns a Session that starts there. n_workers: a number, or None
     for the daemon's choice. setup: worker.Setup; context, depth: of a Pool. persistent: workers stay from epoch to
     epoch. batch_log: a BatchLog, or None. timeout: seconds to wait for a worker's batch; 0: for ever.
     is_alone: no other rank needs as many batches."""
@@ -125,8 +127,9 @@ class Stream:
         return self
 
     def enter(self, me):
-        """Gives the stream to a call that has made the object `me`, if no other has it. The caller gives it back, whatever
-        happens, by `if stream.inside == {"by": me}: stream.inside = {}`: with no call, so that Ctrl-C cannot strike there."""
+        """Gives the stream to a call that has made the object `me`, unless another call has it. The caller must give it back
+        in any case, by `if stream.inside == {"by": me}: stream.inside = {}`: without a function call, so that Ctrl-C cannot
+        interrupt it."""
         if self.pid != os.getpid():
             raise RuntimeError(f"this iterator belongs to process {self.pid}, which this one was forked from: call "
                                "iter() on the loader to get an iterator in this process")

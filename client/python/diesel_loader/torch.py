@@ -117,10 +117,10 @@ class _AsTheirs(Dataset):
 
 
 class DataLoader(Loader, torch.utils.data.DataLoader):
-    """Iterates a packed dataset in batches: a torch.utils.data.DataLoader in all that it is asked, fed by dieseld.
+    """Iterates a packed dataset in batches: a torch.utils.data.DataLoader whose batches come from dieseld.
 
-    The arguments are PyTorch's, of the same names, order and meaning, except for the differences below. In addition, by
-    name: seed, transform, order, decode, batches and job.
+    The arguments have the names, order and meaning of PyTorch's, except for the differences below. Additional keyword
+    arguments: seed, transform, order, decode, batches and job.
 
     batch_size=None: single samples, which PyTorch reads one by one (below). seed: if it is not given, it is drawn from
     generator, a torch.Generator, or else from torch's own, which torch.manual_seed() sets. Rank 0 of a process group
@@ -129,13 +129,13 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
     page-locked memory; without effect with Batches(device=...).
     in_order: batches always come in order. torch.utils.data.get_worker_info() knows no num_workers.
 
-    sampler, batch_sampler: an order of one's own, and with it PyTorch's way of loading: its workers read the samples by
-    number, past the daemon's cache. Ranks, `seed`, lanes, random_state and state_dict() are then the sampler's affair.
-    torch's own RandomSampler, SequentialSampler and a DistributedSampler that shuffles are understood if they are over
-    the whole dataset. The daemon serves them as shuffle=True, False, and by rank (with no sample twice, where
+    sampler, batch_sampler: your own order. Loading then works as in PyTorch: its workers read the samples by number, without
+    the daemon's cache, and the sampler is responsible for ranks, `seed`, lanes, random_state and state_dict(). Exceptions are
+    torch's own RandomSampler, SequentialSampler and a DistributedSampler that shuffles, over the whole dataset: the daemon
+    serves them as shuffle=True, False, and by rank (with no sample twice, where
     DistributedSampler pads).
 
-    Results of a worker are pickled, their tensors and arrays by shared memory.
+    Workers return results by pickle, but tensors and arrays in shared memory.
     """
 
     __doc__ = f"{__doc__}\n{Loader.__doc__}"
@@ -343,8 +343,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
 
     @property
     def _is_accelerate_prepared(self):
-        """Accelerate's prepare() asks, and makes no other loader out of this one: its batches are shared out by rank
-        already. Then it sets this for all that it was given. ValueError where it would share them out a second time."""
+        """True: Accelerate's prepare() keeps this loader, because its batches are divided among the ranks already. prepare() then
+        sets this attribute on all loaders that it was given. Raises ValueError if Accelerate would divide the batches again."""
         for sampler in () if self._served else (self.sampler, getattr(self.batch_sampler, "sampler", None)):
             if isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
                 raise ValueError(f"this loader already reads only the share of rank {sampler.rank}, and Accelerate "

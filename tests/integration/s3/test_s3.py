@@ -282,7 +282,7 @@ def case_hostile():
     with open(SOURCE + "/b/more", "w") as file:
         file.write("more")
     said = ctl(port, "pack", "--append", SOURCE, URL, fails=True).splitlines()
-    assert len(said) == 16 and "changed by another" in said[-1] and all("going on" in line for line in said[:-1]), said
+    assert len(said) == 16 and "changed by another" in said[-1] and all("continuing" in line for line in said[:-1]), said
     proxy.reset()
     assert "sound:" in ctl(port, "verify", URL)
     said = ctl(port, "stat", "s3://bucket/a/../b", fails=True)

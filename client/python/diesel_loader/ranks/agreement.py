@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that go through a dataset together compare the values that their order follows from. They compare all but the
-place before the first batch, for which a rank waits at most SOON_S for the others, and the place when a second batch is
-asked for.
+"""Checks that ranks that read a dataset together use the same order.
 
-They use a store that all of them see, which needs no collective call. A single rank that looks at one batch just gets
-it. The loader of a single rank that goes on logs a warning after a while."""
+Before the first batch, the ranks compare all values that determine the order, except the position. For this a rank waits at
+most SOON_S for the others. At the second batch they compare the position, too. They use a store that all of them see, which
+needs no collective call. A single rank that reads one batch gets it without the others. If it continues alone, its loader
+logs a warning after a while."""
 import json
 import time
 
@@ -22,8 +22,8 @@ def number(name):
 
 
 def check(store, key, ranks, facts, path, patience_s):
-    """Whether all ranks have come, and with the same facts: a dict. ValueError on all ranks where one's differ. False: not all have
-    come, and this one is as if it had not; the key is for it to try again."""
+    """Returns True if all ranks have called this with the same facts, a dict. Raises ValueError on all ranks if one rank's facts
+    differ. False: not all ranks have come; this rank has withdrawn, and may try again with the same key."""
     rank, world_size = ranks
     mine = json.dumps({"rank": rank, **facts}, sort_keys=True)
     n, end = store.add(f"{key}/n", 1), time.monotonic() + patience_s

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The number of lanes that an epoch's order has, its drift and its window (docs/reference/formats.md). All ranks need
-the same answer, so the default follows only from the number of ranks. A user gives a number or None; the pair (lanes,
-drift) of an epoch has numbers."""
+"""Determines the lanes, the drift and the window of an epoch's order (docs/reference/formats.md).
+
+All ranks need the same values, so the defaults depend only on the number of ranks and the dataset. A user gives a number or
+None; the pair (lanes, drift) of an epoch has numbers."""
 from __future__ import annotations
 
 from ..options import integer

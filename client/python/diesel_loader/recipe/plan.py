@@ -30,7 +30,7 @@ NOT_KNOWN = "dieseld does not support it"
 
 
 class Step:
-    """A transform, where it runs, and why."""
+    """A transform, the place where it runs, and the reason."""
 
     def __init__(self, transform: Any, where: str, why: str) -> None:
         self.transform, self.where, self.why = transform, where, why
@@ -41,8 +41,10 @@ class Step:
 
 
 class Plan:
-    """steps: of the whole transform. recipe: what dieseld does, or None. rest: the steps that stay, a list of callables. kind: what
-    these begin with: "pil", "tensor", "image" (torchvision's tv_tensors.Image), or "array": the loader's own array or tensor."""
+    """A transform split into the part that dieseld runs and the rest.
+
+    steps: all steps. recipe: the part that dieseld runs, or None. rest: the other steps, a list of callables. kind: their
+    input, "pil", "tensor", "image" (torchvision's tv_tensors.Image), or "array": the loader's own array or tensor."""
 
     def __init__(self, steps: list[Step], recipe: Recipe | None = None, rest: list[Any] | None = None, kind: str = "pil") -> None:
         self.steps, self.recipe, self.rest, self.kind = steps, recipe, rest or [], kind

@@ -130,8 +130,7 @@ static void run_order(struct fetch_pool *pool, struct fetch_link *link, const st
 	(void)transport_send(link->socket, &answer, NULL, 0);
 }
 
-/* Sends the reply in pieces. The first one carries the result; the peer detects a short reply by its length.
- */
+/* Sends the reply in pieces. The first has the result; the peer detects a short reply by its length. */
 static void run_request(struct fetch_pool *pool, const struct fetch_request *q, int socket)
 {
 	_cleanup_(freep) void *buffer = malloc(PIECE_BYTES);

@@ -175,7 +175,7 @@ static void tell_taken(const struct pack_context *c)
 	if (s->n_others)
 		snprintf(others, sizeof(others), "%llu file%s that %s by %s, such as %s",
 			 (unsigned long long)s->n_others, units_plural(s->n_others),
-			 s->n_others == 1 ? "is no image" : "are no images",
+			 s->n_others == 1 ? "is not an image" : "are not images",
 			 s->n_others == 1 ? "its name" : "their names", s->other);
 	if (s->n_outside && s->classes.n)
 		snprintf(outside, sizeof(outside), "%llu image%s in no class folder (label -1), such as %s",

@@ -127,7 +127,7 @@ static const struct option_row rebuild_rows[] = {
     CTL_ROW_KEEP_SNAPSHOTS(AT(keep_snapshots)),
     CTL_ROW_WAIT(AT(wait.ns)),
     {"json", option_set_flag, AT(json),
-     .help = "print the result, and the ids of lost chunks, as a JSON object"},
+     .help = "print the result as a JSON object, with the ids of lost chunks"},
 };
 
 #undef AT

@@ -113,7 +113,7 @@ static int replay_recording(const struct option_verb *verb, const char *path, st
 	if (r < 0)
 		return ctl_failed(verb, &err);
 	if (info.cut_off) {
-		error_set(&err, 0, "%s was cut off: the replay ends there", path);
+		error_set(&err, 0, "%s was cut off: the replay ends at that point", path);
 		ctl_warn(verb, err.text);
 	}
 	print_end(p, 0);

@@ -192,7 +192,7 @@ static void print_pins(const json_t *tune)
 		ctl_string(pin, "knob", knob);
 		left[0] = '\0';
 		if (in_force < ctl_real(pin, "value"))
-			snprintf(left, sizeof(left), ", reduced by the limit to %s",
+			snprintf(left, sizeof(left), ", but the limit reduces it to %s",
 				 ctl_knob(value, knob, in_force));
 		ctl_knob(value, knob, ctl_real(pin, "value"));
 		if (ctl_number(pin, "job"))

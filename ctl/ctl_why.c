@@ -25,8 +25,7 @@ static const char *clock_text(char text[24], double unix_s)
 	return text;
 }
 
-/* Prints, for instance, "812 samples/s, 31 % of the time waiting for data", without values that are not
- * known. */
+/* Prints, for instance, "812 samples/s, 31 % of the time waiting for data", without unknown values. */
 static void print_speed(double rate, double wait)
 {
 	char text[24], percent[8];
@@ -174,8 +173,7 @@ static void print_nodes(const json_t *nodes, uint64_t world, uint64_t read_bytes
 	print_lanes(nodes, world);
 }
 
-/* Prints, for instance, ", other nodes 45% (4.1 ms a chunk; 310 MiB/s)", without values that are not known.
- */
+/* Prints, for instance, ", other nodes 45% (4.1 ms a chunk; 310 MiB/s)", without unknown values. */
 static void print_tier(const char *name, double part, const json_t *flow)
 {
 	char percent[8], mean[24], bytes[24];

@@ -26,8 +26,7 @@ struct diff {
 	const struct snapshot *a, *b;
 	uint64_t counts[N_KINDS];
 	bool json;
-	bool shows_progress; /* false if the lines go to the same terminal, where progress would disturb them
-			      */
+	bool shows_progress; /* false if the lines go to a terminal, too */
 	struct progress bar;
 };
 

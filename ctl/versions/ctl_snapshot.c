@@ -66,7 +66,7 @@ static int write_snapshot(const char *dataset, struct error *err)
 	return r;
 }
 
-/* Writes the snapshot of an earlier version. Needs no lock, because the chunks of that version do not change.
+/* Writes the snapshot of an earlier version. Needs no lock: the chunks of that version do not change.
  */
 static int keep_version(const char *dataset, uint64_t version, struct snapshot **ret, struct error *err)
 {

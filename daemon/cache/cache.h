@@ -144,8 +144,7 @@ struct cache {
 	bool needs_changed; /* sessions or datasets changed: cache_fit() is due */
 	bool closing;       /* the daemon is stopping: memory stays with the clients that map it */
 	bool said_bare;     /* true: the log has the line that images are decoded without a sandbox */
-	bool unfit; /* the cache is over its target because too much is in use now: cache_fit() must run again
-		     */
+	bool unfit;         /* over its target because too much is in use: cache_fit() must run again */
 	struct cache_counters counters;
 	struct cache_handler handler;
 };

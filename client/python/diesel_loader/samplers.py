@@ -136,7 +136,7 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
 
         Raises ValueError if the order would not be the same, or the ranks cannot continue there."""
         if state.get("version") != STATE_VERSION:
-            raise ValueError(f"state of version {state.get('version')}, this sampler supports {STATE_VERSION}")
+            raise ValueError(f"cannot resume: state of version {state.get('version')}, but this sampler supports version {STATE_VERSION}")
         dealt = dealing.resumed(state, self.lanes, self.drift, len(self.dataset), self.dataset.path)
         for name, value in self._what(dealt).items():
             was = state.get(name, dealing.BEFORE_THEY_WERE.get(name))

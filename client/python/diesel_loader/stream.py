@@ -332,7 +332,7 @@ class Stream:
                 entry = Entry(lease.batch.epoch, lease.batch.index, lease)
                 if not lease.batch.n_items:
                     entry = Entry(*entry.position, error=errors.DamagedData(
-                        errno.EBADMSG, f"no sample of batch {entry.index} of epoch {entry.epoch} is left, but other ranks have some: give "
+                        errno.EBADMSG, f"no undamaged sample is left in batch {entry.index} of epoch {entry.epoch}, but other ranks have some: give "
                         'damaged="zero", or a larger batch_size'))
                 if self._batch_log:
                     entry.samples = sample_numbers(lease.batch)

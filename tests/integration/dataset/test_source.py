@@ -76,7 +76,7 @@ class Source(unittest.TestCase):
         for source in self.each_way():
             done = dieselctl("pack", source, self.dataset)
             self.assertEqual(done.returncode, 0)
-            self.assertRegex(done.stderr, r"the dataset also has 3 files that are no images by their names, such as "
+            self.assertRegex(done.stderr, r"the dataset also has 3 files that are not images by their names, such as "
                              r"(cat/README.md|dog/2.jfif|labels.csv), and 1 image in no class folder \(label -1\), such as "
                              r"preview.jpg; to pack only what ImageFolder accepts, use --images\n$")
             self.assertEqual(done.stderr.count("\n"), 1)

@@ -274,7 +274,7 @@ class Control(Case):
     def test_a_limit_below_a_pin_holds(self):
         daemon = self.tuned()
         ctl(daemon, "set", "cache=200M")
-        said = "pinned: cache-bytes of every job to 200 MiB, reduced by the limit to 64 MiB"
+        said = "pinned: cache-bytes of every job to 200 MiB, but the limit reduces it to 64 MiB"
         self.assertIn(said, ctl(daemon, "set", "--limit", "cache-max=64M"))
         wait_until("the settings are written", lambda: ask(daemon, "jobs")["tune"]["history"]["written"] > 0)
         daemon.kill()

@@ -154,7 +154,7 @@ class Restarts(unittest.TestCase):
         self.assertIn(f"; 0 had them, {len(kept)} packed unchanged, {len(other)} other files\n", said)
         for name in kept:
             self.assertRegex(warned, rf"(?m)^dieselctl pack: {name} is packed unchanged, without restart markers: [^\n]+$")
-        self.assertIn("the dataset also has 2 files that are no images by their names", warned)
+        self.assertIn("the dataset also has 2 files that are not images by their names", warned)
         self.assertEqual(warned.count("\n"), len(kept) + 1)
         self.assertRegex(warned, "huge.*more than 64 million pixels")
         self.assertRegex(warned, "several.*more than one image")

@@ -85,7 +85,7 @@ static void lose(struct assist *a, const char *why)
 	a->n_jobs = 0;
 }
 
-/* Takes a message about all jobs: see struct assist_job. */
+/* Handles a message about all jobs: see struct assist_job. */
 static void on_word(struct assist *a, const struct assist_job *word)
 {
 	if (*word->why)

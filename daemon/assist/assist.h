@@ -59,7 +59,7 @@ void assist_free(struct assist *a);
 const char *assist_problem(const struct assist *a);
 /* Returns the i-th job, or NULL. */
 const struct assist_job *assist_job_at(const struct assist *a, uint32_t i);
-/* Returns the job's state in a word. */
+/* Returns the job's state as one word. */
 const char *assist_job_state(const struct assist_job *job);
 /* Returns the files and bytes read ahead for all jobs since the start. */
 void assist_totals(const struct assist *a, uint64_t *ret_files, uint64_t *ret_bytes);

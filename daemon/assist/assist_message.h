@@ -35,6 +35,6 @@ struct assist_told {
 
 extern bool assist_only_observes; /* assist_fork() sets it before it forks the keeper */
 
-/* Run the reader and the watcher. Return the exit status. */
+/* Each runs one process, the reader or the watcher, and returns its exit status. */
 int assist_reader_run(int fd);
 int assist_watch_run(const struct kept_helper *self);

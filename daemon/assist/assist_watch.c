@@ -22,23 +22,24 @@
 #define IDLE_MS 250
 
 /*
- * Looking for trainers costs time in each system call of the machine. So the watcher looks only for a while
- * (a window) after an unknown process forked a child that lasts and executes no program of its own, as
- * DataLoader's workers do; and now and then without that (a glance), since workers may be started otherwise.
+ * The search for trainers costs time in each system call of the machine. So the watcher searches only for a
+ * while (a window) after an unknown process has forked a lasting child that executes no program of its own,
+ * like DataLoader's workers. As workers may be started otherwise, it also searches briefly from time to time
+ * (a glance).
  */
 #define FORK_LASTS_NS  (200 * NS_PER_MS)
 #define WINDOW_NS      (2 * NS_PER_S)
-#define WINDOW_EACH_NS (10 * NS_PER_S)   /* minimum time between windows for forks */
+#define WINDOW_EACH_NS (10 * NS_PER_S)   /* minimum time between two windows */
 #define GLANCE_NS      (200 * NS_PER_MS) /* length of a glance */
 #define GLANCE_EACH_NS (15 * NS_PER_S)
 #define RECORD_SPACE   (sizeof(struct index_record) + INDEX_MESSAGE_BYTES)
 
 struct watched_job {
-	struct assist_job told; /* pid 0: unused */
-	int fd, pidfd;          /* fd: of its reader; pidfd: of the job */
+	struct assist_job told; /* last report about the job; pid 0: this entry is unused */
+	int fd, pidfd;          /* fd: socket of the job's reader; pidfd: of the job */
 	uint64_t said_ns;
 	bool changed;
-	char *feed; /* records to hand over */
+	char *feed; /* records to send to the reader */
 	uint32_t n_feed;
 };
 
@@ -147,7 +148,7 @@ static void job_begin(struct watcher *w, const struct index_record *r)
 
 static void flush(struct watched_job *j)
 {
-	/* A reader that cannot keep up misses records, and recovers from the loss. */
+	/* If the reader cannot keep up, drops records: it recovers from the loss. */
 	if (j->n_feed)
 		(void)send(j->fd, j->feed, j->n_feed, MSG_DONTWAIT | MSG_NOSIGNAL);
 	j->n_feed = 0;

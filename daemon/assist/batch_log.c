@@ -78,7 +78,7 @@ static uint32_t count_in_flight(struct batch_log *log)
 	return n;
 }
 
-/* Orders the files of a batch that was just written, if that is its turn. */
+/* Orders the prefetch of a batch that was just written, if it is in a turn with reading ahead. */
 static void order(struct batch_log *log, const struct written_batch *b, uint32_t number, uint64_t now_ns)
 {
 	int set = data_sets_guess(&log->sets, b->pass);

@@ -10,8 +10,8 @@
 #include "judge_ahead.h"
 
 #define BATCH_LOG_PIPES   64
-#define BATCH_LOG_PENDING 64        /* per pipe: batches written and not read */
-#define BATCH_LOG_NAMES   (1 << 20) /* per batch: bytes of names of files that it opens */
+#define BATCH_LOG_PENDING 64        /* maximum number of batches per pipe that are written and not read */
+#define BATCH_LOG_NAMES   (1 << 20) /* maximum bytes of names of the files that a batch opens */
 #define BATCH_LOG_PER     16        /* maximum files per sample */
 
 struct written_batch {

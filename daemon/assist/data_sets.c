@@ -86,7 +86,7 @@ static struct likeness compare(const struct data_sets *s, int set, const struct 
 	return l;
 }
 
-/* Returns the set that the batch's files belong to, or -1. Marks the sets that it cannot be. */
+/* Returns the set that the batch's files belong to, or -1. Marks the sets to which it cannot belong. */
 static int recognise(const struct data_sets *s, struct data_pass *p, const struct data_batch *b,
 		     uint32_t *n_wrong)
 {

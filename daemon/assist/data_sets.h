@@ -18,7 +18,7 @@
 struct data_pass {
 	uint64_t id;   /* ids start at 1; 0: none */
 	uint64_t seen; /* bit i: a batch with number i modulo 64 was written */
-	bool begun;    /* one of its batches is done */
+	bool begun;    /* at least one batch of the pass is done */
 	int set;       /* set in which the pass is learnt; -1: nothing learnt yet */
 	bool settled;  /* the set was known before the pass */
 	bool is_not[FILE_TABLE_SETS];

@@ -27,7 +27,7 @@ struct file_table {
 enum file_table_result {
 	FILE_TABLE_NEW,
 	FILE_TABLE_SAME,
-	FILE_TABLE_OTHER, /* the index is known, with other files */
+	FILE_TABLE_OTHER, /* the index is known to open other files */
 };
 
 /* Compares a sample's names, one after another, with those known for the index. Changes nothing. */

@@ -71,11 +71,11 @@ struct judge_ahead {
 		uint32_t turn, from; /* the turn being measured, and its first measured batch */
 		uint64_t from_ns;    /* time of that batch; 0: it has not arrived yet */
 	} measured;
-	uint32_t n_cut;                         /* consecutive turns without a measurement */
+	uint32_t n_cut;                         /* number of consecutive turns without a measurement */
 	uint32_t n_unknown;                     /* number of consecutive batches with unknown files */
 	struct judge_mean with, without, since; /* seconds per batch in turns with and without reading ahead,
 						   and since it was found to help */
-	uint64_t n_read, n_resident;            /* files read and found in memory when counting began */
+	uint64_t n_read, n_resident;            /* counts of read and of resident files when counting began */
 	bool counted;
 	uint32_t n_same, n_other; /* right and wrong predictions since they were last judged */
 	uint32_t n_odd;           /* number of consecutive batches whose files do not match the indices */

@@ -435,7 +435,7 @@ bool cache_make_space(struct cache *c, uint64_t bytes)
 {
 	bool needs_changed = c->needs_changed;
 
-	/* With quotas, the user's datasets have less space from now on. */
+	/* With quotas, these bytes reduce the space of the user's datasets from now on. */
 	if (c->quotas.n > 0)
 		cache_fit(c);
 	c->needs_changed |= needs_changed;

@@ -38,7 +38,7 @@ struct segment {
 	uint64_t since_ns;      /* time when the chunk was verified (CLOCK_MONOTONIC) */
 	bool huge; /* a worker has moved the segment into huge pages, as far as the kernel provides them
 		      (stay.c) */
-	struct access_stamp stamp; /* stamp of the chunk's file, taken before the read */
+	struct access_stamp stamp; /* stamp of the chunk's file, from before the read */
 };
 
 #define SEGMENT_INDEX_BITS 20
@@ -113,7 +113,7 @@ struct cache {
 	struct readers readers;
 	struct read_turns *turns; /* the jobs' lanes refer to it, too */
 	struct read_holds holds;  /* prefetch pauses for checkpoints */
-	struct chunk_load *loads; /* loads in progress (sources/) */
+	struct chunk_load *loads; /* list of loads in progress (sources/) */
 	struct pool *pool;
 	struct handover *handover; /* NULL: chunks do not survive the daemon */
 	struct stage *stage;       /* NULL: no staging */
@@ -121,7 +121,7 @@ struct cache {
 	struct gives gives;        /* chunks that other nodes asked for */
 	struct cache_quotas quotas;
 	uint64_t paid_other_bytes[CACHE_QUOTA_PAYERS]; /* [payer]: batches of the payer's sessions */
-	uint64_t paid_kept_bytes[CACHE_QUOTA_PAYERS];  /* kept batches of each payer */
+	uint64_t paid_kept_bytes[CACHE_QUOTA_PAYERS];  /* [payer]: bytes of kept batches */
 	uint64_t limit_bytes;  /* the operator's limit, and the maximum that all sessions together may need */
 	uint64_t budget_bytes; /* target for all memory: the smaller of limit and ceiling, but at least what
 				  the open sessions need */
@@ -135,9 +135,9 @@ struct cache {
 	struct cache_segments segments;
 	struct cached_dataset *datasets;
 	uint32_t n_held; /* number of datasets whose snapshot is still held although its client has left */
-	struct victim_list victims; /* for callers without a dataset of their own */
+	struct victim_list victims; /* victims for callers without a dataset of their own */
 	uint64_t round;             /* current round of distance marks */
-	uint64_t clock;             /* for last_use: a count of uses, not a time */
+	uint64_t clock;             /* source of last_use: a count of uses, not a time */
 	uint32_t n_loading;
 	struct pool_lane release_lane;
 	struct cache_stays stays;
@@ -213,8 +213,8 @@ void cache_hold_down(struct cache *c, uint64_t bytes);
  * space for them. */
 bool cache_make_decoded_space(struct cache *c, uint64_t bytes);
 
-/* As cache_make_decoded_space(), for a decoded batch that is kept for a lagging job. Limited to
- * 1/CACHE_BATCH_PART of the budget, and to what neither windows nor claims need. */
+/* As cache_make_decoded_space(), for a decoded batch that is kept for a lagging job. Kept batches are limited
+ * to 1/CACHE_BATCH_PART of the budget, and to memory that neither windows nor claims need. */
 #define CACHE_BATCH_PART 4
 bool cache_make_batch_space(struct cache *c, uint64_t bytes);
 /* Evicts a kept batch. Returns false if none can be evicted now. */
@@ -241,7 +241,7 @@ int cache_load(struct cache *c, struct cached_dataset *d, uint64_t chunk, uint32
 void cache_pin(struct cache *c, struct cached_dataset *d, uint64_t chunk);
 void cache_unpin(struct cached_dataset *d, uint64_t chunk);
 
-/* Notes that a batch uses the chunk, which must be pinned. If it is still in use long after it was read, a
+/* Records that a batch uses the chunk, which must be pinned. If it is still in use long after it was read, a
  * worker moves it into huge pages (stay.c). */
 void cache_note_use(struct cache *c, struct cached_dataset *d, uint64_t chunk);
 /* Marks how soon a session needs the chunk, in this round (++cache.round starts one). */
@@ -334,12 +334,12 @@ struct cache_entry {
 /* Ranks n segments for a chunk that a batch waits for, and sorts the ones to evict first to the front. */
 void cache_rank(const struct cache *c, const struct cached_dataset *wanting, struct cache_entry *entries,
 		size_t n);
-/* Selects the segments that may be evicted. */
+/* Conditions that a segment must meet to be evicted. */
 struct candidates {
 	const struct cached_dataset *wanting; /* dataset of the new chunk; NULL: other memory */
 	const struct segment *mapped_like;    /* only segments of its dataset and size that clients may map */
 	bool own;                             /* only segments of `wanting` */
-	bool beyond_quotas; /* of the segments of other datasets, only those beyond their quotas */
+	bool beyond_quotas; /* no segments of other datasets, except of those beyond their quotas */
 	bool is_spare; /* only segments of datasets that nobody has open and that this user was the last to
 			  use */
 	uint32_t uid;

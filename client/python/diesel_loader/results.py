@@ -23,8 +23,8 @@ MAX_FREE = 3         # maximum number of free buffers kept for the next results
 _TABLE = struct.Struct("<QQQ")  # offset and length of the pickle, number of pieces
 _PIECE = struct.Struct("<QQ")   # offset, length
 
-Failure = collections.namedtuple("Failure", "exception text")  # exception: its class, pickled, or None
-Measured = collections.namedtuple("Measured", "result sample_ns")  # a result with the time that each sample took
+Failure = collections.namedtuple("Failure", "exception text")  # exception: the pickled class of the exception, or None
+Measured = collections.namedtuple("Measured", "result sample_ns")  # a result, with the time that each sample took
 
 
 def _align(n):
@@ -159,7 +159,7 @@ class Writer:
         if fitting:
             buffer = min(fitting, key=lambda b: b.size)
         else:
-            buffer = Buffer(self._next, -(-size * 9 // 8 // 4096) * 4096)  # batches differ a little in size
+            buffer = Buffer(self._next, -(-size * 9 // 8 // 4096) * 4096)  # an eighth more, because batches differ a little in size
             self._next += 1
             self._buffers.append(buffer)
         lib.diesel_result_borrow(buffer.address)

@@ -27,7 +27,7 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
     drawing the same numbers again.
     """
 
-    # batch, samples of it, samples of the epoch before all of its batches, (lanes, drift): where the next iteration begins
+    # start of the next iteration: batch, samples of that batch, samples of the epoch before its first batch, (lanes, drift)
     _start = BEGIN
     _place = BEGIN  # position of the newest iteration, in the same form
     _n_begun = 0
@@ -125,7 +125,7 @@ class ChunkShuffleSampler(torch.utils.data.distributed.DistributedSampler):
                 "of_batch": of_batch, "world_size": world_size, "batch_size": self.batch_size, **self._what(dealt or self._dealt())}
 
     def _what(self, dealt):
-        """Values that must be unchanged when a state is loaded."""
+        """Returns the values that must be unchanged when a state is loaded."""
         subset = self.dataset.subset
         return {"dataset_version": self.dataset.version, "n_samples": len(self.dataset),
                 "subset": None if subset is None else subset.digest(), "seed": self.seed,

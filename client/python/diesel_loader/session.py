@@ -33,7 +33,7 @@ class Lease:
         self.batch, self._address = batch, batch.lease
         native.when_gone(self, lib.diesel_batch_release, batch.lease)
 
-    places = None  # the batch is one batch buffer
+    places = None  # None: all samples lie in one batch buffer
 
     @property
     def batch_buffer(self):
@@ -69,7 +69,7 @@ class Session:
             if dataset.has_own_daemon:  # the loop starts this daemon between short waits
                 options["reconnect_ms"] = min(options.get("reconnect_ms", 0), REVIVE_MS)
             result = -errno.EINTR
-            while result == -errno.EINTR:  # a signal, whose Python handler has run by then
+            while result == -errno.EINTR:  # interrupted by a signal; its Python handler has run
                 result = lib.diesel_session_open(handle, byref(native.SessionOptions(**options)), byref(self._handle), text,
                                                  len(text))
             if result not in (-errno.ECONNREFUSED, -errno.ECONNRESET) or not dataset.has_own_daemon:
@@ -89,7 +89,7 @@ class Session:
             raise errors.from_result(result, self._error(), self.dataset.path)
 
     def next_batch(self):
-        """The next batch as a Lease, or None at the end of the epoch."""
+        """Returns the next batch as a Lease, or None at the end of the epoch."""
         batch, end = native.Batch(), None  # time at which to give up on the user's own daemon
         while True:
             if self._lost:
@@ -159,11 +159,11 @@ class Session:
         return None if wanted == native.NO_WISH else wanted
 
     def report(self, work):
-        """Tells the daemon what Python work costs: a native.Work of totals."""
+        """Reports the cost of Python work to the daemon. work: a native.Work of totals."""
         lib.diesel_session_report(self._handle, byref(work))
 
     def memory(self):
-        """(native.Memory, descriptor) of the batches; raises ConnectionError while the daemon is lost."""
+        """Returns (native.Memory, descriptor) of the batches' memory. Raises ConnectionError while the daemon is lost."""
         memory, fd = native.Memory(), ctypes.c_int()
         result = lib.diesel_session_memory(self._handle, byref(memory), byref(fd))
         if result < 0:

@@ -87,7 +87,7 @@ class Stream:
         self.broken = False     # Ctrl-C interrupted a call: the next call starts after the last batch handed out
         self._crosses = False    # the user iterates over several epochs, so the next one is begun early
         self.user = None         # weak reference to the iterator in use
-        self.inside = {}         # "by": an object of the call that uses the stream now; enter() says how
+        self.inside = {}         # {"by": me} while a call uses the stream; see enter()
         self._thread = None      # thread of that call
         self._n_closed = 0
         self.work = native.Work(policy=self._policy())

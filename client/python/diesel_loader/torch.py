@@ -186,7 +186,7 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
                              "batch_sampler and batch_size=None")
         self._theirs = understood  # a PyTorch sampler that determines the daemon's order
         self._draw_from = understood.generator if understood else generator
-        self._draws = seed is None and not (understood and understood.seed is not None)  # the seed is drawn, as in PyTorch
+        self._draws = seed is None and not (understood and understood.seed is not None)  # True: the seed is drawn, as in PyTorch
         self._is_drawn, self._drawn_of = False, None
         self._accelerate = None
         Loader.__init__(
@@ -400,7 +400,7 @@ class _OwnSampler(ChunkShuffleSampler):
 
     def batches(self, batch_size=None, drop_last=None):
         if not self._loader._served and self._loader.shuffle and self._loader._draws and self._loader.world_size == 1:
-            self._loader._draw()  # each time, as PyTorch's sampler does
+            self._loader._draw()  # PyTorch's sampler also draws each time
             self._loader._next_epoch = 0
         epoch, n, order = self.epoch, self._loader.bucket_by_length, self._order(batch_size, drop_last)
         if self._loader._resumed or self._loader._accelerate:  # Accelerate's skip_first_batches() reads by number on behalf of the loader

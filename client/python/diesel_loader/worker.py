@@ -249,7 +249,7 @@ def _keep_freed_memory():
                    for name in ("mmap_threshold", "mmap_max", "trim_threshold", "top_pad"))
     if mallopt and ours:
         mallopt(M_TRIM_THRESHOLD, MALLOC_KEEPS)
-        if not mallopt(M_MMAP_THRESHOLD, MALLOC_KEEPS):  # old versions refuse more than 32 MiB
+        if not mallopt(M_MMAP_THRESHOLD, MALLOC_KEEPS):  # old versions of glibc refuse more than 32 MiB
             mallopt(M_MMAP_MAX, 0)
 
 

@@ -60,7 +60,7 @@ class ArrayBuilder:
         self.note = ""            # remark on the last step
         self._first = first
         self._letters = ""        # the layout
-        self._any_side = False    # height and width are those of one sample, and may differ
+        self._any_side = False    # height and width are those of the first sample; others may differ
 
     def take(self, step: Any) -> None:
         """Raises NotUnderstood."""

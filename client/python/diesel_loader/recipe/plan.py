@@ -235,7 +235,7 @@ class _Builder:
         self._flip(step, "flip_upright")
 
     def _colours(self):
-        """Checks a step that changes colours, which works differently on PIL images and on tensors."""
+        """Checks a step that changes colours. Returns its flags, since colour steps work differently on PIL images and on tensors."""
         if self.is_ours and not self.recipe.flags & native.RECIPE_ROWS:
             raise _NotUnderstood("dieseld can change colours only before ToTensor")
         if self.recipe.dtype != "uint8":

@@ -12,7 +12,7 @@ DAMAGE = {"error": native.RECIPE_DAMAGE_ERROR, "skip": native.RECIPE_DAMAGE_SKIP
 
 
 class NotUnderstood(Exception):
-    """Why a step cannot be part of a recipe."""
+    """Raised with the reason if a step cannot be part of a recipe."""
 
 
 class Recipe(native.Recipe):

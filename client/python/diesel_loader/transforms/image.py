@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transforms of images. The first one that has a size decides which part of the image is decoded, and at which size.
+"""Transforms of images. The first transform with a size determines which part of the image is decoded, and at which size.
 
 Between the steps a sample is RGB, uint8 [height, width, 3] until ToTensor makes it [3, height, width].
 """

@@ -143,7 +143,7 @@ static bool join_groups(int process)
 	return charged;
 }
 
-/* Enters the process's mount namespace, root and current folder, after checking its user again: it may
+/* Enters the process's mount namespace, root and current folder, after checking its user again. It may
  * execute a program with other rights at any moment, and its current folder may be one that its user may not
  * enter. */
 static int enter_root(int process, const struct identity_credentials *c)

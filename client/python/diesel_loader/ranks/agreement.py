@@ -3,7 +3,7 @@
 
 Before the first batch, the ranks compare all values that determine the order, except the position. For this a rank waits at
 most SOON_S for the others. At the second batch they compare the position, too. They use a store that all of them see, which
-needs no collective call. A single rank that reads one batch gets it without the others. If it continues alone, its loader
+needs no collective call. A single rank that reads one batch gets it without the others. If it continues without them, its loader
 logs a warning after a while."""
 import json
 import time

@@ -51,7 +51,7 @@ static void announce(const struct daemon *daemon)
 	ssize_t n = 0;
 
 	if (s->io_why < 0)
-		log_warning("io_uring is not available (%s): reading by threads", strerror(-s->io_why));
+		log_warning("io_uring is not available (%s): reading with threads", strerror(-s->io_why));
 	log_info("cache %s, prefetch %u chunk%s, %u worker%s, reads by %s",
 		 units_format_bytes(cache, sizeof(cache), o->serve.knobs.cache_bytes),
 		 o->serve.knobs.prefetch_chunks, units_plural(o->serve.knobs.prefetch_chunks),
@@ -100,7 +100,7 @@ static void start_sharing(struct daemon *daemon)
 	if (daemon->cluster_keeper.fd >= 0)
 		r = server_start_sharing(daemon->server, &daemon->cluster_keeper);
 	if (r < 0)
-		log_error("--cluster: each node reads for itself: %s", strerror(-r));
+		log_error("--cluster: this node reads all its chunks itself: %s", strerror(-r));
 }
 
 static int serve(struct daemon *daemon)
@@ -151,7 +151,7 @@ static void fork_cluster(struct daemon *daemon)
 
 	daemon->cluster_keeper = FORK_SERVER_NONE;
 	if (cluster_fork(&daemon->options->share, &daemon->cluster_keeper, &err) < 0)
-		log_error("each node reads for itself: %s", err.text);
+		log_error("this node reads all its chunks itself: %s", err.text);
 }
 
 /* As fork_sensing(): runs before the first thread, and before dropping privileges. */
@@ -207,7 +207,7 @@ static int check(const struct daemon_options *o)
 		log_error("%s", err.text);
 		return 2;
 	}
-	puts("the configuration is right");
+	puts("the configuration is valid");
 	return 0;
 }
 
@@ -233,7 +233,7 @@ static int tune_and_serve(struct daemon *daemon)
 	}
 	r = sandbox_filter(SANDBOX_DAEMON);
 	if (r < 0)
-		log_warning("this system refuses seccomp filters (%s): dieseld and its helper processes work "
+		log_warning("this system refuses seccomp filters (%s): dieseld and its helper processes run "
 			    "without them",
 			    strerror(-r));
 	load_codecs(daemon);

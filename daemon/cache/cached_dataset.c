@@ -132,8 +132,10 @@ static int load_chunk_table(struct cached_dataset *d, struct error *err)
 		return error_set(err, -ENODATA, "%s holds no samples", d->path);
 	/* A view's offset in its segment has 32 bits. */
 	if (d->info.max_chunk_file_bytes == 0 || d->info.max_chunk_file_bytes > UINT32_MAX - CHUNK_ALIGN)
-		return error_set(err, -EBADMSG, "%s: cannot serve a chunk of %llu bytes", d->path,
-				 (unsigned long long)d->info.max_chunk_file_bytes);
+		return error_set(
+		    err, -EBADMSG,
+		    "%s: cannot serve a chunk of %llu bytes: must not be empty, and less than 4 GiB", d->path,
+		    (unsigned long long)d->info.max_chunk_file_bytes);
 	d->chunks = calloc(d->info.n_chunks, sizeof(*d->chunks));
 	if (!d->chunks)
 		return error_errno(err, -ENOMEM, "cannot serve %s", d->path);
@@ -170,7 +172,8 @@ int cached_new(struct proof *proof, int copy_fd, struct cached_dataset **ret, st
 	d->path = strdup(proof->path);
 	r = d->path ? 0 : error_errno(err, -ENOMEM, "cannot open %s", origin);
 	if (r == 0 && !shared_memory_is_sealed(copy_fd))
-		r = error_set(err, -EPERM, "%s: the copy of the snapshot is not sealed", origin);
+		r = error_set(err, -EPERM,
+			      "%s: the in-memory copy of the snapshot is not sealed against changes", origin);
 	if (r == 0)
 		r = snapshot_open_fd(copy_fd, origin, &d->snapshot, err);
 	if (r == 0)

@@ -106,9 +106,9 @@ static bool is_due(const struct handover_slot *s)
 
 static void give_up(struct handover *c, int why)
 {
-	log_warning(
-	    "the service manager stores no more chunks (%s): cached chunks are lost when dieseld ends",
-	    strerror(-why));
+	log_warning("cannot store more chunks with the service manager (%s): cached chunks are lost when "
+		    "dieseld ends",
+		    strerror(-why));
 	c->broken = true;
 	c->n_due = 0;
 }
@@ -313,7 +313,7 @@ static void remove_all(const struct fd_store_items *items)
 		n_chunks += items->items[i].name[0] == 'c';
 	if (n_chunks)
 		log_warning("%u chunk%s not restored after the restart: another version of dieseld stored "
-			    "them, or the store had another size",
+			    "them, or FileDescriptorStoreMax= has changed",
 			    n_chunks, units_plural(n_chunks));
 
 	for (size_t i = 0; i < items->n; i++) {
@@ -525,8 +525,10 @@ static int open_copy(struct proof *proof, int fd, struct cached_dataset **ret, s
 	if (fstat(fd, &st) < 0 || (uint64_t)st.st_size != proof->snapshot_bytes || st.st_uid != geteuid() ||
 	    !shared_memory_is_sealed(fd)) {
 		close(fd);
-		return error_set(err, -EPERM, "%s: not a copy of the snapshot made by dieseld's user",
-				 proof->path);
+		return error_set(
+		    err, -EPERM,
+		    "%s: the stored copy of the snapshot has another size or owner, or is not sealed",
+		    proof->path);
 	}
 	r = proof_verify(proof, fd, err);
 	if (r < 0) {
@@ -545,7 +547,7 @@ static int restore_dataset(struct cache *c, uint32_t slot, const struct handover
 
 	if (!e->is_used || cache_find_dataset(c, &e->identity)) {
 		close(fd);
-		return error_set(err, -ESTALE, "a dataset that is not in the index");
+		return error_set(err, -ESTALE, "a stored dataset is missing from the index");
 	}
 	proof.identity = e->identity;
 	proof.snapshot = e->original;
@@ -602,7 +604,7 @@ static void restore_datasets(struct cache *c)
 
 		if (restore_dataset(c, slot, &e, fd, &err) == 0)
 			continue;
-		log_warning("%s: not restored after the restart", err.text);
+		log_warning("dataset not restored after the restart: %s", err.text);
 		refuse(c->handover, slot);
 	}
 }
@@ -635,8 +637,8 @@ void cache_restore(struct cache *c)
 	restore_datasets(c);
 	n_refused = restore_chunks(c);
 	if (n_refused)
-		log_warning("%u chunk%s not restored after the restart: the service manager returned "
-			    "something else than dieseld stored",
+		log_warning("%u chunk%s not restored after the restart: the service manager returned other "
+			    "data than dieseld stored",
 			    n_refused, units_plural(n_refused));
 	if (c->segments.n)
 		log_info("%u chunk%s (%s) restored after the restart", c->segments.n,

@@ -294,7 +294,7 @@ void cluster_spoilt(struct cluster_read *read)
 	    .verb = CLUSTER_SPOILT, .peer = read->peer, .name_hash = read->name_hash};
 
 	c->figures.spoilt++;
-	log_warning("node %s sent wrong bytes for a chunk. It gets no requests for 30 s", read->node);
+	log_warning("node %s sent wrong bytes for a chunk. The node gets no requests for 30 s", read->node);
 	(void)cluster_order(c, &order, -EBADF);
 }
 
@@ -317,7 +317,7 @@ static void end_reads(struct cluster *c)
 
 	/* done() may start the next read. */
 	while ((next = all)) {
-		read_end(c, all, -ECONNRESET, "the peer process has ended");
+		read_end(c, all, -ECONNRESET, "the helper process dieseld-peer has ended");
 		if (c->closed)
 			return;
 		all = c->reads;
@@ -329,7 +329,7 @@ static void kill_process(struct cluster *c)
 	if (c->is_killed)
 		return;
 	c->is_killed = true;
-	log_warning("the peer process does not respond: dieseld kills it");
+	log_warning("the helper process dieseld-peer does not respond: dieseld kills it");
 	(void)keeper_tell(&c->keeper, FORK_SERVER_KILL, c->keeper.link->pid);
 }
 
@@ -430,14 +430,14 @@ static void on_ended(void *user, const struct fork_server_news *news, const char
 {
 	struct cluster *c = user;
 
-	log_warning("the peer process %s: dieseld starts it again", how);
+	log_warning("the helper process dieseld-peer %s: dieseld starts it again", how);
 	if (c->keeper.link)
 		ended(c);
 }
 
 static void on_lost(void *user)
 {
-	log_warning("the process that starts the peer process has ended: this node shares no chunks until "
+	log_warning("the helper process dieseld-kpeer has ended: this node shares no chunks until "
 		    "dieseld is restarted");
 }
 

@@ -139,7 +139,7 @@ static int key_file_check(int fd, const char *path, struct error *err)
 		return error_set(err, -EINVAL, "--cluster-key %s: not a regular file", path);
 	if (st.st_uid != geteuid() && st.st_uid != 0)
 		return error_set(err, -EPERM,
-				 "--cluster-key %s: belongs to user %u, must belong to root or to dieseld's "
+				 "--cluster-key %s: owned by user %u, must be owned by root or dieseld's "
 				 "user. Run: chown root %s",
 				 path, st.st_uid, path);
 	if (st.st_mode & 077)
@@ -170,8 +170,8 @@ static int cluster_key_read(const char *path, struct cluster_config *config, str
 		n--;
 	if (n < CLUSTER_KEY_MIN || n > CLUSTER_KEY_MAX)
 		return error_set(err, -EINVAL,
-				 "--cluster-key %s: a key must have %u to %u bytes, this one has %zu%s. Make "
-				 "one with `openssl rand -base64 32`",
+				 "--cluster-key %s: expected a key of %u to %u bytes, got %zu%s. Make a key "
+				 "with `openssl rand -base64 32`",
 				 path, CLUSTER_KEY_MIN, CLUSTER_KEY_MAX, n,
 				 n > CLUSTER_KEY_MAX ? " or more" : "");
 	memcpy(config->key, key.bytes, n);
@@ -191,7 +191,7 @@ static int node_name(const char *wanted, struct cluster_config *config, struct e
 		strcpy(config->node, wanted);
 	if (!net_is_name(config->node))
 		return error_set(err, -EINVAL,
-				 "%s is not a valid name of a node: must be printable ASCII without blanks",
+				 "%s is not a valid node name: must be printable ASCII without blanks",
 				 wanted ? "--cluster-name" : "this host's name");
 	return 0;
 }
@@ -333,7 +333,8 @@ int cluster_fork(const struct cluster_options *options, struct fork_server *ret_
 	r = fd_message_send(keeper.fd, &config, sizeof(config), &listen_fd, listen_fd >= 0, 0);
 	if (r < 0) {
 		fork_server_end(&keeper);
-		return error_errno(err, r, "cannot configure the peer process");
+		return error_errno(err, r,
+				   "cannot send the configuration to the helper process dieseld-kpeer");
 	}
 	*ret_keeper = keeper;
 	return 0;

@@ -44,12 +44,12 @@ static void on_server(void *user, bool is_up, const char *problem)
 	struct net *n = user;
 
 	if (!is_up)
-		log_warning("Redis of the cluster: %s. This node keeps the last known list of nodes",
+		log_warning("the cluster's Redis: %s. This node keeps the last known list of nodes",
 			    problem ? problem : "connection lost");
 	else if (problem)
-		log_warning("Redis of the cluster: %s", problem);
+		log_warning("the cluster's Redis: %s", problem);
 	else
-		log_info("Redis of the cluster: connected");
+		log_info("the cluster's Redis: connected");
 	pthread_mutex_lock(&n->lock);
 	n->server_is_up = is_up;
 	n->server_changed = true;
@@ -149,7 +149,8 @@ static size_t keep_usable(struct net *n, struct registry_member *members, size_t
 			continue;
 		if (strcmp(m->node, n->config->node) == 0 && m->incarnation != n->incarnation)
 			log_limited(&n->said_problem, LOG_LEVEL_WARNING,
-				    "another node is named %s, too, or was until now. Give each node its own "
+				    "another node also has this node's name %s, or had it until now. Give "
+				    "each node its own "
 				    "--cluster-name",
 				    m->node);
 		members[kept++] = *m;

@@ -43,12 +43,12 @@ static void make_space(struct net *n, const struct net_source *source)
 	struct net_conn *c = oldest(n, source, &n_half);
 
 	if (n_half >= HALF_OF_SOURCE) {
-		net_conn_close(c, "its machine or user has too many connections without a hello");
+		net_conn_close(c, "the peer's machine or user has too many connections without a hello");
 		return;
 	}
 	c = oldest(n, NULL, &n_half);
 	if (n_half >= HALF_MAX)
-		net_conn_close(c, "there are too many connections without a hello");
+		net_conn_close(c, "this node has too many connections without a hello");
 }
 
 static bool is_node(const struct net *n, const struct net_address *far)
@@ -86,7 +86,7 @@ static void refuse(struct net *n, int fd, const struct net_address *far, bool is
 		(void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
 	net_address_format(far, address);
 	log_limited(&n->said_accept, LOG_LEVEL_WARNING,
-		    "refused a connection from %s: its machine or user connects too often", address);
+		    "refused a connection from %s: this machine or user connects too often", address);
 }
 
 /* Returns false if no connection is waiting. */

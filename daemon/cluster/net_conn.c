@@ -210,7 +210,7 @@ static int check_owner(struct net_conn *c, char *why, size_t size)
 		return 0;
 	r = net_address_owner(c->fd, &uid);
 	if (r < 0) {
-		snprintf(why, size, "the peer's user is unknown (%s)", strerror(-r));
+		snprintf(why, size, "cannot find out which user runs the peer (%s)", strerror(-r));
 		return -EPERM;
 	}
 	if (uid != 0 && uid != c->net->config->uid) {
@@ -256,7 +256,8 @@ static int greeted(struct net_conn *c, const struct net_hello *hello, char *why,
 		return -EPROTO;
 	}
 	if (strcmp(hello->to, self) != 0 || (p && strcmp(hello->from, p->node) != 0)) {
-		snprintf(why, size, "the peer is node %s, and expects node %s here", hello->from, hello->to);
+		snprintf(why, size, "the peer is node %s, and expects to reach node %s here", hello->from,
+			 hello->to);
 		return -EPROTO;
 	}
 	if (!p)
@@ -554,11 +555,11 @@ static const char *stuck(const struct net_conn *c)
 							 : "the peer sent no hello within 2 s")
 			   : NULL;
 	if ((c->out || has_output(c)) && now_ns > c->out_ns + NET_SEND_NS)
-		return "the peer does not read";
+		return "the peer does not read what this node sends";
 	if (!c->is_paused && net_parser_is_within(&c->parser) && now_ns > c->in_ns + NET_STALL_NS)
 		return "the peer stopped in the middle of a message";
 	if (!c->is_paused && now_ns > c->in_ns + NET_SILENCE_NS)
-		return "it is silent";
+		return "the peer sends nothing";
 	return NULL;
 }
 

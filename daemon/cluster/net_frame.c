@@ -29,10 +29,10 @@ static int hello_check(const struct net_hello *h, struct error *err)
 		return error_set(err, -EPROTO, "the peer is not a dieseld");
 	if (h->version != NET_VERSION)
 		return error_set(err, -EPROTONOSUPPORT,
-				 "the peer has version %u of the protocol, this node has %u", h->version,
+				 "the peer uses version %u of the protocol, this node version %u", h->version,
 				 NET_VERSION);
 	if (!net_is_name(h->from) || !net_is_name(h->to))
-		return error_set(err, -EPROTO, "the peer's hello has no valid name of a node");
+		return error_set(err, -EPROTO, "the peer's hello contains an invalid node name");
 	return 0;
 }
 

@@ -160,10 +160,10 @@ static const char *reason(void)
 	switch (ERR_GET_REASON(code)) {
 	case SSL_R_BINDER_DOES_NOT_VERIFY:
 	case SSL_R_TLSV1_ALERT_DECRYPT_ERROR:
-	case SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER: return "the peer has another key";
+	case SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER: return "the peer has another --cluster-key";
 	case SSL_R_WRONG_VERSION_NUMBER:
 	case SSL_R_HTTP_REQUEST: return "the peer does not use TLS: check its --cluster-key";
-	case SSL_R_UNSUPPORTED_PROTOCOL: return "the peer has no TLS 1.3";
+	case SSL_R_UNSUPPORTED_PROTOCOL: return "the peer does not support TLS 1.3";
 	case SSL_R_NO_SUITABLE_SIGNATURE_ALGORITHM:
 	case SSL_R_NO_SHARED_CIPHER:
 	case SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE: return "the peer does not have this cluster's key";
@@ -180,7 +180,9 @@ int net_tls_handshake(struct net_tls *t, bool *waits_to_write, struct error *err
 	r = SSL_do_handshake(t->ssl);
 	if (r == 1) {
 		/* There are no certificates, so the peer can only have proved that it has the key. */
-		return SSL_session_reused(t->ssl) ? 0 : error_set(err, -EACCES, "the peer proved no key");
+		return SSL_session_reused(t->ssl)
+			   ? 0
+			   : error_set(err, -EACCES, "the peer did not prove that it has the --cluster-key");
 	}
 	what = SSL_get_error(t->ssl, r);
 	if (what == SSL_ERROR_WANT_READ || what == SSL_ERROR_WANT_WRITE) {

@@ -123,7 +123,7 @@ static void log_override(const struct settings *s, enum wire_setting_key key, ui
 	else
 		snprintf(where, sizeof(where), "the default (%s)", was);
 	log_write(source->given ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO,
-		  "%s=%s%s, which was set%s, overrides %s: `dieselctl set %s--unset %s` takes it back",
+		  "%s=%s%s, which was set%s, overrides %s. To undo that: dieselctl set %s--unset %s",
 		  settings_name(key), is, of, who, where, job_word, settings_name(key));
 }
 

@@ -247,8 +247,8 @@ static void keep_foreign(struct control *c, const json_t *root)
 	}
 	c->foreign = json_pack("{s:o, s:o, s:o}", "set", set, "by", by, "pins", pins);
 	if (names[0])
-		log_warning("%s: settings of another version of dieseld, unknown to this one: stored for "
-			    "that version, not in force",
+		log_warning("%s: settings of another version of dieseld that this version does not know: "
+			    "kept for that version, without effect now",
 			    names);
 }
 

@@ -148,7 +148,7 @@ static void watch_history(struct control *c)
 	if (status.error[0])
 		log_warning("%s: decisions are not saved to disk until this is fixed", status.error);
 	else
-		log_info("the history is written again; %llu record%s lost",
+		log_info("the history is being written again; %llu record%s lost",
 			 (unsigned long long)status.n_dropped, units_plural(status.n_dropped));
 	memcpy(c->history_problem, status.error, sizeof(c->history_problem));
 }

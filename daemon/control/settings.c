@@ -17,7 +17,7 @@
 #define READ_LIMIT_MOST     (UINT64_C(1) << 50)
 #define READ_OPS_MOST       65536u
 
-_Static_assert(WIRE_READ_WEIGHT == TURN_WEIGHT, "a job that nobody weighed is a lane that nobody weighed");
+_Static_assert(WIRE_READ_WEIGHT == TURN_WEIGHT, "the default weights of a job and of a lane must match");
 
 /* Settings that are not knobs. Knobs are in tuner_knob_table, and have the range of their limit. */
 static const struct row {
@@ -181,11 +181,11 @@ static int check_range(const struct settings *s, enum wire_setting_key key, uint
 	if (row.or_none && value == 0)
 		return 0;
 	if (value < row.least || value > row.most)
-		return error_set(err, -EINVAL, "%s=%s: it must be %sfrom %s to %s", row.name,
+		return error_set(err, -EINVAL, "%s=%s: must be %sfrom %s to %s", row.name,
 				 format(key, value, text), row.or_none ? "0 (no limit) or " : "",
 				 format(key, row.least, least), format(key, row.most, most));
 	if (row.bytes && !row.or_none && memory && value > memory)
-		return error_set(err, -EINVAL, "%s=%s: dieseld may use no more than %s of memory here",
+		return error_set(err, -EINVAL, "%s=%s: exceeds the %s of memory that dieseld may use here",
 				 row.name, format(key, value, text), format(key, memory, most));
 	return 0;
 }
@@ -227,7 +227,7 @@ int settings_check(const struct settings *s, struct error *err)
 	}
 	if (least <= most)
 		return 0;
-	error_set(err, -EINVAL, "cache-min=%s is more than cache-max=%s: write a cache-min of at most that",
+	error_set(err, -EINVAL, "cache-min=%s is more than cache-max=%s: set cache-min to at most cache-max",
 		  format(WIRE_SET_CACHE_MIN, least, text), format(WIRE_SET_CACHE_MAX, most, text2));
 	if (!s->is_set[WIRE_SET_CACHE_MIN])
 		settings_place_error(&s->source[WIRE_SET_CACHE_MIN], err);

@@ -171,8 +171,8 @@ static void copy_done(struct pool_task *task)
 	if (p->result < 0) {
 		char text[READER_ORIGIN_BYTES + 64];
 
-		snprintf(text, sizeof(text), "%s: no memory for it (%s)", p->fetch->job->order.origin,
-			 strerror(-p->result));
+		snprintf(text, sizeof(text), "%s: cannot write the chunk to memory (%s)",
+			 p->fetch->job->order.origin, strerror(-p->result));
 		fail(p->fetch, p->result, text);
 	}
 	piece_free(p);
@@ -196,7 +196,9 @@ int fetcher_answer(struct fetcher *f, const struct wire_fetched *answer)
 	} else if (q->job->order.is_known) {
 		q->job->unchanged = access_stamp_equal(&q->job->stamp, &q->job->order.known);
 		if (!q->job->unchanged)
-			fail(q, -ESTALE, "what is known of a chunk is of another time");
+			fail(q, -ESTALE,
+			     "the chunk in the bucket is not the one that dieseld knows: the object has "
+			     "changed");
 	} else if (q->job->result == 0) {
 		p->is_copied = true;
 		p->copy.work = copy_work;

@@ -51,9 +51,9 @@ int helper_print(const char *what)
 
 	if (!rights && strcmp(what, "ends") != 0)
 		return -EINVAL;
-	puts(rights ? "| process | user | capabilities as it begins | at work | what it may ask for |\n"
+	puts(rights ? "| process | user | capabilities as it begins | at work | allowed actions |\n"
 		      "|---|---|---|---|---|"
-		    : "| process | in `ps` | when one dies |\n|---|---|---|");
+		    : "| process | in `ps` | effect of its death |\n|---|---|---|");
 	for (size_t i = 0; i < HELPER_N_KINDS; i++) {
 		const struct helper_row *row = &helper_rows[i];
 

@@ -80,7 +80,8 @@ struct history_file {
 	"COMMIT;"
 /* clang-format on */
 static const char *const scripts[] = {SCHEMA, NULL};
-_Static_assert(HISTORY_APPLICATION == 1145849905 && HISTORY_VERSION == 1, "the schema's text holds both");
+_Static_assert(HISTORY_APPLICATION == 1145849905 && HISTORY_VERSION == 1,
+	       "the text of the schema contains both numbers");
 
 static const char *const statements[HISTORY_N_STATEMENTS] = {
     [HISTORY_PUT_ENTRY] =
@@ -847,11 +848,10 @@ static int set_aside(const char *path, char notice[256], struct error *err)
 		return error_set(err, -EEXIST, "%s is not a history of dieseld: name another file", path);
 	snprintf(damaged, sizeof(damaged), "%s.damaged", path);
 	if (access(damaged, F_OK) == 0)
-		return error_set(
-		    err, -EBADMSG,
-		    "the history %s is damaged, and so was one before it (%s): look into both, then "
-		    "remove them",
-		    path, damaged);
+		return error_set(err, -EBADMSG,
+				 "the history %s is damaged, and so is an earlier one (%s): examine both, "
+				 "then remove them",
+				 path, damaged);
 	if (rename(path, damaged) < 0)
 		return error_errno(err, -errno, "the history %s is damaged and cannot be renamed", path);
 	for (size_t i = 0; i < 2; i++) {

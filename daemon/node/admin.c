@@ -95,9 +95,10 @@ int admin_parse(const char *name, const char *value, struct admin_choice *ret, s
 		return 0;
 	}
 	if (!admin_may_be_name(value))
-		return error_set(err, -EINVAL,
-				 "%s: \"%s\" is neither root, none, nor a user of this machine or a number",
-				 name, value);
+		return error_set(
+		    err, -EINVAL,
+		    "%s: invalid user \"%s\": must be root, none, or the name or number of a user", name,
+		    value);
 	snprintf(admin.name, sizeof(admin.name), "%s", value);
 	admin.is_unknown = admin_find_user(value, &admin.uid) < 0;
 	if (admin.is_unknown) {
@@ -106,8 +107,8 @@ int admin_parse(const char *name, const char *value, struct admin_choice *ret, s
 	}
 	if (admin.uid == admin_overflow_id("uid"))
 		return error_set(err, -EINVAL,
-				 "%s: \"%s\" is uid %u, which stands for every user without a number here: "
-				 "name another one",
+				 "%s: \"%s\" is uid %u, which stands for every user without a number in this "
+				 "namespace: name another user",
 				 name, value, admin.uid);
 	*ret = admin.uid == 0 ? (struct admin_choice){.who = ADMIN_ROOT} : admin;
 	return 0;
@@ -135,17 +136,18 @@ int admin_refuse(struct error *err)
 		if (chosen.is_unknown)
 			return error_set(
 			    err, -EPERM,
-			    "nobody may set anything yet: dieseld has --admin-user %s, and this machine does "
-			    "not know that name. Start the service that provides it",
+			    "nobody may change settings yet: dieseld runs with --admin-user %s, a name that "
+			    "this machine does not know. Start the service that provides it",
 			    chosen.name);
-		return error_set(err, -EPERM, "only user %u may set anything: dieseld has --admin-user %u",
+		return error_set(err, -EPERM,
+				 "only user %u may change settings: dieseld runs with --admin-user %u",
 				 chosen.uid, chosen.uid);
 	case ADMIN_NONE:
 		return error_set(err, -EPERM,
-				 "nobody may set anything: dieseld has --admin-user none. Change its "
-				 "configuration, and reload it");
+				 "nobody may change settings: dieseld runs with --admin-user none. Change "
+				 "the configuration, then reload dieseld");
 	case ADMIN_ROOT: break;
 	}
-	return error_set(err, -EPERM, "only root and the user of dieseld (uid %u) may set anything",
+	return error_set(err, -EPERM, "only root and the user of dieseld (uid %u) may change settings",
 			 (unsigned)geteuid());
 }

@@ -27,15 +27,15 @@ static int find_id(const char *setting, struct cache_quota *q, struct error *err
 	const char *name = q->name + q->is_group, *kind = q->is_group ? "group" : "user";
 
 	if (!admin_may_be_name(name))
-		return error_set(err, -EINVAL, "%s: \"%s\" is no number of a %s: write a name, or a number",
+		return error_set(err, -EINVAL, "%s: \"%s\" is not a valid %s: write a name or a number",
 				 setting, name, kind);
 	q->is_unknown = (q->is_group ? admin_find_group : admin_find_user)(name, &q->id) < 0;
 	if (q->is_unknown)
 		return 0;
 	if (q->id == (q->is_group ? admin_overflow_id("gid") : admin_overflow_id("uid")))
 		return error_set(err, -EINVAL,
-				 "%s: \"%s\" is number %u, which stands for every %s without a number here: "
-				 "write another one",
+				 "%s: \"%s\" is number %u, which stands for every %s without a number in "
+				 "this namespace: write another one",
 				 setting, q->name, q->id, kind);
 	return 0;
 }
@@ -63,11 +63,13 @@ static int parse_row(const char *setting, char *text, struct cache_quota *ret, s
 		text = strip(text);
 	}
 	if (!equals || !text[row.is_group] || strlen(text) >= sizeof(row.name) || !is_plain(text))
-		return error_set(err, -EINVAL, "%s: \"%s\" is not a user, or @ and a group, with its percent",
+		return error_set(err, -EINVAL,
+				 "%s: \"%s\" is not a user, or @ and a group, followed by = and a percentage",
 				 setting, text);
 	snprintf(row.name, sizeof(row.name), "%s", text);
 	if (n < 2 || percent[n - 1] != '%')
-		return error_set(err, -EINVAL, "%s: \"%s\" of %s is no percentage", setting, percent, text);
+		return error_set(err, -EINVAL, "%s: \"%s\" of %s is not a percentage", setting, percent,
+				 text);
 	percent[n - 1] = '\0';
 	if (units_parse_integer(strip(percent), 1, 100, &number) < 0)
 		return error_set(err, -EINVAL, "%s: \"%s%%\" of %s is not from 1%% to 100%%", setting,
@@ -95,16 +97,17 @@ static int add_row(const char *setting, struct cache_quotas *q, const struct cac
 		sum += o->percent;
 		if (o->is_group == row->is_group &&
 		    (is_known_pair(o, row) ? o->id == row->id : strcmp(o->name, row->name) == 0))
-			return error_set(err, -EINVAL, "%s: %s and %s are one %s: write only one of the two",
-					 setting, o->name, row->name, row->is_group ? "group" : "user");
+			return error_set(err, -EINVAL,
+					 "%s: %s and %s are the same %s: write only one of the two", setting,
+					 o->name, row->name, row->is_group ? "group" : "user");
 	}
 	if (sum > 100)
 		return error_set(err, -EINVAL, "%s: the parts up to %s add up to %u %%: write at most 100 %%",
 				 setting, row->name, sum);
 	if (q->n == CACHE_QUOTA_ROWS)
 		return error_set(err, -EINVAL,
-				 "%s: there can be %d: write a row for a group in place of several", setting,
-				 CACHE_QUOTA_ROWS);
+				 "%s: at most %d parts are possible: replace several by one for a group",
+				 setting, CACHE_QUOTA_ROWS);
 	q->rows[q->n++] = *row;
 	return 0;
 }
@@ -163,10 +166,10 @@ int cache_quotas_check(const char *name, const struct cache_quotas *q, struct er
 		const struct cache_quota *row = &q->rows[i];
 
 		if (row->is_unknown)
-			return error_set(
-			    err, -EINVAL,
-			    "%s: \"%s\" is no %s of this machine: write a name that it knows, or a number",
-			    name, row->name + row->is_group, row->is_group ? "group" : "user");
+			return error_set(err, -EINVAL,
+					 "%s: \"%s\" is not a %s of this machine: write a name that the "
+					 "machine knows, or a number",
+					 name, row->name + row->is_group, row->is_group ? "group" : "user");
 	}
 	return 0;
 }

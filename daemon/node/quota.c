@@ -40,13 +40,13 @@ int quota_check(const struct quota *q, uint32_t uid, enum quota_kind kind, const
 
 	if (mine->of[kind] > share)
 		return error_set(err, -EDQUOT,
-				 "user %u would have %s, and a user may have %s of this dieseld: end jobs "
+				 "user %u would use %s, but one user may use %s of this dieseld: end jobs "
 				 "that are not needed, or raise --user-share",
 				 uid, format_amount(wanted, sizeof(wanted), kind, mine->of[kind]),
 				 format_amount(allowed, sizeof(allowed), kind, share));
 	if (all->of[kind] > shared)
 		return error_set(err, -EUSERS,
-				 "all users together would have %s of this dieseld, which has %s%s: end jobs "
+				 "all users together would use %s of this dieseld, which has %s%s: end jobs "
 				 "that are not needed, or try later",
 				 format_amount(wanted, sizeof(wanted), kind, all->of[kind]),
 				 format_amount(allowed, sizeof(allowed), kind, shared),
@@ -67,11 +67,11 @@ int quota_check_payer(const struct cache_quotas *q, uint32_t payer, uint32_t uid
 	if (payer == CACHE_QUOTA_REST)
 		return error_set(
 		    err, -EDQUOT,
-		    "all users without a quota, such as %u, would have %s of this dieseld, and cache-quota "
+		    "all users without a quota, such as %u, would use %s of this dieseld, but cache-quota "
 		    "leaves them %s: end jobs that are not needed, or lower the quotas of others",
 		    uid, wanted, allowed);
 	return error_set(err, -EDQUOT,
-			 "user %u would have %s of this dieseld including everything charged to %s, whose "
+			 "user %u would use %s of this dieseld, including everything charged to %s, whose "
 			 "quota is %s: end jobs that are not needed, or raise cache-quota",
 			 uid, wanted, cache_quotas_name(q, payer), allowed);
 }

@@ -51,7 +51,7 @@ static int begin_section(struct config_reading *r, char *text)
 	const char *behind = end ? end + 1 + strspn(end + 1, BLANKS) : text;
 
 	if (*behind && !strchr(";#", *behind))
-		return mistake(r, text, "a section is [NAME] on a line of its own: write [%s]",
+		return mistake(r, text, "a section must be [NAME] on its own line: write [%s]",
 			       r->reader->section);
 	*end = '\0';
 	snprintf(r->section, sizeof(r->section), "%s", strip(text + 1));
@@ -104,17 +104,16 @@ static int read_line(struct config_reading *r, char *copy)
 	if (*text == '[')
 		return begin_section(r, text);
 	if (!equals || equals == text)
-		return mistake(
-		    r, text,
-		    "neither [section] nor name = value: write it as cache = 4G, or ; before a comment");
+		return mistake(r, text,
+			       "expected [section] or name = value, such as cache = 4G, or ; and a comment");
 	*equals = '\0';
 	name = strip(text);
 	cut_comment(equals + 1);
 	value = strip(equals + 1);
 	for (char *at = value; (at = strchr(at, '#')); at++)
 		if (at > value && strchr(BLANKS, at[-1]) && r->ours)
-			return mistake(
-			    r, at, "a comment behind a value begins with ;, or stands on a line of its own");
+			return mistake(r, at,
+				       "a comment after a value must begin with ;, or stand on its own line");
 	return read_setting(r, name, value);
 }
 
@@ -134,7 +133,7 @@ int config_file_read(const char *path, const struct config_reader *reader, struc
 		if (r.number++ == 0 && strncmp(line, "\xef\xbb\xbf", 3) == 0) /* UTF-8 byte order mark */
 			memset(line, ' ', 3);
 		if (strlen(line) < (size_t)n)
-			return mistake(&r, line, "the line has a byte of value 0: it must be text");
+			return mistake(&r, line, "the line contains a NUL byte: must be text");
 		result = read_line(&r, line);
 		if (result < 0)
 			return result;
@@ -147,7 +146,7 @@ int config_file_read(const char *path, const struct config_reader *reader, struc
 		return error_errno(err, -errno, "cannot read the configuration %s", path);
 	if (r.other_number && !r.any_ours)
 		return error_set(err, -EINVAL,
-				 "%s:%d:1: there is [%s], and no [%s]: write [%s] above the settings", path,
+				 "%s:%d:1: found [%s], but no [%s]: write [%s] above the settings", path,
 				 r.other_number, r.other, reader->section, reader->section);
 	return 0;
 }

@@ -115,7 +115,7 @@ static void warn_fixed(const struct daemon_options *old, const struct daemon_opt
 
 	for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++)
 		if (fixed[i].changed)
-			log_warning("%s takes effect when dieseld is started again", fixed[i].name);
+			log_warning("%s takes effect when dieseld is restarted", fixed[i].name);
 }
 
 /* Applies everything that can change while serving. Open sessions keep their window and number of batches:
@@ -225,11 +225,11 @@ static void start_metrics(struct daemon *d, uv_loop_t *loop, const struct metric
 		return;
 	}
 	if (d->metrics_fd >= 0 && !metrics_listens_on(d->metrics_fd, address))
-		log_warning("metrics are not served on %s but where dieseld-metrics.socket listens. To "
-			    "change that: systemctl edit dieseld-metrics.socket",
+		log_warning("metrics are not served on %s, but on the address of dieseld-metrics.socket. To "
+			    "change that address: systemctl edit dieseld-metrics.socket",
 			    address);
 	if (metrics_start(loop, d->metrics_fd, address, sources, &d->metrics, &err) < 0)
-		log_warning("%s: no metrics; choose another --metrics, or off", err.text);
+		log_warning("%s: no metrics are served. Choose another --metrics, or off", err.text);
 }
 
 void daemon_start(struct daemon *d, uv_loop_t *loop)

@@ -82,15 +82,16 @@ static const struct family counted[] = {
      "Batches of the job that had been decoded for another job.", "", COUNTER(shared_batches), 1},
     {"diesel_job_samples_total", "counter", "Samples made ready for the job.", "", COUNTER(samples), 1},
     {"diesel_job_bytes_total", "counter", "Bytes made ready for the job.", "", COUNTER(bytes), 1},
-    {"diesel_chunk_visits_total", "counter", "Visits of chunks by the job.", "", COUNTER(chunk_visits), 1},
-    {"diesel_job_chunk_reads_total", "counter", "Chunk visits that read from storage: misses.", "",
-     COUNTER(chunk_reads), 1},
+    {"diesel_chunk_visits_total", "counter", "Chunks that the job's sessions visited, counted per window.",
+     "", COUNTER(chunk_visits), 1},
+    {"diesel_job_chunk_reads_total", "counter",
+     "Chunk visits of the job that had to read from storage (misses).", "", COUNTER(chunk_reads), 1},
     {"diesel_read_bytes_total", "counter",
-     "Bytes of chunks that came for the job: from storage, or from other nodes of it.", ",source=\"device\"",
-     COUNTER(read_bytes), 1},
+     "Bytes of chunks read for the job, by source: from storage or from other nodes of the job.",
+     ",source=\"device\"", COUNTER(read_bytes), 1},
     {"diesel_read_bytes_total", NULL, NULL, ",source=\"node\"", COUNTER(peer_bytes), 1},
-    {"diesel_read_seconds_total", "counter", "Time in which at least one read for the job was in flight.", "",
-     COUNTER(reading_ns), 1e-9},
+    {"diesel_read_seconds_total", "counter", "Time during which at least one read for the job was in flight.",
+     "", COUNTER(reading_ns), 1e-9},
     {"diesel_job_node_chunks_total", "counter", "Chunks that came from other nodes of the job.", "",
      COUNTER(peer_chunks), 1},
     {"diesel_job_node_seconds_total", "counter",
@@ -99,13 +100,13 @@ static const struct family counted[] = {
      "Chunks that another node of the job could not deliver, so that storage was read.", "",
      COUNTER(peer_failed), 1},
     {"diesel_worker_seconds_total", "counter",
-     "Thread time spent for the job: reads, and CPU of the daemon's workers.", ",state=\"io\"",
-     COUNTER(read_ns), 1e-9},
+     "Thread time spent for the job, by state: reading (io), or computing in the daemon's workers (cpu).",
+     ",state=\"io\"", COUNTER(read_ns), 1e-9},
     {"diesel_worker_seconds_total", NULL, NULL, ",state=\"cpu\"", COUNTER(cpu_ns), 1e-9},
     {"diesel_job_decoded_samples_total", "counter", "Samples that the daemon's decoders decoded for the job.",
      "", COUNTER(decoded.samples), 1},
     {"diesel_job_samples_from_decoded_cache_total", "counter",
-     "Samples of the job that came out of the decoded-sample cache.", "", COUNTER(ways[CODEC_FROM_DECODED].n),
+     "Samples of the job that came from the decoded-sample cache.", "", COUNTER(ways[CODEC_FROM_DECODED].n),
      1},
     {"diesel_job_decoded_samples_cached_total", "counter",
      "Samples of the job that were put into the decoded-sample cache.", "",
@@ -116,9 +117,10 @@ static const struct family counted[] = {
      "CPU time of the job's decoders; part of diesel_worker_seconds_total.", "", COUNTER(decoded.cpu_ns),
      1e-9},
     {"diesel_job_decoders_replaced_total", "counter",
-     "Decoders of the job that crashed or hung, or were killed.", "", COUNTER(decoded.replaced), 1},
+     "Decoders of the job that were replaced because they crashed, hung or were killed.", "",
+     COUNTER(decoded.replaced), 1},
     {"diesel_client_wait_seconds_total", "counter",
-     "Time the job's loader slept for a batch, as it reports itself.", ",stall=\"fetch\"",
+     "Time that the job's loader waited for a batch, by cause, as the loader reports it.", ",stall=\"fetch\"",
      COUNTER(wait_fetch_ns), 1e-9},
     {"diesel_client_wait_seconds_total", NULL, NULL, ",stall=\"preprocess\"", COUNTER(wait_prep_ns), 1e-9},
 };
@@ -205,13 +207,13 @@ static void stalls(FILE *text, const struct metrics_sources *sources)
 	const struct metrics_job *m;
 
 	metrics_head(text, "diesel_trainer_seconds_total", "counter",
-		     "Wall time of the trainer in which stalls were measured.");
+		     "Wall time of the trainer during which stalls were measured.");
 	for (const struct job *j = first; j; j = j->next)
 		if ((m = sampled(sources, j)))
 			fprintf(text, "diesel_trainer_seconds_total{" LABELS "} %.9g\n", j->id, j->rank,
 				m->trainer_s);
 	metrics_head(text, "diesel_stall_seconds_total", "counter",
-		     "Wall time in which the trainer waited, by cause; gpu_wait: for its device.");
+		     "Wall time during which the trainer waited, by cause; gpu_wait: for its device.");
 	for (const struct job *j = first; j; j = j->next) {
 		if (!(m = sampled(sources, j)))
 			continue;
@@ -221,9 +223,9 @@ static void stalls(FILE *text, const struct metrics_sources *sources)
 					j->id, j->rank, metrics_stall_name((enum metrics_stall)i),
 					m->stall_s[i]);
 	}
-	metrics_head(
-	    text, "diesel_stall_known_seconds_total", "counter",
-	    "Wall time of the trainer in which this stall was measured; the denominator of its share.");
+	metrics_head(text, "diesel_stall_known_seconds_total", "counter",
+		     "Wall time of the trainer during which this stall was measured; the denominator of the "
+		     "share of this stall.");
 	for (const struct job *j = first; j; j = j->next) {
 		if (!(m = sampled(sources, j)))
 			continue;
@@ -250,7 +252,7 @@ static uint64_t set_or(const struct job *job, enum tuner_knob knob, uint64_t oth
 /* Knobs in force. The cache knob is absent if nobody has set it. */
 static void knobs(FILE *text, const struct server *s)
 {
-	metrics_head(text, "diesel_job_cache_limit_bytes", "gauge", "Memory that the job's chunks may take.");
+	metrics_head(text, "diesel_job_cache_limit_bytes", "gauge", "Limit on memory for the job's chunks.");
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
 		if (j->knobs.value[TUNER_CACHE_BYTES] != TUNER_FREE_BYTES)
 			fprintf(text, "diesel_job_cache_limit_bytes{" LABELS "} %" PRIu64 "\n", j->id,
@@ -274,13 +276,14 @@ static void knobs(FILE *text, const struct server *s)
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
 		fprintf(text, "diesel_job_read_weight{" LABELS "} %" PRIu32 "\n", j->id, j->rank,
 			j->read_weight);
-	metrics_head(text, "diesel_job_read_ahead_held_seconds_total", "counter",
-		     "Time in which prefetching for the job paused for a checkpoint of the same user.");
+	metrics_head(
+	    text, "diesel_job_read_ahead_held_seconds_total", "counter",
+	    "Time during which prefetching for the job was paused for a checkpoint of the same user.");
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
 		fprintf(text, "diesel_job_read_ahead_held_seconds_total{" LABELS "} %.9g\n", j->id, j->rank,
 			(double)job_held_ns(j, clock_monotonic_ns()) / 1e9);
 	metrics_head(text, "diesel_job_workers", "gauge",
-		     "Maximum number of daemon workers that work for the job at a time.");
+		     "Maximum number of daemon workers that work for the job at the same time.");
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next)
 		fprintf(text, "diesel_job_workers{" LABELS "} %" PRIu64 "\n", j->id, j->rank,
 			set_or(j, TUNER_DAEMON_WORKERS, pool_workers(s->serving.cache.pool)));
@@ -329,8 +332,8 @@ static const struct {
     {"diesel_user_cpu_seconds_total", "counter",
      "CPU time of the daemon's workers and decoders for the user's jobs.", "", AMOUNT(cpu_ns), 1e-9},
     {"diesel_user_wait_seconds_total", "counter",
-     "Time the user's loaders slept for a batch, as they report it.", ",stall=\"fetch\"",
-     AMOUNT(wait_fetch_ns), 1e-9},
+     "Time that the user's loaders waited for a batch, by cause, as the loaders report it.",
+     ",stall=\"fetch\"", AMOUNT(wait_fetch_ns), 1e-9},
     {NULL, NULL, NULL, ",stall=\"preprocess\"", AMOUNT(wait_prep_ns), 1e-9},
 };
 
@@ -436,9 +439,8 @@ static void metrics_node_text(FILE *text, const struct metrics_sources *sources)
 	const struct metrics_totals *t = sources->totals;
 	const struct stall_node *n = t && t->has_node ? &t->node : NULL;
 
-	metrics_head(
-	    text, "diesel_memory_headroom_bytes", "gauge",
-	    "Memory that is still available: the smaller one of the node's and the daemon's cgroup's.");
+	metrics_head(text, "diesel_memory_headroom_bytes", "gauge",
+		     "Memory that is still available: the smaller of the node's and the daemon's cgroup's.");
 	if (n)
 		gauge(text, "diesel_memory_headroom_bytes", "", n->memory_headroom_bytes);
 	metrics_head(text, "diesel_idle_cores", "gauge", "Cores that were idle in the last second.");
@@ -494,8 +496,9 @@ static void process_figures(FILE *text, const struct server *s)
 		       pages * (uint64_t)sysconf(_SC_PAGESIZE));
 	metrics_number(text, "process_open_fds", "gauge", "Open files.", open_files());
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur != RLIM_INFINITY)
-		metrics_number(text, "process_max_fds", "gauge", "Files that may be open.", files.rlim_cur);
-	metrics_head(text, "process_start_time_seconds", "gauge", "When the daemon started, Unix time.");
+		metrics_number(text, "process_max_fds", "gauge", "Maximum number of open files.",
+			       files.rlim_cur);
+	metrics_head(text, "process_start_time_seconds", "gauge", "Start time of the daemon, in Unix time.");
 	fprintf(text, "process_start_time_seconds %.3f\n", (double)s->start_unix_ns / (double)NS_PER_S);
 }
 
@@ -505,11 +508,11 @@ static void reload_figures(FILE *text, const struct metrics_reloads *reloads)
 		     "1 while the configuration file is valid; 0: the earlier configuration is in force.");
 	fprintf(text, "diesel_config_last_reload_successful %d\n", !reloads->refused);
 	metrics_head(text, "diesel_config_last_reload_success_timestamp_seconds", "gauge",
-		     "When the configuration in force was read, Unix time.");
+		     "Time at which the configuration in force was read, in Unix time.");
 	fprintf(text, "diesel_config_last_reload_success_timestamp_seconds %.3f\n",
 		(double)reloads->taken_unix_ns / (double)NS_PER_S);
 	metrics_head(text, "diesel_config_reloads_total", "counter",
-		     "How often the configuration was read, the start included.");
+		     "Times that the configuration was read, including at the start.");
 	fprintf(text,
 		"diesel_config_reloads_total{outcome=\"taken\"} %" PRIu64
 		"\ndiesel_config_reloads_total{outcome=\"refused\"} %" PRIu64 "\n",
@@ -531,11 +534,11 @@ static void history_figures(FILE *text, const struct control *control)
 	struct history_status status;
 
 	metrics_head(text, "diesel_history_writable", "gauge",
-		     "1 while decisions are written to the history's file; absent: the history is off.");
+		     "1 while decisions can be written to the history file; absent: the history is off.");
 	if (!control_history_status(control, &status) && !status.error[0])
 		return; /* off */
 	fprintf(text, "diesel_history_writable %d\n", !status.error[0]);
-	metrics_number(text, "diesel_history_bytes", "gauge", "Size of the history's file.", status.bytes);
+	metrics_number(text, "diesel_history_bytes", "gauge", "Size of the history file.", status.bytes);
 	metrics_number(text, "diesel_history_records_total", "counter", "Records written to the history.",
 		       status.n_written);
 	metrics_number(text, "diesel_history_dropped_total", "counter",
@@ -548,9 +551,11 @@ static void metrics_service_text(FILE *text, const struct metrics_sources *sourc
 	struct error err = ERROR_INIT;
 
 	process_figures(text, sources->server);
-	metrics_number(text, "diesel_ready", "gauge", "1 while clients can connect; /readyz says why not.",
+	metrics_number(text, "diesel_ready", "gauge",
+		       "1 while clients can connect; else /readyz prints the reason.",
 		       server_check_ready(sources->server, &err) == 0);
-	metrics_number(text, "diesel_observes", "gauge", "1 while the daemon serves nobody (observe).",
+	metrics_number(text, "diesel_observes", "gauge",
+		       "1 while the daemon only observes and serves no jobs (option observe).",
 		       sources->server->serving.options.observe);
 	reload_figures(text, sources->reloads);
 	if (!sources->control)
@@ -575,7 +580,7 @@ static void cache_figures(FILE *text, const struct cache *c)
 	uint64_t claimed = cache_claimed_bytes(c);
 
 	metrics_number(text, "diesel_cache_limit_bytes", "gauge",
-		       "Memory limit of chunks, batches, snapshots and decoded samples together.",
+		       "Limit on memory for chunks, batches, snapshots and decoded samples together.",
 		       c->budget_bytes);
 	metrics_head(text, "diesel_cache_bytes", "gauge", "Memory in use by the cache, by kind.");
 	fprintf(text, "diesel_cache_bytes{kind=\"chunks\"} %" PRIu64 "\n", c->segment_bytes);
@@ -615,12 +620,12 @@ static void quota_figures(FILE *text, const struct cache *c)
 
 	cache_paid_bytes(c, paid);
 	metrics_head(text, "diesel_cache_quota_bytes", "gauge",
-		     "Cache memory that cache-quota grants; absent without quotas. others: all users without "
-		     "a quota.");
+		     "Cache memory that cache-quota grants to this owner; absent without quotas. "
+		     "quota=others: all users without a quota.");
 	for (uint32_t i = 0; c->quotas.n > 0 && i <= c->quotas.n; i++)
 		fprintf(text, "diesel_cache_quota_bytes{quota=\"%s\"} %" PRIu64 "\n",
 			cache_quotas_name(&c->quotas, i), cache_quotas_bytes(&c->quotas, i, c->limit_bytes));
-	metrics_head(text, "diesel_cache_quota_used_bytes", "gauge", "Cache memory charged to the quota.");
+	metrics_head(text, "diesel_cache_quota_used_bytes", "gauge", "Cache memory charged to this quota.");
 	for (uint32_t i = 0; c->quotas.n > 0 && i <= c->quotas.n; i++)
 		fprintf(text, "diesel_cache_quota_used_bytes{quota=\"%s\"} %" PRIu64 "\n",
 			cache_quotas_name(&c->quotas, i), paid[i]);
@@ -632,15 +637,16 @@ static void read_figures(FILE *text, const struct read_turns *turns)
 
 	read_turns_limits(turns, &bytes_per_s, &ops_per_s);
 	metrics_head(text, "diesel_read_limit_bytes_per_second", "gauge",
-		     "Limit of the rate of reads from all storages together; absent: no limit.");
+		     "Limit on bytes read per second from all storages together; absent: no limit.");
 	if (bytes_per_s)
 		fprintf(text, "diesel_read_limit_bytes_per_second %" PRIu64 "\n", bytes_per_s);
-	metrics_head(text, "diesel_read_limit_operations_per_second", "gauge",
-		     "Limit of reads from all storages in requests of up to 1 MiB; absent: no limit.");
+	metrics_head(
+	    text, "diesel_read_limit_operations_per_second", "gauge",
+	    "Limit on requests of up to 1 MiB per second to all storages together; absent: no limit.");
 	if (ops_per_s)
 		fprintf(text, "diesel_read_limit_operations_per_second %" PRIu64 "\n", ops_per_s);
 	metrics_head(text, "diesel_read_limited_seconds_total", "counter",
-		     "Time in which only the limit held reads back.");
+		     "Time during which reads waited only because of the read limits.");
 	fprintf(text, "diesel_read_limited_seconds_total %.9g\n",
 		(double)read_turns_limited_ns(turns, clock_monotonic_ns()) / 1e9);
 }
@@ -654,12 +660,12 @@ static void stage_text(FILE *text, const struct stage *stage)
 	stage_figures_get(stage, &f);
 	metrics_number(text, "diesel_stage_open", "gauge", "1 while the staging folder is in use.",
 		       f.is_open);
-	metrics_number(text, "diesel_stage_limit_bytes", "gauge", "Limit of the staging folder (stage-size).",
-		       f.limit_bytes);
+	metrics_number(text, "diesel_stage_limit_bytes", "gauge",
+		       "Maximum size of the staging folder (stage-size).", f.limit_bytes);
 	metrics_number(text, "diesel_stage_bytes", "gauge", "Bytes of files in the staging folder.", f.bytes);
 	metrics_number(text, "diesel_stage_chunks", "gauge", "Chunks in the staging folder.", f.files);
 	metrics_number(text, "diesel_stage_hits_total", "counter",
-		       "Chunks that came from staging in place of storage.", f.hits);
+		       "Chunks read from staging instead of storage.", f.hits);
 	metrics_number(text, "diesel_stage_read_bytes_total", "counter", "Bytes of chunks read from staging.",
 		       f.read_bytes);
 	metrics_number(text, "diesel_stage_writes_total", "counter", "Chunks written to staging.", f.written);
@@ -670,7 +676,7 @@ static void stage_text(FILE *text, const struct stage *stage)
 	metrics_number(text, "diesel_stage_skipped_total", "counter",
 		       "Chunks evicted from memory before they could be written to staging.", f.skipped);
 	metrics_head(text, "diesel_stage_failures_total", "counter",
-		     "Failed operations in the staging folder; the chunks came from storage.");
+		     "Failed operations in the staging folder, after which chunks came from storage.");
 	fprintf(text, "diesel_stage_failures_total{kind=\"damaged\"} %" PRIu64 "\n", f.damaged);
 	fprintf(text, "diesel_stage_failures_total{kind=\"late\"} %" PRIu64 "\n", f.late);
 	fprintf(text, "diesel_stage_failures_total{kind=\"read\"} %" PRIu64 "\n", f.failed);
@@ -685,7 +691,8 @@ static void cluster_text(FILE *text, const struct cache *cache)
 		return;
 	cluster_figures_get(cache->cluster, &f);
 	metrics_number(text, "diesel_cluster_redis_up", "gauge",
-		       "1 while the Redis in which nodes find each other answers.", f.redis_is_up);
+		       "1 while the Redis server through which nodes find each other answers.",
+		       f.redis_is_up);
 	metrics_number(text, "diesel_cluster_chunks_in_total", "counter",
 		       "Chunks that came from other nodes.", f.chunks_in);
 	metrics_number(text, "diesel_cluster_bytes_in_total", "counter",
@@ -718,10 +725,11 @@ static void session_figures(FILE *text, const struct server *s)
 		for (size_t i = 0; i < 3; i++)
 			n_waiting[i] += !strcmp(usage.waits_for, kinds[i].waits_for);
 	}
-	metrics_number(text, "diesel_sessions", "gauge", "Sequences of batches being served.", n_sessions);
-	metrics_head(
-	    text, "diesel_sessions_waiting", "gauge",
-	    "Sessions whose next batch waits: for storage, for CPU work, or for the client to take one.");
+	metrics_number(text, "diesel_sessions", "gauge",
+		       "Open sessions, each of which serves a sequence of batches.", n_sessions);
+	metrics_head(text, "diesel_sessions_waiting", "gauge",
+		     "Sessions whose next batch waits, by cause: for storage, for CPU work, or for the "
+		     "client to release a batch.");
 	for (size_t i = 0; i < 3; i++)
 		fprintf(text, "diesel_sessions_waiting{stall=\"%s\"} %" PRIu64 "\n", kinds[i].stall,
 			n_waiting[i]);

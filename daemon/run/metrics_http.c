@@ -236,10 +236,11 @@ static int start_http(struct metrics_server *metrics, int fd, const char *addres
 	if (metrics->http)
 		return 0;
 	if (r == -EAFNOSUPPORT && fd < 0)
-		return error_set(err, r,
-				 "cannot answer Prometheus on %s: the unit permits no sockets of a network. "
-				 "Run `systemctl start dieseld-metrics.socket`, then restart dieseld",
-				 address);
+		return error_set(
+		    err, r,
+		    "cannot answer Prometheus on %s: the systemd unit permits no network sockets. Run "
+		    "`systemctl start dieseld-metrics.socket`, then restart dieseld",
+		    address);
 	return error_errno(err, r, "cannot answer Prometheus on %s", address);
 }
 
@@ -251,7 +252,7 @@ int metrics_start(uv_loop_t *loop, int fd, const char *address, const struct met
 	int r;
 
 	if (!metrics)
-		return error_set(err, -ENOMEM, "no memory for metrics");
+		return error_set(err, -ENOMEM, "cannot serve metrics: out of memory");
 	metrics->sources = *sources;
 	r = start_http(metrics, fd, address, err);
 	if (r < 0) {

@@ -71,9 +71,10 @@ static void take(struct unknown_names *n, struct name_search *s)
 		admin_choose(n->admin);
 	}
 	if (count(n) == 0)
-		log_info("all names of cache-quota and admin-user are known now, and in force");
+		log_info(
+		    "all names in cache-quota and admin-user are known now, and their settings in force");
 	else if (count(n) < before)
-		log_info("%u of the names of cache-quota and admin-user are not known yet", count(n));
+		log_info("%u of the names in cache-quota and admin-user are still unknown", count(n));
 }
 
 static void on_tick(uv_timer_t *timer)

@@ -184,7 +184,8 @@ static int check_all(struct daemon_options *o, struct error *err)
 	if (r < 0)
 		return misplaced(o, "cache", r, err);
 	if (!strcmp(o->admin_socket, o->socket_path)) {
-		error_set(err, -EINVAL, "admin-socket: %s is the socket of clients: write another path",
+		error_set(err, -EINVAL,
+			  "admin-socket: %s is already the socket of clients (socket): write another path",
 			  o->socket_path);
 		return misplaced(o, "admin-socket", -EINVAL, err);
 	}

@@ -29,8 +29,8 @@ static int check_path(const char *name, const char *path, mode_t kind, struct er
 	if (stat(path, &st) == 0) {
 		if ((st.st_mode & S_IFMT) == kind)
 			return 0;
-		return error_set(err, -EEXIST, "%s: %s is %s: write a path of %s", name, path,
-				 S_ISDIR(st.st_mode) ? "a folder" : "no folder and no socket",
+		return error_set(err, -EEXIST, "%s: %s is %s: write the path of %s", name, path,
+				 S_ISDIR(st.st_mode) ? "a folder" : "neither a folder nor a socket",
 				 kind == S_IFDIR   ? "a folder"
 				 : kind == S_IFREG ? "a file"
 						   : "a socket");
@@ -43,7 +43,8 @@ static int check_path(const char *name, const char *path, mode_t kind, struct er
 		return 0;
 	_cleanup_(freep) char *word = commands_word_new(folder);
 
-	return error_set(err, -ENOENT, "%s: there is no folder %s: mkdir -p %s, or write another path", name,
+	return error_set(err, -ENOENT,
+			 "%s: the folder %s does not exist: run mkdir -p %s, or write another path", name,
 			 folder, word ? word : folder);
 }
 
@@ -68,7 +69,8 @@ static int check_stage(const struct daemon_options *o, struct error *err)
 	if (!strcmp(o->stage, "off") || stat(o->stage, &st) < 0 || !(st.st_mode & 077))
 		return 0;
 	word = commands_word_new(o->stage);
-	error_set(err, -EPERM, "stage: others may use %s: chmod 700 %s", o->stage, word ? word : o->stage);
+	error_set(err, -EPERM, "stage: other users can access %s: run chmod 700 %s", o->stage,
+		  word ? word : o->stage);
 	settings_place_error(options_source(o, "stage"), err);
 	return -EPERM;
 }
@@ -82,7 +84,7 @@ static int check_admin_socket(const struct daemon_options *o, struct error *err)
 	    strncmp(o->admin_socket, o->socket_path, (size_t)(slash - o->admin_socket)) != 0)
 		return 0;
 	error_set(err, -EINVAL,
-		  "admin-socket: %s is in the folder of the socket, which containers mount: write "
+		  "admin-socket: %s is in the folder of the socket of clients, which containers mount: write "
 		  "admin-socket = /run/diesel-admin/admin.sock",
 		  o->admin_socket);
 	settings_place_error(options_source(o, "admin-socket"), err);
@@ -153,8 +155,8 @@ static int check_names(const struct daemon_options *o, struct error *err)
 	if (r == 0 && o->admin.is_unknown) {
 		setting = "admin-user";
 		r = error_set(err, -EINVAL,
-			      "admin-user: \"%s\" is neither root, none, nor a user of this machine or a "
-			      "number: write admin-user = root",
+			      "admin-user: \"%s\" is not a user that this machine knows: write admin-user = "
+			      "root, or another name",
 			      o->admin.name);
 	}
 	if (r < 0)

@@ -29,8 +29,8 @@ static void print_file(void)
 	    "# front shows the default, or an example where the default depends on the machine. After a "
 	    "change:\n"
 	    "#   dieseld --check-config --config /etc/diesel/dieseld.conf && systemctl reload dieseld\n"
-	    "# As it is, dieseld tunes itself. What `dieselctl set` says while it runs wins over this file,\n"
-	    "# until `dieselctl set --unset NAME`; `dieselctl status` names the source of each value.\n\n"
+	    "# As it is, dieseld tunes itself. A value from `dieselctl set` overrides this file until\n"
+	    "# `dieselctl set --unset NAME`; `dieselctl status` names the source of each value.\n\n"
 	    "[dieseld]\n",
 	    stdout);
 	for (size_t i = 0; i < n_option_rows; i++) {
@@ -55,7 +55,7 @@ int options_print(const char *form)
 		print_settings_that_apply(OPTION_RELOAD, "Applied by a reload (SIGHUP)");
 		print_settings_that_apply(OPTION_SESSIONS,
 					  "Applied to datasets and sessions opened after a reload");
-		print_settings_that_apply(OPTION_START, "Applied when dieseld starts again");
+		print_settings_that_apply(OPTION_START, "Applied when dieseld restarts");
 	} else {
 		return option_print(stdout, &dieseld_program, form);
 	}

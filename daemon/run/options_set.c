@@ -119,7 +119,7 @@ int option_word(void *options, const struct option_row *row, const char *value, 
 	int place = option_word_place(row, value);
 
 	_Static_assert(sizeof(((struct daemon_options *)NULL)->serve.require_digest) == sizeof(uint32_t),
-		       "a choice is a number of 32 bits");
+		       "a choice must be a 32-bit number");
 	if (place < 0)
 		return wrong(row, value, err);
 	*(uint32_t *)field(options, row) = (uint32_t)place;
@@ -141,7 +141,7 @@ int option_tune(void *options, const struct option_row *row, const char *value, 
 	int place = option_word_place(row, value);
 
 	_Static_assert(WIRE_TUNE_OFF == 0 && WIRE_TUNE_ON == 1 && WIRE_TUNE_DRY_RUN == 2,
-		       "in the order of the words");
+		       "the values must be in the order of the words");
 	if (place < 0)
 		return wrong(row, value, err);
 	configure(options, row, (uint64_t)place);
@@ -171,9 +171,9 @@ int option_path(void *options, const struct option_row *row, const char *value, 
 				 row->words ? " or off" : "");
 	if ((field(o, row) == &o->socket_path || field(o, row) == &o->admin_socket) &&
 	    strlen(value) >= sizeof(((struct sockaddr_un *)NULL)->sun_path))
-		return error_set(err, -EINVAL, "%s: a path of a socket has at most %zu bytes, this one %zu",
-				 row->name, sizeof(((struct sockaddr_un *)NULL)->sun_path) - 1,
-				 strlen(value));
+		return error_set(
+		    err, -EINVAL, "%s: the path of a socket must have at most %zu bytes, this one has %zu",
+		    row->name, sizeof(((struct sockaddr_un *)NULL)->sun_path) - 1, strlen(value));
 	return option_text(o, row, value, err);
 }
 
@@ -223,7 +223,7 @@ int option_codec(void *options, const struct option_row *row, const char *value,
 					 row->name, value);
 	}
 	if (o->n_codecs == PLUGINS_MAX)
-		return error_set(err, -EINVAL, "%s: there can be %d codecs: remove one", row->name,
+		return error_set(err, -EINVAL, "%s: at most %d codecs can be loaded: remove one", row->name,
 				 PLUGINS_MAX);
 	codecs = reallocarray(o->codecs, o->n_codecs + 1, sizeof(*codecs));
 	if (!codecs)
@@ -242,7 +242,7 @@ int option_cluster(void *options, const struct option_row *row, const char *valu
 	if (strcmp(value, "off") != 0 && strncmp(value, "redis://", strlen("redis://")) != 0 &&
 	    strncmp(value, "rediss://", strlen("rediss://")) != 0)
 		return error_set(err, -EINVAL,
-				 "%s: is neither off nor a URL such as redis://HOST[:PORT] or rediss://HOST",
+				 "%s: must be off or a URL such as redis://HOST[:PORT] or rediss://HOST",
 				 row->name); /* without the value: it may hold a password */
 	return option_text(o, row, value, err);
 }

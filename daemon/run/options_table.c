@@ -17,17 +17,16 @@
 
 const struct option_row option_rows[] = {
     {"cache", option_cache, "8G", AT(serve.knobs.cache_bytes), OPTIONS_MIN_CACHE_BYTES, MOST_BYTES,
-     "is not an amount of memory from 16M up", .group = "Memory and tuning", .value = "BYTES",
+     "is not an amount of memory of at least 16M", .group = "Memory and tuning", .value = "BYTES",
      .applies = OPTION_RELOAD,
      .help = "memory for chunks, batches, snapshots and decoded copies together (default: a quarter of the "
 	     "memory)",
      .about = "Memory for chunks, batches, snapshots and decoded copies together, e.g. 8G. Default: a "
 	      "quarter of the memory that the process may use (machine and cgroup). Resident memory stays "
 	      "below this plus 64 MiB."},
-    {"tune", option_tune, "on", .words = "off|on|dry-run", .says = "is none of on, off, dry-run",
+    {"tune", option_tune, "on", .words = "off|on|dry-run", .says = "is not one of on, off, dry-run",
      .key = WIRE_SET_TUNE, .value = "MODE", .usual = "on", .applies = OPTION_RELOAD,
-     .help = "give each job the cache, prefetch and workers that it needs; dry-run: decide and record, but "
-	     "change nothing",
+     .help = "give each job the cache, prefetch and workers that it needs; dry-run: only decide and record",
      .about = "`on` (default): once a second, give each job the cache, prefetch and workers that it needs "
 	      "and no more; `off`: do not tune; `dry-run`: decide and record, but change nothing."},
     {"prefetch", option_number, "8", AT(serve.knobs.prefetch_chunks), 0, 65536, .key = WIRE_SET_PREFETCH,
@@ -55,7 +54,7 @@ const struct option_row option_rows[] = {
 	      "memory that sessions and their chunks do not need, and is evicted first when memory is short. "
 	      "Without this option the tuner decides for each job whether decoded images pay; 0: never."},
     {"cache-max", option_tuned, "8G", .key = WIRE_SET_CACHE_MAX, .value = "BYTES", .applies = OPTION_RELOAD,
-     .help = "limit of all caches together (default: as --cache)",
+     .help = "maximum of all caches together (default: as --cache)",
      .about = "The most memory that the tuner gives to all caches together, and that they borrow. Default: "
 	      "the value of `--cache`."},
     {"cache-min", option_tuned, "0", .key = WIRE_SET_CACHE_MIN, .value = "BYTES", .usual = "0",
@@ -63,8 +62,8 @@ const struct option_row option_rows[] = {
      .about = "The least memory that the tuner gives to all caches together. Default: 0."},
     {"workers-max", option_tuned, "4", .key = WIRE_SET_WORKERS_MAX, .value = "N", .applies = OPTION_RELOAD,
      .help = "limit of --workers (default: one per core)",
-     .about = "The most CPU threads that the tuner uses. Default: one per core. While no number of workers "
-	      "is set, none works for one user on cores that the control group of another user's job has "
+     .about = "The most CPU threads that the tuner uses. Default: one per core. Unless `--workers` is set, "
+	      "no thread works for one user on cores that the control group of another user's job has "
 	      "(cpuset.cpus.effective, cpu.max)."},
     {"client-workers-max", option_tuned, "4", .key = WIRE_SET_CLIENT_WORKERS_MAX, .value = "N",
      .applies = OPTION_RELOAD, .help = "limit of --client-workers (default: one per core)",
@@ -77,14 +76,14 @@ const struct option_row option_rows[] = {
      .about = "The largest value that `--decoded-cache` can have. Default: the value of `--cache`; 0: no "
 	      "decoded image is ever kept."},
     {"read-limit", option_tuned, "500M", .key = WIRE_SET_READ_LIMIT, .value = "BYTES", .usual = "0",
-     .applies = OPTION_RELOAD,
-     .help = "bytes per second that are read from all storages together; 0: no limit",
-     .about = "The most bytes of chunks that are read per second, from all storages together, such as 500M. "
-	      "Users and jobs share the rate by turns, whichever storages they read from. Reads may exceed "
-	      "it by 0.1 s and one chunk. Default: 0, no limit."},
+     .applies = OPTION_RELOAD, .help = "limit on bytes read per second from all storages together; 0: none",
+     .about =
+	 "The most bytes of chunks that are read per second, from all storages together, such as 500M. "
+	 "Users and jobs take turns within the rate, whichever storages they read from. Reads may exceed "
+	 "it by 0.1 s and one chunk. Default: 0, no limit."},
     {"read-ops-limit", option_tuned, "1000", .key = WIRE_SET_READ_OPS_LIMIT, .value = "N", .usual = "0",
      .applies = OPTION_RELOAD,
-     .help = "requests of up to 1 MiB per second to all storages together; 0: no limit",
+     .help = "limit on requests of up to 1 MiB per second to all storages together; 0: none",
      .about = "The most requests of up to 1 MiB that are sent per second to all storages together. Default: "
 	      "0, no limit."},
     {"history", option_path, "off", AT(history), .words = "off", .value = "FILE", .takes = OPTION_FILE,
@@ -117,20 +116,21 @@ const struct option_row option_rows[] = {
      .about =
 	 "The most that one user may take, in percent: of the connections (1,024, fewer where few files may "
 	 "be open), of the cache that open sessions need, and of the chunks that they need in memory at one "
-	 "time. Default 75. Administrators (`--admin-user`) are not limited to a share, and a 32nd of each "
-	 "is kept for them. A request for more fails with a message; running jobs are not affected."},
+	 "time. Default 75. Administrators (`--admin-user`) are not limited to a share, and 1/32 of each is "
+	 "reserved for them. A request for more fails with a message; running jobs are not affected."},
     {"cache-quota", option_quotas, "alice=20%, @physics=40%", AT(serve.quotas), .value = "LIST",
      .usual = "off", .applies = OPTION_RELOAD,
      .help = "parts of the cache for users and groups, such as alice=20%,@physics=40%, or off; all other "
 	     "users share the rest",
-     .about = "Parts of the cache for users and groups, such as `alice=20%,@physics=40%`; a group has an @ "
-	      "in front, and its members share its part. Or `off` (default). A part is guaranteed to the "
-	      "jobs of its owner, and limits what they need at one time, in place of `--user-share`. All "
-	      "users without a part share the rest. Unused memory of a part is borrowed by others until its "
-	      "owner needs it. Users and groups are those of the kernel, by name or number. The parts may "
-	      "add up to 100%, and there may be 31. A name that the machine does not know yet causes a "
-	      "warning: others have its part until the name is known. dieseld looks the name up again after "
-	      "5 seconds, and later every five minutes. `--check-config` refuses it."},
+     .about =
+	 "Parts of the cache for users and groups, such as `alice=20%,@physics=40%`; a group has an @ "
+	 "in front, and its members share its part. Or `off` (default). A part is guaranteed to the "
+	 "jobs of its owner, and limits what they need at one time, in place of `--user-share`. All "
+	 "users without a part share the rest. Unused memory of a part is borrowed by others until its "
+	 "owner needs it. Users and groups are those of the kernel, by name or number. The parts may add up "
+	 "to 100%; at most 31 parts are possible. A name that the machine does not know yet causes a "
+	 "warning: others have its part until the name is known. dieseld looks the name up again after "
+	 "5 seconds, and later every five minutes. `--check-config` refuses it."},
     {"admin-user", option_admin, "root", AT(admin), .value = "USER", .usual = "root", .takes = OPTION_USER,
      .help = "the user who may change settings, sees all users' jobs and has no share: root (with dieseld's "
 	     "own user), a user's name or number, or none",
@@ -148,7 +148,7 @@ const struct option_row option_rows[] = {
 	      "administrator, whatever its user: for nodes whose containers are root, with `--admin-user "
 	      "none`. Put it in a folder that no container mounts, and never in that of `--socket`."},
     {"require-digest", option_word, "never", AT(serve.require_digest), .words = "never|shared|always",
-     .says = "is none of never, shared, always", .value = "WHEN", .usual = "never",
+     .says = "is not one of never, shared, always", .value = "WHEN", .usual = "never",
      .applies = OPTION_SESSIONS,
      .help = "refuse datasets without SHA-256; shared: only those opened by another user than the owner",
      .about = "Refuse to open datasets without a SHA-256 of their chunks (`dieselctl pack --digest sha256`): "
@@ -156,10 +156,10 @@ const struct option_row option_rows[] = {
 	      "The error message has the command to run. Digests are compared wherever a dataset has them."},
     {"codec", option_codec, "/usr/lib/diesel/codecs/wav.so", AT(codecs), .value = "FILE", .usual = "off",
      .repeats = true, .takes = OPTION_FILE,
-     .help = "load a codec from this shared object, which only root and dieseld's own user can change; may "
-	     "be given again",
+     .help = "load a codec from this shared object, which only root and dieseld's own user can change; can "
+	     "be repeated",
      .about = "Load a codec from this shared object (`<diesel/diesel_codec.h>`), for samples of a format "
-	      "that dieseld does not know. May be given again, and is added to the codecs of the "
+	      "that dieseld does not know. Can be given several times; each adds to the codecs of the "
 	      "configuration. FILE is an absolute path without links. The file and all folders above it must "
 	      "belong to root or the daemon's own user, and others must not be able to write to them (but "
 	      "may to a sticky folder, such as /tmp). The file is opened once, and loaded in the processes "
@@ -182,7 +182,7 @@ const struct option_row option_rows[] = {
      .about = "Serve nobody: opening a dataset fails with a message of one line, and jobs without "
 	      "`DIESEL_SOCKET` use a dieseld of their own, as on a node without one. The daemon then only "
 	      "measures its own cost and, with `--assist`, the waits of the machine's PyTorch jobs. If the "
-	      "option is in the file, a reload can end it. Datasets that are open stay open."},
+	      "option is in the file, a reload can turn it off. Datasets that are open stay open."},
     {"no-io-uring", option_flag, "no", AT(serve.use_io_uring), .least = 1, .usual = "no",
      .help = "read with threads instead of io_uring",
      .about = "Read with threads instead of io_uring. Where io_uring is not permitted, this is the default."},
@@ -192,7 +192,8 @@ const struct option_row option_rows[] = {
 	 "Address of `/metrics` for Prometheus, or `off`. Default 127.0.0.1:9467. Probes use `/healthz` and "
 	 "`/readyz`; the latter answers 503 and one line when clients cannot connect. If the port is taken, "
 	 "only the metrics are missing. The service has no network: there `dieseld-metrics.socket` listens, "
-	 "at the address of its own `ListenStream=`, and of this option only `off` has an effect. Everybody "
+	 "at the address of its own `ListenStream=`, and only the value `off` of this option has an effect. "
+	 "Everybody "
 	 "who reaches the address can read the metrics: leave it on loopback, or put a firewall before it."},
     {"metrics-names", option_flag_of_words, "hidden", AT(hide_names), .words = "shown|hidden",
      .says = "is neither shown nor hidden", .value = "WHEN", .usual = "shown", .applies = OPTION_RELOAD,
@@ -216,11 +217,11 @@ const struct option_row option_rows[] = {
     {"stage-when", option_flag_of_words, "slower", AT(serve.stage.always), .words = "slower|always",
      .says = "is neither slower nor always", .value = "WHEN", .usual = "slower",
      .help = "slower: only datasets whose storage is slower than that disk",
-     .about = "`slower` (default): a dataset whose storage gives its chunks as fast as that disk does, both "
-	      "measured while it is served, is neither written nor read there; a line of the log says so, "
-	      "with both rates. `always`: without measuring."},
+     .about = "`slower` (default): a dataset is not staged if its storage delivers chunks as fast as that "
+	      "disk. Both rates are measured while the dataset is served, and a line of the log reports "
+	      "them. `always`: stage every dataset, without measuring."},
     {"stage-size", option_size, "100G", AT(serve.stage.bytes), MIN_STAGE_BYTES, MOST_BYTES,
-     "is not a size from 16M up", .value = "BYTES", .usual = "16G", .help = "limit of the staging folder",
+     "is not a size of at least 16M", .value = "BYTES", .usual = "16G", .help = "limit of the staging folder",
      .about = "The most bytes that the folder may take. Default 16G. One user's datasets take at most "
 	      "`--user-share` percent of it."},
     {"cluster", option_cluster, "redis://HOST:6379", CLUSTER(OPTIONS_CLUSTER_REDIS), .group = "Other nodes",
@@ -251,20 +252,21 @@ const struct option_row option_rows[] = {
 	      "0600). Without a key, all addresses must be loopback addresses."},
     {"cluster-limit", option_cluster_limit, "100M", CLUSTER(OPTIONS_CLUSTER_LIMIT), CLUSTER_LIMIT_MIN,
      CLUSTER_LIMIT_MAX, "is neither 0 nor a size from 1M to 1T, such as 100M", .value = "BYTES", .usual = "0",
-     .help = "bytes per second that are sent to each other node; 0: no limit",
+     .help = "limit on bytes sent per second to each other node; 0: none",
      .about = "The most bytes per second that are sent to each other node, from 1M to 1T; 0: no limit "
 	      "(default). The kernel enforces it (`SO_MAX_PACING_RATE`)."},
     {"config", .command = true, .group = "Only on the command line", .value = "FILE", .takes = OPTION_FILE,
      .help = "INI file with a section [dieseld] and the names above without dashes",
      .about = "An INI file, see `dieseld.conf`(5); its section `[dieseld]` has the options above by name "
-	      "without dashes, e.g. `cache = 8G`. The command line wins over the file. The message about a "
-	      "mistake has its line and column. On SIGHUP the file is read again. Memory, pins, tuning, "
+	      "without dashes, e.g. `cache = 8G`. The command line wins over the file. An error message "
+	      "names the line and column. On SIGHUP the file is read again. Memory, pins, tuning, "
 	      "quotas and limits apply at once. Window and batches apply to new sessions, user-share to new "
-	      "connections and sessions, and require-digest to datasets that are opened later. The others "
-	      "take effect at the next start. A file with a mistake changes nothing."},
+	      "connections and sessions, and require-digest to datasets that are opened later. The other "
+	      "settings take effect at the next start. A file with a mistake changes nothing."},
     {"check-config", option_flag, AT(check_only), .command = true, .help = "check options and file, and exit",
-     .about = "Check the options and the file, and exit: 0, or 2 with one line. The message names the file, "
-	      "the line, and the correction. The check includes what dieseld would find only later: folders "
+     .about = "Check the options and the file, and exit: 0 if they are valid, else 2 with a message that "
+	      "names the file, the line, and the correction. The check includes problems that dieseld would "
+	      "find only later: folders "
 	      "of socket, history and staging, files of codecs, and the options of `--cluster`."},
     {"ready-fd", option_ready_fd, AT(ready_fd), .command = true, .value = "N",
      .help = "write \"ready\\n\" to this descriptor when listening",

@@ -417,7 +417,7 @@ static int give_up(struct codecs *c, const struct codec_work *w, struct ring_ite
 	uint64_t bytes = recipe_item_bytes(&c->begin.recipe);
 	int r = error_set(&ret->error, why == -ETIMEDOUT ? -ETIMEDOUT : -EBADMSG,
 			  why == -ETIMEDOUT ? "decoding takes too long"
-					    : "it crashes the processes that decode it");
+					    : "the sample crashes the processes that decode it");
 
 	ret->item = at;
 	ret->next = at + 1;
@@ -432,8 +432,7 @@ static int give_up(struct codecs *c, const struct codec_work *w, struct ring_ite
 static int say_no_process(const struct codecs *c, int r, struct error *err)
 {
 	if (c->begin.recipe.kind == RECIPE_CODEC && r == -EPIPE)
-		return error_set(err, -EIO, "codec %s crashes the processes that open it",
-				 c->begin.recipe.codec.name);
+		return error_set(err, -EIO, "codec %s crashes when it is opened", c->begin.recipe.codec.name);
 	return error_errno(err, r, "cannot start a process that decodes images");
 }
 
@@ -482,7 +481,7 @@ int codecs_decode(struct codecs *c, const struct codec_work *w, struct codec_res
 		}
 		codec_end_now(k);
 		if (r == -ECANCELED)
-			return error_set(&result->error, r, "no client needs it any more");
+			return error_set(&result->error, r, "no client needs the batch any more");
 		result->n_replaced++;
 		if (w->made_bytes)
 			memset(w->made_bytes, 0, (w->end - w->first) * sizeof(*w->made_bytes));

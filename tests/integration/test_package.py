@@ -88,7 +88,7 @@ class Package(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         lines = done.stdout.splitlines()
         self.assertRegex(lines[0], r"diesel-analyze \d+\.\d+")
-        self.assertIn("the configuration is right", lines)
+        self.assertIn("the configuration is valid", lines)
         self.assertIn("2 samples", lines)
         # After remove, the program is gone and the configuration stays; after purge, that is gone, too.
         self.assertIn("dieseld.conf", lines)

@@ -10,7 +10,8 @@
 #include "gives.h"
 #include "lib/clock.h"
 
-_Static_assert(WIRE_CLUSTER_BYTES == REGISTRY_NAME_BYTES, "the client's name is the registry's");
+_Static_assert(WIRE_CLUSTER_BYTES == REGISTRY_NAME_BYTES,
+	       "the sizes of the client's and the registry's names must match");
 
 /* Reports a new weight only if it differs by more than 1/WEIGHT_PART: each change moves chunks to other
  * owners. */

@@ -406,8 +406,8 @@ static bool wait_for_storage(struct chunk_load *l)
 	l->wait->timer.data = l->wait;
 	uv_timer_start(&l->wait->timer, on_waited, seconds * 1000, 0);
 	l->cache->counters.retries++;
-	log_limited(cache_lines_of(l->cache, l->job->uid), LOG_LEVEL_WARNING, "%s; reading it again in %u s",
-		    l->error.text, seconds);
+	log_limited(cache_lines_of(l->cache, l->job->uid), LOG_LEVEL_WARNING,
+		    "%s; reading the chunk again in %u s", l->error.text, seconds);
 	return true;
 }
 
@@ -419,8 +419,8 @@ static enum load_step load_fail(struct chunk_load *l)
 	struct cached_chunk *k = chunk_of(l);
 
 	if (l->copy.source) {
-		log_limited(lines, LOG_LEVEL_WARNING, "%s (%s); reading it from storage", l->error.text,
-			    l->copy.source->copied_by);
+		log_limited(lines, LOG_LEVEL_WARNING, "%s (%s); reading the chunk from storage",
+			    l->error.text, l->copy.source->copied_by);
 		leave_copy(l, k->state == CHUNK_VERIFYING ? SOURCE_SPOILT : SOURCE_LEFT);
 	} else if (l->is_repeated) {
 		return wait_for_storage(l) ? LOAD_PAUSE : LOAD_BAD;

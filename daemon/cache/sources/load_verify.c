@@ -72,9 +72,10 @@ static int verify_samples(struct chunk_load *l, const struct chunk_view *view)
 
 		/* Records must be in the chunk's order, so that none is verified twice. */
 		if (r < 0 || s.record >= view->header->n_records || s.record <= last)
-			return error_set(&l->error, -EBADMSG,
-					 "%s: has no record for sample %llu: run `dieselctl verify`",
-					 l->read.order.origin, number);
+			return error_set(
+			    &l->error, -EBADMSG,
+			    "%s: the chunk has no record for sample %llu: run `dieselctl verify`",
+			    l->read.order.origin, number);
 		last = s.record;
 		record = &view->records[s.record];
 		if (!agrees(l, record, view->names, &s))
@@ -106,8 +107,8 @@ static int verify_digest(struct chunk_load *l)
 		return error_errno(&l->error, r, "%s: cannot compute its SHA-256", l->read.order.origin);
 	if (l->meta.has_sha256 && !digest_equal(&found, &l->meta.sha256))
 		return error_set(&l->error, -EBADMSG,
-				 "%s: is not the file that was packed (its SHA-256 is not the snapshot's): "
-				 "restore it",
+				 "%s is not the file that was packed (its SHA-256 differs from the "
+				 "snapshot's): restore the file",
 				 l->read.order.origin);
 	return 0;
 }
@@ -122,7 +123,8 @@ static int copy_memory(struct chunk_load *l)
 	if (fd_read_at(l->copy.source->memory(l), l->segment->memory.data, l->meta.file_bytes, 0, &done) <
 		0 ||
 	    done < l->meta.file_bytes)
-		return error_set(&l->error, -EBADMSG, "%s: its memory cannot be read", l->read.order.origin);
+		return error_set(&l->error, -EBADMSG, "%s: cannot read the chunk's copy in memory",
+				 l->read.order.origin);
 	return 0;
 }
 
@@ -138,7 +140,7 @@ void load_verify_work(struct pool_task *task)
 	if (r == 0 && (memcmp(&view.header->id, &l->meta.id, sizeof(l->meta.id)) != 0 ||
 		       view.header->head_xxh3 != l->meta.head_xxh3))
 		r = error_set(&l->error, -EBADMSG,
-			      "%s: is not the chunk that the snapshot describes: run `dieselctl verify`",
+			      "%s is not the chunk that the snapshot describes: run `dieselctl verify`",
 			      l->read.order.origin);
 	if (r == 0)
 		r = verify_digest(l);

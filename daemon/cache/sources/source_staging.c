@@ -113,9 +113,10 @@ static void write_trouble(struct stage *g, int code, const char *why)
 	g->figures.write_failures++;
 	g->no_write_ns = clock_monotonic_ns() + OFF_NS;
 	if (!g->said_write)
-		log_warning("staging in %s: %s%s. Staged chunks are used, and none are added for now",
-			    g->folder,
-			    code == -ENOSPC ? "the disk is full before --stage-size is reached: " : "", why);
+		log_warning(
+		    "staging in %s: %s%s. Staged chunks are still used, but no chunks are added for now",
+		    g->folder, code == -ENOSPC ? "the disk is full before --stage-size is reached: " : "",
+		    why);
 	g->said_write = true;
 }
 
@@ -606,7 +607,7 @@ void stage_note(struct stage *g, struct cached_dataset *d, bool from_staging, ui
 		return;
 	format_rate(&d->pace.staging.storage, storage, sizeof(storage));
 	format_rate(d->pace.staging.staged.n ? &d->pace.staging.staged : &g->disk, staged, sizeof(staged));
-	log_info("%s: %s: a chunk comes from storage at %s/s, from staging at %s/s", d->path,
+	log_info("%s: %s: storage delivers chunks at %s/s, staging at %s/s", d->path,
 		 d->pace.staging.is_off ? "not staged" : "staged", storage, staged);
 }
 

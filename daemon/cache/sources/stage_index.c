@@ -55,7 +55,7 @@ static bool parse_name(const char *name, struct staged_key *key, uint32_t *ret_u
 	uint64_t changed_s, written_s;
 
 	*key = (struct staged_key){.folder_dev = 0};
-	_Static_assert(CHUNK_ID_TEXT == 33, "the format below says 32");
+	_Static_assert(CHUNK_ID_TEXT == 33, "the format string below uses 32");
 	if (sscanf(name,
 		   "%32[0-9a-f].%" SCNx32 ".%" SCNx64 ".%" SCNx64 ".%" SCNx64 ".%" SCNx64 ".%" SCNx64
 		   ".%" SCNx64 ".%" SCNx64 ".%" SCNx64,

@@ -261,7 +261,7 @@ class Asker(unittest.TestCase):
         peer = self.connect(version=2)
         self.assertEqual(peer.hello()[:2], (MAGIC, VERSION))
         self.assertTrue(peer.is_closed())
-        self.a.wait_said("the peer has version 2 of the protocol, this node has 1")
+        self.a.wait_said("the peer uses version 2 of the protocol, this node version 1")
 
     def test_half_open_connections_end(self):
         talker = self.a.talker()
@@ -293,7 +293,7 @@ class Asker(unittest.TestCase):
                         s.connect(("127.0.0.1", self.a.port))
             floods.append(pid)
         try:
-            self.a.wait_said("its machine or user connects too often")
+            self.a.wait_said("this machine or user connects too often")
             c = self.cluster.node("c")
             c.members(3)
             self.goes_on()

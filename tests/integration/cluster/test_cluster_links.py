@@ -121,8 +121,8 @@ class Links(unittest.TestCase):
     def test_a_node_with_another_key_is_no_peer(self):
         a = self.node(0, "a", key=self.cluster.key())
         b = self.node(1, "b", key=self.cluster.key("another key, of the same length.", "other"))
-        a.wait_said("the peer has another key")
-        b.wait_said("the peer has another key")
+        a.wait_said("the peer has another --cluster-key")
+        b.wait_said("the peer has another --cluster-key")
         for node in (a, b):
             node.members(1)
             node.say(f"ours 1 {MIB}")
@@ -167,8 +167,8 @@ class Options(unittest.TestCase):
             for mode in (0o640, 0o604, 0o620):
                 os.chmod(key, mode)
                 self.refused(cluster, "chmod 600", key=key)
-            self.refused(cluster, "a key must have 16 to 4096 bytes, this one has 15", key=cluster.key("x" * 15, "short"))
-            self.refused(cluster, "a key must have 16 to 4096 bytes", key=cluster.key("x" * 5000, "long"))
+            self.refused(cluster, "expected a key of 16 to 4096 bytes, got 15", key=cluster.key("x" * 15, "short"))
+            self.refused(cluster, "expected a key of 16 to 4096 bytes", key=cluster.key("x" * 5000, "long"))
             self.refused(cluster, "No such file", key=key + "-none")
             self.refused(cluster, "not a regular file", key="/dev/null")
             if os.geteuid() == 0:

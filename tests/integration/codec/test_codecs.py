@@ -211,12 +211,12 @@ class Misbehaving(Case):
         self.fails("refuse", "codec bad: it begins with 0xff")
 
     def test_it_crashes(self):
-        self.fails("crash", "it crashes the processes that decode it")
-        self.fails("far-beyond", "it crashes the processes that decode it")
+        self.fails("crash", "the sample crashes the processes that decode it")
+        self.fails("far-beyond", "the sample crashes the processes that decode it")
 
     def test_what_it_may_not_do(self):
-        self.fails("file", "it crashes the processes that decode it")
-        self.fails("thread", "it crashes the processes that decode it")
+        self.fails("file", "the sample crashes the processes that decode it")
+        self.fails("thread", "the sample crashes the processes that decode it")
 
     def test_what_it_answers(self):
         self.fails("beyond", r"codec bad: its decode\(\) writes outside of its output", OSError)
@@ -314,7 +314,7 @@ class Hostile(Case):
     def check_config(self, path):
         """Returns the complaints of --check-config. Serving does not depend on a codec."""
         run = subprocess.run([support.program("dieseld"), "--check-config", "--codec", path], capture_output=True, text=True)
-        self.assertEqual((run.returncode, run.stdout), (0, "the configuration is right\n"), run.stderr)
+        self.assertEqual((run.returncode, run.stdout), (0, "the configuration is valid\n"), run.stderr)
         return run.stderr
 
     def test_who_may_change_it(self):

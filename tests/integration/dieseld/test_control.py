@@ -225,8 +225,8 @@ class Control(Case):
         at = self.settings(daemon)["workers-max"]["at"]
         self.configured("\nworkers-max = 8\ncache-max = 100M\n")
         daemon.process.send_signal(signal.SIGHUP)
-        says = (rf"warning: workers-max=2, which was set by uid {os.geteuid()} at [-0-9]+ [:0-9]+, overrides {self.config}:3 \(8\): "
-                "`dieselctl set --unset workers-max` takes it back\n")
+        says = (rf"warning: workers-max=2, which was set by uid {os.geteuid()} at [-0-9]+ [:0-9]+, overrides {self.config}:3 \(8\)\. "
+                "To undo that: dieselctl set --unset workers-max\n")
         wait_until("the reload says so", lambda: re.search(says, daemon.output()))
         self.assertRegex(daemon.output(), rf"cache-max=64 MiB, which was set .* overrides {self.config}:4 \(100 MiB\)")
         self.assertRegex(daemon.output(), "prefetch=5, which was set .* overrides the tuner")

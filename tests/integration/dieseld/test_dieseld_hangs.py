@@ -73,7 +73,7 @@ class Hangs(Case):
         daemon = self.daemon()
         mount.begin("fail")
         process = subprocess.Popen(probe_command(daemon, mount.mount), stdout=subprocess.PIPE, text=True)
-        wait_until("a read that is repeated", lambda: "Input/output error; reading it again in 2 s" in daemon.output())
+        wait_until("a read that is repeated", lambda: "Input/output error; reading the chunk again in 2 s" in daemon.output())
         mount.end("fail")
         self.assertIn('"samples": 300', process.communicate(timeout=60)[0])
         self.assertEqual(daemon.status()["cache"]["quarantined"], 0)

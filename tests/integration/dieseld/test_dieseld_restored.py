@@ -299,7 +299,7 @@ class Corrupted(Carried):
 
         self.restart(daemon, write)
         self.assertEqual(self.read_all(daemon, path, source), (2, n - 2))
-        self.assertIn("(a copy restored after the restart); reading it from storage", daemon.output())
+        self.assertIn("(a copy restored after the restart); reading the chunk from storage", daemon.output())
 
     def other_memory_is_refused(self, daemon, path, source, n):
         # The right bytes in wrong memory. Its size may change, others may write it, another user owns it, it is too short, or it is no
@@ -319,7 +319,7 @@ class Corrupted(Carried):
         self.restart(daemon, replace)
         bad = len(others) + 1
         self.assertEqual(self.read_all(daemon, path, source), (bad, n - bad))
-        self.assertIn(f"{bad} chunks not restored after the restart: the service manager returned something else than dieseld stored",
+        self.assertIn(f"{bad} chunks not restored after the restart: the service manager returned other data than dieseld stored",
                       daemon.output())
         self.store.wait_for("good ones", lambda chunks: self.has_all(chunks, n))
 

@@ -296,10 +296,10 @@ class Quotas(Case):
         self.assertEqual(names(0), ["others"])  # there is no administrator meanwhile
         check = subprocess.run(prefix + [os.path.join(BIN, "dieseld"), "--check-config", *options], capture_output=True, text=True)
         self.assertEqual(check.returncode, 2)
-        self.assertIn('cache-quota: "late-user" is no user of this machine', check.stderr)
+        self.assertIn('cache-quota: "late-user" is not a user of this machine', check.stderr)
         with open(users, "a", encoding="ascii") as f:
             f.write(f"late-user:x:{ALICE}:{ALICE}::/:/bin/false\nlate-admin:x:{BOB + 1}:{BOB + 1}::/:/bin/false\n")
-        wait_until("the names", lambda: "all names of cache-quota and admin-user are known now" in daemon.output())
+        wait_until("the names", lambda: "all names in cache-quota and admin-user are known now" in daemon.output())
         self.assertEqual(names(ALICE), ["late-user"])
         self.assertEqual(names(BOB + 1), ["others", "late-user", str(BOB)])
         check = subprocess.run(prefix + [os.path.join(BIN, "dieseld"), "--check-config", *options], capture_output=True, text=True)

@@ -311,7 +311,7 @@ class OfDaemons(Fixes):
             code, text = self.check(*words, key)
             self.assertNotEqual(code, 0)
             subprocess.run(re.search(r"Run: (chmod .*)", text)[1].split(), check=True)
-            self.assertEqual(self.check(*words, key), (0, "the configuration is right\n"))
+            self.assertEqual(self.check(*words, key), (0, "the configuration is valid\n"))
 
 
 class OfTheLoader(Fixes):

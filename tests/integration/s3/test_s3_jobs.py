@@ -368,7 +368,7 @@ def carried_chunks(bucket):
         os.pwrite(fd, b"\xff" * 5000, 1 << 20)
     daemon.start()
     assert bucket.epoch(daemon) >= bucket.total / 2
-    assert "(a copy restored after the restart); reading it from storage" in daemon.output()
+    assert "(a copy restored after the restart); reading the chunk from storage" in daemon.output()
     assert daemon.stop() == 0
     store.close()
 

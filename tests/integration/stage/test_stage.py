@@ -181,7 +181,7 @@ class Worth(Staged):
 
         def is_given_up():
             self.epoch(daemon, path, source)
-            return "not staged: a chunk comes from storage at" in daemon.output()
+            return "not staged: storage delivers chunks at" in daemon.output()
 
         for _ in range(100):
             if is_given_up():
@@ -237,7 +237,7 @@ class Changed(Staged):
         stage = daemon.status()["stage"]
         self.assertGreater(reads, 0)
         self.assertEqual(stage["damaged"], reads)
-        self.assertIn("(a staged copy); reading it from storage", daemon.output())
+        self.assertIn("(a staged copy); reading the chunk from storage", daemon.output())
         # Those are written again.
         self.fill(daemon, path, source)
         for _ in range(20):
@@ -370,7 +370,7 @@ class Refused(Staged):
     def test_options_out_of_range_are_usage_errors(self):
         for options, word in ((("--stage", "here"), "neither an absolute path nor off"),
                               (("--stage-when", "never"), "neither slower nor always"),
-                              (("--stage-size", "1M"), "not a size from 16M up")):
+                              (("--stage-size", "1M"), "not a size of at least 16M")):
             result = subprocess.run([os.path.join(BIN, "dieseld"), *options], capture_output=True, text=True,
                                     timeout=60, check=False)
             self.assertEqual(result.returncode, 2)
@@ -405,7 +405,7 @@ class Faults(Staged):
         daemon = self.staging()
         self.opened(daemon)
         disk.begin("readonly")
-        self.check_once(daemon, path, source, "none are added for now")
+        self.check_once(daemon, path, source, "no chunks are added for now")
         self.assertTrue(daemon.status()["stage"]["open"])
 
     def test_a_disk_that_hangs_in_reads_holds_up_neither_epochs_nor_the_end(self):

@@ -51,19 +51,20 @@ static void test_mistakes_in_quotas_are_named(void **state)
 	    {"@=5%", "is not a user"},
 	    {"1000=20%,", "\"\" is not a user"},
 	    {"a\"b=5%", "is not a user"},
-	    {"1000=20", "\"20\" of 1000 is no percentage"},
-	    {"1000=%", "\"%\" of 1000 is no percentage"},
+	    {"1000=20", "\"20\" of 1000 is not a percentage"},
+	    {"1000=%", "\"%\" of 1000 is not a percentage"},
 	    {"1000=0%", "\"0%\" of 1000 is not from 1% to 100%"},
 	    {"1000=101%", "is not from 1% to 100%"},
 	    {"1000=-5%", "is not from 1% to 100%"},
 	    {"1000=2.5%", "is not from 1% to 100%"},
-	    {"no-such-user=5%,no-such-user=6%", "no-such-user and no-such-user are one user: write only one"},
-	    {"-1=5%", "\"-1\" is no number of a user"},
-	    {"@4294967295=5%", "\"4294967295\" is no number of a group"},
+	    {"no-such-user=5%,no-such-user=6%",
+	     "no-such-user and no-such-user are the same user: write only one"},
+	    {"-1=5%", "\"-1\" is not a valid user"},
+	    {"@4294967295=5%", "\"4294967295\" is not a valid group"},
 	    {"65534=5%", "stands for every user without a number"},
 	    {"@65534=5%", "stands for every group without a number"},
-	    {"root=5%,1000=6%,0=7%", "root and 0 are one user: write only one"},
-	    {"@5=5%,@5=6%", "@5 and @5 are one group: write only one"},
+	    {"root=5%,1000=6%,0=7%", "root and 0 are the same user: write only one"},
+	    {"@5=5%,@5=6%", "@5 and @5 are the same group: write only one"},
 	    {"1000=60%,@2000=30%,3000=11%", "the parts up to 3000 add up to 101 %: write at most 100 %"},
 	};
 	struct cache_quotas q;
@@ -78,7 +79,7 @@ static void test_mistakes_in_quotas_are_named(void **state)
 	for (int i = 0; i < 32; i++)
 		snprintf(many + strlen(many), sizeof(many) - strlen(many), "%s%d=1%%", i ? "," : "", 100 + i);
 	assert_int_equal(parse(many, &q, &err), -EINVAL);
-	assert_non_null(strstr(err.text, "there can be 31"));
+	assert_non_null(strstr(err.text, "at most 31 parts are possible"));
 }
 
 /* The service that knows the names may start after dieseld. Until then the row applies to no user, and the
@@ -91,8 +92,8 @@ static void test_names_that_are_not_known(void **state)
 	assert_int_equal(parse("no-such-user=50%,@no-such-group=30%,1000=20%", &q, &err), 0);
 	assert_int_equal(cache_quotas_check("cache-quota", &q, &err), -EINVAL);
 	assert_string_equal(err.text,
-			    "cache-quota: \"no-such-user\" is no user of this machine: write a name "
-			    "that it knows, or a number");
+			    "cache-quota: \"no-such-user\" is not a user of this machine: write a name "
+			    "that the machine knows, or a number");
 	assert_int_equal(cache_quotas_find(&q), 2);
 	assert_int_equal(cache_quotas_payer(&q, 0, (uint32_t[]){0, UINT32_MAX}, 2), CACHE_QUOTA_REST);
 	assert_int_equal(cache_quotas_payer(&q, UINT32_MAX, NULL, 0), CACHE_QUOTA_REST);
@@ -209,7 +210,7 @@ static void test_a_need_beyond_its_quota_is_refused(void **state)
 	assert_int_equal(parse("1000=90%", &q, &err), 0);
 	assert_int_equal(quota_check_payer(&q, 1, 1000, 27 * mib, limit, &err), 0);
 	assert_int_equal(quota_check_payer(&q, 1, 1000, 28 * mib, limit, &err), -EDQUOT);
-	assert_non_null(strstr(err.text, "user 1000 would have 28 MiB of cache"));
+	assert_non_null(strstr(err.text, "user 1000 would use 28 MiB of cache"));
 	assert_non_null(strstr(err.text, "raise cache-quota"));
 	assert_int_equal(quota_check_payer(&q, CACHE_QUOTA_REST, 1001, 3 * mib, limit, &err), 0);
 	assert_int_equal(quota_check_payer(&q, CACHE_QUOTA_REST, 1001, 4 * mib, limit, &err), -EDQUOT);

@@ -62,7 +62,7 @@ static void test_administrators_are_root_none_or_a_user(void **state)
 	admin_choose(&unknown);
 	assert_false(admin_is(0) || admin_is(geteuid()) || admin_is(unknown.uid) || admin_is(UINT32_MAX));
 	assert_int_equal(admin_refuse(&err), -EPERM);
-	assert_non_null(strstr(err.text, "does not know that name"));
+	assert_non_null(strstr(err.text, "a name that this machine does not know"));
 	/* uid 0, and the daemon's own user, are ordinary users now. */
 	admin_choose(&user);
 	assert_true(admin_is(900));
@@ -96,8 +96,8 @@ static void test_a_refusal_names_user_and_usage(void **state)
 	struct error err = ERROR_INIT;
 
 	assert_int_equal(quota_check(&q, 1000, QUOTA_BYTES, &mine, &all, UINT64_C(4) << 30, &err), -EDQUOT);
-	assert_non_null(strstr(err.text, "user 1000 would have 3.0 GiB of cache"));
-	assert_non_null(strstr(err.text, "may have 2.0 GiB of cache"));
+	assert_non_null(strstr(err.text, "user 1000 would use 3.0 GiB of cache"));
+	assert_non_null(strstr(err.text, "may use 2.0 GiB of cache"));
 	assert_non_null(strstr(err.text, "--user-share"));
 	mine.of[QUOTA_BYTES] = 1;
 	all.of[QUOTA_BYTES] = UINT64_C(4) << 30;
@@ -105,9 +105,9 @@ static void test_a_refusal_names_user_and_usage(void **state)
 	assert_non_null(strstr(err.text, "for users who do not administer it"));
 	mine.of[QUOTA_CONNECTIONS] = mine.of[QUOTA_CHUNKS] = 2;
 	assert_int_equal(quota_check(&q, 1000, QUOTA_CONNECTIONS, &mine, &all, 2, &err), -EDQUOT);
-	assert_non_null(strstr(err.text, "would have 2 connections, and a user may have 1 connection of"));
+	assert_non_null(strstr(err.text, "would use 2 connections, but one user may use 1 connection of"));
 	assert_int_equal(quota_check(&q, 1000, QUOTA_CHUNKS, &mine, &all, 2, &err), -EDQUOT);
-	assert_non_null(strstr(err.text, "2 chunks in memory, and a user may have 1 chunk in memory of"));
+	assert_non_null(strstr(err.text, "2 chunks in memory, but one user may use 1 chunk in memory of"));
 }
 
 UNIT_TESTS(cmocka_unit_test(test_users_get_no_more_than_their_share),

@@ -217,7 +217,7 @@ static void test_answers_that_do_not(void **state)
 
 		assert_int_equal(decode(&answers[i], &result), -EBADMSG);
 		assert_int_equal(result.item, 1);
-		assert_string_equal(result.error.text, "it crashes the processes that decode it");
+		assert_string_equal(result.error.text, "the sample crashes the processes that decode it");
 	}
 }
 

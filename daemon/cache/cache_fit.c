@@ -17,7 +17,7 @@ static uint64_t less(uint64_t a, uint64_t b)
 	return a > b ? a - b : 0;
 }
 
-/* Returns the bytes that its sessions need, including prefetch. */
+/* Returns the bytes that the dataset's sessions need, including prefetch. */
 static uint64_t ahead_bytes(const struct cached_dataset *d)
 {
 	uint64_t bytes = d->need_bytes + cached_largest_bytes(d, d->prefetch_chunks);
@@ -92,7 +92,8 @@ static void share_decoded(struct cache *c, uint64_t limit)
 
 /*
  * Finds the limit for kept batches: the rest after the needs and prefetch of all sessions, and after claims
- * that were set explicitly. Chunks and decoded copies leave as much of that as lagging jobs would use.
+ * that were set explicitly. Chunks and decoded copies leave free as much of that rest as lagging jobs would
+ * use.
  */
 static void share_kept_batches(struct cache *c, uint64_t limit)
 {
@@ -118,7 +119,7 @@ static uint64_t part_of(uint64_t bytes, uint32_t n, uint32_t i)
 	return bytes / n + (i < bytes % n);
 }
 
-/* Returns the payer's part of bytes that these payers share. */
+/* Returns the payer's part of bytes that a set of payers shares. */
 static uint64_t paid_part(uint64_t bytes, uint32_t payers, uint32_t payer)
 {
 	uint32_t before = payers & ((1u << payer) - 1);
@@ -170,8 +171,8 @@ static void add_want(struct wants *w, const struct quota_want *want, uint64_t *i
 	w->into[w->n++] = into;
 }
 
-/* A dataset counts for its payers in equal parts. But each pays for the need of its own sessions, so that
- * no payer's windows are at another payer's expense. */
+/* Counts a dataset for its payers in equal parts. But each payer pays for the need of its own sessions, so
+ * that no payer's windows are at another payer's expense. */
 static void add_dataset(struct wants *w, struct cached_dataset *d, uint64_t ahead, uint64_t most)
 {
 	uint32_t payers = payers_of(d), n = (uint32_t)__builtin_popcount(payers), k = 0;
@@ -266,7 +267,7 @@ static void fit_decoded(struct cache *c)
 		continue;
 }
 
-/* Sets how much each dataset borrows, as the quotas granted it. */
+/* Sets how much each dataset borrows: the bytes that the quotas granted. */
 static void borrow_by_quotas(const struct cache *c, struct policy_share *shares)
 {
 	for (const struct cached_dataset *d = c->datasets; d; d = d->next)
@@ -274,7 +275,7 @@ static void borrow_by_quotas(const struct cache *c, struct policy_share *shares)
 			(shares++)->asked = d->space_bytes;
 }
 
-/* Sets each dataset's share. Without memory for that, the old shares stay. */
+/* Sets each dataset's share. If memory runs out, the old shares stay. */
 static void share_out(struct cache *c)
 {
 	_cleanup_(freep) struct policy_share *shares = NULL;
@@ -381,7 +382,7 @@ static bool must_go(const struct cache *c, const struct cache_entry *e)
 	       cache_borrowed_bytes(c) > cache_borrowable_bytes(c);
 }
 
-/* paid: also segments of datasets within their space_bytes. */
+/* paid: evicts also from datasets within their space_bytes. */
 static void give_up(struct cache *c, struct cache_entry *entries, size_t n, bool paid)
 {
 	for (size_t i = 0; i < n; i++) {

@@ -45,7 +45,7 @@ enum chunk_state {
 
 /* The source of the chunk. Reported to sessions that wait for it. */
 enum chunk_from {
-	CHUNK_FROM_STORAGE, /* or a copy in this node's memory */
+	CHUNK_FROM_STORAGE, /* storage, or a copy in this node's memory */
 	CHUNK_FROM_STAGING,
 	CHUNK_FROM_NODE,
 };
@@ -60,11 +60,11 @@ struct cached_chunk {
 	uint32_t pins;
 	struct segment *segment; /* set from READING to READY; if RESTORED, the restored segment */
 	uint64_t *part;          /* NULL: all samples are in memory; else one bit per sample (load_part.c) */
-	uint64_t bytes;          /* size of the segment that it takes */
-	uint64_t last_use;       /* cache.clock, which counts uses */
+	uint64_t bytes;          /* size of the segment that the chunk takes */
+	uint64_t last_use;       /* value of cache.clock at the latest use */
 	uint64_t retry_ns; /* if BAD because a read failed: time of the next attempt; 0: damaged, never */
 	char *error;
-	uint32_t distance; /* valid when round is the cache's current one */
+	uint32_t distance; /* valid only if round is the cache's current round */
 	uint64_t round;
 };
 
@@ -128,8 +128,8 @@ struct dataset_payers {
 /* Chunks that are being loaded. */
 struct dataset_loads {
 	uint64_t bytes;
-	uint32_t n, n_verifying;        /* chunks being loaded; part of them: already read */
-	uint32_t n_asking, n_for_peers; /* parts of n: from another node; for another node */
+	uint32_t n, n_verifying; /* n: chunks being loaded; n_verifying: those of n that are already read */
+	uint32_t n_asking, n_for_peers; /* parts of n: requested from another node; loaded for another node */
 };
 
 /* Measured speed of the dataset's storage and of staging. */
@@ -143,9 +143,9 @@ struct dataset_pace {
 struct cached_dataset {
 	struct cached_dataset *next;
 	struct proof_identity identity;
-	char *path; /* for texts only */
+	char *path; /* for messages only */
 	struct snapshot_copy copy;
-	struct place_list places; /* brought by the clients that have the dataset open */
+	struct place_list places; /* places that the clients with the dataset open have brought */
 	struct snapshot *snapshot;
 	struct snapshot_info info;
 	/* All segments but those of giants have this size, so that each can be reused for any chunk but a
@@ -153,7 +153,7 @@ struct cached_dataset {
 	uint64_t segment_bytes;
 	struct giant_chunks giants;
 	uint64_t all_bytes; /* size of segments for all chunks */
-	uint32_t refs;      /* connections and sessions */
+	uint32_t refs;      /* references of connections and sessions */
 	uint32_t n_sessions;
 	struct group *groups;           /* daemon/serve/group.h */
 	struct membership *memberships; /* peers/memberships.h */
@@ -162,17 +162,17 @@ struct cached_dataset {
 	uint64_t prefetch_chunks;       /* sum over its jobs */
 	uint64_t asked_bytes; /* the largest request of its jobs' cache knobs; UINT64_MAX: no limit */
 	struct dataset_payers payers;
-	/* The rest belongs to the cache. */
-	uint64_t held_bytes, kept_bytes; /* total size of its segments, and of the kept ones */
-	uint64_t claim_bytes;            /* claimed by its jobs */
-	uint64_t space_bytes,
-	    keep_bytes;         /* space: claim plus what it may borrow; keep: its part for kept chunks */
-	uint64_t idle_since_ns; /* valid while n_sessions is 0 */
+	/* The members below belong to the cache. */
+	uint64_t held_bytes, kept_bytes;  /* total size of its segments, and of the kept ones */
+	uint64_t claim_bytes;             /* claimed by its jobs */
+	uint64_t space_bytes, keep_bytes; /* space_bytes: claim plus what the dataset may borrow; keep_bytes:
+					     part of it for kept chunks */
+	uint64_t idle_since_ns;           /* valid while n_sessions is 0 */
 	uint64_t pinned_bytes;
 	struct dataset_loads loads;
 	struct dataset_slot restored;  /* owned by handover.c */
 	struct reader_process *reader; /* NULL: none */
-	struct fetchers fetchers;      /* instead of reader, if identity.is_fetched */
+	struct fetchers fetchers;      /* used instead of reader if identity.is_fetched */
 	uint64_t n_cached, n_bad;
 	uint64_t *base; /* list of chunks that lanes are cut out of; NULL: no session has needed it */
 	struct cached_cursor *cursors; /* positions of its sessions that have a known order */
@@ -187,8 +187,8 @@ struct cached_dataset {
  * Worker thread. */
 int cached_new(struct proof *proof, int copy_fd, struct cached_dataset **ret, struct error *err);
 
-/* Returns the storage that its reads take turns on: the device of `chunks`, or for a bucket a number that
- * stands for its user's network. */
+/* Returns the storage on which the dataset's reads take turns: the device of `chunks`, or for a bucket a
+ * number that stands for its user's network. */
 static inline uint64_t cached_storage(const struct cached_dataset *d)
 {
 	return d->identity.is_fetched ? UINT64_MAX - d->identity.rights.uid : d->identity.chunks_dev;
@@ -207,8 +207,8 @@ static inline bool cached_is_paid(const struct cached_dataset *d)
 }
 
 /* Returns true if the dataset is the one that the proof, which has the same identity, describes. While
- * nothing holds the inode number, another file may have got it. If true, the dataset holds the number from
- * now on. */
+ * nothing holds the inode number, another file may have received that number. If true, the dataset holds the
+ * number from now on. */
 bool cached_is_still(struct cached_dataset *d, struct proof *proof);
 
 /* Makes `base`, unless it exists. Returns 0 or -ENOMEM. */
@@ -229,8 +229,8 @@ static inline bool cached_is_loading(const struct cached_chunk *chunk)
 	return chunk->state == CHUNK_READING || chunk->state == CHUNK_VERIFYING;
 }
 
-/* The samples that are needed: a subset of the dataset, or these n in any order. Without subset and
- * samples: all. */
+/* The samples that are needed: a subset of the dataset, or the n listed samples in any order. All samples if
+ * both are NULL. */
 struct cached_want {
 	const struct subset *subset;
 	const uint64_t *samples;
@@ -254,18 +254,18 @@ static inline bool cached_part_has(const uint64_t *part, uint64_t i)
 /* Returns the bytes of the largest n segments: no choice of n chunks takes more. */
 uint64_t cached_largest_bytes(const struct cached_dataset *d, uint64_t n);
 
-/* Returns the bytes that its sessions need together: at most the size of all chunks. */
+/* Returns the bytes that the dataset's sessions need together: at most the size of all chunks. */
 uint64_t cached_need_bytes(const struct cached_dataset *d);
 
 /* Adds the position of a session whose order is known. */
 void cached_add_cursor(struct cached_dataset *d, struct cached_cursor *cursor);
-/* Removes such a position; does nothing if it was not added. */
+/* Removes the position of a session; does nothing if it was not added. */
 void cached_drop_cursor(struct cached_dataset *d, struct cached_cursor *cursor);
 /* Returns the visits until the nearest session needs the chunk. POLICY_NEVER: no session with a known
  * order. */
 uint32_t cached_next_use(const struct cached_dataset *d, uint64_t chunk);
 
-/* Accepts NULL. No chunk may have a segment. */
+/* Frees the dataset. Accepts NULL. No chunk may have a segment. */
 void cached_free(struct cached_dataset *d);
 
 /* Returns the place that a client of this dataset brought. Takes ownership of the proof's descriptor. If

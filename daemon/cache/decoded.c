@@ -16,7 +16,7 @@
 #include "lib/huge_pages.h"
 
 #define FIRST_SLOTS  256u
-#define EXTENT_PARTS 32 /* extents in the limit: the last is rarely full, each is evicted whole */
+#define EXTENT_PARTS 32 /* number of extents in the limit: the last is rarely full, each is evicted whole */
 
 /* ---- the index ---- */
 
@@ -135,7 +135,7 @@ static void extent_drop(struct cache *c, struct decoded_extent **link)
 	f->bytes -= e->memory.bytes;
 	c->decoded_cache.bytes -= e->memory.bytes;
 	c->decoded_cache.n_extents--;
-	/* Counts as being released until it is freed. */
+	/* The memory counts as being released until it is freed. */
 	c->releasing_bytes += e->memory.bytes;
 	e->decoded_cache = NULL;
 	if (e->pins == 0)
@@ -204,7 +204,7 @@ void decoded_add(struct cache *c, struct decoded_extent *e, uint64_t sample, uin
 	if (!f || grow_index(c, f) < 0 || array_reserve(e->entries, e->n_entries, e->size_entries) < 0)
 		return;
 	slot = slot_of(f, sample);
-	if (slot->extent) /* another session was faster */
+	if (slot->extent) /* another session added this sample first */
 		return;
 	e->entries[e->n_entries] = (struct decoded_entry){.sample = sample, .offset = offset, .bytes = bytes};
 	*slot = (struct decoded_slot){.extent = e, .entry = e->n_entries++};

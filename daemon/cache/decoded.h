@@ -3,9 +3,9 @@
 
 /*
  * Cache of decoded samples ("decoded copies", enum recipe_decoded), so that later epochs need not decode them
- * again. A struct decoded_cache holds those of one dataset, for one user, that all recipes with one key can
- * use. A decoded copy is bytes that decoders wrote and decoders read (sandboxed/codec.h); this module never
- * looks into them.
+ * again. A struct decoded_cache holds the decoded copies of one dataset for one user, which all recipes with
+ * the same key can use. A decoded copy is bytes that decoders wrote and decoders read (sandboxed/codec.h);
+ * this module never looks into them.
  *
  * Decoded copies are stored in extents: memory of some MiB that one decoder at a time fills from front to
  * back, and that goes back to the system as a whole. Each sample is used once an epoch, and all are equally
@@ -49,7 +49,7 @@ struct decoded_slot {
 };
 
 struct decoded_cache {
-	struct decoded_cache *next; /* next of the dataset */
+	struct decoded_cache *next; /* next in the dataset's list */
 	struct cached_dataset *dataset;
 	uint32_t uid;
 	struct recipe key;

@@ -192,7 +192,7 @@ static struct handover_chunk *chunk_at(struct handover *c, uint32_t slot)
 	return &c->chunks[slot - 1 - c->header->n_datasets];
 }
 
-/* Returns true if the owner of this dataset may have another dataset, or another chunk, in the store. */
+/* Returns true if the owner of this dataset may have one more dataset, or one more chunk, in the store. */
 static bool has_share(const struct handover *c, const struct cached_dataset *d, bool chunk)
 {
 	uint32_t uid = d->identity.rights.uid;
@@ -301,8 +301,8 @@ void handover_note_user(struct handover *c, const struct cached_dataset *d)
 		c->datasets[d->restored.slot - 1].copy_uid = d->copy.uid;
 }
 
-/* Empties the store if no index describes it. Only at the start, where the daemon may wait a little for the
- * manager. */
+/* Empties the store if no index describes it. Called only at the start, when the daemon may wait a little for
+ * the manager. */
 static void remove_all(const struct fd_store_items *items)
 {
 	const struct timespec pause = {.tv_nsec = 1000000};
@@ -466,7 +466,7 @@ struct handover *handover_free(struct handover *c)
 
 /* After a restart: puts the contents of the store into the cache again, as idle. */
 
-/* Returns the next slot after `slot` and before `end` that was returned; 0: none. */
+/* Returns the next slot after `slot` and before `end` whose item the manager returned; 0: none. */
 static uint32_t next_back(struct handover *c, uint32_t slot, uint32_t end, int *ret_fd)
 {
 	for (uint32_t i = slot; i < end; i++) {
@@ -557,7 +557,7 @@ static int restore_dataset(struct cache *c, uint32_t slot, const struct handover
 	if (r < 0)
 		return r;
 	adopt_dataset(c->handover, slot, d);
-	/* Clients of the previous daemon may still have it. */
+	/* Clients of the previous daemon may still have the copy. */
 	d->copy.is_borrowed = true;
 	d->copy.uid = (uint32_t)e->copy_uid;
 	cache_add_dataset(c, d);
@@ -609,8 +609,8 @@ static void restore_datasets(struct cache *c)
 	}
 }
 
-/* Adds the returned chunks. Returns how many were refused. A chunk that is not in the index was evicted while
- * the daemon died, and is not counted. */
+/* Adds the returned chunks. Returns how many were refused. A chunk that is not in the index was being evicted
+ * when the daemon died, and is not counted. */
 static uint32_t restore_chunks(struct cache *c)
 {
 	struct handover_chunk e;

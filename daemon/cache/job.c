@@ -135,7 +135,7 @@ static struct job *job_begin(struct jobs *jobs, int64_t root, const struct job_m
 			  .cache_use = {.at_ns = clock_monotonic_ns()},
 			  .knobs = tuner_knobs_free(),
 			  .read_weight = TURN_WEIGHT,
-			  .refs = 2, /* the list, the timer */
+			  .refs = 2, /* references of the list and the timer */
 			  .pidfd = -1,
 			  .n_handles = 1};
 	pool_lane_init(&j->lane, j->uid);

@@ -30,7 +30,7 @@
 #include "tuner/knob.h"
 
 #define JOB_LINGER_MS     300000
-#define JOB_MAX_LINGERING 64 /* each takes a descriptor and a line of STATUS */
+#define JOB_MAX_LINGERING 64 /* per user: each job takes a descriptor and a line of STATUS */
 
 /* Results of decoding stored samples in the daemon's decoders. */
 struct decode_counters {
@@ -76,7 +76,7 @@ struct job_taken {
 /* The job's part of the cache: users who have a dataset open share it in equal parts, and so do the jobs of
  * a user. */
 struct job_cache_use {
-	uint64_t bytes, at_ns; /* bytes: at the time at_ns */
+	uint64_t bytes, at_ns; /* bytes that the job took at the time at_ns */
 	double byte_s;         /* integral of bytes over time until at_ns, in byte seconds */
 };
 
@@ -120,7 +120,7 @@ struct job {
 	 * read-ahead, see struct serving_knobs; daemon workers, all of them; client workers, no
 	 * preference. */
 	struct tuner_knobs knobs;
-	struct job_counters counters; /* without cpu_ns and live sessions: serving_job_counters() */
+	struct job_counters counters; /* serving_job_counters() adds cpu_ns and live sessions */
 	struct job_taken taken;
 	struct job_cache_use cache_use;
 	struct job_cores cores; /* cores of its process */
@@ -143,7 +143,7 @@ struct job {
 
 struct job_handler {
 	void (*begin)(void *user, struct job *job);
-	void (*end)(void *user, struct job *job); /* no session of the job is left */
+	void (*end)(void *user, struct job *job); /* called when no session of the job is left */
 	void *user;
 };
 
@@ -174,11 +174,11 @@ void jobs_close(struct jobs *jobs);
 struct job *job_ref(struct job *job); /* NULL is fine for both */
 void job_unref(struct job *job);
 
-/* Counts a read from storage for this job that begins. */
+/* Counts the start of a read from storage for this job. */
 void job_read_begin(struct job *job, uint64_t now_ns);
 /* Counts a read that has ended with `bytes` read. */
 void job_read_end(struct job *job, uint64_t begin_ns, uint64_t now_ns, uint64_t bytes);
-/* Counts a request for a chunk to another node that begins. */
+/* Counts the start of a request to another node for a chunk. */
 void job_ask_begin(struct job *job, uint64_t now_ns);
 /* Counts the end of such a request. result: 0 if `bytes` arrived. */
 void job_ask_end(struct job *job, uint64_t begin_ns, uint64_t now_ns, int result, uint64_t bytes);
@@ -189,11 +189,11 @@ bool job_is_held(const struct job *job, uint64_t now_ns);
 uint64_t job_held_ns(const struct job *job, uint64_t now_ns);
 
 /* job_origin.c */
-/* Sets *o to what the client reported. */
+/* Fills in *o from the client's report. */
 void job_origin_said(struct job_origin *o, const struct wire_origin *said);
 /* Sets the fields that this text of /proc/PID/cgroup contains. */
 void job_origin_group(struct job_origin *o, const char *text);
 /* As job_origin_group(), for a process. Changes nothing if the process is gone or hidden. */
 void job_origin_process(struct job_origin *o, const char *proc_root, pid_t pid);
-/* Returns true if anything is known. */
+/* Returns true if any field is known. */
 bool job_origin_is_known(const struct job_origin *o);

@@ -68,7 +68,7 @@ static void look_for_pod(struct job_origin *o, const char *path)
 	while ((at = next_component(&path, &length))) {
 		if (length == 2 && begins(at, ".."))
 			continue;
-		if (is_first && begins(at, "user.slice")) /* users create groups there */
+		if (is_first && begins(at, "user.slice")) /* users can create groups below user.slice */
 			return;
 		is_first = false;
 		uid = begins(at, "pod") ? at : memmem(at, length, "-pod", 4);

@@ -75,8 +75,8 @@ uint32_t policy_reach(uint64_t n_chunks);
 /* As policy_reach(), but the maximum, for storage that would be late otherwise. */
 uint32_t policy_far_reach(uint64_t n_chunks);
 
-/* Returns true if storage would be late with n chunks if it began later. Each read takes read_ns; the chunks
- * are needed within `visits` visits of use_ns each. */
+/* Returns true if reading n chunks must begin now, because storage would be late otherwise. Each read takes
+ * read_ns; the chunks are needed within `visits` visits of use_ns each. */
 bool policy_is_late(double read_ns, uint32_t n, double use_ns, uint32_t visits);
 /* Returns how many chunks storage reads during `visits` visits, plus one so that it does not idle in that
  * time. */
@@ -95,7 +95,7 @@ struct policy_segment {
 	bool busy;         /* being filled, or pinned: never a victim */
 	bool empty;        /* holds no chunk: its contents were copied to memory that clients had */
 	bool kept;
-	bool foreign; /* another node should keep it */
+	bool foreign; /* another node should keep the chunk */
 	bool idle;    /* its dataset has no session */
 	uint64_t last_use;
 };

@@ -10,7 +10,7 @@
 
 #include "lib/cleanup.h"
 
-/* A pass lists one segment in PART, plus one. */
+/* One pass lists 1/PART of the segments, plus one. */
 #define PART 16
 
 static bool is_same_place(const struct cached_cursor *a, const struct cached_cursor *b)

@@ -15,7 +15,7 @@ struct give {
 	struct cluster_group *group;
 	struct chunk_id id;
 	struct cluster_question *question; /* NULL: answered */
-	/* Once answered: the chunk, pinned until it was sent. */
+	/* Once the request is answered: the chunk, pinned until it was sent. */
 	struct cached_dataset *dataset;
 	uint64_t chunk;
 	int fd; /* descriptor for reading */
@@ -105,8 +105,8 @@ static int consider(struct cache *c, struct give *g, struct give_want *ret)
 		answer(c, g, m->dataset, chunk);
 	else if (cached_is_loading(k) && k->from != CHUNK_FROM_NODE)
 		return 0;
-	/* A node that asks because the chunk was in this node's lanes until now then reads it from
-	 * storage. */
+	/* Refuses a node that asks because the chunk was in this node's lanes until now: that node reads it
+	 * from storage. */
 	else if (m->n_sessions == 0 || !membership_serves(m, chunk))
 		refuse(c, g, -ENOENT);
 	else if (k->state == CHUNK_BAD)

@@ -81,7 +81,7 @@ struct membership *memberships_join(struct cache *c, struct cached_dataset *d, s
 
 	if (!c->cluster || !name[0] || n_nodes == 1)
 		return NULL;
-	/* One job, one name. */
+	/* A job has only one name. */
 	if (m && strcmp(m->key.job, name) != 0)
 		return NULL;
 	if (!m)

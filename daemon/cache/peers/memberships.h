@@ -37,7 +37,7 @@ struct membership {
 	struct membership *next_of_job; /* next in the job's list */
 	struct cache *cache;
 	struct cached_dataset *dataset;
-	struct job *job;             /* not counted in its refs: the job ends the membership */
+	struct job *job;             /* not counted in job->refs: the job ends the membership */
 	struct cluster_group *group; /* NULL until cache_fit(), which joins the group */
 	struct registry_group_key key;
 	struct chunk_place *place; /* place of its newest session; NULL: no session */
@@ -61,7 +61,7 @@ void memberships_end_dataset(struct cached_dataset *d);
 void memberships_end_all(struct cache *c);
 
 struct membership *membership_ref(struct membership *m);
-void membership_unref(struct membership *m); /* NULL is fine */
+void membership_unref(struct membership *m); /* accepts NULL */
 
 /* Returns the job's membership for this dataset, or NULL. */
 struct membership *memberships_find(const struct cached_dataset *d, const struct job *job);

@@ -206,7 +206,7 @@ static void count_read(struct chunk_load *l)
 	job_read_begin(l->job, l->begin_ns);
 }
 
-/* Measures from the arrival of the previous chunk, because storage works on several at once. */
+/* Measures from the arrival of the previous chunk, because storage reads several chunks at once. */
 static void note_reading(const struct chunk_load *l)
 {
 	struct cached_dataset *d = l->dataset;

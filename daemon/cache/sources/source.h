@@ -36,7 +36,7 @@ enum source_end {
 struct chunk_source {
 	enum source_kind kind;
 	enum chunk_from from;  /* reported to sessions that wait for the chunk */
-	const char *copied_by; /* copies, for messages: "as staged" */
+	const char *copied_by; /* copies: name in messages, such as "a staged copy" */
 	/* Returns the source's own state for this load. NULL: it does not have the chunk, or no memory. A
 	 * copy's find() must call load_expect(): the stamp that the chunk must still have in storage. */
 	void *(*find)(struct chunk_load *l, const struct cached_want *want);

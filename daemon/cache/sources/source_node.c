@@ -7,8 +7,8 @@
 #include "daemon/cache/peers/memberships.h"
 #include "lib/clock.h"
 
-/* Bounds on the wait for the owner. It may have to read the chunk first, which takes as long as here, and
- * simultaneous requests wait for each other. Unknown storage may be slow. */
+/* Bounds on the wait for the owner. The owner may have to read the chunk first, which takes as long as here,
+ * and simultaneous requests wait for each other. Unknown storage may be slow. */
 #define ASK_MIN_NS     (3 * NS_PER_S / 2)
 #define ASK_MAX_NS     (30 * NS_PER_S)
 #define ASK_UNKNOWN_NS (10 * NS_PER_S)

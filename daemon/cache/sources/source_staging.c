@@ -73,7 +73,7 @@ struct stage {
 	struct staged_copy *reads;
 	uv_timer_t timer;
 	uint32_t n_trouble;   /* failed or late reads in a row */
-	uint64_t off_ns;      /* the disk is not used until then */
+	uint64_t off_ns;      /* time until which the disk is not used */
 	uint64_t no_write_ns; /* time until which nothing is written or removed */
 	uint32_t n_foreign;
 	bool said, said_write;
@@ -492,7 +492,7 @@ static struct put *free_put(struct stage *g)
 	return NULL;
 }
 
-/* Starts to write a chunk. Returns 0 if the want is settled, or -EAGAIN: later. */
+/* Starts to write a chunk. Returns 0 if the want is settled, or -EAGAIN: try again later. */
 static int put_begin(struct stage *g, struct put *p, const struct want *w)
 {
 	struct segment *s = wanted_segment(g, w);

@@ -40,7 +40,7 @@ struct stage;
 struct stage_options {
 	const char *folder; /* NULL: no staging */
 	bool always;        /* stage even if storage is at least as fast */
-	uint64_t bytes;     /* limit on the size of its files */
+	uint64_t bytes;     /* limit on the size of all staged files */
 };
 
 struct stage_figures {
@@ -57,7 +57,7 @@ struct stage_figures {
 
 int stage_new(uv_loop_t *loop, const struct fork_server *fork_server, struct cache *cache,
 	      const struct stage_options *options, const struct quota *quota, struct stage **ret);
-/* Frees it, and forgets all reads in progress. The loop must run once more. Accepts NULL. */
+/* Frees the stage, and forgets all reads in progress. The loop must run once more. Accepts NULL. */
 struct stage *stage_free(struct stage *g);
 
 /* Writes a chunk that was read from storage and verified, if that is worthwhile. */

@@ -47,7 +47,7 @@ struct staged_set {
 
 struct stage_index {
 	struct staged **buckets;
-	uint64_t n_buckets, n; /* n: without files to remove */
+	uint64_t n_buckets, n; /* n: number of files, without those to remove */
 	uint64_t bytes;        /* disk space of all files */
 	struct staged_set *sets;
 	struct staged *going;

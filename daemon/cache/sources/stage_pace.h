@@ -22,7 +22,8 @@ struct stage_pace {
 };
 
 void stage_mean_add(struct stage_mean *m, uint64_t ns, uint64_t bytes);
-/* Keeps the best value instead: most single reads next to writes say more about the writes. */
+/* As stage_mean_add(), but keeps the best value: the time of most reads next to writes depends more on the
+ * writes. */
 void stage_best_add(struct stage_mean *m, uint64_t ns, uint64_t bytes);
 
 /* Decides again. disk: the best read from the staging disk, used until enough of the dataset's chunks were

@@ -19,7 +19,7 @@
 
 #define TICK_MS         100
 #define REPORTS_AT_ONCE 256
-/* The process hangs if it has not reported the end of a read by then. */
+/* Time after the deadline of a read at which a process that has not reported the end counts as hung. */
 #define HANG_NS (5 * NS_PER_S)
 /* A measured peer gets this many times the average time of its chunks, including those already requested
  * from it, but no less than the minimum. */

@@ -82,7 +82,7 @@ struct cluster *cluster_free(struct cluster *c);
 int cluster_join(struct cluster *c, const struct registry_group_key *key, const char *path,
 		 uint64_t weight_bytes, const struct owner_lanes *lanes, struct cluster_group **ret);
 void cluster_leave(struct cluster_group *group);
-/* Tells the other members only if the weight differs by more than an eighth. */
+/* Sets this node's weight. The other members learn the weight only if it differs by more than an eighth. */
 void cluster_set_weight(struct cluster_group *group, uint64_t weight_bytes);
 void cluster_set_lanes(struct cluster_group *group, const struct owner_lanes *lanes);
 const struct owner_lanes *cluster_lanes(const struct cluster_group *group);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks and opens what the process needs before it starts: options, the key, the listening socket. */
+/* Checks and opens everything that dieseld-peer needs before it starts: options, the key, the listening
+ * socket. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -26,8 +27,8 @@
 #include "net_address.h"
 
 #define NOBODY 65534u
-/* Pauses between attempts to listen. In the first two seconds, usually the process of a killed daemon still
- * has to end, so nothing is logged. */
+/* Pauses between attempts to listen. Nothing is logged in the first two seconds: usually the process of a
+ * killed daemon is still exiting. */
 #define LISTEN_SOON_MS  50
 #define LISTEN_QUIET_NS (2 * NS_PER_S)
 #define LISTEN_AGAIN_MS 2000
@@ -92,7 +93,7 @@ static bool listen_later(const struct cluster_config *config, int control_fd, in
 	return true;
 }
 
-static struct cluster_config peer_config; /* the keeper's; processes that it forks inherit it */
+static struct cluster_config peer_config; /* set in the keeper; processes that it forks inherit the value */
 static int peer_listen_fd = -EBADF;
 
 /* Runs in the keeper. The listening socket is passed with the configuration, unless its address is taken. */

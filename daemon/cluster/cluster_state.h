@@ -43,7 +43,7 @@ enum cluster_question_state {
 struct cluster_question {
 	struct cluster_question *next;
 	struct cluster *cluster;
-	uint64_t id; /* 0: its process has ended */
+	uint64_t id; /* 0: the process that asked has ended */
 	enum cluster_question_state state;
 	void *answer;
 };

@@ -73,7 +73,7 @@ struct net_question {
 	uint64_t id;      /* id that the peer chose */
 	uint64_t here_id; /* id for the daemon */
 	uint64_t bytes, sent;
-	uint64_t end_ns; /* from its turn in NET_QUESTION_GIVES on: deadline for sending the whole chunk */
+	uint64_t end_ns; /* deadline for sending the whole chunk; set in NET_QUESTION_GIVES */
 	struct net_group_id group;
 	struct chunk_id chunk;
 	int memory_fd;

@@ -26,7 +26,7 @@ bool net_address_is_loopback(const struct net_address *a);
 bool net_address_is_any(const struct net_address *a);
 /* Returns true if both have the same host, whatever the port. */
 bool net_address_same_host(const struct net_address *a, const struct net_address *b);
-/* Returns the address of this end of a socket. -errno. */
+/* Finds the address of this end of a socket. Returns 0 or -errno. */
 int net_address_local(int fd, struct net_address *ret);
 
 /* Returns true if the other end of a connection is on this machine. */

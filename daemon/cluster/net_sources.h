@@ -15,7 +15,7 @@
 /* Maximum connections per second, and burst size, of one source: each costs a handshake. */
 #define NET_SOURCE_PER_S 32.0
 #define NET_SOURCE_BURST 128.0
-/* The same for all strangers together. */
+/* Maximum connections per second, and burst size, of all strangers together. */
 #define NET_STRANGERS_PER_S 256.0
 #define NET_STRANGERS_BURST 512.0
 
@@ -27,7 +27,7 @@ struct net_source {
 
 struct net_budget {
 	double tokens;
-	uint64_t at_ns; /* 0: it is full */
+	uint64_t at_ns; /* 0: the budget is full */
 };
 
 /* Number of sources remembered. The least recently seen source is forgotten first. */

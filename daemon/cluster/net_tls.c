@@ -16,7 +16,7 @@
 #define SECRET_BYTES 32
 /* Both use SHA-256, because the key's hash must be the same. */
 #define CIPHERS     "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
-#define READ_BYTES  (128u << 10) /* freed while idle */
+#define READ_BYTES  (128u << 10) /* size of the read buffer, which is freed while idle */
 #define MAX_AT_ONCE (1u << 30)
 
 static const unsigned char cipher_of_key[] = {0x13, 0x01}; /* TLS_AES_128_GCM_SHA256 */

@@ -19,9 +19,9 @@ struct net_tls;
 
 int net_tls_keys_new(const uint8_t *key, size_t bytes, struct net_tls_keys **ret, struct error *err);
 
-/* fd: borrowed. dials: this end made the connection. -ENOMEM. */
+/* Makes one end of a secured connection. fd: borrowed. dials: this end made the connection. -ENOMEM. */
 int net_tls_new(struct net_tls_keys *keys, int fd, bool dials, struct net_tls **ret);
-/* Frees it without sending anything. Accepts NULL. Returns NULL. */
+/* Frees this end of the connection without sending anything. Accepts NULL. Returns NULL. */
 struct net_tls *net_tls_free(struct net_tls *t);
 
 /* Continues the handshake. 0: the connection is secured. -EAGAIN: call again when the socket can be read, or

@@ -40,11 +40,11 @@ int control_new(const struct control_options *options, struct control **ret);
 /* Borrows the serving, installs the handler of its jobs, and borrows the sensor (NULL: no samples will
  * come). */
 void control_start(struct control *c, struct serving *serving, struct sensor *sensor);
-/* Makes `why` and `jobs` report what assist reads ahead. Borrowed. */
+/* Makes `why` and `jobs` report the files that assist prefetches. Borrowed. */
 void control_assist(struct control *c, const struct assist *assist);
 /* Returns the handler for the sensor. */
 struct sensor_handler control_handler(struct control *c);
-/* To be called when the configuration was read again. Values set while running stay set. */
+/* Applies a configuration that was read again. Values set while running stay set. */
 void control_reconfigure(struct control *c, const struct settings *configured,
 			 const struct serving_knobs *knobs);
 /* Saves the state that the next start needs, and writes queued entries. Accepts NULL. */
@@ -59,8 +59,8 @@ bool control_is_overridden(const struct control *c, enum wire_setting_key key);
 /* Returns false if decisions are kept in memory only; *ret then holds zeros and the reason. */
 bool control_history_status(const struct control *c, struct history_status *ret);
 
-/* The user that asks. Root and the daemon's own user see and may change everything; others see their own
- * jobs. */
+/* The user who sends a request. Root and the daemon's own user see and may change everything; others see
+ * their own jobs. */
 struct control_viewer {
 	uint32_t uid;
 	bool all;

@@ -336,7 +336,7 @@ static json_t *decoding_json(const struct control *c, const struct job *job, con
 			 json_u64(m.n_decoded_copies));
 }
 
-/* Returns null if the job's reading ahead never gave way to a checkpoint. */
+/* Returns null if the job's prefetch was never paused for a checkpoint. */
 static json_t *held_json(const struct job *job)
 {
 	const struct job_held *held = &job->held;

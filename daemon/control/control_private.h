@@ -43,11 +43,11 @@ struct control_job {
 struct control {
 	struct serving *serving;
 	struct sensor *sensor;
-	const struct assist *assist; /* NULL: nothing is read ahead */
+	const struct assist *assist; /* NULL: no files are prefetched */
 	struct settings settings;
 	struct serving_knobs knobs; /* configured */
 	struct control_job *jobs;
-	uint64_t last_job; /* highest number so far: a number identifies one job throughout the history */
+	uint64_t last_job; /* highest job number so far: a number identifies one job throughout the history */
 	struct control_log log;
 	struct history *history;
 	char socket[112];                                             /* address where the daemon listens */
@@ -84,7 +84,7 @@ json_t *control_entry_json(const struct control_log_entry *entry);
 /* Logs a line for each value that was set and overrides a configured one or a default. */
 void control_log_overrides(const struct control *c);
 
-/* Null without --assist. */
+/* Returns the figures of assist; null without --assist. */
 json_t *control_assist_json(const struct control *c, const struct control_viewer *viewer);
 
 /* control_restart.c: save state in the history for the next start, and restore it. The last save happens

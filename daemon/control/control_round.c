@@ -114,7 +114,7 @@ void control_apply_limits(struct control *c)
 
 	knobs.cache_bytes = settings_get(&c->settings, WIRE_SET_CACHE_MAX);
 	c->serving->cache.node.least_bytes = settings_get(&c->settings, WIRE_SET_CACHE_MIN);
-	/* Unused threads only sleep: tuning changes each job's own number. */
+	/* Threads without work only sleep: tuning changes each job's own number. */
 	if (tuned || knobs.workers > workers_max)
 		knobs.workers = workers_max;
 	read_turns_limit(c->serving->cache.turns, settings_get(&c->settings, WIRE_SET_READ_LIMIT),

@@ -154,8 +154,8 @@ int control_set(struct control *c, const struct control_viewer *viewer, const st
 	c->settings.by = (struct settings_by){0};
 	if (r < 0)
 		return r;
-	/* Data learnt while no decision was carried out is useless when decisions are carried out, and vice
-	 * versa. */
+	/* Data that the tuner learnt while no decision was carried out is useless once decisions are carried
+	 * out, and vice versa. */
 	if (settings_get(&c->settings, WIRE_SET_TUNE) != mode)
 		forget_all(c);
 	if (set_job(c, m))

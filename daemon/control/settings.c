@@ -9,7 +9,7 @@
 #include "daemon/node/pool.h"
 #include "daemon/node/turns.h"
 
-#define CACHE_LEAST         (UINT64_C(16) << 20) /* minimum: a few of the smallest chunks */
+#define CACHE_LEAST         (UINT64_C(16) << 20) /* minimum cache, in bytes: a few of the smallest chunks */
 #define PREFETCH_MOST       65536u
 #define CLIENT_WORKERS_MOST 256u
 #define DEFAULT_PREFETCH    64u

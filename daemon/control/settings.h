@@ -2,8 +2,9 @@
 #pragma once
 
 /*
- * The operator's settings for the tuner: its mode, limits and pins. Of three sources the later wins: defaults
- * for the machine, the configuration, and `dieselctl set` while the daemon runs. Pure.
+ * The operator's settings for the tuner: its mode, limits and pins. A value may come from three sources, of
+ * which the last wins: defaults for the machine, the configuration, and `dieselctl set` while the daemon
+ * runs. Pure.
  *
  * Limits go before pins: a pin beyond a limit is refused, and if a limit is lowered below a pin, the tuner
  * clamps the pin and reports it.
@@ -45,9 +46,9 @@ struct settings {
 	struct settings_space space;
 	uint64_t configured[WIRE_N_SETTINGS];
 	struct settings_source source[WIRE_N_SETTINGS];
-	bool is_configured[WIRE_N_SETTINGS]; /* a configured knob is pinned for each job; else it is free, or
-						the default */
-	uint64_t set[WIRE_N_SETTINGS];       /* while running: the mode and limits */
+	bool is_configured[WIRE_N_SETTINGS]; /* true: configured, so a knob is pinned for each job; false: a
+						knob is free, a limit has its default */
+	uint64_t set[WIRE_N_SETTINGS];       /* mode and limits that were set while the daemon runs */
 	bool is_set[WIRE_N_SETTINGS];
 	struct settings_by set_by[WIRE_N_SETTINGS];
 	struct tuner_pin pins[TUNER_MAX_PINS]; /* pins set while running */

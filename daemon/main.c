@@ -27,7 +27,7 @@ static uint32_t count_cpus(void)
 	return sched_getaffinity(0, sizeof(set), &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
 }
 
-/* Every chunk in memory takes a descriptor. */
+/* Raises the limit on open files: every chunk in memory takes a descriptor. */
 static void raise_file_limit(uint64_t cache_bytes)
 {
 	struct rlimit limit;
@@ -69,7 +69,8 @@ static void announce(const struct daemon *daemon)
 	daemon_ready(daemon);
 }
 
-/* Serving does not depend on the sensor: without it, or without its child, decisions only have less data. */
+/* Starts the sensor. Serving does not depend on it: without the sensor or its child, decisions only have less
+ * data. */
 static void start_sensing(struct daemon *daemon, uv_loop_t *loop)
 {
 	const struct sensor_options options = {.root = "",
@@ -121,7 +122,7 @@ static int serve(struct daemon *daemon)
 	if (r < 0) {
 		log_error("%s", err.text);
 		server_free(&server);
-		uv_run(&loop, UV_RUN_DEFAULT); /* closes all that was started */
+		uv_run(&loop, UV_RUN_DEFAULT); /* closes all handles */
 		uv_loop_close(&loop);
 		return 1;
 	}
@@ -266,7 +267,7 @@ int main(int argc, char **argv)
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL); /* the parent may have blocked SIGTERM */
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGIO, SIG_IGN); /* signal of leases: shared_memory_copy_is_held() */
+	signal(SIGIO, SIG_IGN); /* signal of broken leases: shared_memory_copy_is_held() */
 	log_init("dieseld", LOG_LEVEL_INFO);
 	limits_read("", &limits);
 	if (options_init(&options, limits.memory_limit_bytes, count_cpus()) < 0)

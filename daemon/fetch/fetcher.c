@@ -130,7 +130,8 @@ static int ask(struct piece *p, struct fetch *q)
 	m.fetch.size = o->bytes;
 	m.fetch.bytes = o->is_known ? 0 : left < WIRE_LANDING_BYTES ? (uint32_t)left : WIRE_LANDING_BYTES;
 	snprintf(m.fetch.object, sizeof(m.fetch.object), "%s", o->name);
-	/* The maximum of requests fits in its socket; if one does not, this is not one of our clients. */
+	/* The socket has space for the maximum number of requests; if one does not fit, the process is not
+	 * one of our clients. */
 	if (transport_send(p->fetcher->socket, &m, NULL, 0) < 0)
 		return 0;
 	p->fetch = q;

@@ -3,9 +3,9 @@
 
 /*
  * Reads chunks with processes of the client's own user (docs/reference/protocol.md, "Fetchers"), instead of
- * reader.h. These processes have what a bucket requires (rights, credentials and a network), and the daemon
- * has none of these. They are trusted as little as any process that opens the dataset. Their data lands in
- * memory that they share with the daemon, is copied from there, and is verified in the copy.
+ * reader.h. These processes have the rights, credentials and network that a bucket requires; the daemon has
+ * none of these. They are trusted as little as any process that opens the dataset. Their data lands in memory
+ * that they share with the daemon, is copied from there, and is verified in the copy.
  *
  * A dataset has as many fetchers as its user's jobs brought. A chunk is read in pieces, each by any free
  * fetcher. A fetcher that does not answer delays only the chunks that it was asked for, of that user's jobs.

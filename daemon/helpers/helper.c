@@ -131,7 +131,7 @@ const struct helper_row helper_rows[HELPER_N_KINDS] = {
 static struct {
 	char *begin;
 	size_t bytes;
-	char **environment; /* moved: pointers, followed by their texts */
+	char **environment; /* the moved environment: pointers, followed by their texts */
 } title_space;
 
 void helper_titles(int argc, char **argv)

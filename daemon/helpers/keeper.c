@@ -34,7 +34,7 @@ static void started(struct keeper *k, int fd, pid_t pid)
 	keeper_drop(k);
 	if (!l || uv_poll_init(k->poll.loop, &l->poll, fd) < 0) {
 		free(l);
-		close(fd); /* it exits, and the keeper starts the next one */
+		close(fd); /* the process sees that and exits, and the keeper starts the next one */
 		return;
 	}
 	l->fd = fd;

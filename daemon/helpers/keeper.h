@@ -13,7 +13,7 @@
 
 /* Connection to a process that runs, or has just ended. */
 struct keeper_link {
-	uv_poll_t poll; /* the owner starts it; its data is the link */
+	uv_poll_t poll; /* the owner starts this handle, whose data pointer is the link */
 	int fd;
 	pid_t pid;
 	void *user;
@@ -44,7 +44,7 @@ int keeper_init(struct keeper *k, uv_loop_t *loop, struct fork_server *fork_serv
 /* Makes the keeper exit. The loop must run once more; closed() gets a handle whose data is the handler's
  * user pointer. */
 void keeper_close(struct keeper *k, uv_close_cb closed);
-/* Closes the link, if there is one: the process sees that. */
+/* Closes the link, if there is one. The process sees the end of its socket. */
 void keeper_drop(struct keeper *k);
 /* Sends an order to the keeper. pid: for FORK_SERVER_KILL. Returns true if it was sent. */
 bool keeper_tell(const struct keeper *k, enum fork_server_verb verb, pid_t pid);

@@ -29,7 +29,7 @@ struct keeping {
 	pid_t pid;     /* process ID of the kept helper; 0: not running */
 	int orders_fd; /* socket for its orders */
 	bool is_wanted, hung;
-	bool is_asked; /* it was told to end */
+	bool is_asked; /* the kept helper was told to end */
 	uint64_t begin_ns, next_ns;
 	uint32_t rest_ms;
 	_Atomic uint32_t *beat;
@@ -150,7 +150,8 @@ static void kept_ended(struct keeping *k, int status)
 	closep(&k->orders_fd);
 	k->orders_fd = -EBADF;
 	if (status == 0 && k->program->on_demand && !k->hung) {
-		/* If it was asked to end, a FORK_SERVER_KEEP that arrived since then starts the next one. */
+		/* If the kept helper was asked to end, a FORK_SERVER_KEEP that arrived since then starts the
+		 * next one. */
 		k->is_wanted = k->is_wanted && k->is_asked;
 		k->next_ns = k->rest_ms = 0;
 	} else {

@@ -39,7 +39,7 @@ typedef int helper_run(int fd);
 struct kept_helper {
 	int fd;                         /* socket to the daemon; new for each process */
 	struct fork_server fork_server; /* its keeper, which forks further helpers for it */
-	_Atomic uint32_t *beat; /* heartbeat if the program beats: to be changed every second at work */
+	_Atomic uint32_t *beat; /* heartbeat, if the program beats: the helper changes it every second */
 };
 
 struct fork_server_program {

@@ -207,19 +207,19 @@ static int history_file_open(const char *path, uint64_t max_bytes, struct histor
 	return 0;
 }
 
-/* A batch of writes: all or nothing. */
+/* Begins a batch of writes: all of them take effect, or none. */
 static int history_file_begin(struct history_file *f, struct error *err)
 {
 	return sql_execute(f->sql, "BEGIN IMMEDIATE", err);
 }
 
-/* A batch of writes: all or nothing. */
+/* Ends a batch of writes, all of which take effect. */
 static int history_file_commit(struct history_file *f, struct error *err)
 {
 	return sql_execute(f->sql, "COMMIT", err);
 }
 
-/* A batch of writes: all or nothing. */
+/* Ends a batch of writes, none of which take effect. */
 static void history_file_rollback(struct history_file *f)
 {
 	sql_rollback(f->sql);
@@ -299,7 +299,8 @@ static int put_config(struct history_file *f, uint64_t at_ms, const struct tuner
 	return r;
 }
 
-/* config: a row is written if it differs from the last round's. data: as described in history.h. */
+/* Adds a round. Writes a row for config only if config differs from that of the last round. data: as
+ * described in history.h. */
 static int history_file_put_round(struct history_file *f, uint64_t at_ms, const struct tuner_config *config,
 				  const void *data, size_t size, struct error *err)
 {
@@ -326,7 +327,7 @@ static int history_file_put_end(struct history_file *f, uint64_t at_ms, uint64_t
 	return sql_run(st, err);
 }
 
-/* config: a row is written if it differs from the last round's. data: as described in history.h. */
+/* Stores the data under this key, as described in history.h. */
 static int history_file_put_state(struct history_file *f, const char *key, const void *data, size_t size,
 				  struct error *err)
 {
@@ -342,7 +343,7 @@ static uint64_t history_file_bytes(const struct history_file *f)
 	return f->bytes;
 }
 
-/* ret_used: bytes in use. SQLite reuses free pages, but never returns them to the file system. */
+/* Finds the bytes in use. SQLite reuses free pages, but never returns them to the file system. */
 static int measure(struct history_file *f, uint64_t *ret_used, struct error *err)
 {
 	int64_t pages = 0, unused = 0;
@@ -416,7 +417,7 @@ struct history {
 	struct history_options options;
 	char *path;
 	int lock_fd;
-	struct history_file *file; /* the thread's, once that runs; NULL after damage */
+	struct history_file *file; /* belongs to the thread once that runs; NULL after damage */
 	pthread_t thread;
 	bool started;
 	pthread_mutex_t mutex; /* protects the fields below */
@@ -429,7 +430,7 @@ struct history {
 
 /* ---- functions for other threads ---- */
 
-/* Some minutes of a busy hour: if the queue is full, the disk hangs. */
+/* Maximum number of queued records: some minutes of a busy hour. If the queue is full, the disk hangs. */
 #define QUEUE_MAX    2048
 #define CLOSE_WAIT_S 3
 
@@ -574,7 +575,8 @@ void history_close(struct history *h)
 
 /* ---- opening the file, and the thread ---- */
 
-/* Reads what was written above. Nothing in the file is trusted: it may have been edited or damaged. */
+/* Reads the data that history_file_put_state() wrote. Nothing in the file is trusted: it may have been edited
+ * or damaged. */
 
 static int history_file_get_state(struct history_file *f, const char *key, void **ret_data, size_t *ret_size,
 				  struct error *err)
@@ -784,7 +786,7 @@ static int history_file_each_round(struct history_file *f,
 #define RETRY_NS   (10 * NS_PER_S)
 #define TRIM_EVERY 64 /* gulps */
 
-/* Checks the folder: the other names in it are SQLite's, which follows links, and our own. */
+/* Checks that others cannot change the folder: SQLite, which follows links, and we use other names in it. */
 static int check_folder(const char *path, struct error *err)
 {
 	char real[PATH_MAX], at[PATH_MAX];
@@ -837,7 +839,7 @@ static bool was_history(const char *path)
 	return is;
 }
 
-/* Sets a damaged history aside, and removes the files that SQLite keeps beside it: its journal must not be
+/* Sets a damaged history aside, and removes the files that SQLite keeps next to it: their journal must not be
  * applied to the new file. */
 static int set_aside(const char *path, char notice[256], struct error *err)
 {

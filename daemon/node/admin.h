@@ -2,8 +2,9 @@
 #pragma once
 
 /*
- * Decides which users administer this daemon: they may change settings, they see what all users have, and no
- * share limits them. A user is a uid as the kernel reports it for the other end of the socket (SO_PEERCRED).
+ * Decides which users administer this daemon: they may change settings, they see the resources of all users,
+ * and no share limits them. A user is a uid as the kernel reports it for the other end of the socket
+ * (SO_PEERCRED).
  *
  * All code that treats root differently calls admin_is(). In a pod without a user namespace of its own, root
  * has the node's uid 0, so on such nodes root must have no privilege in dieseld (--admin-user).

@@ -57,8 +57,8 @@ uint64_t cache_quotas_bytes(const struct cache_quotas *q, uint32_t payer, uint64
 /* A demand for memory of a payer's jobs. */
 struct quota_want {
 	uint32_t payer;
-	uint32_t stage;      /* a payer's memory goes to its lower stages first */
-	uint64_t need, most; /* bytes that it gets in any case, and its maximum */
+	uint32_t stage;      /* a payer's memory goes first to its demands of lower stages */
+	uint64_t need, most; /* bytes that the demand gets in any case, and its maximum */
 	uint64_t given;
 };
 

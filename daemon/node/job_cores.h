@@ -17,7 +17,7 @@
 #include <sys/types.h>
 
 struct job_cores {
-	bool has_cpus; /* it has a subset of the machine's CPUs (cpuset.cpus.effective; version 1:
+	bool has_cpus; /* the job has a subset of the machine's CPUs (cpuset.cpus.effective; version 1:
 			  cpuset.effective_cpus) */
 	cpu_set_t cpus;
 	double quota;   /* limit on the number of cores (cpu.max); 0: no limit */
@@ -33,6 +33,6 @@ struct user_cores {
 };
 
 /* Returns how many of the daemon's cores are left to a user after the cores of other users' jobs: no fewer
- * than his own jobs have, and at least one. n_machine: all cores of the machine. */
+ * than that user's own jobs have, and at least one. n_machine: all cores of the machine. */
 uint32_t job_cores_left(const struct user_cores *jobs, size_t n, uint32_t uid, const cpu_set_t *daemon,
 			uint32_t n_machine);

@@ -13,15 +13,16 @@
 #define IDLE_S  5                /* time after which a thread without work ends */
 #define LOOK_NS (NS_PER_S / 100) /* minimum interval between charges of running tasks */
 
-enum worker_state { WORKER_NONE, WORKER_RUNNING, WORKER_ENDED /* to be joined */ };
+enum worker_state { WORKER_NONE, WORKER_RUNNING, WORKER_ENDED /* exited, must be joined */ };
 
 struct pool_worker {
 	struct pool *pool;
 	pthread_t thread;
 	pthread_cond_t wake;
 	enum worker_state state;
-	bool is_called; /* set by the thread that took it off the sleeping list, or gave its task a place */
-	struct pool_task *task;    /* the task that it runs or that is paused */
+	bool is_called; /* set by the thread that took this worker off the sleeping list, or gave its task a
+			   place */
+	struct pool_task *task;    /* the task that the worker runs or has paused */
 	struct pool_worker *below; /* next in the list of sleeping workers */
 	clockid_t clock;
 };

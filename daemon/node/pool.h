@@ -32,7 +32,7 @@ struct pool_task {
 	void (*work)(struct pool_task *task);
 	void (*done)(struct pool_task *task);
 	bool is_long;
-	uint64_t elsewhere_ns; /* set by work(): CPU time that it used in another process */
+	uint64_t elsewhere_ns; /* set by work(): CPU time that the task used in another process */
 	/* private to the pool */
 	struct pool_task *next;
 	struct pool_lane *lane;
@@ -78,7 +78,7 @@ void pool_free(struct pool *pool);
 /* Called in work() of a long task. elsewhere_ns: CPU time that it has used in other processes so far.
  * Returns true if its turn is over: then it must stop its work elsewhere and call pool_pause(). */
 bool pool_turn_is_over(struct pool *pool, struct pool_task *task, uint64_t elsewhere_ns);
-/* Pauses the task; returns when it is its turn again. */
+/* Pauses the task; returns at its next turn. */
 void pool_pause(struct pool *pool, struct pool_task *task);
 
 /* Initializes a lane without a limit. uid: user to whom its tasks are charged. */

@@ -4,7 +4,7 @@
 /*
  * Limits per user, so that no user can take all resources from the others. A user gets at most a share
  * (--user-share) of three resources: connections, the cache that open sessions need, and the chunks that they
- * need in memory at one time (each is a descriptor). A 32nd of each is reserved for administrators (admin.h).
+ * need in memory at one time (each is a descriptor). 1/32 of each is reserved for administrators (admin.h).
  * No share limits them, so they can always inspect and use the daemon.
  *
  * This module keeps no counters: server.c sums a user's resources whenever the user requests more.

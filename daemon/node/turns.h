@@ -30,7 +30,7 @@ static inline void turn_enter(const struct turns *turns, struct turn *turn, uint
 		turn->used = least;
 }
 
-/* Called when a lane is served whose usage is `now`. */
+/* Called when a lane with the usage `now` is served. */
 static inline void turns_reach(struct turns *turns, int64_t now)
 {
 	if (now > 0 && (uint64_t)now > turns->now)

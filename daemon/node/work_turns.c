@@ -20,7 +20,7 @@ struct work_user {
 	uint32_t limit;   /* maximum number of tasks that run at one time */
 	uint64_t mean_ns; /* mean cost of a task */
 	struct turn turn;
-	struct turns turns; /* turns among his lanes */
+	struct turns turns; /* turns among the user's lanes */
 	/* Lanes that may run another task. ready: a short task or a paused one; fresh: only a new long
 	 * task. */
 	struct turn_queue ready, fresh;

@@ -44,7 +44,7 @@ struct work_turns {
 	uint32_t n_users; /* users with tasks that wait or run */
 	struct turns turns;
 	struct turn_queue idle; /* users without running or paused tasks */
-	struct work_user *busy; /* the other users: no more than there are such tasks */
+	struct work_user *busy; /* all other users; at most as many as there are running and paused tasks */
 	struct work_user *users[WORK_BUCKETS];
 	struct work_user *fallback; /* the user to charge if memory for a further user's record runs out */
 };

@@ -32,7 +32,7 @@ static char *strip(char *text)
 	return text;
 }
 
-/* A mistake at this place of the line. */
+/* Sets the error for a mistake at this place of the line. */
 __attribute__((format(printf, 3, 4))) static int mistake(const struct config_reading *r, const char *at,
 							 const char *format, ...)
 {
@@ -64,7 +64,7 @@ static int begin_section(struct config_reading *r, char *text)
 	return 0;
 }
 
-/* A comment behind a value begins with a blank and a semicolon. */
+/* Removes the comment after a value, which begins with a blank and a semicolon. */
 static void cut_comment(char *value)
 {
 	for (char *at = value; (at = strchr(at, ';')); at++) {

@@ -40,7 +40,7 @@ void job_events_program(const struct job *job, char *text, size_t size)
 			*c = '?';
 }
 
-/* The job's counters as amounts; it has begun already. */
+/* Returns the job's counters as amounts, without the job itself, which was counted when it began. */
 static struct usage_amounts amounts_of(const struct job_events *events, const struct job *job)
 {
 	struct job_counters n;
@@ -69,7 +69,7 @@ void job_events_usage(const struct job_events *events, struct usage_totals *ret)
 }
 
 #define MAX_FIELDS 24
-/* How often it is looked who has how much of the cache, while there are jobs. */
+/* Interval in ms at which each user's part of the cache is measured, while there are jobs. */
 #define COUNT_MS 1000
 
 struct job_facts {
@@ -123,7 +123,7 @@ static void tell_used(struct job_facts *facts, const struct job_events *events, 
 	tell(facts, "wait_preprocess_seconds", "%.3f", (double)n.wait_prep_ns / 1e9);
 }
 
-/* A client can begin as many jobs as it likes. */
+/* Logs the start or end of a job. Limits the lines, because a client can begin as many jobs as it likes. */
 static void write_event(const struct job_events *events, const struct job *job, bool begins)
 {
 	struct job_facts facts = {.n = 0};
@@ -156,7 +156,7 @@ static void on_begin(void *user, struct job *job)
 	if (!uv_is_active((uv_handle_t *)&events->count) && !uv_is_closing((uv_handle_t *)&events->count))
 		uv_timer_start(&events->count, on_count, COUNT_MS, COUNT_MS);
 
-	events->inner.begin(events->inner.user, job); /* restores its number from before a restart */
+	events->inner.begin(events->inner.user, job); /* restores the job's number from before a restart */
 	usage_begin(&events->usage, job->uid, job->origin.account, job->origin.pod_namespace);
 	usage_add(&events->usage, job->uid, job->origin.account, job->origin.pod_namespace,
 		  &(struct usage_amounts){.jobs = 1});

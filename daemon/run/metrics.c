@@ -69,7 +69,7 @@ static void origins(FILE *text, const struct server *s)
 }
 
 struct family {
-	const char *name, *type, *help, *label; /* label: one more, with its comma, or "" */
+	const char *name, *type, *help, *label; /* label: a comma and a further label, or "" */
 	size_t offset;                          /* offset of a uint64_t in struct job_counters */
 	double scale;
 };
@@ -471,10 +471,10 @@ static uint64_t open_files(void)
 	for (struct dirent *entry; (entry = readdir(folder));)
 		n += entry->d_name[0] != '.';
 	closedir(folder);
-	return n - 1; /* without the one for this folder */
+	return n - 1; /* without the descriptor of this folder */
 }
 
-/* Under the names that Prometheus' own client libraries use. */
+/* Writes figures of the process under the names that Prometheus' own client libraries use. */
 static void process_figures(FILE *text, const struct server *s)
 {
 	uint64_t pages = 0;
@@ -711,7 +711,7 @@ static void cluster_text(FILE *text, const struct cache *cache)
 
 static void session_figures(FILE *text, const struct server *s)
 {
-	/* The session's word, and the value of the label: that of the other metrics of stalls. */
+	/* A session's word for its wait, and the value of the label, as in the other metrics of stalls. */
 	static const struct {
 		const char *waits_for, *stall;
 	} kinds[] = {{"fetch", "fetch"}, {"prep", "preprocess"}, {"client", "client"}};

@@ -4,7 +4,7 @@
 /* The daemon's figures for Prometheus: GET /metrics over HTTP, in the text exposition format. Nothing is
  * labelled by step, process or path.
  *
- * Probes have /healthz, which is answered as long as the loop goes round, and /readyz: 503 and one line if
+ * Probes have /healthz, which is answered while the event loop runs, and /readyz: 503 and one line if
  * clients cannot connect. */
 
 #include <stdbool.h>
@@ -37,8 +37,8 @@ struct metrics_sources {
 	const struct assist *assist;         /* NULL: --assist is off */
 	const struct metrics_reloads *reloads;
 	const struct job_events *events;
-	const bool *hide_names; /* names of users, programs, accounts and pods: anybody who reaches the port
-				   can read the metrics */
+	const bool *hide_names; /* hides the names of users, programs, accounts and pods: anybody who reaches
+				   the port can read the metrics */
 };
 
 /* Returns the text of all metrics, which the caller frees; NULL: no memory. */
@@ -52,8 +52,8 @@ int metrics_check_address(const char *address, struct error *err);
  * -EADDRINUSE and the like. */
 int metrics_start(uv_loop_t *loop, int fd, const char *address, const struct metrics_sources *sources,
 		  struct metrics_server **ret_metrics, struct error *err);
-/* Returns true if the socket listens there. */
+/* Returns true if the socket listens on this address. */
 bool metrics_listens_on(int fd, const char *address);
 
-/* Accepts NULL. The loop must run once more to close the handles. */
+/* Stops the server. Accepts NULL. The loop must run once more to close the handles. */
 void metrics_stop(struct metrics_server *metrics);

@@ -120,7 +120,7 @@ static void on_connection(void *user, struct MHD_Connection *connection, void **
 	if (what == MHD_CONNECTION_NOTIFY_STARTED) {
 		c = calloc(1, sizeof(*c));
 		if (!c)
-			return; /* only the library's timeout then ends it */
+			return; /* only the library's timeout then ends the connection */
 		*c = (struct client){
 		    .next = metrics->clients, .connection = connection, .begin_ns = clock_monotonic_ns()};
 		metrics->clients = *context = c;
@@ -160,7 +160,7 @@ static void on_timer(uv_timer_t *timer)
 	run(timer->data);
 }
 
-/* "ADDRESS:PORT" or "[ADDRESS]:PORT". Numeric only: no name server decides where we listen. */
+/* Parses "ADDRESS:PORT" or "[ADDRESS]:PORT", both numeric: no name server decides where we listen. */
 static int resolve(const char *text, struct addrinfo **ret_info, struct error *err)
 {
 	const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,

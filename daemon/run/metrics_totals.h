@@ -31,7 +31,7 @@ const char *metrics_stall_name(enum metrics_stall stall);
 struct metrics_job {
 	uint64_t job; /* 0: free */
 	uint64_t at_ns;
-	double trainer_s;     /* the trainer's wall time of which samples know any share */
+	double trainer_s;     /* the trainer's wall time for which samples have at least one share */
 	double steps, step_s; /* step_s: wall time in which steps were counted */
 	double samples;
 	double stall_s[METRICS_N_STALLS];

@@ -21,9 +21,9 @@ struct unknown_names {
 	uint32_t pause_s, left_s;
 };
 
-/* Borrows both. Logs one line with the names that are not known. */
+/* Starts the look-ups. Borrows server and admin. Logs one line with the names that are not known. */
 void names_start(struct unknown_names *n, uv_loop_t *loop, struct server *server, struct admin_choice *admin);
-/* To be called when the quotas have changed. Logs as names_start(). */
+/* Call when the quotas have changed. Logs as names_start(). */
 void names_changed(struct unknown_names *n);
 /* Stops the look-ups. The loop must run once more. A running search is left to end with the process. */
 void names_stop(struct unknown_names *n);

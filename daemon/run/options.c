@@ -23,7 +23,7 @@ static char *default_history(void)
 	const char *directory = getenv("STATE_DIRECTORY");
 	char *path = NULL;
 
-	/* Colons separate several folders, of which none is the obvious one. */
+	/* Colons separate several folders, none of which is the obvious choice. */
 	if (!directory || directory[0] != '/' || strchr(directory, ':'))
 		return strdup("off");
 	return asprintf(&path, "%s/history.db", directory) < 0 ? NULL : path;
@@ -146,7 +146,7 @@ const struct settings_source *options_source(const struct daemon_options *o, con
 	return &o->source[find_row(name) - option_rows];
 }
 
-/* Puts the line of the file in front that the setting is on. */
+/* Prefixes the error with the file and line of the setting. */
 static int misplaced(const struct daemon_options *o, const char *name, int r, struct error *err)
 {
 	settings_place_error(options_source(o, name), err);
@@ -176,7 +176,7 @@ static int parse_pass(struct daemon_options *o, int argc, char **argv, bool file
 	return r;
 }
 
-/* Checks that take more than one setting. */
+/* Runs the checks that involve several settings. */
 static int check_all(struct daemon_options *o, struct error *err)
 {
 	int r = option_check_cache(o, err);

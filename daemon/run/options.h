@@ -44,8 +44,8 @@ struct daemon_options {
 	uint32_t n_codecs;
 	struct settings_source codec_source[PLUGINS_MAX];
 	struct settings_source source[OPTIONS_MOST]; /* source of each option, in the order of the table */
-	const char *file;                            /* while one is read */
-	bool assist;                                 /* read ahead for jobs that know nothing of dieseld */
+	const char *file;                            /* name of the configuration file while it is read */
+	bool assist;                                 /* prefetch files for jobs that do not use dieseld */
 	bool verbose;
 	bool check_only;
 	bool show_help, show_version;
@@ -54,7 +54,8 @@ struct daemon_options {
 /* Fills in the defaults for a machine with this much memory and this many CPUs. The history is in the
  * service's state directory, if there is one (systemd.exec(5): STATE_DIRECTORY). */
 int options_init(struct daemon_options *o, uint64_t memory_bytes, uint32_t n_cpus);
-/* The command line wins over the file. At the first mistake, err names the option, or the file and line. */
+/* Reads the command line and the file, of which the command line wins. At the first mistake, err names the
+ * option, or the file and line. */
 int options_parse(struct daemon_options *o, int argc, char **argv, struct error *err);
 /* Returns the source of the option's value. The option must exist. */
 const struct settings_source *options_source(const struct daemon_options *o, const char *name);

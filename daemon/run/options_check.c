@@ -12,7 +12,8 @@
 #include "lib/log.h"
 #include "options.h"
 
-/* The unit, its drop-in for the admin socket or the pod makes these when the service starts. */
+/* Returns true for a folder that the unit, its drop-in for the admin socket, or the pod makes when the
+ * service starts. */
 static bool is_units_own(const char *folder)
 {
 	return !strcmp(folder, "/run/diesel") || !strcmp(folder, "/run/diesel-admin") ||
@@ -75,7 +76,7 @@ static int check_stage(const struct daemon_options *o, struct error *err)
 	return -EPERM;
 }
 
-/* A container that mounts the folder of the one has the other, too. */
+/* Refuses an admin socket in the folder of the other socket: a container that mounts the folder has both. */
 static int check_admin_socket(const struct daemon_options *o, struct error *err)
 {
 	const char *slash = strrchr(o->admin_socket, '/'), *other = strrchr(o->socket_path, '/');
@@ -91,7 +92,7 @@ static int check_admin_socket(const struct daemon_options *o, struct error *err)
 	return -EINVAL;
 }
 
-/* Serving does not depend on a codec: one of the command line that cannot be loaded is only named. */
+/* Serving does not depend on a codec: one of the command line that cannot be loaded is only logged. */
 static int check_codecs(const struct daemon_options *o, struct error *err)
 {
 	for (uint32_t i = 0; i < o->n_codecs; i++) {
@@ -112,7 +113,7 @@ static int check_codecs(const struct daemon_options *o, struct error *err)
 	return 0;
 }
 
-/* The line of the option that the text names. */
+/* Prefixes the error with the line of the option that its text names. */
 static void place_cluster_error(const struct daemon_options *o, struct error *err)
 {
 	static const char *const names[] = {"cluster-listen", "cluster-advertise", "cluster-name",
@@ -132,7 +133,7 @@ static void place_cluster_error(const struct daemon_options *o, struct error *er
 	settings_place_error(options_source(o, first), err);
 }
 
-/* A line that changes nothing was meant to. */
+/* Refuses a line that has no effect without another option: the operator expects one. */
 static int check_needed(const struct daemon_options *o, const char *name, const char *needed,
 			struct error *err)
 {
@@ -146,7 +147,7 @@ static int check_needed(const struct daemon_options *o, const char *name, const 
 	return -EINVAL;
 }
 
-/* dieseld starts all the same (names.h). */
+/* Refuses unknown names, although dieseld starts with them (names.h). */
 static int check_names(const struct daemon_options *o, struct error *err)
 {
 	const char *setting = "cache-quota";

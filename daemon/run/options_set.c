@@ -86,7 +86,7 @@ int option_cache(void *options, const struct option_row *row, const char *value,
 	return r;
 }
 
-/* Its range is checked when all settings are known. */
+/* Sets an option of the tuner. The range is checked when all settings are known. */
 int option_tuned(void *options, const struct option_row *row, const char *value, struct error *err)
 {
 	struct daemon_options *o = options;
@@ -160,7 +160,7 @@ int option_text(void *options, const struct option_row *row, const char *value, 
 	return 0;
 }
 
-/* A path in a file holds wherever dieseld is started. */
+/* Requires an absolute path in a file: it must not depend on the folder in which dieseld is started. */
 int option_path(void *options, const struct option_row *row, const char *value, struct error *err)
 {
 	struct daemon_options *o = options;

@@ -6,7 +6,7 @@
 #include "lib/options.h"
 #include "options.h"
 
-#define OPTIONS_MIN_CACHE_BYTES (UINT64_C(16) << 20) /* a few of the smallest chunks */
+#define OPTIONS_MIN_CACHE_BYTES (UINT64_C(16) << 20) /* minimum of --cache: a few of the smallest chunks */
 
 extern const struct option_row option_rows[];
 extern const size_t n_option_rows;

@@ -30,13 +30,13 @@ struct usage_amounts {
 
 struct usage_row {
 	uint32_t uid;
-	bool is_other_user; /* the row of users without their own: uid has no meaning */
+	bool is_other_user; /* this row sums users without a row of their own: uid has no meaning */
 	char account[USAGE_NAME_BYTES], pod_namespace[USAGE_NAME_BYTES];
 	struct usage_amounts amounts;
 };
 
 struct usage_totals {
-	struct usage_row rows[USAGE_MAX_ROWS + 1]; /* the last row is for users without their own */
+	struct usage_row rows[USAGE_MAX_ROWS + 1]; /* the last row sums users without a row of their own */
 	uint32_t n;
 };
 

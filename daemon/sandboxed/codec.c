@@ -486,8 +486,8 @@ int codecs_decode(struct codecs *c, const struct codec_work *w, struct codec_res
 		if (w->made_bytes)
 			memset(w->made_bytes, 0, (w->end - w->first) * sizeof(*w->made_bytes));
 		n_done = count_done(items, w->first, w->end);
-		/* The OOM killer may have killed it: the sample is to blame only if it ends several
-		 * processes. */
+		/* The OOM killer may have killed the process: the sample is to blame only if several
+		 * processes end at it. */
 		if (n_done > 0 && r != -ETIMEDOUT) {
 			result->next = w->first + n_done;
 			return 0;

@@ -2,25 +2,25 @@
 #pragma once
 
 /*
- * What the tuner saw and did, on disk: one SQLite file that people may read with sqlite3(1) while the daemon
- * writes it. Bounded in size and age. Serving never depends on it: when it cannot be written (full disk,
- * damage, no permission), records are dropped and counted, and serving continues.
+ * The measurements and decisions of the tuner on disk: one SQLite file that people may read with sqlite3(1)
+ * while the daemon writes it. Bounded in size and age. Serving never depends on it: when it cannot be written
+ * (full disk, damage, no permission), records are dropped and counted, and serving continues.
  *
  * Format: application_id 0x444c4831 ("DLH1"), user_version HISTORY_VERSION; times in ms since 1970.
  *   decisions(id, at_ms, job, job_name, uid, knob, rule, old_value, new_value, applied, rate_before,
  *             rate_expected, wait_before, wait_expected, reason, sample, decision,
  *             outcome, outcome_ms, rate_after, wait_after, outcome_text)
- *       One row per decision; `sample` is what was measured, as JSON; the last five are NULL until the effect
+ *       One row per decision; `sample` has the measurements as JSON; the last five are NULL until the effect
  *       is known. `decision` is the tuner's own number.
  *   samples(at_ms, job, seconds, rate, wait, fetch_stall, prep_stall, device, cache_bytes, prefetch, workers,
  *           client_workers)
- *       For plots: means over HISTORY_GRAIN_S seconds, of those in which the figure was known; NULL: of none.
+ *       For plots: means over the seconds of HISTORY_GRAIN_S in which the figure was known; NULL: in none.
  *   rounds(at_ms, layout, config, data)
- *       What each round of the tuner was given, for replaying it: config is the id of a row of configs, data
- *       a uint64_t now_ns, struct stall_node and struct stall_sample[], in their memory layout; layout tells
+ *       Input of each round of the tuner, for a replay. config is the id of a row of configs. data is a
+ *       uint64_t now_ns, struct stall_node and struct stall_sample[], in their memory layout. layout tells
  *       whether this program's structs have the same layout. With 1 for a layout and 0 for config: a job was
  *       forgotten between two rounds, and data is its number as a uint64_t; 0: all were.
- *   configs(id, at_ms, layout, data) state(key, value): what the daemon needs back after a restart.
+ *   configs(id, at_ms, layout, data) state(key, value): the data that the daemon restores after a restart.
  *
  * All reads precede all writes: history_open() opens the file, history_load_*() read it on the caller's
  * thread, and history_start() hands it to a thread of its own behind a bounded queue.
@@ -111,8 +111,8 @@ int history_load_rounds(struct history *h, int (*visit)(void *user, const struct
 /* Starts the writing thread. Afterwards, only the functions below may be called. */
 int history_start(struct history *h, struct error *err);
 
-/* These functions copy their arguments, and neither wait nor fail: records that do not fit in the queue are
- * dropped and counted. */
+/* The history_add functions copy their arguments, and neither wait nor fail: records that do not fit in the
+ * queue are dropped and counted. */
 void history_add_entry(struct history *h, const struct history_entry *entry);
 /* Adds the verdict on the newest decision with this number. */
 void history_add_verdict(struct history *h, uint64_t at_ms, const struct tuner_verdict *verdict);

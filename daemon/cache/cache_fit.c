@@ -156,7 +156,7 @@ void cache_paid_bytes(const struct cache *c, uint64_t paid[CACHE_QUOTA_PAYERS])
 	}
 }
 
-/* Demands of all payers, and where to write the bytes that each is granted. */
+/* Demands of all payers, with the addresses that receive the granted bytes. */
 struct wants {
 	struct quota_want *all;
 	uint64_t **into;

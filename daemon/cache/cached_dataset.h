@@ -40,10 +40,10 @@ enum chunk_state {
 	CHUNK_READING,
 	CHUNK_VERIFYING,
 	CHUNK_READY,
-	CHUNK_BAD, /* quarantined: `error` says why */
+	CHUNK_BAD, /* quarantined: `error` has the reason */
 };
 
-/* The source of the chunk. Reported to sessions that wait for it. */
+/* Source of a chunk, reported to sessions that wait for the chunk. */
 enum chunk_from {
 	CHUNK_FROM_STORAGE, /* storage, or a copy in this node's memory */
 	CHUNK_FROM_STAGING,
@@ -56,7 +56,7 @@ struct cached_chunk {
 	bool is_foreign; /* in memory; its owner is another node of the jobs that use it (peers/memberships.h)
 			  */
 	bool is_taken;   /* in memory; dealt to a lane of another node, and that node has the chunk */
-	enum chunk_from from; /* the source, while READING */
+	enum chunk_from from; /* source of the chunk, while READING */
 	uint32_t pins;
 	struct segment *segment; /* set from READING to READY; if RESTORED, the restored segment */
 	uint64_t *part;          /* NULL: all samples are in memory; else one bit per sample (load_part.c) */
@@ -103,7 +103,7 @@ struct snapshot_copy {
 	/* The snapshot file, O_PATH: keeps its inode number from being used again. Negative: the dataset was
 	 * restored after a restart, and no client has shown the file since then. */
 	int original_fd;
-	struct access_stamp original; /* stamp of that file */
+	struct access_stamp original; /* stamp of the snapshot file */
 	int fd;
 	uint64_t bytes;
 	/* is_borrowed: a client got the copy; uid is the user of the latest such client. is_held: a process
@@ -157,9 +157,9 @@ struct cached_dataset {
 	uint32_t n_sessions;
 	struct group *groups;           /* daemon/serve/group.h */
 	struct membership *memberships; /* peers/memberships.h */
-	uint64_t need_chunks;           /* sum over its sessions */
-	uint64_t need_bytes;            /* sum over its sessions: cached_need_bytes() */
-	uint64_t prefetch_chunks;       /* sum over its jobs */
+	uint64_t need_chunks;           /* chunks that its sessions need, summed */
+	uint64_t need_bytes;            /* bytes that its sessions need, summed: cached_need_bytes() */
+	uint64_t prefetch_chunks;       /* chunks that its jobs prefetch, summed */
 	uint64_t asked_bytes; /* the largest request of its jobs' cache knobs; UINT64_MAX: no limit */
 	struct dataset_payers payers;
 	/* The members below belong to the cache. */

@@ -18,7 +18,7 @@
 #define INDEX_NAME "index"
 #define FORMAT     1
 #define RETRY_MS   100
-#define MAX_PAUSES 2000 /* limit on all pauses together, of 1 ms each */
+#define MAX_PAUSES 2000 /* maximum number of pauses, of 1 ms each, together */
 /* Minimum number of chunks: a smaller store is not worth its index. */
 #define MIN_CHUNKS   4
 #define MAX_DATASETS 64
@@ -57,7 +57,7 @@ enum slot_state {
 
 struct handover_slot {
 	enum slot_state state;
-	int fd; /* ADDS: borrowed; CAME_BACK: owned */
+	int fd; /* descriptor: borrowed in ADDS, owned in CAME_BACK */
 };
 
 /* Slots for datasets come first, then for chunks, and last for the index itself. Outside this file they are
@@ -71,7 +71,7 @@ struct handover {
 	struct quota quota;
 	struct handover_slot *slots;
 	uint32_t n_slots, next_chunk;
-	uint32_t n_due; /* number of slots that add or remove */
+	uint32_t n_due; /* number of slots that wait to be added or removed */
 	bool broken;
 	uv_timer_t retry;
 };

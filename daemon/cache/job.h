@@ -171,7 +171,7 @@ struct job *jobs_find(const struct jobs *jobs, uint64_t id);
 /* Ends all jobs; the loop must run once more. */
 void jobs_close(struct jobs *jobs);
 
-struct job *job_ref(struct job *job); /* NULL is fine for both */
+struct job *job_ref(struct job *job); /* accepts NULL, like job_unref() */
 void job_unref(struct job *job);
 
 /* Counts the start of a read from storage for this job. */

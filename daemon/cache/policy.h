@@ -38,7 +38,7 @@ uint64_t policy_join_need(uint64_t n_chunks, uint64_t reserved, uint64_t need);
 /* A dataset's share of the cache, in bytes of chunks. `asked` is the claim; policy_borrow() raises it. */
 struct policy_share {
 	uint64_t all;   /* the whole dataset */
-	uint64_t need;  /* what its sessions can pin or wait for at one time; its guaranteed minimum */
+	uint64_t need;  /* bytes that its sessions can pin or wait for at one time: its guaranteed minimum */
 	uint64_t ahead; /* need plus prefetch */
 	uint64_t asked; /* claim of its jobs; UINT64_MAX: no limit */
 	/* out */
@@ -104,11 +104,11 @@ struct policy_segment {
  * Returns the rank of a segment as a victim for a chunk at `distance` (0: a batch waits for the chunk). The
  * highest rank is evicted first; 0: must stay; POLICY_RANK_UNWANTED and above: no batch waits for it.
  *
- * Order: empty segments; idle datasets; chunks that other nodes are to keep; what other datasets have beyond
- * their share; then chunks that nobody prefetches and that are needed later than the new chunk, the last one
- * first: transient ones of any dataset, kept ones of the dataset itself. Only for a chunk that a batch waits
- * for: kept chunks of others, then prefetched ones, farthest first. If shares are quotas, everything beyond
- * another dataset's quota follows idle datasets, except awaited chunks.
+ * Order: empty segments; idle datasets; chunks that other nodes are to keep; segments of other datasets
+ * beyond their shares; then chunks that nobody prefetches and that are needed later than the new chunk, the
+ * last one first: transient ones of any dataset, kept ones of the dataset itself. Only for a chunk that a
+ * batch waits for: kept chunks of others, then prefetched ones, farthest first. If shares are quotas,
+ * everything beyond another dataset's quota follows idle datasets, except awaited chunks.
  */
 #define POLICY_RANK_UNWANTED 4
 uint32_t policy_victim_rank(const struct policy_segment *segment, uint32_t distance);

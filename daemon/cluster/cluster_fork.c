@@ -89,7 +89,7 @@ static bool listen_later(const struct cluster_config *config, int control_fd, in
 			return false;
 	}
 	if (is_said)
-		log_warning("--cluster-listen %s: listening: this node shares chunks again", address);
+		log_warning("--cluster-listen %s: now listening, so this node shares chunks again", address);
 	return true;
 }
 

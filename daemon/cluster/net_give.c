@@ -93,7 +93,7 @@ bool net_give_may_read(struct net_conn *c)
 	if (c->tokens > QUESTIONS_BURST)
 		c->tokens = QUESTIONS_BURST;
 	c->tokens_ns = n->now_ns;
-	/* The ring has space for frames that this node sends unasked, in addition to answers. */
+	/* Leaves space in the ring for frames that this node sends unasked, in addition to answers. */
 	return c->tokens >= 1 && c->ring_n < NET_RING / 4;
 }
 

@@ -66,7 +66,7 @@ int control_why(struct control *c, const struct control_viewer *viewer, const st
 			   control_jobs_json(c, viewer), "decisions", decisions, "assist",
 			   control_assist_json(c, viewer), "reads", control_reads_json(&c->serving->cache)));
 	if (!text)
-		return error_errno(err, -ENOMEM, "cannot make the answer");
+		return error_errno(err, -ENOMEM, "cannot build the reply");
 	*ret_text = text;
 	return 0;
 }
@@ -166,7 +166,7 @@ int control_set(struct control *c, const struct control_viewer *viewer, const st
 	text = dump(json_pack("{s:s, s:s, s:o, s:o}", "schema", "diesel.set/1", "socket", c->socket, "tune",
 			      control_tune_json(c), "jobs", control_jobs_json(c, viewer)));
 	if (!text)
-		return error_errno(err, -ENOMEM, "cannot make the answer");
+		return error_errno(err, -ENOMEM, "cannot build the reply");
 	*ret_text = text;
 	return 0;
 }

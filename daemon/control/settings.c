@@ -311,7 +311,8 @@ static int apply_one(struct settings *s, uint64_t job, const struct wire_setting
 			return r;
 	}
 	if (settings_is_of_job(key) && w->flags == WIRE_SETTING_UNTIL_RESTART)
-		return error_set(err, -EINVAL, "%s ends with its job: set it without --until-restart",
+		return error_set(err, -EINVAL,
+				 "%s lasts only until its job ends: set it without --until-restart",
 				 settings_name(key));
 	if (settings_is_of_job(key))
 		return 0;

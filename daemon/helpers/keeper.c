@@ -51,7 +51,7 @@ static void ended(struct keeper *k, const struct fork_server_news *news)
 	char how[96];
 
 	if (news->hung)
-		snprintf(how, sizeof(how), "did not respond for seconds and was killed");
+		snprintf(how, sizeof(how), "did not respond for several seconds and was killed");
 	else if (WIFSIGNALED(news->status))
 		snprintf(how, sizeof(how), "was ended by signal %d (%s)", WTERMSIG(news->status),
 			 strsignal(WTERMSIG(news->status)));

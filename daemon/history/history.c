@@ -596,7 +596,7 @@ static int history_file_get_state(struct history_file *f, const char *key, void 
 		copy = malloc(size + 1);
 		if (copy) {
 			memcpy(copy, data ? data : "", size);
-			((char *)copy)[size] = '\0'; /* terminated, for callers that keep texts */
+			((char *)copy)[size] = '\0'; /* terminated, for callers that store text */
 			*ret_data = copy;
 			*ret_size = size;
 		}

@@ -53,7 +53,7 @@ static void on_idle(uv_timer_t *timer)
 		watch_idle(d);
 		return;
 	}
-	log_info("no client for %u s: ending", limit_s);
+	log_info("no client for %u s: dieseld exits", limit_s);
 	stop(d);
 }
 

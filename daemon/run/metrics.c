@@ -53,7 +53,8 @@ static void infos(FILE *text, const struct server *s, bool hide_names)
 	}
 }
 
-/* A separate metric, for joins: most nodes run either Slurm or Kubernetes, and many run neither. */
+/* Writes the origins as a separate metric, for joins: most nodes run either Slurm or Kubernetes, and many run
+ * neither. */
 static void origins(FILE *text, const struct server *s)
 {
 	metrics_head(text, "diesel_job_origin_info", "gauge",
@@ -144,7 +145,7 @@ static void write_counted(FILE *text, const struct server *s)
 	}
 }
 
-/* One bucket per octave. */
+/* Writes a histogram of the time that reads took, with one bucket per octave. */
 static void read_latency(FILE *text, const struct server *s)
 {
 	static const char name[] = "diesel_chunk_read_seconds";
@@ -249,7 +250,7 @@ static uint64_t set_or(const struct job *job, enum tuner_knob knob, uint64_t oth
 	return value != tuner_knob_table[knob].free ? value : otherwise;
 }
 
-/* Knobs in force. The cache knob is absent if nobody has set it. */
+/* Writes the knobs in force. The cache knob is absent if nobody has set it. */
 static void knobs(FILE *text, const struct server *s)
 {
 	metrics_head(text, "diesel_job_cache_limit_bytes", "gauge", "Limit on memory for the job's chunks.");
@@ -294,7 +295,7 @@ static void knobs(FILE *text, const struct server *s)
 			serving_job_client_workers(&s->serving, j));
 }
 
-/* Figures of each job. */
+/* Writes the figures of each job. */
 static void metrics_jobs_text(FILE *text, const struct metrics_sources *sources)
 {
 	infos(text, sources->server, *sources->hide_names);
@@ -352,7 +353,7 @@ static void write_row(FILE *text, const char *name, size_t i, const struct usage
 		pod_namespace, figures[i].label, (double)value * figures[i].scale);
 }
 
-/* Totals of users. */
+/* Writes the totals of users. */
 static void metrics_users_text(FILE *text, const struct job_events *events)
 {
 	_cleanup_(freep) struct usage_totals *usage = calloc(1, sizeof(*usage));
@@ -433,7 +434,7 @@ static void assisting(FILE *text, const struct assist *assist)
 		       "Bytes of the files prefetched for jobs that do not use dieseld.", bytes);
 }
 
-/* Figures of the node. */
+/* Writes the figures of the node. */
 static void metrics_node_text(FILE *text, const struct metrics_sources *sources)
 {
 	const struct metrics_totals *t = sources->totals;
@@ -545,7 +546,7 @@ static void history_figures(FILE *text, const struct control *control)
 		       "Records that could not be written to the history.", status.n_dropped);
 }
 
-/* Figures of the process and of its service. */
+/* Writes the figures of the process and of its service. */
 static void metrics_service_text(FILE *text, const struct metrics_sources *sources)
 {
 	struct error err = ERROR_INIT;

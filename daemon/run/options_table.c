@@ -36,7 +36,7 @@ const struct option_row option_rows[] = {
 	      "at first, then the number that the tuner finds."},
     {"workers", option_number, "4", AT(serve.knobs.workers), 1, POOL_MAX_WORKERS, .key = WIRE_SET_WORKERS,
      .value = "N", .applies = OPTION_RELOAD,
-     .help = "verify and gather with exactly N CPU threads (default: tuned)",
+     .help = "verify chunks and gather batches with exactly N CPU threads (default: tuned)",
      .about = "Use exactly this many CPU threads to verify chunks and gather batches. Without this option: "
 	      "at first one per core, but at most 4, then the number that the tuner finds."},
     {"client-workers", option_tuned, "2", .key = WIRE_SET_CLIENT_WORKERS, .value = "N",
@@ -47,7 +47,7 @@ const struct option_row option_rows[] = {
 	      "possible choice."},
     {"decoded-cache", option_tuned, "1G", .key = WIRE_SET_DECODED_CACHE, .value = "BYTES",
      .applies = OPTION_RELOAD,
-     .help = "memory for decoded images of each job that dieseld decodes for (default: tuned)",
+     .help = "memory for the decoded images of each job whose images dieseld decodes (default: tuned)",
      .about = "Where dieseld decodes a job's images, keep up to this many bytes of decoded images, so that "
 	      "later epochs need not decode them again. Random crops and flips are still drawn for each "
 	      "epoch, and tensors are the same as without the option. The memory is part of `--cache`. It is "
@@ -93,8 +93,8 @@ const struct option_row option_rows[] = {
 	      "memory. The file, its folder and all folders above must belong to root or to dieseld's user, "
 	      "and others must not be able to write to them; a sticky folder is fine."},
     {"history-max", option_size, "64M", AT(history_max_bytes), HISTORY_MIN_BYTES, UINT64_C(1) << 40,
-     "is not a size from 1M to 1T", .value = "BYTES", .usual = "64M", .help = "size limit of that database",
-     .about = "Size of that database. Default 64M. The oldest decisions are deleted first."},
+     "is not a size from 1M to 1T", .value = "BYTES", .usual = "64M", .help = "size limit of the history",
+     .about = "Maximum size of the history. Default 64M. The oldest decisions are deleted first."},
     {"socket", option_path, "/run/diesel/dieseld.sock", AT(socket_path), .group = "Serving", .value = "PATH",
      .usual = "/run/diesel/dieseld.sock", .takes = OPTION_FILE, .help = "path of the socket to listen on",
      .about = "The socket to listen on. Default /run/diesel/dieseld.sock; clients read the environment "
@@ -150,7 +150,7 @@ const struct option_row option_rows[] = {
     {"require-digest", option_word, "never", AT(serve.require_digest), .words = "never|shared|always",
      .says = "is not one of never, shared, always", .value = "WHEN", .usual = "never",
      .applies = OPTION_SESSIONS,
-     .help = "refuse datasets without SHA-256; shared: only those opened by another user than the owner",
+     .help = "refuse datasets without SHA-256; shared: only if a user other than the owner opens them",
      .about = "Refuse to open datasets without a SHA-256 of their chunks (`dieselctl pack --digest sha256`): "
 	      "`never` (default), `shared` (for every user except the owner of the snapshot) or `always`. "
 	      "The error message has the command to run. Digests are compared wherever a dataset has them."},
@@ -197,7 +197,7 @@ const struct option_row option_rows[] = {
 	 "who reaches the address can read the metrics: leave it on loopback, or put a firewall before it."},
     {"metrics-names", option_flag_of_words, "hidden", AT(hide_names), .words = "shown|hidden",
      .says = "is neither shown nor hidden", .value = "WHEN", .usual = "shown", .applies = OPTION_RELOAD,
-     .help = "hidden: omit users, programs, accounts and pods",
+     .help = "hidden: omit names of users, programs, accounts and pods from the metrics",
      .about = "`shown` (default), or `hidden`: figures of jobs have only the job's number. The metrics of "
 	      "users, quotas, programs, accounts, pods and namespaces are left out. Every user of the node "
 	      "can read them on loopback."},
@@ -210,13 +210,14 @@ const struct option_row option_rows[] = {
 	      "after a restart too, for every user who may read the chunk's own file. An absolute path; the "
 	      "folder must belong to dieseld's user and be closed to all others (mode 0700), and is made if "
 	      "its parent is there. All folders above must belong to root or to dieseld's user, and others "
-	      "must not be able to write to them, unless they are sticky. One dieseld uses it at a time. If "
+	      "must not be able to write to them, unless they are sticky. Only one dieseld can use the "
+	      "folder at a time. If "
 	      "the disk is full, fails or hangs, chunks come from storage, and the log has one line. The "
 	      "service also needs `ReadWritePaths=` for the folder, or `CacheDirectory=diesel` and "
 	      "`CacheDirectoryMode=0700` with /var/cache/diesel."},
     {"stage-when", option_flag_of_words, "slower", AT(serve.stage.always), .words = "slower|always",
      .says = "is neither slower nor always", .value = "WHEN", .usual = "slower",
-     .help = "slower: only datasets whose storage is slower than that disk",
+     .help = "slower: stage only datasets whose storage is slower than that disk; always: stage all datasets",
      .about = "`slower` (default): a dataset is not staged if its storage delivers chunks as fast as that "
 	      "disk. Both rates are measured while the dataset is served, and a line of the log reports "
 	      "them. `always`: stage every dataset, without measuring."},
@@ -240,13 +241,15 @@ const struct option_row option_rows[] = {
      .help = "address that other nodes connect to",
      .about = "The numeric address that other nodes connect to. Required with `--cluster`."},
     {"cluster-advertise", option_text, "10.0.0.1:7700", CLUSTER(OPTIONS_CLUSTER_ADVERTISE),
-     .value = "ADDRESS:PORT", .help = "this address as other nodes see it (default: as --cluster-listen)",
+     .value = "ADDRESS:PORT",
+     .help = "address of this node as other nodes see it (default: as --cluster-listen)",
      .about = "The address of this node as other nodes see it. Default: the value of `--cluster-listen`."},
     {"cluster-name", option_text, "node-1", CLUSTER(OPTIONS_CLUSTER_NAME), .value = "NAME",
      .help = "name of this node in the cluster (default: the host's name)",
      .about = "Name of this node in the cluster; it must be unique. Default: the host's name."},
     {"cluster-key", option_path, "/etc/diesel/cluster.key", CLUSTER(OPTIONS_CLUSTER_KEY), .value = "FILE",
-     .takes = OPTION_FILE, .help = "a key that all nodes share; without a key, only loopback addresses",
+     .takes = OPTION_FILE,
+     .help = "file with a key that all nodes share; without a key, only loopback addresses can be used",
      .about = "A key that all nodes share, of 16 to 4096 bytes, which secures connections between nodes "
 	      "(TLS). The file must belong to root or dieseld's user and be closed to all others (mode "
 	      "0600). Without a key, all addresses must be loopback addresses."},
@@ -256,7 +259,7 @@ const struct option_row option_rows[] = {
      .about = "The most bytes per second that are sent to each other node, from 1M to 1T; 0: no limit "
 	      "(default). The kernel enforces it (`SO_MAX_PACING_RATE`)."},
     {"config", .command = true, .group = "Only on the command line", .value = "FILE", .takes = OPTION_FILE,
-     .help = "INI file with a section [dieseld] and the names above without dashes",
+     .help = "INI file whose section [dieseld] has the options above, without dashes",
      .about = "An INI file, see `dieseld.conf`(5); its section `[dieseld]` has the options above by name "
 	      "without dashes, e.g. `cache = 8G`. The command line wins over the file. An error message "
 	      "names the line and column. On SIGHUP the file is read again. Memory, pins, tuning, "

@@ -55,7 +55,7 @@ struct membership *memberships_join(struct cache *c, struct cached_dataset *d, s
 				    const char *name, uint32_t n_nodes, struct chunk_place *place);
 /* Removes a session. Accepts NULL. */
 void membership_leave(struct membership *m);
-/* End the memberships of the job, of the dataset, or all. */
+/* Ends all memberships of the job. */
 void memberships_end_job(struct job *job);
 void memberships_end_dataset(struct cached_dataset *d);
 void memberships_end_all(struct cache *c);

@@ -35,7 +35,7 @@ enum load_step {
 	LOAD_BROUGHT,  /* the source has answered */
 	LOAD_VERIFY,   /* the chunk is in memory: a worker verifies it */
 	LOAD_VERIFIED, /* the worker has finished */
-	LOAD_FAIL,     /* l->error says why */
+	LOAD_FAIL,     /* l->error has the reason */
 	LOAD_READY,    /* end: the chunk is in memory */
 	LOAD_BAD,      /* end: the chunk is quarantined */
 	LOAD_PAUSE,    /* another callback continues, or the load has ended */
@@ -289,7 +289,7 @@ static enum load_step load_opened(struct chunk_load *l)
 	l->error = job->error;
 	pool_lane_charge(l->cache->pool, &l->job->lane, job->cpu_ns);
 	if (l->copy.source && l->result == 0 && !job->unchanged && !job->order.only_check) {
-		/* The file has changed since the copy was made, so it was read. */
+		/* The file has changed since the copy was made, so the file was read. */
 		leave_copy(l, SOURCE_LEFT);
 		count_read(l);
 		read_turns_charge(&l->ticket, l->job->read_weight, l->read_bytes);
@@ -452,7 +452,7 @@ void cache_abandon_loads(struct cache *c)
 		load_free(c->loads);
 }
 
-/* Returns the stuck bytes of one dataset; uid may be CACHE_ANYBODY. */
+/* Returns the bytes of one dataset's loads that have been stuck for STUCK_NS; uid may be CACHE_ANYBODY. */
 static uint64_t stuck_of(const struct cache *c, const struct cached_dataset *d, uint32_t uid, uint64_t now_ns)
 {
 	uint64_t bytes = 0;

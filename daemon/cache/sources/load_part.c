@@ -10,8 +10,8 @@
 #include "daemon/sandboxed/reader.h"
 
 /* Cost of one more read, in bytes that could be read instead: a gap between two samples is read with them up
- * to this length. Fits a disk of 2 GB/s with at least 16,000 reads per second; remote storage has both costs
- * higher. */
+ * to this length. Fits a disk of 2 GB/s with at least 16,000 reads per second; for remote storage, both costs
+ * are higher. */
 #define READ_COST_BYTES ((uint64_t)128 << 10)
 
 static bool wants_all(const struct cached_want *want)

@@ -75,7 +75,7 @@ struct chunk_load {
 	struct segment *mapped;  /* segment to which the verified chunk is copied; NULL: it stays */
 	struct segment *into;    /* segment with a part of the chunk in use, to which the rest is added */
 	uint64_t *part;          /* the samples to be read; NULL: all */
-	uint64_t read_bytes;     /* bytes to read for that */
+	uint64_t read_bytes;     /* bytes to read for these samples */
 	struct job *job;
 	struct chunk_place *place; /* place of the session that requested it */
 	uint32_t distance;

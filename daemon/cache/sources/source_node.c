@@ -18,7 +18,7 @@ struct node_copy {
 	struct cluster_read read;
 	struct chunk_load *load;
 	struct membership *membership;
-	bool is_awaited; /* counted in the dataset's n_asking */
+	bool is_awaited; /* this read is counted in the dataset's n_asking */
 };
 
 static void *node_find(struct chunk_load *l, const struct cached_want *want)

@@ -15,7 +15,7 @@
 #define TICK_MS     50
 #define OFF_NS      (60 * NS_PER_S) /* pause after a disk failed or was late */
 #define MAX_TROUBLE 3 /* number of failed or late reads in a row after which the disk is not used */
-#define HANG_NS     (30 * NS_PER_S) /* a write that takes longer hangs */
+#define HANG_NS     (30 * NS_PER_S) /* time after which a write counts as hung */
 #define MEASURED    8               /* chunks read back to measure the disk */
 /* Limits on the wait for a staged chunk, in multiples of a read from storage and in time. */
 #define PATIENCE_TIMES  4

@@ -254,7 +254,7 @@ class Control(Case):
         job = self.job(daemon)
         ctl(daemon, "set", str(job["id"]), "prefetch=5", "read-weight=200")
         self.assertEqual(self.settings(daemon)["prefetch"]["job"], job["id"])
-        self.assertIn("ends with its job", ctl(daemon, "set", str(job["id"]), "read-weight=300", "--until-restart", status=1))
+        self.assertIn("lasts only until its job ends", ctl(daemon, "set", str(job["id"]), "read-weight=300", "--until-restart", status=1))
         self.assertIn(f"setting   prefetch of job {job['id']}: 5, set by uid", ctl(daemon, "status"))
         ctl(daemon, "set", str(job["id"]), "--unset", "prefetch", "--unset", "read-weight")
         self.assertNotIn("prefetch", self.settings(daemon))

@@ -40,7 +40,7 @@ class Idle(Case):
         self.assertIsNone(daemon.process.poll(), "a client is there")
         p.communicate()
         self.assertEqual(daemon.process.wait(30), 0)
-        self.assertIn("no client for 1 s: ending", daemon.output())
+        self.assertIn("no client for 1 s: dieseld exits", daemon.output())
         self.assertFalse(os.path.exists(daemon.socket))
 
     def test_its_end_leaves_anothers_socket(self):

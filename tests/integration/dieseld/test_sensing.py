@@ -121,7 +121,7 @@ class Bpf(Sensing):
         # A child that hangs holds the programs, so its keeper kills it.
         os.kill(second, signal.SIGSTOP)
         wait_until("one that moves", lambda: children(daemon.process.pid).get("dieseld-sensor") not in (None, second))
-        self.assertEqual(daemon.output().count("did not respond for seconds"), 1, daemon.output())
+        self.assertEqual(daemon.output().count("did not respond for several seconds"), 1, daemon.output())
         n = len(samples(daemon, "bpf"))
         wait_until("sensing again", lambda: len(samples(daemon, "bpf")) > n + 1)
         status = subprocess.run([support.CTL, "status", "--socket", daemon.socket], capture_output=True, text=True).stdout

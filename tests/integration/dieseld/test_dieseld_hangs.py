@@ -82,7 +82,7 @@ class Hangs(Case):
         mount.begin("fail")
         process = subprocess.Popen(probe_command(again, mount.mount), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(end, process)
-        wait_until("a read that is repeated", lambda: "reading it again in 1 s" in again.output())
+        wait_until("a read that is repeated", lambda: "reading the chunk again in 1 s" in again.output())
         self.assertEqual(again.stop(), 0)
         self.assertNotIn("not served", again.output())
 

@@ -50,7 +50,7 @@ struct codec_decoded {
 	uint32_t reserved[9];
 };
 
-_Static_assert(sizeof(struct codec_decoded) == 64, "what follows is aligned");
+_Static_assert(sizeof(struct codec_decoded) == 64, "the pixels after the header must be aligned");
 
 /* An order to decode items of a slot. An item's location is the number of its segment in the order (from
  * 1) << 32 | offset; its label locates its decoded copy in the same way, or is 0. An item that is done has

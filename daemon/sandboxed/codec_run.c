@@ -613,7 +613,7 @@ static int open_plugin(struct helper *h, struct error *err)
 	if (r == 0 && (type != recipe->type || memcmp(&opened, &recipe->codec, sizeof(opened)) != 0))
 		return error_set(
 		    err, -ESTALE,
-		    "its output differs from when the loader was created: create the loader again");
+		    "the codec's output has changed since the loader was created: create the loader again");
 	return r;
 }
 

@@ -41,9 +41,8 @@ struct opener {
 	bool said_bare;
 };
 
-static const char died[] =
-    "the process that opened the dataset died: its snapshot is damaged beyond reading, takes "
-    "too long to verify, or memory ran out";
+static const char died[] = "the process that opened the dataset died: the snapshot is damaged, takes too "
+			   "long to verify, or memory ran out";
 
 int opener_new(uv_loop_t *loop, const struct fork_server *fork_server, struct opener **ret)
 {
@@ -108,7 +107,7 @@ static void on_identified(struct opening *q, struct opener_reply *reply, int *fd
 
 	if (fds[1] < 0) {
 		error_set(&err, -EMFILE,
-			  "no file descriptors left to open a dataset: raise the limit of open files");
+			  "dieseld has no file descriptor left to open the dataset: raise LimitNOFILE=");
 		opening_fail(q, &err);
 		return;
 	}
@@ -125,8 +124,9 @@ static void on_verified(struct opening *q, const struct opener_reply *reply)
 	int copy_fd = q->copy_fd;
 
 	if (reply->sandbox < 0 && !o->said_bare) {
-		log_warning("snapshots are verified without a sandbox: this system refuses one (%s)",
-			    strerror(-reply->sandbox));
+		log_warning(
+		    "snapshots are verified without a sandbox, because this system does not allow one (%s)",
+		    strerror(-reply->sandbox));
 		o->said_bare = true;
 	}
 	q->copy_fd = -EBADF;
@@ -234,7 +234,7 @@ static void answer_waiting(struct opener *o)
 		r = opening_run(q);
 		if (r == 0)
 			continue;
-		error_errno(&err, r, "cannot hand a dataset to the process that opens it");
+		error_errno(&err, r, "cannot pass the dataset to the process that opens it");
 		q->handler->failed(q->user, &err);
 		opening_remove(q);
 		/* The callback may have ended other openings. */

@@ -85,7 +85,7 @@ static int take_and_open(int socket, int connection, struct error *err)
 	close(connection);
 	if (r == 0 && request.header.type != WIRE_OPEN_DATASET)
 		r = -EPROTO;
-	return r < 0 ? error_errno(err, r, "cannot take the dataset's descriptors from the client")
+	return r < 0 ? error_errno(err, r, "cannot receive the dataset's file descriptors from the client")
 		     : open_dataset(socket, fds.fd[0], fds.fd[1], err);
 }
 

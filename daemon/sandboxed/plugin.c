@@ -54,8 +54,8 @@ static int take(int fd, const struct plugin_order *order, struct plugin_reply *r
 		return r;
 	if (r < 0 || reply->status > 0)
 		return error_set(err, -ELIBBAD,
-				 "it crashes the process that loads it, takes too long, or makes a system "
-				 "call that codecs may not make");
+				 "the codec crashes the process that loads it, takes too long, or makes a "
+				 "system call that codecs may not make");
 	if (reply->status < 0) {
 		reply->error.text[sizeof(reply->error.text) - 1] = '\0';
 		return error_set(err, reply->status, "%s", text_line(text, sizeof(text), reply->error.text));
@@ -85,7 +85,7 @@ static int learn(const struct fork_server *fork_server, struct plugin *p, struct
 		;
 	r = take(fd, &order, &reply, err);
 	if (r == -EAGAIN)
-		r = error_set(err, -ETIMEDOUT, "it takes too long");
+		r = error_set(err, -ETIMEDOUT, "loading the codec takes too long");
 	if (r < 0) {
 		error_prefix(err, "%s is not loaded", p->path);
 		return r;
@@ -114,8 +114,8 @@ void plugins_start(struct plugins *p, const struct fork_server *fork_server, cha
 		other = r == 0 ? find(p, q.name) : NULL;
 		if (other) {
 			error_set(&q.problem, -EEXIST,
-				  "%s is not loaded: its name, %s, is also the name of %s", q.path, q.name,
-				  other->path);
+				  "%s is not loaded: its codec name, %s, is already used by %s", q.path,
+				  q.name, other->path);
 			q.name[0] = '\0';
 		}
 		p->all[p->n++] = q;
@@ -170,10 +170,10 @@ int plugins_find(const struct plugins *p, const char *name, const struct plugin 
 	}
 	if (!used)
 		return error_set(err, -ENOENT,
-				 "dieseld has no codec \"%s\", nor any other: its operator names codecs by "
-				 "--codec",
+				 "dieseld has no codec \"%s\", and no other codec: its operator can add one "
+				 "with --codec PATH",
 				 name);
-	return error_set(err, -ENOENT, "dieseld has no codec \"%s\"; it has %s", name, names);
+	return error_set(err, -ENOENT, "dieseld has no codec \"%s\"; its codecs are %s", name, names);
 }
 
 static void on_reply(uv_poll_t *poll, int status, int events)
@@ -208,8 +208,9 @@ static int check_asking(const struct plugins *p, uint32_t uid, struct error *err
 		n_own += q->uid == uid;
 	}
 	if (!admin_is(uid) && (n >= PLUGIN_MAX_ASKING || n_own >= PLUGIN_MAX_ASKING_UID))
-		return error_set(err, -EAGAIN,
-				 "too many loaders ask dieseld about codecs at one time: try again");
+		return error_set(
+		    err, -EAGAIN,
+		    "too many loaders are querying codecs of dieseld at the same time: try again");
 	return 0;
 }
 
@@ -236,13 +237,13 @@ int plugin_ask(struct plugins *p, const struct recipe_codec *codec, const struct
 	r = start(p->fork_server, plugin->fd, &order, &q->fd);
 	if (r < 0) {
 		free(q);
-		return error_errno(err, r, "codec %s cannot be asked", codec->name);
+		return error_errno(err, r, "cannot query codec %s", codec->name);
 	}
 	r = uv_poll_init(asker->loop, &q->poll, q->fd);
 	if (r < 0) {
 		close(q->fd);
 		free(q);
-		return error_errno(err, r, "codec %s cannot be asked", codec->name);
+		return error_errno(err, r, "cannot query codec %s", codec->name);
 	}
 	q->poll.data = q;
 	q->next = p->asking;

@@ -21,7 +21,7 @@ static int refuse(enum file_safety safety, const char *path, const char *at, con
 
 	if (safety == FILE_OF_OTHERS)
 		return error_set(err, -EPERM,
-				 "%s is not loaded: %s %s belongs to user %u, must belong to root or to "
+				 "%s is not loaded: %s %s belongs to user %u, but must belong to root or to "
 				 "dieseld's user. Run: chown root %s",
 				 path, what, at, (unsigned)status->st_uid, at);
 	return error_set(err, -EPERM, "%s is not loaded: others may write to %s %s. Run: chmod go-w %s", path,
@@ -74,7 +74,7 @@ int plugin_file_open(const char *path, int *ret_fd, struct error *err)
 	if (strcmp(real, path) != 0)
 		return error_set(
 		    err, -ELOOP,
-		    "%s is not loaded: the path contains links. Write the path without links, %s", path,
+		    "%s is not loaded: the path contains symbolic links. Use the path without them: %s", path,
 		    real);
 	r = open_folder(path, &folder_fd, err);
 	if (r < 0)

@@ -20,14 +20,15 @@
 static int check(const struct diesel_codec *c, struct error *err)
 {
 	if (c->abi != DIESEL_CODEC_ABI)
-		return error_set(err, -ELIBBAD,
-				 "it was built for version %u of diesel_codec.h, but dieseld supports %u",
-				 c->abi, DIESEL_CODEC_ABI);
+		return error_set(
+		    err, -ELIBBAD,
+		    "the codec was built for version %u of diesel_codec.h, but dieseld supports version %u",
+		    c->abi, DIESEL_CODEC_ABI);
 	if (c->bytes != sizeof(*c))
-		return error_set(err, -ELIBBAD, "its struct diesel_codec has %u bytes, and not %zu", c->bytes,
-				 sizeof(*c));
+		return error_set(err, -ELIBBAD, "the codec's struct diesel_codec has %u bytes instead of %zu",
+				 c->bytes, sizeof(*c));
 	if (!c->name || !c->open || !c->decode)
-		return error_set(err, -ELIBBAD, "its name, open, or decode is missing");
+		return error_set(err, -ELIBBAD, "the codec's name, open() or decode() is missing");
 	return 0;
 }
 
@@ -46,14 +47,15 @@ int plugin_load(int fd, const struct diesel_codec **ret, struct error *err)
 	close(fd);
 	if (!object) {
 		colon = strstr(why, ": "); /* skip our /proc path, which means nothing to the user */
-		return error_set(err, -ELIBBAD, "it cannot be loaded: %s",
+		return error_set(err, -ELIBBAD, "the dynamic linker reports: %s",
 				 colon && strncmp(why, path, strlen(path)) == 0 ? colon + 2 : why);
 	}
 	codec = dlsym(object, NAME(DIESEL_CODEC));
 	if (!codec)
-		return error_set(err, -ELIBBAD,
-				 "it has no symbol " NAME(
-				     DIESEL_CODEC) ": it is not a codec, or was built for another dieseld");
+		return error_set(
+		    err, -ELIBBAD,
+		    "the file has no symbol " NAME(
+			DIESEL_CODEC) ": it is not a codec, or was built for another version of dieseld");
 	*ret = codec;
 	return check(codec, err);
 }
@@ -92,8 +94,8 @@ static int result_of(int r, struct diesel_codec_error *said, const char *functio
 	said->text[sizeof(said->text) - 1] = '\0';
 	if (r > 0 || r < -MAX_ERRNO)
 		return error_set(err, -ELIBBAD,
-				 "its %s() returned %d, which is neither 0 nor a negative errno", function,
-				 r);
+				 "the codec's %s() returned %d, which is neither 0 nor a negative errno",
+				 function, r);
 	if (r < 0)
 		return said->text[0] ? error_set(err, r, "%s", said->text)
 				     : error_errno(err, r, "its %s() fails", function);
@@ -133,7 +135,7 @@ int plugin_decode(struct plugin_codec *p, const uint8_t *data, uint64_t bytes, u
 	r = p->codec->decode(p->state, &sample, p->out, &said);
 	if (!is_pattern(p->pages, p->out) || !is_pattern(end, pages_end)) {
 		memset(p->pages, PATTERN, p->pages_bytes);
-		return error_set(err, -ELIBBAD, "its decode() writes outside of its output");
+		return error_set(err, -ELIBBAD, "the codec's decode() writes outside of its output");
 	}
 	return result_of(r, &said, "decode", err);
 }

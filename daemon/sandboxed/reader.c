@@ -72,7 +72,7 @@ static void on_late(uv_timer_t *timer)
 	struct reader_process *r = timer->data;
 
 	r->is_late = true;
-	log_warning("%s: storage has not answered for %llu s: jobs that read there wait for it",
+	log_warning("%s: storage has not answered for %llu s. Jobs that read from it are waiting",
 		    r->jobs->order.origin,
 		    (unsigned long long)(uv_now(r->readers->loop) - r->since_ms) / 1000);
 }
@@ -112,8 +112,9 @@ static void reader_ended(struct reader_process *r)
 	while (r->jobs) {
 		struct reader_job *job = r->jobs;
 
-		job->result = error_set(&job->error, -EIO, "%s: the process that reads it has ended",
-					job->order.origin);
+		job->result =
+		    error_set(&job->error, -EIO, "%s: the process that was reading this file has exited",
+			      job->order.origin);
 		job_done(r, job);
 	}
 	reader_remove(r);
@@ -127,7 +128,7 @@ static void give_unpacker(const struct reader_process *r)
 	int fd = -EBADF, result = fork_server_start(r->readers->fork_server, HELPER_UNPACKER, &fd);
 
 	if (result < 0)
-		log_debug("cannot start a process that decompresses: %s", strerror(-result));
+		log_debug("cannot start a decompression process: %s", strerror(-result));
 	(void)fd_message_send(r->fd, &order, sizeof(order), &fd, result == 0 ? 1 : 0, MSG_DONTWAIT);
 	closep(&fd);
 }

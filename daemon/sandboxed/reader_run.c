@@ -338,12 +338,12 @@ static void write_done(uv_work_t *work, int status)
 					   p->chunk->order.origin, (unsigned long long)p->offset,
 					   (unsigned long long)(p->offset + p->bytes));
 	else if ((p->result == -ETIMEDOUT || p->result == -EAGAIN) && report->result == 0)
-		report->result = error_errno(&report->error, p->result,
-					     "%s: the process that decompresses it does not answer",
-					     p->chunk->order.origin);
-	else if (p->result < 0 && report->result == 0)
 		report->result =
-		    error_errno(&report->error, p->result, "%s: no memory for it", p->chunk->order.origin);
+		    error_errno(&report->error, p->result, "%s: the decompression process does not answer",
+				p->chunk->order.origin);
+	else if (p->result < 0 && report->result == 0)
+		report->result = error_errno(&report->error, p->result,
+					     "%s: cannot write this chunk to memory", p->chunk->order.origin);
 	piece_done(p);
 }
 
@@ -420,7 +420,7 @@ static int head_use(struct chunk *c)
 				 (unsigned long long)h->stored_bytes);
 	r = fd_write_at(c->memory_fd, c->head, o->payload_offset, 0);
 	if (r < 0)
-		return error_errno(err, r, "%s: no memory for it", o->origin);
+		return error_errno(err, r, "%s: cannot write this chunk to memory", o->origin);
 	c->report.read_bytes = o->payload_offset;
 	c->at = o->payload_offset;
 	skip_blocks(c);
@@ -499,7 +499,8 @@ static void head_read(struct chunk *c)
 
 	if (r < 0) {
 		c->report.result =
-		    error_errno(&c->report.error, r, "%s: no memory to decompress it", c->order.origin);
+		    error_errno(&c->report.error, r, "%s: cannot allocate memory to decompress this chunk",
+				c->order.origin);
 		chunk_report(c);
 		return;
 	}
@@ -545,9 +546,9 @@ static int check_opened(struct chunk *c)
 	int r;
 
 	if (fstat(c->fd, &st) < 0)
-		return error_errno(err, -errno, "%s: cannot look at it", origin);
+		return error_errno(err, -errno, "%s: cannot get the status of this file", origin);
 	if (!S_ISREG(st.st_mode))
-		return error_set(err, -EBADMSG, "%s: is not a regular file", origin);
+		return error_set(err, -EBADMSG, "%s: not a regular file", origin);
 	r = access_rights_get(c->fd, &st, origin, &rights, err);
 	if (r < 0)
 		return r;

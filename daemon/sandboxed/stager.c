@@ -57,7 +57,7 @@ static void order_done(struct stager *s, struct stager_slot *slot, int result, c
 
 static void stager_ended(struct stager *s)
 {
-	const struct error lost = {.code = -EIO, .text = "the process that uses it has ended"};
+	const struct error lost = {.code = -EIO, .text = "the process that uses this folder has exited"};
 
 	uv_poll_stop(&s->poll);
 	for (size_t i = 0; i < STAGER_SLOTS && !s->closed; i++)

@@ -189,7 +189,7 @@ static int lock_folder(int fd, const char *path, struct error *err)
 
 	for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; i++) {
 		if (errno != EWOULDBLOCK || i == LOCK_TRIES)
-			return error_errno(err, -errno, "%s: another dieseld uses it", path);
+			return error_errno(err, -errno, "%s: another dieseld uses this folder", path);
 		nanosleep(&pause, NULL);
 	}
 	return 0;
@@ -206,10 +206,11 @@ static int open_above(const char *path, const char **ret_name, struct error *err
 	if (r < 0)
 		return error_errno(err, r, "%s: cannot be made", path);
 	if (r != FILE_SAFE)
-		return error_set(
-		    err, -EPERM,
-		    "%s: others can put another folder in its place: %s %s (chown, chmod go-w or +t)", path,
-		    at, r == FILE_OF_OTHERS ? "belongs to another user" : "may be written by others");
+		return error_set(err, -EPERM,
+				 "%s: others could replace this folder, because %s %s: change its owner "
+				 "(chown) or mode (chmod go-w or +t)",
+				 path, at,
+				 r == FILE_OF_OTHERS ? "belongs to another user" : "is writable by others");
 	int fd = open(real, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
 	if (fd < 0)
@@ -231,11 +232,11 @@ static int open_folder(struct stager_here *s, const char *path, struct error *er
 		return error_errno(err, -errno, "%s: cannot be made", path);
 	fd = openat(above, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return error_errno(err, -errno, "%s: cannot be opened as a folder", path);
+		return error_errno(err, -errno, "%s: cannot open this folder", path);
 	s->folder_fd = fd;
 	if (st.st_uid != geteuid() || st.st_mode & 077)
 		return error_set(err, -EPERM,
-				 "%s: others may use this folder: it must belong to dieseld's user only "
+				 "%s: others have access to this folder: give it to dieseld's user only "
 				 "(chown to uid %u, chmod 700)",
 				 path, (unsigned)geteuid());
 	return lock_folder(fd, path, err);
@@ -311,7 +312,8 @@ int stager_run(int fd)
 		int r = pthread_create(&thread, NULL, serve, &s);
 
 		if (r > 0)
-			report.result = error_errno(&report.error, -r, "cannot start threads for it");
+			report.result =
+			    error_errno(&report.error, -r, "cannot start threads for this folder");
 	}
 	tell(&s, &report);
 	if (report.result == 0)

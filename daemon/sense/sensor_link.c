@@ -138,7 +138,7 @@ static void on_ended(void *user, const struct fork_server_news *news, const char
 	s->state = news->status != 0 ? CHILD_STARTING : CHILD_IDLE;
 	s->told.n_restarts++;
 	s->told.source = STALL_SOURCE_CLIENT;
-	snprintf(text, sizeof(text), "the sensor process %s: dieseld starts another one", how);
+	snprintf(text, sizeof(text), "the sensor process %s: dieseld is starting another one", how);
 	lose(s, text);
 }
 
@@ -148,7 +148,7 @@ static void on_lost(void *user)
 	struct sensor *s = user;
 
 	s->told.source = STALL_SOURCE_CLIENT;
-	lose(s, "the process that starts the sensor process has ended: restart dieseld to measure stalls by "
+	lose(s, "the process that starts the sensor process has exited: restart dieseld to measure stalls by "
 		"BPF again");
 	keeper_drop(&s->keeper);
 	s->state = CHILD_NONE;

@@ -16,7 +16,7 @@ _Static_assert((int)MARK_NEXT_BEGIN == DIESEL_MARK_NEXT_BEGIN && (int)MARK_NEXT_
 		   (int)MARK_CAUSE_PREP == DIESEL_MARK_CAUSE_PREP &&
 		   (int)MARK_CAUSE_PEERS == DIESEL_MARK_CAUSE_PEERS &&
 		   (int)MARK_CAUSE_STAGING == DIESEL_MARK_CAUSE_STAGING,
-	       "what libdiesel marks is what the recorder sees");
+	       "libdiesel and the recorder must use the same values");
 
 static struct tally_trainer *trainer_of(struct wait_tally *tally, uint32_t tid)
 {

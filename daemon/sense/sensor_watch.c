@@ -462,5 +462,5 @@ int sensor_drop_privileges(struct error *err)
 	    CAPABILITY(CAP_DAC_READ_SEARCH) | CAPABILITY(CAP_DAC_OVERRIDE) | CAPABILITY(CAP_FOWNER);
 	int r = capabilities_keep(keep);
 
-	return r < 0 ? error_errno(err, r, "cannot give up privileges") : 0;
+	return r < 0 ? error_errno(err, r, "cannot drop privileges") : 0;
 }

@@ -114,7 +114,7 @@ void batch_set_samples(struct batch *b, const struct cached_dataset *d, const ui
 		}
 		if (s.encoding != CHUNK_ENCODING_RAW || s.bytes != s.stored_bytes ||
 		    s.offset + s.bytes > d->chunks[s.chunk].bytes) {
-			fail_by_sample(b, "this version of dieseld does not know the encoding of a sample",
+			fail_by_sample(b, "this version of dieseld does not support the encoding of a sample",
 				       &s);
 			return;
 		}
@@ -140,7 +140,7 @@ static void fail_by_chunk(struct batch *b, const struct cached_dataset *d, uint3
 			continue;
 		(void)snapshot_sample_get(d->snapshot, b->items[i].sample, &s);
 		fail_by_sample(
-		    b, d->chunks[chunk].error ? d->chunks[chunk].error : "a chunk cannot be served", &s);
+		    b, d->chunks[chunk].error ? d->chunks[chunk].error : "dieseld cannot serve a chunk", &s);
 		return;
 	}
 }
@@ -522,7 +522,7 @@ void batch_decode(struct batch *b, const struct batch_decoder *how, struct batch
 		count(&work, &result, r, ret);
 		take_decoded(b, &work, &result);
 	} else {
-		error_errno(&result.error, r, "dieseld cannot open a chunk in memory for a decoder");
+		error_errno(&result.error, r, "dieseld cannot share a chunk in memory with a decoder");
 		result.item = work.first;
 	}
 	if (r == 0 && result.n_damaged && !b->damage[0])

@@ -25,7 +25,7 @@
 #define WAY_MOST_NS  (30 * NS_PER_S)
 #define TICK_MS      UINT64_C(100)
 
-_Static_assert(MAX_MEMBERS <= KEPT_FOLLOWERS, "all of them may be behind");
+_Static_assert(MAX_MEMBERS <= KEPT_FOLLOWERS, "every member may be a follower");
 
 struct group {
 	struct group *next; /* next group of the dataset */

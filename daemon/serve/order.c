@@ -357,7 +357,7 @@ static int count_batches(struct order *o, struct error *err)
 		if (q->start && n_samples >= q->world)
 			return error_set(
 			    err, -EINVAL,
-			    "%llu samples are left in epoch %llu of %s, too few for %u ranks: go on with "
+			    "%llu samples are left in epoch %llu of %s, too few for %u ranks: continue with "
 			    "fewer ranks, or with the next epoch",
 			    (unsigned long long)(q->start < n_samples ? n_samples - q->start : 0),
 			    (unsigned long long)q->epoch, o->dataset->path, q->world);

@@ -10,7 +10,7 @@
 #include "lib/units.h"
 #include "serving.h"
 
-_Static_assert(TUNER_FREE_NUMBER == RING_NO_WISH, "handed on as it is");
+_Static_assert(TUNER_FREE_NUMBER == RING_NO_WISH, "TUNER_FREE_NUMBER is passed on unchanged");
 
 /* Returns true if no earlier session of the job uses the same dataset, so that each dataset counts once.
  * Sessions are few. */

@@ -139,8 +139,9 @@ static void note_damage(struct session *s, const struct batch *b)
 {
 	struct cache *c = s->cache;
 
-	log_limited(cache_lines_of(c, s->uid), LOG_LEVEL_WARNING, "%s (%u of batch %llu of epoch %llu)",
-		    b->damage, b->n_damaged, (unsigned long long)b->index, (unsigned long long)b->epoch);
+	log_limited(cache_lines_of(c, s->uid), LOG_LEVEL_WARNING,
+		    "%s (%u damaged in batch %llu of epoch %llu)", b->damage, b->n_damaged,
+		    (unsigned long long)b->index, (unsigned long long)b->epoch);
 }
 
 static void note_replaced(const struct session *s, uint64_t n)
@@ -175,8 +176,9 @@ static void count_decoded(struct session *s, struct batch_slot *slot)
 	s->job->counters.prospect.n_served += slot->batch.prospect.n_served;
 	s->job->counters.prospect.bytes += slot->batch.prospect.bytes;
 	if (decoded->sandbox < 0 && !c->said_bare) {
-		log_warning("images are decoded without a sandbox: this system refuses one (%s)",
-			    strerror(-decoded->sandbox));
+		log_warning(
+		    "images are decoded without a sandbox, because this system does not allow one (%s)",
+		    strerror(-decoded->sandbox));
 		c->said_bare = true;
 	}
 }

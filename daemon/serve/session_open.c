@@ -214,12 +214,10 @@ static void choose_window(struct session *s, char *notice, size_t size)
 		(2 * (uint64_t)wanted < n_chunks ? 2 * (uint64_t)wanted : n_chunks);
 	q->window_chunks = policy_default_window(options->window_cache_bytes, bytes, n_chunks, wanted);
 	if (q->window_chunks < wanted && q->window_chunks < n_chunks)
-		snprintf(
-		    notice, size,
-		    "the shuffle window is %u chunk%s instead of %u, because dieseld's cache is small: a "
-		    "larger "
-		    "--cache, or window_chunks, changes that (and with it the order)",
-		    q->window_chunks, units_plural(q->window_chunks), wanted);
+		snprintf(notice, size,
+			 "the shuffle window is %u chunk%s instead of %u, because dieseld's cache is small: "
+			 "a larger --cache, or window_chunks, changes the window and with it the order",
+			 q->window_chunks, units_plural(q->window_chunks), wanted);
 }
 
 /* ---- reservations ---- */
@@ -287,7 +285,7 @@ void session_give_up(struct session *s, int reason, uint64_t bytes)
 
 	if (reason == -ENOSPC)
 		snprintf(text, sizeof(text),
-			 "the order of this epoch needs chunks of %s in memory at one time, and the cache of "
+			 "the order of this epoch needs %s of chunks in memory at one time, but the cache of "
 			 "%s has no space for them. Start dieseld with a larger --cache, or use a smaller "
 			 "window or batch",
 			 units_format_bytes(needed, sizeof(needed), bytes ? bytes : head_bytes(s)),
@@ -329,7 +327,7 @@ static int make_memory(struct session *s, const struct session_args *args, int p
 						      .slots_fd = s->slots.buffers->memory.fd,
 						      .max_idle = max_codecs(s, s->slots.n)},
 			       &s->codecs);
-	return r < 0 ? error_errno(err, r, "cannot make the session's shared memory") : 0;
+	return r < 0 ? error_errno(err, r, "cannot create the session's shared memory") : 0;
 }
 
 /* Plans the session from its request, and admits it if it fits. */

@@ -32,7 +32,7 @@ static int take_lock(const char *path, int *ret_fd, struct error *err)
 	if (fd < 0 && errno == ENOENT)
 		return error_set(
 		    err, -ENOENT,
-		    "cannot listen on %s: its directory does not exist. Make it, or choose another path",
+		    "cannot listen on %s: its directory does not exist. Create it, or choose another path",
 		    path);
 	if (fd < 0)
 		return error_errno(err, -errno, "cannot open the lock file %s", lock_path);
@@ -71,8 +71,7 @@ int listen_open(const char *path, mode_t mode, int *ret_listen_fd, int *ret_lock
 	if (lstat(path, &st) == 0) {
 		if (!S_ISSOCK(st.st_mode))
 			return error_set(err, -EEXIST,
-					 "%s exists and is no socket: remove it, or choose another "
-					 "path",
+					 "%s exists and is not a socket: remove it, or choose another path",
 					 path);
 		unlink(path); /* we hold the lock, so the process that made the socket is dead */
 	}
@@ -113,8 +112,9 @@ int server_check_ready(const struct server *s, struct error *err)
 				 "`systemctl restart dieseld`",
 				 s->socket_path);
 	if (!uv_is_active((const uv_handle_t *)&s->listen_poll))
-		return error_set(err, -EMFILE,
-				 "dieseld has no descriptor for another client: raise LimitNOFILE=");
+		return error_set(
+		    err, -EMFILE,
+		    "dieseld has no file descriptor left for another client: raise LimitNOFILE=");
 	return 0;
 }
 
@@ -170,7 +170,7 @@ static void turn_away_one(struct server *s, int listen_fd, uv_poll_t *poll, int 
 		turn_away(s, fd, &err);
 	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	log_limited(&s->accept_lines, LOG_LEVEL_WARNING,
-		    "%s: if the limit of open files is the reason, raise it (LimitNOFILE=)", err.text);
+		    "%s. If dieseld has reached its limit of open files, raise LimitNOFILE=", err.text);
 	if (fd >= 0)
 		return;
 	uv_poll_stop(poll);

@@ -38,8 +38,8 @@ static void give_up(struct connection *c)
 	struct error err = ERROR_INIT;
 
 	error_set(&err, -ETIMEDOUT,
-		  c->greeted ? "the rest of the subset did not come within %d s"
-			     : "no HELLO came within %d s",
+		  c->greeted ? "the rest of the subset did not arrive within %d s"
+			     : "no HELLO message arrived within %d s",
 		  (c->greeted ? CONNECTION_SUBSET_MS : CONNECTION_HELLO_MS) / 1000);
 	(void)connection_reply_error(c, &err, -ETIMEDOUT);
 	connection_cut(c, -ETIMEDOUT);
@@ -117,7 +117,7 @@ static int reserve(struct connection *c, struct error *err)
 		return refuse_space(c, bytes, err);
 	c->subset_words = calloc(subset_words(n_samples), sizeof(*c->subset_words));
 	if (!c->subset_words)
-		return error_errno(err, -ENOMEM, "cannot take a subset of %s", c->dataset->path);
+		return error_errno(err, -ENOMEM, "cannot store a subset of %s", c->dataset->path);
 	cache->slot_bytes += bytes;
 	c->subset_bytes = bytes;
 	r = server_check_usage(c->server, c, err);
@@ -209,12 +209,12 @@ static int text_new(struct connection *c, const char *text, struct error *err)
 	    &c->text); /* reply to the last request, even if the client kept its descriptor */
 	if (!c->is_admin && !admin_is(c->uid) && text_bytes_of(c->server, c->uid) + bytes > USER_TEXT_BYTES)
 		return error_set(err, -EDQUOT,
-				 "user %u holds %u MiB of replies from dieseld, the maximum: close "
-				 "connections, or read with fewer",
+				 "user %u holds %u MiB of replies from dieseld, which is the maximum: close "
+				 "connections, or use fewer of them",
 				 c->uid, USER_TEXT_BYTES >> 20);
 	r = shared_memory_new("diesel-text", bytes ? bytes : 1, SHARED_MAPPABLE, &c->text);
 	if (r < 0)
-		return error_errno(err, r, "no memory for dieseld's answer");
+		return error_errno(err, r, "no memory for dieseld's reply");
 	memcpy(c->text.data, text, bytes);
 	return 0;
 }
@@ -224,7 +224,7 @@ static int reply_text(struct connection *c, const char *text)
 	_cleanup_(closep) int fd = -EBADF;
 	struct error err = ERROR_INIT;
 	union wire_message answer;
-	int r = text ? text_new(c, text, &err) : error_set(&err, -ENOMEM, "no memory for dieseld's answer");
+	int r = text ? text_new(c, text, &err) : error_set(&err, -ENOMEM, "no memory for dieseld's reply");
 
 	if (r == 0)
 		r = shared_memory_reader(c->text.fd, &fd);
@@ -510,13 +510,13 @@ static int on_open_session(struct connection *c, const struct wire_open_session 
 	int r;
 
 	if (c->session)
-		return refuse(c, -EBUSY, "this connection has a session already");
+		return refuse(c, -EBUSY, "this connection already has a session");
 	if (c->fetcher)
 		return -EPROTO;
 	if (c->dataset->identity.is_fetched && !c->dataset->fetchers.first) /* libdiesel waits for a reader,
 									     * too */
 		return refuse(c, -ECONNREFUSED,
-			      "no process reads the bucket for this dataset (dieselctl fetch)");
+			      "no process reads this dataset's bucket for dieseld: start `dieselctl fetch`");
 	if (c->server->stopping) /* libdiesel waits for the next daemon */
 		return refuse(c, -ECONNREFUSED, "this dieseld is stopping");
 	r = m->subset_samples ? connection_steal_subset(c, m->subset_samples, &subset) : 0;
@@ -537,7 +537,8 @@ static int on_segment(struct connection *c, const union wire_message *m)
 	r = shared_memory_reader(segment->memory.fd, &fd);
 	if (r < 0)
 		return refuse(
-		    c, r, "dieseld cannot open a chunk in memory for a client: check that /proc is mounted");
+		    c, r,
+		    "dieseld cannot share a chunk in memory with a client: check that /proc is mounted");
 	segment->mapped = true;
 	protocol_init(&answer, WIRE_SEGMENT_REPLY);
 	answer.segment.segment = segment->id;
@@ -597,7 +598,7 @@ static int on_message(struct connection *c, const union wire_message *m)
 	if ((type == WIRE_SEEK || type == WIRE_STOP) && !c->session)
 		return refuse(c, -EPROTO, "no session is open");
 	if (type == WIRE_SEEK && c->session->order.asked)
-		return refuse(c, -EPROTO, "the session has no order to seek in");
+		return refuse(c, -EPROTO, "cannot seek: the client chooses the samples of this session");
 	switch (type) {
 	case WIRE_HELLO: return on_hello(c, m);
 	case WIRE_OPEN_DATASET:
@@ -610,7 +611,7 @@ static int on_message(struct connection *c, const union wire_message *m)
 		return connection_open_dataset(c, &m->open_dataset);
 	case WIRE_SUBSET:
 		if (c->session)
-			return refuse(c, -EBUSY, "this connection has a session already");
+			return refuse(c, -EBUSY, "this connection already has a session");
 		return connection_take_part(c, &m->subset);
 	case WIRE_ORIGIN: return on_origin(c, m);
 	case WIRE_FETCHER: return connection_take_fetcher(c);
@@ -659,10 +660,11 @@ static void orphan(struct connection *c)
 static void tell_orphan(struct connection *c)
 {
 	if (!c->orphan_told)
-		log_limited(server_lines_of(c->server, c->uid), LOG_LEVEL_INFO,
-			    "pid %lld closed its connection while it holds batches: dieseld keeps them until "
-			    "the process releases them",
-			    (long long)c->pid);
+		log_limited(
+		    server_lines_of(c->server, c->uid), LOG_LEVEL_INFO,
+		    "pid %lld closed its connection but still holds batches: dieseld keeps them until "
+		    "the process releases them",
+		    (long long)c->pid);
 	c->orphan_told = true;
 }
 

@@ -52,7 +52,7 @@ static int answer(struct open_request *q, struct cached_dataset *d)
 	}
 	r = shared_memory_reader(d->copy.fd, &fd);
 	if (r < 0) {
-		error_errno(&q->error, r, "dieseld cannot open a snapshot in memory for a client");
+		error_errno(&q->error, r, "dieseld cannot share a snapshot in memory with a client");
 		return connection_reply_error(c, &q->error, r);
 	}
 	c->place = cached_add_place(d, &q->proof);
@@ -267,10 +267,10 @@ static void on_identified(void *user, struct proof *proof)
 	q->proof.identity.is_fetched = q->is_fetched;
 	/* Only the same user may get chunks that a client's own processes deliver. */
 	if (q->is_fetched && q->proof.identity.rights.uid != q->connection->uid) {
-		q->result = error_set(
-		    &q->error, -EPERM,
-		    "%s belongs to another user: each user of a dataset in a bucket needs an own snapshot",
-		    q->proof.path);
+		q->result = error_set(&q->error, -EPERM,
+				      "%s belongs to another user: each user of a dataset in a bucket needs "
+				      "a separate snapshot",
+				      q->proof.path);
 		finish(q, NULL);
 		return;
 	}

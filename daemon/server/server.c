@@ -308,7 +308,7 @@ static void on_fork_server(uv_poll_t *poll, int status, int events)
 	uv_poll_stop(poll);
 	if (s->stopping)
 		return;
-	log_error("the process that starts readers has ended: dieseld can no longer read, and ends");
+	log_error("the process that starts readers has exited: dieseld can no longer read, and exits");
 	s->failed = true;
 	raise(SIGTERM);
 }
@@ -343,7 +343,7 @@ static void restore(struct server *s, struct fd_store_items *items)
 	int r = handover_new(s->loop, &quota, items, &s->serving.cache.handover);
 
 	if (r < 0)
-		log_warning("cached chunks are lost when dieseld ends: %s", strerror(-r));
+		log_warning("cached chunks will be lost when dieseld exits: %s", strerror(-r));
 	if (s->serving.cache.handover)
 		cache_restore(&s->serving.cache);
 }
@@ -471,7 +471,7 @@ static void on_drain(uv_timer_t *timer)
 	if (pool_in_flight(s->serving.cache.pool) == 0 && s->n_connections == 0) {
 		finish(s);
 	} else if (late) {
-		log_warning("dieseld ends without %llu tasks that its workers have not completed",
+		log_warning("dieseld exits although its workers have not completed %llu tasks",
 			    (unsigned long long)pool_in_flight(s->serving.cache.pool));
 		uv_stop(s->loop);
 	}

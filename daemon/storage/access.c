@@ -41,7 +41,7 @@ int access_open_error(struct error *err, int code, const char *what)
 	if (code == -EXDEV)
 		return error_set(
 		    err, code,
-		    "%s is a mount of its own, or a way out of the dataset: dieseld serves only files in the "
+		    "%s is a separate mount, or leads out of the dataset: dieseld serves only files in the "
 		    "same mount as the dataset's directory. Mount the whole directory",
 		    what);
 	return error_errno(err, code, "dieseld cannot open %s", what);
@@ -79,7 +79,7 @@ int access_rights_get(int fd, const struct stat *st, const char *what, struct ac
 		return error_set(err, -EACCES, "%s: its access control list has more than %d entries", what,
 				 ACCESS_ACL_ENTRIES);
 	if (n < 0 && errno != ENODATA && errno != EOPNOTSUPP)
-		return error_errno(err, -errno, "%s: cannot look at its access control list", what);
+		return error_errno(err, -errno, "%s: cannot read its access control list", what);
 	rights.acl_bytes = n > 0 ? (uint32_t)n : 0;
 	*ret = rights;
 	return 0;
@@ -132,13 +132,13 @@ int access_stricter_error(struct error *err, const char *what, const struct acce
 
 	if (file->acl_bytes || snapshot->acl_bytes)
 		return error_set(err, -EACCES,
-				 "%s: may be %s by fewer than the snapshot may be read by, or its access "
-				 "control list is another one than the snapshot's. Give both the same owner, "
+				 "%s: may be %s by fewer users than may read the snapshot, or its access "
+				 "control list differs from the snapshot's. Give both the same owner, "
 				 "group and list, or run setfacl -b and chmod a+%s on it",
 				 what, may, bit);
 	return error_set(
 	    err, -EACCES,
-	    "%s: may be %s by fewer than the snapshot may be read by: give it the snapshot's owner "
+	    "%s: may be %s by fewer users than may read the snapshot: give it the snapshot's owner "
 	    "and group and at least its bits, or run chmod a+%s on it",
 	    what, may, bit);
 }

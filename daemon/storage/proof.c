@@ -129,7 +129,7 @@ int proof_identify(int dir_fd, int snapshot_fd, struct proof *ret, struct error 
 	if (fstat(dir_fd, &directory) < 0 || fstat(snapshot_fd, &theirs) < 0)
 		return error_errno(err, -errno, "cannot look at %s", path);
 	if (!S_ISDIR(directory.st_mode) || !S_ISREG(theirs.st_mode) || !is_readable(snapshot_fd))
-		return error_set(err, -EACCES, "%s: the client shows no readable snapshot", path);
+		return error_set(err, -EACCES, "%s: the client passed no readable snapshot", path);
 	r = find_snapshot(dir_fd, snapshot_fd, &theirs, path, &found, &ours_fd, err);
 	if (r == 0)
 		r = open_child(dir_fd, CHUNKS_DIRECTORY, O_PATH | O_DIRECTORY, path, &chunks, &chunks_fd,

@@ -60,12 +60,12 @@ static void shrink(struct tuner_round *round, size_t index, enum tuner_knob knob
 			     round->state->pressure.ceiling_bytes / 0x1p20);
 	} else if (round->state->n_jobs > 1) {
 		round_decide(round, index, &(struct wish){knob, TUNER_RULE_SHARE, value, NAN},
-			     "%u jobs share the node: this one's part of %s is %llu, not %llu",
+			     "%u jobs share the node: this job's part of %s is %llu instead of %llu",
 			     round->state->n_jobs, tuner_knob_name(knob), (unsigned long long)value,
 			     (unsigned long long)now);
 	} else {
 		round_decide(round, index, &(struct wish){knob, TUNER_RULE_LIMIT, value, NAN},
-			     "the limit leaves %llu, not %llu", (unsigned long long)value,
+			     "the limit allows %llu instead of %llu", (unsigned long long)value,
 			     (unsigned long long)now);
 	}
 }
@@ -106,9 +106,9 @@ bool round_recover(struct tuner_round *round, size_t index)
 	if (to < (double)now + RECOVER_MIN * (double)before ||
 	    round->now_ns < job->changed_ns + round->config->cooldown_ns)
 		return false;
-	round_decide(
-	    round, index, &(struct wish){TUNER_CACHE_BYTES, TUNER_RULE_RECOVER, (uint64_t)to, NAN},
-	    "memory is no longer tight (tasks waited %.1f%% of the last 10 s): towards the %.0f MiB it had",
-	    round->node.memory_some_avg10, (double)before / 0x1p20);
+	round_decide(round, index, &(struct wish){TUNER_CACHE_BYTES, TUNER_RULE_RECOVER, (uint64_t)to, NAN},
+		     "memory is no longer tight (tasks waited %.1f%% of the last 10 s): the cache grows back "
+		     "towards %.0f MiB",
+		     round->node.memory_some_avg10, (double)before / 0x1p20);
 	return true;
 }

@@ -136,7 +136,7 @@ static void take_knobs(struct tuner_round *round, struct tuner_job *job, const s
 			job->changed_ns = round->now_ns; /* somebody else changed the knob */
 			if (job->changes[k].open)
 				round_verdict(round, job, (enum tuner_knob)k, TUNER_UNCLEAR, NULL,
-					      "somebody else changed the knob meanwhile");
+					      "the knob was changed from outside the tuner in the meantime");
 		}
 		if (!job->asked[k])
 			job->wanted.value[k] = is;

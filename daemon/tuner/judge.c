@@ -99,7 +99,8 @@ static void undo(struct tuner_round *round, size_t index, enum tuner_knob knob,
 	struct knob_change c = job->changes[knob];
 	char text[TUNER_REASON_BYTES];
 
-	snprintf(text, sizeof(text), "%s: %.0f samples/s before, %.0f after; waited %.1f%%, %.1f%%", why,
+	snprintf(text, sizeof(text),
+		 "%s: %.0f samples/s before, %.0f after; waited %.1f%% before, %.1f%% after", why,
 		 c.rate_before, after->rate, 100 * c.wait_before, 100 * after->wait);
 	round_verdict(round, job, knob, TUNER_UNDONE, after, text);
 	learn(job, knob, &c, round->now_ns);
@@ -114,8 +115,8 @@ static void accept(struct tuner_round *round, struct tuner_job *job, enum tuner_
 	char text[TUNER_REASON_BYTES];
 
 	snprintf(text, sizeof(text),
-		 "%.0f samples/s before, %.0f after (%.0f expected); waited %.1f%%, %.1f%%", c->rate_before,
-		 after->rate, c->rate_expected, 100 * c->wait_before, 100 * after->wait);
+		 "%.0f samples/s before, %.0f after (%.0f expected); waited %.1f%% before, %.1f%% after",
+		 c->rate_before, after->rate, c->rate_expected, 100 * c->wait_before, 100 * after->wait);
 	round_verdict(round, job, knob, TUNER_VERIFIED, after, text);
 }
 
@@ -204,7 +205,7 @@ struct trial {
 /* While a job jumps, nothing is undone: the next jump uses the new knowledge and sets the depth. */
 static void judge_useless_depth(struct tuner_round *round, const struct trial *t)
 {
-	static const char why[] = "a deeper prefetch did not raise the rate of storage";
+	static const char why[] = "prefetching more chunks did not raise the rate of storage";
 
 	if (t->last)
 		undo(round, t->index, t->knob, t->after, why);

@@ -138,7 +138,7 @@ void round_explain(const struct tuner_round *round, size_t index, enum tuner_kno
 
 	switch (knob) {
 	case TUNER_CACHE_BYTES:
-		snprintf(text, size, "storage gives %s/s, %.0f samples/s need %s/s: %.0f%% of %s cached",
+		snprintf(text, size, "storage delivers %s/s, %.0f samples/s need %s/s: %.0f%% of %s cached",
 			 bytes_text(one, job->full_bandwidth > 0 ? job->full_bandwidth : f->bandwidth),
 			 f->demand, bytes_text(two, f->demand * f->chunk_bytes / f->samples_per_chunk),
 			 100 * target_cached_ratio(f, (double)value),

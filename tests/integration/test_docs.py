@@ -109,7 +109,7 @@ class Docs(unittest.TestCase):
             lines = list(printed_lines.quoted(page.read_text()))
             self.assertGreater(len(lines), 10, page)
             self.assertEqual([(line, wrong) for line in lines if (wrong := printed.refused(line))], [], page)
-        self.assertEqual(printed.refused("FILE: storage has not answered for 30 s: jobs that read there wait for it"), [])
+        self.assertEqual(printed.refused("FILE: storage has not answered for 30 s. Jobs that read from it are waiting"), [])
         self.assertEqual(printed.refused("FILE: storage has not answered since 30 s"), ["storage has not answered since"])
         self.assertEqual(printed.refused("CHUNK: Input/output error"), ["CHUNK: Input/output error"])
 

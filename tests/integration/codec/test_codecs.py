@@ -131,7 +131,7 @@ class Example(Case):
         self.assertEqual(labels.tolist(), [0, 0, 0, 0])
 
     def test_what_is_asked_wrongly(self):
-        with self.assertRaisesRegex(ValueError, r'^dieseld has no codec "flac"; it has wav$'):
+        with self.assertRaisesRegex(ValueError, r'^dieseld has no codec "flac"; its codecs are wav$'):
             self.loader(self.path, "flac")
         with self.assertRaisesRegex(ValueError, r"^codec wav: options are length=N"):
             self.loader(self.path, "wav", "length=none")
@@ -219,9 +219,9 @@ class Misbehaving(Case):
         self.fails("thread", "the sample crashes the processes that decode it")
 
     def test_what_it_answers(self):
-        self.fails("beyond", r"codec bad: its decode\(\) writes outside of its output", OSError)
-        self.fails("before", r"codec bad: its decode\(\) writes outside of its output", OSError)
-        self.fails("other", r"codec bad: its decode\(\) returned 7, which is neither 0 nor a negative errno", OSError)
+        self.fails("beyond", r"codec bad: the codec's decode\(\) writes outside of its output", OSError)
+        self.fails("before", r"codec bad: the codec's decode\(\) writes outside of its output", OSError)
+        self.fails("other", r"codec bad: the codec's decode\(\) returned 7, which is neither 0 nor a negative errno", OSError)
 
     def test_memory(self):
         self.check(self.samples(self.loader(self.path, "bad", "memory")), list(range(24)))
@@ -235,8 +235,8 @@ class Misbehaving(Case):
             self.assertIn("10.bin is damaged: it is left out", log.output[0])
 
     def test_it_cannot_be_opened(self):
-        for options, why in (("open-crash", "it crashes the process that loads it"), ("open-nonsense", "must have at most 7 dimensions"),
-                             ("open-other", r"its open\(\) returned 5"), ("open-refuse", r"no such\\x0aoption$")):
+        for options, why in (("open-crash", "the codec crashes the process that loads it"), ("open-nonsense", "must have at most 7 dimensions"),
+                             ("open-other", r"the codec's open\(\) returned 5"), ("open-refuse", r"no such\\x0aoption$")):
             with self.assertRaisesRegex((OSError, ValueError), "codec bad: .*" + why):
                 self.loader(self.path, "bad", options)
 
@@ -255,9 +255,9 @@ class Misbehaving(Case):
         codecs = diesel_loader.status()["codecs"]
         self.assertEqual([codec["name"] for codec in codecs], ["bad"] + [None] * 7)
         for codec, why in zip(codecs[1:], (
-                "it was built for version 2 of diesel_codec.h, but dieseld supports 1", "it has no symbol diesel_codec_v1",
-                "it cannot be loaded: undefined symbol: nobody_has_this", f"its name, bad, is also the name of {self.folder}/bad.so",
-                "a codec's name must be", "it cannot be loaded: .*", "No such file or directory")):
+                "the codec was built for version 2 of diesel_codec.h, but dieseld supports version 1", "the file has no symbol diesel_codec_v1",
+                "the dynamic linker reports: undefined symbol: nobody_has_this", f"its codec name, bad, is already used by {self.folder}/bad.so",
+                "a codec's name must be", "the dynamic linker reports: .*", "No such file or directory")):
             self.assertRegex(codec["problem"], f"^{codec['path']} is not loaded: {why}")
 
 
@@ -334,7 +334,7 @@ class Hostile(Case):
         self.refused(path, r"the folder \S+ belongs to user ")
         os.chown(self.folder / "theirs", 0, 0)
         os.symlink(path, self.folder / "link.so")
-        self.refused(self.folder / "link.so", f"the path contains links. Write the path without links, {path}")
+        self.refused(self.folder / "link.so", f"the path contains symbolic links. Use the path without them: {path}")
         os.mkfifo(self.folder / "fifo.so")
         self.refused(self.folder / "fifo.so", "not a regular file")
 
@@ -351,7 +351,7 @@ __attribute__((constructor)) static void trace(void) {{ fclose(fopen("{self.fold
         self.assertRegex(diesel_loader.status()["codecs"][0]["problem"], "belongs to user ")
         (self.folder / "src").mkdir()
         (self.folder / "src" / "one").write_bytes(b"1")
-        with self.assertRaisesRegex(ValueError, 'dieseld has no codec "trace", nor any other'):
+        with self.assertRaisesRegex(ValueError, 'dieseld has no codec "trace", and no other codec'):
             self.loader(pack(self.folder / "src", self.folder / "one.diesel"), "trace")
 
 

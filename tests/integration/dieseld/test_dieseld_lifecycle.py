@@ -163,7 +163,7 @@ class Starting(Case):
         file = os.path.join(SCRATCH, "file")
         with open(file, "w") as f:
             f.write("precious")
-        self.assertIn("is no socket", self.start_fails("--socket", file)[1])
+        self.assertIn("is not a socket", self.start_fails("--socket", file)[1])
         with open(file) as f:
             self.assertEqual(f.read(), "precious")
         self.assertEqual(self.start_fails("--workers", "many")[0], 2)

@@ -104,7 +104,7 @@ class Connections(Case):
             idle.status()
             idle.close()
             return sorted(told)
-        self.assertEqual(run_as(silent, uid=HOSTILE), ["no HELLO came within 10 s"])
+        self.assertEqual(run_as(silent, uid=HOSTILE), ["no HELLO message arrived within 10 s"])
         with idle_connections(daemon, HOSTILE, 10) as (count, _):
             self.assertEqual(count, 10)
 

@@ -206,7 +206,7 @@ class Changed(Carried):
         self.assertIn(os.path.basename(chunk_files(path)[0]), probe(daemon, path, "--source", source)["error"])
 
     def test_a_file_that_is_gone_or_closed_is_not_served(self):
-        for word, change in (("No such file", os.unlink), ("may be read by fewer", lambda file: os.chmod(file, 0o600))):
+        for word, change in (("No such file", os.unlink), ("may be read by fewer users", lambda file: os.chmod(file, 0o600))):
             with self.subTest(word):
                 daemon, (path, source) = self.start(), self.copy("few", "closed" + word[:2])
                 self.fill(daemon, path, source)

@@ -688,7 +688,7 @@ class Processes(NativeCase):
                 loader = self.loader(self.TRANSFORM)
                 self.assertEqual(len(self.samples(loader)), 48)
                 loader.close()
-        self.assertEqual((folder / "log").read_text().count("images are decoded without a sandbox: this system refuses one ("), 1)
+        self.assertEqual((folder / "log").read_text().count("images are decoded without a sandbox, because this system does not allow one ("), 1)
 
 
 if __name__ == "__main__":

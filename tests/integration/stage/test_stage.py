@@ -113,7 +113,7 @@ class Serves(Staged):
     def an_end_of_the_process_is_told_once(self, daemon, path, source):
         for pid in named("dieseld-stager", family(daemon.process.pid)):
             send(pid)
-        self.check_once(daemon, path, source, "is not used: the process that uses it has ended")
+        self.check_once(daemon, path, source, "is not used: the process that uses this folder has exited")
         daemon.stop()
         daemon.start()
 
@@ -296,7 +296,7 @@ class Changed(Staged):
         closed, damaged, gone = chunk_files(path)[2:5]
         whole = pathlib.Path(damaged).read_bytes()
         for word, chunk, change, mend in (
-                ("may be read by fewer", closed, lambda: os.chmod(closed, 0o600), lambda: os.chmod(closed, 0o644)),
+                ("may be read by fewer users", closed, lambda: os.chmod(closed, 0o600), lambda: os.chmod(closed, 0o644)),
                 ("checksum", damaged, damage, lambda: pathlib.Path(damaged).write_bytes(whole)),
                 ("No such file", gone, lambda: os.unlink(gone), lambda: None)):
             with self.subTest(word):
@@ -326,22 +326,22 @@ class Refused(Staged):
     def test_a_folder_that_others_may_use_is_refused(self):
         os.mkdir(self.folder)
         os.chmod(self.folder, 0o755)
-        self.refuse("others may use this folder")
+        self.refuse("others have access to this folder")
 
     def test_a_folder_of_another_user_is_refused(self):
         os.mkdir(self.folder, 0o700)
         os.chown(self.folder, MALLORY, MALLORY)
-        self.refuse("others may use this folder")
+        self.refuse("others have access to this folder")
 
     def test_a_link_is_refused(self):
         os.mkdir(self.folder + "x", 0o700)
         os.symlink(self.folder + "x", self.folder)
-        self.refuse("cannot be opened as a folder")
+        self.refuse("cannot open this folder")
 
     def test_a_file_and_a_path_that_cannot_be_made_are_refused(self):
         with open(self.folder, "w"):
             pass
-        self.refuse("cannot be opened as a folder")
+        self.refuse("cannot open this folder")
         self.refuse("cannot be made", os.path.join(SCRATCH, "no", "such", "folder"))
 
     def test_a_folder_that_others_can_exchange_is_refused(self):
@@ -350,7 +350,7 @@ class Refused(Staged):
         os.makedirs(above + "/between")
         folder = above + "/between/stage"
         os.chmod(above, 0o777)
-        self.refuse("others can put another folder in its place", folder).stop()
+        self.refuse("others could replace this folder", folder).stop()
         self.assertFalse(os.path.exists(folder))
         os.chmod(above, 0o755)
         os.chown(above, MALLORY, MALLORY)
@@ -363,7 +363,7 @@ class Refused(Staged):
     def test_the_folder_of_another_daemon_is_refused(self):
         first = self.staging()
         first.wait_for("the folder", lambda s: s["stage"]["open"])
-        second = self.refuse("another dieseld uses it")
+        second = self.refuse("another dieseld uses this folder")
         self.assertTrue(first.status()["stage"]["open"])
         second.stop()
 

@@ -193,7 +193,7 @@ static void test_a_codec_that_is_not_offered_is_refused(void **state)
 	begin(&p, NULL);
 	struct plugin_asker asker = (struct plugin_asker){.loop = &p.loop, .answered = hear, .user = &heard};
 	assert_int_equal(plugin_ask(&p.plugins, &codec, &asker, &q, &err), -ENOENT);
-	assert_string_equal(err.text, "dieseld has no codec \"flac\"; it has wav");
+	assert_string_equal(err.text, "dieseld has no codec \"flac\"; its codecs are wav");
 	p.plugins.all[0].name[0] = '\0'; /* a plug-in that could not be loaded */
 	codec.name[0] = '\0';
 	assert_int_equal(plugin_ask(&p.plugins, &codec, &asker, &q, &err), -ENOENT);

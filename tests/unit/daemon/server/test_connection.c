@@ -241,7 +241,7 @@ static void test_requests_out_of_order(void **state)
 	assert_true(control >= 0);
 	close(control);
 	assert_int_equal(open_session(fd, &m), -1);
-	refused(&m, -EBUSY, "has a session already");
+	refused(&m, -EBUSY, "already has a session");
 	ask_plain(fd, WIRE_SEEK, &m);
 	assert_int_equal(m.header.type, WIRE_SEEK_REPLY);
 	control = (int)m.seek_reply.generation;
@@ -571,7 +571,7 @@ static void test_a_subset_is_counted(void **state)
 	node_ask(&node, look_at_memory, &with);
 	assert_true(with.bytes > before.bytes);
 	assert_int_equal(send_part(fd, 0, 1, 0, &m), 0);
-	refused(&m, -EBUSY, "has a session already");
+	refused(&m, -EBUSY, "already has a session");
 	close(fd);
 	struct left left = {.node = &node};
 
@@ -633,7 +633,7 @@ static void test_a_silent_newcomer_is_cut_off(void **state)
 	idle = greet(&node);
 	node_ask(&node, let_time_pass, &n);
 	assert_int_equal(n, 1);
-	is_told(silent, "no HELLO came within 10 s");
+	is_told(silent, "no HELLO message arrived within 10 s");
 	half = greet(&node);
 	whole = greet(&node);
 	open_dataset(half, path, &m);
@@ -644,7 +644,7 @@ static void test_a_silent_newcomer_is_cut_off(void **state)
 	assert_int_equal(m.header.type, WIRE_SESSION_REPLY);
 	node_ask(&node, let_time_pass, &n);
 	assert_int_equal(n, 1);
-	is_told(half, "the rest of the subset did not come within 60 s");
+	is_told(half, "the rest of the subset did not arrive within 60 s");
 	ask_plain(idle, WIRE_SEGMENT, &m);
 	refused(&m, -EPROTO, "no dataset is open");
 	ask_plain(whole, WIRE_STOP, &m);

@@ -36,10 +36,10 @@ struct codec_segment {
 
 struct codec_work {
 	struct pool *pool;      /* pool of the calling worker; NULL: the call waits as long as it takes */
-	struct pool_task *task; /* a long-running task */
+	struct pool_task *task; /* the calling worker's task, a long-running one */
 	uint64_t epoch;
 	uint32_t slot;       /* number of the batch buffer */
-	uint32_t first, end; /* items of the slot */
+	uint32_t first, end; /* items of the slot to decode: [first, end) */
 	const struct codec_segment *segments;
 	uint32_t n_segments; /* at most CODEC_MAX_SEGMENTS, including one for `grant` */
 	/* Memory for new decoded copies (cache/decoded.h), from grant_offset on. The descriptor is
@@ -55,10 +55,11 @@ struct codec_work {
 /* How a sample was produced; the CPU cost is counted per way. */
 enum codec_way {
 	CODEC_FRESH,        /* decoded, because no decoded copy existed that could serve it */
-	CODEC_EXCLUDED,     /* decoded, because no decoded copy could serve it, existing or not */
+	CODEC_EXCLUDED,     /* decoded, because no decoded copy could serve it, not even a new one */
 	CODEC_FROM_DECODED, /* taken out of its decoded copy */
-	CODEC_MADE_DECODED, /* decoded, and a decoded copy was made... */
-	CODEC_OUT_OF_IT,    /* ... the part of that after the copy was made: its cost from now on */
+	CODEC_MADE_DECODED, /* decoded, and a decoded copy was made */
+	CODEC_OUT_OF_IT, /* the part of CODEC_MADE_DECODED after the copy was made: the sample's cost from now
+			    on */
 	CODEC_N_WAYS,
 };
 
@@ -74,15 +75,16 @@ struct codec_prospect {
 
 struct codec_result {
 	uint64_t cpu_ns; /* CPU time of the processes, as the daemon measures it: they cannot forge it */
-	struct codec_cost ways[CODEC_N_WAYS]; /* reported by the process: only for tuning */
+	struct codec_cost ways[CODEC_N_WAYS]; /* costs that the processes report; used only for tuning,
+						 because a process may lie */
 	struct codec_prospect prospect;       /* likewise */
 	bool full;     /* decoding stopped: a decoded copy did not fit behind the others, but would fit in an
 			  empty extent */
 	uint32_t next; /* first item that is not done: time ran out, and others get a turn */
 	uint32_t n_damaged;  /* samples that could not be decoded, including one that failed the call */
 	uint32_t n_replaced; /* processes that were killed, or exited, before they were done */
-	uint32_t item;       /* first damaged item, or where decoding stopped */
-	int sandbox;         /* 0, or negative errno: the process works without a sandbox */
+	uint32_t item;       /* first damaged item, or the one at which decoding stopped */
+	int sandbox;         /* 0, or the negative errno that kept the process out of a sandbox */
 	struct error error;  /* error of the item */
 };
 

@@ -67,7 +67,7 @@ struct codec_order {
 /* CPU time after which the process stops by itself, so that it ends its turn before the daemon's clock
  * does. */
 #define CODEC_SLICE_NS     UINT64_C(40000000)
-#define CODEC_SAMPLE_CPU_S 10 /* after this CPU time the kernel signals that the sample takes too long */
+#define CODEC_SAMPLE_CPU_S 10 /* CPU time limit of one sample, in seconds; signalled by the kernel */
 
 struct codec_done {
 	struct codec_cost ways[CODEC_N_WAYS];
@@ -77,13 +77,14 @@ struct codec_done {
 	uint32_t next;  /* first item that is not done yet */
 	uint32_t item;  /* first damaged item... */
 	uint32_t n_damaged;
-	bool is_large;      /* the process holds more memory than an idle one may */
+	bool is_large;      /* the process holds more memory than an idle process may */
 	struct error error; /* ... and its error */
 };
 
 struct codec_message {
 	uint32_t type;
-	int32_t sandbox; /* CODEC_READY: 0, or -errno: no sandbox; `done`: plug-in's status and error */
+	int32_t sandbox; /* CODEC_READY: 0, or the -errno that ruled out a sandbox; `done` has the plug-in's
+			    status and error */
 	int32_t pid;     /* CODEC_STARTED: the process's own id */
 	union {
 		struct codec_begin begin;

@@ -63,8 +63,8 @@ struct codec_sample {
 	uint64_t sample;
 	uint64_t location; /* location of its decoded copy, which another decoder wrote; 0: it has none */
 	uint8_t *out;
-	struct image_whole whole; /* the decoded copy that it has or could have */
-	bool has_decoded;         /* it has or could have the decoded copy that `whole` describes */
+	struct image_whole whole; /* the decoded copy that the sample has or could have */
+	bool has_decoded;         /* the sample has or could have the decoded copy that `whole` describes */
 	bool serves;              /* that decoded copy can serve this epoch's crop */
 	uint8_t *space;           /* where to write a new decoded copy; NULL: make none */
 	uint64_t made;            /* size of the decoded copy that was made */
@@ -277,7 +277,7 @@ static void count_prospect(const struct codec_sample *j)
  * decoded copy does not fit after the others, but would fit in another grant. */
 #define NEXT 1
 
-/* Decodes samples for which this process caches no decoded copy. */
+/* Produces samples that never have a decoded copy here: a plug-in's and tensors. */
 static int make_without_decoded(struct codec_sample *j)
 {
 	struct helper *h = j->w->h;
@@ -371,7 +371,7 @@ static int decode_into(struct codec_sample *j, uint8_t *to)
 		return r;
 	j->whole.is_planes = false;
 	if (decoded_bytes(h, &j->whole) > h->grant.bytes - j->w->grant_at) {
-		/* Otherwise it would be offered the same space in each epoch. */
+		/* Without this, the sample would be offered the same space in each epoch. */
 		j->w->done->full = j->w->done->full || decoded_bytes(h, &j->whole) <= h->grant.bytes;
 		return -ENOSPC;
 	}
@@ -587,7 +587,7 @@ static int say_started(int fd)
 	return r;
 }
 
-static int daemon_fd; /* for on_late(), a signal handler without an argument for it */
+static int daemon_fd; /* for on_late(): a signal handler has no argument for it */
 
 /* Reports that the sample's time is up, and exits without returning to the decoder. */
 static void on_late(int number)

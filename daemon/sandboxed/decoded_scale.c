@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "decoded_scale.h"
 
-#define N_SCALES 4 /* 1/1, 1/2, 1/4, 1/8 */
+#define N_SCALES 4 /* decode scales: 1/1, 1/2, 1/4, 1/8 */
 #define N_DRAWS  256u
 #define SEED     UINT64_C(0x77686f6c65)
 /* Fraction of the best CPU saving per byte that a decoded copy must reach to be worth its memory. */

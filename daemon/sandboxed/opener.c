@@ -18,7 +18,7 @@
 
 enum opening_state {
 	OPENING_WAITS, /* waits for its turn */
-	OPENING_RUNS,  /* a process has it, or will soon */
+	OPENING_RUNS,  /* a process runs it, or will soon */
 	OPENING_ENDS,  /* no handler will be called; lasts until the process has exited */
 };
 
@@ -178,8 +178,8 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 	closep(&fds[1]);
 	if (r == 0)
 		return;
-	/* The process's end of the socket is closed, because it is gone or could not be forked. Or it has
-	 * sent something that is not a reply, and is killed now. */
+	/* Either the process is gone or could not be forked, so that its end of the socket is closed, or it
+	 * has sent something that is not a reply and is killed now. */
 	opening_kill(q);
 	if (q->state == OPENING_RUNS) {
 		error_set(&err, -EIO, "%s", died);

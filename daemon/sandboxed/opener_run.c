@@ -80,8 +80,7 @@ static int take_and_open(int socket, int connection, struct error *err)
 
 	if (r == 0)
 		r = transport_receive(connection, &request, &fds);
-	/* While this process holds the connection open, the client would not see that the daemon closed
-	 * it. */
+	/* If this process kept the connection open, the client would not see the daemon close it. */
 	close(connection);
 	if (r == 0 && request.header.type != WIRE_OPEN_DATASET)
 		r = -EPROTO;

@@ -19,8 +19,8 @@
 #include "fork_server.h"
 
 #define PLUGINS_MAX           64
-#define PLUGIN_MAX_ASKING     32 /* processes at one time that report a codec's output... */
-#define PLUGIN_MAX_ASKING_UID 4  /* ... and for one user who is not an administrator (admin.h) */
+#define PLUGIN_MAX_ASKING     32 /* maximum number of processes at one time that report a codec's output */
+#define PLUGIN_MAX_ASKING_UID 4  /* limit for one user who is not an administrator (admin.h) */
 
 struct plugin {
 	char name[RECIPE_NAME_BYTES]; /* "": the file could not be loaded */
@@ -33,7 +33,7 @@ struct plugins {
 	struct plugin all[PLUGINS_MAX];
 	uint32_t n;
 	const struct fork_server *fork_server; /* borrowed */
-	struct plugin_question *asking;        /* questions until their processes answer or end */
+	struct plugin_question *asking; /* open questions: their processes have neither answered nor ended */
 };
 
 /* Opens a file that is safe to load. -EPERM: others could change it; -ELOOP: the path contains links;
@@ -86,7 +86,7 @@ int plugin_run(int fd);
  * program. The order comes with the file's descriptor. The reply must not be trusted. */
 
 #define PLUGIN_OPEN_CPU_S 5  /* CPU time limit of open() */
-#define PLUGIN_PATIENCE_S 30 /* then alarm(2) ends the process, whatever it does */
+#define PLUGIN_PATIENCE_S 30 /* total time limit of the process, in seconds, set by alarm(2) */
 
 struct plugin_order {
 	bool opens; /* true: open the codec and report its output; false: report only its name */

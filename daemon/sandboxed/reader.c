@@ -26,7 +26,7 @@ struct reader_process {
 	uint32_t uid;
 	int fd;
 	uv_poll_t poll;
-	uv_timer_t timer;  /* with orders: when the reader becomes late; else when it is asked to end */
+	uv_timer_t timer;  /* expires when a reader with orders becomes late, or an idle one is to end */
 	uint64_t since_ms; /* with orders: loop time of its last report, or of the first order */
 	bool is_late;
 	uint32_t n_handles;
@@ -53,7 +53,7 @@ static void reader_remove(struct reader_process *r)
 	uv_close((uv_handle_t *)&r->timer, on_closed);
 }
 
-/* Asks the process to end: it sees the end of its socket. Its end is noticed by the end of ours. */
+/* Shuts the socket down to ask the process to end. Our end of the socket then shows when it has ended. */
 static void ask_to_end(struct reader_process *r)
 {
 	if (r->slot)
@@ -243,7 +243,7 @@ int readers_submit(struct readers *rs, struct reader_process **slot, uint32_t ui
 	result = fd_message_send(r->fd, &job->order, sizeof(job->order), (int[]){folder_fd, memory_fd}, 2,
 				 MSG_DONTWAIT);
 	if (result < 0)
-		return result == -EPIPE ? -EAGAIN : result; /* on_report() will see that it has ended */
+		return result == -EPIPE ? -EAGAIN : result; /* on_report() notices the reader's end */
 	if (!r->jobs)
 		note_life(r, job);
 	LL_PREPEND(r->jobs, job);

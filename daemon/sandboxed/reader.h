@@ -33,8 +33,8 @@
 #include "fork_server.h"
 
 #define READER_NAME_BYTES   48
-#define READER_ORIGIN_BYTES 4352 /* a path and the name below it */
-#define READER_MAX_ORDERS   4    /* per reader at one time: large chunks keep a disk busy */
+#define READER_ORIGIN_BYTES 4352 /* size of an origin: a path and the name below it */
+#define READER_MAX_ORDERS   4    /* orders per reader at one time: large chunks keep a disk busy */
 #define READER_OWN_BYTES    (24u << 20)
 #define READER_MAX_RANGES   64
 #define READER_LATE_MS      30000
@@ -53,7 +53,7 @@ struct reader_range {
 struct reader_order {
 	uint64_t id;        /* number from 1 on */
 	uint64_t bytes;     /* size of the chunk in memory, which is also its file's size unless compressed */
-	uint32_t uid;       /* user for whom it reads: the process shows it in its title */
+	uint32_t uid;       /* user for whom the process reads; shown in its title */
 	bool is_compressed; /* the file is shorter than `bytes` (dataset/blocks.h) */
 	uint32_t payload_offset;     /* compressed chunk: size of its head */
 	uint64_t head_xxh3;          /* compressed chunk: hash that its head must have */
@@ -64,7 +64,7 @@ struct reader_order {
 	uint32_t n_ranges;                             /* 0: the whole chunk is read */
 	struct reader_range ranges[READER_MAX_RANGES]; /* ranges to read; elsewhere the memory has holes */
 	char name[READER_NAME_BYTES];
-	char origin[READER_ORIGIN_BYTES]; /* used in texts */
+	char origin[READER_ORIGIN_BYTES]; /* name of the chunk in messages */
 };
 
 struct reader_report {
@@ -87,7 +87,7 @@ struct reader_job {
 	void (*done)(struct reader_job *job);
 	int result;
 	bool buffered, unchanged;
-	uint64_t read_bytes;       /* 0: as many as ordered */
+	uint64_t read_bytes;       /* bytes read; 0: as many as ordered */
 	uint64_t cpu_ns;           /* CPU time of decompression, in other processes */
 	struct access_stamp stamp; /* identity of the file, from before it was read */
 	struct error error;

@@ -78,15 +78,15 @@ struct read_piece {
 	bool is_shown;   /* the buffer is in memory that the processes that decompress can see */
 	uint64_t offset; /* offset in the chunk's file */
 	uint32_t bytes;
-	uint32_t block, n_blocks; /* compressed chunk: the blocks that it contains... */
-	uint32_t skip;            /* ... which begin at this offset in the piece */
-	uint64_t cpu_ns;          /* CPU time used to decompress them */
-	int result;               /* result of writing it */
+	uint32_t block, n_blocks; /* compressed chunk: the blocks that the piece contains */
+	uint32_t skip;            /* offset of these blocks in the piece */
+	uint64_t cpu_ns;          /* CPU time used to decompress the blocks */
+	int result;               /* result of writing the piece to the segment */
 };
 
 struct read_request {
 	int fd;
-	uint32_t uid; /* user for whom it reads */
+	uint32_t uid; /* user for whom this process reads */
 	uv_loop_t loop;
 	uv_poll_t poll;
 	struct io *io;

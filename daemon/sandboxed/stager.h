@@ -30,7 +30,7 @@
 #include "fork_server.h"
 
 #define STAGER_SLOTS       8
-#define STAGER_WRITE_SLOTS 2 /* the first slots, used for take, write and remove */
+#define STAGER_WRITE_SLOTS 2 /* number of slots for take, write and remove: the first ones */
 #define STAGER_MAX_BYTES   (UINT64_C(64) << 20)
 #define STAGER_NAME_BYTES  256
 

@@ -87,7 +87,7 @@ static int write_whole(int fd, const struct stager_order *o, uint8_t *data)
 	uint64_t bytes = stager_file_bytes(o->bytes);
 
 	memset(data + o->bytes, 0, bytes - o->bytes);
-	/* Reserves all space: fails early if the disk is full, and gets few extents. */
+	/* Reserves all space at once, so that a full disk fails early and the file has few extents. */
 	if (fallocate(fd, 0, 0, (off_t)bytes) < 0 && errno != EOPNOTSUPP && errno != ENOSYS)
 		return -errno;
 	return fd_write_at(fd, data, bytes, 0);

@@ -71,7 +71,7 @@ static bool may_load(const struct serving *s, struct session *q, uint64_t chunk,
 		return false;
 	if (distance == 0 || has_space(s, d, q->uid, chunk, taken_bytes))
 		return true;
-	/* Not while a load is in progress: for a time, its chunk takes space twice. */
+	/* A session does not starve while a load is in progress: for a time, its chunk takes space twice. */
 	if (q->priority == SESSION_SPARE && d->loads.n == 0)
 		q->starved = -ENOSPC;
 	return false;
@@ -141,8 +141,8 @@ static int may_give(const struct serving *s, const struct membership *m, uint64_
 	return has_space(s, d, m->job->uid, chunk, cache_taken_bytes(&s->cache)) ? 0 : -EBUSY;
 }
 
-/* Adds a chunk for each job of which other nodes request chunks. The other nodes wait for it, as a batch
- * here would. */
+/* Adds one chunk for each job whose chunks other nodes request. The other nodes wait for it, as a batch here
+ * would. */
 static void collect_gives(struct serving *s, struct read_candidates *c)
 {
 	struct give_want gives[GIVES_AT_ONCE];
@@ -170,14 +170,14 @@ static void load_for_peer(struct serving *s, const struct give_want *give)
 	const struct cached_want want = {.for_peer = true};
 	const struct membership *m = give->membership;
 
-	/* At distance 1, so that no chunk is evicted that a session here is about to need. */
+	/* Loads at distance 1, so that no chunk is evicted that a session here is about to need. */
 	if (cache_load(&s->cache, m->dataset, give->chunk, 1, m->job, m->place, &want) < 0)
 		gives_refuse(&s->cache, give);
 }
 
-/* Returns the samples to read the session's chunk for: all, if another session reads the whole dataset. A
- * session that asks for a few samples per chunk gets the whole chunk on its second visit. A chunk that is not
- * at the head yet is read whole. */
+/* Returns which samples of the chunk to read for the session: all, if another session reads the whole
+ * dataset. A session that asks for a few samples per chunk gets the whole chunk on its second visit. A chunk
+ * that is not at the head yet is read whole. */
 static struct cached_want want_for(const struct serving *s, const struct session *q, uint64_t chunk,
 				   uint32_t distance)
 {
@@ -259,7 +259,7 @@ static bool is_still(const struct serving *s)
 
 static void serve_starved(struct serving *s)
 {
-	bool moves = false; /* something was found in progress, which nothing below ends */
+	bool moves = false; /* true once work was found in progress: nothing below ends that work */
 
 	for (struct session *q = s->sessions; q; q = q->next) {
 		if (!q->starved)

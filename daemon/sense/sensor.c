@@ -196,7 +196,7 @@ static void on_second_timer(uv_timer_t *timer)
 	struct sensor *s = timer->data;
 	uint64_t now_ns = clock_monotonic_ns();
 
-	if (s->awaits_reports) /* the loop was delayed */
+	if (s->awaits_reports) /* the last second's reports are still missing, because the loop was delayed */
 		sensor_second_done(s);
 	sync_jobs(s);
 	if (s->jobs)

@@ -51,7 +51,7 @@ struct sensor_handler {
 
 struct sensor_options {
 	const char *root;     /* prefix of /proc and /sys; "" on a real machine */
-	const char *no_child; /* reason for having no child, for the status; NULL: there is a child */
+	const char *no_child; /* why there is no child, for the status; NULL: there is one */
 	struct sensor_handler handler;
 };
 
@@ -72,7 +72,7 @@ struct sensor_status {
 	char why[240];            /* one line: why BPF is not in use, and the remedy; "" if it is in use */
 	uint32_t n_jobs;          /* jobs watched by BPF */
 	uint32_t n_restarts;      /* number of restarts of a child that died */
-	/* Since the programs were loaded: */
+	/* The figures below count since the programs were loaded. */
 	uint64_t active_ns;
 	uint64_t n_lost;         /* records of the programs that were lost for want of space */
 	uint64_t cpu_ns;         /* CPU time of the child */

@@ -14,10 +14,10 @@
 #include <stdint.h>
 
 #define DETAIL_MIN_NS     UINT64_C(2000000000)
-#define DETAIL_MAX_NS     UINT64_C(12000000000) /* by then, even steps of a second are numerous enough */
-#define DETAIL_STEPS      12                    /* number of a job's steps that is enough */
-#define DETAIL_PERIOD_NS  UINT64_C(60000000000) /* between slices that no job asks for */
-#define DETAIL_REST       4                     /* a slice of 3 s is followed by at least 12 s without */
+#define DETAIL_MAX_NS     UINT64_C(12000000000) /* maximum length of a slice; enough for steps of a second */
+#define DETAIL_STEPS      12                    /* number of steps of each job after which a slice may end */
+#define DETAIL_PERIOD_NS  UINT64_C(60000000000) /* interval of slices that no job asks for */
+#define DETAIL_REST       4                     /* pause after a slice, in slice lengths: 12 s after 3 s */
 #define DETAIL_WAIT_DELTA 0.15                  /* change of the waiting share that asks for a slice */
 
 struct detail_plan {
@@ -28,9 +28,9 @@ struct detail_plan {
 
 /* The plan's view of one job. */
 struct detail_job {
-	bool seen;                 /* it was in a complete slice */
-	double seen_wait;          /* its share of waiting in that slice */
-	double wait;               /* its share of time spent waiting in the last second; NAN: not known */
+	bool seen;                 /* the job was in a complete slice */
+	double seen_wait;          /* share of that slice that the job waited */
+	double wait;               /* share of the last second that the job waited; NAN: not known */
 	uint64_t slice_steps;      /* steps since this slice began */
 	uint64_t last_step_age_ns; /* UINT64_MAX: no step yet */
 };

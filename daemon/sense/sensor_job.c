@@ -115,7 +115,7 @@ static void state_fill(struct stall_sample *sample, const struct serving *servin
 	}
 }
 
-#define SAMPLES_MIN 8 /* fewer say little about the size of their decoded copies */
+#define SAMPLES_MIN 8 /* minimum number of samples to know the size of decoded copies from */
 
 /* Returns the size of a sample's decoded copy; NAN: not known. If the copy holds the recipe's result, its
  * size is known before any sample is. */

@@ -48,8 +48,8 @@ void sensed_dataset(const struct serving *serving, const struct job *job, struct
 
 /* sensor_rates.c: pure. */
 
-/* Fill in the figures of chunks that came, of work, rates and consumption, from the reading `now` and an
- * earlier one. shares: the job has other nodes, so their figures are filled in, too. */
+/* Fills in the figures of arrived chunks, work, rates and consumption, from the latest reading and an earlier
+ * one. shares: true if the job has other nodes, whose figures are then filled in, too. */
 void sensed_source(const struct sensed_job *sensed, bool shares, struct stall_sample *sample);
 /* Fills in what each tier delivers. Call it after sensed_source(), whose memory_hit_ratio it uses. */
 void sensed_flows(const struct sensed_job *sensed, bool shares, struct stall_sample *sample);

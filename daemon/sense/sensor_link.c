@@ -37,7 +37,7 @@ static void why(struct sensor *s, const char *text)
 
 static void take_replies(struct sensor *s);
 
-/* Makes samples hold the clients' own waits from now on; logs it once. */
+/* From now on, samples have the clients' own wait times. Logs the reason once. */
 static void lose(struct sensor *s, const char *text)
 {
 	if (strcmp(s->told.why, text))
@@ -131,7 +131,7 @@ static void on_ended(void *user, const struct fork_server_news *news, const char
 	s->told.active = false;
 	if (!died) {
 		s->state = CHILD_IDLE;
-		if (s->retry_ns != UINT64_MAX && s->told.why[0]) /* refused, but perhaps only now */
+		if (s->retry_ns != UINT64_MAX && s->told.why[0]) /* refused, but perhaps only for now */
 			s->retry_ns = clock_monotonic_ns() + REFUSED_NS;
 		return;
 	}
@@ -204,7 +204,7 @@ static void take_replies(struct sensor *s)
 {
 	struct sensor_reply reply;
 
-	/* Takes a bounded number, because serving is more urgent. */
+	/* Receives a bounded number of messages, because serving is more urgent. */
 	for (int i = 0; i < 64 && s->keeper.link; i++) {
 		int r = message_receive(s->keeper.link->fd, &reply, sizeof(reply), MSG_DONTWAIT, NULL, 0);
 

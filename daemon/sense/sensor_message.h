@@ -46,7 +46,7 @@ struct sensor_report {
 	uint64_t job;
 	uint64_t at_ns;
 	double covered_s;
-	double wait; /* exact share of time spent waiting for data; NAN: it marks no waits */
+	double wait; /* exact share of time spent waiting for data; NAN: the job marks no waits */
 	struct stall_shares shares;
 	double steps_per_s;
 	double step_p50_s, step_p95_s;
@@ -60,7 +60,7 @@ struct sensor_report {
 
 struct sensor_reply {
 	uint32_t type;
-	int32_t code; /* REFUSED: negative errno; REPORTS: how many */
+	int32_t code; /* REFUSED: negative errno; REPORTS: number of reports */
 	union {
 		char why[480]; /* REFUSED */
 		struct {

@@ -37,7 +37,7 @@ struct sensor {
 
 /* ---- sensor_link.c ------------------------------------------------------------------------------------- */
 
-/* Takes that the first job begins: the child is started a moment later. */
+/* To be called when the first job begins. Starts the child a moment later. */
 void link_begin(struct sensor *s, uint64_t now_ns);
 /* Starts the child, tells it of new jobs, and asks for reports. Returns true if reports will come. */
 bool link_tick(struct sensor *s, uint64_t now_ns);

@@ -7,8 +7,8 @@
 #include "analyzer/model.h"
 #include "lib/clock.h"
 
-#define READS_MIN     4  /* fewer say little about a disk */
-#define READS_MIN_P95 20 /* with fewer, the quantile is a single read */
+#define READS_MIN     4  /* minimum number of reads from which to judge a disk */
+#define READS_MIN_P95 20 /* minimum for the 95th percentile: with fewer, it is a single read */
 
 static double ratio(uint64_t part, uint64_t whole)
 {

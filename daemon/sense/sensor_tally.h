@@ -9,7 +9,7 @@
 
 #include "bpf/event.h"
 
-#define TALLY_TRAINERS  16 /* more ranks in one process tree are ignored */
+#define TALLY_TRAINERS  16 /* limit on ranks in one process tree; more are ignored */
 #define TALLY_DURATIONS 64
 
 struct tally_trainer {

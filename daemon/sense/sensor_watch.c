@@ -317,7 +317,7 @@ static void watch_report(struct watched *job, uint64_t now_ns, struct sensor_rep
 	ret->step_p95_s = tally_step_s(&job->tally, 0.95);
 	if (job->has_slice) {
 		ret->detail_age_s = (double)(now_ns - job->slice_ns) / (double)NS_PER_S;
-		if (!sums.n_trainers) /* it loads its data in another way, but was seen to train */
+		if (!sums.n_trainers) /* the job marks no waits, but the slice shows that it trains */
 			ret->n_trainers = 1;
 	}
 	writes_look(&job->writes, "/proc", (pid_t)job->root, &ret->writes);

@@ -69,8 +69,9 @@ void batch_free(struct batch *b);
 uint64_t batch_bytes(uint32_t batch, uint64_t n_chunks);
 
 /*
- * Sets the samples of the batch. stamps has one word per chunk of the dataset; none of them equals stamp at
- * the call. A sample that cannot be served (unknown encoding, outside its chunk) makes status negative.
+ * Sets the samples of the batch. stamps has one word per chunk of the dataset; none of them equals `stamp`
+ * before the call. A sample that cannot be served (unknown encoding, outside its chunk) makes status
+ * negative.
  */
 void batch_set_samples(struct batch *b, const struct cached_dataset *d, const uint64_t *samples, uint32_t n,
 		       uint32_t *stamps, uint32_t stamp);

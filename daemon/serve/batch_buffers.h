@@ -20,7 +20,7 @@
 #include "daemon/storage/shared_memory.h"
 
 #define BATCH_BUFFER_NONE UINT32_MAX
-#define BUFFERS_MEMBERS   8 /* a pool has space for this many sessions of the first one's size */
+#define BUFFERS_MEMBERS   8 /* number of sessions of the first one's size for which a pool has space */
 
 enum buffer_state {
 	BUFFER_ABSENT, /* has no memory */
@@ -84,7 +84,8 @@ uint32_t batch_buffers_take(struct buffers *f);
 void batch_buffers_take_this(struct buffers *f, uint32_t buffer);
 /* Returns the memory of a buffer without references to the system. */
 void batch_buffers_give_back(struct buffers *f, uint32_t buffer);
-/* Must be called on the worker that fills the buffer, before the worker writes. */
+/* Makes a new buffer's memory huge pages where possible. The worker that fills the buffer calls this before
+ * it writes. */
 void batch_buffers_prepare(struct buffers *f, uint32_t buffer);
 void batch_buffers_ref(struct buffers *f, uint32_t buffer);
 void batch_buffers_unref(struct buffers *f, uint32_t buffer);

@@ -119,7 +119,7 @@ void session_count_taken(struct session *q, uint64_t now_ns)
 /* A dataset, or decoded copies, that the job has open. */
 struct job_use {
 	const void *what;
-	uint64_t bytes; /* bytes of it in memory */
+	uint64_t bytes; /* bytes of the dataset or copies in memory */
 	struct job *job;
 };
 

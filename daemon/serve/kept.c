@@ -8,7 +8,7 @@
 #include "lib/array.h"
 #include "lib/minmax.h"
 
-#define MAX_FRAMES 8192 /* bounds the bookkeeping */
+#define MAX_FRAMES 8192 /* maximum number of kept batches: bounds the bookkeeping */
 #define WARM       8    /* unused buffers that keep their memory, to be filled again */
 #define NEAR       8    /* distance between members, in batches, at which their buffers suffice */
 #define NOBODY     UINT64_MAX
@@ -31,7 +31,7 @@ static bool is_needed(const struct kept *k, const struct kept_followers *followe
 	return next_use(followers, position, position % k->n_batches) != NOBODY;
 }
 
-/* Returns the number of places before this position. */
+/* Returns the number of kept batches before this position. */
 static uint32_t n_before(const struct kept *k, uint64_t position)
 {
 	uint32_t first = 0, end = k->n;

@@ -308,7 +308,7 @@ static struct shuffle_plan *plan_of(struct order *o, uint64_t epoch)
 		return p->plan;
 	if (plan_new(o, epoch, &plan) < 0)
 		return NULL;
-	order_drop_cursor(o); /* it may refer to the plan that is freed */
+	order_drop_cursor(o); /* the cursor may refer to the plan that is freed */
 	shuffle_plan_free(p->plan);
 	free(p->turns);
 	free(p->visits);
@@ -451,7 +451,7 @@ void order_join_lanes(struct order *o)
 	else if (cached_list_base(o->dataset) < 0)
 		return; /* without lanes: this node has the chunks that it owns */
 	make_spec(o, o->epoch, &spec);
-	spec.shuffle |= (o->request.flags & DIESEL_WARM) != 0; /* future jobs will shuffle */
+	spec.shuffle |= (o->request.flags & DIESEL_WARM) != 0; /* jobs that use the warm cache shuffle */
 	membership_join_lanes(o->membership, &spec, first, end);
 }
 
@@ -529,7 +529,7 @@ static bool push_chunk_of(struct order *o, uint64_t sample, uint32_t *ret_chunk)
 	struct snapshot_sample found;
 
 	if (snapshot_sample_get(o->dataset->snapshot, sample, &found) < 0)
-		return true; /* its batch becomes an error */
+		return true; /* an invalid record turns its batch into an error later */
 	*ret_chunk = found.chunk;
 	return push_ahead(o, found.chunk);
 }
@@ -726,7 +726,7 @@ static int find_turns(struct epoch_plan *p, bool drifts)
 	return 0;
 }
 
-/* Sets a chunk's visit; of a chunk in two lanes the later one. */
+/* Sets a chunk's visit; for a chunk in two lanes, the later one. */
 static void note_visit(struct epoch_plan *p, uint64_t chunk, uint32_t turn)
 {
 	if (p->visits[chunk] == POLICY_NEVER || turn > p->visits[chunk])

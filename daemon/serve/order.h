@@ -82,7 +82,7 @@ struct order {
 	struct wire_open_session request; /* request with the window in force */
 	struct subset *subset;            /* NULL: all samples */
 	uint64_t n_samples, n_chunks;     /* samples to serve, and chunks that hold them */
-	uint64_t n_batches, start_batch;  /* start_batch: first one of the request's epoch, with a start */
+	uint64_t n_batches, start_batch;  /* start_batch: with a start, first batch of the request's epoch */
 	uint32_t batch;                   /* maximum items in a batch */
 	uint32_t prefetch_chunks;         /* chunks to prefetch: its job's knob, or the daemon's */
 	struct order_shape shape;
@@ -91,7 +91,7 @@ struct order {
 	uint64_t epoch, index; /* epoch and index of the batch after head */
 	struct batch head;
 	bool has_head;
-	struct cached_want want;   /* samples needed of its chunks; of head's if the client asks */
+	struct cached_want want;   /* samples needed of the chunks; of head's if the client asks */
 	struct order_asked *asked; /* ring: batch i at i % n_slots; NULL: client does not ask */
 	uint64_t asked_end;        /* asked holds the batches index <= i < asked_end */
 	uint32_t reach;            /* if batches are asked for: minimum number of later chunks to consider */
@@ -108,7 +108,7 @@ struct order {
 	uint32_t n_of_head;
 	struct order_lane *lanes;
 	struct order_pace pace;
-	uint64_t visited_epoch, n_visited; /* n_visited: chunks, of all epochs */
+	uint64_t visited_epoch, n_visited; /* n_visited: number of visited chunks, over all epochs */
 };
 
 /* Counts samples, chunks and batches. -EINVAL: there are too few samples. */

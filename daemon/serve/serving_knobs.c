@@ -23,7 +23,7 @@ static bool is_first_of_dataset(const struct serving *s, const struct session *s
 	return true;
 }
 
-/* Returns true if the session is its job's first one that has its decoded copies. */
+/* Returns true if no earlier session of the job uses the same decoded copies. */
 static bool is_first_of_decoded(const struct serving *s, const struct session *session)
 {
 	for (const struct session *q = s->sessions; q != session; q = q->next) {

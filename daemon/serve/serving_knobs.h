@@ -29,7 +29,7 @@ struct plugins;
 
 struct serving_options {
 	struct serving_knobs knobs;
-	uint32_t window_chunks; /* default for sessions that do not ask for one */
+	uint32_t window_chunks; /* default window, in chunks, for sessions that do not ask for one */
 	/* The cache size that this default is lowered for. It does not change while the daemon lives,
 	 * whatever the setting of the cache: the order depends on it, and sessions of one job open at
 	 * different times. */
@@ -82,7 +82,7 @@ struct serving_job_memory {
 	uint64_t chunks;           /* number of chunks in its datasets */
 	uint64_t decoded_cache;    /* decoded copies of its samples in memory */
 	uint64_t decoded_limit;    /* current limit of decoded copies */
-	uint64_t n_decoded_copies; /* samples that have one */
+	uint64_t n_decoded_copies; /* number of samples that have a decoded copy */
 	uint64_t decoded;          /* samples that its sessions decode in an epoch */
 };
 

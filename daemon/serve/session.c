@@ -303,7 +303,7 @@ static bool has_fills_waiting(const struct session *s)
 {
 	uint32_t n = 0;
 
-	if (s->codecs) /* such batches wait for more than workers */
+	if (s->codecs) /* decoded batches wait for decoders, too, not only for workers */
 		return false;
 	for (uint32_t i = 0; i < s->slots.n; i++)
 		n += s->slots.all[i].state == SLOT_FILLING && !s->slots.all[i].lacks_buffer &&
@@ -328,7 +328,7 @@ static struct batch_slot *take_slot(struct session *s)
 /* Publishes the slot's batch to the client. */
 static void publish(struct session *s, struct batch_slot *slot)
 {
-	/* A client of the lowest priority only wants chunks to be in memory. */
+	/* A client of the lowest priority gets no samples: it only needs the chunks in memory. */
 	uint32_t n_items = slot->batch.status < 0 || s->priority == SESSION_SPARE ? 0 : slot->batch.n_items;
 	struct job_counters *sum = &s->job->counters;
 

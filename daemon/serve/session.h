@@ -63,7 +63,7 @@ struct session {
 	uint64_t need_chunks; /* upper bound of need_bytes, in chunks */
 	uint64_t last_served;
 	int starved; /* the errno for which its chunk got no memory in this round of scheduling, or 0 */
-	bool stopped, orphaned, closing; /* no more batches; connection over; client gone */
+	bool stopped, orphaned, closing; /* in this order: no more batches, connection over, client gone */
 	uint64_t n_delivered;
 	struct group_member member;
 	struct session_sensed sensed;

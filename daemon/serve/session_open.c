@@ -33,7 +33,8 @@
 #define LANES_WINDOW 2
 /* Weight of a job of the lowest priority. */
 #define SPARE_WEIGHT (TURN_WEIGHT / 16)
-/* Number of chunks that such a session scans for the next ones to read; other nodes have most of them. */
+/* Number of chunks that a session of the lowest priority scans for the next ones to read; other nodes have
+ * most of them. */
 #define SPARE_REACH 1024
 
 /* Bytes of the cache's limit that neither slots nor the sessions of other datasets need. */
@@ -152,7 +153,7 @@ static int admit(struct session *s, struct error *err)
 		shuffle_count_chunks(s->order.subset, s->order.chunk_samples, n_chunks, samples);
 		qsort(samples, n_chunks, sizeof(*samples), compare_u32);
 	}
-	if (s->priority == SESSION_SPARE) /* its client holds no batches */
+	if (s->priority == SESSION_SPARE) /* the client of such a session holds no batches */
 		wanted = RING_MIN_SLOTS;
 	wanted = policy_fit_slots(wanted, RING_MIN_SLOTS, s->slots.layout.slot_bytes, available);
 	/* If batches are asked for, no order exists that could need less than the worst case. */
@@ -461,7 +462,7 @@ static struct session *session_new(const struct session_args *args)
 	s->order.request = *args->request;
 	if (args->request->flags & DIESEL_WARM) {
 		s->priority = SESSION_SPARE;
-		s->order.request.world = 1; /* `world` only meant that there are other nodes */
+		s->order.request.world = 1; /* with DIESEL_WARM, `world` only means other nodes */
 		s->order.reach = SPARE_REACH;
 	}
 	return s;

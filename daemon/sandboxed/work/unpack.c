@@ -19,8 +19,8 @@
 #include "unpack_message.h"
 
 #define LOOK_MS    200
-#define STUCK_S    60 /* time without an answer, for whatever reason */
-#define MAX_STARTS 2  /* processes that a run may use */
+#define STUCK_S    60 /* time limit without an answer, in seconds, for whatever reason */
+#define MAX_STARTS 2  /* maximum number of processes tried for one run */
 /* CPU time after which a process is replaced, so that one that was taken over unnoticed does not stay for
  * ever. */
 #define LIFE_CPU_NS (60 * NS_PER_S)
@@ -66,7 +66,7 @@ static void unpacker_free(struct unpacker *k)
 	free(k);
 }
 
-/* Removes a process; another one may be asked for. */
+/* Removes a process, so that another one may be requested. */
 static void unpacker_lose(struct unpackers *us, struct unpacker *k)
 {
 	unpacker_free(k);

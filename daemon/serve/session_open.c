@@ -210,7 +210,7 @@ static void choose_window(struct session *s, char *notice, size_t size)
 		q->window_chunks = asked < s->order.n_chunks ? asked : (uint32_t)s->order.n_chunks;
 		return;
 	}
-	/* The mean chunk of two windows, as if the largest chunks came together. */
+	/* Mean chunk size of two windows, in the worst case: the largest chunks come together. */
 	bytes = cached_largest_bytes(s->order.dataset, 2 * (uint64_t)wanted) /
 		(2 * (uint64_t)wanted < n_chunks ? 2 * (uint64_t)wanted : n_chunks);
 	q->window_chunks = policy_default_window(options->window_cache_bytes, bytes, n_chunks, wanted);

@@ -44,7 +44,7 @@ struct batch_slot {
 	bool is_decoded; /* its decoders have ended, with or without success: no other slot may begin to wait
 			    for this batch */
 	bool shared;     /* another session decoded its batch */
-	uint64_t shared_job; /* number of that session's job */
+	uint64_t shared_job; /* job number of the session that decoded it */
 	uint64_t decode_ns;  /* CPU time that decoders spent on it so far */
 };
 

@@ -191,7 +191,7 @@ static int accept_one(struct server *s, int listen_fd, uv_poll_t *poll, struct u
 	return fd;
 }
 
-/* Connections of administrators have places of their own. */
+/* Checks the quota of connections. Administrators' connections have a limit of their own. */
 static int admit(struct server *s, uint32_t uid, struct error *err)
 {
 	const struct quota quota = serving_quota(&s->serving);

@@ -173,7 +173,7 @@ static int connection_steal_subset(struct connection *c, uint64_t n_chosen, stru
 	if (!words)
 		return -EPROTO;
 	c->subset_words = NULL;
-	connection_drop_subset(c); /* from now on counted by the session */
+	connection_drop_subset(c); /* the session counts the subset from now on */
 	r = subset_new(c->dataset->info.n_samples, words, &subset);
 	if (r < 0)
 		return r == -EINVAL ? -EPROTO : r;
@@ -205,8 +205,7 @@ static int text_new(struct connection *c, const char *text, struct error *err)
 	size_t bytes = strlen(text);
 	int r;
 
-	shared_memory_discard(
-	    &c->text); /* reply to the last request, even if the client kept its descriptor */
+	shared_memory_discard(&c->text); /* previous reply, even if the client kept its descriptor */
 	if (!c->is_admin && !admin_is(c->uid) && text_bytes_of(c->server, c->uid) + bytes > USER_TEXT_BYTES)
 		return error_set(err, -EDQUOT,
 				 "user %u holds %u MiB of replies from dieseld, which is the maximum: close "
@@ -285,7 +284,7 @@ static int reserve_landing(struct connection *c, struct error *err)
 	return r;
 }
 
-/* Takes that the client reads the open dataset's chunks for the daemon from now on. Returns as
+/* Records that, from now on, the client reads the open dataset's chunks for the daemon. Returns as
  * connection_reply(), or -EPROTO. */
 static int connection_take_fetcher(struct connection *c)
 {
@@ -451,7 +450,7 @@ static int watch_owner(struct connection *c)
 
 	if (fd == -ESRCH)
 		return fd;
-	if (fd < 0) /* then the end of the socket also ends the session and releases what its client holds */
+	if (fd < 0) /* no pidfd: only the end of the socket ends the session and releases its batches */
 		return 0;
 	if (uv_poll_init(c->server->loop, &c->owner, fd) < 0) {
 		close(fd);
@@ -718,7 +717,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 	struct connection *c = poll->data;
 	int r = 0;
 
-	/* Takes a bounded number, so that one busy client does not keep the others waiting. */
+	/* Handles a bounded number of messages, so that one busy client does not keep the others waiting. */
 	for (int i = 0; i < 16 && r == 0 && !c->opening && !c->asking; i++) {
 		union wire_message m;
 

@@ -32,7 +32,7 @@ struct connection {
 	uint64_t due_ns;                /* the connection is cut if no message has come by then; 0: never */
 	uint16_t sequence;              /* number of the request that is being answered */
 	struct open_request *opening;   /* dataset being opened: nothing more is read from the client */
-	struct plugin_question *asking; /* running query of a codec's output format: likewise */
+	struct plugin_question *asking; /* running query of a codec's output: nothing more is read, either */
 	bool orphaned; /* the socket has ended, but its process still has batches of the session */
 	bool orphan_told;
 	bool closed;

@@ -22,7 +22,7 @@ enum open_stage {
 
 struct open_request {
 	struct pool_task task;
-	struct pool_lane lane; /* lane of its user */
+	struct pool_lane lane; /* lane of the request's user */
 	struct connection *connection;
 	struct opening *opening; /* NULL: the helper process is done */
 	enum open_stage stage;

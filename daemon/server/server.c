@@ -264,7 +264,7 @@ static void on_look_again(uv_timer_t *timer)
 	struct server *s = timer->data;
 
 	serving_touch(&s->serving);
-	settle(s); /* the loop may sleep before it checks */
+	settle(s); /* settles here, because the loop may sleep before its next check */
 }
 
 struct log_limit *server_lines_of(struct server *s, uint32_t uid)

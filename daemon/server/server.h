@@ -47,7 +47,7 @@ struct server {
 	struct connection *connections;
 	uint32_t n_connections; /* including those that are closing */
 	uint32_t max_connections;
-	bool failed; /* an error made it stop */
+	bool failed; /* the server stopped because of an error */
 	uv_poll_t fork_server_poll;
 	struct log_limit accept_lines, lines[SERVER_LINE_PLACES];
 	struct control *control;               /* borrowed */

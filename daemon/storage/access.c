@@ -72,7 +72,7 @@ int access_rights_get(int fd, const struct stat *st, const char *what, struct ac
 	char path[32];
 	ssize_t n;
 
-	/* By path, because attributes cannot be read through an O_PATH descriptor. */
+	/* Uses a path, because attributes cannot be read through an O_PATH descriptor. */
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	n = getxattr(path, ACL_ATTRIBUTE, rights.acl, sizeof(rights.acl));
 	if (n < 0 && errno == ERANGE)

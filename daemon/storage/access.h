@@ -21,7 +21,7 @@
 struct open_how access_how(uint64_t flags);
 /* Returns a descriptor or a negative errno. May block, as storage does. */
 int access_open_beneath(int dir_fd, const char *name, uint64_t flags);
-/* Fills *err for an open below a client's directory that failed. Returns code. */
+/* Fills *err for a failed open below a client's directory. Returns code. */
 int access_open_error(struct error *err, int code, const char *what);
 
 /* An access control list in the kernel's form (acl(5), system.posix_acl_access): a version, and entries of

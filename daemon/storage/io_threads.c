@@ -9,7 +9,7 @@
 
 #include "daemon/node/pool.h"
 
-#define MAX_THREADS 8 /* enough large reads in flight for one disk */
+#define MAX_THREADS 8 /* maximum: enough large reads in flight for one disk */
 
 struct threads;
 

@@ -15,7 +15,7 @@
 
 struct place_list {
 	struct chunk_place *first;
-	uint64_t n_added; /* total number; changes if a place was added */
+	uint64_t n_added; /* number of places ever added; tells whether one was added since */
 };
 
 struct chunk_place {
@@ -26,7 +26,7 @@ struct chunk_place {
 	int fd; /* O_PATH */
 };
 
-#define PLACE_MOUNT_UNKNOWN UINT64_MAX /* before Linux 5.8 */
+#define PLACE_MOUNT_UNKNOWN UINT64_MAX /* Linux before 5.8 reports no mount id */
 
 /* Returns the place of this mount in the list, with one more reference. Takes ownership of the descriptor.
  * *ret_new: the list had no place of this mount before. NULL: no memory; the descriptor is closed. */

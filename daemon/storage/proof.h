@@ -20,7 +20,7 @@ struct proof_identity {
 	dev_t directory_dev, snapshot_dev, chunks_dev;
 	ino_t directory_ino, snapshot_ino, chunks_ino;
 	struct access_rights rights; /* rights on the snapshot */
-	bool is_fetched; /* the snapshot owner's processes read the chunks; only this user has it */
+	bool is_fetched; /* the snapshot owner's processes read the chunks; no other user gets them */
 };
 
 /* The descriptors that a client sent, and the results of checking them. */

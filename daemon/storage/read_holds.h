@@ -11,7 +11,7 @@
 #include <sys/types.h>
 
 #define READ_HOLDS_MAX     64                    /* limit on simultaneous holds; more are ignored */
-#define READ_HOLD_AFTER_NS UINT64_C(2500000000)  /* after the last write seen */
+#define READ_HOLD_AFTER_NS UINT64_C(2500000000)  /* length of the pause after the last write seen */
 #define READ_HOLD_MOST_NS  UINT64_C(10000000000) /* limit on the pause for one checkpoint */
 
 struct read_hold {

@@ -13,7 +13,7 @@ struct read_user {
 	uint32_t n_lanes;
 	struct turn turn;
 	struct turns turns; /* turns of the user's jobs */
-	/* of this round */
+	/* fields below: valid if `round` is the current round */
 	uint64_t round;
 	uint32_t weight; /* the largest weight of the user's jobs */
 	uint32_t n_reads;
@@ -28,7 +28,7 @@ struct read_storage {
 	uint32_t n_lanes;
 	struct turns turns; /* between users */
 	struct read_ticket *tickets;
-	/* of this round */
+	/* fields below: valid if `round` is the current round */
 	uint64_t round;
 	uint32_t n_users, n_jobs;
 	uint32_t n_reads;
@@ -40,7 +40,7 @@ struct read_lane {
 	struct read_lane *next; /* next in its job's list */
 	struct read_user *user;
 	struct turn turn;
-	/* of this round */
+	/* fields below: valid if `round` is the current round */
 	uint64_t round;
 	uint32_t weight;
 	uint32_t n_reads;
@@ -334,7 +334,7 @@ void read_turns_limit(struct read_turns *t, uint64_t bytes_per_s, uint64_t ops_p
 		return;
 	t->bytes_per_s = bytes_per_s;
 	t->ops_per_s = ops_per_s;
-	t->paid_ns = 0; /* debts are of another rate */
+	t->paid_ns = 0; /* earlier debts were computed with another rate */
 }
 
 void read_turns_limits(const struct read_turns *t, uint64_t *ret_bytes_per_s, uint64_t *ret_ops_per_s)

@@ -26,7 +26,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define READ_PRICE_BYTES  (UINT64_C(256) << 10) /* added to each read, whatever its size: opening, seeking */
+#define READ_PRICE_BYTES  (UINT64_C(256) << 10) /* added to each read of any size, for opening and seeking */
 #define READ_URGENT_BYTES (UINT64_C(32) << 20)  /* value of a trainer's wait, in bytes at TURN_WEIGHT */
 #define READ_STUCK_NS     UINT64_C(1000000000)
 #define READ_OP_BYTES     (UINT64_C(1) << 20) /* size of the largest request to a storage (reader_run.c) */
@@ -55,7 +55,7 @@ struct read_want {
 	uint64_t bytes;
 	uint32_t distance;    /* chunks until it is needed; 0: by the next batch */
 	bool waits;           /* the trainer has no batch left and waits for this chunk */
-	uint64_t last_served; /* increasing number of the session's latest read */
+	uint64_t last_served; /* sequence number of the session's latest read */
 };
 
 /* A read in progress. The caller owns the memory, which must stay valid until read_turns_end(). */

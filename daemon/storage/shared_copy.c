@@ -24,10 +24,10 @@
 #include "lib/kernel_calls.h"
 #include "shared_memory.h"
 
-#define PIECE_BYTES  ((uint64_t)2 << 20) /* also the size of a huge page */
+#define PIECE_BYTES  ((uint64_t)2 << 20) /* size of a piece: a huge page */
 #define PAGE_BYTES   ((uint64_t)4096)
-#define MAX_THREADS  8 /* more threads would slow each other down */
-#define DISK_THREADS 4 /* minimum when reading from a disk, even with fewer CPUs */
+#define MAX_THREADS  8 /* maximum: more threads would slow each other down */
+#define DISK_THREADS 4 /* minimum number of threads to read from a disk, even with fewer CPUs */
 
 struct copying {
 	int fd, direct_fd; /* two descriptors of the same file; direct_fd -EBADF: not available */

@@ -40,8 +40,8 @@ int shared_memory_take(int fd, uint64_t bytes, struct shared_memory *ret);
 int shared_memory_new(const char *name, uint64_t bytes, enum shared_kind kind, struct shared_memory *ret);
 void shared_memory_free(struct shared_memory *m);
 
-/* Opens a read-only descriptor of such memory, or of a copy (below), for a client. The caller closes it.
- * Returns 0 or a negative errno. */
+/* Opens a read-only descriptor of SHARED_MAPPABLE memory, or of a copy (below), for a client. The caller
+ * closes it. Returns 0 or a negative errno. */
 int shared_memory_reader(int fd, int *ret_fd);
 /* Returns the pages of lent memory to the system, even those that a client maps (it would read zeros), and
  * frees *m. Takes about a millisecond for some MiB. Any thread. */
@@ -53,7 +53,7 @@ void shared_memory_punch(const struct shared_memory *m, uint64_t offset, uint64_
 /* Makes a sealed, immutable copy of a file, so that nobody can change or truncate what is served. *ret_fd is
  * its only descriptor, for reading; nothing is mapped. */
 int shared_memory_copy_file(const char *name, int fd, uint64_t bytes, int *ret_fd);
-/* Returns true if fd is of such a copy. */
+/* Returns true if fd is a copy made by shared_memory_copy_file(). */
 bool shared_memory_is_sealed(int fd);
 /* Returns true if another process still has a descriptor of the copy, or maps it. */
 bool shared_memory_copy_is_held(int fd);

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#define RECOVER_MIN 0.05 /* a step of less than this part is not worth taking */
+#define RECOVER_MIN 0.05 /* minimum step of a recovery, as a part of the former cache */
 
 static uint64_t bound_of(const struct tuner_round *round, const struct knob_plan *p, enum tuner_knob knob,
 			 uint64_t value)
@@ -89,7 +89,8 @@ void round_apply_bounds(struct tuner_round *round, size_t index)
 	}
 }
 
-/* Returns the memory that pressure took as the ceiling rises, as far as the job still needs it. */
+/* Gives the job back the memory that pressure took, as the ceiling rises and as far as the job still needs
+ * it. */
 bool round_recover(struct tuner_round *round, size_t index)
 {
 	struct tuner_job *job = &round->state->jobs[index];

@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-#define OLD_NS    (5 * SECOND_NS) /* older samples do not describe the present */
-#define FUTURE_NS SECOND_NS       /* a sensor's clock is ours, so more is an error */
+#define OLD_NS    (5 * SECOND_NS) /* maximum age: older samples do not describe the present */
+#define FUTURE_NS SECOND_NS       /* maximum lead: a sensor's clock is ours, so more is an error */
 /* More than any machine has: the sensor is wrong. */
 #define BYTES_MAX   1e18
 #define RATE_MAX    1e12 /* samples/s */
@@ -20,7 +20,7 @@
 
 static double sane(double x, double max)
 {
-	return x >= 0 && x <= max ? x : NAN; /* NAN fails both */
+	return x >= 0 && x <= max ? x : NAN; /* NAN fails both comparisons */
 }
 
 static double positive(double x, double max)

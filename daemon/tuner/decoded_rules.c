@@ -10,7 +10,7 @@
 #define HOLD_NS     (60 * SECOND_NS)
 #define HOLD_MAX_NS (3600 * SECOND_NS)
 #define WELL_TIMES  4
-#define ALL         0.995 /* share of the crops that prints as 100 % */
+#define ALL         0.995 /* share of the crops from which on 100 % is printed */
 #define SLACK       0.9   /* a smaller loss of memory is not worth evicting decoded copies */
 
 /* Disables decoded copies for a minute, then for two, four, ... up to an hour. */
@@ -18,7 +18,7 @@ static void hold(struct tuner_job *job, uint64_t now_ns)
 {
 	struct lesson *l = &job->lessons[TUNER_DECODED_BYTES];
 
-	/* Starts over with the shortest hold if nothing went wrong for WELL_TIMES the last hold. */
+	/* Starts over with the shortest hold if nothing went wrong for WELL_TIMES times the last hold. */
 	if (now_ns > l->up_until_ns + WELL_TIMES * l->up_hold_ns)
 		l->up_hold_ns = 0;
 	l->up_hold_ns = l->up_hold_ns ? 2 * l->up_hold_ns : HOLD_NS;

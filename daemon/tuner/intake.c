@@ -133,7 +133,7 @@ static void take_knobs(struct tuner_round *round, struct tuner_job *job, const s
 				job->asked[k] = false;
 			}
 		} else if (is != was && !first) {
-			job->changed_ns = round->now_ns; /* somebody else changed the knob */
+			job->changed_ns = round->now_ns; /* the knob was changed from outside the tuner */
 			if (job->changes[k].open)
 				round_verdict(round, job, (enum tuner_knob)k, TUNER_UNCLEAR, NULL,
 					      "the knob was changed from outside the tuner in the meantime");

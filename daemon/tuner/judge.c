@@ -14,15 +14,15 @@
  * wait for certainty. */
 #define ERRORS       1.5
 #define SAMPLES_MOST SEEN_MAX
-/* Worse: the rate is less than this part, and waiting is more by this share of the time. The noise of
- * one-second figures is below both. */
+/* A change made things worse if the rate fell below this part and waiting grew by this share of the time. The
+ * noise of one-second figures is below both. */
 #define WORSE_RATE 0.97
 #define WORSE_WAIT 0.02
-#define MUCH_WORSE 0.85 /* part of the rate: undone at once, even if a settled job would be left alone */
-/* Helped: it brought a quarter of the promised gain, or hardly any waiting is left. */
+#define MUCH_WORSE 0.85 /* a rate below this part: undone at once, even in a settled job */
+/* A change helped if it brought a quarter of the promised gain, or if hardly any waiting is left. */
 #define PART_OF_PROMISE 0.25
-#define PROMISE_MIN     0.05 /* gain, part of the rate: a smaller one would not be seen */
-#define WAIT_LITTLE     0.03 /* share of the time: no longer a stall, as STALL in rules.c */
+#define PROMISE_MIN     0.05 /* minimum promised gain, as a part of the rate: less would not be seen */
+#define WAIT_LITTLE     0.03 /* share of the time waited that is no stall, as STALL in rules.c */
 /* Ratio of demands from which the job itself must have changed, so that the knob cannot be judged. */
 #define DEMAND_CHANGED 1.25
 /* A job that waits more than this share of the time is not held up by itself, and its demand is measured only
@@ -36,7 +36,7 @@
 #define FILL_NS (600 * SECOND_NS)
 /* A cache counts as filled when its hit ratio misses at most this fraction of min(cached, not cached). */
 #define FILL_LEFT 0.1
-/* How long an undone value is not tried again: doubled each time, up to an hour. */
+/* Time for which an undone value is not tried again; doubled each time, up to an hour. */
 #define LESSON_NS     (60 * SECOND_NS)
 #define LESSON_MAX_NS (3600 * SECOND_NS)
 
@@ -65,8 +65,8 @@ void round_verdict(struct tuner_round *round, struct tuner_job *job, enum tuner_
 	words_mend(v->text);
 }
 
-/* The value from which on the knob is not tried again: a cache has many small steps; with the other knobs,
- * the step next to the old value is as good as the tried one. */
+/* Returns the value from which on the knob is not tried again. A cache has many small steps. For the other
+ * knobs, the step next to the old value is as good as the tried one. */
 static uint64_t beyond(enum tuner_knob knob, uint64_t old_value, uint64_t new_value)
 {
 	if (knob == TUNER_CACHE_BYTES)
@@ -143,7 +143,7 @@ static bool is_worse(const struct knob_change *c, const struct job_figures *afte
 	return after->rate < c->rate_before * WORSE_RATE && after->wait > c->wait_before + WORSE_WAIT;
 }
 
-/* Returns true if the loss is larger than the stray of single seconds explains. */
+/* Returns true if the loss is larger than the deviation of single seconds explains. */
 static bool is_certain(const struct knob_change *c, double stray, uint32_t n, const struct job_figures *after)
 {
 	double spread = fmax(stray, n < SAMPLES_SURE ? c->stray_before : 0);
@@ -167,7 +167,7 @@ static bool learn_storage(struct tuner_job *job, const struct knob_change *c, co
 	double depth = (double)c->new_value / fmax((double)c->old_value, 1), rise;
 
 	if (job->full_bandwidth > 0)
-		return true; /* known already: this depth is for something else */
+		return true; /* the limit is known already, so the depth was changed for something else */
 	if (c->new_value <= c->old_value || !(c->bandwidth_before > 0) || !(after->bandwidth > 0) ||
 	    depth < 1.4)
 		return true;

@@ -71,7 +71,7 @@ static double cache_in_use(const struct tuner_job *job, const struct job_figures
 	return isnan(f->cached_bytes) ? set : fmin(set, f->cached_bytes + or_zero(f->need_bytes));
 }
 
-/* Sums over all jobs. */
+/* Computes sums over all jobs. */
 void round_make_totals(struct tuner_round *round)
 {
 	const struct tuner_config *c = round->config;
@@ -97,7 +97,7 @@ void round_make_totals(struct tuner_round *round)
 			       : round->node.cores >= 1 ? ceil(round->node.cores * WORKERS_PER_CORE)
 							: INFINITY;
 	if (round->workers_total < round->state->n_jobs)
-		round->workers_total = round->state->n_jobs; /* each job needs one */
+		round->workers_total = round->state->n_jobs; /* each job needs one worker */
 }
 
 /* Returns the limits of a job that runs without other jobs. */
@@ -243,7 +243,8 @@ void round_make_spaces(struct tuner_round *round)
 	}
 	share_cache(round);
 	share_workers(round);
-	/* Asks the model again, within the limits that other jobs leave: less cache may need more depth. */
+	/* Asks the model again, within the limits that other jobs leave: a smaller cache may need more
+	 * prefetching. */
 	for (uint32_t i = 0; i < s->n_jobs && s->n_jobs > 1; i++)
 		if (round->plans[i].n && s->jobs[i].phase != TUNER_PHASE_IDLE)
 			ask_model(&s->jobs[i], &round->plans[i]);

@@ -11,7 +11,7 @@
 #define IDLE_NS (30 * SECOND_NS)
 /* Consecutive different samples that count as a new phase: one may be a hiccup, two a checkpoint. */
 #define DIFFERS_MIN 3
-/* Seconds over which the mean distance of waiting is taken: one second changes it little. */
+/* Seconds over which the mean deviation of waiting is taken, so that one second changes it little. */
 #define STRAY_SAMPLES 8
 /* Time after the start of a jump in which no other phase is detected, because the jump itself changes
  * figures. */

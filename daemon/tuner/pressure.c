@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory pressure: caches shrink before the kernel has to kill. They are cut in the second in which pressure
- * shows; the memory taken is returned in steps after the node has been calm for a while.
+ * Memory pressure: caches shrink before the kernel has to kill processes. They are cut in the second in which
+ * pressure shows; the memory taken is returned in steps after the node has been calm for a while.
  */
 #include "state.h"
 
@@ -15,12 +15,12 @@
 /* With this part of the memory free and unused, no task waits for our memory: tasks that wait do so at a
  * limit of their own, which the machine's PSI counts too. */
 #define FREE_SHARE 8.0
-/* For the last second alone: avg10 takes two seconds and more to show what one second saw. Only for the first
- * cut: single seconds stray, so later cuts go by the mean. */
+/* Limit for the last second only: avg10 takes two seconds or more to show what one second saw. Used for the
+ * first cut only: single seconds vary, so later cuts go by the mean. */
 #define NOW_TIGHT 15.0
-/* avg10 keeps rising for seconds after the cause is gone: another cut only if it is still higher. */
+/* avg10 keeps rising for seconds after the cause is gone, so another cut needs a further rise. */
 #define AGAIN_NS (2 * SECOND_NS)
-#define RISE     1.0 /* percent of avg10 */
+#define RISE     1.0 /* rise of avg10 from which to cut again, in percentage points */
 /* Minimum time between cuts for short headroom: a little less than the second between two samples. Headroom
  * is not a mean: if it is short, it is short now. */
 #define AGAIN_SHORT_NS (SECOND_NS * 8 / 10)
@@ -140,7 +140,7 @@ double pressure_ceiling(struct tuner_pressure *p, const struct tuner_config *con
 		if (!p->tight || cut_again(p, node, reserve, now_ns))
 			cut(p, node, held, now_ns);
 		p->clear_ns = 0;
-		if (p->some_at_cut > node->memory_some_avg10) /* it falls: a rise after that is new */
+		if (p->some_at_cut > node->memory_some_avg10) /* avg10 falls, so a later rise is a new one */
 			p->some_at_cut = node->memory_some_avg10;
 	} else if (p->ceiling_bytes > 0) {
 		if (is_calm(node, reserve))

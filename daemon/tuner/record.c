@@ -159,7 +159,7 @@ void round_explain(const struct tuner_round *round, size_t index, enum tuner_kno
 			 1e6 * f->daemon_cpu_s, f->demand);
 		return;
 	case TUNER_CLIENT_WORKERS:
-		if (isfinite(f->handoff_s)) /* unknown until a worker has handed something over */
+		if (isfinite(f->handoff_s)) /* unknown until a worker has handed a sample over */
 			snprintf(handoff, sizeof(handoff), "hand-over from a worker %.1f us, ",
 				 1e6 * f->handoff_s);
 		snprintf(text, size, "%.1f us of Python per sample, %s%.0f samples/s requested",

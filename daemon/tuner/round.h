@@ -31,9 +31,10 @@ void round_take_samples(struct tuner_round *round, const struct stall_sample *sa
 /* ---- limits.c: turns limits, pressure and other jobs' needs into each job's limits ---- */
 void round_make_totals(struct tuner_round *round);
 void round_make_spaces(struct tuner_round *round);
-/* The pin for a knob of a job, or NULL. */
+/* Returns the pin for a knob of a job, or NULL. */
 const struct tuner_pin *round_pin(const struct tuner_config *config, uint64_t job, enum tuner_knob knob);
-uint64_t round_value(const struct tuner_job *job, enum tuner_knob knob); /* in force, or requested */
+uint64_t round_value(const struct tuner_job *job,
+		     enum tuner_knob knob); /* the requested value, else the one in force */
 
 /* ---- judge.c ---- */
 void round_judge(struct tuner_round *round, size_t index);

@@ -23,8 +23,8 @@
 /* Minimum stall, as a share of the time, to try one knob although the model predicts no gain. */
 #define STALL_TRY   0.06
 #define FILLED      0.9  /* a cache has shown its effect once it has this fraction of its target */
-#define LESS        0.95 /* fraction of the rate: a model that predicts less cannot be right */
-#define UNEXPLAINED 1.10 /* the model expects this many times the present rate */
+#define LESS        0.95 /* a model that predicts less than this fraction of the rate is wrong */
+#define UNEXPLAINED 1.10 /* a wait is unexplained if the model expects this many times the rate */
 /* Differences that are not worth a change: 3 % of the cache upwards, a fifth of it downwards (dropped chunks
  * take an epoch to come back), a fifth of the depth. */
 #define CACHE_SLACK      0.03
@@ -47,7 +47,7 @@ static bool differs(enum tuner_knob knob, uint64_t now, uint64_t want, double un
 	return false;
 }
 
-/* Returns true if the knob may be turned to `want` by choice. */
+/* Returns true if the tuner may set the knob to `want` of its own accord. */
 static bool may_turn(const struct tuner_round *round, const struct tuner_job *job, enum tuner_knob knob,
 		     uint64_t want)
 {
@@ -140,7 +140,7 @@ static uint64_t jump_value(const struct tuner_round *round, size_t index, enum t
 	const struct tuner_job *job = &round->state->jobs[index];
 	uint64_t now = round_value(job, knob), want = wanted_value(round, index, knob);
 
-	if (knob == TUNER_DECODED_BYTES) /* takes an epoch to show: only for settled jobs */
+	if (knob == TUNER_DECODED_BYTES) /* decoded copies take an epoch to show: only for settled jobs */
 		return now;
 	if (want > now)
 		return job->n_jumps && !is_felt(&round->plans[index].now, knob) ? now : want;
@@ -267,7 +267,8 @@ static void relieve(struct tuner_round *round, size_t index)
 	double expected;
 	int k = best_single(round, index, &expected);
 
-	/* Decoded copies only save CPU time: where others use the cores, this gives a part of the rate. */
+	/* Decoded copies only save CPU time. If others use the cores, the job gains in proportion to its
+	 * present rate. */
 	if (k == TUNER_DECODED_BYTES)
 		expected =
 		    fmin(expected, round->plans[index].now.rate * expected / rate_of(round, index, &now));
@@ -297,7 +298,7 @@ static void give_back(struct tuner_round *round, size_t index)
 		if (less.value[order[i]] >= now.value[order[i]] ||
 		    rate_of(round, index, &less) < rate_of(round, index, &now) / WORTH)
 			continue;
-		/* Nor if the model expects less than the measured rate. */
+		/* Does not lower the knob either if the model then expects less than the measured rate. */
 		if (figures->wait > STALL && is_felt(figures, order[i]) &&
 		    rate_of(round, index, &less) < figures->rate * LESS)
 			continue;

@@ -16,8 +16,8 @@
 #include "tuner/tuner.h"
 
 #define SEEN_MAX    8             /* samples kept per job: more than any rule looks back */
-#define N_ENVELOPE  8             /* intervals for which the worst storage is kept... */
-#define ENVELOPE_NS 8000000000ull /* ... of this length: a minute together */
+#define N_ENVELOPE  8             /* number of intervals for which the worst storage is kept */
+#define ENVELOPE_NS 8000000000ull /* length of an interval; all of them cover a minute */
 #define SECOND_NS   1000000000ull
 
 #define ESTIMATE_SAMPLES 4 /* seconds in an estimate: a median of four ignores one outlier on either side */
@@ -53,8 +53,8 @@ struct knob_change {
 
 /* Values of a knob that did not help, and for how long not to retry them. */
 struct lesson {
-	uint64_t up_value, up_until_ns, up_hold_ns;       /* values from this up are not tried */
-	uint64_t down_value, down_until_ns, down_hold_ns; /* values from this down are not tried */
+	uint64_t up_value, up_until_ns, up_hold_ns;       /* values >= up_value are not tried */
+	uint64_t down_value, down_until_ns, down_hold_ns; /* values <= down_value are not tried */
 };
 
 struct tuner_job {
@@ -66,9 +66,9 @@ struct tuner_job {
 	uint32_t n_seen;                   /* samples since phase_ns */
 
 	struct tuner_knobs in_force, wanted, model;
-	bool asked[TUNER_N_KNOBS]; /* `wanted` was asked for and is awaited */
+	bool asked[TUNER_N_KNOBS]; /* the value in `wanted` was requested and is awaited */
 	uint64_t asked_ns[TUNER_N_KNOBS], refused_until_ns[TUNER_N_KNOBS];
-	uint64_t took_ns; /* when it first took samples after the request for client workers; 0: not yet */
+	uint64_t took_ns; /* time of the first samples after the request for client workers; 0: none yet */
 	struct knob_change changes[TUNER_N_KNOBS];
 	struct lesson lessons[TUNER_N_KNOBS];
 
@@ -78,19 +78,19 @@ struct tuner_job {
 	uint32_t n_jumps;
 	uint64_t surplus_ns, stall_ns, idle_ns; /* times at which these states began; 0: not in the state */
 	uint32_t n_differs;                     /* consecutive samples that differ from `settled` */
-	struct job_figures settled;             /* estimate when it settled */
+	struct job_figures settled;             /* estimate when the job settled */
 	double wait_stray; /* mean distance of single seconds' waits from that of `settled` */
 	struct tuner_knobs before_idle;
-	uint64_t cache_before_pressure; /* 0: not cut */
-	bool rested;                    /* it gave resources back because it was idle */
+	uint64_t cache_before_pressure; /* cache size before pressure cut it; 0: not cut */
+	bool rested;                    /* the job gave resources back because it was idle */
 
 	/* Maximum bandwidth that storage is known to deliver, at this depth and beyond; 0: not known. */
 	double full_bandwidth;
 	uint64_t full_depth;
-	double handoff_s;                   /* last known; NAN or 0: never measured */
-	double worst_bandwidth[N_ENVELOPE]; /* per interval; 0: none seen */
+	double handoff_s;                   /* last known value; NAN or 0: never measured */
+	double worst_bandwidth[N_ENVELOPE]; /* lowest per interval; 0: none seen */
 	double worst_latency[N_ENVELOPE];
-	uint64_t envelope_ns; /* begin of the current interval */
+	uint64_t envelope_ns; /* start of the current interval */
 	uint32_t envelope_at;
 	uint64_t flips_ns[3]; /* times of the last phase changes, newest first */
 };
@@ -132,7 +132,7 @@ uint32_t job_stray(const struct tuner_job *job, uint64_t since_ns, double *ret_s
 /* Returns a lower bound on the demand of a job that only waits, so that its demand cannot be measured. NAN
  * otherwise. */
 double demand_least(const struct job_figures *f, uint32_t n);
-/* Returns true if the newest sample differs so much from when the job settled that the model has to be asked
+/* Returns true if the newest sample differs so much from the settled figures that the model has to be asked
  * again. */
 bool job_differs(const struct tuner_job *job, const struct job_figures *newest);
 /* Track the worst storage of the last minute. A settled job is sized for it, so that knobs do not follow

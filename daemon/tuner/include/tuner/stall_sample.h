@@ -49,7 +49,7 @@ struct stall_tiers {
 /* Decoded copies of samples, if the daemon decodes. */
 struct stall_forms {
 	double usable; /* samples that can have a decoded copy: all samples of the job's ranks on this node */
-	double samples;      /* of these, samples with a decoded copy in memory */
+	double samples;      /* usable samples with a decoded copy in memory */
 	double bytes;        /* memory that decoded copies take */
 	double space_bytes;  /* memory available to decoded copies: total minus claims */
 	double sample_bytes; /* mean bytes of one decoded copy, existing or expected */
@@ -87,11 +87,11 @@ struct stall_sample {
 	double chunk_latency_p95_s;
 	double source_bytes_per_s; /* bytes received per second of the time in which at least one chunk was in
 				      flight */
-	double reads_in_flight;    /* mean over that time */
-	double reading_ratio;      /* that time over the covered time, 0 .. 1 */
+	double reads_in_flight;    /* mean over the time in which at least one chunk was in flight */
+	double reading_ratio;      /* share of the covered time in which a chunk was in flight, 0 .. 1 */
 	double memory_hit_ratio;  /* share of needed chunks found in memory, without a read or another node */
 	double chunk_bytes;       /* mean of the dataset, as stored in a segment */
-	double samples_per_chunk; /* that this node uses: all, unless other nodes share the order */
+	double samples_per_chunk; /* samples that this node uses: all, unless nodes share the order */
 	uint32_t window_chunks;   /* chunks that the shuffle mixes: all are needed at the same time */
 	double ready_samples;     /* samples that the slots of all sessions hold when full */
 
@@ -131,9 +131,9 @@ struct stall_node {
 					 machine's; page cache that can be dropped counts as usable */
 	double memory_free_bytes;     /* part of the headroom that is entirely unused, even by page cache */
 	double cores;                 /* usable cores: affinity, cgroup quota, machine */
-	double cores_idle;            /* idle ones of these: mean over the second */
-	double oom_kills;             /* OOM kills in the cgroup since the last sample; 0 is known */
-	double memory_some_now;       /* percent of the time since the last sample; avg10 follows it slowly */
+	double cores_idle;            /* idle cores among these: mean over the second */
+	double oom_kills;       /* OOM kills in the cgroup since the last sample; 0 means none, not unknown */
+	double memory_some_now; /* percent of the time since the last sample; avg10 follows it slowly */
 };
 
 /* Return a sample with every figure unknown, and job, at_ns and covered_s 0. Sensors start from it. */

@@ -53,8 +53,8 @@ struct tuner_config {
 	/* Limits of each job. */
 	uint32_t prefetch_chunks_max;
 	uint32_t daemon_workers_max;
-	uint32_t client_workers_max; /* 0: never any */
-	uint64_t decoded_bytes_max;  /* 0: never any */
+	uint32_t client_workers_max; /* 0: a job never has client workers */
+	uint64_t decoded_bytes_max;  /* 0: a job never has decoded copies */
 
 	struct tuner_pin pins[TUNER_MAX_PINS];
 	uint32_t n_pins;
@@ -101,10 +101,10 @@ struct tuner_decision {
 
 /* Stored: never renumbered. */
 enum tuner_outcome {
-	TUNER_VERIFIED, /* the change had the expected effect */
-	TUNER_UNDONE,  /* it did not have the effect: undone in the same second (a decision of TUNER_RULE_UNDO
-			  follows) */
-	TUNER_UNCLEAR, /* the job itself changed, or no effect could be measured: the value is kept */
+	TUNER_VERIFIED,    /* the change had the expected effect */
+	TUNER_UNDONE,      /* the change lacked the effect and was undone in the same second (a decision of
+			      TUNER_RULE_UNDO follows) */
+	TUNER_UNCLEAR,     /* the job itself changed, or no effect could be measured: the value is kept */
 	TUNER_NOT_APPLIED, /* the knob did not get the value */
 };
 

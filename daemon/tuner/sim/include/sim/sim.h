@@ -55,9 +55,9 @@ struct sim_scenario sim_scenario_decoding(uint64_t seed);
 struct sim_state {
 	double hit_ratio; /* hit ratio of this epoch */
 	double cached_bytes;
-	double epoch_bytes;   /* consumed so far in this epoch */
-	double decoded_ratio; /* samples with a decoded copy */
-	double decoded_hit;   /* samples of this epoch that have one from an earlier one */
+	double epoch_bytes;   /* bytes consumed so far in this epoch */
+	double decoded_ratio; /* share of samples with a decoded copy */
+	double decoded_hit;   /* share of this epoch's samples with a copy from an earlier epoch */
 };
 
 struct sim_rates {

@@ -73,12 +73,12 @@ struct codec_done {
 	struct codec_cost ways[CODEC_N_WAYS];
 	struct codec_prospect prospect;
 	bool full;
-	int32_t status; /* RECIPE_DAMAGE_ERROR: errno of the sample that ended the order; else 0 */
+	int32_t status; /* with RECIPE_DAMAGE_ERROR: errno of the sample that ended the order; else 0 */
 	uint32_t next;  /* first item that is not done yet */
-	uint32_t item;  /* first damaged item... */
+	uint32_t item;  /* first damaged item */
 	uint32_t n_damaged;
 	bool is_large;      /* the process holds more memory than an idle process may */
-	struct error error; /* ... and its error */
+	struct error error; /* error of the first damaged item */
 };
 
 struct codec_message {

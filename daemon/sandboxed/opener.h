@@ -47,8 +47,8 @@ struct opening_handler {
 	void (*failed)(void *user, const struct error *err);
 };
 
-/* Starts an opening. Its process takes OPEN_DATASET, which must be the next message there, from the
- * connection's socket. */
+/* Starts an opening. Its process takes OPEN_DATASET from the connection's socket, where this must be the next
+ * message. */
 int opening_start(struct opener *o, uint32_t uid, int connection, const struct opening_handler *handler,
 		  void *user, struct opening **ret);
 void opening_go_on(struct opening *q);

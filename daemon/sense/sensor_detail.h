@@ -23,7 +23,7 @@
 struct detail_plan {
 	bool on;
 	uint64_t begin_ns, end_ns; /* limits of the current or last slice */
-	uint64_t not_before_ns;    /* the next slice does not begin before */
+	uint64_t not_before_ns;    /* earliest begin of the next slice */
 };
 
 /* The plan's view of one job. */

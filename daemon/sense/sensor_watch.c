@@ -172,8 +172,8 @@ static void watch_add(struct watch *w, const struct sensor_request *request)
 		watch_take_events(w); /* the threads that exist now belong to the job that was added last */
 	/* The kernel may have reused the process number. */
 	if (r < 0 || !is_process(request)) {
-		log_debug("job %llu is not watched: %s", (unsigned long long)request->job,
-			  r < 0 ? err.text : "it ended");
+		log_debug("cannot watch job %llu: %s", (unsigned long long)request->job,
+			  r < 0 ? err.text : "the job has ended");
 		watch_remove(w, request->job);
 	}
 }

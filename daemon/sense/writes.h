@@ -11,7 +11,7 @@
 
 #include "lib/proc.h"
 
-#define WRITES_MANY_BYTES (UINT64_C(16) << 20) /* minimum bytes between two calls */
+#define WRITES_MANY_BYTES (UINT64_C(16) << 20) /* bytes between two calls that count as heavy writing */
 
 struct writes {
 	bool known; /* false: this process may not read the counters */

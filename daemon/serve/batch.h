@@ -37,9 +37,9 @@ struct batch {
 	uint64_t epoch, index;
 	struct batch_item *items;
 	uint32_t n_items;
-	uint32_t *chunks; /* each chunk once */
+	uint32_t *chunks; /* chunks of the samples, each once */
 	uint32_t n_chunks;
-	uint64_t bytes; /* sum over the samples */
+	uint64_t bytes; /* bytes of all samples */
 	bool pinned;
 	int status; /* negative: `error` goes to the client instead of samples */
 	char error[768];

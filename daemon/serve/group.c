@@ -15,7 +15,8 @@
 
 #define MAX_MEMBERS 16 /* bounds the cost of finding a batch; further members form another group */
 
-/* A member waits for one that is behind while that one's client is hungry and its decoders make progress. */
+/* A member waits for one that is behind only if, within these times, that one's client had no batch ready and
+ * its decoders made progress. */
 #define HUNGRY_NS   (200 * NS_PER_MS)
 #define PROGRESS_NS NS_PER_S
 /* Budget of time for giving way to slower members: initial value, divisor of the membership time that is

@@ -76,7 +76,7 @@ int access_rights_get(int fd, const struct stat *st, const char *what, struct ac
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
 	n = getxattr(path, ACL_ATTRIBUTE, rights.acl, sizeof(rights.acl));
 	if (n < 0 && errno == ERANGE)
-		return error_set(err, -EACCES, "%s: its access control list has more than %d entries", what,
+		return error_set(err, -EACCES, "%s: the access control list has more than %d entries", what,
 				 ACCESS_ACL_ENTRIES);
 	if (n < 0 && errno != ENODATA && errno != EOPNOTSUPP)
 		return error_errno(err, -errno, "%s: cannot read its access control list", what);

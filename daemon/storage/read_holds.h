@@ -25,7 +25,7 @@ struct read_holds {
 	struct read_hold all[READ_HOLDS_MAX];
 };
 
-/* Notes that the job is writing a lot. */
+/* Records that the job is writing a lot. */
 void read_holds_note(struct read_holds *h, uint32_t uid, dev_t storage, uint64_t job, uint64_t now_ns);
 /* Returns until when prefetch is paused, and for whose checkpoint. 0: not paused. */
 uint64_t read_holds_until(const struct read_holds *h, uint32_t uid, dev_t storage, uint64_t now_ns,

@@ -39,7 +39,7 @@ static void apply_pin(struct tuner_round *round, size_t index, enum tuner_knob k
 			     (unsigned long long)value);
 	else
 		round_decide(round, index, &(struct wish){knob, TUNER_RULE_PIN, value, NAN},
-			     "pinned to %llu, limited to %llu", (unsigned long long)pin->value,
+			     "pinned to %llu, but limited to %llu", (unsigned long long)pin->value,
 			     (unsigned long long)value);
 }
 

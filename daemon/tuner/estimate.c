@@ -117,7 +117,7 @@ static uint32_t collect(const struct tuner_job *job, size_t field, uint64_t sinc
 	return found;
 }
 
-/* Returns all samples consumed over all the time without waits: steadier than a mean of ratios. */
+/* Returns all samples consumed, divided by all the time without waits: steadier than a mean of ratios. */
 static double demand_of(const struct tuner_job *job, double otherwise)
 {
 	uint32_t n = job->n_seen < SEEN_MAX ? job->n_seen : SEEN_MAX, found = 0;

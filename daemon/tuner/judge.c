@@ -160,7 +160,7 @@ static bool has_helped(const struct knob_change *c, const struct job_figures *af
 	return promised < PROMISE_MIN || got >= PART_OF_PROMISE * promised || after->wait < WAIT_LITTLE;
 }
 
-/* Learns the bandwidth limit of storage if deeper reading brings less than it should. Returns false if it
+/* Learns the bandwidth limit of storage if more prefetching brings less than it should. Returns false if it
  * brought nothing. */
 static bool learn_storage(struct tuner_job *job, const struct knob_change *c, const struct job_figures *after)
 {
@@ -227,7 +227,7 @@ static bool judge_loss(struct tuner_round *round, const struct trial *t)
 	return certain || t->n < (t->last ? SAMPLES_MOST : SAMPLES_SURE);
 }
 
-/* Judges a change that gave the job more and hardly helped. */
+/* Judges a change that gave the job more resources and hardly helped. */
 static void judge_no_gain(struct tuner_round *round, const struct trial *t)
 {
 	struct tuner_job *job = &round->state->jobs[t->index];

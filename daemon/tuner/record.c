@@ -79,7 +79,7 @@ void round_decide(struct tuner_round *round, size_t index, const struct wish *wi
 		return;
 	if (job->changes[knob].open && rule != TUNER_RULE_UNDO)
 		round_verdict(round, job, knob, TUNER_UNCLEAR, NULL,
-			      "changed again before its effect could be measured");
+			      "the knob changed again before its effect could be measured");
 	d = &round->ret->decisions[round->ret->n_decisions++];
 	*d = (struct tuner_decision){
 	    .id = ++round->state->next_id,
@@ -150,8 +150,8 @@ void round_explain(const struct tuner_round *round, size_t index, enum tuner_kno
 		else
 			one[0] = 0;
 		snprintf(text, size,
-			 "a chunk of %.0f samples takes %.1f ms%s, %.0f samples/s are requested, windows of "
-			 "%.0f chunks",
+			 "a chunk of %.0f samples takes %.1f ms%s, %.0f samples/s are requested, the shuffle "
+			 "window has %.0f chunks",
 			 f->samples_per_chunk, 1e3 * f->latency_s, one, f->demand, f->window);
 		return;
 	case TUNER_DAEMON_WORKERS:

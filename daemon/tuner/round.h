@@ -70,7 +70,7 @@ struct wish {
 /* Sets the knob, clamped to the job's limits. Does not record a value that changes nothing. */
 void round_decide(struct tuner_round *round, size_t index, const struct wish *wish, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* Writes why the model wants this value of the knob. */
+/* Writes the model's reasons for this value of the knob. */
 void round_explain(const struct tuner_round *round, size_t index, enum tuner_knob knob, uint64_t value,
 		   char *text, size_t size);
 void round_views(struct tuner_round *round);

@@ -214,8 +214,8 @@ static int best_single(const struct tuner_round *round, size_t index, double *re
 	return -1;
 }
 
-/* Returns true if the job's limits allow this value. Deeper reading is useless if storage is known to deliver
- * its maximum. */
+/* Returns true if the job's limits allow this value. More prefetching is useless if storage is known to
+ * deliver its maximum. */
 static bool has_space(const struct tuner_job *job, const struct knob_plan *p, enum tuner_knob knob,
 		      uint64_t want)
 {
@@ -257,7 +257,7 @@ static void try_step(struct tuner_round *round, size_t index)
 	round_decide(round, index,
 		     &(struct wish){knob, TUNER_RULE_STALL, want, fmin(p->now.rate * 1.25, p->now.demand)},
 		     "waits %.1f%% for data (%.1f%% storage, %.1f%% preparing), which the model does not "
-		     "explain: a larger value is tried",
+		     "explain: trying a larger value",
 		     100 * p->now.wait, 100 * p->now.fetch_wait, 100 * p->now.prep_wait);
 }
 
@@ -280,7 +280,7 @@ static void relieve(struct tuner_round *round, size_t index)
 		     wanted_value(round, index, (enum tuner_knob)k), expected);
 }
 
-/* Turns down the first knob that is higher than the model wants, most expensive first. */
+/* Turns down the first knob that is higher than the model's value, most expensive first. */
 static void give_back(struct tuner_round *round, size_t index)
 {
 	static const enum tuner_knob order[] = {TUNER_CLIENT_WORKERS, TUNER_DAEMON_WORKERS, TUNER_CACHE_BYTES,
@@ -351,9 +351,9 @@ static void rest(struct tuner_round *round, size_t index)
 	for (int k = TUNER_PREFETCH_CHUNKS; k <= TUNER_CLIENT_WORKERS; k++)
 		if (least[k] < round_value(job, (enum tuner_knob)k) &&
 		    may_turn(round, job, (enum tuner_knob)k, least[k]))
-			round_decide(round, index,
-				     &(struct wish){(enum tuner_knob)k, TUNER_RULE_IDLE, least[k], NAN},
-				     "took no data for %.0f s", (double)(round->now_ns - job->idle_ns) / 1e9);
+			round_decide(
+			    round, index, &(struct wish){(enum tuner_knob)k, TUNER_RULE_IDLE, least[k], NAN},
+			    "the job took no data for %.0f s", (double)(round->now_ns - job->idle_ns) / 1e9);
 }
 
 static void wake(struct tuner_round *round, size_t index)
@@ -367,7 +367,7 @@ static void wake(struct tuner_round *round, size_t index)
 			round_decide(round, index,
 				     &(struct wish){(enum tuner_knob)k, TUNER_RULE_IDLE,
 						    job->before_idle.value[k], NAN},
-				     "takes data again: its earlier value is restored");
+				     "the job takes data again: the knob's earlier value is restored");
 }
 
 void round_apply_rules(struct tuner_round *round, size_t index)

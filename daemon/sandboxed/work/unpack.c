@@ -229,7 +229,7 @@ int unpackers_run(struct unpackers *us, struct unpacker **k, const struct unpack
 		}
 		unpacker_lose(us, *k);
 		*k = NULL;
-		/* The process may have been killed for memory, perhaps while it was idle. */
+		/* The process may have been killed because memory was short, perhaps while it was idle. */
 		if (r == -EPIPE && starts < MAX_STARTS)
 			continue;
 		return r == -EPIPE ? -EBADMSG : r;

@@ -93,7 +93,7 @@ struct tuner_decision {
 	enum tuner_rule rule;
 	uint64_t old_value, new_value;
 	/* Measured when deciding, and expected by the model from all changes of this second together:
-	 * samples/s, and the share of time waited for data. NAN: not known. */
+	 * samples/s, and the share of time spent waiting for data. NAN: not known. */
 	double rate_before, rate_expected;
 	double wait_before, wait_expected;
 	char reason[TUNER_REASON_BYTES]; /* one line, with numbers */
@@ -115,7 +115,7 @@ struct tuner_verdict {
 	enum tuner_knob knob;
 	enum tuner_outcome outcome;
 	double rate_before, rate_after; /* samples/s */
-	double wait_before, wait_after; /* share of time */
+	double wait_before, wait_after; /* share of time spent waiting for data */
 	char text[TUNER_REASON_BYTES];
 };
 
@@ -136,7 +136,7 @@ struct tuner_view {
 	struct tuner_knobs model;      /* the model's values, without other jobs' limits */
 	double rate;                   /* smoothed consumption, samples/s */
 	double demand;                 /* the trainer's rate if it never waited for data */
-	double wait;                   /* smoothed share of time waited for data */
+	double wait;                   /* smoothed share of time spent waiting for data */
 	char text[TUNER_REASON_BYTES]; /* one line: reason for the phase and the knobs */
 };
 

@@ -46,8 +46,8 @@ struct codec_work {
 	 * writable. {.fd = -1}: none. */
 	struct codec_segment grant;
 	uint32_t grant_offset;
-	uint32_t *made_bytes; /* sizes of the decoded copies made, for each item from `first` on; 0: none.
-				 NULL: not needed */
+	uint32_t *made_bytes; /* size of the decoded copy made of each item, from `first` on; 0: none. NULL:
+				 not needed */
 };
 
 #define CODEC_DECODED_ALIGN 64u /* alignment of decoded copies, in bytes */

@@ -460,7 +460,7 @@ static uint64_t heap_bytes(void)
 #if __GLIBC_PREREQ(2, 33)
 	struct mallinfo2 m = mallinfo2();
 #else
-	struct mallinfo m = mallinfo(); /* MEMORY_BYTES fits in its int */
+	struct mallinfo m = mallinfo(); /* MEMORY_BYTES fits in the int fields */
 #endif
 
 	return (uint64_t)m.arena + (uint64_t)m.hblkhd;

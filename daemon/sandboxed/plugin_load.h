@@ -17,7 +17,7 @@ int plugin_load(int fd, const struct diesel_codec **ret, struct error *err);
 struct plugin_codec {
 	const struct diesel_codec *codec;
 	void *state;
-	/* Memory for its output, between two guard pages. */
+	/* Memory for the codec's output, between two guard pages. */
 	uint8_t *pages;
 	uint64_t pages_bytes;
 	uint8_t *out;

@@ -61,8 +61,8 @@ struct stager_order {
 struct stager_report {
 	uint32_t verb, slot;
 	int32_t result;
-	uint64_t bytes;    /* opened: space that the disk has left for us */
-	int64_t written_s; /* listed: time of writing */
+	uint64_t bytes;    /* opened: space on the disk that is left for us */
+	int64_t written_s; /* listed: time when the file was written */
 	char name[STAGER_NAME_BYTES];
 	struct error error;
 };

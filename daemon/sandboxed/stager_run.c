@@ -51,7 +51,7 @@ static void tell(const struct stager_here *s, const struct stager_report *report
 	while (n < 0 && errno == EINTR);
 }
 
-/* Makes the slot's buffer large enough. It is reused for later chunks. Huge pages where there are any. */
+/* Makes the slot's buffer large enough, of huge pages where possible. It is reused for later chunks. */
 static int need_buffer(struct buffer_of_slot *b, uint64_t bytes)
 {
 	uint64_t size = (bytes + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;

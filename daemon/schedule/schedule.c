@@ -14,7 +14,7 @@
 #define AHEAD_PARTS 8
 
 struct read_candidate {
-	struct session *session; /* NULL: for another node */
+	struct session *session; /* NULL: the read is for another node */
 	struct give_want give;
 	uint64_t chunk;
 };

@@ -13,7 +13,7 @@
 
 #define SECOND_MS   1000
 #define DEADLINE_MS 300             /* time limit for the child's reports of this second */
-#define LINGER_NS   (10 * NS_PER_S) /* the programs stay loaded this long for the next job */
+#define LINGER_NS   (10 * NS_PER_S) /* time for which idle BPF programs stay loaded for the next job */
 
 /* Maximum number of jobs whose threads' queue times are read per second, because these reads are
  * expensive. */
@@ -141,14 +141,15 @@ static void tell(const struct stall_sample *sample)
 	static const char *const sources[] = {"none", "bpf", "client", "process"};
 	const struct stall_shares *share = &sample->shares;
 
-	log_debug("job %llu: shares measured by %s: device %.3f, fetch %.3f, prep %.3f, checkpoint %.3f, "
-		  "starved %.3f, other %.3f. %.1f samples/s, %.2f steps/s. Rates: fetch %.0f, prep %.0f, "
-		  "device %.0f, memory hits %.2f, chunk latency %.4f s, storage %.1f MB/s",
-		  (unsigned long long)sample->job, sources[sample->source], share->device, share->fetch_stall,
-		  share->prep_stall, share->checkpoint_stall, share->cpu_starved, share->other,
-		  sample->samples_per_s, sample->steps_per_s, sample->fetch_rate, sample->prep_rate,
-		  sample->device_rate, sample->memory_hit_ratio, sample->chunk_latency_s,
-		  sample->source_bytes_per_s / 1e6);
+	log_debug(
+	    "job %llu: by %s: device %.3f fetch %.3f prep %.3f checkpoint %.3f starved %.3f other %.3f, "
+	    "%.1f samples/s, %.2f steps/s, rates: fetch %.0f prep %.0f device %.0f, memory hits %.2f, chunk "
+	    "latency %.4f s, storage %.1f MB/s",
+	    (unsigned long long)sample->job, sources[sample->source], share->device, share->fetch_stall,
+	    share->prep_stall, share->checkpoint_stall, share->cpu_starved, share->other,
+	    sample->samples_per_s, sample->steps_per_s, sample->fetch_rate, sample->prep_rate,
+	    sample->device_rate, sample->memory_hit_ratio, sample->chunk_latency_s,
+	    sample->source_bytes_per_s / 1e6);
 }
 
 void sensor_second_done(struct sensor *s)

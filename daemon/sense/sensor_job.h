@@ -21,7 +21,7 @@ struct sensed_reading {
 struct sensed_job {
 	struct sensed_job *next;
 	uint64_t id;
-	pid_t root;                                      /* 0: not visible */
+	pid_t root;                                      /* the job's process; 0: not visible here */
 	uint64_t start_ticks;                            /* start time of root */
 	bool told;                                       /* the child knows the job */
 	bool present;                                    /* it is in serving.jobs */
@@ -29,7 +29,7 @@ struct sensed_job {
 	uint64_t n_readings;
 	uint64_t queue_ns, queue_at_ns; /* total run-queue delay of its threads, and time of the reading */
 	double queue_ratio;
-	struct writes writes; /* as far as this process is permitted to see them */
+	struct writes writes; /* the job's writes, as far as this process may see them */
 	bool has_report;      /* `report` is from this second */
 	struct sensor_report report;
 };

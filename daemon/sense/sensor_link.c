@@ -210,7 +210,7 @@ static void take_replies(struct sensor *s)
 
 		if (r == -EAGAIN)
 			return;
-		if (r < 0) { /* the keeper reports how it ended */
+		if (r < 0) { /* the child has ended: the keeper reports how */
 			uv_poll_stop(&s->keeper.link->poll);
 			return;
 		}

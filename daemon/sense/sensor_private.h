@@ -12,7 +12,7 @@
 enum sensor_child_state {
 	CHILD_NONE,     /* no child, or the child is of no use: not permitted, or its keeper died */
 	CHILD_IDLE,     /* the keeper waits for the order to start the child */
-	CHILD_STARTING, /* the keeper was told, or starts another child */
+	CHILD_STARTING, /* the keeper was told to start a child, or starts another one */
 	CHILD_WATCHING, /* READY came */
 };
 

@@ -225,7 +225,7 @@ static void slice_end(struct watch *w, uint64_t now_ns)
 	}
 }
 
-/* CPU time of this process. */
+/* Returns the CPU time of this process. */
 static uint64_t watch_cpu_ns(void)
 {
 	struct timespec time;

@@ -65,7 +65,7 @@ void batch_fail(struct batch *b, int status, const char *why);
  * batch_free() in both cases. */
 int batch_init(struct batch *b, uint32_t batch, uint64_t n_chunks);
 void batch_free(struct batch *b);
-/* Heap bytes that batch_init() takes. */
+/* Returns the heap bytes that batch_init() allocates. */
 uint64_t batch_bytes(uint32_t batch, uint64_t n_chunks);
 
 /*

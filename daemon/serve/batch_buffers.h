@@ -35,7 +35,7 @@ struct buffer_batch {
 	uint32_t n_all; /* including damaged samples that are left out; they come last */
 	uint32_t n_damaged;
 	uint32_t member; /* number of the session that decoded it */
-	uint64_t job;    /* number of its job */
+	uint64_t job;    /* number of that session's job */
 };
 
 struct batch_buffer {

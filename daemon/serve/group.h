@@ -40,9 +40,9 @@ struct batch_slot;
 struct group_member {
 	struct group *group; /* NULL: the session never shares */
 	struct session *next;
-	uint32_t n_decoding;  /* slots with decoders */
+	uint32_t n_decoding;  /* number of slots that decoders are filling */
 	uint64_t n_shared;    /* batches that other members decoded */
-	uint64_t joined_ns;   /* CLOCK_MONOTONIC; so are the other times */
+	uint64_t joined_ns;   /* time when it joined; like the other times, of CLOCK_MONOTONIC */
 	uint64_t hungry_ns;   /* time when its client last had no batch ready */
 	uint64_t progress_ns; /* time when its decoders last started or ended a batch */
 	uint64_t batch_ns;    /* average CPU time to decode a batch; 0: unknown */

@@ -37,7 +37,7 @@ uint32_t serving_job_client_workers(const struct serving *s, const struct job *j
 {
 	uint32_t most = 0;
 
-	/* Each session of the job reports all of its workers. */
+	/* Each session of the job reports all workers of the job. */
 	for (const struct session *q = s->sessions; q; q = q->next) {
 		uint32_t said = q->job == job ? atomic_load(&q->slots.control->work.n_workers) : 0;
 

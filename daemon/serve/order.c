@@ -862,7 +862,7 @@ void order_look_ahead(struct order *o, const struct order_now *now)
 	a->epoch = epoch;
 	a->prefetch = prefetch;
 	a->without_kept = kept > 0;
-	if (kept > (o->n_batches - index) / o->request.stride) /* the rest of the epoch */
+	if (kept > (o->n_batches - index) / o->request.stride) /* at most the rest of the epoch */
 		return;
 	nothing_is_listed(o, plan);
 	if (kept > 0)

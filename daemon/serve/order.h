@@ -26,10 +26,10 @@ struct membership;
  */
 struct order_shape {
 	uint64_t batch_step; /* positions from the start of one batch of this session to its next */
-	uint64_t n_chunks;   /* chunks that the session visits */
-	uint64_t step;       /* positions of a step: all ranks' batches */
-	uint64_t lanes;      /* lanes in the order */
-	uint64_t n_lanes;    /* lanes from which the session's batches take samples */
+	uint64_t n_chunks;   /* number of chunks that the session visits */
+	uint64_t step;       /* number of positions in a step: the batches of all ranks */
+	uint64_t lanes;      /* number of lanes in the order */
+	uint64_t n_lanes;    /* number of lanes from which the session's batches take samples */
 	uint32_t batch;
 	uint32_t window_chunks;
 	uint32_t n_slots;

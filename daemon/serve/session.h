@@ -47,7 +47,7 @@ struct session {
 	struct session *next;
 	struct serving *serving;
 	struct cache *cache;
-	struct chunk_place *place; /* place where it opens its chunks */
+	struct chunk_place *place; /* place where the session opens its chunks */
 	struct job *job;
 	int64_t pid;
 	uint32_t uid;

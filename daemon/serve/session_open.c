@@ -37,7 +37,7 @@
  * most of them. */
 #define SPARE_REACH 1024
 
-/* Bytes of the cache's limit that neither slots nor the sessions of other datasets need. */
+/* Returns the bytes of the cache's limit that neither slots nor the sessions of other datasets need. */
 static uint64_t available_bytes(const struct session *s)
 {
 	const struct cache *c = s->cache;

@@ -45,7 +45,7 @@ struct batch_slot {
 			    for this batch */
 	bool shared;     /* another session decoded its batch */
 	uint64_t shared_job; /* job number of the session that decoded it */
-	uint64_t decode_ns;  /* CPU time that decoders spent on it so far */
+	uint64_t decode_ns;  /* CPU time that decoders spent on the batch so far */
 };
 
 struct slots {

@@ -118,7 +118,7 @@ int server_check_ready(const struct server *s, struct error *err)
 	return 0;
 }
 
-/* ---- clients are let in ---- */
+/* ---- admitting clients ---- */
 
 /* If not even the spare descriptor helps (ENFILE, ENOMEM), accept() is not tried again before this. */
 #define RETRY_MS 100

@@ -28,7 +28,7 @@
 #include "lib/text.h"
 #include "server.h"
 
-/* ---- clients that have to say something ---- */
+/* ---- clients that owe a message ---- */
 
 #define LOOK_MS 1000
 

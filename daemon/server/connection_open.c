@@ -17,7 +17,7 @@ enum open_stage {
 	OPEN_ASKS,  /* a helper process finds out which dataset it is */
 	OPEN_WAITS, /* waits for another request that loads the same dataset */
 	OPEN_LOADS,
-	OPEN_ADOPTS, /* a worker makes the tables */
+	OPEN_ADOPTS, /* a worker makes the dataset's tables */
 };
 
 struct open_request {

@@ -45,7 +45,7 @@ struct server {
 	const char *socket_path;
 	struct serving serving;
 	struct connection *connections;
-	uint32_t n_connections; /* including those that are closing */
+	uint32_t n_connections; /* number of connections, including closing ones */
 	uint32_t max_connections;
 	bool failed; /* the server stopped because of an error */
 	uv_poll_t fork_server_poll;

@@ -27,6 +27,6 @@ struct read_holds {
 
 /* Records that the job is writing a lot. */
 void read_holds_note(struct read_holds *h, uint32_t uid, dev_t storage, uint64_t job, uint64_t now_ns);
-/* Returns until when prefetch is paused, and for whose checkpoint. 0: not paused. */
+/* Returns the time until which prefetch is paused, and for whose checkpoint. 0: not paused. */
 uint64_t read_holds_until(const struct read_holds *h, uint32_t uid, dev_t storage, uint64_t now_ns,
 			  uint64_t *ret_job);

@@ -30,7 +30,7 @@
 #define READ_URGENT_BYTES (UINT64_C(32) << 20)  /* value of a trainer's wait, in bytes at TURN_WEIGHT */
 #define READ_STUCK_NS     UINT64_C(1000000000)
 #define READ_OP_BYTES     (UINT64_C(1) << 20) /* size of the largest request to a storage (reader_run.c) */
-#define READ_BURST_NS     UINT64_C(100000000) /* maximum lead of reads over a limit */
+#define READ_BURST_NS     UINT64_C(100000000) /* maximum time by which reads may run ahead of a limit */
 /* Limits on reads in progress on a storage that several jobs use. READER: reads per user (per job, if one
  * user has them all), as many as one dataset's reader takes. MOST: reads in total. BYTES: bytes in total,
  * which does not apply below READER reads. */

@@ -56,7 +56,7 @@ static int copy_piece(const struct copying *c, void *buffer, uint64_t at)
 	int r = fd_read_at(c->fd, c->to + at + direct, bytes - direct, at + direct, &done);
 
 	if (r == -EFAULT)
-		return -ENOMEM;                                /* no page for the copy */
+		return -ENOMEM;                                /* no memory for a page of the copy */
 	return r == 0 && done < bytes - direct ? -EBADMSG : r; /* the file has shrunk since it was opened */
 }
 

@@ -200,7 +200,7 @@ static void share_workers(struct tuner_round *round)
 		claims[i].given = floor(claims[i].given + 1e-6);
 		sum += claims[i].given;
 	}
-	/* Hand out one by one the workers that rounding left over. */
+	/* Hands out the workers that rounding left over, one by one. */
 	for (size_t i = 0; i < 2 * n && sum + 1 <= round->workers_total; i++) {
 		if (claims[i].given + 1 > claims[i].want)
 			continue;

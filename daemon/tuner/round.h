@@ -7,7 +7,7 @@
 
 struct knob_plan {
 	struct job_figures now;    /* the estimate since the last change; all NAN without samples */
-	double demand;             /* as measured. NAN: not known, and now.demand is a lower bound */
+	double demand;             /* demand as measured. NAN: not known, and now.demand is a lower bound */
 	uint32_t n;                /* samples that the estimate is made from */
 	struct memory_space space; /* limits of the job */
 };

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#define JUMPS_MAX 3               /* the model's first values, and two corrections */
+#define JUMPS_MAX 3               /* maximum number of jumps: the model's first values, and two corrections */
 #define JUMP_NS   (9 * SECOND_NS) /* time after which the job counts as settled in any case */
 /* Minimum stall for a change, as a share of the time, and its minimum duration. Shorter ones are noise or
  * a checkpoint. */
@@ -224,7 +224,7 @@ static bool has_space(const struct tuner_job *job, const struct knob_plan *p, en
 	case TUNER_DAEMON_WORKERS: return want <= p->space.daemon_workers;
 	case TUNER_CLIENT_WORKERS: return want <= p->space.client_workers;
 	case TUNER_CACHE_BYTES: return (double)want <= p->space.cache_bytes;
-	case TUNER_DECODED_BYTES: return false; /* only decoded_rules.c sets it */
+	case TUNER_DECODED_BYTES: return false; /* only decoded_rules.c sets this knob */
 	}
 	return false;
 }

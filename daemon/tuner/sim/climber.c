@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-#define N_CLIMBED 4 /* its jobs do not decode in the daemon: no decoded copies */
+#define N_CLIMBED 4 /* number of knobs that it turns: its jobs have no decoded copies */
 #define STEP_S    3
 #define BETTER    1.02
 

@@ -90,7 +90,7 @@ struct stall_sample {
 	double reads_in_flight;    /* mean over the time in which at least one chunk was in flight */
 	double reading_ratio;      /* share of the covered time in which a chunk was in flight, 0 .. 1 */
 	double memory_hit_ratio;  /* share of needed chunks found in memory, without a read or another node */
-	double chunk_bytes;       /* mean of the dataset, as stored in a segment */
+	double chunk_bytes;       /* mean chunk size of the dataset, as stored in segments */
 	double samples_per_chunk; /* samples that this node uses: all, unless nodes share the order */
 	uint32_t window_chunks;   /* chunks that the shuffle mixes: all are needed at the same time */
 	double ready_samples;     /* samples that the slots of all sessions hold when full */
@@ -105,7 +105,7 @@ struct stall_sample {
 	double client_worker_bytes;     /* private memory of one client worker */
 	double daemon_workers_busy;     /* daemon threads at work for the job: mean */
 	double client_workers_busy;
-	double run_queue_ratio; /* time its threads were runnable without a core, over covered time */
+	double run_queue_ratio; /* time that its threads were runnable without a core, per covered time */
 
 	/* Memory. */
 	uint64_t dataset;     /* equal for jobs that read the same dataset: they share its chunks */

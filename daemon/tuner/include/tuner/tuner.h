@@ -28,7 +28,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define TUNER_MAX_JOBS     64 /* tuned at one time; further jobs are not tuned, but counted */
+#define TUNER_MAX_JOBS     64 /* maximum number of jobs tuned at one time; others are only counted */
 #define TUNER_MAX_PINS     128
 #define TUNER_REASON_BYTES 240
 
@@ -48,7 +48,7 @@ struct tuner_config {
 	 * lowered in the same second. 0 for cache_bytes_max: 75 % of the node's memory limit. 0 for
 	 * workers_max: twice its cores, because half of the workers wait at any time. */
 	uint64_t cache_bytes_max;
-	uint32_t workers_max;   /* daemon workers and client workers together */
+	uint32_t workers_max;   /* limit on daemon workers and client workers together */
 	uint64_t reserve_bytes; /* headroom to leave free; 0: stall_reserve_bytes() */
 	/* Limits of each job. */
 	uint32_t prefetch_chunks_max;
@@ -132,7 +132,7 @@ enum tuner_phase {
 struct tuner_view {
 	uint64_t job;
 	enum tuner_phase phase;
-	struct tuner_knobs wanted;     /* after this second's decisions */
+	struct tuner_knobs wanted;     /* knobs after this second's decisions */
 	struct tuner_knobs model;      /* the model's values, without other jobs' limits */
 	double rate;                   /* smoothed consumption, samples/s */
 	double demand;                 /* the trainer's rate if it never waited for data */

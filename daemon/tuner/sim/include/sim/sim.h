@@ -97,7 +97,7 @@ enum sim_policy {
 	SIM_TUNER,
 	SIM_CLIMBER, /* one knob per step, up or down; keeps the value that measured better */
 	SIM_DEFAULT, /* workers = cores, prefetch 2, half of the memory as cache */
-	SIM_FROZEN,  /* the knobs of the start */
+	SIM_FROZEN,  /* the knobs stay as they are at the start */
 };
 
 struct sim_outcome {
@@ -133,7 +133,7 @@ void sim_judge(const struct sim_scenario *s, const struct sim_outcome *o, const 
 /* Several jobs, compared with the best static settings of an equal split of cores and memory. */
 struct sim_multi {
 	double total; /* mean over the jobs of rate / its rate in the split */
-	double least; /* the smallest such ratio */
+	double least; /* the smallest of these ratios */
 };
 void sim_judge_multi(const struct sim_scenario *s, const struct sim_outcome *o, struct sim_multi *ret);
 

@@ -107,7 +107,8 @@ static void on_identified(struct opening *q, struct opener_reply *reply, int *fd
 
 	if (fds[1] < 0) {
 		error_set(&err, -EMFILE,
-			  "dieseld has no file descriptor left to open the dataset: raise LimitNOFILE=");
+			  "dieseld has no file descriptor left to open the dataset: raise its limit of open "
+			  "files (LimitNOFILE=)");
 		opening_fail(q, &err);
 		return;
 	}

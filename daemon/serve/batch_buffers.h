@@ -84,8 +84,8 @@ uint32_t batch_buffers_take(struct buffers *f);
 void batch_buffers_take_this(struct buffers *f, uint32_t buffer);
 /* Returns the memory of a buffer without references to the system. */
 void batch_buffers_give_back(struct buffers *f, uint32_t buffer);
-/* Makes a new buffer's memory huge pages where possible. The worker that fills the buffer calls this before
- * it writes. */
+/* Backs a new buffer with huge pages while these are cheap. The worker that fills the buffer calls this
+ * before it writes. */
 void batch_buffers_prepare(struct buffers *f, uint32_t buffer);
 void batch_buffers_ref(struct buffers *f, uint32_t buffer);
 void batch_buffers_unref(struct buffers *f, uint32_t buffer);

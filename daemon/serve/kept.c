@@ -8,7 +8,7 @@
 #include "lib/array.h"
 #include "lib/minmax.h"
 
-#define MAX_FRAMES 8192 /* maximum number of kept batches: bounds the bookkeeping */
+#define MAX_FRAMES 8192 /* maximum number of buffers: bounds the bookkeeping */
 #define WARM       8    /* unused buffers that keep their memory, to be filled again */
 #define NEAR       8    /* distance between members, in batches, at which their buffers suffice */
 #define NOBODY     UINT64_MAX

@@ -170,7 +170,7 @@ static void turn_away_one(struct server *s, int listen_fd, uv_poll_t *poll, int 
 		turn_away(s, fd, &err);
 	s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 	log_limited(&s->accept_lines, LOG_LEVEL_WARNING,
-		    "%s. If dieseld has reached its limit of open files, raise LimitNOFILE=", err.text);
+		    "%s. If dieseld has reached its limit of open files, raise it (LimitNOFILE=)", err.text);
 	if (fd >= 0)
 		return;
 	uv_poll_stop(poll);

@@ -18,7 +18,7 @@
  * noise of one-second figures is below both. */
 #define WORSE_RATE 0.97
 #define WORSE_WAIT 0.02
-#define MUCH_WORSE 0.85 /* a rate below this part: undone at once, even in a settled job */
+#define MUCH_WORSE 0.85 /* a rate below this part: undone at once, even in a settled job's cooldown */
 /* A change helped if it brought a quarter of the promised gain, or if hardly any waiting is left. */
 #define PART_OF_PROMISE 0.25
 #define PROMISE_MIN     0.05 /* minimum promised gain, as a part of the rate: less would not be seen */
@@ -205,7 +205,7 @@ struct trial {
 /* While a job jumps, nothing is undone: the next jump uses the new knowledge and sets the depth. */
 static void judge_useless_depth(struct tuner_round *round, const struct trial *t)
 {
-	static const char why[] = "prefetching more chunks did not raise the rate of storage";
+	static const char why[] = "did not raise the rate of storage by prefetching more chunks";
 
 	if (t->last)
 		undo(round, t->index, t->knob, t->after, why);
@@ -223,7 +223,8 @@ static bool judge_loss(struct tuner_round *round, const struct trial *t)
 		return false;
 	certain = is_certain(c, t->stray, t->n, t->after);
 	if (certain && ((t->calm && t->n >= SAMPLES_SURE) || t->after->rate < c->rate_before * MUCH_WORSE))
-		undo(round, t->index, t->knob, t->after, up ? "made it slower" : "it was needed");
+		undo(round, t->index, t->knob, t->after,
+		     up ? "made the job slower" : "took away what the job needs");
 	return certain || t->n < (t->last ? SAMPLES_MOST : SAMPLES_SURE);
 }
 

@@ -267,8 +267,8 @@ static void relieve(struct tuner_round *round, size_t index)
 	double expected;
 	int k = best_single(round, index, &expected);
 
-	/* Decoded copies only save CPU time. If others use the cores, the job gains in proportion to its
-	 * present rate. */
+	/* Decoded copies only save CPU time. If others use the cores, the gain applies to the measured rate,
+	 * not to the model's. */
 	if (k == TUNER_DECODED_BYTES)
 		expected =
 		    fmin(expected, round->plans[index].now.rate * expected / rate_of(round, index, &now));

@@ -164,7 +164,7 @@ def conclude(before, after):
 def main():
     parser = argparse.ArgumentParser(prog="./dev demo", description=__doc__.splitlines()[0])
     parser.add_argument("--files", type=int, default=2080, help="photographs to train on")
-    parser.add_argument("--iops", type=int, default=IOPS, help="reads per second the disk is held to")
+    parser.add_argument("--iops", type=int, default=IOPS, help="limit of the slowed-down disk, in reads per second")
     args = parser.parse_args()
 
     WORK.mkdir(parents=True, exist_ok=True)
@@ -172,10 +172,10 @@ def main():
     dataset = pack(source)
     no_measuring = why_no_measuring()
     if no_measuring:
-        note(f"the shares of time are left out: {no_measuring}")
+        note(f"the breakdown of the time is left out: {no_measuring}")
     no_throttle = support.Throttle.why_not(WORK)
     if no_throttle:
-        note(f"the disk is as fast as it is, so there is less to win: {no_throttle}")
+        note(f"the disk is not slowed down, so there is less to gain: {no_throttle}")
         slow = NoThrottle()
     else:
         note(f"simulated slow storage: a blkio group holds this disk to {args.iops} reads/s and "
@@ -188,7 +188,7 @@ def main():
         say("1. The job as it is: torchvision's ImageFolder, PyTorch's DataLoader, 2 workers")
         support.evict(source.rglob("*.jpg"))
         before = train(slow, "plain", measured, [source])
-        say("2. The loader line swapped, the dataset served by dieseld")
+        say("2. The same job with diesel_loader in place of the loader line, and the dataset served by dieseld")
         support.evict(dataset.rglob("*.chunk"))
         with Daemon(slow) as daemon:
             after = train(slow, "diesel", measured, [dataset, "--diesel"], {"DIESEL_SOCKET": str(daemon.socket)})

@@ -93,12 +93,14 @@ static int check_records(const struct chunk_view *view, const char *origin, stru
 			    "%s: record %u has encoding %u, which this program does not support; update it",
 			    origin, i, r->encoding);
 		if (r->bytes != r->stored_bytes)
-			return error_set(err, -EBADMSG, "%s: record %u has two lengths; " DAMAGED, origin, i);
+			return error_set(err, -EBADMSG, "%s: record %u gives two different lengths; " DAMAGED,
+					 origin, i);
 		payload_bytes += r->stored_bytes;
 	}
 	if (payload_bytes != header->payload_bytes)
-		return error_set(err, -EBADMSG, "%s: its records do not add up to its payload; " DAMAGED,
-				 origin);
+		return error_set(
+		    err, -EBADMSG,
+		    "%s: the lengths of its records do not add up to that of its payload; " DAMAGED, origin);
 	return 0;
 }
 

@@ -129,11 +129,11 @@ static int check_sample(const struct chunk_sample *sample, struct error *err)
 	text_printable(path, sizeof(path), sample->path, sample->path_length);
 	if (!chunk_name_is_valid(sample->path, sample->path_length))
 		return error_set(err, -EINVAL,
-				 "invalid path of a sample '%s': must have 1 to %u bytes and be relative, "
-				 "without . and ..",
+				 "invalid sample path '%s': must have 1 to %u bytes and be relative, without "
+				 ". and .. components",
 				 path, CHUNK_NAME_MAX);
 	if (sample->bytes > CHUNK_SAMPLE_MAX_BYTES)
-		return error_set(err, -EFBIG, "'%s' has %s, a sample can have at most %s: split it", path,
+		return error_set(err, -EFBIG, "'%s' has %s, but a sample can have at most %s: split it", path,
 				 units_format_bytes(size, sizeof(size), sample->bytes),
 				 units_format_bytes(limit, sizeof(limit), CHUNK_SAMPLE_MAX_BYTES));
 	return 0;

@@ -22,7 +22,8 @@ int store_parse_head(struct store *s, const struct store_object *object, const v
 	if (r < 0)
 		return r;
 	if (chunk_id_compare(&view.header->id, &object->id) != 0)
-		return error_set(err, -EBADMSG, "%s holds a chunk of another name; restore the file", name);
+		return error_set(err, -EBADMSG,
+				 "%s holds a different chunk than its name says; restore the file", name);
 	*ret_view = view;
 	return 0;
 }

@@ -29,7 +29,7 @@ static int read_header(struct snapshot *s, struct error *err)
 	if (h->format != SNAPSHOT_FORMAT)
 		return error_set(err, -EPROTONOSUPPORT,
 				 "%s has snapshot format %u, this program supports %u; %srun `dieselctl "
-				 "snapshot` with this one",
+				 "snapshot` of this program's version",
 				 s->origin, h->format, SNAPSHOT_FORMAT,
 				 h->format > SNAPSHOT_FORMAT ? "update it, or " : "");
 	if (checksum_xxh3_gap(s->map, sizeof(*h), offsetof(struct snapshot_header, header_xxh3)) !=
@@ -90,7 +90,7 @@ static int check_sections(const struct snapshot *s, struct error *err)
 					 s->origin, i == SNAPSHOT_DIGESTS ? "digests lie" : "a section lies");
 	}
 	if (!index_fits(s))
-		return error_set(err, -EBADMSG, "%s: hash index has a wrong size; " SNAPSHOT_DAMAGED,
+		return error_set(err, -EBADMSG, "%s: the hash index has the wrong size; " SNAPSHOT_DAMAGED,
 				 s->origin);
 	return 0;
 }

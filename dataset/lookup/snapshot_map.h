@@ -107,4 +107,4 @@ static inline uint64_t snapshot_time(const struct snapshot_chunk_entry *c, const
 	return c->base_ns + time * (c->time_unit == SNAPSHOT_SECONDS ? NS_PER_S : 1);
 }
 
-#define SNAPSHOT_DAMAGED "run `dieselctl snapshot` to rebuild it, or, where it is frozen, `dieselctl rebuild`"
+#define SNAPSHOT_DAMAGED "run `dieselctl snapshot` to rebuild it (for a frozen dataset: `dieselctl rebuild`)"

@@ -90,10 +90,10 @@ static int not_kept(int dataset_fd, const char *dataset_path, uint64_t version, 
 		return error_set(err, -ENOENT, SNAPSHOT_NO_VERSION, dataset_path, version, newest);
 	if (snapshot_retained_list(dataset_fd, &versions, &n) < 0 || n == 0)
 		return error_set(err, -ENOENT,
-				 SNAPSHOT_NOT_RETAINED "; there is that of the newest, %" PRIu64,
+				 SNAPSHOT_NOT_RETAINED "; only the newest version has one: %" PRIu64,
 				 dataset_path, version, newest);
 	return error_set(err, -ENOENT,
-			 SNAPSHOT_NOT_RETAINED "; there are those of %" PRIu64 " to %" PRIu64
+			 SNAPSHOT_NOT_RETAINED "; the kept versions are %" PRIu64 " to %" PRIu64
 					       ", and `dieselctl snapshot --version %" PRIu64
 					       "` makes it again unless that version was purged",
 			 dataset_path, version, versions[0], newest, version);
@@ -113,8 +113,10 @@ int snapshot_retained_open(int dataset_fd, const char *dataset_path, uint64_t ve
 	if (fd < 0 && fd != -ENOENT && fd != -ENOTDIR)
 		return error_errno(err, fd, "may not read %s/%s", dataset_path, name);
 	if (fd >= 0 && snapshot_retained_version(fd) != version)
-		return error_set(err, -EBADMSG, "%s/%s is not the snapshot of that version: remove it",
-				 dataset_path, name);
+		return error_set(
+		    err, -EBADMSG,
+		    "%s/%s does not hold the snapshot of the version in its name: remove the file",
+		    dataset_path, name);
 	if (fd < 0) {
 		newest_fd = file_to_read(dataset_fd, SNAPSHOT_FILE, false);
 		if (newest_fd < 0)

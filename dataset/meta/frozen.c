@@ -28,8 +28,8 @@ bool frozen_is(int dir_fd, const char *path)
 int frozen_error(const char *dataset_path, struct error *err)
 {
 	return error_set(err, -EROFS,
-			 "%s is frozen, so it has a snapshot but no metadata; `dieselctl rebuild %s` makes "
-			 "the metadata again, and then the dataset can be changed",
+			 "%s is frozen (it has a snapshot but no metadata). To change the dataset, first run "
+			 "`dieselctl rebuild %s`",
 			 dataset_path, dataset_path);
 }
 

@@ -93,7 +93,7 @@ static int find_committed(struct meta_redis *s, const char *path, size_t length,
 		}
 		s->read = now;
 	}
-	return error_set(err, -EAGAIN, "%s changes all the time; try again", redis_link_text(s->link));
+	return error_set(err, -EAGAIN, "%s keeps changing; try again", redis_link_text(s->link));
 }
 
 static int redis_meta_find(struct meta *m, const char *path, size_t path_length, struct meta_path *ret,
@@ -431,7 +431,7 @@ static int redis_add_chunk(struct meta *m, const struct chunk_view *view, struct
 
 	if (s->has_last && chunk_id_compare(&h->id, &s->last) <= 0)
 		return error_set(err, -EINVAL,
-				 "chunk %s is older than what %s holds: run `dieselctl rebuild`",
+				 "chunk %s is older than the newest one in %s: run `dieselctl rebuild`",
 				 chunk_id_format(&h->id, text), redis_link_text(s->link));
 	s->last_chunk = (struct meta_chunk){
 	    .id = h->id,

@@ -66,11 +66,12 @@ static bool is_written_for(const char *line, int dir_fd, bool *ret)
 /* Says in err what to do with a copy. Returns -EXDEV. */
 static int redis_backend_copied(const char *dataset_path, struct error *err)
 {
-	return error_set(err, -EXDEV,
-			 "%s is a copy, whose " META_REDIS_FILE " names the metadata of the dataset it was "
-			 "copied from: `dieselctl rebuild --meta redis://HOST[:PORT]/PREFIX %s`, with a "
-			 "prefix that no dataset has, makes metadata of its own",
-			 dataset_path, dataset_path);
+	return error_set(
+	    err, -EXDEV,
+	    "%s is a copy: its " META_REDIS_FILE
+	    " still names the metadata of the original dataset. To give the copy its own metadata, choose a "
+	    "PREFIX that no dataset uses and run `dieselctl rebuild --meta redis://HOST[:PORT]/PREFIX %s`",
+	    dataset_path, dataset_path);
 }
 
 /* -ENOENT: the dataset has none. With the user and password that DIESEL_REDIS has for this server. */
@@ -103,7 +104,8 @@ static int redis_backend_read(int dir_fd, const char *dataset_path, struct redis
 	}
 	if (strncmp(text, "diesel-metadata ", 16) == 0 && strcmp(text, FIRST_LINE) != 0)
 		return error_set(err, -EPROTONOSUPPORT,
-				 "%s is of another version than this program supports; update it", path);
+				 "%s has a format version that this program does not support; update it",
+				 path);
 	if (strcmp(text, FIRST_LINE) != 0 || !lines[2] || !lines[3] ||
 	    !is_written_for(lines[3], dir_fd, &is_ours) ||
 	    redis_url_parse(lines[1], true, &place.url, NULL) < 0 || strlen(lines[2]) != 32 ||

@@ -232,7 +232,7 @@ static int open_checked(int dir_fd, const char *path, enum meta_mode mode, struc
 	    .mode = modes[mode],
 	    .busy_ms = BUSY_MS,
 	    .if_damaged = "run `dieselctl rebuild`",
-	    .if_busy = "another dieselctl writes to this dataset; try again later",
+	    .if_busy = "another dieselctl is writing to this dataset; try again later",
 	};
 	struct sql *db = NULL;
 	int r = dir_fd < 0 ? error_errno(err, dir_fd, "cannot open %s", path)

@@ -248,7 +248,7 @@ static int sqlite_add_chunk(struct meta *m, const struct chunk_view *view, struc
 
 	if (s->has_last && chunk_id_compare(&view->header->id, &s->last) <= 0)
 		return error_set(err, -EINVAL,
-				 "chunk %s is older than what %s holds: run `dieselctl rebuild`",
+				 "chunk %s is older than the newest one in %s: run `dieselctl rebuild`",
 				 chunk_id_format(&view->header->id, text), sql_path(s->db));
 	int r = s->changing ? 0 : start_change(s, err);
 

@@ -129,7 +129,7 @@ int redis_state_take(const struct meta_redis *s, const redisReply *reply, struct
 		return redis_damaged(s, "not ours", err);
 	if (strcmp(format, REDIS_FORMAT_PLAIN) != 0 && strcmp(format, REDIS_FORMAT_COMPRESSED) != 0)
 		return error_set(err, -EPROTONOSUPPORT,
-				 "%s is of a newer version than this program supports; update it",
+				 "%s has metadata in a newer format than this program supports; update it",
 				 redis_link_text(s->link));
 	if (strcmp(dataset, s->place.dataset) != 0)
 		return error_set(err, -EEXIST, "%s holds another dataset's metadata, not that of %s",
@@ -186,8 +186,8 @@ int redis_state_check_policy(const struct meta_redis *s, struct error *err)
 {
 	return redis_link_evicts(s->link)
 		   ? error_set(err, -EINVAL,
-			       "%s evicts keys when its memory is full, and with them a dataset's metadata: "
-			       "set maxmemory-policy noeviction there",
+			       "%s evicts keys when its memory is full, which destroys a dataset's metadata: "
+			       "set maxmemory-policy noeviction on that server",
 			       redis_link_text(s->link))
 		   : 0;
 }

@@ -119,12 +119,13 @@ int registry_start(const char *url, const struct registry_member *self,
 				 "the node's name must be 1 to %d bytes of UTF-8 without control characters",
 				 REGISTRY_NAME_BYTES - 1);
 	if (!memchr(self->address, '\0', sizeof(self->address)) || !member_is_address(self->address))
-		return error_set(err, -EINVAL,
-				 "the address that other nodes connect to must be a number with a port, such "
-				 "as 10.0.0.1:7077 or [fd00::1]:7077");
+		return error_set(
+		    err, -EINVAL,
+		    "the address that other nodes connect to must be an IP address with a port, such "
+		    "as 10.0.0.1:7077 or [fd00::1]:7077");
 	r = calloc(1, sizeof(*r));
 	if (!r)
-		return error_errno(err, -ENOMEM, "the registry of nodes");
+		return error_errno(err, -ENOMEM, "cannot start the registry of nodes");
 	pthread_mutex_init(&r->mutex, NULL);
 	pthread_mutex_init(&r->calling, NULL);
 	pthread_condattr_init(&monotonic);

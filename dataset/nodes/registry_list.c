@@ -64,8 +64,8 @@ static int ask_set(struct asking *a, struct key key, const char *last, const red
 	if (reply->type == REDIS_REPLY_ERROR)
 		return redis_refusal(reply, redis_link_text(a->link), err);
 	if (reply->type != REDIS_REPLY_ARRAY)
-		return error_set(err, -EPROTO, "%s: %s is not an entry of a node", redis_link_text(a->link),
-				 key.text);
+		return error_set(err, -EPROTO, "%s: %s does not hold the entry of a node",
+				 redis_link_text(a->link), key.text);
 	*ret = reply;
 	return 0;
 }

@@ -530,7 +530,7 @@ static void judge_server(struct node_round *round, bool only_changed)
 		has_rival |= round->groups[i]->n_rival >= RIVAL_ROUNDS;
 	if (has_rival)
 		error_set(&rival, -EEXIST,
-			  "another node has the same name %s: give one of them another --cluster-name",
+			  "another node is also named %s: give one of the two a different --cluster-name",
 			  r->self.node);
 	if (only_changed)
 		has_rival = r->has_rival;

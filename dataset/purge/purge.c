@@ -397,7 +397,7 @@ static int copy_chunk(struct purge *p, size_t at)
 	int r = read_chunk(p, &chunk->known, &file, &view);
 
 	if (r == 0 && view.header->head_xxh3 != chunk->known.head_xxh3)
-		r = error_set(p->err, -EBADMSG, "%s is another file than the metadata describes; restore it",
+		r = error_set(p->err, -EBADMSG, "%s is not the file that the metadata describes; restore it",
 			      store_describe(writer_store(p->w), id, name));
 	if (r == 0)
 		writer_compress(p->w, view.header->flags & CHUNK_FLAG_COMPRESSED ? view.header->level : 0);
@@ -425,8 +425,9 @@ static int copy_all(struct purge *p)
 		if (r == 0 && o->progress)
 			o->progress("purging", ++done, p->result.n_holed, p->bytes, o->context);
 		if (r == 0 && o->cancelled && o->cancelled(o->context))
-			r = error_set(p->err, -ECANCELED,
-				      "interrupted; the dataset is unchanged, and the same command goes on");
+			r = error_set(
+			    p->err, -ECANCELED,
+			    "interrupted; the dataset is unchanged. Run the same command again to continue");
 	}
 	return r;
 }

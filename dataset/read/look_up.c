@@ -157,7 +157,7 @@ int look_up_list(struct look_up *l, const char *directory, size_t length, bool r
 	int r = meta_each_path(l->meta, collect, &listing, err);
 
 	if (r == -ENOMEM)
-		error_errno(err, r, "the list of paths");
+		error_errno(err, r, "cannot list the paths");
 	if (r == 0)
 		settle(&listing);
 	if (r == 0 && listing.list.bytes == 0)

@@ -180,7 +180,7 @@ static void check_snapshot_chunk(struct verify *v, const struct chunk_view *view
 		return;
 	if (chunk.head_xxh3 != view->header->head_xxh3 || chunk.file_bytes != view->header->file_bytes) {
 		snprintf(text, sizeof(text),
-			 "%s is another file than the snapshot describes; restore it, or run "
+			 "%s is not the file that the snapshot describes; restore it, or run "
 			 "`dieselctl rebuild`",
 			 name);
 		damage_text(v, &view->header->id, text);
@@ -200,8 +200,9 @@ static void check_snapshot_chunk(struct verify *v, const struct chunk_view *view
 			continue;
 		}
 		snprintf(text, sizeof(text),
-			 "%s: the snapshot's sample %llu is not record %u; run `dieselctl rebuild`", name,
-			 (unsigned long long)(chunk.first_sample + i), s.record);
+			 "%s: sample %llu of the snapshot does not match record %u of the chunk; run "
+			 "`dieselctl rebuild`",
+			 name, (unsigned long long)(chunk.first_sample + i), s.record);
 		damage_text(v, &view->header->id, text);
 	}
 }
@@ -322,8 +323,8 @@ static void check_sums(struct verify *v, const struct chunk_id *id, const char *
 
 	if (!sums || sums->in_meta == sums->in_chunk)
 		return;
-	snprintf(text, sizeof(text), "metadata and %s disagree about its samples; run `dieselctl rebuild`",
-		 name);
+	snprintf(text, sizeof(text),
+		 "the metadata and %s disagree about the chunk's samples; run `dieselctl rebuild`", name);
 	damage_text(v, NULL, text);
 }
 
@@ -349,7 +350,7 @@ static void check_file(struct verify *v, struct chunk_file *f, const struct meta
 	}
 	if (known && !is_described(known, f->view.header)) {
 		snprintf(text, sizeof(text),
-			 "%s is another file than the metadata describes; restore it, or run "
+			 "%s is not the file that the metadata describes; restore it, or run "
 			 "`dieselctl rebuild`",
 			 f->name);
 		damage_text(v, id, text);
@@ -395,12 +396,13 @@ static void check_unknown(struct verify *v, const struct store_object *object)
 			   ? chunk_id_compare(&object->id, &v->newest) > 0
 			   : v->info.has_pending && chunk_id_compare(&object->id, &v->info.pending) >= 0;
 
-	snprintf(
-	    text, sizeof(text), "%s is not in the metadata: %s", store_describe(v->store, &object->id, name),
-	    pending        ? "a pack is running, or was interrupted and goes on with the same command"
-	    : v->in_bucket ? "it belongs to no version, and `dieselctl purge` removes it"
-	    : v->result.n_damages > n_damages ? "no sample is in it, so remove it, unless you can restore it"
-					      : "run `dieselctl rebuild` to take it in, or remove it");
+	snprintf(text, sizeof(text), "%s is not in the metadata: %s",
+		 store_describe(v->store, &object->id, name),
+		 pending ? "a pack is running, or was interrupted and continues when you run the same command"
+		 : v->in_bucket ? "it belongs to no version, and `dieselctl purge` removes it"
+		 : v->result.n_damages > n_damages
+		     ? "no sample of the dataset is in it; restore it if you can, or remove it"
+		     : "run `dieselctl rebuild` to add its samples, or remove it");
 	v->callbacks->note(text, v->callbacks->context);
 }
 
@@ -495,7 +497,7 @@ static void check_agreement(struct verify *v)
 
 	if (info->version > v->info.version) {
 		snprintf(text, sizeof(text),
-			 "the metadata is of version %llu, older than the snapshot of %llu: run `dieselctl "
+			 "the metadata has version %llu, the snapshot the newer version %llu: run `dieselctl "
 			 "rebuild`",
 			 (unsigned long long)v->info.version, (unsigned long long)info->version);
 		damage_text(v, NULL, text);
@@ -503,9 +505,10 @@ static void check_agreement(struct verify *v)
 	}
 	if (info->version != v->info.version) {
 		/* A crash between the two commits leaves this. No damage: the older snapshot is whole. */
-		snprintf(text, sizeof(text),
-			 "the snapshot is of version %llu, the metadata of %llu: run `dieselctl snapshot`",
-			 (unsigned long long)info->version, (unsigned long long)v->info.version);
+		snprintf(
+		    text, sizeof(text),
+		    "the snapshot has version %llu, the metadata has version %llu: run `dieselctl snapshot`",
+		    (unsigned long long)info->version, (unsigned long long)v->info.version);
 		v->callbacks->note(text, v->callbacks->context);
 		return;
 	}

@@ -101,9 +101,9 @@ static int check_version(struct meta *meta, struct version_replay *r, const stru
 	if (r->wanted.version && follows && r->version >= r->last.oldest)
 		return 0;
 	return error_set(r->err, -ENOENT,
-			 "version %" PRIu64 " of %s cannot be read%s: the oldest that can be is %" PRIu64
-			 "; `dieselctl log` lists them",
-			 r->version, r->name, r->wanted.version ? " any more" : ", as no log has it",
+			 "version %" PRIu64 " of %s cannot be read%s: the oldest readable version is %" PRIu64
+			 "; `dieselctl log` lists the versions",
+			 r->version, r->name, r->wanted.version ? " any more" : " (no log describes it)",
 			 follows ? r->last.oldest : info->version);
 }
 
@@ -119,12 +119,12 @@ static int replay_chunk(const struct meta_chunk *chunk, void *context)
 	int result = store_read_head(r->store, &chunk->id, &head, &view, r->err);
 
 	if (result < 0) {
-		error_prefix(r->err, "an old version needs all of its chunks");
+		error_prefix(r->err, "cannot rebuild the old version, which needs all of its chunks");
 		return result;
 	}
 	if (view.header->head_xxh3 != chunk->head_xxh3)
 		return error_set(r->err, -EBADMSG,
-				 "%s is another file than the metadata describes; restore it",
+				 "%s is not the file that the metadata describes; restore it",
 				 store_describe(r->store, &chunk->id, name));
 	result = meta_add_chunk(r->to, &view, r->err);
 	if (result == 0 && chunk->has_sha256)

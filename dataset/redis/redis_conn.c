@@ -142,11 +142,11 @@ static int shake(struct redis_tls *t, int fd, uint64_t until_ns, const char *nam
 		if (r == -EAGAIN)
 			r = redis_wait(fd, events, until_ns);
 		else if (SSL_get_verify_result(t->ssl) != X509_V_OK)
-			return error_set(err, -EACCES, "%s: its certificate is not accepted: %s", name,
-					 X509_verify_cert_error_string(SSL_get_verify_result(t->ssl)));
+			return error_set(err, -EACCES, "%s: the server's TLS certificate was rejected: %s",
+					 name, X509_verify_cert_error_string(SSL_get_verify_result(t->ssl)));
 		else
 			return error_set(err, ERR_peek_error() ? -EPROTO : -ECONNRESET, "%s: TLS: %s", name,
-					 ERR_peek_error() ? reason() : "the server hung up");
+					 ERR_peek_error() ? reason() : "the server closed the connection");
 		if (r < 0)
 			return error_errno(err, r, "%s: TLS", name);
 	}
@@ -180,7 +180,7 @@ static int redis_tls_open(struct redis_tls_config *c, int fd, const char *name, 
 	r = shake(t, fd, until_ns, name, err);
 	certificate = r == 0 ? SSL_get1_peer_certificate(t->ssl) : NULL;
 	if (r == 0 && !(certificate && (is_for(certificate, name) || is_for(certificate, other_name))))
-		r = error_set(err, -EACCES, "%s: its certificate is for another name", name);
+		r = error_set(err, -EACCES, "%s: the server's TLS certificate is for another name", name);
 	X509_free(certificate);
 	if (r < 0)
 		redis_tls_close(t);

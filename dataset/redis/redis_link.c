@@ -202,8 +202,8 @@ static int redis_nodes_of_slot(struct redis_nodes *nodes, uint16_t slot, size_t 
 		return r;
 	if (nodes->is_cluster && nodes->slots[slot] >= nodes->n) {
 		nodes->stale = true;
-		return error_set(err, -EAGAIN, "the cluster of %s: no node has slot %u", nodes->list[0].text,
-				 slot);
+		return error_set(err, -EAGAIN, "the Redis Cluster of %s: no node serves slot %u",
+				 nodes->list[0].text, slot);
 	}
 	*ret = nodes->is_cluster ? nodes->slots[slot] : 0;
 	return 0;
@@ -507,7 +507,7 @@ static int take_error(struct redis_link *l, struct command *c, const redisReply 
 			r = redis_nodes_find(&l->nodes, &address, &node);
 		if (r < 0)
 			return error_set(err, r, "%s: invalid redirection", text);
-		error_set(err, -EAGAIN, "%s redirects its clients without end", text);
+		error_set(err, -EAGAIN, "%s keeps redirecting a command from node to node", text);
 		l->nodes.stale |= !l->nodes.is_cluster || moved;
 		l->nodes.is_cluster = true;
 		if (asks)
@@ -516,7 +516,7 @@ static int take_error(struct redis_link *l, struct command *c, const redisReply 
 	}
 	if (redis_refusal_is(reply, "NOSCRIPT")) { /* SCRIPT FLUSH: a new connection loads them */
 		redis_nodes_drop(&l->nodes, c->node);
-		return error_set(err, -EAGAIN, "%s: its scripts are removed all the time", text);
+		return error_set(err, -EAGAIN, "%s keeps losing its scripts (SCRIPT FLUSH)", text);
 	}
 	r = redis_refusal(reply, text, err);
 	if (!redis_refusal_passes(reply) && !(r == -EROFS && l->nodes.is_cluster))
@@ -571,7 +571,8 @@ static int take_replies(struct redis_link *l, size_t node, size_t *n_taken, stru
 		return 0;
 	}
 	if (l->nodes.list[node].conn)
-		error_set(err, -ETIMEDOUT, "%s: no replica has the last write", l->nodes.list[node].text);
+		error_set(err, -ETIMEDOUT, "%s: no replica has confirmed the last write",
+			  l->nodes.list[node].text);
 	/* Again: on this node once it has a replica that follows, or none, or on the one that takes its
 	 * place. */
 	for (size_t i = 0; i < l->n; i++)

@@ -13,7 +13,7 @@ struct refusal_words {
 };
 
 static const struct refusal_words known[] = {
-    {"DIESELLOST", -EBADMSG, "keys of the dataset are missing or not ours: run `dieselctl rebuild`"},
+    {"DIESELLOST", -EBADMSG, "keys of the dataset are missing or are not DIESEL's: run `dieselctl rebuild`"},
     {"DIESELBUSY", -EBUSY, "the metadata was changed by another dieselctl just now; try again"},
     {"DIESELOTHER", -EEXIST,
      "the prefix holds another dataset's metadata: choose another one, or remove its keys"},
@@ -25,7 +25,7 @@ static const struct refusal_words known[] = {
     {"READONLY", -EROFS, "the server is a replica: give the URL of its master"},
     {"MISCONF", -EROFS, "the server cannot write to its disk, and accepts no changes"},
     {"NOREPLICAS", -EAGAIN, "the server has too few replicas (min-replicas-to-write)"},
-    {"CLUSTERDOWN", -EAGAIN, "the cluster is down, or no node has the slot of a key"},
+    {"CLUSTERDOWN", -EAGAIN, "the Redis Cluster is down, or no node serves the slot of a key"},
     {"TRYAGAIN", -EAGAIN, "a slot is being moved to another node; try again"},
     {"LOADING", -EAGAIN, "the server is loading its data; try again later"},
     {"MASTERDOWN", -EAGAIN, "the server has lost its master"},

@@ -114,7 +114,7 @@ int redis_url_parse(const char *text, bool needs_prefix, struct redis_url *ret, 
 	size_t length;
 
 	if (!url.tls && strncmp(text, "redis://", 8) != 0)
-		return error_set(err, -EINVAL, "it must begin with redis:// or rediss://");
+		return error_set(err, -EINVAL, "must begin with redis:// or rediss://");
 	slash = strchr(rest, '/');
 	length = slash ? (size_t)(slash - rest) : strlen(rest);
 	for (size_t i = 0; i < length; i++)
@@ -122,15 +122,16 @@ int redis_url_parse(const char *text, bool needs_prefix, struct redis_url *ret, 
 			at = rest + i;
 	if (at && parse_user(rest, (size_t)(at - rest), &url) < 0)
 		return error_set(err, -EINVAL,
-				 "before the @ it needs USER:PASSWORD, with %%XX for other characters");
+				 "must have USER:PASSWORD before the @, with %%XX for special characters");
 	if (parse_host(at ? at + 1 : rest, length - (at ? (size_t)(at + 1 - rest) : 0), &url) < 0)
-		return error_set(err, -EINVAL, "it needs HOST or HOST:PORT");
+		return error_set(err, -EINVAL, "must name the server as HOST or HOST:PORT");
 	if (slash && copy_plain(slash + 1, strlen(slash + 1), "._-/:", url.prefix) < 0)
-		return error_set(err, -EINVAL,
-				 "its prefix may have letters, digits and . _ - / : and at most %d of them",
-				 REDIS_URL_PART - 1);
+		return error_set(
+		    err, -EINVAL,
+		    "the prefix may have only letters, digits and . _ - / : and at most %d characters",
+		    REDIS_URL_PART - 1);
 	if (needs_prefix && !url.prefix[0])
-		return error_set(err, -EINVAL, "it needs a prefix for its keys: redis://HOST/PREFIX");
+		return error_set(err, -EINVAL, "must have a prefix for the keys, as in redis://HOST/PREFIX");
 	*ret = url;
 	return 0;
 }

@@ -102,7 +102,7 @@ static int read_manifest(struct backend_s3 *s, uint64_t version, struct manifest
 		return r;
 	r = manifest_parse(text, bytes, ret);
 	if (r == -EPROTONOSUPPORT)
-		return error_set(err, r, "%s/%s is from a newer program; update this one",
+		return error_set(err, r, "%s/%s was written by a newer version of this program; update it",
 				 bucket_url(s->bucket), key);
 	return r < 0 || ret->version != version ? damaged(s, key, err) : 0;
 }
@@ -263,11 +263,11 @@ static int probe(struct backend_s3 *s, struct error *err)
 	if (r == -EEXIST)
 		return 0;
 	if (r == 0 && !(single && !strcmp(single, "1")))
-		r = error_set(err, -EOPNOTSUPP,
-			      "%s: this server does not support If-None-Match, which lets only one of two "
-			      "writers at once win; if nobody else writes to this dataset, set " SINGLE_WRITER
-			      "=1",
-			      bucket_url(s->bucket));
+		r = error_set(
+		    err, -EOPNOTSUPP,
+		    "%s: this server does not support If-None-Match, which lets only one of two simultaneous "
+		    "writers succeed; if nobody else writes to this dataset, set " SINGLE_WRITER "=1",
+		    bucket_url(s->bucket));
 	return r;
 }
 
@@ -292,7 +292,7 @@ static int check_presence(struct backend_s3 *s, enum backend_mode mode, struct e
 	if (!s->manifest.version)
 		return error_set(err, -ENOENT,
 				 "there is no dataset %s%s; make one with `dieselctl pack SOURCE %s`", url,
-				 chunks ? ", only chunks of one whose packing was not completed" : "", url);
+				 chunks ? ", only chunks of a pack that was not completed" : "", url);
 	return 0;
 }
 

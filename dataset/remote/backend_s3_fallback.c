@@ -10,10 +10,11 @@ static int not_here(const char *name, enum backend_mode mode, uint64_t version, 
 	(void)mode;
 	(void)version;
 	(void)ret;
-	return error_set(err, -EPROTONOSUPPORT,
-			 "%s: this dieselctl was built without S3 (DIESEL_S3=OFF), as pip's is: use the one "
-			 "of the package diesel. For jobs, set DIESEL_DIESELCTL to it.",
-			 name);
+	return error_set(
+	    err, -EPROTONOSUPPORT,
+	    "%s: this dieselctl was built without S3 (DIESEL_S3=OFF), like the one from pip: use the "
+	    "dieselctl of the package diesel. For jobs, set DIESEL_DIESELCTL to its path.",
+	    name);
 }
 
 static const struct backend_ops fallback_ops = {.scheme = "s3://", .open = not_here};

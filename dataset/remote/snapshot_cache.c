@@ -87,7 +87,7 @@ static int open_own(const char *folder, int *ret, struct error *err)
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return errno == ENOENT ? -ENOENT : error_errno(err, -errno, "cannot open %s", folder);
 	if (st.st_uid != geteuid() || (st.st_mode & (S_IWGRP | S_IWOTH)))
-		return error_set(err, -EPERM, "%s can be changed by others: remove it", folder);
+		return error_set(err, -EPERM, "%s can be changed by other users: remove it", folder);
 	*ret = steal_fd(&fd);
 	return 0;
 }
@@ -170,7 +170,8 @@ int snapshot_cache_open(const char *url, const struct manifest *m, char **ret_fo
 	int r = folder_of(url, &all);
 
 	if (r == -ENOENT)
-		return error_set(err, r, "%s: no folder for its snapshot: set XDG_CACHE_HOME or HOME", url);
+		return error_set(err, r, "%s: no folder to keep its snapshot in: set XDG_CACHE_HOME or HOME",
+				 url);
 	if (r < 0)
 		return error_errno(err, r, "%s", url);
 	name_version(m, name);

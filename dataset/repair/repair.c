@@ -85,7 +85,7 @@ static int find_damage(struct repair *r, const char *path, struct error *err)
 	int result = verify_dataset(path, &callbacks, &r->result.verified, err);
 
 	if (result == 0 && collector.no_memory)
-		result = error_errno(err, -ENOMEM, "the damaged chunks of %s", path);
+		result = error_errno(err, -ENOMEM, "cannot list the damaged chunks of %s", path);
 	if (result == 0)
 		sort_broken(r);
 	return result;
@@ -155,7 +155,7 @@ static void describe(const struct repair *r, const struct repair_image *image, c
 	uint32_t n = image->view.header->n_records;
 
 	if (n_foreign == 0 && !image->head)
-		snprintf(text, size, "%s %s restored as it was packed: its samples were complete", name,
+		snprintf(text, size, "%s %s restored as it was packed: all of its samples were intact", name,
 			 r->options->dry_run ? "would be" : "was");
 	else
 		snprintf(text, size, "%s %s repaired: %s%u of %u sample%s", name,
@@ -203,7 +203,9 @@ static void repair_one(struct repair *r, const struct broken *b)
 	if (result == 0 && is_there(r, &b->id, &image)) {
 		r->metadata_damaged = true;
 		snprintf(text, sizeof(text),
-			 "%s is as it was packed; the metadata or snapshot that describes it is not", name);
+			 "%s is unchanged since it was packed; the metadata or snapshot that describes it is "
+			 "wrong",
+			 name);
 		told.repaired = true;
 		tell(r, &told);
 		repair_image_free(&image);
@@ -216,7 +218,7 @@ static void repair_one(struct repair *r, const struct broken *b)
 		add_origins(&image, text, sizeof(text));
 		r->result.n_repaired++;
 	} else {
-		snprintf(text, sizeof(text), "%s stays as it is: %s", name,
+		snprintf(text, sizeof(text), "%s cannot be repaired: %s", name,
 			 why.text[0] ? why.text : strerror(-result));
 		r->result.n_unrepaired++;
 	}
@@ -344,17 +346,17 @@ static int repair_metadata(struct repair *r, const char *path, struct error *err
 	if (!r->metadata_damaged && !r->snapshot_damaged)
 		return 0;
 	if (!told.repaired) {
-		snprintf(
-		    text, sizeof(text),
-		    "%s cannot be made again while chunks are damaged; `dieselctl rebuild` leaves them out",
-		    what);
+		snprintf(text, sizeof(text),
+			 "%s cannot be rebuilt while chunks are damaged; `dieselctl rebuild` leaves the "
+			 "damaged chunks out",
+			 what);
 	} else if (r->options->dry_run) {
-		snprintf(text, sizeof(text), "%s would be made again from the chunks", what);
+		snprintf(text, sizeof(text), "%s would be rebuilt from the chunks", what);
 	} else if (make_again(r, path, snapshot_only, &why) < 0) {
 		told.repaired = false;
-		snprintf(text, sizeof(text), "%s cannot be made again: %s", what, why.text);
+		snprintf(text, sizeof(text), "%s cannot be rebuilt: %s", what, why.text);
 	} else {
-		snprintf(text, sizeof(text), "%s made again", what);
+		snprintf(text, sizeof(text), "%s rebuilt", what);
 	}
 	if (told.repaired)
 		r->result.n_repaired++;

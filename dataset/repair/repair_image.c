@@ -453,7 +453,7 @@ static void tell_lost(const struct repair *r, const struct repair_image *image, 
 
 		if (has[i])
 			continue;
-		snprintf(text, sizeof(text), "no copy of sample '%s' as it was packed",
+		snprintf(text, sizeof(text), "no intact copy of sample '%s' was found",
 			 text_printable(path, sizeof(path), name, record->name_length));
 		r->options->lost(&lost, r->options->context);
 	}
@@ -467,7 +467,7 @@ static int begin_image(struct repair_image *image, const struct broken *b, const
 	char id[CHUNK_ID_TEXT];
 
 	if (h->file_bytes > REPAIR_MAX_BYTES)
-		return error_set(err, -ENODATA, "it is longer than any chunk that is packed");
+		return error_set(err, -ENODATA, "the chunk is larger than any that dieselctl packs");
 	image->bytes = h->file_bytes;
 	image->data = calloc(1, h->file_bytes ? h->file_bytes : 1);
 	if (!image->data)
@@ -484,8 +484,8 @@ int repair_image_make(struct repair *r, const struct broken *b, struct repair_im
 	int result = find_head(r, b, image, &head, err);
 
 	if (result == -ENODATA)
-		return error_set(err, result, "there is no good copy of its head%s",
-				 b->has_meta ? ", and the metadata does not know all samples of it" : "");
+		return error_set(err, result, "no intact copy of the chunk's head was found%s",
+				 b->has_meta ? ", and the metadata does not list all of its samples" : "");
 	if (result == 0)
 		result = begin_image(image, b, head, err);
 	if (result < 0)
@@ -499,8 +499,8 @@ int repair_image_make(struct repair *r, const struct broken *b, struct repair_im
 		return error_errno(err, result, "samples of a chunk");
 	if (image->n_lost) {
 		tell_lost(r, image, has);
-		return error_set(err, -ENODATA, "no copy of %u of %u samples as they were packed",
-				 image->n_lost, image->view.header->n_records);
+		return error_set(err, -ENODATA, "no intact copy was found of %u of %u samples", image->n_lost,
+				 image->view.header->n_records);
 	}
 	if (!b->has_sha256)
 		return 0;
@@ -566,8 +566,8 @@ int repair_image_store(struct store *store, struct repair_image *image, struct e
 	if (r < 0)
 		free(f.file);
 	if (r == -ENODATA)
-		return error_set(err, r,
-				 "this libzstd does not compress its blocks to their earlier lengths");
+		return error_set(
+		    err, r, "this version of libzstd cannot compress the blocks to their original lengths");
 	if (r < 0)
 		return error_errno(err, r, "its compressed form");
 	image->file = f.file;

@@ -76,7 +76,7 @@ static int verify_path_lengths(const struct snapshot *s, struct error *err)
 
 	for (uint64_t i = 0; i < s->info.n_samples; i++)
 		sum += snapshot_fields(s, i).path_length;
-	return sum == s->paths_bytes ? 0 : damaged(s, "the length of paths", sum, err);
+	return sum == s->paths_bytes ? 0 : damaged(s, "the total length of paths", sum, err);
 }
 
 static int verify_records(const struct snapshot *s, struct error *err)
@@ -100,7 +100,7 @@ static int verify_records(const struct snapshot *s, struct error *err)
 	    s->info.equal_bytes != (equal ? longest : 0))
 		return damaged(s, "the sum of records", s->info.n_samples, err);
 	if (s->info.names != SNAPSHOT_NAMES_UNKNOWN && images != (s->info.names == SNAPSHOT_NAMES_IMAGES))
-		return damaged(s, "what the header says of names,", s->info.names, err);
+		return damaged(s, "the header's kind of names", s->info.names, err);
 	return 0;
 }
 
@@ -117,7 +117,7 @@ static int verify_tree(const struct snapshot *s, struct error *err)
 		struct snapshot_sample sample;
 
 		if (!path.text || path.text != next || (i && path_order_compare(last, path) >= 0))
-			return damaged(s, "place in tree order", i, err);
+			return damaged(s, "position in tree order", i, err);
 		next += path.length;
 		size_t top = path_top_length(path);
 
@@ -131,7 +131,7 @@ static int verify_tree(const struct snapshot *s, struct error *err)
 				return damaged(s, "class", (uint64_t)class_index, err);
 		}
 		if (snapshot_sample_get(s, s->tree[i], &sample) < 0 || sample.class_index != class_index)
-			return damaged(s, "the class of place", i, err);
+			return damaged(s, "the class at tree position", i, err);
 		last = path;
 	}
 	if ((uint64_t)(class_index + 1) != s->info.n_classes)

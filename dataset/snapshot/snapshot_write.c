@@ -44,7 +44,7 @@ static int add_path(const struct meta_path *path, void *context)
 	if (r == -EINVAL)
 		return error_set(
 		    c->err, -EBADMSG,
-		    "%s: metadata: '%s' lies in an unknown chunk, or where no sample can be; run "
+		    "%s: the metadata places '%s' in an unknown chunk, or where no sample can be; run "
 		    "`dieselctl rebuild`",
 		    c->dataset_path, text_printable(text, sizeof(text), path->path, path->path_length));
 	return r < 0 ? error_errno(c->err, r, "cannot sort the paths of %s", c->dataset_path) : 0;

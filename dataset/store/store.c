@@ -180,7 +180,7 @@ static int open_object(struct store *s, const struct chunk_id *id, int *ret_fd, 
 	/* A FIFO or a device under a chunk's name would block or worse. */
 	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
 		close(fd);
-		return object_error(s, id, -EBADMSG, "use, as it is no regular file,", err);
+		return object_error(s, id, -EBADMSG, "open as a regular file", err);
 	}
 	*ret_fd = fd;
 	return 0;
@@ -387,7 +387,7 @@ static int cannot(const struct store *s, const struct chunk_id *id, struct error
 	static const struct chunk_id any;
 	char name[STORE_NAME_MAX];
 
-	return error_set(err, -EOPNOTSUPP, "%s: chunks can only be read here",
+	return error_set(err, -EOPNOTSUPP, "%s: this store is read-only",
 			 store_describe(s, id ? id : &any, name));
 }
 

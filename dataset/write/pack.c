@@ -310,11 +310,12 @@ static int file_error(const struct pack *p, const struct read_item *item, struct
 	text_printable(text, sizeof(text), path.text, path.length);
 	if (item->result == -ESTALE)
 		return error_set(err, -ESTALE,
-				 "%s/%s changed while it was packed; run again when it is complete",
+				 "%s/%s changed while it was being packed; run the command again when the "
+				 "file is complete",
 				 p->source->root, text);
 	if (item->result == -EFBIG)
 		return error_set(
-		    err, -EFBIG, "%s/%s has %s, a sample can have at most %s: split it, or leave it out",
+		    err, -EFBIG, "%s/%s has %s, but a sample can have at most %s: split it, or leave it out",
 		    p->source->root, text, units_format_bytes(size, sizeof(size), item->file->bytes),
 		    units_format_bytes(limit, sizeof(limit), CHUNK_SAMPLE_MAX_BYTES));
 	return error_errno(err, item->result, "cannot read %s/%s", p->source->root, text);
@@ -418,8 +419,8 @@ static int pack_all(struct pack *p, struct error *err)
 	p->result.n_chunks = committed.n_chunks;
 	p->result.version = committed.version;
 	if (r < 0 && r != -ESTALE && err && strlen(err->text) < sizeof(err->text) - 120)
-		strcat(err->text,
-		       "; the dataset is unchanged, the same command goes on where this one stopped");
+		strcat(err->text, "; the dataset is unchanged. Run the same command again to continue where "
+				  "this one stopped");
 	return r;
 }
 

@@ -77,7 +77,7 @@ static int check_no_container(const struct survey *s, const char *path, struct e
 
 	return container
 		   ? error_set(err, -EINVAL,
-			       "%s has %s in it (%s), and pack makes a sample of each file: %s, or add "
+			       "%s contains %s (%s), but pack would make a sample of each file: %s, or add "
 			       "--as-files to pack each file unchanged",
 			       s->source, container->what,
 			       text_printable(text, sizeof(text), path, strlen(path)), container->instead)

@@ -465,8 +465,8 @@ int writer_snapshot(struct writer *w, struct error *err)
 		return error_set(err, -ENODATA, "%s is empty: no sample was ever packed into it", w->path);
 	if (w->place->ops)
 		return error_set(err, -EOPNOTSUPP,
-				 "%s has metadata and snapshot of the same version, which are published "
-				 "together: `dieselctl rebuild` makes both again",
+				 "%s is in a bucket, where metadata and snapshot are published together. To "
+				 "rebuild both, run `dieselctl rebuild`",
 				 w->path);
 	/* How many stay is for those to say who change the dataset. */
 	struct backend_keep keep = {.n = UINT64_MAX};

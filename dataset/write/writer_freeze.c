@@ -37,9 +37,10 @@ static int check_snapshot(const struct writer *w, struct error *err)
 	if (r == 0)
 		r = snapshot_verify(s, err);
 	if (r == 0 && snapshot_info(s)->version != w->info.version)
-		r = error_set(err, -ESTALE,
-			      "the snapshot of %s is not that of its metadata: run `dieselctl snapshot`",
-			      w->path);
+		r = error_set(
+		    err, -ESTALE,
+		    "the snapshot of %s has another version than its metadata: run `dieselctl snapshot`",
+		    w->path);
 	snapshot_close(s);
 	return r;
 }
@@ -49,10 +50,10 @@ int writer_freeze(struct writer *w, struct error *err)
 	struct writer_result result;
 
 	if (w->place->ops)
-		return error_set(
-		    err, -EOPNOTSUPP,
-		    "%s is in a bucket: jobs, and tools that only read, need only its snapshot there already",
-		    w->path);
+		return error_set(err, -EOPNOTSUPP,
+				 "cannot freeze %s: it is in a bucket, where jobs and read-only tools "
+				 "already need nothing but the snapshot",
+				 w->path);
 	if (w->info.version == 0)
 		return error_set(err, -ENODATA, "%s is empty: no sample was ever packed into it", w->path);
 	int r = writer_finish_drops(w, err);

@@ -269,7 +269,7 @@ static int lock_file(int dir_fd, const char *path, struct error *err)
 		if (r != -ENOENT)
 			return error_errno(err, r, "cannot lock %s/" WRITER_LOCK_FILE, path);
 	}
-	return error_set(err, -EBUSY, "%s is changed by another dieselctl all the time; try again", path);
+	return error_set(err, -EBUSY, "other dieselctl commands keep changing %s; try again", path);
 }
 
 int writer_lock_take(int dir_fd, const char *path, struct writer_lock **ret, struct error *err)
@@ -297,11 +297,10 @@ int writer_lock_take(int dir_fd, const char *path, struct writer_lock **ret, str
 
 static int was_taken(const struct writer_lock *l, struct error *err)
 {
-	return error_set(
-	    err, -EBUSY,
-	    "%s: another dieselctl went on without this one, which gave no sign of life for %" PRId64
-	    " s. This one published nothing: try again",
-	    l->path, l->lease_s);
+	return error_set(err, -EBUSY,
+			 "%s: another dieselctl took over, because this one gave no sign of life for %" PRId64
+			 " s. This one published nothing: run the command again",
+			 l->path, l->lease_s);
 }
 
 int writer_lock_check(const struct writer_lock *l, struct error *err)

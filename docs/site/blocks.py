@@ -113,7 +113,7 @@ class Page:
             for command, shown in zip(parts[::2], parts[1::2]):
                 real = self.run(command[2:])
                 if not matches(shown, real):
-                    self.wrong.append(f"{self.path.name}: {command}shows:\n{shown}and it is:\n{real}")
+                    self.wrong.append(f"{self.path.name}: {command}the page shows:\n{shown}and the command prints:\n{real}")
                 new += command + (shown if matches(shown, real) else real)
         return match[0] if new == match["text"] else match[0].removesuffix(match["text"] + "```") + new + "```"
 

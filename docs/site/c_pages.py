@@ -13,7 +13,7 @@ def prose(comment):
 
 def page(header):
     """Returns the page. Blocks between blank lines stay together: a comment, and the declarations below it."""
-    text = ["# libdiesel in C", "", "The header `client/diesel.h`. [libdiesel(3)](libdiesel.md) has an overview, and [libdiesel.md](../how-to/libdiesel.md) a program.", ""]
+    text = ["# libdiesel in C", "", "This page shows the header `client/diesel.h`. [libdiesel(3)](libdiesel.md) has an overview, and [libdiesel.md](../how-to/libdiesel.md) has an example program.", ""]
     body = header[header.index("#pragma once") + len("#pragma once"):]
     body = re.sub(r"^#(?:if|endif|ifdef|ifndef|else)[^\n]*\n|^extern \"C\" \{\n|^\}\n", "", body, flags=re.M)
     blocks = re.findall(r"(/\*.*?\*/)|((?:(?!^/\*)[^\n]*\n)+)", body, re.S | re.M)

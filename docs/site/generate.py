@@ -92,7 +92,7 @@ class Site:
             source = ROOT / path
             if source.is_dir():
                 files = sorted(str(file.relative_to(source)) for file in source.rglob("*") if file.is_file())
-                self.write(f"{PLAIN}/{path}/README.txt", f"{path} of the sources has these files:\n\n" + "\n".join(files) + "\n")
+                self.write(f"{PLAIN}/{path}/README.txt", f"The folder {path} of the source tree has these files:\n\n" + "\n".join(files) + "\n")
             elif source.is_file():
                 self.write(f"{PLAIN}/{path}" + ("" if "." in source.name else ".txt"), source.read_text())
             else:

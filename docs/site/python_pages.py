@@ -105,7 +105,7 @@ def entry(module, name, node):
 
 
 def page(root):
-    text = "# diesel_loader in Python\n\nMade from the docstrings. [The loader](loader.md) explains what the arguments do together.\n\n"
+    text = "# diesel_loader in Python\n\nThis page is made from the docstrings. [The loader](loader.md) explains what the arguments do together.\n\n"
     for name, file in MODULES.items():
         module = Module(root, root / f"{file}.py")
         text += f"## {name}\n\n{doc(module.tree)}"

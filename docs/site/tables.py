@@ -16,7 +16,7 @@ def metrics(files):
         for name, kind, text in METRIC.findall(file.read_text()):
             rows.setdefault(name, (kind, "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', text)).replace('\\"', '"')))
     lines = [f"`{name}` ({kind})\n:   {cell(text)}\n" for name, (kind, text) in sorted(rows.items())]
-    return ("# Metrics\n\n`dieseld` serves these to Prometheus at `/metrics`, with the same texts. [Monitor dieseld](../how-to/monitor.md) lists those "
+    return ("# Metrics\n\n`dieseld` serves these metrics to Prometheus at `/metrics`, with the same texts. [Monitor dieseld](../how-to/monitor.md) lists those "
             "to watch, [alerts](alerts.md) the rules.\n\n") + "\n".join(lines) + "\n"
 
 
@@ -47,7 +47,7 @@ def rows(part, before=""):
 
 def schema(text):
     whole = json.loads(text)
-    out = ["# The report as JSON", "", whole["description"], "", "`diesel-analyze report --format json` prints it. The [schema](../report.schema.json) is the same in JSON.", ""]
+    out = ["# The report as JSON", "", whole["description"], "", "`diesel-analyze report --format json` prints the report in this form. The [schema](../report.schema.json) is the same in JSON.", ""]
     for name, part in [("report", whole), *whole["$defs"].items()]:
         out += [f"## {name}", ""] + ([cell(part["description"]), ""] if name != "report" and "description" in part else [])
         table = list(rows(part))

@@ -152,7 +152,7 @@ int main(int argc, char **argv)
 		unsigned long side = strtoul(argv[2], &end, 10);
 
 		if (*end || end == argv[2] || side > UINT32_MAX)
-			return fail("SIDE is a number of pixels");
+			return fail("invalid SIDE: must be a number of pixels");
 		recipe = recipe_of_images((uint32_t)side);
 		options.recipe = &recipe;
 	}

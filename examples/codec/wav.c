@@ -44,7 +44,7 @@ static int parse(const uint8_t *data, uint64_t bytes, struct wav *ret, struct di
 	uint32_t n_channels = 0;
 
 	if (bytes < 12 || memcmp(data, "RIFF", 4) != 0 || memcmp(data + 8, "WAVE", 4) != 0)
-		return say(error, -EBADMSG, "it is no WAV file");
+		return say(error, -EBADMSG, "not a WAV file");
 	for (uint64_t at = 12; at + 8 <= bytes;) {
 		uint64_t length = number(data + at + 4, 4), left = bytes - at - 8;
 		const uint8_t *piece = data + at + 8;
@@ -52,11 +52,11 @@ static int parse(const uint8_t *data, uint64_t bytes, struct wav *ret, struct di
 		if (memcmp(data + at, "fmt ", 4) == 0 && length >= 16 && length <= left) {
 			n_channels = number(piece + 2, 2);
 			if (number(piece, 2) != 1 || number(piece + 14, 2) != 16 || n_channels == 0)
-				return say(error, -EBADMSG, "it is WAV, but not of 16-bit PCM");
+				return say(error, -EBADMSG, "WAV file, but not 16-bit PCM");
 		}
 		if (memcmp(data + at, "data", 4) == 0 && n_channels) {
 			if (length > left)
-				return say(error, -EBADMSG, "it ends in the middle");
+				return say(error, -EBADMSG, "the audio data is truncated");
 			ret->frames = piece;
 			ret->n_channels = n_channels;
 			ret->n_frames = length / (2 * n_channels);
@@ -64,7 +64,7 @@ static int parse(const uint8_t *data, uint64_t bytes, struct wav *ret, struct di
 		}
 		at += 8 + length + (length & 1);
 	}
-	return say(error, -EBADMSG, "it has no sound");
+	return say(error, -EBADMSG, "no audio data");
 }
 
 static int wav_open(const char *options, struct diesel_codec_output *output, void **state,
@@ -76,7 +76,7 @@ static int wav_open(const char *options, struct diesel_codec_output *output, voi
 	if (strncmp(options, "length=", 7) == 0)
 		length = strtoul(options + 7, &end, 10);
 	if (*options && (!end || end == options + 7 || *end || length < 1 || length > MAX_LENGTH))
-		return say(error, -EINVAL, "options are length=N, from 1 to 16777216");
+		return say(error, -EINVAL, "invalid options: must be length=N, with N from 1 to 16777216");
 	output->type = DIESEL_CODEC_FLOAT32;
 	output->n_dimensions = 1;
 	output->dimensions[0] = (uint32_t)length;

@@ -175,8 +175,8 @@ int reading_check(const struct image_source *reading, const char *kind, uint32_t
 
 	if ((uint64_t)width * height > reading->pixels_max)
 		return error_set(err, -EFBIG,
-				 "%s image has %u x %u pixels, more than the %llu that are permitted: make "
-				 "it smaller first, if that size is intended",
+				 "%s image has %u x %u pixels, more than the %llu that are permitted: scale "
+				 "it down first, if that size is intended",
 				 kind, width, height, (unsigned long long)reading->pixels_max);
 	if (!inside(crop->x, crop->width, width) || !inside(crop->y, crop->height, height))
 		return error_set(err, -EINVAL,
@@ -203,7 +203,7 @@ static int check_output(const struct image_request *request, struct error *err)
 
 	if (!request->width || !request->height || request->width > IMAGE_OUTPUT_MAX ||
 	    request->height > IMAGE_OUTPUT_MAX)
-		return error_set(err, -EINVAL, "an output of %u x %u pixels: each side is 1 to %u",
+		return error_set(err, -EINVAL, "invalid output of %u x %u pixels: each side must be 1 to %u",
 				 request->width, request->height, IMAGE_OUTPUT_MAX);
 	if (is_windowed(request) && (!inside(window->x, window->width, request->width) ||
 				     !inside(window->y, window->height, request->height)))
@@ -311,8 +311,8 @@ int image_decode_whole(struct image_decoder *decoder, const void *data, size_t b
 		return r;
 	if (kind != info->kind || !is_scale(whole->by) || (whole->is_planes && whole->by != 1) ||
 	    (kind != IMAGE_JPEG && (whole->by != 1 || whole->is_planes)))
-		return error_set(err, -EOPNOTSUPP, "%s image at a scale of 1/%u%s", image_kind_name(kind),
-				 whole->by, whole->is_planes ? ", in planes" : "");
+		return error_set(err, -EOPNOTSUPP, "cannot decode this %s image at a scale of 1/%u%s",
+				 image_kind_name(kind), whole->by, whole->is_planes ? ", in planes" : "");
 	if (kind != IMAGE_JPEG)
 		return image_decode(decoder, data, bytes, &all, to, err);
 	r = jpeg_reader_whole(decoder->jpeg, &reading, whole, to, err);

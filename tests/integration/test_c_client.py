@@ -113,7 +113,7 @@ class CClient(Case):
 
     def test_wrong_input(self):
         self.fails("usage: epoch DATASET [SIDE]", code=2)
-        self.fails("SIDE is a number of pixels", self.dataset, "wide")
+        self.fails("invalid SIDE: must be a number of pixels", self.dataset, "wide")
         self.fails("width and height must be 1 to 16384", self.dataset, 0)
         self.fails("width and height must be 1 to 16384", self.dataset, 16385)
         self.fails("dieselctl pack", self.source)

@@ -130,7 +130,7 @@ class Blocks(unittest.TestCase):
     def test_a_wrong_output_is_seen_and_written(self):
         wrong, text = self.run_page("```console\n$ echo one\ntwo\n$ echo three\nthree\n```\n")
         self.assertEqual(len(wrong), 1)
-        self.assertIn("$ echo one\nshows:\ntwo\nand it is:\none\n", wrong[0])
+        self.assertIn("$ echo one\nthe page shows:\ntwo\nand the command prints:\none\n", wrong[0])
         self.assertEqual(text, "```console\n$ echo one\none\n$ echo three\nthree\n```\n")
 
     def test_steps(self):

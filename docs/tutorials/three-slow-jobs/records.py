@@ -45,7 +45,7 @@ def make(path, n_records):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("path")
-    parser.add_argument("--make", type=int, metavar="RECORDS", help="write the file instead")
+    parser.add_argument("--make", type=int, metavar="RECORDS", help="make a file of this many records instead of training")
     parser.add_argument("--no-readahead", action="store_true")
     parser.add_argument("--steps", type=int, default=150)
     args = parser.parse_args()

@@ -133,7 +133,7 @@ class Example(Case):
     def test_what_is_asked_wrongly(self):
         with self.assertRaisesRegex(ValueError, r'^dieseld has no codec "flac"; its codecs are wav$'):
             self.loader(self.path, "flac")
-        with self.assertRaisesRegex(ValueError, r"^codec wav: options are length=N"):
+        with self.assertRaisesRegex(ValueError, r"^codec wav: invalid options: must be length=N"):
             self.loader(self.path, "wav", "length=none")
         for name in ("", "../wav", "/tmp/wav.so", "WAV", ".wav"):
             with self.assertRaisesRegex(ValueError, "a codec's name must be"):

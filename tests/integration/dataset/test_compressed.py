@@ -181,7 +181,7 @@ def test_damaged(engine):
             if source == SOURCE and harm in ("missing", "garbage"):
                 done = subprocess.run([DIESELCTL, "verify", "--repair", "--from", source, engine.dataset], env=engine.env, text=True,
                                       capture_output=True, timeout=60, check=False)
-                assert done.returncode == 1 and "no good copy of its head" in done.stdout, done.stdout + done.stderr
+                assert done.returncode == 1 and "no intact copy of the chunk's head" in done.stdout, done.stdout + done.stderr
                 chunk.write_bytes(whole)
                 continue
             engine.ctl("verify", "--repair", "--from", source, engine.dataset)

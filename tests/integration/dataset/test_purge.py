@@ -53,7 +53,7 @@ def test_all_at_once(engine):
     newest = engine.json("log", engine.dataset)["changes"][0]
     assert [newest[key] for key in ("version", "added", "replaced", "deleted", "samples")] == [4, 0, 0, 0, len(state)], newest
     text = engine.ctl("ls", "--version", "3", engine.dataset, fails=True)
-    assert "cannot be read any more: the oldest that can be is 4" in text, text
+    assert "cannot be read any more: the oldest readable version is 4" in text, text
     # Nothing is left to do, and a rebuild from only the chunks gives the same.
     again = engine.json("purge", *NOW, engine.dataset)
     assert again["version"] == 4 and again["rewritten_chunks"] == again["removed_chunks"] == again["waiting_chunks"] == 0, again

@@ -150,7 +150,7 @@ class Source(unittest.TestCase):
             self.write(*files)
             for source in [self.source] if what.endswith("s") else self.each_way():
                 shutil.rmtree(self.dataset, ignore_errors=True)
-                self.refused(source, self.dataset, says=[f"has {what.strip()} in it (", "--as-files"])
+                self.refused(source, self.dataset, says=[f"contains {what.strip()} (", "--as-files"])
                 self.assertFalse(self.dataset.exists())
                 self.packed("--as-files", source)
                 self.assertEqual(sorted(names(self.dataset)), sorted(files))

@@ -83,7 +83,7 @@ def test_old_versions(engine):
     assert not [name for name in os.listdir(engine.env["TMPDIR"]) if name.startswith("dieselctl-")]
     engine.ctl("rebuild", engine.dataset)
     text = engine.ctl("cat", "--version", "2", engine.dataset, "c0/2", fails=True)
-    assert "cannot be read any more: the oldest that can be is 6" in text, text
+    assert "cannot be read any more: the oldest readable version is 6" in text, text
     return states
 
 

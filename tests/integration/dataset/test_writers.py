@@ -232,7 +232,7 @@ def test_fenced(engine):
     os.killpg(sleeper.pid, signal.SIGCONT)
     status, out, err = sleeper.end()
     assert status == 1 and out == "" and err.count("\n") == 1, (status, out, err)
-    assert "went on without this one" in err and "This one published nothing: try again" in err, err
+    assert "another dieselctl took over" in err and "This one published nothing: run the command again" in err, err
     assert content(engine) == state and engine.ctl("verify", engine.dataset).startswith("sound:")
     # Others wait for a living writer, however long it takes.
     alive = Slow(engine, sources[0])

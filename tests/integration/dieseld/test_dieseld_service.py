@@ -401,7 +401,7 @@ class Configuration(Case):
                                  ({"cluster-listen": "10.0.0.1"}, 0o600, "numeric address with a port"),
                                  ({"cluster-listen": "0.0.0.0:7700"}, 0o600, "set --cluster-advertise"),
                                  ({"cluster-advertise": "here:1"}, 0o600, "--cluster-advertise here:1"),
-                                 ({"cluster-name": "a b"}, 0o600, "--cluster-name"), ({"cluster": "redis://:x@"}, 0o600, "it needs HOST")):
+                                 ({"cluster-name": "a b"}, 0o600, "--cluster-name"), ({"cluster": "redis://:x@"}, 0o600, "must name the server as HOST")):
             with self.subTest(word):
                 os.chmod(key, mode)
                 text = "[dieseld]\n" + "".join(f"{name} = {value}\n" for name, value in {**base, **more}.items())

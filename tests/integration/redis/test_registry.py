@@ -147,7 +147,7 @@ class RegistryTest(Case):
         for node in (a, other):
             node.join("job")
         for node in (a, other):
-            node.server_is("up: another node has the same name a")
+            node.server_is("up: another node is also named a")
         other.stop()
         wait_until("the problem is over", lambda: a.server() == "server up")
         a.sees("job", "a")

@@ -59,8 +59,8 @@ class TlsTest(Case):
 
     def test_only_a_valid_certificate_of_the_name_is_accepted(self):
         server = self.serve_as("server")
-        self.refused(self.pack(server, check=1), "certificate is not accepted")
-        self.refused(self.pack(server, check=1, DIESEL_REDIS_CA=str(self.certs / "stranger.crt")), "certificate is not accepted")
+        self.refused(self.pack(server, check=1), "certificate was rejected")
+        self.refused(self.pack(server, check=1, DIESEL_REDIS_CA=str(self.certs / "stranger.crt")), "certificate was rejected")
         self.refused(self.pack(server, check=1, host="127.0.0.1", **self.env), "for another name")
         self.refused(self.pack(self.serve_as("elsewhere"), check=1, **self.env), "for another name")
         self.refused(self.pack(self.serve_as("old"), check=1, **self.env), "expired")

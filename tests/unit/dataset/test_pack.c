@@ -238,7 +238,7 @@ static void test_interrupt_and_resume(void **state)
 
 	make_big_source(*state);
 	assert_int_equal(pack_run(&o, &result, &err), -ECANCELED);
-	assert_non_null(strstr(err.text, "goes on"));
+	assert_non_null(strstr(err.text, "to continue"));
 	assert_int_equal(dataset_open_version(dataset, 0, &d, NULL), -ENOENT);
 	/* One of its files changes meanwhile. Its chunk is packed again, the others are not. */
 	write_text(*state, "src/c0/0", "changed");

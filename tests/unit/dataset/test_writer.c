@@ -228,7 +228,7 @@ static void test_a_dead_writer_s_lock_is_taken_over(void **state)
 	assert_int_equal(store_list(writer_store(w), NULL, &objects, &n, NULL), 0);
 	assert_int_equal(n, 0); /* the writer does not even leave chunks */
 	free(objects);
-	assert_non_null(strstr(err.text, "went on without this one"));
+	assert_non_null(strstr(err.text, "another dieselctl took over"));
 	assert_null(strchr(err.text, '\n'));
 	writer_free(w);
 	assert_true(writer_at_work(path, &sign));

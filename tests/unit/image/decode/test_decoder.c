@@ -109,9 +109,9 @@ static void test_impossible_crops_are_refused(void **state)
 	expect(png, sizeof(png), request, -EINVAL, "is not within");
 	request = whole;
 	request.width = 0;
-	expect(png, sizeof(png), request, -EINVAL, "each side is 1 to 16384");
+	expect(png, sizeof(png), request, -EINVAL, "each side must be 1 to 16384");
 	request.width = IMAGE_OUTPUT_MAX + 1;
-	expect(png, sizeof(png), request, -EINVAL, "each side is 1 to 16384");
+	expect(png, sizeof(png), request, -EINVAL, "each side must be 1 to 16384");
 }
 
 static void test_bytes_of_no_known_kind_are_refused(void **state)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The stall model's answer for one job: analyzer/model.h's formulas with the figures that were measured.
- * Where a figure is not known, the knob that depends on it stays as it is.
+ * Computes one job's knobs by the stall model: the formulas of analyzer/model.h with the measured figures. A
+ * knob that depends on an unknown figure stays as it is.
  */
 #include "state.h"
 
@@ -9,10 +9,10 @@
 
 #include "analyzer/model.h"
 
-/* Headroom for every stage that is not meant to be the slowest. Stages that vary are slower together than the
- * slowest one on its own: with 8 % the loss is below 2 %, for no more than 1/12 of a resource. */
+/* Headroom of every stage that is not meant to be the slowest. Stages whose speeds vary are slower together
+ * than the slowest one alone. With 8 % the loss is below 2 %, at a cost of at most 1/12 of a resource. */
 #define MARGIN 1.08
-/* A cheaper setting that gives this part of the best rate counts as equally good. */
+/* A cheaper setting counts as equally good if it gives at least this fraction of the best rate. */
 #define AS_GOOD 0.98
 /* The trainer's time to take a sample from a worker process, until it is measured. A third of the cost of
  * PyTorch's queues: a useless worker is noticed within seconds, but one that is never tried is never
@@ -23,7 +23,8 @@
 #define DEPTH_TRUST 16.0
 /* Ratio of a slow read's time to the mean, if the p95 is not known. */
 #define TAIL 1.5
-/* If storage exceeds its known limit by this ratio, it has changed, and the limit is forgotten. */
+/* If bandwidth exceeds the known limit of storage by this ratio, storage has changed, and the limit is
+ * forgotten. */
 #define STALE 1.25
 /* Largest factor by which depth grows at once: latency under load does not predict latency at a much
  * greater depth. */
@@ -54,8 +55,8 @@ double target_cached_ratio(const struct job_figures *f, double cache_bytes)
 	return space <= 0 ? 0 : fmin(space / f->dataset_bytes, 1);
 }
 
-/* Returns true if reading further ahead puts more reads in flight. It does not if there are fewer than
- * allowed (something else limits them) or more (windows ask for them). */
+/* Returns true if reading further ahead puts more reads in flight. It does not if fewer reads are in flight
+ * than allowed (something else limits them), or more (windows ask for them). */
 static bool depth_limits(const struct job_figures *f, double depth)
 {
 	return isnan(f->in_flight) || (f->in_flight > 0.6 * depth && f->in_flight < depth + 1);
@@ -77,7 +78,7 @@ static double bandwidth_at(const struct tuner_job *job, const struct job_figures
 		now = 1;
 	if (depth < 1)
 		depth = 1;
-	/* Storage is slower than it was known to be: neighbours use it. */
+	/* Storage is slower than its known limit: other users load it. */
 	if (full > 0 && f->bandwidth < full && now >= full_depth)
 		full = f->bandwidth;
 	if (full > 0)
@@ -90,9 +91,9 @@ static double bandwidth_at(const struct tuner_job *job, const struct job_figures
 }
 
 /*
- * The fetch rate F with a cached share x and read-ahead of `depth` chunks, for a trainer that takes `rate`
- * when it does not wait. A window of g chunks is needed at once: while one is consumed, `depth` chunks of the
- * next can be read. The trainer waits for the rest, unless ready batches bridge that time.
+ * Returns the fetch rate F with a cached share x and read-ahead of `depth` chunks, for a trainer that takes
+ * `rate` when it does not wait. A window of g chunks is needed at once: while one is consumed, `depth` chunks
+ * of the next can be read. The trainer waits for the rest, unless ready batches bridge that time.
  */
 static double fetch_rate(const struct tuner_job *job, const struct job_figures *f, double x, double depth,
 			 double rate)
@@ -182,7 +183,8 @@ static uint64_t best_client_workers(const struct job_figures *f, const struct me
 	if (space->cores >= 1 && (double)most > ceil(space->cores))
 		most = (uint64_t)ceil(space->cores);
 	for (uint64_t n = 0; n <= most; n++) {
-		/* Workers that are always busy are late now and then. A trainer without workers is not. */
+		/* Workers that are always busy are sometimes late. A trainer without workers does not wait
+		 * for any. */
 		double busy = n ? (double)n / (f->client_cpu_s * MARGIN) : INFINITY;
 		double rate = fmin(fmin(client_rate(f, space, (double)n), goal), busy);
 
@@ -230,8 +232,8 @@ static double cache_bytes_for(const struct job_figures *f, double x, double dept
 		    other + f->dataset_bytes);
 }
 
-/* Returns the smallest depth with the best rate that this memory allows: it may be too little to read so
- * far ahead. */
+/* Returns the smallest depth that gives the best rate possible in this memory, which may be too small for a
+ * deeper read-ahead. */
 static uint64_t depth_within(const struct tuner_job *job, const struct job_figures *f, double bytes,
 			     uint64_t most)
 {
@@ -251,7 +253,7 @@ static uint64_t depth_within(const struct tuner_job *job, const struct job_figur
 }
 
 /* Returns the read-ahead in chunks that keeps `depth` reads in flight: cached chunks ahead need no read.
- * Reaches at most over half of the chunks in memory (daemon/cache/policy.h). */
+ * Spans at most half of the chunks in memory (daemon/cache/policy.h). */
 static uint64_t depth_in_visits(const struct job_figures *f, const struct memory_space *space, uint64_t depth)
 {
 	double x = target_cached_ratio(f, space->cache_bytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The name by which the modules of dataset include it. */
+/* Forwards to the public header, under the name that modules of dataset/ include. */
 
 #include "dataset/checksum.h"

@@ -7,9 +7,9 @@
 
 #include "checksum.h"
 
-#define FIRST_SLOTS 1024 /* a power of two */
+#define FIRST_SLOTS 1024 /* initial number of slots, a power of two */
 
-/* The slot that has it, or a free one for it. */
+/* Returns the slot that holds the wanted entry, or a free slot for it. */
 static struct path_set_slot *find(const struct path_set *s, const struct path_set_slot *wanted)
 {
 	for (size_t i = wanted->low & (s->n_slots - 1);; i = (i + 1) & (s->n_slots - 1)) {

@@ -33,7 +33,7 @@ static inline int buffer_reserve(struct buffer *b, size_t capacity)
 	return 0;
 }
 
-/* Cannot fail if the space was reserved. */
+/* Appends bytes. Cannot fail if the space was reserved. */
 static inline int buffer_append(struct buffer *b, const void *data, size_t bytes)
 {
 	int r = buffer_reserve(b, b->bytes + bytes);

@@ -14,7 +14,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "stored structs are us
 
 #define DAMAGED "restore the file, or remove it and run `dieselctl rebuild`"
 
-/* Checks what has to be right before the checksum can be computed: the length of the head. */
+/* Checks the length of the head, which must be right before the checksum can be computed. */
 static int check_frame(const struct chunk_header *header, uint64_t file_bytes, const char *origin,
 		       struct error *err)
 {
@@ -34,7 +34,8 @@ static int check_frame(const struct chunk_header *header, uint64_t file_bytes, c
 	return 0;
 }
 
-/* A good checksum does not make the fields right: a hostile writer makes good checksums too. */
+/* A matching checksum does not prove that the fields are valid: a hostile writer can compute checksums, too.
+ */
 static int check_header(const struct chunk_header *header, uint64_t file_bytes, bool is_plain,
 			const char *origin, struct error *err)
 {

@@ -22,9 +22,9 @@ struct chunk_builder {
 	struct buffer names;
 	struct buffer payload;
 	struct buffer head;
-	int next_level, level;         /* from the next reset on; of this chunk. 0: it is not compressed */
-	struct compressor *compressor; /* of that level, or of an earlier one; NULL: none was needed */
-	struct buffer lengths;         /* of blocks in the file */
+	int next_level, level;         /* level from the next reset on; level of this chunk; 0: not compressed */
+	struct compressor *compressor; /* made for that level or an earlier one; NULL: none needed yet */
+	struct buffer lengths;         /* stored lengths of the blocks */
 	struct buffer stored;          /* the payload as it is in the file, if the chunk is compressed */
 };
 
@@ -93,7 +93,7 @@ static uint64_t blocks_offset_with(const struct chunk_builder *b, uint64_t more_
 			sizeof(uint32_t));
 }
 
-/* payload_bytes: with the sample that would come. */
+/* Returns the head's length with these additions. payload_bytes includes the sample to add. */
 static uint64_t head_bytes_with(const struct chunk_builder *b, uint64_t more_records, uint64_t more_names,
 				uint64_t payload_bytes)
 {
@@ -204,7 +204,7 @@ static int add_block(struct chunk_builder *b, const unsigned char *from, size_t 
 	return buffer_append(&b->lengths, &length, sizeof(length));
 }
 
-/* Returns 1 if the file gets shorter by that. */
+/* Compresses the payload. Returns 1 if that makes the file shorter. */
 static int compress(struct chunk_builder *b, uint64_t head_bytes)
 {
 	int r = b->level && head_bytes <= CHUNK_COMPRESSED_HEAD_MAX ? get_compressor(b) : 0;
@@ -224,7 +224,7 @@ static int compress(struct chunk_builder *b, uint64_t head_bytes)
 	return 1;
 }
 
-/* The table lies behind the names, which end at the head's length so far. */
+/* Appends the table of blocks to the head, after the names, which end at head_bytes. */
 static void add_table(struct chunk_builder *b, uint64_t head_bytes)
 {
 	struct chunk_header *header = (struct chunk_header *)b->head.data;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Apart from store.c, so that who reads samples only, as libdiesel does, needs no libcrypto. */
+/* Separate from store.c, so that programs which only read samples, such as libdiesel's, need no libcrypto. */
 #include "dataset/store.h"
 
 #include <errno.h>

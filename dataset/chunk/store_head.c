@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The head of a chunk that lies in a store. */
+/* Reads the head of a chunk from a store. */
 #include "dataset/store.h"
 
 #include <errno.h>

@@ -11,13 +11,14 @@
 
 #include "lib/zstd_frame.h"
 
-/* Offset of the descriptor in a frame (RFC 8878), and its bits. */
+/* Offset of the descriptor in a zstd frame (RFC 8878), and the descriptor's bits. */
 #define DESCRIPTOR_AT     4
 #define DICTIONARY_MASK   0x03u
 #define SINGLE_SEGMENT    0x20u
 #define EMPTY_BLOCK_BYTES 3u /* size of an uncompressed block that is not the last one */
 
-/* Minimum saving, as 1/WORTH_SHARE of the bytes: less is not worth the decoding. */
+/* Blocks are compressed only if that saves at least 1/WORTH_SHARE of the bytes: less is not worth the
+ * decoding. */
 #define WORTH_SHARE 16
 
 struct compressor {
@@ -75,7 +76,7 @@ long compressor_block(struct compressor *c, void *to, const void *from, size_t b
 	return ZSTD_getErrorCode(n) == ZSTD_error_memory_allocation ? -ENOMEM : 0;
 }
 
-/* Finds the offsets of the dictionary's number and of the first block. */
+/* Finds the offsets of the dictionary's number and of the first block in a zstd frame. */
 static void find_places(const uint8_t *frame, size_t *ret_dictionary, size_t *ret_blocks)
 {
 	static const uint8_t content_bytes[4] = {0, 2, 4, 8};
@@ -86,8 +87,8 @@ static void find_places(const uint8_t *frame, size_t *ret_dictionary, size_t *re
 	*ret_blocks = *ret_dictionary + (code == 0 ? is_single : content_bytes[code]);
 }
 
-/* Copies a frame without a dictionary, and makes it longer, without another content: by the number of no
- * dictionary, in one byte or two, and by empty blocks. All of that is zeros. */
+/* Copies a frame that has no dictionary and makes it `more` bytes longer without changing its content. Adds a
+ * dictionary number 0 of one or two bytes, and empty blocks. All added bytes are zeros. */
 static void stretch(uint8_t *to, const uint8_t *frame, size_t bytes, size_t more)
 {
 	size_t dictionary, blocks, n = more % EMPTY_BLOCK_BYTES;
@@ -95,14 +96,14 @@ static void stretch(uint8_t *to, const uint8_t *frame, size_t bytes, size_t more
 	find_places(frame, &dictionary, &blocks);
 	memset(to, 0, bytes + more);
 	memcpy(to, frame, dictionary);
-	to[DESCRIPTOR_AT] |= (uint8_t)n; /* codes for as many bytes */
+	to[DESCRIPTOR_AT] |= (uint8_t)n; /* means a dictionary number of n bytes */
 	memcpy(to + dictionary + n, frame + dictionary, blocks - dictionary);
 	memcpy(to + blocks + more, frame + blocks, bytes - blocks);
 }
 
-/* Another release of zstd makes other bytes of the same input, mostly a little more or less. Up to the
- * highest level there is mostly one that is not longer, and that can be stretched. The compressor gets more
- * space than that, as it makes other bytes where space is scarce. */
+/* Another release of zstd compresses the same input to different bytes, usually a few more or less. Usually
+ * some level up to the highest gives a frame that is not longer and can be stretched. The compressor gets
+ * more space than stored_bytes, because it gives different bytes when space is scarce. */
 int compressor_fit(struct compressor *c, void *to, size_t stored_bytes, const void *from, size_t bytes)
 {
 	size_t space = ZSTD_compressBound(bytes);
@@ -156,7 +157,7 @@ int decompressor_block(struct decompressor *d, void *plain, size_t plain_bytes, 
 
 	if (zstd_frame_content(stored, stored_bytes, &content) < 0 || content != plain_bytes)
 		return -EBADMSG;
-	/* All of the output is there at once: no window is allocated, whatever a frame asks for. */
+	/* The whole output buffer is given, so zstd allocates no window, whatever size the frame asks for. */
 	n = ZSTD_decompressDCtx(d->context, plain, plain_bytes, stored, stored_bytes);
 	if (!ZSTD_isError(n))
 		return n == plain_bytes ? 0 : -EBADMSG;

@@ -10,7 +10,7 @@ static size_t component_end(struct path_text p, size_t start)
 	return slash ? (size_t)(slash - p.text) : p.length;
 }
 
-/* The first difference of two paths: at byte `at`, in the components that start at `start`. */
+/* The first difference of two paths: byte `at`, in the components that begin at `start`. */
 struct parting {
 	size_t at, start;
 };
@@ -28,7 +28,7 @@ static struct parting find_parting(struct path_text a, struct path_text b)
 
 static int compare_names(struct path_text a, size_t a_end, struct path_text b, size_t b_end, size_t at)
 {
-	if (at == a_end || at == b_end) /* one name continues the other */
+	if (at == a_end || at == b_end) /* one name is a prefix of the other */
 		return (at != a_end) - (at != b_end);
 	return (unsigned char)a.text[at] < (unsigned char)b.text[at] ? -1 : 1;
 }

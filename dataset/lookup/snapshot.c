@@ -65,7 +65,7 @@ static bool index_fits(const struct snapshot *s)
 	       h->n_samples <= n * SNAPSHOT_BUCKET_SLOTS;
 }
 
-/* Checks that the sections lie in the file and have the lengths that the counts ask for. */
+/* Checks that the sections lie in the file and have the lengths that follow from the counts. */
 static int check_sections(const struct snapshot *s, struct error *err)
 {
 	const struct snapshot_header *h = &s->header;
@@ -260,7 +260,7 @@ int snapshot_chunk_get(const struct snapshot *s, uint64_t chunk, struct snapshot
 	return 0;
 }
 
-/* n * part / all, but n at most. A division of 128 bits takes several times as long as one of 64. */
+/* Returns min(n * part / all, n). A division of 128 bits takes several times as long as one of 64. */
 static uint64_t share_of(uint64_t part, uint64_t n, uint64_t all)
 {
 	uint64_t product;
@@ -273,9 +273,9 @@ static uint64_t share_of(uint64_t part, uint64_t n, uint64_t all)
 }
 
 /*
- * Of n ascending numbers, `stride` bytes apart, how many do not exceed `limit`. They are likely to be spread
- * evenly up to `end`, so the search begins where it would then be, and widens. Where they do not ascend the
- * result means nothing, but is at most n.
+ * Returns how many of n ascending numbers, `stride` bytes apart, do not exceed `limit`. The numbers are
+ * probably spread evenly up to `end`, so the search begins at the place expected for that and widens. If the
+ * numbers do not ascend, the result means nothing, but is at most n.
  */
 static uint64_t count_up_to(const uint64_t *first, size_t stride, uint64_t n, uint64_t limit, uint64_t end)
 {
@@ -285,7 +285,7 @@ static uint64_t count_up_to(const uint64_t *first, size_t stride, uint64_t n, ui
 #define NUMBER(i) (*(const uint64_t *)(numbers + (i)*stride))
 	low = share_of(limit, n, end);
 	high = low;
-	while (low > 0 && NUMBER(low - 1) > limit) { /* what is at low - 1 and before may exceed it */
+	while (low > 0 && NUMBER(low - 1) > limit) { /* numbers at low - 1 and before may exceed the limit */
 		high = low - 1;
 		low = low > step ? low - step : 0;
 		step *= 2;
@@ -305,7 +305,8 @@ static uint64_t chunk_of(const struct snapshot *s, uint64_t sample)
 	       1;
 }
 
-/* Classes lie one behind the other in the paths, behind samples that have none. */
+/* Returns the class of a path. In tree order, samples without a class come first, then the classes, one after
+ * another. */
 static int32_t class_of(const struct snapshot *s, uint64_t path_offset)
 {
 	return (int32_t)count_up_to(&s->classes->name_offset, sizeof(*s->classes), s->info.n_classes,
@@ -313,7 +314,8 @@ static int32_t class_of(const struct snapshot *s, uint64_t path_offset)
 	       1;
 }
 
-/* Asked of each record when it is used, because most of a large snapshot is not read before. */
+/* Checks one record's fields. Called when a record is used, because most of a large snapshot is not read
+ * before. */
 static bool fields_fit(const struct snapshot *s, const struct snapshot_fields *f,
 		       const struct snapshot_chunk_entry *c)
 {
@@ -412,7 +414,8 @@ int snapshot_class_name(const struct snapshot *s, uint32_t class_index, const ch
 	return 0;
 }
 
-/* In tree order files of the root come first. */
+/* Samples without a class come first in tree order, so there are some if the first class begins after offset
+ * 0. */
 bool snapshot_has_outsiders(const struct snapshot *s)
 {
 	return s->info.n_classes && s->classes[0].name_offset > 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checksums of a snapshot: of the tables, which are small, and of what grows with the samples. */
+/* Checks the checksums of a snapshot: of the tables, which are small, and of the sections that grow with the
+ * samples. */
 #include "dataset/snapshot.h"
 
 #include <errno.h>

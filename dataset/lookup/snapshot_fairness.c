@@ -9,8 +9,8 @@
 
 #define MIN_CHUNKS    64
 #define MAX_CHUNKS    4096
-#define CHUNK_SAMPLES 256  /* at most, of a chunk */
-#define ENOUGH        4096 /* samples: more chunks than the least are looked at until there are so many */
+#define CHUNK_SAMPLES 256  /* maximum samples per chunk */
+#define ENOUGH        4096 /* minimum samples: more chunks than the minimum are read until there are this many */
 
 /* Lists the first samples of a chunk. */
 static int look_at(const struct snapshot *s, uint64_t chunk, struct fairness_sample *samples, uint64_t *n)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Samples by their paths: the hash index.
+ * Finds samples by their paths, through the hash index.
  *
- * Nearly all of a search's time is waiting for memory, three times: for the bucket, the record and the path.
- * So a search is cut into steps, each of which asks for what the next one reads, and searches for many paths
- * take steps in turn.
+ * A search spends nearly all of its time waiting for memory, three times: for the bucket, the record and the
+ * path. So a search is cut into steps, each of which prefetches the next step's data, and searches for many
+ * paths take steps in turn.
  */
 #include "dataset/snapshot.h"
 
@@ -14,7 +14,7 @@
 #include "dataset/checksum/checksum.h"
 #include "snapshot_map.h"
 
-#define N_IN_TURN 32u /* more searches than a processor has reads under way */
+#define N_IN_TURN 32u /* searches at a time: more than the reads that a processor can have in flight */
 
 enum { GOES_ON = 1 };
 
@@ -23,9 +23,9 @@ struct path_search {
 	uint64_t *result;
 	uint64_t hash;
 	uint64_t bucket, end;
-	uint32_t candidates; /* slots of the bucket with the tag that are still to be looked at: a bit each */
+	uint32_t candidates; /* bucket slots with the right tag that are still to be examined, one bit each */
 	uint32_t sample;     /* the candidate being looked at */
-	const char *text;    /* its path, as long as the one that is looked for */
+	const char *text;    /* the candidate's path, which has the length of the wanted one */
 	bool is_full;        /* the bucket */
 	enum {
 		LOOK_AT_BUCKET,
@@ -34,7 +34,7 @@ struct path_search {
 	} next;
 };
 
-/* Which of the first n tags are this one: a bit each. */
+/* Returns which of the first n tags equal this one, one bit each. */
 static uint32_t equal_tags(const struct snapshot_bucket *b, uint32_t n, uint8_t tag)
 {
 	uint32_t equal = 0;
@@ -107,7 +107,7 @@ static int look_at_record(const struct snapshot *s, struct path_search *f)
 	return GOES_ON;
 }
 
-/* Ends the search, unless it returns GOES_ON. */
+/* Takes one step of the search, which has ended unless this returns GOES_ON. */
 static int step(const struct snapshot *s, struct path_search *f)
 {
 	switch (f->next) {

@@ -20,7 +20,7 @@ enum snapshot_section {
 	SNAPSHOT_PATHS,   /* the paths' bytes, in tree order, no terminators */
 	SNAPSHOT_CLASSES, /* n_classes x struct snapshot_class, names ascending */
 	SNAPSHOT_DIGESTS, /* n_chunks x struct digest, the SHA-256 of each chunk's file; or nothing */
-	SNAPSHOT_TIMES,   /* of each chunk, at its times_offset: places, then times */
+	SNAPSHOT_TIMES,   /* for each chunk, at its times_offset: places, then times */
 	SNAPSHOT_N_SECTIONS
 };
 
@@ -32,7 +32,7 @@ struct snapshot_extent {
 
 enum snapshot_flag {
 	SNAPSHOT_FLAG_DIGESTS = 1 << 0,
-	SNAPSHOT_FLAG_COMPRESSED = 1 << 1, /* some chunk is */
+	SNAPSHOT_FLAG_COMPRESSED = 1 << 1, /* some chunk is compressed */
 };
 
 struct snapshot_header {
@@ -70,7 +70,7 @@ struct snapshot_chunk_entry {
 	uint8_t time_bytes;    /* 0 .. 8 */
 	uint8_t time_unit;     /* enum snapshot_time_unit */
 	uint8_t has_places;    /* the times are behind n_samples x uint32_t */
-	uint8_t is_compressed; /* the file is shorter than file_bytes */
+	uint8_t is_compressed; /* the file is compressed, and shorter than file_bytes */
 	uint64_t base_ns;
 };
 
@@ -81,7 +81,8 @@ enum snapshot_time_unit {
 	SNAPSHOT_SECONDS,
 };
 
-/* Stored as it is (CHUNK_ENCODING_RAW). Its chunk and its class are those in whose range it lies. */
+/* A sample, stored unchanged (CHUNK_ENCODING_RAW). Its chunk and its class are those whose range of samples
+ * or paths contains it. */
 struct snapshot_record {
 	uint64_t xxh3;
 	/* Bits 0-30: length; 31-59: offset in the chunk's file / CHUNK_SAMPLE_ALIGN; 60-63: bits 12-15 of the
@@ -98,8 +99,8 @@ struct snapshot_record {
 
 /*
  * The search for a path of XXH3-64 `hash` begins at bucket hash * n_buckets / 2^64, goes on to the next one
- * while they are full, and ends after SNAPSHOT_PROBE_MAX buckets. What the last ones overflow into lies
- * behind n_buckets.
+ * while they are full, and ends after SNAPSHOT_PROBE_MAX buckets. Additional buckets after n_buckets take the
+ * overflow of the last ones.
  */
 #define SNAPSHOT_BUCKET_SLOTS 12u
 

@@ -19,7 +19,7 @@ struct snapshot {
 	const struct snapshot_chunk_entry *chunks;
 	const struct snapshot_record *records;
 	const struct snapshot_bucket *buckets;
-	uint64_t n_all_buckets; /* with those behind n_buckets */
+	uint64_t n_all_buckets; /* n_buckets and the overflow buckets after them */
 	const uint32_t *tree;
 	const char *paths;
 	uint64_t paths_bytes;
@@ -67,7 +67,7 @@ static inline struct snapshot_fields snapshot_fields(const struct snapshot *s, u
 	return snapshot_unpack(&s->records[sample]);
 }
 
-/* Its text is NULL when the record is out of bounds. */
+/* Returns the record's path. Its text is NULL if the record is out of bounds. */
 static inline struct path_text snapshot_fields_path(const struct snapshot *s, const struct snapshot_fields *f)
 {
 	if (f->path_offset > s->paths_bytes || f->path_length > s->paths_bytes - f->path_offset)
@@ -75,7 +75,7 @@ static inline struct path_text snapshot_fields_path(const struct snapshot *s, co
 	return (struct path_text){s->paths + f->path_offset, f->path_length};
 }
 
-/* The path of a sample; its text is NULL when the number or the record is out of bounds. */
+/* Returns the path of a sample. Its text is NULL if the number or the record is out of bounds. */
 static inline struct path_text snapshot_path(const struct snapshot *s, uint64_t sample)
 {
 	if (sample >= s->info.n_samples)
@@ -96,7 +96,7 @@ static inline const unsigned char *snapshot_places(const struct snapshot *s,
 	return offset <= s->times_bytes && bytes <= s->times_bytes - offset ? s->times + offset : NULL;
 }
 
-/* The time of the i-th sample of a chunk: places as above, i < n_samples, time_bytes <= 8. */
+/* Returns the time of the i-th sample of a chunk: places as above, i < n_samples, time_bytes <= 8. */
 static inline uint64_t snapshot_time(const struct snapshot_chunk_entry *c, const unsigned char *places,
 				     uint64_t i)
 {
@@ -107,4 +107,4 @@ static inline uint64_t snapshot_time(const struct snapshot_chunk_entry *c, const
 	return c->base_ns + time * (c->time_unit == SNAPSHOT_SECONDS ? NS_PER_S : 1);
 }
 
-#define SNAPSHOT_DAMAGED "run `dieselctl snapshot` to rebuild it (for a frozen dataset: `dieselctl rebuild`)"
+#define SNAPSHOT_DAMAGED "run `dieselctl snapshot` to rebuild it (if the dataset is frozen, run `dieselctl rebuild`)"

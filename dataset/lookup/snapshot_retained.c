@@ -62,7 +62,7 @@ int snapshot_retained_list(int dataset_fd, uint64_t **ret, size_t *ret_n)
 		char name[SNAPSHOT_RETAINED_NAME];
 		uint64_t version = strtoull(entry->d_name, NULL, 10);
 
-		/* There is one way to write it. */
+		/* Accepts only the canonical spelling of a version's file name. */
 		if (version == 0 || strcmp(snapshot_retained_file(version, name), entry->d_name) != 0)
 			continue;
 		r = array_reserve(versions, n, n_allocated);
@@ -90,7 +90,7 @@ static int not_kept(int dataset_fd, const char *dataset_path, uint64_t version, 
 		return error_set(err, -ENOENT, SNAPSHOT_NO_VERSION, dataset_path, version, newest);
 	if (snapshot_retained_list(dataset_fd, &versions, &n) < 0 || n == 0)
 		return error_set(err, -ENOENT,
-				 SNAPSHOT_NOT_RETAINED "; only the newest version has one: %" PRIu64,
+				 SNAPSHOT_NOT_RETAINED "; the only one is of the newest version, %" PRIu64,
 				 dataset_path, version, newest);
 	return error_set(err, -ENOENT,
 			 SNAPSHOT_NOT_RETAINED "; the kept versions are %" PRIu64 " to %" PRIu64

@@ -48,8 +48,8 @@ static bool is_before(const struct snapshot *s, uint64_t place, struct path_text
 	return order < 0 || (past && order == 0);
 }
 
-/* The first place in [first, n) whose path lies in the directory or behind it; with past, behind it. n if
- * there is none. In a damaged tree the place means nothing, but it is within [first, n]. */
+/* Returns the first place in [first, n) whose path lies in the directory or after it (with past: only after
+ * it), or n. In a damaged tree the place means nothing, but it is within [first, n]. */
 static uint64_t find_place(const struct snapshot *s, struct path_text directory, uint64_t first, bool past)
 {
 	return first + sorted_count(s->info.n_samples - first, i, is_before(s, first + i, directory, past));

@@ -11,7 +11,7 @@
 
 #define FIRST_LINE "DIESEL change"
 
-/* Old versions are read by what an entry says. */
+/* Appends a checksum to the entry, because old versions are rebuilt from it. */
 static size_t add_check(char text[CHANGE_MAX], size_t bytes)
 {
 	return bytes + (size_t)snprintf(text + bytes, CHANGE_MAX - bytes, "check %016" PRIx64 "\n",
@@ -37,7 +37,7 @@ size_t change_format(const struct change *c, char text[CHANGE_MAX])
 	return add_check(text, (size_t)n);
 }
 
-/* The rest of the line that begins with name, at *at, which goes on to the next. */
+/* Takes the rest of the line at *at, which must begin with name, and advances *at to the next line. */
 static int take_line(const char **at, const char *name, char *ret, size_t size)
 {
 	size_t skip = strlen(name);
@@ -101,7 +101,7 @@ int change_parse(const char *text, size_t bytes, struct change *ret)
 	    take_line(&at, "user ", c.user, sizeof(c.user)) < 0 ||
 	    take_line(&at, "command ", c.command, sizeof(c.command)) < 0)
 		return -EBADMSG;
-	/* There is one way to write it. */
+	/* Accepts only the canonical spelling of an entry. */
 	if (change_format(&c, again) != bytes || memcmp(again, text, bytes) != 0)
 		return -EBADMSG;
 	*ret = c;

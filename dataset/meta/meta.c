@@ -12,7 +12,7 @@
 #include "lib/cleanup.h"
 #include "lib/file_open.h"
 
-/* Chunks alone make none: a class of images may be called that. */
+/* A folder named chunks does not make a dataset: a class of images may have that name. */
 bool meta_is_dataset(int dir_fd)
 {
 	return faccessat(dir_fd, "chunks", F_OK, 0) == 0 &&

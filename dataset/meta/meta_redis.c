@@ -2,14 +2,12 @@
 /*
  * The metadata store on a Redis server.
  *
- * PREFIX:state is a hash: the dataset's number, which generation of buckets counts, and which writer's number
- * was committed last. A commit is one command that changes this hash, whatever was written before it. Writers
- * are numbered; what one that died has written is taken out by the next before anything else
- * (redis_buckets.h).
+ * PREFIX:state is a hash with the dataset's number, the valid generation of buckets, and the number of the
+ * writer that committed last. A commit is one command that changes this hash. Writers are numbered. The next
+ * writer first removes everything that a dead one has written (redis_buckets.h).
  *
  * Of several transactions the one that began last wins: the others can neither write nor commit any more.
- * That one writer at a time begins, and waits for the others, is the business of who writes
- * (dataset/writer.h).
+ * Callers make sure that only one writer at a time begins (dataset/writer.h).
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -67,7 +65,8 @@ static int redis_look_up(struct meta_redis *s, enum redis_family family, const v
 	return r < 0 && r != -ENOENT ? redis_damaged(s, "keys are missing", err) : r;
 }
 
-/* A lookup by a reader: the state comes with it, and says whether it was asked in the right place. */
+/* Looks up a path for a reader. The reply includes the state, which shows whether the right generation was
+ * read. */
 static int find_committed(struct meta_redis *s, const char *path, size_t length, const unsigned char **ret,
 			  size_t *ret_bytes, struct error *err)
 {
@@ -301,7 +300,7 @@ static void leave(struct meta_redis *s)
 	s->puts.data.bytes = s->puts.list.bytes = 0;
 }
 
-/* Takes out what interrupted writers have left. */
+/* Removes the values that interrupted writers have left. */
 static int clear_up(struct meta_redis *s, struct error *err)
 {
 	struct redis_view v = s->view;
@@ -327,7 +326,7 @@ static int clear_up(struct meta_redis *s, struct error *err)
 	return r;
 }
 
-/* The state as it was found, and this writer's number. */
+/* Reads the state, and gets a number for this writer. */
 static int take_number(struct meta_redis *s, const struct chunk_id *floor, struct error *err)
 {
 	char text[REDIS_ID_DIGITS + 1];
@@ -345,7 +344,7 @@ static int take_number(struct meta_redis *s, const struct chunk_id *floor, struc
 		return redis_damaged(s, "state", err);
 	redis_state_view(s, &s->was, &s->view);
 	s->view.number = (uint64_t)reply->integer;
-	/* Nobody else wrote between: this number is what a commit of theirs would have to have. */
+	/* Check that nobody else wrote in between: any other commit now needs this writer's number. */
 	struct redis_state now;
 
 	r = redis_state_read(s, &now, err);
@@ -389,7 +388,7 @@ static int redis_clear(struct meta *m, struct error *err)
 	int r = 0;
 
 	s->puts.data.bytes = s->puts.list.bytes = 0;
-	if (s->scratch[0]) /* a second time */
+	if (s->scratch[0]) /* cleared before in this transaction */
 		r = redis_buckets_remove(s->link, &s->view, err);
 	else if (redis_random_hex(s->scratch, 16) < 0)
 		r = error_errno(err, -EIO, "random numbers");
@@ -484,7 +483,7 @@ static int redis_put_digest(struct meta *m, const struct chunk_id *id, const str
 		if (r == 0)
 			r = redis_chunk_unpack(id->bytes, sizeof(id->bytes), data, bytes, &chunk);
 		if (r == -ENOENT)
-			return 0; /* as where no row has this id */
+			return 0; /* no error, as in SQLite if no row has this id */
 		if (r < 0)
 			return redis_damaged(s, "chunk", err);
 	}

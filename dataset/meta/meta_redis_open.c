@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which server, as whom, and whether it holds this dataset's metadata. */
+/* Finds the Redis server and the credentials, and checks that the server holds this dataset's metadata. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -50,7 +50,7 @@ static int folder_of(int dir_fd, struct redis_folder *ret)
 	return 0;
 }
 
-/* Returns false if the line says nothing that is known. */
+/* Parses the line that identifies a folder. Returns false if it cannot be parsed. */
 static bool is_written_for(const char *line, int dir_fd, bool *ret)
 {
 	struct redis_folder then, now;
@@ -74,7 +74,8 @@ static int redis_backend_copied(const char *dataset_path, struct error *err)
 	    dataset_path, dataset_path);
 }
 
-/* -ENOENT: the dataset has none. With the user and password that DIESEL_REDIS has for this server. */
+/* Reads meta.redis, and takes user and password from DIESEL_REDIS if they are for this server. -ENOENT: the
+ * dataset has no such file. */
 static int redis_backend_read(int dir_fd, const char *dataset_path, struct redis_backend *ret,
 			      struct error *err)
 {
@@ -146,7 +147,7 @@ static int redis_backend_write(int dir_fd, const char *dataset_path, const struc
 	return 0;
 }
 
-#define WAIT_S 60 /* a cluster takes a quarter of that to put another master in place */
+#define WAIT_S 60 /* seconds; a cluster needs a quarter of that to replace a master */
 
 static int connect_meta(const char *dataset_path, const struct redis_backend *place, enum meta_mode mode,
 			struct meta_redis **ret, struct error *err)
@@ -230,8 +231,8 @@ static bool is_same(const struct redis_url *a, const struct redis_url *b)
 	return strcmp(redis_url_public(a, one, sizeof(one)), redis_url_public(b, other, sizeof(other))) == 0;
 }
 
-/* The dataset has its metadata on a server already: it has to be this one. The credentials of the URL count.
- */
+/* Opens the metadata of a dataset that has them on a server already, which must be the server of the URL. The
+ * URL's credentials are used. */
 static int open_same(const char *dataset_path, const struct redis_backend *place, const struct redis_url *url,
 		     enum meta_mode mode, struct meta **ret, struct error *err)
 {

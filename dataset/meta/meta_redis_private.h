@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * What the files of the metadata store on a Redis server share: redis_state.c (the hash that says what
- * counts), meta_redis.c (reading and transactions) and meta_redis_open.c.
+ * Definitions shared by the files of the metadata store on a Redis server: redis_state.c (the hash of the
+ * committed state), meta_redis.c (reading and transactions) and meta_redis_open.c.
  */
 
 #include "dataset/meta.h"
@@ -11,7 +11,7 @@
 #include "dataset/redis/redis_link.h"
 #include "lib/container_of.h"
 
-/* With the second one chunks may be compressed, which older programs cannot read. */
+/* In the second format chunks may be compressed, which older programs cannot read. */
 #define REDIS_FORMAT_PLAIN      "1"
 #define REDIS_FORMAT_COMPRESSED "2"
 
@@ -22,8 +22,8 @@
 /* DATASET/meta.redis: where a dataset's metadata is, if that is on a Redis server. No password is in it. */
 struct redis_backend {
 	struct redis_url url;
-	char dataset[33]; /* a random number, which the server has, too: hexadecimal */
-	bool is_copied;   /* the file was written for another folder: the metadata is not of this one */
+	char dataset[33]; /* hexadecimal random number, which is stored on the server, too */
+	bool is_copied;   /* the file was written for another folder, whose metadata the server has */
 };
 
 struct redis_state {
@@ -39,7 +39,7 @@ struct meta_redis {
 	char key[KEY_BYTES]; /* of the state */
 	char *file;
 	enum meta_mode mode;
-	struct redis_view read; /* for lookups without a transaction; as it was at the last one */
+	struct redis_view read; /* view of the last lookup without a transaction */
 
 	/* State of the transaction. */
 	bool open, dirty, keeps_digests, is_compressed, must_clear;
@@ -74,7 +74,7 @@ int redis_state_read(struct meta_redis *s, struct redis_state *ret, struct error
 void redis_state_view(const struct meta_redis *s, const struct redis_state *state, struct redis_view *ret);
 /* Changes the state: op, then names and values up to NULL. */
 int redis_state_change(struct meta_redis *s, const char *op, const char *const *pairs, struct error *err);
-/* Refuses a server that evicts keys when its memory is full. By now all servers were asked. */
+/* Fails if a server evicts keys when its memory is full. Call it after all servers were contacted. */
 int redis_state_check_policy(const struct meta_redis *s, struct error *err);
 int redis_state_create(struct meta_redis *s, struct error *err);
 /* Checks that all buckets are as the last commit left them: none was evicted, or comes from a replica that

@@ -33,12 +33,12 @@ struct meta_rows {
 	pthread_t thread;
 	bool started;
 	pthread_mutex_t lock;
-	pthread_cond_t changed; /* one of the fields below */
+	pthread_cond_t changed; /* signals a change of a field below */
 	struct head *first, **last;
-	size_t bytes; /* of those that wait */
+	size_t bytes; /* of the waiting heads */
 	bool working, stop;
 	int64_t n_paths;      /* added */
-	struct error failure; /* the first one */
+	struct error failure; /* the first failure */
 };
 
 static int prepare(struct meta_rows *m, enum statement which, struct sql_statement **ret, struct error *err)
@@ -68,7 +68,7 @@ static int add_chunk(struct meta_rows *m, const struct chunk_header *h, struct e
 	return sql_run(st, err);
 }
 
-/* *ret_n: rows that it has changed. */
+/* Runs a statement for one record. *ret_n: number of rows that it changed. */
 static int run(struct meta_rows *m, enum statement which, const struct chunk_view *view, uint32_t i,
 	       int64_t *ret_n, struct error *err)
 {
@@ -97,7 +97,7 @@ static int run(struct meta_rows *m, enum statement which, const struct chunk_vie
 	return r;
 }
 
-/* Counts, since a path may be there already. */
+/* Stores a path. Adds 1 to *n_paths if the path is new. */
 static int put_path(struct meta_rows *m, const struct chunk_view *view, uint32_t i, int64_t *n_paths,
 		    struct error *err)
 {
@@ -120,7 +120,7 @@ static int put_head(struct meta_rows *m, const struct chunk_view *view, int64_t 
 	return r;
 }
 
-/* Called with the lock held, which it releases while it works. */
+/* Stores the next chunk's rows. Called with the lock held, and releases it while it works. */
 static void put_next(struct meta_rows *m)
 {
 	struct head *head = m->first;

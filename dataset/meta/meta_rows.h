@@ -2,27 +2,27 @@
 #pragma once
 
 /*
- * Chunks on their way into the tables of meta.db: a thread puts their rows while the caller reads the next
- * ones and builds the snapshot. Whoever else uses the database calls meta_rows_settle() first. A handle
- * belongs to one thread at a time.
+ * Puts chunks into the tables of meta.db: a thread writes their rows while the caller reads the next chunks
+ * and builds the snapshot. Call meta_rows_settle() before any other use of the database. A handle belongs to
+ * one thread at a time.
  */
 
 #include "dataset/chunk.h"
 #include "sqlite/db.h"
 
-#define META_ROWS_BYTES ((size_t)64 << 20) /* of heads that wait, at most */
+#define META_ROWS_BYTES ((size_t)64 << 20) /* maximum bytes of the waiting heads */
 
 struct meta_rows;
 
 /* db is borrowed. -ENOMEM. */
 int meta_rows_new(struct sql *db, struct meta_rows **ret);
-/* Drops what waits. Before the database is closed. */
+/* Drops the waiting chunks. Call it before the database is closed. */
 void meta_rows_free(struct meta_rows *m);
 
-/* Copies the head. Chunks come in the order of replay. An error of an earlier one is returned, too; nothing
- * more is put then. -ENOMEM, or as sql_execute(). */
+/* Adds a chunk, whose head is copied. Chunks must come in the order of replay. An error of an earlier chunk
+ * is returned, too; then nothing more is written. -ENOMEM, or as sql_execute(). */
 int meta_rows_put(struct meta_rows *m, const struct chunk_view *view, struct error *err);
-/* Waits until all is put. *n_paths grows by what has been added to the paths since the last call. */
+/* Waits until all rows are written. Adds to *n_paths the number of paths added since the last call. */
 int meta_rows_settle(struct meta_rows *m, uint64_t *n_paths, struct error *err);
-/* Drops what waits, and forgets a failure: the transaction is rolled back. */
+/* Drops the waiting chunks and forgets a failure, for a transaction that is rolled back. */
 void meta_rows_drop(struct meta_rows *m);

@@ -10,10 +10,10 @@
 #include "dataset/change.h"
 #include "lib/cleanup.h"
 
-#define SCHEMA_VERSION    4 /* the newest that is known */
+#define SCHEMA_VERSION    4 /* newest version that this program supports */
 #define SCHEMA_PLAIN      1
 #define SCHEMA_DIGESTS    2
-#define SCHEMA_COMPRESSED 2          /* is added where chunks may be compressed */
+#define SCHEMA_COMPRESSED 2          /* added to the version if chunks may be compressed */
 #define APPLICATION_ID    0x44534c4d /* "DSLM" */
 #define BUSY_MS           5000
 #define TEXT_(x)          #x
@@ -49,7 +49,7 @@
 	"PRAGMA user_version = " TEXT(SCHEMA_PLAIN) ";"
 #define ADD_DIGESTS \
 	"ALTER TABLE chunk ADD COLUMN sha256 BLOB;"
-/* Programs that know nothing of it leave it as it is. */
+/* Older programs, which do not know the log, leave it unchanged. */
 #define ADD_LOG \
 	"CREATE TABLE IF NOT EXISTS log (" \
 	"  version INTEGER PRIMARY KEY," \
@@ -57,7 +57,8 @@
 static const char *const scripts[] = {SCHEMA ADD_LOG, SCHEMA ADD_DIGESTS, NULL};
 /* clang-format on */
 
-/* In a transaction, so that of two processes that come here at once, one finds the other's tables. */
+/* Creates the tables, in a transaction: if two processes do this at the same time, one finds the other's
+ * tables. */
 static int make_schema(struct sql *db, struct error *err)
 {
 	int64_t version = 0;
@@ -107,7 +108,7 @@ int meta_schema_has(struct sql *db, bool *ret_digests, bool *ret_compressed, str
 	return r;
 }
 
-/* A pragma takes no parameters. */
+/* Adds `by` to the schema version. The number is part of the text, since a pragma takes no parameters. */
 static int raise_version(struct sql *db, int64_t by, struct error *err)
 {
 	int64_t version = 0;
@@ -145,7 +146,7 @@ int meta_schema_add_log(struct sql *db, struct error *err)
 	return sql_execute(db, ADD_LOG, err);
 }
 
-/* 1: the log has no entry of this version. */
+/* Finds the number of paths in the log. Returns 1 if the log has no entry of this version. */
 static int find_count(struct sql *db, uint64_t version, uint64_t *ret, struct error *err)
 {
 	_cleanup_(sql_statement_freep) struct sql_statement *st = NULL;
@@ -184,7 +185,7 @@ int meta_schema_count_paths(struct sql *db, uint64_t version, bool exactly, uint
 	return r;
 }
 
-/* A file that opens may still have damaged pages. */
+/* Checks all pages, which may be damaged even in a file that can be opened. */
 static int check_pages(struct sql *db, struct error *err)
 {
 	struct sql_statement *st = NULL;
@@ -204,7 +205,8 @@ static int check_pages(struct sql *db, struct error *err)
 	return r;
 }
 
-/* A path that is a blob is another one to SQLite, which no check of pages minds. */
+/* Checks the types of values: to SQLite, a path stored as a blob differs from the same text, and the check of
+ * pages does not find that. */
 static int check_types(struct sql *db, struct error *err)
 {
 	int64_t n_wrong = 0;

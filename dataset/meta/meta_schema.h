@@ -13,14 +13,14 @@
 #include "dataset/meta.h"
 #include "sqlite/db.h"
 
-/* Opens META_SQLITE_FILE in dir_fd (-errno: which cannot be opened), checks that it is ours and of a known
+/* Opens META_SQLITE_FILE in dir_fd (or -errno if it cannot be opened), checks that it is ours and of a known
  * version, and creates or replaces it as the mode says. -ENOENT, -EACCES, -EBADMSG, -EPROTONOSUPPORT. */
 int meta_schema_open(int dir_fd, const char *path, enum meta_mode mode, struct sql **ret, struct error *err);
 
 /* Returns whether the tables have digests, and whether chunks may be compressed: versions 1 (neither), 2
  * (digests), 3 (compressed) and 4 (both). So tables stay readable by older programs as long as possible. */
 int meta_schema_has(struct sql *db, bool *ret_digests, bool *ret_compressed, struct error *err);
-/* Raise the version of tables that have none, or are of none, within a transaction. */
+/* Raise the version of tables without digests, or without compressed chunks. Within a transaction. */
 int meta_schema_add_digests(struct sql *db, struct error *err);
 int meta_schema_add_compressed(struct sql *db, struct error *err);
 

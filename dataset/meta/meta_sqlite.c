@@ -3,8 +3,8 @@
  * The metadata store in one SQLite file (meta_schema.h).
  *
  * It uses the rollback journal, not WAL, which needs shared memory that network file systems lack. The file
- * is locked from the first change on: until then, which may take hours, other programs may use it, a writer
- * too, and the later one of two finds another version.
+ * is locked from the first change on. Until then, which may take hours, other programs may use it. Of two
+ * writers, the later one finds that the version has changed.
  */
 #include "dataset/meta.h"
 
@@ -55,17 +55,17 @@ static const char *const statement_sql[N_STATEMENTS] = {
 
 struct meta_sqlite {
 	struct meta meta;
-	bool begun, changing; /* meta_begin(); and the file's transaction, from the first change on */
-	bool adds_digests;    /* with the first change */
-	uint64_t version;     /* that meta_begin() found */
+	bool begun, changing; /* between meta_begin() and its end; SQLite's transaction is open (from the first change on) */
+	bool adds_digests;    /* add digests with the first change */
+	uint64_t version;     /* version that meta_begin() found */
 	struct sql *db;
 	struct sql_statement *statements[N_STATEMENTS];
 	struct meta_rows *rows;
 	bool has_last; /* last: the newest chunk added, ids must ascend */
 	struct chunk_id last;
 	bool checks;        /* META_CHECK */
-	bool is_compressed; /* of the transaction: a chunk may be */
-	bool counts;        /* n_paths: as the transaction has left it until rows were settled last */
+	bool is_compressed; /* the transaction may have compressed chunks */
+	bool counts;        /* n_paths is known: the count when rows were last settled */
 	uint64_t n_paths;
 };
 
@@ -85,7 +85,7 @@ static int prepare(struct meta_sqlite *s, enum statement which, struct sql_state
 	return r;
 }
 
-/* Before the database is used. */
+/* Waits for pending rows. Call it before each use of the database. */
 static int settle(struct meta_sqlite *s, struct error *err)
 {
 	return meta_rows_settle(s->rows, &s->n_paths, err);
@@ -156,7 +156,7 @@ static void sqlite_rollback(struct meta *m, bool forget_pending)
 
 	meta_rows_drop(s->rows);
 	s->counts = false;
-	/* A failure leaves the floor behind, which the next writer copes with. */
+	/* A failure leaves the pending floor behind, which the next writer handles. */
 	sql_rollback(s->db);
 	if (s->begun && forget_pending)
 		sql_execute(s->db, "UPDATE state SET pending = NULL", NULL);
@@ -174,7 +174,8 @@ static int set_pending(struct meta_sqlite *s, const struct chunk_id *floor, stru
 	return sql_run(st, err);
 }
 
-/* A transaction of its own, because the floor has to be durable before the first chunk is written. */
+/* Stores the floor in a separate transaction, because it must be durable before the first chunk is written.
+ */
 static int sqlite_begin(struct meta *m, const struct chunk_id *floor, struct meta_info *ret,
 			struct error *err)
 {
@@ -201,7 +202,7 @@ static int sqlite_begin(struct meta *m, const struct chunk_id *floor, struct met
 	return 0;
 }
 
-/* Before each change. */
+/* Begins SQLite's transaction if it is not open. Call it before each change. */
 static int start_change(struct meta_sqlite *s, struct error *err)
 {
 	struct meta_info now = {0};

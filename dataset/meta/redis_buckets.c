@@ -18,7 +18,7 @@
 #define MARK_BYTES  40
 #define BATCH_BYTES (1 << 20)
 #define BATCH_N     256
-#define SCAN_N      8 /* buckets at once */
+#define SCAN_N      8 /* buckets scanned at a time */
 #define SCAN_CALLS  100000
 
 static unsigned bucket_of(enum redis_family family, const void *field, size_t bytes)
@@ -87,7 +87,7 @@ int redis_buckets_sweep(struct redis_link *l, const struct redis_view *v, uint64
 }
 
 struct mark {
-	uint64_t writer; /* the last one that wrote in this view */
+	uint64_t writer; /* the last writer that is visible in this view */
 	uint64_t n;      /* values */
 };
 
@@ -149,7 +149,7 @@ struct bucket_put {
 	unsigned bucket;
 	uint16_t field_bytes;
 	uint16_t bytes;
-	size_t offset; /* in the data: the field, then the value */
+	size_t offset; /* where the data has the field, followed by the value */
 };
 
 int redis_puts_add(struct redis_puts *p, enum redis_family family, const void *field, size_t field_bytes,
@@ -183,7 +183,8 @@ static int compare_puts(const void *a, const void *b, void *data)
 	return order ? order : (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-/* The first of those of one bucket, as one command. Returns how many. */
+/* Adds one command for the first values of the list, which are all of one bucket. Returns the number of
+ * values taken. */
 static size_t add_command(const struct redis_puts *p, const struct bucket_put *list, size_t n,
 			  struct redis_link *l, const struct redis_view *v)
 {
@@ -230,7 +231,7 @@ void redis_puts_free(struct redis_puts *p)
 	buffer_free(&p->list);
 }
 
-/* The version that the view has. -ENOENT: none, or it is deleted. */
+/* Finds the version of a value that is visible in the view. -ENOENT: there is none, or it is deleted. */
 static int version_of(const void *value, size_t length, const struct redis_view *v, const unsigned char **ret,
 		      size_t *ret_bytes)
 {
@@ -278,7 +279,7 @@ int redis_bucket_value(const redisReply *reply, const struct redis_view *v, cons
 	return version_of(reply->element[1]->str, reply->element[1]->len, v, ret, ret_bytes);
 }
 
-/* One bucket as it is read: HSCAN may give a field twice. */
+/* A bucket that is being read. HSCAN may return a field twice. */
 struct bucket_scan {
 	char cursor[24];
 	unsigned n_calls;
@@ -327,7 +328,7 @@ static int take_scan(struct bucket_scan *s, const redisReply *reply, const struc
 	return r;
 }
 
-/* Sorts, takes out what came twice, and compares the number with the mark. */
+/* Sorts the fields, removes duplicates, and compares their number with the mark. */
 static int settle(struct bucket_scan *s, const redisReply *mark, const struct redis_view *v)
 {
 	struct bucket_put *list = (struct bucket_put *)s->list.data;

@@ -2,17 +2,17 @@
 #pragma once
 
 /*
- * Values in many versions, spread over hashes ("buckets") of a Redis server, so that no key, reply or command
- * grows with the dataset by much: PREFIX:GENERATION:0, :1, ... Paths have buckets of their own, and chunks.
+ * Values in many versions, spread over hashes ("buckets") of a Redis server, so that keys, replies and
+ * commands hardly grow with the dataset: PREFIX:GENERATION:0, :1, ... Paths and chunks have separate buckets.
  *
  * A value is one or two versions one after the other: the number of the writer (8 bytes, big endian), a
- * length (1 byte; 0: deleted) and the data. A reader takes the last version that is not above the number that
- * was committed, so that all that a writer wrote comes into sight at once, when that number is raised.
+ * length (1 byte; 0: deleted) and the data. A reader takes the last version that is not above the committed
+ * number, so everything that a writer wrote becomes visible at once, when that number is raised.
  *
- * The field "" of each bucket is its mark: five numbers of 8 bytes, big endian. The lowest writer that may
- * write; the writers that made the state before and the newest one, each followed by the number of values
- * that are not deleted. So a key that the server has lost or evicted is noticed, and an incomplete one when
- * all is read.
+ * The field "" of each bucket is its mark: five numbers of 8 bytes, big endian. the lowest writer that may
+ * write; then the writers of the previous and the newest state, each followed by the number of values that
+ * are not deleted. The mark shows that a key was lost or evicted, and, when the whole bucket is read, that it
+ * is incomplete.
  */
 
 #include <stdbool.h>
@@ -26,7 +26,7 @@ enum redis_family { REDIS_PATHS, REDIS_CHUNKS, N_REDIS_FAMILIES };
 struct redis_view {
 	const char *prefix;
 	char generation[17];
-	uint64_t number; /* versions above it are invisible */
+	uint64_t number; /* values of writers above this number are invisible */
 };
 
 #define REDIS_VALUE_MAX 255
@@ -50,7 +50,7 @@ struct redis_puts {
 	struct buffer list;
 };
 
-/* bytes 0 deletes. */
+/* Adds a value. With 0 bytes, deletes the field. */
 int redis_puts_add(struct redis_puts *p, enum redis_family family, const void *field, size_t field_bytes,
 		   const void *data, size_t bytes);
 /* Sends all values, as the writer of the view. Later values of a field replace earlier ones. */
@@ -61,7 +61,8 @@ void redis_puts_free(struct redis_puts *p);
 /* Adds the command whose reply redis_bucket_value() parses. */
 void redis_bucket_ask(struct redis_link *l, const struct redis_view *v, enum redis_family family,
 		      const void *field, size_t field_bytes);
-/* *ret is borrowed from the link. -ENOENT; -ESTALE: the view is too old; -EBADMSG. err is set for neither. */
+/* Parses the reply to redis_bucket_ask(). *ret is borrowed from the link. -ENOENT; -ESTALE: the view is too
+ * old; -EBADMSG. err is set for neither. */
 int redis_bucket_value(const redisReply *reply, const struct redis_view *v, const unsigned char **ret,
 		       size_t *ret_bytes);
 

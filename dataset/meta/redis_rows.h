@@ -10,9 +10,9 @@
 
 void redis_path_pack(const struct chunk_id *chunk, uint32_t index, const struct chunk_record *record,
 		     unsigned char row[REDIS_PATH_BYTES]);
-/* All but the path itself. -EBADMSG */
+/* Unpacks everything except the path itself. -EBADMSG */
 int redis_path_unpack(const unsigned char *data, size_t bytes, struct meta_path *ret);
-/* The id is the field. */
+/* Packs a chunk without its id, which is the field's name. */
 void redis_chunk_pack(const struct meta_chunk *chunk, unsigned char row[REDIS_CHUNK_BYTES]);
 int redis_chunk_unpack(const void *id, size_t id_bytes, const unsigned char *data, size_t bytes,
 		       struct meta_chunk *ret);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * PREFIX:state, a hash: the dataset's number, which generation of buckets counts, and which writer's number
- * was committed last. A commit is one command that changes this hash, whatever was written before it.
+ * Reads and changes PREFIX:state, a hash with the dataset's number, the valid generation of buckets, and the
+ * number of the writer that committed last. A commit is one command that changes this hash.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -18,8 +18,8 @@ enum field {
 	F_DATASET,
 	F_GENERATION,
 	F_TX,
-	F_DIRTY,   /* the writer that may have written and did not commit; 0: none */
-	F_SCRATCH, /* the generation that it made, or "" */
+	F_DIRTY,   /* a writer that may have written without a commit; 0: none */
+	F_SCRATCH, /* the generation that this writer made, or "" */
 	F_COMMITTED,
 	F_VERSION,
 	F_CHUNKS,
@@ -28,7 +28,7 @@ enum field {
 	F_NEWEST,
 	F_PENDING,
 	F_GARBAGE, /* a generation that is to be removed, or "" */
-	F_MARKS,   /* of all buckets, as the last commit left them */
+	F_MARKS,   /* checksum of all buckets' marks after the last commit */
 	N_FIELDS
 };
 

@@ -34,7 +34,7 @@ static bool is_host(const char *host, bool is_v6)
 	if (is_v6)
 		return inet_pton(AF_INET6, host, &v6) == 1 && !IN6_IS_ADDR_UNSPECIFIED(&v6) &&
 		       !IN6_IS_ADDR_MULTICAST(&v6) && !IN6_IS_ADDR_V4MAPPED(&v6);
-	/* 0.x is this network, 224.0.0.0 and above are groups and what nobody has. */
+	/* 0.x is this network; 224.0.0.0 and above are multicast and reserved addresses. */
 	return inet_pton(AF_INET, host, &v4) == 1 && ntohl(v4.s_addr) >> 24 != 0 &&
 	       ntohl(v4.s_addr) >> 24 < 224;
 }
@@ -120,7 +120,7 @@ struct parsing {
 	const char *at, *end;
 };
 
-/* Takes "name=", and finds the end of the line. NULL: it is another one. */
+/* Takes "name=" and finds the end of the line. Returns NULL if the line has another name. */
 static const char *take_name(struct parsing *p, const char *name)
 {
 	size_t length = strlen(name), left = (size_t)(p->end - p->at);
@@ -206,7 +206,7 @@ static int take_digit_run(const char **at, const char *end, uint32_t *ret)
 	return 0;
 }
 
-/* "0-3 8-8": lanes, the last one of each run included. */
+/* Parses runs of lanes such as "0-3 8-8"; each run includes its last lane. */
 static int take_runs(struct parsing *p, const char *name, struct owner_lanes *lanes)
 {
 	const char *end = take_name(p, name);

@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * What a node says of itself in a group, as text:
+ * A node's entry in a group, as text:
  *
  *	diesel-node 1
  *	node=NAME
@@ -23,8 +23,8 @@
 
 #include "dataset/registry.h"
 
-#define MEMBER_TEXT       2048                /* with the NUL; longer ones are none */
-#define MEMBER_MAX_WEIGHT (UINT64_C(1) << 50) /* bytes: more memory than a node has */
+#define MEMBER_TEXT       2048                /* maximum length with the NUL; longer texts are rejected */
+#define MEMBER_MAX_WEIGHT (UINT64_C(1) << 50) /* bytes; more memory than any node has */
 
 /* Returns true if the text can be the name of a node: 1 to 63 bytes of UTF-8, without control characters. */
 bool member_is_name(const char *text, size_t bytes);

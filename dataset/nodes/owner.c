@@ -7,12 +7,12 @@
 #include "dataset/checksum/checksum.h"
 
 #define LN_2         0.69314718055994530942
-#define LN_TERMS     25 /* the last one is below 1e-18 of the sum */
+#define LN_TERMS     25 /* terms of the series; the last one is below 1e-18 of the sum */
 #define MANTISSA_TOP 0.70710678118654752440
 
-/* The natural logarithm of x in (0, 1), of the four operations that IEEE 754 gives one result for: all nodes
- * have to find the same, and libraries differ in the last bit. (The space is compiled without contraction.)
- */
+/* Returns the natural logarithm of x in (0, 1). Uses only the four operations whose results IEEE 754 defines
+ * exactly: all nodes must get the same result, and libraries differ in the last bit. (This module is compiled
+ * without contraction of floating-point expressions.) */
 static double logarithm(double x)
 {
 	int exponent;
@@ -113,7 +113,7 @@ void owner_lanes_add(struct owner_lanes *lanes, uint32_t first, uint32_t end)
 		runs[nearest - 1].end = runs[nearest].end;
 		memmove(&runs[nearest], &runs[nearest + 1], (--n - nearest) * sizeof(*runs));
 	}
-	memset(lanes->runs, 0, sizeof(lanes->runs)); /* equal ones are so byte for byte */
+	memset(lanes->runs, 0, sizeof(lanes->runs)); /* equal lanes must be equal byte for byte */
 	memcpy(lanes->runs, runs, n * sizeof(*runs));
 	lanes->n_runs = n;
 }

@@ -74,7 +74,7 @@ int reading_take_names(struct node_reading *g, const redisReply *reply)
 	return r == 0 && bytes > NAMES_BYTES ? -EBADMSG : r;
 }
 
-/* A value is of the node that its key names, and of the group. */
+/* Takes a node's value. It must be of the group, and of the node in the key's name. */
 static void take_value(struct node_reading *g, struct reading_name *name, const redisReply *reply)
 {
 	struct registry_entry entry;

@@ -7,12 +7,12 @@
 #include "dataset/registry.h"
 #include "dataset/redis/redis_link.h"
 
-#define READING_MAX_NAMES  1536 /* of a group: more than members, since the dead stay a while */
+#define READING_MAX_NAMES  1536 /* names of a group: more than members, since dead nodes stay for a while */
 #define READING_MAX_VALUES 4096 /* requested in one batch */
 
 struct reading_name {
 	char text[REGISTRY_NAME_BYTES];
-	bool is_litter; /* its key is missing, or holds nothing that any version of ours wrote */
+	bool is_litter; /* the node's key is missing, or no version of DIESEL wrote its value */
 };
 
 struct node_reading {
@@ -39,6 +39,6 @@ void reading_free(struct node_reading *g);
 /* Returns the node's entry, or NULL. */
 const struct registry_entry *reading_find(const struct node_reading *g, const char *node);
 
-/* Reads the server's settings from the URL and the environment; the prefix is the URL's, or ours. */
+/* Reads the server's settings from the URL and the environment; the prefix is the URL's, or "diesel". */
 int registry_settings(const char *url, unsigned wait_s, struct redis_settings *ret,
 		      char prefix[REDIS_URL_PART], struct error *err);

@@ -13,8 +13,8 @@
 #include "reading.h"
 #include "registry_private.h"
 
-#define PATIENCE_NS (600 * NS_PER_MS) /* three attempts fit into a lease */
-#define APART_NS    (20 * NS_PER_MS)  /* of rounds, however often somebody joins and leaves */
+#define PATIENCE_NS (600 * NS_PER_MS) /* limit of one attempt: three attempts fit into a lease */
+#define APART_NS    (20 * NS_PER_MS)  /* minimum time between rounds, however often callers join and leave */
 #define STOP_NS     (500 * NS_PER_MS)
 #define PREFIX      "diesel"
 
@@ -34,7 +34,7 @@ static void free_registry(struct registry *r)
 	free(r);
 }
 
-/* With the mutex. Returns early when something changed or is to stop. */
+/* Waits with the mutex held. Returns early if something has changed or the thread must stop. */
 static void wait_until(struct registry *r, uint64_t until_ns, bool for_changes)
 {
 	const struct timespec at = {.tv_sec = (time_t)(until_ns / NS_PER_S),
@@ -55,7 +55,7 @@ static void *run(void *context)
 		uint64_t now_ns = clock_monotonic_ns();
 		bool is_due = now_ns >= due_ns;
 
-		if (is_due) /* a server that is slow is not asked without a pause */
+		if (is_due) /* a slow server gets a pause between requests */
 			due_ns = (due_ns + REGISTRY_RENEW_MS * NS_PER_MS > now_ns ? due_ns : now_ns) +
 				 REGISTRY_RENEW_MS * NS_PER_MS;
 		r->is_changed = false;
@@ -167,7 +167,7 @@ void registry_stop(struct registry *r)
 		pthread_cond_timedwait(&r->changed, &r->mutex, &at);
 	is_done = r->is_done;
 	r->is_abandoned = !is_done;
-	if (!is_done) /* it waits for the server, or for a name to be resolved */
+	if (!is_done) /* the thread still waits for the server, or for name resolution */
 		pthread_detach(r->thread);
 	pthread_mutex_unlock(&r->mutex);
 	if (is_done) {
@@ -208,7 +208,7 @@ static int add_group(struct registry *r, const struct registry_group_key *key, s
 	return 0;
 }
 
-/* Cut between characters, or, where it is no UTF-8, anywhere. */
+/* Copies a path. A long path is cut between characters, or anywhere if it is not UTF-8. */
 static void copy_path(char ret[256], const char *path)
 {
 	size_t n = strnlen(path, 256);
@@ -271,7 +271,7 @@ int registry_publish(struct registry *r, const char *json)
 		return strlen(json) < REGISTRY_REPORT_BYTES ? -ENOMEM : -E2BIG;
 	pthread_mutex_lock(&r->mutex);
 	free(r->report);
-	r->report = copy; /* it goes with the next renewal */
+	r->report = copy; /* the thread sends it with the next renewal */
 	pthread_mutex_unlock(&r->mutex);
 	return 0;
 }

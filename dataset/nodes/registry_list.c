@@ -49,7 +49,7 @@ static int asking_open(const char *url, struct asking *ret, struct error *err)
 	return 0;
 }
 
-/* The names in one of the sets. An error as a reply is one of the user's. */
+/* Reads the names in one of the sets. An error reply fails the call. */
 static int ask_set(struct asking *a, struct key key, const char *last, const redisReply **ret,
 		   struct error *err)
 {
@@ -197,7 +197,7 @@ static int compare_reports(const void *left, const void *right)
 		      ((const struct registry_report *)right)->node);
 }
 
-/* A text that expired meanwhile, or is of another type, is no report. */
+/* Takes one report, unless it expired meanwhile or is of another type. */
 static int take_report(struct registry_report *report, const redisReply *text, const redisReply *left_ms)
 {
 	if (!text || !left_ms)

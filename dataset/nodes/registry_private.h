@@ -4,9 +4,9 @@
 /*
  * The registry's thread and what it shares with others.
  *
- * What callers want stands under `mutex`, which nobody holds while something is waited for. The thread works
- * on copies of it, in rounds (round.c), and alone frees groups. `calling` is held while the handler is
- * called, so that nothing is called once the registry was stopped.
+ * The callers' requests are protected by `mutex`, which nobody holds while waiting. The thread works on
+ * copies of them, in rounds (round.c), and only the thread frees groups. `calling` is held while the handler
+ * is called, so that no handler is called after the registry was stopped.
  */
 
 #include <pthread.h>
@@ -14,7 +14,7 @@
 #include "dataset/registry.h"
 #include "dataset/redis/redis_link.h"
 
-/* With those that are being left, of which a user has as many again, at most. */
+/* Includes groups that are being left: at most as many again. */
 #define REGISTRY_SPACE (2 * REGISTRY_MAX_GROUPS)
 
 struct registry_group {
@@ -26,13 +26,13 @@ struct registry_group {
 	/* The thread's own. */
 	struct registry_entry self;
 	bool is_renewed;        /* the server accepted it at least once */
-	bool is_sick;           /* the last attempt failed: it is no longer tried together with others */
-	bool was_sick;          /* when this round began */
-	unsigned n_rival;       /* renewals in a row before which another node had our name */
-	uint64_t trusted_ns;    /* until then, a node that is missing may only not have renewed yet */
-	uint64_t read_ns;       /* when it was last read; 0: never */
+	bool is_sick;           /* the last attempt failed, so the group is tried by itself */
+	bool was_sick;          /* is_sick when this round began */
+	unsigned n_rival;       /* consecutive renewals that found another node under our name */
+	uint64_t trusted_ns;    /* until this time, a missing node may merely not have renewed yet */
+	uint64_t read_ns;       /* time of the last read; 0: never */
 	uint64_t read_again_ns; /* earliest time of the next read */
-	unsigned turn;          /* among groups of its user, in this round */
+	unsigned turn;          /* rank among the groups of the same user in this round */
 	struct registry_member *members; /* as last reported to the handler */
 	size_t n_members;
 };
@@ -49,12 +49,12 @@ struct registry {
 	/* Under the mutex. */
 	struct registry_group *groups[REGISTRY_SPACE];
 	size_t n_groups;
-	char *report; /* NULL: none; a new one */
+	char *report; /* a new report; NULL: none */
 	bool is_changed, stops, is_done, is_abandoned;
 
 	/* The thread's own. */
 	struct redis_link *link;
-	char *next_report; /* not yet on the server */
+	char *next_report; /* report that is not yet on the server */
 	int server_is_up;  /* -1: not known */
 	bool has_rival;
 };

@@ -19,12 +19,12 @@
 #include "registry_private.h"
 
 #define SET_MS       60000  /* how long the set of a group's names outlives its last renewal */
-#define INDEX_MS     600000 /* the same of the sets of groups and of reports */
-#define SKEW_MS      60000  /* by so much may nodes' clocks be ahead */
+#define INDEX_MS     600000 /* the same for the sets of groups and of reports */
+#define SKEW_MS      60000  /* maximum by which a node's clock may be ahead */
 #define INDEX_MAX    4096
-#define READ_NS      (700 * NS_PER_MS) /* then renewals are nearly due again */
-#define EACH_SECOND  64                /* members of a group up to which it is read in each round */
-#define RIVAL_ROUNDS 2                 /* once may be what our own earlier process did last */
+#define READ_NS      (700 * NS_PER_MS) /* time limit of the reads; then renewals are nearly due again */
+#define EACH_SECOND  64                /* groups of at most this many members are read in each round */
+#define RIVAL_ROUNDS 2                 /* once may be the last renewal of our own earlier process */
 
 struct number {
 	char text[24];
@@ -50,7 +50,7 @@ struct node_round {
 	struct registry_group *left[REGISTRY_SPACE];
 	size_t n_left;
 	uint64_t begin_ns;
-	bool has_answered; /* the server, to something */
+	bool has_answered; /* the server has answered some request */
 	struct error problem;
 };
 
@@ -90,7 +90,7 @@ static void free_group(struct registry_group *g)
 	free(g);
 }
 
-/* A newer one takes the place of one that was not sent yet. */
+/* Takes the newest report, which replaces one that was not sent yet. */
 static void take_report(struct registry *r)
 {
 	pthread_mutex_lock(&r->mutex);
@@ -131,8 +131,8 @@ static void take_wanted(struct node_round *round, bool only_changed)
 	take_report(r);
 }
 
-/* Users in turn, of each the group first that has waited for longest: nobody's many groups are in the way of
- * another's. */
+/* Orders the groups by users in turn, and each user's groups by waiting time, longest first. So one user's
+ * many groups do not delay another user's. */
 static int compare_turns(const void *left, const void *right)
 {
 	const struct registry_group *a = *(struct registry_group *const *)left,
@@ -166,8 +166,8 @@ static bool is_to_be_read(const struct node_round *round, const struct registry_
 	return round->begin_ns >= g->read_again_ns;
 }
 
-/* Returns how many commands it is. What lay there before comes first, the names last, if they are asked for.
- */
+/* Adds the commands that renew a group. The first reads the value from before; the last reads the names, if
+ * requested. Returns the number of commands. */
 static size_t ask_renewal(struct node_round *round, const struct registry_group *g)
 {
 	const char *prefix = round->r->prefix, *node = g->self.member.node;
@@ -196,7 +196,7 @@ static void judge_former(struct registry_group *g, const redisReply *reply)
 	bool is_member =
 	    reply->type == REDIS_REPLY_STRING && member_parse(reply->str, reply->len, &former) == 0;
 
-	/* If ours is gone, those of others may be, too: they are about to renew them. */
+	/* If our value is gone, others' may be, too; those nodes are about to renew them. */
 	if (g->is_renewed && !is_member)
 		g->trusted_ns = clock_monotonic_ns() + REGISTRY_LEASE_MS * NS_PER_MS;
 	if (g->is_renewed && is_member && former.member.incarnation != g->self.member.incarnation)
@@ -205,8 +205,7 @@ static void judge_former(struct registry_group *g, const redisReply *reply)
 		g->n_rival = 0;
 }
 
-/* A set that no node can have made: it is made again, and the others add themselves with their next renewal.
- */
+/* Replaces a set that no node can have made. The other nodes add themselves with their next renewal. */
 static void replace_set(struct node_round *round, struct registry_group *g)
 {
 	struct key names = key_nodes(round->r->prefix, &g->self.group);
@@ -346,7 +345,7 @@ static void read_groups(struct node_round *round, struct registry_group **groups
 {
 	size_t n_read = 0;
 
-	for (size_t i = 0; i < n; i++) /* also who lost its place among the names */
+	for (size_t i = 0; i < n; i++) /* also a node that lost its place among the names */
 		for (size_t k = 0; k < groups[i]->n_members; k++)
 			reading_add_name(&readings[i], groups[i]->members[k].node,
 					 strlen(groups[i]->members[k].node));
@@ -365,7 +364,7 @@ static void read_groups(struct node_round *round, struct registry_group **groups
 	}
 }
 
-/* Renews those groups that were well, or those that were not, and reads them. */
+/* Renews and reads the healthy groups, or with `sick` the groups whose last attempt failed. */
 static void renew_and_read(struct node_round *round, bool sick)
 {
 	struct registry_group *groups[REGISTRY_MAX_GROUPS];
@@ -394,7 +393,8 @@ static void renew_and_read(struct node_round *round, bool sick)
 	free(readings);
 }
 
-/* Clocks need not agree: who is taken out by another's adds itself again in a second. */
+/* Adds a command that trims a set by age. Clocks need not agree: a node that another one removed adds itself
+ * again within a second. */
 static void ask_trim(struct node_round *round, const char *key)
 {
 	struct number oldest = number(now_ms() - INDEX_MS), newest = number(now_ms() + SKEW_MS),
@@ -406,8 +406,8 @@ static void ask_trim(struct node_round *round, const char *key)
 	command(round, 3, (const char *[]){"PEXPIRE", key, keep.text});
 }
 
-/* The set of all groups, for people. Asked for also by a node without any: so it knows whether the server is
- * there. */
+/* Adds the commands that renew the set of all groups, for people. A node without groups sends them, too, to
+ * learn whether the server is up. */
 static void ask_index(struct node_round *round)
 {
 	const char *args[2 + 2 * REGISTRY_MAX_GROUPS];
@@ -426,7 +426,7 @@ static void ask_index(struct node_round *round)
 	ask_trim(round, key.text);
 }
 
-/* The first command says whether it worked. */
+/* Adds the commands that store the report. The reply to the first one shows whether that worked. */
 static void ask_report(struct node_round *round, const char *text)
 {
 	const char *node = round->r->self.node;
@@ -472,7 +472,7 @@ static void tell_people(struct node_round *round)
 		run(round, &err);
 }
 
-/* Takes away what this node said in these groups; not what another one said that has its name by now. */
+/* Removes this node's values from these groups, but not values of another node that has its name by now. */
 static void leave(struct node_round *round, struct registry_group **groups, size_t n)
 {
 	struct redis_link *link = round->r->link;
@@ -557,7 +557,7 @@ void registry_round(struct registry *r, bool only_changed)
 	struct node_round *round = calloc(1, sizeof(*round));
 
 	if (!round)
-		return; /* in a second again */
+		return; /* no memory: try again in a second */
 	round->r = r;
 	round->begin_ns = clock_monotonic_ns();
 	take_wanted(round, only_changed);
@@ -588,7 +588,7 @@ void registry_farewell(struct registry *r)
 		if (r->n_groups)
 			leave(round, r->groups, r->n_groups);
 		take_report(r);
-		if (r->next_report) { /* also that there is none any more */
+		if (r->next_report) { /* also if the report was removed */
 			ask_report(round, r->next_report);
 			run(round, &err);
 		}

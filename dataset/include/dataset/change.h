@@ -5,8 +5,8 @@
  * One entry of a dataset's log: what a version changed, when, and who made it. A few lines of text, the same
  * in every metadata engine; docs/reference/formats.md has it.
  *
- * Chunks are never changed, and replaying those up to a version's newest one, in id order, gives that
- * version: so the entry is also all that reading an old version needs.
+ * Chunks are never changed. Replaying the chunks up to a version's newest one, in id order, gives that
+ * version. So reading an old version needs nothing but its entry.
  */
 
 #include "dataset/chunk.h"
@@ -25,9 +25,9 @@ struct change {
 	uint64_t oldest;  /* the oldest version that can still be read */
 	bool has_newest;
 	struct chunk_id newest;                  /* the chunk with the highest id of this version */
-	bool is_counted;                         /* the three that follow are known: not after a rebuild */
+	bool is_counted;                         /* the next three counts are known; false after a rebuild */
 	uint64_t n_added, n_replaced, n_deleted; /* paths */
-	uint64_t n_samples;                      /* of the dataset, from then on */
+	uint64_t n_samples;                      /* samples of the dataset in this version */
 	uint64_t n_chunks;                       /* written */
 	uint64_t n_bytes;                        /* of the samples in them */
 	/* Printable, without line breaks. */

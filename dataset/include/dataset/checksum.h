@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* XXH3 with seed 0, by libxxhash, whose header nobody else includes. 64 bits unless it says so. Thread-safe.
- */
+/* XXH3 with seed 0, by libxxhash, whose header no other file includes. 64 bits unless a name says 128.
+ * Thread-safe. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -22,5 +22,5 @@ uint64_t checksum_xxh3_gap(const void *data, size_t bytes, size_t gap_offset);
 struct checksum_stream;
 int checksum_stream_new(struct checksum_stream **ret); /* -ENOMEM */
 void checksum_stream_add(struct checksum_stream *s, const void *data, size_t bytes);
-uint64_t checksum_stream_xxh3(const struct checksum_stream *s); /* of all until now */
+uint64_t checksum_stream_xxh3(const struct checksum_stream *s); /* Returns the checksum of all bytes so far. */
 void checksum_stream_free(struct checksum_stream *s);

@@ -76,8 +76,8 @@ struct chunk_header {
 	/* With CHUNK_FLAG_COMPRESSED; otherwise 0. */
 	uint64_t stored_bytes;  /* of the file; less than file_bytes */
 	uint32_t blocks_offset; /* of the blocks' stored lengths, 4 bytes each, within the head */
-	uint32_t block_bytes;   /* of a block, but for the last one */
-	uint8_t level;          /* that it was compressed with */
+	uint32_t block_bytes;   /* length of each block except the last */
+	uint8_t level;          /* compression level of the blocks */
 	uint8_t reserved[31];
 };
 
@@ -95,7 +95,7 @@ struct chunk_record {
 	uint32_t name_offset; /* from names_offset */
 	uint16_t name_length;
 	uint16_t encoding;     /* enum chunk_encoding */
-	uint32_t source_bytes; /* of the file, where it was rewritten before it was packed; 0: it was not */
+	uint32_t source_bytes; /* length of the source file if it was rewritten before packing; else 0 */
 	uint8_t reserved[16];
 };
 
@@ -103,9 +103,9 @@ _Static_assert(sizeof(struct chunk_id) == 16, "stored");
 _Static_assert(sizeof(struct chunk_header) == 128, "stored");
 _Static_assert(sizeof(struct chunk_record) == 64, "stored");
 
-#define CHUNK_ID_TEXT 33 /* 32 digits and a terminator */
+#define CHUNK_ID_TEXT 33 /* bytes of an id as text: 32 digits and a terminator */
 
-/* An id as 32 hexadecimal digits, and back. -EINVAL: the text is not an id. */
+/* Format an id as 32 hexadecimal digits, and parse one. -EINVAL: the text is not an id. */
 char *chunk_id_format(const struct chunk_id *id, char text[CHUNK_ID_TEXT]);
 int chunk_id_parse(const char *text, struct chunk_id *ret_id);
 
@@ -132,7 +132,7 @@ int chunk_parse_head(const void *head, size_t head_bytes, uint64_t file_bytes, c
 int chunk_parse_plain(const void *plain, uint64_t plain_bytes, const char *origin,
 		      struct chunk_view *ret_view, struct error *err);
 
-/* The length that the chunk's file has. */
+/* Returns the length of the chunk's file. */
 static inline uint64_t chunk_stored_bytes(const struct chunk_header *h)
 {
 	return h->flags & CHUNK_FLAG_COMPRESSED ? h->stored_bytes : h->file_bytes;

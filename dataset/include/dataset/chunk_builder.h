@@ -19,7 +19,7 @@ struct chunk_sample {
 	size_t bytes;
 	uint32_t mode; /* st_mode */
 	uint64_t mtime_ns;
-	uint64_t source_bytes; /* struct chunk_record has it */
+	uint64_t source_bytes; /* see struct chunk_record */
 };
 
 /* The file is kept at or below target_bytes, unless a single sample is larger. -EINVAL: target_bytes is not

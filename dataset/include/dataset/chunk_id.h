@@ -15,11 +15,11 @@
 struct chunk_id_source {
 	uint32_t machine;
 	uint32_t process; /* 24 bits are used */
-	uint64_t time_us; /* of the newest id; 0: none yet */
+	uint64_t time_us; /* time of the newest id; 0: no id yet */
 	uint32_t counter;
 };
 
-/* floor is the newest id in use, or NULL. */
+/* Initialises the source. floor is the newest id in use, or NULL. */
 void chunk_id_source_init(struct chunk_id_source *source, uint32_t machine, uint32_t process,
 			  const struct chunk_id *floor);
 
@@ -31,8 +31,8 @@ int chunk_id_compare(const struct chunk_id *a, const struct chunk_id *b);
 /* Returns true if the id is in this list, which is in ascending order. */
 bool chunk_id_is_among(const struct chunk_id *ids, size_t n, const struct chunk_id *id);
 
-/* When an id was made, in us since 1970. */
+/* Returns the time at which the id was made, in us since 1970. */
 uint64_t chunk_id_time_us(const struct chunk_id *id);
 
-/* A number that stands for this machine, made from /etc/machine-id and the host name. */
+/* Returns a number that identifies this machine, made from /etc/machine-id and the host name. */
 uint32_t chunk_id_local_machine(void);

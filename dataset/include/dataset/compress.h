@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* zstd for the blocks of chunks (blocks.h): the only code of this folder that includes its header. libdiesel
- * has no part in it, as it needs libc alone. */
+/* zstd for the blocks of chunks (blocks.h). Only this part of dataset/ includes zstd's header. libdiesel does
+ * not link it, since libdiesel needs only libc. */
 
 #include <stddef.h>
 
@@ -12,7 +12,7 @@
 /* Compresses block by block; reuses its buffers. One thread at a time. */
 struct compressor;
 
-/* -ENOMEM; -EINVAL: no such level. */
+/* Creates a compressor. -ENOMEM; -EINVAL: no such level. */
 int compressor_new(int level, struct compressor **ret);
 void compressor_free(struct compressor *c); /* accepts NULL */
 int compressor_level(const struct compressor *c);
@@ -31,6 +31,6 @@ int compress_decode(void *plain, size_t plain_bytes, const void *stored, size_t 
 /* Decompresses many blocks, with buffers that are reused. One thread at a time. */
 struct decompressor;
 
-int decompressor_new(struct decompressor **ret); /* 0 or -ENOMEM */
+int decompressor_new(struct decompressor **ret); /* Creates a decompressor. Returns 0 or -ENOMEM. */
 int decompressor_block(struct decompressor *d, void *plain, size_t plain_bytes, const void *stored,
 		       size_t stored_bytes);

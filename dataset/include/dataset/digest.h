@@ -3,7 +3,7 @@
 
 /*
  * SHA-256 by libcrypto, which uses the CPU's instructions for it; nobody else includes its headers. Unlike
- * XXH3 it holds against people: nobody can make other bytes with the same digest. Thread-safe; a stream
+ * XXH3, SHA-256 resists attackers: nobody can make other bytes with the same digest. Thread-safe; a stream
  * belongs to one thread.
  */
 
@@ -13,7 +13,7 @@
 #include <sys/uio.h>
 
 #define DIGEST_BYTES 32
-#define DIGEST_NAME  "sha256" /* for options and output */
+#define DIGEST_NAME  "sha256" /* name of the digest in options and output */
 
 struct digest {
 	uint8_t bytes[DIGEST_BYTES];
@@ -21,7 +21,7 @@ struct digest {
 
 struct digest_stream;
 
-/* -ENOMEM; -ENOTSUP: libcrypto is configured without SHA-256. */
+/* Starts a stream. -ENOMEM; -ENOTSUP: libcrypto is configured without SHA-256. */
 int digest_stream_new(struct digest_stream **ret);
 int digest_stream_add(struct digest_stream *s, const void *data, size_t bytes);
 int digest_stream_finish(struct digest_stream *s, struct digest *ret);

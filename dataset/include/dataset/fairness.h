@@ -2,8 +2,9 @@
 #pragma once
 
 /*
- * Whether chunks are fair samples of a dataset, as `dieselctl pack` makes them, or hold what lay together, as
- * with --order source: seen in some of its chunks. Pure; docs/reference/formats.md has the figures.
+ * Measures, from some chunks of a dataset, whether its chunks are fair samples, as `dieselctl pack` makes
+ * them, or hold files that lay together, as with --order source. Pure; docs/reference/formats.md has the
+ * figures.
  */
 
 #include <stdbool.h>
@@ -11,8 +12,8 @@
 
 struct fairness_sample {
 	uint64_t place;      /* in tree order */
-	uint32_t chunk;      /* a chunk's samples stand together, in the order of storage */
-	int32_t class_index; /* any number; those without a class have one of their own */
+	uint32_t chunk;      /* samples of one chunk are adjacent, in storage order */
+	int32_t class_index; /* any number; samples without a class share one of their own */
 };
 
 struct fairness {
@@ -23,7 +24,8 @@ struct fairness {
 			     dealt at random */
 };
 
-/* Both figures are near 1 if chunks are fair, and where nothing can be said. Sorts the samples. -ENOMEM. */
+/* Measures both figures. They are near 1 if chunks are fair, or if there are too few samples to tell. Sorts
+ * the samples. -ENOMEM. */
 int fairness_measure(struct fairness_sample *samples, uint64_t n, struct fairness *ret);
 
 /* Returns false if a figure is below 0.9 and enough samples were examined to rule out chance. */

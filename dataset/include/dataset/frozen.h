@@ -2,9 +2,10 @@
 #pragma once
 
 /*
- * A dataset in a folder that is frozen: jobs and tools read it by its snapshots, and it has no metadata, or
- * none that counts. DATASET/frozen says so. It is written before the metadata are removed, under the writer's
- * lock, and removed when a rebuild has made and published them again; whatever lies between is frozen.
+ * A frozen dataset in a folder: jobs and tools read it through its snapshots, and it has no metadata, or
+ * metadata that are ignored. The file DATASET/frozen marks it. The mark is written, under the writer's lock,
+ * before the metadata are removed. It is removed after a rebuild has made and published metadata again. In
+ * between, the dataset is frozen.
  */
 
 #include "lib/error.h"

@@ -2,19 +2,19 @@
 #pragma once
 
 /*
- * Samples found by their paths in the metadata store, whichever engine it is, without a snapshot: what was
- * committed last, at each call. One path costs one lookup there. Not thread-safe.
+ * Finds samples by their paths in the metadata store of any engine, without a snapshot. Each call sees the
+ * newest commit. One path costs one lookup in the store. Not thread-safe.
  */
 
 #include "dataset/meta.h"
 
 struct look_up;
 
-/* -ENOENT: no dataset; else as meta_open() and store_open(). */
+/* Opens a dataset for lookups. -ENOENT: no dataset; else as meta_open() and store_open(). */
 int look_up_open(const char *dataset_path, struct look_up **ret, struct error *err);
 void look_up_close(struct look_up *l); /* accepts NULL */
 
-/* ret->path is the path that was passed. -ENOENT leaves err unset. */
+/* Finds a sample by its path. ret->path is the path that was passed. -ENOENT leaves err unset. */
 int look_up_find(struct look_up *l, const char *path, size_t path_length, struct meta_path *ret,
 		 struct error *err);
 /* Reads the sample's bytes; buffer has space for record.bytes. -EBADMSG: damaged, err names chunk, byte and

@@ -11,7 +11,7 @@
  * Writing: meta_begin() opens a transaction. Nothing of it is visible before meta_commit(), and nothing
  * remains of it after meta_rollback() or a crash. Before it returns, meta_begin() makes the pending floor
  * durable: chunks at or above it that are in the store but not in the metadata were left by an interrupted
- * writer. Readers see the last committed state. Of several transactions at once one alone can commit: all
+ * writer. Readers see the last committed state. Of several simultaneous transactions only one can commit: all
  * functions of the others, from meta_begin() to meta_commit(), may return -EBUSY, and change nothing.
  *
  * Thread-safety: a handle belongs to one thread at a time. Errors name the dataset.
@@ -28,7 +28,7 @@ struct meta_info {
 	uint64_t version; /* grows with every commit; 0: nothing was ever committed */
 	uint64_t n_chunks;
 	uint64_t n_paths;
-	bool has_digests;   /* each chunk has one: meta_keep_digests() */
+	bool has_digests;   /* each chunk has a digest: meta_keep_digests() */
 	bool is_compressed; /* chunks may be compressed; this raises the metadata's format, so older programs
 			       refuse it */
 	bool has_newest;    /* newest is set: the chunk with the highest id */
@@ -119,7 +119,7 @@ int meta_redis_choose(const char *dataset_path, const char *url, enum meta_mode 
 		      struct error *err);
 int meta_redis_choose_at(int dir_fd, const char *dataset_path, const char *url, enum meta_mode mode,
 			 struct meta **ret, struct error *err);
-/* -EINVAL; the error text continues after the URL's name. */
+/* Checks a URL. -EINVAL: the error text continues a sentence that begins with the URL's name. */
 int meta_redis_check_url(const char *url, struct error *err);
 void meta_free(struct meta *m);
 
@@ -145,20 +145,20 @@ int meta_keep_digests(struct meta *m, struct error *err);
 int meta_put_digest(struct meta *m, const struct chunk_id *id, const struct digest *sha256,
 		    struct error *err);
 
-/* Commits. version is above the one that meta_begin() returned. Clears the pending floor. change: for the
- * log; NULL: nothing is recorded. A failure rolls back. */
+/* Commits. version must be above the version that meta_begin() returned. Clears the pending floor. change:
+ * for the log; NULL: nothing is recorded. A failure rolls back. */
 int meta_commit(struct meta *m, uint64_t version, const struct change *change, struct error *err);
 
 /* Rolls back the transaction of meta_begin(), if one is open. forget_pending also clears the pending floor:
  * the caller left no chunk behind. */
 void meta_rollback(struct meta *m, bool forget_pending);
 
-/* ret->path is the path that the caller passed. -ENOENT leaves err unset. */
+/* Finds a sample by its path. ret->path is the path that the caller passed. -ENOENT leaves err unset. */
 int meta_find(struct meta *m, const char *path, size_t path_length, struct meta_path *ret, struct error *err);
 
-/* Chunks come in id order, paths in no particular order. */
+/* Call back for each chunk, in id order, and for each path, in no particular order. */
 int meta_each_chunk(struct meta *m, meta_chunk_callback *callback, void *context, struct error *err);
 int meta_each_path(struct meta *m, meta_path_callback *callback, void *context, struct error *err);
-/* The log, in order of versions: from where it begins, and without those that an older program has written.
- * -EBADMSG: it is damaged. */
+/* Calls back for each entry of the log, in order of versions. Versions before the log began, or written by an
+ * older program, have no entry. -EBADMSG: the log is damaged. */
 int meta_each_change(struct meta *m, meta_change_callback *callback, void *context, struct error *err);

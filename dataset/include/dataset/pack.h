@@ -2,11 +2,11 @@
 #pragma once
 
 /*
- * Packs a folder of files into a dataset: what `dieselctl pack` does.
+ * Packs a folder of files into a dataset, for `dieselctl pack`.
  *
- * All or nothing: a dataset that exists stays as it was until the end. The next run uses what an interrupted
- * one has written: a chunk counts as done if each of its files is in the source with the same size and
- * modification time, and both runs rewrite files, or neither does.
+ * An existing dataset stays as it was until the commit at the end. A later run uses the chunks that an
+ * interrupted run has written: a chunk counts as done if each of its files is in the source with the same
+ * size and modification time, and both runs rewrite files, or neither does.
  */
 
 #include "dataset/survey.h"
@@ -22,8 +22,9 @@ enum pack_order {
 	PACK_ORDER_SOURCE, /* tree order: folder by folder */
 };
 
-/* Replaces a file's bytes: the bytes in *ret, of malloc(), are packed instead if *ret is set. Returns a code
- * of its own from 0, or -errno, with which the file fails. Called by several threads at once. */
+/* Rewrites a file before it is packed. If *ret is set (memory from malloc()), its bytes are packed instead.
+ * Returns a code of its own, >= 0, or -errno, with which the file fails. Called by several threads at once.
+ */
 typedef int pack_rewriter(const void *data, size_t bytes, void **ret, size_t *ret_bytes,
 			  struct error *ret_note);
 
@@ -43,9 +44,9 @@ struct pack_options {
 	uint64_t chunk_bytes;
 	enum pack_order order;
 	uint64_t seed;
-	unsigned n_threads;  /* that read the source, >= 1 */
+	unsigned n_threads;  /* threads that read the source, >= 1 */
 	const char *command; /* for the log: writer_set_command(); or NULL */
-	bool append; /* add to a dataset that has samples; files it has (same size and mtime) are left out */
+	bool append; /* add to a dataset that has samples; files that it has already (same size and mtime) are left out */
 	bool skip_unreadable;
 	struct survey *survey;   /* in: options for what is packed; out: what was found */
 	uint64_t keep_snapshots; /* writer_keep_snapshots(); 0: its default */
@@ -57,7 +58,7 @@ struct pack_options {
 	progress_callback *progress;
 	void (*skipped)(const char *text, void *context); /* a file that skip_unreadable left out */
 	void (*rewritten)(const struct pack_rewritten *file, void *context);
-	bool (*cancelled)(void *context); /* asked before each file; true: -ECANCELED */
+	bool (*cancelled)(void *context); /* called before each file; true ends the pack with -ECANCELED */
 	void *context;
 };
 
@@ -65,21 +66,22 @@ struct pack_result {
 	uint64_t n_files; /* packed by this run */
 	uint64_t bytes;
 	uint64_t n_chunks;    /* of this commit */
-	uint64_t n_unchanged; /* with append: were in the dataset already */
-	uint64_t n_resumed;   /* packed by an interrupted run before */
+	uint64_t n_unchanged; /* with append: files that were in the dataset already */
+	uint64_t n_resumed;   /* files packed by an earlier, interrupted run */
 	uint64_t n_skipped;   /* unreadable */
 	uint64_t n_other;     /* FIFOs, sockets, devices */
 	uint64_t version;     /* of the dataset now */
 };
 
-/* Opens a dataset for samples that come one by one: writer_add(), writer_commit(), or writer_discard(), and
- * writer_free(). Of the options, it uses dataset, meta_url, chunk_bytes, command, append, keep_digests and
- * level. Errors as writer_open(); -EEXIST: the dataset has samples and append is not set. */
+/* Opens a dataset for samples that are added one by one: writer_add(), writer_commit(), or writer_discard(),
+ * and writer_free(). Of the options, it uses dataset, meta_url, chunk_bytes, command, append, keep_digests
+ * and level. Errors as writer_open(); -EEXIST: the dataset has samples and append is not set. */
 struct writer;
 int pack_open(const struct pack_options *options, struct writer **ret, struct error *err);
-/* writer_commit() of what pack_open() has opened. In a bucket, where another writer has published since, it
- * goes on from that version, up to 16 times: *w is another writer then, or NULL after a failure. What is
- * newer than the other's last chunk is used as it is, the rest is read from the store and written again. */
+/* Commits a writer of pack_open(), as writer_commit(). If another writer has published to the bucket since,
+ * continues from that version, up to 16 times. Then *w is a new writer, or NULL after a failure. Chunks newer
+ * than the other writer's last chunk are used as they are; the others are read from the store and written
+ * again. */
 struct writer_result;
 int pack_commit(const struct pack_options *options, struct writer **w, struct writer_result *ret,
 		struct error *err);

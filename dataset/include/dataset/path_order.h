@@ -17,7 +17,7 @@ struct path_text {
 	size_t length;
 };
 
-/* Less than, equal to or greater than 0, as for qsort(). */
+/* Compares two paths in tree order. Returns less than, equal to or greater than 0, as for qsort(). */
 int path_order_compare(struct path_text a, struct path_text b);
 
 /* Returns true if the path lies below the directory ("" is the root). */
@@ -27,5 +27,5 @@ bool path_is_below(struct path_text path, struct path_text directory);
  * path_order_compare() returns for the path and any file of the directory. */
 int path_order_compare_directory(struct path_text path, struct path_text directory);
 
-/* The length of the first component if it is a directory, 0 if the path is a file of the root. */
+/* Returns the length of the path's first component if that is a directory, or 0 for a file of the root. */
 size_t path_top_length(struct path_text path);

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Which paths were there already. A path takes some 30 bytes, however long it is: it is known by a checksum
- * of 128 bits. {0} is an empty set. Not thread-safe.
+ * A set of paths that were seen. A path of any length takes about 30 bytes, because only its 128-bit checksum
+ * is stored. {0} is an empty set. Not thread-safe.
  */
 
 #include <stddef.h>
@@ -16,6 +16,6 @@ struct path_set {
 	size_t n, n_slots;
 };
 
-/* 1, or 0: it was there; -ENOMEM, which leaves the set as it was. */
+/* Adds a path. Returns 1, or 0 if the set had it already. -ENOMEM leaves the set as it was. */
 int path_set_add(struct path_set *s, const char *path, size_t length);
 void path_set_free(struct path_set *s);

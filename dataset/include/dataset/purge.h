@@ -2,12 +2,12 @@
 #pragma once
 
 /*
- * Gives back what nobody needs: what `dieselctl purge` does. Chunks of which some samples were deleted or
- * replaced are rewritten without them, and chunks that no version needs any more are removed.
+ * Frees the space of unneeded samples, for `dieselctl purge`. Chunks with deleted or replaced samples are
+ * rewritten without these, and chunks that no version needs any more are removed.
  *
- * One commit: before it nothing is removed, and behind it what is removed belongs to no version that can be
- * read. Data goes before the tombstones that hide it, so at any moment a rebuild gives the newest version.
- * The next run finishes what an interrupted one has begun.
+ * There is one commit. Nothing is removed before it, and the chunks removed after it belong to no readable
+ * version. Data is removed before the tombstones that hide it, so a rebuild gives the newest version at any
+ * moment. A later run finishes an interrupted one.
  */
 
 #include "lib/error.h"
@@ -30,12 +30,12 @@ struct purge_options {
 };
 
 struct purge_result {
-	uint64_t version;                  /* of the dataset afterwards; dry run: current version */
+	uint64_t version;                  /* version of the dataset afterwards; dry run: current version */
 	uint64_t oldest;                   /* version that can be read */
 	uint64_t n_holed;                  /* rewritten chunks */
 	uint64_t n_samples;                /* copied */
 	uint64_t n_resumed;                /* of these, copied by an interrupted run */
-	uint64_t n_written;                /* chunks; dry run: 0 */
+	uint64_t n_written;                /* new chunks written; dry run: 0 */
 	uint64_t n_removed, removed_bytes; /* chunks */
 	uint64_t n_waiting, waiting_bytes; /* chunks needed only by versions before the newest */
 };

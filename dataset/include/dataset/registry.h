@@ -2,18 +2,19 @@
 #pragma once
 
 /*
- * Who takes part in which group: in Redis, standalone or Cluster, with leases. A thread of dieseld-peer's
- * own talks to it (dataset/redis: redis_link.h), since a server may be slow: nobody waits for it.
+ * The registry of groups and their members, with leases, in Redis (standalone or Cluster). A thread of
+ * dieseld-peer talks to the server (dataset/redis: redis_link.h). The server may be slow, and no other thread
+ * waits for it.
  *
- * A member is a key of its own with an expiry (REGISTRY_LEASE_MS), which it writes again three times as
- * often; who stops renewing is out when it has expired, by the server's clock alone. Keys of a group
- * share one slot ({GROUP}): an index of node names, and one value for each. What was flushed, or a server
- * that lost its memory, is whole again after one renewal of each member. A server that is gone changes
- * nothing: the last known members stay until it is back, and who is not reachable is found out by asking it.
+ * Each member has a key with an expiry (REGISTRY_LEASE_MS), and writes the key three times in that time. A
+ * member that stops renewing is removed when its key expires, by the server's clock only. Keys of a group
+ * share one slot ({GROUP}): an index of node names, and one value per node. After a flush, or after the
+ * server lost its memory, one renewal of each member restores all keys. While the server is down, the last
+ * known members stay. Unreachable members are found by asking them.
  *
- * Values say who the node is, where it listens, its weight, its incarnation (a random number of each start,
- * which tells a node that returned from one that never left), and for people: job, uid, dataset's path.
- * Whatever a value of somebody else's says is checked here; a bad one is no member.
+ * A value has the node's name, address, weight and incarnation (a random number per start, which tells a node
+ * that returned from one that never left), and for people: job, uid, dataset's path. Values of other nodes
+ * are checked here; a node with an invalid value is no member.
  */
 
 #include <stdbool.h>
@@ -65,7 +66,7 @@ struct registry_handler {
 
 struct registry;
 
-/* Starts the registry, without waiting for the server. self: node, address and incarnation of this node. The
+/* Starts the registry and does not wait for the server. self: node, address and incarnation of this node. The
  * URL is one of dataset/redis: user and password may be in DIESEL_REDIS or the file DIESEL_REDIS_FILE,
  * certificates as described there; keys begin with its prefix, or "diesel". -EINVAL */
 int registry_start(const char *url, const struct registry_member *self,

@@ -2,14 +2,14 @@
 #pragma once
 
 /*
- * Repairs a dataset: verifies it, makes each damaged or missing chunk again, bit for bit, and then metadata
- * and snapshot where they are damaged.
+ * Repairs a dataset: verifies it, restores each damaged or missing chunk bit for bit, and then rebuilds
+ * metadata and snapshot if they are damaged.
  *
- * A chunk's head is taken from where a good one is found: the file itself, a replica, or, where the metadata
- * knows all samples of the chunk, the metadata. Each sample is taken from the file, a replica or the source,
- * whichever has bytes with the checksum that the head says. What comes of it replaces the file only if
- * metadata, snapshot and digest say that it is the chunk that was packed; until that moment, and when the
- * disk is full, the file stays as it is. While chunks are replaced nobody else changes the dataset.
+ * A chunk's head is taken from the file itself, a replica, or the metadata if that has all samples of the
+ * chunk. Each sample is taken from the file, a replica or the source, whichever has bytes that match the
+ * checksum in the head. The result replaces the file only if metadata, snapshot and digest prove that it is
+ * the packed chunk. Until then, and if the disk is full, the file stays as it is. While chunks are replaced,
+ * no other writer can change the dataset.
  */
 
 #include "lib/progress.h"
@@ -18,7 +18,7 @@
 
 struct repair_chunk {
 	const struct chunk_id *id; /* NULL: metadata and snapshot */
-	bool repaired;             /* or would be, with dry_run */
+	bool repaired;             /* repaired; with dry_run: could be repaired */
 	uint32_t n_records;
 	uint32_t n_samples; /* samples that came from a source other than the file itself */
 	const char *text;   /* one line: the repair that was done, or why nothing could be repaired */
@@ -36,7 +36,7 @@ struct repair_options {
 	/* All may be NULL. */
 	void (*verified)(const struct verify_result *result, void *context); /* verification has ended */
 	void (*chunk)(const struct repair_chunk *chunk, void *context);
-	void (*lost)(const struct verify_damage *sample, void *context); /* a sample found nowhere */
+	void (*lost)(const struct verify_damage *sample, void *context); /* called for each sample that was found nowhere */
 	progress_callback *progress;
 	void *context; /* for the callbacks above */
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A sample by itself. */
+/* Reads one sample. */
 
 #include "dataset/snapshot.h"
 #include "dataset/store.h"

@@ -52,11 +52,9 @@ struct shuffle_spec {
 	uint32_t rank, world;   /* rank < world */
 	uint32_t batch;         /* samples per batch of a rank, >= 1 */
 	bool drop_last;
-	uint64_t start; /* positions of the epoch that are already served. The remaining batches have the
-			   epoch's last numbers; where a batch of the whole epoch begins at `start`, they
-			   equal the epoch's batches */
-	uint32_t lanes; /* 0: as 1 */
-	uint32_t drift; /* m of 1/m; 0: none */
+	uint64_t start; /* positions of the epoch that are already served. The remaining batches have the epoch's last numbers. If a batch of the whole epoch begins at `start`, they equal the epoch's batches */
+	uint32_t lanes; /* number of lanes; 0: as 1 */
+	uint32_t drift; /* m of the drift 1/m; 0: no drift */
 	const uint64_t
 	    *base; /* borrowed while the plan is made: shuffle_base_list(); for lanes > 1 with shuffle */
 };
@@ -64,7 +62,7 @@ struct shuffle_spec {
 struct shuffle_plan;
 
 struct shuffle_counts {
-	uint64_t first_batch; /* the first one that is left behind `start` */
+	uint64_t first_batch; /* the first batch that remains after `start` */
 	uint64_t n_batches;
 	uint32_t max_batch;
 };
@@ -73,15 +71,16 @@ struct shuffle_counts {
  * in the order of ids. -ENOMEM. */
 int shuffle_base_list(const uint64_t *keys, uint64_t n, uint64_t *list);
 
-/* -EINVAL: a value is out of range, the subset is of another number of samples, or there are fewer samples
- * (or fewer left) than ranks, or than lanes; -ENOMEM. */
+/* Makes the plan of one epoch. -EINVAL: a value is out of range, the subset is of another number of samples,
+ * or there are fewer samples (or fewer left) than ranks, or than lanes; -ENOMEM. */
 int shuffle_plan_new(const struct shuffle_spec *spec, struct shuffle_plan **ret);
 void shuffle_plan_free(struct shuffle_plan *plan);
 
 /* Returns the number of batches that each rank has in an epoch, including those before `start`. */
 uint64_t shuffle_n_batches(const struct shuffle_plan *plan);
 
-/* The length of the longest batch of any rank: spec->batch, or 2 in the one case above. */
+/* Returns the length of the longest batch of any rank: spec->batch, or 2 in the case of B = 1 described
+ * above. */
 uint32_t shuffle_max_batch(const struct shuffle_plan *plan);
 
 /* Computes the counts from the number of samples only, for callers that need the size of a batch before there
@@ -101,8 +100,8 @@ uint64_t shuffle_position(uint64_t n_samples, uint64_t start, uint32_t world, ui
 uint64_t shuffle_count_chunks(const struct subset *subset, const uint32_t *chunk_samples, uint64_t n_chunks,
 			      uint32_t *ret_counts);
 
-/* This rank's batch is samples [*ret_first, *ret_first + *ret_count) of the epoch as it is served, with each
- * step sorted by lane. -ERANGE. */
+/* Returns this rank's batch as the range [*ret_first, *ret_first + *ret_count) of the epoch's samples in
+ * serving order, where each step is sorted by lane. -ERANGE. */
 int shuffle_batch_range(const struct shuffle_plan *plan, uint64_t batch, uint64_t *ret_first,
 			uint32_t *ret_count);
 
@@ -137,6 +136,6 @@ void shuffle_rank_lanes(const struct shuffle_plan *plan, uint64_t *ret_first, ui
  * One lane visits all chunks, or those with a sample of the subset; several lanes visit no chunk without a
  * sample. */
 uint64_t shuffle_chunk_visit(const struct shuffle_plan *plan, uint64_t i);
-/* Window w holds visits [*ret_first, *ret_end); with one lane [w*g, (w+1)*g). */
+/* Returns the visits of window w: [*ret_first, *ret_end); with one lane [w*g, (w+1)*g). */
 void shuffle_window_visits(const struct shuffle_plan *plan, uint64_t w, uint64_t *ret_first,
 			   uint64_t *ret_end);

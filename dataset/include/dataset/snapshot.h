@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * The snapshot: everything that is known about one version of a dataset, in one immutable file that every
- * process of a node maps. Lookups take no lock and allocate nothing. A new version replaces the file by a
- * rename, so a mapped snapshot stays valid; comparing `version` tells whether it is the newest one.
+ * The snapshot: all metadata of one version of a dataset, in one immutable file that every process of a node
+ * maps. Lookups take no lock and allocate nothing. A new version replaces the file by a rename, so a mapped
+ * snapshot stays valid; comparing `version` tells whether it is the newest one.
  *
  * Samples are numbered 0..n_samples-1 in storage order: by chunk (in id order), then by place in the
  * chunk. A sample number means something only together with the snapshot's version.
@@ -12,13 +12,11 @@
  * Little endian; sections are 64-byte aligned, listed in the header with offset, length and XXH3-64.
  * snapshot_open_fd() takes the same time however many samples there are: it checks the header, and that the
  * sections lie inside the file. All accessors check bounds, so that even a damaged snapshot that nobody
- * verified cannot cause a read outside the mapping. Whether it says the truth:
+ * verified cannot cause a read outside the mapping. Three functions check its contents:
  *
- * - snapshot_verify() reads everything once: some microseconds a sample where memory is slow.
- * - snapshot_verify_tables() reads what does not grow with the samples. Then records may be used together
- *   with their chunk: its head, which the chunk table vouches for, says the same or the record is wrong.
- * - snapshot_check_rest() is for whoever looks up samples in a snapshot whose tables are verified: it
- * compares the checksums of all else, some 0.1 s for ten million samples.
+ * - snapshot_verify() reads everything once: some microseconds per sample if memory is slow.
+ * - snapshot_verify_tables() reads only the tables, which do not grow with the samples. Then a record may be used together with its chunk's head, which the chunk table vouches for: if the two differ, the record is wrong.
+ * - snapshot_check_rest() is for lookups in a snapshot whose tables are verified: it compares the checksums of all other sections, in about 0.1 s for ten million samples.
  */
 
 #include "dataset/chunk.h"
@@ -59,9 +57,9 @@ struct snapshot_chunk {
 	uint64_t file_bytes;   /* of the plain form, to which sample offsets refer */
 	bool is_compressed;    /* the file is a shorter form of the chunk (dataset/blocks.h) */
 	uint64_t first_sample; /* its samples are first_sample .. first_sample + n_samples - 1 */
-	uint32_t n_samples;    /* live ones: deleted or superseded records are left out */
+	uint32_t n_samples;    /* live samples: deleted or superseded records are left out */
 	uint32_t payload_offset;
-	uint64_t head_xxh3; /* from the chunk's header: tells a replaced file */
+	uint64_t head_xxh3; /* from the chunk's header: shows that a file was replaced */
 	bool has_sha256;    /* of the whole plain form; all chunks of a snapshot have one, or none has */
 	struct digest sha256;
 };
@@ -71,7 +69,7 @@ struct snapshot_chunk {
 enum snapshot_names {
 	SNAPSHOT_NAMES_UNKNOWN,
 	SNAPSHOT_NAMES_IMAGES, /* all samples are images that dieseld decodes */
-	SNAPSHOT_NAMES_OTHERS, /* some are not */
+	SNAPSHOT_NAMES_OTHERS, /* some samples are not such images */
 };
 
 struct snapshot_info {
@@ -86,7 +84,7 @@ struct snapshot_info {
 	uint64_t created_ns; /* CLOCK_REALTIME */
 	uint64_t file_bytes; /* of the snapshot */
 	bool has_digests;
-	bool is_compressed; /* a chunk may be */
+	bool is_compressed; /* chunks may be compressed */
 	enum snapshot_names names;
 };
 
@@ -116,7 +114,8 @@ const struct snapshot_info *snapshot_info(const struct snapshot *s);
 /* Returns a digest that is equal for files that are byte for byte the same snapshot. Covers the header, which
  * has the checksums of everything else. */
 void snapshot_digest(const struct snapshot *s, uint8_t ret[16]);
-/* -ERANGE: no such index; -EBADMSG: the entry points outside the file, or contradicts the chunk table. */
+/* Return one chunk, or one sample. -ERANGE: no such index; -EBADMSG: the entry points outside the file, or
+ * contradicts the chunk table. */
 int snapshot_chunk_get(const struct snapshot *s, uint64_t chunk, struct snapshot_chunk *ret);
 int snapshot_sample_get(const struct snapshot *s, uint64_t sample, struct snapshot_sample *ret);
 /* Returns the list of chunks from which lanes are cut (shuffle_base_list()), with one number per chunk: the
@@ -132,7 +131,7 @@ void snapshot_sample_prefetch(const struct snapshot *s, uint64_t sample);
 int snapshot_mtime(const struct snapshot *s, uint64_t sample, uint64_t *ret_ns);
 /* As snapshot_sample_get() and snapshot_mtime() together. */
 int snapshot_sample_stat(const struct snapshot *s, uint64_t sample, struct snapshot_sample *ret);
-/* The name is borrowed, has *ret_length bytes, and is not terminated. */
+/* Returns the name of a class. The name is borrowed, has *ret_length bytes, and is not terminated. */
 int snapshot_class_name(const struct snapshot *s, uint32_t class_index, const char **ret_name,
 			size_t *ret_length);
 /* Returns true if there are classes, and also samples without a class. */

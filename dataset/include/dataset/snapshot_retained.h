@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Snapshots of earlier versions, which jobs may go on with: DATASET/snapshots/N. That of the newest version
- * is among them, and is the same file as DATASET/snapshot.
+ * Retained snapshots of earlier versions, with which jobs may continue: DATASET/snapshots/N. The newest
+ * version's is one of them, and is the same file as DATASET/snapshot.
  *
  * A descriptor of the dataset's folder may be one that was opened with O_PATH.
  */

@@ -2,12 +2,12 @@
 #pragma once
 
 /*
- * The object store: where chunks lie. One op table; an engine is one file (store.c: a directory on a
+ * The object store, which holds the chunks. One op table; an engine is one file (store.c: a directory on a
  * local disk, Lustre, NFS, CephFS). An object is named by its chunk's id alone, so no name can lead
  * elsewhere.
  *
- * An object is written once, whole or not at all, and never changed, except that one that is damaged may be
- * replaced by what it was. Errors name the object. Thread-safe.
+ * An object is written once and atomically, and never changed. Only a damaged object may be replaced, by its
+ * original content. Errors name the object. Thread-safe.
  */
 
 #include "dataset/blocks.h"
@@ -50,9 +50,10 @@ int store_open(const char *dataset_path, bool create, struct store **ret, struct
 /* dir_fd: the dataset's folder; -errno: it cannot be opened. */
 int store_open_at(int dir_fd, const char *dataset_path, bool create, struct store **ret, struct error *err);
 void store_free(struct store *s);
-/* A store of which store_size() and store_read() give the plain form of chunks, whichever form their files
- * have (dataset/blocks.h); all else is the store's own. Takes the store over, unless this fails. Remembers
- * the last few chunks. What compressed blocks hold is not checked here: samples have checksums. */
+/* Wraps a store, so that store_size() and store_read() give the plain form of chunks, whichever form their
+ * files have (dataset/blocks.h). All other calls go to the wrapped store. Takes over the store, unless this
+ * fails. Remembers the last few chunks. The content of compressed blocks is not checked here: samples have
+ * checksums. */
 int store_plain_open(struct store *stored, chunk_decode *decode, struct store **ret, struct error *err);
 
 /* Writes an object, which is durable when this returns 0. -EEXIST: an object of that id exists. */

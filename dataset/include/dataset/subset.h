@@ -3,8 +3,8 @@
 
 /*
  * Some of a dataset's samples: one bit for each sample, in the order of their numbers, sample i in bit i % 64
- * of word i / 64. So what a subset takes, in memory and on its way to the daemon, depends on the dataset
- * alone, and not on which samples are chosen. Immutable: any number of threads may use one.
+ * of word i / 64. So the size of a subset, in memory and in messages to the daemon, depends only on the
+ * dataset, not on the chosen samples. Immutable: any number of threads may use one.
  */
 
 #include <stdbool.h>

@@ -2,8 +2,7 @@
 #pragma once
 
 /*
- * A survey tells which files of a source are samples, and what else is in it, for those who pack it. The
- * rule:
+ * A survey of a source tells the packer which files are samples, and what else the source has. The rule:
  *
  * - Hidden files and folders, and what file managers leave, are left out.
  * - A source of containers, such as an LMDB or tar shards, is refused: its files are no samples.
@@ -23,14 +22,14 @@
 struct survey {
 	/* Set by the owner. */
 	bool as_files;          /* each file is a sample, whatever its type */
-	bool images_only;       /* as torchvision's ImageFolder: in class folders, by the endings of names */
+	bool images_only;       /* take only images in class folders, by the endings of names, as torchvision's ImageFolder */
 	bool drop_empty;        /* class folders without a sample do not count as classes */
 	const char *classes_of; /* a dataset, for error texts, that has all classes, with samples or without;
 				   or NULL */
 	struct path_set known;  /* the classes of classes_of */
 
 	const char *source;                     /* for error texts */
-	uint64_t n_left;                        /* left out by images_only */
+	uint64_t n_left;                        /* files left out by images_only */
 	uint64_t n_datasets;                    /* datasets left out, including the one that is written */
 	uint64_t n_images, n_others, n_outside; /* taken: images; other files; images in no class folder */
 	char other[100], outside[100], dataset[100]; /* one example of each, for messages */

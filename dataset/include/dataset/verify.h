@@ -21,7 +21,7 @@ struct verify_damage {
 
 struct verify_callbacks {
 	void (*damage)(const struct verify_damage *damage, void *context);
-	void (*note)(const char *text, void *context); /* a remark, no damage */
+	void (*note)(const char *text, void *context); /* reports a remark that is no damage */
 	progress_callback *progress;
 	void *context;
 };

@@ -8,10 +8,10 @@
  * Chunks are written as they fill, and stay when the writer is interrupted. The next writer may adopt them,
  * one by one, before it adds anything; in a folder, its commit drops those that it did not adopt.
  *
- * A dataset in a folder has one writer at a time, for as long as that gives signs of life; elsewhere, of
- * several that began with one version, the first to commit wins. The others' commits are -EBUSY, which change
- * nothing, as are those of a writer without which another one went on. Not thread-safe; threads of the
- * writer's own write the chunks, and give the signs of life.
+ * A dataset in a folder has one writer at a time, as long as that gives signs of life. Elsewhere, of several
+ * writers that began with one version, the first to commit wins. The others' commits fail with -EBUSY and
+ * change nothing. So do those of a writer from which another one took over. Not thread-safe; the writer's own
+ * threads write the chunks and give the signs of life.
  */
 
 #include "dataset/chunk_builder.h"
@@ -46,7 +46,7 @@ struct writer_sign {
 	pid_t pid; /* on that host; 0: not known */
 	char host[WRITER_SIGN_HOST];
 	uint64_t lease_ns; /* the writer gives several signs of life in this time */
-	bool is_kept;      /* no other writer can take over */
+	bool is_kept;      /* true: no other writer can take over */
 	/* For comparisons. */
 	dev_t device;
 	ino_t inode;
@@ -54,7 +54,7 @@ struct writer_sign {
 };
 /* Returns true if a writer is at work. */
 bool writer_at_work(const char *dataset_path, struct writer_sign *ret);
-/* "process 12 on node1". Returns text. */
+/* Formats the writer's name, such as "process 12 on node1". Returns text. */
 char *writer_sign_name(const struct writer_sign *s, char *text, size_t size);
 /* Returns true if there was a sign of life between the two, or the writer is another one. */
 bool writer_sign_is_new(const struct writer_sign *now, const struct writer_sign *before);
@@ -105,7 +105,7 @@ int writer_adopt(struct writer *w, size_t i, struct error *err);
  * next call. */
 const struct chunk_id *writer_chunks(const struct writer *w, size_t *ret_n);
 
-/* Copies the sample's data. Replaces a path that exists already. */
+/* Adds a sample, whose data is copied. Replaces an existing sample of this path. */
 int writer_add(struct writer *w, const struct chunk_sample *sample, struct error *err);
 
 /* Deletes a path, which need not exist. */
@@ -136,7 +136,7 @@ struct writer_result {
 	uint64_t version;   /* the previous version if there was nothing to commit */
 	uint64_t n_chunks;  /* of this commit (rebuild: all) */
 	uint64_t n_paths;   /* of the dataset now */
-	uint64_t n_foreign; /* rebuild: chunks of no version, left out */
+	uint64_t n_foreign; /* rebuild: chunks left out because no version has them */
 };
 
 /* Makes everything durable and visible. A failure changes nothing, except -ESTALE: the change is committed,

@@ -6,8 +6,8 @@
  *
  *   state  one row: version, and the pending floor (NULL when no writer is at work)
  *   chunk  one row per chunk, key id; in versions 2 and 4 with the SHA-256 of its file
- *   path   one row per live path, key path: where its newest record lies
- *   log    one row per version, key version: dataset/change.h; in files that were written since there is one
+ *   path   one row per live path, key path: location of its newest record
+ *   log    one row per version, key version (dataset/change.h); missing in files of older programs
  */
 
 #include "dataset/meta.h"

@@ -4,13 +4,14 @@
 /*
  * The keys of the registry. PREFIX is that of the URL, or "diesel".
  *
- *	PREFIX:cluster:{GROUP}:nodes       sorted set of the names of a group's nodes, by when they last
- *renewed PREFIX:cluster:{GROUP}:node:NAME   what one of them is (member.h); it expires PREFIX:cluster:groups
- *sorted set of the groups, by when somebody last renewed one PREFIX:cluster:reports             sorted set of
- *the nodes that report PREFIX:cluster:report:NAME         a node's report; it expires
+ *	PREFIX:cluster:{GROUP}:nodes       sorted set of a group's node names, by their last renewal
+ *	PREFIX:cluster:{GROUP}:node:NAME   a node's entry (member.h), with an expiry
+ *	PREFIX:cluster:groups              sorted set of the groups, by the last renewal of any node
+ *	PREFIX:cluster:reports             sorted set of the nodes that report
+ *	PREFIX:cluster:report:NAME         a node's report, with an expiry
  *
- * The sets are hints of where to look, ordered by clocks that need not agree; who is there is said by the
- *keys that expire.
+ * The sets only show where to look, and are ordered by clocks that need not agree. The keys with an expiry
+ * show which nodes are there.
  */
 
 #include "dataset/registry.h"

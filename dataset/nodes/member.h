@@ -17,8 +17,8 @@
  *	dataset=32 hexadecimal digits
  *	path=PATH
  *
- * in this order, each line with a newline. Bytes other than printable ASCII, and '%', are %XX. What is wrong
- *in any way is no member: anybody who reaches the server can have written it. Pure.
+ * in this order, each line with a newline. Bytes other than printable ASCII, and '%', are %XX. An entry
+ * with any error is rejected: anybody who reaches the server can have written it. Pure.
  */
 
 #include "dataset/registry.h"

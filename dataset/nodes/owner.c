@@ -11,7 +11,7 @@
 #define MANTISSA_TOP 0.70710678118654752440
 
 /* Returns the natural logarithm of x in (0, 1). Uses only the four operations whose results IEEE 754 defines
- * exactly: all nodes must get the same result, and libraries differ in the last bit. (This module is compiled
+ * exactly: all nodes must get the same result, and libraries differ in the last bit. (This file is compiled
  * without contraction of floating-point expressions.) */
 static double logarithm(double x)
 {

@@ -8,7 +8,7 @@
 #include "lib/sorted.h"
 
 #define FAIR      0.9
-#define MIN_PAIRS 1000 /* whose mean distance strays by 2.4 %: 0.9 is four times that away */
+#define MIN_PAIRS 1000 /* the mean distance of this many pairs varies by 2.4 %; 0.9 is four times as far from 1 */
 
 static int by_place(const void *a, const void *b)
 {
@@ -25,7 +25,7 @@ static int by_class(const void *a, const void *b)
 	return order ? order : compare_numbers(x->chunk, y->chunk);
 }
 
-/* The sum of the distances of neighbours in their chunks. */
+/* Returns the sum of the distances between neighbours in the same chunk. */
 static double sum_neighbours(const struct fairness_sample *samples, uint64_t n, uint64_t *ret_pairs)
 {
 	uint64_t n_pairs = 0;
@@ -43,8 +43,8 @@ static double sum_neighbours(const struct fairness_sample *samples, uint64_t n, 
 	return sum;
 }
 
-/* The mean distance of any two, of samples that are sorted by place: place i lies behind i others, and before
- * n - 1 - i. */
+/* Returns the mean distance between any two samples, which are sorted by place: i places lie before place i,
+ * and n - 1 - i after it. */
 static double mean_distance(const struct fairness_sample *samples, uint64_t n)
 {
 	double sum = 0;
@@ -54,7 +54,7 @@ static double mean_distance(const struct fairness_sample *samples, uint64_t n)
 	return sum / ((double)n * (double)(n - 1) / 2);
 }
 
-/* The probability that none of `own` samples is among k that are drawn of n. */
+/* Returns the probability that none of `own` samples is among k samples drawn from n. */
 static double none_of(uint64_t n, uint64_t own, uint64_t k)
 {
 	double p = 1;

@@ -10,7 +10,7 @@
 #include "random.h"
 
 #define DEAL_SEED  (UINT64_MAX - 1)
-#define DEAL_BLOCK 64 /* chunks of like size that change places */
+#define DEAL_BLOCK 64 /* chunks of similar size that are shuffled among themselves */
 
 uint64_t lanes_begin(uint64_t n, uint64_t lanes, uint64_t l)
 {
@@ -38,8 +38,8 @@ uint64_t lanes_lower_before(uint64_t p, uint64_t lanes, uint64_t l)
 	return p / lanes * l + (extra < l ? extra : l);
 }
 
-/* A chunk by its key, or a slot by the size of its chunk; of equals by what was drawn for them, then by
- * number. */
+/* An item to sort: a chunk by its key, or a slot by its chunk's size. Equal items are sorted by a random
+ * draw, then by number. */
 struct sortable {
 	uint64_t key, drawn, number;
 };
@@ -67,7 +67,7 @@ int shuffle_base_list(const uint64_t *keys, uint64_t n, uint64_t *list)
 	return 0;
 }
 
-/* Shuffles the chunks of these slots among them. values: space for n. */
+/* Shuffles the chunks among these slots. values: space for n. */
 static void deal_block(const uint64_t *base, struct sortable *slots, uint64_t n, struct random_state *random,
 		       uint64_t *values, uint64_t *list)
 {
@@ -94,7 +94,7 @@ int lanes_deal(const uint64_t *base, const uint32_t *samples, uint64_t n, uint64
 	slots = calloc(n / m + 2, sizeof(*slots));
 	if (!slots)
 		return -ENOMEM;
-	/* Cohort j was dealt last in the newest epoch that is j modulo m, if that is above 0. */
+	/* Cohort j was last dealt in the newest epoch e > 0 with e mod m = j. */
 	for (uint64_t j = 0; j < m && j < n && j <= epoch; j++) {
 		uint64_t dealt = epoch - (epoch - j) % m, n_slots = 0;
 		struct random_state random;
@@ -102,8 +102,8 @@ int lanes_deal(const uint64_t *base, const uint32_t *samples, uint64_t n, uint64
 		if (dealt == 0)
 			continue;
 		random_init(&random, DEAL_SEED, dealt, j);
-		/* Chunks of one size would else change places with their neighbours alone, of the same lane
-		 * mostly. */
+		/* Otherwise chunks of one size would change places only with their neighbours, mostly in the
+		 * same lane. */
 		for (uint64_t i = j; i < n; i += m)
 			slots[n_slots++] = (struct sortable){samples[base[i]], random_next(&random), i};
 		qsort(slots, n_slots, sizeof(*slots), by_key);

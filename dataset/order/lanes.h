@@ -6,17 +6,18 @@
 
 #include <stdint.h>
 
-/* Where lane l begins in the list of n samples, and ends: where lane l + 1 begins. l <= lanes <= n. */
+/* Returns where lane l begins in the list of n samples. The lane ends where lane l + 1 begins. l <= lanes <=
+ * n. */
 uint64_t lanes_begin(uint64_t n, uint64_t lanes, uint64_t l);
-/* The lane of the sample at this place of the list. */
+/* Returns the lane of the sample at this place of the list. */
 uint64_t lanes_at(uint64_t n, uint64_t lanes, uint64_t place);
 
-/* How many of the positions below p belong to lane l, and how many to lanes below l (l <= lanes). */
+/* Return how many of the positions below p belong to lane l, and how many to lanes below l (l <= lanes). */
 uint64_t lanes_own_before(uint64_t p, uint64_t lanes, uint64_t l);
 uint64_t lanes_lower_before(uint64_t p, uint64_t lanes, uint64_t l);
 
 /*
- * The list of an epoch with drift 1/m, from the base list: list[n], made here. samples: of each chunk, by its
+ * Makes the list of an epoch with drift 1/m from the base list: list[n]. samples: of each chunk, by its
  * number. m = 0: the base list itself. -ENOMEM.
  */
 int lanes_deal(const uint64_t *base, const uint32_t *samples, uint64_t n, uint64_t epoch, uint32_t m,

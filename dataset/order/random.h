@@ -18,8 +18,9 @@ void random_init(struct random_state *r, uint64_t seed, uint64_t epoch, uint64_t
 
 uint64_t random_next(struct random_state *r);
 
-/* Unbiased in [0, bound), bound >= 1: Lemire's multiplication with rejection (ACM TOMACS 29(1), 2019). */
+/* Returns an unbiased random number in [0, bound), bound >= 1: Lemire's multiplication with rejection (ACM
+ * TOMACS 29(1), 2019). */
 uint64_t random_below(struct random_state *r, uint64_t bound);
 
-/* Fisher-Yates from the last place to the first: place i swaps with random_below(i + 1). */
+/* Shuffles by Fisher-Yates, from the last place to the first: place i swaps with random_below(i + 1). */
 void random_shuffle(struct random_state *r, uint64_t *values, uint64_t n);

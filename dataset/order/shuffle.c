@@ -14,18 +14,17 @@
 #include "lib/sorted.h"
 #include "random.h"
 
-/* How an epoch of n samples, or what is left of it, is cut into steps and batches for (rank, world, batch):
- * the rules are in dataset/shuffle.h. Pure. */
+/* The cut of an epoch of n samples, or of its rest, into steps and batches for (rank, world, batch).
+ * dataset/shuffle.h has the rules. Pure. */
 
 struct shuffle_cut {
 	uint64_t start;        /* positions that are left out at the front */
 	uint64_t n_samples;    /* behind them */
 	uint64_t step_samples; /* world * batch: positions of a full step */
-	uint64_t first_step;   /* the number of the first one: the epoch ends with the same number as without
-				  start */
-	uint64_t n_full;       /* steps of that size, at the front */
+	uint64_t first_step;   /* number of the first step, such that the epoch ends with the same number as without start */
+	uint64_t n_full;       /* full steps, at the front */
 	uint64_t n_steps;      /* of the whole epoch */
-	uint64_t tail_samples[2]; /* of the steps behind them */
+	uint64_t tail_samples[2]; /* samples of the steps after the full ones */
 	uint32_t rank, world;
 	uint32_t max_batch;
 };
@@ -68,8 +67,8 @@ static int cut_init(struct shuffle_cut *cut, uint64_t n_samples, uint32_t rank, 
 	return 0;
 }
 
-/* n_samples: of the epoch; start: how many of them are left out. -EINVAL: a value is out of range, or there
- * are fewer samples than ranks, or fewer are left, but not 0. */
+/* Initialises the cut. n_samples: of the epoch; start: how many of them are left out. -EINVAL: a value is out
+ * of range, or fewer samples than ranks exist or are left (0 left is allowed). */
 static int shuffle_cut_init(struct shuffle_cut *cut, uint64_t n_samples, uint64_t start, uint32_t rank,
 			    uint32_t world, uint32_t batch, bool drop_last)
 {
@@ -91,7 +90,7 @@ static int shuffle_cut_init(struct shuffle_cut *cut, uint64_t n_samples, uint64_
 	return 0;
 }
 
-/* The positions of all ranks' batches of a step. -ERANGE: step < first_step or >= n_steps. */
+/* Returns the positions of all ranks' batches of a step. -ERANGE: step < first_step or >= n_steps. */
 static int shuffle_cut_step(const struct shuffle_cut *cut, uint64_t step, uint64_t *ret_first,
 			    uint64_t *ret_count)
 {
@@ -109,7 +108,7 @@ static int shuffle_cut_step(const struct shuffle_cut *cut, uint64_t step, uint64
 	return 0;
 }
 
-/* Streams of randomness within one (seed, epoch): of each lane, one for its chunks, one for each window. */
+/* Random streams within one (seed, epoch): each lane has one for its chunks, and one for each window. */
 #define STREAM_CHUNKS(l)    ((l) << 40)
 #define STREAM_WINDOW(l, w) (STREAM_CHUNKS(l) + 1 + (w))
 #define MAX_LANES           (1u << 24)
@@ -131,9 +130,9 @@ struct shuffle_plan {
 	uint64_t n_chunks, n_visits, n_windows, n_samples, n_lanes;
 	uint64_t *first_sample; /* n_chunks + 1: number of each chunk's first sample */
 	uint64_t
-	    *place; /* n_chunks: of its first sample in the list that lanes are cut out of; one lane: NULL */
+	    *place; /* n_chunks: place of each chunk's first sample in the list that is cut into lanes; NULL with one lane */
 	uint64_t *lane_visit;  /* n_lanes + 1: each lane's first place in visits */
-	uint64_t *lane_window; /* n_lanes + 1: and in windows */
+	uint64_t *lane_window; /* n_lanes + 1: each lane's first window */
 	uint64_t *visits;      /* n_visits: lane after lane, the chunk that is visited i-th */
 	uint64_t *first;       /* n_windows + 1: the place in its lane of each window's first sample */
 	struct shuffle_cursor *cursors; /* n_lanes */
@@ -156,8 +155,8 @@ static uint64_t lane_of_window(const struct shuffle_plan *p, uint64_t w)
 	return sorted_count(p->n_lanes, l, p->lane_window[l] <= w) - 1;
 }
 
-/* The part of a chunk that is in a lane: leaves out *ret_skip of its samples, and returns how many it takes.
- */
+/* Finds the part of a chunk that is in a lane. Returns the number of its samples; *ret_skip samples of the
+ * chunk come before them. */
 static uint64_t lane_part(const struct shuffle_plan *p, uint64_t lane, uint64_t chunk, uint64_t *ret_skip)
 {
 	uint64_t n = chunk_count(p, chunk), place, begin, end;
@@ -188,7 +187,7 @@ static int plan_count(struct shuffle_plan *p, const uint32_t *chunk_samples)
 	return p->n_lanes > 1 && p->n_lanes > p->n_samples ? -EINVAL : 0;
 }
 
-/* Lists the chunks, and where each of them begins. Without shuffle they stay as they are stored. */
+/* Lists the chunks and the place where each begins. Without shuffle, chunks stay in storage order. */
 static int plan_place(struct shuffle_plan *p, const struct shuffle_spec *spec)
 {
 	_cleanup_(freep) uint64_t *list = calloc(p->n_chunks + 1, sizeof(*list));
@@ -209,7 +208,7 @@ static int plan_place(struct shuffle_plan *p, const struct shuffle_spec *spec)
 	return r;
 }
 
-/* The lanes that a chunk of n samples is in. */
+/* Returns the lanes that a chunk of n samples is in. */
 static void lanes_of(const struct shuffle_plan *p, uint64_t chunk, uint64_t n, uint64_t *ret_first,
 		     uint64_t *ret_end)
 {
@@ -248,8 +247,8 @@ static int plan_list_visits(struct shuffle_plan *p)
 	return 0;
 }
 
-/* Lanes come to their windows at different steps, or all of them would read at once: by so many chunks is the
- * first window shorter. */
+/* Returns the number of chunks by which the lane's first window is shorter. So lanes begin their windows at
+ * different steps; otherwise all would read at the same time. */
 static uint64_t stagger(const struct shuffle_plan *p, uint64_t lane)
 {
 	return lane % p->window_chunks;
@@ -482,13 +481,13 @@ void shuffle_window_visits(const struct shuffle_plan *plan, uint64_t w, uint64_t
 	*ret_end = min_u64(begin + first + plan->window_chunks - before, plan->lane_visit[lane + 1]);
 }
 
-/* The window of a place in a lane. */
+/* Returns the window that contains a place of a lane. */
 static uint64_t window_at(const struct shuffle_plan *p, uint64_t lane, uint64_t place)
 {
 	uint64_t begin = p->lane_window[lane], n = p->lane_window[lane + 1] - begin;
 
-	/* The last window that starts at or before the place: empty windows before it may start there too.
-	 * There always is one, since the first one starts at 0. */
+	/* Take the last window that starts at or before the place; empty windows may start at the same place.
+	 * One always exists, since the first window starts at 0. */
 	return begin + sorted_count(n, i, p->first[begin + i] <= place) - 1;
 }
 
@@ -498,7 +497,8 @@ static uint64_t window_end(const struct shuffle_plan *p, uint64_t lane, uint64_t
 	return w + 1 < p->lane_window[lane + 1] ? p->first[w + 1] : lane_samples(p, lane);
 }
 
-/* Lists the samples of a chunk that are in the lane from `filled` on; returns what is filled then. */
+/* Writes the chunk's samples that are in the lane, from index `filled` on. Returns the new number of filled
+ * entries. */
 static uint64_t list_samples(const struct shuffle_plan *p, uint64_t lane, uint64_t chunk, uint64_t *samples,
 			     uint64_t filled)
 {
@@ -547,7 +547,7 @@ static int load_window(struct shuffle_plan *p, uint64_t lane, uint64_t w)
 
 /* ---- steps ---- */
 
-/* The positions of a step, sorted by lane: returns how many are of lanes below this one. */
+/* Returns how many of a step's positions belong to lanes below this one. */
 static uint64_t lower_lanes(const struct shuffle_plan *p, uint64_t step, uint64_t n, uint64_t lane)
 {
 	return lanes_lower_before(step + n, p->n_lanes, lane) - lanes_lower_before(step, p->n_lanes, lane);
@@ -559,7 +559,7 @@ static bool lane_has_ranks(const struct shuffle_plan *p)
 	return p->n_lanes > 1 && p->cut.world % p->n_lanes == 0;
 }
 
-/* The part of a step that is the rank's. */
+/* Returns the rank's part of a step. */
 static int slice(const struct shuffle_plan *p, uint64_t step, uint32_t rank, uint64_t *ret_first,
 		 uint32_t *ret_count)
 {
@@ -591,7 +591,8 @@ int shuffle_batch_range(const struct shuffle_plan *plan, uint64_t batch, uint64_
 	return slice(plan, batch, plan->cut.rank, ret_first, ret_count);
 }
 
-/* Widens [*first, *end) by the lanes that the rank takes samples of in a step of n, wherever it begins. */
+/* Widens [*first, *end) by the lanes that the rank may take samples from in a step of n samples that begins
+ * anywhere. */
 static void add_lanes(const struct shuffle_plan *p, uint64_t n, uint64_t *first, uint64_t *end)
 {
 	uint64_t lanes = p->n_lanes, ranks = p->cut.world, rank = p->cut.rank, q = n / lanes,
@@ -602,7 +603,7 @@ static void add_lanes(const struct shuffle_plan *p, uint64_t n, uint64_t *first,
 	if (n == 0)
 		return;
 	/* Lane l ends at (l + 1) q + min(l + 1, rest) or before, and begins at l q + max(0, l + rest - L) or
-	 * behind. */
+	 * after. */
 	*first = min_u64(*first, sorted_count(lanes, l, (l + 1) * q + min_u64(l + 1, rest) <= from));
 	*end = max_u64(*end, sorted_count(lanes, l, l * q + (l + rest > lanes ? l + rest - lanes : 0) < to));
 }
@@ -624,13 +625,12 @@ void shuffle_rank_lanes(const struct shuffle_plan *plan, uint64_t *ret_first, ui
 	*ret_first = min_u64(*ret_first, *ret_end);
 }
 
-/* A row of samples of one lane: places [first, first + n) of it. */
+/* Consecutive samples of one lane: its places [first, first + n). */
 struct chunk_run {
 	uint64_t lane, first, n;
 };
 
-/* The run of a lane that a batch has, or of the first lane that it has any of: of places [at, end) of the
- * sorted step. */
+/* Returns the batch's run of samples in its first lane, within places [at, end) of the sorted step. */
 static struct chunk_run run_at(const struct shuffle_plan *p, uint64_t step, uint64_t n, uint64_t at,
 			       uint64_t end)
 {
@@ -691,7 +691,7 @@ int shuffle_batch_windows(const struct shuffle_plan *plan, uint64_t batch, uint6
 		struct chunk_run run = run_at(plan, step, n, at, end);
 		uint64_t last = window_at(plan, run.lane, run.first + run.n - 1);
 
-		/* No more than one for each sample: windows without any lie only between lanes' ends. */
+		/* At most one window per sample: empty windows lie only between the ends of lanes. */
 		for (uint64_t w = window_at(plan, run.lane, run.first); w <= last; w++) {
 			if (window_end(plan, run.lane, w) > plan->first[w])
 				windows[n_windows++] = w;

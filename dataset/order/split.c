@@ -9,7 +9,7 @@
 #include "lib/cleanup.h"
 #include "random.h"
 
-/* No epoch has this number. */
+/* The random stream of splits uses an epoch number that no epoch has. */
 #define SPLIT_EPOCH UINT64_MAX
 
 static uint64_t next_of(const struct subset *of, uint64_t sample)
@@ -22,7 +22,7 @@ static uint32_t group_of(const struct split_spec *spec, uint64_t sample)
 	return spec->group_of ? spec->group_of(spec->user, sample) : 0;
 }
 
-/* The part that is farthest behind its proportion when `dealt` samples and one more are given out. */
+/* Returns the part that is farthest behind its proportion once `dealt` + 1 samples are given out. */
 static uint32_t farthest_behind(const struct split_spec *spec, const uint64_t *given, uint64_t dealt,
 				uint64_t total)
 {
@@ -63,7 +63,7 @@ static int deal(const struct split_spec *spec, const uint64_t *group_samples, ui
 	return 0;
 }
 
-/* A part of those with space, in proportion to it. */
+/* Draws a part at random, in proportion to the space left in each. */
 static uint32_t draw(struct random_state *random, uint64_t *space, uint64_t left)
 {
 	uint64_t at = random_below(random, left);

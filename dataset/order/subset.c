@@ -14,7 +14,7 @@ struct subset {
 	uint64_t n_samples, n_words;
 	uint64_t *words;
 	uint64_t
-	    *before; /* samples that are chosen before each block of words; and of all, behind the last */
+	    *before; /* number of chosen samples before each block of words, and last the total */
 };
 
 static uint64_t n_blocks(uint64_t n_words)
@@ -104,7 +104,7 @@ uint64_t subset_count(const struct subset *s)
 	return s->before[n_blocks(s->n_words)];
 }
 
-/* How many are chosen before this one. */
+/* Returns the number of chosen samples before this one. */
 static uint64_t count_before(const struct subset *s, uint64_t sample)
 {
 	uint64_t word = sample / 64, block = word / BLOCK_WORDS, count = s->before[block];

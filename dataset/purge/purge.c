@@ -15,7 +15,7 @@
 #include "lib/sorted.h"
 #include "lib/text.h"
 
-/* Which chunks have holes, and which nobody needs. */
+/* A chunk, and how many of its samples are still needed. */
 
 struct purge_chunk {
 	struct meta_chunk known;
@@ -36,7 +36,7 @@ struct purge_plan {
 	struct buffer log;     /* struct change */
 	struct meta_info info;
 	uint64_t readable; /* the oldest version that can be read now */
-	uint64_t oldest;   /* version to be kept; info.version + 1: the one that the purge makes */
+	uint64_t oldest;   /* oldest version to keep; info.version + 1: the version that the purge makes */
 };
 
 static inline struct purge_chunk *purge_chunks(const struct purge_plan *p, size_t *ret_n)
@@ -57,7 +57,7 @@ static inline bool purge_is_holed(const struct purge_chunk *c)
 
 struct purge_collect {
 	struct purge_plan *plan;
-	bool kept; /* counts for the oldest version */
+	bool kept; /* counts the oldest version's samples, not the newest version's */
 	struct error *err;
 };
 
@@ -87,7 +87,7 @@ static int compare_samples(const void *a, const void *b)
 	return (x->record > y->record) - (x->record < y->record);
 }
 
-/* NULL: it is none of those that have to be copied. */
+/* Finds a sample that has to be copied. NULL: this one need not be copied. */
 static struct purge_sample *purge_find_sample(const struct purge_plan *p, uint32_t chunk, uint32_t record)
 {
 	const struct purge_sample key = {.chunk = chunk, .record = record};
@@ -153,7 +153,7 @@ static int take_sample(const struct meta_path *path, void *context)
 	return buffer_append(&c->plan->samples, &sample, sizeof(sample)) < 0 ? no_memory(c->err) : 0;
 }
 
-/* The oldest of the versions that are to be kept, which is one that can be read. */
+/* Returns the oldest version to keep, which can be read. */
 static uint64_t find_oldest(struct purge_plan *p, const struct purge_options *o)
 {
 	const struct change *log = (const struct change *)p->log.data;
@@ -163,14 +163,15 @@ static uint64_t find_oldest(struct purge_plan *p, const struct purge_options *o)
 	p->readable = n && log[n - 1].version == p->info.version ? log[n - 1].oldest : p->info.version;
 	oldest = o->keep >= made ? 1 : made - o->keep + 1;
 	for (size_t i = 0; i < n; i++) {
-		/* When another one took its place: a clock that went back keeps it. */
+		/* time at which the next version replaced this one; if the clock went back, the version is
+		 * kept */
 		uint64_t until_ns = i + 1 < n ? log[i + 1].time_ns : now_ns;
 
 		if (log[i].version < oldest && log[i].version >= p->readable && o->older_ns &&
 		    (until_ns > now_ns || now_ns - until_ns < o->older_ns))
 			oldest = log[i].version;
 	}
-	if (o->older_ns && oldest > p->info.version) /* also where no log has it */
+	if (o->older_ns && oldest > p->info.version) /* even if the log has no entry of it */
 		oldest = p->info.version;
 	return oldest > p->readable ? oldest : p->readable;
 }
@@ -201,7 +202,7 @@ static int count_kept(struct purge_plan *p, const struct purge_options *o, struc
 	return r;
 }
 
-/* The newest chunk of the oldest version; NULL: it has all. */
+/* Returns the newest chunk of the oldest version; NULL: that version has all chunks. */
 static const struct chunk_id *last_of_oldest(const struct purge_plan *p)
 {
 	const struct change *log = (const struct change *)p->log.data;
@@ -213,8 +214,8 @@ static const struct chunk_id *last_of_oldest(const struct purge_plan *p)
 	return NULL;
 }
 
-/* A tombstone has to stay while an older chunk stays of which something is gone: it may be what hides that.
- */
+/* Chooses the chunks to remove. A tombstone stays as long as an older chunk with deleted samples stays,
+ * because the tombstone may be what hides them. */
 static void choose(struct purge_plan *p)
 {
 	const struct chunk_id *last = last_of_oldest(p);
@@ -284,8 +285,8 @@ static bool is_copy(struct purge *p, const struct chunk_view *view, uint32_t i, 
 	       known.record.mtime_ns == r->mtime_ns && known.record.mode == r->mode;
 }
 
-/* Takes over what an interrupted purge has copied. A chunk with anything else in it is dropped by the commit.
- */
+/* Takes over the copies that an interrupted purge has made. The commit drops a chunk that has anything else
+ * in it. */
 static int resume(struct purge *p)
 {
 	size_t n;
@@ -348,7 +349,7 @@ static int copy_sample(struct purge *p, const struct chunk_id *id, const struct 
 	return writer_add(p->w, &sample, p->err);
 }
 
-/* The chunk's plain form, with one read. */
+/* Returns the chunk's plain form, which takes one read. */
 static int read_chunk(struct purge *p, const struct meta_chunk *known, unsigned char **ret,
 		      struct chunk_view *ret_view)
 {
@@ -385,7 +386,7 @@ static int read_chunk(struct purge *p, const struct meta_chunk *known, unsigned 
 	return r;
 }
 
-/* Its live samples, into chunks that are compressed as it is. */
+/* Copies the chunk's live samples into chunks with the same compression. */
 static int copy_chunk(struct purge *p, size_t at)
 {
 	size_t n;
@@ -452,7 +453,8 @@ static void count(struct purge *p)
 	p->result.n_samples = p->plan.samples.bytes / sizeof(struct purge_sample);
 }
 
-/* Data first: a tombstone that is left over hides nothing that there is, one that is missing would. */
+/* Removes the chunks, data before tombstones. A leftover tombstone does no harm, but without it deleted
+ * samples would come back. */
 static int drop_chunks(struct purge *p)
 {
 	size_t n;
@@ -483,7 +485,8 @@ static int change(struct purge *p)
 	return r;
 }
 
-/* A purge that died right behind its commit has left the snapshot, and what it had copied before. */
+/* Commits without a change, after a purge that died right after its commit: publishes the snapshot, and drops
+ * copies that the purge has left. */
 static int clear_up(struct purge *p)
 {
 	struct writer_result committed;
@@ -502,7 +505,7 @@ static int purge(struct purge *p)
 	if (r < 0)
 		return r;
 	count(p);
-	/* If there is nothing to gain, no version is made, and all readable versions stay. */
+	/* If nothing can be freed, no version is made, and all readable versions stay. */
 	p->result.oldest = p->result.n_holed + p->result.n_removed ? p->plan.oldest : p->plan.readable;
 	if (p->o->dry_run)
 		return 0;

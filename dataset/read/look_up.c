@@ -80,7 +80,7 @@ int look_up_read(struct look_up *l, const struct meta_path *sample, void *buffer
 }
 
 struct found {
-	size_t offset, length; /* of the path, in the text */
+	size_t offset, length; /* of the path within the text */
 	bool is_directory;
 	struct meta_path sample;
 };
@@ -99,12 +99,12 @@ static int compare_found(const void *a, const void *b, void *text)
 	struct path_text p = {(const char *)text + x->offset, x->length},
 			 q = {(const char *)text + y->offset, y->length};
 
-	if (x->is_directory != y->is_directory) /* both are of the same directory */
+	if (x->is_directory != y->is_directory) /* both entries are in the same directory */
 		return x->is_directory ? 1 : -1;
 	return path_order_compare(p, q);
 }
 
-/* Sorts, and leaves one of each: a directory comes with each sample below it. */
+/* Sorts the entries and removes duplicates: a directory was added once for each sample below it. */
 static void settle(struct look_up_listing *l)
 {
 	struct found *list = (struct found *)l->list.data;

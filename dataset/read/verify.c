@@ -34,13 +34,13 @@ struct verify {
 	struct store_object *objects;
 	size_t n_objects;
 	size_t next_object;     /* place in objects while the metadata's chunks are compared with them */
-	struct live_sums *sums; /* of each object; NULL: metadata and snapshot cannot be compared */
+	struct live_sums *sums; /* sums of each object; NULL: metadata and snapshot cannot be compared */
 	unsigned char *buffer;
 	size_t buffer_bytes;
 };
 
-/* Sums over the records of a chunk's live samples, in any order, in the metadata and in the chunk. They
- * compare everything that the metadata say about the samples, without keeping it. */
+/* Sums over the records of a chunk's live samples, in any order, in the metadata and in the chunk. Comparing
+ * the sums compares all metadata of the samples without keeping the metadata in memory. */
 struct live_sums {
 	uint64_t in_meta, in_chunk;
 };
@@ -49,11 +49,11 @@ struct live_sums {
 struct chunk_file {
 	const struct store_object *object;
 	const char *name;
-	unsigned char *whole; /* all of its plain form; NULL: it is too long for that */
+	unsigned char *whole; /* the whole plain form; NULL: too long to be held in memory */
 	uint64_t whole_bytes;
-	void *head;         /* to be freed; NULL: it is in `whole` */
+	void *head;         /* to be freed; NULL: the head is in `whole` */
 	void *plain;        /* to be freed; NULL: `whole` is the file, in the buffer */
-	uint32_t n_damaged; /* blocks of it that cannot be decompressed, and are zeros there */
+	uint32_t n_damaged; /* blocks that cannot be decompressed; they are zeros in the plain form */
 	struct chunk_view view;
 };
 
@@ -157,7 +157,7 @@ static int compare_object(const void *id, const void *object)
 	return chunk_id_compare(id, &((const struct store_object *)object)->id);
 }
 
-/* NULL: not in the store. */
+/* Returns the sums of a chunk. NULL: the chunk is not in the store. */
 static struct live_sums *sums_of(const struct verify *v, const struct chunk_id *id)
 {
 	const struct store_object *found =
@@ -261,7 +261,7 @@ static int read_head(struct verify *v, struct chunk_file *f, struct error *err)
 	return r;
 }
 
-/* From here on the plain form is what is looked at. The head was parsed. */
+/* Makes the plain form, which all later checks use. The head was parsed before. */
 static int make_plain(struct chunk_file *f, struct error *err)
 {
 	int r = chunk_make_plain(f->whole, f->name, &f->plain, &f->n_damaged, err);
@@ -279,8 +279,8 @@ static bool is_compressed(const struct chunk_file *f)
 	       (((const struct chunk_header *)(const void *)f->whole)->flags & CHUNK_FLAG_COMPRESSED);
 }
 
-/* Reads the head, and compares the digest with those that are known: of a compressed chunk it is of what the
- * head says how to make. */
+/* Reads the head, and compares the chunk's digest with the known ones. A compressed chunk's digest is that of
+ * its plain form, which needs the head to be made. */
 static int check_form(struct verify *v, struct chunk_file *f, const struct meta_chunk *known,
 		      struct error *err)
 {
@@ -301,7 +301,7 @@ static void check_blocks(struct verify *v, const struct chunk_file *f, uint64_t 
 {
 	char text[STORE_NAME_MAX + 128];
 
-	/* Mostly the samples in them have been reported. */
+	/* Usually the samples in damaged blocks were reported already. */
 	if (f->n_damaged == 0 || v->result.n_damages > n_damages)
 		return;
 	snprintf(text, sizeof(text), "%s: %u of its blocks cannot be decompressed", f->name, f->n_damaged);
@@ -315,7 +315,7 @@ static bool is_described(const struct meta_chunk *known, const struct chunk_head
 	       known->payload_offset == h->payload_offset && known->flags == h->flags;
 }
 
-/* Reports what the metadata say of a chunk's samples and the chunk does not. */
+/* Reports that the metadata and the chunk differ about the chunk's samples. */
 static void check_sums(struct verify *v, const struct chunk_id *id, const char *name)
 {
 	const struct live_sums *sums = sums_of(v, id);
@@ -391,7 +391,7 @@ static void check_unknown(struct verify *v, const struct store_object *object)
 	progress(v);
 	if (!v->meta)
 		return;
-	/* In a bucket nobody says so before he begins. */
+	/* In a bucket a writer leaves no mark before it begins. */
 	bool pending = v->in_bucket
 			   ? chunk_id_compare(&object->id, &v->newest) > 0
 			   : v->info.has_pending && chunk_id_compare(&object->id, &v->info.pending) >= 0;
@@ -504,7 +504,8 @@ static void check_agreement(struct verify *v)
 		return;
 	}
 	if (info->version != v->info.version) {
-		/* A crash between the two commits leaves this. No damage: the older snapshot is whole. */
+		/* A crash between the two commits leaves this state. It is no damage: the older snapshot is
+		 * intact. */
 		snprintf(
 		    text, sizeof(text),
 		    "the snapshot has version %llu, the metadata has version %llu: run `dieselctl snapshot`",
@@ -524,12 +525,12 @@ static void check_agreement(struct verify *v)
 			 (unsigned long long)info->n_samples, (unsigned long long)v->info.n_paths);
 		damage_text(v, NULL, text);
 	}
-	v->sums = calloc(v->n_objects + 1, sizeof(*v->sums)); /* without memory for it, less is compared */
+	v->sums = calloc(v->n_objects + 1, sizeof(*v->sums)); /* without this memory, less is compared */
 	if (meta_each_path(v->meta, check_path, v, &err) < 0)
 		damage_text(v, NULL, err.text);
 }
 
-/* Without metadata the snapshot says which chunks there have to be. */
+/* Checks that the store has all chunks of the snapshot, for datasets without metadata. */
 static void check_snapshot_has(struct verify *v)
 {
 	char name[STORE_NAME_MAX], text[STORE_NAME_MAX + 128];
@@ -546,7 +547,7 @@ static void check_snapshot_has(struct verify *v)
 	}
 }
 
-/* The chunks of one version. */
+/* Checks the chunks of one version. */
 static void check_version(struct verify *v)
 {
 	struct error err = ERROR_INIT;

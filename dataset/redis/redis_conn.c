@@ -49,7 +49,7 @@ static int make_context(struct redis_tls_config *c)
 	return 0;
 }
 
-/* The newest failure that OpenSSL knows of, in its words. */
+/* Returns OpenSSL's text for its newest failure. */
 static const char *reason(void)
 {
 	unsigned long code = ERR_peek_last_error();
@@ -159,7 +159,7 @@ static void redis_tls_close(struct redis_tls *t)
 	free(t);
 }
 
-/* Performs the handshake. The server's certificate must be in force, come from the CA, and be for one of the
+/* Performs the handshake. The server's certificate must be valid now, come from the CA, and be for one of the
  * two names (or addresses). -EACCES if not; -ETIMEDOUT; -EPROTO. */
 static int redis_tls_open(struct redis_tls_config *c, int fd, const char *name, const char *other_name,
 			  uint64_t until_ns, struct redis_tls **ret, struct error *err)
@@ -219,7 +219,7 @@ struct redis_conn {
 	struct buffer out;
 	size_t sent;
 	size_t n_wanted;
-	bool failed; /* no memory for what goes out */
+	bool failed; /* no memory for the outgoing data */
 	redisReply **replies;
 	size_t n_replies, n_space;
 };
@@ -281,7 +281,8 @@ static ssize_t transmit(struct redis_conn *c, const void *data, size_t bytes, sh
 	return errno == EINTR ? -EAGAIN : -errno;
 }
 
-/* A server that sends byte after byte is as silent as one that sends none: whole replies count. */
+/* Takes complete replies. Only they end a server's silence: one that sends single bytes is as silent as one
+ * that sends none. */
 static int take_replies(struct redis_conn *c)
 {
 	while (c->n_replies < c->n_wanted) {
@@ -406,7 +407,8 @@ static bool says(const char *info, const char *line)
 	return at && (at == info || at[-1] == '\n');
 }
 
-/* A user who may not ask for INFO does without: redirections tell of a cluster, too. */
+/* Reads facts from the reply to INFO. A user without permission for INFO does without: redirections show a
+ * cluster, too. */
 static void take_info(const redisReply *reply, struct redis_facts *facts)
 {
 	if (reply->type != REDIS_REPLY_STRING)

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * One connection to one Redis server, plain or by TLS, from which commands go out together and replies come
- * back together. Nothing waits without end. Not thread-safe.
+ * One connection to one Redis server, plain or by TLS, which sends commands in a batch and receives their
+ * replies together. Every wait is limited. Not thread-safe.
  */
 
 #include <poll.h>

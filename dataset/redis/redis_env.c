@@ -13,7 +13,7 @@
 
 #define WAIT_MAX_S 86400
 
-/* A small file's text, without the newline at its end. */
+/* Reads a small file as text, without the newline at its end. */
 static int redis_env_read_file(const char *path, char *text, size_t size)
 {
 	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -60,7 +60,8 @@ int redis_env_credentials(struct redis_url *url, struct error *err)
 		error_prefix(err, "DIESEL_REDIS");
 		return -EINVAL;
 	}
-	/* A dataset's folder is not to say which server gets a password, nor that it goes in the clear. */
+	/* A dataset's folder must not choose which server gets a password, nor whether it is sent
+	 * unencrypted. */
 	if (found.tls == url->tls && !strcmp(found.host, url->host) && !strcmp(found.port, url->port)) {
 		memcpy(url->user, found.user, sizeof(url->user));
 		memcpy(url->password, found.password, sizeof(url->password));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Connection settings that are in no URL and in no dataset's folder: secrets, certificates, patience. */
+/* Connection settings that neither a URL nor a dataset's folder contains: secrets, certificates, time limits.
+ */
 
 #include "redis_link.h"
 

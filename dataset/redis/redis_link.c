@@ -30,11 +30,11 @@ struct redis_nodes {
 	size_t n, n_space;
 	bool is_cluster, evicts;
 	bool stale;                    /* the slots must be fetched again */
-	uint16_t slots[REDIS_N_SLOTS]; /* number of a node, or REDIS_NODES_MAX: unassigned */
+	uint16_t slots[REDIS_N_SLOTS]; /* number of the slot's node; REDIS_NODES_MAX: unassigned */
 	char sha[N_REDIS_SCRIPTS][41];
 };
 
-#define SILENCE_NS (10 * NS_PER_S) /* then another attempt, or another node */
+#define SILENCE_NS (10 * NS_PER_S) /* maximum silence of a server before another attempt, or another node */
 
 /* Finds or adds the node that a redirection names. *ret is its number. -ENOMEM, -EPROTO: more nodes than
  * possible. */
@@ -67,7 +67,7 @@ static void redis_nodes_drop(struct redis_nodes *nodes, size_t node)
 	nodes->stale = nodes->is_cluster;
 }
 
-/* Returns true if the error may pass. */
+/* Returns true if the error may be temporary. */
 static bool passes(int r)
 {
 	return r != -ENOMEM && r != -EACCES && r != -EINVAL && r != -EPROTO;
@@ -90,7 +90,7 @@ static int connect_node(struct redis_nodes *nodes, size_t node, struct error *er
 
 	if (n->conn)
 		return 0;
-	/* The URL's own server goes by what the user wrote. */
+	/* Errors name the URL's server as the user wrote it. */
 	r = redis_conn_open(&n->address, &login,
 			    node == 0 ? redis_url_public(&s->url, text, sizeof(text)) : n->text, &n->conn,
 			    &facts, err);
@@ -115,7 +115,7 @@ static int redis_nodes_connect(struct redis_nodes *nodes, size_t node, struct er
 
 struct taking {
 	struct redis_nodes *nodes;
-	const char *asked; /* the host that told */
+	const char *asked; /* the host that sent the slots */
 	uint16_t slots[REDIS_N_SLOTS];
 };
 
@@ -168,8 +168,8 @@ static int ask_slots(struct redis_nodes *nodes, size_t node, struct error *err)
 	return r;
 }
 
-/* Asks the nodes one after the other, those first that are connected: a cluster that elects answers by
- * halves. */
+/* Asks the nodes for the slots, one after another, connected ones first: during an election, some nodes do
+ * not answer. */
 static int refresh(struct redis_nodes *nodes, struct error *err)
 {
 	int r = -EAGAIN;
@@ -242,8 +242,8 @@ static void redis_nodes_close(struct redis_nodes *nodes)
 struct command {
 	size_t offset, bytes; /* in the batch */
 	uint16_t slot;
-	uint16_t asked; /* by ASK: the node that is to be asked this time */
-	uint16_t node;  /* that it was given to */
+	uint16_t asked; /* node to ask this time, from an ASK redirection */
+	uint16_t node;  /* node that the command was assigned to */
 	bool writes;
 	redisReply *reply;
 };
@@ -254,15 +254,15 @@ struct redis_link {
 	struct buffer batch;
 	struct command *commands;
 	size_t n, n_space;
-	bool failed; /* no memory for it */
+	bool failed; /* no memory for a command */
 	bool ran;
 	bool keeps_errors;
-	struct pollfd *polls; /* one a node */
+	struct pollfd *polls; /* one per node */
 	size_t n_polls;
 };
 
-/* Longer each time, and of no fixed length, so that clients of a server that comes back do not come at once.
- */
+/* Pauses before another attempt, longer each time and for a random time, so that clients of a restarted
+ * server do not all connect at once. */
 static void pause_before(unsigned attempt)
 {
 	uint64_t ns = attempt < 6 ? PAUSE_FIRST_NS << attempt : PAUSE_LAST_NS;
@@ -282,7 +282,8 @@ int redis_link_open(const struct redis_settings *settings, struct redis_link **r
 		return error_errno(err, -ENOMEM, "%s", settings->url.host);
 	redis_url_public(&settings->url, l->text, sizeof(l->text));
 	r = redis_nodes_open(settings, &l->nodes, err);
-	/* A server that does not listen may be the wrong one; one that loads its data is the right one. */
+	/* A server that does not listen may be the wrong one. Wait only for a server that answers, such as
+	 * one that loads its data. */
 	for (unsigned i = 1; r == -EAGAIN && clock_monotonic_ns() < until_ns; i++) {
 		pause_before(i);
 		r = redis_nodes_connect(&l->nodes, 0, err);
@@ -382,7 +383,7 @@ size_t redis_link_bytes(const struct redis_link *l)
 	return l->ran ? 0 : l->batch.bytes;
 }
 
-/* The node that a command goes to, where that is known and connected; nothing is tried. */
+/* Returns the node for a command, if that node is known and connected. Makes no connection. */
 static size_t node_at_hand(const struct redis_link *l, const struct command *c)
 {
 	const struct redis_nodes *nodes = &l->nodes;
@@ -391,11 +392,11 @@ static size_t node_at_hand(const struct redis_link *l, const struct command *c)
 	return node < nodes->n && nodes->list[node].conn ? node : NO_NODE;
 }
 
-/* Gives each command that has no reply to the node of its slot. Those of which the node cannot be reached now
- * go to none. -EAGAIN is not returned, but has a text. */
+/* Assigns each command without a reply to the node of its slot, or to none if that node is unreachable now.
+ * Then err is set, but -EAGAIN is not returned. */
 static int assign(struct redis_link *l, struct error *err)
 {
-	bool is_tried = false; /* in vain: again after a pause, rather than once for each command */
+	bool is_tried = false; /* a failed attempt is repeated after a pause, not for each command */
 
 	for (size_t i = 0; i < l->n; i++)
 		l->commands[i].node = NO_NODE;
@@ -423,7 +424,7 @@ static int assign(struct redis_link *l, struct error *err)
 	return 0;
 }
 
-/* Hands out the commands of one node. A last one waits for a replica, if there is one. */
+/* Adds the commands of one node to its connection. A final command waits for a replica, if there is one. */
 static void hand_out(struct redis_link *l, size_t node)
 {
 	struct redis_conn *conn = l->nodes.list[node].conn;
@@ -451,7 +452,7 @@ static int failed_node(struct redis_link *l, size_t node, int r, struct error *e
 	return r == -ENOMEM || r == -EPROTO ? r : 0;
 }
 
-/* Sends to all nodes and receives from all at once. A node that fails has no connection then. */
+/* Sends to all nodes and receives from all at the same time. Drops the connection of a node that fails. */
 static int exchange(struct redis_link *l, struct error *err)
 {
 	struct redis_nodes *nodes = &l->nodes;
@@ -488,7 +489,7 @@ static int exchange(struct redis_link *l, struct error *err)
 	}
 }
 
-/* An error as the reply to a command. -EAGAIN: it is to be done again. */
+/* Handles an error reply to a command. -EAGAIN: send the command again. */
 static int take_error(struct redis_link *l, struct command *c, const redisReply *reply, struct error *err)
 {
 	struct redis_address address;
@@ -514,7 +515,7 @@ static int take_error(struct redis_link *l, struct command *c, const redisReply 
 			c->asked = (uint16_t)node;
 		return -EAGAIN;
 	}
-	if (redis_refusal_is(reply, "NOSCRIPT")) { /* SCRIPT FLUSH: a new connection loads them */
+	if (redis_refusal_is(reply, "NOSCRIPT")) { /* after SCRIPT FLUSH; a new connection loads the scripts again */
 		redis_nodes_drop(&l->nodes, c->node);
 		return error_set(err, -EAGAIN, "%s keeps losing its scripts (SCRIPT FLUSH)", text);
 	}
@@ -525,7 +526,8 @@ static int take_error(struct redis_link *l, struct command *c, const redisReply 
 	return -EAGAIN;
 }
 
-/* Returns true if what was written on this node is on a replica. The reply is the last one. */
+/* Returns true if a replica has this node's last writes. i: index of the reply that tells, which is the last
+ * one. */
 static bool is_replicated(const struct redis_conn *conn, size_t i)
 {
 	const redisReply *reply = redis_conn_reply(conn, i);
@@ -534,7 +536,7 @@ static bool is_replicated(const struct redis_conn *conn, size_t i)
 	       (reply && reply->type == REDIS_REPLY_INTEGER && reply->integer >= 1);
 }
 
-/* Takes the replies of one node. Counts those that were of use. */
+/* Takes the replies of one node, and counts the useful ones. */
 static int take_replies(struct redis_link *l, size_t node, size_t *n_taken, struct error *err)
 {
 	struct redis_conn *conn = l->nodes.list[node].conn;
@@ -573,8 +575,8 @@ static int take_replies(struct redis_link *l, size_t node, size_t *n_taken, stru
 	if (l->nodes.list[node].conn)
 		error_set(err, -ETIMEDOUT, "%s: no replica has confirmed the last write",
 			  l->nodes.list[node].text);
-	/* Again: on this node once it has a replica that follows, or none, or on the one that takes its
-	 * place. */
+	/* Send them again: to this node once it has an up-to-date replica, or none, or to the node that
+	 * replaces it. */
 	for (size_t i = 0; i < l->n; i++)
 		if (l->commands[i].node == node && l->commands[i].reply) {
 			freeReplyObject(l->commands[i].reply);
@@ -585,7 +587,7 @@ static int take_replies(struct redis_link *l, size_t node, size_t *n_taken, stru
 	return 0;
 }
 
-/* One attempt at all that have no reply. */
+/* Makes one attempt at all commands without a reply. */
 static int attempt(struct redis_link *l, size_t *n_taken, struct error *err)
 {
 	int r = l->failed ? error_errno(err, -ENOMEM, "%s", l->text) : assign(l, err);

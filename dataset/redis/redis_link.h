@@ -2,16 +2,15 @@
 #pragma once
 
 /*
- * A Redis server, or a Redis Cluster of which the URL names one node. Commands go out together, those of
- * each node in one batch, and their replies come back together.
+ * A Redis server, or a Redis Cluster of which the URL names one node. Commands are sent together, in one
+ * batch per node, and their replies come back together.
  *
- * A broken connection is reopened, slots that move are followed, and the master that takes a lost one's
- * place is found; what has no reply is then sent again. So a command has to be such that it does the same
- * when it is done twice, and the commands of one batch such that their order does not matter. A batch that
- * writes is done when a replica has it too, where a node has any: what was said to be done is not lost when a
- * replica takes over.
+ * Broken connections are reopened, moved slots are followed, and the replacement of a lost master is found.
+ * Commands without a reply are then sent again. So commands must be idempotent, and the order of a batch's
+ * commands must not matter. A batch that writes is complete when a replica has it, too, if the node has one:
+ * a completed write is not lost when a replica takes over.
  *
- * Nothing waits for longer than `patience_ns` without a reply. Not thread-safe.
+ * No call waits longer than `patience_ns` without a reply. Not thread-safe.
  */
 
 #include <stddef.h>
@@ -33,9 +32,9 @@ const char *redis_link_text(const struct redis_link *l);
 /* Returns true if one of the servers contacted so far evicts keys when its memory is full. */
 bool redis_link_evicts(const struct redis_link *l);
 
-/* From now on a command that the server refuses fails only itself: its reply is the error. Failures that may
- * pass are waited for as before. After a failure of redis_link_run(), replies that arrived can be read, and
- * others are NULL. */
+/* From now on a command that the server refuses fails only itself: its reply is the error. Temporary failures
+ * are retried as before. After a failure of redis_link_run(), replies that arrived can be read, and others
+ * are NULL. */
 void redis_link_keep_errors(struct redis_link *l);
 
 /* Adds a command to the batch: its key is args[1]. redis_link_run() reports failures. */
@@ -47,7 +46,7 @@ void redis_link_script(struct redis_link *l, enum redis_script script, const cha
 size_t redis_link_n(const struct redis_link *l);
 size_t redis_link_bytes(const struct redis_link *l);
 /* Sends the batch. Then redis_link_reply(i) is the reply of its command i, until the next batch is begun. An
- * error as a reply fails the batch, with the code of redis_refusal(); also -ETIMEDOUT, -ECONNREFUSED,
- * -EPROTO, ... */
+ * error reply fails the batch, with the code of redis_refusal(); also -ETIMEDOUT, -ECONNREFUSED, -EPROTO, ...
+ */
 int redis_link_run(struct redis_link *l, struct error *err);
 const redisReply *redis_link_reply(const struct redis_link *l, size_t i);

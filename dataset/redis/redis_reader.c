@@ -8,7 +8,7 @@
 
 #define LINE_MAX_BYTES (64 << 10)
 
-/* hiredis counts elements in another type since its version 1. */
+/* Since version 1, hiredis counts elements in another type. */
 #if HIREDIS_MAJOR < 1
 typedef int element_count;
 #else
@@ -63,7 +63,8 @@ void redis_reader_begin(struct redis_reader *r)
 	r->bytes = r->objects = 0;
 }
 
-/* hiredis would search a line that does not end from its start each time that more of it comes. */
+/* Returns true if the line is too long. hiredis would search an incomplete line from its start each time that
+ * more bytes arrive. */
 static bool is_endless_line(const redisReader *reader)
 {
 	return reader->len - reader->pos > LINE_MAX_BYTES &&

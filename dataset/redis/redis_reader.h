@@ -8,7 +8,7 @@
 
 #include <hiredis/hiredis.h>
 
-#define REDIS_READER_BYTES   (64 << 20) /* on the wire, between two calls of redis_reader_begin() */
+#define REDIS_READER_BYTES   (64 << 20) /* maximum bytes received between two calls of redis_reader_begin() */
 #define REDIS_READER_OBJECTS (1 << 20)
 
 struct redis_reader;

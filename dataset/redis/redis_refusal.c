@@ -32,8 +32,7 @@ static const struct refusal_words known[] = {
     {"BUSY", -EAGAIN, "the server is busy with a script; try again later"},
 };
 
-/* Servers of version 6 and before tell of an error within a script as "ERR Error running script ...: @WORD ".
- */
+/* Servers up to version 6 report an error within a script as "ERR Error running script ...: @WORD ". */
 bool redis_refusal_is(const redisReply *error, const char *word)
 {
 	size_t length = strlen(word);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Translates a server's error for the user, and tells whether it may pass by itself. */
+/* Translates a server's error for the user, and tells whether it is temporary. */
 
 #include <stdbool.h>
 

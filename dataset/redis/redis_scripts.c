@@ -11,7 +11,8 @@
 
 /* clang-format off */
 const char *const redis_scripts[N_REDIS_SCRIPTS] = {
-	/* A bucket; the writer's number, then fields and values, of which an empty one deletes. */
+	/* Puts values. Key: a bucket. Arguments: the writer's number, then fields and values; an empty value
+	 * deletes the field. */
 	[SCRIPT_PUT] = MARK
 		"if t1 < tx then t0, n0, t1 = t1, n1, tx end\n"
 		"for i = 2, #ARGV, 2 do\n"
@@ -31,7 +32,8 @@ const char *const redis_scripts[N_REDIS_SCRIPTS] = {
 		"end\n"
 		SET_MARK
 		"return 1\n",
-	/* A bucket; the writer's number, and that of the dead one whose values go. */
+	/* Removes a dead writer's values. Key: a bucket. Arguments: the writer's number, then the dead
+	 * writer's. */
 	[SCRIPT_SWEEP] = MARK
 		"local dead = tonumber(ARGV[2])\n"
 		"if t1 == dead then\n"
@@ -53,7 +55,8 @@ const char *const redis_scripts[N_REDIS_SCRIPTS] = {
 		"fence = tx\n"
 		SET_MARK
 		"return 1\n",
-	/* The state; what to do, the dataset, the writer's number ("begin" and "create": unused), then fields and values. */
+	/* Changes the state. Key: the state. Arguments: the operation, the dataset, the writer's number
+	 * (unused by "begin" and "create"), then fields and values. */
 	[SCRIPT_STATE] =
 		"local k, op, id, tx = KEYS[1], ARGV[1], ARGV[2], ARGV[3]\n"
 		"local has = redis.call('HMGET', k, 'dataset', 'tx', 'committed', 'version', 'pending')\n"

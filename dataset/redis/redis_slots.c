@@ -7,7 +7,7 @@
 
 #include "lib/units.h"
 
-/* CRC-16/XMODEM, which Redis Cluster's specification names. */
+/* Computes CRC-16/XMODEM, as Redis Cluster's specification requires. */
 static uint16_t crc16(const char *data, size_t bytes)
 {
 	unsigned crc = 0;

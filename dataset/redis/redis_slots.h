@@ -11,9 +11,9 @@
 #include "redis_url.h"
 
 #define REDIS_N_SLOTS   16384
-#define REDIS_NODES_MAX 1000 /* as many as Redis Cluster is made for */
+#define REDIS_NODES_MAX 1000 /* the maximum that Redis Cluster is designed for */
 
-/* Returns the slot of a key: that of the text in its first {}, if there is any. */
+/* Returns the slot of a key. If the key contains {TEXT}, only TEXT counts. */
 uint16_t redis_slot(const char *key, size_t bytes);
 
 struct redis_address {
@@ -23,7 +23,7 @@ struct redis_address {
 
 struct redis_range {
 	uint16_t first, last;
-	struct redis_address master; /* host "": that of the node that was asked */
+	struct redis_address master; /* host "": the host of the node that was asked */
 };
 
 typedef int redis_range_callback(const struct redis_range *range, void *context);

@@ -9,8 +9,8 @@
 #include "lib/error.h"
 
 struct redis_tls_files {
-	const char *ca;   /* NULL: the system's */
-	const char *cert; /* of the client, with key; NULL: none */
+	const char *ca;   /* CA certificates; NULL: the system's */
+	const char *cert; /* client certificate, with key; NULL: none */
 	const char *key;
 };
 

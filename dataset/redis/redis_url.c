@@ -73,7 +73,7 @@ static int parse_user(const char *text, size_t length, struct redis_url *ret)
 	return r < 0 ? r : copy_escaped(colon + 1, length - (size_t)(colon + 1 - text), ret->password);
 }
 
-/* HOST, HOST:PORT, [ADDRESS] or [ADDRESS]:PORT. */
+/* Parses HOST, HOST:PORT, [ADDRESS] or [ADDRESS]:PORT. */
 static int parse_host(const char *text, size_t length, struct redis_url *ret)
 {
 	bool bracket = length && text[0] == '[';

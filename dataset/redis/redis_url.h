@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* redis://[USER:PASSWORD@]HOST[:PORT]/PREFIX, or rediss:// for TLS. All parts are plain text: letters, digits
- * and a few signs, so that neither a key nor a terminal is steered by them; a password may have any byte but
- * white space and '@' (as %40), escaped as in all URLs. */
+/* redis://[USER:PASSWORD@]HOST[:PORT]/PREFIX, or rediss:// for TLS. All parts consist of letters, digits and
+ * a few signs, so that they can do no harm in a key or on a terminal. A password may have any byte but white
+ * space and '@' (as %40), escaped as in all URLs. */
 
 #include <stddef.h>
 

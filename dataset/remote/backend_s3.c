@@ -46,7 +46,7 @@ struct backend_s3 {
 	struct manifest manifest;
 	bool has_manifest;
 	uint64_t wanted; /* the version that is to be read; 0: the newest */
-	int cached_fd;   /* the folder is one of snapshot_cache.h's, and stays */
+	int cached_fd;   /* the folder belongs to snapshot_cache.h and stays */
 };
 
 static struct backend_s3 *s3_of(struct place *p)
@@ -68,7 +68,7 @@ static const char *data_key(const struct chunk_id *id, const char *kind, char ke
 	return key;
 }
 
-/* The first one whose name is that of a version. */
+/* Takes the first key that is a version's name. */
 static int take_first(const char *key, uint64_t bytes, void *context)
 {
 	uint64_t *version = context;
@@ -107,7 +107,7 @@ static int read_manifest(struct backend_s3 *s, uint64_t version, struct manifest
 	return r < 0 || ret->version != version ? damaged(s, key, err) : 0;
 }
 
-/* *ret_found: there is one. */
+/* Finds the newest version. *ret_found: there is one. */
 static int find_newest(struct backend_s3 *s, uint64_t *ret_version, bool *ret_found, struct error *err)
 {
 	int r = bucket_list(s->bucket, "versions/", NULL, N_LISTED, take_first, ret_version, err);
@@ -168,7 +168,7 @@ static int fetch(struct backend_s3 *s, const char *kind, const struct manifest_p
 	return r;
 }
 
-/* Fetches it once for all who read this version. */
+/* Fetches the snapshot once for all readers of this version. */
 static int fetch_snapshot(struct backend_s3 *s, struct error *err)
 {
 	bool is_whole;
@@ -202,7 +202,7 @@ static int fetch_parts(struct backend_s3 *s, enum backend_mode mode, struct erro
 	return r;
 }
 
-/* Its manifest stays for ever, its snapshot as long as writers keep it. */
+/* Fetches an earlier version. Its manifest stays for ever, its snapshot as long as writers keep it. */
 static int fetch_earlier(struct backend_s3 *s, uint64_t newest, struct error *err)
 {
 	struct error why = ERROR_INIT;
@@ -214,7 +214,8 @@ static int fetch_earlier(struct backend_s3 *s, uint64_t newest, struct error *er
 		return error_set(err, -ENOENT, SNAPSHOT_NO_VERSION, url, s->wanted, newest);
 	int r = read_manifest(s, s->wanted, &s->manifest, &why);
 
-	/* Also if we have it still: what is not kept may have lost its chunks. */
+	/* Check this even if the snapshot is cached here: a version that is not kept may have lost its
+	 * chunks. */
 	if (r == 0)
 		r = bucket_size(s->bucket, data_key(&s->manifest.id, "snapshot", key), &bytes, &why);
 	if (r == 0)
@@ -227,7 +228,8 @@ static int fetch_earlier(struct backend_s3 *s, uint64_t newest, struct error *er
 	return r;
 }
 
-/* A writer may have removed this version's data meanwhile, having published two more. */
+/* Fetches the newest version. Tries again if a writer has meanwhile published two more and removed this one's
+ * data. */
 static int fetch_newest(struct backend_s3 *s, enum backend_mode mode, struct error *err)
 {
 	for (int attempt = 0;; attempt++) {
@@ -248,8 +250,8 @@ static int fetch_newest(struct backend_s3 *s, enum backend_mode mode, struct err
 	}
 }
 
-/* Writes the manifest of version 0, which everybody writes alike, once or once more: the server has to refuse
- * the second time. */
+/* Writes the manifest of version 0, which is the same for all writers, once or twice: the server must refuse
+ * the second write. */
 static int probe(struct backend_s3 *s, struct error *err)
 {
 	char key[KEY_BYTES], text[MANIFEST_MAX];
@@ -352,7 +354,7 @@ static int open_parts(struct backend_s3 *s, const char *name, enum backend_mode 
 	if (r < 0 && err)
 		*err = fetch_err;
 	if (mode == BACKEND_REBUILD && (r == -EBADMSG || r == -ENOENT))
-		r = 0; /* damaged files are made again */
+		r = 0; /* a rebuild makes damaged files again */
 	if (r == 0)
 		r = check_presence(s, mode, err);
 	if (r == 0 && mode >= BACKEND_CHANGE)
@@ -448,10 +450,10 @@ static int take_kept(const char *key, uint64_t bytes, void *context)
 	return ++kept->n == kept->keep->n;
 }
 
-/* Data of versions that are not kept. */
+/* Data objects of versions that are not kept. */
 struct old_data {
-	char kept[KEY_BYTES];   /* what lies before goes, */
-	char before[KEY_BYTES]; /* and of what lies before this, the metadata: nobody reads them */
+	char kept[KEY_BYTES];   /* keys before this one are removed; */
+	char before[KEY_BYTES]; /* metadata before this key are removed, too: nobody reads them */
 	char keys[N_LISTED][KEY_BYTES];
 	unsigned n;
 };
@@ -471,9 +473,9 @@ static int take_old(const char *key, uint64_t bytes, void *context)
 	return 0;
 }
 
-/* Removes what belongs to no version whose snapshot is to be kept. The one that was the newest until now is
- * read by whoever has just looked for it, and stays, unless its chunks go next. What cannot be removed is
- * tried again by the next writer. */
+/* Removes the data of versions whose snapshots are not kept. The version that was the newest until now stays
+ * for readers that have just found it, unless its chunks are removed next. The next writer tries again to
+ * remove what cannot be removed now. */
 static void remove_old(struct backend_s3 *s, const struct manifest *newest, const struct backend_keep *keep)
 {
 	struct kept_versions kept = {.keep = keep};
@@ -503,7 +505,7 @@ static int write_manifest(struct backend_s3 *s, const struct manifest *m, struct
 	struct iovec part = {text, manifest_format(m, text)};
 	uint64_t newest = 0;
 	bool found = false;
-	/* If the server does not support If-None-Match, looking is all that can be done. */
+	/* If the server does not support If-None-Match, only this check protects against another writer. */
 	int r = find_newest(s, &newest, &found, err);
 
 	if (r == 0)
@@ -533,7 +535,7 @@ static int s3_publish(struct place *p, uint64_t version, const struct backend_ke
 		r = upload(s, &m.id, "meta", META_SQLITE_FILE, &m.metadata, err);
 	if (r == 0)
 		r = write_manifest(s, &m, err);
-	if (r == -EBUSY) { /* after any other failure it may have been written all the same */
+	if (r == -EBUSY) { /* after any other failure the manifest may still have been written */
 		bucket_delete(s->bucket, data_key(&m.id, "snapshot", key), NULL);
 		bucket_delete(s->bucket, data_key(&m.id, "meta", key), NULL);
 	}

@@ -66,7 +66,7 @@ int manifest_parse(const char *text, size_t bytes, struct manifest *ret)
 		return -EBADMSG;
 	if (n != 6 && (n != 1 || m.version != 0))
 		return -EBADMSG;
-	/* There is one way to write it. */
+	/* Accepts only the canonical spelling of a manifest. */
 	if (manifest_format(&m, again) != bytes || memcmp(again, text, bytes) != 0)
 		return -EBADMSG;
 	*ret = m;

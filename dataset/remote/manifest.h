@@ -18,12 +18,12 @@ struct manifest_part {
 };
 
 struct manifest {
-	uint64_t version;   /* 0: nothing was published yet, and what follows is not there */
+	uint64_t version;   /* 0: nothing was published yet, and the next fields are unset */
 	struct chunk_id id; /* of the two objects */
 	struct manifest_part snapshot, metadata;
 };
 
-/* Returns its length. */
+/* Formats a manifest. Returns the length of the text. */
 size_t manifest_format(const struct manifest *m, char text[MANIFEST_MAX]);
-/* -EBADMSG: it is no manifest; -EPROTONOSUPPORT: a newer one. */
+/* Parses a manifest. -EBADMSG: the text is no manifest; -EPROTONOSUPPORT: a newer format. */
 int manifest_parse(const char *text, size_t bytes, struct manifest *ret);

@@ -20,8 +20,8 @@
 #define LABEL_BYTES   100
 #define NAME_BYTES    (22 + 2 * DIGEST_BYTES) /* a number, a dash and a digest */
 
-/* A folder's name that says of which dataset it is. Two datasets may have the same: versions are told apart
- * by what is in them. */
+/* Makes a folder's name that shows the dataset. Two datasets may get the same name: versions are identified
+ * by their content. */
 static void label(const char *url, char text[LABEL_BYTES])
 {
 	const char *from = strstr(url, "://");
@@ -53,7 +53,8 @@ static int make_folders(const char *folder, struct error *err)
 	}
 }
 
-/* The folder of all versions. -ENOMEM; -ENOENT: there is no place for it. */
+/* Returns the path of the folder of all versions. -ENOMEM; -ENOENT: neither XDG_CACHE_HOME nor HOME is set.
+ */
 static int folder_of(const char *url, char **ret)
 {
 	const char *cache = secure_getenv("XDG_CACHE_HOME"), *home = secure_getenv("HOME");
@@ -78,7 +79,7 @@ static void name_version(const struct manifest *m, char text[NAME_BYTES])
 		n += snprintf(text + n, NAME_BYTES - (size_t)n, "%02x", m->snapshot.sha256.bytes[i]);
 }
 
-/* Fails where somebody else could put another snapshot in. */
+/* Opens a folder. Fails if another user could put a snapshot there. */
 static int open_own(const char *folder, int *ret, struct error *err)
 {
 	_cleanup_(closep) int fd = open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -100,7 +101,7 @@ static int lock(int fd, int how)
 	return 0;
 }
 
-/* Returns true if it still has its name: it may have been removed before it was locked. */
+/* Returns true if the open folder still has its name: it may have been removed before it was locked. */
 static bool is_named(const char *folder, int fd)
 {
 	struct stat named, ours;
@@ -138,7 +139,8 @@ static int open_locked(const char *folder, int *ret, struct error *err)
 	}
 }
 
-/* Removes what nobody has open. What cannot be removed is tried again with the next version. */
+/* Removes the versions that nobody has open. The next version's call tries again to remove what cannot be
+ * removed now. */
 static void remove_others(const char *all, const char *but)
 {
 	DIR *dir = opendir(all);
@@ -186,7 +188,7 @@ int snapshot_cache_open(const char *url, const struct manifest *m, char **ret_fo
 		return r;
 	bool is_whole = has_snapshot(fd, m);
 
-	if (!is_whole) { /* whoever else wants it waits, and finds it then */
+	if (!is_whole) { /* other processes that need this version wait, and then find it */
 		r = lock(fd, LOCK_EX);
 		if (r < 0)
 			return error_errno(err, r, "cannot lock %s", folder);
@@ -206,7 +208,7 @@ int snapshot_cache_keep(const char *folder, int fd, struct error *err)
 	_cleanup_(closep) int file = openat(fd, SNAPSHOT_CACHE_PART, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	int r = 0;
 
-	/* Else a power failure could leave another file of this length. */
+	/* Without fsync(), a power failure could leave another content of this length. */
 	if (file < 0 || fsync(file) < 0 || renameat(fd, SNAPSHOT_CACHE_PART, fd, SNAPSHOT_FILE) < 0)
 		r = error_errno(err, -errno, "cannot write %s/" SNAPSHOT_FILE, folder);
 	if (r == 0 && (r = lock(fd, LOCK_SH)) < 0)

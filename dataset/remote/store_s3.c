@@ -2,8 +2,8 @@
 /*
  * Chunks as objects of a bucket: PREFIX/chunks/<id>.chunk.
  *
- * An object is there whole or not at all, so nothing has to be renamed or swept. Uploads in parts that a
- * writer has left are not seen either; a rule of the bucket's life cycle removes them.
+ * An object exists completely or not at all, so nothing has to be renamed or swept. Unfinished multipart
+ * uploads of a dead writer are invisible, too; a lifecycle rule of the bucket removes them.
  */
 #include "store_s3.h"
 
@@ -19,7 +19,7 @@
 #define FOLDER      "chunks/"
 #define SUFFIX      ".chunk"
 #define KEY_BYTES   (sizeof(FOLDER) + CHUNK_ID_TEXT + sizeof(SUFFIX))
-#define MAX_OBJECTS ((size_t)1 << 24) /* a list without end takes no more memory than these */
+#define MAX_OBJECTS ((size_t)1 << 24) /* limits the memory that an endless list can take */
 
 struct store_s3 {
 	struct store store;
@@ -123,7 +123,7 @@ static int s3_remove(struct store *s, const struct chunk_id *id, struct error *e
 	char key[KEY_BYTES];
 	uint64_t bytes;
 	int r =
-	    bucket_size(bucket_of(s), key_of(id, key), &bytes, err); /* a bucket does not say what it had */
+	    bucket_size(bucket_of(s), key_of(id, key), &bytes, err); /* a bucket does not report whether an object existed */
 
 	return r < 0 ? r : bucket_delete(bucket_of(s), key, err);
 }

@@ -4,5 +4,5 @@
 #include "dataset/store.h"
 #include "s3/bucket.h"
 
-/* The engine for PREFIX/chunks in a bucket, which stays the caller's. -ENOMEM. */
+/* Opens the engine for PREFIX/chunks in a bucket, which still belongs to the caller. -ENOMEM. */
 int store_s3_open(struct bucket *bucket, struct store **ret, struct error *err);

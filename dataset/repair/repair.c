@@ -63,7 +63,7 @@ static int compare_broken(const void *a, const void *b)
 	return chunk_id_compare(&((const struct broken *)a)->id, &((const struct broken *)b)->id);
 }
 
-/* A chunk may have several damages. */
+/* Sorts the damaged chunks and removes duplicates, since a chunk may have several damages. */
 static void sort_broken(struct repair *r)
 {
 	size_t n, kept = 0;
@@ -139,7 +139,7 @@ static void tell(const struct repair *r, const struct repair_chunk *c)
 		r->options->chunk(c, r->options->context);
 }
 
-/* "; from A, B" */
+/* Appends the origins of the parts, as in "; from A, B". */
 static void add_origins(const struct repair_image *image, char *text, size_t size)
 {
 	const char *const *names = (const char *const *)image->names.data;
@@ -169,7 +169,8 @@ static struct iovec file_of(const struct repair_image *image)
 			   : (struct iovec){image->data, image->bytes};
 }
 
-/* The file is as it was packed, so what disagrees with it is wrong. */
+/* Returns true if the file in the store equals the image. Then the metadata or snapshot that differs from it
+ * is wrong. */
 static bool is_there(const struct repair *r, const struct chunk_id *id, const struct repair_image *image)
 {
 	struct store *store = r->origins[0].store;
@@ -267,7 +268,7 @@ static struct snapshot *open_snapshot(const struct place *place)
 }
 
 /* Chunks are replaced under the writer's lock, if the metadata can still be written to. If it cannot, no
- * writer can change anything but rebuild. */
+ * writer except a rebuild can change anything. */
 static int repair_locked(struct repair *r, const char *path, struct error *err)
 {
 	_cleanup_(writer_freep) struct writer *w = NULL;
@@ -311,7 +312,7 @@ static void pass_lost(const struct chunk_id *id, const char *text, void *context
 	r->options->verify.note(text, r->options->verify.context);
 }
 
-/* All chunks are whole now. */
+/* Rebuilds metadata and snapshot, or only the snapshot. All chunks are intact now. */
 static int make_again(struct repair *r, const char *path, bool snapshot_only, struct error *err)
 {
 	_cleanup_(writer_freep) struct writer *w = NULL;
@@ -328,7 +329,7 @@ static int make_again(struct repair *r, const char *path, bool snapshot_only, st
 		writer_set_command(w, r->options->command);
 	if (result == 0)
 		result = writer_rebuild(w, pass_lost, r, &n_lost, err);
-	if (result == 0 && n_lost) /* damaged since they were looked at */
+	if (result == 0 && n_lost) /* damaged since they were verified */
 		result = error_set(err, -EBADMSG, "%llu chunk%s cannot be read", (unsigned long long)n_lost,
 				   units_plural(n_lost));
 	return result < 0 ? result : writer_commit(w, &committed, err);

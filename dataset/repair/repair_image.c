@@ -71,8 +71,8 @@ static int open_file(const struct repair_origin *o, const char *path, size_t pat
 	return 0;
 }
 
-/* Reads the file of a sample out of a tree, if it has `bytes` bytes. *ret is of malloc(). -ENOENT: there is
- * none; -ESTALE: it is not what was packed; -errno. */
+/* Reads a sample's file from a tree, if it has `bytes` bytes. *ret is allocated with malloc(). -ENOENT: no
+ * such file; -ESTALE: the file is not the one that was packed; -errno. */
 static int repair_origin_read(const struct repair_origin *o, const char *path, size_t path_length,
 			      uint64_t bytes, unsigned char **ret)
 {
@@ -98,7 +98,7 @@ static int repair_origin_read(const struct repair_origin *o, const char *path, s
 	return 0;
 }
 
-/* The size of that file. Errors as repair_origin_read(). */
+/* Returns the size of a sample's file in a tree. Errors as repair_origin_read(). */
 static int repair_origin_size(const struct repair_origin *o, const char *path, size_t path_length,
 			      uint64_t *ret_bytes)
 {
@@ -111,12 +111,12 @@ static int repair_origin_size(const struct repair_origin *o, const char *path, s
 	return r;
 }
 
-/* The head of a chunk whose every sample the metadata knows: laid out as chunk_builder.c does, and right if
- * its checksum is the one that the metadata has. */
+/* A record for the head of a chunk of which the metadata has all samples. The head is laid out as in
+ * chunk_builder.c, and right if its checksum is the one in the metadata. */
 
 struct known_record {
 	uint32_t index;
-	size_t path_offset, path_length; /* in the names collected */
+	size_t path_offset, path_length; /* in the collected names */
 	struct chunk_record record;
 };
 
@@ -202,14 +202,15 @@ static int lay_out(const struct repair *r, const struct collect *c, bool rewritt
 		   : -ENODATA;
 }
 
-/* Makes a head that the metadata knows all of. *ret is of malloc(). -ENODATA: it does not. */
+/* Makes a chunk's head from the metadata. *ret is allocated with malloc(). -ENODATA: the metadata does not
+ * have all of it. */
 static int repair_head_from_meta(struct repair *r, const struct broken *b, void **ret, struct error *err)
 {
 	struct collect c = {.chunk = b};
 	_cleanup_(freep) unsigned char *head = NULL;
 	int result = -ENODATA;
 
-	/* Replaced and deleted samples are in the chunk, and not in the metadata. */
+	/* The metadata lacks the chunk's replaced and deleted samples. */
 	if (b->has_meta && r->meta && b->meta.payload_offset <= CHUNK_MAX_BYTES)
 		result = meta_each_path(r->meta, take_path, &c, err);
 	if (result == 0 && c.records.bytes != b->meta.n_records * sizeof(struct known_record))
@@ -246,7 +247,7 @@ static int note_origin(const struct repair *r, struct repair_image *image, const
 	return buffer_append(&image->names, &o->name, sizeof(o->name));
 }
 
-/* Reads a head and checks it by itself. Whether the file is as long as it says does not matter here. */
+/* Reads a head and checks only the head. The file may be shorter or longer than the head says. */
 static int read_head(struct store *store, const struct chunk_id *id, void **ret, struct error *err)
 {
 	_cleanup_(freep) void *head = NULL;
@@ -313,7 +314,7 @@ static bool is_sample(const struct chunk_record *record, const void *stored)
 	return checksum_xxh3(stored, record->stored_bytes) == record->xxh3;
 }
 
-/* All of the payload that can be read, from the blocks that it lies in; zeros where one is damaged. */
+/* Reads the payload from its blocks, as far as they can be read. Damaged blocks become zeros. */
 static unsigned char *read_blocks(const struct repair_image *image, const struct repair_origin *o)
 {
 	_cleanup_(freep) unsigned char *whole = NULL, *stored = NULL;
@@ -336,7 +337,7 @@ static unsigned char *read_blocks(const struct repair_image *image, const struct
 	return steal_pointer(whole);
 }
 
-/* Fills in what this store has of the samples that are missing. */
+/* Fills in the missing samples that this store has. */
 static int take_from_store(const struct repair *r, struct repair_image *image, const struct repair_origin *o,
 			   bool *has, uint32_t n_missing)
 {
@@ -459,7 +460,7 @@ static void tell_lost(const struct repair *r, const struct repair_image *image, 
 	}
 }
 
-/* Zeros where nothing is, as in every chunk; samples where they belong. */
+/* Allocates the image with the head, and zeros elsewhere, as between the samples of every chunk. */
 static int begin_image(struct repair_image *image, const struct broken *b, const void *head,
 		       struct error *err)
 {
@@ -513,7 +514,7 @@ int repair_image_make(struct repair *r, const struct broken *b, struct repair_im
 	return 0;
 }
 
-/* A compressed chunk that is being made of its plain form. */
+/* A compressed chunk that is being made from its plain form. */
 struct stored_form {
 	struct store *store;
 	const struct repair_image *image;
@@ -522,7 +523,7 @@ struct stored_form {
 	unsigned char *file, *scratch;
 };
 
-/* A block as the file has it, if that is the right one; else compressed again. */
+/* Takes a block from the file if it is the right one, else compresses it again. */
 static int put_block(const struct stored_form *f, uint32_t i, uint64_t offset)
 {
 	const struct chunk_blocks *blocks = &f->blocks;

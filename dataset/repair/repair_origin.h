@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A place that may have what a damaged dataset lacks: another copy of it, or the files that were packed. */
+/* A place that may have the lost parts of a damaged dataset: another copy of it, or the files that were
+ * packed. */
 
 #include "dataset/backend.h"
 
@@ -9,9 +10,9 @@ struct repair_origin {
 	const char *name; /* as given */
 	struct place *place;
 	struct store *store; /* NULL: a tree of files */
-	int source_fd;       /* of that tree */
+	int source_fd;       /* folder of the tree of files */
 };
 
-/* -ENOENT, -EACCES and the like; -ENOTDIR: neither a dataset nor a folder. */
+/* Opens an origin. -ENOENT, -EACCES and the like; -ENOTDIR: neither a dataset nor a folder. */
 int repair_origin_open(const char *name, struct repair_origin *ret, struct error *err);
 void repair_origin_close(struct repair_origin *o);

@@ -12,7 +12,7 @@
 /* No chunk that a pack makes is longer: it holds several samples, or one of the greatest length. */
 #define REPAIR_MAX_BYTES ((uint64_t)CHUNK_SAMPLE_MAX_BYTES + CHUNK_MAX_BYTES)
 
-/* A chunk that verify found fault with, and what is known of it. */
+/* A chunk that verify found damaged or missing, and its known description. */
 struct broken {
 	struct chunk_id id;
 	bool has_meta, has_head, has_sha256;
@@ -32,24 +32,24 @@ struct repair {
 	struct repair_result result;
 };
 
-/* A chunk as it was packed, put together from wherever its parts are. */
+/* A chunk as it was packed, put together from parts found anywhere. */
 struct repair_image {
 	unsigned char *data; /* its plain form */
 	uint64_t bytes;
-	unsigned char *file; /* its file, where that has another form; else NULL */
+	unsigned char *file; /* the chunk's file if it is compressed; else NULL */
 	uint64_t file_bytes;
 	struct chunk_view view; /* of data */
-	uint32_t n_samples;     /* from another place than the dataset itself */
-	const char *head;       /* NULL: the file's own; else what to call it */
-	uint32_t n_lost;        /* samples that are nowhere; passed to options->lost */
-	struct buffer names;    /* of the origins that gave something: const char * */
+	uint32_t n_samples;     /* number of samples that came from other places than the dataset itself */
+	const char *head;       /* text for the origin of the head; NULL: the file itself */
+	uint32_t n_lost;        /* number of samples found nowhere; passed to options->lost */
+	struct buffer names;    /* const char *: names of the origins that were used/
 };
 
-/* Finds the chunk's head and samples. 0: data is the chunk as it was packed; -ENODATA: something is nowhere,
- * err says what; -errno. Call repair_image_free() in any case. */
+/* Finds the chunk's head and samples. 0: data is the chunk as it was packed; -ENODATA: a part was found
+ * nowhere, err says which; -errno. Call repair_image_free() in any case. */
 int repair_image_make(struct repair *r, const struct broken *b, struct repair_image *image,
 		      struct error *err);
-/* Makes the file of an image that is compressed, of the blocks that this store has of it, where they are
- * right: of others the bytes may differ from those that were packed, but not what they hold. -ENODATA. */
+/* Makes the file of a compressed image from the intact blocks in this store. Other blocks are compressed
+ * again: their bytes may differ from the packed ones, but their content does not. -ENODATA. */
 int repair_image_store(struct store *store, struct repair_image *image, struct error *err);
 void repair_image_free(struct repair_image *image);

@@ -14,8 +14,8 @@
 #include "lib/text.h"
 #include "snapshot_parts.h"
 
-/* The hash index, written from its first bucket to its last; and what equal hashes show: names that are a
- * file and a directory. */
+/* Writes the hash index from its first bucket to its last. Equal hashes show names that are both a file and a
+ * directory. */
 
 #define MAX_EQUAL (SNAPSHOT_PROBE_MAX * SNAPSHOT_BUCKET_SLOTS)
 
@@ -46,7 +46,7 @@ static int next_bucket(struct index_walk *w)
 	return r;
 }
 
-/* Hashes ascend, and so do the buckets where they belong. */
+/* Adds a sample to its bucket. Hashes ascend, and so do the buckets that they belong to. */
 static int take_sample(struct snapshot_builder *b, struct index_walk *w, uint64_t hash, uint32_t sample,
 		       struct error *err)
 {
@@ -79,7 +79,7 @@ static int read_path(const struct snapshot_builder *b, uint64_t word, char path[
 	return r;
 }
 
-/* A file system could not show it. */
+/* Checks that a directory's name is not also a file's, which a file system could not show. */
 static int check_directory(const struct snapshot_builder *b, const struct index_walk *w, uint64_t word,
 			   struct error *err)
 {
@@ -116,7 +116,8 @@ static int take_name(struct snapshot_builder *b, struct index_walk *w, uint64_t 
 	return take_sample(b, w, hash, (uint32_t)value, err);
 }
 
-/* Directories, which have the highest bit set, come behind the samples of the same hash. */
+/* Compares two names. Directories, which have the highest bit set, come after the samples of the same hash.
+ */
 static int compare_values(const void *a, const void *b)
 {
 	uint64_t x, y;
@@ -155,19 +156,19 @@ static int builder_write_index(struct snapshot_builder *b, struct error *err)
 	return r < 0 ? r : builder_end_section(b, &w.buckets, SNAPSHOT_HASH);
 }
 
-/* Over all paths: they are added, taken out in tree order, and in storage order. */
+/* passes over all paths: to add them, and to take them out in tree order and in storage order */
 #define N_PASSES 3
 
 /* A path that was added; the path's bytes follow the entry. */
 struct path_entry {
-	uint64_t place; /* chunk << 32 | place in it */
+	uint64_t place; /* chunk << 32 | place in the chunk */
 	uint64_t xxh3;
 	uint64_t mtime_ns;
 	uint64_t offset;
 	uint32_t bytes;
 	uint16_t mode;
 	uint16_t path_length : 15;
-	uint16_t is_delete : 1; /* it goes, unless a later one brings it back */
+	uint16_t is_delete : 1; /* deletes the path, unless a later entry adds it again */
 };
 
 static struct path_text path_of(const void *data)
@@ -287,7 +288,7 @@ static int find_chunk(const struct snapshot_builder *b, const struct chunk_id *i
 	return 0;
 }
 
-/* Returns true if a snapshot can say where the record is: chunks have no other ones. */
+/* Returns true if a snapshot can store the record's location, as it can for all records of valid chunks. */
 static bool can_be_stored(const struct chunk_record *r)
 {
 	return r->encoding == CHUNK_ENCODING_RAW && r->bytes == r->stored_bytes &&
@@ -380,7 +381,7 @@ int builder_write_section(struct snapshot_builder *b, enum snapshot_section sect
 	return r < 0 ? r : builder_end_section(b, &w, section);
 }
 
-/* Writes the data of all entries, one behind the other. */
+/* Writes the data of all entries, one after another. */
 static int write_sorted(struct snapshot_builder *b, enum snapshot_section section, struct spill_sort *from)
 {
 	_cleanup_(section_free) struct section_writer w = {0};
@@ -392,14 +393,14 @@ static int write_sorted(struct snapshot_builder *b, enum snapshot_section sectio
 	return r < 0 ? r : builder_end_section(b, &w, section);
 }
 
-/* The last path that was written, and what is known until there. */
+/* The last written path, and the state of the walk after it. */
 struct tree_walk {
 	struct section_writer paths;
 	char last[CHUNK_NAME_MAX];
 	size_t last_length;
 };
 
-/* Notes each directory that the path is the first one of: none of them may be a file. */
+/* Records each directory of which this is the first path. None of them may be a file. */
 static int add_directories(struct snapshot_builder *b, const struct tree_walk *walk, struct path_text path)
 {
 	size_t common = 0;
@@ -427,7 +428,7 @@ static int add_class(struct snapshot_builder *b, const struct tree_walk *walk, s
 	return spill_sort_add(b->classes, b->header.n_classes++, &class, sizeof(class));
 }
 
-/* The next path in tree order. */
+/* Takes the next path in tree order. */
 static int take_path(struct snapshot_builder *b, struct tree_walk *walk, const struct path_entry *e,
 		     struct path_text path)
 {
@@ -460,8 +461,8 @@ static int take_path(struct snapshot_builder *b, struct tree_walk *walk, const s
 	return 0;
 }
 
-/* Writes the paths. Of entries with one path the last one is taken, which is known once the next one differs.
- */
+/* Writes the paths. Of entries with the same path, takes the last one, which is known once the next path
+ * differs. */
 static int walk_tree(struct snapshot_builder *b, struct tree_walk *walk)
 {
 	_cleanup_(buffer_free) struct buffer held = {0};
@@ -520,7 +521,7 @@ void builder_begin(struct snapshot_builder *b, uint64_t version, uint64_t create
 	    .n_sections = SNAPSHOT_N_SECTIONS,
 	    .version = version,
 	    .created_ns = created_ns,
-	    .flags = has_digests(b) ? SNAPSHOT_FLAG_DIGESTS : 0, /* also if no chunk is left below */
+	    .flags = has_digests(b) ? SNAPSHOT_FLAG_DIGESTS : 0, /* set even if no chunk is left at the end */
 	};
 }
 
@@ -541,7 +542,7 @@ int builder_write_header(struct snapshot_builder *b)
 			h->flags |= SNAPSHOT_FLAG_COMPRESSED;
 	}
 	h->header_xxh3 = checksum_xxh3_gap(h, sizeof(*h), offsetof(struct snapshot_header, header_xxh3));
-	/* Sections may end in a gap, or in nothing. */
+	/* Set the file's length, since the last sections may end in a gap or be empty. */
 	if (ftruncate(b->fd, (off_t)h->file_bytes) < 0)
 		return -errno;
 	return fd_write_at(b->fd, h, sizeof(*h), 0);

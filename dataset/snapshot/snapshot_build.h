@@ -23,29 +23,31 @@ void snapshot_builder_free(struct snapshot_builder *b);
 void snapshot_builder_show(struct snapshot_builder *b, uint64_t n_paths, progress_callback *progress,
 			   void *context);
 
-/* A chunk that turns out to hold no live sample is left out of the snapshot. -EINVAL: it does not come in id
- * order or behind a path, or it has a digest and the others have none, or the reverse. */
+/* A chunk that turns out to hold no live sample is left out of the snapshot. -EINVAL: the chunk is out of id
+ * order or comes after a path, or some chunks have digests and others have none. */
 int snapshot_builder_add_chunk(struct snapshot_builder *b, const struct meta_chunk *chunk);
 
 /* Adds a path. Of records with the same path the last one, in storage order, counts. -EINVAL: its chunk is
- * unknown, or the record is not one that chunks have; -EOVERFLOW: too many samples for one snapshot; -errno
- * of the file used for sorting. */
+ * unknown, or no valid chunk has such a record; -EOVERFLOW: too many samples for one snapshot; -errno of the
+ * file used for sorting. */
 int snapshot_builder_add_path(struct snapshot_builder *b, const struct meta_path *path);
 
-/* In place of both: a chunk with all its records, in id order; of paths that are deleted nothing is left,
- * unless they come again. sha256 NULL: it has none. Errors as theirs. */
+/* Adds a chunk with all of its records, in place of the two functions above. Chunks come in id order. Deleted
+ * paths are left out, unless they are added again. sha256 NULL: the chunk has none. Errors as of the
+ * functions above. */
 int snapshot_builder_replay(struct snapshot_builder *b, const struct chunk_view *view,
 			    const struct digest *sha256);
 
 /* Writes the file; once. fd: empty, to be read and written; origin: names the dataset. -EEXIST: a path is
- * both a file and a directory (err names it); -E2BIG: what no accident makes; -errno. */
+ * both a file and a directory (err names it); -E2BIG: too many names have the same checksum, which never
+ * happens by accident; -errno. */
 int snapshot_builder_finish(struct snapshot_builder *b, uint64_t version, uint64_t created_ns, int fd,
 			    const char *origin, struct error *err);
 
 /*
- * The snapshot of a version out of the one before and the chunks that came since: what is there is copied,
- * renumbered and merged with what is new, instead of being sorted again. Costs memory for the changes, and a
- * fraction of the time. Not thread-safe.
+ * Makes a version's snapshot from the previous one and the chunks added since. The existing entries are
+ * copied, renumbered and merged with the new ones, instead of being sorted again. This takes memory for the
+ * changes, and a fraction of the time. Not thread-safe.
  */
 struct snapshot_changes;
 
@@ -55,11 +57,11 @@ struct snapshot_changes;
 /* max_records: with more records than this, build the snapshot from scratch. */
 int snapshot_changes_new(uint64_t max_records, struct snapshot_changes **ret);
 void snapshot_changes_free(struct snapshot_changes *c);
-/* Adds a chunk; in id order. sha256 NULL: it has none. -ENOMEM. */
+/* Adds a chunk. Chunks come in id order. sha256 NULL: the chunk has none. -ENOMEM. */
 int snapshot_changes_add(struct snapshot_changes *c, const struct chunk_view *view,
 			 const struct digest *sha256);
-/* Writes the file as snapshot_builder_finish() does; once. SNAPSHOT_NOT_UPDATED: the base or so many changes
- * do not allow it, build it from scratch in an empty file. -EEXIST, -errno. */
+/* Writes the file as snapshot_builder_finish() does; once. SNAPSHOT_NOT_UPDATED: the base does not allow it,
+ * or there are too many changes; build the snapshot from scratch, in an empty file. -EEXIST, -errno. */
 int snapshot_update(const struct snapshot *base, struct snapshot_changes *c, uint64_t version,
 		    uint64_t created_ns, int fd, const char *origin, struct error *err);
 

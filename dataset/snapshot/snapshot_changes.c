@@ -138,7 +138,7 @@ static void find_in_base(struct snapshot_changes *c, const struct snapshot *base
 	}
 }
 
-/* Deletes of what is not there go. */
+/* Drops deletes of paths that do not exist. */
 static void drop_void(struct snapshot_changes *c)
 {
 	uint32_t *order = (uint32_t *)c->by_path.data;
@@ -217,7 +217,7 @@ static int give_numbers(struct snapshot_changes *c, uint64_t n_base)
 	return n_base + c->n_put > SNAPSHOT_MAX_SAMPLES ? SNAPSHOT_NOT_UPDATED : 0;
 }
 
-/* Returns true if there is a sample of this path, once the changes are made. */
+/* Returns true if this path is a sample after the changes. */
 static bool is_file(const struct snapshot_changes *c, const struct snapshot *base, struct path_text path)
 {
 	size_t n = changes_n_by_path(c);
@@ -272,7 +272,7 @@ static int check_names(const struct snapshot_changes *c, const struct snapshot *
 
 		if (e->is_delete || e->base != SNAPSHOT_NOT_FOUND)
 			continue;
-		/* Directories that it shares with the one before were looked at. */
+		/* Directories shared with the previous path were checked already. */
 		for (size_t end = common_length(last, path); end < path.length && !wrong.text; end++)
 			if (path.text[end] == '/' && is_file(c, base, (struct path_text){path.text, end}))
 				wrong = (struct path_text){path.text, end};

@@ -2,12 +2,11 @@
 #pragma once
 
 /*
- * What the parts of updating a snapshot share: snapshot_changes.c takes chunks in and finds out what they
- * mean for the snapshot before, the base; snapshot_update.c writes the sections and the
- * hash index.
+ * Definitions shared by the parts that update a snapshot. snapshot_changes.c takes chunks and finds out what
+ * they change in the previous snapshot, the base. snapshot_update.c writes the sections and the hash index.
  *
- * Samples have interim numbers meanwhile: those of the base keep theirs, new ones go on behind them in
- * storage order. What is removed makes the numbers that are written smaller (changes_final()).
+ * During the update, samples have interim numbers: the base's samples keep their numbers, and new samples are
+ * numbered after them, in storage order. Removed samples make the final numbers smaller (changes_final()).
  */
 
 #include "dataset/chunk/buffer.h"
@@ -23,15 +22,15 @@ struct change_entry {
 	bool is_last; /* last of its path, and the only one that counts */
 	uint32_t chunk, record;
 	uint32_t bytes;
-	uint32_t number; /* interim; not of a delete */
+	uint32_t number; /* interim number; unset for a delete */
 	uint64_t xxh3;
 	uint64_t mtime_ns;
 	uint64_t offset;
 	/* Set only in entries that count: */
 	uint64_t hash;
 	uint64_t base;        /* the base's sample that is removed, or SNAPSHOT_NOT_FOUND */
-	uint64_t place;       /* of that one in the base's tree, or before which this one comes */
-	uint64_t path_offset; /* in the section that is written */
+	uint64_t place;       /* that sample's place in the base's tree, or the place before which this path belongs */
+	uint64_t path_offset; /* offset in the section being written */
 };
 
 struct snapshot_changes {
@@ -43,9 +42,9 @@ struct snapshot_changes {
 	struct buffer entries; /* struct change_entry, in storage order */
 	/* Set once the entries are compared with the base: */
 	struct buffer by_path;    /* uint32_t: the entries that count, in tree order */
-	uint64_t n_put;           /* entries that count and are no deletes */
+	uint64_t n_put;           /* entries that count, without deletes */
 	uint64_t *removed;        /* a bit for each sample of the base; NULL: none is removed */
-	uint32_t *removed_before; /* in each word of `removed` */
+	uint32_t *removed_before; /* number of removed samples before each word of `removed` */
 	uint64_t n_removed;
 };
 
@@ -103,6 +102,6 @@ static inline uint32_t changes_final(const struct snapshot_changes *c, uint64_t 
  * directory, err names it; -ENOMEM. */
 int changes_resolve(struct snapshot_changes *c, const struct snapshot *base, struct error *err);
 
-/* Adds the hash index of the base with the changes to what b has written. SNAPSHOT_NOT_UPDATED: it would be
- * too full; -ENOMEM, -errno. */
+/* Adds the hash index of the base with the changes to what b has written. SNAPSHOT_NOT_UPDATED: the index
+ * would be too full; -ENOMEM, -errno. */
 struct snapshot_builder;

@@ -24,7 +24,7 @@ struct snapshot_builder {
 	uint64_t n_done, n_steps;
 	int fd;
 	struct snapshot_header header;
-	uint64_t end; /* of the data written */
+	uint64_t end; /* end of the written data */
 };
 
 #define NAME_IS_DIRECTORY (UINT64_C(1) << 63)
@@ -79,19 +79,20 @@ static inline void builder_count_name(struct snapshot_header *h, struct path_tex
 									  : SNAPSHOT_NAMES_OTHERS;
 }
 
-/* Begins the file: chunks and digests are there. */
+/* Begins the file. All chunks and digests were added before. */
 void builder_begin(struct snapshot_builder *b, uint64_t version, uint64_t created_ns, int fd);
-/* Ends it: all sections are written. -errno. */
+/* Ends the file. All sections were written before. -errno. */
 int builder_write_header(struct snapshot_builder *b);
 /* Writes a section as a whole. Errors as section_begin() and section_end(). */
 int builder_write_section(struct snapshot_builder *b, enum snapshot_section section,
 			  const struct buffer *from);
 
-/* Begins the section behind what is written, and ends it. Errors as section_begin() and section_end(). */
+/* Begin a section after the written data, and end it. Errors as section_begin() and section_end(). */
 int builder_begin_section(const struct snapshot_builder *b, struct section_writer *w);
 int builder_end_section(struct snapshot_builder *b, struct section_writer *w, enum snapshot_section section);
 
-/* Writes the places and times of a chunk's samples, and says where. -EOVERFLOW, -errno. */
+/* Writes the places and times of a chunk's samples, and stores their offset in the chunk's entry. -EOVERFLOW,
+ * -errno. */
 int builder_add_times(struct snapshot_chunk_entry *c, struct section_writer *times,
 		      const struct buffer *places /* uint32_t */, const struct buffer *mtimes /* uint64_t */);
 /* Writes records and times, and drops chunks without live samples. -errno. */

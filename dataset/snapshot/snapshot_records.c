@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of a snapshot in storage order: records, and the places and times of each chunk. */
+/* Writes the parts of a snapshot in storage order: records, and the places and times of each chunk. */
 #include "snapshot_parts.h"
 
 #include <errno.h>
@@ -13,9 +13,9 @@ struct chunk_walk {
 	struct section_writer records, times;
 	struct buffer places; /* uint32_t each */
 	struct buffer mtimes; /* uint64_t each */
-	uint64_t chunk;       /* its number before chunks are dropped */
-	size_t n_kept;        /* chunks with live samples before it */
-	uint64_t n_samples;   /* of all chunks until now */
+	uint64_t chunk;       /* number of the chunk before chunks are dropped */
+	size_t n_kept;        /* number of earlier chunks with live samples */
+	uint64_t n_samples;   /* samples of all chunks so far */
 };
 
 static uint8_t bytes_for(uint64_t value)
@@ -69,7 +69,7 @@ int builder_add_times(struct snapshot_chunk_entry *c, struct section_writer *tim
 	return r < 0 ? r : section_add(times, zeros, -times->bytes % SNAPSHOT_TIMES_ALIGN);
 }
 
-/* The chunk's samples are all taken: keeps the chunk. */
+/* Keeps the chunk, once all of its samples are taken. */
 static int end_chunk(struct snapshot_builder *b, struct chunk_walk *w)
 {
 	struct snapshot_chunk_entry *chunks = builder_chunks(b), *kept = &chunks[w->n_kept];
@@ -86,7 +86,7 @@ static int end_chunk(struct snapshot_builder *b, struct chunk_walk *w)
 	return r;
 }
 
-/* The next record in storage order. */
+/* Takes the next record in storage order. */
 static int take_record(struct snapshot_builder *b, struct chunk_walk *w, uint64_t place,
 		       const struct stored_entry *e)
 {
@@ -143,7 +143,8 @@ int builder_write_records(struct snapshot_builder *b)
 	_cleanup_(walk_free) struct chunk_walk w = {0};
 	int r = builder_begin_section(b, &w.records);
 
-	/* Both grow at once, and how long the first one will be is known. */
+	/* Both sections grow at the same time; the second begins where the first will end, since its length
+	 * is known. */
 	if (r == 0)
 		r = section_begin(&w.times, b->fd,
 				  w.records.offset + b->header.n_samples * sizeof(struct snapshot_record));

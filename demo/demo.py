@@ -2,7 +2,7 @@
 """./dev demo: an unmodified PyTorch training job on slow storage is measured, then its loader line is
 swapped for one served by dieseld, and the same training is measured again.
 
-What the machine does not allow (a throttled disk, eBPF) is named, and the rest is shown without it.
+If the machine does not allow a throttled disk or eBPF, the demo says so and shows the rest without it.
 """
 import argparse
 import json
@@ -76,7 +76,7 @@ def pack(source):
 
 
 class Daemon:
-    """dieseld on a socket of its own, under the same throttle as the jobs."""
+    """A dieseld with its own socket, under the same throttle as the jobs."""
 
     def __init__(self, slow):
         self.socket = WORK / "dieseld.sock"
@@ -97,7 +97,7 @@ class Daemon:
 
 
 def why_no_measuring():
-    """None when this kernel lets us measure, else diesel-analyze's own line."""
+    """Returns None if this kernel permits measuring, else the last line that diesel-analyze printed."""
     recording = WORK / "probe.db"
     run = subprocess.run([support.program("diesel-analyze"), "record", "-o", recording, "--", "true"],
                          capture_output=True, text=True, check=False)
@@ -106,7 +106,7 @@ def why_no_measuring():
 
 
 def train(slow, name, measured, arguments, environment=None):
-    """Runs the job cold; returns what it printed and the report, None without measuring."""
+    """Runs the job with cold caches. Returns its output, and the report or None if it was not measured."""
     recording = WORK / f"{name}.db"
     recording.unlink(missing_ok=True)
     command = slow.command([support.PYTHON, ROOT / "demo" / "train.py", *arguments])

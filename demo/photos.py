@@ -17,7 +17,7 @@ CROP = (500, 375)  # the usual size of an ImageNet photograph
 
 
 def photographs():
-    """The package's photographs (its other pictures are drawings)."""
+    """Returns the package's photographs (its other pictures are drawings)."""
     found = sorted((SOURCE / "nature").glob("*.jpg")) + [SOURCE / "abstract" / "Elephants_3840x2160.jpg"]
     found = [path for path in found if path.exists()]
     if not found:
@@ -26,7 +26,7 @@ def photographs():
 
 
 def encode(image):
-    """JPEG bytes near TARGET_BYTES; bisects the quality, on which the size depends monotonically."""
+    """Returns a JPEG of about TARGET_BYTES. Bisects the quality, on which the size depends monotonically."""
     low, high, best = 50, 100, b""
     while low <= high:
         quality = (low + high) // 2
@@ -39,7 +39,7 @@ def encode(image):
 
 
 def make(folder, n_files, progress=lambda done: None):
-    """Writes n_files photographs below folder; the same files for the same n_files."""
+    """Writes n_files photographs below folder. The same n_files gives the same files."""
     folder = pathlib.Path(folder)
     sources = photographs()
     rng = random.Random(2026)

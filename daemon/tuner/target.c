@@ -10,7 +10,8 @@
 #include "analyzer/model.h"
 
 /* Headroom of every stage that is not meant to be the slowest. Stages whose speeds vary are slower together
- * than the slowest one alone. With 8 % the loss is below 2 %, at a cost of at most 1/12 of a resource. */
+ * than the slowest stage by itself. With 8 % the loss is below 2 %, at a cost of at most 1/12 of a resource.
+ */
 #define MARGIN 1.08
 /* A cheaper setting counts as equally good if it gives at least this fraction of the best rate. */
 #define AS_GOOD 0.98

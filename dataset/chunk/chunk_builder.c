@@ -22,7 +22,7 @@ struct chunk_builder {
 	struct buffer names;
 	struct buffer payload;
 	struct buffer head;
-	int next_level, level;         /* level from the next reset on; level of this chunk; 0: not compressed */
+	int next_level, level; /* level from the next reset on; level of this chunk; 0: not compressed */
 	struct compressor *compressor; /* made for that level or an earlier one; NULL: none needed yet */
 	struct buffer lengths;         /* stored lengths of the blocks */
 	struct buffer stored;          /* the payload as it is in the file, if the chunk is compressed */

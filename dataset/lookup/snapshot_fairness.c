@@ -9,7 +9,7 @@
 
 #define MIN_CHUNKS    64
 #define MAX_CHUNKS    4096
-#define CHUNK_SAMPLES 256  /* maximum samples per chunk */
+#define CHUNK_SAMPLES 256 /* maximum samples per chunk */
 #define ENOUGH        4096 /* minimum samples: more chunks than the minimum are read until there are this many */
 
 /* Lists the first samples of a chunk. */

@@ -107,4 +107,4 @@ static inline uint64_t snapshot_time(const struct snapshot_chunk_entry *c, const
 	return c->base_ns + time * (c->time_unit == SNAPSHOT_SECONDS ? NS_PER_S : 1);
 }
 
-#define SNAPSHOT_DAMAGED "run `dieselctl snapshot` to rebuild it (if the dataset is frozen, run `dieselctl rebuild`)"
+#define SNAPSHOT_DAMAGED "run `dieselctl snapshot` to rebuild it (if frozen, run `dieselctl rebuild`)"

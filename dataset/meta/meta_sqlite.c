@@ -3,8 +3,8 @@
  * The metadata store in one SQLite file (meta_schema.h).
  *
  * It uses the rollback journal, not WAL, which needs shared memory that network file systems lack. The file
- * is locked from the first change on. Until then, which may take hours, other programs may use it. Of two
- * writers, the later one finds that the version has changed.
+ * is locked from the first change on. Until then, which may take hours, other programs may use it. The later
+ * one of two writers finds that the version has changed.
  */
 #include "dataset/meta.h"
 
@@ -55,7 +55,8 @@ static const char *const statement_sql[N_STATEMENTS] = {
 
 struct meta_sqlite {
 	struct meta meta;
-	bool begun, changing; /* between meta_begin() and its end; SQLite's transaction is open (from the first change on) */
+	bool begun, changing; /* between meta_begin() and its end; SQLite's transaction is open (from the
+				 first change on) */
 	bool adds_digests;    /* add digests with the first change */
 	uint64_t version;     /* version that meta_begin() found */
 	struct sql *db;

@@ -25,14 +25,14 @@ struct registry_group {
 
 	/* The thread's own. */
 	struct registry_entry self;
-	bool is_renewed;        /* the server accepted it at least once */
-	bool is_sick;           /* the last attempt failed, so the group is tried by itself */
-	bool was_sick;          /* is_sick when this round began */
-	unsigned n_rival;       /* consecutive renewals that found another node under our name */
-	uint64_t trusted_ns;    /* until this time, a missing node may merely not have renewed yet */
-	uint64_t read_ns;       /* time of the last read; 0: never */
-	uint64_t read_again_ns; /* earliest time of the next read */
-	unsigned turn;          /* rank among the groups of the same user in this round */
+	bool is_renewed;                 /* the server accepted it at least once */
+	bool is_sick;                    /* the last attempt failed, so the group is tried by itself */
+	bool was_sick;                   /* is_sick when this round began */
+	unsigned n_rival;                /* consecutive renewals that found another node under our name */
+	uint64_t trusted_ns;             /* until this time, a missing node may merely not have renewed yet */
+	uint64_t read_ns;                /* time of the last read; 0: never */
+	uint64_t read_again_ns;          /* earliest time of the next read */
+	unsigned turn;                   /* rank among the groups of the same user in this round */
 	struct registry_member *members; /* as last reported to the handler */
 	size_t n_members;
 };

@@ -7,8 +7,9 @@
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
 
-#define FAIR      0.9
-#define MIN_PAIRS 1000 /* the mean distance of this many pairs varies by 2.4 %; 0.9 is four times as far from 1 */
+#define FAIR 0.9
+/* minimum number of pairs; then the mean distance varies by 2.4 %, and FAIR is four times as far from 1 */
+#define MIN_PAIRS 1000
 
 static int by_place(const void *a, const void *b)
 {

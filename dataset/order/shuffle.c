@@ -21,7 +21,8 @@ struct shuffle_cut {
 	uint64_t start;        /* positions that are left out at the front */
 	uint64_t n_samples;    /* behind them */
 	uint64_t step_samples; /* world * batch: positions of a full step */
-	uint64_t first_step;   /* number of the first step, such that the epoch ends with the same number as without start */
+	uint64_t first_step;   /* number of the first step, such that the epoch ends with the same number as
+				  without start */
 	uint64_t n_full;       /* full steps, at the front */
 	uint64_t n_steps;      /* of the whole epoch */
 	uint64_t tail_samples[2]; /* samples of the steps after the full ones */
@@ -129,8 +130,8 @@ struct shuffle_plan {
 	const struct subset *subset;
 	uint64_t n_chunks, n_visits, n_windows, n_samples, n_lanes;
 	uint64_t *first_sample; /* n_chunks + 1: number of each chunk's first sample */
-	uint64_t
-	    *place; /* n_chunks: place of each chunk's first sample in the list that is cut into lanes; NULL with one lane */
+	uint64_t *place; /* n_chunks: place of each chunk's first sample in the list that is cut into lanes;
+			    NULL with one lane */
 	uint64_t *lane_visit;  /* n_lanes + 1: each lane's first place in visits */
 	uint64_t *lane_window; /* n_lanes + 1: each lane's first window */
 	uint64_t *visits;      /* n_visits: lane after lane, the chunk that is visited i-th */

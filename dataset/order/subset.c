@@ -13,8 +13,7 @@
 struct subset {
 	uint64_t n_samples, n_words;
 	uint64_t *words;
-	uint64_t
-	    *before; /* number of chosen samples before each block of words, and last the total */
+	uint64_t *before; /* number of chosen samples before each block of words, and last the total */
 };
 
 static uint64_t n_blocks(uint64_t n_words)

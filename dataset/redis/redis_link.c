@@ -515,7 +515,8 @@ static int take_error(struct redis_link *l, struct command *c, const redisReply 
 			c->asked = (uint16_t)node;
 		return -EAGAIN;
 	}
-	if (redis_refusal_is(reply, "NOSCRIPT")) { /* after SCRIPT FLUSH; a new connection loads the scripts again */
+	if (redis_refusal_is(reply,
+			     "NOSCRIPT")) { /* after SCRIPT FLUSH; a new connection loads the scripts again */
 		redis_nodes_drop(&l->nodes, c->node);
 		return error_set(err, -EAGAIN, "%s keeps losing its scripts (SCRIPT FLUSH)", text);
 	}

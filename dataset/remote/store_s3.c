@@ -122,8 +122,8 @@ static int s3_remove(struct store *s, const struct chunk_id *id, struct error *e
 {
 	char key[KEY_BYTES];
 	uint64_t bytes;
-	int r =
-	    bucket_size(bucket_of(s), key_of(id, key), &bytes, err); /* a bucket does not report whether an object existed */
+	int r = bucket_size(bucket_of(s), key_of(id, key), &bytes,
+			    err); /* a bucket does not report whether an object existed */
 
 	return r < 0 ? r : bucket_delete(bucket_of(s), key, err);
 }

@@ -42,7 +42,7 @@ struct repair_image {
 	uint32_t n_samples;     /* number of samples that came from other places than the dataset itself */
 	const char *head;       /* text for the origin of the head; NULL: the file itself */
 	uint32_t n_lost;        /* number of samples found nowhere; passed to options->lost */
-	struct buffer names;    /* const char *: names of the origins that were used/
+	struct buffer names;    /* names of the origins that were used: const char * */
 };
 
 /* Finds the chunk's head and samples. 0: data is the chunk as it was packed; -ENODATA: a part was found

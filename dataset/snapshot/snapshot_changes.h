@@ -28,8 +28,9 @@ struct change_entry {
 	uint64_t offset;
 	/* Set only in entries that count: */
 	uint64_t hash;
-	uint64_t base;        /* the base's sample that is removed, or SNAPSHOT_NOT_FOUND */
-	uint64_t place;       /* that sample's place in the base's tree, or the place before which this path belongs */
+	uint64_t base; /* the base's sample that is removed, or SNAPSHOT_NOT_FOUND */
+	uint64_t
+	    place; /* that sample's place in the base's tree, or the place before which this path belongs */
 	uint64_t path_offset; /* offset in the section being written */
 };
 

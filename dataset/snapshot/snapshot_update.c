@@ -10,19 +10,20 @@
 #include "snapshot_parts.h"
 
 /*
- * The hash index of a snapshot that is updated: the base's buckets with other numbers in them, but for those
- * that change, which are patched first.
+ * Writes the hash index of an updated snapshot: the base's buckets with renumbered samples. Buckets that
+ * change are patched first.
  */
 
-/* Slots taken of 64, at most. A fuller index makes searches long; rebuilding the index makes space. */
+/* maximum number of taken slots, of 64. A fuller index makes searches long; building the index from scratch
+ * makes space. */
 #define FULL_OF_64 61u
 
 struct index_update {
 	const struct snapshot *base;
-	uint32_t *patch_of;    /* of each bucket: 1 + its patch, or 0 */
+	uint32_t *patch_of;    /* for each bucket: 1 + the index of its patch; 0: no patch */
 	struct buffer patches; /* struct snapshot_bucket, with interim numbers */
-	uint64_t *new_hashes;  /* of interim numbers from the base's number of samples on */
-	uint64_t n_buckets;    /* with those behind the last one where a search may begin */
+	uint64_t *new_hashes;  /* hashes of the new samples, whose interim numbers follow the base's */
+	uint64_t n_buckets;    /* including the overflow buckets at the end, where no search begins */
 };
 
 static void index_free(struct index_update *u)
@@ -39,7 +40,7 @@ static const struct snapshot_bucket *look_at(const struct index_update *u, uint6
 	return u->patch_of[at] ? &patches[u->patch_of[at] - 1] : &u->base->buckets[at];
 }
 
-/* The bucket, to be written to until the next call. NULL: no memory. */
+/* Returns the bucket's patch, which may be written to until the next call. NULL: no memory. */
 static struct snapshot_bucket *change(struct index_update *u, uint64_t at)
 {
 	struct snapshot_bucket *patches;
@@ -84,7 +85,8 @@ static int add_slot(struct index_update *u, uint64_t at, uint8_t tag, uint32_t s
 	return 0;
 }
 
-/* Moves one slot of bucket `at` whose search begins at `gap` or before to there. -ENOENT: there is none. */
+/* Moves one slot of bucket `at` to bucket `gap`, if its search begins there or before. -ENOENT: no slot
+ * qualifies. */
 static int move_slot(struct index_update *u, uint64_t at, uint64_t gap)
 {
 	const struct snapshot_bucket b = *look_at(u, at);
@@ -103,8 +105,8 @@ static int move_slot(struct index_update *u, uint64_t at, uint64_t gap)
 	return -ENOENT;
 }
 
-/* A search goes on to the next bucket only where this one is full. So what lies beyond a bucket that has
- * space now, because there was none, has to come back. */
+/* Refills bucket `gap`, which has a free slot now. A search continues in the next bucket only if a bucket is
+ * full, so slots that had overflowed from this bucket must move back. */
 static int close_gap(struct index_update *u, uint64_t gap)
 {
 	for (uint64_t at = gap + 1; at < u->n_buckets && at < gap + SNAPSHOT_PROBE_MAX; at++) {
@@ -168,7 +170,8 @@ static int replace(struct index_update *u, const struct change_entry *e)
 	return r;
 }
 
-/* The bucket where the search for this sample begins. SNAPSHOT_NOT_UPDATED: it has no path. */
+/* Finds the bucket where the search for this sample begins. SNAPSHOT_NOT_UPDATED: the sample has no valid
+ * path. */
 static int home_of_sample(const struct index_update *u, uint32_t sample, uint64_t *ret)
 {
 	uint64_t n_base = u->base->info.n_samples;
@@ -203,8 +206,8 @@ static int find_last(const struct index_update *u, const struct snapshot_bucket 
 	return 0;
 }
 
-/* Runs of full buckets are long, so what comes to one takes the slot of what is nearest to its home, which
- * goes on to the next bucket: nothing ends up far from where its search begins. */
+/* Adds a sample. Runs of full buckets are long, so a new entry takes the slot of the entry nearest to its own
+ * home bucket, which moves on to the next bucket. So no entry ends up far from where its search begins. */
 static int put(struct index_update *u, const struct change_entry *e)
 {
 	uint8_t tag = (uint8_t)e->hash;
@@ -237,7 +240,7 @@ static int make_changes(struct index_update *u, const struct snapshot_changes *c
 	size_t n = changes_n_by_path(c);
 	int r = 0;
 
-	/* First what goes, while all numbers are the base's. */
+	/* Remove samples first, while all numbers are the base's. */
 	for (size_t i = 0; i < n && r == 0; i++)
 		if (changes_by_path(c, i)->is_delete)
 			r = take_out(u, changes_by_path(c, i));
@@ -307,7 +310,7 @@ static int changes_write_index(const struct snapshot_changes *c, const struct sn
 	return r == 0 ? builder_end_section(b, &w, SNAPSHOT_HASH) : r;
 }
 
-/* From this place in the paths of the base on, they are written so much farther behind. */
+/* From offset `from` in the base's paths on, paths move by this many bytes in the new file. */
 struct shift {
 	uint64_t from;
 	uint64_t by; /* modulo 2^64 */
@@ -318,19 +321,19 @@ struct update {
 	struct snapshot_changes *changes;
 	struct snapshot_builder *b;
 	struct buffer shifts; /* struct shift, ascending */
-	size_t last_shift;    /* the one that was asked for last, which most others need, too */
+	size_t last_shift;    /* the shift used last, which most lookups need again */
 
 	struct section_writer paths;
 	uint64_t place,
-	    offset;            /* in the base's tree and paths: what lies before is written, or is left out */
+	    offset; /* position in the base's tree and paths; everything before it is written or left out */
 	struct buffer classes; /* struct snapshot_class */
 	struct path_text last_class;
 	uint32_t next_class; /* of the base */
 
 	struct section_writer records, times;
-	struct buffer places;   /* uint32_t: of the chunk whose samples are being taken, */
+	struct buffer places;   /* uint32_t: places of the current chunk's samples */
 	struct buffer mtimes;   /* uint64_t */
-	bool names_are_unknown; /* a name that was no image may be gone */
+	bool names_are_unknown; /* a name that was not an image's may be removed */
 };
 
 static void update_free(struct update *u)
@@ -345,7 +348,7 @@ static void update_free(struct update *u)
 	snapshot_builder_free(u->b);
 }
 
-/* The samples from here on, at `offset` in what is written, are of this class. */
+/* Begins a class: the samples from `offset` of the written paths on belong to it. */
 static int take_class(struct update *u, struct path_text name, uint64_t offset)
 {
 	struct snapshot_class class = {.name_offset = offset, .name_length = (uint32_t)name.length};
@@ -369,7 +372,7 @@ static int take_classes_of_base(struct update *u, uint64_t end)
 
 		if (offset >= end)
 			break;
-		if (offset < u->offset) /* what it began with is gone */
+		if (offset < u->offset) /* the class's first path in the base was removed */
 			continue;
 		if (snapshot_class_name(base, u->next_class, &name.text, &name.length) < 0)
 			return SNAPSHOT_NOT_UPDATED;
@@ -442,7 +445,7 @@ static int write_paths(struct update *u)
 	return r == 0 ? builder_end_section(u->b, &u->paths, SNAPSHOT_PATHS) : r;
 }
 
-/* How much farther behind a path of the base is written. */
+/* Finds by how many bytes a path of the base moves. */
 static int shift_of(struct update *u, uint64_t offset, uint64_t *ret)
 {
 	const struct shift *shifts = (const struct shift *)u->shifts.data;
@@ -472,7 +475,7 @@ static int add_record(struct update *u, const struct snapshot_record *record, ui
 	return r;
 }
 
-/* The chunk's samples are all taken. Without samples it is left out. */
+/* Ends a chunk whose samples are all taken. A chunk without samples is left out. */
 static int end_chunk(struct update *u, const struct snapshot_chunk_entry *chunk, const struct digest *sha256)
 {
 	struct snapshot_chunk_entry entry = *chunk;
@@ -567,7 +570,8 @@ static int write_records(struct update *u)
 	uint64_t n = base->info.n_samples - u->changes->n_removed + u->changes->n_put;
 	int r = builder_begin_section(u->b, &u->records);
 
-	/* Both grow at once, and how long the first one will be is known. */
+	/* Both sections grow at the same time; the second begins where the first will end, since its length
+	 * is known. */
 	if (r == 0)
 		r = section_begin(&u->times, u->b->fd,
 				  u->records.offset + n * sizeof(struct snapshot_record));

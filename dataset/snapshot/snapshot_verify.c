@@ -50,7 +50,7 @@ static int verify_record(const struct snapshot *s, uint64_t i, struct snapshot_s
 	return 0;
 }
 
-/* The hash index finds each sample. */
+/* Checks that the hash index finds each sample. */
 static int verify_index(const struct snapshot *s, struct error *err)
 {
 	struct path_text paths[N_AT_ONCE];
@@ -69,7 +69,8 @@ static int verify_index(const struct snapshot *s, struct error *err)
 	return 0;
 }
 
-/* Paths must lie one behind the other, so that the file's length bounds the cost of reading all of them. */
+/* Checks the sum of the paths' lengths. Paths must not overlap, so that the file's length bounds the cost of
+ * reading all of them. */
 static int verify_path_lengths(const struct snapshot *s, struct error *err)
 {
 	uint64_t sum = 0;
@@ -104,8 +105,8 @@ static int verify_records(const struct snapshot *s, struct error *err)
 	return 0;
 }
 
-/* If paths ascend strictly, one behind the other in the file, and numbers are in range, the tree is a
- * permutation. */
+/* Checks the tree. If paths ascend strictly, are contiguous in the file, and all numbers are in range, the
+ * tree is a permutation. */
 static int verify_tree(const struct snapshot *s, struct error *err)
 {
 	int32_t class_index = SNAPSHOT_NO_CLASS;

@@ -11,7 +11,7 @@
 #include "lib/file_open.h"
 #include "lib/text.h"
 
-/* The file that is written, and what it is to say. */
+/* The snapshot file being written, and its properties. */
 struct staged_snapshot {
 	int fd;
 	int dataset_fd;
@@ -87,7 +87,7 @@ static void snapshot_closep(struct snapshot **s)
 
 struct chunk_search {
 	const struct snapshot *base;
-	uint64_t n_found; /* of its chunks */
+	uint64_t n_found; /* number of the base's chunks found */
 };
 
 static int find_chunk(const struct meta_chunk *chunk, void *context)
@@ -102,7 +102,7 @@ static int find_chunk(const struct meta_chunk *chunk, void *context)
 	return 0;
 }
 
-/* Returns true if the base is what the metadata was, as far as its counts and its chunks tell. */
+/* Returns true if the base describes the metadata's state `before`, judged by its counts and its chunks. */
 static bool is_of(const struct snapshot *base, struct meta *meta, const struct meta_info *before)
 {
 	const struct snapshot_info *info = snapshot_info(base);
@@ -112,7 +112,7 @@ static bool is_of(const struct snapshot *base, struct meta *meta, const struct m
 	       meta_each_chunk(meta, find_chunk, &search, NULL) == 0 && search.n_found == info->n_chunks;
 }
 
-/* SNAPSHOT_NOT_UPDATED leaves the file empty. */
+/* Updates the snapshot. On SNAPSHOT_NOT_UPDATED the file is left empty. */
 static int update(const struct snapshot_source *from, const struct staged_snapshot *s, struct error *err)
 {
 	_cleanup_(snapshot_closep) struct snapshot *base = NULL;

@@ -14,13 +14,13 @@
 #include "lib/fd_io.h"
 #include "lib/sorted.h"
 
-#define NAME_FALLBACK ".snapshot.sort.tmp" /* for a moment, where files cannot be made without a name */
-#define BLOCK_BYTES   (1u << 20)           /* of a run that is read or written at a time */
+#define NAME_FALLBACK ".snapshot.sort.tmp" /* used briefly if unnamed files cannot be made */
+#define BLOCK_BYTES   (1u << 20)           /* bytes of a run that are read or written at a time */
 
-/* In memory: items in `items`, their data in `data`. In a run: struct stored, then the data. */
+/* An entry in memory: its data is in `data`. In a run, an entry is a struct stored, followed by the data. */
 struct item {
 	uint64_t key;
-	uint64_t at; /* in data: struct stored */
+	uint64_t at; /* offset of its struct stored in `data` */
 };
 
 struct stored {
@@ -29,12 +29,12 @@ struct stored {
 	uint32_t zero;
 };
 
-/* The rest of a run: in the file from offset to end, and in the block from `at` on. */
+/* The unread rest of a run: from offset to end in the file, and from `at` on in the block. */
 struct run {
 	uint64_t offset, end;
 	unsigned char *block;
 	size_t at, n;
-	struct spill_entry entry; /* the first one, taken out of the block */
+	struct spill_entry entry; /* the first entry, parsed from the block */
 };
 
 struct spill_sort {
@@ -44,15 +44,15 @@ struct spill_sort {
 	struct item *items;
 	size_t n_items, n_items_allocated;
 	struct buffer data;
-	bool is_sorted; /* the items came in order, as paths of a store that sorts them do */
+	bool is_sorted; /* items were added in order, as from a metadata store that sorts its paths */
 	uint64_t file_bytes;
 	struct run *runs;
 	size_t n_runs, n_runs_allocated;
 	size_t block_bytes;
-	size_t *heap; /* of runs by their first entries */
+	size_t *heap; /* heap of the runs, by their first entries */
 	size_t n_heap;
 	bool is_reading;
-	size_t next_item; /* where nothing was spilled */
+	size_t next_item; /* next item in memory, if nothing was spilled */
 };
 
 int spill_sort_new(int dir_fd, size_t budget, spill_compare *compare, struct spill_sort **ret)
@@ -161,7 +161,7 @@ static int write_run(struct spill_sort *s)
 int spill_sort_add(struct spill_sort *s, uint64_t key, const void *data, uint32_t bytes)
 {
 	struct stored stored = {.key = key, .bytes = bytes};
-	/* An item counts twice, because sorting takes a copy of them. */
+	/* Each item counts twice, because sorting needs a copy of the items. */
 	size_t needed = 2 * sizeof(struct item) * (s->n_items + 1) + s->data.bytes + sizeof(stored) + bytes;
 	int r = needed > s->budget && s->n_items ? write_run(s) : 0;
 
@@ -171,7 +171,7 @@ int spill_sort_add(struct spill_sort *s, uint64_t key, const void *data, uint32_
 		return r;
 	struct item item = {.key = key, .at = s->data.bytes};
 
-	/* Aligned, for struct stored and for what begins with a number. */
+	/* Align the entry, for struct stored and for data that begins with a number. */
 	r = buffer_reserve(&s->data, s->data.bytes + sizeof(stored) + bytes + 8);
 	if (r < 0)
 		return r;
@@ -184,7 +184,7 @@ int spill_sort_add(struct spill_sort *s, uint64_t key, const void *data, uint32_
 	return 0;
 }
 
-/* Makes the run's first entry its `entry`. SPILL_SORT_END: there is none. */
+/* Sets run->entry to the run's next entry. SPILL_SORT_END: the run has no more entries. */
 static int advance(struct spill_sort *s, struct run *run)
 {
 	size_t left = run->n - run->at;
@@ -285,7 +285,8 @@ static int next_in_memory(struct spill_sort *s, struct spill_entry *ret)
 	return SPILL_SORT_ENTRY;
 }
 
-/* The entry that was given out last is still the first of its run, until this call. */
+/* Returns the next entry of all runs. The entry returned before is still the first of its run until this
+ * call. */
 static int next_of_runs(struct spill_sort *s, struct spill_entry *ret, bool is_first)
 {
 	if (!is_first && s->n_heap) {

@@ -20,10 +20,10 @@
 #include "lib/kernel_calls.h"
 
 /*
- * Chunks as files of a directory: CHUNKS/<id>.chunk.
+ * Stores chunks as files of a directory: CHUNKS/<id>.chunk.
  *
- * A file is written as ".<id>.tmp", synced, renamed without replacing, and the directory is synced. So
- * whoever sees the final name sees the whole file, also after a power cut.
+ * A file is written as ".<id>.tmp", synced, renamed without replacing, and the directory is synced. So a file
+ * with the final name is always complete, even after a power failure.
  */
 
 #define FOLDER     "chunks"
@@ -64,9 +64,9 @@ static int object_error(const struct store *s, const struct chunk_id *id, int co
 	return error_errno(err, code, "cannot %s %s", doing, store_describe(s, id, text));
 }
 
-/* Chunks are read past the page cache, by dieseld, and written past it where they can be: copying them there
- * costs more than all else, and takes the space of data that somebody may still need. Heads are read again
- * soon. */
+/* minimum bytes of a write with O_DIRECT. dieseld reads chunks without the page cache, so chunks are also
+ * written without it if possible. Copying them there costs more than everything else, and displaces data that
+ * may still be needed. Heads are read again soon. */
 #define DIRECT_MIN_BYTES (1u << 20)
 
 static bool is_for_direct(const struct iovec *part, uint64_t offset)
@@ -81,8 +81,7 @@ static int write_parts(int fd, int direct_fd, const struct iovec *parts, int n_p
 	int r = 0;
 
 	for (int i = 0; i < n_parts && r == 0; i++) {
-		r = -EINVAL; /* also of file systems that want more, and of what goes on behind a short write
-			      */
+		r = -EINVAL; /* also for stricter file systems, and for the rest after a short write */
 		if (direct_fd >= 0 && is_for_direct(&parts[i], offset))
 			r = fd_write_at(direct_fd, parts[i].iov_base, parts[i].iov_len, offset);
 		if (r == -EINVAL)
@@ -92,7 +91,7 @@ static int write_parts(int fd, int direct_fd, const struct iovec *parts, int n_p
 	return r;
 }
 
-/* Renames without replacing, also where the file system lacks RENAME_NOREPLACE (NFS). */
+/* Renames without replacing, even if the file system lacks RENAME_NOREPLACE (NFS). */
 static int rename_new(int dir_fd, const char *from, const char *to)
 {
 	if (kernel_rename_new(dir_fd, from, to) == 0)
@@ -105,8 +104,9 @@ static int rename_new(int dir_fd, const char *from, const char *to)
 	return 0;
 }
 
-/* A chunk that is stricter than the snapshot is not served: what replaces one belongs to whom it did. One
- * that was missing belongs to the directory's owner. Who may not give files away leaves it his. */
+/* Gives a replacement chunk the owner of the file that it replaces, or of the directory if there is none,
+ * because a chunk with stricter permissions than the snapshot's is not served. A process that may not change
+ * owners leaves the file its own. */
 static int take_over(int dir_fd, const char *name, int fd)
 {
 	struct stat st;
@@ -244,7 +244,7 @@ static void closedirp(DIR **dir)
 		closedir(*dir);
 }
 
-/* Opens a file description of its own, so that two listings do not share a position. */
+/* Opens the directory again, so that two listings do not share a position. */
 static int open_listing(const struct store_posix *p, DIR **ret, struct error *err)
 {
 	int fd = openat(p->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -355,7 +355,7 @@ static int open_chunks(int dir_fd, bool create)
 	return fd < 0 ? -errno : fd;
 }
 
-/* The engine for the directory DATASET/chunks, which is no link. */
+/* Opens the engine for the directory DATASET/chunks, which must not be a link. */
 static int store_posix_open_at(int dir_fd, const char *dataset_path, bool create, struct store **ret,
 			       struct error *err)
 {
@@ -381,7 +381,7 @@ static int store_posix_open_at(int dir_fd, const char *dataset_path, bool create
 	return 0;
 }
 
-/* id NULL: nothing in particular. */
+/* Reports an operation that a read-only store lacks. id NULL: no particular object. */
 static int cannot(const struct store *s, const struct chunk_id *id, struct error *err)
 {
 	static const struct chunk_id any;

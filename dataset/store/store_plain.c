@@ -20,9 +20,9 @@
 /* The known layout of a chunk, without its content. */
 struct known {
 	struct chunk_id id;
-	uint64_t file_bytes; /* of the plain form */
+	uint64_t file_bytes; /* length of the plain form */
 	bool is_compressed;
-	bool is_as_long; /* the file, as its header says; where it is not, blocks are missing */
+	bool is_as_long; /* the file has the length in its header; otherwise blocks are missing */
 	struct chunk_blocks blocks;
 	unsigned n_users;
 	bool is_listed;
@@ -82,7 +82,7 @@ static struct known *find(struct store_plain *p, const struct chunk_id *id)
 	return NULL;
 }
 
-/* In place of the one that was not used for longest. */
+/* Remembers a layout, in place of the least recently used one. */
 static void note(struct store_plain *p, struct known *k)
 {
 	size_t at = 0;
@@ -102,7 +102,7 @@ static void note(struct store_plain *p, struct known *k)
 	pthread_mutex_unlock(&p->lock);
 }
 
-/* The table, which may lie behind what was read of the head. */
+/* Reads the table of blocks, which may lie after the part of the head that was read. */
 static int read_table(struct store_plain *p, const struct chunk_header *h, const unsigned char *head,
 		      size_t head_bytes, struct known *k, struct error *err)
 {
@@ -184,7 +184,7 @@ static int get(struct store_plain *p, const struct chunk_id *id, struct known **
 
 /* The requested part of the payload, and its destination. */
 struct plain_want {
-	uint64_t begin, end; /* in the payload */
+	uint64_t begin, end; /* range of the payload */
 	unsigned char *to;
 };
 
@@ -204,7 +204,7 @@ static int decode_error(const struct store_plain *p, const struct known *k, uint
 	    (unsigned long long)(k->blocks.payload_offset + (uint64_t)block * k->blocks.block_bytes));
 }
 
-/* One block to where it goes, by way of a buffer where not all of it is wanted. */
+/* Decodes one block to its destination, through a buffer if only a part of it is wanted. */
 static int put_block(const struct store_plain *p, const struct known *k, uint32_t i, const void *stored,
 		     const struct plain_want *w, void *buffer, struct error *err)
 {
@@ -221,7 +221,7 @@ static int put_block(const struct store_plain *p, const struct known *k, uint32_
 	return 0;
 }
 
-/* The blocks from *next on that one read brings. */
+/* Reads and decodes the blocks from *next on that one read covers. */
 static int read_run(const struct store_plain *p, const struct known *k, const struct plain_want *w,
 		    uint32_t *next, uint64_t *offset, struct error *err)
 {

@@ -18,11 +18,11 @@
 #include "read_ahead.h"
 #include "source.h"
 
-/* Marks the *ret_n_files files to be skipped that the dataset has as they are now: with the same size, of the
- * file that was packed, and modification time. */
+/* Marks the files to be skipped, because the dataset has them already with the same modification time and
+ * size (of the file before any rewriting). Counts them in *ret_n_files. */
 
-/* A sample whose length is not the file's: either the file changed, or it was rewritten when it was packed.
- * Only the chunk knows. */
+/* A sample whose length differs from its file's: the file has changed, or was rewritten when it was packed.
+ * Only the chunk's head tells which. */
 struct doubt {
 	struct chunk_id chunk;
 	uint32_t record;
@@ -65,7 +65,7 @@ static int look_up(struct writer *w, struct pack_source *source, struct buffer *
 	return 0;
 }
 
-/* n doubts about samples of one chunk. Files of a chunk that cannot be read are packed again. */
+/* Settles n doubts about samples of one chunk. If the chunk cannot be read, its files are packed again. */
 static int settle(struct writer *w, struct pack_source *source, const struct doubt *doubts, size_t n,
 		  uint64_t *n_files, struct error *err)
 {
@@ -178,10 +178,10 @@ static int pack_resume(struct writer *w, struct pack_source *source, bool rewrit
 	return 0;
 }
 
-/* For files that were read and not packed yet. Keeps all threads busy, and is little compared with the chunk
- * buffers. */
+/* memory for files that were read and not packed yet. It keeps all threads busy, and is small compared with
+ * the chunk buffers. */
 #define READ_AHEAD_BYTES (64u << 20)
-/* A stream of random numbers that shuffle.c does not use: its streams count from 0. */
+/* a random stream that shuffle.c does not use, since its streams count from 0 */
 #define STREAM_PACK UINT64_MAX
 
 struct pack {
@@ -205,7 +205,8 @@ static int unreadable(int code, const char *text, void *context)
 	return 0;
 }
 
-/* The source must not lie in the dataset, whose own files would be packed and change meanwhile. */
+/* Checks that the source is not in the dataset. Otherwise the dataset's own files would be packed, and change
+ * meanwhile. */
 static int check_places(const struct pack_options *o, struct error *err)
 {
 	_cleanup_(freep) char *source = realpath(o->source, NULL);
@@ -227,7 +228,7 @@ static int check_dataset(const struct pack_options *o, struct writer *w, struct 
 
 	if (info->n_paths == 0 || o->append)
 		return 0;
-	r = writer_catch_up(w, err); /* it may be a run of this very command that was killed */
+	r = writer_catch_up(w, err); /* a killed run of this command may have left its commit unpublished */
 	if (r < 0)
 		return r;
 	return error_set(
@@ -263,7 +264,7 @@ int pack_open(const struct pack_options *o, struct writer **ret, struct error *e
 
 static int scan_source(struct pack *p, struct error *err)
 {
-	struct stat st = {0}; /* elsewhere: none that could be in the source */
+	struct stat st = {0}; /* stays zero for a dataset elsewhere, which cannot lie in the source */
 
 	if (!backend_is_elsewhere(p->options->dataset) && stat(p->options->dataset, &st) < 0)
 		return error_errno(err, -errno, "cannot find %s", p->options->dataset);
@@ -410,7 +411,7 @@ static int pack_all(struct pack *p, struct error *err)
 		r = choose_files(p, err);
 	if (r < 0)
 		return r;
-	/* From here on there is something to keep. */
+	/* From here on, a failure leaves chunks that are worth keeping. */
 	struct writer_result committed = {0};
 
 	r = pack_files(p, err);

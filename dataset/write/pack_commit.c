@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Committing what cannot be packed again, because only a program that put it, or a pipe, ever had it. */
+/* Commits samples that cannot be packed again, because they came from a program or a pipe. */
 #include "dataset/pack.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "lib/clock.h"
 
 #define MAX_TRIES 16
-/* Random up to this, so that writers that met once do not meet again. */
+/* maximum random pause, so that two writers that collided do not collide again */
 #define MAX_PAUSE_NS (400 * NS_PER_MS)
 
 static void pause_a_while(void)
@@ -52,7 +52,7 @@ static int add_records(struct writer *w, const struct chunk_view *view, const un
 	return r;
 }
 
-/* Writes the samples of a chunk again, which the other writer's version would hide. */
+/* Writes the samples of a chunk again, because the other writer's newer version would hide this chunk. */
 static int add_again(struct writer *w, const struct chunk_id *id, struct error *err)
 {
 	_cleanup_(freep) unsigned char *file = NULL;
@@ -81,7 +81,8 @@ static int add_again(struct writer *w, const struct chunk_id *id, struct error *
 				   err);
 }
 
-/* ids: of the writer before, which was second. */
+/* Takes over the chunks of the previous writer, which lost against another one. ids: the ids of these chunks.
+ */
 static int take_over(struct writer *w, const struct chunk_id *ids, size_t n, struct error *err)
 {
 	_cleanup_(buffer_free) struct buffer adopted = {0};

@@ -26,7 +26,7 @@ struct put_queue {
 	pthread_t threads[PUT_QUEUE_THREADS];
 	int n_threads;
 	pthread_mutex_t lock;
-	pthread_cond_t changed; /* one of the fields below */
+	pthread_cond_t changed; /* signals a change of a field below */
 	struct chunk_builder *builders[PUT_QUEUE_BUILDERS];
 	struct chunk_builder *free[PUT_QUEUE_BUILDERS];
 	int n_free;
@@ -34,7 +34,7 @@ struct put_queue {
 	int n_waiting;
 	int n_writing;
 	bool stop;
-	struct error failure; /* of the first put that failed */
+	struct error failure; /* error of the first put that failed */
 	bool keep_digests;
 	struct buffer digests; /* struct put_digest, ids ascending */
 };
@@ -85,7 +85,7 @@ static int put(struct put_queue *q, const struct chunk_id *id, const struct iove
 	return r < 0 ? err->code : 0;
 }
 
-/* Called with the lock held, which it releases while it writes. */
+/* Writes the next chunk. Called with the lock held, and releases it while it writes. */
 static void write_next(struct put_queue *q)
 {
 	struct put_item item = q->waiting[0];

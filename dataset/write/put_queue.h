@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * Chunks on their way into a store: threads write and sync them while the caller fills the next one. The
- * caller takes an empty builder, fills it and hands it in; at most PUT_QUEUE_BUILDERS exist. Two are written
- * at a time, because a disk does nothing while one is synced and renamed, and a bucket little. The first
- * failure stops everything, and every later call returns it.
+ * A queue of chunks for a store: threads write and sync chunks while the caller fills the next one. The
+ * caller takes an empty builder, fills it and hands it in; at most PUT_QUEUE_BUILDERS exist. Two chunks are
+ * written at a time, because a disk is idle, and a bucket nearly so, while one is synced and renamed. The
+ * first failure stops everything, and every later call returns it.
  *
  * Thread-safety: one thread calls; the queue's own threads put.
  */
@@ -14,12 +14,13 @@
 #include "dataset/store.h"
 #include "writer_lock.h"
 
-#define PUT_QUEUE_THREADS  2
-#define PUT_QUEUE_BUILDERS (PUT_QUEUE_THREADS + 2) /* one being filled, one waiting */
+#define PUT_QUEUE_THREADS 2
+/* the two being written, one being filled, one waiting */
+#define PUT_QUEUE_BUILDERS (PUT_QUEUE_THREADS + 2)
 
 struct put_queue;
 
-/* store and lock_file are borrowed. Once the lock is lost, nothing is written. */
+/* Creates a queue. store and lock_file are borrowed. Once the lock is lost, nothing is written. */
 int put_queue_new(struct store *store, struct writer_lock *lock_file, uint64_t chunk_bytes,
 		  struct put_queue **ret, struct error *err);
 /* Drops chunks that are not written yet. */

@@ -16,12 +16,12 @@
 
 #define N_SLOTS     UINT64_C(1024)
 #define MAX_THREADS 64
-/* How many files a thread takes at a time. Small ones are read faster than a thread is woken for each. */
+/* files that a thread takes at a time. Reading a small file takes less time than waking a thread. */
 #define BATCH 8u
 
 struct ahead_slot {
 	struct read_item item;
-	uint64_t charged_bytes; /* to the budget */
+	uint64_t charged_bytes; /* bytes charged to the budget */
 	bool done;
 };
 
@@ -32,8 +32,8 @@ struct read_ahead {
 	struct read_ahead_options options;
 
 	pthread_mutex_t lock;
-	pthread_cond_t filled; /* the slot that the caller waits for is done */
-	pthread_cond_t space;  /* a good part of slots and budget is free, or stop */
+	pthread_cond_t filled; /* signals that the slot for which the caller waits is filled */
+	pthread_cond_t space;  /* signals that many slots and much of the budget are free, or stop */
 	unsigned n_idle;       /* threads that wait for space */
 	struct ahead_slot slots[N_SLOTS];
 	size_t next_read; /* place in the order that the next free thread takes */
@@ -63,7 +63,7 @@ static int read_file(const struct read_ahead *ra, const struct source_file *file
 	item->mode = st.st_mode;
 	item->mtime_ns =
 	    st.st_mtim.tv_sec < 0 ? 0 : (uint64_t)st.st_mtim.tv_sec * NS_PER_S + (uint64_t)st.st_mtim.tv_nsec;
-	/* One byte more than there should be, so that growth is noticed. */
+	/* One byte more than expected, so that growth is noticed. */
 	item->data = malloc((size_t)st.st_size + 1);
 	if (!item->data)
 		return -ENOMEM;
@@ -75,7 +75,7 @@ static int read_file(const struct read_ahead *ra, const struct source_file *file
 	return r;
 }
 
-/* A file's bytes, as they are to be packed. */
+/* Reads a file's bytes, and rewrites them if they are to be packed in another form. */
 static int fetch(const struct read_ahead *ra, const struct source_file *file, struct read_item *item)
 {
 	void *made = NULL;
@@ -94,8 +94,8 @@ static int fetch(const struct read_ahead *ra, const struct source_file *file, st
 	return item->rewritten < 0 ? item->rewritten : 0;
 }
 
-/* Called with the lock held. The place that the caller waits for may always be read, or nothing would ever be
- * released. */
+/* Called with the lock held. Returns true if a thread may read the next file. The one for which the caller
+ * waits may always be read; otherwise nothing would ever be released. */
 static bool may_read(const struct read_ahead *ra)
 {
 	size_t ahead = ra->next_read - ra->next_out + ra->holding;
@@ -167,7 +167,7 @@ static int start_threads(struct read_ahead *ra, unsigned n_threads)
 		r = thread_start(&ra->threads[ra->n_threads], run, ra);
 		ra->n_threads += r == 0;
 	}
-	return ra->n_threads ? 0 : r; /* fewer threads will do */
+	return ra->n_threads ? 0 : r; /* fewer threads than requested suffice */
 }
 
 int read_ahead_new(const struct pack_source *source, const uint64_t *order, size_t n,

@@ -18,7 +18,7 @@
 #include "lib/sorted.h"
 #include "lib/text.h"
 
-/* Each level holds a file descriptor. A tree that is deeper is a loop in all but name. */
+/* maximum depth of directories. Each level holds a file descriptor. A deeper tree is most probably a loop. */
 #define MAX_DEPTH 128
 
 /* A directory that is being walked, and the ones above it. */
@@ -35,7 +35,7 @@ struct source_walk {
 	struct buffer files; /* struct source_file */
 	struct buffer paths;
 	uint64_t n_other;
-	char path[CHUNK_NAME_MAX + 2]; /* of the entry at hand */
+	char path[CHUNK_NAME_MAX + 2]; /* path of the current entry */
 	struct error *err;
 };
 
@@ -120,7 +120,7 @@ static bool is_above(const struct level *level, const struct stat *st)
 	return false;
 }
 
-/* 1: all in this directory is to be looked at; 0: it is left out. */
+/* Enters a directory. Returns 1, or 0 if the directory is left out. */
 static int enter(struct source_walk *scan, int fd, size_t length)
 {
 	bool is_root = length == 0;

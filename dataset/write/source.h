@@ -5,8 +5,8 @@
  * A folder of files as a source of samples: the regular files below it, in tree order (path_order.h).
  *
  * Symbolic links are followed, to files and to directories, as torchvision's ImageFolder does; a link that
- * leads back to a directory it lies in is an error. FIFOs, sockets and devices are left out and counted; so
- * is what the survey leaves out, datasets among it.
+ * leads back to a directory it lies in is an error. FIFOs, sockets and devices are left out and counted. So
+ * are the files and folders that the survey leaves out, such as datasets.
  */
 
 #include "dataset/path_order.h"
@@ -31,22 +31,23 @@ struct pack_source {
 	struct source_file *files;
 	size_t n_files;
 	char *paths;      /* relative to the root, each with a terminator */
-	uint64_t n_other; /* no regular files */
+	uint64_t n_other; /* files that are not regular */
 };
 
-/* Called for what cannot be read. A result other than 0 ends the walk, which returns it. */
+/* Called for each file or folder that cannot be read. A result other than 0 ends the walk, which returns it.
+ */
 typedef int source_unreadable_callback(int code, const char *text, void *context);
 
 struct source_options {
 	const char *root;
-	/* The directory that is left out, as the dataset may lie in the source; 0: none. */
+	/* A directory to leave out: the dataset's, which may lie in the source; 0: none. */
 	dev_t exclude_device;
 	ino_t exclude_inode;
 	source_unreadable_callback *unreadable;
 	void *context; /* of unreadable */
 };
 
-/* Errors as those of the survey, which is ended; -errno. */
+/* Lists the source's files and completes the survey. Errors as those of the survey; -errno. */
 int source_scan(const struct source_options *options, struct survey *survey, struct pack_source **ret,
 		struct error *err);
 void source_free(struct pack_source *s);
@@ -56,5 +57,5 @@ static inline struct path_text source_path(const struct pack_source *s, const st
 	return (struct path_text){s->paths + f->path_offset, f->path_length};
 }
 
-/* The file of this path, or NULL. */
+/* Returns the file of this path, or NULL. */
 struct source_file *source_find(const struct pack_source *s, struct path_text path);

@@ -9,11 +9,11 @@
 #include "lib/container.h"
 #include "lib/text.h"
 
-/* By the endings of names, as torchvision.datasets.folder.IMG_EXTENSIONS has them. */
+/* Endings of image names, as in torchvision.datasets.folder.IMG_EXTENSIONS. */
 static const char *const image_endings[] = {".jpg", ".jpeg", ".png",  ".ppm", ".bmp",
 					    ".pgm", ".tif",  ".tiff", ".webp"};
 
-/* Names of what file managers leave, besides hidden files. */
+/* Names of files that file managers leave, in addition to hidden files. */
 static const char *const leavings[] = {"Thumbs.db", "ehthumbs.db", "desktop.ini",  "Icon\r",
 				       "__MACOSX",  "@eaDir",      "$RECYCLE.BIN", "lost+found"};
 
@@ -34,9 +34,8 @@ bool survey_is_hidden(const char *name, size_t length)
 	return name[0] == '.';
 }
 
-/* The length of what is hidden, up to its name; 0: nothing is. An archive's folders need not come before
- * their files.
- */
+/* Returns the length of the path up to its first hidden component; 0: none is hidden. All components are
+ * checked, since an archive's folders need not come before their files. */
 static size_t hidden_length(const char *path)
 {
 	for (size_t at = 0;; at++) {
@@ -50,7 +49,7 @@ static size_t hidden_length(const char *path)
 	}
 }
 
-/* 1: it is hidden, and counted; 0: it is not. */
+/* Counts a hidden file or folder. Returns 1 if the path is hidden, else 0. */
 static int leave_hidden(struct survey *s, const char *path, struct error *err)
 {
 	size_t length = hidden_length(path);
@@ -126,7 +125,7 @@ void survey_leave_dataset(struct survey *s, const char *path)
 	note_example(s->dataset, sizeof(s->dataset), path);
 }
 
-/* Adding to the classes that are known shows whether it is one. */
+/* Takes a class folder. Adding its name to the known classes shows whether it is one of them. */
 static int take_class(struct survey *s, const char *path, size_t length, struct error *err)
 {
 	char text[200];

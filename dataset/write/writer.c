@@ -16,9 +16,10 @@
 #include "lib/text.h"
 #include "writer_private.h"
 
-/* The entry of a commit in the dataset's log. */
+/* Makes a commit's entry in the dataset's log. */
 
-/* Counting paths takes time, and whoever adds and deletes in turns may do so as often as he likes. */
+/* maximum number of counted runs of adds or deletes. Each count of paths takes time, and a caller may
+ * alternate adds and deletes any number of times. */
 #define MAX_RUNS 64
 
 void writer_set_command(struct writer *w, const char *command)
@@ -26,8 +27,8 @@ void writer_set_command(struct writer *w, const char *command)
 	text_printable(w->command, sizeof(w->command), command, strlen(command));
 }
 
-/* The log's entry of this commit. Before the first chunk; for each; behind the last, with the state as the
- * transaction leaves it. */
+/* Three functions make the commit's log entry: this one before the first chunk, writer_change_count() for
+ * each chunk, and the last one after all chunks, with the state that the transaction leaves. */
 static void writer_change_begin(struct writer *w)
 {
 	w->change = (struct change){.is_counted = !w->rebuilt};
@@ -37,7 +38,8 @@ static void writer_change_begin(struct writer *w)
 	w->run_paths = w->info.n_paths;
 }
 
-/* How many paths are new, and how many were there, follows from how their number changed. */
+/* Ends a run of chunks of one kind. The change of the number of paths shows how many paths were new, and how
+ * many existed. */
 static void end_run(struct writer *w, uint64_t n_paths)
 {
 	if (w->run_flags & CHUNK_FLAG_TOMBSTONE) {
@@ -53,7 +55,7 @@ static void end_run(struct writer *w, uint64_t n_paths)
 static int writer_change_count(struct writer *w, const struct chunk_view *view, struct error *err)
 {
 	const struct chunk_header *h = view->header;
-	uint32_t kind = h->flags & CHUNK_FLAG_TOMBSTONE; /* how it is stored makes no difference */
+	uint32_t kind = h->flags & CHUNK_FLAG_TOMBSTONE; /* the chunk's other flags make no difference */
 	struct meta_info now;
 
 	if (kind != w->run_flags && ++w->n_runs > MAX_RUNS)
@@ -83,8 +85,8 @@ static int take_last(const struct change *change, void *context)
 	return 0;
 }
 
-/* Versions before a rebuild, or before one that was not recorded, cannot be told from chunks that were in
- * the store without belonging to them. */
+/* Versions before a rebuild, or before a version without a log entry, cannot be read: the store may have had
+ * chunks that did not belong to them. */
 int writer_find_oldest(struct writer *w, uint64_t version, uint64_t *ret, struct error *err)
 {
 	struct last last = {0};
@@ -114,7 +116,7 @@ static int writer_change_end(struct writer *w, uint64_t version, const struct me
 	struct change *c = &w->change;
 
 	end_run(w, now->n_paths);
-	if (!c->is_counted || w->keep_from) /* copies of what was there */
+	if (!c->is_counted || w->keep_from) /* a purge only copies existing samples */
 		c->n_added = c->n_replaced = c->n_deleted = 0;
 	c->version = version;
 	c->time_ns = clock_realtime_ns();
@@ -244,7 +246,7 @@ int writer_delete(struct writer *w, const char *path, size_t path_length, struct
 	return add_record(w, &sample, CHUNK_FLAG_TOMBSTONE, err);
 }
 
-/* The digest is of what was written, or, for a chunk that was there already, of the file as it is found. */
+/* Adds a chunk's digest: of the written bytes, or, for an existing chunk, of its file. */
 static int add_digest(struct writer *w, const struct chunk_id *id, struct digest *sha256, struct error *err)
 {
 	int r = put_queue_digest(w->queue, id, sha256) ? 0 : store_digest(w->store, id, sha256, err);
@@ -257,7 +259,7 @@ static int begin_snapshot(struct writer *w, struct error *err)
 {
 	int r;
 
-	writer_end_snapshot(w); /* of a commit that failed */
+	writer_end_snapshot(w); /* from an earlier commit that failed */
 	if (w->rebuilt || w->info.version == 0)
 		r = snapshot_builder_new(w->dir_fd, SNAPSHOT_BUILD_BYTES, &w->builder);
 	else
@@ -318,7 +320,7 @@ uint64_t writer_snapshot_version(const struct writer *w)
 	return version;
 }
 
-/* A version above all that anybody may have seen, also if the metadata was lost. */
+/* Returns a version above all that any reader may have seen, even if the metadata was lost. */
 static uint64_t next_version(const struct writer *w)
 {
 	uint64_t seen = w->rebuilt ? writer_snapshot_version(w) : 0,
@@ -331,7 +333,7 @@ static uint64_t next_version(const struct writer *w)
 	return (seen > w->info.version ? seen : w->info.version) + 1;
 }
 
-/* The snapshot of the metadata as this transaction leaves it. */
+/* Writes the snapshot of the state that this transaction leaves. */
 static int stage_snapshot(struct writer *w, uint64_t version, struct error *err)
 {
 	const struct snapshot_progress progress = {w->progress, w->progress_context};
@@ -348,7 +350,7 @@ static int stage_snapshot(struct writer *w, uint64_t version, struct error *err)
 }
 
 /* Publishes the version. Elsewhere than in a folder, the published state is the folder as the commit leaves
- * it. A snapshot that cannot be kept for later is no reason to leave the newest one behind the metadata. */
+ * it. Publishes the newest snapshot even if an earlier one cannot be kept. */
 static int publish(struct writer *w, uint64_t version, struct backend_keep keep, struct error *err)
 {
 	writer_keep_published(w);
@@ -379,8 +381,8 @@ static int commit_version(struct writer *w, uint64_t version, const struct meta_
 	return r;
 }
 
-/* Removes leftovers that nobody adopted. Only the commit has made them meaningless. Elsewhere another writer
- * may still be at work, who will read them again to go on from this version: there purge removes them. */
+/* Removes leftovers that nobody adopted, after the commit has made them useless. Elsewhere another writer may
+ * still need its chunks to continue from this version; there, a purge removes them. */
 static void drop_leftovers(struct writer *w)
 {
 	size_t n, adopted = 0;
@@ -392,7 +394,7 @@ static void drop_leftovers(struct writer *w)
 			adopted++;
 		else
 			store_remove(w->store, &leftovers[i].id,
-				     NULL); /* if this fails it stays, unknown to the metadata */
+				     NULL); /* on failure the chunk stays, unknown to the metadata */
 	}
 }
 
@@ -427,7 +429,7 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 		result.version = next_version(w);
 		r = writer_drops_begin(w, result.version, err);
 	}
-	/* While the metadata still takes chunks in. */
+	/* Write the snapshot while the metadata still stores rows of chunks. */
 	if (r == 0 && has_changed)
 		r = stage_snapshot(w, result.version, err);
 	if (r == 0)
@@ -468,7 +470,7 @@ int writer_snapshot(struct writer *w, struct error *err)
 				 "%s is in a bucket, where metadata and snapshot are published together. To "
 				 "rebuild both, run `dieselctl rebuild`",
 				 w->path);
-	/* How many stay is for those to say who change the dataset. */
+	/* Keep all: only a writer that changes the dataset decides how many versions stay. */
 	struct backend_keep keep = {.n = UINT64_MAX};
 	int r = writer_hold(w, err);
 
@@ -497,8 +499,8 @@ void writer_take_all(struct writer *w)
 	w->takes_all = true;
 }
 
-/* Elsewhere the metadata is what was published, or cannot be read. A chunk that it does not know is then
- * none of the dataset's: another writer is about to publish it, or somebody is about to remove it. */
+/* Chooses the chunks that a rebuild takes. Elsewhere, readable metadata is the published state. A chunk
+ * unknown to it is then not part of the dataset: another writer is about to publish or remove it. */
 static int choose_known(struct writer *w, struct buffer *known, struct error *err)
 {
 	return w->place->ops && w->info.version && !w->takes_all ? writer_known(w, known, err) : 0;
@@ -517,7 +519,7 @@ static int replay_head(struct writer *w, const struct store_object *object, size
 		++*n_lost;
 		return 0;
 	}
-	if (r == -ENOENT && w->place->ops) /* it was there when it was listed */
+	if (r == -ENOENT && w->place->ops) /* the chunk was removed after the listing */
 		return error_set(err, -EBUSY,
 				 "%s was changed by another dieselctl meanwhile; run the same command again",
 				 w->path);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Chunks that a commit removes. Their rows go with the commit, their files only behind it. So that the files
- * of a writer that died between the two are found, a folder has a list of them (DATASET/.purge): the version,
- * then the ids. Elsewhere every chunk older than the newest that the metadata does not know belongs to
- * nobody.
+ * Removes chunks in a commit: their rows within the commit, their files only after it. A dataset in a folder
+ * lists them in DATASET/.purge (the version, then the ids), so that the files can be found if a writer died
+ * in between. Elsewhere, each chunk that the metadata does not know and that is older than the newest one
+ * belongs to no version.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -118,7 +118,8 @@ static int parse_list(char *text, size_t bytes, uint64_t *version, struct buffer
 	return at == bytes ? 0 : -EBADMSG;
 }
 
-/* No list: nothing to do. One that cannot be read says nothing, and goes with the next. */
+/* Reads the list of chunks to remove. Without a list there is nothing to do. An unreadable list is ignored,
+ * and removed with the next one. */
 static int read_list(struct writer *w, struct buffer *ids)
 {
 	_cleanup_(closep) int fd =
@@ -138,7 +139,7 @@ static int read_list(struct writer *w, struct buffer *ids)
 	text[r == 0 ? done : 0] = '\0';
 	if (r == 0)
 		r = parse_list(text, done, &version, ids);
-	/* Readers may still have the version before where the snapshot was not replaced. */
+	/* If the snapshot was not replaced, readers may still use the version before. */
 	if (r < 0 || w->info.version < version || writer_snapshot_version(w) < version)
 		ids->bytes = 0;
 	return r == -ENOMEM ? r : 0;
@@ -161,7 +162,7 @@ bool writer_knows(const struct buffer *known, const struct chunk_id *id)
 	return chunk_id_is_among((const struct chunk_id *)known->data, known->bytes / sizeof(*id), id);
 }
 
-/* Removes the candidates that the metadata does not know: data first. */
+/* Removes the candidates that the metadata does not know, data before tombstones. */
 static int remove_unknown(struct writer *w, const struct chunk_id *candidates, size_t n, struct error *err)
 {
 	struct buffer known = {0}, tombstones = {0};
@@ -197,7 +198,7 @@ int writer_finish_drops(struct writer *w, struct error *err)
 
 	if (r == 0 && !w->place->ops)
 		r = read_list(w, &ids);
-	/* Snapshots that need these chunks first. */
+	/* Remove the snapshots that need these chunks first. */
 	if (r == 0 && ids.bytes)
 		r = writer_find_oldest(w, w->info.version, &keep.oldest, err);
 	if (r == 0 && ids.bytes)

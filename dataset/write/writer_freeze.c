@@ -20,7 +20,7 @@ int writer_check_frozen(const struct writer *w, struct error *err)
 		return 0;
 	if (w->purpose != WRITER_REBUILD && frozen_is(w->dir_fd, "."))
 		return frozen_error(w->path, err);
-	/* The lock is on a file that is there no more. */
+	/* The metadata file, which is locked, has been removed. */
 	if (w->meta && !has(w, META_SQLITE_FILE) && !has(w, META_REDIS_FILE))
 		return error_set(err, -EBUSY,
 				 "%s was changed by another dieselctl meanwhile; run the same command again",

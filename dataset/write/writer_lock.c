@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The file has four lines: what it is, the process, its host, and the lease in seconds. It is removed by its
- * holder or by who takes over; so whoever has locked one looks whether it still has its name.
+ * The lock file has four lines: its type, the process, its host, and the lease in seconds. It is removed by
+ * its holder, or by the writer that takes over. So a process that has locked the file checks that the file
+ * still has its name.
  */
 #include "writer_lock.h"
 
@@ -33,7 +34,7 @@
 #define FILE_MODE       0666
 #define TEXT_BYTES      256
 
-enum { AT_WORK, KEPT }; /* bytes of the file */
+enum { AT_WORK, KEPT }; /* the two bytes of the file that are locked */
 
 struct writer_lock {
 	int dir_fd;
@@ -53,7 +54,7 @@ static struct flock of_bytes(off_t first, off_t n, short type)
 	return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = first, .l_len = n};
 }
 
-/* 0, -EAGAIN: somebody else has it, or -errno. */
+/* Locks n bytes. Returns 0 or -errno; -EAGAIN: another process has locked them. */
 static int lock_bytes(int fd, off_t first, off_t n)
 {
 	struct flock lock = of_bytes(first, n, F_WRLCK);
@@ -70,7 +71,7 @@ static bool is_locked(int fd, off_t byte)
 	return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
-/* 0 if the name still leads to this file, or -ENOENT, or -errno. */
+/* Returns 0 if the name still leads to this file, or -ENOENT, or -errno. */
 static int check_name(int dir_fd, int fd)
 {
 	struct stat named, st;
@@ -80,7 +81,7 @@ static int check_name(int dir_fd, int fd)
 	return named.st_dev == st.st_dev && named.st_ino == st.st_ino ? 0 : -ENOENT;
 }
 
-/* -EINVAL: it is no file. */
+/* Opens the lock file. -EINVAL: not a regular file. */
 static int open_file(int dir_fd, int flags)
 {
 	_cleanup_(closep) int fd =
@@ -250,7 +251,7 @@ static int lock_error(int r, const char *path, struct error *err)
 	return file_error(err, r, "open", name);
 }
 
-/* The file, with both bytes locked. */
+/* Opens the lock file, and locks both bytes. */
 static int lock_file(int dir_fd, const char *path, struct error *err)
 {
 	for (int i = 0; i < MAX_ATTEMPTS; i++) {

@@ -4,17 +4,17 @@
 /*
  * The right to change a dataset in a folder, which one writer has at a time: DATASET/.writer.
  *
- * It is a lock of the file's first byte, which goes with its process, and a lease in addition: its holder
- * renews the file's time of change. One that has not done so for the lease (a process that is suspended, a
- * node that hangs) may be done without (writer_take_over() in dataset/writer.h): then it can publish nothing
- * any more. Who takes over tells so by its own clock, from what it has watched, so no two clocks are
- * compared.
+ * The right is a lock of the file's first byte, which ends with its process, and a lease: the holder renews
+ * the file's change time. If a holder has not done so for the whole lease (a suspended process, a node that
+ * hangs), another writer may take over (writer_take_over() in dataset/writer.h). Then the old holder can
+ * publish nothing any more. The new writer measures the lease with its own clock, from the renewals that it
+ * has seen, so no two clocks are compared.
  *
- * Before it publishes, the holder locks the second byte as well, as does who takes over: so one of them alone
- * goes on, whenever the other one wakes up. From then on nobody takes over, because half of that work may be
- * done. So it is at first, too, until writer_lock_loosen().
+ * Before it publishes, the holder also locks the second byte, and so does a writer that takes over. So only
+ * one of them continues, whenever the other one wakes up. From then on nobody can take over, because the work
+ * may be half done. The same holds at first, until writer_lock_loosen().
  *
- * A place elsewhere needs none (dataset/backend.h): NULL, of which all functions say that it is held.
+ * A place elsewhere (dataset/backend.h) needs no lock. Its lock is NULL, which all functions treat as held.
  */
 
 #include "lib/error.h"
@@ -23,7 +23,8 @@ struct writer_lock;
 
 #define WRITER_LOCK_FILE ".writer"
 
-/* dir_fd and path, which names the dataset in messages, are borrowed. -EBUSY: another writer holds it. */
+/* Takes the lock. dir_fd and path, which names the dataset in messages, are borrowed. -EBUSY: another writer
+ * holds it. */
 int writer_lock_take(int dir_fd, const char *path, struct writer_lock **ret, struct error *err);
 
 /* Checks that the lock is still held. -EBUSY: another writer took it over. Thread-safe. */

@@ -45,7 +45,7 @@ static int inspect_directory(int dir_fd, const char *path, struct error *err)
 	return result;
 }
 
-/* Remembers the folder that it is in, by which it is removed again. */
+/* Makes the dataset's directory, and remembers its parent folder, through which it can be removed again. */
 static int make_directory(struct writer *w, struct error *err)
 {
 	size_t length = strlen(w->path);
@@ -90,7 +90,7 @@ static int open_directory(struct writer *w, enum writer_purpose purpose, struct 
 	w->dir_fd = openat(w->place->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (w->place->dir_fd < 0 || w->dir_fd < 0)
 		return no_directory(w, w->place->dir_fd < 0 ? w->place->dir_fd : -errno, err);
-	if (w->place->ops) /* which has looked whether there is a dataset */
+	if (w->place->ops) /* backend_open() has checked that there is a dataset */
 		return 0;
 	r = inspect_directory(w->dir_fd, w->path, err);
 
@@ -146,9 +146,9 @@ static int take_newest(const struct change *change, void *context)
 	return 0;
 }
 
-/* Elsewhere there is no floor. Whatever is newer than all that any version had was left, or is being written
- * by somebody who cannot publish it any more once this writer has published. Of what a version had, and the
- * newest has no more, a purge may be removing the files. */
+/* Sets the floor for a dataset elsewhere, where none is stored. Chunks newer than all chunks of any version
+ * are leftovers, or belong to another writer, which cannot publish them any more once this writer has
+ * published. Older chunks that the newest version lacks may be in removal by a purge. */
 static int assume_floor(struct writer *w, struct error *err)
 {
 	struct chunk_id newest = w->info.has_newest ? w->info.newest : (struct chunk_id){0};
@@ -193,7 +193,7 @@ static int begin(struct writer *w, enum writer_purpose purpose, struct error *er
 		return r;
 	r = assume_floor(w, err);
 	if (r == 0)
-		r = writer_list(w, err); /* again, now that nobody else writes */
+		r = writer_list(w, err); /* list again, now that nobody else writes */
 	if (r == 0)
 		r = store_sweep(w->store, err);
 	if (r == 0)
@@ -276,7 +276,8 @@ int writer_open_on(const char *dataset_path, enum writer_purpose purpose, uint64
 	return 0;
 }
 
-/* Only if this writer made the directory, and nothing else is in it. Returns true if it may go, too. */
+/* Empties the directory if this writer made it and nothing else is in it. Returns true if the directory may
+ * be removed, too. */
 static bool empty_directory(const struct writer *w)
 {
 	if (unlinkat(w->dir_fd, "chunks", AT_REMOVEDIR) < 0 && errno != ENOENT)
@@ -287,7 +288,8 @@ static bool empty_directory(const struct writer *w)
 	return true;
 }
 
-/* An empty one alone can go, so which one has the name by now is no matter. */
+/* Removes the dataset's directory. Only an empty directory can be removed, so it does not matter if another
+ * one has the name by now. */
 static void remove_directory(const struct writer *w)
 {
 	size_t length = strlen(w->path);
@@ -301,7 +303,7 @@ static void remove_directory(const struct writer *w)
 		unlinkat(w->parent_fd, slash ? slash + 1 : path, AT_REMOVEDIR);
 }
 
-/* Returns true if the store has nothing that is newer than what the metadata knows. */
+/* Returns true if the store has no chunk that is newer than those in the metadata. */
 static bool leaves_nothing(const struct writer *w)
 {
 	const struct chunk_id *floor = w->info.has_pending ? &w->info.pending : &w->floor;
@@ -336,7 +338,7 @@ void writer_free(struct writer *w)
 {
 	if (!w)
 		return;
-	put_queue_free(w->queue); /* first: its thread may still be writing */
+	put_queue_free(w->queue); /* free the queue first: its threads may still be writing */
 	bool is_ours = (w->discards ? writer_hold(w, NULL) : writer_lock_check(w->lock, NULL)) == 0;
 
 	if (w->discards && w->begun && is_ours)

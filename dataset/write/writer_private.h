@@ -13,9 +13,10 @@
 struct writer {
 	char *path; /* as the caller named it */
 	struct place *place;
-	int dir_fd, parent_fd;    /* the folder, and, while it may be removed again, the one that it is in */
+	int dir_fd,
+	    parent_fd; /* the dataset's folder, and its parent as long as the folder may be removed again */
 	struct writer_lock *lock; /* NULL elsewhere */
-	bool made_directory;      /* by this writer, which removes it if nothing is committed */
+	bool made_directory;      /* this writer made the directory, and removes it if nothing is committed */
 	uint64_t chunk_bytes;
 	enum writer_purpose purpose;
 	bool keeps_digests;
@@ -25,7 +26,7 @@ struct writer {
 	bool begun; /* the metadata transaction */
 	struct meta_info info;
 	struct chunk_id_source ids;
-	struct chunk_id floor; /* below all ids that this writer makes */
+	struct chunk_id floor; /* an id below all ids that this writer makes */
 
 	struct store_object
 	    *objects; /* contents of the store, in id order; the leftovers are the last ones */
@@ -34,28 +35,28 @@ struct writer {
 	size_t n_taken; /* leftovers up to here were adopted or passed over */
 
 	struct put_queue *queue;
-	struct chunk_builder *current; /* being filled, or NULL */
+	struct chunk_builder *current; /* builder being filled, or NULL */
 	uint32_t current_flags;
-	struct buffer chunks; /* struct chunk_id: of this commit, ascending */
+	struct buffer chunks; /* struct chunk_id: chunks of this commit, ascending */
 	bool discards;        /* writer_discard() */
 	bool rebuilt;
-	bool takes_all; /* chunks of no version, too */
+	bool takes_all; /* a rebuild also takes chunks of no version */
 	uint64_t n_foreign;
 	progress_callback *progress; /* or NULL */
 	void *progress_context;
 
-	/* For the snapshot of this commit, while chunks are replayed: one of them. */
+	/* For the snapshot of this commit, while chunks are replayed: either builder or changes. */
 	struct snapshot_builder *builder;
 	struct snapshot_changes *changes;
 	struct buffer drops; /* struct chunk_id: what the commit removes, in this order */
 	uint64_t keep_from;  /* the oldest version that can be read from this commit on; 0: as before */
 
-	uint64_t n_kept; /* snapshots, of the newest versions */
+	uint64_t n_kept; /* number of the newest versions whose snapshots are kept */
 
 	char command[CHANGE_COMMAND];
 	struct change change; /* counted while chunks are replayed */
 	uint64_t run_paths,
-	    run_records; /* when the chunks of the kind replayed last began; records in them */
+	    run_records; /* for the current run of chunks of one kind: paths when it began; its records */
 	uint32_t run_flags;
 	unsigned n_runs;
 };
@@ -69,17 +70,17 @@ void writer_end_snapshot(struct writer *w);
 /* Returns the oldest version that can be read once `version` is the newest. */
 int writer_find_oldest(struct writer *w, uint64_t version, uint64_t *ret, struct error *err);
 
-/* Snapshots of earlier versions, where the dataset is in a folder: keeps the newest one, if a writer that
- * failed, or an older program, has not; the one that is staged, whose version is committed; removes those
- * that are too many, or too old. */
+/* Retained snapshots of a dataset in a folder. writer_keep_published() keeps the newest snapshot, if a failed
+ * writer or an older program has not. writer_keep_staged() keeps the staged one, whose version is committed.
+ * writer_trim_retained() removes those that are too many or too old. */
 void writer_keep_published(const struct writer *w);
 uint64_t writer_newest_kept(const struct writer *w); /* 0: none is kept */
 int writer_keep_staged(struct writer *w, uint64_t version, struct error *err);
 int writer_trim_retained(const struct writer *w, uint64_t newest, struct backend_keep keep,
 			 struct error *err);
 
-/* Checks that the dataset is not frozen. -EROFS: it is, and this writer does not thaw it; -EBUSY: it was
- * frozen after the metadata were opened. */
+/* Checks that the dataset is not frozen. -EROFS: the dataset is frozen, and this writer is no rebuild;
+ * -EBUSY: it was frozen after the metadata were opened. */
 int writer_check_frozen(const struct writer *w, struct error *err);
 
 /* Returns the ids of all chunks that the metadata knows, ascending. */
@@ -89,7 +90,7 @@ bool writer_knows(const struct buffer *known, const struct chunk_id *id);
 /* Lists the store's chunks again. */
 int writer_list(struct writer *w, struct error *err);
 
-/* Chunks that the commit removes: within its transaction; right before and behind it. */
+/* Remove the dropped chunks: their rows within the transaction; then before and after the commit. */
 int writer_drop_rows(struct writer *w, struct error *err);
 int writer_drops_begin(struct writer *w, uint64_t version, struct error *err);
 void writer_drops_end(struct writer *w);

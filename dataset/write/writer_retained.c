@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Snapshots of earlier versions in a folder (snapshot_retained.h). A version's is linked there once the
- * version is committed, and before its snapshot becomes the newest: so what is there is whole, and of a
- * version that was published. It goes before any chunk that it needs. Whatever a writer that died has not
- * done, the next one does that publishes, or removes chunks.
+ * Keeps snapshots of earlier versions in a folder (snapshot_retained.h). A version's snapshot is linked there
+ * after the version is committed, and before it becomes the newest. So each is complete, and of a published
+ * version. It is removed before any chunk that it needs. The next writer that publishes or removes chunks
+ * completes the work of a dead writer.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 #define TMP_FILE   ".tmp"
 #define COPY_BYTES ((size_t)1 << 20)
 
-/* File systems without hard links keep the newest snapshot alone. */
+/* Returns true if the file system has no hard links. Then only the newest snapshot is kept. */
 static bool has_no_links(int r)
 {
 	return r == -EPERM || r == -EOPNOTSUPP || r == -ENOSYS || r == -EMLINK;

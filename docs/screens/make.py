@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the picture of diesel-top in the README: a real terminal (tmux) in which it runs, cell by cell as SVG.
+"""Makes the picture of diesel-top in the README: the cells of a real terminal (tmux) in which it runs, as SVG.
 
     python3 docs/screens/make.py [--keys KEY ...] [--size COLSxROWS] [--seconds S] [--text] [TARGET.svg]
 
-Two training jobs run beside it, on photographs as the demo makes them: one is PyTorch's own loader, one is served by a
-dieseld of its own, which tunes it. With root the storage of both is slow, and nothing stays in the page cache. Nothing is drawn by hand: figures and decisions are what these jobs did. Takes some
+Two training jobs run next to it, on photographs like the demo's: one uses PyTorch's own loader, the other is served by a
+dieseld started for it, which tunes it. With root the storage of both is slow, and nothing stays in the page cache. Nothing is drawn by hand: figures and decisions are what these jobs did. Takes some
 minutes; with root diesel-top sees the jobs by BPF, without it samples. --keys presses keys first (tmux's names),
 --text prints the screen, too.
 """
@@ -28,14 +28,14 @@ import photos  # noqa: E402
 import support  # noqa: E402
 
 N_PHOTOS = 600
-IOPS, BANDWIDTH = 60, 8_000_000  # of the slow storage
+IOPS, BANDWIDTH = 60, 8_000_000  # limits of the slow storage, per second
 CELL_W, CELL_H, FONT = 8.4, 18, 14
 PALETTE = ("#1e1e1e", "#e0524a", "#5fb760", "#d9a82e", "#4f87d9", "#b678c8", "#3fb3b3", "#d4d4d4")
 PLAIN, BACK = "#d4d4d4", "#1e1e1e"
 
 
 class Terminal:
-    """A command in a terminal of its own tmux server."""
+    """A command in a terminal of a separate tmux server."""
 
     def __init__(self, command, cols, rows):
         self.server = f"diesel-screens-{os.getpid()}"
@@ -77,7 +77,7 @@ def runs(line):
 
 
 def svg(screen, cols, rows):
-    """The captured screen (tmux capture-pane -e) as a picture. Blocks are rectangles: fonts leave gaps between them."""
+    """Returns the captured screen (tmux capture-pane -e) as an SVG picture. Blocks are rectangles: fonts leave gaps between them."""
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {cols * CELL_W + 16:.0f} {rows * CELL_H + 16}" '
            f'font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="{FONT}">',
            f'<rect width="100%" height="100%" rx="6" fill="{BACK}"/>']
@@ -100,7 +100,7 @@ def svg(screen, cols, rows):
 
 @contextlib.contextmanager
 def slow_storage():
-    """A function that makes a command one on slow storage, where that is possible."""
+    """Yields a function that makes a command run on slow storage, if that is possible."""
     if support.Throttle.why_not(WORK):
         yield lambda command: list(map(str, command))
         return
@@ -122,14 +122,14 @@ def slow_storage():
 
 @contextlib.contextmanager
 def jobs():
-    """The two jobs and the daemon; its socket."""
+    """Runs the two jobs and the daemon, and yields the daemon's socket."""
     source, dataset = WORK / "photos", WORK / "photos.diesel"
     if not source.exists():
         photos.make(source, N_PHOTOS, lambda done: None)
     if not dataset.exists():
         subprocess.run([support.program("dieselctl"), "pack", source, dataset], check=True, stdout=subprocess.DEVNULL)
     with tempfile.TemporaryDirectory() as folder, slow_storage() as slow:
-        support.warm("torch", "torchvision")  # importing them is no part of what is slow
+        support.warm("torch", "torchvision")  # so that importing them does not use the slow storage
         socket = os.path.join(folder, "dieseld.sock")
         started = [subprocess.Popen(slow([support.program("dieseld"), "--socket", socket, "--cache", "256M",
                                           "--metrics", "off"]), stderr=subprocess.DEVNULL)]
@@ -163,7 +163,7 @@ def main():
     WORK.mkdir(parents=True, exist_ok=True)
     with jobs() as socket, Terminal(f"{support.program('diesel-top')} --socket {socket}", cols, rows) as terminal:
         time.sleep(options.seconds)
-        for key in ("F4", *"photos", "Enter"):  # whatever else trains on this machine is none of the picture
+        for key in ("F4", *"photos", "Enter"):  # hides other training jobs on this machine
             terminal.tmux("send-keys", key)
             time.sleep(0.3)
         time.sleep(3)

@@ -41,7 +41,7 @@ run.main()
 
 
 def first_verdict(folder, _):
-    """Copies the files of that page, which another page continues with."""
+    """Copies the files of first-verdict.md, which another page continues to use."""
     for step in STEP.finditer((ROOT / "docs" / "get-started" / "first-verdict.md").read_text()):
         if step["mark"] == "file":
             (folder / step["name"]).write_text(step["text"])
@@ -118,7 +118,7 @@ class Page:
         return match[0] if new == match["text"] else match[0].removesuffix(match["text"] + "```") + new + "```"
 
     def close(self):
-        for lock in self.tools.rglob("dieseld-*.lock"):  # daemons that a loader started
+        for lock in self.tools.rglob("dieseld-*.lock"):  # stops daemons that a loader started
             subprocess.run(["kill", *lock.read_text().split()], check=False, stderr=subprocess.DEVNULL)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.bash.pid, signal.SIGTERM)

@@ -24,7 +24,7 @@ import tables
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 KINDS = {".md", ".svg", ".png", ".txt", ".json", ".py"}
-NAV = (  # folders, and the pages that come first there; the others follow by name
+NAV = (  # folders, each with the pages that come first; other pages follow by name
     ("Start", "get-started", ("install", "first-verdict", "first-fix")),
     ("Tutorials", "tutorials", ()),
     ("How-to", "how-to", ("read-a-report", "change-the-loader", "pack-a-dataset", "resume-a-job", "unmodified-jobs", "tune-a-job", "operating")),
@@ -42,11 +42,11 @@ NAV = (  # folders, and the pages that come first there; the others follow by na
 LINK = re.compile(r"(\]\()([^()\s]+)(\))")
 FENCE = re.compile(r"^( *)(`{3,})[^\n]*\n.*?^\1\2[ ]*$", re.S | re.M)
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing/contributing.md", "CHANGELOG.md": "changelog.md", "bench/README.md": "contributing/benchmarks.md"}
-PLAIN = "files"  # the folder of copies of other files
+PLAIN = "files"  # folder for copies of the repository's other files
 
 
 def outside_fences(text, change):
-    """Returns the text with `change` applied to all but its blocks of code."""
+    """Returns the text with `change` applied to all of it except blocks of code."""
     parts, at = [], 0
     for fence in FENCE.finditer(text):
         parts += [change(text[at:fence.start()]), fence[0]]
@@ -100,7 +100,7 @@ class Site:
 
 
 def grouped(pages):
-    """Puts the pages of verbs below that of their program, and those of a folder within a folder in a group of its name."""
+    """Puts the pages of verbs below their program's page, and the pages of a nested folder into a group with the folder's name."""
     groups = {f"reference/{file[:-2]}": [] for file in manuals.PROGRAMS}
     listed = []
     for page in pages:

@@ -106,7 +106,7 @@ def markdown(roff):
 
 
 def manuals_of(made, manuals):
-    """Yields (file name, text) of each manual: the build's where it makes one."""
+    """Yields (file name, text) of each manual: the one from the build, if the build makes it."""
     for file in PROGRAMS + OTHERS:
         yield file, (made / file if (made / file).exists() else manuals / file).read_text()
 

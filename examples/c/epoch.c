@@ -20,7 +20,7 @@
 
 struct epoch_sum {
 	uint64_t samples, bytes;
-	uint64_t sum; /* of all bytes, each of which is read, as in a job */
+	uint64_t sum; /* sum of all bytes; each byte is read, as in a job */
 };
 
 /* Matches torchvision's RandomResizedCrop and RandomHorizontalFlip. */
@@ -41,7 +41,7 @@ static struct recipe recipe_of_images(uint32_t side)
 	};
 }
 
-/* tallies[n_classes + 1]: the last one counts samples without a class. */
+/* Adds a batch to tallies[n_classes + 1], of which the last one counts samples without a class. */
 static void tally_batch(const struct diesel_batch *batch, struct epoch_sum *tallies, uint32_t n_classes)
 {
 	for (uint32_t i = 0; i < batch->n_items; i++) {

@@ -31,7 +31,7 @@ static int put_all(struct diesel_writer *writer, char *error, size_t error_size)
 		struct diesel_sample sample = {path, (size_t)length, numbers, sizeof(numbers), NULL};
 
 		fill(numbers, i);
-		do /* a signal: its handler has run by now, and could have requested a stop */
+		do /* interrupted by a signal, whose handler has run and could have requested a stop */
 			r = diesel_writer_put(writer, &sample, error, error_size);
 		while (r == -EINTR);
 	}

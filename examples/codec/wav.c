@@ -108,7 +108,7 @@ static int wav_decode(void *state, const struct diesel_codec_sample *sample, voi
 			sum += (float)(int16_t)number(frame + 2 * c, 2);
 		values[i] = sum / (32768.0f * (float)wav.n_channels);
 	}
-	return 0; /* the rest is zeros already */
+	return 0; /* the rest of the output is zero already */
 }
 
 const struct diesel_codec DIESEL_CODEC = {

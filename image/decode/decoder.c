@@ -9,7 +9,7 @@
 #include "reader.h"
 
 /*
- * Makes pixels of a JPEG image that is stored as planes: one of luma, and two of chroma with half of the
+ * Makes pixels from a JPEG image that is stored as planes: one of luma, and two of chroma with half of the
  * columns and rows. The pixels are identical to those of libjpeg's "fancy" upsampling and its conversion to
  * RGB (jdsample.c's h2v2_fancy_upsample(), jdcolor.c's ycc_rgb_convert()).
  */
@@ -81,7 +81,7 @@ VECTORISED static void convert(uint8_t *restrict rgb, const uint8_t *restrict lu
 	}
 }
 
-/* 0 or -ENOMEM. */
+/* Begins an image. Returns 0 or -ENOMEM. */
 static int planes_begin(struct planes *p, const uint8_t *data, uint32_t width, uint32_t height)
 {
 	p->width = width;
@@ -130,7 +130,7 @@ struct image_decoder {
 	struct resample resample;
 	struct planes planes;
 	struct jpeg_reader *jpeg;
-	struct scratch_buffer pixels; /* of the PNG or WebP reader */
+	struct scratch_buffer pixels; /* pixels of the PNG or WebP reader */
 };
 
 int image_decoder_new(uint64_t pixels_max, struct image_decoder **ret)

@@ -93,7 +93,7 @@ bool jpeg_layout_read(const uint8_t *data, size_t bytes, struct jpeg_layout *ret
 	struct part part = {0};
 	uint32_t interval = 0;
 	unsigned n_components = 0;
-	size_t at = 2; /* after the two bytes of the SOI marker */
+	size_t at = 2; /* begin after the two bytes of the SOI marker */
 
 	while (part.marker != SOS) {
 		if (!next_part(data, bytes, &at, &part))
@@ -148,7 +148,8 @@ bool jpeg_part_choose(const struct jpeg_layout *layout, const struct image_box *
 	uint64_t begin = first * layout->row_mcus / layout->interval_mcus;
 	uint64_t last = (end * layout->row_mcus - 1) / layout->interval_mcus;
 	struct jpeg_part part = {
-	    .box = {0, first, layout->width, end - first}, /* y, height: rows, not yet pixels */
+	    .box = {0, first, layout->width,
+		    end - first}, /* y and height are in rows of MCUs, not yet in pixels */
 	    .first = begin,
 	    .n = last + 1 - begin,
 	    .n_runs = 1,
@@ -192,7 +193,7 @@ struct intervals {
 	size_t bytes;
 	size_t at;     /* where the next interval begins */
 	size_t end;    /* where the last one ended */
-	uint64_t i, n; /* number of the next interval, and the number of all */
+	uint64_t i, n; /* number of the next interval, and number of intervals */
 };
 
 static bool next_interval(struct intervals *walk)
@@ -217,7 +218,7 @@ int jpeg_part_write(const struct jpeg_layout *layout, const struct jpeg_part *pa
 	    .n = (n_rows * layout->row_mcus + layout->interval_mcus - 1) / layout->interval_mcus,
 	};
 
-	/* Each interval of the original is followed by a marker, too. */
+	/* Each interval of the original file is followed by a marker, too. */
 	if (scratch_reserve(file, bytes, 1) < 0)
 		return -ENOMEM;
 	uint8_t *to = memcpy(file->bytes, data, layout->scan_at);

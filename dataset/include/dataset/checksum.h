@@ -22,5 +22,6 @@ uint64_t checksum_xxh3_gap(const void *data, size_t bytes, size_t gap_offset);
 struct checksum_stream;
 int checksum_stream_new(struct checksum_stream **ret); /* -ENOMEM */
 void checksum_stream_add(struct checksum_stream *s, const void *data, size_t bytes);
-uint64_t checksum_stream_xxh3(const struct checksum_stream *s); /* Returns the checksum of all bytes so far. */
+/* Returns the checksum of all bytes so far. */
+uint64_t checksum_stream_xxh3(const struct checksum_stream *s);
 void checksum_stream_free(struct checksum_stream *s);

@@ -5,7 +5,7 @@
  * Packs a folder of files into a dataset, for `dieselctl pack`.
  *
  * An existing dataset stays as it was until the commit at the end. A later run uses the chunks that an
- * interrupted run has written: a chunk counts as done if each of its files is in the source with the same
+ * interrupted run has written. A chunk counts as done if each of its files is in the source with the same
  * size and modification time, and both runs rewrite files, or neither does.
  */
 
@@ -46,7 +46,8 @@ struct pack_options {
 	uint64_t seed;
 	unsigned n_threads;  /* threads that read the source, >= 1 */
 	const char *command; /* for the log: writer_set_command(); or NULL */
-	bool append; /* add to a dataset that has samples; files that it has already (same size and mtime) are left out */
+	bool append; /* add to a dataset that has samples; files that it has already (same size and mtime) are
+			left out */
 	bool skip_unreadable;
 	struct survey *survey;   /* in: options for what is packed; out: what was found */
 	uint64_t keep_snapshots; /* writer_keep_snapshots(); 0: its default */
@@ -74,8 +75,8 @@ struct pack_result {
 };
 
 /* Opens a dataset for samples that are added one by one: writer_add(), writer_commit(), or writer_discard(),
- * and writer_free(). Of the options, it uses dataset, meta_url, chunk_bytes, command, append, keep_digests
- * and level. Errors as writer_open(); -EEXIST: the dataset has samples and append is not set. */
+ * and writer_free(). It uses these options: dataset, meta_url, chunk_bytes, command, append, keep_digests and
+ * level. Errors as writer_open(); -EEXIST: the dataset has samples and append is not set. */
 struct writer;
 int pack_open(const struct pack_options *options, struct writer **ret, struct error *err);
 /* Commits a writer of pack_open(), as writer_commit(). If another writer has published to the bucket since,

@@ -36,7 +36,8 @@ struct repair_options {
 	/* All may be NULL. */
 	void (*verified)(const struct verify_result *result, void *context); /* verification has ended */
 	void (*chunk)(const struct repair_chunk *chunk, void *context);
-	void (*lost)(const struct verify_damage *sample, void *context); /* called for each sample that was found nowhere */
+	void (*lost)(const struct verify_damage *sample,
+		     void *context); /* called for each sample that was found nowhere */
 	progress_callback *progress;
 	void *context; /* for the callbacks above */
 };

@@ -10,8 +10,8 @@
  * samples of each window are shuffled. In an epoch every sample is visited once by one of the ranks. Memory
  * is O(n_chunks); reading a position costs one shuffle of its window, which the cursor keeps.
  *
- * Of a subset, chunks without a sample of it are left out before that, and so are the other samples of a
- * window: the order is then that of a dataset which has only these samples, in the same chunks.
+ * With a subset, chunks without a chosen sample are left out before that, and so are the other samples of a
+ * window. The order is then that of a dataset that has only these samples, in the same chunks.
  *
  * Lanes: the chunks are dealt to lanes that are the same in all epochs and for all seeds, and each lane is
  * shuffled as above by itself. Position p of the epoch is sample p div L of lane p mod L, so every stretch of
@@ -19,15 +19,15 @@
  * epoch to epoch. One lane is the order without lanes.
  *
  * Batches: step k of the epoch is the global batch of positions [k*W*B, (k+1)*W*B), W = world, B = batch;
- * rank r takes the r-th slice of B, after the step is sorted by lane: so its slices touch few lanes. Where
- * lanes divide W, each lane's samples of a step are shared out among W / lanes ranks, also of a shorter step.
- * The global order depends on neither W nor B. With `start`, that many positions are already served, by any W
- * and B, and the steps are those of the positions that are left. The last step is shared out evenly: slice
- * lengths differ by at most one. When fewer than W samples are left for it, the last two steps share theirs.
- * So every rank has the same number of batches and none is empty, no sample is dropped or doubled, and no
- * rank waits for ever. With B = 1 two steps cannot share so few samples; they become one step, and some ranks
- * have 2 samples in their last batch (shuffle_max_batch()). With drop_last, only full global batches are
- * made.
+ * rank r takes the r-th slice of B, after the step is sorted by lane: so its slices touch few lanes. If the
+ * number of lanes divides W, each lane's samples of a step are divided among W / lanes ranks, even in a
+ * shorter step. The global order depends on neither W nor B. With `start`, that many positions are already
+ * served, by any W and B, and the steps are those of the positions that are left. The last step is shared out
+ * evenly: slice lengths differ by at most one. When fewer than W samples are left for it, the last two steps
+ * share theirs. So every rank has the same number of batches and none is empty, no sample is dropped or
+ * doubled, and no rank waits for ever. With B = 1 two steps cannot share so few samples; they become one
+ * step, and some ranks have 2 samples in their last batch (shuffle_max_batch()). With drop_last, only full
+ * global batches are made.
  *
  * docs/reference/formats.md specifies the generator and every step, with golden values for other
  * implementations.
@@ -52,7 +52,9 @@ struct shuffle_spec {
 	uint32_t rank, world;   /* rank < world */
 	uint32_t batch;         /* samples per batch of a rank, >= 1 */
 	bool drop_last;
-	uint64_t start; /* positions of the epoch that are already served. The remaining batches have the epoch's last numbers. If a batch of the whole epoch begins at `start`, they equal the epoch's batches */
+	uint64_t start; /* positions of the epoch that are already served. The remaining batches have the
+			   epoch's last numbers. If a batch of the whole epoch begins at `start`, they equal
+			   the epoch's batches */
 	uint32_t lanes; /* number of lanes; 0: as 1 */
 	uint32_t drift; /* m of the drift 1/m; 0: no drift */
 	const uint64_t

@@ -15,8 +15,11 @@
  * verified cannot cause a read outside the mapping. Three functions check its contents:
  *
  * - snapshot_verify() reads everything once: some microseconds per sample if memory is slow.
- * - snapshot_verify_tables() reads only the tables, which do not grow with the samples. Then a record may be used together with its chunk's head, which the chunk table vouches for: if the two differ, the record is wrong.
- * - snapshot_check_rest() is for lookups in a snapshot whose tables are verified: it compares the checksums of all other sections, in about 0.1 s for ten million samples.
+ * - snapshot_verify_tables() reads only the tables, which do not grow with the samples. Then a record may be
+ *   used together with its chunk's head, which the chunk table vouches for: if they differ, the record is
+ *   wrong.
+ * - snapshot_check_rest() is for lookups in a snapshot whose tables are verified: it compares the checksums
+ * of all other sections, in about 0.1 s for ten million samples.
  */
 
 #include "dataset/chunk.h"

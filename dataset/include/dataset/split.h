@@ -16,7 +16,8 @@ struct split_spec {
 	const uint64_t *sizes; /* sizes of the n_parts parts; their sum is the number of samples */
 	uint32_t n_parts;
 	uint64_t seed;
-	uint32_t (*group_of)(void *user, uint64_t sample); /* returns the group's number, below n_groups; NULL: all samples are one group */
+	uint32_t (*group_of)(void *user, uint64_t sample); /* returns the group's number, below n_groups;
+							      NULL: all samples are one group */
 	void *user;
 	uint32_t n_groups; /* 1 without group_of */
 };

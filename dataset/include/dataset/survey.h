@@ -21,9 +21,10 @@
 
 struct survey {
 	/* Set by the owner. */
-	bool as_files;          /* each file is a sample, whatever its type */
-	bool images_only;       /* take only images in class folders, by the endings of names, as torchvision's ImageFolder */
-	bool drop_empty;        /* class folders without a sample do not count as classes */
+	bool as_files;    /* each file is a sample, whatever its type */
+	bool images_only; /* take only images in class folders, by the endings of names, as torchvision's
+			     ImageFolder */
+	bool drop_empty;  /* class folders without a sample do not count as classes */
 	const char *classes_of; /* a dataset, for error texts, that has all classes, with samples or without;
 				   or NULL */
 	struct path_set known;  /* the classes of classes_of */

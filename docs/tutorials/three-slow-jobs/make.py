@@ -26,7 +26,7 @@ ANALYZE = support.program("diesel-analyze")
 
 
 def make_photos():
-    """Large photographs, as a camera makes them: crops of the packaged ones."""
+    """Makes large photographs, as from a camera: crops of the packaged ones."""
     folder = WORK / "photos"
     if folder.exists():
         return folder
@@ -42,7 +42,7 @@ def make_photos():
 
 
 def serve():
-    """The photographs packed, and a dieseld for the time of the run: its arguments."""
+    """Packs the photographs. Returns the dieseld that is to run meanwhile, and the job's additional arguments."""
     dataset = WORK / "photos.diesel"
     if not dataset.exists():
         serving.pack(make_photos(), dataset)
@@ -56,7 +56,8 @@ def make_records():
     return path
 
 
-# name: (what it reads, its arguments, the fix: more of them, and what is to run meanwhile; on the slow disk?)
+# name: (function that makes its data, its arguments, function that returns what runs meanwhile and the fix's arguments,
+# whether it runs on the slow disk)
 JOBS = {
     "photographs": (make_photos, ["--epochs", "2"], serve, False),
     "records": (make_records, ["--steps", "40"], lambda: (contextlib.nullcontext(), ["--no-readahead"]), True),
@@ -65,7 +66,7 @@ JOBS = {
 
 
 class ReadAhead:
-    """The disk's read-ahead as it is by default, while the block runs."""
+    """Sets the disk's read-ahead to the kernel's default while the block runs."""
 
     def __enter__(self):
         number = support.disk_of(WORK)
@@ -105,7 +106,7 @@ def run(name, path, arguments, slow, label):
 def picture(recording, target):
     page = recording.with_suffix(".html")
     subprocess.run([ANALYZE, "report", recording, "-o", page], check=True)
-    page.write_text(page.read_text().replace(f"{ROOT}/", ""))  # whose machine it was is nobody's business
+    page.write_text(page.read_text().replace(f"{ROOT}/", ""))  # removes this machine's paths
     if chromium := shutil.which("chromium"):
         subprocess.run([chromium, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
                         "--window-size=1100,1500", f"--screenshot={target}", f"file://{page}"], check=True,

@@ -26,7 +26,7 @@ class Records(torch.utils.data.Dataset):
         return self.n_records
 
     def __getitem__(self, index):
-        if self.table is None:  # once in each worker
+        if self.table is None:  # each worker opens the file once
             self.table = lmdb.open(self.path, subdir=False, readonly=True, lock=False, readahead=self.readahead)
         with self.table.begin(buffers=True) as transaction:
             record = transaction.get(b"%08d" % index)

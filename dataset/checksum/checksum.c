@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Inlined, which is faster on short inputs and lets the state live on the stack whatever libxxhash is
- * installed. */
+/* Inlines XXH3, which is faster on short inputs. The state can then be on the stack with any version of
+ * libxxhash. */
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

@@ -37,7 +37,7 @@ static int digit_value(char c)
 		return c - '0';
 	if (c >= 'a' && c <= 'f')
 		return c - 'a' + 10;
-	return -1; /* also for upper case, so that an id has only one text */
+	return -1; /* upper case is refused, too, so that an id has only one text */
 }
 
 int chunk_id_parse(const char *text, struct chunk_id *ret_id)

@@ -17,7 +17,7 @@ struct chunk_builder {
 	uint64_t target_bytes;
 	uint32_t flags;
 	uint32_t n_records;
-	uint64_t payload_bytes; /* without alignment gaps */
+	uint64_t payload_bytes; /* bytes of the samples, without alignment gaps */
 	struct buffer records;  /* struct chunk_record; offsets count from the payload's start until finish */
 	struct buffer names;
 	struct buffer payload;

@@ -25,7 +25,7 @@ enum snapshot_section {
 };
 
 struct snapshot_extent {
-	uint64_t offset; /* from the file's start */
+	uint64_t offset; /* offset from the file's start */
 	uint64_t bytes;
 	uint64_t xxh3;
 };
@@ -40,7 +40,7 @@ struct snapshot_header {
 	uint32_t format;
 	uint32_t n_sections;
 	uint64_t file_bytes;
-	uint64_t version; /* of the dataset */
+	uint64_t version; /* version of the dataset */
 	uint64_t n_samples;
 	uint64_t n_chunks;
 	uint32_t n_classes;
@@ -50,7 +50,7 @@ struct snapshot_header {
 	uint64_t total_bytes;
 	uint64_t max_chunk_file_bytes;
 	uint64_t created_ns;
-	uint64_t header_xxh3; /* of the header with this field taken as 0 */
+	uint64_t header_xxh3; /* XXH3-64 of the header with this field taken as 0 */
 	struct snapshot_extent sections[SNAPSHOT_N_SECTIONS];
 	uint64_t n_buckets;
 	uint64_t flags; /* enum snapshot_flag */
@@ -66,7 +66,7 @@ struct snapshot_chunk_entry {
 	uint32_t n_samples;
 	uint32_t payload_offset;
 	uint64_t head_xxh3;
-	uint32_t times_offset; /* in SNAPSHOT_TIMES, in units of SNAPSHOT_TIMES_ALIGN */
+	uint32_t times_offset; /* offset in SNAPSHOT_TIMES, in units of SNAPSHOT_TIMES_ALIGN */
 	uint8_t time_bytes;    /* 0 .. 8 */
 	uint8_t time_unit;     /* enum snapshot_time_unit */
 	uint8_t has_places;    /* the times are behind n_samples x uint32_t */
@@ -98,9 +98,9 @@ struct snapshot_record {
 #define SNAPSHOT_PATH_LENGTH_BITS 12
 
 /*
- * The search for a path of XXH3-64 `hash` begins at bucket hash * n_buckets / 2^64, goes on to the next one
- * while they are full, and ends after SNAPSHOT_PROBE_MAX buckets. Additional buckets after n_buckets take the
- * overflow of the last ones.
+ * The search for a path of XXH3-64 `hash` begins at bucket hash * n_buckets / 2^64, continues in the next
+ * bucket while buckets are full, and ends after SNAPSHOT_PROBE_MAX buckets. Additional buckets after
+ * n_buckets take the overflow of the last ones.
  */
 #define SNAPSHOT_BUCKET_SLOTS 12u
 
@@ -111,8 +111,8 @@ struct snapshot_bucket {
 };
 
 struct snapshot_class {
-	uint64_t
-	    name_offset; /* in SNAPSHOT_PATHS: the class's first path, of which it is the first component */
+	uint64_t name_offset; /* offset in SNAPSHOT_PATHS of the class's first path, whose first component is
+				 the class's name */
 	uint32_t name_length;
 	uint32_t reserved;
 };

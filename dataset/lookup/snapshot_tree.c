@@ -75,7 +75,7 @@ int snapshot_list(const struct snapshot *s, const char *directory, size_t direct
 	if (slash) {
 		entry.name_length = (size_t)(slash - entry.name);
 		entry.is_directory = true;
-		/* From place + 1 on, so that even in a damaged tree each call moves forward. */
+		/* Continue at place + 1 or later, so that even in a damaged tree each call moves forward. */
 		*cursor =
 		    find_place(s, (struct path_text){path.text, start + entry.name_length}, place + 1, true) +
 		    1;

@@ -183,7 +183,7 @@ static int replace_state(struct meta_redis *s, struct error *err)
 
 	snprintf(aside, sizeof(aside), "{%s}.damaged", s->key);
 	redis_link_write(s->link, 3, (const char *[]){"RENAME", s->key, aside}, NULL);
-	redis_link_run(s->link, NULL); /* there may be nothing */
+	redis_link_run(s->link, NULL); /* ignores errors: there may be nothing to keep */
 	return redis_state_create(s, err);
 }
 

@@ -36,7 +36,7 @@ struct meta_redis {
 	struct meta meta;
 	struct redis_link *link;
 	struct redis_backend place;
-	char key[KEY_BYTES]; /* of the state */
+	char key[KEY_BYTES]; /* key of the state */
 	char *file;
 	enum meta_mode mode;
 	struct redis_view read; /* view of the last lookup without a transaction */
@@ -77,8 +77,8 @@ int redis_state_change(struct meta_redis *s, const char *op, const char *const *
 /* Fails if a server evicts keys when its memory is full. Call it after all servers were contacted. */
 int redis_state_check_policy(const struct meta_redis *s, struct error *err);
 int redis_state_create(struct meta_redis *s, struct error *err);
-/* Checks that all buckets are as the last commit left them: none was evicted, or comes from a replica that
- * lagged, or from an older backup. */
+/* Checks that all buckets are as the last commit left them: no bucket was evicted, or restored from a lagging
+ * replica or an older backup. */
 int redis_state_check_marks(struct meta_redis *s, const struct redis_state *state, struct error *err);
 const char *redis_id_text(const struct chunk_id *id, char text[REDIS_ID_DIGITS + 1]);
 /* Returns the field of a version's log entry. The log lies in the state's hash, one field per version: so a

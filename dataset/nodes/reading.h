@@ -2,7 +2,7 @@
 #pragma once
 
 /* Reads the members of groups from the server: first the names, of many groups at once, then the values of
- * these nodes. The size of a reply is bounded, whatever somebody has written there. Not thread-safe. */
+ * these nodes. The size of a reply is bounded, whatever data is on the server. Not thread-safe. */
 
 #include "dataset/registry.h"
 #include "dataset/redis/redis_link.h"
@@ -21,7 +21,7 @@ struct node_reading {
 	size_t n_names, n_space;
 	struct registry_entry *entries; /* sorted by node; only those with a valid value */
 	size_t n_entries;
-	int result; /* of this group */
+	int result; /* result of reading this group */
 };
 
 /* Adds the command that fetches the group's names; pass its reply to reading_take_names(). */

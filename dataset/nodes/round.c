@@ -45,7 +45,7 @@ static int64_t now_ms(void)
 
 struct node_round {
 	struct registry *r;
-	struct registry_group *groups[REGISTRY_MAX_GROUPS]; /* to be renewed */
+	struct registry_group *groups[REGISTRY_MAX_GROUPS]; /* groups to be renewed */
 	size_t n;
 	struct registry_group *left[REGISTRY_SPACE];
 	size_t n_left;

@@ -24,7 +24,7 @@ struct shuffle_cut {
 	uint64_t first_step;   /* number of the first step, such that the epoch ends with the same number as
 				  without start */
 	uint64_t n_full;       /* full steps, at the front */
-	uint64_t n_steps;      /* of the whole epoch */
+	uint64_t n_steps;      /* steps of the whole epoch */
 	uint64_t tail_samples[2]; /* samples of the steps after the full ones */
 	uint32_t rank, world;
 	uint32_t max_batch;
@@ -554,7 +554,7 @@ static uint64_t lower_lanes(const struct shuffle_plan *p, uint64_t step, uint64_
 	return lanes_lower_before(step + n, p->n_lanes, lane) - lanes_lower_before(step, p->n_lanes, lane);
 }
 
-/* Returns true if each lane has ranks of its own, which share its samples of each step. */
+/* Returns true if each lane belongs to certain ranks, which share its samples of each step. */
 static bool lane_has_ranks(const struct shuffle_plan *p)
 {
 	return p->n_lanes > 1 && p->cut.world % p->n_lanes == 0;

@@ -30,7 +30,7 @@ struct verify {
 	const struct snapshot *snapshot; /* NULL: missing or damaged, and reported already */
 	struct meta *meta;               /* NULL: missing or damaged, and reported already */
 	struct meta_info info;
-	struct chunk_id newest; /* of all versions */
+	struct chunk_id newest; /* newest chunk of all versions */
 	struct store_object *objects;
 	size_t n_objects;
 	size_t next_object;     /* place in objects while the metadata's chunks are compared with them */

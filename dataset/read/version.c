@@ -19,7 +19,7 @@
 
 struct version_place {
 	struct place place;
-	struct place *of; /* the dataset as it is now */
+	struct place *of; /* the dataset's place in its current version */
 };
 
 struct version_replay {

@@ -240,7 +240,7 @@ static void redis_nodes_close(struct redis_nodes *nodes)
 #define REPLICA_MS     "5000"
 
 struct command {
-	size_t offset, bytes; /* in the batch */
+	size_t offset, bytes; /* position of the command in the batch */
 	uint16_t slot;
 	uint16_t asked; /* node to ask this time, from an ASK redirection */
 	uint16_t node;  /* node that the command was assigned to */
@@ -628,7 +628,7 @@ int redis_link_run(struct redis_link *l, struct error *err)
 		if (n_taken) {
 			n_idle = 0;
 			until_ns = clock_monotonic_ns() + l->nodes.settings.patience_ns;
-		} else if (n_idle++) { /* the first redirection is followed at once */
+		} else if (n_idle++) { /* the first redirection is followed without a pause */
 			if (clock_monotonic_ns() >= until_ns)
 				return error_set(err, why.code ? why.code : -ETIMEDOUT, "%s", why.text);
 			pause_before(n_idle);

@@ -19,7 +19,7 @@ struct manifest_part {
 
 struct manifest {
 	uint64_t version;   /* 0: nothing was published yet, and the next fields are unset */
-	struct chunk_id id; /* of the two objects */
+	struct chunk_id id; /* id in the names of the two objects */
 	struct manifest_part snapshot, metadata;
 };
 

@@ -266,7 +266,7 @@ static int read_head(struct store *store, const struct chunk_id *id, void **ret,
 	if (!head)
 		return -ENOMEM;
 	r = store_read(store, id, 0, head, header.payload_offset, err);
-	if (r == 0) /* what was read this time says how long it is */
+	if (r == 0) /* the head that was just read states the chunk's length */
 		r = store_parse_head(store,
 				     &(struct store_object){.id = *id, .bytes = chunk_stored_bytes(head)},
 				     head, header.payload_offset, &view, &needed, err);

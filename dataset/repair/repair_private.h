@@ -34,7 +34,7 @@ struct repair {
 
 /* A chunk as it was packed, put together from parts found anywhere. */
 struct repair_image {
-	unsigned char *data; /* its plain form */
+	unsigned char *data; /* the chunk's plain form */
 	uint64_t bytes;
 	unsigned char *file; /* the chunk's file if it is compressed; else NULL */
 	uint64_t file_bytes;

@@ -15,7 +15,7 @@
 
 /* A record of a chunk. */
 struct change_entry {
-	size_t path; /* in the text */
+	size_t path; /* offset of the path in the text */
 	uint16_t path_length;
 	uint16_t mode;
 	bool is_delete;

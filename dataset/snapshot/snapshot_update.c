@@ -328,7 +328,7 @@ struct update {
 	    offset; /* position in the base's tree and paths; everything before it is written or left out */
 	struct buffer classes; /* struct snapshot_class */
 	struct path_text last_class;
-	uint32_t next_class; /* of the base */
+	uint32_t next_class; /* next class of the base */
 
 	struct section_writer records, times;
 	struct buffer places;   /* uint32_t: places of the current chunk's samples */

@@ -34,7 +34,7 @@
 struct store_posix {
 	struct store store;
 	int dir_fd;
-	char *path; /* for error texts */
+	char *path; /* path for error texts */
 };
 
 static struct store_posix *posix_of(const struct store *s)

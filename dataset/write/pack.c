@@ -122,8 +122,9 @@ int pack_has(struct writer *w, const struct chunk_sample *sample, struct error *
 	       known.record.xxh3 == checksum_xxh3(sample->data, sample->bytes);
 }
 
-/* Adopts the chunks that an interrupted run packed from the same source, with or without rewriting, as it is
- * now, and marks their *ret_n_files files to be skipped. The commit drops chunks that hold anything else. */
+/* Adopts the chunks that an interrupted run packed from the same source, with the same rewriting, if the
+ * files are unchanged, and marks their *ret_n_files files to be skipped. The commit drops chunks that hold
+ * anything else. */
 
 static struct source_file *find_record(const struct pack_source *source, const struct chunk_view *view,
 				       uint32_t i)
@@ -133,8 +134,8 @@ static struct source_file *find_record(const struct pack_source *source, const s
 	return source_find(source, (struct path_text){view->names + r->name_offset, r->name_length});
 }
 
-/* Returns true if each of the chunk's files is in the source, unchanged, and not in an earlier chunk, and was
- * packed as it is to be now. */
+/* Returns true if each of the chunk's files is unchanged in the source, is in no earlier chunk, and was
+ * packed in the form that is requested now. */
 static bool is_current(const struct pack_source *source, const struct chunk_view *view, bool rewrites)
 {
 	if (view->header->flags & CHUNK_FLAG_TOMBSTONE)

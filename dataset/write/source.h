@@ -26,7 +26,7 @@ struct source_file {
 };
 
 struct pack_source {
-	char *root; /* as given, for error texts */
+	char *root; /* path of the root as given, for error texts */
 	int dir_fd;
 	struct source_file *files;
 	size_t n_files;

@@ -99,7 +99,7 @@ static int open_directory(struct writer *w, enum writer_purpose purpose, struct 
 	return r < 0 ? r : writer_check_frozen(w, err);
 }
 
-/* Makes new ids come above this one, whatever the clock says. */
+/* Makes new ids greater than this one, regardless of the clock. */
 static void raise_ids(struct writer *w, const struct chunk_id *id)
 {
 	if (chunk_id_time_us(id) >= w->ids.time_us)

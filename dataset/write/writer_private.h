@@ -11,7 +11,7 @@
 #include "writer_lock.h"
 
 struct writer {
-	char *path; /* as the caller named it */
+	char *path; /* the dataset's name as given by the caller */
 	struct place *place;
 	int dir_fd,
 	    parent_fd; /* the dataset's folder, and its parent as long as the folder may be removed again */

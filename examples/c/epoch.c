@@ -47,7 +47,7 @@ static void tally_batch(const struct diesel_batch *batch, struct epoch_sum *tall
 	for (uint32_t i = 0; i < batch->n_items; i++) {
 		const struct diesel_item *item = &batch->items[i];
 		struct epoch_sum *t = &tallies[item->label < 0 ? n_classes : (uint32_t)item->label];
-		/* A packed batch is one array; otherwise, each sample has an address of its own. */
+		/* A packed batch is one array; otherwise, each sample has its own address. */
 		const uint8_t *data =
 		    batch->packed ? batch->packed + (size_t)i * batch->item_bytes : item->data;
 

@@ -77,7 +77,7 @@ static bool read_frame(const uint8_t *data, const struct part *part, unsigned *r
 	return layout.height && layout.width && p[5];
 }
 
-/* Counts MCUs. In a scan of one component each MCU is one block, whatever its sampling. */
+/* Counts MCUs. In a scan of one component each MCU is one block, regardless of the sampling. */
 static void count_mcus(struct jpeg_layout *layout, unsigned n_components)
 {
 	uint32_t v = n_components == 1 ? layout->v : 1;
@@ -191,8 +191,8 @@ static uint8_t next_marker(const uint8_t *data, size_t bytes, size_t *at, size_t
 struct intervals {
 	const uint8_t *data;
 	size_t bytes;
-	size_t at;     /* where the next interval begins */
-	size_t end;    /* where the last one ended */
+	size_t at;     /* offset where the next interval begins */
+	size_t end;    /* offset where the last interval ended */
 	uint64_t i, n; /* number of the next interval, and number of intervals */
 };
 

@@ -24,7 +24,7 @@
 
 struct chunk_blocks {
 	uint64_t payload_offset;
-	uint64_t plain_bytes; /* of the payload */
+	uint64_t plain_bytes; /* length of the payload */
 	uint32_t block_bytes, n;
 	const void *stored; /* n stored lengths of 4 bytes each; borrowed */
 };

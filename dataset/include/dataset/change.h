@@ -29,7 +29,7 @@ struct change {
 	uint64_t n_added, n_replaced, n_deleted; /* paths */
 	uint64_t n_samples;                      /* samples of the dataset in this version */
 	uint64_t n_chunks;                       /* written */
-	uint64_t n_bytes;                        /* of the samples in them */
+	uint64_t n_bytes;                        /* total bytes of the samples */
 	/* Printable, without line breaks. */
 	char host[CHANGE_NAME], user[CHANGE_NAME], command[CHANGE_COMMAND];
 };

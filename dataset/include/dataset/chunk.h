@@ -44,7 +44,7 @@
 #define CHUNK_MAX_BYTES     (64u << 20)
 #define CHUNK_DEFAULT_BYTES (8u << 20)
 #define CHUNK_NAME_MAX      4095u
-/* A sample longer than the chunk size gets a chunk of its own, up to this length. */
+/* maximum length of a sample. One that is longer than the chunk size gets its own chunk. */
 #define CHUNK_SAMPLE_MAX_BYTES (1u << 30)
 
 /* Big-endian time in us since 1970 (7 bytes), machine (4), process (3), counter (2): memcmp() sorts ids by
@@ -69,13 +69,13 @@ struct chunk_header {
 	uint32_t names_offset;
 	uint32_t payload_offset; /* also the head's length */
 	uint32_t reserved0;
-	uint64_t file_bytes;    /* of the plain form */
+	uint64_t file_bytes;    /* length of the plain form */
 	uint64_t payload_bytes; /* stored bytes of all samples, without padding */
 	uint64_t created_ns;    /* CLOCK_REALTIME */
 	uint64_t head_xxh3;
 	/* With CHUNK_FLAG_COMPRESSED; otherwise 0. */
-	uint64_t stored_bytes;  /* of the file; less than file_bytes */
-	uint32_t blocks_offset; /* of the blocks' stored lengths, 4 bytes each, within the head */
+	uint64_t stored_bytes;  /* length of the file; less than file_bytes */
+	uint32_t blocks_offset; /* offset in the head of the blocks' stored lengths, 4 bytes each */
 	uint32_t block_bytes;   /* length of each block except the last */
 	uint8_t level;          /* compression level of the blocks */
 	uint8_t reserved[31];
@@ -86,9 +86,9 @@ enum chunk_encoding {
 };
 
 struct chunk_record {
-	uint64_t offset;       /* of the stored bytes, from the file's start */
-	uint32_t bytes;        /* of the sample */
-	uint32_t stored_bytes; /* in the chunk */
+	uint64_t offset;       /* where the stored bytes begin in the file */
+	uint32_t bytes;        /* length of the sample */
+	uint32_t stored_bytes; /* length in the chunk */
 	uint64_t xxh3;         /* XXH3-64 of the stored bytes */
 	uint64_t mtime_ns;
 	uint32_t mode;        /* st_mode of the source */

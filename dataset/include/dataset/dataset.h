@@ -4,8 +4,8 @@
 /*
  * A dataset opened for reading without a daemon: its snapshot and its store.
  *
- * What was opened stays as it was when the dataset changes: open it again to see the change.
- * Thread-safe once open: reads share nothing.
+ * An open dataset does not change when the dataset is changed: open it again to see the change. Thread-safe
+ * once open: reads share nothing.
  */
 
 #include "dataset/snapshot.h"

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 struct fairness_sample {
-	uint64_t place;      /* in tree order */
+	uint64_t place;      /* place in tree order */
 	uint32_t chunk;      /* samples of one chunk are adjacent, in storage order */
 	int32_t class_index; /* any number; samples without a class share one of their own */
 };

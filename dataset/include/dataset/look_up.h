@@ -22,7 +22,7 @@ int look_up_find(struct look_up *l, const char *path, size_t path_length, struct
 int look_up_read(struct look_up *l, const struct meta_path *sample, void *buffer, struct error *err);
 
 struct look_up_entry {
-	const char *path; /* from the root, path_length bytes */
+	const char *path; /* path from the root, path_length bytes */
 	size_t path_length;
 	const struct meta_path *sample; /* NULL: a directory */
 };

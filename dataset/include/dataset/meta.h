@@ -45,7 +45,7 @@ struct meta_chunk {
 	uint32_t n_records;
 	uint32_t payload_offset;
 	uint32_t flags;  /* enum chunk_flag */
-	bool has_sha256; /* of the whole file */
+	bool has_sha256; /* the next field has the SHA-256 of the whole file */
 	struct digest sha256;
 };
 
@@ -87,7 +87,7 @@ struct meta {
 
 enum meta_mode {
 	META_READ,  /* rolls back the changes of a writer that died, where permitted */
-	META_CHECK, /* as META_READ, and reads everything, so that damage shows now and not later */
+	META_CHECK, /* as META_READ, but reads everything first, to find damage now and not later */
 	META_WRITE,
 	META_CREATE,  /* as META_WRITE, and creates missing metadata */
 	META_REPLACE, /* as META_CREATE, and moves damaged metadata aside and creates it again */

@@ -45,7 +45,7 @@ struct pack_options {
 	enum pack_order order;
 	uint64_t seed;
 	unsigned n_threads;  /* threads that read the source, >= 1 */
-	const char *command; /* for the log: writer_set_command(); or NULL */
+	const char *command; /* command for the log (writer_set_command()), or NULL */
 	bool append; /* add to a dataset that has samples; files that it has already (same size and mtime) are
 			left out */
 	bool skip_unreadable;
@@ -66,12 +66,12 @@ struct pack_options {
 struct pack_result {
 	uint64_t n_files; /* packed by this run */
 	uint64_t bytes;
-	uint64_t n_chunks;    /* of this commit */
+	uint64_t n_chunks;    /* chunks of this commit */
 	uint64_t n_unchanged; /* with append: files that were in the dataset already */
 	uint64_t n_resumed;   /* files packed by an earlier, interrupted run */
 	uint64_t n_skipped;   /* unreadable */
 	uint64_t n_other;     /* FIFOs, sockets, devices */
-	uint64_t version;     /* of the dataset now */
+	uint64_t version;     /* version of the dataset after the pack */
 };
 
 /* Opens a dataset for samples that are added one by one: writer_add(), writer_commit(), or writer_discard(),

@@ -18,7 +18,7 @@
 
 struct purge_options {
 	const char *dataset;
-	const char *command; /* for the log, or NULL */
+	const char *command; /* command for the dataset's log, or NULL */
 	uint64_t keep;       /* minimum number of versions that stay readable, the newest ones; >= 1 */
 	uint64_t older_ns;   /* versions that were the newest within this time stay readable, too */
 	uint64_t chunk_bytes;

@@ -24,7 +24,7 @@
 #include "dataset/owner.h"
 #include "lib/error.h"
 
-#define REGISTRY_NAME_BYTES  64 /* of a node, a job */
+#define REGISTRY_NAME_BYTES  64 /* maximum length of a node's or job's name, with the NUL */
 #define REGISTRY_LEASE_MS    3000
 #define REGISTRY_RENEW_MS    1000
 #define REGISTRY_MAX_GROUPS  256
@@ -76,9 +76,9 @@ int registry_check(const char *url, struct error *err);
 /* Removes this node's keys, if the server answers within half a second. No handler is called afterwards.
  * Accepts NULL. */
 void registry_stop(struct registry *r);
-/* Join or leave a group. From any thread; both return at once, and the server is notified at once. Joining
- * again changes the group's path, weight and lanes; one leave suffices. -ENOSPC: too many groups, of this
- * user or in total. */
+/* Join or leave a group. From any thread. Both return without waiting, and the server is notified
+ * immediately. Joining again changes the group's path, weight and lanes; one leave suffices. -ENOSPC: too
+ * many groups, of this user or in total. */
 int registry_join(struct registry *r, const struct registry_group_key *key, const char *path,
 		  uint64_t weight_bytes, const struct owner_lanes *lanes);
 void registry_leave(struct registry *r, const struct registry_group_key *key);

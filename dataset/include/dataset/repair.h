@@ -27,7 +27,7 @@ struct repair_chunk {
 struct repair_options {
 	const char *const *from; /* replicas (datasets), and trees of files that were packed */
 	size_t n_from;
-	const char *command; /* for the dataset's log */
+	const char *command; /* command for the dataset's log */
 	bool dry_run;
 	pack_rewriter
 	    *rewrite; /* NULL: files that were rewritten (struct chunk_record) cannot be reproduced */

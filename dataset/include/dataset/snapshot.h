@@ -34,8 +34,7 @@
 #define SNAPSHOT_FILE     "snapshot" /* in the dataset's directory, next to chunks/ and meta.db */
 #define SNAPSHOT_NO_CLASS (-1)
 
-/* Up to this size, about 60,000 samples, snapshot_verify() takes no noticeable time, and shows damage at
- * once. */
+/* bytes of a snapshot (about 60,000 samples) up to which snapshot_verify() takes no noticeable time */
 #define SNAPSHOT_WHOLE_BYTES (4u << 20)
 
 struct snapshot;
@@ -43,11 +42,11 @@ struct snapshot;
 struct snapshot_sample {
 	uint32_t chunk;  /* index in the chunk table */
 	uint32_t record; /* place in the chunk */
-	uint64_t offset; /* in the chunk file */
-	uint32_t bytes;  /* of the sample */
+	uint64_t offset; /* offset in the chunk's plain form */
+	uint32_t bytes;  /* length of the sample */
 	uint32_t stored_bytes;
 	uint16_t encoding;   /* enum chunk_encoding */
-	int32_t class_index; /* as torchvision's ImageFolder numbers it, or SNAPSHOT_NO_CLASS */
+	int32_t class_index; /* class number as in torchvision's ImageFolder, or SNAPSHOT_NO_CLASS */
 	uint64_t xxh3;
 	uint64_t mtime_ns; /* set only by snapshot_sample_stat(), else 0 */
 	uint32_t mode;
@@ -57,13 +56,14 @@ struct snapshot_sample {
 
 struct snapshot_chunk {
 	struct chunk_id id;
-	uint64_t file_bytes;   /* of the plain form, to which sample offsets refer */
+	uint64_t file_bytes;   /* length of the plain form, to which sample offsets refer */
 	bool is_compressed;    /* the file is a shorter form of the chunk (dataset/blocks.h) */
 	uint64_t first_sample; /* its samples are first_sample .. first_sample + n_samples - 1 */
 	uint32_t n_samples;    /* live samples: deleted or superseded records are left out */
 	uint32_t payload_offset;
 	uint64_t head_xxh3; /* from the chunk's header: shows that a file was replaced */
-	bool has_sha256;    /* of the whole plain form; all chunks of a snapshot have one, or none has */
+	bool has_sha256;    /* the next field has the SHA-256 of the plain form; all chunks of a snapshot have
+			       one, or none has */
 	struct digest sha256;
 };
 
@@ -76,16 +76,16 @@ enum snapshot_names {
 };
 
 struct snapshot_info {
-	uint64_t version; /* of the dataset; grows with every change */
+	uint64_t version; /* version of the dataset; grows with every change */
 	uint64_t n_samples;
 	uint64_t n_chunks;
 	uint32_t n_classes;   /* top-level folders, sorted by name (byte order) */
 	uint32_t equal_bytes; /* the length of every sample when all are equal, else 0 */
-	uint32_t max_bytes;   /* of the longest sample */
-	uint64_t total_bytes; /* of all samples */
+	uint32_t max_bytes;   /* length of the longest sample */
+	uint64_t total_bytes; /* total length of all samples */
 	uint64_t max_chunk_file_bytes;
 	uint64_t created_ns; /* CLOCK_REALTIME */
-	uint64_t file_bytes; /* of the snapshot */
+	uint64_t file_bytes; /* length of the snapshot file */
 	bool has_digests;
 	bool is_compressed; /* chunks may be compressed */
 	enum snapshot_names names;
@@ -165,8 +165,8 @@ struct snapshot_entry {
 	const char *name; /* borrowed, not terminated; the directory's path stands right in front of it */
 	size_t name_length;
 	bool is_directory;
-	uint64_t place;  /* in tree order: its own, or that of a directory's first sample */
-	uint64_t sample; /* of a file */
+	uint64_t place;  /* place in tree order; a directory has the place of its first sample */
+	uint64_t sample; /* number of a file's sample */
 };
 
 /* Returns the directory's next entry; *cursor is 0 before the first. -ENOENT: there are no more entries. */

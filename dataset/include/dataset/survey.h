@@ -29,7 +29,7 @@ struct survey {
 				   or NULL */
 	struct path_set known;  /* the classes of classes_of */
 
-	const char *source;                     /* for error texts */
+	const char *source;                     /* path of the source, for error texts */
 	uint64_t n_left;                        /* files left out by images_only */
 	uint64_t n_datasets;                    /* datasets left out, including the one that is written */
 	uint64_t n_images, n_others, n_outside; /* taken: images; other files; images in no class folder */

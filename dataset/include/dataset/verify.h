@@ -12,9 +12,9 @@
 
 struct verify_damage {
 	const struct chunk_id *chunk; /* NULL: not in a chunk */
-	const char *path;             /* of the sample, path_length bytes; NULL: not a sample */
+	const char *path;             /* path of the sample, path_length bytes; NULL: not a sample */
 	size_t path_length;
-	uint64_t offset;    /* in the chunk's file */
+	uint64_t offset;    /* offset in the chunk's file */
 	bool snapshot_only; /* damage in the snapshot only, which can be rebuilt from the metadata */
 	const char *text;   /* one line: the damage, its location, and the remedy */
 };

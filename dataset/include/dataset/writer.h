@@ -111,8 +111,8 @@ int writer_add(struct writer *w, const struct chunk_sample *sample, struct error
 /* Deletes a path, which need not exist. */
 int writer_delete(struct writer *w, const char *path, size_t path_length, struct error *err);
 
-/* For purge: the commit removes this chunk, which no version from writer_keep_from() on needs. The files are
- * removed after the commit, in the order of these calls. */
+/* Makes the commit remove this chunk, for a purge. No version from writer_keep_from() on needs it. The files
+ * are removed after the commit, in the order of these calls. */
 int writer_drop_chunk(struct writer *w, const struct chunk_id *id, struct error *err);
 void writer_keep_from(struct writer *w, uint64_t version);
 /* Removes the chunks that a purge left when it died after its commit. Call before the first writer_adopt().
@@ -134,8 +134,8 @@ int writer_flush(struct writer *w, struct error *err);
 
 struct writer_result {
 	uint64_t version;   /* the previous version if there was nothing to commit */
-	uint64_t n_chunks;  /* of this commit (rebuild: all) */
-	uint64_t n_paths;   /* of the dataset now */
+	uint64_t n_chunks;  /* chunks of this commit (rebuild: all chunks) */
+	uint64_t n_paths;   /* paths of the dataset after the commit */
 	uint64_t n_foreign; /* rebuild: chunks left out because no version has them */
 };
 

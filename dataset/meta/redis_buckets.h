@@ -9,8 +9,8 @@
  * length (1 byte; 0: deleted) and the data. A reader takes the last version that is not above the committed
  * number, so everything that a writer wrote becomes visible at once, when that number is raised.
  *
- * The field "" of each bucket is its mark: five numbers of 8 bytes, big endian. the lowest writer that may
- * write; then the writers of the previous and the newest state, each followed by the number of values that
+ * The field "" of each bucket is its mark, with five numbers of 8 bytes, big endian: the lowest writer that
+ * may write, and the writers of the previous and the newest state, each followed by the number of values that
  * are not deleted. The mark shows that a key was lost or evicted, and, when the whole bucket is read, that it
  * is incomplete.
  */

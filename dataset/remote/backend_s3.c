@@ -6,10 +6,10 @@
  *   data/<id>.snapshot, data/<id>.meta the snapshot and the metadata of one version
  *   versions/<16 digits>               a manifest (manifest.h): the version, and which data it has
  *
- * A manifest is written if there is none of its number, and never changed or removed: of two writers that
- * began with the same version one alone can publish. Its digits are those of the version's complement, so
- * that the newest one comes first in a list. The manifest of version 0 is written before the first chunk, and
- * writing it again shows whether the server refuses to.
+ * A manifest is written only if none has its number, and is never changed or removed. So only one of two
+ * writers that began with the same version can publish. Its digits are those of the version's complement, so
+ * that the newest manifest comes first in a list. The manifest of version 0 is written before the first
+ * chunk. Writing it again shows whether the server refuses the second write.
  */
 #include "dataset/backend.h"
 

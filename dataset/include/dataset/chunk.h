@@ -15,9 +15,9 @@
  * The head is [0, payload_offset). header.head_xxh3 covers the head with that field taken as 0;
  * record.xxh3 covers the sample's stored bytes. So every byte that matters is covered.
  *
- * With CHUNK_FLAG_COMPRESSED that is the chunk's plain form, as it lies in memory and as offsets, lengths and
- * checksums count it. Its file has the same head, and behind it the payload's blocks, one behind the other,
- * each compressed or as it is (blocks.h); then zeros up to stored_bytes, the file's length.
+ * With CHUNK_FLAG_COMPRESSED the above is the chunk's plain form, which memory has, and to which offsets,
+ * lengths and checksums refer. The file has the same head, then the payload's blocks one after another, each
+ * compressed or unchanged (blocks.h), then zeros up to stored_bytes, the file's length.
  *
  * A chunk with CHUNK_FLAG_TOMBSTONE has no payload; its records name paths that are deleted from then on.
  * Replaying the chunks in id order rebuilds all metadata of a dataset: the last record of a path wins.

@@ -153,9 +153,9 @@ uint64_t snapshot_find_many(const struct snapshot *s, const struct path_text *pa
 
 /*
  * The sorted tree. snapshot_by_path() gives the i-th sample (0 <= i < n_samples) in tree order, which
- * dataset/path_order.h defines: that of ImageFolder.samples. snapshot_list() iterates over the
- * entries of one directory ("" is the root) in O(log n + entries). A subdirectory appears once, with
- * is_directory set and its name without a slash.
+ * dataset/path_order.h defines, the order of ImageFolder.samples. snapshot_list() iterates over the entries
+ * of one directory ("" is the root) in O(log n + entries). A subdirectory appears once, with is_directory set
+ * and its name without a slash.
  */
 int snapshot_by_path(const struct snapshot *s, uint64_t i, uint64_t *ret_sample);
 /* Returns the sample's position in tree order. -ERANGE; -EBADMSG. */

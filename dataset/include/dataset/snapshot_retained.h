@@ -16,7 +16,7 @@
 
 #define SNAPSHOT_RETAINED_FOLDER "snapshots"
 /* Formats for error texts: the dataset, the requested version, the newest one. */
-#define SNAPSHOT_NO_VERSION    "%s has no version %" PRIu64 ": it is at version %" PRIu64
+#define SNAPSHOT_NO_VERSION    "%s has no version %" PRIu64 ": its newest version is %" PRIu64
 #define SNAPSHOT_NOT_RETAINED  "%s has no snapshot of version %" PRIu64 " any more"
 #define SNAPSHOT_RETAINED_NAME (sizeof(SNAPSHOT_RETAINED_FOLDER "/18446744073709551615"))
 

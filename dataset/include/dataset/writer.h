@@ -81,10 +81,10 @@ static inline void writer_freep(struct writer **w)
  * as leftovers. */
 void writer_discard(struct writer *w);
 
-/* Gives metadata and snapshot a SHA-256 of each chunk's file from this commit on, against people who may
- * write chunks but not the snapshot. A dataset that has digests keeps them without this call. Call it before
- * the first writer_add(), or before writer_rebuild(): only that can give digests to existing chunks. -EEXIST:
- * there are chunks without digests; err says what to run. */
+/* Gives metadata and snapshot a SHA-256 of each chunk's file from this commit on, to detect changes by people
+ * who may write chunks but not the snapshot. A dataset that has digests keeps them without this call. Call it
+ * before the first writer_add(), or before writer_rebuild(): only that can give digests to existing chunks.
+ * -EEXIST: there are chunks without digests; err says what to run. */
 int writer_keep_digests(struct writer *w, struct error *err);
 
 /* Compresses chunks that are begun from now on with this level (compress.h), as far as that is worth it; 0,

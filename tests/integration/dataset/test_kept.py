@@ -93,7 +93,7 @@ def test_how_many(engine):
     remove(engine, states, "--keep-snapshots", "2")
     assert n_kept(engine) == 2 and without_metadata(engine, 7) == states[7]
     text = engine.ctl("ls", "--version", "99", engine.dataset, fails=True)
-    assert "no version 99: it is at version 8" in text, text
+    assert "no version 99: its newest version is 8" in text, text
     return states
 
 

@@ -147,7 +147,7 @@ def test_published_meanwhile(engine, daemon):
     n_errors += take_all(iter(loader), [], scene)
     assert n_errors > 0
     loader.close()
-    for version, said in ((1, "has no snapshot of version 1 any more"), (99, "has no version 99: it is at version 4")):
+    for version, said in ((1, "has no snapshot of version 1 any more"), (99, "has no version 99: its newest version is 4")):
         try:
             scene.loader(daemon, version=version)
         except FileNotFoundError as error:

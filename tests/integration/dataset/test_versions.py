@@ -79,7 +79,7 @@ def test_old_versions(engine):
                          | {("changed", p) for p in old.keys() & new.keys() if old[p] != new[p]}), (a, b, told)
         assert sum(told[key] for key in ("added", "changed", "deleted")) == len(found)
     assert engine.ctl("diff", engine.dataset, "1", "2") == "- c1/1\n"
-    assert "no version 9: it is at version 5" in engine.ctl("ls", "--version", "9", engine.dataset, fails=True)
+    assert "no version 9: its newest version is 5" in engine.ctl("ls", "--version", "9", engine.dataset, fails=True)
     assert not [name for name in os.listdir(engine.env["TMPDIR"]) if name.startswith("dieselctl-")]
     engine.ctl("rebuild", engine.dataset)
     text = engine.ctl("cat", "--version", "2", engine.dataset, "c0/2", fails=True)

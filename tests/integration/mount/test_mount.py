@@ -313,7 +313,7 @@ class Refusals(Mount):
         self.fails("is not empty", self.dataset, full)
         self.fails("would hide", "--over", self.dataset, full)
         self.fails("cannot mount at", self.dataset, full + "/no")
-        self.fails("has no version 2: it is at version 1", "--version", "2", self.dataset, self.folder())
+        self.fails("has no version 2: its newest version is 1", "--version", "2", self.dataset, self.folder())
         self.fails("dieselctl pack", self.source, self.folder())
         gone = self.daemon()
         gone.stop()

@@ -9,8 +9,8 @@
 
 #define MIN_CHUNKS    64
 #define MAX_CHUNKS    4096
-#define CHUNK_SAMPLES 256 /* maximum samples per chunk */
-#define ENOUGH        4096 /* minimum samples: more chunks than the minimum are read until there are this many */
+#define CHUNK_SAMPLES 256  /* maximum samples per chunk */
+#define ENOUGH        4096 /* wanted number of samples, from MIN_CHUNKS to MAX_CHUNKS chunks */
 
 /* Lists the first samples of a chunk. */
 static int look_at(const struct snapshot *s, uint64_t chunk, struct fairness_sample *samples, uint64_t *n)

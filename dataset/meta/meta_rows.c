@@ -97,7 +97,7 @@ static int run(struct meta_rows *m, enum statement which, const struct chunk_vie
 	return r;
 }
 
-/* Stores a path. Adds 1 to *n_paths if the path is new. */
+/* Stores or deletes a path. Adds the change of the number of paths to *n_paths. */
 static int put_path(struct meta_rows *m, const struct chunk_view *view, uint32_t i, int64_t *n_paths,
 		    struct error *err)
 {

@@ -453,8 +453,8 @@ static void count(struct purge *p)
 	p->result.n_samples = p->plan.samples.bytes / sizeof(struct purge_sample);
 }
 
-/* Removes the chunks, data before tombstones. A leftover tombstone does no harm, but without it deleted
- * samples would come back. */
+/* Removes the chunks, data before tombstones. A leftover tombstone does no harm, but a missing one would
+ * bring deleted samples back in a rebuild. */
 static int drop_chunks(struct purge *p)
 {
 	size_t n;

@@ -18,8 +18,8 @@
  * - snapshot_verify_tables() reads only the tables, which do not grow with the samples. Then a record may be
  *   used together with its chunk's head, which the chunk table vouches for: if they differ, the record is
  *   wrong.
- * - snapshot_check_rest() is for lookups in a snapshot whose tables are verified: it compares the checksums
- * of all other sections, in about 0.1 s for ten million samples.
+ * - snapshot_check_rest() is for lookups in a snapshot whose tables are verified: it compares the other
+ *   checksums, in about 0.1 s for ten million samples.
  */
 
 #include "dataset/chunk.h"

@@ -138,6 +138,6 @@ void shuffle_rank_lanes(const struct shuffle_plan *plan, uint64_t *ret_first, ui
  * One lane visits all chunks, or those with a sample of the subset; several lanes visit no chunk without a
  * sample. */
 uint64_t shuffle_chunk_visit(const struct shuffle_plan *plan, uint64_t i);
-/* Returns the visits of window w: [*ret_first, *ret_end); with one lane [w*g, (w+1)*g). */
+/* Returns the visits [*ret_first, *ret_end) of window w. With one lane they are [w*g, (w+1)*g). */
 void shuffle_window_visits(const struct shuffle_plan *plan, uint64_t w, uint64_t *ret_first,
 			   uint64_t *ret_end);

@@ -68,7 +68,7 @@ int ctl_add_restarts(const void *data, size_t bytes, void **ret, size_t *ret_byt
 	int r = jpeg_restarts_add(data, bytes, &made, &made_bytes, ret_note);
 
 	if (made_bytes > CHUNK_SAMPLE_MAX_BYTES)
-		return error_set(ret_note, JPEG_RESTARTS_KEPT, "with markers, it would be larger than 1 GiB");
+		return error_set(ret_note, JPEG_RESTARTS_KEPT, "the file would have more than 1 GiB");
 	if (made) {
 		*ret = steal_pointer(made);
 		*ret_bytes = made_bytes;

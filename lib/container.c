@@ -43,7 +43,7 @@ static const struct container_kind kinds[] = {
     {"", ".rec", {"RecordIO files", WRITE}},
     {"", ".hdf5", {"HDF5 files", WRITE}},
     {"", ".h5", {"HDF5 files", WRITE}},
-    {"", ".chunk", {"chunks of a dataset of DIESEL", "copy the dataset with cp -r"}},
+    {"", ".chunk", {"chunks of a DIESEL dataset", "copy the dataset with cp -r"}},
 };
 
 static bool begins_with(const char *name, const char *prefix)

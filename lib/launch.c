@@ -86,7 +86,7 @@ static int error_not_run(const char *name, int code, struct error *err)
 		memcpy(end, name, strlen(name) + 1);
 		if (access(beside, X_OK) == 0)
 			return error_set(err, code,
-					 "cannot run %s: it is not in PATH, but there is %s. Give this path, "
+					 "cannot run %s: it is not in PATH, but %s exists. Give this path, "
 					 "or activate its environment",
 					 name, beside);
 	}

@@ -164,7 +164,7 @@ void log_limited(struct log_limit *limit, enum log_level level, const char *form
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
 	if (left_out > 0)
-		log_write(level, "%s (%" PRIu64 " more of this kind left out before)", text, left_out);
+		log_write(level, "%s (%" PRIu64 " similar lines left out before this one)", text, left_out);
 	else
 		write_line(level, text);
 }

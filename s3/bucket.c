@@ -153,7 +153,8 @@ int credentials_load(struct credentials *ret, struct error *err)
 	}
 	if (!is_header_text(c.key_id) || (c.token && !is_header_text(c.token))) {
 		credentials_free(&c);
-		return error_set(err, -EINVAL, "the key id or the token for S3 has invalid characters");
+		return error_set(err, -EINVAL,
+				 "the AWS access key ID or session token contains invalid characters");
 	}
 	*ret = c;
 	return 0;
@@ -184,7 +185,7 @@ static int load_endpoint(struct config *c, const char *bucket, const char *path,
 	if (!host || (strncmp(given, "http://", 7) != 0 && strncmp(given, "https://", 8) != 0) || !host[3] ||
 	    strpbrk(host + 3, "/?#@ \t\r\n") || !is_header_text(given))
 		return error_set(err, -EINVAL,
-				 "the endpoint of S3 must be http://HOST[:PORT] or https://HOST[:PORT]: "
+				 "the S3 endpoint must be http://HOST[:PORT] or https://HOST[:PORT]: "
 				 "check AWS_ENDPOINT_URL_S3 and AWS_ENDPOINT_URL");
 	host += 3;
 	if (style && strcmp(style, "path") != 0 && strcmp(style, "virtual") != 0 &&
@@ -236,7 +237,7 @@ static int config_load(const char *bucket, struct config *ret, struct error *err
 		if (!c.region)
 			r = error_errno(err, -ENOMEM, "S3");
 		else if (!is_header_text(c.region) || strpbrk(c.region, "/,"))
-			r = error_set(err, -EINVAL, "the region of S3 is not a valid name: check AWS_REGION");
+			r = error_set(err, -EINVAL, "the S3 region is not a valid name: check AWS_REGION");
 	}
 	if (r == 0)
 		r = load_endpoint(&c, bucket, path, err);
@@ -301,8 +302,7 @@ static int split_url(struct bucket *b, const char *url, struct error *err)
 		return error_errno(err, -ENOMEM, "%s", text);
 	}
 	if (!is_bucket_name(b->name) || (slash && !is_prefix(slash + 1)))
-		return error_set(err, -EINVAL, "invalid name of a dataset '%s': must be s3://BUCKET/PREFIX",
-				 text);
+		return error_set(err, -EINVAL, "invalid dataset URL '%s': must be s3://BUCKET/PREFIX", text);
 	return 0;
 }
 

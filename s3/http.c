@@ -416,12 +416,12 @@ static int result_of(const struct bucket *b, const struct exchange *x, CURLcode 
 	case CURLE_SSL_CACERT_BADFILE:
 		return error_set(err, -EACCES,
 				 "%s: the certificate of %s is not trusted (%s): set AWS_CA_BUNDLE to a file "
-				 "that has its authority",
+				 "with the certificate of its authority",
 				 name, b->config.endpoint, curl_easy_strerror(code));
 	case CURLE_COULDNT_RESOLVE_HOST:
 	case CURLE_URL_MALFORMAT:
 		return error_set(err, -EIO,
-				 "%s: there is no host %s: check AWS_ENDPOINT_URL_S3 and AWS_REGION", name,
+				 "%s: host %s was not found: check AWS_ENDPOINT_URL_S3 and AWS_REGION", name,
 				 b->config.authority);
 	default:
 		return error_set(err, -EIO, "%s: %s cannot be reached: %s", name, b->config.endpoint,

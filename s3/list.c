@@ -60,9 +60,9 @@ static int take_page(struct listing *w, struct xml_list *page, struct error *err
 
 		if ((page->url_encoded && !url_decode(key)) ||
 		    strncmp(key, w->prefix, strlen(w->prefix)) != 0)
-			return bad_list(w, "has a name that was not requested", err);
+			return bad_list(w, "contains a name that was not requested", err);
 		if (w->last && strcmp(key, w->last) <= 0)
-			return bad_list(w, "is not in order", err);
+			return bad_list(w, "is not sorted", err);
 		free(w->last);
 		w->last = steal_pointer(page->objects[i].key);
 		int r = w->callback(w->last + skip, page->objects[i].bytes, w->context);
@@ -92,7 +92,7 @@ static int get_page(struct listing *w, const char *token, const char *after, uns
 	int result = request_run(w->bucket, &r, &a, err);
 
 	if (result > 0)
-		return bad_list(w, "cannot be had", err);
+		return bad_list(w, "was not found", err);
 	if (result < 0)
 		return result;
 	struct xml_list page;
@@ -100,7 +100,7 @@ static int get_page(struct listing *w, const char *token, const char *after, uns
 	result = xml_parse_list(a.text ? a.text : "", a.body_bytes, &page);
 	answer_free(&a);
 	if (result == -EBADMSG)
-		return bad_list(w, "is not a list; is AWS_ENDPOINT_URL_S3 an S3 server?", err);
+		return bad_list(w, "cannot be parsed; is AWS_ENDPOINT_URL_S3 an S3 server?", err);
 	if (result < 0)
 		return error_errno(err, result, "%s", w->bucket->url);
 	*ret = page;
@@ -123,7 +123,8 @@ static int walk_pages(struct listing *w, const char *after, unsigned max, struct
 		more = page.truncated;
 		r = take_page(w, &page, err);
 		if (r == 0 && more && (!page.next || n_empty > MAX_EMPTY_PAGES))
-			r = bad_list(w, "continues without a position", err);
+			r = bad_list(w, "is incomplete, and the server sent no position to continue from",
+				     err);
 		free(token);
 		token = steal_pointer(page.next);
 		xml_list_free(&page);

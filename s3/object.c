@@ -93,7 +93,7 @@ static int upload_begin(struct upload *u, struct error *err)
 	if (result < 0)
 		return result;
 	if (!find_upload(&a, u->id, sizeof(u->id)))
-		result = error_set(err, -EBADMSG, "%s: the server did not begin an upload",
+		result = error_set(err, -EBADMSG, "%s: the server did not start the upload",
 				   object_name(u->bucket, u->key, name));
 	answer_free(&a);
 	return result;
@@ -315,7 +315,7 @@ int bucket_size(struct bucket *b, const char *key, uint64_t *ret_bytes, struct e
 		return result;
 	answer_free(&a);
 	if (!a.has_length)
-		return error_set(err, -EBADMSG, "%s: the server does not report its length",
+		return error_set(err, -EBADMSG, "%s: the server did not report the object's length",
 				 object_name(b, key, name));
 	*ret_bytes = a.content_length;
 	return 0;
@@ -336,7 +336,7 @@ static int check_range(struct bucket *b, const struct s3_request *r, const struc
 		return error_set(err, -EBADMSG,
 				 "%s is truncated: it ends at byte %llu, but must have %llu bytes", name,
 				 (unsigned long long)a->range_total, (unsigned long long)r->last + 1);
-	return error_set(err, -EBADMSG, "%s: the server sent another range than bytes %llu to %llu", name,
+	return error_set(err, -EBADMSG, "%s: the server did not send the requested bytes %llu to %llu", name,
 			 (unsigned long long)r->first, (unsigned long long)r->last);
 }
 

@@ -105,20 +105,21 @@ static bool may_pass(struct bucket *b, const struct answer *a)
 static const char *what_to_do(const struct answer *a)
 {
 	if (has_code(a, "NoSuchBucket"))
-		return "make the bucket first, or check the name";
+		return "create the bucket first, or check its name";
 	if (has_code(a, "InvalidAccessKeyId") || has_code(a, "SignatureDoesNotMatch") ||
 	    has_code(a, "InvalidToken"))
-		return "check the credentials: AWS_ACCESS_KEY_ID and its like, or ~/.aws/credentials and "
-		       "AWS_PROFILE";
+		return "check the credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+		       "~/.aws/credentials and AWS_PROFILE";
 	if (is_expired(a))
-		return "the credentials have expired: renew them, and run the same command";
+		return "the credentials have expired: renew them, and run the same command again";
 	if (has_code(a, "RequestTimeTooSkewed"))
-		return "set the clock";
+		return "set the clock of this machine";
 	if (a->status == 401 || a->status == 403)
 		return "these credentials do not permit this: reading needs s3:GetObject and s3:ListBucket, "
 		       "writing also s3:PutObject and s3:DeleteObject";
 	if (a->status >= 300 && a->status < 400)
-		return "the bucket is elsewhere: check AWS_REGION and AWS_ENDPOINT_URL_S3";
+		return "the bucket is in another region or on another server: check AWS_REGION and "
+		       "AWS_ENDPOINT_URL_S3";
 	if (a->status >= 500 || a->status == 429)
 		return "try again later";
 	return "is AWS_ENDPOINT_URL_S3 an S3 server?";

@@ -137,8 +137,8 @@ int sql_check_tables(struct sql *sql, const char *const *scripts, struct error *
 		return r;
 	if (is < 0)
 		return is;
-	return error_set(err, -EBADMSG, "%s has content that DIESEL does not make%s%s", sql_path(sql),
-			 advice ? ": " : "", advice ? advice : "");
+	return error_set(err, -EBADMSG, "%s has tables or other content that DIESEL does not create%s%s",
+			 sql_path(sql), advice ? ": " : "", advice ? advice : "");
 }
 
 /* No column or statement of ours comes near. */
@@ -178,13 +178,14 @@ static int failed(const struct sql *sql, int code, struct error *err)
 	int r = errno_of(sql, code);
 
 	if (code == SQLITE_INTERRUPT)
-		message = "reading it does not end";
+		message = "a query does not end";
 	if (r == -EBADMSG)
 		return error_set(err, r, "%s is damaged (%s)%s%s", sql->path, message, if_damaged ? ": " : "",
 				 if_damaged ? if_damaged : "");
 	if (code == SQLITE_READONLY_ROLLBACK)
-		return error_set(err, r, "an interrupted command has just left %s: run this one again",
-				 sql->path);
+		return error_set(
+		    err, r, "another command was interrupted while it changed %s: run this command again",
+		    sql->path);
 	if (r == -EBUSY)
 		return error_set(err, r, "%s is in use%s%s", sql->path, if_busy ? ": " : "",
 				 if_busy ? if_busy : "");

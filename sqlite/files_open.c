@@ -318,8 +318,8 @@ int sql_files_open(int dir_fd, const char *path, const struct sql_files_options 
 		r = look_for_journal(files);
 	if (r == 0 && options->writes && is_written_by_log(files)) {
 		sql_files_close(files);
-		return error_set(err, -EBADMSG,
-				 "%s is not a database that DIESEL makes (it has a write-ahead log)", path);
+		return error_set(err, -EBADMSG, "%s is not a DIESEL database (it has a write-ahead log)",
+				 path);
 	}
 	if (r < 0) {
 		sql_files_close(files);

@@ -358,7 +358,7 @@ static int read_planes(struct jpeg_reader *reader, uint8_t *planes)
 
 	if (!has_planes(jpeg))
 		return error_set(reader->err, -EOPNOTSUPP,
-				 "JPEG image whose chroma is not half the size of its luma");
+				 "JPEG image has no planes to cache: chroma must be half the size of luma");
 	jpeg->raw_data_out = TRUE;
 	jpeg->out_color_space = JCS_YCbCr;
 	jpeg_start_decompress(jpeg);
@@ -429,7 +429,8 @@ static int read_whole(struct jpeg_reader *reader, const struct image_source *rea
 	if (jpeg->image_width != whole->info.width || jpeg->image_height != whole->info.height ||
 	    (uint32_t)jpeg->max_h_samp_factor != whole->info.h ||
 	    (uint32_t)jpeg->max_v_samp_factor != whole->info.v)
-		return error_set(reader->err, -EBADMSG, "JPEG image differs from its first header");
+		return error_set(reader->err, -EBADMSG,
+				 "JPEG image has several headers that differ in size or chroma sampling");
 	return whole->is_planes ? read_planes(reader, to) : read_pixels(reader, whole->by, to);
 }
 

@@ -215,7 +215,7 @@ static int read_image(struct png_reader *reader, struct image_source *reading)
 
 	if (scratch_reserve(reader->rows, n_passes > 1 ? crop.height : 1, row_bytes) < 0 ||
 	    resample_begin(reading->resample, &plan) < 0)
-		return error_errno(reader->err, -ENOMEM, "PNG image of %zu bytes in a row", row_bytes);
+		return error_errno(reader->err, -ENOMEM, "PNG image has rows of %zu bytes", row_bytes);
 	if (n_passes > 1)
 		read_interlaced(reader, &crop, row_bytes, png_get_image_height(reader->png, reader->info),
 				n_passes);

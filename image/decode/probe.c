@@ -93,7 +93,8 @@ static int probe_jpeg(const uint8_t *data, size_t bytes, struct image_info *ret,
 		if (!marker || stands_alone(marker))
 			continue;
 		if (marker == 0xd9 || marker == 0xda)
-			return error_set(err, -EBADMSG, "JPEG image is damaged: no size before byte %zu",
+			return error_set(err, -EBADMSG,
+					 "JPEG image is damaged: no frame header with a size before byte %zu",
 					 at - 2);
 		if (bytes - at < SOF_BYTES)
 			break;

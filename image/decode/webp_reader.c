@@ -44,7 +44,7 @@ int webp_probe(const uint8_t *data, size_t bytes, struct image_info *ret, struct
 	WebPBitstreamFeatures features;
 
 	if (WebPGetFeatures(data, bytes, &features) != VP8_STATUS_OK)
-		return damaged(data, bytes, "its header is damaged", err);
+		return damaged(data, bytes, "the header is damaged", err);
 	*ret = (struct image_info){
 	    .kind = IMAGE_WEBP, .width = (uint32_t)features.width, .height = (uint32_t)features.height};
 	return 0;
@@ -56,8 +56,8 @@ static int failed(VP8StatusCode status, const struct image_source *reading, stru
 		return error_errno(err, -ENOMEM, "WebP image of %zu bytes", reading->bytes);
 	return damaged(reading->data, reading->bytes,
 		       status == VP8_STATUS_NOT_ENOUGH_DATA || status == VP8_STATUS_SUSPENDED
-			   ? "its data end before the image does"
-			   : "its data are damaged",
+			   ? "the data ends before the image does"
+			   : "the data is damaged",
 		       err);
 }
 
@@ -90,8 +90,9 @@ static int decode(struct scratch_buffer *pixels, const struct image_source *read
 	if (scratch_reserve(pixels, box->height, row) < 0)
 		return failed(VP8_STATUS_OUT_OF_MEMORY, reading, err);
 	if (!WebPInitDecoderConfig(&config))
-		return error_set(err, -EOPNOTSUPP,
-				 "WebP image: dieseld was built with another version of libwebp");
+		return error_set(
+		    err, -EOPNOTSUPP,
+		    "WebP image cannot be decoded: dieseld was built for another version of libwebp");
 	config.options.use_cropping = 1;
 	config.options.crop_left = (int)box->x;
 	config.options.crop_top = (int)box->y;
@@ -180,7 +181,7 @@ int webp_reader_read(struct scratch_buffer *pixels, struct image_source *reading
 	if (!demuxer || WebPDemuxGetI(demuxer, WEBP_FF_CANVAS_WIDTH) != info.width ||
 	    WebPDemuxGetI(demuxer, WEBP_FF_CANVAS_HEIGHT) != info.height ||
 	    !WebPDemuxGetFrame(demuxer, 1, &frame))
-		return damaged(reading->data, reading->bytes, "its chunks are damaged", err);
+		return damaged(reading->data, reading->bytes, "the RIFF chunks are damaged", err);
 	r = read_frame(pixels, reading, &frame, err);
 	WebPDemuxReleaseIterator(&frame);
 	return r;

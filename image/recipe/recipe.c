@@ -76,14 +76,15 @@ static const char *check_types(const struct recipe *r)
 	bool computes = r->flags & (RECIPE_UNIT | RECIPE_NORMALISE);
 
 	if (type >= RECIPE_N_TYPES || stored >= RECIPE_N_TYPES)
-		return "unknown type of numbers";
+		return "unknown number type";
 	if (type == stored && !computes)
 		return NULL;
 	if (is_floating(type) && type != RECIPE_FLOAT64)
 		return NULL;
 	if (type == RECIPE_UINT8 && !is_floating(stored) && !computes)
 		return NULL;
-	return "numbers must become float32, float16 or bfloat16, integers also uint8, or keep their type";
+	return "the output type must be float32, float16, bfloat16, the stored type, or uint8 for stored "
+	       "integers";
 }
 
 static const char *check_crop(const struct recipe *r)
@@ -118,7 +119,7 @@ static const char *check_dimensions(const struct recipe *r)
 	if (t->n_dimensions > RECIPE_TENSOR_DIMENSIONS)
 		return "an array must have at most 8 dimensions";
 	if (t->layout && t->n_dimensions != wanted[t->layout])
-		return "an array with height and width must have two dimensions, and three with channels";
+		return "an array with a height and a width must have two dimensions, or three with channels";
 	for (int i = 0; i < RECIPE_TENSOR_DIMENSIONS; i++) {
 		bool is_any =
 		    r->kind == RECIPE_NUMPY && r->shape != RECIPE_WHOLE && (i == height || i == width);
@@ -143,9 +144,9 @@ static const char *check_means(const struct recipe *r)
 
 	recipe_axes(t->layout, &height, &width, &channels);
 	if (r->flags & RECIPE_NORMALISE ? n < 1 || n > RECIPE_TENSOR_CHANNELS : t->n_means > 0)
-		return "normalising needs one mean, or one for each of at most 16 channels";
+		return "normalising needs one mean for all channels, or one for each of at most 16 channels";
 	if (n > 1 && (channels < 0 || t->dimensions[channels] != n))
-		return "there must be a mean for each channel, or one for all";
+		return "the number of means must be 1 or the number of channels";
 	for (uint32_t i = 0; i < RECIPE_TENSOR_CHANNELS; i++) {
 		if (i < n ? !isfinite(t->mean[i]) || !isfinite(t->std[i]) || !(t->std[i] > 0)
 			  : t->mean[i] != 0 || t->std[i] != 0)
@@ -175,13 +176,13 @@ static const char *tensor_check(const struct recipe *r)
 	const char *wrong;
 
 	if (!same_bits(r, &plain, sizeof(plain)))
-		return "a recipe for arrays has fields for images";
+		return "a recipe for arrays must not set fields for images";
 	if (r->tensor.layout >= RECIPE_N_LAYOUTS)
 		return "unknown layout";
 	if (r->flags & ~(RECIPE_ROWS | RECIPE_UNIT | RECIPE_NORMALISE))
 		return "unknown flag";
 	if (r->flags & RECIPE_ROWS && r->tensor.layout != RECIPE_HWC && r->tensor.layout != RECIPE_CHW)
-		return "an array without channels has no order of channels";
+		return "the order of channels applies only to arrays with height, width and channels";
 	if (!is_probability(r->flip_sideways) || !is_probability(r->flip_upright))
 		return "a probability must be from 0 to 1";
 	if (!r->tensor.layout && (r->flip_sideways > 0 || r->flip_upright > 0))
@@ -211,7 +212,7 @@ static const char *check_box(const struct recipe *r)
 			   ? NULL
 			   : "scale and ratio apply only to a random box";
 	if (!is_range(r->scale, 0, 1e6) || r->scale[1] <= 0)
-		return "scale must be two parts of the area, the smaller one first";
+		return "scale must be two fractions of the area, the smaller one first";
 	if (!is_range(r->ratio, 1e-6, 1e6))
 		return "ratio must be two ratios of width to height, the smaller one first";
 	return NULL;
@@ -220,7 +221,7 @@ static const char *check_box(const struct recipe *r)
 static const char *check_numbers(const struct recipe *r)
 {
 	if (r->type >= RECIPE_N_IMAGE_TYPES)
-		return "unknown type of numbers";
+		return "unknown number type";
 	if (r->flags & ~RECIPE_KNOWN_FLAGS)
 		return "unknown flag";
 	if (r->type == RECIPE_UINT8 && r->flags & (RECIPE_UNIT | RECIPE_NORMALISE))
@@ -248,16 +249,18 @@ static const char *check_colours(const struct recipe *r)
 	if (r->flags & RECIPE_GREY && r->grey != 1)
 		return "an image with one channel is always grey";
 	if (r->flags & RECIPE_TENSOR_COLOURS && r->jitter == 0 && r->grey == 0)
-		return "options of colours apply only to recipes that change them";
+		return "colour options apply only to recipes that change colours";
 	if (r->jitter == 0)
 		return is_none(r->brightness) && is_none(r->contrast) && is_none(r->saturation) &&
 			       is_none(r->hue)
 			   ? NULL
-			   : "colours apply only with a probability of jitter";
+			   : "colour ranges apply only if the probability of jitter is above 0";
 	if (!is_range(r->brightness, 0, FACTOR_MAX) || !is_range(r->contrast, 0, FACTOR_MAX) ||
 	    !is_range(r->saturation, 0, FACTOR_MAX))
-		return "brightness, contrast and saturation must be two factors, the smaller one first";
-	return is_range(r->hue, -0.5, 0.5) ? NULL : "hue must be from -0.5 to 0.5, the smaller one first";
+		return "brightness, contrast and saturation must each be two factors, the smaller one first";
+	return is_range(r->hue, -0.5, 0.5)
+		   ? NULL
+		   : "hue must be two numbers from -0.5 to 0.5, the smaller one first";
 }
 
 static const char *check_shape(const struct recipe *r)
@@ -297,11 +300,12 @@ const char *recipe_check_name(const struct recipe_codec *c)
 	static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789", marks[] = "-_.";
 
 	if (!is_text(c->name, sizeof(c->name)) || !c->name[0] || strchr(marks, c->name[0]))
-		return "a codec's name must be 1 to 31 small letters or digits, and -_. after the first one";
+		return "a codec's name must be 1 to 31 lower-case letters or digits, or -_. after the first "
+		       "one";
 	for (const char *at = c->name; *at; at++) {
 		if (!strchr(letters, *at) && !strchr(marks, *at))
-			return "a codec's name must be 1 to 31 small letters or digits, and -_. after the "
-			       "first one";
+			return "a codec's name must be 1 to 31 lower-case letters or digits, or -_. after "
+			       "the first one";
 	}
 	if (!is_text(c->options, sizeof(c->options)))
 		return "a codec's options must be a text of at most 447 bytes";
@@ -341,7 +345,7 @@ static const char *check_codec(const struct recipe *r)
 	const char *wrong = recipe_check_name(&r->codec);
 
 	if (!same_bits(r, &plain, sizeof(plain)))
-		return "a recipe for a codec has fields for images";
+		return "a recipe for a codec must not set fields for images";
 	return wrong ? wrong : recipe_check_output(r->type, &r->codec);
 }
 
@@ -353,7 +357,7 @@ const char *recipe_check(const struct recipe *r)
 	const char *wrong;
 
 	if (r->kind == RECIPE_NONE)
-		return same_bits(r, &none, sizeof(none)) ? NULL : "an empty recipe has fields";
+		return same_bits(r, &none, sizeof(none)) ? NULL : "an empty recipe must not set any fields";
 	if (r->kind != RECIPE_IMAGE && r->kind != RECIPE_CODEC && !recipe_is_tensor(r))
 		return "unknown kind of recipe";
 	if (r->damage >= RECIPE_N_DAMAGES || r->reserved)
@@ -361,11 +365,11 @@ const char *recipe_check(const struct recipe *r)
 	if (r->kind == RECIPE_CODEC)
 		return check_codec(r);
 	if (!same_bits(&r->codec, &no_codec, sizeof(no_codec)))
-		return "a recipe without a codec has fields for one";
+		return "a recipe without a codec must not set fields for a codec";
 	if (recipe_is_tensor(r))
 		return tensor_check(r);
 	if (!same_bits(&r->tensor, &no_tensor, sizeof(no_tensor)))
-		return "a recipe for images has fields for arrays";
+		return "a recipe for images must not set fields for arrays";
 	wrong = check_shape(r);
 	if (!wrong)
 		wrong = check_box(r);

@@ -61,14 +61,14 @@ static int check(const struct recipe *r, const struct npy *npy, struct error *er
 	describe(npy->type, npy->n_dimensions, npy->dimensions, "0", text);
 	describe(wanted.type, wanted.n_dimensions, wanted.dimensions, "any", wanted_text);
 	if (!is_it)
-		return error_set(err, -EBADMSG, "its array is %s, but must be %s", text, wanted_text);
+		return error_set(err, -EBADMSG, "the array is %s, but must be %s", text, wanted_text);
 	recipe_axes(r->tensor.layout, &height, &width, &channels);
 	/* Without a crop, the recipe's sides are 0. Positions have 32 bits. */
 	if (height >= 0 && (npy->dimensions[height] < r->height || npy->dimensions[width] < r->width))
-		return error_set(err, -EBADMSG, "its array is %s, too small for a crop of %u x %u", text,
+		return error_set(err, -EBADMSG, "the array is %s, too small for a crop of %u x %u", text,
 				 r->height, r->width);
 	if (height >= 0 && (npy->dimensions[height] > INT32_MAX || npy->dimensions[width] > INT32_MAX))
-		return error_set(err, -EBADMSG, "its array is %s, which is too large", text);
+		return error_set(err, -EBADMSG, "the array is %s: each side must be below 2^31", text);
 	return 0;
 }
 
@@ -156,8 +156,8 @@ int tensor_make(const struct recipe *r, const struct tensor_visit *visit, const 
 			wanted *= npy.dimensions[i];
 		describe(npy.type, npy.n_dimensions, npy.dimensions, "0", text);
 		if (bytes != wanted)
-			result = error_set(err, -EBADMSG, "it has %zu bytes, but %s needs %llu", bytes, text,
-					   (unsigned long long)wanted);
+			result = error_set(err, -EBADMSG, "the sample has %zu bytes, but %s needs %llu",
+					   bytes, text, (unsigned long long)wanted);
 	}
 	if (result == 0)
 		result = check(r, &npy, err);

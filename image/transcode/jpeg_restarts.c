@@ -139,7 +139,7 @@ static void on_output(j_common_ptr jpeg)
 static void on_progress(j_common_ptr jpeg)
 {
 	if (((j_decompress_ptr)jpeg)->input_scan_number > SCANS_MAX)
-		keep(transcoder_of(jpeg), "it has more than 100 scans");
+		keep(transcoder_of(jpeg), "the image has more than 100 scans");
 }
 
 static void begin_output(j_compress_ptr jpeg)
@@ -268,17 +268,17 @@ static int transcode(struct transcoder *t, const void *data, size_t bytes)
 	if (has_restarts(from))
 		return JPEG_RESTARTS_THERE;
 	if ((uint64_t)from->image_width * from->image_height > PIXELS_MAX)
-		keep(t, "it has more than 64 million pixels");
+		keep(t, "the image has more than 64 million pixels");
 	if (has_more_images(from))
-		keep(t, "it has more than one image");
+		keep(t, "the file has more than one image");
 	t->from.blocks = jpeg_read_coefficients(from);
 	if (!coefficients_complete(&t->from))
-		keep(t, "its scans leave out some of the image");
+		keep(t, "the scans do not cover the whole image");
 	write_image(t);
 	read_header(t, &t->written, t->output, t->bytes);
 	t->written.blocks = jpeg_read_coefficients(&t->written.jpeg);
 	if (!coefficients_equal(&t->from, &t->written))
-		keep(t, "its pixels would change");
+		keep(t, "the pixels would change");
 	append(t, from->src->next_input_byte, from->src->bytes_in_buffer);
 	return JPEG_RESTARTS_ADDED;
 }

@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 . packaging/wheel/common.sh
 glibc=2.31 # as in Debian 11 and Ubuntu 20.04
 # Newer distributions' archives need their C library.
-grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release || die "the programs can be made for others only on Debian 12"
+grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release || die "wheels for other machines can be built only on Debian 12"
 
 linked=packaging/wheel/linked.txt
 packages=$(sed -n 's/^\([^# ]*-dev\) .*/\1/p' "$linked")

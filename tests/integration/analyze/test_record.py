@@ -532,7 +532,7 @@ class Ends(Recording):
             self.assertEqual(done.returncode, 127)
             line = done.stderr.splitlines()[-1]
             self.assertIn("cannot run python-of-this-environment: ", line)
-            self.assertEqual(f"it is not in PATH, but there is {python}. Give this path" in line, there, line)
+            self.assertEqual(f"it is not in PATH, but {python} exists. Give this path" in line, there, line)
 
     def test_duration_ends_the_recording_not_the_command(self):
         marker = os.path.join(self.folder, "done")

@@ -194,7 +194,7 @@ class Source(unittest.TestCase):
         self.packed(self.source)
         os.rename(self.dataset, self.source / "photos.diesel")
         subprocess.run(["tar", "--hard-dereference", "-cf", self.root / "archive.tar", "-C", self.source, "."], check=True)
-        self.refused(self.root / "archive.tar", self.dataset, says=["chunks of a dataset of DIESEL", "--as-files"])
+        self.refused(self.root / "archive.tar", self.dataset, says=["chunks of a DIESEL dataset", "--as-files"])
 
     def test_images_and_as_files_contradict_each_other(self):
         self.write(*PICTURES)

@@ -158,7 +158,7 @@ class Restarts(unittest.TestCase):
         self.assertEqual(warned.count("\n"), len(kept) + 1)
         self.assertRegex(warned, "huge.*more than 64 million pixels")
         self.assertRegex(warned, "several.*more than one image")
-        self.assertRegex(warned, "last scan.*leave out some")
+        self.assertRegex(warned, "last scan.*do not cover the whole image")
         self.assertRegex(warned, "scans.*more than 100 scans")
 
     def test_resume_and_digest(self):

@@ -95,9 +95,9 @@ class WebPs(image_support.Images):
                     self.assertEqual(image_support.differences(ours, wanted)[0], 0, (options, at))
         self.assertGreater(n_refused, 30)
         small = webp(self.pixels(20, 12))
-        self.refused(riff(), "^WebP image of 12 bytes cannot be decoded: its header is damaged$")
-        self.refused(animation(20, 12), "^WebP image of [0-9]+ bytes cannot be decoded: its chunks are damaged$")
-        self.refused(animation(20, 12, frame(small, 2, 0, 20, 12)), "its chunks are damaged$")
+        self.refused(riff(), "^WebP image of 12 bytes cannot be decoded: the header is damaged$")
+        self.refused(animation(20, 12), "^WebP image of [0-9]+ bytes cannot be decoded: the RIFF chunks are damaged$")
+        self.refused(animation(20, 12, frame(small, 2, 0, 20, 12)), "the RIFF chunks are damaged$")
         cut = small[12:-30]
         self.refused(riff(cut[:4] + struct.pack("<I", len(cut) - 8) + cut[8:]), "cannot be decoded: its data", (0, 0, 20, 12))
 

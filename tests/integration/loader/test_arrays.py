@@ -169,7 +169,7 @@ class Mistakes(ArraysCase):
         path = self.dataset([good, good, good, good, good[:2], good, good.astype("int32"), good])
         batches = iter(self.loader(path, t.FromNumpy()))
         next(batches)
-        with self.assertRaisesRegex(diesel_loader.DamagedData, r"004\.npy: its array is int16 \[2, 4\], but must be int16 \[3, 4\]; batch 1"):
+        with self.assertRaisesRegex(diesel_loader.DamagedData, r"004\.npy: the array is int16 \[2, 4\], but must be int16 \[3, 4\]; batch 1"):
             next(batches)
         for policy, wanted in (("skip", [0, 1, 2, 3, 5, 7]), ("zero", list(range(8)))):
             loader = self.loader(path, t.FromNumpy(), damaged=policy)

@@ -130,7 +130,7 @@ def case_faults():
     assert len(read) > 1 and len(set(read)) == len(read) and {method for method, _ in read} == {"GET"}, read
     # Permanent faults are reported, with the object, the code and the fix.
     for fault, words in ((refused(403, "AccessDenied"), "AccessDenied"), (refused(503, "SlowDown"), "try again later"),
-                         (refused(404, "NoSuchBucket"), "make the bucket first"),
+                         (refused(404, "NoSuchBucket"), "create the bucket first"),
                          (refused(400, "ExpiredToken"), "renew them"), (refused(307, "TemporaryRedirect"), "AWS_REGION")):
         proxy.reset(fault)
         text = ctl(port, "stat", URL, fails=True)

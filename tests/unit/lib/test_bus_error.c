@@ -58,7 +58,7 @@ static void test_a_truncated_file_is_one_line(void **state)
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 1);
 	path[8] = '?';
-	snprintf(wanted, sizeof(wanted), "prog: %s cannot be read any more", path);
+	snprintf(wanted, sizeof(wanted), "prog: %s can no longer be read", path);
 	assert_ptr_equal(strstr(said, wanted), said);
 	assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
 	path[8] = '\033';

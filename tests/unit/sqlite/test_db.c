@@ -336,7 +336,8 @@ static void test_other_tables_are_not_ours(void **state)
 		assert_int_equal(sql_check_tables(sql, ours, &err), -EBADMSG);
 		sql_rollback(sql);
 	}
-	expect(-EBADMSG, -EBADMSG, &err, "%s has content that DIESEL does not make: make a new one");
+	expect(-EBADMSG, -EBADMSG, &err,
+	       "%s has tables or other content that DIESEL does not create: make a new one");
 	sql_close(sql);
 }
 
@@ -352,7 +353,7 @@ static void test_work_has_an_end(void **state)
 	    sql_number(sql,
 		       "WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c) SELECT max(i) FROM c",
 		       &n, &err),
-	    -EBADMSG, &err, "%s is damaged (reading it does not end)");
+	    -EBADMSG, &err, "%s is damaged (a query does not end)");
 	assert_int_equal(count(sql), 0); /* the next statement has a limit of its own */
 	sql_close(sql);
 }

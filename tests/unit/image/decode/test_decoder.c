@@ -182,7 +182,7 @@ static void test_a_probe_reads_kind_and_size(void **state)
 	assert_int_equal(image_probe(no_contents, sizeof(no_contents), &info, &err), 0);
 	assert_int_equal(info.height, 5);
 	assert_int_equal(image_probe(scan_first, sizeof(scan_first), &info, &err), -EBADMSG);
-	assert_non_null(strstr(err.text, "no size before byte 2"));
+	assert_non_null(strstr(err.text, "no frame header with a size before byte 2"));
 }
 
 static int begin(void **state)

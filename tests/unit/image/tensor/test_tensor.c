@@ -240,21 +240,21 @@ static void what_does_not_fit_is_named(void **state)
 	uint8_t data[256] = {0}, out[24];
 
 	assert_int_equal(tensor_make(&r, &(struct tensor_visit){1, 2, 3}, data, 23, out, &err), -EBADMSG);
-	assert_string_equal(err.text, "it has 23 bytes, but uint8 [4, 3, 2] needs 24");
+	assert_string_equal(err.text, "the sample has 23 bytes, but uint8 [4, 3, 2] needs 24");
 	r.kind = RECIPE_NUMPY;
 	size_t bytes = file_of("{'descr': '|u1', 'fortran_order': False, 'shape': (4, 2, 0)}", data);
 
 	assert_int_equal(tensor_make(&r, &(struct tensor_visit){1, 2, 3}, data, bytes, out, &err), -EBADMSG);
-	assert_string_equal(err.text, "its array is uint8 [4, 2, 0], but must be uint8 [4, 3, 2]");
+	assert_string_equal(err.text, "the array is uint8 [4, 2, 0], but must be uint8 [4, 3, 2]");
 	r.shape = RECIPE_RANDOM_CROP;
 	r.width = r.height = 2;
 	r.tensor.dimensions[0] = r.tensor.dimensions[1] = 0;
 	bytes = file_of("{'descr': '|u1', 'fortran_order': False, 'shape': (12, 1, 2)}", data);
 	assert_int_equal(tensor_make(&r, &(struct tensor_visit){1, 2, 3}, data, bytes, out, &err), -EBADMSG);
-	assert_string_equal(err.text, "its array is uint8 [12, 1, 2], too small for a crop of 2 x 2");
+	assert_string_equal(err.text, "the array is uint8 [12, 1, 2], too small for a crop of 2 x 2");
 	bytes = file_of("{'descr': '|i1', 'fortran_order': False, 'shape': (4, 3, 2)}", data);
 	assert_int_equal(tensor_make(&r, &(struct tensor_visit){1, 2, 3}, data, bytes, out, &err), -EBADMSG);
-	assert_string_equal(err.text, "its array is int8 [4, 3, 2], but must be uint8 [any, any, 2]");
+	assert_string_equal(err.text, "the array is int8 [4, 3, 2], but must be uint8 [any, any, 2]");
 }
 
 UNIT_TESTS(cmocka_unit_test(good_recipes_pass), cmocka_unit_test(bad_recipes_are_refused),

@@ -100,7 +100,7 @@ static void on_bus_error(int signal, siginfo_t *info, void *context)
 	n = add(text, n, sizeof(text), ": ");
 	n = add(text, n, sizeof(text), find_path(&line, (uintptr_t)info->si_addr));
 	n = add(text, n, sizeof(text),
-		"  can no longer be read: the file was truncated, or its storage failed. Try again\n");
+		" can no longer be read: the file was truncated, or its storage failed. Try again\n");
 	(void)!write(STDERR_FILENO, text, n);
 	_exit(1);
 }

@@ -54,8 +54,8 @@ void html_evidence(const struct html *html)
 		most_ns = analysis->evidence[i].ns > most_ns ? analysis->evidence[i].ns : most_ns;
 	html_section(html, "evidence", "Waits of the trainer",
 		     analysis->steady.n_warmup_steps
-			 ? "the thread and call that each wait was waiting for, with warm-up"
-			 : "the thread and call that each wait was waiting for");
+			 ? "the thread and the call that the trainer waited for, including warm-up"
+			 : "the thread and the call that the trainer waited for");
 	fputs("<div class=\"scroll\"><table><thead><tr><th>thread</th><th>was</th><th></th><th class=\"n\">"
 	      "time</th></tr></thead><tbody>\n",
 	      html->stream);
@@ -116,7 +116,7 @@ void html_profile(const struct html *html)
 	    "reading.",
 	    (unsigned long long)profile->n_samples, profile->rate_hz);
 	if (profile->n_unknown)
-		fprintf(html->stream, " %.0f %% are of unknown libraries.",
+		fprintf(html->stream, " %.0f %% of the samples are in unknown libraries.",
 			100 * (double)profile->n_unknown / (double)profile->n_samples);
 	fputs("</p>\n<div id=\"flame\" class=\"needs-js\"></div>\n<div class=\"columns\">", html->stream);
 	profile_table(html, "By library", profile->libraries, profile->n_libraries, profile->n_samples);
@@ -156,9 +156,10 @@ void html_checkpoints(const struct html *html)
 	if (isfinite(report->interval_steps))
 		fprintf(html->stream, "One every %.0f steps. ", report->interval_steps);
 	if (report->advised_steps)
-		fprintf(html->stream,
-			"To spend at most %.0f %% of the time on them: one every %u steps (%.1f %%).",
-			100 * report->overhead_max, report->advised_steps, 100 * report->advised_overhead);
+		fprintf(
+		    html->stream,
+		    "To spend at most %.0f %% of the time on checkpoints: save one every %u steps (%.1f %%).",
+		    100 * report->overhead_max, report->advised_steps, 100 * report->advised_overhead);
 	fprintf(html->stream, " %s", words_tail(tail, sizeof(tail), html->analysis));
 	fputs("</p>\n<div class=\"scroll\"><table><thead><tr><th class=\"n\">at</th><th "
 	      "class=\"n\">stall</th><th "
@@ -206,7 +207,7 @@ void html_ranks(const struct html *html)
 	if (!analysis->n_ranks)
 		return;
 	html_section(html, "ranks", "Ranks",
-		     "shares of each rank's own steps; the others wait for a straggler");
+		     "shares of each rank's own steps; the other ranks wait for a straggler");
 	fputs("<div class=\"scroll\"><table><thead><tr><th>process</th><th class=\"n\">steps</th><th "
 	      "class=\"n\">time</th><th>shares</th><th class=\"n\">data "
 	      "wait</th><th class=\"n\">until others came</th><th></th></tr></thead><tbody>\n",
@@ -250,7 +251,8 @@ void html_about(const struct html *html)
 			 units_format_duration(a, sizeof(a), analysis->steady.warmup_ns));
 		about_row(html, "warm-up", text);
 	}
-	snprintf(text, sizeof(text), "%.0f %% of the steps without lost events, fetch and prep by %s",
+	snprintf(text, sizeof(text),
+		 "%.0f %% of the steps have no lost events; fetch and prep were told apart by %s",
 		 100 * analysis->recorded.coverage_ratio, analysis_method_name(analysis->job.method));
 	about_row(html, "coverage", text);
 	if (html->source.kernel) {

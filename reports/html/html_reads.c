@@ -80,10 +80,10 @@ static void bytes_row(const struct html *html, const char *name, uint64_t bytes)
 static void totals(const struct html *html, const struct page_cache *cache)
 {
 	fputs("<div><h3>In all</h3><table><tbody>\n", html->stream);
-	bytes_row(html, "requested by reads, or touched", cache->used_bytes);
+	bytes_row(html, "requested by read calls, or touched in mapped files", cache->used_bytes);
 	bytes_row(html, "read from storage", cache->cold_bytes);
 	if (cache->direct_bytes)
-		bytes_row(html, "part of it, past the page cache (O_DIRECT)", cache->direct_bytes);
+		bytes_row(html, "of these, past the page cache (O_DIRECT)", cache->direct_bytes);
 	if (cache->network_bytes)
 		bytes_row(html, "over sockets", cache->network_bytes);
 	fputs("<tr><td>read calls</td>", html->stream);
@@ -108,10 +108,10 @@ static void mapped(const struct html *html, const struct page_cache *cache)
 	fprintf(html->stream, "<p>Mapped files: %llu page faults, ",
 		(unsigned long long)(from->n_major_faults + from->n_minor_faults));
 	if (!from->n_major_faults) {
-		fputs("none of which had to read.</p>\n", html->stream);
+		fputs("none of which had to read from storage.</p>\n", html->stream);
 		return;
 	}
-	fprintf(html->stream, "of which %llu had to read: %s of thread time",
+	fprintf(html->stream, "of which %llu had to read from storage: %s of thread time",
 		(unsigned long long)from->n_major_faults,
 		units_format_duration(text, sizeof(text), from->fault_ns));
 	if (isfinite(from->random_ratio))

@@ -94,23 +94,24 @@ static void part_rows(const struct html *html, enum analysis_share share)
 	switch (share) {
 	case SHARE_PREP_STALL:
 		part_row(html, "prep", "head of line",
-			 "part of the waits: another batch was ready, but a slower one had to come first",
+			 "part of prep stall: another batch was ready, but a slower one had to come first",
 			 analysis->parts.head_of_line_ns);
-		part_row(html, "prep", "interpreter lock", "part of the waits: waiting for Python's GIL",
+		part_row(html, "prep", "interpreter lock", "part of prep stall: waiting for Python's GIL",
 			 analysis->parts.gil_ns);
 		break;
 	case SHARE_CPU_STARVED:
-		part_row(html, "starved", "neighbours", "part of it: threads of other jobs had the core",
+		part_row(html, "starved", "neighbours",
+			 "part of cpu starved: threads of other jobs had the core",
 			 analysis->parts.neighbours_ns);
-		part_row(html, "starved", "interpreter lock", "part of it: waiting for Python's GIL",
+		part_row(html, "starved", "interpreter lock", "part of cpu starved: waiting for Python's GIL",
 			 analysis->parts.gil_starved_ns);
 		break;
 	case SHARE_OTHER:
-		part_row(html, "other", "sleeping", "part of it: asleep on purpose (time.sleep)",
+		part_row(html, "other", "sleeping", "part of other: asleep on purpose (time.sleep)",
 			 analysis->parts.asleep_ns);
 		break;
 	case SHARE_DEVICE:
-		part_row(html, "gpu", "GPU wait", "part of it: waiting for the GPU to finish",
+		part_row(html, "gpu", "GPU wait", "part of device: waiting for the GPU to finish",
 			 analysis->parts.gpu_wait_known ? analysis->parts.gpu_wait_ns : 0);
 		break;
 	case SHARE_FETCH_STALL:
@@ -294,7 +295,7 @@ void html_figures(const struct html *html)
 		     (double)shown.n_steps * (double)NS_PER_S / (double)shown.wall_ns);
 	step_tiles(html);
 	if (shown.n_steps && report_wait_known(analysis))
-		tile(html, "data wait per step, mean", "%s",
+		tile(html, "mean data wait per step", "%s",
 		     units_format_duration(text, sizeof(text),
 					   (shown.ns[SHARE_FETCH_STALL] + shown.ns[SHARE_PREP_STALL]) /
 					       shown.n_steps));

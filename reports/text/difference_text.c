@@ -140,7 +140,8 @@ int report_difference_text(FILE *stream, const struct report_difference *differe
 	layout_wrap(
 	    &layout,
 	    "Intervals cover the noise within each recording, without warm-up, validation and compiling. "
-	    "They do not cover how a machine drifts between two: record each version twice to see that.",
+	    "They do not cover how the machine's speed drifts between recordings: record each version twice "
+	    "to see that.",
 	    0, 0);
 	layout_style(&layout, STYLE_PLAIN);
 	if (fflush(stream) || ferror(stream))

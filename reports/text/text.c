@@ -105,14 +105,14 @@ static void asides(const struct layout *layout, const struct analysis *analysis)
 	char time[24];
 
 	if (analysis->parts.head_of_line_ns > noise_ns)
-		layout_line(
-		    layout,
-		    "For %s of it another worker's batch was ready, but the loader keeps their order.",
-		    units_format_duration(time, sizeof(time), analysis->parts.head_of_line_ns));
+		layout_line(layout,
+			    "For %s of the data wait, another worker's batch was ready, but the loader keeps "
+			    "the order of batches.",
+			    units_format_duration(time, sizeof(time), analysis->parts.head_of_line_ns));
 	if (analysis->parts.gil_starved_ns > noise_ns)
 		layout_line(layout,
-			    "Outside of waits the trainer waited %s for the interpreter lock (counted as cpu "
-			    "starved).",
+			    "Outside of data waits, the trainer waited %s for the interpreter lock (counted "
+			    "as cpu starved).",
 			    units_format_duration(time, sizeof(time), analysis->parts.gil_starved_ns));
 	if (analysis->parts.asleep_ns > noise_ns)
 		layout_line(layout, "The trainer was sleeping on purpose for %s (counted as other).",
@@ -206,7 +206,7 @@ static void about(const struct layout *layout, const struct analysis *analysis)
 		layout_line(layout, "%s",
 			    layout_printable(layout, command, sizeof(command), analysis->job.command));
 	if (analysis->job.trainer_ns_tgid && analysis->job.trainer_ns_tgid != analysis->job.trainer_tgid)
-		snprintf(inside, sizeof(inside), " (%u and %u in its container)",
+		snprintf(inside, sizeof(inside), " (in its container: %u and %u)",
 			 analysis->job.trainer_ns_tgid, analysis->job.trainer_ns_tid);
 	layout_line(layout, "Process %u, trainer thread %u%s; %s.", analysis->job.trainer_tgid,
 		    analysis->job.trainer_tid, inside, words_loader(analysis));

@@ -31,7 +31,7 @@ static void most_reads(const struct page_cache *cache, char *text, size_t size)
 		if (bytes <= bytes_most)
 			continue;
 		bytes_most = bytes;
-		snprintf(text, size, ", most bytes by those of %s to %s",
+		snprintf(text, size, ", most bytes by reads of %s to %s",
 			 units_format_bytes(from, sizeof(from), UINT64_C(1) << i),
 			 units_format_bytes(to, sizeof(to), UINT64_C(2) << i));
 	}
@@ -76,11 +76,11 @@ void text_reads(const struct layout *layout, const struct analysis *analysis)
 		    (unsigned long long)cache->n_reads, sizes);
 	if (page_cache_excess(cache) > 0)
 		layout_line(layout,
-			    "%.1f times as much came from storage as was used: the kernel's readahead read "
-			    "the rest in vain.",
+			    "Storage delivered %.1f times the bytes that the job used: the kernel's "
+			    "readahead read the rest in vain.",
 			    page_cache_excess(cache));
 	if (cache->mapped.n_major_faults)
-		layout_line(layout, "Mapped files: %llu page faults that had to read, which took %s.",
+		layout_line(layout, "Mapped files: %llu page faults had to read from storage, which took %s.",
 			    (unsigned long long)cache->mapped.n_major_faults,
 			    units_format_duration(used, sizeof(used), cache->mapped.fault_ns));
 	places(layout, cache->folders, cache->n_folders);
@@ -130,8 +130,8 @@ static void images(const struct layout *layout, const struct profile *profile)
 
 	if (decode >= NOTABLE)
 		layout_line(layout,
-			    "JPEG, PNG and WebP images: decoding %.0f %%, transforms that dieseld runs too "
-			    "%.0f %%, other transforms of torchvision %.0f %%.",
+			    "JPEG, PNG and WebP images: decoding %.0f %%, transforms that dieseld can run "
+			    "%.0f %%, other torchvision transforms %.0f %%.",
 			    100 * decode, 100 * (double)profile->images.n_transform / n,
 			    100 * (double)profile->images.n_foreign / n);
 }
@@ -165,7 +165,7 @@ void text_gpu(const struct layout *layout, const struct analysis *analysis)
 		    units_format_duration(wait, sizeof(wait), gpu->wait_ns),
 		    units_format_duration(spin, sizeof(spin), gpu->spin_ns),
 		    units_format_duration(starved, sizeof(starved), gpu->starved_ns), utilization);
-	layout_line(layout, "%llu launches, %llu copies%s, as %s was called.",
+	layout_line(layout, "%llu launches, %llu copies%s, counted in calls of %s.",
 		    (unsigned long long)gpu->n_launches, (unsigned long long)gpu->n_copies,
 		    gpu->launches_known ? "" : " or more (too many to count all)",
 		    gpu->library[0] ? layout_printable(layout, library, sizeof(library), gpu->library)
@@ -203,10 +203,11 @@ void text_checkpoints(const struct layout *layout, const struct analysis *analys
 	if (isfinite(report->interval_steps))
 		snprintf(every, sizeof(every), ", one every %.0f steps", report->interval_steps);
 	if (report->advised_steps)
-		snprintf(advice, sizeof(advice), " To spend at most %.0f %% of the time: one every %u steps.",
+		snprintf(advice, sizeof(advice),
+			 " To spend at most %.0f %% of the time on checkpoints: save one every %u steps.",
 			 100 * report->overhead_max, report->advised_steps);
 	if (report->copy_ns > 0)
-		snprintf(copy, sizeof(copy), ", %s of copying the state",
+		snprintf(copy, sizeof(copy), ", %s to copy the state",
 			 units_format_duration(fsync, sizeof(fsync), (uint64_t)report->copy_ns));
 	layout_heading(layout, "Checkpoints");
 	layout_line(layout, "%zu%s; on average %s of stall (%s in fsync)%s, %s written.%s", report->n_items,
@@ -267,5 +268,5 @@ void text_needed(const struct layout *layout, const struct analysis *analysis)
 	need(text, sizeof(text), &length, &from->workers_needed, 1, " workers");
 	need(text, sizeof(text), &length, &from->storage_factor_needed, 1, " times the storage bandwidth");
 	if (length)
-		layout_line(layout, "Enough to end the data wait, each without the others: %s.", text);
+		layout_line(layout, "Any one of these changes would end the data wait: %s.", text);
 }

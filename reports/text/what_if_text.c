@@ -39,7 +39,7 @@ static void line_question(FILE *stream, const struct what_if_question *question)
 	}
 	if (!isnan(question->n_nodes)) {
 		fprintf(stream, "%s%.0f node%s", comma, question->n_nodes,
-			question->n_nodes == 1 ? "" : "s, each with lanes of its own");
+			question->n_nodes == 1 ? "" : "s, each with its own lanes");
 		comma = ", ";
 	}
 	if (question->native)
@@ -57,8 +57,8 @@ static void text_answer(FILE *stream, const struct report_what_if *what_if)
 	line_question(stream, &what_if->question);
 	if (what_if->question.n_nodes > 1)
 		fprintf(stream,
-			"  each needs 1/%.0f of the dataset, and its memory holds %.0f %% of that; storage "
-			"counts as equally fast for each\n",
+			"  each node needs 1/%.0f of the dataset, and its memory holds %.0f %% of that; "
+			"storage is assumed to be equally fast for every node\n",
 			what_if->question.n_nodes, 100 * answer->cached_ratio);
 	fprintf(stream, "  %.2f steps/s instead of %.2f: %.2fx as fast (%.2f to %.2f), then %s\n",
 		answer->steps_per_s.value, 1 / predictions->recorded_step_s, answer->speedup.value,
@@ -85,12 +85,12 @@ static void text_rates(FILE *stream, const struct predictions *predictions)
 	const char *unit = isnan(predictions->batch_samples) ? "batches/s" : "samples/s";
 	char bytes[16];
 
-	fprintf(stream, "Speed of each part without the others:\n");
+	fprintf(stream, "Rate of each part if it were the only limit:\n");
 	line_rate(stream, "fetch", &predictions->fetch_rate, unit);
 	line_rate(stream, "prepare", &predictions->prep_rate, unit);
 	line_rate(stream, "device", &predictions->device_rate, unit);
 	if (predictions->storage_bytes_per_s.value > 0)
-		fprintf(stream, "  storage gave %s/s\n",
+		fprintf(stream, "  storage delivered %s/s\n",
 			units_format_bytes(bytes, sizeof(bytes),
 					   (uint64_t)predictions->storage_bytes_per_s.value));
 }
@@ -122,9 +122,9 @@ static void text_curve(FILE *stream, enum what_if_axis axis, const struct what_i
 	static const char *const titles[WHAT_IF_AXES] = {
 	    [WHAT_IF_CACHE] = "Share of the dataset in memory",
 	    [WHAT_IF_WORKERS] = "Workers",
-	    [WHAT_IF_STORAGE] = "Storage bandwidth, as a multiple of the recorded",
-	    [WHAT_IF_DEVICE] = "Device speed, as a multiple of the recorded",
-	    [WHAT_IF_SAMPLE_SIZE] = "Sample size, as a multiple of the recorded",
+	    [WHAT_IF_STORAGE] = "Storage bandwidth, as a multiple of the recorded bandwidth",
+	    [WHAT_IF_DEVICE] = "Device speed, as a multiple of the recorded speed",
+	    [WHAT_IF_SAMPLE_SIZE] = "Sample size, as a multiple of the recorded size",
 	};
 
 	fprintf(stream, "%s:\n  %8s %9s %16s %8s %8s %8s\n", titles[axis], "", "speed-up", "", "device",
@@ -146,7 +146,7 @@ int report_what_if_text(FILE *stream, const struct report_what_if *what_if)
 	if (predictions->answer) {
 		text_answer(stream, what_if);
 	} else {
-		fprintf(stream, "%.2f steps/s; the model replays them at %.2f\n\n",
+		fprintf(stream, "%.2f steps/s recorded; the model predicts %.2f without a change\n\n",
 			1 / predictions->recorded_step_s, 1 / predictions->replayed_step_s);
 		text_rates(stream, predictions);
 		text_needed(stream, predictions);

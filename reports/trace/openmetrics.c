@@ -102,7 +102,7 @@ static void step_durations(const struct metrics *metrics)
 	char bound[24];
 
 	family(metrics, "diesel_step_duration_seconds", "histogram", "seconds",
-	       "Wall time of a step without compiling that does not follow a validation pass.");
+	       "Wall time of a training step. Steps that compile or follow a validation pass are left out.");
 	for (size_t i = 0; i < sizeof(bounds_s) / sizeof(bounds_s[0]); i++) {
 		snprintf(bound, sizeof(bound), "%g", bounds_s[i]);
 		n = count_steps(metrics->analysis, bounds_s[i], &sum_s);
@@ -154,7 +154,7 @@ static void stalls(const struct metrics *metrics)
 	uint64_t gpu_ns = analysis->parts.gpu_wait_known ? analysis->parts.gpu_wait_ns : 0;
 
 	family(metrics, "diesel_stall_seconds", "counter", "seconds",
-	       "Wall time of the trainer outside of computing, by kind of stall.");
+	       "Wall time in which the trainer did not compute, by kind of stall.");
 	if (analysis->n_ranks) {
 		for (size_t i = 0; i < analysis->n_ranks; i++)
 			stall(metrics, (int)i, analysis->ranks[i].share_ns, 0);
@@ -164,7 +164,8 @@ static void stalls(const struct metrics *metrics)
 			sample(metrics, "diesel_stall_seconds_total", 0, "stall", "gpu_wait", s(gpu_ns));
 	}
 	family(metrics, "diesel_compute_seconds", "counter", "seconds",
-	       "Wall time of the trainer in computing. With the stalls, it is all time of its steps.");
+	       "Wall time in which the trainer computed. Together with diesel_stall_seconds, this is all "
+	       "time of its steps.");
 	if (analysis->n_ranks)
 		for (size_t i = 0; i < analysis->n_ranks; i++)
 			sample(metrics, "diesel_compute_seconds_total", (int)i, NULL, NULL,
@@ -187,7 +188,8 @@ static void validation(const struct metrics *metrics)
 	if (!from->known)
 		return;
 	family(metrics, "diesel_validation_seconds", "counter", "seconds",
-	       "Wall time of the trainer in validation passes, which is part of computing and stalls.");
+	       "Wall time of the trainer in validation passes. The time is also counted as computing or "
+	       "stalls.");
 	sample(metrics, "diesel_validation_seconds_total", 0, NULL, NULL, s(from->ns));
 }
 
@@ -219,7 +221,8 @@ static void reads(const struct metrics *metrics)
 	sample(metrics, "diesel_read_bytes_total", -1, "source", "page_cache", (double)cached);
 	sample(metrics, "diesel_read_bytes_total", -1, "source", "device", (double)device);
 	sample(metrics, "diesel_read_bytes_total", -1, "source", "network", (double)cache->network_bytes);
-	family(metrics, "diesel_page_cache_pages", "counter", NULL, "Look-ups of pages by reads and faults.");
+	family(metrics, "diesel_page_cache_pages", "counter", NULL,
+	       "Pages that reads and page faults looked up in the page cache, by result.");
 	sample(metrics, "diesel_page_cache_pages_total", -1, "result", "hit",
 	       (double)(cache->accessed_pages > cache->missed_pages
 			    ? cache->accessed_pages - cache->missed_pages
@@ -227,7 +230,8 @@ static void reads(const struct metrics *metrics)
 	sample(metrics, "diesel_page_cache_pages_total", -1, "result", "miss", (double)cache->missed_pages);
 	family(metrics, "diesel_major_faults", "counter", NULL, "Page faults that had to read from storage.");
 	sample(metrics, "diesel_major_faults_total", -1, NULL, NULL, (double)cache->mapped.n_major_faults);
-	family(metrics, "diesel_major_fault_seconds", "counter", "seconds", "Thread-seconds in them.");
+	family(metrics, "diesel_major_fault_seconds", "counter", "seconds",
+	       "Thread-seconds spent in major page faults.");
 	sample(metrics, "diesel_major_fault_seconds_total", -1, NULL, NULL, s(cache->mapped.fault_ns));
 }
 
@@ -242,7 +246,7 @@ static void what_if(const struct metrics *metrics)
 	if (!from)
 		return;
 	family(metrics, "diesel_whatif_step_seconds", "gauge", "seconds",
-	       "Predicted time of a step after one change.");
+	       "Predicted time of a step after the one change that the label names.");
 	for (size_t i = 0; i < WHAT_IF_AXES; i++)
 		for (size_t k = 0; k < from->curves[i].n_points; k++) {
 			const struct what_if_point *point = &from->curves[i].points[k];
@@ -268,10 +272,11 @@ static void tool(const struct metrics *metrics, const struct report_source *sour
 	const struct analysis *analysis = metrics->analysis;
 
 	family(metrics, "diesel_events_lost", "counter", NULL,
-	       "Records that were lost because their buffer was full.");
+	       "Recorded events that were lost because their buffer was full.");
 	sample(metrics, "diesel_events_lost_total", -1, NULL, NULL, (double)analysis->recorded.n_lost);
 	if (isfinite(analysis->recorded.self_cost_ratio))
-		family(metrics, "diesel_self_cpu_seconds", "counter", "seconds", "CPU time of the recorder.");
+		family(metrics, "diesel_self_cpu_seconds", "counter", "seconds",
+		       "CPU time that the recorder used.");
 	sample(metrics, "diesel_self_cpu_seconds_total", -1, NULL, NULL,
 	       analysis->recorded.self_cost_ratio *
 		   s(analysis->recorded.end_ns - analysis->recorded.begin_ns));

@@ -6,7 +6,7 @@ const struct share_label share_labels[SHARE_COUNT] = {
     {SHARE_PREP_STALL, "prep stall", "waits for decoding and hand-off", "prep"},
     {SHARE_CHECKPOINT_STALL, "checkpoint", "writing and syncing checkpoints", "checkpoint"},
     {SHARE_COMPILING, "compiling", "torch.compile or JAX, paid once", "compiling"},
-    {SHARE_CPU_STARVED, "cpu starved", "ready, but no core, or no lock", "starved"},
+    {SHARE_CPU_STARVED, "cpu starved", "ready to run: no core or lock", "starved"},
     {SHARE_OTHER, "other", "asleep on purpose, or unexplained", "other"},
     {SHARE_DEVICE, "device", "computing: the useful time", "device"},
 };

@@ -65,7 +65,7 @@ char *words_verdict(char *buffer, size_t size, const struct analysis *analysis)
 	if (analysis->verdict == ANALYSIS_DEVICE_BOUND)
 		append(buffer, size, "; %.0f %% is computing", percent(analysis, SHARE_DEVICE));
 	if (gil >= 5)
-		append(buffer, size, "; %.0f %% at the interpreter lock", gil);
+		append(buffer, size, "; %.0f %% waiting for the interpreter lock", gil);
 	if (starved - gil >= 5)
 		append(buffer, size, "; %.0f %% without a core", starved - gil);
 	if (asleep >= 5)
@@ -127,7 +127,7 @@ char *words_tail(char *buffer, size_t size, const struct analysis *analysis)
 	buffer[0] = '\0';
 	if (!tail || tail->ns <= tail->error_ns)
 		return buffer;
-	snprintf(buffer, size, "Steps during a save took %s longer in total, without stalls:",
+	snprintf(buffer, size, "Steps during a save took %s longer in total, apart from the stalls:",
 		 units_format_duration(time, sizeof(time), (uint64_t)tail->ns));
 	for (size_t i = 0; i < SHARE_COUNT; i++) {
 		double ns = tail->share_ns[share_labels[i].share];
@@ -151,7 +151,7 @@ char *words_unrecorded(char *buffer, size_t size, const struct analysis *analysi
 	buffer[0] = '\0';
 	if (!analysis->recorded.gaps_ns)
 		return buffer;
-	snprintf(buffer, size, "%s of it have no detail",
+	snprintf(buffer, size, "%s of the recording have no detail",
 		 units_format_duration(time, sizeof(time), analysis->recorded.gaps_ns));
 	if (analysis->recorded.detail_bytes_per_minute)
 		append(
@@ -172,8 +172,9 @@ char *words_excluded(char *buffer, size_t size, const struct analysis *analysis)
 		append(buffer, size, "%sCompiling took %s, once.", n++ ? " " : "",
 		       units_format_duration(time, sizeof(time), analysis->compiling.ns));
 	if (analysis->validation.n_steps)
-		append(buffer, size, "%sValidation: %zu pass%s, %s, of it %s data wait.", n++ ? " " : "",
-		       analysis->validation.n_steps, analysis->validation.n_steps == 1 ? "" : "es",
+		append(buffer, size, "%sValidation: %zu pass%s, %s, including %s of data wait.",
+		       n++ ? " " : "", analysis->validation.n_steps,
+		       analysis->validation.n_steps == 1 ? "" : "es",
 		       units_format_duration(time, sizeof(time), analysis->validation.ns),
 		       units_format_duration(wait, sizeof(wait), analysis->validation.wait_ns));
 	if (n && analysis->steady.n_excluded_steps)
@@ -233,7 +234,7 @@ char *words_gain(char *buffer, size_t size, const struct analysis_action *action
 const char *words_loader(const struct analysis *analysis)
 {
 	if (analysis->verdict == ANALYSIS_INSUFFICIENT)
-		return "how it loads its data was not seen";
+		return "the recording does not show how the job loads its data";
 	switch (analysis->job.loader) {
 	case LOADER_NONE: return "no data wait was seen";
 	case LOADER_WORKERS: return "worker processes load the data";

@@ -94,8 +94,8 @@ class WhatIf(unittest.TestCase):
         self.assertEqual(self.ask("--nodes", 3, "--cache", "20%")["answer"]["cached_ratio"], 3 * 0.2)
         self.assertEqual(self.ask("--cache", "20%")["answer"]["cached_ratio"], 0.2)
         text = run("what-if", self.recording, "--nodes", 4, "--cache", "20%").stdout.splitlines()
-        self.assertEqual(text[0], "With 20 % of the dataset in memory, 4 nodes, each with lanes of its own:")
-        self.assertIn("each needs 1/4 of the dataset, and its memory holds 80 % of that", text[1])
+        self.assertEqual(text[0], "With 20 % of the dataset in memory, 4 nodes, each with its own lanes:")
+        self.assertIn("each node needs 1/4 of the dataset, and its memory holds 80 % of that", text[1])
 
     def test_bad_values(self):
         for option, value in (("--cache", "150%"), ("--cache", "-1"), ("--cache", "half"), ("--workers", "300"),

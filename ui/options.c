@@ -89,20 +89,20 @@ static const struct option_row rows[] = {
     {"sort", option_set_string, .letter = 's', AT(sort), .value = "COLUMN",
      .words = "pid|user|job|stall|fetch|prep|checkpoint|starved|device|steps|p50|p95|cpu|workers|read|hit|"
 	      "cache|prefetch|dworkers|ready|age|verdict|method|decision|node|waited|samples|state|dataset",
-     .help = "sort by it",
+     .help = "sort by this column",
      .about = "Sort by a column, e.g. stall (default), fetch, steps, p95, cpu; a wrong name lists all"},
     {"filter", option_set_string, .letter = 'F', AT(filter), .value = "TEXT",
      .help = "show only jobs with this text in their name, user or verdict"},
-    {"tree", option_set_flag, .letter = 't', AT(tree), .help = "begin with the tree of processes"},
+    {"tree", option_set_flag, .letter = 't', AT(tree), .help = "begin with the process tree"},
     {"no-color", option_set_flag, .letter = 'C', AT(no_colour),
      .help = "use no colours (NO_COLOR has the same effect)"},
     {"no-colour", option_set_flag, AT(no_colour)},
     {"no-unicode", option_set_flag, .letter = 'U', AT(ascii), .help = "only ASCII"},
     {"batch", option_set_flag, .letter = 'b', AT(batch), .help = "print tables instead of a screen"},
     {"samples", set_samples, .letter = 'n', .value = "N", .help = "number of tables to print"},
-    {"once", option_set_flag, AT(once), .help = "print one sample as JSON, of the time of -d (default 3)",
-     .about = "Prints one sample as JSON (\"schema\": \"diesel.top/1\"). The sample covers the time of `-d`, "
-	      "by default 3 seconds. Unknown figures are left out."},
+    {"once", option_set_flag, AT(once), .help = "print one sample of -d seconds (default 3) as JSON",
+     .about = "Prints one sample as JSON (\"schema\": \"diesel.top/1\"). The sample covers `-d` seconds, by "
+	      "default 3. Unknown figures are left out."},
     {"write", option_set_string, .letter = 'w', AT(write_path), .value = "FILE", .takes = OPTION_FILE,
      .help = "record every sample, in addition to the output",
      .about = "Records every sample, with all views. diesel-top appends to an existing recording of its own, "
@@ -111,10 +111,10 @@ static const struct option_row rows[] = {
      .help = "show a recording",
      .about = "Show a recording. Damaged and torn records are skipped and counted (SKIPPED)."},
     {"begin", option_set_string, AT(begin), .value = "TIME",
-     .help = "with -r, begin there: HH:MM[:SS] or YYYY-MM-DDTHH:MM[:SS]",
+     .help = "with -r, time to begin at: HH:MM[:SS] or YYYY-MM-DDTHH:MM[:SS]",
      .about = "With `-r`: the time to begin at. HH:MM[:SS] on the day that the recording begins, "
 	      "YYYY-MM-DDTHH:MM[:SS], or +SECONDS from its start."},
-    {"end", option_set_string, .letter = 'e', AT(end), .value = "TIME", .help = "with -r, end there"},
+    {"end", option_set_string, .letter = 'e', AT(end), .value = "TIME", .help = "with -r, time to end at"},
     {"daemon", set_source, .least = OPTIONS_DAEMON, .help = "ask only dieseld"},
     {"node", set_source, .least = OPTIONS_NODE,
      .help = "observe only this machine's processes, without dieseld"},
@@ -122,7 +122,7 @@ static const struct option_row rows[] = {
      .help = "show the jobs of all nodes whose dieseld --cluster names this server",
      .about = "Shows the jobs of all nodes whose `dieseld --cluster` names this Redis server, from any "
 	      "machine that reaches it. Each daemon reports on its jobs every 2 seconds: process, user, "
-	      "dataset, speed, how the trainer's time divides, and how long the job has waited for data "
+	      "dataset, speed, the shares of the trainer's time, and how long the job has waited for data "
 	      "since it began (`WAITED`). The jobs are sorted by that time, the longest first. A node "
 	      "without a report for 10 seconds is `silent`, and so are its jobs, which stay for 10 minutes "
 	      "more; the first line names such nodes. Password and certificates come from `DIESEL_REDIS`, "
@@ -141,7 +141,7 @@ static const struct option_row rows[] = {
 
 static const struct option_verb self = {
     .name = "diesel-top",
-    .summary = "Shows where the training jobs of this machine wait. The keys: F1 or h",
+    .summary = "Shows where this machine's training jobs wait. For the keys, press F1 or h",
     OPTION_ROWS(rows),
 };
 
@@ -164,7 +164,7 @@ static int check(const struct top_options *options)
 	const char *why = NULL;
 
 	if (options->read_path && options->write_path)
-		why = "-r shows a recording and -w makes one: give one of them";
+		why = "-r shows a recording and -w makes one: give only one of them";
 	else if (options->read_path && (options->n_pids || options->source != OPTIONS_AUTO ||
 					options->socket || options->unprivileged))
 		why = "-p, --daemon, --node, --nodes, --socket and --unprivileged do not apply to -r, which "
@@ -175,9 +175,9 @@ static int check(const struct top_options *options)
 		 (options->n_pids || options->socket || options->unprivileged))
 		why = "-p, --socket and --unprivileged do not apply to --nodes, which asks a Redis server";
 	else if (options->once && options->batch)
-		why = "--once and --batch exclude each other: give one of them";
+		why = "--once and --batch exclude each other: give only one of them";
 	else if (options->n_samples && !options->batch)
-		why = "-n is for --batch (-b)";
+		why = "-n applies only to --batch (-b)";
 	else if (options->source == OPTIONS_DAEMON && (options->n_pids || options->unprivileged))
 		why = "-p and --unprivileged do not apply to --daemon, which asks dieseld";
 	else if (options->source == OPTIONS_NODE && options->socket)

@@ -236,7 +236,8 @@ static int unpack(const struct top_recording_reader *reader, const struct top_re
 		return error_set(err, -ENOMEM, "no memory for a record");
 	if (pread(reader->fd, stored, entry->stored_bytes, (off_t)entry->offset) !=
 	    (ssize_t)entry->stored_bytes)
-		return error_set(err, -EBADMSG, "%s: cut off while it was read", reader->name);
+		return error_set(err, -EBADMSG, "%s: the file was truncated while diesel-top read it",
+				 reader->name);
 	if (zstd_frame_content(stored, entry->stored_bytes, &content) == 0 && content == entry->raw_bytes)
 		n = ZSTD_decompress(json, entry->raw_bytes, stored, entry->stored_bytes);
 	if (ZSTD_isError(n) || n != entry->raw_bytes)

@@ -43,13 +43,13 @@ static int check_existing(int fd, const char *path, off_t *ret_size, struct erro
 	if (fstat(fd, &st))
 		return error_errno(err, -errno, "%s", path);
 	if (!S_ISREG(st.st_mode))
-		return error_set(err, -EINVAL, "%s: not a regular file, which a recording needs", path);
+		return error_set(err, -EINVAL, "%s: not a regular file; a recording must be one", path);
 	n = pread(fd, magic, sizeof(magic), 0);
 	if (n < 0)
 		return error_errno(err, -errno, "%s", path);
 	if (n && (n < (ssize_t)sizeof(magic) || memcmp(magic, TOP_RECORDING_MAGIC, sizeof(magic)) != 0))
 		return error_set(err, -EEXIST,
-				 "%s: an existing file that is not a recording: choose another name", path);
+				 "%s: the file exists and is not a recording. Choose another name", path);
 	*ret_size = st.st_size;
 	return 0;
 }
@@ -103,7 +103,7 @@ static int append(struct top_recording_writer *writer, const char *bytes, size_t
 		if (ftruncate(writer->fd, writer->size)) {
 			/* The reader skips incomplete records. */
 		}
-		return error_errno(err, r, "the recording %s ends here", writer->path);
+		return error_errno(err, r, "cannot write to the recording %s, which ends here", writer->path);
 	}
 	writer->size += (off_t)n;
 	return 0;

@@ -40,9 +40,9 @@ static double stall_of(const void *item)
 	.key = (column_key), .title = (column_title), .offset = AT(member), .width = (column_width),         \
 	.rank = (column_rank), .meaning = text
 static const struct column jobs[] = {
-    COUNT(COL("pid", "PID", pid, 7, 0, "process the job began with")),
-    TEXT(COL("user", "USER", user, 8, 10, "whose it is")),
-    TEXT(COL("job", "JOB", name, 12, 0, "what it runs"), .grows = true),
+    COUNT(COL("pid", "PID", pid, 7, 0, "first process of the job")),
+    TEXT(COL("user", "USER", user, 8, 10, "user of the job")),
+    TEXT(COL("job", "JOB", name, 12, 0, "name of the script or program"), .grows = true),
     PERCENT(COL("stall", "STALL", id, 5, 0, "% of the trainer's time lost: fetch, prep, checkpoint, starved"),
 	    .value = stall_of),
     PERCENT(COL("fetch", "FETCH", share[SHARE_FETCH_STALL], 5, 2, "% waiting for storage or network")),
@@ -50,62 +50,62 @@ static const struct column jobs[] = {
     PERCENT(COL("checkpoint", "CKPT", share[SHARE_CHECKPOINT_STALL], 4, 12, "% writing a checkpoint")),
     PERCENT(
 	COL("compiling", "COMP", share[SHARE_COMPILING], 4, 12, "% compiling (torch.compile, JAX), once")),
-    PERCENT(COL("starved", "STARV", share[SHARE_CPU_STARVED], 5, 12, "% ready to run without a core")),
+    PERCENT(COL("starved", "STARV", share[SHARE_CPU_STARVED], 5, 12, "% ready to run, but without a core")),
     PERCENT(COL("device", "DEV", share[SHARE_DEVICE], 4, 9, "% computing, or waiting for the device")),
-    PERCENT(COL("gpu", "GPUW", gpu_wait, 4, 10, "% in calls of the GPU's driver that wait; part of DEV")),
+    PERCENT(COL("gpu", "GPUW", gpu_wait, 4, 10, "% in GPU driver calls that wait; part of DEV")),
     RATE(COL("steps", "STEP/S", steps_per_s, 6, 0, "training steps per second")),
     SECONDS(COL("p50", "P50", step_p50_s, 6, 0, "time per step, median")),
     SECONDS(COL("p95", "P95", step_p95_s, 6, 1, "time per step, 95th percentile")),
-    PERCENT(COL("cpu", "CPU%", cpu_ratio, 5, 4, "of one core, by all its processes")),
-    COUNT(COL("workers", "WRK", n_workers, 3, 3, "worker processes of its loader")),
+    PERCENT(COL("cpu", "CPU%", cpu_ratio, 5, 4, "of one core, used by all processes of the job")),
+    COUNT(COL("workers", "WRK", n_workers, 3, 3, "worker processes of the job's loader")),
     BYTES(COL("read", "READ/S", read_bytes_per_s, 6, 6, "bytes read per second, from any source")),
     PERCENT(COL("hit", "HIT", hit_ratio, 4, 8, "% of pages that were in the page cache")),
-    BYTES(COL("cache", "CACHE", served.cache_bytes, 5, 3, "dieseld's cache that holds its dataset")),
+    BYTES(COL("cache", "CACHE", served.cache_bytes, 5, 3, "size of the job's dataset in dieseld's cache")),
     COUNT(COL("prefetch", "PREF", served.prefetch_chunks, 4, 5, "chunks that dieseld prefetches")),
     COUNT(COL("dworkers", "DWRK", served.daemon_workers, 4, 11, "CPU workers in dieseld")),
-    COUNT(COL("ready", "READY", served.n_ready, 5, 11, "batches that wait for the trainer")),
+    COUNT(COL("ready", "READY", served.n_ready, 5, 11, "batches ready for the trainer")),
     SECONDS(COL("age", "AGE", age_s, 5, 7, "time since shares and steps were measured")),
-    TEXT(COL("verdict", "VERDICT", verdict, 12, 8, "what bounds it")),
-    TEXT(COL("method", "BY", method, 7, 13, "bpf: exact; sampled: approximate; client: its own waits")),
-    TEXT(COL("decision", "LAST DECISION", served.decision, 16, 14, "of dieseld's tuner"), .grows = true),
+    TEXT(COL("verdict", "VERDICT", verdict, 12, 8, "what limits the job's speed")),
+    TEXT(COL("method", "BY", method, 7, 13, "bpf: exact; sampled: approximate; client: own waits")),
+    TEXT(COL("decision", "LAST DECISION", served.decision, 16, 14, "last decision of dieseld's tuner"),
+	 .grows = true),
 };
 const struct columns columns_jobs = {jobs, N_OF(jobs), sizeof(struct job_sample)};
 
 static const struct column fleet[] = {
-    TEXT(COL("node", "NODE", node, 12, 0, "where it runs")),
-    COUNT(COL("pid", "PID", pid, 7, 3, "process the job began with, on its node")),
+    TEXT(COL("node", "NODE", node, 12, 0, "node of the job")),
+    COUNT(COL("pid", "PID", pid, 7, 3, "first process of the job, on its node")),
     TEXT(COL("user", "USER", user, 6, 10, "user of the job, as a number")),
-    TEXT(COL("job", "JOB", name, 12, 0, "what it runs"), .grows = true),
-    SECONDS(COL("waited", "WAITED", stall_s, 6, 0, "time waited for data, since it began")),
+    TEXT(COL("job", "JOB", name, 12, 0, "name of the script or program"), .grows = true),
+    SECONDS(COL("waited", "WAITED", stall_s, 6, 0, "time waited for data since the job began")),
     PERCENT(COL("stall", "STALL", id, 5, 0, "% of the trainer's time lost: fetch, prep, checkpoint, starved"),
 	    .value = stall_of),
     PERCENT(COL("fetch", "FETCH", share[SHARE_FETCH_STALL], 5, 2, "% waiting for storage or network")),
     PERCENT(COL("prep", "PREP", share[SHARE_PREP_STALL], 5, 2, "% waiting for data for another reason")),
     PERCENT(COL("checkpoint", "CKPT", share[SHARE_CHECKPOINT_STALL], 4, 12, "% writing a checkpoint")),
-    PERCENT(COL("starved", "STARV", share[SHARE_CPU_STARVED], 5, 12, "% ready to run without a core")),
+    PERCENT(COL("starved", "STARV", share[SHARE_CPU_STARVED], 5, 12, "% ready to run, but without a core")),
     PERCENT(COL("device", "DEV", share[SHARE_DEVICE], 4, 9, "% computing, or waiting for the device")),
-    RATE(COL("samples", "SAMPLE/S", served.samples_per_s, 8, 1, "samples a second")),
+    RATE(COL("samples", "SAMPLE/S", served.samples_per_s, 8, 1, "samples per second")),
     RATE(COL("steps", "STEP/S", steps_per_s, 6, 6, "training steps per second")),
-    TEXT(COL("state", "STATE", state, 7, 4, "silent: its node no longer reports")),
-    SECONDS(COL("age", "AGE", age_s, 5, 7, "time since its node reported it")),
-    TEXT(COL("verdict", "VERDICT", verdict, 12, 8, "what bounds it")),
-    TEXT(COL("method", "BY", method, 7, 13, "bpf: exact; client: its own waits")),
-    TEXT(COL("dataset", "DATASET", dataset, 16, 5, "what it reads"), .grows = true),
+    TEXT(COL("state", "STATE", state, 7, 4, "silent: the job's node no longer reports")),
+    SECONDS(COL("age", "AGE", age_s, 5, 7, "time since the node's last report on the job")),
+    TEXT(COL("verdict", "VERDICT", verdict, 12, 8, "what limits the job's speed")),
+    TEXT(COL("method", "BY", method, 7, 13, "bpf: exact; client: the client's own waits")),
+    TEXT(COL("dataset", "DATASET", dataset, 16, 5, "dataset that the job reads"), .grows = true),
 };
 const struct columns columns_fleet = {fleet, N_OF(fleet), sizeof(struct job_sample)};
 
 static const struct column gpu_jobs[] = {
-    COUNT(COL("pid", "PID", pid, 7, 0, "process the job began with")),
-    TEXT(COL("job", "JOB", name, 12, 0, "what it runs"), .grows = true),
+    COUNT(COL("pid", "PID", pid, 7, 0, "first process of the job")),
+    TEXT(COL("job", "JOB", name, 12, 0, "name of the script or program"), .grows = true),
     PERCENT(COL("device", "DEV", share[SHARE_DEVICE], 4, 0, "% computing, or waiting for the device")),
-    PERCENT(COL("gpu", "GPUW", gpu_wait, 4, 0, "% in calls of the driver that wait; part of DEV")),
-    PERCENT(COL("spin", "SPIN", gpu_spin, 4, 0, "% of these on a core: the driver polls")),
-    PERCENT(COL("idle", "IDLE>", gpu_starved, 5, 0,
-		"% at least, without work on the GPU while data was waited for")),
+    PERCENT(COL("gpu", "GPUW", gpu_wait, 4, 0, "% in GPU driver calls that wait; part of DEV")),
+    PERCENT(COL("spin", "SPIN", gpu_spin, 4, 0, "% in GPU driver calls that poll on a core")),
+    PERCENT(COL("idle", "IDLE>", gpu_starved, 5, 0, "% at least, with an idle GPU while waiting for data")),
     RATE(COL("launches", "LAUNCH/S", launches_per_s, 8, 1, "kernels and graphs launched per second")),
-    RATE(COL("copies", "COPY/S", copies_per_s, 6, 2, "copies a second")),
-    TEXT(COL("call", "MOST TIME IN", gpu_call, 20, 1, "the driver's call")),
-    TEXT(COL("verdict", "VERDICT", verdict, 12, 3, "what bounds it")),
+    RATE(COL("copies", "COPY/S", copies_per_s, 6, 2, "copies per second")),
+    TEXT(COL("call", "MOST TIME IN", gpu_call, 20, 1, "driver call that took the most time")),
+    TEXT(COL("verdict", "VERDICT", verdict, 12, 3, "what limits the job's speed")),
 };
 const struct columns columns_gpu_jobs = {gpu_jobs, N_OF(gpu_jobs), sizeof(struct job_sample)};
 #undef ITEM
@@ -127,16 +127,16 @@ const struct columns columns_gpus = {gpus, N_OF(gpus), sizeof(struct gpu_sample_
 #define ITEM worker_sample
 static const struct column workers[] = {
     COUNT(COL("pid", "PID", pid, 7, 0, "process")),
-    COUNT(COL("parent", "PARENT", parent_pid, 7, 5, "who made it")),
+    COUNT(COL("parent", "PARENT", parent_pid, 7, 5, "parent process")),
     TEXT(COL("role", "ROLE", role, 10, 0, "trainer, rank, worker, helper"), .grows = true),
     TEXT(COL("state", "S", state, 1, 0, "R running, S asleep, D in storage, Z ended")),
     PERCENT(COL("cpu", "CPU%", cpu_ratio, 5, 0, "of one core")),
-    PERCENT(COL("queue", "QUEUE", queue_ratio, 5, 1, "% ready to run without a core")),
-    BYTES(COL("read", "READ/S", read_bytes_per_s, 6, 1, "bytes per second that its read calls got")),
+    PERCENT(COL("queue", "QUEUE", queue_ratio, 5, 1, "% ready to run, but without a core")),
+    BYTES(COL("read", "READ/S", read_bytes_per_s, 6, 1, "bytes per second from read calls")),
     BYTES(COL("memory", "MEM", memory_bytes, 5, 2, "resident")),
     TEXT(COL("wait", "ASLEEP IN", wait, 18, 3, "kernel function")),
-    TEXT(COL("name", "NAME", name, 16, 4, "name that it gave itself")),
-    TEXT(COL("job", "JOB", job_name, 10, 1, "its job"), .grows = true),
+    TEXT(COL("name", "NAME", name, 16, 4, "name that the thread gave itself")),
+    TEXT(COL("job", "JOB", job_name, 10, 1, "job of the process"), .grows = true),
 };
 const struct columns columns_workers = {workers, N_OF(workers), sizeof(struct worker_sample)};
 #undef ITEM
@@ -160,8 +160,8 @@ static const struct column places[] = {
     BYTES(COL("used", "USED/S", used_bytes_per_s, 6, 0, "bytes requested by read calls and faults")),
     BYTES(COL("cold", "COLD/S", cold_bytes_per_s, 6, 0, "bytes that came from storage")),
     PERCENT(COL("hit", "HIT", hit_ratio, 4, 0, "% of pages found in the page cache")),
-    TEXT(COL("path", "FILE OR FOLDER", path, 30, 0, "? : not learnt"), .grows = true),
-    TEXT(COL("job", "JOB", job, 14, 1, "who reads it")),
+    TEXT(COL("path", "FILE OR FOLDER", path, 30, 0, "? : path not known"), .grows = true),
+    TEXT(COL("job", "JOB", job, 14, 1, "job that reads the file")),
 };
 const struct columns columns_places = {places, N_OF(places), sizeof(struct place_sample)};
 #undef ITEM

@@ -150,8 +150,9 @@ void frame_draw(struct model *model, struct screen *screen)
 	screen_clear(screen);
 	screen->charset = model->charset;
 	if (screen->rows < FRAME_ROWS_MIN || screen->cols < FRAME_COLS_MIN) {
-		screen_print(screen, 0, 0, screen->cols, STYLE_BAD, "%dx%d is too small: %dx%d at least",
-			     screen->cols, screen->rows, FRAME_COLS_MIN, FRAME_ROWS_MIN);
+		screen_print(screen, 0, 0, screen->cols, STYLE_BAD,
+			     "%dx%d is too small: needs at least %dx%d", screen->cols, screen->rows,
+			     FRAME_COLS_MIN, FRAME_ROWS_MIN);
 		return;
 	}
 	draw_title(model, screen);

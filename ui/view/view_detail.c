@@ -97,7 +97,7 @@ static int draw_head(const struct job_sample *job, struct screen *screen, int y)
 			     format_count(c, job->served.n_from_decoded_copies));
 	if (job->served.n_shared != SAMPLE_UNKNOWN && job->served.n_shared > 0)
 		screen_print(screen, y++, 0, screen->cols, STYLE_NORMAL,
-			     "batches %s  decoded for another session %s  the newest by job %s",
+			     "batches %s  decoded for another session %s  newest of these by job %s",
 			     format_count(a, job->served.n_batches), format_count(b, job->served.n_shared),
 			     format_count(c, job->served.shared_from));
 	return y - begin;
@@ -109,7 +109,7 @@ static int draw_decision(const struct job_sample *job, struct screen *screen, in
 
 	if (!job->served.decision[0])
 		return view_text(screen, y, 0, rows, screen->cols, job->remark[0] ? STYLE_WARNING : STYLE_DIM,
-				 job->remark[0] ? job->remark : "no decision of the tuner");
+				 job->remark[0] ? job->remark : "the tuner has not decided anything yet");
 	snprintf(text, sizeof(text), "decision %s ago: %s: %s",
 		 format_seconds(age, job->served.decision_age_s), job->served.decision, job->served.why);
 	return view_text(screen, y, 0, rows, screen->cols, STYLE_NORMAL, text);
@@ -164,7 +164,7 @@ static void draw_chain(struct model *model, const char *job, struct screen *scre
 	model->page = space;
 	screen_text(screen, y++, 0, screen->cols, STYLE_BOLD,
 		    n ? "the wait of the last slow step, from its end back to its cause"
-		      : "no wait of a slow step is known: that needs BPF and a step that waited");
+		      : "no wait of a slow step was recorded: this needs BPF and a step that waited");
 	if (n)
 		view_list(screen, y, rows - 1, &columns_hops, hops + model->overlay_top,
 			  n - model->overlay_top);
@@ -177,7 +177,7 @@ void view_detail(struct model *model, struct screen *screen, int y, int rows)
 	int used;
 
 	if (!job) {
-		screen_text(screen, y, 0, screen->cols, STYLE_DIM, "the job is gone");
+		screen_text(screen, y, 0, screen->cols, STYLE_DIM, "the job has ended");
 		return;
 	}
 	if (rows < 8)

@@ -130,6 +130,7 @@ void view_jobs(struct model *model, struct screen *screen, int y, int rows)
 				     rows - n_jobs - 1 > TEXT_ROWS_MAX ? TEXT_ROWS_MAX
 				     : rows - n_jobs - 1 > 1           ? rows - n_jobs - 1
 								       : 1);
-	view_table(model, screen, y + used, rows - used,
-		   "no training job: no process here has loaded PyTorch or libdiesel (-p PID names one)");
+	view_table(
+	    model, screen, y + used, rows - used,
+	    "no training job: no process here has loaded PyTorch or libdiesel (give -p PID to name one)");
 }

@@ -15,7 +15,7 @@
 void view_workers(struct model *model, struct screen *screen, int y, int rows)
 {
 	view_table(model, screen, y, rows,
-		   model->sample->n_jobs ? "no process of a job can be observed"
+		   model->sample->n_jobs ? "no process of any job can be observed"
 					 : "no training job, so no workers");
 }
 
@@ -29,7 +29,7 @@ void view_storage(struct model *model, struct screen *screen, int y, int rows)
 	view_list(screen, y, devices, &columns_devices, s->devices, s->n_devices);
 	y += devices + 1;
 	rows -= devices + 1;
-	view_table(model, screen, y, rows, "file names need BPF, and one watched job (-p PID)");
+	view_table(model, screen, y, rows, "file names need BPF, and only one watched job (-p PID)");
 }
 
 static bool gpu_waits_known(const struct top_sample *sample)
@@ -124,7 +124,7 @@ void view_daemon(struct model *model, struct screen *screen, int y, int rows)
 
 	if (strcmp(d->state, "up")) {
 		used = 1 + view_text(screen, y, 0, WORDS_ROWS, screen->cols, STYLE_WARNING,
-				     d->problem[0] ? d->problem : "dieseld was not asked");
+				     d->problem[0] ? d->problem : "diesel-top did not ask dieseld");
 		y += used;
 		rows -= used;
 	}

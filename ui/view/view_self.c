@@ -28,22 +28,23 @@ void view_self(struct model *model, struct screen *screen, int y, int rows)
 {
 	const struct self_sample *s = &model->sample->self;
 	const struct self_line lines[] = {
-	    {"CPU", s->cpu_ratio, format_thousandth, "%", "of one core, all of diesel-top"},
+	    {"CPU", s->cpu_ratio, format_thousandth, "%", "of one core, used by diesel-top in total"},
 	    {"  events", s->poll_ratio, format_thousandth, "%", "reading events of BPF or /proc"},
 	    {"  analysis", s->analysis_ratio, format_thousandth, "%",
 	     "analysing the last seconds of each job"},
 	    {"  processes", s->scan_ratio, format_thousandth, "%", "looking for new and ended jobs"},
-	    {"  drawing", s->draw_ratio, format_thousandth, "%", "and writing to the terminal"},
-	    {"BPF programs", s->bpf_ratio, format_thousandth, "%", "of one core, in the jobs' own time"},
+	    {"  drawing", s->draw_ratio, format_thousandth, "%", "drawing, and writing to the terminal"},
+	    {"BPF programs", s->bpf_ratio, format_thousandth, "%",
+	     "of one core, taken from the jobs' CPU time"},
 	    {"memory", s->memory_bytes, format_bytes, "", "resident"},
-	    {"events", s->events_per_s, format_rate, "/s", "records of what the jobs do"},
+	    {"events", s->events_per_s, format_rate, "/s", "recorded events of the jobs"},
 	    {"oldest shares", s->oldest_s, format_seconds, "",
-	     "ago: analysis waits while it would cost too much"},
-	    {"cells", s->cells_per_s, format_rate, "/s", "of the screen that changed"},
+	     "age: analysis is delayed to limit its CPU use"},
+	    {"cells", s->cells_per_s, format_rate, "/s", "screen cells that changed"},
 	};
 	char text[FORMAT_BYTES], seen[sizeof(s->source) + 24];
 
-	snprintf(seen, sizeof(seen), "jobs are seen by %s", s->source[0] ? s->source : "N/A");
+	snprintf(seen, sizeof(seen), "jobs are observed by %s", s->source[0] ? s->source : "N/A");
 	y += view_text(screen, y, 0, SEEN_ROWS, screen->cols, STYLE_BOLD, seen) + 1;
 	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]) && (int)i < rows - 4; i++, y++) {
 		screen_text(screen, y, 0, 16, STYLE_NORMAL, lines[i].name);
@@ -56,5 +57,5 @@ void view_self(struct model *model, struct screen *screen, int y, int rows)
 		     format_count(text, s->n_tasks));
 	screen_print(screen, y, 0, screen->cols,
 		     s->n_lost && s->n_lost != SAMPLE_UNKNOWN ? STYLE_BAD : STYLE_NORMAL, "%-16s%7s    %s",
-		     "events lost", format_count(text, s->n_lost), "detail, never totals");
+		     "events lost", format_count(text, s->n_lost), "only details are lost, never totals");
 }

@@ -35,7 +35,7 @@ static const char *parse_hex(const char *p, uintptr_t *ret)
 	}
 }
 
-/* Returns the path in a line of /proc/PID/maps if the line's range holds the address, else NULL. */
+/* Returns the path in a line of /proc/PID/maps if the line's range contains the address, else NULL. */
 static const char *path_at(const char *line, uintptr_t address)
 {
 	uintptr_t first, end;

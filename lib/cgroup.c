@@ -15,7 +15,7 @@
 #include "lib/proc.h"
 #include "lib/sorted.h"
 
-#define DEPTH_MAX 32 /* deeper groups are left out; real hierarchies are not as deep */
+#define DEPTH_MAX 32 /* maximum depth of groups; deeper ones are left out, and real hierarchies have none */
 
 struct members {
 	pid_t *pids;

@@ -13,7 +13,8 @@
 
 static const char *const programs[] = {"dieselctl", "diesel-analyze", "dieseld", "diesel-top"};
 
-#define PLAIN       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%" /* to a shell */
+/* Characters that a shell does not interpret. */
+#define PLAIN       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+@%"
 #define SUDO        "sudo "
 #define SECURE_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" /* sudo's, mostly */
 
@@ -30,7 +31,8 @@ static bool is_in_path(const char *name, const char *at)
 	return false;
 }
 
-/* Returns false if a shell would interpret the path. */
+/* Finds a program next to this one. Returns false if there is none, or a shell would interpret its path.
+ */
 static bool find_beside(const char *name, char ret[PATH_MAX])
 {
 	char self[PATH_MAX];
@@ -56,8 +58,8 @@ static const char *program_at(const char *at)
 	return NULL;
 }
 
-/* Whether words of a command, up to the backquote, are a verb of dieselctl's and options, without the dataset
- * that it is of. */
+/* Returns true if the words of a command, up to the backquote, are a verb of dieselctl that needs a dataset,
+ * and options, but no dataset. */
 static bool lacks_dataset(const char *words)
 {
 	static const char *const verbs[] = {" rebuild", " snapshot", " verify", " log", " purge", " ls"};
@@ -104,7 +106,7 @@ char *commands_word_new(const char *word)
 
 char *commands_runnable_new(const char *text, const char *dataset)
 {
-	const char *end = NULL;  /* end of a command without a dataset, which is added there */
+	const char *end = NULL;  /* end of a command without a dataset: the place to add it */
 	const char *stop = NULL; /* end of a command */
 	size_t bytes, n = dataset ? strlen(dataset) : 0;
 	char *made = NULL, path[PATH_MAX];

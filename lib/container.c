@@ -7,8 +7,8 @@
 #include <strings.h>
 
 struct container_kind {
-	/* start and end of a file's name, ignoring case; a suffix that ends in '-' may be anywhere in the
-	 * name */
+	/* start and end of a file's name, ignoring case; a suffix ending in '-' may be anywhere in the name
+	 */
 	const char *prefix, *suffix;
 	struct container container;
 };

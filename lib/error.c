@@ -15,7 +15,7 @@ static void error_vset(struct error *err, int code, const char *format, va_list 
 
 	err->code = code;
 	vsnprintf(text, sizeof(text), format, args);
-	text_line(err->text, sizeof(err->text), text); /* names are untrusted */
+	text_line(err->text, sizeof(err->text), text); /* names in the text are untrusted */
 }
 
 int error_set(struct error *err, int code, const char *format, ...)

@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define AT_POSITION UINT64_MAX /* instead of an offset: at the descriptor's own position */
+#define AT_POSITION UINT64_MAX /* offset that stands for the descriptor's own position */
 
 static int read_all(int fd, char *data, size_t bytes, uint64_t offset, size_t *ret_done)
 {

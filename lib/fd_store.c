@@ -27,7 +27,7 @@ uint32_t fd_store_max(void)
 	return getenv("NOTIFY_SOCKET") ? number_of("FDSTORE") : 0;
 }
 
-/* Copies the first of several names, which colons part, to the item. Returns the names that follow it. */
+/* Copies the first of several names, separated by colons, to the item. Returns the remaining names. */
 static const char *take_name(const char *names, struct fd_store_item *item)
 {
 	size_t length = strcspn(names, ":");
@@ -97,7 +97,7 @@ int fd_store_add(const char *name, int fd)
 {
 	char state[64];
 
-	/* Polling a memory descriptor is useless to the manager. */
+	/* FDPOLL=0: the manager cannot poll a memory descriptor. */
 	snprintf(state, sizeof(state), "FDSTORE=1\nFDPOLL=0\nFDNAME=%s", name);
 	return notify_send_fd(state, fd);
 }

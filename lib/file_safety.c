@@ -12,7 +12,7 @@ static bool is_trusted(uid_t uid)
 {
 	struct stat top;
 
-	/* In a user namespace, root may be mapped to the overflow user. */
+	/* In a user namespace, root may appear as the overflow user, who then owns "/". */
 	return uid == 0 || uid == geteuid() || (stat("/", &top) == 0 && uid == top.st_uid);
 }
 

@@ -17,7 +17,7 @@
 /* After an expensive huge page, wait REST times its duration before the next try. Bounds the cost to 1/16 of
  * the time. */
 #define REST        16
-#define NO_PAGES_NS NS_PER_S /* wait after a failed allocation */
+#define NO_PAGES_NS NS_PER_S /* wait after a failed allocation before the next try */
 
 static _Atomic uint64_t cheap_from_ns;
 
@@ -58,7 +58,7 @@ void huge_leave_out_of_core(const void *data, uint64_t bytes)
 	(void)madvise((void *)(uintptr_t)data, bytes, MADV_DONTDUMP); /* never fails for mapped memory */
 }
 
-/* Collapses memory that is not empty into one huge page. Returns false if it stays in small pages. */
+/* Collapses memory that is not empty into one huge page. Returns false if the memory stays in small pages. */
 static bool collapse(void *data, bool cheap)
 {
 	uint64_t begin = clock_monotonic_ns(), took, rest = 0;
@@ -88,7 +88,7 @@ void huge_pages_make(uint8_t *data, uint64_t bytes, bool cheap)
 	}
 }
 
-/* Writes the huge page at this offset. A call writes the first small page, so that a lack of memory is
+/* Writes the huge page at this offset. write() writes the first small page, so that a lack of memory is
  * reported as an error. */
 static int write_one(int fd, const uint8_t *data, uint64_t offset)
 {

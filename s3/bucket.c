@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A bucket and the place in it, from a URL. */
+/* Opens a bucket, and a prefix in it, by a URL. */
 #include "bucket_private.h"
 
 #include <ctype.h>
@@ -28,7 +28,8 @@ static const char *variable(const char *name)
 	return value && *value ? value : NULL;
 }
 
-/* The file that a variable names, or the usual one in the home. NULL: no memory, or no home. */
+/* Returns the path in a variable, or else of the usual file in the home directory. NULL: no memory, or no
+ * home. */
 static char *file_path(const char *name, const char *usual)
 {
 	const char *value = variable(name), *home = variable("HOME");
@@ -66,7 +67,8 @@ static bool is_profile(char *line, const char *profile)
 	return !strcmp(name, profile);
 }
 
-/* One setting of the profile. NULL: it is not there. Lines of a nested section (s3 =) count as its own. */
+/* Returns a setting of the profile; NULL: none. Lines of a nested section (s3 =) count as the profile's own.
+ */
 static char *file_value(const char *path, const char *key)
 {
 	const char *profile = variable("AWS_PROFILE");
@@ -160,7 +162,7 @@ int credentials_load(struct credentials *ret, struct error *err)
 	return 0;
 }
 
-/* A variable, or else a line of the configuration. NULL: neither. */
+/* Returns the value of a variable, or else of a line in the configuration file. NULL: neither exists. */
 static char *setting(const char *const *variables, const char *path, const char *key)
 {
 	for (; *variables; variables++)
@@ -191,8 +193,8 @@ static int load_endpoint(struct config *c, const char *bucket, const char *path,
 	if (style && strcmp(style, "path") != 0 && strcmp(style, "virtual") != 0 &&
 	    strcmp(style, "auto") != 0)
 		return error_set(err, -EINVAL, "DIESEL_S3_STYLE must be path or virtual");
-	/* As Amazon's tools: a name with dots fits no certificate, and other servers seldom have names for
-	 * each bucket. */
+	/* Decides as Amazon's tools do: no certificate covers a bucket name with dots, and other servers
+	 * seldom have a host name for each bucket. */
 	c->path_style = style && strcmp(style, "auto") != 0
 			    ? !strcmp(style, "path")
 			    : !strstr(host, ".amazonaws.com") || strchr(bucket, '.') != NULL;
@@ -256,7 +258,7 @@ static void init_curl(void)
 	curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-/* Names that are both a bucket's and a part of a host's. */
+/* Returns true for a name that is valid for a bucket and as a part of a host name. */
 static bool is_bucket_name(const char *name)
 {
 	size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789.-_ABCDEFGHIJKLMNOPQRSTUVWXYZ");
@@ -265,7 +267,8 @@ static bool is_bucket_name(const char *name)
 	       !strstr(name, "..");
 }
 
-/* No "." or ".." among the components, which proxies and servers take for something else. */
+/* Returns true for a valid prefix. Refuses the components "." and "..", which proxies and servers interpret.
+ */
 static bool is_prefix(const char *prefix)
 {
 	for (const char *at = prefix; *at; at++) {

@@ -23,7 +23,7 @@ struct config {
 	struct credentials credentials;
 	char *region;
 	char *endpoint;  /* scheme://host[:port], without a slash at the end */
-	char *authority; /* of every URL: the endpoint's host, with the bucket in front unless path_style is
+	char *authority; /* host of every URL: the endpoint's, with the bucket in front unless path_style is
 			    set */
 	bool path_style;
 	unsigned timeout_s;
@@ -37,10 +37,10 @@ void credentials_free(struct credentials *c); /* wipes them */
 struct bucket {
 	char *url, *name, *prefix; /* prefix: "" or ends in a slash */
 	struct config config;
-	pthread_mutex_t lock;         /* of what follows, and of config.credentials */
+	pthread_mutex_t lock;         /* protects the fields below and config.credentials */
 	void *idle[MAX_IDLE_HANDLES]; /* CURL handles, each with its connection */
 	unsigned n_idle;
-	int64_t clock_offset_s; /* the server's clock minus ours, set once it has refused ours */
+	int64_t clock_offset_s; /* the server's clock minus ours; 0 until the server has refused our time */
 	uint64_t random;
 };
 
@@ -52,45 +52,44 @@ enum method { METHOD_GET, METHOD_HEAD, METHOD_PUT, METHOD_POST, METHOD_DELETE };
 
 struct s3_request {
 	enum method method;
-	const char *key; /* behind the prefix; NULL: the bucket itself */
+	const char *key; /* key without the prefix; NULL: the bucket itself */
 	struct query query[6];
 	int n_query;
 	bool if_none_match;
-	const char *token; /* of an upload, in x-amz-meta-diesel-upload */
+	const char *token; /* identifies an upload; sent as x-amz-meta-diesel-upload */
 	bool has_range;
 	uint64_t first, last;
 	const struct iovec *parts; /* the body */
 	int n_parts;
 
-	void *buffer; /* for the body of a good answer: no longer than this */
+	void *buffer; /* receives the body of a 2xx answer, up to buffer_bytes */
 	size_t buffer_bytes;
 };
 
 #define TEXT_MAX 256
 struct answer {
 	int status;
-	size_t body_bytes; /* in the buffer, or in text */
-	char *text;        /* to be freed: the body when there is no buffer, or of an error; terminated */
+	size_t body_bytes; /* length of the body, in the buffer or in text */
+	char *text; /* the body if there is no buffer, or of an error; NUL-terminated, freed by the caller */
 	uint64_t content_length;
 	bool has_length;
 	uint64_t range_first, range_last, range_total;
 	bool has_range;
 	char etag[TEXT_MAX], token[TEXT_MAX], region[TEXT_MAX], location[TEXT_MAX];
 	char code[64]; /* <Code> of an error */
-	time_t date;   /* of the server; 0: not in the answer */
+	time_t date;   /* the server's time; 0: not in the answer */
 };
 
 void answer_free(struct answer *a);
 
 /* sign.c */
 struct signing {
-	const char *method, *host, *path, *query; /* as they are sent */
+	const char *method, *host, *path, *query; /* exactly as sent */
 	const char *payload_hash;
 	const char *date; /* 20261124T042150Z */
 	const char *region;
 	const struct credentials *credentials;
-	const char *const
-	    *headers; /* "name:value", names in lower case, sorted, further ones that are signed */
+	const char *const *headers; /* headers to sign: "name:value", names in lower case, sorted */
 	int n_headers;
 };
 /* Computes the value of the Authorization header. -ENOMEM, -ENOTSUP. */
@@ -100,13 +99,14 @@ void random_token(char text[2 * TOKEN_BYTES + 1]);
 /* Percent-encodes all but letters, digits, "-._~" and, if wanted, slashes. NULL: no memory. */
 char *uri_encode(const char *text, bool keep_slash);
 
-/* http.c: one attempt. -ETIMEDOUT, -EIO: it may be repeated; -EBADMSG; -ENOMEM. Any status is a success. */
+/* http.c: Makes one attempt. 0, whatever the status; -ETIMEDOUT, -EIO: it may be repeated; -EBADMSG; -ENOMEM.
+ */
 int http_perform(struct bucket *b, const struct s3_request *r, struct answer *ret, struct error *err);
 
-/* request.c: attempts until one is answered with 2xx, or with what repeating cannot change. */
+/* request.c: Repeats a request until the answer is 2xx, or until repeating cannot change the answer. */
 enum request_result {
 	REQUEST_MISSING = 1, /* 404 */
-	REQUEST_EXISTS,      /* 412, 409 of a conditional request */
+	REQUEST_EXISTS,      /* 412 for a conditional request */
 	REQUEST_PAST_END,    /* 416 */
 };
 int request_run(struct bucket *b, const struct s3_request *r, struct answer *ret, struct error *err);
@@ -114,7 +114,7 @@ int request_run(struct bucket *b, const struct s3_request *r, struct answer *ret
 #define OBJECT_NAME_MAX 400
 const char *object_name(const struct bucket *b, const char *key, char text[OBJECT_NAME_MAX]);
 
-/* xml.c: -EBADMSG: not what was asked for. */
+/* xml.c: One page of a list of objects. Parsing returns -EBADMSG for any other text. */
 struct xml_list {
 	struct xml_object {
 		char *key;
@@ -122,7 +122,7 @@ struct xml_list {
 	} * objects;
 	size_t n, n_allocated;
 	bool truncated, url_encoded;
-	char *next; /* the token; NULL: none */
+	char *next; /* token for the next page; NULL: none */
 };
 int xml_parse_list(const char *text, size_t bytes, struct xml_list *ret);
 void xml_list_free(struct xml_list *l);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One signed request and its answer, by libcurl. */
+/* Sends one signed request and receives its answer, by libcurl. */
 #include "bucket_private.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "lib/clock.h"
 
 #define CONNECT_TIMEOUT_S 10
-#define MIN_BYTES_S       65536 /* slower than this over all, a request runs into its deadline */
+#define MIN_BYTES_S       65536 /* minimum mean speed, in bytes per second: a slower request times out */
 #define MAX_TEXT_BYTES    (8u << 20)
 #define MAX_HEADER_BYTES  (64u << 10)
 #define MAX_SIGNED        8
@@ -26,11 +26,11 @@ struct exchange {
 	const struct s3_request *request;
 	struct answer *answer;
 	CURL *curl;
-	int part; /* of the body that is sent */
+	int part; /* index of the part of the body that is being sent */
 	size_t part_offset;
 	size_t text_allocated;
 	size_t header_bytes;
-	bool too_much; /* of what the server sends */
+	bool too_much; /* the server has sent more than allowed */
 	bool no_memory;
 };
 
@@ -62,7 +62,8 @@ static size_t send_body(char *to, size_t size, size_t n, void *user)
 	return done;
 }
 
-/* libcurl starts again when a kept connection turns out to be closed. */
+/* Returns to the start of the body: libcurl sends a request again if a kept connection turns out to be
+ * closed. */
 static int seek_body(void *user, curl_off_t offset, int origin)
 {
 	struct exchange *x = user;
@@ -143,7 +144,8 @@ static void take_line(struct answer *a, const char *line)
 	const char *value;
 	unsigned long long first, last, total;
 
-	if (!strncmp(line, "HTTP/", 5)) { /* another answer begins, behind one of the kind of 100 Continue */
+	if (!strncmp(line, "HTTP/",
+		     5)) { /* another answer begins, after an interim one such as 100 Continue */
 		a->has_length = a->has_range = false;
 		return;
 	}
@@ -193,7 +195,7 @@ static CURL *take_handle(struct bucket *b)
 		curl = b->idle[--b->n_idle];
 	pthread_mutex_unlock(&b->lock);
 	if (curl)
-		curl_easy_reset(curl); /* its connection stays */
+		curl_easy_reset(curl); /* keeps the connection open */
 	return curl ? curl : curl_easy_init();
 }
 
@@ -270,7 +272,7 @@ static void copy_credentials(struct bucket *b, struct credentials *ret, int64_t 
 		credentials_free(ret);
 }
 
-/* The headers that are signed, in the order of their names, and the signature. */
+/* Makes the headers that are signed, sorted by name, and the signature. */
 static int make_headers(struct bucket *b, const struct s3_request *r, const char *path, const char *query,
 			struct curl_slist **ret, struct error *err)
 {
@@ -378,7 +380,8 @@ static void set_options(const struct bucket *b, struct exchange *x, const char *
 	const char *ca = getenv("AWS_CA_BUNDLE");
 
 	curl_easy_setopt(curl, CURLOPT_URL, url);
-	curl_easy_setopt(curl, CURLOPT_PATH_AS_IS, 1L); /* it is signed as it is */
+	curl_easy_setopt(curl, CURLOPT_PATH_AS_IS,
+			 1L); /* libcurl must not change the path, which is signed */
 	curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
 	curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
 	curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);

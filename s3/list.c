@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists of objects, page by page. */
+/* Lists objects, page by page. */
 #include "bucket_private.h"
 
 #include <errno.h>
@@ -10,10 +10,10 @@
 #include "lib/cleanup.h"
 
 #define PAGE 1000
-/* Of pages without a single object. A list that goes on and on has to come forward. */
+/* Maximum number of empty pages in a row, so that no server can make a list endless. */
 #define MAX_EMPTY_PAGES 100
 
-/* Decodes in place. False: no such encoding. */
+/* Decodes a URL-encoded text in place. Returns false if the text is invalid. */
 static bool url_decode(char *text)
 {
 	char *out = text;
@@ -40,8 +40,8 @@ static bool url_decode(char *text)
 
 struct listing {
 	struct bucket *bucket;
-	const char *prefix; /* whole, with the bucket's */
-	char *last;         /* the key that came last, or that to begin behind; NULL: none */
+	const char *prefix; /* prefix of the keys, including the bucket's */
+	char *last;         /* the last key received, or the key to start behind; NULL: none */
 	bucket_list_callback *callback;
 	void *context;
 };
@@ -92,7 +92,7 @@ static int get_page(struct listing *w, const char *token, const char *after, uns
 	int result = request_run(w->bucket, &r, &a, err);
 
 	if (result > 0)
-		return bad_list(w, "was not found", err);
+		return bad_list(w, "was not sent", err);
 	if (result < 0)
 		return result;
 	struct xml_list page;

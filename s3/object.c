@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Single objects: written, read, deleted. */
+/* Writes, reads and deletes single objects. */
 #include "bucket_private.h"
 
 #include <errno.h>
@@ -9,7 +9,8 @@
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
 
-/* Longer objects are sent in parts, so that a failure costs one part. 10,000 parts at most, says Amazon. */
+/* Longer objects are sent in parts of this size, so that a failure costs one part. Amazon's limit is 10,000
+ * parts. */
 #define PART_BYTES ((uint64_t)64 << 20)
 #define MAX_PARTS  10000
 
@@ -17,7 +18,7 @@ struct upload {
 	struct bucket *bucket;
 	const char *key;
 	char id[2048];
-	FILE *done; /* the document that completes it */
+	FILE *done; /* XML document that completes the upload */
 	bool replace;
 	char token[2 * TOKEN_BYTES + 1];
 };
@@ -36,7 +37,7 @@ static int missing(struct bucket *b, const char *key, struct error *err)
 	return error_errno(err, -ENOENT, "cannot find %s", object_name(b, key, name));
 }
 
-/* For requests whose object is there, or that write it. */
+/* Runs a request for an object. Sets an error if the object is missing, or exists and may not be replaced. */
 static int run(struct bucket *b, const struct s3_request *r, struct answer *ret, struct error *err)
 {
 	int result = request_run(b, r, ret, err);
@@ -70,7 +71,7 @@ static int put_once(struct bucket *b, const char *key, const struct iovec *parts
 	return result;
 }
 
-/* rclone leaves "Result" out. */
+/* Finds the id of a new upload. rclone leaves out "Result" in the name of the root. */
 static bool find_upload(const struct answer *a, char *id, size_t size)
 {
 	return a->text &&
@@ -138,7 +139,7 @@ static int upload_part(struct upload *u, int number, const struct iovec *parts, 
 	return result;
 }
 
-/* The answer to this may be 200 and an error in the body. */
+/* Completes the upload. The answer may have status 200 and an error in the body. */
 static int upload_complete(struct upload *u, char **document, size_t *document_bytes, struct error *err)
 {
 	fputs("</CompleteMultipartUpload>", u->done);
@@ -187,8 +188,8 @@ struct origin {
 	const struct iovec *parts;
 	int n_parts;
 	int fd;
-	void *buffer; /* of a file: one part of the upload */
-	bool replace; /* an object of that name */
+	void *buffer; /* for a file: one part of the upload */
+	bool replace; /* replace an existing object */
 };
 
 static int part_of(const struct origin *o, uint64_t offset, uint64_t bytes, struct iovec *out, int *ret_n,
@@ -321,14 +322,15 @@ int bucket_size(struct bucket *b, const char *key, uint64_t *ret_bytes, struct e
 	return 0;
 }
 
-/* A range that ends before what was asked for is all that is there; any other one is no answer. */
+/* Checks the range that was received: a shorter one means a truncated object, any other is an invalid answer.
+ */
 static int check_range(struct bucket *b, const struct s3_request *r, const struct answer *a,
 		       struct error *err)
 {
 	char name[OBJECT_NAME_MAX];
 
 	object_name(b, r->key, name);
-	/* Content-Range says it: there are servers that answer 200 to a range. */
+	/* Content-Range decides, not the status: some servers answer 200 to a range. */
 	if (a->has_range && a->range_first == r->first && a->range_last == r->last &&
 	    a->body_bytes == r->buffer_bytes)
 		return 0;

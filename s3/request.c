@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests until one is answered, and what became of them in words. */
+/* Repeats a request until it is answered, and describes failures in words. */
 #include "bucket_private.h"
 
 #include <errno.h>
@@ -20,7 +20,8 @@ const char *object_name(const struct bucket *b, const char *key, char text[OBJEC
 	return text;
 }
 
-/* Half of the time is drawn, so that many clients that failed together do not come back together. */
+/* Waits before an attempt. Half of the time is random, so that clients that failed together do not retry
+ * together. */
 static void wait_before(struct bucket *b, unsigned attempt)
 {
 	uint64_t wait_ms = FIRST_WAIT_MS << attempt;
@@ -39,7 +40,7 @@ static void wait_before(struct bucket *b, unsigned attempt)
 	nanosleep(&t, NULL);
 }
 
-/* Takes the server's clock for the signatures. False: it tells nothing new. */
+/* Adopts the server's clock for signatures. Returns false if it is unknown or not new. */
 static bool learn_clock(struct bucket *b, const struct answer *a)
 {
 	int64_t offset_s = (int64_t)a->date - (int64_t)(clock_realtime_ns() / NS_PER_S);
@@ -55,7 +56,8 @@ static bool learn_clock(struct bucket *b, const struct answer *a)
 	return is_new;
 }
 
-/* Looks whether the file has other credentials by now: those of a role are renewed every few hours. */
+/* Reads the credentials file again, because those of a role are renewed every few hours. Returns true if they
+ * changed. */
 static bool renew_credentials(struct bucket *b)
 {
 	struct credentials c;
@@ -90,7 +92,7 @@ static bool is_expired(const struct answer *a)
 	       has_code(a, "TokenRefreshRequired");
 }
 
-/* Says whether the same request may have another answer. */
+/* Returns true if the same request may get another answer now. */
 static bool may_pass(struct bucket *b, const struct answer *a)
 {
 	if (a->status >= 500 || a->status == 429 || a->status == 408 || has_code(a, "SlowDown") ||
@@ -144,8 +146,8 @@ static int refused(const struct bucket *b, const struct s3_request *r, const str
 			 b->config.endpoint, a->status, code, region, what_to_do(a));
 }
 
-/* Something of that name is there. It may be this very upload, whose answer was lost: libcurl too sends a
- * request again when a connection that it had kept turns out to be closed. */
+/* Finds out whether an existing object is this very upload, whose answer was lost. That happens even in one
+ * attempt: libcurl sends a request again if a kept connection turns out to be closed. */
 static int judge_existing(struct bucket *b, const struct s3_request *r, struct error *err)
 {
 	const struct s3_request look = {.method = METHOD_HEAD, .key = r->key};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * AWS Signature Version 4. libcurl can sign as well, but in the versions that distributions have (7.88) it
- * signs the query in the order in which it is written and as it is encoded there, does not hash a body that
- * it reads by a callback, and takes the time from the local clock, which may be wrong.
+ * Signs requests by AWS Signature Version 4. libcurl can sign as well, but not well enough in the versions of
+ * distributions (7.88). These neither sort nor encode the query, do not hash a body from a callback, and take
+ * the time from the local clock, which may be wrong.
  */
 #include "bucket_private.h"
 
@@ -33,7 +33,7 @@ void random_token(char text[2 * TOKEN_BYTES + 1])
 	unsigned char bytes[TOKEN_BYTES];
 
 	if (getrandom(bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes))
-		abort(); /* so few bytes cannot fail once the system has started */
+		abort(); /* getrandom() does not fail for so few bytes once the system has started */
 	to_hex(bytes, sizeof(bytes), text);
 }
 
@@ -73,7 +73,7 @@ static bool hmac(const void *key, size_t key_bytes, const char *text, unsigned c
 	return HMAC(EVP_sha256(), key, (int)key_bytes, (const unsigned char *)text, strlen(text), out, NULL);
 }
 
-/* The key of one day, region and service. */
+/* Computes the signing key for one day, region and service. */
 static bool signing_key(const struct signing *s, const char *day, unsigned char key[HASH_BYTES])
 {
 	_cleanup_(freep) char *first = NULL;
@@ -92,7 +92,7 @@ static bool signing_key(const struct signing *s, const char *day, unsigned char 
 	return good;
 }
 
-/* Canonical headers, one a line, and their names with semicolons between them. */
+/* Joins the canonical headers, one per line, and their names, separated by semicolons. */
 static int join_headers(const struct signing *s, char **ret_lines, char **ret_names)
 {
 	size_t bytes = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers of a server, in XML. They may hold anything: documents with a DTD are refused, so that no entity
- * can grow, and so is nesting that no answer has. */
+/* Parses a server's answers in XML, which are untrusted. Refuses documents with a DTD, so that no entity can
+ * expand, and nesting deeper than in any valid answer. */
 #include "bucket_private.h"
 
 #include <errno.h>
@@ -18,13 +18,13 @@
 
 struct xml_parser {
 	XML_Parser xml;
-	const char *root; /* that the document has to have */
+	const char *root; /* required root element of the document */
 	int depth;
 	bool bad;
 	char value[MAX_VALUE + 1];
 	size_t value_bytes;
 
-	struct xml_list *list; /* NULL: look for one element */
+	struct xml_list *list; /* NULL: search for one element */
 	bool in_contents;
 	struct xml_object object;
 	bool has_size;
@@ -35,7 +35,7 @@ struct xml_parser {
 	bool is_found;
 };
 
-/* A name without the prefix of its namespace. */
+/* Returns a name without the prefix of its namespace. */
 static const char *local_name(const char *name)
 {
 	const char *colon = strrchr(name, ':');

@@ -16,14 +16,14 @@
 #include "lib/cleanup.h"
 
 /*
- * Whether a database has the tables that we make, and nothing else. A name is not enough: a view that never
- * ends has any name, and so has a table whose columns are computed as they are read. Nor is what the list of
- * tables says of their kind, which SQLite itself does not believe: it goes by the statement next to it. So
- * the statement must be one that makes a table, and SQLite is asked which columns that has.
+ * Checks that a database has only the tables that we make. Names are no proof: a view that never ends, or a
+ * table whose columns are computed as they are read, can have any name. The type in the list of tables is no
+ * proof either, because SQLite ignores it and goes by the SQL statement next to it. So the statement must be
+ * one that creates a table, and SQLite is asked for the columns of that table.
  */
 
 #define MAKES_TABLE "CREATE TABLE "
-/* Names end in a blank, and those of columns that are computed or hidden say so. */
+/* Lists the names of columns, each with a blank behind it, and marks computed or hidden columns. */
 #define COLUMNS                                                                                              \
 	"SELECT ifnull(group_concat(name || ' ' || CASE hidden WHEN 0 THEN '' ELSE 'hidden ' END, ''), '')"  \
 	" FROM pragma_table_xinfo(?1)"
@@ -39,7 +39,7 @@ static void finalizep(sqlite3_stmt **st)
 	sqlite3_finalize(*st);
 }
 
-/* Returns true if two texts differ in nothing but blanks. */
+/* Returns true if two texts differ only in blanks. */
 static bool is_same(const char *a, const char *b)
 {
 	for (;; a++, b++) {
@@ -54,7 +54,8 @@ static bool is_same(const char *a, const char *b)
 	}
 }
 
-/* 1: the script makes something of this name for which the query has the same text; 0: it does not. */
+/* Returns 1 if the script creates an entry of this name for which the query returns the same text, 0 if not,
+ * or -ENOMEM. */
 static int makes_same(const char *script, const char *query, const char *name, const char *text)
 {
 	_cleanup_(sqlite_closep) sqlite3 *db = NULL;
@@ -81,10 +82,11 @@ static int is_in_any(const char *const *scripts, const char *query, const char *
 
 struct sql {
 	sqlite3 *handle;
-	struct sql_files *files; /* NULL: by SQLite's own VFS */
+	struct sql_files *files; /* NULL: SQLite's own VFS opens the file */
 	char *path;
 	struct sql_options options;
-	uint64_t rounds, max_rounds; /* of a statement that only looks */
+	uint64_t rounds, max_rounds; /* of the current statement, if it only reads: rounds of ROUND_STEPS
+					steps, and their limit */
 };
 
 struct sql_statement {
@@ -92,7 +94,7 @@ struct sql_statement {
 	sqlite3_stmt *handle;
 };
 
-/* 1: its columns are those of ours. */
+/* Returns 1 if the table has the columns of our table of this name, else 0. */
 static int is_our_table(struct sql *sql, const char *name, const char *const *scripts, struct error *err)
 {
 	_cleanup_(sql_statement_freep) struct sql_statement *columns = NULL;
@@ -107,7 +109,8 @@ static int is_our_table(struct sql *sql, const char *name, const char *const *sc
 	return is_in_any(scripts, COLUMNS, name, sql_text(columns, 0));
 }
 
-/* row: name and statement of an entry. An index without a statement is of a table's own keys. */
+/* row: name and SQL statement of an entry of sqlite_master. SQLite's own indexes for the keys of tables have
+ * no statement. */
 static int is_ours(struct sql *sql, struct sql_statement *row, const char *const *scripts, struct error *err)
 {
 	const char *name = sql_text(row, 0), *statement = sql_text(row, 1);
@@ -141,10 +144,11 @@ int sql_check_tables(struct sql *sql, const char *const *scripts, struct error *
 			 sql_path(sql), advice ? ": " : "", advice ? advice : "");
 }
 
-/* No column or statement of ours comes near. */
+/* Maximum size of a value, in bytes: far more than we ever store. */
 #define MAX_BYTES (64 << 20)
-/* Steps of SQLite's virtual machine. A tree of pages that share their children is of any length: what a table
- * of that many bytes can need is some steps for a byte. */
+/* Steps of SQLite's virtual machine between two checks of a statement's work. A crafted tree of pages that
+ * share their children can be endless. So the work is limited to STEPS_FOR_BYTE steps per byte of the file,
+ * and to MIN_ROUNDS rounds for a small one. */
 #define ROUND_STEPS    1000000
 #define MIN_ROUNDS     20
 #define STEPS_FOR_BYTE 64
@@ -228,7 +232,7 @@ static void restrict_work(struct sql *sql)
 		sqlite3_db_config(sql->handle, settings[i].which, settings[i].value, NULL);
 }
 
-/* None of these looks at the file. */
+/* Sets options of the connection. None of them reads the file. */
 static void configure(struct sql *sql)
 {
 	bool looks = sql->options.mode == SQL_READ;
@@ -241,7 +245,7 @@ static void configure(struct sql *sql)
 		sqlite3_exec(sql->handle, "PRAGMA temp_store = MEMORY", NULL, NULL, NULL);
 	if (looks)
 		sqlite3_exec(sql->handle, "PRAGMA query_only = 1", NULL, NULL, NULL);
-	if (looks && sql_files_are_copies(sql->files)) /* a log without shared memory */
+	if (looks && sql_files_are_copies(sql->files)) /* lets SQLite read a log without shared memory */
 		sqlite3_exec(sql->handle, "PRAGMA locking_mode = EXCLUSIVE", NULL, NULL, NULL);
 	if (looks) {
 		sql->max_rounds = MIN_ROUNDS + sql_files_bytes(sql->files) / (ROUND_STEPS / STEPS_FOR_BYTE);
@@ -249,7 +253,7 @@ static void configure(struct sql *sql)
 	}
 }
 
-/* A connection finds its VFS by name once. */
+/* Registers the VFS only while the connection is opened: SQLite looks it up by name only then. */
 static int open_files(struct sql *sql)
 {
 	sqlite3_vfs *vfs = sql_files_vfs(sql->files);
@@ -475,7 +479,8 @@ const char *sql_text(struct sql_statement *st, int column)
 
 const void *sql_bytes(struct sql_statement *st, int column, size_t *ret_size)
 {
-	/* The pointer first: asking for it may convert the value, and the length is the converted value's. */
+	/* Gets the pointer first: that call may convert the value, and the length is the converted value's.
+	 */
 	const void *data = sqlite3_column_blob(st->handle, column);
 
 	*ret_size = (size_t)sqlite3_column_bytes(st->handle, column);

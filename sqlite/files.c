@@ -18,7 +18,8 @@
 #include "lib/fd_io.h"
 #include "lib/file_open.h"
 
-/* What SQLite calls the files: never what they are called, since it reads more than names out of some. */
+/* Names by which SQLite addresses the files. SQLite never gets the real names, because it reads options out
+ * of some. */
 static const char *const names[SQL_N_FILES] = {[SQL_MAIN] = SQL_FILES_NAME,
 					       [SQL_JOURNAL] = SQL_FILES_NAME "-journal",
 					       [SQL_WAL] = SQL_FILES_NAME "-wal"};
@@ -43,7 +44,7 @@ static int failed(struct sql_files *files, int r, int code)
 	return code;
 }
 
-/* SQL_N_FILES: a name that is none of this database's. */
+/* Returns SQL_N_FILES for a name that is not one of this database's. */
 static enum sql_file_kind kind_of(const char *name)
 {
 	int kind = SQL_MAIN;
@@ -100,7 +101,7 @@ static int file_truncate(sqlite3_file *file, sqlite3_int64 bytes)
 	return ftruncate(f->fd, bytes) < 0 ? failed(f->files, -errno, SQLITE_IOERR_TRUNCATE) : SQLITE_OK;
 }
 
-/* The folder as well, behind the first sync of a file that was made: or its name may be lost. */
+/* Also syncs the folder at the first sync of a new file, whose name may be lost otherwise. */
 static int file_sync(sqlite3_file *file, int flags)
 {
 	struct database_file *f = file_of(file);
@@ -116,7 +117,7 @@ static int file_sync(sqlite3_file *file, int flags)
 	return SQLITE_OK;
 }
 
-/* Page size at 16 (16 bit), pages at 28 (32 bit), both big-endian. */
+/* The page size is at offset 16 (16 bits), the number of pages at 28 (32 bits), both big-endian. */
 uint64_t sql_files_bytes_by_header(int fd)
 {
 	unsigned char head[32];
@@ -166,7 +167,7 @@ static int file_lock(sqlite3_file *file, int lock)
 	else if (f->lock < SQLITE_LOCK_PENDING)
 		r = sql_lock_bytes(f->fd, SQL_PENDING_BYTE, 1, F_WRLCK);
 	if (r == 0 && lock == SQLITE_LOCK_EXCLUSIVE) {
-		f->lock = SQLITE_LOCK_PENDING; /* which keeps new readers out */
+		f->lock = SQLITE_LOCK_PENDING; /* a pending lock keeps new readers out */
 		r = sql_lock_bytes(f->fd, SQL_SHARED_FIRST, SQL_SHARED_BYTES, F_WRLCK);
 	}
 	if (r < 0)
@@ -204,7 +205,7 @@ static int file_check_reserved(sqlite3_file *file, int *ret)
 	return SQLITE_OK;
 }
 
-/* A file whose name leads elsewhere by now has no journal that anybody would find. */
+/* Reports whether the name leads to another file by now. Then nobody would find this file's journal. */
 static int file_control(sqlite3_file *file, int operation, void *argument)
 {
 	struct database_file *f = file_of(file);
@@ -231,7 +232,7 @@ static int file_traits(sqlite3_file *file)
 	return SQLITE_IOCAP_POWERSAFE_OVERWRITE;
 }
 
-/* Version 1: no shared memory, so no log that others write at the same time. */
+/* Version 1 of the methods has no shared memory, so there is no log that others write at the same time. */
 static const sqlite3_io_methods methods = {
     .iVersion = 1,
     .xClose = file_close,
@@ -264,7 +265,7 @@ static int open_copy(struct sql_files *files, enum sql_file_kind kind, bool crea
 	return fd < 0 ? -errno : fd;
 }
 
-/* A journal that somebody else has made would be played back into this file. */
+/* Refuses a journal that somebody else made, because SQLite would play it back into this file. */
 static int open_old_journal(const struct sql_files *files)
 {
 	const char *name = files->names[SQL_JOURNAL];
@@ -279,7 +280,7 @@ static int open_old_journal(const struct sql_files *files)
 	return file_is_of_writer(&st, &files->main) ? steal_fd(&fd) : -EPERM;
 }
 
-/* It belongs to whom the database does, or its owner could not play it back. */
+/* Gives the journal the database's owner and mode, so that this owner can play it back. */
 static int open_new_journal(const struct sql_files *files)
 {
 	_cleanup_(closep) int fd = file_to_write(files->dir_fd, files->names[SQL_JOURNAL], O_CREAT | O_EXCL,
@@ -313,7 +314,7 @@ static int vfs_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int 
 	if (kind < SQL_N_FILES && files->are_copies)
 		fd = open_copy(files, kind, creates);
 	else if (kind == SQL_MAIN)
-		fd = steal_fd(&files->fds[SQL_MAIN]); /* once: a connection has it open once */
+		fd = steal_fd(&files->fds[SQL_MAIN]); /* a connection opens the file only once */
 	else if (kind == SQL_JOURNAL)
 		fd = open_journal(files, creates, &made);
 	if (fd < 0)
@@ -328,7 +329,8 @@ static int vfs_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int 
 	return SQLITE_OK;
 }
 
-/* Any other name, such as that of a super-journal, is not removed. */
+/* Removes this database's journal, and of copies also the log. Refuses other names, such as that of a
+ * super-journal. */
 static int vfs_delete(sqlite3_vfs *vfs, const char *name, int syncs)
 {
 	struct sql_files *files = files_of(vfs);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which file a database is, and copies of one that a killed writer has left, or that others write to by a
- * log. */
+/* Finds a database's file. Copies the file if a killed writer left a journal, or if others write by a log. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -17,7 +16,7 @@
 #include "lib/file_open.h"
 
 #define COPY_BYTES ((size_t)1 << 20)
-#define FILE_MODE  0644 /* as SQLite's own */
+#define FILE_MODE  0644 /* same as SQLite's default */
 #define LOG_HEADER 32
 #define ATTEMPTS   10
 #define RETRY_NS   (10 * NS_PER_MS)
@@ -34,7 +33,7 @@ int sql_lock_bytes(int fd, off_t first, off_t n, short type)
 	return errno == EACCES ? -EAGAIN : -errno;
 }
 
-/* A writer that waits for readers to end has the pending byte, and no new ones come. */
+/* Fails with -EAGAIN while a writer holds the pending byte: it waits for the present readers to end. */
 int sql_lock_shared(int fd)
 {
 	int r = sql_lock_bytes(fd, SQL_PENDING_BYTE, 1, F_RDLCK);
@@ -73,7 +72,7 @@ bool sql_files_has(const struct sql_files *files, enum sql_file_kind kind)
 	return S_ISREG(st.st_mode) && st.st_size > 0 && file_is_of_writer(&st, &files->main);
 }
 
-/* Holes stay holes: what a file claims to be long costs nothing. */
+/* Keeps holes, so that a file that only claims to be long costs nothing. */
 static int copy_file(int from, int to)
 {
 	_cleanup_(freep) void *buffer = malloc(COPY_BYTES);
@@ -113,7 +112,7 @@ static int open_beside(const struct sql_files *files, enum sql_file_kind kind)
 	return sql_files_has(files, kind) ? file_to_read(files->dir_fd, files->names[kind], false) : -ENOENT;
 }
 
-/* Takes the place of the file itself. */
+/* Uses the copies instead of the file itself. */
 static void use_copies(struct sql_files *files, int *main, int *other, enum sql_file_kind kind)
 {
 	closep(&files->fds[SQL_MAIN]);
@@ -122,7 +121,7 @@ static void use_copies(struct sql_files *files, int *main, int *other, enum sql_
 	files->are_copies = true;
 }
 
-/* Nobody writes to the file meanwhile: the lock is held. */
+/* Copies the file and its journal. The caller holds the lock, so nobody writes to them meanwhile. */
 static int copy_with_journal(struct sql_files *files, int journal)
 {
 	_cleanup_(closep) int main = copy_to_temporary(files->fds[SQL_MAIN]);
@@ -134,7 +133,7 @@ static int copy_with_journal(struct sql_files *files, int journal)
 	return 0;
 }
 
-/* Returns true if a writer was killed in a transaction: SQLite's own rule. */
+/* Returns true if a writer was killed in a transaction, by SQLite's own rule. */
 static bool is_hot(const struct sql_files *files, int journal)
 {
 	unsigned char first = 0;
@@ -159,7 +158,8 @@ static int look_for_journal(struct sql_files *files)
 {
 	int r = wait_for_lock(files);
 
-	/* Who has it locked for longer writes; whether it can be read is seen when it is. */
+	/* A process that keeps the file locked is writing. If the file cannot be read, the first read reports
+	 * it. */
 	if (r < 0)
 		return 0;
 	_cleanup_(closep) int journal = open_beside(files, SQL_JOURNAL);
@@ -174,7 +174,7 @@ static int look_for_journal(struct sql_files *files)
 struct log_state {
 	dev_t device;
 	ino_t inode;
-	unsigned char head[LOG_HEADER]; /* of which salts are new whenever the log begins again */
+	unsigned char head[LOG_HEADER]; /* its salts change whenever the log begins again */
 };
 
 static int log_state(const struct sql_files *files, int fd, struct log_state *ret)
@@ -183,7 +183,7 @@ static int log_state(const struct sql_files *files, int fd, struct log_state *re
 	struct stat st, named;
 	size_t done = 0;
 
-	memset(&state, 0, sizeof(state)); /* to be compared */
+	memset(&state, 0, sizeof(state)); /* clears the padding, which memcmp() compares */
 	if (fstatat(files->dir_fd, files->names[SQL_WAL], &named, AT_SYMLINK_NOFOLLOW) < 0 ||
 	    fstat(fd, &st) < 0)
 		return -errno;
@@ -198,8 +198,8 @@ static int log_state(const struct sql_files *files, int fd, struct log_state *re
 	return r;
 }
 
-/* What is written to the file while it is copied comes from the log, which is copied behind it. So both are
- * one state, unless the log began again meanwhile: -EAGAIN. */
+/* Copies the file, then the log. Data written to the file meanwhile comes from the log, so the copies are one
+ * state. -EAGAIN: the log began again meanwhile. */
 static int copy_with_log(struct sql_files *files, int log)
 {
 	struct log_state before, after;
@@ -226,7 +226,8 @@ static bool is_written_by_log(const struct sql_files *files)
 	return fd_read_at(files->fds[SQL_MAIN], versions, 2, 18, &done) == 0 && versions[1] == 2;
 }
 
-/* The log is gone once its last writer has closed it, and the file is whole. */
+/* Copies a file without a log: its last writer has closed the log, so the file is complete. -EAGAIN: it was
+ * written meanwhile. */
 static int copy_without_log(struct sql_files *files)
 {
 	struct stat before, after;
@@ -278,7 +279,7 @@ static int open_main(struct sql_files *files)
 	return fd == -EEXIST && !o->is_new ? file_to_write(files->dir_fd, name, 0, 0) : fd;
 }
 
-/* What is beside a file is where the file is, so links that lead to it are followed first. */
+/* Journal and log are in the folder of the file itself, so links to the file are followed first. */
 static int find(int dir_fd, const char *path, bool follows, struct sql_files *files)
 {
 	_cleanup_(freep) char *real = follows && dir_fd == AT_FDCWD ? realpath(path, NULL) : NULL;

@@ -12,7 +12,7 @@
 
 enum sql_file_kind { SQL_MAIN, SQL_JOURNAL, SQL_WAL, SQL_N_FILES };
 
-/* SQLite's own bytes. */
+/* Bytes of a database that SQLite locks. */
 #define SQL_PENDING_BYTE  0x40000000
 #define SQL_RESERVED_BYTE (SQL_PENDING_BYTE + 1)
 #define SQL_SHARED_FIRST  (SQL_PENDING_BYTE + 2)
@@ -22,11 +22,11 @@ struct sql_files {
 	struct sql_files_options options;
 	int dir_fd; /* O_PATH */
 	char *names[SQL_N_FILES];
-	int fds[SQL_N_FILES]; /* of the file, until SQLite has opened it; of copies */
+	int fds[SQL_N_FILES]; /* the file, until SQLite has opened it; or the copies */
 	bool are_copies;
 	bool made; /* the file is new */
 	bool is_cut;
-	struct stat main; /* when it was opened */
+	struct stat main; /* status of the file when it was opened */
 	int last_errno;
 	char vfs_name[24];
 	sqlite3_vfs vfs;

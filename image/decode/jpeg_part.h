@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Extracts a part of a JPEG image as a file of its own, as far as restart markers locate it. Decoding can
- * restart after a marker. So rows and columns next to a crop need not be decoded, and the decoder gives the
- * same pixels for the rest. */
+/* Extracts a part of a JPEG image, located by restart markers, as a file of its own. Decoding can restart
+ * after a marker. So the rows and columns around a crop need not be decoded, and the pixels of the part stay
+ * the same. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,7 +25,8 @@ struct jpeg_layout {
 	uint64_t interval_mcus; /* MCUs between markers, at least 1 */
 };
 
-/* Returns false if the header is of another kind, or damaged: then nothing can be left out. */
+/* Returns false if the header is damaged, or of an image without such a layout: then no part can be
+ * extracted. */
 bool jpeg_layout_read(const uint8_t *data, size_t bytes, struct jpeg_layout *ret);
 
 struct jpeg_part {
@@ -41,8 +42,7 @@ bool jpeg_part_choose(const struct jpeg_layout *layout, const struct image_box *
 
 /*
  * Writes a file whose image is the part. *ret_end: where the part ends in the original file. Returns 1; 0: a
- * marker between the start of the scan and there is missing or wrong, so that a decoder has to resynchronise,
- * for which it must start at the top; -ENOMEM.
+ * marker before *ret_end is missing or wrong, so a decoder must start at the top to resynchronise; -ENOMEM.
  */
 int jpeg_part_write(const struct jpeg_layout *layout, const struct jpeg_part *part, const uint8_t *data,
 		    size_t bytes, struct scratch_buffer *file, size_t *ret_bytes, size_t *ret_end);

@@ -34,7 +34,8 @@ struct jpeg_reader {
 	/* Data above and to the sides of the crop is skipped where restart markers permit it. */
 	struct scratch_buffer part; /* a file with only a part of the image */
 	struct image_box inside;    /* position of that part in the whole image */
-	const uint8_t *rest;        /* data of the file after the part; NULL: the whole file is read */
+	const uint8_t
+	    *rest; /* the file's data after the part; NULL: the file is read without extracting a part */
 	size_t rest_bytes;
 };
 
@@ -49,7 +50,7 @@ static struct jpeg_reader *reader_of(j_common_ptr jpeg)
 	return jpeg->client_data;
 }
 
-/* Reports the library's own message. */
+/* Fails with the library's own message. */
 static void on_error(j_common_ptr jpeg)
 {
 	struct jpeg_reader *reader = reader_of(jpeg);
@@ -66,7 +67,8 @@ static void on_error(j_common_ptr jpeg)
 	escape(reader, code);
 }
 
-/* A negative level is damage that the library decodes around; the others are for debugging it. */
+/* Counts damage that the library decodes around (negative level). Other messages are for debugging the
+ * library. */
 static void on_message(j_common_ptr jpeg, int level)
 {
 	if (level < 0)
@@ -102,10 +104,10 @@ static void on_progress(j_common_ptr jpeg)
 }
 
 /*
- * Returns the denominator of the DCT scale. If chroma has half of the samples in both directions, the library
- * decodes it at twice the scale, so that it has as many samples as luma. With other sampling a scaled image
- * has less chroma, so the scale must be larger. With less than half, which is rare, the library makes errors
- * where columns are left out, so there is no scaling.
+ * Returns the denominator of the DCT scale. If chroma has half of luma's samples in both directions, the
+ * library decodes chroma at twice the scale, so that both have as many samples. With other sampling a scaled
+ * image has less chroma, so the scale must be larger. If chroma has less than half, which is rare, the
+ * library makes errors where columns are left out, so the scale is 1.
  */
 uint32_t jpeg_scale(uint32_t h, uint32_t v, const struct image_request *request)
 {
@@ -136,7 +138,8 @@ static void rgb_of_cmyk(uint8_t *rgb, const uint8_t *cmyk, uint32_t n)
 		}
 }
 
-#define SMOOTHED 10 /* coefficients of a block that matter here: DC, and those that the library estimates */
+/* Number of coefficients per block to check: DC, and those that the library estimates. */
+#define SMOOTHED 10
 
 /* Returns true if scans of a progressive image are missing. Then the library smooths blocks by means of their
  * neighbours, which are missing where columns are left out. */
@@ -232,7 +235,7 @@ static void whole_pixels(uint32_t begin, uint32_t end, uint32_t n, uint32_t by, 
 	*ret_n = ((uint64_t)end + n) * by < most ? (end + n) * by - *ret_begin : most - *ret_begin;
 }
 
-/* Gives the library the part of the image that the crop needs, if restart markers say where that is. */
+/* Passes the library only the part of the image that the crop needs, if restart markers locate that part. */
 static int leave_out(struct jpeg_reader *reader, const struct image_source *reading)
 {
 	struct resample_plan plan;
@@ -424,8 +427,7 @@ static int read_whole(struct jpeg_reader *reader, const struct image_source *rea
 
 	if (r < 0)
 		return r;
-	/* `to` was allocated for this size, and the scale chosen for this sampling. But a file may have
-	 * several headers. */
+	/* Space at `to` and the scale were chosen by the first header, but a file may have several. */
 	if (jpeg->image_width != whole->info.width || jpeg->image_height != whole->info.height ||
 	    (uint32_t)jpeg->max_h_samp_factor != whole->info.h ||
 	    (uint32_t)jpeg->max_v_samp_factor != whole->info.v)
@@ -434,7 +436,8 @@ static int read_whole(struct jpeg_reader *reader, const struct image_source *rea
 	return whole->is_planes ? read_planes(reader, to) : read_pixels(reader, whole->by, to);
 }
 
-/* A function of its own, so that none of its variables changes between setjmp() and longjmp(). */
+/* Reads the image, or returns after an escape. Separate, so that no variable here changes between setjmp()
+ * and longjmp(). */
 static int read_or_escape(struct jpeg_reader *reader, struct image_source *reading,
 			  const struct image_whole *whole, uint8_t *to)
 {

@@ -36,7 +36,7 @@ static bool can_be_type(const uint8_t *chunk)
 	return true;
 }
 
-/* Decompresses more of the pixels, as far as the data goes. 0 or -EBADMSG. */
+/* Decompresses pixels from this data. 0 or -EBADMSG. */
 static int inflate_some(z_stream *z, const uint8_t *data, size_t bytes)
 {
 	int r;
@@ -81,7 +81,7 @@ static uint8_t *put_number(uint8_t *to, uint32_t number)
 	return to + 4;
 }
 
-/* Adds the frame of a chunk whose `bytes` of data are at to + CHUNK_HEAD already. Returns the end of the
+/* Adds length, type and checksum to a chunk whose data is already at to + CHUNK_HEAD. Returns the end of the
  * chunk. */
 static uint8_t *frame_chunk(uint8_t *to, const char *type, size_t bytes)
 {
@@ -90,11 +90,11 @@ static uint8_t *frame_chunk(uint8_t *to, const char *type, size_t bytes)
 			  (uint32_t)crc32(crc32(0, NULL, 0), to + 4, (uInt)bytes + 4));
 }
 
-/* Makes a complete file: the chunks before the pixels unchanged, then the pixels uncompressed. */
+/* Makes a complete file of the unchanged chunks before the pixels, and the pixels without compression. */
 static int make_whole(const uint8_t *data, size_t bytes, size_t first, size_t cut, size_t raw_bytes,
 		      uint8_t **ret, size_t *ret_bytes)
 {
-	/* No zlib stream decompresses to more. */
+	/* No zlib stream decompresses to more bytes than this. */
 	if (raw_bytes / MOST_PER_BYTE > bytes || raw_bytes > RAW_MAX)
 		return -EBADMSG;
 	_cleanup_(freep) uint8_t *raw = malloc(raw_bytes);

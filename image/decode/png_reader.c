@@ -15,7 +15,7 @@
 /* Format of a row after libpng has unpacked it. */
 enum row_kind {
 	ROW_RGB,
-	ROW_INDEX,  /* a byte into the palette */
+	ROW_INDEX,  /* one byte: index into the palette */
 	ROW_GREY16, /* big-endian */
 };
 
@@ -28,7 +28,7 @@ struct png_reader {
 	uint64_t n_warnings;
 	const uint8_t *data;
 	size_t bytes, at;
-	uint8_t *whole; /* replaces a file that is cut after its pixels */
+	uint8_t *whole; /* completed copy of a file that is cut after its pixels; NULL: none */
 	uint8_t palette[256][IMAGE_CHANNELS];
 	struct scratch_buffer
 	    *rows; /* rows from libpng: one, or all rows of the crop if the image is interlaced */
@@ -178,9 +178,9 @@ static int open_image(struct png_reader *reader, const struct image_source *read
 			     png_get_image_height(reader->png, reader->info), reader->err);
 }
 
-/* Opens the image and checks that it is complete. Data after the crop is not decoded, so its chunks must show
- * whether some is missing. Pillow accepts a file that is cut after its pixels, so it is opened again as a
- * complete one. */
+/* Opens the image and checks that it is complete. Data after the crop is not decoded, so the chunks must show
+ * whether any is missing. Pillow accepts a file that is cut after its pixels, so such a file is completed and
+ * opened again. */
 static int open_sound(struct png_reader *reader, const struct image_source *reading)
 {
 	size_t bytes;
@@ -233,7 +233,8 @@ static int read_image(struct png_reader *reader, struct image_source *reading)
 	return 0;
 }
 
-/* A function of its own, so that none of its variables changes between setjmp() and longjmp(). */
+/* Reads the image, or returns after an escape. Separate, so that no variable here changes between setjmp()
+ * and longjmp(). */
 static int read_or_escape(struct png_reader *reader, struct image_source *reading)
 {
 	if (setjmp(reader->escape))

@@ -11,7 +11,7 @@
 #define PNG_HEADER_BYTES 16 /* chunk IHDR: length, type, width, height */
 #define MARKER           0xff
 #define SOF_BYTES        7 /* length, precision, height, width */
-#define SOF_COMPONENT    3 /* component: its number, sampling factors, table */
+#define SOF_COMPONENT    3 /* one component of SOF: number, sampling factors, table */
 #define NARROW           4 /* pixels: up to this width libjpeg does not interpolate chroma */
 
 static uint32_t big_endian(const uint8_t *p, size_t bytes)
@@ -23,7 +23,7 @@ static uint32_t big_endian(const uint8_t *p, size_t bytes)
 	return value;
 }
 
-/* Finds the header. It should be the first chunk, but libpng, and therefore Pillow, skips unknown chunks
+/* Finds the header, which should be the first chunk. libpng, and therefore Pillow, skips unknown chunks
  * before it. */
 static int probe_png(const uint8_t *data, size_t bytes, struct image_info *ret, struct error *err)
 {
@@ -108,7 +108,7 @@ static int probe_jpeg(const uint8_t *data, size_t bytes, struct image_info *ret,
 		size_t length = big_endian(data + at, 2);
 
 		if (length < 2)
-			length = 2; /* libjpeg takes the segment as empty */
+			length = 2; /* libjpeg treats the segment as empty */
 		if (length > bytes - at)
 			break;
 		at += length;

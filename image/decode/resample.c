@@ -8,8 +8,8 @@
 #define PRECISION                                                                                            \
 	(32 - 8 - 2) /* fraction bits of a weight: 8 bits are for the pixel, 2 for sums beyond 0 and 1 */
 #define HALF       (1 << (PRECISION - 1))
-#define BLOCK      32 /* values that the second pass sums at a time */
-#define COLUMNS    64 /* values that are transposed back at a time */
+#define BLOCK      32 /* number of values that the second pass computes at once */
+#define COLUMNS    64 /* number of values that are transposed back at once */
 #define ROW_MARGIN 64 /* extra bytes per row: rows whose length is a power of two would share cache sets */
 
 /* The compiler makes each of these loops twice, and the program chooses one at run time. Sanitizers start too
@@ -21,7 +21,7 @@
 #define VECTORISED
 #endif
 
-/* The values of a column in all buffered rows. Sums are converted to bytes via shorts, because processors
+/* A vector with one column's values of all buffered rows. Sums become bytes via shorts, because processors
  * have an instruction for each of these two steps. */
 typedef int32_t lanes
     __attribute__((vector_size(RESAMPLE_LANES * sizeof(int32_t)), aligned(sizeof(int32_t))));
@@ -76,7 +76,7 @@ static const struct {
     [IMAGE_LANCZOS] = {weight_lanczos, 3.0},
 };
 
-/* Rounds away from zero, as Pillow. */
+/* Rounds away from zero, as Pillow does. */
 static int32_t fixed_point(double weight)
 {
 	double scaled = weight * (1 << PRECISION);
@@ -97,13 +97,13 @@ static void axis_pixel(double *weights, int32_t *ret_fixed, struct span span, en
 		ret_fixed[i] = fixed_point(sum != 0.0 ? weights[i] / sum : weights[i]);
 }
 
-/* One direction of a plan: columns, or rows. */
+/* The columns or the rows of a plan. */
 struct resample_side {
 	enum image_filter filter;
 	uint32_t n_input;
 	float begin;
-	uint32_t first, n; /* pixels of the output */
-	/* The fields below have Pillow's types: computed from a float box, in double. */
+	uint32_t first, n; /* range of output pixels: first one, number */
+	/* As in Pillow, these doubles are computed from a box of floats. */
 	double scale, stretch, support;
 };
 
@@ -206,11 +206,11 @@ struct first_pass {
 	const struct span *spans;
 	const int32_t *weights;
 	uint32_t n, taps;
-	size_t column, channel; /* distances in the output, in columns */
+	size_t column, channel; /* distance between columns, and between channels, in the output */
 };
 
-/* First pass. in_lanes: how bytes are converted to numbers: compilers make good code of one way with AVX2,
- * and of the other without. */
+/* Makes the first pass. in_lanes: convert bytes to numbers one by one, for which compilers make good code
+ * with AVX2; else as vectors, which is better without AVX2. */
 static inline __attribute__((always_inline)) void sum_columns(octets *restrict output,
 							      const octets *restrict columns,
 							      const struct first_pass *pass, bool in_lanes)
@@ -305,7 +305,7 @@ static size_t middle_stride(const struct resample *resample)
 	return (size_t)resample->plan.window.width * IMAGE_CHANNELS;
 }
 
-/* Returns true if the image keeps its size: then it is copied, as by Pillow. */
+/* Returns true if the image keeps its size. Then it is copied, as Pillow does. */
 static bool is_copy(const struct resample_plan *plan)
 {
 	return plan->layout == IMAGE_HWC && plan->width == plan->output_width &&

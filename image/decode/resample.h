@@ -33,16 +33,16 @@ struct resample_plan {
 	uint32_t output_width, output_height;
 	struct image_box window; /* part of the output that is made */
 	struct image_box part;   /* part of the input that is passed in */
-	uint32_t row_width;      /* pixels in a row passed in; the part's columns are some of them, ... */
-	uint32_t lead;           /* ... after this many others */
+	uint32_t row_width;      /* pixels in a row passed in, which includes the part's columns */
+	uint32_t lead;           /* number of pixels in a row before the part's columns */
 };
 
 /* Weights of each output pixel in one direction. */
 struct resample_axis {
 	uint32_t n, taps;              /* taps: maximum per pixel */
-	struct scratch_buffer weights; /* int32_t, taps for a pixel */
+	struct scratch_buffer weights; /* int32_t; `taps` weights per pixel */
 	struct scratch_buffer spans;   /* struct span */
-	struct scratch_buffer scratch; /* double, for one pixel */
+	struct scratch_buffer scratch; /* double; weights of one pixel */
 };
 
 /* Initialise with zeros; call resample_free() at the end. */
@@ -50,11 +50,11 @@ struct resample {
 	struct resample_plan plan;
 	struct resample_axis x, y;
 	struct scratch_buffer rows;    /* RESAMPLE_LANES rows as passed in */
-	struct scratch_buffer columns; /* the same, column by column */
+	struct scratch_buffer columns; /* the same rows, column by column */
 	struct scratch_buffer made;    /* the first pass's output for these rows */
-	struct scratch_buffer middle;  /* after the first pass */
+	struct scratch_buffer middle;  /* all rows after the first pass */
 	uint32_t n_rows;               /* rows passed in so far */
-	bool copies;                   /* the output is the input: nothing is computed */
+	bool copies;                   /* the output equals the input: nothing is computed */
 };
 
 /* Sets plan.part to the input that the window needs, and plan.row_width and plan.lead to rows of just that

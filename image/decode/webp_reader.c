@@ -12,8 +12,8 @@
 #include "lib/cleanup.h"
 
 #define RIFF_HEADER 8 /* bytes: "RIFF", and the number of bytes that follow */
-/* Pixels that are decoded in addition on each side: one chroma sample. Chroma has half of the samples and is
- * interpolated, and the decoder treats the edges of the decoded part as edges of the image. */
+/* Number of additional pixels to decode on each side: one chroma sample. Chroma has half of the samples and
+ * is interpolated, and the decoder treats the edges of the decoded part as edges of the image. */
 #define MARGIN 2u
 
 static void demuxer_freep(WebPDemuxer **demuxer)
@@ -122,7 +122,7 @@ static bool covered(const struct image_box *crop, const WebPIterator *frame, str
 	return true;
 }
 
-/* Passes on the rows of the crop, black outside of the frame. */
+/* Passes the rows of the crop to the resampler, with black outside of the frame. */
 static void hand_on(const struct scratch_buffer *pixels, struct resample *resample,
 		    const struct image_box *crop, const WebPIterator *frame, const struct image_box *part,
 		    const struct image_box *box)

@@ -3,7 +3,7 @@
 
 #include "image/recipe.h"
 
-/* The two arithmetics of recipe_colour(): torchvision's for PIL images, and for uint8 tensors. */
+/* Implements recipe_colour() twice: as torchvision does for PIL images, and as it does for uint8 tensors. */
 
 /* Colour changes with Pillow's arithmetic: single precision and truncation in the same places as in
  * Pillow. */
@@ -70,7 +70,7 @@ static struct pil_hsv pil_hsv_of(const uint8_t *p, uint8_t least, uint8_t most)
 		hue = (float)(4.0 + (double)green - (double)red);
 	double turned = (double)hue / 6.0 + 1.0;
 
-	hue = (float)(turned >= 1.0 ? turned - 1.0 : turned); /* `turned` is 5/6 to 1 5/6 */
+	hue = (float)(turned >= 1.0 ? turned - 1.0 : turned); /* `turned` is between 5/6 and 11/6 */
 	return (struct pil_hsv){.h = (uint8_t)((double)hue * 255.0),
 				.s = (uint8_t)((double)(range / (float)most) * 255.0),
 				.v = most};
@@ -83,7 +83,7 @@ static uint8_t rounded(double value)
 
 static void pil_rgb_of(struct pil_hsv colour, uint8_t *ret)
 {
-	int sector = (int)((double)(float)colour.h * 6.0 / 255.0); /* 0 to 6 */
+	int sector = (int)((double)(float)colour.h * 6.0 / 255.0); /* number of the sector, 0 to 6 */
 	float rest = (float)((double)(float)colour.h * 6.0 / 255.0 - (double)(float)sector);
 	float saturation = (float)((double)(float)colour.s / 255.0);
 	double value = (double)(float)colour.v;
@@ -106,7 +106,7 @@ static void pil_turn_hue(uint8_t *pixels, size_t n, float factor)
 		most = p[2] > most ? p[2] : most;
 		least = p[2] < least ? p[2] : least;
 		if (most == least)
-			continue; /* grey: there is no hue to turn */
+			continue; /* a grey pixel has no hue to turn */
 		struct pil_hsv colour = pil_hsv_of(p, least, most);
 
 		colour.h = (uint8_t)(colour.h + by);

@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <string.h>
 
-/* The part of recipe.c for arrays (RECIPE_NUMPY, RECIPE_BYTES). */
+/* Checks of recipes for arrays (RECIPE_NUMPY, RECIPE_BYTES). */
 
 /* Compares the bits of two messages: -0.0 differs from 0. */
 static inline bool same_bits(const void *a, const void *b, size_t bytes)
@@ -195,7 +195,7 @@ static const char *tensor_check(const struct recipe *r)
 	return wrong ? wrong : check_means(r);
 }
 
-#define FACTOR_MAX 1e6 /* limit of brightness, contrast and saturation; as FACTOR_MAX of plan.py */
+#define FACTOR_MAX 1e6 /* maximum brightness, contrast and saturation; equals FACTOR_MAX in plan.py */
 
 static bool is_range(const double *range, double least, double most)
 {
@@ -271,7 +271,7 @@ static const char *check_shape(const struct recipe *r)
 		return "unknown shape";
 	if (r->width < 1 || r->height < 1 || r->width > RECIPE_MAX_SIDE || r->height > RECIPE_MAX_SIDE)
 		return "width and height must be 1 to 16384 pixels";
-	/* This way the crop always fits in the resized image, however long the longer side is. */
+	/* Ensures that the crop fits in the resized image, whose other side is never shorter. */
 	if (cut && (r->shorter < r->width || r->shorter < r->height || r->shorter > RECIPE_MAX_SIDE))
 		return "the shorter side must not be shorter than the crop";
 	if (!cut && r->shorter)
@@ -399,13 +399,13 @@ uint64_t recipe_item_bytes(const struct recipe *r)
 enum recipe_decoded recipe_decoded(const struct recipe *r, struct recipe *ret_key)
 {
 	*ret_key = (struct recipe){.kind = r->kind};
-	/* A random crop may need in the next epoch a part that it leaves out now. */
+	/* In the next epoch, a random crop may need a part that is left out now. */
 	if (r->kind != RECIPE_IMAGE || r->shape == RECIPE_RANDOM_CROP)
 		return RECIPE_DECODED_NONE;
 	ret_key->shape = r->shape;
 	ret_key->width = r->width;
 	ret_key->height = r->height;
-	/* The scale at which images are cached depends on the sizes of the crops and of the output. */
+	/* Kept in the key: the scale at which images are cached depends on the sizes of crops and output. */
 	if (r->shape == RECIPE_RANDOM_BOX) {
 		memcpy(ret_key->scale, r->scale, sizeof(r->scale));
 		memcpy(ret_key->ratio, r->ratio, sizeof(r->ratio));

@@ -23,8 +23,8 @@ void recipe_table_make(const struct recipe *r, struct recipe_table *ret)
 	}
 }
 
-/* Stores one row of n pixels. step: distance of pixels in the output, in numbers; negative: from the end of
- * the row. apart: distance of channels, in numbers; 0: there is one channel. */
+/* Stores one row of n pixels. step: distance between pixels in the output, in numbers; negative: the row is
+ * written from its end. apart: distance between channels, in numbers; 0: there is one channel. */
 #define ROW_FUNCTION(type)                                                                                   \
 	static void row_##type(const struct recipe_table *t, const uint8_t *in, uint32_t n, type *out,       \
 			       ptrdiff_t step, size_t apart)                                                 \

@@ -61,7 +61,7 @@ static void gather_row(const uint8_t *from, int64_t stride, uint32_t bytes, size
 	}
 }
 
-/* Goes on to the next row. */
+/* Moves to the next row. */
 static void step(struct element_walk *w)
 {
 	for (uint32_t i = w->n - 1; i-- > 0;) {
@@ -153,7 +153,7 @@ static void to_bytes(enum recipe_type type, const uint8_t *raw, size_t n, uint8_
 	}
 }
 
-/* Returns the value that is scaled to 1; 0: values are not scaled. */
+/* Returns the value that RECIPE_UNIT scales to 1; 0: values of this type are not scaled. */
 static float greatest(enum recipe_type type)
 {
 	switch (type) {
@@ -181,7 +181,8 @@ static void normalise(float *values, size_t n, float mean, float std)
 		values[i] = (values[i] - mean) / std;
 }
 
-/* Normalises n numbers from number `first` on, whose channel is first / apart % n_means. */
+/* Normalises n numbers. Number `first` of the output is the first one; number i has channel i / apart %
+ * n_means. */
 static void normalise_all(const struct recipe *r, uint64_t apart, uint64_t first, float *values, size_t n)
 {
 	const struct recipe_tensor *t = &r->tensor;

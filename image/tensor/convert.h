@@ -14,8 +14,9 @@ struct lie {
 	int64_t at; /* offset of the first number, in bytes */
 	uint32_t n_dimensions;
 	uint64_t size[RECIPE_TENSOR_DIMENSIONS];
-	int64_t stride[RECIPE_TENSOR_DIMENSIONS]; /* bytes; may be negative */
-	int channels;                             /* index of the dimension of channels; -1: none */
+	int64_t stride[RECIPE_TENSOR_DIMENSIONS]; /* distance between items of a dimension, in bytes; may be
+						     negative */
+	int channels;                             /* which dimension holds the channels; -1: none */
 	bool is_swapped;                          /* numbers are big-endian */
 };
 

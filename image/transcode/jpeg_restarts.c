@@ -54,7 +54,7 @@ static const JBLOCK *block_row(struct coefficients *c, int component, JDIMENSION
 	return jpeg->mem->access_virt_barray(jpeg, c->blocks[component], y, 1, FALSE)[0];
 }
 
-/* Returns true if every decoder makes the same pixels of both. */
+/* Returns true if every decoder makes the same pixels from both. */
 static bool coefficients_equal(struct coefficients *a, struct coefficients *b)
 {
 	if (a->jpeg.image_width != b->jpeg.image_width || a->jpeg.image_height != b->jpeg.image_height ||
@@ -74,8 +74,8 @@ static bool coefficients_equal(struct coefficients *a, struct coefficients *b)
 	return true;
 }
 
-#define PIXELS_MAX (UINT64_C(64) << 20) /* 384 MiB of coefficients if chroma is not subsampled */
-#define SCANS_MAX  100 /* each scan takes a pass over all coefficients, however few bytes it has */
+#define PIXELS_MAX (UINT64_C(64) << 20) /* limit: 384 MiB of coefficients without chroma subsampling */
+#define SCANS_MAX  100 /* maximum: each scan costs a pass over all coefficients, however few bytes it has */
 #define MORE_BYTES 65536
 /* Number of blocks between two markers. With fewer, markers take more of the file; with more, more blocks
  * next to a crop have to be decoded. */
@@ -124,8 +124,8 @@ static void on_error(j_common_ptr jpeg)
 	keep(transcoder_of(jpeg), text);
 }
 
-/* A negative level is damage that the library decodes around: its output would differ from the file's
- * content. */
+/* Keeps a file with damage (negative level): the library decodes around damage, so the new file would differ
+ * from the old one. */
 static void on_message(j_common_ptr jpeg, int level)
 {
 	if (level < 0)
@@ -168,7 +168,7 @@ static void end_output(j_compress_ptr jpeg)
 	t->bytes = t->size - t->destination.free_in_buffer;
 }
 
-/* Returns true if the file has further images: they are located by an offset in bytes, which would change. */
+/* Returns true if the file has further images. Byte offsets locate them, and these would change. */
 static bool has_more_images(const struct jpeg_decompress_struct *jpeg)
 {
 	for (jpeg_saved_marker_ptr marker = jpeg->marker_list; marker; marker = marker->next)
@@ -178,7 +178,8 @@ static bool has_more_images(const struct jpeg_decompress_struct *jpeg)
 	return false;
 }
 
-/* Returns the blocks of an MCU. In a scan of one component it is one block, whatever the sampling. */
+/* Returns the number of blocks in an MCU. In a scan of one component an MCU is one block, whatever the
+ * sampling. */
 static unsigned blocks_of_mcu(const struct jpeg_decompress_struct *jpeg)
 {
 	unsigned n = 0;
@@ -240,7 +241,7 @@ static void write_image(struct transcoder *t)
 	jpeg_copy_critical_parameters(&t->from.jpeg, to);
 	to->optimize_coding = TRUE;
 	to->restart_interval = interval_mcus(&t->from.jpeg);
-	/* These two markers are among those that are copied, in their original order. */
+	/* JFIF and Adobe markers are copied with the other markers, in their original order. */
 	to->write_JFIF_header = FALSE;
 	to->write_Adobe_marker = FALSE;
 	jpeg_write_coefficients(to, t->from.blocks);
@@ -283,7 +284,8 @@ static int transcode(struct transcoder *t, const void *data, size_t bytes)
 	return JPEG_RESTARTS_ADDED;
 }
 
-/* A function of its own, so that none of its variables changes between setjmp() and longjmp(). */
+/* Transcodes, or returns after an escape. Separate, so that no variable here changes between setjmp() and
+ * longjmp(). */
 static int transcode_or_escape(struct transcoder *t, const void *data, size_t bytes)
 {
 	if (setjmp(t->escape))
@@ -311,7 +313,8 @@ static struct transcoder *transcoder_new(size_t bytes, struct error *why)
 	t->messages.output_message = on_output;
 	t->progress.progress_monitor = on_progress;
 	t->from.jpeg.err = t->written.jpeg.err = t->to.err = &t->messages;
-	t->from.jpeg.client_data = t->written.jpeg.client_data = t->to.client_data = t; /* they keep this */
+	t->from.jpeg.client_data = t->written.jpeg.client_data = t->to.client_data =
+	    t; /* survives jpeg_create_...() */
 	return t;
 }
 

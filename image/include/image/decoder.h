@@ -38,7 +38,7 @@ struct image_info {
 	uint32_t width, height;
 	/* JPEG: sampling factors of the component with the most samples; 0: the header does not give them. */
 	uint32_t h, v;
-	bool has_planes; /* JPEG: luma, and chroma of half of the columns and rows */
+	bool has_planes; /* JPEG: has luma, and chroma with half the columns and rows */
 };
 
 /* Returns "JPEG", "PNG" or "WebP". */
@@ -46,11 +46,11 @@ const char *image_kind_name(enum image_kind kind);
 
 /* Layout of the output, one byte per value. */
 enum image_layout {
-	IMAGE_HWC, /* height x width x 3, as Pillow and NumPy */
-	IMAGE_CHW, /* 3 x height x width, as PyTorch */
+	IMAGE_HWC, /* height x width x 3, as in Pillow and NumPy */
+	IMAGE_CHW, /* 3 x height x width, as in PyTorch */
 };
 
-/* Filters of Pillow, with antialiasing. */
+/* Pillow's resampling filters, with antialiasing. */
 enum image_filter {
 	IMAGE_BOX,
 	IMAGE_BILINEAR,
@@ -91,9 +91,9 @@ void image_decoder_freep(struct image_decoder **ptr);
  *
  * Returns 0; -EINVAL: the crop is not within the image, the window is not within the output, or the output's
  * size is invalid; -EFBIG: more pixels than the decoder's limit; -EOPNOTSUPP: a kind of image that Pillow
- * does not open either, or neither JPEG, PNG nor WebP; -EBADMSG: damaged or truncated, also if only after the
- * crop, as far as that shows without decoding; -ENOMEM. A PNG file that is cut after its pixels is accepted,
- * as by Pillow.
+ * does not open either, or neither JPEG, PNG nor WebP; -EBADMSG: damaged or truncated, even if only after the
+ * crop, if that shows without decoding; -ENOMEM. A PNG file that is cut after its pixels is accepted, as by
+ * Pillow.
  */
 int image_decode(struct image_decoder *decoder, const void *data, size_t bytes,
 		 const struct image_request *request, uint8_t *output, struct error *err);
@@ -106,8 +106,8 @@ uint32_t image_scale(const struct image_info *info, const struct image_request *
 
 /*
  * Layout of a whole decoded image in memory: pixels of IMAGE_CHANNELS bytes at a scale of 1/by, each side
- * rounded up. Or with is_planes, at full size, as in libjpeg before it makes pixels: planes of luma, blue and
- * red, one after the other, which take half as much.
+ * rounded up. With is_planes instead: full-size planes of luma, blue and red chroma, one after the other, as
+ * libjpeg has them before it makes pixels. They take half as much memory.
  */
 struct image_whole {
 	struct image_info info;
@@ -121,7 +121,7 @@ uint64_t image_whole_bytes(const struct image_whole *whole);
 int image_decode_whole(struct image_decoder *decoder, const void *data, size_t bytes,
 		       const struct image_whole *whole, uint8_t *to, struct error *err);
 /* Makes the output of image_decode() for the request, bit for bit, from a whole decoded image. 0; -EINVAL,
- * also where image_decode() would decode at another scale; -EFBIG, -ENOMEM. */
+ * also if image_decode() would decode at another scale; -EFBIG; -ENOMEM. */
 int image_resize(struct image_decoder *decoder, const struct image_whole *whole, const uint8_t *data,
 		 const struct image_request *request, uint8_t *output, struct error *err);
 

@@ -66,26 +66,25 @@ enum recipe_type { /* type of the output's numbers */
 };
 
 enum recipe_flag {
-	RECIPE_ROWS = 1 << 0,      /* [height, width, channels]; else [channels, height, width] */
+	RECIPE_ROWS = 1 << 0,      /* order [height, width, channels]; else [channels, height, width] */
 	RECIPE_UNIT = 1 << 1,      /* scaled to 0 to 1; else 0 to 255. Not for uint8 */
-	RECIPE_NORMALISE = 1 << 2, /* then minus mean, divided by std. Not for uint8 */
+	RECIPE_NORMALISE = 1 << 2, /* then (value - mean) / std. Not for uint8 */
 	RECIPE_GREY = 1 << 3,      /* one channel instead of three; then `grey` is 1 */
-	/* Colours are changed as by torchvision's kernels for uint8 tensors; else as by those for PIL
-	 * images. */
+	/* Changes colours as torchvision does for uint8 tensors; else as it does for PIL images. */
 	RECIPE_TENSOR_COLOURS = 1 << 4,
 };
 
 #define RECIPE_KNOWN_FLAGS 31u
 
 enum recipe_damage {                          /* treatment of a sample that cannot be decoded */
-		     RECIPE_DAMAGE_ERROR = 0, /* its batch is an error that names it */
-		     RECIPE_DAMAGE_SKIP = 1,  /* it is left out of its batch, and counted */
-		     RECIPE_DAMAGE_ZERO = 2,  /* it is all zeros, and counted */
+		     RECIPE_DAMAGE_ERROR = 0, /* the sample's batch becomes an error that names the sample */
+		     RECIPE_DAMAGE_SKIP = 1,  /* the sample is left out of its batch, and counted */
+		     RECIPE_DAMAGE_ZERO = 2,  /* the sample becomes zeros, and is counted */
 		     RECIPE_N_DAMAGES,
 };
 
 enum recipe_layout {                   /* layout of a stored array */
-		     RECIPE_PLAIN = 0, /* dimensions have no meaning */
+		     RECIPE_PLAIN = 0, /* no dimension is a height, width or channel */
 		     RECIPE_HWC = 1,   /* height, width, channels */
 		     RECIPE_CHW = 2,   /* channels, height, width */
 		     RECIPE_HW = 3,    /* height, width */
@@ -97,17 +96,17 @@ enum recipe_layout {                   /* layout of a stored array */
 #define RECIPE_TENSOR_BYTES      (UINT64_C(1) << 30) /* maximum output of one sample */
 
 /*
- * Only for RECIPE_NUMPY and RECIPE_BYTES. The output has the same dimensions, or the crop's height and width.
- * If RECIPE_ROWS and the layout differ, it is in the other layout. Its type is the stored one, or a
- * floating-point type of images, or, for integers, uint8 modulo 256. Floating point is computed in single
- * precision: RECIPE_UNIT divides by the maximum of an integer type.
+ * Only for RECIPE_NUMPY and RECIPE_BYTES. The output has the stored dimensions, but the crop's height and
+ * width. If RECIPE_ROWS and the stored layout differ, the output has the other layout. The output's type is
+ * the stored one, a floating-point type of images, or, for integers, uint8 modulo 256. Floating point is
+ * computed in single precision: RECIPE_UNIT divides by the maximum of an integer type.
  */
 struct recipe_tensor {
-	uint32_t stored;       /* enum recipe_type */
-	uint32_t layout;       /* enum recipe_layout */
-	uint32_t n_dimensions; /* 0: a single number */
-	uint32_t
-	    dimensions[RECIPE_TENSOR_DIMENSIONS]; /* as stored; height and width 0: any that hold the crop */
+	uint32_t stored;                               /* enum recipe_type */
+	uint32_t layout;                               /* enum recipe_layout */
+	uint32_t n_dimensions;                         /* 0: a single number */
+	uint32_t dimensions[RECIPE_TENSOR_DIMENSIONS]; /* as stored. Height and width are 0 if any size that
+							  holds the crop is valid */
 	uint32_t n_means; /* RECIPE_NORMALISE: 1 for all numbers, or one for each channel; else 0 */
 	float mean[RECIPE_TENSOR_CHANNELS], std[RECIPE_TENSOR_CHANNELS];
 };
@@ -120,7 +119,8 @@ struct recipe_tensor {
 /* Only for RECIPE_CODEC. The texts are NUL-terminated, and zero after their ends. Dimensions are at least 1,
  * and 0 after the last one. */
 struct recipe_codec {
-	char name[RECIPE_NAME_BYTES]; /* lower-case letters and digits; after the first also -_. */
+	char name[RECIPE_NAME_BYTES]; /* lower-case letters and digits, and -_. except as the first character
+				       */
 	char options[RECIPE_OPTIONS_BYTES];
 	uint32_t n_dimensions; /* 0: a sample becomes a single number */
 	uint32_t dimensions[RECIPE_MAX_DIMENSIONS];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Functions of a recipe: check it, compute its output and its random draws. */
+/* Checks a recipe, and computes its output and its random draws. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,7 +29,7 @@ uint64_t recipe_seed(uint64_t seed, uint64_t epoch, uint64_t sample);
 bool recipe_is_tensor(const struct recipe *recipe);
 /* Returns the bytes of a number of this type. */
 uint32_t recipe_type_bytes(enum recipe_type type);
-/* Returns the dimensions of height, width and channels; -1: none. */
+/* Returns which dimensions are height, width and channels; -1: none. */
 void recipe_axes(enum recipe_layout layout, int *ret_height, int *ret_width, int *ret_channels);
 
 /* How an image of a given size is cropped, resized and mirrored for one sample, in pixels. */
@@ -37,7 +37,7 @@ struct recipe_place {
 	uint32_t left, top, width, height; /* this box of the image... */
 	uint32_t made_width, made_height;  /* is resized to this size... */
 	uint32_t x, y;                     /* and the output is cut from it here */
-	bool sideways, upright;            /* and mirrored left to right, top to bottom */
+	bool sideways, upright;            /* and mirrored left to right, or top to bottom */
 };
 
 void recipe_place(const struct recipe *recipe, uint64_t seed, uint64_t epoch, uint64_t sample, uint32_t width,
@@ -55,7 +55,8 @@ enum recipe_colour {
 struct recipe_colours {
 	uint32_t n; /* number of steps */
 	enum recipe_colour order[RECIPE_N_COLOURS];
-	float factor[RECIPE_N_COLOURS]; /* of each step; hue: of the circle, -0.5 to 0.5 */
+	float factor[RECIPE_N_COLOURS]; /* factor of each step; for hue, a fraction of the circle, -0.5 to 0.5
+					 */
 	bool of_tensors;                /* RECIPE_TENSOR_COLOURS */
 	bool grey;                      /* afterwards */
 };
@@ -63,24 +64,23 @@ struct recipe_colours {
 void recipe_draw_colours(const struct recipe *recipe, uint64_t seed, uint64_t epoch, uint64_t sample,
 			 struct recipe_colours *ret);
 
-/* Changes the colours of n pixels (RGB, 3 bytes each), which are the whole output: contrast is relative to
- * their mean. The values are those of Pillow's ImageEnhance and of its conversions to L and HSV, bit for bit;
- * with of_tensors they are within one grey level of torchvision's, step by step. */
+/* Changes the colours of n pixels (RGB, 3 bytes each). They must be the whole output, because contrast is
+ * relative to their mean. The values equal those of Pillow's ImageEnhance and of its conversions to L and
+ * HSV, bit for bit. With of_tensors, each step is within one grey level of torchvision's. */
 void recipe_colour(const struct recipe_colours *colours, uint8_t *pixels, size_t n);
-/* The part of decoding that can be cached for later epochs (a decoded copy): all random steps come after it.
- * *ret_key is a recipe that is equal for all recipes that can use the same decoded copy, and 0 elsewhere. */
+/* Result of decoding that can be cached for later epochs (a decoded copy), because all random steps come
+ * later. *ret_key is equal for all recipes that can use the same decoded copy; its unused fields are 0. */
 enum recipe_decoded {
 	RECIPE_DECODED_NONE = 0,
 	RECIPE_DECODED_WHOLE = 1, /* the whole image, at a scale that its crops can use: for a random box */
-	RECIPE_DECODED_MADE =
-	    2, /* width x height pixels as they come out, before they are mirrored and stored */
+	RECIPE_DECODED_MADE = 2, /* the output's width x height pixels, before they are mirrored and stored */
 };
 
 enum recipe_decoded recipe_decoded(const struct recipe *recipe, struct recipe *ret_key);
 
-/* The number for each value of each channel, in the recipe's type: makes storing a look-up. */
+/* A look-up table for storing: the number in the recipe's type for each value of each channel. */
 struct recipe_table {
-	uint32_t number[3][256]; /* the low bytes are the number's */
+	uint32_t number[3][256]; /* the number is in the low bytes */
 };
 
 void recipe_table_make(const struct recipe *recipe, struct recipe_table *ret);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Makes a recipe's output from stored arrays, which are .npy files or only numbers: cropped, mirrored, in
- * another layout or type. The files are untrusted: any bytes may come. */
+/* Makes a recipe's output from a stored array, which is a .npy file or only numbers: crops, mirrors, and
+ * changes layout or type. The files are untrusted and may hold any bytes. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -20,8 +20,8 @@ struct npy {
 	size_t offset; /* offset of the first number; all numbers are present */
 };
 
-/* Parses a .npy file. 0; -EBADMSG: not a .npy file, a damaged one, or one of a type or a shape that recipes
- * do not support. */
+/* Parses a .npy file. 0; -EBADMSG: not a .npy file, a damaged one, or a type or shape that recipes do not
+ * support. */
 int npy_parse(const void *data, size_t bytes, struct npy *ret, struct error *err);
 
 struct tensor_visit {

@@ -6,8 +6,7 @@
 
 #include <stdint.h>
 
-/* Sets are combinations of these. The numbers, CAP_..., are in linux/capability.h, which the caller
- * includes. */
+/* Bit of a capability in a set. The number is a CAP_... of linux/capability.h, which the caller includes. */
 #define CAPABILITY(number) (UINT64_C(1) << (number))
 
 /* Drops all capabilities that are not in keep, for good: not even executing a set-user-ID program restores
@@ -17,6 +16,6 @@ int capabilities_keep(uint64_t keep);
 /* Returns the effective capabilities in *ret_effective. 0 or -errno. */
 int capabilities_get(uint64_t *ret_effective);
 
-/* Drops capabilities as capabilities_keep(), and continues as this user and group, without supplementary
+/* Drops capabilities as capabilities_keep() does, and changes to this user and group, without supplementary
  * groups. -EPERM without CAP_SETUID and CAP_SETGID. */
 int capabilities_keep_as(uint64_t keep, uint32_t uid, uint32_t gid);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Files that hold many samples each, known by their names: an LMDB, tar archives, Parquet. Their contents
- * are not looked at. `dieselctl pack` makes a sample of each file, so it refuses them, and no message may
- * advise to pack them. */
+/* Recognises files with many samples each, by their names only: an LMDB, tar archives, Parquet. `dieselctl
+ * pack` makes one sample of each file, so it refuses such files, and no message may advise to pack them. */
 
 struct container {
 	const char *what;    /* "Parquet files" */
-	const char *instead; /* advice that makes their samples packable: "extract them into one folder" */
+	const char *instead; /* advice on how to pack the samples, such as "extract them into one folder" */
 };
 
-/* path: a file's path, or only its name. NULL: not a known container. */
+/* Returns the kind of container that this file is, by its path or name. NULL: not a known container. */
 const struct container *container_of_path(const char *path);

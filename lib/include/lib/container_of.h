@@ -3,6 +3,6 @@
 
 #include <stddef.h>
 
-/* The struct that has this member at this address, which has the member's type. */
+/* Returns the struct whose member is at this address. The address has the member's type. */
 #define container_of(address, type, member)                                                                  \
 	((type *)((char *)(1 ? (address) : &((type *)NULL)->member) - offsetof(type, member)))

@@ -4,13 +4,13 @@
 /*
  * Results and error texts.
  *
- * A function that can fail returns int: a negative errno forwarded untouched, 0, or a positive code of
- * its module's own enum that the direct caller must handle. Out-parameters are named ret_*, come last and
- * are written only on success.
+ * A function that can fail returns int: a negative errno, which callers pass on unchanged, 0, or a positive
+ * code of its module's enum, which the direct caller must handle. Out-parameters are named ret_*, come last
+ * and are written only on success.
  *
- * A function whose failure concerns the user also takes a `struct error *err`, and fills it with one line:
- * the fault, its place (file, offset, name) and the remedy. err may be NULL. The layer that handles the error
- * prints the line once; libraries never do.
+ * If the user must learn of a failure, the function also takes a `struct error *err`, and fills it with one
+ * line: the fault, its place (file, offset, name) and the remedy. err may be NULL. The layer that handles the
+ * error prints the line once; libraries never do.
  */
 
 #include <stdbool.h>

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Reads `bytes`, or fewer if the file ends earlier; *ret_done: how many. On -errno, the bytes read so far
- * are lost. */
+/* Reads `bytes`, or fewer if the file ends earlier; *ret_done: the number of bytes read. On -errno, the bytes
+ * read so far are lost. */
 int fd_read(int fd, void *data, size_t bytes, size_t *ret_done);
 int fd_read_at(int fd, void *data, size_t bytes, uint64_t offset, size_t *ret_done);
 

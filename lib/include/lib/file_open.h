@@ -2,12 +2,12 @@
 #pragma once
 
 /*
- * Opens files that another user may replace at any moment. A name is used only once, to open; from then on
- * the descriptor is both checked and used. Only regular files are opened: a pipe cannot make the caller wait,
- * and a device does nothing.
+ * Opens files that another user may replace at any moment. A name is used only once, to open the file: checks
+ * and all later uses are of the descriptor. Only regular files are opened, so no pipe makes the caller wait,
+ * and no device is started.
  *
- * Additional errors: -ELOOP: a link, which is not followed; -EINVAL: not a regular file; -EMLINK: it has
- * other names; -EPERM: it belongs to another user. file_error() has a line for each.
+ * Additional errors: -ELOOP: a link that is not followed; -EINVAL: not a regular file; -EMLINK: the file has
+ * other names; -EPERM: the file belongs to another user. file_error() has a text for each.
  */
 
 #include <stdbool.h>
@@ -17,21 +17,20 @@
 
 struct stat;
 
-/* Opens a folder (O_PATH). With to_write, root follows links of another user only to a folder of that
- * user's own, and else fails with -ELOOP. */
+/* Opens a folder (O_PATH). With to_write, root follows another user's links only to folders of that user.
+ * Other links fail with -ELOOP. */
 int file_folder_open(const char *path, bool to_write);
 
 /* Opens the folder that contains a file, as file_folder_open(). *ret_name is the file's name there, within
  * path. -EISDIR: path names no file. */
 int file_folder(const char *path, bool to_write, const char **ret_name);
 
-/* Opens a file for reading. follows: also through a link. */
+/* Opens a file for reading. follows: also opens a link's target. */
 int file_to_read(int dir_fd, const char *name, bool follows);
 
-/* Opens for reading and writing; flags: O_CREAT, O_EXCL, O_TRUNC or 0. Refuses a file that another user
- * may have placed there to make this caller change it. For root, the file must have a single name and
- * belong to root or to the folder's owner. For other users, only a file in another user's folder must have
- * a single name. */
+/* Opens for reading and writing; flags: O_CREAT, O_EXCL, O_TRUNC or 0. Refuses a file that another user may
+ * have placed there as a trap. For root, the file must have a single name and belong to root or to the
+ * folder's owner. For other users, only a file in another user's folder must have a single name. */
 int file_to_write(int dir_fd, const char *name, int flags, mode_t mode);
 
 /* Returns true if the creator of one file could also have written this other one. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Hashes without a library: for tables in memory, and for numbers that must be the same in each run. Data
+/* Hash functions for tables in memory, and for numbers that must be the same in each run. Data
  * on disk is checked with XXH3 (dataset/checksum.h). */
 
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #define HASH_START UINT64_C(0xcbf29ce484222325)
 
 /* Returns the FNV-1a hash of the bytes, continued from `hash`. The last bytes affect its low bits only
- * weakly: a table of 2^k slots takes the high bits in, too (hash ^ hash >> 32). */
+ * weakly: a table of 2^k slots must mix in the high bits (hash ^ hash >> 32). */
 static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t size)
 {
 	const uint8_t *bytes = (const uint8_t *)data;

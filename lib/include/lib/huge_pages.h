@@ -2,14 +2,14 @@
 #pragma once
 
 /*
- * Huge pages (2 MiB) in shared memory (memfd). The kernel uses none there unless an administrator switches
- * them on for all; but a process may ask for them, page by page (MADV_COLLAPSE, Linux 6.1). Filling memory in
- * huge pages takes a third of the time, and the first read a quarter: one page fault instead of 32, and fewer
- * TLB misses. All functions fall back to small pages: none fails for want of huge ones.
+ * Huge pages (2 MiB) in shared memory (memfd). The kernel uses none there by default, but a process may
+ * request them page by page (MADV_COLLAPSE, Linux 6.1). Filling memory in huge pages takes a third of the
+ * time, and the first read a quarter: one page fault instead of 32, and fewer TLB misses. All functions fall
+ * back to small pages, and none fails if there are no huge ones.
  *
  * In a virtual machine whose host reclaims free memory, huge pages cost more. The guest must first get a free
  * huge page from the host, which takes milliseconds, while small pages come from recently used memory.
- * Callers that ask for cheap pages then get none for a while, before the next try. Any thread.
+ * Callers that request only cheap pages then get none for a while, until the next try. Any thread.
  */
 
 #include <stdbool.h>
@@ -22,8 +22,8 @@
  * whole. */
 void *huge_map(int fd, uint64_t bytes, int prot, int flags);
 
-/* Excludes memory from core dumps, which administrators can read: for samples and names of users. The memory
- * may have any page size. Memory mapped there later is not excluded. */
+/* Excludes memory from core dumps, which administrators can read: for memory with samples or names of users,
+ * with pages of any size. Memory mapped there later is not excluded. */
 void huge_leave_out_of_core(const void *data, uint64_t bytes);
 
 /* Requests huge pages wherever a complete one fits between data and data + bytes, in memory that

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Starts a command in two steps. launch_prepare() makes a child that waits before its first own instruction,
- * so that the caller can begin to watch it. launch_go() lets it run. Between them the caller may
- * launch_abandon().
+ * Starts a command in two steps. launch_prepare() makes a child that waits before the command's first
+ * instruction, so that the caller can begin to watch the child. launch_go() lets it run. Between them the
+ * caller may launch_abandon().
  */
 
 #include <signal.h>
@@ -21,8 +21,8 @@ struct launch {
 /* argv[0] is looked up in PATH. signals: the mask that the command gets; NULL: the caller's. 0 or -errno. */
 int launch_prepare(char *const argv[], const sigset_t *signals, struct launch *ret_launch, struct error *err);
 
-/* Lets the command run; the launch is over in any case. On success the caller waits for the child. On -errno,
- * which is execvp's, the child is gone and has been waited for. */
+/* Lets the command run, and ends the launch in any case. On success the caller must wait for the child. On
+ * -errno, which is execvp's, the child has ended and been waited for. */
 int launch_go(struct launch *launch, struct error *err);
 
 /* Ends the launch without running the command; waits for the child. */

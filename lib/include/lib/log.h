@@ -2,14 +2,13 @@
 #pragma once
 
 /*
- * Log lines on standard error: "diesel-analyze: warning: text" (name and level only where they help).
+ * Writes log lines to standard error: "diesel-analyze: warning: text", with name and level only if they help.
  *
  * Programs log; libraries log at LOG_DEBUG only. main() sets the level and the program's name once, at the
  * start. When JOURNAL_STREAM is set (systemd), lines carry the journal's <N> priority prefix instead of a
  * level word. Thread-safe: each line is one write(2).
  *
- * A line stays one line whatever names are in it: control characters, and bytes that are not UTF-8, are
- * written as \xHH.
+ * Names in a line cannot break it: control characters, and bytes that are not UTF-8, are written as \xHH.
  */
 
 #include <stdbool.h>
@@ -25,9 +24,9 @@ enum log_level {
 
 void log_init(const char *program, enum log_level max_level);
 
-/* For a program that must continue although nobody reads its log, such as a journal that hangs. From now on,
- * a line that standard error does not accept at once is left out; the next accepted line states how many
- * were. */
+/* Makes logging never wait, for a program that must continue even if nobody reads its log, as when the
+ * journal hangs. From now on, a line that standard error does not accept at once is left out. The next
+ * accepted line gives the number of lines left out. */
 void log_never_wait(void);
 
 void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -37,7 +36,7 @@ void log_write(enum log_level level, const char *format, ...) __attribute__((for
 #define log_info(...)    log_write(LOG_LEVEL_INFO, __VA_ARGS__)
 #define log_debug(...)   log_write(LOG_LEVEL_DEBUG, __VA_ARGS__)
 
-/* A fact of an event: "slurm_job", "4711". Names are lower case, values have no blank. */
+/* A field of an event, such as "slurm_job", "4711". Names are in lower case, values have no blanks. */
 struct log_field {
 	const char *name;
 	char value[256];
@@ -52,8 +51,8 @@ void log_event(const char *event, const char *text, const struct log_field *fiel
 
 /*
  * Limits messages that others can cause at will to LOG_BURST lines at once and one more every LOG_REFILL_NS.
- * The next line that is written has the number of lines left out. A zeroed limit starts with the whole burst
- * available. One thread uses it.
+ * The next line that is written gives the number of lines left out. A zeroed limit starts with the whole
+ * burst available. Only one thread may use a limit.
  */
 #define LOG_BURST     10
 #define LOG_REFILL_NS UINT64_C(5000000000)

@@ -12,5 +12,5 @@ int notify_send(const char *state);
 /* Sends the lines with a descriptor (negative: none), without blocking. -EAGAIN: the manager is busy. */
 int notify_send_fd(const char *state, int fd);
 
-/* Returns the manager's watchdog timeout in us; 0: it has none. Send WATCHDOG=1 twice in that time. */
+/* Returns the manager's watchdog timeout in us; 0: none. Send WATCHDOG=1 twice within each timeout. */
 uint64_t notify_watchdog_us(void);

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Tables of options and verbs. A program has a row for each, from which its command line is parsed, and its
- * --help, the lists of its manual and its completions are printed. Single-threaded, as getopt_long(3).
+ * Tables of options and verbs, with a row for each. The tables are used to parse a program's command line and
+ * to print its --help, the lists of its manual, and its completions. Single-threaded, as getopt_long(3).
  */
 
 #include "lib/error.h"
@@ -12,15 +12,16 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define OPTION_ROWS_MAX 96 /* maximum per verb, or per program without verbs */
+#define OPTION_ROWS_MAX 96 /* maximum number of rows per verb, or per program without verbs */
 
 struct option_row;
 
-/* Takes a value; "yes" where the option has none. options: the struct that `at` points into. -EINVAL: the
- * text has the option's name and its valid values; -ENOMEM. A positive result ends option_parse(). */
+/* Stores an option's value; "yes" if the option takes none. options: the struct in which `at` is an offset.
+ * -EINVAL: the error text has the option's name and valid values; -ENOMEM. A positive result ends
+ * option_parse(). */
 typedef int option_set(void *options, const struct option_row *row, const char *value, struct error *err);
 
-/* When a setting of a configuration file applies that was changed. */
+/* When a changed setting of a configuration file takes effect. */
 enum option_applies {
 	OPTION_START,    /* takes effect at the next start */
 	OPTION_RELOAD,   /* takes effect at once */
@@ -29,7 +30,7 @@ enum option_applies {
 
 /* Values that completions offer. */
 enum option_takes {
-	OPTION_TEXT, /* nothing but the words */
+	OPTION_TEXT, /* only the words of the row */
 	OPTION_FILE,
 	OPTION_FOLDER,
 	OPTION_USER,
@@ -45,33 +46,37 @@ struct option_row {
 	size_t at;            /* offset of the field in the struct of options */
 	uint64_t least, most; /* limits of a number; for a flag in a file, `least` is its value for "no" */
 	const char *says;     /* text for an invalid value */
-	const char *words;    /* words of a choice, separated by "|"; their places are the values */
+	const char *words;    /* words of a choice, separated by "|"; a word's index is its value */
 	unsigned key;         /* number that the program assigns to it; 0: none */
-	unsigned verbs; /* bits of the verbs that accept it (struct option_verb); 0: all that have the row */
+	unsigned verbs; /* bits of the verbs that accept the option (struct option_verb); 0: all that have the
+			   row */
 	int command;    /* true: accepted only on the command line, not in the configuration file */
-	char letter;    /* 0: it has none */
-	const char *group; /* heading of the group that begins with it */
-	const char *value; /* name of its value on the command line; NULL: none, and a file has yes or no */
+	char letter;    /* one-letter form; 0: none */
+	const char *group; /* heading of the group that begins with this row */
+	const char
+	    *value; /* name of the value on the command line; NULL: no value there, and yes or no in a file */
 	const char *usual; /* the default; NULL: none, or the help text states it */
 	enum option_applies applies;
 	enum option_takes takes;
 	bool repeats;      /* may be repeated */
 	bool needed;       /* shown without brackets in the synopsis */
-	const char *help;  /* a line; NULL: another spelling, which nothing lists */
-	const char *about; /* full description; `TEXT`: literal, newline: new paragraph; NULL: as help */
+	const char *help;  /* one line; NULL: an alternative spelling, which no list shows */
+	const char *about; /* full description, in which `TEXT` is literal and a newline begins a paragraph;
+			      NULL: as help */
 };
 
 /* A verb, or the program when called without a verb. */
 struct option_verb {
 	const char *name;      /* name of the program, if called without a verb */
 	const char *arguments; /* arguments after the options */
-	const char *group;   /* heading of this verb and later ones in the program's help; NULL: as before */
+	const char
+	    *group; /* heading of this and the following verbs in the program's help; NULL: as before */
 	const char *summary; /* one line */
 	const char *help;    /* text of --help below the options, printed unchanged */
-	const char *about;   /* text of the manual, in the form of a row's `about` */
+	const char *about;   /* text for the manual, with the markup of a row's `about` */
 	const struct option_row *rows;
 	size_t n_rows;
-	unsigned bit;            /* the verb's bit in the rows' `verbs`; 0: it accepts all of them */
+	unsigned bit;            /* the verb's bit in the rows' `verbs`; 0: the verb accepts all rows */
 	enum option_takes takes; /* each argument */
 	const char *words;       /* words that an argument can be, separated by "|" */
 	unsigned n_before;       /* arguments in front of a command and its options */
@@ -87,9 +92,9 @@ struct option_program {
 
 #define OPTION_ROWS(table) .rows = (table), .n_rows = sizeof(table) / sizeof((table)[0])
 
-/* The next option: 1 and its row, with the value in optarg; 0: the words begin at argv[optind].
- * OPTION_HELP: the option was --help or -h, and no row has that name. -EINVAL: no such option, or its
- * value is missing. */
+/* Parses the next option. Returns 1 and the option's row, with its value in optarg; 0: no more options, and
+ * the arguments begin at argv[optind]; OPTION_HELP: the option was --help or -h, and no row has that name.
+ * -EINVAL: no such option, or its value is missing. */
 #define OPTION_HELP 2
 int option_next(const struct option_verb *verb, int argc, char **argv, const struct option_row **ret,
 		struct error *err);
@@ -97,33 +102,33 @@ int option_next(const struct option_verb *verb, int argc, char **argv, const str
 int option_parse(const struct option_verb *verb, int argc, char **argv, void *options, struct error *err);
 
 const struct option_row *option_find(const struct option_row *rows, size_t n, const char *name);
-/* Returns true if a name is closer to what was written than *least letters, which then is its distance.
- * Begin with OPTION_FAR: names that are further apart are unrelated. */
+/* Returns true if the edit distance between a name and the written word is below *least, and sets *least to
+ * that distance. Begin with OPTION_FAR: more distant names are unrelated. */
 #define OPTION_FAR 4
 bool option_is_closer(const char *written, const char *name, size_t *least);
-/* NULL: no such verb; then err suggests a similar verb, if there is one. */
+/* Finds a verb by its name. NULL: no such verb; err then suggests a similar one, if any. */
 const struct option_verb *option_find_verb(const struct option_program *program, const char *name,
 					   struct error *err);
 
-/* For rows: fields of type bool, const char *, uint32_t (a number, or the place of a word), uint64_t. For a
- * number, a `most` of 0 stands for INT64_MAX. */
+/* Setters for rows, by the type of the field: bool, const char *, uint32_t (a number, or the index of a
+ * word), uint64_t. For a number, a `most` of 0 stands for INT64_MAX. */
 option_set option_set_flag, option_set_string, option_set_u32, option_set_u64, option_set_bytes,
     option_set_duration, option_set_choice;
 /* Sets the error "--name value: TEXT", with the row's text. Returns -EINVAL. */
 int option_wrong(const struct option_row *row, const char *value, struct error *err);
-/* The place of a word in the row, or -EINVAL. */
+/* Returns the index of a word in the row, or -EINVAL. */
 int option_word_place(const struct option_row *row, const char *value);
 
-/* --help of a verb, or of the program (its self). */
+/* Prints --help of a verb, or of the program (its `self`). */
 void option_print_help(FILE *out, const struct option_program *program, const struct option_verb *verb);
 /* Prints "manual", "synopsis" and "verbs" (lists in roff), "pages" (a manual page for each verb), "bash"
  * or "zsh" (completions). -ENOENT: no such form. */
 int option_print(FILE *out, const struct option_program *program, const char *form);
 
-/* For other forms: prints text filled up to a width of 100. before: plain: begins each line; roff: the macro
- * between paragraphs. */
+/* Prints text, wrapped at a width of 100, for other forms. before: text at the start of each line, or with
+ * roff, the macro between paragraphs. */
 void option_print_text(FILE *out, const char *before, const char *text, bool roff);
 /* Returns "HELP (default: VALUE)" in new memory. NULL: no memory. */
 char *option_help_new(const struct option_row *row);
-/* Returns the full description, with the time when a setting applies, in new memory. NULL: no memory. */
+/* Returns the full description, including when a setting takes effect, in new memory. NULL: no memory. */
 char *option_about_new(const struct option_row *row);

@@ -2,16 +2,16 @@
 #pragma once
 
 /*
- * Objects of a bucket that speaks Amazon's S3 protocol: read in ranges, written whole and only if they are
- * not there yet, listed, deleted. Requests are signed (version 4), have deadlines, and are repeated after
- * failures that may pass.
+ * Reads, writes, lists and deletes objects of a bucket by Amazon's S3 protocol. Reads are ranges; writes are
+ * whole objects, and can refuse to replace one. Requests are signed (version 4), have deadlines, and are
+ * repeated after temporary failures.
  *
- * The server is not trusted: what it sends is bounded, its redirects are not followed, and its ETags mean
- * nothing here. Whoever reads an object checks its content.
+ * The server is not trusted: the length of answers is limited, redirects are not followed, and ETags mean
+ * nothing here. The caller checks the content of the objects that it reads.
  *
- * Where and as whom is what the usual variables and files say: AWS_ACCESS_KEY_ID and its like,
- * ~/.aws/credentials, ~/.aws/config, AWS_ENDPOINT_URL_S3, AWS_REGION (docs/man/dieselctl.1). Secrets are in
- * no error text. Thread-safe. Errors name the object and say what to do.
+ * Server and credentials come from the usual variables and files: AWS_ACCESS_KEY_ID and the like,
+ * ~/.aws/credentials, ~/.aws/config, AWS_ENDPOINT_URL_S3, AWS_REGION (docs/man/dieselctl.1). Error texts
+ * contain no secrets. Thread-safe. Errors name the object and say what to do.
  */
 
 #include "lib/error.h"
@@ -25,15 +25,16 @@
 
 struct bucket;
 
-/* url: s3://BUCKET[/PREFIX]. Sends nothing. -EINVAL: no such URL; -EACCES: there are no credentials. */
+/* Opens a bucket, without a request. url: s3://BUCKET[/PREFIX]. -EINVAL: invalid URL; -EACCES: no
+ * credentials. */
 int bucket_open(const char *url, struct bucket **ret, struct error *err);
 void bucket_close(struct bucket *b); /* accepts NULL */
 
 /* Returns the URL without trailing slashes. Keys below are relative to this URL and a slash. */
 const char *bucket_url(const struct bucket *b);
 
-/* All functions below return -EACCES: refused; -ETIMEDOUT, -EIO: no answer, or none that makes sense, in
- * several attempts; -EBADMSG: an answer that no S3 server gives; -ENOMEM. */
+/* Errors of all functions below: -EACCES: the server refuses; -ETIMEDOUT, -EIO: several attempts failed;
+ * -EBADMSG: the answer is not that of an S3 server; -ENOMEM. */
 
 /* Writes an object that is not visible before it is complete. -EEXIST: an object of that name exists. A
  * server that does not support If-None-Match replaces it. */
@@ -56,9 +57,9 @@ int bucket_read(struct bucket *b, const char *key, uint64_t offset, void *buffer
 /* Returns 0 also if the object does not exist. */
 int bucket_delete(struct bucket *b, const char *key, struct error *err);
 
-/* Calls back for each object whose key begins with `prefix` and is above `after` (NULL: all), in ascending
- * order, until the callback returns a value other than 0, which is returned. max: keys requested at once, at
- * most. */
+/* Calls back for each object whose key begins with `prefix` and sorts behind `after` (NULL: all), in
+ * ascending order, until the callback returns a value other than 0, which is returned. max: maximum number of
+ * keys per request. */
 typedef int bucket_list_callback(const char *key, uint64_t bytes, void *context);
 int bucket_list(struct bucket *b, const char *prefix, const char *after, unsigned max,
 		bucket_list_callback *callback, void *context, struct error *err);

@@ -34,13 +34,13 @@ struct sql_options {
 };
 
 /*
- * Bytes of a database may come from anybody, so nothing in them is obeyed: no connection runs triggers, views
- * or functions that a schema names, loads or attaches anything. What is at path is one regular file; but for
- * shares_log neither it nor any file next to it is reached by other names than its own and its journal's.
+ * A database may come from anybody, so nothing in it is obeyed: no connection runs triggers, views or
+ * functions that a schema names, and none loads or attaches anything. path must lead to a regular file.
+ * Except with shares_log, only that file and its journal are opened.
  *
- * Who reads plays no journal back and removes none: what an interrupted writer has left is played back in a
- * copy that has no name. Work for a statement is bounded in proportion to the file; but count(*) is one step
- * for SQLite, and count(1) is not.
+ * A reader neither plays back nor removes a journal: the journal of an interrupted writer is played back in a
+ * copy without a name. The work for a statement is limited in proportion to the file's length. For SQLite,
+ * count(*) is a single step, but count(1) is one step per row.
  *
  * options is copied, its texts are borrowed. -ENOENT, -EACCES, -ENOMEM, ...; those of lib/file_open.h. Damage
  * (-EBADMSG) is noticed only when the database is first used.
@@ -49,9 +49,9 @@ int sql_open(const char *path, const struct sql_options *options, struct sql **r
 /* As sql_open(), in the folder that contains path's last part; SQL_READ follows no link there. */
 int sql_open_at(int dir_fd, const char *path, const struct sql_options *options, struct sql **ret,
 		struct error *err);
-/* Checks that the database has no tables, with no columns, but those that one of these scripts makes in a
- * database of its own, and nothing else that reads or computes; NULL ends the list. -EBADMSG: it has others.
- * To be called before anything else is read of it, behind what tells whose file it is. */
+/* Checks that the database has only tables and columns that one of these scripts creates in an empty
+ * database, and nothing else that reads or computes. NULL ends the list. -EBADMSG: it has others. Call this
+ * right after checking whose file it is, before reading anything else. */
 int sql_check_tables(struct sql *sql, const char *const *scripts, struct error *err);
 /* Rolls back a transaction that is open. The statements must have been freed. NULL is fine. */
 void sql_close(struct sql *sql);

@@ -72,8 +72,8 @@ int launch_prepare(char *const argv[], const sigset_t *signals, struct launch *r
 }
 
 /*
- * Whoever calls this program by its path, from a Python environment that is not activated, may expect to find
- * the environment's Python by its name.
+ * Sets the error for a command that could not be run. A user who calls this program by its path in a Python
+ * environment that is not activated may expect the environment's python to be found by name.
  */
 static int error_not_run(const char *name, int code, struct error *err)
 {

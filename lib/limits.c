@@ -30,7 +30,7 @@ static const struct memory_names memory_v1 = {{"memory.limit_in_bytes", NULL},
 					      "total_active_file",
 					      "memory.oom_control",
 					      "oom_kill"};
-/* Above memory.high the kernel makes the group's members wait, so it is as good as a limit. */
+/* Above memory.high the kernel throttles the group's processes, so it counts as a limit. */
 static const struct memory_names memory_v2 = {{"memory.max", "memory.high"},
 					      "memory.current",
 					      "inactive_file",
@@ -48,7 +48,7 @@ static char *read_text(const char *folder, const char *name)
 	return text;
 }
 
-/* Reads a file that holds one number. Returns false if it does not, also for "max". */
+/* Reads a file that holds one number. Returns false if the file holds anything else, such as "max". */
 static bool read_number(const char *folder, const char *name, uint64_t *ret)
 {
 	_cleanup_(freep) char *text = name ? read_text(folder, name) : NULL;
@@ -122,7 +122,7 @@ static void take_cpu_v1(const char *folder, struct limits *limits)
 {
 	uint64_t quota_us, period_us, used_ns = 0;
 
-	/* Without a quota the file contains -1, which is read as too large a number. */
+	/* Without a quota the file contains -1, which reads as a number above INT64_MAX. */
 	if (!read_number(folder, "cpu.cfs_quota_us", &quota_us) || quota_us > INT64_MAX ||
 	    !read_number(folder, "cpu.cfs_period_us", &period_us) || period_us == 0)
 		return;
@@ -150,8 +150,8 @@ static bool has_word(const char *list, const char *word)
 	return false;
 }
 
-/* Visits a group and all groups above it, as far as they are visible. In a container the path may be the
- * host's, of which only the mount point itself exists here. */
+/* Visits a group and all groups above it, as far as they are visible. In a container the path may be that of
+ * the host, of which only the mount point exists here. */
 static void walk_up(const char *mount, const char *group, group_visit visit, void *user)
 {
 	char folder[PATH_MAX];

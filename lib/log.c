@@ -39,7 +39,8 @@ void log_never_wait(void)
 	log_waits = false;
 }
 
-/* Returns true if a line can be written at once: writable pipes and sockets have space for more than a line.
+/* Returns true if a line can be written without waiting: writable pipes and sockets have space for more than
+ * a line.
  */
 static bool is_taken_at_once(void)
 {
@@ -64,7 +65,7 @@ static void put_line(enum log_level level, const char *text)
 	n = (int)strlen(line);
 	line[n] = '\n';
 	ignored = write(STDERR_FILENO, line, (size_t)n + 1);
-	(void)ignored; /* there is nowhere to report an error */
+	(void)ignored; /* a log that cannot be written has nowhere to report that */
 }
 
 static void write_line(enum log_level level, const char *text)

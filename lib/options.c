@@ -105,7 +105,7 @@ const struct option_row *option_find(const struct option_row *rows, size_t n, co
 	return NULL;
 }
 
-/* Returns the number of letters to insert, remove or replace (edit distance). Names are short. */
+/* Returns the edit distance: the number of letters to insert, remove or replace. Names must be short. */
 static size_t distance(const char *a, const char *b)
 {
 	size_t n = strlen(b), row[32];
@@ -183,7 +183,10 @@ int option_next(const struct option_verb *verb, int argc, char **argv, const str
 	size_t n = verb->n_rows;
 	int key;
 
-	letter = stpcpy(letter, verb->command ? "+:h" : ":h"); /* '+': a command has its own options */
+	letter =
+	    stpcpy(letter, verb->command
+			       ? "+:h"
+			       : ":h"); /* '+' stops at the first argument: a command has its own options */
 	for (size_t i = 0; i < n && i < OPTION_ROWS_MAX; i++) {
 		long_options[i] = (struct option){.name = rows[i].name,
 						  .has_arg = rows[i].value ? required_argument : no_argument,

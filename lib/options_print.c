@@ -12,9 +12,9 @@
 #define HELP_COLUMN 26
 #define HELP_WIDTH  79
 #define TEXT_WIDTH  100
-#define USAGE_MOST  4 /* options in a synopsis, one by one */
+#define USAGE_MOST  4 /* maximum number of options that a synopsis lists one by one */
 
-/* Completions that shells offer for a value. */
+/* Shell code that completes a value: for bash, and for zsh. */
 static const struct {
 	const char *bash, *zsh;
 } takes[] = {
@@ -95,13 +95,13 @@ void option_print_text(FILE *out, const char *before, const char *text, bool rof
 	}
 }
 
-/* A row without help is another spelling. */
+/* Returns true if the verb accepts the option and lists it. A row without help is an alternative spelling. */
 static bool is_of(const struct option_verb *verb, const struct option_row *row)
 {
 	return row->help && (!verb->bit || !row->verbs || row->verbs & verb->bit);
 }
 
-/* Whether the program's table has the options of all verbs. */
+/* Returns true if the program and its verbs share one table of options. */
 static bool is_shared(const struct option_program *program)
 {
 	return program->n_verbs && program->verbs[0]->rows == program->self->rows;
@@ -133,7 +133,7 @@ static void print_row(FILE *out, const struct option_row *row, bool letters)
 		    false);
 }
 
-/* whole: options of all verbs. */
+/* Prints the options for --help. whole: those of all verbs. */
 static void print_rows(FILE *out, const struct option_verb *verb, bool whole)
 {
 	bool letters = false, begun = false;
@@ -160,7 +160,7 @@ static bool is_in_synopsis(const struct option_verb *verb, const struct option_r
 	return is_of(verb, row) && (row->verbs || !verb->bit);
 }
 
-/* Prints literal text in bold, and text that a user replaces in italics. */
+/* Prints the arguments of a synopsis: literal text in bold, and placeholders in italics. */
 static void put_roff_arguments(FILE *out, const char *text)
 {
 	char font = 'R';
@@ -181,7 +181,7 @@ static void put_roff_arguments(FILE *out, const char *text)
 	fputs(font == 'R' ? "" : "\\fR", out);
 }
 
-/* The options of a synopsis. */
+/* Prints the options of a synopsis. */
 static void print_synopsis(FILE *out, const struct option_verb *verb, bool roff)
 {
 	size_t n = 0;
@@ -437,7 +437,7 @@ static void print_bash_verb(FILE *out, const struct option_program *program, con
 	fputs("' -- \"$current\")) ;;\n", out);
 }
 
-/* A name as one of a shell's functions. */
+/* Prints the name of the shell function that completes a program. */
 static void print_function(FILE *out, const char *name)
 {
 	for (fputc('_', out); *name; name++)
@@ -458,7 +458,7 @@ static void print_bash(FILE *out, const struct option_program *program)
 	      "\tCOMPREPLY=()\n"
 	      "\tfor ((i = 1; i < COMP_CWORD; i++)); do\n"
 	      "\t\tcase $verb,${COMP_WORDS[i]} in\n"
-	      "\t\t*,--)\n" /* the command, and its own completions */
+	      "\t\t*,--)\n" /* after `--`: completes the user's command by that command's own completions */
 	      "\t\t\t_command_offset $((i + 1)) 2>/dev/null || COMPREPLY=($(compgen -c -f -- \"$current\"))\n"
 	      "\t\t\treturn ;;\n",
 	      out);
@@ -474,7 +474,7 @@ static void print_bash(FILE *out, const struct option_program *program)
 	fprintf(out, " %s\n", name);
 }
 
-/* In single quotes, within brackets or between colons. */
+/* Prints text for zsh's _arguments in single quotes, to stand within brackets or between colons. */
 static void print_zsh_text(FILE *out, const char *text)
 {
 	for (; *text; text++) {

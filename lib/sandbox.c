@@ -34,7 +34,8 @@ enum {
 	COMPUTE = 1 << 0, /* and exit */
 	SEND = 1 << 1,
 	SERVE = 1 << 2,
-	PROCESS = 1 << 3, /* calls that every unconfined process of ours makes: no files, no processes */
+	PROCESS = 1 << 3, /* calls of every process of ours outside of sandbox_enter(), except for files and
+			     processes */
 	THREADS = 1 << 4,
 	FORK = 1 << 5,
 	SIGNAL = 1 << 6,  /* signals to other processes */
@@ -43,13 +44,13 @@ enum {
 	FOLDERS = 1 << 9, /* names */
 	LOOP = 1 << 10,
 	URING = 1 << 11,       /* requests of a ring bypass the filter... */
-	URING_SETUP = 1 << 20, /* ... and are limited where the ring is made (storage/io_uring.c) */
+	URING_SETUP = 1 << 20, /* ... so they are restricted when the ring is made (storage/io_uring.c) */
 	MEMORY = 1 << 12,
-	LOCAL = 1 << 13, /* sockets of this machine */
+	LOCAL = 1 << 13, /* sockets within this machine */
 	NETWORK = 1 << 14,
 	CODE = 1 << 15, /* loading libraries */
 	TRACE = 1 << 16,
-	LOAD = 1 << 17, /* programs into the kernel */
+	LOAD = 1 << 17, /* loads programs into the kernel */
 	IDENTITY = 1 << 18,
 	SEND_FILE = 1 << 19,
 };
@@ -129,7 +130,7 @@ static const struct {
     {SYS_umask, PROCESS},
     {SYS_ioprio_set, PROCESS},
     {SYS_ioprio_get, PROCESS},
-#ifdef SYS_poll /* exists only on x86, like others below: newer architectures have only the replacements */
+#ifdef SYS_poll /* exists only on x86, like others below; newer architectures have only its replacement */
     {SYS_poll, PROCESS},
     {SYS_dup2, PROCESS},
     {SYS_pipe, PROCESS},
@@ -305,7 +306,7 @@ static void load(struct filter *f, size_t offset)
 	add(f, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)offset));
 }
 
-/* The low half of an argument, on a little-endian machine. */
+/* Loads the low half of a call's argument. Requires a little-endian machine. */
 static void load_argument(struct filter *f, unsigned i)
 {
 	load(f, offsetof(struct seccomp_data, args) + i * sizeof(uint64_t));
@@ -328,7 +329,7 @@ static void result_if_any(struct filter *f, uint32_t bits, uint32_t what)
 	result(f, what);
 }
 
-/* Begins the rules for this call only, until end_call(). Returns their position. */
+/* Begins rules that apply to this call only, until end_call(). Returns the position of the rules. */
 static uint32_t begin_call(struct filter *f, uint32_t number)
 {
 	add(f, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 0));
@@ -356,7 +357,7 @@ static void add_memory(struct filter *f, uint32_t groups)
 	}
 }
 
-/* pthread_once() wakes waiters even if there are none. */
+/* Allows futex() wake-ups: pthread_once() wakes waiters even if there are none. */
 static void add_wake(struct filter *f)
 {
 	uint32_t at = begin_call(f, SYS_futex);
@@ -474,8 +475,9 @@ static void filter_make(struct filter *f, uint32_t groups, bool kills)
 	result(f, f->refuse);
 }
 
-/* Sets the filter. Mitigations of speculation slow a process down, and protect only against its own code:
- * processes that see others' bytes get them. Before Linux 4.17 there is no choice. */
+/* Sets the filter. guards: keep the mitigations of speculative execution, which slow a process down and
+ * protect only against its own code. Processes that parse others' bytes keep them. Before Linux 4.17 there is
+ * no choice. */
 static int filter_set(const struct filter *f, bool guards)
 {
 	const struct sock_fprog program = {.len = (unsigned short)f->n,

@@ -28,7 +28,8 @@ static size_t plain_length(const char *text, size_t left, enum level level)
 	return n && level == LEVEL_BACKSLASHES && code == '\\' ? 0 : n;
 }
 
-/* Returns how many bytes of text were copied: fewer than length if the buffer is full. */
+/* Copies text to the buffer, escaped. Returns the number of bytes of text used: fewer than length if the
+ * buffer is full. */
 static size_t copy(char *buffer, size_t space, const char *text, size_t length, enum level level,
 		   size_t *ret_used)
 {

@@ -3,8 +3,8 @@
 
 size_t utf8_decode(const char *text, size_t left, uint32_t *ret_code)
 {
-	/* Smallest code that needs a given number of bytes. A code written with more bytes than it needs
-	 * is not well-formed. */
+	/* Smallest code that needs this number of bytes. A code written with more bytes than necessary is not
+	 * well-formed. */
 	static const uint32_t smallest[UTF8_MAX + 1] = {0, 0, 0x80, 0x800, 0x10000};
 	const unsigned char *bytes = (const unsigned char *)text;
 	uint32_t code;

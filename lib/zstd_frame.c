@@ -4,7 +4,7 @@
 #include <errno.h>
 
 #define MAGIC             0xfd2fb528u
-#define SKIP_MAGIC        0x184d2a50u /* the lowest of sixteen */
+#define SKIP_MAGIC        0x184d2a50u /* the lowest of the 16 magic numbers of skippable frames */
 #define MAGIC_BYTES       4
 #define SKIP_HEADER_BYTES 8
 #define BLOCK_HEADER      3
@@ -21,7 +21,7 @@ static uint64_t get_le(const uint8_t *at, uint32_t bytes)
 	return value;
 }
 
-/* The fields announced by the descriptor, which is the byte after the magic number. */
+/* Read the fields of the frame header descriptor, the byte after the magic number. */
 static bool is_single_segment(uint8_t descriptor)
 {
 	return descriptor & 0x20;
@@ -72,7 +72,7 @@ static int block_begin(struct zstd_walk *w)
 	return 0;
 }
 
-/* Parses the collected bytes, one more than before. */
+/* Parses the collected bytes of a header after one more byte has arrived. */
 static int step(struct zstd_walk *w)
 {
 	uint32_t n = w->n_head, magic, descriptor;

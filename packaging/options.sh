@@ -6,7 +6,7 @@ set -eu
 program=$1 folder=$2 name=$(basename "$1")
 shift 2
 mkdir -p "$folder"
-for page; do # a line `.\" made: FORM` marks the place of the form
+for page; do # a line `.\" made: FORM` marks the place where that form is inserted
 	to=$folder/$(basename "$page")
 	while IFS= read -r line; do
 		case $line in

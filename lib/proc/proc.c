@@ -17,7 +17,7 @@
 #define FORKED_ONLY   0x40
 #define KERNEL_THREAD 0x200000
 
-#define SMALL_BYTES   16384 /* stat, status, comm, cmdline, meminfo: a few KiB at most */
+#define SMALL_BYTES   16384 /* for stat, status, comm, cmdline and meminfo, which have a few KiB */
 #define STAT_CPU_LINE 512   /* enough for the first line of /proc/stat */
 
 int proc_read_file(const char *path, size_t max_bytes, char **ret_text, size_t *ret_length)
@@ -53,7 +53,8 @@ static int read_of(const char *root, pid_t pid, const char *name, char **ret_tex
 int proc_stat_parse(const char *text, struct proc_stat *ret_stat)
 {
 	const char *open = strchr(text, '(');
-	const char *close = strrchr(text, ')'); /* the name may contain brackets too; the last one ends it */
+	const char *close =
+	    strrchr(text, ')'); /* the last bracket ends the name, which may contain brackets too */
 	struct proc_stat stat = {0};
 	size_t length;
 	unsigned flags;
@@ -195,7 +196,7 @@ int proc_cpu_ticks_parse(const char *text, struct proc_cpu_ticks *ret_ticks)
 {
 	struct proc_cpu_ticks t = {0};
 
-	/* Old kernels end after idle; steal came with 2.6.11. */
+	/* In old kernels the line ends after idle; steal is there since 2.6.11. */
 	if (sscanf(text,
 		   "cpu %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64 " %" SCNu64
 		   " %" SCNu64,

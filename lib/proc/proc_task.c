@@ -26,8 +26,8 @@ int proc_schedstat_parse(const char *text, struct proc_schedstat *ret_schedstat)
 	return 0;
 }
 
-/* The text is "running", "-1 SP PC" for a sleep outside of a call (SP is 0 for a zombie, which has no stack
- * any more), or "NR A0 ... A5 SP PC". */
+/* The text is "running", or "-1 SP PC" for a sleep outside of a call (SP is 0 for a zombie, which has no
+ * stack any more), or "NR A0 ... A5 SP PC". */
 int proc_syscall_parse(const char *text, struct proc_syscall *ret_syscall)
 {
 	struct proc_syscall call = {0};
@@ -70,8 +70,8 @@ int proc_io_parse(const char *text, struct proc_io *ret_io)
 	return 0;
 }
 
-/* Functions of Linux 4.x to 6.x that threads sleep in, by a part of the name, since compilers add suffixes
- * and new releases prefixes. The first match counts. */
+/* Functions of Linux 4.x to 6.x in which threads sleep, by a part of their names: compilers add suffixes, and
+ * new releases prefixes. The first match counts. */
 static const struct {
 	const char *part;
 	enum proc_wait wait;

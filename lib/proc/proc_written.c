@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds how much and where a process writes. Reads only /proc, because access to the files themselves
- * might hang. */
+/* Finds how many bytes a process writes, and to which file systems. Reads only /proc, because access to the
+ * files themselves might hang. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 #include "lib/proc.h"
 
 #define IO_BYTES        4096
-#define FDINFO_BYTES    512 /* the needed lines come first */
+#define FDINFO_BYTES    512 /* bytes to read of fdinfo, whose first lines are enough */
 #define FILES_MAX       256 /* maximum number of files to check: a process may have a million */
 #define MOUNTINFO_BYTES (1u << 20)
 

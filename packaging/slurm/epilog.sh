@@ -6,11 +6,11 @@ PATH=/usr/bin:/bin:/usr/sbin:/sbin
 export PATH
 export DIESEL_SOCKET=${DIESEL_SOCKET:-/run/diesel/dieseld.sock}
 
-# A logger would also wait if the system's journal hangs.
+# Limits the time of logger, which hangs if the system's journal does.
 say() { timeout -k 1 1 logger -t diesel-epilog -- "job ${SLURM_JOB_ID:-?}: $*" 2>/dev/null || printf 'diesel-epilog: %s\n' "$*" >&2; }
 
-# The script runs itself with a time limit and ignores the result for Slurm: a command that hangs or fails drains no
-# node.
+# The script runs itself with a time limit and ignores the result for Slurm, so a command that hangs or fails does not
+# drain the node.
 if [ -z "${DIESEL_EPILOG_BOUNDED:-}" ]; then
 	DIESEL_EPILOG_BOUNDED=1 timeout -k 1 10 bash "$0" </dev/null || say "ended early ($?)"
 	exit 0
@@ -21,8 +21,9 @@ folder=${DIESEL_EPILOG_FOLDER:-/var/log/diesel}
 [[ ${SLURM_JOB_ID:-} =~ ^[0-9]+$ ]] && command -v dieselctl >/dev/null || exit 0
 dieselctl status --timeout 2 >/dev/null 2>&1 || exit 0
 
-# Writes where the job waited, what was done about it, and which nodes were not reached. Users read the report to learn
-# why a run was slow. It is written elsewhere and moved, so that a link in its place is not followed.
+# Writes a report: where the job waited, what dieseld did about that, and which nodes were not reached. It tells users
+# why a run was slow. The report is written under another name and then moved, so that a link in its place is not
+# followed.
 umask 077 # the report also names the node's other jobs
 report=$folder/job-$SLURM_JOB_ID-$(hostname -s).txt
 if mkdir -p "$folder" && new=$(mktemp "$folder/.job-XXXXXX"); then

@@ -16,36 +16,38 @@
 PATH=/usr/bin:/bin:/usr/sbin:/sbin
 export PATH
 export DIESEL_SOCKET=${DIESEL_SOCKET:-/run/diesel/dieseld.sock}
-# Seconds, 0 to 60. slurmctld treats a batch job as lost when a prolog takes longer than BatchStartTimeout (10 s).
+# Maximum wait for dieseld in seconds, 0 to 60. slurmctld treats a batch job as lost when a prolog takes longer than
+# BatchStartTimeout (10 s).
 wait_s=${DIESEL_PROLOG_WAIT_S:-5}
 
-# A logger would also wait if the system's journal hangs.
+# Limits the time of logger, which hangs if the system's journal does.
 say() { timeout -k 1 1 logger -t diesel-prolog -- "job ${SLURM_JOB_ID:-?}: $*" 2>/dev/null || printf 'diesel-prolog: %s\n' "$*" >&2; }
 
 [[ $wait_s =~ ^([0-9]|[1-5][0-9]|60)$ ]] || {
 	say "DIESEL_PROLOG_WAIT_S=$wait_s: expected whole seconds from 0 to 60, waiting for 5"
 	wait_s=5
 }
-# The script runs itself with a time limit and ignores the result for Slurm: a command that hangs or fails stops no job.
+# The script runs itself with a time limit and ignores the result for Slurm, so a command that hangs or fails does not
+# stop the job.
 if [ -z "${DIESEL_PROLOG_BOUNDED:-}" ]; then
 	DIESEL_PROLOG_BOUNDED=1 DIESEL_PROLOG_WAIT_S=$wait_s timeout -k 1 $((wait_s + 4)) bash "$0" </dev/null || say "ended early ($?)"
 	exit 0
 fi
 set -u
 
-# Reads the unit's state, one property per line. Job= is there only while a start or stop is under way, as when the node
+# Reads the unit's state, one property per line. The line Job= is present only during a start or stop, as when the node
 # boots.
 look() { unit=$'\n'$(timeout -k 1 1 systemctl show -p ActiveState -p UnitFileState -p Job dieseld.service)$'\n'; }
 has() { [[ $unit = *$'\n'$1=$2* ]]; }
 
-# Returns true if nothing will start the service: it was stopped, disabled or masked, or is missing, and no daemon of
-# another kind has the socket.
+# Returns true if nothing will start the service: the service was stopped, disabled or masked, or is missing, and no
+# other daemon has the socket.
 is_off() {
 	[ ! -e "$DIESEL_SOCKET" ] && ! has Job "[1-9]" && { has ActiveState inactive || { has ActiveState failed && ! has UnitFileState enabled; }; }
 }
 
-# Starts the service again if it died more often than its unit allows. A service that a user stopped is inactive, and
-# stays so. A disabled or masked one is not started either.
+# Starts the service again if it failed more often than its unit allows. A service that somebody stopped, disabled or
+# masked is not started.
 revive() {
 	has ActiveState failed && has UnitFileState enabled || return
 	say "dieseld has failed: starting it"

@@ -8,8 +8,8 @@ machine=$(uname -m)
 say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
 die() { printf 'wheel: %s\n' "$*" >&2; exit 1; }
 
-# quietly LOG COMMAND ...: shows the end of the command's output, and only if it fails. In a function, && ends the
-# function at a failure.
+# quietly LOG COMMAND ...: runs the command and shows the end of its output only if the command fails. A function that
+# it runs must chain its commands by &&, because set -e has no effect there.
 quietly() {
 	local log=$work/$1
 	shift
@@ -22,25 +22,25 @@ install_tools() {
 		cp "$1" "$work/installed.txt"
 }
 
-# compiler GLIBC: makes a compiler for that C library, and sets CC.
+# compiler GLIBC: makes a compiler for this version of glibc, and sets CC.
 compiler() {
 	mkdir -p "$work"
 	exec {lock}>"$work/lock"
-	flock "$lock" # one process at a time
+	flock "$lock" # lets one process at a time continue
 	if ! cmp -s packaging/wheel/requirements.txt "$work/installed.txt"; then
 		say "installing the tools of packaging/wheel/requirements.txt"
 		quietly install.log install_tools packaging/wheel/requirements.txt
 	fi
 	CC=$work/cc-$1
-	# `python -m ziglang` would start the same program, but Python first for each object.
+	# `python -m ziglang` would start Python for each object, to run the same program.
 	printf '#!/bin/sh\nexec "%s" cc -target %s-linux-gnu.%s "$@"\n' "$work"/env/lib/python3*/site-packages/ziglang/zig "$machine" "$1" >"$CC"
 	chmod +x "$CC"
 	unset CFLAGS LDFLAGS CMAKE_ARGS
 	export CC PATH=$work/env/bin:$PATH ZIG_GLOBAL_CACHE_DIR=$work/zig ZIG_LOCAL_CACHE_DIR=$work/zig
 }
 
-# check GLIBC WHEEL: checks that the wheel needs no newer C library and no other library, and puts that in its name.
-# Sets wheel.
+# check GLIBC WHEEL: checks that the wheel needs no newer C library and no other library, and writes the platform into
+# its name. Sets wheel.
 check() {
 	local platform=manylinux_${1/./_}_$machine
 	say "checking, as $platform"

@@ -8,12 +8,12 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 # shellcheck source=packaging/wheel/common.sh
 . packaging/wheel/common.sh
-glibc=2.28 # as in Debian 10 and RHEL 8; wheels of PyTorch require the same
+glibc=2.28 # as in Debian 10 and RHEL 8, and as PyTorch's wheels require
 
 compiler "$glibc"
 say "building"
 rm -rf "$work/loader" "$work/include"
-# The system's folder of headers also has its C library, so only this library's headers are copied.
+# Copies only libxxhash's headers, because the system's folder also has headers of its C library.
 install -D -m 644 -t "$work/include" "$(pkg-config --variable=includedir libxxhash)/xxhash.h" ||
 	die "libxxhash's header is missing: ./dev deps"
 quietly loader.log python -m build --no-isolation --outdir "$work/loader" -C cmake.define.XXHASH_INCLUDE="$work/include" .

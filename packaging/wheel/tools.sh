@@ -10,14 +10,14 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 # shellcheck source=packaging/wheel/common.sh
 . packaging/wheel/common.sh
 glibc=2.31 # as in Debian 11 and Ubuntu 20.04
-# Newer distributions' archives need their C library.
+# Static libraries of newer distributions need a newer C library.
 grep -qs '^VERSION_CODENAME=bookworm' /etc/os-release || die "wheels for other machines can be built only on Debian 12"
 
 linked=packaging/wheel/linked.txt
 packages=$(sed -n 's/^\([^# ]*-dev\) .*/\1/p' "$linked")
 root=$work/root
 
-# Makes a root with headers and archives of the packages, and nothing else of this machine.
+# Makes a root folder with headers and static libraries of the packages, and nothing else of this machine.
 make_root() {
 	local package file place
 	rm -rf "$root"
@@ -36,34 +36,34 @@ make_root() {
 	cp /usr/share/common-licenses/{Apache-2.0,GPL-2,GPL-3,LGPL-2.1,LGPL-3} "$root/licenses"
 }
 
-# licences: prints the SPDX expression of everything in the wheel: ours, the BPF programs', and those of linked
+# licences: prints an SPDX expression with all licences in the wheel: ours, the BPF programs', and those of linked
 # libraries.
 licences() {
 	{ printf '%s\n' Apache-2.0 GPL-2.0-only && sed '/^#/d; s/^[^ ]* //' "$linked" | tr ' ' '\n'; } | sort -u | paste -sd '&' |
 		sed 's/&/ AND /g'
 }
 
-# every_text: checks that the licence text of every linked library is there.
+# every_text: checks that the licence text of every linked library exists.
 every_text() {
 	local name
 	while read -r name _; do
 		[ "$name" = '#' ] || [ -s "$root/licenses/$name.txt" ] ||
-			die "no text of the licence of $name, which $linked names"
+			die "the licence text of $name, which $linked names, is missing"
 	done <"$linked"
 }
 
-# describe MODULE LIBRARY ...: writes the pkg-config file that the CMake files ask for. CMake finds nothing else.
+# describe MODULE LIBRARY ...: writes the pkg-config file in which CMake finds the module.
 describe() {
 	local library
 	for library in "${@:2}"; do
-		[ -e "$root/lib/lib$library.a" ] || die "lib$library.a is in no package that $linked names"
+		[ -e "$root/lib/lib$library.a" ] || die "no package in $linked has lib$library.a"
 	done
 	printf 'Name: %s\nDescription: static\nVersion: %s\nCflags: -I%s\nLibs: -L%s' "$1" "$(pkg-config --modversion "$1")" \
 		"$root/include" "$root/lib" >"$root/lib/pkgconfig/$1.pc"
 	printf ' -l%s' "${@:2}" >>"$root/lib/pkgconfig/$1.pc"
 }
 
-# Built once, and again when Debian's version of it, the compiler or a script changes.
+# libmicrohttpd is built again only if Debian's version, the compiler or a script changes.
 microhttpd=$work/microhttpd
 hardened='-fstack-protector-strong -fstack-clash-protection -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3' # see cmake/DieselTargets.cmake
 [ "$machine" != x86_64 ] || hardened+=' -fcf-protection'

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "assets.h"
 
-/* The assembler includes the files; their folders come from the build. */
+/* Includes a file by the assembler. The build passes the folders of the files. */
 #define ASSET(name, ...)                                                                                     \
 	__asm__(".section .rodata, \"a\"\n"                                                                  \
 		".global diesel_asset_" #name "\n"                                                           \

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * The HTML report: page/page.html with its {{places}} filled in. Essential content is in elements that need
- * no JavaScript; page/ *.js draws charts from the JSON of html_data(). Everything from outside goes through
+ * Writes the HTML report: page/page.html with its {{places}} filled in. Essential content needs no
+ * JavaScript; page/ *.js draws charts from the JSON of html_data(). All untrusted text goes through
  * escape_html() or escape_json().
  */
 
@@ -33,7 +33,7 @@ void html_phases(const struct html *html);
 void html_checkpoints(const struct html *html);
 void html_ranks(const struct html *html);
 void html_about(const struct html *html);
-/* {"steps", "lanes", "what_if", "stacks", ...}: see page/page.js */
+/* Writes the JSON for the charts of page/page.js: {"steps", "lanes", "what_if", "stacks", ...} */
 void html_data(const struct html *html);
 
 /* Opens a section with its heading; hint may be NULL. None of these texts is escaped. */

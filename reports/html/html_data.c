@@ -7,16 +7,16 @@
 #include "reports/words/escape.h"
 
 /*
- * The data of the charts. Times are microseconds since the start of the window, as small integers.
+ * Data of the charts, in JSON. Times are integers: microseconds since the start of the window.
  *
  *   wall   length of the window
  *   warmup length of the part at its start that the verdict leaves out
- *   merged how many steps an entry of `steps` stands for
+ *   merged number of steps that each entry of `steps` stands for
  *   steps  [begin, end, then the shares in the order of enum analysis_share], flat
- *   cell   length of the pieces that lanes are made of, 0: they are exact
+ *   cell   length of the pieces that lanes are made of; 0: lanes are exact
  *   states names of enum lane_state
  *   lanes  {name, role, tid, segments: [gap to the one before, length, state], batches: [begin, length]}
- *   wakes  [made runnable, ran, from lane, to lane], flat
+ *   wakes  [time made runnable, time it ran, from lane, to lane], flat
  *   levels [at, batches ready], flat
  *   curves by axis: {here, points: [x, speed-up, low, high, fetch, prep], flat}
  *   stacks [frames, samples], flat
@@ -48,7 +48,7 @@ static void print_number(const struct html *html, double value, bool comma)
 		fputs("null", html->stream);
 }
 
-/* If there are more steps than a screen can show, neighbours share an entry. */
+/* Writes the steps. If there are more than a screen can show, neighbours share an entry. */
 static void steps(const struct html *html)
 {
 	const struct analysis *analysis = html->analysis;

@@ -7,8 +7,8 @@
 #include "reports/words/escape.h"
 #include "lib/units.h"
 
-#define PLACES_SHOWN 8    /* the JSON report has all that are known */
-#define NOTABLE_WAIT 0.05 /* a smaller share of data wait needs no remedy */
+#define PLACES_SHOWN 8    /* number of places shown; the JSON report has all */
+#define NOTABLE_WAIT 0.05 /* minimum share of data wait for which remedies are shown */
 
 static void places(const struct html *html, const char *title, const struct page_cache_place *items, size_t n)
 {

@@ -11,8 +11,8 @@
 #include "reports/words/share_label.h"
 #include "reports/words/words.h"
 
-#define LABEL_SHARE 0.11 /* a narrower part of the bar has no space for its name */
-#define ROOMY_SHARE 0.30 /* a narrower part has no space for its name on a narrow page */
+#define LABEL_SHARE 0.11 /* minimum share of the bar that has space for its name */
+#define ROOMY_SHARE 0.30 /* minimum share that has space for its name even on a narrow page */
 
 static const char *class_of_verdict(enum analysis_verdict verdict)
 {
@@ -77,7 +77,7 @@ static void share_row(const struct html *html, const struct share_row *row)
 	fprintf(html->stream, "<td class=\"meaning\">%s</td></tr>\n", row->meaning);
 }
 
-/* A part of a share. It is measured over the whole window. */
+/* Writes a row for a part of a share, which is measured over the whole window. */
 static void part_row(const struct html *html, const char *class_name, const char *name, const char *meaning,
 		     uint64_t ns)
 {
@@ -129,7 +129,7 @@ static void shares(const struct html *html)
 	bar(html, &shown);
 	fputs(
 	    "<div class=\"scroll\"><table class=\"shares\"><thead><tr><th>share</th><th class=\"n\">of step "
-	    "time</th><th class=\"n\">time</th><th class=\"n\">a step</th><th class=\"meaning\">what it "
+	    "time</th><th class=\"n\">time</th><th class=\"n\">per step</th><th class=\"meaning\">what it "
 	    "is</th>"
 	    "</tr></thead><tbody>\n",
 	    html->stream);
@@ -184,7 +184,7 @@ void html_summary(const struct html *html)
 	if (html->source.cut_off)
 		fputs("<p class=\"note\">The recording was cut off: the recorder was killed or the file is "
 		      "damaged. "
-		      "The report is of what is there.</p>\n",
+		      "The report covers the intact part.</p>\n",
 		      html->stream);
 	if (analysis->verdict != ANALYSIS_INSUFFICIENT)
 		shares(html);
@@ -253,7 +253,7 @@ __attribute__((format(printf, 3, 4))) static void tile(const struct html *html, 
 	fprintf(html->stream, "</b><span>%s</span></div>\n", name);
 }
 
-/* Median and 95th percentile of a step. */
+/* Shows the median and the 95th percentile of step times. */
 static void step_tiles(const struct html *html)
 {
 	const struct analysis *analysis = html->analysis;
@@ -281,7 +281,7 @@ void html_figures(const struct html *html)
 	const struct page_cache *cache = analysis->page_cache;
 	struct report_shares shown = report_shares(analysis);
 	size_t n_steps = report_n_steps(analysis);
-	/* Reads of mapped files are not calls, so used_bytes may be larger. */
+	/* read_bytes lacks reads of mapped files, so used_bytes may be larger. */
 	uint64_t bytes = cache && cache->used_bytes > analysis->window.read_bytes
 			     ? cache->used_bytes
 			     : analysis->window.read_bytes;
@@ -291,7 +291,7 @@ void html_figures(const struct html *html)
 		return;
 	fputs("<section class=\"tiles\" aria-label=\"Key figures\">\n", html->stream);
 	if (shown.n_steps && shown.wall_ns)
-		tile(html, "steps a second", "%.3g",
+		tile(html, "steps per second", "%.3g",
 		     (double)shown.n_steps * (double)NS_PER_S / (double)shown.wall_ns);
 	step_tiles(html);
 	if (shown.n_steps && report_wait_known(analysis))

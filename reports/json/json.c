@@ -168,7 +168,7 @@ static int set_evidence(json_t *root, const struct analysis *analysis)
 	return r | json_object_set_new(root, "evidence", list);
 }
 
-/* A speed-up of 0 means that nothing was predicted. */
+/* Returns an action's predicted gain. A speed-up of 0 means that nothing was predicted. */
 static json_t *action_gain(const struct analysis_action *action)
 {
 	return action->gain.value > 0 ? json_estimate(&action->gain) : json_null();
@@ -223,7 +223,7 @@ static int set_steps(json_t *root, const struct analysis *analysis)
 	return r | json_object_set_new(root, "step_table", list);
 }
 
-/* Without a verdict nothing is known of the steps. */
+/* Returns the time in seconds, or null: without a verdict nothing is known of the steps. */
 static json_t *judged_seconds(const struct analysis *analysis, uint64_t ns)
 {
 	return judged(analysis) ? json_seconds(ns) : json_null();

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Pieces of the JSON report. Values are new references, or NULL if memory ran out. json_object_set_new()
- * fails for a NULL value, so OR-ing all results shows whether memory ran out anywhere. Setters return 0, or
- * another value if it did.
+ * Builds parts of the JSON report. Values are new references, or NULL if memory ran out.
+ * json_object_set_new() fails for a NULL value, so OR-ing all results shows whether memory ran out anywhere.
+ * Setters return 0, or nonzero if memory ran out.
  */
 
 #include <jansson.h>
@@ -28,7 +28,7 @@ json_t *json_estimate(const struct estimate *estimate);
  */
 int json_write(json_t *root, FILE *stream, size_t flags);
 
-/* Each sets one key of root, to null if the analysis does not have the part. */
+/* Each function sets one key of root, to null if the analysis lacks that part. */
 int json_set_page_cache(json_t *root, const struct analysis *analysis);
 int json_set_profile(json_t *root, const struct analysis *analysis);
 int json_set_gpu(json_t *root, const struct analysis *analysis);

@@ -5,7 +5,8 @@
 
 #include "analyzer/analysis.h"
 
-/* Returns a prediction: {name: given, and the predicted shares of the time}. */
+/* Returns a prediction as an object: `given` under the key `name`, the speed-up, and the predicted shares of
+ * time. */
 static json_t *outcome(const char *name, json_t *given, const struct estimate *speedup, double fetch_stall,
 		       double prep_stall, double device)
 {

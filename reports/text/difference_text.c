@@ -62,7 +62,7 @@ static void share_row(const struct layout *layout, const char *name, const struc
 	fputc('\n', layout->stream);
 }
 
-/* Compiling is not part of the steps that are compared, so it has a row of its own. */
+/* Prints a row for compiling, which is not part of the compared steps. */
 static void compiling_row(const struct layout *layout, const struct comparison_share *share)
 {
 	char a[16], b[16];

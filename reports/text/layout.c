@@ -115,7 +115,7 @@ void layout_bar_columns(const struct layout_part *parts, size_t n_parts, unsigne
 	for (size_t i = 0; i < n_parts; i++) {
 		double exact = parts[i].ratio * columns;
 
-		/* Half a column and more shows as one, so that a small share is still visible. */
+		/* Rounds half a column up, so that a small share is still visible. */
 		ret_columns[i] = exact > 0 ? (unsigned int)(exact + 0.5) : 0;
 		sum += ret_columns[i];
 		if (parts[i].ratio > parts[largest].ratio)

@@ -23,10 +23,10 @@ enum layout_style {
 
 struct layout {
 	FILE *stream;
-	struct report_text_options options; /* width is set */
+	struct report_text_options options; /* its width is never 0 */
 };
 
-/* Switches the style on; STYLE_PLAIN switches all off. Prints nothing without colour. */
+/* Switches a style on; STYLE_PLAIN switches all styles off. Prints nothing if colour is off. */
 void layout_style(const struct layout *layout, enum layout_style style);
 
 /* Prints an empty line and a heading on a line of its own. */

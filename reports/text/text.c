@@ -12,7 +12,7 @@
 #include "text_explain.h"
 #include "reports/words/words.h"
 
-/* Sorted in the order of share_labels. */
+/* Glyphs and styles of the shares, in the order of share_labels. */
 static const struct {
 	const char *glyph, *glyph_ascii;
 	enum layout_style style;
@@ -51,7 +51,7 @@ static void share_row(const struct layout *layout, const struct analysis *analys
 	uint64_t ns = shown->ns[look->share];
 	bool known = analysis_share_known(analysis, look->share);
 
-	/* Compiling that these shares exclude has no row; a line reports its time. */
+	/* Compiling that is not in these shares has no row; a separate line reports its time. */
 	if (look->share == SHARE_COMPILING && known && !ns)
 		return;
 	snprintf(percent, sizeof(percent), analysis->sampled.is ? "%.0f %%" : "%.1f %%",

@@ -7,18 +7,18 @@
 #include "lib/units.h"
 #include "reports/words/words.h"
 
-/* The other reports have more of each. */
+/* Maximum rows of each list; the other reports have more. */
 #define PLACES_SHOWN    3
 #define LIBRARIES_SHOWN 4
 #define PHASES_SHOWN    12
 #define FUNCTIONS_SHOWN 3
 #define RANKS_SHOWN     16
 
-#define NOTABLE_WAIT 0.05 /* a smaller share of data wait needs no remedy */
-#define NOTABLE      0.01 /* a smaller part is left out */
+#define NOTABLE_WAIT 0.05 /* minimum share of data wait for which remedies are shown */
+#define NOTABLE      0.01 /* minimum part that is shown */
 
-/* Prints the size of the reads that account for most of the bytes; the most frequent size may be 0, at the
- * end of each file. */
+/* Prints the size of the reads that account for most bytes. The most frequent size would say less: it may be
+ * 0, for reads at the ends of files. */
 static void most_reads(const struct page_cache *cache, char *text, size_t size)
 {
 	double bytes_most = 0;
@@ -241,7 +241,7 @@ void text_ranks(const struct layout *layout, const struct analysis *analysis)
 		layout_line(layout, "The first %d of %zu.", RANKS_SHOWN, analysis->n_ranks);
 }
 
-/* "92 % of the dataset in memory (88 to 97)" */
+/* Appends one change and its interval: "92 % of the dataset in memory (88 to 97)". */
 static void need(char *text, size_t size, size_t *length, const struct estimate *estimate, double factor,
 		 const char *after)
 {

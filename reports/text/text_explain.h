@@ -13,5 +13,5 @@ void text_gpu(const struct layout *layout, const struct analysis *analysis);
 void text_phases(const struct layout *layout, const struct analysis *analysis);
 void text_checkpoints(const struct layout *layout, const struct analysis *analysis);
 void text_ranks(const struct layout *layout, const struct analysis *analysis);
-/* Prints the changes that would each end the data wait on their own. */
+/* Prints the changes that would each end the data wait without the others. */
 void text_needed(const struct layout *layout, const struct analysis *analysis);

@@ -9,7 +9,7 @@
 
 #define WIDTH_DEFAULT 80
 #define WIDTH_MIN     60
-#define WIDTH_MAX     100 /* longer lines are hard to read */
+#define WIDTH_MAX     100 /* maximum width, because longer lines are hard to read */
 
 struct report_text_options report_text_options_for(FILE *stream)
 {

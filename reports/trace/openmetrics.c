@@ -9,9 +9,9 @@
 #include "reports/words/escape.h"
 
 /*
- * Seconds of stall and of computing are wall seconds of the trainer and sum to the time of its steps.
- * Preprocess does not include head of line, and computing does not include the wait for the GPU. Seconds of
- * workers are thread-seconds. Labels never hold a step, a process or a path.
+ * Writes the metrics. Seconds of stall and of computing are the trainer's wall time, and sum to the time of
+ * its steps. Preprocess excludes head of line, and computing excludes the wait for the GPU. Seconds of
+ * workers are thread-seconds. Labels never contain a step, a process or a path.
  */
 struct metrics {
 	FILE *stream;
@@ -24,8 +24,7 @@ static bool is_script(const char *name, size_t length)
 	return length > 3 && !memcmp(name + length - 3, ".py", 3);
 }
 
-/* Names the job as a person would: by the first Python script of the command line, or else by its program,
- * without folders. */
+/* Names the job by the first Python script of the command line, or else by its program, without folders. */
 static void job_name(struct metrics *metrics)
 {
 	const char *at = metrics->analysis->job.command;
@@ -55,7 +54,7 @@ static void family(const struct metrics *metrics, const char *name, const char *
 	fprintf(metrics->stream, "# HELP %s %s\n", name, help);
 }
 
-/* Writes a sample. label may be NULL; rank < 0: it is not a rank's. */
+/* Writes a sample. label may be NULL; rank < 0: the sample belongs to no rank. */
 static void sample(const struct metrics *metrics, const char *name, int rank, const char *label,
 		   const char *value_of_label, double value)
 {

@@ -19,7 +19,8 @@
  * protos/perfetto/trace, which never change. All times are CLOCK_MONOTONIC ns.
  */
 
-/* A value shown with a slice; at most PERFETTO_ARGUMENTS_MAX, ended by a NULL name. */
+/* A value shown with a slice. A list has at most PERFETTO_ARGUMENTS_MAX of them, and ends with a NULL name.
+ */
 #define PERFETTO_ARGUMENTS_MAX 8
 struct perfetto_argument {
 	const char *name;
@@ -32,9 +33,9 @@ struct perfetto_slice {
 	const struct perfetto_argument *arguments; /* NULL: none */
 };
 
-#define SEQUENCE   1 /* all packets have the same writer */
+#define SEQUENCE   1 /* sequence id of all packets, which have the same writer */
 #define NAMES_MAX  64
-#define GZIP_FLAGS (15 + 16) /* largest window, gzip header */
+#define GZIP_FLAGS (15 + 16) /* zlib's window bits: largest window, with a gzip header */
 
 /* Field numbers, by message. */
 enum { TRACE_PACKET = 1 };
@@ -82,7 +83,7 @@ struct perfetto_trace {
 	z_stream zip;
 	int error;
 	struct protobuf packet, body, part; /* buffers of the packet in progress */
-	char *names[NAMES_MAX];             /* interned; iid is index + 1 */
+	char *names[NAMES_MAX];             /* interned names; a name's iid is its index + 1 */
 	size_t n_names;
 };
 
@@ -193,7 +194,7 @@ static void add_text(struct perfetto_trace *trace, struct protobuf *buffer, uint
 	free(utf8);
 }
 
-/* If part_field is given, `part` holds the description of that kind of track. */
+/* Describes a track. If part_field is not 0, `part` holds the description of that kind of track. */
 static void write_track(struct perfetto_trace *trace, uint64_t uuid, uint64_t parent, const char *name,
 			uint32_t part_field, int rank)
 {
@@ -210,7 +211,8 @@ static void write_track(struct perfetto_trace *trace, uint64_t uuid, uint64_t pa
 	packet_end(trace);
 }
 
-/* Tracks. Names may come from outside. The caller chooses the uuids, which are not 0. */
+/* Functions that describe tracks. Names may be untrusted. The caller chooses the uuids, which must not be 0.
+ */
 static void perfetto_process(struct perfetto_trace *trace, uint64_t uuid, uint32_t pid, const char *name,
 			     int rank)
 {
@@ -305,7 +307,7 @@ static void perfetto_slice(struct perfetto_trace *trace, const struct perfetto_s
 	write_event(trace, slice->track, slice->end_ns, KIND_END, NULL);
 }
 
-/* Writes an instant at which an arrow starts or, with arrives, ends. Each arrow has its own flow id. */
+/* Writes an instant at which an arrow starts or, if `arrives`, ends. Each arrow has its own flow id. */
 static void perfetto_arrow(struct perfetto_trace *trace, uint64_t track, uint64_t at_ns, const char *name,
 			   uint64_t flow, bool arrives)
 {
@@ -321,7 +323,7 @@ static void perfetto_value(struct perfetto_trace *trace, uint64_t track, uint64_
 	write_event(trace, track, at_ns, KIND_COUNTER, NULL);
 }
 
-/* Ids of tracks. Each kind has a range of its own, and 0 is Perfetto's. */
+/* Ids of tracks. Each kind has a range of its own; id 0 is reserved by Perfetto. */
 enum track_base {
 	TRACKS_OF_JOB = 1,
 	TRACK_STEPS = 2,
@@ -339,7 +341,8 @@ struct perfetto {
 	const struct analysis *analysis;
 };
 
-/* The trainer's process has the first id; every other one has that of its first lane. */
+/* Returns the id of a lane's process: the first id for the trainer's process, else an id by the first lane of
+ * the process. */
 static uint64_t process_of(const struct perfetto *perfetto, size_t lane)
 {
 	const struct lanes *lanes = perfetto->analysis->lanes;

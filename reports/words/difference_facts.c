@@ -7,7 +7,7 @@
 #include "analyzer/analysis.h"
 #include "lib/units.h"
 
-#define ALIKE_RATIO 0.02 /* quantities that differ by less count as the same */
+#define ALIKE_RATIO 0.02 /* quantities with a smaller relative difference count as equal */
 
 struct facts {
 	struct difference_fact *items;

@@ -8,7 +8,7 @@
 #include "lib/text.h"
 #include "lib/utf8.h"
 
-/* Returns the replacement of an ASCII character; NULL: it stays. */
+/* Returns the replacement of an ASCII character; NULL: the character stays. */
 typedef const char *(*replace_fn)(char c);
 
 static void write_ascii(FILE *stream, char c, replace_fn replace)
@@ -35,7 +35,7 @@ static bool is_control(char c)
 	return (unsigned char)c < 0x20 || c == 0x7f;
 }
 
-/* Writes an invisible character that has an effect, with each byte escaped. */
+/* Writes a hidden character (utf8_is_hidden()) with each byte escaped. */
 static void write_hidden(FILE *stream, const char *text, size_t n, replace_fn replace)
 {
 	for (size_t i = 0; i < n; i++)

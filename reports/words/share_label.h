@@ -11,5 +11,5 @@ struct share_label {
 	const char *class_name; /* class in the HTML report */
 };
 
-/* From harmful to desired: the order of bars and tables. */
+/* All shares in the order of bars and tables, from harmful to desired. */
 extern const struct share_label share_labels[SHARE_COUNT];

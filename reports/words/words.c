@@ -11,7 +11,7 @@
 #include "lib/units.h"
 #include "share_label.h"
 
-#define NOTABLE_PERCENT 0.5 /* smaller shares are rounded to 0 and not mentioned */
+#define NOTABLE_PERCENT 0.5 /* minimum share that is mentioned: smaller ones are rounded to 0 */
 
 __attribute__((format(printf, 3, 4))) static void append(char *buffer, size_t size, const char *format, ...)
 {
@@ -73,7 +73,7 @@ char *words_verdict(char *buffer, size_t size, const struct analysis *analysis)
 	return buffer;
 }
 
-/* "compiling 66 %, device 30 %": the shares that are not small. */
+/* Appends the shares of at least 5 %: "compiling 66 %, device 30 %". */
 static void append_shares(char *buffer, size_t size, const uint64_t share_ns[SHARE_COUNT], uint64_t wall_ns)
 {
 	for (size_t i = 0, n = 0; i < SHARE_COUNT; i++) {

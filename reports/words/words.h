@@ -8,21 +8,21 @@
 struct analysis;
 struct analysis_action;
 
-/* "65 % of step time is stall: fetch 57, preprocess 7" */
+/* Verdict: "65 % of step time is stall: fetch 57, preprocess 7". */
 char *words_verdict(char *buffer, size_t size, const struct analysis *analysis);
 
 /* "Warm-up is left out: 3 steps, 12.2 s (fetch stall 92 %)."; "": no warm-up. */
 char *words_warmup(char *buffer, size_t size, const struct analysis *analysis);
 
-/* "12.2 s of it are without detail, as --detail allows 1 MiB a minute; --detail all records everything."; ""
- * where all was recorded. */
+/* "12.2 s of the recording have no detail, because --detail allows only 1 MiB per minute; --detail all
+ * records everything."; "" if all was recorded. */
 char *words_unrecorded(char *buffer, size_t size, const struct analysis *analysis);
 
 /* "Of all 70.2 s: compiling 66 %, device 30 %." if the shares that are shown leave out compiling; else "". */
 char *words_whole(char *buffer, size_t size, const struct analysis *analysis);
 
-/* "Compiling took 12.3 s, once. Validation: 2 passes, 3.1 s, of it 1.2 s data wait. 3 such steps are left
- * out." */
+/* "Compiling took 12.3 s, once. Validation: 2 passes, 3.1 s, including 1.2 s of data wait. 3 such steps are
+ * left out." */
 char *words_excluded(char *buffer, size_t size, const struct analysis *analysis);
 
 /* "80 steps, 0 lost events, tool cost 1.0 % of one CPU": how far the report can be trusted, and its cost. */
@@ -31,14 +31,14 @@ char *words_trust(char *buffer, size_t size, const struct analysis *analysis);
 /* "approximate: sampled at 75 Hz without privilege, +/- 4 points"; "" for an exact report. */
 char *words_approximate(char *buffer, size_t size, const struct analysis *analysis);
 
-/* "Steps beside a save took 1.2 s longer in all: cpu starved 0.9 s (interpreter lock 0.4 s), fetch stall 0.3
- * s."; "" where nothing shows beyond the noise. */
+/* "Steps during a save took 1.2 s longer in total, apart from the stalls: cpu starved 0.9 s (interpreter lock
+ * 0.4 s), fetch stall 0.3 s."; "" if that is within the noise. */
 char *words_tail(char *buffer, size_t size, const struct analysis *analysis);
 
-/* "Predicted 1.6x faster (1.4 to 1.8), at most 2.4x; confidence: high" */
+/* "Predicted 1.60x faster (1.40 to 1.80); confidence: high" */
 char *words_gain(char *buffer, size_t size, const struct analysis_action *action);
 
-/* "worker processes load the data" */
+/* How the job loads its data: "worker processes load the data". */
 const char *words_loader(const struct analysis *analysis);
 
 /* Lists the parts that the recording lacks: "page cache, profile"; "" if none is missing. */

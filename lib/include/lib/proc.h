@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Readers of /proc. root is "/proc" or a directory that looks like it. The texts in there come from other
+ * Readers of /proc. root is "/proc" or a directory with the same layout. The files' texts come from other
  * processes or a future kernel: parsers accept known fields, and return -EBADMSG for texts that they cannot
- * read. A process can vanish at any moment: -ENOENT or -ESRCH.
+ * read. A process can vanish at any moment, which returns -ENOENT or -ESRCH.
  */
 
 #include <stdbool.h>
@@ -22,11 +22,11 @@ struct proc_stat {
 	char state;    /* R S D T t Z X I */
 	pid_t parent;
 	uint64_t minor_faults, major_faults;
-	uint64_t user_ticks, system_ticks; /* sysconf(_SC_CLK_TCK) per second */
+	uint64_t user_ticks, system_ticks; /* there are sysconf(_SC_CLK_TCK) ticks per second */
 	uint64_t n_threads;
 	uint64_t start_ticks; /* ticks since boot */
 	uint64_t resident_pages;
-	bool forked_only; /* a copy of its parent: it has executed no program */
+	bool forked_only; /* a forked copy of its parent that has executed no program */
 };
 
 /* -EBADMSG; reading also -ENOENT, -ESRCH. */
@@ -50,8 +50,8 @@ int proc_status_read(const char *root, pid_t pid, struct proc_status *ret_status
 /* Reads the kernel's name of the thread, cut to size. */
 int proc_comm_read(const char *root, pid_t pid, char *buffer, size_t size);
 
-/* The command line with spaces between the words, control characters as '?'; cut to size. Empty for kernel
- * threads and zombies. */
+/* Reads the command line, with spaces between the words and '?' for control characters, cut to size. Empty
+ * for kernel threads and zombies. */
 int proc_cmdline_read(const char *root, pid_t pid, char *buffer, size_t size);
 
 struct proc_mapping {
@@ -79,17 +79,17 @@ int proc_threads(const char *root, pid_t pid, pid_t **ret_tids, size_t *ret_n);
 int proc_processes(const char *root, pid_t **ret_pids, size_t *ret_n);
 int proc_children(const char *root, pid_t pid, pid_t **ret_pids, size_t *ret_n);
 
-/* Returns the bytes that a process has caused to be written to storage, from /proc/PID/io. -EBADMSG; reading
- * also -EACCES, ... */
+/* Returns the number of bytes that a process has caused to be written to storage, from /proc/PID/io.
+ * -EBADMSG; reading also -EACCES, ... */
 int proc_written_parse(const char *text, uint64_t *ret_bytes);
 int proc_written_read(const char *root, pid_t pid, uint64_t *ret_bytes);
 
-/* Lists the file systems (st_dev) on which the process has files open for writing, at most this many.
+/* Lists up to PROC_WRITE_DEVICES file systems (st_dev) on which the process has files open for writing.
  * Checks only its first open files. Returns their number; -EACCES, -ENOENT, ... */
 #define PROC_WRITE_DEVICES 8
 int proc_write_devices(const char *root, pid_t pid, uint64_t devices[PROC_WRITE_DEVICES]);
 
-/* The "cpu" line of /proc/stat: ticks of all CPUs since boot. steal: taken by the hypervisor. */
+/* The "cpu" line of /proc/stat: ticks of all CPUs since boot. steal: ticks that the hypervisor took. */
 struct proc_cpu_ticks {
 	uint64_t user, nice, system, idle, iowait, irq, softirq, steal;
 };

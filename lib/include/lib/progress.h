@@ -9,9 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Reports the progress of long work. what: borrowed, the same pointer during the same work; done: of
- * total, units of work (files, chunks), total being 0 while it is not known; bytes: 0 if they have no
- * meaning. */
+/* Reports the progress of long work. what: borrowed text, the same pointer during the same work; done, total:
+ * units of work, such as files or chunks; total is 0 while not known; bytes: 0 if there are none to count. */
 typedef void progress_callback(const char *what, uint64_t done, uint64_t total, uint64_t bytes,
 			       void *context);
 

@@ -2,12 +2,12 @@
 #pragma once
 
 /*
- * Limits the system calls of our processes by seccomp filters, which list the calls that are allowed. A
+ * Limits the system calls of our processes by seccomp filters, which list the allowed calls. A
  * filter cannot be removed, and a process inherits its parents' filters. sandbox.c has the table.
  *
- * A place for code that reads bytes from people who are not trusted is sandbox_enter(). Afterwards the
- * process can compute, use memory, send on sockets that it has, and end; any other system call kills it, as
- * nothing in it would make one. The process must have one thread.
+ * sandbox_enter() is for code that parses untrusted bytes. Afterwards the process can only compute, use
+ * memory, send on open sockets, and end. Any other system call kills the process, because its code needs
+ * none. The process must have a single thread.
  *
  * - The seccomp filter allows sending, fstat, reading the clock, exit, mappings without PROT_EXEC, and
  * waking threads of its own, as pthread_once() does. A
@@ -15,9 +15,9 @@
  * - It has no capabilities left.
  * - Its CPU time and its private memory are limited; it can write no file and dump no core.
  *
- * The others (sandbox_filter()) open files, talk to the network, or load programs into the kernel. There a
- * call that is not in their list fails with EPERM, since libraries try calls that they can do without. In
- * none of the lists are running a program, tracing or writing another process, mounting, and new namespaces.
+ * sandbox_filter() is for processes that open files, use the network, or load programs into the kernel.
+ * There, a call that is not in the list fails with EPERM, since libraries try calls that they can do without.
+ * No list allows running a program, tracing or writing to another process, mounting, or new namespaces.
  */
 
 #include <stdbool.h>
@@ -26,12 +26,12 @@
 struct sandbox_limits {
 	uint64_t memory_bytes; /* in addition to the memory of the process at this time */
 	uint64_t cpu_s;        /* additional CPU time from now on; 0: no limit */
-	bool serves; /* receives requests inside the sandbox: may also receive messages, close descriptors,
+	bool serves; /* serves requests in the sandbox, so it may also receive messages, close descriptors and
 			set timers */
 };
 
-/* Returns 0 or -errno. After a failure, none or a part of this is in force: the caller decides whether to
- * continue. */
+/* Returns 0 or -errno. After a failure, the limits are not or only partly in force: the caller decides
+ * whether to continue. */
 int sandbox_enter(const struct sandbox_limits *limits);
 
 /* Purpose of a process of the daemon. The files with its code are in daemon/. */
@@ -48,10 +48,10 @@ enum sandbox_profile {
 	SANDBOX_LOADER,      /* codecs, plug-ins, decompressors, until they enter the sandbox */
 	SANDBOX_STAGER,      /* sandboxed/stager.h */
 	SANDBOX_SENSOR_KEEPER, /* sense/: includes the rights of the watcher that it forks */
-	SANDBOX_SENSOR,        /* once its programs are loaded */
+	SANDBOX_SENSOR,        /* the watcher, once its BPF programs are loaded */
 	SANDBOX_ASSIST_KEEPER, /* assist/: includes the rights of the watcher and the readers */
-	SANDBOX_ASSIST,        /* the watcher, once its programs are loaded */
-	SANDBOX_AHEAD,         /* a reader, once it is the job's user */
+	SANDBOX_ASSIST,        /* the watcher, once its BPF programs are loaded */
+	SANDBOX_AHEAD,         /* a reader of assist/, once it runs as the job's user */
 	SANDBOX_PEER_KEEPER,   /* cluster/: includes the rights of dieseld-peer */
 	SANDBOX_PEER,
 	SANDBOX_N_PROFILES,

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Text from outside (file names, paths in a dataset) made fit for one line of a terminal or a log. Characters
- * that steer it and are not seen (utf8_is_hidden()), and bytes that are not UTF-8, are written as \xHH. The
- * text of a struct error, and each line of a log, have passed here. All other output passes here or
- * ui/view/glyphs.h. */
+/* Makes text from outside (file names, paths in a dataset) safe for one line of a terminal or a log. Writes
+ * invisible characters that steer a terminal (utf8_is_hidden()), and bytes that are not UTF-8, as \xHH. The
+ * texts of struct error and all log lines pass through these functions. All other output does so too, or
+ * passes through ui/view/glyphs.h. */
 
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
-#define TEXT_ESCAPE "\\x%02x" /* format of a byte */
+#define TEXT_ESCAPE "\\x%02x" /* printf() format of an escaped byte */
 
 /* Copies a name. Backslashes too are written as \xHH, so that no name can be taken for another one. A name
  * that does not fit is cut between characters and ends in "...". size >= 8. Returns buffer. */

@@ -4,25 +4,24 @@
 /*
  * UTF-8 of unknown origin. File names, command lines and thread names are bytes, and may be anything.
  *
- * There is one policy for bytes that are not UTF-8: each is written as \xHH (text.h), in logs, reports, JSON,
- * metrics and on terminals alike. So the output is UTF-8, nothing is hidden, and a reader can identify the
- * byte. The one exception is a screen of cells (ui/view/glyphs.h), where such a byte is a '?' like everything
- * else that cannot be drawn.
+ * Each byte that is not UTF-8 is written as \xHH (text.h), in logs, reports, JSON, metrics and on terminals
+ * alike. So the output is UTF-8, nothing is hidden, and a reader can identify the byte. The only exception is
+ * a screen of cells (ui/view/glyphs.h), which shows '?' for everything that cannot be drawn.
  */
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define UTF8_MAX 4 /* bytes of a character */
+#define UTF8_MAX 4 /* maximum bytes of a character */
 
 /* Returns the length of the well-formed character at text, of which at most left bytes are read. left may be
  * SIZE_MAX where the text ends in NUL. *ret_code (may be NULL) is the character. Returns 0 if left is 0 or
  * the character is not well-formed by RFC 3629, which means cut, overlong, a surrogate, or above U+10FFFF.
- * The first byte is then not UTF-8, and the caller looks for the next character after it. */
+ * Then only the first byte counts as not UTF-8, and the next character may begin right after it. */
 size_t utf8_decode(const char *text, size_t left, uint32_t *ret_code);
 
-/* Returns true for a character that can steer a terminal or a reader's eye and is not seen itself. These are
+/* Returns true for an invisible character that can steer a terminal or mislead a reader. These are
  * control characters (C0 and C1), marks that turn the direction of text, line separators, characters without
  * width, and fillers. */
 bool utf8_is_hidden(uint32_t code);

@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * Checks the boundaries of zstd frames (RFC 8878), before libzstd gets them. Distributions build that library
- * so that it also accepts the formats from before version 1, wherever a frame may begin, by decoders that are
- * hardly maintained. So frames are recognized here, by their headers and the lengths of their blocks; libzstd
- * decodes the blocks. No state but the caller's, any thread.
+ * Checks the boundaries of zstd frames (RFC 8878), before libzstd gets them. Distributions build libzstd so
+ * that it also accepts formats from before version 1, wherever a frame may begin, and decodes them by hardly
+ * maintained code. So these functions check the headers and block lengths of frames, and libzstd decodes only
+ * the blocks. The only state is the caller's. Any thread.
  */
 
 #include <stdbool.h>
@@ -20,13 +20,13 @@ struct zstd_walk {
 	uint32_t n_head;  /* collected bytes of the next header */
 	bool is_in_frame; /* the next bytes are a block's header */
 	bool has_checksum;
-	uint64_t skip;    /* bytes, before that */
+	uint64_t skip;    /* bytes to skip before the next header */
 	uint64_t content; /* content size of the last frame; UINT64_MAX: not stated */
 	uint32_t n_frames, n_skippable;
 };
 
-/* Advances by these bytes. 0, or -EBADMSG: a frame begins that is neither one of zstd nor skippable, or a
- * header is invalid. Then libzstd must not get these bytes. */
+/* Advances by these bytes. 0; -EBADMSG: a header is invalid, or a frame begins that is neither of zstd nor
+ * skippable. Then libzstd must not get these bytes. */
 int zstd_walk(struct zstd_walk *walk, const void *data, size_t bytes);
 /* Returns true between two frames. */
 bool zstd_walk_is_end(const struct zstd_walk *walk);

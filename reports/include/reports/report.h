@@ -17,13 +17,13 @@ struct report_source {
 	const char *recording; /* file name */
 	const char *host, *kernel, *machine, *version;
 	struct clock_snapshot clocks; /* clocks at the start of the recording */
-	bool cut_off;                 /* the recording was not closed properly, or is damaged */
+	bool cut_off;                 /* the recording was not closed properly, or the file is damaged */
 };
 
 struct report_text_options {
 	bool colour;        /* use ANSI colours; no information is lost without them */
 	bool ascii;         /* no characters beyond ASCII */
-	unsigned int width; /* columns to fill; 0: 80 */
+	unsigned int width; /* width of the output, in columns; 0: 80 */
 };
 
 /* Writes a report for people: the verdict first, then a bar and table of the shares, evidence, and advice. */
@@ -58,7 +58,7 @@ int report_perfetto(FILE *stream, const struct analysis *analysis, const struct 
 /* Writes the whole recording as OpenMetrics text, for monitoring. source may be NULL. */
 int report_openmetrics(FILE *stream, const struct analysis *analysis, const struct report_source *source);
 
-/* Returns the number of steps in the window; an estimate for a sampled recording; 0: not known. */
+/* Returns the number of steps in the window, which is an estimate for a sampled recording; 0: not known. */
 size_t report_n_steps(const struct analysis *analysis);
 
 /* Return true if the number of steps, or the wait for data per step, is known. Reports never show unknown
@@ -66,8 +66,8 @@ size_t report_n_steps(const struct analysis *analysis);
 bool report_steps_known(const struct analysis *analysis);
 bool report_wait_known(const struct analysis *analysis);
 
-/* Shares in tables for people: those of the steady steps, on which the verdict is based, or, without
- * such steps, those of the window. */
+/* Shares for tables in reports for people. They are those of the steady steps, on which the verdict is based,
+ * or else of the window. */
 struct report_shares {
 	uint64_t ns[SHARE_COUNT];
 	uint64_t wall_ns;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Reports of the answer to a what-if question or, without a question, of all curves. The analysis must have
+/* Reports the answer to a what-if question or, without a question, all curves. The analysis must have
  * predictions. Results as in reports/report.h. */
 
 #include "analyzer/predictions.h"

@@ -21,7 +21,7 @@
 #include "ui/replay/top_recording.h"
 #include "terminal.h"
 
-/* After a jump in a replay, the plot also shows the time before. */
+/* Number of records before a jump in a replay that are also read, for the plot. */
 #define REWIND_RECORDS "120"
 #define REWIND_N       120
 
@@ -35,8 +35,8 @@ struct app {
 	bool is_dirty;
 	int signal_number; /* the signal that ends the program */
 	bool quits;
-	uint64_t draw_ns, n_cells;             /* totals so far */
-	uint64_t draw_before_ns, cells_before; /* totals at the last sample */
+	uint64_t draw_ns, n_cells;             /* totals of drawing so far */
+	uint64_t draw_before_ns, cells_before; /* totals of drawing at the last sample */
 };
 
 static void take_own_cost(struct app *app, struct top_sample *sample)
@@ -68,7 +68,7 @@ static int take_sample(struct app *app, uint64_t now_ns, struct error *err)
 	take_own_cost(app, sample);
 	if (app->recording && top_recording_write(app->recording, sample, &why)) {
 		snprintf(app->model.message, sizeof(app->model.message), "%.150s", why.text);
-		app->recording = NULL; /* the caller closes it */
+		app->recording = NULL; /* the caller of app_run() closes the recording */
 		app->model.is_recording = false;
 	}
 	app->model.n_skipped = app->feed->ops->n_skipped ? app->feed->ops->n_skipped(app->feed) : 0;
@@ -76,7 +76,7 @@ static int take_sample(struct app *app, uint64_t now_ns, struct error *err)
 	return model_take(&app->model, sample) ? error_set(err, -ENOMEM, "no memory for a sample") : 0;
 }
 
-/* Also reads the records before, as far back as the plot reaches. */
+/* Jumps in a replay. Also reads the records before, as far back as the plot reaches. */
 static int seek(struct app *app, enum feed_seek where, const char *time, struct error *err)
 {
 	struct error why = ERROR_INIT;

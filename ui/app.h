@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* diesel-top on a terminal: one loop over keys, signals, the feed's work and the clock. */
+/* Runs diesel-top on a terminal, in one loop over keys, signals, the feed's work and the clock. */
 
 struct error;
 struct feed;

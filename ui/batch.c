@@ -21,7 +21,7 @@
 #include "ui/state/sample_json.h"
 #include "ui/view/views.h"
 
-#define ONCE_S    3.0 /* in a shorter time, most jobs have too few steps */
+#define ONCE_S    3.0 /* time of a --once sample in seconds; in less, most jobs have too few steps */
 #define COLS_PIPE 160
 
 static void wait_until(struct feed *feed, uint64_t until_ns)
@@ -57,7 +57,7 @@ static int take(struct feed *feed, struct top_recording_writer *recording, unsig
 	return r;
 }
 
-/* A full disk or a closed pipe is a failure, not a silent end. */
+/* Flushes the output, and reports a full disk or a closed pipe as a failure. */
 static int flush(struct error *err)
 {
 	return fflush(stdout) || ferror(stdout)
@@ -164,5 +164,5 @@ int batch_run(struct feed *feed, const struct top_options *options, struct top_r
 			r = print_table(&model, options, cols, err);
 	}
 	model_destroy(&model);
-	return r == -ENODATA ? 0 : r; /* the end of a recording */
+	return r == -ENODATA ? 0 : r; /* a recording ends with -ENODATA, which is no failure */
 }

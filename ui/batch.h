@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* diesel-top without a screen: writes one sample as JSON, or a table for each sample, to standard output. */
+/* Runs diesel-top without a screen: writes one sample as JSON, or a table for each sample, to standard
+ * output. */
 
 struct error;
 struct feed;

@@ -58,7 +58,7 @@ static int run(const struct top_options *options, int *ret_signal, struct error 
 	return r;
 }
 
-/* An unknown column is a mistake in the command line. */
+/* Checks the column to sort by. An unknown one is an error in the command line. */
 static int check_sort(const struct top_options *options)
 {
 	const struct columns *columns = options->source == OPTIONS_NODES ? &columns_fleet : &columns_jobs;
@@ -72,7 +72,7 @@ static int check_sort(const struct top_options *options)
 	return TOP_USAGE;
 }
 
-/* Dies by the signal, so that the parent sees it. */
+/* Ends by the signal, so that the parent process sees the signal. */
 static void die_by(int signal_number)
 {
 	sigset_t signals;
@@ -93,7 +93,7 @@ int main(int argc, char **argv)
 	if (argc == 3 && strcmp(argv[1], "--print-options") == 0)
 		return options_print(argv[2]);
 	setlocale(LC_CTYPE, "");
-	signal(SIGXFSZ, SIG_IGN); /* write() reports an error for a file that gets too large */
+	signal(SIGXFSZ, SIG_IGN); /* ignored, because write() also reports a file that gets too large */
 	log_init("diesel-top", LOG_LEVEL_INFO);
 	r = options_parse(argc, argv, &options);
 	if (r != 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The command line of diesel-top. */
+/* Parses the command line of diesel-top. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,7 +31,7 @@ struct top_options {
 	const char *sort, *filter;
 	bool no_colour, ascii, tree;
 	bool batch, once;
-	long n_samples; /* -n; 0: until stopped */
+	long n_samples; /* value of -n; 0: print samples until stopped */
 	const char *write_path, *read_path;
 	const char *begin, *end; /* limits of the replay, as written; NULL: all */
 	enum options_source source;
@@ -40,8 +40,8 @@ struct top_options {
 	bool unprivileged;
 };
 
-/* Returns 0 to continue, else the exit status plus 1: status 0 after --help and --version, TOP_USAGE after a
- * line on standard error. */
+/* Returns 0 to continue, else the exit status plus 1. The status is 0 after --help and --version, and
+ * TOP_USAGE after an error, which is printed. */
 int options_parse(int argc, char **argv, struct top_options *ret_options);
-/* For the build: a form of option_print() on standard output. Returns the exit status. */
+/* Prints a form of option_print() on standard output, for the build. Returns the exit status. */
 int options_print(const char *form);

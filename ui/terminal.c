@@ -17,7 +17,8 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* Global, because a signal handler gets no pointer, and a process has only one terminal. */
+/* State of the terminal. It is global, because a signal handler gets no pointer and a process has one
+ * terminal. */
 static struct {
 	bool is_open;
 	SCREEN *curses;
@@ -27,12 +28,12 @@ static struct {
 	int rows, cols;    /* size of `shown` */
 	bool shown_colour; /* colour setting with which `shown` was drawn */
 	struct termios before;
-	char restore[256]; /* sequence that restores the terminal, for the handler */
+	char restore[256]; /* escape sequence that restores the terminal, for the signal handler */
 	size_t restore_bytes;
 } terminal;
 
-/* The signals that end a process by default, except those that people send (read through a signalfd) and
- * SIGPIPE (ignored, because write() reports the error). */
+/* Signals that end a process by default. Without those that people send, which a signalfd delivers, and
+ * without SIGPIPE, which is ignored because write() reports the error. */
 static const int fatal_signals[] = {SIGSEGV, SIGBUS,    SIGFPE,  SIGILL,  SIGABRT, SIGSYS,
 				    SIGTRAP, SIGALRM,   SIGUSR1, SIGUSR2, SIGXCPU, SIGVTALRM,
 				    SIGPROF, SIGSTKFLT, SIGIO,   SIGPWR};
@@ -64,12 +65,12 @@ static void restore_add(const char *capability)
 
 static void catch_fatal(void)
 {
-	static char stack[16384]; /* because the ordinary stack may have overflowed */
+	static char stack[16384]; /* a separate stack, because the ordinary one may have overflowed */
 	struct sigaction action = {.sa_handler = on_fatal,
 				   .sa_flags = (int)(SA_RESETHAND | SA_ONSTACK | SA_NODEFER)};
 
 	sigemptyset(&action.sa_mask);
-	sigaddset(&action.sa_mask, SIGTTOU); /* or tcsetattr() would stop a background process */
+	sigaddset(&action.sa_mask, SIGTTOU); /* without this, tcsetattr() would stop a background process */
 
 	sigaltstack(&(stack_t){.ss_sp = stack, .ss_size = sizeof(stack)}, NULL);
 	restore_add("sgr0");
@@ -270,7 +271,7 @@ static unsigned int translate(wint_t key)
 	}
 	if (key >= KEY_F(1) && key <= KEY_F(10))
 		return MODEL_KEY_F1 + (key - KEY_F(1));
-	return 0x10ffff; /* a key without a meaning; 0 would mean no key */
+	return 0x10ffff; /* an invalid key, which has no effect; 0 would mean no key */
 }
 
 unsigned int terminal_key(void)

@@ -2,8 +2,9 @@
 #pragma once
 
 /*
- * The terminal; no other file uses ncurses. The terminal is restored however the program ends or stops: by
- * terminal_close(), a signal that the program handles, SIGTSTP, or a signal that kills it (SIGSEGV, SIGABRT,
+ * Drives the terminal; no other file uses ncurses. The terminal is restored however the program ends or
+ * stops: by terminal_close(), a signal that the program handles, SIGTSTP, or a signal that kills it (SIGSEGV,
+ * SIGABRT,
  * ...). Only SIGKILL prevents this. A process has one terminal, so there is no object.
  */
 
@@ -15,7 +16,7 @@
 struct error;
 
 struct terminal_options {
-	bool no_colour; /* treat it as a terminal without colours */
+	bool no_colour; /* do not use colours */
 	bool ascii;
 };
 

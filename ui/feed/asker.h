@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A thread that asks a peer which may hang, so that the screen's thread never hangs with it. The thread asks
- * again and again while samples are taken. The screen's thread calls the functions below. */
+/* A thread that sends requests to a peer that may hang, so that the screen's thread never hangs. It repeats
+ * the request while samples are taken. The screen's thread calls the functions below. */
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -10,7 +10,7 @@
 
 struct asker {
 	void (*ask)(void *user);  /* runs on the thread, without the lock: gets an answer */
-	void (*keep)(void *user); /* on the thread, with the lock: stores the answer for the screen */
+	void (*keep)(void *user); /* runs on the thread, with the lock: stores the answer for the screen */
 	void *user;
 	pthread_t thread;
 	pthread_mutex_t lock; /* protects the fields below, and the stored answers */
@@ -22,9 +22,9 @@ struct asker {
 
 /* Initialises all fields except ask, keep and user, and starts the thread. Returns 0 or -errno. */
 int asker_start(struct asker *a);
-/* Asks and waits up to `ms` for an answer newer than now_ns, or not at all if the last wait timed out.
- * Returns with the lock held. */
+/* Requests an answer, and waits up to `ms` for one newer than now_ns. Does not wait if the last wait timed
+ * out. Returns with the lock held. */
 void asker_wait(struct asker *a, uint64_t now_ns, unsigned int ms);
-/* Ends the thread. Returns false if the thread still waits for an answer: then it keeps running, and its
- * memory stays in use. The process ends anyway. */
+/* Ends the thread. Returns false if the thread still waits for an answer. Then the thread and its memory must
+ * be left alone until the process ends. */
 bool asker_stop(struct asker *a);

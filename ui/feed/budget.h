@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Limits a kind of work to a share of one core by doing it less often. The caller reports the cost of each
- * run; the next run is not due before the budget has paid for that cost. Pure, except budget_cpu_ns().
+ * Limits a kind of work to a share of one core by doing the work less often. The caller reports the cost of
+ * each run; the next run is not due before the budget has paid for that cost. Pure, except budget_cpu_ns().
  */
 
 #include <stdbool.h>

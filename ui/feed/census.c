@@ -92,7 +92,7 @@ static bool is_chosen(const struct census *census, pid_t pid)
 	return false;
 }
 
-/* Classifies a process, as far as it is known at this time. */
+/* Classifies a process by what can be seen of it now. */
 static void look(struct census *census, struct census_process *process, uint64_t now_ns)
 {
 	struct proc_stat stat;
@@ -192,7 +192,7 @@ int census_scan(struct census *census, uint64_t now_ns)
 	return changed;
 }
 
-/* The command line has spaces between its words. */
+/* Derives a short name from a command line whose words are separated by spaces. */
 void process_name(const char *command, char *buffer, size_t size)
 {
 	const char *best = command, *word = command;

@@ -2,11 +2,11 @@
 #pragma once
 
 /*
- * The processes of the machine, and which of them train: those that have mapped PyTorch (libtorch*) or
+ * Lists the machine's processes, and finds those that train: they have mapped PyTorch (libtorch*) or
  * libdiesel. A job is the topmost such process with all its descendants.
  *
- * Inspecting a process is expensive. So the census inspects a new process at once, then less and less often,
- * down to once a minute, because a process maps the library some seconds after its start. Used by one thread.
+ * Inspecting a process is expensive. A process maps the library some seconds after its start. So the census
+ * inspects a new process at once, then less and less often, down to once a minute. Used by one thread.
  */
 
 #include <stdbool.h>
@@ -25,8 +25,8 @@ struct census_process {
 	bool trains;       /* a job can begin here: has_library, or the user chose it */
 	uint64_t check_ns; /* time of the next check; 0: never */
 	uint64_t delay_ns;
-	uint32_t seen;   /* number of the last scan that saw it */
-	uint64_t cpu_ns; /* for the caller: CPU time at the last sample; 0: none yet */
+	uint32_t seen;   /* number of the last scan that saw the process */
+	uint64_t cpu_ns; /* set by the caller: CPU time at the last sample; 0: none yet */
 };
 
 /* Creates a census. root is "/proc". If `only` lists processes, only these are jobs, whatever they have
@@ -38,9 +38,9 @@ struct census *census_free(struct census *census);
  * cannot be read. */
 int census_scan(struct census *census, uint64_t now_ns);
 
-/* Both return processes that are valid until the next scan. census_list() sorts by pid. */
+/* Both functions return processes that stay valid until the next scan. census_list() sorts by pid. */
 const struct census_process *census_list(const struct census *census, size_t *ret_n);
 const struct census_process *census_find(const struct census *census, pid_t pid);
 
-/* Writes the name that people use for a process with this command line: "train.py", a module, a program. */
+/* Writes a short name for a process with this command line: the script ("train.py"), module or program. */
 void process_name(const char *command, char *buffer, size_t size);

@@ -13,7 +13,7 @@
 #include "lib/error.h"
 #include "ui/state/sample.h"
 
-#define ITEMS_MAX 65536 /* jobs, datasets, decisions: more than any daemon has */
+#define ITEMS_MAX 65536 /* maximum number of jobs, datasets or decisions, more than any daemon has */
 
 static void get_text(const json_t *object, const char *key, char *buffer, size_t size)
 {
@@ -91,7 +91,7 @@ static void fill_daemon(const json_t *root, struct daemon_sample *daemon)
 	fill_sensing(json_object_get(root, "tune"), daemon);
 }
 
-/* Makes the job's name from the daemon's command line, in the same way as for the node's own jobs. */
+/* Derives the job's name from the command line that the daemon reports, as for the node's own jobs. */
 static void get_name(const json_t *object, const char *key, char *buffer, size_t size)
 {
 	char command[512] = "";
@@ -124,7 +124,7 @@ static void get_knob(const json_t *knobs, enum tuner_knob knob, uint64_t *ret)
 	get_count(json_object_get(knobs, tuner_knob_name(knob)), "value", ret);
 }
 
-/* 1.2G, 512M for a cache; else the number. */
+/* Writes a knob's value: 1.2G, 512M for a cache, else the number. */
 static void value_text(const char *knob, const json_t *value, char *buffer, size_t size)
 {
 	double number = json_is_number(value) ? json_number_value(value) : NAN;
@@ -160,7 +160,7 @@ static void fill_last_decision(const json_t *decision, double now_s, struct job_
 	job->served.decision_age_s = fmax(now_s - time_s, 0);
 }
 
-/* The analyzer's rule (advice.h). */
+/* Sets the verdict by the analyzer's rule (advice.h). */
 void daemon_job_judge(struct job_sample *job)
 {
 	double fetch = job->share[SHARE_FETCH_STALL], prep = job->share[SHARE_PREP_STALL],
@@ -172,7 +172,7 @@ void daemon_job_judge(struct job_sample *job)
 	if (checkpoint > fetch && checkpoint > prep)
 		verdict = ANALYSIS_CHECKPOINT_BOUND;
 	if (fetch + prep + (isnan(checkpoint) ? 0 : checkpoint) < ANALYSIS_STALL_THRESHOLD) {
-		if (isnan(checkpoint)) /* the cause may be the device, or checkpoints */
+		if (isnan(checkpoint)) /* the job may be bound by the device or by checkpoints */
 			return;
 		verdict = ANALYSIS_DEVICE_BOUND;
 	}
@@ -196,8 +196,8 @@ static void fill_now(const json_t *now, struct job_sample *job)
 	daemon_job_judge(job);
 }
 
-/* Fills in the decoding counters. decoding is null for a job whose samples are served as stored: they stay
- * unknown. */
+/* Fills in the decoding counters. If the job's samples are served as stored, decoding is null and the
+ * counters stay unknown. */
 static void fill_decoding(const json_t *decoding, struct job_sample *job)
 {
 	get_count(decoding, "samples", &job->served.n_decoded);
@@ -227,7 +227,7 @@ static void fill_tiers(const json_t *now, struct job_sample *job)
 	get_real(json_object_get(tiers, "storage"), "latency_s", &job->served.storage_latency_s);
 }
 
-/* A node is slow if its chunks take this many times as long as those of the others. */
+/* Factor by which a slow node's chunks take longer than those of the other nodes. */
 #define SLOW 3.0
 
 static double node_latency_s(const json_t *nodes, const json_t *member)
@@ -273,7 +273,7 @@ static void add_trouble(struct job_sample *job, const char *node, const char *wh
 			 1e3 * latency_s);
 }
 
-/* Jobs of different users may have the same name. */
+/* Returns the job's group, by name and user: jobs of different users may have the same name. */
 static const json_t *group_of(const json_t *cluster, const json_t *job)
 {
 	const json_t *groups = json_object_get(cluster, "groups");
@@ -355,7 +355,7 @@ static int fill_job(const json_t *from, const json_t *cluster, double now_s, str
 	return 0;
 }
 
-/* Batches that wait for the trainer, over all sessions of a job. */
+/* Counts the batches that are ready for the trainer, over all sessions of a job. */
 static void fill_ready(const json_t *sessions, struct top_sample *sample)
 {
 	for (size_t i = 0; i < json_array_size(sessions) && i < ITEMS_MAX; i++) {

@@ -11,11 +11,11 @@
 struct error;
 struct top_sample;
 
-/* Takes "diesel.status/1": the daemon, its datasets, its jobs (ids "d1", ...). now_s counts from 1970.
+/* Reads "diesel.status/1": the daemon, its datasets, its jobs (ids "d1", ...). now_s counts from 1970.
  * -EBADMSG: not in this format; -ENOMEM. */
 int daemon_status_fill(const char *json, double now_s, struct top_sample *sample, struct error *err);
 
-/* Takes "diesel.why/1": decisions, the newest first. Errors as daemon_status_fill(). */
+/* Reads "diesel.why/1": decisions, the newest first. Errors as daemon_status_fill(). */
 int daemon_why_fill(const char *json, double now_s, struct top_sample *sample, struct error *err);
 
 /* Sets the job's verdict from the shares that the daemon reported. */

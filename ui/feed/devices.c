@@ -12,7 +12,7 @@
 #include "lib/proc.h"
 #include "ui/state/sample.h"
 
-#define SECTOR_BYTES 512.0 /* unit of diskstats, whatever the disk's own sector size */
+#define SECTOR_BYTES 512.0 /* unit of the counters in diskstats, whatever the disk's sector size */
 #define DISKS_MAX    256
 
 bool devices_parse(const char *line, struct disk *ret_disk)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Activity of the machine's disks, from /proc/diskstats. */
+/* Reads the activity of the machine's disks from /proc/diskstats. */
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Sources of samples behind one table of functions: this node (by BPF or /proc), the daemon, both together,
- * or a recording ("reel"). Used by one thread; no call waits long.
+ * Sources of samples behind one table of functions: this node (by BPF or /proc), the daemon, both, or a
+ * recording ("reel"). Used by one thread; no call waits for long.
  */
 
 #include <stdbool.h>
@@ -31,19 +31,19 @@ enum feed_seek {
 	FEED_SEEK_FIRST,
 	FEED_SEEK_LAST,
 	FEED_SEEK_BACK,   /* the record before the last returned one */
-	FEED_SEEK_TIME,   /* the last record at that time: "14:03", "14:03:22", "+60", "-60", ... */
+	FEED_SEEK_TIME,   /* the last record not later than a time: "14:03", "14:03:22", "+60", "-60", ... */
 	FEED_SEEK_REWIND, /* `time` records back from the next one, or to the first */
 };
 
 struct feed_ops {
 	/* Does the work that is due between two samples. *ret_next_ns: the latest time for the next call. */
 	void (*work)(struct feed *feed, uint64_t now_ns, uint64_t *ret_next_ns);
-	/* Returns the current state, which marks unavailable parts. A reel returns its next record, and
-	 * -ENODATA at its end; other feeds fail only with -ENOMEM and the like. Caller frees. */
+	/* Returns the current state, in which unavailable parts are marked. A reel returns its next record,
+	 * and -ENODATA at its end; other feeds fail only with -ENOMEM and the like. Caller frees. */
 	int (*sample)(struct feed *feed, unsigned int wanted, uint64_t now_ns, struct top_sample **ret_sample,
 		      struct error *err);
-	/* Reels only, else NULL: chooses the record that sample() returns next. -EINVAL: no such time.
-	 * FEED_SEEK_REWIND returns the number of records that it went back. */
+	/* Reels only, else NULL: chooses the record that sample() returns next. -EINVAL: no such time. With
+	 * FEED_SEEK_REWIND, returns the number of records gone back. */
 	int (*seek)(struct feed *feed, enum feed_seek where, const char *time, struct error *err);
 	/* Reels only, else NULL: returns the number of damaged records skipped so far. */
 	size_t (*n_skipped)(const struct feed *feed);
@@ -57,7 +57,7 @@ struct feed {
 struct node_options {
 	const pid_t *pids; /* only these jobs; none: all training processes */
 	size_t n_pids;
-	bool sampled; /* do not try BPF */
+	bool sampled; /* sample /proc, without trying BPF */
 };
 
 /* Opens a feed of this machine's jobs that needs no daemon. Without privilege, shares are approximate; the
@@ -68,7 +68,7 @@ int feed_node_open(const struct node_options *options, struct feed **ret_feed, s
  */
 pid_t feed_node_job_of(const struct feed *feed, pid_t pid);
 
-/* Opens a feed of the jobs that dieseld reports. socket: NULL for the usual one. dieseld may be absent, start
+/* Opens a feed of the jobs that dieseld reports. socket: NULL for the default. dieseld may be absent, start
  * later, and restart. */
 int feed_daemon_open(const char *socket, struct feed **ret_feed, struct error *err);
 

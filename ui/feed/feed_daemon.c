@@ -15,14 +15,14 @@
 #include "ui/state/sample.h"
 
 #define DECISIONS_MAX 200
-/* Maximum wait for an answer of the daemon, which usually takes some ms. */
+/* Maximum wait for an answer of the daemon, which usually comes within some ms. */
 #define ANSWER_MS 150
 #define STALE_S   5.0
 
 struct daemon_answer {
-	char *status, *why; /* NULL: refused, see err */
+	char *status, *why; /* NULL: no answer, see err */
 	struct error err;
-	uint64_t at_ns; /* 0: none yet */
+	uint64_t at_ns; /* time of the answer; 0: none yet */
 };
 
 struct daemon_feed {
@@ -47,7 +47,8 @@ static void answer_free(struct daemon_answer *answer)
 	*answer = (struct daemon_answer){0};
 }
 
-/* A connection that broke is opened again once: the daemon may have been restarted. */
+/* Asks the daemon. If the connection broke, connects again once, because the daemon may have been restarted.
+ */
 static void ask(struct admin_client **admin, const char *socket, bool wants_why, struct daemon_answer *answer)
 {
 	int r = -ECONNRESET;

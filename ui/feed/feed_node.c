@@ -25,7 +25,7 @@
 #include "node.h"
 #include "ui/state/sample.h"
 
-/* CPU time for analysis over all jobs: share of one core, and the number of seconds for which unused time
+/* Budget of CPU time for analysing all jobs: share of one core, and seconds for which unused time
  * accumulates. */
 #define ANALYSIS_RATIO   0.004
 #define ANALYSIS_SAVED_S 5
@@ -66,7 +66,8 @@ static int job_add(struct node *node, const struct census_process *process)
 	job = &jobs[node->n_jobs];
 	*job = (struct node_job){.root = process->pid, .start_ticks = process->start_ticks};
 	introduce(job);
-	/* A descendant of a watched job may have become a job of its own when its parent died. */
+	/* The process may be a descendant of a watched job that became a job of its own when its parent died.
+	 */
 	live_remove(node->live, (uint32_t)job->root);
 	r = live_add(node->live, (uint32_t)job->root);
 	if (r == -ENOMEM)
@@ -263,9 +264,9 @@ static int node_gpus_sample(struct node *node, struct top_sample *sample)
 	return gpus_look(&node->gpus, name_of, node, sample);
 }
 
-#define TASKS_MAX 4096 /* over all jobs; more are left out */
+#define TASKS_MAX 4096 /* maximum over all jobs; more are left out */
 
-/* The last sample of a task, for rates. */
+/* Counters of a task at the last sample, for rates. */
 struct node_task {
 	pid_t pid;
 	uint64_t start_ticks, exec_ns, queue_ns, read_bytes;
@@ -532,24 +533,25 @@ static void host_look(struct host *host, const char *root, uint64_t now_ns, stru
 	look_at_pressure(root, "memory", &ret_sample->psi_memory);
 }
 
-/* Shares of one core. Together with drawing they stay below a hundredth. */
+/* Budgets as shares of one core. All of them and drawing stay below a hundredth. */
 #define POLL_RATIO 0.004
 #define SCAN_RATIO 0.002
 
-#define POLL_NS (100 * NS_PER_MS) /* collector_poll() must be called as often */
+#define POLL_NS (100 * NS_PER_MS) /* maximum time between two calls of collector_poll() */
 #define SCAN_NS (2 * NS_PER_S)
 
 #define WINDOW_NS (12 * NS_PER_S)
-/* Hundreds of samples are needed for significance, and within the budget they take a while. */
+/* Window for sampled jobs: the hundreds of samples that significance needs take a while within the budget. */
 #define WINDOW_SAMPLED_NS  (30 * NS_PER_S)
 #define POLL_SAMPLED_RATIO 0.006
-#define N_EVENTS_MAX       (1 << 16) /* events of one job; more would cost too much to analyse often */
+#define N_EVENTS_MAX       (1 << 16) /* maximum events per job; more would cost too much to analyse often */
 
 static void on_event(void *user, const struct event *event)
 {
 	struct node *node = user;
 
-	/* The sampler finds descendants by itself; only their own records say which job they belong to. */
+	/* The sampler finds descendants by itself, without fork events. Only their records tell which job
+	 * they belong to. */
 	if (node->sampled && event->type == EVENT_ALIVE && event->name.parent_tgid > 1) {
 		struct event fork = {.type = EVENT_FORK,
 				     .start_ns = event->start_ns,

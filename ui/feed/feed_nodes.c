@@ -16,7 +16,7 @@
 #include "node_report.h"
 #include "ui/state/sample.h"
 
-#define ANSWER_MS 500 /* maximum wait of a sample */
+#define ANSWER_MS 500 /* maximum time that a sample waits for an answer */
 
 struct heard_reports {
 	struct registry_report *reports;
@@ -62,7 +62,7 @@ static void work(struct feed *feed, uint64_t now_ns, uint64_t *ret_next_ns)
 {
 }
 
-/* Writes the number of nodes, the silent ones, and the reason if there is no new data. */
+/* Writes the number of nodes, the names of silent ones, and the reason if there is no new data. */
 static void fill_source(const struct nodes_feed *feed, struct top_sample *sample)
 {
 	struct self_sample *self = &sample->self;

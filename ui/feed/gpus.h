@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Activity of the machine's GPUs, from NVML. The first call of gpus_look() opens NVML; if that fails, later
- * calls do not try again. */
+/* Reads the activity of the machine's GPUs from NVML. The first call of gpus_look() opens NVML; if that
+ * fails, later calls do not try again. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@ struct nvml_gpu;
 struct top_sample;
 
 struct gpus {
-	struct nvml *nvml; /* NULL: not opened yet, or see `problem` */
+	struct nvml *nvml; /* NULL: not opened yet, or cannot be opened (see `problem`) */
 	bool is_tried;
 	char problem[160];
 };

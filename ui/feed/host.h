@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The machine as a whole, from /proc. */
+/* Reads figures of the machine as a whole from /proc. */
 
 #include <stdint.h>
 

@@ -20,7 +20,8 @@ static void take_count(uint64_t *to, uint64_t from)
 		*to = from;
 }
 
-/* Figures of a served job come from the daemon only; shares and steps come from the node if it has them. */
+/* Merges a job that the daemon serves. Its served figures come from the daemon; shares and steps come from
+ * the node, if known there. */
 static void merge_job(struct job_sample *to, const struct job_sample *from)
 {
 	to->served = from->served;

@@ -27,8 +27,8 @@ struct node_job {
 	char id[48], name[160], user[32];
 	struct analysis *analysis; /* the newest analysis; NULL: none yet */
 	uint64_t analysed_ns;
-	uint64_t cost_ns;  /* CPU time of its newest analysis */
-	char problem[160]; /* why it cannot be analysed; "" */
+	uint64_t cost_ns;  /* CPU time of the newest analysis */
+	char problem[160]; /* why the job cannot be analysed; "": it can */
 };
 
 struct node {
@@ -45,11 +45,11 @@ struct node {
 	struct devices devices;
 	struct gpus gpus;
 	struct node_task *tasks,
-	    *tasks_new; /* sorted by pid: the jobs' processes at the last sample, and at the present one */
+	    *tasks_new; /* the jobs' processes at the last sample and at this one, sorted by pid */
 	size_t n_tasks, n_tasks_new;
 	uint64_t looked_ns;
 	struct budget poll_budget, scan_budget;
-	uint64_t analysis_ns; /* CPU time spent so far */
+	uint64_t analysis_ns; /* CPU time spent on analysis so far */
 	double tokens_ns;     /* CPU time available for analysis; negative: analysis has to wait */
 	uint64_t sampled_ns;  /* time of the last sample; 0: none */
 	/* totals at the last sample, for rates */

@@ -13,7 +13,7 @@
 #include "ui/state/sample.h"
 #include "lib/hash.h"
 
-#define JOBS_MAX 256 /* jobs of a node; a daemon's report has space for fewer */
+#define JOBS_MAX 256 /* maximum jobs of a node; a daemon's report has space for fewer */
 
 static void get_text(const json_t *object, const char *key, char *buffer, size_t size)
 {
@@ -41,7 +41,7 @@ static void get_count(const json_t *object, const char *key, uint64_t *ret)
 		*ret = (uint64_t)json_integer_value(value);
 }
 
-/* Job numbers are unique only within a node. */
+/* Makes an id from the names of node and job: job numbers are unique only within a node. */
 static void make_id(const char *node, uint64_t number, char *buffer, size_t size)
 {
 	uint64_t hash = hash_bytes(HASH_START, node, strlen(node));

@@ -12,7 +12,7 @@
 struct replay {
 	struct feed feed;
 	struct top_recording_reader *reader;
-	size_t first, end; /* range of its samples that is shown */
+	size_t first, end; /* range of records that is shown */
 	size_t next;
 };
 
@@ -93,7 +93,7 @@ static void replay_close(struct feed *feed)
 static const struct feed_ops replay_ops = {
     .work = work, .sample = next_sample, .seek = seek, .n_skipped = n_skipped, .close = replay_close};
 
-/* Cuts the reel to begin and end as the user wrote them; +SECONDS counts from the first record. */
+/* Limits the replay to the given begin and end. +SECONDS counts from the first record. */
 static int cut(struct replay *replay, const struct replay_options *options, struct error *err)
 {
 	size_t at;

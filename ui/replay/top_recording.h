@@ -5,7 +5,7 @@
  * A reel is a recording of samples: records one after the other. Each record is complete in itself, so a
  * truncated or damaged file loses only the damaged records. A record, little endian:
  *
- * - struct top_recording_header, 40 bytes, which its last field checks;
+ * - struct top_recording_header, 40 bytes, whose last field is its checksum;
  * - stored_bytes of the sample's JSON (sample_json.h), compressed by zstd with a checksum.
  *
  * A record of a later version is skipped by its length. Other bytes are skipped up to the next header.
@@ -21,7 +21,7 @@ struct top_sample;
 
 #define TOP_RECORDING_MAGIC     "DSLREEL\n"
 #define TOP_RECORDING_VERSION   1
-#define TOP_RECORDING_BYTES_MAX (16u << 20) /* maximum for one sample's JSON; more is damage */
+#define TOP_RECORDING_BYTES_MAX (16u << 20) /* maximum bytes of one sample's JSON; more means damage */
 
 struct top_recording_header {
 	uint8_t magic[8];
@@ -34,8 +34,8 @@ struct top_recording_header {
 
 _Static_assert(sizeof(struct top_recording_header) == 40, "stored");
 
-/* Creates a reel, or opens an existing one to append to it. -EEXIST: another kind of file has this name; it
- * stays unchanged. */
+/* Creates a reel, or opens an existing one to append to it. -EEXIST: a file of another kind has this name,
+ * and stays unchanged. */
 int top_recording_create(const char *path, struct top_recording_writer **ret_writer, struct error *err);
 /* Appends a record. After a failure (-ENOSPC and the like) the file ends with the previous record; do not
  * call this function again. */
@@ -43,8 +43,8 @@ int top_recording_write(struct top_recording_writer *writer, const struct top_sa
 			struct error *err);
 void top_recording_writer_close(struct top_recording_writer *writer);
 
-/* Opens a reel. -ENOENT and the like; -EBADMSG: not a reel; -EPROTONOSUPPORT: all records are of a newer
- * diesel-top. */
+/* Opens a reel. -ENOENT and the like; -EBADMSG: not a reel; -EPROTONOSUPPORT: all records were made by a
+ * newer diesel-top. */
 int top_recording_open(const char *path, struct top_recording_reader **ret_reader, struct error *err);
 /* Opens a reel like top_recording_open(). Takes over the descriptor, also on failure. name is for error
  * texts. */
@@ -60,7 +60,7 @@ size_t top_recording_find(const struct top_recording_reader *reader, double time
 /* Reads record i. -EBADMSG: the record is damaged. */
 int top_recording_read(struct top_recording_reader *reader, size_t i, struct top_sample **ret_sample,
 		       struct error *err);
-/* Returns the number of damaged or truncated records, and of byte ranges that hold no record, found so far.
+/* Returns how many damaged or truncated records, and ranges of other bytes, were found so far.
  */
 size_t top_recording_n_skipped(const struct top_recording_reader *reader);
 

@@ -63,7 +63,7 @@ static enum found look_at(const struct top_recording_reader *reader, uint64_t of
 											    : FOUND_NOTHING;
 }
 
-/* Returns where the next header may begin, from offset on, or the file's size. */
+/* Searches from offset on. Returns where the next header may begin, or the file's size. */
 static uint64_t search(const struct top_recording_reader *reader, uint64_t offset)
 {
 	_cleanup_(freep) char *buffer = malloc(SEARCH_BYTES);
@@ -77,7 +77,7 @@ static uint64_t search(const struct top_recording_reader *reader, uint64_t offse
 		at = memmem(buffer, (size_t)n, TOP_RECORDING_MAGIC, 8);
 		if (at)
 			return offset + (uint64_t)(at - buffer);
-		offset += (uint64_t)n - 7; /* the next header may begin in the last 7 bytes */
+		offset += (uint64_t)n - 7; /* the next header may begin within the last 7 bytes read */
 	}
 	return reader->size;
 }
@@ -208,7 +208,8 @@ double top_recording_time_s(const struct top_recording_reader *reader, size_t i)
 	return (double)reader->entries[i].time_us / 1e6;
 }
 
-/* Clocks can step back, so this takes the last record that fits, wherever the others lie. */
+/* Returns the last record in the file that is not later. Clocks can step back, so the records are not sorted
+ * by time. */
 size_t top_recording_find(const struct top_recording_reader *reader, double time_s)
 {
 	size_t found = 0;

@@ -19,7 +19,7 @@
 #include "ui/state/sample.h"
 #include "ui/state/sample_json.h"
 
-#define COMPRESSION_LEVEL 1 /* compresses to a tenth already, in little time */
+#define COMPRESSION_LEVEL 1 /* fast, and compresses to a tenth already */
 
 struct top_recording_writer {
 	int fd;
@@ -33,7 +33,7 @@ uint64_t top_recording_header_sum(const struct top_recording_header *header)
 	return hash_bytes(HASH_START, header, offsetof(struct top_recording_header, header_checksum));
 }
 
-/* Checks that the file is empty or a reel: nothing else may be added to. */
+/* Checks that the file is empty or a reel: records are not appended to any other file. */
 static int check_existing(int fd, const char *path, off_t *ret_size, struct error *err)
 {
 	uint8_t magic[8];
@@ -94,7 +94,7 @@ void top_recording_writer_close(struct top_recording_writer *writer)
 	free(writer);
 }
 
-/* Appends all of the bytes; after a failure the file is unchanged. */
+/* Appends all of the bytes, or leaves the file unchanged. */
 static int append(struct top_recording_writer *writer, const char *bytes, size_t n, struct error *err)
 {
 	int r = fd_write_at(writer->fd, bytes, n, (uint64_t)writer->size);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* The recent history of each job, for the plot: its last HISTORY_POINTS samples. A job that is in none of the
- * last HISTORY_POINTS samples is forgotten. */
+/* Keeps the last HISTORY_POINTS samples of each job, for the plot. A job that is in none of the last
+ * HISTORY_POINTS samples is forgotten. */
 
 #include <stddef.h>
 #include <stdint.h>

@@ -237,7 +237,7 @@ const struct field_table sample_objects[SAMPLE_OBJECTS] = {
     {"self", sizeof(X), self_fields, N_OF(self_fields), offsetof(struct top_sample, self), 0},
 };
 
-/* Makes everything unknown: texts empty, counts SAMPLE_UNKNOWN, numbers NAN, flags false. */
+/* Sets all fields to unknown: texts to "", counts to SAMPLE_UNKNOWN, numbers to NAN, flags to false. */
 static void fields_clear(const struct field_table *table, void *item)
 {
 	memset(item, 0, table->item_size);

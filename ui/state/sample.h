@@ -6,8 +6,9 @@
  * cost. Every source fills it, every view reads it, a recording stores it, and --once prints it.
  *
  * Unknown numbers are NAN, unknown counts are SAMPLE_UNKNOWN, unknown texts are "". A view shows N/A for
- * them, never 0. Texts are unchecked input (command lines, the daemon); the screen makes them harmless. All
- * structs are plain: the tables in sample.c list every field once, for writing and reading JSON.
+ * them, never 0. Texts are unchecked input (command lines, the daemon's texts), which the screen makes
+ * harmless. All structs are plain: the tables in sample.c list every field once, for writing and reading
+ * JSON.
  *
  * Lists are owned by the sample; sample_free() takes NULL.
  */
@@ -21,34 +22,36 @@
 #define SAMPLE_UNKNOWN UINT64_MAX
 #define SAMPLE_SCHEMA  "diesel.top/1"
 
-/* Size of a text from dieseld or an analysis, and size of an error with its subject. */
+/* Buffer sizes: for a text from dieseld or an analysis, and for an error with its subject. */
 #define SAMPLE_TEXT_BYTES  256
 #define SAMPLE_ERROR_BYTES 576
 
-/* The part of a job's figures that only dieseld knows. */
+/* Figures of a job that only dieseld reports. */
 struct served_sample {
-	char decision[200]; /* the tuner's last */
+	char decision[200]; /* the tuner's last decision */
 	char why[2 * SAMPLE_TEXT_BYTES];
 	double samples_per_s;
-	double cache_bytes, cache_limit_bytes; /* figures of the daemon's cache, for the job's dataset */
+	double cache_bytes,
+	    cache_limit_bytes; /* bytes of the job's dataset in the daemon's cache, and their limit */
 	uint64_t prefetch_chunks, daemon_workers, client_workers;
-	uint64_t n_ready;              /* batches that wait for the trainer */
-	uint64_t n_decoded, n_damaged; /* samples, by the daemon */
+	uint64_t n_ready;              /* batches ready for the trainer */
+	uint64_t n_decoded, n_damaged; /* samples that the daemon decoded, or found damaged */
 	double decoder_cpu_s;
-	uint64_t n_replaced; /* decoders that died, or were killed, during their work */
-	uint64_t n_from_decoded_copies, n_decoded_copies; /* decoded samples that were made from cached
-							     decoded copies; samples that have such a copy */
+	uint64_t n_replaced; /* decoders replaced because they died or were killed during their work */
+	uint64_t n_from_decoded_copies,
+	    n_decoded_copies; /* samples made from decoded copies; samples that have a decoded copy */
 	double decoded_bytes;
-	uint64_t n_batches, n_shared; /* prepared by the daemon; of these, decoded for another session */
-	uint64_t shared_from;         /* the job that decoded the newest of the shared ones */
+	uint64_t n_batches,
+	    n_shared;         /* batches prepared by the daemon; those of them decoded for another session */
+	uint64_t shared_from; /* job that decoded the newest shared batch */
 	/* For a job that shares its dataset with other nodes: the rate of each tier, and the mean time to get
 	 * a chunk from it. */
 	double memory_chunks_per_s, memory_bytes_per_s;
 	double node_chunks_per_s, node_bytes_per_s, node_latency_s;
 	double storage_chunks_per_s, storage_bytes_per_s, storage_latency_s;
-	uint64_t n_reached, n_members;        /* nodes, with this one */
-	uint64_t n_troubled;                  /* of these, the nodes that are unreachable or slow... */
-	char troubled[SAMPLE_TEXT_BYTES / 2]; /* ... and which: "node-3 unreachable, node-2 slow (210ms)" */
+	uint64_t n_reached, n_members;        /* nodes of the job, with this one: reached, and all */
+	uint64_t n_troubled;                  /* number of members that are unreachable or slow */
+	char troubled[SAMPLE_TEXT_BYTES / 2]; /* their names: "node-3 unreachable, node-2 slow (210 ms)" */
 	double decision_age_s;
 };
 
@@ -56,7 +59,7 @@ struct job_sample {
 	char id[48];    /* constant over the job's life, and never used for another job */
 	char name[160]; /* name for people */
 	char user[32];
-	char node[64], dataset[160]; /* set with --nodes */
+	char node[64], dataset[160]; /* set only with --nodes */
 	char state[12];              /* "running", "exited"; "silent": its node has stopped reporting */
 	char method[12];             /* source of the shares: "bpf", "sampled" (approximate), "client", "" */
 	char verdict[20];            /* "fetch-bound", ... */
@@ -66,23 +69,23 @@ struct job_sample {
 	uint64_t n_processes, n_workers;
 	uint64_t n_steps, n_lost;
 	double share[SHARE_COUNT]; /* shares of the trainer's wall time; the known ones sum to 1 */
-	double gpu_wait;           /* part of device */
-	double gpu_spin;           /* part of gpu_wait: on a core, the driver polls */
-	double gpu_starved;        /* lower bound: nothing was queued on the GPU in data waits */
+	double gpu_wait;           /* part of share[SHARE_DEVICE] */
+	double gpu_spin;           /* part of gpu_wait in which the driver polls on a core */
+	double gpu_starved;        /* lower bound of the time in data waits with nothing queued on the GPU */
 	double launches_per_s, copies_per_s;
 	char gpu_call[48];  /* the driver call that took the most time */
 	double share_error; /* each share is right within +- this (95 %); 0: exact */
 	double steps_per_s, step_p50_s, step_p95_s;
 	double wait_mean_s; /* data wait per step */
-	double cpu_ratio;   /* cores in use by all its processes */
+	double cpu_ratio;   /* cores in use by all processes of the job */
 	double read_bytes_per_s;
 	double hit_ratio; /* hit ratio of the page cache, or of the daemon's cache */
 	double memory_bytes;
 	double age_s;   /* age of shares and steps */
-	double ended_s; /* ago; NAN while it runs */
+	double ended_s; /* time since the job ended; NAN while it runs */
 	struct served_sample served;
 	double stall_s,
-	    measured_s; /* time waited for data since the job began, and the time observed for this */
+	    measured_s; /* time waited for data since the job began; time in which that was measured */
 };
 
 /* A process or thread of a job. */
@@ -91,7 +94,7 @@ struct worker_sample {
 	char role[16]; /* "trainer", "rank", "worker", "helper" */
 	char name[24]; /* name that the program gives itself */
 	char state[4]; /* R S D ... */
-	char wait[24]; /* cause of its sleep when sampled */
+	char wait[24]; /* reason of the sleep in which it was sampled */
 	uint64_t pid, parent_pid;
 	double cpu_ratio, queue_ratio; /* shares of time on a core, and runnable without one */
 	double read_bytes_per_s;
@@ -111,14 +114,14 @@ struct device_sample {
 /* A GPU, as NVML shows it. */
 struct gpu_sample_row {
 	char name[48];
-	char jobs[96]; /* jobs whose processes compute on it */
+	char jobs[96]; /* jobs whose processes use the GPU */
 	uint64_t index, n_processes;
 	double busy_ratio; /* share of time in which a kernel ran */
 	double memory_used_bytes, memory_bytes;
 	double power_w;
 };
 
-/* A file or folder a job reads. */
+/* A file or folder that a job reads. */
 struct place_sample {
 	char job[48];
 	char path[256];
@@ -155,11 +158,11 @@ struct hop_sample {
 };
 
 struct daemon_sample {
-	char state[16]; /* "": no daemon asked, "up", "away": was up before, "none" */
+	char state[16]; /* "" (no daemon was asked), "up", "away" (no longer up), "none" */
 	char version[24], socket[112], io[16];
 	char sensing[SAMPLE_TEXT_BYTES + 32],
 	    tuner[SAMPLE_TEXT_BYTES + 64]; /* sensing method, and whether the tuner may act */
-	char problem[SAMPLE_ERROR_BYTES];  /* one line, if it does not answer */
+	char problem[SAMPLE_ERROR_BYTES];  /* reason in one line if the daemon does not answer */
 	uint64_t pid;
 	double uptime_s;
 	double cache_budget_bytes, cache_used_bytes, cache_borrowed_bytes;
@@ -187,14 +190,14 @@ struct node_sample {
 	char version[24];
 	double age_s; /* age of its newest report */
 	double uptime_s;
-	uint64_t n_jobs, n_omitted; /* jobs; of these, the ones that did not fit the report */
+	uint64_t n_jobs, n_omitted; /* jobs of the node; those of them that did not fit in the report */
 };
 
 struct self_sample {
 	char source[SAMPLE_ERROR_BYTES]; /* measurement method, and the reason if it is not the best one */
 	double cpu_ratio;                /* share of one core */
 	double memory_bytes;
-	double bpf_ratio; /* CPU time of the BPF programs, of one core */
+	double bpf_ratio; /* CPU time of the BPF programs, as a share of one core */
 	double events_per_s;
 	double poll_ratio, analysis_ratio, scan_ratio, draw_ratio; /* parts of cpu_ratio */
 	double oldest_s;                                           /* age of the oldest shares */
@@ -233,16 +236,16 @@ enum sample_list {
 	SAMPLE_LISTS,
 };
 
-/* A sample in which nothing is known yet. NULL: no memory. */
+/* Returns a sample in which nothing is known yet. NULL: no memory. */
 struct top_sample *sample_new(void);
 struct top_sample *sample_free(struct top_sample *sample);
 
 /* Adds an item with nothing known to a list; valid until the next call for this list. NULL: no memory. */
 void *sample_add(struct top_sample *sample, enum sample_list list);
 
-/* Returns the sum of the shares of data wait, checkpoint and starving, that is, the possible gain. NAN if not
- * known. */
+/* Returns the possible gain: the sum of the shares of data wait, checkpoint and starving. NAN if not known.
+ */
 double sample_stall(const struct job_sample *job);
 
-/* The job of this id, or NULL. */
+/* Returns the job with this id, or NULL. */
 const struct job_sample *sample_job(const struct top_sample *sample, const char *id);

@@ -11,10 +11,10 @@
 #include "lib/text.h"
 #include "sample_fields.h"
 
-/* Real lists have hundreds of items; more than this can only be damage. */
+/* Maximum length of a list. Real lists have hundreds of items; more than this can only be damage. */
 #define LIST_MAX 65536
 
-/* Command lines are bytes, JSON is UTF-8. */
+/* Converts a text to UTF-8, as JSON requires: command lines may hold any bytes. */
 static json_t *text_to_json(const char *text)
 {
 	json_t *json = json_string(text);
@@ -90,7 +90,7 @@ static void text_from_json(const char *text, char *buffer, size_t size)
 {
 	size_t n = strnlen(text, size - 1);
 
-	/* Do not cut in the middle of a character. */
+	/* Avoids a cut in the middle of a character. */
 	if (text[n])
 		while (n && ((unsigned char)text[n] & 0xc0) == 0x80)
 			n--;
@@ -143,7 +143,7 @@ static int list_from_json(enum sample_list list, struct top_sample *sample, cons
 	return 0;
 }
 
-/* "diesel.top/1"; a later number is a newer program's. */
+/* Checks the schema, "diesel.top/1". A higher number means a newer program. */
 static int schema_check(const json_t *root, struct error *err)
 {
 	const char *schema = json_string_value(json_object_get(root, "schema"));

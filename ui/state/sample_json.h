@@ -2,8 +2,9 @@
 #pragma once
 
 /*
- * A sample as JSON, "schema": "diesel.top/1": --once prints it, and a recording stores it. Unknown values are
- * left out, and readers ignore unknown keys. Seconds and bytes are numbers in base units.
+ * Converts samples to and from JSON with the schema "diesel.top/1". --once prints that JSON, and a recording
+ * stores it. Unknown values are left out, and readers ignore unknown keys. Seconds and bytes are numbers in
+ * base units.
  */
 
 #include <stdbool.h>

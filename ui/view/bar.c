@@ -22,7 +22,7 @@ static const struct look looks[SHARE_COUNT] = {
     [SHARE_COMPILING] = {'K', STYLE_COMPILING, "compiling"},
 };
 
-/* The order from the left or the bottom. Stalls come first. */
+/* Order of the shares, from the left or the bottom: stalls come first. */
 static const enum analysis_share order[SHARE_COUNT] = {
     SHARE_FETCH_STALL, SHARE_PREP_STALL, SHARE_CHECKPOINT_STALL, SHARE_COMPILING, SHARE_CPU_STARVED,
     SHARE_OTHER,       SHARE_DEVICE};

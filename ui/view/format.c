@@ -13,7 +13,7 @@ static char *unknown(char *buffer)
 	return buffer;
 }
 
-/* Writes three significant digits. */
+/* Writes a value with three significant digits and its unit. */
 static char *scaled(char *buffer, double value, const char *unit)
 {
 	snprintf(buffer, FORMAT_BYTES, value < 9.95 ? "%.1f%s" : "%.0f%s", value, unit);

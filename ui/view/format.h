@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Quantities in at most 6 characters. A quantity that is not known is "N/A", never 0. All functions write
- * into the caller's buffer of FORMAT_BYTES and return it. */
+/* Formats quantities in at most 6 characters. A quantity that is not known is "N/A", never 0. All functions
+ * write into the caller's buffer of FORMAT_BYTES and return it. */
 
 #include <stdint.h>
 

@@ -26,7 +26,7 @@ bool glyph_next(const char **text, struct charset charset, struct glyph *ret_gly
 	}
 	if (!charset.unicode)
 		return true;
-	width = wcwidth((wchar_t)code); /* ncurses counts columns with the same function */
+	width = wcwidth((wchar_t)code); /* uses wcwidth(), by which ncurses counts columns too */
 	if (width < 0)
 		return true;
 	*ret_glyph = (struct glyph){(wchar_t)code, width};

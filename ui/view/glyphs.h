@@ -12,7 +12,7 @@
 
 struct glyph {
 	wchar_t character;
-	int width; /* 0 (combining), 1, 2 */
+	int width; /* columns: 0 (combining), 1 or 2 */
 };
 
 /* Takes the next character of *text. Returns false at the end. */

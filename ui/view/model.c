@@ -20,7 +20,7 @@ void model_init(struct model *model, struct charset charset, double interval_s)
 	model_sort_by(model, VIEW_STORAGE, "cold");
 	model_sort_by(model, VIEW_GPU, "gpu");
 	model_sort_by(model, VIEW_DAEMON, "age");
-	model->invert[VIEW_DAEMON] = true; /* the newest first */
+	model->invert[VIEW_DAEMON] = true; /* shows the newest decisions first */
 }
 
 void model_destroy(struct model *model)
@@ -30,7 +30,7 @@ void model_destroy(struct model *model)
 	model->sample = NULL;
 }
 
-/* Keeps jobs that have disappeared for a while; they are drawn dimmed. */
+/* Keeps jobs for a while after they disappear, and has them drawn dimmed. */
 static int keep_exited(const struct top_sample *before, struct top_sample *now)
 {
 	double s = isfinite(now->interval_s) ? now->interval_s : now->time_s - before->time_s;
@@ -60,7 +60,7 @@ int model_take(struct model *model, struct top_sample *sample)
 	if (before && before->time_s <= sample->time_s)
 		r = keep_exited(before, sample) ? -ENOMEM : r;
 	model->sample = sample;
-	if (sample->n_nodes && !model->is_fleet) /* the recording is of a fleet */
+	if (sample->n_nodes && !model->is_fleet) /* the recording is of many nodes (--nodes) */
 		model_set_fleet(model);
 	sample_free(before);
 	return r;
@@ -145,7 +145,7 @@ static bool contains(const char *text, const char *wanted)
 	return strcasestr(text, wanted) != NULL;
 }
 
-/* Returns true if some text of the item holds this. */
+/* Returns true if a text of the item contains `wanted`. */
 static bool matches(const struct columns *columns, const void *item, const char *wanted)
 {
 	for (size_t i = 0; i < columns->n; i++) {

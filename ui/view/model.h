@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * The display and the keys of diesel-top, without a terminal: it takes samples and keys and draws cells.
+ * The display and the keys of diesel-top, without a terminal: takes samples and keys, and draws cells.
  * Pure: no clock, no I/O. frame_draw() (frame.h) draws it.
  */
 
@@ -41,7 +41,7 @@ enum prompt {
 	PROMPT_NONE,
 	PROMPT_SEARCH,
 	PROMPT_FILTER,
-	PROMPT_TIME, /* replay: jump to */
+	PROMPT_TIME, /* replay: asks for the time to jump to */
 };
 
 /* Keys that are not characters: values above Unicode's. */
@@ -65,17 +65,17 @@ enum model_action {
 	MODEL_NOTHING,
 	MODEL_REDRAW,
 	MODEL_REFRESH, /* take a new sample now */
-	MODEL_FORWARD, /* replay: one record */
+	MODEL_FORWARD, /* replay: move by one record */
 	MODEL_BACKWARD,
 	MODEL_FIRST,
 	MODEL_LAST,
-	MODEL_JUMP, /* jump to the time in `input` */
+	MODEL_JUMP, /* replay: jump to the time in `input` */
 	MODEL_QUIT,
 };
 
 struct model {
 	struct charset charset;
-	struct top_sample *sample; /* NULL: none yet */
+	struct top_sample *sample; /* the latest sample; NULL: none yet */
 	struct top_history history;
 	enum view view;
 	enum overlay overlay;
@@ -83,18 +83,18 @@ struct model {
 	char input[MODEL_INPUT_BYTES]; /* text of the open prompt; after MODEL_JUMP the time */
 	char filter[MODEL_INPUT_BYTES], search[MODEL_INPUT_BYTES];
 	char selected[48]; /* job under the cursor */
-	bool is_chosen;    /* the user moved the cursor: it stays on this job */
+	bool is_chosen;    /* the user moved the cursor, which stays on this job */
 	size_t cursor[VIEW_COUNT], top[VIEW_COUNT];
 	size_t sort[VIEW_COUNT];
 	bool invert[VIEW_COUNT];
-	size_t page;        /* rows of the table, as drawn last */
-	size_t overlay_top; /* lines of the overlay scrolled away */
-	bool is_fleet;      /* jobs of many nodes */
+	size_t page;        /* number of rows of the table, as last drawn */
+	size_t overlay_top; /* number of lines scrolled away at the top of the overlay */
+	bool is_fleet;      /* the jobs are of many nodes (--nodes) */
 	bool tree, threads, paused;
 	double interval_s;
 	bool is_replay, is_recording, at_end;
-	size_t n_skipped;  /* damaged records of the replay */
-	char message[160]; /* shown in the last line until the next key; "" */
+	size_t n_skipped;  /* number of damaged records in the replay */
+	char message[160]; /* message in the last line until the next key; "": none */
 };
 
 void model_init(struct model *model, struct charset charset, double interval_s);
@@ -104,7 +104,7 @@ void model_destroy(struct model *model);
  * missing. */
 int model_take(struct model *model, struct top_sample *sample);
 
-/* key: a Unicode character or enum model_key. */
+/* Handles a key: a Unicode character or an enum model_key. */
 enum model_action model_key(struct model *model, unsigned int key);
 
 /* Switches to the columns for jobs of many nodes, sorted by time waited. Call it before or after such jobs
@@ -125,7 +125,7 @@ int model_sort_by(struct model *model, enum view view, const char *key);
 int model_table(struct model *model, struct table *ret_table);
 void model_table_free(struct table *table);
 
-/* Returns the id of the job of a row in the view; "" where rows belong to no job. */
+/* Returns the id of the job that a row of the view belongs to; "" if rows belong to no job. */
 const char *model_item_job(enum view view, const void *item);
 
 /* Returns the job under the cursor, or the job of the worker or file under it; NULL: none. */

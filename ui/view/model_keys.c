@@ -8,7 +8,7 @@
 
 #define KEY_ESCAPE 27
 
-/* Each step is about a factor of two. */
+/* Intervals between samples for the keys + and -, in steps of about a factor of two. */
 static const double intervals_s[] = {0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60};
 #define N_INTERVALS (sizeof(intervals_s) / sizeof(intervals_s[0]))
 
@@ -95,7 +95,7 @@ static void input_remove(struct model *model)
 	model->input[n ? n - 1 : 0] = '\0';
 }
 
-/* Typing takes effect at once. Escape removes a filter. */
+/* Handles a key in the prompt. Text takes effect while it is typed. Escape removes a filter. */
 static enum model_action prompt_key(struct model *model, unsigned int key)
 {
 	enum prompt prompt = model->prompt;
@@ -199,7 +199,7 @@ static enum model_action replay_key(const struct model *model, unsigned int key)
 	}
 }
 
-/* Colours and characters can be changed as far as the terminal supports them. */
+/* Handles a key in the setup, which changes colours and characters as far as the terminal supports them. */
 static enum model_action setup_key(struct model *model, unsigned int key)
 {
 	switch (key) {

@@ -46,7 +46,7 @@ static struct cell *cell_at(struct screen *screen, int y, int x)
 	return &screen->cells[(size_t)y * (size_t)screen->cols + (size_t)x];
 }
 
-/* Writing over one half of a wide character blanks the other half. */
+/* Sets a cell. If this overwrites half of a wide character, the other half becomes blank. */
 static void cell_set(struct screen *screen, int y, int x, struct cell value)
 {
 	struct cell *cell = cell_at(screen, y, x), *left, *right;

@@ -2,11 +2,11 @@
 #pragma once
 
 /*
- * A picture made of character cells, without a terminal: views draw into it, tests read it, ui/terminal.c
- * shows it. Drawing outside of it has no effect. Texts are untrusted: anything not printable (control
+ * A screen of character cells, without a terminal: views draw cells, tests read them, and ui/terminal.c shows
+ * them. Drawing outside of the screen has no effect. Texts are untrusted: anything not printable (control
  * characters, escape sequences, marks that change the direction of writing, bytes that are not UTF-8) becomes
- * '?', so no name of a job reaches the terminal as a command. Wide characters take two cells, and half of one
- * is never drawn.
+ * '?', so no name of a job reaches the terminal as a command. Wide characters take two cells, and are never
+ * drawn by half.
  */
 
 #include <stdbool.h>
@@ -23,7 +23,7 @@ enum style {
 	STYLE_HEADING,  /* head of a table */
 	STYLE_SELECTED, /* the line the cursor is on */
 	STYLE_KEY,      /* F1 ... of the last line */
-	STYLE_LABEL,    /* action of the key */
+	STYLE_LABEL,    /* action of a key in the last line */
 	STYLE_GOOD,
 	STYLE_WARNING,
 	STYLE_BAD,
@@ -39,13 +39,13 @@ enum style {
 
 struct cell {
 	wchar_t base;   /* 0: the right half of a wide character */
-	wchar_t mark;   /* a combining one; 0: none */
-	uint32_t style; /* enum style; no padding: cells are compared as bytes */
+	wchar_t mark;   /* combining character; 0: none */
+	uint32_t style; /* enum style. uint32_t leaves no padding, because cells are compared as bytes */
 };
 
 _Static_assert(sizeof(struct cell) == 2 * sizeof(wchar_t) + 4, "cells are compared as bytes");
 
-/* How characters may be drawn. */
+/* Characters and colours that the terminal can show. */
 struct charset {
 	bool unicode; /* false: only ASCII, and '?' for all other characters */
 	bool colour;  /* false: shares are drawn as letters */
@@ -57,7 +57,7 @@ struct screen {
 	struct cell *cells; /* rows * cols */
 };
 
-/* NULL: no memory. */
+/* Creates an empty screen. NULL: no memory. */
 struct screen *screen_new(int rows, int cols, struct charset charset);
 struct screen *screen_free(struct screen *screen);
 

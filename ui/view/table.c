@@ -67,7 +67,7 @@ static int compare_items(const struct table *table, const void *a, const void *b
 	return table->invert ? -r : r;
 }
 
-/* A binary insertion sort, because it is stable, and lists are short and mostly sorted already. */
+/* Uses a binary insertion sort, which is stable; the lists are short and mostly sorted already. */
 void table_sort(struct table *table)
 {
 	for (size_t i = 1; i < table->n; i++) {
@@ -138,7 +138,7 @@ static void draw_row(struct screen *screen, int y, const struct table *table, si
 {
 	const void *item = table->rows[row];
 	enum style style = table->is_dim && table->is_dim(item) ? STYLE_DIM : STYLE_NORMAL;
-	bool is_indented = false; /* the first column that grows shows the tree */
+	bool is_indented = false; /* the tree is shown in the first column that grows */
 	int x = 0;
 
 	if (row == table->cursor && !table->passive)

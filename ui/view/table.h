@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Tables of samples: the columns, formatting and comparing their values, and drawing as many columns as fit.
- * Pure. */
+/* Tables of samples: formats and compares the values of columns, and draws as many columns as fit. Pure. */
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,15 +18,15 @@ enum column_kind {
 };
 
 struct column {
-	const char *key;   /* name for -s; lower case */
+	const char *key;   /* name of the column for -s, in lower case */
 	const char *title; /* head of the column */
 	enum column_kind kind;
 	size_t offset;                     /* offset of the value in the item */
-	double (*value)(const void *item); /* instead of offset; NULL: offset */
+	double (*value)(const void *item); /* computes the value; NULL: the value is at offset */
 	int width;                         /* smallest */
-	int rank;            /* columns of the highest rank are left out first; 0: never left out */
+	int rank;            /* columns with the highest rank are left out first; 0: never left out */
 	bool grows;          /* takes the remaining width */
-	const char *meaning; /* text for the help */
+	const char *meaning; /* explanation in the help */
 };
 
 struct columns {
@@ -44,9 +43,9 @@ struct table {
 	size_t n;
 	size_t sort; /* column */
 	bool invert;
-	size_t cursor, top;               /* row under the cursor; first one drawn */
+	size_t cursor, top;               /* row under the cursor; first row drawn */
 	bool passive;                     /* has no cursor and is not sorted */
-	bool (*is_dim)(const void *item); /* drawn pale; NULL: none */
+	bool (*is_dim)(const void *item); /* returns true for rows to draw pale; NULL: no such rows */
 };
 
 /* Returns the index of the column with this key; -1: none. */

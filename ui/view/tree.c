@@ -20,7 +20,7 @@ struct job_tree {
 	} * pids;                /* sorted by pid */
 	size_t *child, *sibling; /* child: the last child; sibling: the previous sibling */
 	bool *is_root, *placed;
-	size_t *open; /* a stack of the rows to place next */
+	size_t *open; /* stack of the rows to place next */
 	size_t n;
 };
 
@@ -79,7 +79,7 @@ static int tree_init(struct job_tree *tree, const void *const *workers, size_t n
 	return 0;
 }
 
-/* Places a root and all rows below it. depth_of[root] is set already. */
+/* Places a root and all rows below it. depth_of[root] must be set. */
 static void place(struct job_tree *tree, struct table *table, const void **ret_rows, size_t *n, int *depth_of,
 		  size_t root)
 {
@@ -118,7 +118,7 @@ int tree_make(struct table *table)
 		if (tree.is_root[i])
 			place(&tree, table, rows, &n, depth_of, i);
 	for (size_t i = 0; i < table->n; i++)
-		if (!tree.placed[i]) /* part of a circle: possible because a reel can hold any data */
+		if (!tree.placed[i]) /* a row in a circle of parents, which data of a reel may have */
 			place(&tree, table, rows, &n, depth_of, i);
 	free(table->rows);
 	table->rows = rows;

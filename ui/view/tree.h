@@ -5,6 +5,6 @@
 
 #include "table.h"
 
-/* Sorts a table's rows, which are worker samples, below their parents, and fills in depths. Siblings keep
+/* Sorts the rows of a table of worker samples, each below its parent, and fills in depths. Siblings keep
  * their order. -ENOMEM: the rows stay unchanged. */
 int tree_make(struct table *table);

@@ -24,7 +24,7 @@ static void draw_tier(struct screen *screen, int y, const char *name, double chu
 		     format_rate(chunks, chunks_per_s), format_bytes(bytes, bytes_per_s), mean);
 }
 
-/* For a job on several nodes that share its dataset: draws the sources of its chunks. */
+/* Draws the tiers that chunks come from, for a job on several nodes that share its dataset. */
 static int draw_tiers(const struct job_sample *job, struct screen *screen, int y)
 {
 	char text[sizeof(job->served.troubled) + 64], reached[FORMAT_BYTES], all[FORMAT_BYTES];
@@ -115,9 +115,8 @@ static int draw_decision(const struct job_sample *job, struct screen *screen, in
 	return view_text(screen, y, 0, rows, screen->cols, STYLE_NORMAL, text);
 }
 
-/* Several pieces in a row that are each shorter than a hundredth of the wait become one, so that the cause of
- * the delay is visible among the short hand-overs around it. Writes the job's hops to `to` and returns how
- * many there are. */
+/* Writes the job's hops to `to`, and returns their number. Consecutive hops that are each shorter than a
+ * hundredth of the wait become one, so that short hand-overs do not hide the cause of the delay. */
 static size_t chain_collect(const struct top_sample *sample, const char *job, struct hop_sample *to)
 {
 	double total_s = 0;

@@ -7,7 +7,7 @@
 #include "format.h"
 
 struct help_line {
-	const char *keys, *what; /* keys NULL: a heading */
+	const char *keys, *what; /* keys is NULL for a heading */
 };
 
 static const struct help_line help[] = {
@@ -57,7 +57,7 @@ void view_help(struct model *model, struct screen *screen, int y, int rows)
 	size_t n = N_HELP + columns->n, shown = (size_t)rows;
 
 	if (shown < n && rows > 1)
-		shown--; /* the last line says that there is more */
+		shown--; /* reserves the last line, which says that there is more */
 	if (model->overlay_top + shown > n)
 		model->overlay_top = n > shown ? n - shown : 0;
 	model->page = shown;

@@ -97,7 +97,7 @@ static int draw_decision(const struct model *model, struct screen *screen, int y
 	return 1;
 }
 
-/* The plot gets the rows that the table does not need. */
+/* Returns the rows of the plot: those that the table does not need. */
 static int plot_rows(int rows, int n_jobs)
 {
 	int plot = rows - n_jobs - 1 - TEXT_ROWS_MAX;

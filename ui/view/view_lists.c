@@ -97,7 +97,7 @@ static int draw_daemon(const struct daemon_sample *d, struct screen *screen, int
 	return y - begin;
 }
 
-/* Draws all of the decision under the cursor, which columns cut. */
+/* Draws the full text of the decision under the cursor, which is cut in the columns. */
 static void draw_words(struct model *model, struct screen *screen, int y, int rows)
 {
 	const struct decision_sample *d;

@@ -45,7 +45,7 @@ int view_text(struct screen *screen, int y, int x, int rows, int width, enum sty
 		char piece[512];
 		size_t n = 0, fits = 0;
 
-		/* Take as many whole words as fit; cut a word that is longer than a line. */
+		/* Takes as many whole words as fit. Cuts a word that is longer than a line. */
 		while (text[n] && n < sizeof(piece) - 1) {
 			n += strcspn(text + n, " ");
 			if (n >= sizeof(piece))

@@ -19,7 +19,7 @@ void view_detail(struct model *model, struct screen *screen, int y, int rows);
 /* Draws the table of the model's view, or message if it has no rows. */
 void view_table(struct model *model, struct screen *screen, int y, int rows, const char *message);
 
-/* Returns the socket of a daemon that serves jobs and is not the node's; else "". */
+/* Returns the daemon's socket if it serves jobs and is not the node's own daemon; else "". */
 const char *view_daemon_place(const struct daemon_sample *d);
 
 /* Draws a list without a cursor. */

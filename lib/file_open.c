@@ -229,10 +229,10 @@ int file_error(struct error *err, int r, const char *doing, const char *path)
 		return error_set(err, r, "cannot %s %s: the file has other names (hard links) elsewhere",
 				 doing, path);
 	case -EPERM:
-		return error_set(
-		    err, r,
-		    "cannot %s %s: its owner is not the owner of its folder. Run the command as its owner",
-		    doing, path);
+		return error_set(err, r,
+				 "cannot %s %s: the file and its folder have different owners. Run the "
+				 "command as the file's owner",
+				 doing, path);
 	}
 	return error_errno(err, r, "cannot %s %s", doing, path);
 }

@@ -192,7 +192,7 @@ static int load_endpoint(struct config *c, const char *bucket, const char *path,
 	host += 3;
 	if (style && strcmp(style, "path") != 0 && strcmp(style, "virtual") != 0 &&
 	    strcmp(style, "auto") != 0)
-		return error_set(err, -EINVAL, "DIESEL_S3_STYLE must be path or virtual");
+		return error_set(err, -EINVAL, "DIESEL_S3_STYLE must be path, virtual or auto");
 	/* Decides as Amazon's tools do: no certificate covers a bucket name with dots, and other servers
 	 * seldom have a host name for each bucket. */
 	c->path_style = style && strcmp(style, "auto") != 0

@@ -195,7 +195,7 @@ static int loop(struct app *app, struct error *err)
 		if (r < 0)
 			break;
 		if (poll(fds, 2, wait_ms(app, clock_monotonic_ns(), work_ns)) < 0 && errno != EINTR)
-			return error_errno(err, -errno, "cannot wait for keys");
+			return error_errno(err, -errno, "cannot wait for keys from the terminal");
 		take_signals(app);
 		/* After a hangup, a terminal is readable but has no keys. */
 		if (fds[0].revents & (POLLHUP | POLLERR | POLLNVAL))

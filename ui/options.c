@@ -56,7 +56,7 @@ static int set_samples(void *user, const struct option_row *row, const char *val
 	int64_t n;
 
 	if (units_parse_integer(value, 1, LONG_MAX, &n))
-		return error_set(err, -EINVAL, "-n %s: must be a number of samples from 1", value);
+		return error_set(err, -EINVAL, "-n %s: must be a number of samples, at least 1", value);
 	options->n_samples = (long)n;
 	return 0;
 }
@@ -90,7 +90,8 @@ static const struct option_row rows[] = {
      .words = "pid|user|job|stall|fetch|prep|checkpoint|starved|device|steps|p50|p95|cpu|workers|read|hit|"
 	      "cache|prefetch|dworkers|ready|age|verdict|method|decision|node|waited|samples|state|dataset",
      .help = "sort by this column",
-     .about = "Sort by a column, e.g. stall (default), fetch, steps, p95, cpu; a wrong name lists all"},
+     .about =
+	 "Sort by a column, e.g. stall (default), fetch, steps, p95, cpu; an unknown name lists all columns"},
     {"filter", option_set_string, .letter = 'F', AT(filter), .value = "TEXT",
      .help = "show only jobs with this text in their name, user or verdict"},
     {"tree", option_set_flag, .letter = 't', AT(tree), .help = "begin with the process tree"},

@@ -141,9 +141,9 @@ int terminal_open(const struct terminal_options *options, struct error *err)
 	bool utf8 = !strcmp(nl_langinfo(CODESET), "UTF-8");
 
 	if (!isatty(STDIN_FILENO) || !isatty(STDOUT_FILENO))
-		return error_set(
-		    err, -ENOTTY,
-		    "standard input and output are not a terminal: --batch prints tables, --once JSON");
+		return error_set(err, -ENOTTY,
+				 "standard input and output are not a terminal: use --batch for tables, or "
+				 "--once for JSON");
 	if (tcgetattr(STDIN_FILENO, &terminal.before))
 		return error_errno(err, -errno, "cannot use the terminal");
 	terminal.curses = newterm(NULL, stdout, stdin);

@@ -130,9 +130,9 @@ static const char *check_dimensions(const struct recipe *r)
 	for (uint32_t i = 0; i < t->n_dimensions; i++) {
 		bytes *= side(r, (int)i); /* no overflow: both factors are below 2^32 */
 		if (bytes > RECIPE_TENSOR_BYTES)
-			return "an array must have at most 1 GiB";
+			return "an array must be at most 1 GiB";
 	}
-	return bytes * recipe_type_bytes(r->type) > RECIPE_TENSOR_BYTES ? "an array must have at most 1 GiB"
+	return bytes * recipe_type_bytes(r->type) > RECIPE_TENSOR_BYTES ? "an array must be at most 1 GiB"
 									: NULL;
 }
 
@@ -326,7 +326,7 @@ const char *recipe_check_output(uint32_t type, const struct recipe_codec *c)
 	uint64_t bytes = 1;
 
 	if (type > RECIPE_FLOAT64)
-		return "unknown type of a codec's output";
+		return "unknown number type of a codec's output";
 	if (c->n_dimensions > RECIPE_MAX_DIMENSIONS)
 		return "a codec's output must have at most 7 dimensions";
 	for (uint32_t i = 0; i < RECIPE_MAX_DIMENSIONS; i++) {
@@ -334,9 +334,9 @@ const char *recipe_check_output(uint32_t type, const struct recipe_codec *c)
 			return "a dimension of a codec's output must be at least 1";
 		bytes *= i < c->n_dimensions ? c->dimensions[i] : 1;
 		if (bytes > RECIPE_MAX_BYTES)
-			return "a codec's output must have at most 1 GiB";
+			return "a codec's output must be at most 1 GiB";
 	}
-	return codec_bytes(type, c) > RECIPE_MAX_BYTES ? "a codec's output must have at most 1 GiB" : NULL;
+	return codec_bytes(type, c) > RECIPE_MAX_BYTES ? "a codec's output must be at most 1 GiB" : NULL;
 }
 
 static const char *check_codec(const struct recipe *r)

@@ -28,7 +28,7 @@ umask 077 # the report also names the node's other jobs
 report=$folder/job-$SLURM_JOB_ID-$(hostname -s).txt
 if mkdir -p "$folder" && new=$(mktemp "$folder/.job-XXXXXX"); then
 	trap 'rm -f "$new"' EXIT
-	for verb in status jobs why; do dieselctl "$verb" --timeout 2; done >"$new" 2>&1 || say "no full report: $(tail -n 1 "$new")"
+	for verb in status jobs why; do dieselctl "$verb" --timeout 2; done >"$new" 2>&1 || say "the report is incomplete: $(tail -n 1 "$new")"
 	mv -fT "$new" "$report" || say "no report in $folder"
 fi
 exit 0

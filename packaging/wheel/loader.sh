@@ -15,7 +15,7 @@ say "building"
 rm -rf "$work/loader" "$work/include"
 # Copies only libxxhash's headers, because the system's folder also has headers of its C library.
 install -D -m 644 -t "$work/include" "$(pkg-config --variable=includedir libxxhash)/xxhash.h" ||
-	die "libxxhash's header is missing: ./dev deps"
+	die "libxxhash's header is missing. Run ./dev deps"
 quietly loader.log python -m build --no-isolation --outdir "$work/loader" -C cmake.define.XXHASH_INCLUDE="$work/include" .
 check "$glibc" "$work"/loader/*.whl
 env -u DIESEL_LIB -u PYTHONPATH "$work/tried/bin/python" -c '

@@ -77,7 +77,7 @@ static void compiling_row(const struct layout *layout, const struct comparison_s
 	else
 		fprintf(layout->stream, "%8s", "");
 	layout_style(layout, STYLE_DIM);
-	fputs("   of all time, paid once\n", layout->stream);
+	fputs("   of the total time, paid once\n", layout->stream);
 	layout_style(layout, STYLE_PLAIN);
 }
 

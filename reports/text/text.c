@@ -210,7 +210,7 @@ static void about(const struct layout *layout, const struct analysis *analysis)
 			 analysis->job.trainer_ns_tgid, analysis->job.trainer_ns_tid);
 	layout_line(layout, "Process %u, trainer thread %u%s; %s.", analysis->job.trainer_tgid,
 		    analysis->job.trainer_tid, inside, words_loader(analysis));
-	layout_line(layout, "%s of %s recorded (without start-up %s and tear-down %s).",
+	layout_line(layout, "%s of %s recorded were analysed (without start-up %s and tear-down %s).",
 		    units_format_duration(window, sizeof(window), analysis->window.observed_ns),
 		    units_format_duration(recorded, sizeof(recorded),
 					  analysis->recorded.end_ns - analysis->recorded.begin_ns),

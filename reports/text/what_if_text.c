@@ -60,7 +60,7 @@ static void text_answer(FILE *stream, const struct report_what_if *what_if)
 			"  each node needs 1/%.0f of the dataset, and its memory holds %.0f %% of that; "
 			"storage is assumed to be equally fast for every node\n",
 			what_if->question.n_nodes, 100 * answer->cached_ratio);
-	fprintf(stream, "  %.2f steps/s instead of %.2f: %.2fx as fast (%.2f to %.2f), then %s\n",
+	fprintf(stream, "  %.2f steps/s instead of %.2f: %.2fx as fast (%.2f to %.2f); the job is then %s\n",
 		answer->steps_per_s.value, 1 / predictions->recorded_step_s, answer->speedup.value,
 		answer->speedup.low, answer->speedup.high,
 		what_if_bound(answer->fetch_stall, answer->prep_stall));
@@ -99,7 +99,7 @@ static void line_needed(FILE *stream, const char *name, const struct estimate *n
 			const char *unit)
 {
 	if (isnan(needed->value))
-		fprintf(stream, "  %-8s no value is enough\n", name);
+		fprintf(stream, "  %-8s no value would end the data wait\n", name);
 	else if (isnan(needed->low) || needed->low == needed->high)
 		fprintf(stream, "  %-8s %.*f %s\n", name, factor * needed->value < 10 ? 1 : 0,
 			factor * needed->value, unit);

@@ -191,7 +191,7 @@ int feed_daemon_open(const char *socket, struct feed **ret_feed, struct error *e
 
 	if (!feed || !(feed->socket = strdup(socket ? socket : ""))) {
 		free(feed);
-		return error_set(err, -ENOMEM, "no memory to begin");
+		return error_set(err, -ENOMEM, "no memory to start diesel-top");
 	}
 	feed->feed.ops = &daemon_ops;
 	feed->asker.ask = ask_daemon;

@@ -73,7 +73,7 @@ static int job_add(struct node *node, const struct census_process *process)
 	if (r == -ENOMEM)
 		return r;
 	if (r == -EEXIST)
-		snprintf(job->problem, sizeof(job->problem), "its processes belong to another job");
+		snprintf(job->problem, sizeof(job->problem), "the job's processes belong to another job");
 	if (r == 0 && source_attach(node->source, job->root, &err))
 		snprintf(job->problem, sizeof(job->problem), "cannot be observed: %.120s", err.text);
 	/* The analysis assigns unknown threads to the job that was added last, so read the existing ones now.
@@ -684,13 +684,13 @@ int feed_node_open(const struct node_options *options, struct feed **ret_feed, s
 	int r;
 
 	if (!node)
-		return error_set(err, -ENOMEM, "no memory to begin");
+		return error_set(err, -ENOMEM, "no memory to start diesel-top");
 	node->feed.ops = &node_ops;
 	node->poll_budget = (struct budget){.interval_ns = POLL_NS, .ratio = POLL_RATIO};
 	node->scan_budget = (struct budget){.interval_ns = SCAN_NS, .ratio = SCAN_RATIO};
 	r = census_new("/proc", options->pids, options->n_pids, &node->census);
 	if (r < 0)
-		error_set(err, r, "no memory to begin");
+		error_set(err, r, "no memory to start diesel-top");
 	else
 		r = open_source(node, options->sampled, err);
 	if (node->sampled)
@@ -698,7 +698,7 @@ int feed_node_open(const struct node_options *options, struct feed **ret_feed, s
 	config.window_ns = node->sampled ? WINDOW_SAMPLED_NS : WINDOW_NS;
 	node->live = live_new(&config);
 	if (r == 0 && !node->live)
-		r = error_set(err, -ENOMEM, "no memory to begin");
+		r = error_set(err, -ENOMEM, "no memory to start diesel-top");
 	if (r == 0 && scan(node, clock_monotonic_ns()) < 0)
 		r = error_set(err, -EIO, "cannot read /proc: is it mounted?");
 	if (r < 0) {

@@ -102,7 +102,8 @@ static int cut(struct replay *replay, const struct replay_options *options, stru
 	if (options->end) {
 		r = find(replay, options->end, &at, err);
 		if (r < 0)
-			return error_set(err, r, "-e %.40s: no time (HH:MM[:SS] or YYYY-MM-DDTHH:MM[:SS])",
+			return error_set(err, r,
+					 "-e %.40s: must be a time, HH:MM[:SS] or YYYY-MM-DDTHH:MM[:SS]",
 					 options->end);
 		replay->end = at + 1;
 	}
@@ -110,10 +111,10 @@ static int cut(struct replay *replay, const struct replay_options *options, stru
 		return 0;
 	r = find(replay, options->begin, &at, err);
 	if (r < 0)
-		return error_set(err, r, "--begin %.40s: no time (HH:MM[:SS] or YYYY-MM-DDTHH:MM[:SS])",
+		return error_set(err, r, "--begin %.40s: must be a time, HH:MM[:SS] or YYYY-MM-DDTHH:MM[:SS]",
 				 options->begin);
 	if (at >= replay->end)
-		return error_set(err, -EINVAL, "--begin %.40s: the requested part ends before",
+		return error_set(err, -EINVAL, "--begin %.40s: the requested part ends before it begins",
 				 options->begin);
 	replay->first = replay->next = at;
 	return 0;
@@ -125,7 +126,7 @@ int feed_replay_open(const struct replay_options *options, struct feed **ret_fee
 	int r;
 
 	if (!replay)
-		return error_set(err, -ENOMEM, "no memory to begin");
+		return error_set(err, -ENOMEM, "no memory to start diesel-top");
 	replay->feed.ops = &replay_ops;
 	r = top_recording_open(options->path, &replay->reader, err);
 	if (r == 0) {

@@ -144,8 +144,7 @@ static int judge(const struct top_recording_reader *reader, struct error *err)
 		return error_set(err, -EPROTONOSUPPORT,
 				 "%s: recorded by a newer diesel-top; this one supports version %d",
 				 reader->name, TOP_RECORDING_VERSION);
-	return error_set(err, -EBADMSG,
-			 "%s: not a recording of diesel-top -w, or no record of it is complete",
+	return error_set(err, -EBADMSG, "%s: not a recording of diesel-top -w, or without a complete record",
 			 reader->name);
 }
 
@@ -257,7 +256,9 @@ int top_recording_read(struct top_recording_reader *reader, size_t i, struct top
 		return r;
 	reader->n_skipped += !entry->is_bad;
 	entry->is_bad = true;
-	return r == -EPROTONOSUPPORT ? error_set(err, -EBADMSG, "%s", "a record of a newer version") : r;
+	return r == -EPROTONOSUPPORT
+		   ? error_set(err, -EBADMSG, "%s", "the record was made by a newer diesel-top")
+		   : r;
 }
 
 static int parse_clock(const char *text, struct tm *time)

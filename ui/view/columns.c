@@ -75,7 +75,7 @@ const struct columns columns_jobs = {jobs, N_OF(jobs), sizeof(struct job_sample)
 static const struct column fleet[] = {
     TEXT(COL("node", "NODE", node, 12, 0, "node of the job")),
     COUNT(COL("pid", "PID", pid, 7, 3, "first process of the job, on its node")),
-    TEXT(COL("user", "USER", user, 6, 10, "user of the job, as a number")),
+    TEXT(COL("user", "USER", user, 6, 10, "user ID of the job")),
     TEXT(COL("job", "JOB", name, 12, 0, "name of the script or program"), .grows = true),
     SECONDS(COL("waited", "WAITED", stall_s, 6, 0, "time waited for data since the job began")),
     PERCENT(COL("stall", "STALL", id, 5, 0, "% of the trainer's time lost: fetch, prep, checkpoint, starved"),

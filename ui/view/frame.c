@@ -158,7 +158,7 @@ void frame_draw(struct model *model, struct screen *screen)
 	draw_title(model, screen);
 	draw_tabs(model, screen);
 	if (!model->sample) {
-		screen_text(screen, 3, 0, screen->cols, STYLE_DIM, "the first sample is being taken ...");
+		screen_text(screen, 3, 0, screen->cols, STYLE_DIM, "taking the first sample ...");
 	} else {
 		draw_host(model, screen);
 		switch (model->overlay) {

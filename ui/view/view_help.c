@@ -16,18 +16,18 @@ static const struct help_line help[] = {
     {"Tab, Shift-Tab, 1 to 6", "jobs, workers, storage, GPUs, daemon, own cost"},
     {"Enter", "a job's detail: shares, decision, last slow step"},
     {"F3 /, n", "search; go to the next match"},
-    {"F4 \\", "filter: only rows with this text; empty or Esc: all"},
+    {"F4 \\", "show only rows with this text; empty or Esc: all rows"},
     {"F5 t", "tree of processes: job, ranks, workers"},
     {"F6 > <, I", "sort by the next or previous column; reverse the order"},
     {"H", "also show the trainer's threads in the workers view"},
     {"Space z", "pause and continue"},
     {"+ -", "more or less time between samples"},
     {"F2", "setup: colours, characters"},
-    {"F10 q, Esc", "quit, or close what is open"},
+    {"F10 q, Esc", "quit, or close the open window"},
     {NULL, "Replay (-r FILE)"},
-    {"Right t, Left T", "one sample forward, back"},
+    {"Right t, Left T", "one sample forward or back"},
     {"b", "jump to a time of day, or by +SECONDS, -SECONDS"},
-    {"r, Z", "the first, the last sample"},
+    {"r, Z", "go to the first or last sample"},
     {NULL, "Shares of the trainer's wall time"},
     {"device (d)", "computing, launching work, waiting for the device"},
     {"fetch (F)", "waiting for data, because of storage or network"},
@@ -90,5 +90,5 @@ void view_setup(struct model *model, struct screen *screen, int y, int rows)
 		     model->charset.unicode ? 'x' : ' ');
 	screen_print(screen, y + 4, 2, screen->cols - 2, STYLE_NORMAL,
 		     "i d  a sample every %s: longer, shorter", format_seconds(interval, model->interval_s));
-	screen_text(screen, y + 5, 2, screen->cols - 2, STYLE_DIM, "F2 or Esc closes this");
+	screen_text(screen, y + 5, 2, screen->cols - 2, STYLE_DIM, "F2 or Esc closes this window");
 }

@@ -29,7 +29,8 @@ void view_storage(struct model *model, struct screen *screen, int y, int rows)
 	view_list(screen, y, devices, &columns_devices, s->devices, s->n_devices);
 	y += devices + 1;
 	rows -= devices + 1;
-	view_table(model, screen, y, rows, "file names need BPF, and only one watched job (-p PID)");
+	view_table(model, screen, y, rows,
+		   "file names are shown only with BPF and a single watched job (-p PID)");
 }
 
 static bool gpu_waits_known(const struct top_sample *sample)
@@ -59,7 +60,7 @@ void view_gpu(struct model *model, struct screen *screen, int y, int rows)
 	view_table(model, screen, y, rows, "no training job");
 	if (rows > 6 && !gpu_waits_known(s) && s->n_jobs)
 		screen_text(screen, y + rows - 1, 0, screen->cols, STYLE_DIM,
-			    "GPU waits need BPF, and a job that opened libcuda.so.1");
+			    "GPU waits are shown only with BPF and a job that opened libcuda.so.1");
 }
 
 const char *view_daemon_place(const struct daemon_sample *d)

@@ -14,13 +14,13 @@
 #include "lib/cleanup.h"
 
 #define FLAGS     (O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
-#define MAX_LINKS 40 /* same limit as the kernel's */
+#define MAX_LINKS 40 /* maximum number of links to follow, as in the kernel */
 
 struct path_walk {
 	char rest[PATH_MAX]; /* rest of the path */
 	int fd;              /* the folder reached so far */
 	int n_links;
-	bool was_led; /* a user's link led here */
+	bool was_led; /* a link of `leader`, who is not root, led here */
 	uid_t leader;
 };
 

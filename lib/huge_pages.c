@@ -34,7 +34,7 @@ void *huge_map(int fd, uint64_t bytes, int prot, int flags)
 	if (bytes < HUGE_PAGE_BYTES)
 		return mmap(NULL, bytes, prot, flags, fd, 0);
 	all = mmap(NULL, space, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (all == MAP_FAILED) /* the address space may be limited */
+	if (all == MAP_FAILED) /* maps without alignment: the address space may be limited */
 		return mmap(NULL, bytes, prot, flags, fd, 0);
 	before = up((uintptr_t)all) - (uintptr_t)all;
 	data = mmap(all + before, bytes, prot, flags | MAP_FIXED, fd, 0);
@@ -82,7 +82,7 @@ void huge_pages_make(uint8_t *data, uint64_t bytes, bool cheap)
 	uint8_t *end = data + bytes;
 
 	for (data = (uint8_t *)up((uintptr_t)data); data + HUGE_PAGE_BYTES <= end; data += HUGE_PAGE_BYTES) {
-		(void)*(volatile uint8_t *)data; /* a hole stays a hole */
+		(void)*(volatile uint8_t *)data; /* touches the page, because a hole would stay a hole */
 		if (!collapse(data, cheap))
 			return;
 	}

@@ -46,7 +46,7 @@ static bool is_taken_at_once(void)
 {
 	struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
 
-	return poll(&out, 1, 0) != 0; /* write() reports errors */
+	return poll(&out, 1, 0) != 0; /* true on an error of the descriptor, which write() then reports */
 }
 
 static void put_line(enum log_level level, const char *text)

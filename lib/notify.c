@@ -27,7 +27,7 @@ static int connect_manager(int *ret_fd)
 	if ((path[0] != '/' && path[0] != '@') || length >= sizeof(address.sun_path))
 		return -EINVAL;
 	memcpy(address.sun_path, path, length);
-	if (path[0] == '@') /* the abstract namespace */
+	if (path[0] == '@') /* a name in the abstract namespace */
 		address.sun_path[0] = '\0';
 	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)

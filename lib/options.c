@@ -8,7 +8,8 @@
 
 #include "lib/units.h"
 
-#define FIRST_KEY 256 /* getopt_long() returns this for the first row; the rest follow */
+#define FIRST_KEY 256 /* value that getopt_long() returns for the first row; those of the other rows follow  \
+		       */
 
 static void *field(void *options, const struct option_row *row)
 {

@@ -552,7 +552,8 @@ static void print_zsh_verb(FILE *out, const struct option_verb *verb)
 	fputc('\n', out);
 }
 
-/* A verb's own words, without the verb: it would be the first of its arguments. */
+/* Prints the zsh completion. It removes the verb from the words, because _arguments would take the verb for
+ * its first argument. */
 static void print_zsh(FILE *out, const struct option_program *program)
 {
 	fprintf(out,

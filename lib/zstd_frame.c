@@ -48,7 +48,7 @@ static int frame_begin(struct zstd_walk *w)
 
 	if (descriptor & 0x08) /* reserved */
 		return -EBADMSG;
-	/* The two-byte code starts after the range of one byte. */
+	/* A size of two bytes is stored minus 256, because smaller sizes need only one byte. */
 	w->content = n == 0 ? UINT64_MAX : get_le(w->head + at, n) + (n == 2 ? 256 : 0);
 	w->has_checksum = descriptor & 0x04;
 	w->is_in_frame = true;

@@ -12,10 +12,10 @@
 #include <time.h>
 
 #define HASH_TEXT   65 /* 64 hexadecimal digits and a terminator */
-#define TOKEN_BYTES 16 /* identifies an upload of ours */
+#define TOKEN_BYTES 16 /* length of a token that identifies an upload */
 
 struct credentials {
-	char *key_id, *secret, *token; /* token: NULL without one */
+	char *key_id, *secret, *token; /* token: NULL if there is none */
 	bool from_file;
 };
 

@@ -413,7 +413,7 @@ void sql_bind_integer(struct sql_statement *st, int index, int64_t value)
 
 void sql_bind_real(struct sql_statement *st, int index, double value)
 {
-	sqlite3_bind_double(st->handle, index, value); /* makes a NAN NULL */
+	sqlite3_bind_double(st->handle, index, value); /* stores a NAN as NULL */
 }
 
 void sql_bind_text(struct sql_statement *st, int index, const char *text)

@@ -108,7 +108,7 @@ static void print_problem(const struct daemon_sample *daemon, const struct top_o
 		puts(text_line(text, sizeof(text), daemon->problem));
 }
 
-/* Prints the time, and the table of jobs as on a screen of that width. */
+/* Prints the time, and the table of jobs as on a screen with `cols` columns. */
 static int print_table(struct model *model, const struct top_options *options, int cols, struct error *err)
 {
 	struct screen *screen = screen_new((int)model->sample->n_jobs + 2, cols, model->charset);

@@ -33,9 +33,9 @@ struct top_options {
 	bool batch, once;
 	long n_samples; /* value of -n; 0: print samples until stopped */
 	const char *write_path, *read_path;
-	const char *begin, *end; /* limits of the replay, as written; NULL: all */
+	const char *begin, *end; /* limits of the replay, as the user wrote them; NULL: none */
 	enum options_source source;
-	const char *socket; /* NULL: the default */
+	const char *socket; /* dieseld's socket; NULL: the default */
 	const char *redis;  /* URL given with --nodes */
 	bool unprivileged;
 };

@@ -23,7 +23,7 @@ static struct {
 	bool is_open;
 	SCREEN *curses;
 	struct charset charset;
-	bool has_colour; /* charset.colour may be turned off and on again */
+	bool has_colour; /* the terminal has colours; charset.colour may be switched off and on */
 	struct cell *shown;
 	int rows, cols;    /* size of `shown` */
 	bool shown_colour; /* colour setting with which `shown` was drawn */

@@ -7,12 +7,12 @@
 
 #include "reader.h"
 
-#define PNG_FRAME        12 /* length and type before a chunk's data, checksum after it */
-#define PNG_HEADER_BYTES 16 /* chunk IHDR: length, type, width, height */
+#define PNG_FRAME        12 /* bytes around a chunk's data: length and type before it, checksum after it */
+#define PNG_HEADER_BYTES 16 /* start of chunk IHDR: length, type, width, height */
 #define MARKER           0xff
-#define SOF_BYTES        7 /* length, precision, height, width */
+#define SOF_BYTES        7 /* start of SOF: length, precision, height, width */
 #define SOF_COMPONENT    3 /* one component of SOF: number, sampling factors, table */
-#define NARROW           4 /* pixels: up to this width libjpeg does not interpolate chroma */
+#define NARROW           4 /* maximum width in pixels at which libjpeg does not interpolate chroma */
 
 static uint32_t big_endian(const uint8_t *p, size_t bytes)
 {

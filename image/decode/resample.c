@@ -12,8 +12,8 @@
 #define COLUMNS    64 /* number of values that are transposed back at once */
 #define ROW_MARGIN 64 /* extra bytes per row: rows whose length is a power of two would share cache sets */
 
-/* The compiler makes each of these loops twice, and the program chooses one at run time. Sanitizers start too
- * late for that. */
+/* Compiles a loop for two kinds of processors, one of which is chosen at run time. Sanitizers start too late
+ * for that. */
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(DIESEL_SANITIZED)
 #define HAS_VECTORISED
 #define VECTORISED __attribute__((target_clones("avx2", "default")))
@@ -68,7 +68,7 @@ static double weight_lanczos(double x)
 
 static const struct {
 	double (*weight)(double x);
-	double support; /* input pixels to each side, at scale 1 */
+	double support; /* radius of the filter in input pixels, at scale 1 */
 } filters[] = {
     [IMAGE_BOX] = {weight_box, 0.5},
     [IMAGE_BILINEAR] = {weight_bilinear, 1.0},

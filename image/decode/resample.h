@@ -39,7 +39,7 @@ struct resample_plan {
 
 /* Weights of each output pixel in one direction. */
 struct resample_axis {
-	uint32_t n, taps;              /* taps: maximum per pixel */
+	uint32_t n, taps; /* n: number of output pixels; taps: maximum number of weights per pixel */
 	struct scratch_buffer weights; /* int32_t; `taps` weights per pixel */
 	struct scratch_buffer spans;   /* struct span */
 	struct scratch_buffer scratch; /* double; weights of one pixel */

@@ -11,7 +11,7 @@
 
 #include "lib/cleanup.h"
 
-#define RIFF_HEADER 8 /* bytes: "RIFF", and the number of bytes that follow */
+#define RIFF_HEADER 8 /* bytes of the header: "RIFF", and the number of bytes that follow */
 /* Number of additional pixels to decode on each side: one chroma sample. Chroma has half of the samples and
  * is interpolated, and the decoder treats the edges of the decoded part as edges of the image. */
 #define MARGIN 2u

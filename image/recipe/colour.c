@@ -165,7 +165,7 @@ static float mean_grey(const uint8_t *pixels, size_t n)
 	return (float)(sum / (double)n);
 }
 
-/* Values in [0, 1]. */
+/* Hue, saturation and value, each in [0, 1]. */
 struct tensor_hsv {
 	float h, s, v;
 };

@@ -7,7 +7,7 @@
 
 /* Checks of recipes for arrays (RECIPE_NUMPY, RECIPE_BYTES). */
 
-/* Compares the bits of two messages: -0.0 differs from 0. */
+/* Returns true if two objects have the same bits. -0.0 differs from 0. */
 static inline bool same_bits(const void *a, const void *b, size_t bytes)
 {
 	return memcmp(a, b, bytes) == 0;

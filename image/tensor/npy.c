@@ -89,7 +89,7 @@ static int refuse_type(const struct npy_reader *s, struct error *err)
 static int read_type(struct npy_reader *r, struct npy *ret, struct error *err)
 {
 	static const struct {
-		const char *name; /* without the byte order */
+		const char *name; /* code of the type, without the byte order */
 		enum recipe_type type;
 	} types[] = {{"b1", RECIPE_BOOL},    {"u1", RECIPE_UINT8},   {"i1", RECIPE_INT8},
 		     {"u2", RECIPE_UINT16},  {"i2", RECIPE_INT16},   {"u4", RECIPE_UINT32},

@@ -135,7 +135,7 @@ struct proc_link proc_link_parse(const char *text)
 
 int proc_link_read(const char *root, pid_t pid, int fd, struct proc_link *ret_link)
 {
-	char path[4200], text[64]; /* the start of the link is all that counts */
+	char path[4200], text[64]; /* only the start of the link matters */
 	ssize_t length;
 
 	snprintf(path, sizeof(path), "%s/%d/fd/%d", root, (int)pid, fd);

@@ -461,7 +461,7 @@ static void write_lane(const struct perfetto *perfetto, size_t index)
 	for (size_t i = 0; i < lane->n_segments; i++) {
 		const struct lane_segment *segment = &lane->segments[i];
 
-		if (segment->state == LANE_IDLE) /* nothing to see */
+		if (segment->state == LANE_IDLE) /* idle time is not shown */
 			continue;
 		perfetto_slice(perfetto->trace, &(struct perfetto_slice){
 						    TRACKS_OF_LANES + index, segment->begin_ns,

@@ -8,7 +8,7 @@
 struct share_label {
 	enum analysis_share share;
 	const char *name, *meaning;
-	const char *class_name; /* class in the HTML report */
+	const char *class_name; /* CSS class in the HTML report */
 };
 
 /* All shares in the order of bars and tables, from harmful to desired. */

@@ -289,7 +289,7 @@ static const json_t *group_of(const json_t *cluster, const json_t *job)
 	return NULL;
 }
 
-/* Fills in the job's nodes: which are unreachable, or slower than the others and than storage. */
+/* Fills in the job's nodes, and which of them are unreachable, or slower than the others and than storage. */
 static void fill_nodes(const json_t *cluster, const json_t *from, struct job_sample *job)
 {
 	const json_t *nodes = json_object_get(cluster, "nodes"), *own = json_object_get(from, "nodes");

@@ -32,7 +32,7 @@ enum feed_seek {
 	FEED_SEEK_LAST,
 	FEED_SEEK_BACK,   /* the record before the last returned one */
 	FEED_SEEK_TIME,   /* the last record not later than a time: "14:03", "14:03:22", "+60", "-60", ... */
-	FEED_SEEK_REWIND, /* `time` records back from the next one, or to the first */
+	FEED_SEEK_REWIND, /* go back `time` records from the next one, at most to the first */
 };
 
 struct feed_ops {

@@ -29,7 +29,7 @@ struct top_recording_header {
 	uint32_t reserved;
 	uint64_t time_us; /* CLOCK_REALTIME */
 	uint32_t stored_bytes, raw_bytes;
-	uint64_t header_checksum; /* FNV-1a of the bytes before it */
+	uint64_t header_checksum; /* FNV-1a hash of the header's bytes before this field */
 };
 
 _Static_assert(sizeof(struct top_recording_header) == 40, "stored");

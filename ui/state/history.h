@@ -29,11 +29,11 @@ struct top_history {
 	uint64_t n_samples;
 };
 
-/* Adds a point for each job of the sample. -ENOMEM: some have none. */
+/* Adds a point for each job of the sample. -ENOMEM: some jobs have no new point. */
 int history_add(struct top_history *history, const struct top_sample *sample);
 void history_clear(struct top_history *history);
 
-/* Returns NULL if nothing is known of the job. */
+/* Returns the points of a job; NULL: the job has none. */
 const struct history_series *history_find(const struct top_history *history, const char *job);
 
 /* Returns the point `ago` samples before the last one; NULL: none. */

@@ -60,7 +60,7 @@ struct job_sample {
 	char name[160]; /* name for people */
 	char user[32];
 	char node[64], dataset[160]; /* set only with --nodes */
-	char state[12];              /* "running", "exited"; "silent": its node has stopped reporting */
+	char state[12];              /* "running", "exited"; "silent": the job's node has stopped reporting */
 	char method[12];             /* source of the shares: "bpf", "sampled" (approximate), "client", "" */
 	char verdict[20];            /* "fetch-bound", ... */
 	char loader[12];
@@ -74,7 +74,7 @@ struct job_sample {
 	double gpu_starved;        /* lower bound of the time in data waits with nothing queued on the GPU */
 	double launches_per_s, copies_per_s;
 	char gpu_call[48];  /* the driver call that took the most time */
-	double share_error; /* each share is right within +- this (95 %); 0: exact */
+	double share_error; /* error of each share (+-, 95 %); 0: exact */
 	double steps_per_s, step_p50_s, step_p95_s;
 	double wait_mean_s; /* data wait per step */
 	double cpu_ratio;   /* cores in use by all processes of the job */
@@ -179,16 +179,16 @@ struct host_sample {
 	double cpu_ratio; /* cores in use */
 	double load1;
 	double memory_bytes, available_bytes;
-	double psi_cpu, psi_io, psi_memory; /* "some" figures of the last 10 s */
+	double psi_cpu, psi_io, psi_memory; /* "some" figures of pressure stall information, over 10 s */
 	char gpus[160]; /* why no GPU is shown; "": GPUs are shown, or were not requested */
 };
 
 /* A node of a cluster (--nodes). */
 struct node_sample {
 	char name[64];
-	char state[12]; /* "up", "silent", "unknown": its report cannot be parsed */
+	char state[12]; /* "up", "silent", "unknown": the node's report cannot be parsed */
 	char version[24];
-	double age_s; /* age of its newest report */
+	double age_s; /* age of the node's newest report */
 	double uptime_s;
 	uint64_t n_jobs, n_omitted; /* jobs of the node; those of them that did not fit in the report */
 };
@@ -216,7 +216,7 @@ struct top_sample {
 	struct device_sample *devices;
 	struct place_sample *places;
 	struct dataset_sample *datasets;
-	struct decision_sample *decisions; /* the newest first */
+	struct decision_sample *decisions; /* decisions, with the newest first */
 	struct hop_sample *hops;
 	struct gpu_sample_row *gpus;
 	struct node_sample *nodes;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Every field of the structs in sample.h by its name in JSON. A field added there needs one row here. */
+/* Tables of all fields of the structs in sample.h, by their names in JSON. A new field there needs a row
+ * here. */
 
 #include <stddef.h>
 

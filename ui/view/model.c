@@ -186,7 +186,7 @@ static bool shows_jobs(const struct model *model)
 	return model->view == VIEW_JOBS || model->view == VIEW_GPU;
 }
 
-/* Jobs move as their values change; the cursor follows its job. */
+/* Sets the row of the cursor, which follows its job: jobs move as their values change. */
 static void place_cursor(struct model *model, struct table *table)
 {
 	table->cursor = model->cursor[model->view];

@@ -60,7 +60,7 @@ enum model_key {
 	MODEL_KEY_F10 = MODEL_KEY_F1 + 9,
 };
 
-/* The action that a key asks of the program. */
+/* Actions that the program must take after a key. */
 enum model_action {
 	MODEL_NOTHING,
 	MODEL_REDRAW,
@@ -100,8 +100,8 @@ struct model {
 void model_init(struct model *model, struct charset charset, double interval_s);
 void model_destroy(struct model *model);
 
-/* Takes over the sample, and adds to it jobs that ended less than MODEL_EXITED_S ago. On -ENOMEM, some are
- * missing. */
+/* Takes over the sample, and adds to it jobs that ended less than MODEL_EXITED_S ago. On -ENOMEM, some of
+ * these jobs are missing. */
 int model_take(struct model *model, struct top_sample *sample);
 
 /* Handles a key: a Unicode character or an enum model_key. */

@@ -21,8 +21,8 @@ enum style {
 	STYLE_BOLD,
 	STYLE_TITLE,    /* first line */
 	STYLE_HEADING,  /* head of a table */
-	STYLE_SELECTED, /* the line the cursor is on */
-	STYLE_KEY,      /* F1 ... of the last line */
+	STYLE_SELECTED, /* the row under the cursor */
+	STYLE_KEY,      /* name of a key in the last line, such as F1 */
 	STYLE_LABEL,    /* action of a key in the last line */
 	STYLE_GOOD,
 	STYLE_WARNING,
@@ -38,7 +38,7 @@ enum style {
 };
 
 struct cell {
-	wchar_t base;   /* 0: the right half of a wide character */
+	wchar_t base;   /* character; 0: the right half of a wide character */
 	wchar_t mark;   /* combining character; 0: none */
 	uint32_t style; /* enum style. uint32_t leaves no padding, because cells are compared as bytes */
 };

@@ -14,7 +14,7 @@ enum column_kind {
 	COLUMN_SECONDS,
 	COLUMN_BYTES,
 	COLUMN_RATE,
-	COLUMN_COUNT, /* type uint64_t; the others are double */
+	COLUMN_COUNT, /* the value is a uint64_t; those of the other number kinds are doubles */
 };
 
 struct column {
@@ -25,7 +25,7 @@ struct column {
 	double (*value)(const void *item); /* computes the value; NULL: the value is at offset */
 	int width;                         /* smallest */
 	int rank;            /* columns with the highest rank are left out first; 0: never left out */
-	bool grows;          /* takes the remaining width */
+	bool grows;          /* the column takes the remaining width */
 	const char *meaning; /* explanation in the help */
 };
 

@@ -67,14 +67,15 @@ struct image_request {
 	uint32_t width, height; /* size of the output, 1 to IMAGE_OUTPUT_MAX */
 	enum image_filter filter;
 	enum image_layout layout;
-	struct image_box window; /* requested part of the output; all zeros: all of it */
+	struct image_box window; /* requested part of the output; all zeros: the whole output */
 };
 
 /* Reads only the header. The file's data may still be invalid: image_decode() may fail. 0; -EOPNOTSUPP:
  * neither JPEG, PNG nor WebP; -EBADMSG: the header is damaged or incomplete. */
 int image_probe(const void *data, size_t bytes, struct image_info *ret, struct error *err);
 
-/* A decoder: buffers that grow to the largest image and are kept. Belongs to one thread at a time. */
+/* A decoder with buffers that grow to the largest image so far. Only one thread may use a decoder at a time.
+ */
 struct image_decoder;
 
 /* Creates a decoder that refuses images with more than pixels_max pixels. 0 or -ENOMEM. */

@@ -30,8 +30,8 @@ enum recipe_kind {
 /* Which part of the image becomes width x height pixels. */
 enum recipe_shape {
 	RECIPE_WHOLE = 0, /* the whole image */
-	/* A random box of `scale` of its area and a ratio of width to height of `ratio`: torchvision's
-	 * RandomResizedCrop. */
+	/* A random box, as torchvision's RandomResizedCrop draws it: `scale` is the range of the part of the
+	   image's area, `ratio` the range of width to height. */
 	RECIPE_RANDOM_BOX = 1,
 	/* The middle of the image, after its shorter side is made `shorter` pixels long: Resize, CenterCrop.
 	 * For arrays: the middle of the array. */

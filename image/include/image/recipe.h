@@ -34,10 +34,10 @@ void recipe_axes(enum recipe_layout layout, int *ret_height, int *ret_width, int
 
 /* How an image of a given size is cropped, resized and mirrored for one sample, in pixels. */
 struct recipe_place {
-	uint32_t left, top, width, height; /* this box of the image... */
-	uint32_t made_width, made_height;  /* is resized to this size... */
-	uint32_t x, y;                     /* and the output is cut from it here */
-	bool sideways, upright;            /* and mirrored left to right, or top to bottom */
+	uint32_t left, top, width, height; /* box of the image that is used */
+	uint32_t made_width, made_height;  /* size to which the box is resized */
+	uint32_t x, y;                     /* position of the output in the resized box */
+	bool sideways, upright;            /* mirror the output left to right, or top to bottom */
 };
 
 void recipe_place(const struct recipe *recipe, uint64_t seed, uint64_t epoch, uint64_t sample, uint32_t width,
@@ -72,7 +72,8 @@ void recipe_colour(const struct recipe_colours *colours, uint8_t *pixels, size_t
  * later. *ret_key is equal for all recipes that can use the same decoded copy; its unused fields are 0. */
 enum recipe_decoded {
 	RECIPE_DECODED_NONE = 0,
-	RECIPE_DECODED_WHOLE = 1, /* the whole image, at a scale that its crops can use: for a random box */
+	RECIPE_DECODED_WHOLE =
+	    1,                   /* the whole image, at a scale that suits its crops; for RECIPE_RANDOM_BOX */
 	RECIPE_DECODED_MADE = 2, /* the output's width x height pixels, before they are mirrored and stored */
 };
 

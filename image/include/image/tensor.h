@@ -14,7 +14,7 @@
 struct npy {
 	enum recipe_type type;
 	bool is_big_endian; /* byte order of the numbers */
-	bool is_fortran;    /* the first dimension is the fastest */
+	bool is_fortran;    /* the first dimension varies fastest */
 	uint32_t n_dimensions;
 	uint64_t dimensions[RECIPE_TENSOR_DIMENSIONS];
 	size_t offset; /* offset of the first number; all numbers are present */

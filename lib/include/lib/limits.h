@@ -14,7 +14,7 @@
 
 struct limits {
 	uint64_t machine_bytes;      /* all memory of the machine; 0: nothing could be read */
-	uint64_t memory_limit_bytes; /* part of it that this process may use; 0: not readable */
+	uint64_t memory_limit_bytes; /* memory that this process may use; 0: not readable */
 	/* Memory that can still be used before the limit is hit. Page cache that can be dropped counts as
 	 * usable. */
 	uint64_t memory_headroom_bytes;

@@ -6,7 +6,8 @@
 
 #include <stdint.h>
 
-/* Sends lines as in sd_notify(3), such as "READY=1". 0, also without a manager; -errno: it cannot be reached.
+/* Sends lines as in sd_notify(3), such as "READY=1". 0, also without a manager; -errno: the manager cannot be
+ * reached.
  */
 int notify_send(const char *state);
 /* Sends the lines with a descriptor (negative: none), without blocking. -EAGAIN: the manager is busy. */

@@ -47,7 +47,7 @@ struct option_row {
 	uint64_t least, most; /* limits of a number; for a flag in a file, `least` is its value for "no" */
 	const char *says;     /* text for an invalid value */
 	const char *words;    /* words of a choice, separated by "|"; a word's index is its value */
-	unsigned key;         /* number that the program assigns to it; 0: none */
+	unsigned key;         /* number that the program assigns to the row; 0: none */
 	unsigned verbs; /* bits of the verbs that accept the option (struct option_verb); 0: all that have the
 			   row */
 	int command;    /* true: accepted only on the command line, not in the configuration file */

@@ -19,7 +19,7 @@ int proc_read_file(const char *path, size_t max_bytes, char **ret_text, size_t *
 struct proc_stat {
 	pid_t pid;
 	char comm[64]; /* may hold spaces and brackets */
-	char state;    /* R S D T t Z X I */
+	char state;    /* one of R S D T t Z X I */
 	pid_t parent;
 	uint64_t minor_faults, major_faults;
 	uint64_t user_ticks, system_ticks; /* there are sysconf(_SC_CLK_TCK) ticks per second */
@@ -29,7 +29,7 @@ struct proc_stat {
 	bool forked_only; /* a forked copy of its parent that has executed no program */
 };
 
-/* -EBADMSG; reading also -ENOENT, -ESRCH. */
+/* Errors: -EBADMSG; for reading also -ENOENT, -ESRCH. */
 int proc_stat_parse(const char *text, struct proc_stat *ret_stat);
 int proc_stat_read(const char *root, pid_t pid, struct proc_stat *ret_stat);
 
@@ -43,7 +43,7 @@ struct proc_status {
 	uint64_t voluntary_switches, forced_switches;
 };
 
-/* -EBADMSG; reading also -ENOENT, -ESRCH. */
+/* Errors: -EBADMSG; for reading also -ENOENT, -ESRCH. */
 int proc_status_parse(const char *text, struct proc_status *ret_status);
 int proc_status_read(const char *root, pid_t pid, struct proc_status *ret_status);
 
@@ -80,7 +80,7 @@ int proc_processes(const char *root, pid_t **ret_pids, size_t *ret_n);
 int proc_children(const char *root, pid_t pid, pid_t **ret_pids, size_t *ret_n);
 
 /* Returns the number of bytes that a process has caused to be written to storage, from /proc/PID/io.
- * -EBADMSG; reading also -EACCES, ... */
+ * Errors: -EBADMSG; for reading also -EACCES, ... */
 int proc_written_parse(const char *text, uint64_t *ret_bytes);
 int proc_written_read(const char *root, pid_t pid, uint64_t *ret_bytes);
 
@@ -94,7 +94,7 @@ struct proc_cpu_ticks {
 	uint64_t user, nice, system, idle, iowait, irq, softirq, steal;
 };
 
-/* -EBADMSG; reading also -ENOENT. */
+/* Errors: -EBADMSG; for reading also -ENOENT. */
 int proc_cpu_ticks_parse(const char *text, struct proc_cpu_ticks *ret_ticks);
 int proc_cpu_ticks_read(const char *root, struct proc_cpu_ticks *ret_ticks);
 
@@ -102,6 +102,6 @@ struct proc_meminfo {
 	uint64_t total_bytes, free_bytes, available_bytes, cached_bytes, dirty_bytes, writeback_bytes;
 };
 
-/* -EBADMSG; reading also -ENOENT. */
+/* Errors: -EBADMSG; for reading also -ENOENT. */
 int proc_meminfo_parse(const char *text, struct proc_meminfo *ret_meminfo);
 int proc_meminfo_read(const char *root, struct proc_meminfo *ret_meminfo);

@@ -68,7 +68,7 @@ enum proc_wait proc_wchan_wait(const char *wchan, bool uninterruptible);
 
 enum proc_file {
 	PROC_FILE_OTHER,
-	PROC_FILE_REGULAR, /* or a folder */
+	PROC_FILE_REGULAR, /* a regular file or a folder */
 	PROC_FILE_PIPE,
 	PROC_FILE_SOCKET,
 	PROC_FILE_DEVICE,

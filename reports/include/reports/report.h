@@ -46,8 +46,8 @@ int report_json_schema(FILE *stream);
 
 /*
  * Writes a report for people with charts: one HTML file that needs no other file and no network. Its key
- * facts are readable without JavaScript. If the analysis has lanes it has a timeline of threads. source may
- * be NULL.
+ * facts are readable without JavaScript. If the analysis has lanes, the file has a timeline of threads.
+ * source may be NULL.
  */
 int report_html(FILE *stream, const struct analysis *analysis, const struct report_source *source);
 

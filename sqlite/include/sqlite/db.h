@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * SQLite for the files that are databases: a dataset's metadata, a recording, the daemon's history. Failures
+ * Opens and uses SQLite databases: a dataset's metadata, a recording, the daemon's history. Failures
  * are negative errnos, with an error text that names the file and says what to do. A database and its
  * statements belong to one thread at a time.
  */
@@ -27,8 +27,8 @@ struct sql_options {
 	enum sql_mode mode;
 	int busy_ms;     /* maximum wait for locks of others, in milliseconds */
 	bool takes_cut;  /* SQL_READ: a truncated file is read as though zeros followed */
-	bool shares_log; /* writing: readers go on meanwhile (journal_mode WAL); nobody else may write the
-			    folder */
+	bool shares_log; /* writing: readers continue meanwhile (journal_mode WAL); nobody else may have write
+			    access to the folder */
 	/* Advice to the user for the error text; NULL: none. */
 	const char *if_damaged, *if_busy;
 };

@@ -31,8 +31,7 @@ static bool is_in_path(const char *name, const char *at)
 	return false;
 }
 
-/* Finds a program next to this one. Returns false if there is none, or a shell would interpret its path.
- */
+/* Finds a program next to this one. Returns false if there is none, or a shell would change its path. */
 static bool find_beside(const char *name, char ret[PATH_MAX])
 {
 	char self[PATH_MAX];

@@ -7,8 +7,7 @@
 #include <strings.h>
 
 struct container_kind {
-	/* start and end of a file's name, ignoring case; a suffix ending in '-' may be anywhere in the name
-	 */
+	/* start and end of a file's name, ignoring case; a suffix with a final '-' may be anywhere */
 	const char *prefix, *suffix;
 	struct container container;
 };

@@ -8,8 +8,7 @@
 
 #include "lib/units.h"
 
-#define FIRST_KEY 256 /* value that getopt_long() returns for the first row; those of the other rows follow  \
-		       */
+#define FIRST_KEY 256 /* getopt_long() returns this for the first row; later rows follow */
 
 static void *field(void *options, const struct option_row *row)
 {
@@ -184,10 +183,7 @@ int option_next(const struct option_verb *verb, int argc, char **argv, const str
 	size_t n = verb->n_rows;
 	int key;
 
-	letter =
-	    stpcpy(letter, verb->command
-			       ? "+:h"
-			       : ":h"); /* '+' stops at the first argument: a command has its own options */
+	letter = stpcpy(letter, verb->command ? "+:h" : ":h"); /* '+' stops at the first argument */
 	for (size_t i = 0; i < n && i < OPTION_ROWS_MAX; i++) {
 		long_options[i] = (struct option){.name = rows[i].name,
 						  .has_arg = rows[i].value ? required_argument : no_argument,

@@ -322,8 +322,7 @@ int bucket_size(struct bucket *b, const char *key, uint64_t *ret_bytes, struct e
 	return 0;
 }
 
-/* Checks the range that was received: a shorter one means a truncated object, any other is an invalid answer.
- */
+/* Checks the received range: a shorter one means a truncated object, any other is an invalid answer. */
 static int check_range(struct bucket *b, const struct s3_request *r, const struct answer *a,
 		       struct error *err)
 {

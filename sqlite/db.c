@@ -479,8 +479,7 @@ const char *sql_text(struct sql_statement *st, int column)
 
 const void *sql_bytes(struct sql_statement *st, int column, size_t *ret_size)
 {
-	/* Gets the pointer first: that call may convert the value, and the length is the converted value's.
-	 */
+	/* Gets the pointer first: that may convert the value, and the length is the converted value's. */
 	const void *data = sqlite3_column_blob(st->handle, column);
 
 	*ret_size = (size_t)sqlite3_column_bytes(st->handle, column);

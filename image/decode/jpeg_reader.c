@@ -34,8 +34,7 @@ struct jpeg_reader {
 	/* Data above and to the sides of the crop is skipped where restart markers permit it. */
 	struct scratch_buffer part; /* a file with only a part of the image */
 	struct image_box inside;    /* position of that part in the whole image */
-	const uint8_t
-	    *rest; /* the file's data after the part; NULL: the file is read without extracting a part */
+	const uint8_t *rest;        /* the file's data after the part; NULL: the whole file is read */
 	size_t rest_bytes;
 };
 

@@ -7,8 +7,7 @@
 #include "lib/hash.h"
 
 #define ATTEMPTS 10 /* number of random boxes to try before the middle is taken, as in torchvision */
-/* Seeds a separate random sequence for colours, because the number of draws for a box depends on the image.
- */
+/* Seeds a random sequence for colours only, because the number of draws for a box depends on the image. */
 #define COLOURS UINT64_C(0x636f6c6f75727321)
 
 uint64_t recipe_seed(uint64_t seed, uint64_t epoch, uint64_t sample)
@@ -81,8 +80,7 @@ static struct recipe_place resized(const struct recipe *r, uint32_t width, uint3
 	struct recipe_place place = box(r, 0, 0, width, height);
 	uint64_t longer =
 	    (uint64_t)r->shorter * (width <= height ? height : width) / (width <= height ? width : height);
-	uint32_t made =
-	    longer > UINT32_MAX ? UINT32_MAX : (uint32_t)longer; /* images are never made this large */
+	uint32_t made = longer > UINT32_MAX ? UINT32_MAX : (uint32_t)longer; /* images stay smaller */
 
 	if (width <= height) {
 		place.made_width = r->shorter;

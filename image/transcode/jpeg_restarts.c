@@ -313,8 +313,7 @@ static struct transcoder *transcoder_new(size_t bytes, struct error *why)
 	t->messages.output_message = on_output;
 	t->progress.progress_monitor = on_progress;
 	t->from.jpeg.err = t->written.jpeg.err = t->to.err = &t->messages;
-	t->from.jpeg.client_data = t->written.jpeg.client_data = t->to.client_data =
-	    t; /* survives jpeg_create_...() */
+	t->from.jpeg.client_data = t->written.jpeg.client_data = t->to.client_data = t; /* kept on creation */
 	return t;
 }
 

@@ -53,8 +53,7 @@ static int read_of(const char *root, pid_t pid, const char *name, char **ret_tex
 int proc_stat_parse(const char *text, struct proc_stat *ret_stat)
 {
 	const char *open = strchr(text, '(');
-	const char *close =
-	    strrchr(text, ')'); /* the last bracket ends the name, which may contain brackets too */
+	const char *close = strrchr(text, ')'); /* the last bracket ends the name; others are part of it */
 	struct proc_stat stat = {0};
 	size_t length;
 	unsigned flags;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* A thread that sends requests to a peer that may hang, so that the screen's thread never hangs. It repeats
- * the request while samples are taken. The screen's thread calls the functions below. */
+/* A thread that sends requests to a peer that may hang, so that the screen's thread never hangs. The thread
+ * repeats the request while samples are taken. The screen's thread calls the functions below. */
 
 #include <pthread.h>
 #include <stdbool.h>

@@ -47,8 +47,7 @@ static void answer_free(struct daemon_answer *answer)
 	*answer = (struct daemon_answer){0};
 }
 
-/* Asks the daemon. If the connection broke, connects again once, because the daemon may have been restarted.
- */
+/* Asks the daemon. If the connection broke, connects again once: the daemon may have been restarted. */
 static void ask(struct admin_client **admin, const char *socket, bool wants_why, struct daemon_answer *answer)
 {
 	int r = -ECONNRESET;

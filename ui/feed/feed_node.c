@@ -66,7 +66,7 @@ static int job_add(struct node *node, const struct census_process *process)
 	job = &jobs[node->n_jobs];
 	*job = (struct node_job){.root = process->pid, .start_ticks = process->start_ticks};
 	introduce(job);
-	/* The process may be a descendant of a watched job that became a job of its own when its parent died.
+	/* The process may be a descendant of a watched job, and become a job of its own as its parent died.
 	 */
 	live_remove(node->live, (uint32_t)job->root);
 	r = live_add(node->live, (uint32_t)job->root);

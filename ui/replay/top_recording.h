@@ -60,8 +60,7 @@ size_t top_recording_find(const struct top_recording_reader *reader, double time
 /* Reads record i. -EBADMSG: the record is damaged. */
 int top_recording_read(struct top_recording_reader *reader, size_t i, struct top_sample **ret_sample,
 		       struct error *err);
-/* Returns how many damaged or truncated records, and ranges of other bytes, were found so far.
- */
+/* Returns how many damaged or truncated records, and ranges of other bytes, were found so far. */
 size_t top_recording_n_skipped(const struct top_recording_reader *reader);
 
 /* Parses "14:03", "14:03:22" (of the day of base_s, local time), "2026-11-21T14:03[:22]", "+60" or "-60"

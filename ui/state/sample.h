@@ -32,7 +32,7 @@ struct served_sample {
 	char why[2 * SAMPLE_TEXT_BYTES];
 	double samples_per_s;
 	double cache_bytes,
-	    cache_limit_bytes; /* bytes of the job's dataset in the daemon's cache, and their limit */
+	    cache_limit_bytes; /* the dataset's bytes in the daemon's cache, and their limit */
 	uint64_t prefetch_chunks, daemon_workers, client_workers;
 	uint64_t n_ready;              /* batches ready for the trainer */
 	uint64_t n_decoded, n_damaged; /* samples that the daemon decoded, or found damaged */
@@ -41,9 +41,8 @@ struct served_sample {
 	uint64_t n_from_decoded_copies,
 	    n_decoded_copies; /* samples made from decoded copies; samples that have a decoded copy */
 	double decoded_bytes;
-	uint64_t n_batches,
-	    n_shared;         /* batches prepared by the daemon; those of them decoded for another session */
-	uint64_t shared_from; /* job that decoded the newest shared batch */
+	uint64_t n_batches, n_shared; /* batches from the daemon; those decoded for another session */
+	uint64_t shared_from;         /* job that decoded the newest shared batch */
 	/* For a job that shares its dataset with other nodes: the rate of each tier, and the mean time to get
 	 * a chunk from it. */
 	double memory_chunks_per_s, memory_bytes_per_s;
@@ -94,7 +93,7 @@ struct worker_sample {
 	char role[16]; /* "trainer", "rank", "worker", "helper" */
 	char name[24]; /* name that the program gives itself */
 	char state[4]; /* R S D ... */
-	char wait[24]; /* reason of the sleep in which it was sampled */
+	char wait[24]; /* reason for the sleep in which it was sampled */
 	uint64_t pid, parent_pid;
 	double cpu_ratio, queue_ratio; /* shares of time on a core, and runnable without one */
 	double read_bytes_per_s;
@@ -243,8 +242,7 @@ struct top_sample *sample_free(struct top_sample *sample);
 /* Adds an item with nothing known to a list; valid until the next call for this list. NULL: no memory. */
 void *sample_add(struct top_sample *sample, enum sample_list list);
 
-/* Returns the possible gain: the sum of the shares of data wait, checkpoint and starving. NAN if not known.
- */
+/* Returns the possible gain: the shares of data wait, checkpoint and starving. NAN if not known. */
 double sample_stall(const struct job_sample *job);
 
 /* Returns the job with this id, or NULL. */

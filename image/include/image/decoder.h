@@ -74,8 +74,7 @@ struct image_request {
  * neither JPEG, PNG nor WebP; -EBADMSG: the header is damaged or incomplete. */
 int image_probe(const void *data, size_t bytes, struct image_info *ret, struct error *err);
 
-/* A decoder with buffers that grow to the largest image so far. Only one thread may use a decoder at a time.
- */
+/* A decoder with buffers that grow to the largest image so far. Only one thread may use it at a time. */
 struct image_decoder;
 
 /* Creates a decoder that refuses images with more than pixels_max pixels. 0 or -ENOMEM. */

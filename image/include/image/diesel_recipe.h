@@ -105,8 +105,8 @@ struct recipe_tensor {
 	uint32_t stored;                               /* enum recipe_type */
 	uint32_t layout;                               /* enum recipe_layout */
 	uint32_t n_dimensions;                         /* 0: a single number */
-	uint32_t dimensions[RECIPE_TENSOR_DIMENSIONS]; /* as stored. Height and width are 0 if any size that
-							  holds the crop is valid */
+	uint32_t dimensions[RECIPE_TENSOR_DIMENSIONS]; /* as stored. A height and width of 0 stand for any
+							  that hold the crop */
 	uint32_t n_means; /* RECIPE_NORMALISE: 1 for all numbers, or one for each channel; else 0 */
 	float mean[RECIPE_TENSOR_CHANNELS], std[RECIPE_TENSOR_CHANNELS];
 };
@@ -119,8 +119,7 @@ struct recipe_tensor {
 /* Only for RECIPE_CODEC. The texts are NUL-terminated, and zero after their ends. Dimensions are at least 1,
  * and 0 after the last one. */
 struct recipe_codec {
-	char name[RECIPE_NAME_BYTES]; /* lower-case letters and digits, and -_. except as the first character
-				       */
+	char name[RECIPE_NAME_BYTES]; /* lower-case letters, digits, and -_. except at the start */
 	char options[RECIPE_OPTIONS_BYTES];
 	uint32_t n_dimensions; /* 0: a sample becomes a single number */
 	uint32_t dimensions[RECIPE_MAX_DIMENSIONS];

@@ -20,8 +20,7 @@
 
 enum jpeg_restarts {
 	JPEG_RESTARTS_ADDED,
-	JPEG_RESTARTS_THERE, /* the file already has enough markers, as all output of jpeg_restarts_add() does
-			      */
+	JPEG_RESTARTS_THERE, /* the file has enough markers, as all output of jpeg_restarts_add() does */
 	JPEG_RESTARTS_OTHER, /* not a JPEG file */
 	JPEG_RESTARTS_KEPT,  /* damaged, or the image would change: *ret_why says why */
 };

@@ -55,8 +55,7 @@ enum recipe_colour {
 struct recipe_colours {
 	uint32_t n; /* number of steps */
 	enum recipe_colour order[RECIPE_N_COLOURS];
-	float factor[RECIPE_N_COLOURS]; /* factor of each step; for hue, a fraction of the circle, -0.5 to 0.5
-					 */
+	float factor[RECIPE_N_COLOURS]; /* of each step; for hue, a part of the circle, -0.5 to 0.5 */
 	bool of_tensors;                /* RECIPE_TENSOR_COLOURS */
 	bool grey;                      /* afterwards */
 };
@@ -72,8 +71,7 @@ void recipe_colour(const struct recipe_colours *colours, uint8_t *pixels, size_t
  * later. *ret_key is equal for all recipes that can use the same decoded copy; its unused fields are 0. */
 enum recipe_decoded {
 	RECIPE_DECODED_NONE = 0,
-	RECIPE_DECODED_WHOLE =
-	    1,                   /* the whole image, at a scale that suits its crops; for RECIPE_RANDOM_BOX */
+	RECIPE_DECODED_WHOLE = 1, /* the whole image, at a scale that suits its random boxes */
 	RECIPE_DECODED_MADE = 2, /* the output's width x height pixels, before they are mirrored and stored */
 };
 

@@ -68,8 +68,7 @@ static inline int kernel_io_idle(void)
  * them only to users who may write the file; ENOSYS before Linux 6.5. */
 static inline int kernel_cached_pages(int fd, uint64_t offset, uint64_t bytes, uint64_t *ret_pages)
 {
-	uint64_t range[2] = {offset, bytes},
-		 stat[5]; /* contents of struct cachestat_range and struct cachestat */
+	uint64_t range[2] = {offset, bytes}, stat[5]; /* struct cachestat_range, struct cachestat */
 	int r = (int)syscall(451, fd, range, stat, 0);
 
 	if (r == 0)

@@ -53,8 +53,7 @@ struct option_row {
 	int command;    /* true: accepted only on the command line, not in the configuration file */
 	char letter;    /* one-letter form; 0: none */
 	const char *group; /* heading of the group that begins with this row */
-	const char
-	    *value; /* name of the value on the command line; NULL: no value there, and yes or no in a file */
+	const char *value; /* name of its value on the command line; NULL: none, and yes or no in a file */
 	const char *usual; /* the default; NULL: none, or the help text states it */
 	enum option_applies applies;
 	enum option_takes takes;
@@ -69,11 +68,10 @@ struct option_row {
 struct option_verb {
 	const char *name;      /* name of the program, if called without a verb */
 	const char *arguments; /* arguments after the options */
-	const char
-	    *group; /* heading of this and the following verbs in the program's help; NULL: as before */
-	const char *summary; /* one line */
-	const char *help;    /* text of --help below the options, printed unchanged */
-	const char *about;   /* text for the manual, with the markup of a row's `about` */
+	const char *group;     /* heading of this and later verbs in the program's help; NULL: as before */
+	const char *summary;   /* one line */
+	const char *help;      /* text of --help below the options, printed unchanged */
+	const char *about;     /* text for the manual, with the markup of a row's `about` */
 	const struct option_row *rows;
 	size_t n_rows;
 	unsigned bit;            /* the verb's bit in the rows' `verbs`; 0: the verb accepts all rows */

@@ -7,9 +7,8 @@
 #include <stdint.h>
 
 struct psi_line {
-	double avg10_ratio, avg60_ratio,
-	    avg300_ratio;  /* share of time, averaged over the last 10, 60, 300 s; 0 to 1 */
-	uint64_t total_ns; /* total stall time since boot */
+	double avg10_ratio, avg60_ratio, avg300_ratio; /* shares of the last 10, 60, 300 s; 0 to 1 */
+	uint64_t total_ns;                             /* total stall time since boot */
 };
 
 struct psi {

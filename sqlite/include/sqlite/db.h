@@ -40,7 +40,7 @@ struct sql_options {
  *
  * A reader neither plays back nor removes a journal: the journal of an interrupted writer is played back in a
  * copy without a name. The work for a statement is limited in proportion to the file's length. For SQLite,
- * count(*) is a single step, but count(1) is one step per row.
+ * count(*) is a single step, but count(1) takes steps for each row.
  *
  * options is copied, its texts are borrowed. -ENOENT, -EACCES, -ENOMEM, ...; those of lib/file_open.h. Damage
  * (-EBADMSG) is noticed only when the database is first used.

@@ -22,7 +22,7 @@ _Static_assert(WIRE_SLOTS_MAX == RING_MAX_SLOTS && DIESEL_SLOTS_MAX == RING_MAX_
 _Static_assert(DIESEL_BATCH_MAX == WIRE_BATCH_MAX && DIESEL_GROUP_MAX == WIRE_GROUP_BYTES - 1 &&
 		   DIESEL_CLUSTER_MAX == WIRE_CLUSTER_BYTES - 1,
 	       "one limit");
-_Static_assert(sizeof(struct diesel_item) == sizeof(struct ring_item), "packed batches are handed on as is");
+_Static_assert(sizeof(struct diesel_item) == sizeof(struct ring_item), "batches pass items between the two without conversion");
 _Static_assert(offsetof(struct diesel_item, sample) == offsetof(struct ring_item, sample), "as is");
 _Static_assert(offsetof(struct diesel_item, label) == offsetof(struct ring_item, label), "as is");
 
@@ -53,7 +53,7 @@ int attachment_connect(const char *socket_path, const struct shown *shown, uint6
 				   WIRE_DATASET_REPLY, &reply, &fds, err);
 	}
 	if (r == 0 && version && reply.dataset_reply.version != version)
-		r = transport_refuse(&t, err, "the dataset is of another version");
+		r = transport_refuse(&t, err, "answer for another version of the dataset");
 	if (r == 0 && !has_bytes(fds.fd[0], reply.dataset_reply.snapshot_bytes))
 		r = transport_refuse(&t, err, "the snapshot is shorter than its header states");
 	if (r < 0) {
@@ -73,7 +73,7 @@ static int map_shared(struct attachment *a, const union wire_message *reply, con
 	void *p;
 
 	if (!has_bytes(fds->fd[0], sizeof(*a->control)) || !has_bytes(fds->fd[1], bytes))
-		return error_set(err, -EPROTO, "dieseld gave less memory for batches than it announced");
+		return error_set(err, -EPROTO, "dieseld sent less batch memory than it announced");
 	p = mmap(NULL, sizeof(*a->control), PROT_READ | PROT_WRITE, MAP_SHARED, fds->fd[0], 0);
 	if (p == MAP_FAILED)
 		return error_errno(err, -errno, "cannot map the session's control memory");
@@ -86,11 +86,11 @@ static int map_shared(struct attachment *a, const union wire_message *reply, con
 	a->buffers = p;
 	a->batch_buffers_fd = fcntl(fds->fd[1], F_DUPFD_CLOEXEC, 3);
 	if (a->batch_buffers_fd < 0)
-		return error_errno(err, -errno, "cannot keep the session's batch memory open");
+		return error_errno(err, -errno, "cannot duplicate the descriptor of the session's batch memory");
 	if (a->control->magic != RING_MAGIC || reply->session_reply.slot_bytes != a->layout.slot_bytes)
 		return error_set(
 		    err, -EPROTO,
-		    "dieseld has another memory layout: client and daemon must be of the same version");
+		    "dieseld uses a different memory layout: install the same version of client and daemon");
 	return 0;
 }
 
@@ -102,7 +102,7 @@ static int adopt_reply(struct attachment *a, const union wire_message *reply, co
 	if (m->n_slots > RING_MAX_SLOTS || m->n_buffers > RING_MAX_FRAMES)
 		return error_set(
 		    err, -EPROTO,
-		    "dieseld offers %u slots and %u batch buffers, but must offer at most %u and %u",
+		    "dieseld offers %u slots and %u batch buffers, more than the limits of %u and %u",
 		    m->n_slots, m->n_buffers, RING_MAX_SLOTS, RING_MAX_FRAMES);
 	a->n_slots = m->n_slots;
 	a->n_buffers = m->n_buffers;
@@ -241,7 +241,7 @@ int attachment_seek(struct attachment *a, uint64_t epoch, uint64_t batch, struct
 	if (r < 0)
 		return r;
 	if (reply.seek_reply.generation != a->generation + 1)
-		return transport_refuse(&a->transport, err, "the answer is for another seek");
+		return transport_refuse(&a->transport, err, "answer to another seek");
 	a->generation = reply.seek_reply.generation;
 	return 0;
 }
@@ -276,7 +276,7 @@ int attachment_segment_fd(struct attachment *a, uint32_t segment, int *ret_fd, u
 		return r;
 	if (reply.segment.segment != segment || !has_bytes(fds.fd[0], reply.segment.bytes)) {
 		wire_fds_close(&fds);
-		return transport_refuse(&a->transport, err, "the answer is for another chunk segment");
+		return transport_refuse(&a->transport, err, "answer for another chunk segment");
 	}
 	*ret_fd = fds.fd[0];
 	*ret_bytes = reply.segment.bytes;

@@ -47,7 +47,7 @@ static int no_snapshot(const struct diesel_dataset *d, struct error *err)
 	if (faccessat(d->shown.dir_fd, "chunks", F_OK, 0) == 0)
 		return error_set(err, -ENOENT,
 				 "%s has no " SNAPSHOT_FILE
-				 ": if it is a dataset, `dieselctl %s %s` makes it again",
+				 ": if it is a dataset, rebuild the snapshot with `dieselctl %s %s`",
 				 d->path, snapshot_verb_again(d->shown.dir_fd), d->path);
 	return error_set(err, -ENOENT,
 			 "%s is a folder of files, not a dataset: make one with `dieselctl pack %.*s "
@@ -64,7 +64,7 @@ static int open_files(struct diesel_dataset *d, struct error *err)
 		d->shown.dir_fd = open(d->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (d->shown.dir_fd < 0) {
 		if (errno == ENOTDIR)
-			return error_set(err, -ENOENT, "%s is a file, but a dataset is a folder", d->path);
+			return error_set(err, -ENOENT, "%s is a file, not a dataset folder", d->path);
 		if (errno == ENOENT)
 			return error_set(err, -ENOENT,
 					 "there is no dataset %s: make one with `dieselctl pack SOURCE %s`",
@@ -301,7 +301,7 @@ static int ask_codec(const char *socket_path, struct recipe_codec *codec, uint32
 		r = transport_call(&transport, &request, NULL, WIRE_CODEC_REPLY, &reply, NULL, err);
 	if (r == 0 && (strcmp(reply.codec.codec.name, codec->name) != 0 ||
 		       strcmp(reply.codec.codec.options, codec->options) != 0))
-		r = transport_refuse(&transport, err, "the answer is for another codec");
+		r = transport_refuse(&transport, err, "answer for another codec");
 	transport_close(&transport);
 	if (r < 0)
 		return r;

@@ -71,7 +71,7 @@ int diesel_order_new(const struct diesel_dataset *dataset, const struct diesel_s
 		diesel_order_free(order);
 		error_errno(&err, r,
 			    "cannot plan the order of %s: world, batch, window or lanes out of range, fewer "
-			    "samples than ranks or lanes, or a subset of another dataset",
+			    "samples than ranks or lanes, or the subset is of another dataset",
 			    dataset->path);
 		return report_error(&err, r, error, error_size);
 	}

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-_Static_assert(sizeof(void *) == 8, "addresses in the note have 64 bits");
+_Static_assert(sizeof(void *) == 8, "the ELF note holds 64-bit addresses");
 
 /* 8@: the argument is unsigned and has 8 bytes. From the base section, readers compute how far the file
  * has been moved since it was linked; all probes of a file share one. The last of the three addresses

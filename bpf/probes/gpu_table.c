@@ -78,7 +78,7 @@ const struct gpu_function gpu_functions[] = {
 const uint32_t n_gpu_functions = sizeof(gpu_functions) / sizeof(gpu_functions[0]);
 
 _Static_assert(sizeof(gpu_functions) / sizeof(gpu_functions[0]) <= GPU_FUNCTIONS,
-	       "readers have space for these");
+	       "arrays of GPU_FUNCTIONS must hold every entry");
 
 bool gpu_function_waits(const struct gpu_function *function)
 {

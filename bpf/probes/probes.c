@@ -316,7 +316,7 @@ static size_t probe_file_attach(struct probe_file *file, pid_t tgid, struct upro
 		size_t n = uprobe_attach(into, group->program, group->at_return, file->fd, tgid,
 					 group->points, group->n);
 
-		log_debug("process %d: %zu of %zu probes are set for %s", (int)tgid, n, group->n,
+		log_debug("process %d: attached %zu of %zu probes for %s", (int)tgid, n, group->n,
 			  bpf_program__name(group->program));
 		n_probes += n;
 		n_entries += group->at_return ? 0 : n;

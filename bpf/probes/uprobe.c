@@ -25,7 +25,7 @@ struct link_create {
 	uint32_t n, uprobe_flags, pid, reserved;
 };
 
-_Static_assert(sizeof(struct link_create) == LINK_CREATE_ATTR_SIZE, "shared with the kernel");
+_Static_assert(sizeof(struct link_create) == LINK_CREATE_ATTR_SIZE, "must match the kernel's layout");
 
 void uprobe_use_multi(struct bpf_object *object)
 {
@@ -147,7 +147,7 @@ size_t uprobe_attach(struct uprobe_links *links, struct bpf_program *program, bo
 
 		n += r == 0;
 		if (r < 0)
-			log_debug("process %d: no probe at offset %#llx: %s", (int)tgid,
+			log_debug("process %d: cannot attach a probe at offset %#llx: %s", (int)tgid,
 				  (unsigned long long)points[i].offset, strerror(-r));
 	}
 	return n;

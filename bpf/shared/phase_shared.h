@@ -16,5 +16,5 @@ struct phase_record {
 #define PHASE_COOKIE_END (1ULL << 63)
 
 #ifndef __BPF__
-_Static_assert(sizeof(struct phase_record) == 128, "shared with the kernel side");
+_Static_assert(sizeof(struct phase_record) == 128, "the BPF programs use this layout");
 #endif

@@ -32,5 +32,5 @@ struct job_totals {
 #ifndef __BPF__
 _Static_assert(sizeof(struct place_key) == 16 && sizeof(struct read_place) == 104 &&
 		   sizeof(struct job_totals) == 264,
-	       "shared with the kernel side");
+	       "the BPF programs use this layout");
 #endif

@@ -52,6 +52,6 @@ struct python_layout {
 
 #ifndef __BPF__
 _Static_assert(sizeof(struct stack_sample) == 32 + 8 * (STACK_NATIVE_MAX + STACK_PYTHON_MAX),
-	       "shared with the kernel side");
-_Static_assert(sizeof(struct python_layout) == 48, "shared with the kernel side");
+	       "the BPF programs use this layout");
+_Static_assert(sizeof(struct python_layout) == 48, "the BPF programs use this layout");
 #endif

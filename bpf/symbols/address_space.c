@@ -105,7 +105,7 @@ struct procmap_query {
 	uint64_t name, build_id;
 };
 
-_Static_assert(sizeof(struct procmap_query) == 104, "as the kernel has it");
+_Static_assert(sizeof(struct procmap_query) == 104, "must match the kernel's layout");
 
 #define PROCMAP_QUERY         _IOWR('f', 17, struct procmap_query)
 #define PROCMAP_EXECUTABLE    0x04

@@ -134,7 +134,7 @@ static void find_python(struct processes *processes, struct process *process)
 		process->has_python = r == 0;
 		process->python_refused = r == -ENOTSUP;
 		log_debug("process %u: %s, Python %u.%u: %s", process->tgid, mapping->file->name,
-			  version >> 8, version & 0xff, r < 0 ? strerror(-r) : "its frames are read");
+			  version >> 8, version & 0xff, r < 0 ? strerror(-r) : "reading its Python frames");
 	}
 }
 

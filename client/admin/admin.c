@@ -70,7 +70,7 @@ static bool is_private(const char *parent, const char *name, char ret_folder[PAT
 	else if (status.st_uid != geteuid())
 		add(problems, "%s belongs to another user (uid %u)", ret_folder, (unsigned)status.st_uid);
 	else if (status.st_mode & (S_IRWXG | S_IRWXO))
-		add(problems, "%s is open to others: chmod 700 %s", ret_folder, ret_folder);
+		add(problems, "%s is accessible to other users; run: chmod 700 %s", ret_folder, ret_folder);
 	else
 		return true;
 	return false;
@@ -106,7 +106,7 @@ static int connect_in(const char *folder, struct reaching *reaching, struct erro
 		return 0;
 	transport_close(ret);
 	return error_set(err, -ECONNREFUSED,
-			 "%s is served by another user (uid %u), whom diesel does not trust: remove it", path,
+			 "%s is served by another user (uid %u), who is not trusted: remove the socket", path,
 			 (unsigned)peer.uid);
 }
 
@@ -190,7 +190,7 @@ static int read_text(int fd, uint64_t bytes, char **ret_text, struct error *err)
 	int r;
 
 	if (bytes > TEXT_MAX_BYTES)
-		return error_set(err, -EPROTO, "dieseld's answer is %llu bytes long",
+		return error_set(err, -EPROTO, "dieseld's answer is too long (%llu bytes)",
 				 (unsigned long long)bytes);
 	text = malloc(bytes + 1);
 	if (!text)
@@ -240,7 +240,7 @@ static int connect_to_one(uint32_t timeout_s, struct transport *transport, struc
 	if (err) {
 		size_t used = strlen(err->text);
 
-		snprintf(err->text + used, sizeof(err->text) - used, ", nor one of your own (%s)", own.text);
+		snprintf(err->text + used, sizeof(err->text) - used, "; and no dieseld of your own (%s)", own.text);
 	}
 	return r;
 }
@@ -311,12 +311,12 @@ int admin_set(struct admin_client *c, uint64_t job, const struct wire_setting *s
 	union wire_message request;
 
 	if (n_settings < 1 || n_settings > WIRE_SETTINGS_MAX)
-		return error_set(err, -EINVAL, "expected 1 to %d settings at once", WIRE_SETTINGS_MAX);
+		return error_set(err, -EINVAL, "expected 1 to %d settings per command", WIRE_SETTINGS_MAX);
 	for (uint32_t i = 0; i < n_settings && c->transport.version < 8; i++)
 		if (settings[i].flags & WIRE_SETTING_UNTIL_RESTART)
 			return error_set(err, -EOPNOTSUPP,
-					 "this dieseld speaks protocol %u, without settings until restart: "
-					 "upgrade dieseld (apt install diesel), or leave out --until-restart",
+					 "dieseld is too old for --until-restart (protocol %u, needs 8): upgrade "
+					 "it (apt install diesel), or leave out --until-restart",
 					 c->transport.version);
 	protocol_init(&request, WIRE_SET);
 	request.set.job = job;

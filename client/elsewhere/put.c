@@ -130,7 +130,7 @@ static int check(const struct diesel_writer *w, struct error *err)
 		return error_set(err, -EINVAL, "%s: a forked process cannot use its parent's writer",
 				 w->name);
 	if (w->committing)
-		return error_set(err, -EINVAL, "%s is committed already: open it again to add to it",
+		return error_set(err, -EINVAL, "%s is already committed: to add samples, open a new writer",
 				 w->name);
 	return 0;
 }
@@ -142,15 +142,15 @@ static int check_sample(const struct diesel_writer *w, const struct diesel_sampl
 	text_printable(text, sizeof(text), s->path, s->path_length);
 	if (!chunk_name_is_valid(s->path, s->path_length))
 		return error_set(err, -EINVAL,
-				 "%s: '%s' is not a valid path of a sample: must be relative, of names "
-				 "between single slashes, none of them . or .., and have at most %u bytes",
+				 "%s: invalid sample path '%s': must be relative, without empty, '.' or "
+				 "'..' components, and have at most %u bytes",
 				 w->name, text, CHUNK_NAME_MAX);
 	if (s->bytes > CHUNK_SAMPLE_MAX_BYTES)
 		return error_set(err, -EFBIG,
-				 "%s: '%s' has %zu bytes, and a sample can have at most 1 GiB: split it",
+				 "%s: '%s' has %zu bytes, above the sample limit of 1 GiB: split it",
 				 w->name, text, s->bytes);
 	if (s->stat && s->stat->mode & S_IFMT && !S_ISREG(s->stat->mode))
-		return error_set(err, -EINVAL, "%s: '%s' must have the mode of a regular file, not %o",
+		return error_set(err, -EINVAL, "%s: '%s': mode must be that of a regular file, not %o",
 				 w->name, text, s->stat->mode);
 	return 0;
 }
@@ -178,7 +178,7 @@ static int put(struct diesel_writer *w, const struct diesel_sample *s, struct er
 	if (r < 0)
 		return error_errno(err, r, "%s", w->name);
 	if (r == 0)
-		return error_set(err, -EEXIST, "%s: '%s' was put before, by this writer", w->name,
+		return error_set(err, -EEXIST, "%s: this writer has already put '%s'", w->name,
 				 text_printable(text, sizeof(text), s->path, s->path_length));
 	append(w, &record, sizeof(record));
 	append(w, s->path, s->path_length);
@@ -244,7 +244,7 @@ static int start(const struct diesel_writer_options *o, struct diesel_writer *w,
 	if (o->chunk_bytes)
 		snprintf(size, sizeof(size), "--chunk-size=%llu", (unsigned long long)o->chunk_bytes);
 	if (o->meta_url && snprintf(meta, sizeof(meta), "--meta=%s", o->meta_url) >= (int)sizeof(meta))
-		return error_set(err, -EINVAL, "%s: the URL for its metadata is too long", w->name);
+		return error_set(err, -EINVAL, "%s: the metadata URL is too long", w->name);
 	if (o->meta_url)
 		arguments[n++] = meta;
 	if (o->flags & DIESEL_WRITER_APPEND)

@@ -96,8 +96,8 @@ int start_dieselctl(char *const arguments[], int type, const char *dataset, int 
 	r = spawn(path, argv, theirs);
 	if (r == -ENOENT || r == -EACCES)
 		return error_set(err, -ENOENT,
-				 "%s: the program %s is missing: install diesel-tools by pip, or the package "
-				 "diesel, or set DIESEL_DIESELCTL to its path",
+				 "%s: program %s not found: pip install diesel-tools, or apt install diesel, "
+				 "or set DIESEL_DIESELCTL to its path",
 				 dataset, path);
 	if (r < 0)
 		return error_errno(err, r, "%s: cannot start %s", dataset, path);
@@ -107,6 +107,6 @@ int start_dieselctl(char *const arguments[], int type, const char *dataset, int 
 
 int start_broken(const char *dataset, struct error *err)
 {
-	return error_set(err, -EPROTO, "%s: %s ended without a word: is it version " DIESEL_VERSION "?",
+	return error_set(err, -EPROTO, "%s: %s exited without a message: is it version " DIESEL_VERSION "?",
 			 dataset, find_program());
 }

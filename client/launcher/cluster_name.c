@@ -46,8 +46,8 @@ int session_cluster_name(const struct diesel_session_options *o, char ret[WIRE_C
 	if (o->cluster && (strlen(o->cluster) >= WIRE_CLUSTER_BYTES || !protocol_cluster_ok(o->cluster)))
 		return error_set(
 		    err, -EINVAL,
-		    "cluster: the job's name must be UTF-8 without control characters, of at most %d "
-		    "bytes",
+		    "cluster: the job's name must be valid UTF-8, without control characters, and have at "
+		    "most %d bytes",
 		    WIRE_CLUSTER_BYTES - 1);
 	if (o->world <= 1)
 		return 0;

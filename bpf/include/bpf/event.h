@@ -386,5 +386,5 @@ struct places_path {
 };
 
 _Static_assert(sizeof(struct places_path) == 16, "stored");
-_Static_assert(sizeof(struct event) == 64, "stored and shared with the kernel side");
+_Static_assert(sizeof(struct event) == 64, "recordings and BPF programs use this layout");
 #endif

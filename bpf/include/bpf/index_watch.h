@@ -67,7 +67,7 @@ struct index_fork {
 };
 
 #ifndef __BPF__
-_Static_assert(sizeof(struct index_record) == 64, "shared with the kernel side");
+_Static_assert(sizeof(struct index_record) == 64, "the BPF programs use this layout");
 
 struct error;
 struct index_watch;

@@ -47,7 +47,7 @@
 
 #include "image/recipe.h"
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "shared structs are little endian");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the structs in shared memory are little-endian");
 
 #define WIRE_MAGIC 0x4c534944u /* "DISL" */
 

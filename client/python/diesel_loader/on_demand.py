@@ -149,7 +149,7 @@ def _check_private(folder: str) -> str:
     if status.st_uid != os.geteuid():
         raise _Unusable(f"{folder} belongs to another user (uid {status.st_uid})")
     if status.st_mode & 0o077:
-        raise _Unusable(f"{folder} is open to others: chmod 700 {shlex.quote(folder)}")
+        raise _Unusable(f"{folder} is accessible to other users; run: chmod 700 {shlex.quote(folder)}")
     return folder
 
 
@@ -191,7 +191,7 @@ def _answers(path: str) -> bool:
     """Whether a daemon lets us in. Raises ConnectionError if it is somebody else's."""
     uid = _peer(path)
     if uid not in (None, 0, os.geteuid()):
-        raise _refused(f"{path} is served by another user (uid {uid}), whose samples cannot be trusted: remove it")
+        raise _refused(f"{path} is served by another user (uid {uid}), who is not trusted: remove the socket")
     return uid is not None
 
 

@@ -143,14 +143,14 @@ class Put(Case):
         with create("refused") as w:
             w.put("a/b", b"1")
             for wrong in ("", "/a", "a/", "a//b", ".", "..", "a/../b", "./a", "a\0b", "x" * 4096):
-                with self.assertRaisesRegex(ValueError, "not a valid path of a sample"):
+                with self.assertRaisesRegex(ValueError, "invalid sample path"):
                     w.put(wrong, b"")
-            with self.assertRaisesRegex(FileExistsError, "'a/b' was put before"):
+            with self.assertRaisesRegex(FileExistsError, "has already put 'a/b'"):
                 w.put("a/b", b"2")
             for wrong in ("text", 3, None):
                 with self.assertRaises(TypeError):
                     w.put("c", wrong)
-            with self.assertRaisesRegex(ValueError, "mode of a regular file"):
+            with self.assertRaisesRegex(ValueError, "mode must be that of a regular file"):
                 w.put("c", b"", mode=0o040755)
             with self.assertRaisesRegex(ValueError, "mtime"):
                 w.put("c", b"", mtime=-1)
@@ -227,7 +227,7 @@ class Put(Case):
         self.assertFalse(os.path.exists(SCRATCH + "/wrong"))
         given = os.environ["DIESEL_DIESELCTL"]
         try:
-            for wrong, says in (("/no/dieselctl", "is missing"), ("/bin/true", "ended without a word")):
+            for wrong, says in (("/no/dieselctl", "not found"), ("/bin/true", "exited without a message")):
                 os.environ["DIESEL_DIESELCTL"] = wrong
                 with self.assertRaisesRegex(OSError, says):
                     create("wrong")
@@ -316,7 +316,7 @@ class Put(Case):
         while writers_of(ENGINE.dataset) and time.monotonic() < deadline:
             time.sleep(0.01)
         self.assertEqual((writers_of(ENGINE.dataset), os.path.exists(ENGINE.dataset)), ([], False))
-        with self.assertRaisesRegex(OSError, "ended without a word"), create("killed", append=True) as w:
+        with self.assertRaisesRegex(OSError, "exited without a message"), create("killed", append=True) as w:
             w.put("a", os.urandom(5 << 20))
             pid, = writers_of(ENGINE.dataset)
             os.kill(pid, signal.SIGKILL)

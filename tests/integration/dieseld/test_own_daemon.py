@@ -124,7 +124,7 @@ class Tools(OnDemand):
         os.mkdir(self.folder)
         os.chown(self.folder, self.uid, self.uid)
         os.chmod(self.folder, 0o755)
-        self.assertIn(f"{self.folder} is open to others: chmod 700 {self.folder}", self.refused("status"))
+        self.assertIn(f"{self.folder} is accessible to other users; run: chmod 700 {self.folder}", self.refused("status"))
         os.rmdir(self.folder)
         os.chmod(self.runtime, 0o777)
         self.assertIn(f"others can change {self.runtime}", self.refused("status"))
@@ -197,7 +197,7 @@ class Neighbours(OnDemand):
         os.chmod(self.squatted, 0o777)
         os.rename(self.elsewhere, on_demand._socket_in(self.squatted))
         for line in self.lines():
-            self.assertIn("is open to others", line)
+            self.assertIn("is accessible to other users", line)
         self.assert_nobody_came(neighbour)
 
     def test_a_socket_of_another_user_in_the_folder_is_not_used(self):

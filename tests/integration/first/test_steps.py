@@ -30,7 +30,7 @@ class FirstSteps(Newcomer):
     def test_no_folder(self):
         with self.assertRaisesRegex(FileNotFoundError, "there is no dataset"):
             diesel_loader.Dataset(f"{self.photos}.diesel")
-        with self.assertRaisesRegex(FileNotFoundError, "1.txt is a file, but a dataset is a folder"):
+        with self.assertRaisesRegex(FileNotFoundError, "1.txt is a file, not a dataset folder"):
             diesel_loader.Dataset(self.photos / "cat" / "1.txt")
 
     def test_a_lost_snapshot(self):

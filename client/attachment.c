@@ -22,7 +22,8 @@ _Static_assert(WIRE_SLOTS_MAX == RING_MAX_SLOTS && DIESEL_SLOTS_MAX == RING_MAX_
 _Static_assert(DIESEL_BATCH_MAX == WIRE_BATCH_MAX && DIESEL_GROUP_MAX == WIRE_GROUP_BYTES - 1 &&
 		   DIESEL_CLUSTER_MAX == WIRE_CLUSTER_BYTES - 1,
 	       "one limit");
-_Static_assert(sizeof(struct diesel_item) == sizeof(struct ring_item), "batches pass items between the two without conversion");
+_Static_assert(sizeof(struct diesel_item) == sizeof(struct ring_item),
+	       "batches pass items between the two without conversion");
 _Static_assert(offsetof(struct diesel_item, sample) == offsetof(struct ring_item, sample), "as is");
 _Static_assert(offsetof(struct diesel_item, label) == offsetof(struct ring_item, label), "as is");
 
@@ -86,7 +87,8 @@ static int map_shared(struct attachment *a, const union wire_message *reply, con
 	a->buffers = p;
 	a->batch_buffers_fd = fcntl(fds->fd[1], F_DUPFD_CLOEXEC, 3);
 	if (a->batch_buffers_fd < 0)
-		return error_errno(err, -errno, "cannot duplicate the descriptor of the session's batch memory");
+		return error_errno(err, -errno,
+				   "cannot duplicate the descriptor of the session's batch memory");
 	if (a->control->magic != RING_MAGIC || reply->session_reply.slot_bytes != a->layout.slot_bytes)
 		return error_set(
 		    err, -EPROTO,

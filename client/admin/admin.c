@@ -240,7 +240,8 @@ static int connect_to_one(uint32_t timeout_s, struct transport *transport, struc
 	if (err) {
 		size_t used = strlen(err->text);
 
-		snprintf(err->text + used, sizeof(err->text) - used, "; and no dieseld of your own (%s)", own.text);
+		snprintf(err->text + used, sizeof(err->text) - used, "; and no dieseld of your own (%s)",
+			 own.text);
 	}
 	return r;
 }
@@ -314,10 +315,11 @@ int admin_set(struct admin_client *c, uint64_t job, const struct wire_setting *s
 		return error_set(err, -EINVAL, "expected 1 to %d settings per command", WIRE_SETTINGS_MAX);
 	for (uint32_t i = 0; i < n_settings && c->transport.version < 8; i++)
 		if (settings[i].flags & WIRE_SETTING_UNTIL_RESTART)
-			return error_set(err, -EOPNOTSUPP,
-					 "dieseld is too old for --until-restart (protocol %u, needs 8): upgrade "
-					 "it (apt install diesel), or leave out --until-restart",
-					 c->transport.version);
+			return error_set(
+			    err, -EOPNOTSUPP,
+			    "dieseld is too old for --until-restart (protocol %u, needs 8): upgrade "
+			    "dieseld (apt install diesel), or leave out --until-restart",
+			    c->transport.version);
 	protocol_init(&request, WIRE_SET);
 	request.set.job = job;
 	request.set.n_settings = n_settings;

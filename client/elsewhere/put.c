@@ -147,8 +147,8 @@ static int check_sample(const struct diesel_writer *w, const struct diesel_sampl
 				 w->name, text, CHUNK_NAME_MAX);
 	if (s->bytes > CHUNK_SAMPLE_MAX_BYTES)
 		return error_set(err, -EFBIG,
-				 "%s: '%s' has %zu bytes, above the sample limit of 1 GiB: split it",
-				 w->name, text, s->bytes);
+				 "%s: '%s' has %zu bytes, above the sample limit of 1 GiB: split it", w->name,
+				 text, s->bytes);
 	if (s->stat && s->stat->mode & S_IFMT && !S_ISREG(s->stat->mode))
 		return error_set(err, -EINVAL, "%s: '%s': mode must be that of a regular file, not %o",
 				 w->name, text, s->stat->mode);

@@ -34,7 +34,7 @@ def collate(samples):
         return {key: collate([sample[key] for sample in samples]) for key in first}
     if isinstance(first, (tuple, list)):
         if any(len(sample) != len(first) for sample in samples):
-            raise ValueError("samples have different numbers of fields: give a collate_fn")
+            raise ValueError("samples of one batch have different numbers of fields: pass collate_fn=")
         return [collate(list(field)) for field in zip(*samples)]
     return samples
 
@@ -94,7 +94,7 @@ class Arrays:
         try:
             return numpy.dtype(importlib.import_module("ml_dtypes").bfloat16)
         except ImportError:
-            raise ValueError("bfloat16 of NumPy needs the package ml_dtypes, which is not installed: "
+            raise ValueError("bfloat16 arrays need the package ml_dtypes, which is not installed: "
                              "`pip install ml_dtypes`, or use float16") from None
 
     def element_bytes(self, dtype):

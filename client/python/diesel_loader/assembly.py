@@ -69,7 +69,7 @@ class Assembly:
             with arrays.collating():
                 return self.collate_fn(samples) if self.collate_fn else arrays.collate(samples, allocate or arrays.empty)
         except Exception as error:
-            errors.name(error, f"batch {index} of epoch {epoch}, with {self._named(batch.items[0].sample)}")
+            errors.name(error, f"batch {index} of epoch {epoch}, which begins with {self._named(batch.items[0].sample)}")
             raise
 
     def _packed(self, lease, batch):

@@ -100,7 +100,7 @@ class _Lines:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        log.warning("%s: %s: batches are no longer recorded; training goes on", self.path, error.strerror)
+        log.warning("%s: %s: stopped recording batches; training goes on", self.path, error.strerror)
         self.close()
 
     def close(self) -> None:

@@ -65,7 +65,7 @@ class _Copied:
 
     @property
     def life(self):
-        raise ConnectionError("the batch is not in the daemon's memory")  # the trainer does the work on it
+        raise ConnectionError("the batch is a copy, not in the daemon's memory")  # the trainer does the work on it
 
 
 class _Gathered:
@@ -84,7 +84,7 @@ class _Gathered:
     def life(self):
         lives = {lease.life for lease in self._leases}
         if len(lives) != 1:
-            raise ConnectionError("the batch is from several daemons")
+            raise ConnectionError("the batch has samples from several daemon connections")
         return lives.pop()
 
     def segments(self):

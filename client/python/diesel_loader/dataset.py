@@ -33,8 +33,8 @@ if TYPE_CHECKING:
         mtime_ns: int
 else:
     SampleStat = collections.namedtuple("SampleStat", ("sample", "bytes", "label", "mode", "mtime_ns"))
-    SampleStat.__doc__ = """A sample: its number, its length, its class (-1: none), and mode (st_mode) and time of change (ns since
-1970) of the file that was packed."""
+    SampleStat.__doc__ = """A sample: its number, its length in bytes, its class (-1: none), and the mode (st_mode) and modification
+time (ns since 1970) of the packed file."""
 
 
 AUTO, NEVER = "auto", "never"
@@ -46,7 +46,7 @@ def version_number(version: Any) -> int | None:
     if version is None:
         return None
     if isinstance(version, bool) or not hasattr(version, "__index__") or not 0 < operator.index(version) <= VERSION_MAX:
-        raise ValueError(f"version must be a number from 1 that `dieselctl log` lists, not {version!r}")
+        raise ValueError(f"version must be an integer from 1, as `dieselctl log` lists them, not {version!r}")
     return operator.index(version)
 
 
@@ -144,11 +144,11 @@ def part_sizes(lengths: Sequence[float], total: int) -> list[int]:
     torch.utils.data.random_split(): what rounding leaves over goes to the first parts, one each."""
     parts = list(lengths)
     if not parts or any(isinstance(p, bool) or p < 0 for p in parts):
-        raise ValueError(f"lengths must be sizes, or fractions of at least 0, not {lengths!r}")
+        raise ValueError(f"lengths must be sample counts or fractions, none negative, not {lengths!r}")
     if all(isinstance(p, numbers.Integral) for p in parts) and sum(parts) == total:
         return [int(p) for p in parts]
     if not math.isclose(sum(parts), 1):
-        raise ValueError(f"lengths must add up to the {total} samples that there are, or to 1: {lengths!r}")
+        raise ValueError(f"lengths must add up to {total} (the number of samples) or to 1: {lengths!r}")
     sizes = [math.floor(total * p) for p in parts]
     for i in range(total - sum(sizes)):
         sizes[i % len(sizes)] += 1
@@ -221,7 +221,7 @@ class Dataset:
         """Becomes the same dataset at another version. FileNotFoundError where its snapshot is not kept, and ValueError for a
         part of a dataset, which is of its version: both leave all as it is."""
         if self.subset is not None:
-            raise ValueError(f"this part of {self.path} is from version {self.version}: open version {version}, and take the part from that")
+            raise ValueError(f"cannot move this subset of {self.path} away from version {self.version}: open version {version}, and take the subset there")
         old = self._connection
         self._connection = _Connection(old.path, old.socket, old.daemon, version)
         try:
@@ -260,7 +260,7 @@ class Dataset:
         own = self._own_classes()
         other = next((name for name in own if name not in numbers), None)
         if other is not None:
-            raise ValueError(f"{self.path} has the class {other!r}, which is not among the given classes")
+            raise ValueError(f"{self.path} has class {other!r}, which the given classes lack")
         self._classes, self._numbers = self._as_classes, [*(numbers[name] for name in own), -1]
 
     def numbered(self, labels: Any) -> Any:
@@ -329,7 +329,7 @@ class Dataset:
             index += len(self)
         if not 0 <= index < len(self):
             part = "" if self.subset is None else "this subset of "
-            raise IndexError(f"{part}{self.path} has {len(self)} samples, and none of index {i}")
+            raise IndexError(f"{part}{self.path} has {len(self)} samples; index {i} is out of range")
         return index
 
     def number(self, i: Any) -> int:
@@ -483,7 +483,7 @@ class Dataset:
     def _slice(self, chosen: slice) -> Self:
         indices = range(*chosen.indices(len(self)))
         if indices.step < 0:
-            raise ValueError("a slice of a dataset keeps its order: the step must be positive")
+            raise ValueError("the step of a dataset slice must be positive: slices keep the order")
         return self._of(Subset.slice(*self._origin, indices))
 
     def select(self, indices: Iterable[int]) -> Self:
@@ -503,7 +503,7 @@ class Dataset:
         for c in classes:
             number = numbers[c] if isinstance(c, str) else operator.index(c)
             if not -1 <= number < len(self.classes):
-                raise IndexError(f"{self.path} has {len(self.classes)} classes, and none of number {number}")
+                raise IndexError(f"{self.path} has {len(self.classes)} classes; class number {number} is out of range")
             if self._numbers is None:
                 flags[number] = 1  # the last one is -1's
             elif number in self._numbers:
@@ -520,7 +520,7 @@ class Dataset:
         """(train, test): random_split() in two. test_size: how many samples, or a fraction."""
         size = math.ceil(len(self) * test_size) if isinstance(test_size, float) else operator.index(test_size)
         if not 0 <= size <= len(self):
-            raise ValueError(f"test_size must be a fraction, or a number of the {len(self)} samples, not {test_size!r}")
+            raise ValueError(f"test_size must be a fraction from 0 to 1, or a number of samples up to {len(self)}, not {test_size!r}")
         train, test = self.random_split([len(self) - size, size], seed, by_class)
         return train, test
 
@@ -555,9 +555,9 @@ class Dataset:
     def __setattr__(self, name: str, value: Any) -> None:
         of_class = getattr(type(self), name, None)
         if isinstance(of_class, property) and of_class.fset is None:
-            raise AttributeError(f"{name} of {self.path} cannot be set, because it comes from the packed files: select() and filter() "
-                                 f"give other samples, "
-                                 "with_classes() and a loader's target_transform= other labels")
+            raise AttributeError(f"{name} of {self.path} cannot be set, because it comes from the packed files. To change samples, use "
+                                 f"select() or filter(); "
+                                 "to change labels, with_classes() or a loader's target_transform=")
         super().__setattr__(name, value)
 
     def __repr__(self) -> str:

@@ -48,7 +48,7 @@ def from_result(result: int, text: str, dataset: str | None = None) -> OSError |
 def of_look_up(result: int, path: str, text: str) -> OSError | ValueError:
     """As from_result(), for a look-up in a dataset's snapshot. text: if the snapshot is not damaged."""
     if -result == errno.EBADMSG:
-        text = f"{path}/snapshot is damaged: run `dieselctl snapshot {path}` to rebuild it (if frozen, run `dieselctl rebuild {path}`)"
+        text = f"{path}/snapshot is damaged: run `dieselctl snapshot {path}` to rebuild it, or, if the dataset is frozen, `dieselctl rebuild {path}`"
     return from_result(result, text, path)
 
 

@@ -174,15 +174,15 @@ def check(context, setup):
         return
     remedy = 'use multiprocessing_context="fork"'
     if file is not None and not importable:  # multiprocessing looks for it, whether it is needed or not
-        raise RuntimeError(f"worker processes cannot be started by {method!r}, because this program is not a file ({file}): save it to "
-                           f"one, or {remedy}")
+        raise RuntimeError(f"cannot start worker processes with {method!r}: this program is not a file ({file}). Save it to "
+                           f"a file, or {remedy}")
     pickler = _OfMain()
     with contextlib.suppress(Exception):  # starting the process will raise the error
         pickler.dump(setup)
     for obj in pickler.found:
         if not importable or not all(map(os.path.exists, _files(obj))):
-            raise RuntimeError(f"{obj.__qualname__} cannot be imported by worker processes that are started by {method!r}, because "
-                               f"it was defined in a notebook, or on the command line: put it in a module, or {remedy}")
+            raise RuntimeError(f"{obj.__qualname__} cannot be imported by worker processes started with {method!r}, because "
+                               f"it was defined in a notebook or on the command line: put it in a module, or {remedy}")
 
 
 def main(end, trainer, setup, version=None):

@@ -110,7 +110,7 @@ class Loader:
             if value and not served:
                 raise ValueError(f"{name} applies only to batches that dieseld serves: leave out sampler, batch_sampler and batch_size=None")
         if (job.rank is None) != (job.world_size is None):
-            raise ValueError("give both rank and world_size, or neither")
+            raise ValueError("rank and world_size must be given together")
         if decode.random_state not in (None, seeding.BATCH, seeding.SAMPLE):
             raise ValueError(f'random_state must be "{seeding.BATCH}", "{seeding.SAMPLE}" or None, not {decode.random_state!r}')
         self._given = None if job.rank is None else (integer("rank", job.rank, 0), integer("world_size", job.world_size, 1))
@@ -186,8 +186,8 @@ class Loader:
         self.lanes, self.drift = dealing.check(self.lanes, self.drift, len(dataset), dataset.path)
         self._damage = Damage(dataset, damaged == "skip")
         if not target_transform and (outside := dataset.no_class()):
-            warnings.warn(f"{dataset.path}: {outside} is in no class folder, and has label -1, which losses refuse or take for the last "
-                          f"class: dataset.filter(classes=dataset.classes) has only the samples with a class", stacklevel=3)
+            warnings.warn(f"{dataset.path}: {outside} is in no class folder, and has label -1, which losses reject or read as the last "
+                          f"class: use dataset.filter(classes=dataset.classes) to keep only samples with a class", stacklevel=3)
 
     @staticmethod
     def _make_plan(arrays, dataset, functions, served, bucketed, native_transform, damaged):
@@ -203,15 +203,15 @@ class Loader:
         if native_transform is False:
             why = "native=False"
         elif not arrays.of_torch and not made.is_ours and not by_codec:
-            why = "with NumPy's arrays dieseld runs only transforms of diesel_loader.transforms"
+            why = "for NumPy arrays, dieseld runs only transforms of diesel_loader.transforms"
         elif loader is not None and loader is not pil_loader:
             why = "a Python function loads the samples"
         elif not served:
-            why = "PyTorch reads the samples, by number"
+            why = "a sampler or batch_size=None makes PyTorch read samples one by one"
         elif bucketed and not dataset.equal_bytes:
-            why = "bucket_by_length sorts samples by their stored length"
+            why = "bucket_by_length needs samples as stored, to sort them by length"
         elif made.recipe and made.recipe.kind == native.RECIPE_IMAGE and (other := dataset.no_image()):
-            why = f"not all samples are JPEG, PNG or WebP, by their names, such as {other}"
+            why = f"the names of some samples are not those of JPEG, PNG or WebP files, such as {other}"
         if by_codec:
             made = codec_plan(transform, dataset, why)
         elif transform:
@@ -220,12 +220,12 @@ class Loader:
             made = whole_in_python(transform, why) if transform else made
         made.check_ours()
         if native_transform == "require" and (made.recipe is None or made.rest):
-            raise ValueError(f'native="require", and dieseld does not run all of the transform:\n{made}')
+            raise ValueError(f'native="require", but dieseld cannot run the whole transform:\n{made}')
         if made.recipe:
             arrays.dtype(made.recipe.dtype)
             made.recipe.damage = DAMAGE[damaged]
         elif damaged != "error":
-            raise ValueError(f'damaged="{damaged}" applies only to samples that dieseld decodes, and it decodes none here:\n{made}')
+            raise ValueError(f'damaged="{damaged}" applies only to samples that dieseld decodes, but this loader has none:\n{made}')
         return made
 
     # Methods that a subclass may override
@@ -314,7 +314,7 @@ class Loader:
     def _check_ranks(ranks, n_samples, path):
         rank, world_size = ranks
         if not 0 <= rank < world_size:
-            raise ValueError(f"rank {rank} is not within world size {world_size}")
+            raise ValueError(f"rank {rank} must be below world_size ({world_size})")
         if n_samples < world_size:
             raise ValueError(f"{path} has {n_samples} samples, fewer than the {world_size} ranks that share it")
 
@@ -361,7 +361,7 @@ class Loader:
         samples are left than ranks. Raises FileNotFoundError if the snapshot of that version is no longer kept."""
         self._needs_order("load_state_dict")
         if state.get("version") != STATE_VERSION:
-            raise ValueError(f"state of version {state.get('version')}, this loader supports {STATE_VERSION}")
+            raise ValueError(f"cannot resume: the state has format version {state.get('version')}, but this loader supports only {STATE_VERSION}")
         self._go_to_version(state.get("dataset_version"))
         self._adopt(state)
         dealt = dealing.resumed(state, self.lanes, self.drift, len(self.dataset), self.dataset.path)
@@ -370,7 +370,7 @@ class Loader:
             if was != value:
                 raise ValueError(f"cannot resume: {name} was {was}, now it is {value}")
         if not 0 <= state["samples"] <= len(self.dataset):
-            raise ValueError(f"cannot resume: {state['samples']} samples of {len(self.dataset)}")
+            raise ValueError(f"cannot resume: the state is at sample {state['samples']}, but the dataset has {len(self.dataset)}")
         self._check_groups(state)
         self._next_epoch, self._next_samples = state["epoch"], state["samples"]
         self._kept = (state["epoch"], dealt) if state["samples"] else None
@@ -383,8 +383,8 @@ class Loader:
         if version == self.dataset.version or not isinstance(version, int):
             return
         if self.dataset.is_pinned:
-            raise ValueError(f"cannot resume: version {version} of {self.dataset.path} was read, and this loader's dataset was opened with "
-                             f"version={self.dataset.version}: open it with the other version, or without version=")
+            raise ValueError(f"cannot resume: the state is from version {version} of {self.dataset.path}, but the dataset was opened with "
+                             f"version={self.dataset.version}: open it with the state's version, or without version=")
         dataset = copy.copy(self.dataset)  # self.dataset may be the user's own object
         try:
             dataset.go_to_version(version)
@@ -400,10 +400,10 @@ class Loader:
             return
         was, now = state["global_batch_size"], self.batch_size * self.world_size
         if was != now:
-            raise ValueError(f"cannot resume: global_batch_size was {was}, now it is {now}, and bucket_by_length regroups the batches")
+            raise ValueError(f"cannot resume: global_batch_size was {was}, now it is {now}; bucket_by_length needs the same size within an epoch")
         if state["batch"] % self.bucket_by_length and state["batch_size"] != self.batch_size:
-            raise ValueError(f"cannot resume: batch {state['batch']} is in the middle of {self.bucket_by_length} that each rank "
-                             "has regrouped (bucket_by_length), and now there are more or fewer ranks")
+            raise ValueError(f"cannot resume: batch {state['batch']} is within a group of {self.bucket_by_length} batches that each rank "
+                             "sorts together (bucket_by_length), so the number of ranks must stay the same")
 
     def _settle(self, world_size):
         """Finds the batch that world_size ranks go on with."""
@@ -411,11 +411,11 @@ class Loader:
         batch = order.first_batch(n, done, *cut)
         if batch is None:
             raise ValueError(f"cannot resume: {n - done} samples are left in epoch {self._next_epoch} of {self.dataset.path}, too few for "
-                             f"{world_size} ranks: continue with fewer ranks, or with the next epoch, by set_epoch({self._next_epoch + 1})")
+                             f"{world_size} ranks: continue with fewer ranks, or go to the next epoch with set_epoch({self._next_epoch + 1})")
         start = None if order.position(n, 0, *cut, batch) == done else (self._next_epoch, done)
         if start and self.bucket_by_length:
             raise ValueError(f"cannot resume: {done} samples are not a whole number of steps of {world_size} ranks with batches of "
-                             f"{self.batch_size}, and bucket_by_length regroups the batches")
+                             f"{self.batch_size}, which bucket_by_length requires")
         self._next_batch = batch
         self._start_at(start)
 
@@ -438,7 +438,7 @@ class Loader:
 
     def _needs_order(self, call):
         if not self._served:
-            raise TypeError(f"{call}() applies only to the order that dieseld serves: with a sampler of your own, keep its state")
+            raise TypeError(f"{call}() applies only to the order that dieseld serves: with your own sampler, save the state of the sampler instead")
 
     def _lanes_of(self, epoch, world_size):
         """Returns (lanes, drift) of an epoch."""
@@ -471,8 +471,8 @@ class Loader:
         self._say_whose_share(ranks)
         self._say_unfair(ranks)
         if any(stream.is_of_this_thread() for stream in self._streams):
-            raise RuntimeError("iter() of a loader was called in the middle of its own next(), by one of its functions or by a "
-                               "signal handler: make another loader for it")
+            raise RuntimeError("iter(loader) was called inside next() of the same loader, by one of its functions or by a "
+                               "signal handler: use a second loader there")
         self._heed()
         if self._next_samples:  # which ranks there are may have come out after load_state_dict()
             self._settle(ranks[1])
@@ -494,8 +494,8 @@ class Loader:
             return
         self._has_said_unfair = True
         log.warning("%s: its chunks hold neighbouring samples, such as those of one class, so each step has few classes, which slows "
-                    "learning: pack it again with `dieselctl pack --order random`, or give order=Order(window_chunks=32), which needs "
-                    "that many chunks in memory", self.dataset.path)
+                    "learning: pack it again with `dieselctl pack --order random`, or set order=Order(window_chunks=32), which keeps "
+                    "32 chunks in memory", self.dataset.path)
 
     def _agree(self, ranks, dealt, place):
         """ValueError where the ranks are about to have parts of different orders. place: None before the first batch of an iterator."""
@@ -744,7 +744,7 @@ def _group_name(group: Any) -> bytes | None:
         return None
     name = group.encode("utf-8", "surrogateescape") if isinstance(group, str) else b""
     if not 0 < len(name) <= native.GROUP_MAX or b"\0" in name:
-        raise ValueError(f"group must be a name of 1 to {native.GROUP_MAX} bytes, not {group!r}")
+        raise ValueError(f"group must be a name of 1 to {native.GROUP_MAX} bytes without NUL, not {group!r}")
     return name
 
 
@@ -773,7 +773,7 @@ def check_methods(dataset: Any) -> None:
     """TypeError where a Dataset's class has methods of its own that give the samples: the daemon serves them, and would not ask."""
     for name in ("__getitem__", "__len__", "number", "read", "label", "sample_path"):
         if getattr(type(dataset), name).__module__.partition(".")[0] != __package__:
-            raise TypeError(f"{type(dataset).__name__} has a {name}() of its own, which dieseld does not call: give loader, transform, "
+            raise TypeError(f"{type(dataset).__name__} overrides {name}(), which dieseld does not call: pass loader, transform, "
                             "target_transform or collate_fn, or derive from diesel_loader.torch.Dataset")
 
 
@@ -781,10 +781,10 @@ def not_packed(dataset):
     """Returns advice instead of DataLoader(ImageFolder(root, transform))."""
     root = getattr(dataset, "root", None)
     if not isinstance(root, (str, os.PathLike)):
-        return errors.runnable(f"dataset is a {type(dataset).__name__}, and dieseld serves packed folders: write its samples as files, "
-                               "then `dieselctl pack FOLDER FOLDER.diesel`, and give the path of that; or keep torch's own DataLoader "
-                               "for it")
+        return errors.runnable(f"dataset is a {type(dataset).__name__}, but dieseld serves packed folders: write its samples as files, "
+                               "run `dieselctl pack FOLDER FOLDER.diesel`, and pass FOLDER.diesel to the loader; or keep torch's "
+                               "DataLoader for it")
     root = os.path.normpath(os.fspath(root))
     line = f'DataLoader("{root}.diesel"' + (", transform=..." if getattr(dataset, "transform", None) else "") + ", ...)"
-    return errors.runnable(f"dataset is a {type(dataset).__name__} of {root}, and dieseld serves packed folders: "
-                           f"`dieselctl pack {shlex.quote(root)} {shlex.quote(root + '.diesel')}`, then {line}")
+    return errors.runnable(f"dataset is a {type(dataset).__name__} of {root}, but dieseld serves packed folders: "
+                           f"run `dieselctl pack {shlex.quote(root)} {shlex.quote(root + '.diesel')}`, then {line}")

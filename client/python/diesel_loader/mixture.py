@@ -56,9 +56,9 @@ class Mixture:
                  stop: str = "first") -> None:
         from .loader import Loader
         if not loaders or not all(isinstance(loader, Loader) and loader._served for loader in loaders):
-            raise TypeError("loaders must be DataLoaders of diesel_loader, at least one, none with a sampler of its own")
+            raise TypeError("loaders must be one or more DataLoaders of diesel_loader, without samplers")
         if len({id(loader) for loader in loaders}) != len(loaders):
-            raise ValueError("a loader is in the mixture twice: make a second loader of the same dataset")
+            raise ValueError("the mixture has the same loader twice: make a second loader of its dataset")
         if stop not in STOPS:
             raise ValueError(f"stop must be one of {', '.join(STOPS)}, not {stop!r}")
         self.loaders, self.stop, self.seed = list(loaders), stop, integer("seed", seed, 0)
@@ -198,7 +198,7 @@ class Mixture:
         """The next iter() goes on behind the last batch that was delivered when `state` was taken, with the weights of
         then. Raises ValueError when it cannot: another seed, stop, number of loaders, or what a loader says."""
         if state.get("version") != STATE_VERSION:
-            raise ValueError(f"state of version {state.get('version')}, this mixture supports {STATE_VERSION}")
+            raise ValueError(f"cannot resume: the state has format version {state.get('version')}, but this mixture supports only {STATE_VERSION}")
         for name, value in (("seed", self.seed), ("stop", self.stop)):
             if state[name] != value:
                 raise ValueError(f"cannot resume: {name} was {state[name]}, now it is {value}")

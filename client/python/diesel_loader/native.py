@@ -39,7 +39,7 @@ def open_library() -> tuple[ctypes.CDLL, str]:
     except OSError as error:
         if found == SYSTEM_LIBRARY:
             raise ImportError(f"{LIBRARY} not found ({error}): install diesel-loader with pip, or the system's package "
-                              "diesel, or set DIESEL_LIB to the folder that has it") from None
+                              "diesel, or set DIESEL_LIB to the folder of the library") from None
         raise ImportError(f"cannot load {found} ({error}): {remedy}; {_what_fits()}") from None
     if not hasattr(library, "diesel_version"):
         raise ImportError(f"{found} is not libdiesel: {remedy}")
@@ -49,7 +49,7 @@ def open_library() -> tuple[ctypes.CDLL, str]:
         raise ImportError(f"{_file_of(library)} is libdiesel {version}, but {os.path.dirname(__file__)} is "
                           f"diesel_loader {wanted}: {remedy}")
     if _beside("_abi.py") is None:
-        raise ImportError(f"{os.path.dirname(__file__)} is a source tree: build it with `./dev build`, and set DIESEL_LIB to its "
+        raise ImportError(f"{os.path.dirname(__file__)} is a source tree without libdiesel: build it with `./dev build`, and set DIESEL_LIB to its "
                           f"build/release/lib")
     return library, version
 
@@ -59,8 +59,8 @@ def declare(library: ctypes.CDLL, functions: dict[str, tuple[Any, list[Any]]]) -
     for name, (result, arguments) in functions.items():
         function = getattr(library, name, None)
         if function is None:
-            raise ImportError(f"{_file_of(library)} is libdiesel {_version_of(library)}, which has no {name}(), but diesel_loader in "
-                              f"{os.path.dirname(__file__)} calls it: {_find()[1]}")
+            raise ImportError(f"{_file_of(library)} is libdiesel {_version_of(library)} and lacks {name}(), which diesel_loader in "
+                              f"{os.path.dirname(__file__)} calls: {_find()[1]}")
         function.restype, function.argtypes = result, arguments
 
 
@@ -71,12 +71,12 @@ def _find() -> tuple[str, str]:
     if folder:
         path = os.path.join(folder, LIBRARY)
         if not os.path.exists(path):
-            raise ImportError(f"DIESEL_LIB is {folder}, which has no {LIBRARY}: unset it, or set it to a folder that has it")
-        return path, "unset DIESEL_LIB, or set it to a folder with the right one"
+            raise ImportError(f"DIESEL_LIB is {folder}, which has no {LIBRARY}: unset DIESEL_LIB, or set it to the folder of the library")
+        return path, "unset DIESEL_LIB, or set it to the folder of the matching library"
     beside = _beside(LIBRARY)
     if beside:
-        return beside, "install diesel-loader again, with pip install --force-reinstall"
-    return SYSTEM_LIBRARY, "install the same version of both"
+        return beside, "reinstall diesel-loader (pip install --force-reinstall diesel-loader)"
+    return SYSTEM_LIBRARY, "install the same version of libdiesel and diesel_loader"
 
 
 def _what_fits() -> str:
@@ -85,8 +85,8 @@ def _what_fits() -> str:
         libc = os.confstr("CS_GNU_LIBC_VERSION")
     except ValueError:
         libc = None
-    return (f"this Python runs on {os.uname().machine} with {libc or 'a C library that is not glibc'}, and wheels need x86_64 with glibc "
-            f"2.28 or newer: elsewhere, pip builds it with --no-binary diesel-loader, a C compiler and libxxhash")
+    return (f"this Python runs on {os.uname().machine} with {libc or 'a C library that is not glibc'}, but the wheels need x86_64 with glibc "
+            f"2.28 or newer: to build it here, install a C compiler and libxxhash, and run pip install --no-binary diesel-loader diesel-loader")
 
 
 def _version_of(library: ctypes.CDLL) -> str:

@@ -46,7 +46,7 @@ class DataLoader(Loader):
         check_groups(order=order, decode=decode, batches=batches, job=job)
         for name in ("device", "memory_format"):
             if getattr(batches, name) is not None:
-                raise ValueError(f"{name} applies only to torch's tensors: use diesel_loader.torch.DataLoader")
+                raise ValueError(f"{name} applies only to torch tensors: use diesel_loader.torch.DataLoader")
         if isinstance(dataset, (str, os.PathLike)):
             dataset = served.Dataset(dataset)
         elif isinstance(dataset, served.Dataset):

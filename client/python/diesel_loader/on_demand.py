@@ -98,7 +98,7 @@ def ensure(at: str | None = None) -> tuple[str, bool]:
                 return _socket_in(folder), True
         except _Unusable as problem:
             problems.append(str(problem))
-    place = f"cannot make {at} again" if at else f"no dieseld at {NODE_SOCKET}, and no folder for a daemon of your own"
+    place = f"cannot replace the daemon at {at}" if at else f"no dieseld at {NODE_SOCKET}, and no folder for a daemon of your own"
     raise _refused(f"{place}: {'; '.join(problems)}")
 
 
@@ -168,7 +168,7 @@ def _check_ancestors(folder: str) -> None:
 def _socket_in(folder: str) -> str:
     path = os.path.join(folder, f"dieseld-{native.VERSION}.sock")
     if len(os.fsencode(path)) > MAX_SOCKET_BYTES:
-        raise _Unusable(f"{folder} is too long for the path of a socket")
+        raise _Unusable(f"{folder} is too long: a socket in it would exceed the limit for paths of sockets")
     return path
 
 
@@ -208,7 +208,7 @@ def _serve(folder: str, path: str, program: str) -> None:
             said = _start(folder, path, program, end)
             n_started += 1
             if not _is_held(path) and (said or n_started == ATTEMPTS):
-                raise _refused(f"dieseld does not start ({said or 'it ends when it is ready'}): its log is {_log_in(folder)}")
+                raise _refused(f"dieseld does not start ({said or 'it exited right after it became ready'}): its log is {_log_in(folder)}")
 
 
 @contextlib.contextmanager
@@ -222,7 +222,7 @@ def _locked(path: str, end: float) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > end:
-                    raise _refused(f"another process holds {path}, and starts no dieseld") from None
+                    raise _refused(f"another process holds the lock {path}, but does not start dieseld") from None
                 time.sleep(PAUSE_S)
         yield
     finally:
@@ -249,7 +249,7 @@ def _holder(path: str) -> str:
         with open(path + ".lock", encoding="ascii") as file:
             return f"end it: kill {int(file.read())}"
     except (OSError, ValueError):
-        return "nothing is known of it"
+        return "the PID of its process is unknown"
 
 
 def _log_in(folder: str) -> str:
@@ -272,7 +272,7 @@ def _start(folder: str, path: str, program: str, end: float) -> str | None:
         poll = select.poll()
         poll.register(read, select.POLLIN)
         if not poll.poll(max(0, end - time.monotonic()) * 1000):
-            raise _refused(f"dieseld is not ready within {START_S} s: its log is {_log_in(folder)}")
+            raise _refused(f"dieseld did not become ready within {START_S} s: its log is {_log_in(folder)}")
         if os.read(read, 16):
             log.info("%s started on %s; its log is %s", program, path, _log_in(folder))
             return None
@@ -286,7 +286,7 @@ def _run(command: list[str], log_fd: int, ready_fd: int) -> None:
         subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log_fd, stderr=log_fd, pass_fds=[ready_fd], cwd="/",
                        env=environment, start_new_session=True, check=False)
     except OSError as error:
-        raise _refused(f"dieseld cannot be started: {error.filename or command[0]}: {error.strerror}") from None
+        raise _refused(f"cannot start dieseld: {error.filename or command[0]}: {error.strerror}") from None
 
 
 def _open_log(path: str, program: str) -> int:
@@ -308,7 +308,7 @@ def _last_words(path: str, begin: int) -> str:
         file.seek(begin)
         lines = [line.strip() for line in file if line.strip()]
     if not lines:
-        return "it ended without a word"
+        return "it exited without a message"
     return lines[-1].removeprefix("dieseld: ").removeprefix("error: ")
 
 
@@ -337,7 +337,7 @@ def _program() -> str:
             return path
         wrong.append(f"{path} is {version}")
     if wrong:
-        raise _refused(f"no dieseld to start ({', '.join(wrong)}), and diesel_loader is {native.VERSION}: install the same version of both")
+        raise _refused(f"no dieseld of the right version ({', '.join(wrong)}): diesel_loader is {native.VERSION}. Install the same version of both")
     where = f"DIESEL_DAEMON is {given}, which is not a program" if given else "no program dieseld next to this Python or in PATH"
     raise _refused(f"no dieseld at {NODE_SOCKET}, and {where}: pip install diesel-tools, or start dieseld and set DIESEL_SOCKET to its "
                    f"socket")
@@ -369,7 +369,7 @@ def _version_of(path: str) -> str:
     except OSError as error:
         return f"cannot be run ({error.strerror})"
     except subprocess.TimeoutExpired:
-        return "a program that does not answer"
+        return "a program that did not answer --version"
     words = os.fsdecode(said.stdout).split()
     if said.returncode == 0 and len(words) == 2 and words[0] == "dieseld":
         return words[1]

@@ -147,12 +147,12 @@ def check_names(init: Init) -> Init:
 
 def _instead(name: str, value: Any, known: list[str]) -> str:
     if name in GROUP_OF:
-        return f"DataLoader has {name} in a group: write {_in_group(name, repr(value))}"
+        return f"DataLoader takes {name} in a group of options: write {_in_group(name, repr(value))}"
     if name in OF_DATASET:
-        return f"{name} is the dataset's: write DataLoader(diesel_loader.Dataset(PATH, {name}={value!r}), ...)"
+        return f"{name} is an option of the dataset: write DataLoader(diesel_loader.Dataset(PATH, {name}={value!r}), ...)"
     near = difflib.get_close_matches(name, [*known, *GROUP_OF], 1)
     if not near:
-        return f"DataLoader has no argument {name}: help(DataLoader) lists them"
+        return f"DataLoader has no argument {name}: help(DataLoader) lists its arguments"
     return f"DataLoader has no argument {name}: did you mean {_in_group(near[0], '...') if near[0] in GROUP_OF else near[0] + '=...'}?"
 
 

@@ -158,7 +158,7 @@ def test_published_meanwhile(engine, daemon):
         try:
             Dataset(engine.dataset, version=wrong)
         except ValueError as error:
-            assert "version must be a number from 1" in str(error)
+            assert "version must be an integer from 1" in str(error)
         else:
             raise AssertionError(wrong)
 
@@ -208,7 +208,7 @@ def test_resumed(engine, daemon):
     said = refused(scene.loader(daemon, version=3), state, ValueError)
     assert "version 1 of" in said and "was opened with version=3" in said, said
     part = diesel_loader.torch.DataLoader(Dataset(engine.dataset)[::2], batch_size=16, shuffle=True, seed=3)
-    assert "is from version 3" in refused(part, state, ValueError)
+    assert "away from version 3" in refused(part, state, ValueError)
     scene.purge()
     loader = scene.loader(daemon)
     assert "cannot resume: " in (said := refused(loader, state, FileNotFoundError)) and "no snapshot of version 1" in said, said

@@ -380,7 +380,7 @@ class OfTheLoader(Fixes):
                 diesel_numpy.DataLoader(str(self.packed), **{wrong: value})
             said = str(caught.exception)
             self.assertNotIn("\n", said)
-            group, fix = re.fullmatch(rf"DataLoader has {wrong} in a group: write (\w+)=(.*)", said).groups()
+            group, fix = re.fullmatch(rf"DataLoader takes {wrong} in a group of options: write (\w+)=(.*)", said).groups()
             diesel_numpy.DataLoader(str(self.packed), **{group: eval(fix, names)})  # noqa: S307
         for wrong, right in (("windw_chunks", r"order=Order\(window_chunks=...\)\?"), ("dro_last", r"drop_last=...\?"), ("zzz", r"help\(DataLoader\)")):
             with self.assertRaisesRegex(TypeError, right):

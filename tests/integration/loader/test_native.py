@@ -472,7 +472,7 @@ class Plans(NativeCase):
             self.loader(transform, native="yes")
         with self.assertRaisesRegex(ValueError, "damaged must be"):
             self.loader(transform, damaged="ignore")
-        with self.assertRaisesRegex(ValueError, "decodes none"):
+        with self.assertRaisesRegex(ValueError, "this loader has none"):
             self.loader(transform, native=False, damaged="skip")
 
     def test_where_dieseld_does_not_serve(self):

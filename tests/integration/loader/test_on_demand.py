@@ -250,7 +250,7 @@ class Ending(OnDemand):
             self.assertIsNotNone(session.next_batch(), "the first one is not touched")
 
     def test_one_that_always_ends_is_given_up(self):
-        for how, line in ((ENDS, "it ends when it is ready"), (SERVES_NOTHING, "ended 5 times before")):
+        for how, line in ((ENDS, "it exited right after it became ready"), (SERVES_NOTHING, "ended 5 times before")):
             with self.subTest(how):
                 fake = os.path.join(self.top, "fake.py")
                 pathlib.Path(fake).write_text(FAKE + how)
@@ -448,7 +448,7 @@ class Failing(OnDemand):
             self.assertEqual(next(on_demand.beside_python()), os.path.join(folder, "bin/dieseld"))
 
     def test_a_program_that_will_not_do(self):
-        for text, expected in (("echo dieseld 0.0.1", f"is 0.0.1), and diesel_loader is {diesel_loader.__version__}"),
+        for text, expected in (("echo dieseld 0.0.1", f"is 0.0.1): diesel_loader is {diesel_loader.__version__}"),
                                ("echo hello", "is no dieseld"),
                                ("echo no library >&2; exit 127", "cannot be run (no library)")):
             path = os.path.join(self.top, "other")
@@ -481,7 +481,7 @@ class Failing(OnDemand):
 
     def test_killed_at_the_start(self):
         self.wrapper("kill -9 $$")
-        self.assertIn("it ended without a word", self.refused())
+        self.assertIn("it exited without a message", self.refused())
 
     def test_a_log_that_has_grown(self):
         os.mkdir(self.folder, 0o700)

@@ -143,7 +143,7 @@ thread.join()
     def assert_said(self, said, context):
         """Checks for one line for each function that another Python cannot find, and none of multiprocessing's."""
         for name, line in zip(self.NAMES, said):
-            self.assertRegex(line, f"{name} cannot be imported by worker processes that are started by '{context}', because .* put "
+            self.assertRegex(line, f"{name} cannot be imported by worker processes started with '{context}', because .* put "
                                    'it in a module, or use multiprocessing_context="fork"$')
 
     def test_a_main_without_a_file(self):
@@ -168,7 +168,7 @@ thread.join()
         status, out, err = self.python("-", text=self.cell("spawn"))
         self.assertEqual((status, err), (0, ""))
         for line in out.splitlines():
-            self.assertRegex(line, "because this program is not a file .<stdin>.: save it to one, or use")
+            self.assertRegex(line, "this program is not a file .<stdin>.. Save it to a file, or use")
 
     def test_what_was_typed_after_a_program(self):
         program = self.folder / "empty.py"

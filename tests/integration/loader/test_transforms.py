@@ -182,8 +182,8 @@ class Mistakes(TransformsCase):
         self.refused("normalise only float32", size, t.ToTensor("float16"), t.Normalize(MEAN, STD))
         self.refused("larger than the output of Resize", t.Resize(8), t.CenterCrop(9))
         self.refused("native=False", size, native=False)
-        self.refused("does not run all", size, means, native="require")
-        self.refused("bucket_by_length sorts", size, bucket_by_length=True)
+        self.refused("cannot run the whole", size, means, native="require")
+        self.refused("bucket_by_length needs samples as stored", size, bucket_by_length=True)
         self.refused("a Python function loads", size, loader=bytes)
         with self.assertRaisesRegex(TypeError, "only dieseld can run.*cannot be called"):
             size(numpy.zeros((9, 9, 3)))
@@ -196,7 +196,7 @@ class Mistakes(TransformsCase):
         source = self.folder / "text"
         source.mkdir()
         (source / "a.txt").write_bytes(b"text")
-        self.refused("not all samples are JPEG, PNG or WebP, by their names, such as a.txt", t.Resize((8, 8)), path=str(pack(source, self.folder / "text.diesel")))
+        self.refused("the names of some samples are not those of JPEG, PNG or WebP files, such as a.txt", t.Resize((8, 8)), path=str(pack(source, self.folder / "text.diesel")))
 
 
 @unittest.skipUnless(importlib.util.find_spec("torch"), "needs torch")

@@ -130,10 +130,10 @@ class Wheel(dieseld_support.Case):
         folder = self.site / "diesel_loader"
         self.addCleanup(self.pip, "install", "--no-index", "--force-reinstall", self.wheel)
         (folder / "version").write_text("9.9.9\n")
-        self.assertIn(f"{folder}/libdiesel.so is libdiesel {VERSION}, but {folder} is diesel_loader 9.9.9: install",
+        self.assertIn(f"{folder}/libdiesel.so is libdiesel {VERSION}, but {folder} is diesel_loader 9.9.9: reinstall",
                       self.refused())
         (folder / "libdiesel.so").write_bytes(b"\x7fELF")
-        self.assertRegex(self.refused(), rf"cannot load {folder}/libdiesel.so \(.*\): install diesel-loader again")
+        self.assertRegex(self.refused(), rf"cannot load {folder}/libdiesel.so \(.*\): reinstall diesel-loader")
         (folder / "libdiesel.so").unlink()
         self.assertIn("libdiesel.so not found", self.refused())
 

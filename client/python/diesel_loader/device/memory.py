@@ -53,8 +53,8 @@ class Memory:
         if why is not None:
             del self._ranges[memory.address]
             self._refused.add(read_only)
-            log.warning("CUDA cannot lock %s of %.1f MiB in place (%s), so each batch is first copied to memory that torch locks; check "
-                        "`ulimit -l`, or the container's limit", "the daemon's slots" if read_only else
+            log.warning("CUDA cannot lock %s of %.1f MiB in place (%s), so each batch is first copied to page-locked memory of torch; check "
+                        "`ulimit -l`, or the container's memlock limit", "the daemon's slots" if read_only else
                         "a worker's buffer", memory.size / 2**20, why)
         self._starts = sorted(self._ranges)
         return why is None

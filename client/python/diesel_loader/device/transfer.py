@@ -40,13 +40,13 @@ def chosen(device: Any) -> torch.device | None:
     if found is not None and found.type == "cpu":
         return None
     if found is None or found.type != "cuda" or (found.index or 0) < 0:
-        raise ValueError(f'device must be None, "cpu", "cuda", "cuda:N", N or a torch.device of these, not {device!r}')
+        raise ValueError(f'device must be None, "cpu", "cuda", "cuda:N", N or such a torch.device, not {device!r}')
     n = cuda.n_devices()
     if not n:
         raise RuntimeError(f"device={device!r}, but torch {torch.__version__} finds no GPU (torch.cuda.is_available() is False): "
-                           "leave device out, or check the driver and the installed torch")
+                           "omit device=, or check the driver and the torch build")
     if found.index is not None and found.index >= n:
-        raise ValueError(f"device={device!r}, but torch finds {n} GPU{'s' if n > 1 else ''}, counted from 0")
+        raise ValueError(f"device={device!r}, but torch finds only {n} GPU{'s' if n > 1 else ''} (numbers start at 0)")
     return found
 
 
@@ -145,7 +145,7 @@ class Transfer:
                 tensor = cuda.pinned(tensor)
             except RuntimeError as error:
                 self._refused = True
-                log.warning("torch cannot lock memory for CUDA (%s): batches are copied to the device while the trainer waits", str(error).splitlines()[0])
+                log.warning("torch cannot allocate page-locked memory (%s): the trainer waits while batches are copied to the device", str(error).splitlines()[0])
         made = cuda.copy(tensor, self.device, self._stream)
         copies.made.append(made)
         return made

@@ -63,8 +63,8 @@ int batch_named(struct pt_regs *regs)
 	return 0;
 }
 
-/* In PyTorch 1 the caller of RecordFunction's constructor is a function that cannot be probed. It needs the
- * name afterwards, so it has it in one of the registers that a call must preserve. */
+/* In PyTorch 1 the caller of RecordFunction's constructor is a function that cannot be probed. The caller
+ * needs the name afterwards, so the name is in a register that calls preserve. */
 static __always_inline uint32_t batch_kind_of_caller(struct pt_regs *regs)
 {
 	uint32_t kind = batch_kind(BPF_CORE_READ(regs, r12));

@@ -13,8 +13,8 @@
 #include "recorder.h"
 #include "syscalls_x86_64.h"
 
-/* Minimum duration of a recorded look-up, in ns: one that did not sleep is not informative, and look-ups are
- * as frequent as reads. */
+/* Minimum duration of a recorded look-up, in ns: a look-up that did not sleep tells nothing, and look-ups
+ * are as frequent as reads. */
 #define CALL_STAT_MIN_NS 20000
 
 #define MAP_ANONYMOUS 0x20
@@ -118,7 +118,7 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 		return 0;
 	member->clipped = 0;
 	member->switched = 0;
-	member->writeback = kind == ARGS_SYNC; /* any sleep of sync is writeback */
+	member->writeback = kind == ARGS_SYNC; /* every sleep in a sync call waits for writeback */
 	member->fault.start_ns = 0;
 	if (call_repeats(member, regs, nr)) {
 		member->argument = regs->dx;
@@ -130,7 +130,7 @@ int BPF_PROG(sys_enter, struct pt_regs *regs, long nr)
 	return 0;
 }
 
-/* For a call that was in progress when the thread was tagged. The call then counts from that time. */
+/* Begins a call that was in progress when the thread was tagged. The call counts from that time. */
 static __always_inline bool call_resume(struct task_struct *task, struct member *member, struct pt_regs *regs,
 					long nr)
 {

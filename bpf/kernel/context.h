@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Which interrupt, if any, a CPU is in. At sched_waking `current` is the waker only outside of interrupts. In
- * the jobs that this was tried on, every apparent "worker woke trainer" was a timer interrupt.
+ * Tracks the interrupt, if any, that each CPU is in. At sched_waking `current` is the waker only outside of
+ * interrupts. In the jobs that this was tried on, every apparent "worker woke trainer" was a timer interrupt.
  *
  * The collector attaches exits before entries: the other way round, an interrupt in between would leave a
  * context that never ends. As no interrupt switches tasks, sched_switch clears any context that is left all

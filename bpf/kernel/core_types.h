@@ -147,7 +147,7 @@ struct pid {
 
 /* x86-64. */
 struct thread_struct {
-	unsigned long fsbase; /* the C library's thread pointer, which is what pthread_self() returns */
+	unsigned long fsbase; /* the C library's thread pointer, which pthread_self() returns */
 };
 
 struct mm_struct {
@@ -156,7 +156,8 @@ struct mm_struct {
 
 struct task_struct {
 	uint32_t __state;
-	uint32_t on_cpu; /* a byte in Linux 7.3: libbpf fits the size of a load if the field is unsigned */
+	uint32_t on_cpu; /* a byte in Linux 7.3; libbpf adapts the size of the load, because the field is
+			    unsigned */
 	int32_t pid;
 	int32_t tgid;
 	uint32_t flags;

@@ -27,7 +27,7 @@ struct {
 
 /* The synchronising call that a thread is in. */
 struct gpu_thread {
-	uint64_t begin_ns; /* 0: it is in none */
+	uint64_t begin_ns; /* 0: in no such call */
 	uint64_t sp; /* stack pointer at its entry, which distinguishes its return from an inner call's */
 	uint64_t stream;
 	uint64_t n_work; /* launches and copies of the process at its entry */

@@ -14,9 +14,10 @@
 #include "files.h"
 #include "syscalls_x86_64.h"
 
-#define GROUP_CALL_MAX_NS 200000  /* a longer call gets its own record */
-#define GROUP_GAP_MAX_NS  100000  /* computing between two calls; decoding a sample takes longer */
-#define GROUP_SPAN_MAX_NS 4000000 /* so that a long scan is visible while it is in progress */
+#define GROUP_CALL_MAX_NS 200000 /* a longer call gets its own record */
+#define GROUP_GAP_MAX_NS                                                                                     \
+	100000 /* maximum maximum computing between two calls; decoding a sample takes longer */
+#define GROUP_SPAN_MAX_NS 4000000 /* maximum span, so that a long scan is visible while in progress */
 #define GROUP_CALLS_MAX   4096
 
 /* In a long series of quick reads, only every fourth is timed: reading the clock costs more than everything
@@ -146,7 +147,7 @@ static __always_inline void group_extend(struct member *member, uint64_t now_ns)
 {
 	struct call_group *group = &member->group;
 
-	/* A group of one call is written as that call. */
+	/* Writes a group of one call as an ordinary record of that call. */
 	if (group->n_calls < 2 || !group_goes_on(group, member->call_ns, now_ns))
 		return;
 	group->n_calls++;

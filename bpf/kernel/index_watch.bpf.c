@@ -2,8 +2,8 @@
 
 /*
  * The kernel side of bpf/index_watch.h, separate from the recorder's programs. These programs run even while
- * no job is measured, so frequent events must cost next to nothing. Of reads and writes they check the first
- * bytes, of all system calls but read, write and openat only the number. Where no job is known or suspected,
+ * no job is measured, so frequent events must cost next to nothing. They check the first bytes of reads and
+ * writes, and only the number of all other system calls except openat. While no job is known or suspected,
  * they watch only forks.
  */
 
@@ -47,7 +47,7 @@ struct known_worker {
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 8192);
-	__type(key, uint64_t); /* the pipe's address */
+	__type(key, uint64_t); /* address of the pipe's kernel object */
 	__type(value, struct known_pipe);
 } pipes SEC(".maps");
 

@@ -11,8 +11,8 @@
 
 static __always_inline void fill_name(struct event *event, struct task_struct *task)
 {
-	/* By a probe read it is a number to the verifier. Before Linux 6.9 it adds no unbounded number to a
-	 * pointer. */
+	/* A probe read makes the pointer a number to the verifier, which rejects adding an unbounded number
+	 * to a pointer before Linux 6.9. */
 	struct pid *pid = BPF_CORE_READ(task, thread_pid);
 	struct upid *number = NULL;
 
@@ -65,7 +65,8 @@ struct {
 /* A program that runs in a process, and a file that is probed. */
 struct library_user {
 	struct library_key library;
-	uint64_t start_boottime_ns, memory, n_execs; /* the memory address of an earlier exec may be reused */
+	uint64_t start_boottime_ns, memory,
+	    n_execs; /* n_execs: n_execs: the memory address of an earlier exec may be reused */
 };
 
 /* Processes reported to the collector because they map a probed file. Probes are set separately in each

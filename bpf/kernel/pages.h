@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * The page cache: pages that the job looks up in it, and pages that are read from storage for that. The pages
- * that a read looks up follow from its result. There is no hook for them, because there may be 100,000 small
- * reads per second. Pages added by a write are no misses. All of this happens in the reading thread,
- * including read-ahead; with io_uring that is a thread of the job too.
+ * The page cache: counts pages that the job looks up, and pages that are read from storage for these
+ * look-ups. The pages that a read looks up follow from its result. There is no hook for them, because there
+ * may be 100,000 small reads per second. Pages added by a write are no misses. All of this happens in the
+ * reading thread, including read-ahead; with io_uring that is a thread of the job too.
  */
 
 #include "groups.h"
@@ -26,7 +26,8 @@ static __always_inline bool in_write(const struct member *member, const struct i
 	if (!member->call_ns)
 		return false;
 	if (member->nr == NR_sendfile)
-		return member->inode != inode->i_ino; /* differs from the file that it reads */
+		return member->inode !=
+		       inode->i_ino; /* a page of another file than the one that the call reads */
 	return member->nr == NR_write || member->nr == NR_pwrite64 || member->nr == NR_writev ||
 	       member->nr == NR_pwritev || member->nr == NR_pwritev2;
 }

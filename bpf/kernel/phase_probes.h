@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #pragma once
 
-/* Ranges that the program names, see bpf/phase.h. */
+/* Probes at the begin and end of ranges that the program names (bpf/phase.h). */
 
 #include "bpf/shared/phase_shared.h"
 #include "recorder.h"
@@ -58,7 +58,8 @@ int nvtx_push(struct pt_regs *regs)
 	return 0;
 }
 
-/* The message in an nvtxEventAttributes_t, if it is a char string; its layout is part of NVTX's interface. */
+/* Returns the message of an nvtxEventAttributes_t, if it is a char string. The struct's layout is part of
+ * NVTX's interface. */
 static __always_inline const void *nvtx_message(const void *attributes)
 {
 	uint32_t type = 0;

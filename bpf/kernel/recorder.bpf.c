@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 
 /*
- * The kernel side of the recorder is one object, and each part below is one idea. All programs are tp_btf,
+ * The kernel side of the recorder: one object, with one header for each topic. All programs are tp_btf,
  * uprobe, perf_event and iter programs, which are cheap and work under kernel lockdown. All are optional
  * ("?"): the collector loads those whose tracepoint the running kernel has.
  */

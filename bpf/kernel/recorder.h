@@ -17,13 +17,13 @@
 #define TASK_BLOCK   0x2  /* TASK_UNINTERRUPTIBLE */
 #define TASK_GONE    0x80 /* TASK_DEAD: the last switch of a thread's life */
 #define NO_CALL      0xffff
-#define CALL_UNTIMED 1 /* in a call whose start was not timed: a further quick read in a series */
+#define CALL_UNTIMED 1 /* call_ns of a call whose start was not timed: a further quick read in a series */
 #define EVENT_TYPES  EVENT_TYPE_LIMIT
 
 /* Quick calls on files that wait to become one record. */
 struct call_group {
 	uint64_t start_ns, end_ns;
-	/* of the last call; if n_calls is 1, they become a record of that call */
+	/* of the last call; a group of one call is recorded with these fields */
 	int64_t result;
 	uint64_t inode;
 	uint64_t argument;
@@ -72,16 +72,16 @@ struct file_fault {
  * predecessor. */
 struct member {
 	/* written by sched_switch, sched_waking */
-	uint64_t off_ns; /* time when it left the CPU; 0: it is running, or was when it was tagged */
+	uint64_t off_ns; /* time when the thread left the CPU; 0: running, or was running when tagged */
 	uint64_t waking_ns;
 	uint32_t waker_tid;
 	uint16_t state;
 	uint16_t flags;
-	uint16_t off_call; /* system call it left the CPU in, or NO_CALL */
+	uint16_t off_call; /* system call in which the thread left the CPU, or NO_CALL */
 	uint8_t waker_context;
 	uint8_t waker_detail;
 	uint32_t file_type;
-	/* totals; CPU time is not here but in the kernel's se.sum_exec_runtime */
+	/* totals; the kernel has the CPU time (se.sum_exec_runtime) */
 	uint64_t queue_ns;
 	uint64_t sleep_ns;
 	uint64_t block_ns;
@@ -100,8 +100,8 @@ struct member {
 	uint8_t reserved;
 	uint32_t device;
 	uint32_t n_execs;
-	uint64_t batch_scope;    /* the RecordFunction of PyTorch's DataLoader.__next__; 0: not in one */
-	uint32_t batch_kind;     /* enum mark_batch of the RecordFunction that is made next; 0: it is none */
+	uint64_t batch_scope; /* the RecordFunction of PyTorch's DataLoader.__next__; 0: not in one */
+	uint32_t batch_kind;  /* enum mark_batch of the RecordFunction that is made next; 0: not a next() */
 	uint32_t batch_is_named; /* batch_named() has seen its next() */
 	struct call_group group;
 	struct file_use use;

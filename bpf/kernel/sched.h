@@ -25,8 +25,8 @@ static __always_inline void record_exit(struct task_struct *task, struct member 
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 }
 
-/* Returns the number of the system call that a task is in, or NO_CALL. Outside of calls, the kernel keeps
- * -1 there. */
+/* Returns the number of the system call that a task is in, or NO_CALL. Outside of calls, the kernel stores
+ * -1 as the number. */
 static __always_inline uint16_t current_call(struct task_struct *task)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
@@ -69,8 +69,9 @@ static __always_inline void switch_out(struct task_struct *task, struct member *
 }
 
 /* Adds the time that a thread was off the CPU, split at the waking, to the totals. The waking that ends a
- * sleep is the last one seen, even if it is a little older than off_ns: another CPU can wake a thread between
- * its leaving the run queue and the tracepoint. Without a waking it slept all the time. */
+ * sleep is the last one seen, even if it is a little older than off_ns: another CPU can wake a thread after
+ * the thread leaves the run queue and before the tracepoint. Without a waking the thread slept all the
+ * time. */
 static __always_inline void add_totals(struct member *member, uint64_t now_ns)
 {
 	uint64_t runnable_ns = member->off_ns;

@@ -9,8 +9,8 @@
 #include "recorder.h"
 #include "bpf/shared/stack_sample.h"
 
-/* The collector sizes it before load. A separate ring, so that samples cannot push out the records from which
- * shares are computed. */
+/* A separate ring, which the collector sizes before load, so that samples cannot push out the records from
+ * which shares are computed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 20);
@@ -64,7 +64,7 @@ static __always_inline void sample_python(struct task_struct *task, struct stack
 	const struct python_layout *layout = bpf_map_lookup_elem(&pythons, &tgid);
 	uint64_t at;
 
-	/* A worker that was just forked is the same program at the same addresses. */
+	/* A worker that was just forked has its parent's program at the same addresses. */
 	if (!layout) {
 		tgid = task->real_parent->tgid;
 		layout = bpf_map_lookup_elem(&pythons, &tgid);

@@ -10,15 +10,16 @@
 enum call_args {
 	ARGS_UNWATCHED = 0,
 	ARGS_FD,       /* fd = argument 1, argument = argument 3 (a count) */
-	ARGS_SENDFILE, /* fd = argument 2, which is read, argument = argument 4 (a count) */
+	ARGS_SENDFILE, /* fd = argument 2 (the file that is read), argument = argument 4 (a count) */
 	ARGS_CLOSE,    /* fd = argument 1 */
 	ARGS_SYNC,     /* fd = argument 1 */
 	ARGS_OPEN,     /* argument = flags (argument 2); the file is the one behind the returned descriptor */
 	ARGS_OPENAT,   /* fd = directory, argument = flags (argument 3); the file as with ARGS_OPEN */
 	ARGS_PATH,  /* fd = argument 1; its file is the directory, or, with an empty path, the file itself */
-	ARGS_STAT,  /* as ARGS_PATH, if it takes CALL_STAT_MIN_NS: Python makes two for each file it opens */
-	ARGS_POLL,  /* argument = n of fds; with one, fd = that one */
-	ARGS_COUNT, /* argument = argument 1 (select: n of fds), no file */
+	ARGS_STAT,  /* as ARGS_PATH, but recorded only from CALL_STAT_MIN_NS on: Python makes two such calls
+		       per file */
+	ARGS_POLL,  /* argument = number of fds; if there is one, fd = that one */
+	ARGS_COUNT, /* argument = argument 1 (select: number of fds), no file */
 	ARGS_MMAP,  /* fd = argument 5, argument = length; only calls that map a file */
 	ARGS_FUTEX, /* inode = address, argument = operation, or flags */
 	ARGS_PLAIN, /* no file, no argument */
@@ -76,7 +77,7 @@ enum call_args {
 	X(futex_waitv, 449, ARGS_FUTEX)                                                                      \
 	X(futex_wait, 455, ARGS_FUTEX)
 
-/* NR_read and so on. */
+/* Constants NR_read and so on, one for each watched call. */
 #define WATCHED_NUMBER(name, number, args) NR_##name = (number),
 enum watched_number { WATCHED_CALLS(WATCHED_NUMBER) };
 

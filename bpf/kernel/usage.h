@@ -48,7 +48,7 @@ static __always_inline struct job_totals *this_totals(void)
 	return bpf_map_lookup_elem(&totals, &key);
 }
 
-/* A name that the file has, or NULL if none is in memory. */
+/* Returns one of the file's names, or NULL if none is in memory. */
 static __always_inline struct dentry *dentry_of(struct inode *inode)
 {
 	struct hlist_node *alias = BPF_CORE_READ(inode, i_dentry.first);
@@ -66,7 +66,7 @@ static __always_inline void place_name(struct read_place *place, struct dentry *
 	bpf_probe_read_kernel_str(place->name, sizeof(place->name), BPF_CORE_READ(dentry, d_name.name));
 }
 
-/* Adds the folders above a file, up to the first one that is known already. */
+/* Adds the folders above a file, up to the first one that the maps have already. */
 static __always_inline void folders_add(struct read_place *scratch, struct place_key *key,
 					struct dentry *dentry)
 {

@@ -10,7 +10,7 @@
 #include "bpf/symbols/symbol.h"
 
 /*
- * Synchronising and asynchronous calls, by what the driver API's manual says of them ("API synchronization
+ * Synchronising and asynchronous calls, according to the driver API's manual ("API synchronization
  * behavior"). cuMemcpyHtoD returns when it has read the host's memory, which may be before the device has the
  * data: it waits, but drains nothing. Neither does cuEventSynchronize, because work may be queued behind the
  * event.

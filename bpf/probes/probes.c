@@ -350,7 +350,7 @@ static void probe_file_note_drop(struct probe_file *file, uint64_t now_ns)
 #define FILES_MAX     65536 /* a job maps some hundreds */
 #define PROCESSES_MAX 4096
 #define PENDING_MAX   4096
-#define BACKLOG_MAX   8192 /* links that are being removed */
+#define BACKLOG_MAX   8192 /* maximum number of maximum number of links that are being removed */
 
 /* Time limits, so that each process gets its turn, however many files another one maps. */
 #define STEP_NS   (20 * NS_PER_MS)
@@ -382,7 +382,7 @@ struct probe_set {
 	struct uprobe_reaper *reaper;
 	bool limit_is_raised;
 	uint64_t n_probes;
-	uint64_t n_frequent, counted_ns; /* time of the last check of the launch rate */
+	uint64_t n_frequent, counted_ns; /* state of the launch rate: hits and time at the last check */
 	bool work_dropped;
 };
 
@@ -573,7 +573,7 @@ struct scan {
 	pid_t tgid;
 	uint64_t until_ns;
 	size_t n_looks;
-	bool is_cut; /* some files are not done */
+	bool is_cut; /* some files remain to be probed */
 };
 
 static int scan_mapping(void *user, const struct proc_mapping *mapping)
@@ -719,8 +719,8 @@ void probes_settle(struct probe_set *probes)
 		take_pending(probes, until_ns);
 }
 
-/* A probe costs a breakpoint at each call. On a virtual machine that took 1.5 to 2 us emulated and 5 us
- * single-stepped; on bare metal it is half of that. */
+/* A probe costs a breakpoint at each call. On a virtual machine it took 1.5 to 2 us if emulated and 5 us if
+ * single-stepped; on bare metal it takes half of that. */
 #define CHEAP_NS     2000
 #define EXPENSIVE_NS 6000
 

@@ -13,7 +13,7 @@
 #include "lib/cleanup.h"
 #include "lib/log.h"
 
-/* Debian 12's headers do not have these, and libbpf 1.1 does not know them. */
+/* Constants missing from Debian 12's headers and from libbpf 1.1. */
 #define TRACE_UPROBE_MULTI    48 /* enum bpf_attach_type */
 #define UPROBE_MULTI_RETURN   1
 #define LINK_CREATE_ATTR_SIZE 64
@@ -59,7 +59,8 @@ bool uprobe_has_multi(void)
 	    .pid = UINT32_MAX,
 	};
 
-	/* Kernels that filter by thread instead of by process check the path first, which is not a file. */
+	/* Kernels that filter by thread instead of by process first reject the path, because it is not a
+	 * file. */
 	return program >= 0 && syscall(SYS_bpf, BPF_LINK_CREATE, &attr, sizeof(attr)) < 0 && errno == EINVAL;
 }
 

@@ -8,8 +8,8 @@
 #endif
 
 /*
- * The cookie of a link tells a probe in libcuda about its function, and struct gpu_process is what the probes
- * keep about a process. A cookie is:
+ * The cookie of a link tells a probe in libcuda about its function, and struct gpu_process is the state
+ * that the probes keep for each process. A cookie is:
  *
  *   bits 0-7   index into the table of bpf/gpu.h
  *   bits 8-11  where the stream is, enum gpu_stream_at
@@ -51,7 +51,8 @@ struct gpu_process {
 	uint64_t stream;            /* stream of the work queued since the queue was last empty */
 	uint64_t n_launches, n_copies;
 	uint64_t n_waits, wait_ns;
-	uint64_t unknown_until_ns; /* until then, work from before the recording may be queued; 0: none */
+	uint64_t unknown_until_ns; /* time until which work from before the recording may be queued; 0: no
+				      such work */
 	uint32_t has_work;         /* work was queued since the queue was last empty */
 	uint32_t mixed;            /* the queued work was on more than one stream */
 };

@@ -111,7 +111,7 @@ _Static_assert(sizeof(struct procmap_query) == 104, "must match the kernel's lay
 #define PROCMAP_EXECUTABLE    0x04
 #define PROCMAP_COVERING_NEXT 0x10
 
-/* -ENOTTY: this kernel has no such call. */
+/* Reads the mappings by PROCMAP_QUERY. -ENOTTY: this kernel lacks it. */
 static int query_mappings(const char *root, pid_t pid, struct memory_reading *reading)
 {
 	_cleanup_(closep) int fd = -1;
@@ -216,7 +216,7 @@ struct elf_symbols *code_file_open(struct code_files *files, const char *root, p
 	fd = mapped_file_open(root, pid, &mapped);
 	if (fd < 0) {
 		log_debug("%s of process %d: %s", file->name, (int)pid, strerror(-fd));
-		return NULL; /* another process may still show it */
+		return NULL; /* another process may still map the file and open it */
 	}
 	file->opened = true;
 	r = elf_symbols_open(fd, DEBUG_ROOT, &file->symbols);

@@ -30,11 +30,11 @@ void elf_file_close(struct elf_file *file);
 /* Returns the first section of a type (SHT_*) and, if name is not NULL, of this name; NULL if there is none.
  */
 const Elf64_Shdr *elf_file_section(const struct elf_file *file, uint32_t type, const char *name);
-/* Returns the section of an index, such as another's sh_link, if it has this type; else NULL. */
+/* Returns the section with this index (such as another section's sh_link) if it has this type, else NULL. */
 const Elf64_Shdr *elf_file_linked(const struct elf_file *file, uint32_t index, uint32_t type);
 
-/* Copies a section, followed by a NUL that does not count. Returns NULL if it is compressed, not all in the
- * file, or larger than a real library's, and without memory. The caller frees the copy. */
+/* Copies a section, followed by a NUL that *ret_bytes does not count. Returns NULL if it is compressed, not
+ * all in the file, or larger than a real library's, and without memory. The caller frees the copy. */
 void *elf_file_read(const struct elf_file *file, const Elf64_Shdr *section, size_t *ret_bytes);
 
 /* Returns the text at an offset of a copied string table, or NULL if it begins behind the end. */

@@ -20,6 +20,6 @@ void names_free(struct names *names);
 uint64_t names_frame(struct names *names, enum frame_kind kind, const char *library, const char *function,
 		     const struct collector_sink *sink);
 
-/* Like names_frame(), for a stack of n <= METADATA_STACK_FRAMES_MAX frames; 0 if it has none. */
+/* Like names_frame(), for a stack of n <= METADATA_STACK_FRAMES_MAX frames; 0 if n is 0. */
 uint64_t names_stack(struct names *names, const uint64_t *frames, size_t n,
 		     const struct collector_sink *sink);

@@ -12,7 +12,7 @@
 
 struct process {
 	uint32_t tgid;
-	uint32_t parent;    /* process that forked it, with the same memory; 0: none */
+	uint32_t parent;    /* parent that forked this process, with the same memory; 0: none */
 	uint32_t serial;    /* changes when the tgid becomes another program */
 	uint64_t read_ns;   /* time of the last read of its mappings; 0: never */
 	uint64_t pause_ns;  /* time after read_ns until the next read is allowed */
@@ -28,7 +28,8 @@ struct process {
 struct processes {
 	struct process **items;
 	size_t n;
-	struct process *index[PROCESSES_INDEX]; /* [tgid % PROCESSES_INDEX]: the process looked up last */
+	struct process *
+	    index[PROCESSES_INDEX]; /* cache, indexed by tgid % PROCESSES_INDEX: the process looked up last */
 	uint32_t last_serial;
 	struct code_files files;
 	const char *root; /* "/proc" */
@@ -45,7 +46,7 @@ struct process *processes_get(struct processes *processes, uint32_t tgid);
 /* NULL: not known. */
 struct process *processes_find(const struct processes *processes, uint32_t tgid);
 
-/* The tgid now means a new process, or, if parent is 0, a new program (exec). */
+/* Records that the tgid now is a new process or, if parent is 0, runs a new program (exec). */
 void processes_renew(struct processes *processes, uint32_t tgid, uint32_t parent);
 
 /* Reads the process's mappings now. Returns true if it is a Python of a known version; process->python

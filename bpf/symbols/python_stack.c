@@ -89,7 +89,7 @@ int python_stack_open(const char *root, pid_t pid, struct python_stack **ret_sta
 			? stack_read(stack, stack->python.layout.runtime, &probe, sizeof(probe))
 			: -ENOENT;
 	}
-	/* Names and offsets are known now, so the code is no longer needed. */
+	/* The version and the offsets are known now, so the mappings are no longer needed. */
 	if (process)
 		address_space_free(&process->space);
 	code_files_free(&stack->processes.files);

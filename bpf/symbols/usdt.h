@@ -21,7 +21,7 @@ struct usdt_probe {
 	uint64_t semaphore_offset;   /* offset in the file of a counter of active tracers; 0: none */
 };
 
-/* Calls visit() for each probe until it returns something else than 0, which is then the result. Notes that
- * are damaged or point outside of the file are left out. */
+/* Calls visit() for each probe until a call returns a value other than 0, which is then the result. Notes
+ * that are damaged or point outside of the file are left out. */
 int usdt_each(const struct symbol_file *file, int (*visit)(void *user, const struct usdt_probe *probe),
 	      void *user);

@@ -45,24 +45,26 @@ enum event_type {
 	    24, /* only lifetimes and steps were recorded from start to end; written by the recorder */
 	EVENT_LOSS =
 	    25, /* loss.n records were lost at some time from start to end; written by the collector */
-	/* The GPU driver, and ranges that the program names: */
+	/* GPU driver calls, and ranges that the program names: */
 	EVENT_GPU_WAIT = 20, /* a synchronising call of libcuda, from entry to return */
 	EVENT_GPU_WORK = 21, /* start: a synchronisation left nothing queued; end: the next work was queued */
 	EVENT_GPU_TOTALS = 22, /* totals of a process at the end of the recording; tid == tgid */
 	EVENT_PHASE = 23,      /* a named range (NVTX, USDT) begins or ends */
 	/* Without privilege: */
-	EVENT_SAMPLE = 29,         /* a thread between two samples of /proc */
+	EVENT_SAMPLE = 29,         /* a thread's activity between two samples of /proc */
 	EVENT_SAMPLE_PROCESS = 30, /* a process was first seen, or more of its properties are known */
 };
 
 /* Sources and limits of the values in EVENT_SAMPLE. */
 enum sample_known {
-	SAMPLE_KNOWN_SCHEDSTAT = 1 << 0, /* exec_ns, queue_ns exact; else exec_ns in ticks, no queue_ns */
-	SAMPLE_KNOWN_SYSCALL = 1 << 1,   /* wait is from the system call it sleeps in */
-	SAMPLE_KNOWN_WCHAN = 1 << 2,     /* wait is from the kernel function it sleeps in */
-	SAMPLE_KNOWN_IO = 1 << 3,        /* n_reads, read_bytes and written_bytes are exact */
-	SAMPLE_KNOWN_PROCESS = 1 << 4,   /* process_ns is valid: a main thread */
-	SAMPLE_CUT = 1 << 5,             /* a counter moved by more than its field holds */
+	SAMPLE_KNOWN_SCHEDSTAT =
+	    1 << 0, /* exec_ns, queue_ns are exact; else exec_ns is in ticks, queue_ns missing */
+	SAMPLE_KNOWN_SYSCALL = 1 << 1, /* wait was derived from the system call in which the thread sleeps */
+	SAMPLE_KNOWN_WCHAN =
+	    1 << 2,               /* wait was derived from the kernel function in which the thread sleeps */
+	SAMPLE_KNOWN_IO = 1 << 3, /* n_reads, read_bytes and written_bytes are exact */
+	SAMPLE_KNOWN_PROCESS = 1 << 4, /* process_ns is valid (main threads only) */
+	SAMPLE_CUT = 1 << 5,           /* a counter's increase did not fit in its field */
 };
 
 /* The thread's position in its Python code at the end of EVENT_SAMPLE. */
@@ -78,10 +80,11 @@ enum sample_place {
 };
 
 enum sample_process {
-	SAMPLE_PROCESS_SHARES_PIPE = 1 << 0, /* it shares a pipe with its parent, above standard error */
-	SAMPLE_PROCESS_COPY = 1 << 1,        /* forked: it runs its parent's command line */
-	SAMPLE_PROCESS_SPAWNED = 1 << 2,     /* started by Python's multiprocessing without a fork */
-	SAMPLE_PROCESS_HIDDEN = 1 << 3,      /* we may not read its descriptors */
+	SAMPLE_PROCESS_SHARES_PIPE =
+	    1 << 0, /* shares a pipe with its parent, on a descriptor above standard error */
+	SAMPLE_PROCESS_COPY = 1 << 1,    /* forked: it runs its parent's command line */
+	SAMPLE_PROCESS_SPAWNED = 1 << 2, /* started by Python's multiprocessing without a fork */
+	SAMPLE_PROCESS_HIDDEN = 1 << 3,  /* no permission to read its descriptors */
 };
 
 #define EVENT_TYPE_LIMIT 32 /* above every enum event_type, including those of later versions */
@@ -89,7 +92,7 @@ enum sample_process {
 /* Kind of wake-up: the context of the CPU that made the thread runnable. */
 enum waker_context {
 	WAKER_TASK = 0,    /* waker_tid is a real waker */
-	WAKER_HARDIRQ = 1, /* interrupt context; waker_tid is the interrupted thread, so no evidence */
+	WAKER_HARDIRQ = 1, /* interrupt context; waker_tid is only the interrupted thread */
 	WAKER_SOFTIRQ = 2, /* waker_detail: softirq number (3 NET_RX, 4 BLOCK, 1 TIMER) */
 	WAKER_TIMER = 3,   /* local timer interrupt */
 	WAKER_NONE = 255,  /* no wake-up was seen: preempted, or the sleep began before the recording */
@@ -105,7 +108,7 @@ enum event_flag {
 	/* EVENT_SWITCH: slept until some or all written data was on storage: in fsync, or in a write that the
 	 * kernel throttled because of too much dirty data. Checkpoints wait in this way for writeback. */
 	EVENT_FLAG_WRITEBACK = 1 << 5,
-	EVENT_FLAG_FOLDER = 1 << 6,    /* EVENT_PLACE: all files directly in this folder */
+	EVENT_FLAG_FOLDER = 1 << 6,    /* EVENT_PLACE: the sums cover all files directly in this folder */
 	EVENT_FLAG_NEIGHBOUR = 1 << 7, /* EVENT_SWITCH: its core had just run a thread outside the job */
 	EVENT_FLAG_CODE = 1 << 8,      /* EVENT_SWITCH: slept in a page fault of its program or a library */
 };
@@ -176,7 +179,7 @@ enum phase_kind {
 struct event_switch {
 	uint64_t waking_ns; /* when it became runnable; 0: it was runnable all the time */
 	uint64_t exec_ns;   /* its CPU time so far (se.sum_exec_runtime) */
-	uint32_t waker_tid; /* meaningful with WAKER_TASK */
+	uint32_t waker_tid; /* valid only with WAKER_TASK */
 	uint16_t state;     /* task state bits at the switch: 1 S, 2 D, 0 runnable; a set */
 	uint16_t syscall_nr;
 	uint8_t waker_context; /* enum waker_context */
@@ -187,7 +190,7 @@ struct event_switch {
 struct event_call {
 	int64_t result;
 	uint64_t inode;    /* inode of the fd's file; futex: address; 0: none */
-	uint64_t argument; /* open: flags; read, write: count; mmap: length; poll: n of fds */
+	uint64_t argument; /* open: flags; read, write: count; mmap: length; poll: number of fds */
 	int32_t fd;        /* poll of one fd: that fd; open: the directory fd */
 	uint16_t nr;
 	uint8_t file_type; /* enum event_file_type */
@@ -202,7 +205,7 @@ struct event_call {
  */
 struct event_calls {
 	uint64_t inode; /* inode of the last call's file */
-	uint32_t bytes; /* returned by reads */
+	uint32_t bytes; /* bytes that the reads returned */
 	uint32_t busy_ns;
 	uint16_t n_calls; /* 2 or more */
 	uint16_t n_reads; /* completed reads */
@@ -213,8 +216,8 @@ struct event_calls {
 };
 
 struct event_pages {
-	uint32_t accessed_pages; /* pages looked up by reads and faults */
-	uint32_t missed_pages;   /* brought in from storage, read-ahead included */
+	uint32_t accessed_pages; /* pages that reads and faults looked up in the page cache */
+	uint32_t missed_pages;   /* pages read from storage, read-ahead included */
 	uint32_t n_minor_faults; /* faults whose page was already in memory */
 	uint32_t n_major_faults;
 	uint32_t reserved[2];
@@ -228,7 +231,7 @@ struct event_place {
 	uint32_t missed_pages;
 	uint32_t n_reads;
 	uint32_t used_kib;
-	uint32_t direct_kib; /* bypassing the page cache; part of used_kib */
+	uint32_t direct_kib; /* read past the page cache (O_DIRECT); part of used_kib */
 };
 
 struct event_sizes {
@@ -248,9 +251,10 @@ struct event_fault {
 };
 
 struct event_reads {
-	uint64_t used_bytes;    /* read from files, through the page cache or not; includes io_uring */
-	uint64_t direct_bytes;  /* part of used_bytes: bypassing the page cache (O_DIRECT) */
-	uint64_t network_bytes; /* received from IPv4 and IPv6 sockets; not in used_bytes */
+	uint64_t used_bytes;    /* bytes bytes bytes read from files, through the page cache or not; includes
+				   io_uring */
+	uint64_t direct_bytes;  /* part of used_bytes that was read past the page cache (O_DIRECT) */
+	uint64_t network_bytes; /* bytes bytes bytes received from IPv4 and IPv6 sockets; not in used_bytes */
 	uint32_t n_reads;       /* completed reads of files */
 	uint32_t reserved;
 };
@@ -259,7 +263,7 @@ struct event_reads {
 struct event_mark {
 	uint64_t value; /* start of a phase: key of the metadata "phase" with its name; end: 0 */
 	uint64_t reserved[2];
-	uint32_t kind; /* enum mark_kind, enum phase_kind */
+	uint32_t kind; /* enum mark_kind or, in EVENT_PHASE, enum phase_kind */
 	uint32_t reserved2;
 };
 
@@ -273,7 +277,7 @@ struct event_fork {
 
 struct event_exit {
 	uint64_t exec_ns;  /* CPU time */
-	uint64_t queue_ns; /* runnable without a CPU */
+	uint64_t queue_ns; /* time time time runnable without a CPU */
 	uint64_t sleep_ns; /* interruptible */
 	uint64_t block_ns; /* uninterruptible */
 };
@@ -301,7 +305,7 @@ struct event_sample {
 	uint32_t queue_ns;   /* time runnable without a CPU */
 	uint32_t process_ns; /* CPU time of all threads of its process */
 	uint32_t read_bytes, written_bytes;
-	uint32_t inode;   /* inode of the pipe or socket that it waits for; 0: not known */
+	uint32_t inode;   /* inode of the pipe or socket that the thread waits for; 0: not known */
 	uint16_t n_reads; /* read calls */
 	uint16_t known;   /* enum sample_known, or-ed */
 	uint8_t state;    /* state at the end, as in /proc: R S D Z ... */
@@ -312,7 +316,7 @@ struct event_sample {
 
 struct event_process {
 	uint64_t start_boottime_ns;
-	uint64_t exec_ns; /* CPU time of all its threads so far */
+	uint64_t exec_ns; /* CPU time of all threads of the process so far */
 	uint32_t parent_tgid;
 	uint32_t flags; /* enum sample_process, or-ed */
 	uint64_t reserved;
@@ -320,8 +324,8 @@ struct event_process {
 
 struct event_gpu {
 	uint64_t n_launches; /* kernel and graph launches of the process that probes counted so far; counting
-			      * stops when too many come */
-	uint64_t n_copies;   /* copies and fills, with the same limit */
+			      * stops when they become too frequent */
+	uint64_t n_copies;   /* copies and fills counted so far, with the same limit */
 	uint64_t stream;     /* CUstream; 0: the default one */
 	uint16_t function;   /* index, see bpf/gpu.h */
 	uint16_t gpu_flags;  /* enum gpu_flag */
@@ -335,10 +339,11 @@ struct event_gpu_totals {
 };
 
 struct event_stack {
-	uint64_t native; /* key of the metadata "stack" of its native frames; 0: not known */
-	uint64_t python; /* key of the metadata "stack" of its Python frames; 0: none */
+	uint64_t native; /* key of the metadata "stack" of the native frames; 0: not known */
+	uint64_t python; /* key of the metadata "stack" of the Python frames; 0: none */
 	uint16_t syscall_nr;
-	uint8_t in_kernel; /* 1: in the call syscall_nr; 0xffff there: in a page fault or an interrupt */
+	uint8_t in_kernel; /* 1: the thread was in the call syscall_nr, or (0xffff) in a page fault or an
+			      interrupt */
 	uint8_t reserved[13];
 };
 

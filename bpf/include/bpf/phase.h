@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * Named ranges that a program marks by itself, from two sources:
+ * Named ranges that a program marks itself, from two sources:
  *
  *   NVTX   nvtxRangePush and Pop, also in domains, where the program calls a library that exports them
  *          (libnvToolsExt.so.1; ranges that header-only NVTX 3 hands to an injected tool are not seen)

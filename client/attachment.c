@@ -27,8 +27,8 @@ _Static_assert(sizeof(struct diesel_item) == sizeof(struct ring_item),
 _Static_assert(offsetof(struct diesel_item, sample) == offsetof(struct ring_item, sample), "as is");
 _Static_assert(offsetof(struct diesel_item, label) == offsetof(struct ring_item, label), "as is");
 
-/* Returns true if the file is as long as the reply says: reading beyond its end would be a SIGBUS. Its size
- * is sealed. */
+/* Returns true if the file is as long as the reply says: reading beyond its end would be a SIGBUS. The size
+ * cannot change: the file is sealed. */
 static bool has_bytes(int fd, uint64_t bytes)
 {
 	struct stat st;
@@ -124,7 +124,7 @@ static int adopt_reply(struct attachment *a, const union wire_message *reply, co
 	return map_shared(a, reply, fds, err);
 }
 
-/* Parts without a sample are left out. */
+/* Sends the subset in parts. Omits parts without samples. */
 static int send_subset(struct attachment *a, const struct subset *subset, struct error *err)
 {
 	static const uint64_t none[WIRE_SUBSET_WORDS];
@@ -211,8 +211,8 @@ void attachment_unref(struct attachment *a)
 {
 	if (!a || atomic_fetch_sub(&a->refs, 1) > 1)
 		return;
-	/* A forked process also holds the socket, so without shutdown() the daemon would not see it end
-	 * now. */
+	/* A forked process also holds the socket, so without shutdown() the daemon would not see the
+	 * connection end. */
 	if (a->transport.fd >= 0 && a->owner == getpid())
 		shutdown(a->transport.fd, SHUT_RDWR);
 	unmap_all(a);
@@ -311,7 +311,7 @@ void attachment_kick(struct attachment *a, uint32_t ready)
 	if (!ring_wants_kick(a->control, ready))
 		return;
 	protocol_init(&message, WIRE_KICK);
-	/* Fails when the daemon is gone, which the next wait finds out. */
+	/* A failure means that the daemon is gone; the next wait detects this. */
 	(void)transport_send(a->transport.fd, &message, NULL, 0);
 }
 

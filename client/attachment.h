@@ -31,7 +31,7 @@ struct attachment {
 	_Atomic uint32_t refs;
 	_Atomic uint32_t n_held;
 	struct transport transport;
-	pid_t owner; /* the process that opened it */
+	pid_t owner; /* process that opened the session */
 	struct ring_control *control;
 	uint8_t *buffers; /* n_buffers * slot_bytes, private copy-on-write */
 	struct ring_layout layout;
@@ -51,8 +51,8 @@ struct attachment {
 	int batch_buffers_fd; /* memory of the batch buffers, for worker processes */
 };
 
-/* Connects, says hello and opens the dataset. *ret_snapshot_fd is the daemon's copy of the snapshot, for the
- * caller to close. version: the version that the dataset must have; 0: any. */
+/* Connects, exchanges HELLO and opens the dataset. *ret_snapshot_fd is the daemon's copy of the snapshot, for
+ * the caller to close. version: the version that the dataset must have; 0: any. */
 int attachment_connect(const char *socket_path, const struct shown *shown, uint64_t version,
 		       struct transport *ret, int *ret_snapshot_fd, struct error *err);
 
@@ -82,7 +82,7 @@ int attachment_segment(struct attachment *a, uint32_t segment, const struct segm
 int attachment_segment_fd(struct attachment *a, uint32_t segment, int *ret_fd, uint64_t *ret_bytes,
 			  struct error *err);
 
-/* Tells the daemon that a slot is free, if the daemon waits for one and `ready` is low enough. Any thread. */
+/* Notifies the daemon of a free slot, if the daemon waits for one and `ready` is low enough. Any thread. */
 void attachment_kick(struct attachment *a, uint32_t ready);
 
 /* Lends the slot, whose batch is in the buffer: *ret holds a reference until lease_release(). */

@@ -37,7 +37,7 @@ static const char *socket_or_default(const char *socket)
 	return socket && *socket ? socket : DIESEL_DEFAULT_SOCKET;
 }
 
-/* A folder of files is a source, into which nothing is packed. */
+/* Sets the error for a folder without snapshot: a damaged dataset, or a folder of source files. */
 static int no_snapshot(const struct diesel_dataset *d, struct error *err)
 {
 	int length = (int)strlen(d->path);
@@ -60,7 +60,7 @@ static int open_files(struct diesel_dataset *d, struct error *err)
 	if (fetch_is_elsewhere(d->path))
 		return fetch_start(d->path, d->wanted, d->socket_path, &d->shown, err);
 	d->shown.dir_fd = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (d->shown.dir_fd < 0 && errno == EACCES) /* permission to pass through it is enough */
+	if (d->shown.dir_fd < 0 && errno == EACCES) /* permission to pass through the folder is enough */
 		d->shown.dir_fd = open(d->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (d->shown.dir_fd < 0) {
 		if (errno == ENOTDIR)

@@ -16,8 +16,8 @@ struct diesel_dataset {
 	uint64_t wanted; /* requested version; 0: the newest */
 	struct shown shown;
 	struct transport connection; /* keeps the dataset open in the daemon between sessions */
-	struct snapshot *snapshot;   /* the daemon's copy, shared by every process of the node; its tables are
-					verified, for the rest there is dataset_look_up() */
+	struct snapshot *snapshot;   /* the daemon's copy, shared by every process of the node; only its
+					tables are verified, so use dataset_look_up() for entries */
 	struct store *store;         /* for diesel_dataset_read(); NULL: not opened yet */
 	pthread_mutex_t store_lock;
 };

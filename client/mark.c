@@ -3,9 +3,9 @@
 
 #include "probe.h"
 
-/* In a file of its own, and opaque to the optimizer: the probe needs a function that is really called. It
- * begins with a nop, because a probe on most other instructions is single-stepped: 10 us a call on a virtual
- * machine. */
+/* In its own file, and opaque to the optimizer, because the probe needs a function that is really called.
+ * The function begins with a nop, because a probe on most other instructions is single-stepped: 10 us per
+ * call on a virtual machine. */
 __attribute__((noinline, visibility("default"), patchable_function_entry(1, 0))) void diesel_mark(
     uint32_t kind, uint64_t value)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order of a session, without one. */
+/* The order of a session, computed without opening a session. */
 #include "client/diesel.h"
 
 #include <errno.h>

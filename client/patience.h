@@ -18,7 +18,8 @@ struct patience {
 
 struct patience patience_begin(uint32_t most_ms, uint64_t since_ns);
 
-/* Returns true if waiting can help: the daemon is starting, died while answering, or does not answer. */
+/* Returns true if waiting can help after the error r: the daemon is starting, died while answering, or does
+ * not answer. */
 bool patience_helps(int r);
 
 /* Returns how long the daemon has been away, in ms. */

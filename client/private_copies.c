@@ -9,7 +9,7 @@
 
 #include "lib/cleanup.h"
 
-#define WORTH_ASKING (1 << 20) /* bytes: below this, page faults cost less than the query */
+#define WORTH_ASKING (1 << 20) /* threshold in bytes: below it, page faults cost less than the query */
 #define REGIONS      32
 
 /* linux/fs.h of Linux 6.7. */
@@ -27,7 +27,7 @@ struct page_scan {
 #define IS_PRESENT   (UINT64_C(1) << 3)
 #define IS_SWAPPED   (UINT64_C(1) << 4)
 
-/* Returns 0, or -1 if the kernel does not report it. */
+/* Drops the written pages that the kernel reports. Returns 0, or -1 if the kernel cannot report them. */
 static int drop_known(uint64_t begin, uint64_t end)
 {
 	struct page_region regions[REGIONS];

@@ -74,7 +74,7 @@ uint32_t protocol_agree(const struct wire_hello *theirs)
 	uint32_t least = theirs->least ? theirs->least : theirs->version;
 	uint32_t version = theirs->version < WIRE_VERSION ? theirs->version : WIRE_VERSION;
 
-	/* Only the newest version of an end has revisions; older ones are as released. */
+	/* Only the newest version that an end supports has a revision; older versions have been released. */
 	if ((version == theirs->version ? theirs->revision : 0) !=
 	    (version == WIRE_VERSION ? WIRE_REVISION : 0))
 		version--;
@@ -222,7 +222,7 @@ static bool fields_ok(const union wire_message *m)
 	case WIRE_FETCHED:
 		return m->fetched.result <= 0 && m->fetched.landing < WIRE_LANDINGS &&
 		       text_ok(m->fetched.text, sizeof(m->fetched.text));
-	case WIRE_SUBSET: /* the receiver knows how long a subset is */
+	case WIRE_SUBSET: /* the receiver checks the part, because it knows the length of the subset */
 	case WIRE_SUBSET_REPLY:
 	case WIRE_ORIGIN_REPLY:
 	case WIRE_DATASET_REPLY:

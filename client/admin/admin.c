@@ -18,7 +18,7 @@
 #include "lib/fd_io.h"
 #include "lib/file_safety.h"
 
-/* Adds "<formatted>" to the list of places that will not do. */
+/* Adds "<formatted>" to the list of unsuitable places. */
 __attribute__((format(printf, 2, 3))) static void add(struct error *problems, const char *format, ...)
 {
 	size_t used = strlen(problems->text);
@@ -33,7 +33,7 @@ __attribute__((format(printf, 2, 3))) static void add(struct error *problems, co
 	va_end(args);
 }
 
-/* No links are in path. */
+/* Returns true if only root and this user can change the folders above. path has no links. */
 static bool is_above_safe(const char *path, struct error *problems)
 {
 	char at[PATH_MAX];
@@ -110,7 +110,7 @@ static int connect_in(const char *folder, struct reaching *reaching, struct erro
 			 (unsigned)peer.uid);
 }
 
-/* A place: the folder NAME in PARENT. Returns -ENOENT to have the next one tried. */
+/* A place: the folder NAME in PARENT. Returns -ENOENT if the next place is to be tried. */
 typedef int try_place(const char *parent, const char *name, void *context, struct error *problems,
 		      struct error *err);
 
@@ -130,7 +130,7 @@ static int make_at(const char *parent, const char *name, void *context, struct e
 
 	if (realpath(parent, real) && is_above_safe(real, problems) &&
 	    snprintf(path, sizeof(path), "%s/%s", real, name) < PATH_MAX)
-		(void)mkdir(path, 0700); /* an existing file is checked */
+		(void)mkdir(path, 0700); /* an existing one is checked below */
 	return is_private(parent, name, context, problems) ? 0 : -ENOENT;
 }
 
@@ -180,7 +180,7 @@ static int own_daemon_folder(char *ret_folder, struct error *err)
 
 struct admin_client {
 	struct transport transport;
-	bool asked; /* the connection's time was the first question's */
+	bool asked; /* a question was asked, so the time limit of the connection no longer applies */
 };
 
 static int read_text(int fd, uint64_t bytes, char **ret_text, struct error *err)
@@ -315,11 +315,10 @@ int admin_set(struct admin_client *c, uint64_t job, const struct wire_setting *s
 		return error_set(err, -EINVAL, "expected 1 to %d settings per command", WIRE_SETTINGS_MAX);
 	for (uint32_t i = 0; i < n_settings && c->transport.version < 8; i++)
 		if (settings[i].flags & WIRE_SETTING_UNTIL_RESTART)
-			return error_set(
-			    err, -EOPNOTSUPP,
-			    "dieseld is too old for --until-restart (protocol %u, needs 8): upgrade "
-			    "dieseld (apt install diesel), or leave out --until-restart",
-			    c->transport.version);
+			return error_set(err, -EOPNOTSUPP,
+					 "dieseld is too old for --until-restart (protocol %u, needs 8): "
+					 "upgrade dieseld (apt install diesel), or leave out --until-restart",
+					 c->transport.version);
 	protocol_init(&request, WIRE_SET);
 	request.set.job = job;
 	request.set.n_settings = n_settings;

@@ -19,7 +19,7 @@ bool fetch_is_elsewhere(const char *name)
 	return strncmp(name, SCHEME, strlen(SCHEME)) == 0;
 }
 
-/* -EINTR: a signal, whose handler decides whether to continue. */
+/* Waits for the reply. -EINTR: a signal arrived, and the caller decides whether to continue. */
 static int receive(int channel_fd, const char *url, struct shown *ret, struct error *err)
 {
 	struct pollfd p = {.fd = channel_fd, .events = POLLIN};

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Datasets in a bucket. Neither this library nor the daemon reaches one: a process of the caller's user does,
- * `dieselctl fetch`, with the credentials and the network that this user has (client/fetch_channel.h). It
- * reads chunks for the daemon, and ranges of them for us, until the last copy of the channel is closed.
+ * Datasets in a bucket. Neither this library nor the daemon accesses a bucket: a process of the caller's user
+ * does, `dieselctl fetch`, with the credentials and the network that this user has (client/fetch_channel.h).
+ * It reads chunks for the daemon, and ranges of them for us, until the last copy of the channel is closed.
  */
 
 #include <stdbool.h>
@@ -14,12 +14,12 @@
 #include "lib/error.h"
 #include "shown.h"
 
-/* Returns true if the name is that of a dataset that is not in a folder. */
+/* Returns true if the name is a URL of a dataset outside the file system. */
 bool fetch_is_elsewhere(const char *name);
 
 /* Starts the process (start.h) for a version of the dataset; 0: the newest. Returns when it reads for the
  * daemon at socket_path. -ENOENT: no such dataset, version or program; -ECONNREFUSED: no daemon; -EACCES;
- * -EINTR; else as bucket.h has it. */
+ * -EINTR; else the errors of bucket.h. */
 int fetch_start(const char *url, uint64_t version, const char *socket_path, struct shown *ret,
 		struct error *err);
 

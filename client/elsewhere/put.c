@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writing datasets. This library lacks the database, the object stores and their libraries that writing
- * takes. So it hands samples to a process of the caller's user, `dieselctl put` (client/put_channel.h), which
- * ends with the writer.
+ * Writing datasets. This library lacks the database and the object-store libraries that writing needs. So it
+ * hands samples to a process of the caller's user, `dieselctl put` (client/put_channel.h), which ends with
+ * the writer.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -30,7 +30,7 @@
 
 struct diesel_writer {
 	char *name;
-	pid_t owner; /* a forked child's copy of the writer is none */
+	pid_t owner; /* process that may use the writer; forked children may not */
 	int channel_fd;
 	pthread_mutex_t lock;
 	struct path_set paths;
@@ -168,7 +168,7 @@ static int put(struct diesel_writer *w, const struct diesel_sample *s, struct er
 
 	if (r == 0)
 		r = check_sample(w, s, err);
-	if (r == 0 && w->n - w->n_sent >= SEND_BYTES) /* a signal has left it */
+	if (r == 0 && w->n - w->n_sent >= SEND_BYTES) /* a signal interrupted an earlier flush */
 		r = flush(w, err);
 	if (r < 0)
 		return r;
@@ -287,7 +287,7 @@ int diesel_writer_open(const char *path, const struct diesel_writer_options *opt
 	return 0;
 }
 
-/* Waits for the process, which may have much to remove, so that nobody finds half of it. */
+/* Waits for the process, which may have many files to remove, so that nobody finds some of them. */
 static void end(const struct diesel_writer *w)
 {
 	char rest[256];

@@ -26,7 +26,7 @@ int diesel_dieselctl(const char *path)
 
 	if (!copy)
 		return -ENOMEM;
-	program = copy; /* the old string may be in use, so it is not freed; there are few */
+	program = copy; /* the old string may be in use, so it is not freed; calls are few */
 	return 0;
 }
 

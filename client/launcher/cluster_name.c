@@ -80,8 +80,8 @@ uint32_t session_cluster_nodes(const struct diesel_session_options *o)
 		return 0;
 	if (o->nodes)
 		return o->nodes < o->world ? o->nodes : o->world;
-	if (o->flags & DIESEL_WARM) /* its process is not a rank of a node */
+	if (o->flags & DIESEL_WARM) /* a warming process is not a rank of a node */
 		return number("SLURM_STEP_NUM_NODES", o->world);
-	/* torchrun has as many on each node. */
+	/* torchrun starts equally many ranks on each node. */
 	return local ? (o->world + local - 1) / local : number("SLURM_STEP_NUM_NODES", o->world);
 }

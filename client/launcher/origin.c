@@ -10,7 +10,7 @@
 
 #define NAMESPACE_FILE "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-/* Truncates the text to the field. Replaces characters that the protocol does not allow by '_'. */
+/* Truncates the text to the field. Replaces characters that the protocol does not allow with '_'. */
 static void put(char *field, size_t size, const char *text)
 {
 	size_t length = text ? strnlen(text, size - 1) : 0;
@@ -42,7 +42,7 @@ bool origin_fill(struct wire_origin *m)
 	put(m->pod, sizeof(m->pod), getenv("POD_NAME"));
 	put(m->pod_namespace, sizeof(m->pod_namespace), getenv("POD_NAMESPACE"));
 	if (getenv("KUBERNETES_SERVICE_HOST")) {
-		if (!m->pod[0]) /* the kubelet calls a pod's host as it calls the pod */
+		if (!m->pod[0]) /* the kubelet sets the host name in a pod to the pod's name */
 			put(m->pod, sizeof(m->pod), getenv("HOSTNAME"));
 		if (!m->pod_namespace[0])
 			put_namespace(m);

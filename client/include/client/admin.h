@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Questions and settings for dieseld, as dieselctl and diesel-top send them. One connection, any number of
- * requests, answers as JSON text (docs/reference/protocol.md names the members). Blocking; a connection
+ * Queries and settings for dieseld, as dieselctl and diesel-top send them. One connection takes any number
+ * of requests; answers are JSON text (docs/reference/protocol.md names the members). Blocking; a connection
  * belongs to one thread.
  *
  * All functions: 0, or a negative errno with one line in err. -ECONNREFUSED: nobody listens; -ECONNRESET: the
@@ -19,12 +19,12 @@
 
 struct admin_client;
 
-/* Default timeout of a question, in seconds. */
+/* Default timeout of a request, in seconds. */
 #define ADMIN_TIMEOUT_S 5
 
-/* socket NULL or "": the environment variable DIESEL_SOCKET, else the node's daemon or, if that refuses
- * access, the user's own, if it runs. Each question takes timeout_s at most, the first one with the
- * connection that it needs; then it is -ETIMEDOUT. */
+/* Connects. socket NULL or "": the environment variable DIESEL_SOCKET, else the node's daemon or, if that
+ * refuses access, the user's own, if it runs. Each request takes timeout_s at most (the first one includes
+ * the connecting), else -ETIMEDOUT. */
 int admin_open(const char *socket, uint32_t timeout_s, struct admin_client **ret, struct error *err);
 void admin_close(struct admin_client *c);
 
@@ -32,11 +32,11 @@ void admin_close(struct admin_client *c);
  * ret_folder has PATH_MAX bytes. -ENOENT: no place is suitable, and err lists each with its problem. */
 int admin_own_folder(char *ret_folder, struct error *err);
 
-/* The caller frees the text. */
+/* Gets the status of the daemon. The caller frees the text. */
 int admin_status(struct admin_client *c, char **ret_json, struct error *err);
 int admin_jobs(struct admin_client *c, char **ret_json, struct error *err);
-/* The newest `max` decisions (1 to WIRE_WHY_MAX) of a job, or of all jobs if job is 0; newest first. */
+/* Gets the newest `max` decisions (1 to WIRE_WHY_MAX) of a job, or of all jobs if job is 0; newest first. */
 int admin_why(struct admin_client *c, uint64_t job, uint32_t max, char **ret_json, struct error *err);
-/* Either all settings take effect, or none. job 0: all jobs, including future ones. */
+/* Changes settings: all of them take effect, or none. job 0: all jobs, including future ones. */
 int admin_set(struct admin_client *c, uint64_t job, const struct wire_setting *settings, uint32_t n_settings,
 	      char **ret_json, struct error *err);

@@ -74,7 +74,8 @@ struct diesel_dataset_info {
 	uint32_t reserved;
 };
 
-/* Returns 0. Reads the mapped snapshot, without a request to the daemon. */
+/* Fills in the facts about the dataset. Returns 0. Reads the mapped snapshot, without a request to the
+ * daemon. */
 int diesel_dataset_info(const struct diesel_dataset *dataset, struct diesel_dataset_info *ret);
 /* Return the name of a class, or the path of a sample. The text is borrowed until close, and not
  * terminated. -ERANGE: no such class or sample. Classes are in ImageFolder's order: sorted names. */
@@ -114,7 +115,7 @@ struct diesel_stat {
 	uint32_t reserved;
 };
 
-/* -ERANGE: no such sample. */
+/* Gets time and mode of a packed file. -ERANGE: no such sample. */
 int diesel_dataset_stat(const struct diesel_dataset *dataset, uint64_t sample, struct diesel_stat *ret);
 
 /*
@@ -128,24 +129,25 @@ struct diesel_sample_info {
 	int32_t label; /* same as in struct diesel_item */
 };
 
-/* -ERANGE: no such sample. */
+/* Gets the facts about a sample. -ERANGE: no such sample. */
 int diesel_dataset_sample(const struct diesel_dataset *dataset, uint64_t sample,
 			  struct diesel_sample_info *ret);
 /* Writes the labels of all samples: labels[n_samples]. -EBADMSG. */
 int diesel_dataset_labels(const struct diesel_dataset *dataset, int64_t *labels);
 /* Returns 1 if chunks are fair samples of the dataset (docs/reference/formats.md), judged from some of them.
- * Returns 0 if they hold neighbours of the source, as with `dieselctl pack --order source`: windows then need
- * more chunks. -ENOMEM, -EBADMSG. */
+ * Returns 0 if they hold samples that were neighbours in the source, as with `dieselctl pack --order source`:
+ * windows then need more chunks. -ENOMEM, -EBADMSG. */
 int diesel_dataset_is_fair(const struct diesel_dataset *dataset);
 /* Reads a whole sample, and verifies it. buffer has space for its bytes. -ERANGE; -EINVAL: size is less than
- * its bytes; -EBADMSG: it is damaged; -ENOENT, -EACCES: its chunk. error receives the line. */
+ * its bytes; -EBADMSG: it is damaged; -ENOENT, -EACCES: its chunk cannot be opened. error receives the line.
+ */
 int diesel_dataset_read(struct diesel_dataset *dataset, uint64_t sample, void *buffer, size_t size,
 			char *error, size_t error_size);
 
 /*
  * Writes a dataset: samples from memory, then one commit. Until then, and if it fails or the process dies,
- * readers see the version before, or no dataset. No daemon takes part: a process of the caller's user, which
- * is started here and ends with the writer, writes chunks while samples arrive.
+ * readers see the previous version, or no dataset. No daemon takes part: a process of the caller's user,
+ * which is started here and ends with the writer, writes chunks while samples arrive.
  *
  * Any thread may put and commit. A dataset in a folder has one writer at a time. In a bucket several may
  * append at once: the second one to commit continues from the version of the first.
@@ -153,7 +155,8 @@ int diesel_dataset_read(struct diesel_dataset *dataset, uint64_t sample, void *b
 struct diesel_writer;
 
 enum diesel_writer_flag {
-	DIESEL_WRITER_APPEND = 1 << 0, /* the dataset may have samples; a path that it has is replaced */
+	DIESEL_WRITER_APPEND =
+	    1 << 0, /* the dataset may have samples; a sample with an existing path replaces the old one */
 	DIESEL_WRITER_DIGESTS =
 	    1 << 1, /* keep a SHA-256 of each chunk, as `dieselctl pack --digest sha256` */
 };
@@ -162,8 +165,8 @@ struct diesel_writer_options {
 	uint64_t chunk_bytes; /* 4 MiB to 64 MiB; 0: 8 MiB */
 	uint32_t flags;       /* enum diesel_writer_flag */
 	uint32_t zstd_level;  /* 1 to 19: as `dieselctl pack --zstd`; 0: chunks are not compressed */
-	const char *meta_url; /* a Redis server for the metadata, redis://HOST[:PORT]/PREFIX; NULL: in the
-				 dataset's folder */
+	const char *meta_url; /* a Redis server for the metadata, redis://HOST[:PORT]/PREFIX; NULL: metadata
+				 is in the dataset's folder */
 };
 
 /* Opens a folder, which is made if it is missing, or s3://BUCKET/PREFIX. options NULL: all 0. error receives
@@ -174,12 +177,12 @@ int diesel_writer_open(const char *path, const struct diesel_writer_options *opt
 		       struct diesel_writer **ret, char *error, size_t error_size);
 
 struct diesel_sample {
-	const char *path; /* relative, as `a/b.jpg`: no slash at either end, no empty name, none of . and ..;
-			     not terminated */
+	const char *path; /* relative, as `a/b.jpg`: no slash at either end, no empty name, no . or ..; not
+			     terminated */
 	size_t path_length;
 	const void *data;
 	size_t bytes;
-	/* Time of change and mode to store with the sample; NULL: now, 0644. Mode 0: 0644. */
+	/* Modification time and mode to store with the sample; NULL: now, 0644. Mode 0: 0644. */
 	const struct diesel_stat *stat;
 };
 
@@ -235,7 +238,7 @@ uint64_t diesel_subset_count(const struct diesel_subset *subset);
 int diesel_subset_sample(const struct diesel_subset *subset, uint64_t k, uint64_t *ret_sample);
 /* Writes the numbers of all samples: samples[diesel_subset_count()]. */
 void diesel_subset_samples(const struct diesel_subset *subset, uint64_t *samples);
-/* Replaces sample numbers by their indices in the subset. -ERANGE: a sample is not in it; the numbers
+/* Replaces sample numbers with their indices in the subset. -ERANGE: a sample is not in it; the numbers
  * before it are replaced. */
 int diesel_subset_indices(const struct diesel_subset *subset, uint64_t *samples, uint64_t n);
 enum diesel_stranger {
@@ -243,14 +246,14 @@ enum diesel_stranger {
 	DIESEL_NO_CLASS, /* the sample is in no class folder, but others are */
 };
 /* Returns 1 and the first sample (subset NULL: of the dataset) that does not match the others, or 0 if
- * there is none; -EBADMSG. Takes no time for a whole dataset without strangers, unless an older program
- * made it. */
+ * there is none; -EBADMSG. Fast for a whole dataset that has none, unless an older program made it. */
 int diesel_subset_stranger(const struct diesel_dataset *dataset, const struct diesel_subset *subset,
 			   enum diesel_stranger kind, uint64_t *ret_sample);
-/* Returns the total bytes of its samples. -EBADMSG. */
+/* Returns the total bytes of the subset's samples. -EBADMSG. */
 int diesel_subset_bytes(const struct diesel_dataset *dataset, const struct diesel_subset *subset,
 			uint64_t *ret_bytes);
-/* Returns its bits, for storing: sample i of the dataset's n_samples in bit i % 64 of word i / 64. Borrowed.
+/* Returns the subset's bits, for storing: sample i of the dataset's n_samples in bit i % 64 of word i / 64.
+ * Borrowed.
  */
 const uint64_t *diesel_subset_words(const struct diesel_subset *subset, uint64_t *ret_n_samples);
 /* Makes a subset from such bits, for a dataset with n_samples: words[(n_samples + 63) / 64]. -EINVAL: a
@@ -261,9 +264,9 @@ enum diesel_session_flag {
 	DIESEL_SHUFFLE = 1 << 0,   /* chunk-wise shuffle; else storage order */
 	DIESEL_DROP_LAST = 1 << 1, /* only full batches */
 	DIESEL_ASKED = 1 << 2,     /* no order: diesel_session_ask() names each batch's samples */
-	DIESEL_VIEWS = 1 << 3,     /* never packed: stored samples, in place in the cache */
-	DIESEL_PINNABLE = 1 << 4,  /* for diesel_session_map_pinnable(): private batch memory */
-	DIESEL_WARM = 1 << 5,      /* with DIESEL_ASKED: only loads chunks into the daemon's cache */
+	DIESEL_VIEWS = 1 << 3, /* batches are never packed: items point to the stored samples in the cache */
+	DIESEL_PINNABLE = 1 << 4, /* for diesel_session_map_pinnable(): private batch memory */
+	DIESEL_WARM = 1 << 5,     /* with DIESEL_ASKED: only loads chunks into the daemon's cache */
 };
 
 struct recipe;
@@ -289,14 +292,13 @@ struct diesel_session_options {
 	uint32_t stride; /* this session delivers batches first, first+stride, ...; 1 unless several sessions
 			    share a rank */
 	uint32_t offset; /* worker processes share the work of one rank: batch % stride == offset */
-	uint32_t
-	    window_chunks;     /* 0: 8, with lanes 2, or, where this is the only rank, the daemon's default */
-	uint32_t reconnect_ms; /* longest wait for a lost daemon, also while it opens the session; 0: fail at
-				  once */
-	uint32_t slots;        /* batches that the caller intends to hold at a time, if memory allows; 0: the
-				  daemon's default */
-	uint32_t nodes;        /* number of nodes of the job, for `cluster`; 0: from $LOCAL_WORLD_SIZE or
-				  $SLURM_STEP_NUM_NODES, otherwise unknown */
+	uint32_t window_chunks; /* 0: 8 (2 with lanes) or, if this is the only rank, the daemon's default */
+	uint32_t reconnect_ms;  /* longest wait for a lost daemon, also while it opens the session; 0: fail at
+				   once */
+	uint32_t slots;         /* batches that the caller intends to hold at a time, if memory allows; 0: the
+				   daemon's default */
+	uint32_t nodes;         /* number of nodes of the job, for `cluster`; 0: from $LOCAL_WORLD_SIZE or
+				   $SLURM_STEP_NUM_NODES, otherwise unknown */
 	const struct diesel_subset *subset; /* used during the call only; NULL: all samples */
 	const struct recipe *recipe; /* conversion of each image by the daemon (diesel_recipe.h), used during
 					the call only; NULL: samples as stored */
@@ -306,12 +308,12 @@ struct diesel_session_options {
 				together (docs/explanation/cluster.md); UTF-8 of at most 63 bytes, used during
 				the call only. "": no other node. NULL: $TORCHELASTIC_RUN_ID unless that is
 				"none", else $SLURM_JOB_ID.$SLURM_STEP_ID. Has no effect if world is 1 */
-	uint64_t start; /* samples of `epoch` that all ranks together have consumed, in steps of any length:
-			   0, or first_batch is at least diesel_first_batch(). Other epochs are whole */
+	uint64_t start; /* samples of `epoch` that all ranks together have consumed, in steps of any length.
+			   If not 0, first_batch must be at least diesel_first_batch(). Other epochs are
+			   whole */
 	uint32_t lanes; /* number of lanes of the dataset (dataset/shuffle.h), at most 65536 and one per
 			   sample; 0: 1 */
-	uint32_t drift; /* m, at most 65536: 1/m of the chunks is dealt to lanes again in each
-			   epoch; 0: none */
+	uint32_t drift; /* m, at most 65536: in each epoch, 1/m of the chunks move to other lanes; 0: none */
 };
 
 /* Opens a session. -EINVAL: invalid options, or the subset is empty or of another dataset. Errors of
@@ -323,7 +325,7 @@ int diesel_session_open(struct diesel_dataset *dataset, const struct diesel_sess
 /* Closes the session. Held batches stay readable until they are released. */
 void diesel_session_close(struct diesel_session *session);
 
-/* Returns the batches of this rank in an epoch (over all strides). */
+/* Returns the number of this rank's batches in an epoch (over all strides). */
 uint64_t diesel_session_n_batches(const struct diesel_session *session);
 /* Returns each rank's number of batches in an epoch of n_samples, without a session or a daemon. Returns 0
  * also if there are fewer samples than ranks: no session can be opened then. */
@@ -334,8 +336,8 @@ uint64_t diesel_n_batches(uint64_t n_samples, uint32_t world, uint32_t batch, ui
  * ranks consumed. The rest of that epoch is cut into steps as if it were a whole one, and its batches have
  * the last numbers of the epoch.
  */
-/* Returns the number of the first batch of that rest. -EINVAL: fewer samples than ranks are left, or start >
- * n_samples. */
+/* Returns the number of the first batch of the rest of an epoch. -EINVAL: fewer samples than ranks are left,
+ * or start > n_samples. */
 int diesel_first_batch(uint64_t n_samples, uint64_t start, uint32_t world, uint32_t batch, uint32_t flags,
 		       uint64_t *ret_batch);
 /* Returns the samples that all ranks together consumed before this batch; n_samples for the number of
@@ -351,13 +353,13 @@ uint64_t diesel_position(uint64_t n_samples, uint64_t start, uint32_t world, uin
  */
 struct diesel_order;
 
-/* -EINVAL, -ENOMEM; error receives the line. */
+/* Makes an order. -EINVAL, -ENOMEM; error receives the line. */
 int diesel_order_new(const struct diesel_dataset *dataset, const struct diesel_session_options *options,
 		     struct diesel_order **ret, char *error, size_t error_size);
 void diesel_order_free(struct diesel_order *order);
 uint64_t diesel_order_n_batches(const struct diesel_order *order);
-/* Returns the samples of the longest batch: options->batch, or 2 where one sample is left over at batch size
- * 1. */
+/* Returns the length of the longest batch: options->batch, or 2 if one sample is left over at batch size 1.
+ */
 uint32_t diesel_order_max_batch(const struct diesel_order *order);
 /* Writes the numbers of a batch's samples: samples[diesel_order_max_batch()]. Cheap for batches in order.
  * -ERANGE: no such batch. */
@@ -368,7 +370,7 @@ struct diesel_item {
 	const uint8_t *data; /* NULL in a packed batch: data is at batch.packed + i * batch.item_bytes */
 	uint64_t sample;     /* number in the snapshot */
 	uint32_t bytes;
-	int32_t label; /* class index, -1 without class folders */
+	int32_t label; /* class index; -1: not in a class folder */
 };
 
 /*
@@ -436,7 +438,7 @@ int diesel_session_seek(struct diesel_session *session, uint64_t epoch, uint64_t
 /* Returns the window in force: with window_chunks = 0 the daemon chose it. The order depends on it, so
  * callers that store a position to resume from must store the window too. */
 uint32_t diesel_session_window_chunks(const struct diesel_session *session);
-/* Returns the batches that the caller may hold before the daemon has no slot left to work ahead (>= 2). */
+/* Returns the batches that the caller may hold while the daemon still has a slot to work ahead (>= 2). */
 uint32_t diesel_session_max_held(const struct diesel_session *session);
 /* Returns the number of batches that the caller holds, except those of a lost daemon. */
 uint32_t diesel_session_n_held(const struct diesel_session *session);
@@ -447,8 +449,8 @@ uint32_t diesel_session_ready(const struct diesel_session *session);
  * client/ring.h defines each field. */
 enum diesel_work_policy {
 	DIESEL_POLICY_NONE = 0,  /* no Python work */
-	DIESEL_POLICY_FIXED = 1, /* the number of workers is the user's */
-	DIESEL_POLICY_AUTO = 2,  /* the daemon sets it */
+	DIESEL_POLICY_FIXED = 1, /* the user sets the number of workers */
+	DIESEL_POLICY_AUTO = 2,  /* the daemon sets the number of workers */
 };
 
 struct diesel_work {
@@ -481,25 +483,25 @@ void diesel_batch_release(void *lease);
  */
 int diesel_status(const char *socket, char **ret_json, char *error, size_t error_size);
 
-/* Recordings hold these numbers (enum mark_kind of bpf/event.h): they are never renumbered. */
+/* Recordings contain these numbers (enum mark_kind of bpf/event.h), so they never change. */
 enum diesel_mark_kind {
 	DIESEL_MARK_NEXT_BEGIN = 1,
 	DIESEL_MARK_NEXT_END = 2,
 	DIESEL_MARK_WAIT_BEGIN = 3, /* about to sleep for a batch */
-	DIESEL_MARK_WAIT_END = 4,   /* slept; value: enum diesel_mark_cause */
+	DIESEL_MARK_WAIT_END = 4,   /* the sleep has ended; value: enum diesel_mark_cause */
 };
 
 enum diesel_mark_cause {
 	DIESEL_MARK_CAUSE_FETCH = 1,   /* chunk reads from storage delayed the batch */
-	DIESEL_MARK_CAUSE_PREP = 2,    /* the work after the reads delayed it */
-	DIESEL_MARK_CAUSE_PEERS = 3,   /* chunk reads: from other nodes of the job */
-	DIESEL_MARK_CAUSE_STAGING = 4, /* chunk reads: from the node's staging disk */
+	DIESEL_MARK_CAUSE_PREP = 2,    /* work after the reads delayed the batch */
+	DIESEL_MARK_CAUSE_PEERS = 3,   /* chunk reads from other nodes of the job delayed the batch */
+	DIESEL_MARK_CAUSE_STAGING = 4, /* chunk reads from the node's staging disk delayed the batch */
 };
 
 /*
  * A marker that does nothing by itself: diesel-analyze sets a probe on it and so knows exactly when a
  * loader's next() runs and what it waited for. kind: enum diesel_mark_kind.
- * These four are USDT probes too, diesel:next_begin, next_end, wait_begin and wait_end, for bpftrace and
+ * The four kinds are also USDT probes, diesel:next_begin, next_end, wait_begin and wait_end, for bpftrace and
  * perf. libdiesel marks waits, and only when no batch was ready; loaders mark next().
  */
 void diesel_mark(uint32_t kind, uint64_t value);

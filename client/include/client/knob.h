@@ -6,7 +6,7 @@
  * show them. One row of tuner_knob_table describes all properties of a knob; code that handles all knobs
  * loops over the table.
  *
- * Values are integers: an integer that was set has exactly that meaning. The enum's numbers are stored
+ * Values are integers, and a value that was set is applied exactly. The enum's numbers are stored
  * (history database, recordings): a new knob goes to the end.
  */
 
@@ -32,25 +32,25 @@ enum tuner_knob {
 };
 #define TUNER_N_KNOBS 5
 
-/* Values of knobs that nobody has set: of a number, and of bytes. */
+/* Values of knobs that nobody has set: for knobs in numbers, and in bytes. */
 #define TUNER_FREE_NUMBER UINT32_MAX
 #define TUNER_FREE_BYTES  UINT64_MAX
 
 struct tuner_knob_info {
-	const char *name;            /* name in JSON, texts and the history; `dieselctl set` accepts it too */
-	const char *setting;         /* name in `dieselctl set` and the configuration */
-	const char *saved;           /* name in the state that the daemon saves for its restart */
-	bool bytes;                  /* the value is in bytes; otherwise a number */
-	uint64_t free;               /* its value while nobody has set it; every valid setting is lower */
-	enum wire_setting_key key;   /* setting that pins the knob */
+	const char *name;          /* name in JSON, texts and the history, and accepted by `dieselctl set` */
+	const char *setting;       /* name in `dieselctl set` and the configuration */
+	const char *saved;         /* name in the state that the daemon saves for its restart */
+	bool bytes;                /* the value is in bytes; otherwise a number */
+	uint64_t free;             /* its value while nobody has set it; every valid setting is lower */
+	enum wire_setting_key key; /* setting that pins the knob */
 	enum wire_setting_key limit; /* setting that limits the knob; has the same range */
 };
 
 extern const struct tuner_knob_info tuner_knob_table[TUNER_N_KNOBS]; /* indexed by enum tuner_knob */
 
-/* tuner_knob_table's name, or "?". */
+/* Returns the name from tuner_knob_table, or "?". */
 const char *tuner_knob_name(enum tuner_knob knob);
-/* Finds the knob of that name. -EINVAL: no knob has it. */
+/* Finds the knob with this name. -EINVAL: no such knob. */
 int tuner_knob_parse(const char *name, enum tuner_knob *ret);
-/* Finds the knob that a setting pins. -EINVAL: it pins none. */
+/* Finds the knob that a setting pins. -EINVAL: the setting pins no knob. */
 int tuner_knob_of_key(enum wire_setting_key key, enum tuner_knob *ret);

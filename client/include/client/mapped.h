@@ -6,6 +6,6 @@
 #include "client/diesel.h"
 #include "dataset/snapshot.h"
 
-/* The daemon's copy, of which large parts may not be verified (dataset/snapshot.h). Borrowed until
- * diesel_dataset_close(). */
+/* Returns the daemon's copy of the snapshot, large parts of which may be unverified (dataset/snapshot.h).
+ * Borrowed until diesel_dataset_close(). */
 const struct snapshot *mapped_snapshot(const struct diesel_dataset *dataset);

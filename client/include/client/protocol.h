@@ -52,11 +52,11 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the structs in shared
 #define WIRE_MAGIC 0x4c534944u /* "DISL" */
 
 /* One number per release that changes the protocol, not per change (docs/reference/protocol.md, Versions).
- * Each end speaks at least the number of the minor release before its own. */
+ * Each end also supports the number of the previous minor release. */
 #define WIRE_VERSION       8u
 #define WIRE_VERSION_LEAST 7u
-/* How often WIRE_VERSION was changed since it was raised; 0 in a release. Builds between releases that differ
- * in it use the version before, which is released, and so do not take each other's messages for their own. */
+/* Number of protocol changes since WIRE_VERSION was raised; 0 in a release. Builds between releases with
+ * different revisions use the previous, released version, and so never misread each other's messages. */
 #define WIRE_REVISION 0u
 
 #define WIRE_MAX_FDS       2
@@ -135,7 +135,7 @@ struct wire_hello { /* also the reply */
 
 struct wire_open_dataset {
 	struct wire_header header;
-	uint64_t version; /* version that the client insists on (session opened again); 0: any */
+	uint64_t version; /* dataset version that the client requires (a session is opened again); 0: any */
 	uint32_t flags;   /* WIRE_DATASET_FETCHED */
 	uint32_t reserved;
 };
@@ -171,15 +171,16 @@ struct wire_open_session {
 	uint32_t batch;
 	uint32_t stride, offset;
 	uint32_t window_chunks; /* 0: the daemon's default */
-	uint32_t slots;         /* the client means to hold nearly this many batches at a time; 0: a few */
-	struct recipe recipe;   /* processing of the samples by the daemon */
+	uint32_t slots; /* number of batches that the client intends to hold at a time, roughly; 0: a few */
+	struct recipe recipe;         /* processing of the samples by the daemon */
 	char group[WIRE_GROUP_BYTES]; /* name of the group of sessions that get the same batches; terminated,
 					 "" for no group */
 	char cluster[WIRE_CLUSTER_BYTES]; /* name of the job on all of its nodes; "": it shares with no other
 					     node. protocol_cluster_ok() */
 	uint32_t nodes;                   /* number of nodes that the job runs on; 0: not known */
 	uint32_t start;        /* samples of `epoch` that all ranks have consumed (dataset/shuffle.h) */
-	uint32_t lanes, drift; /* parameters of the order; 0 lanes: 1. 1/drift of the chunks is dealt again */
+	uint32_t lanes, drift; /* parameters of the order; 0 lanes: 1. 1/drift of the chunks changes lanes in
+				  each epoch */
 };
 
 struct wire_codec { /* also the reply */
@@ -194,7 +195,7 @@ struct wire_session_reply {
 	uint64_t n_batches;
 	uint64_t slot_bytes; /* size of a batch buffer (ring.h) */
 	uint32_t n_slots;
-	uint32_t n_buffers;     /* batch buffers that fit in the memory, at least n_slots */
+	uint32_t n_buffers;     /* number of batch buffers in the memory, at least n_slots */
 	uint32_t window_chunks; /* the window in force: the order depends on it */
 	uint32_t item_bytes;    /* size of items of packed batches; 0: batches are views */
 	uint32_t batch;         /* maximum number of items in a slot */
@@ -308,15 +309,15 @@ struct wire_fetched {
 	struct wire_header header;
 	int32_t result; /* 0 or a negative errno */
 	uint32_t landing;
-	char text[WIRE_TEXT_BYTES]; /* one line, terminated; "" if it was read */
+	char text[WIRE_TEXT_BYTES]; /* one line, terminated; "" after a successful read */
 };
 
 enum wire_tune { WIRE_TUNE_OFF, WIRE_TUNE_ON, WIRE_TUNE_DRY_RUN, WIRE_N_TUNES };
 
 #define WIRE_READ_WEIGHT 100 /* read weight of a job for which nobody set one */
 
-#define WIRE_SETTING_AUTO          1u /* revoke a setting: a pin, or a limit set while running */
-#define WIRE_SETTING_UNTIL_RESTART 4u /* since version 8: not kept for the next start */
+#define WIRE_SETTING_AUTO          1u /* revokes a setting: a pin, or a limit set while running */
+#define WIRE_SETTING_UNTIL_RESTART 4u /* since version 8: the setting is not saved for the next start */
 
 struct wire_setting {
 	uint32_t key;   /* enum wire_setting_key, each at most once per message */
@@ -380,22 +381,24 @@ _Static_assert(sizeof(struct wire_fetched) == 16 + WIRE_TEXT_BYTES, "wire");
 /* Starts a message: zeroed, with type and length set. */
 void protocol_init(union wire_message *message, enum wire_type type);
 
-/* The length of a message of this type in bytes; type < WIRE_N_TYPES. */
+/* Returns the length of a message of this type in bytes; type < WIRE_N_TYPES. */
 size_t protocol_bytes(enum wire_type type);
 
 /* Returns the version that both ends support; 0: none. */
 uint32_t protocol_agree(const struct wire_hello *theirs);
 
-/* Whether this may be in a WIRE_ORIGIN: terminated, of letters, digits and "._-" alone. "" is fine. */
+/* Returns true if the text may be in a WIRE_ORIGIN: terminated, with only letters, digits and "._-". "" is
+ * fine. */
 bool protocol_origin_ok(const char *text, size_t size);
 
-/* Whether a job may be called so: terminated UTF-8 without control characters. "" is fine. */
+/* Returns true if the name is valid for a job: terminated UTF-8 without control characters. "" is fine. */
 bool protocol_cluster_ok(const char *name);
 
 /*
  * Returns 0 if `bytes` bytes that came with n_fds descriptors are a well-formed message, else -EPROTO. A
  * well-formed message has a known type, the exact length and the right number of descriptors. Every field is
  * within its range, texts are terminated, and the reserved fields of SEGMENT, WHY, SET and CODEC are zero. It
- * has a sequence number exactly where one belongs; ERROR, which answers anything, may have one or not.
+ * has a sequence number exactly where one belongs; ERROR, which can answer any message, may or may not have
+ * one.
  */
 int protocol_check(const union wire_message *message, size_t bytes, size_t n_fds);

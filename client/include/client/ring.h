@@ -44,9 +44,9 @@
 
 #define RING_MAGIC      0x474e5244u /* "DRNG" */
 #define RING_MAX_SLOTS  64u         /* power of two; also the ring's size */
-#define RING_MIN_SLOTS  3u          /* two held, one to work on */
+#define RING_MIN_SLOTS  3u /* minimum slots: two for the client to hold, one for the daemon to fill */
 #define RING_MAX_FRAMES 512u
-#define RING_NO_WISH    UINT32_MAX /* number of workers: no request by the daemon */
+#define RING_NO_WISH    UINT32_MAX /* value of wanted_workers: the daemon requests no number */
 
 enum ring_slot_state {
 	RING_SLOT_FREE = 0,
@@ -105,8 +105,9 @@ struct ring_descriptor {
 
 enum ring_work_policy {                      /* side that chooses the number of worker processes */
 			RING_WORK_NONE = 0,  /* no Python work, so no workers */
-			RING_WORK_FIXED = 1, /* the user: wanted_workers is ignored */
-			RING_WORK_AUTO = 2,  /* the daemon: wanted_workers takes effect at the next batch */
+			RING_WORK_FIXED = 1, /* the user chooses: wanted_workers is ignored */
+			RING_WORK_AUTO =
+			    2, /* the daemon chooses: wanted_workers takes effect at the next batch */
 };
 
 /*
@@ -116,13 +117,14 @@ enum ring_work_policy {                      /* side that chooses the number of 
  * readings.
  */
 struct ring_work {
-	_Atomic uint64_t n_batches; /* handed to the trainer */
+	_Atomic uint64_t n_batches; /* batches handed to the trainer */
 	_Atomic uint64_t n_samples;
-	_Atomic uint64_t next_ns;    /* the trainer's time inside next(), waits included */
-	_Atomic uint64_t wait_ns;    /* part of next_ns: asleep for a worker process, not for the daemon */
-	_Atomic uint64_t n_waits;    /* number of those sleeps */
-	_Atomic uint64_t inline_ns;  /* part of next_ns: doing Python work itself */
-	_Atomic uint64_t handoff_ns; /* part of next_ns: handing batches from the session to workers */
+	_Atomic uint64_t next_ns; /* the trainer's time inside next(), waits included */
+	_Atomic uint64_t
+	    wait_ns; /* part of next_ns: sleeping until a worker process, not the daemon, is done */
+	_Atomic uint64_t n_waits;           /* number of those sleeps */
+	_Atomic uint64_t inline_ns;         /* part of next_ns: Python work in the trainer itself */
+	_Atomic uint64_t handoff_ns;        /* part of next_ns: handing batches from the session to workers */
 	_Atomic uint64_t worker_handoff_ns; /* CPU time of the workers for handing results back */
 	_Atomic uint64_t n_handoffs;        /* batches made by workers */
 	_Atomic uint64_t cpu_ns;            /* CPU time in Python work, in the trainer or in workers */
@@ -145,14 +147,15 @@ struct ring_control {
 
 	alignas(64) _Atomic uint32_t published; /* futex word; counts up, wraps */
 	_Atomic uint32_t cause;                 /* enum ring_cause */
-	_Atomic uint32_t wanted_workers;        /* Python worker processes, from now on; RING_NO_WISH */
+	_Atomic uint32_t wanted_workers;        /* number of Python worker processes that the daemon requests;
+						   RING_NO_WISH: none */
 
 	alignas(64) _Atomic uint32_t sleeping; /* the client is about to sleep on `published` */
 	_Atomic uint32_t consumed; /* the daemon uses this and the next fields for status and sensing only */
 	_Atomic uint64_t n_waits;  /* sleeps for a batch */
 	_Atomic uint64_t wait_fetch_ns; /* time slept for a batch, by `cause` */
 	_Atomic uint64_t wait_prep_ns;
-	_Atomic uint64_t wait_since_ns; /* CLOCK_MONOTONIC when it fell asleep; 0: it is awake */
+	_Atomic uint64_t wait_since_ns; /* CLOCK_MONOTONIC when the client fell asleep; 0: awake */
 
 	alignas(64) _Atomic uint32_t daemon_waits;
 
@@ -204,7 +207,7 @@ bool ring_take(struct ring_control *control, uint32_t slot);
 /* Daemon: takes a published slot back, unless the client has taken it. */
 void ring_revoke(struct ring_control *control, uint32_t slot);
 
-/* Client: releases a slot. Any thread. */
+/* Client: releases a slot. Called by any thread. */
 void ring_release(struct ring_control *control, uint32_t slot);
 
 /* Client: returns true if the caller must notify the daemon (KICK) of a free slot: the daemon waits for

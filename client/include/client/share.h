@@ -30,7 +30,7 @@ extern "C" {
 
 /* Data that another process needs to read the batches of a session. */
 struct diesel_memory {
-	uint64_t life; /* 1, 2, ...: a new one after the daemon was lost; see diesel_batch_life() */
+	uint64_t life; /* 1, 2, ...: grows after the daemon was lost; see diesel_batch_life() */
 	uint32_t n_buffers;
 	uint32_t batch;      /* samples that fit in a buffer */
 	uint32_t item_bytes; /* size of items of packed batches, else 0 */
@@ -55,7 +55,7 @@ uint32_t diesel_batch_segments(const struct diesel_batch *batch, uint32_t *ret);
 
 /*
  * In a child after fork(): closes the inherited descriptors and, if no batch was held, unmaps the inherited
- * memory, so that memory that the daemon drops is really freed. The child cannot use the session afterwards.
+ * memory, so that memory that the daemon drops is freed at once. The child cannot use the session afterwards.
  */
 void diesel_session_forget(struct diesel_session *session);
 
@@ -104,10 +104,10 @@ int diesel_mirror_batch(struct diesel_mirror *mirror, uint32_t buffer, uint32_t 
 /* Drops this process's writes to a packed batch. Call it before the trainer releases the batch. */
 void diesel_mirror_release(struct diesel_mirror *mirror, uint32_t buffer);
 
-/* Bytes of the state at the start of a result's memory; the rest belongs to the binding. */
+/* Size of the state at the start of a result's memory, in bytes; the binding uses the rest. */
 #define DIESEL_RESULT_HEADER 64
 
-/* New shared memory for results, marked as lent; *ret_fd is the caller's to close. */
+/* Makes new shared memory for results, marked as lent. The caller closes *ret_fd. */
 int diesel_result_new(uint64_t bytes, uint8_t **ret_data, int *ret_fd);
 /* Maps a result that another process made; fd stays the caller's. -EPROTO: it has less than `bytes`. */
 int diesel_result_map(int fd, uint64_t bytes, uint8_t **ret_data);

@@ -39,9 +39,8 @@ struct transport {
 		.fd = -1                                                                                     \
 	}
 
-/* Connects, or returns the kernel's error. -ETIMEDOUT: the listener accepts no connections. With
- * timeout_s, the first request, which begins here, ends by then. 0: the limits of a client that is served,
- * for each single step. */
+/* Connects, or returns the kernel's error. -ETIMEDOUT: the listener accepts no connections. timeout_s:
+ * limit for the first request, which begins here. 0: each step has the limits of a served client. */
 int transport_reach(const char *path, uint32_t timeout_s, struct transport *ret);
 /* Connects to a daemon of root, of the caller's user, or of the owner of the folder that path is in. In a
  * user namespace, it also connects to a daemon whose user has no number there: that user looks like root.
@@ -49,7 +48,7 @@ int transport_reach(const char *path, uint32_t timeout_s, struct transport *ret)
  * does, whatever the reason. The text contains the remedy. */
 int transport_connect(const char *path, struct transport *ret, struct error *err);
 int transport_connect_within(const char *path, uint32_t timeout_s, struct transport *ret, struct error *err);
-/* Begins another question, with the same timeout_s. */
+/* Restarts the timeout for another request, with the same timeout_s. */
 void transport_restart(struct transport *t);
 void transport_close(struct transport *t);
 

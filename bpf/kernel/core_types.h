@@ -156,8 +156,7 @@ struct mm_struct {
 
 struct task_struct {
 	uint32_t __state;
-	uint32_t on_cpu; /* a byte in Linux 7.3; libbpf adapts the size of the load, because the field is
-			    unsigned */
+	uint32_t on_cpu; /* a byte in Linux 7.3; libbpf adapts the load, as the field is unsigned */
 	int32_t pid;
 	int32_t tgid;
 	uint32_t flags;

@@ -14,9 +14,8 @@
 #include "files.h"
 #include "syscalls_x86_64.h"
 
-#define GROUP_CALL_MAX_NS 200000 /* a longer call gets its own record */
-#define GROUP_GAP_MAX_NS                                                                                     \
-	100000 /* maximum maximum computing between two calls; decoding a sample takes longer */
+#define GROUP_CALL_MAX_NS 200000  /* a longer call gets its own record */
+#define GROUP_GAP_MAX_NS  100000  /* maximum computing between calls; decoding a sample takes longer */
 #define GROUP_SPAN_MAX_NS 4000000 /* maximum span, so that a long scan is visible while in progress */
 #define GROUP_CALLS_MAX   4096
 

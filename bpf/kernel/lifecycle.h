@@ -65,8 +65,7 @@ struct {
 /* A program that runs in a process, and a file that is probed. */
 struct library_user {
 	struct library_key library;
-	uint64_t start_boottime_ns, memory,
-	    n_execs; /* n_execs: n_execs: the memory address of an earlier exec may be reused */
+	uint64_t start_boottime_ns, memory, n_execs; /* n_execs, because a memory address may be reused */
 };
 
 /* Processes reported to the collector because they map a probed file. Probes are set separately in each

@@ -26,8 +26,7 @@ static __always_inline bool in_write(const struct member *member, const struct i
 	if (!member->call_ns)
 		return false;
 	if (member->nr == NR_sendfile)
-		return member->inode !=
-		       inode->i_ino; /* a page of another file than the one that the call reads */
+		return member->inode != inode->i_ino; /* not the file that the call reads */
 	return member->nr == NR_write || member->nr == NR_pwrite64 || member->nr == NR_writev ||
 	       member->nr == NR_pwritev || member->nr == NR_pwritev2;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 #pragma once
 
-/* Probes at the begin and end of ranges that the program names (bpf/phase.h). */
+/* Probes at the start and end of ranges that the program names (bpf/phase.h). */
 
 #include "bpf/shared/phase_shared.h"
 #include "recorder.h"

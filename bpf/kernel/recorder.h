@@ -23,7 +23,7 @@
 /* Quick calls on files that wait to become one record. */
 struct call_group {
 	uint64_t start_ns, end_ns;
-	/* of the last call; a group of one call is recorded with these fields */
+	/* fields of the last call; a group of one call is recorded with them */
 	int64_t result;
 	uint64_t inode;
 	uint64_t argument;

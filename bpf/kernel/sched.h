@@ -69,8 +69,8 @@ static __always_inline void switch_out(struct task_struct *task, struct member *
 }
 
 /* Adds the time that a thread was off the CPU, split at the waking, to the totals. The waking that ends a
- * sleep is the last one seen, even if it is a little older than off_ns: another CPU can wake a thread after
- * the thread leaves the run queue and before the tracepoint. Without a waking the thread slept all the
+ * sleep is the last one seen, even if it is a little older than off_ns: another CPU can wake a thread
+ * between its leaving the run queue and the tracepoint. Without a waking the thread slept all the
  * time. */
 static __always_inline void add_totals(struct member *member, uint64_t now_ns)
 {

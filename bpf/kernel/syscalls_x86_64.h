@@ -16,8 +16,7 @@ enum call_args {
 	ARGS_OPEN,     /* argument = flags (argument 2); the file is the one behind the returned descriptor */
 	ARGS_OPENAT,   /* fd = directory, argument = flags (argument 3); the file as with ARGS_OPEN */
 	ARGS_PATH,  /* fd = argument 1; its file is the directory, or, with an empty path, the file itself */
-	ARGS_STAT,  /* as ARGS_PATH, but recorded only from CALL_STAT_MIN_NS on: Python makes two such calls
-		       per file */
+	ARGS_STAT,  /* as ARGS_PATH, but only calls of CALL_STAT_MIN_NS: Python makes two per opened file */
 	ARGS_POLL,  /* argument = number of fds; if there is one, fd = that one */
 	ARGS_COUNT, /* argument = argument 1 (select: number of fds), no file */
 	ARGS_MMAP,  /* fd = argument 5, argument = length; only calls that map a file */

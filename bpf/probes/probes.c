@@ -350,7 +350,7 @@ static void probe_file_note_drop(struct probe_file *file, uint64_t now_ns)
 #define FILES_MAX     65536 /* a job maps some hundreds */
 #define PROCESSES_MAX 4096
 #define PENDING_MAX   4096
-#define BACKLOG_MAX   8192 /* maximum number of maximum number of links that are being removed */
+#define BACKLOG_MAX   8192 /* maximum number of links that are being removed */
 
 /* Time limits, so that each process gets its turn, however many files another one maps. */
 #define STEP_NS   (20 * NS_PER_MS)

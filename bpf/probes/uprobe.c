@@ -59,8 +59,7 @@ bool uprobe_has_multi(void)
 	    .pid = UINT32_MAX,
 	};
 
-	/* Kernels that filter by thread instead of by process first reject the path, because it is not a
-	 * file. */
+	/* Kernels that filter by thread, not by process, first reject the path, which is no file. */
 	return program >= 0 && syscall(SYS_bpf, BPF_LINK_CREATE, &attr, sizeof(attr)) < 0 && errno == EINVAL;
 }
 

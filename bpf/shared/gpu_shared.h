@@ -51,8 +51,7 @@ struct gpu_process {
 	uint64_t stream;            /* stream of the work queued since the queue was last empty */
 	uint64_t n_launches, n_copies;
 	uint64_t n_waits, wait_ns;
-	uint64_t unknown_until_ns; /* time until which work from before the recording may be queued; 0: no
-				      such work */
+	uint64_t unknown_until_ns; /* until this time, work from before the recording may be queued; 0: no */
 	uint32_t has_work;         /* work was queued since the queue was last empty */
 	uint32_t mixed;            /* the queued work was on more than one stream */
 };

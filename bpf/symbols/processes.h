@@ -28,8 +28,7 @@ struct process {
 struct processes {
 	struct process **items;
 	size_t n;
-	struct process *
-	    index[PROCESSES_INDEX]; /* cache, indexed by tgid % PROCESSES_INDEX: the process looked up last */
+	struct process *index[PROCESSES_INDEX]; /* the process looked up last, by tgid % PROCESSES_INDEX */
 	uint32_t last_serial;
 	struct code_files files;
 	const char *root; /* "/proc" */

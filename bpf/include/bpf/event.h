@@ -57,14 +57,12 @@ enum event_type {
 
 /* Sources and limits of the values in EVENT_SAMPLE. */
 enum sample_known {
-	SAMPLE_KNOWN_SCHEDSTAT =
-	    1 << 0, /* exec_ns, queue_ns are exact; else exec_ns is in ticks, queue_ns missing */
-	SAMPLE_KNOWN_SYSCALL = 1 << 1, /* wait was derived from the system call in which the thread sleeps */
-	SAMPLE_KNOWN_WCHAN =
-	    1 << 2,               /* wait was derived from the kernel function in which the thread sleeps */
-	SAMPLE_KNOWN_IO = 1 << 3, /* n_reads, read_bytes and written_bytes are exact */
-	SAMPLE_KNOWN_PROCESS = 1 << 4, /* process_ns is valid (main threads only) */
-	SAMPLE_CUT = 1 << 5,           /* a counter's increase did not fit in its field */
+	SAMPLE_KNOWN_SCHEDSTAT = 1 << 0, /* exec_ns, queue_ns are exact; else exec_ns in ticks only */
+	SAMPLE_KNOWN_SYSCALL = 1 << 1,   /* wait is derived from the system call that sleeps */
+	SAMPLE_KNOWN_WCHAN = 1 << 2,     /* wait is derived from the kernel function that sleeps */
+	SAMPLE_KNOWN_IO = 1 << 3,        /* n_reads, read_bytes and written_bytes are exact */
+	SAMPLE_KNOWN_PROCESS = 1 << 4,   /* process_ns is valid (main threads only) */
+	SAMPLE_CUT = 1 << 5,             /* a counter's increase did not fit in its field */
 };
 
 /* The thread's position in its Python code at the end of EVENT_SAMPLE. */
@@ -80,11 +78,10 @@ enum sample_place {
 };
 
 enum sample_process {
-	SAMPLE_PROCESS_SHARES_PIPE =
-	    1 << 0, /* shares a pipe with its parent, on a descriptor above standard error */
-	SAMPLE_PROCESS_COPY = 1 << 1,    /* forked: it runs its parent's command line */
-	SAMPLE_PROCESS_SPAWNED = 1 << 2, /* started by Python's multiprocessing without a fork */
-	SAMPLE_PROCESS_HIDDEN = 1 << 3,  /* no permission to read its descriptors */
+	SAMPLE_PROCESS_SHARES_PIPE = 1 << 0, /* shares a pipe with its parent (descriptor 3 or above) */
+	SAMPLE_PROCESS_COPY = 1 << 1,        /* forked: runs its parent's command line */
+	SAMPLE_PROCESS_SPAWNED = 1 << 2,     /* started by Python's multiprocessing without a fork */
+	SAMPLE_PROCESS_HIDDEN = 1 << 3,      /* no permission to read its descriptors */
 };
 
 #define EVENT_TYPE_LIMIT 32 /* above every enum event_type, including those of later versions */
@@ -251,10 +248,9 @@ struct event_fault {
 };
 
 struct event_reads {
-	uint64_t used_bytes;    /* bytes bytes bytes read from files, through the page cache or not; includes
-				   io_uring */
+	uint64_t used_bytes;    /* bytes read from files, with or without the page cache; includes io_uring */
 	uint64_t direct_bytes;  /* part of used_bytes that was read past the page cache (O_DIRECT) */
-	uint64_t network_bytes; /* bytes bytes bytes received from IPv4 and IPv6 sockets; not in used_bytes */
+	uint64_t network_bytes; /* bytes received from IPv4 and IPv6 sockets; not in used_bytes */
 	uint32_t n_reads;       /* completed reads of files */
 	uint32_t reserved;
 };
@@ -277,7 +273,7 @@ struct event_fork {
 
 struct event_exit {
 	uint64_t exec_ns;  /* CPU time */
-	uint64_t queue_ns; /* time time time runnable without a CPU */
+	uint64_t queue_ns; /* time runnable without a CPU */
 	uint64_t sleep_ns; /* interruptible */
 	uint64_t block_ns; /* uninterruptible */
 };
@@ -342,8 +338,7 @@ struct event_stack {
 	uint64_t native; /* key of the metadata "stack" of the native frames; 0: not known */
 	uint64_t python; /* key of the metadata "stack" of the Python frames; 0: none */
 	uint16_t syscall_nr;
-	uint8_t in_kernel; /* 1: the thread was in the call syscall_nr, or (0xffff) in a page fault or an
-			      interrupt */
+	uint8_t in_kernel; /* 1: in the call syscall_nr, or (0xffff) in a page fault or an interrupt */
 	uint8_t reserved[13];
 };
 

@@ -22,9 +22,8 @@ const char *gpu_function_name(uint32_t function);
 #define GPU_NOTE_PROBES  "gpu.probes"  /* struct gpu_probes */
 
 struct gpu_probes {
-	uint32_t n_probed; /* probed functions */
-	uint32_t
-	    n_expensive; /* probed functions whose first instruction is single-stepped: 4 to 5 us per call */
+	uint32_t n_probed;          /* probed functions */
+	uint32_t n_expensive;       /* probed functions that are single-stepped: 4 to 5 us per call */
 	uint32_t n_missing;         /* functions that this driver does not export */
 	uint32_t n_refused;         /* functions that the kernel would not probe */
 	uint64_t launches_until_ns; /* time at which launches became too frequent to be counted; 0: never */

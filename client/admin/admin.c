@@ -180,7 +180,7 @@ static int own_daemon_folder(char *ret_folder, struct error *err)
 
 struct admin_client {
 	struct transport transport;
-	bool asked; /* a question was asked, so the time limit of the connection no longer applies */
+	bool asked; /* a request was made, so the next one restarts the timeout */
 };
 
 static int read_text(int fd, uint64_t bytes, char **ret_text, struct error *err)

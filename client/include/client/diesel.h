@@ -156,7 +156,7 @@ struct diesel_writer;
 
 enum diesel_writer_flag {
 	DIESEL_WRITER_APPEND =
-	    1 << 0, /* the dataset may have samples; a sample with an existing path replaces the old one */
+	    1 << 0, /* adds to existing samples; an existing path is replaced */
 	DIESEL_WRITER_DIGESTS =
 	    1 << 1, /* keep a SHA-256 of each chunk, as `dieselctl pack --digest sha256` */
 };

@@ -107,7 +107,7 @@ enum ring_work_policy {                      /* side that chooses the number of 
 			RING_WORK_NONE = 0,  /* no Python work, so no workers */
 			RING_WORK_FIXED = 1, /* the user chooses: wanted_workers is ignored */
 			RING_WORK_AUTO =
-			    2, /* the daemon chooses: wanted_workers takes effect at the next batch */
+			    2, /* the daemon chooses, from the next batch on */
 };
 
 /*
@@ -121,7 +121,7 @@ struct ring_work {
 	_Atomic uint64_t n_samples;
 	_Atomic uint64_t next_ns; /* the trainer's time inside next(), waits included */
 	_Atomic uint64_t
-	    wait_ns; /* part of next_ns: sleeping until a worker process, not the daemon, is done */
+	    wait_ns; /* part of next_ns: asleep until a worker process is done */
 	_Atomic uint64_t n_waits;           /* number of those sleeps */
 	_Atomic uint64_t inline_ns;         /* part of next_ns: Python work in the trainer itself */
 	_Atomic uint64_t handoff_ns;        /* part of next_ns: handing batches from the session to workers */

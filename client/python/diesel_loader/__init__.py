@@ -11,7 +11,7 @@ from .dataset import Dataset, SampleStat, open, status  # noqa: A004
 from .errors import DamagedData
 from .native import VERSION as __version__
 
-TYPE_CHECKING = False  # as in typing, whose import takes a while
+TYPE_CHECKING = False  # like typing.TYPE_CHECKING, but importing typing is slow
 if TYPE_CHECKING:
     from .recipe.codec import codec
     from .writing.writer import Writer, create
@@ -20,7 +20,7 @@ __all__ = ["DamagedData", "Dataset", "SampleStat", "Writer", "__version__", "cod
 
 
 def __getattr__(name: str) -> object:
-    """Imports names that few programs use, when they are first used."""
+    """Imports rarely used names at their first use."""
     if name == "codec":
         from .recipe.codec import codec as used
         return used

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def array_of(buffer, dtype, shape):
-    """The array in a buffer, which it keeps alive."""
+    """Returns an array that views the buffer and keeps it alive."""
     if not memoryview(buffer).nbytes:
         return numpy.empty(shape, dtype)
     return numpy.frombuffer(buffer, dtype=dtype).reshape(shape)
 
 
 def collate(samples):
-    """Makes a list of samples one batch, field by field. Arrays of one shape and dtype, and numbers, are stacked. Each
+    """Combines a list of samples into one batch, field by field. Arrays of one shape and dtype, and numbers, are stacked. Each
     field of mappings, tuples and lists is a batch (tuples and lists give a list). Anything else stays a list."""
     first = samples[0]
     if isinstance(first, numpy.ndarray):
@@ -40,18 +40,18 @@ def collate(samples):
 
 
 def list_collate(samples: list[Any]) -> list[Any]:
-    """A collate_fn: samples stay as they are, in a list: [list of B samples, labels] or [list, labels, ids].
+    """A collate_fn that leaves the samples as they are, in a list: [list of B samples, labels] or [list, labels, ids].
 
     Where there is no loader and no transform either, dieseld gathers nothing: each is copied once, from where it has the samples."""
     return [[sample[0] for sample in samples], *collate([sample[1:] for sample in samples])]
 
 
 def pad_collate(samples: list[Any], value: float = 0, multiple: int = 1) -> list[Any]:
-    """A collate_fn: samples of different lengths in one array, padded at the end.
+    """A collate_fn that puts samples of different lengths in one array, padded at the end.
 
     samples: (sample, label) or (sample, label, number); samples are arrays [L] or [L, ...] that differ only in L. Gives
     [data, labels, lengths] or [data, labels, ids, lengths]: data [B, longest L, ...], filled up with `value`, lengths
-    int64 [B]. multiple: data's length is a multiple of it. Other values by functools.partial(pad_collate, value=-1)."""
+    int64 [B]. multiple: the length of data is a multiple of this number. For other arguments, pass functools.partial(pad_collate, value=-1)."""
     arrays = [sample[0] for sample in samples]
     longest = max(len(array) for array in arrays)
     data = numpy.full((len(arrays), -(-longest // multiple) * multiple, *arrays[0].shape[1:]), value, arrays[0].dtype)
@@ -61,7 +61,7 @@ def pad_collate(samples: list[Any], value: float = 0, multiple: int = 1) -> list
 
 
 class Arrays:
-    """NumPy arrays, as Assembly, results and workers need them."""
+    """Creates and combines NumPy arrays, for Assembly, results and workers."""
 
     multiprocessing = multiprocessing
     list_collate = staticmethod(list_collate)
@@ -73,13 +73,13 @@ class Arrays:
         return array_of(buffer, dtype, shape)
 
     def view(self, buffer):
-        """The bytes of a sample, 1-D and read-only."""
+        """Returns the bytes of a sample as a read-only 1-D array."""
         view = numpy.empty(0, numpy.uint8) if buffer is None else numpy.frombuffer(buffer, dtype=numpy.uint8)
         view.flags.writeable = False
         return view
 
     def numbers(self, buffer):
-        """The 64-bit integers of a buffer, copied: int64, 1-D."""
+        """Returns a copy of the 64-bit integers in a buffer: int64, 1-D."""
         return numpy.frombuffer(buffer, dtype=numpy.int64).copy()
 
     def copy(self, array):
@@ -101,7 +101,7 @@ class Arrays:
         return numpy.dtype(dtype).itemsize
 
     def collate(self, samples, allocate):
-        """collate(), but arrays of one shape are stacked in memory from allocate(shape, dtype)."""
+        """Like collate(), but stacks arrays of one shape in memory from allocate(shape, dtype)."""
         arrays = [sample[0] for sample in samples]
         first = arrays[0]
         if not all(type(a) is numpy.ndarray and a.shape == first.shape and a.dtype == first.dtype for a in arrays) \
@@ -111,8 +111,8 @@ class Arrays:
         return [out, *collate([sample[1:] for sample in samples])]
 
     def out_of_band(self, obj):
-        """(address, bytes, owner, function that makes it again from a buffer, its further arguments), for what need not
-        go into a pickle; else None."""
+        """Returns (address, bytes, owner, function that rebuilds the array from a buffer, its further arguments) if
+        the data need not be pickled, else None."""
         if type(obj) is not numpy.ndarray or obj.dtype.hasobject:
             return None
         shape, obj = obj.shape, numpy.ascontiguousarray(obj)

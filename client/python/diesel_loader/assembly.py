@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a batch in shared memory to what the user sees: in the trainer, or in a worker process."""
+"""Turns a batch in shared memory into the batch that the user gets, in the trainer or in a worker process."""
 from __future__ import annotations
 
 import io
@@ -27,16 +27,16 @@ def pil_loader(data: torch.Tensor | numpy.ndarray[Any, Any]) -> PIL.Image.Image:
 
 
 def sample_numbers(batch):
-    """The numbers of the samples of a native.Batch: a list."""
+    """Returns the numbers of the samples of a native.Batch, as a list."""
     return [item.sample for item in batch.items[:batch.n_items]]
 
 
 class Assembly:
-    """Python work on the samples of a batch. It is copied to worker processes with everything it refers to.
+    """Python work on the samples of a batch. Copied to worker processes with all objects it refers to.
 
     arrays: what samples are: Tensors (tensors.py) or Arrays (arrays.py). return_ids: samples are (sample, label, number),
-    batches [data, labels, numbers]. measures: sample_ns is how long each sample of the last batch took. decoded: a
-    recipe.plan.Decoded, if dieseld decodes; then loader and transform are left to it."""
+    batches [data, labels, numbers]. measures: record in sample_ns how long each sample of the last batch took. decoded: a
+    recipe.plan.Decoded, if dieseld decodes; dieseld then does the work of loader and transform."""
 
     def __init__(self, arrays, dataset, loader, transform, target_transform, collate_fn, seeding, return_ids=False,
                  measures=False, decoded=None):
@@ -50,10 +50,10 @@ class Assembly:
             self.has_work = bool(decoded.rest or decoded.kind == "pil" or target_transform or collate_fn)
 
     def batch(self, lease, epoch, index, copies=False, allocate=None):
-        """[data, labels], or what collate_fn makes of them.
+        """Returns [data, labels], or the result of collate_fn.
 
         lease: an object that has the native batch as `.batch`, and keeps the batch's memory as long as it lives.
-        copies: data must not keep the lease. allocate(shape, dtype): memory for the collated array."""
+        copies: data must not hold the lease. allocate(shape, dtype): memory for the collated array."""
         batch, arrays = lease.batch, self.arrays
         labels = self.dataset.numbered(native.array_at(batch.labels, batch.n_items, native.c_int64))
         data = self._packed(lease, batch) if batch.packed else self._views(lease, batch)
@@ -94,7 +94,7 @@ class Assembly:
         return views
 
     def _samples(self, data, labels, batch, epoch, index):
-        """[(sample, label)] after loader and transforms, or [(sample, label, number)]."""
+        """Returns [(sample, label)] after loader and transforms, or [(sample, label, number)]."""
         samples, self.sample_ns = [], []
         self.seeding.begin_batch(epoch, index)
         for i, (item, label) in enumerate(zip(data, labels)):
@@ -107,8 +107,8 @@ class Assembly:
         return samples
 
     def sample(self, data, number, label, is_view=False):
-        """(sample, label) after loader and transforms, or (sample, label, number). is_view: data must not be written to. An
-        exception of theirs names the sample."""
+        """Returns (sample, label) after loader and transforms, or (sample, label, number). is_view: data must not be written to. An
+        exception from these functions names the sample."""
         try:
             sample = self.decoded.finish(data) if self.decoded else self._load(data, number, is_view)
             if self.transform and not self.decoded:
@@ -127,8 +127,8 @@ class Assembly:
             return f"sample {number} of {self.dataset.path}"
 
     def _load(self, data, sample, is_view):
-        """The memory in which dieseld has the samples is read-only: SIGSEGV would end a process that writes there. So
-        functions get copies, as does the user."""
+        """Samples lie in read-only memory of dieseld: writing there would end the process with SIGSEGV. So functions
+        and the user get copies."""
         is_image = not self.loader and self.transform and self.dataset.sample_path(sample).lower().endswith(IMAGE_EXTENSIONS)
         if is_image or self.loader is pil_loader:
             return pil_loader(data)

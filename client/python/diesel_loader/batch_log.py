@@ -14,11 +14,11 @@ import weakref
 log = logging.getLogger("diesel_loader")
 
 FLUSH_BYTES = 1 << 16
-FLUSH_S = 1.0  # when the next batch is asked for; a loader that nobody asks writes nothing
+FLUSH_S = 1.0  # interval between writes; checked only when the next batch is requested
 
 
 def path_of(path: str, rank: int, world_size: int) -> str:
-    """The file of a rank: `path` itself where it is the only one, else with .rankN before the extension."""
+    """Returns the file of a rank: `path` itself for a single rank, else `path` with .rankN before the extension."""
     if world_size == 1:
         return path
     root, extension = os.path.splitext(path)
@@ -26,8 +26,8 @@ def path_of(path: str, rank: int, world_size: int) -> str:
 
 
 class Line:
-    """given: whether the batch is the training loop's, which iterators set as the last thing they do; None: not yet; False: it
-    never will be."""
+    """given: True if the training loop has the batch (iterators set this last); None: not yet; False: the batch will
+    never be handed out."""
 
     __slots__ = ("given", "text")
 
@@ -37,21 +37,21 @@ class Line:
 
 
 class _Lines:
-    """Lines to write, and their file. Separate from BatchLog, so that they can be written when that is garbage.
+    """Lines to write, and their file. Separate from BatchLog, so that a finalizer of BatchLog can write them.
 
-    Ctrl-C may strike after any call: what is to be written is changed by assignments only."""
+    Ctrl-C may interrupt after any call, so only assignments change the lines to write."""
 
     def __init__(self, path: str) -> None:
         self.path, self.pid = path, os.getpid()
-        self._lock = threading.RLock()  # iterators of several threads
+        self._lock = threading.RLock()  # for iterators of several threads
         self._fd: int | None = None
         self._lines: list[Line] = []
-        self._unwritten, self._size = b"", 0  # size: of the file before that
+        self._unwritten, self._size = b"", 0  # size: bytes of the file before the unwritten lines
         self._n_bytes, self._at = 0, time.monotonic()
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
             self._size = size = os.fstat(self._fd).st_size
-            if size and os.pread(self._fd, 1, size - 1) != b"\n":  # whoever wrote it last was killed
+            if size and os.pread(self._fd, 1, size - 1) != b"\n":  # the last writer was killed within a line
                 self._unwritten = b"\n"
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
@@ -68,7 +68,7 @@ class _Lines:
         return self._n_bytes >= FLUSH_BYTES or time.monotonic() - self._at >= FLUSH_S
 
     def flush(self) -> None:
-        if self.pid != os.getpid():  # after a fork they are the parent's to write
+        if self.pid != os.getpid():  # after a fork, only the parent writes the lines
             return
         with self._lock:
             fd = self._fd
@@ -91,11 +91,11 @@ class _Lines:
     def _write(self, fd: int) -> None:
         try:
             while self._unwritten:
-                # By map(), which has no place for Ctrl-C between writing and taking note of it.
+                # map() leaves no point for Ctrl-C between the write and recording its result.
                 for n in map(os.write, (fd,), (self._unwritten,)):
                     self._unwritten = self._unwritten[n:]
         except OSError as error:
-            with contextlib.suppress(OSError):  # a file of whole lines is of more use
+            with contextlib.suppress(OSError):  # so that the file has only whole lines
                 os.ftruncate(fd, self._size)
             self._give_up(error)
 
@@ -114,8 +114,8 @@ class _Lines:
 
 
 class BatchLog:
-    """Appends to the file of one rank. Lines are kept for a second, and until the batch is the training loop's, and written at
-    the end of an epoch, at exit, and when this is garbage. A disk that is full ends it, with a warning; a path that cannot be opened is OSError."""
+    """Appends to the file of one rank. Holds lines for a second, and until the training loop has the batch. Writes
+    them also at the end of an epoch, at exit, and when the log is garbage-collected. A full disk ends the log with a warning. Raises OSError if the path cannot be opened."""
 
     def __init__(self, path: str, rank: int, world_size: int) -> None:
         self.ranks = rank, world_size
@@ -123,8 +123,8 @@ class BatchLog:
         self._finalizer = weakref.finalize(self, self._lines.end)
 
     def add(self, entry, wait_ns: int) -> Line:
-        """entry: a pool.Entry that is to be handed out now, with its samples and its cost. wait_ns: how long the training loop
-        waited for it, its own work on it left out."""
+        """entry: the pool.Entry to hand out now, with its samples and its cost. wait_ns: how long the training loop
+        waited for it, without its own work on the batch."""
         cost = entry.cost
         rank, world_size = self.ranks
         line = {"epoch": entry.epoch, "batch": entry.index, "rank": rank, "world_size": world_size, "time": round(time.time(), 6),
@@ -143,5 +143,5 @@ class BatchLog:
         self._lines.flush()
 
     def is_of(self, rank: int, world_size: int) -> bool:
-        """True in the process of that rank which made it."""
+        """Returns True in the process that made the log, for the same rank."""
         return self.ranks == (rank, world_size) and self._lines.pid == os.getpid()

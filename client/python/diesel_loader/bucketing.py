@@ -12,12 +12,12 @@ import ctypes
 from . import errors, native, seeding
 
 DEFAULT_BATCHES = 8
-MAX_BATCHES = 24  # twice as many are held, of native.SLOTS_MAX
+MAX_BATCHES = 24  # twice as many are held, and at most native.SLOTS_MAX
 
 
 def regroup(batches, length, turn):
-    """Lists of samples as other lists of the same sizes. length(sample). turn: the integers that the places of the new
-    batches are drawn from. Samples of equal length keep their order."""
+    """Redistributes samples into lists of the same sizes, by length(sample). turn: integers from which the places of
+    the new batches are drawn. Samples of equal length keep their order."""
     left = sorted((sample for batch in batches for sample in batch), key=length)
     made, at = [None] * len(batches), 0
     for place in sorted(range(len(batches)), key=lambda k: seeding.derive(*turn, k)):
@@ -27,7 +27,7 @@ def regroup(batches, length, turn):
 
 
 def regroup_all(batches, n, length, seed, epoch):
-    """The batches of an epoch, regrouped n at a time."""
+    """Yields the batches of an epoch, regrouped n at a time."""
     held, turn = [], 0
     for batch in batches:
         held.append(batch)
@@ -39,7 +39,7 @@ def regroup_all(batches, n, length, seed, epoch):
 
 
 def gathered(batch, epoch, index, items):
-    """Makes a native.Batch one of these native.Items. Returns what has to stay as long as it is used."""
+    """Fills a native.Batch with these native.Items. Returns an object that must live as long as the batch is used."""
     table = (native.Item * len(items))(*items)
     labels = (native.c_int64 * len(items))(*[item.label for item in items])
     batch.epoch, batch.index, batch.n_items, batch.item_bytes, batch.packed = epoch, index, len(items), 0, None
@@ -49,7 +49,7 @@ def gathered(batch, epoch, index, items):
 
 
 class _Copied:
-    """A copy of a batch out of shared memory, for a session that cannot hold as many as are to be regrouped."""
+    """A copy of a batch from shared memory, for a session that cannot hold as many batches as must be regrouped."""
 
     def __init__(self, lease):
         sizes = [item.bytes for item in lease.batch.items[:lease.batch.n_items]]
@@ -65,16 +65,16 @@ class _Copied:
 
     @property
     def life(self):
-        raise ConnectionError("the batch is a copy, not in the daemon's memory")  # the trainer does the work on it
+        raise ConnectionError("the batch is a copy, not in the daemon's memory")  # so the trainer does the work on this batch
 
 
 class _Gathered:
-    """A lease on samples of several batches: on all of these."""
+    """A lease on samples of several batches. Holds the leases on all of these batches."""
 
     __slots__ = ("batch", "_leases", "_parts", "_keep")
 
     def __init__(self, epoch, index, samples):
-        """samples: of (native.Item, lease, place in its batch)."""
+        """samples: tuples (native.Item, lease, place in its batch)."""
         self.batch = native.Batch()
         self._keep = gathered(self.batch, epoch, index, [item for item, _, _ in samples])
         self._leases = list({id(lease): lease for _, lease, _ in samples}.values())
@@ -92,13 +92,13 @@ class _Gathered:
 
     @property
     def places(self):
-        """Where each sample is: [(batch buffer, place)]."""
+        """Returns the location of each sample: [(batch buffer, place)]."""
         batch_buffers = {id(lease): lease.batch_buffer for lease in self._leases}
         return [(batch_buffers[id(lease)], place) for lease, place in self._parts]
 
 
 class Bucketed:
-    """A session.Session whose batches are regrouped, n at a time. seed: of the order. Same calls, same errors."""
+    """A session.Session whose batches are regrouped, n at a time. seed: the seed of the order. Has the same methods and errors."""
 
     def __init__(self, open_session, n, seed, epoch, batch, **options):
         self._n, self._seed = n, seed
@@ -111,7 +111,7 @@ class Bucketed:
     def _begin(self, batch):
         self._skip, self._held, self._failed = batch % self._n, [], []
         self._ready, self._ended = [], False
-        self._taken = batch - batch % self._n  # batches of the epoch that the session has given
+        self._taken = batch - batch % self._n  # number of batches of the epoch that the session has delivered
 
     def seek(self, epoch, batch):
         self._session.seek(epoch, batch - batch % self._n)
@@ -130,11 +130,11 @@ class Bucketed:
 
     @property
     def must_copy(self):
-        """True unless the next batches can be held in addition to all that are held now."""
+        """Returns True if the session cannot hold n more batches now."""
         return self._session.n_held + self._n > self._session.max_held - 1
 
     def next_batch(self):
-        """As of Session; the batches that are damaged come first."""
+        """Like Session.next_batch(), but raises the errors of damaged batches first."""
         while not self._ready:
             if self._ended:
                 self._ended = False
@@ -148,7 +148,7 @@ class Bucketed:
         return found
 
     def _collect(self):
-        """Takes n batches, or those that are left of the epoch."""
+        """Takes n batches, or the rest of the epoch."""
         while len(self._held) + len(self._failed) < self._n:
             if self._session.crowded:
                 self._held = [lease if isinstance(lease, _Copied) else _Copied(lease) for lease in self._held]

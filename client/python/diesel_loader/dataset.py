@@ -21,7 +21,7 @@ from .subset import Subset
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from typing import Any, NamedTuple  # their import takes a fifth of this package's
+    from typing import Any, NamedTuple  # importing typing takes a fifth of this package's import time
 
     from typing_extensions import Self
 
@@ -42,7 +42,7 @@ VERSION_MAX = (1 << 63) - 1
 
 
 def version_number(version: Any) -> int | None:
-    """The argument `version`, checked: ValueError."""
+    """Returns the argument `version` after checking it. Raises ValueError."""
     if version is None:
         return None
     if isinstance(version, bool) or not hasattr(version, "__index__") or not 0 < operator.index(version) <= VERSION_MAX:
@@ -60,33 +60,33 @@ def info_of(handle: Any) -> native.DatasetInfo:
 
 
 def place_of(path: str | os.PathLike[str]) -> str:
-    """A dataset's name, as it does not change with the working directory."""
+    """Returns the dataset's name, independent of the working directory."""
     text = os.fspath(path)
     return text if text.startswith(BUCKET) else os.path.abspath(text)
 
 
 class _Connection:
-    """libdiesel's dataset, in the process that opened it and, to read, in those that are forked from it."""
+    """libdiesel's dataset, for the process that opened it and, for reading only, for its forked children."""
 
     def __init__(self, path: str, socket: str | None, daemon: str, version: int | None = None) -> None:
         if daemon not in (AUTO, NEVER):
             raise ValueError(f'daemon must be "{AUTO}" or "{NEVER}", not {daemon!r}')
         self.path, self.socket, self.daemon = path, socket, daemon
-        self.own: str | None = None  # the socket, where the daemon is the user's own
-        self.version = version  # that is asked for, or that the first one had who opened it: sample numbers are of that
+        self.own: str | None = None  # socket of the user's own daemon, if that one serves
+        self.version = version  # requested version, or the one opened first; sample numbers belong to it
         self._pid: int | None = None
         self._handle: Any = None
 
     @property
     def handle(self) -> Any:
-        """For all calls; opened again in each process."""
+        """The handle for all calls; each process opens its own."""
         if self._pid != os.getpid():  # not close(): after a fork the connection is the parent's
             self._handle, self.own = self._connect()
             self._pid = os.getpid()
         return self._handle
 
     def reopen(self) -> None:
-        """Connects again, wherever there is a daemon now. Opened objects stay: sessions and orders use them."""
+        """Connects to any daemon that runs now. Earlier handles stay open, because sessions and orders use them."""
         self._handle, self.own = self._connect()
 
     def _connect(self) -> tuple[Any, str | None]:
@@ -95,8 +95,8 @@ class _Connection:
         except (ConnectionRefusedError, PermissionError) as error:
             if self.daemon == NEVER or self.socket or os.environ.get("DIESEL_SOCKET"):
                 raise
-            refusal = error.with_traceback(None)  # its frames would keep us alive
-        from . import on_demand  # its imports take as long as all others together
+            refusal = error.with_traceback(None)  # the traceback's frames would keep this object alive
+        from . import on_demand  # on_demand imports as much as all other modules together
         return on_demand.connect(self._open, refusal)
 
     def _open(self, socket: str | None) -> Any:
@@ -106,7 +106,7 @@ class _Connection:
         handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(native.ERROR_BYTES)
         place = os.fsencode(socket) if socket else None
         result = -errno.EINTR
-        while result == -errno.EINTR:  # a signal, whose Python handler has run by then
+        while result == -errno.EINTR:  # a signal arrived; its Python handler has run
             result = lib.diesel_dataset_open_version(os.fsencode(self.path), self.version or 0, place, byref(handle), text, len(text))
         if result < 0:
             raise errors.from_result(result, os.fsdecode(text.value), self.path)
@@ -114,18 +114,18 @@ class _Connection:
         return handle
 
     def revive(self) -> bool:
-        """Has the user's own daemon started again, if it has ended; says whether that was so."""
+        """Restarts the user's own daemon if it has exited. Returns True if it was restarted."""
         from . import on_demand
         return bool(self.own) and on_demand.ensure(self.own)[1]
 
     @property
     def reader(self) -> Any:
-        """For calls that ask for samples by number: a parent's will do."""
+        """The handle for reading samples by number; a forked child may use its parent's."""
         return self._handle or self.handle
 
     @functools.cached_property
     def is_fair(self) -> bool:
-        """Whether chunks of this version are fair samples of it. Looked up once: states of loaders ask for it."""
+        """Whether chunks of this version are fair samples of the dataset. Looked up once, because loader states need it."""
         result: int = lib.diesel_dataset_is_fair(self.reader)
         if result < 0:
             raise errors.of_look_up(result, self.path, os.strerror(-result))
@@ -140,8 +140,8 @@ class _Connection:
 
 
 def part_sizes(lengths: Sequence[float], total: int) -> list[int]:
-    """Sizes that add up to total, from such sizes or from fractions that add up to 1, as of
-    torch.utils.data.random_split(): what rounding leaves over goes to the first parts, one each."""
+    """Returns sizes that add up to total, from such sizes or from fractions that add up to 1, like
+    torch.utils.data.random_split(): samples left over by rounding go to the first parts, one each."""
     parts = list(lengths)
     if not parts or any(isinstance(p, bool) or p < 0 for p in parts):
         raise ValueError(f"lengths must be sample counts or fractions, none negative, not {lengths!r}")
@@ -199,17 +199,17 @@ class Dataset:
     """
 
     version: int
-    is_pinned: bool  # whether it is to stay at its version, as the user has said
-    equal_bytes: int | None  # the length of every sample; None: they differ
+    is_pinned: bool  # True if the user gave the version, so that it must not change
+    equal_bytes: int | None  # length of every sample, in bytes; None: lengths differ
     subset: Subset | None  # None: all samples
-    _n_samples: int        # of the whole
+    _n_samples: int        # number of samples of the whole dataset
     _n_bytes: int | None
     _n_classes: int
     _classes: list[str] | None
     _class_to_idx: dict[str, int] | None
     _targets: list[int] | None
-    _as_classes: list[str] | None = None  # by which classes are numbered in place of the dataset's own
-    _numbers: list[int] | None = None  # of the dataset's own classes in these; -1 for none is the last one
+    _as_classes: list[str] | None = None  # class names that number the classes, instead of the dataset's own
+    _numbers: list[int] | None = None  # index of each own class in _as_classes; the last item is -1, for no class
 
     def __init__(self, path: str | os.PathLike[str], socket: str | None = None, daemon: str = AUTO,
                  version: int | None = None) -> None:
@@ -218,8 +218,8 @@ class Dataset:
         self._describe()
 
     def go_to_version(self, version: int) -> None:
-        """Becomes the same dataset at another version. FileNotFoundError where its snapshot is not kept, and ValueError for a
-        part of a dataset, which is of its version: both leave all as it is."""
+        """Switches to another version of the dataset. Raises FileNotFoundError if its snapshot is no longer kept, and
+        ValueError for a subset, which belongs to its version. Both change nothing."""
         if self.subset is not None:
             raise ValueError(f"cannot move this subset of {self.path} away from version {self.version}: open version {version}, and take the subset there")
         old = self._connection
@@ -242,8 +242,9 @@ class Dataset:
         self._number_classes()
 
     def with_classes(self, classes: Iterable[str]) -> Self:
-        """The dataset with its classes numbered as in this list, such as another one's `classes`: a split in which a class has no
-        samples then has the labels of the one where it has some. ValueError where the dataset has another class."""
+        """Returns the dataset with its classes numbered as in this list, such as the `classes` of another dataset.
+        Then a split that lacks a class has the same labels as a complete one. Raises ValueError if the list lacks a
+        class of the dataset."""
         made = copy.copy(self)
         made._as_classes = list(classes)
         made._classes = made._class_to_idx = made._targets = None
@@ -264,7 +265,7 @@ class Dataset:
         self._classes, self._numbers = self._as_classes, [*(numbers[name] for name in own), -1]
 
     def numbered(self, labels: Any) -> Any:
-        """Labels as the daemon has them, as with_classes() numbers them."""
+        """Converts the daemon's labels to the numbers of with_classes()."""
         if self._numbers is None:
             return labels
         return (native.c_int64 * len(labels))(*[self._numbers[label] for label in labels])
@@ -275,20 +276,20 @@ class Dataset:
 
     @property
     def socket(self) -> str | None:
-        """The daemon's socket, as given, or of the user's own daemon; None: $DIESEL_SOCKET, or the node's."""
+        """The given socket, or that of the user's own daemon; None: $DIESEL_SOCKET, or the node's daemon."""
         return self._connection.socket or self._connection.own
 
     @property
     def has_own_daemon(self) -> bool:
-        """True if it is the user's own that serves: nobody but us starts it again."""
+        """True if the user's own daemon serves; only this package restarts it."""
         return self._connection.own is not None
 
     def revive(self) -> bool:
-        """Has the user's own daemon started again, if it has ended; says whether that was so."""
+        """Restarts the user's own daemon if it has exited. Returns True if it was restarted."""
         return self._connection.revive()
 
     def reopen(self) -> None:
-        """Connects again, after the user's own daemon has ended, perhaps to one in another place."""
+        """Connects again after the user's own daemon has exited, perhaps to a daemon at another socket."""
         self._connection.reopen()
 
     @property
@@ -322,7 +323,7 @@ class Dataset:
         return self._n_samples if self.subset is None else len(self.subset)
 
     def _index(self, i: Any) -> int:
-        """An index as lists have them, counted from the start: an int or anything like it, negative from the end.
+        """Converts an index as lists have them (any integer type, negative from the end) to one counted from the start.
         Raises IndexError, TypeError."""
         index = operator.index(i)
         if index < 0:
@@ -333,7 +334,7 @@ class Dataset:
         return index
 
     def number(self, i: Any) -> int:
-        """The number of a sample in the whole dataset, from its index. Raises IndexError, TypeError."""
+        """Returns the number in the whole dataset of the sample with this index. Raises IndexError, TypeError."""
         index = self._index(i)
         return index if self.subset is None else self.subset.sample(index)
 
@@ -362,11 +363,11 @@ class Dataset:
         return None if number is None else self.sample_path(number)
 
     def no_image(self) -> str | None:
-        """The path of a sample that is no JPEG, PNG or WebP, by its name; None: all are."""
+        """The path of a sample whose name is not that of a JPEG, PNG or WebP file; None: there is none."""
         return self._first_stranger(native.NO_IMAGE)
 
     def no_class(self) -> str | None:
-        """The path of a sample that lies in no class folder, where others do; None: there is none."""
+        """The path of a sample in no class folder, if other samples are in some; None: there is none."""
         return self._first_stranger(native.NO_CLASS)
 
     def read(self, sample: int) -> bytearray:
@@ -380,7 +381,7 @@ class Dataset:
         return data
 
     def find(self, path: str) -> int:
-        """The number of the sample of a path inside the dataset. Raises KeyError, also where it is not one of a subset's."""
+        """Returns the number of the sample with this path inside the dataset. Raises KeyError, also if the subset lacks the sample."""
         text, number = os.fsencode(path), native.c_uint64()
         result = lib.diesel_dataset_find(self._connection.reader, text, len(text), byref(number))
         if result == -errno.ENOENT:
@@ -395,7 +396,7 @@ class Dataset:
         return number.value
 
     def find_many(self, paths: Iterable[str]) -> list[int]:
-        """find() of each of them, in a fraction of the time."""
+        """Calls find() for each path, in a fraction of the time."""
         names = list(paths)
         texts, n = [os.fsencode(name) for name in names], len(names)
         numbers = (native.c_uint64 * n)()
@@ -421,7 +422,7 @@ class Dataset:
             return False
 
     def listdir(self, path: str = "") -> list[str]:
-        """The names in a folder of the whole dataset ("": the root), as os.listdir() has them: files, sorted, then folders.
+        """Returns the names in a folder of the whole dataset ("": the root), like os.listdir(): files, sorted, then folders.
         Raises FileNotFoundError, NotADirectoryError."""
         files, folders = self._list(path)
         return files + folders
@@ -451,7 +452,7 @@ class Dataset:
         return names
 
     def stat(self, path: str) -> SampleStat:
-        """Facts about the sample of a path. Raises KeyError."""
+        """Returns facts about the sample with this path. Raises KeyError."""
         number, found = self.find(path), native.Stat()
         result = lib.diesel_dataset_stat(self._connection.reader, number, byref(found))
         if result < 0:
@@ -473,7 +474,7 @@ class Dataset:
         return made
 
     def _of(self, subset: Subset) -> Self:
-        """The dataset with some of its samples."""
+        """Returns the dataset with only some of its samples."""
         return self._with(subset)
 
     @property
@@ -487,8 +488,8 @@ class Dataset:
         return self._of(Subset.slice(*self._origin, indices))
 
     def select(self, indices: Iterable[int]) -> Self:
-        """The dataset with the samples of these indices, in the order of storage. Raises IndexError; ValueError
-        where one occurs twice."""
+        """Returns the dataset with the samples of these indices, in the order of storage. Raises IndexError, or
+        ValueError if an index occurs twice."""
         return self._of(Subset.select(*self._origin, [self._index(i) for i in indices]))
 
     def filter(self, classes: str | int | Iterable[str | int] | None = None, paths: str | None = None) -> Self:
@@ -505,7 +506,7 @@ class Dataset:
             if not -1 <= number < len(self.classes):
                 raise IndexError(f"{self.path} has {len(self.classes)} classes; class number {number} is out of range")
             if self._numbers is None:
-                flags[number] = 1  # the last one is -1's
+                flags[number] = 1  # the last flag is for label -1
             elif number in self._numbers:
                 flags[self._numbers.index(number)] = 1
         return bytes(flags)
@@ -538,8 +539,8 @@ class Dataset:
 
     @property
     def is_fair(self) -> bool:
-        """True if chunks are fair samples of the dataset, as `dieselctl pack` makes them; False if they hold what lay together, as with
-        --order source."""
+        """True if chunks are fair samples of the dataset, as `dieselctl pack` makes them; False if they hold samples
+        that were neighbours, as with --order source."""
         return self._connection.is_fair
 
     @property
@@ -549,7 +550,7 @@ class Dataset:
 
     @property
     def imgs(self) -> Samples:
-        """As samples: ImageFolder has both names."""
+        """Same as samples: ImageFolder has both names."""
         return self.samples
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -568,13 +569,13 @@ class Dataset:
 
 def open(path: str | os.PathLike[str], socket: str | None = None, daemon: str = AUTO,  # noqa: A001
          version: int | None = None) -> Dataset:
-    """Dataset(path, socket, daemon, version), by the name that other formats' modules have for it."""
+    """Returns Dataset(path, socket, daemon, version); modules of other formats also name this open()."""
     return Dataset(path, socket, daemon, version)
 
 
 def status(socket: str | None = None) -> dict[str, Any]:
-    """Status of the daemon, as a dict: knobs, cache, datasets, sessions (docs/reference/protocol.md). Without a socket:
-    the node's daemon or, where none is to be reached, the user's own, if it runs."""
+    """Status of the daemon, as a dict: knobs, cache, datasets, sessions (docs/reference/protocol.md). Without a
+    socket: the node's daemon or, if it cannot be reached, the user's own, if it runs."""
     answer, text = ctypes.c_void_p(), ctypes.create_string_buffer(native.ERROR_BYTES)
     result = lib.diesel_status(os.fsencode(socket) if socket else None, byref(answer), text, len(text))
     if result < 0:

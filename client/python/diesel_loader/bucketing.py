@@ -12,7 +12,7 @@ import ctypes
 from . import errors, native, seeding
 
 DEFAULT_BATCHES = 8
-MAX_BATCHES = 24  # twice as many are held, and at most native.SLOTS_MAX
+MAX_BATCHES = 24  # twice as many are held, out of native.SLOTS_MAX slots
 
 
 def regroup(batches, length, turn):

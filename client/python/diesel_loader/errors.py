@@ -19,7 +19,7 @@ def runnable(text: str, dataset: str | None = None) -> str:
     import re
     import shlex
     import shutil
-    from . import on_demand  # its imports take as long as all others together
+    from . import on_demand  # on_demand imports as much as all other modules together
 
     def with_path(match: re.Match[str]) -> str:
         name = match.group(1)
@@ -35,25 +35,25 @@ def runnable(text: str, dataset: str | None = None) -> str:
 
 
 def from_result(result: int, text: str, dataset: str | None = None) -> OSError | ValueError:
-    """The exception for a negative errno: FileNotFoundError, PermissionError, TimeoutError, ... dataset: the path of the one that it
-    is about."""
+    """Returns the exception for a negative errno: FileNotFoundError, PermissionError, TimeoutError, ... dataset: path
+    of the affected dataset."""
     text = runnable(text, dataset)
     if -result == errno.EBADMSG:
         return DamagedData(-result, text)
     if -result == errno.EINVAL:
         return ValueError(text)
-    return OSError(-result, text)  # picks the subclass by number
+    return OSError(-result, text)  # OSError picks the subclass by the number
 
 
 def of_look_up(result: int, path: str, text: str) -> OSError | ValueError:
-    """As from_result(), for a look-up in a dataset's snapshot. text: if the snapshot is not damaged."""
+    """Like from_result(), for a look-up in a dataset's snapshot. text: used unless the snapshot is damaged."""
     if -result == errno.EBADMSG:
         text = f"{path}/snapshot is damaged: run `dieselctl snapshot {path}` to rebuild it, or, if the dataset is frozen, `dieselctl rebuild {path}`"
     return from_result(result, text, path)
 
 
 def name(error: BaseException, text: str) -> None:
-    """Has an exception of the user's code say what it was about, whatever its class: in its text, else in a note."""
+    """Adds its context to an exception of the user's code, whatever the class: to the text, else as a note."""
     before = str(error)
     if text in before:
         return

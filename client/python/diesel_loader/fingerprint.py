@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether functions of the user's are as they were: PyTorch's workers are new for each epoch, ours stay, and dieseld has a recipe."""
+"""Detects changes of the user's functions: PyTorch starts new workers for each epoch, but ours stay, and dieseld has a recipe."""
 import hashlib
 import pickle
 import types
@@ -16,7 +16,7 @@ class _Hash:
 
 
 class _Pickler(pickle.Pickler):
-    """Functions and classes that have no name to be found by are told by what they are made of."""
+    """Identifies functions and classes that cannot be found by name by their contents."""
 
     def reducer_override(self, thing):
         if isinstance(thing, types.FunctionType):
@@ -34,10 +34,10 @@ class _Pickler(pickle.Pickler):
 
 
 def of(*things):
-    """Bytes that differ where the things do, in what they refer to as well. None: it cannot be told."""
+    """Returns bytes that differ if the things, or objects to which they refer, differ. None: unknown."""
     to = _Hash()
     try:
         _Pickler(to, pickle.HIGHEST_PROTOCOL).dump(things)
-    except Exception:  # whatever the user's __reduce__ raises
+    except Exception:  # any exception of the user's __reduce__
         return None
     return to.hash.digest()

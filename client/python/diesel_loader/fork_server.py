@@ -21,11 +21,11 @@ import warnings
 from . import messages, native, session, worker
 from .messages import Kind
 
-GRACE_S = 2.0  # for workers to finish what they do when the trainer is done with them
+GRACE_S = 2.0  # time for workers to finish their task when the trainer no longer needs them
 
 
 class ForkServer:
-    """Code of the fork server's process."""
+    """The fork server, as it runs in its process."""
 
     def __init__(self, end, trainer, setup):
         self._end, self._trainer, self._setup = end, trainer, setup
@@ -35,12 +35,12 @@ class ForkServer:
         self._wake_write.setblocking(False)
 
     def run(self):
-        """Runs until the trainer is done with it, or gone."""
+        """Runs until the trainer closes its end or exits."""
         with self._wake_read, self._wake_write:
             try:
                 self._run()
             finally:
-                signal.set_wakeup_fd(-1)  # workers may still end behind this, and would write to a closed socket
+                signal.set_wakeup_fd(-1)  # workers may still exit after this point, and the signal would write to a closed socket
 
     def _run(self):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the trainer's to handle
@@ -48,9 +48,9 @@ class ForkServer:
         signal.signal(signal.SIGCHLD, _nothing)
         signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)  # of what threads of the trainer have open
+            warnings.simplefilter("ignore", ResourceWarning)  # about files that threads of the trainer have open
             gc.collect()
-        gc.freeze()  # workers share these objects' pages as long as nobody walks over them
+        gc.freeze()  # workers share these objects' pages while the garbage collector does not visit them
         poll = select.poll()
         for fd in (self._end.fileno(), self._wake_read.fileno()):
             poll.register(fd, select.POLLIN)
@@ -58,7 +58,7 @@ class ForkServer:
             while True:
                 ready = dict(poll.poll(None if trainer_fd is not None else 1000))
                 if trainer_fd in ready or trainer_fd is None and not _is_alive(self._trainer):
-                    return  # the kernel ends the workers with us
+                    return  # the kernel ends the workers together with this process
                 self._reap()
                 if self._end.fileno() in ready and not self._obey():
                     break
@@ -79,7 +79,7 @@ class ForkServer:
         except OSError as error:
             print(f"diesel_loader: cannot start a worker process: {error}", file=sys.stderr, flush=True)
             self._tell(Kind.SPAWNED, number, 0)
-            os.close(fd)  # which is how the trainer finds out
+            os.close(fd)  # so that the trainer notices the failure
             return
         if pid == 0:
             signal.set_wakeup_fd(-1)
@@ -107,7 +107,7 @@ class ForkServer:
             messages.send(self._end, *message)
 
     def _finish(self):
-        """The trainer has closed all ends: workers end by themselves, or are killed."""
+        """Waits for the workers, whose ends the trainer has closed, and kills those that do not exit."""
         end = time.monotonic() + GRACE_S
         while self._workers and time.monotonic() < end:
             self._reap()
@@ -127,12 +127,12 @@ def _is_alive(pid):
 
 
 def _nothing(*_):
-    """A handler, so that SIGCHLD wakes the poll."""
+    """Installs a handler, so that SIGCHLD wakes the poll."""
 
 
 @contextlib.contextmanager
 def _watching(pid, poll):
-    """Polls for the end of a process; yields None where the kernel has no pidfd for us."""
+    """Polls for the end of a process. Yields None if the kernel gives us no pidfd."""
     try:
         fd = os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -146,7 +146,7 @@ def _watching(pid, poll):
 
 
 class _OfMain(multiprocessing.reduction.ForkingPickler):
-    """Finds what a pickle would refer to in __main__; writes nothing."""
+    """Finds the objects of __main__ to which a pickle would refer. Writes no pickle."""
 
     def __init__(self):
         self.found = []
@@ -159,13 +159,13 @@ class _OfMain(multiprocessing.reduction.ForkingPickler):
 
 
 def _files(obj):
-    """Where the code of a function or of a class is."""
+    """Returns the files with the code of a function or a class."""
     functions = [obj] if isinstance(obj, types.FunctionType) else vars(obj).values()
     return [function.__code__.co_filename for function in functions if isinstance(function, types.FunctionType)]
 
 
 def check(context, setup):
-    """RuntimeError if another Python could not import what is in __main__: a notebook, or what is typed or piped in."""
+    """Raises RuntimeError if another Python could not import objects of __main__, as in a notebook or in typed or piped input."""
     method, module = context.get_start_method(), sys.modules["__main__"]
     file = getattr(module, "__file__", None)
     exists = file is not None and os.path.exists(os.path.join(multiprocessing.process.ORIGINAL_DIR, file))
@@ -173,11 +173,11 @@ def check(context, setup):
     if method == "fork" or importable and not hasattr(sys, "ps1"):
         return
     remedy = 'use multiprocessing_context="fork"'
-    if file is not None and not importable:  # multiprocessing looks for it, whether it is needed or not
+    if file is not None and not importable:  # multiprocessing opens the file of __main__, needed or not
         raise RuntimeError(f"cannot start worker processes with {method!r}: this program is not a file ({file}). Save it to "
                            f"a file, or {remedy}")
     pickler = _OfMain()
-    with contextlib.suppress(Exception):  # starting the process will raise the error
+    with contextlib.suppress(Exception):  # a real error is raised again when the process starts
         pickler.dump(setup)
     for obj in pickler.found:
         if not importable or not all(map(os.path.exists, _files(obj))):
@@ -186,8 +186,8 @@ def check(context, setup):
 
 
 def main(end, trainer, setup, version=None):
-    """The target of the process. version: of the trainer's diesel_loader, which an upgrade may have replaced since it was
-    imported; a process that is not forked imports the new one."""
+    """The target of the process. version: version of the trainer's diesel_loader. An upgrade may have replaced the
+    package since, and a process that is not forked imports the new one."""
     if version != native.VERSION:
         sys.exit(f"diesel_loader {native.VERSION} was installed while this job runs with {version}: restart the job")
     session.forget_inherited()

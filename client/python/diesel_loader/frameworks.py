@@ -10,33 +10,33 @@ from .ranks import membership
 
 
 def group():
-    """(rank, world size) of torch.distributed's default group, or of jax.distributed; None while there is neither."""
+    """Returns (rank, world size) of torch.distributed's default group or of jax.distributed; None while neither exists."""
     distributed = sys.modules.get("torch.distributed")
     if distributed and distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     jax = sys.modules.get("jax")
-    if jax and getattr(jax.distributed, "is_initialized", bool)():  # older ones cannot tell
+    if jax and getattr(jax.distributed, "is_initialized", bool)():  # older versions of JAX lack this function
         return jax.process_index(), jax.process_count()
     return None
 
 
 def store(ranks):
-    """A store that all of the ranks see: that of torch.distributed's default group, or, while there is none, torchrun's. None: there
-    is none, or none that can compare."""
+    """Returns a store that all ranks share: that of torch.distributed's default group or, while there is no group,
+    torchrun's. None: there is none that can compare values."""
     distributed = sys.modules.get("torch.distributed")
     if not (distributed and distributed.is_available()):
         return None
     try:
         found = distributed.distributed_c10d._get_default_store() if distributed.is_initialized() else _torchruns(distributed)
         found.compare_set("diesel_loader", "", "here")
-    except Exception:  # of a backend that has no store, or one that cannot
+    except Exception:  # the backend has no store, or one that cannot compare
         return None
     return found if ranks == (group() or membership.find(os.environ, None)) else None
 
 
 @functools.cache
 def _torchruns(distributed):
-    """The agent of torchrun holds a store for its ranks."""
+    """Connects to the store that torchrun's agent holds for its ranks."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     found = distributed.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=datetime.timedelta(seconds=60))
@@ -47,7 +47,7 @@ class Accelerate:
     """A loader that was given to accelerator.prepare(): its batches go to the accelerator's device, and Accelerate's
     GradientState knows when the last one of an epoch is handed out, as with a loader that Accelerate made.
 
-    It is not shared out among the processes: it gives each rank its own share already."""
+    Accelerate does not shard it: the loader already gives each rank its own share."""
 
     def __init__(self, loader):
         self._loader = loader
@@ -55,7 +55,7 @@ class Accelerate:
 
     @staticmethod
     def _module(name):
-        return sys.modules.get(f"accelerate.{name}")  # prepare() has loaded it
+        return sys.modules.get(f"accelerate.{name}")  # prepare() has loaded the module
 
     def begin(self):
         self._loader.end_of_dataloader = False

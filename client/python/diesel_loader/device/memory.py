@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared memory that batches lie in, registered with CUDA: once for each mapping, not once for each batch.
 
-Two kinds come again and again: the buffers of worker processes, and the slots of a session. Chunk segments do not: a
-chunk passes through, and registering takes longer than copying it.
+Two kinds are reused: the buffers of worker processes, and the slots of a session. Chunk segments are not, and
+registering one takes longer than copying it.
 """
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ log = logging.getLogger("diesel_loader")
 
 
 class _Range:
-    """Memory that is registered. owner: a weak reference to who stands for the mapping; the memory itself stays until it is
-    no longer registered."""
+    """A registered range of memory. owner: a weak reference to the object that represents the mapping. The mapping
+    itself stays until it is unregistered."""
 
     __slots__ = ("memory", "owner")
 
@@ -35,19 +35,19 @@ class _Range:
 
 
 class Memory:
-    """Memory that is registered for one stream of batches. One thread."""
+    """All memory registered for one stream of batches. Used by one thread."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._ranges: dict[int, _Range] = {}
-        self._starts: list[int] = []        # their addresses, ascending
-        self._refused: set[bool] = set()    # kinds of memory that CUDA does not take: read-only or not
+        self._starts: list[int] = []        # addresses of the ranges, ascending
+        self._refused: set[bool] = set()    # kinds of memory that CUDA refused to lock: read-only (True) or not (False)
 
     def add(self, device: torch.device, owner: Any, memory: native.Mapped, read_only: bool = False) -> bool:
-        """Registers what is mapped; False, with one warning for each kind, if that cannot be."""
+        """Registers a mapping. Returns False if CUDA refuses, with one warning for each kind of memory."""
         if read_only in self._refused:
             return False
-        # Entered first: what is not registered may be unregistered, but what is must be.
+        # Entered before registering: unregistering too much is harmless, but registered memory must be unregistered.
         self._ranges[memory.address] = _Range(memory, owner)
         why = cuda.register(device, memory.address, memory.size, read_only)
         if why is not None:
@@ -60,7 +60,7 @@ class Memory:
         return why is None
 
     def covers(self, address: int, size: int) -> bool:
-        """True if these bytes are registered, by a mapping that still stands."""
+        """Returns True if these bytes are registered and their mapping still exists."""
         k = bisect.bisect_right(self._starts, address) - 1
         if k < 0:
             return False
@@ -69,27 +69,27 @@ class Memory:
             and found.owner() is not None
 
     def sweep(self) -> None:
-        """Unregisters what nobody has any more. Not by the mapping's own end: that may come in the middle of anything, and
-        Ctrl-C in a function that Python calls then is lost. Copies hold the mapping: none is under way."""
+        """Unregisters ranges whose owner is gone. The owner's finalizer does not do this, because it may run at any
+        point, and Ctrl-C in a finalizer is lost. No copy is in progress, because copies hold the mapping."""
         gone = [found.memory for found in self._ranges.values() if found.owner() is None]
         if gone:
             self._drop(gone)
 
     def clear(self) -> None:
-        """Unregisters all. No copy may be under way."""
+        """Unregisters all ranges. No copy may be in progress."""
         self._drop([found.memory for found in self._ranges.values()])
 
     def _drop(self, memories: list[native.Mapped]) -> None:
-        if self._pid == os.getpid():  # a child that was forked has neither CUDA nor locked pages
+        if self._pid == os.getpid():  # a forked child has neither CUDA nor locked pages
             for memory in memories:
-                cuda.unregister(memory.address)  # before it is unmapped, which our reference prevents
+                cuda.unregister(memory.address)  # before the memory is unmapped: our reference prevents that
         for memory in memories:
             self._ranges.pop(memory.address, None)
         self._starts = sorted(self._ranges)
 
 
 class _Slots:
-    """Stands for the mapping of a session's slots that a device reads from (client/share.h: diesel_pinnable)."""
+    """Represents the mapping of a session's slots that a device reads from (client/share.h: diesel_pinnable)."""
 
     __slots__ = ("__weakref__", "life", "memory", "offset")
 
@@ -103,7 +103,7 @@ class _Slots:
 
 
 class _Lease:
-    """A lease whose batch lies in the slots that are registered, which it keeps."""
+    """A lease whose batch lies in registered slots. Keeps their mapping."""
 
     __slots__ = ("_lease", "_slots", "batch")
 
@@ -113,8 +113,8 @@ class _Lease:
 
 
 class PinnedSession:
-    """A session.Session whose packed batches lie where the device reads them: in a mapping for reading only, so for batches
-    that no function sees before the device does. Same calls, same errors."""
+    """A session.Session whose packed batches lie in a read-only mapping that the device reads directly, for batches
+    that no Python function changes first. Has the same methods and errors."""
 
     def __init__(self, session: Any, memory: Memory, device: torch.device) -> None:
         self._session, self._memory, self._device = session, memory, device
@@ -125,15 +125,15 @@ class PinnedSession:
         return getattr(self._session, name)
 
     def next_batch(self) -> Any:
-        """As of Session."""
+        """Same as Session.next_batch()."""
         lease = self._session.next_batch()
         if lease is None or not lease.batch.packed:
             return lease
-        if self._life != lease.life:  # the first batch, or the daemon is another one
+        if self._life != lease.life:  # the first batch, or the first one of another daemon
             self._life, self._slots = lease.life, None
             try:
                 slots = _Slots(self._session)
-            except OSError:  # lost again, or no space to map it: the batch is as good where it is
+            except OSError:  # the daemon is lost again, or mapping failed: the batch is used from the other mapping
                 return lease
             if slots.life == lease.life and self._memory.add(self._device, slots, slots.memory, read_only=True):
                 self._slots = slots

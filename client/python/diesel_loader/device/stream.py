@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Stream whose batches are on a device. The copy of the next batch begins before the current one is handed out, where
-the next one is there already; nothing waits for it otherwise.
+"""A Stream whose batches are on a device. The copy of the next batch begins before the current one is handed out, if
+the next one is ready; nothing waits for it.
 """
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ AHEAD = 1  # batches on their way to the device in addition to the one that is a
 
 class _Step:
     """Result of a step of the stream: a batch on its way to the device, an error, or (neither) the end of the epoch.
-    position: where the stream goes on after it; None if the step has no result and comes again. line: of the batch
-    log."""
+    position: position of the stream after this step; None if the step has no result and is repeated. line: its line
+    of the batch log."""
 
     __slots__ = ("batch", "copies", "error", "line", "position")
 
@@ -38,9 +38,8 @@ class _Step:
 
 
 class DeviceStream:
-    """To a Loader what a stream.Stream is: same attributes, same calls, same errors.
-
-    stream: gives the batches; nobody else asks it. device: "cuda" is the device that is current at begin()."""
+    """A Stream for a Loader, with the same attributes, methods and errors as stream.Stream. stream: source of the
+batches, for this object only. device: "cuda" is the current device at begin()."""
 
     def __init__(self, stream: Stream, device: torch.device) -> None:
         self._stream, self._told = stream, device
@@ -51,7 +50,7 @@ class DeviceStream:
         self.position = (0, 0)
         self.broken = False
         self.user: Any = None
-        self.line: Any = None  # of the batch log: of the batch that is handed out next, or was last
+        self.line: Any = None  # line of the batch log, for the batch that is handed out next or was last
         self._open_session = stream._open_session
         self._finalizer = weakref.finalize(self, _end, stream.pid, self._under_way, self._memory)
 
@@ -63,20 +62,20 @@ class DeviceStream:
 
     def begin(self, epoch: int, first: int) -> None:
         """As of Stream."""
-        self.broken = True  # until all of this is done
+        self.broken = True  # until all steps below are done
         self._forget()
         device = self._told if self._told.index is not None else torch.device("cuda", cuda.current_device())
         if self._transfer is None or self._transfer.device != device:
             drain(self._under_way)
             self._transfer = Transfer(device, self._memory, self._stream.mapping_at, self._under_way)
-        if not self._stream.has_work:  # then batches lie in the session's slots, and nobody else looks at them
+        if not self._stream.has_work:  # without work, batches lie in the session's slots, and only the device reads them
             self._stream._open_session = functools.partial(pinned_session, self._open_session, self._memory, device)
         self._stream.begin(epoch, first)
         self.position = (epoch, first)
         self.broken = False
 
     def next(self) -> Any:
-        """As of Stream: (what the user sees, position after it), or None."""
+        """Same as Stream.next(): returns (the user's batch, position after it), or None."""
         if self.broken:
             self._go_back()
         self.broken = True
@@ -95,11 +94,11 @@ class DeviceStream:
             try:
                 raise error
             finally:
-                del error  # else it refers to itself by this frame
+                del error  # else the error would refer to itself through this frame
         if step.copies is None:
             if self._stream._batch_log:
                 self._stream._batch_log.flush()
-            return None  # and stays broken: who is interrupted before the end is known comes here again, not in the next epoch
+            return None  # stays broken, so that a caller interrupted before it sees the end returns here, not to the next epoch
         self._transfer.hand_over(step.copies)
         return step.batch, step.position
 
@@ -124,19 +123,19 @@ class DeviceStream:
         stream.position, stream.broken = position, False
 
     def _forget(self) -> None:
-        """Marks batches that are ahead: they will not be handed out."""
+        """Marks the log lines of prepared batches, which will not be handed out."""
         for line in (self.line, *(step.line for step in self._ahead)):
             if line is not None and not line.given:
                 line.given = False
         self._ahead.clear()
 
     def _go_back(self) -> None:
-        """To behind what was handed out last: the stream is ahead of that, or at nobody knows where."""
+        """Returns to the position after the last batch handed out: the stream is ahead of it, or its position is unknown."""
         self._forget()
         self._stream.position, self._stream.broken = self.position, True
 
     def close(self) -> None:
-        """As of Stream; batches that are ahead stay."""
+        """Same as in Stream; prepared batches stay."""
         if self.pid != os.getpid():
             self._stream.close()
             self._under_way.clear()
@@ -157,7 +156,7 @@ def _end(pid: int, under_way: collections.deque[Copies], memory: Memory) -> None
     if pid != os.getpid():
         under_way.clear()
         return
-    with contextlib.suppress(RuntimeError):  # a device that failed has said so elsewhere
+    with contextlib.suppress(RuntimeError):  # a failed device has been reported elsewhere
         drain(under_way)
     under_way.clear()
     memory.clear()

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-MAX_UNDER_WAY = 2  # batches: the one that was handed out last, and the next one
+MAX_UNDER_WAY = 2  # in batches: the one handed out last, and the next one
 log = logging.getLogger("diesel_loader")
 
 
 def chosen(device: Any) -> torch.device | None:
-    """DataLoader's argument as a device; None: batches stay in host memory. ValueError: it is no GPU, or one that is not
-    there; RuntimeError: there is none at all."""
+    """Converts DataLoader's argument to a device; None: batches stay in host memory. Raises ValueError if it is no
+    GPU or a missing one, and RuntimeError if the machine has no GPU."""
     if device is None:
         return None
     is_number = isinstance(device, int) and not isinstance(device, bool)
@@ -51,7 +51,7 @@ def chosen(device: Any) -> torch.device | None:
 
 
 class Copies:
-    """The copies of one batch, on a stream. sources: what they read; made: what they write."""
+    """The copies of one batch, on a stream. sources: tensors that they read; made: tensors that they write."""
 
     __slots__ = ("_event", "_stream", "made", "sources")
 
@@ -61,50 +61,50 @@ class Copies:
         self._stream, self._event = stream, None
 
     def end(self) -> Any:
-        """The event of their end; a later one, which does as well, if who began them was interrupted. One that comes too early,
-        because a signal handler has called close() meanwhile, does too: what is copied after that is in no registered memory."""
+        """Returns the event of their end, or a later event if the caller that began them was interrupted. An event
+        that is too early, because a signal handler called close(), is also fine: later copies read no registered
+        memory."""
         if self._event is None:
             self._event = cuda.record(self._stream)
         return self._event
 
 
 class Transfer:
-    """Copies of one iterator's batches to a device.
-
-    memory: what is registered. found: a function of an address that gives the results.Mapping it lies in, or None.
-    under_way: Copies that may not be done yet, oldest first; whoever drops it waits for them before."""
+    """Copies of one iterator's batches to a device. memory: the registered memory. found: a function that returns the
+results.Mapping of an address, or None. under_way: Copies that may not be done yet, oldest first; wait for them before
+dropping the list."""
 
     def __init__(self, device: torch.device, memory: Memory, found: Callable[[int], Any],
                  under_way: collections.deque[Copies]) -> None:
         self.device, self._memory, self._found, self._under_way = device, memory, found, under_way
         self._stream = cuda.side_stream(device)
-        self._seen: set[int] = set()  # addresses of mappings that one batch lay in
-        self._refused = False         # torch has no memory to lock either
+        self._seen: set[int] = set()  # addresses of mappings that held one batch so far
+        self._refused = False         # torch could not lock memory either
 
     def begin(self, batch: Any) -> tuple[Any, Copies]:
-        """Begins to copy a batch. The result may be used behind hand_over()."""
+        """Begins to copy a batch. The result may be used after hand_over()."""
         while len(self._under_way) >= MAX_UNDER_WAY:
             cuda.wait(self._under_way[0].end())
             self._under_way.popleft()
         copies = Copies(self._stream)
-        self._under_way.append(copies)  # first: whatever strikes now, what is being read is held
+        self._under_way.append(copies)  # first, so that memory being read is held even if an exception follows
         moved = self._moved(batch, copies, {})
         copies.end()
         return moved, copies
 
     def hand_over(self, copies: Copies) -> None:
-        """The batch may be used from now on, on the stream that is the caller's now."""
+        """Makes the batch usable on the caller's current stream."""
         cuda.hand_over(copies.made, copies.end(), self.device)
         copies.made = []
 
     def release(self) -> None:
-        """Lets go of what the device has read."""
+        """Releases tensors that the device has read."""
         while self._under_way and cuda.is_done(self._under_way[0].end()):
             self._under_way.popleft()
         self._memory.sweep()
 
     def _moved(self, thing: Any, copies: Copies, known: dict[int, Any]) -> Any:
-        """A batch of any form, with its tensors on the device. A tensor that occurs twice does so there."""
+        """Returns a batch of any structure with its tensors on the device. A tensor that occurs twice is copied once."""
         if isinstance(thing, torch.Tensor):
             if id(thing) not in known:
                 known[id(thing)] = self._copy(thing, copies)
@@ -115,7 +115,7 @@ class Transfer:
             moved = {key: self._moved(value, copies, known) for key, value in thing.items()}
             if type(thing) is dict:
                 return moved
-            try:  # as torch does with pin_memory
+            try:  # like torch with pin_memory
                 if isinstance(thing, collections.abc.MutableMapping):
                     made = copy.copy(thing)
                     made.update(moved)
@@ -123,7 +123,7 @@ class Transfer:
                 return type(thing)(moved)  # type: ignore[call-arg]
             except TypeError:
                 return moved
-        if callable(getattr(thing, "to", None)):  # torch's PackedSequence and the like know what of them goes where
+        if callable(getattr(thing, "to", None)):  # torch's PackedSequence and the like know which of their tensors to move
             return cuda.copy_now(thing, self.device)
         if isinstance(thing, (list, tuple)):
             items = [self._moved(item, copies, known) for item in thing]
@@ -136,7 +136,7 @@ class Transfer:
         return thing
 
     def _copy(self, tensor: torch.Tensor, copies: Copies) -> torch.Tensor:
-        if not is_plain(tensor):  # sparse, of a subclass, or there already
+        if not is_plain(tensor):  # sparse, of a subclass, or already on the device
             return cuda.copy_now(tensor, self.device)
         if self._is_registered(tensor):
             copies.sources.append(tensor)
@@ -159,14 +159,14 @@ class Transfer:
         mapping = self._found(address)
         if mapping is None:
             return False
-        if mapping.address not in self._seen:  # registered only if it comes again, as that takes as long as many copies
+        if mapping.address not in self._seen:  # registered only when seen again, because registering takes as long as many copies
             self._seen.add(mapping.address)
             return False
         return self._memory.add(self.device, mapping, mapping.memory)
 
 
 def drain(under_way: collections.deque[Copies]) -> None:
-    """Waits for all copies, and lets go of what they read."""
+    """Waits for all copies, and releases the tensors that they read."""
     while under_way:
         cuda.wait(under_way[0].end())
         under_way.popleft()

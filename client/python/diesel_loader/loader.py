@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("diesel_loader")
 STATE_VERSION = 2
-BEFORE_IT_WAS_KNOWN = {"bucket_by_length": 0, "subset": None, **dealing.BEFORE_THEY_WERE}  # defaults for a state without these keys
+BEFORE_IT_WAS_KNOWN = {"bucket_by_length": 0, "subset": None, **dealing.BEFORE_THEY_WERE}  # values for older states without these keys
 DEFAULT_RECONNECT_S = 60
 AUTO = "auto"
 DEFAULT_DEPTH = 2     # prefetch_factor
 SPARE_SLOTS = 3
-MAX_CORES_HELD = 16   # slots take memory, and on a large machine the daemon may want few workers
+MAX_CORES_HELD = 16   # slots take memory, and on a large machine the daemon may request few workers
 
 
-_choosing = threading.RLock()  # which stream is an iterator's
+_choosing = threading.RLock()  # guards the choice of a stream for an iterator
 
 
 def _choose_alone():
-    """A child that is forked has none of the threads that may have held it."""
+    """Replaces the lock in a forked child, which lacks the thread that may have held it."""
     global _choosing
     _choosing = threading.RLock()
 
@@ -61,50 +61,49 @@ os.register_at_fork(after_in_child=_choose_alone)
 class Loader:
     """Common part of both DataLoaders.
 
-    dataset: the path of one, or a Dataset. Any other is TypeError, with the command that packs it.
+    dataset: the path of one, or a Dataset. Any other type raises TypeError with the command that packs it.
     batch_size: samples per batch.
     shuffle: chunk-wise shuffle, another order every epoch; False: the order of storage, always the same.
     seed: of the shuffle, an integer of at least 0. The order is a pure function of (dataset version, seed, epoch, lanes, drift,
         world size x batch size): the same on any machine, whatever the daemon's settings, and with torch and without.
-    transform: what dieseld runs (diesel_loader.transforms, docs/how-to/transforms.md; print(loader.plan())), and callables behind it; or a
-        callable alone, called with each sample: an RGB PIL image where the path has an image's extension, else the stored
+    transform: transforms that dieseld runs (diesel_loader.transforms, docs/how-to/transforms.md; print(loader.plan())), and callables behind it; or
+        only a callable, called with each sample: an RGB PIL image where the path has an image's extension, else the stored
         bytes, 1-D uint8.
-    order, decode, batches, job: an Order, Decode, Batches or Job of this module, for what is less common.
+    order, decode, batches, job: an Order, Decode, Batches or Job of this module, for less common options.
     num_workers: processes that run the functions: transform, collate_fn, and those of `decode`. "auto" (default) or
-        None: as many as the daemon says, at every batch. 0 is among its choices: the trainer does the work, because on
-        cheap samples the hand-off would cost more than it gives. While the daemon has no wish, as many as there are
-        usable cores. An integer means exactly that. Without any function there is no Python work, and no process:
+        None: as many as the daemon requests, at every batch. It may request 0: then the trainer does the work,
+        because for cheap samples the hand-off would cost more than it saves. Without a request, as many as there are
+        usable cores. An integer sets the exact number. Without functions there is no Python work and no process:
         batches come ready from shared memory.
     collate_fn: called with a list of (sample, label). list_collate leaves the samples in a list.
-    drop_last: leave out the last batch where it is not full.
+    drop_last: leave out the last batch if it is not full.
     timeout: seconds to wait for a daemon that went away; then TimeoutError. 0: 60 s.
     prefetch_factor, worker_init_fn, multiprocessing_context: as in PyTorch; worker_init_fn gets the lowest number that no other
         worker has. With "spawn" or "forkserver", the first worker is started so, and all others by that one.
-    persistent_workers: whether workers, and with them their copies of the functions, stay from epoch to epoch while nothing is
-        changed: True by default, other than in PyTorch.
+    persistent_workers: whether workers, with their copies of the functions, stay from epoch to epoch while nothing is
+        changed: True by default, unlike in PyTorch.
 
-    A batch is [data, labels]: labels int64 [B], numbered as dataset.classes are (-1 without). Without functions, data
+    A batch is [data, labels]: labels int64 [B], numbered like dataset.classes (-1: no class). Without functions, data
     is one uint8 array or tensor [B, n] when all samples of the dataset have the same length, else a list of B 1-D ones.
-    With transforms that dieseld runs, and none behind them, it is one [B, ...] of the shape and type that they give.
+    With transforms that dieseld runs, and no function after them, it is one [B, ...] of their output shape and type.
     Arrays of a whole batch view shared memory that goes back to the daemon when the last reference is gone. A caller
     that keeps many batches gets copies instead. All may be written to, and results of workers may be kept.
 
-    An exception of a function is raised here with the worker's traceback as its text; the next next() goes on with the
-    following batch. A worker that dies is replaced, and its batch done again; if that kills another one, RuntimeError
-    names the batch. Each iterator that is under way has workers of its own; state_dict() is of the one that was asked
-    last. Raises FileNotFoundError, PermissionError, DamagedData, ConnectionError, TimeoutError and ValueError. Raises
+    An exception of a function is raised here with the worker's traceback as its text; the following next() continues
+    with the next batch. A worker that dies is replaced, and its batch done again; if that kills another one, RuntimeError
+    names the batch. Each running iterator has its own workers; state_dict() describes the iterator used last. Raises FileNotFoundError, PermissionError, DamagedData, ConnectionError, TimeoutError and ValueError. Raises
     TypeError for a name that it does not have, with the name to write instead.
     """
 
-    dataset: Any  # each subclass knows which
+    dataset: Any  # each subclass declares its type
     batch_size: Any
     drop_last: Any
 
     def __init__(self, arrays: Any, dataset: Any, functions: tuple[Any, ...], groups: dict[str, Any], *, batch_size: Any, shuffle: Any,
                  seed: Any, num_workers: Any, drop_last: Any, timeout: Any, worker_init_fn: Any, multiprocessing_context: Any,
                  prefetch_factor: Any, persistent_workers: Any, served: bool = True) -> None:
-        # arrays: as of Assembly. functions: loader, transform, target_transform and collate_fn, each a callable or None. groups: those
-        # of options.py, by their names. served: False if not dieseld gives the order, but the subclass.
+        # arrays: as in Assembly. functions: loader, transform, target_transform and collate_fn, each a callable or None. groups:
+        # the option groups of options.py, by name. served: False if the subclass gives the order instead of dieseld.
         how, decode, batches, job = (groups[name] for name in GROUPS)
         for name, value in (("record", batches.record), ("bucket_by_length", how.bucket_by_length)):
             if value and not served:
@@ -141,31 +140,31 @@ class Loader:
         self._group = _group_name(job.group)
         self._cluster = _cluster_name(job.cluster)
         self._next_epoch = 0      # epoch that the next iter() starts with
-        self._next_batch = self._next_samples = 0  # of all ranks
-        self._start: tuple[int, int] | None = None  # an epoch, and samples of it that were had before, in other steps
-        self._kept: Any = None    # an epoch that is resumed, and the (lanes, drift) that it began with
+        self._next_batch = self._next_samples = 0  # samples: over all ranks
+        self._start: tuple[int, int] | None = None  # (epoch, samples of it that were consumed before, in other steps)
+        self._kept: Any = None    # (resumed epoch, the (lanes, drift) with which it began)
         self._grid: Any = None    # arguments of order.position(), for _position
-        self._dealt: Any = None   # (lanes, drift), likewise
-        self._is_told = False     # since the last iteration began
+        self._dealt: Any = None   # (lanes, drift) of _position
+        self._is_told = False     # set_epoch() or load_state_dict() was called since the last iteration began
         self._state: Any = None   # state of the next iterator's generator; None: without a generator
-        self._began_with: dict[Any, tuple[int, int]] = {}  # seed and epoch of each such state
-        self._resumed = False     # by load_state_dict(): set_epoch() of the same epoch keeps the batch
+        self._began_with: dict[Any, tuple[int, int]] = {}  # seed and epoch for each generator state
+        self._resumed = False     # True after load_state_dict(): set_epoch() with the same epoch keeps the batch
         self._position: Any = None  # (epoch, batches delivered of it); None: no epoch is under way
-        self._stream: Any = None  # of the newest iterator
+        self._stream: Any = None  # stream of the newest iterator
         self._streams: list[Any] = []
         self._ranks = None        # (rank, world size) of the streams
         self._has_said = self._has_said_unfair = False
         self._number: str | None = None
-        self._has_agreed = False  # the ranks, on all but the place
-        self._n_agreed = 0        # iterations that they have compared
-        self._is_alone = False    # others did not come
-        self._generation = 0      # of what streams are made of
-        self._heeded: Any         # _settings() of the last iteration; whoever derives from this sets it, when all is set
+        self._has_agreed = False  # the ranks have agreed on everything except the place
+        self._n_agreed = 0        # number of iterations that the ranks have compared
+        self._is_alone = False    # the other ranks did not take part
+        self._generation = 0      # number of the settings with which streams are made
+        self._heeded: Any         # _settings() of the last iteration; subclasses set it at the end of __init__
         if self._given:
             self._check_ranks(self._given, len(dataset), dataset.path)
 
     def _fit(self):
-        """Derives the rest from the arguments and the dataset, which may become another version of itself."""
+        """Derives the other attributes from the arguments and the dataset, which may have changed its version."""
         functions, workers, bucket_by_length, native_transform, damaged = self._asked
         arrays, dataset = self._arrays, self.dataset
         self._plan = self._make_plan(arrays, dataset, functions, self._served, bool(bucket_by_length), native_transform, damaged)
@@ -191,7 +190,7 @@ class Loader:
 
     @staticmethod
     def _make_plan(arrays, dataset, functions, served, bucketed, native_transform, damaged):
-        """Which of the transforms dieseld runs. Raises ValueError where it is told more than it can do."""
+        """Decides which of the transforms dieseld runs. Raises ValueError if the options require more than it supports."""
         loader, transform = functions[:2]
         if native_transform not in (None, True, False, "require"):
             raise ValueError(f'native must be None, False or "require", not {native_transform!r}')
@@ -231,27 +230,27 @@ class Loader:
     # Methods that a subclass may override
 
     def _told_ranks(self):
-        """(rank, world size) that the user has told; None: they are to be found."""
+        """Returns (rank, world size) as the user set them; None: not set, so they must be detected."""
         return self._given
 
     def _told_epoch(self):
-        """The epoch that the next iter() is told to begin with; None: the following one."""
+        """Returns the epoch with which the next iter() must begin; None: the following one."""
         return None
 
     def _begin_epoch(self):
-        """The first batch of an iterator is asked for."""
+        """Called when the first batch of an iterator is requested."""
 
     def _end_epoch(self):
-        """An iterator has handed out its last batch, and is asked for another one."""
+        """Called when another batch is requested after the last one of an iterator."""
 
     def _hand_out(self, batch, is_last):
-        """The batch as the user gets it."""
+        """Returns the batch in the form that the user gets."""
         return batch
 
     # Settings that users may change, also in place
 
     def _functions_now(self):
-        """loader, transform, target_transform and collate_fn, as they are to be used from now on."""
+        """Returns loader, transform, target_transform and collate_fn for use from now on."""
         return self._asked[0]
 
     def _settings(self) -> tuple[list[Any], bytes | None, dict[str, Any]]:
@@ -265,7 +264,7 @@ class Loader:
                                                        "lanes", "drift", "bucket_by_length", "timeout")}
 
     def _heed(self):
-        """Takes what was set or changed since the last iteration, as PyTorch does, whose workers are of one epoch."""
+        """Applies changes made since the last iteration, like PyTorch, whose workers live for one epoch."""
         things, state, values = self._settings()
         was_things, was_state, was_values = self._heeded
         if state is not None and (state, values) == (was_state, was_values) and all(map(operator.is_, things, was_things)):
@@ -277,18 +276,18 @@ class Loader:
             bucket_by_length = self.bucket_by_length
         self._asked = (tuple(things[:4]), workers, bucket_by_length, *more)
         self._fit()
-        self._generation += 1  # iterators that are under way go on as they began
+        self._generation += 1  # running iterators continue with their old settings
         self._heeded = things, state, self._values()
 
     # Methods for users
 
     def plan(self) -> Plan:
-        """Which of the transforms run where, and why: print it."""
+        """Where each of the transforms runs, and why: print the result."""
         return self._plan
 
     @property
     def n_damaged(self) -> int:
-        """Samples that could not be decoded, and that batches went without (damaged="skip") or have as zeros ("zero")."""
+        """Number of samples that could not be decoded: batches lack them (damaged="skip") or have zeros for them ("zero")."""
         return self._damage.n
 
     @property
@@ -298,12 +297,12 @@ class Loader:
 
     @property
     def rank(self) -> int:
-        """This process's number among the ranks, as it is known now."""
+        """This process's rank, as far as known now."""
         return self._find_ranks()[0]
 
     @property
     def world_size(self) -> int:
-        """How many ranks share the dataset, as it is known now."""
+        """Number of ranks that share the dataset, as far as known now."""
         told = self._told_ranks()
         return told[1] if told else membership.world_size(os.environ, frameworks.group())
 
@@ -326,9 +325,9 @@ class Loader:
         return order.n_batches(len(self.dataset), world_size, self.batch_size, self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration is this epoch's; without it every iteration is the following epoch's. An iterator that was asked
-        for no batch yet is the next iteration. Where load_state_dict() has gone to the middle of this very epoch, it goes on
-        there."""
+        """Makes the next iteration run this epoch; without this call, each iteration runs the following epoch. The
+        next iteration may be an iterator that was asked for no batch yet. After load_state_dict() to the middle of
+        the same epoch, the iteration continues there."""
         self._go_to(integer("epoch", epoch, 0))
 
     def _go_to(self, epoch):
@@ -337,10 +336,10 @@ class Loader:
             self._begin_with(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the iteration stands, for load_state_dict(): small, JSON-safe, the same on every rank.
+        """Returns the position of the iteration, for load_state_dict(): small, JSON-safe, the same on every rank.
 
-        Valid for any number of ranks and any batch size: it counts the samples that all ranks had, and they go on with those that
-        nobody had. With bucket_by_length=n another number goes on only where n batches end, since each rank regroups its own."""
+        Valid for any number of ranks and any batch size: it counts the samples that all ranks together consumed, and
+        the ranks continue with the rest. With bucket_by_length=n another number goes on only where n batches end, since each rank regroups its own."""
         self._needs_order("state_dict")
         if self._position:
             epoch, batch = self._position
@@ -353,8 +352,8 @@ class Loader:
         return {"version": STATE_VERSION, "epoch": epoch, "samples": samples, **grouped, **self._order(dealt)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next iteration goes on after the last batch that was delivered when `state` was taken, in the version of
-        the dataset that was read then. That version is opened again, unless the dataset was opened with a version of
+        """Makes the next iteration continue after the last batch that was delivered when `state` was taken, in the
+        version of the dataset that was read then. That version is opened again, unless the dataset was opened with a version of
         its own.
 
         Raises ValueError when the order would not be the same (another seed, another subset, ...), or when fewer
@@ -379,7 +378,7 @@ class Loader:
         self._resumed = self._is_told = True
 
     def _go_to_version(self, version):
-        """Resuming, a loader whose dataset was opened at no certain version takes the one that it resumes."""
+        """Switches to the version of a resumed state, unless the dataset was opened with a certain version."""
         if version == self.dataset.version or not isinstance(version, int):
             return
         if self.dataset.is_pinned:
@@ -390,12 +389,12 @@ class Loader:
             dataset.go_to_version(version)
         except (OSError, ValueError) as error:
             raise type(error)(*error.args[:-1], f"cannot resume: {error.args[-1]}") from None
-        self.__dict__["dataset"] = dataset  # past PyTorch's guard of attributes that must not change
+        self.__dict__["dataset"] = dataset  # bypasses PyTorch's guard against changing this attribute
         self.close()
         self._fit()
 
     def _check_groups(self, state):
-        """ValueError in the middle of batches that each rank has regrouped, where the ranks or batches are others now."""
+        """Raises ValueError if the state is within batches that each rank has regrouped, and the ranks or batches have changed."""
         if not self.bucket_by_length or not 0 < state["samples"] < len(self.dataset):
             return
         was, now = state["global_batch_size"], self.batch_size * self.world_size
@@ -406,7 +405,7 @@ class Loader:
                              "sorts together (bucket_by_length), so the number of ranks must stay the same")
 
     def _settle(self, world_size):
-        """Finds the batch that world_size ranks go on with."""
+        """Finds the batch with which world_size ranks continue."""
         n, done, cut = len(self.dataset), self._next_samples, (world_size, self.batch_size, self.drop_last)
         batch = order.first_batch(n, done, *cut)
         if batch is None:
@@ -420,13 +419,13 @@ class Loader:
         self._start_at(start)
 
     def _start_at(self, start):
-        """Sets the start of one epoch that streams are opened with, where no batch of whole epochs begins."""
+        """Sets the position within an epoch at which streams start, if no batch of whole epochs begins there."""
         if start != self._start:
             self._start = start
             self._generation += 1
 
     def _begin_with(self, epoch):
-        """The next iteration is all of this epoch."""
+        """Makes the next iteration run this whole epoch."""
         self._next_epoch, self._next_batch, self._next_samples = epoch, 0, 0
         if self._start and self._start[0] == epoch:
             self._start_at(None)
@@ -454,11 +453,11 @@ class Loader:
                 "bucket_by_length": self.bucket_by_length, "lanes": dealt[0], "drift": dealt[1]}
 
     def _window(self, dealt):
-        """The window in force. No daemon is asked: its default depends on its cache and options, our order must not."""
+        """Returns the window in force. Ignores the daemon's default, which depends on its cache and options: our order must not."""
         return dealing.window(self.window_chunks, dealt[0], self.dataset) if self.shuffle or self.window_chunks else 0
 
     def _adopt(self, state):
-        """Resuming, a loader that was given no window takes the one of the order it resumes."""
+        """Takes the window of the resumed order if the user gave none."""
         window_chunks = state.get("window_chunks")
         if self.window_chunks or not isinstance(window_chunks, int) or window_chunks < 0:
             return
@@ -474,14 +473,14 @@ class Loader:
             raise RuntimeError("iter(loader) was called inside next() of the same loader, by one of its functions or by a "
                                "signal handler: use a second loader there")
         self._heed()
-        if self._next_samples:  # which ranks there are may have come out after load_state_dict()
+        if self._next_samples:  # the ranks may have become known after load_state_dict()
             self._settle(ranks[1])
         iterator = _Iterator(self, ranks)
         iterator.begin()
         return iterator
 
     def _say_whose_share(self, ranks):
-        """Warns if only the launcher's variables name the ranks: nothing shows then whether the others iterate, too."""
+        """Warns if only the launcher's variables name the ranks: then nothing shows whether the other ranks iterate too."""
         if ranks[1] == 1 or self._told_ranks() or frameworks.group() or self._has_said or frameworks.store(ranks):
             return
         self._has_said = True
@@ -498,7 +497,7 @@ class Loader:
                     "32 chunks in memory", self.dataset.path)
 
     def _agree(self, ranks, dealt, place):
-        """ValueError where the ranks are about to have parts of different orders. place: None before the first batch of an iterator."""
+        """Raises ValueError if the ranks would get parts of different orders. place: None before the first batch of an iterator."""
         if ranks[1] == 1 or (place is None and (self._has_agreed or self._is_alone)) or (store := frameworks.store(ranks)) is None:
             return
         agreed = {**self._order(dealt), "global_batch_size": self.batch_size * ranks[1]}
@@ -516,14 +515,14 @@ class Loader:
                         "to have all samples is given job=Job(rank=0, world_size=1)", self.dataset.path, ranks[0], place[0], ranks[1], agreement.WAIT_S)
 
     def _key(self):
-        """The name of this loader in the store: the same on all ranks, where their loaders begin in one order."""
+        """Returns the name of this loader in the store: the same on all ranks if all start their loaders in the same order."""
         if self._number is None:
             name = f"diesel_loader/{os.path.basename(self.dataset.path)}/{self.shuffle}"
             self._number = f"{name}/{agreement.number(name)}"
         return self._number
 
     def _lend_stream(self, iterator, ranks):
-        """Gives a new iterator the stream that it has for itself, and says where it would begin now."""
+        """Lends a new iterator a stream of its own. Returns the stream, and the place where it would begin now."""
         with _choosing:
             if not any(stream.is_used() for stream in self._streams):
                 self._position = None
@@ -536,14 +535,14 @@ class Loader:
         return chosen, place
 
     def _next_place(self):
-        """(epoch, batch) that the next iteration begins at."""
+        """Returns (epoch, batch) at which the next iteration begins."""
         told = self._told_epoch()
         if told is not None and not self._resumed:
             self._begin_with(told)
         return self._next_epoch, self._next_batch
 
     def _place_of(self, state):
-        """As _next_place(), of an iterator that was made with the generator at this state."""
+        """Like _next_place(), for an iterator that was made with the generator in this state."""
         if state in self._began_with and not self._is_told:
             self._begin_with(self._began_with[state][1])
         place = self._next_place()
@@ -552,7 +551,7 @@ class Loader:
         return place
 
     def _idle_stream(self, ranks, dealt):
-        """A stream that no iterator uses any more, or a new one; and others that are idle, which end."""
+        """Returns a stream that no iterator uses any more, or a new one, and other idle streams, which the caller ends."""
         if self._streams and (self._streams[0].pid != os.getpid() or self._ranks != ranks):
             self.close()
         idle = [stream for stream in self._streams if not stream.is_used()]
@@ -575,31 +574,31 @@ class Loader:
         options = dict(self._worker_options)
         if options["context"] is None or isinstance(options["context"], str):
             options["context"] = self._arrays.multiprocessing.get_context(options["context"])
-        open_session = functools.partial(copy.copy(self)._open_session, ranks, dealt)  # later settings are for other streams
+        open_session = functools.partial(copy.copy(self)._open_session, ranks, dealt)  # a copy, because later settings are for other streams
         if self.bucket_by_length:
             open_session = functools.partial(bucketing.Bucketed, open_session, self.bucket_by_length, self.seed)
         return Stream(assembly, open_session, number, setup,
                       batch_log=self._log_of(ranks), damage=self._damage, is_alone=ranks[1] == 1, **options)
 
     def _log_of(self, ranks):
-        """The batch log of a rank, in this process; None: there is none."""
+        """Returns the batch log of a rank in this process; None: no log was requested."""
         if self._record is not None and not (self._batch_log and self._batch_log.is_of(*ranks)):
             self._batch_log = BatchLog(self._record, *ranks)
         return self._batch_log
 
     def _count(self, epoch, first):
-        """This epoch has begun: the next iteration is the following one's, if nobody said otherwise."""
+        """Records that this epoch has begun: the next iteration runs the following one, unless the user sets another."""
         if (self._next_epoch, self._next_batch) == (epoch, first):
             self._begin_with(epoch + 1)
 
     @property
     def workers(self) -> int:
-        """Worker processes at work just now."""
+        """Number of worker processes at work now."""
         return self._stream.n_workers if self._stream else 0
 
     def close(self) -> None:
-        """Ends the worker processes, and gives dieseld its memory back; batches stay valid, and iterating starts again.
-        Also done when the loader is garbage, and at exit."""
+        """Ends the worker processes, and returns memory to dieseld. Batches stay valid, and a new iteration starts
+        again. Also called when the loader is garbage-collected, and at exit."""
         for stream in self._streams:
             stream.close()
         self._stream, self._streams = None, []
@@ -615,8 +614,8 @@ class Loader:
                        cluster=self._cluster, reconnect_ms=int((self.timeout or DEFAULT_RECONNECT_S) * 1000))
 
     def _slots(self):
-        """Batches that workers hold at a time, and those that are regrouped and may then be kept, with some for the daemon
-        to work ahead; 0 without either."""
+        """Returns the number of slots: batches that workers hold at a time or that are regrouped, and some for the
+        daemon to work ahead; 0 without workers and regrouping."""
         n = min(self.num_workers, MAX_CORES_HELD) if self._auto else self.num_workers
         n = n * self._worker_options["depth"] + 3 * self.bucket_by_length
         return min(n + SPARE_SLOTS, native.SLOTS_MAX) if n else 0
@@ -626,8 +625,8 @@ class Loader:
 
 
 class _Iterator:
-    """One epoch: the one that the loader is at when the first batch is asked for. Frameworks say which one it is behind iter(), and
-    make iterators to see whether they can. Marks where next() begins and ends, for diesel-analyze."""
+    """One epoch: the current one of the loader when the first batch is requested. Frameworks set it after iter(), and
+    also make iterators only as a test. Marks where next() begins and ends, for diesel-analyze."""
 
     def __init__(self, loader, ranks):
         self._loader, self._ranks = loader, ranks
@@ -636,7 +635,7 @@ class _Iterator:
         self._begun = self._goes_on = self._ended = False  # _goes_on: was asked for a second batch
 
     def begin(self):
-        """Gets a stream, and has the batches made that are probably asked for."""
+        """Gets a stream, and starts preparing the batches that will probably be requested."""
         self._stream, self._place = self._loader._lend_stream(self, self._ranks)
         self._guard = self._stream.guard()
         loader = self._loader
@@ -675,7 +674,7 @@ class _Iterator:
                 batch, position = self._next()
             finally:
                 lib.diesel_mark(native.MARK_NEXT_END, 0)
-            # No call from here on: Ctrl-C strikes before, and then this batch is the next one again, or when it is the caller's.
+            # No call from here on: Ctrl-C comes either before, and this batch is the next one again, or when the caller has the batch.
             self._loader.__dict__["_grid"], self._loader.__dict__["_dealt"] = self._grid, stream.dealt
             stream.position = self._loader.__dict__["_position"] = position
             stream.broken = False
@@ -688,7 +687,7 @@ class _Iterator:
                 guard.inside = {}
 
     def _next(self):
-        if self._ended:  # meanwhile, in another thread
+        if self._ended:  # ended meanwhile, in another thread
             raise StopIteration
         loader = self._loader
         if not self._begun:
@@ -700,7 +699,7 @@ class _Iterator:
             loader._count(*self._taken)
             loader._agree(self._ranks, self._stream.dealt, self._taken)
             self._goes_on = True
-        # Where Ctrl-C struck when it had just ended, the stream is at the next epoch, which is not this iterator's.
+        # If Ctrl-C came just after the end, the stream is at the next epoch, which this iterator must not deliver.
         delivered = self._stream.next() if self._stream.position[0] == self._place[0] else None
         if delivered is None:
             self._ended = True
@@ -712,13 +711,13 @@ class _Iterator:
         return loader._hand_out(batch, position[1] == self._n_batches), position
 
     def _is_stale(self, epoch):
-        """Whether load_state_dict() or a setting has changed what streams are made of, or the epoch has other lanes."""
+        """Returns True if load_state_dict() or a setting has changed the settings of streams, or the lanes of the epoch."""
         loader, stream = self._loader, self._stream
         return (stream not in loader._streams or stream.generation != loader._generation
                 or stream.dealt != loader._lanes_of(epoch, self._ranks[1])) and stream.pid == os.getpid()
 
     def _take_place(self):
-        """Begins where the loader is now. May be called again, where Ctrl-C struck."""
+        """Begins at the current place of the loader. May be called again after Ctrl-C."""
         with _choosing:
             if self._taken is None:
                 self._taken = self._loader._place_of(self._state)
@@ -734,7 +733,7 @@ class _Iterator:
 
 
 def _first_of(dataset):
-    """(path, bytes) of the first sample."""
+    """Returns (path, bytes) of the first sample."""
     number = dataset.number(0)
     return dataset.sample_path(number), dataset.read(number)
 
@@ -749,7 +748,7 @@ def _group_name(group: Any) -> bytes | None:
 
 
 def _cluster_name(cluster: Any) -> bytes | None:
-    """None: libdiesel asks the launcher's variables; empty: the job shares with no other node."""
+    """None: libdiesel uses the launcher's variables; empty: the job shares with no other node."""
     if cluster is None:
         return None
     name = cluster.encode("utf-8", "replace") if isinstance(cluster, str) else None
@@ -760,7 +759,7 @@ def _cluster_name(cluster: Any) -> bytes | None:
 
 
 def _bucket_batches(value):
-    """How many batches are regrouped at a time; 0: none."""
+    """Returns the number of batches that are regrouped at a time; 0: none."""
     if value is None or isinstance(value, bool):
         return bucketing.DEFAULT_BATCHES if value else 0
     n = integer("bucket_by_length", value, 0)
@@ -770,7 +769,7 @@ def _bucket_batches(value):
 
 
 def check_methods(dataset: Any) -> None:
-    """TypeError where a Dataset's class has methods of its own that give the samples: the daemon serves them, and would not ask."""
+    """Raises TypeError if a subclass of Dataset overrides methods that give samples: the daemon serves the samples without calling these methods."""
     for name in ("__getitem__", "__len__", "number", "read", "label", "sample_path"):
         if getattr(type(dataset), name).__module__.partition(".")[0] != __package__:
             raise TypeError(f"{type(dataset).__name__} overrides {name}(), which dieseld does not call: pass loader, transform, "

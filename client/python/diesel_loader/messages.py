@@ -30,11 +30,11 @@ FORMAT = struct.Struct("<II8Q")
 SEGMENT = struct.Struct("<QQ")
 PLACE = struct.Struct("<II")
 MAX_PLACES = 1024  # a message
-GATHERED = 0xffffffff  # not in one batch buffer: PLACES said where
-MAX_FDS = 64  # a message; the kernel's limit is 253
+GATHERED = 0xffffffff  # not in one batch buffer; the PLACES message before has the places
+MAX_FDS = 64  # maximum descriptors per message; the kernel's limit is 253
 _MAX_MORE = socket.CMSG_LEN(MAX_FDS * array.array("i").itemsize)
 _MAX_BYTES = FORMAT.size + max(MAX_FDS * SEGMENT.size, MAX_PLACES * PLACE.size)
-# Plain integers, as those of Kind and Flag: an enumeration's operators take some microseconds a message.
+# Plain integers, like those of Kind and Flag: the operators of an enumeration take some microseconds per message.
 _WAIT = int(socket.MSG_CMSG_CLOEXEC)
 _NO_WAIT = int(socket.MSG_CMSG_CLOEXEC | socket.MSG_DONTWAIT)
 
@@ -63,7 +63,7 @@ class Flag:
 
 
 def pair():
-    """Two connected ends."""
+    """Returns two connected ends."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
 
 
@@ -95,15 +95,15 @@ def receive(end, block=True):
 
 
 def is_there(end, timeout_ms):
-    """Waits for a message, or for the end. Not by select(), which knows no descriptor beyond 1023."""
+    """Waits for a message, or for the end. Uses poll(), because select() supports no descriptor above 1023."""
     poll = select.poll()
     poll.register(end, select.POLLIN)
     return bool(poll.poll(timeout_ms))
 
 
 def hang_up(end):
-    """Closes an end so that the other end sees it, even if a process that was forked meanwhile has it too."""
-    with contextlib.suppress(OSError):  # the other end is gone already
+    """Closes an end so that the other end notices, even if a process forked meanwhile also holds this end."""
+    with contextlib.suppress(OSError):  # the other end is already closed
         end.shutdown(socket.SHUT_RDWR)
     end.close()
 

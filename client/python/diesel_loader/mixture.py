@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches of several loaders in one stream, in proportions that may be changed on the way."""
+"""Batches of several loaders in one stream, in proportions that may change during an epoch."""
 from __future__ import annotations
 
 import math
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from .loader import Loader
 
 STATE_VERSION = 1
-EPOCH_STEPS = 1 << 32  # from one epoch that set_epoch() goes to, to the next; more draws than an epoch has
+EPOCH_STEPS = 1 << 32  # distance of the steps of consecutive epochs set by set_epoch(); more than the draws of an epoch
 STOPS = ("first", "once", "all", "never")
 
 
 def pick(seed: int, step: int, weights: Sequence[float]) -> int:
-    """Which loader a step's batch is from: a draw by weight, a pure function of the arguments."""
+    """Returns the index of the loader for a step's batch: a draw by weight, a pure function of the arguments."""
     at = seeding.derive(seed, step) / 2**64 * math.fsum(weights)
     last = 0
     for i, weight in enumerate(weights):
@@ -35,9 +35,9 @@ def pick(seed: int, step: int, weights: Sequence[float]) -> int:
 class Mixture:
     """Iterates several loaders as one: each batch is from one of them, drawn by weight.
 
-    loaders: DataLoaders of diesel_loader.torch or of diesel_loader.numpy, without a sampler of one's own: TypeError.
-        Only the mixture may iterate them. Each has a session, and workers, of its own.
-    weights: what share of the batches each gives, in any unit: finite, not negative, not all 0. Default: all the same.
+    loaders: DataLoaders of diesel_loader.torch or of diesel_loader.numpy, without samplers (TypeError otherwise).
+        Only the mixture may iterate them. Each has its own session and workers.
+    weights: share of the batches for each loader, in any unit: finite, not negative, not all 0. Default: equal shares.
     seed: of the draws. The loader of a step's batch is a pure function of seed, step and the weights in force then, the
         same on every rank. All ranks have to call set_weights() at the same steps.
     stop: when an epoch of the mixture ends. "first": with the last batch of whichever loader gives its last one first.
@@ -47,7 +47,7 @@ class Mixture:
 
     Each loader's own epochs go on where they were, whatever epoch of the mixture it is: so each of its samples comes
     once in each of them. iter() begins the next epoch of the mixture, and ends an older iterator. After set_epoch() it
-    is that epoch, and a function only of the arguments, the weights and its number. `source` is the index of the loader
+    begins that epoch, which depends only on the arguments, the weights and the number of the epoch. `source` is the index of the loader
     that the last batch was from. An exception of a loader's next() is raised here; the next call goes on with that
     loader.
     """
@@ -65,13 +65,13 @@ class Mixture:
         self.source: int | None = None
         self._weights = self._checked([1] * len(self.loaders) if weights is None else weights)
         self._iterators: list[Any] = [None] * len(self.loaders)
-        self._step = 0                  # draws so far, over all epochs
-        self._epoch, self._given = 0, 0  # batches of the epoch
+        self._step = 0                  # number of draws so far, over all epochs
+        self._epoch, self._given = 0, 0  # _given: batches handed out in the epoch
         self._ended: set[int] = set()   # loaders that gave their last batch in this epoch
         self._resumed = False
         self._turn: _Turn | None = None
-        self._told: int | None = None   # by set_epoch(), while an iterator was under way
-        self._length: tuple[int, int] | None = None  # (epoch, its batches)
+        self._told: int | None = None   # epoch from set_epoch() during an iteration
+        self._length: tuple[int, int] | None = None  # (epoch, its number of batches)
 
     def _checked(self, weights: Sequence[float]) -> tuple[float, ...]:
         known = tuple(float(weight) for weight in weights)
@@ -83,15 +83,15 @@ class Mixture:
 
     @property
     def weights(self) -> list[float]:
-        """As they are in force now."""
+        """The weights that are in force now."""
         return list(self._weights)
 
     def set_weights(self, weights: Sequence[float]) -> None:
-        """From the next batch on. ValueError as for the argument."""
+        """Sets the weights from the next batch on. Raises ValueError as for the argument."""
         self._weights, self._length = self._checked(weights), None
 
     def __len__(self) -> int:
-        """Batches of the epoch that is under way or comes next, if the weights stay as they are. TypeError for "never"."""
+        """Number of batches of the current or next epoch, if the weights stay as they are. Raises TypeError for "never"."""
         if self.stop == "never":
             raise TypeError('a mixture with stop="never" has no length')
         if self._turn is None:
@@ -101,7 +101,7 @@ class Mixture:
         return self._length[1]
 
     def _count(self) -> int:
-        """Draws that are left of the epoch."""
+        """Returns the number of draws left in the epoch."""
         left, step, ended = [self._left(i) for i in range(len(self.loaders))], self._step, set(self._ended)
         while not self._is_over(ended):
             i = self._pick(step, ended)
@@ -113,7 +113,7 @@ class Mixture:
         return step - self._step
 
     def _left(self, i: int) -> int:
-        """Batches until a loader's epoch ends."""
+        """Returns the number of batches until the end of a loader's epoch."""
         iterator = self._iterators[i]
         left = len(iterator) if iterator is not None else len(self.loaders[i]) - self.loaders[i]._next_batch
         return left or len(self.loaders[i])
@@ -129,9 +129,9 @@ class Mixture:
         return pick(self.seed, step, self._weights)
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes this the next epoch, also of an iterator that was asked for nothing yet. Its batches are the same
-        whatever came before: its draws have steps of their own, and each loader begins its epoch of that number. If
-        load_state_dict() has gone to this very epoch, it goes on there."""
+        """Makes this the next epoch, also of an iterator from which nothing was requested yet. Its batches do not
+        depend on earlier ones: its draws have their own steps, and each loader begins its epoch of that number. After
+        load_state_dict() to the same epoch, the iteration continues there."""
 
         self._told = integer("epoch", epoch, 0)
         if self._turn is None or not self._turn.begun:
@@ -142,7 +142,7 @@ class Mixture:
         if epoch is None or self._resumed and epoch == self._epoch:
             return
         for loader in self.loaders:
-            loader._resumed = False  # the middle of an epoch of another mixture's epoch
+            loader._resumed = False  # the loader is in the middle of an epoch, from another epoch of the mixture
             loader.set_epoch(epoch)
         self._iterators = [None] * len(self.loaders)
         self._step, self._epoch, self._given, self._ended = epoch * EPOCH_STEPS, epoch, 0, set()
@@ -164,7 +164,7 @@ class Mixture:
             i = self._pick(self._step, self._ended)
             try:
                 batch = next(self._iterator(i))
-            except StopIteration:  # batches that failed were its last ones
+            except StopIteration:  # its last batches failed
                 self._end(i)
                 continue
             self._step, self._given, self.source = self._step + 1, self._given + 1, i
@@ -189,14 +189,15 @@ class Mixture:
         self._ended.add(i)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the iteration stands, with the state of each loader: JSON-safe, the same on every rank."""
+        """Returns the position of the iteration, with the state of each loader: JSON-safe, the same on every rank."""
         return {"version": STATE_VERSION, "seed": self.seed, "stop": self.stop, "step": self._step, "epoch": self._epoch,
                 "given": self._given, "ended": sorted(self._ended), "weights": self.weights,
                 "loaders": [loader.state_dict() for loader in self.loaders]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The next iter() goes on behind the last batch that was delivered when `state` was taken, with the weights of
-        then. Raises ValueError when it cannot: another seed, stop, number of loaders, or what a loader says."""
+        """Makes the next iter() continue after the last batch that was delivered when `state` was taken, with the
+        weights of that time. Raises ValueError for another seed, stop or number of loaders, or if a loader cannot
+        resume."""
         if state.get("version") != STATE_VERSION:
             raise ValueError(f"cannot resume: the state has format version {state.get('version')}, but this mixture supports only {STATE_VERSION}")
         for name, value in (("seed", self.seed), ("stop", self.stop)):

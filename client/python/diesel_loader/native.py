@@ -25,14 +25,14 @@ LIBRARY = "libdiesel.so"
 SYSTEM_LIBRARY = "libdiesel.so.0"
 
 
-# In the source tree, the declarations that the build makes of the headers lie next to the library. It comes last: an
-# installed package has its own.
+# In the source tree, the declarations that the build makes from the headers (_abi.py) lie next to the library. That
+# folder is searched last: an installed package has its own _abi.py.
 if os.environ.get("DIESEL_LIB"):
     folders.append(os.environ["DIESEL_LIB"])
 
 
 def open_library() -> tuple[ctypes.CDLL, str]:
-    """(library, its version). ImportError: one line that says what was found, where, and what to do."""
+    """Returns (library, its version). Raises ImportError with one line: the problem, the file, and the fix."""
     found, remedy = _find()
     try:
         library = ctypes.CDLL(found)
@@ -55,7 +55,7 @@ def open_library() -> tuple[ctypes.CDLL, str]:
 
 
 def declare(library: ctypes.CDLL, functions: dict[str, tuple[Any, list[Any]]]) -> None:
-    """Gives the functions of the library their types. ImportError, as above: it has one not."""
+    """Sets the types of the functions of the library. Raises ImportError, as above, if a function is missing."""
     for name, (result, arguments) in functions.items():
         function = getattr(library, name, None)
         if function is None:
@@ -80,7 +80,7 @@ def _find() -> tuple[str, str]:
 
 
 def _what_fits() -> str:
-    """Which libraries this Python may be able to load: a wheel's, or one that is made here."""
+    """Returns a text on the libraries that this Python can load: from a wheel, or built on this machine."""
     try:
         libc = os.confstr("CS_GNU_LIBC_VERSION")
     except ValueError:
@@ -103,7 +103,7 @@ def _installed_version() -> str | None:
 
 
 def _beside(name: str) -> str | None:
-    """A file that is installed with the package; None: it is not. An editable installation has two folders."""
+    """Returns the path of a file that is installed with the package, or None. An editable installation has two folders."""
     for folder in folders:
         path = os.path.join(folder, name)
         if os.path.exists(path):
@@ -112,7 +112,7 @@ def _beside(name: str) -> str | None:
 
 
 def _file_of(library: ctypes.CDLL) -> str:
-    """The file that was loaded as libdiesel."""
+    """Returns the path of the file that was loaded as libdiesel."""
     address = ctypes.cast(library.diesel_version, ctypes.c_void_p).value or 0
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         for line in maps:
@@ -134,7 +134,7 @@ libc_free.restype, libc_free.argtypes = None, [c_void_p]
 
 
 def borrowed_text(function: Any, handle: c_void_p, path: str, index: int) -> str:
-    """The text that a call of the form (handle, index, *ret_text, *ret_length) lends us, as str. path: the dataset's."""
+    """Calls a function of the form (handle, index, *ret_text, *ret_length) and returns the borrowed text as str. path: path of the dataset, for errors."""
     text, length = c_void_p(), c_size_t()
     result = function(handle, index, byref(text), byref(length))
     if -result == errno.ERANGE:
@@ -149,20 +149,19 @@ def array_at(address: int, count: int, ctype: Any = c_uint8) -> Any:
     return (ctype * count).from_address(address)
 
 
-MANY = 4096  # more than are lent at a time: most are of memory that is gone
+MANY = 4096  # more than are lent at a time, so most of the entries are for freed memory
 
 
 class _Ref(weakref.ref):  # type: ignore[type-arg]
-    _as_parameter_ = None  # ctypes is called with the reference as its last argument, which nobody looks at
+    _as_parameter_ = None  # ctypes passes the reference itself as the last argument, which the function ignores
 
 
 _refs: dict[Any, Any] = {}  # _Ref of each (function, address); an address is lent once at a time
 
 
 def when_gone(thing: Any, give_back: Any, address: Any, *more: Any) -> None:
-    """Then calls give_back, a function of libdiesel, with the address and what more there is.
-
-    Not by __del__: that is a Python function, so Ctrl-C can strike at its first instruction. Python would then report the
+    """Calls give_back, a function of libdiesel, with the address and the further arguments when the object is gone.
+__del__ would be a Python function, so Ctrl-C could interrupt its first instruction. Python would then report the
     KeyboardInterrupt as ignored, nothing would have been given back, and the program would go on. A weak reference calls
     libdiesel with no Python function in between."""
     if len(_refs) >= MANY:
@@ -172,7 +171,7 @@ def when_gone(thing: Any, give_back: Any, address: Any, *more: Any) -> None:
 
 
 class Mapped:
-    """Memory that is unmapped, by a function of libdiesel, when nothing refers to this any more."""
+    """Memory that a function of libdiesel unmaps when nothing refers to this object any more."""
 
     __slots__ = ("__weakref__", "address", "size")
 
@@ -181,5 +180,5 @@ class Mapped:
         when_gone(self, unmap, address, size)
 
 
-# In a child that was forked, all of that is the parent's to give back.
+# A forked child returns nothing: all of this memory belongs to the parent.
 os.register_at_fork(after_in_child=_refs.clear)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A DataLoader over a dataset that dieseld serves, without torch: batches are NumPy arrays, as JAX takes them, too."""
+"""A DataLoader over a dataset that dieseld serves, without torch: batches are NumPy arrays, which JAX also accepts."""
 from __future__ import annotations
 
 import copy
@@ -24,7 +24,7 @@ __all__ = ["Batches", "DataLoader", "Decode", "Job", "Mixture", "Order", "collat
 class DataLoader(Loader):
     """Iterates a packed dataset in batches of NumPy arrays. torch is not imported.
 
-    Ranks are those of jax.distributed, too. multiprocessing_context: "spawn" or "forkserver" where the trainer has threads that must
+    Ranks also come from jax.distributed. multiprocessing_context: "spawn" or "forkserver" where the trainer has threads that must
     not be forked, such as JAX's. collate_fn: default `collate` of this module, which stacks arrays of one shape, and numbers, and
     leaves anything else in a list.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A dieseld of the user's own, where no other can be reached. It is started when it is first needed, serves all of the
+"""Starts a dieseld of the user's own if no other can be reached. It is started when it is first needed, serves all of the
 user's processes on this machine, and ends when nobody has used it for a while.
 
 Its socket, locks and log lie in a folder that only the user can change, so that nobody else can answer in its place:
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     Opened = TypeVar("Opened")
 
 NODE_SOCKET = "/run/diesel/dieseld.sock"  # DIESEL_DEFAULT_SOCKET
-IDLE_S = 300         # so that an evaluation between two runs, or the next run, finds the cache as it was
+IDLE_S = 300         # long enough that an evaluation between two runs, or the next run, still finds the cache
 START_S = 60
 ANSWER_S = 10
-ATTEMPTS = 5         # a daemon that ends just when it is asked is followed by another one
+ATTEMPTS = 5         # number of daemons that are started in turn, because one may exit just when it is contacted
 PAUSE_S = 0.02
 MAX_SOCKET_BYTES = 107
 MAX_LOG_BYTES = 1 << 20
@@ -46,11 +46,11 @@ MAX_LOG_BYTES = 1 << 20
 # Variables of a service manager for this process, which are not for the daemon.
 NOT_INHERITED = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "FDSTORE",
                  "STATE_DIRECTORY", "JOURNAL_STREAM", "INVOCATION_ID", "DIESEL_SOCKET")
-# Nor are the job's credentials: who reads a bucket is a process of the job's own.
+# Prefix of the job's credentials, not passed on either: a process of the job reads buckets.
 SECRETS = "AWS_"
 
-# The shell ends at once, so that the daemon is nobody's child here. Where memory runs out, the cache goes before the
-# job, as in the packaged unit.
+# The shell exits at once, so that the daemon is not a child of this process. The score makes the kernel kill the
+# daemon before the job if memory runs out, as in the packaged unit.
 START = """\
 { read -r score </proc/self/oom_score_adj && [ "$score" -lt 100 ] && echo 100 >/proc/self/oom_score_adj; } 2>/dev/null
 "$@" &
@@ -60,12 +60,12 @@ log = logging.getLogger("diesel_loader")
 
 
 class _Unusable(Exception):
-    """This folder will not do; the text says why."""
+    """The folder is unsuitable; the text has the reason."""
 
 
 def connect(open_at: Callable[[str | None], Opened], refusal: OSError) -> tuple[Opened, str]:
-    """(open_at(socket), socket) of the user's own daemon, which is started if need be. refusal: what open_at() raised
-    of the node's daemon; raised again if that one lets us in."""
+    """Returns (open_at(socket), socket) of the user's own daemon, which is started if necessary. refusal: the error
+    of open_at() for the node's daemon; raised again if the node's daemon accepts us."""
     if isinstance(refusal, PermissionError):
         try:
             _peer(NODE_SOCKET)
@@ -84,15 +84,15 @@ def connect(open_at: Callable[[str | None], Opened], refusal: OSError) -> tuple[
 
 
 def ensure(at: str | None = None) -> tuple[str, bool]:
-    """(socket of the user's own daemon, which answers; whether it had to be started). at: the only socket that will do.
-    Raises ConnectionError in one line."""
+    """Returns (socket of the user's own daemon, which answers; True if it had to be started). at: the only acceptable
+    socket. Raises ConnectionError with one line."""
     problems = []
     for folder in [os.path.dirname(at)] if at else _folders():
         try:
             with _named(folder):
                 if os.path.lexists(folder) and _answers(_socket_in(_check_private(folder))):
                     return _socket_in(_check_private(folder)), False
-                program = _program()  # where there is none, nothing is left behind
+                program = _program()  # before the folder is made, so that a missing program leaves nothing behind
                 folder = _make_private(folder)
                 _serve(folder, _socket_in(folder), program)
                 return _socket_in(folder), True
@@ -108,8 +108,8 @@ def _refused(text: str) -> OSError:
 
 @contextlib.contextmanager
 def _named(folder: str) -> Iterator[None]:
-    """Makes errors of the system in a folder _Unusable, as they speak against the folder. Errors of the daemon do
-    not."""
+    """Turns system errors in a folder into _Unusable, because they concern the folder. Errors of the daemon stay as
+    they are."""
     try:
         yield
     except ConnectionError:
@@ -139,7 +139,7 @@ def _make_private(folder: str) -> str:
 
 
 def _check_private(folder: str) -> str:
-    """The folder without links on the way, if nobody else can put anything into it, or in its place."""
+    """Returns the folder with links resolved if nobody else can put anything into it or replace it, else raises _Unusable."""
     parent = os.path.realpath(os.path.dirname(folder))
     _check_ancestors(parent)
     folder = os.path.join(parent, os.path.basename(folder))
@@ -154,8 +154,8 @@ def _check_private(folder: str) -> str:
 
 
 def _check_ancestors(folder: str) -> None:
-    """Root's and the user's own folders, in which others may at most add something (as in /tmp)."""
-    trusted = (0, os.geteuid(), os.stat("/").st_uid)  # in a user namespace, root may be somebody without a name
+    """Requires that the folders above belong to root or the user, and that others can at most add files (as in /tmp)."""
+    trusted = (0, os.geteuid(), os.stat("/").st_uid)  # in a user namespace, root may have a number without a name
     while True:
         status = os.lstat(folder)
         if status.st_uid not in trusted or status.st_mode & 0o022 and not status.st_mode & stat.S_ISVTX:
@@ -175,9 +175,9 @@ def _socket_in(folder: str) -> str:
 # The daemon
 
 def _peer(path: str) -> int | None:
-    """The uid of who listens there; None: nobody."""
+    """Returns the uid of the process that listens there, or None."""
     with sockets.socket(sockets.AF_UNIX, sockets.SOCK_SEQPACKET) as end:
-        end.setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDTIMEO, struct.pack("ll", ANSWER_S, 0))  # also of connect()
+        end.setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDTIMEO, struct.pack("ll", ANSWER_S, 0))  # also limits connect()
         try:
             end.connect(path)
         except (ConnectionRefusedError, FileNotFoundError):
@@ -188,7 +188,7 @@ def _peer(path: str) -> int | None:
 
 
 def _answers(path: str) -> bool:
-    """Whether a daemon lets us in. Raises ConnectionError if it is somebody else's."""
+    """Returns True if a daemon accepts us. Raises ConnectionError if another user runs it."""
     uid = _peer(path)
     if uid not in (None, 0, os.geteuid()):
         raise _refused(f"{path} is served by another user (uid {uid}), who is not trusted: remove the socket")
@@ -196,13 +196,13 @@ def _answers(path: str) -> bool:
 
 
 def _serve(folder: str, path: str, program: str) -> None:
-    """A daemon answers there, or is started: by one process, while others wait for it."""
+    """Returns when a daemon answers there. Starts one if necessary: one process does, and others wait for it."""
     end, n_started = time.monotonic() + START_S, 0
     with _locked(os.path.join(folder, "start.lock"), end):
         while not _answers(path):
             if time.monotonic() > end:
                 raise _refused(f"dieseld at {path} does not answer ({_holder(path)}): its log is {_log_in(folder)}")
-            if _is_held(path):  # by one that is starting, its starter dead, or one that is ending
+            if _is_held(path):  # by a daemon that is starting (its starter has died) or exiting
                 time.sleep(PAUSE_S)
                 continue
             said = _start(folder, path, program, end)
@@ -213,7 +213,7 @@ def _serve(folder: str, path: str, program: str) -> None:
 
 @contextlib.contextmanager
 def _locked(path: str, end: float) -> Iterator[None]:
-    """The kernel unlocks it when this process dies, whatever it was doing."""
+    """Holds a lock on the file, which the kernel releases if this process dies."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         while True:
@@ -230,7 +230,7 @@ def _locked(path: str, end: float) -> Iterator[None]:
 
 
 def _is_held(path: str) -> bool:
-    """Whether a daemon lives that has taken this socket, though it may not answer yet, or any more."""
+    """Returns True if a running daemon owns this socket, even if it does not answer yet or any more."""
     try:
         fd = os.open(path + ".lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -257,7 +257,7 @@ def _log_in(folder: str) -> str:
 
 
 def _start(folder: str, path: str, program: str, end: float) -> str | None:
-    """Starts a daemon and waits until it is ready. Returns None, or what it said when it ended."""
+    """Starts a daemon and waits until it is ready. Returns None, or its last message if it exited."""
     command = [program, "--socket", path, "--metrics", "off", "--exit-when-idle", str(IDLE_S), *_more_options()]
     with contextlib.ExitStack() as stack:
         fd = _open_log(_log_in(folder), program)
@@ -313,7 +313,7 @@ def _last_words(path: str, begin: int) -> str:
 
 
 def _more_options() -> list[str]:
-    """The user's, which win: the last one of a name counts."""
+    """Returns the user's options. They override ours, because the last option of a name counts."""
     text = os.environ.get("DIESEL_DAEMON_OPTIONS", "")
     try:
         return shlex.split(text)
@@ -362,7 +362,7 @@ def beside_python(name: str = "dieseld") -> Iterator[str]:
 
 
 def _version_of(path: str) -> str:
-    """Returns the version that the program prints, or why it prints none."""
+    """Returns the version that the program prints, or the reason that it prints none."""
     try:
         said = subprocess.run([path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=START_S,
                               check=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of a DataLoader beyond PyTorch's arguments: four groups, each one idea. A DataLoader raises ValueError for an
+"""Options of a DataLoader beyond PyTorch's arguments, in four groups. A DataLoader raises ValueError for an
 invalid value, and TypeError for an object that is no such group."""
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Order:
 
     window_chunks: chunks whose samples are shuffled together; 0 (default): 2 for each lane, and 8 where there is one, whatever the
         daemon's settings.
-    lanes: number of parts that the dataset is cut into, 1 to 65536 and at most the samples. Each lane is shuffled by
-        itself, and each step has equally many samples of each, so that a node reads and keeps the lanes of its ranks
+    lanes: number of parts that the dataset is cut into, 1 to 65536 and at most the samples. Each lane is shuffled
+        separately, and each step has equally many samples of each, so that a node reads and keeps the lanes of its ranks
         only (docs/explanation/cluster.md). None (default): the number of ranks, and 1 without shuffle. A resumed epoch
         ends with its own lanes.
     drift: m of 1/m, the share of the chunks that is dealt to lanes again in each epoch, 0 to 65536. None (default), 0: no chunk.
@@ -53,16 +53,17 @@ class Decode:
     loader: called with the stored bytes, a 1-D uint8 tensor or array; gives what `transform` is called with. None (default): an
         RGB PIL image where the path has an image's extension, else the bytes.
     target_transform: called with each label. None (default): labels stay numbers.
-    native: which of the transforms dieseld runs (docs/how-to/transforms.md; print(loader.plan())). None (default): the longest beginning that
-        it understands; False: none, which is a ValueError where the transform is of diesel_loader.transforms; "require":
+    native: which of the transforms dieseld runs (docs/how-to/transforms.md; print(loader.plan())). None (default): the
+        longest beginning that it supports; False: none, which raises ValueError for transforms of
+        diesel_loader.transforms; "require":
         ValueError unless it runs all of them.
-    damaged: what becomes of an image that dieseld cannot decode. "error" (default): its batch is DamagedData, which names it;
-        "skip": its batch goes without it; "zero": it is all zeros. The latter two are named in the log, and counted in n_damaged.
+    damaged: handling of an image that dieseld cannot decode. "error" (default): its batch raises DamagedData, which
+        names it; "skip": its batch lacks it; "zero": it is all zeros. The latter two are named in the log, and counted in n_damaged.
     random_state: how Python's, NumPy's and torch's global generators are seeded for the functions. "batch" (default): once a batch,
         from (seed, epoch, rank, world size, batch size, batch); "sample": before each sample, from (seed, epoch, sample), so
         that batch size and ranks do not matter either, at about 15 us per sample; None: not at all, as in PyTorch. With the
         first two, random augmentation is the same with any number of workers, and the trainer's own generators are left
-        alone. Generators that the functions own are theirs to seed.
+        alone. Functions must seed their own generators.
     """
 
     loader: Callable[[Any], Any] | None = None
@@ -107,11 +108,11 @@ class Job:
         $WORLD_SIZE, or $LOCAL_RANK and $NODE_RANK as Lightning sets them (see ranks/membership.py). The ranks are found
         again at every iter(), so a loader may be made before its ranks exist. ValueError where they contradict each
         other. Every rank has the same number of batches, and every sample is delivered once an epoch.
-    cluster: what the job is called on all of its nodes: their daemons then read each chunk from storage once together
+    cluster: name of the job on all of its nodes: their daemons then read each chunk from storage once together
         (docs/explanation/cluster.md). Up to 63 bytes. None (default): $TORCHELASTIC_RUN_ID (torchrun --rdzv_id), else
         $SLURM_JOB_ID.$SLURM_STEP_ID; "": this node reads for itself.
-    group: what the daemon's status calls this job and those that get the same batches (docs/how-to/several-ranks.md, "Several jobs, one
-        transform"). A name, of 1 to 31 bytes: who shares with whom does not depend on it. None (default): no name.
+    group: display name in the daemon's status for this job and those that get the same batches (docs/how-to/several-ranks.md, "Several jobs, one
+        transform"). 1 to 31 bytes; it does not affect which jobs share. None (default): no name.
     """
 
     rank: int | None = None
@@ -126,14 +127,14 @@ OF_DATASET = ("daemon", "socket", "version")
 
 
 def check_groups(**given: Any) -> None:
-    """TypeError for what is no such group."""
+    """Raises TypeError for an object of another type."""
     for name, value in given.items():
         if not isinstance(value, GROUPS[name]):
             raise TypeError(f"{name} must be {GROUPS[name].__name__}(...), not {value!r}")
 
 
 def check_names(init: Init) -> Init:
-    """An __init__ that answers a name that it does not have with what to write instead: TypeError."""
+    """Returns an __init__ that raises TypeError for unknown arguments, with the code to write instead."""
     known = list(inspect.signature(init).parameters)
 
     @functools.wraps(init)
@@ -161,7 +162,7 @@ def _in_group(name: str, value: str) -> str:
 
 
 def integer(name: str, value: Any, least: int, more: str = "") -> int:
-    """The value as an int: also NumPy's. ValueError if it is none, or below `least`."""
+    """Returns the value as an int; accepts NumPy's integers. Raises ValueError for other types or below `least`."""
     try:
         number = operator.index(value)
     except TypeError:

@@ -61,7 +61,7 @@ batches, for this object only. device: "cuda" is the current device at begin()."
         return self.user is not None and self.user() is not None
 
     def begin(self, epoch: int, first: int) -> None:
-        """As of Stream."""
+        """Same as Stream.begin()."""
         self.broken = True  # until all steps below are done
         self._forget()
         device = self._told if self._told.index is not None else torch.device("cuda", cuda.current_device())

@@ -51,7 +51,8 @@ def pad_collate(samples: list[Any], value: float = 0, multiple: int = 1) -> list
 
     samples: (sample, label) or (sample, label, number); samples are arrays [L] or [L, ...] that differ only in L. Gives
     [data, labels, lengths] or [data, labels, ids, lengths]: data [B, longest L, ...], filled up with `value`, lengths
-    int64 [B]. multiple: the length of data is a multiple of this number. For other arguments, pass functools.partial(pad_collate, value=-1)."""
+    int64 [B]. multiple: the length of data is a multiple of this number. For other arguments, pass
+    functools.partial(pad_collate, value=-1)."""
     arrays = [sample[0] for sample in samples]
     longest = max(len(array) for array in arrays)
     data = numpy.full((len(arrays), -(-longest // multiple) * multiple, *arrays[0].shape[1:]), value, arrays[0].dtype)

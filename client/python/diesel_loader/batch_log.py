@@ -115,7 +115,8 @@ class _Lines:
 
 class BatchLog:
     """Appends to the file of one rank. Holds lines for a second, and until the training loop has the batch. Writes
-    them also at the end of an epoch, at exit, and when the log is garbage-collected. A full disk ends the log with a warning. Raises OSError if the path cannot be opened."""
+    them also at the end of an epoch, at exit, and when the log is garbage-collected. A full disk ends the log with a
+    warning. Raises OSError if the path cannot be opened."""
 
     def __init__(self, path: str, rank: int, world_size: int) -> None:
         self.ranks = rank, world_size

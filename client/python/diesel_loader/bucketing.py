@@ -65,7 +65,7 @@ class _Copied:
 
     @property
     def life(self):
-        raise ConnectionError("the batch is a copy, not in the daemon's memory")  # so the trainer does the work on this batch
+        raise ConnectionError("the batch is a copy, not in the daemon's memory")  # the trainer does the work
 
 
 class _Gathered:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
         mtime_ns: int
 else:
     SampleStat = collections.namedtuple("SampleStat", ("sample", "bytes", "label", "mode", "mtime_ns"))
-    SampleStat.__doc__ = """A sample: its number, its length in bytes, its class (-1: none), and the mode (st_mode) and modification
-time (ns since 1970) of the packed file."""
+    SampleStat.__doc__ = """A sample: its number, its length in bytes, its class (-1: none), and the mode (st_mode) and
+modification time (ns since 1970) of the packed file."""
 
 
 AUTO, NEVER = "auto", "never"

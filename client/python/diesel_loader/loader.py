@@ -66,8 +66,8 @@ class Loader:
     shuffle: chunk-wise shuffle, another order every epoch; False: the order of storage, always the same.
     seed: of the shuffle, an integer of at least 0. The order is a pure function of (dataset version, seed, epoch, lanes, drift,
         world size x batch size): the same on any machine, whatever the daemon's settings, and with torch and without.
-    transform: transforms that dieseld runs (diesel_loader.transforms, docs/how-to/transforms.md; print(loader.plan())), and callables behind it; or
-        only a callable, called with each sample: an RGB PIL image where the path has an image's extension, else the stored
+    transform: transforms that dieseld runs (diesel_loader.transforms, docs/how-to/transforms.md; print(loader.plan())),
+        and callables after them; or only a callable. It is called with each sample: an RGB PIL image where the path has an image's extension, else the stored
         bytes, 1-D uint8.
     order, decode, batches, job: an Order, Decode, Batches or Job of this module, for less common options.
     num_workers: processes that run the functions: transform, collate_fn, and those of `decode`. "auto" (default) or
@@ -91,8 +91,10 @@ class Loader:
 
     An exception of a function is raised here with the worker's traceback as its text; the following next() continues
     with the next batch. A worker that dies is replaced, and its batch done again; if that kills another one, RuntimeError
-    names the batch. Each running iterator has its own workers; state_dict() describes the iterator used last. Raises FileNotFoundError, PermissionError, DamagedData, ConnectionError, TimeoutError and ValueError. Raises
-    TypeError for a name that it does not have, with the name to write instead.
+    names the batch. Each running iterator has its own workers; state_dict() describes the iterator used last.
+
+    Raises FileNotFoundError, PermissionError, DamagedData, ConnectionError, TimeoutError and ValueError. Raises TypeError
+    for an unknown argument, with the name to write instead.
     """
 
     dataset: Any  # each subclass declares its type
@@ -339,7 +341,8 @@ class Loader:
         """Returns the position of the iteration, for load_state_dict(): small, JSON-safe, the same on every rank.
 
         Valid for any number of ranks and any batch size: it counts the samples that all ranks together consumed, and
-        the ranks continue with the rest. With bucket_by_length=n another number goes on only where n batches end, since each rank regroups its own."""
+        the ranks continue with the rest. With bucket_by_length=n, the number of ranks may change only after n batches,
+        because each rank regroups its own."""
         self._needs_order("state_dict")
         if self._position:
             epoch, batch = self._position
@@ -615,7 +618,7 @@ class Loader:
 
     def _slots(self):
         """Returns the number of slots: batches that workers hold at a time or that are regrouped, and some for the
-        daemon to work ahead; 0 without workers and regrouping."""
+        daemon to work ahead. Returns 0 without workers and regrouping."""
         n = min(self.num_workers, MAX_CORES_HELD) if self._auto else self.num_workers
         n = n * self._worker_options["depth"] + 3 * self.bucket_by_length
         return min(n + SPARE_SLOTS, native.SLOTS_MAX) if n else 0
@@ -781,7 +784,7 @@ def not_packed(dataset):
     root = getattr(dataset, "root", None)
     if not isinstance(root, (str, os.PathLike)):
         return errors.runnable(f"dataset is a {type(dataset).__name__}, but dieseld serves packed folders: write its samples as files, "
-                               "run `dieselctl pack FOLDER FOLDER.diesel`, and pass FOLDER.diesel to the loader; or keep torch's "
+                               "run `dieselctl pack FOLDER FOLDER.diesel`, and pass FOLDER.diesel to the loader. Or keep torch's "
                                "DataLoader for it")
     root = os.path.normpath(os.fspath(root))
     line = f'DataLoader("{root}.diesel"' + (", transform=..." if getattr(dataset, "transform", None) else "") + ", ...)"

@@ -134,7 +134,8 @@ libc_free.restype, libc_free.argtypes = None, [c_void_p]
 
 
 def borrowed_text(function: Any, handle: c_void_p, path: str, index: int) -> str:
-    """Calls a function of the form (handle, index, *ret_text, *ret_length) and returns the borrowed text as str. path: path of the dataset, for errors."""
+    """Calls a function of the form (handle, index, *ret_text, *ret_length) and returns the borrowed text as str.
+    path: path of the dataset, for errors."""
     text, length = c_void_p(), c_size_t()
     result = function(handle, index, byref(text), byref(length))
     if -result == errno.ERANGE:
@@ -161,7 +162,8 @@ _refs: dict[Any, Any] = {}  # _Ref of each (function, address); an address is le
 
 def when_gone(thing: Any, give_back: Any, address: Any, *more: Any) -> None:
     """Calls give_back, a function of libdiesel, with the address and the further arguments when the object is gone.
-__del__ would be a Python function, so Ctrl-C could interrupt its first instruction. Python would then report the
+
+    __del__ would be a Python function, so Ctrl-C could interrupt its first instruction. Python would then report the
     KeyboardInterrupt as ignored, nothing would have been given back, and the program would go on. A weak reference calls
     libdiesel with no Python function in between."""
     if len(_refs) >= MANY:

@@ -562,7 +562,7 @@ class Samplers(DropInTest):
         def collate(samples):
             raise ValueError(text)
 
-        with self.assertRaisesRegex(ValueError, f"{text} .batch 0 of epoch 0, with sample 0, "):
+        with self.assertRaisesRegex(ValueError, f"{text} .batch 0 of epoch 0, which begins with sample 0, "):
             next(iter(self.loader(collate_fn=collate, num_workers=0)))
 
     def test_what_is_set_between_epochs_counts(self):

@@ -38,8 +38,9 @@ class _Step:
 
 
 class DeviceStream:
-    """A Stream for a Loader, with the same attributes, methods and errors as stream.Stream. stream: source of the
-batches, for this object only. device: "cuda" is the current device at begin()."""
+    """A Stream for a Loader, with the same attributes, methods and errors as stream.Stream.
+
+    stream: source of the batches, for this object only. device: "cuda" is the current device at begin()."""
 
     def __init__(self, stream: Stream, device: torch.device) -> None:
         self._stream, self._told = stream, device

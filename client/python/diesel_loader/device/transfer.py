@@ -70,9 +70,10 @@ class Copies:
 
 
 class Transfer:
-    """Copies of one iterator's batches to a device. memory: the registered memory. found: a function that returns the
-results.Mapping of an address, or None. under_way: Copies that may not be done yet, oldest first; wait for them before
-dropping the list."""
+    """Copies of one iterator's batches to a device.
+
+    memory: the registered memory. found: a function that returns the results.Mapping of an address, or None.
+    under_way: Copies that may not be done yet, oldest first; wait for them before dropping the list."""
 
     def __init__(self, device: torch.device, memory: Memory, found: Callable[[int], Any],
                  under_way: collections.deque[Copies]) -> None:

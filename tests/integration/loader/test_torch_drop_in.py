@@ -705,7 +705,7 @@ class SamplerState(DropInTest):
                               ({"shuffle": False}, "shuffle"), ({"drop_last": True}, "drop_last")):
             with self.assertRaisesRegex(ValueError, says):
                 self.sampler(**options).load_state_dict(state)
-        with self.assertRaisesRegex(ValueError, "the state has format version 9"):
+        with self.assertRaisesRegex(ValueError, "state of version 9"):
             self.sampler().load_state_dict({**state, "version": 9})
 
     def test_another_epoch_begins_at_its_begin(self):

@@ -155,8 +155,7 @@ int diesel_dataset_read(struct diesel_dataset *dataset, uint64_t sample, void *b
 struct diesel_writer;
 
 enum diesel_writer_flag {
-	DIESEL_WRITER_APPEND =
-	    1 << 0, /* adds to existing samples; an existing path is replaced */
+	DIESEL_WRITER_APPEND = 1 << 0, /* adds to existing samples; an existing path is replaced */
 	DIESEL_WRITER_DIGESTS =
 	    1 << 1, /* keep a SHA-256 of each chunk, as `dieselctl pack --digest sha256` */
 };

@@ -106,8 +106,7 @@ struct ring_descriptor {
 enum ring_work_policy {                      /* side that chooses the number of worker processes */
 			RING_WORK_NONE = 0,  /* no Python work, so no workers */
 			RING_WORK_FIXED = 1, /* the user chooses: wanted_workers is ignored */
-			RING_WORK_AUTO =
-			    2, /* the daemon chooses, from the next batch on */
+			RING_WORK_AUTO = 2,  /* the daemon chooses, from the next batch on */
 };
 
 /*
@@ -119,9 +118,8 @@ enum ring_work_policy {                      /* side that chooses the number of 
 struct ring_work {
 	_Atomic uint64_t n_batches; /* batches handed to the trainer */
 	_Atomic uint64_t n_samples;
-	_Atomic uint64_t next_ns; /* the trainer's time inside next(), waits included */
-	_Atomic uint64_t
-	    wait_ns; /* part of next_ns: asleep until a worker process is done */
+	_Atomic uint64_t next_ns;           /* the trainer's time inside next(), waits included */
+	_Atomic uint64_t wait_ns;           /* part of next_ns: asleep until a worker process is done */
 	_Atomic uint64_t n_waits;           /* number of those sleeps */
 	_Atomic uint64_t inline_ns;         /* part of next_ns: Python work in the trainer itself */
 	_Atomic uint64_t handoff_ns;        /* part of next_ns: handing batches from the session to workers */

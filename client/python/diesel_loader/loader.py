@@ -67,8 +67,8 @@ class Loader:
     seed: of the shuffle, an integer of at least 0. The order is a pure function of (dataset version, seed, epoch, lanes, drift,
         world size x batch size): the same on any machine, whatever the daemon's settings, and with torch and without.
     transform: transforms that dieseld runs (diesel_loader.transforms, docs/how-to/transforms.md; print(loader.plan())),
-        and callables after them; or only a callable. It is called with each sample: an RGB PIL image where the path has an image's extension, else the stored
-        bytes, 1-D uint8.
+        and callables after them; or only a callable. It is called with each sample: an RGB PIL image if the path has an
+        image's extension, else the stored bytes, 1-D uint8.
     order, decode, batches, job: an Order, Decode, Batches or Job of this module, for less common options.
     num_workers: processes that run the functions: transform, collate_fn, and those of `decode`. "auto" (default) or
         None: as many as the daemon requests, at every batch. It may request 0: then the trainer does the work,
@@ -772,7 +772,8 @@ def _bucket_batches(value):
 
 
 def check_methods(dataset: Any) -> None:
-    """Raises TypeError if a subclass of Dataset overrides methods that give samples: the daemon serves the samples without calling these methods."""
+    """Raises TypeError if a subclass of Dataset overrides methods that give samples: the daemon serves the samples
+    without calling these methods."""
     for name in ("__getitem__", "__len__", "number", "read", "label", "sample_path"):
         if getattr(type(dataset), name).__module__.partition(".")[0] != __package__:
             raise TypeError(f"{type(dataset).__name__} overrides {name}(), which dieseld does not call: pass loader, transform, "

@@ -40,15 +40,15 @@ class Mixture:
     weights: share of the batches for each loader, in any unit: finite, not negative, not all 0. Default: equal shares.
     seed: of the draws. The loader of a step's batch is a pure function of seed, step and the weights in force then, the
         same on every rank. All ranks have to call set_weights() at the same steps.
-    stop: when an epoch of the mixture ends. "first": with the last batch of whichever loader gives its last one first.
-        "once": with the last batch of the last of them; each gives its epoch once, and the others share the weight of
-        those that have ended. "all": likewise, but those that have ended begin their next epoch, until the last has
-        ended. "never". Loaders of weight 0 are not waited for.
+    stop: when an epoch of the mixture ends. "first": when the first loader ends its epoch. "once": when the last loader
+        ends; each gives its epoch once, and the others share the weight of loaders that have ended. "all": likewise,
+        but loaders that have ended begin their next epoch, until the last one has ended. "never": no end. Loaders of
+        weight 0 do not delay the end.
 
-    Each loader's own epochs go on where they were, whatever epoch of the mixture it is: so each of its samples comes
-    once in each of them. iter() begins the next epoch of the mixture, and ends an older iterator. After set_epoch() it
-    begins that epoch, which depends only on the arguments, the weights and the number of the epoch. `source` is the index of the loader
-    that the last batch was from. An exception of a loader's next() is raised here; the next call goes on with that
+    Each loader continues its own epochs across epochs of the mixture, so each of its epochs has each of its samples
+    once. iter() begins the next epoch of the mixture, and ends an older iterator. After set_epoch() it begins that
+    epoch, which depends only on the arguments, the weights and the number of the epoch. `source` is the index of the
+    loader that gave the last batch. An exception of a loader's next() is raised here; the next call continues with that
     loader.
     """
 

@@ -111,6 +111,7 @@ static int adopt_reply(struct attachment *a, const union wire_message *reply, co
 	a->batch = m->batch;
 	a->item_bytes = m->item_bytes;
 	a->window_chunks = m->window_chunks;
+	a->fits = m->fits;
 	a->n_batches = m->n_batches;
 	a->layout = ring_layout(m->batch, m->item_bytes);
 	memcpy(a->notice, m->notice, sizeof(a->notice));

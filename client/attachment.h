@@ -39,6 +39,7 @@ struct attachment {
 	uint32_t batch;
 	uint32_t item_bytes;
 	uint32_t window_chunks;
+	bool fits; /* all of the dataset fits in the cache */
 	uint32_t generation;
 	uint32_t consumed; /* descriptors taken */
 	uint64_t n_batches;

@@ -163,6 +163,7 @@ void diesel_dataset_close(struct diesel_dataset *d)
 {
 	if (!d)
 		return;
+	by_number_free(d->by_number);
 	store_free(d->store);
 	pthread_mutex_destroy(&d->store_lock);
 	snapshot_close(d->snapshot);

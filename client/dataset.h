@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 
+#include "by_number.h"
 #include "client/transport.h"
 #include "dataset/snapshot.h"
 #include "dataset/store.h"
@@ -19,7 +20,8 @@ struct diesel_dataset {
 	struct snapshot *snapshot;   /* the daemon's copy, shared by every process of the node; only its
 					tables are verified, so use dataset_look_up() for entries */
 	struct store *store;         /* for diesel_dataset_read(); NULL: not opened yet */
-	pthread_mutex_t store_lock;
+	struct by_number *by_number; /* for diesel_dataset_read_many(); NULL: not used yet */
+	pthread_mutex_t store_lock;  /* of opening both */
 };
 
 /* Reads a sample's entry in the snapshot, after comparing its checksums before the first use. -ERANGE: no

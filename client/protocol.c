@@ -164,7 +164,8 @@ static bool codec_ok(const struct wire_codec *m)
 static bool session_reply_ok(const struct wire_session_reply *m)
 {
 	return m->n_slots >= 2 && m->n_buffers >= m->n_slots && m->batch >= 1 && m->batch <= WIRE_BATCH_MAX &&
-	       m->window_chunks >= 1 && m->slot_bytes > 0 && text_ok(m->notice, sizeof(m->notice));
+	       m->window_chunks >= 1 && m->slot_bytes > 0 && m->fits <= 1 &&
+	       text_ok(m->notice, sizeof(m->notice));
 }
 
 /* Does not check values: the daemon does, and explains errors in words. */

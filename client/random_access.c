@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads samples by number, without the daemon. */
+/* Reads samples by number, through the daemon's cache or from storage. */
 #include "client/diesel.h"
 
 #include <errno.h>
@@ -76,22 +76,76 @@ static int open_store(struct diesel_dataset *d, struct error *err)
 	return r;
 }
 
+int diesel_dataset_samples(const struct diesel_dataset *dataset, const uint64_t *samples, uint32_t n,
+			   struct diesel_sample_info *rets)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < n && r == 0; i++)
+		r = diesel_dataset_sample(dataset, samples[i], &rets[i]);
+	return r;
+}
+
+static int look_up(const struct diesel_dataset *d, uint64_t sample, struct snapshot_sample *ret,
+		   struct error *err)
+{
+	int r = dataset_look_up(d, sample, ret);
+
+	if (r == -ERANGE)
+		return error_set(err, r, "%s has no sample %llu", d->path, (unsigned long long)sample);
+	if (r < 0)
+		return error_set(err, r,
+				 "%s/" SNAPSHOT_FILE " is damaged: run `dieselctl snapshot %s` to rebuild it",
+				 d->path, d->path);
+	return 0;
+}
+
 int diesel_dataset_read(struct diesel_dataset *dataset, uint64_t sample, void *buffer, size_t size,
 			char *error, size_t error_size)
 {
 	struct error err = ERROR_INIT;
 	struct snapshot_sample s;
-	int r = dataset_look_up(dataset, sample, &s);
+	int r = look_up(dataset, sample, &s, &err);
 
-	if (r == -ERANGE)
-		error_set(&err, r, "%s has no sample %llu", dataset->path, (unsigned long long)sample);
-	else if (r < 0)
-		error_set(&err, r,
-			  "%s/" SNAPSHOT_FILE " is damaged: run `dieselctl snapshot %s` to rebuild it",
-			  dataset->path, dataset->path);
-	else
+	if (r == 0)
 		r = open_store(dataset, &err);
 	if (r == 0)
 		r = sample_read(dataset->snapshot, dataset->store, &s, buffer, size, &err);
 	return r < 0 ? report_error(&err, r, error, error_size) : 0;
+}
+
+static int open_by_number(struct diesel_dataset *d)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&d->store_lock);
+	if (!d->by_number)
+		r = by_number_new(&d->by_number);
+	pthread_mutex_unlock(&d->store_lock);
+	return r;
+}
+
+int diesel_dataset_read_many(struct diesel_dataset *dataset, const uint64_t *samples, uint32_t n,
+			     void *const *buffers, const size_t *sizes, char *error, size_t error_size)
+{
+	const struct by_number_request request = {samples, buffers, sizes, n};
+	struct error err = ERROR_INIT;
+	uint32_t n_read = 0;
+	int r = open_by_number(dataset);
+
+	for (uint32_t i = 0; i < n && r == 0; i++) {
+		struct snapshot_sample s;
+
+		r = look_up(dataset, samples[i], &s, &err);
+		if (r == 0 && sizes[i] < s.bytes)
+			r = error_set(&err, -EINVAL, "the buffer of sample %llu has %zu bytes, but needs %u",
+				      (unsigned long long)samples[i], sizes[i], s.bytes);
+	}
+	if (r == 0)
+		r = by_number_read(dataset->by_number, dataset, &request, &n_read);
+	if (r < 0)
+		return report_error(&err, r, error, error_size);
+	for (uint32_t i = n_read; i < n && r == 0; i++)
+		r = diesel_dataset_read(dataset, samples[i], buffers[i], sizes[i], error, error_size);
+	return r;
 }

@@ -500,6 +500,7 @@ int session_open(const struct session_args *args, struct session **ret, struct w
 	ret_reply->window_chunks = s->order.request.window_chunks;
 	ret_reply->item_bytes = s->slots.item_bytes;
 	ret_reply->batch = s->order.batch;
+	ret_reply->fits = available_bytes(s) >= s->order.dataset->all_bytes;
 	*ret = s;
 	return 0;
 }

@@ -119,10 +119,10 @@ struct diesel_stat {
 int diesel_dataset_stat(const struct diesel_dataset *dataset, uint64_t sample, struct diesel_stat *ret);
 
 /*
- * Samples by number, in any order: read from the dataset's files with the caller's own rights, past the
- * daemon and its cache. Numbers are those of struct diesel_item: the order of storage. These calls, and
- * diesel_dataset_info(), _class(), _path(), _find(), _find_many(), _list() and _stat(), may be made by any
- * thread, and by children that were forked.
+ * Samples by number, in any order. diesel_dataset_read_many() reads them through the daemon's cache,
+ * diesel_dataset_read() from the dataset's files with the caller's own rights. Numbers are those of struct
+ * diesel_item: the order of storage. These calls, and diesel_dataset_info(), _class(), _path(), _find(),
+ * _find_many(), _list() and _stat(), may be made by any thread, and by children that were forked.
  */
 struct diesel_sample_info {
 	uint32_t bytes;
@@ -143,6 +143,17 @@ int diesel_dataset_is_fair(const struct diesel_dataset *dataset);
  */
 int diesel_dataset_read(struct diesel_dataset *dataset, uint64_t sample, void *buffer, size_t size,
 			char *error, size_t error_size);
+/* Writes bytes and label of these samples: rets[n]. -ERANGE: no such sample. */
+int diesel_dataset_samples(const struct diesel_dataset *dataset, const uint64_t *samples, uint32_t n,
+			   struct diesel_sample_info *rets);
+/*
+ * Reads these samples through the daemon's cache, many with one request: samples[i] into buffers[i], which
+ * has sizes[i] bytes. A sample may occur more than once. Without a daemon, and if its cache cannot hold the
+ * dataset, reads them as diesel_dataset_read() does, with its errors. Threads may call it at the same time,
+ * but not a child that was forked after the dataset was opened. -EINTR: a signal arrived; call again.
+ */
+int diesel_dataset_read_many(struct diesel_dataset *dataset, const uint64_t *samples, uint32_t n,
+			     void *const *buffers, const size_t *sizes, char *error, size_t error_size);
 
 /*
  * Writes a dataset: samples from memory, then one commit. Until then, and if it fails or the process dies,

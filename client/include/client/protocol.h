@@ -199,8 +199,8 @@ struct wire_session_reply {
 	uint32_t window_chunks; /* the window in force: the order depends on it */
 	uint32_t item_bytes;    /* size of items of packed batches; 0: batches are views */
 	uint32_t batch;         /* maximum number of items in a slot */
-	uint32_t reserved;
-	char notice[240]; /* terminated; "": no notice */
+	uint32_t fits;          /* 1: all of the dataset fits in the cache, with what other sessions need */
+	char notice[240];       /* terminated; "": no notice */
 };
 
 /*

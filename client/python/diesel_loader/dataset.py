@@ -347,6 +347,11 @@ class Dataset:
         label = self._info(sample).label
         return label if self._numbers is None else self._numbers[label]
 
+    def _labels(self, infos: Any) -> list[int]:
+        """Returns the labels of several native.SampleInfo, as label() does."""
+        labels = [info.label for info in infos]
+        return labels if self._numbers is None else [self._numbers[label] for label in labels]
+
     def sample_bytes(self, sample: int) -> int:
         """Its length."""
         return self._info(sample).bytes
@@ -371,14 +376,45 @@ class Dataset:
         return self._first_stranger(native.NO_CLASS)
 
     def read(self, sample: int) -> bytearray:
-        """The bytes of a sample, by its number, as a bytearray."""
-        size = self._info(sample).bytes
-        data, text = bytearray(size), ctypes.create_string_buffer(native.ERROR_BYTES)
-        address = (ctypes.c_char * size).from_buffer(data) if size else None
-        result = lib.diesel_dataset_read(self._connection.reader, sample, address, size, text, len(text))
+        """Returns the bytes of a sample, by its number, as a bytearray."""
+        return self.read_many([sample])[0]
+
+    def read_many(self, samples: Iterable[int]) -> list[bytearray]:
+        """Returns the bytes of samples, by their numbers, each as a bytearray.
+
+        dieseld serves them from its cache, many per request. If its cache cannot hold the dataset, or dieseld is gone, they
+        are read from storage. Any thread may call it. Raises IndexError, OSError."""
+        chosen = list(samples)
+        pieces = [bytearray(info.bytes) for info in self._infos(chosen)]
+        self._fill(chosen, [native.address_of(piece) for piece in pieces], [len(piece) for piece in pieces])
+        return pieces
+
+    def _infos(self, chosen: list[int]) -> Any:
+        """Returns an array of native.SampleInfo. IndexError: no such sample."""
+        n = len(chosen)
+        infos = (native.SampleInfo * n)()
+        result = lib.diesel_dataset_samples(self._connection.reader, (native.c_uint64 * n)(*chosen), n, infos)
         if result < 0:
+            for sample in chosen:
+                self._info(sample)  # raises for the first that is wrong
+        return infos
+
+    def _fill(self, chosen: list[int], addresses: list[int], sizes: list[int]) -> None:
+        """Reads samples into memory at these addresses."""
+        n, text, result = len(chosen), ctypes.create_string_buffer(native.ERROR_BYTES), -errno.EINTR
+        try:
+            handle = self._connection.handle
+        except OSError:  # a forked process finds no dieseld: it reads storage, with its parent's files
+            handle, n = self._connection.reader, 0
+        while n and result == -errno.EINTR:  # a signal, whose Python handler has run by then
+            result = lib.diesel_dataset_read_many(handle, (native.c_uint64 * n)(*chosen), n, (ctypes.c_void_p * n)(*addresses),
+                                                  (ctypes.c_size_t * n)(*sizes), text, len(text))
+        for sample, address, size in zip(chosen, addresses, sizes) if not n else ():
+            result = lib.diesel_dataset_read(handle, sample, address, size, text, len(text))
+            if result < 0:
+                break
+        if chosen and result < 0:
             raise errors.from_result(result, os.fsdecode(text.value), self.path)
-        return data
 
     def find(self, path: str) -> int:
         """Returns the number of the sample with this path inside the dataset. Raises KeyError, also if the subset lacks the sample."""
@@ -467,6 +503,15 @@ class Dataset:
             return bytes(self.read(self.find(i)))
         number = self.number(i)
         return self.read(number), self.label(number)
+
+    def __getitems__(self, indices: Iterable[Any]) -> list[Any]:
+        """Returns [self[i] for i in indices], with few requests. PyTorch's DataLoader calls it for a batch."""
+        chosen = [self.number(i) for i in indices]
+        return list(zip(self.read_many(chosen), self._labels(self._infos(chosen))))
+
+    def _getitems(self, indices: Iterable[Any]) -> list[Any]:
+        """Does the same for Grain, whose RandomAccessDataSource a dataset is."""
+        return self.__getitems__(indices)
 
     def _with(self, subset: Subset) -> Self:
         made = copy.copy(self)

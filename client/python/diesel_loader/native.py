@@ -150,6 +150,11 @@ def array_at(address: int, count: int, ctype: Any = c_uint8) -> Any:
     return (ctype * count).from_address(address)
 
 
+def address_of(memory: bytearray) -> int:
+    """Returns the address of its bytes; 0 if it is empty. Valid while the bytearray lives and keeps its length."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory)) if memory else 0
+
+
 MANY = 4096  # more than are lent at a time, so most of the entries are for freed memory
 
 

@@ -14,7 +14,7 @@ import torch.utils.data
 from torch.utils.data.distributed import DistributedSampler
 
 from . import dataset as served
-from . import bucketing, frameworks, seeding
+from . import bucketing, frameworks, native, seeding
 from .assembly import Assembly, pil_loader
 from .device import SLOTS, DeviceStream, chosen
 from .loader import AUTO, Loader, check_methods, not_packed
@@ -90,13 +90,19 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
     def __getitem__(self, i):
         if isinstance(i, (slice, str)):
             return super().__getitem__(i)
-        number = self.number(i)
-        data = self.read(number)
-        tensor = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
-        return self._assembly().sample(tensor, number, self.label(number))
+        return self.__getitems__([i])[0]
 
     def __getitems__(self, indices):
-        return [self[i] for i in indices]
+        chosen = [self.number(i) for i in indices]
+        infos = self._infos(chosen)
+        sizes = [info.bytes for info in infos]
+        ends = list(itertools.accumulate(sizes))
+        memory = bytearray(ends[-1]) if ends else b""
+        begin = native.address_of(memory)
+        self._fill(chosen, [begin + end - size for end, size in zip(ends, sizes)], sizes)
+        whole = torch.frombuffer(memory, dtype=torch.uint8) if memory else torch.empty(0, dtype=torch.uint8)
+        sample = self._assembly().sample
+        return [sample(data, number, label) for data, number, label in zip(whole.split(sizes), chosen, self._labels(infos))]
 
 
 class _AsTheirs(Dataset):

@@ -198,7 +198,7 @@ class RegistryTest(Case):
 
     def test_bad_settings_are_errors(self):
         for url, address, word in ((self.server.url("x y"), "10.0.0.1:1", "prefix"), ("http://x", "10.0.0.1:1", "redis://"),
-                                   (self.server.url(""), "localhost:1", "number"), (self.server.url(""), "0.0.0.0:1", "number")):
+                                   (self.server.url(""), "localhost:1", "IP address"), (self.server.url(""), "0.0.0.0:1", "IP address")):
             done = subprocess.run([BIN / "registry_node", url, "a", address], capture_output=True, text=True, stdin=subprocess.DEVNULL)
             self.assertEqual(done.returncode, 1)
             self.assertIn(word, done.stderr)

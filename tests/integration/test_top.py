@@ -394,8 +394,8 @@ class BadInput(OnTerminal):
         for options, says in ((("-d", "0"), "0.1 to 60"), (("-p", "x"), "process numbers"), (("-n", "0", "-b"), "-n 0"),
                               (("-F", "-resnet", "-b", "-n", "0"), "-n 0"),
                               (("-s", "speed"), "no column 'speed'"), (("-e", "10:00"), "-r FILE"),
-                              (("-r", "a", "-w", "b"), "give one"), (("now",), "no arguments"),
-                              (("--once", "--batch"), "give one"), (("--nonsense",), "no option --nonsense"),
+                              (("-r", "a", "-w", "b"), "give only one of them"), (("now",), "no arguments"),
+                              (("--once", "--batch"), "give only one of them"), (("--nonsense",), "no option --nonsense"),
                               (("--bacth",), "do you mean --batch?"), (("--samples",), "needs an argument")):
             with self.subTest(options):
                 self.check(*options, status=2, says=says)

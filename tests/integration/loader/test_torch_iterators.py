@@ -169,7 +169,7 @@ class Reentrance(WorkersCase):
 
             loader = self.loader(num_workers=0, transform=transform)
             batches, got = iter(loader), []
-            with self.assertRaisesRegex(RuntimeError, "this very thread" if use == "next" else r"inside next\(\) of the same loader"):
+            with self.assertRaisesRegex(RuntimeError, "the same thread" if use == "next" else r"inside next\(\) of the same loader"):
                 for batch in batches:
                     got.append(batch)
             got += batches

@@ -502,7 +502,7 @@ class Daemon(OnTerminal):
             threading.Thread(target=answer, daemon=True).start()
             sample = once("--daemon", "--socket", path, "-d", "0.2")
             self.assertEqual(sample["daemon"]["state"], "none")
-            self.assertIn("of the same version", sample["daemon"]["problem"])
+            self.assertIn("the same version", sample["daemon"]["problem"])
             said = subprocess.run([TOP, "--socket", path, "-d", "0.2", "-b", "-n", "2"], capture_output=True, text=True, check=True)
             self.assertIn("of the same version", said.stdout)
             t = self.open(f"{TOP} --daemon --socket {path} -d 0.2")

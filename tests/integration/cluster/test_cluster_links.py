@@ -156,7 +156,7 @@ class Options(unittest.TestCase):
             self.refused(cluster, "--cluster-advertise", "127.0.0.1:0", key, "0.0.0.0:1")
             self.refused(cluster, "numeric address with a port", "localhost:1")
             self.refused(cluster, "Cannot assign requested address", "203.0.113.7:0", key)
-            self.refused(cluster, "name of a node", name="a b")
+            self.refused(cluster, "valid node name", name="a b")
             self.refused(cluster, "must have at most", name="a" * 64)
             cluster.path = "nothing"
             self.refused(cluster, "not a file", url="http:")
@@ -174,7 +174,7 @@ class Options(unittest.TestCase):
             if os.geteuid() == 0:
                 other = cluster.key("x" * 32, "other")
                 os.chown(other, 65534, 65534)
-                self.refused(cluster, "belongs to user 65534", key=other)
+                self.refused(cluster, "owned by user 65534", key=other)
 
 
 def may_make_namespaces():

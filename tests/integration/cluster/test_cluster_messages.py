@@ -150,7 +150,7 @@ class Talk(unittest.TestCase):
                 node.members(2)
             number, = a.not_ours(MIB)
             self.assertEqual(a.fetch(number, MIB), 0)
-            self.assertEqual([a.said().count(text) for text in ("Address already in use", ": listening: ")], [1, 1])
+            self.assertEqual([a.said().count(text) for text in ("Address already in use", ": now listening, ")], [1, 1])
 
     def test_a_node_ends_that_has_no_port(self):
         with Cluster() as cluster:

@@ -80,7 +80,7 @@ def test_how_many(engine):
         newest = os.stat(engine.dataset + "/snapshot")
         assert os.path.samestat(newest, os.stat(engine.dataset + "/snapshots/6")) and newest.st_nlink == 2
     if in_bucket:
-        assert "cannot be made again" in engine.ctl("snapshot", "--version", "2", engine.dataset, fails=True)
+        assert "cannot be rebuilt" in engine.ctl("snapshot", "--version", "2", engine.dataset, fails=True)
     else:
         told = engine.json("snapshot", "--version", "2", engine.dataset)
         assert (told["version"], told["samples"]) == (2, 7) and n_kept(engine) == 5, told

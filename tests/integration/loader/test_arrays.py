@@ -154,10 +154,10 @@ class Mistakes(ArraysCase):
         for why, steps in (("dimension of the height", [plain, t.RandomCrop(3)]), ("dimension of the channels", [plain, t.ToTensor()]),
                            ("dimension of the height", [plain, t.RandomHorizontalFlip()]), ("dieseld does not support it", [rows, t.Resize((8, 8))]),
                            ("cannot convert float32 to uint8", [plain, t.ToDtype("uint8")]), ("crops once", [rows, t.RandomCrop(3), t.CenterCrop(2)]),
-                           ("flips once", [rows, t.RandomVerticalFlip(), t.RandomVerticalFlip()]), ("must come first", [rows, rows]),
+                           ("flips once", [rows, t.RandomVerticalFlip(), t.RandomVerticalFlip()]), ("the first transform", [rows, rows]),
                            ("2 channels, but the arrays have 3", [rows, t.Normalize([0, 0], [1, 1])]),
                            ("layout 'HW' has 2", [t.FromNumpy("HW")]), ("normalise only float32", [plain, t.ToDtype("float16"), t.Normalize([0], [1])]),
-                           ("are smaller", [t.FromBytes("uint8", (8, 9, 3), "HWC"), t.RandomCrop(9)]), ("Resize with one number", [t.CenterCrop(3), rows])):
+                           ("are too small", [t.FromBytes("uint8", (8, 9, 3), "HWC"), t.RandomCrop(9)]), ("Resize with one number", [t.CenterCrop(3), rows])):
             with self.assertRaisesRegex(ValueError, why):
                 self.loader(path, *steps)
         for why, options in (("native=False", {"native": False}), ("a Python function", {"loader": bytes})):

@@ -325,7 +325,7 @@ class Torchs(SubsetTest):
         dataset = self.loader(mixed).dataset
         self.assertEqual([path for path, _ in dataset.samples], [self.paths[i] for i in mixed.indices])
         self.assertEqual(dataset.targets, [whole.targets[i] for i in mixed.indices])
-        with self.assertRaisesRegex(ValueError, "before torch's Subset"):
+        with self.assertRaisesRegex(ValueError, "before making the Subset"):
             dataset[:3]
 
     def test_a_sample_twice(self):

@@ -689,7 +689,7 @@ class SamplerState(DropInTest):
                 self.assertEqual(sorted(got), sorted(want))
 
     def test_what_other_ranks_cannot_do_is_refused(self):
-        for was, n, now, says in (((0, 2, 16), 5, (0, 1, 1), "2 ranks with batches of 16 had 5 samples each"),
+        for was, n, now, says in (((0, 2, 16), 5, (0, 1, 1), "2 ranks with batches of 16 stopped 5 samples into a batch"),
                                   ((0, 1, 1), N - 2, (0, 3, 5), "2 samples are left in epoch 2, too few for 3 ranks")):
             _, state = self.after(n, *was)
             with self.assertRaisesRegex(ValueError, says):

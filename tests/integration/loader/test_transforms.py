@@ -213,9 +213,9 @@ class Tensors(TransformsCase):
             half = self.samples(self.loader(*steps, t.ToDtype(dtype), make=DataLoader))
             self.assertTrue(all(torch.equal(tensor, torch.from_numpy(arrays[n]).to(tensor.dtype)) for n, tensor in half.items()))
             self.assertEqual(half[0].dtype, getattr(torch, str(dtype).replace("torch.", "")))
-        with self.assertRaisesRegex(TypeError, r"dataset\[i\] cannot apply"):
+        with self.assertRaisesRegex(TypeError, r"nor applied by dataset\[i\]"):
             Dataset(self.path, t.Compose(steps))[0]
-        with self.assertRaisesRegex(ValueError, "by number"):
+        with self.assertRaisesRegex(ValueError, "one by one"):
             DataLoader(Dataset(self.path, t.Compose(steps)), sampler=torch.utils.data.SubsetRandomSampler([1, 2]))
 
 

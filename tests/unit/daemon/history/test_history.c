@@ -225,7 +225,7 @@ static void test_a_damaged_history_is_set_aside(void **state)
 	history_close(h);
 	damage();
 	assert_int_equal(history_open(&options, &h, notice, &err), -EBADMSG);
-	assert_non_null(strstr(err.text, "look into both"));
+	assert_non_null(strstr(err.text, "examine both"));
 }
 
 /* The first page is unchanged. */

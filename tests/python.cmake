@@ -5,7 +5,7 @@ if(TARGET dieseld)
     diesel_script_test(integration torch_${subject}
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_torch_${subject}.py)
   endforeach()
-  foreach(subject numpy jax batch_log bucketing device mixture native subset transforms arrays)
+  foreach(subject numpy jax batch_log bucketing device mixture native subset by_number transforms arrays)
     diesel_script_test(integration ${subject}
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_${subject}.py)
   endforeach()

@@ -383,14 +383,14 @@ class Dataset:
         """Returns the bytes of samples, by their numbers, each as a bytearray.
 
         dieseld serves them from its cache, many per request. If its cache cannot hold the dataset, or dieseld is gone, they
-        are read from storage. Any thread may call it. Raises IndexError, OSError."""
+        are read from storage. Any thread may call it. Raises OSError: a number without a sample, or a damaged sample."""
         chosen = list(samples)
         pieces = [bytearray(info.bytes) for info in self._infos(chosen)]
         self._fill(chosen, [native.address_of(piece) for piece in pieces], [len(piece) for piece in pieces])
         return pieces
 
     def _infos(self, chosen: list[int]) -> Any:
-        """Returns an array of native.SampleInfo. IndexError: no such sample."""
+        """Returns an array of native.SampleInfo. Raises OSError: no such sample."""
         n = len(chosen)
         infos = (native.SampleInfo * n)()
         result = lib.diesel_dataset_samples(self._connection.reader, (native.c_uint64 * n)(*chosen), n, infos)

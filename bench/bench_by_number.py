@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads samples by number in random order, 64 at a time, with the dataset in the cache of dieseld (jobs/by_number.py).
 
-Compares with the loader's own order, and Grain over the dataset with Grain over its own ArrayRecord source, whose file is in the page
+Compares with the loader's own order, and Grain with the dataset with Grain over its own ArrayRecord source, whose file is in the page
 cache. Each run is a process of its own; the ways alternate. CPU seconds are the job's, without those of dieseld."""
 import argparse
 import os

@@ -2,7 +2,8 @@
 """by_number.py WAY DATA N_SAMPLES SECONDS: reads samples in random order, 64 at a time, and prints {"per_s", "per_cpu_s"} as JSON.
 
 order: batches of diesel_loader in its own order. order-list: the same, each sample copied by itself. items: Dataset.__getitems__(). one:
-Dataset[i]. grain, grain-records: Grain over the Dataset, and over its own ArrayRecord source. The first pass is not measured."""
+Dataset[i]. grain: Grain shuffles numbers and asks the Dataset for each batch of them. grain-source, grain-records: Grain over the Dataset as
+its source, and over its own ArrayRecord source. The first pass is not measured."""
 import itertools
 import json
 import random
@@ -54,6 +55,14 @@ def through_grain(source):
     yield from (len(batch) for batch in batches)
 
 
+def grain_numbers(data):
+    import diesel_loader
+    import grain
+    dataset = diesel_loader.Dataset(data)
+    batches = grain.MapDataset.range(len(dataset)).shuffle(seed=1).repeat().batch(BATCH).map(dataset.__getitems__).to_iter_dataset()
+    yield from (len(batch) for batch in batches)
+
+
 def grain_over_dataset(data):
     import diesel_loader
     return through_grain(diesel_loader.Dataset(data))
@@ -64,7 +73,7 @@ def grain_over_records(data):
     return through_grain(grain.sources.ArrayRecordDataSource([data]))
 
 
-WAYS = {"order": order, "order-list": order_list, "items": items, "one": one, "grain": grain_over_dataset,
+WAYS = {"order": order, "order-list": order_list, "items": items, "one": one, "grain": grain_numbers, "grain-source": grain_over_dataset,
         "grain-records": grain_over_records}
 
 

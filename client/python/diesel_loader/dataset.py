@@ -183,9 +183,9 @@ class Dataset:
     version: of the dataset, as `dieselctl log` lists them, of which the snapshot is still kept (`dieselctl stat`); default the
         newest. It stays that one, whatever is published meanwhile, in all processes and after unpickling.
 
-    len(dataset) samples, numbered in the order of storage. dataset[i] is (bytes, label); it is read from the files of
-    the dataset with the caller's own rights, and checked: the daemon serves whole epochs (diesel_loader.torch), not
-    single samples.
+    len(dataset) samples, numbered in the order of storage. dataset[i] is (bytes, label). read_many() and
+    __getitems__() read several: dieseld serves them from its cache, with few requests. If its cache cannot hold the dataset,
+    or dieseld is gone, they are read from storage with the caller's own rights, and checked.
 
     By paths inside the dataset: dataset["cat/1.jpg"] is its bytes. Likewise: "cat/1.jpg" in dataset, listdir(), walk(),
     stat(), find().

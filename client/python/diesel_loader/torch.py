@@ -135,8 +135,8 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
     page-locked memory; without effect with Batches(device=...).
     in_order: batches always come in order. torch.utils.data.get_worker_info() knows no num_workers.
 
-    sampler, batch_sampler: your own order. Loading then works as in PyTorch: its workers read the samples by number, without
-    the daemon's cache, and the sampler is responsible for ranks, `seed`, lanes, random_state and state_dict(). Exceptions are
+    sampler, batch_sampler: your own order. Loading then works as in PyTorch: its workers read the samples by number, and the
+    sampler is responsible for ranks, `seed`, lanes, random_state and state_dict(). Exceptions are
     torch's own RandomSampler, SequentialSampler and a DistributedSampler that shuffles, over the whole dataset: the daemon
     serves them as shuffle=True, False, and by rank (with no sample twice, where
     DistributedSampler pads).

@@ -181,7 +181,7 @@ def test_halves(engine):
         line = second.stderr.readline()
         assert "is being changed by " in line and re.search(r"for up to (100|9\d)\.\d s", line) and line.count("\n") == 1, line
         assert engine.json("stat", engine.dataset)["version"] == 1  # and it can be read meanwhile
-        assert f"by process {first.pid}:" in line, line
+        assert f"by process {first.pid};" in line, line
         status, out, err = first.end()
         assert status == 0 and err == "", (out, err)
     said = [ended(process)[1] for process in (first, second)[not in_bucket:]]

@@ -384,7 +384,7 @@ class Configuration(Case):
         self.assertFalse(daemon.status()["observes"])
 
     def test_check_config_names_each_mistake(self):
-        for text, status, word in (("[dieseld]\ncache = 2G\n", 0, "right"), ("[dieseld]\ncahe = 2G\n", 2, ":2:1:"),
+        for text, status, word in (("[dieseld]\ncache = 2G\n", 0, "valid"), ("[dieseld]\ncahe = 2G\n", 2, ":2:1:"),
                                    ("[dieseld]\nmetrics = here\n", 2, ":2:11:"), ("[dieseld]\nx\n", 2, ":2:1:")):
             done = subprocess.run([os.path.join(BIN, "dieseld"), "--check-config", "--config", config(text)],
                                   capture_output=True, text=True, check=False)
@@ -397,7 +397,7 @@ class Configuration(Case):
             file.write("0123456789abcdef\n")
         os.chmod(key, 0o600)
         base = {"cluster": "redis://127.0.0.1:1", "cluster-listen": "10.0.0.1:7700", "cluster-key": key}
-        for more, mode, word in (({}, 0o600, "right"), ({}, 0o644, "Run: chmod 600 "), ({"cluster-key": key + ".none"}, 0o600, "No such file"),
+        for more, mode, word in (({}, 0o600, "valid"), ({}, 0o644, "Run: chmod 600 "), ({"cluster-key": key + ".none"}, 0o600, "No such file"),
                                  ({"cluster-listen": "10.0.0.1"}, 0o600, "numeric address with a port"),
                                  ({"cluster-listen": "0.0.0.0:7700"}, 0o600, "set --cluster-advertise"),
                                  ({"cluster-advertise": "here:1"}, 0o600, "--cluster-advertise here:1"),
@@ -407,9 +407,9 @@ class Configuration(Case):
                 text = "[dieseld]\n" + "".join(f"{name} = {value}\n" for name, value in {**base, **more}.items())
                 done = subprocess.run([os.path.join(BIN, "dieseld"), "--check-config", "--config", config(text)], capture_output=True,
                                       text=True, check=False)
-                self.assertEqual(done.returncode, 0 if word == "right" else 2, done.stderr)
+                self.assertEqual(done.returncode, 0 if word == "valid" else 2, done.stderr)
                 self.assertIn(word, done.stdout + done.stderr)
-                self.assertEqual(done.stderr.count("\n"), 0 if word == "right" else 1, done.stderr)
+                self.assertEqual(done.stderr.count("\n"), 0 if word == "valid" else 1, done.stderr)
 
 
 class WrongConfigurations(unittest.TestCase):

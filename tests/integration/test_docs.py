@@ -85,7 +85,7 @@ class Docs(unittest.TestCase):
         self.assertIn("`--stage` *DIR*", text("dieseld"))
         self.assertIn("`diesel-analyze diff` \\[`--output` *FILE*\\]", text("diesel-analyze-diff"))
         self.assertIn("`diesel_job_batches_total` (counter)\n:   Batches made ready for the job.\n", text("metrics"))
-        self.assertIn("## diesel_dataset_stat()\n\n-ERANGE: no such sample.", text("c"))
+        self.assertIn("## diesel_dataset_stat()\n\nGets time and mode of a packed file. -ERANGE: no such sample.", text("c"))
         self.assertIn("### DataLoader", text("python"))
         self.assertIn("| `verdict` |", text("report-schema"))
         helped = subprocess.run([BIN / "dieselctl", "--help"], check=True, stdout=subprocess.PIPE, text=True).stdout

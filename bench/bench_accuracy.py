@@ -39,7 +39,7 @@ SERVED = [(1, 0), (4, 0), (3, 2)]  # lanes and drift of the orders that the test
 
 @dataclasses.dataclass(frozen=True)
 class Arm:
-    lanes: int # number of lanes; 0: full shuffle
+    lanes: int  # number of lanes; 0: full shuffle
     window: int = WINDOW
     drift: int = 0
     fair: bool = True

@@ -441,8 +441,8 @@ static const struct option_row pack_rows[] = {
 	    "In a bucket nobody holds a dataset. If another writer publishes before `pack` does, `pack` "
 	    "prints a line and continues from that version. It uses the chunks that it has packed where "
 	    "they are newer than the other's last chunk, and packs the rest again. If both wrote the same "
-	    "path, the bytes of this `pack` count. All other changes of that writer stay. It does so up "
-	    "to 16 times, and longer with `--wait`. `rm`, `purge` and `rebuild` take `--wait` too. In a "
+	    "path, the bytes of this `pack` count. All other changes of that writer stay. `pack` does so "
+	    "up to 16 times, and longer with `--wait`. `rm`, `purge` and `rebuild` take `--wait` too. In a "
 	    "bucket they start again, up to that time, if another writer was first."),
     {"json", option_set_flag, AT(json), .help = "print the result as a JSON object"},
     {"jpeg-restarts", option_set_flag, AT(adds_restarts),

@@ -94,7 +94,7 @@ struct sql_statement {
 	sqlite3_stmt *handle;
 };
 
-/* Returns 1 if the table has the columns of our table of this name, else 0. */
+/* Returns 1 if the table has the columns of our table of this name, 0 if not, or a negative errno. */
 static int is_our_table(struct sql *sql, const char *name, const char *const *scripts, struct error *err)
 {
 	_cleanup_(sql_statement_freep) struct sql_statement *columns = NULL;

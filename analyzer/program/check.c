@@ -381,7 +381,7 @@ static void check_psi(struct report *report)
 		add(report, FINDING_OK, "psi", "", "the kernel has pressure stall information (PSI)");
 }
 
-/* Reports GPU findings as OK even if there are none: a machine without a GPU lacks nothing. */
+/* Reports the GPU libraries as OK even if they are missing: a machine without a GPU lacks nothing. */
 static void check_gpu(struct report *report)
 {
 	struct check_gpu gpu;

@@ -375,7 +375,7 @@ static void truth_print(FILE *out, const struct truth_report *report, bool json)
 
 #define STAYED_RATIO     0.02 /* maximum share of the files in the page cache in a cold run */
 #define MISSING_RATIO    0.02 /* maximum share of the files missing in a cached run */
-#define WARM_MEMORY_PART 2    /* files are read in advance up to 1/2 of free memory */
+#define WARM_MEMORY_PART 2    /* files are read in advance if below 1/2 of available memory */
 
 struct truth {
 	const struct truth_options *options;

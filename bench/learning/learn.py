@@ -36,7 +36,7 @@ class Task:
     chunk_samples: int
     nodes: int
     ranks: int
-    batch: int # batch size of a rank
+    batch: int  # batch size of a rank
     epochs: int
     rate: float
     width: int

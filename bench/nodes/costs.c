@@ -2,8 +2,8 @@
 /*
  * Measures the costs of membership, with the daemon's own code:
  *
- *	costs owner N N members: ns to find the owner of a chunk, without lanes and with one lane per
- *	member
+ *	costs owner N           N members: ns to find the owner of a chunk, without lanes and with one lane
+ *				per member
  *	costs members URL N S   N nodes in one group for S seconds: when each knew all of them, and then the
  *				CPU time of the process, which is the nodes'
  *

@@ -246,7 +246,7 @@ static const char *kind_of(struct archive_entry *entry)
 	case AE_IFBLK: return "a device";
 	case AE_IFIFO: return "a FIFO";
 	case AE_IFSOCK: return "a socket";
-	default: return "a device, FIFO or socket, which a dataset cannot hold";
+	default: return "of a type that a dataset cannot hold";
 	}
 }
 

@@ -57,9 +57,9 @@ enum event_type {
 
 /* Sources and limits of the values in EVENT_SAMPLE. */
 enum sample_known {
-	SAMPLE_KNOWN_SCHEDSTAT = 1 << 0, /* exec_ns, queue_ns are exact; else exec_ns in ticks only */
-	SAMPLE_KNOWN_SYSCALL = 1 << 1,   /* wait is derived from the system call that sleeps */
-	SAMPLE_KNOWN_WCHAN = 1 << 2,     /* wait is derived from the kernel function that sleeps */
+	SAMPLE_KNOWN_SCHEDSTAT = 1 << 0, /* exec_ns, queue_ns exact; else exec_ns in ticks, no queue_ns */
+	SAMPLE_KNOWN_SYSCALL = 1 << 1,   /* wait is derived from the system call of the sleep */
+	SAMPLE_KNOWN_WCHAN = 1 << 2,     /* wait is derived from the kernel function of the sleep */
 	SAMPLE_KNOWN_IO = 1 << 3,        /* n_reads, read_bytes and written_bytes are exact */
 	SAMPLE_KNOWN_PROCESS = 1 << 4,   /* process_ns is valid (main threads only) */
 	SAMPLE_CUT = 1 << 5,             /* a counter's increase did not fit in its field */

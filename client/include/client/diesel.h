@@ -323,7 +323,7 @@ struct diesel_session_options {
 			   whole */
 	uint32_t lanes; /* number of lanes of the dataset (dataset/shuffle.h), at most 65536 and one per
 			   sample; 0: 1 */
-	uint32_t drift; /* m, at most 65536: in each epoch, 1/m of the chunks move to other lanes; 0: none */
+	uint32_t drift; /* m, at most 65536: each epoch deals 1/m of the chunks to lanes again; 0: none */
 };
 
 /* Opens a session. -EINVAL: invalid options, or the subset is empty or of another dataset. Errors of

@@ -179,7 +179,7 @@ struct wire_open_session {
 					     node. protocol_cluster_ok() */
 	uint32_t nodes;                   /* number of nodes that the job runs on; 0: not known */
 	uint32_t start;        /* samples of `epoch` that all ranks have consumed (dataset/shuffle.h) */
-	uint32_t lanes, drift; /* parameters of the order; 0 lanes: 1. 1/drift of the chunks changes lanes in
+	uint32_t lanes, drift; /* parameters of the order; 0 lanes: 1. 1/drift of the chunks is dealt again in
 				  each epoch */
 };
 

@@ -123,7 +123,9 @@ static int walk_pages(struct listing *w, const char *after, unsigned max, struct
 		more = page.truncated;
 		r = take_page(w, &page, err);
 		if (r == 0 && more && (!page.next || n_empty > MAX_EMPTY_PAGES))
-			r = bad_list(w, "is incomplete, and the server sent no position to continue from",
+			r = bad_list(w,
+				     "is incomplete: the server sent no position to continue from, or only "
+				     "empty pages",
 				     err);
 		free(token);
 		token = steal_pointer(page.next);

@@ -208,7 +208,7 @@ class Loader:
         elif loader is not None and loader is not pil_loader:
             why = "a Python function loads the samples"
         elif not served:
-            why = "a sampler or batch_size=None makes PyTorch read samples one by one"
+            why = "a sampler or batch_size=None makes PyTorch read the samples by number"
         elif bucketed and not dataset.equal_bytes:
             why = "bucket_by_length needs samples as stored, to sort them by length"
         elif made.recipe and made.recipe.kind == native.RECIPE_IMAGE and (other := dataset.no_image()):

@@ -49,7 +49,7 @@ def open_library() -> tuple[ctypes.CDLL, str]:
         raise ImportError(f"{_file_of(library)} is libdiesel {version}, but {os.path.dirname(__file__)} is "
                           f"diesel_loader {wanted}: {remedy}")
     if _beside("_abi.py") is None:
-        raise ImportError(f"{os.path.dirname(__file__)} is a source tree without libdiesel: build it with `./dev build`, and set DIESEL_LIB to its "
+        raise ImportError(f"{os.path.dirname(__file__)} is a source tree that is not built: build it with `./dev build`, and set DIESEL_LIB to its "
                           f"build/release/lib")
     return library, version
 

@@ -92,8 +92,8 @@ static void count_restarts(const struct pack_rewritten *file, void *context)
 	}
 }
 
-/* Returns true if the source can be read again. In a bucket, a commit fails only at the end if another writer
- * was first; data from a pipe is then gone. */
+/* Returns false for a pipe to a bucket: there a commit fails only at the end if another writer was first, and
+ * data from a pipe is then gone. */
 static bool can_try_again(const struct pack_options *o)
 {
 	return strcmp(o->source, "-") != 0 || !backend_is_elsewhere(o->dataset);

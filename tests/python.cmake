@@ -5,7 +5,7 @@ if(TARGET dieseld)
     diesel_script_test(integration torch_${subject}
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_torch_${subject}.py)
   endforeach()
-  foreach(subject numpy jax batch_log bucketing device mixture native subset by_number transforms arrays)
+  foreach(subject numpy jax batch_log bucketing device mixture native subset transforms arrays)
     diesel_script_test(integration ${subject}
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_${subject}.py)
   endforeach()
@@ -18,6 +18,7 @@ if(TARGET dieseld)
   diesel_script_test(fault killed /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/test_killed.py)
   diesel_script_test(fault opening /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/test_opening.py)
   diesel_script_test(integration codecs /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/codec/test_codecs.py)
+  diesel_script_test(integration by_number /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_by_number.py)
   diesel_script_test(integration paths /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_paths.py)
   diesel_script_test(integration dataset.pinned_folder
     /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_pinned.py folder)

@@ -128,8 +128,7 @@ int writer_keep_version(struct writer *w, uint64_t version, int fd, struct error
 	if (w->place->ops)
 		return error_set(
 		    err, -EOPNOTSUPP,
-		    "%s is in a bucket, where the snapshot of an earlier version cannot be rebuilt",
-		    w->path);
+		    "%s is in a bucket, where the snapshot of an earlier version cannot be rebuilt", w->path);
 	int r = writer_hold(w, err);
 
 	if (r == 0)

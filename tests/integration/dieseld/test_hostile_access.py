@@ -82,7 +82,7 @@ class Leaks(Hostile):
         daemon = self.daemon("--user-share", "100")
         self.assertFalse(run_as(lambda: self.steal(daemon.socket, lambda: bind(self.secret, self.chunk)),
                                 namespaces=True))
-        self.assertIn("a mount", daemon.output())
+        self.assertIn("separate mount", daemon.output())
         self.works(daemon)
 
     def test_a_hard_link_leads_nowhere(self):
@@ -271,7 +271,7 @@ class Namespaces(Hostile):
         mallory = Other(attack, namespaces=True)
         try:
             self.assertEqual(mallory.receive(), "open")
-            wait_until("the failing open", lambda: "a mount" in daemon.output())
+            wait_until("the failing open", lambda: "separate mount" in daemon.output())
             result = run_as(lambda: probe(daemon, path), uid=ALICE)
             self.assertEqual((result["samples"], result["bad"]), (12288, 0))
         finally:

@@ -99,7 +99,7 @@ class WebPs(image_support.Images):
         self.refused(animation(20, 12), "^WebP image of [0-9]+ bytes cannot be decoded: the RIFF chunks are damaged$")
         self.refused(animation(20, 12, frame(small, 2, 0, 20, 12)), "the RIFF chunks are damaged$")
         cut = small[12:-30]
-        self.refused(riff(cut[:4] + struct.pack("<I", len(cut) - 8) + cut[8:]), "cannot be decoded: its data", (0, 0, 20, 12))
+        self.refused(riff(cut[:4] + struct.pack("<I", len(cut) - 8) + cut[8:]), "cannot be decoded: the data", (0, 0, 20, 12))
 
     def test_image_that_unpacks_to_much(self):
         """Refused by the header, before memory is allocated."""

@@ -177,7 +177,7 @@ class Mistakes(ArraysCase):
                 samples = {n: data for batch, _, ids in loader for n, data in zip(ids.tolist(), batch)}
             self.assertEqual((sorted(samples), loader.n_damaged), (wanted, 2))
             self.assertEqual([n for n, data in samples.items() if not data.any()], [n for n in wanted if n in (4, 6)])
-        with self.assertRaisesRegex(diesel_loader.DamagedData, r"000\.npy: it has \d+ bytes, but int16 \[3, 4\] needs 24"):
+        with self.assertRaisesRegex(diesel_loader.DamagedData, r"000\.npy: the sample has \d+ bytes, but int16 \[3, 4\] needs 24"):
             list(self.loader(path, t.FromBytes("int16", (3, 4))))
 
     def test_arrays_that_are_none(self):

@@ -124,7 +124,7 @@ class Bucketing(LoaderCase):
                 state = loader.state_dict()
             alone = self.ragged(4, return_ids=True)
             if fails:
-                with self.assertRaisesRegex(ValueError, "in the middle of 4"):
+                with self.assertRaisesRegex(ValueError, "within a group of 4"):
                     alone.load_state_dict(state)
                 continue
             alone.load_state_dict(state)

@@ -138,7 +138,7 @@ class Batches(LoaderCase):
 
     def test_wrong_arguments_say_so(self):
         for options, says in (({"batch_size": 0}, "batch_size"), ({"batch_size": None}, "batch_size"), ({"seed": "x"}, "seed"),
-                              ({"timeout": -1}, "timeout"), ({"num_workers": -1}, "num_workers"), ({"rank": 0}, "both"),
+                              ({"timeout": -1}, "timeout"), ({"num_workers": -1}, "num_workers"), ({"rank": 0}, "together"),
                               ({"rank": 2, "world_size": 2}, "rank 2"), ({"random_state": "x"}, "random_state")):
             with self.assertRaisesRegex(ValueError, says):
                 self.loader(**options)

@@ -215,7 +215,7 @@ class Tensors(TransformsCase):
             self.assertEqual(half[0].dtype, getattr(torch, str(dtype).replace("torch.", "")))
         with self.assertRaisesRegex(TypeError, r"nor applied by dataset\[i\]"):
             Dataset(self.path, t.Compose(steps))[0]
-        with self.assertRaisesRegex(ValueError, "one by one"):
+        with self.assertRaisesRegex(ValueError, "by number"):
             DataLoader(Dataset(self.path, t.Compose(steps)), sampler=torch.utils.data.SubsetRandomSampler([1, 2]))
 
 

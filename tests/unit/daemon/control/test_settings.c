@@ -49,7 +49,7 @@ static void test_a_refused_setting_changes_nothing(void **state)
 	    {3, WIRE_SET_WORKERS, 65, "from 1 to 64"},
 	    {3, WIRE_SET_WORKERS, 5, "raise workers-max first"},
 	    {3, WIRE_SET_CACHE, MIB, "from 16 MiB"},
-	    {3, WIRE_SET_CACHE, 32 * GIB, "no more than 16 GiB"},
+	    {3, WIRE_SET_CACHE, 32 * GIB, "exceeds the 16 GiB"},
 	    {3, WIRE_SET_CACHE, 5 * GIB, "raise cache-max first"},
 	    {3, WIRE_SET_PREFETCH, 65, "raise prefetch-max first"},
 	    {3, WIRE_SET_WORKERS_MAX, 2, "without a job"},

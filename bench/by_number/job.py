@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""by_number.py WAY DATA N_SAMPLES SECONDS: reads samples in random order, 64 at a time, and prints {"per_s", "per_cpu_s"} as JSON.
+"""job.py WAY DATA N_SAMPLES SECONDS: reads samples in random order, 64 at a time, and prints {"per_s", "per_cpu_s"} as JSON.
 
 order: batches of diesel_loader in its own order. order-list: the same, each sample copied by itself. items: Dataset.__getitems__(). one:
 Dataset[i]. grain: Grain shuffles numbers and asks the Dataset for each batch of them. grain-source, grain-records: Grain over the Dataset as

@@ -6,12 +6,21 @@ import pathlib
 import random
 import shutil
 import signal
+import sys
 import tempfile
 import unittest
 
-from loader_support import Daemon, numpy, pack
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "bench"))
+import support  # noqa: E402
+from serving import Daemon, pack  # noqa: E402
 
-import diesel_loader
+try:
+    import numpy
+
+    import diesel_loader
+except ImportError as error:
+    support.skip(f"needs {error.name}")
 
 CLASSES, PER_CLASS = ("ape", "bee", "cat"), 60
 N = len(CLASSES) * PER_CLASS

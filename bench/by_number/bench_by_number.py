@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads samples by number in random order, 64 at a time, with the dataset in the cache of dieseld (jobs/by_number.py).
+"""Reads samples by number in random order, 64 at a time, with the dataset in the cache of dieseld (job.py).
 
 Compares with the loader's own order, and Grain with the dataset with Grain over its own ArrayRecord source, whose file is in the page
 cache. Each run is a process of its own; the ways alternate. CPU seconds are the job's, without those of dieseld."""
@@ -11,8 +11,8 @@ import subprocess
 import sys
 
 import support
+from by_number.job import WAYS
 from jobs import apart
-from jobs.by_number import WAYS
 from peers.environments import python_of, versions
 from serving import Daemon, pack
 
@@ -20,7 +20,7 @@ PACKAGES = ["grain", "array_record", "numpy"]
 SIZES = {4096: 50_000, 110_000: 3_000}  # bytes of a sample: samples
 ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 5))
 SECONDS = float(os.environ.get("DIESEL_BENCH_SECONDS", 4))
-JOB = support.ROOT / "bench/jobs/by_number.py"
+JOB = support.ROOT / "bench/by_number/job.py"
 
 
 def make(folder, python, size, n):
@@ -30,7 +30,7 @@ def make(folder, python, size, n):
     for i in range(n):
         (tree / f"{i:06d}.bin").write_bytes(rng.randbytes(size))
     records = folder / f"{size}.array_record"
-    code = "import pathlib, sys; from by_number import write_records; write_records(pathlib.Path(sys.argv[1]), sys.argv[2])"
+    code = "import pathlib, sys; from job import write_records; write_records(pathlib.Path(sys.argv[1]), sys.argv[2])"
     subprocess.run([python, "-c", code, tree, records], check=True, cwd=JOB.parent)
     packed = pack(tree, folder / f"{size}.diesel")
     return {way: records if way == "grain-records" else packed for way in WAYS}

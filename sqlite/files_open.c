@@ -33,7 +33,8 @@ int sql_lock_bytes(int fd, off_t first, off_t n, short type)
 	return errno == EACCES ? -EAGAIN : -errno;
 }
 
-/* Fails with -EAGAIN while a writer holds the pending byte: it waits for the present readers to end. */
+/* Fails with -EAGAIN while a writer holds the pending byte, which it does until the current readers have
+ * finished. */
 int sql_lock_shared(int fd)
 {
 	int r = sql_lock_bytes(fd, SQL_PENDING_BYTE, 1, F_RDLCK);

@@ -12,5 +12,5 @@
 #include "analyzer/gpu.h"
 #include "analyzer/shares/study.h"
 
-/* ret_use: NULL if no libcuda was probed, and no call of one was seen. -ENOMEM. */
+/* ret_use: NULL if libcuda was not probed and no call into it was seen. -ENOMEM. */
 int gpu_find(const struct study *study, struct gpu_use **ret_use);

@@ -443,7 +443,7 @@ static void print_text(const struct report *report, FILE *out)
 	fprintf(out, "\n%s\n\n",
 		report->exact     ? "Recordings here are exact."
 		: report->sampled ? "Recordings here are sampled: they need no privilege, and results are "
-				    "approximate, with intervals."
+				    "approximate, with error intervals."
 				  : "No recording is possible here.");
 	for (size_t i = 0; i < report->n_hooks; i++) {
 		const struct collector_hook *hook = &report->hooks[i];

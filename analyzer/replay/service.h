@@ -33,7 +33,7 @@ struct service_batch {
 
 struct service_worker {
 	const struct timeline_thread *thread;
-	uint32_t loader; /* index as in roles */
+	uint32_t loader; /* loader number, from roles.worker_loaders; 0: feeds no step */
 	struct service_batch *batches;
 	size_t n_batches, n_allocated;
 };

@@ -31,7 +31,7 @@
 /* Samples a few ms apart see the same sleep, so this many count as one. */
 #define LOOKS_CORRELATED 4
 
-/* Half-widths of errors other than the sampling's, as shares. */
+/* Half-widths of errors other than the sampling error, as shares. */
 #define ERROR_FLOOR  0.025 /* edges of the window, CPU time of the hand-over itself */
 #define ERROR_SPLIT  0.25  /* model error with workers, as part of the smaller of fetch and prep */
 #define ERROR_QUEUE  0.1   /* part of cpu_starved: unknown share of queueing during waits */

@@ -71,8 +71,8 @@ struct timeline_piece timeline_piece_at(const struct timeline_thread *thread, ui
 	return piece;
 }
 
-/* Returns the part of a piece on the CPU in which the thread really ran. The counter is read at the end of
- * each interval off the CPU, so two neighbours show how long it ran between them. */
+/* Returns how long the thread really ran in a piece on the CPU, in ns. exec_ns is read at the end of each
+ * interval off the CPU, so two adjacent intervals show how long the thread ran between them. */
 static uint64_t exec_of(const struct timeline_thread *thread, struct timeline_piece piece)
 {
 	size_t next = off_lower(thread, piece.begin_ns + 1);

@@ -113,7 +113,7 @@ def main():
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--persistent", action="store_true")
     parser.add_argument("--prep", type=int, default=0, help="transforms per sample, about 50 us each")
-    parser.add_argument("--size", type=int, default=64 * 64 * 3, help="bytes of a sample from memory")
+    parser.add_argument("--size", type=int, default=64 * 64 * 3, help="bytes per sample, for samples from memory")
     parser.add_argument("--width", type=int, default=8, help="channels of the model")
     parser.add_argument("--repeat", type=int, default=1, help="forward passes per step; more passes act as a slower device")
     parser.add_argument("--checkpoint", help="file to write")

@@ -347,7 +347,7 @@ static void probe_file_note_drop(struct probe_file *file, uint64_t now_ns)
 }
 
 /* Limits for a job that maps files and creates processes without end; anything beyond them is not probed. */
-#define FILES_MAX     65536 /* a job maps some hundreds */
+#define FILES_MAX     65536 /* a job maps a few hundred */
 #define PROCESSES_MAX 4096
 #define PENDING_MAX   4096
 #define BACKLOG_MAX   8192 /* maximum number of links that are being removed */

@@ -17,9 +17,9 @@
 /* Returns true if the name is a URL of a dataset outside the file system. */
 bool fetch_is_elsewhere(const char *name);
 
-/* Starts the process (start.h) for a version of the dataset; 0: the newest. Returns when it reads for the
- * daemon at socket_path. -ENOENT: no such dataset, version or program; -ECONNREFUSED: no daemon; -EACCES;
- * -EINTR; else the errors of bucket.h. */
+/* Starts the process (start.h) that reads a version of the dataset (0: the newest) for the daemon at
+ * socket_path. Waits until the process is ready. -ENOENT: no such dataset, version or program; -ECONNREFUSED:
+ * no daemon; -EACCES; -EINTR; else the errors of bucket.h. */
 int fetch_start(const char *url, uint64_t version, const char *socket_path, struct shown *ret,
 		struct error *err);
 

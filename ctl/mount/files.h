@@ -25,9 +25,9 @@ struct files {
 	bool without_open; /* the kernel no longer sends open() and release() */
 };
 
-/* Verifies the snapshot's checksums, once. This takes a while for a large snapshot, so the mount starts
- * before, and look-ups wait until it is done. Thread-safe. -EIO: the snapshot is damaged; the reason is
- * reported once, in err or, if err is NULL, by say(). */
+/* Verifies the snapshot's checksums, once. This takes a while for a large snapshot, so the file
+ * system is mounted first, and look-ups wait until verification is done. Thread-safe. -EIO: the snapshot is
+ * damaged; the reason is reported once, in err or, if err is NULL, by say(). */
 int files_check(struct files *f, struct error *err);
 
 /* An ahead_store_fn whose user is a struct fuse_session. */

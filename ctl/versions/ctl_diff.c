@@ -149,10 +149,10 @@ const struct option_verb ctl_diff = {
     .arguments = "DATASET A [B]",
     .summary = "List the changes from version A to B, or to the newest",
     .help = "+ added, ~ changed (bytes or mode), - deleted; one path per line, in the order of ls -R.\n",
-    .about = "Lists the paths that are different from version A to B, or to the newest: + added, ~ changed "
-	     "(bytes or mode), - deleted.\n"
+    .about = "Lists the paths that differ between version A and version B (default: the newest): + added, "
+	     "~ changed (bytes or mode), - deleted.\n"
 	     "`ls`, `cat`, `stat`, `verify` and `diff` read old versions. If such a version has no snapshot, "
-	     "they make it again from the heads of its chunks, in a temporary folder below $TMPDIR. This "
+	     "they rebuild it from the heads of its chunks, in a temporary folder below $TMPDIR. This "
 	     "takes as long as a rebuild of that version. Versions before a `rebuild`, and those that have "
 	     "no log, cannot be read any more; `log` marks them.",
     OPTION_ROWS(diff_rows),

@@ -72,7 +72,7 @@ static int parse_row(const char *setting, char *text, struct cache_quota *ret, s
 				 text);
 	percent[n - 1] = '\0';
 	if (units_parse_integer(strip(percent), 1, 100, &number) < 0)
-		return error_set(err, -EINVAL, "%s: \"%s%%\" of %s is not from 1%% to 100%%", setting,
+		return error_set(err, -EINVAL, "%s: \"%s%%\" of %s: must be from 1%% to 100%%", setting,
 				 percent, text);
 	row.percent = (uint32_t)number;
 	r = find_id(setting, &row, err);

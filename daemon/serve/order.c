@@ -770,7 +770,7 @@ static const struct epoch_plan *visits_of(struct order *o, uint64_t epoch)
 	return p;
 }
 
-/* Returns the number of the first visit of head's windows. */
+/* Returns the index of the first visit to any of head's windows, or n_visits if there is none. */
 static uint32_t turn_of_head(const struct order *o, const struct epoch_plan *p)
 {
 	uint32_t at = POLICY_NEVER;

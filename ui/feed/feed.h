@@ -3,7 +3,7 @@
 
 /*
  * Sources of samples behind one table of functions: this node (by BPF or /proc), the daemon, both, or a
- * recording ("reel"). Used by one thread; no call waits for long.
+ * recording. Used by one thread; no call waits for long.
  */
 
 #include <stdbool.h>
@@ -38,8 +38,8 @@ enum feed_seek {
 struct feed_ops {
 	/* Does the work that is due between two samples. *ret_next_ns: the latest time for the next call. */
 	void (*work)(struct feed *feed, uint64_t now_ns, uint64_t *ret_next_ns);
-	/* Returns the current state, in which unavailable parts are marked. A reel returns its next record,
-	 * and -ENODATA at its end; other feeds fail only with -ENOMEM and the like. Caller frees. */
+	/* Returns the current state, in which unavailable parts are marked. A recording returns its next
+	 * record, and -ENODATA at its end; other feeds fail only with -ENOMEM and the like. Caller frees. */
 	int (*sample)(struct feed *feed, unsigned int wanted, uint64_t now_ns, struct top_sample **ret_sample,
 		      struct error *err);
 	/* Reels only, else NULL: chooses the record that sample() returns next. -EINVAL: no such time. With

@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * A reel is a recording of samples: records one after the other. Each record is complete in itself, so a
+ * A recording is a recording of samples: records one after the other. Each record is complete in itself, so a
  * truncated or damaged file loses only the damaged records. A record, little endian:
  *
  * - struct top_recording_header, 40 bytes, whose last field is its checksum;
@@ -34,8 +34,8 @@ struct top_recording_header {
 
 _Static_assert(sizeof(struct top_recording_header) == 40, "stored");
 
-/* Creates a reel, or opens an existing one to append to it. -EEXIST: a file of another kind has this name,
- * and stays unchanged. */
+/* Creates a recording, or opens an existing one to append to it. -EEXIST: a file of another kind has this
+ * name, and stays unchanged. */
 int top_recording_create(const char *path, struct top_recording_writer **ret_writer, struct error *err);
 /* Appends a record. After a failure (-ENOSPC and the like) the file ends with the previous record; do not
  * call this function again. */
@@ -43,10 +43,10 @@ int top_recording_write(struct top_recording_writer *writer, const struct top_sa
 			struct error *err);
 void top_recording_writer_close(struct top_recording_writer *writer);
 
-/* Opens a reel. -ENOENT and the like; -EBADMSG: not a reel; -EPROTONOSUPPORT: all records were made by a
- * newer diesel-top. */
+/* Opens a recording. -ENOENT and the like; -EBADMSG: not a recording; -EPROTONOSUPPORT: all records were made
+ * by a newer diesel-top. */
 int top_recording_open(const char *path, struct top_recording_reader **ret_reader, struct error *err);
-/* Opens a reel like top_recording_open(). Takes over the descriptor, also on failure. name is for error
+/* Opens a recording like top_recording_open(). Takes over the descriptor, also on failure. name is for error
  * texts. */
 int top_recording_open_fd(int fd, const char *name, struct top_recording_reader **ret_reader,
 			  struct error *err);

@@ -33,7 +33,7 @@ uint64_t top_recording_header_sum(const struct top_recording_header *header)
 	return hash_bytes(HASH_START, header, offsetof(struct top_recording_header, header_checksum));
 }
 
-/* Checks that the file is empty or a reel: records are not appended to any other file. */
+/* Checks that the file is empty or a recording: records are not appended to any other file. */
 static int check_existing(int fd, const char *path, off_t *ret_size, struct error *err)
 {
 	uint8_t magic[8];

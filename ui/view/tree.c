@@ -118,7 +118,7 @@ int tree_make(struct table *table)
 		if (tree.is_root[i])
 			place(&tree, table, rows, &n, depth_of, i);
 	for (size_t i = 0; i < table->n; i++)
-		if (!tree.placed[i]) /* a row in a circle of parents, which data of a reel may have */
+		if (!tree.placed[i]) /* a row in a circle of parents, which data of a recording may have */
 			place(&tree, table, rows, &n, depth_of, i);
 	free(table->rows);
 	table->rows = rows;

@@ -110,10 +110,10 @@ enum ring_work_policy {                      /* side that chooses the number of 
 };
 
 /*
- * Totals of Python work (loader, transform, collate_fn), and who does it, since the session was first opened,
- * kept across a restart of the daemon. The client stores each field, relaxed, after every batch; only the
- * daemon's sensing reads them. All zero: no Python work. Costs per sample or batch are differences of two
- * readings.
+ * Totals of Python work (loader, transform, collate_fn) since the session was first opened, and where that
+ * work is done. They are kept across a restart of the daemon. The client stores each field, relaxed, after
+ * every batch; only the daemon's sensing reads them. All zero: no Python work. To get a cost per sample or
+ * batch, divide the difference between two readings.
  */
 struct ring_work {
 	_Atomic uint64_t n_batches; /* batches handed to the trainer */

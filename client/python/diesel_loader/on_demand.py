@@ -168,7 +168,7 @@ def _check_ancestors(folder: str) -> None:
 def _socket_in(folder: str) -> str:
     path = os.path.join(folder, f"dieseld-{native.VERSION}.sock")
     if len(os.fsencode(path)) > MAX_SOCKET_BYTES:
-        raise _Unusable(f"{folder} is too long: a socket in it would exceed the limit for paths of sockets")
+        raise _Unusable(f"{folder} is too long: the path of a socket in it would exceed the system's limit")
     return path
 
 

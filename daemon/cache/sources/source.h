@@ -28,7 +28,7 @@ enum source_kind {
 
 enum source_end {
 	SOURCE_USED,   /* the chunk is in memory */
-	SOURCE_SPOILT, /* the data was not the chunk */
+	SOURCE_SPOILT, /* the data failed verification */
 	SOURCE_LEFT,   /* no longer needed; may still be in progress when the daemon ends */
 	SOURCE_BACK,   /* the load did not begin: everything is as before find() */
 };

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * Opens files that another user may replace at any moment. A name is used only once, to open the file: checks
- * and all later uses are of the descriptor. Only regular files are opened, so no pipe makes the caller wait,
- * and no device is started.
+ * Opens files that another user may replace at any moment. A name is used only once, to open the file; all
+ * checks and later operations use the descriptor. Only regular files are opened, so a pipe cannot block the
+ * caller, and no device is opened.
  *
  * Additional errors: -ELOOP: a link that is not followed; -EINVAL: not a regular file; -EMLINK: the file has
  * other names; -EPERM: the file belongs to another user. file_error() has a text for each.

@@ -342,7 +342,7 @@ class Quotas(Case):
         write(f"{BOB}=101%")
         daemon.process.send_signal(signal.SIGHUP)
         wait_until("the refusal", lambda: "101%" in daemon.output())
-        self.assertRegex(daemon.output(), rf"quotas.conf:2:\d+: cache-quota: .*101%.* is not from 1% to 100%")
+        self.assertRegex(daemon.output(), rf"quotas.conf:2:\d+: cache-quota: .*101%.*: must be from 1% to 100%")
         member.send("ask again")
         self.assertEqual(member.finish(), [str(BOB)])
         for other in others:

@@ -42,10 +42,10 @@ def npy_header(data: bytes) -> tuple[str, tuple[int, ...]]:
     except (KeyError, SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
         raise NotUnderstood("is a .npy file with a damaged header") from None
     if not isinstance(name, str) or name not in STORED or not is_shape:
-        raise NotUnderstood(f"is an array of the type {kind!r} and the shape {shape!r}: dieseld supports integers, bool, float16, "
+        raise NotUnderstood(f"is an array of type {kind!r} and shape {shape!r}: dieseld supports integers, bool, float16, "
                             f"float32 and float64, in at most {native.RECIPE_TENSOR_DIMENSIONS} dimensions")
     if 0 in shape:
-        raise NotUnderstood(f"is an empty array, of the shape {shape!r}")
+        raise NotUnderstood(f"is an empty array, with shape {shape!r}")
     return name, shape
 
 

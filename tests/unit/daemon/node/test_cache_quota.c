@@ -53,7 +53,7 @@ static void test_mistakes_in_quotas_are_named(void **state)
 	    {"a\"b=5%", "is not a user"},
 	    {"1000=20", "\"20\" of 1000 is not a percentage"},
 	    {"1000=%", "\"%\" of 1000 is not a percentage"},
-	    {"1000=0%", "\"0%\" of 1000 is not from 1% to 100%"},
+	    {"1000=0%", "\"0%\" of 1000: must be from 1% to 100%"},
 	    {"1000=101%", "is not from 1% to 100%"},
 	    {"1000=-5%", "is not from 1% to 100%"},
 	    {"1000=2.5%", "is not from 1% to 100%"},

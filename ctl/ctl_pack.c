@@ -300,7 +300,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	if (argc - optind != 2)
 		return ctl_usage(verb, "expected a source and a dataset");
 	if (context.survey.images_only && context.survey.as_files)
-		return ctl_usage(verb, "--images and --as-files exclude each other: give one of them");
+		return ctl_usage(verb, "--images and --as-files cannot be combined: give only one of them");
 	o->source = argv[optind];
 	o->dataset = context.wait.dataset = argv[optind + 1];
 	o->context = &context;

@@ -20,7 +20,7 @@ import photos  # noqa: E402
 import support  # noqa: E402
 
 WORK = pathlib.Path(os.environ.get("DIESEL_DEMO_DIR", ROOT / "build" / "demo"))
-IOPS = 120                # reads per second, as of a loaded disk array or a shared file system
+IOPS = 120                # reads per second, typical of a loaded disk array or a shared file system
 BANDWIDTH = 200_000_000   # bytes/s
 SHARES = (("device", "computing"), ("fetch_stall", "waiting for storage"),
           ("prep_stall", "waiting for decode and transform"), ("checkpoint_stall", "writing checkpoints"),

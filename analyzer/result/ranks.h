@@ -18,7 +18,7 @@ struct ranks {
 	size_t n;                  /* at least 1 */
 	size_t shown;
 	bool straggles;     /* items[shown] is the straggler */
-	double waits_ratio; /* part of their time that the others wait for the straggler, on average */
+	double waits_ratio; /* share of time that the other ranks wait for the straggler, on average */
 };
 
 /* If the input's trainer_tid is 0, measures all ranks; else only that thread. The input's n_cpus is for all

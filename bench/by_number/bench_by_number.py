@@ -10,11 +10,13 @@ import random
 import subprocess
 import sys
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import support
-from by_number.job import WAYS
 from jobs import apart
 from peers.environments import python_of, versions
 from serving import Daemon, pack
+
+from job import WAYS
 
 PACKAGES = ["grain", "array_record", "numpy"]
 SIZES = {4096: 50_000, 110_000: 3_000}  # bytes of a sample: samples

@@ -115,7 +115,7 @@ def closest_pair(values, distance):
 
 def add_arguments(parser):
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="maximum number of rounds (default: %(default)s)")
-    parser.add_argument("--attempts", type=int, default=ATTEMPTS, help="maximum attempts of a disturbed run (default: %(default)s)")
+    parser.add_argument("--attempts", type=int, default=ATTEMPTS, help="maximum attempts for a disturbed run (default: %(default)s)")
     parser.add_argument("--minutes", type=float, default=1e6, help="start no further measurement after this many minutes")
     parser.add_argument("--lock", metavar="FILE", help="hold a lock on FILE during each measurement")
 

@@ -77,8 +77,8 @@ int cluster_new(uv_loop_t *loop, struct fork_server *keeper, const struct cluste
 struct cluster *cluster_free(struct cluster *c);
 
 /* Joins the group of a job. A second call for the same job returns the same group, which must then be left
- * twice. path: for people, in the cluster's status. weight_bytes: memory that this node has for the dataset.
- * lanes: those that it serves. -ENOMEM, -EINVAL. */
+ * twice. path: only shown in the cluster's status. weight_bytes: memory that this node has for the dataset.
+ * lanes: the lanes that this node serves. -ENOMEM, -EINVAL. */
 int cluster_join(struct cluster *c, const struct registry_group_key *key, const char *path,
 		 uint64_t weight_bytes, const struct owner_lanes *lanes, struct cluster_group **ret);
 void cluster_leave(struct cluster_group *group);

@@ -441,7 +441,8 @@ static void metrics_node_text(FILE *text, const struct metrics_sources *sources)
 	const struct stall_node *n = t && t->has_node ? &t->node : NULL;
 
 	metrics_head(text, "diesel_memory_headroom_bytes", "gauge",
-		     "Memory that is still available: the smaller of the node's and the daemon's cgroup's.");
+		     "Memory that is still available: the minimum of what the node and the daemon's cgroup "
+		     "have left.");
 	if (n)
 		gauge(text, "diesel_memory_headroom_bytes", "", n->memory_headroom_bytes);
 	metrics_head(text, "diesel_idle_cores", "gauge", "Cores that were idle in the last second.");

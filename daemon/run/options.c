@@ -84,7 +84,7 @@ static int unknown(const char *name, struct error *err)
 	size_t least = OPTION_FAR;
 
 	if (row)
-		return error_set(err, -ENOENT, "write --%s on the command line", name);
+		return error_set(err, -ENOENT, "pass --%s on the command line", name);
 	for (size_t i = 0; i < n_option_rows; i++)
 		if (!option_rows[i].command && option_is_closer(name, option_rows[i].name, &least))
 			best = &option_rows[i];

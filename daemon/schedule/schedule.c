@@ -212,8 +212,8 @@ static void load(struct serving *s, const struct read_candidate *chosen, uint32_
 		q->last_served = ++s->n_reads;
 }
 
-/* Starts reads until enough are in progress, or no session can use another one. Returns when more may be
- * possible without any event. */
+/* Starts reads until enough are in progress, or no session can use another one. Returns the time at
+ * which another read may become possible even if no event occurs, in ns; UINT64_MAX: none. */
 static uint64_t start_reads(struct serving *s)
 {
 	struct read_candidates c;

@@ -28,10 +28,10 @@ static int read_header(struct snapshot *s, struct error *err)
 				 s->origin);
 	if (h->format != SNAPSHOT_FORMAT)
 		return error_set(err, -EPROTONOSUPPORT,
-				 "%s has snapshot format %u, this program supports %u; %srun `dieselctl "
-				 "snapshot` of this program's version",
+				 "%s has snapshot format %u, but this program supports %u: %srun `dieselctl "
+				 "snapshot` from the same version as this program",
 				 s->origin, h->format, SNAPSHOT_FORMAT,
-				 h->format > SNAPSHOT_FORMAT ? "update it, or " : "");
+				 h->format > SNAPSHOT_FORMAT ? "update this program, or " : "");
 	if (checksum_xxh3_gap(s->map, sizeof(*h), offsetof(struct snapshot_header, header_xxh3)) !=
 	    h->header_xxh3)
 		return error_set(err, -EBADMSG,

@@ -131,7 +131,8 @@ static int writer_change_end(struct writer *w, uint64_t version, const struct me
 	return w->keep_from ? 0 : writer_find_oldest(w, version, &c->oldest, err);
 }
 
-/* The snapshot is updated if at most one of this many samples changed: each change takes several searches. */
+/* Update the snapshot only if at most 1 in this many samples changed; otherwise rebuild it, because each
+ * change takes several searches. */
 #define FEW_OF 256
 
 const struct meta_info *writer_info(const struct writer *w)

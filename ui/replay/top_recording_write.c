@@ -119,7 +119,7 @@ int top_recording_write(struct top_recording_writer *writer, const struct top_sa
 
 	record = json ? malloc(sizeof(header) + bound) : NULL;
 	if (!record)
-		return error_set(err, -ENOMEM, "no memory for a record of the recording");
+		return error_set(err, -ENOMEM, "not enough memory to record a sample");
 	if (raw > TOP_RECORDING_BYTES_MAX)
 		return error_set(err, -EFBIG, "a sample of %zu bytes is too large to be recorded", raw);
 	n = ZSTD_compress2(writer->zstd, record + sizeof(header), bound, json, raw);

@@ -183,9 +183,9 @@ class Dataset:
     version: of the dataset, as `dieselctl log` lists them, of which the snapshot is still kept (`dieselctl stat`); default the
         newest. It stays that one, whatever is published meanwhile, in all processes and after unpickling.
 
-    len(dataset) samples, numbered in the order of storage. dataset[i] is (bytes, label). read_many() and
-    __getitems__() read several: dieseld serves them from its cache, with few requests. If its cache cannot hold the dataset,
-    or dieseld is gone, they are read from storage with the caller's own rights, and checked.
+    len(dataset) samples, numbered in the order of storage. dataset[i] is (bytes, label), read from the files of a folder
+    with the caller's own rights, and checked. dieseld serves read_many() and __getitems__(), which read several, from its
+    cache, with few requests. If its cache cannot hold the dataset, or dieseld is gone, they read the files, too.
 
     By paths inside the dataset: dataset["cat/1.jpg"] is its bytes. Likewise: "cat/1.jpg" in dataset, listdir(), walk(),
     stat(), find().
@@ -376,8 +376,14 @@ class Dataset:
         return self._first_stranger(native.NO_CLASS)
 
     def read(self, sample: int) -> bytearray:
-        """Returns the bytes of a sample, by its number, as a bytearray."""
-        return self.read_many([sample])[0]
+        """Returns the bytes of a sample, by its number, as a bytearray.
+
+        A sample of a folder is read from its files, which costs less than asking dieseld for one sample."""
+        if self.path.startswith(BUCKET):
+            return self.read_many([sample])[0]
+        data = bytearray(self._info(sample).bytes)
+        self._read_files([sample], [native.address_of(data)], [len(data)])
+        return data
 
     def read_many(self, samples: Iterable[int]) -> list[bytearray]:
         """Returns the bytes of samples, by their numbers, each as a bytearray.
@@ -401,20 +407,25 @@ class Dataset:
 
     def _fill(self, chosen: list[int], addresses: list[int], sizes: list[int]) -> None:
         """Reads samples into memory at these addresses."""
-        n, text, result = len(chosen), ctypes.create_string_buffer(native.ERROR_BYTES), -errno.EINTR
         try:
             handle = self._connection.handle
-        except OSError:  # a forked process finds no dieseld: it reads storage, with its parent's files
-            handle, n = self._connection.reader, 0
-        while n and result == -errno.EINTR:  # a signal, whose Python handler has run by then
+        except OSError:  # a forked process finds no dieseld, but has its parent's files
+            self._read_files(chosen, addresses, sizes)
+            return
+        n, text, result = len(chosen), ctypes.create_string_buffer(native.ERROR_BYTES), -errno.EINTR
+        while result == -errno.EINTR:  # a signal, whose Python handler has run by then
             result = lib.diesel_dataset_read_many(handle, (native.c_uint64 * n)(*chosen), n, (ctypes.c_void_p * n)(*addresses),
                                                   (ctypes.c_size_t * n)(*sizes), text, len(text))
-        for sample, address, size in zip(chosen, addresses, sizes) if not n else ():
-            result = lib.diesel_dataset_read(handle, sample, address, size, text, len(text))
-            if result < 0:
-                break
-        if chosen and result < 0:
+        if result < 0:
             raise errors.from_result(result, os.fsdecode(text.value), self.path)
+
+    def _read_files(self, chosen: list[int], addresses: list[int], sizes: list[int]) -> None:
+        """Reads samples from the dataset's files into memory at these addresses."""
+        text = ctypes.create_string_buffer(native.ERROR_BYTES)
+        for sample, address, size in zip(chosen, addresses, sizes):
+            result = lib.diesel_dataset_read(self._connection.reader, sample, address, size, text, len(text))
+            if result < 0:
+                raise errors.from_result(result, os.fsdecode(text.value), self.path)
 
     def find(self, path: str) -> int:
         """Returns the number of the sample with this path inside the dataset. Raises KeyError, also if the subset lacks the sample."""

@@ -338,7 +338,7 @@ def _program() -> str:
         wrong.append(f"{path} is {version}")
     if wrong:
         raise _refused(f"no dieseld of the right version ({', '.join(wrong)}): diesel_loader is {native.VERSION}. Install the same version of both")
-    where = f"DIESEL_DAEMON is {given}, which is not a program" if given else "no program dieseld next to this Python or in PATH"
+    where = f"DIESEL_DAEMON is {given}, which is not a program" if given else "no dieseld program next to this Python or in PATH"
     raise _refused(f"no dieseld at {NODE_SOCKET}, and {where}: pip install diesel-tools, or start dieseld and set DIESEL_SOCKET to its "
                    f"socket")
 

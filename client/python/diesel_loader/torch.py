@@ -90,7 +90,10 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
     def __getitem__(self, i):
         if isinstance(i, (slice, str)):
             return super().__getitem__(i)
-        return self.__getitems__([i])[0]
+        number = self.number(i)
+        data = self.read(number)
+        tensor = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+        return self._assembly().sample(tensor, number, self.label(number))
 
     def __getitems__(self, indices):
         chosen = [self.number(i) for i in indices]

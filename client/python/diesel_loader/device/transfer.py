@@ -40,7 +40,7 @@ def chosen(device: Any) -> torch.device | None:
     if found is not None and found.type == "cpu":
         return None
     if found is None or found.type != "cuda" or (found.index or 0) < 0:
-        raise ValueError(f'device must be None, "cpu", "cuda", "cuda:N", N or such a torch.device, not {device!r}')
+        raise ValueError(f'device must be None, "cpu", "cuda", "cuda:N", N or an equivalent torch.device, not {device!r}')
     n = cuda.n_devices()
     if not n:
         raise RuntimeError(f"device={device!r}, but torch {torch.__version__} finds no GPU (torch.cuda.is_available() is False): "

@@ -8,6 +8,7 @@ import copy
 import ctypes
 import errno
 import functools
+import itertools
 import json
 import math
 import numbers
@@ -39,6 +40,7 @@ modification time (ns since 1970) of the packed file."""
 
 AUTO, NEVER = "auto", "never"
 VERSION_MAX = (1 << 63) - 1
+COPIED_BYTES = 1 << 20  # samples that are shorter together are copied once more: this costs less than the address of each
 
 
 def version_number(version: Any) -> int | None:
@@ -391,9 +393,20 @@ class Dataset:
         dieseld serves them from its cache, many per request. If its cache cannot hold the dataset, or dieseld is gone, they
         are read from storage. Any thread may call it. Raises OSError: a number without a sample, or a damaged sample."""
         chosen = list(samples)
-        pieces = [bytearray(info.bytes) for info in self._infos(chosen)]
-        self._fill(chosen, [native.address_of(piece) for piece in pieces], [len(piece) for piece in pieces])
-        return pieces
+        return self._read_as(chosen, self._infos(chosen))
+
+    def _read_as(self, chosen: list[int], infos: Any) -> list[bytearray]:
+        """Returns the bytes of samples whose native.SampleInfo are known."""
+        sizes = [info.bytes for info in infos]
+        if sum(sizes) > COPIED_BYTES:
+            pieces = [bytearray(size) for size in sizes]
+            self._fill(chosen, [native.address_of(piece) for piece in pieces], sizes)
+            return pieces
+        ends = list(itertools.accumulate(sizes))
+        whole = bytearray(ends[-1] if ends else 0)
+        begin = native.address_of(whole)
+        self._fill(chosen, [begin + end - size for end, size in zip(ends, sizes)], sizes)
+        return [whole[end - size:end] for end, size in zip(ends, sizes)]
 
     def _infos(self, chosen: list[int]) -> Any:
         """Returns an array of native.SampleInfo. Raises OSError: no such sample."""
@@ -518,7 +531,8 @@ class Dataset:
     def __getitems__(self, indices: Iterable[Any]) -> list[Any]:
         """Returns [self[i] for i in indices], with few requests. PyTorch's DataLoader calls it for a batch."""
         chosen = [self.number(i) for i in indices]
-        return list(zip(self.read_many(chosen), self._labels(self._infos(chosen))))
+        infos = self._infos(chosen)
+        return list(zip(self._read_as(chosen, infos), self._labels(infos)))
 
     def _getitems(self, indices: Iterable[Any]) -> list[Any]:
         """Does the same for Grain, whose RandomAccessDataSource a dataset is."""

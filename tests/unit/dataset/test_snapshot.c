@@ -638,7 +638,7 @@ static void test_other_formats_are_refused(void **state)
 	assert_non_null(strstr(err.text, "update this program, or run `dieselctl snapshot`"));
 	((struct snapshot_header *)image.data)->format = SNAPSHOT_FORMAT - 1;
 	assert_int_equal(open_snapshot_bytes(image.data, image.bytes, &s, &err), -EPROTONOSUPPORT);
-	assert_non_null(strstr(err.text, "; run `dieselctl snapshot`"));
+	assert_non_null(strstr(err.text, ": run `dieselctl snapshot`"));
 	free(image.data);
 }
 

@@ -170,7 +170,7 @@ static int posix_replace(struct store *s, const struct chunk_id *id, const struc
 
 static int open_object(struct store *s, const struct chunk_id *id, int *ret_fd, struct error *err)
 {
-	char name[NAME_BYTES];
+	char name[NAME_BYTES], text[STORE_NAME_MAX];
 	int fd = openat(posix_of(s)->dir_fd, object_name(id, name),
 			O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	struct stat st;
@@ -180,7 +180,7 @@ static int open_object(struct store *s, const struct chunk_id *id, int *ret_fd, 
 	/* A FIFO or a device under a chunk's name would block or worse. */
 	if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
 		close(fd);
-		return object_error(s, id, -EBADMSG, "open as a regular file", err);
+		return error_set(err, -EBADMSG, "%s is not a regular file", store_describe(s, id, text));
 	}
 	*ret_fd = fd;
 	return 0;

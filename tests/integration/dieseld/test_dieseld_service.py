@@ -432,7 +432,7 @@ class WrongConfigurations(unittest.TestCase):
         (SECTION + "cahce = 4G\n", 2, 'no setting "cahce"', "write cache"),
         (SECTION + "cluster_key = /k\n", 2, 'no setting "cluster_key"', "write cluster-key"),
         (SECTION + "frobnicate = 1\n", 2, 'no setting "frobnicate"', "remove it"),
-        (SECTION + "verbose = yes\n", 2, 'no setting "verbose"', "write --verbose on the command line"),
+        (SECTION + "verbose = yes\n", 2, 'no setting "verbose"', "pass --verbose on the command line"),
         (SECTION + "cache = 4G\ncache = 5G\n", 3, "cache is on line 2 already", "remove one of the two"),
         (SECTION + "no-io-uring = yes\n\nno-io-uring = no\n", 4, "no-io-uring is on line 2 already", "remove one of the two"),
         (SECTION + "assist = maybe\n", 2, "neither yes nor no", "write assist = no"),

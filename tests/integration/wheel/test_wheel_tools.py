@@ -144,7 +144,7 @@ class Both(unittest.TestCase):
         # With the environment activated, names suffice.
         done = self.alone("bash", "-c", f". {self.bin}/activate && diesel-analyze -- python train.py {self.source}")
         self.assertRegex(done.stderr, r"(?m)^prep-bound: ")
-        self.assertIn(f"there is {self.bin}/python3. Give this path",
+        self.assertIn(f"but {self.bin}/python3 exists. Give this path",
                       self.alone(self.bin / "diesel-analyze", "--", "python3", path="/nowhere").stderr)
 
     def test_the_remedy(self):

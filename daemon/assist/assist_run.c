@@ -141,10 +141,8 @@ int assist_reader_run(int fd)
 		return 1;
 	helper_title(HELPER_AHEAD, order.uid);
 	r.fd = fd;
-	null_fd =
-	    open("/dev/null",
-		 O_WRONLY |
-		     O_CLOEXEC); /* opened before the change of root: the job's root may have no /dev/null */
+	/* Opens /dev/null before the change of root, because the job's root may have none. */
+	null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
 	r.pidfd = kernel_pidfd_open((pid_t)order.pid);
 	code = null_fd < 0   ? error_errno(&err, -errno, "cannot open /dev/null")
 	       : r.pidfd < 0 ? error_errno(&err, -errno, "process %lld is gone", (long long)order.pid)

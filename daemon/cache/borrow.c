@@ -6,8 +6,8 @@
 /* Percentage of time for which tasks wait for memory that counts as pressure: half of the value at which the
  * tuner cuts claims. */
 #define WAIT_SOME 5.0
-/* If 1/FREE_SHARE of the memory is free, tasks that wait have reached a limit of their own cgroup.
- */
+/* If more than 1/FREE_SHARE of the memory is free and unused, tasks that wait have reached a limit of their
+ * own cgroup. */
 #define FREE_SHARE 8.0
 /* Minimum time in which programs can allocate all memory of a machine. One core allocates 4 KiB pages at
  * about 3 GiB/s, and all cores of a large machine at a fraction of their memory's speed. */

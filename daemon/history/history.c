@@ -839,8 +839,8 @@ static bool was_history(const char *path)
 	return is;
 }
 
-/* Sets a damaged history aside, and removes the files that SQLite keeps next to it: their journal must not be
- * applied to the new file. */
+/* Sets a damaged history aside, and removes the files that SQLite keeps next to it: SQLite would apply its
+ * journal to the new file. */
 static int set_aside(const char *path, char notice[256], struct error *err)
 {
 	static const char *const beside[] = {"-wal", "-shm"};

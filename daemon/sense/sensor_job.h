@@ -48,13 +48,15 @@ void sensed_dataset(const struct serving *serving, const struct job *job, struct
 
 /* sensor_rates.c: pure. */
 
-/* Fills in the figures of arrived chunks, work, rates and consumption, from the latest reading and an earlier
- * one. shares: true if the job has other nodes, whose figures are then filled in, too. */
+/* Fills in the figures of arrived chunks, from the latest reading and earlier ones. shares: true if the job
+ * has other nodes, whose figures are then filled in, too. */
 void sensed_source(const struct sensed_job *sensed, bool shares, struct stall_sample *sample);
 /* Fills in what each tier delivers. Call it after sensed_source(), whose memory_hit_ratio it uses. */
 void sensed_flows(const struct sensed_job *sensed, bool shares, struct stall_sample *sample);
+/* Fills in the figures of decoded copies, except those that sensed_dataset() fills in. */
 void sensed_decoded(const struct sensed_reading *before, const struct sensed_reading *now,
 		    struct stall_sample *sample);
+/* Fills in the work of daemon workers and client workers between the two readings. */
 void sensed_work(const struct sensed_reading *before, const struct sensed_reading *now,
 		 struct stall_sample *sample);
 /* Fills in the shares: the child's if there is a report, else the clients'. */

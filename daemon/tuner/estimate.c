@@ -12,10 +12,10 @@
 #define NOISE 0.75
 /* Ratio beyond which a figure counts as different. Wider for demand, which is noisy after a long wait. */
 #define DIFFERS 1.35
-/* Waiting has grown if it rose by this share of the time. */
+/* Waiting has grown if it rose by more than this share of the time and by more than STRAYS deviations. */
 #define WAIT_DIFFERS 0.10
-/* Waiting has also grown if it rose by this many times its usual deviation: windows find more or less in
- * memory. Below 3, because a change adds to the deviation that it is compared with, and must still be
+/* Minimum growth of waiting, in multiples of its usual deviation, which exists because windows find more or
+ * less in memory. Below 3, because a change adds to the deviation that it is compared with, and must still be
  * noticed. */
 #define STRAYS 2.5
 /* Ratio for bandwidth, which also depends on the files that are read. */

@@ -57,6 +57,7 @@ struct membership *memberships_join(struct cache *c, struct cached_dataset *d, s
 void membership_leave(struct membership *m);
 /* Ends all memberships of the job. */
 void memberships_end_job(struct job *job);
+/* Ends all memberships for the dataset. */
 void memberships_end_dataset(struct cached_dataset *d);
 void memberships_end_all(struct cache *c);
 

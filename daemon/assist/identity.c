@@ -204,7 +204,7 @@ int identity_take(pid_t pid, uint64_t start_ticks, uid_t uid, gid_t gid, bool *r
 	charged = join_groups(process);
 	r = enter_root(process, &c);
 	if (r < 0)
-		return error_errno(err, r, "cannot enter the mount namespace of process %d", pid);
+		return error_errno(err, r, "cannot enter the mount namespace and root of process %d", pid);
 	r = become(&c);
 	if (r < 0)
 		return error_errno(err, r, "cannot take on the user and groups of process %d", pid);

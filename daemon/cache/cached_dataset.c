@@ -132,10 +132,10 @@ static int load_chunk_table(struct cached_dataset *d, struct error *err)
 		return error_set(err, -ENODATA, "%s holds no samples", d->path);
 	/* A view's offset in its segment has 32 bits. */
 	if (d->info.max_chunk_file_bytes == 0 || d->info.max_chunk_file_bytes > UINT32_MAX - CHUNK_ALIGN)
-		return error_set(
-		    err, -EBADMSG,
-		    "%s: cannot serve a chunk of %llu bytes: must not be empty, and less than 4 GiB", d->path,
-		    (unsigned long long)d->info.max_chunk_file_bytes);
+		return error_set(err, -EBADMSG,
+				 "%s: cannot serve a chunk of %llu bytes: a chunk must have at least one "
+				 "byte and less than 4 GiB",
+				 d->path, (unsigned long long)d->info.max_chunk_file_bytes);
 	d->chunks = calloc(d->info.n_chunks, sizeof(*d->chunks));
 	if (!d->chunks)
 		return error_errno(err, -ENOMEM, "cannot serve %s", d->path);

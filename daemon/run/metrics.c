@@ -731,7 +731,7 @@ static void session_figures(FILE *text, const struct server *s)
 		       "Open sessions, each of which serves a sequence of batches.", n_sessions);
 	metrics_head(text, "diesel_sessions_waiting", "gauge",
 		     "Sessions whose next batch waits, by cause: for storage, for CPU work, or for the "
-		     "client to release a batch.");
+		     "client to take or release a batch.");
 	for (size_t i = 0; i < 3; i++)
 		fprintf(text, "diesel_sessions_waiting{stall=\"%s\"} %" PRIu64 "\n", kinds[i].stall,
 			n_waiting[i]);

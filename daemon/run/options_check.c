@@ -31,7 +31,9 @@ static int check_path(const char *name, const char *path, mode_t kind, struct er
 		if ((st.st_mode & S_IFMT) == kind)
 			return 0;
 		return error_set(err, -EEXIST, "%s: %s is %s: write the path of %s", name, path,
-				 S_ISDIR(st.st_mode) ? "a folder" : "neither a folder nor a socket",
+				 S_ISDIR(st.st_mode)    ? "a folder"
+				 : S_ISSOCK(st.st_mode) ? "a socket"
+							: "neither a folder nor a socket",
 				 kind == S_IFDIR   ? "a folder"
 				 : kind == S_IFREG ? "a file"
 						   : "a socket");

@@ -62,9 +62,9 @@ const struct option_row option_rows[] = {
      .about = "The least memory that the tuner gives to all caches together. Default: 0."},
     {"workers-max", option_tuned, "4", .key = WIRE_SET_WORKERS_MAX, .value = "N", .applies = OPTION_RELOAD,
      .help = "limit of --workers (default: one per core)",
-     .about = "The most CPU threads that the tuner uses. Default: one per core. Unless `--workers` is set, "
-	      "no thread works for one user on cores that the control group of another user's job has "
-	      "(cpuset.cpus.effective, cpu.max)."},
+     .about = "The most CPU threads that the tuner uses. Default: one per core. Unless this option, "
+	      "`--workers` or a pin sets a number, no thread works for one user on cores that the control "
+	      "group of another user's job has (cpuset.cpus.effective, cpu.max)."},
     {"client-workers-max", option_tuned, "4", .key = WIRE_SET_CLIENT_WORKERS_MAX, .value = "N",
      .applies = OPTION_RELOAD, .help = "limit of --client-workers (default: one per core)",
      .about = "The most Python workers that the tuner gives to all jobs together. Default: one per core."},

@@ -98,7 +98,7 @@ static int result_of(int r, struct diesel_codec_error *said, const char *functio
 				 function, r);
 	if (r < 0)
 		return said->text[0] ? error_set(err, r, "%s", said->text)
-				     : error_errno(err, r, "its %s() fails", function);
+				     : error_errno(err, r, "the codec's %s() fails", function);
 	return 0;
 }
 

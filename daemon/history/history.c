@@ -575,9 +575,9 @@ void history_close(struct history *h)
 
 /* ---- opening the file, and the thread ---- */
 
-/* Reads the data that history_file_put_state() wrote. Nothing in the file is trusted: it may have been edited
- * or damaged. */
+/* The functions below read the file, of which nothing is trusted: it may have been edited or damaged. */
 
+/* Reads the data that history_file_put_state() wrote. *ret_data: the caller frees it. */
 static int history_file_get_state(struct history_file *f, const char *key, void **ret_data, size_t *ret_size,
 				  struct error *err)
 {

@@ -52,7 +52,7 @@ class RandomResizedCrop(_Scaling):
         super().__init__(height_and_width(size), interpolation)
         self.scale, self.ratio = interval("scale", scale, 0, MOST), interval("ratio", ratio, 1 / MOST, MOST)
         if not self.scale[1]:
-            raise ValueError(f"invalid scale {scale!r}: its upper bound must be above 0")
+            raise ValueError(f"the upper bound of scale must be above 0, not {scale!r}")
 
 
 class Resize(_Scaling):

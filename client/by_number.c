@@ -147,12 +147,12 @@ static int copy(const struct diesel_batch *batch, const struct by_number_request
 }
 
 /* Requests as many batches at a time as the session may. */
-static int read_batches(struct number_session *s, const struct by_number_request *q, uint32_t *n_done)
+static int read_batches(struct number_session *s, const struct by_number_request *q)
 {
-	uint32_t n_asked = 0;
+	uint32_t n_asked = 0, n_done = 0;
 	int r = drop_abandoned(s);
 
-	while (r == 0 && *n_done < q->n) {
+	while (r == 0 && n_done < q->n) {
 		struct diesel_batch batch;
 
 		while (n_asked < q->n) {
@@ -167,29 +167,23 @@ static int read_batches(struct number_session *s, const struct by_number_request
 		if (r < 0)
 			return r;
 		s->n_abandoned--;
-		r = copy(&batch, q, *n_done);
-		*n_done += batch.n_items;
+		r = copy(&batch, q, n_done);
+		n_done += batch.n_items;
 		diesel_batch_release(batch.lease);
 	}
 	return r;
 }
 
-int by_number_read(struct by_number *b, struct diesel_dataset *d, const struct by_number_request *q,
-		   uint32_t *ret_n)
+int by_number_read(struct by_number *b, struct diesel_dataset *d, const struct by_number_request *q)
 {
 	struct number_session *s = acquire(b);
-	uint32_t n_done = 0;
 	int r;
 
-	*ret_n = 0;
 	if (!s)
 		return 0;
 	r = open_session(d, s);
 	if (r == 0)
-		r = read_batches(s, q, &n_done);
-	release(b, s, r == 0 || (r == -EINTR && s->session));
-	if (r == -EINTR)
-		return r;
-	*ret_n = r == 0 ? n_done : 0;
-	return 0;
+		r = read_batches(s, q);
+	release(b, s, r == 0 || r == -EINTR);
+	return r == -EINTR ? r : r == 0;
 }

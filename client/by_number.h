@@ -22,7 +22,6 @@ struct by_number_request {
 int by_number_new(struct by_number **ret);
 void by_number_free(struct by_number *b);
 
-/* Reads samples. *ret_n: number of samples read; 0: none, because the daemon is gone, or its cache cannot
- * hold the dataset. -EINTR: a signal arrived. */
-int by_number_read(struct by_number *b, struct diesel_dataset *d, const struct by_number_request *q,
-		   uint32_t *ret_n);
+/* Returns 1 if all samples were read; 0: the daemon is gone, or its cache cannot hold the dataset. -EINTR: a
+ * signal arrived. */
+int by_number_read(struct by_number *b, struct diesel_dataset *d, const struct by_number_request *q);

@@ -146,7 +146,9 @@ int diesel_dataset_open_version(const char *path, uint64_t version, const char *
 	d->wanted = version;
 	d->path = strdup(path);
 	d->socket_path = strdup(socket_or_default(socket));
-	r = d->path && d->socket_path ? open_files(d, &err) : -ENOMEM;
+	r = d->path && d->socket_path ? by_number_new(&d->by_number) : -ENOMEM;
+	if (r == 0)
+		r = open_files(d, &err);
 	if (r == 0)
 		r = reach_daemon(d, &copy_fd, &err);
 	if (r == 0)

@@ -20,8 +20,8 @@ struct diesel_dataset {
 	struct snapshot *snapshot;   /* the daemon's copy, shared by every process of the node; only its
 					tables are verified, so use dataset_look_up() for entries */
 	struct store *store;         /* for diesel_dataset_read(); NULL: not opened yet */
-	struct by_number *by_number; /* for diesel_dataset_read_many(); NULL: not used yet */
-	pthread_mutex_t store_lock;  /* of opening both */
+	struct by_number *by_number; /* for diesel_dataset_read_many() */
+	pthread_mutex_t store_lock;
 };
 
 /* Reads a sample's entry in the snapshot, after comparing its checksums before the first use. -ERANGE: no

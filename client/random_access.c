@@ -114,24 +114,12 @@ int diesel_dataset_read(struct diesel_dataset *dataset, uint64_t sample, void *b
 	return r < 0 ? report_error(&err, r, error, error_size) : 0;
 }
 
-static int open_by_number(struct diesel_dataset *d)
-{
-	int r = 0;
-
-	pthread_mutex_lock(&d->store_lock);
-	if (!d->by_number)
-		r = by_number_new(&d->by_number);
-	pthread_mutex_unlock(&d->store_lock);
-	return r;
-}
-
 int diesel_dataset_read_many(struct diesel_dataset *dataset, const uint64_t *samples, uint32_t n,
 			     void *const *buffers, const size_t *sizes, char *error, size_t error_size)
 {
 	const struct by_number_request request = {samples, buffers, sizes, n};
 	struct error err = ERROR_INIT;
-	uint32_t n_read = 0;
-	int r = open_by_number(dataset);
+	int r = 0;
 
 	for (uint32_t i = 0; i < n && r == 0; i++) {
 		struct snapshot_sample s;
@@ -142,10 +130,12 @@ int diesel_dataset_read_many(struct diesel_dataset *dataset, const uint64_t *sam
 				      (unsigned long long)samples[i], sizes[i], s.bytes);
 	}
 	if (r == 0)
-		r = by_number_read(dataset->by_number, dataset, &request, &n_read);
+		r = by_number_read(dataset->by_number, dataset, &request);
 	if (r < 0)
 		return report_error(&err, r, error, error_size);
-	for (uint32_t i = n_read; i < n && r == 0; i++)
+	if (r > 0)
+		return 0;
+	for (uint32_t i = 0; i < n && r == 0; i++)
 		r = diesel_dataset_read(dataset, samples[i], buffers[i], sizes[i], error, error_size);
 	return r;
 }

@@ -14,7 +14,7 @@ import torch.utils.data
 from torch.utils.data.distributed import DistributedSampler
 
 from . import dataset as served
-from . import bucketing, frameworks, native, seeding
+from . import bucketing, frameworks, seeding
 from .assembly import Assembly, pil_loader
 from .device import SLOTS, DeviceStream, chosen
 from .loader import AUTO, Loader, check_methods, not_packed
@@ -91,21 +91,19 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
         if isinstance(i, (slice, str)):
             return super().__getitem__(i)
         number = self.number(i)
-        data = self.read(number)
-        tensor = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
-        return self._assembly().sample(tensor, number, self.label(number))
+        return self._assembly().sample(_tensor(self.read(number)), number, self.label(number))
 
     def __getitems__(self, indices):
         chosen = [self.number(i) for i in indices]
         infos = self._infos(chosen)
-        sizes = [info.bytes for info in infos]
-        ends = list(itertools.accumulate(sizes))
-        memory = bytearray(ends[-1]) if ends else b""
-        begin = native.address_of(memory)
-        self._fill(chosen, [begin + end - size for end, size in zip(ends, sizes)], sizes)
-        whole = torch.frombuffer(memory, dtype=torch.uint8) if memory else torch.empty(0, dtype=torch.uint8)
         sample = self._assembly().sample
-        return [sample(data, number, label) for data, number, label in zip(whole.split(sizes), chosen, self._labels(infos))]
+        return [sample(_tensor(data), number, label)
+                for data, number, label in zip(self._read_as(chosen, infos), chosen, self._labels(infos))]
+
+
+def _tensor(data):
+    """Returns the bytes of a sample as a tensor over the same memory."""
+    return torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
 
 
 class _AsTheirs(Dataset):

@@ -2,10 +2,10 @@
 #pragma once
 
 /*
- * Which member owns a chunk: weighted rendezvous hashing. Each member has a score for each chunk. The member
- * with the highest score owns the chunk, or the next one if that member is unreachable. So a member that
- * joins or leaves moves only its own chunks, and nodes with the same members find the same owner without
- * asking. Pure.
+ * Finds the member that owns a chunk, by weighted rendezvous hashing. Each member has a score for each chunk.
+ * The member with the highest score owns the chunk, or the next one if that member is unreachable. So a
+ * member that joins or leaves moves only its own chunks, and nodes with the same members find the same owner
+ * without asking. Pure.
  *
  * The score of a member of weight w is w / -ln(u), with u in (0, 1) drawn from XXH3 of the member's name and
  * the chunk's id (Thaler and Ravishankar 1998; the weights as in Schindelhauer and Schomaker 2005).

@@ -55,10 +55,9 @@ static int no_snapshot(const struct diesel_dataset *d, struct error *err)
 			 d->path, length, d->path, length, d->path, length, d->path);
 }
 
-static int open_files(struct diesel_dataset *d, struct error *err)
+/* Opens the dataset's folder and snapshot. */
+static int open_folder(struct diesel_dataset *d, struct error *err)
 {
-	if (fetch_is_elsewhere(d->path))
-		return fetch_start(d->path, d->wanted, d->socket_path, &d->shown, err);
 	d->shown.dir_fd = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (d->shown.dir_fd < 0 && errno == EACCES) /* permission to pass through the folder is enough */
 		d->shown.dir_fd = open(d->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -83,6 +82,21 @@ static int open_files(struct diesel_dataset *d, struct error *err)
 	return 0;
 }
 
+static int open_files(struct diesel_dataset *d, struct error *err)
+{
+	int r = 0;
+
+	d->is_fetched = fetch_is_elsewhere(d->path);
+	if (!d->is_fetched)
+		r = open_folder(d, err);
+	/* Sources of external chunks are opened by name, so only the user's own process reads them. */
+	if (r < 0 || (!d->is_fetched && !snapshot_is_external(d->shown.snapshot_fd)))
+		return r;
+	d->is_fetched = true;
+	shown_close(&d->shown);
+	return fetch_start(d->path, d->wanted, d->socket_path, &d->shown, err);
+}
+
 static int ask_for_snapshot(struct diesel_dataset *d, int *ret_copy_fd, struct error *err)
 {
 	return attachment_connect(d->socket_path, &d->shown, d->wanted, &d->connection, ret_copy_fd, err);
@@ -93,7 +107,7 @@ static int ask_for_version(struct diesel_dataset *d, int *ret_copy_fd, struct er
 {
 	int r = ask_for_snapshot(d, ret_copy_fd, err);
 
-	if (r != -ESTALE || !d->wanted || fetch_is_elsewhere(d->path))
+	if (r != -ESTALE || !d->wanted || d->is_fetched)
 		return r;
 	shown_close(&d->shown);
 	int again = open_files(d, err);
@@ -122,6 +136,18 @@ static int reach_daemon(struct diesel_dataset *d, int *ret_copy_fd, struct error
 		r = ask_for_version(d, ret_copy_fd, err);
 	}
 	return r;
+}
+
+int diesel_dataset_needs_dieselctl(const char *path)
+{
+	_cleanup_(closep) int fd = -EBADF, dir_fd = -EBADF;
+
+	if (fetch_is_elsewhere(path))
+		return 1;
+	dir_fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (dir_fd >= 0)
+		fd = openat(dir_fd, SNAPSHOT_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	return fd >= 0 && snapshot_is_external(fd);
 }
 
 int diesel_dataset_open(const char *path, const char *socket, struct diesel_dataset **ret, char *error,

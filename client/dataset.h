@@ -16,6 +16,7 @@ struct diesel_dataset {
 	char *socket_path;
 	uint64_t wanted; /* requested version; 0: the newest */
 	struct shown shown;
+	bool is_fetched;             /* a process of the user's reads the chunks (elsewhere/fetch.h) */
 	struct transport connection; /* keeps the dataset open in the daemon between sessions */
 	struct snapshot *snapshot;   /* the daemon's copy, shared by every process of the node; only its
 					tables are verified, so use dataset_look_up() for entries */

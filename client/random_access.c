@@ -52,10 +52,10 @@ static int open_own_store(struct diesel_dataset *d, struct error *err)
 	struct store *store;
 	int r;
 
-	if (fetch_is_elsewhere(d->path))
+	if (d->is_fetched)
 		return fetch_store_open(d->path, d->shown.channel_fd, &d->store, err);
 	r = store_open(d->path, false, &store, err);
-	if (r == 0 && snapshot_info(d->snapshot)->is_compressed) {
+	if (r == 0 && snapshot_needs_plain_store(snapshot_info(d->snapshot))) {
 		r = store_plain_open(store, zstd_decode, &d->store, err);
 		if (r < 0)
 			store_free(store);

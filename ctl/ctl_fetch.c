@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/fetch_channel.h"
@@ -20,7 +21,9 @@
 #include "dataset/chunk_id.h"
 #include "dataset/compress.h"
 #include "dataset/backend.h"
+#include "dataset/remote.h"
 #include "dataset/snapshot.h"
+#include "dataset/snapshot_retained.h"
 #include "lib/cleanup.h"
 #include "lib/fd_io.h"
 #include "lib/fd_message.h"
@@ -263,6 +266,7 @@ struct fetch_run {
 	struct place *place; /* stays open until the end, because it holds the folder */
 	struct store *store;
 	int dir_fd, snapshot_fd;
+	int copy_fd; /* holds the copy of another user's snapshot */
 	struct fetch_pool *pool;
 };
 
@@ -278,14 +282,52 @@ static int say(int result, const char *text, const int *fds, size_t n_fds)
 static int make_plain(struct fetch_run *f, struct error *err)
 {
 	struct snapshot *s;
-	int r = snapshot_open(f->place->folder, &s, err);
+	int r = snapshot_open_fd(f->snapshot_fd, f->url, &s, err);
 
 	if (r < 0)
 		return r;
-	if (snapshot_info(s)->is_compressed)
+	if (snapshot_needs_plain_store(snapshot_info(s)))
 		r = store_plain_open(f->store, compress_decode, &f->store, err);
 	snapshot_close(s);
 	return r;
+}
+
+static int open_in(const char *folder, struct fetch_run *f, struct error *err)
+{
+	f->dir_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	f->snapshot_fd =
+	    f->dir_fd < 0 ? -EBADF : openat(f->dir_fd, SNAPSHOT_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (f->snapshot_fd < 0)
+		return error_errno(err, -errno, "cannot open %s/" SNAPSHOT_FILE, folder);
+	return 0;
+}
+
+/* Opens the snapshot of a dataset in a folder; of another user's, a copy. */
+static int open_folder(struct fetch_run *f, struct error *err)
+{
+	_cleanup_(freep) char *copy = NULL;
+	struct stat st;
+	int r = 0;
+
+	if (f->place->dir_fd < 0)
+		return error_errno(err, f->place->dir_fd, "cannot open %s", f->url);
+	f->dir_fd = fcntl(f->place->dir_fd, F_DUPFD_CLOEXEC, 0);
+	if (f->version)
+		r = snapshot_retained_open(f->dir_fd, f->url, f->version, &f->snapshot_fd, err);
+	else
+		f->snapshot_fd = openat(f->dir_fd, SNAPSHOT_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (r < 0)
+		return r;
+	if (f->snapshot_fd < 0 || fstat(f->snapshot_fd, &st) < 0)
+		return error_errno(err, -errno, "cannot open %s/" SNAPSHOT_FILE, f->url);
+	if (st.st_uid == geteuid())
+		return 0;
+	r = snapshot_private_copy(f->url, f->snapshot_fd, &copy, &f->copy_fd, err);
+	if (r < 0)
+		return r;
+	close(f->dir_fd);
+	close(f->snapshot_fd);
+	return open_in(copy, f, err);
 }
 
 static int open_snapshot(struct fetch_run *f, struct error *err)
@@ -295,15 +337,8 @@ static int open_snapshot(struct fetch_run *f, struct error *err)
 	if (r == 0)
 		r = backend_store(f->place, false, &f->store, err);
 	if (r == 0)
-		r = make_plain(f, err);
-	if (r < 0)
-		return r;
-	f->dir_fd = open(f->place->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	f->snapshot_fd =
-	    f->dir_fd < 0 ? -EBADF : openat(f->dir_fd, SNAPSHOT_FILE, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	if (f->snapshot_fd < 0)
-		return error_errno(err, -errno, "cannot open %s/" SNAPSHOT_FILE, f->place->folder);
-	return 0;
+		r = f->place->ops ? open_in(f->place->folder, f, err) : open_folder(f, err);
+	return r < 0 ? r : make_plain(f, err);
 }
 
 /* Opens the connection on which orders arrive from now on. */

@@ -19,6 +19,7 @@ if(TARGET dieseld)
   diesel_script_test(fault opening /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/fault/test_opening.py)
   diesel_script_test(integration codecs /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/codec/test_codecs.py)
   diesel_script_test(integration by_number /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_by_number.py)
+  diesel_script_test(integration index /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_index.py)
   diesel_script_test(integration paths /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_paths.py)
   diesel_script_test(integration dataset.pinned_folder
     /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_pinned.py folder)

@@ -7,6 +7,7 @@
 
 #include "dataset/checksum/checksum.h"
 #include "dataset/blocks.h"
+#include "dataset/external.h"
 #include "lib/text.h"
 
 /* Formats are little endian; a big-endian port has to swap in this file, chunk_builder.c and snapshot*.c. */
@@ -56,7 +57,8 @@ static int check_header(const struct chunk_header *header, uint64_t file_bytes, 
 	    header->names_offset != names_offset || header->file_bytes % CHUNK_ALIGN ||
 	    header->payload_offset > header->file_bytes ||
 	    ((header->flags & CHUNK_FLAG_TOMBSTONE) && header->file_bytes != header->payload_offset) ||
-	    ((header->flags & CHUNK_FLAG_COMPRESSED) && chunk_blocks_in_head(header, &blocks) < 0))
+	    ((header->flags & CHUNK_FLAG_COMPRESSED) && chunk_blocks_in_head(header, &blocks) < 0) ||
+	    ((header->flags & CHUNK_FLAG_EXTERNAL) && external_in_head(header, NULL) < 0))
 		return error_set(err, -EBADMSG, "%s: the chunk's header contradicts itself; " DAMAGED,
 				 origin);
 	return 0;
@@ -181,7 +183,7 @@ int chunk_verify_record(const struct chunk_view *view, uint32_t record, const vo
 	const struct chunk_record *r = &view->records[record];
 	char path[160];
 
-	if (checksum_xxh3(stored, r->stored_bytes) == r->xxh3)
+	if (checksum_matches(r->xxh3, view->header->flags & CHUNK_FLAG_EXTERNAL, stored, r->stored_bytes))
 		return 0;
 	return error_set(err, -EBADMSG, "%s: sample '%s' at byte %llu is damaged (checksum mismatch)", origin,
 			 text_printable(path, sizeof(path), view->names + r->name_offset, r->name_length),

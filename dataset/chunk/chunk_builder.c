@@ -10,6 +10,7 @@
 #include "dataset/checksum/checksum.h"
 #include "dataset/blocks.h"
 #include "dataset/compress.h"
+#include "dataset/external.h"
 #include "lib/text.h"
 #include "lib/units.h"
 
@@ -26,6 +27,7 @@ struct chunk_builder {
 	struct compressor *compressor; /* made for that level or an earlier one; NULL: none needed yet */
 	struct buffer lengths;         /* stored lengths of the blocks */
 	struct buffer stored;          /* the payload as it is in the file, if the chunk is compressed */
+	struct external source;        /* of an external chunk; the range ends where the last sample does */
 };
 
 static uint64_t round_up(uint64_t value, uint64_t align)
@@ -63,10 +65,23 @@ void chunk_builder_free(struct chunk_builder *b)
 void chunk_builder_reset(struct chunk_builder *b, uint32_t flags)
 {
 	b->flags = flags;
-	b->level = flags & CHUNK_FLAG_TOMBSTONE ? 0 : b->next_level;
+	b->level = flags & (CHUNK_FLAG_TOMBSTONE | CHUNK_FLAG_EXTERNAL) ? 0 : b->next_level;
 	b->n_records = 0;
 	b->payload_bytes = 0;
 	b->records.bytes = b->names.bytes = b->payload.bytes = b->head.bytes = 0;
+}
+
+void chunk_builder_external(struct chunk_builder *b, const struct external *source)
+{
+	assert(b->flags & CHUNK_FLAG_EXTERNAL);
+	b->source = *source;
+	b->source.range.name_length = (uint32_t)strlen(source->name);
+	b->source.range.offset = b->source.range.bytes = 0;
+}
+
+void chunk_builder_end_source(struct chunk_builder *b)
+{
+	b->source.range.is_last = 1;
 }
 
 void chunk_builder_compress(struct chunk_builder *b, int level)
@@ -99,6 +114,8 @@ static uint64_t head_bytes_with(const struct chunk_builder *b, uint64_t more_rec
 {
 	uint64_t table = b->level ? n_blocks_of(payload_bytes) * sizeof(uint32_t) : 0;
 
+	if (b->flags & CHUNK_FLAG_EXTERNAL)
+		table = sizeof(struct chunk_external) + b->source.range.name_length;
 	return round_up(blocks_offset_with(b, more_records, more_names) + table, CHUNK_ALIGN);
 }
 
@@ -139,44 +156,77 @@ static int check_sample(const struct chunk_sample *sample, struct error *err)
 	return 0;
 }
 
-int chunk_builder_add(struct chunk_builder *b, const struct chunk_sample *sample, struct error *err)
+static int add_record(struct chunk_builder *b, const struct chunk_sample *sample, struct chunk_record record,
+		      struct error *err)
 {
-	bool tombstone = b->flags & CHUNK_FLAG_TOMBSTONE;
-	uint64_t offset = round_up(b->payload.bytes, CHUNK_SAMPLE_ALIGN);
-	int r = check_sample(sample, err);
-
-	assert(!tombstone || sample->bytes == 0);
-	if (r < 0)
-		return r;
-	if (b->n_records && head_bytes_with(b, 1, sample->path_length, offset + sample->bytes) +
-				    round_up(offset + sample->bytes, CHUNK_ALIGN) >
-				b->target_bytes)
-		return CHUNK_BUILDER_FULL;
-
-	struct chunk_record record = {
-	    .offset = tombstone ? 0 : offset,
-	    .bytes = (uint32_t)sample->bytes,
-	    .stored_bytes = (uint32_t)sample->bytes,
-	    .xxh3 = tombstone ? 0 : checksum_xxh3(sample->data, sample->bytes),
-	    .mtime_ns = sample->mtime_ns,
-	    .mode = sample->mode,
-	    .name_offset = (uint32_t)b->names.bytes,
-	    .name_length = (uint16_t)sample->path_length,
-	    .encoding = CHUNK_ENCODING_RAW,
-	    .source_bytes = (uint32_t)sample->source_bytes,
-	};
-
-	if (reserve_aligned(&b->payload, round_up(offset + sample->bytes, CHUNK_ALIGN)) < 0 ||
-	    buffer_append(&b->names, sample->path, sample->path_length) < 0)
+	record.bytes = record.stored_bytes = (uint32_t)sample->bytes;
+	record.mtime_ns = sample->mtime_ns;
+	record.mode = sample->mode;
+	record.name_offset = (uint32_t)b->names.bytes;
+	record.name_length = (uint16_t)sample->path_length;
+	record.encoding = CHUNK_ENCODING_RAW;
+	record.source_bytes = (uint32_t)sample->source_bytes;
+	if (buffer_append(&b->names, sample->path, sample->path_length) < 0)
 		return error_errno(err, -ENOMEM, "chunk");
 	if (buffer_append(&b->records, &record, sizeof(record)) < 0) {
 		b->names.bytes -= sample->path_length;
 		return error_errno(err, -ENOMEM, "chunk");
 	}
-	buffer_zero_to(&b->payload, offset);
-	buffer_append(&b->payload, sample->data, sample->bytes); /* reserved above */
 	b->payload_bytes += sample->bytes;
 	b->n_records++;
+	return 0;
+}
+
+/* Adds a range of the source. The first sample begins the chunk's range. */
+static int add_range(struct chunk_builder *b, const struct chunk_sample *sample, struct error *err)
+{
+	struct chunk_external *range = &b->source.range;
+	uint64_t begin = b->n_records ? range->offset : sample->offset;
+	uint64_t end = begin + range->bytes, sample_end = sample->offset + sample->bytes;
+	int r;
+
+	assert(sample->offset >= begin);
+	end = end > sample_end ? end : sample_end;
+	if (b->n_records &&
+	    head_bytes_with(b, 1, sample->path_length, 0) + round_up(end - begin, CHUNK_ALIGN) >
+		b->target_bytes)
+		return CHUNK_BUILDER_FULL;
+	r = add_record(b, sample, (struct chunk_record){.offset = sample->offset - begin}, err);
+	if (r < 0)
+		return r;
+	range->offset = begin;
+	range->bytes = end - begin;
+	return 0;
+}
+
+int chunk_builder_add(struct chunk_builder *b, const struct chunk_sample *sample, struct error *err)
+{
+	bool tombstone = b->flags & CHUNK_FLAG_TOMBSTONE;
+	uint64_t offset = round_up(b->payload.bytes, CHUNK_SAMPLE_ALIGN);
+	struct chunk_record record = {0};
+	int r = check_sample(sample, err);
+
+	assert(!tombstone || sample->bytes == 0);
+	if (r < 0)
+		return r;
+	if (b->flags & CHUNK_FLAG_EXTERNAL)
+		return add_range(b, sample, err);
+	if (b->n_records && head_bytes_with(b, 1, sample->path_length, offset + sample->bytes) +
+				    round_up(offset + sample->bytes, CHUNK_ALIGN) >
+				b->target_bytes)
+		return CHUNK_BUILDER_FULL;
+
+	if (!tombstone) {
+		record.offset = offset;
+		record.xxh3 = checksum_xxh3(sample->data, sample->bytes);
+	}
+	if (reserve_aligned(&b->payload, round_up(offset + sample->bytes, CHUNK_ALIGN)) < 0)
+		return error_errno(err, -ENOMEM, "chunk");
+	r = add_record(b, sample, record, err);
+	if (r < 0)
+		return r;
+	buffer_zero_to(&b->payload, offset);
+	buffer_append(&b->payload, sample->data, sample->bytes); /* reserved above */
 	return 0;
 }
 
@@ -238,6 +288,20 @@ static void add_table(struct chunk_builder *b, uint64_t head_bytes)
 	buffer_append(&b->head, b->lengths.data, b->lengths.bytes); /* head_bytes_with() has reserved space */
 }
 
+static void add_source(struct chunk_builder *b, uint64_t head_bytes)
+{
+	struct chunk_header *header = (struct chunk_header *)b->head.data;
+	const struct external *source = &b->source;
+
+	buffer_zero_to(&b->head, blocks_offset_with(b, 0, 0));
+	header->stored_bytes = head_bytes;
+	header->file_bytes = head_bytes + round_up(source->range.bytes, CHUNK_ALIGN);
+	header->blocks_offset = (uint32_t)b->head.bytes;
+	/* head_bytes_with() has reserved space */
+	buffer_append(&b->head, &source->range, sizeof(source->range));
+	buffer_append(&b->head, source->name, source->range.name_length);
+}
+
 int chunk_builder_finish(struct chunk_builder *b, const struct chunk_id *id, uint64_t created_ns,
 			 struct iovec ret_parts[2], struct error *err)
 {
@@ -272,6 +336,8 @@ int chunk_builder_finish(struct chunk_builder *b, const struct chunk_id *id, uin
 	buffer_append(&b->head, b->names.data, b->names.bytes);
 	if (r > 0)
 		add_table(b, head_bytes);
+	if (b->flags & CHUNK_FLAG_EXTERNAL)
+		add_source(b, head_bytes);
 	buffer_zero_to(&b->head, head_bytes);
 
 	struct chunk_record *records = (struct chunk_record *)(b->head.data + sizeof(header));

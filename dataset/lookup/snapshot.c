@@ -13,6 +13,7 @@
 #include "dataset/checksum/checksum.h"
 #include "dataset/meta.h"
 #include "lib/cleanup.h"
+#include "lib/fd_io.h"
 #include "lib/huge_pages.h"
 #include "lib/file_open.h"
 #include "lib/sorted.h"
@@ -129,6 +130,7 @@ static void bind_sections(struct snapshot *s)
 	    .file_bytes = h->file_bytes,
 	    .has_digests = s->digests != NULL,
 	    .is_compressed = h->flags & SNAPSHOT_FLAG_COMPRESSED,
+	    .is_external = h->flags & SNAPSHOT_FLAG_EXTERNAL,
 	    .names = h->names <= SNAPSHOT_NAMES_OTHERS ? h->names : SNAPSHOT_NAMES_UNKNOWN,
 	};
 }
@@ -175,6 +177,15 @@ int snapshot_open_fd(int fd, const char *origin, struct snapshot **ret, struct e
 	bind_sections(s);
 	*ret = s;
 	return 0;
+}
+
+bool snapshot_is_external(int fd)
+{
+	struct snapshot_header h;
+	size_t done;
+
+	return fd_read_at(fd, &h, sizeof(h), 0, &done) == 0 && done == sizeof(h) &&
+	       memcmp(h.magic, SNAPSHOT_MAGIC, sizeof(h.magic)) == 0 && h.flags & SNAPSHOT_FLAG_EXTERNAL;
 }
 
 int snapshot_open(const char *dataset_path, struct snapshot **ret, struct error *err)
@@ -251,7 +262,8 @@ int snapshot_chunk_get(const struct snapshot *s, uint64_t chunk, struct snapshot
 	    .first_sample = e->first_sample,
 	    .n_samples = e->n_samples,
 	    .payload_offset = e->payload_offset,
-	    .is_compressed = s->info.is_compressed && e->is_compressed,
+	    .is_compressed = s->info.is_compressed && e->form == SNAPSHOT_FORM_COMPRESSED,
+	    .is_external = s->info.is_external && e->form == SNAPSHOT_FORM_EXTERNAL,
 	    .head_xxh3 = e->head_xxh3,
 	    .has_sha256 = s->digests != NULL,
 	};

@@ -9,7 +9,7 @@
 #include "dataset/snapshot.h"
 
 #define SNAPSHOT_MAGIC  "DSLSNAP"
-#define SNAPSHOT_FORMAT 4
+#define SNAPSHOT_FORMAT 5
 #define SNAPSHOT_ALIGN  64u
 
 enum snapshot_section {
@@ -33,6 +33,7 @@ struct snapshot_extent {
 enum snapshot_flag {
 	SNAPSHOT_FLAG_DIGESTS = 1 << 0,
 	SNAPSHOT_FLAG_COMPRESSED = 1 << 1, /* some chunk is compressed */
+	SNAPSHOT_FLAG_EXTERNAL = 1 << 2,   /* some chunk is external */
 };
 
 struct snapshot_header {
@@ -70,11 +71,25 @@ struct snapshot_chunk_entry {
 	uint8_t time_bytes;    /* 0 .. 8 */
 	uint8_t time_unit;     /* enum snapshot_time_unit */
 	uint8_t has_places;    /* the times are behind n_samples x uint32_t */
-	uint8_t is_compressed; /* the file is compressed, and shorter than file_bytes */
+	uint8_t form;          /* enum snapshot_form */
 	uint64_t base_ns;
 };
 
 #define SNAPSHOT_TIMES_ALIGN 8u
+
+/* form of a chunk's file */
+enum snapshot_form {
+	SNAPSHOT_FORM_PLAIN,
+	SNAPSHOT_FORM_COMPRESSED,
+	SNAPSHOT_FORM_EXTERNAL,
+};
+
+static inline enum snapshot_form snapshot_form_of(uint32_t chunk_flags)
+{
+	return chunk_flags & CHUNK_FLAG_COMPRESSED ? SNAPSHOT_FORM_COMPRESSED
+	       : chunk_flags & CHUNK_FLAG_EXTERNAL ? SNAPSHOT_FORM_EXTERNAL
+						   : SNAPSHOT_FORM_PLAIN;
+}
 
 enum snapshot_time_unit {
 	SNAPSHOT_NANOSECONDS,
@@ -85,8 +100,7 @@ enum snapshot_time_unit {
  * or paths contains it. */
 struct snapshot_record {
 	uint64_t xxh3;
-	/* Bits 0-30: length; 31-59: offset in the chunk's file / CHUNK_SAMPLE_ALIGN; 60-63: bits 12-15 of the
-	 * mode. */
+	/* Bits 0-30: length; 31-59: offset in the chunk's plain form; 60-63: bits 12-15 of the mode. */
 	uint64_t stored;
 	/* Bits 0-39: offset in SNAPSHOT_PATHS; 40-51: length; 52-63: bits 0-11 of the mode. */
 	uint64_t path;

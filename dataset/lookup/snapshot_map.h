@@ -50,8 +50,7 @@ static inline struct snapshot_fields snapshot_unpack(const struct snapshot_recor
 
 	return (struct snapshot_fields){
 	    .xxh3 = r->xxh3,
-	    .offset = (r->stored >> SNAPSHOT_BYTES_BITS & SNAPSHOT_LOW_BITS(SNAPSHOT_OFFSET_BITS)) *
-		      CHUNK_SAMPLE_ALIGN,
+	    .offset = r->stored >> SNAPSHOT_BYTES_BITS & SNAPSHOT_LOW_BITS(SNAPSHOT_OFFSET_BITS),
 	    .path_offset = r->path & SNAPSHOT_LOW_BITS(SNAPSHOT_PATH_OFFSET_BITS),
 	    .bytes = bytes,
 	    .stored_bytes = bytes,

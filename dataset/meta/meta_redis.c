@@ -441,7 +441,7 @@ static int redis_add_chunk(struct meta *m, const struct chunk_view *view, struct
 	    .payload_offset = h->payload_offset,
 	    .flags = h->flags,
 	};
-	s->is_compressed |= (h->flags & CHUNK_FLAG_COMPRESSED) != 0;
+	s->is_compressed |= (h->flags & CHUNK_FORM_FLAGS) != 0;
 	r = put_chunk(s, &s->last_chunk, err);
 	for (uint32_t i = 0; i < h->n_records && r == 0; i++) {
 		const struct chunk_record *record = &view->records[i];

@@ -254,7 +254,7 @@ static int sqlite_add_chunk(struct meta *m, const struct chunk_view *view, struc
 				 chunk_id_format(&view->header->id, text), sql_path(s->db));
 	int r = s->changing ? 0 : start_change(s, err);
 
-	if (r == 0 && (view->header->flags & CHUNK_FLAG_COMPRESSED) && !s->is_compressed) {
+	if (r == 0 && (view->header->flags & CHUNK_FORM_FLAGS) && !s->is_compressed) {
 		r = settle(s, err);
 		if (r == 0)
 			r = meta_schema_add_compressed(s->db, err);

@@ -52,7 +52,8 @@ static inline bool purge_is_tombstone(const struct purge_chunk *c)
 
 static inline bool purge_is_holed(const struct purge_chunk *c)
 {
-	return c->n_live && c->n_live < c->known.n_records;
+	/* The payload of external chunks takes no space here. */
+	return c->n_live && c->n_live < c->known.n_records && !(c->known.flags & CHUNK_FLAG_EXTERNAL);
 }
 
 struct purge_collect {

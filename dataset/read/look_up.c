@@ -72,7 +72,7 @@ int look_up_read(struct look_up *l, const struct meta_path *sample, void *buffer
 	r = store_read(l->store, &sample->chunk, record->offset, buffer, record->stored_bytes, err);
 	if (r < 0)
 		return r;
-	if (checksum_xxh3(buffer, record->stored_bytes) != record->xxh3)
+	if (!checksum_matches(record->xxh3, true, buffer, record->stored_bytes))
 		return error_set(err, -EBADMSG, "%s: sample '%s' at byte %llu is damaged (checksum mismatch)",
 				 store_describe(l->store, &sample->chunk, name), path,
 				 (unsigned long long)record->offset);

@@ -12,6 +12,7 @@
 #include "dataset/dataset.h"
 #include "dataset/meta.h"
 #include "dataset/backend.h"
+#include "dataset/external.h"
 #include "dataset/snapshot.h"
 #include "dataset/store.h"
 #include "lib/cleanup.h"
@@ -107,7 +108,7 @@ static void check_samples(struct verify *v, const struct chunk_file *f)
 {
 	const struct chunk_header *h = f->view.header;
 
-	if (h->flags & CHUNK_FLAG_TOMBSTONE)
+	if (h->flags & CHUNK_FLAG_TOMBSTONE || (h->flags & CHUNK_FLAG_EXTERNAL && !f->plain))
 		return;
 	for (uint32_t i = 0; i < h->n_records; i++) {
 		const struct chunk_record *r = &f->view.records[i];
@@ -273,10 +274,33 @@ static int make_plain(struct chunk_file *f, struct error *err)
 	return chunk_parse_plain(f->whole, f->whole_bytes, f->name, &f->view, err);
 }
 
-static bool is_compressed(const struct chunk_file *f)
+static bool has_flag(const struct chunk_file *f, uint32_t flag)
 {
 	return f->whole && f->whole_bytes >= sizeof(struct chunk_header) &&
-	       (((const struct chunk_header *)(const void *)f->whole)->flags & CHUNK_FLAG_COMPRESSED);
+	       (((const struct chunk_header *)(const void *)f->whole)->flags & flag);
+}
+
+/* Makes the plain form of an external chunk, whose head was parsed before. */
+static int read_source(struct verify *v, struct chunk_file *f, struct error *err)
+{
+	_cleanup_(freep) struct external *source = malloc(sizeof(*source));
+	uint64_t head_bytes = f->view.header->payload_offset, bytes = f->view.header->file_bytes;
+	int r;
+
+	f->plain = malloc(bytes);
+	if (!f->plain || !source)
+		return error_errno(err, -ENOMEM, "%s", f->name);
+	r = external_in_head(f->view.header, source);
+	if (r < 0)
+		return error_errno(err, r, "%s", f->name);
+	memcpy(f->plain, f->whole, head_bytes);
+	r = external_read(source, 0, (unsigned char *)f->plain + head_bytes, bytes - head_bytes, err);
+	if (r < 0)
+		return r;
+	v->result.bytes += source->range.bytes;
+	f->whole = f->plain;
+	f->whole_bytes = bytes;
+	return chunk_parse_plain(f->whole, bytes, f->name, &f->view, err);
 }
 
 /* Reads the head, and compares the chunk's digest with the known ones. A compressed chunk's digest is that of
@@ -284,7 +308,7 @@ static bool is_compressed(const struct chunk_file *f)
 static int check_form(struct verify *v, struct chunk_file *f, const struct meta_chunk *known,
 		      struct error *err)
 {
-	bool compressed = is_compressed(f);
+	bool compressed = has_flag(f, CHUNK_FLAG_COMPRESSED), external = has_flag(f, CHUNK_FLAG_EXTERNAL);
 	int r;
 
 	if (!compressed)
@@ -292,6 +316,9 @@ static int check_form(struct verify *v, struct chunk_file *f, const struct meta_
 	r = read_head(v, f, err);
 	if (r == 0 && compressed)
 		r = make_plain(f, err);
+	/* The source of a chunk without live samples may be gone. */
+	if (r == 0 && external && find_snapshot_chunk(v, &f->object->id, &(struct snapshot_chunk){0}))
+		r = read_source(v, f, err);
 	if (r == 0 && compressed)
 		check_digest(v, f, known);
 	return r;

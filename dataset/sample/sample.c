@@ -19,7 +19,7 @@ int sample_read(const struct snapshot *snapshot, struct store *store, const stru
 	r = store_read(store, &chunk.id, sample->offset, buffer, sample->stored_bytes, err);
 	if (r < 0)
 		return r;
-	if (checksum_xxh3(buffer, sample->stored_bytes) != sample->xxh3)
+	if (!checksum_matches(sample->xxh3, chunk.is_external, buffer, sample->stored_bytes))
 		return error_set(err, -EBADMSG, "%s: sample '%s' at byte %llu is damaged (checksum mismatch)",
 				 store_describe(store, &chunk.id, name),
 				 text_printable(path, sizeof(path), sample->path, sample->path_length),

@@ -269,7 +269,7 @@ int snapshot_builder_add_chunk(struct snapshot_builder *b, const struct meta_chu
 	    .id = chunk->id,
 	    .file_bytes = chunk->file_bytes,
 	    .payload_offset = chunk->payload_offset,
-	    .is_compressed = (chunk->flags & CHUNK_FLAG_COMPRESSED) != 0,
+	    .form = snapshot_form_of(chunk->flags),
 	    .head_xxh3 = chunk->head_xxh3,
 	};
 
@@ -292,8 +292,7 @@ static int find_chunk(const struct snapshot_builder *b, const struct chunk_id *i
 static bool can_be_stored(const struct chunk_record *r)
 {
 	return r->encoding == CHUNK_ENCODING_RAW && r->bytes == r->stored_bytes &&
-	       r->bytes <= CHUNK_SAMPLE_MAX_BYTES && r->offset % CHUNK_SAMPLE_ALIGN == 0 &&
-	       r->offset / CHUNK_SAMPLE_ALIGN < UINT64_C(1) << SNAPSHOT_OFFSET_BITS;
+	       r->bytes <= CHUNK_SAMPLE_MAX_BYTES && r->offset < UINT64_C(1) << SNAPSHOT_OFFSET_BITS;
 }
 
 static int add_path(struct snapshot_builder *b, uint64_t chunk, uint32_t place, struct path_text path,
@@ -341,7 +340,7 @@ int snapshot_builder_replay(struct snapshot_builder *b, const struct chunk_view 
 	    .id = h->id,
 	    .file_bytes = h->file_bytes,
 	    .payload_offset = h->payload_offset,
-	    .is_compressed = (h->flags & CHUNK_FLAG_COMPRESSED) != 0,
+	    .form = snapshot_form_of(h->flags),
 	    .head_xxh3 = h->head_xxh3,
 	};
 	int r = add_chunk(b, &entry, sha256);
@@ -538,8 +537,10 @@ int builder_write_header(struct snapshot_builder *b)
 
 		if (c->file_bytes > h->max_chunk_file_bytes)
 			h->max_chunk_file_bytes = c->file_bytes;
-		if (c->is_compressed)
+		if (c->form == SNAPSHOT_FORM_COMPRESSED)
 			h->flags |= SNAPSHOT_FLAG_COMPRESSED;
+		if (c->form == SNAPSHOT_FORM_EXTERNAL)
+			h->flags |= SNAPSHOT_FLAG_EXTERNAL;
 	}
 	h->header_xxh3 = checksum_xxh3_gap(h, sizeof(*h), offsetof(struct snapshot_header, header_xxh3));
 	/* Set the file's length, since the last sections may end in a gap or be empty. */

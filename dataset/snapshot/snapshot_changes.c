@@ -69,7 +69,7 @@ int snapshot_changes_add(struct snapshot_changes *c, const struct chunk_view *vi
 	    .id = h->id,
 	    .file_bytes = h->file_bytes,
 	    .payload_offset = h->payload_offset,
-	    .is_compressed = (h->flags & CHUNK_FLAG_COMPRESSED) != 0,
+	    .form = snapshot_form_of(h->flags),
 	    .head_xxh3 = h->head_xxh3,
 	};
 	uint32_t number = (uint32_t)(c->chunks.bytes / sizeof(chunk));

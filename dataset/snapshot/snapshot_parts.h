@@ -59,8 +59,7 @@ static inline struct snapshot_record builder_record(uint64_t xxh3, uint32_t byte
 {
 	return (struct snapshot_record){
 	    .xxh3 = xxh3,
-	    .stored =
-		bytes | offset / CHUNK_SAMPLE_ALIGN << SNAPSHOT_BYTES_BITS | (uint64_t)(mode >> 12) << 60,
+	    .stored = bytes | offset << SNAPSHOT_BYTES_BITS | (uint64_t)(mode >> 12) << 60,
 	    .path = path_word | (uint64_t)(mode & 07777) << 52,
 	};
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "dataset/chunk_id.h"
+#include "dataset/external.h"
 #include "lib/cleanup.h"
 #include "lib/container_of.h"
 
@@ -22,7 +23,8 @@ struct known {
 	struct chunk_id id;
 	uint64_t file_bytes; /* length of the plain form */
 	bool is_compressed;
-	bool is_as_long; /* the file has the length in its header; otherwise blocks are missing */
+	struct external *source; /* of an external chunk; else NULL */
+	bool is_as_long;         /* the file has the length in its header; otherwise blocks are missing */
 	struct chunk_blocks blocks;
 	unsigned n_users;
 	bool is_listed;
@@ -53,11 +55,23 @@ static int damaged(const struct store_plain *p, const struct chunk_id *id, const
 			 store_describe(p->stored, id, name), what);
 }
 
+static void known_free(struct known *k)
+{
+	if (k)
+		free(k->source);
+	free(k);
+}
+
+static void known_freep(struct known **k)
+{
+	known_free(*k);
+}
+
 /* The lock is held. */
 static void let_go(struct known *k)
 {
 	if (--k->n_users == 0 && !k->is_listed)
-		free(k);
+		known_free(k);
 }
 
 static void release(struct store_plain *p, struct known *k)
@@ -119,18 +133,40 @@ static int read_table(struct store_plain *p, const struct chunk_header *h, const
 	return r;
 }
 
-static bool is_compressed(const struct chunk_header *h, size_t bytes)
+static bool has_flag(const struct chunk_header *h, size_t bytes, uint32_t flag)
 {
 	return bytes >= sizeof(*h) && memcmp(h->magic, CHUNK_MAGIC, sizeof(h->magic)) == 0 &&
-	       h->version == CHUNK_VERSION && (h->flags & CHUNK_FLAG_COMPRESSED);
+	       h->version == CHUNK_VERSION && (h->flags & flag);
 }
 
-/* Reads the layout of a chunk. If the chunk is not compressed, or its head does not show that it is, the file
- * is the plain form. */
+/* Reads the head of an external chunk, which is the whole file, and its source. */
+static int read_source(struct store_plain *p, const struct chunk_header *h, uint64_t file_bytes,
+		       struct known *k, struct error *err)
+{
+	_cleanup_(freep) void *head = h->payload_offset <= CHUNK_MAX_BYTES ? malloc(file_bytes) : NULL;
+	int r;
+
+	if (!head || file_bytes != h->payload_offset)
+		return damaged(p, &k->id, "has a damaged header", err);
+	k->source = malloc(sizeof(*k->source));
+	if (!k->source)
+		return error_errno(err, -ENOMEM, "a chunk's head");
+	r = store_read(p->stored, &k->id, 0, head, file_bytes, err);
+	if (r < 0)
+		return r;
+	k->blocks.payload_offset = h->payload_offset;
+	k->file_bytes = h->file_bytes;
+	return external_in_head(head, k->source) < 0
+		   ? damaged(p, &k->id, "has a damaged reference to its source", err)
+		   : 0;
+}
+
+/* Reads the layout of a chunk. If its head does not show that it is compressed or external, the file is the
+ * plain form. */
 static int look(struct store_plain *p, const struct chunk_id *id, struct known **ret, struct error *err)
 {
 	_cleanup_(freep) unsigned char *head = NULL;
-	_cleanup_(freep) struct known *k = NULL;
+	_cleanup_(known_freep) struct known *k = NULL;
 	struct chunk_blocks blocks = {0};
 	struct chunk_header h;
 	uint64_t bytes;
@@ -147,7 +183,7 @@ static int look(struct store_plain *p, const struct chunk_id *id, struct known *
 	if (r < 0)
 		return r;
 	memcpy(&h, head, n < sizeof(h) ? n : sizeof(h));
-	if (is_compressed(&h, n)) {
+	if (has_flag(&h, n, CHUNK_FLAG_COMPRESSED)) {
 		if (chunk_blocks_of(&h, &blocks) < 0)
 			return damaged(p, id, "has a damaged header", err);
 	}
@@ -162,6 +198,8 @@ static int look(struct store_plain *p, const struct chunk_id *id, struct known *
 	k->n_users = 1;
 	if (k->is_compressed)
 		r = read_table(p, &h, head, n, k, err);
+	else if (has_flag(&h, n, CHUNK_FLAG_EXTERNAL))
+		r = read_source(p, &h, bytes, k, err);
 	if (r == 0)
 		*ret = steal_pointer(k);
 	return r;
@@ -261,8 +299,14 @@ static int read_payload(const struct store_plain *p, const struct known *k, cons
 	return r;
 }
 
-static int read_compressed(const struct store_plain *p, const struct known *k, uint64_t offset, void *buffer,
-			   size_t bytes, struct error *err)
+static int read_external(const struct known *k, const struct plain_want *w, struct error *err)
+{
+	return external_read(k->source, w->begin, w->to, (size_t)(w->end - w->begin), err);
+}
+
+/* Reads a chunk that is compressed or external: its head from the file, and then its payload. */
+static int read_formed(const struct store_plain *p, const struct known *k, uint64_t offset, void *buffer,
+		       size_t bytes, struct error *err)
 {
 	uint64_t head = k->blocks.payload_offset;
 	size_t n = offset < head ? (head - offset < bytes ? (size_t)(head - offset) : bytes) : 0;
@@ -282,7 +326,7 @@ static int read_compressed(const struct store_plain *p, const struct known *k, u
 	want.begin = offset + n - head;
 	want.end = offset + bytes - head;
 	want.to = (unsigned char *)buffer + n;
-	return read_payload(p, k, &want, err);
+	return k->source ? read_external(k, &want, err) : read_payload(p, k, &want, err);
 }
 
 static int plain_read(struct store *s, const struct chunk_id *id, uint64_t offset, void *buffer, size_t bytes,
@@ -294,8 +338,8 @@ static int plain_read(struct store *s, const struct chunk_id *id, uint64_t offse
 
 	if (r < 0)
 		return r;
-	r = k->is_compressed ? read_compressed(p, k, offset, buffer, bytes, err)
-			     : store_read(p->stored, id, offset, buffer, bytes, err);
+	r = k->is_compressed || k->source ? read_formed(p, k, offset, buffer, bytes, err)
+					  : store_read(p->stored, id, offset, buffer, bytes, err);
 	release(p, k);
 	return r;
 }
@@ -312,6 +356,8 @@ static int plain_size(struct store *s, const struct chunk_id *id, uint64_t *ret_
 		r = damaged(p, id, "is truncated, or too long: its length is not the one in its header", err);
 	else
 		*ret_bytes = k->file_bytes;
+	if (r == 0 && k->source)
+		r = external_check(k->source, err);
 	release(p, k);
 	return r;
 }
@@ -375,7 +421,7 @@ static void plain_free(struct store *s)
 	struct store_plain *p = plain_of(s);
 
 	for (size_t i = 0; i < N_KNOWN; i++)
-		free(p->known[i]);
+		known_free(p->known[i]);
 	store_free(p->stored);
 	pthread_mutex_destroy(&p->lock);
 	free(p);

@@ -74,6 +74,10 @@ static int add_again(struct writer *w, const struct chunk_id *id, struct error *
 	if (r == -EAGAIN)
 		return error_set(err, -EBADMSG, "%s is damaged: its head is longer than the file",
 				 store_describe(writer_store(w), id, name));
+	if (r == 0 && (view.header->flags & CHUNK_FLAG_EXTERNAL))
+		return error_set(err, -EBUSY,
+				 "another writer has published to the dataset: run the command "
+				 "again");
 	if (r == 0 && (view.header->flags & CHUNK_FLAG_COMPRESSED))
 		r = chunk_make_plain(file, store_describe(writer_store(w), id, name), &plain, NULL, err);
 	return r < 0 ? r

@@ -212,6 +212,14 @@ int writer_flush(struct writer *w, struct error *err)
 	return put_queue_put(w->queue, steal_pointer(w->current), &id, now_ns, err);
 }
 
+static void begin_range(struct writer *w, uint32_t flags)
+{
+	if (!(flags & CHUNK_FLAG_EXTERNAL))
+		return;
+	chunk_builder_external(w->current, w->source);
+	w->source->range.part++;
+}
+
 static int add_record(struct writer *w, const struct chunk_sample *sample, uint32_t flags, struct error *err)
 {
 	int r = 0;
@@ -224,6 +232,7 @@ static int add_record(struct writer *w, const struct chunk_sample *sample, uint3
 			if (r == 0) {
 				chunk_builder_compress(w->current, w->level);
 				chunk_builder_reset(w->current, flags);
+				begin_range(w, flags);
 			}
 			w->current_flags = flags;
 		}
@@ -238,6 +247,38 @@ static int add_record(struct writer *w, const struct chunk_sample *sample, uint3
 int writer_add(struct writer *w, const struct chunk_sample *sample, struct error *err)
 {
 	return add_record(w, sample, 0, err);
+}
+
+int writer_begin_source(struct writer *w, const struct external *source, struct error *err)
+{
+	int r = w->keeps_digests || w->info.has_digests
+		    ? error_set(err, -EOPNOTSUPP,
+				"%s keeps digests of its chunks, which files that stay where they are cannot "
+				"have: index into a new dataset",
+				w->path)
+		    : writer_flush(w, err);
+
+	if (r == 0 && !w->source)
+		w->source = malloc(sizeof(*w->source));
+	if (r == 0 && !w->source)
+		r = error_errno(err, -ENOMEM, "%s", w->path);
+	if (r < 0)
+		return r;
+	*w->source = *source;
+	w->source->range.part = w->source->range.is_last = w->source->range.reserved = 0;
+	return 0;
+}
+
+int writer_add_range(struct writer *w, const struct chunk_sample *sample, struct error *err)
+{
+	return add_record(w, sample, CHUNK_FLAG_EXTERNAL, err);
+}
+
+int writer_end_source(struct writer *w, struct error *err)
+{
+	if (w->current && w->current_flags & CHUNK_FLAG_EXTERNAL)
+		chunk_builder_end_source(w->current);
+	return writer_flush(w, err);
 }
 
 int writer_delete(struct writer *w, const char *path, size_t path_length, struct error *err)

@@ -366,5 +366,6 @@ void writer_free(struct writer *w)
 	buffer_free(&w->drops);
 	free(w->objects);
 	free(w->path);
+	free(w->source);
 	free(w);
 }

@@ -37,8 +37,9 @@ struct writer {
 	struct put_queue *queue;
 	struct chunk_builder *current; /* builder being filled, or NULL */
 	uint32_t current_flags;
-	struct buffer chunks; /* struct chunk_id: chunks of this commit, ascending */
-	bool discards;        /* writer_discard() */
+	struct external *source; /* source being added, or NULL; its range.part is the next chunk's */
+	struct buffer chunks;    /* struct chunk_id: chunks of this commit, ascending */
+	bool discards;           /* writer_discard() */
 	bool rebuilt;
 	bool takes_all; /* a rebuild also takes chunks of no version */
 	uint64_t n_foreign;

@@ -25,8 +25,8 @@ NO_WORDS = (".svg", ".css", ".json", "LICENSE", "LICENSES/", "packaging/debian/c
 
 # Third-party headers, and the folders that may include them. tests/ and bench/ may include any of these.
 OWNERS = {
-    "archive.h": ("ctl/packing",),
-    "archive_entry.h": ("ctl/packing",),
+    "archive.h": ("ctl/indexing", "ctl/packing"),
+    "archive_entry.h": ("ctl/indexing", "ctl/packing"),
     "bpf/": ("bpf",),
     "cmocka.h": (),
     "curl/": ("s3",),

@@ -63,6 +63,10 @@ void diesel_dataset_close(struct diesel_dataset *dataset);
  * Without this call it is looked up in PATH. -ENOMEM. */
 int diesel_dieselctl(const char *path);
 
+/* Returns 1 if diesel_dataset_open() of this path starts dieselctl (diesel_dieselctl()): a dataset in a
+ * bucket, or one whose samples are in files of other formats (`dieselctl index`). */
+int diesel_dataset_needs_dieselctl(const char *path);
+
 struct diesel_dataset_info {
 	uint64_t version;
 	uint64_t n_samples;

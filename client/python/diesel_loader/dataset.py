@@ -102,7 +102,7 @@ class _Connection:
         return on_demand.connect(self._open, refusal)
 
     def _open(self, socket: str | None) -> Any:
-        if self.path.startswith(BUCKET):
+        if lib.diesel_dataset_needs_dieselctl(os.fsencode(self.path)):
             from . import on_demand
             on_demand.find_dieselctl()
         handle, text = ctypes.c_void_p(), ctypes.create_string_buffer(native.ERROR_BYTES)

@@ -4,10 +4,18 @@
 /* XXH3 with seed 0, by libxxhash, whose header no other file includes. 64 bits unless a name says 128.
  * Thread-safe. */
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 uint64_t checksum_xxh3(const void *data, size_t bytes);
+
+/* Returns true if data has this checksum, or if it is 0 and may be unknown, as of samples in external chunks.
+ */
+static inline bool checksum_matches(uint64_t xxh3, bool may_be_unknown, const void *data, size_t bytes)
+{
+	return (may_be_unknown && xxh3 == 0) || checksum_xxh3(data, bytes) == xxh3;
+}
 
 /* 128-bit checksum: two texts have the same one only if somebody constructed them for it. */
 struct checksum_128 {

@@ -19,11 +19,15 @@
  * lengths and checksums refer. The file has the same head, then the payload's blocks one after another, each
  * compressed or unchanged (blocks.h), then zeros up to stored_bytes, the file's length.
  *
+ * With CHUNK_FLAG_EXTERNAL the above is again the plain form, and the file has only the head: the payload is
+ * a range of another file, such as a tar shard, which stays where it is (external.h).
+ *
  * A chunk with CHUNK_FLAG_TOMBSTONE has no payload; its records name paths that are deleted from then on.
  * Replaying the chunks in id order rebuilds all metadata of a dataset: the last record of a path wins.
  *
- * A sample starts at a multiple of CHUNK_SAMPLE_ALIGN, so that numbers in it can be used in place. A
- * file is no larger than the chunk size it was packed with, unless it holds a single sample.
+ * A sample starts at a multiple of CHUNK_SAMPLE_ALIGN, so that numbers in it can be used in place, except in
+ * external chunks. A file is no larger than the chunk size it was packed with, unless it holds a single
+ * sample.
  *
  * A name is a relative path: components between single slashes, none of them "." or "..", no NUL.
  *
@@ -56,9 +60,12 @@ struct chunk_id {
 enum chunk_flag {
 	CHUNK_FLAG_TOMBSTONE = 1 << 0,
 	CHUNK_FLAG_COMPRESSED = 1 << 1,
+	CHUNK_FLAG_EXTERNAL = 1 << 2,
 };
 
-#define CHUNK_KNOWN_FLAGS (CHUNK_FLAG_TOMBSTONE | CHUNK_FLAG_COMPRESSED)
+#define CHUNK_KNOWN_FLAGS (CHUNK_FLAG_TOMBSTONE | CHUNK_FLAG_COMPRESSED | CHUNK_FLAG_EXTERNAL)
+/* flags of chunks whose file is not their plain form */
+#define CHUNK_FORM_FLAGS (CHUNK_FLAG_COMPRESSED | CHUNK_FLAG_EXTERNAL)
 
 struct chunk_header {
 	char magic[8]; /* CHUNK_MAGIC with its terminator */
@@ -74,8 +81,9 @@ struct chunk_header {
 	uint64_t created_ns;    /* CLOCK_REALTIME */
 	uint64_t head_xxh3;
 	/* With CHUNK_FLAG_COMPRESSED; otherwise 0. */
-	uint64_t stored_bytes;  /* length of the file; less than file_bytes */
-	uint32_t blocks_offset; /* offset in the head of the blocks' stored lengths, 4 bytes each */
+	uint64_t stored_bytes;  /* length of the file; less than file_bytes. Also of external chunks */
+	uint32_t blocks_offset; /* offset in the head of the blocks' stored lengths, 4 bytes each; in external
+				   chunks of struct chunk_external */
 	uint32_t block_bytes;   /* length of each block except the last */
 	uint8_t level;          /* compression level of the blocks */
 	uint8_t reserved[31];
@@ -89,7 +97,7 @@ struct chunk_record {
 	uint64_t offset;       /* where the stored bytes begin in the file */
 	uint32_t bytes;        /* length of the sample */
 	uint32_t stored_bytes; /* length in the chunk */
-	uint64_t xxh3;         /* XXH3-64 of the stored bytes */
+	uint64_t xxh3;         /* XXH3-64 of the stored bytes, or 0 in external chunks */
 	uint64_t mtime_ns;
 	uint32_t mode;        /* st_mode of the source */
 	uint32_t name_offset; /* from names_offset */
@@ -135,7 +143,7 @@ int chunk_parse_plain(const void *plain, uint64_t plain_bytes, const char *origi
 /* Returns the length of the chunk's file. */
 static inline uint64_t chunk_stored_bytes(const struct chunk_header *h)
 {
-	return h->flags & CHUNK_FLAG_COMPRESSED ? h->stored_bytes : h->file_bytes;
+	return h->flags & CHUNK_FORM_FLAGS ? h->stored_bytes : h->file_bytes;
 }
 
 /* Checks stored bytes against the checksum in their record. -EBADMSG: they are damaged; err names the file

@@ -7,6 +7,7 @@
  */
 
 #include "dataset/chunk.h"
+#include "dataset/external.h"
 
 #include <sys/uio.h>
 
@@ -20,6 +21,7 @@ struct chunk_sample {
 	uint32_t mode; /* st_mode */
 	uint64_t mtime_ns;
 	uint64_t source_bytes; /* see struct chunk_record */
+	uint64_t offset;       /* external chunks: where the sample begins in the source; data is NULL */
 };
 
 /* The file is kept at or below target_bytes, unless a single sample is larger. -EINVAL: target_bytes is not
@@ -29,6 +31,12 @@ void chunk_builder_free(struct chunk_builder *b);
 
 /* Empties the builder. flags: enum chunk_flag. */
 void chunk_builder_reset(struct chunk_builder *b, uint32_t flags);
+
+/* Makes the chunk external: its samples are ranges of this source, in ascending order, and may overlap. Call
+ * it after a reset with CHUNK_FLAG_EXTERNAL. The range's offset and bytes follow from the samples. */
+void chunk_builder_external(struct chunk_builder *b, const struct external *source);
+/* Marks the chunk as the last one of its source. */
+void chunk_builder_end_source(struct chunk_builder *b);
 
 /* Compresses chunks from the next reset on with this level (compress.h), as far as that is worth it; 0: does
  * not compress. */

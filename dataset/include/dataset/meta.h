@@ -29,8 +29,8 @@ struct meta_info {
 	uint64_t n_chunks;
 	uint64_t n_paths;
 	bool has_digests;   /* each chunk has a digest: meta_keep_digests() */
-	bool is_compressed; /* chunks may be compressed; this raises the metadata's format, so older programs
-			       refuse it */
+	bool is_compressed; /* chunks may be compressed or external; this raises the metadata's format, so
+			       older programs refuse it */
 	bool has_newest;    /* newest is set: the chunk with the highest id */
 	struct chunk_id newest;
 	bool has_pending; /* pending is set: a writer is at work or was interrupted */

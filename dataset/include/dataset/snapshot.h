@@ -58,6 +58,7 @@ struct snapshot_chunk {
 	struct chunk_id id;
 	uint64_t file_bytes;   /* length of the plain form, to which sample offsets refer */
 	bool is_compressed;    /* the file is a shorter form of the chunk (dataset/blocks.h) */
+	bool is_external;      /* the payload is in another file (dataset/external.h) */
 	uint64_t first_sample; /* its samples are first_sample .. first_sample + n_samples - 1 */
 	uint32_t n_samples;    /* live samples: deleted or superseded records are left out */
 	uint32_t payload_offset;
@@ -88,12 +89,22 @@ struct snapshot_info {
 	uint64_t file_bytes; /* length of the snapshot file */
 	bool has_digests;
 	bool is_compressed; /* chunks may be compressed */
+	bool is_external;   /* chunks may have their payload in other files */
 	enum snapshot_names names;
 };
+
+/* Returns true if chunks must be read through store_plain_open(). */
+static inline bool snapshot_needs_plain_store(const struct snapshot_info *info)
+{
+	return info->is_compressed || info->is_external;
+}
 
 /* Maps the file and keeps no reference to fd. If the file is truncated later, reading it raises SIGBUS: map a
  * sealed copy, or let bus_error_init() explain it. -ENOENT, -EACCES, -EBADMSG, -EPROTONOSUPPORT. */
 int snapshot_open_fd(int fd, const char *origin, struct snapshot **ret, struct error *err);
+/* Returns true if this file is a snapshot that has external chunks, by its header, which nobody has verified.
+ */
+bool snapshot_is_external(int fd);
 /* Opens DATASET/snapshot. Also -ENOTDIR. If this is no dataset, err says what to do. */
 int snapshot_open(const char *dataset_path, struct snapshot **ret, struct error *err);
 /* dir_fd: the dataset's folder; -errno: it cannot be opened. */

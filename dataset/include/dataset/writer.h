@@ -108,6 +108,12 @@ const struct chunk_id *writer_chunks(const struct writer *w, size_t *ret_n);
 /* Adds a sample, whose data is copied. Replaces an existing sample of this path. */
 int writer_add(struct writer *w, const struct chunk_sample *sample, struct error *err);
 
+/* Add the samples of a source, which stays where it is (external.h), in ascending order of their offsets. The
+ * source's range is set by these functions; its length and time are the caller's (external_stat()). */
+int writer_begin_source(struct writer *w, const struct external *source, struct error *err);
+int writer_add_range(struct writer *w, const struct chunk_sample *sample, struct error *err);
+int writer_end_source(struct writer *w, struct error *err);
+
 /* Deletes a path, which need not exist. */
 int writer_delete(struct writer *w, const char *path, size_t path_length, struct error *err);
 

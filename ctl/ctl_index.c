@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dieselctl index: a dataset over tar shards, which stay where they are. */
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "ctl.h"
+#include "ctl_wait.h"
+#include "dataset/chunk.h"
+#include "ctl/indexing/index.h"
+#include "lib/clock.h"
+#include "lib/progress.h"
+#include "lib/units.h"
+
+#define DEFAULT_THREADS 8
+#define MAX_THREADS     64
+
+struct index_context {
+	struct index_options options;
+	struct progress bar;
+	bool json;
+	struct ctl_wait wait;
+};
+
+static volatile sig_atomic_t stop_signal;
+
+static void on_signal(int number)
+{
+	stop_signal = number;
+}
+
+static bool is_cancelled(void *context)
+{
+	(void)context;
+	return stop_signal != 0;
+}
+
+static void show_progress(const char *what, uint64_t done, uint64_t total, uint64_t bytes, void *context)
+{
+	progress_show(what, done, total, bytes, &((struct index_context *)context)->bar);
+}
+
+static void print_json(const struct index_result *r, double elapsed_s)
+{
+	printf("{\"schema\": \"diesel.index/1\", \"version\": %llu, \"shards\": %llu, \"samples\": %llu, "
+	       "\"bytes\": %llu, \"chunks\": %llu, \"seconds\": %.3f, \"resumed_shards\": %llu, "
+	       "\"unchanged_shards\": %llu, \"left_out\": %llu, \"fields\": {",
+	       (unsigned long long)r->version, (unsigned long long)r->n_shards,
+	       (unsigned long long)r->n_samples, (unsigned long long)r->bytes,
+	       (unsigned long long)r->n_chunks, elapsed_s, (unsigned long long)r->n_resumed,
+	       (unsigned long long)r->n_unchanged, (unsigned long long)r->fields.n_left);
+	for (size_t i = 0; i < r->fields.n_fields; i++) {
+		const struct scanned_field *f = &r->fields.fields[i];
+
+		fputs(i ? ", " : "", stdout);
+		ctl_json_string(f->name, strlen(f->name));
+		printf(": %llu", (unsigned long long)f->n_samples);
+	}
+	puts("}}");
+}
+
+static void print_fields(const struct index_result *r)
+{
+	for (size_t i = 0; i < r->fields.n_fields; i++) {
+		const struct scanned_field *f = &r->fields.fields[i];
+
+		ctl_print(stdout, i ? ", " : "fields: ");
+		ctl_print(stdout, f->name);
+		if (f->n_samples < r->n_samples)
+			printf(" (missing in %llu)", (unsigned long long)(r->n_samples - f->n_samples));
+	}
+	puts("");
+	if (!r->fields.n_left)
+		return;
+	printf("left out: %llu file%s without a field in the name, such as ",
+	       (unsigned long long)r->fields.n_left, units_plural(r->fields.n_left));
+	ctl_print(stdout, r->fields.left);
+	puts("");
+}
+
+static void print_summary(const struct index_result *r, double elapsed_s)
+{
+	char bytes[24];
+
+	printf("indexed %llu shard%s: %llu sample%s, %s, in %.1f s", (unsigned long long)r->n_shards,
+	       units_plural(r->n_shards), (unsigned long long)r->n_samples, units_plural(r->n_samples),
+	       units_format_bytes(bytes, sizeof(bytes), r->bytes), elapsed_s);
+	if (r->n_resumed)
+		printf("; %llu were indexed before an interruption", (unsigned long long)r->n_resumed);
+	if (r->n_unchanged)
+		printf("; %llu unchanged", (unsigned long long)r->n_unchanged);
+	printf("; dataset version %llu\n", (unsigned long long)r->version);
+	if (r->fields.n_fields)
+		print_fields(r);
+}
+
+static int run(const struct option_verb *verb, int argc, char **argv)
+{
+	struct index_context c = {.options = {.chunk_bytes = CHUNK_DEFAULT_BYTES,
+					      .n_threads = DEFAULT_THREADS,
+					      .progress = show_progress,
+					      .cancelled = is_cancelled,
+					      .command = ctl_command()},
+				  .wait = {.verb = verb}};
+	struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
+	struct index_result result;
+	struct error err = ERROR_INIT;
+	uint64_t start_ns = clock_monotonic_ns();
+	double elapsed_s;
+	int status, r;
+
+	if (!ctl_options(verb, argc, argv, &c, &status))
+		return status;
+	if (argc - optind < 1 || !c.options.dataset)
+		return ctl_usage(verb, "expected shards, or folders of them, and --output with the dataset");
+	c.options.arguments = argv + optind;
+	c.options.n_arguments = (size_t)(argc - optind);
+	c.options.context = &c;
+	c.wait.dataset = c.options.dataset;
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGHUP, &action, NULL);
+	ctl_wait_begin(&c.wait);
+	do
+		r = index_run(&c.options, &result, &err);
+	while (ctl_wait_again(&c.wait, r));
+	progress_end(&c.bar);
+	if (r < 0)
+		return ctl_failed(verb, &err);
+	elapsed_s = (double)(clock_monotonic_ns() - start_ns) / NS_PER_S;
+	if (c.json)
+		print_json(&result, elapsed_s);
+	else
+		print_summary(&result, elapsed_s);
+	return ctl_finish(verb);
+}
+
+#define AT(member) .at = offsetof(struct index_context, member)
+
+static const struct option_row index_rows[] = {
+    {"output", option_set_string, .letter = 'o', AT(options.dataset), .value = "DATASET",
+     .takes = OPTION_FILE, .needed = true,
+     .help = "the dataset to make or to update: a folder or s3://BUCKET/PREFIX"},
+    {"chunk-size", option_set_bytes, .letter = 'c', AT(options.chunk_bytes), .least = CHUNK_MIN_BYTES,
+     .most = CHUNK_MAX_BYTES, .value = "SIZE", .usual = "8M", .says = "must be a size from 4M to 64M",
+     .help = "bytes of a shard that are read at once, and shuffled as one chunk: 4M to 64M"},
+    {"jobs", option_set_u32, .letter = 'j', AT(options.n_threads), .least = 1, .most = MAX_THREADS,
+     .says = "must be a number from 1 to 64", .value = "N", .usual = "8",
+     .help = "number of shards to scan at the same time"},
+    CTL_ROW_WAIT(AT(wait.ns)),
+    {"json", option_set_flag, AT(json), .help = "print the result as JSON"},
+};
+
+#undef AT
+
+const struct option_verb ctl_index = {
+    .name = "index",
+    .arguments = "SHARD|FOLDER ... --output DATASET",
+    .summary = "make a dataset over tar shards, which stay where they are",
+    .help = "Shards are uncompressed tar files as WebDataset writes them: the members of a sample have one "
+	    "name up to the first dot, and follow one another. Only their headers are read. A sample's path "
+	    "is SHARD/KEY, and its fields are the members' extensions. Run the command again after shards "
+	    "have changed.\n",
+    OPTION_ROWS(index_rows),
+    .run = run,
+};

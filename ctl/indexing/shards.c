@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "shards.h"
+
+#include <errno.h>
+#include <fts.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "lib/array.h"
+#include "lib/cleanup.h"
+
+#define SUFFIX ".tar"
+
+static bool is_tar(const char *name)
+{
+	size_t n = strlen(name), suffix = strlen(SUFFIX);
+
+	return n > suffix && strcmp(name + n - suffix, SUFFIX) == 0;
+}
+
+/* below: the part of the path that names the shard. */
+static int add(struct shards *s, const char *path, const char *below, struct error *err)
+{
+	size_t length = strlen(below) - (is_tar(below) ? strlen(SUFFIX) : 0);
+	struct shard shard = {.path = strdup(path), .prefix = strndup(below, length)};
+
+	if (!shard.path || !shard.prefix || array_reserve(s->all, s->n, s->capacity) < 0) {
+		free(shard.path);
+		free(shard.prefix);
+		return error_errno(err, -ENOMEM, "%s", path);
+	}
+	s->all[s->n++] = shard;
+	return 0;
+}
+
+static int add_below(struct shards *s, char *folder, struct error *err)
+{
+	char *const roots[] = {folder, NULL};
+	FTS *tree = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, NULL);
+	size_t skip = strlen(folder) + (folder[1] ? 1 : 0);
+	FTSENT *e;
+	int r = 0;
+
+	if (!tree)
+		return error_errno(err, -errno, "cannot list %s", folder);
+	while (r == 0 && (errno = 0, e = fts_read(tree))) {
+		if (e->fts_info == FTS_DNR || e->fts_info == FTS_ERR || e->fts_info == FTS_NS)
+			r = error_errno(err, -e->fts_errno, "cannot read %s", e->fts_path);
+		else if (e->fts_info == FTS_F && is_tar(e->fts_name))
+			r = add(s, e->fts_path, e->fts_path + skip, err);
+	}
+	if (r == 0 && errno)
+		r = error_errno(err, -errno, "cannot list %s", folder);
+	fts_close(tree);
+	return r;
+}
+
+static int compare_paths(const void *a, const void *b)
+{
+	return strcmp(((const struct shard *)a)->path, ((const struct shard *)b)->path);
+}
+
+static int compare_prefixes(const void *a, const void *b)
+{
+	return strcmp((*(const struct shard *const *)a)->prefix, (*(const struct shard *const *)b)->prefix);
+}
+
+static int check_prefixes(const struct shards *s, struct error *err)
+{
+	_cleanup_(freep) const struct shard **sorted = calloc(s->n, sizeof(*sorted));
+
+	if (!sorted)
+		return error_errno(err, -ENOMEM, "the list of shards");
+	for (size_t i = 0; i < s->n; i++)
+		sorted[i] = &s->all[i];
+	qsort(sorted, s->n, sizeof(*sorted), compare_prefixes);
+	for (size_t i = 1; i < s->n; i++)
+		if (compare_prefixes(&sorted[i - 1], &sorted[i]) == 0)
+			return error_set(
+			    err, -EEXIST,
+			    "%s and %s have the same name, which is the folder of their samples: "
+			    "name the folder that has both instead",
+			    sorted[i - 1]->path, sorted[i]->path);
+	return 0;
+}
+
+int shards_find(char *const *arguments, size_t n_arguments, struct shards *ret, struct error *err)
+{
+	struct shards s = {0};
+	int r = 0;
+
+	for (size_t i = 0; i < n_arguments && r == 0; i++) {
+		_cleanup_(freep) char *path = realpath(arguments[i], NULL);
+		struct stat st;
+
+		if (!path || stat(path, &st) < 0)
+			r = error_errno(err, -errno, "cannot read %s", arguments[i]);
+		else
+			r = S_ISDIR(st.st_mode) ? add_below(&s, path, err)
+						: add(&s, path, strrchr(path, '/') + 1, err);
+	}
+	if (r == 0 && s.n == 0)
+		r = error_set(err, -ENODATA, "there are no *.tar files in %s", arguments[0]);
+	if (r == 0) {
+		qsort(s.all, s.n, sizeof(*s.all), compare_paths);
+		r = check_prefixes(&s, err);
+	}
+	if (r < 0)
+		shards_free(&s);
+	else
+		*ret = s;
+	return r;
+}
+
+void shards_free(struct shards *s)
+{
+	for (size_t i = 0; i < s->n; i++) {
+		free(s->all[i].path);
+		free(s->all[i].prefix);
+	}
+	free(s->all);
+	*s = (struct shards){0};
+}
+
+struct shard *shards_get(const struct shards *s, const char *path)
+{
+	const struct shard key = {.path = (char *)path};
+
+	return s->n ? bsearch(&key, s->all, s->n, sizeof(key), compare_paths) : NULL;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * External chunks (chunk.h, CHUNK_FLAG_EXTERNAL): the payload is a range of another file, called the source,
+ * that is read where it is. The head has struct chunk_external at blocks_offset, and the source's name behind
+ * it. In the plain form, byte payload_offset + i is the source's byte offset + i; zeros follow the range.
+ *
+ * Samples have no checksums, because reading a source's headers is enough to index it. Instead, the source
+ * must still have the length and the modification time that it had then; both are compared before and after
+ * each read.
+ *
+ * Sources are opened by name with the rights of the process that reads, so only processes of the job's own
+ * user read them: tools, libdiesel, and `dieselctl fetch` for the daemon.
+ */
+
+#include "dataset/chunk.h"
+
+struct chunk_external {
+	uint64_t offset, bytes; /* the range in the source */
+	uint64_t source_bytes;  /* length of the source */
+	uint64_t mtime_ns;      /* modification time of the source */
+	uint32_t part;          /* number of this chunk among those of the source, in order */
+	uint32_t is_last;       /* 1: no further chunk has samples of the source */
+	uint32_t name_length;   /* bytes of the source's name, which follows: an absolute path, or a URL */
+	uint32_t reserved;
+};
+
+_Static_assert(sizeof(struct chunk_external) == 48, "stored");
+
+#define EXTERNAL_NAME_MAX 4095u
+
+/* The source of a chunk, parsed. */
+struct external {
+	struct chunk_external range;
+	char name[EXTERNAL_NAME_MAX + 1];
+};
+
+/* Parses the source in the head of an external chunk, which is in memory up to payload_offset. -EBADMSG: the
+ * fields contradict the header. ret may be NULL. */
+int external_in_head(const struct chunk_header *header, struct external *ret);
+
+/* Gets the length and modification time of a source. -ENOENT, -EACCES, -EINVAL: not a regular file. */
+int external_stat(const char *name, uint64_t *ret_bytes, uint64_t *ret_mtime_ns, struct error *err);
+/* Checks that the source has not changed since it was indexed. -EBADMSG: it has; -ENOENT; -EACCES. err names
+ * the source. */
+int external_check(const struct external *e, struct error *err);
+/* Reads [offset, offset + bytes) of the range, and zeros beyond its end. Errors as external_check(). Any
+ * thread. */
+int external_read(const struct external *e, uint64_t offset, void *buffer, size_t bytes, struct error *err);
+
+/* Reads sources of another scheme than files, such as s3:// objects. Register before threads start. */
+struct external_ops {
+	const char *scheme; /* prefix of the names */
+	int (*stat)(const char *name, uint64_t *ret_bytes, uint64_t *ret_mtime_ns, struct error *err);
+	/* Reads exactly these bytes. */
+	int (*read)(const char *name, uint64_t offset, void *buffer, size_t bytes, struct error *err);
+};
+void external_register(const struct external_ops *ops);
+/* Reads exactly [offset, offset + bytes) of a source by its name, without any check. -EBADMSG: it is shorter.
+ */
+int external_read_source(const char *name, uint64_t offset, void *buffer, size_t bytes, struct error *err);

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "dataset/external.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/cleanup.h"
+#include "lib/clock.h"
+#include "lib/fd_io.h"
+
+static const struct external_ops *registered;
+
+void external_register(const struct external_ops *ops)
+{
+	registered = ops;
+}
+
+static bool is_registered(const char *name)
+{
+	return registered && strncmp(name, registered->scheme, strlen(registered->scheme)) == 0;
+}
+
+static bool is_range(const struct chunk_header *h, const struct chunk_external *e)
+{
+	uint64_t payload = h->file_bytes - h->payload_offset;
+
+	return e->bytes <= payload && payload - e->bytes < CHUNK_ALIGN && e->offset <= e->source_bytes &&
+	       e->bytes <= e->source_bytes - e->offset && e->is_last <= 1;
+}
+
+int external_in_head(const struct chunk_header *h, struct external *ret)
+{
+	uint64_t at = h->blocks_offset;
+	struct chunk_external e;
+	const char *name;
+
+	if (h->flags & (CHUNK_FLAG_TOMBSTONE | CHUNK_FLAG_COMPRESSED) || h->payload_offset > h->file_bytes ||
+	    h->file_bytes > CHUNK_MAX_BYTES + (uint64_t)CHUNK_SAMPLE_MAX_BYTES ||
+	    h->stored_bytes != h->payload_offset || at < sizeof(*h) || at > h->payload_offset ||
+	    h->payload_offset - at < sizeof(e))
+		return -EBADMSG;
+	memcpy(&e, (const char *)h + at, sizeof(e));
+	name = (const char *)h + at + sizeof(e);
+	if (!is_range(h, &e) || e.name_length == 0 || e.name_length > EXTERNAL_NAME_MAX ||
+	    e.name_length > h->payload_offset - at - sizeof(e) || memchr(name, 0, e.name_length))
+		return -EBADMSG;
+	if (ret) {
+		ret->range = e;
+		memcpy(ret->name, name, e.name_length);
+		ret->name[e.name_length] = '\0';
+	}
+	return 0;
+}
+
+static int open_source(const char *name, struct stat *ret, struct error *err)
+{
+	/* O_NONBLOCK: a pipe must not hold us up. */
+	_cleanup_(closep) int fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0)
+		return error_errno(err, -errno, "cannot open %s, which the dataset refers to", name);
+	if (fstat(fd, ret) < 0)
+		return error_errno(err, -errno, "cannot look at %s", name);
+	if (!S_ISREG(ret->st_mode))
+		return error_set(err, -EINVAL, "%s is not a regular file", name);
+	return steal_fd(&fd);
+}
+
+static uint64_t mtime_of(const struct stat *st)
+{
+	return (uint64_t)st->st_mtim.tv_sec * NS_PER_S + (uint64_t)st->st_mtim.tv_nsec;
+}
+
+int external_stat(const char *name, uint64_t *ret_bytes, uint64_t *ret_mtime_ns, struct error *err)
+{
+	_cleanup_(closep) int fd = -EBADF;
+	struct stat st;
+
+	if (is_registered(name))
+		return registered->stat(name, ret_bytes, ret_mtime_ns, err);
+	fd = open_source(name, &st, err);
+	if (fd < 0)
+		return fd;
+	*ret_bytes = (uint64_t)st.st_size;
+	*ret_mtime_ns = mtime_of(&st);
+	return 0;
+}
+
+static int compare(const struct external *e, uint64_t bytes, uint64_t mtime_ns, struct error *err)
+{
+	if (bytes != e->range.source_bytes)
+		return error_set(
+		    err, -ESTALE,
+		    "%s has changed since it was indexed (%llu bytes, then %llu): index it again "
+		    "with `dieselctl index`",
+		    e->name, (unsigned long long)bytes, (unsigned long long)e->range.source_bytes);
+	if (mtime_ns != e->range.mtime_ns)
+		return error_set(err, -EBADMSG,
+				 "%s has changed since it was indexed (another modification time): index it "
+				 "again with `dieselctl index`",
+				 e->name);
+	return 0;
+}
+
+int external_check(const struct external *e, struct error *err)
+{
+	uint64_t bytes, mtime_ns;
+	int r = external_stat(e->name, &bytes, &mtime_ns, err);
+
+	return r < 0 ? r : compare(e, bytes, mtime_ns, err);
+}
+
+static int read_exactly(int fd, const char *name, uint64_t offset, void *buffer, size_t bytes,
+			struct error *err)
+{
+	size_t done;
+	int r = fd_read_at(fd, buffer, bytes, offset, &done);
+
+	if (r < 0)
+		return error_errno(err, r, "cannot read %s", name);
+	if (done < bytes)
+		return error_set(err, -EBADMSG, "%s is truncated: it ends at byte %llu", name,
+				 (unsigned long long)(offset + done));
+	return 0;
+}
+
+int external_read_source(const char *name, uint64_t offset, void *buffer, size_t bytes, struct error *err)
+{
+	_cleanup_(closep) int fd = -EBADF;
+	struct stat st;
+
+	if (is_registered(name))
+		return registered->read(name, offset, buffer, bytes, err);
+	fd = open_source(name, &st, err);
+	return fd < 0 ? fd : read_exactly(fd, name, offset, buffer, bytes, err);
+}
+
+/* Compares the source before and after the read, so that no byte of a source that is being written is passed
+ * on. */
+static int read_file(const struct external *e, uint64_t offset, void *buffer, size_t bytes, struct error *err)
+{
+	_cleanup_(closep) int fd = -EBADF;
+	struct stat st;
+	int r;
+
+	fd = open_source(e->name, &st, err);
+	if (fd < 0)
+		return fd;
+	r = compare(e, (uint64_t)st.st_size, mtime_of(&st), err);
+	if (r == 0)
+		r = read_exactly(fd, e->name, offset, buffer, bytes, err);
+	if (r == 0 && fstat(fd, &st) < 0)
+		return error_errno(err, -errno, "cannot look at %s", e->name);
+	return r < 0 ? r : compare(e, (uint64_t)st.st_size, mtime_of(&st), err);
+}
+
+int external_read(const struct external *e, uint64_t offset, void *buffer, size_t bytes, struct error *err)
+{
+	uint64_t left = offset < e->range.bytes ? e->range.bytes - offset : 0;
+	size_t n = bytes < left ? bytes : (size_t)left;
+	int r = 0;
+
+	memset((char *)buffer + n, 0, bytes - n);
+	if (n == 0)
+		return external_check(e, err);
+	if (!is_registered(e->name))
+		return read_file(e, e->range.offset + offset, buffer, n, err);
+	r = external_check(e, err);
+	if (r == 0)
+		r = registered->read(e->name, e->range.offset + offset, buffer, n, err);
+	return r < 0 ? r : external_check(e, err);
+}

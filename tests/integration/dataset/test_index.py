@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests datasets over tar shards that stay where they are: `dieselctl index`."""
+import io
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "bench"))
+import support  # noqa: E402
+from serving import Daemon  # noqa: E402
+
+try:
+    import diesel_loader
+    from diesel_loader.numpy import Batches, DataLoader
+except ImportError as error:
+    support.skip(f"needs {error.name}")
+
+NOBODY = 65534
+
+
+def member(name, data, kind=tarfile.REGTYPE):
+    info = tarfile.TarInfo(name)
+    info.type, info.size, info.mtime = kind, len(data), 1000000000
+    return info, io.BytesIO(data)
+
+
+def write_shard(path, members, form=tarfile.USTAR_FORMAT):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w", format=form) as archive:
+        for info, data in members:
+            archive.addfile(info, data)
+
+
+def make_shards(folder, n_shards, n_samples, seed=1):
+    """Writes shards, and returns the bytes of each field by sample path and field."""
+    rng, contents = random.Random(seed), {}
+    for shard in range(n_shards):
+        members = []
+        for i in range(n_samples):
+            fields = {"jpg": rng.randbytes(rng.randrange(60000)), "txt": f"caption {i}".encode(), "cls": str(i % 10).encode()}
+            contents.update({(f"train-{shard:03d}/{i:05d}", name): data for name, data in fields.items()})
+            members += [member(f"{i:05d}.{name}", data) for name, data in fields.items()]
+        write_shard(folder / f"train-{shard:03d}.tar", members)
+    return contents
+
+
+def fields_of(sample):
+    """Returns the members of a sample, which is a run of tar members without an end."""
+    with tarfile.open(fileobj=io.BytesIO(bytes(sample) + bytes(1024))) as archive:
+        return {info.name.rpartition("/")[2].partition(".")[2]: archive.extractfile(info).read() for info in archive if info.isfile()}
+
+
+def dieselctl(*arguments, **options):
+    return subprocess.run([support.program("dieselctl"), *map(str, arguments)], capture_output=True, text=True, **options)
+
+
+class Index(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.shards, self.dataset = self.folder / "shards", self.folder / "over.diesel"
+
+    def index(self, *arguments):
+        done = dieselctl("index", *(arguments or [self.shards]), "--output", self.dataset, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def refuses(self, text, *arguments):
+        done = dieselctl("index", *(arguments or [self.shards]), "--output", self.dataset)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn(text, done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1)
+        self.assertFalse((self.dataset / "snapshot").exists())
+
+    def daemon(self, *options):
+        return self.enterContext(Daemon(self.folder, *options, log=self.folder / "log"))
+
+    def holds(self, dataset, contents):
+        found = {}
+        for number in range(len(dataset)):
+            path = dataset.sample_path(number)
+            found.update({(path, name): data for name, data in fields_of(dataset.read(number)).items()})
+        self.assertEqual(found, contents)
+
+
+class Reading(Index):
+    def test_a_dataset_holds_the_samples_of_its_shards_and_copies_nothing(self):
+        contents = make_shards(self.shards, 3, 100)
+        result = self.index()
+        self.assertEqual((result["shards"], result["samples"], result["fields"]), (3, 300, {"jpg": 300, "txt": 300, "cls": 300}))
+        used = sum(path.stat().st_size for path in self.dataset.rglob("*") if path.is_file())
+        self.assertLess(used, 1 << 20)
+        self.daemon()
+        self.holds(diesel_loader.Dataset(self.dataset), contents)
+        self.assertEqual(dieselctl("verify", self.dataset).returncode, 0)
+
+    def test_a_job_gets_each_sample_once_an_epoch_from_the_daemons_cache(self):
+        contents = make_shards(self.shards, 2, 200)
+        self.index("--chunk-size", "4M", self.shards)
+        self.daemon()
+        for _epoch in range(2):
+            seen = {}
+            for samples, _labels, numbers in DataLoader(diesel_loader.Dataset(self.dataset), batch_size=16, shuffle=True,
+                                                        batches=Batches(return_ids=True), collate_fn=lambda batch: tuple(zip(*batch))):
+                for sample, number in zip(samples, numbers):
+                    self.assertNotIn(number, seen)
+                    seen[number] = fields_of(sample)
+            self.assertEqual(len(seen), 400)
+            self.assertEqual(sorted(field["txt"] for field in seen.values()),
+                             sorted(data for (_path, name), data in contents.items() if name == "txt"))
+        files = diesel_loader.status()["datasets"][0]
+        self.assertEqual(files["samples"], 400)
+
+    def test_a_relative_path_works_from_any_folder(self):
+        contents = make_shards(self.shards, 1, 5)
+        self.index()
+        self.daemon()
+        program = f"import diesel_loader; print(len(diesel_loader.Dataset({self.dataset.name!r}).read(0)))"
+        done = subprocess.run([sys.executable, "-c", program], cwd=self.folder, capture_output=True, text=True, check=True,
+                              env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+        self.assertGreater(int(done.stdout), len(contents["train-000/00000", "jpg"]))
+
+    def test_formats_of_tar_are_read_alike(self):
+        long = "d" * 90 + "/" + "k" * 150
+        for form in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+            with self.subTest(form=form):
+                name = "a" if form == tarfile.USTAR_FORMAT else long
+                write_shard(self.shards / f"{form}.tar", [member(f"{name}.{field}", field.encode() * 700) for field in ("bin", "txt")], form)
+        (self.folder / "old.txt").write_bytes(b"text")
+        (self.folder / "old.bin").write_bytes(b"x" * 2000)
+        subprocess.run(["tar", "--format=v7", "-cf", self.shards / "v7.tar", "-C", self.folder, "old.txt", "old.bin"], check=True)
+        self.index()
+        self.daemon()
+        dataset = diesel_loader.Dataset(self.dataset)
+        self.assertEqual(len(dataset), 4)
+        for number in range(4):
+            fields = fields_of(dataset.read(number))
+            self.assertEqual(set(fields), {"bin", "txt"}, dataset.sample_path(number))
+
+
+class Changes(Index):
+    def test_a_changed_shard_is_named_and_never_read(self):
+        contents = make_shards(self.shards, 2, 50)
+        self.index()
+        self.daemon()
+        dataset = diesel_loader.Dataset(self.dataset)
+        shard = self.shards / "train-001.tar"
+        data = bytearray(shard.read_bytes())
+        data[600] ^= 1
+        shard.write_bytes(data)
+        os.utime(shard, (1, 1))
+        good = [i for i in range(len(dataset)) if dataset.sample_path(i).startswith("train-000")]
+        bad = next(i for i in range(len(dataset)) if dataset.sample_path(i).startswith("train-001"))
+        self.assertEqual(fields_of(dataset.read(good[0]))["jpg"], contents[dataset.sample_path(good[0]), "jpg"])
+        with self.assertRaisesRegex(OSError, "train-001.tar has changed since it was indexed"):
+            dataset.read(bad)
+        with self.assertRaisesRegex(OSError, "train-001.tar has changed since it was indexed"):
+            for _batch in DataLoader(dataset, batch_size=8, collate_fn=list):
+                pass
+        verified = dieselctl("verify", self.dataset)
+        self.assertEqual(verified.returncode, 1)
+        self.assertIn("train-001.tar has changed", verified.stdout + verified.stderr)
+
+    def test_a_shard_that_vanished_is_named(self):
+        make_shards(self.shards, 2, 20)
+        self.index()
+        self.daemon()
+        dataset = diesel_loader.Dataset(self.dataset)
+        (self.shards / "train-000.tar").unlink()
+        with self.assertRaisesRegex(OSError, "train-000.tar"):
+            for _batch in DataLoader(dataset, batch_size=8, collate_fn=list):
+                pass
+
+    def test_indexing_again_takes_only_changed_shards(self):
+        contents = make_shards(self.shards, 3, 40)
+        self.index()
+        write_shard(self.shards / "train-001.tar", [member("00000.jpg", b"new"), member("99999.jpg", b"one more")])
+        result = self.index()
+        self.assertEqual((result["shards"], result["unchanged_shards"], result["version"]), (1, 2, 2))
+        wanted = {key: data for key, data in contents.items() if not key[0].startswith("train-001")}
+        wanted["train-001/00000", "jpg"], wanted["train-001/99999", "jpg"] = b"new", b"one more"
+        self.daemon()
+        self.holds(diesel_loader.Dataset(self.dataset), wanted)
+        self.assertEqual(dieselctl("verify", self.dataset).returncode, 0)
+
+    def test_a_killed_run_is_continued(self):
+        contents = make_shards(self.shards, 60, 60)
+        rng = random.Random(3)
+        for _try in range(8):
+            with subprocess.Popen([support.program("dieselctl"), "index", self.shards, "--output", self.dataset, "--jobs", "1"],
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+                time.sleep(rng.uniform(0, 0.05))
+                run.send_signal(signal.SIGKILL)
+        result = self.index()
+        self.assertEqual(result["shards"] + result["resumed_shards"] + result["unchanged_shards"], 60)
+        self.daemon()
+        self.holds(diesel_loader.Dataset(self.dataset), contents)
+
+
+class WrongInput(Index):
+    def test_wrong_shards_are_refused_with_one_line(self):
+        link, pipe = tarfile.SYMTYPE, tarfile.FIFOTYPE
+        cases = {
+            "are not next to one another": [("a.jpg", b"1"), ("b.jpg", b"3"), ("a.cls", b"4")],
+            "occurs twice in one sample": [("a.jpg", b"1"), ("a.jpg", b"5")],
+            "is a link": [("a.jpg", b"1"), ("c.jpg", b"", link)],
+            "is neither a file nor a folder": [("a.jpg", b"1"), ("d.jpg", b"", pipe)],
+            "no valid path": [("../a.jpg", b"1")],
+            "has no members whose names have an extension": [("README", b"1")],
+        }
+        for text, members in cases.items():
+            with self.subTest(text):
+                write_shard(self.shards / "s.tar", [member(*told) for told in members])
+                self.refuses(text)
+
+    def test_damaged_archives_are_refused(self):
+        make_shards(self.shards, 1, 10)
+        shard = self.shards / "train-000.tar"
+        whole = shard.read_bytes()
+        for text, data in {"cut off": whole[:30000], "damaged": b"x" * 5000 + whole, "no uncompressed tar": b""}.items():
+            with self.subTest(text):
+                shard.write_bytes(data)
+                done = dieselctl("index", self.shards, "--output", self.dataset)
+                self.assertEqual(done.returncode, 1, text)
+                self.assertIn(str(shard), done.stderr)
+        subprocess.run(["gzip", "-k", "-f", shard], check=True)
+        os.replace(f"{shard}.gz", shard)
+        self.refuses("no uncompressed tar archive")
+
+    def test_a_sparse_member_is_refused(self):
+        hole = self.folder / "hole.bin"
+        with open(hole, "wb") as file:
+            file.write(b"begin")
+            file.truncate(1 << 22)
+        self.shards.mkdir()
+        subprocess.run(["tar", "--sparse", "-cf", self.shards / "s.tar", "-C", self.folder, "hole.bin"], check=True)
+        self.refuses("sparse")
+
+    def test_nothing_to_index_is_said(self):
+        self.shards.mkdir()
+        self.refuses("there are no *.tar files")
+        self.refuses("cannot read", self.folder / "missing")
+
+    def test_two_shards_of_one_name_are_refused(self):
+        for name in ("one", "two"):
+            write_shard(self.folder / name / "s.tar", [member("a.jpg", b"1")])
+        self.refuses("have the same name", self.folder / "one/s.tar", self.folder / "two/s.tar")
+
+
+@unittest.skipIf(os.geteuid(), "needs root, to be two users")
+class OtherUsers(Index):
+    """Another user who may read the dataset gets from it only files that this user may read."""
+
+    def read_as_nobody(self):
+        program = (f"import os; os.setgid({NOBODY}); os.setuid({NOBODY}); os.environ['XDG_CACHE_HOME'] = {str(self.folder / 'cache')!r}\n"
+                   f"import diesel_loader\nfrom diesel_loader.numpy import DataLoader\nd = diesel_loader.Dataset({str(self.dataset)!r})\n"
+                   "n = sum(len(b) for b in DataLoader(d, batch_size=4, collate_fn=list)); print('read', n)")
+        return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                              env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+
+    def setUp(self):
+        super().setUp()
+        os.chmod(self.folder, 0o755)
+        (self.folder / "cache").mkdir()
+        os.chown(self.folder / "cache", NOBODY, NOBODY)
+        make_shards(self.shards, 2, 20)
+        self.index()
+        self.daemon()
+
+    def test_shards_that_all_may_read_are_served_to_all(self):
+        self.assertEqual(self.read_as_nobody().stdout, "read 40\n")
+
+    def test_a_shard_of_another_user_is_not_served_even_from_the_cache(self):
+        os.chmod(self.shards / "train-001.tar", 0o600)
+        self.assertEqual(sum(len(batch) for batch in DataLoader(diesel_loader.Dataset(self.dataset), batch_size=4, collate_fn=list)), 40)
+        done = self.read_as_nobody()
+        self.assertNotIn("read 40", done.stdout)
+        self.assertIn("train-001.tar", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -177,16 +177,19 @@ static int add_record(struct chunk_builder *b, const struct chunk_sample *sample
 	return 0;
 }
 
-/* Adds a range of the source. The first sample begins the chunk's range. */
+/* Adds a range of the source. The chunk's range begins with the first sample. It has whole pages of the
+ * source, so that it can be read past the page cache. */
 static int add_range(struct chunk_builder *b, const struct chunk_sample *sample, struct error *err)
 {
 	struct chunk_external *range = &b->source.range;
-	uint64_t begin = b->n_records ? range->offset : sample->offset;
-	uint64_t end = begin + range->bytes, sample_end = sample->offset + sample->bytes;
+	uint64_t begin = b->n_records ? range->offset : sample->offset - sample->offset % CHUNK_ALIGN;
+	uint64_t end = begin + range->bytes,
+		 sample_end = round_up(sample->offset + sample->bytes, CHUNK_ALIGN);
 	int r;
 
-	assert(sample->offset >= begin);
+	assert(sample->offset >= begin && sample->offset + sample->bytes <= range->source_bytes);
 	end = end > sample_end ? end : sample_end;
+	end = end < range->source_bytes ? end : range->source_bytes;
 	if (b->n_records &&
 	    head_bytes_with(b, 1, sample->path_length, 0) + round_up(end - begin, CHUNK_ALIGN) >
 		b->target_bytes)

@@ -27,7 +27,7 @@ struct chunk_sample {
 int chunk_builder_new(uint64_t target_bytes, struct chunk_builder **ret);
 void chunk_builder_free(struct chunk_builder *b);
 
-/* Empties the builder. flags: enum chunk_flag. */
+/* Empties the builder. flags: enum chunk_flag, and chunk_layout_flags(). */
 void chunk_builder_reset(struct chunk_builder *b, uint32_t flags);
 
 /* Compresses chunks from the next reset on with this level (compress.h), as far as that is worth it; 0: does

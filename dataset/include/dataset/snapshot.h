@@ -89,6 +89,7 @@ struct snapshot_info {
 	bool has_digests;
 	bool is_compressed; /* chunks may be compressed */
 	enum snapshot_names names;
+	enum chunk_layout layout; /* of all samples */
 };
 
 /* Maps the file and keeps no reference to fd. If the file is truncated later, reading it raises SIGBUS: map a

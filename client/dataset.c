@@ -22,6 +22,10 @@
 /* Time to wait for a daemon that exited while it opened a dataset. */
 #define OPEN_PATIENCE_MS 10000
 
+_Static_assert((int)DIESEL_LAYOUT_FIELDS == (int)CHUNK_LAYOUT_FIELDS &&
+		   (int)DIESEL_LAYOUT_TAR == (int)CHUNK_LAYOUT_TAR,
+	       "they have the same numbers");
+
 int report_error(const struct error *err, int code, char *text, size_t size)
 {
 	if (text && size > 0)
@@ -214,6 +218,7 @@ int diesel_dataset_info(const struct diesel_dataset *dataset, struct diesel_data
 	    .n_classes = info->n_classes,
 	    .equal_bytes = info->equal_bytes,
 	    .max_bytes = info->max_bytes,
+	    .layout = info->layout,
 	};
 	return 0;
 }

@@ -338,8 +338,11 @@ static int index_all(struct indexing *x, struct error *err)
 
 int index_run(const struct index_options *o, struct index_result *ret, struct error *err)
 {
-	const struct pack_options options = {
-	    .dataset = o->dataset, .chunk_bytes = o->chunk_bytes, .command = o->command, .append = true};
+	const struct pack_options options = {.dataset = o->dataset,
+					     .chunk_bytes = o->chunk_bytes,
+					     .command = o->command,
+					     .append = true,
+					     .layout = CHUNK_LAYOUT_TAR};
 	struct indexing x = {.options = o};
 	int r = shards_find(o->arguments, o->n_arguments, &x.shards, err);
 

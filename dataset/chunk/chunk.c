@@ -15,6 +15,13 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "stored structs are us
 
 #define DAMAGED "restore the file, or remove it and run `dieselctl rebuild`"
 
+const char *chunk_layout_name(enum chunk_layout layout)
+{
+	static const char *const names[CHUNK_N_LAYOUTS] = {"plain", "fields", "tar"};
+
+	return layout < CHUNK_N_LAYOUTS ? names[layout] : "unknown";
+}
+
 /* Checks the length of the head, which must be right before the checksum can be computed. */
 static int check_frame(const struct chunk_header *header, uint64_t file_bytes, const char *origin,
 		       struct error *err)
@@ -44,7 +51,7 @@ static int check_header(const struct chunk_header *header, uint64_t file_bytes, 
 	struct chunk_blocks blocks;
 	uint64_t names_offset = sizeof(*header) + (uint64_t)header->n_records * sizeof(struct chunk_record);
 
-	if (header->flags & ~(uint32_t)CHUNK_KNOWN_FLAGS)
+	if (header->flags & ~(uint32_t)CHUNK_KNOWN_FLAGS || chunk_layout_of(header->flags) >= CHUNK_N_LAYOUTS)
 		return error_set(
 		    err, -EPROTONOSUPPORT,
 		    "%s uses chunk features (flags %#x) that this program does not support; update it",

@@ -49,6 +49,11 @@ static int check_header(const struct snapshot *s, struct error *err)
 				 "%s %s: %llu bytes, its header states %llu; " SNAPSHOT_DAMAGED, s->origin,
 				 s->map_bytes < h->file_bytes ? "is truncated" : "is too long",
 				 (unsigned long long)s->map_bytes, (unsigned long long)h->file_bytes);
+	if (h->layout >= CHUNK_N_LAYOUTS)
+		return error_set(
+		    err, -EPROTONOSUPPORT,
+		    "%s has samples of a layout (%u) that this program does not support; update it",
+		    s->origin, h->layout);
 	if (h->n_sections != SNAPSHOT_N_SECTIONS || h->n_samples > SNAPSHOT_MAX_SAMPLES ||
 	    h->n_chunks > UINT32_MAX)
 		return error_set(err, -EBADMSG, "%s: header contradicts itself; " SNAPSHOT_DAMAGED,
@@ -132,6 +137,7 @@ static void bind_sections(struct snapshot *s)
 	    .is_compressed = h->flags & SNAPSHOT_FLAG_COMPRESSED,
 	    .is_external = h->flags & SNAPSHOT_FLAG_EXTERNAL,
 	    .names = h->names <= SNAPSHOT_NAMES_OTHERS ? h->names : SNAPSHOT_NAMES_UNKNOWN,
+	    .layout = (enum chunk_layout)h->layout,
 	};
 }
 

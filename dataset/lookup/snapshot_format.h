@@ -54,8 +54,9 @@ struct snapshot_header {
 	uint64_t header_xxh3; /* XXH3-64 of the header with this field taken as 0 */
 	struct snapshot_extent sections[SNAPSHOT_N_SECTIONS];
 	uint64_t n_buckets;
-	uint64_t flags; /* enum snapshot_flag */
-	uint8_t reserved[8];
+	uint64_t flags;  /* enum snapshot_flag */
+	uint32_t layout; /* enum chunk_layout of all samples */
+	uint8_t reserved[4];
 };
 
 /* A sample's place in its chunk is sample - first_sample unless has_places, and its modification time

@@ -250,7 +250,7 @@ static bool has_digests(const struct snapshot_builder *b)
 	return b->digests.bytes > 0;
 }
 
-static int add_chunk(struct snapshot_builder *b, const struct snapshot_chunk_entry *entry,
+static int add_chunk(struct snapshot_builder *b, const struct snapshot_chunk_entry *entry, uint32_t flags,
 		     const struct digest *sha256)
 {
 	size_t n = builder_n_chunks(b);
@@ -258,6 +258,8 @@ static int add_chunk(struct snapshot_builder *b, const struct snapshot_chunk_ent
 	if ((n && chunk_id_compare(&builder_chunks(b)[n - 1].id, &entry->id) >= 0) || n >= UINT32_MAX ||
 	    (n && (sha256 != NULL) != has_digests(b)))
 		return -EINVAL;
+	if (!(flags & CHUNK_FLAG_TOMBSTONE))
+		b->layout = chunk_layout_of(flags);
 	int r = buffer_append(&b->chunks, entry, sizeof(*entry));
 
 	return r == 0 && sha256 ? buffer_append(&b->digests, sha256, sizeof(*sha256)) : r;
@@ -273,7 +275,8 @@ int snapshot_builder_add_chunk(struct snapshot_builder *b, const struct meta_chu
 	    .head_xxh3 = chunk->head_xxh3,
 	};
 
-	return b->n_added ? -EINVAL : add_chunk(b, &entry, chunk->has_sha256 ? &chunk->sha256 : NULL);
+	return b->n_added ? -EINVAL
+			  : add_chunk(b, &entry, chunk->flags, chunk->has_sha256 ? &chunk->sha256 : NULL);
 }
 
 static int find_chunk(const struct snapshot_builder *b, const struct chunk_id *id, uint64_t *ret)
@@ -343,7 +346,7 @@ int snapshot_builder_replay(struct snapshot_builder *b, const struct chunk_view 
 	    .form = snapshot_form_of(h->flags),
 	    .head_xxh3 = h->head_xxh3,
 	};
-	int r = add_chunk(b, &entry, sha256);
+	int r = add_chunk(b, &entry, h->flags, sha256);
 
 	for (uint32_t i = 0; i < h->n_records && r == 0; i++) {
 		const struct chunk_record *record = &view->records[i];
@@ -520,6 +523,7 @@ void builder_begin(struct snapshot_builder *b, uint64_t version, uint64_t create
 	    .n_sections = SNAPSHOT_N_SECTIONS,
 	    .version = version,
 	    .created_ns = created_ns,
+	    .layout = b->layout,
 	    .flags = has_digests(b) ? SNAPSHOT_FLAG_DIGESTS : 0, /* set even if no chunk is left at the end */
 	};
 }

@@ -82,6 +82,10 @@ int snapshot_changes_add(struct snapshot_changes *c, const struct chunk_view *vi
 		forget(c);
 		return 0;
 	}
+	if (!(h->flags & CHUNK_FLAG_TOMBSTONE)) {
+		c->has_layout = true;
+		c->layout = chunk_layout_of(h->flags);
+	}
 	r = buffer_append(&c->chunks, &chunk, sizeof(chunk));
 	if (r == 0 && sha256)
 		r = buffer_append(&c->digests, sha256, sizeof(*sha256));

@@ -37,6 +37,8 @@ struct change_entry {
 struct snapshot_changes {
 	uint64_t max_records;
 	bool too_many;
+	bool has_layout; /* the next field is set */
+	enum chunk_layout layout;
 	struct buffer chunks;  /* struct snapshot_chunk_entry */
 	struct buffer digests; /* struct digest of each, or empty */
 	struct buffer text;    /* paths */

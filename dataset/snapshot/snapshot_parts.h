@@ -18,6 +18,7 @@ struct snapshot_builder {
 	struct spill_sort *names;   /* key: a path's hash; its sample, or NAME_IS_DIRECTORY | its path word */
 	struct spill_sort *tree;    /* key: place in tree order; its sample */
 	struct spill_sort *classes; /* key: number; struct snapshot_class */
+	enum chunk_layout layout;
 	uint64_t n_added;
 	progress_callback *progress; /* or NULL */
 	void *progress_context;

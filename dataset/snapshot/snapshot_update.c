@@ -676,6 +676,7 @@ int snapshot_update(const struct snapshot *base, struct snapshot_changes *c, uin
 	if (r == 0) {
 		builder_begin(u.b, version, created_ns, fd);
 		u.b->header.flags = base->digests ? SNAPSHOT_FLAG_DIGESTS : 0;
+		u.b->header.layout = c->has_layout ? c->layout : base->info.layout;
 		begin_names(&u);
 		r = write_sections(&u);
 	}

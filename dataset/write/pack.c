@@ -138,7 +138,8 @@ static struct source_file *find_record(const struct pack_source *source, const s
  * packed in the form that is requested now. */
 static bool is_current(const struct pack_source *source, const struct chunk_view *view, bool rewrites)
 {
-	if (view->header->flags & CHUNK_FLAG_TOMBSTONE)
+	if (view->header->flags & CHUNK_FLAG_TOMBSTONE ||
+	    chunk_layout_of(view->header->flags) != CHUNK_LAYOUT_PLAIN)
 		return false;
 	for (uint32_t i = 0; i < view->header->n_records; i++) {
 		const struct chunk_record *r = &view->records[i];
@@ -254,6 +255,8 @@ int pack_open(const struct pack_options *o, struct writer **ret, struct error *e
 	writer_compress(w, o->level);
 	writer_show(w, o->progress, o->context);
 	r = check_dataset(o, w, err);
+	if (r == 0)
+		r = writer_set_layout(w, o->layout, err);
 	if (r == 0 && o->keep_digests)
 		r = writer_keep_digests(w, err);
 	if (r < 0)

@@ -171,6 +171,73 @@ void writer_compress(struct writer *w, int level)
 	w->level = level;
 }
 
+static int take_layout(const struct meta_chunk *chunk, void *context)
+{
+	struct writer *w = context;
+
+	if (chunk->flags & CHUNK_FLAG_TOMBSTONE)
+		return 0;
+	w->known_layout = chunk_layout_of(chunk->flags);
+	w->has_known_layout = true;
+	return 1;
+}
+
+/* Checks that samples of this layout may be added. The first ones decide for the dataset. */
+static int check_layout(struct writer *w, enum chunk_layout layout, struct error *err)
+{
+	int r = w->has_known_layout || w->rebuilt || !w->info.n_chunks
+		    ? 0
+		    : meta_each_chunk(w->meta, take_layout, w, err);
+
+	if (r < 0)
+		return r;
+	if (w->has_known_layout && layout != w->known_layout)
+		return error_set(err, -EEXIST,
+				 "%s has samples of the layout '%s', so samples of the layout '%s' cannot be "
+				 "added: choose a new directory",
+				 w->path, chunk_layout_name(w->known_layout), chunk_layout_name(layout));
+	return 0;
+}
+
+int writer_set_layout(struct writer *w, enum chunk_layout layout, struct error *err)
+{
+	w->layout = layout;
+	return check_layout(w, layout, err);
+}
+
+enum chunk_layout writer_layout(const struct writer *w)
+{
+	return w->layout;
+}
+
+static int take_added_layout(struct writer *w, enum chunk_layout layout, struct error *err)
+{
+	int r = check_layout(w, layout, err);
+
+	if (r == 0) {
+		w->has_known_layout = true;
+		w->known_layout = layout;
+	}
+	return r;
+}
+
+static int take_chunk_layout(struct writer *w, const struct chunk_header *h, struct error *err)
+{
+	enum chunk_layout layout = chunk_layout_of(h->flags);
+	char name[STORE_NAME_MAX];
+
+	if (h->flags & CHUNK_FLAG_TOMBSTONE)
+		return 0;
+	if (w->rebuilt && w->has_known_layout && layout != w->known_layout)
+		return error_set(
+		    err, -EEXIST,
+		    "%s has samples of the layout '%s', but earlier chunks have '%s': move it to "
+		    "another dataset, and run the command again",
+		    store_describe(w->store, &h->id, name), chunk_layout_name(layout),
+		    chunk_layout_name(w->known_layout));
+	return take_added_layout(w, layout, err);
+}
+
 static size_t n_chunks_of(const struct writer *w)
 {
 	return w->chunks.bytes / sizeof(struct chunk_id);
@@ -246,7 +313,9 @@ static int add_record(struct writer *w, const struct chunk_sample *sample, uint3
 
 int writer_add(struct writer *w, const struct chunk_sample *sample, struct error *err)
 {
-	return add_record(w, sample, 0, err);
+	int r = take_added_layout(w, w->layout, err);
+
+	return r < 0 ? r : add_record(w, sample, chunk_layout_flags(w->layout), err);
 }
 
 int writer_begin_source(struct writer *w, const struct external *source, struct error *err)
@@ -271,7 +340,9 @@ int writer_begin_source(struct writer *w, const struct external *source, struct 
 
 int writer_add_range(struct writer *w, const struct chunk_sample *sample, struct error *err)
 {
-	return add_record(w, sample, CHUNK_FLAG_EXTERNAL, err);
+	int r = take_added_layout(w, w->layout, err);
+
+	return r < 0 ? r : add_record(w, sample, CHUNK_FLAG_EXTERNAL | chunk_layout_flags(w->layout), err);
 }
 
 int writer_end_source(struct writer *w, struct error *err)
@@ -330,8 +401,10 @@ static int add_to_snapshot(struct writer *w, const struct chunk_view *view, cons
 static int add_chunk(struct writer *w, const struct chunk_view *view, struct error *err)
 {
 	struct digest sha256 = {0};
-	int r = writer_change_count(w, view, err);
+	int r = take_chunk_layout(w, view->header, err);
 
+	if (r == 0)
+		r = writer_change_count(w, view, err);
 	if (r == 0)
 		r = meta_add_chunk(w->meta, view, err);
 	if (r == 0 && w->keeps_digests)
@@ -583,6 +656,7 @@ int writer_rebuild(struct writer *w, writer_lost_callback *lost, void *context, 
 	if (r == 0)
 		r = meta_clear(w->meta, err);
 	w->rebuilt = true;
+	w->has_known_layout = false;
 	writer_change_begin(w);
 	if (r == 0)
 		r = begin_snapshot(w, err);

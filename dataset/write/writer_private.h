@@ -20,7 +20,10 @@ struct writer {
 	uint64_t chunk_bytes;
 	enum writer_purpose purpose;
 	bool keeps_digests;
-	int level; /* compression level of chunks begun from now on; 0: not compressed */
+	enum chunk_layout layout;       /* of samples that are added */
+	bool has_known_layout;          /* the next field is set */
+	enum chunk_layout known_layout; /* of the dataset's samples */
+	int level;                      /* compression level of chunks begun from now on; 0: not compressed */
 	struct store *store;
 	struct meta *meta;
 	bool begun; /* the metadata transaction */

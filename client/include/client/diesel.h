@@ -67,6 +67,13 @@ int diesel_dieselctl(const char *path);
  * bucket, or one whose samples are in files of other formats (`dieselctl index`). */
 int diesel_dataset_needs_dieselctl(const char *path);
 
+/* How the bytes of a sample hold its fields (docs/reference/formats.md). */
+enum diesel_layout {
+	DIESEL_LAYOUT_PLAIN,  /* one value, without fields */
+	DIESEL_LAYOUT_FIELDS, /* fields with names and kinds */
+	DIESEL_LAYOUT_TAR,    /* the members of a tar archive that share a key */
+};
+
 struct diesel_dataset_info {
 	uint64_t version;
 	uint64_t n_samples;
@@ -75,7 +82,7 @@ struct diesel_dataset_info {
 	uint32_t n_classes;
 	uint32_t equal_bytes; /* the length of every sample when all are equal, else 0 */
 	uint32_t max_bytes;
-	uint32_t reserved;
+	uint32_t layout; /* enum diesel_layout of all samples */
 };
 
 /* Fills in the facts about the dataset. Returns 0. Reads the mapped snapshot, without a request to the

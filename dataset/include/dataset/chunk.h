@@ -63,14 +63,26 @@ enum chunk_flag {
 	CHUNK_FLAG_EXTERNAL = 1 << 2,
 };
 
-#define CHUNK_KNOWN_FLAGS (CHUNK_FLAG_TOMBSTONE | CHUNK_FLAG_COMPRESSED | CHUNK_FLAG_EXTERNAL)
+/* How the bytes of a sample hold its fields. All samples of a dataset have one layout; tombstones have none.
+ */
+enum chunk_layout {
+	CHUNK_LAYOUT_PLAIN,  /* one value */
+	CHUNK_LAYOUT_FIELDS, /* fields.h */
+	CHUNK_LAYOUT_TAR, /* the members of a tar archive that share a key, without the end of the archive */
+	CHUNK_N_LAYOUTS,
+};
+
+#define CHUNK_LAYOUT_SHIFT 8 /* of the layout in the flags */
+#define CHUNK_LAYOUT_MASK  (0xfu << CHUNK_LAYOUT_SHIFT)
+
 /* flags of chunks whose file is not their plain form */
-#define CHUNK_FORM_FLAGS (CHUNK_FLAG_COMPRESSED | CHUNK_FLAG_EXTERNAL)
+#define CHUNK_FORM_FLAGS  (CHUNK_FLAG_COMPRESSED | CHUNK_FLAG_EXTERNAL)
+#define CHUNK_KNOWN_FLAGS (CHUNK_FLAG_TOMBSTONE | CHUNK_FORM_FLAGS | CHUNK_LAYOUT_MASK)
 
 struct chunk_header {
 	char magic[8]; /* CHUNK_MAGIC with its terminator */
 	uint32_t version;
-	uint32_t flags; /* enum chunk_flag; a chunk with unknown bits is refused */
+	uint32_t flags; /* enum chunk_flag, and the layout; a chunk with unknown bits is refused */
 	struct chunk_id id;
 	uint32_t n_records;
 	uint32_t names_offset;
@@ -139,6 +151,17 @@ int chunk_parse_head(const void *head, size_t head_bytes, uint64_t file_bytes, c
 /* Parses a chunk's plain form, which is complete and has plain_bytes bytes. */
 int chunk_parse_plain(const void *plain, uint64_t plain_bytes, const char *origin,
 		      struct chunk_view *ret_view, struct error *err);
+
+static inline enum chunk_layout chunk_layout_of(uint32_t flags)
+{
+	return (enum chunk_layout)((flags & CHUNK_LAYOUT_MASK) >> CHUNK_LAYOUT_SHIFT);
+}
+static inline uint32_t chunk_layout_flags(enum chunk_layout layout)
+{
+	return (uint32_t)layout << CHUNK_LAYOUT_SHIFT;
+}
+/* Returns "plain", "fields" or "tar". */
+const char *chunk_layout_name(enum chunk_layout layout);
 
 /* Returns the length of the chunk's file. */
 static inline uint64_t chunk_stored_bytes(const struct chunk_header *h)

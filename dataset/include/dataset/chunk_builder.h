@@ -29,7 +29,7 @@ struct chunk_sample {
 int chunk_builder_new(uint64_t target_bytes, struct chunk_builder **ret);
 void chunk_builder_free(struct chunk_builder *b);
 
-/* Empties the builder. flags: enum chunk_flag. */
+/* Empties the builder. flags: enum chunk_flag, and chunk_layout_flags(). */
 void chunk_builder_reset(struct chunk_builder *b, uint32_t flags);
 
 /* Makes the chunk external: its samples are ranges of this source, in ascending order, and may overlap. Call

@@ -9,6 +9,7 @@
  * size and modification time, and both runs rewrite files, or neither does.
  */
 
+#include "dataset/chunk.h"
 #include "dataset/survey.h"
 #include "lib/error.h"
 #include "lib/progress.h"
@@ -49,11 +50,12 @@ struct pack_options {
 	bool append; /* add to a dataset that has samples; files that it has already (same size and mtime) are
 			left out */
 	bool skip_unreadable;
-	struct survey *survey;   /* in: options for what is packed; out: what was found */
-	uint64_t keep_snapshots; /* writer_keep_snapshots(); 0: its default */
-	bool keep_digests;       /* writer_keep_digests() */
-	int level;               /* writer_compress() */
-	pack_rewriter *rewrite;  /* NULL: files are packed as they are */
+	struct survey *survey;    /* in: options for what is packed; out: what was found */
+	uint64_t keep_snapshots;  /* writer_keep_snapshots(); 0: its default */
+	bool keep_digests;        /* writer_keep_digests() */
+	int level;                /* writer_compress() */
+	enum chunk_layout layout; /* writer_set_layout() */
+	pack_rewriter *rewrite;   /* NULL: files are packed as they are */
 
 	/* All may be NULL. */
 	progress_callback *progress;

@@ -91,6 +91,7 @@ struct snapshot_info {
 	bool is_compressed; /* chunks may be compressed */
 	bool is_external;   /* chunks may have their payload in other files */
 	enum snapshot_names names;
+	enum chunk_layout layout; /* of all samples */
 };
 
 /* Returns true if chunks must be read through store_plain_open(). */

@@ -91,6 +91,12 @@ int writer_keep_digests(struct writer *w, struct error *err);
  * the default: does not compress. */
 void writer_compress(struct writer *w, int level);
 
+/* Sets the layout of samples that are added from now on; default: plain. -EEXIST: the dataset has samples of
+ * another layout; err says so. writer_add() also returns this error, and writer_commit() for adopted chunks.
+ */
+int writer_set_layout(struct writer *w, enum chunk_layout layout, struct error *err);
+enum chunk_layout writer_layout(const struct writer *w);
+
 /* Return the state that this writer found, and the metadata and the store for lookups. All are borrowed. */
 const struct meta_info *writer_info(const struct writer *w);
 struct meta *writer_meta(const struct writer *w);

@@ -39,7 +39,7 @@ def from_chunks(dataset):
         data = path.read_bytes()
         expect(len(data) >= 128, path)
         magic, version, flags, number, n, names, payload, size, _, _, xxh3 = struct.unpack("<8sII16sIII4xQQQQ48x", data[:128])
-        expect((magic, version, flags & ~3, number.hex()) == (b"DSLCHNK\0", 1, 0, path.stem), path)
+        expect((magic, version, flags & ~0xf03, number.hex()) == (b"DSLCHNK\0", 1, 0, path.stem), path)
         checked(data[:72] + bytes(8) + data[80:payload], xxh3, path)
         data = plain(data, payload, size) if flags & 2 else data
         expect(size == len(data), path)

@@ -205,6 +205,9 @@ static void test_a_newer_version_says_to_update(void **state)
 	((struct chunk_header *)image.data)->flags = 1u << 31;
 	sign(&image);
 	assert_int_equal(image_parse(&image, &view, NULL), -EPROTONOSUPPORT);
+	((struct chunk_header *)image.data)->flags = chunk_layout_flags(CHUNK_N_LAYOUTS);
+	sign(&image);
+	assert_int_equal(image_parse(&image, &view, NULL), -EPROTONOSUPPORT);
 	free(image.data);
 }
 

@@ -21,6 +21,7 @@ struct model {
 	struct digest digests[MAX_CHUNKS];
 	size_t n_chunks;
 	bool has_digests;
+	enum chunk_layout layout;
 	struct live live[N_PATHS];
 	uint64_t seed;
 };
@@ -55,7 +56,7 @@ static void add_chunk(struct model *m, const size_t *which, size_t n, uint32_t f
 
 	assert_true(at < MAX_CHUNKS);
 	assert_int_equal(chunk_builder_new(CHUNK_MIN_BYTES, &b), 0);
-	chunk_builder_reset(b, flags);
+	chunk_builder_reset(b, flags ? flags : chunk_layout_flags(m->layout));
 	for (size_t i = 0; i < n; i++) {
 		char path[MAX_PATH];
 		unsigned char data[64] = {(unsigned char)next_random(m, 256)};
@@ -92,6 +93,7 @@ static struct image build(const struct model *m)
 		    .file_bytes = h->file_bytes,
 		    .payload_offset = h->payload_offset,
 		    .head_xxh3 = h->head_xxh3,
+		    .flags = h->flags,
 		    .has_sha256 = m->has_digests,
 		    .sha256 = m->digests[i],
 		};
@@ -181,6 +183,7 @@ static void compare(const struct image *updated, const struct image *built)
 	assert_int_equal(a->total_bytes, b->total_bytes);
 	assert_int_equal(a->max_chunk_file_bytes, b->max_chunk_file_bytes);
 	assert_int_equal(a->flags, b->flags);
+	assert_int_equal(a->layout, b->layout);
 	for (int i = 0; i < SNAPSHOT_N_SECTIONS; i++) {
 		const struct snapshot_extent *x = &a->sections[i], *y = &b->sections[i];
 
@@ -222,6 +225,7 @@ static void change_often(uint64_t seed, bool digests, size_t n_paths)
 	assert_non_null(m);
 	m->seed = seed;
 	m->has_digests = digests;
+	m->layout = digests ? CHUNK_LAYOUT_FIELDS : CHUNK_LAYOUT_PLAIN;
 	for (size_t i = 0; i < 8; i++)
 		add_chunk(m, which, choose(m, which, n_paths / 5, false, n_paths), 0);
 	struct image now = build(m);
@@ -275,6 +279,7 @@ static void test_all_is_deleted(void **state)
 
 	assert_non_null(m);
 	m->seed = 77;
+	m->layout = CHUNK_LAYOUT_TAR;
 	for (size_t i = 0; i < 300; i++)
 		which[i] = i;
 	add_chunk(m, which, 300, 0);
@@ -292,6 +297,7 @@ static void test_all_is_deleted(void **state)
 	assert_int_equal(update(m, &none, 2, &again, &err), 0);
 	built = build(m);
 	compare(&again, &built);
+	assert_int_equal(header_of(&again)->layout, CHUNK_LAYOUT_TAR);
 	free(built.data);
 	free(full.data);
 	free(none.data);

@@ -599,8 +599,61 @@ static void test_verify_reads_once(void **state)
 	free(path);
 }
 
-UNIT_TESTS(IN_FOLDER(test_add_replace_delete), IN_FOLDER(test_nothing_to_commit),
-	   IN_FOLDER(test_an_abandoned_writer_leaves_what_was_committed),
+static enum chunk_layout layout_of(const char *dataset)
+{
+	struct snapshot *s;
+	struct error err = ERROR_INIT;
+
+	if (snapshot_open(dataset, &s, &err) < 0)
+		fail_msg("%s", err.text);
+	enum chunk_layout layout = snapshot_info(s)->layout;
+
+	snapshot_close(s);
+	return layout;
+}
+
+/* Whether the snapshot is updated, built again, or rebuilt from the chunks. */
+static void test_all_samples_have_one_layout(void **state)
+{
+	char *path = path_in(*state, "ds"), text[101];
+	struct chunk_sample plain = {.path = "b", .path_length = 1, .data = "x", .bytes = 1};
+	struct error err = ERROR_INIT;
+	struct writer *w = open_writer(path);
+	struct writer_result result;
+	uint64_t n_lost;
+
+	assert_int_equal(writer_set_layout(w, CHUNK_LAYOUT_FIELDS, NULL), 0);
+	for (char name[] = "name-a"; name[5] <= 'z'; name[5]++)
+		add(w, name, "one");
+	assert_int_equal(writer_set_layout(w, CHUNK_LAYOUT_TAR, NULL), -EEXIST); /* before the first commit */
+	assert_int_equal(writer_set_layout(w, CHUNK_LAYOUT_FIELDS, NULL), 0);
+	commit(w);
+	assert_int_equal(layout_of(path), CHUNK_LAYOUT_FIELDS);
+	for (char name[] = "more-a"; name[5] <= 'c'; name[5]++) {
+		w = open_writer(path);
+		assert_int_equal(writer_add(w, &plain, &err), -EEXIST);
+		assert_non_null(strstr(err.text, "'fields'"));
+		assert_non_null(strstr(err.text, "'plain'"));
+		assert_int_equal(writer_set_layout(w, CHUNK_LAYOUT_FIELDS, NULL), 0);
+		add(w, name, "two");
+		assert_int_equal(writer_delete(w, "name-a", 6, NULL), 0);
+		commit(w);
+		assert_int_equal(layout_of(path), CHUNK_LAYOUT_FIELDS);
+	}
+	if (!getenv("DIESEL_TEST_REDIS")) {
+		assert_int_equal(writer_open(path, WRITER_REBUILD, CHUNK_MIN_BYTES, &w, &err), 0);
+		assert_int_equal(writer_rebuild(w, NULL, NULL, &n_lost, &err), 0);
+		result = commit(w);
+		assert_int_equal(result.n_paths, 28);
+		assert_int_equal(layout_of(path), CHUNK_LAYOUT_FIELDS);
+	}
+	assert_string_equal(get(path, "more-b", text), "two");
+	assert_int_equal(verify(path), 0);
+	free(path);
+}
+
+UNIT_TESTS(IN_FOLDER(test_all_samples_have_one_layout), IN_FOLDER(test_add_replace_delete),
+	   IN_FOLDER(test_nothing_to_commit), IN_FOLDER(test_an_abandoned_writer_leaves_what_was_committed),
 	   IN_FOLDER(test_a_second_writer_is_refused), IN_FOLDER(test_a_dead_writer_s_lock_is_taken_over),
 	   IN_FOLDER(test_an_odd_lock_does_no_harm), IN_FOLDER(test_a_rebuild_restores_the_dataset),
 	   IN_FOLDER(test_a_lost_snapshot_is_written_again), IN_FOLDER(test_not_a_dataset),

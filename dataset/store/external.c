@@ -117,26 +117,26 @@ int external_check(const struct external *e, struct error *err)
 
 /* Reads past the page cache if that is possible: filling it takes longer than the disk, and dieseld caches.
  */
-static int read_some(int fd, uint64_t offset, void *buffer, size_t bytes, size_t *ret_done)
+static int read_some(int fd, uint64_t offset, void *buffer, size_t bytes, size_t *n_read)
 {
 	size_t direct = bytes - bytes % CHUNK_ALIGN;
 	int flags = fcntl(fd, F_GETFL), r;
 
-	*ret_done = 0;
+	*n_read = 0;
 	if (bytes < DIRECT_MIN_BYTES || offset % CHUNK_ALIGN || (uintptr_t)buffer % CHUNK_ALIGN ||
 	    fcntl(fd, F_SETFL, flags | O_DIRECT) < 0)
 		direct = 0;
-	r = direct ? fd_read_at(fd, buffer, direct, offset, ret_done) : 0;
+	r = direct ? fd_read_at(fd, buffer, direct, offset, n_read) : 0;
 	if (direct)
 		(void)fcntl(fd, F_SETFL, flags);
 	if (r < 0 && r != -EINVAL) /* stricter file systems */
 		return r;
-	size_t first = r < 0 ? 0 : *ret_done, done;
+	size_t first = r < 0 ? 0 : *n_read, done;
 
 	if (r == 0 && first < direct)
 		return 0; /* the end of the file */
 	r = fd_read_at(fd, (char *)buffer + first, bytes - first, offset + first, &done);
-	*ret_done = first + done;
+	*n_read = first + done;
 	return r;
 }
 

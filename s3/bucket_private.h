@@ -66,7 +66,7 @@ struct s3_request {
 	size_t buffer_bytes;
 };
 
-#define TEXT_MAX 256
+#define TEXT_MAX BUCKET_TAG_MAX
 struct answer {
 	int status;
 	size_t body_bytes; /* length of the body, in the buffer or in text */

@@ -307,6 +307,18 @@ int bucket_put_file(struct bucket *b, const char *key, int fd, uint64_t bytes, s
 
 int bucket_size(struct bucket *b, const char *key, uint64_t *ret_bytes, struct error *err)
 {
+	return bucket_stat(b, key, ret_bytes, NULL, err);
+}
+
+static void take_tag(const struct answer *a, char tag[BUCKET_TAG_MAX])
+{
+	if (tag)
+		snprintf(tag, BUCKET_TAG_MAX, "%s", a->etag);
+}
+
+int bucket_stat(struct bucket *b, const char *key, uint64_t *ret_bytes, char ret_tag[BUCKET_TAG_MAX],
+		struct error *err)
+{
 	const struct s3_request r = {.method = METHOD_HEAD, .key = key};
 	char name[OBJECT_NAME_MAX];
 	struct answer a;
@@ -319,6 +331,7 @@ int bucket_size(struct bucket *b, const char *key, uint64_t *ret_bytes, struct e
 		return error_set(err, -EBADMSG, "%s: the server did not report the object's length",
 				 object_name(b, key, name));
 	*ret_bytes = a.content_length;
+	take_tag(&a, ret_tag);
 	return 0;
 }
 
@@ -344,6 +357,12 @@ static int check_range(struct bucket *b, const struct s3_request *r, const struc
 int bucket_read(struct bucket *b, const char *key, uint64_t offset, void *buffer, size_t bytes,
 		struct error *err)
 {
+	return bucket_read_tagged(b, key, offset, buffer, bytes, NULL, err);
+}
+
+int bucket_read_tagged(struct bucket *b, const char *key, uint64_t offset, void *buffer, size_t bytes,
+		       char ret_tag[BUCKET_TAG_MAX], struct error *err)
+{
 	struct s3_request r = {.method = METHOD_GET,
 			       .key = key,
 			       .has_range = true,
@@ -368,7 +387,10 @@ int bucket_read(struct bucket *b, const char *key, uint64_t offset, void *buffer
 	if (result != 0)
 		return result;
 	answer_free(&a);
-	return check_range(b, &r, &a, err);
+	result = check_range(b, &r, &a, err);
+	if (result == 0)
+		take_tag(&a, ret_tag);
+	return result;
 }
 
 int bucket_delete(struct bucket *b, const char *key, struct error *err)

@@ -250,7 +250,7 @@ static int add_shard(struct indexing *x, const struct shard *shard, const struct
 		return error_errno(err, source ? -ENAMETOOLONG : -ENOMEM, "%s", shard->path);
 	strcpy(source->name, shard->path);
 	source->range.source_bytes = s->source_bytes;
-	source->range.mtime_ns = s->mtime_ns;
+	source->range.stamp = s->stamp;
 	r = s->n ? writer_begin_source(x->writer, source, err) : 0;
 	for (size_t i = 0; i < s->n && r == 0; i++) {
 		r = add_sample(x, shard, s, &s->samples[i], err);

@@ -260,16 +260,16 @@ int scan_tar(const char *name, struct scanned *ret, struct error *err)
 {
 	struct scanned found = {0};
 	struct scan s = {.result = &found, .name = name};
-	uint64_t bytes, mtime_ns;
-	int r = external_stat(name, &found.source_bytes, &found.mtime_ns, err);
+	uint64_t bytes, stamp;
+	int r = external_stat(name, &found.source_bytes, &found.stamp, err);
 
 	if (r == 0)
 		r = scan_archive(&s, err);
 	archive_read_free(s.archive);
 	free(s.buffer);
 	if (r == 0)
-		r = external_stat(name, &bytes, &mtime_ns, err);
-	if (r == 0 && (bytes != found.source_bytes || mtime_ns != found.mtime_ns))
+		r = external_stat(name, &bytes, &stamp, err);
+	if (r == 0 && (bytes != found.source_bytes || stamp != found.stamp))
 		r = error_set(err, -ESTALE,
 			      "%s changed while it was being indexed: run the command again when it "
 			      "is complete",

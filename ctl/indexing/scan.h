@@ -38,8 +38,8 @@ struct scanned {
 	size_t n_fields;
 	uint64_t n_left;       /* files that belong to no sample: their names have no field */
 	char left[100];        /* one of them */
-	uint64_t source_bytes; /* length and modification time of the shard, unchanged during the scan */
-	uint64_t mtime_ns;
+	uint64_t source_bytes; /* length of the shard */
+	uint64_t stamp;        /* of the shard (dataset/external.h), unchanged during the scan */
 };
 
 /* name: a path, or a URL that external_register() has a scheme for. -EBADMSG: no uncompressed tar archive,

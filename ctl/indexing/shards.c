@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "dataset/external.h"
 #include "lib/array.h"
 #include "lib/cleanup.h"
 
@@ -56,6 +57,38 @@ static int add_below(struct shards *s, char *folder, struct error *err)
 	return r;
 }
 
+struct bucket_shards {
+	struct shards *shards;
+	size_t skip; /* bytes of the name in front of a shard's own */
+	struct error *err;
+};
+
+static int take_object(const char *name, void *context)
+{
+	const struct bucket_shards *b = context;
+
+	return is_tar(name) ? add(b->shards, name, name + b->skip, b->err) : 0;
+}
+
+/* name: a shard, or a prefix of shards. */
+static int add_bucket(struct shards *s, const char *name, struct error *err)
+{
+	_cleanup_(freep) char *folder = NULL;
+	struct bucket_shards b = {.shards = s, .err = err};
+	size_t n = strlen(name);
+
+	if (is_tar(name))
+		return add(s, name, strrchr(name, '/') + 1, err);
+	while (n > 0 && name[n - 1] == '/')
+		n--;
+	if (asprintf(&folder, "%.*s/", (int)n, name) < 0) {
+		folder = NULL;
+		return error_errno(err, -ENOMEM, "%s", name);
+	}
+	b.skip = n + 1;
+	return external_list(folder, take_object, &b, err);
+}
+
 static int compare_paths(const void *a, const void *b)
 {
 	return strcmp(((const struct shard *)a)->path, ((const struct shard *)b)->path);
@@ -91,10 +124,13 @@ int shards_find(char *const *arguments, size_t n_arguments, struct shards *ret, 
 	int r = 0;
 
 	for (size_t i = 0; i < n_arguments && r == 0; i++) {
-		_cleanup_(freep) char *path = realpath(arguments[i], NULL);
+		bool in_bucket = external_is_registered(arguments[i]);
+		_cleanup_(freep) char *path = in_bucket ? NULL : realpath(arguments[i], NULL);
 		struct stat st;
 
-		if (!path || stat(path, &st) < 0)
+		if (in_bucket)
+			r = add_bucket(&s, arguments[i], err);
+		else if (!path || stat(path, &st) < 0)
 			r = error_errno(err, -errno, "cannot read %s", arguments[i]);
 		else
 			r = S_ISDIR(st.st_mode) ? add_below(&s, path, err)

@@ -32,6 +32,7 @@
 #include "manifest.h"
 #include "s3/bucket.h"
 #include "snapshot_cache.h"
+#include "source_s3.h"
 #include "store_s3.h"
 
 #define COPY_BYTES    ((size_t)8 << 20)
@@ -558,4 +559,5 @@ static const struct backend_ops s3_ops = {
 void backend_s3_register(void)
 {
 	backend_register(&s3_ops);
+	source_s3_register();
 }

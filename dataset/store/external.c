@@ -20,7 +20,7 @@ void external_register(const struct external_ops *ops)
 	registered = ops;
 }
 
-static bool is_registered(const char *name)
+bool external_is_registered(const char *name)
 {
 	return registered && strncmp(name, registered->scheme, strlen(registered->scheme)) == 0;
 }
@@ -57,6 +57,11 @@ int external_in_head(const struct chunk_header *h, struct external *ret)
 	return 0;
 }
 
+int external_list(const char *name, external_list_callback *callback, void *context, struct error *err)
+{
+	return registered->list(name, callback, context, err);
+}
+
 static int open_source(const char *name, struct stat *ret, struct error *err)
 {
 	/* O_NONBLOCK: a pipe must not hold us up. */
@@ -76,22 +81,22 @@ static uint64_t mtime_of(const struct stat *st)
 	return (uint64_t)st->st_mtim.tv_sec * NS_PER_S + (uint64_t)st->st_mtim.tv_nsec;
 }
 
-int external_stat(const char *name, uint64_t *ret_bytes, uint64_t *ret_mtime_ns, struct error *err)
+int external_stat(const char *name, uint64_t *ret_bytes, uint64_t *ret_stamp, struct error *err)
 {
 	_cleanup_(closep) int fd = -EBADF;
 	struct stat st;
 
-	if (is_registered(name))
-		return registered->stat(name, ret_bytes, ret_mtime_ns, err);
+	if (external_is_registered(name))
+		return registered->stat(name, ret_bytes, ret_stamp, err);
 	fd = open_source(name, &st, err);
 	if (fd < 0)
 		return fd;
 	*ret_bytes = (uint64_t)st.st_size;
-	*ret_mtime_ns = mtime_of(&st);
+	*ret_stamp = mtime_of(&st);
 	return 0;
 }
 
-static int compare(const struct external *e, uint64_t bytes, uint64_t mtime_ns, struct error *err)
+static int compare(const struct external *e, uint64_t bytes, uint64_t stamp, struct error *err)
 {
 	if (bytes != e->range.source_bytes)
 		return error_set(
@@ -99,9 +104,10 @@ static int compare(const struct external *e, uint64_t bytes, uint64_t mtime_ns, 
 		    "%s has changed since it was indexed (%llu bytes, then %llu): index it again "
 		    "with `dieselctl index`",
 		    e->name, (unsigned long long)bytes, (unsigned long long)e->range.source_bytes);
-	if (mtime_ns != e->range.mtime_ns)
+	if (stamp != e->range.stamp)
 		return error_set(err, -EBADMSG,
-				 "%s has changed since it was indexed (another modification time): index it "
+				 "%s has changed since it was indexed (it has another modification time or "
+				 "ETag): index it "
 				 "again with `dieselctl index`",
 				 e->name);
 	return 0;
@@ -109,10 +115,10 @@ static int compare(const struct external *e, uint64_t bytes, uint64_t mtime_ns, 
 
 int external_check(const struct external *e, struct error *err)
 {
-	uint64_t bytes, mtime_ns;
-	int r = external_stat(e->name, &bytes, &mtime_ns, err);
+	uint64_t bytes, stamp;
+	int r = external_stat(e->name, &bytes, &stamp, err);
 
-	return r < 0 ? r : compare(e, bytes, mtime_ns, err);
+	return r < 0 ? r : compare(e, bytes, stamp, err);
 }
 
 /* Reads past the page cache if that is possible: filling it takes longer than the disk, and dieseld caches.
@@ -158,9 +164,10 @@ int external_read_source(const char *name, uint64_t offset, void *buffer, size_t
 {
 	_cleanup_(closep) int fd = -EBADF;
 	struct stat st;
+	uint64_t stamp;
 
-	if (is_registered(name))
-		return registered->read(name, offset, buffer, bytes, err);
+	if (external_is_registered(name))
+		return registered->read(name, offset, buffer, bytes, &stamp, err);
 	fd = open_source(name, &st, err);
 	return fd < 0 ? fd : read_exactly(fd, name, offset, buffer, bytes, err);
 }
@@ -188,15 +195,14 @@ int external_read(const struct external *e, uint64_t offset, void *buffer, size_
 {
 	uint64_t left = offset < e->range.bytes ? e->range.bytes - offset : 0;
 	size_t n = bytes < left ? bytes : (size_t)left;
-	int r = 0;
+	uint64_t stamp;
+	int r;
 
 	memset((char *)buffer + n, 0, bytes - n);
 	if (n == 0)
 		return external_check(e, err);
-	if (!is_registered(e->name))
+	if (!external_is_registered(e->name))
 		return read_file(e, e->range.offset + offset, buffer, n, err);
-	r = external_check(e, err);
-	if (r == 0)
-		r = registered->read(e->name, e->range.offset + offset, buffer, n, err);
-	return r < 0 ? r : external_check(e, err);
+	r = registered->read(e->name, e->range.offset + offset, buffer, n, &stamp, err);
+	return r < 0 ? r : compare(e, e->range.source_bytes, stamp, err);
 }

@@ -7,8 +7,8 @@
  * it. In the plain form, byte payload_offset + i is the source's byte offset + i; zeros follow the range.
  *
  * Samples have no checksums, because reading a source's headers is enough to index it. Instead, the source
- * must still have the length and the modification time that it had then; both are compared before and after
- * each read.
+ * must still have the length and the stamp that it had then. Both are compared before and after each read of
+ * a file. Each answer of a bucket has the stamp.
  *
  * Sources are opened by name with the rights of the process that reads, so only processes of the job's own
  * user read them: tools, libdiesel, and `dieselctl fetch` for the daemon.
@@ -19,10 +19,11 @@
 struct chunk_external {
 	uint64_t offset, bytes; /* the range in the source */
 	uint64_t source_bytes;  /* length of the source */
-	uint64_t mtime_ns;      /* modification time of the source */
-	uint32_t part;          /* number of this chunk among those of the source, in order */
-	uint32_t is_last;       /* 1: no further chunk has samples of the source */
-	uint32_t name_length;   /* bytes of the source's name, which follows: an absolute path, or a URL */
+	uint64_t
+	    stamp; /* modification time of the source in ns since 1970; of an object, a hash of its ETag */
+	uint32_t part;        /* number of this chunk among those of the source, in order */
+	uint32_t is_last;     /* 1: no further chunk has samples of the source */
+	uint32_t name_length; /* bytes of the source's name, which follows: an absolute path, or a URL */
 	uint32_t reserved;
 };
 
@@ -40,8 +41,8 @@ struct external {
  * fields contradict the header. ret may be NULL. */
 int external_in_head(const struct chunk_header *header, struct external *ret);
 
-/* Gets the length and modification time of a source. -ENOENT, -EACCES, -EINVAL: not a regular file. */
-int external_stat(const char *name, uint64_t *ret_bytes, uint64_t *ret_mtime_ns, struct error *err);
+/* Gets the length and the stamp of a source. -ENOENT, -EACCES, -EINVAL: not a regular file. */
+int external_stat(const char *name, uint64_t *ret_bytes, uint64_t *ret_stamp, struct error *err);
 /* Checks that the source has not changed since it was indexed. -EBADMSG: it has; -ENOENT; -EACCES. err names
  * the source. */
 int external_check(const struct external *e, struct error *err);
@@ -49,14 +50,23 @@ int external_check(const struct external *e, struct error *err);
  * thread. */
 int external_read(const struct external *e, uint64_t offset, void *buffer, size_t bytes, struct error *err);
 
+/* Returns 0 to continue; any other value ends the list, which returns it. */
+typedef int external_list_callback(const char *name, void *context);
+
 /* Reads sources of another scheme than files, such as s3:// objects. Register before threads start. */
 struct external_ops {
 	const char *scheme; /* prefix of the names */
-	int (*stat)(const char *name, uint64_t *ret_bytes, uint64_t *ret_mtime_ns, struct error *err);
-	/* Reads exactly these bytes. */
-	int (*read)(const char *name, uint64_t offset, void *buffer, size_t bytes, struct error *err);
+	int (*stat)(const char *name, uint64_t *ret_bytes, uint64_t *ret_stamp, struct error *err);
+	/* Reads exactly these bytes. *ret_stamp is that of the object that they come from. */
+	int (*read)(const char *name, uint64_t offset, void *buffer, size_t bytes, uint64_t *ret_stamp,
+		    struct error *err);
+	int (*list)(const char *name, external_list_callback *callback, void *context, struct error *err);
 };
 void external_register(const struct external_ops *ops);
+/* Returns true if the name has the registered scheme. */
+bool external_is_registered(const char *name);
+/* Calls back for each source below a name of the registered scheme, by its name. */
+int external_list(const char *name, external_list_callback *callback, void *context, struct error *err);
 /* Reads exactly [offset, offset + bytes) of a source by its name, without any check. -EBADMSG: it is shorter.
  */
 int external_read_source(const char *name, uint64_t offset, void *buffer, size_t bytes, struct error *err);

@@ -6,8 +6,8 @@
  * whole objects, and can refuse to replace one. Requests are signed (version 4), have deadlines, and are
  * repeated after temporary failures.
  *
- * The server is not trusted: the length of answers is limited, redirects are not followed, and ETags mean
- * nothing here. The caller checks the content of the objects that it reads.
+ * The server is not trusted: the length of answers is limited, and redirects are not followed. The caller
+ * checks the content of the objects that it reads.
  *
  * Server and credentials come from the usual variables and files: AWS_ACCESS_KEY_ID and the like,
  * ~/.aws/credentials, ~/.aws/config, AWS_ENDPOINT_URL_S3, AWS_REGION (docs/man/dieselctl.1). Error texts
@@ -53,6 +53,14 @@ int bucket_size(struct bucket *b, const char *key, uint64_t *ret_bytes, struct e
 /* Reads all of [offset, offset + bytes). -ENOENT; -EBADMSG: the object ends before that. */
 int bucket_read(struct bucket *b, const char *key, uint64_t offset, void *buffer, size_t bytes,
 		struct error *err);
+
+/* As bucket_size() and bucket_read(), with the ETag of the object that answered: equal ones mean that it has
+ * not changed. "": the server sends none. ret_tag may be NULL. */
+#define BUCKET_TAG_MAX 256
+int bucket_stat(struct bucket *b, const char *key, uint64_t *ret_bytes, char ret_tag[BUCKET_TAG_MAX],
+		struct error *err);
+int bucket_read_tagged(struct bucket *b, const char *key, uint64_t offset, void *buffer, size_t bytes,
+		       char ret_tag[BUCKET_TAG_MAX], struct error *err);
 
 /* Returns 0 also if the object does not exist. */
 int bucket_delete(struct bucket *b, const char *key, struct error *err);

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests jobs on datasets in buckets: each sample comes once and as it was packed, by a dieseld without credentials and network.
 
-    test_s3_jobs.py rclone|compressed|juicefs|faults|neighbours|kept|purged
+    test_s3_jobs.py rclone|compressed|juicefs|faults|neighbours|kept|purged|shards
 """
 import functools
 import hashlib
@@ -534,6 +534,33 @@ def case_neighbours():
         fetcher.landing[at:at + n] = bytes(n)
     fetcher.client.close()
     assert daemon.status() and daemon.stop() == 0
+
+
+def case_shards():
+    """Tar shards in a bucket, read in place, from a dataset in a folder and from one in the bucket."""
+    port, daemon = rclone(), new_daemon()
+    objects = pathlib.Path(SCRATCH, "rclone/bucket/shards")
+    objects.mkdir(parents=True)
+    for shard in range(3):
+        source = make_source(f"shard{shard}", 30, lambda rng: rng.randrange(100_000, 300_000))
+        names = sorted(str(path.relative_to(source)) for path in pathlib.Path(source).rglob("*") if path.is_file())
+        for name in names:
+            pathlib.Path(source, name.replace("/", "_").partition(".")[0] + ".bin").write_bytes(pathlib.Path(source, name).read_bytes() + bytes([shard]))
+        subprocess.run(f"tar --sort=name -cf {objects}/s-{shard}.tar *.bin", shell=True, cwd=source, check=True)
+    for dataset in (SCRATCH + "/over", "s3://bucket/over"):
+        said = ctl(port, "index", "s3://bucket/shards", "--output", dataset, "--json", DIESEL_S3_SINGLE_WRITER="1")
+        assert json.loads(said)["samples"] == 90, said
+        result = finish(job(port, daemon, url=dataset, read=True))
+        assert len(set(result["found"])) == 90 and set(result["read"]) <= set(result["found"])
+    changed = objects / "s-1.tar"
+    data = bytearray(changed.read_bytes())
+    data[700] ^= 1
+    changed.write_bytes(data)
+    os.utime(changed, (1, 1))
+    shutil.copytree(SCRATCH + "/over", SCRATCH + "/again")  # of which the daemon has nothing
+    process = job(port, daemon, url=SCRATCH + "/again")
+    _out, errors = process.communicate(timeout=120)
+    assert process.returncode and "s3://bucket/shards/s-1.tar has changed since it was indexed" in errors, errors
 
 
 if __name__ == "__main__":

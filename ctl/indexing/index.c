@@ -14,6 +14,7 @@
 #include "lib/cleanup.h"
 #include "lib/text.h"
 #include "lib/thread.h"
+#include "rows.h"
 #include "shards.h"
 
 #define MODE (S_IFREG | 0644)
@@ -208,9 +209,11 @@ static struct turn *wait_for(struct indexing *x, size_t i)
 static int add_sample(struct indexing *x, const struct shard *shard, const struct scanned *s,
 		      const struct scanned_sample *sample, struct error *err)
 {
+	bool is_shard = shard->prefix[0];
 	const char *key = s->keys + sample->key_offset;
 	char text[200];
-	int n = snprintf(x->path, sizeof(x->path), "%s/%.*s", shard->prefix, (int)sample->key_length, key);
+	int n = snprintf(x->path, sizeof(x->path), "%s%s%.*s", shard->prefix, is_shard ? "/" : "",
+			 (int)sample->key_length, key);
 	int r;
 
 	text_printable(text, sizeof(text), key, sample->key_length);
@@ -223,8 +226,10 @@ static int add_sample(struct indexing *x, const struct shard *shard, const struc
 	r = path_set_add(&x->paths, x->path, (size_t)n);
 	if (r == 0)
 		return error_set(err, -EEXIST,
-				 "%s: members of the sample '%s' are not next to one another: sort the shard "
-				 "(tar --sort=name)",
+				 is_shard
+				     ? "%s: members of the sample '%s' are not next to one another: sort the "
+				       "shard (tar --sort=name)"
+				     : "%s: the sample '%s' occurs twice",
 				 shard->path, text);
 	if (r < 0)
 		return error_errno(err, r, "%s", shard->path);
@@ -290,6 +295,32 @@ static int add_all(struct indexing *x, struct error *err)
 	return r;
 }
 
+static int add_rows(struct indexing *x, struct error *err)
+{
+	struct rows *rows;
+	const char *source;
+	struct scanned s;
+	int r = rows_open(x->options->rows, &rows, err);
+
+	if (r < 0)
+		return r;
+	while ((r = rows_next(rows, &s, &source, err)) > 0) {
+		const struct shard shard = {.path = (char *)source, .prefix = (char *)""};
+
+		r = add_shard(x, &shard, &s, err);
+		scanned_free(&s);
+		if (x->options->progress)
+			x->options->progress("indexing", x->result.n_shards, 0, x->result.bytes,
+					     x->options->context);
+		if (r == 0 && x->options->cancelled && x->options->cancelled(x->options->context))
+			r = error_set(err, -ECANCELED, "interrupted");
+		if (r < 0)
+			break;
+	}
+	rows_free(rows);
+	return r;
+}
+
 static int scan_and_add(struct indexing *x, struct error *err)
 {
 	unsigned n_threads = x->options->n_threads, n = 0;
@@ -324,7 +355,9 @@ static int index_all(struct indexing *x, struct error *err)
 	if (r == 0)
 		r = compare(x, err);
 	if (r == 0)
-		r = scan_and_add(x, err);
+		r = x->options->rows ? add_rows(x, err) : scan_and_add(x, err);
+	if (r == 0 && x->options->rows && x->result.n_samples == 0)
+		return error_set(err, -ENODATA, "%s has no rows", x->options->rows);
 	if (r == 0 && x->result.n_samples + x->result.n_resumed + x->result.n_unchanged == 0)
 		return error_set(err, -ENODATA,
 				 "%s has no members whose names have an extension, so no samples",
@@ -342,9 +375,9 @@ int index_run(const struct index_options *o, struct index_result *ret, struct er
 					     .chunk_bytes = o->chunk_bytes,
 					     .command = o->command,
 					     .append = true,
-					     .layout = CHUNK_LAYOUT_TAR};
+					     .layout = o->rows ? CHUNK_LAYOUT_PLAIN : CHUNK_LAYOUT_TAR};
 	struct indexing x = {.options = o};
-	int r = shards_find(o->arguments, o->n_arguments, &x.shards, err);
+	int r = o->rows ? 0 : shards_find(o->arguments, o->n_arguments, &x.shards, err);
 
 	pthread_mutex_init(&x.lock, NULL);
 	pthread_cond_init(&x.changed, NULL);

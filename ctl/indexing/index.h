@@ -19,6 +19,8 @@ struct index_options {
 	const char *dataset;
 	char *const *arguments; /* shards, and folders of them */
 	size_t n_arguments;
+	const char
+	    *rows; /* a file of samples that another program found (rows.h), instead of arguments; or NULL */
 	uint64_t chunk_bytes;
 	unsigned n_threads;
 	const char *command;

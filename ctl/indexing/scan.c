@@ -104,10 +104,8 @@ static bool is_same_key(const struct scanned *s, const char *path, size_t length
 	return last->key_length == length && memcmp(s->keys + last->key_offset, path, length) == 0;
 }
 
-static int begin_sample(struct scan *s, const char *path, size_t length, uint64_t offset, uint64_t mtime_ns)
+int scanned_add(struct scanned *to, const struct scanned_sample *sample, const char *key, size_t length)
 {
-	struct scanned *to = s->result;
-
 	if (array_reserve(to->samples, to->n, to->capacity) < 0)
 		return -ENOMEM;
 	if (to->keys_bytes + length > to->keys_capacity) {
@@ -119,14 +117,11 @@ static int begin_sample(struct scan *s, const char *path, size_t length, uint64_
 		to->keys = keys;
 		to->keys_capacity = grown;
 	}
-	memcpy(to->keys + to->keys_bytes, path, length);
-	to->samples[to->n++] = (struct scanned_sample){.offset = offset,
-						       .mtime_ns = mtime_ns,
-						       .key_offset = to->keys_bytes,
-						       .key_length = (uint32_t)length};
+	memcpy(to->keys + to->keys_bytes, key, length);
+	to->samples[to->n] = *sample;
+	to->samples[to->n].key_offset = to->keys_bytes;
+	to->samples[to->n++].key_length = (uint32_t)length;
 	to->keys_bytes += length;
-	s->is_open = true;
-	s->n_fields = 0;
 	return 0;
 }
 
@@ -190,10 +185,13 @@ static int take(struct scan *s, struct archive_entry *entry, uint64_t offset, st
 		return 0;
 	}
 	if (!s->is_open || !is_same_key(to, path, length)) {
-		int r = begin_sample(s, path, length, offset, mtime_of(entry));
+		const struct scanned_sample sample = {.offset = offset, .mtime_ns = mtime_of(entry)};
+		int r = scanned_add(to, &sample, path, length);
 
 		if (r < 0)
 			return error_errno(err, r, "%s", s->name);
+		s->is_open = true;
+		s->n_fields = 0;
 	}
 	int r = add_field(s, entry, field, err);
 

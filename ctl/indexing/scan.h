@@ -46,6 +46,8 @@ struct scanned {
  * damaged, or with contents that cannot be read in place; -ESTALE: it changed meanwhile; -errno. */
 int scan_tar(const char *name, struct scanned *ret, struct error *err);
 void scanned_free(struct scanned *s);
+/* Adds a sample; its key_offset and key_length follow from the key. -ENOMEM. */
+int scanned_add(struct scanned *s, const struct scanned_sample *sample, const char *key, size_t length);
 
 /* Counts the fields of one scan in the sum of several. */
 void scanned_add_fields(struct scanned *sum, const struct scanned *s);

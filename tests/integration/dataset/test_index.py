@@ -6,12 +6,14 @@ import os
 import pathlib
 import random
 import signal
+import struct
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
 import unittest
+import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "bench"))
@@ -19,6 +21,9 @@ import support  # noqa: E402
 from serving import Daemon  # noqa: E402
 
 try:
+    import lmdb
+    import numpy
+
     import diesel_loader
     from diesel_loader.numpy import Batches, DataLoader
 except ImportError as error:
@@ -253,6 +258,128 @@ class WrongInput(Index):
         for name in ("one", "two"):
             write_shard(self.folder / name / "s.tar", [member("a.jpg", b"1")])
         self.refuses("have the same name", self.folder / "one/s.tar", self.folder / "two/s.tar")
+
+
+class OtherFormats(Index):
+    """Formats whose samples Python packages find."""
+
+    def contents(self):
+        self.daemon()
+        dataset = diesel_loader.Dataset(self.dataset)
+        return {dataset.sample_path(i): bytes(data) for i, data in enumerate(dataset.read_many(range(len(dataset))))}
+
+    def test_an_uncompressed_zip_archive_has_its_folders_as_classes(self):
+        rng = random.Random(5)
+        members = {f"{'ab'[i % 2]}/{i}.jpg": rng.randbytes(rng.randrange(1, 40000)) for i in range(200)}
+        with zipfile.ZipFile(self.folder / "tree.zip", "w") as archive:
+            for name, data in members.items():
+                archive.writestr(name, data)
+        self.index(self.folder / "tree.zip")
+        self.assertEqual(self.contents(), members)
+        self.assertEqual(diesel_loader.Dataset(self.dataset).classes, ["a", "b"])
+
+    def test_zip_archives_that_cannot_be_read_in_place_are_refused(self):
+        path = self.folder / "bad.zip"
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("a.txt", "text " * 100)
+        self.refuses("'a.txt' is compressed", path)
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("a.txt", "text")
+        data = path.read_bytes()
+        path.write_bytes(data[:6] + b"\1" + data[7:].replace(b"PK\1\2\x14\3\x14\0\0", b"PK\1\2\x14\3\x14\0\1"))
+        self.refuses("'a.txt' is encrypted", path)
+        path.write_bytes(b"no archive")
+        self.refuses("is no zip archive", path)
+
+    def write_lmdb(self, name=None, n=500, **options):
+        rng, values = random.Random(7), {}
+        with lmdb.open(str(self.folder / "db"), map_size=1 << 28, max_dbs=2) as env:
+            database = env.open_db(name and name.encode(), **options)
+            with env.begin(write=True, db=database) as transaction:
+                for i in range(n):
+                    values[f"{i:08d}"] = rng.randbytes(rng.randrange(1, 20000))
+                    transaction.put(f"{i:08d}".encode(), values[f"{i:08d}"])
+        return values
+
+    def test_lmdb_values_have_their_keys_as_paths(self):
+        values = self.write_lmdb()
+        self.index(self.folder / "db")
+        self.assertEqual(self.contents(), values)
+
+    def test_a_named_lmdb_database_must_be_chosen(self):
+        values = self.write_lmdb("train")
+        self.refuses("choose one with --db: train", self.folder / "db")
+        self.index(self.folder / "db", "--db", "train")
+        self.assertEqual(self.contents(), values)
+
+    def test_lmdb_keys_of_several_values_get_numbers(self):
+        with lmdb.open(str(self.folder / "db"), map_size=1 << 26, max_dbs=1) as env:
+            database = env.open_db(b"many", dupsort=True)
+            with env.begin(write=True, db=database) as transaction:
+                for i in range(300):
+                    transaction.put(b"key", b"%05d" % i)
+        self.index(self.folder / "db", "--db", "many")
+        found = self.contents()
+        self.assertEqual(sorted(found.values()), [b"%05d" % i for i in range(300)])
+        self.assertEqual(set(found), {"key", *(f"key.{i}" for i in range(1, 300))})
+
+    def test_lmdb_keys_that_are_no_paths_become_digits(self):
+        with lmdb.open(str(self.folder / "db"), map_size=1 << 26) as env, env.begin(write=True) as transaction:
+            transaction.put(b"\0\0\1", b"one")
+            transaction.put(b"../up", b"two")
+        self.index(self.folder / "db")
+        self.assertEqual(self.contents(), {"0x000001": b"one", "0x" + b"../up".hex(): b"two"})
+
+    def test_a_write_to_lmdb_is_noticed(self):
+        self.write_lmdb()
+        self.index(self.folder / "db")
+        self.daemon()
+        dataset = diesel_loader.Dataset(self.dataset)
+        with lmdb.open(str(self.folder / "db"), map_size=1 << 28) as env, env.begin(write=True) as transaction:
+            transaction.put(b"00000000", b"changed")
+        with self.assertRaisesRegex(OSError, "data.mdb has changed since it was indexed"):
+            dataset.read(0)
+
+    def write_tokens(self):
+        rng = numpy.random.default_rng(2)
+        lengths = [int(n) for n in rng.integers(1, 400, 50)]
+        tokens = rng.integers(0, 1 << 16, sum(lengths), dtype=numpy.uint16)
+        (self.folder / "text.bin").write_bytes(tokens.tobytes())
+        offsets = [2 * sum(lengths[:i]) for i in range(len(lengths))]
+        index = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, len(lengths), len(lengths) + 1)
+        index += struct.pack(f"<{len(lengths)}i", *lengths) + struct.pack(f"<{len(lengths)}q", *offsets)
+        (self.folder / "text.idx").write_bytes(index + struct.pack(f"<{len(lengths) + 1}q", *range(len(lengths) + 1)))
+        return tokens, lengths
+
+    def test_token_files_are_documents_or_windows(self):
+        tokens, lengths = self.write_tokens()
+        self.index(self.folder / "text.bin")
+        documents = [tokens[sum(lengths[:i]):sum(lengths[:i + 1])].tobytes() for i in range(len(lengths))]
+        found = self.contents()
+        self.assertEqual([found[path] for path in sorted(found)], documents)
+        self.dataset = self.folder / "windows.diesel"
+        self.index(self.folder / "text.idx", "--tokens", "64")
+        dataset = diesel_loader.Dataset(self.dataset)
+        self.assertEqual(len(dataset), (len(tokens) - 1) // 64)
+        for number in range(len(dataset)):
+            i = int(dataset.sample_path(number).partition("/")[2])
+            self.assertEqual(dataset.read(number), tokens[i * 64:i * 64 + 65].tobytes())
+
+    def test_a_token_file_shorter_than_its_index_is_refused(self):
+        self.write_tokens()
+        with open(self.folder / "text.bin", "r+b") as file:
+            file.truncate(100)
+        self.refuses("is shorter than its index states", self.folder / "text.bin")
+
+    def test_rows_of_other_programs_are_checked(self):
+        make_shards(self.shards, 1, 5)
+        shard = self.shards / "train-000.tar"
+        for text, rows in {"lies outside": f"{shard}\t0\t999999999\ta\n", "is not an absolute path": "one\n", "occurs twice":
+                           f"{shard}\t0\t5\ta\n{shard}\t5\t5\ta\n", "has no rows": "", "no valid path": f"{shard}\t0\t5\t../a\n",
+                           "missing": f"{shard}.missing\t0\t5\ta\n"}.items():
+            with self.subTest(text):
+                (self.folder / "rows").write_text(rows)
+                self.refuses(text, "--rows", self.folder / "rows")
 
 
 @unittest.skipIf(os.geteuid(), "needs root, to be two users")

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dieselctl index: a dataset over tar shards, which stay where they are. */
+#include <limits.h>
 #include <signal.h>
 #include <stddef.h>
+#include <sys/stat.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "ctl.h"
+#include "ctl/formats/ctl_python.h"
 #include "ctl_wait.h"
 #include "dataset/chunk.h"
 #include "ctl/indexing/index.h"
@@ -20,8 +23,25 @@ struct index_context {
 	struct index_options options;
 	struct progress bar;
 	bool json;
+	uint32_t tokens;      /* of formats that Python reads */
+	const char *database; /* likewise */
 	struct ctl_wait wait;
 };
+
+/* Returns true for formats whose samples a Python package finds: zip archives, LMDB, Megatron's token files.
+ */
+static bool is_for_python(const char *name)
+{
+	const char *dot = strrchr(name, '.');
+	char data[PATH_MAX];
+	struct stat st;
+
+	snprintf(data, sizeof(data), "%s/data.mdb", name);
+	return (dot && strchr(dot, '/') == NULL &&
+		(strcmp(dot, ".zip") == 0 || strcmp(dot, ".bin") == 0 || strcmp(dot, ".idx") == 0 ||
+		 strcmp(dot, ".mdb") == 0 || strcmp(dot, ".lmdb") == 0)) ||
+	       stat(data, &st) == 0;
+}
 
 static volatile sig_atomic_t stop_signal;
 
@@ -112,8 +132,13 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 
 	if (!ctl_options(verb, argc, argv, &c, &status))
 		return status;
-	if (argc - optind < 1 || !c.options.dataset)
-		return ctl_usage(verb, "expected shards, or folders of them, and --output with the dataset");
+	if ((argc - optind < 1) == !c.options.rows || !c.options.dataset)
+		return ctl_usage(
+		    verb, "expected shards, or folders of them, or --rows, and --output with the dataset");
+	if (!c.options.rows && is_for_python(argv[optind]))
+		return ctl_python(verb, "writing.indexing", argv);
+	if (c.tokens || c.database)
+		return ctl_usage(verb, "--tokens applies only to Megatron's token files, and --db to LMDB");
 	c.options.arguments = argv + optind;
 	c.options.n_arguments = (size_t)(argc - optind);
 	c.options.context = &c;
@@ -148,6 +173,13 @@ static const struct option_row index_rows[] = {
     {"jobs", option_set_u32, .letter = 'j', AT(options.n_threads), .least = 1, .most = MAX_THREADS,
      .says = "must be a number from 1 to 64", .value = "N", .usual = "8",
      .help = "number of shards to scan at the same time"},
+    {"rows", option_set_string, AT(options.rows), .value = "FILE", .takes = OPTION_FILE,
+     .help = "samples in files of any format: lines of path, offset, length and sample, with tabs; -: stdin"},
+    {"tokens", option_set_u32, AT(tokens), .least = 1, .most = UINT32_MAX, .value = "N",
+     .says = "must be a number of tokens from 1",
+     .help = "Megatron's token files: samples are windows of N tokens and the next one, not documents"},
+    {"db", option_set_string, AT(database), .value = "NAME",
+     .help = "LMDB: name of the database in the file"},
     CTL_ROW_WAIT(AT(wait.ns)),
     {"json", option_set_flag, AT(json), .help = "print the result as JSON"},
 };
@@ -156,12 +188,16 @@ static const struct option_row index_rows[] = {
 
 const struct option_verb ctl_index = {
     .name = "index",
-    .arguments = "SHARD|FOLDER ... --output DATASET",
-    .summary = "make a dataset over tar shards, which stay where they are",
-    .help = "Shards are uncompressed tar files as WebDataset writes them: the members of a sample have one "
-	    "name up to the first dot, and follow one another. Only their headers are read. A sample's path "
-	    "is SHARD/KEY, and its fields are the members' extensions. Run the command again after shards "
-	    "have changed.\n",
+    .arguments = "FILE|FOLDER ...",
+    .summary = "make a dataset over files of other formats, which stay where they are",
+    .help = "Shards are uncompressed tar files as WebDataset writes them: the members of a\n"
+	    "sample have one name up to the first dot, and follow one another. Only their\n"
+	    "headers are read. A sample's path is SHARD/KEY, and its fields are the\n"
+	    "members' extensions. Run the command again after shards have changed.\n"
+	    "\n"
+	    "Python packages read further formats: uncompressed zip archives (a member's\n"
+	    "path is the sample's), LMDB (its keys), and Megatron's .bin and .idx. With\n"
+	    "--rows, samples of any other format can be indexed.\n",
     OPTION_ROWS(index_rows),
     .run = run,
 };

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the samples of files that dieseld reads where they are: zip archives, LMDB, Megatron's token files.
+
+`dieselctl index` calls main() with its arguments, which writes a row for each sample to `dieselctl index --rows -`."""
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import zipfile
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import NoReturn
+
+    Row = tuple[int, int, bytes]  # offset and length in bytes, path of the sample
+
+LOCAL_HEADER, LOCAL_HEADER_BYTES = b"PK\3\4", 30
+MEGATRON_MAGIC = b"MMIDIDX\x00\x00"
+MEGATRON_ITEM_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 8, 7: 4, 8: 2}  # by the code of the type of tokens
+LMDB_FILE = "data.mdb"
+
+
+class Wrong(Exception):
+    """A file that cannot be read in place; the text says why."""
+
+
+def zip_rows(path: pathlib.Path) -> Iterator[Row]:
+    """Yields the members of an archive. Their folders are classes."""
+    try:
+        archive = zipfile.ZipFile(path)
+    except zipfile.BadZipFile as error:
+        raise Wrong(f"{path} is no zip archive, or damaged: {error}") from None
+    size = path.stat().st_size
+    with archive, open(path, "rb") as file:
+        for info in sorted(archive.infolist(), key=lambda info: info.header_offset):
+            if info.is_dir():
+                continue
+            if info.flag_bits & 1:
+                raise Wrong(f"{path}: {info.filename!r} is encrypted: unzip the archive, and pack the folder")
+            if info.compress_type != zipfile.ZIP_STORED:
+                raise Wrong(f"{path}: {info.filename!r} is compressed, so it cannot be read in place: unzip the archive and pack the folder, "
+                            "or make it with `zip -0`")
+            file.seek(info.header_offset)
+            header = file.read(LOCAL_HEADER_BYTES)
+            if len(header) < LOCAL_HEADER_BYTES or header[:4] != LOCAL_HEADER:
+                raise Wrong(f"{path} is damaged: {info.filename!r} has no header at byte {info.header_offset}")
+            offset = info.header_offset + LOCAL_HEADER_BYTES + sum(struct.unpack_from("<HH", header, 26))
+            if offset + info.file_size > size:
+                raise Wrong(f"{path} is cut off: {info.filename!r} ends behind its end")
+            yield offset, info.file_size, os.fsencode(info.filename)
+
+
+def _name_of(key: bytes) -> bytes:
+    """Returns the key if it can be a sample's path, else its hexadecimal digits."""
+    parts = key.split(b"/")
+    good = key and b"\0" not in key and not any(part in (b"", b".", b"..") for part in parts)
+    return key if good else b"0x" + key.hex().encode()
+
+
+def _map_of(file: pathlib.Path) -> range:
+    """Returns the addresses at which this process has mapped the file."""
+    inode = file.stat().st_ino
+    for line in pathlib.Path("/proc/self/maps").read_text().splitlines():
+        words = line.split()
+        if int(words[4]) == inode and words[5:] and pathlib.Path(words[-1]).name == file.name and int(words[2], 16) == 0:
+            begin, end = (int(number, 16) for number in words[0].split("-"))
+            return range(begin, end)
+    raise Wrong(f"{file}: lmdb has not mapped the file, so its samples cannot be located")
+
+
+def lmdb_rows(path: pathlib.Path, name: str | None = None) -> Iterator[Row]:
+    """Yields the values of a database, in the order in which they lie in the file. Their keys are their paths; a key of several
+    values gets numbers."""
+    try:
+        import lmdb
+        import numpy
+    except ImportError as error:
+        raise Wrong(f"{path}: this Python lacks {error.name}: run `pip install lmdb numpy`") from None
+    file = path / LMDB_FILE if path.is_dir() else path
+    try:
+        with lmdb.open(str(path), subdir=path.is_dir(), readonly=True, lock=False, max_dbs=1) as env:
+            if env.info()["map_size"] < file.stat().st_size:
+                env.set_mapsize(file.stat().st_size)
+            database = env.open_db(name.encode(), create=False) if name else env.open_db()
+            rows = []
+            with env.begin(db=database, buffers=True) as transaction:
+                begin = None
+                seen = b""
+                n_same = 0
+                for key, value in transaction.cursor():
+                    key = bytes(key)
+                    if not len(value):
+                        raise Wrong(f"{path}: the value of {key!r} is empty")
+                    address = numpy.frombuffer(value, numpy.uint8).__array_interface__["data"][0]
+                    begin = begin or _map_of(file)
+                    if address not in begin:
+                        raise Wrong(f"{path}: the value of {key!r} does not lie in {file}")
+                    n_same = n_same + 1 if key == seen and rows else 0
+                    seen = key
+                    rows.append((address - begin.start, len(value), _name_of(key) + (b".%d" % n_same if n_same else b"")))
+                if not name and rows and len(rows) <= 64 and _are_databases(env, rows, lmdb):
+                    names = ", ".join(row[2].decode(errors="replace") for row in rows)
+                    raise Wrong(f"{path} holds databases: choose one with --db: {names}")
+    except lmdb.Error as error:
+        raise Wrong(f"{path}: {error}") from None
+    yield from sorted(rows)
+
+
+def _are_databases(env, rows: list[Row], lmdb) -> bool:
+    """Whether all values of the unnamed database are those by which LMDB finds databases of a name."""
+    def is_database(key: bytes) -> bool:
+        try:
+            with env.begin() as transaction:
+                transaction.stat(env.open_db(key, txn=transaction, create=False))
+        except lmdb.Error:
+            return False
+        return True
+    return all(row[1] == 48 for row in rows) and is_database(rows[0][2])
+
+
+def megatron_rows(path: pathlib.Path, tokens: int | None) -> Iterator[Row]:
+    """Yields the documents of a token file or, with `tokens`, windows of so many tokens and the next one, as they are trained on. The
+    last tokens that fill no window are left out."""
+    index = path.with_suffix(".idx").read_bytes()
+    if index[:len(MEGATRON_MAGIC)] != MEGATRON_MAGIC or len(index) < 34:
+        raise Wrong(f"{path.with_suffix('.idx')} is no index of Megatron")
+    version, kind, n = struct.unpack_from("<QBQ", index, len(MEGATRON_MAGIC))
+    item = MEGATRON_ITEM_BYTES.get(kind)
+    if version != 1 or item is None or len(index) < 34 + 12 * n:
+        raise Wrong(f"{path.with_suffix('.idx')} is damaged, or of a newer version")
+    size = path.stat().st_size
+    if tokens:
+        for i in range((size // item - 1) // tokens):
+            yield i * tokens * item, (tokens + 1) * item, b"%s/%09d" % (os.fsencode(path.stem), i)
+        return
+    lengths, offsets = struct.unpack_from(f"<{n}i", index, 34), struct.unpack_from(f"<{n}q", index, 34 + 4 * n)
+    for i, (offset, length) in enumerate(zip(offsets, lengths)):
+        if offset < 0 or length < 0 or offset + length * item > size:
+            raise Wrong(f"{path} is shorter than its index states, at sequence {i}")
+        yield offset, length * item, b"%s/%09d" % (os.fsencode(path.stem), i)
+
+
+def rows_of(path: pathlib.Path, arguments: argparse.Namespace) -> Iterator[Row]:
+    if path.suffix == ".zip":
+        return zip_rows(path)
+    if path.suffix in (".bin", ".idx") and path.with_suffix(".idx").exists():
+        return megatron_rows(path.with_suffix(".bin"), arguments.tokens)
+    if (path / LMDB_FILE).exists() or path.suffix in (".mdb", ".lmdb"):
+        return lmdb_rows(path, arguments.db)
+    raise Wrong(f"{path} is none of a zip archive, an LMDB database (with {LMDB_FILE}) and Megatron's .bin beside an .idx")
+
+
+def source_of(path: pathlib.Path) -> pathlib.Path:
+    """Returns the file that has the samples."""
+    if path.is_dir():
+        path /= LMDB_FILE
+    return (path.with_suffix(".bin") if path.suffix == ".idx" else path).resolve()
+
+
+def escaped(name: bytes) -> bytes:
+    return name.replace(b"\\", b"\\\\").replace(b"\t", b"\\t").replace(b"\n", b"\\n")
+
+
+def write_rows(to, arguments: argparse.Namespace) -> None:
+    for path in arguments.files:
+        source = escaped(os.fsencode(source_of(path)))
+        for offset, length, name in rows_of(path, arguments):
+            to.write(b"%s\t%d\t%d\t%s\n" % (source, offset, length, escaped(name)))
+
+
+def main(words: list[str] | None = None) -> NoReturn:
+    parser = argparse.ArgumentParser(prog="dieselctl index", allow_abbrev=False)
+    parser.add_argument("files", nargs="+", type=pathlib.Path)
+    parser.add_argument("--output", "-o", required=True)
+    parser.add_argument("--tokens", type=int, help="token files: length of the windows that are samples, in tokens")
+    parser.add_argument("--db", help="LMDB: the name of the database in the file")
+    arguments, others = parser.parse_known_args(words)
+    program = os.environ.get("DIESEL_DIESELCTL", "dieselctl")
+    command = [program, "index", "--rows", "-", "--output", arguments.output, *others]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as run:
+        try:
+            write_rows(run.stdin, arguments)
+            run.stdin.close()
+        except (Wrong, OSError) as error:
+            run.kill()
+            if not isinstance(error, BrokenPipeError):
+                print(f"dieselctl index: {error}", file=sys.stderr)
+            sys.exit(1)
+    sys.exit(run.returncode)
+

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Samples that another program found in files of any format, as lines of text: the source's absolute path,
+ * the offset and the length in bytes, and the sample's path, separated by tabs. Lines of one source follow
+ * one another, by ascending offset. A tab, a newline and a backslash in a name are
+ * written as in C.
+ */
+
+#include <stdio.h>
+
+#include "lib/error.h"
+#include "scan.h"
+
+struct rows;
+
+/* name: of a file; "-": standard input. */
+int rows_open(const char *name, struct rows **ret, struct error *err);
+void rows_free(struct rows *r);
+/* Reads the samples of the next source. *ret_source is valid until the next call. Returns 1, or 0 at the end.
+ * -EINVAL: a wrong line. */
+int rows_next(struct rows *r, struct scanned *ret, const char **ret_source, struct error *err);

@@ -308,7 +308,7 @@ class OtherFormats(Index):
 
     def test_a_named_lmdb_database_must_be_chosen(self):
         values = self.write_lmdb("train")
-        self.refuses("choose one with --db: train", self.folder / "db")
+        self.refuses("of which --db chooses one: train", self.folder / "db")
         self.index(self.folder / "db", "--db", "train")
         self.assertEqual(self.contents(), values)
 

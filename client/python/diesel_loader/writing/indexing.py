@@ -105,7 +105,7 @@ def lmdb_rows(path: pathlib.Path, name: str | None = None) -> Iterator[Row]:
                     rows.append((address - begin.start, len(value), _name_of(key) + (b".%d" % n_same if n_same else b"")))
                 if not name and rows and len(rows) <= 64 and _are_databases(env, rows, lmdb):
                     names = ", ".join(row[2].decode(errors="replace") for row in rows)
-                    raise Wrong(f"{path} holds databases: choose one with --db: {names}")
+                    raise Wrong(f"{path} holds databases, of which --db chooses one: {names}")
     except lmdb.Error as error:
         raise Wrong(f"{path}: {error}") from None
     yield from sorted(rows)
@@ -124,8 +124,8 @@ def _are_databases(env, rows: list[Row], lmdb) -> bool:
 
 
 def megatron_rows(path: pathlib.Path, tokens: int | None) -> Iterator[Row]:
-    """Yields the documents of a token file or, with `tokens`, windows of so many tokens and the next one, as they are trained on. The
-    last tokens that fill no window are left out."""
+    """Yields the documents of a token file or, with `tokens`, windows of N tokens and the next one, as they are trained on. The last
+    tokens that fill no window are left out."""
     index = path.with_suffix(".idx").read_bytes()
     if index[:len(MEGATRON_MAGIC)] != MEGATRON_MAGIC or len(index) < 34:
         raise Wrong(f"{path.with_suffix('.idx')} is no index of Megatron")
@@ -152,7 +152,7 @@ def rows_of(path: pathlib.Path, arguments: argparse.Namespace) -> Iterator[Row]:
         return megatron_rows(path.with_suffix(".bin"), arguments.tokens)
     if (path / LMDB_FILE).exists() or path.suffix in (".mdb", ".lmdb"):
         return lmdb_rows(path, arguments.db)
-    raise Wrong(f"{path} is none of a zip archive, an LMDB database (with {LMDB_FILE}) and Megatron's .bin beside an .idx")
+    raise Wrong(f"{path} is none of a zip archive, an LMDB database (with {LMDB_FILE}) and Megatron's .bin next to an .idx")
 
 
 def source_of(path: pathlib.Path) -> pathlib.Path:

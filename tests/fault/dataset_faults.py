@@ -242,8 +242,8 @@ def refuse_damage(root, source, dataset):
         return next((broken / "chunks").iterdir())
 
     fresh()
-    patched(broken / "snapshot", 8, struct.pack("<I", 5))
-    one_line(dieselctl("ls", broken, check=1), "format 5", "update")
+    patched(broken / "snapshot", 8, struct.pack("<I", 6))
+    one_line(dieselctl("ls", broken, check=1), "format 6", "update")
     fresh()
     patched(broken / "snapshot", 300, b"\xff")
     one_line(dieselctl("ls", broken, check=1), "damaged", "dieselctl snapshot")

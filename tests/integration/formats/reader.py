@@ -55,13 +55,13 @@ def from_chunks(dataset):
 
 def from_snapshot(dataset):
     data, samples = pathlib.Path(dataset, "snapshot").read_bytes(), {}
-    expect(struct.unpack_from("<8sIIQ", data) == (b"DSLSNAP\0", data[8], 8, len(data)) and data[8] in (3, 4), "snapshot")
+    expect(struct.unpack_from("<8sIIQ", data) == (b"DSLSNAP\0", data[8], 8, len(data)) and data[8] == 5, "snapshot")
     checked(data[:88] + bytes(8) + data[96:312], struct.unpack_from("<Q", data, 88)[0], "header")
     chunks, records, buckets, _, paths, *_ = [checked(data[at:at + length], xxh3, f"section at {at}")
                                               for at, length, xxh3 in struct.iter_unpack("<QQQ", data[96:288])]
     for number, size, first, n, payload, compressed in struct.iter_unpack("<16sQQII15xB8x", chunks):
         chunk = pathlib.Path(dataset, "chunks", number.hex() + ".chunk").read_bytes()
-        chunk = plain(chunk, payload, size) if data[8] == 4 and compressed else chunk
+        chunk = plain(chunk, payload, size) if compressed else chunk
         for sample, record in enumerate(struct.iter_unpack("<QQQ", records[24 * first:24 * (first + n)]), first):
             xxh3, stored, path = record
             path = paths[path % (1 << 40):][:path >> 40 & 4095]
@@ -72,7 +72,7 @@ def from_snapshot(dataset):
                     break
                 expect(found[12] == 12, path)
                 bucket += 1
-            at = (stored >> 31 & (1 << 29) - 1) * 16
+            at = stored >> 31 & (1 << 29) - 1
             samples[path] = checked(chunk[at:at + stored % (1 << 31)], xxh3, (number, path))
     expect(len(samples) == struct.unpack_from("<Q", data, 32)[0], "snapshot")
     return samples

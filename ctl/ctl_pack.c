@@ -153,8 +153,8 @@ static void print_summary(const struct pack_result *result, const struct survey 
 	if (s->hidden.n)
 		printf("; %zu hidden left out", s->hidden.n);
 	if (s->n_left)
-		printf("; %llu left out that %s", (unsigned long long)s->n_left,
-		       s->n_left == 1 ? "is not an image of a class" : "are not images of a class");
+		printf("; %llu file%s left out (not images in a class folder)", (unsigned long long)s->n_left,
+		       units_plural(s->n_left));
 	if (s->n_datasets)
 		printf("; left out %s: a dataset", s->dataset);
 	if (s->n_datasets > 1)

@@ -306,8 +306,8 @@ static const struct option_row warm_rows[] = {
     {"nodes", option_set_u32, AT(nodes), .least = 1, .most = NODES_MAX,
      .says = "must be a number of nodes from 1", .value = "N",
      .help = "number of nodes (default: that of the Slurm step)",
-     .about = "The number of nodes; in a step of Slurm, the default is the step's. The command begins when "
-	      "that many are there, or after 5 seconds."},
+     .about = "The number of nodes. Default in a step of Slurm: the step's. The command begins when that "
+	      "many nodes are there, or after 5 seconds."},
     {"node", set_node, AT(node), .most = NODES_MAX, .says = "must be a number from 0", .value = "K",
      .help = "number of this node, from 0, in the order of the job's ranks (default: Slurm's)",
      .about = "The number of this node, from 0, in the order of the job's ranks; in a step of Slurm, the "

@@ -104,12 +104,12 @@ static void print_shared(const json_t *job)
 	if (shared == 0)
 		return;
 	printf("\n"
-	       "          shared: %llu of its %llu batches were decoded for another session, the newest ",
+	       "          shared: %llu of its %llu batches were decoded for another session, most recently ",
 	       shared, (unsigned long long)ctl_number(job, "batches"));
 	if (from == ctl_number(job, "id"))
-		printf("of its own");
+		printf("one of its own");
 	else
-		printf("by job %llu", from);
+		printf("one of job %llu", from);
 }
 
 static void print_held(const json_t *held)

@@ -435,7 +435,7 @@ static int start_profile(struct collector *collector, struct error *err)
 
 	collector->profiler = profiler_new(collector->recorder->obj);
 	if (!collector->profiler)
-		return error_set(err, -ENOMEM, "no memory to start the recorder");
+		return error_set(err, -ENOMEM, "not enough memory to start the recorder");
 	r = ring_buffer__add(collector->rings, bpf_map__fd(collector->recorder->maps.stack_ring), on_sample,
 			     collector);
 	if (r < 0)
@@ -456,7 +456,7 @@ static int start(struct collector *collector, struct error *err)
 	collector->rings =
 	    ring_buffer__new(bpf_map__fd(recorder->maps.life_ring), collector_record, collector, NULL);
 	if (!collector->probes || !collector->rings)
-		return error_set(err, -ENOMEM, "no memory to start the recorder");
+		return error_set(err, -ENOMEM, "not enough memory to start the recorder");
 	r = ring_buffer__add(collector->rings, bpf_map__fd(recorder->maps.data_ring), collector_record,
 			     collector);
 	if (r < 0)
@@ -464,7 +464,7 @@ static int start(struct collector *collector, struct error *err)
 	collector->places = places_new(bpf_map__fd(recorder->maps.totals), bpf_map__fd(recorder->maps.places),
 				       emit, take_note, collector, clock_monotonic_ns());
 	if (!collector->places)
-		return error_set(err, -ENOMEM, "no memory to start the recorder");
+		return error_set(err, -ENOMEM, "not enough memory to start the recorder");
 	collector->majors = majors_open(recorder->progs.major_fault);
 	r = hooks_attach(collector, recorder->obj, err);
 	if (r == 0 && collector->profile_hz)
@@ -480,7 +480,7 @@ int collector_open(const struct collector_options *options, struct collector **r
 	int r;
 
 	if (!collector)
-		return error_set(err, -ENOMEM, "no memory to start the recorder");
+		return error_set(err, -ENOMEM, "not enough memory to start the recorder");
 	collector->cost.stats_fd = -1;
 	r = load_recorder(collector, options ? options : &defaults, err);
 	if (r == 0)

@@ -148,7 +148,7 @@ static const struct option_row snapshot_rows[] = {
      .help =
 	 "remove the metadata: only the snapshot is left, and the dataset cannot be changed until a rebuild"},
     CTL_ROW_VERSION(AT(version),
-		    .help = "make the snapshot of an earlier version again, so that jobs can open it; the "
+		    .help = "recreate the snapshot of an earlier version, so that jobs can open it; the "
 			    "next command that makes a version removes it like any other"),
     {"json", option_set_flag, AT(json), .help = "print the result as a JSON object"},
 };
@@ -161,7 +161,7 @@ const struct option_verb ctl_snapshot = {
     .summary = "Write the snapshot again from the metadata",
     .help = "For a snapshot that is damaged, missing or behind the metadata.\n",
     .about = "Writes the snapshot again from the metadata.\n"
-	     "With `--version` it makes the snapshot of an earlier version again, so that jobs can open that "
+	     "With `--version` it recreates the snapshot of an earlier version, so that jobs can open that "
 	     "version. `log` shows which versions can be read. This works only for a dataset in a folder, "
 	     "and the next command that makes a version removes such a snapshot.\n"
 	     "With `--frozen` it removes the metadata instead. Jobs, mounts, `ls`, `cat`, `stat` and "

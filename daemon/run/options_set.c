@@ -26,7 +26,7 @@ static void configure(struct daemon_options *o, const struct option_row *row, ui
 
 static int wrong(const struct option_row *row, const char *value, struct error *err)
 {
-	return error_set(err, -EINVAL, "%s: \"%s\" %s", row->name, value, row->says);
+	return error_set(err, -EINVAL, "%s: invalid value \"%s\": %s", row->name, value, row->says);
 }
 
 static int parse_number(const struct option_row *row, const char *value, uint64_t least, uint64_t most,

@@ -17,14 +17,14 @@
 
 const struct option_row option_rows[] = {
     {"cache", option_cache, "8G", AT(serve.knobs.cache_bytes), OPTIONS_MIN_CACHE_BYTES, MOST_BYTES,
-     "is not an amount of memory of at least 16M", .group = "Memory and tuning", .value = "BYTES",
+     "must be an amount of memory of at least 16M", .group = "Memory and tuning", .value = "BYTES",
      .applies = OPTION_RELOAD,
      .help = "memory for chunks, batches, snapshots and decoded copies together (default: a quarter of the "
 	     "memory)",
      .about = "Memory for chunks, batches, snapshots and decoded copies together, e.g. 8G. Default: a "
 	      "quarter of the memory that the process may use (machine and cgroup). Resident memory stays "
 	      "below this plus 64 MiB."},
-    {"tune", option_tune, "on", .words = "off|on|dry-run", .says = "is not one of on, off, dry-run",
+    {"tune", option_tune, "on", .words = "off|on|dry-run", .says = "must be on, off or dry-run",
      .key = WIRE_SET_TUNE, .value = "MODE", .usual = "on", .applies = OPTION_RELOAD,
      .help = "give each job the cache, prefetch and workers that it needs; dry-run: only decide and record",
      .about = "`on` (default): once a second, give each job the cache, prefetch and workers that it needs "
@@ -93,7 +93,7 @@ const struct option_row option_rows[] = {
 	      "memory. The file, its folder and all folders above must belong to root or to dieseld's user, "
 	      "and others must not be able to write to them; a sticky folder is fine."},
     {"history-max", option_size, "64M", AT(history_max_bytes), HISTORY_MIN_BYTES, UINT64_C(1) << 40,
-     "is not a size from 1M to 1T", .value = "BYTES", .usual = "64M", .help = "size limit of the history",
+     "must be a size from 1M to 1T", .value = "BYTES", .usual = "64M", .help = "size limit of the history",
      .about = "Maximum size of the history. Default 64M. The oldest decisions are deleted first."},
     {"socket", option_path, "/run/diesel/dieseld.sock", AT(socket_path), .group = "Serving", .value = "PATH",
      .usual = "/run/diesel/dieseld.sock", .takes = OPTION_FILE, .help = "path of the socket to listen on",
@@ -148,8 +148,7 @@ const struct option_row option_rows[] = {
 	      "administrator, whatever its user: for nodes whose containers are root, with `--admin-user "
 	      "none`. Put it in a folder that no container mounts, and never in that of `--socket`."},
     {"require-digest", option_word, "never", AT(serve.require_digest), .words = "never|shared|always",
-     .says = "is not one of never, shared, always", .value = "WHEN", .usual = "never",
-     .applies = OPTION_SESSIONS,
+     .says = "must be never, shared or always", .value = "WHEN", .usual = "never", .applies = OPTION_SESSIONS,
      .help = "refuse datasets without SHA-256; shared: only if a user other than the owner opens them",
      .about = "Refuse to open datasets without a SHA-256 of their chunks (`dieselctl pack --digest sha256`): "
 	      "`never` (default), `shared` (for every user except the owner of the snapshot) or `always`. "
@@ -196,7 +195,7 @@ const struct option_row option_rows[] = {
 	 "Everybody "
 	 "who reaches the address can read the metrics: leave it on loopback, or put a firewall before it."},
     {"metrics-names", option_flag_of_words, "hidden", AT(hide_names), .words = "shown|hidden",
-     .says = "is neither shown nor hidden", .value = "WHEN", .usual = "shown", .applies = OPTION_RELOAD,
+     .says = "must be shown or hidden", .value = "WHEN", .usual = "shown", .applies = OPTION_RELOAD,
      .help = "hidden: omit names of users, programs, accounts and pods from the metrics",
      .about = "`shown` (default), or `hidden`: figures of jobs have only the job's number. The metrics of "
 	      "users, quotas, programs, accounts, pods and namespaces are left out. Every user of the node "
@@ -216,13 +215,14 @@ const struct option_row option_rows[] = {
 	      "service also needs `ReadWritePaths=` for the folder, or `CacheDirectory=diesel` and "
 	      "`CacheDirectoryMode=0700` with /var/cache/diesel."},
     {"stage-when", option_flag_of_words, "slower", AT(serve.stage.always), .words = "slower|always",
-     .says = "is neither slower nor always", .value = "WHEN", .usual = "slower",
+     .says = "must be slower or always", .value = "WHEN", .usual = "slower",
      .help = "slower: stage only datasets whose storage is slower than that disk; always: stage all datasets",
      .about = "`slower` (default): a dataset is not staged if its storage delivers chunks as fast as that "
 	      "disk. Both rates are measured while the dataset is served, and a line of the log reports "
 	      "them. `always`: stage every dataset, without measuring."},
     {"stage-size", option_size, "100G", AT(serve.stage.bytes), MIN_STAGE_BYTES, MOST_BYTES,
-     "is not a size of at least 16M", .value = "BYTES", .usual = "16G", .help = "limit of the staging folder",
+     "must be a size of at least 16M", .value = "BYTES", .usual = "16G",
+     .help = "limit of the staging folder",
      .about = "The most bytes that the folder may take. Default 16G. One user's datasets take at most "
 	      "`--user-share` percent of it."},
     {"cluster", option_cluster, "redis://HOST:6379", CLUSTER(OPTIONS_CLUSTER_REDIS), .group = "Other nodes",
@@ -232,7 +232,7 @@ const struct option_row option_rows[] = {
      .about =
 	 "Share datasets with the other nodes of a job: each chunk has one node that reads it, and the "
 	 "others get it from this node. The nodes find each other in this Redis, redis://HOST[:PORT] or "
-	 "rediss://HOST (TLS); a user and a password are taken from the environment, as of `dieselctl`(1). "
+	 "rediss://HOST (TLS); a user and a password come from the environment, see `dieselctl`(1). "
 	 "`off` (default): each node reads for itself. Jobs choose whether they share: see "
 	 "`diesel_loader`(3), `cluster`. A node or Redis that fails stops no job. If the options below are "
 	 "wrong, the log has one line, and this node reads for itself (`--check-config` finds this before). "
@@ -254,7 +254,7 @@ const struct option_row option_rows[] = {
 	      "(TLS). The file must belong to root or dieseld's user and be closed to all others (mode "
 	      "0600). Without a key, all addresses must be loopback addresses."},
     {"cluster-limit", option_cluster_limit, "100M", CLUSTER(OPTIONS_CLUSTER_LIMIT), CLUSTER_LIMIT_MIN,
-     CLUSTER_LIMIT_MAX, "is neither 0 nor a size from 1M to 1T, such as 100M", .value = "BYTES", .usual = "0",
+     CLUSTER_LIMIT_MAX, "must be 0 or a size from 1M to 1T, such as 100M", .value = "BYTES", .usual = "0",
      .help = "limit on bytes sent per second to each other node; 0: none",
      .about = "The most bytes per second that are sent to each other node, from 1M to 1T; 0: no limit "
 	      "(default). The kernel enforces it (`SO_MAX_PACING_RATE`)."},
@@ -268,9 +268,9 @@ const struct option_row option_rows[] = {
 	      "settings take effect at the next start. A file with a mistake changes nothing."},
     {"check-config", option_flag, AT(check_only), .command = true, .help = "check options and file, and exit",
      .about = "Check the options and the file, and exit: 0 if they are valid, else 2 with a message that "
-	      "names the file, the line, and the correction. The check includes problems that dieseld would "
-	      "find only later: folders "
-	      "of socket, history and staging, files of codecs, and the options of `--cluster`."},
+	      "names the file, the line, and the correction. The check also covers what dieseld would "
+	      "otherwise find only later: the folders for the socket, the history and staging, the codecs' "
+	      "files, and the options of `--cluster`."},
     {"ready-fd", option_ready_fd, AT(ready_fd), .command = true, .value = "N",
      .help = "write \"ready\\n\" to this descriptor when listening",
      .about = "Write \"ready\" and a newline to this descriptor once clients can connect."},

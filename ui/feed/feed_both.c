@@ -62,7 +62,7 @@ int feed_both_open(struct feed *node, struct feed *daemon, struct feed **ret_fee
 	if (!both) {
 		feed_close(node);
 		feed_close(daemon);
-		return error_set(err, -ENOMEM, "no memory to start diesel-top");
+		return error_set(err, -ENOMEM, "not enough memory to start diesel-top");
 	}
 	*both = (struct both){{&both_ops}, node, daemon};
 	*ret_feed = &both->feed;

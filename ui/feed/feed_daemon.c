@@ -190,7 +190,7 @@ int feed_daemon_open(const char *socket, struct feed **ret_feed, struct error *e
 
 	if (!feed || !(feed->socket = strdup(socket ? socket : ""))) {
 		free(feed);
-		return error_set(err, -ENOMEM, "no memory to start diesel-top");
+		return error_set(err, -ENOMEM, "not enough memory to start diesel-top");
 	}
 	feed->feed.ops = &daemon_ops;
 	feed->asker.ask = ask_daemon;

@@ -684,13 +684,13 @@ int feed_node_open(const struct node_options *options, struct feed **ret_feed, s
 	int r;
 
 	if (!node)
-		return error_set(err, -ENOMEM, "no memory to start diesel-top");
+		return error_set(err, -ENOMEM, "not enough memory to start diesel-top");
 	node->feed.ops = &node_ops;
 	node->poll_budget = (struct budget){.interval_ns = POLL_NS, .ratio = POLL_RATIO};
 	node->scan_budget = (struct budget){.interval_ns = SCAN_NS, .ratio = SCAN_RATIO};
 	r = census_new("/proc", options->pids, options->n_pids, &node->census);
 	if (r < 0)
-		error_set(err, r, "no memory to start diesel-top");
+		error_set(err, r, "not enough memory to start diesel-top");
 	else
 		r = open_source(node, options->sampled, err);
 	if (node->sampled)
@@ -698,7 +698,7 @@ int feed_node_open(const struct node_options *options, struct feed **ret_feed, s
 	config.window_ns = node->sampled ? WINDOW_SAMPLED_NS : WINDOW_NS;
 	node->live = live_new(&config);
 	if (r == 0 && !node->live)
-		r = error_set(err, -ENOMEM, "no memory to start diesel-top");
+		r = error_set(err, -ENOMEM, "not enough memory to start diesel-top");
 	if (r == 0 && scan(node, clock_monotonic_ns()) < 0)
 		r = error_set(err, -EIO, "cannot read /proc: is it mounted?");
 	if (r < 0) {

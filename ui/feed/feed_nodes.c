@@ -155,7 +155,7 @@ int feed_nodes_open(const char *url, struct feed **ret_feed, struct error *err)
 	feed = calloc(1, sizeof(*feed));
 	if (!feed || !(feed->url = strdup(url))) {
 		free(feed);
-		return error_set(err, -ENOMEM, "no memory to start diesel-top");
+		return error_set(err, -ENOMEM, "not enough memory to start diesel-top");
 	}
 	feed->feed.ops = &nodes_ops;
 	feed->asker.ask = ask;

@@ -126,7 +126,7 @@ int feed_replay_open(const struct replay_options *options, struct feed **ret_fee
 	int r;
 
 	if (!replay)
-		return error_set(err, -ENOMEM, "no memory to start diesel-top");
+		return error_set(err, -ENOMEM, "not enough memory to start diesel-top");
 	replay->feed.ops = &replay_ops;
 	r = top_recording_open(options->path, &replay->reader, err);
 	if (r == 0) {

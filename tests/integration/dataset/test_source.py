@@ -84,7 +84,7 @@ class Source(unittest.TestCase):
         for source in self.each_way():
             said = self.packed("--images", source)
             self.assertEqual(names(self.dataset), PICTURES)
-            self.assertIn("; 4 left out that are not images of a class;", said)
+            self.assertIn("; 4 files left out (not images in a class folder);", said)
 
     def test_files_are_samples_where_there_are_no_images(self):
         """Where there are no images, the output does not mention other files."""

@@ -177,7 +177,7 @@ class Together(SharedCase):
         self.assertRegex(text, r"\d+ of its \d+ batches were decoded for another session")
         text = subprocess.run([support.program("dieselctl"), "why", "--socket", str(self.daemon.socket)], capture_output=True,
                               text=True, check=True).stdout
-        self.assertRegex(text, r"shared: \d+ of its \d+ batches were decoded for another session, the newest of its own\n")
+        self.assertRegex(text, r"shared: \d+ of its \d+ batches were decoded for another session, most recently one of its own\n")
         del batch
         self.assertEqual(len(self.close(loaders)), 2)
         for name in ("", "x" * 32, "a\0b", 7):
@@ -371,7 +371,7 @@ class Processes(SharedCase):
             self.assertIn(apart["shared_from"], others)
             text = subprocess.run([support.program("dieselctl"), "why", "--socket", str(self.daemon.socket), str(apart["id"])],
                                   capture_output=True, text=True, check=True).stdout
-            self.assertRegex(text, f"batches were decoded for another session, the newest by job {apart['shared_from']}\n")
+            self.assertRegex(text, f"batches were decoded for another session, most recently one of job {apart['shared_from']}\n")
         else:
             self.assertIsNone(apart["shared_from"])
         # The jobs need not run evenly, and one continues into the next epoch.

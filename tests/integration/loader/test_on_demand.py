@@ -470,7 +470,7 @@ class Failing(OnDemand):
     def test_the_daemon_says_no(self):
         self.options("--cache 1K")
         text = self.refused()
-        self.assertIn('"1K" is not an amount of memory', text)
+        self.assertIn('"1K": must be an amount of memory', text)
         self.assertIn(os.path.join(self.folder, "dieseld.log"), text)
         self.options("--cache 'x")
         self.assertIn("DIESEL_DAEMON_OPTIONS", self.refused())

@@ -132,8 +132,9 @@ static void test_cluster_options_are_read_and_mistakes_named(void **state)
 	} wrong[] = {
 	    {{"--cluster", "http://user:secret@host", NULL}, "redis://HOST"},
 	    {{"--cluster", "redis://host", NULL}, "cluster-listen"},
-	    {{"--cluster-limit", "1023K", NULL}, "cluster-limit: \"1023K\" is neither 0 nor a size"},
-	    {{"--cluster-limit", "fast", NULL}, "cluster-limit: \"fast\" is neither 0 nor a size"},
+	    {{"--cluster-limit", "1023K", NULL},
+	     "cluster-limit: invalid value \"1023K\": must be 0 or a size"},
+	    {{"--cluster-limit", "fast", NULL}, "cluster-limit: invalid value \"fast\": must be 0 or a size"},
 	};
 	struct daemon_options o;
 	struct error err;

@@ -95,7 +95,8 @@ def scouted_well(scouted, name):
 
 
 def figures_of(raw, mode):
-    """Returns for each way the accelerators that it kept busy, as the median of the rounds, and the most samples per second."""
+    """Returns for each way the maximum number of accelerators that it kept busy and its maximum samples per second, of the medians over
+    the rounds."""
     figures = {}
     for name in WAYS[mode]:
         mine = {}

@@ -418,7 +418,8 @@ static void advice_on_fetch(struct advice_plan *plan)
 		    "Use %u workers instead of %u, if the storage serves several readers at once", 2 * n, n);
 }
 
-/* Advises CheckFreq's interval, if it is longer than the job's own. Returns true if it did. */
+/* Recommends CheckFreq's checkpoint interval if that lowers the overhead, and if it is longer than the job's
+ * own interval or that is unknown. Returns true if it did. */
 static bool on_interval(struct advice_plan *plan)
 {
 	const struct checkpoint_report *report = plan->analysis->checkpoints;

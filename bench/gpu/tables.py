@@ -85,7 +85,7 @@ def of_handoff(items):
 
 
 def of_scaling(items):
-    """Returns samples per second by number of cores, with samples per CPU second of the way's processes in brackets."""
+    """Returns the table of samples per second by way and number of cores; in brackets, samples per CPU second of the way's processes."""
     lines, sizes = [], sorted({of.get("size", 0) for of in items.values()})
     for size in sizes:
         mine = [of for of in items.values() if of.get("size", 0) == size]

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job over four nodes: real dieselds, each in a network namespace whose link is limited to a rate each way, a real Redis, and one folder as
-shared storage. Each node has a rank that stays in step with the others (rank.c). All of it shares this machine's cores. Samples are 4 KiB.
+"""Measures a job over four nodes: real dieselds, each in a network namespace whose link has a rate limit in each direction, a real Redis, and
+one folder as shared storage. Each node has a rank that stays in step with the others (rank.c). All nodes share this machine's cores. Samples
+are 4 KiB.
 
-    lanes      a lane per node, each with a quarter of the memory of those of `private`: reads from storage by epoch, bytes between nodes,
+    lanes      one lane per node, and a quarter of the memory of a node of `private`: reads from storage by epoch, bytes between nodes,
                samples per second of all ranks, CPU time of the dieselds
-    private    the same with dieselds that do not share and have memory for all of the dataset each, and one order; its epochs and those
-               of lanes alternate
-    drift      another order on the nodes with lanes: a quarter of the chunks is reassigned to lanes in each epoch
-    memcached  the same samples as values, spread over four servers, one per node; one client per node asks all of them, 100 values
-               per request and one request under way at each server
+    private    the same with dieselds that do not share: each has memory for the whole dataset, and all use one order; epochs of
+               `private` and `lanes` alternate
+    drift      another order on the nodes with lanes: a quarter of the chunks moves to another lane in each epoch
+    memcached  the same samples as values, spread over four servers, one per node; one client per node asks all servers, with 100 values
+               per request and one request in progress at each server
     juicefs    some of the files on a JuiceFS whose metadata are in that Redis, a mount and a client per node; all files are in
                each node's cache, so no file crosses a link
 

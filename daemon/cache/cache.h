@@ -213,8 +213,8 @@ void cache_hold_down(struct cache *c, uint64_t bytes);
  * space for them. */
 bool cache_make_decoded_space(struct cache *c, uint64_t bytes);
 
-/* As cache_make_decoded_space(), for a decoded batch that is kept for a lagging job. Kept batches are limited
- * to 1/CACHE_BATCH_PART of the budget, and to memory that neither windows nor claims need. */
+/* Like cache_make_decoded_space(), but for a decoded batch that is kept for a lagging job. Kept batches are
+ * limited to 1/CACHE_BATCH_PART of the budget, and to memory that neither windows nor claims need. */
 #define CACHE_BATCH_PART 4
 bool cache_make_batch_space(struct cache *c, uint64_t bytes);
 /* Evicts a kept batch. Returns false if none can be evicted now. */

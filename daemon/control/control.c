@@ -90,7 +90,9 @@ static void open_history(struct control *c, const struct control_options *o)
 		control_log_overrides(c);
 		r = history_start(c->history, &err);
 	}
-	if (r == 0 && !c->state) /* a replay must begin where this tuner does */
+	/* No tuner state was restored, so the tuner starts empty. Record that it forgot all jobs, so that a
+	 * replay starts empty, too. */
+	if (r == 0 && !c->state)
 		history_add_end(c->history, clock_realtime_ns() / NS_PER_MS, 0);
 	if (r == 0)
 		return;

@@ -92,8 +92,9 @@ struct order {
 	struct batch head;
 	bool has_head;
 	struct cached_want want;   /* samples needed of the chunks; of head's if the client asks */
-	struct order_asked *asked; /* ring: batch i at i % n_slots; NULL: client does not ask */
-	uint64_t asked_end;        /* asked holds the batches index <= i < asked_end */
+	struct order_asked *asked; /* ring of the batches that the client asked for: batch i at i % n_slots;
+				      NULL: the epoch's order decides */
+	uint64_t asked_end;        /* the ring holds the batches index <= i < asked_end */
 	uint32_t reach;            /* if batches are asked for: minimum number of later chunks to consider */
 	uint64_t *skips; /* bit per chunk, set for a chunk that must not be read here; NULL: no bit is set */
 	struct epoch_plan plans[2];

@@ -53,7 +53,7 @@ static bool is_lacking(const struct session *s, uint32_t chunk)
 	       s->order.dataset->chunks[chunk].state != CHUNK_BAD;
 }
 
-/* Returns true if head lacks a chunk; elsewhere: only chunks that another node has count. */
+/* Returns true if the head batch lacks a chunk. elsewhere: consider only chunks that another node reads. */
 static bool is_head_lacking(const struct session *s, bool elsewhere)
 {
 	const struct batch *head = &s->order.head;
@@ -64,8 +64,8 @@ static bool is_head_lacking(const struct session *s, bool elsewhere)
 	return false;
 }
 
-/* To be called when there is no space for the nearest chunk that the session lacks. Returns true if it failed
- * head because of that. */
+/* Stops prefetching for a spare session: there is no space for the nearest chunk that it lacks. Fails the
+ * head batch if that lacks a chunk, and returns true then. */
 static bool spare_full(struct session *s, uint64_t now_ns)
 {
 	struct order *o = &s->order;

@@ -3,8 +3,8 @@
 
 /*
  * Builds a snapshot: add all chunks in id order, then all paths in any order, then write the file. Memory is
- * bounded, however many paths there are: they are sorted in files next to the dataset (spill_sort.h). Chunks,
- * with some 100 bytes each, are kept. Not thread-safe.
+ * bounded for any number of paths, which are sorted in files next to the dataset (spill_sort.h). Chunks stay
+ * in memory, about 100 bytes each. Not thread-safe.
  */
 
 #include "dataset/meta.h"
@@ -13,7 +13,7 @@
 
 struct snapshot_builder;
 
-#define SNAPSHOT_BUILD_BYTES ((size_t)256 << 20) /* of memory, at most */
+#define SNAPSHOT_BUILD_BYTES ((size_t)256 << 20) /* maximum memory for sorting */
 
 /* dir_fd: a folder with space for sorting; borrowed. */
 int snapshot_builder_new(int dir_fd, size_t budget, struct snapshot_builder **ret);
@@ -27,9 +27,9 @@ void snapshot_builder_show(struct snapshot_builder *b, uint64_t n_paths, progres
  * order or comes after a path, or some chunks have digests and others have none. */
 int snapshot_builder_add_chunk(struct snapshot_builder *b, const struct meta_chunk *chunk);
 
-/* Adds a path. Of records with the same path the last one, in storage order, counts. -EINVAL: its chunk is
- * unknown, or no valid chunk has such a record; -EOVERFLOW: too many samples for one snapshot; -errno of the
- * file used for sorting. */
+/* Adds a path. If several records have the same path, the last one in storage order counts. -EINVAL: the
+ * chunk is unknown, or no valid chunk holds such a record; -EOVERFLOW: too many samples for one snapshot;
+ * -errno of the file used for sorting. */
 int snapshot_builder_add_path(struct snapshot_builder *b, const struct meta_path *path);
 
 /* Adds a chunk with all of its records, in place of the two functions above. Chunks come in id order. Deleted
@@ -51,7 +51,7 @@ int snapshot_builder_finish(struct snapshot_builder *b, uint64_t version, uint64
  */
 struct snapshot_changes;
 
-#define SNAPSHOT_CHANGES_BYTES ((size_t)64 << 20) /* of memory, at most */
+#define SNAPSHOT_CHANGES_BYTES ((size_t)64 << 20) /* maximum memory for the changes */
 #define SNAPSHOT_NOT_UPDATED   1
 
 /* max_records: with more records than this, build the snapshot from scratch. */

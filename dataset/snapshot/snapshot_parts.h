@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Definitions that the steps of building a snapshot share: snapshot_build.c takes paths in, writes them in
- * tree order, and writes the hash index; snapshot_records.c writes the parts in storage order. */
+/* Definitions that the files of the snapshot builder share. snapshot_build.c collects the paths, and writes
+ * them in tree order and the hash index. snapshot_records.c writes the parts in storage order. */
 
 #include "section_writer.h"
 #include "snapshot_build.h"

@@ -33,5 +33,6 @@ void spill_sort_free(struct spill_sort *s);
 
 /* Adds an entry, whose data is copied. -ENOMEM, and errors of writing the file. */
 int spill_sort_add(struct spill_sort *s, uint64_t key, const void *data, uint32_t bytes);
-/* The first call ends the adding. SPILL_SORT_ENTRY, SPILL_SORT_END; -ENOMEM, -errno of the file. */
+/* Returns the next entry in order. After the first call, no more entries can be added. SPILL_SORT_ENTRY,
+ * SPILL_SORT_END; -ENOMEM, -errno of the file. */
 int spill_sort_next(struct spill_sort *s, struct spill_entry *ret);

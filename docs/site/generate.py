@@ -119,7 +119,7 @@ def grouped(pages):
 
 
 def nav(target):
-    """Returns the list of pages for MkDocs, as YAML (JSON is YAML). Each page is in it."""
+    """Returns the navigation for MkDocs as YAML (as JSON, which is YAML). The navigation contains every page."""
     pages = sorted(str(path.relative_to(target)) for path in target.rglob("*.md") if not str(path.relative_to(target)).startswith(PLAIN))
     ranked = {posixpath.normpath(f"{folder}/{name}.md"): (title, i) for title, folder, first in NAV for i, name in enumerate(first)}
     rows = {folder: title for title, folder, _ in reversed(NAV)}

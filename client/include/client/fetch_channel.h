@@ -7,12 +7,12 @@
  * Both programs have the same version and user.
  *
  *   libdiesel                                      dieselctl fetch
- *                                              <-  fetch_reply; if it can be read: descriptors of a folder
- *                                                  with the dataset's snapshot, and of that snapshot
+ *                                              <-  fetch_reply; on success, with two descriptors: the folder
+ *                                                  of the dataset's snapshot, and the snapshot
  *   fetch_request, descriptor: a stream socket ->
- *                                              <-  on that socket: fetch_reply, and behind it the bytes
+ *                                              <-  on that socket: fetch_reply, then the bytes
  *
- * The process ends when the last end of the channel on libdiesel's side is closed. Requests may come from any
+ * The process exits once every copy of libdiesel's end of the channel is closed. Requests may come from any
  * forked process.
  */
 

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Messages between the trainer, the fork server and the workers: datagrams on SOCK_SEQPACKET pairs.
 
-One fixed struct {kind, small, eight numbers}, then for SEGMENTS a table. Descriptors travel with the message that
-names them (SCM_RIGHTS).
+One fixed struct {kind, small, eight numbers}, then for SEGMENTS and PLACES a table. Descriptors travel with the
+message that names them (SCM_RIGHTS).
 
     trainer -> worker   MEMORY    life, n_batch_buffers, batch, item_bytes                       + 1 descriptor
-                        SEGMENTS  small: how many; table of (segment, bytes)             + as many descriptors
-                        PLACES    small: how many; table of (batch buffer, place in its batch): samples of the task that
-                                  comes, in their order
+                        SEGMENTS  small: count; table of (segment, bytes)                + as many descriptors
+                        PLACES    small: count; table of (batch buffer, place in its batch): samples of the next
+                                  TASK, in order
                         TASK      sequence, generation, batch buffer or GATHERED, n_items, epoch, batch
-                        CANCEL    generation: tasks of older ones need not be done
+                        CANCEL    generation: tasks of older generations may be skipped
     worker -> trainer   READY     pid
-                        RESULT    small: flags; sequence, buffer, bytes of it, offset of the table, CPU, wall and
+                        RESULT    small: flags; sequence, buffer, its bytes, offset of its table, CPU, wall and
                                   hand-off ns, private bytes of the process              + 1 descriptor if NEW
-                        RELEASED  sequence: the batch of a result with KEPT is not used any more
+                        RELEASED  sequence: the user's code has dropped the batch of this RESULT with KEPT
                         DROPPED   buffer: unmapped by the worker
     trainer -> fork server  SPAWN     worker                                                 + 1 descriptor: its socket
-    fork server -> trainer  SPAWNED   worker, pid; 0: it cannot be forked. In the order of SPAWN
+    fork server -> trainer  SPAWNED   worker, pid (0: fork failed); sent in the order of the SPAWN messages
                         EXITED    worker, pid, wait status
 """
 import array
@@ -29,8 +29,8 @@ import struct
 FORMAT = struct.Struct("<II8Q")
 SEGMENT = struct.Struct("<QQ")
 PLACE = struct.Struct("<II")
-MAX_PLACES = 1024  # a message
-GATHERED = 0xffffffff  # not in one batch buffer; the PLACES message before has the places
+MAX_PLACES = 1024  # maximum places per message
+GATHERED = 0xffffffff  # the samples lie in several batch buffers; the PLACES messages before the TASK list them
 MAX_FDS = 64  # maximum descriptors per message; the kernel's limit is 253
 _MAX_MORE = socket.CMSG_LEN(MAX_FDS * array.array("i").itemsize)
 _MAX_BYTES = FORMAT.size + max(MAX_FDS * SEGMENT.size, MAX_PLACES * PLACE.size)

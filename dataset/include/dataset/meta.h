@@ -2,11 +2,11 @@
 #pragma once
 
 /*
- * The metadata store: a dataset's version, its chunks and its paths. One op table; an engine is one file
- * (meta_sqlite.c: meta.db in the dataset's directory; meta_redis.c: a Redis server, which meta.redis there
- * names).
+ * The metadata store: a dataset's version, its chunks and its paths. Two engines implement one table of
+ * operations: meta_sqlite.c (meta.db in the dataset's directory) and meta_redis.c (a Redis server, which
+ * meta.redis in the dataset's directory names).
  *
- * It is a projection of the chunks: replaying them in id order rebuilds it (see `dieselctl rebuild`).
+ * The metadata derives from the chunks: replaying them in id order rebuilds it (see `dieselctl rebuild`).
  *
  * Writing: meta_begin() opens a transaction. Nothing of it is visible before meta_commit(), and nothing
  * remains of it after meta_rollback() or a crash. Before it returns, meta_begin() makes the pending floor

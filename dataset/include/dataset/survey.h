@@ -2,14 +2,14 @@
 #pragma once
 
 /*
- * A survey of a source tells the packer which files are samples, and what else the source has. The rule:
+ * A survey of a source selects the files that are samples, and counts the other contents. Its rules:
  *
- * - Hidden files and folders, and what file managers leave, are left out.
- * - A source of containers, such as an LMDB or tar shards, is refused: its files are no samples.
- * - A class folder without a sample is refused: the numbers of the classes behind it would depend on it.
- * - Among images, files that are no images, and files in no class folder, are taken and counted.
+ * - Hidden files and folders, and the leftovers of file managers, are left out.
+ * - A source of containers, such as an LMDB or tar shards, is refused: its files are not samples.
+ * - A class folder without a sample is refused: the numbers of later classes depend on it.
+ * - In a source of images, other files and files outside class folders are taken, too, and counted.
  *
- * {0} is an empty one. Not thread-safe.
+ * {0} is an empty survey. Not thread-safe.
  */
 
 #include <stdbool.h>

@@ -431,7 +431,7 @@ static const struct option_row pack_rows[] = {
     CTL_ROW_WAIT(
 	AT(wait.ns),
 	.about =
-	    "How long to wait, such as 60 or `5m`, while another writer holds the dataset, in a folder "
+	    "Time to wait, such as 60 or `5m`, while another writer holds the dataset, in a folder "
 	    "or with its metadata on a Redis server. One line names the writer, and its process where "
 	    "that is known. Default 0: the command fails.\n"
 	    "A writer may give no sign of life for 60 seconds (`DIESEL_WRITER_LEASE`), because its "

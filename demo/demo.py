@@ -153,7 +153,7 @@ def conclude(before, after):
     if report_a and report_b:
         waits = [100 * (r["shares"]["fetch_stall"] + r["shares"]["prep_stall"]) for r in (report_a, report_b)]
         fetch = [100 * r["shares"]["fetch_stall"] for r in (report_a, report_b)]
-        print(f"What changed: the wait for storage went from {fetch[0]:.0f} % of the time to {fetch[1]:.0f} %, "
+        print(f"Result: the wait for storage went from {fetch[0]:.0f} % of the time to {fetch[1]:.0f} %, "
               f"the whole wait for data from {waits[0]:.0f} % to {waits[1]:.0f} %.")
         print(f"Full reports: diesel-analyze report {WORK}/plain.db   (and diesel.db)")
     print("In train.py only the loader line differs:")

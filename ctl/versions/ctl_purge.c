@@ -142,7 +142,7 @@ static const struct option_row purge_rows[] = {
     CTL_ROW_KEEP_SNAPSHOTS(AT(options.keep_snapshots), .about = "As with `pack`."),
     {"dry-run", option_set_flag, .letter = 'n', AT(options.dry_run),
      .help = "print the effect, and change nothing"},
-    CTL_ROW_WAIT(AT(wait.ns), .about = "How long to wait for another writer, as with `pack`."),
+    CTL_ROW_WAIT(AT(wait.ns), .about = "Time to wait for another writer, as with `pack`."),
     {"json", option_set_flag, AT(json), .help = "as a JSON object"},
 };
 

@@ -150,7 +150,7 @@ static void read_latency(FILE *text, const struct server *s)
 {
 	static const char name[] = "diesel_chunk_read_seconds";
 
-	metrics_head(text, name, "histogram", "How long reading a chunk from storage took.");
+	metrics_head(text, name, "histogram", "Time that reading a chunk from storage took.");
 	for (const struct job *j = s->serving.jobs.first; j; j = j->next) {
 		const struct job_counters *n = &j->counters;
 		uint64_t below;
@@ -236,7 +236,7 @@ static void stalls(FILE *text, const struct metrics_sources *sources)
 				    text, "diesel_stall_known_seconds_total{" LABELS ",stall=\"%s\"} %.9g\n",
 				    j->id, j->rank, metrics_stall_name((enum metrics_stall)i), m->known_s[i]);
 	}
-	metrics_head(text, "diesel_job_sensing", "gauge", "How the job's stalls are measured; always 1.");
+	metrics_head(text, "diesel_job_sensing", "gauge", "Method of measuring the job's stalls; always 1.");
 	for (const struct job *j = first; j; j = j->next)
 		if ((m = sampled(sources, j)) && m->source <= STALL_SOURCE_PROCESS)
 			fprintf(text, "diesel_job_sensing{" LABELS ",source=\"%s\"} 1\n", j->id, j->rank,

@@ -229,7 +229,7 @@ void html_about(const struct html *html)
 	const struct analysis *analysis = html->analysis;
 	char text[320], a[24], b[24], c[24];
 
-	html_section(html, "about", "What was measured", NULL);
+	html_section(html, "about", "Measurement", NULL);
 	fputs("<div class=\"scroll\"><table><tbody>\n", html->stream);
 	if (analysis->job.command)
 		about_row(html, "command", analysis->job.command);

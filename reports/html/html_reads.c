@@ -125,7 +125,7 @@ void html_reads(const struct html *html)
 
 	if (!cache)
 		return;
-	fputs("<section id=\"reads\" class=\"panel\">\n<h2>What was read, and from where</h2>\n<div "
+	fputs("<section id=\"reads\" class=\"panel\">\n<h2>File reads</h2>\n<div "
 	      "class=\"columns\">",
 	      html->stream);
 	totals(html, cache);

@@ -225,13 +225,13 @@ void html_actions(const struct html *html)
 		most = action->gain_max > most ? action->gain_max : most;
 		most = action->gain.high > most ? action->gain.high : most;
 	}
-	fputs("<section class=\"cards\" aria-label=\"What to do\">\n", html->stream);
+	fputs("<section class=\"cards\" aria-label=\"Recommendations\">\n", html->stream);
 	for (size_t i = 0; i < analysis->n_actions; i++) {
 		const struct analysis_action *action = &analysis->actions[i];
 
 		fprintf(html->stream,
 			"<div class=\"card\"><span class=\"rank\">%s %zu</span><p class=\"do\">",
-			"What to do", i + 1);
+			"Recommendation", i + 1);
 		escape_html(html->stream, action->text);
 		fputs("</p>", html->stream);
 		gain_chart(html, action, most);

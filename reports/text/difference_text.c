@@ -105,7 +105,7 @@ static void facts(const struct layout *layout, const struct report_difference *d
 
 	fputc('\n', layout->stream);
 	layout_style(layout, STYLE_BOLD);
-	fputs(n ? "What else differs\n" : "Nothing else differs\n", layout->stream);
+	fputs(n ? "Other differences\n" : "No other differences\n", layout->stream);
 	layout_style(layout, STYLE_PLAIN);
 	for (size_t i = 0; i < n; i++) {
 		char a[256], b[256];

@@ -184,7 +184,7 @@ static void workers(const struct layout *layout, const struct analysis *analysis
 
 static void actions(const struct layout *layout, const struct analysis *analysis)
 {
-	layout_heading(layout, "What to do");
+	layout_heading(layout, "Recommendations");
 	for (size_t i = 0; i < analysis->n_actions; i++) {
 		const struct analysis_action *action = &analysis->actions[i];
 		char text[600], gain[160];
@@ -201,7 +201,7 @@ static void about(const struct layout *layout, const struct analysis *analysis)
 	char window[24], recorded[24], startup[24], teardown[24], command[400], inside[64] = "";
 	char unrecorded[160];
 
-	layout_heading(layout, "What was measured");
+	layout_heading(layout, "Measurement");
 	if (analysis->job.command)
 		layout_line(layout, "%s",
 			    layout_printable(layout, command, sizeof(command), analysis->job.command));

@@ -69,7 +69,7 @@ void text_reads(const struct layout *layout, const struct analysis *analysis)
 	if (cache->network_bytes)
 		snprintf(sockets, sizeof(sockets), " (%s over sockets)",
 			 units_format_bytes(network, sizeof(network), cache->network_bytes));
-	layout_heading(layout, "What was read");
+	layout_heading(layout, "File reads");
 	layout_line(layout, "%s used, %s read from storage%s%s; %llu reads%s.",
 		    units_format_bytes(used, sizeof(used), cache->used_bytes),
 		    units_format_bytes(cold, sizeof(cold), cache->cold_bytes), sockets, hits,
@@ -142,7 +142,7 @@ void text_profile(const struct layout *layout, const struct analysis *analysis)
 
 	if (!profile || !profile->n_samples)
 		return;
-	layout_heading(layout, "What preparing computes");
+	layout_heading(layout, "CPU time of preparing");
 	libraries(layout, profile);
 	functions(layout, profile);
 	images(layout, profile);

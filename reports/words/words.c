@@ -112,7 +112,7 @@ char *words_whole(char *buffer, size_t size, const struct analysis *analysis)
 	if (!analysis->steady.ns || 100 * analysis_share_ratio(analysis, SHARE_COMPILING) < NOTABLE_PERCENT)
 		return buffer;
 	snprintf(buffer, size,
-		 "Of all %s: ", units_format_duration(time, sizeof(time), analysis->window.observed_ns));
+		 "Over all %s: ", units_format_duration(time, sizeof(time), analysis->window.observed_ns));
 	append_shares(buffer, size, analysis->share_ns, analysis->window.observed_ns);
 	append(buffer, size, ".");
 	return buffer;

@@ -18,7 +18,8 @@ char *words_warmup(char *buffer, size_t size, const struct analysis *analysis);
  * records everything."; "" if all was recorded. */
 char *words_unrecorded(char *buffer, size_t size, const struct analysis *analysis);
 
-/* "Of all 70.2 s: compiling 66 %, device 30 %." if the shares that are shown leave out compiling; else "". */
+/* "Over all 70.2 s: compiling 66 %, device 30 %." if the shares that are shown leave out compiling; else "".
+ */
 char *words_whole(char *buffer, size_t size, const struct analysis *analysis);
 
 /* "Compiling took 12.3 s, once. Validation: 2 passes, 3.1 s, including 1.2 s of data wait. 3 such steps are

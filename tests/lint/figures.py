@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How large the C code is, and how wide its joints are: the figures of the table in CONTRIBUTING.md.
+"""Prints the size of the C code and the width of its interfaces: the figures of the table in CONTRIBUTING.md.
 
-    figures.py [--list FIGURE]    from the root of the tree; --list: what is counted, one a line
+    figures.py [--list FIGURE]    from the root of the tree; --list: the counted items, one per line
 
-It reads the text as clang-format leaves it: a function begins in the first column, and so does its closing brace.
+The program requires text as clang-format leaves it: a function and its closing brace begin in the first column.
 """
 import argparse
 import collections

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which folder includes which, held against the CMake lists: each build runs it.
+"""Checks the includes between folders against the CMake lists. Each build runs this program.
 
 A file includes a header of another folder by its path from the root, or, where it is public, from the include directory that it is in.
 The library that the file is part of names that header's library: in USES if one of its own headers includes it, else in PRIVATE_USES.

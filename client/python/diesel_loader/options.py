@@ -47,7 +47,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Decode:
-    """How stored bytes become samples and labels, in addition to `transform`: DataLoader(...,
+    """Options for turning stored bytes into samples and labels, in addition to `transform`: DataLoader(...,
     decode=Decode(damaged="skip")).
 
     loader: called with the stored bytes, a 1-D uint8 tensor or array; gives what `transform` is called with. None (default): an

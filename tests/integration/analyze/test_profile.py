@@ -205,7 +205,7 @@ class RealJobs(Profile):
     def test_text_says_it(self):
         self.record(PYTHON, JOB, "decode", 2, 20)
         done = run(ANALYZE, "report", self.path)
-        self.assertIn("What preparing computes", done.stdout)
+        self.assertIn("CPU time of preparing", done.stdout)
         self.assertIn("_imaging", done.stdout)
 
 

@@ -368,9 +368,9 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(self.report("r.pftrace")[:2], b"\x1f\x8b")
         self.assertEqual(self.report("r.perfetto.gz")[:2], b"\x1f\x8b")
         self.assertTrue(self.report("r.prom").endswith(b"# EOF\n"))
-        self.assertIn(b"What was measured", self.report("r.txt"))
-        self.assertIn(b"What was measured", self.report("r.html", "--format", "text"))
-        self.assertIn(b"What was measured", self.report("r.unheard-of"))
+        self.assertIn(b"Measurement", self.report("r.txt"))
+        self.assertIn(b"Measurement", self.report("r.html", "--format", "text"))
+        self.assertIn(b"Measurement", self.report("r.unheard-of"))
 
     def test_page(self):
         raw = self.report("page.html")

@@ -36,7 +36,7 @@ class FixedNode(Node):
         super().__init__(redis, name, "--cluster-listen", f"127.0.0.1:{self.port}", **more)
 
     def n_alone(self):
-        """How often it had not its port for long, and said so."""
+        """Returns how often the log reported that the port had been taken for long."""
         return self.daemon.output().count("This node shares no chunks")
 
 

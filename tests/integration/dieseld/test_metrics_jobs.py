@@ -101,7 +101,7 @@ class Dashboard(unittest.TestCase):
         self.assertEqual(stalls, {(job[0], ("stall", "fetch"), job[1]): 0.99})
         self.assertEqual(self.values("Storage", {f'diesel_read_bytes_total{{{at},source="device"}}': 100,
                                                  f'diesel_read_bytes_total{{{at},source="node"}}': 900}), {job: 100})
-        self.assertEqual(self.values("Found in memory", {f"diesel_chunk_visits_total{{{at}}}": 10, f"diesel_job_chunk_reads_total{{{at}}}": 1,
+        self.assertEqual(self.values("Cache hit ratio", {f"diesel_chunk_visits_total{{{at}}}": 10, f"diesel_job_chunk_reads_total{{{at}}}": 1,
                                                          f"diesel_job_node_chunks_total{{{at}}}": 4}), {job: 0.5})
 
 

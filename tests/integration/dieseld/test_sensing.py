@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What dieseld senses of real PyTorch jobs, held against the jobs' own clocks; and what is left of it when the
-programs, the privilege or the sensor process are gone."""
+"""Tests dieseld's measurements of real PyTorch jobs against the jobs' own clocks, and its fallbacks without the
+programs, the privilege or the sensor process."""
 import json
 import os
 import pathlib

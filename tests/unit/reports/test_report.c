@@ -117,7 +117,7 @@ static void test_an_insufficient_report_gives_no_advice(void **state)
 	char *text = text_of(&analysis, (struct report_text_options){0});
 
 	assert_ptr_equal(strstr(text, "insufficient data: no training step was seen (0 steps"), text);
-	assert_null(strstr(text, "What to do"));
+	assert_null(strstr(text, "Recommendations"));
 	free(text);
 }
 
@@ -311,7 +311,7 @@ static void test_compiling_is_a_share_of_all_time(void **state)
 	const char *key;
 	json_t *value;
 
-	assert_non_null(strstr(text, "Of all 30.0 s: fetch stall 18 %, compiling 67 %, device 13 %."));
+	assert_non_null(strstr(text, "Over all 30.0 s: fetch stall 18 %, compiling 67 %, device 13 %."));
 	assert_non_null(strstr(text, "Compiling took 21.0 s, once. Validation: 1 pass, 1.0 s"));
 	assert_null(strstr(text, "▚ compiling"));
 	assert_non_null(strstr(text, "fetch stall  55.0 %"));
@@ -320,7 +320,7 @@ static void test_compiling_is_a_share_of_all_time(void **state)
 	    strstr(metrics, "diesel_validation_seconds_total{training_job=\"train.py\",rank=\"0\"} 1\n"));
 	assert_non_null(
 	    strstr(metrics, "diesel_step_duration_seconds_count{training_job=\"train.py\",rank=\"0\"} 1\n"));
-	assert_non_null(strstr(html, "Of all 30.0 s: fetch stall 18 %, compiling 67 %"));
+	assert_non_null(strstr(html, "Over all 30.0 s: fetch stall 18 %, compiling 67 %"));
 	assert_non_null(strstr(html, "Validation: 1 pass"));
 	assert_float_equal(number(shares, "compiling"), 2.0 / 3, 1e-6);
 	json_object_foreach(shares, key, value) sum += json_number_value(value);

@@ -118,7 +118,7 @@ static int note(struct warm *w, int result)
 }
 
 /* Returns 0 when all chunks are done, or it was stopped. */
-static int walk(struct warm *w)
+static int warm_chunks(struct warm *w)
 {
 	int r = 0;
 
@@ -222,7 +222,7 @@ static int warm(struct warm *w)
 	w->n_chunks = snapshot_info(w->snapshot)->n_chunks;
 	w->begin_ns = clock_monotonic_ns();
 	catch_signals();
-	r = walk(w);
+	r = warm_chunks(w);
 	progress_end(&w->bar);
 	if (r == 0)
 		stay(w);

@@ -32,7 +32,7 @@ static bool is_in_path(const char *name, const char *at)
 }
 
 /* Finds a program next to this one. Returns false if there is none, or a shell would change its path. */
-static bool find_beside(const char *name, char ret[PATH_MAX])
+static bool find_in_own_folder(const char *name, char ret[PATH_MAX])
 {
 	char self[PATH_MAX];
 	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
@@ -134,7 +134,8 @@ char *commands_runnable_new(const char *text, const char *dataset)
 		stop = strchr(at + 1, '`');
 		if (dataset && name == programs[0] && !sudo && lacks_dataset(at + 1 + strlen(name)))
 			end = stop;
-		if (!is_in_path(name, sudo ? SECURE_PATH : getenv("PATH")) && find_beside(name, path)) {
+		if (!is_in_path(name, sudo ? SECURE_PATH : getenv("PATH")) &&
+		    find_in_own_folder(name, path)) {
 			fprintf(out, "%s%s", sudo ? SUDO : "", path);
 			at += (sudo ? strlen(SUDO) : 0) + strlen(name);
 		}

@@ -77,18 +77,18 @@ int launch_prepare(char *const argv[], const sigset_t *signals, struct launch *r
  */
 static int error_not_run(const char *name, int code, struct error *err)
 {
-	char beside[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", beside, sizeof(beside));
-	char *end = n > 0 ? memrchr(beside, '/', (size_t)n) : NULL;
-	size_t space = end ? sizeof(beside) - (size_t)(++end - beside) : 0;
+	char sibling[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", sibling, sizeof(sibling));
+	char *end = n > 0 ? memrchr(sibling, '/', (size_t)n) : NULL;
+	size_t space = end ? sizeof(sibling) - (size_t)(++end - sibling) : 0;
 
 	if (code == -ENOENT && !strchr(name, '/') && strlen(name) < space) {
 		memcpy(end, name, strlen(name) + 1);
-		if (access(beside, X_OK) == 0)
+		if (access(sibling, X_OK) == 0)
 			return error_set(err, code,
 					 "cannot run %s: it is not in PATH, but %s exists. Give this path, "
 					 "or activate its environment",
-					 name, beside);
+					 name, sibling);
 	}
 	return error_errno(err, code, "cannot run %s", name);
 }

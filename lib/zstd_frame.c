@@ -41,7 +41,7 @@ static uint32_t content_bytes(uint8_t descriptor)
 	return code == 0 ? is_single_segment(descriptor) : 1u << code;
 }
 
-static int frame_begin(struct zstd_walk *w)
+static int frame_begin(struct zstd_scan *w)
 {
 	uint8_t descriptor = w->head[MAGIC_BYTES];
 	uint32_t n = content_bytes(descriptor), at = w->n_head - n;
@@ -56,7 +56,7 @@ static int frame_begin(struct zstd_walk *w)
 	return 0;
 }
 
-static int block_begin(struct zstd_walk *w)
+static int block_begin(struct zstd_scan *w)
 {
 	uint32_t header = (uint32_t)get_le(w->head, BLOCK_HEADER), type = header >> 1 & 3;
 
@@ -73,7 +73,7 @@ static int block_begin(struct zstd_walk *w)
 }
 
 /* Parses the collected bytes of a header after one more byte has arrived. */
-static int step(struct zstd_walk *w)
+static int step(struct zstd_scan *w)
 {
 	uint32_t n = w->n_head, magic, descriptor;
 
@@ -101,7 +101,7 @@ static int step(struct zstd_walk *w)
 		   : 0;
 }
 
-int zstd_walk(struct zstd_walk *w, const void *data, size_t bytes)
+int zstd_scan(struct zstd_scan *w, const void *data, size_t bytes)
 {
 	const uint8_t *at = data, *end = at + bytes;
 	int r = 0;
@@ -119,19 +119,19 @@ int zstd_walk(struct zstd_walk *w, const void *data, size_t bytes)
 	return r;
 }
 
-bool zstd_walk_is_end(const struct zstd_walk *w)
+bool zstd_scan_is_end(const struct zstd_scan *w)
 {
 	return !w->is_in_frame && w->n_head == 0 && w->skip == 0;
 }
 
 int zstd_frame_content(const void *frame, size_t bytes, uint64_t *ret)
 {
-	struct zstd_walk w = {.n_head = 0};
-	int r = zstd_walk(&w, frame, bytes);
+	struct zstd_scan w = {.n_head = 0};
+	int r = zstd_scan(&w, frame, bytes);
 
 	if (r < 0)
 		return r;
-	if (!zstd_walk_is_end(&w) || w.n_frames != 1 || w.n_skippable > 0 || w.content == UINT64_MAX)
+	if (!zstd_scan_is_end(&w) || w.n_frames != 1 || w.n_skippable > 0 || w.content == UINT64_MAX)
 		return -EBADMSG;
 	*ret = w.content;
 	return 0;

@@ -107,7 +107,7 @@ static int get_page(struct listing *w, const char *token, const char *after, uns
 	return 0;
 }
 
-static int walk_pages(struct listing *w, const char *after, unsigned max, struct error *err)
+static int list_pages(struct listing *w, const char *after, unsigned max, struct error *err)
 {
 	_cleanup_(freep) char *token = NULL;
 	unsigned n_empty = 0;
@@ -151,7 +151,7 @@ int bucket_list(struct bucket *b, const char *prefix, const char *after, unsigne
 	w.prefix = whole;
 	if (first && !(w.last = strdup(first)))
 		return error_errno(err, -ENOMEM, "%s", b->url);
-	int r = walk_pages(&w, first, max, err);
+	int r = list_pages(&w, first, max, err);
 
 	free(w.last);
 	return r;

@@ -108,7 +108,7 @@ static int copy_to_temporary(int from)
 	return r < 0 ? r : steal_fd(&to);
 }
 
-static int open_beside(const struct sql_files *files, enum sql_file_kind kind)
+static int open_auxiliary(const struct sql_files *files, enum sql_file_kind kind)
 {
 	return sql_files_has(files, kind) ? file_to_read(files->dir_fd, files->names[kind], false) : -ENOENT;
 }
@@ -163,7 +163,7 @@ static int look_for_journal(struct sql_files *files)
 	 * it. */
 	if (r < 0)
 		return 0;
-	_cleanup_(closep) int journal = open_beside(files, SQL_JOURNAL);
+	_cleanup_(closep) int journal = open_auxiliary(files, SQL_JOURNAL);
 
 	if (journal >= 0 && is_hot(files, journal))
 		r = copy_with_journal(files, journal);
@@ -257,7 +257,7 @@ static int look_for_log(struct sql_files *files)
 	if (!is_written_by_log(files))
 		return 0;
 	for (int i = 0; i < ATTEMPTS; i++) {
-		_cleanup_(closep) int log = open_beside(files, SQL_WAL);
+		_cleanup_(closep) int log = open_auxiliary(files, SQL_WAL);
 
 		r = log < 0 ? copy_without_log(files) : copy_with_log(files, log);
 		if (r != -EAGAIN)

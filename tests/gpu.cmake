@@ -29,7 +29,7 @@ diesel_ranges_library(standin_nvtx nvtx.c libnvToolsExt.so.1)
 diesel_ranges_library(standin_usdt usdt.c libusdt.so SEMAPHORES=0)
 diesel_ranges_library(standin_usdt_counted usdt.c libusdt-counted.so SEMAPHORES=1)
 
-foreach(module checkpoints checkpoints_beside gpu phases)
+foreach(module checkpoints checkpoints_background gpu phases)
   diesel_unit_test(analyzer/${module} USES diesel_analyzer_pipeline diesel_analyzer_collect m)
 endforeach()
 

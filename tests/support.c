@@ -12,7 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define LOOK_US   10000
+#define POLL_US   10000
 #define LOOKS_MAX 3000
 
 int make_folder_below(const char *parent, void **state)
@@ -166,7 +166,7 @@ void wait_until(bool (*holds)(void *user), void *user)
 	for (int i = 0; i < LOOKS_MAX; i++) {
 		if (holds(user))
 			return;
-		usleep(LOOK_US);
+		usleep(POLL_US);
 	}
 	fail_msg("what was waited for did not come");
 }

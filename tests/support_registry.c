@@ -13,7 +13,7 @@
 #include "dataset/registry.h"
 #include "lib/thread.h"
 
-#define LOOK_US     20000
+#define POLL_US     20000
 #define MAX_GROUPS  8
 #define MAX_MEMBERS 64
 
@@ -84,7 +84,7 @@ static void *watch(void *context)
 	r->handler.server(r->handler.user, true, NULL);
 	while (!r->ends) {
 		look(r);
-		usleep(LOOK_US);
+		usleep(POLL_US);
 	}
 	return NULL;
 }

@@ -133,7 +133,7 @@ static void learn(struct sampler_place *place, const uint64_t *codes, size_t n)
 	}
 }
 
-enum sample_place sampler_place_look(struct sampler_place *place, uint64_t now_ns)
+enum sample_place sampler_place_sample(struct sampler_place *place, uint64_t now_ns)
 {
 	enum sample_place found = SAMPLE_PLACE_OUTSIDE;
 	uint64_t codes[PYTHON_STACK_FRAMES_MAX];

@@ -21,7 +21,7 @@ void sampler_place_close(struct sampler_place *place); /* NULL is fine */
 
 /* Returns the thread's current place. SAMPLE_PLACE_UNKNOWN: its stack changed during the walk, or is not
  * readable. */
-enum sample_place sampler_place_look(struct sampler_place *place, uint64_t now_ns);
+enum sample_place sampler_place_sample(struct sampler_place *place, uint64_t now_ns);
 
 /* Returns the place that a frame of this function (file and name) indicates; SAMPLE_PLACE_OUTSIDE: none. */
 enum sample_place sampler_place_of(const char *path, const char *function, bool generator);

@@ -332,12 +332,13 @@ int sampler_process_scan(struct sampler_process *process, size_t space, uint64_t
 	return scan_threads(process, space, now_ns, sink);
 }
 
-int sampler_process_look(struct sampler_process *process, uint64_t now_ns, const struct collector_sink *sink)
+int sampler_process_sample(struct sampler_process *process, uint64_t now_ns,
+			   const struct collector_sink *sink)
 {
-	if (sampler_thread_look(process->threads[0], process->place, now_ns, sink))
+	if (sampler_thread_sample(process->threads[0], process->place, now_ns, sink))
 		return -ESRCH;
 	for (size_t i = 1; i < process->n_threads;) {
-		if (!sampler_thread_look(process->threads[i], NULL, now_ns, sink)) {
+		if (!sampler_thread_sample(process->threads[i], NULL, now_ns, sink)) {
 			i++;
 			continue;
 		}

@@ -32,7 +32,8 @@ int sampler_process_scan(struct sampler_process *process, size_t space, uint64_t
 			 const struct collector_sink *sink);
 
 /* Samples the process's threads once. -ESRCH: the process ended. */
-int sampler_process_look(struct sampler_process *process, uint64_t now_ns, const struct collector_sink *sink);
+int sampler_process_sample(struct sampler_process *process, uint64_t now_ns,
+			   const struct collector_sink *sink);
 
 /* Passes the samples that were held back to the sink, followed by an EVENT_EXIT or EVENT_TOTALS (`type`). */
 void sampler_process_end(struct sampler_process *process, uint16_t type, uint64_t now_ns,

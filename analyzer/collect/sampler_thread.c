@@ -286,8 +286,8 @@ static int read_io(struct sampler_thread *thread, struct proc_io *io)
 	return 0;
 }
 
-int sampler_thread_look(struct sampler_thread *thread, struct sampler_place *place, uint64_t now_ns,
-			const struct collector_sink *sink)
+int sampler_thread_sample(struct sampler_thread *thread, struct sampler_place *place, uint64_t now_ns,
+			  const struct collector_sink *sink)
 {
 	struct proc_stat stat;
 	struct thread_counters now;
@@ -309,7 +309,7 @@ int sampler_thread_look(struct sampler_thread *thread, struct sampler_place *pla
 		return 0;
 	}
 	sampler_thread_flush(thread, sink);
-	thread->place = place ? (uint8_t)sampler_place_look(place, now_ns) : SAMPLE_PLACE_UNKNOWN;
+	thread->place = place ? (uint8_t)sampler_place_sample(place, now_ns) : SAMPLE_PLACE_UNKNOWN;
 	r = read_state(thread, &stat);
 	if (r == 0)
 		r = read_io(thread, &now.io);

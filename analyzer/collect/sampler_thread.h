@@ -24,8 +24,8 @@ int sampler_thread_open(const char *root, pid_t tgid, pid_t tid, uint64_t now_ns
 
 /* Samples the thread once. place: the place reader of its process, for the main thread; NULL: none.
  * -ESRCH: the thread has ended; samples that were held back are emitted. */
-int sampler_thread_look(struct sampler_thread *thread, struct sampler_place *place, uint64_t now_ns,
-			const struct collector_sink *sink);
+int sampler_thread_sample(struct sampler_thread *thread, struct sampler_place *place, uint64_t now_ns,
+			  const struct collector_sink *sink);
 
 /* Passes the samples that were held back to the sink. */
 void sampler_thread_flush(struct sampler_thread *thread, const struct collector_sink *sink);

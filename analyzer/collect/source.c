@@ -190,11 +190,11 @@ static int sampler_job_scan(struct sampler_job *job, pid_t own, uint64_t now_ns,
 }
 
 /* Samples every thread once. Reports processes that ended to the sink, and removes them. */
-static void sampler_job_look(struct sampler_job *job, uint64_t now_ns, const struct collector_sink *sink)
+static void sampler_job_sample(struct sampler_job *job, uint64_t now_ns, const struct collector_sink *sink)
 {
 	for (size_t i = 0; i < job->n;) {
 		size_t before = sampler_process_n_threads(job->processes[i]);
-		int r = sampler_process_look(job->processes[i], now_ns, sink);
+		int r = sampler_process_sample(job->processes[i], now_ns, sink);
 
 		job->n_threads -= before - sampler_process_n_threads(job->processes[i]);
 		if (r < 0)
@@ -226,7 +226,7 @@ static uint64_t sampler_job_left_out(const struct sampler_job *job)
 #define INTERVAL_MAX_NS    (50 * NS_PER_MS)
 #define INTERVAL_SELDOM_NS (200 * NS_PER_MS)
 #define ADAPT_EVERY_NS     (500 * NS_PER_MS)
-#define LOOK_COST          (SAMPLER_COST_MAX * 0.8)
+#define COST_TARGET        (SAMPLER_COST_MAX * 0.8)
 
 /* Most processes start with the job, and a search for them is expensive in a job with many threads. */
 #define SCAN_MIN_NS     (100 * NS_PER_MS)
@@ -355,10 +355,10 @@ static void adapt(struct sampler *sampler, uint64_t now_ns)
 	uint64_t cpu_ns = own_cpu_ns();
 	double cost = (double)(cpu_ns - sampler->adapt_cpu_ns) / (double)(now_ns - sampler->adapt_ns);
 
-	if (cost > LOOK_COST)
+	if (cost > COST_TARGET)
 		sampler->interval_ns =
-		    (uint64_t)((double)sampler->interval_ns * (cost > 2 * LOOK_COST ? 2 : 1.25));
-	else if (cost < LOOK_COST / 2)
+		    (uint64_t)((double)sampler->interval_ns * (cost > 2 * COST_TARGET ? 2 : 1.25));
+	else if (cost < COST_TARGET / 2)
 		sampler->interval_ns = (uint64_t)((double)sampler->interval_ns * 0.8);
 	if (sampler->interval_ns < INTERVAL_MIN_NS)
 		sampler->interval_ns = INTERVAL_MIN_NS;
@@ -387,7 +387,7 @@ static int sampler_poll(struct sampler *sampler, const struct collector_sink *si
 		    now_ns +
 		    (cpu_ns * SCAN_COST_RATIO > SCAN_MIN_NS ? cpu_ns * SCAN_COST_RATIO : SCAN_MIN_NS);
 	}
-	sampler_job_look(sampler->job, clock_monotonic_ns(), &counting);
+	sampler_job_sample(sampler->job, clock_monotonic_ns(), &counting);
 	if (now_ns - sampler->adapt_ns >= ADAPT_EVERY_NS)
 		adapt(sampler, now_ns);
 	arm(sampler);
@@ -413,7 +413,7 @@ static int sampler_stop(struct sampler *sampler, const struct collector_sink *si
 	struct collector_sink counting = {pass_on, sink->metadata, sampler};
 
 	sampler->sink = sink;
-	sampler_job_look(sampler->job, clock_monotonic_ns(), &counting);
+	sampler_job_sample(sampler->job, clock_monotonic_ns(), &counting);
 	sampler_job_flush(sampler->job, clock_monotonic_ns(), &counting);
 	sampler->sink = NULL;
 	return 0;

@@ -25,7 +25,7 @@ struct kind {
 	double share_ns[SHARE_COUNT];
 };
 
-static bool is_beside(const struct checkpoint_report *report, const struct analysis_step *step)
+static bool is_during_save(const struct checkpoint_report *report, const struct analysis_step *step)
 {
 	for (size_t i = sorted_count(report->n_items, k, report->items[k].end_ns <= step->begin_ns);
 	     i < report->n_items && report->items[i].begin_ns < step->end_ns; i++)
@@ -60,25 +60,26 @@ static double variance(const struct kind *kind)
 static int checkpoint_tail_find(const struct study *study, struct checkpoint_report *report)
 {
 	const struct window *window = study->window;
-	struct kind beside = {0}, others = {0};
+	struct kind during = {0}, others = {0};
 	struct checkpoint_tail *tail;
 	double ratio;
 
 	for (size_t i = 1; i < window->n_steps; i++)
-		step_add(study, &window->steps[i], is_beside(report, &window->steps[i]) ? &beside : &others);
-	if (beside.n < STEPS_MIN || others.n < STEPS_MIN)
+		step_add(study, &window->steps[i],
+			 is_during_save(report, &window->steps[i]) ? &during : &others);
+	if (during.n < STEPS_MIN || others.n < STEPS_MIN)
 		return 0;
 	tail = report->tail = calloc(1, sizeof(*tail));
 	if (!tail)
 		return -ENOMEM;
-	ratio = (double)beside.n / (double)others.n;
-	tail->n_beside = beside.n;
+	ratio = (double)during.n / (double)others.n;
+	tail->n_during = during.n;
 	tail->n_others = others.n;
-	tail->ns = beside.ns - ratio * others.ns;
-	tail->error_ns = 2 * (double)beside.n * sqrt(variance(&beside) + variance(&others));
-	tail->gil_ns = beside.gil_ns - ratio * others.gil_ns;
+	tail->ns = during.ns - ratio * others.ns;
+	tail->error_ns = 2 * (double)during.n * sqrt(variance(&during) + variance(&others));
+	tail->gil_ns = during.gil_ns - ratio * others.gil_ns;
 	for (size_t k = 0; k < SHARE_COUNT; k++)
-		tail->share_ns[k] = beside.share_ns[k] - ratio * others.share_ns[k];
+		tail->share_ns[k] = during.share_ns[k] - ratio * others.share_ns[k];
 	return 0;
 }
 

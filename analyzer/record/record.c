@@ -365,7 +365,7 @@ static void on_metadata(void *user, const char *kind, uint64_t key, const void *
 {
 	struct recorder *recorder = user;
 
-	recorder->uses_gpu |= !strcmp(kind, GPU_NOTE_LIBRARY);
+	recorder->uses_gpu |= !strcmp(kind, GPU_METADATA_LIBRARY);
 	if (!recorder->write_error.code)
 		recording_put(recorder->recording, kind, key, data, size, &recorder->write_error);
 }

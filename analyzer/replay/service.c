@@ -254,7 +254,7 @@ static double line_solve(const struct line *line)
 
 /* Returns the share of the thread's running time between begin and end in which the job's other threads kept
  * the other cores busy. */
-static double beside(const struct service *service, uint64_t begin_ns, uint64_t end_ns, double own_ns)
+static double others_load(const struct service *service, uint64_t begin_ns, uint64_t end_ns, double own_ns)
 {
 	double others_ns = (double)cores_busy(&service->cores, begin_ns, end_ns) - own_ns;
 	double cores = service->job.cores;
@@ -275,12 +275,12 @@ static uint64_t device_begin_ns(const struct data_waits *waits, const struct ana
 	return begin_ns < step->end_ns ? begin_ns : step->end_ns;
 }
 
-static double step_beside(const struct service_input *input, const struct service *service, size_t k)
+static double step_others_load(const struct service_input *input, const struct service *service, size_t k)
 {
 	const struct analysis_step *step = &input->window->steps[k];
 	uint64_t begin_ns = device_begin_ns(input->waits, step);
 
-	return beside(service, begin_ns, step->end_ns, service->steps[k].cpu_ns);
+	return others_load(service, begin_ns, step->end_ns, service->steps[k].cpu_ns);
 }
 
 /* Sets job.sharing_ratio, and shortens steps and segments by the time that sharing added. */
@@ -291,11 +291,11 @@ static void service_sharing_measure(const struct service_input *input, struct se
 
 	for (size_t k = 0; k < input->window->n_steps; k++)
 		if (service->steps[k].cpu_ns > 0)
-			line_add(&line, step_beside(input, service, k), 1e9 / service->steps[k].cpu_ns);
+			line_add(&line, step_others_load(input, service, k), 1e9 / service->steps[k].cpu_ns);
 	b = line_solve(&line);
 	service->job.sharing_ratio = b / (1 - b);
 	for (size_t k = 0; b > 0 && k < input->window->n_steps; k++)
-		service->steps[k].cpu_ns *= 1 - b * step_beside(input, service, k);
+		service->steps[k].cpu_ns *= 1 - b * step_others_load(input, service, k);
 	for (size_t w = 0; b > 0 && w < service->n_workers; w++)
 		for (size_t i = 0; i < service->workers[w].n_batches; i++) {
 			const struct service_batch *batch = &service->workers[w].batches[i];
@@ -304,7 +304,7 @@ static void service_sharing_measure(const struct service_input *input, struct se
 			for (size_t q = 0; q < batch->n_segments; q++)
 				own_ns += service->segments[batch->first_segment + q].compute_ns *
 					  fmax(1, service->segments[batch->first_segment + q].width);
-			alone = 1 - b * beside(service, batch->begin_ns, batch->end_ns, own_ns);
+			alone = 1 - b * others_load(service, batch->begin_ns, batch->end_ns, own_ns);
 			for (size_t q = 0; q < batch->n_segments; q++)
 				service->segments[batch->first_segment + q].compute_ns *= alone;
 		}

@@ -23,7 +23,7 @@ struct open_file {
 
 struct save_finder {
 	const struct timeline_thread *thread;
-	bool beside;
+	bool background;
 	const uint64_t *steps;
 	size_t n_steps;
 	struct interval_list *found;
@@ -101,7 +101,7 @@ static int file_close(struct save_finder *finder, const struct timeline_call *ca
 		finder->mapped_ns = closed.begin_ns;
 	if (closed.written_bytes + closed.mapped_bytes <= CHECKPOINT_MIN_BYTES)
 		return 0;
-	if (step_within(finder, closed.begin_ns, call->end_ns) && !(finder->beside && in_bulk(&closed)))
+	if (step_within(finder, closed.begin_ns, call->end_ns) && !(finder->background && in_bulk(&closed)))
 		return 0;
 	return checkpoint_add(finder, closed.begin_ns, call->end_ns);
 }
@@ -148,11 +148,11 @@ static int call_look(struct save_finder *finder, const struct timeline_call *cal
 	return 0;
 }
 
-static int calls_look(const struct checkpoint_input *input, const struct timeline_thread *thread, bool beside,
-		      struct interval_list *found)
+static int calls_look(const struct checkpoint_input *input, const struct timeline_thread *thread,
+		      bool background, struct interval_list *found)
 {
 	struct save_finder finder = {.thread = thread,
-				     .beside = beside,
+				     .background = background,
 				     .steps = input->steps,
 				     .n_steps = input->n_steps,
 				     .found = found};
@@ -188,15 +188,15 @@ static int drop_compiled(const struct checkpoint_input *input, const struct time
 	return r;
 }
 
-int checkpoints_find(const struct checkpoint_input *input, const struct timeline_thread *thread, bool beside,
-		     struct interval_list *checkpoints)
+int checkpoints_find(const struct checkpoint_input *input, const struct timeline_thread *thread,
+		     bool background, struct interval_list *checkpoints)
 {
 	_cleanup_(interval_list_free) struct interval_list calls = {0}, spans = {0};
-	const struct stack_bounds bounds = {.times = beside ? NULL : input->steps,
-					    .n_times = beside ? 0 : input->n_steps,
+	const struct stack_bounds bounds = {.times = background ? NULL : input->steps,
+					    .n_times = background ? 0 : input->n_steps,
 					    .known = &calls,
-					    .asleep_max_ns = beside ? STACK_BACKGROUND_SLEEP_NS : 0};
-	int r = calls_look(input, thread, beside, &calls);
+					    .asleep_max_ns = background ? STACK_BACKGROUND_SLEEP_NS : 0};
+	int r = calls_look(input, thread, background, &calls);
 
 	if (r == 0)
 		r = drop_compiled(input, thread, &calls);

@@ -30,11 +30,11 @@ struct checkpoint_input {
 	const struct compiling *compiling;
 };
 
-/* Appends the thread's checkpoints; call interval_list_tidy() after the last thread. beside: true if the
+/* Appends the thread's checkpoints; call interval_list_tidy() after the last thread. background: true if the
  * thread writes while training continues; then steps may begin while a file is open, if most of its bytes
  * come in large writes. -ENOMEM. */
-int checkpoints_find(const struct checkpoint_input *input, const struct timeline_thread *thread, bool beside,
-		     struct interval_list *checkpoints);
+int checkpoints_find(const struct checkpoint_input *input, const struct timeline_thread *thread,
+		     bool background, struct interval_list *checkpoints);
 
 /* Returns true for threads of processes that the trainer's process made, other than its loader's workers. */
 bool checkpoint_is_child(const struct roles *roles, const struct timeline_thread *thread);

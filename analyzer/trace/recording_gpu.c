@@ -71,14 +71,14 @@ static int visit_label(void *user, uint64_t key, const void *data, size_t size)
 int recording_gpu_load(struct recording *recording, struct recording_gpu *ret_gpu)
 {
 	struct recording_gpu gpu = {0};
-	int r = recording_each(recording, GPU_NOTE_LIBRARY, visit_library, &gpu);
+	int r = recording_each(recording, GPU_METADATA_LIBRARY, visit_library, &gpu);
 
 	if (r == 0)
-		r = recording_each(recording, GPU_NOTE_PROBES, visit_probes, &gpu);
+		r = recording_each(recording, GPU_METADATA_PROBES, visit_probes, &gpu);
 	if (r == 0)
 		r = recording_each(recording, RECORDING_NOTE_GPU_SAMPLE, visit_sample, &gpu);
 	if (r == 0)
-		r = recording_each(recording, PHASE_NOTE, visit_label, &gpu);
+		r = recording_each(recording, PHASE_METADATA, visit_label, &gpu);
 	if (r < 0) {
 		recording_gpu_free(&gpu);
 		return r;

@@ -185,7 +185,7 @@ class Learner:
     mapped, so a thread lists the open files of the process and its children regularly. Neither way sees a
     file that a library opens, reads and closes at once: such a job needs --data."""
 
-    LOOK_EVERY_S = 0.05
+    SCAN_INTERVAL_S = 0.05
     SKIP_SUFFIXES = (".py", ".pyc", ".so", ".pth", ".egg-link")
 
     def __init__(self, path):
@@ -196,13 +196,13 @@ class Learner:
                            os.path.join(sys.base_prefix, "lib")})
         self.active = False
 
-    def start(self, look):
+    def start(self, scan):
         if self.active:
             return
         self.active = True
         sys.addaudithook(self.audit)
-        if look:
-            threading.Thread(target=self.look, name="diesel-truth", daemon=True).start()
+        if scan:
+            threading.Thread(target=self.scan, name="diesel-truth", daemon=True).start()
 
     def audit(self, event, arguments):
         if event == "open" and not isinstance(arguments[0], int) and not arguments[2] & os.O_ACCMODE:
@@ -218,16 +218,16 @@ class Learner:
         except (OSError, TypeError, ValueError):
             pass  # the job handles its own invalid path
 
-    def look(self):
+    def scan(self):
         while True:
             for pid in family(os.getpid()):
                 try:
-                    self.look_at(pid)
+                    self.scan_process(pid)
                 except OSError:
                     pass  # the process has ended
-            time.sleep(self.LOOK_EVERY_S)
+            time.sleep(self.SCAN_INTERVAL_S)
 
-    def look_at(self, pid):
+    def scan_process(self, pid):
         for fd in os.listdir(f"/proc/{pid}/fd"):
             link = f"/proc/{pid}/fd/{fd}"
             if not os.lstat(link).st_mode & 0o200:  # open for reading only
@@ -331,7 +331,7 @@ def patch(module, clock, learner):
     import multiprocessing
     import torch
     if learner and multiprocessing.parent_process():
-        learner.start(look=False)  # a worker that was spawned, not forked
+        learner.start(scan=False)  # a worker that was spawned, not forked
     make_iterator = module.DataLoader.__iter__
     # A job that does not seed itself reads the same files in every run. torch.manual_seed would import more of a torch
     # that is being imported.
@@ -342,7 +342,7 @@ def patch(module, clock, learner):
             return make_iterator(self)
         clock.loaders += 1
         if learner:
-            learner.start(look=True)
+            learner.start(scan=True)
         if clock.mode == "synthetic":
             return synthetic_iterator(self, make_iterator, clock)
         return Timed(make_iterator(self), clock)

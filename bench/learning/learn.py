@@ -118,9 +118,9 @@ class RankNorm(nn.Module):
             mean, var = self.each.running_mean[:self.channels], self.each.running_var[:self.channels]
             return nn.functional.batch_norm(x, mean, var, self.weight, self.bias)
         n, c, *sides = x.shape
-        beside = x.view(self.ranks, n // self.ranks, c, *sides).transpose(0, 1).reshape(n // self.ranks, self.ranks * c, *sides)
+        merged = x.view(self.ranks, n // self.ranks, c, *sides).transpose(0, 1).reshape(n // self.ranks, self.ranks * c, *sides)
         # The weight belongs to a channel of all ranks, so it is repeated, and its gradient is their sum.
-        normal = nn.functional.batch_norm(beside, self.each.running_mean, self.each.running_var, self.weight.repeat(self.ranks),
+        normal = nn.functional.batch_norm(merged, self.each.running_mean, self.each.running_var, self.weight.repeat(self.ranks),
                                           self.bias.repeat(self.ranks), training=True, momentum=0.1)
         return normal.view(n // self.ranks, self.ranks, c, *sides).transpose(0, 1).reshape(n, c, *sides)
 

@@ -610,7 +610,7 @@ int collector_stop(struct collector *collector, const struct collector_sink *sin
 	cost_end(&collector->cost, collector->recorder->obj, clock_monotonic_ns());
 	detach(collector);
 	n = ring_buffer__consume(collector->rings);
-	r = collector_walk(collector, collector->recorder->progs.close_tasks);
+	r = collector_iterate(collector, collector->recorder->progs.close_tasks);
 	collector_flush_pending(collector);
 	report_losses(collector);
 	gpu_totals(collector);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Task walks: BPF programs that visit the machine's threads, to make processes part of the job and to
+/* Task iterators: BPF programs that visit the machine's threads, to make processes part of the job and to
  * write the threads' last records. */
 #include "private.h"
 
@@ -13,7 +13,7 @@
 #include "bpf/probes/probes.h"
 #include "recorder.skel.h"
 
-int collector_walk(struct collector *collector, struct bpf_program *program)
+int collector_iterate(struct collector *collector, struct bpf_program *program)
 {
 	struct bpf_link *link = bpf_program__attach_iter(program, NULL);
 	_cleanup_(closep) int fd = -1;
@@ -57,9 +57,9 @@ int collector_tag(struct collector *collector, pid_t tgid, struct error *err)
 	int r;
 
 	collector->recorder->bss->tag_tgid = (uint32_t)tgid;
-	/* Walks twice, because an untagged thread may create a thread behind the position of the walk. */
+	/* Iterates twice, because an untagged thread may create a thread behind the iterator's position. */
 	for (int i = 0; i < 2; i++) {
-		r = collector_walk(collector, collector->recorder->progs.tag_tasks);
+		r = collector_iterate(collector, collector->recorder->progs.tag_tasks);
 		if (r < 0)
 			return error_errno(err, r, "cannot list the threads of process %d", (int)tgid);
 	}

@@ -47,7 +47,7 @@ struct collector {
 	size_t n_refusals;
 	bool no_probes;
 	struct cost cost;
-	/* records that a task walk wrote, until the next poll */
+	/* records that a task iterator wrote, until the next poll */
 	char *pending;
 	size_t pending_bytes;
 	const struct collector_sink *sink; /* sink of the poll in progress */
@@ -85,6 +85,6 @@ int collector_record(void *user, void *data, size_t size);
 /* collector_tasks.c */
 /* Tags a process; its records wait in pending. */
 int collector_tag(struct collector *collector, pid_t tgid, struct error *err);
-/* Runs a task walk and appends the records it writes to pending. */
-int collector_walk(struct collector *collector, struct bpf_program *program);
+/* Runs a task iterator and appends the records it writes to pending. */
+int collector_iterate(struct collector *collector, struct bpf_program *program);
 void collector_flush_pending(struct collector *collector);

@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * Walks over all tasks, started by the collector. One tags the threads of a running process and of its
+ * Task iterators, which the collector starts. One tags the threads of a running process and of its
  * descendants; the other writes, at the end, the last records of living threads. Both write records to the
  * iterator's own file, so no record is lost.
  */

@@ -70,6 +70,6 @@ void phase_names_note(struct phase_names *names, const struct collector_sink *si
 	for (; names->n_noted < names->n; names->n_noted++) {
 		const struct phase_name *name = &names->slots[names->order[names->n_noted]];
 
-		sink->metadata(sink->user, PHASE_NOTE, name->key, name->text, strlen(name->text));
+		sink->metadata(sink->user, PHASE_METADATA, name->key, name->text, strlen(name->text));
 	}
 }

@@ -335,8 +335,8 @@ static void probe_file_note(struct probe_file *file, const struct collector_sink
 	if (!file->path || file->noted)
 		return;
 	file->noted = true;
-	sink->metadata(sink->user, GPU_NOTE_LIBRARY, key, file->path, strlen(file->path));
-	sink->metadata(sink->user, GPU_NOTE_PROBES, key, &file->gpu, sizeof(file->gpu));
+	sink->metadata(sink->user, GPU_METADATA_LIBRARY, key, file->path, strlen(file->path));
+	sink->metadata(sink->user, GPU_METADATA_PROBES, key, &file->gpu, sizeof(file->gpu));
 }
 
 /* Updates the notes about a libcuda: launches and copies are no longer probed. */

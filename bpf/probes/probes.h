@@ -39,10 +39,10 @@ void probes_settle(struct probe_set *probes);
 /* Receives EVENT_FORK, EVENT_EXEC, EVENT_EXIT and EVENT_LIBRARY; the next probes_step() acts on them. */
 void probes_event(struct probe_set *probes, const struct event *event);
 
-/* Sets the probes that are due, for some milliseconds at most, and makes the notes (GPU_NOTE_*, PHASE_NOTE)
- * about what was probed. Call it at least every 100 ms. n_frequent counts hits of launches and named ranges
- * so far; if they cost more than PROBES_WORK_RATIO of a CPU, probes_step() removes their probes for good and
- * returns true. */
+/* Sets the probes that are due, for some milliseconds at most, and writes the metadata (GPU_METADATA_*,
+ * PHASE_METADATA) about what was probed. Call it at least every 100 ms. n_frequent counts hits of launches
+ * and named ranges so far; if they cost more than PROBES_WORK_RATIO of a CPU, probes_step() removes their
+ * probes for good and returns true. */
 bool probes_step(struct probe_set *probes, const struct collector_sink *sink, uint64_t n_frequent,
 		 uint64_t now_ns);
 

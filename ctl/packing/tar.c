@@ -33,7 +33,7 @@ struct tar {
 	ZSTD_DCtx *zstd; /* NULL: the file is not compressed with zstd */
 	ZSTD_inBuffer compressed;
 	unsigned char *plain; /* buffer of READ_BYTES for decompressed data */
-	struct zstd_walk walk;
+	struct zstd_scan scan;
 	int fd;
 	bool owns_fd;
 	char name[256];
@@ -84,12 +84,12 @@ static la_ssize_t read_compressed(struct archive *archive, struct tar *t)
 	if (n < 0)
 		return n;
 	t->compressed = (ZSTD_inBuffer){.src = t->read, .size = (size_t)n};
-	if (n == 0 && !zstd_walk_is_end(&t->walk)) {
+	if (n == 0 && !zstd_scan_is_end(&t->scan)) {
 		archive_set_error(archive, EILSEQ, "its last zstd frame is cut off");
 		return ARCHIVE_FATAL;
 	}
 	/* Checks each frame, because libzstd also accepts formats from before version 1. */
-	if (zstd_walk(&t->walk, t->read, (size_t)n) < 0) {
+	if (zstd_scan(&t->scan, t->read, (size_t)n) < 0) {
 		archive_set_error(archive, EILSEQ,
 				  "it has data that is not in the format of zstd 1.0 or later");
 		return ARCHIVE_FATAL;
@@ -135,7 +135,7 @@ static int begin_zstd(struct tar *t)
  * inside the decompressed data, which nothing has checked. */
 static int choose_filter(struct tar *t)
 {
-	struct zstd_walk walk = {0};
+	struct zstd_scan scan = {0};
 	ssize_t n = 1;
 
 	t->read = malloc(READ_BYTES);
@@ -149,7 +149,7 @@ static int choose_filter(struct tar *t)
 		return n < 0 ? ARCHIVE_FATAL : ARCHIVE_OK;
 	if (t->read[0] == 0x1f && t->read[1] == 0x8b)
 		return archive_read_support_filter_gzip(t->archive);
-	return zstd_walk(&walk, t->read, MAGIC_BYTES) == 0 ? begin_zstd(t) : ARCHIVE_OK;
+	return zstd_scan(&scan, t->read, MAGIC_BYTES) == 0 ? begin_zstd(t) : ARCHIVE_OK;
 }
 
 static int open_archive(struct tar *t, struct error *err)

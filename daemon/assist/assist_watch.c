@@ -18,7 +18,7 @@
 #include "lib/kernel_calls.h"
 #include "lib/proc.h"
 
-#define LOOK_MS 50 /* polling interval: opens of files do not wake the watcher */
+#define POLL_MS 50 /* polling interval: opens of files do not wake the watcher */
 #define IDLE_MS 250
 
 /*
@@ -230,7 +230,7 @@ static void on_fork(void *user, uint32_t parent, uint32_t child)
 
 /* Checks whether children that were forked a while ago still exist, and have executed no program of their
  * own. */
-static void look_at_suspects(struct watcher *w, uint64_t now_ns)
+static void check_suspects(struct watcher *w, uint64_t now_ns)
 {
 	index_watch_forks(w->watch, on_fork, w);
 	for (size_t i = 0; i < INDEX_FORKS; i++) {
@@ -285,7 +285,7 @@ static void watch_once(struct watcher *w)
 		fds[3 + 2 * i] = (struct pollfd){.fd = w->jobs[i].fd, .events = POLLIN};
 		fds[4 + 2 * i] = (struct pollfd){.fd = w->jobs[i].pidfd, .events = POLLIN};
 	}
-	(void)poll(fds, sizeof(fds) / sizeof(fds[0]), w->attention == INDEX_FORKS_ONLY ? IDLE_MS : LOOK_MS);
+	(void)poll(fds, sizeof(fds) / sizeof(fds[0]), w->attention == INDEX_FORKS_ONLY ? IDLE_MS : POLL_MS);
 	if (fds[0].revents || fds[1].revents)
 		_exit(0);
 	for (size_t i = 0; i < ASSIST_JOBS_MAX; i++) {
@@ -301,7 +301,7 @@ static void watch_once(struct watcher *w)
 	(void)index_watch_take(w->watch, on_record, w);
 	for (size_t i = 0; i < ASSIST_JOBS_MAX; i++)
 		flush(&w->jobs[i]);
-	look_at_suspects(w, clock_monotonic_ns());
+	check_suspects(w, clock_monotonic_ns());
 	attend(w, clock_monotonic_ns());
 }
 

@@ -72,14 +72,14 @@ static void say_short(struct borrow_watch *w, uint64_t ceiling)
 		log_info("cache: the node has enough memory again; the cache may use up to cache-max");
 }
 
-void borrow_watch_look(struct borrow_watch *w)
+void borrow_watch_sample(struct borrow_watch *w)
 {
 	uint64_t now_ns = clock_monotonic_ns(), borrowed = cache_borrowed_bytes(w->cache), limit, ceiling;
-	struct stall_node node = node_watch_look(&w->node, now_ns);
+	struct stall_node node = node_watch_sample(&w->node, now_ns);
 
 	leave_active_files(w->root, &node);
 	w->reserve_bytes = stall_reserve_bytes(node.memory_limit_bytes);
-	w->looked_ns = now_ns;
+	w->sampled_ns = now_ns;
 	w->unused_bytes = (double)limits_unused_bytes(w->root);
 	w->left_bytes = node.memory_headroom_bytes;
 	/* Memory that is being returned to the system counts as headroom already. */
@@ -109,8 +109,8 @@ static void on_timer(uv_timer_t *timer)
 {
 	struct borrow_watch *w = timer->data;
 
-	if (clock_monotonic_ns() >= w->looked_ns + BORROW_PAUSE_MOST_MS * NS_PER_MS || has_fallen(w))
-		borrow_watch_look(w);
+	if (clock_monotonic_ns() >= w->sampled_ns + BORROW_PAUSE_MOST_MS * NS_PER_MS || has_fallen(w))
+		borrow_watch_sample(w);
 	borrow_watch_update(w);
 }
 
@@ -121,7 +121,7 @@ static void on_trigger(uv_poll_t *poll, int status, int events)
 	if (status < 0)
 		uv_poll_stop(poll);
 	else
-		borrow_watch_look(w);
+		borrow_watch_sample(w);
 }
 
 static int set_trigger(const char *path, const char *trigger)
@@ -168,10 +168,10 @@ void borrow_watch_update(struct borrow_watch *w)
 	if (w->cache->segments.n == 0 && w->cache->decoded_cache.bytes == 0 &&
 	    w->cache->kept_batches.bytes == 0) {
 		uv_timer_stop(&w->timer);
-		w->looked_ns = 0;
+		w->sampled_ns = 0;
 	} else if (!uv_is_active((uv_handle_t *)&w->timer)) {
-		if (!w->looked_ns)
-			borrow_watch_look(w);
+		if (!w->sampled_ns)
+			borrow_watch_sample(w);
 		uv_timer_start(&w->timer, on_timer,
 			       borrow_pause_ms(w->left_bytes, (double)w->node.limits.machine_bytes), 0);
 	}

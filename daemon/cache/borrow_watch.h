@@ -19,7 +19,7 @@ struct borrow_watch {
 	const char *root; /* prefix of /proc and /sys: "" on a real machine */
 	struct borrow borrow;
 	struct node_watch node;
-	uint64_t looked_ns; /* time of the last sample; 0: none yet */
+	uint64_t sampled_ns; /* time of the last sample; 0: none yet */
 	/* At the last sample: limits_unused_bytes() and the headroom, both including the memory that is
 	 * being returned to the system; and the reserve. */
 	double unused_bytes, promised_bytes, reserve_bytes;
@@ -34,7 +34,7 @@ struct borrow_watch {
 /* Starts sampling. cache and root must outlive the watch. */
 void borrow_watch_start(struct borrow_watch *w, uv_loop_t *loop, const char *root, struct cache *cache);
 /* Takes one sample, and sets the cache's limits. */
-void borrow_watch_look(struct borrow_watch *w);
+void borrow_watch_sample(struct borrow_watch *w);
 /* Sleeps or wakes up. Call after sessions or segments came or went. */
 void borrow_watch_update(struct borrow_watch *w);
 /* Stops sampling. The loop must run once more. */

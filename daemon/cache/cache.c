@@ -511,7 +511,7 @@ bool cache_is_ready(const struct segment *s)
 	return k && k->state == CHUNK_READY;
 }
 
-bool cache_is_lendable(const struct segment *s)
+bool cache_is_mappable(const struct segment *s)
 {
 	const struct cached_chunk *k = cache_chunk_of(s);
 

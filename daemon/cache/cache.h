@@ -253,7 +253,7 @@ struct segment *cache_find_segment(const struct cache *c, uint32_t id);
 bool cache_is_ready(const struct segment *segment);
 /* Returns true if all contents are verified, so that clients may map the segment: its chunk is ready, or is
  * a part that more samples are being added to. */
-bool cache_is_lendable(const struct segment *segment);
+bool cache_is_mappable(const struct segment *segment);
 /* Returns the chunk that the segment holds or will hold. NULL: the segment is free for another chunk. */
 const struct cached_chunk *cache_chunk_of(const struct segment *segment);
 

@@ -843,7 +843,7 @@ static bool was_history(const char *path)
  * journal to the new file. */
 static int set_aside(const char *path, char notice[256], struct error *err)
 {
-	static const char *const beside[] = {"-wal", "-shm"};
+	static const char *const suffixes[] = {"-wal", "-shm"};
 	char damaged[4096], name[4096];
 
 	if (!was_history(path))
@@ -857,7 +857,7 @@ static int set_aside(const char *path, char notice[256], struct error *err)
 	if (rename(path, damaged) < 0)
 		return error_errno(err, -errno, "the history %s is damaged and cannot be renamed", path);
 	for (size_t i = 0; i < 2; i++) {
-		snprintf(name, sizeof(name), "%s%s", path, beside[i]);
+		snprintf(name, sizeof(name), "%s%s", path, suffixes[i]);
 		(void)unlink(name);
 	}
 	snprintf(notice, 256,

@@ -10,8 +10,8 @@
 
 #include "lib/clock.h"
 
-#define IDLE_S  5                /* time after which a thread without work ends */
-#define LOOK_NS (NS_PER_S / 100) /* minimum interval between charges of running tasks */
+#define IDLE_S             5                /* time after which a thread without work ends */
+#define CHARGE_INTERVAL_NS (NS_PER_S / 100) /* minimum interval between charges of running tasks */
 
 enum worker_state { WORKER_NONE, WORKER_RUNNING, WORKER_ENDED /* exited, must be joined */ };
 
@@ -40,7 +40,7 @@ struct pool {
 	uint32_t n_free;  /* threads without a task; there are at most as many ready tasks */
 	uint32_t n_awake; /* free threads that are awake: they check for a task before they sleep */
 	struct pool_worker *sleeping;
-	uint64_t looked_ns;
+	uint64_t last_charge_ns;
 	bool ends;
 	struct pool_worker workers[POOL_MAX_THREADS];
 	/* loop thread only */
@@ -114,13 +114,13 @@ static void charge_running(struct pool *p)
 {
 	uint64_t now_ns = clock_monotonic_ns();
 
-	if (now_ns < p->looked_ns + LOOK_NS)
+	if (now_ns < p->last_charge_ns + CHARGE_INTERVAL_NS)
 		return;
-	p->looked_ns = now_ns;
+	p->last_charge_ns = now_ns;
 	for (uint32_t i = 0; i < POOL_MAX_THREADS; i++) {
 		struct pool_worker *w = &p->workers[i];
 
-		if (w->task && w->task->since_ns && now_ns >= w->task->since_ns + LOOK_NS)
+		if (w->task && w->task->since_ns && now_ns >= w->task->since_ns + CHARGE_INTERVAL_NS)
 			charge(w->task, w->clock, now_ns);
 	}
 }

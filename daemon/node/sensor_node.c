@@ -88,7 +88,7 @@ static void cores_fill(const struct node_watch *was, const struct node_watch *is
 		node->oom_kills = (double)(is->limits.oom_kills - was->limits.oom_kills);
 }
 
-struct stall_node node_watch_look(struct node_watch *watch, uint64_t now_ns)
+struct stall_node node_watch_sample(struct node_watch *watch, uint64_t now_ns)
 {
 	const struct node_watch was = *watch;
 	struct stall_node node = stall_node_unknown();

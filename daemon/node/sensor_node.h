@@ -25,7 +25,7 @@ void node_watch_init(struct node_watch *watch, const char *root);
 
 /* Returns the measurements since the last call. Values that need two calls are unknown after the first one,
  * and after more than a minute without a call. */
-struct stall_node node_watch_look(struct node_watch *watch, uint64_t now_ns);
+struct stall_node node_watch_sample(struct node_watch *watch, uint64_t now_ns);
 
 /*
  * Gets the time that the threads of a process and of its children have spent runnable without a core, summed

@@ -155,7 +155,7 @@ static void tell(const struct stall_sample *sample)
 void sensor_second_done(struct sensor *s)
 {
 	uint64_t now_ns = clock_monotonic_ns();
-	struct stall_node node = node_watch_look(&s->node, now_ns);
+	struct stall_node node = node_watch_sample(&s->node, now_ns);
 	struct stall_sample *samples;
 	size_t n = 0;
 
@@ -220,7 +220,7 @@ void sensor_wake(struct sensor *s)
 		return;
 	s->running = true;
 	s->idle_since_ns = clock_monotonic_ns();
-	node_watch_look(&s->node, s->idle_since_ns);
+	node_watch_sample(&s->node, s->idle_since_ns);
 	link_begin(s, s->idle_since_ns);
 	uv_timer_start(&s->second, on_second_timer, 0, SECOND_MS);
 }

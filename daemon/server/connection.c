@@ -30,7 +30,7 @@
 
 /* ---- clients that owe a message ---- */
 
-#define LOOK_MS 1000
+#define DEADLINE_CHECK_MS 1000
 
 /* Sends the client the reason, in case it still reads, and ends the connection. */
 static void give_up(struct connection *c)
@@ -59,7 +59,7 @@ static bool is_late(struct connection *c, uint64_t now_ns)
 	return false;
 }
 
-static void on_look(uv_timer_t *timer)
+static void on_deadline_check(uv_timer_t *timer)
 {
 	struct server *s = timer->data;
 	uint64_t now_ns = clock_monotonic_ns();
@@ -83,7 +83,7 @@ static void connection_expect(struct connection *c, uint32_t ms)
 	c->overdue = false;
 	c->due_ns = ms ? clock_monotonic_ns() + ms * NS_PER_MS : 0;
 	if (ms && !uv_is_active((uv_handle_t *)&s->silence))
-		uv_timer_start(&s->silence, on_look, LOOK_MS, LOOK_MS);
+		uv_timer_start(&s->silence, on_deadline_check, DEADLINE_CHECK_MS, DEADLINE_CHECK_MS);
 }
 
 /* ---- subset of the next session ---- */
@@ -531,7 +531,7 @@ static int on_segment(struct connection *c, const union wire_message *m)
 
 	/* Sends only chunks of the dataset that this client has proved it may read, and only verified
 	 * ones. */
-	if (!segment || segment->dataset != c->dataset || !cache_is_lendable(segment))
+	if (!segment || segment->dataset != c->dataset || !cache_is_mappable(segment))
 		return refuse(c, -ENOENT, "no such chunk segment");
 	r = shared_memory_reader(segment->memory.fd, &fd);
 	if (r < 0)

@@ -28,9 +28,9 @@ struct path_search {
 	const char *text;    /* the candidate's path, which has the length of the wanted one */
 	bool is_full;        /* the bucket */
 	enum {
-		LOOK_AT_BUCKET,
-		LOOK_AT_RECORD,
-		LOOK_AT_PATH,
+		CHECK_BUCKET,
+		CHECK_RECORD,
+		CHECK_PATH,
 	} next;
 };
 
@@ -75,17 +75,17 @@ static int next_candidate(const struct snapshot *s, struct path_search *f)
 		if (f->sample >= s->info.n_samples)
 			continue;
 		fetch(&s->records[f->sample], sizeof(*s->records));
-		f->next = LOOK_AT_RECORD;
+		f->next = CHECK_RECORD;
 		return GOES_ON;
 	}
 	if (!f->is_full || ++f->bucket >= f->end)
 		return -ENOENT;
 	__builtin_prefetch(&s->buckets[f->bucket]);
-	f->next = LOOK_AT_BUCKET;
+	f->next = CHECK_BUCKET;
 	return GOES_ON;
 }
 
-static int look_at_bucket(const struct snapshot *s, struct path_search *f)
+static int check_bucket(const struct snapshot *s, struct path_search *f)
 {
 	const struct snapshot_bucket *b = &s->buckets[f->bucket];
 	uint32_t n = b->n_taken < SNAPSHOT_BUCKET_SLOTS ? b->n_taken : SNAPSHOT_BUCKET_SLOTS;
@@ -95,7 +95,7 @@ static int look_at_bucket(const struct snapshot *s, struct path_search *f)
 	return next_candidate(s, f);
 }
 
-static int look_at_record(const struct snapshot *s, struct path_search *f)
+static int check_record(const struct snapshot *s, struct path_search *f)
 {
 	struct path_text found = snapshot_path(s, f->sample);
 
@@ -103,7 +103,7 @@ static int look_at_record(const struct snapshot *s, struct path_search *f)
 		return next_candidate(s, f);
 	f->text = found.text;
 	fetch(f->text, found.length);
-	f->next = LOOK_AT_PATH;
+	f->next = CHECK_PATH;
 	return GOES_ON;
 }
 
@@ -111,9 +111,9 @@ static int look_at_record(const struct snapshot *s, struct path_search *f)
 static int step(const struct snapshot *s, struct path_search *f)
 {
 	switch (f->next) {
-	case LOOK_AT_BUCKET: return look_at_bucket(s, f);
-	case LOOK_AT_RECORD: return look_at_record(s, f);
-	case LOOK_AT_PATH: break;
+	case CHECK_BUCKET: return check_bucket(s, f);
+	case CHECK_RECORD: return check_record(s, f);
+	case CHECK_PATH: break;
 	}
 	if (memcmp(f->text, f->path.text, f->path.length) != 0)
 		return next_candidate(s, f);

@@ -19,7 +19,7 @@
 
 #define MAX_EQUAL (SNAPSHOT_PROBE_MAX * SNAPSHOT_BUCKET_SLOTS)
 
-struct index_walk {
+struct index_writer {
 	struct section_writer buckets;
 	struct snapshot_bucket bucket;
 	uint64_t at; /* the bucket's number */
@@ -37,7 +37,7 @@ static int too_many(struct error *err)
 }
 
 /* Ends the bucket, and begins the next one. */
-static int next_bucket(struct index_walk *w)
+static int next_bucket(struct index_writer *w)
 {
 	int r = section_add(&w->buckets, &w->bucket, sizeof(w->bucket));
 
@@ -47,7 +47,7 @@ static int next_bucket(struct index_walk *w)
 }
 
 /* Adds a sample to its bucket. Hashes ascend, and so do the buckets that they belong to. */
-static int take_sample(struct snapshot_builder *b, struct index_walk *w, uint64_t hash, uint32_t sample,
+static int take_sample(struct snapshot_builder *b, struct index_writer *w, uint64_t hash, uint32_t sample,
 		       struct error *err)
 {
 	uint64_t home = snapshot_bucket_of(hash, b->header.n_buckets);
@@ -80,7 +80,7 @@ static int read_path(const struct snapshot_builder *b, uint64_t word, char path[
 }
 
 /* Checks that a directory's name is not also a file's, which a file system could not show. */
-static int check_directory(const struct snapshot_builder *b, const struct index_walk *w, uint64_t word,
+static int check_directory(const struct snapshot_builder *b, const struct index_writer *w, uint64_t word,
 			   struct error *err)
 {
 	char directory[CHUNK_NAME_MAX], path[CHUNK_NAME_MAX], text[200];
@@ -105,7 +105,7 @@ static int check_directory(const struct snapshot_builder *b, const struct index_
 	return r;
 }
 
-static int take_name(struct snapshot_builder *b, struct index_walk *w, uint64_t hash, uint64_t value,
+static int take_name(struct snapshot_builder *b, struct index_writer *w, uint64_t hash, uint64_t value,
 		     struct error *err)
 {
 	if (hash != w->hash)
@@ -133,7 +133,7 @@ static int builder_new_names(int dir_fd, size_t budget, struct spill_sort **ret)
 	return spill_sort_new(dir_fd, budget, compare_values, ret);
 }
 
-static void walk_free(struct index_walk *w)
+static void index_writer_free(struct index_writer *w)
 {
 	section_free(&w->buckets);
 }
@@ -141,7 +141,7 @@ static void walk_free(struct index_walk *w)
 /* Writes the hash index. -EEXIST, -E2BIG: err says why; else -errno, and err is as it was. */
 static int builder_write_index(struct snapshot_builder *b, struct error *err)
 {
-	_cleanup_(walk_free) struct index_walk w = {0};
+	_cleanup_(index_writer_free) struct index_writer w = {0};
 	struct spill_entry e;
 	uint64_t value;
 	int r = builder_begin_section(b, &w.buckets);
@@ -395,23 +395,23 @@ static int write_sorted(struct snapshot_builder *b, enum snapshot_section sectio
 	return r < 0 ? r : builder_end_section(b, &w, section);
 }
 
-/* The last written path, and the state of the walk after it. */
-struct tree_walk {
+/* The section of paths, and the last path written to it. */
+struct path_writer {
 	struct section_writer paths;
 	char last[CHUNK_NAME_MAX];
 	size_t last_length;
 };
 
 /* Records each directory of which this is the first path. None of them may be a file. */
-static int add_directories(struct snapshot_builder *b, const struct tree_walk *walk, struct path_text path)
+static int add_directories(struct snapshot_builder *b, const struct path_writer *w, struct path_text path)
 {
 	size_t common = 0;
 	int r = 0;
 
-	while (common < path.length && common < walk->last_length && path.text[common] == walk->last[common])
+	while (common < path.length && common < w->last_length && path.text[common] == w->last[common])
 		common++;
 	for (size_t end = common; end < path.length && r == 0; end++) {
-		uint64_t value = NAME_IS_DIRECTORY | builder_path_word(walk->paths.bytes, end);
+		uint64_t value = NAME_IS_DIRECTORY | builder_path_word(w->paths.bytes, end);
 
 		if (path.text[end] == '/')
 			r = spill_sort_add(b->names, checksum_xxh3(path.text, end), &value, sizeof(value));
@@ -419,11 +419,11 @@ static int add_directories(struct snapshot_builder *b, const struct tree_walk *w
 	return r;
 }
 
-static int add_class(struct snapshot_builder *b, const struct tree_walk *walk, struct path_text path)
+static int add_class(struct snapshot_builder *b, const struct path_writer *w, struct path_text path)
 {
 	size_t top = path_top_length(path);
-	struct snapshot_class class = {.name_offset = walk->paths.bytes, .name_length = (uint32_t)top};
-	struct path_text last = {walk->last, walk->last_length};
+	struct snapshot_class class = {.name_offset = w->paths.bytes, .name_length = (uint32_t)top};
+	struct path_text last = {w->last, w->last_length};
 
 	if (top == 0 || (path_top_length(last) == top && memcmp(last.text, path.text, top) == 0))
 		return 0;
@@ -431,41 +431,41 @@ static int add_class(struct snapshot_builder *b, const struct tree_walk *walk, s
 }
 
 /* Takes the next path in tree order. */
-static int take_path(struct snapshot_builder *b, struct tree_walk *walk, const struct path_entry *e,
+static int take_path(struct snapshot_builder *b, struct path_writer *w, const struct path_entry *e,
 		     struct path_text path)
 {
 	struct stored_entry stored = {
 	    .record = builder_record(e->xxh3, e->bytes, e->offset, e->mode,
-				     builder_path_word(walk->paths.bytes, path.length)),
+				     builder_path_word(w->paths.bytes, path.length)),
 	    .mtime_ns = e->mtime_ns,
 	    .hash = checksum_xxh3(path.text, path.length),
 	    .tree_place = b->header.n_samples,
 	};
 
-	if (walk->paths.bytes + path.length >= UINT64_C(1) << SNAPSHOT_PATH_OFFSET_BITS)
+	if (w->paths.bytes + path.length >= UINT64_C(1) << SNAPSHOT_PATH_OFFSET_BITS)
 		return -EOVERFLOW;
-	int r = add_directories(b, walk, path);
+	int r = add_directories(b, w, path);
 
 	if (r == 0)
-		r = add_class(b, walk, path);
+		r = add_class(b, w, path);
 	if (r == 0)
 		r = spill_sort_add(b->stored, e->place, &stored, sizeof(stored));
 	if (r == 0)
-		r = section_add(&walk->paths, path.text, path.length);
+		r = section_add(&w->paths, path.text, path.length);
 	if (r < 0)
 		return r;
 	builder_step(b);
 	builder_count_sample(&b->header, e->bytes);
 	builder_count_name(&b->header, path);
 	builder_chunks(b)[e->place >> 32].n_samples++;
-	memcpy(walk->last, path.text, path.length);
-	walk->last_length = path.length;
+	memcpy(w->last, path.text, path.length);
+	w->last_length = path.length;
 	return 0;
 }
 
 /* Writes the paths. Of entries with the same path, takes the last one, which is known once the next path
  * differs. */
-static int walk_tree(struct snapshot_builder *b, struct tree_walk *walk)
+static int write_in_tree_order(struct snapshot_builder *b, struct path_writer *w)
 {
 	_cleanup_(buffer_free) struct buffer held = {0};
 	struct spill_entry e;
@@ -479,7 +479,7 @@ static int walk_tree(struct snapshot_builder *b, struct tree_walk *walk)
 		if (held.bytes &&
 		    (r == SPILL_SORT_END || path_order_compare(path_of(held.data), path_of(e.data)) != 0)) {
 			memcpy(&entry, held.data, sizeof(entry));
-			int taken = entry.is_delete ? 0 : take_path(b, walk, &entry, path_of(held.data));
+			int taken = entry.is_delete ? 0 : take_path(b, w, &entry, path_of(held.data));
 
 			if (taken < 0)
 				return taken;
@@ -493,22 +493,22 @@ static int walk_tree(struct snapshot_builder *b, struct tree_walk *walk)
 	}
 }
 
-static void tree_walk_freep(struct tree_walk **walk)
+static void path_writer_freep(struct path_writer **w)
 {
-	if (*walk)
-		section_free(&(*walk)->paths);
-	free(*walk);
+	if (*w)
+		section_free(&(*w)->paths);
+	free(*w);
 }
 
 static int write_paths(struct snapshot_builder *b)
 {
-	_cleanup_(tree_walk_freep) struct tree_walk *walk = calloc(1, sizeof(*walk));
-	int r = walk ? builder_begin_section(b, &walk->paths) : -ENOMEM;
+	_cleanup_(path_writer_freep) struct path_writer *w = calloc(1, sizeof(*w));
+	int r = w ? builder_begin_section(b, &w->paths) : -ENOMEM;
 
 	if (r == 0)
-		r = walk_tree(b, walk);
+		r = write_in_tree_order(b, w);
 	if (r == 0)
-		r = builder_end_section(b, &walk->paths, SNAPSHOT_PATHS);
+		r = builder_end_section(b, &w->paths, SNAPSHOT_PATHS);
 	spill_sort_free(steal_pointer(b->paths));
 	return r;
 }

@@ -8,8 +8,8 @@
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 
-/* The chunk whose samples are being taken. */
-struct chunk_walk {
+/* Writer of the records and modification times, and the current chunk. */
+struct record_writer {
 	struct section_writer records, times;
 	struct buffer places; /* uint32_t each */
 	struct buffer mtimes; /* uint64_t each */
@@ -70,7 +70,7 @@ int builder_add_times(struct snapshot_chunk_entry *c, struct section_writer *tim
 }
 
 /* Keeps the chunk, once all of its samples are taken. */
-static int end_chunk(struct snapshot_builder *b, struct chunk_walk *w)
+static int end_chunk(struct snapshot_builder *b, struct record_writer *w)
 {
 	struct snapshot_chunk_entry *chunks = builder_chunks(b), *kept = &chunks[w->n_kept];
 	struct digest *digests = (struct digest *)b->digests.data;
@@ -87,7 +87,7 @@ static int end_chunk(struct snapshot_builder *b, struct chunk_walk *w)
 }
 
 /* Takes the next record in storage order. */
-static int take_record(struct snapshot_builder *b, struct chunk_walk *w, uint64_t place,
+static int take_record(struct snapshot_builder *b, struct record_writer *w, uint64_t place,
 		       const struct stored_entry *e)
 {
 	uint64_t sample = w->n_samples;
@@ -110,7 +110,7 @@ static int take_record(struct snapshot_builder *b, struct chunk_walk *w, uint64_
 	return r < 0 ? r : spill_sort_add(b->tree, e->tree_place, &(uint32_t){(uint32_t)sample}, 4);
 }
 
-static int walk_storage(struct snapshot_builder *b, struct chunk_walk *w)
+static int write_in_storage_order(struct snapshot_builder *b, struct record_writer *w)
 {
 	struct spill_entry e;
 	struct stored_entry stored;
@@ -130,7 +130,7 @@ static int walk_storage(struct snapshot_builder *b, struct chunk_walk *w)
 	return r;
 }
 
-static void walk_free(struct chunk_walk *w)
+static void record_writer_free(struct record_writer *w)
 {
 	section_free(&w->records);
 	section_free(&w->times);
@@ -140,7 +140,7 @@ static void walk_free(struct chunk_walk *w)
 
 int builder_write_records(struct snapshot_builder *b)
 {
-	_cleanup_(walk_free) struct chunk_walk w = {0};
+	_cleanup_(record_writer_free) struct record_writer w = {0};
 	int r = builder_begin_section(b, &w.records);
 
 	/* Both sections grow at the same time; the second begins where the first will end, since its length
@@ -149,7 +149,7 @@ int builder_write_records(struct snapshot_builder *b)
 		r = section_begin(&w.times, b->fd,
 				  w.records.offset + b->header.n_samples * sizeof(struct snapshot_record));
 	if (r == 0)
-		r = walk_storage(b, &w);
+		r = write_in_storage_order(b, &w);
 	if (r == 0)
 		r = builder_end_section(b, &w.records, SNAPSHOT_RECORDS);
 	if (r == 0)

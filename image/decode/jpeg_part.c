@@ -196,14 +196,14 @@ struct intervals {
 	uint64_t i, n; /* number of the next interval, and number of intervals */
 };
 
-static bool next_interval(struct intervals *walk)
+static bool next_interval(struct intervals *scan)
 {
-	uint8_t marker = next_marker(walk->data, walk->bytes, &walk->at, &walk->end);
+	uint8_t marker = next_marker(scan->data, scan->bytes, &scan->at, &scan->end);
 	bool restarts = marker >= RST_FIRST && marker <= RST_LAST;
 
-	if (++walk->i == walk->n)
+	if (++scan->i == scan->n)
 		return marker && !restarts;
-	return marker == RST_FIRST + (walk->i - 1) % N_RST;
+	return marker == RST_FIRST + (scan->i - 1) % N_RST;
 }
 
 int jpeg_part_write(const struct jpeg_layout *layout, const struct jpeg_part *part, const uint8_t *data,
@@ -211,7 +211,7 @@ int jpeg_part_write(const struct jpeg_layout *layout, const struct jpeg_part *pa
 {
 	uint32_t row = BLOCK * layout->v;
 	uint64_t n_rows = (layout->height + row - 1) / row;
-	struct intervals walk = {
+	struct intervals scan = {
 	    .data = data,
 	    .bytes = bytes,
 	    .at = layout->scan_at,
@@ -232,22 +232,22 @@ int jpeg_part_write(const struct jpeg_layout *layout, const struct jpeg_part *pa
 	for (uint64_t run = 0, n_written = 0; run < part->n_runs; run++) {
 		uint64_t first = part->first + run * part->apart;
 
-		while (walk.i < first)
-			if (!next_interval(&walk))
+		while (scan.i < first)
+			if (!next_interval(&scan))
 				return 0;
-		while (walk.i < first + part->n) {
-			size_t begin = walk.at;
+		while (scan.i < first + part->n) {
+			size_t begin = scan.at;
 
-			if (!next_interval(&walk))
+			if (!next_interval(&scan))
 				return 0;
-			memcpy(to, data + begin, walk.end - begin);
-			to += walk.end - begin;
+			memcpy(to, data + begin, scan.end - begin);
+			to += scan.end - begin;
 			*to++ = 0xff;
 			*to++ = (uint8_t)(RST_FIRST + n_written++ % N_RST);
 		}
 	}
 	to[-1] = EOI;
 	*ret_bytes = (size_t)(to - (uint8_t *)file->bytes);
-	*ret_end = walk.end;
+	*ret_end = scan.end;
 	return 1;
 }

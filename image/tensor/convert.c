@@ -10,7 +10,7 @@
 #define PIECE 1024 /* numbers */
 
 /* Iterates over the numbers in the order of the output. */
-struct element_walk {
+struct element_cursor {
 	const uint8_t *data;
 	uint32_t n, bytes; /* number of dimensions; size of a number */
 	uint64_t size[RECIPE_TENSOR_DIMENSIONS + 1];
@@ -20,9 +20,9 @@ struct element_walk {
 };
 
 /* Merges dimensions that are contiguous in memory, so that rows are as long as possible. */
-static struct element_walk walk_of(const struct lie *lie, uint32_t bytes)
+static struct element_cursor cursor_of(const struct lie *lie, uint32_t bytes)
 {
-	struct element_walk w = {
+	struct element_cursor w = {
 	    .data = lie->data, .at = lie->at, .bytes = bytes, .n = 1, .size = {1}, .stride = {bytes}};
 
 	for (uint32_t i = 0; i < lie->n_dimensions; i++) {
@@ -62,7 +62,7 @@ static void gather_row(const uint8_t *from, int64_t stride, uint32_t bytes, size
 }
 
 /* Moves to the next row. */
-static void step(struct element_walk *w)
+static void step(struct element_cursor *w)
 {
 	for (uint32_t i = w->n - 1; i-- > 0;) {
 		w->at += w->stride[i];
@@ -74,7 +74,7 @@ static void step(struct element_walk *w)
 }
 
 /* Gathers the next n numbers. */
-static void gather(struct element_walk *w, size_t n, uint8_t *out)
+static void gather(struct element_cursor *w, size_t n, uint8_t *out)
 {
 	uint32_t row = w->n - 1;
 
@@ -232,7 +232,7 @@ void convert(const struct recipe *r, const struct lie *lie, uint8_t *out)
 {
 	enum recipe_type stored = r->tensor.stored, type = r->type;
 	uint32_t bytes = recipe_type_bytes(stored), out_bytes = recipe_type_bytes(type);
-	struct element_walk w = walk_of(lie, bytes);
+	struct element_cursor w = cursor_of(lie, bytes);
 	uint64_t total = 1, apart = between_channels(lie);
 	bool as_stored =
 	    type == stored && !(r->flags & (RECIPE_UNIT | RECIPE_NORMALISE)) && type != RECIPE_BOOL;

@@ -256,7 +256,7 @@ static json_t *checkpoint_tail(const struct checkpoint_tail *tail)
 		return json_null();
 	object = json_object();
 	shares = json_object();
-	r |= json_object_set_new(object, "steps_overlapping", json_count(tail->n_beside));
+	r |= json_object_set_new(object, "steps_overlapping", json_count(tail->n_during));
 	r |= json_object_set_new(object, "seconds", json_number(tail->ns / (double)NS_PER_S));
 	r |= json_object_set_new(object, "error_s", json_number(tail->error_ns / (double)NS_PER_S));
 	r |= json_object_set_new(object, "gil_s", json_number(tail->gil_ns / (double)NS_PER_S));

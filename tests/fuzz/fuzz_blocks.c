@@ -88,7 +88,7 @@ static void look_at_frame(const uint8_t *data, size_t bytes)
 {
 	static const uint8_t magic[4] = {0x28, 0xb5, 0x2f, 0xfd};
 	uint8_t *frame = malloc(bytes ? bytes : 1), plain[4096];
-	struct zstd_walk walk = {.n_head = 0};
+	struct zstd_scan scan = {.n_head = 0};
 	uint64_t content = UINT64_MAX;
 	unsigned long long said;
 	size_t length;
@@ -99,8 +99,8 @@ static void look_at_frame(const uint8_t *data, size_t bytes)
 	memcpy(frame, data, bytes);
 	r = zstd_frame_content(frame, bytes, &content);
 	for (size_t i = 0; i < bytes && by_byte == 0; i++)
-		by_byte = zstd_walk(&walk, frame + i, 1);
-	if (r == 0 && (bytes < 4 || memcmp(frame, magic, 4) != 0 || by_byte < 0 || !zstd_walk_is_end(&walk)))
+		by_byte = zstd_scan(&scan, frame + i, 1);
+	if (r == 0 && (bytes < 4 || memcmp(frame, magic, 4) != 0 || by_byte < 0 || !zstd_scan_is_end(&scan)))
 		abort();
 	if (bytes >= 4 && memcmp(frame, magic, 4) == 0) {
 		length = ZSTD_findFrameCompressedSize(frame, bytes);

@@ -395,7 +395,7 @@ static const struct node_job *job_of(const struct node *node, const struct censu
 static int node_workers_sample(struct node *node, unsigned int wanted, uint64_t now_ns,
 			       struct top_sample *sample)
 {
-	double s = node->looked_ns ? (double)(now_ns - node->looked_ns) / 1e9 : 0;
+	double s = node->tasks_sampled_ns ? (double)(now_ns - node->tasks_sampled_ns) / 1e9 : 0;
 	const struct census_process *list;
 	struct node_task *old;
 	size_t n;
@@ -418,7 +418,7 @@ static int node_workers_sample(struct node *node, unsigned int wanted, uint64_t 
 	old = node->tasks;
 	node->tasks = steal_pointer(node->tasks_new);
 	node->n_tasks = node->n_tasks_new;
-	node->looked_ns = now_ns;
+	node->tasks_sampled_ns = now_ns;
 	free(old);
 	return r;
 }

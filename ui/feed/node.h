@@ -47,7 +47,7 @@ struct node {
 	struct node_task *tasks,
 	    *tasks_new; /* the jobs' processes at the last sample and at this one, sorted by pid */
 	size_t n_tasks, n_tasks_new;
-	uint64_t looked_ns;
+	uint64_t tasks_sampled_ns;
 	struct budget poll_budget, scan_budget;
 	uint64_t analysis_ns; /* CPU time spent on analysis so far */
 	double tokens_ns;     /* CPU time available for analysis; negative: analysis has to wait */

@@ -33,8 +33,8 @@ struct checkpoint_item {
  * fills storage and page cache. The cost appears in the shares. Cores, lock and memory appear in cpu_starved
  * and device; storage, page cache and workers in fetch and prep. All values are sums over the steps. */
 struct checkpoint_tail {
-	size_t n_beside, n_others;               /* steps during a background save; other steps */
-	double ns;                               /* excess time of the n_beside steps, in total; <= 0: none */
+	size_t n_during, n_others;               /* steps during a background save; other steps */
+	double ns;                               /* excess time of the n_during steps, in total; <= 0: none */
 	double error_ns;                         /* twice the standard error of ns */
 	double share_ns[CHECKPOINT_TAIL_SHARES]; /* parts of ns, by enum analysis_share; checkpoint_stall and
 						    compiling are 0 */

@@ -18,8 +18,8 @@ const char *gpu_function_name(uint32_t function);
 
 /* Kinds of metadata that the collector makes about a probed libcuda. Entries about one file have the same
  * key. */
-#define GPU_NOTE_LIBRARY "gpu.library" /* the library's path as the job sees it, no NUL */
-#define GPU_NOTE_PROBES  "gpu.probes"  /* struct gpu_probes */
+#define GPU_METADATA_LIBRARY "gpu.library" /* the library's path as the job sees it, no NUL */
+#define GPU_METADATA_PROBES  "gpu.probes"  /* struct gpu_probes */
 
 struct gpu_probes {
 	uint32_t n_probed;          /* probed functions */

@@ -10,8 +10,8 @@
  *          DTRACE_PROBE(diesel, forward_begin). In libdiesel itself diesel_mark is probed instead, which has
  *          the same markers, is in every version, and takes one probe instead of two.
  *
- * A name is a metadata entry of the kind PHASE_NOTE, with phase.value of the EVENT_PHASE as its key.
+ * A name is a metadata entry of the kind PHASE_METADATA, with phase.value of the EVENT_PHASE as its key.
  */
 
-#define PHASE_NOTE     "phase" /* the name, without a terminating NUL */
+#define PHASE_METADATA "phase" /* the name, without a terminating NUL */
 #define PHASE_NAME_MAX 64      /* maximum bytes of a stored name, with its NUL */

@@ -48,7 +48,7 @@ def open_library() -> tuple[ctypes.CDLL, str]:
     if wanted not in (None, version):
         raise ImportError(f"{_file_of(library)} is libdiesel {version}, but {os.path.dirname(__file__)} is "
                           f"diesel_loader {wanted}: {remedy}")
-    if _beside("_abi.py") is None:
+    if _bundled("_abi.py") is None:
         raise ImportError(f"{os.path.dirname(__file__)} is a source tree that is not built: build it with `./dev build`, and set DIESEL_LIB to its "
                           f"build/release/lib")
     return library, version
@@ -73,9 +73,9 @@ def _find() -> tuple[str, str]:
         if not os.path.exists(path):
             raise ImportError(f"DIESEL_LIB is {folder}, which has no {LIBRARY}: unset DIESEL_LIB, or set it to the folder of the library")
         return path, "unset DIESEL_LIB, or set it to the folder of the matching library"
-    beside = _beside(LIBRARY)
-    if beside:
-        return beside, "reinstall diesel-loader (pip install --force-reinstall diesel-loader)"
+    bundled = _bundled(LIBRARY)
+    if bundled:
+        return bundled, "reinstall diesel-loader (pip install --force-reinstall diesel-loader)"
     return SYSTEM_LIBRARY, "install the same version of libdiesel and diesel_loader"
 
 
@@ -95,14 +95,14 @@ def _version_of(library: ctypes.CDLL) -> str:
 
 
 def _installed_version() -> str | None:
-    path = _beside("version")
+    path = _bundled("version")
     if path is None:
         return None
     with open(path, encoding="ascii") as file:
         return file.read().strip()
 
 
-def _beside(name: str) -> str | None:
+def _bundled(name: str) -> str | None:
     """Returns the path of a file that is installed with the package, or None. An editable installation has two folders."""
     for folder in folders:
         path = os.path.join(folder, name)

@@ -22,7 +22,7 @@ from .pool import Cost, Entry, Pool
 
 log = logging.getLogger("diesel_loader")
 
-LOOK_AGAIN_MS = 2     # interval of checks for new batches while a worker is idle and another one's result is awaited
+POLL_INTERVAL_MS = 2  # interval of checks for new batches while a worker is idle and another one's result is awaited
 WAIT_MS = 1000
 MAX_WORKERS = 256     # the daemon's requests above this are an error
 STAY_S = 0.5          # maximum wait, at exit, for daemon threads to reach the point where they stop
@@ -413,7 +413,7 @@ class Stream:
         while not entry.done and not (entry.worker is None and entry not in pool.orphans):
             if self._pool is not pool:
                 raise RuntimeError("closed")  # next() adds the reason
-            pool.collect(LOOK_AGAIN_MS if pool.has_idle() and not self.session.crowded else self._wait_ms(begin))
+            pool.collect(POLL_INTERVAL_MS if pool.has_idle() and not self.session.crowded else self._wait_ms(begin))
             self._resize(self._wanted)
             self._fill()
         lib.diesel_mark(native.MARK_WAIT_END, native.MARK_CAUSE_PREP)

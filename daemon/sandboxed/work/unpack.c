@@ -18,7 +18,7 @@
 #include "daemon/storage/shared_memory.h"
 #include "unpack_message.h"
 
-#define LOOK_MS    200
+#define POLL_MS    200
 #define STUCK_S    60 /* time limit without an answer, in seconds, for whatever reason */
 #define MAX_STARTS 2  /* maximum number of processes tried for one run */
 /* CPU time after which a process is replaced, so that one that was taken over unnoticed does not stay for
@@ -160,7 +160,7 @@ static int expect(const struct unpackers *us, const struct unpacker *k, enum unp
 	uint64_t begin_ns = clock_monotonic_ns();
 	int r;
 
-	while ((r = poll(&p, 1, LOOK_MS)) <= 0) {
+	while ((r = poll(&p, 1, POLL_MS)) <= 0) {
 		if (r < 0 && errno != EINTR)
 			return -errno;
 		if (type == UNPACK_DONE && helper_uncharged_ns(&k->helper) > us->options.cpu_limit_ns)

@@ -63,7 +63,7 @@ struct proc_mapping {
 	const char *path; /* "": none; valid only during the call */
 };
 
-/* Calls handle() for each mapping of a process; a result other than 0 ends the walk and is returned. */
+/* Calls handle() for each mapping of a process; a result other than 0 ends the iteration and is returned. */
 int proc_mappings(const char *root, pid_t pid, int (*handle)(void *user, const struct proc_mapping *mapping),
 		  void *user);
 

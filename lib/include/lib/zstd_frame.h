@@ -15,7 +15,7 @@
 #define ZSTD_FRAME_HEADER_MAX 18
 
 /* Position in a stream of frames, which may be cut anywhere. Begins as {0}. */
-struct zstd_walk {
+struct zstd_scan {
 	uint8_t head[ZSTD_FRAME_HEADER_MAX];
 	uint32_t n_head;  /* collected bytes of the next header */
 	bool is_in_frame; /* the next bytes are a block's header */
@@ -27,9 +27,9 @@ struct zstd_walk {
 
 /* Advances by these bytes. 0; -EBADMSG: a header is invalid, or a frame begins that is neither of zstd nor
  * skippable. Then libzstd must not get these bytes. */
-int zstd_walk(struct zstd_walk *walk, const void *data, size_t bytes);
+int zstd_scan(struct zstd_scan *scan, const void *data, size_t bytes);
 /* Returns true between two frames. */
-bool zstd_walk_is_end(const struct zstd_walk *walk);
+bool zstd_scan_is_end(const struct zstd_scan *scan);
 
 /* Checks that the bytes are exactly one complete frame that states its content size, and returns that in
  * *ret. -EBADMSG. */

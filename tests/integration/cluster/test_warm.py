@@ -95,7 +95,7 @@ class Warm(Case):
         """Runs a job that reads all the time, in a cache without space for both its chunks and the warmed ones."""
         node, = self.nodes(1, cache="64M")
         loader, = self.loaders([node])
-        other = self.copy("beside")
+        other = self.copy("copied")
         had = []
         batches = iter(loader)
         had.append(next(batches))

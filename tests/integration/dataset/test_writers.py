@@ -293,9 +293,9 @@ def test_adopted(engine):
 NOW = ("--keep", "1", "--older-than", "0")
 
 
-def test_rebuild_beside(engine):
+def test_rebuild_during_a_write(engine):
     """rebuild publishes nothing that another writer is about to publish, and that writer then continues."""
-    sources = begin(engine, "beside")
+    sources = begin(engine, "rebuilt")
     reached, go_on = engine.hold(lambda path: path.endswith(".meta"))
     writer = append(engine, sources[0])
     assert reached.wait(120)
@@ -321,7 +321,7 @@ def test_rebuild_beside(engine):
     assert engine.ctl("verify", engine.dataset).startswith("sound:")
 
 
-def test_purge_beside(engine):
+def test_purge_during_a_write(engine):
     """purge removes the chunks of a working writer, which packs them again. A purge that sleeps after its own commit removes nothing that a
     rebuild has published meanwhile."""
     sources = begin(engine, "purged")
@@ -399,8 +399,8 @@ def main():
         if name == "bucket":
             test_suspended(engine)
             test_adopted(engine)
-            test_rebuild_beside(engine)
-            test_purge_beside(engine)
+            test_rebuild_during_a_write(engine)
+            test_purge_during_a_write(engine)
             test_packed_again(engine)
             test_purge_asleep(engine)
         else:

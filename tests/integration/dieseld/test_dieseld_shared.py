@@ -216,12 +216,12 @@ class Together(SharedCase):
         del batch, pair
         # Seeks back to a position where no session is any more, and again while the other continues.
         theirs.load_state_dict(state)
-        beside = iter(ours)
+        follower = iter(ours)
         for index, batch in enumerate(theirs, 6):
             self.check(batch, index)
             if index % 2:
-                self.check(next(beside), index // 2 - 3, 1)
-        del batch, batches, beside
+                self.check(next(follower), index // 2 - 3, 1)
+        del batch, batches, follower
         figures = self.close([ours, theirs])
         self.assertGreaterEqual(sum(shared for _, shared in figures), BATCHES - 6, figures)
 

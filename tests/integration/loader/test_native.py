@@ -399,8 +399,8 @@ class Order(NativeCase):
         transform = v1.Compose([v1.RandomResizedCrop(32), v1.PILToTensor()])
         loader = self.loader(transform)
         first, second, other = self.samples(loader), self.samples(loader), self.samples(self.loader(transform, seed=6))
-        for beside in (second, other):
-            self.assertGreater(sum(not torch.equal(beside[number], first[number]) for number in first), 45)
+        for changed in (second, other):
+            self.assertGreater(sum(not torch.equal(changed[number], first[number]) for number in first), 45)
         loader.set_epoch(0)
         again = self.samples(loader)
         self.assertTrue(all(torch.equal(again[number], first[number]) for number in first))

@@ -209,11 +209,11 @@ class Bounded(Staged):
         first, second = dataset("packed"), self.copy("small", "second")
         daemon = self.staging(size="52M")
         self.fill(daemon, *first)
-        self.fill_beside(daemon, *second)
+        self.fill_with_eviction(daemon, *second)
         self.served_from_staging(daemon, *second)
         self.assertLessEqual(daemon.status()["stage"]["bytes"], 52 * MIB)
 
-    def fill_beside(self, daemon, path, source):
+    def fill_with_eviction(self, daemon, path, source):
         for _ in range(20):
             if self.epoch(daemon, path, source)[0] == 0:
                 self.assertGreater(daemon.status()["stage"]["evicted"], 0)

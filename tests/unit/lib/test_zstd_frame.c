@@ -77,14 +77,14 @@ static void test_what_is_none(void **state)
 	put_frame(&good, 0x60, fields, sizeof(fields));
 	assert_int_equal(zstd_frame_content(good.at, good.n, &content), 0);
 	for (size_t i = 0; i < sizeof(magics) / sizeof(magics[0]); i++) {
-		struct zstd_walk walk = {.n_head = 0};
+		struct zstd_scan scan = {.n_head = 0};
 		struct bytes b = good;
 
 		memcpy(b.at, &magics[i], 4);
 		assert_int_equal(zstd_frame_content(b.at, b.n, &content), -EBADMSG);
-		assert_int_equal(zstd_walk(&walk, good.at, good.n), 0);
-		assert_int_equal(zstd_walk(&walk, b.at, 3), 0);
-		assert_int_equal(zstd_walk(&walk, b.at + 3, 1), -EBADMSG);
+		assert_int_equal(zstd_scan(&scan, good.at, good.n), 0);
+		assert_int_equal(zstd_scan(&scan, b.at, 3), 0);
+		assert_int_equal(zstd_scan(&scan, b.at + 3, 1), -EBADMSG);
 	}
 	good.at[4] |= 8;
 	assert_int_equal(zstd_frame_content(good.at, good.n, &content), -EBADMSG);
@@ -109,17 +109,17 @@ static void test_a_stream_has_several_frames(void **state)
 	put_frame(&b, 0x44, fields, sizeof(fields));
 	assert_int_equal(zstd_frame_content(b.at, b.n, &content), -EBADMSG);
 	for (size_t piece = 1; piece <= b.n; piece++) {
-		struct zstd_walk walk = {.n_head = 0};
+		struct zstd_scan scan = {.n_head = 0};
 
 		for (size_t at = 0; at < b.n; at += piece) {
 			size_t n = b.n - at < piece ? b.n - at : piece;
 
-			assert_int_equal(zstd_walk(&walk, b.at + at, n), 0);
+			assert_int_equal(zstd_scan(&scan, b.at + at, n), 0);
 		}
-		assert_true(zstd_walk_is_end(&walk));
-		assert_int_equal(walk.n_frames, 2);
-		assert_int_equal(walk.n_skippable, 2);
-		assert_int_equal(walk.content, 702);
+		assert_true(zstd_scan_is_end(&scan));
+		assert_int_equal(scan.n_frames, 2);
+		assert_int_equal(scan.n_skippable, 2);
+		assert_int_equal(scan.content, 702);
 	}
 }
 

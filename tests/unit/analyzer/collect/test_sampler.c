@@ -315,10 +315,10 @@ static void test_a_kernel_that_shows_little(void **state)
 	snprintf(name, sizeof(name), "task/%d/wchan", (int)pid);
 	write_task(pid, name, "folio_wait_bit_common");
 	assert_int_equal(sampler_thread_open(root, pid, pid, 1000, &thread), 0);
-	assert_int_equal(sampler_thread_look(thread, NULL, 2000, &sink), 0);
+	assert_int_equal(sampler_thread_sample(thread, NULL, 2000, &sink), 0);
 	assert_int_equal(seen.n, 0); /* the first sample is where counting begins */
 	write_stat(pid, 'D', 103, 5);
-	assert_int_equal(sampler_thread_look(thread, NULL, 3000, &sink), 0);
+	assert_int_equal(sampler_thread_sample(thread, NULL, 3000, &sink), 0);
 	assert_int_equal(seen.n, 1);
 	assert_int_equal(seen.events[0].start_ns, 2000);
 	assert_int_equal(seen.events[0].sample.state, 'D');
@@ -326,7 +326,7 @@ static void test_a_kernel_that_shows_little(void **state)
 	assert_int_equal(seen.events[0].sample.known, SAMPLE_KNOWN_WCHAN | SAMPLE_KNOWN_PROCESS);
 	assert_int_equal(seen.events[0].sample.exec_ns, 3 * (NS_PER_S / (uint64_t)sysconf(_SC_CLK_TCK)));
 	write_stat(pid, 'Z', 103, 5);
-	assert_int_equal(sampler_thread_look(thread, NULL, 4000, &sink), -ESRCH);
+	assert_int_equal(sampler_thread_sample(thread, NULL, 4000, &sink), -ESRCH);
 	sampler_thread_close(thread);
 }
 

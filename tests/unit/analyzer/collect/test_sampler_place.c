@@ -126,22 +126,22 @@ static void test_a_real_process(void **state)
 	assert_int_equal(sampler_place_open("/proc", program.pid, &place), 0);
 	for (uint64_t i = 0; i < 3; i++) {
 		/* The sampler forgets its knowledge of code objects now and then. */
-		assert_int_equal(sampler_place_look(place, i * NS_PER_S * 60), SAMPLE_PLACE_OUTSIDE);
+		assert_int_equal(sampler_place_sample(place, i * NS_PER_S * 60), SAMPLE_PLACE_OUTSIDE);
 		program_go(&program, "next");
-		assert_int_equal(sampler_place_look(place, i * NS_PER_S * 60), SAMPLE_PLACE_NEXT);
-		assert_int_equal(sampler_place_look(place, i * NS_PER_S * 60), SAMPLE_PLACE_NEXT);
+		assert_int_equal(sampler_place_sample(place, i * NS_PER_S * 60), SAMPLE_PLACE_NEXT);
+		assert_int_equal(sampler_place_sample(place, i * NS_PER_S * 60), SAMPLE_PLACE_NEXT);
 		program_go(&program, "generator");
-		assert_int_equal(sampler_place_look(place, i * NS_PER_S * 60), SAMPLE_PLACE_ITERATOR);
+		assert_int_equal(sampler_place_sample(place, i * NS_PER_S * 60), SAMPLE_PLACE_ITERATOR);
 		/* A generator that contains the training loop is not a loader. */
 		program_go(&program, "trains");
-		assert_int_equal(sampler_place_look(place, i * NS_PER_S * 60), SAMPLE_PLACE_COMPUTING);
+		assert_int_equal(sampler_place_sample(place, i * NS_PER_S * 60), SAMPLE_PLACE_COMPUTING);
 		/* A module that trains during its import does more than importing. */
 		program_go(&program, "import");
-		assert_int_equal(sampler_place_look(place, i * NS_PER_S * 60), SAMPLE_PLACE_NEXT);
+		assert_int_equal(sampler_place_sample(place, i * NS_PER_S * 60), SAMPLE_PLACE_NEXT);
 		program_go(&program, "elsewhere");
 	}
 	program_end(&program);
-	assert_int_equal(sampler_place_look(place, 0), SAMPLE_PLACE_UNKNOWN);
+	assert_int_equal(sampler_place_sample(place, 0), SAMPLE_PLACE_UNKNOWN);
 	sampler_place_close(place);
 }
 

@@ -12,7 +12,7 @@
 
 #define EVENTS_MAX 40000
 #define BASE_NS    UINT64_C(7000000000)
-#define LOOK_MS    5
+#define SAMPLE_MS  5
 #define ALL_KNOWN  (SAMPLE_KNOWN_SCHEDSTAT | SAMPLE_KNOWN_SYSCALL | SAMPLE_KNOWN_IO | SAMPLE_KNOWN_PROCESS)
 
 enum {
@@ -51,16 +51,16 @@ static void process(struct tape *tape, uint32_t tgid, uint32_t parent, uint32_t 
 	event->process.flags = flags;
 }
 
-/* Adds samples every LOOK_MS from start to end, all of the same kind: on a CPU for `run` of their time, else
- * asleep. */
+/* Adds samples every SAMPLE_MS from start to end, all of the same kind: on a CPU for `run` of their time,
+ * else asleep. */
 static struct event *interval(struct tape *tape, uint32_t tgid, uint32_t tid, double begin_ms, double end_ms,
 			      double run, enum proc_wait wait)
 {
 	struct event *event = NULL;
 
-	for (int i = 0; begin_ms + i * LOOK_MS < end_ms; i++) {
-		double at = begin_ms + i * LOOK_MS;
-		double end = at + LOOK_MS < end_ms ? at + LOOK_MS : end_ms;
+	for (int i = 0; begin_ms + i * SAMPLE_MS < end_ms; i++) {
+		double at = begin_ms + i * SAMPLE_MS;
+		double end = at + SAMPLE_MS < end_ms ? at + SAMPLE_MS : end_ms;
 
 		event = put(tape, tgid, tid, EVENT_SAMPLE, at, end);
 		event->sample.exec_ns = (uint32_t)((end - at) * 1e6 * run);
@@ -209,16 +209,16 @@ static void test_a_pool_that_is_older_than_the_training(void **state)
 
 	process(&tape, TRAINER, 1, 0, 0);
 	process(&tape, WORKER, TRAINER, worker_flags, 500);
-	for (double at = 0; at < 4000; at += LOOK_MS)
-		interval(&tape, TRAINER, TRAINER, at, at + LOOK_MS, 1, PROC_WAIT_NONE)->sample.place =
+	for (double at = 0; at < 4000; at += SAMPLE_MS)
+		interval(&tape, TRAINER, TRAINER, at, at + SAMPLE_MS, 1, PROC_WAIT_NONE)->sample.place =
 		    at == 1000 ? SAMPLE_PLACE_COMPUTING : SAMPLE_PLACE_IMPORTING;
 	interval(&tape, TRAINER, PIN_THREAD, 500, 4000, 0, PROC_WAIT_PIPE);
 	interval(&tape, WORKER, WORKER, 500, 4000, 0, PROC_WAIT_PIPE);
 	for (int i = 0; i < 50; i++) {
 		double at = 4000 + 100 * i;
 
-		for (double part = 0; part < 100; part += LOOK_MS)
-			interval(&tape, TRAINER, TRAINER, at + part, at + part + LOOK_MS, part < 40,
+		for (double part = 0; part < 100; part += SAMPLE_MS)
+			interval(&tape, TRAINER, TRAINER, at + part, at + part + SAMPLE_MS, part < 40,
 				 part < 40 ? PROC_WAIT_NONE : PROC_WAIT_FUTEX)
 			    ->sample.place = part < 40 ? SAMPLE_PLACE_COMPUTING : SAMPLE_PLACE_OUTSIDE;
 		interval(&tape, TRAINER, PIN_THREAD, at, at + 95, 0, PROC_WAIT_PIPE);
@@ -239,7 +239,7 @@ static void test_helpers_are_the_device(void **state)
 	workers_job(&tape, PROC_WAIT_FUTEX, worker_flags);
 	for (size_t i = 0; i < tape.n; i++)
 		if (tape.events[i].type == EVENT_SAMPLE && tape.events[i].sample.wait == PROC_WAIT_FUTEX)
-			tape.events[i].sample.process_ns = LOOK_MS * 1000000;
+			tape.events[i].sample.process_ns = SAMPLE_MS * 1000000;
 	struct analysis *analysis = analyse(&tape);
 	assert_int_equal(analysis->verdict, ANALYSIS_DEVICE_BOUND);
 	assert_points(analysis, SHARE_DEVICE, 100, 1);

@@ -149,7 +149,7 @@ static void memory(const struct machine *m, unsigned available_mib, unsigned act
 
 static uint64_t look(struct machine *m)
 {
-	borrow_watch_look(&m->watch);
+	borrow_watch_sample(&m->watch);
 	return m->cache.node.borrow_bytes;
 }
 

@@ -389,7 +389,7 @@ static void test_steps_during_a_save_take_longer(void **state)
 	assert_int_equal(analysis->checkpoints->n_items, 2);
 	tail = analysis->checkpoints->tail;
 	assert_non_null(tail);
-	assert_int_equal(tail->n_beside, 6);
+	assert_int_equal(tail->n_during, 6);
 	assert_int_equal(tail->n_others, STEPS - 1 - 6);
 	/* The 6 steps during the save take 1200 each without the stall. The others take 1000 (without the
 	 * trainer's own save), 980, 1020, 980, and 1200 for the last one, which is taken to be as long as the

@@ -487,7 +487,7 @@ static void sample_gpu(struct recorder *recorder, uint64_t now_ns)
 		return;
 	utilization = nvml_utilization(recorder->nvml, recorder->roots.tgids, recorder->roots.n);
 	if (isfinite(utilization))
-		recording_put(recorder->recording, RECORDING_NOTE_GPU_SAMPLE, now_ns, &utilization,
+		recording_put(recorder->recording, RECORDING_METADATA_GPU_SAMPLE, now_ns, &utilization,
 			      sizeof(utilization), &recorder->write_error);
 }
 

@@ -76,7 +76,7 @@ int recording_gpu_load(struct recording *recording, struct recording_gpu *ret_gp
 	if (r == 0)
 		r = recording_each(recording, GPU_METADATA_PROBES, visit_probes, &gpu);
 	if (r == 0)
-		r = recording_each(recording, RECORDING_NOTE_GPU_SAMPLE, visit_sample, &gpu);
+		r = recording_each(recording, RECORDING_METADATA_GPU_SAMPLE, visit_sample, &gpu);
 	if (r == 0)
 		r = recording_each(recording, PHASE_METADATA, visit_label, &gpu);
 	if (r < 0) {

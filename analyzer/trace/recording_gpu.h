@@ -12,7 +12,7 @@
 struct recording;
 
 /* Metadata entry with one GPU utilization from NVML. Key: CLOCK_MONOTONIC ns; value: a double, 0 to 1. */
-#define RECORDING_NOTE_GPU_SAMPLE "gpu.utilization"
+#define RECORDING_METADATA_GPU_SAMPLE "gpu.utilization"
 
 struct recording_gpu {
 	char library[256];        /* paths of the probed libraries, separated by ", "; "": none */

@@ -74,7 +74,7 @@ class Carried(unittest.TestCase):
         self.assertRegex(done.stderr, why)
         self.assertNotIn("Traceback", done.stderr)
 
-    def test_reports_beside_ground_truth(self):
+    def test_reports_against_ground_truth(self):
         said = self.works("--piece", "waits", "--item", "item", "--item", "ours", "--item", "two-streams")
         self.assertIn("simulated", said)
         piece = self.read("waits")

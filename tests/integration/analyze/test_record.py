@@ -519,7 +519,7 @@ class Ends(Recording):
             self.assertEqual(len(done.stderr.splitlines()), 1)
             self.assertEqual(os.listdir(self.folder), [])
 
-    def test_command_that_is_not_in_path_but_beside_the_program(self):
+    def test_command_that_is_not_in_path_but_next_to_the_program(self):
         """The layout of a Python environment that is not activated."""
         folder = os.path.join(self.folder, "bin")
         os.mkdir(folder)

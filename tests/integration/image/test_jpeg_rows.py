@@ -93,7 +93,7 @@ class Rows(image_support.Images):
             if not is_seen:
                 self.assertEqual(differences(pixels, self.probe.ask(self.plain, (10, y, 100, 90), (100, 90))[0])[0], 0)
 
-    def test_columns_beside_are_not_decoded(self):
+    def test_columns_outside_are_not_decoded(self):
         pixels = photograph("Garden", 256, 96)
         good = jpeg(pixels, 2, 2, restart=2)  # 32 pixels; a row has 8 such intervals
         start = [found.start() for found in RESTART.finditer(good)]

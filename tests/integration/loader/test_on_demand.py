@@ -459,7 +459,7 @@ class Failing(OnDemand):
         os.chmod(path, 0o644)
         self.assertIn("Permission denied", self.refused())
 
-    def test_the_version_beside_this_python_goes_before_another_one(self):
+    def test_the_version_next_to_this_python_goes_first(self):
         path = os.path.join(self.top, "old")
         pathlib.Path(path).write_text("#!/bin/sh\necho dieseld 0.0.1\n")
         os.chmod(path, 0o755)

@@ -177,7 +177,7 @@ class Arguments(DropInTest):
         self.assertIs(diesel.DataLoader[list].__origin__, diesel.DataLoader)
         self.assertIs(diesel.Dataset[tuple].__origin__, diesel.Dataset)
 
-    def test_a_sampler_beside_shuffle_is_refused_in_pytorchs_words(self):
+    def test_a_sampler_with_shuffle_is_refused_in_pytorchs_words(self):
         for options in ({"sampler": Backwards(N)}, {"batch_sampler": [[0]]}, {"sampler": Backwards(N), "batch_sampler": [[0]]}):
             with self.assertRaises(ValueError) as theirs:
                 torch.utils.data.DataLoader(torch.zeros(N), shuffle=True, **options)

@@ -293,7 +293,7 @@ static void test_nodes_need_their_own_lanes_alone(void **state)
 
 /* A worker that computes all the time hands over between two batches. With less to compute, it is as quick as
  * any. */
-static void test_handing_over_beside_a_worker_that_always_computes(void **state)
+static void test_handing_over_next_to_a_worker_that_always_computes(void **state)
 {
 	const struct loader here = {
 	    .n_workers = 1, .n_steps = STEPS, .compute = 900, .device = 400, .locked = true};
@@ -528,7 +528,7 @@ UNIT_TESTS(cmocka_unit_test(test_fetch_is_what_free_reading_saves),
 	   cmocka_unit_test(test_epochs_of_persistent_workers),
 	   cmocka_unit_test(test_what_if_meets_the_changed_job),
 	   cmocka_unit_test(test_nodes_need_their_own_lanes_alone),
-	   cmocka_unit_test(test_handing_over_beside_a_worker_that_always_computes),
+	   cmocka_unit_test(test_handing_over_next_to_a_worker_that_always_computes),
 	   cmocka_unit_test(test_workers_that_start_anew_each_epoch),
 	   cmocka_unit_test(test_least_that_removes_the_stall),
 	   cmocka_unit_test(test_a_quick_disk_is_no_cache), cmocka_unit_test(test_start_is_no_verdict),

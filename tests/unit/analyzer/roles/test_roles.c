@@ -200,7 +200,7 @@ static void test_workers_are_found_in_any_order_of_records(void **state)
 }
 
 /* Other reads of pipes, and threads that wake the trainer, do not change the workers' roles. */
-static void test_workers_beside_other_things(void **state)
+static void test_workers_among_other_things(void **state)
 {
 	worker_steps(2);
 	for (uint32_t i = 0; i < STEPS; i++) {
@@ -430,7 +430,7 @@ UNIT_TESTS(cmocka_unit_test(test_without_threads_nobody_trains), cmocka_unit_tes
 	   cmocka_unit_test(test_each_sign_of_training_beats_those_behind_it),
 	   cmocka_unit_test(test_what_ends_its_steps), cmocka_unit_test(test_trainer_with_a_tid_used_again),
 	   cmocka_unit_test(test_workers_are_found_in_any_order_of_records),
-	   cmocka_unit_test(test_workers_beside_other_things), cmocka_unit_test(test_workers_without_steps),
+	   cmocka_unit_test(test_workers_among_other_things), cmocka_unit_test(test_workers_without_steps),
 	   cmocka_unit_test(test_the_pin_memory_thread_reads_results),
 	   cmocka_unit_test(test_processes_that_are_no_workers),
 	   cmocka_unit_test(test_start_of_a_spawned_worker), cmocka_unit_test(test_tids_used_again),

@@ -183,7 +183,7 @@ static void test_an_own_loader_waits_from_first_to_last_file_call(void **state)
 
 /* Not every file access is a batch. Before the first step, only as many samples as a batch has count. After a
  * long time of computing, fewer than half a batch do not count. */
-static void test_inline_beside_other_reads(void **state)
+static void test_inline_among_other_reads(void **state)
 {
 	script_begin(&s);
 	for (uint64_t i = 1; i <= STEPS; i++) {
@@ -242,4 +242,4 @@ UNIT_TESTS(cmocka_unit_test(test_waits_do_not_overlap), cmocka_unit_test(test_ga
 	   cmocka_unit_test(test_marks_of_next_are_the_waits),
 	   cmocka_unit_test(test_marks_of_batches_tell_reading_apart),
 	   cmocka_unit_test(test_an_own_loader_waits_from_first_to_last_file_call),
-	   cmocka_unit_test(test_inline_beside_other_reads), cmocka_unit_test(test_inline_without_steps))
+	   cmocka_unit_test(test_inline_among_other_reads), cmocka_unit_test(test_inline_without_steps))

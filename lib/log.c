@@ -39,9 +39,7 @@ void log_never_wait(void)
 	log_waits = false;
 }
 
-/* Returns true if a line can be written without waiting: writable pipes and sockets have space for more than
- * a line.
- */
+/* Returns true if a line can be written without waiting. Writable pipes and sockets have space for a line. */
 static bool is_taken_at_once(void)
 {
 	struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};

@@ -50,7 +50,7 @@ enum {
 	NETWORK = 1 << 14,
 	CODE = 1 << 15, /* loading libraries */
 	TRACE = 1 << 16,
-	LOAD = 1 << 17, /* loads programs into the kernel */
+	LOAD = 1 << 17, /* loading programs into the kernel */
 	IDENTITY = 1 << 18,
 	SEND_FILE = 1 << 19,
 };

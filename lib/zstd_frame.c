@@ -21,7 +21,7 @@ static uint64_t get_le(const uint8_t *at, uint32_t bytes)
 	return value;
 }
 
-/* Read the fields of the frame header descriptor, the byte after the magic number. */
+/* descriptor: of the frame header, the byte after the magic number. */
 static bool is_single_segment(uint8_t descriptor)
 {
 	return descriptor & 0x20;

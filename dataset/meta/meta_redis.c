@@ -344,7 +344,7 @@ static int take_number(struct meta_redis *s, const struct chunk_id *floor, struc
 		return redis_damaged(s, "state", err);
 	redis_state_view(s, &s->was, &s->view);
 	s->view.number = (uint64_t)reply->integer;
-	/* Check that nobody else wrote in between: any other commit now needs this writer's number. */
+	/* Check that no other writer committed in between. From now on, only the newest number can commit. */
 	struct redis_state now;
 
 	r = redis_state_read(s, &now, err);

@@ -16,7 +16,6 @@
 #include "lib/text.h"
 
 /* A chunk, and how many of its samples are still needed. */
-
 struct purge_chunk {
 	struct meta_chunk known;
 	uint32_t n_live; /* records that the newest version has */

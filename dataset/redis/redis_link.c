@@ -282,8 +282,8 @@ int redis_link_open(const struct redis_settings *settings, struct redis_link **r
 		return error_errno(err, -ENOMEM, "%s", settings->url.host);
 	redis_url_public(&settings->url, l->text, sizeof(l->text));
 	r = redis_nodes_open(settings, &l->nodes, err);
-	/* A server that does not listen may be the wrong one. Wait only for a server that answers, such as
-	 * one that loads its data. */
+	/* A server that does not listen may be the wrong one. Wait only for a server that answers but is not
+	 * ready, such as one that is loading its data. */
 	for (unsigned i = 1; r == -EAGAIN && clock_monotonic_ns() < until_ns; i++) {
 		pause_before(i);
 		r = redis_nodes_connect(&l->nodes, 0, err);

@@ -333,7 +333,8 @@ struct update {
 	struct section_writer records, times;
 	struct buffer places;   /* uint32_t: places of the current chunk's samples */
 	struct buffer mtimes;   /* uint64_t */
-	bool names_are_unknown; /* a name that was not an image's may be removed */
+	bool names_are_unknown; /* the kind of names must be found again: names were removed, or the base
+				   lacks it */
 };
 
 static void update_free(struct update *u)

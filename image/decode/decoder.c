@@ -81,7 +81,7 @@ VECTORISED static void convert(uint8_t *restrict rgb, const uint8_t *restrict lu
 	}
 }
 
-/* Begins an image. Returns 0 or -ENOMEM. */
+/* Sets the planes of an image, which are borrowed, and allocates buffers. Returns 0 or -ENOMEM. */
 static int planes_begin(struct planes *p, const uint8_t *data, uint32_t width, uint32_t height)
 {
 	p->width = width;

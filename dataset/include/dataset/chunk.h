@@ -15,7 +15,7 @@
  * The head is [0, payload_offset). header.head_xxh3 covers the head with that field taken as 0;
  * record.xxh3 covers the sample's stored bytes. So every byte that matters is covered.
  *
- * With CHUNK_FLAG_COMPRESSED the above is the chunk's plain form, which memory has, and to which offsets,
+ * With CHUNK_FLAG_COMPRESSED the above is the chunk's plain form: its layout in memory, to which offsets,
  * lengths and checksums refer. The file has the same head, then the payload's blocks one after another, each
  * compressed or unchanged (blocks.h), then zeros up to stored_bytes, the file's length.
  *

@@ -4,7 +4,7 @@
 /*
  * A dataset opened for reading without a daemon: its snapshot and its store.
  *
- * An open dataset does not change when the dataset is changed: open it again to see the change. Thread-safe
+ * An open dataset stays at the version that was opened. To see later changes, open it again. Thread-safe
  * once open: reads share nothing.
  */
 

@@ -45,7 +45,7 @@ struct meta_chunk {
 	uint32_t n_records;
 	uint32_t payload_offset;
 	uint32_t flags;  /* enum chunk_flag */
-	bool has_sha256; /* the next field has the SHA-256 of the whole file */
+	bool has_sha256; /* the next field has the SHA-256 of the file, in its plain form */
 	struct digest sha256;
 };
 

@@ -11,8 +11,8 @@
  * the chunk's id (Thaler and Ravishankar 1998; the weights as in Schindelhauer and Schomaker 2005).
  *
  * If the order has lanes (dataset/shuffle.h), a member serves some lanes. A chunk is owned by a member that
- * serves one of the chunk's lanes, if there is such a member. If each lane belongs to one member, no chunk is
- * sent between nodes.
+ * serves one of the chunk's lanes, if there is such a member. If each lane belongs to one member, members own
+ * the chunks that they read, and only chunks that lie in lanes of two members are sent between nodes.
  */
 
 #include <stdbool.h>

@@ -24,7 +24,7 @@ enum log_level {
 
 void log_init(const char *program, enum log_level max_level);
 
-/* Makes logging never wait, for a program that must continue even if nobody reads its log, as when the
+/* Makes logging non-blocking, for a program that must continue even if nobody reads its log, as when the
  * journal hangs. From now on, a line that standard error does not accept at once is left out. The next
  * accepted line gives the number of lines left out. */
 void log_never_wait(void);

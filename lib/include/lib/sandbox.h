@@ -48,9 +48,9 @@ enum sandbox_profile {
 	SANDBOX_LOADER,      /* codecs, plug-ins, decompressors, until they enter the sandbox */
 	SANDBOX_STAGER,      /* sandboxed/stager.h */
 	SANDBOX_SENSOR_KEEPER, /* sense/: includes the rights of the watcher that it forks */
-	SANDBOX_SENSOR,        /* the watcher, once its BPF programs are loaded */
+	SANDBOX_SENSOR,        /* the watcher of sense/, once its BPF programs are loaded */
 	SANDBOX_ASSIST_KEEPER, /* assist/: includes the rights of the watcher and the readers */
-	SANDBOX_ASSIST,        /* the watcher, once its BPF programs are loaded */
+	SANDBOX_ASSIST,        /* the watcher of assist/, once its BPF programs are loaded */
 	SANDBOX_AHEAD,         /* a reader of assist/, once it runs as the job's user */
 	SANDBOX_PEER_KEEPER,   /* cluster/: includes the rights of dieseld-peer */
 	SANDBOX_PEER,

@@ -42,7 +42,7 @@ option_set ctl_set_digest;
 	{                                                                                                    \
 		"timeout", option_set_u32, .least = 1, .most = 3600, .value = "SECONDS", .usual = "5",       \
 					   .says = "must be whole seconds from 1 to 3600",                   \
-					   .help = "how long to wait for dieseld's answer", __VA_ARGS__      \
+					   .help = "time to wait for dieseld's answer", __VA_ARGS__          \
 	}
 #define CTL_ROW_SOCKET(...)                                                                                  \
 	{                                                                                                    \
@@ -63,8 +63,7 @@ option_set ctl_set_digest;
 	{                                                                                                    \
 		"wait", option_set_duration,                                                                 \
 		    .value = "SECONDS", .usual = "0", .says = "must be a time such as 60 or 5m",             \
-		    .help = "how long to wait for another writer of the dataset, such as 60 or 5m",          \
-		    __VA_ARGS__                                                                              \
+		    .help = "time to wait for another writer of the dataset, such as 60 or 5m", __VA_ARGS__  \
 	}
 #define CTL_ROW_ZSTD(...)                                                                                    \
 	{                                                                                                    \

@@ -510,7 +510,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 
 static const struct option_row fetch_rows[] = {
     {"socket", option_set_string, AT(socket_path), .value = "PATH", .takes = OPTION_FILE, .needed = true,
-     .help = "where dieseld listens"},
+     .help = "socket of dieseld"},
     CTL_ROW_VERSION(AT(version), .help = "version to read (default: the newest)"),
 };
 

@@ -19,7 +19,7 @@ def main():
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--carry")
     parser.add_argument("--wheels")
-    parser.add_argument("--photographs", type=int, default=16, help="of each class")
+    parser.add_argument("--photographs", type=int, default=16, help="number of photographs per class")
     options, others = parser.parse_known_args()
     if not options.carry:
         return day.main(["--results", str(support.ROOT / "build" / "gpu-results"), *others])

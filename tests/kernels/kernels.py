@@ -320,7 +320,7 @@ def try_kernel(name, vmlinux, image):
 
 def main():
     parser = argparse.ArgumentParser(usage="./dev kernels [--short] [--update] [--cut FOLDER] [NAME ...] [--folder FOLDER]")
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(SUITES)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"suites to run: {', '.join(SUITES)}")
     parser.add_argument("--short", action="store_true", help="without single programs; of " + ", ".join(SHORT))
     parser.add_argument("--update", action="store_true", help="fetch Debian's kernels again")
     parser.add_argument("--cut", metavar="FOLDER", help="write the types that the recorder needs, and boot nothing")

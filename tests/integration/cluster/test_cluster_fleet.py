@@ -49,9 +49,9 @@ class Fleet(Case):
             loader.close()
         nodes[0].daemon.stop()
         wait_until("the other is alone", lambda: [(m["node"], g["problems"]) for g in self.groups() for m in g["members"]] == [(nodes[1].name, ["alone"])])
-        wait_until("who stopped is gone", lambda: [n["name"] for n in self.top().get("nodes", [])] == [nodes[1].name])
+        wait_until("the stopped node is gone", lambda: [n["name"] for n in self.top().get("nodes", [])] == [nodes[1].name])
         nodes[1].daemon.kill()
-        wait_until("who was killed is silent", lambda: [n["state"] for n in self.top().get("nodes", [])] == ["silent"])
+        wait_until("the killed node is silent", lambda: [n["state"] for n in self.top().get("nodes", [])] == ["silent"])
 
 
 class Tiers(Case):

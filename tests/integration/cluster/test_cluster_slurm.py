@@ -257,7 +257,7 @@ class Srun(Case):
         for node in NODES:
             folder = self.folder / f"reports-{node}"
             report = wait_until(f"a report of {node}", lambda: next(iter(folder.glob(f"job-{job}-*.txt")), None))
-            wait_until("what came from other nodes, in the report", lambda: "received from others" in report.read_text())
+            wait_until("bytes from other nodes in the report", lambda: "received from others" in report.read_text())
         states = self.slurm.command("sinfo", "-h", "-N", "-o", "%N %T").stdout
         self.assertNotIn("drain", states)
 

@@ -125,7 +125,7 @@ class Compressed(Case):
                 break
         self.assertEqual(first.stop(), 0)
         second = self.daemon(*options, cache="48M")
-        second.wait_for("what is staged", lambda status: status["stage"]["open"] and status["stage"]["chunks"] > 0)
+        second.wait_for("staged chunks", lambda status: status["stage"]["open"] and status["stage"]["chunks"] > 0)
         self.assertEqual(probe(second, self.path, "--source", self.source, "--window", 1)["bad"], 0)
         # Staged copies are plain, as in memory. A disk that is sometimes late is no failure.
         stage = second.status()["stage"]

@@ -122,7 +122,7 @@ class Shares(Case):
             return next(job for job in self.jobs(daemon) if job["uid"] == os.geteuid())
         wait_until("reading ahead is held back", lambda: (writer()["held"] or {}).get("now"))
         n = writer()["batches"]
-        wait_until("what is waited for is read", lambda: writer()["batches"] > n + 10)
+        wait_until("batches of the waiting job", lambda: writer()["batches"] > n + 10)
         wait_until("it is for a bounded time, though the job writes on", lambda: not writer()["held"]["now"])
         self.assertEqual(writer()["held"]["writer"], writer()["id"])
         why = subprocess.run([CTL, "why", "--socket", daemon.socket], capture_output=True, text=True, timeout=60, check=True).stdout

@@ -64,7 +64,7 @@ class WebPs(image_support.Images):
     def test_what_is_of_no_account(self):
         data = webp(self.pixels(20, 10), exif=b"Exif\0\0MM\0*\0\0\0\x08\0\1\1\x12\0\3\0\0\0\1\0\6\0\0\0\0\0\0", icc_profile=b"profile")
         self.check(data, 20, 10, "orientation and a profile")
-        self.check(webp(self.pixels(20, 10)) + b"behind the image", 20, 10, "what comes behind")
+        self.check(webp(self.pixels(20, 10)) + b"behind the image", 20, 10, "bytes after the image")
 
     def test_every_truncation(self):
         animated = animation(20, 12, *[frame(webp(self.pixels(20, 12)), 0, 0, 20, 12)] * 2)

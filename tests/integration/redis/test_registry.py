@@ -268,7 +268,7 @@ class RegistryTest(Case):
         self.assertEqual(len(keys), 33)
         for i in range(30):
             self.server.ask(*(("zadd", keys[i % 33], str(now + 40000), f"{i}.{k}" + "x" * 1000000) for k in range(5)))
-        wait_until("what is too much is removed", lambda: all(self.server.cli("zcard", key) == b"2" for key in keys))
+        wait_until("surplus entries are removed", lambda: all(self.server.cli("zcard", key) == b"2" for key in keys))
         time.sleep(LEASE_S)
         for node in (a, b, d, e):
             for job in ("job", "mine", "of0", "of31"):

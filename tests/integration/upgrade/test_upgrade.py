@@ -120,7 +120,7 @@ class Upgrade(Case):
                     self.assertEqual(status["version"], version)
                 self.assertEqual(self.warnings(said), [])
                 self.assertIn("restored after the restart", said)
-                daemon.wait_for("what is staged", lambda s: s["stage"]["chunks"] > 2)
+                daemon.wait_for("staged chunks", lambda s: s["stage"]["chunks"] > 2)
                 self.assertEqual(self.settings(daemon), {"prefetch": 3, "workers-max": 1})
         pathlib.Path(self.enough).touch()
         for job in jobs:

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define POLL_US   10000
-#define LOOKS_MAX 3000
+#define POLLS_MAX 3000
 
 int make_folder_below(const char *parent, void **state)
 {
@@ -163,7 +163,7 @@ int connect_to(const char *socket_path)
 
 void wait_until(bool (*holds)(void *user), void *user)
 {
-	for (int i = 0; i < LOOKS_MAX; i++) {
+	for (int i = 0; i < POLLS_MAX; i++) {
 		if (holds(user))
 			return;
 		usleep(POLL_US);

@@ -158,7 +158,7 @@ static bool runs_job(const struct nvml *nvml, nvml_device device, const pid_t *r
 	return false;
 }
 
-static void gpu_look(const struct nvml *nvml, nvml_device device, struct nvml_gpu *gpu)
+static void gpu_read(const struct nvml *nvml, nvml_device device, struct nvml_gpu *gpu)
 {
 	struct nvml_memory memory;
 	struct nvml_usage usage;
@@ -193,7 +193,7 @@ size_t nvml_gpus(const struct nvml *nvml, struct nvml_gpu *ret_gpus, size_t n_ma
 			continue;
 		*gpu = (struct nvml_gpu){
 		    .busy_ratio = NAN, .memory_used_bytes = NAN, .memory_bytes = NAN, .power_w = NAN};
-		gpu_look(nvml, device, gpu);
+		gpu_read(nvml, device, gpu);
 		n_found++;
 	}
 	return n_found;

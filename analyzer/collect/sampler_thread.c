@@ -13,9 +13,9 @@
 #include "lib/proc.h"
 #include "sampler_place.h"
 
-#define TEXT_BYTES 1024
-#define HOLD_NS    NS_PER_S /* a longer sleep becomes several events */
-#define HOLD_LOOKS UINT8_MAX
+#define TEXT_BYTES   1024
+#define HOLD_NS      NS_PER_S /* a longer sleep becomes several events */
+#define HOLD_SAMPLES UINT8_MAX
 
 struct thread_counters {
 	uint64_t exec_ns, queue_ns, process_ns;
@@ -304,7 +304,7 @@ int sampler_thread_sample(struct sampler_thread *thread, struct sampler_place *p
 	if (slept_on(thread, &now)) {
 		thread->held = now;
 		thread->held_ns = now_ns;
-		if (++thread->n_held == HOLD_LOOKS || now_ns - thread->last_ns >= HOLD_NS)
+		if (++thread->n_held == HOLD_SAMPLES || now_ns - thread->last_ns >= HOLD_NS)
 			sampler_thread_flush(thread, sink);
 		return 0;
 	}

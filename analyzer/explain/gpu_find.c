@@ -33,7 +33,7 @@ struct gpu_finder {
 	bool any;
 };
 
-static void counters_look(struct gpu_counters *counters, const struct event *event, uint64_t limit_ns)
+static void counters_update(struct gpu_counters *counters, const struct event *event, uint64_t limit_ns)
 {
 	if (event->end_ns > limit_ns || event->end_ns < counters->at_ns)
 		return;
@@ -58,7 +58,7 @@ static void call_add(struct gpu_finder *finder, const struct event *event)
 		call->spin_ns += timeline_account(thread, begin_ns, end_ns).cpu_ns;
 }
 
-static void event_look(struct gpu_finder *finder, const struct event *event)
+static void event_add(struct gpu_finder *finder, const struct event *event)
 {
 	if (event->tgid != finder->tgid || event->start_ns > event->end_ns)
 		return;
@@ -68,8 +68,8 @@ static void event_look(struct gpu_finder *finder, const struct event *event)
 	if (event->type != EVENT_GPU_WAIT && event->type != EVENT_GPU_WORK)
 		return;
 	finder->any = true;
-	counters_look(&finder->before, event, finder->begin_ns);
-	counters_look(&finder->until, event, finder->end_ns);
+	counters_update(&finder->before, event, finder->begin_ns);
+	counters_update(&finder->until, event, finder->end_ns);
 	if (event->type == EVENT_GPU_WAIT)
 		call_add(finder, event);
 	else
@@ -140,7 +140,7 @@ static int fill(struct gpu_finder *finder)
 	if (r < 0)
 		return r;
 	for (size_t i = 0; i < study->input->n_events; i++)
-		event_look(finder, &study->input->events[i]);
+		event_add(finder, &study->input->events[i]);
 	/* Without a synchronisation the counters have no time, so this uses the recording's totals. */
 	if (!finder->until.at_ns)
 		finder->until = finder->total;

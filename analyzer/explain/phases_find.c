@@ -77,7 +77,7 @@ static void range_end(struct phase_finder *finder, uint64_t key, uint64_t at_ns)
 	finder->depth = at;
 }
 
-static void phase_look(struct phase_finder *finder, const struct event *event)
+static void phase_add(struct phase_finder *finder, const struct event *event)
 {
 	if (event->phase.kind == PHASE_END) {
 		range_end(finder, event->phase.value, event->end_ns);
@@ -119,7 +119,7 @@ static int ranges_add(struct phase_finder *finder)
 			events[n++] = &input->events[i];
 	qsort(events, n, sizeof(*events), event_compare);
 	for (size_t i = 0; i < n; i++)
-		phase_look(finder, events[i]);
+		phase_add(finder, events[i]);
 	free(events);
 	return 0;
 }

@@ -65,7 +65,7 @@ static bool driver_find(char *path, size_t size)
 	return false;
 }
 
-static void look_at_driver(struct check_gpu *gpu)
+static void check_driver(struct check_gpu *gpu)
 {
 	struct gpu_probes probes;
 	char path[512];
@@ -78,7 +78,7 @@ static void look_at_driver(struct check_gpu *gpu)
 			 "own copy");
 		return;
 	}
-	r = gpu_probes_look(path, &probes);
+	r = gpu_probes_count(path, &probes);
 	if (r < 0) {
 		snprintf(gpu->driver_detail, sizeof(gpu->driver_detail), "%s: %s", path, strerror(-r));
 		return;
@@ -91,13 +91,13 @@ static void look_at_driver(struct check_gpu *gpu)
 
 /* Searches like the dynamic loader: LD_LIBRARY_PATH, then the usual folders. A job in a container has its
  * own library. */
-static void check_gpu_look(struct check_gpu *ret_gpu)
+static void check_gpu_find(struct check_gpu *ret_gpu)
 {
 	struct check_gpu gpu = {0};
 	struct error err = ERROR_INIT;
 	struct nvml *nvml = NULL;
 
-	look_at_driver(&gpu);
+	check_driver(&gpu);
 	gpu.has_nvml = nvml_open(&nvml, &err) == 0;
 	snprintf(gpu.nvml_detail, sizeof(gpu.nvml_detail), "%s%s", gpu.has_nvml ? "works" : err.text,
 		 gpu.has_nvml ? "" : ": no GPU utilization to compare with the probes");
@@ -386,7 +386,7 @@ static void check_gpu(struct report *report)
 {
 	struct check_gpu gpu;
 
-	check_gpu_look(&gpu);
+	check_gpu_find(&gpu);
 	add(report, FINDING_OK, "libcuda", "", "%s", gpu.driver_detail);
 	add(report, FINDING_OK, "nvml", "", "%s", gpu.nvml_detail);
 }

@@ -15,7 +15,7 @@
 #include "analyzer/waits/waits_seen.h"
 
 #define SEEN_BY_CALLS 0.8 /* minimum fraction of the time in stack samples that calls must show */
-#define LOOKS_MIN     20  /* minimum samples of the stack: fewer do not represent the rest */
+#define SAMPLES_MIN   20  /* minimum samples of the stack: fewer do not represent the rest */
 
 static int times_find(struct measurement *m)
 {
@@ -261,7 +261,7 @@ static double computing_part(const struct measurement *m)
 		n_computing += sample->work == STACK_STEP || sample->work == STACK_MODEL ||
 			       sample->work == STACK_COMPILE;
 	}
-	return n < LOOKS_MIN ? NAN : (double)n_computing / (double)n;
+	return n < SAMPLES_MIN ? NAN : (double)n_computing / (double)n;
 }
 
 static int naps_find(struct measurement *m)

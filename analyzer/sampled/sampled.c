@@ -29,7 +29,7 @@
  */
 
 /* Samples a few ms apart see the same sleep, so this many count as one. */
-#define LOOKS_CORRELATED 4
+#define SAMPLES_CORRELATED 4
 
 /* Half-widths of errors other than the sampling error, as shares. */
 #define ERROR_FLOOR  0.025 /* edges of the window, CPU time of the hand-over itself */
@@ -177,7 +177,7 @@ static void errors_find(const struct sampled_job *job, const struct sampled_trai
 {
 	double wall = (double)(trainer->end_ns - trainer->begin_ns);
 	double uncertain = (double)trainer->uncertain_ns / wall;
-	double n = (double)trainer->n_samples / LOOKS_CORRELATED;
+	double n = (double)trainer->n_samples / SAMPLES_CORRELATED;
 	/* In the worst case, the uncertain part is divided in half. */
 	double sampled = 1.96 * uncertain * sqrt(0.25 / (n > 1 ? n : 1));
 	double missing = ERROR_SOURCE * n_sources_missing(job);

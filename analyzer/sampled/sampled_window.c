@@ -21,7 +21,7 @@
 #define ITERATOR_RATIO 50       /* an iterator in less than 1/50 of the samples is not a loader */
 #define START_UP_NS    NS_PER_S /* start-up: longer than this and START_UP_STEPS steps, outside iterators */
 #define START_UP_STEPS 10
-#define RUN_LOOKS      3      /* minimum samples of each next() and each computing, to miss none */
+#define RUN_SAMPLES    3      /* minimum samples of each next() and each computing, to miss none */
 #define UNIFORM_SIGMA  0.2887 /* standard deviation of a uniform distribution of width 1 */
 
 /* Consecutive samples that found the trainer at the same place. */
@@ -138,7 +138,7 @@ static int window_set(const struct runs *runs, size_t first, size_t last, struct
 		    (struct sampled_interval){run[last].end_ns, trainer->end_ns};
 	}
 	/* Some next() or computing was too short to be seen, so the number of steps is unknown. */
-	if (min_ns(inside_ns, outside_ns) < RUN_LOOKS * look_ns)
+	if (min_ns(inside_ns, outside_ns) < RUN_SAMPLES * look_ns)
 		trainer->n_steps = 0;
 	trainer->placed = true;
 	trainer->edge_error_ns = sqrt(runs->edge_variance);

@@ -117,7 +117,7 @@ static int sync_add(struct save_finder *finder, const struct timeline_call *call
 	return follow_add(finder, call, true);
 }
 
-static int call_look(struct save_finder *finder, const struct timeline_call *call)
+static int call_add(struct save_finder *finder, const struct timeline_call *call)
 {
 	if (call_is_open_write(call)) {
 		file_open(finder, call);
@@ -148,8 +148,8 @@ static int call_look(struct save_finder *finder, const struct timeline_call *cal
 	return 0;
 }
 
-static int calls_look(const struct checkpoint_input *input, const struct timeline_thread *thread,
-		      bool background, struct interval_list *found)
+static int calls_add(const struct checkpoint_input *input, const struct timeline_thread *thread,
+		     bool background, struct interval_list *found)
 {
 	struct save_finder finder = {.thread = thread,
 				     .background = background,
@@ -158,7 +158,7 @@ static int calls_look(const struct checkpoint_input *input, const struct timelin
 				     .found = found};
 
 	for (size_t i = 0; i < thread->n_calls; i++) {
-		int r = call_look(&finder, &thread->calls[i]);
+		int r = call_add(&finder, &thread->calls[i]);
 
 		if (r < 0)
 			return r;
@@ -196,7 +196,7 @@ int checkpoints_find(const struct checkpoint_input *input, const struct timeline
 					    .n_times = background ? 0 : input->n_steps,
 					    .known = &calls,
 					    .asleep_max_ns = background ? STACK_BACKGROUND_SLEEP_NS : 0};
-	int r = calls_look(input, thread, background, &calls);
+	int r = calls_add(input, thread, background, &calls);
 
 	if (r == 0)
 		r = drop_compiled(input, thread, &calls);

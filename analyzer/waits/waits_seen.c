@@ -11,7 +11,7 @@
 
 #define BETWEEN_CPU_NS UINT64_C(500000) /* maximum CPU time between two naps, for checking for a batch */
 #define POLLS_MIN      3 /* minimum naps in a row that count as polling: fewer may be intended */
-#define LOOKS_MIN      5 /* minimum stack samples of the trainer */
+#define SAMPLES_MIN    5 /* minimum stack samples of the trainer */
 
 static bool is_nap(const struct timeline_thread *thread, const struct timeline_off *off)
 {
@@ -91,7 +91,7 @@ int waits_of_stacks(const struct timeline_thread *trainer, const struct stack_sa
 	for (size_t i = sorted_count(samples->n, k, samples->items[k].thread < trainer);
 	     i < samples->n && samples->items[i].thread == trainer; i++)
 		n += samples->items[i].work == STACK_NEXT;
-	if (n < LOOKS_MIN)
+	if (n < SAMPLES_MIN)
 		return 0;
 	return stack_spans_find(samples, trainer, STACK_NEXT, &bounds, list);
 }

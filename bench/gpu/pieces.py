@@ -17,7 +17,7 @@ from serving import pack
 HERE = support.ROOT / "bench" / "gpu"
 JOBS = support.ROOT / "bench" / "jobs"
 ROUNDS = 3
-LOOKS_S = 6.0  # minimum seconds of a job that is sampled instead of recorded by BPF
+SAMPLED_MIN_S = 6.0  # minimum seconds of a job that is sampled instead of recorded by BPF
 SAMPLE = 3 * 224 * 224 * 4  # bytes of a decoded image
 N_IMAGES, N_SHORT = 1280, 160
 SIZES = (4096, 110_000)
@@ -84,7 +84,7 @@ def one_kind(day, name, profile):
         raise Cannot("the stand-in libcuda is missing: run ./dev build")
     seconds = (1.0 if kind.tiny else 3.0) if profile else 8.0
     seconds = max(1.0, seconds / 4) if day.short else seconds
-    arguments = [name, seconds if day.machine["recording"] == "exact" else max(seconds, LOOKS_S), "--folder", day.folder]
+    arguments = [name, seconds if day.machine["recording"] == "exact" else max(seconds, SAMPLED_MIN_S), "--folder", day.folder]
     arguments += ["--standin", day.standin] if day.simulated else []
     arguments += ["--profile"] if profile else []
     recording, analyze = day.folder / "recording.db", support.program("diesel-analyze")

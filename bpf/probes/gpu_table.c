@@ -92,7 +92,7 @@ const char *gpu_function_name(uint32_t function)
 	return gpu_functions[function].name;
 }
 
-int gpu_probes_look(const char *path, struct gpu_probes *ret_probes)
+int gpu_probes_count(const char *path, struct gpu_probes *ret_probes)
 {
 	_cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
 	struct gpu_probes probes = {0};

@@ -7,7 +7,7 @@
 
 #include "lib/clock.h"
 
-#define LOOKS         12   /* number of batches after which to judge how workers spend their time */
+#define BATCHES_MIN   12   /* number of batches after which to judge how workers spend their time */
 #define WAITS_MIN     0.1  /* minimum share of time for which workers wait for files */
 #define IDLE_MAX      0.5  /* maximum share of time for which workers wait for the trainer */
 #define TURN_MORE     4    /* minimum number of batches in a turn, in addition to those in flight */
@@ -234,7 +234,7 @@ void judge_ahead_worker(struct judge_ahead *j, const struct worker_time *t)
 	j->wall_s += t->wall_s;
 	j->blocked_s += t->blocked_s;
 	j->idle_s += t->idle_s;
-	if (j->n_looked < LOOKS)
+	if (j->n_looked < BATCHES_MIN)
 		return;
 	if (j->idle_s > IDLE_MAX * j->wall_s) {
 		rest(j);

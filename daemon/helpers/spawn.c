@@ -21,8 +21,8 @@
 /* Number of checks, one per second, without a heartbeat after which a kept helper is killed: after its
  * first beat, and before it. Checks are counted instead of time, so that a frozen machine counts as only
  * one check. */
-#define HUNG_LOOKS  10
-#define BEGIN_LOOKS 90
+#define HUNG_CHECKS  10
+#define BEGIN_CHECKS 90
 
 struct keeping {
 	const struct fork_server_program *program;
@@ -33,7 +33,7 @@ struct keeping {
 	uint64_t begin_ns, next_ns;
 	uint32_t rest_ms;
 	_Atomic uint32_t *beat;
-	uint32_t last_beat, looks;
+	uint32_t last_beat, n_silent;
 };
 
 static int socket_pair(int *ret_a, int *ret_b)
@@ -122,7 +122,7 @@ static void start_kept(struct keeping *k)
 	if (k->beat)
 		atomic_store(k->beat, 0);
 	k->hung = k->is_asked = false;
-	k->last_beat = k->looks = 0;
+	k->last_beat = k->n_silent = 0;
 	k->pid = fork();
 	if (k->pid == 0) {
 		const struct kept_helper self = {
@@ -172,13 +172,13 @@ static void reap(struct keeping *k)
 
 /* Kills the kept helper if it no longer beats. A stopped or looping process keeps its resources, and only its
  * keeper can start another one. */
-static void look_at_beat(struct keeping *k)
+static void check_beat(struct keeping *k)
 {
 	uint32_t now = atomic_load_explicit(k->beat, memory_order_relaxed);
 
-	k->looks = now == k->last_beat ? k->looks + 1 : 0;
+	k->n_silent = now == k->last_beat ? k->n_silent + 1 : 0;
 	k->last_beat = now;
-	if (k->looks != (now ? HUNG_LOOKS : BEGIN_LOOKS))
+	if (k->n_silent != (now ? HUNG_CHECKS : BEGIN_CHECKS))
 		return;
 	k->hung = true;
 	kill(k->pid, SIGKILL);
@@ -242,7 +242,7 @@ _Noreturn static void fork_server_run(const struct fork_server_program *program)
 			k.orders_fd = -EBADF;
 		}
 		if (n == 0 && k.pid && k.beat)
-			look_at_beat(&k);
+			check_beat(&k);
 		reap(&k);
 		if (!k.pid && k.is_wanted && clock_monotonic_ns() >= k.next_ns)
 			start_kept(&k);

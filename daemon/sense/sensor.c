@@ -17,7 +17,7 @@
 
 /* Maximum number of jobs whose threads' queue times are read per second, because these reads are
  * expensive. */
-#define QUEUE_LOOKS_MAX 16
+#define QUEUE_SAMPLES_MAX 16
 
 static void on_second_timer(uv_timer_t *timer);
 
@@ -75,7 +75,7 @@ static void sync_jobs(struct sensor *s)
 	}
 }
 
-static void look_at_queue(struct sensor *s, struct sensed_job *j, uint64_t now_ns)
+static void sample_queue(struct sensor *s, struct sensed_job *j, uint64_t now_ns)
 {
 	uint64_t queue_ns;
 
@@ -93,18 +93,18 @@ static void look_at_queue(struct sensor *s, struct sensed_job *j, uint64_t now_n
 }
 
 /* Reads the queue times of all jobs if there are few, else of those whose last reading is oldest. */
-static void look_at_queues(struct sensor *s, uint64_t now_ns)
+static void sample_queues(struct sensor *s, uint64_t now_ns)
 {
-	uint32_t n = 0, n_left = QUEUE_LOOKS_MAX;
+	uint32_t n = 0, n_left = QUEUE_SAMPLES_MAX;
 	uint64_t age_ns;
 
 	for (struct sensed_job *j = s->jobs; j; j = j->next)
 		n++;
-	age_ns = (uint64_t)(n / QUEUE_LOOKS_MAX) * NS_PER_S;
+	age_ns = (uint64_t)(n / QUEUE_SAMPLES_MAX) * NS_PER_S;
 	for (struct sensed_job *j = s->jobs; j && n_left; j = j->next) {
 		if (now_ns - j->queue_at_ns < age_ns)
 			continue;
-		look_at_queue(s, j, now_ns);
+		sample_queue(s, j, now_ns);
 		n_left--;
 	}
 }
@@ -121,7 +121,7 @@ static void note_writes(struct sensor *s, struct sensed_job *j, const struct job
 		seen = j->report.writes;
 	} else {
 		snprintf(proc, sizeof(proc), "%s/proc", s->options.root);
-		writes_look(&j->writes, proc, j->root, &seen);
+		writes_sample(&j->writes, proc, j->root, &seen);
 	}
 	for (uint32_t i = 0; i < seen.n_devices && i < PROC_WRITE_DEVICES; i++)
 		read_holds_note(&cache->holds, job->uid, (dev_t)seen.devices[i], job->id, now_ns);
@@ -166,7 +166,7 @@ void sensor_second_done(struct sensor *s)
 	samples = calloc(n + 1, sizeof(*samples));
 	if (!samples)
 		return;
-	look_at_queues(s, now_ns);
+	sample_queues(s, now_ns);
 	n = 0;
 	for (struct sensed_job *j = s->jobs; j; j = j->next) {
 		struct job *job = jobs_find(&s->serving->jobs, j->id);

@@ -320,7 +320,7 @@ static void watch_report(struct watched *job, uint64_t now_ns, struct sensor_rep
 		if (!sums.n_trainers) /* the job marks no waits, but the slice shows that it trains */
 			ret->n_trainers = 1;
 	}
-	writes_look(&job->writes, "/proc", (pid_t)job->root, &ret->writes);
+	writes_sample(&job->writes, "/proc", (pid_t)job->root, &ret->writes);
 	shares_combine(job->has_slice ? &job->slice : NULL, wait, &ret->shares);
 	ret->wait = wait;
 	job->wait = wait;

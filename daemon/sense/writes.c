@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "writes.h"
 
-void writes_look(struct writes *w, const char *proc_root, pid_t pid, struct writes_seen *ret)
+void writes_sample(struct writes *w, const char *proc_root, pid_t pid, struct writes_seen *ret)
 {
 	uint64_t bytes, before = w->bytes;
 	bool was_known = w->known;

@@ -25,4 +25,4 @@ struct writes_seen {
 	uint64_t devices[PROC_WRITE_DEVICES];
 };
 
-void writes_look(struct writes *w, const char *proc_root, pid_t pid, struct writes_seen *ret);
+void writes_sample(struct writes *w, const char *proc_root, pid_t pid, struct writes_seen *ret);

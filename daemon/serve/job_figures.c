@@ -55,7 +55,7 @@ static uint64_t load(const _Atomic uint64_t *word)
 }
 
 /* Returns the counters that the session's client reports now. */
-static struct session_sensed session_look(const struct session *q, uint64_t now_ns)
+static struct session_sensed session_sense(const struct session *q, uint64_t now_ns)
 {
 	const struct ring_control *control = q->slots.control;
 	const struct ring_work *work = &control->work;
@@ -87,7 +87,7 @@ static uint64_t grown(uint64_t before, uint64_t now)
 void session_count_taken(struct session *q, uint64_t now_ns)
 {
 	struct session_sensed was = q->sensed;
-	const struct session_sensed is = session_look(q, now_ns);
+	const struct session_sensed is = session_sense(q, now_ns);
 	uint32_t stride = q->order.request.stride ? q->order.request.stride : 1,
 		 batches = is.consumed - was.consumed;
 	struct job_taken *taken = &q->job->taken;

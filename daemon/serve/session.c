@@ -81,7 +81,7 @@ static bool spare_full(struct session *s, uint64_t now_ns)
 
 /* For a session of the lowest priority, fails head if another node has a chunk of it, or memory is full.
  * Returns false if head must wait until the nodes are known. Does nothing for other sessions. */
-static bool spare_look(struct session *s)
+static bool spare_check(struct session *s)
 {
 	uint64_t again_ns = UINT64_MAX, now_ns = clock_monotonic_ns();
 	struct batch *head = &s->order.head;
@@ -453,7 +453,7 @@ void session_pump(struct session *s)
 		struct batch_slot *slot;
 		bool found;
 
-		if (!prepare_head(s) || !spare_look(s))
+		if (!prepare_head(s) || !spare_check(s))
 			return;
 		found = group_find(s, &s->order.head, &source);
 		if (!found && group_is_copied(s, &s->order.head)) {

@@ -62,7 +62,7 @@ static int add(const struct disk *now, const struct disk *before, double s, stru
 	return 0;
 }
 
-int devices_look(struct devices *devices, const char *root, uint64_t now_ns, struct top_sample *sample)
+int devices_sample(struct devices *devices, const char *root, uint64_t now_ns, struct top_sample *sample)
 {
 	double s = devices->at_ns ? (double)(now_ns - devices->at_ns) / 1e9 : 0;
 	_cleanup_(freep) char *text = NULL;

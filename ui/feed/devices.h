@@ -14,7 +14,7 @@ struct disk {
 	uint64_t reads, read_sectors, read_ms, writes, written_sectors, busy_ms, queue_ms;
 };
 
-/* counters at the last call of devices_look(), for rates */
+/* counters at the last call of devices_sample(), for rates */
 struct devices {
 	struct disk *disks;
 	size_t n;
@@ -22,7 +22,7 @@ struct devices {
 };
 
 /* Adds to the sample all disks with I/O since the machine started; none if /proc cannot be read. -ENOMEM. */
-int devices_look(struct devices *devices, const char *root, uint64_t now_ns, struct top_sample *sample);
+int devices_sample(struct devices *devices, const char *root, uint64_t now_ns, struct top_sample *sample);
 void devices_free(struct devices *devices);
 
 /* Parses one line. Returns false if the disk has done no I/O, or the line is not one of diskstats. */

@@ -261,7 +261,7 @@ static const char *name_of(void *user, pid_t pid)
 /* Adds the GPUs, and which jobs compute on them. -ENOMEM. */
 static int node_gpus_sample(struct node *node, struct top_sample *sample)
 {
-	return gpus_look(&node->gpus, name_of, node, sample);
+	return gpus_sample(&node->gpus, name_of, node, sample);
 }
 
 #define TASKS_MAX 4096 /* maximum over all jobs; more are left out */
@@ -476,7 +476,7 @@ static void node_self_sample(struct node *node, uint64_t now_ns, struct top_samp
 	node->before.bpf_ns = stats.bpf_run_ns;
 }
 
-static void look_at_pressure(const char *root, const char *name, double *ret_ratio)
+static void read_pressure(const char *root, const char *name, double *ret_ratio)
 {
 	char path[4200];
 	struct psi psi;
@@ -486,7 +486,7 @@ static void look_at_pressure(const char *root, const char *name, double *ret_rat
 		*ret_ratio = psi.some.avg10_ratio;
 }
 
-static void look_at_load(const char *root, double *ret_load)
+static void read_load(const char *root, double *ret_load)
 {
 	_cleanup_(freep) char *text = NULL;
 	char path[4200], *end;
@@ -502,7 +502,7 @@ static void look_at_load(const char *root, double *ret_load)
 }
 
 /* root is "/proc". Figures that cannot be read stay unknown. */
-static void host_look(struct host *host, const char *root, uint64_t now_ns, struct host_sample *ret_sample)
+static void host_read(struct host *host, const char *root, uint64_t now_ns, struct host_sample *ret_sample)
 {
 	long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
 	struct proc_cpu_ticks ticks;
@@ -527,10 +527,10 @@ static void host_look(struct host *host, const char *root, uint64_t now_ns, stru
 		ret_sample->memory_bytes = (double)memory.total_bytes;
 		ret_sample->available_bytes = (double)memory.available_bytes;
 	}
-	look_at_load(root, &ret_sample->load1);
-	look_at_pressure(root, "cpu", &ret_sample->psi_cpu);
-	look_at_pressure(root, "io", &ret_sample->psi_io);
-	look_at_pressure(root, "memory", &ret_sample->psi_memory);
+	read_load(root, &ret_sample->load1);
+	read_pressure(root, "cpu", &ret_sample->psi_cpu);
+	read_pressure(root, "io", &ret_sample->psi_io);
+	read_pressure(root, "memory", &ret_sample->psi_memory);
 }
 
 /* Budgets as shares of one core. All of them and drawing stay below a hundredth. */
@@ -620,12 +620,12 @@ static int take_sample(struct feed *feed, unsigned int wanted, uint64_t now_ns,
 	sample->time_s = (double)clock_realtime_ns() / 1e9;
 	if (node->sampled_ns)
 		sample->interval_s = (double)(now_ns - node->sampled_ns) / 1e9;
-	host_look(&node->host, "/proc", now_ns, &sample->host);
+	host_read(&node->host, "/proc", now_ns, &sample->host);
 	r = node_jobs_sample(node, wanted, now_ns, sample);
 	if (r == 0)
 		r = node_workers_sample(node, wanted, now_ns, sample);
 	if (r == 0 && wanted & FEED_WANT_DEVICES)
-		r = devices_look(&node->devices, "/proc", now_ns, sample);
+		r = devices_sample(&node->devices, "/proc", now_ns, sample);
 	if (r == 0 && wanted & FEED_WANT_GPUS)
 		r = node_gpus_sample(node, sample);
 	node_self_sample(node, now_ns, sample);

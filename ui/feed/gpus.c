@@ -25,7 +25,7 @@ static void add_name(char *names, size_t size, const char *name)
 		snprintf(names + n, size - n, "%s%s", n ? ", " : "", name);
 }
 
-/* Adds one GPU, as gpus_look() does. */
+/* Adds one GPU, as gpus_sample() does. */
 static int gpus_add(const struct nvml_gpu *gpu, size_t index, const char *(*job_of)(void *user, pid_t pid),
 		    void *user, struct top_sample *sample)
 {
@@ -49,8 +49,8 @@ static int gpus_add(const struct nvml_gpu *gpu, size_t index, const char *(*job_
 	return 0;
 }
 
-int gpus_look(struct gpus *gpus, const char *(*job_of)(void *user, pid_t pid), void *user,
-	      struct top_sample *sample)
+int gpus_sample(struct gpus *gpus, const char *(*job_of)(void *user, pid_t pid), void *user,
+		struct top_sample *sample)
 {
 	_cleanup_(freep) struct nvml_gpu *found = NULL;
 	struct error err = ERROR_INIT;

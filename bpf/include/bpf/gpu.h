@@ -31,6 +31,6 @@ struct gpu_probes {
 
 /* Counts the functions of the libcuda at path that can be probed: sets n_probed, n_expensive and n_missing.
  * -ENOEXEC: not a library; else -errno. */
-int gpu_probes_look(const char *path, struct gpu_probes *ret_probes);
+int gpu_probes_count(const char *path, struct gpu_probes *ret_probes);
 
 _Static_assert(sizeof(struct gpu_probes) == 24, "stored");

@@ -53,7 +53,7 @@ class Agreement(image_support.Images):
                 scaled, n_scaled = scaled + counts, n_scaled + 1
         self.assertGreater(n_scaled, 300)  # crops decoded at a smaller scale; the others do not differ at all
         self.check(total, "all")
-        self.check(scaled, "pixels that differ")
+        self.check(scaled, "images that differ")
 
     def test_odd_images(self):
         """Pixels must be equal bit for bit where the whole resolution is needed."""

@@ -197,7 +197,7 @@ static const struct option_row rows[] = {
 	      "threads' lives and totals are always recorded. The shares then cover only the steps with "
 	      "complete detail; the recorder and the report print how many there are."},
     {"ring", option_set_bytes, .verbs = RECORDING, FIELD(ring_bytes), .least = 1, .value = "SIZE",
-     .usual = "8M", .says = "not a size like 64M", .help = "kernel buffer, e.g. 64M",
+     .usual = "8M", .says = "must be a size such as 64M", .help = "kernel buffer, e.g. 64M",
      .about = "The size of the kernel buffer between job and recorder, rounded up to a power of two; default "
 	      "8M. Use a larger one if a report shows lost events."},
     {"profile-hz", set_count, .verbs = RECORDING, FIELD(profile_hz), .most = PROFILE_HZ_MAX, .value = "N",

@@ -41,7 +41,7 @@ endif()
 diesel_script_test(integration dataset.killed_redis
   /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_killed.py redis)
 foreach(engine folder redis)
-  foreach(case compressed kept versions purge writers put)
+  foreach(case compressed kept versions purge writers put shared)
     diesel_script_test(integration dataset.${case}_${engine}
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_${case}.py ${engine})
   endforeach()

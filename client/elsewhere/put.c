@@ -238,7 +238,7 @@ int diesel_writer_commit(struct diesel_writer *w, uint64_t *ret_version, char *e
 static int start(const struct diesel_writer_options *o, struct diesel_writer *w, struct error *err)
 {
 	char size[32] = "--chunk-size=8388608", meta[1024] = "", level[24];
-	char *arguments[9] = {(char *)"put", size};
+	char *arguments[10] = {(char *)"put", size};
 	size_t n = 2;
 
 	if (o->chunk_bytes)
@@ -249,6 +249,8 @@ static int start(const struct diesel_writer_options *o, struct diesel_writer *w,
 		arguments[n++] = meta;
 	if (o->flags & DIESEL_WRITER_APPEND)
 		arguments[n++] = (char *)"--append";
+	if (o->flags & DIESEL_WRITER_SHARED)
+		arguments[n++] = (char *)"--shared";
 	if (o->flags & DIESEL_WRITER_DIGESTS)
 		arguments[n++] = (char *)"--digest=sha256";
 	if (o->zstd_level) {

@@ -129,6 +129,9 @@ static int parse(const struct option_verb *verb, int argc, char **argv, struct p
 
 	if (r == 0 && argc != optind + 1)
 		return error_set(err, -EINVAL, "expected the name of a dataset");
+	if (r == 0 && o->shared && !o->append)
+		return error_set(err, -EINVAL, "%s: several writers at once only append: add append",
+				 argv[optind]);
 	if (r == 0)
 		o->dataset = argv[optind];
 	return r;
@@ -146,7 +149,7 @@ static int write_dataset(const struct pack_options *o, struct error *err)
 	if (r == 0)
 		r = take_all(w, &n, err);
 	/* Commits nothing if nothing was put into a new dataset, so that no dataset remains. */
-	if (r == 0 && (writer_info(w)->version || n))
+	if (r == 0 && (writer_info(w)->version || n || o->shared))
 		r = pack_commit(o, &w, &committed, err);
 	(void)say(r, committed.version, r < 0 ? err->text : "");
 	(void)shutdown(CHANNEL, SHUT_RD); /* the program need not wait until all files are removed */
@@ -187,6 +190,8 @@ static const struct option_row put_rows[] = {
      .value = "BYTES", .usual = "8M", .help = "4 MiB to 64 MiB"},
     CTL_ROW_DIGEST(AT(keep_digests), .help = "keep a SHA-256 of each chunk"),
     CTL_ROW_META(AT(meta_url), .help = "keep the metadata on a Redis server"),
+    {"shared", option_set_flag, AT(shared),
+     .help = "with --append: one of several processes that write to a folder at the same time"},
     CTL_ROW_ZSTD(AT(level)),
 };
 

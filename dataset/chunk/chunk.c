@@ -183,6 +183,15 @@ int chunk_parse_plain(const void *plain, uint64_t plain_bytes, const char *origi
 	return r == -EAGAIN ? error_set(err, -EBADMSG, "%s: its head is longer than the file", origin) : r;
 }
 
+void chunk_set_id(void *head, const struct chunk_id *id)
+{
+	struct chunk_header *header = head;
+
+	header->id = *id;
+	header->head_xxh3 =
+	    checksum_xxh3_gap(head, header->payload_offset, offsetof(struct chunk_header, head_xxh3));
+}
+
 int chunk_verify_record(const struct chunk_view *view, uint32_t record, const void *stored,
 			const char *origin, struct error *err)
 {

@@ -304,6 +304,39 @@ static int posix_remove(struct store *s, const struct chunk_id *id, struct error
 	return 0;
 }
 
+static int write_head(int dir_fd, const char *name, const struct iovec *head)
+{
+	_cleanup_(closep) int fd = openat(dir_fd, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+	int r = fd < 0 ? -errno : fd_write_at(fd, head->iov_base, head->iov_len, 0);
+
+	return r == 0 && fdatasync(fd) < 0 ? -errno : r;
+}
+
+static int posix_take(struct store *s, struct store *from, const struct chunk_id *id,
+		      const struct chunk_id *as, const struct iovec *head, struct error *err)
+{
+	char old[NAME_BYTES], new[NAME_BYTES];
+	int from_fd = posix_of(from)->dir_fd, to_fd = posix_of(s)->dir_fd;
+	int r = write_head(from_fd, object_name(id, old), head);
+
+	if (r < 0)
+		return object_error(from, id, r, "write", err);
+	object_name(as, new);
+	if (kernel_move_new(from_fd, old, to_fd, new) == 0)
+		return 0;
+	if ((errno != EINVAL && errno != ENOSYS) || linkat(from_fd, old, to_fd, new, 0) < 0)
+		return object_error(s, as, -errno, "write", err);
+	unlinkat(from_fd, old, 0);
+	return 0;
+}
+
+static int posix_sync(struct store *s, struct error *err)
+{
+	return fsync(posix_of(s)->dir_fd) < 0
+		   ? error_errno(err, -errno, "cannot sync the directory %s", posix_of(s)->path)
+		   : 0;
+}
+
 static int posix_sweep(struct store *s, struct error *err)
 {
 	struct store_posix *p = posix_of(s);
@@ -340,6 +373,8 @@ static const struct store_ops posix_ops = {
     .list = posix_list,
     .remove = posix_remove,
     .sweep = posix_sweep,
+    .take = posix_take,
+    .sync = posix_sync,
     .describe = posix_describe,
     .free = posix_free,
 };
@@ -446,6 +481,18 @@ int store_remove(struct store *s, const struct chunk_id *id, struct error *err)
 int store_sweep(struct store *s, struct error *err)
 {
 	return s->ops->sweep ? s->ops->sweep(s, err) : cannot(s, NULL, err);
+}
+
+int store_take(struct store *s, struct store *from, const struct chunk_id *id, const struct chunk_id *as,
+	       const struct iovec *head, struct error *err)
+{
+	return s->ops->take && from->ops == s->ops ? s->ops->take(s, from, id, as, head, err)
+						   : cannot(s, id, err);
+}
+
+int store_sync(struct store *s, struct error *err)
+{
+	return s->ops->sync ? s->ops->sync(s, err) : cannot(s, NULL, err);
 }
 
 char *store_describe(const struct store *s, const struct chunk_id *id, char text[STORE_NAME_MAX])

@@ -157,6 +157,10 @@ int writer_keep_digests(struct writer *w, struct error *err)
 				 "%s has chunks without digests: run `dieselctl rebuild --digest " DIGEST_NAME
 				 " %s` first",
 				 w->path, w->path);
+	if (w->spool && !w->meta) { /* the commit does the rest */
+		w->keeps_digests = true;
+		return 0;
+	}
 	int r = meta_keep_digests(w->meta, err);
 
 	if (r == 0) {
@@ -496,9 +500,9 @@ static int commit_version(struct writer *w, uint64_t version, const struct meta_
 	return r;
 }
 
-/* Removes leftovers that nobody adopted, after the commit has made them useless. Elsewhere another writer may
- * still need its chunks to continue from this version; there, a purge removes them. */
-static void drop_leftovers(struct writer *w)
+/* Elsewhere another writer may still need its chunks to continue from this version. There, a purge removes
+ * them. */
+void writer_drop_leftovers(struct writer *w)
 {
 	size_t n, adopted = 0;
 	const struct store_object *leftovers = writer_leftovers(w, &n);
@@ -511,6 +515,7 @@ static void drop_leftovers(struct writer *w)
 			store_remove(w->store, &leftovers[i].id,
 				     NULL); /* on failure the chunk stays, unknown to the metadata */
 	}
+	w->n_leftovers = 0;
 }
 
 int writer_commit(struct writer *w, struct writer_result *ret, struct error *err)
@@ -520,6 +525,8 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 
 	if (r == 0)
 		r = put_queue_flush(w->queue, err);
+	if (r == 0)
+		r = writer_spool_join(w, err);
 	if (r == 0)
 		r = writer_hold(w, err);
 	if (r < 0)
@@ -559,14 +566,16 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 		r = frozen_unmark(w->dir_fd, w->path, err);
 	if (r < 0)
 		return r;
-	if (!w->rebuilt && !w->place->ops)
-		drop_leftovers(w);
+	if (!w->rebuilt && !w->place->ops) {
+		writer_drop_leftovers(w);
+		writer_sweep_spools(w->dir_fd, w->path);
+	}
 	writer_drops_end(w);
 	result.n_chunks = w->rebuilt ? now.n_chunks : n_chunks_of(w);
 	result.n_paths = now.n_paths;
 	result.n_foreign = w->n_foreign;
 	w->n_leftovers = 0;
-	w->made_directory = false;
+	w->made_directory = w->made_directory && w->spool && !has_changed;
 	*ret = result;
 	return 0;
 }

@@ -31,7 +31,8 @@ static int inspect_directory(int dir_fd, const char *path, struct error *err)
 	}
 	for (struct dirent *entry; result != 1 && (entry = readdir(dir));) {
 		if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..") ||
-		    !strcmp(entry->d_name, WRITER_LOCK_FILE) || !strcmp(entry->d_name, META_REDIS_TMP))
+		    !strcmp(entry->d_name, WRITER_LOCK_FILE) || !strcmp(entry->d_name, META_REDIS_TMP) ||
+		    !strcmp(entry->d_name, WRITER_SPOOLS))
 			continue;
 		result = !strcmp(entry->d_name, META_SQLITE_FILE) ||
 				 !strcmp(entry->d_name, META_REDIS_FILE) || !strcmp(entry->d_name, "chunks")
@@ -214,33 +215,40 @@ static bool snapshot_has_digests(const struct writer *w)
 	return has;
 }
 
-static int open_parts(struct writer *w, enum writer_purpose purpose, const char *meta_url, struct error *err)
+int writer_begin(struct writer *w, struct error *err)
+{
+	enum meta_mode mode = w->purpose == WRITER_REBUILD ? META_REPLACE : META_CREATE;
+	int r = w->place->ops ? 0 : writer_lock_take(w->dir_fd, w->path, &w->lock, err);
+
+	if (r == 0)
+		r = w->meta_url ? meta_redis_choose_at(w->place->dir_fd, w->place->folder, w->meta_url, mode,
+						       &w->meta, err)
+				: meta_open_at(w->place->dir_fd, w->place->folder, mode, &w->meta, err);
+	if (r == 0)
+		r = backend_store(w->place, true, &w->store, err);
+	return r < 0 ? r : begin(w, w->purpose, err);
+}
+
+static int open_parts(struct writer *w, bool is_shared, struct error *err)
 {
 	static const enum backend_mode modes[] = {
 	    [WRITER_PACK] = BACKEND_CREATE,
 	    [WRITER_CHANGE] = BACKEND_CHANGE,
 	    [WRITER_REBUILD] = BACKEND_REBUILD,
 	};
-	enum meta_mode mode = purpose == WRITER_REBUILD ? META_REPLACE : META_CREATE;
-	int r = backend_open(w->path, modes[purpose], &w->place, err);
+	int r = backend_open(w->path, modes[w->purpose], &w->place, err);
 
-	if (r == 0 && meta_url && w->place->ops)
+	if (r == 0 && w->meta_url && w->place->ops)
 		r = error_set(err, -EINVAL, "%s: --meta applies only to datasets in a folder", w->path);
 	if (r == 0)
-		r = open_directory(w, purpose, err);
-	if (r == 0 && !w->place->ops)
-		r = writer_lock_take(w->dir_fd, w->path, &w->lock, err);
+		r = open_directory(w, w->purpose, err);
+	if (r == 0 && is_shared && !w->place->ops)
+		return writer_spool_new(w, err);
 	if (r == 0)
-		r = meta_url ? meta_redis_choose_at(w->place->dir_fd, w->place->folder, meta_url, mode,
-						    &w->meta, err)
-			     : meta_open_at(w->place->dir_fd, w->place->folder, mode, &w->meta, err);
-	if (r == 0)
-		r = backend_store(w->place, true, &w->store, err);
-	if (r == 0)
-		r = begin(w, purpose, err);
+		r = writer_begin(w, err);
 	if (r == 0)
 		r = put_queue_new(w->store, w->lock, w->chunk_bytes, &w->queue, err);
-	if (r == 0 && (w->info.has_digests || (purpose == WRITER_REBUILD && snapshot_has_digests(w))))
+	if (r == 0 && (w->info.has_digests || (w->purpose == WRITER_REBUILD && snapshot_has_digests(w))))
 		r = writer_keep_digests(w, err);
 	if (r == 0)
 		writer_lock_loosen(w->lock);
@@ -253,12 +261,13 @@ int writer_open(const char *dataset_path, enum writer_purpose purpose, uint64_t 
 	return writer_open_on(dataset_path, purpose, chunk_bytes, NULL, ret, err);
 }
 
-int writer_open_on(const char *dataset_path, enum writer_purpose purpose, uint64_t chunk_bytes,
-		   const char *meta_url, struct writer **ret, struct error *err)
+static int open_writer(const char *dataset_path, enum writer_purpose purpose, uint64_t chunk_bytes,
+		       const char *meta_url, bool is_shared, struct writer **ret, struct error *err)
 {
 	struct writer *w = calloc(1, sizeof(*w));
 
-	if (!w || !(w->path = strdup(dataset_path))) {
+	if (!w || !(w->path = strdup(dataset_path)) || (meta_url && !(w->meta_url = strdup(meta_url)))) {
+		free(w ? w->path : NULL);
 		free(w);
 		return error_errno(err, -ENOMEM, "%s", dataset_path);
 	}
@@ -266,7 +275,7 @@ int writer_open_on(const char *dataset_path, enum writer_purpose purpose, uint64
 	w->chunk_bytes = chunk_bytes;
 	w->purpose = purpose;
 	w->n_kept = WRITER_KEEP_SNAPSHOTS;
-	int r = open_parts(w, purpose, meta_url, err);
+	int r = open_parts(w, is_shared, err);
 
 	if (r < 0) {
 		writer_free(w);
@@ -274,6 +283,18 @@ int writer_open_on(const char *dataset_path, enum writer_purpose purpose, uint64
 	}
 	*ret = w;
 	return 0;
+}
+
+int writer_open_on(const char *dataset_path, enum writer_purpose purpose, uint64_t chunk_bytes,
+		   const char *meta_url, struct writer **ret, struct error *err)
+{
+	return open_writer(dataset_path, purpose, chunk_bytes, meta_url, false, ret, err);
+}
+
+int writer_open_shared(const char *dataset_path, uint64_t chunk_bytes, const char *meta_url,
+		       struct writer **ret, struct error *err)
+{
+	return open_writer(dataset_path, WRITER_PACK, chunk_bytes, meta_url, true, ret, err);
 }
 
 /* Empties the directory if this writer made it and nothing else is in it. Returns true if the directory may
@@ -290,7 +311,7 @@ static bool empty_directory(const struct writer *w)
 
 /* Removes the dataset's directory. Only an empty directory can be removed, so it does not matter if another
  * one has the name by now. */
-static void remove_directory(const struct writer *w)
+void writer_remove_directory(const struct writer *w)
 {
 	size_t length = strlen(w->path);
 
@@ -352,12 +373,13 @@ void writer_free(struct writer *w)
 	}
 	writer_end_snapshot(w);
 	meta_free(w->meta);
-	bool removes = w->made_directory && w->dir_fd >= 0 && is_ours && (left_nothing || !w->begun) &&
-		       empty_directory(w);
+	bool removes = w->made_directory && w->dir_fd >= 0 && is_ours &&
+		       (left_nothing || (!w->begun && !w->spool)) && empty_directory(w);
 
 	writer_lock_free(w->lock);
+	writer_spool_free(w);
 	if (removes)
-		remove_directory(w);
+		writer_remove_directory(w);
 	store_free(w->store);
 	backend_close(w->place);
 	closep(&w->dir_fd);
@@ -365,6 +387,9 @@ void writer_free(struct writer *w)
 	buffer_free(&w->chunks);
 	buffer_free(&w->drops);
 	free(w->objects);
+	if (w->meta_url)
+		explicit_bzero(w->meta_url, strlen(w->meta_url));
+	free(w->meta_url);
 	free(w->path);
 	free(w->source);
 	free(w);

@@ -15,8 +15,10 @@ struct writer {
 	struct place *place;
 	int dir_fd,
 	    parent_fd; /* the dataset's folder, and its parent as long as the folder may be removed again */
-	struct writer_lock *lock; /* NULL elsewhere */
-	bool made_directory;      /* this writer made the directory, and removes it if nothing is committed */
+	struct writer_lock *lock;   /* NULL elsewhere */
+	struct writer_spool *spool; /* NULL: not one of several writers of a folder */
+	char *meta_url;             /* or NULL */
+	bool made_directory; /* this writer made the directory, and removes it if nothing is committed */
 	uint64_t chunk_bytes;
 	enum writer_purpose purpose;
 	bool keeps_digests;
@@ -90,6 +92,24 @@ int writer_check_frozen(const struct writer *w, struct error *err);
 /* Returns the ids of all chunks that the metadata knows, ascending. */
 int writer_known(struct writer *w, struct buffer *ret_ids, struct error *err);
 bool writer_knows(const struct buffer *known, const struct chunk_id *id);
+
+/* A writer's own folder for chunks, DATASET/.shared/ID, which it has locked. writer_spool_new() makes it, and
+ * starts the queue. writer_spool_join() waits for the dataset's lock, begins the transaction, and takes the
+ * chunks into the commit; without a spool, or the second time, it does nothing. writer_spool_free() removes
+ * what is left of the folder. writer_sweep_spools() removes the folders of dead writers. */
+int writer_spool_new(struct writer *w, struct error *err);
+int writer_spool_join(struct writer *w, struct error *err);
+void writer_spool_free(struct writer *w);
+void writer_sweep_spools(int dir_fd, const char *path);
+#define WRITER_SPOOLS ".shared"
+
+/* Removes leftovers that nobody adopted. */
+void writer_drop_leftovers(struct writer *w);
+
+/* Takes the lock, and begins the transaction. */
+int writer_begin(struct writer *w, struct error *err);
+/* Removes the dataset's folder if it is empty. */
+void writer_remove_directory(const struct writer *w);
 
 /* Lists the store's chunks again. */
 int writer_list(struct writer *w, struct error *err);

@@ -171,8 +171,10 @@ int diesel_dataset_read_many(struct diesel_dataset *dataset, const uint64_t *sam
  * readers see the previous version, or no dataset. No daemon takes part: a process of the caller's user,
  * which is started here and ends with the writer, writes chunks while samples arrive.
  *
- * Any thread may put and commit. A dataset in a folder has one writer at a time. In a bucket several may
- * append at once: the second one to commit continues from the version of the first.
+ * Any thread may put and commit. A dataset in a folder has one writer at a time, unless all of them have
+ * DIESEL_WRITER_SHARED: then each writes its chunks on its own, and only the commits wait for each other. In
+ * a bucket several may always append at once: the second one to commit continues from the version of the
+ * first.
  */
 struct diesel_writer;
 
@@ -180,6 +182,8 @@ enum diesel_writer_flag {
 	DIESEL_WRITER_APPEND = 1 << 0, /* adds to existing samples; an existing path is replaced */
 	DIESEL_WRITER_DIGESTS =
 	    1 << 1, /* keep a SHA-256 of each chunk, as `dieselctl pack --digest sha256` */
+	DIESEL_WRITER_SHARED =
+	    1 << 2, /* with DIESEL_WRITER_APPEND: other processes may write to the folder at the same time */
 };
 
 struct diesel_writer_options {

@@ -169,6 +169,9 @@ static inline uint64_t chunk_stored_bytes(const struct chunk_header *h)
 	return h->flags & CHUNK_FORM_FLAGS ? h->stored_bytes : h->file_bytes;
 }
 
+/* Gives a parsed head, which is complete and can be written to, another id. */
+void chunk_set_id(void *head, const struct chunk_id *id);
+
 /* Checks stored bytes against the checksum in their record. -EBADMSG: they are damaged; err names the file
  * and the path. */
 int chunk_verify_record(const struct chunk_view *view, uint32_t record, const void *stored,

@@ -47,6 +47,7 @@ struct pack_options {
 	uint64_t seed;
 	unsigned n_threads;  /* threads that read the source, >= 1 */
 	const char *command; /* command for the log (writer_set_command()), or NULL */
+	bool shared; /* pack_open(): with append, one of several writers of a folder (writer_open_shared()) */
 	bool append; /* add to a dataset that has samples; files that it has already (same size and mtime) are
 			left out */
 	bool skip_unreadable;
@@ -77,8 +78,8 @@ struct pack_result {
 };
 
 /* Opens a dataset for samples that are added one by one: writer_add(), writer_commit(), or writer_discard(),
- * and writer_free(). It uses these options: dataset, meta_url, chunk_bytes, command, append, keep_digests and
- * level. Errors as writer_open(); -EEXIST: the dataset has samples and append is not set. */
+ * and writer_free(). It uses these options: dataset, meta_url, chunk_bytes, command, append, shared,
+ * keep_digests and level. Errors as writer_open(); -EEXIST: the dataset has samples and append is not set. */
 struct writer;
 int pack_open(const struct pack_options *options, struct writer **ret, struct error *err);
 /* Commits a writer of pack_open(), as writer_commit(). If another writer has published to the bucket since,

@@ -39,6 +39,9 @@ struct store_ops {
 		    struct error *err);
 	int (*remove)(struct store *s, const struct chunk_id *id, struct error *err);
 	int (*sweep)(struct store *s, struct error *err);
+	int (*take)(struct store *s, struct store *from, const struct chunk_id *id, const struct chunk_id *as,
+		    const struct iovec *head, struct error *err);
+	int (*sync)(struct store *s, struct error *err);
 };
 
 struct store {
@@ -81,6 +84,14 @@ int store_remove(struct store *s, const struct chunk_id *id, struct error *err);
 
 /* Removes half-written files of dead writers. The caller holds the dataset's writer lock. */
 int store_sweep(struct store *s, struct error *err);
+
+/* Moves a chunk out of another store of the same engine, with another id and its head for that id. The chunk
+ * is durable after the next store_sync(). Until then, a crash may leave it in either store, and in the other
+ * store with either head. */
+int store_take(struct store *s, struct store *from, const struct chunk_id *id, const struct chunk_id *as,
+	       const struct iovec *head, struct error *err);
+/* Makes the names of objects durable. */
+int store_sync(struct store *s, struct error *err);
 
 /* Writes the object's name for an error text. Returns text. */
 #define STORE_NAME_MAX 512

@@ -39,6 +39,14 @@ int writer_open(const char *dataset_path, enum writer_purpose purpose, uint64_t 
 int writer_open_on(const char *dataset_path, enum writer_purpose purpose, uint64_t chunk_bytes,
 		   const char *meta_url, struct writer **ret, struct error *err);
 
+/* As writer_open_on() with WRITER_PACK, for one of several processes that write to a folder at the same time.
+ * The writer has a folder of its own for its chunks, DATASET/.shared/ID, and takes the dataset's lock only
+ * when writer_commit() waits for it. The commit gives each chunk an id above all of the dataset's, and
+ * moves it to the others. Until then the writer has no metadata, store or leftovers, and writer_info() is
+ * all 0. A commit removes the folders of dead writers. Elsewhere than in a folder, it is writer_open(). */
+int writer_open_shared(const char *dataset_path, uint64_t chunk_bytes, const char *meta_url,
+		       struct writer **ret, struct error *err);
+
 /* The writer that changes a dataset in a folder, and the time of its last sign of life. */
 #define WRITER_SIGN_HOST 65
 #define WRITER_SIGN_NAME (WRITER_SIGN_HOST + 40)
@@ -61,6 +69,22 @@ bool writer_sign_is_new(const struct writer_sign *now, const struct writer_sign 
 /* Takes the dataset from a writer that gave no sign of life for the whole lease, by the caller's clock. That
  * writer can publish nothing any more. -EAGAIN: it gave a sign meanwhile, is publishing, or has ended. */
 int writer_take_over(const char *dataset_path, const struct writer_sign *seen, struct error *err);
+
+/* Waits while another writer of a folder is at work, and takes over from one that gives no sign of life. The
+ * callbacks may be NULL. `waits` is called once, before the first pause, and `taken` after an attempt to take
+ * over, with its result and error. Returns false if a signal interrupts a pause. */
+struct writer_wait {
+	const char *dataset;
+	uint64_t until_ns; /* of the monotonic clock */
+	uint64_t poll_ns;  /* longest pause between two looks */
+	void (*waits)(const struct writer_sign *sign, uint64_t left_ns, void *context);
+	void (*taken)(const struct writer_sign *sign, int r, const struct error *why, void *context);
+	void *context;
+};
+bool writer_wait(const struct writer_wait *w);
+/* Sleeps for a random time, a quarter of this time at least, so that writers that collided do not collide
+ * again. Returns false if a signal interrupts it. */
+bool writer_pause(uint64_t most_ns);
 
 /* Sets the text of this commit in the dataset's log: the command that made it, without secrets. Control
  * characters are made printable, and a long text is cut. Default: the program's name. */

@@ -30,10 +30,16 @@ static inline int kernel_pidfd_send_signal(int pidfd, int signal)
 /* RENAME_NOREPLACE; musl's <stdio.h> lacks it, and <linux/fs.h> conflicts with glibc's <sys/mount.h>. */
 #define KERNEL_RENAME_NOREPLACE 1u
 
-/* Renames within a folder. EEXIST: a file `to` exists. */
+/* Renames from one folder to another. EEXIST: a file `to` exists. */
+static inline int kernel_move_new(int from_fd, const char *from, int to_fd, const char *to)
+{
+	return (int)syscall(SYS_renameat2, from_fd, from, to_fd, to, KERNEL_RENAME_NOREPLACE);
+}
+
+/* Renames within a folder. EEXIST: as above. */
 static inline int kernel_rename_new(int dir_fd, const char *from, const char *to)
 {
-	return (int)syscall(SYS_renameat2, dir_fd, from, dir_fd, to, KERNEL_RENAME_NOREPLACE);
+	return kernel_move_new(dir_fd, from, dir_fd, to);
 }
 
 /* Gives the calling thread the lowest level of the I/O class "best effort": its reads and writes come after

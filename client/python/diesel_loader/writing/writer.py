@@ -35,18 +35,20 @@ class Writer:
     version: int | None  # the dataset's version after the commit; None before
 
     def __init__(self, path: str | os.PathLike[str], append: bool = False, chunk_bytes: int = 0, digest: str | None = None,
-                 meta: str | None = None, zstd: int | None = None) -> None:
+                 meta: str | None = None, zstd: int | None = None, shared: bool = False) -> None:
         self._handle: Any = None
         if digest not in (None, SHA256):
             raise ValueError(f'digest must be "{SHA256}" or None, not {digest!r}')
         if zstd is not None and zstd not in range(1, 20):
             raise ValueError(f"zstd must be a level from 1 to 19, or None, not {zstd!r}")
+        if shared and not append:
+            raise ValueError("shared=True needs append=True: several writers at once only append")
         self.path, self.version = place_of(path), None
         self._lock = threading.RLock()
         self._text = ctypes.create_string_buffer(native.ERROR_BYTES)  # error text of the current call
         on_demand.find_dieselctl()
-        options = native.WriterOptions(chunk_bytes, (native.WRITER_APPEND if append else 0) | (native.WRITER_DIGESTS if digest else 0), zstd or 0,
-                                       None if meta is None else os.fsencode(meta))
+        flags = (native.WRITER_APPEND if append else 0) | (native.WRITER_DIGESTS if digest else 0) | (native.WRITER_SHARED if shared else 0)
+        options = native.WriterOptions(chunk_bytes, flags, zstd or 0, None if meta is None else os.fsencode(meta))
         handle = ctypes.c_void_p()
         self._call(lib.diesel_writer_open, os.fsencode(self.path), byref(options), byref(handle))
         self._handle = handle
@@ -131,7 +133,7 @@ def _memory_of(data: Buffer) -> tuple[Any, int]:
 
 
 def create(path: str | os.PathLike[str], *, append: bool = False, chunk_bytes: int = 0, digest: str | None = None,
-           meta: str | None = None, zstd: int | None = None) -> Writer:
+           meta: str | None = None, zstd: int | None = None, shared: bool = False) -> Writer:
     """Writes a dataset from samples in memory, with one commit at the end of a `with` block. Until then, and if the block raises or
     the process dies, readers see the version before, or no dataset.
 
@@ -143,6 +145,8 @@ def create(path: str | os.PathLike[str], *, append: bool = False, chunk_bytes: i
     chunk_bytes: size of a chunk, 4 MiB to 64 MiB (default: 8 MiB). digest: "sha256", for datasets that users share.
     meta: keep the metadata on a Redis server, "redis://HOST[:PORT]/PREFIX". zstd: compression level, 1 (fast) to 19 (small), used where
     it saves space; jobs get samples as they were put.
+    shared: with append, several processes write to one folder at the same time: each commits a version of its own, and waits only for the
+    commits of others. A bucket needs no such argument.
 
     Samples lie in the order in which they are put, and jobs shuffle within windows of some chunks: so put them in random order if
     neighbours are alike. No daemon takes part: the process `dieselctl put` (package diesel-tools) writes.
@@ -150,4 +154,4 @@ def create(path: str | os.PathLike[str], *, append: bool = False, chunk_bytes: i
     Raises FileExistsError, PermissionError, OSError (EBUSY) if the dataset has another writer, FileNotFoundError without
     dieselctl, ValueError, OSError; each message is one line.
     """
-    return Writer(path, append, chunk_bytes, digest, meta, zstd)
+    return Writer(path, append, chunk_bytes, digest, meta, zstd, shared)

@@ -81,6 +81,11 @@ int meta_put_digest(struct meta *m, const struct chunk_id *id, const struct dige
 	return m->ops->put_digest(m, id, sha256, err);
 }
 
+int meta_put_change(struct meta *m, const struct change *change, struct error *err)
+{
+	return m->ops->put_change(m, change, err);
+}
+
 int meta_commit(struct meta *m, uint64_t version, const struct change *change, struct error *err)
 {
 	return m->ops->commit(m, version, change, err);

@@ -552,6 +552,16 @@ static int commit_state(struct meta_redis *s, uint64_t version, const struct red
 	    err);
 }
 
+/* Readers see entries of versions up to the committed one. */
+static int redis_put_change(struct meta *m, const struct change *change, struct error *err)
+{
+	char name[REDIS_LOG_NAME], text[CHANGE_MAX];
+
+	change_format(change, text);
+	return redis_state_change(redis_of(m), "set",
+				  (const char *[]){redis_log_name(change->version, name), text, NULL}, err);
+}
+
 static int redis_commit(struct meta *m, uint64_t version, const struct change *change, struct error *err)
 {
 	struct meta_redis *s = redis_of(m);
@@ -592,6 +602,7 @@ const struct meta_ops redis_meta_ops = {
     .remove_chunk = redis_remove_chunk,
     .keep_digests = redis_keep_digests,
     .put_digest = redis_put_digest,
+    .put_change = redis_put_change,
     .commit = redis_commit,
     .rollback = redis_rollback,
     .find = redis_meta_find,

@@ -319,3 +319,82 @@ int meta_redis_choose_at(int dir_fd, const char *dataset_path, const char *url, 
 	explicit_bzero(&there, sizeof(there));
 	return r;
 }
+
+int meta_redis_url(int dir_fd, const char *dataset_path, char **ret, struct error *err)
+{
+	struct redis_backend place;
+	char text[REDIS_URL_TEXT];
+	int r = redis_backend_read(dir_fd, dataset_path, &place, err);
+
+	if (r == 0 && place.is_copied)
+		r = redis_backend_copied(dataset_path, err);
+	if (r == 0 && !(*ret = strdup(redis_url_public(&place.url, text, sizeof(text)))))
+		r = error_errno(err, -ENOMEM, "%s", dataset_path);
+	explicit_bzero(&place, sizeof(place));
+	return r;
+}
+
+/* Removes the buckets of all generations, and last the state, without which nobody would find them again. */
+static int remove_keys(struct meta_redis *s, const struct redis_state *state, uint64_t *ret_n,
+		       struct error *err)
+{
+	const char *const generations[] = {state->scratch, state->garbage, state->generation};
+	struct redis_view v = {.prefix = s->place.url.prefix};
+	int r = 0;
+
+	for (size_t i = 0; i < sizeof(generations) / sizeof(generations[0]) && r == 0; i++) {
+		if (!generations[i][0])
+			continue;
+		memcpy(v.generation, generations[i], sizeof(v.generation));
+		r = redis_buckets_remove(s->link, &v, err);
+		*ret_n += REDIS_BUCKETS;
+	}
+	if (r == 0) {
+		redis_link_write(s->link, 2, (const char *[]){"UNLINK", s->key}, NULL);
+		r = redis_link_run(s->link, err);
+		*ret_n += 1;
+	}
+	return r;
+}
+
+int meta_redis_remove(int dir_fd, const char *dataset_path, uint64_t *ret_n, struct error *err)
+{
+	struct error lost = ERROR_INIT;
+	struct meta *m = NULL;
+	struct redis_state state;
+	int r = meta_redis_open(dir_fd, dataset_path, META_WRITE, &m, &lost);
+
+	*ret_n = 0;
+	if (r == 0) {
+		r = redis_state_read(redis_of(m), &state, &lost);
+		if (r == 0)
+			r = remove_keys(redis_of(m), &state, ret_n, &lost);
+		meta_free(m);
+	}
+	if (r < 0 && r != -EBADMSG) {
+		if (err)
+			*err = lost;
+		return r;
+	}
+	if (unlinkat(dir_fd, META_REDIS_FILE, 0) < 0 && errno != ENOENT)
+		return error_errno(err, -errno, "cannot remove %s/" META_REDIS_FILE, dataset_path);
+	return 0;
+}
+
+int meta_redis_move(int from_fd, const char *from, int to_fd, const char *to, struct error *err)
+{
+	struct redis_backend place, there;
+	int r = redis_backend_read(from_fd, from, &place, err);
+
+	if (r == 0 && place.is_copied)
+		r = redis_backend_copied(from, err);
+	if (r == 0 && redis_backend_read(to_fd, to, &there, NULL) < 0)
+		r = redis_backend_write(to_fd, to, &place, err);
+	else if (r == 0 && (there.is_copied || strcmp(there.dataset, place.dataset) != 0))
+		r = error_set(err, -EEXIST, "%s has metadata of its own", to);
+	if (r == 0 && unlinkat(from_fd, META_REDIS_FILE, 0) < 0)
+		r = error_errno(err, -errno, "cannot remove %s/" META_REDIS_FILE, from);
+	explicit_bzero(&place, sizeof(place));
+	explicit_bzero(&there, sizeof(there));
+	return r;
+}

@@ -327,6 +327,14 @@ static int add_change(struct meta_sqlite *s, const struct change *change, struct
 	return sql_run(st, err);
 }
 
+static int sqlite_put_change(struct meta *m, const struct change *change, struct error *err)
+{
+	struct meta_sqlite *s = sqlite_of(m);
+	int r = start_change(s, err);
+
+	return r < 0 ? r : add_change(s, change, err);
+}
+
 static int sqlite_commit(struct meta *m, uint64_t version, const struct change *change, struct error *err)
 {
 	struct meta_sqlite *s = sqlite_of(m);
@@ -513,6 +521,7 @@ static const struct meta_ops sqlite_ops = {
     .remove_chunk = sqlite_remove_chunk,
     .keep_digests = sqlite_keep_digests,
     .put_digest = sqlite_put_digest,
+    .put_change = sqlite_put_change,
     .commit = sqlite_commit,
     .rollback = sqlite_rollback,
     .find = sqlite_find,

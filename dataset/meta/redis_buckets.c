@@ -11,9 +11,10 @@
 #include "lib/cleanup.h"
 #include "dataset/redis/redis_scripts.h"
 
-#define N_PATHS     1024
-#define N_CHUNKS    16
-#define N_BUCKETS   (N_PATHS + N_CHUNKS)
+#define N_PATHS   1024
+#define N_CHUNKS  16
+#define N_BUCKETS REDIS_BUCKETS
+_Static_assert(N_PATHS + N_CHUNKS == N_BUCKETS, "the header's number");
 #define KEY_BYTES   (REDIS_URL_PART + 40)
 #define MARK_BYTES  40
 #define BATCH_BYTES (1 << 20)

@@ -30,6 +30,7 @@ struct redis_view {
 };
 
 #define REDIS_VALUE_MAX 255
+#define REDIS_BUCKETS   1040 /* keys of a generation */
 
 int redis_buckets_make(struct redis_link *l, const struct redis_view *v, struct error *err);
 int redis_buckets_remove(struct redis_link *l, const struct redis_view *v, struct error *err);

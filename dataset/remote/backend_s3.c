@@ -29,6 +29,7 @@
 #include "lib/clock.h"
 #include "lib/container_of.h"
 #include "lib/fd_io.h"
+#include "backend_s3_remove.h"
 #include "manifest.h"
 #include "s3/bucket.h"
 #include "snapshot_cache.h"
@@ -548,11 +549,38 @@ static int s3_publish(struct place *p, uint64_t version, const struct backend_ke
 	return 0;
 }
 
+/* The ids of data objects ascend with their versions, by which remove_old() removes them. */
+static int s3_keep_version(struct place *p, uint64_t version, int fd, struct error *err)
+{
+	struct backend_s3 *s = s3_of(p);
+	struct manifest m = {.version = version};
+	struct chunk_id_source ids;
+	char key[KEY_BYTES], text[MANIFEST_MAX];
+	uint64_t bytes;
+
+	if (bucket_size(s->bucket, version_key(version, key), &bytes, NULL) == 0)
+		return 0;
+	chunk_id_source_init(&ids, chunk_id_local_machine(), (uint32_t)getpid(), NULL);
+	m.id = chunk_id_next(&ids, chunk_id_time_us(&s->manifest.id) - (s->manifest.version - version));
+	int r = digest_file(fd, &m.snapshot);
+
+	if (r < 0)
+		return error_errno(err, r, "cannot read the snapshot of version %" PRIu64, version);
+	r = bucket_put_file(s->bucket, data_key(&m.id, "snapshot", key), fd, m.snapshot.bytes, err);
+	if (r < 0)
+		return r;
+	struct iovec part = {text, manifest_format(&m, text)};
+
+	return bucket_put_new(s->bucket, version_key(version, key), &part, 1, err);
+}
+
 static const struct backend_ops s3_ops = {
     .scheme = BUCKET_SCHEME,
     .open = s3_open,
     .store = s3_store,
     .publish = s3_publish,
+    .keep_version = s3_keep_version,
+    .remove = backend_s3_remove,
     .close = s3_close,
 };
 

@@ -70,3 +70,18 @@ int backend_publish(struct place *p, uint64_t version, const struct backend_keep
 {
 	return p->ops ? p->ops->publish(p, version, keep, err) : 0;
 }
+
+int backend_keep_version(struct place *p, uint64_t version, int fd, struct error *err)
+{
+	return p->ops && p->ops->keep_version
+		   ? p->ops->keep_version(p, version, fd, err)
+		   : error_set(err, -EOPNOTSUPP, "%s keeps no snapshots of earlier versions", p->folder);
+}
+
+int backend_remove(const char *name, uint64_t version, progress_callback *progress, void *context,
+		   struct removal *ret, struct error *err)
+{
+	return backend_is_elsewhere(name) && registered->remove
+		   ? registered->remove(name, version, progress, context, ret, err)
+		   : error_set(err, -EOPNOTSUPP, "%s cannot be removed", name);
+}

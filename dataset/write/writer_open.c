@@ -95,7 +95,7 @@ static int open_directory(struct writer *w, enum writer_purpose purpose, struct 
 		return 0;
 	r = inspect_directory(w->dir_fd, w->path, err);
 
-	if (r == 0 && purpose != WRITER_PACK)
+	if (r == 0 && purpose != WRITER_PACK && purpose != WRITER_COPY)
 		return error_set(err, -ENOENT, "%s is not a dataset: it is empty", w->path);
 	return r < 0 ? r : writer_check_frozen(w, err);
 }
@@ -179,12 +179,14 @@ static int begin(struct writer *w, enum writer_purpose purpose, struct error *er
 		return error_set(err, -ESTALE,
 				 "%s has %zu chunk%s but lost its metadata: run `dieselctl rebuild %s`",
 				 w->path, w->n_objects, units_plural(w->n_objects), w->path);
-	if (!w->place->ops && purpose != WRITER_REBUILD && writer_snapshot_version(w) > w->info.version)
+	if (!w->place->ops && purpose != WRITER_REBUILD && purpose != WRITER_COPY &&
+	    writer_snapshot_version(w) > w->info.version)
 		return error_set(
 		    err, -ESTALE,
 		    "%s has a snapshot that is newer than its metadata: run `dieselctl rebuild %s`", w->path,
 		    w->path);
-	w->floor = chunk_id_next(&w->ids, clock_realtime_ns() / NS_PER_US);
+	if (purpose != WRITER_COPY)
+		w->floor = chunk_id_next(&w->ids, clock_realtime_ns() / NS_PER_US);
 	r = meta_begin(w->meta, &w->floor, &w->info, err);
 	if (r < 0)
 		return r;
@@ -233,6 +235,7 @@ static int open_parts(struct writer *w, bool is_shared, struct error *err)
 {
 	static const enum backend_mode modes[] = {
 	    [WRITER_PACK] = BACKEND_CREATE,
+	    [WRITER_COPY] = BACKEND_CREATE,
 	    [WRITER_CHANGE] = BACKEND_CHANGE,
 	    [WRITER_REBUILD] = BACKEND_REBUILD,
 	};

@@ -82,6 +82,8 @@ int writer_find_oldest(struct writer *w, uint64_t version, uint64_t *ret, struct
 void writer_keep_published(const struct writer *w);
 uint64_t writer_newest_kept(const struct writer *w); /* 0: none is kept */
 int writer_keep_staged(struct writer *w, uint64_t version, struct error *err);
+/* Copies a file to the staged snapshot. -errno. */
+int writer_stage_copy(const struct writer *w, int from);
 int writer_trim_retained(const struct writer *w, uint64_t newest, struct backend_keep keep,
 			 struct error *err);
 

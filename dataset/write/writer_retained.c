@@ -101,7 +101,7 @@ uint64_t writer_newest_kept(const struct writer *w)
 	return versions[n - 1];
 }
 
-static int copy_to_staged(const struct writer *w, int from)
+int writer_stage_copy(const struct writer *w, int from)
 {
 	_cleanup_(freep) void *buffer = malloc(COPY_BYTES);
 	size_t done = COPY_BYTES;
@@ -138,7 +138,7 @@ int writer_keep_version(struct writer *w, uint64_t version, int fd, struct error
 	if (version < oldest)
 		return error_set(err, -ENOENT, "version %" PRIu64 " of %s was purged meanwhile", version,
 				 w->path);
-	r = copy_to_staged(w, fd);
+	r = writer_stage_copy(w, fd);
 	if (r == 0)
 		r = link_as(w, SNAPSHOT_STAGED_FILE, version);
 	snapshot_unstage(w->dir_fd);

@@ -13,10 +13,12 @@
 
 #include "dataset/store.h"
 #include "lib/error.h"
+#include "lib/progress.h"
 
 #include <stdbool.h>
 
 struct place;
+struct removal; /* dataset/copy.h */
 
 enum backend_mode {
 	BACKEND_SNAPSHOT, /* read only the snapshot */
@@ -38,6 +40,9 @@ struct backend_ops {
 		    struct error *err);
 	int (*store)(struct place *p, struct store **ret, struct error *err);
 	int (*publish)(struct place *p, uint64_t version, const struct backend_keep *keep, struct error *err);
+	int (*keep_version)(struct place *p, uint64_t version, int fd, struct error *err);
+	int (*remove)(const char *name, uint64_t version, progress_callback *progress, void *context,
+		      struct removal *ret, struct error *err);
 	void (*close)(struct place *p);
 };
 
@@ -75,3 +80,11 @@ int backend_store(struct place *p, bool create, struct store **ret, struct error
 /* Publishes the folder's metadata and snapshot, which are of this version, and drops earlier snapshots.
  * Returns 0 for a folder. -EBUSY: another writer has published since the place was opened. */
 int backend_publish(struct place *p, uint64_t version, const struct backend_keep *keep, struct error *err);
+/* Adds the snapshot of a version before the published one: the file behind fd. Versions are added from the
+ * newest to the oldest. -EOPNOTSUPP for a folder. */
+int backend_keep_version(struct place *p, uint64_t version, int fd, struct error *err);
+
+/* Removes a dataset elsewhere, as dataset_remove(), if its newest version is this one; 0: any. -EBUSY: it
+ * has another one. -EOPNOTSUPP for a folder. */
+int backend_remove(const char *name, uint64_t version, progress_callback *progress, void *context,
+		   struct removal *ret, struct error *err);

@@ -71,6 +71,7 @@ struct meta_ops {
 	int (*keep_digests)(struct meta *m, struct error *err);
 	int (*put_digest)(struct meta *m, const struct chunk_id *id, const struct digest *sha256,
 			  struct error *err);
+	int (*put_change)(struct meta *m, const struct change *change, struct error *err);
 	int (*commit)(struct meta *m, uint64_t version, const struct change *change, struct error *err);
 	void (*rollback)(struct meta *m, bool forget_pending);
 	int (*find)(struct meta *m, const char *path, size_t path_length, struct meta_path *ret,
@@ -119,6 +120,17 @@ int meta_redis_choose(const char *dataset_path, const char *url, enum meta_mode 
 		      struct error *err);
 int meta_redis_choose_at(int dir_fd, const char *dataset_path, const char *url, enum meta_mode mode,
 			 struct meta **ret, struct error *err);
+/* Returns the URL of the server, without user and password, in new memory. -ENOENT: the metadata is in
+ * meta.db; -EXDEV: the folder is a copy of another dataset's, to which the metadata belongs. */
+int meta_redis_url(int dir_fd, const char *dataset_path, char **ret, struct error *err);
+/* Removes the metadata from the server, and then META_REDIS_FILE. The caller holds the dataset's writer lock.
+ * *ret_n: number of removed keys. Errors as meta_redis_url(); a server that has lost the metadata is no
+ * error.
+ */
+int meta_redis_remove(int dir_fd, const char *dataset_path, uint64_t *ret_n, struct error *err);
+/* Makes a new folder the owner of the metadata of another one, which loses its META_REDIS_FILE: for a move. A
+ * call that was interrupted between the two is repeated. */
+int meta_redis_move(int from_fd, const char *from, int to_fd, const char *to, struct error *err);
 /* Checks a URL. -EINVAL: the error text continues a sentence that begins with the URL's name. */
 int meta_redis_check_url(const char *url, struct error *err);
 void meta_free(struct meta *m);
@@ -144,6 +156,9 @@ int meta_remove_chunk(struct meta *m, const struct chunk_id *id, struct error *e
 int meta_keep_digests(struct meta *m, struct error *err);
 int meta_put_digest(struct meta *m, const struct chunk_id *id, const struct digest *sha256,
 		    struct error *err);
+
+/* Adds the log entry of an earlier version, within the transaction: for a copy of another dataset. */
+int meta_put_change(struct meta *m, const struct change *change, struct error *err);
 
 /* Commits. version must be above the version that meta_begin() returned. Clears the pending floor. change:
  * for the log; NULL: nothing is recorded. A failure rolls back. */

@@ -25,7 +25,9 @@
 struct writer;
 
 enum writer_purpose {
-	WRITER_PACK,    /* creates the dataset if it is missing */
+	WRITER_PACK, /* creates the dataset if it is missing */
+	WRITER_COPY, /* as WRITER_PACK; chunks may have any id, and all that the metadata lacks are leftovers
+		      */
 	WRITER_CHANGE,  /* the dataset exists */
 	WRITER_REBUILD, /* for writer_rebuild(): creates missing metadata, and puts damaged metadata aside */
 };

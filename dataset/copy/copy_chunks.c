@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "copy_private.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "dataset/blocks.h"
+#include "dataset/chunk_id.h"
+#include "lib/cleanup.h"
+#include "lib/sorted.h"
+#include "lib/thread.h"
+
+#define MAX_THREADS 64
+
+struct run {
+	const struct copy_options *options;
+	const struct copy_source *source;
+	struct writer *writer;
+	const struct meta_chunk *chunks;
+	size_t n;
+	pthread_mutex_t lock; /* protects the rest */
+	size_t next, n_done;
+	struct copy_result *result;
+	struct error failure;
+};
+
+/* A chunk's file in memory. Belongs to one thread, which reuses it. */
+struct file {
+	unsigned char *data;
+	size_t n_allocated;
+};
+
+static int reserve(struct file *f, uint64_t bytes)
+{
+	if (bytes <= f->n_allocated)
+		return 0;
+	free(f->data);
+	*f = (struct file){0};
+	/* Aligned, so that the store can write it past the page cache. */
+	f->data = aligned_alloc(CHUNK_ALIGN, (bytes + CHUNK_ALIGN - 1) / CHUNK_ALIGN * CHUNK_ALIGN);
+	if (!f->data)
+		return -ENOMEM;
+	f->n_allocated = bytes;
+	return 0;
+}
+
+/* Returns true if the store has an object of this id. */
+static bool has_object(const struct writer *w, const struct chunk_id *id)
+{
+	size_t at = sorted_count(w->n_objects, i, chunk_id_compare(&w->objects[i].id, id) < 0);
+
+	return at < w->n_objects && chunk_id_compare(&w->objects[at].id, id) == 0;
+}
+
+/* Returns true if an object is this chunk. Its file is whole, because stores show no others. */
+static bool is_copied(const struct writer *w, const struct meta_chunk *chunk)
+{
+	_cleanup_(freep) void *head = NULL;
+	struct chunk_view view;
+
+	return store_read_head(w->store, &chunk->id, &head, &view, NULL) == 0 &&
+	       view.header->head_xxh3 == chunk->head_xxh3;
+}
+
+static int check_samples(const struct run *c, const struct meta_chunk *chunk, const struct chunk_view *view,
+			 const unsigned char *file, const char *name, struct error *err)
+{
+	_cleanup_(freep) void *plain = NULL;
+	struct digest sha256;
+	int r = 0;
+
+	if (view->header->flags & CHUNK_FLAG_COMPRESSED)
+		r = chunk_make_plain(file, name, &plain, NULL, err);
+	const unsigned char *bytes = plain ? plain : file;
+	bool has_samples = !(view->header->flags & CHUNK_FLAG_TOMBSTONE);
+
+	for (uint32_t i = 0; i < view->header->n_records && r == 0 && has_samples; i++)
+		r = chunk_verify_record(view, i, bytes + view->records[i].offset, name, err);
+	if (r == 0 && chunk->has_sha256) {
+		const struct iovec part = {(void *)bytes, view->header->file_bytes};
+
+		r = digest_of(&part, 1, &sha256);
+		if (r < 0)
+			r = error_errno(err, r, "cannot compute the SHA-256 of %s", name);
+		else if (!digest_equal(&sha256, &chunk->sha256))
+			r = error_set(err, -EBADMSG,
+				      "%s is damaged: it has another SHA-256 than the metadata of %s", name,
+				      c->source->path);
+	}
+	return r;
+}
+
+static int read_chunk(const struct run *c, const struct meta_chunk *chunk, struct file *f,
+		      uint64_t *ret_bytes, uint32_t *ret_head_bytes, struct error *err)
+{
+	struct store *store = c->source->store;
+	struct store_object object = {.id = chunk->id};
+	char name[STORE_NAME_MAX];
+	struct chunk_view view;
+	uint64_t needed;
+	int r = store_size(store, &chunk->id, &object.bytes, err);
+
+	store_describe(store, &chunk->id, name);
+	if (r == 0 && reserve(f, object.bytes) < 0)
+		r = error_errno(err, -ENOMEM, "%s", name);
+	if (r == 0)
+		r = store_read(store, &chunk->id, 0, f->data, object.bytes, err);
+	if (r == 0)
+		r = store_parse_head(store, &object, f->data, object.bytes, &view, &needed, err);
+	if (r == -EAGAIN)
+		r = error_set(err, -EBADMSG, "%s is damaged: its head is longer than the file", name);
+	if (r == 0 && view.header->head_xxh3 != chunk->head_xxh3)
+		r = error_set(err, -EBADMSG, "%s is not the chunk that %s had under this name", name,
+			      c->source->path);
+	if (r == 0)
+		r = check_samples(c, chunk, &view, f->data, name, err);
+	if (r < 0)
+		return r;
+	*ret_bytes = object.bytes;
+	*ret_head_bytes = view.header->payload_offset;
+	return 0;
+}
+
+/* Copies a chunk. *ret_bytes is 0 if it was there. */
+static int copy_chunk(const struct run *c, const struct meta_chunk *chunk, struct file *f,
+		      uint64_t *ret_bytes, struct error *err)
+{
+	bool is_there = has_object(c->writer, &chunk->id);
+	uint32_t head_bytes;
+	uint64_t bytes;
+
+	*ret_bytes = 0;
+	if (is_there && is_copied(c->writer, chunk))
+		return 0;
+	int r = read_chunk(c, chunk, f, &bytes, &head_bytes, err);
+
+	if (r == 0)
+		r = writer_lock_check(c->writer->lock, err);
+	if (r < 0)
+		return r;
+	const struct iovec parts[] = {{f->data, head_bytes}, {f->data + head_bytes, bytes - head_bytes}};
+	int n_parts = bytes > head_bytes ? 2 : 1;
+
+	r = is_there ? store_replace(c->writer->store, &chunk->id, parts, n_parts, err)
+		     : store_put(c->writer->store, &chunk->id, parts, n_parts, err);
+	*ret_bytes = bytes;
+	return r;
+}
+
+/* Counts a chunk. Called with the lock held. */
+static void count(struct run *c, uint64_t bytes)
+{
+	c->n_done++;
+	c->result->bytes += bytes;
+	c->result->n_resumed += bytes == 0;
+	if (c->options->progress)
+		c->options->progress("copying", c->n_done, c->n, c->result->bytes, c->options->context);
+}
+
+static void *copy_some(void *argument)
+{
+	struct run *c = argument;
+	struct file file = {0};
+
+	pthread_mutex_lock(&c->lock);
+	while (c->next < c->n && !c->failure.code) {
+		const struct meta_chunk *chunk = &c->chunks[c->next++];
+		struct error err = ERROR_INIT;
+		uint64_t bytes = 0;
+
+		if (c->options->cancelled && c->options->cancelled(c->options->context)) {
+			error_set(&c->failure, -ECANCELED,
+				  "interrupted: the same command continues where this one stopped");
+			break;
+		}
+		pthread_mutex_unlock(&c->lock);
+		int r = copy_chunk(c, chunk, &file, &bytes, &err);
+
+		pthread_mutex_lock(&c->lock);
+		if (r == 0)
+			count(c, bytes);
+		else if (!c->failure.code)
+			c->failure = err;
+	}
+	pthread_mutex_unlock(&c->lock);
+	free(file.data);
+	return NULL;
+}
+
+int copy_chunks(const struct copy_options *o, const struct copy_source *s, struct writer *w,
+		struct copy_result *result, struct error *err)
+{
+	struct run c = {.options = o, .source = s, .writer = w, .result = result};
+	pthread_t threads[MAX_THREADS];
+	unsigned n_threads = 0;
+
+	c.chunks = copy_chunks_of(s, &c.n);
+	pthread_mutex_init(&c.lock, NULL);
+	while (n_threads + 1 < o->n_threads && n_threads < MAX_THREADS && n_threads + 1 < c.n &&
+	       thread_start(&threads[n_threads], copy_some, &c) == 0)
+		n_threads++;
+	copy_some(&c);
+	for (unsigned i = 0; i < n_threads; i++)
+		pthread_join(threads[i], NULL);
+	pthread_mutex_destroy(&c.lock);
+	result->n_chunks = c.n;
+	if (c.failure.code && err)
+		*err = c.failure;
+	return c.failure.code;
+}

@@ -102,6 +102,7 @@ static int learn_chunk(const struct meta_chunk *chunk, void *context)
 	if (!b)
 		return 0;
 	b->meta = *chunk;
+	b->is_external = chunk->flags & CHUNK_FLAG_EXTERNAL;
 	b->has_meta = b->has_head = true;
 	b->head_xxh3 = chunk->head_xxh3;
 	b->has_sha256 = chunk->has_sha256;
@@ -126,6 +127,7 @@ static int learn(struct repair *r, struct error *err)
 		if (!b || b->has_head)
 			continue;
 		b->has_head = true;
+		b->is_external = chunk.is_external;
 		b->head_xxh3 = chunk.head_xxh3;
 		b->has_sha256 = chunk.has_sha256;
 		b->sha256 = chunk.sha256;
@@ -190,8 +192,12 @@ static void repair_one(struct repair *r, const struct broken *b)
 	struct error why = ERROR_INIT;
 	char name[STORE_NAME_MAX], text[TEXT_BYTES] = "";
 	struct repair_chunk told = {.id = &b->id, .text = text};
-	int result = repair_image_make(r, b, &image, &why);
 	struct iovec file;
+	int result = b->is_external
+			 ? error_set(&why, -EBADMSG,
+				     "its samples are in another file, as `dieselctl verify` names it: run "
+				     "`dieselctl index` again")
+			 : repair_image_make(r, b, &image, &why);
 
 	if (result == 0)
 		result = repair_image_store(store, &image, &why);

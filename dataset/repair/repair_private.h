@@ -15,6 +15,7 @@
 /* A chunk that verify found damaged or missing, and its known description. */
 struct broken {
 	struct chunk_id id;
+	bool is_external; /* cannot be repaired */
 	bool has_meta, has_head, has_sha256;
 	struct meta_chunk meta;
 	uint64_t head_xxh3;

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains from tar shards and from LMDB where they are: `dieselctl index` against WebDataset and python-lmdb (job.py).
+
+Cold: nothing of the files in the page cache, and nothing of the dataset in dieseld. Warm: the second epoch. LMDB also with several
+jobs at a time, each with an order of its own. Each job is a process of its own; the ways alternate. Also times indexing."""
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import support
+from jobs import apart
+from peers.environments import python_of, versions
+from serving import Daemon
+
+from job import LMDB_WAYS, TAR_WAYS, write_shards
+
+PACKAGES = ["torch", "webdataset", "lmdb", "numpy"]
+ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 3))
+READERS = (1, 2, 4, 8)
+JOB = support.ROOT / "bench/index/job.py"
+SHARDS, SAMPLES, SIZE = 12, 1000, 110_000  # shards, samples of each, and the mean bytes of an image
+RECORDS, RECORD = 100_000, 4096           # samples of LMDB, and their bytes
+
+
+def evict(*files):
+    """Removes the files from the page cache."""
+    for file in files:
+        with open(file, "rb") as opened:
+            os.fdatasync(opened.fileno())
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def index(source, dataset):
+    begin = time.perf_counter()
+    subprocess.run([support.program("dieselctl"), "index", source, "--output", dataset], check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - begin
+
+
+def unknown(dataset, folder, number):
+    """Returns a copy of the dataset of which dieseld has nothing."""
+    return shutil.copytree(dataset, folder / f"{dataset.name}-{number}")
+
+
+def of_shards(folder, python, raw):
+    shards = folder / "shards"
+    write_shards(shards, SHARDS, SAMPLES, SIZE)
+    dataset = folder / "shards.diesel"
+    files = sorted(shards.glob("*.tar"))
+    index_s = index(shards, dataset)
+    for number in range(ROUNDS):
+        for way in TAR_WAYS:
+            evict(*files)
+            data = unknown(dataset, folder, number) if way == "diesel" else shards
+            raw.append({"of": "tar", "way": way, "round": number, **apart.run([python, JOB, way, data])})
+    return 3 * SHARDS * SAMPLES / index_s
+
+
+def of_lmdb(folder, python, raw):
+    database = folder / "records.lmdb"
+    subprocess.run([python, "-c", "import sys; from job import write_lmdb; write_lmdb(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))", database,
+                    str(RECORDS), str(RECORD)], check=True, cwd=JOB.parent)
+    dataset = folder / "lmdb.diesel"
+    index(database, dataset)
+    for number in range(ROUNDS):
+        for n in READERS:
+            for way in LMDB_WAYS:
+                evict(database / "data.mdb")
+                data = unknown(dataset, folder, f"{number}-{n}") if way == "lmdb-diesel" else database
+                begin = time.perf_counter()
+                with ThreadPoolExecutor(n) as pool:
+                    told = list(pool.map(lambda seed: apart.run([python, JOB, way, data, seed]), range(n)))  # noqa: B023
+                took = time.perf_counter() - begin
+                raw.append({"of": "lmdb", "way": way, "round": number, "readers": n, "cold": sum(t["n"] for t in told) / max(t["cold_s"] for t in told),
+                            "warm": sum(t["n"] for t in told) / max(t["warm_s"] for t in told), "took_s": took,
+                            **{name: sum(t[name] for t in told) / sum(2 * t["n"] for t in told) for name in ("major_faults", "switches")}})
+
+
+def plain(way):
+    return way.replace("-", "_")
+
+
+def main():
+    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
+    python, why = python_of("index", PACKAGES, "torch, webdataset, lmdb, numpy")
+    if not python:
+        support.skip(f"needs WebDataset: {why}")
+    print(versions(python, *PACKAGES), flush=True)
+    os.environ["DIESEL_PYTHON"] = python
+    raw, figures = [], {}
+    with support.Scratch() as folder, Daemon(folder, "--cache", "3G"):
+        folder = pathlib.Path(folder)
+        figures["members_per_s"] = of_shards(folder, python, raw)
+        of_lmdb(folder, python, raw)
+    print(f"indexing: {figures['members_per_s']:.0f} tar members/s")
+    for way in TAR_WAYS:
+        for kind in ("cold", "warm"):
+            mine = [r["n"] / r[f"{kind}_s"] for r in raw if r["of"] == "tar" and r["way"] == way]
+            figures[f"{plain(way)}_{kind}_per_s"] = median = support.median(mine)
+            print(f"tar, {way:14} {kind} {median:9.0f} samples/s", flush=True)
+    for kind in ("cold", "warm"):
+        figures[f"tar_{kind}_ratio"] = figures[f"diesel_{kind}_per_s"] / max(figures[f"webdataset_{w}_{kind}_per_s"] for w in (0, 2))
+    for n in READERS:
+        for way in LMDB_WAYS:
+            mine = [r for r in raw if r["of"] == "lmdb" and r["way"] == way and r["readers"] == n]
+            told = {name: support.median(r[name] for r in mine) for name in ("cold", "warm", "major_faults", "switches")}
+            figures |= {f"{plain(way)}_{n}_{name}": value for name, value in told.items()}
+            print(f"LMDB, {way:12} {n} readers: " + ", ".join(f"{name} {value:.3g}" for name, value in told.items()), flush=True)
+        figures[f"lmdb_{n}_ratio"] = figures[f"lmdb_diesel_{n}_cold"] / figures[f"lmdb_torch_{n}_cold"]
+    support.result_write("index", raw, **figures)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except apart.Failed as failure:
+        sys.exit(str(failure))

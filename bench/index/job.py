@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""job.py WAY DATA [SEED]: reads two epochs in random order, in batches of 64 as stored, and prints {"n", "cold_s", "warm_s", "major_faults",
+"switches"} as JSON: samples, seconds of each epoch, and page faults with a read and context switches of both.
+
+diesel: diesel_loader over the shards. webdataset-N: WebDataset's pipeline with shuffled shards and a shuffle buffer of 1000 samples, in a
+DataLoader with N workers. lmdb-diesel: diesel_loader over the database. lmdb-torch: PyTorch's DataLoader over python-lmdb as its users
+write it: opened for reading without lock and read-ahead, keys in random order, 2 workers."""
+import glob
+import io
+import json
+import os
+import pathlib
+import random
+import resource
+import sys
+import tarfile
+import time
+
+BATCH = 64
+
+
+def write_shards(folder, n_shards, n_samples, size):
+    rng = random.Random(1)
+    folder.mkdir()
+    for shard in range(n_shards):
+        with tarfile.open(folder / f"train-{shard:04d}.tar", "w") as archive:
+            for i in range(n_samples):
+                key = f"{shard * n_samples + i:08d}"
+                fields = {"jpg": rng.randbytes(rng.randrange(size // 2, 3 * size // 2)), "txt": b"a caption " * 8, "cls": b"%d" % (i % 100)}
+                for name, data in fields.items():
+                    info = tarfile.TarInfo(f"{key}.{name}")
+                    info.size = len(data)
+                    archive.addfile(info, io.BytesIO(data))
+
+
+def write_lmdb(path, n, size):
+    import lmdb
+    rng = random.Random(2)
+    with lmdb.open(path, map_size=4 * n * (size + 4096)) as env:
+        for first in range(0, n, 1000):
+            with env.begin(write=True) as transaction:
+                for i in range(first, min(first + 1000, n)):
+                    transaction.put(b"%08d" % i, rng.randbytes(size))
+
+
+def diesel(data, seed):
+    import diesel_loader.torch
+    loader = diesel_loader.torch.DataLoader(data, BATCH, shuffle=True, seed=seed, collate_fn=list)
+    return lambda: sum(len(batch) for batch in loader)
+
+
+def lmdb_diesel(data, seed):
+    import diesel_loader.torch
+    loader = diesel_loader.torch.DataLoader(data, BATCH, shuffle=True, seed=seed)
+    return lambda: sum(len(labels) for _, labels in loader)
+
+
+def webdataset(data, seed, workers):
+    import torch
+    import webdataset as wds
+    urls = sorted(glob.glob(f"{data}/*.tar"))
+
+    def epoch():
+        dataset = wds.WebDataset(urls, shardshuffle=len(urls), seed=seed).shuffle(1000)
+        return sum(len(batch) for batch in torch.utils.data.DataLoader(dataset, BATCH, num_workers=workers, collate_fn=list))
+    return epoch
+
+
+class Records:
+    """A map-style dataset; each process opens the database for itself."""
+
+    def __init__(self, path):
+        import lmdb
+        self.path, self.env, self.pid = path, None, None
+        with lmdb.open(path, readonly=True, lock=False) as env:
+            self.n = env.stat()["entries"]
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        import lmdb
+        if self.pid != os.getpid():
+            self.env, self.pid = lmdb.open(self.path, readonly=True, lock=False, readahead=False, meminit=False), os.getpid()
+        with self.env.begin() as transaction:
+            return transaction.get(b"%08d" % i)
+
+
+def lmdb_torch(data, seed):
+    import torch
+    torch.manual_seed(seed)
+    loader = torch.utils.data.DataLoader(Records(data), BATCH, shuffle=True, num_workers=2, collate_fn=list)
+    return lambda: sum(len(batch) for batch in loader)
+
+
+TAR_WAYS = {"diesel": diesel, "webdataset-0": lambda data, seed: webdataset(data, seed, 0),
+            "webdataset-2": lambda data, seed: webdataset(data, seed, 2)}
+LMDB_WAYS = {"lmdb-diesel": lmdb_diesel, "lmdb-torch": lmdb_torch}
+
+
+def used():
+    both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_majflt for u in both), sum(u.ru_nvcsw + u.ru_nivcsw for u in both)
+
+
+def main():
+    way, data, seed = sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 0
+    epoch = {**TAR_WAYS, **LMDB_WAYS}[way](str(pathlib.Path(data)), seed)
+    told = {}
+    faults, switches = used()
+    for kind in ("cold", "warm"):
+        begin = time.perf_counter()
+        told["n"] = epoch()
+        told[f"{kind}_s"] = time.perf_counter() - begin
+    told["major_faults"], told["switches"] = used()[0] - faults, used()[1] - switches
+    print(json.dumps(told), flush=True)
+
+
+if __name__ == "__main__":
+    main()

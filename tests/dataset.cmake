@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-foreach(module blocks chunk fairness meta pack shuffle snapshot snapshot_hash snapshot_update split store subset writer)
+foreach(module blocks chunk fairness fields meta pack shuffle snapshot snapshot_hash snapshot_update split store subset writer)
   diesel_unit_test(dataset/${module} USES diesel_dataset)
 endforeach()
 target_sources(test_dataset_blocks PRIVATE ${CMAKE_SOURCE_DIR}/client/elsewhere/zstd_decode.c) # libdiesel's way to libzstd
@@ -69,6 +69,7 @@ foreach(case registry registry_cluster cluster_status top_nodes)
 endforeach()
 
 diesel_fuzz_target(ctl/tar USES diesel_packing)
+diesel_fuzz_target(dataset/fields USES diesel_dataset_fields)
 foreach(parser blocks change chunk_head redis_reply redis_url snapshot)
   diesel_fuzz_target(dataset/${parser} USES diesel_dataset_write)
 endforeach()

@@ -50,7 +50,7 @@ function(diesel_later name version protocol least)
   target_include_directories(dieseld_${name} PRIVATE ${CMAKE_SOURCE_DIR}/daemon/cache ${CMAKE_SOURCE_DIR}/daemon/history) # for what is replaced
   target_link_libraries(dieseld_${name} PRIVATE diesel_daemon_run diesel_sqlite)
   target_include_directories(diesel_shared_${name} PRIVATE $<TARGET_PROPERTY:diesel_client,INCLUDE_DIRECTORIES>)
-  target_link_libraries(diesel_shared_${name} PRIVATE diesel_base diesel_dataset_lookup diesel_dataset_order diesel_dataset_sample
+  target_link_libraries(diesel_shared_${name} PRIVATE diesel_base diesel_dataset_fields diesel_dataset_lookup diesel_dataset_order diesel_dataset_sample
     diesel_dataset_store diesel_image_recipe)
 endfunction()
 

@@ -18,6 +18,7 @@
 #include "client/put_channel.h"
 #include "client/dataset.h"
 #include "dataset/chunk.h"
+#include "dataset/fields.h"
 #include "dataset/path_set.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
@@ -36,6 +37,8 @@ struct diesel_writer {
 	struct path_set paths;
 	uint8_t *buffer; /* bytes of samples to send; [n_sent, n) is not sent yet */
 	size_t n_sent, n, n_allocated;
+	bool has_layout;            /* the next field is set */
+	enum chunk_layout layout;   /* of the dataset's samples */
 	bool committing, committed; /* the request to commit is in the buffer; its answer has arrived */
 	struct error failure;       /* error of all further calls */
 	uint64_t version;
@@ -55,6 +58,10 @@ static int receive(struct diesel_writer *w, struct error *err)
 	if (reply.result < 0)
 		return error_set(err, reply.result, "%s", reply.text);
 	w->version = reply.version;
+	if (reply.n_layout) {
+		w->has_layout = true;
+		w->layout = (enum chunk_layout)(reply.n_layout - 1);
+	}
 	return 0;
 }
 
@@ -135,8 +142,18 @@ static int check(const struct diesel_writer *w, struct error *err)
 	return 0;
 }
 
-static int check_sample(const struct diesel_writer *w, const struct diesel_sample *s, struct error *err)
+/* A sample to put. */
+struct item {
+	const struct diesel_sample *sample;
+	enum chunk_layout layout;
+	const struct field *fields; /* with CHUNK_LAYOUT_FIELDS */
+	uint32_t n_fields;
+	size_t bytes;
+};
+
+static int check_sample(const struct diesel_writer *w, const struct item *item, struct error *err)
 {
+	const struct diesel_sample *s = item->sample;
 	char text[200];
 
 	text_printable(text, sizeof(text), s->path, s->path_length);
@@ -145,34 +162,52 @@ static int check_sample(const struct diesel_writer *w, const struct diesel_sampl
 				 "%s: invalid sample path '%s': must be relative, without empty, '.' or "
 				 "'..' components, and have at most %u bytes",
 				 w->name, text, CHUNK_NAME_MAX);
-	if (s->bytes > CHUNK_SAMPLE_MAX_BYTES)
+	if (item->bytes > CHUNK_SAMPLE_MAX_BYTES)
 		return error_set(err, -EFBIG,
 				 "%s: '%s' has %zu bytes, above the sample limit of 1 GiB: split it", w->name,
-				 text, s->bytes);
+				 text, item->bytes);
+	if (w->has_layout && w->layout != item->layout)
+		return error_set(err, -EINVAL,
+				 "%s has samples of the layout '%s', but '%s' is of the layout '%s': all "
+				 "samples of a dataset have one layout, so put it into another dataset",
+				 w->name, chunk_layout_name(w->layout), text,
+				 chunk_layout_name(item->layout));
 	if (s->stat && s->stat->mode & S_IFMT && !S_ISREG(s->stat->mode))
 		return error_set(err, -EINVAL, "%s: '%s': mode must be that of a regular file, not %o",
 				 w->name, text, s->stat->mode);
 	return 0;
 }
 
-static int put(struct diesel_writer *w, const struct diesel_sample *s, struct error *err)
+static void append_data(struct diesel_writer *w, const struct item *item)
 {
+	if (item->fields) {
+		fields_build(item->fields, item->n_fields, w->buffer + w->n);
+		w->n += item->bytes;
+	} else {
+		append(w, item->sample->data, item->bytes);
+	}
+}
+
+static int put(struct diesel_writer *w, const struct item *item, struct error *err)
+{
+	const struct diesel_sample *s = item->sample;
 	struct put_record record = {
-	    .bytes = s->bytes,
+	    .bytes = item->bytes,
 	    .mtime_ns = s->stat ? s->stat->mtime_ns : clock_realtime_ns(),
 	    .mode = s->stat ? s->stat->mode | S_IFREG : MODE,
 	    .path_length = (uint32_t)s->path_length,
+	    .layout = item->layout,
 	};
 	char text[200];
 	int r = check(w, err);
 
 	if (r == 0)
-		r = check_sample(w, s, err);
+		r = check_sample(w, item, err);
 	if (r == 0 && w->n - w->n_sent >= SEND_BYTES) /* a signal interrupted an earlier flush */
 		r = flush(w, err);
 	if (r < 0)
 		return r;
-	r = reserve(w, sizeof(record) + s->path_length + s->bytes);
+	r = reserve(w, sizeof(record) + s->path_length + item->bytes);
 	if (r == 0)
 		r = path_set_add(&w->paths, s->path, s->path_length);
 	if (r < 0)
@@ -182,20 +217,64 @@ static int put(struct diesel_writer *w, const struct diesel_sample *s, struct er
 				 text_printable(text, sizeof(text), s->path, s->path_length));
 	append(w, &record, sizeof(record));
 	append(w, s->path, s->path_length);
-	append(w, s->data, s->bytes);
+	append_data(w, item);
+	w->has_layout = true;
+	w->layout = item->layout;
 	r = w->n < SEND_BYTES ? 0 : flush(w, err);
 	return r == -EINTR ? 0 : r; /* the sample was accepted */
+}
+
+static int put_item(struct diesel_writer *w, const struct item *item, struct error *err)
+{
+	pthread_mutex_lock(&w->lock);
+	int r = put(w, item, err);
+
+	pthread_mutex_unlock(&w->lock);
+	return r;
 }
 
 int diesel_writer_put(struct diesel_writer *w, const struct diesel_sample *sample, char *error,
 		      size_t error_size)
 {
+	const struct item item = {.sample = sample, .bytes = sample->bytes};
 	struct error err = ERROR_INIT;
+	int r = put_item(w, &item, &err);
 
-	pthread_mutex_lock(&w->lock);
-	int r = put(w, sample, &err);
+	return r < 0 ? report_error(&err, r, error, error_size) : 0;
+}
 
-	pthread_mutex_unlock(&w->lock);
+static int put_fields(struct diesel_writer *w, const struct diesel_sample *sample, const struct field *fields,
+		      uint32_t n, struct error *err)
+{
+	struct item item = {.sample = sample, .layout = CHUNK_LAYOUT_FIELDS, .fields = fields, .n_fields = n};
+	char text[200];
+	int r = fields_check(fields, n, err);
+
+	if (r < 0) {
+		error_prefix(err, "%s: '%s':", w->name,
+			     text_printable(text, sizeof(text), sample->path, sample->path_length));
+		return r;
+	}
+	item.bytes = fields_bytes(fields, n);
+	return put_item(w, &item, err);
+}
+
+int diesel_writer_put_fields(struct diesel_writer *w, const struct diesel_sample *sample,
+			     const struct diesel_field *fields, uint32_t n_fields, char *error,
+			     size_t error_size)
+{
+	_cleanup_(freep) struct field *converted = calloc(n_fields ? n_fields : 1, sizeof(*converted));
+	struct error err = ERROR_INIT;
+	int r = converted ? 0 : error_errno(&err, -ENOMEM, "%s", w->name);
+
+	for (uint32_t i = 0; r == 0 && i < n_fields; i++)
+		converted[i] = (struct field){.name = fields[i].name,
+					      .name_length = fields[i].name_length,
+					      .data = fields[i].data,
+					      .bytes = fields[i].bytes,
+					      .kind = (enum field_kind)fields[i].kind};
+	if (r == 0)
+		r = put_fields(w, sample, converted, n_fields, &err);
 	return r < 0 ? report_error(&err, r, error, error_size) : 0;
 }
 

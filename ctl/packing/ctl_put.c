@@ -57,9 +57,9 @@ static int have(struct input *in, size_t bytes)
 	return 1;
 }
 
-static int say(int result, uint64_t version, const char *text)
+static int say(int result, uint64_t version, uint32_t n_layout, const char *text)
 {
-	struct put_reply reply = {.result = result, .version = version};
+	struct put_reply reply = {.result = result, .version = version, .n_layout = n_layout};
 
 	snprintf(reply.text, sizeof(reply.text), "%s", text);
 	return send(CHANNEL, &reply, sizeof(reply), MSG_NOSIGNAL) == sizeof(reply) ? 0 : -EPIPE;
@@ -75,7 +75,8 @@ static int take_sample(struct input *in, struct writer *w, struct error *err)
 		memcpy(&record, in->data + in->from, sizeof(record));
 	if (r > 0 && record.path_length == 0)
 		return 0;
-	if (r > 0 && (record.path_length > CHUNK_NAME_MAX || record.bytes > CHUNK_SAMPLE_MAX_BYTES))
+	if (r > 0 && (record.path_length > CHUNK_NAME_MAX || record.bytes > CHUNK_SAMPLE_MAX_BYTES ||
+		      record.layout >= CHUNK_N_LAYOUTS))
 		return error_set(err, -EPROTO,
 				 "the program that puts samples has another version of diesel: install the "
 				 "same version of both");
@@ -94,7 +95,9 @@ static int take_sample(struct input *in, struct writer *w, struct error *err)
 	};
 
 	in->from += sizeof(record) + record.path_length + record.bytes;
-	r = writer_add(w, &sample, err);
+	r = writer_set_layout(w, (enum chunk_layout)record.layout, err);
+	if (r == 0)
+		r = writer_add(w, &sample, err);
 	return r < 0 ? r : 1;
 }
 
@@ -137,21 +140,34 @@ static int parse(const struct option_verb *verb, int argc, char **argv, struct p
 	return r;
 }
 
+/* Returns the layout of the dataset's samples + 1, or 0. */
+static int n_layout_of(struct writer *w, uint32_t *ret, struct error *err)
+{
+	enum chunk_layout layout;
+	int r = writer_known_layout(w, &layout, err);
+
+	*ret = r > 0 ? (uint32_t)layout + 1 : 0;
+	return r < 0 ? r : 0;
+}
+
 static int write_dataset(const struct pack_options *o, struct error *err)
 {
 	struct writer_result committed = {0};
 	struct writer *w = NULL;
+	uint32_t n_layout = 0;
 	uint64_t n = 0;
 	int r = pack_open(o, &w, err);
 
 	if (r == 0)
-		r = say(0, 0, "");
+		r = n_layout_of(w, &n_layout, err);
+	if (r == 0)
+		r = say(0, 0, n_layout, "");
 	if (r == 0)
 		r = take_all(w, &n, err);
 	/* Commits nothing if nothing was put into a new dataset, so that no dataset remains. */
 	if (r == 0 && (writer_info(w)->version || n || o->shared))
 		r = pack_commit(o, &w, &committed, err);
-	(void)say(r, committed.version, r < 0 ? err->text : "");
+	(void)say(r, committed.version, 0, r < 0 ? err->text : "");
 	(void)shutdown(CHANNEL, SHUT_RD); /* the program need not wait until all files are removed */
 	if (r < 0 && w)
 		writer_discard(w);
@@ -161,7 +177,8 @@ static int write_dataset(const struct pack_options *o, struct error *err)
 
 static int run(const struct option_verb *verb, int argc, char **argv)
 {
-	struct pack_options o = {.chunk_bytes = CHUNK_DEFAULT_BYTES, .command = ctl_command()};
+	struct pack_options o = {
+	    .chunk_bytes = CHUNK_DEFAULT_BYTES, .command = ctl_command(), .layout = CHUNK_N_LAYOUTS};
 	struct error err = ERROR_INIT;
 
 	if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")))
@@ -176,7 +193,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	if (r == 0)
 		r = parse(verb, argc, argv, &o, &err);
 	if (r < 0)
-		(void)say(r, 0, err.text);
+		(void)say(r, 0, 0, err.text);
 	else
 		r = write_dataset(&o, &err);
 	return r < 0 ? CTL_FAILED : CTL_OK;

@@ -22,3 +22,10 @@ bool chunk_name_is_valid(const char *name, size_t length)
 	}
 	return true;
 }
+
+const char *chunk_layout_name(enum chunk_layout layout)
+{
+	static const char *const names[CHUNK_N_LAYOUTS] = {"plain", "fields", "tar"};
+
+	return layout < CHUNK_N_LAYOUTS ? names[layout] : "unknown";
+}

@@ -15,13 +15,6 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "stored structs are us
 
 #define DAMAGED "restore the file, or remove it and run `dieselctl rebuild`"
 
-const char *chunk_layout_name(enum chunk_layout layout)
-{
-	static const char *const names[CHUNK_N_LAYOUTS] = {"plain", "fields", "tar"};
-
-	return layout < CHUNK_N_LAYOUTS ? names[layout] : "unknown";
-}
-
 /* Checks the length of the head, which must be right before the checksum can be computed. */
 static int check_frame(const struct chunk_header *header, uint64_t file_bytes, const char *origin,
 		       struct error *err)

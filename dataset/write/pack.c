@@ -256,7 +256,7 @@ int pack_open(const struct pack_options *o, struct writer **ret, struct error *e
 	writer_compress(w, o->level);
 	writer_show(w, o->progress, o->context);
 	r = check_dataset(o, w, err);
-	if (r == 0)
+	if (r == 0 && o->layout < CHUNK_N_LAYOUTS)
 		r = writer_set_layout(w, o->layout, err);
 	if (r == 0 && o->keep_digests)
 		r = writer_keep_digests(w, err);

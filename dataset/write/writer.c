@@ -186,8 +186,7 @@ static int take_layout(const struct meta_chunk *chunk, void *context)
 	return 1;
 }
 
-/* Checks that samples of this layout may be added. The first ones decide for the dataset. */
-static int check_layout(struct writer *w, enum chunk_layout layout, struct error *err)
+int writer_known_layout(struct writer *w, enum chunk_layout *ret, struct error *err)
 {
 	int r = w->has_known_layout || w->rebuilt || !w->info.n_chunks
 		    ? 0
@@ -195,12 +194,22 @@ static int check_layout(struct writer *w, enum chunk_layout layout, struct error
 
 	if (r < 0)
 		return r;
-	if (w->has_known_layout && layout != w->known_layout)
+	*ret = w->known_layout;
+	return w->has_known_layout;
+}
+
+/* Checks that samples of this layout may be added. The first ones decide for the dataset. */
+static int check_layout(struct writer *w, enum chunk_layout layout, struct error *err)
+{
+	enum chunk_layout known;
+	int r = writer_known_layout(w, &known, err);
+
+	if (r > 0 && layout != known)
 		return error_set(err, -EEXIST,
 				 "%s has samples of the layout '%s', so samples of the layout '%s' cannot be "
 				 "added: choose a new directory",
-				 w->path, chunk_layout_name(w->known_layout), chunk_layout_name(layout));
-	return 0;
+				 w->path, chunk_layout_name(known), chunk_layout_name(layout));
+	return r < 0 ? r : 0;
 }
 
 int writer_set_layout(struct writer *w, enum chunk_layout layout, struct error *err)

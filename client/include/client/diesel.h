@@ -201,6 +201,60 @@ struct diesel_writer_options {
 int diesel_writer_open(const char *path, const struct diesel_writer_options *options,
 		       struct diesel_writer **ret, char *error, size_t error_size);
 
+enum diesel_field_kind {
+	DIESEL_FIELD_BYTES,
+	DIESEL_FIELD_TEXT, /* UTF-8 */
+	DIESEL_FIELD_JSON,
+	DIESEL_FIELD_IMAGE,         /* a file: JPEG, PNG, WebP, ... */
+	DIESEL_FIELD_ARRAY,         /* a .npy file */
+	DIESEL_FIELD_INT,           /* int64; in a dataset of tar shards decimal text */
+	DIESEL_FIELD_FLOAT,         /* float64 */
+	DIESEL_FIELD_BOOL,          /* 1 byte */
+	DIESEL_FIELD_NONE,          /* 0 bytes */
+	DIESEL_FIELD_MISSING = 255, /* the sample has no such field */
+};
+
+#define DIESEL_FIELDS_MAX 1024 /* fields of a sample that is put */
+
+struct diesel_field {
+	const char *name; /* UTF-8 without NUL, 1 to 255 bytes, not terminated */
+	size_t name_length;
+	const void *data; /* of any alignment */
+	size_t bytes;
+	uint32_t kind; /* enum diesel_field_kind */
+	uint32_t reserved;
+};
+
+/* One sample of a batch. */
+struct diesel_item {
+	const uint8_t *data; /* NULL in a packed batch: data is at batch.packed + i * batch.item_bytes */
+	uint64_t sample;     /* number in the snapshot */
+	uint32_t bytes;
+	int32_t label; /* class index; -1: not in a class folder */
+};
+
+/*
+ * Fields of samples in memory, which have a layout other than DIESEL_LAYOUT_PLAIN. Nothing is copied or
+ * decoded. The bytes may come from anybody: results lie inside the sample, and numbers have their length.
+ */
+/* Lists the fields of one sample, in the order of storage: fields[max], or as many as there are. *ret_n is
+ * their number. -EBADMSG: the sample is damaged; -EINVAL: the layout has no fields. */
+int diesel_fields_list(uint32_t layout, const void *sample, size_t bytes, struct diesel_field *fields,
+		       uint32_t max, uint32_t *ret_n);
+/*
+ * Finds n_names fields in each of n samples. The k-th field of sample i is at values[k * n + i], has
+ * sizes[k * n + i] bytes, and is of kinds[k * n + i] (enum diesel_field_kind). Where a sample has a name
+ * twice, the first one counts. n_fields[n] receives how many fields each sample has; NULL: not needed.
+ * -EBADMSG: sample *wrong is damaged; -EINVAL: the layout has no fields.
+ */
+int diesel_fields_find(uint32_t layout, const struct diesel_item *items, uint32_t n, const char *const *names,
+		       const size_t *name_lengths, uint32_t n_names, const void **values, uint32_t *sizes,
+		       uint8_t *kinds, uint32_t *n_fields, uint32_t *wrong);
+/* Copies n values, without the first `skip` bytes of each, one after another: to[n * bytes]. -EINVAL: a value
+ * has not skip + bytes bytes, or its first `skip` bytes are not those of the first value. */
+int diesel_fields_gather(const void *const *values, const uint32_t *sizes, uint32_t n, size_t skip,
+			 size_t bytes, void *to);
+
 struct diesel_sample {
 	const char *path; /* relative, as `a/b.jpg`: no slash at either end, no empty name, no . or ..; not
 			     terminated */
@@ -221,6 +275,13 @@ struct diesel_sample {
  */
 int diesel_writer_put(struct diesel_writer *writer, const struct diesel_sample *sample, char *error,
 		      size_t error_size);
+
+/* Adds a sample of fields, whose values are copied. sample: its data and bytes are ignored. All samples of a
+ * dataset are of one layout. Errors as of diesel_writer_put(), and -EINVAL: a field is invalid, or samples
+ * without fields were put; -EEXIST: also if a field occurs twice; the writer still works. */
+int diesel_writer_put_fields(struct diesel_writer *writer, const struct diesel_sample *sample,
+			     const struct diesel_field *fields, uint32_t n_fields, char *error,
+			     size_t error_size);
 
 /* Makes all samples durable and visible, as one version: *ret_version, which may be NULL. Without samples,
  * the dataset stays unchanged. -EINTR: call again; -EBUSY: other writers of a bucket were first, 16 times,
@@ -389,14 +450,6 @@ uint32_t diesel_order_max_batch(const struct diesel_order *order);
 /* Writes the numbers of a batch's samples: samples[diesel_order_max_batch()]. Cheap for batches in order.
  * -ERANGE: no such batch. */
 int diesel_order_batch(struct diesel_order *order, uint64_t batch, uint64_t *samples, uint32_t *ret_count);
-
-/* One sample of a batch. */
-struct diesel_item {
-	const uint8_t *data; /* NULL in a packed batch: data is at batch.packed + i * batch.item_bytes */
-	uint64_t sample;     /* number in the snapshot */
-	uint32_t bytes;
-	int32_t label; /* class index; -1: not in a class folder */
-};
 
 /*
  * A batch in shared memory, valid until it is released (also after the session is closed). packed: all

@@ -25,11 +25,14 @@ struct put_record {
 	uint64_t bytes, mtime_ns;
 	uint32_t mode; /* st_mode */
 	uint32_t path_length;
+	uint32_t layout; /* enum diesel_layout */
+	uint32_t reserved;
 };
 
 struct put_reply {
-	int32_t result; /* 0 or a negative errno */
-	uint32_t reserved;
+	int32_t result;             /* 0 or a negative errno */
+	uint32_t n_layout;          /* layout of the dataset's samples + 1; 0: it has none, or they are
+				       committed */
 	uint64_t version;           /* version of the dataset */
 	char text[WIRE_TEXT_BYTES]; /* one line, terminated; "" if result is 0 */
 };

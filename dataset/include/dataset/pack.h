@@ -55,7 +55,7 @@ struct pack_options {
 	uint64_t keep_snapshots;  /* writer_keep_snapshots(); 0: its default */
 	bool keep_digests;        /* writer_keep_digests() */
 	int level;                /* writer_compress() */
-	enum chunk_layout layout; /* writer_set_layout() */
+	enum chunk_layout layout; /* writer_set_layout(); CHUNK_N_LAYOUTS: the caller calls it */
 	pack_rewriter *rewrite;   /* NULL: files are packed as they are */
 
 	/* All may be NULL. */

@@ -121,7 +121,10 @@ void writer_compress(struct writer *w, int level);
  * another layout; err says so. writer_add() also returns this error, and writer_commit() for adopted chunks.
  */
 int writer_set_layout(struct writer *w, enum chunk_layout layout, struct error *err);
+/* Returns the layout of samples that are added. */
 enum chunk_layout writer_layout(const struct writer *w);
+/* Returns 1 and the layout of the dataset's samples, or 0 if it never had one. -errno of the metadata. */
+int writer_known_layout(struct writer *w, enum chunk_layout *ret, struct error *err);
 
 /* Return the state that this writer found, and the metadata and the store for lookups. All are borrowed. */
 const struct meta_info *writer_info(const struct writer *w);

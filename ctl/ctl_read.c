@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "ctl_dataset.h"
+#include "dataset/fields.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/text.h"
@@ -235,7 +236,39 @@ static bool is_binary(const unsigned char *data, size_t bytes)
 	return false;
 }
 
-static int cat_path(const struct option_verb *verb, const struct ctl_dataset *d, const char *path, bool force)
+struct cat_options {
+	bool force, from_meta;
+	uint64_t version;
+	const char *field;
+};
+
+/* Finds the bytes of one field of a sample. */
+static int find_field(const struct ctl_dataset *d, const char *path, const char *name, const void *sample,
+		      size_t bytes, struct field *ret, struct error *err)
+{
+	char text[200], shown[160];
+	struct fields_walk w;
+	int r = d->dataset
+		    ? fields_begin(&w, snapshot_info(dataset_snapshot(d->dataset))->layout, sample, bytes)
+		    : -EINVAL;
+
+	text_printable(text, sizeof(text), path, strlen(path));
+	text_printable(shown, sizeof(shown), name, strlen(name));
+	if (r == -EINVAL)
+		return error_set(err, r, "'%s' has no fields%s", text,
+				 d->dataset ? "" : " that --meta knows of: leave out --meta");
+	while (r == 0 && (r = fields_next(&w, ret)) > 0) {
+		if (ret->name_length == strlen(name) && memcmp(ret->name, name, ret->name_length) == 0)
+			return 0;
+		r = 0;
+	}
+	return r < 0 ? error_set(err, r, "the fields of '%s' are damaged", text)
+		     : error_set(err, -ENOENT, "'%s' has no field '%s'; `dieselctl stat` lists its fields",
+				 text, shown);
+}
+
+static int cat_path(const struct option_verb *verb, const struct ctl_dataset *d, const char *path,
+		    const struct cat_options *o)
 {
 	_cleanup_(freep) unsigned char *data = NULL;
 	struct error err = ERROR_INIT;
@@ -245,19 +278,18 @@ static int cat_path(const struct option_verb *verb, const struct ctl_dataset *d,
 
 	if (r < 0)
 		return ctl_failed(verb, &err);
+	struct field f = {.data = data, .bytes = bytes};
+
+	if (o->field && find_field(d, path, o->field, data, bytes, &f, &err) < 0)
+		return ctl_failed(verb, &err);
 	text_printable(text, sizeof(text), path, strlen(path));
-	if (!force && isatty(STDOUT_FILENO) && is_binary(data, bytes)) {
+	if (!o->force && isatty(STDOUT_FILENO) && is_binary(f.data, f.bytes)) {
 		error_set(&err, -EINVAL, "'%s' is binary: write it to a file or a pipe, or add -f", text);
 		return ctl_failed(verb, &err);
 	}
-	fwrite(data, 1, bytes, stdout);
+	fwrite(f.data, 1, f.bytes, stdout);
 	return CTL_OK;
 }
-
-struct cat_options {
-	bool force, from_meta;
-	uint64_t version;
-};
 
 static int run_cat(const struct option_verb *verb, int argc, char **argv)
 {
@@ -273,7 +305,7 @@ static int run_cat(const struct option_verb *verb, int argc, char **argv)
 	if (ctl_dataset_open(argv[optind], o.version, o.from_meta, &d, &err) < 0)
 		return ctl_failed(verb, &err);
 	for (int i = optind + 1; i < argc; i++) {
-		int r = cat_path(verb, &d, argv[i], o.force);
+		int r = cat_path(verb, &d, argv[i], &o);
 
 		result = r == CTL_OK ? result : r;
 	}
@@ -285,6 +317,7 @@ static int run_cat(const struct option_verb *verb, int argc, char **argv)
 #define AT(member) .at = offsetof(struct cat_options, member)
 
 static const struct option_row cat_rows[] = {
+    {"field", option_set_string, AT(field), .value = "NAME", .help = "write only this field of each sample"},
     {"force", option_set_flag, .letter = 'f', AT(force), .help = "print binary data to a terminal too"},
     CTL_ROW_VERSION(AT(version), .help = "version to read (default: the newest)"),
     {"meta", option_set_flag, AT(from_meta),

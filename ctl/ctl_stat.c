@@ -12,9 +12,11 @@
 #include "dataset/chunk_id.h"
 #include "dataset/dataset.h"
 #include "dataset/digest.h"
+#include "dataset/fields.h"
 #include "dataset/frozen.h"
 #include "dataset/meta.h"
 #include "dataset/backend.h"
+#include "dataset/sample.h"
 #include "dataset/snapshot.h"
 #include "dataset/snapshot_retained.h"
 #include "dataset/store.h"
@@ -207,8 +209,57 @@ static void shape_print_json(const struct shape *shape)
 		fputs("\"oldest_version\": null, ", stdout);
 }
 
+/* Prints the fields of a sample: "image (image, 12 KiB), ...", or a JSON array. Returns false, and prints
+ * nothing, if the sample is damaged. */
+static bool print_fields(enum chunk_layout layout, const void *sample, size_t bytes, bool json)
+{
+	struct fields_walk w;
+	struct field f;
+	char name[160], size[24];
+	const char *before = json ? "[" : "";
+	int r = fields_begin(&w, layout, sample, bytes);
+
+	while (r == 0 && (r = fields_next(&w, &f)) > 0)
+		r = 0;
+	if (r < 0 || fields_begin(&w, layout, sample, bytes) < 0)
+		return false;
+	for (; fields_next(&w, &f) > 0; before = ", ") {
+		fputs(before, stdout);
+		if (json) {
+			fputs("{\"name\": ", stdout);
+			ctl_json_string(f.name, f.name_length);
+			printf(", \"kind\": \"%s\", \"bytes\": %zu}", field_kind_name(f.kind), f.bytes);
+		} else {
+			printf("%s (%s, %s)", text_printable(name, sizeof(name), f.name, f.name_length),
+			       field_kind_name(f.kind), units_format_bytes(size, sizeof(size), f.bytes));
+		}
+	}
+	if (json)
+		fputs(before[0] == '[' ? "[]" : "]", stdout);
+	return true;
+}
+
+/* Reads the first sample. Returns NULL if there is none, or it cannot be read. */
+static unsigned char *read_first(const struct dataset *d, uint32_t *ret_bytes)
+{
+	const struct snapshot *s = dataset_snapshot(d);
+	struct snapshot_sample sample;
+	unsigned char *data;
+
+	if (snapshot_sample_get(s, 0, &sample) < 0 || !(data = malloc(sample.bytes ? sample.bytes : 1)))
+		return NULL;
+	if (sample_read(s, dataset_store(d), &sample, data, sample.bytes, NULL) < 0) {
+		free(data);
+		return NULL;
+	}
+	*ret_bytes = sample.bytes;
+	return data;
+}
+
 /* Facts for stat that are not in the snapshot. */
 struct dataset_facts {
+	unsigned char *first; /* bytes of the first sample, if it has fields; or NULL */
+	uint32_t first_bytes;
 	uint64_t stored_bytes; /* size of the chunk files in use */
 	uint64_t plain_bytes;  /* size of these chunks in memory: the same, unless some are compressed */
 	bool knows_stored;
@@ -223,6 +274,7 @@ struct dataset_facts {
 
 static void facts_freep(const struct dataset_facts *f)
 {
+	free(f->first);
 	free(f->kept);
 }
 
@@ -257,6 +309,8 @@ static void collect(const char *path, const struct dataset *d, bool is_old, stru
 
 	for (uint64_t i = 0; snapshot_chunk_get(s, i, &chunk) == 0; i++)
 		f.plain_bytes += chunk.file_bytes;
+	if (snapshot_info(s)->layout != CHUNK_LAYOUT_PLAIN)
+		f.first = read_first(d, &f.first_bytes);
 	f.stored_bytes = f.plain_bytes;
 	if (snapshot_info(s)->is_compressed)
 		f.knows_stored = add_stored(s, dataset_store(d), &f.stored_bytes);
@@ -304,7 +358,10 @@ static void print_dataset_json(const char *path, const struct snapshot *s, const
 	       (unsigned long long)f->plain_bytes, info->max_bytes, info->equal_bytes,
 	       (unsigned long long)info->max_chunk_file_bytes, (unsigned long long)info->created_ns,
 	       info->has_digests ? "\"" DIGEST_NAME "\"" : "null", info->is_compressed ? "true" : "false");
-	printf("\"frozen\": %s, ", f->is_frozen ? "true" : "false");
+	printf("\"layout\": \"%s\", \"fields\": ", chunk_layout_name(info->layout));
+	if (!f->first || !print_fields(info->layout, f->first, f->first_bytes, true))
+		fputs("null", stdout);
+	printf(", \"frozen\": %s, ", f->is_frozen ? "true" : "false");
 	if (f->has_meta)
 		printf("\"meta_version\": %llu, \"pending\": %s, ", (unsigned long long)f->meta.version,
 		       f->meta.has_pending ? "true" : "false");
@@ -341,6 +398,18 @@ static void print_classes(const struct snapshot *s)
 			printf("%s %s", i ? "," : ":", text_printable(text, sizeof(text), name, length));
 	}
 	puts(n > 10 ? ", ..." : "");
+}
+
+static void print_layout(const struct snapshot_info *info, const struct dataset_facts *f)
+{
+	if (info->layout == CHUNK_LAYOUT_PLAIN)
+		return;
+	printf("layout    %s\nfields    ", chunk_layout_name(info->layout));
+	if (!f->first || !print_fields(info->layout, f->first, f->first_bytes, false))
+		fputs("the first sample cannot be read", stdout);
+	else
+		fputs(", of the first sample", stdout);
+	putchar('\n');
 }
 
 static void print_metadata(const struct option_verb *verb, const char *path, const struct snapshot_info *info,
@@ -395,6 +464,7 @@ static void print_dataset(const struct option_verb *verb, const char *path, cons
 	putchar('\n');
 	printf("digest    %s\n", info->has_digests ? DIGEST_NAME : "none");
 	print_classes(s);
+	print_layout(info, f);
 	print_metadata(verb, path, info, f);
 	if (f->has_meta && f->meta.has_pending)
 		puts("pending   a pack is running or was interrupted; to continue it, run the same command "
@@ -502,7 +572,9 @@ const struct option_verb ctl_stat = {
     .summary = "Describe a dataset or one sample of it",
     .about =
 	"Prints version, counts, sizes, digest and classes of a dataset, and the bytes of compressed chunks "
-	"in storage and in memory. It also prints a histogram of the lengths of samples, and the versions "
+	"in storage and in memory. If samples have fields, it prints the layout, and name, kind and bytes of "
+	"the "
+	"first sample's fields. It also prints a histogram of the lengths of samples, and the versions "
 	"whose snapshots are kept, which jobs can open. If the metadata is in the same folder, `stat` adds "
 	"holes, chunks without any sample, and the versions that can be read. Holes are the bytes of deleted "
 	"and replaced samples, which `dieselctl purge` would free. With a path, `stat` prints where that "

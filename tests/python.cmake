@@ -9,6 +9,9 @@ if(TARGET dieseld)
     diesel_script_test(integration ${subject}
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_${subject}.py)
   endforeach()
+  foreach(subject fields fields_loader)
+    diesel_script_test(integration ${subject} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/fields/test_${subject}.py)
+  endforeach()
   diesel_script_test(integration differential
     /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/differential/differential.py --scripts 50)
   foreach(subject fixes steps)

@@ -14,7 +14,7 @@ struct tar_header {
 
 _Static_assert(sizeof(struct tar_header) == BLOCK, "stored");
 
-/* What extension headers say about the next member. */
+/* Properties of the next member from extension headers. */
 struct extension {
 	const char *path; /* NULL: as in its header */
 	size_t path_length;

@@ -15,6 +15,7 @@ set(not_our_c
   integration.abi                   # Python
   integration.batch_log             # the same
   integration.bucketing             # the same
+  integration.fields_loader         # the same; integration.fields brings the bytes
   integration.jax                   # the same
   integration.mixture               # the same
   integration.torch_frameworks      # the same

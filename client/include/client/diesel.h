@@ -276,9 +276,9 @@ struct diesel_sample {
 int diesel_writer_put(struct diesel_writer *writer, const struct diesel_sample *sample, char *error,
 		      size_t error_size);
 
-/* Adds a sample of fields, whose values are copied. sample: its data and bytes are ignored. All samples of a
- * dataset are of one layout. Errors as of diesel_writer_put(), and -EINVAL: a field is invalid, or samples
- * without fields were put; -EEXIST: also if a field occurs twice; the writer still works. */
+/* Adds a sample of fields, whose values are copied. Ignores data and bytes of `sample`. Errors are those of
+ * diesel_writer_put(), after which the writer still works. In addition, -EINVAL: an invalid field, or samples
+ * without fields were put; -EEXIST: a field occurs twice. */
 int diesel_writer_put_fields(struct diesel_writer *writer, const struct diesel_sample *sample,
 			     const struct diesel_field *fields, uint32_t n_fields, char *error,
 			     size_t error_size);

@@ -9,6 +9,8 @@ import multiprocessing
 
 import numpy
 
+from .fields import dtype_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -40,9 +42,12 @@ def collate(samples):
 
 
 def list_collate(samples: list[Any]) -> list[Any]:
-    """A collate_fn that leaves the samples as they are, in a list: [list of B samples, labels] or [list, labels, ids].
+    """A collate_fn that leaves the samples as they are, in a list: [list of B samples, labels] or [list, labels, ids]. Dicts of
+    fields stay a list of dicts.
 
     Where there is no loader and no transform either, dieseld gathers nothing: each is copied once, from where it has the samples."""
+    if isinstance(samples[0], dict):
+        return samples
     return [[sample[0] for sample in samples], *collate([sample[1:] for sample in samples])]
 
 
@@ -72,6 +77,10 @@ class Arrays:
     def of(self, buffer, dtype, shape):
         """Returns an array that views a buffer and keeps it alive."""
         return array_of(buffer, dtype, shape)
+
+    def of_bytes(self, data, name, shape):
+        """Returns the array of this dtype in a bytearray."""
+        return array_of(data, numpy.dtype(name), shape)
 
     def view(self, buffer):
         """Returns the bytes of a sample as a read-only 1-D array."""
@@ -110,6 +119,16 @@ class Arrays:
             return collate(samples)
         out = numpy.stack(arrays, out=allocate((len(arrays), *first.shape), first.dtype))
         return [out, *collate([sample[1:] for sample in samples])]
+
+    def column(self, values, allocate):
+        """Returns the values of one field as an array: numbers, or arrays of one shape and dtype. Else the list itself."""
+        if dtype := dtype_of(values):
+            return numpy.array(values, dtype)
+        first = values[0]
+        if not isinstance(first, (numpy.ndarray, numpy.generic)) or first.dtype.hasobject or not all(
+                type(v) is type(first) and v.shape == first.shape and v.dtype == first.dtype for v in values):
+            return values
+        return numpy.stack(values, out=allocate((len(values), *first.shape), first.dtype) if allocate else None)
 
     def out_of_band(self, obj):
         """Returns (address, bytes, owner, function that rebuilds the array from a buffer, its further arguments) if

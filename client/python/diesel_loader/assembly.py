@@ -31,6 +31,14 @@ def sample_numbers(batch):
     return [item.sample for item in batch.items[:batch.n_items]]
 
 
+def assembly_of(arrays, dataset, *arguments, **options):
+    """Returns the Assembly for samples of the dataset."""
+    if not dataset.reader:
+        return Assembly(arrays, dataset, *arguments, **options)
+    from .fields.assembly import FieldAssembly
+    return FieldAssembly(arrays, dataset, *arguments, **options)
+
+
 class Assembly:
     """Python work on the samples of a batch. Copied to worker processes with all objects it refers to.
 

@@ -16,6 +16,7 @@ import operator
 import os
 
 from . import errors, native
+from .fields import decode
 from .native import byref, lib
 from .subset import Subset
 
@@ -184,10 +185,16 @@ class Dataset:
         and ends when idle. "never": no daemon is started.
     version: of the dataset, as `dieselctl log` lists them, of which the snapshot is still kept (`dieselctl stat`); default the
         newest. It stays that one, whatever is published meanwhile, in all processes and after unpickling.
+    fields: the names of the fields to take, in this order; others are neither copied nor decoded. "__key__" stands for a sample's
+        path, "__label__" for its class number, and "__id__" for its number in the dataset. Default: all fields. ValueError for a
+        dataset without fields.
 
     len(dataset) samples, numbered in the order of storage. dataset[i] is (bytes, label), read from the files of a folder
     with the caller's own rights, and checked. dieseld serves read_many() and __getitems__(), which read several, from its
     cache, with few requests. If its cache cannot hold the dataset, or dieseld is gone, they read the files, too.
+
+    If samples have fields (docs/how-to/several-fields.md), `fields` has the names of the first one's, and dataset[i] is a dict of them.
+    read(), read_many() and dataset["a/1"] still return a sample's stored bytes.
 
     By paths inside the dataset: dataset["cat/1.jpg"] is its bytes. Likewise: "cat/1.jpg" in dataset, listdir(), walk(),
     stat(), find().
@@ -211,11 +218,13 @@ class Dataset:
     _class_to_idx: dict[str, int] | None
     _targets: list[int] | None
     _as_classes: list[str] | None = None  # class names that number the classes, instead of the dataset's own
+    reader: decode.Reader | None  # of fields; None: samples have none
     _numbers: list[int] | None = None  # index of each own class in _as_classes; the last item is -1, for no class
 
     def __init__(self, path: str | os.PathLike[str], socket: str | None = None, daemon: str = AUTO,
-                 version: int | None = None) -> None:
+                 version: int | None = None, fields: Iterable[str] | None = None) -> None:
         self._connection = _Connection(place_of(path), socket, daemon, version_number(version))
+        self._asked_fields = None if fields is None else decode.checked(fields)
         self.is_pinned = version is not None
         self._describe()
 
@@ -241,7 +250,47 @@ class Dataset:
         self._n_samples = info.n_samples
         self._n_classes = info.n_classes
         self._classes = self._class_to_idx = self._targets = None
+        if info.layout == native.LAYOUT_PLAIN and self._asked_fields is not None:
+            raise ValueError(f"samples of {self.path} have no fields: leave out fields={self._asked_fields!r}")
+        self.reader = None if info.layout == native.LAYOUT_PLAIN else decode.Reader(info.layout, self._asked_fields, self.path)
         self._number_classes()
+
+    @property
+    def layout(self) -> str:
+        """How the bytes of a sample hold its fields: "plain" (no fields), "fields" or "tar"."""
+        return decode.LAYOUTS[self.reader.layout] if self.reader else decode.LAYOUTS[native.LAYOUT_PLAIN]
+
+    @property
+    def fields(self) -> tuple[str, ...] | None:
+        """The names of the first sample's fields, in the order of storage; None: samples have no fields."""
+        if self.reader is None:
+            return None
+        if not len(self):
+            return ()
+        number = self.number(0)
+        data = self.read(number)
+        try:
+            found = decode.listed(self.reader.layout, native.address_of(data), len(data))
+        except ValueError:
+            raise decode.damaged(f"the fields of {self.named(number)} are damaged") from None
+        return tuple(dict.fromkeys(name for name, *_ in found))
+
+    @property
+    def field_names(self) -> tuple[str, ...] | None:
+        """The names given as fields=; None: all fields."""
+        return self.reader.names if self.reader else None
+
+    def named(self, number: int) -> str:
+        """The name of a sample in messages."""
+        return f"sample {number}, {self.sample_path(number)} of {self.path}"
+
+    def decoded(self, items: Any, n: int, labels: Sequence[int], numbers: Sequence[int]) -> list[Any]:
+        """Returns (dict of fields, names of those that are images) for n samples in memory, an array of native.Item."""
+        assert self.reader is not None
+        return self.reader.samples(items, n, lambda i: self.sample_path(numbers[i]), labels, numbers, lambda i: self.named(numbers[i]))
+
+    def _dicts(self, numbers: list[int], pieces: list[bytearray], labels: list[int]) -> list[Any]:
+        return self.decoded(decode.items_of(pieces), len(numbers), labels, numbers) if numbers else []
 
     def with_classes(self, classes: Iterable[str]) -> Self:
         """Returns the dataset with its classes numbered as in this list, such as the `classes` of another dataset.
@@ -526,13 +575,16 @@ class Dataset:
         if isinstance(i, str):
             return bytes(self.read(self.find(i)))
         number = self.number(i)
+        if self.reader:
+            return self._dicts([number], [self.read(number)], [self.label(number)])[0][0]
         return self.read(number), self.label(number)
 
     def __getitems__(self, indices: Iterable[Any]) -> list[Any]:
         """Returns [self[i] for i in indices], with few requests. PyTorch's DataLoader calls it for a batch."""
         chosen = [self.number(i) for i in indices]
         infos = self._infos(chosen)
-        return list(zip(self._read_as(chosen, infos), self._labels(infos)))
+        pieces, labels = self._read_as(chosen, infos), self._labels(infos)
+        return [sample for sample, _ in self._dicts(chosen, pieces, labels)] if self.reader else list(zip(pieces, labels))
 
     def _getitems(self, indices: Iterable[Any]) -> list[Any]:
         """Does the same for Grain, whose RandomAccessDataSource a dataset is."""
@@ -638,9 +690,9 @@ class Dataset:
 
 
 def open(path: str | os.PathLike[str], socket: str | None = None, daemon: str = AUTO,  # noqa: A001
-         version: int | None = None) -> Dataset:
-    """Returns Dataset(path, socket, daemon, version); modules of other formats also name this open()."""
-    return Dataset(path, socket, daemon, version)
+         version: int | None = None, fields: Iterable[str] | None = None) -> Dataset:
+    """Returns Dataset(path, socket, daemon, version, fields); modules of other formats also name this open()."""
+    return Dataset(path, socket, daemon, version, fields)
 
 
 def status(socket: str | None = None) -> dict[str, Any]:

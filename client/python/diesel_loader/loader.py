@@ -18,14 +18,15 @@ import warnings
 import weakref
 
 from . import bucketing, errors, fingerprint, frameworks, native, order, seeding
-from .assembly import Assembly, pil_loader
+from .assembly import assembly_of, pil_loader
 from .batch_log import BatchLog
+from .fields.decode import LABEL
 from .native import lib
 from .options import GROUPS, integer
 from .ranks import agreement, dealing, membership
 from .recipe.codec import begins_with_codec, check_no_codec, codec_plan
 from .recipe.damage import Damage
-from .recipe.plan import Decoded, Plan, flatten, make_plan, whole_in_python
+from .recipe.plan import Decoded, Plan, field_plan, flatten, make_plan, whole_in_python
 from .recipe.recipe import DAMAGE
 from .session import Session
 from .stream import Stream, usable_cores
@@ -171,11 +172,12 @@ class Loader:
         arrays, dataset = self._arrays, self.dataset
         self._plan = self._make_plan(arrays, dataset, functions, self._served, bool(bucket_by_length), native_transform, damaged)
         self._decoded = Decoded(self._plan) if self._plan.recipe else None
-        self._views = self._served and not self._decoded and functions == (None, None, None, arrays.list_collate)
-        if self._views:
+        is_list = self._served and not self._decoded and functions == (None, None, None, arrays.list_collate) and not dataset.reader
+        self._views = is_list or self._served and dataset.reader is not None  # fields are found and copied where the daemon has them
+        if is_list:
             functions = (None, None, None, None)
         loader, transform, target_transform, collate_fn = functions
-        has_work = Assembly(arrays, dataset, loader, transform, target_transform, collate_fn, None, decoded=self._decoded).has_work
+        has_work = assembly_of(arrays, dataset, loader, transform, target_transform, collate_fn, None, decoded=self._decoded).has_work
         auto = workers is None
         if self._served and not has_work:
             auto, workers = False, 0
@@ -186,7 +188,8 @@ class Loader:
         self.bucket_by_length = _bucket_batches(bucket_by_length) if not dataset.equal_bytes else 0
         self.lanes, self.drift = dealing.check(self.lanes, self.drift, len(dataset), dataset.path)
         self._damage = Damage(dataset, damaged == "skip")
-        if not target_transform and (outside := dataset.no_class()):
+        uses_labels = not target_transform and (not dataset.reader or dataset.reader.has(LABEL))
+        if uses_labels and (outside := dataset.no_class()):
             warnings.warn(f"{dataset.path}: {outside} is in no class folder, and has label -1, which losses reject or read as the last "
                           f"class: use dataset.filter(classes=dataset.classes) to keep only samples with a class", stacklevel=3)
 
@@ -198,6 +201,8 @@ class Loader:
             raise ValueError(f'native must be None, False or "require", not {native_transform!r}')
         if damaged not in DAMAGE:
             raise ValueError(f'damaged must be "error", "skip" or "zero", not {damaged!r}')
+        if dataset.reader:
+            return field_plan(transform, native_transform, damaged)
         by_codec = begins_with_codec(transform)
         made = make_plan(transform, lambda: _first_of(dataset)) if transform and not by_codec else Plan([])
         why = None
@@ -570,7 +575,7 @@ class Loader:
 
     def _make_stream(self, ranks, dealt):
         how = seeding.Seeding(self._random_state, self.seed, *ranks, self.batch_size)
-        assembly = Assembly(self._arrays, self.dataset, *self._functions, how, self._return_ids, self._record is not None,
+        assembly = assembly_of(self._arrays, self.dataset, *self._functions, how, self._return_ids, self._record is not None,
                             self._decoded)
         number = None if self._auto else self.num_workers
         setup = Setup(assembly, self.worker_init_fn, seeding.derive(self.seed, *ranks), number)

@@ -123,7 +123,7 @@ class Job:
 
 GROUPS = {"order": Order, "decode": Decode, "batches": Batches, "job": Job}
 GROUP_OF = {field.name: group for group, kind in GROUPS.items() for field in fields(kind)}
-OF_DATASET = ("daemon", "socket", "version")
+OF_DATASET = ("daemon", "socket", "version", "fields")
 
 
 def check_groups(**given: Any) -> None:

@@ -437,7 +437,11 @@ class Stream:
         lease, entry.lease, entry.done = entry.lease, None, True
         copies, n_items = self.session.must_copy, lease.batch.n_items
         if not self._assembly.has_work:
-            entry.result = self._assembly.batch(lease, entry.epoch, entry.index, copies)
+            try:
+                entry.result = self._assembly.batch(lease, entry.epoch, entry.index, copies)
+            except Exception as error:  # of samples with fields
+                entry.error, lease = error, None
+                _clear_frames(error.__traceback__.tb_next)
             return
         cpu, wall = time.thread_time_ns(), time.perf_counter_ns()
         try:

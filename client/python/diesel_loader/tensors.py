@@ -8,6 +8,8 @@ import torch
 import torch.multiprocessing
 import torch.utils.data
 
+from .fields import dtype_of
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -42,6 +44,22 @@ def is_plain(tensor):
             and not tensor.is_neg())
 
 
+WIDER = {"uint16": "int32", "uint32": "int64"}  # for versions of torch without these
+
+
+def _as_tensor(value):
+    """Returns a tensor, or an array as a tensor; None: it is neither, or torch has no such dtype."""
+    if isinstance(value, torch.Tensor):
+        return value
+    if not hasattr(value, "__array_interface__") or type(value).__module__ != "numpy":
+        return None
+    name = value.dtype.name if hasattr(torch, value.dtype.name) else WIDER.get(value.dtype.name)
+    if name is None or not isinstance(getattr(torch, name, None), torch.dtype):
+        return None
+    value = value.astype(name, order="C", copy=not (value.flags.writeable and value.dtype.isnative))
+    return torch.as_tensor(value)
+
+
 def pad_collate(samples: list[Any], value: float = 0, multiple: int = 1) -> list[Any]:
     """A collate_fn: samples of different lengths in one tensor, padded at the end.
 
@@ -59,10 +77,13 @@ def pad_collate(samples: list[Any], value: float = 0, multiple: int = 1) -> list
 
 
 def list_collate(samples: list[Any]) -> list[Any]:
-    """A collate_fn: samples stay as they are, in a list: [list of B samples, labels] or [list, labels, ids].
+    """A collate_fn: samples stay as they are, in a list: [list of B samples, labels] or [list, labels, ids]. Dicts of fields stay
+    a list of dicts.
 
     If there is also no loader and no transform, dieseld does not gather batches: each sample is copied once, from the chunk in its
     cache."""
+    if isinstance(samples[0], dict):
+        return samples
     return [[sample[0] for sample in samples], *torch.utils.data.default_collate([sample[1:] for sample in samples])]
 
 
@@ -80,6 +101,16 @@ class Tensors:
     def of(self, buffer, dtype, shape):
         """Returns a tensor that views a buffer and keeps it alive."""
         return tensor_of(buffer, dtype, shape)
+
+    def of_bytes(self, data, name, shape):
+        """Returns the tensor in a bytearray of numbers of NumPy's dtype of this name; None: torch has no such dtype."""
+        dtype = getattr(torch, name, None)
+        if isinstance(dtype, torch.dtype):
+            return self._formatted(tensor_of(data, dtype, shape))
+        if name not in WIDER:
+            return None
+        import numpy
+        return self._formatted(torch.from_numpy(numpy.frombuffer(data, name).astype(WIDER[name]).reshape(shape)))
 
     def view(self, buffer):
         """Returns the bytes of a sample as a 1-D tensor, which must not be written to."""
@@ -112,16 +143,31 @@ class Tensors:
                    for t in tensors):
             data, *rest = torch.utils.data.default_collate(samples)
             return [self._formatted(data), *rest]
-        shape = (len(tensors), *first.shape)
+        return [self._stack(tensors, allocate), *torch.utils.data.default_collate([sample[1:] for sample in samples])]
+
+    def _stack(self, tensors, allocate):
+        shape, dtype = (len(tensors), *tensors[0].shape), tensors[0].dtype
         if self.channels_last and len(shape) == 4:
-            out = by_rows(allocate((shape[0], shape[2], shape[3], shape[1]), first.dtype))
+            out = by_rows(allocate((shape[0], shape[2], shape[3], shape[1]), dtype))
         else:
-            out = allocate(shape, first.dtype)
-        return [torch.stack(tensors, out=out), *torch.utils.data.default_collate([sample[1:] for sample in samples])]
+            out = allocate(shape, dtype)
+        return torch.stack(tensors, out=out)
 
     def _formatted(self, data):
         is_of_images = self.channels_last and isinstance(data, torch.Tensor) and data.dim() == 4
         return data.contiguous(memory_format=torch.channels_last) if is_of_images else data
+
+    def column(self, values, allocate):
+        """Returns the values of one field as a tensor: numbers, or tensors or arrays of one shape and dtype. Else the list itself."""
+        if dtype := dtype_of(values):
+            return torch.tensor(values, dtype=getattr(torch, dtype))
+        tensors = [_as_tensor(value) for value in values]
+        first = tensors[0]
+        if first is None or not all(t is not None and t.shape == first.shape and t.dtype == first.dtype for t in tensors):
+            return values
+        if not allocate or not all(type(t) is torch.Tensor and is_plain(t) for t in tensors):
+            return self._formatted(torch.stack(tensors))
+        return self._stack(tensors, allocate)
 
     def out_of_band(self, obj):
         """Returns (address, bytes, owner, function that makes the object from a buffer, its further arguments) if the object's bytes can

@@ -15,8 +15,9 @@ from torch.utils.data.distributed import DistributedSampler
 
 from . import dataset as served
 from . import bucketing, frameworks, seeding
-from .assembly import Assembly, pil_loader
+from .assembly import assembly_of, pil_loader
 from .device import SLOTS, DeviceStream, chosen
+from .fields.assembly import Collate
 from .loader import AUTO, Loader, check_methods, not_packed
 from .mixture import Mixture
 from .options import Batches, Decode, Job, Order, check_groups, check_names
@@ -34,18 +35,20 @@ __all__ = ["Batches", "ChunkShuffleSampler", "DataLoader", "Dataset", "Decode", 
 class Dataset(served.Dataset, torch.utils.data.Dataset):
     """A packed dataset as a map-style dataset, like torchvision's ImageFolder.
 
-    path, socket, daemon, version: as of diesel_loader.Dataset. transform, target_transform, loader: as for DataLoader and Decode; a
+    path, socket, daemon, version, fields: as of diesel_loader.Dataset. transform, target_transform, loader: as for DataLoader and Decode; a
     DataLoader uses them unless it has its own.
 
-    dataset[i] is (sample, label). Without transform and loader, a sample is a 1-D uint8 tensor of the stored bytes."""
+    dataset[i] is (sample, label). Without transform and loader, a sample is a 1-D uint8 tensor of the stored bytes. If samples have
+    fields, dataset[i] is a dict of them, or what the transform makes of it."""
 
     return_ids = False
     _listed = None  # numbers of the samples, if they are not in storage order; else None
     # Dataset[...] may stand in annotations, as PyTorch's may.
     __class_getitem__ = classmethod(types.GenericAlias)  # type: ignore[var-annotated]
 
-    def __init__(self, path, transform=None, target_transform=None, loader=None, socket=None, daemon=served.AUTO, version=None):
-        super().__init__(path, socket, daemon, version)
+    def __init__(self, path, transform=None, target_transform=None, loader=None, socket=None, daemon=served.AUTO, version=None,
+                 fields=None):
+        super().__init__(path, socket, daemon, version, fields)
         self.transform, self.target_transform, self.loader = transform, target_transform, loader
 
     @classmethod
@@ -58,7 +61,7 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
         return made
 
     def _assembly(self):
-        return Assembly(Tensors(), self, self.loader, self.transform, self.target_transform, None,
+        return assembly_of(Tensors(), self, self.loader, self.transform, self.target_transform, None,
                         seeding.Seeding(None, 0, 0, 1, 1), self.return_ids)
 
     @classmethod
@@ -91,14 +94,24 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
         if isinstance(i, (slice, str)):
             return super().__getitem__(i)
         number = self.number(i)
+        if self.reader:
+            return self._finished([number], [self.read(number)], [self.label(number)])[0]
         return self._assembly().sample(_tensor(self.read(number)), number, self.label(number))
 
     def __getitems__(self, indices):
         chosen = [self.number(i) for i in indices]
         infos = self._infos(chosen)
+        if self.reader:
+            return self._finished(chosen, self._read_as(chosen, infos), self._labels(infos))
         sample = self._assembly().sample
         return [sample(_tensor(data), number, label)
                 for data, number, label in zip(self._read_as(chosen, infos), chosen, self._labels(infos))]
+
+
+    def _finished(self, numbers, pieces, labels):
+        """Returns the dicts of samples with fields, after loader and transforms."""
+        finish = self._assembly().finish
+        return [finish(*one, number, label) for one, number, label in zip(self._dicts(numbers, pieces, labels), numbers, labels)]
 
 
 def _tensor(data):
@@ -220,7 +233,9 @@ class DataLoader(Loader, torch.utils.data.DataLoader):
         own = _OwnSampler(self)
         if sampler is None and batch_sampler is None:
             sampler = own
-        if not options["collate_fn"] and not dataset.equal_bytes and not (dataset.loader or dataset.transform or _has_methods(dataset)):
+        if not options["collate_fn"] and dataset.reader and (batch_size is not None or batch_sampler is not None):
+            options["collate_fn"] = Collate(self._arrays)
+        elif not options["collate_fn"] and not dataset.equal_bytes and not (dataset.loader or dataset.transform or _has_methods(dataset)):
             options["collate_fn"] = list_collate if batch_size is not None or batch_sampler is not None else None
         with warnings.catch_warnings():
             if self._auto:  # the number of workers is not the user's choice

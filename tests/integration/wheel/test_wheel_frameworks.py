@@ -51,13 +51,14 @@ class Frameworks(unittest.TestCase):
     def test_loader(self):
         self.passes("test_torch_loader.py")
 
-    def test_transforms_in_dieseld(self):
+    def test_transforms_in_dieseld_and_of_fields(self):
         # In a folder that the other tests do not see, for the reason in torchvision_support.py.
         folder = self.python.parent.parent / "torchvision"
         if not folder.exists():
             must(run(self.python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--target", folder, TORCHVISION),
                  self.python)
         self.passes("test_native.py", PYTHONPATH=folder)
+        self.passes("../fields/test_fields_loader.py", PYTHONPATH=folder)
 
 
 if __name__ == "__main__":

@@ -405,6 +405,19 @@ def whole_in_python(transform: Any, why: str) -> Plan:
     return Plan([Step(step, WORKER, why) for step in flatten(transform)])
 
 
+def field_plan(transform: Any, native_transform: Any, damaged: str) -> Plan:
+    """Returns the plan of the transform of samples with fields: a function, or a dict {field: function}. Raises ValueError for
+    options that need dieseld to decode."""
+    why = "samples have fields"
+    by_field = transform if isinstance(transform, dict) else {"": transform} if transform else {}
+    made = Plan([Step(step, WORKER, f"field {name!r}" if name else why) for name, one in by_field.items() for step in flatten(one)])
+    if native_transform == "require" or damaged != "error":
+        option = 'native="require"' if native_transform == "require" else f"damaged={damaged!r}"
+        raise ValueError(f"{option} applies only to samples that dieseld decodes, but the samples have fields")
+    made.check_ours()
+    return made
+
+
 class Decoded:
     """Further work on samples that dieseld has decoded: a Plan's recipe and rest, without the parts that workers do not
     need."""

@@ -2,6 +2,7 @@
 """Writing datasets: samples from memory, then one commit."""
 from __future__ import annotations
 
+import collections.abc
 import ctypes
 import errno
 import os
@@ -11,10 +12,12 @@ import warnings
 
 from .. import errors, native, on_demand
 from ..dataset import place_of
+from ..fields.encode import fields_of
 from ..native import byref, lib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
     from typing import Any
 
@@ -65,25 +68,33 @@ class Writer:
             raise ValueError(f"{self.path}: the writer is closed")
         return self._handle
 
-    def put(self, path: str | os.PathLike[str], data: Buffer, *, mode: int = 0o644, mtime: float | None = None) -> None:
+    def put(self, path: str | os.PathLike[str], data: Buffer | Mapping[str, Any], *, mode: int = 0o644, mtime: float | None = None) -> None:
         """Adds a sample, whose bytes are copied.
 
         path: inside the dataset, such as "cats/1.jpg"; its first folder is the sample's class. data: bytes, or any object with a buffer,
-        such as an array (its memory unchanged). mode, mtime: as for a file; mtime in seconds since 1970; None: now.
+        such as an array (its memory unchanged), or a dict of fields. mode, mtime: as for a file; mtime in seconds since 1970; None: now.
 
-        Raises ValueError for an invalid path, FileExistsError for a path that this writer has put before, OSError (EFBIG) above 1 GiB:
-        the sample is refused, and the writer stays usable. Any other OSError, such as a full disk, may concern an earlier sample, and
-        ends the writer.
+        A dict has 1 to 1024 fields, with names of 1 to 255 bytes (docs/how-to/several-fields.md). A value is bytes, str, int of 64 bits,
+        float, bool, None, an array, a tensor, or a PIL image, which is stored as PNG. Lists and dicts are stored as JSON. Bytes that
+        begin as a JPEG, PNG, WebP, GIF, BMP or TIFF file are an image. All samples of a dataset are bytes, or all are dicts.
+
+        Raises ValueError for an invalid path or field, or for bytes among dicts, and TypeError for a value of another type. Raises
+        FileExistsError for a path that this writer has put before, OSError (EFBIG) above 1 GiB. In these cases the sample is refused,
+        and the writer stays usable. Any other OSError, such as a full disk, may concern an earlier sample, and ends the writer.
         """
         name = os.fsencode(path)
-        memory, size = _memory_of(data)
+        fields = fields_of(data, os.fsdecode(name)) if isinstance(data, collections.abc.Mapping) else None
+        memory, size = _memory_of(b"" if fields else data)
         mtime_ns = time.time_ns() if mtime is None else int(mtime // 1) * NS_PER_S + round(mtime % 1 * NS_PER_S)
         if mtime_ns < 0:
             raise ValueError(f"mtime must be at least 0, not {mtime!r}")
         stat = native.Stat(mtime_ns, mode, 0, 0, 0)
         sample = native.Sample(ctypes.cast(ctypes.c_char_p(name), ctypes.c_void_p), len(name), ctypes.cast(memory, ctypes.c_void_p), size, ctypes.pointer(stat))
         with self._lock:
-            self._call(lib.diesel_writer_put, self._open_handle(), byref(sample))
+            if fields:
+                self._call(lib.diesel_writer_put_fields, self._open_handle(), byref(sample), *fields[:2])
+            else:
+                self._call(lib.diesel_writer_put, self._open_handle(), byref(sample))
 
     def commit(self) -> int:
         """Makes all samples durable and visible, closes the writer, and returns the dataset's version. On OSError nothing has changed,
@@ -139,6 +150,9 @@ def create(path: str | os.PathLike[str], *, append: bool = False, chunk_bytes: i
 
         with diesel_loader.create("photos.diesel") as w:
             w.put("cats/1.jpg", data)
+
+        with diesel_loader.create("pairs.diesel") as w:
+            w.put("00001", {"image": jpeg, "caption": "a cat", "score": 0.7})
 
     path: a folder, which is made if it is missing, or s3://BUCKET/PREFIX, written with this process's credentials.
     append: add to the dataset's samples, and replace those with the same path; without it, the dataset must be empty or new.

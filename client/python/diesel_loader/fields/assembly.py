@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches of samples with fields: the counterpart of ../assembly.py."""
+from __future__ import annotations
+
+import ctypes
+import time
+
+from .. import assembly, errors, native
+from . import npy
+from .decode import ID, KEY, LABEL, SPECIAL
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+def collate(arrays: Any, samples: list[Any], allocate: Any = None) -> Any:
+    """Combines samples into a batch. Of dicts, each value is a batch: numbers, and arrays of one shape, are stacked; anything
+    else stays a list. allocate: as in Assembly.batch()."""
+    first = samples[0]
+    if not isinstance(first, dict):
+        return arrays.column(samples, allocate)
+    for sample in samples:
+        if not isinstance(sample, dict) or sample.keys() != first.keys():
+            theirs = sorted(sample) if isinstance(sample, dict) else f"a {type(sample).__name__}"
+            raise KeyError(f"samples of one batch have different fields: {sorted(first)} and {theirs}: choose those that all have, with "
+                           "Dataset(PATH, fields=...), or pass collate_fn=")
+    return {name: arrays.column([sample[name] for sample in samples], allocate) for name in first}
+
+
+class Collate:
+    """A collate_fn for loaders that read by number."""
+
+    def __init__(self, arrays: Any) -> None:
+        self._arrays = arrays
+
+    def __call__(self, samples: list[Any]) -> Any:
+        return collate(self._arrays, samples)
+
+
+class FieldAssembly(assembly.Assembly):
+    """Samples are dicts. loader: called with the bytes of each image, or of the fields of a dict {field: loader}. transform:
+    called with the dict of a sample, or, of a dict {field: function}, with these fields."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        chosen = self.dataset.field_names
+        named = [*(self.transform if isinstance(self.transform, dict) else ()), *(self.loader if isinstance(self.loader, dict) else ())]
+        if chosen is not None and (unknown := [name for name in named if name not in chosen]):
+            raise ValueError(f"there is a function for field {unknown[0]!r}, which is not in fields={chosen!r}")
+        if self.target_transform and not (chosen and LABEL in chosen):
+            raise ValueError(f'target_transform applies to labels: add "{LABEL}" to fields= of the dataset, or leave it out')
+
+    def batch(self, lease: Any, epoch: int, index: int, copies: bool = False, allocate: Any = None) -> Any:
+        batch = lease.batch
+        if not batch.items:
+            raise RuntimeError("the batch has no items")
+        if not self.has_work:
+            return self._columns(batch)
+        samples = self._field_samples(batch, epoch, index)
+        try:
+            with self.arrays.collating():
+                return self.collate_fn(samples) if self.collate_fn else collate(self.arrays, samples, allocate)
+        except Exception as error:
+            errors.name(error, f"batch {index} of epoch {epoch}, which begins with {self._named(batch.items[0].sample)}")
+            raise
+
+    def _labels(self, batch: Any) -> Any:
+        return self.dataset.numbered(native.array_at(batch.labels, batch.n_items, native.c_int64))
+
+    def _columns(self, batch: Any) -> dict[str, Any]:
+        """Returns the collated batch. Values are copied once, from the daemon's cache."""
+        reader, items, n = self.dataset.reader, batch.items, batch.n_items
+
+        def named(i: int) -> str:
+            return self._named(items[i].sample)
+        found = reader.find(items, n, named) if reader.stored or reader.names is None else None
+        if found is None and reader.names is None:  # this raises the error that names the fields
+            return collate(self.arrays, self._field_samples(batch, 0, 0))
+        made: dict[str, Any] = {}
+        for name in reader.stored if reader.names is None else reader.names:
+            made[name] = self._special(name, batch) if name in SPECIAL else self._column(reader, found, reader.stored.index(name), named)
+        if self.return_ids:
+            made[ID] = self._special(ID, batch)
+        return made
+
+    def _special(self, name: str, batch: Any) -> Any:
+        if name == LABEL:
+            return self.arrays.numbers((native.c_int64 * batch.n_items)(*self._labels(batch)))
+        numbers = assembly.sample_numbers(batch)
+        return [self.dataset.sample_path(number) for number in numbers] if name == KEY else self.arrays.numbers((native.c_int64 * len(numbers))(*numbers))
+
+    def _column(self, reader: Any, found: Any, k: int, named: Any) -> Any:
+        kind, n = found.kinds[k * found.n], found.n
+        if found.kinds.count(kind, k * n, (k + 1) * n) == n:
+            made = None
+            if kind == native.FIELD_INT and reader.layout != native.LAYOUT_TAR:
+                made = self._stacked(found, k, 0, (), "int64", 8)
+            elif kind == native.FIELD_FLOAT:
+                made = self._stacked(found, k, 0, (), "float64", 8)
+            elif kind == native.FIELD_ARRAY:
+                made = self._arrays(found, k)
+            if made is not None:
+                return made
+        return self.arrays.column(reader.column(found, k, named), None)
+
+    def _stacked(self, found: Any, k: int, skip: int, shape: tuple[int, ...], dtype: str, size: int) -> Any:
+        data = found.gather(k, skip, size)
+        return None if data is None else self.arrays.of_bytes(data, dtype, (found.n, *shape))
+
+    def _arrays(self, found: Any, k: int) -> Any:
+        """Returns the .npy files of a column as one array, if all have one header. None: they have not, or are damaged."""
+        at = k * found.n
+        try:
+            start = ctypes.string_at(found.addresses[at], min(found.sizes[at], 12))
+            begin = min(npy.header_bytes(start), found.sizes[at])
+            shape, is_fortran, dtype = npy.parse_header(ctypes.string_at(found.addresses[at], begin))
+            size = npy.data_bytes(shape, dtype)
+            if size != found.sizes[at] - begin or not size or is_fortran or not dtype.isnative or dtype.kind not in "biuf":
+                return None
+            return self._stacked(found, k, begin, shape, dtype.name, size)
+        except ValueError:  # reader.column() says why
+            return None
+
+    def _field_samples(self, batch: Any, epoch: int, index: int) -> list[Any]:
+        n, labels, numbers = batch.n_items, list(self._labels(batch)), assembly.sample_numbers(batch)
+        decoded = self.dataset.decoded(batch.items, n, labels, numbers)
+        made, self.sample_ns = [], []
+        self.seeding.begin_batch(epoch, index)
+        for (sample, images), label, number in zip(decoded, labels, numbers):
+            self.seeding.begin_sample(epoch, number)
+            begin = time.perf_counter_ns() if self.measures else 0
+            made.append(self.finish(sample, images, number, label))
+            if self.measures:
+                self.sample_ns.append(time.perf_counter_ns() - begin)
+        return made
+
+    def finish(self, sample: dict[str, Any], images: Any, number: int, label: int) -> Any:
+        """Returns the sample after loader and transforms. images: the names of its fields that are images. An exception from these
+        functions names the sample."""
+        try:
+            if self.target_transform:
+                sample[LABEL] = self.target_transform(label)
+            if self.return_ids:
+                sample[ID] = number
+            by_field = self.transform if isinstance(self.transform, dict) else {}
+            for name, value in sample.items():
+                if name not in SPECIAL:
+                    sample[name] = self._value(name, value, name in images, by_field)
+            return self.transform(sample) if self.transform and not by_field else sample
+        except Exception as error:
+            errors.name(error, self._named(number))
+            raise
+
+    def _value(self, name: str, value: Any, is_image: bool, by_field: dict[str, Any]) -> Any:
+        load = self.loader.get(name) if isinstance(self.loader, dict) else self.loader if is_image else None
+        if load is None and is_image and name in by_field:
+            load = assembly.pil_loader
+        if load is not None:
+            value = load(value)
+        return by_field[name](value) if name in by_field else value

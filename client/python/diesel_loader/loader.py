@@ -90,6 +90,9 @@ class Loader:
     Arrays of a whole batch view shared memory that goes back to the daemon when the last reference is gone. A caller
     that keeps many batches gets copies instead. All may be written to, and results of workers may be kept.
 
+    If samples have fields (docs/how-to/several-fields.md), a batch is a dict {field: values}. Then transform is called with the dict of
+    each sample, or is a dict {field: function}, and collate_fn is called with a list of dicts.
+
     An exception of a function is raised here with the worker's traceback as its text; the following next() continues
     with the next batch. A worker that dies is replaced, and its batch done again; if that kills another one, RuntimeError
     names the batch. Each running iterator has its own workers; state_dict() describes the iterator used last.

@@ -41,7 +41,7 @@ class DataLoader(Loader):
                  timeout: float = 0, worker_init_fn: Callable[[int], Any] | None = None,
                  multiprocessing_context: str | multiprocessing.context.BaseContext | None = None,
                  prefetch_factor: int | None = None, persistent_workers: bool = True,
-                 seed: int = 0, transform: Callable[[Any], Any] | None = None,
+                 seed: int = 0, transform: Callable[[Any], Any] | dict[str, Callable[[Any], Any]] | None = None,
                  order: Order = Order(), decode: Decode = Decode(), batches: Batches = Batches(), job: Job = Job()) -> None:
         check_groups(order=order, decode=decode, batches=batches, job=job)
         for name in ("device", "memory_format"):

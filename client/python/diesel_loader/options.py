@@ -51,7 +51,8 @@ class Decode:
     decode=Decode(damaged="skip")).
 
     loader: called with the stored bytes, a 1-D uint8 tensor or array; gives what `transform` is called with. None (default): an
-        RGB PIL image where the path has an image's extension, else the bytes.
+        RGB PIL image where the path has an image's extension, else the bytes. If samples have fields: called with the bytes of each
+        image. It may also be a dict {field: function}.
     target_transform: called with each label. None (default): labels stay numbers.
     native: which of the transforms dieseld runs (docs/how-to/transforms.md; print(loader.plan())). None (default): the
         longest beginning that it supports; False: none, which raises ValueError for transforms of
@@ -66,7 +67,7 @@ class Decode:
         alone. Functions must seed their own generators.
     """
 
-    loader: Callable[[Any], Any] | None = None
+    loader: Callable[[Any], Any] | dict[str, Callable[[Any], Any]] | None = None
     target_transform: Callable[[int], Any] | None = None
     native: bool | str | None = None
     damaged: str = "error"

@@ -7,7 +7,7 @@ import tarfile
 import unittest
 
 # Imported first: adds the path of the other modules, and skips where modules are missing.
-from fields_support import N, FieldsCase, ctl, image, path_of, same, sample, set_layout, stat, stored, write
+from fields_support import N, Daemon, FieldsCase, ctl, image, path_of, same, sample, set_layout, stat, stored, write
 from PIL import Image
 
 import numpy
@@ -66,6 +66,18 @@ class Written(FieldsCase):
         data = dataset.read_many([2])[0]
         self.is_sample(read(native.LAYOUT_FIELDS, data), int(dataset.sample_path(2)[-3:]))
         self.assertEqual(bytes(data), dataset[dataset.sample_path(2)])
+
+    def test_storage_serves_samples_when_dieseld_is_gone(self):
+        folder = self.folder / "gone"
+        folder.mkdir()
+        path = write(folder / "one.diesel", 9)
+        with Daemon(folder, "--metrics", "off"):
+            dataset = diesel_loader.Dataset(path, fields=["n", "__key__"])
+        self.assertEqual(sorted(one["n"] for one in dataset.__getitems__(range(9))), [k - 5 for k in range(9)])
+        child = os.fork()
+        if child == 0:  # a forked process has no connection
+            os._exit(0 if dataset[3]["n"] == int(dataset.sample_path(3)[-3:]) - 5 else 1)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
 
     def test_a_missing_field_is_named(self):
         with self.assertRaises(KeyError) as raised:

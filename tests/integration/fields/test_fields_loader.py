@@ -149,8 +149,10 @@ class Native(Case):
             self.assertEqual([list(one) for one in batch], [["n", "caption"]] * 7)
 
     def test_bucketed_batches_have_every_sample(self):
-        loader = self.loader(of_numpy, "n", order=of_numpy.Order(bucket_by_length=2))
-        self.assertEqual(sorted(itertools.chain.from_iterable(b["n"].tolist() for b in loader)), sorted(sample(k)["n"] for k in range(N)))
+        for options in {}, {"transform": {"n": negative}, "num_workers": 2}:
+            loader = self.loader(of_numpy, "n", order=of_numpy.Order(bucket_by_length=2), **options)
+            sign = -1 if options else 1
+            self.assertEqual(sorted(sign * n for b in loader for n in b["n"].tolist()), sorted(sample(k)["n"] for k in range(N)))
 
 
 class Transformed(Case):

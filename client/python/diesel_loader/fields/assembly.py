@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def collate(arrays: Any, samples: list[Any], allocate: Any = None) -> Any:
-    """Combines samples into a batch. Of dicts, each value is a batch: numbers, and arrays of one shape, are stacked; anything
+    """Combines samples into a batch. Dicts give a dict of batches. Numbers, and arrays of one shape, are stacked, and anything
     else stays a list. allocate: as in Assembly.batch()."""
     first = samples[0]
     if not isinstance(first, dict):
@@ -39,8 +39,8 @@ class Collate:
 
 
 class FieldAssembly(assembly.Assembly):
-    """Samples are dicts. loader: called with the bytes of each image, or of the fields of a dict {field: loader}. transform:
-    called with the dict of a sample, or, of a dict {field: function}, with these fields."""
+    """Makes dicts of samples. loader: a function of the bytes of each image, or a dict {field: function}. transform: a function of
+    the dict of a sample, or a dict {field: function}."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -74,12 +74,13 @@ class FieldAssembly(assembly.Assembly):
 
         def named(i: int) -> str:
             return self._named(items[i].sample)
-        found = reader.find(items, n, named) if reader.stored or reader.names is None else None
+        found = reader.find(items, n, named) if reader.finds else None
         if found is None and reader.names is None:  # this raises the error that names the fields
             return collate(self.arrays, self._field_samples(batch, 0, 0))
         made: dict[str, Any] = {}
-        for name in reader.stored if reader.names is None else reader.names:
-            made[name] = self._special(name, batch) if name in SPECIAL else self._column(reader, found, reader.stored.index(name), named)
+        stored = found.names if found else ()
+        for name in stored if reader.names is None else reader.names:
+            made[name] = self._special(name, batch) if name in SPECIAL else self._column(reader, found, stored.index(name), named)
         if self.return_ids:
             made[ID] = self._special(ID, batch)
         return made

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PLAIN, TAR = native.LAYOUT_PLAIN, native.LAYOUT_TAR
 LAYOUTS = ("plain", "fields", "tar")
-KEY, LABEL, ID = "__key__", "__label__", "__id__"  # what a sample is, besides its fields: path, class, number
+KEY, LABEL, ID = "__key__", "__label__", "__id__"  # path, class and number of a sample, as if they were fields
 SPECIAL = (KEY, LABEL, ID)
 N_LISTED = 64
 
@@ -59,11 +59,11 @@ class Found:
         self.counts = (native.c_uint32 * n)()
         self.kinds = b""
 
-    def search(self, layout: int, items: Any, texts: Any, lengths: Any) -> int | None:
+    def search(self, layout: int, items: Any) -> int | None:
         """Finds the fields. Returns the index of a damaged sample; None: there is none."""
-        wrong = native.c_uint32()
-        result = lib.diesel_fields_find(layout, items, self.n, texts, lengths, len(self.names), self.addresses, self.sizes,
-                                        self._kinds, self.counts, byref(wrong))
+        texts, k, wrong = [os.fsencode(name) for name in self.names], len(self.names), native.c_uint32()
+        result = lib.diesel_fields_find(layout, items, self.n, (ctypes.c_char_p * k)(*texts), (ctypes.c_size_t * k)(*map(len, texts)), k,
+                                        self.addresses, self.sizes, self._kinds, self.counts, byref(wrong))
         self.kinds = bytes(self._kinds)
         return wrong.value if result < 0 else None
 
@@ -82,15 +82,8 @@ class Reader:
     def __init__(self, layout: int, names: Iterable[str] | None, path: str) -> None:
         self.layout, self.path = layout, path
         self.names = None if names is None else checked(names)
-        self._set(() if self.names is None else tuple(name for name in self.names if name not in SPECIAL))
-
-    def _set(self, stored: tuple[str, ...]) -> None:
-        """Sets the names of stored fields to look for. With names=None they are those of the last sample looked at."""
-        self.stored = stored
-        self._texts = [os.fsencode(name) for name in stored]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return dict(self.__dict__)
+        self._stored = tuple(name for name in self.names or () if name not in SPECIAL)
+        self.finds = self.names is None or bool(self._stored)  # False: only facts about samples are chosen
 
     def has(self, name: str) -> bool:
         """True if samples are read with this special name."""
@@ -99,24 +92,20 @@ class Reader:
     def find(self, items: Any, n: int, named: Callable[[int], str]) -> Found | None:
         """Returns the stored fields of n samples. None: with names=None, samples have different fields. named(i): names
         sample i in errors. Raises DamagedData, KeyError."""
+        stored = self._stored
         if self.names is None:
-            self._set(tuple(dict.fromkeys(name for name, *_ in self._list(items[0], named, 0))))
-        found = self._search(items, n, named)
+            stored = tuple(dict.fromkeys(name for name, *_ in self._list(items[0], named, 0)))
+        found = Found(stored, n)
+        wrong = found.search(self.layout, items)
+        if wrong is not None:
+            raise damaged(f"the fields of {named(wrong)} are damaged")
         if native.FIELD_MISSING in found.kinds:
             if self.names is None:
                 return None
             at = found.kinds.index(native.FIELD_MISSING)
-            self._missing(self.stored[at // n], items[at % n], named, at % n)
+            self._missing(stored[at // n], items[at % n], named, at % n)
         if self.names is None and any(count != found.counts[0] for count in found.counts):
             return None
-        return found
-
-    def _search(self, items: Any, n: int, named: Callable[[int], str]) -> Found:
-        k = len(self.stored)
-        found = Found(self.stored, n)
-        wrong = found.search(self.layout, items, (ctypes.c_char_p * k)(*self._texts), (ctypes.c_size_t * k)(*map(len, self._texts)))
-        if wrong is not None:
-            raise damaged(f"the fields of {named(wrong)} are damaged")
         return found
 
     def _list(self, item: Any, named: Callable[[int], str], i: int) -> list[tuple[str, int, int, int]]:
@@ -133,17 +122,18 @@ class Reader:
                 named: Callable[[int], str]) -> list[tuple[dict[str, Any], frozenset[str]]]:
         """Returns (dict, names of the fields that are images) for each of n samples. paths(i), named(i): path of sample i, and
         its name for errors."""
-        found = self.find(items, n, named) if self.stored or self.names is None else None
+        found = self.find(items, n, named) if self.finds else None
         if found is None and self.names is None:
             return [self._each(items[i], named, i) for i in range(n)]
         columns: dict[str, Any] = {}
-        for name in self.stored if self.names is None else self.names:
+        stored = found.names if found else ()
+        for name in stored if self.names is None else self.names:
             if name in SPECIAL:
                 columns[name] = [paths(i) for i in range(n)] if name == KEY else list(labels if name == LABEL else numbers)
             else:
-                columns[name] = self.column(found, self.stored.index(name), named)
+                columns[name] = self.column(found, stored.index(name), named)
         kinds = [found.kinds[i::n] for i in range(n)] if found else [b""] * n
-        images = {one: frozenset(name for name, kind in zip(self.stored, one) if kind == native.FIELD_IMAGE) for one in set(kinds)}
+        images = {one: frozenset(name for name, kind in zip(stored, one) if kind == native.FIELD_IMAGE) for one in set(kinds)}
         return [(dict(zip(columns, values)), images[one]) for values, one in zip(zip(*columns.values()), kinds)]
 
     def _each(self, item: Any, named: Callable[[int], str], i: int) -> tuple[dict[str, Any], frozenset[str]]:

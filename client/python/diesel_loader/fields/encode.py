@@ -75,7 +75,8 @@ def fields_of(sample: Mapping[str, Any], path: str) -> tuple[Any, int, list[Any]
     """Returns (an array of native.Field, their number, objects that own their memory). Raises TypeError, ValueError."""
     if len(sample) > native.FIELDS_MAX or not sample:
         raise ValueError(f"{path!r} has {len(sample)} fields: a sample has 1 to {native.FIELDS_MAX}")
-    fields, owners = (native.Field * len(sample))(), []
+    fields = (native.Field * len(sample))()
+    owners: list[bytes] = []
     for field, (name, value) in zip(fields, sample.items()):
         if not isinstance(name, str):
             raise TypeError(f"{path!r}: names of fields must be str, not {name!r}")

@@ -84,7 +84,7 @@ class Writer:
         """
         name = os.fsencode(path)
         fields = fields_of(data, os.fsdecode(name)) if isinstance(data, collections.abc.Mapping) else None
-        memory, size = _memory_of(b"" if fields else data)
+        memory, size = _memory_of(b"" if isinstance(data, collections.abc.Mapping) else data)
         mtime_ns = time.time_ns() if mtime is None else int(mtime // 1) * NS_PER_S + round(mtime % 1 * NS_PER_S)
         if mtime_ns < 0:
             raise ValueError(f"mtime must be at least 0, not {mtime!r}")

@@ -70,7 +70,7 @@ static void add_chunk(const struct snapshot *s, const struct snapshot_chunk *chu
 	}
 	uint64_t needed = chunk->payload_offset + round_up(live, CHUNK_ALIGN);
 
-	if (chunk->file_bytes > needed) {
+	if (chunk->file_bytes > needed && !chunk->is_external) {
 		shape->n_holes++;
 		shape->hole_bytes += chunk->file_bytes - needed;
 	}

@@ -197,7 +197,7 @@ class Jobs(Case):
     def may_be_empty(self):
         """Panels whose figures not every machine or moment has."""
         empty = {"Cache of each job", "Decisions", "Pressure", "Sensing", "Step time", "Staged", "Read from staging", "Staging failures",
-                 "Chunks from other nodes", "Not from other nodes", "Redis of the cluster", "Jobs read ahead for", "Read ahead for them"}
+                 "Chunks from other nodes", "Fallbacks to storage", "Redis of the cluster", "Assisted jobs", "Readahead for assisted jobs"}
         if "diesel_trainer_seconds_total{" not in self.fetch():  # profiling is off
             empty |= {"Steps", "Stalls", "Step time", "Headroom", "Measured by"}
         return empty

@@ -369,8 +369,8 @@ class Refused(Staged):
 
     def test_options_out_of_range_are_usage_errors(self):
         for options, word in ((("--stage", "here"), "neither an absolute path nor off"),
-                              (("--stage-when", "never"), "neither slower nor always"),
-                              (("--stage-size", "1M"), "not a size of at least 16M")):
+                              (("--stage-when", "never"), "must be slower or always"),
+                              (("--stage-size", "1M"), "must be a size of at least 16M")):
             result = subprocess.run([os.path.join(BIN, "dieseld"), *options], capture_output=True, text=True,
                                     timeout=60, check=False)
             self.assertEqual(result.returncode, 2)

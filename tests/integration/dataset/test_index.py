@@ -25,7 +25,7 @@ try:
     import numpy
 
     import diesel_loader
-    from diesel_loader.numpy import Batches, DataLoader
+    from diesel_loader.numpy import DataLoader
 except ImportError as error:
     support.skip(f"needs {error.name}")
 
@@ -64,8 +64,9 @@ def fields_of(sample):
         return {info.name.rpartition("/")[2].partition(".")[2]: archive.extractfile(info).read() for info in archive if info.isfile()}
 
 
-def dieselctl(*arguments, **options):
-    return subprocess.run([support.program("dieselctl"), *map(str, arguments)], capture_output=True, text=True, **options)
+def dieselctl(*arguments):
+    return subprocess.run([support.program("dieselctl"), *map(str, arguments)], capture_output=True, text=True,
+                          env={**os.environ, "DIESEL_PYTHON": sys.executable})
 
 
 class Index(unittest.TestCase):
@@ -113,14 +114,14 @@ class Reading(Index):
         self.daemon()
         for _epoch in range(2):
             seen = {}
-            for samples, _labels, numbers in DataLoader(diesel_loader.Dataset(self.dataset), batch_size=16, shuffle=True,
-                                                        batches=Batches(return_ids=True), collate_fn=lambda batch: tuple(zip(*batch))):
-                for sample, number in zip(samples, numbers):
-                    self.assertNotIn(number, seen)
-                    seen[number] = fields_of(sample)
-            self.assertEqual(len(seen), 400)
-            self.assertEqual(sorted(field["txt"] for field in seen.values()),
-                             sorted(data for (_path, name), data in contents.items() if name == "txt"))
+            names = ("__key__", "jpg", "txt", "cls")
+            for batch in DataLoader(diesel_loader.Dataset(self.dataset, fields=names), batch_size=16, shuffle=True, collate_fn=list):
+                for sample in batch:
+                    self.assertNotIn((sample["__key__"], "jpg"), seen)
+                    seen[sample["__key__"], "jpg"] = bytes(sample["jpg"])
+                    seen[sample["__key__"], "txt"] = sample["txt"].encode()
+                    seen[sample["__key__"], "cls"] = str(sample["cls"]).encode()
+            self.assertEqual(seen, contents)
         files = diesel_loader.status()["datasets"][0]
         self.assertEqual(files["samples"], 400)
 

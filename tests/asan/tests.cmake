@@ -97,7 +97,7 @@ diesel_not_with_asan(integration.truth LEFT_TO unit.analyzer.truth_files unit.an
 set(python_with_libdiesel
   fault.opening
   integration.arrays integration.first.fixes integration.first.steps
-  integration.bucketing integration.by_number integration.cluster_faults integration.cluster_fleet integration.cluster_jobs integration.cluster_lanes integration.cluster_rights integration.cluster_stage integration.cluster_whole integration.device integration.dieseld_restored integration.dieseld_decoded integration.dieseld_large integration.dieseld_lifecycle integration.dieseld_shared
+  integration.bucketing integration.by_number integration.cluster_faults integration.cluster_fleet integration.cluster_jobs integration.cluster_lanes integration.cluster_rights integration.cluster_stage integration.cluster_whole integration.device integration.dieseld_restored integration.dieseld_decoded integration.dieseld_large integration.dieseld_lifecycle integration.dieseld_shared integration.fields
   integration.dataset.compressed_folder integration.dataset.pinned_folder integration.dataset.put_folder
   integration.native integration.numpy
   integration.dieseld_compressed integration.own_daemon integration.processes integration.paths

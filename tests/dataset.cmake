@@ -41,13 +41,13 @@ endif()
 diesel_script_test(integration dataset.killed_redis
   /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_killed.py redis)
 foreach(engine folder redis)
-  foreach(case compressed kept versions purge writers put shared)
+  foreach(case compressed kept versions purge writers put shared life)
     diesel_script_test(integration dataset.${case}_${engine}
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_${case}.py ${engine})
   endforeach()
 endforeach()
 if(DIESEL_S3)
-  foreach(case compressed kept killed versions purge writers put)
+  foreach(case compressed kept killed versions purge writers put life)
     diesel_script_test(integration dataset.${case}_bucket
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/dataset/test_${case}.py bucket)
   endforeach()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""job.py WAY DATA [SEED]: reads two epochs in random order, in batches of 64 as stored, and prints {"n", "cold_s", "warm_s", "major_faults",
-"switches"} as JSON: samples, seconds of each epoch, and page faults with a read and context switches of both.
+"""job.py WAY DATA [SEED]: reads two epochs in random order, in batches of 64 as stored. Prints {"n", "cold_s", "warm_s", "major_faults",
+"switches"} as JSON, which are samples, seconds of each epoch, and the major page faults and context switches of both.
 
 diesel: diesel_loader over the shards. webdataset-N: WebDataset's pipeline with shuffled shards and a shuffle buffer of 1000 samples, in a
 DataLoader with N workers. lmdb-diesel: diesel_loader over the database. lmdb-torch: PyTorch's DataLoader over python-lmdb as its users
-write it: opened for reading without lock and read-ahead, keys in random order, 2 workers."""
+write it, opened for reading without lock and read-ahead, keys in random order, 2 workers."""
 import glob
 import io
 import json

@@ -51,13 +51,16 @@ static int choose_meta(const struct copy_options *o, const struct copy_source *s
 {
 	_cleanup_(closep) int fd = file_folder_open(o->to, true);
 	_cleanup_(freep) char *url = NULL;
+	char *chosen = NULL;
 	struct stat st;
 	uint32_t random = 0;
 
-	*ret = NULL;
 	if (o->meta_url) {
-		*ret = strdup(o->meta_url);
-		return *ret ? 0 : error_errno(err, -ENOMEM, "%s", o->to);
+		chosen = strdup(o->meta_url);
+		if (!chosen)
+			return error_errno(err, -ENOMEM, "%s", o->to);
+		*ret = chosen;
+		return 0;
 	}
 	if (!s->has_redis || s->gives_redis || backend_is_elsewhere(o->to) ||
 	    fstatat(fd, META_REDIS_FILE, &st, AT_SYMLINK_NOFOLLOW) == 0)
@@ -67,10 +70,9 @@ static int choose_meta(const struct copy_options *o, const struct copy_source *s
 	if (r < 0)
 		return r;
 	if (getrandom(&random, sizeof(random), 0) != sizeof(random) ||
-	    asprintf(ret, "%s-%08x", url, random) < 0) {
-		*ret = NULL;
+	    asprintf(&chosen, "%s-%08x", url, random) < 0)
 		return error_errno(err, -ENOMEM, "%s", o->to);
-	}
+	*ret = chosen;
 	return 0;
 }
 
@@ -108,31 +110,28 @@ static void remove_others(const struct copy_source *s, struct writer *w)
 }
 
 static int copy_to(const struct copy_options *o, const struct copy_source *s, struct writer *w,
-		   struct copy_result *ret, struct error *err)
+		   struct copy_result *result, struct error *err)
 {
 	int r = check_there(s, w, err);
 
 	if (r == 0)
 		r = writer_hold(w, err);
 	if (r == 0)
-		r = copy_chunks(o, s, w, ret, err);
+		r = copy_chunks(o, s, w, result, err);
 	if (r < 0)
 		return r;
 	remove_others(s, w);
-	r = copy_publish(o, s, w, ret, err);
-	if (r == 0 && !s->place->ops && !w->place->ops)
-		copy_attributes(s->place->dir_fd, w->dir_fd);
-	return r;
+	return copy_publish(o, s, w, result, err);
 }
 
-int copy_of_source(const struct copy_options *o, const struct copy_source *s, struct copy_result *ret,
+int copy_of_source(const struct copy_options *o, const struct copy_source *s, struct copy_result *result,
 		   struct error *err)
 {
 	_cleanup_(freep) char *meta_url = NULL;
+	_cleanup_(closep) int to_fd = -EBADF;
 	struct writer *w = NULL;
 	int r = backend_is_elsewhere(o->to) ? 0 : make_folder(s, o->to, err);
 
-	*ret = (struct copy_result){0};
 	if (r == 0)
 		r = check_places(o, s, err);
 	if (r == 0)
@@ -140,19 +139,26 @@ int copy_of_source(const struct copy_options *o, const struct copy_source *s, st
 	if (r == 0)
 		r = writer_open_on(o->to, WRITER_COPY, CHUNK_MIN_BYTES, meta_url, &w, err);
 	if (r == 0)
-		r = copy_to(o, s, w, ret, err);
-	writer_free(w);
+		r = copy_to(o, s, w, result, err);
+	if (r == 0 && !s->place->ops && !w->place->ops)
+		to_fd = fcntl(w->dir_fd, F_DUPFD_CLOEXEC, 0);
+	writer_free(w); /* which changes the time of the folder */
+	if (to_fd >= 0)
+		copy_attributes(s->place->dir_fd, to_fd);
 	return r;
 }
 
 int dataset_copy(const struct copy_options *o, struct copy_result *ret, struct error *err)
 {
+	struct copy_result result = {0};
 	struct copy_source s;
 	int r = copy_source_open(o->from, false, &s, err);
 
 	if (r < 0)
 		return r;
-	r = copy_of_source(o, &s, ret, err);
+	r = copy_of_source(o, &s, &result, err);
 	copy_source_close(&s);
+	if (r == 0)
+		*ret = result;
 	return r;
 }

@@ -122,15 +122,15 @@ static int read_chunk(const struct run *c, const struct meta_chunk *chunk, struc
 	return 0;
 }
 
-/* Copies a chunk. *ret_bytes is 0 if it was there. */
-static int copy_chunk(const struct run *c, const struct meta_chunk *chunk, struct file *f,
-		      uint64_t *ret_bytes, struct error *err)
+/* Copies a chunk. *copied is 0 if it was there. */
+static int copy_chunk(const struct run *c, const struct meta_chunk *chunk, struct file *f, uint64_t *copied,
+		      struct error *err)
 {
 	bool is_there = has_object(c->writer, &chunk->id);
 	uint32_t head_bytes;
 	uint64_t bytes;
 
-	*ret_bytes = 0;
+	*copied = 0;
 	if (is_there && is_copied(c->writer, chunk))
 		return 0;
 	int r = read_chunk(c, chunk, f, &bytes, &head_bytes, err);
@@ -144,7 +144,7 @@ static int copy_chunk(const struct run *c, const struct meta_chunk *chunk, struc
 
 	r = is_there ? store_replace(c->writer->store, &chunk->id, parts, n_parts, err)
 		     : store_put(c->writer->store, &chunk->id, parts, n_parts, err);
-	*ret_bytes = bytes;
+	*copied = bytes;
 	return r;
 }
 

@@ -41,8 +41,8 @@ int copy_source_snapshot(const struct copy_source *s, uint64_t version, int *ret
 /* Lists the versions whose snapshots are kept, ascending, up to the newest: free() the array. */
 int copy_source_kept(const struct copy_source *s, uint64_t **ret, size_t *ret_n, struct error *err);
 
-/* As dataset_copy(), of a source that is open. */
-int copy_of_source(const struct copy_options *o, const struct copy_source *s, struct copy_result *ret,
+/* As dataset_copy(), of a source that is open. Adds to the result, which is {0} at first. */
+int copy_of_source(const struct copy_options *o, const struct copy_source *s, struct copy_result *result,
 		   struct error *err);
 
 /* The folder of a dataset, to be moved or removed. */
@@ -61,9 +61,10 @@ void copy_folder_close(struct copy_folder *f);
 int copy_folder_parent(const char *path, struct copy_folder *ret, struct error *err);
 #define COPY_REMOVED_FILE ".delete" /* marks a folder whose removal was interrupted */
 
-/* Removes the dataset, and its folder if nothing else is in it. Releases the lock. */
-int copy_folder_remove(struct copy_folder *f, progress_callback *progress, void *context, struct removal *ret,
-		       struct error *err);
+/* Removes the dataset, and its folder if nothing else is in it. Releases the lock. Adds to the removal, which
+ * is {0} at first. */
+int copy_folder_remove(struct copy_folder *f, progress_callback *progress, void *context,
+		       struct removal *removal, struct error *err);
 
 /* Copies all chunks that the writer's store has not, and checks each. */
 int copy_chunks(const struct copy_options *o, const struct copy_source *s, struct writer *w,

@@ -126,11 +126,12 @@ int copy_source_open(const char *path, bool is_ours, struct copy_source *ret, st
 		r = s.is_frozen ? list_chunks(&s, err) : read_metadata(&s, err);
 	if (r == 0)
 		r = check_snapshot(&s, err);
-	if (r < 0)
+	if (r < 0) {
 		copy_source_close(&s);
-	else
-		*ret = s;
-	return r < 0 && err && !err->text[0] ? error_errno(err, r, "%s", path) : r;
+		return err && !err->text[0] ? error_errno(err, r, "%s", path) : r;
+	}
+	*ret = s;
+	return 0;
 }
 
 void copy_source_close(struct copy_source *s)
@@ -173,8 +174,10 @@ static int find_kept(const struct copy_source *s, uint64_t *ret_first)
 			first--;
 		}
 	}
+	if (r < 0 && r != -ENOENT)
+		return r;
 	*ret_first = first;
-	return r == -ENOENT ? 0 : r;
+	return 0;
 }
 
 int copy_source_kept(const struct copy_source *s, uint64_t **ret, size_t *ret_n, struct error *err)

@@ -67,8 +67,8 @@ static int rename_folder(const struct copy_folder *from, const char *path, struc
 	return r;
 }
 
-static int copy_and_remove(const struct copy_options *o, struct copy_folder *folder, struct copy_result *ret,
-			   struct removal *removed, struct error *err)
+static int copy_and_remove(const struct copy_options *o, struct copy_folder *folder,
+			   struct copy_result *result, struct removal *removed, struct error *err)
 {
 	bool from_bucket = backend_is_elsewhere(o->from);
 	struct copy_source s;
@@ -81,33 +81,37 @@ static int copy_and_remove(const struct copy_options *o, struct copy_folder *fol
 		return error_set(err, -EBUSY, "%s was replaced meanwhile; nothing was moved", folder->path);
 	}
 	s.gives_redis = s.has_redis && !o->meta_url && !backend_is_elsewhere(o->to);
-	r = copy_of_source(o, &s, ret, err);
+	r = copy_of_source(o, &s, result, err);
 	copy_source_close(&s);
 	if (r < 0)
 		return r;
-	r = from_bucket ? backend_remove(o->from, ret->version, o->progress, o->context, removed, err)
+	r = from_bucket ? backend_remove(o->from, result->version, o->progress, o->context, removed, err)
 			: copy_folder_remove(folder, o->progress, o->context, removed, err);
 	if (r < 0)
 		error_prefix(err, "copied, but");
 	return r;
 }
 
-int dataset_move(const struct copy_options *o, struct copy_result *ret, struct removal *removed,
+int dataset_move(const struct copy_options *o, struct copy_result *ret, struct removal *ret_removed,
 		 struct error *err)
 {
 	bool from_bucket = backend_is_elsewhere(o->from);
 	struct copy_folder folder = {.fd = -EBADF, .parent_fd = -EBADF};
+	struct copy_result result = {0};
+	struct removal removed = {0};
 	int r = from_bucket ? 0 : copy_folder_open(o->from, &folder, err);
 
-	*ret = (struct copy_result){0};
-	*removed = (struct removal){0};
 	if (r < 0)
 		return r;
 	r = from_bucket || backend_is_elsewhere(o->to) || o->meta_url ? -EXDEV
 								      : rename_folder(&folder, o->to, err);
-	ret->is_renamed = r == 0;
+	result.is_renamed = r == 0;
 	if (r == -EXDEV)
-		r = copy_and_remove(o, &folder, ret, removed, err);
+		r = copy_and_remove(o, &folder, &result, &removed, err);
 	copy_folder_close(&folder);
-	return r;
+	if (r < 0)
+		return r;
+	*ret = result;
+	*ret_removed = removed;
+	return 0;
 }

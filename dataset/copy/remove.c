@@ -37,7 +37,7 @@ static int mark(const struct copy_folder *f, struct error *err)
 	return 0;
 }
 
-static int remove_snapshots(const struct copy_folder *f, struct removal *ret, struct error *err)
+static int remove_snapshots(const struct copy_folder *f, struct removal *removal, struct error *err)
 {
 	_cleanup_(freep) uint64_t *versions = NULL;
 	_cleanup_(closep) int fd = snapshot_retained_folder(f->fd);
@@ -51,7 +51,7 @@ static int remove_snapshots(const struct copy_folder *f, struct removal *ret, st
 	for (size_t i = 0; i < n && r == 0; i++) {
 		if (unlinkat(fd, snapshot_retained_file(versions[i], name), 0) < 0)
 			return cannot(f, snapshot_retained_name(versions[i], name), err);
-		ret->n_snapshots++;
+		removal->n_snapshots++;
 	}
 	unlinkat(fd, ".tmp", 0);
 	unlinkat(f->fd, SNAPSHOT_RETAINED_FOLDER, AT_REMOVEDIR);
@@ -59,13 +59,13 @@ static int remove_snapshots(const struct copy_folder *f, struct removal *ret, st
 }
 
 /* The keys of a copy made with `cp` belong to the original. */
-static int remove_keys(const struct copy_folder *f, struct removal *ret, struct error *err)
+static int remove_keys(const struct copy_folder *f, struct removal *removal, struct error *err)
 {
 	struct error why = ERROR_INIT;
 	struct stat st;
 	int r = fstatat(f->fd, META_REDIS_FILE, &st, AT_SYMLINK_NOFOLLOW) < 0
 		    ? 0
-		    : meta_redis_remove(f->fd, f->path, &ret->n_redis_keys, &why);
+		    : meta_redis_remove(f->fd, f->path, &removal->n_redis_keys, &why);
 
 	if (r < 0 && r != -EXDEV && err)
 		*err = why;
@@ -73,7 +73,7 @@ static int remove_keys(const struct copy_folder *f, struct removal *ret, struct 
 }
 
 static int remove_chunks(const struct copy_folder *f, progress_callback *progress, void *context,
-			 struct removal *ret, struct error *err)
+			 struct removal *removal, struct error *err)
 {
 	_cleanup_(freep) struct store_object *objects = NULL;
 	struct store *store;
@@ -85,10 +85,10 @@ static int remove_chunks(const struct copy_folder *f, progress_callback *progres
 
 	for (size_t i = 0; i < n && r == 0; i++) {
 		r = store_remove(store, &objects[i].id, err);
-		ret->n_chunks++;
-		ret->bytes += objects[i].bytes;
+		removal->n_chunks++;
+		removal->bytes += objects[i].bytes;
 		if (progress)
-			progress("removing", i + 1, n, ret->bytes, context);
+			progress("removing", i + 1, n, removal->bytes, context);
 	}
 	if (r == 0)
 		r = store_sweep(store, err);
@@ -119,7 +119,7 @@ static int remove_files(const struct copy_folder *f, struct error *err)
 }
 
 /* Finds a file that is not the dataset's, in this folder or one below. */
-static void find_other(int fd, const char *prefix, struct removal *ret)
+static void find_other(int fd, const char *prefix, struct removal *removal)
 {
 	int listed = openat(fd, prefix[0] ? prefix : ".", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	DIR *dir = listed < 0 ? NULL : fdopendir(listed);
@@ -129,37 +129,38 @@ static void find_other(int fd, const char *prefix, struct removal *ret)
 		closep(&listed);
 		return;
 	}
-	for (struct dirent *entry; !ret->other[0] && (entry = readdir(dir));)
+	for (struct dirent *entry; !removal->other[0] && (entry = readdir(dir));)
 		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
 		    strcmp(entry->d_name, WRITER_LOCK_FILE) != 0 &&
 		    strcmp(entry->d_name, COPY_REMOVED_FILE) != 0)
-			snprintf(ret->other, sizeof(ret->other), "%s%s%s", prefix, prefix[0] ? "/" : "",
+			snprintf(removal->other, sizeof(removal->other), "%s%s%s", prefix,
+				 prefix[0] ? "/" : "",
 				 text_printable(name, sizeof(name), entry->d_name, strlen(entry->d_name)));
 	closedir(dir);
 }
 
-int copy_folder_remove(struct copy_folder *f, progress_callback *progress, void *context, struct removal *ret,
-		       struct error *err)
+int copy_folder_remove(struct copy_folder *f, progress_callback *progress, void *context,
+		       struct removal *removal, struct error *err)
 {
 	int r = mark(f, err);
 
 	if (r == 0)
-		r = remove_snapshots(f, ret, err);
+		r = remove_snapshots(f, removal, err);
 	if (r == 0)
-		r = remove_keys(f, ret, err);
+		r = remove_keys(f, removal, err);
 	if (r == 0)
-		r = remove_chunks(f, progress, context, ret, err);
+		r = remove_chunks(f, progress, context, removal, err);
 	if (r == 0)
 		r = remove_files(f, err);
 	if (r < 0)
 		return r;
-	find_other(f->fd, "chunks", ret);
-	find_other(f->fd, SNAPSHOT_RETAINED_FOLDER, ret);
-	find_other(f->fd, "", ret);
+	find_other(f->fd, "chunks", removal);
+	find_other(f->fd, SNAPSHOT_RETAINED_FOLDER, removal);
+	find_other(f->fd, "", removal);
 	unlinkat(f->fd, COPY_REMOVED_FILE, 0);
 	writer_lock_free(f->lock);
 	f->lock = NULL;
-	if (!ret->other[0] && unlinkat(f->parent_fd, f->name, AT_REMOVEDIR) < 0)
+	if (!removal->other[0] && unlinkat(f->parent_fd, f->name, AT_REMOVEDIR) < 0)
 		return error_errno(err, -errno, "removed the dataset, but not its folder %s", f->path);
 	return 0;
 }
@@ -167,16 +168,16 @@ int copy_folder_remove(struct copy_folder *f, progress_callback *progress, void 
 int dataset_remove(const char *path, progress_callback *progress, void *context, struct removal *ret,
 		   struct error *err)
 {
-	struct copy_folder f;
+	struct removal removal = {0};
+	struct copy_folder f = {.fd = -EBADF, .parent_fd = -EBADF};
+	bool in_bucket = backend_is_elsewhere(path);
+	int r = in_bucket ? backend_remove(path, 0, progress, context, &removal, err)
+			  : copy_folder_open(path, &f, err);
 
-	*ret = (struct removal){0};
-	if (backend_is_elsewhere(path))
-		return backend_remove(path, 0, progress, context, ret, err);
-	int r = copy_folder_open(path, &f, err);
-
-	if (r < 0)
-		return r;
-	r = copy_folder_remove(&f, progress, context, ret, err);
+	if (r == 0 && !in_bucket)
+		r = copy_folder_remove(&f, progress, context, &removal, err);
 	copy_folder_close(&f);
+	if (r == 0)
+		*ret = removal;
 	return r;
 }

@@ -335,8 +335,7 @@ int meta_redis_url(int dir_fd, const char *dataset_path, char **ret, struct erro
 }
 
 /* Removes the buckets of all generations, and last the state, without which nobody would find them again. */
-static int remove_keys(struct meta_redis *s, const struct redis_state *state, uint64_t *ret_n,
-		       struct error *err)
+static int remove_keys(struct meta_redis *s, const struct redis_state *state, uint64_t *n, struct error *err)
 {
 	const char *const generations[] = {state->scratch, state->garbage, state->generation};
 	struct redis_view v = {.prefix = s->place.url.prefix};
@@ -347,12 +346,12 @@ static int remove_keys(struct meta_redis *s, const struct redis_state *state, ui
 			continue;
 		memcpy(v.generation, generations[i], sizeof(v.generation));
 		r = redis_buckets_remove(s->link, &v, err);
-		*ret_n += REDIS_BUCKETS;
+		*n += REDIS_BUCKETS;
 	}
 	if (r == 0) {
 		redis_link_write(s->link, 2, (const char *[]){"UNLINK", s->key}, NULL);
 		r = redis_link_run(s->link, err);
-		*ret_n += 1;
+		*n += 1;
 	}
 	return r;
 }
@@ -362,13 +361,13 @@ int meta_redis_remove(int dir_fd, const char *dataset_path, uint64_t *ret_n, str
 	struct error lost = ERROR_INIT;
 	struct meta *m = NULL;
 	struct redis_state state;
+	uint64_t n = 0;
 	int r = meta_redis_open(dir_fd, dataset_path, META_WRITE, &m, &lost);
 
-	*ret_n = 0;
 	if (r == 0) {
 		r = redis_state_read(redis_of(m), &state, &lost);
 		if (r == 0)
-			r = remove_keys(redis_of(m), &state, ret_n, &lost);
+			r = remove_keys(redis_of(m), &state, &n, &lost);
 		meta_free(m);
 	}
 	if (r < 0 && r != -EBADMSG) {
@@ -378,6 +377,7 @@ int meta_redis_remove(int dir_fd, const char *dataset_path, uint64_t *ret_n, str
 	}
 	if (unlinkat(dir_fd, META_REDIS_FILE, 0) < 0 && errno != ENOENT)
 		return error_errno(err, -errno, "cannot remove %s/" META_REDIS_FILE, dataset_path);
+	*ret_n = n;
 	return 0;
 }
 

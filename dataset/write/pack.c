@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "dataset/backend.h"
 #include "dataset/checksum/checksum.h"
@@ -136,10 +137,11 @@ static struct source_file *find_record(const struct pack_source *source, const s
 
 /* Returns true if each of the chunk's files is unchanged in the source, is in no earlier chunk, and was
  * packed in the form that is requested now. */
-static bool is_current(const struct pack_source *source, const struct chunk_view *view, bool rewrites)
+static bool is_current(const struct pack_source *source, const struct chunk_view *view, bool rewrites,
+		       enum chunk_layout layout)
 {
-	if (view->header->flags & CHUNK_FLAG_TOMBSTONE ||
-	    chunk_layout_of(view->header->flags) != CHUNK_LAYOUT_PLAIN)
+	if (view->header->flags & (CHUNK_FLAG_TOMBSTONE | CHUNK_FLAG_EXTERNAL) ||
+	    chunk_layout_of(view->header->flags) != layout)
 		return false;
 	for (uint32_t i = 0; i < view->header->n_records; i++) {
 		const struct chunk_record *r = &view->records[i];
@@ -167,7 +169,7 @@ static int pack_resume(struct writer *w, struct pack_source *source, bool rewrit
 
 		if (r == -ENOMEM)
 			return error_errno(err, r, "cannot continue where the last run stopped");
-		if (r < 0 || !is_current(source, &view, rewrites))
+		if (r < 0 || !is_current(source, &view, rewrites, writer_layout(w)))
 			continue; /* its files are packed again */
 		r = writer_adopt(w, i, err);
 		if (r < 0)
@@ -211,10 +213,13 @@ static int unreadable(int code, const char *text, void *context)
  * meanwhile. */
 static int check_places(const struct pack_options *o, struct error *err)
 {
-	_cleanup_(freep) char *source = realpath(o->source, NULL);
+	bool in_bucket = backend_is_elsewhere(o->source);
+	_cleanup_(freep) char *source = in_bucket ? NULL : realpath(o->source, NULL);
 	_cleanup_(freep) char *dataset = backend_is_elsewhere(o->dataset) ? NULL : realpath(o->dataset, NULL);
 	size_t n = dataset ? strlen(dataset) : 0;
 
+	if (in_bucket)
+		return 0;
 	if (!source)
 		return error_errno(err, -errno, "cannot read the source %s", o->source);
 	if (dataset && strncmp(source, dataset, n) == 0 && (source[n] == '\0' || source[n] == '/'))
@@ -267,12 +272,28 @@ int pack_open(const struct pack_options *o, struct writer **ret, struct error *e
 	return r;
 }
 
+/* Returns true if the source is a dataset: its samples are packed, as those of another format's files. */
+static bool is_dataset(const char *source)
+{
+	_cleanup_(freep) char *snapshot = NULL, *chunks = NULL;
+
+	if (backend_is_elsewhere(source))
+		return true;
+	if (asprintf(&snapshot, "%s/" SNAPSHOT_FILE, source) < 0 ||
+	    asprintf(&chunks, "%s/chunks", source) < 0)
+		return false;
+	return access(snapshot, F_OK) == 0 && access(chunks, F_OK) == 0;
+}
+
 static int scan_source(struct pack *p, struct error *err)
 {
 	struct stat st = {0}; /* stays zero for a dataset elsewhere, which cannot lie in the source */
 
 	if (!backend_is_elsewhere(p->options->dataset) && stat(p->options->dataset, &st) < 0)
 		return error_errno(err, -errno, "cannot find %s", p->options->dataset);
+	if (p->source)
+		return p->source->n_files ? 0
+					  : error_set(err, -ENODATA, "%s has no samples", p->options->source);
 	survey_begin(p->options->survey, p->options->source);
 	const struct source_options options = {.root = p->options->source,
 					       .exclude_device = st.st_dev,
@@ -313,6 +334,8 @@ static int file_error(const struct pack *p, const struct read_item *item, struct
 	struct path_text path = source_path(p->source, item->file);
 	char text[200], size[24], limit[24];
 
+	if (p->source->dataset && item->note.text[0])
+		return error_set(err, item->result, "%s", item->note.text);
 	text_printable(text, sizeof(text), path.text, path.length);
 	if (item->result == -ESTALE)
 		return error_set(err, -ESTALE,
@@ -432,11 +455,16 @@ static int pack_all(struct pack *p, struct error *err)
 
 int pack_run(const struct pack_options *options, struct pack_result *ret, struct error *err)
 {
-	struct pack p = {.options = options};
+	struct pack_options with_layout = *options;
+	struct pack p = {.options = &with_layout};
 	int r = check_places(options, err);
 
+	if (r == 0 && is_dataset(options->source))
+		r = source_of_dataset(options->source, &p.source, err);
+	if (r == 0 && p.source)
+		with_layout.layout = snapshot_info(dataset_snapshot(p.source->dataset))->layout;
 	if (r == 0)
-		r = pack_open(options, &p.writer, err);
+		r = pack_open(&with_layout, &p.writer, err);
 	if (r == 0)
 		r = pack_all(&p, err);
 	writer_free(p.writer);

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "dataset/sample.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/fd_io.h"
@@ -46,6 +47,27 @@ struct read_ahead {
 	unsigned n_threads;
 };
 
+static int read_sample(const struct read_ahead *ra, const struct source_file *file, struct read_item *item)
+{
+	const struct snapshot *snapshot = dataset_snapshot(ra->source->dataset);
+	struct snapshot_sample sample = {0};
+	uint64_t number;
+	int r = snapshot_by_path(snapshot, (uint64_t)(file - ra->source->files), &number);
+
+	if (r == 0)
+		r = snapshot_sample_get(snapshot, number, &sample);
+	if (r < 0)
+		return r;
+	item->data = malloc(sample.bytes ? sample.bytes : 1);
+	if (!item->data)
+		return -ENOMEM;
+	item->bytes = sample.bytes;
+	item->mode = sample.mode;
+	item->mtime_ns = file->mtime_ns;
+	return sample_read(snapshot, dataset_store(ra->source->dataset), &sample, item->data, sample.bytes,
+			   &item->note);
+}
+
 static int read_file(const struct read_ahead *ra, const struct source_file *file, struct read_item *item)
 {
 	/* O_NONBLOCK, because what was a regular file during the walk may have become a FIFO. */
@@ -80,7 +102,7 @@ static int fetch(const struct read_ahead *ra, const struct source_file *file, st
 {
 	void *made = NULL;
 	size_t made_bytes = 0;
-	int r = read_file(ra, file, item);
+	int r = ra->source->dataset ? read_sample(ra, file, item) : read_file(ra, file, item);
 
 	if (r < 0 || !ra->options.rewrite)
 		return r;

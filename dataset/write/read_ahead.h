@@ -20,7 +20,7 @@ struct read_item {
 	size_t bytes;
 	size_t source_bytes; /* length of the file if it was passed to `rewrite`, else 0 */
 	int rewritten;       /* result of `rewrite` */
-	struct error note;
+	struct error note;   /* of `rewrite`; of a sample that cannot be read, why */
 	uint32_t mode;
 	uint64_t mtime_ns;
 };

@@ -214,10 +214,59 @@ void source_free(struct pack_source *s)
 	if (!s)
 		return;
 	closep(&s->dir_fd);
+	dataset_close(s->dataset);
 	free(s->files);
 	free(s->paths);
 	free(s->root);
 	free(s);
+}
+
+static int list_samples(struct pack_source *s)
+{
+	const struct snapshot *snapshot = dataset_snapshot(s->dataset);
+	struct buffer paths = {0};
+	int r = 0;
+
+	s->n_files = snapshot_info(snapshot)->n_samples;
+	s->files = calloc(s->n_files ? s->n_files : 1, sizeof(*s->files));
+	for (size_t i = 0; i < s->n_files && r == 0; i++) {
+		struct snapshot_sample sample;
+		uint64_t number;
+
+		r = s->files ? snapshot_by_path(snapshot, i, &number) : -ENOMEM;
+		if (r == 0)
+			r = snapshot_sample_stat(snapshot, number, &sample);
+		if (r < 0)
+			break;
+		s->files[i] = (struct source_file){.path_offset = paths.bytes,
+						   .bytes = sample.bytes,
+						   .mtime_ns = sample.mtime_ns,
+						   .path_length = sample.path_length};
+		r = buffer_append(&paths, sample.path, sample.path_length);
+		if (r == 0)
+			r = buffer_append(&paths, "", 1);
+	}
+	s->paths = (char *)paths.data;
+	return r;
+}
+
+int source_of_dataset(const char *path, struct pack_source **ret, struct error *err)
+{
+	struct pack_source *s = calloc(1, sizeof(*s));
+	int r = s && (s->root = strdup(path)) ? 0 : error_errno(err, -ENOMEM, "%s", path);
+
+	if (!s)
+		return r;
+	s->dir_fd = -EBADF;
+	if (r == 0)
+		r = dataset_open_version(path, 0, &s->dataset, err);
+	if (r == 0 && (r = list_samples(s)) < 0)
+		error_errno(err, r, "cannot list the samples of %s", path);
+	if (r < 0)
+		source_free(s);
+	else
+		*ret = s;
+	return r;
 }
 
 struct source_file *source_find(const struct pack_source *s, struct path_text path)

@@ -9,6 +9,7 @@
  * are the files and folders that the survey leaves out, such as datasets.
  */
 
+#include "dataset/dataset.h"
 #include "dataset/path_order.h"
 #include "dataset/survey.h"
 #include "lib/error.h"
@@ -28,6 +29,7 @@ struct source_file {
 struct pack_source {
 	char *root; /* path of the root as given, for error texts */
 	int dir_fd;
+	struct dataset *dataset; /* the source is a dataset, whose samples are the files; NULL: a folder */
 	struct source_file *files;
 	size_t n_files;
 	char *paths;      /* relative to the root, each with a terminator */
@@ -50,6 +52,8 @@ struct source_options {
 /* Lists the source's files and completes the survey. Errors as those of the survey; -errno. */
 int source_scan(const struct source_options *options, struct survey *survey, struct pack_source **ret,
 		struct error *err);
+/* Lists the samples of a dataset, in tree order. Errors as dataset_open_version(). */
+int source_of_dataset(const char *path, struct pack_source **ret, struct error *err);
 void source_free(struct pack_source *s);
 
 static inline struct path_text source_path(const struct pack_source *s, const struct source_file *f)

@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * Packs a folder of files into a dataset, for `dieselctl pack`.
+ * Packs a folder of files into a dataset, or the samples of another dataset, for `dieselctl pack`.
  *
  * An existing dataset stays as it was until the commit at the end. A later run uses the chunks that an
  * interrupted run has written. A chunk counts as done if each of its files is in the source with the same

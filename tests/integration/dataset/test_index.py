@@ -152,6 +152,34 @@ class Reading(Index):
             self.assertEqual(set(fields), {"bin", "txt"}, dataset.sample_path(number))
 
 
+class Packing(Index):
+    """`dieselctl pack` of an indexed dataset copies its samples, mixed over all shards."""
+
+    def test_a_packed_copy_has_the_same_samples_mixed_and_needs_no_shards(self):
+        contents = make_shards(self.shards, 3, 120)
+        self.index()
+        packed = self.folder / "packed.diesel"
+        self.assertEqual(dieselctl("pack", self.dataset, packed, "--zstd", "3").returncode, 0)
+        for shard in self.shards.iterdir():
+            shard.unlink()
+        self.daemon()
+        dataset = diesel_loader.Dataset(packed)
+        self.holds(dataset, contents)
+        self.assertEqual(dataset.fields, ("jpg", "txt", "cls"))
+        shards = [dataset.sample_path(i).partition("/")[0] for i in range(60)]
+        self.assertEqual(len(set(shards)), 3)
+        self.assertEqual(dieselctl("verify", packed).returncode, 0)
+
+    def test_a_changed_shard_ends_the_pack_with_its_name(self):
+        make_shards(self.shards, 2, 20)
+        self.index()
+        os.utime(self.shards / "train-000.tar", (1, 1))
+        done = dieselctl("pack", self.dataset, self.folder / "packed.diesel")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("train-000.tar has changed since it was indexed", done.stderr)
+        self.assertFalse((self.folder / "packed.diesel" / "snapshot").exists())
+
+
 class Changes(Index):
     def test_a_changed_shard_is_named_and_never_read(self):
         contents = make_shards(self.shards, 2, 50)

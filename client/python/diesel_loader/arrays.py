@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import collections.abc
 import contextlib
+import functools
 import importlib
 import multiprocessing
 
 import numpy
 
-from .fields import dtype_of
+from .fields import dtype_of, pad_fields
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -51,19 +52,28 @@ def list_collate(samples: list[Any]) -> list[Any]:
     return [[sample[0] for sample in samples], *collate([sample[1:] for sample in samples])]
 
 
-def pad_collate(samples: list[Any], value: float = 0, multiple: int = 1) -> list[Any]:
+def pad_collate(samples: list[Any], value: float = 0, multiple: int = 1) -> Any:
     """A collate_fn that puts samples of different lengths in one array, padded at the end.
 
     samples: (sample, label) or (sample, label, number); samples are arrays [L] or [L, ...] that differ only in L. Gives
     [data, labels, lengths] or [data, labels, ids, lengths]: data [B, longest L, ...], filled up with `value`, lengths
     int64 [B]. multiple: the length of data is a multiple of this number. For other arguments, pass
-    functools.partial(pad_collate, value=-1)."""
-    arrays = [sample[0] for sample in samples]
+    functools.partial(pad_collate, value=-1).
+
+    If samples have fields, pads each field of 1-D arrays, and adds its lengths as FIELD_lengths."""
+    if isinstance(samples[0], dict):
+        return pad_fields(Arrays(), samples, functools.partial(_padded, value=value, multiple=multiple))
+    data, lengths = _padded([sample[0] for sample in samples], value, multiple)
+    return [data, *collate([sample[1:] for sample in samples]), lengths]
+
+
+def _padded(arrays, value, multiple):
+    """Returns (arrays of different lengths in one, their lengths)."""
     longest = max(len(array) for array in arrays)
     data = numpy.full((len(arrays), -(-longest // multiple) * multiple, *arrays[0].shape[1:]), value, arrays[0].dtype)
     for row, array in zip(data, arrays):
         row[:len(array)] = array
-    return [data, *collate([sample[1:] for sample in samples]), numpy.array([len(array) for array in arrays])]
+    return data, numpy.array([len(array) for array in arrays])
 
 
 class Arrays:

@@ -8,7 +8,7 @@ import torch
 import torch.multiprocessing
 import torch.utils.data
 
-from .fields import dtype_of
+from .fields import dtype_of, pad_fields
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,20 +60,28 @@ def _as_tensor(value):
     return torch.as_tensor(value)
 
 
-def pad_collate(samples: list[Any], value: float = 0, multiple: int = 1) -> list[Any]:
+def pad_collate(samples: list[Any], value: float = 0, multiple: int = 1) -> Any:
     """A collate_fn: samples of different lengths in one tensor, padded at the end.
 
     samples: (sample, label) or (sample, label, number); samples are tensors [L] or [L, ...] that differ only in L.
     Returns [data, labels, lengths] or [data, labels, ids, lengths]: data [B, longest L, ...], filled up with `value`,
     lengths int64 [B]. multiple: the padded length is a multiple of this. To change an argument: functools.partial(pad_collate,
-    value=-1)."""
-    tensors = [sample[0] for sample in samples]
+    value=-1).
+
+    If samples have fields, pads each field of 1-D tensors or arrays, and adds its lengths as FIELD_lengths."""
+    if isinstance(samples[0], dict):
+        return pad_fields(Tensors(), samples, lambda values: _padded([_as_tensor(one) for one in values], value, multiple))
+    data, lengths = _padded([sample[0] for sample in samples], value, multiple)
+    return [data, *torch.utils.data.default_collate([sample[1:] for sample in samples]), lengths]
+
+
+def _padded(tensors, value, multiple):
+    """Returns (tensors of different lengths in one, their lengths)."""
     longest = max(len(tensor) for tensor in tensors)
     data = tensors[0].new_full((len(tensors), -(-longest // multiple) * multiple, *tensors[0].shape[1:]), value)
     for row, tensor in zip(data, tensors):
         row[:len(tensor)] = tensor
-    rest = torch.utils.data.default_collate([sample[1:] for sample in samples])
-    return [data, *rest, torch.tensor([len(tensor) for tensor in tensors])]
+    return data, torch.tensor([len(tensor) for tensor in tensors])
 
 
 def list_collate(samples: list[Any]) -> list[Any]:

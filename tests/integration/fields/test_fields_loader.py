@@ -148,6 +148,14 @@ class Native(Case):
             batch = next(iter(self.loader(module, "n", "caption", collate_fn=module.list_collate)))
             self.assertEqual([list(one) for one in batch], [["n", "caption"]] * 7)
 
+    def test_arrays_of_different_lengths_are_padded(self):
+        path = write(self.folder / "texts.diesel", 10, lambda k: {"tokens": numpy.arange(k + 1, dtype="int32"), "n": k})
+        for module in MODULES:
+            for batch in self.loader(module, path=path, collate_fn=module.pad_collate, num_workers=0, batch_size=5):
+                self.assertEqual((batch["tokens_lengths"] - 1).tolist(), batch["n"].tolist())
+                self.assertEqual(batch["tokens"].shape[1], max(batch["tokens_lengths"].tolist()))
+                self.assertEqual(batch["tokens"].sum(1).tolist(), [k * (k + 1) // 2 for k in batch["n"].tolist()])
+
     def test_bucketed_batches_have_every_sample(self):
         for options in {}, {"transform": {"n": negative}, "num_workers": 2}:
             loader = self.loader(of_numpy, "n", order=of_numpy.Order(bucket_by_length=2), **options)

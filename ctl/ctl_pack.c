@@ -16,6 +16,7 @@
 #include "lib/progress.h"
 #include "lib/text.h"
 #include "lib/units.h"
+#include "ctl/packing/ctl_foreign.h"
 #include "ctl/packing/pack_tar.h"
 
 #define DEFAULT_THREADS 8
@@ -295,6 +296,8 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	struct error err = ERROR_INIT;
 	int status;
 
+	if (ctl_is_foreign(argc, argv))
+		return ctl_run_in_python(verb, argc, argv);
 	if (!ctl_options(verb, argc, argv, &context, &status))
 		return status;
 	if (argc - optind != 2)
@@ -501,7 +504,13 @@ const struct option_verb ctl_pack = {
 	     "`pack` of the same archive continues. It does not write samples again that are in chunks "
 	     "already, byte by byte. `tar --dereference --hard-dereference` makes archives without links.\n"
 	     "Jobs shuffle within windows of some chunks. If neighbours in an archive are alike, folder by "
-	     "folder, extract it and pack the folder, as `--order random` does.",
+	     "folder, extract it and pack the folder, as `--order random` does.\n"
+	     "`hf:FOLDER`, `parquet:PATH`, `mds:FOLDER`, `litdata:FOLDER`, `tfrecord:FILES` and "
+	     "`arrayrecord:FILES` are "
+	     "datasets of other libraries, which Python reads (`DIESEL_PYTHON`, else the `python3` next to "
+	     "`dieselctl`, "
+	     "else the one in PATH), with the package `diesel_loader` and that library's own. "
+	     "`dieselctl pack --help hf:` lists their options.",
     OPTION_ROWS(pack_rows),
     .takes = OPTION_FILE,
     .run = run,

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * Datasets of other formats. Python reads and writes them (diesel_loader.importing), because their own
+ * packages are in Python.
+ */
+
+#include <stdbool.h>
+
+#include "ctl/ctl.h"
+
+/* Returns true if an argument is FORMAT:PATH with the name of another format. */
+bool ctl_is_foreign(int argc, char **argv);
+
+/* Replaces this process by Python, which runs the verb with the same arguments. Returns the exit status if no
+ * Python can be started. */
+int ctl_run_in_python(const struct option_verb *verb, int argc, char **argv);

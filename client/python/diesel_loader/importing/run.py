@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PROCESS_BYTES = 32 << 20  # of shards for each process: fewer are read before a process has started
+KEY = "__key__"  # path of the sample in the dataset that was exported, whose folder it keeps
 IMAGES = ((b"\xff\xd8\xff", 0), (b"\x89PNG\r\n\x1a\n", 0), (b"WEBP", 8), (b"GIF8", 0), (b"BM", 0), (b"II*\0", 0), (b"MM\0*", 0))
 
 
@@ -87,7 +88,7 @@ def missing(source: Source, plan: Plan) -> list[Shard]:
     """Returns the shards that the dataset lacks. Raises Refused for a dataset with other samples, or with a shard that has changed."""
     by_name, done = {shard.name: shard for shard in source.shards}, set[str]()
     for path, mtime in present(plan.dataset):
-        shard = by_name.get(os.path.basename(path).rpartition(".")[0])
+        shard = by_name.get(os.path.basename(path).rpartition("-")[0])
         if shard is not None and mtime == shard.mtime:
             done.add(shard.name)
         elif not plan.append:
@@ -171,7 +172,8 @@ def _import(source: Source, plan: Plan, readers: Readers, group: list[Shard], re
         # A seed for each group, because a continued import must not depend on the groups before.
         rng = random.Random(f"{plan.seed} {group[0].name}")
         for shard, number, row, row_bytes in rows() if plan.in_order else mixed(rows(), plan.buffer_bytes, rng):
-            path = f"{folder_of(source, row)}{shard.name}.{number:08d}"
+            key = row.pop(KEY, None) if isinstance(row, dict) else None
+            path = f"{folder_of(source, row) if key is None else os.path.join(os.path.dirname(key), '')}{shard.name}-{number:08d}"
             try:
                 writer.put(path, row, mtime=shard.mtime)
             except (TypeError, ValueError) as error:

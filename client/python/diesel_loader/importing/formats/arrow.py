@@ -259,7 +259,7 @@ class Tables:
         with _open_parquet(file) as opened:
             for part in range(opened.num_row_groups):
                 size = _stored_bytes(opened.metadata.row_group(part))
-                self.shards.append(Shard(f"{name}.{part:05d}" if opened.num_row_groups > 1 else name, file, part, size, int(stat.st_mtime)))
+                self.shards.append(Shard(f"{name}-{part:05d}" if opened.num_row_groups > 1 else name, file, part, size, int(stat.st_mtime)))
             return opened.schema_arrow
 
     def rows(self, shard: Shard) -> Iterator[dict[str, Any]]:

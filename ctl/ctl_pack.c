@@ -16,7 +16,8 @@
 #include "lib/progress.h"
 #include "lib/text.h"
 #include "lib/units.h"
-#include "ctl/packing/ctl_foreign.h"
+#include "ctl/formats/ctl_foreign.h"
+#include "ctl/formats/ctl_python.h"
 #include "ctl/packing/pack_tar.h"
 
 #define DEFAULT_THREADS 8
@@ -297,7 +298,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	int status;
 
 	if (ctl_is_foreign(argc, argv))
-		return ctl_run_in_python(verb, argc, argv);
+		return ctl_python(verb, "importing.main", argv);
 	if (!ctl_options(verb, argc, argv, &context, &status))
 		return status;
 	if (argc - optind != 2)

@@ -189,7 +189,7 @@ static const struct option_row index_rows[] = {
 const struct option_verb ctl_index = {
     .name = "index",
     .arguments = "FILE|FOLDER ...",
-    .summary = "make a dataset over files of other formats, which stay where they are",
+    .summary = "Make a dataset over files of other formats, which stay where they are",
     .help = "Shards are uncompressed tar files as WebDataset writes them: the members of a\n"
 	    "sample have one name up to the first dot, and follow one another. Only their\n"
 	    "headers are read. A sample's path is SHARD/KEY, and its fields are the\n"

@@ -17,7 +17,7 @@
 	"    sys.exit(f'dieselctl {sys.argv[2]}: {sys.executable} lacks {error.name}: run "                  \
 	"`{sys.executable} -m "                                                                              \
 	"pip install diesel-loader`, or set DIESEL_PYTHON to a Python that has it')\n"                       \
-	"main(sys.argv[3:])\n"
+	"sys.exit(main(sys.argv[2:]))\n"
 
 /* Writes the path of a program next to this one. */
 static bool find_beside(const char *name, char path[PATH_MAX])

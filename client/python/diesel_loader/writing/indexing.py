@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the samples of files that dieseld reads where they are: zip archives, LMDB, Megatron's token files.
 
-`dieselctl index` calls main() with its arguments, which writes a row for each sample to `dieselctl index --rows -`."""
+`dieselctl index` calls main() with its name and its arguments, which writes a row for each sample to `dieselctl index --rows -`."""
 from __future__ import annotations
 
 import argparse
@@ -179,7 +179,7 @@ def main(words: list[str] | None = None) -> NoReturn:
     parser.add_argument("--output", "-o", required=True)
     parser.add_argument("--tokens", type=int, help="token files: length of the windows that are samples, in tokens")
     parser.add_argument("--db", help="LMDB: the name of the database in the file")
-    arguments, others = parser.parse_known_args(words)
+    arguments, others = parser.parse_known_args((words or sys.argv)[1:])
     program = os.environ.get("DIESEL_DIESELCTL", "dieselctl")
     command = [program, "index", "--rows", "-", "--output", arguments.output, *others]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as run:

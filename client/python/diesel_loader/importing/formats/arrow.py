@@ -336,7 +336,7 @@ def open_hf(paths: list[str], options: Options) -> Tables:
     """Opens what save_to_disk() wrote, a folder of a DatasetDict, or a folder of Parquet or Arrow files."""
     base.package("pyarrow", "pyarrow", "a folder of Hugging Face's datasets")
     if len(paths) != 1 or not os.path.isdir(paths[0]):
-        raise Refused(f"{paths[0]}: expected a folder that save_to_disk() or a download made; for the Hub, download it first: "
+        raise Refused(f"{paths[0]}: expected a folder that save_to_disk() or a download made. Download a dataset of the Hub first: "
                       f"huggingface-cli download --repo-type dataset NAME --local-dir FOLDER")
     folder = paths[0]
     if os.path.exists(os.path.join(folder, "dataset_dict.json")):

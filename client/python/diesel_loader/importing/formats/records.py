@@ -100,7 +100,7 @@ class TfRecords(Records):
         def check(data: bytes, stored: bytes, at: int) -> None:
             crc = crc32c(data)
             if struct.unpack("<I", stored)[0] != ((crc >> 15 | crc << 17) + MASK) & 0xffffffff:
-                raise Refused(f"{file}: is damaged at byte {at}: a checksum differs; restore the file, or leave it out")
+                raise Refused(f"{file}: is damaged at byte {at} (a checksum differs): restore the file, or leave it out")
         at = 0
         with base.reading(file, EOFError, zlib.error), open(file, "rb") as plain:
             is_gzip = plain.read(2) == b"\x1f\x8b"

@@ -1,29 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ctl_foreign.h"
+#include "ctl/formats/ctl_foreign.h"
 
-#include <errno.h>
-#include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "lib/cleanup.h"
-#include "lib/error.h"
+#include "ctl/formats/ctl_python.h"
 
 #define N_WORDS(array) (sizeof(array) / sizeof(*(array)))
 
 static const char *const formats[] = {"hf:", "parquet:", "mds:", "litdata:", "tfrecord:", "arrayrecord:"};
-
-static const char code[] = "import sys\n"
-			   "try:\n"
-			   "    from diesel_loader.importing.main import main\n"
-			   "except ModuleNotFoundError as error:\n"
-			   "    sys.exit(f'dieselctl {sys.argv[1]}: {sys.executable} lacks the Python "
-			   "package diesel_loader ({error}); "
-			   "run: {sys.executable} -m pip install diesel-loader')\n"
-			   "if __name__ == '__main__':\n"
-			   "    sys.exit(main(sys.argv[1:]))\n";
 
 bool ctl_is_foreign(int argc, char **argv)
 {
@@ -32,49 +16,6 @@ bool ctl_is_foreign(int argc, char **argv)
 			if (strncmp(argv[i], formats[k], strlen(formats[k])) == 0)
 				return true;
 	return false;
-}
-
-/* Sets DIESEL_DIESELCTL to this program, and finds the Python next to it: path, empty if there is none. */
-static void find_python(char *path, size_t size)
-{
-	char own[PATH_MAX];
-	ssize_t length = readlink("/proc/self/exe", own, sizeof(own) - 1);
-	const char *slash;
-
-	*path = '\0';
-	if (length < 0)
-		return;
-	own[length] = '\0';
-	setenv("DIESEL_DIESELCTL", own, 0);
-	slash = strrchr(own, '/');
-	if (!slash || snprintf(path, size, "%.*s/python3", (int)(slash - own), own) >= (int)size ||
-	    access(path, X_OK) < 0)
-		*path = '\0';
-}
-
-int ctl_run_in_python(const struct option_verb *verb, int argc, char **argv)
-{
-	_cleanup_(freep) char **words = calloc((size_t)argc + 4, sizeof(*words));
-	const char *given = getenv("DIESEL_PYTHON");
-	char next_to[PATH_MAX], start[] = "-c", program[sizeof(code)];
-	struct error err = ERROR_INIT;
-
-	find_python(next_to, sizeof(next_to));
-	if (!given || !*given)
-		given = *next_to ? next_to : "python3";
-	if (words) {
-		memcpy(program, code, sizeof(code));
-		words[0] = (char *)given;
-		words[1] = start;
-		words[2] = program;
-		memcpy(words + 3, argv, (size_t)argc * sizeof(*words));
-		execvp(given, words);
-	}
-	error_errno(
-	    &err, -errno,
-	    "cannot run %s, which reads other formats; set DIESEL_PYTHON to a Python with diesel_loader",
-	    given);
-	return ctl_failed(verb, &err);
 }
 
 /* Options of `export`. C checks and documents them, and Python parses them again. */
@@ -93,7 +34,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 		return status;
 	if (argc - optind != 2)
 		return ctl_usage(verb, "expected a dataset and a folder");
-	return ctl_run_in_python(verb, argc, argv);
+	return ctl_python(verb, "importing.main", argv);
 }
 
 #define AT(member) .at = offsetof(struct export_options, member)
@@ -111,7 +52,6 @@ static const struct option_row export_rows[] = {
 
 const struct option_verb ctl_export = {
     .name = "export",
-    .group = "Datasets",
     .arguments = "DATASET FOLDER",
     .summary = "Write a dataset as files, tar shards, MDS or Parquet",
     .help = "Python does it: $DIESEL_PYTHON, else the python3 next to dieselctl, else the one in PATH,\n"

@@ -12,7 +12,3 @@
 
 /* Returns true if an argument is FORMAT:PATH with the name of another format. */
 bool ctl_is_foreign(int argc, char **argv);
-
-/* Replaces this process by Python, which runs the verb with the same arguments. Returns the exit status if no
- * Python can be started. */
-int ctl_run_in_python(const struct option_verb *verb, int argc, char **argv);

@@ -496,7 +496,7 @@ static void print_sample(const struct snapshot *s, const struct chunk_id *chunk,
 			printf(", \"class\": %d", sample->class_index);
 		printf(", \"mode\": %u, \"mtime_ns\": %llu, \"chunk\": \"%s\", \"record\": %u, \"offset\": "
 		       "%llu, "
-		       "\"xxh3\": \"%016llx\"}\n",
+		       "\"xxh3\": \"%016llx\"",
 		       sample->mode, (unsigned long long)sample->mtime_ns, id, sample->record,
 		       (unsigned long long)sample->offset, (unsigned long long)sample->xxh3);
 		return;
@@ -512,6 +512,19 @@ static void print_sample(const struct snapshot *s, const struct chunk_id *chunk,
 	printf("xxh3      %016llx\n", (unsigned long long)sample->xxh3);
 }
 
+static void print_sample_fields(const struct ctl_dataset *d, const char *path, bool json)
+{
+	_cleanup_(freep) unsigned char *data = NULL;
+	uint32_t bytes = 0;
+	bool read = ctl_dataset_read(d, path, &data, &bytes, NULL) == 0;
+
+	fputs(json ? ", \"fields\": " : "fields    ", stdout);
+	if (!read || !print_fields(snapshot_info(dataset_snapshot(d->dataset))->layout, data, bytes, json))
+		fputs(json ? "null" : "cannot be read", stdout);
+	if (!json)
+		putchar('\n');
+}
+
 static int stat_path(const struct option_verb *verb, const struct ctl_dataset *d, const char *path, bool json)
 {
 	struct ctl_sample one;
@@ -520,6 +533,10 @@ static int stat_path(const struct option_verb *verb, const struct ctl_dataset *d
 	if (ctl_dataset_find(d, path, &one, &err) < 0)
 		return ctl_failed(verb, &err);
 	print_sample(d->dataset ? dataset_snapshot(d->dataset) : NULL, &one.chunk, &one.sample, json);
+	if (d->dataset && snapshot_info(dataset_snapshot(d->dataset))->layout != CHUNK_LAYOUT_PLAIN)
+		print_sample_fields(d, path, json);
+	if (json)
+		puts("}");
 	return ctl_finish(verb);
 }
 
@@ -578,7 +595,7 @@ const struct option_verb ctl_stat = {
 	"whose snapshots are kept, which jobs can open. If the metadata is in the same folder, `stat` adds "
 	"holes, chunks without any sample, and the versions that can be read. Holes are the bytes of deleted "
 	"and replaced samples, which `dieselctl purge` would free. With a path, `stat` prints where that "
-	"sample lies.",
+	"sample lies, and its fields.",
     OPTION_ROWS(stat_rows),
     .takes = OPTION_FILE,
     .run = run,

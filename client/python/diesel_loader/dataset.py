@@ -583,7 +583,8 @@ class Dataset:
         """Returns [self[i] for i in indices], with few requests. PyTorch's DataLoader calls it for a batch."""
         chosen = [self.number(i) for i in indices]
         infos = self._infos(chosen)
-        pieces, labels = self._read_as(chosen, infos), self._labels(infos)
+        is_read = not self.reader or self.reader.finds
+        pieces, labels = self._read_as(chosen, infos) if is_read else [bytearray()] * len(chosen), self._labels(infos)
         return [sample for sample, _ in self._dicts(chosen, pieces, labels)] if self.reader else list(zip(pieces, labels))
 
     def _getitems(self, indices: Iterable[Any]) -> list[Any]:

@@ -66,8 +66,8 @@ def ctl(*arguments):
     return subprocess.run([support.program("dieselctl"), *map(str, arguments)], capture_output=True, text=True, check=False)
 
 
-def stat(path):
-    return json.loads(ctl("stat", "--json", path).stdout)
+def stat(*arguments):
+    return json.loads(ctl("stat", "--json", *arguments).stdout)
 
 
 def set_layout(path, layout):

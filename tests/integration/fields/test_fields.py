@@ -161,6 +161,8 @@ class Written(FieldsCase):
         found = stat(self.path)
         self.assertEqual((found["layout"], [field["name"] for field in found["fields"]]), ("fields", list(sample(0))))
         self.assertEqual(found["fields"][2], {"name": "n", "kind": "int", "bytes": 8})
+        self.assertEqual([field["name"] for field in stat(self.path, path_of(3))["fields"]], list(sample(3)))
+        self.assertRegex(ctl("stat", self.path, path_of(3)).stdout, r"\nfields    image \(image, .*none \(none, 0 B\)")
         self.assertEqual(ctl("cat", "--field", "raw", self.path, path_of(2)).stdout, "\0\1\0\1")
         self.assertRegex(ctl("cat", "--field", "mask", self.path, path_of(2)).stderr, "'class2/002' has no field 'mask'")
 

@@ -24,7 +24,9 @@ struct node_copy {
 static void *node_find(struct chunk_load *l, const struct cached_want *want)
 {
 	struct cached_dataset *d = l->dataset;
-	struct membership *m = want->for_peer ? NULL : memberships_find(d, l->job);
+	/* Nothing could verify another node's copy of a chunk without checksums. */
+	bool is_own = want->for_peer || l->meta.is_external;
+	struct membership *m = is_own ? NULL : memberships_find(d, l->job);
 	struct node_copy *n = membership_has_elsewhere(m, l->chunk) ? calloc(1, sizeof(*n)) : NULL;
 
 	if (!n)

@@ -118,3 +118,7 @@ int ctl_finish(const struct option_verb *verb);
 /* Rewrites a file for `pack --jpeg-restarts`, and again for `verify --repair`: a pack_rewriter
  * (dataset/pack.h). Returns a code of enum jpeg_restarts, or -errno. */
 int ctl_add_restarts(const void *data, size_t bytes, void **ret, size_t *ret_bytes, struct error *ret_note);
+
+/* Datasets of other formats, which Python reads and writes (diesel_loader.importing), because their own
+ * packages are in Python. Returns true if an argument is FORMAT:PATH with the name of such a format. */
+bool ctl_is_foreign(int argc, char **argv);

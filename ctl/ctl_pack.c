@@ -16,7 +16,6 @@
 #include "lib/progress.h"
 #include "lib/text.h"
 #include "lib/units.h"
-#include "ctl/formats/ctl_foreign.h"
 #include "ctl/formats/ctl_python.h"
 #include "ctl/packing/pack_tar.h"
 

@@ -33,6 +33,11 @@ if(TARGET dieseld)
   diesel_script_test(integration on_demand /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_on_demand.py)
   diesel_script_test(integration abi /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/wheel/test_abi.py)
   diesel_script_test(integration wheel /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/wheel/test_wheel.py)
+  # The first run takes the packages of other formats from PyPI.
+  set(importing /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/importing/test_importing.py)
+  diesel_script_test(integration importing ${importing})
+  diesel_script_test(integration importing_torch ${importing} torch)
+  set_tests_properties(integration.importing integration.importing_torch PROPERTIES TIMEOUT 1800)
   # The first run takes PyTorch and what trains with it from PyPI.
   diesel_script_test(integration wheel_frameworks
     /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/wheel/test_wheel_frameworks.py)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ctl/formats/ctl_foreign.h"
+/* Verbs and arguments that Python runs (diesel_loader.importing). */
+#include "ctl/ctl.h"
 
 #include <string.h>
 

@@ -78,7 +78,9 @@ def reading(file: str, *kinds: type[BaseException]) -> Iterator[None]:
     except Refused:
         raise
     except (OSError, ValueError, *kinds) as error:
-        raise Refused(f"{file}: cannot be read: {one_line(error)}. Restore the file, or leave it out") from None
+        if "decrypt" in str(error):
+            raise Refused(f"{file}: is encrypted; write it again without encryption") from None
+        raise Refused(f"{file}: cannot be read ({one_line(error)}); restore the file, or leave it out") from None
 
 
 def files_of(paths: Iterable[str], endings: tuple[str, ...]) -> list[str]:

@@ -102,8 +102,8 @@ class Readers:
         except (EOFError, ConnectionError):
             process = self._processes[self._ends.index(end)]
             process.join(5)
-            raise Refused(f"{shard.file}: the process that reads it died (exit status {process.exitcode}): out of memory, or damaged data. "
-                          "Try fewer --threads, or leave the file out") from None
+            raise Refused(f"{shard.file}: the process that reads it died (exit status {process.exitcode}), out of memory or of damaged data; "
+                          "try fewer --threads, or leave the file out") from None
         if isinstance(got, str):
             raise Refused(got)
         return got

@@ -44,7 +44,7 @@ class State:
                 stored = json.load(file)
             self.ends = stored.pop("ends")
             if {**stored, "version": None} != {**what, "version": None}:
-                raise Refused(f"{folder}: an interrupted export with other arguments is there ({stored}). Continue that one, or empty the folder")
+                raise Refused(f"{folder}: an interrupted export is there, with other arguments ({stored}); continue that one, or empty the folder")
             self.what = stored
             return
         if os.listdir(folder):

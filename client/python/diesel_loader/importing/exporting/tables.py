@@ -147,7 +147,7 @@ def write_mds(dataset: Dataset, folder: str, shard_bytes: int, rows: Iterator[Sa
             try:
                 writer.write({run.KEY: sample.path, **_mds_row(sample, encodings)})
             except (ValueError, AttributeError) as error:
-                raise Refused(f"{sample.path}: MDS cannot hold the sample: {base.one_line(error)}. Use --to parquet or tar") from None
+                raise Refused(f"{sample.path}: MDS cannot hold the sample ({base.one_line(error)}); use --to parquet or tar") from None
             n, n_bytes = n + 1, n_bytes + len(sample.data)
     with contextlib.suppress(OSError):
         os.rmdir(folder)

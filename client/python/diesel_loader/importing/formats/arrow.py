@@ -257,8 +257,8 @@ class Tables:
             self.shards.append(Shard(name, file, 0, stat.st_size, int(stat.st_mtime)))
             return schema
         with _open_parquet(file) as opened:
-            for part in range(opened.num_row_groups):
-                size = _stored_bytes(opened.metadata.row_group(part))
+            for part in range(opened.num_row_groups):  # metadata of columns is not read here: pyarrow aborts where it is encrypted
+                size = stat.st_size * opened.metadata.row_group(part).num_rows // max(1, opened.metadata.num_rows)
                 self.shards.append(Shard(f"{name}-{part:05d}" if opened.num_row_groups > 1 else name, file, part, size, int(stat.st_mtime)))
             return opened.schema_arrow
 
@@ -287,10 +287,6 @@ class Tables:
             n = max(1, min(MAX_BATCH, BATCH_BYTES * batch.num_rows // max(1, batch.nbytes)))
             for begin in range(0, batch.num_rows, n):
                 yield batch.slice(begin, n)
-
-
-def _stored_bytes(group: Any) -> int:
-    return sum(group.column(i).total_compressed_size for i in range(group.num_columns))
 
 
 def _is_parquet(file: str) -> bool:
@@ -336,8 +332,8 @@ def open_hf(paths: list[str], options: Options) -> Tables:
     """Opens what save_to_disk() wrote, a folder of a DatasetDict, or a folder of Parquet or Arrow files."""
     base.package("pyarrow", "pyarrow", "a folder of Hugging Face's datasets")
     if len(paths) != 1 or not os.path.isdir(paths[0]):
-        raise Refused(f"{paths[0]}: expected a folder that save_to_disk() or a download made. Download a dataset of the Hub first: "
-                      f"huggingface-cli download --repo-type dataset NAME --local-dir FOLDER")
+        raise Refused(f"{paths[0]}: expected a folder that save_to_disk() or a download made; `huggingface-cli download "
+                      "--repo-type dataset NAME --local-dir FOLDER` downloads a dataset of the Hub")
     folder = paths[0]
     if os.path.exists(os.path.join(folder, "dataset_dict.json")):
         with open(os.path.join(folder, "dataset_dict.json"), encoding="utf-8") as file:

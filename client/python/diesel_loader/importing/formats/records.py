@@ -73,7 +73,7 @@ class Records:
         try:
             features = example().FromString(record).features.feature
         except DecodeError as error:
-            raise Refused(f"{file}: a record is not a tf.train.Example: {base.one_line(error)}; try --records bytes") from None
+            raise Refused(f"{file}: a record is not a tf.train.Example ({base.one_line(error)}); try --records bytes") from None
         if not features:
             raise Refused(f"{file}: a record is not a tf.train.Example, or has no features; try --records bytes")
         row: dict[str, Any] = {}
@@ -100,7 +100,7 @@ class TfRecords(Records):
         def check(data: bytes, stored: bytes, at: int) -> None:
             crc = crc32c(data)
             if struct.unpack("<I", stored)[0] != ((crc >> 15 | crc << 17) + MASK) & 0xffffffff:
-                raise Refused(f"{file}: is damaged at byte {at} (a checksum differs): restore the file, or leave it out")
+                raise Refused(f"{file}: is damaged at byte {at} (a checksum differs); restore the file, or leave it out")
         at = 0
         with base.reading(file, EOFError, zlib.error), open(file, "rb") as plain:
             is_gzip = plain.read(2) == b"\x1f\x8b"
@@ -111,7 +111,7 @@ class TfRecords(Records):
                     check(head[:8], head[8:], at)
                 length = struct.unpack("<Q", head[:8])[0] if len(head) == 12 else 0
                 if length > MAX_RECORD:
-                    raise Refused(f"{file}: a record of {length} bytes at byte {at}: a sample can have at most 1 GiB")
+                    raise Refused(f"{file}: a record of {length} bytes at byte {at}, but a sample can have at most 1 GiB")
                 data = opened.read(length + 4)
                 if len(head) < 12 or len(data) < length + 4:
                     raise Refused(f"{file}: is truncated within the record at byte {at}; restore the file, or leave it out")

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cases of test_importing.py for formats that need no torch."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+import numpy
+import pyarrow as pa
+from array_record.python.array_record_module import ArrayRecordWriter
+from pyarrow import parquet
+
+import diesel_loader
+import formats_support as made
+from formats_support import N, Case, run
+
+
+class HuggingFace(Case):
+    def test_save_to_disk(self):
+        made.table(self.rows).save_to_disk(self.folder / "saved", num_shards=4)
+        said = self.packs(f"hf:{self.folder}/saved", "--threads", "3")
+        self.assertEqual((said["samples"], said["shards"]), (N, 4))
+        self.assertEqual(said["fields"]["image"], {"image": N})
+        self.assertEqual(sorted(said["fields"]["caption"]), ["none", "text"])
+        self.has_all()
+        self.assertEqual(diesel_loader.Dataset(self.dataset).classes, ["a%2Fb", "cat", "dog"])
+
+    def test_parquet_files_of_splits(self):
+        (self.folder / "hub/data").mkdir(parents=True)
+        table = made.table(self.rows)
+        for split, part in (("train", table.select(range(80))), ("test", table.select(range(80, N)))):
+            part.to_parquet(self.folder / f"hub/data/{split}-00000-of-00001.parquet")
+        self.refuses("expected one split, got test, train; choose one with --split", "pack", f"hf:{self.folder}/hub")
+        self.packs(f"hf:{self.folder}/hub", "--split", "train")
+        self.has_all(self.rows[:80])
+
+    def test_dict_of_splits_and_arrays(self):
+        import datasets
+        features = datasets.Features({"id": datasets.Value("int64"), "grid": datasets.Array2D((2, 3), "int32"),
+                                      "boxes": datasets.List(datasets.List(datasets.Value("float32"), length=4)),
+                                      "images": datasets.List(datasets.Image(decode=False))})
+        rows = [{"id": i, "grid": [[i] * 3] * 2, "boxes": [[1., 2., 3., 4.]] * (i % 3), "images": [{"bytes": made.jpeg(i + k), "path": None} for k in range(2)]}
+                for i in range(10)]
+        table = datasets.Dataset.from_list(rows, features=features)
+        datasets.DatasetDict({"train": table, "test": table.select([0])}).save_to_disk(self.folder / "saved")
+        self.packs(f"hf:{self.folder}/saved", "--split", "train")
+        self.has_all([{"id": i, "grid": numpy.full((2, 3), i, "int32"), "boxes": numpy.array([[1, 2, 3, 4]] * (i % 3), "float32").reshape(-1, 4),
+                       "images.0": made.jpeg(i), "images.1": made.jpeg(i + 1)} for i in range(10)])
+
+    def test_truncated_arrow_file(self):
+        made.table(self.rows).save_to_disk(self.folder / "saved", num_shards=2)
+        file = next((self.folder / "saved").glob("*.arrow"))
+        os.truncate(file, file.stat().st_size - 8)
+        self.refuses(f"{file.name}: is truncated", "pack", f"hf:{self.folder}/saved")
+        self.assertFalse(self.dataset.exists())
+
+    def test_an_image_outside_of_the_folder_is_refused(self):
+        (self.folder / "src").mkdir()
+        kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+        parquet.write_table(pa.table({"image": pa.array([{"bytes": None, "path": "/etc/passwd"}], kind)}), self.folder / "src/a.parquet")
+        self.refuses("names the file /etc/passwd outside", "pack", f"hf:{self.folder}/src")
+
+
+class Parquet(Case):
+    def write(self, table, name="a.parquet", **more):
+        parquet.write_table(table, self.folder / name, **more)
+        return f"parquet:{self.folder / name}"
+
+    def test_kinds_of_columns(self):
+        ids = [0, 1, 2]
+        table = pa.table({
+            "id": ids, "null": pa.nulls(3), "word": pa.array(["a", "b", "a"]).dictionary_encode(), "large": pa.array([b"x", None, b"z"], pa.large_binary()),
+            "half": pa.array(numpy.array([1, 2, 3], "float16")), "when": pa.array([0, None, 5], pa.timestamp("s")), "bits": [[True, False], [], None],
+            "holes": [[1, None], [2, 3], []], "words": [["a"], None, []], "map": pa.array([[("k", 1)], None, []], pa.map_(pa.string(), pa.int64())),
+            "parts": [{"name": "a", "data": b"1"}] * 3, "blobs": [[b"1", b"2"], [b"3"], None], "deep": [[[b"1"]]] * 3,
+        })
+        said = self.packs(self.write(table))
+        self.assertEqual([(column["column"], column["why"]) for column in said["left_out"]], [("deep", "bytes within nested lists")])
+        found = made.of_dataset(self.dataset)
+
+        def array(values, dtype):
+            return made.plain({"": numpy.array(values, dtype)})[""]
+        self.assertEqual(found[0], {"id": 0, "null": None, "word": "a", "large": b"x", "half": 1.0, "when": "1970-01-01 00:00:00.000", "bits": array([True, False], bool),
+                                    "holes": [1, None], "words": ["a"], "map": [["k", 1]], "parts.name": "a", "parts.data": b"1", "blobs.0": b"1", "blobs.1": b"2"})
+        self.assertEqual(found[1]["large"], None)
+        self.assertEqual(found[1]["holes"], array([2, 3], "int64"))
+        self.assertEqual((found[2]["words"], found[2]["bits"], found[2]["blobs"] if "blobs" in found[2] else None), ([], None, None))
+
+    def test_row_groups_in_a_random_order_and_columns(self):
+        source = self.write(pa.table({"id": range(1000), "other": range(1000)}), row_group_size=100)
+        self.assertEqual(self.packs(source, "--columns", "id", "--seed", "5")["shards"], 10)
+        order = [row["id"] for row in diesel_loader.Dataset(self.dataset).__getitems__(range(1000))]
+        self.assertEqual(sorted(order), list(range(1000)))
+        self.assertLess(sum(abs(a - b) == 1 for a, b in zip(order, order[1:])), 50)  # neighbours are no neighbours any more
+        self.assertEqual(diesel_loader.Dataset(self.dataset).fields, ("id",))
+        self.dataset = self.folder / "again.diesel"
+        self.packs(source, "--columns", "id", "--seed", "5")
+        self.assertEqual([row["id"] for row in diesel_loader.Dataset(self.dataset).__getitems__(range(1000))], order)
+
+    def test_order_of_the_source(self):
+        self.packs(self.write(pa.table({"id": range(1000)}), row_group_size=100), "--order", "source")
+        self.assertEqual([row["id"] for row in diesel_loader.Dataset(self.dataset).__getitems__(range(1000))], list(range(1000)))
+
+    def test_label_of_a_column(self):
+        self.packs(self.write(pa.table({"id": [0, 1, 2], "kind": ["b", "a", ".."]})), "--label", "kind")
+        self.assertEqual(diesel_loader.Dataset(self.dataset).classes, ["%2E.", "a", "b"])
+
+    def test_wrong_files(self):
+        source = self.write(pa.table({"id": range(1000)}))
+        whole = (self.folder / "a.parquet").read_bytes()
+        for data, pattern in ((whole[:-100], "cannot be read"), (whole[:4] + bytes(200) + whole[204:], "cannot be read"), (b"PARE" + whole[4:], "is encrypted")):
+            (self.folder / "a.parquet").write_bytes(data)
+            self.refuses(f"a.parquet: {pattern}", "pack", source)
+            self.assertFalse(self.dataset.exists())
+        (self.folder / "a.parquet").write_bytes(whole)
+        self.write(pa.table({"other": [1]}), "b.parquet")
+        self.refuses("its columns differ from those of", "pack", f"parquet:{self.folder}")
+        self.refuses("no column 'nope'; it has id", "pack", "--columns", "nope", source)
+        self.refuses("no such file", "pack", f"parquet:{self.folder}/nope.parquet")
+
+    def test_encrypted_columns(self):
+        from pyarrow.parquet import encryption
+
+        class Client(encryption.KmsClient):
+            def __init__(self, _):
+                encryption.KmsClient.__init__(self)
+
+            def wrap_key(self, key, _):
+                return key.hex()
+
+            def unwrap_key(self, key, _):
+                return bytes.fromhex(key)
+        factory = encryption.CryptoFactory(Client)
+        for plaintext_footer in (False, True):
+            config = encryption.EncryptionConfiguration(footer_key="f", column_keys={"k": ["secret"]}, plaintext_footer=plaintext_footer)
+            properties = factory.file_encryption_properties(encryption.KmsConnectionConfig(), config)
+            with parquet.ParquetWriter(self.folder / "a.parquet", pa.schema([("id", pa.int64()), ("secret", pa.int64())]), encryption_properties=properties) as w:
+                w.write_table(pa.table({"id": [1], "secret": [2]}))
+            self.refuses("encrypted", "pack", f"parquet:{self.folder}/a.parquet")
+
+    def test_missing_packages(self):
+        source = self.write(pa.table({"id": [1]}))
+        (self.folder / "hide/pyarrow").mkdir(parents=True)
+        (self.folder / "hide/pyarrow/__init__.py").write_text("raise ModuleNotFoundError('hidden', name='pyarrow')")
+        path = f"{self.folder}/hide:{os.environ['PYTHONPATH']}"
+        self.refuses("needs the Python package pyarrow, which .* lacks; run: .* -m pip install pyarrow", "pack", source, PYTHONPATH=path)
+        self.refuses("lacks the Python package diesel_loader", "pack", source, PYTHONPATH="")
+        self.refuses("cannot run /nope/python3", "pack", source, DIESEL_PYTHON="/nope/python3")
+
+
+class Life(Case):
+    def source(self):
+        for i in range(8):
+            parquet.write_table(pa.table({"id": range(100 * i, 100 * i + 100)}), self.folder / f"part-{i}.parquet")
+        return f"parquet:{self.folder}/part-*.parquet"
+
+    def ids(self):
+        return sorted(row["id"] for row in diesel_loader.Dataset(self.dataset).__getitems__(range(len(diesel_loader.Dataset(self.dataset)))))
+
+    def test_a_killed_import_continues_with_the_missing_shards(self):
+        source = self.source()
+        command = [made.CTL, "pack", source, str(self.dataset), "--commit", "1K", "--threads", "2"]
+        environment = os.environ | {"DIESEL_PYTHON": sys.executable}
+        for _ in range(2):
+            process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+            before, end = self.version(), time.monotonic() + 60
+            while self.version() == before and process.poll() is None and time.monotonic() < end:
+                time.sleep(0.005)
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        self.assertLess(0, self.version())
+        found = len(diesel_loader.Dataset(self.dataset))
+        self.assertEqual(found % 100, 0)  # only complete shards
+        said = self.packs(source)
+        self.assertEqual((said["samples"], said["shards_before"]), (800 - found, found // 100))
+        self.assertEqual(self.ids(), list(range(800)))
+        self.assertEqual(self.packs(source)["shards"], 0)
+
+    def version(self):
+        done = run("log", self.dataset)
+        return int(done.stdout.split()[1]) if done.returncode == 0 and done.stdout else 0
+
+    def test_another_source_needs_append(self):
+        self.packs(self.source())
+        parquet.write_table(pa.table({"id": range(800, 900)}), self.folder / "more.parquet")
+        self.refuses("has samples of another source, such as .*; add to them with --append", "pack", f"parquet:{self.folder}/more.parquet")
+        self.packs(f"parquet:{self.folder}/more.parquet", "--append")
+        self.assertEqual(self.ids(), list(range(900)))
+
+    def test_a_changed_shard_is_noticed(self):
+        source = self.source()
+        self.packs(source)
+        os.utime(self.folder / "part-3.parquet", (1, 1))
+        self.refuses("part-3.parquet, which has changed since", "pack", source)
+
+    def test_damage_in_one_shard_changes_nothing(self):
+        source = self.source()
+        file = self.folder / "part-5.parquet"
+        file.write_bytes(file.read_bytes()[:4] + bytes(100) + file.read_bytes()[104:])
+        self.refuses("part-5.parquet: cannot be read", "pack", source)
+        self.assertFalse((self.dataset / "snapshot").exists())
+
+
+class Records(Case):
+    def test_tfrecord(self):
+        for k in range(3):
+            made.write_tfrecord(self.folder / f"a-{k}.tfrecord", self.rows[40 * k:40 * k + 40])
+        self.packs(f"tfrecord:{self.folder}/a-*.tfrecord", "--text", "caption")
+        self.has_all([{"id": row["id"], "image": row["image"], "embedding": row["embedding"], "caption": row["caption"] or ""} for row in self.rows])
+
+    def test_damaged_tfrecord(self):
+        path = self.folder / "a.tfrecord"
+        made.write_tfrecord(path, self.rows[:5])
+        whole = path.read_bytes()
+        for data, pattern in ((whole[:-3], "truncated within the record"), (whole[:60] + bytes([whole[60] ^ 1]) + whole[61:], "a checksum differs"),
+                              (whole[:3] + b"\7" + whole[4:], "a checksum differs")):
+            path.write_bytes(data)
+            self.refuses(f"a.tfrecord: is .*{pattern}", "pack", f"tfrecord:{path}")
+
+    def test_array_record(self):
+        for k in range(2):
+            writer = ArrayRecordWriter(str(self.folder / f"a-{k}.array_record"), "group_size:1")
+            for row in self.rows[60 * k:60 * k + 60]:
+                writer.write(row["image"])
+            writer.close()
+        self.packs(f"arrayrecord:{self.folder}")
+        dataset = diesel_loader.Dataset(self.dataset)
+        self.assertIsNone(dataset.fields)
+        self.assertEqual(sorted(bytes(data) for data, _ in dataset.__getitems__(range(N))), sorted(row["image"] for row in self.rows))
+
+
+class Export(Case):
+    def exports(self, to, folder, *more):
+        done = run("export", self.dataset, self.folder / folder, "--to", to, "--json", *more)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_parquet_round_trip(self):
+        rows = [{**row, "grid": numpy.full((2, 2), row["id"], "int16")} for row in self.rows]
+        with diesel_loader.create(self.dataset) as writer:
+            for row in rows:
+                writer.put(f"c{row['label']}/{row['id']}", row)
+        self.exports("parquet", "out")
+        self.dataset = self.folder / "back.diesel"
+        self.packs(f"parquet:{self.folder}/out")
+        self.has_all(rows)
+        self.assertEqual(diesel_loader.Dataset(self.dataset).classes, ["c0", "c1", "c2"])
+
+    def test_parquet_opens_in_datasets(self):
+        import datasets
+        with diesel_loader.create(self.dataset) as writer:
+            for row in self.rows:
+                writer.put(str(row["id"]), {"id": row["id"], "image": row["image"]})
+        self.exports("parquet", "out")
+        table = datasets.load_dataset("parquet", data_files=f"{self.folder}/out/*.parquet", split="train", cache_dir=str(self.folder / "cache"))
+        self.assertEqual(table.features["image"], datasets.Image())
+        self.assertEqual({row["id"]: row["image"]["bytes"] for row in table.cast_column("image", datasets.Image(decode=False))},
+                         {row["id"]: row["image"] for row in self.rows})
+
+    def test_tar_of_fields_has_members_of_webdataset(self):
+        import tarfile
+        with diesel_loader.create(self.dataset) as writer:
+            for row in self.rows:
+                writer.put(f"a.b/{row['id']:04d}", {name: row[name] for name in ("image", "caption", "label", "embedding")})
+        said = self.exports("tar", "out", "--shard-bytes", "1M")
+        self.assertEqual(said["samples"], N)
+        with tarfile.open(self.folder / "out/000000.tar") as tar:
+            members = {member.name: tar.extractfile(member).read() for member in tar}
+        self.assertEqual(members["a.b/0001.image.jpg"], self.rows[1]["image"])
+        self.assertEqual(members["a.b/0001.caption.txt"], self.rows[1]["caption"].encode())
+        self.assertEqual(members["a.b/0001.label.cls"], b"1")
+
+    def test_plain_round_trips(self):
+        source = self.folder / "tree"
+        for row in self.rows:
+            path = source / f"c{row['label']}" / f"{row['id']}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(row["image"])
+        self.assertEqual(run("pack", source, self.dataset).returncode, 0)
+        self.exports("tree", "out")
+        self.assertEqual(subprocess.run(["diff", "-r", source, self.folder / "out"], check=False).returncode, 0)
+        self.exports("tar", "tars")
+        back = self.folder / "back.diesel"
+        self.assertEqual(run("pack", self.folder / "tars/000000.tar", back).returncode, 0)
+        self.assertEqual(sorted(bytes(d) for d, _ in diesel_loader.Dataset(back).__getitems__(range(N))), sorted(row["image"] for row in self.rows))
+
+    def test_an_interrupted_export_continues(self):
+        with diesel_loader.create(self.dataset) as writer:
+            for i in range(30):
+                writer.put(str(i), numpy.random.default_rng(i).bytes(200_000))
+        self.exports("tar", "whole", "--shard-bytes", "1M")
+        out = self.folder / "out"
+        shutil.copytree(self.folder / "whole", out)
+        names = sorted(path.name for path in out.iterdir())
+        for name in names[2:]:
+            (out / name).unlink()
+        (out / f"{names[2]}.tmp").write_bytes(b"half")
+        n, end = 0, []
+        import tarfile
+        for name in names[:2]:
+            with tarfile.open(out / name) as tar:
+                n += len(tar.getmembers())
+            end.append(n)
+        dataset = diesel_loader.Dataset(self.dataset)
+        (out / ".diesel-export.json").write_text(json.dumps({"dataset": dataset.path, "version": dataset.version, "to": "tar", "shard_bytes": 1 << 20, "ends": end}))
+        self.assertEqual(self.exports("tar", "out", "--shard-bytes", "1M")["samples"], 30 - n)
+        self.assertEqual(subprocess.run(["diff", "-r", self.folder / "whole", out], check=False).returncode, 0)
+
+    def test_formats_that_cannot_hold_the_dataset(self):
+        with diesel_loader.create(self.dataset) as writer:
+            writer.put("a", {"x": 1})
+            writer.put("b", {"x": "text"})
+        for to, pattern in (("tree", "its samples have fields"), ("parquet", "field 'x' has values of several kinds")):
+            self.refuses(pattern, "export", self.dataset, self.folder / to, "--to", to, dataset=False)
+        (self.folder / "full").mkdir()
+        (self.folder / "full/file").touch()
+        self.refuses("is not empty", "export", self.dataset, self.folder / "full", "--to", "tar", dataset=False)
+
+
+if __name__ == "__main__":
+    unittest.main()

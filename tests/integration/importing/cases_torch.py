@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cases of test_importing.py for formats whose packages need torch: MDS and LitData."""
+import os
+import pathlib
+import shutil
+import unittest
+from io import BytesIO
+
+import numpy
+import torch
+from litdata.streaming.writer import BinaryWriter
+from PIL import Image
+from streaming import MDSWriter
+
+import diesel_loader
+import formats_support as made
+from formats_support import Case, run
+
+COLUMNS = {"id": "int", "image": "jpeg", "caption": "str", "score": "float64", "embedding": "ndarray", "nested": "json", "raw": "bytes", "small": "uint8",
+           "images": "list[jpeg]", "pickle": "pkl"}
+
+
+def picture(i):
+    return Image.open(BytesIO(made.jpeg(i)))
+
+
+class Mds(Case):
+    def write(self, folder, **options):
+        with MDSWriter(out=str(folder), columns=COLUMNS, size_limit=20_000, **options) as writer:
+            for row in self.rows:
+                writer.write({"id": row["id"], "image": picture(row["id"]), "caption": str(row["caption"]), "score": row["score"], "embedding": row["embedding"],
+                              "nested": row["nested"], "raw": row["raw"], "small": numpy.uint8(row["id"]), "images": [picture(row["id"])] * 2, "pickle": (1, 2)})
+
+    def imported(self, folder):
+        said = self.packs(f"mds:{folder}")
+        self.assertEqual([(column["column"], column["kind"]) for column in said["left_out"]], [("pickle", "pkl")])
+        return made.of_dataset(self.dataset)
+
+    def test_all_encodings_but_pickles(self):
+        self.write(self.folder / "plain")
+        found = self.imported(self.folder / "plain")
+        for row in self.rows:
+            got = found[row["id"]]
+            self.assertEqual({name: got[name] for name in ("caption", "score", "embedding", "nested", "raw", "small")},
+                             made.plain({"caption": str(row["caption"]), "score": row["score"], "embedding": row["embedding"], "nested": row["nested"],
+                                         "raw": row["raw"], "small": row["id"]}))
+            self.assertEqual([got[name][:3] for name in ("image", "images.0", "images.1")], [b"\xff\xd8\xff"] * 3)
+
+    def test_compressed_shards_give_the_same(self):
+        self.write(self.folder / "plain")
+        found = self.imported(self.folder / "plain")
+        self.write(self.folder / "zstd", compression="zstd")
+        self.dataset = self.folder / "zstd.diesel"
+        self.assertEqual(self.imported(self.folder / "zstd"), found)
+
+    def test_damaged_and_missing_shards(self):
+        self.write(self.folder / "src")
+        shard = self.folder / "src/shard.00002.mds"
+        whole = shard.read_bytes()
+        shard.write_bytes(whole[:-1])
+        self.refuses("shard.00002.mds: has .* bytes, but index.json lists", "pack", f"mds:{self.folder}/src")
+        shard.write_bytes(b"\xff" * len(whole))
+        self.refuses("shard.00002.mds: has .* samples, but index.json lists", "pack", f"mds:{self.folder}/src")
+        shard.unlink()
+        self.refuses("shard.00002.mds: No such file", "pack", f"mds:{self.folder}/src")
+        (self.folder / "src/index.json").write_text("{}")
+        self.refuses("is not an index of MDS shards", "pack", f"mds:{self.folder}/src")
+        self.assertFalse((self.dataset / "snapshot").exists())
+
+    def test_round_trip(self):
+        with diesel_loader.create(self.dataset) as writer:
+            for row in self.rows:
+                writer.put(f"c{row['label']}/{row['id']}", row)
+        done = run("export", self.dataset, self.folder / "out", "--to", "mds")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.dataset = self.folder / "back.diesel"
+        self.packs(f"mds:{self.folder}/out")
+        self.has_all()
+        self.assertEqual(diesel_loader.Dataset(self.dataset).classes, ["c0", "c1", "c2"])
+
+
+class LitData(Case):
+    def write(self, folder, **options):
+        writer = BinaryWriter(str(folder), chunk_size=30, **options)
+        for i, row in enumerate(self.rows):
+            writer[i] = {"id": row["id"], "image": row["image"], "caption": str(row["caption"]), "score": row["score"], "good": row["good"],
+                         "embedding": row["embedding"].reshape(4, 4), "tensor": torch.arange(5) + i, "deep": {"raw": row["raw"]}}
+        writer.done()
+        writer.merge()
+
+    def wanted(self):
+        return [{"id": row["id"], "image": row["image"], "caption": str(row["caption"]), "score": row["score"], "good": row["good"],
+                 "embedding": row["embedding"].reshape(4, 4), "tensor": numpy.arange(5) + row["id"], "deep.raw": row["raw"]} for row in self.rows]
+
+    def test_chunks(self):
+        self.write(self.folder / "src")
+        self.assertEqual(self.packs(f"litdata:{self.folder}/src")["shards"], 4)
+        self.has_all(self.wanted())
+
+    def test_compressed_chunks(self):
+        self.write(self.folder / "src", compression="zstd")
+        self.packs(f"litdata:{self.folder}/src")
+        self.has_all(self.wanted())
+
+    def test_truncated_and_missing_chunks(self):
+        self.write(self.folder / "src")
+        chunk = self.folder / "src/chunk-0-2.bin"
+        os.truncate(chunk, 1000)
+        self.refuses("chunk-0-2.bin: is truncated", "pack", f"litdata:{self.folder}/src")
+        chunk.unlink()
+        self.refuses("chunk-0-2.bin: No such file", "pack", f"litdata:{self.folder}/src")
+        shutil.rmtree(pathlib.Path(self.folder, "src"))
+        self.refuses("index.json: No such file", "pack", f"litdata:{self.folder}/src")
+
+
+if __name__ == "__main__":
+    unittest.main()

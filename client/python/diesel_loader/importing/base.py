@@ -73,11 +73,12 @@ def one_line(error: BaseException) -> str:
 @contextlib.contextmanager
 def reading(file: str, *kinds: type[BaseException]) -> Iterator[None]:
     """Names the file in errors of a format's own package."""
+    caught: tuple[type[BaseException], ...] = (OSError, ValueError, *kinds)
     try:
         yield
     except Refused:
         raise
-    except (OSError, ValueError, *kinds) as error:
+    except caught as error:
         if "decrypt" in str(error):
             raise Refused(f"{file}: is encrypted; write it again without encryption") from None
         raise Refused(f"{file}: cannot be read ({one_line(error)}); restore the file, or leave it out") from None

@@ -75,7 +75,7 @@ class LitData:
         for i in range(len(self._ranges[name])):
             leaves, row = self._leaves(name, i), dict[str, Any]()
             for column in self._wanted:
-                value = leaves.get(column)
+                value: Any = leaves.get(column)
                 if isinstance(value, Leaf):
                     row[column] = value.value
                 elif column in self._options.text:

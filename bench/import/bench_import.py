@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads rows like those of MLPerf Storage's Flux (an encoded image of 100 to 700 KB, an embedding, a caption) from Parquet files by
-Hugging Face's datasets and by pyarrow, and by diesel_loader after `dieselctl pack parquet:` (job.py). All files are in the page cache, the
+"""Reads rows like those of MLPerf Storage's Flux (an encoded image of 100 to 700 KB, an embedding, a caption) by job.py.
+
+Hugging Face's datasets and pyarrow read Parquet files, and diesel_loader reads the dataset of `dieselctl pack parquet:`. All files are in the page cache, the
 packed dataset in that of dieseld. Each run is a process of its own; the ways alternate. CPU seconds are the job's, without those of
 dieseld. The first line says how long packing takes."""
 import argparse

@@ -21,7 +21,7 @@ from .readers import Readers, bytes_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PROCESS_BYTES = 32 << 20  # of shards for each process: fewer are read before a process has started
+PROCESS_BYTES = 256 << 20  # of shards for each process: less is read before another process has started
 KEY = "__key__"  # path of the sample in the dataset that was exported, whose folder it keeps
 IMAGES = ((b"\xff\xd8\xff", 0), (b"\x89PNG\r\n\x1a\n", 0), (b"WEBP", 8), (b"GIF8", 0), (b"BM", 0), (b"II*\0", 0), (b"MM\0*", 0))
 

@@ -12,8 +12,9 @@ struct container_kind {
 	struct container container;
 };
 
-#define EXTRACT "extract them into one folder"
-#define WRITE   "write its samples with diesel_loader.create()"
+#define EXTRACT        "extract them into one folder"
+#define WRITE          "write its samples with diesel_loader.create()"
+#define IMPORT(format) "import them with dieselctl pack " format ":FOLDER DATASET"
 
 static const struct container_kind kinds[] = {
     {"data.mdb", "data.mdb", {"an LMDB", WRITE}},
@@ -28,17 +29,17 @@ static const struct container_kind kinds[] = {
     {"", ".zip", {"zip archives", EXTRACT}},
     {"", ".7z", {"7z archives", EXTRACT}},
     {"", ".rar", {"rar archives", EXTRACT}},
-    {"", ".parquet", {"Parquet files", WRITE}},
-    {"", ".arrow", {"Arrow files", WRITE}},
+    {"", ".parquet", {"Parquet files", IMPORT("parquet")}},
+    {"", ".arrow", {"Arrow files", IMPORT("hf")}},
     {"", ".feather", {"Arrow files", WRITE}},
-    {"", ".mds", {"shards of MosaicML Streaming", WRITE}},
-    {"", ".mds.zstd", {"shards of MosaicML Streaming", WRITE}},
+    {"", ".mds", {"shards of MosaicML Streaming", IMPORT("mds")}},
+    {"", ".mds.zstd", {"shards of MosaicML Streaming", IMPORT("mds")}},
     {"shard.0", "", {"shards of MosaicML Streaming", WRITE}},
-    {"chunk-0-", ".bin", {"chunks of LitData", WRITE}},
+    {"chunk-0-", ".bin", {"chunks of LitData", IMPORT("litdata")}},
     {"", ".beton", {"a dataset of FFCV", WRITE}},
-    {"", ".tfrecord", {"TFRecord files", WRITE}},
-    {"", ".tfrecords", {"TFRecord files", WRITE}},
-    {"", ".tfrecord-", {"TFRecord files", WRITE}}, /* train.tfrecord-00000-of-00010 */
+    {"", ".tfrecord", {"TFRecord files", IMPORT("tfrecord")}},
+    {"", ".tfrecords", {"TFRecord files", IMPORT("tfrecord")}},
+    {"", ".tfrecord-", {"TFRecord files", IMPORT("tfrecord")}}, /* train.tfrecord-00000-of-00010 */
     {"", ".rec", {"RecordIO files", WRITE}},
     {"", ".hdf5", {"HDF5 files", WRITE}},
     {"", ".h5", {"HDF5 files", WRITE}},

@@ -209,8 +209,8 @@ class Life(Case):
 class Records(Case):
     def test_tfrecord(self):
         for k in range(3):
-            made.write_tfrecord(self.folder / f"a-{k}.tfrecord", self.rows[40 * k:40 * k + 40])
-        self.packs(f"tfrecord:{self.folder}/a-*.tfrecord", "--text", "caption")
+            made.write_tfrecord(self.folder / f"a.tfrecord-0000{k}-of-00003", self.rows[40 * k:40 * k + 40])
+        self.packs(f"tfrecord:{self.folder}", "--text", "caption")
         self.has_all([{"id": row["id"], "image": row["image"], "embedding": row["embedding"], "caption": row["caption"] or ""} for row in self.rows])
 
     def test_damaged_tfrecord(self):

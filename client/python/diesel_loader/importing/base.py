@@ -6,6 +6,7 @@ import contextlib
 import glob
 import importlib
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 SPLITS = {"train": "train", "training": "train", "test": "test", "testing": "test", "validation": "validation", "valid": "validation",
           "val": "validation", "dev": "validation"}
+SHARDED = re.compile(r"-\d+-of-\d+$")  # train.tfrecord-00000-of-00010
 
 
 class Refused(Exception):
@@ -90,7 +92,7 @@ def files_of(paths: Iterable[str], endings: tuple[str, ...]) -> list[str]:
     for path in paths:
         if os.path.isdir(path):
             found += [os.path.join(top, name) for top, folders, names in os.walk(path) for name in names
-                      if name.endswith(endings) and not name.startswith((".", "_"))]
+                      if SHARDED.sub("", name).endswith(endings) and not name.startswith((".", "_"))]
         elif os.path.exists(path):
             found.append(path)
         else:

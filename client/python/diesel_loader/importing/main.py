@@ -111,7 +111,8 @@ def main(argv: list[str]) -> int:
             return exporting.export(argv[1:])
         return pack(argv[1:])
     except (Refused, OSError, ValueError) as error:
-        print(f"dieselctl {verb}: {error}", file=sys.stderr)
+        text = error.strerror if isinstance(error, OSError) and error.strerror and not error.filename else error
+        print(f"dieselctl {verb}: {text}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(f"dieselctl {verb}: interrupted; the same command continues", file=sys.stderr)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import os
 import signal
 import sys
 import time
@@ -43,7 +42,7 @@ def pack_parser() -> Parser:
     add("--arrays", type=names, default=(), metavar="A,B", help="TFRecord features that are arrays even with one value")
     add("--records", choices=("example", "bytes"), default="", help="what a record is: tf.train.Example (default for tfrecord), "
         "or one value of bytes (default for arrayrecord)")
-    add("--threads", "--jobs", "-j", type=int, default=min(8, os.cpu_count() or 1), metavar="N", help="processes that read (default: CPUs, at most 8)")
+    add("--threads", "--jobs", "-j", type=int, default=0, metavar="N", help="processes that read (default: one per 256 MiB, at most one per CPU, and 8)")
     add("--order", "-o", choices=("random", "source"), default="random", help="random (default) mixes shards and rows, source keeps their order")
     add("--seed", "-s", type=int, default=0, metavar="N", help="of the random order")
     add("--buffer", default="256M", metavar="SIZE", help="memory in which rows are mixed (default 256M)")
@@ -73,7 +72,7 @@ def open_source(sources: list[str], options: Options) -> Source:
 def pack(argv: list[str]) -> int:
     parser = pack_parser()
     a = parser.parse_intermixed_args(argv)
-    if not 1 <= a.threads <= 64:
+    if not 0 <= a.threads <= 64:
         parser.error("--threads must be a number from 1 to 64")
     begin = time.monotonic()
     plan = run.Plan(a.dataset, a.append, a.seed, a.order == "source", a.threads, console.parse_size(a.buffer, "--buffer"),

@@ -21,6 +21,7 @@ from .readers import Readers, bytes_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+MAX_PROCESSES = 8
 PROCESS_BYTES = 256 << 20  # of shards for each process: less is read before another process has started
 KEY = "__key__"  # path of the sample in the dataset that was exported, whose folder it keeps
 IMAGES = ((b"\xff\xd8\xff", 0), (b"\x89PNG\r\n\x1a\n", 0), (b"WEBP", 8), (b"GIF8", 0), (b"BM", 0), (b"II*\0", 0), (b"MM\0*", 0))
@@ -32,7 +33,7 @@ class Plan(NamedTuple):
     append: bool
     seed: int
     in_order: bool       # no mixing
-    threads: int
+    threads: int         # processes that read; 0: chosen by the source's size
     buffer_bytes: int    # rows that are mixed
     commit_bytes: int    # of shards, between two commits
     chunk_bytes: int
@@ -146,7 +147,7 @@ def run(source: Source, plan: Plan) -> Report:
     report.shards_before = len(source.shards) - len(shards)
     n_bytes, done = sum(shard.n_bytes for shard in shards), 0
     bar = console.Progress("importing")
-    readers = Readers(source, 1 if plan.in_order else min(plan.threads, len(shards), n_bytes // PROCESS_BYTES))
+    readers = Readers(source, 1 if plan.in_order else min(plan.threads or min(os.cpu_count() or 1, MAX_PROCESSES, n_bytes // PROCESS_BYTES), len(shards)))
     try:
         for group in groups(shards, plan):
             size = sum(shard.n_bytes for shard in group)

@@ -14,7 +14,8 @@
 	"try:\n"                                                                                             \
 	"    main = importlib.import_module('diesel_loader.' + sys.argv[1]).main\n"                          \
 	"except ImportError as error:\n"                                                                     \
-	"    sys.exit(f'dieselctl {sys.argv[2]}: {sys.executable} lacks {error.name}: run "                  \
+	"    sys.exit(f'dieselctl {sys.argv[2]}: {sys.executable} lacks the Python package {error.name}: "   \
+	"run "                                                                                               \
 	"`{sys.executable} -m "                                                                              \
 	"pip install diesel-loader`, or set DIESEL_PYTHON to a Python that has it')\n"                       \
 	"sys.exit(main(sys.argv[2:]))\n"
@@ -60,7 +61,7 @@ int ctl_python(const struct option_verb *verb, const char *module, char **argv)
 	if (find_beside("dieselctl", self))
 		setenv("DIESEL_DIESELCTL", self, 1);
 	execvp(words[0], (char *const *)words);
-	error_set(&err, -errno, "cannot start %s (%s): install Python, or set DIESEL_PYTHON to it", words[0],
+	error_set(&err, -errno, "cannot run %s (%s): install Python, or set DIESEL_PYTHON to it", words[0],
 		  strerror(errno));
 	return ctl_failed(verb, &err);
 }

@@ -459,7 +459,7 @@ int pack_run(const struct pack_options *options, struct pack_result *ret, struct
 	struct pack p = {.options = &with_layout};
 	int r = check_places(options, err);
 
-	if (r == 0 && is_dataset(options->source))
+	if (r == 0 && !options->survey->as_files && is_dataset(options->source))
 		r = source_of_dataset(options->source, &p.source, err);
 	if (r == 0 && p.source)
 		with_layout.layout = snapshot_info(dataset_snapshot(p.source->dataset))->layout;

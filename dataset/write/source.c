@@ -127,10 +127,11 @@ static int enter(struct source_walk *scan, int fd, size_t length)
 
 	if (!scan->survey->as_files && meta_is_dataset(fd)) {
 		if (is_root)
-			return error_set(scan->err, -EINVAL,
-					 "%s is a dataset already: copy it with cp -r, or add --as-files to "
-					 "pack its files unchanged",
-					 scan->options->root);
+			return error_set(
+			    scan->err, -EINVAL,
+			    "%s is a dataset without a snapshot: run `dieselctl snapshot` on it to "
+			    "pack its samples, or add --as-files to pack its files unchanged",
+			    scan->options->root);
 		survey_leave_dataset(scan->survey, scan->path);
 		return 0;
 	}

@@ -180,6 +180,7 @@ class OfDatasets(Fixes):
             self.ctl("pack", self.photos, self.top + "/other")
             shutil.rmtree(self.photos)
             os.rename(self.top + "/other", self.photos)
+            os.unlink(self.photos / "snapshot")
 
         def other_files():
             (self.photos / "cat" / "1.png").write_bytes(PNG)

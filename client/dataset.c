@@ -88,17 +88,23 @@ static int open_folder(struct diesel_dataset *d, struct error *err)
 
 static int open_files(struct diesel_dataset *d, struct error *err)
 {
-	int r = 0;
+	int r;
 
 	d->is_fetched = fetch_is_elsewhere(d->path);
-	if (!d->is_fetched)
-		r = open_folder(d, err);
+	if (d->is_fetched)
+		return fetch_start(d->path, d->wanted, d->socket_path, &d->shown, err);
+	r = open_folder(d, err);
 	/* Sources of external chunks are opened by name, so only the user's own process reads them. */
-	if (r < 0 || (!d->is_fetched && !snapshot_is_external(d->shown.snapshot_fd)))
+	if (r < 0 || !snapshot_is_external(d->shown.snapshot_fd))
 		return r;
+	/* The process has another working directory. */
+	_cleanup_(freep) char *whole = realpath(d->path, NULL);
+
+	if (!whole)
+		return error_errno(err, -errno, "cannot open dataset %s", d->path);
 	d->is_fetched = true;
 	shown_close(&d->shown);
-	return fetch_start(d->path, d->wanted, d->socket_path, &d->shown, err);
+	return fetch_start(whole, d->wanted, d->socket_path, &d->shown, err);
 }
 
 static int ask_for_snapshot(struct diesel_dataset *d, int *ret_copy_fd, struct error *err)

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "dataset/chunk_id.h"
 #include "dataset/external.h"
 #include "dataset/pack.h"
 #include "dataset/path_set.h"
@@ -55,14 +56,42 @@ static bool is_unchanged(const struct external *e)
 	return external_check(e, NULL) == 0;
 }
 
-/* Reads a chunk's source. Returns 1, or 0 if the chunk is not external, or cannot be read. */
-static int source_of(struct indexing *x, const struct chunk_id *id, struct external *ret)
+/* A chunk of external samples. */
+struct part {
+	struct external source;
+	enum chunk_layout layout;
+	char first[CHUNK_NAME_MAX + 1]; /* path of its first sample */
+	bool is_live;                   /* the dataset has a sample of it */
+};
+
+static bool is_live(struct indexing *x, const struct chunk_view *view)
+{
+	for (uint32_t i = 0; i < view->header->n_records; i++) {
+		const struct chunk_record *record = &view->records[i];
+		struct meta_path now;
+
+		if (meta_find(writer_meta(x->writer), view->names + record->name_offset, record->name_length,
+			      &now, NULL) == 0 &&
+		    chunk_id_compare(&now.chunk, &view->header->id) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Returns false if the chunk is not external, or cannot be read. */
+static bool part_of(struct indexing *x, const struct chunk_id *id, struct part *ret)
 {
 	_cleanup_(freep) void *head = NULL;
 	struct chunk_view view;
 
-	return store_read_head(writer_store(x->writer), id, &head, &view, NULL) == 0 &&
-	       view.header->flags & CHUNK_FLAG_EXTERNAL && external_in_head(view.header, ret) == 0;
+	if (store_read_head(writer_store(x->writer), id, &head, &view, NULL) < 0 ||
+	    !(view.header->flags & CHUNK_FLAG_EXTERNAL) || external_in_head(view.header, &ret->source) < 0)
+		return false;
+	ret->layout = chunk_layout_of(view.header->flags);
+	memcpy(ret->first, view.names + view.records->name_offset, view.records->name_length);
+	ret->first[view.records->name_length] = '\0';
+	ret->is_live = is_live(x, &view);
+	return true;
 }
 
 static int adopt(struct indexing *x, const struct run *run, struct error *err)
@@ -78,31 +107,42 @@ static int adopt(struct indexing *x, const struct run *run, struct error *err)
 	return r;
 }
 
+/* Returns true if this run would make such a chunk of the shard. */
+static bool is_made_alike(const struct indexing *x, const struct shard *shard, const struct part *p)
+{
+	size_t n = strlen(shard->prefix);
+
+	return p->source.range.chunk_bytes == x->options->chunk_bytes &&
+	       p->layout == writer_layout(x->writer) && strncmp(p->first, shard->prefix, n) == 0 &&
+	       p->first[n] == '/' && is_unchanged(&p->source);
+}
+
 /* Takes the shards whose chunks an interrupted run has all written. */
 static int resume(struct indexing *x, struct error *err)
 {
-	_cleanup_(freep) struct external *e = malloc(sizeof(*e));
+	_cleanup_(freep) struct part *p = malloc(sizeof(*p));
 	struct run run = {0};
 	size_t n;
 	const struct store_object *leftovers = writer_leftovers(x->writer, &n);
-	int r = e ? 0 : error_errno(err, -ENOMEM, "cannot continue where the last run stopped");
+	int r = p ? 0 : error_errno(err, -ENOMEM, "cannot continue where the last run stopped");
 
 	for (size_t i = 0; i < n && r == 0; i++) {
 		struct shard *shard =
-		    source_of(x, &leftovers[i].id, e) ? shards_get(&x->shards, e->name) : NULL;
+		    part_of(x, &leftovers[i].id, p) ? shards_get(&x->shards, p->source.name) : NULL;
+		uint32_t part = p->source.range.part;
 
-		if (!shard || shard->is_done || (e->range.part > 0 && shard != run.shard) ||
-		    (e->range.part > 0 && e->range.part != run.n_parts)) {
+		/* The tombstones of a changed shard's samples would hide these. */
+		if (!shard || shard->is_done || shard->is_changed || !is_made_alike(x, shard, p) ||
+		    (part > 0 && (shard != run.shard || part != run.n_parts))) {
 			run.shard = NULL;
 			continue;
 		}
-		if (e->range.part == 0)
+		if (part == 0)
 			run = (struct run){.shard = shard, .first = i};
 		run.n_parts++;
-		if (!e->range.is_last)
+		if (!p->source.range.is_last)
 			continue;
-		if (is_unchanged(e))
-			r = adopt(x, &run, err);
+		r = adopt(x, &run, err);
 		run.shard = NULL;
 	}
 	return r;
@@ -138,31 +178,57 @@ static int drop_samples(struct indexing *x, const struct chunk_id *id, struct er
 		const char *name = view.names + record->name_offset;
 
 		if (meta_find(writer_meta(x->writer), name, record->name_length, &now, NULL) == 0 &&
-		    memcmp(&now.chunk, id, sizeof(*id)) == 0)
+		    chunk_id_compare(&now.chunk, id) == 0)
 			r = writer_delete(x->writer, name, record->name_length, err);
 	}
 	return r;
 }
 
-/* Leaves out shards that the dataset has already, unchanged, and drops the samples of changed ones. */
-static int compare(struct indexing *x, struct error *err)
+/* Notes which shards have samples of another state in the dataset. */
+static void find_changed(struct indexing *x, const struct known *known, struct part *p)
 {
-	_cleanup_(freep) struct external *e = malloc(sizeof(*e));
-	struct known known = {0};
-	int r = e ? meta_each_chunk(writer_meta(x->writer), take_chunk, &known, err) : -ENOMEM;
+	for (size_t i = 0; i < known->n; i++) {
+		struct shard *shard =
+		    part_of(x, &known->ids[i], p) ? shards_get(&x->shards, p->source.name) : NULL;
 
-	for (size_t i = 0; i < known.n && r == 0; i++) {
-		struct shard *shard = source_of(x, &known.ids[i], e) ? shards_get(&x->shards, e->name) : NULL;
+		if (shard && p->is_live && !is_unchanged(&p->source))
+			shard->is_changed = true;
+	}
+}
 
-		if (!shard)
+/* Leaves out shards that the dataset has already, unchanged, and drops the samples of changed ones. */
+static int compare(struct indexing *x, const struct known *known, struct part *p, struct error *err)
+{
+	int r = 0;
+
+	for (size_t i = 0; i < known->n && r == 0; i++) {
+		struct shard *shard =
+		    part_of(x, &known->ids[i], p) ? shards_get(&x->shards, p->source.name) : NULL;
+
+		if (!shard || !p->is_live)
 			continue;
-		if (!is_unchanged(e)) {
-			r = drop_samples(x, &known.ids[i], err);
-		} else if (e->range.is_last && !shard->is_done) {
+		if (shard->is_changed) {
+			r = drop_samples(x, &known->ids[i], err);
+		} else if (p->source.range.is_last && !shard->is_done) {
 			shard->is_done = true;
 			x->result.n_unchanged++;
 		}
 	}
+	return r;
+}
+
+static int use_earlier_runs(struct indexing *x, struct error *err)
+{
+	_cleanup_(freep) struct part *p = malloc(sizeof(*p));
+	struct known known = {0};
+	int r = p ? meta_each_chunk(writer_meta(x->writer), take_chunk, &known, err) : -ENOMEM;
+
+	if (r == 0) {
+		find_changed(x, &known, p);
+		r = resume(x, err);
+	}
+	if (r == 0)
+		r = compare(x, &known, p, err);
 	free(known.ids);
 	return r == -ENOMEM ? error_errno(err, r, "%s", x->options->dataset) : r;
 }
@@ -350,10 +416,8 @@ static int scan_and_add(struct indexing *x, struct error *err)
 static int index_all(struct indexing *x, struct error *err)
 {
 	struct writer_result committed = {0};
-	int r = resume(x, err);
+	int r = use_earlier_runs(x, err);
 
-	if (r == 0)
-		r = compare(x, err);
 	if (r == 0)
 		r = x->options->rows ? add_rows(x, err) : scan_and_add(x, err);
 	if (r == 0 && x->options->rows && x->result.n_samples == 0)

@@ -150,6 +150,17 @@ static int take(struct rows *r, struct scanned *to, struct error *err)
 		   : 0;
 }
 
+static int check_unchanged(const struct rows *r, const struct scanned *s, struct error *err)
+{
+	uint64_t bytes, stamp;
+	int result = external_stat(r->source, &bytes, &stamp, err);
+
+	if (result == 0 && (bytes != s->source_bytes || stamp != s->stamp))
+		return error_set(err, -ESTALE, "%s changed while it was being indexed: run the command again",
+				 r->source);
+	return result;
+}
+
 int rows_next(struct rows *r, struct scanned *ret, const char **ret_source, struct error *err)
 {
 	struct scanned found = {0};
@@ -162,6 +173,8 @@ int rows_next(struct rows *r, struct scanned *ret, const char **ret_source, stru
 		result = take(r, &found, err);
 	if (result == 0 && more < 0)
 		result = more;
+	if (result == 0)
+		result = check_unchanged(r, &found, err);
 	if (result < 0) {
 		scanned_free(&found);
 		return result;

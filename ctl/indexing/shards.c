@@ -48,6 +48,8 @@ static int add_below(struct shards *s, char *folder, struct error *err)
 	while (r == 0 && (errno = 0, e = fts_read(tree))) {
 		if (e->fts_info == FTS_DNR || e->fts_info == FTS_ERR || e->fts_info == FTS_NS)
 			r = error_errno(err, -e->fts_errno, "cannot read %s", e->fts_path);
+		else if (e->fts_info == FTS_SLNONE && is_tar(e->fts_name))
+			r = error_errno(err, -ENOENT, "cannot read %s, a link", e->fts_path);
 		else if (e->fts_info == FTS_F && is_tar(e->fts_name))
 			r = add(s, e->fts_path, e->fts_path + skip, err);
 	}

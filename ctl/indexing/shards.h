@@ -10,9 +10,10 @@
 #include "lib/error.h"
 
 struct shard {
-	char *path;   /* absolute */
-	char *prefix; /* of its samples' paths: path below the folder, or file name, without .tar */
-	bool is_done; /* its samples need not be added */
+	char *path;      /* absolute */
+	char *prefix;    /* of its samples' paths: path below the folder, or file name, without .tar */
+	bool is_done;    /* its samples need not be added */
+	bool is_changed; /* the dataset has samples of another state of it */
 };
 
 struct shards {

@@ -40,7 +40,7 @@ static void open_chunk(struct resume *r)
 		if (store_read_head(writer_store(r->w), &r->leftovers[r->at].id, &r->head, &r->view, NULL) <
 		    0)
 			continue;
-		if (!(r->view.header->flags & CHUNK_FLAG_TOMBSTONE) &&
+		if (!(r->view.header->flags & (CHUNK_FLAG_TOMBSTONE | CHUNK_FLAG_EXTERNAL)) &&
 		    chunk_layout_of(r->view.header->flags) == writer_layout(r->w))
 			return;
 		free(r->head);

@@ -70,6 +70,11 @@ static int check_samples(const struct run *c, const struct meta_chunk *chunk, co
 	struct digest sha256;
 	int r = 0;
 
+	if (view->header->flags & CHUNK_FLAG_EXTERNAL) /* the file is only the head, which was checked */
+		return chunk->has_sha256
+			   ? error_set(err, -EBADMSG, "%s has a SHA-256, which an external chunk cannot have",
+				       name)
+			   : 0;
 	if (view->header->flags & CHUNK_FLAG_COMPRESSED)
 		r = chunk_make_plain(file, name, &plain, NULL, err);
 	const unsigned char *bytes = plain ? plain : file;

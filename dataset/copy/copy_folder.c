@@ -73,7 +73,7 @@ static int check_dataset(const struct copy_folder *f, struct error *err)
 		   : error_set(err, -EINVAL, "%s is not a dataset that this program can read", f->path);
 }
 
-static int check_writers(const struct copy_folder *f, struct error *err)
+int copy_folder_check_writers(const struct copy_folder *f, struct error *err)
 {
 	writer_sweep_spools(f->fd, f->path);
 	return has(f->fd, WRITER_SPOOLS)
@@ -104,7 +104,7 @@ int copy_folder_open(const char *path, struct copy_folder *ret, struct error *er
 	if (r == 0)
 		r = writer_lock_take(f.fd, f.path, &f.lock, err);
 	if (r == 0)
-		r = check_writers(&f, err);
+		r = copy_folder_check_writers(&f, err);
 	if (r < 0)
 		copy_folder_close(&f);
 	else

@@ -56,6 +56,8 @@ struct copy_folder {
 /* Opens the folder and takes the writer's lock. {0} is closed. -ELOOP: a link; -EINVAL: not a dataset;
  * -EPROTONOSUPPORT: one of a newer format; -EBUSY: a writer is at work. */
 int copy_folder_open(const char *path, struct copy_folder *ret, struct error *err);
+/* -EBUSY: several processes write to the dataset. */
+int copy_folder_check_writers(const struct copy_folder *f, struct error *err);
 void copy_folder_close(struct copy_folder *f);
 /* Opens the parent folder of a path, from which slashes at the end are removed. */
 int copy_folder_parent(const char *path, struct copy_folder *ret, struct error *err);

@@ -85,6 +85,12 @@ static int copy_and_remove(const struct copy_options *o, struct copy_folder *fol
 	copy_source_close(&s);
 	if (r < 0)
 		return r;
+	if (!from_bucket)
+		r = copy_folder_check_writers(folder, err);
+	if (r < 0) {
+		error_prefix(err, "copied, but");
+		return r;
+	}
 	r = from_bucket ? backend_remove(o->from, result->version, o->progress, o->context, removed, err)
 			: copy_folder_remove(folder, o->progress, o->context, removed, err);
 	if (r < 0)

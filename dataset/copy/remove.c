@@ -30,7 +30,7 @@ static int cannot(const struct copy_folder *f, const char *name, struct error *e
 static int mark(const struct copy_folder *f, struct error *err)
 {
 	_cleanup_(closep) int fd =
-	    openat(f->fd, COPY_REMOVED_FILE, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	    openat(f->fd, COPY_REMOVED_FILE, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
 
 	if (fd < 0 || fsync(f->fd) < 0 || (unlinkat(f->fd, SNAPSHOT_FILE, 0) < 0 && errno != ENOENT))
 		return cannot(f, SNAPSHOT_FILE, err);

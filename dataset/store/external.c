@@ -10,6 +10,7 @@
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/fd_io.h"
+#include "lib/file_open.h"
 
 #define DIRECT_MIN_BYTES ((size_t)128 << 10)
 
@@ -64,11 +65,10 @@ int external_list(const char *name, external_list_callback *callback, void *cont
 
 static int open_source(const char *name, struct stat *ret, struct error *err)
 {
-	/* O_NONBLOCK: a pipe must not hold us up. */
-	_cleanup_(closep) int fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	_cleanup_(closep) int fd = name[0] == '/' ? file_to_read(AT_FDCWD, name, true) : -EINVAL;
 
 	if (fd < 0)
-		return error_errno(err, -errno, "cannot open %s, which the dataset refers to", name);
+		return error_errno(err, fd, "cannot open %s, which the dataset refers to", name);
 	if (fstat(fd, ret) < 0)
 		return error_errno(err, -errno, "cannot look at %s", name);
 	if (!S_ISREG(ret->st_mode))

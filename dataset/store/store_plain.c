@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "dataset/chunk_id.h"
+#include "dataset/checksum/checksum.h"
 #include "dataset/external.h"
 #include "lib/cleanup.h"
 #include "lib/container_of.h"
@@ -143,17 +144,22 @@ static bool has_flag(const struct chunk_header *h, size_t bytes, uint32_t flag)
 static int read_source(struct store_plain *p, const struct chunk_header *h, uint64_t file_bytes,
 		       struct known *k, struct error *err)
 {
-	_cleanup_(freep) void *head = h->payload_offset <= CHUNK_MAX_BYTES ? malloc(file_bytes) : NULL;
+	_cleanup_(freep) void *head = NULL;
 	int r;
 
-	if (!head || file_bytes != h->payload_offset)
+	if (h->payload_offset > CHUNK_MAX_BYTES || file_bytes != h->payload_offset)
 		return damaged(p, &k->id, "has a damaged header", err);
+	head = malloc(file_bytes);
 	k->source = malloc(sizeof(*k->source));
-	if (!k->source)
+	if (!head || !k->source)
 		return error_errno(err, -ENOMEM, "a chunk's head");
 	r = store_read(p->stored, &k->id, 0, head, file_bytes, err);
 	if (r < 0)
 		return r;
+	/* Its samples have no checksums, so the head must be right. It may change between two reads. */
+	if (memcmp(head, h, sizeof(*h)) != 0 || chunk_id_compare(&h->id, &k->id) != 0 ||
+	    checksum_xxh3_gap(head, file_bytes, offsetof(struct chunk_header, head_xxh3)) != h->head_xxh3)
+		return damaged(p, &k->id, "has a damaged head", err);
 	k->blocks.payload_offset = h->payload_offset;
 	k->file_bytes = h->file_bytes;
 	return external_in_head(head, k->source) < 0

@@ -14,6 +14,7 @@
 #include "dataset/order/random.h"
 #include "dataset/writer.h"
 #include "lib/cleanup.h"
+#include "lib/clock.h"
 #include "lib/text.h"
 #include "lib/units.h"
 #include "read_ahead.h"
@@ -37,6 +38,19 @@ static int compare_doubts(const void *a, const void *b)
 	return chunk_id_compare(&x->chunk, &y->chunk);
 }
 
+/* Returns true if a packed sample of equal length and time has the state of the source. Samples of a dataset
+ * may have equal times; without a checksum, only what was packed after the dataset's snapshot was made can
+ * have its state. */
+static bool is_same_state(const struct pack_source *s, const struct source_file *f, uint64_t xxh3,
+			  const struct chunk_id *chunk)
+{
+	if (!s->dataset)
+		return true;
+	if (f->xxh3)
+		return f->xxh3 == xxh3;
+	return chunk_id_time_us(chunk) * NS_PER_US > snapshot_info(dataset_snapshot(s->dataset))->created_ns;
+}
+
 static int look_up(struct writer *w, struct pack_source *source, struct buffer *doubts, uint64_t *n_files,
 		   struct error *err)
 {
@@ -53,6 +67,9 @@ static int look_up(struct writer *w, struct pack_source *source, struct buffer *
 			continue;
 		if (r < 0)
 			return r;
+		if (known.record.bytes == file->bytes &&
+		    !is_same_state(source, file, known.record.xxh3, &known.chunk))
+			continue;
 		struct doubt doubt = {known.chunk, known.record_index, i};
 
 		if (known.record.bytes != file->bytes) {
@@ -148,7 +165,8 @@ static bool is_current(const struct pack_source *source, const struct chunk_view
 		const struct source_file *file = find_record(source, view, i);
 
 		if (!file || file->skip || file->bytes != (rewrites ? r->source_bytes : r->bytes) ||
-		    file->mtime_ns != r->mtime_ns || (!rewrites && r->source_bytes))
+		    file->mtime_ns != r->mtime_ns || (!rewrites && r->source_bytes) ||
+		    !is_same_state(source, file, r->xxh3, &view->header->id))
 			return false;
 	}
 	return true;

@@ -242,6 +242,7 @@ static int list_samples(struct pack_source *s)
 		s->files[i] = (struct source_file){.path_offset = paths.bytes,
 						   .bytes = sample.bytes,
 						   .mtime_ns = sample.mtime_ns,
+						   .xxh3 = sample.xxh3,
 						   .path_length = sample.path_length};
 		r = buffer_append(&paths, sample.path, sample.path_length);
 		if (r == 0)

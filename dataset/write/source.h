@@ -22,6 +22,7 @@ struct source_file {
 	uint64_t path_offset;
 	uint64_t bytes;
 	uint64_t mtime_ns;
+	uint64_t xxh3; /* of a dataset's sample; 0: not known */
 	uint16_t path_length;
 	bool skip; /* set by the packer if it has this file already */
 };

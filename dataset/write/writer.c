@@ -347,7 +347,8 @@ int writer_begin_source(struct writer *w, const struct external *source, struct 
 	if (r < 0)
 		return r;
 	*w->source = *source;
-	w->source->range.part = w->source->range.is_last = w->source->range.reserved = 0;
+	w->source->range.part = w->source->range.is_last = 0;
+	w->source->range.chunk_bytes = (uint32_t)w->chunk_bytes;
 	return 0;
 }
 

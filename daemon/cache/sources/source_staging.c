@@ -574,7 +574,7 @@ void stage_put(struct stage *g, struct segment *s)
 	if (!g || !is_usable(g) || d->pace.staging.is_off || !is_too_large(g->cache, d) ||
 	    clock_monotonic_ns() < g->no_write_ns || s->stamp.dev != d->identity.chunks_dev ||
 	    s->stamp.bytes > STAGER_MAX_BYTES || snapshot_chunk_get(d->snapshot, s->chunk, &chunk) < 0 ||
-	    s->stamp.bytes != chunk.file_bytes)
+	    s->stamp.bytes != chunk.file_bytes || chunk.is_external) /* no checksum shows a damaged copy */
 		return;
 	key = key_of(d, &chunk.id);
 	f = stage_index_find(&g->index, &key);

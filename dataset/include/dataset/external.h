@@ -24,7 +24,7 @@ struct chunk_external {
 	uint32_t part;        /* number of this chunk among those of the source, in order */
 	uint32_t is_last;     /* 1: no further chunk has samples of the source */
 	uint32_t name_length; /* bytes of the source's name, which follows: an absolute path, or a URL */
-	uint32_t reserved;
+	uint32_t chunk_bytes; /* the size of chunks into which the source was cut */
 };
 
 _Static_assert(sizeof(struct chunk_external) == 48, "stored");

@@ -170,6 +170,17 @@ class Packing(Index):
         self.assertEqual(len(set(shards)), 3)
         self.assertEqual(dieselctl("verify", packed).returncode, 0)
 
+    def test_appending_takes_samples_whose_bytes_changed_but_not_their_length(self):
+        rows = self.folder / "rows"
+        file = self.folder / "file"
+        packed = self.folder / "packed.diesel"
+        for data in (b"first!", b"second"):
+            file.write_bytes(data)
+            rows.write_text(f"{file}\t0\t6\ta\n")
+            self.index("--rows", rows)
+            self.assertEqual(dieselctl("pack", "--append", self.dataset, packed).returncode, 0)
+            self.assertEqual(dieselctl("cat", packed, "a").stdout, data.decode())
+
     def test_a_changed_shard_ends_the_pack_with_its_name(self):
         make_shards(self.shards, 2, 20)
         self.index()
@@ -224,6 +235,58 @@ class Changes(Index):
         self.daemon()
         self.holds(diesel_loader.Dataset(self.dataset), wanted)
         self.assertEqual(dieselctl("verify", self.dataset).returncode, 0)
+
+    def test_a_shard_put_back_to_an_earlier_state_has_its_samples_again(self):
+        contents = make_shards(self.shards, 2, 30)
+        shard, kept = self.shards / "train-001.tar", self.folder / "kept.tar"
+        self.index()
+        subprocess.run(["cp", "-p", shard, kept], check=True)
+        write_shard(shard, [member("00000.jpg", b"other")])
+        self.index()
+        subprocess.run(["cp", "-p", kept, shard], check=True)
+        self.index()
+        self.daemon()
+        self.holds(diesel_loader.Dataset(self.dataset), contents)
+
+    def test_a_changed_shard_is_whole_after_a_run_that_was_killed_before_its_commit(self):
+        contents = make_shards(self.shards, 1, 30)
+        self.index()
+        changed = make_shards(self.shards, 1, 30, seed=2)
+        slow = self.shards / "zzz.tar"  # a FIFO, at which the run waits with the chunks of the others written
+        os.mkfifo(slow)
+        with subprocess.Popen([support.program("dieselctl"), "index", self.shards, slow, "--output", self.dataset],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+            time.sleep(0.5)
+            run.kill()
+        slow.unlink()
+        for _again in range(2):
+            self.index()
+        self.daemon()
+        self.holds(diesel_loader.Dataset(self.dataset), {**contents, **changed})
+
+    def test_leftovers_of_other_options_are_not_taken(self):
+        contents = make_shards(self.shards, 3, 150)
+        rng = random.Random(5)
+        for _try in range(6):
+            with subprocess.Popen([support.program("dieselctl"), "index", self.shards, "--output", self.dataset, "--chunk-size",
+                                   rng.choice(["4M", "8M"])], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+                time.sleep(rng.uniform(0, 0.03))
+                run.kill()
+        self.index()
+        self.daemon()
+        self.holds(diesel_loader.Dataset(self.dataset), contents)
+
+    def test_a_flipped_byte_of_a_head_is_noticed_without_a_daemon(self):
+        make_shards(self.shards, 1, 5)
+        self.index()
+        chunk, = (self.dataset / "chunks").glob("*.chunk")
+        data = bytearray(chunk.read_bytes())
+        at = struct.unpack_from("<I", data, 88)[0]
+        data[at + 1] ^= 0x10  # of the range's offset
+        chunk.write_bytes(data)
+        done = dieselctl("cat", self.dataset, "train-000/00000")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("damaged", done.stderr)
 
     def test_a_killed_run_is_continued(self):
         contents = make_shards(self.shards, 60, 60)

@@ -86,7 +86,7 @@ class Forgery(Case):
     def test_xxh3_does_not_see_it(self):
         path = self.packed("trusting")
         self.assertIsNone(stat(path)["digest"])
-        self.assertEqual(formats(path), (1, 4))
+        self.assertEqual(formats(path), (1, 5))
         forge(path)
         self.assertEqual(verify(path).returncode, 0)
         daemon = self.daemon()
@@ -98,7 +98,7 @@ class Forgery(Case):
     def test_sha256_sees_it(self):
         path = self.packed("checked", "--digest", "sha256")
         self.assertEqual(stat(path)["digest"], "sha256")
-        self.assertEqual(formats(path), (2, 4))
+        self.assertEqual(formats(path), (2, 5))
         self.assertEqual(verify(path).returncode, 0)
         self.assertEqual(probe(self.daemon(), path, "--source", self.source)["samples"], SAMPLES)
         forge(path)

@@ -166,11 +166,19 @@ def escaped(name: bytes) -> bytes:
     return name.replace(b"\\", b"\\\\").replace(b"\t", b"\\t").replace(b"\n", b"\\n")
 
 
+def _state_of(source: pathlib.Path) -> tuple[int, int, int]:
+    found = source.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def write_rows(to, arguments: argparse.Namespace) -> None:
     for path in arguments.files:
-        source = escaped(os.fsencode(source_of(path)))
+        source = source_of(path)
+        before = _state_of(source)
         for offset, length, name in rows_of(path, arguments):
-            to.write(b"%s\t%d\t%d\t%s\n" % (source, offset, length, escaped(name)))
+            to.write(b"%s\t%d\t%d\t%s\n" % (escaped(os.fsencode(source)), offset, length, escaped(name)))
+        if _state_of(source) != before:
+            raise Wrong(f"{source} changed while it was being indexed: run the command again")
 
 
 def main(words: list[str] | None = None) -> NoReturn:

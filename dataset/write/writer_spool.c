@@ -195,7 +195,7 @@ int writer_spool_join(struct writer *w, struct error *err)
 	w->spool->has_joined = true;
 	int r = wait_and_begin(w, err);
 
-	w->has_known_layout = false; /* what was added before the join says nothing about the dataset */
+	w->has_known_layout = false; /* samples added before the join do not decide for the dataset */
 	if (r == 0 && (w->info.has_digests || w->keeps_digests))
 		r = writer_keep_digests(w, err);
 	/* First, not after the commit: a kill between the two would leave them to no writer. */

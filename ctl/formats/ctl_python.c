@@ -11,6 +11,7 @@
 
 #define PROGRAM                                                                                              \
 	"import importlib, sys\n"                                                                            \
+	"sys.path[:] = filter(None, sys.path)\n"                                                             \
 	"try:\n"                                                                                             \
 	"    main = importlib.import_module('diesel_loader.' + sys.argv[1]).main\n"                          \
 	"except ImportError as error:\n"                                                                     \

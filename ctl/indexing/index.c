@@ -361,8 +361,21 @@ static int add_all(struct indexing *x, struct error *err)
 	return r;
 }
 
+/* Deletes all samples of a source, whose rows replace them. */
+static int drop_source(struct indexing *x, const struct known *known, const char *source, struct error *err)
+{
+	_cleanup_(freep) struct part *p = malloc(sizeof(*p));
+	int r = p ? 0 : error_errno(err, -ENOMEM, "%s", source);
+
+	for (size_t i = 0; i < known->n && r == 0; i++)
+		if (part_of(x, &known->ids[i], p) && p->is_live && strcmp(p->source.name, source) == 0)
+			r = drop_samples(x, &known->ids[i], err);
+	return r;
+}
+
 static int add_rows(struct indexing *x, struct error *err)
 {
+	struct known known = {0};
 	struct rows *rows;
 	const char *source;
 	struct scanned s;
@@ -370,10 +383,13 @@ static int add_rows(struct indexing *x, struct error *err)
 
 	if (r < 0)
 		return r;
-	while ((r = rows_next(rows, &s, &source, err)) > 0) {
+	r = meta_each_chunk(writer_meta(x->writer), take_chunk, &known, err);
+	while (r >= 0 && (r = rows_next(rows, &s, &source, err)) > 0) {
 		const struct shard shard = {.path = (char *)source, .prefix = (char *)""};
 
-		r = add_shard(x, &shard, &s, err);
+		r = drop_source(x, &known, source, err);
+		if (r == 0)
+			r = add_shard(x, &shard, &s, err);
 		scanned_free(&s);
 		if (x->options->progress)
 			x->options->progress("indexing", x->result.n_shards, 0, x->result.bytes,
@@ -384,6 +400,7 @@ static int add_rows(struct indexing *x, struct error *err)
 			break;
 	}
 	rows_free(rows);
+	free(known.ids);
 	return r;
 }
 

@@ -111,8 +111,10 @@ static int read_row(struct rows *r, struct error *err)
 		return ferror(r->file) || errno == ENOMEM ? error_errno(err, -errno, "cannot read the rows")
 							  : 0;
 	r->number++;
-	if (n > 0 && r->line[n - 1] == '\n')
-		r->line[--n] = '\0';
+	if (n == 0 || r->line[n - 1] != '\n')
+		return error_set(err, -EINVAL, "row %llu is cut off: it has no newline at its end",
+				 r->number);
+	r->line[--n] = '\0';
 	text_printable(text, sizeof(text), r->line, (size_t)n);
 	if (strlen(r->line) != (size_t)n || !parse(r->line, &r->row))
 		return error_set(

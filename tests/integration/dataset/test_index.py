@@ -457,6 +457,12 @@ class OtherFormats(Index):
             i = int(dataset.sample_path(number).partition("/")[2])
             self.assertEqual(dataset.read(number), tokens[i * 64:i * 64 + 65].tobytes())
 
+    def test_indexing_with_other_windows_replaces_the_samples(self):
+        tokens, _lengths = self.write_tokens()
+        for n in (16, 64):
+            self.index(self.folder / "text.bin", "--tokens", n, "--chunk-size", "16M")
+        self.assertEqual(len(self.contents()), (len(tokens) - 1) // 64)
+
     def test_a_token_file_shorter_than_its_index_is_refused(self):
         self.write_tokens()
         with open(self.folder / "text.bin", "r+b") as file:
@@ -467,7 +473,7 @@ class OtherFormats(Index):
         make_shards(self.shards, 1, 5)
         shard = self.shards / "train-000.tar"
         for text, rows in {"lies outside": f"{shard}\t0\t999999999\ta\n", "is not an absolute path": "one\n", "occurs twice":
-                           f"{shard}\t0\t5\ta\n{shard}\t5\t5\ta\n", "has no rows": "", "no valid path": f"{shard}\t0\t5\t../a\n",
+                           f"{shard}\t0\t5\ta\n{shard}\t5\t5\ta\n", "has no rows": "", "cut off": f"{shard}\t0\t5\ta", "no valid path": f"{shard}\t0\t5\t../a\n",
                            "missing": f"{shard}.missing\t0\t5\ta\n"}.items():
             with self.subTest(text):
                 (self.folder / "rows").write_text(rows)

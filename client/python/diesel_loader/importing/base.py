@@ -90,6 +90,7 @@ def files_of(paths: Iterable[str], endings: tuple[str, ...]) -> list[str]:
     """Returns the files that are named, matched by a pattern, or below a folder with one of the endings, sorted."""
     found: list[str] = []
     for path in paths:
+        before = len(found)
         if os.path.isdir(path):
             found += [os.path.join(top, name) for top, folders, names in os.walk(path) for name in names
                       if SHARDED.sub("", name).endswith(endings) and not name.startswith((".", "_"))]
@@ -97,7 +98,7 @@ def files_of(paths: Iterable[str], endings: tuple[str, ...]) -> list[str]:
             found.append(path)
         else:
             found += [name for name in glob.glob(path, recursive=True) if os.path.isfile(name)]
-        if not found:
+        if len(found) == before:
             raise Refused(f"{path}: no such file, or no file that ends in {', '.join(endings)}")
     return sorted(set(found))
 
@@ -139,6 +140,8 @@ def pick(names: Iterable[str], options: Options, what: str) -> list[str]:
     twice = next((name for name in have if have.count(name) > 1), None)
     if twice is not None:
         raise Refused(f"{what}: column '{twice}' occurs twice; rename one of the columns")
+    if options.columns and options.label and options.label not in options.columns:
+        raise Refused(f"{what}: --columns lacks the label '{options.label}': name it there, too")
     return list(options.columns) or have
 
 

@@ -16,11 +16,16 @@ BATCH_BYTES, BATCH_ROWS = 4 << 20, 512  # of a message
 
 
 def bytes_of(row: Any) -> int:
-    """Returns the bytes of a row, about."""
+    """Returns the bytes of memory of a row, about."""
     if isinstance(row, dict):
-        return sum(map(bytes_of, row.values()))
-    size = getattr(row, "nbytes", None)
-    return int(size) if size is not None else len(row) if isinstance(row, (bytes, str)) else 8 if not isinstance(row, (list, tuple)) else 8 * len(row)
+        return 64 + sum(64 + bytes_of(value) for value in row.values())
+    if isinstance(row, (list, tuple)):
+        return 64 + sum(map(bytes_of, row))
+    if isinstance(row, (bytes, str)):
+        return len(row)
+    if hasattr(row, "getbands"):  # an image of PIL
+        return int(row.width * row.height * len(row.getbands()))
+    return int(getattr(row, "nbytes", 8))
 
 
 def batches(source: Source, shard: Shard) -> Iterator[list[Any]]:

@@ -92,9 +92,10 @@ def missing(source: Source, plan: Plan) -> list[Shard]:
         shard = by_name.get(os.path.basename(path).rpartition("-")[0])
         if shard is not None and mtime == shard.mtime:
             done.add(shard.name)
+        elif shard is not None:  # with --append, too: its rows would replace those
+            raise Refused(f"{plan.dataset} has samples of another {shard.name}, such as {path}, or {shard.file} has changed since: choose another dataset")
         elif not plan.append:
-            reason = "samples of another source" if shard is None else f"samples of {shard.file}, which has changed since"
-            raise Refused(f"{plan.dataset} has {reason}, such as {path}; add to them with --append, or choose another dataset")
+            raise Refused(f"{plan.dataset} has samples of another source, such as {path}; add to them with --append, or choose another dataset")
     return [shard for shard in source.shards if shard.name not in done]
 
 
@@ -128,6 +129,15 @@ def mixed(rows: Iterator[tuple[Any, ...]], n_bytes: int, rng: random.Random) -> 
             yield held.pop()
     rng.shuffle(held)
     yield from held
+
+
+def _own_key(row: Any, source: Source) -> str | None:
+    """Takes the path that `dieselctl export` wrote out of the row. None: there is none, or it cannot be one."""
+    key = row.get(KEY) if isinstance(row, dict) and not source.label else None
+    if not isinstance(key, str) or any(part in ("", ".", "..") for part in key.split("/")) or "\0" in key:
+        return None
+    del row[KEY]
+    return key
 
 
 def folder_of(source: Source, row: Any) -> str:
@@ -173,7 +183,7 @@ def _import(source: Source, plan: Plan, readers: Readers, group: list[Shard], re
         # A seed for each group, because a continued import must not depend on the groups before.
         rng = random.Random(f"{plan.seed} {group[0].name}")
         for shard, number, row, row_bytes in rows() if plan.in_order else mixed(rows(), plan.buffer_bytes, rng):
-            key = row.pop(KEY, None) if isinstance(row, dict) else None
+            key = _own_key(row, source)
             path = f"{folder_of(source, row) if key is None else os.path.join(os.path.dirname(key), '')}{shard.name}-{number:08d}"
             try:
                 writer.put(path, row, mtime=shard.mtime)

@@ -10,6 +10,7 @@ import pathlib
 import struct
 import subprocess
 import sys
+import tempfile
 import zipfile
 
 TYPE_CHECKING = False
@@ -66,7 +67,7 @@ def _map_of(file: pathlib.Path) -> range:
     """Returns the addresses at which this process has mapped the file."""
     inode = file.stat().st_ino
     for line in pathlib.Path("/proc/self/maps").read_text().splitlines():
-        words = line.split()
+        words = line.split(maxsplit=5)
         if int(words[4]) == inode and words[5:] and pathlib.Path(words[-1]).name == file.name and int(words[2], 16) == 0:
             begin, end = (int(number, 16) for number in words[0].split("-"))
             return range(begin, end)
@@ -187,17 +188,21 @@ def main(words: list[str] | None = None) -> NoReturn:
     parser.add_argument("--output", "-o", required=True)
     parser.add_argument("--tokens", type=int, help="token files: length of the windows that are samples, in tokens")
     parser.add_argument("--db", help="LMDB: the name of the database in the file")
+    passed_on = {"--chunk-size": "-c", "--jobs": "-j", "--wait": None}
+    for name, letter in passed_on.items():
+        parser.add_argument(*filter(None, (name, letter)))
     arguments, others = parser.parse_known_args((words or sys.argv)[1:])
+    for name in passed_on:
+        value = getattr(arguments, name.strip("-").replace("-", "_"))
+        others += [] if value is None else [name, value]
     program = os.environ.get("DIESEL_DIESELCTL", "dieselctl")
     command = [program, "index", "--rows", "-", "--output", arguments.output, *others]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as run:
+    with tempfile.TemporaryFile() as rows:  # no pipe, whose end would look like the end of the rows if this process died
         try:
-            write_rows(run.stdin, arguments)
-            run.stdin.close()
+            write_rows(rows, arguments)
         except (Wrong, OSError) as error:
-            run.kill()
-            if not isinstance(error, BrokenPipeError):
-                print(f"dieselctl index: {error}", file=sys.stderr)
+            print(f"dieselctl index: {error}", file=sys.stderr)
             sys.exit(1)
-    sys.exit(run.returncode)
+        rows.seek(0)
+        sys.exit(subprocess.run(command, stdin=rows, check=False).returncode)
 

@@ -94,7 +94,8 @@ class LitData:
             if isinstance(part, dict):
                 for key, value in part.items():
                     walk(value, (*path, str(key)))
-            elif isinstance(part, (list, tuple)) and not (part and hasattr(part[0], "is_cuda")):  # jpeg_array gives a list of tensors
+            elif isinstance(part, tuple) or isinstance(part, list) and not (part and all(hasattr(each, "is_cuda") for each in part)):
+                # A list of tensors is a jpeg_array.
                 for k, value in enumerate(part):
                     walk(value, (*path, str(k)))
             else:

@@ -51,7 +51,7 @@ class Mds:
             raise Refused(f"{file}: {error.strerror}; restore the file") from None
         if stat.st_size != raw["bytes"]:
             raise Refused(f"{file}: has {stat.st_size} bytes, but index.json lists {raw['bytes']}; restore the file")
-        name = os.path.basename(info["raw_data"]["basename"]).removesuffix(".mds").replace(".", "-")
+        name = info["raw_data"]["basename"].removesuffix(".mds").replace("/", "-").replace(".", "-")
         self._infos[name] = info
         self.shards.append(Shard(name, file, 0, stat.st_size, int(stat.st_mtime)))
 

@@ -32,7 +32,9 @@ message_type { name: "Features"
   nested_type { name: "FeatureEntry" options { map_entry: true }
     field { name: "key" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL }
     field { name: "value" number: 2 type: TYPE_MESSAGE label: LABEL_OPTIONAL type_name: ".diesel.example.Feature" } } }
-message_type { name: "Example" field { name: "features" number: 1 type: TYPE_MESSAGE type_name: ".diesel.example.Features" } }
+message_type { name: "Example"
+  field { name: "features" number: 1 type: TYPE_MESSAGE type_name: ".diesel.example.Features" }
+  field { name: "feature_lists" number: 2 type: TYPE_BYTES } }
 """
 
 
@@ -71,9 +73,12 @@ class Records:
     def _fields(self, record: bytes, file: str) -> dict[str, Any]:
         from google.protobuf.message import DecodeError
         try:
-            features = example().FromString(record).features.feature
+            message = example().FromString(record)
+            features = message.features.feature
         except DecodeError as error:
             raise Refused(f"{file}: a record is not a tf.train.Example ({base.one_line(error)}); try --records bytes") from None
+        if message.feature_lists:
+            raise Refused(f"{file}: a record is a tf.train.SequenceExample, which cannot be imported; try --records bytes")
         if not features:
             raise Refused(f"{file}: a record is not a tf.train.Example, or has no features; try --records bytes")
         row: dict[str, Any] = {}
@@ -132,13 +137,18 @@ class ArrayRecords(Records):
                 reader.close()
 
 
+def _of_split(files: list[str], paths: list[str], options: Options) -> list[str]:
+    top = paths[0] if os.path.isdir(paths[0]) else os.path.dirname(files[0]) or "."
+    return base.choose_split(files, options.split, top)
+
+
 def open_tfrecord(paths: list[str], options: Options) -> Records:
     base.package("crc32c", "crc32c", "TFRecord")
     files = base.files_of(paths, (".tfrecord", ".tfrecords", ".tfrec", ".record", ".gz"))
-    return TfRecords(files, options, EXAMPLE)
+    return TfRecords(_of_split(files, paths, options), options, EXAMPLE)
 
 
 def open_arrayrecord(paths: list[str], options: Options) -> Records:
     base.package("array_record.python.array_record_module", "array_record", "ArrayRecord")
     files = base.files_of(paths, (".array_record", ".arrayrecord", ".arecord"))
-    return ArrayRecords(files, options, BYTES)
+    return ArrayRecords(_of_split(files, paths, options), options, BYTES)

@@ -196,7 +196,8 @@ class Life(Case):
         source = self.source()
         self.packs(source)
         os.utime(self.folder / "part-3.parquet", (1, 1))
-        self.refuses("part-3.parquet, which has changed since", "pack", source)
+        for more in ((), ("--append",)):
+            self.refuses("part-3.parquet has changed since: choose another dataset", "pack", source, *more)
 
     def test_damage_in_one_shard_changes_nothing(self):
         source = self.source()

@@ -26,6 +26,8 @@ set(not_our_c
   integration.endurance             # it weighs memory, of which a sanitizer keeps what was freed
   integration.gpu_day               # what is carried is a wheel's
   integration.house                 # reads sources and symbols, and runs nothing
+  integration.importing             # Python; integration.fields and dataset.put_folder bring the bytes
+  integration.importing_torch       # the same
   integration.musl                  # builds libdiesel again, with another C library
   integration.operator_files        # man pages, completions, units: texts
   integration.package               # the release is packed
@@ -54,6 +56,8 @@ diesel_not_with_asan(integration.codecs LEFT_TO unit.daemon.plugin) # the daemon
 diesel_not_with_asan(integration.dataset.compressed_bucket integration.dataset.compressed_redis LEFT_TO integration.dataset.compressed_folder)
 diesel_not_with_asan(integration.dataset.kept_bucket integration.dataset.kept_redis LEFT_TO integration.dataset.kept_folder)
 diesel_not_with_asan(integration.dataset.killed_bucket LEFT_TO integration.dataset.killed_redis fault.verbs.kills)
+diesel_not_with_asan(integration.dataset.life_bucket integration.dataset.life_redis LEFT_TO integration.dataset.life_folder)
+diesel_not_with_asan(integration.dataset.shared_redis LEFT_TO integration.dataset.shared_folder)
 diesel_not_with_asan(integration.dataset.pinned_bucket LEFT_TO integration.dataset.kept_folder)
 diesel_not_with_asan(integration.dataset.purge_bucket integration.dataset.purge_folder LEFT_TO integration.dataset.purge_redis)
 diesel_not_with_asan(integration.dataset.put_bucket integration.dataset.put_redis LEFT_TO integration.dataset.put_folder)
@@ -98,10 +102,12 @@ set(python_with_libdiesel
   fault.opening
   integration.arrays integration.first.fixes integration.first.steps
   integration.bucketing integration.by_number integration.cluster_faults integration.cluster_fleet integration.cluster_jobs integration.cluster_lanes integration.cluster_rights integration.cluster_stage integration.cluster_whole integration.device integration.dieseld_restored integration.dieseld_decoded integration.dieseld_large integration.dieseld_lifecycle integration.dieseld_shared integration.fields
-  integration.dataset.compressed_folder integration.dataset.pinned_folder integration.dataset.put_folder
+  integration.dataset.compressed_folder integration.dataset.life_folder integration.dataset.pinned_folder
+  integration.dataset.put_folder integration.dataset.shared_folder integration.index
   integration.native integration.numpy
   integration.dieseld_compressed integration.own_daemon integration.processes integration.paths
   integration.s3.jobs_faults integration.s3.jobs_kept integration.s3.jobs_neighbours integration.s3.jobs_purged integration.s3.jobs_rclone
+  integration.s3.jobs_shards
   integration.torch_loader integration.torch_membership
   integration.torch_workers_end integration.torch_workers_faults integration.torch_workers_number
   integration.torch_workers_order integration.torch_workers_results integration.torch_workers_messages

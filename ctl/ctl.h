@@ -111,6 +111,11 @@ int ctl_usage(const struct option_verb *verb, const char *format, ...) __attribu
 int ctl_failed(const struct option_verb *verb, const struct error *err);
 int ctl_warn(const struct option_verb *verb, const char *text);
 
+/* Make SIGINT, SIGTERM and SIGHUP request a stop from now on, for long work. A second signal kills the
+ * process. The context, which callbacks have, is not used. */
+void ctl_stop_on_signals(void);
+bool ctl_is_stopped(void *context);
+
 /* Flushes standard output. Returns CTL_OK, or prints the error and returns CTL_FAILED: a full disk or a
  * closed pipe is a failure too. */
 int ctl_finish(const struct option_verb *verb);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ctl.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -37,14 +36,6 @@ struct pack_context {
 	uint64_t n_files[JPEG_RESTARTS_KEPT + 1]; /* indexed by enum jpeg_restarts */
 	uint64_t bytes_before, bytes_after;       /* bytes of the files that got markers */
 };
-
-/* The signal that requested a stop; set by the signal handler. */
-static volatile sig_atomic_t stop_signal;
-
-static void on_signal(int number)
-{
-	stop_signal = number;
-}
 
 static void show_progress(const char *what, uint64_t done, uint64_t total, uint64_t bytes, void *context)
 {
@@ -114,12 +105,6 @@ static int pack_until_published(const struct pack_options *o, struct pack_contex
 		progress_end(&c->bar);
 	} while (can_try_again(o) && ctl_wait_again(&c->wait, r));
 	return r;
-}
-
-static bool is_cancelled(void *context)
-{
-	(void)context;
-	return stop_signal != 0;
 }
 
 static int set_order(void *options, const struct option_row *row, const char *value, struct error *err)
@@ -287,11 +272,9 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 									  .n_threads = DEFAULT_THREADS,
 									  .progress = show_progress,
 									  .skipped = show_skipped,
-									  .cancelled = is_cancelled,
+									  .cancelled = ctl_is_stopped,
 									  .command = ctl_command()}};
 	struct pack_options *o = &context.options;
-	struct sigaction action = {.sa_handler = on_signal,
-				   .sa_flags = SA_RESETHAND}; /* a second signal kills the process */
 	struct pack_result result;
 	struct error err = ERROR_INIT;
 	int status;
@@ -323,9 +306,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	    add_classes(&context.survey, &context.survey.known, NULL, 0, &err) < 0)
 		return ctl_failed(verb, &err);
 	ctl_wait_begin(&context.wait);
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-	sigaction(SIGHUP, &action, NULL);
+	ctl_stop_on_signals();
 
 	uint64_t start_ns = clock_monotonic_ns();
 	int r = pack_until_published(o, &context, &result, &err);

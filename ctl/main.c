@@ -73,6 +73,29 @@ static void keep_command(int argc, char **argv)
 	}
 }
 
+static volatile sig_atomic_t stop_signal;
+
+static void on_stop(int number)
+{
+	stop_signal = number;
+}
+
+void ctl_stop_on_signals(void)
+{
+	struct sigaction action = {.sa_handler = on_stop,
+				   .sa_flags = SA_RESETHAND}; /* a second signal kills the process */
+
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	sigaction(SIGHUP, &action, NULL);
+}
+
+bool ctl_is_stopped(void *context)
+{
+	(void)context;
+	return stop_signal != 0;
+}
+
 int ctl_help(const struct option_verb *verb)
 {
 	option_print_help(stdout, &program, verb);

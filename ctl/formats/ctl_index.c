@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dieselctl index: a dataset over tar shards, which stay where they are. */
 #include <limits.h>
-#include <signal.h>
 #include <stddef.h>
 #include <sys/stat.h>
 #include <stdio.h>
@@ -41,19 +40,6 @@ static bool is_for_python(const char *name)
 		(strcmp(dot, ".zip") == 0 || strcmp(dot, ".bin") == 0 || strcmp(dot, ".idx") == 0 ||
 		 strcmp(dot, ".mdb") == 0 || strcmp(dot, ".lmdb") == 0)) ||
 	       stat(data, &st) == 0;
-}
-
-static volatile sig_atomic_t stop_signal;
-
-static void on_signal(int number)
-{
-	stop_signal = number;
-}
-
-static bool is_cancelled(void *context)
-{
-	(void)context;
-	return stop_signal != 0;
 }
 
 static void show_progress(const char *what, uint64_t done, uint64_t total, uint64_t bytes, void *context)
@@ -120,10 +106,9 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	struct index_context c = {.options = {.chunk_bytes = CHUNK_DEFAULT_BYTES,
 					      .n_threads = DEFAULT_THREADS,
 					      .progress = show_progress,
-					      .cancelled = is_cancelled,
+					      .cancelled = ctl_is_stopped,
 					      .command = ctl_command()},
 				  .wait = {.verb = verb}};
-	struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
 	struct index_result result;
 	struct error err = ERROR_INIT;
 	uint64_t start_ns = clock_monotonic_ns();
@@ -143,9 +128,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	c.options.n_arguments = (size_t)(argc - optind);
 	c.options.context = &c;
 	c.wait.dataset = c.options.dataset;
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-	sigaction(SIGHUP, &action, NULL);
+	ctl_stop_on_signals();
 	ctl_wait_begin(&c.wait);
 	do
 		r = index_run(&c.options, &result, &err);

@@ -2,7 +2,6 @@
 /* dieselctl copy, move: a whole dataset, from and to folders and buckets. */
 #include "ctl/ctl.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,19 +13,6 @@
 #include "lib/units.h"
 
 #define MAX_THREADS 64
-
-static volatile sig_atomic_t stop_signal;
-
-static void on_signal(int number)
-{
-	stop_signal = number;
-}
-
-static bool is_cancelled(void *context)
-{
-	(void)context;
-	return stop_signal != 0;
-}
 
 struct copy_command {
 	struct copy_options options;
@@ -82,8 +68,6 @@ static void print_result(const struct copy_command *c, const struct copy_result 
 
 static int start(const struct option_verb *verb, int argc, char **argv, struct copy_command *c)
 {
-	struct sigaction action = {.sa_handler = on_signal,
-				   .sa_flags = SA_RESETHAND}; /* a second signal kills the process */
 	int status;
 
 	if (!ctl_options(verb, argc, argv, c, &status))
@@ -93,9 +77,7 @@ static int start(const struct option_verb *verb, int argc, char **argv, struct c
 	c->options.from = c->wait.dataset = argv[optind];
 	c->options.to = argv[optind + 1];
 	ctl_wait_begin(&c->wait);
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-	sigaction(SIGHUP, &action, NULL);
+	ctl_stop_on_signals();
 	return CTL_OK;
 }
 
@@ -105,7 +87,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	struct copy_command c = {
 	    .wait = {.verb = verb},
 	    .options = {
-		.n_threads = 8, .progress = progress_show, .cancelled = is_cancelled, .context = &bar}};
+		.n_threads = 8, .progress = progress_show, .cancelled = ctl_is_stopped, .context = &bar}};
 	bool moves = verb == &ctl_move;
 	struct removal removed = {0};
 	struct copy_result result;

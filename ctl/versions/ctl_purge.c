@@ -2,7 +2,6 @@
 /* dieselctl purge: frees the storage that no version of a dataset needs. */
 #include "ctl/ctl.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,19 +13,6 @@
 #include "lib/units.h"
 
 #define DAY_S 86400
-
-static volatile sig_atomic_t stop_signal;
-
-static void on_signal(int number)
-{
-	stop_signal = number;
-}
-
-static bool is_cancelled(void *context)
-{
-	(void)context;
-	return stop_signal != 0;
-}
 
 /* "30d" too. */
 static int set_age(void *options, const struct option_row *row, const char *value, struct error *err)
@@ -92,10 +78,8 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 					      .older_ns = DAY_S * NS_PER_S,
 					      .chunk_bytes = CHUNK_DEFAULT_BYTES,
 					      .progress = progress_show,
-					      .cancelled = is_cancelled,
+					      .cancelled = ctl_is_stopped,
 					      .context = &bar}};
-	struct sigaction action = {.sa_handler = on_signal,
-				   .sa_flags = SA_RESETHAND}; /* a second signal kills the process */
 	struct purge_result result;
 	struct error err = ERROR_INIT;
 	int status;
@@ -106,9 +90,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 		return ctl_usage(verb, "expected one dataset");
 	c.options.dataset = c.wait.dataset = argv[optind];
 	ctl_wait_begin(&c.wait);
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-	sigaction(SIGHUP, &action, NULL);
+	ctl_stop_on_signals();
 	int r;
 
 	do {

@@ -148,10 +148,26 @@ static int resume(struct indexing *x, struct error *err)
 	return r;
 }
 
+/* A chunk of the dataset that has samples of a source. */
+struct known_chunk {
+	struct chunk_id id;
+	char *source;
+	struct shard *shard; /* of this source; NULL: it is not to be indexed now */
+	bool is_last;
+	bool is_dropped; /* its samples are deleted: again, that would delete what replaced them */
+};
+
 struct known {
-	struct chunk_id *ids;
+	struct known_chunk *chunks;
 	size_t n, capacity;
 };
+
+static void known_free(struct known *k)
+{
+	for (size_t i = 0; i < k->n; i++)
+		free(k->chunks[i].source);
+	free(k->chunks);
+}
 
 static int take_chunk(const struct meta_chunk *chunk, void *context)
 {
@@ -159,10 +175,34 @@ static int take_chunk(const struct meta_chunk *chunk, void *context)
 
 	if (!(chunk->flags & CHUNK_FLAG_EXTERNAL))
 		return 0;
-	if (array_reserve(k->ids, k->n, k->capacity) < 0)
+	if (array_reserve(k->chunks, k->n, k->capacity) < 0)
 		return -ENOMEM;
-	k->ids[k->n++] = chunk->id;
+	k->chunks[k->n++] = (struct known_chunk){.id = chunk->id};
 	return 0;
+}
+
+/* Learns which chunks have samples of which source, and which shards have changed since. */
+static int learn(struct indexing *x, struct known *k, struct error *err)
+{
+	_cleanup_(freep) struct part *p = malloc(sizeof(*p));
+	int r = p ? meta_each_chunk(writer_meta(x->writer), take_chunk, k, err) : -ENOMEM;
+	size_t kept = 0;
+
+	for (size_t i = 0; i < k->n && r == 0; i++) {
+		struct known_chunk c = {.id = k->chunks[i].id};
+
+		if (!part_of(x, &c.id, p) || !p->is_live)
+			continue;
+		c.source = strdup(p->source.name);
+		c.shard = shards_get(&x->shards, p->source.name);
+		c.is_last = p->source.range.is_last;
+		if (c.shard && !is_unchanged(&p->source))
+			c.shard->is_changed = true;
+		r = c.source ? 0 : -ENOMEM;
+		k->chunks[kept++] = c;
+	}
+	k->n = kept;
+	return r == -ENOMEM ? error_errno(err, r, "%s", x->options->dataset) : r;
 }
 
 /* Deletes the samples of a chunk whose source has changed. */
@@ -184,53 +224,22 @@ static int drop_samples(struct indexing *x, const struct chunk_id *id, struct er
 	return r;
 }
 
-/* Notes which shards have samples of another state in the dataset. */
-static void find_changed(struct indexing *x, const struct known *known, struct part *p)
-{
-	for (size_t i = 0; i < known->n; i++) {
-		struct shard *shard =
-		    part_of(x, &known->ids[i], p) ? shards_get(&x->shards, p->source.name) : NULL;
-
-		if (shard && p->is_live && !is_unchanged(&p->source))
-			shard->is_changed = true;
-	}
-}
-
 /* Leaves out shards that the dataset has already, unchanged, and drops the samples of changed ones. */
-static int compare(struct indexing *x, const struct known *known, struct part *p, struct error *err)
+static int compare(struct indexing *x, const struct known *known, struct error *err)
 {
 	int r = 0;
 
 	for (size_t i = 0; i < known->n && r == 0; i++) {
-		struct shard *shard =
-		    part_of(x, &known->ids[i], p) ? shards_get(&x->shards, p->source.name) : NULL;
+		const struct known_chunk *c = &known->chunks[i];
 
-		if (!shard || !p->is_live)
-			continue;
-		if (shard->is_changed) {
-			r = drop_samples(x, &known->ids[i], err);
-		} else if (p->source.range.is_last && !shard->is_done) {
-			shard->is_done = true;
+		if (c->shard && c->shard->is_changed) {
+			r = drop_samples(x, &c->id, err);
+		} else if (c->shard && c->is_last && !c->shard->is_done) {
+			c->shard->is_done = true;
 			x->result.n_unchanged++;
 		}
 	}
 	return r;
-}
-
-static int use_earlier_runs(struct indexing *x, struct error *err)
-{
-	_cleanup_(freep) struct part *p = malloc(sizeof(*p));
-	struct known known = {0};
-	int r = p ? meta_each_chunk(writer_meta(x->writer), take_chunk, &known, err) : -ENOMEM;
-
-	if (r == 0) {
-		find_changed(x, &known, p);
-		r = resume(x, err);
-	}
-	if (r == 0)
-		r = compare(x, &known, p, err);
-	free(known.ids);
-	return r == -ENOMEM ? error_errno(err, r, "%s", x->options->dataset) : r;
 }
 
 /* Scans shards, each in its turn, at most a few ahead of those that are added. */
@@ -362,20 +371,23 @@ static int add_all(struct indexing *x, struct error *err)
 }
 
 /* Deletes all samples of a source, whose rows replace them. */
-static int drop_source(struct indexing *x, const struct known *known, const char *source, struct error *err)
+static int drop_source(struct indexing *x, struct known *known, const char *source, struct error *err)
 {
-	_cleanup_(freep) struct part *p = malloc(sizeof(*p));
-	int r = p ? 0 : error_errno(err, -ENOMEM, "%s", source);
+	int r = 0;
 
-	for (size_t i = 0; i < known->n && r == 0; i++)
-		if (part_of(x, &known->ids[i], p) && p->is_live && strcmp(p->source.name, source) == 0)
-			r = drop_samples(x, &known->ids[i], err);
+	for (size_t i = 0; i < known->n && r == 0; i++) {
+		struct known_chunk *c = &known->chunks[i];
+
+		if (c->is_dropped || strcmp(c->source, source) != 0)
+			continue;
+		r = drop_samples(x, &c->id, err);
+		c->is_dropped = true;
+	}
 	return r;
 }
 
-static int add_rows(struct indexing *x, struct error *err)
+static int add_rows(struct indexing *x, struct known *known, struct error *err)
 {
-	struct known known = {0};
 	struct rows *rows;
 	const char *source;
 	struct scanned s;
@@ -383,11 +395,10 @@ static int add_rows(struct indexing *x, struct error *err)
 
 	if (r < 0)
 		return r;
-	r = meta_each_chunk(writer_meta(x->writer), take_chunk, &known, err);
-	while (r >= 0 && (r = rows_next(rows, &s, &source, err)) > 0) {
+	while ((r = rows_next(rows, &s, &source, err)) > 0) {
 		const struct shard shard = {.path = (char *)source, .prefix = (char *)""};
 
-		r = drop_source(x, &known, source, err);
+		r = drop_source(x, known, source, err);
 		if (r == 0)
 			r = add_shard(x, &shard, &s, err);
 		scanned_free(&s);
@@ -400,7 +411,6 @@ static int add_rows(struct indexing *x, struct error *err)
 			break;
 	}
 	rows_free(rows);
-	free(known.ids);
 	return r;
 }
 
@@ -432,11 +442,16 @@ static int scan_and_add(struct indexing *x, struct error *err)
 
 static int index_all(struct indexing *x, struct error *err)
 {
+	_cleanup_(known_free) struct known known = {0};
 	struct writer_result committed = {0};
-	int r = use_earlier_runs(x, err);
+	int r = learn(x, &known, err);
 
 	if (r == 0)
-		r = x->options->rows ? add_rows(x, err) : scan_and_add(x, err);
+		r = resume(x, err);
+	if (r == 0)
+		r = compare(x, &known, err);
+	if (r == 0)
+		r = x->options->rows ? add_rows(x, &known, err) : scan_and_add(x, err);
 	if (r == 0 && x->options->rows && x->result.n_samples == 0)
 		return error_set(err, -ENODATA, "%s has no rows", x->options->rows);
 	if (r == 0 && x->result.n_samples + x->result.n_resumed + x->result.n_unchanged == 0)

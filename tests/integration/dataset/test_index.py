@@ -469,6 +469,15 @@ class OtherFormats(Index):
             file.truncate(100)
         self.refuses("is shorter than its index states", self.folder / "text.bin")
 
+    def test_rows_of_one_file_in_two_places_are_all_taken(self):
+        one, two = self.folder / "one", self.folder / "two"
+        one.write_bytes(b"first second")
+        two.write_bytes(b"other")
+        (self.folder / "rows").write_text(f"{one}\t0\t5\ta\n{two}\t0\t5\tb\n{one}\t6\t6\tc\n")
+        for _again in range(2):
+            self.index("--rows", self.folder / "rows")
+        self.assertEqual(self.contents(), {"a": b"first", "b": b"other", "c": b"second"})
+
     def test_rows_of_other_programs_are_checked(self):
         make_shards(self.shards, 1, 5)
         shard = self.shards / "train-000.tar"

@@ -468,7 +468,7 @@ const struct option_verb ctl_pack = {
 	     "`pack` leaves out FIFOs, sockets and devices, and counts them.\n"
 	     "`pack` also leaves out hidden files and folders (.DS_Store, .ipynb_checkpoints), others that "
 	     "file managers leave (Thumbs.db, __MACOSX), and datasets within the source. The last line "
-	     "counts them. It refuses a source whose files are not samples: an LMDB, archives, Parquet, "
+	     "counts them. It refuses a source whose files are not samples: LMDB, archives, Parquet, "
 	     "Arrow, TFRecord and HDF5 files, shards of other loaders. It also refuses a class folder "
 	     "without samples, because the classes behind it would have other numbers without it. Among "
 	     "images, it takes files that are not images, and images in no class folder, and prints a line.\n"

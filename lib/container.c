@@ -13,20 +13,21 @@ struct container_kind {
 };
 
 #define EXTRACT        "extract them into one folder"
+#define INDEX          "index them in place with dieselctl index FOLDER --output DATASET"
 #define WRITE          "write its samples with diesel_loader.create()"
 #define IMPORT(format) "import them with dieselctl pack " format ":FOLDER DATASET"
 
 static const struct container_kind kinds[] = {
-    {"data.mdb", "data.mdb", {"an LMDB", WRITE}},
-    {"lock.mdb", "lock.mdb", {"an LMDB", WRITE}},
-    {"", ".lmdb", {"an LMDB", WRITE}},
-    {"", ".tar", {"tar archives", EXTRACT}},
+    {"data.mdb", "data.mdb", {"LMDB files", INDEX}},
+    {"lock.mdb", "lock.mdb", {"LMDB files", INDEX}},
+    {"", ".lmdb", {"LMDB files", INDEX}},
+    {"", ".tar", {"tar archives", INDEX}},
     {"", ".tar.gz", {"tar archives", EXTRACT}},
     {"", ".tgz", {"tar archives", EXTRACT}},
     {"", ".tar.zst", {"tar archives", EXTRACT}},
     {"", ".tar.xz", {"tar archives", EXTRACT}},
     {"", ".tar.bz2", {"tar archives", EXTRACT}},
-    {"", ".zip", {"zip archives", EXTRACT}},
+    {"", ".zip", {"zip archives", INDEX}},
     {"", ".7z", {"7z archives", EXTRACT}},
     {"", ".rar", {"rar archives", EXTRACT}},
     {"", ".parquet", {"Parquet files", IMPORT("parquet")}},
@@ -36,10 +37,12 @@ static const struct container_kind kinds[] = {
     {"", ".mds.zstd", {"shards of MosaicML Streaming", IMPORT("mds")}},
     {"shard.0", "", {"shards of MosaicML Streaming", WRITE}},
     {"chunk-0-", ".bin", {"chunks of LitData", IMPORT("litdata")}},
-    {"", ".beton", {"a dataset of FFCV", WRITE}},
+    {"", ".beton", {"FFCV datasets", WRITE}},
     {"", ".tfrecord", {"TFRecord files", IMPORT("tfrecord")}},
     {"", ".tfrecords", {"TFRecord files", IMPORT("tfrecord")}},
     {"", ".tfrecord-", {"TFRecord files", IMPORT("tfrecord")}}, /* train.tfrecord-00000-of-00010 */
+    {"", ".array_record", {"ArrayRecord files", IMPORT("arrayrecord")}},
+    {"", ".arrayrecord", {"ArrayRecord files", IMPORT("arrayrecord")}},
     {"", ".rec", {"RecordIO files", WRITE}},
     {"", ".hdf5", {"HDF5 files", WRITE}},
     {"", ".h5", {"HDF5 files", WRITE}},

@@ -67,11 +67,7 @@ static const char *advice_pack(const struct analysis *analysis, char *buffer, si
 	const struct container *container = cache ? container_read(cache) : NULL;
 
 	if (container)
-		snprintf(buffer, size, "%s, because dieselctl pack takes no %s as they are",
-			 container->instead,
-			 strncmp(container->what, "an ", 3) == 0  ? container->what + 3
-			 : strncmp(container->what, "a ", 2) == 0 ? container->what + 2
-								  : container->what);
+		snprintf(buffer, size, "its samples are in %s, so %s", container->what, container->instead);
 	else if (cache && array_read(analysis))
 		snprintf(buffer, size,
 			 "write its samples with diesel_loader.create(), because dieselctl pack makes each "

@@ -7,6 +7,7 @@ report asks for. Needs root (the disk is throttled), Chromium for the pictures, 
 Reports as text and pictures go to docs/tutorials/three-slow-jobs/, recordings to build/tour/.
 """
 import contextlib
+import os
 import pathlib
 import shutil
 import subprocess
@@ -23,6 +24,8 @@ import support  # noqa: E402
 BANDWIDTH = 20_000_000  # bytes/s of the slow disk
 READ_AHEAD_KB = 128     # the kernel's default; machines in a cloud are often set to far more
 ANALYZE = support.program("diesel-analyze")
+os.environ["PYTHONPATH"] = str(ROOT / "client" / "python")
+os.environ.setdefault("DIESEL_LIB", str(ROOT / "build" / "release" / "lib"))
 
 
 def make_photos():
@@ -107,7 +110,7 @@ def picture(recording, target):
     page = recording.with_suffix(".html")
     subprocess.run([ANALYZE, "report", recording, "-o", page], check=True)
     page.write_text(page.read_text().replace(f"{ROOT}/", ""))  # removes this machine's paths
-    if chromium := shutil.which("chromium"):
+    if chromium := (shutil.which("chromium") or shutil.which("chromium-headless-shell")):
         subprocess.run([chromium, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
                         "--window-size=1100,1500", f"--screenshot={target}", f"file://{page}"], check=True,
                        capture_output=True)

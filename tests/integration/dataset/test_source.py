@@ -139,13 +139,13 @@ class Source(unittest.TestCase):
             self.packed(source)
 
     def test_containers_of_other_formats_are_named(self):
-        for what, files in {"an LMDB": ["data.mdb", "lock.mdb"], "tar archives": ["shard-000000.tar", "shard-000001.tar"],
+        for what, files in {"LMDB files": ["data.mdb", "lock.mdb"], "tar archives": ["shard-000000.tar", "shard-000001.tar"],
                             "tar archives ": ["a/shard-0.TGZ"], "Parquet files": ["train-00000-of-00002.parquet"],
                             "Arrow files": ["dataset_info.json", "data-00000-of-00001.arrow"],
                             "shards of MosaicML Streaming": ["index.json", "shard.00000.mds"],
                             "shards of MosaicML Streaming ": ["index.json", "shard.00000.jsonl"],
                             "chunks of LitData": ["index.json", "chunk-0-0.bin"], "TFRecord files": ["train.tfrecord-00000-of-00010"],
-                            "a dataset of FFCV": ["train.beton"], "HDF5 files": ["train.h5"], "zip archives": ["train.zip"]}.items():
+                            "FFCV datasets": ["train.beton"], "HDF5 files": ["train.h5"], "zip archives": ["train.zip"]}.items():
             shutil.rmtree(self.source)
             self.write(*files)
             for source in [self.source] if what.endswith("s") else self.each_way():
@@ -159,6 +159,18 @@ class Source(unittest.TestCase):
         """Checks the output line about archives."""
         for i in range(2):
             with tarfile.open(self.source / f"shard-{i}.tar", "w") as tar:
+                path = self.root / "file"
+                path.write_bytes(b"x")
+                tar.add(path, f"cat/{i}.jpg")
+        self.refused(self.source, self.dataset, says="index them in place with dieselctl index FOLDER --output DATASET")
+        indexed = dieselctl("index", self.source, "--output", self.dataset)
+        self.assertEqual(indexed.returncode, 0, indexed.stderr)
+        self.assertEqual(names(self.dataset), ["shard-0/cat/0", "shard-1/cat/1"])
+
+    def test_the_advice_for_compressed_archives_works(self):
+        """Checks the output line about archives that have no random access."""
+        for i in range(2):
+            with tarfile.open(self.source / f"shard-{i}.tar.gz", "w:gz") as tar:
                 path = self.root / "file"
                 path.write_bytes(b"x")
                 tar.add(path, f"cat/{i}.jpg")

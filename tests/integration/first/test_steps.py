@@ -105,10 +105,8 @@ class FirstSteps(Newcomer):
         with lmdb.open(f"{self.top}/lmdb") as environment, environment.begin(write=True) as transaction:
             transaction.put(b"cat/1.txt", b"a picture")
         told = self.ctl("pack", f"{self.top}/lmdb", packed, check=1).stderr
-        self.assertIn("write its samples with diesel_loader.create()", told)
-        with lmdb.open(f"{self.top}/lmdb") as environment, environment.begin() as transaction, diesel_loader.create(packed) as writer:
-            for key, value in transaction.cursor():
-                writer.put(key, value)
+        self.assertIn("index them in place with dieselctl index FOLDER --output DATASET", told)
+        self.ctl("index", f"{self.top}/lmdb", "--output", packed)
         self.assertEqual(diesel_loader.Dataset(packed)["cat/1.txt"], b"a picture")
 
     def test_mount_of_a_bucket(self):

@@ -371,11 +371,12 @@ static void test_what_pack_does_not_take_is_not_packed(void **state)
 {
 	static const struct {
 		const char *path, *wanted;
-	} kinds[] = {{"/data/train-00000-of-00100.parquet", "takes no Parquet files"},
-		     {"/data/shard-000001.tar", "extract them into one folder"},
-		     {"/data/imagenet.lmdb/data.mdb", "takes no LMDB"},
-		     {"/data/train.h5", "takes no HDF5 files"},
-		     {"/data/shard.00012.mds", "takes no shards of MosaicML Streaming"},
+	} kinds[] = {{"/data/train-00000-of-00100.parquet",
+		      "in Parquet files, so import them with dieselctl pack parquet:"},
+		     {"/data/shard-000001.tar", "index them in place with dieselctl index"},
+		     {"/data/imagenet.lmdb/data.mdb", "in LMDB files, so index them in place"},
+		     {"/data/train.h5", "in HDF5 files, so write its samples"},
+		     {"/data/shard.00012.mds", "in shards of MosaicML Streaming, so import them"},
 		     {"/data/tokens.bin", "each file one sample"}};
 
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)

@@ -61,5 +61,7 @@ void connection_watch_end(struct connection *c);
 int connection_open_dataset(struct connection *c, const struct wire_open_dataset *m);
 void connection_open_cancel(struct connection *c);
 void connection_opened(struct connection *c);
-/* Bytes of the cache that are reserved for the copy of a snapshot that is being opened, and for a subset. */
+/* Bytes of the cache that are reserved for the copy of a snapshot that is being opened. */
+uint64_t connection_opening_bytes(const struct connection *c);
+/* All that the connection has reserved: the former, and what the cache's slot_bytes contain already. */
 uint64_t connection_reserved_bytes(const struct connection *c);

@@ -74,10 +74,14 @@ static int answer(struct open_request *q, struct cached_dataset *d)
 	return connection_reply(c, &m, &fd, 1);
 }
 
+uint64_t connection_opening_bytes(const struct connection *c)
+{
+	return c->opening ? c->opening->reserved_bytes : 0;
+}
+
 uint64_t connection_reserved_bytes(const struct connection *c)
 {
-	return c->subset_bytes + c->landing_bytes + c->batch_bytes +
-	       (c->opening ? c->opening->reserved_bytes : 0);
+	return c->subset_bytes + c->landing_bytes + c->batch_bytes + connection_opening_bytes(c);
 }
 
 static void unreserve(struct open_request *q)

@@ -111,7 +111,7 @@ static void look_at_all(const struct server *s, struct usage *ret)
 	ret->of[QUOTA_BYTES] =
 	    cache_floor_bytes(&s->serving.cache) + cache_stuck_bytes(&s->serving.cache, CACHE_ANYBODY);
 	for (const struct connection *c = s->connections; c; c = c->next)
-		ret->of[QUOTA_BYTES] += connection_reserved_bytes(c);
+		ret->of[QUOTA_BYTES] += connection_opening_bytes(c);
 }
 
 int server_check_usage(struct server *s, const struct connection *c, struct error *err)

@@ -11,7 +11,7 @@
 
 #define LIBRARY_NAME 64
 
-/* Recognizes a shared library by its name, "libfoo.so" or "libfoo.so.1", because its file need not be
+/* Recognises a shared library by its name, "libfoo.so" or "libfoo.so.1", because its file need not be
  * executable. */
 static __always_inline bool is_library(struct inode *inode)
 {

@@ -10,10 +10,10 @@
 #include "bpf/symbols/symbol.h"
 
 /*
- * Synchronising and asynchronous calls, according to the driver API's manual ("API synchronization
- * behavior"). cuMemcpyHtoD returns when it has read the host's memory, which may be before the device has the
- * data: it waits, but drains nothing. Neither does cuEventSynchronize, because work may be queued behind the
- * event.
+ * Synchronising and asynchronous calls, as the driver API's manual describes them on its page about
+ * synchronisation. cuMemcpyHtoD returns when it has read the host's memory, which may be before the device
+ * has the data: it waits, but drains nothing. Neither does cuEventSynchronize, because work may be queued
+ * behind the event.
  *
  * Everything that queues work must be here, or the time in which a GPU has nothing to do would not be a lower
  * bound. Only calls that training does not make are left out (arrays, textures, external semaphores).

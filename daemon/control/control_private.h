@@ -24,7 +24,7 @@ struct control_job {
 	bool has_sample, has_view;
 	struct stall_sample sample; /* the newest */
 	struct tuner_view view;
-	/* The job's trainer process, recognized across restarts; start_ticks 0: not known. */
+	/* The job's trainer process, recognised across restarts; start_ticks 0: not known. */
 	int64_t pid;
 	uint64_t start_ticks;
 	uint32_t rank, world;

@@ -81,7 +81,7 @@ bool pool_turn_is_over(struct pool *pool, struct pool_task *task, uint64_t elsew
 /* Pauses the task; returns at its next turn. */
 void pool_pause(struct pool *pool, struct pool_task *task);
 
-/* Initializes a lane without a limit. uid: user to whom its tasks are charged. */
+/* Initialises a lane without a limit. uid: user to whom its tasks are charged. */
 void pool_lane_init(struct pool_lane *lane, uint32_t uid);
 /* Sets the lane's limit, at least 1; takes effect with the next task. */
 void pool_lane_limit(struct pool *pool, struct pool_lane *lane, uint32_t limit);

@@ -26,7 +26,7 @@ static int cannot(const struct copy_folder *f, const char *name, struct error *e
 	return error_errno(err, -errno, "cannot remove %s/%s", f->path, name);
 }
 
-/* From here on a dataset is opened by nobody, and a second call recognizes what is left. */
+/* From here on a dataset is opened by nobody, and a second call recognises what is left. */
 static int mark(const struct copy_folder *f, struct error *err)
 {
 	_cleanup_(closep) int fd =

@@ -58,9 +58,10 @@ class TextRules(unittest.TestCase):
 
     def test_words(self):
         self.refuse(text_rules.words, "lib/x.c", "/* TODO */", "/* a FIXME */", "/* XXX: */", "/* a Hack */", "/* The begin of it */",
-                    "/* the session file */", "/* trace\nfile */", "/* see #123 */", "/* (#7) */", "in /root/x")
+                    "/* the session file */", "/* trace\nfile */", "/* see #123 */", "/* (#7) */", "in /root/x",
+                    "/* recognized by name */", "/* the neighbors */", "/* its Behavior */")
         self.allow(text_rules.words, "lib/x.c", "mkstemp(XXXXXX)", "/* hacksaw */", "/* the beginning */", "/* session */",
-                   "&#8593;", "'#333'", "#define X 1", '"$HOME/root/x"', "docs/a.md#12")
+                   "&#8593;", "'#333'", "#define X 1", "organize_all()", "/* recognised by name */", '"$HOME/root/x"', "docs/a.md#12")
         self.allow(text_rules.words, "docs/screens/x.svg", "#123 ")
 
     def test_owners(self):

@@ -19,6 +19,10 @@ WORDS = [
     (("begin",), r"(?i)\bthe[\s*]+begin\b", "the start"),
     (("file", "database"), r"(?i)\b(session|trace|record)[\s*]+(file|database)s?\b", "recording (docs/reference/glossary.md)"),
     (("#",), r"(?<![\w&/#])#\d+\b(?!\s*[;}\"'])", "what the issue said, instead of its number"),
+    (("recogniz", "initializ", "behavior", "neighbor", "canceled", "canceling", "labeled", "labeling", "modeled", "modeling", "summariz",
+      "organiz", "prioritiz", "artifact", "fulfill"),
+     r"(?i)\b(recogniz(e|es|ed|ing)|initializes|initialized|behaviors?|neighbors?|cancel(ed|ing)|label(ed|ing)|model(ed|ing)|summariz\w+|"
+     r"organiz\w+|prioritiz\w+|artifacts?|fulfills?)\b(?![(_])", "British spelling"),
     (("/root/",), r"(?<![\w.~}])/root/", "a path of one machine"),
 ]
 NO_WORDS = (".svg", ".css", ".json", "LICENSE", "LICENSES/", "packaging/debian/copyright", "tests/fuzz/corpus/", "tests/lint/")

@@ -221,7 +221,7 @@ static void use_accessors(const struct snapshot *s)
 		for (int i = 0; i < 100 && snapshot_list(s, *d, strlen(*d), &cursor, &entry) == 0; i++)
 			sum += entry.name_length ? (unsigned char)entry.name[entry.name_length - 1] : 0;
 	}
-	assert_true(sum != 1); /* uses the results, so that the reads are not optimized away */
+	assert_true(sum != 1); /* uses the results, so that the reads are not optimised away */
 }
 
 /* Padding between sections, whose bytes mean nothing. */

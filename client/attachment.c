@@ -117,7 +117,8 @@ static int adopt_reply(struct attachment *a, const union wire_message *reply, co
 	memcpy(a->notice, m->notice, sizeof(a->notice));
 	for (uint32_t i = 0; i < a->n_slots; i++)
 		a->leases[i] = (struct lease){.attachment = a, .slot = i};
-	if (a->item_bytes == 0) {
+	a->has_views = a->has_views || a->item_bytes == 0;
+	if (a->has_views) {
 		a->items = calloc((size_t)a->n_slots * a->batch + 1, sizeof(*a->items));
 		if (!a->items)
 			return error_errno(err, -ENOMEM, "cannot open the session");
@@ -159,8 +160,24 @@ static int tell_origin(struct attachment *a, struct error *err)
 	return transport_call(&a->transport, &request, NULL, WIRE_ORIGIN_REPLY, &reply, NULL, err);
 }
 
+static int tell_field(struct attachment *a, const char *field, struct error *err)
+{
+	union wire_message request, reply;
+
+	if (!field[0])
+		return 0;
+	if (a->transport.version < 8)
+		return error_set(err, -EPROTO,
+				 "this dieseld cannot decode fields: upgrade it (apt install diesel), or "
+				 "leave the transforms to Python (decode=Decode(native=False))");
+	a->has_views = true;
+	protocol_init(&request, WIRE_FIELD);
+	snprintf(request.field.name, sizeof(request.field.name), "%s", field);
+	return transport_call(&a->transport, &request, NULL, WIRE_FIELD_REPLY, &reply, NULL, err);
+}
+
 int attachment_open(const char *socket_path, const struct shown *shown, uint64_t version,
-		    const struct wire_open_session *request, const struct subset *subset,
+		    const struct wire_open_session *request, const struct subset *subset, const char *field,
 		    struct attachment **ret, struct error *err)
 {
 	union wire_message message, reply;
@@ -181,6 +198,8 @@ int attachment_open(const char *socket_path, const struct shown *shown, uint64_t
 		r = send_subset(a, subset, err);
 	if (r == 0)
 		r = tell_origin(a, err);
+	if (r == 0)
+		r = tell_field(a, field, err);
 	if (r == 0) {
 		message.open_session = *request;
 		r = transport_call(&a->transport, &message, NULL, WIRE_SESSION_REPLY, &reply, &fds, err);

@@ -39,13 +39,14 @@ struct attachment {
 	uint32_t batch;
 	uint32_t item_bytes;
 	uint32_t window_chunks;
-	bool fits; /* all of the dataset fits in the cache */
+	bool has_views; /* items locate stored samples */
+	bool fits;      /* all of the dataset fits in the cache */
 	uint32_t generation;
 	uint32_t consumed; /* descriptors taken */
 	uint64_t n_batches;
 	char notice[240];
 	struct lease leases[RING_MAX_SLOTS];
-	struct diesel_item *items; /* views only: n_slots * batch, with pointers */
+	struct diesel_item *items; /* views: n_slots * batch, with pointers */
 	struct segment_table segments;
 	uint64_t
 	    life; /* number of this attachment in its session: distinguishes its memory from that of others */
@@ -58,9 +59,9 @@ int attachment_connect(const char *socket_path, const struct shown *shown, uint6
 		       struct transport *ret, int *ret_snapshot_fd, struct error *err);
 
 /* Opens the session that `request` describes on a fresh connection, on a subset of the samples or (NULL) all.
- */
+ * field: the field to which the recipe applies; "": samples have no fields. */
 int attachment_open(const char *socket_path, const struct shown *shown, uint64_t version,
-		    const struct wire_open_session *request, const struct subset *subset,
+		    const struct wire_open_session *request, const struct subset *subset, const char *field,
 		    struct attachment **ret, struct error *err);
 void attachment_unref(struct attachment *a);
 /* In a child after fork(): drops what the child inherited. If batches are held, their memory stays mapped. */

@@ -93,7 +93,6 @@ static int fill_items(struct diesel_mirror *m, const struct ring_item *in, uint3
 int diesel_mirror_batch(struct diesel_mirror *m, uint32_t buffer, uint32_t n_items, struct diesel_batch *ret)
 {
 	uint8_t *at;
-	int r;
 
 	if (buffer >= m->memory.n_buffers || n_items > m->memory.batch)
 		return -EPROTO;
@@ -102,13 +101,12 @@ int diesel_mirror_batch(struct diesel_mirror *m, uint32_t buffer, uint32_t n_ite
 				     .item_bytes = m->memory.item_bytes,
 				     .items = m->items,
 				     .labels = (const int64_t *)(at + m->layout.labels_offset)};
-	if (m->memory.item_bytes) {
+	if (m->memory.item_bytes)
 		ret->packed = at + m->layout.payload_offset;
-		ret->items = (const struct diesel_item *)at;
-		return 0;
-	}
-	r = fill_items(m, (const struct ring_item *)at, n_items);
-	return r;
+	if (m->memory.has_views)
+		return fill_items(m, (const struct ring_item *)at, n_items);
+	ret->items = (const struct diesel_item *)at;
+	return 0;
 }
 
 void diesel_mirror_release(struct diesel_mirror *m, uint32_t buffer)

@@ -42,6 +42,8 @@ static const struct {
     [WIRE_FETCHED] = {sizeof(struct wire_fetched), 0},
     [WIRE_ORIGIN] = {sizeof(struct wire_origin), 0},
     [WIRE_ORIGIN_REPLY] = {sizeof(struct wire_plain), 0},
+    [WIRE_FIELD] = {sizeof(struct wire_field), 0},
+    [WIRE_FIELD_REPLY] = {sizeof(struct wire_plain), 0},
 };
 
 size_t protocol_bytes(enum wire_type type)
@@ -215,6 +217,7 @@ static bool fields_ok(const union wire_message *m)
 	case WIRE_CODEC_REPLY: return codec_ok(&m->codec);
 	case WIRE_SET: return set_ok(&m->set);
 	case WIRE_ORIGIN: return origin_ok(&m->origin);
+	case WIRE_FIELD: return m->field.name[0] && text_ok(m->field.name, sizeof(m->field.name));
 	case WIRE_OPEN_DATASET:
 		return (m->open_dataset.flags & ~WIRE_DATASET_FETCHED) == 0 && m->open_dataset.reserved == 0;
 	case WIRE_FETCHER_REPLY:
@@ -226,6 +229,7 @@ static bool fields_ok(const union wire_message *m)
 	case WIRE_SUBSET: /* the receiver checks the part, because it knows the length of the subset */
 	case WIRE_SUBSET_REPLY:
 	case WIRE_ORIGIN_REPLY:
+	case WIRE_FIELD_REPLY:
 	case WIRE_DATASET_REPLY:
 	case WIRE_SEEK:
 	case WIRE_SEEK_REPLY:

@@ -97,11 +97,12 @@ static int session_attach(struct diesel_session *s, struct error *err)
 	s->request.epoch = s->epoch;
 	s->request.first_batch = s->index;
 	s->request.start = s->epoch == s->start_epoch ? s->start : 0;
-	r = attachment_open(s->socket_path, &s->shown, s->version, &s->request, s->subset, &a, err);
+	r = attachment_open(s->socket_path, &s->shown, s->version, &s->request, s->subset, s->field, &a, err);
 	if (r == -ENOMEM && s->request.recipe.kind && !(s->request.flags & DIESEL_PINNABLE)) {
 		/* The address space may be limited, and private memory is smaller than shared memory. */
 		s->request.flags |= DIESEL_PINNABLE;
-		r = attachment_open(s->socket_path, &s->shown, s->version, &s->request, s->subset, &a, err);
+		r = attachment_open(s->socket_path, &s->shown, s->version, &s->request, s->subset, s->field,
+				    &a, err);
 	}
 	if (r < 0)
 		return r;
@@ -182,6 +183,27 @@ static int session_choose(struct diesel_session *s, const struct diesel_dataset 
 	return r < 0 ? error_errno(err, r, "cannot open the session") : 0;
 }
 
+static int take_field(struct diesel_session *s, const struct diesel_dataset *dataset, const char *field,
+		      struct error *err)
+{
+	bool has_fields = snapshot_info(dataset->snapshot)->layout != CHUNK_LAYOUT_PLAIN;
+
+	if (has_fields && s->request.recipe.kind && !field)
+		return error_set(err, -EINVAL, "samples of %s have fields: name the one to decode",
+				 dataset->path);
+	if (field && (!has_fields || !s->request.recipe.kind))
+		return error_set(err, -EINVAL,
+				 has_fields ? "a field of %s is named, without a recipe for it"
+					    : "samples of %s have no fields",
+				 dataset->path);
+	if (field && (!field[0] || strlen(field) >= sizeof(s->field)))
+		return error_set(err, -EINVAL, "the field's name must have 1 to %zu bytes",
+				 sizeof(s->field) - 1);
+	if (field)
+		strcpy(s->field, field);
+	return 0;
+}
+
 static int session_init(struct diesel_session *s, const struct diesel_dataset *dataset,
 			const struct diesel_session_options *o, struct error *err)
 {
@@ -213,7 +235,9 @@ static int session_init(struct diesel_session *s, const struct diesel_dataset *d
 				 sizeof(s->request.group) - 1);
 	if (o->group)
 		strcpy(s->request.group, o->group);
-	r = session_cluster_name(o, s->request.cluster, err);
+	r = take_field(s, dataset, o->field, err);
+	if (r == 0)
+		r = session_cluster_name(o, s->request.cluster, err);
 	if (r < 0)
 		return r;
 	s->request.nodes = session_cluster_nodes(o);
@@ -413,8 +437,9 @@ static int session_sleep(struct diesel_session *s)
 	return r;
 }
 
+/* n: items; n_left_out: damaged samples after them. */
 static int fill_views(struct diesel_session *s, struct diesel_item *items, const struct ring_item *in,
-		      uint32_t n)
+		      uint32_t n, uint32_t n_left_out)
 {
 	struct error err = ERROR_INIT;
 	const struct segment_map *map = NULL;
@@ -437,6 +462,8 @@ static int fill_views(struct diesel_session *s, struct diesel_item *items, const
 						.bytes = in[i].bytes,
 						.label = in[i].label};
 	}
+	for (uint32_t i = n; i < n + n_left_out; i++)
+		items[i] = (struct diesel_item){.sample = in[i].sample, .label = in[i].label};
 	return 0;
 }
 
@@ -493,14 +520,16 @@ static int session_take(struct diesel_session *s, struct diesel_batch *ret, int 
 		snprintf(s->error, sizeof(s->error), "%.*s", (int)sizeof(s->error) - 1, (const char *)buffer);
 		*ret_status = d.status;
 		r = 1;
-	} else if (d.item_bytes) {
-		ret->packed = buffer + a->layout.payload_offset;
-		ret->items = (const struct diesel_item *)buffer;
 	} else {
-		struct diesel_item *items = a->items + (size_t)d.slot * a->batch;
+		ret->packed = d.item_bytes ? buffer + a->layout.payload_offset : NULL;
+		ret->items = (const struct diesel_item *)buffer;
+		if (a->has_views) {
+			struct diesel_item *items = a->items + (size_t)d.slot * a->batch;
 
-		ret->items = items;
-		r = fill_views(s, items, (const struct ring_item *)buffer, d.n_items);
+			ret->items = items;
+			r = fill_views(s, items, (const struct ring_item *)buffer, d.n_items,
+				       s->request.recipe.damage == RECIPE_DAMAGE_SKIP ? d.n_damaged : 0);
+		}
 	}
 	if (r != 0)
 		lease_release(lease);

@@ -25,8 +25,9 @@ struct diesel_session {
 	uint64_t asked_end;          /* ... for index <= i < this */
 	uint64_t asked_told;         /* the first request that the daemon has not received yet */
 	struct subset *subset;       /* the session's own; NULL: all samples */
-	uint64_t n_chunks;           /* chunks that the session visits */
-	uint64_t epoch, index;       /* epoch and index of the next batch to deliver */
+	char field[WIRE_FIELD_BYTES];  /* field to which the recipe applies; "": samples have no fields */
+	uint64_t n_chunks;             /* chunks that the session visits */
+	uint64_t epoch, index;         /* epoch and index of the next batch to deliver */
 	struct attachment *attachment; /* NULL while the daemon is lost */
 	uint64_t lives;                /* attachments so far */
 	uint64_t lost_ns;              /* time when the daemon was lost */

@@ -14,8 +14,11 @@ int diesel_session_memory(const struct diesel_session *session, struct diesel_me
 
 	if (!a)
 		return -ENOTCONN;
-	*ret = (struct diesel_memory){
-	    .life = a->life, .n_buffers = a->n_buffers, .batch = a->batch, .item_bytes = a->item_bytes};
+	*ret = (struct diesel_memory){.life = a->life,
+				      .n_buffers = a->n_buffers,
+				      .batch = a->batch,
+				      .item_bytes = a->item_bytes,
+				      .has_views = a->has_views};
 	*ret_fd = a->batch_buffers_fd;
 	return 0;
 }
@@ -72,7 +75,7 @@ uint32_t diesel_batch_segments(const struct diesel_batch *batch, uint32_t *ret)
 	const struct ring_item *items;
 	uint32_t stamp, n = 0;
 
-	if (batch->item_bytes)
+	if (!a->has_views)
 		return 0;
 	items = (const struct ring_item *)(a->buffers + lease->buffer * a->layout.slot_bytes);
 	stamp = ++a->segments.stamp;

@@ -227,16 +227,22 @@ void decoded_take_back(struct cache *c, struct decoded_extent *e, bool full)
 
 /* ---- all decoded copies of a user and key ---- */
 
-struct decoded_cache *decoded_open(struct cached_dataset *d, uint32_t uid, const struct recipe *key)
+struct decoded_cache *decoded_open(struct cached_dataset *d, uint32_t uid, const char *field,
+				   const struct recipe *key)
 {
 	struct decoded_cache *f = d->decoded_cache;
 
-	while (f && (f->uid != uid || memcmp(&f->key, key, sizeof(*key)) != 0))
+	while (f &&
+	       (f->uid != uid || strcmp(f->field, field) != 0 || memcmp(&f->key, key, sizeof(*key)) != 0))
 		f = f->next;
 	if (!f) {
 		f = calloc(1, sizeof(*f));
-		if (!f)
+		if (f)
+			f->field = strdup(field);
+		if (!f || !f->field) {
+			free(f);
 			return NULL;
+		}
 		f->dataset = d;
 		f->uid = uid;
 		f->key = *key;
@@ -254,6 +260,7 @@ static void decoded_free(struct decoded_cache *f)
 	while (*link != f)
 		link = &(*link)->next;
 	*link = f->next;
+	free(f->field);
 	free(f);
 }
 

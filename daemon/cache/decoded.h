@@ -3,7 +3,8 @@
 
 /*
  * Cache of decoded samples ("decoded copies", enum recipe_decoded), so that later epochs need not decode them
- * again. A struct decoded_cache holds the decoded copies of one dataset for one user, which all recipes with
+ * again. A struct decoded_cache holds the decoded copies of one dataset (of one field, if its
+ * samples have fields) for one user, which all recipes with
  * the same key can use. A decoded copy is bytes that decoders wrote and decoders read (sandboxed/codec.h);
  * this module never looks into them.
  *
@@ -52,6 +53,7 @@ struct decoded_cache {
 	struct decoded_cache *next; /* next in the dataset's list */
 	struct cached_dataset *dataset;
 	uint32_t uid;
+	char *field; /* field that was decoded; "": samples have no fields */
 	struct recipe key;
 	uint32_t refs;        /* number of sessions */
 	uint32_t payer;       /* payer of those sessions */
@@ -69,8 +71,10 @@ struct decoded_cache {
 #define DECODED_EXTENT     (UINT64_C(32) << 20)
 #define DECODED_EXTENT_MIN (UINT64_C(1) << 20)
 
-/* Returns the decoded copies for this user and key, and adds a reference. NULL: no memory. */
-struct decoded_cache *decoded_open(struct cached_dataset *d, uint32_t uid, const struct recipe *key);
+/* Returns the decoded copies for this user, field ("": none) and key, and adds a reference. NULL: no memory.
+ */
+struct decoded_cache *decoded_open(struct cached_dataset *d, uint32_t uid, const char *field,
+				   const struct recipe *key);
 /* Drops a reference. The decoded copies stay while there is space. Accepts NULL. */
 void decoded_close(struct decoded_cache *f);
 

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -67,7 +68,10 @@ int codecs_new(const struct codecs_setup *setup, struct codecs **ret)
 					.seed = setup->seed,
 					.layout = *setup->layout,
 					.n_slots = setup->n_slots,
-					.batch = setup->batch};
+					.batch = setup->batch,
+					.sample_layout = (uint32_t)setup->sample_layout};
+	if (setup->field)
+		snprintf(c->begin.field, sizeof(c->begin.field), "%s", setup->field);
 	c->slots = setup->slots;
 	c->slots_fd = setup->slots_fd;
 	c->plugin_fd = setup->plugin_fd;

@@ -16,7 +16,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "client/protocol.h"
 #include "client/ring.h"
+#include "dataset/chunk.h"
 #include "image/recipe.h"
 #include "lib/error.h"
 #include "fork_server.h"
@@ -93,6 +95,8 @@ struct codecs_setup {
 	const struct fork_server *fork_server;
 	const struct recipe *recipe;
 	int plugin_fd; /* file of the recipe's codec (plugin.h), or -EBADF */
+	enum chunk_layout sample_layout;
+	const char *field; /* field of the samples that is decoded; "": whole samples */
 	uint64_t seed;
 	const struct ring_layout *layout; /* layout of the session */
 	uint32_t n_slots, batch;

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "client/protocol.h"
 #include "client/ring.h"
 #include "codec.h"
 #include "image/recipe.h"
@@ -31,7 +32,9 @@ struct codec_begin {
 	uint64_t seed;
 	struct ring_layout layout;
 	uint32_t n_slots;
-	uint32_t batch; /* maximum number of items in a slot */
+	uint32_t batch;               /* maximum number of items in a slot */
+	uint32_t sample_layout;       /* enum chunk_layout */
+	char field[WIRE_FIELD_BYTES]; /* field of the samples that is decoded; "": whole samples */
 };
 
 struct codec_segments {

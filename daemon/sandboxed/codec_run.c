@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <malloc.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,11 +15,13 @@
 #include "codec.h"
 #include "codec_message.h"
 #include "daemon/helpers/process.h"
+#include "dataset/fields.h"
 #include "image/decoder.h"
 #include "image/tensor.h"
 #include "lib/fd_message.h"
 #include "lib/huge_pages.h"
 #include "lib/sandbox.h"
+#include "lib/text.h"
 #include "plugin_load.h"
 #include "decoded_scale.h"
 
@@ -440,9 +443,53 @@ static int decode_crop(struct codec_sample *j)
 	return finish_job(j);
 }
 
+/* Lists the names of fields for an error. */
+static void list_fields(struct fields_walk w, char *text, size_t size)
+{
+	struct field f;
+	size_t n = 0;
+
+	text[0] = '\0';
+	while (n < size && fields_next(&w, &f) > 0) {
+		char name[64];
+
+		n += (size_t)snprintf(text + n, size - n, "%s%s", n ? ", " : "",
+				      text_printable(name, sizeof(name), f.name, f.name_length));
+	}
+}
+
+/* Narrows the sample to the field that is decoded. */
+static int narrow_to_field(struct codec_sample *j)
+{
+	const struct codec_begin *b = &j->w->h->begin;
+	size_t length = strnlen(b->field, sizeof(b->field));
+	struct fields_walk walk, all;
+	struct field f;
+	char name[80], there[160];
+	int r;
+
+	if (length == 0)
+		return NEXT;
+	r = fields_begin(&walk, (enum chunk_layout)b->sample_layout, j->data, j->bytes);
+	all = walk;
+	while (r == 0 && (r = fields_next(&walk, &f)) > 0) {
+		if (f.name_length == length && memcmp(f.name, b->field, length) == 0) {
+			j->data = f.data;
+			j->bytes = (uint32_t)f.bytes;
+			return NEXT;
+		}
+		r = 0;
+	}
+	if (r < 0)
+		return error_set(&j->err, -EBADMSG, "its fields are damaged");
+	list_fields(all, there, sizeof(there));
+	return error_set(&j->err, -EBADMSG, "it has no field '%s', but %s",
+			 text_printable(name, sizeof(name), b->field, length), there[0] ? there : "none");
+}
+
 /* Cheapest first. */
-static int (*const decode_steps[])(struct codec_sample *) = {make_without_decoded, take_out_of_decoded,
-							     choose_decoded, decode_whole, decode_crop};
+static int (*const decode_steps[])(struct codec_sample *) = {
+    narrow_to_field, make_without_decoded, take_out_of_decoded, choose_decoded, decode_whole, decode_crop};
 
 static int decode(struct codec_sample *j)
 {

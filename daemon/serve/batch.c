@@ -395,7 +395,8 @@ static int open_segments(struct decode_slice *s)
 }
 
 /* Writes the item table and the labels of n items. */
-static void write_items(const struct batch *b, uint32_t n, uint8_t *slot, const struct ring_layout *layout)
+static void write_items(const struct batch *b, uint32_t n, uint8_t *slot, const struct ring_layout *layout,
+			bool has_views)
 {
 	struct ring_item *items = (struct ring_item *)slot;
 	int64_t *labels = (int64_t *)(slot + layout->labels_offset);
@@ -403,17 +404,20 @@ static void write_items(const struct batch *b, uint32_t n, uint8_t *slot, const 
 	for (uint32_t i = 0; i < n; i++) {
 		const struct batch_item *item = &b->items[i];
 
-		items[i] =
-		    (struct ring_item){.sample = item->sample, .bytes = item->bytes, .label = item->label};
+		items[i] = (struct ring_item){.location = has_views ? item->location : 0,
+					      .sample = item->sample,
+					      .bytes = item->bytes,
+					      .label = item->label};
 		labels[i] = item->label;
 	}
 }
 
 /* Makes the slot safe for clients: rewrites everything except pixels, because decoders are not trusted.
  * Moves damaged samples that are left out to the end. */
-static void finish(struct batch *b, uint8_t *slot, const struct ring_layout *layout,
-		   const struct recipe *recipe)
+static void finish(struct batch *b, uint8_t *slot, const struct batch_decoder *how)
 {
+	const struct ring_layout *layout = how->layout;
+	const struct recipe *recipe = how->recipe;
 	uint64_t item_bytes = recipe_item_bytes(recipe);
 	const struct ring_item *items = (const struct ring_item *)slot;
 	uint8_t *payload = slot + layout->payload_offset;
@@ -424,7 +428,7 @@ static void finish(struct batch *b, uint8_t *slot, const struct ring_layout *lay
 		bool damaged = recipe->damage != RECIPE_DAMAGE_ERROR && items[i].bytes == 0;
 
 		b->n_damaged += damaged;
-		b->items[i].bytes = damaged ? 0 : (uint32_t)item_bytes;
+		b->items[i].bytes = damaged ? 0 : how->has_views ? b->items[i].bytes : (uint32_t)item_bytes;
 		if (damaged && recipe->damage == RECIPE_DAMAGE_SKIP)
 			continue;
 		if (n < i) {
@@ -436,7 +440,7 @@ static void finish(struct batch *b, uint8_t *slot, const struct ring_layout *lay
 		}
 		n++;
 	}
-	write_items(b, b->n_items, slot, layout);
+	write_items(b, b->n_items, slot, layout, how->has_views);
 	b->n_items = n;
 }
 
@@ -534,7 +538,7 @@ void batch_decode(struct batch *b, const struct batch_decoder *how, struct batch
 		batch_write(b, ours, layout, item_bytes);
 		b->n_decoded = b->n_items;
 	} else if (b->n_decoded >= b->n_items) {
-		finish(b, ours, layout, how->recipe);
+		finish(b, ours, how);
 		b->n_decoded = b->n_items;
 	}
 }

@@ -103,6 +103,7 @@ struct batch_decoder {
 	const struct cached_dataset *dataset;
 	struct codecs *codecs;
 	const struct recipe *recipe;
+	bool has_views; /* a field is decoded, and clients read the others in chunks */
 	const struct ring_layout *layout;
 	uint32_t buffer;
 	uint8_t *memory;

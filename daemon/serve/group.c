@@ -162,7 +162,8 @@ void group_join(struct session *s)
 {
 	struct group *g = find_group(s);
 
-	if (!s->codecs) /* only decoded batches are shared; asked sessions decode none */
+	/* Only decoded batches without views are shared; asked sessions decode none. */
+	if (!s->codecs || s->slots.has_views)
 		return;
 	if (!g)
 		g = group_new(s);

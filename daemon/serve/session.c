@@ -125,6 +125,7 @@ static void fill_work(struct pool_task *task)
 			     &(struct batch_decoder){.dataset = s->order.dataset,
 						     .codecs = s->codecs,
 						     .recipe = recipe,
+						     .has_views = s->slots.has_views,
 						     .layout = layout,
 						     .buffer = slot->buffer,
 						     .memory = buffer},
@@ -466,7 +467,7 @@ void session_pump(struct session *s)
 		set_cause(s, s->slots.first_turn != s->slots.end_turn ? RING_CAUSE_PREP : causes[wait]);
 		if (wait != BATCH_READY) {
 			/* Views that the client holds may take the memory that these chunks need. */
-			if (s->starved && s->slots.item_bytes == 0)
+			if (s->starved && s->slots.has_views)
 				ring_daemon_waits(s->slots.control);
 			return;
 		}

@@ -56,6 +56,7 @@ struct session {
 	struct order order;
 	struct slots slots;
 	struct codecs *codecs;               /* NULL: samples are served as they are stored */
+	char field[WIRE_FIELD_BYTES];        /* field that they decode; "": samples have no fields */
 	struct decoded_cache *decoded_cache; /* decoded copies of its samples; NULL: none */
 	bool is_counted;                     /* the costs below are counted with the cache and the dataset */
 	uint64_t cost_bytes;  /* buffers and their bookkeeping, counted in the cache's budget */
@@ -79,6 +80,7 @@ struct session_args {
 	uint32_t uid, payer;
 	const struct wire_open_session *request;
 	const struct wire_origin *origin;
+	const char *field;     /* field to which the recipe applies; "": none */
 	struct subset *subset; /* NULL: all samples. session_open() takes ownership, also on failure */
 	/* Returns 0 if the client may use this many more bytes of memory for batches, and reserves them.
 	 * NULL: no limit. Called again with 0 when all that the session needs is counted. */

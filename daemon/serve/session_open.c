@@ -107,7 +107,7 @@ static int find_need(struct session *s, const uint32_t *samples, uint32_t n_slot
 
 	s->slots.n = n_slots;
 	s->cost_bytes = slot_cost(s, n_slots);
-	o->shape = order_shape(o, n_slots, s->slots.item_bytes == 0);
+	o->shape = order_shape(o, n_slots, s->slots.has_views);
 	s->need_chunks = order_need_at_most(&o->shape, samples);
 	s->need_bytes = cached_largest_bytes(o->dataset, s->need_chunks);
 	if (o->exact) {
@@ -176,11 +176,12 @@ static int admit(struct session *s, struct error *err)
 /* Joins a buffer pool of the group, or creates one, with extra space if other sessions may join it. */
 static int join_buffers(struct session *s)
 {
-	bool decodes = s->order.request.recipe.kind != RECIPE_NONE;
-	uint32_t space = decodes && !(s->order.request.flags & DIESEL_PINNABLE) ? BUFFERS_MEMBERS : 1;
+	/* Batches with views are not shared: each session pins the chunks of its own. */
+	bool shares = s->order.request.recipe.kind != RECIPE_NONE && !s->slots.has_views;
+	uint32_t space = shares && !(s->order.request.flags & DIESEL_PINNABLE) ? BUFFERS_MEMBERS : 1;
 	struct buffers *f = space > 1 ? group_buffers(s) : NULL;
 	int r =
-	    f ? 0 : batch_buffers_new(s->cache, s->slots.layout.slot_bytes, s->slots.n * space, decodes, &f);
+	    f ? 0 : batch_buffers_new(s->cache, s->slots.layout.slot_bytes, s->slots.n * space, shares, &f);
 
 	if (r < 0)
 		return r;
@@ -274,7 +275,7 @@ void session_reserve(struct session *s)
 	if (!s->order.exact)
 		return;
 	reserve(s, order_need_now(&s->order)); /* other sessions may have ended since the last reservation */
-	if (s->slots.item_bytes)
+	if (!s->slots.has_views)
 		need = head_bytes(s);
 	if (need > s->need_bytes)
 		session_give_up(s, -ENOSPC, need);
@@ -320,6 +321,8 @@ static int make_memory(struct session *s, const struct session_args *args, int p
 		r = codecs_new(&(struct codecs_setup){.fork_server = s->cache->readers.fork_server,
 						      .recipe = &o->request.recipe,
 						      .plugin_fd = plugin_fd,
+						      .sample_layout = o->dataset->info.layout,
+						      .field = s->field,
 						      .seed = o->request.seed,
 						      .layout = &s->slots.layout,
 						      .n_slots = s->slots.buffers->n_buffers,
@@ -331,6 +334,26 @@ static int make_memory(struct session *s, const struct session_args *args, int p
 	return r < 0 ? error_errno(err, r, "cannot create the session's shared memory") : 0;
 }
 
+static int check_field(const struct session *s, struct error *err)
+{
+	const struct recipe *recipe = &s->order.request.recipe;
+	bool has_fields = s->order.dataset->info.layout != CHUNK_LAYOUT_PLAIN;
+
+	if (recipe->kind && has_fields != (s->field[0] != '\0'))
+		return error_set(err, -EINVAL,
+				 has_fields
+				     ? "samples of %s have fields: the client must name the one to decode"
+				     : "samples of %s have no fields to decode",
+				 s->order.dataset->path);
+	if (!recipe->kind && s->field[0])
+		return error_set(err, -EINVAL, "a field is named, without a recipe for it");
+	if (s->field[0] && recipe->damage == RECIPE_DAMAGE_ZERO)
+		return error_set(err, -EINVAL,
+				 "a damaged field cannot become zeros: leave damaged samples out "
+				 "(decode=Decode(damaged=\"skip\"))");
+	return 0;
+}
+
 /* Plans the session from its request, and admits it if it fits. */
 static int plan(struct session *s, const struct session_args *args, char *notice, size_t size,
 		struct error *err)
@@ -338,12 +361,16 @@ static int plan(struct session *s, const struct session_args *args, char *notice
 	struct order *o = &s->order;
 	const struct wire_open_session *q = &o->request;
 	const struct plugin *plugin = NULL;
-	int r = 0;
+	int r;
 
+	r = check_field(s, err);
+	if (r < 0)
+		return r;
 	if (q->recipe.kind)
 		s->slots.item_bytes = (uint32_t)recipe_item_bytes(&q->recipe);
 	else if (!(q->flags & (DIESEL_ASKED | DIESEL_VIEWS)))
 		s->slots.item_bytes = o->dataset->info.equal_bytes;
+	s->slots.has_views = s->slots.item_bytes == 0 || s->field[0];
 	if (q->recipe.kind == RECIPE_CODEC)
 		r = plugins_find(s->serving->options.plugins, q->recipe.codec.name, &plugin, err);
 	if (r == 0)
@@ -436,7 +463,7 @@ static int join(struct session *s, const struct session_args *args, struct error
 		snprintf(s->job->group, sizeof(s->job->group), "%s", q->group);
 	/* If memory runs out, the session continues without decoded copies. */
 	if (recipe_decoded(&q->recipe, &key) != RECIPE_DECODED_NONE)
-		s->decoded_cache = decoded_open(s->order.dataset, s->uid, &key);
+		s->decoded_cache = decoded_open(s->order.dataset, s->uid, s->field, &key);
 	s->next = s->serving->sessions;
 	s->serving->sessions = s;
 	return 0;
@@ -460,6 +487,7 @@ static struct session *session_new(const struct session_args *args)
 	s->order.dataset = args->dataset;
 	s->order.subset = args->subset;
 	s->order.request = *args->request;
+	snprintf(s->field, sizeof(s->field), "%s", args->field ? args->field : "");
 	if (args->request->flags & DIESEL_WARM) {
 		s->priority = SESSION_SPARE;
 		s->order.request.world = 1; /* with DIESEL_WARM, `world` only means other nodes */

@@ -107,8 +107,8 @@ void slots_publish(struct slots *s, struct batch_slot *slot, uint32_t n_items)
 						   .status = b->status,
 						   .n_damaged = b->status < 0 ? 0 : b->n_damaged};
 
-	/* Packed batches are copies, so their chunks may be evicted. */
-	if (s->item_bytes)
+	/* Without views, batches are copies, so their chunks may be evicted. */
+	if (!s->has_views)
 		batch_unpin(&slot->batch, slot->session->order.dataset);
 	slot->state = SLOT_PUBLISHED;
 	atomic_store_explicit(&s->control->slot_state[number], RING_SLOT_HELD, memory_order_relaxed);

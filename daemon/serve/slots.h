@@ -52,7 +52,8 @@ struct slots {
 	struct buffers *buffers; /* NULL: the session has not joined a pool */
 	uint32_t member;         /* the session's number in `buffers` */
 	struct ring_layout layout;
-	uint32_t item_bytes; /* bytes of an item in packed batches; 0: views */
+	uint32_t item_bytes; /* bytes of an item in packed batches; 0: views only */
+	bool has_views;      /* clients read samples in chunks, which stay pinned while they hold a batch */
 	struct shared_memory memory;
 	struct ring_control *control; /* in `memory` */
 	struct batch_slot all[RING_MAX_SLOTS];

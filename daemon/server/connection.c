@@ -479,6 +479,7 @@ static int open_session(struct connection *c, const struct wire_open_session *m,
 					  .payer = c->payer,
 					  .request = m,
 					  .origin = &c->origin,
+					  .field = c->field,
 					  .subset = subset,
 					  .may_take = server_may_take,
 					  .user = c};
@@ -574,6 +575,17 @@ static int on_origin(struct connection *c, const union wire_message *m)
 	return connection_reply(c, &answer, NULL, 0);
 }
 
+static int on_field(struct connection *c, const union wire_message *m)
+{
+	union wire_message answer;
+
+	if (c->version < 8)
+		return -EPROTO;
+	memcpy(c->field, m->field.name, sizeof(c->field));
+	protocol_init(&answer, WIRE_FIELD_REPLY);
+	return connection_reply(c, &answer, NULL, 0);
+}
+
 static int on_stop(struct connection *c)
 {
 	union wire_message answer;
@@ -613,6 +625,7 @@ static int on_message(struct connection *c, const union wire_message *m)
 			return refuse(c, -EBUSY, "this connection already has a session");
 		return connection_take_part(c, &m->subset);
 	case WIRE_ORIGIN: return on_origin(c, m);
+	case WIRE_FIELD: return on_field(c, m);
 	case WIRE_FETCHER: return connection_take_fetcher(c);
 	case WIRE_FETCHED: return connection_take_fetched(c, &m->fetched);
 	case WIRE_CODEC: return connection_ask_codec(c, &m->codec);
@@ -631,6 +644,7 @@ static int on_message(struct connection *c, const union wire_message *m)
 	case WIRE_DATASET_REPLY:
 	case WIRE_SUBSET_REPLY:
 	case WIRE_ORIGIN_REPLY:
+	case WIRE_FIELD_REPLY:
 	case WIRE_CODEC_REPLY:
 	case WIRE_SESSION_REPLY:
 	case WIRE_SEEK_REPLY:

@@ -26,8 +26,9 @@ struct connection {
 	uint32_t payer; /* cache_quota.h */
 	bool is_admin;  /* connected through the administrators' socket */
 	bool greeted;
-	uint32_t version;          /* protocol version; valid if greeted */
-	struct wire_origin origin; /* origin of the next session, as reported by the client */
+	uint32_t version;             /* protocol version; valid if greeted */
+	struct wire_origin origin;    /* origin of the next session, as reported by the client */
+	char field[WIRE_FIELD_BYTES]; /* field that the next session decodes; "": none */
 	bool overdue;
 	uint64_t due_ns;                /* the connection is cut if no message has come by then; 0: never */
 	uint16_t sequence;              /* number of the request that is being answered */

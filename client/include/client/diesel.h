@@ -227,7 +227,8 @@ struct diesel_field {
 
 /* One sample of a batch. */
 struct diesel_item {
-	const uint8_t *data; /* NULL in a packed batch: data is at batch.packed + i * batch.item_bytes */
+	const uint8_t *data; /* NULL in a packed batch, unless a field was decoded: data is at batch.packed +
+				i * batch.item_bytes */
 	uint64_t sample;     /* number in the snapshot */
 	uint32_t bytes;
 	int32_t label; /* class index; -1: not in a class folder */
@@ -400,6 +401,8 @@ struct diesel_session_options {
 	uint32_t lanes; /* number of lanes of the dataset (dataset/shuffle.h), at most 65536 and one per
 			   sample; 0: 1 */
 	uint32_t drift; /* m, at most 65536: each epoch deals 1/m of the chunks to lanes again; 0: none */
+	const char *field; /* name of the field to which the recipe applies, of 1 to 255 bytes; used during
+			      the call only. NULL: samples have no fields, or there is no recipe */
 };
 
 /* Opens a session. -EINVAL: invalid options, or the subset is empty or of another dataset. Errors of
@@ -456,7 +459,8 @@ int diesel_order_batch(struct diesel_order *order, uint64_t batch, uint64_t *sam
  * samples have the same length and lie one after the other: a uint8 array [n_items, item_bytes], 64-byte
  * aligned. The mapping is private copy-on-write: the holder may write to it, and no other process sees the
  * changes. Otherwise (also with DIESEL_VIEWS) packed is NULL and each item points into a read-only mapping of
- * a cached chunk: writing there is a segmentation fault.
+ * a cached chunk: writing there is a segmentation fault. If a field of the samples was decoded, the batch is
+ * packed, and each item points to the stored sample, which has the other fields, too.
  */
 struct diesel_batch {
 	uint64_t epoch;

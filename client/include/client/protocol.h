@@ -13,6 +13,7 @@
  *   CODEC (name, options)                     ->  CODEC_REPLY (what comes out of a sample)
  *   SUBSET (samples of the next session)      ->  SUBSET_REPLY
  *   ORIGIN (who runs the job)                 ->  ORIGIN_REPLY
+ *   FIELD (field that is decoded)             ->  FIELD_REPLY
  *   OPEN_SESSION                              ->  SESSION_REPLY + fds: control, batches
  *   ASK (samples of a batch)                  ->  no reply
  *   SEEK                                      ->  SEEK_REPLY (generation of the batches from now on)
@@ -109,6 +110,8 @@ enum wire_type {
 	WIRE_FETCHED = 27,
 	WIRE_ORIGIN = 28, /* since version 8 */
 	WIRE_ORIGIN_REPLY = 29,
+	WIRE_FIELD = 30, /* since version 8 */
+	WIRE_FIELD_REPLY = 31,
 	WIRE_N_TYPES,
 };
 
@@ -250,7 +253,17 @@ struct wire_origin {
 	char pod_namespace[WIRE_ORIGIN_BYTES];
 };
 
-struct wire_plain { /* FETCHER, SUBSET_REPLY, ORIGIN_REPLY, STOP, STOP_REPLY, STATUS, KICK, JOBS */
+/* The field to which the next session's recipe applies. Samples then have fields, and batches have the other
+ * fields as views (ring.h). */
+#define WIRE_FIELD_BYTES 256
+
+struct wire_field {
+	struct wire_header header;
+	char name[WIRE_FIELD_BYTES]; /* terminated, not "" */
+};
+
+struct wire_plain { /* FETCHER, SUBSET_REPLY, ORIGIN_REPLY, FIELD_REPLY, STOP, STOP_REPLY, STATUS, KICK, JOBS
+		     */
 	struct wire_header header;
 };
 
@@ -341,6 +354,7 @@ union wire_message {
 	struct wire_dataset_reply dataset_reply;
 	struct wire_subset subset;
 	struct wire_origin origin;
+	struct wire_field field;
 	struct wire_open_session open_session;
 	struct wire_codec codec;
 	struct wire_session_reply session_reply;
@@ -364,6 +378,7 @@ _Static_assert(sizeof(struct wire_open_dataset) == 24, "wire");
 _Static_assert(sizeof(struct wire_dataset_reply) == 24, "wire");
 _Static_assert(sizeof(struct wire_subset) == 16 + 8 * WIRE_SUBSET_WORDS, "wire");
 _Static_assert(sizeof(struct wire_origin) == 8 + 3 * WIRE_ORIGIN_BYTES + WIRE_POD_BYTES, "wire");
+_Static_assert(sizeof(struct wire_field) == 8 + WIRE_FIELD_BYTES, "wire");
 _Static_assert(sizeof(struct wire_open_session) == 72 + 992, "wire");
 _Static_assert(sizeof(struct wire_codec) == 16 + 512, "wire");
 _Static_assert(sizeof(struct wire_session_reply) == 288, "wire");

@@ -29,7 +29,8 @@
  *   labels_offset   int64_t[batch], 64-byte aligned
  *   payload_offset  packed batches: batch * item_bytes, 64-byte aligned
  * Samples that were decoded are packed. A damaged sample that was replaced by zeros has `bytes` 0. The
- * samples that were left out stand after the batch's items. A descriptor with a negative status has the
+ * samples that were left out stand after the batch's items. If a field of the samples was decoded, the batch
+ * is packed and has views, too: items locate the stored samples. A descriptor with a negative status has the
  * error's text, terminated, at the start of its buffer.
  *
  * Each side announces its sleep by a store to its flag, followed by a load of the other's word, both
@@ -84,7 +85,7 @@ static inline uint32_t ring_cause_of_both(uint32_t a, uint32_t b)
 
 /* Laid out as struct diesel_item, so that packed batches need no work on the client's side. */
 struct ring_item {
-	uint64_t location; /* views: segment << 32 | offset in the segment; packed: 0 */
+	uint64_t location; /* views: segment << 32 | offset in the segment; else 0 */
 	uint64_t sample;
 	uint32_t bytes;
 	int32_t label;

@@ -34,7 +34,7 @@ struct diesel_memory {
 	uint32_t n_buffers;
 	uint32_t batch;      /* samples that fit in a buffer */
 	uint32_t item_bytes; /* size of items of packed batches, else 0 */
-	uint32_t reserved;
+	uint32_t has_views;  /* 1: items point to stored samples */
 };
 
 /* Returns the memory of this life in *ret_fd, which stays the session's, and is valid until the session's
@@ -50,7 +50,7 @@ uint64_t diesel_batch_life(const void *lease);
 uint32_t diesel_batch_buffer(const void *lease);
 
 /* Writes the segments that hold the items of a held batch, each once, to ret, which has space for n_items.
- * Returns their number; 0 for a packed batch. Trainer's thread. */
+ * Returns their number; 0 for a packed batch without views. Trainer's thread. */
 uint32_t diesel_batch_segments(const struct diesel_batch *batch, uint32_t *ret);
 
 /*

@@ -284,10 +284,12 @@ class Dataset:
         """The name of a sample in messages."""
         return f"sample {number}, {self.sample_path(number)} of {self.path}"
 
-    def decoded(self, items: Any, n: int, labels: Sequence[int], numbers: Sequence[int]) -> list[Any]:
-        """Returns (dict of fields, names of those that are images) for n samples in memory, an array of native.Item."""
-        assert self.reader is not None
-        return self.reader.samples(items, n, lambda i: self.sample_path(numbers[i]), labels, numbers, lambda i: self.named(numbers[i]))
+    def decoded(self, items: Any, n: int, labels: Sequence[int], numbers: Sequence[int], reader: decode.Reader | None = None) -> list[Any]:
+        """Returns (dict of fields, names of those that are images) for n samples in memory, an array of native.Item. reader: None for
+        the dataset's own."""
+        reader = reader or self.reader
+        assert reader is not None
+        return reader.samples(items, n, lambda i: self.sample_path(numbers[i]), labels, numbers, lambda i: self.named(numbers[i]))
 
     def _dicts(self, numbers: list[int], pieces: list[bytearray], labels: list[int]) -> list[Any]:
         return self.decoded(decode.items_of(pieces), len(numbers), labels, numbers) if numbers else []

@@ -20,14 +20,15 @@ import weakref
 from . import bucketing, errors, fingerprint, frameworks, native, order, seeding
 from .assembly import assembly_of, pil_loader
 from .batch_log import BatchLog
-from .fields.decode import LABEL
+from .fields.assembly import check_named
+from .fields.decode import LABEL, SPECIAL, listed
 from .native import lib
 from .options import GROUPS, integer
 from .ranks import agreement, dealing, membership
 from .recipe.codec import begins_with_codec, check_no_codec, codec_plan
 from .recipe.damage import Damage
-from .recipe.plan import Decoded, Plan, field_plan, flatten, make_plan, whole_in_python
-from .recipe.recipe import DAMAGE
+from .recipe.plan import Decoded, Plan, flatten, in_fields, make_plan, whole_in_python
+from .recipe.recipe import DAMAGE, NotUnderstood
 from .session import Session
 from .stream import Stream, usable_cores
 from .worker import Setup
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("diesel_loader")
 STATE_VERSION = 2
+LOOKED_AT = 8  # samples in which a field is looked for
+IMAGES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
 BEFORE_IT_WAS_KNOWN = {"bucket_by_length": 0, "subset": None, **dealing.BEFORE_THEY_WERE}  # values for older states without these keys
 DEFAULT_RECONNECT_S = 60
 AUTO = "auto"
@@ -91,7 +94,8 @@ class Loader:
     that keeps many batches gets copies instead. All may be written to, and results of workers may be kept.
 
     If samples have fields (docs/how-to/several-fields.md), a batch is a dict {field: values}. Then transform is called with the dict of
-    each sample, or is a dict {field: function}, and collate_fn is called with a list of dicts.
+    each sample, or is a dict {field: transforms}, of which dieseld runs those of one field. collate_fn is called with a list of
+    dicts.
 
     An exception of a function is raised here with the worker's traceback as its text; the following next() continues
     with the next batch. A worker that dies is replaced, and its batch done again; if that kills another one, RuntimeError
@@ -176,7 +180,8 @@ class Loader:
         self._plan = self._make_plan(arrays, dataset, functions, self._served, bool(bucket_by_length), native_transform, damaged)
         self._decoded = Decoded(self._plan) if self._plan.recipe else None
         is_list = self._served and not self._decoded and functions == (None, None, None, arrays.list_collate) and not dataset.reader
-        self._views = is_list or self._served and dataset.reader is not None  # fields are found and copied where the daemon has them
+        # Fields are found and copied where the daemon has them.
+        self._views = is_list or self._served and dataset.reader is not None and not self._decoded
         if is_list:
             functions = (None, None, None, None)
         loader, transform, target_transform, collate_fn = functions
@@ -204,30 +209,44 @@ class Loader:
             raise ValueError(f'native must be None, False or "require", not {native_transform!r}')
         if damaged not in DAMAGE:
             raise ValueError(f'damaged must be "error", "skip" or "zero", not {damaged!r}')
-        if dataset.reader:
-            return field_plan(transform, native_transform, damaged)
-        by_codec = begins_with_codec(transform)
-        made = make_plan(transform, lambda: _first_of(dataset)) if transform and not by_codec else Plan([])
-        why = None
-        if native_transform is False:
-            why = "native=False"
-        elif not arrays.of_torch and not made.is_ours and not by_codec:
-            why = "for NumPy arrays, dieseld runs only transforms of diesel_loader.transforms"
-        elif loader is not None and loader is not pil_loader:
-            why = "a Python function loads the samples"
-        elif not served:
-            why = "a sampler or batch_size=None makes PyTorch read the samples by number"
-        elif bucketed and not dataset.equal_bytes:
-            why = "bucket_by_length needs samples as stored, to sort them by length"
-        elif made.recipe and made.recipe.kind == native.RECIPE_IMAGE and (other := dataset.no_image()):
-            why = f"the names of some samples are not those of JPEG, PNG or WebP files, such as {other}"
-        if by_codec:
-            made = codec_plan(transform, dataset, why)
-        elif transform:
-            check_no_codec(flatten(transform))
-        if why:
-            made = whole_in_python(transform, why) if transform else made
-        made.check_ours()
+
+        def plan_of(transform, loader, samples, why):
+            """Returns the plan of a transform of stored samples. why: why dieseld cannot run any of it, or None."""
+            by_codec = begins_with_codec(transform)
+            made = make_plan(transform, samples.first) if transform and not by_codec else Plan([])
+            if native_transform is False:
+                why = "native=False"
+            elif not arrays.of_torch and not made.is_ours and not by_codec:
+                why = "for NumPy arrays, dieseld runs only transforms of diesel_loader.transforms"
+            elif loader is not None and loader is not pil_loader:
+                why = "a Python function loads the samples"
+            elif not served:
+                why = "a sampler or batch_size=None makes PyTorch read the samples by number"
+            elif bucketed and not dataset.equal_bytes:
+                why = "bucket_by_length needs samples as stored, to sort them by length"
+            elif made.recipe and made.recipe.kind == native.RECIPE_IMAGE and not why:
+                why = samples.no_image()
+            if by_codec:
+                made = codec_plan(transform, dataset, why)
+            elif transform:
+                check_no_codec(flatten(transform))
+            if why:
+                made = whole_in_python(transform, why) if transform else made
+            made.check_ours()
+            return made
+
+        if not dataset.reader:
+            made = plan_of(transform, loader, _Samples(dataset), None)
+        elif isinstance(transform, dict):
+            check_named(dataset, loader, transform)
+            made = in_fields(transform, lambda name, why: plan_of(
+                transform[name], loader.get(name) if isinstance(loader, dict) else loader, _Field(dataset, name),
+                "it is no stored field" if name in SPECIAL else why))
+            if made.recipe and damaged == "zero":
+                raise ValueError('damaged="zero" applies only to samples without fields: damaged="skip" leaves out samples with a damaged field')
+        else:
+            made = whole_in_python(transform, "samples have fields: give transform={FIELD: ...}") if transform else Plan([])
+            made.check_ours()
         if native_transform == "require" and (made.recipe is None or made.rest):
             raise ValueError(f'native="require", but dieseld cannot run the whole transform:\n{made}')
         if made.recipe:
@@ -622,6 +641,7 @@ class Loader:
                        world=ranks[1], batch=self.batch_size, stride=1, offset=0,
                        window_chunks=self._window(dealt), slots=self._slots(), lanes=dealt[0], drift=dealt[1],
                        recipe=ctypes.addressof(self._decoded.recipe) if self._decoded else None, group=self._group,
+                       field=os.fsencode(self._decoded.field) if self._decoded and self._decoded.field is not None else None,
                        cluster=self._cluster, reconnect_ms=int((self.timeout or DEFAULT_RECONNECT_S) * 1000))
 
     def _slots(self):
@@ -743,10 +763,59 @@ class _Iterator:
             self._place = self._taken
 
 
-def _first_of(dataset):
-    """Returns (path, bytes) of the first sample."""
-    number = dataset.number(0)
-    return dataset.sample_path(number), dataset.read(number)
+class _Samples:
+    """The samples of a dataset, for the choice of what dieseld runs."""
+
+    def __init__(self, dataset):
+        self._dataset = dataset
+
+    def first(self):
+        """Returns (path, bytes) of the first sample."""
+        number = self._dataset.number(0)
+        return self._dataset.sample_path(number), self._dataset.read(number)
+
+    def no_image(self):
+        """Returns why dieseld cannot decode them as images, or None."""
+        other = self._dataset.no_image()
+        return other and f"the names of some samples are not those of JPEG, PNG or WebP files, such as {other}"
+
+
+class _Field(_Samples):
+    """One field of them, as in the first sample that has it. Looking at all samples would read the whole dataset."""
+
+    def __init__(self, dataset, name):
+        super().__init__(dataset)
+        self._name = name
+
+    def first(self):
+        """Raises NotUnderstood if the first few samples have no such field."""
+        whys = []
+        for i in range(min(len(self._dataset), LOOKED_AT)):
+            try:
+                return self._of(self._dataset.number(i))
+            except (NotUnderstood, errors.DamagedData) as error:
+                whys.append(str(error))
+        raise NotUnderstood(whys[0] if whys else "the dataset has no samples")
+
+    def _of(self, number):
+        path, data = self._dataset.sample_path(number), self._dataset.read(number)
+        try:
+            fields = {name: rest for name, *rest in reversed(listed(self._dataset.reader.layout, native.address_of(data), len(data)))}
+        except ValueError as error:
+            raise NotUnderstood(f"the first sample, {path}, cannot be read: {error}") from None
+        if self._name not in fields:
+            raise NotUnderstood(f"the first sample, {path}, has no field {self._name!r}, but {', '.join(sorted(fields))}")
+        _, address, size = fields[self._name]
+        return f"field {self._name!r} of {path}", ctypes.string_at(address, size)
+
+    def no_image(self):
+        try:
+            name, data = self.first()
+        except NotUnderstood as error:
+            return str(error)
+        if data.startswith(IMAGES) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
+            return None
+        return f"the first one, {name}, is no JPEG, PNG or WebP image"
 
 
 def _group_name(group: Any) -> bytes | None:

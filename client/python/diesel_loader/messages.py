@@ -4,7 +4,7 @@
 One fixed struct {kind, small, eight numbers}, then for SEGMENTS and PLACES a table. Descriptors travel with the
 message that names them (SCM_RIGHTS).
 
-    trainer -> worker   MEMORY    life, n_batch_buffers, batch, item_bytes                       + 1 descriptor
+    trainer -> worker   MEMORY    life, n_batch_buffers, batch, item_bytes, has_views            + 1 descriptor
                         SEGMENTS  small: count; table of (segment, bytes)                + as many descriptors
                         PLACES    small: count; table of (batch buffer, place in its batch): samples of the next
                                   TASK, in order

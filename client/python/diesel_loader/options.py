@@ -56,10 +56,10 @@ class Decode:
     target_transform: called with each label. None (default): labels stay numbers.
     native: which of the transforms dieseld runs (docs/how-to/transforms.md; print(loader.plan())). None (default): the
         longest beginning that it supports; False: none, which raises ValueError for transforms of
-        diesel_loader.transforms; "require":
-        ValueError unless it runs all of them.
+        diesel_loader.transforms; "require": ValueError unless it runs all of them, or, if samples have fields, all of one field.
     damaged: handling of an image that dieseld cannot decode. "error" (default): its batch raises DamagedData, which
-        names it; "skip": its batch lacks it; "zero": it is all zeros. The latter two are named in the log, and counted in n_damaged.
+        names it; "skip": its batch lacks it; "zero": it is all zeros (not for samples
+        with fields). The latter two are named in the log, and counted in n_damaged.
     random_state: how Python's, NumPy's and torch's global generators are seeded for the functions. "batch" (default): once a batch,
         from (seed, epoch, rank, world size, batch size, batch); "sample": before each sample, from (seed, epoch, sample), so
         that batch size and ranks do not matter either, at about 15 us per sample; None: not at all, as in PyTorch. With the

@@ -203,7 +203,7 @@ class Pool:
             memory, fd = session.memory()
             if memory.life != lease.life:
                 raise ConnectionError("the batch is from a daemon that has ended")
-            _tell(worker, Kind.MEMORY, memory.life, memory.n_buffers, memory.batch, memory.item_bytes, fds=[fd])
+            _tell(worker, Kind.MEMORY, memory.life, memory.n_buffers, memory.batch, memory.item_bytes, memory.has_views, fds=[fd])
             worker.life, worker.segments = lease.life, set()
         missing = [s for s in lease.segments() if s not in worker.segments]
         for k in range(0, len(missing), messages.MAX_FDS):

@@ -47,7 +47,7 @@ class Lease:
 
     def segments(self):
         """Numbers of the chunk segments that the samples lie in."""
-        if self.batch.item_bytes:
+        if self.batch.packed and not (self.batch.n_items and self.batch.items[0].data):  # without views
             return []
         numbers = (native.c_uint32 * self.batch.n_items)()
         return numbers[:lib.diesel_batch_segments(byref(self.batch), numbers)]

@@ -148,7 +148,7 @@ class Worker:
             places, self._places = self._places, []
             self._tasks.append(Task(*numbers[:6], places or None))
         elif kind == Kind.MEMORY:
-            self._mirror = Mirror(native.Memory(*numbers[:4]), fds[0])
+            self._mirror = Mirror(native.Memory(*numbers[:5]), fds[0])
         elif kind == Kind.SEGMENTS:
             for (segment, size), fd in zip(messages.SEGMENT.iter_unpack(table), fds):
                 self._mirror.add(segment, fd, size)

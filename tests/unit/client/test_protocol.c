@@ -40,6 +40,8 @@ static size_t fds_of(enum wire_type type)
 	case WIRE_FETCHED:
 	case WIRE_ORIGIN:
 	case WIRE_ORIGIN_REPLY:
+	case WIRE_FIELD:
+	case WIRE_FIELD_REPLY:
 	case WIRE_N_TYPES: break;
 	}
 	return 0;
@@ -54,6 +56,8 @@ static void make_valid(union wire_message *m, enum wire_type type)
 				 : 0;
 	if (type == WIRE_FETCHER_REPLY)
 		m->fetcher_reply.bytes = (uint64_t)WIRE_LANDINGS * WIRE_LANDING_BYTES;
+	if (type == WIRE_FIELD)
+		strcpy(m->field.name, "image");
 	if (type == WIRE_ERROR)
 		m->error.code = -ENOENT;
 	if (type == WIRE_HELLO || type == WIRE_HELLO_REPLY)
@@ -175,6 +179,18 @@ static void test_origins_have_plain_characters_only(void **state)
 		assert_int_equal(protocol_check(&m, sizeof(m.origin), 0), -EPROTO);
 	}
 	assert_false(protocol_origin_ok("abc", 3)); /* without a terminating NUL */
+}
+
+static void test_a_field_has_a_terminated_name(void **state)
+{
+	union wire_message m;
+
+	make_valid(&m, WIRE_FIELD);
+	assert_int_equal(protocol_check(&m, sizeof(m.field), 0), 0);
+	memset(m.field.name, 'a', sizeof(m.field.name));
+	assert_int_equal(protocol_check(&m, sizeof(m.field), 0), -EPROTO);
+	m.field.name[0] = '\0';
+	assert_int_equal(protocol_check(&m, sizeof(m.field), 0), -EPROTO);
 }
 
 /* Each row makes one field of a valid OPEN_SESSION invalid. */
@@ -394,4 +410,5 @@ UNIT_TESTS(cmocka_unit_test(test_each_type_has_its_size_and_descriptors),
 	   cmocka_unit_test(test_a_job_of_several_nodes_needs_a_plain_name),
 	   cmocka_unit_test(test_a_warming_session_has_no_order),
 	   cmocka_unit_test(test_peers_agree_on_a_version),
-	   cmocka_unit_test(test_origins_have_plain_characters_only))
+	   cmocka_unit_test(test_origins_have_plain_characters_only),
+	   cmocka_unit_test(test_a_field_has_a_terminated_name))

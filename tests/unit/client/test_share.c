@@ -105,7 +105,9 @@ static void test_a_device_reads_what_the_daemon_wrote_last(void **state)
 
 static void test_views_lead_to_their_segments(void **state)
 {
-	const struct diesel_memory memory = {.life = 1, .n_buffers = 1, .batch = BATCH};
+	const struct diesel_memory memory = {.life = 1, .n_buffers = 1, .batch = BATCH, .has_views = 1};
+	const struct diesel_memory of_field = {
+	    .life = 1, .n_buffers = 1, .batch = BATCH, .item_bytes = ITEM, .has_views = 1};
 	const uint32_t segment = 70, newer = 70 | 1u << 20; /* the same index, used again */
 	struct ring_item items[2] = {{.location = (uint64_t)segment << 32 | 10, .bytes = 6, .sample = 3},
 				     {.location = (uint64_t)segment << 32 | 0, .bytes = 16, .label = -1}};
@@ -130,6 +132,18 @@ static void test_views_lead_to_their_segments(void **state)
 	assert_int_equal(pwrite(slots, items, sizeof(items), 0), sizeof(items));
 	assert_int_equal(diesel_mirror_segment(mirror, newer, data, 16), 0);
 	assert_int_equal(diesel_mirror_batch(mirror, 0, 2, &batch), -EPROTO); /* the older segment is gone */
+	diesel_mirror_close(mirror);
+	close(slots);
+
+	/* A batch of a decoded field is packed, and has views of the samples, too. */
+	slots = memory_of(items, sizeof(items), 0, ring_layout(BATCH, ITEM).slot_bytes);
+	assert_int_equal(diesel_mirror_open(&of_field, slots, &mirror), 0);
+	assert_int_equal(diesel_mirror_segment(mirror, segment, data, 16), 0);
+	assert_int_equal(diesel_mirror_batch(mirror, 0, 2, &batch), 0);
+	assert_ptr_equal(batch.packed, (const uint8_t *)batch.labels +
+					   ring_layout(BATCH, ITEM).payload_offset -
+					   ring_layout(BATCH, ITEM).labels_offset);
+	assert_memory_equal(batch.items[0].data, "abcdef", 6);
 	diesel_mirror_close(mirror);
 	close(slots);
 	close(data);

@@ -38,16 +38,28 @@ class Collate:
         return collate(self._arrays, samples)
 
 
+def check_named(dataset: Any, loader: Any, transform: Any) -> None:
+    """Raises ValueError if there is a function for a field that is not chosen."""
+    chosen = dataset.field_names
+    named = [*(transform if isinstance(transform, dict) else ()), *(loader if isinstance(loader, dict) else ())]
+    if chosen is not None and (unknown := [name for name in named if name not in chosen]):
+        raise ValueError(f"there is a function for field {unknown[0]!r}, which is not in fields={chosen!r}")
+
+
 class FieldAssembly(assembly.Assembly):
     """Makes dicts of samples. loader: a function of the bytes of each image, or a dict {field: function}. transform: a function of
-    the dict of a sample, or a dict {field: function}."""
+    the dict of a sample, or a dict {field: function}. With `decoded`, dieseld does the work of one of these fields."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        chosen = self.dataset.field_names
-        named = [*(self.transform if isinstance(self.transform, dict) else ()), *(self.loader if isinstance(self.loader, dict) else ())]
-        if chosen is not None and (unknown := [name for name in named if name not in chosen]):
-            raise ValueError(f"there is a function for field {unknown[0]!r}, which is not in fields={chosen!r}")
+        check_named(self.dataset, self.loader, self.transform)
+        chosen, self._reader, self._native = self.dataset.field_names, self.dataset.reader, None
+        self._by_field = dict(self.transform) if isinstance(self.transform, dict) else {}
+        if self.decoded:
+            self._native = self.decoded.field
+            self._reader = self._reader.beside(self._native)
+            del self._by_field[self._native]
+            self.has_work = self.has_work or bool(self._by_field or self.loader)
         if self.target_transform and not (chosen and LABEL in chosen):
             raise ValueError(f'target_transform applies to labels: add "{LABEL}" to fields= of the dataset, or leave it out')
 
@@ -56,8 +68,8 @@ class FieldAssembly(assembly.Assembly):
         if not batch.items:
             raise RuntimeError("the batch has no items")
         if not self.has_work:
-            return self._columns(batch)
-        samples = self._field_samples(batch, epoch, index)
+            return self._columns(lease, copies)
+        samples = self._field_samples(lease, copies, epoch, index)
         try:
             with self.arrays.collating():
                 return self.collate_fn(samples) if self.collate_fn else collate(self.arrays, samples, allocate)
@@ -68,19 +80,27 @@ class FieldAssembly(assembly.Assembly):
     def _labels(self, batch: Any) -> Any:
         return self.dataset.numbered(native.array_at(batch.labels, batch.n_items, native.c_int64))
 
-    def _columns(self, batch: Any) -> dict[str, Any]:
-        """Returns the collated batch. Values are copied once, from the daemon's cache."""
-        reader, items, n = self.dataset.reader, batch.items, batch.n_items
+    def _column_of_native(self, lease: Any, copies: bool) -> Any:
+        data = self._packed(lease, lease.batch)
+        return self.arrays.copy(data) if copies else data
+
+    def _columns(self, lease: Any, copies: bool) -> dict[str, Any]:
+        """Returns the collated batch. Stored values are copied once, from the daemon's cache."""
+        batch = lease.batch
+        reader, items, n = self._reader, batch.items, batch.n_items
 
         def named(i: int) -> str:
             return self._named(items[i].sample)
         found = reader.find(items, n, named) if reader.finds else None
         if found is None and reader.names is None:  # this raises the error that names the fields
-            return collate(self.arrays, self._field_samples(batch, 0, 0))
+            return collate(self.arrays, self._field_samples(lease, copies, 0, 0))
         made: dict[str, Any] = {}
         stored = found.names if found else ()
-        for name in stored if reader.names is None else reader.names:
-            made[name] = self._special(name, batch) if name in SPECIAL else self._column(reader, found, stored.index(name), named)
+        for name in found.order if found else reader.names:
+            if name == self._native:
+                made[name] = self._column_of_native(lease, copies)
+            else:
+                made[name] = self._special(name, batch) if name in SPECIAL else self._column(reader, found, stored.index(name), named)
         if self.return_ids:
             made[ID] = self._special(ID, batch)
         return made
@@ -123,40 +143,43 @@ class FieldAssembly(assembly.Assembly):
         except ValueError:  # reader.column() says why
             return None
 
-    def _field_samples(self, batch: Any, epoch: int, index: int) -> list[Any]:
+    def _field_samples(self, lease: Any, copies: bool, epoch: int, index: int) -> list[Any]:
+        batch = lease.batch
         n, labels, numbers = batch.n_items, list(self._labels(batch)), assembly.sample_numbers(batch)
-        decoded = self.dataset.decoded(batch.items, n, labels, numbers)
+        decoded = self.dataset.decoded(batch.items, n, labels, numbers, self._reader)
+        by_dieseld = self._column_of_native(lease, copies) if self.decoded else [None] * n
         made, self.sample_ns = [], []
         self.seeding.begin_batch(epoch, index)
-        for (sample, images), label, number in zip(decoded, labels, numbers):
+        for (sample, images), data, label, number in zip(decoded, by_dieseld, labels, numbers):
             self.seeding.begin_sample(epoch, number)
             begin = time.perf_counter_ns() if self.measures else 0
-            made.append(self.finish(sample, images, number, label))
+            made.append(self.finish(sample, images, number, label, data))
             if self.measures:
                 self.sample_ns.append(time.perf_counter_ns() - begin)
         return made
 
-    def finish(self, sample: dict[str, Any], images: Any, number: int, label: int) -> Any:
-        """Returns the sample after loader and transforms. images: the names of its fields that are images. An exception from these
-        functions names the sample."""
+    def finish(self, sample: dict[str, Any], images: Any, number: int, label: int, data: Any = None) -> Any:
+        """Returns the sample after loader and transforms. images: the names of its fields that are images. data: the field that dieseld
+        has decoded. An exception from these functions names the sample."""
         try:
             if self.target_transform:
                 sample[LABEL] = self.target_transform(label)
             if self.return_ids:
                 sample[ID] = number
-            by_field = self.transform if isinstance(self.transform, dict) else {}
             for name, value in sample.items():
-                if name not in SPECIAL:
-                    sample[name] = self._value(name, value, name in images, by_field)
-            return self.transform(sample) if self.transform and not by_field else sample
+                if name == self._native:
+                    sample[name] = self.decoded.finish(data)
+                elif name not in SPECIAL:
+                    sample[name] = self._value(name, value, name in images)
+            return self.transform(sample) if self.transform and not isinstance(self.transform, dict) else sample
         except Exception as error:
             errors.name(error, self._named(number))
             raise
 
-    def _value(self, name: str, value: Any, is_image: bool, by_field: dict[str, Any]) -> Any:
+    def _value(self, name: str, value: Any, is_image: bool) -> Any:
         load = self.loader.get(name) if isinstance(self.loader, dict) else self.loader if is_image else None
-        if load is None and is_image and name in by_field:
+        if load is None and is_image and name in self._by_field:
             load = assembly.pil_loader
         if load is not None:
             value = load(value)
-        return by_field[name](value) if name in by_field else value
+        return self._by_field[name](value) if name in self._by_field else value

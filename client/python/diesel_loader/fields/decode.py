@@ -49,10 +49,11 @@ def items_of(pieces: Sequence[bytearray]) -> Any:
 
 
 class Found:
-    """Fields of several samples, in columns: value i of column k is at addresses[k * n + i]."""
+    """Fields of several samples, in columns: value i of column k is at addresses[k * n + i]. order: the names of all fields that
+    samples have in batches, with those that are not stored values."""
 
-    def __init__(self, names: Sequence[str], n: int) -> None:
-        self.names, self.n, n_values = names, n, n * len(names)
+    def __init__(self, names: Sequence[str], n: int, order: Sequence[str]) -> None:
+        self.names, self.order, self.n, n_values = names, order, n, n * len(names)
         self.addresses = (native.c_uint64 * n_values)()
         self.sizes = (native.c_uint32 * n_values)()
         self._kinds = (native.c_uint8 * n_values)()
@@ -77,13 +78,18 @@ class Found:
 
 
 class Reader:
-    """Reads the chosen fields of a dataset's samples. names: None for all fields, else the chosen ones, in order."""
+    """Reads the chosen fields of a dataset's samples. names: None for all fields, else the chosen ones, in order. native_field: a field
+    that dieseld has decoded; None stands for its value."""
 
-    def __init__(self, layout: int, names: Iterable[str] | None, path: str) -> None:
-        self.layout, self.path = layout, path
+    def __init__(self, layout: int, names: Iterable[str] | None, path: str, native_field: str | None = None) -> None:
+        self.layout, self.path, self._native = layout, path, native_field
         self.names = None if names is None else checked(names)
-        self._stored = tuple(name for name in self.names or () if name not in SPECIAL)
+        self._stored = tuple(name for name in self.names or () if name not in SPECIAL and name != native_field)
         self.finds = self.names is None or bool(self._stored)  # False: only facts about samples are chosen
+
+    def beside(self, native_field: str) -> Reader:
+        """Returns a reader of the same fields, of which dieseld has decoded this one."""
+        return Reader(self.layout, self.names, self.path, native_field)
 
     def has(self, name: str) -> bool:
         """True if samples are read with this special name."""
@@ -93,9 +99,11 @@ class Reader:
         """Returns the stored fields of n samples. None: with names=None, samples have different fields. named(i): names
         sample i in errors. Raises DamagedData, KeyError."""
         stored = self._stored
-        if self.names is None:
-            stored = tuple(dict.fromkeys(name for name, *_ in self._list(items[0], named, 0)))
-        found = Found(stored, n)
+        order = self.names
+        if order is None:
+            order = tuple(dict.fromkeys(name for name, *_ in self._list(items[0], named, 0)))
+            stored = tuple(name for name in order if name != self._native)
+        found = Found(stored, n, order)
         wrong = found.search(self.layout, items)
         if wrong is not None:
             raise damaged(f"the fields of {named(wrong)} are damaged")
@@ -127,8 +135,10 @@ class Reader:
             return [self._each(items[i], named, i) for i in range(n)]
         columns: dict[str, Any] = {}
         stored = found.names if found else ()
-        for name in stored if self.names is None else self.names:
-            if name in SPECIAL:
+        for name in found.order if found else self.names or ():
+            if name == self._native:
+                columns[name] = [None] * n
+            elif name in SPECIAL:
                 columns[name] = [paths(i) for i in range(n)] if name == KEY else list(labels if name == LABEL else numbers)
             else:
                 columns[name] = self.column(found, stored.index(name), named)
@@ -140,7 +150,9 @@ class Reader:
         made: dict[str, Any] = {}
         images = set()
         for name, kind, address, size in self._list(item, named, i):
-            if name not in made:
+            if name == self._native:
+                made[name] = None
+            elif name not in made:
                 made[name] = self.value(name, kind, address, size, named, i)
                 if kind == native.FIELD_IMAGE:
                     images.add(name)

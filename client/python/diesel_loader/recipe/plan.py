@@ -44,10 +44,12 @@ class Plan:
     """A transform split into the part that dieseld runs and the rest.
 
     steps: all steps. recipe: the part that dieseld runs, or None. rest: the other steps, a list of callables. kind: their
-    input, "pil", "tensor", "image" (torchvision's tv_tensors.Image), or "array": the loader's own array or tensor."""
+    input, "pil", "tensor", "image" (torchvision's tv_tensors.Image), or "array": the loader's own array or tensor. field: the
+    field that dieseld decodes; None: samples have no fields."""
 
-    def __init__(self, steps: list[Step], recipe: Recipe | None = None, rest: list[Any] | None = None, kind: str = "pil") -> None:
-        self.steps, self.recipe, self.rest, self.kind = steps, recipe, rest or [], kind
+    def __init__(self, steps: list[Step], recipe: Recipe | None = None, rest: list[Any] | None = None, kind: str = "pil",
+                 field: str | None = None) -> None:
+        self.steps, self.recipe, self.rest, self.kind, self.field = steps, recipe, rest or [], kind, field
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.steps))
@@ -405,17 +407,20 @@ def whole_in_python(transform: Any, why: str) -> Plan:
     return Plan([Step(step, WORKER, why) for step in flatten(transform)])
 
 
-def field_plan(transform: Any, native_transform: Any, damaged: str) -> Plan:
-    """Returns the plan of the transform of samples with fields: a function, or a dict {field: function}. Raises ValueError for
-    options that need dieseld to decode."""
-    why = "samples have fields"
-    by_field = transform if isinstance(transform, dict) else {"": transform} if transform else {}
-    made = Plan([Step(step, WORKER, f"field {name!r}" if name else why) for name, one in by_field.items() for step in flatten(one)])
-    if native_transform == "require" or damaged != "error":
-        option = 'native="require"' if native_transform == "require" else f"damaged={damaged!r}"
-        raise ValueError(f"{option} applies only to samples that dieseld decodes, but the samples have fields")
-    made.check_ours()
-    return made
+def in_fields(transform: dict[str, Any], plan_of: Callable[[str, str | None], Plan]) -> Plan:
+    """Returns the plan of transforms by field. dieseld runs those of one field: the first that Python cannot run, else the first that
+    dieseld can. plan_of(field, why_not): the plan of a field's transform; why_not: why dieseld cannot run any of it, or None."""
+    plans: dict[str, Plan] = {}
+    chosen = why_not = None
+    for name in sorted(transform, key=lambda name: not any(isinstance(step, Transform) for step in flatten(transform[name])[:1])):
+        plans[name] = plan_of(name, why_not)
+        if plans[name].recipe and chosen is None:
+            chosen, why_not = name, f"dieseld decodes one field of a sample, here {name!r}"
+    steps = [Step(step.transform, step.where, f"field {name!r}" + (f": {step.why}" if step.why else ""))
+             for name in transform for step in plans[name].steps]
+    if chosen is None:
+        return Plan(steps)
+    return Plan(steps, plans[chosen].recipe, plans[chosen].rest, plans[chosen].kind, chosen)
 
 
 class Decoded:
@@ -424,7 +429,7 @@ class Decoded:
 
     def __init__(self, plan: Plan) -> None:
         assert plan.recipe is not None
-        self.recipe, self.rest, self.kind = plan.recipe, plan.rest, plan.kind
+        self.recipe, self.rest, self.kind, self.field = plan.recipe, plan.rest, plan.kind, plan.field
         self.channels_last = False  # batches are [B, C, H, W] that lie in memory as the recipe's [B, H, W, C]
 
     def make_channels_last(self) -> None:

@@ -409,7 +409,7 @@ static void test_quotas_of_decoded(void **state)
 	const struct recipe key = {.kind = RECIPE_IMAGE};
 	struct fixture f;
 	struct cached_dataset *own = start_quotas(&f, *state);
-	struct decoded_cache *decoded_cache = decoded_open(f.d, 1, &key);
+	struct decoded_cache *decoded_cache = decoded_open(f.d, 1, "", &key);
 
 	assert_non_null(decoded_cache);
 	assert_int_equal(decoded_cache->payer, CACHE_QUOTA_REST);

@@ -57,7 +57,7 @@ static void teardown(struct fixture *f)
 static struct decoded_cache *open_decoded(struct fixture *f, uint32_t uid, uint64_t asked_bytes)
 {
 	const struct recipe key = {.kind = RECIPE_IMAGE};
-	struct decoded_cache *decoded_cache = decoded_open(&f->dataset, uid, &key);
+	struct decoded_cache *decoded_cache = decoded_open(&f->dataset, uid, "", &key);
 
 	assert_non_null(decoded_cache);
 	decoded_cache->asked_bytes = asked_bytes;
@@ -207,7 +207,7 @@ static void test_users_and_recipes_have_their_own(void **state)
 	assert_ptr_not_equal(mine, theirs);
 	again = open_decoded(&f, 1, 8 * MIB);
 	assert_ptr_equal(mine, again);
-	another = decoded_open(&f.dataset, 1, &other);
+	another = decoded_open(&f.dataset, 1, "", &other);
 	assert_ptr_not_equal(mine, another);
 	assert_int_equal(fill(&f, mine, 0, 10, 1000), 10);
 	assert_int_equal(count(mine, 10), 10);

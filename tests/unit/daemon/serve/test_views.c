@@ -91,6 +91,10 @@ static void test_what_cannot_be_a_view(void **state)
 	o.recipe = &recipe;
 	assert_int_equal(diesel_session_open(dataset, &o, &s, error, sizeof(error)), -EINVAL);
 	assert_non_null(strstr(error, "DIESEL_VIEWS"));
+	o = options(0);
+	o.field = "image";
+	assert_int_equal(diesel_session_open(dataset, &o, &s, error, sizeof(error)), -EINVAL);
+	assert_non_null(strstr(error, "have no fields"));
 	diesel_dataset_close(dataset);
 	node_stop(&node);
 	free(path);

@@ -220,7 +220,8 @@ static void test_requests_out_of_order(void **state)
 	_cleanup_(freep) char *path = make_dataset(*state, "data", &plan);
 	struct node node = {0};
 	union wire_message m;
-	int fd, control;
+	struct wire_fds fds;
+	int fd, control, other;
 
 	node_start(&node, *state);
 	fd = greet(&node);
@@ -242,6 +243,16 @@ static void test_requests_out_of_order(void **state)
 	close(control);
 	assert_int_equal(open_session(fd, &m), -1);
 	refused(&m, -EBUSY, "already has a session");
+	/* Samples of this dataset have no fields. A client may ask for one all the same. */
+	other = greet(&node);
+	protocol_init(&m, WIRE_FIELD);
+	strcpy(m.field.name, "image");
+	assert_int_equal(ask(other, &m, NULL, 0, &fds), 0);
+	assert_int_equal(m.header.type, WIRE_FIELD_REPLY);
+	open_dataset(other, path, &m);
+	assert_int_equal(open_session(other, &m), -1);
+	refused(&m, -EINVAL, "without a recipe");
+	close(other);
 	ask_plain(fd, WIRE_SEEK, &m);
 	assert_int_equal(m.header.type, WIRE_SEEK_REPLY);
 	control = (int)m.seek_reply.generation;

@@ -66,6 +66,29 @@ class HuggingFace(Case):
         self.refuses("names the file /etc/passwd outside", "pack", f"hf:{self.folder}/src")
 
 
+class WebDataset(Case):
+    def test_shards_in_place_are_decoded_in_dieseld(self):
+        from diesel_loader import numpy as loaders
+        from diesel_loader import transforms
+        from webdataset import ShardWriter
+        crop = transforms.Compose([transforms.RandomResizedCrop(8), transforms.ToTensor()])
+        for folder in "shards", "tree":
+            (self.folder / folder).mkdir()
+        with ShardWriter(f"{self.folder}/shards/%03d.tar", maxcount=50, verbose=0) as writer:
+            for row in self.rows:
+                writer.write({"__key__": f"{row['id']:04d}", "jpg": row["image"], "txt": str(row["caption"]), "json": row["nested"]})
+                (self.folder / f"tree/{row['id']:04d}.jpg").write_bytes(row["image"])
+        for command in ("index", self.folder / "shards", "--output", self.dataset), ("pack", "--order", "source", self.folder / "tree", self.folder / "plain"):
+            self.assertEqual(run(*command).returncode, 0)
+        options = {"shuffle": True, "seed": 3, "decode": loaders.Decode(native="require"), "batches": loaders.Batches(return_ids=True)}
+        images = {int(i): image for batch in loaders.DataLoader(self.folder / "plain", 16, transform=crop, **options) for image, i in zip(batch[0], batch[2])}
+        for batch in loaders.DataLoader(self.dataset, 16, transform={"jpg": crop}, **options):
+            for i, image, caption, nested in zip(batch["__id__"].tolist(), batch["jpg"], batch["txt"], batch["json"]):
+                self.assertEqual((caption, nested), (str(self.rows[i]["caption"]), self.rows[i]["nested"]))
+                self.assertEqual(image.tobytes(), images.pop(i).tobytes())
+        self.assertEqual(images, {})
+
+
 class Parquet(Case):
     def write(self, table, name="a.parquet", **more):
         parquet.write_table(table, self.folder / name, **more)

@@ -159,6 +159,17 @@ class Example(Case):
             for i, sample in self.samples(loader).items():
                 self.assertTrue(torch.equal(sample, plain[i].abs()))
 
+    def test_one_field_of_samples_is_decoded(self):
+        path = self.folder / "pairs.diesel"
+        with diesel_loader.create(path) as writer:
+            for i in range(25):
+                writer.put(f"{i:02d}", {"text": f"said {i}", "sound": wav(recording(i))})
+        plain = self.samples(self.loader(self.path, "wav", "length=100", seed=3))
+        for batch in DataLoader(path, 4, transform={"sound": diesel_loader.codec("wav", "length=100")}, seed=3, batches=Batches(return_ids=True)):
+            for i, sound, text in zip(batch["__id__"].tolist(), batch["sound"], batch["text"]):
+                self.assertEqual(text, f"said {i}")
+                self.assertTrue(torch.equal(sound, plain[i]))
+
     def test_status(self):
         wanted = [{"name": "wav", "path": str(self.folder / "wav.so")}]
         self.assertEqual(json.loads(json.dumps(diesel_loader.status()))["codecs"], wanted)

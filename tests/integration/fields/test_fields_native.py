@@ -60,6 +60,10 @@ def doubled(image):
     return image * 2
 
 
+def size(image):
+    return image.size
+
+
 def length(text):
     return len(text)
 
@@ -125,6 +129,15 @@ class SameAsPlain(Case):
                                 self.assertEqual((batch["k"].tolist(), batch["mask"][:, 0, 0].tolist()), (ks, ks))
                             if "__label__" in fields and path is self.of_fields:
                                 self.assertEqual(batch["__label__"].tolist(), [k % 2 for k in ks])
+
+    def test_an_array_is_converted_in_dieseld_and_the_image_in_python(self):
+        for module in of_torch, of_numpy:
+            loader = self.loader(module, self.of_fields, {"image": size, "mask": transforms.Compose([transforms.FromNumpy(), transforms.ToDtype("float32")])},
+                                 "image", "mask", num_workers=0)
+            for batch in loader:
+                self.assertEqual(batch["image"], [Image.open(io.BytesIO(picture(self.numbers[n]))).size for n in batch["__id__"].tolist()])
+                wanted = numpy.array([numpy.full((4, 4), self.numbers[n], "float32") for n in batch["__id__"].tolist()])
+                numpy.testing.assert_array_equal(numpy.asarray(batch["mask"]), wanted)
 
     def test_python_finishes_what_dieseld_began_in_workers_and_in_the_trainer(self):
         wanted = self.wanted(of_torch, OURS, 1)[0]

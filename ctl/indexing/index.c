@@ -87,6 +87,7 @@ static bool part_of(struct indexing *x, const struct chunk_id *id, struct part *
 	if (store_read_head(writer_store(x->writer), id, &head, &view, NULL) < 0 ||
 	    !(view.header->flags & CHUNK_FLAG_EXTERNAL) || external_in_head(view.header, &ret->source) < 0)
 		return false;
+	external_trust(&ret->source);
 	ret->layout = chunk_layout_of(view.header->flags);
 	memcpy(ret->first, view.names + view.records->name_offset, view.records->name_length);
 	ret->first[view.records->name_length] = '\0';

@@ -7,6 +7,7 @@
 
 #include "dataset/blocks.h"
 #include "dataset/chunk_id.h"
+#include "dataset/external.h"
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
 #include "lib/thread.h"
@@ -63,6 +64,19 @@ static bool is_copied(const struct writer *w, const struct meta_chunk *chunk)
 	       view.header->head_xxh3 == chunk->head_xxh3;
 }
 
+/* A copy is its maker's, who must not vouch for names that another user chose. */
+static int check_source(const struct chunk_view *view, const struct external_maker *maker, struct error *err)
+{
+	_cleanup_(freep) struct external *source = malloc(sizeof(*source));
+
+	if (!source)
+		return error_errno(err, -ENOMEM, "cannot copy");
+	int r = external_in_head(view->header, source); /* which was checked */
+
+	source->maker = *maker;
+	return r < 0 ? r : external_check_others(source, err);
+}
+
 static int check_samples(const struct run *c, const struct meta_chunk *chunk, const struct chunk_view *view,
 			 const unsigned char *file, const char *name, struct error *err)
 {
@@ -103,6 +117,7 @@ static int read_chunk(const struct run *c, const struct meta_chunk *chunk, struc
 	struct store_object object = {.id = chunk->id};
 	char name[STORE_NAME_MAX];
 	struct chunk_view view;
+	struct external_maker maker;
 	uint64_t needed;
 	int r = store_size(store, &chunk->id, &object.bytes, err);
 
@@ -110,7 +125,7 @@ static int read_chunk(const struct run *c, const struct meta_chunk *chunk, struc
 	if (r == 0 && reserve(f, object.bytes) < 0)
 		r = error_errno(err, -ENOMEM, "%s", name);
 	if (r == 0)
-		r = store_read(store, &chunk->id, 0, f->data, object.bytes, err);
+		r = store_read_made(store, &chunk->id, f->data, object.bytes, &maker, err);
 	if (r == 0)
 		r = store_parse_head(store, &object, f->data, object.bytes, &view, &needed, err);
 	if (r == -EAGAIN)
@@ -118,6 +133,8 @@ static int read_chunk(const struct run *c, const struct meta_chunk *chunk, struc
 	if (r == 0 && view.header->head_xxh3 != chunk->head_xxh3)
 		r = error_set(err, -EBADMSG, "%s is not the chunk that %s had under this name", name,
 			      c->source->path);
+	if (r == 0 && view.header->flags & CHUNK_FLAG_EXTERNAL)
+		r = check_source(&view, &maker, err);
 	if (r == 0)
 		r = check_samples(c, chunk, &view, f->data, name, err);
 	if (r < 0)

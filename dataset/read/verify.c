@@ -285,15 +285,21 @@ static int read_source(struct verify *v, struct chunk_file *f, struct error *err
 {
 	_cleanup_(freep) struct external *source = malloc(sizeof(*source));
 	uint64_t head_bytes = f->view.header->payload_offset, bytes = f->view.header->file_bytes;
+	struct external_maker maker;
 	int r;
 
 	f->plain = malloc(bytes);
 	if (!f->plain || !source)
 		return error_errno(err, -ENOMEM, "%s", f->name);
+	r = store_read_made(v->store, &f->object->id, f->plain, head_bytes, &maker, err);
+	if (r == 0 && memcmp(f->plain, f->whole, head_bytes) != 0)
+		r = error_set(err, -EBADMSG, "%s changed while it was read", f->name);
+	if (r < 0)
+		return r;
 	r = external_in_head(f->view.header, source);
 	if (r < 0)
 		return error_errno(err, r, "%s", f->name);
-	memcpy(f->plain, f->whole, head_bytes);
+	source->maker = maker;
 	r = external_read(source, 0, (unsigned char *)f->plain + head_bytes, bytes - head_bytes, err);
 	if (r < 0)
 		return r;

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "dataset/chunk_id.h"
+#include "dataset/external.h"
 #include "lib/array.h"
 #include "lib/cleanup.h"
 #include "lib/container_of.h"
@@ -68,6 +69,13 @@ static int s3_read(struct store *s, const struct chunk_id *id, uint64_t offset, 
 	char key[KEY_BYTES];
 
 	return bucket_read(bucket_of(s), key_of(id, key), offset, buffer, bytes, err);
+}
+
+static int s3_read_made(struct store *s, const struct chunk_id *id, void *buffer, size_t bytes,
+			struct external_maker *ret, struct error *err)
+{
+	*ret = (struct external_maker){.bucket = bucket_url(bucket_of(s))};
+	return s3_read(s, id, 0, buffer, bytes, err);
 }
 
 struct bucket_listing {
@@ -148,6 +156,7 @@ static void s3_free(struct store *s)
 }
 
 static const struct store_ops s3_ops = {
+    .read_made = s3_read_made,
     .put = s3_put,
     .replace = s3_replace,
     .size = s3_size,

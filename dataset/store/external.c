@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "external_access.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
 #include "lib/fd_io.h"
@@ -52,10 +53,16 @@ int external_in_head(const struct chunk_header *h, struct external *ret)
 		return -EBADMSG;
 	if (ret) {
 		ret->range = e;
+		ret->maker = (struct external_maker){0};
 		memcpy(ret->name, name, e.name_length);
 		ret->name[e.name_length] = '\0';
 	}
 	return 0;
+}
+
+void external_trust(struct external *e)
+{
+	e->maker = (struct external_maker){.has_uid = true, .uid = geteuid()};
 }
 
 int external_list(const char *name, external_list_callback *callback, void *context, struct error *err)
@@ -113,11 +120,28 @@ static int compare(const struct external *e, uint64_t bytes, uint64_t stamp, str
 	return 0;
 }
 
+/* Compares a file that was opened, and checks that it may be read for whoever made the chunk. */
+static int check_file(const struct external *e, int fd, const struct stat *st, struct error *err)
+{
+	int r = external_may_read(e, fd, st, err);
+
+	return r < 0 ? r : compare(e, (uint64_t)st->st_size, mtime_of(st), err);
+}
+
 int external_check(const struct external *e, struct error *err)
 {
+	_cleanup_(closep) int fd = -EBADF;
 	uint64_t bytes, stamp;
-	int r = external_stat(e->name, &bytes, &stamp, err);
+	struct stat st;
 
+	if (!external_is_registered(e->name)) {
+		fd = open_source(e->name, &st, err);
+		return fd < 0 ? fd : check_file(e, fd, &st, err);
+	}
+	int r = external_may_read_object(e, err);
+
+	if (r == 0)
+		r = registered->stat(e->name, &bytes, &stamp, err);
 	return r < 0 ? r : compare(e, bytes, stamp, err);
 }
 
@@ -183,7 +207,7 @@ static int read_file(const struct external *e, uint64_t offset, void *buffer, si
 	fd = open_source(e->name, &st, err);
 	if (fd < 0)
 		return fd;
-	r = compare(e, (uint64_t)st.st_size, mtime_of(&st), err);
+	r = check_file(e, fd, &st, err);
 	if (r == 0)
 		r = read_exactly(fd, e->name, offset, buffer, bytes, err);
 	if (r == 0 && fstat(fd, &st) < 0)
@@ -203,6 +227,8 @@ int external_read(const struct external *e, uint64_t offset, void *buffer, size_
 		return external_check(e, err);
 	if (!external_is_registered(e->name))
 		return read_file(e, e->range.offset + offset, buffer, n, err);
-	r = registered->read(e->name, e->range.offset + offset, buffer, n, &stamp, err);
+	r = external_may_read_object(e, err);
+	if (r == 0)
+		r = registered->read(e->name, e->range.offset + offset, buffer, n, &stamp, err);
 	return r < 0 ? r : compare(e, e->range.source_bytes, stamp, err);
 }

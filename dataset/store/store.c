@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "dataset/chunk_id.h"
+#include "dataset/external.h"
 #include "lib/array.h"
 #include "lib/cleanup.h"
 #include "lib/container_of.h"
@@ -30,6 +31,7 @@
 #define SUFFIX     ".chunk"
 #define TMP_SUFFIX ".tmp"
 #define NAME_BYTES (CHUNK_ID_TEXT + 8)
+#define FILE_MODE  0644 /* no chunk is changed, so nobody else needs to write to it, whatever the umask */
 
 struct store_posix {
 	struct store store;
@@ -128,7 +130,7 @@ static int write_object(struct store *s, const struct chunk_id *id, const struct
 	int r;
 
 	snprintf(tmp, sizeof(tmp), ".%s" TMP_SUFFIX, chunk_id_format(id, text));
-	fd = openat(dir_fd, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+	fd = openat(dir_fd, tmp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, FILE_MODE);
 	if (fd < 0)
 		return object_error(s, id, -errno, "create", err);
 	direct_fd = file_reopen(fd, O_WRONLY | O_DIRECT);
@@ -197,19 +199,16 @@ static int posix_size(struct store *s, const struct chunk_id *id, uint64_t *ret_
 	return 0;
 }
 
-static int posix_read(struct store *s, const struct chunk_id *id, uint64_t offset, void *buffer, size_t bytes,
-		      struct error *err)
+static int read_exactly(struct store *s, const struct chunk_id *id, int fd, uint64_t offset, void *buffer,
+			size_t bytes, struct error *err)
 {
-	_cleanup_(closep) int fd = -EBADF;
 	char name[STORE_NAME_MAX];
 	size_t done;
-	int r = open_object(s, id, &fd, err);
 
-	if (r < 0)
-		return r;
 	if (offset > INT64_MAX - bytes)
 		return object_error(s, id, -EINVAL, "read", err);
-	r = fd_read_at(fd, buffer, bytes, offset, &done);
+	int r = fd_read_at(fd, buffer, bytes, offset, &done);
+
 	if (r < 0)
 		return object_error(s, id, r, "read", err);
 	if (done < bytes)
@@ -218,6 +217,32 @@ static int posix_read(struct store *s, const struct chunk_id *id, uint64_t offse
 				 store_describe(s, id, name), (unsigned long long)(offset + done),
 				 (unsigned long long)(offset + bytes));
 	return 0;
+}
+
+static int posix_read(struct store *s, const struct chunk_id *id, uint64_t offset, void *buffer, size_t bytes,
+		      struct error *err)
+{
+	_cleanup_(closep) int fd = -EBADF;
+	int r = open_object(s, id, &fd, err);
+
+	return r < 0 ? r : read_exactly(s, id, fd, offset, buffer, bytes, err);
+}
+
+/* Looks at the opened file, as another may get the name at any time. */
+static int posix_read_made(struct store *s, const struct chunk_id *id, void *buffer, size_t bytes,
+			   struct external_maker *ret, struct error *err)
+{
+	_cleanup_(closep) int fd = -EBADF;
+	struct stat st;
+	int r = open_object(s, id, &fd, err);
+
+	if (r == 0 && fstat(fd, &st) < 0)
+		r = object_error(s, id, -errno, "look at", err);
+	if (r < 0)
+		return r;
+	/* The group's bit stands for all entries of an access control list, too. */
+	*ret = (struct external_maker){.has_uid = !(st.st_mode & (S_IWGRP | S_IWOTH)), .uid = st.st_uid};
+	return read_exactly(s, id, fd, 0, buffer, bytes, err);
 }
 
 static int compare_objects(const void *a, const void *b)
@@ -375,6 +400,7 @@ static const struct store_ops posix_ops = {
     .sweep = posix_sweep,
     .take = posix_take,
     .sync = posix_sync,
+    .read_made = posix_read_made,
     .describe = posix_describe,
     .free = posix_free,
 };
@@ -465,6 +491,14 @@ int store_read(struct store *s, const struct chunk_id *id, uint64_t offset, void
 	       struct error *err)
 {
 	return s->ops->read(s, id, offset, buffer, bytes, err);
+}
+
+int store_read_made(struct store *s, const struct chunk_id *id, void *buffer, size_t bytes,
+		    struct external_maker *ret, struct error *err)
+{
+	*ret = (struct external_maker){0};
+	return s->ops->read_made ? s->ops->read_made(s, id, buffer, bytes, ret, err)
+				 : s->ops->read(s, id, 0, buffer, bytes, err);
 }
 
 int store_list(struct store *s, const struct chunk_id *after, struct store_object **ret, size_t *ret_n,

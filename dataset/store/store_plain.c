@@ -145,6 +145,7 @@ static int read_source(struct store_plain *p, const struct chunk_header *h, uint
 		       struct known *k, struct error *err)
 {
 	_cleanup_(freep) void *head = NULL;
+	struct external_maker maker;
 	int r;
 
 	if (h->payload_offset > CHUNK_MAX_BYTES || file_bytes != h->payload_offset)
@@ -153,7 +154,7 @@ static int read_source(struct store_plain *p, const struct chunk_header *h, uint
 	k->source = malloc(sizeof(*k->source));
 	if (!head || !k->source)
 		return error_errno(err, -ENOMEM, "a chunk's head");
-	r = store_read(p->stored, &k->id, 0, head, file_bytes, err);
+	r = store_read_made(p->stored, &k->id, head, file_bytes, &maker, err);
 	if (r < 0)
 		return r;
 	/* Its samples have no checksums, so the head must be right. It may change between two reads. */
@@ -162,9 +163,10 @@ static int read_source(struct store_plain *p, const struct chunk_header *h, uint
 		return damaged(p, &k->id, "has a damaged head", err);
 	k->blocks.payload_offset = h->payload_offset;
 	k->file_bytes = h->file_bytes;
-	return external_in_head(head, k->source) < 0
-		   ? damaged(p, &k->id, "has a damaged reference to its source", err)
-		   : 0;
+	if (external_in_head(head, k->source) < 0)
+		return damaged(p, &k->id, "has a damaged reference to its source", err);
+	k->source->maker = maker;
+	return 0;
 }
 
 /* Reads the layout of a chunk. If its head does not show that it is compressed or external, the file is the

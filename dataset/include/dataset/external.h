@@ -11,7 +11,14 @@
  * a file. Each answer of a bucket has the stamp.
  *
  * Sources are opened by name with the rights of the process that reads, so only processes of the job's own
- * user read them: tools, libdiesel, and `dieselctl fetch` for the daemon.
+ * user read them: tools, libdiesel, and `dieselctl fetch` for the daemon. Whoever made the chunk chose the
+ * name, and must not get this user to read what only this user may read. So a source is read only if one of
+ * these is true (external_access.c):
+ *
+ *   - this user or root made the chunk;
+ *   - the source is a file that everybody may read, or of the user who made the chunk;
+ *   - the source is an object of the bucket that has the chunk;
+ *   - the source is in one of the places that EXTERNAL_PLACES lists, separated by commas.
  */
 
 #include "dataset/chunk.h"
@@ -31,21 +38,35 @@ _Static_assert(sizeof(struct chunk_external) == 48, "stored");
 
 #define EXTERNAL_NAME_MAX 4095u
 
+#define EXTERNAL_PLACES "DIESEL_SOURCES" /* an environment variable */
+
+/* Who made a chunk. {0}: unknown. */
+struct external_maker {
+	bool has_uid;
+	uint32_t uid;       /* owner of the chunk's file, to which nobody else may write */
+	const char *bucket; /* URL of the bucket that has the chunk, or of a prefix in it; or NULL */
+};
+
 /* The source of a chunk, parsed. */
 struct external {
 	struct chunk_external range;
+	struct external_maker maker; /* external_in_head() leaves it unknown */
 	char name[EXTERNAL_NAME_MAX + 1];
 };
 
 /* Parses the source in the head of an external chunk, which is in memory up to payload_offset. -EBADMSG: the
  * fields contradict the header. ret may be NULL. */
 int external_in_head(const struct chunk_header *header, struct external *ret);
+/* Trusts the chunk as if this user had made it: for callers that read no samples. */
+void external_trust(struct external *e);
 
 /* Gets the length and the stamp of a source. -ENOENT, -EACCES, -EINVAL: not a regular file. */
 int external_stat(const char *name, uint64_t *ret_bytes, uint64_t *ret_stamp, struct error *err);
-/* Checks that the source has not changed since it was indexed. -EBADMSG: it has; -ENOENT; -EACCES. err names
- * the source. */
+/* Checks that the source has not changed since it was indexed. -EBADMSG: it has; -ENOENT; -EACCES, also if
+ * it may not be read for whoever made the chunk. err names the source. */
 int external_check(const struct external *e, struct error *err);
+/* As external_check(), of a chunk that neither this user nor root has made; of others does nothing. */
+int external_check_others(const struct external *e, struct error *err);
 /* Reads [offset, offset + bytes) of the range, and zeros beyond its end. Errors as external_check(). Any
  * thread. */
 int external_read(const struct external *e, uint64_t offset, void *buffer, size_t bytes, struct error *err);

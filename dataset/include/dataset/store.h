@@ -17,6 +17,7 @@
 
 #include <sys/uio.h>
 
+struct external_maker;
 struct store;
 
 struct store_object {
@@ -42,6 +43,8 @@ struct store_ops {
 	int (*take)(struct store *s, struct store *from, const struct chunk_id *id, const struct chunk_id *as,
 		    const struct iovec *head, struct error *err);
 	int (*sync)(struct store *s, struct error *err);
+	int (*read_made)(struct store *s, const struct chunk_id *id, void *buffer, size_t bytes,
+			 struct external_maker *ret, struct error *err);
 };
 
 struct store {
@@ -74,6 +77,11 @@ int store_size(struct store *s, const struct chunk_id *id, uint64_t *ret_bytes, 
 /* Reads all of [offset, offset + bytes). -ENOENT; -EBADMSG: the object ends before that. */
 int store_read(struct store *s, const struct chunk_id *id, uint64_t offset, void *buffer, size_t bytes,
 	       struct error *err);
+
+/* As store_read() of the first bytes, and says who made the object that they come from (dataset/external.h).
+ */
+int store_read_made(struct store *s, const struct chunk_id *id, void *buffer, size_t bytes,
+		    struct external_maker *ret, struct error *err);
 
 /* Lists the objects whose id is above `after` (NULL: all), ascending by id. free() the array. */
 int store_list(struct store *s, const struct chunk_id *after, struct store_object **ret, size_t *ret_n,

@@ -29,7 +29,7 @@ try:
 except ImportError as error:
     support.skip(f"needs {error.name}")
 
-NOBODY = 65534
+NOBODY, MALLORY = 65534, 12345
 
 
 def member(name, data, kind=tarfile.REGTYPE):
@@ -518,6 +518,50 @@ class OtherUsers(Index):
         done = self.read_as_nobody()
         self.assertNotIn("read 40", done.stdout)
         self.assertIn("train-001.tar", done.stderr)
+
+    def test_a_dataset_of_another_user_is_no_way_to_the_readers_own_files(self):
+        diary, secret = self.folder / "home/diary", b"only nobody may read this"
+        diary.parent.mkdir()
+        diary.write_bytes(secret)
+        self.dataset = self.folder / "of_mallory.diesel"
+        (self.folder / "rows").write_text(f"{diary}\t0\t{len(secret)}\ta\n")
+        self.index("--rows", self.folder / "rows")
+        chunk, = (self.dataset / "chunks").iterdir()
+
+        def read(file_mode, folder_mode, made_by=MALLORY, chunk_mode=0o644, sources=""):
+            os.chown(diary, NOBODY, NOBODY)
+            os.chown(diary.parent, NOBODY, NOBODY)
+            diary.chmod(file_mode)
+            diary.parent.chmod(folder_mode)
+            os.chown(chunk, made_by, made_by)
+            chunk.chmod(chunk_mode)
+            return subprocess.run([support.program("dieselctl"), "cat", self.dataset, "a"], capture_output=True, user=NOBODY, group=NOBODY,
+                                  extra_groups=[], env={**os.environ, "DIESEL_SOURCES": sources})
+        for case in ((0o600, 0o755), (0o644, 0o700), (0o604, 0o755), (0o600, 0o755, NOBODY, 0o664), (0o600, 0o755, MALLORY, 0o644, f"{diary}s"),
+                     (0o600, 0o755, MALLORY, 0o644, f"{self.folder}/shards,relative")):
+            with self.subTest(refused=case):
+                done = read(*case)
+                self.assertEqual((done.returncode, done.stdout), (1, b""))
+                self.assertIn(f"{diary} is not read".encode(), done.stderr)
+        with self.subTest("by other programs"):
+            read(0o600, 0o755)
+            self.assertIn("is not read", self.read_as_nobody().stderr)
+            os.chown(diary, MALLORY, MALLORY)  # and root, who reads everything
+            os.chown(chunk, NOBODY, NOBODY)
+            for command in (("verify", self.dataset), ("copy", self.dataset, self.folder / "copy"), ("pack", self.dataset, self.folder / "copy")):
+                done = dieselctl(*command)
+                self.assertEqual(done.returncode, 1, done.stdout)
+                self.assertIn("is not read", done.stdout + done.stderr)
+        for case in ((0o644, 0o755), (0o600, 0o700, NOBODY), (0o600, 0o700, 0), (0o600, 0o755, MALLORY, 0o644, f"/elsewhere,{diary.parent}/")):
+            with self.subTest(read=case):
+                done = read(*case)
+                self.assertEqual((done.returncode, done.stdout), (0, secret), done.stderr)
+        with self.subTest("a file of the dataset's maker"):
+            os.chown(diary, MALLORY, NOBODY)
+            diary.chmod(0o640)
+            os.chown(chunk, MALLORY, MALLORY)
+            done = subprocess.run([support.program("dieselctl"), "cat", self.dataset, "a"], capture_output=True, user=NOBODY, group=NOBODY)
+            self.assertEqual(done.stdout, secret, done.stderr)
 
 
 if __name__ == "__main__":

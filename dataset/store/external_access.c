@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "external_access.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "lib/cleanup.h"
+
+#define ACL          "system.posix_acl_access"
+#define EVERYBODY    0111u
+#define READ         4u
+#define SEARCH       1u
+#define UNMAPPED_UID 65534u /* stands for all users that a user namespace lacks */
+#define SCHEME_END   "://"
+
+static const char *path_of_fd(int fd, char path[32])
+{
+	snprintf(path, 32, "/proc/self/fd/%d", fd);
+	return path;
+}
+
+/* An access control list may take from some user what the mode gives to all. */
+static bool may_all(int fd, unsigned right)
+{
+	struct stat st;
+	char path[32];
+
+	return fstat(fd, &st) == 0 && (st.st_mode & right * EVERYBODY) == right * EVERYBODY &&
+	       getxattr(path_of_fd(fd, path), ACL, NULL, 0) < 0 && (errno == ENODATA || errno == EOPNOTSUPP);
+}
+
+/* Returns true if everybody may read the file, by this path without links. */
+static bool is_public(int fd, const struct stat *st, const char *path)
+{
+	_cleanup_(closep) int folder =
+	    may_all(fd, READ) ? open("/", O_PATH | O_DIRECTORY | O_CLOEXEC) : -EBADF;
+	char name[NAME_MAX + 1];
+	struct stat found;
+	const char *slash;
+
+	for (path++; folder >= 0 && may_all(folder, SEARCH) && (slash = strchr(path, '/'));
+	     path = slash + 1) {
+		if (slash - path > NAME_MAX)
+			return false;
+		snprintf(name, sizeof(name), "%.*s", (int)(slash - path), path);
+		int next = openat(folder, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+		close(folder);
+		folder = next;
+	}
+	return folder >= 0 && !strchr(path, '/') && may_all(folder, SEARCH) &&
+	       fstatat(folder, path, &found, AT_SYMLINK_NOFOLLOW) == 0 && found.st_dev == st->st_dev &&
+	       found.st_ino == st->st_ino;
+}
+
+/* Returns true if the place is this name, or a folder or prefix in front of it. */
+static bool is_below(const char *name, const char *place, size_t n)
+{
+	while (n > 1 && place[n - 1] == '/')
+		n--;
+	return n > 0 && strncmp(name, place, n) == 0 &&
+	       (name[n] == '\0' || name[n] == '/' || place[n - 1] == '/');
+}
+
+static bool is_listed_file(const char *name, const char *place, size_t n)
+{
+	_cleanup_(freep) char *copy = strndup(place, n);
+	_cleanup_(freep) char *real = copy && copy[0] == '/' ? realpath(copy, NULL) : NULL;
+
+	return real && is_below(name, real, strlen(real));
+}
+
+/* name: of a file, without links. */
+static bool is_listed(const char *name)
+{
+	const char *place = secure_getenv(EXTERNAL_PLACES);
+
+	for (size_t n; place && *place; place += n + (place[n] == ',')) {
+		n = strcspn(place, ",");
+		if (name[0] == '/' ? is_listed_file(name, place, n) : is_below(name, place, n))
+			return true;
+	}
+	return false;
+}
+
+static bool is_ours(const struct external_maker *m)
+{
+	return m->has_uid && (m->uid == geteuid() || m->uid == 0);
+}
+
+static int refuse(const struct external *e, struct error *err)
+{
+	char maker[64] = "whoever made this dataset";
+
+	if (e->maker.has_uid)
+		snprintf(maker, sizeof(maker), "user %u, who made this dataset,", (unsigned)e->maker.uid);
+	return error_set(
+	    err, -EACCES,
+	    "%s is not read, because %s may lack the right to read it: index it into a dataset of "
+	    "your own with `dieselctl index`, or, if you trust this one, set " EXTERNAL_PLACES
+	    " to its folder",
+	    e->name, maker);
+}
+
+int external_check_others(const struct external *e, struct error *err)
+{
+	return is_ours(&e->maker) ? 0 : external_check(e, err);
+}
+
+int external_may_read(const struct external *e, int fd, const struct stat *st, struct error *err)
+{
+	char link[32], path[PATH_MAX];
+
+	if (is_ours(&e->maker) ||
+	    (e->maker.has_uid && e->maker.uid == st->st_uid && st->st_uid != UNMAPPED_UID))
+		return 0;
+	ssize_t n = readlink(path_of_fd(fd, link), path, sizeof(path) - 1);
+
+	if (n < 1)
+		return error_errno(err, -errno, "cannot find the folder of %s", e->name);
+	path[n] = '\0';
+	return path[0] == '/' && (is_public(fd, st, path) || is_listed(path)) ? 0 : refuse(e, err);
+}
+
+/* Returns the length of the bucket's own URL. */
+static size_t bucket_length(const char *url)
+{
+	const char *host = strstr(url, SCHEME_END);
+
+	return host ? strlen(SCHEME_END) + (size_t)(host - url) + strcspn(host + strlen(SCHEME_END), "/") : 0;
+}
+
+int external_may_read_object(const struct external *e, struct error *err)
+{
+	const char *bucket = e->maker.bucket;
+
+	return is_ours(&e->maker) || (bucket && is_below(e->name, bucket, bucket_length(bucket))) ||
+		       is_listed(e->name)
+		   ? 0
+		   : refuse(e, err);
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Whether a source may be read for whoever made the chunk that names it: the rule of dataset/external.h. */
+
+#include "dataset/external.h"
+
+#include <sys/stat.h>
+
+/* fd, st: the opened source. -EACCES: it may not. */
+int external_may_read(const struct external *e, int fd, const struct stat *st, struct error *err);
+/* The source is an object of a bucket. */
+int external_may_read_object(const struct external *e, struct error *err);

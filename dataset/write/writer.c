@@ -510,22 +510,27 @@ static int commit_version(struct writer *w, uint64_t version, const struct meta_
 	return r;
 }
 
-/* Elsewhere another writer may still need its chunks to continue from this version. There, a purge removes
- * them. */
-void writer_drop_leftovers(struct writer *w)
+/* Before the commit, after which they would be older than a chunk of the metadata: a kill between the two
+ * would leave them to no writer, and to the next rebuild. Elsewhere another writer may still need its chunks
+ * to continue from this version. There, a purge removes them. */
+int writer_drop_leftovers(struct writer *w, struct error *err)
 {
-	size_t n, adopted = 0;
+	size_t n, adopted = 0, removed = 0;
+	int r = 0;
 	const struct store_object *leftovers = writer_leftovers(w, &n);
 	const struct chunk_id *chunks = (const struct chunk_id *)w->chunks.data;
 
-	for (size_t i = 0; i < n; i++) {
-		if (adopted < n_chunks_of(w) && chunk_id_compare(&chunks[adopted], &leftovers[i].id) == 0)
+	for (size_t i = 0; i < n && r == 0; i++) {
+		if (adopted < n_chunks_of(w) && chunk_id_compare(&chunks[adopted], &leftovers[i].id) == 0) {
 			adopted++;
-		else
-			store_remove(w->store, &leftovers[i].id,
-				     NULL); /* on failure the chunk stays, unknown to the metadata */
+		} else {
+			r = store_remove(w->store, &leftovers[i].id, err);
+			r = r == -ENOENT ? 0 : r;
+			removed++;
+		}
 	}
 	w->n_leftovers = 0;
+	return r == 0 && removed ? store_sync(w->store, err) : r;
 }
 
 int writer_commit(struct writer *w, struct writer_result *ret, struct error *err)
@@ -539,6 +544,8 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 		r = writer_spool_join(w, err);
 	if (r == 0)
 		r = writer_hold(w, err);
+	if (r == 0 && !w->rebuilt && !w->place->ops)
+		r = writer_drop_leftovers(w, err);
 	if (r < 0)
 		return r;
 	chunks = (const struct chunk_id *)w->chunks.data;
@@ -576,10 +583,8 @@ int writer_commit(struct writer *w, struct writer_result *ret, struct error *err
 		r = frozen_unmark(w->dir_fd, w->path, err);
 	if (r < 0)
 		return r;
-	if (!w->rebuilt && !w->place->ops) {
-		writer_drop_leftovers(w);
+	if (!w->rebuilt && !w->place->ops)
 		writer_sweep_spools(w->dir_fd, w->path);
-	}
 	writer_drops_end(w);
 	result.n_chunks = w->rebuilt ? now.n_chunks : n_chunks_of(w);
 	result.n_paths = now.n_paths;

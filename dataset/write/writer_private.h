@@ -106,7 +106,7 @@ void writer_sweep_spools(int dir_fd, const char *path);
 #define WRITER_SPOOLS ".shared"
 
 /* Removes leftovers that nobody adopted. */
-void writer_drop_leftovers(struct writer *w);
+int writer_drop_leftovers(struct writer *w, struct error *err);
 
 /* Takes the lock, and begins the transaction. */
 int writer_begin(struct writer *w, struct error *err);

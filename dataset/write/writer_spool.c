@@ -198,9 +198,8 @@ int writer_spool_join(struct writer *w, struct error *err)
 	w->has_known_layout = false; /* samples added before the join do not decide for the dataset */
 	if (r == 0 && (w->info.has_digests || w->keeps_digests))
 		r = writer_keep_digests(w, err);
-	/* First, not after the commit: a kill between the two would leave them to no writer. */
 	if (r == 0)
-		writer_drop_leftovers(w);
+		r = writer_drop_leftovers(w, err);
 	return r < 0 ? r : take_chunks(w, err);
 }
 

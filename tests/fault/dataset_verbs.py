@@ -139,6 +139,30 @@ def test_calls(root):
                 assert done.returncode != 1 or len(done.stderr.splitlines()) == 1, where
                 scene.check(verb, where)
             print(f"{verb}, errno {error}, {kind}: {n} of {k} calls")
+    check_leftovers(scene)
+
+
+def check_leftovers(scene):
+    """Kills `rm` at each change that it makes to a dataset with chunks of a killed pack. Once its commit counts, a rebuild finds none of them."""
+    old = {path.name for path in (scene.before / "chunks").iterdir()}
+    for k in range(1, 100):
+        scene.reset(scene.before)
+        failing(lambda **more: dieselctl(*scene.verbs["append"][0], **more), k, 0)
+        if {path.name for path in (scene.dataset / "chunks").glob("*.chunk")} - old:
+            break
+    left = scene.root / "left"
+    shutil.copytree(scene.dataset, left)
+    assert content(left) == scene.old
+    k, n_committed, reached = 0, 0, True
+    while reached:
+        k += 1
+        scene.reset(left)
+        _, reached = failing(lambda **more: dieselctl(*scene.verbs["rm"][0], **more), k, 0)
+        if content(scene.dataset) == scene.fewer:
+            n_committed += 1
+            dieselctl("rebuild", scene.dataset, check=0)
+            assert content(scene.dataset) == scene.fewer, f"killed at change {k}: rebuild takes a chunk that was never committed"
+    assert n_committed > 2, n_committed
 
 
 def meaning(dataset):

@@ -140,11 +140,11 @@ int copy_of_source(const struct copy_options *o, const struct copy_source *s, st
 		r = writer_open_on(o->to, WRITER_COPY, CHUNK_MIN_BYTES, meta_url, &w, err);
 	if (r == 0)
 		r = copy_to(o, s, w, result, err);
-	if (r == 0 && !s->place->ops && !w->place->ops)
+	if (r == 0 && !w->place->ops)
 		to_fd = fcntl(w->dir_fd, F_DUPFD_CLOEXEC, 0);
 	writer_free(w); /* which changes the time of the folder */
 	if (to_fd >= 0)
-		copy_attributes(s->place->dir_fd, to_fd);
+		copy_attributes(s->place->ops ? -EBADF : s->place->dir_fd, to_fd);
 	return r;
 }
 

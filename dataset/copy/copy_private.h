@@ -75,5 +75,6 @@ int copy_chunks(const struct copy_options *o, const struct copy_source *s, struc
 int copy_publish(const struct copy_options *o, const struct copy_source *s, struct writer *w,
 		 struct copy_result *result, struct error *err);
 /* Gives the files of a folder owner, mode, access control list and times of those with the same names in the
- * other, as far as the caller may. */
+ * other, as far as the caller may. A folder of another user stays that user's, who gets all files in it.
+ * from_fd < 0: only this. */
 void copy_attributes(int from_fd, int to_fd);

@@ -6,7 +6,8 @@
  *   data/<id>.snapshot, data/<id>.meta the snapshot and the metadata of one version
  *   versions/<16 digits>               a manifest (manifest.h): the version, and which data it has
  *
- * A manifest is written only if none has its number, and is never changed or removed. So only one of two
+ * A manifest is written only if none has its number, and is never changed, and removed only with the dataset.
+ * The removal first takes the next number, so that nobody publishes meanwhile. So only one of two
  * writers that began with the same version can publish. Its digits are those of the version's complement, so
  * that the newest manifest comes first in a list. The manifest of version 0 is written before the first
  * chunk. Writing it again shows whether the server refuses the second write.
@@ -37,7 +38,7 @@
 #include "store_s3.h"
 
 #define COPY_BYTES    ((size_t)8 << 20)
-#define KEY_BYTES     64
+#define KEY_BYTES     MANIFEST_KEY
 #define N_LISTED      16
 #define MAX_ROUNDS    64
 #define SINGLE_WRITER "DIESEL_S3_SINGLE_WRITER"
@@ -56,12 +57,6 @@ static struct backend_s3 *s3_of(struct place *p)
 	return container_of(p, struct backend_s3, place);
 }
 
-static const char *version_key(uint64_t version, char key[KEY_BYTES])
-{
-	snprintf(key, KEY_BYTES, "versions/%016llx", (unsigned long long)~version);
-	return key;
-}
-
 static const char *data_key(const struct chunk_id *id, const char *kind, char key[KEY_BYTES])
 {
 	char text[CHUNK_ID_TEXT];
@@ -78,7 +73,7 @@ static int take_first(const char *key, uint64_t bytes, void *context)
 	char again[KEY_BYTES];
 
 	(void)bytes;
-	if (sscanf(key, "versions/%16llx", &digits) != 1 || strcmp(version_key(~digits, again), key) != 0)
+	if (sscanf(key, "versions/%16llx", &digits) != 1 || strcmp(manifest_key(~digits, again), key) != 0)
 		return 0;
 	*version = ~digits;
 	return 1;
@@ -94,7 +89,7 @@ static int read_manifest(struct backend_s3 *s, uint64_t version, struct manifest
 {
 	char key[KEY_BYTES], text[MANIFEST_MAX];
 	uint64_t bytes;
-	int r = bucket_size(s->bucket, version_key(version, key), &bytes, err);
+	int r = bucket_size(s->bucket, manifest_key(version, key), &bytes, err);
 
 	if (r == 0 && bytes > sizeof(text))
 		return damaged(s, key, err);
@@ -106,7 +101,15 @@ static int read_manifest(struct backend_s3 *s, uint64_t version, struct manifest
 	if (r == -EPROTONOSUPPORT)
 		return error_set(err, r, "%s/%s was written by a newer version of this program; update it",
 				 bucket_url(s->bucket), key);
-	return r < 0 || ret->version != version ? damaged(s, key, err) : 0;
+	if (r < 0 || ret->version != version)
+		return damaged(s, key, err);
+	return ret->is_removed
+		   ? error_set(
+			 err, -ESTALE,
+			 "%s is being removed: wait, or, if the command that did it was interrupted, run "
+			 "`dieselctl delete %s`",
+			 bucket_url(s->bucket), bucket_url(s->bucket))
+		   : 0;
 }
 
 /* Finds the newest version. *ret_found: there is one. */
@@ -260,7 +263,7 @@ static int probe(struct backend_s3 *s, struct error *err)
 	struct manifest zero = {0};
 	struct iovec part = {text, manifest_format(&zero, text)};
 	const char *single = getenv(SINGLE_WRITER);
-	int r = bucket_put_new(s->bucket, version_key(0, key), &part, 1, err);
+	int r = bucket_put_new(s->bucket, manifest_key(0, key), &part, 1, err);
 
 	if (r == 0)
 		r = bucket_put_new(s->bucket, key, &part, 1, err);
@@ -510,10 +513,13 @@ static int write_manifest(struct backend_s3 *s, const struct manifest *m, struct
 	/* If the server does not support If-None-Match, only this check protects against another writer. */
 	int r = find_newest(s, &newest, &found, err);
 
-	if (r == 0)
+	if (r == 0 && newest >= s->manifest.version)
 		r = found && newest >= m->version
 			? -EEXIST
-			: bucket_put_new(s->bucket, version_key(m->version, key), &part, 1, err);
+			: bucket_put_new(s->bucket, manifest_key(m->version, key), &part, 1, err);
+	if (r == 0 && newest < s->manifest.version)
+		return error_set(err, -EBUSY, "%s was removed by another dieselctl meanwhile",
+				 bucket_url(s->bucket));
 	if (r == -EEXIST)
 		return error_set(err, -EBUSY,
 				 "%s was changed by another dieselctl meanwhile; run the same command again",
@@ -558,7 +564,7 @@ static int s3_keep_version(struct place *p, uint64_t version, int fd, struct err
 	char key[KEY_BYTES], text[MANIFEST_MAX];
 	uint64_t bytes;
 
-	if (bucket_size(s->bucket, version_key(version, key), &bytes, NULL) == 0)
+	if (bucket_size(s->bucket, manifest_key(version, key), &bytes, NULL) == 0)
 		return 0;
 	chunk_id_source_init(&ids, chunk_id_local_machine(), (uint32_t)getpid(), NULL);
 	m.id = chunk_id_next(&ids, chunk_id_time_us(&s->manifest.id) - (s->manifest.version - version));
@@ -571,7 +577,7 @@ static int s3_keep_version(struct place *p, uint64_t version, int fd, struct err
 		return r;
 	struct iovec part = {text, manifest_format(&m, text)};
 
-	return bucket_put_new(s->bucket, version_key(version, key), &part, 1, err);
+	return bucket_put_new(s->bucket, manifest_key(version, key), &part, 1, err);
 }
 
 static const struct backend_ops s3_ops = {

@@ -26,12 +26,21 @@ static bool digest_parse(const char *text, struct digest *ret)
 	return true;
 }
 
+const char *manifest_key(uint64_t version, char key[MANIFEST_KEY])
+{
+	snprintf(key, MANIFEST_KEY, "versions/%016" PRIx64, ~version);
+	return key;
+}
+
 size_t manifest_format(const struct manifest *m, char text[MANIFEST_MAX])
 {
 	char id[CHUNK_ID_TEXT], snapshot[HEX_BYTES], metadata[HEX_BYTES];
 
 	if (m->version == 0)
 		return (size_t)snprintf(text, MANIFEST_MAX, "DIESEL version 1\n0\n");
+	if (m->is_removed)
+		return (size_t)snprintf(text, MANIFEST_MAX, "DIESEL version 1\n%" PRIu64 "\nremoved\n",
+					m->version);
 	digest_format(&m->snapshot.sha256, snapshot);
 	digest_format(&m->metadata.sha256, metadata);
 	return (size_t)snprintf(text, MANIFEST_MAX,
@@ -64,8 +73,9 @@ int manifest_parse(const char *text, size_t bytes, struct manifest *ret)
 	if (n == 6 && (chunk_id_parse(id, &m.id) < 0 || !digest_parse(snapshot, &m.snapshot.sha256) ||
 		       !digest_parse(metadata, &m.metadata.sha256)))
 		return -EBADMSG;
-	if (n != 6 && (n != 1 || m.version != 0))
+	if (n != 6 && n != 1)
 		return -EBADMSG;
+	m.is_removed = n == 1 && m.version != 0;
 	/* Accepts only the canonical spelling of a manifest. */
 	if (manifest_format(&m, again) != bytes || memcmp(again, text, bytes) != 0)
 		return -EBADMSG;

@@ -11,6 +11,7 @@
 #include "lib/error.h"
 
 #define MANIFEST_MAX 512
+#define MANIFEST_KEY 64
 
 struct manifest_part {
 	uint64_t bytes;
@@ -19,10 +20,13 @@ struct manifest_part {
 
 struct manifest {
 	uint64_t version;   /* 0: nothing was published yet, and the next fields are unset */
+	bool is_removed;    /* the dataset is being removed, and the next fields are unset */
 	struct chunk_id id; /* id in the names of the two objects */
 	struct manifest_part snapshot, metadata;
 };
 
+/* Writes the name of a version's manifest. Returns key. */
+const char *manifest_key(uint64_t version, char key[MANIFEST_KEY]);
 /* Formats a manifest. Returns the length of the text. */
 size_t manifest_format(const struct manifest *m, char text[MANIFEST_MAX]);
 /* Parses a manifest. -EBADMSG: the text is no manifest; -EPROTONOSUPPORT: a newer format. */

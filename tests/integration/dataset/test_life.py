@@ -34,8 +34,8 @@ as_root = unittest.skipUnless(os.geteuid() == 0, "needs root")
 N = 40
 
 
-def run(*words, **more):
-    return subprocess.run([DIESELCTL, *words], env=ENGINE.env, capture_output=True, text=True, check=False, **more)
+def run(*words, environment=None, **more):
+    return subprocess.run([DIESELCTL, *words], env=environment or ENGINE.env, capture_output=True, text=True, check=False, **more)
 
 
 def told(*words):
@@ -139,6 +139,31 @@ class Life(Case):
         resumed = told("copy", dataset, to)["resumed_chunks"]
         self.assertGreater(resumed, 0)
         self.is_copy(to, before)
+
+    @unittest.skipUnless(KIND == "bucket", "a folder has a lock")
+    def test_a_version_published_in_the_last_instant_of_a_move_is_not_lost(self):
+        elsewhere = engines.s3_support.environment(engines.s3_support.Proxy(ENGINE.proxy.upstream).port)
+        self.addCleanup(ENGINE.proxy.reset)
+        for method in ("PUT", "DELETE"):
+            with self.subTest(method):
+                dataset, appended = make("instant" + method, n=6), []
+                engines.write("class0/last", b"last")
+
+                def append(verb, path, *_, method=method, dataset=dataset, appended=appended):
+                    if verb == method and f"{dataset[4:]}/versions/" in path and not appended:
+                        appended.append(run("pack", "--append", engines.SOURCE, dataset, environment=elsewhere))
+                ENGINE.proxy.reset(append)
+                moved = run("move", dataset, f"{SCRATCH}/instant{method}")
+                ENGINE.proxy.reset()
+                if method == "PUT":
+                    self.assertEqual((moved.returncode, appended[0].returncode), (1, 0), (moved, appended))
+                    self.assertIn("nothing was removed", moved.stderr)
+                    self.assertEqual(run("cat", dataset, "class0/last").stdout, "last")
+                    self.assertTrue(run("verify", dataset).stdout.startswith("sound:"))
+                else:
+                    self.assertEqual((moved.returncode, appended[0].returncode), (0, 1), (moved, appended))
+                    self.assertIn("is being removed", appended[0].stderr)
+                    self.is_gone(dataset)
 
     def test_deleted_is_gone_with_its_keys(self):
         dataset = make("deleted")
@@ -308,6 +333,28 @@ class Life(Case):
             one, other = os.stat(dataset + path), os.stat(SCRATCH + "/dressed2" + path)
             self.assertEqual((one.st_mode, one.st_uid, one.st_gid, one.st_mtime_ns),
                              (other.st_mode, other.st_uid, other.st_gid, other.st_mtime_ns), path)
+
+    @as_root
+    @unittest.skipIf(KIND == "redis", "the same in a folder")
+    def test_a_copy_in_the_folder_of_another_user_is_that_users(self):
+        dataset = make("for_other", n=6)
+        os.chmod(SCRATCH, 0o755)
+        to = pathlib.Path(SCRATCH, "of_other")
+        to.mkdir()
+        os.chown(to, OTHER, OTHER)
+        self.assertEqual(run("copy", dataset, str(to)).returncode, 0)
+        self.assertEqual({(path.stat().st_uid, path.stat().st_gid) for path in [to, *to.rglob("*")]}, {(OTHER, OTHER)})
+        # A file of root that this user has linked there is not given away, when the same copy runs again.
+        secret = pathlib.Path(SCRATCH, "secret")
+        secret.write_text("of root")
+        (to / "meta.db-journal").hardlink_to(secret)
+        run("copy", dataset, str(to))
+        self.assertEqual(secret.stat().st_uid, 0)
+        (to / "meta.db-journal").unlink()
+        ENGINE.env["TMPDIR"], before = "/tmp", ENGINE.env["TMPDIR"]
+        done = run("rm", str(to), "class0/new", user=OTHER, group=OTHER, extra_groups=[])
+        ENGINE.env["TMPDIR"] = before
+        self.assertEqual(done.returncode, 0, done)
 
     @in_folder
     def test_a_damaged_chunk_ends_the_copy(self):

@@ -88,6 +88,7 @@ static int damaged(const struct backend_s3 *s, const char *key, struct error *er
 static int read_manifest(struct backend_s3 *s, uint64_t version, struct manifest *ret, struct error *err)
 {
 	char key[KEY_BYTES], text[MANIFEST_MAX];
+	struct manifest m;
 	uint64_t bytes;
 	int r = bucket_size(s->bucket, manifest_key(version, key), &bytes, err);
 
@@ -97,19 +98,19 @@ static int read_manifest(struct backend_s3 *s, uint64_t version, struct manifest
 		r = bucket_read(s->bucket, key, 0, text, bytes, err);
 	if (r < 0)
 		return r;
-	r = manifest_parse(text, bytes, ret);
+	r = manifest_parse(text, bytes, &m);
 	if (r == -EPROTONOSUPPORT)
 		return error_set(err, r, "%s/%s was written by a newer version of this program; update it",
 				 bucket_url(s->bucket), key);
-	if (r < 0 || ret->version != version)
+	if (r < 0 || m.version != version)
 		return damaged(s, key, err);
-	return ret->is_removed
-		   ? error_set(
-			 err, -ESTALE,
-			 "%s is being removed: wait, or, if the command that did it was interrupted, run "
-			 "`dieselctl delete %s`",
-			 bucket_url(s->bucket), bucket_url(s->bucket))
-		   : 0;
+	if (m.is_removed)
+		return error_set(err, -ESTALE,
+				 "%s is being removed: wait, or, if the command was interrupted, run "
+				 "`dieselctl delete %s`",
+				 bucket_url(s->bucket), bucket_url(s->bucket));
+	*ret = m;
+	return 0;
 }
 
 /* Finds the newest version. *ret_found: there is one. */

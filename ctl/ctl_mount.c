@@ -9,7 +9,6 @@
 
 #include "client/admin.h"
 #include "ctl_own_daemon.h"
-#include "dataset/backend.h"
 #include "lib/clock.h"
 #include "lib/log.h"
 #include "ctl/mount/mount.h"
@@ -61,13 +60,6 @@ static int run_mount(const struct option_verb *verb, int argc, char **argv)
 			return ctl_usage(verb, "a command comes behind --");
 		o->private = true;
 	}
-	if (backend_is_elsewhere(o->dataset)) {
-		error_set(&err, -EOPNOTSUPP,
-			  "%s is in a bucket, but only a dataset in a folder can be mounted: read it with "
-			  "diesel_loader, or single samples with `dieselctl cat`",
-			  o->dataset);
-		return ctl_failed(verb, &err);
-	}
 	r = ctl_own_daemon(o->socket, c.timeout_s, socket, &o->socket, &err);
 	if (r < 0)
 		return ctl_failed(verb, &err);
@@ -113,7 +105,7 @@ const struct option_verb ctl_mount = {
 	"of this\n"
 	"user see them, until fusermount3 -u DIR. The command starts a daemon of your own if none runs.\n",
     .about = "Shows the dataset at DIR as read-only files (FUSE), for programs that cannot read datasets. "
-	     "Names and attributes come from the snapshot, bytes from the cache of `dieseld`(8). The kernel "
+	     "The dataset may be in a bucket. Names and attributes come from the snapshot, bytes from the cache of `dieseld`(8). The kernel "
 	     "caches both, since neither ever changes.\n"
 	     "With a command, only the command sees the files, the mount ends with it, and `mount` passes on "
 	     "its exit status. This needs no root where the system gives users namespaces. Without a "

@@ -170,6 +170,8 @@ int ctl_own_daemon(const char *given, uint32_t timeout_s, char text[CTL_SOCKET_M
 	struct error problems = ERROR_INIT;
 	char folder[PATH_MAX];
 
+	if (diesel_dieselctl("/proc/self/exe") < 0) /* that reads for datasets outside of a folder */
+		return error_errno(err, -ENOMEM, "cannot start");
 	*socket = given;
 	/* The caller finds other problems of the named daemon when it reads the dataset. */
 	if (given || (told && *told))

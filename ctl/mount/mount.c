@@ -19,6 +19,7 @@
 
 #include "ahead.h"
 #include "client/mapped.h"
+#include "dataset/backend.h"
 #include "dataset/snapshot_retained.h"
 #include "dataset/survey.h"
 #include "files.h"
@@ -101,6 +102,9 @@ static int look_at_snapshot(const struct mount_options *o, uint64_t version, cha
 {
 	char name[SNAPSHOT_RETAINED_NAME];
 
+	*ret = (struct stat){.st_uid = geteuid(), .st_gid = getegid()};
+	if (backend_is_elsewhere(o->dataset))
+		return 0;
 	snprintf(path, size, "%s/%s", o->dataset, snapshot_retained_name(version, name));
 	if (o->version && stat(path, ret) == 0)
 		return 0;
@@ -123,6 +127,12 @@ static int open_dataset(struct mounted *m, struct error *err)
 	/* For a large snapshot, the daemon has verified only the tables. The first look-up verifies the other
 	 * checksums, and the daemon verifies a record with its chunk. */
 	info = snapshot_info(m->files.tree.snapshot);
+	if (o->allow_other && (info->is_external || backend_is_elsewhere(o->dataset)))
+		return error_set(
+		    err, -EPERM,
+		    "%s has samples outside of its folder, whose rights a mount cannot enforce: leave out "
+		    "--allow-other",
+		    o->dataset);
 	r = look_at_snapshot(o, info->version, path, sizeof(path), &st, err);
 	if (r < 0)
 		return r;

@@ -132,6 +132,9 @@ if(NOT asan_runtime)
   set(relied_on "")
 endif()
 
+if(DIESEL_SANITIZE MATCHES fuzzer) # the fuzz tests are programs there
+  list(FILTER relied_on EXCLUDE REGEX "^fuzz\\.")
+endif()
 get_property(tests DIRECTORY PROPERTY TESTS)
 foreach(test ${clock_with_asan} ${not_with_asan} ${relied_on} ${python_with_libdiesel})
   if(NOT test IN_LIST tests)

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import struct
 import subprocess
@@ -124,6 +125,18 @@ class Reading(Index):
             self.assertEqual(seen, contents)
         files = diesel_loader.status()["datasets"][0]
         self.assertEqual(files["samples"], 400)
+
+    @unittest.skipUnless(os.access("/dev/fuse", os.W_OK) and shutil.which("fusermount3"), "needs FUSE")
+    def test_a_mount_shows_each_sample_as_an_archive_of_its_members(self):
+        contents = make_shards(self.shards, 1, 5)
+        self.index()
+        self.daemon()
+        where = self.folder / "mounted"
+        where.mkdir()
+        done = dieselctl("mount", self.dataset, where, "--", "tar", "-xOf", where / "train-000/00003", "00003.txt")
+        self.assertEqual(done.stdout.encode(), contents["train-000/00003", "txt"], done.stderr)
+        done = dieselctl("mount", "--allow-other", self.dataset, where, "--", "true")
+        self.assertEqual((done.returncode, "cannot enforce" in done.stderr), (1, True), done.stderr)
 
     def test_a_relative_path_works_from_any_folder(self):
         contents = make_shards(self.shards, 1, 5)

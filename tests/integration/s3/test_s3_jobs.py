@@ -148,6 +148,18 @@ def new_daemon(*options, **more):
     return DAEMONS[-1]
 
 
+def is_mounted(port, daemon, source):
+    """A mount of the bucket has the files that were packed. Its rights cannot be those of objects."""
+    where, wanted = SCRATCH + "/mounted", {str(path.relative_to(source)) for path in pathlib.Path(source).rglob("*") if path.is_file()}
+    os.makedirs(where)
+    words = ["mount", "--socket", daemon.socket, URL, where, "--"]
+    assert set(ctl(port, *words, "find", where, "-type", "f", "-printf", "%P\n").split()) == wanted
+    path = sorted(wanted)[0]
+    found = ctl(port, *words, "sha256sum", f"{where}/{path}").split()[0]
+    assert found == hashlib.sha256(pathlib.Path(source, path).read_bytes()).hexdigest()
+    assert "leave out --allow-other" in ctl(port, words[0], "--allow-other", *words[1:], "true", fails=True)
+
+
 def against(server):
     port = server()
     source = pack(port)
@@ -159,6 +171,8 @@ def against(server):
     result = finish(job(port, daemon, read=True))
     assert sorted(result["found"]) == digests(source)
     assert set(result["read"]) <= set(result["found"]) and len(result["read"]) == 14
+    if server == rclone and os.access("/dev/fuse", os.W_OK) and shutil.which("fusermount3"):
+        is_mounted(port, daemon, source)
     # For a few samples, only those are read of a chunk that has no digest of the whole.
     ctl(port, "pack", "-c", "8M", source, URL + "/plain", DIESEL_S3_SINGLE_WRITER="1")
     result = finish(job(port, daemon, url=URL + "/plain", select=[3, 50, 117], epochs=2))

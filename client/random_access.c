@@ -55,13 +55,11 @@ static int open_own_store(struct diesel_dataset *d, struct error *err)
 	if (d->is_fetched)
 		return fetch_store_open(d->path, d->shown.channel_fd, &d->store, err);
 	r = store_open(d->path, false, &store, err);
-	if (r == 0 && snapshot_needs_plain_store(snapshot_info(d->snapshot))) {
-		r = store_plain_open(store, zstd_decode, &d->store, err);
-		if (r < 0)
-			store_free(store);
-	} else if (r == 0) {
-		d->store = store;
-	}
+	if (r < 0)
+		return r;
+	r = store_of_snapshot(store, snapshot_info(d->snapshot), zstd_decode, &d->store, err);
+	if (r < 0)
+		store_free(store);
 	return r;
 }
 

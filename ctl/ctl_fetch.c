@@ -286,8 +286,7 @@ static int make_plain(struct fetch_run *f, struct error *err)
 
 	if (r < 0)
 		return r;
-	if (snapshot_needs_plain_store(snapshot_info(s)))
-		r = store_plain_open(f->store, compress_decode, &f->store, err);
+	r = store_of_snapshot(f->store, snapshot_info(s), compress_decode, &f->store, err);
 	snapshot_close(s);
 	return r;
 }

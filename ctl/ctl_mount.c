@@ -105,7 +105,8 @@ const struct option_verb ctl_mount = {
 	"of this\n"
 	"user see them, until fusermount3 -u DIR. The command starts a daemon of your own if none runs.\n",
     .about = "Shows the dataset at DIR as read-only files (FUSE), for programs that cannot read datasets. "
-	     "The dataset may be in a bucket. Names and attributes come from the snapshot, bytes from the cache of `dieseld`(8). The kernel "
+	     "The dataset may be in a bucket. Names and attributes come from the snapshot, bytes from the "
+	     "cache of `dieseld`(8). The kernel "
 	     "caches both, since neither ever changes.\n"
 	     "With a command, only the command sees the files, the mount ends with it, and `mount` passes on "
 	     "its exit status. This needs no root where the system gives users namespaces. Without a "

@@ -181,6 +181,15 @@ const struct option_verb ctl_index = {
 	    "Python packages read further formats: uncompressed zip archives (a member's\n"
 	    "path is the sample's), LMDB (its keys), and Megatron's .bin and .idx. With\n"
 	    "--rows, samples of any other format can be indexed.\n",
+    .about =
+	"Makes a dataset whose samples stay in their files, or updates it: only new and changed files are "
+	"read. FILE and FOLDER are tar shards or folders of them, also `s3://BUCKET/KEY` and "
+	"`s3://BUCKET/PREFIX`; or files of the formats that Python reads. Of tar shards, only headers are "
+	"read. A killed run is continued.\n"
+	"Samples of a file that has changed since are refused until it is indexed again. Compressed "
+	"archives, links, sparse files, a key whose members do not follow one another, and one field twice "
+	"are refused, with the name of the member.\n"
+	"Whoever trains from the dataset needs the right to read the files, see `DIESEL_SOURCES`.",
     OPTION_ROWS(index_rows),
     .run = run,
 };

@@ -14,6 +14,7 @@
 #include "lib/array.h"
 #include "lib/cleanup.h"
 #include "lib/text.h"
+#include "lib/sorted.h"
 #include "lib/thread.h"
 #include "rows.h"
 #include "shards.h"
@@ -371,15 +372,24 @@ static int add_all(struct indexing *x, struct error *err)
 	return r;
 }
 
-/* Deletes all samples of a source, whose rows replace them. */
+static int compare_known(const void *a, const void *b)
+{
+	const struct known_chunk *x = a, *y = b;
+	int order = strcmp(x->source, y->source);
+
+	return order ? order : chunk_id_compare(&x->id, &y->id);
+}
+
+/* Deletes all samples of a source, whose rows replace them. known: in order of sources. */
 static int drop_source(struct indexing *x, struct known *known, const char *source, struct error *err)
 {
+	size_t first = sorted_count(known->n, i, strcmp(known->chunks[i].source, source) < 0);
 	int r = 0;
 
-	for (size_t i = 0; i < known->n && r == 0; i++) {
+	for (size_t i = first; i < known->n && strcmp(known->chunks[i].source, source) == 0 && r == 0; i++) {
 		struct known_chunk *c = &known->chunks[i];
 
-		if (c->is_dropped || strcmp(c->source, source) != 0)
+		if (c->is_dropped)
 			continue;
 		r = drop_samples(x, &c->id, err);
 		c->is_dropped = true;
@@ -396,6 +406,8 @@ static int add_rows(struct indexing *x, struct known *known, struct error *err)
 
 	if (r < 0)
 		return r;
+	if (known->n)
+		qsort(known->chunks, known->n, sizeof(*known->chunks), compare_known);
 	while ((r = rows_next(rows, &s, &source, err)) > 0) {
 		const struct shard shard = {.path = (char *)source, .prefix = (char *)""};
 

@@ -102,9 +102,6 @@ static int look_at_snapshot(const struct mount_options *o, uint64_t version, cha
 {
 	char name[SNAPSHOT_RETAINED_NAME];
 
-	*ret = (struct stat){.st_uid = geteuid(), .st_gid = getegid()};
-	if (backend_is_elsewhere(o->dataset))
-		return 0;
 	snprintf(path, size, "%s/%s", o->dataset, snapshot_retained_name(version, name));
 	if (o->version && stat(path, ret) == 0)
 		return 0;
@@ -117,7 +114,7 @@ static int open_dataset(struct mounted *m, struct error *err)
 	const struct mount_options *o = m->options;
 	const struct snapshot_info *info;
 	char text[sizeof(err->text)], path[4096];
-	struct stat st;
+	struct stat st = {.st_uid = geteuid(), .st_gid = getegid()};
 	int r =
 	    diesel_dataset_open_version(o->dataset, o->version, o->socket, &m->dataset, text, sizeof(text));
 
@@ -133,7 +130,8 @@ static int open_dataset(struct mounted *m, struct error *err)
 		    "%s has samples outside of its folder, whose rights a mount cannot enforce: leave out "
 		    "--allow-other",
 		    o->dataset);
-	r = look_at_snapshot(o, info->version, path, sizeof(path), &st, err);
+	if (!backend_is_elsewhere(o->dataset))
+		r = look_at_snapshot(o, info->version, path, sizeof(path), &st, err);
 	if (r < 0)
 		return r;
 	if (o->allow_other && getxattr(path, "system.posix_acl_access", NULL, 0) > 0)

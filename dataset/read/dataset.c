@@ -73,8 +73,8 @@ int dataset_open_version(const char *path, uint64_t version, struct dataset **re
 		r = verify_snapshot(d->snapshot, err);
 	if (r == 0)
 		r = backend_store(d->place, false, &d->store, err);
-	if (r == 0 && snapshot_needs_plain_store(snapshot_info(d->snapshot)))
-		r = store_plain_open(d->store, compress_decode, &d->store, err);
+	if (r == 0)
+		r = store_of_snapshot(d->store, snapshot_info(d->snapshot), compress_decode, &d->store, err);
 	if (r < 0) {
 		dataset_close(d);
 		return r;

@@ -9,6 +9,7 @@
 #include "dataset/chunk_id.h"
 #include "dataset/checksum/checksum.h"
 #include "dataset/external.h"
+#include "dataset/snapshot.h"
 #include "lib/cleanup.h"
 #include "lib/container_of.h"
 
@@ -458,5 +459,14 @@ int store_plain_open(struct store *stored, chunk_decode *decode, struct store **
 	p->decode = decode;
 	pthread_mutex_init(&p->lock, NULL);
 	*ret = &p->store;
+	return 0;
+}
+
+int store_of_snapshot(struct store *stored, const struct snapshot_info *info, chunk_decode *decode,
+		      struct store **ret, struct error *err)
+{
+	if (snapshot_needs_plain_store(info))
+		return store_plain_open(stored, decode, ret, err);
+	*ret = stored;
 	return 0;
 }

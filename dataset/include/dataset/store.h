@@ -18,6 +18,7 @@
 #include <sys/uio.h>
 
 struct external_maker;
+struct snapshot_info;
 struct store;
 
 struct store_object {
@@ -61,6 +62,10 @@ void store_free(struct store *s);
  * fails. Remembers the last few chunks. The content of compressed blocks is not checked here: samples have
  * checksums. */
 int store_plain_open(struct store *stored, chunk_decode *decode, struct store **ret, struct error *err);
+/* Gives the store in which the snapshot's chunks have their plain form: the given one, or store_plain_open()
+ * of it. Takes over the store, unless this fails. */
+int store_of_snapshot(struct store *stored, const struct snapshot_info *info, chunk_decode *decode,
+		      struct store **ret, struct error *err);
 
 /* Writes an object, which is durable when this returns 0. -EEXIST: an object of that id exists. */
 int store_put(struct store *s, const struct chunk_id *id, const struct iovec *parts, int n_parts,

@@ -287,6 +287,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 		return ctl_usage(verb, "expected a source and a dataset");
 	if (context.survey.images_only && context.survey.as_files)
 		return ctl_usage(verb, "--images and --as-files cannot be combined: give only one of them");
+	o->append |= o->shared;
 	o->source = argv[optind];
 	o->dataset = context.wait.dataset = argv[optind + 1];
 	o->context = &context;
@@ -350,6 +351,16 @@ static const struct option_row pack_rows[] = {
      .about =
 	 "Adds to a dataset that has samples already. `pack` leaves out a file whose path is there with the "
 	 "same size and modification time. A changed file replaces the older one. Nothing is deleted."},
+    {"shared", option_set_flag, AT(options.shared),
+     .help = "add to a dataset while others do the same; packs all files of SOURCE",
+     .about =
+	 "Adds to a dataset in a folder, as `--append`, while other processes do the same, on this node or "
+	 "on "
+	 "others. Only commits wait for each other, and each makes a version. All files of SOURCE are "
+	 "packed, "
+	 "also those that the dataset has: give each process its own part. If several pack one path, the "
+	 "last "
+	 "commit counts. A killed run leaves nothing that can be continued. A bucket needs no such option."},
     {"skip-unreadable", option_set_flag, AT(options.skip_unreadable),
      .help = "leave out files that cannot be read, and print a line for each"},
     {"images", option_set_flag, AT(survey.images_only),

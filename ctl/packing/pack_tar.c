@@ -48,7 +48,7 @@ static int check_new(struct packing *p, const struct tar_file *file, struct erro
 
 static int add_sample(struct packing *p, const struct chunk_sample *sample, struct error *err)
 {
-	int r = p->options->append ? pack_has(p->writer, sample, err) : 0;
+	int r = p->options->append && !p->options->shared ? pack_has(p->writer, sample, err) : 0;
 
 	if (r > 0) {
 		p->result.n_unchanged++;
@@ -159,7 +159,7 @@ static void end_failed(struct packing *p, int r, struct error *err)
 		writer_discard(p->writer);
 	if (p->writer && r != -ESTALE && err && strlen(err->text) < sizeof(err->text) - 90)
 		strcat(err->text,
-		       is_useless(r)
+		       is_useless(r) || p->options->shared
 			   ? "; the dataset is unchanged"
 			   : "; the dataset is unchanged. To continue, pack the same archive again");
 }

@@ -466,8 +466,9 @@ static int pack_all(struct pack *p, struct error *err)
 	p->result.n_chunks = committed.n_chunks;
 	p->result.version = committed.version;
 	if (r < 0 && r != -ESTALE && err && strlen(err->text) < sizeof(err->text) - 120)
-		strcat(err->text, "; the dataset is unchanged. Run the same command again to continue where "
-				  "this one stopped");
+		strcat(err->text, p->options->shared ? "; the dataset is unchanged"
+						     : "; the dataset is unchanged. Run the same command "
+						       "again to continue where this one stopped");
 	return r;
 }
 

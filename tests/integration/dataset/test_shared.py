@@ -14,7 +14,7 @@ import textwrap
 import time
 import unittest
 
-from dieseld_support import Case, main
+from dieseld_support import SCRATCH, Case, main
 from engines import DIESELCTL, ENGINES
 
 import diesel_loader
@@ -106,6 +106,36 @@ class Shared(Case):
         self.no_leftovers()
         changes = ENGINE.json("log", ENGINE.dataset)["changes"]
         self.assertEqual({change["added"] for change in changes if change["version"] > 1}, {30})
+
+    def test_several_packs_write_into_one_dataset_at_once(self):
+        new("packs")
+        sources, wanted = [], {"first": b"1"}
+        for i in range(4):
+            source = pathlib.Path(SCRATCH, f"part{i}")
+            for k in range(12):
+                path = f"class{k % 3}/{i}-{k}"
+                wanted[path] = f"{i} {k} ".encode() * 100_000
+                (source / path).parent.mkdir(parents=True, exist_ok=True)
+                (source / path).write_bytes(wanted[path])
+            sources.append(source)
+        archive = SCRATCH + "/part0.tar"
+        subprocess.run(["tar", "-cf", archive, "-C", sources[0], "."], check=True)
+        packs = [ENGINE.start("pack", "--shared", "-c", "4M", str(source), ENGINE.dataset) for source in (archive, *sources[1:])]
+        self.assertEqual([(pack.communicate()[1], pack.returncode) for pack in packs], [("", 0)] * 4)
+        self.assertEqual(ENGINE.json("stat", ENGINE.dataset)["version"], 5)
+        self.assertEqual(set(ENGINE.ctl("ls", "-R", ENGINE.dataset).split()), set(wanted))
+        for path in random.sample(sorted(wanted), 5):
+            done = subprocess.run([DIESELCTL, "cat", ENGINE.dataset, path], env=ENGINE.env, capture_output=True, check=True)
+            self.assertEqual(done.stdout, wanted[path])
+        self.assertEqual(ENGINE.json("verify", ENGINE.dataset)["damages"], [])
+        # A pack that finds nothing to pack, and one that is killed, leave the others nothing.
+        os.makedirs(SCRATCH + "/nothing")
+        self.assertIn("there are no files", ENGINE.ctl("pack", "--shared", SCRATCH + "/nothing", ENGINE.dataset, fails=True))
+        killed = ENGINE.start("pack", "--shared", str(sources[1]), ENGINE.dataset)
+        killed.kill()
+        killed.communicate()
+        ENGINE.ctl("pack", "--shared", str(sources[2]), ENGINE.dataset)
+        self.assertFalse(os.path.exists(ENGINE.dataset + "/.shared"))
 
     def test_committed_samples_survive_kills_at_any_moment(self):
         new("kills")

@@ -16,6 +16,7 @@
 #include "lib/text.h"
 #include "lib/units.h"
 #include "ctl/formats/ctl_python.h"
+#include "ctl/packing/labels.h"
 #include "ctl/packing/pack_tar.h"
 
 #define DEFAULT_THREADS 8
@@ -32,6 +33,8 @@ struct pack_context {
 	struct pack_options options;
 	struct ctl_wait wait;
 	struct survey survey;
+	struct labels_options label_options; /* --labels */
+	struct labels *labels;
 	/* --jpeg-restarts */
 	uint64_t n_files[JPEG_RESTARTS_KEPT + 1]; /* indexed by enum jpeg_restarts */
 	uint64_t bytes_before, bytes_after;       /* bytes of the files that got markers */
@@ -216,6 +219,7 @@ static void print_restarts(const struct pack_context *c)
 
 static void context_end(struct pack_context *c)
 {
+	labels_free(c->labels);
 	path_set_free(&c->survey.known);
 	survey_free(&c->survey);
 }
@@ -225,9 +229,10 @@ static void dataset_closep(struct dataset **d)
 	dataset_close(*d);
 }
 
-/* Adds the classes of classes_of; example: one of the new classes. */
+/* Adds the classes of classes_of; example: one of the new classes; longest: raised to the length of the
+ * longest. */
 static int add_classes(const struct survey *s, struct path_set *to, char *example, size_t size,
-		       struct error *err)
+		       size_t *longest, struct error *err)
 {
 	_cleanup_(dataset_closep) struct dataset *d = NULL;
 	int r = dataset_open_version(s->classes_of, 0, &d, err);
@@ -241,6 +246,8 @@ static int add_classes(const struct survey *s, struct path_set *to, char *exampl
 		r = path_set_add(to, name, length);
 		if (r < 0)
 			return error_errno(err, r, "%s", s->classes_of);
+		if (longest && length > *longest)
+			*longest = length;
 		if (r > 0 && example && !*example)
 			text_printable(example, size, name, length);
 	}
@@ -255,13 +262,53 @@ static void tell_missing(struct pack_context *c)
 	struct error text = ERROR_INIT;
 
 	snprintf(missing, sizeof(missing), "%s", s->empty);
-	if (!s->classes_of || add_classes(s, &s->classes, missing, sizeof(missing), NULL) < 0 || !*missing)
+	if (!s->classes_of || add_classes(s, &s->classes, missing, sizeof(missing), NULL, NULL) < 0 ||
+	    !*missing)
 		return;
 	error_set(&text, 0,
 		  "class %s of %s has no samples here: to keep the labels of that dataset, jobs need "
 		  "Dataset(...).with_classes(Dataset(\"%s\").classes)",
 		  missing, s->classes_of, s->classes_of);
 	ctl_warn(c->verb, text.text);
+}
+
+static int read_labels(struct pack_context *c, struct error *err)
+{
+	c->label_options.source = c->options.source;
+	c->label_options.skips_missing = c->options.skip_unreadable;
+	c->label_options.can_skip = !c->is_tar;
+	int r = labels_read(&c->label_options, &c->labels, err);
+
+	if (r == 0)
+		c->survey.labels = labels_for_survey(c->labels);
+	return r;
+}
+
+static void tell_labels(const struct pack_context *c)
+{
+	const struct survey *s = &c->survey;
+	struct error text = ERROR_INIT;
+
+	if (s->n_unlabelled) {
+		error_set(&text, 0, "%llu file%s left out, because %s has no row for %s, such as %s",
+			  (unsigned long long)s->n_unlabelled, units_plural(s->n_unlabelled),
+			  c->label_options.table, s->n_unlabelled == 1 ? "it" : "them", s->unlabelled);
+		ctl_warn(c->verb, text.text);
+	}
+	if (c->labels && labels_n_missing(c->labels)) {
+		error_set(&text, 0, "%llu row%s of %s without a file left out",
+			  (unsigned long long)labels_n_missing(c->labels),
+			  units_plural(labels_n_missing(c->labels)), c->label_options.table);
+		ctl_warn(c->verb, text.text);
+	}
+	if (c->labels && labels_differ(c->labels) && !s->classes_of) {
+		error_set(&text, 0,
+			  "the labels of %s are not 0, 1, 2 and so on, so class numbers differ from them: "
+			  "the class of "
+			  "number k is Dataset(...).classes[k]",
+			  c->label_options.table);
+		ctl_warn(c->verb, text.text);
+	}
 }
 
 static int run(const struct option_verb *verb, int argc, char **argv)
@@ -303,9 +350,14 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	if (context.is_tar && context.orders && o->order == PACK_ORDER_RANDOM)
 		return ctl_usage(verb, "--order random applies only to files of a folder: an archive is "
 				       "packed in its own order");
-	if (context.survey.classes_of &&
-	    add_classes(&context.survey, &context.survey.known, NULL, 0, &err) < 0)
+	if (context.survey.classes_of && add_classes(&context.survey, &context.survey.known, NULL, 0,
+						     &context.label_options.digits, &err) < 0)
 		return ctl_failed(verb, &err);
+	if (context.label_options.table
+		? read_labels(&context, &err) < 0
+		: context.label_options.label_column || context.label_options.path_column)
+		return err.code ? ctl_failed(verb, &err)
+				: ctl_usage(verb, "--label and --path need --labels");
 	ctl_wait_begin(&context.wait);
 	ctl_stop_on_signals();
 
@@ -315,6 +367,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	if (r < 0)
 		return ctl_failed(verb, &err);
 	tell_taken(&context);
+	tell_labels(&context);
 	tell_missing(&context);
 	if (context.json) {
 		print_json(&result, clock_monotonic_ns() - start_ns, o->rewrite, &context);
@@ -377,6 +430,21 @@ static const struct option_row pack_rows[] = {
 	 "folder that is not a class of "
 	 "DATASET. It accepts one of DATASET's classes without samples, and prints which class has none. "
 	 "Labels follow from the folders that have samples, so jobs number them by `with_classes()`."},
+    {"labels", option_set_string, AT(label_options.table), .value = "FILE", .takes = OPTION_FILE,
+     .help = "take classes from a table, .csv, .tsv or .jsonl, instead of folders",
+     .about = "Takes the classes from a table, which is CSV or TSV with a first line of column names, or "
+	      "JSON lines "
+	      "(.jsonl). A row names a file below SOURCE, with or without its ending, and its label, which "
+	      "is a name "
+	      "or a whole number. A sample's path is CLASS/FILE. Whole numbers get zeros in front, so that "
+	      "classes "
+	      "are numbered in their order. Files without a row are left out, with a line. A row without a "
+	      "file is "
+	      "an error, unless --skip-unreadable is given."},
+    {"label", option_set_string, AT(label_options.label_column), .value = "COLUMN",
+     .help = "column of the labels (default: label, or the only other one)"},
+    {"path", option_set_string, AT(label_options.path_column), .value = "COLUMN",
+     .help = "column of the files (default: file_name, or the first one)"},
     {"as-files", option_set_flag, AT(survey.as_files),
      .help = "pack every file unchanged: hidden ones, archives, files of databases",
      .about = "Packs every file unchanged: hidden ones, archives, files of databases and of datasets. `pack` "
@@ -473,36 +541,36 @@ const struct option_verb ctl_pack = {
 	    "tar cf - -C DIR . | dieselctl pack - DATASET. pack follows links in a folder. The dataset "
 	    "changes at\n"
 	    "the end or not at all. After an interruption, the same command continues.\n",
-    .about = "Packs all regular files below SOURCE, or those of a tar archive. Its top-level folders become "
-	     "classes, numbered in the order of their names, as torchvision's ImageFolder does. `pack` "
-	     "follows symbolic links; a dangling one, and one that leads to a folder above it, is an error. "
-	     "`pack` leaves out FIFOs, sockets and devices, and counts them.\n"
-	     "`pack` also leaves out hidden files and folders (.DS_Store, .ipynb_checkpoints), others that "
-	     "file managers leave (Thumbs.db, __MACOSX), and datasets within the source. The last line "
-	     "counts them. It refuses a source whose files are not samples: LMDB, archives, Parquet, "
-	     "Arrow, TFRecord and HDF5 files, shards of other loaders. It also refuses a class folder "
-	     "without samples, because the classes behind it would have other numbers without it. Among "
-	     "images, it takes files that are not images, and images in no class folder, and prints a line.\n"
-	     "The dataset changes at the end or not at all. When a run is interrupted (a signal, a full "
-	     "disk, a power cut), the same command continues where it stopped. It uses the chunks whose "
-	     "files have not changed since.\n"
-	     "A SOURCE that is not a folder is a tar archive, uncompressed or compressed by gzip or zstd; "
-	     "`-` is an archive on standard input:\n"
-	     "`tar cf - -C photos . | dieselctl pack - photos.diesel`\n"
-	     "`pack` takes its files in the archive's order, one in memory at a time. The archive may have "
-	     "only files and folders. A link, device or FIFO is an error that names the path. So is a path "
-	     "that is absolute, leads outside, or is there twice, and an archive that is damaged or cut off. "
-	     "Then `pack` publishes nothing, and removes the chunks that it wrote. After an interruption, "
-	     "`pack` of the same archive continues. It does not write samples again that are in chunks "
-	     "already, byte by byte. `tar --dereference --hard-dereference` makes archives without links.\n"
-	     "Jobs shuffle within windows of some chunks. If neighbours in an archive are alike, folder by "
-	     "folder, extract it and pack the folder, as `--order random` does.\n"
-	     "`hf:FOLDER`, `parquet:PATH`, `mds:FOLDER`, `litdata:FOLDER`, `tfrecord:FILES` and "
-	     "`arrayrecord:FILES` are "
-	     "datasets of other libraries, which Python reads (`DIESEL_PYTHON`, else the `python3` next to "
-	     "`dieselctl`, "
-	     "else the one in PATH), with the package `diesel_loader` and that library's own. "
-	     "`dieselctl pack --help hf:` lists their options.",
+    .about =
+	"Packs all regular files below SOURCE, or those of a tar archive. Its top-level folders become "
+	"classes, numbered in the order of their names, as torchvision's ImageFolder does. `pack` "
+	"follows symbolic links; a dangling one, and one that leads to a folder above it, is an error. "
+	"`pack` leaves out FIFOs, sockets and devices, and counts them.\n"
+	"`pack` also leaves out hidden files and folders (.DS_Store, .ipynb_checkpoints), others that "
+	"file managers leave (Thumbs.db, __MACOSX), and datasets within the source. The last line "
+	"counts them. It refuses a source whose files are not samples: LMDB, archives, Parquet, "
+	"Arrow, TFRecord and HDF5 files, shards of other loaders. It also refuses a class folder "
+	"without samples, because the classes behind it would have other numbers without it. Among "
+	"images, it takes files that are not images, and images in no class folder, and prints a line.\n"
+	"The dataset changes at the end or not at all. When a run is interrupted (a signal, a full "
+	"disk, a power cut), the same command continues where it stopped. It uses the chunks whose "
+	"files have not changed since.\n"
+	"A SOURCE that is not a folder is a tar archive, uncompressed or compressed by gzip or zstd; "
+	"`-` is an archive on standard input:\n"
+	"`tar cf - -C photos . | dieselctl pack - photos.diesel`\n"
+	"`pack` takes its files in the archive's order, one in memory at a time. The archive may have "
+	"only files and folders. A link, device or FIFO is an error that names the path. So is a path "
+	"that is absolute, leads outside, or is there twice, and an archive that is damaged or cut off. "
+	"Then `pack` publishes nothing, and removes the chunks that it wrote. After an interruption, "
+	"`pack` of the same archive continues. It does not write samples again that are in chunks "
+	"already, byte by byte. `tar --dereference --hard-dereference` makes archives without links.\n"
+	"Jobs shuffle within windows of some chunks. If neighbours in an archive are alike, folder by "
+	"folder, extract it and pack the folder, as `--order random` does.\n"
+	"Python reads datasets of other libraries: `hf:FOLDER`, `parquet:PATH`, `mds:FOLDER`, "
+	"`litdata:FOLDER`, `tfrecord:FILES` and `arrayrecord:FILES`. It also reads tables that name files: "
+	"`csv:FILE` and `jsonl:FILE`. The Python is that of `DIESEL_PYTHON`, else the `python3` next to "
+	"`dieselctl`, else the one in PATH. It needs the package `diesel_loader` and the library's own. "
+	"`dieselctl pack --help hf:` lists the options.",
     OPTION_ROWS(pack_rows),
     .takes = OPTION_FILE,
     .run = run,

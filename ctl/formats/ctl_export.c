@@ -8,7 +8,8 @@
 
 #define N_WORDS(array) (sizeof(array) / sizeof(*(array)))
 
-static const char *const formats[] = {"hf:", "parquet:", "mds:", "litdata:", "tfrecord:", "arrayrecord:"};
+static const char *const formats[] = {
+    "hf:", "parquet:", "mds:", "litdata:", "tfrecord:", "arrayrecord:", "csv:", "jsonl:"};
 
 bool ctl_is_foreign(int argc, char **argv)
 {

@@ -2,6 +2,7 @@
 #include "pack_tar.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -19,7 +20,8 @@ struct packing {
 	struct writer *writer;
 	struct resume *resume;
 	struct path_set paths;
-	char name[CHUNK_NAME_MAX + 1]; /* needed by the survey, which requires a terminator */
+	char name[CHUNK_NAME_MAX + 1];   /* needed by the survey, which requires a terminator */
+	char sample[CHUNK_NAME_MAX + 1]; /* path of the sample; with labels */
 	struct pack_result result;
 };
 
@@ -84,6 +86,15 @@ static int add_file(struct packing *p, const struct tar_file *file, struct error
 	int rewritten = o->rewrite ? o->rewrite(file->data, file->bytes, &made, &made_bytes, &note) : 0;
 
 	text_printable(text, sizeof(text), file->path, file->path_length);
+	if (o->survey->labels) {
+		int n = snprintf(p->sample, sizeof(p->sample), "%s/%s", o->survey->class_name, p->name);
+
+		if (n < 0 || (size_t)n >= sizeof(p->sample))
+			return error_set(err, -ENAMETOOLONG, "%s: '%s' is too long with its class in front",
+					 tar_name(p->tar), text);
+		sample.path = p->sample;
+		sample.path_length = (size_t)n;
+	}
 	if (rewritten < 0)
 		return error_errno(err, rewritten, "%s: '%s'", tar_name(p->tar), text);
 	if (o->rewrite)

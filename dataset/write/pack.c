@@ -349,7 +349,7 @@ static int choose_files(struct pack *p, struct error *err)
 
 static int file_error(const struct pack *p, const struct read_item *item, struct error *err)
 {
-	struct path_text path = source_path(p->source, item->file);
+	struct path_text path = source_file_path(p->source, item->file);
 	char text[200], size[24], limit[24];
 
 	if (p->source->dataset && item->note.text[0])
@@ -370,7 +370,7 @@ static int file_error(const struct pack *p, const struct read_item *item, struct
 
 static void tell_rewritten(const struct pack *p, const struct read_item *item)
 {
-	struct path_text path = source_path(p->source, item->file);
+	struct path_text path = source_file_path(p->source, item->file);
 	char text[200];
 	struct pack_rewritten file = {
 	    .result = item->rewritten,
@@ -480,6 +480,12 @@ int pack_run(const struct pack_options *options, struct pack_result *ret, struct
 
 	if (r == 0 && !options->survey->as_files && is_dataset(options->source))
 		r = source_of_dataset(options->source, &p.source, err);
+	if (r == 0 && p.source && options->survey->labels)
+		r = error_set(
+		    err, -EINVAL,
+		    "%s is a dataset, whose samples have their classes: --labels applies only to files of a "
+		    "folder or an archive",
+		    options->source);
 	if (r == 0 && p.source)
 		with_layout.layout = snapshot_info(dataset_snapshot(p.source->dataset))->layout;
 	if (r == 0)

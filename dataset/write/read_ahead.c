@@ -71,8 +71,8 @@ static int read_sample(const struct read_ahead *ra, const struct source_file *fi
 static int read_file(const struct read_ahead *ra, const struct source_file *file, struct read_item *item)
 {
 	/* O_NONBLOCK, because what was a regular file during the walk may have become a FIFO. */
-	_cleanup_(closep) int fd =
-	    openat(ra->source->dir_fd, source_path(ra->source, file).text, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	_cleanup_(closep) int fd = openat(ra->source->dir_fd, source_file_path(ra->source, file).text,
+					  O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	struct stat st;
 	size_t done = 0;
 

@@ -62,13 +62,21 @@ static uint64_t mtime_of(const struct stat *st)
 
 static int add_file(struct source_walk *scan, size_t length, const struct stat *st)
 {
+	const char *class = scan->survey->labels ? scan->survey->class_name : NULL;
+	size_t prefix = class ? strlen(class) + 1 : 0;
 	struct source_file file = {
 	    .path_offset = scan->paths.bytes,
 	    .bytes = (uint64_t)st->st_size,
 	    .mtime_ns = mtime_of(st),
-	    .path_length = (uint16_t)length,
+	    .path_length = (uint16_t)(prefix + length),
+	    .prefix_length = (uint16_t)prefix,
 	};
 
+	if (prefix + length > CHUNK_NAME_MAX)
+		return report(scan, -ENAMETOOLONG, ", with its class in front");
+	if (class &&
+	    (buffer_append(&scan->paths, class, prefix - 1) < 0 || buffer_append(&scan->paths, "/", 1) < 0))
+		return error_errno(scan->err, -ENOMEM, "%s", scan->options->root);
 	if (buffer_append(&scan->paths, scan->path, length + 1) < 0 ||
 	    buffer_append(&scan->files, &file, sizeof(file)) < 0)
 		return error_errno(scan->err, -ENOMEM, "%s", scan->options->root);

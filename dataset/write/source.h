@@ -24,7 +24,8 @@ struct source_file {
 	uint64_t mtime_ns;
 	uint64_t xxh3; /* of a dataset's sample; 0: not known */
 	uint16_t path_length;
-	bool skip; /* set by the packer if it has this file already */
+	uint16_t prefix_length; /* of the path's part that the file does not have: its class and a slash */
+	bool skip;              /* set by the packer if it has this file already */
 };
 
 struct pack_source {
@@ -33,7 +34,7 @@ struct pack_source {
 	struct dataset *dataset; /* the source is a dataset, whose samples are the files; NULL: a folder */
 	struct source_file *files;
 	size_t n_files;
-	char *paths;      /* relative to the root, each with a terminator */
+	char *paths;      /* of the samples, each with a terminator */
 	uint64_t n_other; /* files that are not regular */
 };
 
@@ -57,9 +58,17 @@ int source_scan(const struct source_options *options, struct survey *survey, str
 int source_of_dataset(const char *path, struct pack_source **ret, struct error *err);
 void source_free(struct pack_source *s);
 
+/* Returns the path of the file's sample. */
 static inline struct path_text source_path(const struct pack_source *s, const struct source_file *f)
 {
 	return (struct path_text){s->paths + f->path_offset, f->path_length};
+}
+
+/* Returns where the file lies, relative to the root. */
+static inline struct path_text source_file_path(const struct pack_source *s, const struct source_file *f)
+{
+	return (struct path_text){s->paths + f->path_offset + f->prefix_length,
+				  f->path_length - f->prefix_length};
 }
 
 /* Returns the file of this path, or NULL. */

@@ -110,7 +110,7 @@ int survey_folder(struct survey *s, const char *path, struct error *err)
 	r = leave_hidden(s, path, err);
 	if (r != 0)
 		return r < 0 ? r : 0;
-	return strchr(path, '/') ? 1 : keep_folder(s, path, err);
+	return strchr(path, '/') || s->labels ? 1 : keep_folder(s, path, err);
 }
 
 static void note_example(char *text, size_t size, const char *path)
@@ -132,29 +132,47 @@ static int take_class(struct survey *s, const char *path, size_t length, struct 
 	int r = path_set_add(&s->classes, path, length);
 
 	if (r > 0 && s->classes_of && (r = path_set_add(&s->known, path, length)) > 0)
-		return error_set(err, -EINVAL, "the class folder %s of %s is not a class of %s",
-				 text_printable(text, sizeof(text), path, length), s->source, s->classes_of);
+		return error_set(err, -EINVAL, "the class %s%s of %s is not a class of %s",
+				 s->labels ? "" : "folder ", text_printable(text, sizeof(text), path, length),
+				 s->source, s->classes_of);
 	return r < 0 ? error_errno(err, r, "%s", s->source) : 0;
+}
+
+/* Returns false if the file has no label. */
+static bool take_label(struct survey *s, const char *path)
+{
+	s->class_name = s->labels->class_of(path, s->labels->context);
+	if (s->class_name)
+		return true;
+	s->n_unlabelled++;
+	note_example(s->unlabelled, sizeof(s->unlabelled), path);
+	return false;
 }
 
 int survey_file(struct survey *s, const char *path, struct error *err)
 {
+	const char *class = path;
 	size_t top = strchr(path, '/') ? strcspn(path, "/") : 0;
 	bool image = is_image(path);
-	int r;
+	int r = s->as_files ? 0 : leave_hidden(s, path, err);
 
-	if (s->as_files)
-		return 1;
-	r = leave_hidden(s, path, err);
 	if (r != 0)
 		return r < 0 ? r : 0;
+	if (s->labels) {
+		if (!take_label(s, path))
+			return 0;
+		class = s->class_name;
+		top = strlen(class);
+	}
+	if (s->as_files)
+		return 1;
 	if (s->images_only && !(image && top)) {
 		s->n_left++;
 		return 0;
 	}
 	r = check_no_container(s, path, err);
 	if (r == 0 && top)
-		r = take_class(s, path, top, err);
+		r = take_class(s, class, top, err);
 	if (r < 0)
 		return r;
 	if (!image) {
@@ -175,6 +193,8 @@ int survey_end(struct survey *s, struct error *err)
 	size_t n_classes = s->classes.n;
 	char text[200];
 
+	if (s->labels)
+		return s->labels->end(s->labels->context, err);
 	for (size_t at = 0; n_classes && !s->drop_empty && at < s->folders_bytes;
 	     at += strlen(s->folders + at) + 1) {
 		const char *name = s->folders + at;
@@ -203,6 +223,7 @@ void survey_begin(struct survey *s, const char *source)
 			     .drop_empty = s->drop_empty,
 			     .classes_of = s->classes_of,
 			     .known = s->known,
+			     .labels = s->labels,
 			     .source = source};
 }
 

@@ -19,6 +19,15 @@
 #include "dataset/path_set.h"
 #include "lib/error.h"
 
+/* Classes from elsewhere than the first folders of the paths. */
+struct survey_labels {
+	/* Returns the class of a file by its path in the source, or NULL: the file is left out. */
+	const char *(*class_of)(const char *path, void *context);
+	/* All files are known. An error ends the pack. */
+	int (*end)(void *context, struct error *err);
+	void *context;
+};
+
 struct survey {
 	/* Set by the owner. */
 	bool as_files;    /* each file is a sample, whatever its type */
@@ -28,12 +37,16 @@ struct survey {
 	const char *classes_of; /* a dataset, for error texts, that has all classes, with samples or without;
 				   or NULL */
 	struct path_set known;  /* the classes of classes_of */
+	const struct survey_labels *labels; /* NULL: classes are first folders */
 
 	const char *source;                     /* path of the source, for error texts */
 	uint64_t n_left;                        /* files left out by images_only */
 	uint64_t n_datasets;                    /* datasets left out, including the one that is written */
 	uint64_t n_images, n_others, n_outside; /* taken: images; other files; images in no class folder */
-	char other[100], outside[100], dataset[100]; /* one example of each, for messages */
+	uint64_t n_unlabelled;                  /* files left out by labels */
+	const char *class_name;                 /* of the file that was taken last; with labels */
+	char unlabelled[100];
+	char other[100], outside[100], dataset[100]; /* one example each, for messages */
 
 	char empty[100]; /* a class of classes_of that has a folder, and no sample */
 	struct path_set

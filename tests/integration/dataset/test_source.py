@@ -123,6 +123,58 @@ class Source(unittest.TestCase):
             self.refused("--classes-of", train, source, self.dataset, says=f"the class folder cow of {source} is not a class of {train}")
         self.refused("--classes-of", self.root / "nowhere", self.source, self.dataset, says="nowhere")
 
+    def table(self, *lines, name="labels.csv"):
+        path = self.root / name
+        path.write_text("".join(f"{line}\n" for line in lines))
+        return ["--labels", path]
+
+    def test_labels_of_a_table_are_the_classes(self):
+        self.write("1.jpg", "2.jpg", "sub/3.png", "4.jpg")
+        quoted = '4.jpg,"a ""b"", c\nd",'
+        for table in (self.table("\ufefffile_name,label,more", f"./{self.source.name}/1.jpg,dog,1", "2,cat/x,", "", "sub/3,dog,3", quoted),
+                      self.table("more\tlabel\tfile_name", "1\tdog\t1.jpg", "2\tcat/x\t2.jpg", "3\tdog\tsub/3.png", '\t"a ""b"", c\nd"\t4.jpg', name="l.tsv"),
+                      self.table('{"label": "dog", "file_name": "1.jpg"}', '{"label": "cat/x", "file_name": "2"}',
+                                 f'{{"label": "dog", "file_name": "{self.source}/sub/3.png"}}', '{"file_name": "4", "label": "a \\"b\\", c\\nd"}', name="l.jsonl")):
+            for source in (self.source, self.archive()) if table[1].suffix == ".tsv" else [self.source]:
+                shutil.rmtree(self.dataset, ignore_errors=True)
+                self.packed("--images", source, *table)
+                self.assertEqual(names(self.dataset), ['a "b", c\nd/4.jpg', "cat%2Fx/2.jpg", "dog/1.jpg", "dog/sub/3.png"])
+                self.assertEqual(dieselctl("cat", self.dataset, "dog/sub/3.png").stdout, "sub/3.png")
+                self.assertIn("; 4 unchanged", self.packed("--append", source, *table))
+
+    def test_labels_that_are_numbers_keep_their_order(self):
+        self.write("1.jpg", "2.jpg", "3.jpg", "4.jpg")
+        warns = " are not 0, 1, 2 and so on, so class numbers differ from them: the class of number k is Dataset(...).classes[k]"
+        table = self.table("id,score,kind", "1,0.5,10", "2,0.5,9.0", "3,0.5,8", "4,0.5,08")
+        self.packed(self.source, *table, "--label", "kind", warns=f"the labels of {table[1]}{warns}")
+        self.assertEqual(names(self.dataset), ["08/3.jpg", "08/4.jpg", "09/2.jpg", "10/1.jpg"])
+        validation = self.root / "validation.diesel"
+        table = self.table("id,kind", "1,8", "2,9", "3,8", "4,8")
+        done = dieselctl("pack", self.source, validation, *table, "--classes-of", self.dataset)
+        self.assertEqual(names(validation), ["08/1.jpg", "08/3.jpg", "08/4.jpg", "09/2.jpg"], done.stderr)
+        shutil.rmtree(self.dataset)
+        self.packed(self.source, *self.table("id,kind", "1,0", "2,1", "3,0", "4,2"))
+
+    def test_rows_and_files_that_do_not_fit_are_named(self):
+        self.write("1.jpg", "2.jpg", "2.png", "3.jpg")
+        for lines, says in ((("f,l", "1,a", "9,b"), "1 of 2 rows of .* name no file of .*, such as '9' in line 3: correct the rows, or add --skip-unreadable"),
+                            (("f,l", "2,a"), "line 2: '2' names several files"), (("f,l", "1,a", "1,b"), "'1' has two labels, in lines 2 and 3"),
+                            (("f,l", "1,0", "3,0.5"), "line 3: '0.5' is a label below zero or with a fraction"), (("f,l", "1,-1"), "line 2: '-1' is a label below"),
+                            (("f,l", "1,"), "line 2: '1' has no label"), (("f,l", "1"), "line 2: .* different numbers of cells"), (("f,l", '1,"a'), "line 2: a quote is not"),
+                            (("1.jpg,a",), "begins with '1.jpg', which looks like a file"), (("f,a,b", "1,2,3"), "choose one with --label COLUMN; it has f, a, b"),
+                            (("f",), "has one column, 'f'"), (("f,l",), "has no rows"), ((), "is empty")):
+            done = dieselctl("pack", self.source, self.dataset, *self.table(*lines))
+            self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done)
+            self.assertRegex(done.stderr, says)
+        for line, says in (('{"f": "1", "l": [1]}', "line 1: 'l' is a list"), ("[]", "line 1: the line is no JSON object"), ('{"f": "1", "l": null}', "has no label")):
+            self.refused(self.source, self.dataset, *self.table(line, name="l.jsonl"), says=says)
+        self.refused(self.source, self.dataset, "--labels", self.root / "l.txt", says="does not end in .csv, .tsv or .jsonl")
+        self.assertFalse((self.dataset / "snapshot").exists())
+        done = dieselctl("pack", self.source, self.dataset, *self.table("f,l", "1,a", "9,b"), "--skip-unreadable")
+        self.assertRegex(done.stderr, "3 files left out, because .* has no row for them, such as .*\n.*1 row of .* without a file left out\n$")
+        self.assertEqual(names(self.dataset), ["a/1.jpg"])
+        self.refused(self.dataset, self.root / "other", *self.table("f,l", "1,a"), says="is a dataset, whose samples have their classes")
+
     def test_a_class_of_nothing_but_hidden_files_is_refused(self):
         self.write("ant/1.jpg", "bird/.gitkeep", "cat/1.jpg")
         for source in self.each_way():

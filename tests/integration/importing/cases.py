@@ -176,6 +176,39 @@ class Parquet(Case):
         self.refuses("cannot run /nope/python3", "pack", source, DIESEL_PYTHON="/nope/python3")
 
 
+class Listed(Case):
+    def setUp(self):
+        super().setUp()
+        (self.folder / "photos").mkdir()
+        for row in self.rows:
+            (self.folder / f"photos/{row['id']}.jpg").write_bytes(row["image"])
+
+    def test_a_table_names_files_and_has_fields(self):
+        import csv
+        wanted = [{"id": row["id"], "image": row["image"], "caption": row["caption"] or "", "score": row["score"], "zip": f"{row['id']:03d}", "n": row["id"] or None}
+                  for row in self.rows]
+        with open(self.folder / "a.csv", "w", newline="", encoding="utf-8-sig") as file:
+            writer = csv.writer(file)
+            writer.writerow(["", "file_name", *[name for name in wanted[0] if name != "image"]])
+            writer.writerows([i, f"{row['id']}.jpg", *[value for name, value in row.items() if name != "image"]] for i, row in enumerate(wanted))
+        with open(self.folder / "b.jsonl", "w", encoding="utf-8") as file:
+            file.writelines(json.dumps({"image_file_name": f"photos/{row['id']}.jpg", **{k: v for k, v in row.items() if k != "image"}}) + "\n\n" for row in wanted)
+        self.packs(f"csv:{self.folder}/a.csv", "--root", self.folder / "photos", "--label", "zip")
+        self.has_all(wanted)
+        self.assertEqual(diesel_loader.Dataset(self.dataset).classes, [row["zip"] for row in wanted])
+        self.dataset = self.folder / "b.diesel"
+        self.packs(f"jsonl:{self.folder}/b.jsonl", "--threads", "2")
+        self.has_all(wanted)
+
+    def test_tables_that_are_wrong(self):
+        for name, text, says in (("a.csv", "file_name\nphotos/../../a\n", "line 2: names the file .* outside of"), ("a.csv", "file_name\n\nphotos/1.png\n", "line 3: no file photos/1.png in"),
+                                 ("a.csv", "file_name,x\n1\n", "line 2: has 1 cells, but the first line has 2"), ("a.csv", "file_name\n\"a\n", "line 2: unexpected end of data"),
+                                 ("a.csv", "image,file_name\n1,photos/1.jpg\n", "becomes the field 'image', but there is such a column"), ("a.csv", "x\n", "has no rows"),
+                                 ("a.jsonl", '{"x": 1}\n[]\n', "line 2: is no JSON object"), ("a.jsonl", '{"x": "\udcff"}\n', "line 1: is not UTF-8")):
+            (self.folder / name).write_text(text, errors="surrogateescape")
+            self.refuses(f"{name}.*{says}", "pack", f"{name[2:]}:{self.folder / name}")
+
+
 class Life(Case):
     def source(self):
         for i in range(8):

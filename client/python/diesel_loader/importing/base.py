@@ -45,6 +45,8 @@ class Options(NamedTuple):
     records: str = ""              # "example" or "bytes"; empty: the format's usual one
     label: str = ""                # column that gives the samples' classes
     split: str = ""
+    files: tuple[str, ...] = ()    # columns of a table that name files
+    root: str = ""                 # folder of these files; empty: the table's
 
 
 class Source(Protocol):

@@ -15,8 +15,10 @@ from .base import Options, Refused, Source
 
 # Format: module and function that open it.
 FORMATS = {"hf": ("arrow", "open_hf"), "parquet": ("arrow", "open_parquet"), "mds": ("mds", "open_source"), "litdata": ("litdata", "open_source"),
-           "tfrecord": ("records", "open_tfrecord"), "arrayrecord": ("records", "open_arrayrecord")}
-PACK_HELP = """FORMAT is one of: hf (a folder of Hugging Face's datasets), parquet, mds, litdata, tfrecord, arrayrecord.
+           "tfrecord": ("records", "open_tfrecord"), "arrayrecord": ("records", "open_arrayrecord"), "csv": ("listed", "open_csv"),
+           "jsonl": ("listed", "open_jsonl")}
+PACK_HELP = """FORMAT is one of: hf (a folder of Hugging Face's datasets), parquet, mds, litdata, tfrecord, arrayrecord, csv, jsonl (tables
+that name files).
 Images stay encoded. The same command continues an interrupted import."""
 
 
@@ -40,6 +42,8 @@ def pack_parser() -> Parser:
     add("--split", default="", metavar="NAME", help="of several splits")
     add("--text", type=names, default=(), metavar="A,B", help="columns of bytes that are UTF-8 text")
     add("--arrays", type=names, default=(), metavar="A,B", help="TFRecord features that are arrays even with one value")
+    add("--files", type=names, default=(), metavar="A,B", help="csv and jsonl: columns that name files (default: file_name, and those that end in _file_name)")
+    add("--root", default="", metavar="FOLDER", help="csv and jsonl: folder of these files (default: the table's)")
     add("--records", choices=("example", "bytes"), default="", help="what a record is: tf.train.Example (default for tfrecord), "
         "or one value of bytes (default for arrayrecord)")
     add("--threads", "--jobs", "-j", type=int, default=0, metavar="N", help="processes that read (default: one per 256 MiB, at most one per CPU, and 8)")
@@ -77,7 +81,7 @@ def pack(argv: list[str]) -> int:
     begin = time.monotonic()
     plan = run.Plan(a.dataset, a.append, a.seed, a.order == "source", a.threads, console.parse_size(a.buffer, "--buffer"),
                     console.parse_size(a.commit, "--commit"), console.parse_size(a.chunk_size, "--chunk-size"), a.zstd, a.digest, a.meta)
-    source = open_source(a.sources, Options(a.columns, a.text, a.arrays, a.records, a.label, a.split))
+    source = open_source(a.sources, Options(a.columns, a.text, a.arrays, a.records, a.label, a.split, a.files, a.root))
     report = run.run(source, plan)
     seconds = time.monotonic() - begin
     print(json.dumps(as_json(report, seconds)) if a.json else summary(report, seconds))

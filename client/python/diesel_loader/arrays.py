@@ -10,7 +10,7 @@ import multiprocessing
 
 import numpy
 
-from .fields import dtype_of, pad_fields
+from .fields import check_rows, dtype_of, pad_fields
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,9 +68,10 @@ def pad_collate(samples: list[Any], value: float = 0, multiple: int = 1) -> Any:
 
 
 def _padded(arrays, value, multiple):
-    """Returns (arrays of different lengths in one, their lengths)."""
+    """Returns (arrays of different lengths in one, their lengths). The dtype is one that holds the values of all."""
     longest = max(len(array) for array in arrays)
-    data = numpy.full((len(arrays), -(-longest // multiple) * multiple, *arrays[0].shape[1:]), value, arrays[0].dtype)
+    check_rows(arrays)
+    data = numpy.full((len(arrays), -(-longest // multiple) * multiple, *arrays[0].shape[1:]), value, numpy.result_type(*{array.dtype for array in arrays}))
     for row, array in zip(data, arrays):
         row[:len(array)] = array
     return data, numpy.array([len(array) for array in arrays])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 
 import torch
 import torch.multiprocessing
 import torch.utils.data
 
-from .fields import dtype_of, pad_fields
+from .fields import check_rows, dtype_of, pad_fields
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,9 +77,11 @@ def pad_collate(samples: list[Any], value: float = 0, multiple: int = 1) -> Any:
 
 
 def _padded(tensors, value, multiple):
-    """Returns (tensors of different lengths in one, their lengths)."""
+    """Returns (tensors of different lengths in one, their lengths). The dtype is one that holds the values of all."""
     longest = max(len(tensor) for tensor in tensors)
-    data = tensors[0].new_full((len(tensors), -(-longest // multiple) * multiple, *tensors[0].shape[1:]), value)
+    check_rows(tensors)
+    dtype = functools.reduce(torch.promote_types, {tensor.dtype for tensor in tensors})
+    data = tensors[0].new_full((len(tensors), -(-longest // multiple) * multiple, *tensors[0].shape[1:]), value, dtype=dtype)
     for row, tensor in zip(data, tensors):
         row[:len(tensor)] = tensor
     return data, torch.tensor([len(tensor) for tensor in tensors])

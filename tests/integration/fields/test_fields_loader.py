@@ -156,6 +156,16 @@ class Native(Case):
                 self.assertEqual(batch["tokens"].shape[1], max(batch["tokens_lengths"].tolist()))
                 self.assertEqual(batch["tokens"].sum(1).tolist(), [k * (k + 1) // 2 for k in batch["n"].tolist()])
 
+    def test_padding_neither_narrows_nor_repeats_nor_drops(self):
+        wide = [{"tokens": numpy.array([1], "uint8")}, {"tokens": numpy.array([300, 2**40])}]
+        for module in MODULES:
+            self.assertEqual(module.pad_collate(wide)["tokens"].tolist(), [[1, 0], [300, 2**40]])
+            with self.assertRaisesRegex(KeyError, "different fields: .'tokens'. and .'mask', 'tokens'."):
+                module.pad_collate([wide[0], {**wide[1], "mask": 1}])
+            with self.assertRaisesRegex(ValueError, r"shapes \(1, 4\) and \(2, 1\)"):
+                make = torch.ones if module is of_torch else numpy.ones
+                module.pad_collate([(make((1, 4)), 0), (make((2, 1)), 0)])
+
     def test_bucketed_batches_have_every_sample(self):
         for options in {}, {"transform": {"n": negative}, "num_workers": 2}:
             loader = self.loader(of_numpy, "n", order=of_numpy.Order(bucket_by_length=2), **options)
@@ -184,6 +194,10 @@ class Transformed(Case):
                     self.assertEqual(batch["caption"], [sample(k)["caption"] for k in ks])
             with self.assertRaisesRegex(ValueError, "'mask'.*fields="):
                 self.loader(module, "n", transform={"mask": mean})
+            with self.assertRaisesRegex(ValueError, "'imgae', which the samples lack; they have boxes, caption"):
+                next(iter(self.loader(module, transform={"imgae": mean}, num_workers=0)))
+            with self.assertRaisesRegex(ValueError, "__label__ is no field: target_transform= changes labels"):
+                self.loader(module, "n", "__label__", transform={"__label__": negative})
 
     def test_pil_loader_decodes_all_images(self):
         for module in MODULES:

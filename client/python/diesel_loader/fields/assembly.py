@@ -6,7 +6,7 @@ import ctypes
 import time
 
 from .. import assembly, errors, native
-from . import npy
+from . import check_same, npy
 from .decode import ID, KEY, LABEL, SPECIAL
 
 TYPE_CHECKING = False
@@ -20,11 +20,7 @@ def collate(arrays: Any, samples: list[Any], allocate: Any = None) -> Any:
     first = samples[0]
     if not isinstance(first, dict):
         return arrays.column(samples, allocate)
-    for sample in samples:
-        if not isinstance(sample, dict) or sample.keys() != first.keys():
-            theirs = sorted(sample) if isinstance(sample, dict) else f"a {type(sample).__name__}"
-            raise KeyError(f"samples of one batch have different fields: {sorted(first)} and {theirs}: choose those that all have, with "
-                           "Dataset(PATH, fields=...), or pass collate_fn=")
+    check_same(samples)
     return {name: arrays.column([sample[name] for sample in samples], allocate) for name in first}
 
 
@@ -38,12 +34,15 @@ class Collate:
         return collate(self._arrays, samples)
 
 
-def check_named(dataset: Any, loader: Any, transform: Any) -> None:
-    """Raises ValueError if there is a function for a field that is not chosen."""
+def check_named(dataset: Any, loader: Any, transform: Any) -> list[str]:
+    """Returns the fields for which there is a function. Raises ValueError if one of them is not chosen."""
     chosen = dataset.field_names
     named = [*(transform if isinstance(transform, dict) else ()), *(loader if isinstance(loader, dict) else ())]
+    if special := [name for name in named if name in SPECIAL]:
+        raise ValueError(f"{special[0]} is no field: target_transform= changes labels, and a function of the whole sample the others")
     if chosen is not None and (unknown := [name for name in named if name not in chosen]):
         raise ValueError(f"there is a function for field {unknown[0]!r}, which is not in fields={chosen!r}")
+    return named
 
 
 class FieldAssembly(assembly.Assembly):
@@ -52,7 +51,7 @@ class FieldAssembly(assembly.Assembly):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        check_named(self.dataset, self.loader, self.transform)
+        self._named = check_named(self.dataset, self.loader, self.transform)
         chosen, self._reader, self._native = self.dataset.field_names, self.dataset.reader, None
         self._by_field = dict(self.transform) if isinstance(self.transform, dict) else {}
         if self.decoded:
@@ -60,6 +59,7 @@ class FieldAssembly(assembly.Assembly):
             self._reader = self._reader.beside(self._native)
             del self._by_field[self._native]
             self.has_work = self.has_work or bool(self._by_field or self.loader)
+        self._unseen = set(self._named) - {self._native} if chosen is None else set()  # fields with a function, of which no sample was seen
         if self.target_transform and not (chosen and LABEL in chosen):
             raise ValueError(f'target_transform applies to labels: add "{LABEL}" to fields= of the dataset, or leave it out')
 
@@ -147,6 +147,8 @@ class FieldAssembly(assembly.Assembly):
         batch = lease.batch
         n, labels, numbers = batch.n_items, list(self._labels(batch)), assembly.sample_numbers(batch)
         decoded = self.dataset.decoded(batch.items, n, labels, numbers, self._reader)
+        if self._unseen:
+            self._look_for_unseen([sample for sample, _ in decoded])
         by_dieseld = self._column_of_native(lease, copies) if self.decoded else [None] * n
         made, self.sample_ns = [], []
         self.seeding.begin_batch(epoch, index)
@@ -157,6 +159,13 @@ class FieldAssembly(assembly.Assembly):
             if self.measures:
                 self.sample_ns.append(time.perf_counter_ns() - begin)
         return made
+
+    def _look_for_unseen(self, samples: list[dict[str, Any]]) -> None:
+        """Raises ValueError for a function whose field is neither in the first batch nor in the dataset's first sample."""
+        there = {name for sample in samples for name in sample}
+        if unknown := sorted(self._unseen - there - set(self.dataset.fields or ())):
+            raise ValueError(f"there is a function for field {unknown[0]!r}, which the samples lack; they have {', '.join(sorted(there))}")
+        self._unseen.clear()
 
     def finish(self, sample: dict[str, Any], images: Any, number: int, label: int, data: Any = None) -> Any:
         """Returns the sample after loader and transforms. images: the names of its fields that are images. data: the field that dieseld

@@ -39,6 +39,8 @@ def _png(image: Any) -> bytes:
 def _of_array(value: Any) -> bytes:
     if value.dtype.hasobject:
         raise TypeError("it is an array of Python objects")
+    if not npy.holds(value.dtype):
+        raise TypeError(f"it is an array of {value.dtype}, which a .npy file cannot hold: convert it, such as with .astype('float32')")
     return npy.encode(value)
 
 

@@ -49,6 +49,15 @@ def parse_header(header: bytes) -> tuple[tuple[int, ...], bool, Any]:
     return shape, is_fortran, dtype
 
 
+@functools.lru_cache(maxsize=256)
+def holds(dtype: Any) -> bool:
+    """Returns False for types of other packages, such as bfloat16, of which a header has only the size."""
+    try:
+        return dtype.names is not None or bool(_numpy().dtype(dtype.str) == dtype)
+    except TypeError:
+        return False
+
+
 def data_bytes(shape: tuple[int, ...], dtype: Any) -> int:
     n: int = dtype.itemsize
     for side in shape:

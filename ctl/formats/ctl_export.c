@@ -2,11 +2,13 @@
 /* Verbs and arguments that Python runs (diesel_loader.importing). */
 #include "ctl/ctl.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "ctl/formats/ctl_python.h"
 
-#define N_WORDS(array) (sizeof(array) / sizeof(*(array)))
+#define DEFAULT_SHARD_BYTES (UINT64_C(256) << 20)
+#define N_WORDS(array)      (sizeof(array) / sizeof(*(array)))
 
 static const char *const formats[] = {
     "hf:", "parquet:", "mds:", "litdata:", "tfrecord:", "arrayrecord:", "csv:", "jsonl:"};
@@ -20,7 +22,10 @@ bool ctl_is_foreign(int argc, char **argv)
 	return false;
 }
 
-/* Options of `export`. C checks and documents them, and Python parses them again. */
+/* Options of `export`, which are checked here. Python gets them as values in a fixed order. */
+static const char *const formats_to[] = {"tree", "tar", "mds",
+					 "parquet"}; /* in the order of the option's words */
+
 struct export_options {
 	uint32_t to;
 	uint64_t shard_bytes;
@@ -29,14 +34,18 @@ struct export_options {
 
 static int run(const struct option_verb *verb, int argc, char **argv)
 {
-	struct export_options options = {0};
+	struct export_options options = {.shard_bytes = DEFAULT_SHARD_BYTES};
+	char bytes[24];
 	int status;
 
 	if (!ctl_options(verb, argc, argv, &options, &status))
 		return status;
 	if (argc - optind != 2)
 		return ctl_usage(verb, "expected a dataset and a folder");
-	return ctl_python(verb, "importing.main", argv);
+	snprintf(bytes, sizeof(bytes), "%llu", (unsigned long long)options.shard_bytes);
+	return ctl_python(verb, "importing.main",
+			  (char *[]){argv[0], argv[optind], argv[optind + 1], (char *)formats_to[options.to],
+				     bytes, (char *)(options.json ? "json" : ""), NULL});
 }
 
 #define AT(member) .at = offsetof(struct export_options, member)

@@ -111,7 +111,7 @@ static int choose(const struct labels *l, char *const *names, size_t n, const ch
 	if (other == NO_COLUMN)
 		return error_set(err, -EINVAL,
 				 "%s has several columns that may be the label: choose one with --label "
-				 "COLUMN; it has %s",
+				 "COLUMN. It has %s",
 				 l->options->table, list);
 	*ret = other;
 	return 0;

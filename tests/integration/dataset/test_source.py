@@ -161,7 +161,7 @@ class Source(unittest.TestCase):
                             (("f,l", "2,a"), "line 2: '2' names several files"), (("f,l", "1,a", "1,b"), "'1' has two labels, in lines 2 and 3"),
                             (("f,l", "1,0", "3,0.5"), "line 3: '0.5' is a label below zero or with a fraction"), (("f,l", "1,-1"), "line 2: '-1' is a label below"),
                             (("f,l", "1,"), "line 2: '1' has no label"), (("f,l", "1"), "line 2: .* different numbers of cells"), (("f,l", '1,"a'), "line 2: a quote is not"),
-                            (("1.jpg,a",), "begins with '1.jpg', which looks like a file"), (("f,a,b", "1,2,3"), "choose one with --label COLUMN; it has f, a, b"),
+                            (("1.jpg,a",), "begins with '1.jpg', which looks like a file"), (("f,a,b", "1,2,3"), "choose one with --label COLUMN. It has f, a, b"),
                             (("f",), "has one column, 'f'"), (("f,l",), "has no rows"), ((), "is empty")):
             done = dieselctl("pack", self.source, self.dataset, *self.table(*lines))
             self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done)

@@ -52,6 +52,16 @@ class HuggingFace(Case):
         self.has_all([{"id": i, "grid": numpy.full((2, 3), i, "int32"), "boxes": numpy.array([[1, 2, 3, 4]] * (i % 3), "float32").reshape(-1, 4),
                        "images.0": made.jpeg(i), "images.1": made.jpeg(i + 1)} for i in range(10)])
 
+    def test_a_dict_of_no_splits_is_refused(self):
+        (self.folder / "saved").mkdir()
+        for text in ('{"splits": []}', '{"splits": {"train": 1}}', "{}"):
+            (self.folder / "saved/dataset_dict.json").write_text(text)
+            self.refuses("dataset_dict.json: names no splits", "pack", f"hf:{self.folder}/saved")
+        (self.folder / "saved/dataset_dict.json").write_text('{"splits": ["train"]}')
+        (self.folder / "saved/train").mkdir()
+        (self.folder / "saved/train/state.json").write_text('{"_data_files": [{"filename": 7}]}')
+        self.refuses("saved: cannot be read .TypeError: ", "pack", f"hf:{self.folder}/saved")
+
     def test_truncated_arrow_file(self):
         made.table(self.rows).save_to_disk(self.folder / "saved", num_shards=2)
         file = next((self.folder / "saved").glob("*.arrow"))
@@ -129,7 +139,29 @@ class Parquet(Case):
         self.packs(self.write(pa.table({"id": range(1000)}), row_group_size=100), "--order", "source")
         self.assertEqual([row["id"] for row in diesel_loader.Dataset(self.dataset).__getitems__(range(1000))], list(range(1000)))
 
+    def test_partitions_of_hive_are_columns(self):
+        table = pa.table({"id": range(6), "year": [2023, 2024, 2024, 2023, 2024, 2024], "place": ["a/b", "c", None] * 2})
+        parquet.write_to_dataset(table, self.folder / "src", partition_cols=["year", "place"])
+        self.packs(f"parquet:{self.folder}/src", "--label", "year")
+        self.has_all(table.to_pylist())
+        self.assertEqual(diesel_loader.Dataset(self.dataset).classes, ["2023", "2024"])
+        self.dataset = self.folder / "some.diesel"
+        self.packs(f"parquet:{self.folder}/src", "--columns", "id,place")
+        self.has_all([{"id": row["id"], "place": row["place"]} for row in table.to_pylist()])
+        parquet.write_table(pa.table({"id": [7]}), self.folder / "src/more.parquet")
+        self.refuses("its folders give the columns", "pack", f"parquet:{self.folder}/src")
+
+    def test_a_table_with_a_log_is_refused(self):
+        self.write(pa.table({"id": [1]}))
+        for log, what in (("_delta_log", "Delta"), (".hoodie", "Hudi")):
+            (self.folder / log).mkdir()
+            for name in ("parquet", "hf"):
+                self.refuses(f"is a {what} table, whose log says which of its files count", "pack", f"{name}:{self.folder}")
+            (self.folder / log).rmdir()
+
     def test_label_of_a_column(self):
+        done = run("pack", self.write(pa.table({"id": range(3), "kind": [10, 9, 8]})), self.folder / "numbers.diesel", "--label", "kind")
+        self.assertIn("\nclasses: 3, numbered in the order of their names: 0 10, 1 8, 2 9\n", done.stdout)
         self.packs(self.write(pa.table({"id": [0, 1, 2], "kind": ["b", "a", ".."]})), "--label", "kind")
         self.assertEqual(diesel_loader.Dataset(self.dataset).classes, ["%2E.", "a", "b"])
 
@@ -209,6 +241,16 @@ class Listed(Case):
             self.refuses(f"{name}.*{says}", "pack", f"{name[2:]}:{self.folder / name}")
 
 
+class Arrays(Case):
+    def test_a_dtype_that_a_file_cannot_hold_is_refused(self):
+        import ml_dtypes
+        with diesel_loader.create(self.dataset) as writer:
+            for dtype in (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.int4):
+                with self.assertRaisesRegex(TypeError, "'x' of '1': it is an array of .*, which a .npy file cannot hold: convert it"):
+                    writer.put("1", {"x": numpy.zeros(3, dtype)})
+            writer.put("1", {"x": numpy.zeros(3, ml_dtypes.bfloat16).astype("float32")})
+
+
 class Life(Case):
     def source(self):
         for i in range(8):
@@ -254,6 +296,22 @@ class Life(Case):
         os.utime(self.folder / "part-3.parquet", (1, 1))
         for more in ((), ("--append",)):
             self.refuses("part-3.parquet has changed since: choose another dataset", "pack", source, *more)
+
+    def test_files_of_one_name_are_told_apart_by_a_name(self):
+        for i in range(2):
+            (self.folder / f"f{i}").mkdir()
+            parquet.write_table(pa.table({"id": range(10 * i, 10 * i + 10)}), self.folder / f"f{i}/a.parquet")
+            os.utime(self.folder / f"f{i}/a.parquet", (i - 5, i - 5))  # before 1970
+        self.packs(f"parquet:{self.folder}/f0")
+        self.packs(f"parquet:{self.folder}/f1", "--append", "--name", "second")
+        self.assertEqual(self.packs(f"parquet:{self.folder}/f1", "--append", "--name", "second")["shards"], 0)
+        self.assertEqual(self.ids(), list(range(20)))
+        self.refuses("invalid --name 'a/b'", "pack", f"parquet:{self.folder}/f1", "--append", "--name", "a/b")
+
+    def test_a_dataset_that_cannot_be_listed_is_not_taken_for_an_empty_one(self):
+        self.packs(self.source())
+        os.truncate(self.dataset / "snapshot", 100)
+        self.refuses("cannot list .*made.diesel: ", "pack", self.source())
 
     def test_damage_in_one_shard_changes_nothing(self):
         source = self.source()
@@ -342,6 +400,12 @@ class Export(Case):
         self.exports("tree", "out")
         self.assertEqual(subprocess.run(["diff", "-r", source, self.folder / "out"], check=False).returncode, 0)
         self.exports("tar", "tars")
+        with diesel_loader.create(self.dataset, append=True) as writer:
+            for name in ("c0/1.jpg.tmp", "c0/1.jpg.tmp.tmp"):
+                writer.put(name, name.encode())
+        self.exports("tree", "names")
+        self.assertEqual({path.name: path.read_bytes() for path in (self.folder / "names").rglob("*.tmp")},
+                         {name: f"c0/{name}".encode() for name in ("1.jpg.tmp", "1.jpg.tmp.tmp")})
         back = self.folder / "back.diesel"
         self.assertEqual(run("pack", self.folder / "tars/000000.tar", back).returncode, 0)
         self.assertEqual(sorted(bytes(d) for d, _ in diesel_loader.Dataset(back).__getitems__(range(N))), sorted(row["image"] for row in self.rows))

@@ -71,8 +71,12 @@ class Mds(Case):
         with diesel_loader.create(self.dataset) as writer:
             for row in self.rows:
                 writer.put(f"c{row['label']}/{row['id']}", row)
+        (self.folder / "out.tmp").mkdir()
+        (self.folder / "out.tmp/mine").touch()
         done = run("export", self.dataset, self.folder / "out", "--to", "mds")
         self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["made.diesel", "out", "out.tmp"])
+        self.assertTrue((self.folder / "out.tmp/mine").exists())
         self.dataset = self.folder / "back.diesel"
         self.packs(f"mds:{self.folder}/out")
         self.has_all()

@@ -69,6 +69,11 @@ def package(module: str, name: str, what: str) -> Any:
         raise Refused(f"{what} needs the Python package {missing}, which {sys.executable} lacks; run: {sys.executable} -m pip install {name}") from None
 
 
+def mtime_of(stat: os.stat_result) -> int:
+    """Returns the modification time in seconds since 1970, as samples can have it."""
+    return max(0, int(stat.st_mtime))
+
+
 def one_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0].strip() if lines else type(error).__name__
@@ -85,7 +90,8 @@ def reading(file: str, *kinds: type[BaseException]) -> Iterator[None]:
     except caught as error:
         if "decrypt" in str(error):
             raise Refused(f"{file}: is encrypted; write it again without encryption") from None
-        raise Refused(f"{file}: cannot be read ({one_line(error)}); restore the file, or leave it out") from None
+        why = f"{type(error).__name__}: {one_line(error)}" if isinstance(error, (LookupError, TypeError, AttributeError)) else one_line(error)
+        raise Refused(f"{file}: cannot be read ({why}); restore the file, or leave it out") from None
 
 
 def files_of(paths: Iterable[str], endings: tuple[str, ...]) -> list[str]:

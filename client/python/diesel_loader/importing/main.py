@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from . import console, run
+from . import base, console, run
 from .base import Options, Refused, Source
 
 # Format: module and function that open it.
@@ -38,6 +38,7 @@ def pack_parser() -> Parser:
     parser.add_argument("dataset", metavar="DATASET", help="a folder, or s3://BUCKET/PREFIX")
     add = parser.add_argument
     add("--columns", type=names, default=(), metavar="A,B", help="only these columns become fields")
+    add("--name", default="", metavar="NAME", help="begin the samples' paths with NAME-: for --append of files with the same names")
     add("--label", default="", metavar="COLUMN", help="column that gives the samples' classes (default: the only ClassLabel column)")
     add("--split", default="", metavar="NAME", help="of several splits")
     add("--text", type=names, default=(), metavar="A,B", help="columns of bytes that are UTF-8 text")
@@ -67,7 +68,8 @@ def open_source(sources: list[str], options: Options) -> Source:
         raise Refused(f"invalid source '{sources[0]}': must begin with {', '.join(f'{name}:' for name in FORMATS)}")
     paths = [source[len(format_name) + 1:] if source.startswith(f"{format_name}:") else source for source in sources]
     module, function = FORMATS[format_name]
-    opened: Source = getattr(importlib.import_module(f"{__package__}.formats.{module}"), function)(paths, options)
+    with base.reading(paths[0], LookupError, TypeError, AttributeError):  # an index with other contents than its library writes
+        opened: Source = getattr(importlib.import_module(f"{__package__}.formats.{module}"), function)(paths, options)
     if not opened.shards:
         raise Refused(f"{paths[0]}: has no rows")
     return opened
@@ -80,7 +82,7 @@ def pack(argv: list[str]) -> int:
         parser.error("--threads must be a number from 1 to 64")
     begin = time.monotonic()
     plan = run.Plan(a.dataset, a.append, a.seed, a.order == "source", a.threads, console.parse_size(a.buffer, "--buffer"),
-                    console.parse_size(a.commit, "--commit"), console.parse_size(a.chunk_size, "--chunk-size"), a.zstd, a.digest, a.meta)
+                    console.parse_size(a.commit, "--commit"), console.parse_size(a.chunk_size, "--chunk-size"), a.zstd, a.digest, a.meta, run.prefix_of(a.name))
     source = open_source(a.sources, Options(a.columns, a.text, a.arrays, a.records, a.label, a.split, a.files, a.root))
     report = run.run(source, plan)
     seconds = time.monotonic() - begin
@@ -90,7 +92,7 @@ def pack(argv: list[str]) -> int:
 
 def as_json(report: run.Report, seconds: float) -> dict[str, Any]:
     return {"schema": "diesel.import/1", "version": report.version, "samples": report.samples, "bytes": report.bytes, "shards": report.shards,
-            "shards_before": report.shards_before, "seconds": round(seconds, 3), "fields": report.fields,
+            "shards_before": report.shards_before, "seconds": round(seconds, 3), "fields": report.fields, "classes": sorted(report.classes),
             "left_out": [column._asdict() for column in report.left_out]}
 
 
@@ -100,6 +102,9 @@ def summary(report: run.Report, seconds: float) -> str:
     lines = [f"imported {console.count(report.samples, 'sample')}, {console.size(report.bytes)}, of {console.count(report.shards, 'shard')} in {seconds:.1f} s: "
              f"{report.bytes / 1e6 / seconds:.1f} MB/s, {report.samples / seconds:.0f} samples/s{before}{version}"]
     lines += [f"field {name}: {', '.join(f'{n} {kind}' for kind, n in kinds.most_common())}" for name, kinds in report.fields.items()]
+    if report.classes:
+        shown = ", ".join(f"{i} {name}" for i, name in enumerate(sorted(report.classes)[:3]))
+        lines.append(f"classes: {len(report.classes)}, numbered in the order of their names: {shown}{', ...' if len(report.classes) > 3 else ''}")
     lines += [f"left out {column.column} ({column.kind}): {column.why}" for column in report.left_out]
     return "\n".join(lines)
 

@@ -32,7 +32,7 @@ def batches(source: Source, shard: Shard) -> Iterator[list[Any]]:
     """Yields the rows of a shard in lists that have a few MiB."""
     batch: list[Any] = []
     size = 0
-    for row in source.rows(shard):
+    for row in _rows(source, shard):
         batch.append(row)
         size += bytes_of(row)
         if size >= BATCH_BYTES or len(batch) >= BATCH_ROWS:
@@ -40,6 +40,16 @@ def batches(source: Source, shard: Shard) -> Iterator[list[Any]]:
             batch, size = [], 0
     if batch:
         yield batch
+
+
+def _rows(source: Source, shard: Shard) -> Iterator[Any]:
+    """Yields rows. Any error of a format's own package becomes Refused, with the file."""
+    try:
+        yield from source.rows(shard)
+    except (Refused, MemoryError):
+        raise
+    except Exception as error:
+        raise Refused(f"{shard.file}: {type(error).__name__}: {one_line(error)}") from None
 
 
 def _serve(source: Source, end: Connection) -> None:
@@ -56,8 +66,8 @@ def _serve(source: Source, end: Connection) -> None:
                 raise
             except Refused as error:
                 end.send(str(error))
-            except Exception as error:
-                end.send(f"{shard.file}: {type(error).__name__}: {one_line(error)}")
+            except MemoryError:
+                end.send(f"{shard.file}: out of memory; try fewer --threads")
     except (ConnectionError, EOFError):  # the import has ended
         return
 

@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import subprocess
+import tempfile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import on_demand
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 MAX_PROCESSES = 8
 PROCESS_BYTES = 256 << 20  # of shards for each process: less is read before another process has started
+NO_DATASET = ("there is no dataset", "is not a dataset")  # in an error of `dieselctl ls`
 KEY = "__key__"  # path of the sample in the dataset that was exported, whose folder it keeps
 IMAGES = ((b"\xff\xd8\xff", 0), (b"\x89PNG\r\n\x1a\n", 0), (b"WEBP", 8), (b"GIF8", 0), (b"BM", 0), (b"II*\0", 0), (b"MM\0*", 0))
 
@@ -40,6 +42,14 @@ class Plan(NamedTuple):
     zstd: int | None
     digest: str | None
     meta: str | None
+    prefix: str = ""     # of the shards' names in the dataset
+
+
+def prefix_of(name: str) -> str:
+    """Returns the prefix that --name asks for."""
+    if "/" in name or "\0" in name or name.startswith("."):
+        raise Refused(f"invalid --name '{name}': must be a name without a slash, and without a dot in front")
+    return f"{name}-" if name else ""
 
 
 class Report:
@@ -50,6 +60,7 @@ class Report:
         self.version: int | None = None
         self.fields: dict[str, collections.Counter[str]] = {}
         self.left_out: list[LeftOut] = []
+        self.classes: set[str] = set()
 
     def add(self, row: Any) -> None:
         self.samples += 1
@@ -77,23 +88,28 @@ def present(dataset: str) -> Iterator[tuple[str, int]]:
     """Yields (path, modification time in seconds) of a dataset's samples; none if there is no dataset."""
     if not dataset.startswith(BUCKET) and not os.path.exists(dataset):
         return
-    with subprocess.Popen([program(), "ls", "--recursive", "--json", dataset], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as listing:
-        assert listing.stdout is not None
-        for line in listing.stdout:
-            if line.startswith(b"{"):
-                row = json.loads(line.rstrip().rstrip(b","))
-                yield row["path"], row["mtime_ns"] // 1_000_000_000
+    with tempfile.TemporaryFile() as errors:
+        with subprocess.Popen([program(), "ls", "--recursive", "--json", dataset], stdout=subprocess.PIPE, stderr=errors) as listing:
+            assert listing.stdout is not None
+            for line in listing.stdout:
+                if line.startswith(b"{"):
+                    row = json.loads(line.rstrip().rstrip(b","))
+                    yield row["path"], row["mtime_ns"] // 1_000_000_000
+        errors.seek(0)
+        why = errors.read().decode(errors="replace").strip().removeprefix("dieselctl ls: ")
+        if listing.returncode != 0 and not any(text in why for text in NO_DATASET):
+            raise Refused(f"cannot list {dataset}: {why.splitlines()[0] if why else 'dieselctl ls failed'}")
 
 
 def missing(source: Source, plan: Plan) -> list[Shard]:
     """Returns the shards that the dataset lacks. Raises Refused for a dataset with other samples, or with a shard that has changed."""
-    by_name, done = {shard.name: shard for shard in source.shards}, set[str]()
+    by_name, done = {f"{plan.prefix}{shard.name}": shard for shard in source.shards}, set[str]()
     for path, mtime in present(plan.dataset):
         shard = by_name.get(os.path.basename(path).rpartition("-")[0])
         if shard is not None and mtime == shard.mtime:
             done.add(shard.name)
         elif shard is not None:  # with --append, too: its rows would replace those
-            raise Refused(f"{plan.dataset} has samples of another {shard.name}, such as {path}, or {shard.file} has changed since: choose another dataset")
+            raise Refused(f"{plan.dataset} has samples of another {shard.name}, such as {path}, or {shard.file} has changed since: choose another dataset, or add these under another name with --append --name NAME")
         elif not plan.append:
             raise Refused(f"{plan.dataset} has samples of another source, such as {path}; add to them with --append, or choose another dataset")
     return [shard for shard in source.shards if shard.name not in done]
@@ -184,12 +200,15 @@ def _import(source: Source, plan: Plan, readers: Readers, group: list[Shard], re
         rng = random.Random(f"{plan.seed} {group[0].name}")
         for shard, number, row, row_bytes in rows() if plan.in_order else mixed(rows(), plan.buffer_bytes, rng):
             key = _own_key(row, source)
-            path = f"{folder_of(source, row) if key is None else os.path.join(os.path.dirname(key), '')}{shard.name}-{number:08d}"
+            folder = folder_of(source, row) if key is None else os.path.join(os.path.dirname(key), "")
+            path = f"{folder}{plan.prefix}{shard.name}-{number:08d}"
             try:
                 writer.put(path, row, mtime=shard.mtime)
             except (TypeError, ValueError) as error:
                 raise Refused(f"{shard.file}: row {number}: {error}; leave the column out with --columns") from None
             report.add(row)
+            if folder:
+                report.classes.add(folder.partition("/")[0])
             report.bytes += row_bytes
             show((report.bytes - n_first) / max(1, size))
     report.version = writer.version

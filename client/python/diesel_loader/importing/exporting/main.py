@@ -61,26 +61,20 @@ class State:
 
 
 def export(argv: list[str]) -> int:
-    from ..main import Parser
-    parser = Parser(prog="dieselctl export")
-    parser.add_argument("dataset")
-    parser.add_argument("folder")
-    parser.add_argument("--to", "-t", choices=("tree", "tar", "mds", "parquet"), default="tree")
-    parser.add_argument("--shard-bytes", default="256M")
-    parser.add_argument("--json", action="store_true")
-    a = parser.parse_args(argv)
+    """argv: as dieselctl has checked it: dataset, folder, format, bytes of a shard, and "json" or ""."""
+    path, folder, to, shard_bytes, form = argv
     begin = time.monotonic()
     on_demand.find_dieselctl()
-    dataset = Dataset(a.dataset)
+    dataset = Dataset(path)
     has_fields = dataset.layout != PLAIN
-    if has_fields and a.to == "tree":
-        raise Refused(f"{a.dataset}: its samples have fields, which a tree of files cannot hold; use --to tar, mds or parquet")
-    if not has_fields and a.to in ("mds", "parquet"):
-        raise Refused(f"{a.dataset}: its samples are files without fields; use --to tree or tar")
-    what = {"dataset": dataset.path, "version": dataset.version, "to": a.to, "shard_bytes": console.parse_size(a.shard_bytes, "--shard-bytes")}
-    result = _run(dataset, a.folder, what)
+    if has_fields and to == "tree":
+        raise Refused(f"{path}: its samples have fields, which a tree of files cannot hold; use --to tar, mds or parquet")
+    if not has_fields and to in ("mds", "parquet"):
+        raise Refused(f"{path}: its samples are files without fields; use --to tree or tar")
+    what = {"dataset": dataset.path, "version": dataset.version, "to": to, "shard_bytes": int(shard_bytes)}
+    result = _run(dataset, folder, what)
     seconds = time.monotonic() - begin
-    if a.json:
+    if form == "json":
         print(json.dumps({"schema": "diesel.export/1", **result, "seconds": round(seconds, 3)}))
     else:
         print(f"exported {console.count(result['samples'], 'sample')}, {console.size(result['bytes'])}, to {console.count(result['shards'], 'shard')} in {seconds:.1f} s: "
@@ -97,7 +91,7 @@ def _run(dataset: Dataset, folder: str, what: dict[str, Any]) -> dict[str, Any]:
         dataset = Dataset(dataset.path, version=state.what["version"])
     first = state.ends[-1] if state.ends else 0
     if what["to"] == "tree":
-        n_bytes = tree.write(dataset, folder, _shown(dataset, 0))
+        n_bytes = tree.write(dataset, folder, os.path.join(folder, STATE), _shown(dataset, 0))
         state.end()
         return {"samples": len(dataset), "bytes": n_bytes, "shards": 0}
     shards: Shards = tar.Tar(dataset) if what["to"] == "tar" else tables.Parquet(dataset)

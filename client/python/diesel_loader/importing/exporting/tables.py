@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shutil
+import tempfile
 from typing import TYPE_CHECKING, Any
 
 from ... import native
@@ -139,8 +140,29 @@ def write_mds(dataset: Dataset, folder: str, shard_bytes: int, rows: Iterator[Sa
     if os.path.isdir(folder) and os.listdir(folder):
         raise Refused(f"{folder}: is not empty; choose an empty or new folder")
     encodings = _encodings(dataset)
-    made = f"{folder.rstrip('/')}.tmp"
-    shutil.rmtree(made, ignore_errors=True)
+    whole = os.path.abspath(folder)
+    os.makedirs(os.path.dirname(whole), exist_ok=True)
+    made = tempfile.mkdtemp(prefix=f".{os.path.basename(whole)}-", dir=os.path.dirname(whole))
+    try:
+        n, n_bytes = _write_mds(streaming, made, encodings, shard_bytes, rows)
+        os.chmod(made, 0o777 & ~_umask())
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+        os.rename(made, folder)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    return {"samples": n, "bytes": n_bytes, "shards": sum(name.startswith("shard") for name in os.listdir(folder))}
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _write_mds(streaming: Any, made: str, encodings: dict[str, str], shard_bytes: int, rows: Iterator[Sample]) -> tuple[int, int]:
+    """Returns the number of samples, and their bytes."""
     n_bytes = n = 0
     with streaming.MDSWriter(out=made, columns={run.KEY: "str", **encodings}, size_limit=min(shard_bytes, 1 << 31)) as writer:
         for sample in rows:
@@ -149,10 +171,7 @@ def write_mds(dataset: Dataset, folder: str, shard_bytes: int, rows: Iterator[Sa
             except (ValueError, AttributeError) as error:
                 raise Refused(f"{sample.path}: MDS cannot hold the sample ({base.one_line(error)}); use --to parquet or tar") from None
             n, n_bytes = n + 1, n_bytes + len(sample.data)
-    with contextlib.suppress(OSError):
-        os.rmdir(folder)
-    os.rename(made, folder)
-    return {"samples": n, "bytes": n_bytes, "shards": sum(name.startswith("shard") for name in os.listdir(folder))}
+    return n, n_bytes
 
 
 def _encodings(dataset: Dataset) -> dict[str, str]:

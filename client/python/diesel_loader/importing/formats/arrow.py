@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
+import urllib.parse
 from typing import TYPE_CHECKING, Any, Callable
 
 from .. import base
@@ -17,6 +19,9 @@ BATCH_BYTES, MAX_BATCH = 8 << 20, 1024
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 KIND = b"diesel.kind"  # metadata of columns that `dieselctl export` writes
 NPY, JSON = b"npy", b"json"
+LOGS = {"_delta_log": "Delta", ".hoodie": "Hudi"}  # folders of the logs of tables
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+INT = re.compile(r"0|-?[1-9]\d{0,17}")
 ENCODED = {"Image", "Audio", "Video"}  # features of `datasets` that store {bytes, path}
 
 Convert = Callable[[Any], "list[Any]"]  # a column of a batch -> values
@@ -230,10 +235,42 @@ def _shaped(feature: dict[str, Any]) -> Convert:
     return lambda column: [None if not item.is_valid else one(item.values) for item in column]
 
 
+def _check_no_log(paths: list[str]) -> None:
+    """Refuses tables of which a log says which files count: others may be there, too."""
+    for path in filter(os.path.isdir, paths):
+        for name, what in LOGS.items():
+            if os.path.isdir(os.path.join(path, name)):
+                raise Refused(f"{path}: is a {what} table, whose log says which of its files count; write the rows as Parquet files first, with a library "
+                              f"that reads {what}" + (f": python3 -c \"import deltalake; import pyarrow.dataset as d; d.write_dataset(deltalake.DeltaTable('{path}')"
+                                                       ".to_pyarrow_dataset(), 'rows', format='parquet')\"" if what == "Delta" else ""))
+
+
+def _of_path(file: str, folder: str) -> dict[str, Any]:
+    """Returns the columns of Hive's partitions, which are folders such as year=2024."""
+    found: dict[str, Any] = {}
+    for part in os.path.relpath(os.path.dirname(os.path.abspath(file)), os.path.abspath(folder)).split("/"):
+        name, is_column, value = part.partition("=")
+        if is_column and name:
+            found[urllib.parse.unquote(name)] = None if value == HIVE_NULL else urllib.parse.unquote(value)
+    return found
+
+
 class Tables:
-    """Parquet and Arrow files of one schema."""
+    """Parquet and Arrow files of one schema. Columns of Hive's partitions are numbers if all of their values are."""
 
     def __init__(self, files: list[str], options: Options, folder: str) -> None:
+        parts = {file: _of_path(file, folder) for file in files}
+        whole = {name for name in parts[files[0]] if all(INT.fullmatch(str(part.get(name) or 0)) for part in parts.values())}
+        self._parts = {file: {name: int(value) if name in whole and value is not None else value for name, value in part.items()} for file, part in parts.items()}
+        for file, part in parts.items():
+            if part.keys() != parts[files[0]].keys():
+                raise Refused(f"{file}: its folders give the columns {', '.join(part) or 'none'}, those of {files[0]} give {', '.join(parts[files[0]]) or 'none'}; "
+                              "import files of one schema at a time")
+        chosen, label = options, options.label
+        self._of_path = [name for name in parts[files[0]] if not options.columns or name in options.columns]
+        options = options._replace(columns=tuple(name for name in options.columns if name not in self._of_path), label="" if label in self._of_path else label)
+        if chosen.columns and not options.columns:
+            raise Refused(f"{folder}: --columns names only columns of folders; name one of the files', too")
         self._options, self._folder = options, folder
         names, self.shards, schema = base.shard_names(files), list[Shard](), None
         for file in files:
@@ -242,10 +279,12 @@ class Tables:
                 schema = own
             elif not own.equals(schema):
                 raise Refused(f"{file}: its columns differ from those of {files[0]}; import files of one schema at a time")
+        if twice := next((name for name in self._of_path if name in schema.names), None):
+            raise Refused(f"{files[0]}: its folder and the file both have the column '{twice}'; remove one of them")
         columns = Columns(schema, options, files[0], folder)
         self.left_out = columns.left_out
         labelled = [name for name in columns.classes if name in columns.converts]
-        self.label = options.label or (labelled[0] if len(labelled) == 1 else "")
+        self.label = label or (labelled[0] if len(labelled) == 1 else "")
         self.classes = columns.classes.get(self.label, [])
 
     def _add(self, file: str, name: str) -> Any:
@@ -254,12 +293,12 @@ class Tables:
             with base.reading(file):
                 _check_end(file)
                 schema = _open_arrow(file).schema
-            self.shards.append(Shard(name, file, 0, stat.st_size, int(stat.st_mtime)))
+            self.shards.append(Shard(name, file, 0, stat.st_size, base.mtime_of(stat)))
             return schema
         with _open_parquet(file) as opened:
             for part in range(opened.num_row_groups):  # metadata of columns is not read here: pyarrow aborts where it is encrypted
                 size = stat.st_size * opened.metadata.row_group(part).num_rows // max(1, opened.metadata.num_rows)
-                self.shards.append(Shard(f"{name}-{part:05d}" if opened.num_row_groups > 1 else name, file, part, size, int(stat.st_mtime)))
+                self.shards.append(Shard(f"{name}-{part:05d}" if opened.num_row_groups > 1 else name, file, part, size, base.mtime_of(stat)))
             return opened.schema_arrow
 
     def rows(self, shard: Shard) -> Iterator[dict[str, Any]]:
@@ -269,7 +308,9 @@ class Tables:
         with base.reading(shard.file, pa.ArrowException):
             for batch in batches(shard):
                 columns = columns or Columns(batch.schema, self._options, shard.file, self._folder)
-                yield from columns.rows(batch)
+                for row in columns.rows(batch):
+                    row.update({name: self._parts[shard.file][name] for name in self._of_path})
+                    yield row
 
     def _parquet(self, shard: Shard) -> Iterator[Any]:
         with _open_parquet(shard.file) as opened:
@@ -323,6 +364,7 @@ def _check_end(file: str) -> None:
 
 def open_parquet(paths: list[str], options: Options) -> Tables:
     base.package("pyarrow", "pyarrow", "Parquet")
+    _check_no_log(paths)
     files = base.files_of(paths, (".parquet", ".pq"))
     folder = paths[0] if os.path.isdir(paths[0]) else os.path.dirname(files[0]) or "."
     return Tables(base.choose_split(files, options.split, folder) if len(files) > 1 else files, options, folder)
@@ -335,9 +377,12 @@ def open_hf(paths: list[str], options: Options) -> Tables:
         raise Refused(f"{paths[0]}: expected a folder that save_to_disk() or a download made; `huggingface-cli download "
                       "--repo-type dataset NAME --local-dir FOLDER` downloads a dataset of the Hub")
     folder = paths[0]
+    _check_no_log(paths)
     if os.path.exists(os.path.join(folder, "dataset_dict.json")):
         with open(os.path.join(folder, "dataset_dict.json"), encoding="utf-8") as file:
-            splits = json.load(file).get("splits", [])
+            splits = json.load(file).get("splits")
+        if not isinstance(splits, list) or not splits or not all(isinstance(split, str) for split in splits):
+            raise Refused(f"{folder}/dataset_dict.json: names no splits; save the dataset again, or import the folder of one split")
         if len(splits) > 1 and not options.split:
             raise Refused(f"{folder}: expected one split, got {', '.join(splits)}; choose one with --split")
         chosen = options.split or splits[0]

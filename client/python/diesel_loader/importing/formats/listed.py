@@ -145,7 +145,7 @@ class Listed:
             size = self._size(table)
             for part in range(len(table.parts)):
                 name = f"{names[file]}-{part:05d}" if len(table.parts) > 1 else names[file]
-                self.shards.append(Shard(name, file, part, size * min(ROWS, table.n_rows - part * ROWS), int(os.stat(file).st_mtime)))
+                self.shards.append(Shard(name, file, part, size * min(ROWS, table.n_rows - part * ROWS), base.mtime_of(os.stat(file))))
 
     def _size(self, table: Table) -> int:
         """Returns the bytes of a row, about."""

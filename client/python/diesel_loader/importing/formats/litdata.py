@@ -68,7 +68,7 @@ class LitData:
             raise Refused(f"{file}: {error.strerror}; restore the file") from None
         if not self._config.get("compression") and stat.st_size < (chunk.get("chunk_bytes") or 0):  # LitData would wait for the rest
             raise Refused(f"{file}: is truncated: has {stat.st_size} bytes, but index.json lists {chunk['chunk_bytes']}; restore the file")
-        return Shard(chunk["filename"].partition(".")[0], file, 0, stat.st_size, int(stat.st_mtime))
+        return Shard(chunk["filename"].partition(".")[0], file, 0, stat.st_size, base.mtime_of(stat))
 
     def rows(self, shard: Shard) -> Iterator[dict[str, Any]]:
         name = os.path.basename(shard.file)

@@ -53,7 +53,7 @@ class Mds:
             raise Refused(f"{file}: has {stat.st_size} bytes, but index.json lists {raw['bytes']}; restore the file")
         name = info["raw_data"]["basename"].removesuffix(".mds").replace("/", "-").replace(".", "-")
         self._infos[name] = info
-        self.shards.append(Shard(name, file, 0, stat.st_size, int(stat.st_mtime)))
+        self.shards.append(Shard(name, file, 0, stat.st_size, base.mtime_of(stat)))
 
     def rows(self, shard: Shard) -> Iterator[dict[str, Any]]:
         info = self._infos[shard.name]

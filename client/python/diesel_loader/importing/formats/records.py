@@ -61,7 +61,7 @@ class Records:
             raise Refused(f"{files[0]}: records of bytes have no columns; use --records example if they are of tf.train.Example")
         names = base.shard_names(files)
         self.label = options.label
-        self.shards = [Shard(names[file], file, 0, os.stat(file).st_size, int(os.stat(file).st_mtime)) for file in files]
+        self.shards = [Shard(names[file], file, 0, os.stat(file).st_size, base.mtime_of(os.stat(file))) for file in files]
 
     def records(self, file: str) -> Iterator[bytes]:
         raise NotImplementedError

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dieselctl index: a dataset over tar shards, which stay where they are. */
+#include <dirent.h>
 #include <limits.h>
 #include <stddef.h>
 #include <sys/stat.h>
@@ -27,14 +28,33 @@ struct index_context {
 	struct ctl_wait wait;
 };
 
-/* Returns true for formats whose samples a Python package finds: zip archives, LMDB, Megatron's token files.
- */
+/* Returns true for a folder of MDS or LitData. Folders of tar shards may have an index.json, too. */
+static bool has_index(const char *folder)
+{
+	bool has_index = false, has_tar = false;
+	DIR *dir = opendir(folder);
+
+	for (const struct dirent *e; dir && (e = readdir(dir));) {
+		const char *dot = strrchr(e->d_name, '.');
+
+		has_index |= strcmp(e->d_name, "index.json") == 0;
+		has_tar |= dot && strcmp(dot, ".tar") == 0;
+	}
+	if (dir)
+		closedir(dir);
+	return has_index && !has_tar;
+}
+
+/* Returns true for formats whose samples Python finds: zip archives, LMDB, Megatron's token files, MDS and
+ * LitData. */
 static bool is_for_python(const char *name)
 {
 	const char *dot = strrchr(name, '.');
 	char data[PATH_MAX];
 	struct stat st;
 
+	if (has_index(name))
+		return true;
 	snprintf(data, sizeof(data), "%s/data.mdb", name);
 	return (dot && strchr(dot, '/') == NULL &&
 		(strcmp(dot, ".zip") == 0 || strcmp(dot, ".bin") == 0 || strcmp(dot, ".idx") == 0 ||
@@ -179,8 +199,9 @@ const struct option_verb ctl_index = {
 	    "members' extensions. Run the command again after shards have changed.\n"
 	    "\n"
 	    "Python packages read further formats: uncompressed zip archives (a member's\n"
-	    "path is the sample's), LMDB (its keys), and Megatron's .bin and .idx. With\n"
-	    "--rows, samples of any other format can be indexed.\n",
+	    "path is the sample's), LMDB (its keys), Megatron's .bin and .idx, and folders of\n"
+	    "MDS and LitData (with index.json, uncompressed). With --rows, samples of any\n"
+	    "other format can be indexed.\n",
     .about =
 	"Makes a dataset whose samples stay in their files, or updates it: only new and changed files are "
 	"read. FILE and FOLDER are tar shards or folders of them, also `s3://BUCKET/KEY` and "

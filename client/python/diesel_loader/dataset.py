@@ -17,6 +17,7 @@ import os
 
 from . import errors, native
 from .fields import decode
+from .fields.columns import Columns, reader_of
 from .native import byref, lib
 from .subset import Subset
 
@@ -188,6 +189,7 @@ class Dataset:
     fields: the names of the fields to take, in this order; others are neither copied nor decoded. "__key__" stands for a sample's
         path, "__label__" for its class number, and "__id__" for its number in the dataset. Default: all fields. ValueError for a
         dataset without fields.
+    columns: the index.json of MDS shards or LitData chunks that were indexed in place, or its folder. Their columns are the fields.
 
     len(dataset) samples, numbered in the order of storage. dataset[i] is (bytes, label), read from the files of a folder
     with the caller's own rights, and checked. dieseld serves read_many() and __getitems__(), which read several, from its
@@ -222,8 +224,9 @@ class Dataset:
     _numbers: list[int] | None = None  # index of each own class in _as_classes; the last item is -1, for no class
 
     def __init__(self, path: str | os.PathLike[str], socket: str | None = None, daemon: str = AUTO,
-                 version: int | None = None, fields: Iterable[str] | None = None) -> None:
+                 version: int | None = None, fields: Iterable[str] | None = None, columns: str | os.PathLike[str] | None = None) -> None:
         self._connection = _Connection(place_of(path), socket, daemon, version_number(version))
+        self._columns = None if columns is None else Columns(columns)
         self._asked_fields = None if fields is None else decode.checked(fields)
         self.is_pinned = version is not None
         self._describe()
@@ -250,15 +253,13 @@ class Dataset:
         self._n_samples = info.n_samples
         self._n_classes = info.n_classes
         self._classes = self._class_to_idx = self._targets = None
-        if info.layout == native.LAYOUT_PLAIN and self._asked_fields is not None:
-            raise ValueError(f"samples of {self.path} have no fields: leave out fields={self._asked_fields!r}")
-        self.reader = None if info.layout == native.LAYOUT_PLAIN else decode.Reader(info.layout, self._asked_fields, self.path)
+        self.reader = reader_of(self.path, info.layout, self._asked_fields, self._columns)
         self._number_classes()
 
     @property
     def layout(self) -> str:
-        """How the bytes of a sample hold its fields: "plain" (no fields), "fields" or "tar"."""
-        return decode.LAYOUTS[self.reader.layout] if self.reader else decode.LAYOUTS[native.LAYOUT_PLAIN]
+        """How the bytes of a sample hold its fields: "plain" (no fields), "fields", "tar", "mds" or "litdata"."""
+        return self.reader.form if self.reader else decode.LAYOUTS[native.LAYOUT_PLAIN]
 
     @property
     def fields(self) -> tuple[str, ...] | None:
@@ -270,7 +271,7 @@ class Dataset:
         number = self.number(0)
         data = self.read(number)
         try:
-            found = decode.listed(self.reader.layout, native.address_of(data), len(data))
+            found = self.reader.listed(native.address_of(data), len(data))
         except ValueError:
             raise decode.damaged(f"the fields of {self.named(number)} are damaged") from None
         return tuple(dict.fromkeys(name for name, *_ in found))
@@ -693,9 +694,9 @@ class Dataset:
 
 
 def open(path: str | os.PathLike[str], socket: str | None = None, daemon: str = AUTO,  # noqa: A001
-         version: int | None = None, fields: Iterable[str] | None = None) -> Dataset:
-    """Returns Dataset(path, socket, daemon, version, fields); modules of other formats also name this open()."""
-    return Dataset(path, socket, daemon, version, fields)
+         version: int | None = None, fields: Iterable[str] | None = None, columns: str | os.PathLike[str] | None = None) -> Dataset:
+    """Returns Dataset(path, socket, daemon, version, fields, columns); modules of other formats also name this open()."""
+    return Dataset(path, socket, daemon, version, fields, columns)
 
 
 def status(socket: str | None = None) -> dict[str, Any]:

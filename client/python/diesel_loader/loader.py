@@ -241,7 +241,7 @@ class Loader:
             check_named(dataset, loader, transform)
             made = in_fields(transform, lambda name, why: plan_of(
                 transform[name], loader.get(name) if isinstance(loader, dict) else loader, _Field(dataset, name),
-                "it is no stored field" if name in SPECIAL else why))
+                "it is no stored field" if name in SPECIAL else why or dataset.reader.not_native))
             if made.recipe and damaged == "zero":
                 raise ValueError('damaged="zero" applies only to samples without fields: damaged="skip" leaves out samples with a damaged field')
         else:

@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases of test_importing.py for formats whose packages need torch: MDS and LitData."""
+import json
 import os
 import pathlib
 import shutil
 import unittest
 from io import BytesIO
 
+import litdata
 import numpy
 import torch
 from litdata.streaming.writer import BinaryWriter
 from PIL import Image
-from streaming import MDSWriter
+from streaming import MDSWriter, StreamingDataset
 
 import diesel_loader
+import diesel_loader.torch as diesel
 import formats_support as made
 from formats_support import Case, run
 
@@ -83,7 +86,75 @@ class Mds(Case):
         self.assertEqual(diesel_loader.Dataset(self.dataset).classes, ["c0", "c1", "c2"])
 
 
+    def test_shards_are_read_in_place_as_their_own_reader_reads_them(self):
+        self.write(self.folder / "src")
+        done = run("index", self.folder / "src", "--output", self.dataset)
+        self.assertIn(f"columns='{self.folder}/src')", done.stdout, done.stderr)
+        dataset = diesel_loader.Dataset(self.dataset, columns=self.folder / "src")
+        self.assertEqual((dataset.layout, dataset.fields), ("mds", tuple(sorted(COLUMNS.keys() - {"pickle"}))))
+        theirs = StreamingDataset(local=str(self.folder / "src"), shuffle=False, batch_size=1, allow_unsafe_types=True)
+        for ours, row in zip(dataset.__getitems__(range(len(dataset))), map(theirs.get_item, range(len(theirs))), strict=True):
+            row.update({name: row[name].item() for name in ("score", "small")})
+            self.assertEqual({name: value for name, value in made.plain(ours).items() if not name.startswith("image")},
+                             {name: value for name, value in made.plain(row).items() if name not in ("image", "images", "pickle")})
+            self.assertEqual(Image.open(BytesIO(ours["image"])).tobytes(), row["image"].tobytes())
+            self.assertEqual([one.tobytes() for one in ours["images"]], [one.tobytes() for one in row["images"]])
+        self.trains("small", "embedding")
+
+    def trains(self, *names):
+        """A loader gives every row once, also with workers."""
+        chosen = diesel_loader.Dataset(self.dataset, columns=self.folder / "src", fields=["id", "image", *names])
+        for workers in (0, 1):
+            seen = []
+            for batch in diesel.DataLoader(chosen, 16, shuffle=True, transform={"image": numpy.shape}, num_workers=workers):
+                self.assertEqual([tuple(shape) for shape in batch["image"]], [(16, 16, 3)] * len(batch["id"]))
+                self.assertEqual(batch["embedding"].flatten(1).tolist(), [self.rows[i]["embedding"].tolist() for i in batch["id"].tolist()])
+                seen += batch["id"].tolist()
+            self.assertEqual(sorted(seen), list(range(made.N)))
+
+    def test_what_cannot_be_read_in_place_is_refused(self):
+        self.write(self.folder / "zstd", compression="zstd")
+        self.refuses("its shards are compressed or encrypted .zstd.* run `dieselctl pack mds:.*/zstd DATASET`", "index", "-o", self.dataset, self.folder / "zstd", dataset=False)
+        self.write(self.folder / "src")
+        self.assertEqual(run("index", self.folder / "src", "-o", self.dataset).returncode, 0)
+        columns = self.folder / "src/index.json"
+        for fields, says in ((["nope"], "has no column 'nope', but caption, "), (["pickle"], "column 'pickle' of .* may hold pickles")):
+            with self.assertRaisesRegex(ValueError, says):
+                diesel_loader.Dataset(self.dataset, columns=columns, fields=fields)
+        index = json.loads(columns.read_text())
+        for change in ({"column_names": COLUMNS}, {"column_sizes": [8] * len(COLUMNS)}, {"column_encodings": ["int"] * len(COLUMNS)}):
+            (self.folder / "other.json").write_text(json.dumps({"shards": [{**shard, **change} for shard in index["shards"]]}))
+            if "column_names" not in change:
+                with self.assertRaisesRegex(OSError, "the fields of .* are damaged"):
+                    diesel_loader.Dataset(self.dataset, columns=self.folder / "other.json")[0]
+        shard = self.folder / "src/shard.00001.mds"
+        whole = shard.read_bytes()
+        for data in (whole[:-1], whole[:4] + b"\xff" * 8 + whole[12:], whole[:6], b"\1" + whole[1:]):
+            shard.write_bytes(data)
+            self.refuses("shard.00001.mds (does not have the|is damaged or cut off)", "index", "-o", self.folder / "new.diesel", self.folder / "src", dataset=False)
+        (self.folder / "src/index.json").write_text("{}")
+        self.refuses("index.json is no index of MDS shards or LitData chunks", "index", "-o", self.dataset, self.folder / "src", dataset=False)
+        index["shards"][0]["raw_data"]["basename"] = "../../secret"
+        columns.write_text(json.dumps(index))
+        self.refuses("names ../../secret, which is outside of", "index", "-o", self.dataset, self.folder / "src", dataset=False)
+
+
 class LitData(Case):
+    trains = Mds.trains
+
+    def test_chunks_are_read_in_place_as_their_own_reader_reads_them(self):
+        self.write(self.folder / "src")
+        self.assertEqual(run("index", self.folder / "src", "-o", self.dataset).returncode, 0)
+        dataset = diesel_loader.Dataset(self.dataset, columns=self.folder / "src")
+        self.assertEqual(dataset.layout, "litdata")
+        for ours, theirs in zip(dataset.__getitems__(range(len(dataset))), litdata.StreamingDataset(str(self.folder / "src"), shuffle=False), strict=True):
+            theirs["deep.raw"] = theirs.pop("deep")["raw"]
+            theirs["tensor"] = theirs["tensor"].numpy()
+            self.assertEqual(made.plain(ours), made.plain(theirs))
+        self.trains("embedding")
+        self.write(self.folder / "zstd", compression="zstd")
+        self.refuses("its shards are compressed or encrypted .zstd.* run `dieselctl pack litdata:", "index", "-o", self.dataset, self.folder / "zstd", dataset=False)
+
     def write(self, folder, **options):
         writer = BinaryWriter(str(folder), chunk_size=30, **options)
         for i, row in enumerate(self.rows):

@@ -51,7 +51,7 @@ class FieldAssembly(assembly.Assembly):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._named = check_named(self.dataset, self.loader, self.transform)
+        named = check_named(self.dataset, self.loader, self.transform)
         chosen, self._reader, self._native = self.dataset.field_names, self.dataset.reader, None
         self._by_field = dict(self.transform) if isinstance(self.transform, dict) else {}
         if self.decoded:
@@ -59,7 +59,7 @@ class FieldAssembly(assembly.Assembly):
             self._reader = self._reader.beside(self._native)
             del self._by_field[self._native]
             self.has_work = self.has_work or bool(self._by_field or self.loader)
-        self._unseen = set(self._named) - {self._native} if chosen is None else set()  # fields with a function, of which no sample was seen
+        self._unseen = set(named) - {self._native} if chosen is None else set()  # fields with a function, of which no sample was seen
         if self.target_transform and not (chosen and LABEL in chosen):
             raise ValueError(f'target_transform applies to labels: add "{LABEL}" to fields= of the dataset, or leave it out')
 

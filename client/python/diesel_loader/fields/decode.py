@@ -81,9 +81,12 @@ class Reader:
     """Reads the chosen fields of a dataset's samples. names: None for all fields, else the chosen ones, in order. native_field: a field
     that dieseld has decoded; None stands for its value."""
 
+    not_native: str | None = None  # why dieseld cannot decode a field
+
     def __init__(self, layout: int, names: Iterable[str] | None, path: str, native_field: str | None = None) -> None:
         self.layout, self.path, self._native = layout, path, native_field
         self.names = None if names is None else checked(names)
+        self.form = LAYOUTS[layout]
         self._stored = tuple(name for name in self.names or () if name not in SPECIAL and name != native_field)
         self.finds = self.names is None or bool(self._stored)  # False: only facts about samples are chosen
 
@@ -104,7 +107,7 @@ class Reader:
             order = tuple(dict.fromkeys(name for name, *_ in self._list(items[0], named, 0)))
             stored = tuple(name for name in order if name != self._native)
         found = Found(stored, n, order)
-        wrong = found.search(self.layout, items)
+        wrong = self._search(found, items)
         if wrong is not None:
             raise damaged(f"the fields of {named(wrong)} are damaged")
         if native.FIELD_MISSING in found.kinds:
@@ -116,9 +119,16 @@ class Reader:
             return None
         return found
 
+    def listed(self, address: int, size: int) -> list[tuple[str, int, int, int]]:
+        """Returns the fields of a sample in memory, as listed()."""
+        return listed(self.layout, address, size)
+
+    def _search(self, found: Found, items: Any) -> int | None:
+        return found.search(self.layout, items)
+
     def _list(self, item: Any, named: Callable[[int], str], i: int) -> list[tuple[str, int, int, int]]:
         try:
-            return listed(self.layout, item.data, item.bytes)
+            return self.listed(item.data or 0, item.bytes)
         except ValueError:
             raise damaged(f"the fields of {named(i)} are damaged") from None
 

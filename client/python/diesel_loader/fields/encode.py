@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 IMAGES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"BM", b"II*\0", b"MM\0*")
 
 
-def _is_image(data: bytes) -> bool:
+def is_image(data: bytes) -> bool:
     return data.startswith(IMAGES) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP")
 
 
@@ -48,7 +48,7 @@ def encoded(value: Any) -> tuple[int, Any]:
     """Returns (kind, bytes) of a value. Raises TypeError, ValueError."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         data = value if isinstance(value, bytes) else bytes(value)
-        return native.FIELD_IMAGE if _is_image(data) else native.FIELD_BYTES, data
+        return native.FIELD_IMAGE if is_image(data) else native.FIELD_BYTES, data
     if isinstance(value, str):
         return native.FIELD_TEXT, value.encode()
     if value is None:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the samples of files that dieseld reads where they are: zip archives, LMDB, Megatron's token files.
+"""Finds the samples of files that dieseld reads where they are: zip archives, LMDB, Megatron's token files, MDS and LitData.
 
 `dieselctl index` calls main() with its name and its arguments, which writes a row for each sample to `dieselctl index --rows -`."""
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import pathlib
 import struct
@@ -12,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+
+from ..fields import columns
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ LOCAL_HEADER, LOCAL_HEADER_BYTES = b"PK\3\4", 30
 MEGATRON_MAGIC = b"MMIDIDX\x00\x00"
 MEGATRON_ITEM_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 8, 7: 4, 8: 2}  # by the code of the type of tokens
 LMDB_FILE = "data.mdb"
+INDEX = "index.json"  # of MDS and LitData
 
 
 class Wrong(Exception):
@@ -146,6 +150,45 @@ def megatron_rows(path: pathlib.Path, tokens: int | None) -> Iterator[Row]:
         yield offset, length * item, b"%s/%09d" % (os.fsencode(path.stem), i)
 
 
+def shards_of(folder: pathlib.Path) -> Iterator[tuple[pathlib.Path, int]]:
+    """Yields (file, number of samples) of the shards of MDS, or the chunks of LitData."""
+    try:
+        index = json.loads((folder / INDEX).read_bytes())
+        if "shards" in index:
+            kind, found = "mds", [(shard["raw_data"]["basename"], shard["samples"], shard.get("compression")) for shard in index["shards"]]
+        else:
+            kind, form = "litdata", index["config"]
+            found = [(chunk["filename"], chunk["chunk_size"], form.get("compression") or form.get("encryption")) for chunk in index["chunks"]]
+        columns.Columns(folder)
+    except (LookupError, TypeError, AttributeError) as error:
+        raise Wrong(f"{folder / INDEX} is no index of MDS shards or LitData chunks ({type(error).__name__}: {error})") from None
+    except ValueError as error:
+        raise Wrong(f"{error}: import them with `dieselctl pack {kind}:{folder} DATASET`" if "shards" in index or "chunks" in index
+                    else f"{folder / INDEX} is no index of MDS shards or LitData chunks") from None
+    for name, n, compression in found:
+        path = folder / name
+        if ".." in pathlib.PurePath(name).parts or path.is_absolute() and folder not in path.parents:
+            raise Wrong(f"{folder / INDEX} names {name}, which is outside of {folder}")
+        if compression and (kind == "litdata" or not path.exists()):  # MDS keeps both where a job has decompressed the shards
+            raise Wrong(f"{folder}: its shards are compressed or encrypted ({compression}), so samples cannot be read in place: run `dieselctl pack {kind}:{folder} DATASET`")
+        yield path, n
+
+
+def shard_rows(path: pathlib.Path, n: int) -> Iterator[Row]:
+    """Yields the samples between the offsets at the beginning of a shard of MDS, or a chunk of LitData."""
+    size = path.stat().st_size
+    with open(path, "rb") as file:
+        head = file.read(8 + 4 * n)
+    if len(head) < 8 + 4 * n or struct.unpack_from("<I", head)[0] != n:
+        raise Wrong(f"{path} does not have the {n} samples that {INDEX} lists: restore the file")
+    ends = struct.unpack_from(f"<{n + 1}I", head, 4)
+    if ends[0] < len(head) or ends[-1] != size or any(a > b for a, b in zip(ends, ends[1:])):
+        raise Wrong(f"{path} is damaged or cut off: its samples do not end with it. Restore the file")
+    stem = os.fsencode(path.stem)
+    for i, (begin, end) in enumerate(zip(ends, ends[1:])):
+        yield begin, end - begin, b"%s/%08d" % (stem, i)
+
+
 def rows_of(path: pathlib.Path, arguments: argparse.Namespace) -> Iterator[Row]:
     if path.suffix == ".zip":
         return zip_rows(path)
@@ -153,7 +196,8 @@ def rows_of(path: pathlib.Path, arguments: argparse.Namespace) -> Iterator[Row]:
         return megatron_rows(path.with_suffix(".bin"), arguments.tokens)
     if (path / LMDB_FILE).exists() or path.suffix in (".mdb", ".lmdb"):
         return lmdb_rows(path, arguments.db)
-    raise Wrong(f"{path} is none of a zip archive, an LMDB database (with {LMDB_FILE}) and Megatron's .bin next to an .idx")
+    raise Wrong(f"{path} is none of a zip archive, an LMDB database (with {LMDB_FILE}), Megatron's .bin next to an .idx, and a folder of MDS or "
+                f"LitData (with {INDEX})")
 
 
 def source_of(path: pathlib.Path) -> pathlib.Path:
@@ -172,11 +216,18 @@ def _state_of(source: pathlib.Path) -> tuple[int, int, int]:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def write_rows(to, arguments: argparse.Namespace) -> None:
+def _sources(arguments: argparse.Namespace) -> Iterator[tuple[pathlib.Path, Iterator[Row]]]:
     for path in arguments.files:
-        source = source_of(path)
+        if (path / INDEX).exists():
+            yield from ((shard.resolve(), shard_rows(shard, n)) for shard, n in shards_of(path))
+        else:
+            yield source_of(path), rows_of(path, arguments)
+
+
+def write_rows(to, arguments: argparse.Namespace) -> None:
+    for source, rows in _sources(arguments):
         before = _state_of(source)
-        for offset, length, name in rows_of(path, arguments):
+        for offset, length, name in rows:
             to.write(b"%s\t%d\t%d\t%s\n" % (escaped(os.fsencode(source)), offset, length, escaped(name)))
         if _state_of(source) != before:
             raise Wrong(f"{source} changed while it was being indexed: run the command again")
@@ -204,5 +255,9 @@ def main(words: list[str] | None = None) -> NoReturn:
             print(f"dieselctl index: {error}", file=sys.stderr)
             sys.exit(1)
         rows.seek(0)
-        sys.exit(subprocess.run(command, stdin=rows, check=False).returncode)
+        status = subprocess.run(command, stdin=rows, check=False).returncode
+        folders = [path for path in arguments.files if (path / INDEX).exists()]
+        if status == 0 and folders and "--json" not in others:
+            print(f"open it with diesel_loader.Dataset({arguments.output!r}, columns={str(folders[0].resolve())!r})")
+        sys.exit(status)
 

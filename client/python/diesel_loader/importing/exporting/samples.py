@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import native
 from ...dataset import Dataset
-from ...fields.decode import listed
 from ..base import Refused
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def _fields(dataset: Dataset, number: int, data: bytearray) -> list[Field]:
     if dataset.reader is None:
         return []
     try:
-        found = listed(dataset.reader.layout, native.address_of(data), len(data))
+        found = dataset.reader.listed(native.address_of(data), len(data))
     except ValueError:
         raise Refused(f"{dataset.path}: the fields of {dataset.sample_path(number)} are damaged; run: dieselctl verify {dataset.path}") from None
     return [Field(name, kind, ctypes.string_at(address, size)) for name, kind, address, size in found]

@@ -18,13 +18,14 @@ from jobs import apart
 from peers.environments import python_of, versions
 from serving import Daemon
 
-from job import LMDB_WAYS, TAR_WAYS, write_shards
+from job import COLUMN_WAYS, LMDB_WAYS, TAR_WAYS, write_shards
 
 PACKAGES = ["torch", "webdataset", "lmdb", "numpy"]
 ROUNDS = int(os.environ.get("DIESEL_BENCH_ROUNDS", 3))
 READERS = (1, 2, 4, 8)
 JOB = support.ROOT / "bench/index/job.py"
 SHARDS, SAMPLES, SIZE = 12, 1000, 110_000  # shards, samples of each, and the mean bytes of an image
+ROWS = int(os.environ.get("DIESEL_BENCH_ROWS", 12_000))  # of MDS and LitData, of the same size
 RECORDS, RECORD = 100_000, 4096           # samples of LMDB, and their bytes
 
 
@@ -81,12 +82,56 @@ def of_lmdb(folder, python, raw):
                             **{name: sum(t[name] for t in told) / sum(2 * t["n"] for t in told) for name in ("major_faults", "switches")}})
 
 
+def of_columns(folder, python, raw):
+    """MDS shards and LitData chunks, by their own packages."""
+    for name, ways in COLUMN_WAYS.items():
+        source, dataset = folder / name, folder / f"{name}.diesel"
+        subprocess.run([python, "-c", f"import sys; from job import write_{name}; write_{name}(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))", source,
+                        str(ROWS), str(SIZE)], check=True, cwd=JOB.parent)
+        index(source, dataset)
+        for number in range(ROUNDS):
+            for way in ways:
+                evict(*(path for path in source.iterdir() if path.is_file()))
+                data = unknown(dataset, folder, number) if way.endswith("diesel") else source
+                raw.append({"of": name, "way": way, "round": number, **apart.run([python, JOB, way, data])})
+
+
+def tell_columns(raw):
+    """Prints the rates, and returns the figures."""
+    figures = {}
+    for name, ways in COLUMN_WAYS.items():
+        for kind in ("cold", "warm"):
+            for way in ways:
+                figures[f"{plain(way)}_{kind}_per_s"] = median = support.median(r["n"] / r[f"{kind}_s"] for r in raw if r["way"] == way)
+                print(f"{way:14} {kind} {median:9.0f} samples/s", flush=True)
+            figures[f"{name}_{kind}_ratio"] = figures[f"{name}_diesel_{kind}_per_s"] / max(figures[f"{name}_{w}_{kind}_per_s"] for w in (0, 2))
+    return figures
+
+
+def columns():
+    # The folder hides an incompatible torchvision, which they would import.
+    os.environ["PYTHONPATH"] = f"{support.ROOT}/tests/integration/importing/site:{os.environ.get('PYTHONPATH', '')}"
+    python, why = python_of("columns", ["--requirement", str(support.ROOT / "tests/integration/importing/packages_torch.txt")], "streaming, litdata")
+    if not python:
+        support.skip(f"needs MosaicML Streaming and LitData: {why}")
+    print(versions(python, "torch", "mosaicml-streaming", "litdata"), flush=True)
+    os.environ["DIESEL_PYTHON"] = python
+    raw = []
+    with support.Scratch() as folder, Daemon(folder, "--cache", "3G"):
+        of_columns(pathlib.Path(folder), python, raw)
+    support.result_write("index_columns", raw, **tell_columns(raw))
+
+
 def plain(way):
     return way.replace("-", "_")
 
 
 def main():
-    argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--columns", action="store_true", help="MDS and LitData instead, against their own loaders")
+    if parser.parse_args().columns:
+        columns()
+        return
     python, why = python_of("index", PACKAGES, "torch, webdataset, lmdb, numpy")
     if not python:
         support.skip(f"needs WebDataset: {why}")

@@ -4,7 +4,9 @@
 
 diesel: diesel_loader over the shards. webdataset-N: WebDataset's pipeline with shuffled shards and a shuffle buffer of 1000 samples, in a
 DataLoader with N workers. lmdb-diesel: diesel_loader over the database. lmdb-torch: PyTorch's DataLoader over python-lmdb as its users
-write it, opened for reading without lock and read-ahead, keys in random order, 2 workers."""
+write it, opened for reading without lock and read-ahead, keys in random order, 2 workers. mds-diesel, litdata-diesel:
+diesel_loader over MDS shards or LitData chunks, DATA being the dataset, and their folder next to it. mds-N, litdata-N: StreamingDataset of
+MosaicML Streaming, in a DataLoader with N workers, and that of LitData in its own loader."""
 import glob
 import io
 import json
@@ -93,6 +95,54 @@ def lmdb_torch(data, seed):
     return lambda: sum(len(batch) for batch in loader)
 
 
+def columns_of(format_name):
+    def diesel_columns(data, seed):
+        import diesel_loader.torch
+        dataset = diesel_loader.Dataset(data, columns=pathlib.Path(data).parent / format_name)
+        loader = diesel_loader.torch.DataLoader(dataset, BATCH, shuffle=True, seed=seed)
+        return lambda: sum(len(batch["label"]) for batch in loader)
+    return diesel_columns
+
+
+def rows(n, size):
+    rng = random.Random(3)
+    for i in range(n):
+        yield {"image": rng.randbytes(rng.randrange(size // 2, 3 * size // 2)), "caption": "a caption " * 8, "label": i % 100}
+
+
+def write_mds(folder, n, size):
+    from streaming import MDSWriter
+    with MDSWriter(out=folder, columns={"image": "bytes", "caption": "str", "label": "int"}) as writer:
+        for row in rows(n, size):
+            writer.write(row)
+
+
+def write_litdata(folder, n, size):
+    from litdata.streaming.writer import BinaryWriter
+    writer = BinaryWriter(folder, chunk_bytes=1 << 26)
+    for i, row in enumerate(rows(n, size)):
+        writer[i] = row
+    writer.done()
+    writer.merge()
+
+
+def streaming(data, seed, workers):
+    import streaming as mosaic
+    import torch
+    dataset = mosaic.StreamingDataset(local=data, shuffle=True, shuffle_seed=seed, batch_size=BATCH)
+    loader = torch.utils.data.DataLoader(dataset, BATCH, num_workers=workers, collate_fn=list)
+    return lambda: sum(len(batch) for batch in loader)
+
+
+def lightning(data, seed, workers):
+    import litdata
+    loader = litdata.StreamingDataLoader(litdata.StreamingDataset(data, shuffle=True, seed=seed), batch_size=BATCH, num_workers=workers, collate_fn=list)
+    return lambda: sum(len(batch) for batch in loader)
+
+
+COLUMN_WAYS = {"mds": {"mds-diesel": columns_of("mds"), "mds-0": lambda data, seed: streaming(data, seed, 0), "mds-2": lambda data, seed: streaming(data, seed, 2)},
+               "litdata": {"litdata-diesel": columns_of("litdata"), "litdata-0": lambda data, seed: lightning(data, seed, 0),
+                           "litdata-2": lambda data, seed: lightning(data, seed, 2)}}
 TAR_WAYS = {"diesel": diesel, "webdataset-0": lambda data, seed: webdataset(data, seed, 0),
             "webdataset-2": lambda data, seed: webdataset(data, seed, 2)}
 LMDB_WAYS = {"lmdb-diesel": lmdb_diesel, "lmdb-torch": lmdb_torch}
@@ -105,7 +155,7 @@ def used():
 
 def main():
     way, data, seed = sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 0
-    epoch = {**TAR_WAYS, **LMDB_WAYS}[way](str(pathlib.Path(data)), seed)
+    epoch = {**TAR_WAYS, **LMDB_WAYS, **COLUMN_WAYS["mds"], **COLUMN_WAYS["litdata"]}[way](str(pathlib.Path(data)), seed)
     told = {}
     faults, switches = used()
     for kind in ("cold", "warm"):

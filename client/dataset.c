@@ -184,6 +184,8 @@ int diesel_dataset_open_version(const char *path, uint64_t version, const char *
 	d->socket_path = strdup(socket_or_default(socket));
 	r = d->path && d->socket_path ? by_number_new(&d->by_number) : -ENOMEM;
 	if (r == 0)
+		r = resident_reader_new(&d->residents);
+	if (r == 0)
 		r = open_files(d, &err);
 	if (r == 0)
 		r = reach_daemon(d, &copy_fd, &err);
@@ -202,6 +204,7 @@ void diesel_dataset_close(struct diesel_dataset *d)
 	if (!d)
 		return;
 	by_number_free(d->by_number);
+	resident_reader_free(d->residents);
 	store_free(d->store);
 	pthread_mutex_destroy(&d->store_lock);
 	snapshot_close(d->snapshot);

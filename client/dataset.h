@@ -5,11 +5,12 @@
 
 #include <pthread.h>
 
-#include "by_number.h"
 #include "client/transport.h"
 #include "dataset/snapshot.h"
 #include "dataset/store.h"
 #include "client/elsewhere/shown.h"
+#include "client/numbers/by_number.h"
+#include "client/numbers/resident_reader.h"
 
 struct diesel_dataset {
 	char *path;
@@ -21,7 +22,8 @@ struct diesel_dataset {
 	struct snapshot *snapshot;   /* the daemon's copy, shared by every process of the node; only its
 					tables are verified, so use dataset_look_up() for entries */
 	struct store *store;         /* for diesel_dataset_read(); NULL: not opened yet */
-	struct by_number *by_number; /* for diesel_dataset_read_many() */
+	struct by_number *by_number; /* for diesel_dataset_read_many(), as the next one */
+	struct resident_reader *residents;
 	pthread_mutex_t store_lock;
 };
 

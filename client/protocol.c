@@ -44,6 +44,8 @@ static const struct {
     [WIRE_ORIGIN_REPLY] = {sizeof(struct wire_plain), 0},
     [WIRE_FIELD] = {sizeof(struct wire_field), 0},
     [WIRE_FIELD_REPLY] = {sizeof(struct wire_plain), 0},
+    [WIRE_RESIDENTS] = {sizeof(struct wire_plain), 0},
+    [WIRE_RESIDENTS_REPLY] = {sizeof(struct wire_residents_reply), 1},
 };
 
 size_t protocol_bytes(enum wire_type type)
@@ -239,6 +241,8 @@ static bool fields_ok(const union wire_message *m)
 	case WIRE_STATUS_REPLY:
 	case WIRE_KICK:
 	case WIRE_FETCHER:
+	case WIRE_RESIDENTS:
+	case WIRE_RESIDENTS_REPLY:
 	case WIRE_JOBS: return true;
 	case WIRE_N_TYPES: break;
 	}

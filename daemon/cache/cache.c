@@ -104,6 +104,7 @@ void cache_forget_chunk(struct cache *c, struct segment *s)
 
 	if (k->segment != s)
 		return;
+	residents_leave(s->dataset, s->chunk);
 	handover_forget(c->handover, s);
 	cache_keep(c, s, false);
 	if (k->state == CHUNK_READY)
@@ -484,8 +485,10 @@ void cache_note_ready(struct cache *c, struct cached_dataset *d, uint64_t chunk)
 	k->segment->since_ns = clock_monotonic_ns();
 	k->last_use = ++c->clock;
 	d->n_cached++;
-	if (!k->part)
+	if (!k->part) {
+		residents_enter(d, chunk);
 		handover_put(c->handover, k->segment);
+	}
 	/* Keeps an eighth of the descriptors free for transient chunks. */
 	k->is_taken = false;
 	k->is_foreign = memberships_is_foreign(d, chunk);
@@ -571,6 +574,8 @@ static void check_segment(const struct segment *s, uint32_t index)
 
 	assert((s->id & (SEGMENT_MAX - 1)) == index && s->dataset && s->memory.bytes > 0);
 	assert(!chunk || chunk->segment == s);
+	assert(!chunk || !residents_have(s->dataset, s->chunk) ||
+	       (chunk->state == CHUNK_READY && !chunk->part));
 	/* A segment that is being filled from another segment holds no ready chunk yet. */
 	assert(!s->filling || !chunk || chunk->state == CHUNK_READING || chunk->state == CHUNK_VERIFYING);
 }

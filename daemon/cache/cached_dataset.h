@@ -19,6 +19,7 @@
 #include "daemon/storage/place.h"
 #include "policy.h"
 #include "daemon/storage/proof.h"
+#include "residents.h"
 #include "daemon/cache/sources/stage_pace.h"
 
 #include <errno.h>
@@ -180,6 +181,7 @@ struct cached_dataset {
 	struct victim_list victims, mapped_victims;
 	struct dataset_pace pace;
 	struct decoded_cache *decoded_cache; /* decoded copies of its samples: decoded.h */
+	struct residents residents;
 	struct cached_chunk *chunks;
 };
 

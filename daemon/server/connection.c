@@ -546,6 +546,23 @@ static int on_segment(struct connection *c, const union wire_message *m)
 	return connection_reply(c, &answer, &fd, 1);
 }
 
+static int on_residents(struct connection *c)
+{
+	union wire_message answer;
+	_cleanup_(closep) int fd = -EBADF;
+	int r = c->version < 8 ? -EPROTO : residents_lend(c->dataset, &fd);
+
+	if (r == -EPROTO)
+		return r;
+	if (r < 0)
+		return refuse(c, r,
+			      "dieseld cannot share the table of its chunks with a client: check that /proc "
+			      "is mounted");
+	protocol_init(&answer, WIRE_RESIDENTS_REPLY);
+	answer.residents_reply.n_chunks = c->dataset->info.n_chunks;
+	return connection_reply(c, &answer, &fd, 1);
+}
+
 static int on_seek(struct connection *c, const union wire_message *m)
 {
 	union wire_message answer;
@@ -603,7 +620,7 @@ static int on_message(struct connection *c, const union wire_message *m)
 	if (!c->greeted && type != WIRE_HELLO)
 		return -EPROTO;
 	if ((type == WIRE_OPEN_SESSION || type == WIRE_SEGMENT || type == WIRE_SUBSET ||
-	     type == WIRE_FETCHER) &&
+	     type == WIRE_FETCHER || type == WIRE_RESIDENTS) &&
 	    !c->dataset)
 		return refuse(c, -EPROTO, "no dataset is open");
 	if ((type == WIRE_SEEK || type == WIRE_STOP) && !c->session)
@@ -633,6 +650,7 @@ static int on_message(struct connection *c, const union wire_message *m)
 	case WIRE_ASK: return on_ask(c, m);
 	case WIRE_SEEK: return on_seek(c, m);
 	case WIRE_SEGMENT: return on_segment(c, m);
+	case WIRE_RESIDENTS: return on_residents(c);
 	case WIRE_STOP: return on_stop(c);
 	case WIRE_KICK: serving_touch(&c->server->serving); return 0;
 	case WIRE_STATUS:
@@ -649,6 +667,7 @@ static int on_message(struct connection *c, const union wire_message *m)
 	case WIRE_SESSION_REPLY:
 	case WIRE_SEEK_REPLY:
 	case WIRE_SEGMENT_REPLY:
+	case WIRE_RESIDENTS_REPLY:
 	case WIRE_STOP_REPLY:
 	case WIRE_STATUS_REPLY:
 	case WIRE_FETCHER_REPLY:

@@ -158,13 +158,21 @@ int diesel_dataset_read(struct diesel_dataset *dataset, uint64_t sample, void *b
 int diesel_dataset_samples(const struct diesel_dataset *dataset, const uint64_t *samples, uint32_t n,
 			   struct diesel_sample_info *rets);
 /*
- * Reads these samples through the daemon's cache, many with one request: samples[i] into buffers[i], which
- * has sizes[i] bytes. A sample may occur more than once. Without a daemon, and if its cache cannot hold the
- * dataset, reads them as diesel_dataset_read() does, with its errors. Threads may call it at the same time,
- * but not a child that was forked after the dataset was opened. -EINTR: a signal arrived; call again.
+ * Reads these samples through the daemon's cache: samples[i] into buffers[i], which has sizes[i] bytes.
+ * Samples in memory are copied from there without a request, others come many with one request. A sample may
+ * occur more than once. Without a daemon, and if its cache cannot hold the dataset, reads samples that are
+ * not in memory as diesel_dataset_read() does, with its errors. Threads may call it at the same time, but not
+ * a child that was forked after the dataset was opened. -EINTR: a signal arrived; call again.
  */
 int diesel_dataset_read_many(struct diesel_dataset *dataset, const uint64_t *samples, uint32_t n,
 			     void *const *buffers, const size_t *sizes, char *error, size_t error_size);
+/*
+ * Reads these samples as diesel_dataset_read_many() does, one after another into one buffer. offsets[n + 1]
+ * receives where each sample begins, and where the last one ends, in bytes; NULL: not needed. -ENOBUFS: the
+ * buffer of `size` bytes is too small; offsets are set, and offsets[n] is the size that is needed.
+ */
+int diesel_dataset_read_packed(struct diesel_dataset *dataset, const uint64_t *samples, uint32_t n,
+			       void *buffer, size_t size, uint64_t *offsets, char *error, size_t error_size);
 
 /*
  * Writes a dataset: samples from memory, then one commit. Until then, and if it fails or the process dies,

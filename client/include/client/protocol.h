@@ -18,6 +18,7 @@
  *   ASK (samples of a batch)                  ->  no reply
  *   SEEK                                      ->  SEEK_REPLY (generation of the batches from now on)
  *   SEGMENT (id)                              ->  SEGMENT_REPLY + fd: the chunk segment
+ *   RESIDENTS                                 ->  RESIDENTS_REPLY + fd: table of the chunks in memory
  *   KICK (a slot came free)                   ->  no reply
  *   STOP                                      ->  STOP_REPLY: nothing more is produced, leases stay
  *   STATUS                                    ->  STATUS_REPLY + fd: JSON text
@@ -112,6 +113,8 @@ enum wire_type {
 	WIRE_ORIGIN_REPLY = 29,
 	WIRE_FIELD = 30, /* since version 8 */
 	WIRE_FIELD_REPLY = 31,
+	WIRE_RESIDENTS = 32, /* since version 8 */
+	WIRE_RESIDENTS_REPLY = 33,
 	WIRE_N_TYPES,
 };
 
@@ -262,8 +265,13 @@ struct wire_field {
 	char name[WIRE_FIELD_BYTES]; /* terminated, not "" */
 };
 
-struct wire_plain { /* FETCHER, SUBSET_REPLY, ORIGIN_REPLY, FIELD_REPLY, STOP, STOP_REPLY, STATUS, KICK, JOBS
-		     */
+struct wire_residents_reply {
+	struct wire_header header;
+	uint64_t n_chunks; /* entries of the table (client/residents.h) */
+};
+
+struct wire_plain { /* FETCHER, SUBSET_REPLY, ORIGIN_REPLY, FIELD_REPLY, RESIDENTS, STOP, STOP_REPLY, STATUS,
+		     * KICK, JOBS */
 	struct wire_header header;
 };
 
@@ -362,6 +370,7 @@ union wire_message {
 	struct wire_seek seek;
 	struct wire_seek_reply seek_reply;
 	struct wire_segment segment;
+	struct wire_residents_reply residents_reply;
 	struct wire_plain plain;
 	struct wire_status_reply status_reply;
 	struct wire_why why;
@@ -386,6 +395,7 @@ _Static_assert(sizeof(struct wire_ask) == 24 + 8 * WIRE_ASK_SAMPLES, "wire");
 _Static_assert(sizeof(struct wire_seek) == 24, "wire");
 _Static_assert(sizeof(struct wire_seek_reply) == 16, "wire");
 _Static_assert(sizeof(struct wire_segment) == 24, "wire");
+_Static_assert(sizeof(struct wire_residents_reply) == 16, "wire");
 _Static_assert(sizeof(struct wire_status_reply) == 16, "wire");
 _Static_assert(sizeof(struct wire_why) == 24, "wire");
 _Static_assert(sizeof(struct wire_set) == 24 + 16 * WIRE_SETTINGS_MAX, "wire");

@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -19,6 +20,7 @@ try:
     import numpy
 
     import diesel_loader
+    import diesel_loader.numpy
 except ImportError as error:
     support.skip(f"needs {error.name}")
 
@@ -153,6 +155,25 @@ class FromTheCache(ByNumber):
 
 class FromStorage(ByNumber):
     OPTIONS = ("--cache", "16M")
+
+    def test_chunks_that_come_and_go_under_a_reader(self):
+        dataset, rng = diesel_loader.Dataset(self.path), random.Random(4)
+        stop = threading.Event()
+
+        def train():  # its chunks take turns in memory, and the reader copies from there
+            loader = diesel_loader.numpy.DataLoader(self.path, batch_size=4, shuffle=True, seed=1)
+            while not stop.is_set():
+                for _ in loader:
+                    pass
+
+        trainer = threading.Thread(target=train)
+        trainer.start()
+        try:
+            for _ in range(150):
+                self.agrees(dataset, rng.choices(range(N), k=20))
+        finally:
+            stop.set()
+            trainer.join()
 
     def test_a_cache_that_cannot_hold_the_dataset(self):
         dataset, rng = diesel_loader.Dataset(self.path), random.Random(3)

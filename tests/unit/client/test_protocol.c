@@ -15,6 +15,7 @@ static size_t fds_of(enum wire_type type)
 	case WIRE_DATASET_REPLY:
 	case WIRE_FETCHER_REPLY:
 	case WIRE_SEGMENT_REPLY:
+	case WIRE_RESIDENTS_REPLY:
 	case WIRE_STATUS_REPLY: return 1;
 	case WIRE_ERROR:
 	case WIRE_HELLO:
@@ -42,6 +43,7 @@ static size_t fds_of(enum wire_type type)
 	case WIRE_ORIGIN_REPLY:
 	case WIRE_FIELD:
 	case WIRE_FIELD_REPLY:
+	case WIRE_RESIDENTS:
 	case WIRE_N_TYPES: break;
 	}
 	return 0;

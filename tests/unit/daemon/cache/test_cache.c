@@ -6,8 +6,11 @@
 #include "filled_cache.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+
+#include "client/residents.h"
 
 static void test_what_is_kept_and_what_passes_through(void **state)
 {
@@ -283,6 +286,40 @@ static void test_numbers_of_segments(void **state)
 	stop(&f);
 }
 
+/* Clients read chunks in place by a table. A chunk's entry changes with each of its stays in memory. */
+static void test_the_table_has_whole_chunks_and_tells_stays_apart(void **state)
+{
+	const resident_entry *table;
+	struct fixture f;
+	uint64_t first;
+	int fd;
+
+	start(&f, *state, &even, 4);
+	assert_int_equal(fill(&f, f.d, 0, 1), 0);
+	assert_int_equal(residents_lend(f.d, &fd), 0);
+	assert_int_equal(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
+	table = mmap(NULL, N_CHUNKS * sizeof(*table), PROT_READ, MAP_SHARED, fd, 0);
+	assert_true(table != MAP_FAILED);
+	close(fd);
+	first = residents_look(&table[0]);
+	assert_int_equal(resident_segment(first), f.d->chunks[0].segment->id);
+	assert_int_equal(residents_look(&table[1]), 0);
+	assert_int_equal(fill(&f, f.d, 1, 1), 0);
+	assert_int_equal(resident_segment(residents_look(&table[1])), f.d->chunks[1].segment->id);
+	cache_forget_chunk(f.cache, f.d->chunks[0].segment);
+	assert_int_equal(residents_look(&table[0]), 0);
+	assert_int_equal(fill(&f, f.d, 0, 1), 0);
+	assert_int_not_equal(residents_look(&table[0]), 0);
+	assert_int_not_equal(residents_look(&table[0]), first);
+	/* Some samples of a chunk are not enough. */
+	cache_forget_chunk(f.cache, f.d->chunks[0].segment);
+	f.d->chunks[0].part = calloc(1, sizeof(uint64_t));
+	assert_int_equal(fill(&f, f.d, 0, 1), 0);
+	assert_int_equal(residents_look(&table[0]), 0);
+	munmap((void *)(uintptr_t)table, N_CHUNKS * sizeof(*table));
+	stop(&f);
+}
+
 /* Each segment uses a descriptor, and so does each snapshot that a client holds. Some descriptors are kept
  * free for chunks that pass through. */
 static void test_descriptors_are_bounded(void **state)
@@ -310,7 +347,7 @@ static void test_descriptors_are_bounded(void **state)
 	cache_fit(f.cache);
 	assert_int_equal(f.cache->n_held, 1);
 	assert_true(cached_is_used(held));
-	for (uint64_t i = 0; i < 4; i++)
+	for (uint64_t i = 0; i < 8 - CACHE_HELD_FILES - 1; i++) /* in addition to chunk 8 */
 		assert_int_equal(fill(&f, f.d, i, 1), 0);
 	assert_int_equal(f.cache->segments.n, 8 - CACHE_HELD_FILES);
 	assert_int_equal(fill(&f, f.d, 5, 0), 0);
@@ -545,6 +582,7 @@ UNIT_TESTS(IN_FOLDER(test_what_is_needed_last_goes_first), IN_FOLDER(test_the_ne
 	   IN_FOLDER(test_what_is_kept_and_what_passes_through), IN_FOLDER(test_who_goes_first),
 	   IN_FOLDER(test_what_is_under_way_stays), IN_FOLDER(test_the_oldest_goes_first),
 	   IN_FOLDER(test_segments_are_as_large_as_their_chunks), IN_FOLDER(test_numbers_of_segments),
+	   IN_FOLDER(test_the_table_has_whole_chunks_and_tells_stays_apart),
 	   IN_FOLDER(test_descriptors_are_bounded), IN_FOLDER(test_what_is_verified_goes_where_clients_look),
 	   IN_FOLDER(test_where_what_is_verified_stays), IN_FOLDER(test_memory_goes_back),
 	   IN_FOLDER(test_a_chunk_in_use_moves_to_other_pages),

@@ -230,6 +230,8 @@ static void test_requests_out_of_order(void **state)
 	refused(&m, -EPROTO, "no dataset is open");
 	ask_plain(fd, WIRE_SEGMENT, &m);
 	refused(&m, -EPROTO, "no dataset is open");
+	ask_plain(fd, WIRE_RESIDENTS, &m);
+	refused(&m, -EPROTO, "no dataset is open");
 	ask_plain(fd, WIRE_SEEK, &m);
 	refused(&m, -EPROTO, "no session is open");
 	open_dataset(fd, path, &m);
@@ -286,10 +288,15 @@ static void test_the_version_before_is_served(void **state)
 	control = open_session(fd, &m);
 	assert_int_equal(m.header.type, WIRE_SESSION_REPLY);
 	close(control);
-	/* A message that the version does not have is refused. */
-	protocol_init(&m, WIRE_ORIGIN);
-	assert_true(ask(fd, &m, NULL, 0, &fds) < 0);
 	close(fd);
+	/* Messages that the version does not have are refused. */
+	for (int i = 0; i < 2; i++) {
+		fd = greet_as(&node, WIRE_VERSION_LEAST);
+		open_dataset(fd, path, &m);
+		protocol_init(&m, i ? WIRE_RESIDENTS : WIRE_ORIGIN);
+		assert_true(ask(fd, &m, NULL, 0, &fds) < 0);
+		close(fd);
+	}
 	node_stop(&node);
 }
 

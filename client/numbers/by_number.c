@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "client/diesel.h"
-#include "dataset.h"
+#include "client/dataset.h"
 #include "lib/clock.h"
-#include "session.h"
+#include "client/session.h"
 
 /* Samples per request. A session reserves memory for the chunks of all of its requests. */
 #define REQUEST_SAMPLES 16

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/*
+ * The table of a dataset's chunks in the daemon's memory, one entry per chunk. The daemon writes it; clients
+ * map it for reading, and so read whole, verified chunks in place, without a request. Nothing is pinned: the
+ * daemon takes the entry away before the memory gets other contents. So a copy is right if the entry was the
+ * same before and after it (a sequence lock): load it with residents_look(), copy, and compare with
+ * residents_again().
+ *
+ * An entry is the segment's id (WIRE_SEGMENT) below the number of the chunk's stay in memory, which differs
+ * for each stay of the dataset's chunks; 0: not in memory, or only some samples of it.
+ */
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+typedef _Atomic uint64_t resident_entry;
+
+static inline uint32_t resident_segment(uint64_t entry)
+{
+	return (uint32_t)entry;
+}
+
+static inline uint64_t residents_look(const resident_entry *entry)
+{
+	return atomic_load_explicit(entry, memory_order_acquire);
+}
+
+static inline uint64_t residents_again(const resident_entry *entry)
+{
+	atomic_thread_fence(memory_order_acquire);
+	return atomic_load_explicit(entry, memory_order_relaxed);
+}

@@ -59,8 +59,8 @@ def main():
             figures[f"{name}_per_s"] = support.median(r["per_s"] for r in mine)
             print(f"{size:7} bytes, {way:14} {figures[f'{name}_per_s']:9.0f} samples/s, "
                   f"{support.median(r['per_cpu_s'] for r in mine):9.0f} per CPU second", flush=True)
-        for name, way, base in (("of_order", "items", "order"), ("of_order_list", "items", "order_list"),
-                                ("of_records", "grain", "grain_records")):
+        for name, way, base in (("packed_of_order", "packed", "order"), ("of_order", "items", "order"), ("of_order_list", "items", "order_list"),
+                                ("of_records", "grain", "grain_records"), ("packed_of_records", "grain_packed", "grain_records")):
             figures[f"{name}_{size}"] = figures[f"{way}_{size}_per_s"] / figures[f"{base}_{size}_per_s"]
     support.result_write("by_number", raw, **figures)
 

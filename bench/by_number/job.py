@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """job.py WAY DATA N_SAMPLES SECONDS: reads samples in random order, 64 at a time, and prints {"per_s", "per_cpu_s"} as JSON.
 
-order: batches of diesel_loader in its own order. order-list: the same, each sample copied by itself. items: Dataset.__getitems__(). one:
-Dataset[i]. grain: Grain shuffles numbers and asks the Dataset for each batch of them. grain-source, grain-records: Grain over the Dataset as
-its source, and over its own ArrayRecord source. The first pass is not measured."""
+order: batches of diesel_loader in its own order. order-list: the same, each sample copied by itself. packed: Dataset.read_packed() into one
+array. items: Dataset.__getitems__(). one: Dataset[i]. grain, grain-packed: Grain shuffles numbers and asks the Dataset for each batch of
+them, by __getitems__() and by read_packed(). grain-source, grain-records: Grain over the Dataset as its source, and over its own ArrayRecord
+source. The first pass is not measured."""
 import itertools
 import json
+import os
 import random
 import sys
 import time
@@ -35,6 +37,14 @@ def shuffled(n):
         yield from (numbers[k:k + BATCH] for k in range(0, n, BATCH))
 
 
+def packed(data):
+    import diesel_loader
+    dataset, out = diesel_loader.Dataset(data), None
+    for numbers in shuffled(len(dataset)):
+        out = dataset.read_packed(numbers, out if out is not None and len(out) >= len(numbers) else None)
+        yield len(numbers)
+
+
 def items(data):
     import diesel_loader
     dataset = diesel_loader.Dataset(data)
@@ -49,18 +59,29 @@ def one(data):
         yield len([dataset[number] for number in numbers])
 
 
+def iterated(batches):
+    """Grain's iterator: GRAIN_AHEAD batches are prepared ahead, by default Grain's own 500, which are gigabytes of new memory."""
+    import grain
+    ahead = int(os.environ.get("GRAIN_AHEAD", 16))
+    return batches.to_iter_dataset(grain.ReadOptions(num_threads=min(ahead, 16), prefetch_buffer_size=ahead))
+
+
 def through_grain(source):
     import grain
-    batches = grain.MapDataset.source(source).shuffle(seed=1).repeat().batch(BATCH, batch_fn=list).to_iter_dataset()
+    batches = iterated(grain.MapDataset.source(source).shuffle(seed=1).repeat().batch(BATCH, batch_fn=list))
     yield from (len(batch) for batch in batches)
 
 
-def grain_numbers(data):
+def grain_numbers(data, read="__getitems__"):
     import diesel_loader
     import grain
     dataset = diesel_loader.Dataset(data)
-    batches = grain.MapDataset.range(len(dataset)).shuffle(seed=1).repeat().batch(BATCH).map(dataset.__getitems__).to_iter_dataset()
+    batches = iterated(grain.MapDataset.range(len(dataset)).shuffle(seed=1).repeat().batch(BATCH).map(getattr(dataset, read)))
     yield from (len(batch) for batch in batches)
+
+
+def grain_packed(data):
+    return grain_numbers(data, "read_packed")
 
 
 def grain_over_dataset(data):
@@ -73,8 +94,8 @@ def grain_over_records(data):
     return through_grain(grain.sources.ArrayRecordDataSource([data]))
 
 
-WAYS = {"order": order, "order-list": order_list, "items": items, "one": one, "grain": grain_numbers, "grain-source": grain_over_dataset,
-        "grain-records": grain_over_records}
+WAYS = {"order": order, "order-list": order_list, "packed": packed, "items": items, "one": one, "grain": grain_numbers,
+        "grain-packed": grain_packed, "grain-source": grain_over_dataset, "grain-records": grain_over_records}
 
 
 def write_records(source, path):

@@ -14,6 +14,7 @@ import math
 import numbers
 import operator
 import os
+import threading
 
 from . import errors, native
 from .fields import decode
@@ -157,6 +158,22 @@ def part_sizes(lengths: Sequence[float], total: int) -> list[int]:
     for i in range(total - sum(sizes)):
         sizes[i % len(sizes)] += 1
     return sizes
+
+
+_of_thread = threading.local()  # scratch: memory of COPIED_BYTES that samples are copied through
+
+
+def _space(numpy: Any, out: Any, size: int) -> Any:
+    """Returns an array of `size` bytes, in the memory of `out` unless that is None. Raises ValueError."""
+    if out is None:
+        if size > COPIED_BYTES:
+            native.retain_freed()
+        return numpy.empty(size, dtype=numpy.uint8)
+    if not isinstance(out, numpy.ndarray) or out.dtype != numpy.uint8 or not out.flags.c_contiguous or not out.flags.writeable:
+        raise ValueError("out must be a writable, contiguous NumPy array of uint8")
+    if out.nbytes < size:
+        raise ValueError(f"out has {out.nbytes} bytes, but these samples need {size}")
+    return out.reshape(-1)[:size]
 
 
 class Samples(collections.abc.Sequence["tuple[str, int]"]):
@@ -392,6 +409,14 @@ class Dataset:
         index = self._index(i)
         return index if self.subset is None else self.subset.sample(index)
 
+    def _numbers_of(self, indices: Iterable[Any]) -> list[int]:
+        """Returns [self.number(i) for i in indices]."""
+        chosen = list(map(operator.index, indices))
+        is_number = self.subset is None and type(self).number is Dataset.number
+        if is_number and chosen and 0 <= min(chosen) and max(chosen) < self._n_samples:
+            return chosen
+        return [self.number(i) for i in chosen]
+
     def sample_path(self, sample: int) -> str:
         """Path of a sample inside the dataset, by its number."""
         return native.borrowed_text(lib.diesel_dataset_path, self._connection.reader, self.path, sample)
@@ -403,7 +428,7 @@ class Dataset:
 
     def _labels(self, infos: Any) -> list[int]:
         """Returns the labels of several native.SampleInfo, as label() does."""
-        labels = [info.label for info in infos]
+        labels = (native.c_int32 * (2 * len(infos))).from_buffer(infos)[1::2] if len(infos) else []
         return labels if self._numbers is None else [self._numbers[label] for label in labels]
 
     def sample_bytes(self, sample: int) -> int:
@@ -442,23 +467,51 @@ class Dataset:
     def read_many(self, samples: Iterable[int]) -> list[bytearray]:
         """Returns the bytes of samples, by their numbers, each as a bytearray.
 
-        dieseld serves them from its cache, many per request. If its cache cannot hold the dataset, or dieseld is gone, they
-        are read from storage. Any thread may call it. Raises OSError: a number without a sample, or a damaged sample."""
+        dieseld serves them from its cache: those in memory are copied from there, others come many per request. If its cache
+        cannot hold the dataset, or dieseld is gone, they are read from storage. Any thread may call it. Raises OSError: a
+        number without a sample, or a damaged sample."""
         chosen = list(samples)
         return self._read_as(chosen, self._infos(chosen))
 
+    def read_packed(self, samples: Any, out: Any = None) -> Any:
+        """Returns the bytes of samples, by their numbers (a list or an array), in one NumPy array: several times as fast as
+        read_many(), because no object is made for each.
+
+        If all samples of the dataset have the same length (equal_bytes), returns an array of uint8, [n, equal_bytes]. Otherwise
+        returns (data, offsets): sample i is data[offsets[i]:offsets[i + 1]]. out: an array of uint8, contiguous and large
+        enough, whose memory the result uses; reusing one saves the time of new memory. Otherwise as read_many(). Needs NumPy.
+        Raises ValueError: out is too small or of another kind."""
+        import numpy
+        numbers = numpy.asarray(samples if isinstance(samples, numpy.ndarray) else list(samples), dtype=numpy.uint64).ravel()
+        numbers, n = numpy.ascontiguousarray(numbers), len(numbers)
+        if self.equal_bytes:
+            data = _space(numpy, out, n * self.equal_bytes)
+            self._pack(numbers.ctypes.data, n, data.ctypes.data, data.nbytes)
+            return data.reshape(n, self.equal_bytes)
+        offsets = self._measure(numbers.ctypes.data, n)
+        data = _space(numpy, out, offsets[n])
+        self._pack(numbers.ctypes.data, n, data.ctypes.data, data.nbytes)
+        return data, numpy.frombuffer(offsets, dtype=numpy.uint64)
+
     def _read_as(self, chosen: list[int], infos: Any) -> list[bytearray]:
         """Returns the bytes of samples whose native.SampleInfo are known."""
-        sizes = [info.bytes for info in infos]
-        if sum(sizes) > COPIED_BYTES:
-            pieces = [bytearray(size) for size in sizes]
+        n = len(chosen)
+        if n == 0:
+            return []
+        sizes = [self.equal_bytes] * n if self.equal_bytes else (native.c_uint32 * (2 * n)).from_buffer(infos)[::2]
+        ends = list(itertools.accumulate(sizes))
+        if ends[-1] > COPIED_BYTES:
+            native.retain_freed()
+            pieces = [native.new_bytearray(size) for size in sizes]
             self._fill(chosen, [native.address_of(piece) for piece in pieces], sizes)
             return pieces
-        ends = list(itertools.accumulate(sizes))
-        whole = bytearray(ends[-1] if ends else 0)
-        begin = native.address_of(whole)
-        self._fill(chosen, [begin + end - size for end, size in zip(ends, sizes)], sizes)
-        return [whole[end - size:end] for end, size in zip(ends, sizes)]
+        # Taken away meanwhile: a signal's handler may read samples, too.
+        scratch = vars(_of_thread).pop("scratch", None) or bytearray(COPIED_BYTES)
+        numbers = (native.c_uint64 * n)(*chosen)
+        self._pack(ctypes.addressof(numbers), n, native.address_of(scratch), COPIED_BYTES)
+        pieces = [scratch[end - size:end] for end, size in zip(ends, sizes)]
+        _of_thread.scratch = scratch
+        return pieces
 
     def _infos(self, chosen: list[int]) -> Any:
         """Returns an array of native.SampleInfo. Raises OSError: no such sample."""
@@ -470,11 +523,41 @@ class Dataset:
                 self._info(sample)  # raises for the first that is wrong
         return infos
 
+    def _handle_here(self) -> Any:
+        """The handle that this process may read with through dieseld; None: it has only its parent's files."""
+        try:
+            return self._connection.handle
+        except OSError:
+            return None
+
+    def _measure(self, numbers: int, n: int) -> Any:
+        """Returns an array of n + 1: where each of the samples begins in packed data, and the end. numbers: an address."""
+        offsets, text = (native.c_uint64 * (n + 1))(), ctypes.create_string_buffer(native.ERROR_BYTES)
+        result = lib.diesel_dataset_read_packed(self._connection.reader, numbers, n, None, 0, offsets, text, len(text)) if n else 0
+        if result < 0 and result != -errno.ENOBUFS:
+            raise errors.from_result(result, os.fsdecode(text.value), self.path)
+        return offsets
+
+    def _pack(self, numbers: int, n: int, address: int, size: int) -> None:
+        """Reads samples one after another into memory. numbers: an address."""
+        if n == 0:
+            return
+        handle = self._handle_here()
+        if handle is None:
+            chosen = (native.c_uint64 * n).from_address(numbers)[:]
+            sizes = [info.bytes for info in self._infos(chosen)]
+            self._read_files(chosen, [address + end - one for end, one in zip(itertools.accumulate(sizes), sizes)], sizes)
+            return
+        text, result = ctypes.create_string_buffer(native.ERROR_BYTES), -errno.EINTR
+        while result == -errno.EINTR:  # a signal, whose Python handler has run by then
+            result = lib.diesel_dataset_read_packed(handle, numbers, n, address, size, None, text, len(text))
+        if result < 0:
+            raise errors.from_result(result, os.fsdecode(text.value), self.path)
+
     def _fill(self, chosen: list[int], addresses: list[int], sizes: list[int]) -> None:
         """Reads samples into memory at these addresses."""
-        try:
-            handle = self._connection.handle
-        except OSError:  # a forked process finds no dieseld, but has its parent's files
+        handle = self._handle_here()
+        if handle is None:
             self._read_files(chosen, addresses, sizes)
             return
         n, text, result = len(chosen), ctypes.create_string_buffer(native.ERROR_BYTES), -errno.EINTR
@@ -584,7 +667,7 @@ class Dataset:
 
     def __getitems__(self, indices: Iterable[Any]) -> list[Any]:
         """Returns [self[i] for i in indices], with few requests. PyTorch's DataLoader calls it for a batch."""
-        chosen = [self.number(i) for i in indices]
+        chosen = self._numbers_of(indices)
         infos = self._infos(chosen)
         is_read = not self.reader or self.reader.finds
         pieces, labels = self._read_as(chosen, infos) if is_read else [bytearray()] * len(chosen), self._labels(infos)

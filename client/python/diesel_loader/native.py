@@ -155,6 +155,29 @@ def address_of(memory: bytearray) -> int:
     return ctypes.addressof(ctypes.c_char.from_buffer(memory)) if memory else 0
 
 
+_new_bytearray = ctypes.pythonapi.PyByteArray_FromStringAndSize
+_new_bytearray.restype, _new_bytearray.argtypes = ctypes.py_object, [ctypes.c_char_p, ctypes.c_ssize_t]
+
+
+def new_bytearray(size: int) -> bytearray:
+    """Returns a bytearray whose contents are undefined: zeroing them would take as long as a copy."""
+    made: bytearray = _new_bytearray(None, size)
+    return made
+
+
+RETAINED_BYTES = 30 << 20  # glibc returns larger blocks to the system at once, whatever came before
+_retains = False
+
+
+def retain_freed() -> None:
+    """Lets the process keep some freed memory for its next batches, instead of returning it to the system each time: glibc
+    raises its thresholds when such a block is freed. Page faults in new memory take several times as long as a copy."""
+    global _retains
+    if not _retains:
+        _retains = True
+        new_bytearray(RETAINED_BYTES)  # freed right away, without being touched
+
+
 MANY = 4096  # more than are lent at a time, so most of the entries are for freed memory
 
 

@@ -85,6 +85,42 @@ class FromTheCache(ByNumber):
         with self.assertRaisesRegex(OSError, f"no sample {N}"):
             dataset.read_many([0, N])
 
+    def test_packed_samples_lie_one_after_another(self):
+        dataset, numbers = diesel_loader.Dataset(self.path), [3, N - 1, 7, 3, 0]
+        wanted = self.wanted(dataset, numbers)
+        self.assertTrue(any(not data for data in self.wanted(dataset, range(N))))
+        space = numpy.zeros(sum(map(len, wanted)) + 5, dtype=numpy.uint8)
+        for chosen, out in ((numbers, None), (numpy.array(numbers), space), (iter(numbers), space.reshape(1, -1))):
+            data, offsets = dataset.read_packed(chosen, out)
+            self.assertEqual([data[begin:end].tobytes() for begin, end in zip(offsets, offsets[1:])], wanted)
+            self.assertIs(numpy.shares_memory(data, space), out is not None)
+        self.assertEqual([list(part) for part in dataset.read_packed([])], [[], [0]])
+        for wrong in (space[:-6], space[::2], space.view(numpy.int8), bytearray(1 << 20)):
+            with self.assertRaisesRegex(ValueError, "out "):
+                dataset.read_packed(numbers, wrong)
+        with self.assertRaisesRegex(OSError, f"no sample {N}"):
+            dataset.read_packed([0, N])
+
+    def test_packed_samples_of_one_length_are_rows(self):
+        tree, packed = self.folder / "rows", self.folder / "rows.diesel"
+        tree.mkdir()
+        for i in range(9):
+            (tree / f"{i}.bin").write_bytes(bytes([i]) * 700)
+        dataset = diesel_loader.Dataset(pack(tree, packed))
+        values = [dataset[i][0][0] for i in range(9)]
+        rows = dataset.read_packed(range(9))
+        self.assertEqual((rows.shape, rows.dtype), ((9, 700), numpy.uint8))
+        self.assertEqual([set(row.tolist()) for row in rows], [{value} for value in values])
+        again = dataset.read_packed([8, 0], rows)
+        self.assertEqual((again.shape, again[0][0], rows[1][0]), ((2, 700), values[8], values[0]))
+        self.assertEqual(dataset.read_packed([]).shape, (0, 700))
+
+    def test_nothing_opens_no_session(self):
+        dataset = diesel_loader.Dataset(self.path)
+        self.assertEqual((dataset.read_many([]), dataset.__getitems__([])), ([], []))
+        dataset.read_packed([])
+        self.assertEqual(diesel_loader.status()["sessions"], [])
+
     def test_threads_and_forked_processes(self):
         dataset = diesel_loader.Dataset(self.path)
         self.agrees(dataset, range(N))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases of test_importing.py for formats that need no torch."""
+import functools
 import json
 import os
 import pathlib
@@ -441,6 +442,76 @@ class Export(Case):
         (self.folder / "full").mkdir()
         (self.folder / "full/file").touch()
         self.refuses("is not empty", "export", self.dataset, self.folder / "full", "--to", "tar", dataset=False)
+
+
+def rows_of(dataset, batch):
+    """A transform of Hugging Face's: columns of the samples with these numbers."""
+    samples = dataset.__getitems__(batch["number"])
+    return {"value": [int(data) for data, _ in samples], "label": [label for _, label in samples]}
+
+
+class UnderOtherLoaders(Case):
+    """A Dataset as the source of Hugging Face's library and of Grain, with their order and their state."""
+    def setUp(self):
+        super().setUp()
+        self.numbers, self.values = made.packed_numbers(self.folder)
+        self.n = len(self.values)
+
+    def test_hugging_face_map_style(self):
+        import datasets
+        rows = datasets.Dataset.from_dict({"number": range(self.n)}).with_transform(functools.partial(rows_of, self.numbers))
+        self.assertEqual(rows[7], {"value": self.values[7], "label": self.values[7] % 3})
+        self.assertEqual(rows[[5, 3]]["value"], [self.values[5], self.values[3]])
+        shuffled = rows.shuffle(seed=3).select(range(100))
+        self.assertEqual(len({row["value"] for row in shuffled} & set(self.values)), 100)
+
+    def test_hugging_face_iterable_continues_where_its_state_says(self):
+        import datasets
+
+        def stream():
+            numbers = datasets.Dataset.from_dict({"number": range(self.n)}).shuffle(seed=1).to_iterable_dataset(num_shards=4)
+            return numbers.map(functools.partial(rows_of, self.numbers), batched=True, batch_size=64)
+
+        whole = [row["value"] for row in stream()]
+        self.assertEqual(sorted(whole), list(range(self.n)))
+        first, again = stream(), stream()
+        head = [row["value"] for _, row in zip(range(150), first)]
+        again.load_state_dict(first.state_dict())
+        self.assertEqual(head + [row["value"] for row in again], whole)
+
+    def test_hugging_face_generator(self):
+        import datasets
+
+        def samples(dataset, parts):
+            for part in parts:
+                for data, label in dataset.__getitems__(part):
+                    yield {"value": int(data), "label": label}
+
+        parts = [range(0, 200), range(200, self.n)]
+        stream = datasets.IterableDataset.from_generator(samples, gen_kwargs={"dataset": self.numbers, "parts": parts})
+        self.assertEqual(([row["value"] for row in stream], stream.num_shards), (self.values, 2))
+
+    def test_grain_by_sample_and_by_batch_continues_where_its_state_says(self):
+        import grain
+        self.assertIsInstance(self.numbers, grain.sources.RandomAccessDataSource)
+
+        def texts(batch):
+            data, offsets = self.numbers.read_packed(batch)
+            return [int(bytes(data[begin:end])) for begin, end in zip(offsets, offsets[1:])]
+
+        order = grain.MapDataset.range(self.n).shuffle(seed=1)
+        ways = {"source": grain.MapDataset.source(self.numbers).shuffle(seed=1).batch(64, batch_fn=lambda batch: [int(data) for data, _ in batch]),
+                "items": order.batch(64).map(lambda batch: [int(data) for data, _ in self.numbers.__getitems__(batch)]),
+                "packed": order.batch(64).map(texts)}
+        for name, way in ways.items():
+            with self.subTest(way=name):
+                batches = way.to_iter_dataset(grain.ReadOptions(num_threads=2, prefetch_buffer_size=2))
+                whole = list(batches)
+                self.assertEqual(sorted(value for batch in whole for value in batch), list(range(self.n)))
+                first, again = iter(batches), iter(batches)
+                head = [next(first) for _ in range(3)]
+                again.set_state(first.get_state())
+                self.assertEqual(head + list(again), whole)
 
 
 if __name__ == "__main__":

@@ -188,5 +188,32 @@ class LitData(Case):
         self.refuses("index.json: No such file", "pack", f"litdata:{self.folder}/src")
 
 
+class Torchdata(Case):
+    """A Dataset under the nodes of torchdata, with their state and the order of ChunkShuffleSampler."""
+    def test_nodes_continue_where_their_state_says(self):
+        from torchdata import nodes
+
+        from diesel_loader.torch import ChunkShuffleSampler
+        dataset, values = made.packed_numbers(self.folder)
+
+        def loader():
+            batches = nodes.Batcher(nodes.SamplerWrapper(ChunkShuffleSampler(dataset, seed=5)), 64, drop_last=False)
+            return nodes.Loader(nodes.ParallelMapper(batches, dataset.__getitems__, num_workers=2, method="thread"))
+
+        def numbers(batches):
+            return [[int(data) for data, _ in batch] for batch in batches]
+
+        first = loader()
+        epochs = [numbers(first), numbers(first)]
+        self.assertEqual([sorted(sum(epoch, [])) for epoch in epochs], [sorted(values)] * 2)
+        self.assertNotEqual(*epochs)
+        stopped, again = loader(), loader()
+        head = numbers(batch for _, batch in zip(range(3), iter(stopped)))
+        again.load_state_dict(stopped.state_dict())
+        self.assertEqual([head + numbers(again), numbers(again)], epochs)
+        alone = nodes.Loader(nodes.MapStyleWrapper(dataset, ChunkShuffleSampler(dataset, seed=5)))
+        self.assertEqual([int(data) for data, _ in alone], sum(epochs[0], []))
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -31,6 +31,7 @@ struct sim_reads {
 	const struct model_job *job;
 	const struct model_scenario *scenario;
 	bool moved;                   /* workers do the work that the trainer did itself */
+	double cores;                 /* cores of the scenario that can run at once */
 	struct model_storage storage; /* storage of the scenario */
 	double storage_state;
 	double hit_ratio;       /* recorded ratio of the groups that read something */
@@ -77,10 +78,24 @@ double model_cached_ratio(const struct model_job *job)
 	return n ? 1 - (double)n_missed / (double)n : 1;
 }
 
+static bool has_quota(const struct model_scenario *scenario)
+{
+	return !isnan(scenario->cores) && scenario->cores != floor(scenario->cores);
+}
+
+/* Returns the number of cores on which the job's threads can run at once. */
+static double scenario_cores(const struct model_job *job, const struct model_scenario *scenario)
+{
+	if (isnan(scenario->cores))
+		return fmax(1, job->cores);
+	return has_quota(scenario) ? fmax(ceil(scenario->cores), job->cores) : scenario->cores;
+}
+
 static struct sim_reads sim_reads_init(const struct model_job *job, const struct model_scenario *scenario)
 {
 	struct sim_reads reads = {.job = job,
 				  .scenario = scenario,
+				  .cores = scenario_cores(job, scenario),
 				  .storage = job->storage,
 				  .storage_state = job->storage.drained ? 0 : -INFINITY,
 				  .hit_ratio = model_cached_ratio(job)};
@@ -114,7 +129,7 @@ static void enter_compute(struct sim_worker *worker, const struct sim_reads *rea
 	const struct model_segment *segment = &reads->job->segments[worker->segment];
 
 	worker->phase = SIM_COMPUTE;
-	worker->width = fmin(fmax(1, segment->width), fmax(1, reads->job->cores));
+	worker->width = fmin(fmax(1, segment->width), reads->cores);
 	worker->left_ns = segment->compute_ns * reads->scenario->sample_size * reads->scenario->prep_cost;
 	if (reads->moved) {
 		worker->left_ns *= worker->width;
@@ -226,6 +241,8 @@ struct sim {
 	double sharing_ratio;
 	struct model_loader loader;
 	double now_ns;
+	double quota_ns, quota_left_ns; /* CPU time per period; INFINITY: no quota */
+	double period_end_ns;
 	/* this epoch: steps [epoch_begin, epoch_end), of which n_sent are requested */
 	size_t epoch, epoch_begin, epoch_end, n_sent;
 	size_t step;
@@ -244,6 +261,7 @@ struct model_scenario model_scenario_recorded(void)
 				       .sample_size = 1,
 				       .prep_cost = 1,
 				       .sharing_ratio = MODEL_SHARING,
+				       .cores = NAN,
 				       .n_workers = UINT32_MAX};
 }
 
@@ -298,7 +316,9 @@ static bool scenario_sane(const struct model_scenario *scenario)
 	return sane(scenario->sharing_ratio) && scenario->storage_speed > 1e-6 &&
 	       scenario->storage_speed < 1e9 && scenario->device_speed > 1e-6 &&
 	       scenario->device_speed < 1e9 && scenario->sample_size >= 0 && scenario->sample_size < 1e6 &&
-	       scenario->prep_cost >= 0 && scenario->prep_cost < 1e6;
+	       scenario->prep_cost >= 0 && scenario->prep_cost < 1e6 &&
+	       (isnan(scenario->cores) ||
+		(scenario->cores >= MODEL_CORES_MIN && scenario->cores <= MODEL_CORES_MAX));
 }
 
 bool model_gives_workers(const struct model_job *job, const struct model_scenario *scenario)
@@ -432,21 +452,59 @@ static void trainer_advance(struct sim *sim)
 	}
 }
 
-/* Returns the speed of one thread: its share of the cores, reduced if the other cores are busy. */
-static double thread_speed(const struct sim *sim)
+/* Returns the cores that threads ask for at this time; 0: none runs. */
+static double cores_wanted(const struct sim *sim)
 {
-	double cores = fmax(1, sim->job->cores), busy = 0, slow = 1;
+	double busy = 0;
 
 	for (size_t w = 0; w < sim->n_workers; w++)
 		if (sim_worker_runs(&sim->workers[w]))
 			busy += sim->workers[w].phase == SIM_COMPUTE ? sim->workers[w].width : 1;
 	if (sim->phase == TRAINER_CPU)
 		busy += fmax(1, sim->job->gang);
+	return busy;
+}
+
+/* Returns the speed of one thread: its share of the cores, reduced if the other cores are busy; 0 if the
+ * period's quota is used up. */
+static double thread_speed(const struct sim *sim, double busy)
+{
+	double cores = sim->reads.cores, slow = 1;
+
+	if (sim->quota_left_ns <= 0)
+		return 0;
 	if (busy <= 1)
 		return 1;
 	if (cores > 1)
 		slow += sim->sharing_ratio * (fmin(busy, cores) - 1) / (cores - 1);
 	return fmin(1, cores / busy) / slow;
+}
+
+static void quota_renew(struct sim *sim)
+{
+	if (isinf(sim->quota_ns) || sim->now_ns < sim->period_end_ns - EPSILON_NS)
+		return;
+	sim->period_end_ns =
+	    (floor((sim->now_ns + EPSILON_NS) / MODEL_QUOTA_PERIOD_NS) + 1) * MODEL_QUOTA_PERIOD_NS;
+	sim->quota_left_ns = sim->quota_ns;
+}
+
+/* Returns the ns until the quota of this period is used up or renewed. INFINITY: no thread uses it. */
+static double quota_pause_ns(const struct sim *sim, double busy)
+{
+	double ns;
+
+	if (isinf(sim->quota_ns) || busy <= 0)
+		return INFINITY;
+	ns = sim->period_end_ns - sim->now_ns;
+	return sim->quota_left_ns > 0 ? fmin(ns, sim->quota_left_ns / fmin(busy, sim->reads.cores)) : ns;
+}
+
+static void quota_use(struct sim *sim, double busy, double ns)
+{
+	sim->quota_left_ns -= fmin(busy, sim->reads.cores) * ns;
+	if (sim->quota_left_ns < EPSILON_NS)
+		sim->quota_left_ns = 0;
 }
 
 /* Returns the speed of a hand-off, in 1 / ns. It takes idle_ns or busy_ns, depending on the worker.
@@ -530,16 +588,19 @@ static int sim_run(struct sim *sim)
 {
 	epoch_begin(sim);
 	for (;;) {
-		double speed, ns;
+		double busy, speed, ns;
 
 		trainer_advance(sim);
 		if (sim->phase == TRAINER_DONE)
 			return 0;
 		workers_feed(sim);
-		speed = thread_speed(sim);
-		ns = quiet_ns(sim, speed);
+		quota_renew(sim);
+		busy = cores_wanted(sim);
+		speed = thread_speed(sim, busy);
+		ns = fmin(quiet_ns(sim, speed), quota_pause_ns(sim, busy));
 		if (isinf(ns))
 			return -EINVAL;
+		quota_use(sim, speed > 0 ? busy : 0, ns);
 		/* Advances hand-offs first, because their speeds are those of the phases before this step. */
 		if (sim->phase == TRAINER_HANDOVER)
 			sim->handover_left = progress(sim->handover_left, handover_speed(sim), ns);
@@ -577,6 +638,9 @@ int model_replay(const struct model_job *job, const struct model_scenario *scena
 		sim.loader.publish_idle_ns = sim.loader.publish_busy_ns = MODEL_PUBLISH_NS;
 		sim.loader.handover_idle_ns = sim.loader.handover_busy_ns = MODEL_HANDOVER_NS;
 	}
+	sim.quota_ns = has_quota(scenario) ? scenario->cores * MODEL_QUOTA_PERIOD_NS : INFINITY;
+	sim.quota_left_ns = sim.quota_ns;
+	sim.period_end_ns = MODEL_QUOTA_PERIOD_NS;
 	sim.workers = calloc(sim.n_workers, sizeof(*sim.workers));
 	if (!sim.workers)
 		return -ENOMEM;

@@ -180,6 +180,10 @@ struct model_job {
 #define MODEL_PUBLISH_NS   250e3
 #define MODEL_HANDOVER_NS  500e3
 
+#define MODEL_CORES_MIN       0.05
+#define MODEL_CORES_MAX       4096.0
+#define MODEL_QUOTA_PERIOD_NS 100e6 /* the kernel's default period of cpu.max */
+
 /* Changes relative to the recording. model_scenario_recorded() has none. */
 struct model_scenario {
 	double prep_cost;     /* factor on computing; 0: no time. The hand-over stays */
@@ -191,7 +195,12 @@ struct model_scenario {
 	double sample_size;   /* factor on bytes, and on computing, assumed proportional to them */
 	uint32_t n_workers;   /* UINT32_MAX: as recorded */
 	double sharing_ratio; /* for a job that gets its first workers; otherwise as recorded */
-	bool persistent;      /* workers persist: only the first epoch waits for their start */
+	/* Cores that the job may use, at least MODEL_CORES_MIN; NAN: as recorded. A whole number is a set of
+	 * cores of its own. Any other number is a quota of CPU time, as in cpu.max: the job runs on
+	 * MODEL_QUOTA_PERIOD_NS' worth of it, on at least as many cores as recorded, then pauses until the
+	 * period ends. */
+	double cores;
+	bool persistent; /* workers persist: only the first epoch waits for their start */
 };
 
 struct model_outcome {

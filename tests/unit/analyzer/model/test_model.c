@@ -434,11 +434,59 @@ static void test_damage_is_refused(void **state)
 	assert_true(outcome.wall_ns == 0);
 }
 
+/* The trainer needs a core for 4 ms of each step, and two workers 10 ms each per batch. */
+static void test_a_scenario_gives_other_cores(void **state)
+{
+	struct plant *plant = plant_setup(2);
+	struct model_scenario scenario = model_scenario_recorded();
+
+	plant_batch(plant, 10 * MS, 0, 0);
+	plant_step(plant, 4 * MS, 0);
+	check_step(plant, NULL, 5 * MS);
+	scenario.cores = 1;
+	check_step(plant, &scenario, 14 * MS);
+	scenario.cores = 2;
+	check_step(plant, &scenario, 7 * MS);
+	scenario.cores = 64;
+	check_step(plant, &scenario, 5 * MS);
+	/* More than recorded: the job was held up by its two cores. */
+	plant->job.cores = 2;
+	check_step(plant, NULL, 7 * MS);
+	scenario.cores = 4;
+	check_step(plant, &scenario, 5 * MS);
+	scenario.cores = 0;
+	assert_int_equal(model_replay(&plant->job, &scenario, NULL, NULL, &(struct model_outcome){0}),
+			 -EINVAL);
+}
+
+/* A part of a core is a quota of CPU time, which does not slow down a thread that stays below it. */
+static void test_parts_of_a_core_are_a_quota(void **state)
+{
+	struct plant *plant = plant_setup(0);
+	struct model_scenario scenario = model_scenario_recorded();
+
+	plant_batch(plant, 0, 0, 0);
+	plant_step(plant, 10 * MS, 40 * MS);
+	scenario.cores = 0.5;
+	check_step(plant, &scenario, 50 * MS);
+	scenario.cores = 0.1; /* 10 ms per 100 ms */
+	check_step(plant, &scenario, 100 * MS);
+	plant = plant_setup(4);
+	plant_batch(plant, 10 * MS, 0, 0);
+	plant_step(plant, 2 * MS, 0);
+	scenario.cores = 1.5;
+	check_step(plant, &scenario, 8 * MS);
+	scenario.cores = 0.5;
+	check_step(plant, &scenario, 24 * MS);
+}
+
 UNIT_TESTS(cmocka_unit_test(test_rates_follow_the_formulas),
 	   cmocka_unit_test(test_batches_that_take_several_cores),
 	   cmocka_unit_test(test_memory_covers_a_part_of_the_decoded_decoded),
 	   cmocka_unit_test(test_latency_of_each_reader_is_its_own),
 	   cmocka_unit_test(test_bandwidth_is_shared), cmocka_unit_test(test_cores_are_shared),
+	   cmocka_unit_test(test_a_scenario_gives_other_cores),
+	   cmocka_unit_test(test_parts_of_a_core_are_a_quota),
 	   cmocka_unit_test(test_trainer_shares_cores_with_workers),
 	   cmocka_unit_test(test_busy_neighbours_slow_a_core_down), cmocka_unit_test(test_inline_adds_up),
 	   cmocka_unit_test(test_fetch_free_leaves_preparing),

@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "analyzer/plan.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "plan_options.h"
+#include "plan_place.h"
+
+#define TOLERANCE 1e-9
+
+const char *plan_strategy_name(enum plan_strategy strategy)
+{
+	static const char *const names[PLAN_STRATEGIES] = {
+	    [PLAN_EQUAL] = "equal", [PLAN_GREEDY] = "greedy", [PLAN_TUNE] = "tune"};
+
+	return names[strategy];
+}
+
+const struct plan_nodes *plan_node(const struct plan_cluster *cluster, size_t node)
+{
+	return &cluster->kinds[plan_kind_of(cluster, node)];
+}
+
+size_t plan_n_nodes(const struct plan_cluster *cluster)
+{
+	size_t n = 0;
+
+	for (size_t kind = 0; kind < cluster->n_kinds; kind++)
+		n += cluster->kinds[kind].n;
+	return n;
+}
+
+size_t plan_first_too_large(const struct plan_cluster *cluster, const struct plan_job *jobs, size_t n_jobs)
+{
+	size_t i = 0;
+	uint32_t most = 0;
+
+	for (size_t kind = 0; kind < cluster->n_kinds; kind++)
+		if (cluster->kinds[kind].n && cluster->kinds[kind].accelerators > most)
+			most = cluster->kinds[kind].accelerators;
+	while (i < n_jobs && jobs[i].accelerators <= most)
+		i++;
+	return i;
+}
+
+/* ---- jobs on nodes ---------------------------------------------------------------------------- */
+
+int place_init(const struct plan_table *table, struct place *ret_place)
+{
+	const struct plan_cluster *cluster = table->cluster;
+	struct place place = {.table = table, .n_nodes = plan_n_nodes(cluster)};
+
+	place.nodes = calloc(place.n_nodes + 1, sizeof(*place.nodes));
+	place.node_of = calloc(table->n_jobs + 1, sizeof(*place.node_of));
+	place.choice = calloc(table->n_jobs + 1, sizeof(*place.choice));
+	if (!place.nodes || !place.node_of || !place.choice) {
+		place_free(&place);
+		return -ENOMEM;
+	}
+	for (size_t node = 0; node < place.n_nodes; node++) {
+		const struct plan_nodes *size = plan_node(cluster, node);
+
+		place.nodes[node] = (struct place_node){.accelerators = size->accelerators,
+							.cores = size->cores,
+							.memory_bytes = size->memory_bytes};
+	}
+	for (size_t job = 0; job < table->n_jobs; job++)
+		place.node_of[job] = PLAN_WAITS;
+	*ret_place = place;
+	return 0;
+}
+
+void place_free(struct place *place)
+{
+	for (size_t node = 0; place->nodes && node < place->n_nodes; node++)
+		free(place->nodes[node].jobs);
+	free(place->nodes);
+	free(place->node_of);
+	free(place->choice);
+	*place = (struct place){0};
+}
+
+/* Adds the job's wish to, or takes it from, what the node's jobs wish for. */
+static void wish_count(struct place *place, size_t job, size_t node, double sign)
+{
+	const struct plan_option *wish = plan_wish(plan_options_of(place->table, job, node));
+
+	place->nodes[node].cores -= sign * wish->cores;
+	place->nodes[node].memory_bytes -= sign * wish->memory_bytes;
+}
+
+int place_put(struct place *place, size_t job, size_t node)
+{
+	struct place_node *at = &place->nodes[node];
+
+	if (!at->jobs)
+		at->jobs =
+		    calloc(plan_node(place->table->cluster, node)->accelerators + 1, sizeof(*at->jobs));
+	if (!at->jobs)
+		return -ENOMEM;
+	at->jobs[at->n_jobs++] = job;
+	at->accelerators -= place->table->jobs[job].accelerators;
+	place->node_of[job] = node;
+	wish_count(place, job, node, 1);
+	return 0;
+}
+
+void place_take(struct place *place, size_t job)
+{
+	size_t node = place->node_of[job], i = 0;
+	struct place_node *at = &place->nodes[node];
+
+	while (at->jobs[i] != job)
+		i++;
+	at->jobs[i] = at->jobs[--at->n_jobs];
+	at->accelerators += place->table->jobs[job].accelerators;
+	place->node_of[job] = PLAN_WAITS;
+	wish_count(place, job, node, -1);
+}
+
+static bool has_accelerators(const struct place *place, size_t job, size_t node)
+{
+	return place->nodes[node].accelerators >= place->table->jobs[job].accelerators;
+}
+
+/* Returns how far wishes would exceed the node, in parts of its size: negative if they fit. */
+static double excess_with(const struct place *place, size_t job, size_t node)
+{
+	const struct plan_nodes *size = plan_node(place->table->cluster, node);
+	const struct plan_option *wish = plan_wish(plan_options_of(place->table, job, node));
+	double cores = (wish->cores - place->nodes[node].cores) / size->cores;
+	double memory = (wish->memory_bytes - place->nodes[node].memory_bytes) / size->memory_bytes;
+
+	return fmax(cores, memory);
+}
+
+size_t place_find(const struct place *place, size_t job, enum plan_strategy strategy)
+{
+	size_t best = PLAN_WAITS;
+	double best_cost = INFINITY;
+
+	for (size_t node = 0; node < place->n_nodes; node++) {
+		double excess, cost;
+
+		if (!has_accelerators(place, job, node))
+			continue;
+		excess = excess_with(place, job, node);
+		if (strategy == PLAN_GREEDY && excess > TOLERANCE)
+			continue;
+		/* Tuned jobs go where wishes exceed the node least, so that each node has hungry and modest
+		 * ones. The others fill a node before the next, which leaves whole nodes to larger jobs. */
+		cost = strategy == PLAN_TUNE ? excess : place->nodes[node].accelerators;
+		if (cost < best_cost - TOLERANCE) {
+			best = node;
+			best_cost = cost;
+		}
+	}
+	return best;
+}
+
+/* ---- shares of the jobs of one node ------------------------------------------------------------------ */
+
+int place_choose(struct place *place, size_t node, double *ret_sum)
+{
+	struct place_node *at = &place->nodes[node];
+	const struct plan_options **options = calloc(at->n_jobs + 1, sizeof(struct plan_options *));
+	size_t *choice = calloc(at->n_jobs + 1, sizeof(*choice));
+	int r = options && choice ? 0 : -ENOMEM;
+
+	for (size_t i = 0; r == 0 && i < at->n_jobs; i++)
+		options[i] = plan_options_of(place->table, at->jobs[i], node);
+	if (r == 0)
+		r = plan_choose(plan_node(place->table->cluster, node), options, at->n_jobs, choice, ret_sum);
+	for (size_t i = 0; r == 0 && i < at->n_jobs; i++)
+		place->choice[at->jobs[i]] = choice[i];
+	free(options);
+	free(choice);
+	return r;
+}
+
+/* ---- placing ----------------------------------------------------------------------------------------- */
+
+/* A job's need, for the order of placing: larger jobs first, then those with larger wishes. */
+struct turn {
+	size_t job;
+	uint32_t accelerators;
+	double wish;
+};
+
+static int by_turn(const void *a, const void *b)
+{
+	const struct turn *one = a, *other = b;
+
+	if (one->accelerators != other->accelerators)
+		return one->accelerators > other->accelerators ? -1 : 1;
+	if (one->wish != other->wish)
+		return one->wish > other->wish ? -1 : 1;
+	return (one->job > other->job) - (one->job < other->job);
+}
+
+static double wish_part(const struct plan_table *table, size_t job)
+{
+	const struct plan_nodes *size = &table->cluster->kinds[0];
+	const struct plan_option *wish = plan_wish(&table->options[job * table->cluster->n_kinds]);
+
+	return fmax(wish->cores / size->cores, wish->memory_bytes / size->memory_bytes);
+}
+
+/* Chooses the jobs that get accelerators: in their order, as long as there are enough. */
+static size_t turns_take(const struct plan_table *table, struct turn *turns)
+{
+	uint64_t free_accelerators = 0;
+	size_t n = 0;
+
+	for (size_t kind = 0; kind < table->cluster->n_kinds; kind++)
+		free_accelerators +=
+		    (uint64_t)table->cluster->kinds[kind].n * table->cluster->kinds[kind].accelerators;
+	for (size_t job = 0; job < table->n_jobs; job++) {
+		uint32_t accelerators = table->jobs[job].accelerators;
+
+		if (accelerators > free_accelerators)
+			continue;
+		free_accelerators -= accelerators;
+		turns[n++] = (struct turn){job, accelerators, wish_part(table, job)};
+	}
+	return n;
+}
+
+static int place_all(struct place *place, enum plan_strategy strategy)
+{
+	struct turn *turns = calloc(place->table->n_jobs + 1, sizeof(*turns));
+	size_t n = turns ? turns_take(place->table, turns) : 0;
+	int r = turns ? 0 : -ENOMEM;
+
+	if (r == 0 && strategy != PLAN_GREEDY)
+		qsort(turns, n, sizeof(*turns), by_turn);
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		size_t node = place_find(place, turns[i].job, strategy);
+
+		if (node != PLAN_WAITS)
+			r = place_put(place, turns[i].job, node);
+	}
+	free(turns);
+	return r;
+}
+
+/* ---- swaps ------------------------------------------------------------------------------------------- */
+
+/* Enough for plans to stop improving on clusters of hundreds of nodes; each try costs two choices. */
+#define SWAPS_PER_NODE 64
+
+/* Returns what the job would gain if its wish came true. */
+static double shortfall(const struct place *place, size_t job)
+{
+	const struct plan_options *options = plan_options_of(place->table, job, place->node_of[job]);
+
+	return plan_wish(options)->relative - options->items[place->choice[job]].relative;
+}
+
+static int choose_both(struct place *place, size_t a, size_t b, double *ret_sum)
+{
+	double sum_a = 0, sum_b = 0;
+	int r = place_choose(place, a, &sum_a);
+
+	if (r == 0)
+		r = place_choose(place, b, &sum_b);
+	if (r == 0)
+		*ret_sum = sum_a + sum_b;
+	return r;
+}
+
+static int swap_jobs(struct place *place, size_t one, size_t other)
+{
+	size_t a = place->node_of[one], b = place->node_of[other];
+	int r;
+
+	place_take(place, one);
+	place_take(place, other);
+	r = place_put(place, one, b);
+	return r < 0 ? r : place_put(place, other, a);
+}
+
+/* Swaps two jobs if that raises the sum of both nodes. Returns 1 if it did, 0, or -ENOMEM. */
+static int swap_try(struct place *place, size_t one, size_t other)
+{
+	size_t a = place->node_of[one], b = place->node_of[other];
+	double before = 0, after = 0;
+	int r = choose_both(place, a, b, &before);
+
+	if (r == 0)
+		r = swap_jobs(place, one, other);
+	if (r == 0)
+		r = choose_both(place, a, b, &after);
+	if (r < 0 || after > before + 1e-6)
+		return r < 0 ? r : 1;
+	r = swap_jobs(place, one, other);
+	return r < 0 ? r : choose_both(place, a, b, &before);
+}
+
+/* Returns the node's job that falls shortest of its wish; PLAN_WAITS if none does. */
+static size_t neediest(const struct place *place, size_t node, size_t turn)
+{
+	const struct place_node *at = &place->nodes[node];
+	size_t found = PLAN_WAITS, n = 0;
+
+	/* The turn-th of those that fall short, so that repeated calls try each of them. */
+	for (size_t i = 0; i < at->n_jobs; i++)
+		n += shortfall(place, at->jobs[i]) > TOLERANCE;
+	for (size_t i = 0, k = 0; n && i < at->n_jobs && found == PLAN_WAITS; i++)
+		if (shortfall(place, at->jobs[i]) > TOLERANCE && k++ == turn % n)
+			found = at->jobs[i];
+	return found;
+}
+
+int place_swap(struct place *place, size_t node, size_t *tries, bool *ret_better)
+{
+	int r = 0;
+
+	for (size_t other = 0; r == 0 && other < place->n_nodes; other++)
+		for (size_t i = 0; r == 0 && *tries && other != node && i < place->nodes[other].n_jobs; i++) {
+			size_t one = neediest(place, node, i), job = place->nodes[other].jobs[i];
+
+			if (one == PLAN_WAITS ||
+			    place->table->jobs[one].accelerators != place->table->jobs[job].accelerators)
+				continue;
+			--*tries;
+			r = swap_try(place, one, job);
+			*ret_better |= r == 1;
+			r = r < 0 ? r : 0;
+		}
+	return r;
+}
+
+static int swaps_make(struct place *place)
+{
+	size_t tries = SWAPS_PER_NODE * place->n_nodes;
+	bool better = true;
+	int r = 0;
+
+	while (better && r == 0) {
+		better = false;
+		for (size_t node = 0; r == 0 && node < place->n_nodes; node++)
+			r = place_swap(place, node, &tries, &better);
+	}
+	return r;
+}
+
+/* ---- the plan ---------------------------------------------------------------------------------------- */
+
+/* Gives cores and memory that are left over to the jobs that have less than their proportional share. They
+ * do not need it, as far as the model knows. */
+static void shares_round_up(const struct place *place, size_t node, struct plan_share *shares)
+{
+	const struct plan_cluster *cluster = place->table->cluster;
+	const struct plan_nodes *size = plan_node(cluster, node);
+	const struct place_node *at = &place->nodes[node];
+	double cores = size->cores, memory_bytes = size->memory_bytes;
+
+	for (size_t i = 0; i < at->n_jobs; i++) {
+		cores -= shares[at->jobs[i]].cores;
+		memory_bytes -= shares[at->jobs[i]].memory_bytes;
+	}
+	for (size_t i = 0; i < at->n_jobs; i++) {
+		struct plan_share *share = &shares[at->jobs[i]];
+		struct plan_share usual = plan_proportional(cluster, size, &place->table->jobs[at->jobs[i]]);
+		double more = fmin(fmax(0, usual.cores - share->cores), fmax(0, cores));
+		double more_bytes =
+		    fmin(fmax(0, usual.memory_bytes - share->memory_bytes), fmax(0, memory_bytes));
+
+		if (cluster->core_step > 0)
+			more = floor(more / cluster->core_step * (1 + TOLERANCE)) * cluster->core_step;
+		share->cores += more;
+		share->memory_bytes += more_bytes;
+		cores -= more;
+		memory_bytes -= more_bytes;
+	}
+}
+
+static struct plan_share share_of(const struct place *place, size_t job, enum plan_strategy strategy)
+{
+	size_t node = place->node_of[job];
+	const struct plan_options *options;
+	const struct plan_option *option;
+
+	if (node == PLAN_WAITS)
+		return (struct plan_share){.node = PLAN_WAITS};
+	if (strategy == PLAN_EQUAL) {
+		struct plan_share share = plan_proportional(
+		    place->table->cluster, plan_node(place->table->cluster, node), &place->table->jobs[job]);
+
+		share.node = node;
+		return share;
+	}
+	options = plan_options_of(place->table, job, node);
+	option = strategy == PLAN_TUNE ? &options->items[place->choice[job]] : plan_wish(options);
+	return (struct plan_share){node, option->cores, option->memory_bytes, option->speed,
+				   option->relative};
+}
+
+static int shares_make(struct place *place, enum plan_strategy strategy, struct plan *ret_plan)
+{
+	size_t n_jobs = place->table->n_jobs;
+	struct plan plan = {.shares = calloc(n_jobs + 1, sizeof(*plan.shares))};
+	double sum;
+	int r = plan.shares ? 0 : -ENOMEM;
+
+	for (size_t node = 0; r == 0 && strategy == PLAN_TUNE && node < place->n_nodes; node++)
+		r = place_choose(place, node, &sum);
+	if (r == 0 && strategy == PLAN_TUNE)
+		r = swaps_make(place);
+	if (r < 0) {
+		free(plan.shares);
+		return r;
+	}
+	for (size_t job = 0; job < n_jobs; job++) {
+		plan.shares[job] = share_of(place, job, strategy);
+		plan.total += plan.shares[job].relative;
+		plan.n_waiting += plan.shares[job].node == PLAN_WAITS;
+	}
+	for (size_t node = 0; strategy == PLAN_TUNE && node < place->n_nodes; node++)
+		shares_round_up(place, node, plan.shares);
+	*ret_plan = plan;
+	return 0;
+}
+
+static bool sane(const struct plan_cluster *cluster, const struct plan_job *jobs, size_t n_jobs)
+{
+	for (size_t kind = 0; kind < cluster->n_kinds; kind++)
+		if (!cluster->kinds[kind].n || !cluster->kinds[kind].accelerators ||
+		    !(cluster->kinds[kind].cores > 0) || !(cluster->kinds[kind].memory_bytes > 0))
+			return false;
+	for (size_t job = 0; job < n_jobs; job++)
+		if (!jobs[job].accelerators || !jobs[job].n_cores || !jobs[job].n_memory)
+			return false;
+	return cluster->n_kinds > 0;
+}
+
+int plan_make(const struct plan_cluster *cluster, const struct plan_job *jobs, size_t n_jobs,
+	      enum plan_strategy strategy, struct plan *ret_plan)
+{
+	struct plan_table table = {0};
+	struct place place = {0};
+	int r = sane(cluster, jobs, n_jobs) ? 0 : -EINVAL;
+
+	if (r == 0)
+		r = plan_table_make(cluster, jobs, n_jobs, &table);
+	if (r == 0)
+		r = place_init(&table, &place);
+	if (r == 0)
+		r = place_all(&place, strategy);
+	if (r == 0)
+		r = shares_make(&place, strategy, ret_plan);
+	place_free(&place);
+	if (table.options)
+		plan_table_free(&table);
+	return r;
+}
+
+void plan_free(struct plan *plan)
+{
+	free(plan->shares);
+	*plan = (struct plan){0};
+}

@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan_options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TOLERANCE 1e-9 /* of sums and ratios of doubles */
+
+static size_t at_or_below(const double *points, size_t n, double x)
+{
+	size_t i = 0;
+
+	while (i < n && points[i] <= x * (1 + TOLERANCE))
+		i++;
+	return i; /* 0: none */
+}
+
+/* Returns the speed with the share; 0 if it is smaller than all points. */
+static double speed_with(const struct plan_job *job, double cores, double memory_bytes)
+{
+	size_t i = job->cores_known ? at_or_below(job->cores, job->n_cores, cores) : 1;
+	size_t k = job->memory_known ? at_or_below(job->memory_bytes, job->n_memory, memory_bytes) : 1;
+
+	return i && k ? job->speeds[(i - 1) * job->n_memory + (k - 1)] : 0;
+}
+
+struct plan_share plan_proportional(const struct plan_cluster *cluster, const struct plan_nodes *nodes,
+				    const struct plan_job *job)
+{
+	double part = (double)job->accelerators / nodes->accelerators;
+	struct plan_share share = {.cores = part * nodes->cores, .memory_bytes = part * nodes->memory_bytes};
+
+	if (cluster->core_step > 0) {
+		double steps = floor(share.cores / cluster->core_step * (1 + TOLERANCE));
+
+		share.cores = steps * cluster->core_step;
+	}
+	share.speed = speed_with(job, share.cores, share.memory_bytes);
+	share.relative = 1;
+	return share;
+}
+
+static int by_speed(const void *a, const void *b)
+{
+	const struct plan_option *one = a, *other = b;
+
+	if (one->relative != other->relative)
+		return one->relative < other->relative ? -1 : 1;
+	if (one->cores != other->cores)
+		return one->cores < other->cores ? -1 : 1;
+	return (one->memory_bytes > other->memory_bytes) - (one->memory_bytes < other->memory_bytes);
+}
+
+/* Leaves out each option that another one, not slower, undercuts. */
+static void prune(struct plan_options *options)
+{
+	size_t n = 0;
+
+	qsort(options->items, options->n, sizeof(*options->items), by_speed);
+	for (size_t i = 0; i < options->n; i++) {
+		const struct plan_option *one = &options->items[i];
+		bool needless = false;
+
+		for (size_t k = 0; k < options->n && !needless; k++) {
+			const struct plan_option *other = &options->items[k];
+			bool same = other->cores == one->cores && other->memory_bytes == one->memory_bytes;
+
+			/* k < i is no slower only if it is as fast, and then it was the cheaper one. */
+			needless = k != i && other->cores <= one->cores &&
+				   other->memory_bytes <= one->memory_bytes &&
+				   other->relative >= one->relative && !(same && k > i);
+		}
+		if (!needless)
+			options->items[n++] = *one;
+	}
+	options->n = n;
+}
+
+int plan_options_make(const struct plan_cluster *cluster, const struct plan_nodes *nodes,
+		      const struct plan_job *job, struct plan_options *ret_options)
+{
+	const struct plan_share usual = plan_proportional(cluster, nodes, job);
+	struct plan_options options = {.items =
+					   calloc(job->n_cores * job->n_memory + 1, sizeof(*options.items))};
+
+	if (!options.items)
+		return -ENOMEM;
+	options.items[options.n++] = (struct plan_option){
+	    .cores = usual.cores, .memory_bytes = usual.memory_bytes, .relative = 1, .speed = usual.speed};
+	/* A proportional share below all points has an unknown speed, to which nothing can be compared. */
+	for (size_t i = 0; usual.speed > 0 && i < (job->cores_known ? job->n_cores : 1); i++)
+		for (size_t k = 0; k < (job->memory_known ? job->n_memory : 1); k++) {
+			double speed = job->speeds[i * job->n_memory + k];
+			struct plan_option option = {.cores = job->cores_known ? job->cores[i] : usual.cores,
+						     .memory_bytes = job->memory_known ? job->memory_bytes[k]
+										       : usual.memory_bytes,
+						     .relative = speed / usual.speed,
+						     .speed = speed};
+
+			if (speed >= usual.speed && option.cores <= nodes->cores * (1 + TOLERANCE) &&
+			    option.memory_bytes <= nodes->memory_bytes * (1 + TOLERANCE))
+				options.items[options.n++] = option;
+		}
+	prune(&options);
+	while (options.safe + 1 < options.n &&
+	       (options.items[options.safe].cores > usual.cores ||
+		options.items[options.safe].memory_bytes > usual.memory_bytes))
+		options.safe++;
+	*ret_options = options;
+	return 0;
+}
+
+size_t plan_kind_of(const struct plan_cluster *cluster, size_t node)
+{
+	size_t kind = 0;
+
+	while (kind + 1 < cluster->n_kinds && node >= cluster->kinds[kind].n)
+		node -= cluster->kinds[kind++].n;
+	return kind;
+}
+
+const struct plan_options *plan_options_of(const struct plan_table *table, size_t job, size_t node)
+{
+	return &table->options[job * table->cluster->n_kinds + plan_kind_of(table->cluster, node)];
+}
+
+int plan_table_make(const struct plan_cluster *cluster, const struct plan_job *jobs, size_t n_jobs,
+		    struct plan_table *ret_table)
+{
+	struct plan_table table = {.cluster = cluster,
+				   .jobs = jobs,
+				   .n_jobs = n_jobs,
+				   .options = calloc(n_jobs * cluster->n_kinds + 1, sizeof(*table.options))};
+	int r = table.options ? 0 : -ENOMEM;
+
+	for (size_t job = 0; r == 0 && job < n_jobs; job++)
+		for (size_t kind = 0; r == 0 && kind < cluster->n_kinds; kind++)
+			r = plan_options_make(cluster, &cluster->kinds[kind], &jobs[job],
+					      &table.options[job * cluster->n_kinds + kind]);
+	if (r < 0) {
+		plan_table_free(&table);
+		return r;
+	}
+	*ret_table = table;
+	return 0;
+}
+
+void plan_table_free(struct plan_table *table)
+{
+	for (size_t i = 0; table->options && i < table->n_jobs * table->cluster->n_kinds; i++)
+		free(table->options[i].items);
+	free(table->options);
+	table->options = NULL;
+}
+
+/* ---- the best choice for one node -------------------------------------------------------------------- */
+
+/* One choice of options for the first jobs: cores and memory that it takes, and its gain. */
+struct choice {
+	double cores, memory_bytes, sum;
+	size_t parent; /* in the layer before */
+	size_t option;
+};
+
+/* All choices worth going on with, after one more job. */
+struct layer {
+	struct choice *items;
+	size_t n;
+};
+
+#define LAYER_MAX 4096 /* choices; more are thinned out, and the result may then be below the best */
+
+static int by_need(const void *a, const void *b)
+{
+	const struct choice *one = a, *other = b;
+
+	if (one->cores != other->cores)
+		return one->cores < other->cores ? -1 : 1;
+	if (one->memory_bytes != other->memory_bytes)
+		return one->memory_bytes < other->memory_bytes ? -1 : 1;
+	return (one->sum < other->sum) - (one->sum > other->sum);
+}
+
+/* The choices so far that need the least memory for their sum: memory and sum both grow. */
+struct stairs {
+	struct choice *items;
+	size_t n;
+};
+
+static size_t stairs_above(const struct stairs *stairs, double memory_bytes)
+{
+	size_t low = 0, high = stairs->n;
+
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+
+		if (stairs->items[middle].memory_bytes <= memory_bytes)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* Returns false if a choice on the stairs needs no more memory and gains no less. */
+static bool stairs_add(struct stairs *stairs, const struct choice *choice)
+{
+	size_t at = stairs_above(stairs, choice->memory_bytes), end = at;
+
+	if (at && stairs->items[at - 1].sum >= choice->sum - TOLERANCE)
+		return false;
+	while (end < stairs->n && stairs->items[end].sum <= choice->sum)
+		end++;
+	if (at && stairs->items[at - 1].memory_bytes == choice->memory_bytes)
+		at--;
+	memmove(&stairs->items[at + 1], &stairs->items[end], (stairs->n - end) * sizeof(*stairs->items));
+	stairs->items[at] = *choice;
+	stairs->n += at + 1 - end;
+	return true;
+}
+
+/* Keeps the choices that no other one beats in cores, memory and sum. scratch: as long as the layer. */
+static void layer_prune(struct layer *layer, struct choice *scratch)
+{
+	struct stairs stairs = {.items = scratch};
+	size_t n = 0;
+
+	qsort(layer->items, layer->n, sizeof(*layer->items), by_need);
+	for (size_t i = 0; i < layer->n; i++)
+		if (stairs_add(&stairs, &layer->items[i]))
+			layer->items[n++] = layer->items[i];
+	for (size_t i = 0; n > LAYER_MAX && i < LAYER_MAX; i++)
+		layer->items[i] = layer->items[i * n / LAYER_MAX];
+	layer->n = n < LAYER_MAX ? n : LAYER_MAX;
+}
+
+/* Computes the least cores and memory that the jobs after the i-th need. */
+static void least_after(const struct plan_options *const *options, size_t n, size_t i, double *ret_cores,
+			double *ret_memory)
+{
+	*ret_cores = *ret_memory = 0;
+	for (size_t k = i + 1; k < n; k++) {
+		double cores = INFINITY, memory = INFINITY;
+
+		for (size_t o = 0; o < options[k]->n; o++) {
+			cores = fmin(cores, options[k]->items[o].cores);
+			memory = fmin(memory, options[k]->items[o].memory_bytes);
+		}
+		*ret_cores += cores;
+		*ret_memory += memory;
+	}
+}
+
+/* Adds a job's options to each choice before. -ENOMEM. */
+static int layer_next(const struct plan_nodes *nodes, const struct plan_options *const *options, size_t n,
+		      size_t i, const struct layer *before, struct layer *ret_layer)
+{
+	struct layer layer = {.items = calloc(before->n * options[i]->n + 1, sizeof(*layer.items))};
+	struct choice *scratch = calloc(before->n * options[i]->n + 1, sizeof(*scratch));
+	double cores_after, memory_after;
+
+	if (!layer.items || !scratch) {
+		free(layer.items);
+		free(scratch);
+		return -ENOMEM;
+	}
+	least_after(options, n, i, &cores_after, &memory_after);
+	for (size_t k = 0; k < before->n; k++)
+		for (size_t o = 0; o < options[i]->n; o++) {
+			const struct plan_option *option = &options[i]->items[o];
+			struct choice choice = {before->items[k].cores + option->cores,
+						before->items[k].memory_bytes + option->memory_bytes,
+						before->items[k].sum + option->relative, k, o};
+
+			if (choice.cores + cores_after <= nodes->cores * (1 + TOLERANCE) &&
+			    choice.memory_bytes + memory_after <= nodes->memory_bytes * (1 + TOLERANCE))
+				layer.items[layer.n++] = choice;
+		}
+	layer_prune(&layer, scratch);
+	free(scratch);
+	*ret_layer = layer;
+	return 0;
+}
+
+static size_t best_of(const struct layer *layer)
+{
+	size_t best = 0;
+
+	for (size_t k = 1; k < layer->n; k++)
+		if (layer->items[k].sum > layer->items[best].sum + TOLERANCE)
+			best = k;
+	return best;
+}
+
+int plan_choose(const struct plan_nodes *nodes, const struct plan_options *const *options, size_t n,
+		size_t *ret_choice, double *ret_sum)
+{
+	struct choice none = {0};
+	struct layer *layers = calloc(n + 1, sizeof(*layers));
+	int r = layers ? 0 : -ENOMEM;
+	bool fits = true;
+
+	if (r == 0)
+		layers[0] = (struct layer){.items = &none, .n = 1};
+	for (size_t i = 0; r == 0 && i < n; i++) {
+		r = layer_next(nodes, options, n, i, &layers[i], &layers[i + 1]);
+		fits = fits && r == 0 && layers[i + 1].n;
+	}
+	if (r == 0 && fits) {
+		size_t at = best_of(&layers[n]);
+
+		*ret_sum = layers[n].items[at].sum;
+		for (size_t i = n; i > 0; i--) {
+			ret_choice[i - 1] = layers[i].items[at].option;
+			at = layers[i].items[at].parent;
+		}
+	} else if (r == 0) { /* thinned out too much */
+		*ret_sum = 0;
+		for (size_t i = 0; i < n; i++) {
+			ret_choice[i] = options[i]->safe;
+			*ret_sum += options[i]->items[options[i]->safe].relative;
+		}
+	}
+	for (size_t i = 1; layers && i <= n; i++)
+		free(layers[i].items);
+	free(layers);
+	return r;
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The shares of one node that are worth giving to a job, and the best choice of one for each job of a node.
+ */
+
+#include "analyzer/plan.h"
+
+struct plan_option {
+	double cores, memory_bytes;
+	double relative; /* speed over that of the proportional share; at least 1 */
+	double speed;
+};
+
+/* Options by growing `relative`, without those that need more than another and are not faster. Never empty.
+ */
+struct plan_options {
+	struct plan_option *items;
+	size_t n;
+	size_t safe; /* an option that needs no more than the proportional share */
+};
+
+/* -ENOMEM. Free the items. */
+int plan_options_make(const struct plan_cluster *cluster, const struct plan_nodes *nodes,
+		      const struct plan_job *job, struct plan_options *ret_options);
+
+/* The options of each job on each kind of nodes. */
+struct plan_table {
+	const struct plan_cluster *cluster;
+	const struct plan_job *jobs;
+	size_t n_jobs;
+	struct plan_options *options; /* options[job * n_kinds + kind] */
+};
+
+int plan_table_make(const struct plan_cluster *cluster, const struct plan_job *jobs, size_t n_jobs,
+		    struct plan_table *ret_table);
+void plan_table_free(struct plan_table *table);
+
+/* Returns the kind of a node. */
+size_t plan_kind_of(const struct plan_cluster *cluster, size_t node);
+
+const struct plan_options *plan_options_of(const struct plan_table *table, size_t job, size_t node);
+
+/* Returns the fastest option, and of several the first. */
+static inline const struct plan_option *plan_wish(const struct plan_options *options)
+{
+	return &options->items[options->n - 1];
+}
+
+/* Chooses the option of each of a node's n jobs so that the sum of `relative` is largest. ret_choice: n
+ * results. -ENOMEM. The proportional shares must fit. */
+int plan_choose(const struct plan_nodes *nodes, const struct plan_options *const *options, size_t n,
+		size_t *ret_choice, double *ret_sum);

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* Which job is on which node, while a plan is made or a simulation runs. */
+
+#include "plan_options.h"
+
+struct place_node {
+	uint32_t accelerators; /* free */
+	/* the node's size minus the wishes of its jobs; may be below 0 */
+	double cores, memory_bytes;
+	size_t *jobs;
+	size_t n_jobs;
+};
+
+struct place {
+	const struct plan_table *table;
+	struct place_node *nodes;
+	size_t n_nodes;
+	size_t *node_of; /* per job; PLAN_WAITS */
+	size_t *choice;  /* per job: an index of its options on its node */
+};
+
+int place_init(const struct plan_table *table, struct place *ret_place); /* -ENOMEM */
+void place_free(struct place *place);
+
+/* Returns the node for a job; PLAN_WAITS if there is none. */
+size_t place_find(const struct place *place, size_t job, enum plan_strategy strategy);
+
+int place_put(struct place *place, size_t job, size_t node); /* -ENOMEM */
+void place_take(struct place *place, size_t job);
+
+/* Chooses the options of a node's jobs: those with the largest sum of `relative`. -ENOMEM. */
+int place_choose(struct place *place, size_t node, double *ret_sum);
+
+/* Swaps jobs of the node that fall short of their wishes for jobs of other nodes, if that raises the sum of
+ * `relative`. Each try costs one of *tries. *ret_better becomes true if jobs were swapped. -ENOMEM. */
+int place_swap(struct place *place, size_t node, size_t *tries, bool *ret_better);

@@ -231,6 +231,11 @@ static const struct option_row rows[] = {
      .value = "SHARE", .help = "share of the dataset in memory, such as 50%"},
     {"workers", set_what_if, .verbs = OF(WHAT_IF), .key = WHAT_IF_OPTION_WORKERS, .value = "N",
      .help = "number of worker processes; with 0 the trainer loads by itself"},
+    {"cores", set_what_if, .verbs = OF(WHAT_IF), .key = WHAT_IF_OPTION_CORES, .value = "N",
+     .help = "number of cores that the job may use, such as 4; or a quota, such as 1.5",
+     .about = "Number of cores that the job may use. A whole number is a set of cores of its own "
+	      "(Slurm's --cpus-per-task, a cpuset). Any other number is a quota of CPU time on the recorded "
+	      "cores (cpu.max, Kubernetes' limits.cpu)."},
     {"storage-mbps", set_what_if, .verbs = OF(WHAT_IF), .key = WHAT_IF_OPTION_STORAGE_MBPS, .value = "X",
      .help = "storage bandwidth in MB/s",
      .about = "Storage bandwidth in MB/s, instead of the bandwidth in the recording."},

@@ -22,6 +22,7 @@ struct what_if_question what_if_question_none(void)
 {
 	return (struct what_if_question){.cache_ratio = NAN,
 					 .n_workers = NAN,
+					 .n_cores = NAN,
 					 .storage_factor = NAN,
 					 .storage_bytes_per_s = NAN,
 					 .device_factor = NAN,
@@ -85,6 +86,10 @@ const char *what_if_set(struct what_if_question *question, enum what_if_option o
 			return "must be a number of workers from 0 to 256";
 		question->n_workers = (double)n;
 		return NULL;
+	case WHAT_IF_OPTION_CORES:
+		return factor(text, "", MODEL_CORES_MIN, MODEL_CORES_MAX, &question->n_cores)
+			   ? NULL
+			   : "must be a number of cores from 0.05 to 4096";
 	case WHAT_IF_OPTION_STORAGE_MBPS:
 		if (!factor(text, "MB/s", 0.001, 1e6, &question->storage_bytes_per_s))
 			return "must be a bandwidth in MB/s, such as 200 (0.001 to 1000000)";

@@ -14,8 +14,8 @@
 
 #define CURVE_POINTS_MAX 12
 
-/* Points on each axis: where curves usually bend, and the recording itself. worker_points() has those for
- * workers. */
+/* Points on each axis: where curves usually bend, and the recording itself. count_points() has those for
+ * workers and cores. */
 static const double axis_points[WHAT_IF_AXES][CURVE_POINTS_MAX] = {
     [WHAT_IF_CACHE] = {0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, -1},
     [WHAT_IF_STORAGE] = {0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 16, -1},
@@ -23,19 +23,21 @@ static const double axis_points[WHAT_IF_AXES][CURVE_POINTS_MAX] = {
     [WHAT_IF_SAMPLE_SIZE] = {0.25, 0.5, 0.75, 1, 1.25, 1.5, 2, 3, 4, -1},
 };
 
-/* Fills in 0, 1, 2, ... up to twice the workers or cores, and in any case half and double the recorded
- * workers. */
-static void worker_points(const struct model_job *job, double points[CURVE_POINTS_MAX])
+/* Fills in least, 1, 2, ... up to twice the workers or cores, and in any case half and double the recorded
+ * number, here. */
+static void count_points(const struct model_job *job, double here, double least,
+			 double points[CURVE_POINTS_MAX])
 {
 	static const double usual[] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128};
-	double here = job->loader.n_workers;
-	double most = fmin(fmax(2 * fmax(here, job->cores), 4), MODEL_WORKERS_MAX);
-	double wanted[] = {here, floor(here / 2), fmin(2 * here, most)};
+	double most = fmin(fmax(2 * fmax(job->loader.n_workers, job->cores), 4), MODEL_WORKERS_MAX);
+	double wanted[] = {here, fmax(floor(here / 2), least), fmin(2 * here, most)};
 	size_t n = 0;
 
 	for (size_t i = 0; i < sizeof(usual) / sizeof(usual[0]) && usual[i] <= most; i++) {
 		bool near = false;
 
+		if (usual[i] < least)
+			continue;
 		/* Three places are reserved for the mandatory points. */
 		for (size_t k = 0; k < 3; k++)
 			near |= wanted[k] == usual[i];
@@ -66,6 +68,7 @@ static struct model_scenario predict_scenario(enum what_if_axis axis, double x)
 	case WHAT_IF_STORAGE: scenario.storage_speed = x; break;
 	case WHAT_IF_DEVICE: scenario.device_speed = x; break;
 	case WHAT_IF_SAMPLE_SIZE: scenario.sample_size = x; break;
+	case WHAT_IF_CORES: scenario.cores = x; break;
 	case WHAT_IF_AXES: break;
 	}
 	return scenario;
@@ -90,12 +93,15 @@ static int point_at(struct forecast *forecast, enum what_if_axis axis, double x,
 
 static int curve_at(struct forecast *forecast, enum what_if_axis axis, struct what_if_curve *curve)
 {
-	double workers[CURVE_POINTS_MAX];
+	const struct model_job *job = &forecast->job;
+	double counts[CURVE_POINTS_MAX];
 	const double *points = axis_points[axis];
 
-	if (axis == WHAT_IF_WORKERS) {
-		worker_points(&forecast->job, workers);
-		points = workers;
+	if (axis == WHAT_IF_WORKERS || axis == WHAT_IF_CORES) {
+		bool cores = axis == WHAT_IF_CORES;
+
+		count_points(job, cores ? floor(job->cores) : job->loader.n_workers, cores, counts);
+		points = counts;
 	}
 	curve->points = calloc(CURVE_POINTS_MAX, sizeof(*curve->points));
 	if (!curve->points)
@@ -116,7 +122,8 @@ static int predict_curves(struct forecast *forecast, struct predictions *predict
 				     [WHAT_IF_WORKERS] = forecast->job.loader.n_workers,
 				     [WHAT_IF_STORAGE] = 1,
 				     [WHAT_IF_DEVICE] = 1,
-				     [WHAT_IF_SAMPLE_SIZE] = 1};
+				     [WHAT_IF_SAMPLE_SIZE] = 1,
+				     [WHAT_IF_CORES] = floor(forecast->job.cores)};
 
 	for (size_t i = 0; i < WHAT_IF_AXES; i++) {
 		int r = curve_at(forecast, (enum what_if_axis)i, &predictions->curves[i]);
@@ -571,6 +578,7 @@ static int predict_answer(struct forecast *forecast, const struct what_if_questi
 		scenario.n_workers = native_workers(forecast);
 	if (!isnan(question->n_workers))
 		scenario.n_workers = (uint32_t)question->n_workers;
+	scenario.cores = question->n_cores;
 	if (!isnan(question->storage_factor))
 		scenario.storage_speed = question->storage_factor;
 	if (!isnan(question->storage_bytes_per_s)) {

@@ -144,7 +144,8 @@ static void curve(const struct html *html, const char *name, const struct what_i
 
 static void curves(const struct html *html)
 {
-	static const char *const names[WHAT_IF_AXES] = {"cache", "workers", "storage", "device", "size"};
+	static const char *const names[WHAT_IF_AXES] = {"cache",  "workers", "storage",
+							"device", "size",    "cores"};
 	const struct predictions *from = html->analysis->predictions;
 
 	fputs(",\n\"curves\":{", html->stream);

@@ -152,6 +152,7 @@ static const struct {
     [WHAT_IF_STORAGE] = {"storage bandwidth", "x", 1},
     [WHAT_IF_DEVICE] = {"device speed", "x", 1},
     [WHAT_IF_SAMPLE_SIZE] = {"bytes a sample", "x", 1},
+    [WHAT_IF_CORES] = {"cores", "", 1},
 };
 
 static void what_if_table(const struct html *html, enum what_if_axis axis, const struct what_if_curve *curve)

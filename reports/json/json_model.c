@@ -83,7 +83,7 @@ int json_set_predictions(json_t *root, const struct analysis *analysis)
 {
 	static const char *const axes[WHAT_IF_AXES] = {
 	    [WHAT_IF_CACHE] = "cache",   [WHAT_IF_WORKERS] = "workers",         [WHAT_IF_STORAGE] = "storage",
-	    [WHAT_IF_DEVICE] = "device", [WHAT_IF_SAMPLE_SIZE] = "sample_size",
+	    [WHAT_IF_DEVICE] = "device", [WHAT_IF_SAMPLE_SIZE] = "sample_size", [WHAT_IF_CORES] = "cores",
 	};
 	const struct predictions *from = analysis->predictions;
 	json_t *predictions, *curves;

@@ -28,6 +28,7 @@ static json_t *question(const struct what_if_question *from)
 
 	r |= json_object_set_new(object, "cache_ratio", json_number(from->cache_ratio));
 	r |= json_object_set_new(object, "workers", json_number(from->n_workers));
+	r |= json_object_set_new(object, "cores", json_number(from->n_cores));
 	r |= json_object_set_new(object, "storage_bytes_per_s", json_number(from->storage_bytes_per_s));
 	r |= json_object_set_new(object, "storage_speed", json_number(from->storage_factor));
 	r |= json_object_set_new(object, "device_speed", json_number(from->device_factor));

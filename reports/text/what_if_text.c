@@ -21,6 +21,10 @@ static void line_question(FILE *stream, const struct what_if_question *question)
 			question->n_workers == 1 ? "" : "s");
 		comma = ", ";
 	}
+	if (!isnan(question->n_cores)) {
+		fprintf(stream, "%s%g core%s", comma, question->n_cores, question->n_cores == 1 ? "" : "s");
+		comma = ", ";
+	}
 	if (!isnan(question->storage_bytes_per_s)) {
 		fprintf(stream, "%sstorage at %g MB/s", comma, question->storage_bytes_per_s / 1e6);
 		comma = ", ";
@@ -124,6 +128,7 @@ static void text_curve(FILE *stream, enum what_if_axis axis, const struct what_i
 	    [WHAT_IF_WORKERS] = "Workers",
 	    [WHAT_IF_STORAGE] = "Storage bandwidth, as a multiple of the recorded bandwidth",
 	    [WHAT_IF_DEVICE] = "Device speed, as a multiple of the recorded speed",
+	    [WHAT_IF_CORES] = "Cores",
 	    [WHAT_IF_SAMPLE_SIZE] = "Sample size, as a multiple of the recorded size",
 	};
 

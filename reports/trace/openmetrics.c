@@ -237,8 +237,8 @@ static void reads(const struct metrics *metrics)
 /* Writes all points of each axis; they are few. */
 static void what_if(const struct metrics *metrics)
 {
-	static const char *const axes[WHAT_IF_AXES] = {"cache", "workers", "storage", "device",
-						       "sample_size"};
+	static const char *const axes[WHAT_IF_AXES] = {"cache",  "workers",     "storage",
+						       "device", "sample_size", "cores"};
 	const struct predictions *from = metrics->analysis->predictions;
 	char scenario[48];
 

@@ -18,6 +18,7 @@ enum what_if_axis {
 	WHAT_IF_STORAGE,     /* x: storage bandwidth over the recorded one */
 	WHAT_IF_DEVICE,      /* x: device speed over the recorded one */
 	WHAT_IF_SAMPLE_SIZE, /* x: bytes per sample over the recorded ones */
+	WHAT_IF_CORES,       /* x: cores that the job may use */
 	WHAT_IF_AXES,
 };
 
@@ -74,6 +75,7 @@ struct what_if_answer {
 struct what_if_question {
 	double cache_ratio;
 	double n_workers;
+	double n_cores; /* at least MODEL_CORES_MIN; not a whole number: a quota of CPU time */
 	double storage_factor;      /* over the recorded bandwidth */
 	double storage_bytes_per_s; /* instead of the factor; needs a recording that read from storage */
 	double device_factor;

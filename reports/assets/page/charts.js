@@ -4,7 +4,7 @@
 	const AXES = {
 		cache: ["Dataset in memory", (x) => percent(x)], workers: ["Worker processes", (x) => String(x)],
 		storage: ["Storage bandwidth", (x) => x + "x"], device: ["Device speed", (x) => x + "x"],
-		size: ["Bytes a sample", (x) => x + "x"],
+		size: ["Bytes a sample", (x) => x + "x"], cores: ["Cores", (x) => String(x)],
 	};
 	const W = 210, H = 128, LEFT = 30, BOTTOM = 20, TOP = 6, RIGHT = 8;
 	const box = document.getElementById("curves");
@@ -21,7 +21,7 @@
 		for (let i = 0; i < curve.points.length; i += 6)
 			points.push(curve.points.slice(i, i + 6));
 		const low = points[0][0], high = points[points.length - 1][0];
-		const spread = name !== "cache" && name !== "workers" && low > 0 ? Math.log : (v) => v; /* factors: halves and doubles alike */
+		const spread = name !== "cache" && name !== "workers" && name !== "cores" && low > 0 ? Math.log : (v) => v; /* factors: halves and doubles alike */
 		const x = (v) => LEFT + (spread(v) - spread(low)) / ((spread(high) - spread(low)) || 1) * (W - LEFT - RIGHT);
 		const y = (v) => H - BOTTOM - v / most * (H - BOTTOM - TOP);
 		const known = points.filter((p) => p[2] !== null && p[3] !== null);

@@ -85,6 +85,12 @@ class WhatIf(unittest.TestCase):
         fewer = self.ask("--workers", 1)["answer"]["speedup"]["value"]
         self.assertLess(fewer, 1)
 
+    def test_fewer_cores(self):
+        found = self.ask("--cores", 1.5)
+        self.assertEqual(found["question"]["cores"], 1.5)
+        self.assertLessEqual(self.ask("--cores", 0.05)["answer"]["speedup"]["value"], 0.9)
+        self.assertTrue(run("what-if", self.recording, "--cores", 2).stdout.startswith("With 2 cores:"))
+
     def test_nodes_with_lanes(self):
         """Each node needs a part of the dataset, and can cache that many times more of its part."""
         found = self.ask("--nodes", 4, "--cache", "25%")
@@ -99,7 +105,7 @@ class WhatIf(unittest.TestCase):
 
     def test_bad_values(self):
         for option, value in (("--cache", "150%"), ("--cache", "-1"), ("--cache", "half"), ("--workers", "300"),
-                              ("--workers", "1.5"), ("--storage-mbps", "0"), ("--device-speed", "nan"), ("--storage-speed", "-2"),
+                              ("--workers", "1.5"), ("--cores", "0"), ("--cores", "many"), ("--storage-mbps", "0"), ("--device-speed", "nan"), ("--storage-speed", "-2"),
                               ("--sample-size", "0"), ("--sample-size", "2y"), ("--device-speed", "inf"),
                               ("--decoded-cache", "101%"), ("--decoded-cache", "2G"), ("--nodes", "0"), ("--nodes", "2.5")):
             done = run("what-if", self.recording, option, value)

@@ -258,17 +258,13 @@ static inline void fixture_checkpoints(struct fixture *f)
 
 static inline void fixture_predictions(struct fixture *f)
 {
-	static const double xs[WHAT_IF_AXES][5] = {{0, 0.25, 0.5, 0.75, 1},
-						   {1, 2, 4, 6, 8},
-						   {0.5, 1, 2, 4, 8},
-						   {0.5, 1, 2, 4, 8},
-						   {0.25, 0.5, 1, 2, 4}};
-	static const double gains[WHAT_IF_AXES][5] = {{1, 1.12, 1.28, 1.44, 1.55},
-						      {0.6, 1, 1.38, 1.42, 1.43},
-						      {0.66, 1, 1.31, 1.5, 1.55},
-						      {0.8, 1, 1.1, 1.12, 1.13},
-						      {1.5, 1.3, 1, 0.66, 0.4}};
-	static const double heres[WHAT_IF_AXES] = {0, 2, 1, 1, 1};
+	static const double xs[WHAT_IF_AXES][5] = {{0, 0.25, 0.5, 0.75, 1}, {1, 2, 4, 6, 8},
+						   {0.5, 1, 2, 4, 8},       {0.5, 1, 2, 4, 8},
+						   {0.25, 0.5, 1, 2, 4},    {1, 2, 4, 8, 16}};
+	static const double gains[WHAT_IF_AXES][5] = {{1, 1.12, 1.28, 1.44, 1.55}, {0.6, 1, 1.38, 1.42, 1.43},
+						      {0.66, 1, 1.31, 1.5, 1.55},  {0.8, 1, 1.1, 1.12, 1.13},
+						      {1.5, 1.3, 1, 0.66, 0.4},    {0.5, 0.8, 1, 1.1, 1.1}};
+	static const double heres[WHAT_IF_AXES] = {0, 2, 1, 1, 1, 4};
 	struct predictions *p = &f->predictions;
 
 	*p = (struct predictions){.fetch_rate = {410, 380, 440},

@@ -212,6 +212,7 @@ static void test_epochs_of_persistent_workers(void **state)
 
 static const struct what_if_question nothing = {.cache_ratio = NAN,
 						.n_workers = NAN,
+						.n_cores = NAN,
 						.storage_factor = NAN,
 						.storage_bytes_per_s = NAN,
 						.device_factor = NAN,

@@ -17,19 +17,19 @@ static size_t at_or_below(const double *points, size_t n, double x)
 	return i; /* 0: none */
 }
 
-/* Returns the speed with the share; 0 if it is smaller than all points. */
-static double speed_with(const struct plan_job *job, double cores, double memory_bytes)
+size_t plan_point(const struct plan_job *job, double cores, double memory_bytes)
 {
 	size_t i = job->cores_known ? at_or_below(job->cores, job->n_cores, cores) : 1;
 	size_t k = job->memory_known ? at_or_below(job->memory_bytes, job->n_memory, memory_bytes) : 1;
 
-	return i && k ? job->speeds[(i - 1) * job->n_memory + (k - 1)] : 0;
+	return i && k ? (i - 1) * job->n_memory + (k - 1) : SIZE_MAX;
 }
 
 struct plan_share plan_proportional(const struct plan_cluster *cluster, const struct plan_nodes *nodes,
 				    const struct plan_job *job)
 {
 	double part = (double)job->accelerators / nodes->accelerators;
+	size_t point;
 	struct plan_share share = {.cores = part * nodes->cores, .memory_bytes = part * nodes->memory_bytes};
 
 	if (cluster->core_step > 0) {
@@ -37,7 +37,8 @@ struct plan_share plan_proportional(const struct plan_cluster *cluster, const st
 
 		share.cores = steps * cluster->core_step;
 	}
-	share.speed = speed_with(job, share.cores, share.memory_bytes);
+	point = plan_point(job, share.cores, share.memory_bytes);
+	share.speed = point == SIZE_MAX ? 0 : job->speeds[point];
 	share.relative = 1;
 	return share;
 }

@@ -26,6 +26,7 @@
 #include "lib/units.h"
 #include "options.h"
 #include "output.h"
+#include "plan.h"
 #include "render.h"
 #include "render_source.h"
 #include "reports/difference.h"
@@ -403,6 +404,16 @@ static int what_if(const struct options *options)
 	return r == -ENODATA ? EXIT_INSUFFICIENT : r != 0 ? EXIT_FAILED : 0;
 }
 
+static int plan(const struct options *options)
+{
+	struct error err = ERROR_INIT;
+	int r = plan_run(&options->plan, options->json, &err);
+
+	if (r != 0)
+		log_error("%s", err.text);
+	return r != 0 ? EXIT_FAILED : 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct options options;
@@ -426,6 +437,7 @@ int main(int argc, char **argv)
 	case VERB_DIFF: return diff(&options);
 	case VERB_TRUTH: return truth(&options);
 	case VERB_WHAT_IF: return what_if(&options);
+	case VERB_PLAN: return plan(&options);
 	case VERB_COUNT: break;
 	}
 	return EXIT_FAILED;

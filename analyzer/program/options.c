@@ -140,6 +140,25 @@ static int set_what_if(void *user, const struct option_row *row, const char *tex
 	return 0;
 }
 
+static int set_nodes(void *user, const struct option_row *row, const char *text, struct error *err)
+{
+	struct options *options = user;
+
+	return plan_add_nodes(&options->plan, text, err);
+}
+
+static int set_real(void *user, const struct option_row *row, const char *text, struct error *err)
+{
+	struct options *options = user;
+	char *end;
+	double value = strtod(text, &end);
+
+	if (end == text || *end || !(value > 0) || value > (double)row->most)
+		return option_wrong(row, text, err);
+	*(double *)((char *)options + row->at) = value;
+	return 0;
+}
+
 static int print_schema(void *user, const struct option_row *row, const char *text, struct error *err)
 {
 	report_json_schema(stdout);
@@ -262,6 +281,43 @@ static const struct option_row rows[] = {
      .about = "Number of nodes that share the dataset through `dieseld`, each with the recorded node's "
 	      "memory. Each node reads and caches its own lanes, 1/N of the dataset, so its memory holds a "
 	      "share N times as large. Storage is assumed to be as fast for each node as in the recording."},
+    {"cluster", set_nodes, .verbs = OF(PLAN), .group = "Planning", .value = "[Nx]A,C,M", .repeats = true,
+     .needed = true, .help = "N nodes of A accelerators, C cores and M memory, such as 16x8,24,500G",
+     .about =
+	 "N nodes, each with A accelerators, C cores and M of memory, such as 16x8,24,500G. Give it again "
+	 "for nodes of another size. On nodes without accelerators A is a number of slots for jobs (see "
+	 "`--slots`)."},
+    {"core-step", set_real, .verbs = OF(PLAN), FIELD(plan.core_step), .most = 4096, .value = "N",
+     .usual = "1", .says = "must be a number of cores, such as 0.5",
+     .help = "shares are multiples of N cores, such as 0.5",
+     .about =
+	 "Shares are multiples of this number of cores; default 1, as Slurm needs it. A part of a core is "
+	 "a quota of CPU time, as Kubernetes has it."},
+    {"strategy", option_set_choice, .verbs = OF(PLAN), FIELD(plan.strategy), .words = "equal|greedy|tune",
+     .value = "NAME", .usual = "tune", .help = "plan to print: equal, greedy or tune",
+     .about =
+	 "The plan to print. `equal`: each job has the part of a node's cores and memory that its "
+	 "accelerators are of the node's. `greedy`: in their order, jobs get all that speeds them up, or "
+	 "wait. `tune`, the default: what a job does not need speeds up others, and no job is slower than "
+	 "with `equal`."},
+    {"slots", option_set_flag, .verbs = OF(PLAN), FIELD(plan.slots),
+     .help = "accelerators are only slots for jobs: leave GPUs out of the lines for Slurm and Kubernetes"},
+    {"simulate", option_set_flag, .verbs = OF(PLAN), FIELD(plan.simulate),
+     .help = "simulate arrivals of such jobs, and print completion times",
+     .about =
+	 "Simulates a cluster to which such jobs come, instead of a plan, and prints the mean, the median "
+	 "and the 99th percentile of the times from arrival to completion. Arrivals are random; job lengths "
+	 "are those of Microsoft's Philly cluster (half an hour to a week), each job's kind is drawn by "
+	 "`weight`."},
+    {"load", set_real, .verbs = OF(PLAN), FIELD(plan.jobs_per_hour), .most = 100000, .value = "N",
+     .usual = "9", .says = "must be a number of jobs per hour",
+     .help = "jobs that arrive per hour (with --simulate)"},
+    {"jobs", set_count, .verbs = OF(PLAN), FIELD(plan.n_jobs), .most = 1000000, .value = "N", .usual = "5000",
+     .help = "simulate N jobs, and count the last fifth (with --simulate)"},
+    {"seed", set_count, .verbs = OF(PLAN), FIELD(plan.seed), .most = INT64_MAX, .value = "N", .usual = "1",
+     .help = "the same seed gives the same arrivals (with --simulate)"},
+    {"stay", option_set_flag, .verbs = OF(PLAN), FIELD(plan.stay),
+     .help = "running jobs stay on their node (with --simulate; default: they move at no cost)"},
     {"max-steps", set_count, .verbs = OF(TRUTH), FIELD(n_steps), .most = INT32_MAX,
      .group = "The three-run truth", .value = "N", .usual = "100", .help = "end each run after N steps"},
     {"rounds", set_count, .verbs = OF(TRUTH), FIELD(n_rounds), .most = TRUTH_ROUNDS_MAX, .value = "N",
@@ -269,7 +325,7 @@ static const struct option_row rows[] = {
     {"data", option_set_string, .verbs = OF(TRUTH), FIELD(data), .value = "DIR", .takes = OPTION_FOLDER,
      .help = "folder of the job's files (default: found in a first run)",
      .about = "The folder of the job's files; by default a first run finds them."},
-    {"json", option_set_flag, .verbs = OF(DIFF) | OF(CHECK) | OF(TRUTH) | OF(WHAT_IF), FIELD(json),
+    {"json", option_set_flag, .verbs = OF(DIFF) | OF(CHECK) | OF(TRUTH) | OF(WHAT_IF) | OF(PLAN), FIELD(json),
      .group = "Any verb", .help = "print JSON"},
     {"verbose", option_set_flag, .letter = 'v', FIELD(verbose), .help = "print more, on standard error"},
     {"help", set_help, .letter = 'h', .help = "print this; after a verb, the description of the verb"},
@@ -338,6 +394,30 @@ static const struct option_verb verbs[VERB_COUNT] = {
 	 OPTION_ROWS(rows),
 	 .bit = OF(WHAT_IF),
 	 .takes = OPTION_RECORDING},
+    [VERB_PLAN] =
+	{.name = "plan",
+	 .arguments = "JOB[,KEY=VALUE ...] ...",
+	 .summary = "Plan cores and memory of several jobs on the nodes of a cluster",
+	 .about =
+	     "Predicts how fast each job is with other cores and memory, places the jobs on nodes, and "
+	     "divides the "
+	     "nodes' cores and memory: what one job does not need speeds up another. Prints what to write "
+	     "for "
+	     "Slurm and Kubernetes.\n"
+	     "JOB is a recording, a profile (JSON with `\"schema\"`:` \"diesel.profile/1\"`) or the output "
+	     "of "
+	     "`dieselctl jobs --json`, for jobs that `dieseld` serves. After it may come, with commas: "
+	     "`accelerators=`N, default 1; `dataset=`SIZE and `resident=`SIZE, its files and the memory of "
+	     "its own "
+	     "processes, without which it keeps its proportional share of memory; `count=`N, jobs like this; "
+	     "`weight=`N, its part of simulated arrivals; `name=`NAME. A job whose figures do not suffice "
+	     "keeps "
+	     "its proportional share, and a line says why.\n"
+	     "The optimum is an upper limit, which a linear programme finds by COIN-OR's libClp (package "
+	     "coinor-libclp1), if it is installed.",
+	 OPTION_ROWS(rows),
+	 .bit = OF(PLAN),
+	 .takes = OPTION_RECORDING},
     [VERB_CHECK] =
 	{
 	    .name = "check",
@@ -371,8 +451,8 @@ static const struct option_verb verbs[VERB_COUNT] = {
 };
 
 static const struct option_verb *const listed[] = {
-    &verbs[VERB_RECORD], &verbs[VERB_REPORT], &verbs[VERB_DIFF],  &verbs[VERB_WHAT_IF],
-    &verbs[VERB_CHECK],  &verbs[VERB_DUMP],   &verbs[VERB_TRUTH],
+    &verbs[VERB_RECORD], &verbs[VERB_REPORT], &verbs[VERB_DIFF], &verbs[VERB_WHAT_IF],
+    &verbs[VERB_PLAN],   &verbs[VERB_CHECK],  &verbs[VERB_DUMP], &verbs[VERB_TRUTH],
 };
 
 static const struct option_program program = {
@@ -394,6 +474,8 @@ int options_print(const char *form)
 /* Returns the number of recordings that the verb needs. */
 static size_t n_recordings(enum verb verb)
 {
+	if (verb == VERB_PLAN)
+		return 0; /* any number: take_word() */
 	return verb == VERB_DIFF ? 2 : verbs[verb].takes == OPTION_RECORDING;
 }
 
@@ -405,6 +487,10 @@ static bool take_word(struct options *options, const char *word, struct error *e
 
 	if (options->n_recordings < n_recordings(options->verb)) {
 		options->recordings[options->n_recordings++] = word;
+		return true;
+	}
+	if (options->verb == VERB_PLAN && options->plan.n_arguments < PLAN_ARGUMENTS_MAX) {
+		options->plan.arguments[options->plan.n_arguments++] = word;
 		return true;
 	}
 	if (options->verb != VERB_RUN)
@@ -446,6 +532,11 @@ static int take_rest(struct options *options, int n, char **words, bool is_comma
 		return usage_error("--format %s: must be  " RENDER_FORMAT_NAMES, options->format);
 	if (!isnan(options->what_if.storage_bytes_per_s) && !isnan(options->what_if.storage_factor))
 		return usage_error("--storage-mbps and --storage-speed set the same value: give only one");
+	if (options->verb == VERB_PLAN && !options->plan.n_kinds)
+		return usage_error("plan needs --cluster, such as --cluster 16x8,24,500G");
+	if (options->verb == VERB_PLAN && !options->plan.n_arguments)
+		return usage_error(
+		    "plan needs jobs: recordings, profiles, or the output of dieselctl jobs --json");
 	return verbs[options->verb].command ? take_job(options, n, words) : 0;
 }
 
@@ -456,7 +547,8 @@ int options_parse(int argc, char **argv, struct options *ret_options)
 				  .profile_hz = PROFILE_HZ,
 				  .n_steps = TRUTH_STEPS_DEFAULT,
 				  .n_rounds = TRUTH_ROUNDS_DEFAULT,
-				  .what_if = what_if_question_none()};
+				  .what_if = what_if_question_none(),
+				  .plan = plan_options_usual()};
 	const struct option_row *row;
 	struct error err = ERROR_INIT;
 	bool is_command;

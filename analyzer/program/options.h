@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "analyzer/predictions.h"
+#include "plan.h"
 
 enum verb {
 	VERB_RUN, /* plain `diesel-analyze -- CMD`: record and report */
@@ -20,6 +21,7 @@ enum verb {
 	VERB_DIFF,
 	VERB_TRUTH,
 	VERB_WHAT_IF,
+	VERB_PLAN,
 	VERB_COUNT,
 };
 
@@ -59,6 +61,7 @@ struct options {
 	uint64_t n_steps, n_rounds;       /* truth */
 	struct what_if_question what_if;  /* what-if */
 	bool what_if_asked;
+	struct plan_options plan; /* plan */
 	bool verbose;
 };
 

@@ -302,7 +302,7 @@ static int predict_needed(struct forecast *forecast, struct predictions *predict
 	return r;
 }
 
-#define HITS_MIN 20 /* with fewer reads from memory, their speed is unknown */
+#define HITS_MIN 20 /* with fewer reads from memory, or from storage, their speed is unknown */
 
 /* Amounts and times, which are resampled together. */
 struct ratio {
@@ -457,6 +457,7 @@ void predictions_free(struct predictions *predictions)
 		return;
 	for (size_t i = 0; i < WHAT_IF_AXES; i++)
 		free(predictions->curves[i].points);
+	free(predictions->cells);
 	free(predictions->answer);
 	free(predictions);
 }
@@ -600,6 +601,69 @@ static int predict_answer(struct forecast *forecast, const struct what_if_questi
 		   : -ENOMEM;
 }
 
+#define WORKERS_GAIN_MIN 1.02 /* below, the workers stay as recorded */
+
+/* A job that loads in the trainer keeps doing so: the cost of its first workers is only a guess. */
+static int grid_cell(struct forecast *forecast, double cores, double ratio, struct what_if_cell *ret_cell)
+{
+	struct model_scenario scenario = model_scenario_recorded();
+	uint32_t here = forecast->job.loader.n_workers,
+		 more = (uint32_t)fmin(floor(cores), MODEL_WORKERS_MAX);
+	double per_s = (double)forecast->n / forecast->recorded_ns * (double)NS_PER_S;
+	struct forecast_point point, wider;
+	int r;
+
+	scenario.cores = cores;
+	scenario.cached_ratio = ratio;
+	r = forecast_quick(forecast, &scenario, &point);
+	if (r < 0)
+		return r;
+	*ret_cell = (struct what_if_cell){point.speedup.value * per_s, here};
+	if (!here || more <= here)
+		return 0;
+	scenario.n_workers = more;
+	r = forecast_quick(forecast, &scenario, &wider);
+	if (r == 0 && wider.speedup.value > WORKERS_GAIN_MIN * point.speedup.value)
+		*ret_cell = (struct what_if_cell){wider.speedup.value * per_s, more};
+	return r;
+}
+
+static bool waits_known(const struct model_job *job)
+{
+	size_t n_missed = 0;
+
+	for (size_t i = 0; i < job->n_segments; i++)
+		n_missed += job->segments[i].bytes > 0 || job->segments[i].latency_ns > 0;
+	return n_missed >= HITS_MIN;
+}
+
+static double foreign_ratio(const struct service *service)
+{
+	double ns = 1;
+
+	for (size_t i = 0; i < service->n_segments; i++) {
+		const struct model_segment *segment = &service->segments[i];
+
+		ns += segment->compute_ns + segment->delay_ns + segment->fetch_cpu_ns + segment->latency_ns;
+	}
+	return (double)service->foreign_ns / ns;
+}
+
+static int predict_grid(struct forecast *forecast, const struct what_if_grid *grid,
+			struct predictions *predictions)
+{
+	int r = 0;
+
+	predictions->cells = calloc(grid->n_cores * grid->n_ratios + 1, sizeof(*predictions->cells));
+	if (!predictions->cells)
+		return -ENOMEM;
+	for (size_t i = 0; r == 0 && i < grid->n_cores; i++)
+		for (size_t k = 0; r == 0 && k < grid->n_ratios; k++)
+			r = grid_cell(forecast, grid->cores[i], grid->cache_ratios[k],
+				      &predictions->cells[i * grid->n_ratios + k]);
+	return r;
+}
+
 static int predict(struct forecast *forecast, const struct study *study, struct predictions *predictions)
 {
 	int r = predict_rates(forecast, study->service, predictions);
@@ -614,6 +678,10 @@ static int predict(struct forecast *forecast, const struct study *study, struct 
 		r = predict_persistent(forecast, predictions);
 	if (r == 0)
 		r = predict_native(forecast, predictions);
+	predictions->waits_known = waits_known(&forecast->job);
+	predictions->foreign_ratio = foreign_ratio(study->service);
+	if (r == 0 && study->input->grid)
+		r = predict_grid(forecast, study->input->grid, predictions);
 	if (r == 0 && study->input->what_if)
 		r = predict_answer(forecast, study->input->what_if, predictions);
 	return r;

@@ -156,11 +156,15 @@ static int segment_of(struct service *service, const struct timeline_thread *thr
 					.fetch_cpu_ns = (double)(within.exec_ns - compute_ns),
 					.size_bytes = (double)group->bytes};
 
+	uint64_t foreign_ns = service_foreign_queue_ns(service, thread, begin_ns, group->begin_ns);
+	uint64_t foreign_within_ns =
+	    service_foreign_queue_ns(service, thread, group->begin_ns, group->end_ns);
+
 	add_help(service, begin_ns, group->begin_ns, &segment);
-	segment.delay_ns += (double)service_foreign_queue_ns(service, thread, begin_ns, group->begin_ns);
+	service->foreign_ns += foreign_ns + foreign_within_ns;
+	segment.delay_ns += (double)foreign_ns;
 	/* A thread that did not sleep has no wake-up latency. */
-	*(wait_ns < WAIT_MIN_NS ? &segment.delay_ns : &segment.latency_ns) +=
-	    (double)service_foreign_queue_ns(service, thread, group->begin_ns, group->end_ns);
+	*(wait_ns < WAIT_MIN_NS ? &segment.delay_ns : &segment.latency_ns) += (double)foreign_within_ns;
 	if (wait_ns < WAIT_MIN_NS) {
 		segment.delay_ns += (double)wait_ns;
 		wait_ns = 0;

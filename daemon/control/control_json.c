@@ -186,6 +186,8 @@ static void add_figures(json_t *root, const struct stall_sample *s)
 	    {"dataset_bytes", s->dataset_bytes},
 	    {"cached_bytes", s->cached_bytes},
 	    {"need_bytes", s->need_bytes},
+	    {"chunk_bytes", s->chunk_bytes},
+	    {"samples_per_chunk", s->samples_per_chunk},
 	    {"decoded_samples", s->decoded_cache.usable},
 	    {"decoded_samples", s->decoded_cache.samples},
 	    {"decoded_bytes", s->decoded_cache.bytes},

@@ -13,6 +13,7 @@ struct gpu_probes;
 struct gpu_sample;
 struct phase_label;
 struct profile_metadata;
+struct what_if_grid;
 struct what_if_question;
 
 /* Interval in which records were lost; the whole recording if nothing better is known. */
@@ -45,6 +46,7 @@ struct analysis_input {
 	bool attached;       /* the job already ran when the recording began */
 	bool shares_only;    /* no predictions, no lanes: cheap enough to run once per second */
 	const struct what_if_question *what_if; /* NULL: none */
+	const struct what_if_grid *grid;        /* NULL: none */
 	size_t n_lane_segments_max;             /* 0: no lanes */
 	const char *gpu_library;                /* path of the libcuda that was probed; NULL: none */
 	const struct gpu_probes *gpu_probes;    /* probes in gpu_library; NULL: not known */

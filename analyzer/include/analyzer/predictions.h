@@ -59,6 +59,10 @@ struct predictions {
 	 * was seen. */
 	struct estimate persistent_speedup;
 	struct native_prediction native;
+	double foreign_ratio; /* part of the time of making batches in which other programs had the cores */
+	bool waits_known;     /* enough of its reads waited for storage to know how long others would */
+	struct what_if_cell
+	    *cells; /* answers to the grid in analysis_input, [core * n_ratios + ratio]; NULL: none */
 	struct what_if_answer *answer; /* answer to the question in analysis_input; NULL: no question */
 };
 
@@ -71,11 +75,23 @@ struct what_if_answer {
 	    recorded_device; /* fetch_stall, prep_stall and device by the replay without a change */
 };
 
+/* Shares at which the job's speed is wanted: each number of cores with each cached share of the dataset, both
+ * ascending. Cores are as in what_if_question. */
+struct what_if_grid {
+	const double *cores, *cache_ratios; /* a ratio of NAN: as recorded */
+	size_t n_cores, n_ratios;
+};
+
+struct what_if_cell {
+	double steps_per_s;
+	uint32_t n_workers; /* as recorded, or one per core if that is faster by 2 % */
+};
+
 /* A question: factors and shares as on the axes; NAN: as recorded. */
 struct what_if_question {
 	double cache_ratio;
 	double n_workers;
-	double n_cores; /* at least MODEL_CORES_MIN; not a whole number: a quota of CPU time */
+	double n_cores; /* at least MODEL_CORES_MIN; a number that is not whole is a quota of CPU time */
 	double storage_factor;      /* over the recorded bandwidth */
 	double storage_bytes_per_s; /* instead of the factor; needs a recording that read from storage */
 	double device_factor;

@@ -9,6 +9,7 @@
 struct analysis;
 struct error;
 struct recording;
+struct what_if_grid;
 struct what_if_question;
 
 struct recording_analysis_options {
@@ -16,6 +17,7 @@ struct recording_analysis_options {
 	double checkpoint_overhead_max;         /* 0: CHECKPOINT_OVERHEAD_MAX */
 	size_t n_lane_segments_max;             /* 0: no lanes */
 	const struct what_if_question *what_if; /* NULL: none */
+	const struct what_if_grid *grid;        /* NULL: none */
 };
 
 /* Errors: as recording_cursor_open(), -ENOMEM. */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests what-if on a recording of a real DataLoader, and its messages about bad values and poor recordings."""
+"""Tests what-if and plan on recordings of real DataLoaders, and their messages about bad values and poor recordings."""
 import json
 import os
 import shutil
@@ -32,6 +32,25 @@ model = torch.nn.Linear(8, 1)
 for batch in DataLoader(Slow(), batch_size=4, num_workers=2):
     model(batch).sum().backward()
 """
+
+# Other programs of the machine do not take this job's cores.
+URGENT = JOB.replace("import torch\n", "import os\nimport torch\nos.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))\n")
+
+# Here each sample takes 4 ms of a core.
+HUNGRY = URGENT.replace("time.sleep(0.004)", """end = time.thread_time() + 0.004
+        while time.thread_time() < end:
+            sum(range(100))""").replace("num_workers=2", "num_workers=1").replace("import torch\n", "import torch\ntorch.set_num_threads(1)\n")
+
+# A profile as a user writes it: hungry for cores until 6, and for memory.
+PROFILE = {"schema": "diesel.profile/1", "name": "profiled", "cores": [1, 3, 6], "memory_bytes": [1 << 33, 1 << 35],
+           "samples_per_s": [[10, 30], [20, 90], [25, 160]]}
+
+# Two jobs of dieseld, as dieselctl jobs --json prints them: the second is too new.
+SERVED = {"schema": "diesel.jobs/1", "jobs": [
+    {"id": 7, "name": "train", "tuner": {"demand": 400.0},
+     "now": {"daemon_cpu_s_per_sample": 0.0075, "client_cpu_s_per_sample": None, "dataset_bytes": 1 << 35, "need_bytes": 1 << 30,
+             "cached_bytes": 0, "chunk_bytes": 1 << 22, "samples_per_chunk": 32, "source_bytes_per_s": 3e7}},
+    {"id": 8, "name": "new", "tuner": None, "now": None}]}
 
 
 def run(*args):
@@ -124,6 +143,114 @@ class WhatIf(unittest.TestCase):
         self.assertEqual(done.returncode, 3)
         self.assertEqual(len(done.stderr.splitlines()), 1)
         self.assertEqual(run("what-if", os.path.join(self.folder, "none.db")).returncode, 1)
+
+
+class Plan(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp(prefix="diesel-plan-")
+        cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
+        for name, job in (("modest", URGENT), ("hungry", HUNGRY)):
+            recording = os.path.join(cls.folder, name + ".db")
+            for _ in range(4):
+                done = run("record", "-o", recording, "--", sys.executable, "-c", job)
+                assert done.returncode == 0, done.stderr
+                # Refused, too: a recording in which other programs had the cores.
+                planned = run("plan", "--json", "--cluster", "1,2,4G", recording)
+                if json.loads(planned.stdout)["jobs"][0]["cores_known"]:
+                    break
+        for name, content in (("profile.json", PROFILE), ("served.json", SERVED)):
+            with open(os.path.join(cls.folder, name), "w", encoding="utf-8") as file:
+                json.dump(content, file)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def plan(self, *args):
+        done = run("plan", "--json", *args)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_cores_go_from_the_modest_job_to_the_hungry_one(self):
+        found = self.plan("--cluster", "2,4,16G", self.path("modest.db"), self.path("hungry.db"))
+        self.assertEqual(found["schema"], "diesel.plan/1")
+        modest, hungry = (job["shares"]["tune"] for job in found["jobs"])
+        self.assertLess(modest["cores"], hungry["cores"])
+        self.assertLessEqual(modest["cores"] + hungry["cores"], 4)
+        self.assertGreaterEqual(modest["of_equal"], 1)
+        self.assertGreater(hungry["of_equal"], 1.1)
+        self.assertLessEqual(found["plans"]["tune"]["total_of_equal"], found["bound_of_equal"] + 1e-6)
+        for job in found["jobs"]:
+            self.assertTrue(job["cores_known"])
+            self.assertFalse(job["memory_known"])
+            self.assertIn("dataset=SIZE", job["note"])
+            self.assertEqual(job["shares"]["equal"]["cores"], 2)
+            self.assertEqual(job["shares"]["tune"]["memory_bytes"], 8 << 30)
+        text = run("plan", "--cluster", "2,4,16G", self.path("modest.db"), self.path("hungry.db") + ",name=big").stdout
+        self.assertRegex(text, r"(?m)^big +--nodes=1 --gpus-per-node=1 --ntasks=1 --cpus-per-task=3 --mem=8192M$")
+        self.assertRegex(text, r'(?m)^modest.db +resources: \{requests: \{cpu: "1", memory: 8192Mi, nvidia.com/gpu: 1\}, limits:')
+        slots = run("plan", "--cluster", "2,4,16G", "--slots", self.path("modest.db")).stdout
+        self.assertNotIn("gpu", slots)
+
+    def test_a_profile_and_jobs_of_dieseld(self):
+        found = self.plan("--cluster", "4,20,128G", self.path("profile.json") + ",count=2", self.path("served.json"))
+        first, second, train, new = found["jobs"]
+        self.assertEqual([first["name"], train["name"], new["name"]], ["profiled", "train:7", "new:8"])
+        self.assertEqual((first["shares"]["equal"]["speed"], second["shares"]["equal"]["speed"]), (90, 90))
+        self.assertIn("unclear", new["note"])
+        self.assertEqual(new["shares"]["tune"]["cores"], 5)
+        self.assertEqual(new["shares"]["tune"]["memory_bytes"], 32 << 30)
+        self.assertIsNone(new["shares"]["tune"]["speed"])
+        # 10 ms of a core per sample, 7.5 of them in dieseld: 400 samples/s, the most, need 4 cores.
+        self.assertAlmostEqual(train["shares"]["equal"]["speed"], 400, delta=1)
+        three = self.plan("--cluster", "4,12,128G", self.path("served.json"))["jobs"][0]
+        self.assertAlmostEqual(three["shares"]["equal"]["speed"], 300, delta=1)
+        for job in found["jobs"]:
+            self.assertGreaterEqual(job["shares"]["tune"]["of_equal"], 1)
+        self.assertGreater(first["shares"]["tune"]["of_equal"] + second["shares"]["tune"]["of_equal"], 2)
+
+    def test_the_same_seed_gives_the_same_simulation(self):
+        ask = ("--cluster", "2x4,12,128G", "--simulate", "--jobs", 200, "--load", 2, self.path("profile.json"))
+        found = self.plan(*ask)
+        self.assertTrue(found["simulated"])
+        self.assertEqual(found, self.plan(*ask))
+        self.assertNotEqual(found["plans"], self.plan(*ask, "--seed", 2)["plans"])
+        self.assertLessEqual(found["plans"]["tune"]["mean_s"], found["plans"]["equal"]["mean_s"])
+        self.assertIn("Simulated, not measured", run("plan", *ask).stdout)
+
+    def test_a_recording_that_says_too_little_keeps_its_proportional_share(self):
+        poor = self.path("poor.db")
+        self.assertEqual(run("record", "-o", poor, "--", "/bin/true").returncode, 0)
+        job, hungry = self.plan("--cluster", "2,4,16G", poor, self.path("hungry.db"))["jobs"]
+        self.assertFalse(job["cores_known"])
+        self.assertIn("unclear", job["note"])
+        self.assertEqual(job["shares"]["tune"]["cores"], 2)
+        self.assertEqual(hungry["shares"]["tune"]["cores"], 2)
+
+    def test_bad_input_gets_one_line(self):
+        broken = self.path("broken.json")
+        for content, word in (("{", "line 1"), ("{}", "expected a recording"),
+                              (json.dumps(PROFILE | {"cores": [3, 1, 6]}), "ascending"),
+                              (json.dumps(PROFILE | {"samples_per_s": [[1, 2]]}), "samples_per_s"),
+                              (json.dumps(SERVED | {"jobs": []}), "served no job")):
+            with open(broken, "w", encoding="utf-8") as file:
+                file.write(content)
+            self.refuse(1, word, "--cluster", "1,2,4G", broken)
+        self.refuse(1, "none.db", "--cluster", "1,2,4G", self.path("none.db"))
+        self.refuse(1, "it has 3 accelerators", "--cluster", "2,2,4G", self.path("profile.json") + ",accelerators=3")
+        self.refuse(1, "count=0", "--cluster", "1,2,4G", self.path("profile.json") + ",count=0")
+        self.refuse(1, "unknown key 'gpus'", "--cluster", "1,2,4G", self.path("profile.json") + ",gpus=1")
+        self.refuse(2, "plan needs --cluster", self.path("profile.json"))
+        self.refuse(2, "plan needs jobs", "--cluster", "1,2,4G")
+        for cluster in ("8", "0,2,4G", "1,2,lots", "1,0,4G", "0x1,2,4G", "1,2,4G,5"):
+            self.refuse(2, f"--cluster {cluster}", "--cluster", cluster, self.path("profile.json"))
+        self.refuse(2, "--core-step 0", "--cluster", "1,2,4G", "--core-step", "0", self.path("profile.json"))
+        self.refuse(2, "--strategy best", "--cluster", "1,2,4G", "--strategy", "best", self.path("profile.json"))
+
+    def refuse(self, status, word, *args):
+        done = run("plan", *args)
+        self.assertEqual((done.returncode, len(done.stderr.splitlines())), (status, 1), (args, done.stderr))
+        self.assertIn(word, done.stderr)
 
 
 if __name__ == "__main__":

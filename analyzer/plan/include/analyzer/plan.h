@@ -66,6 +66,9 @@ struct plan {
 const struct plan_nodes *plan_node(const struct plan_cluster *cluster, size_t node);
 size_t plan_n_nodes(const struct plan_cluster *cluster);
 
+/* Returns the index in `speeds` of such a share; SIZE_MAX: it is below all points. */
+size_t plan_point(const struct plan_job *job, double cores, double memory_bytes);
+
 /* Returns the job's proportional share of such a node, with `speed`. */
 struct plan_share plan_proportional(const struct plan_cluster *cluster, const struct plan_nodes *nodes,
 				    const struct plan_job *job);

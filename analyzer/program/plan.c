@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lib/cleanup.h"
+#include "lib/units.h"
+#include "output.h"
+#include "plan_input.h"
+#include "reports/plan.h"
+
+#define JOBS_MAX      10000
+#define JOBS_USUAL    5000
+#define COUNTED_PART  5 /* of the simulated jobs, the last fifth is counted, when queues have settled */
+#define JOBS_PER_HOUR 9
+
+struct plan_options plan_options_usual(void)
+{
+	return (struct plan_options){.core_step = 1,
+				     .strategy = PLAN_TUNE,
+				     .jobs_per_hour = JOBS_PER_HOUR,
+				     .n_jobs = JOBS_USUAL,
+				     .seed = 1};
+}
+
+int plan_add_nodes(struct plan_options *options, const char *text, struct error *err)
+{
+	unsigned n = 1, accelerators;
+	char memory[32], rest;
+	uint64_t bytes = 0;
+	double cores;
+
+	if (sscanf(text, "%ux%u,%lf,%31s%c", &n, &accelerators, &cores, memory, &rest) != 4 &&
+	    (n = 1, sscanf(text, "%u,%lf,%31s%c", &accelerators, &cores, memory, &rest) != 3))
+		accelerators = 0;
+	if (!accelerators || !n || accelerators > 1024 || n > 10000 || !(cores > 0 && cores <= 4096) ||
+	    units_parse_bytes(memory, &bytes) || !bytes)
+		return error_set(err, -EINVAL,
+				 "--cluster %s: must be [Nx]ACCELERATORS,CORES,MEMORY, such as 16x8,24,500G",
+				 text);
+	if (options->n_kinds == PLAN_KINDS_MAX)
+		return error_set(err, -EINVAL, "--cluster: more than %d kinds of nodes", PLAN_KINDS_MAX);
+	options->kinds[options->n_kinds++] = (struct plan_nodes){n, accelerators, cores, (double)bytes};
+	return 0;
+}
+
+static int inputs_load(const struct plan_options *options, const struct plan_cluster *cluster,
+		       struct plan_inputs *inputs, struct error *err)
+{
+	int r = 0;
+
+	for (size_t i = 0; r == 0 && i < options->n_arguments; i++) {
+		_cleanup_(plan_argument_free) struct plan_argument argument = {0};
+
+		r = plan_argument_parse(options->arguments[i], &argument, err);
+		if (r == 0)
+			r = plan_inputs_add(&argument, cluster, inputs, err);
+	}
+	return r;
+}
+
+static int refuse_too_large(const struct plan_cluster *cluster, const struct plan_inputs *inputs,
+			    struct error *err)
+{
+	for (size_t i = 0; i < inputs->n; i++)
+		if (plan_first_too_large(cluster, &inputs->items[i].job, 1) == 0)
+			return error_set(
+			    err, -EINVAL,
+			    "%s: it has %u accelerators, more than any node: a job of several nodes "
+			    "has its proportional share of each, so plan without it",
+			    inputs->items[i].name, inputs->items[i].job.accelerators);
+	return 0;
+}
+
+/* ---- the plan ---------------------------------------------------------------------------------------- */
+
+struct job_list {
+	struct plan_job *jobs;
+	struct report_plan_job *about;
+	size_t n;
+};
+
+static void job_list_free(struct job_list *list)
+{
+	free(list->jobs);
+	free(list->about);
+}
+
+static int job_list_make(const struct plan_inputs *inputs, struct job_list *list, struct error *err)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < inputs->n; i++)
+		n += inputs->items[i].count;
+	if (n > JOBS_MAX)
+		return error_set(err, -EINVAL, "more than %d jobs", JOBS_MAX);
+	list->jobs = calloc(n + 1, sizeof(*list->jobs));
+	list->about = calloc(n + 1, sizeof(*list->about));
+	if (!list->jobs || !list->about)
+		return error_set(err, -ENOMEM, "out of memory");
+	for (size_t i = 0; i < inputs->n; i++)
+		for (uint32_t k = 0; k < inputs->items[i].count; k++) {
+			list->jobs[list->n] = inputs->items[i].job;
+			list->about[list->n++] =
+			    (struct report_plan_job){inputs->items[i].name, inputs->items[i].unit,
+						     inputs->items[i].note, UINT32_MAX, i};
+		}
+	return 0;
+}
+
+static uint32_t workers_of(const struct plan_input *input, const struct plan_share *share)
+{
+	size_t point =
+	    share->node == PLAN_WAITS ? SIZE_MAX : plan_point(&input->job, share->cores, share->memory_bytes);
+
+	return point == SIZE_MAX || !input->job.cores_known ? UINT32_MAX : input->workers[point];
+}
+
+static void report_free(struct report_plan *report)
+{
+	for (int s = 0; s < PLAN_STRATEGIES; s++)
+		plan_free(&report->plans[s]);
+}
+
+static int write_text(FILE *stream, const void *user)
+{
+	return report_plan_text(stream, user);
+}
+
+static int write_json(FILE *stream, const void *user)
+{
+	return report_plan_json(stream, user);
+}
+
+static int plan_jobs(const struct plan_options *options, const struct plan_cluster *cluster,
+		     const struct plan_inputs *inputs, bool json, struct error *err)
+{
+	_cleanup_(job_list_free) struct job_list list = {0};
+	struct error no_bound = ERROR_INIT;
+	_cleanup_(report_free) struct report_plan report = {
+	    .cluster = cluster, .chosen = options->strategy, .bound = NAN, .slots = options->slots};
+	int r = job_list_make(inputs, &list, err);
+
+	if (r < 0)
+		return r;
+	report.jobs = list.jobs;
+	report.about = list.about;
+	report.n_jobs = list.n;
+	for (int s = 0; r == 0 && s < PLAN_STRATEGIES; s++)
+		r = plan_make(cluster, list.jobs, list.n, s, &report.plans[s]);
+	if (r < 0)
+		return error_errno(err, r, "cannot plan");
+	if (plan_bound(cluster, list.jobs, list.n, &report.plans[PLAN_TUNE], &report.bound, &no_bound) < 0)
+		report.bound = NAN;
+	report.no_bound = no_bound.text;
+	for (size_t i = 0; i < list.n; i++)
+		list.about[i].n_workers =
+		    workers_of(&inputs->items[list.about[i].input], &report.plans[report.chosen].shares[i]);
+	return output_write(NULL, stdout, json ? write_json : write_text, &report, err);
+}
+
+/* ---- simulation -------------------------------------------------------------------------------------- */
+
+static int write_times_text(FILE *stream, const void *user)
+{
+	return report_plan_times_text(stream, user);
+}
+
+static int write_times_json(FILE *stream, const void *user)
+{
+	return report_plan_times_json(stream, user);
+}
+
+static int simulate(const struct plan_options *options, const struct plan_cluster *cluster,
+		    const struct plan_inputs *inputs, bool json, struct error *err)
+{
+	_cleanup_(freep) struct plan_arrival *arrivals = calloc(inputs->n + 1, sizeof(*arrivals));
+	const struct plan_simulation simulation = {
+	    .cluster = cluster,
+	    .arrivals = arrivals,
+	    .n_arrivals = inputs->n,
+	    .jobs_per_hour = options->jobs_per_hour,
+	    .first = options->n_jobs - (options->n_jobs + COUNTED_PART - 1) / COUNTED_PART,
+	    .last = options->n_jobs,
+	    .seed = options->seed,
+	    .moves = !options->stay};
+	struct report_plan_times report = {.simulation = &simulation};
+	int r = 0;
+
+	if (!arrivals)
+		return error_set(err, -ENOMEM, "out of memory");
+	for (size_t i = 0; i < inputs->n; i++)
+		arrivals[i] = (struct plan_arrival){&inputs->items[i].job, inputs->items[i].weight};
+	for (int s = 0; r == 0 && s < PLAN_STRATEGIES; s++)
+		r = plan_simulate(&simulation, s, &report.times[s]);
+	if (r < 0)
+		return error_errno(err, r, "cannot simulate");
+	return output_write(NULL, stdout, json ? write_times_json : write_times_text, &report, err);
+}
+
+int plan_run(const struct plan_options *options, bool json, struct error *err)
+{
+	const struct plan_cluster cluster = {options->kinds, options->n_kinds, options->core_step};
+	_cleanup_(plan_inputs_free) struct plan_inputs inputs = {0};
+	int r = inputs_load(options, &cluster, &inputs, err);
+
+	if (r == 0)
+		r = refuse_too_large(&cluster, &inputs, err);
+	if (r < 0)
+		return r;
+	return options->simulate ? simulate(options, &cluster, &inputs, json, err)
+				 : plan_jobs(options, &cluster, &inputs, json, err);
+}

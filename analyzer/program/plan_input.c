@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan_input.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "analyzer/analysis.h"
+#include "analyzer/model.h"
+#include "analyzer/recording.h"
+#include "analyzer/recording_analysis.h"
+#include "lib/array.h"
+#include "lib/cleanup.h"
+#include "lib/units.h"
+
+#define GRID_MAX     64
+#define FOREIGN_MAX  0.1  /* of the time of making batches: with more, its waits for cores are not its own */
+#define NOISE        0.01 /* of a speed: the replay's, from one number of cores to the next */
+#define MEMORY_PARTS 8    /* of a node, at which a job's speed is computed */
+
+/* ---- arguments --------------------------------------------------------------------------------------- */
+
+void plan_argument_free(struct plan_argument *argument)
+{
+	free(argument->file);
+	free(argument->name);
+	*argument = (struct plan_argument){0};
+}
+
+static int wrong(struct error *err, const char *key, const char *value, const char *rule)
+{
+	return error_set(err, -EINVAL, "%s=%s: must be %s", key, value, rule);
+}
+
+static int set_count(const char *key, const char *value, uint32_t *ret_count, struct error *err)
+{
+	int64_t n;
+
+	if (units_parse_integer(value, 1, 10000, &n))
+		return wrong(err, key, value, "a number from 1 to 10000");
+	*ret_count = (uint32_t)n;
+	return 0;
+}
+
+static int set_bytes(const char *key, const char *value, double *ret_bytes, struct error *err)
+{
+	uint64_t bytes;
+
+	if (units_parse_bytes(value, &bytes))
+		return wrong(err, key, value, "a size such as 140G");
+	*ret_bytes = (double)bytes;
+	return 0;
+}
+
+static int set_key(struct plan_argument *argument, const char *key, const char *value, struct error *err)
+{
+	uint32_t weight = 1;
+	int r;
+
+	if (!strcmp(key, "accelerators"))
+		return set_count(key, value, &argument->accelerators, err);
+	if (!strcmp(key, "count"))
+		return set_count(key, value, &argument->count, err);
+	if (!strcmp(key, "dataset"))
+		return set_bytes(key, value, &argument->dataset_bytes, err);
+	if (!strcmp(key, "resident"))
+		return set_bytes(key, value, &argument->resident_bytes, err);
+	if (!strcmp(key, "weight")) {
+		r = set_count(key, value, &weight, err);
+		argument->weight = weight;
+		return r;
+	}
+	if (!strcmp(key, "name")) {
+		argument->name = strdup(value);
+		return argument->name ? 0 : error_set(err, -ENOMEM, "out of memory");
+	}
+	return error_set(err, -EINVAL,
+			 "unknown key '%s': after the file come accelerators=N, dataset=SIZE, resident=SIZE, "
+			 "count=N, weight=N or name=NAME",
+			 key);
+}
+
+int plan_argument_parse(const char *text, struct plan_argument *ret_argument, struct error *err)
+{
+	_cleanup_(plan_argument_free) struct plan_argument argument = {
+	    .file = strdup(text), .count = 1, .weight = 1, .dataset_bytes = NAN, .resident_bytes = NAN};
+	char *comma;
+	int r = 0;
+
+	if (!argument.file)
+		return error_set(err, -ENOMEM, "out of memory");
+	while (r == 0 && (comma = strrchr(argument.file, ',')) && strchr(comma, '=')) {
+		char *key = comma + 1, *value = strchr(comma, '=');
+
+		*comma = *value = '\0';
+		r = set_key(&argument, key, value + 1, err);
+	}
+	if (r < 0) {
+		error_prefix(err, "%s", text);
+		return r;
+	}
+	*ret_argument = argument;
+	argument = (struct plan_argument){0};
+	return 0;
+}
+
+/* ---- the grid ---------------------------------------------------------------------------------------- */
+
+static void point_add(double *points, size_t *n, double x)
+{
+	size_t i = 0;
+
+	while (i < *n && points[i] < x)
+		i++;
+	if (!(x > 0) || *n == GRID_MAX || (i < *n && points[i] == x))
+		return;
+	memmove(points + i + 1, points + i, (*n - i) * sizeof(*points));
+	points[i] = x;
+	++*n;
+}
+
+/* Chooses points up to the largest node: the proportional shares, parts of a core up to 2 if these are
+ * allowed, each core up to 8, then wider steps. */
+static void grid_make(const struct plan_cluster *cluster, uint32_t accelerators, struct plan_grid *grid)
+{
+	const struct plan_job any = {
+	    .accelerators = accelerators, .n_cores = 1, .n_memory = 1, .speeds = (double[]){1}};
+	double step = cluster->core_step > 0 ? cluster->core_step : 0.25, most = 0;
+
+	*grid = (struct plan_grid){0};
+	for (size_t kind = 0; kind < cluster->n_kinds; kind++) {
+		const struct plan_nodes *nodes = &cluster->kinds[kind];
+		struct plan_share usual;
+
+		if (accelerators > nodes->accelerators)
+			continue;
+		usual = plan_proportional(cluster, nodes, &any);
+		point_add(grid->cores, &grid->n_cores, usual.cores);
+		point_add(grid->memory_bytes, &grid->n_memory, usual.memory_bytes);
+		for (int part = 1; part <= MEMORY_PARTS; part++)
+			point_add(grid->memory_bytes, &grid->n_memory,
+				  part * nodes->memory_bytes / MEMORY_PARTS);
+		most = fmax(most, nodes->cores);
+	}
+	for (double x = step; x <= most && grid->n_cores < GRID_MAX / 2; x += x < 2 ? step : fmax(1, step))
+		if (x <= 8 || x == floor(x / 2) * 2)
+			point_add(grid->cores, &grid->n_cores, x);
+	for (double x = 32; x <= most; x *= 1.25)
+		point_add(grid->cores, &grid->n_cores, floor(x));
+	point_add(grid->cores, &grid->n_cores, floor(most));
+}
+
+int plan_inputs_new(struct plan_inputs *inputs, const struct plan_argument *argument, const char *name,
+		    const struct plan_grid *grid, struct plan_input **ret_input)
+{
+	double *cores = calloc(grid->n_cores + 1, sizeof(*cores));
+	double *memory = calloc(grid->n_memory + 1, sizeof(*memory));
+	double *speeds = calloc(grid->n_cores * grid->n_memory + 1, sizeof(*speeds));
+	uint32_t *workers = calloc(grid->n_cores * grid->n_memory + 1, sizeof(*workers));
+	struct plan_input *input;
+
+	if (!cores || !memory || !speeds || !workers ||
+	    array_reserve(inputs->items, inputs->n, inputs->n_allocated) < 0) {
+		free(cores);
+		free(memory);
+		free(speeds);
+		free(workers);
+		return -ENOMEM;
+	}
+	memcpy(cores, grid->cores, grid->n_cores * sizeof(*cores));
+	memcpy(memory, grid->memory_bytes, grid->n_memory * sizeof(*memory));
+	memset(workers, 0xff, grid->n_cores * grid->n_memory * sizeof(*workers));
+	input = &inputs->items[inputs->n++];
+	*input =
+	    (struct plan_input){.unit = "steps/s",
+				.workers = workers,
+				.count = argument->count,
+				.weight = argument->weight,
+				.job = {.accelerators = argument->accelerators ? argument->accelerators : 1,
+					.cores = cores,
+					.memory_bytes = memory,
+					.speeds = speeds,
+					.n_cores = grid->n_cores,
+					.n_memory = grid->n_memory}};
+	snprintf(input->name, sizeof(input->name), "%s", argument->name ? argument->name : name);
+	*ret_input = input;
+	return 0;
+}
+
+void plan_inputs_free(struct plan_inputs *inputs)
+{
+	for (size_t i = 0; i < inputs->n; i++) {
+		struct plan_input *input = &inputs->items[i];
+
+		free((double *)input->job.cores);
+		free((double *)input->job.memory_bytes);
+		free((double *)input->job.speeds);
+		free(input->workers);
+	}
+	free(inputs->items);
+	*inputs = (struct plan_inputs){0};
+}
+
+/* ---- recordings -------------------------------------------------------------------------------------- */
+
+static void recording_closep(struct recording **recording)
+{
+	recording_close(*recording);
+}
+
+static void analysis_freep(struct analysis **analysis)
+{
+	analysis_free(*analysis);
+}
+
+/* Returns the hits of a page cache that holds the part x of a dataset, of which each epoch reads every file
+ * once in random order. */
+static double page_cache_hits(double x)
+{
+	if (x >= 1)
+		return 1;
+	return x > 0 ? x + (1 - x) * log1p(-x) : 0;
+}
+
+static bool has_sizes(const struct plan_argument *argument)
+{
+	return argument->dataset_bytes > 0 && argument->resident_bytes >= 0;
+}
+
+/* Memory that the job's processes do not take caches its dataset. The last ratio is the recorded one. */
+static void ratios_make(const struct plan_argument *argument, const struct plan_grid *grid, double *ratios)
+{
+	for (size_t k = 0; k < grid->n_memory; k++)
+		ratios[k] = page_cache_hits((grid->memory_bytes[k] - argument->resident_bytes) /
+					    argument->dataset_bytes);
+	ratios[grid->n_memory] = NAN;
+}
+
+/* Returns why a recording does not tell how fast the job is with other cores; NULL: it does. */
+static const char *why_unknown(const struct analysis *analysis)
+{
+	if (analysis->verdict == ANALYSIS_INSUFFICIENT)
+		return analysis->insufficient;
+	if (analysis->n_ranks > 1)
+		return "it has several ranks, and the replay covers one";
+	if (analysis->predictions && analysis->predictions->foreign_ratio > FOREIGN_MAX)
+		return "other programs had its cores while it was recorded";
+	if (analysis->predictions)
+		return NULL;
+	return analysis->no_predictions[0] ? analysis->no_predictions
+					   : "it was sampled without privilege, and not recorded by BPF";
+}
+
+static void note_memory(struct plan_input *input, const struct plan_argument *argument,
+			const struct predictions *predictions)
+{
+	input->job.memory_known = has_sizes(argument) && predictions->waits_known;
+	if (!has_sizes(argument))
+		snprintf(input->note, sizeof(input->note),
+			 "its need of memory is not known: it keeps its proportional share. To share memory, "
+			 "add dataset=SIZE,resident=SIZE");
+	else if (!predictions->waits_known)
+		snprintf(input->note, sizeof(input->note),
+			 "unclear how slow its storage is, as it read nearly all from memory: it keeps its "
+			 "proportional share of memory. Evict its files, and record again");
+}
+
+/* Takes speeds that differ by less than the noise for equal: fewer cores then do as well. */
+static void level(double *speeds, size_t n_cores, size_t n_memory)
+{
+	for (size_t k = 0; k < n_memory; k++)
+		for (size_t i = 0; i < n_cores; i++) {
+			double speed = speeds[i * n_memory + k], best = speed;
+
+			for (size_t more = i + 1; more < n_cores; more++)
+				if (speeds[more * n_memory + k] * (1 - NOISE) <= speed)
+					best = fmax(best, speeds[more * n_memory + k]);
+			speeds[i * n_memory + k] = best;
+		}
+}
+
+/* Takes over the speeds: of each amount of memory, or, if that is not known, those with the recorded hits. */
+static void cells_take(struct plan_input *input, const struct predictions *predictions)
+{
+	size_t n_ratios = input->job.n_memory + 1, n = input->job.memory_known ? input->job.n_memory : 1;
+	double *speeds = (double *)input->job.speeds;
+
+	for (size_t i = 0; i < input->job.n_cores; i++)
+		for (size_t k = 0; k < n; k++) {
+			const struct what_if_cell *cell =
+			    &predictions->cells[i * n_ratios + (input->job.memory_known ? k : n_ratios - 1)];
+
+			speeds[i * n + k] = cell->steps_per_s;
+			input->workers[i * n + k] = cell->n_workers;
+		}
+	input->job.n_memory = n;
+	input->job.cores_known = true;
+	level(speeds, input->job.n_cores, n);
+}
+
+/* Leaves out amounts in which the job's processes do not fit: the kernel would kill it. */
+static void grid_cut(double resident_bytes, struct plan_grid *grid)
+{
+	size_t n = 0;
+
+	for (size_t k = 0; k < grid->n_memory; k++)
+		if (grid->memory_bytes[k] >= resident_bytes)
+			grid->memory_bytes[n++] = grid->memory_bytes[k];
+	grid->n_memory = n;
+}
+
+static int recording_load(const char *path, const struct what_if_grid *grid, struct analysis **ret_analysis,
+			  struct error *err)
+{
+	_cleanup_(recording_closep) struct recording *recording = NULL;
+	int r = recording_open(path, &recording, err);
+
+	return r < 0 ? r
+		     : recording_analyze(recording, &(struct recording_analysis_options){.grid = grid},
+					 ret_analysis, err);
+}
+
+static int add_recording(const struct plan_argument *argument, const char *name, struct plan_grid *grid,
+			 struct plan_inputs *inputs, struct error *err)
+{
+	_cleanup_(analysis_freep) struct analysis *analysis = NULL;
+	double ratios[GRID_MAX + 1];
+	struct plan_input *input;
+	const char *why;
+	int r;
+
+	if (has_sizes(argument))
+		grid_cut(argument->resident_bytes, grid);
+	if (!grid->n_memory)
+		return error_set(err, -EINVAL, "%s: no node has the memory of resident", argument->file);
+	ratios_make(argument, grid, ratios);
+	r = recording_load(argument->file,
+			   &(struct what_if_grid){grid->cores, ratios, grid->n_cores, grid->n_memory + 1},
+			   &analysis, err);
+	if (r == 0)
+		r = plan_inputs_new(inputs, argument, name, grid, &input);
+	if (r < 0)
+		return err->code ? r : error_set(err, r, "out of memory");
+	why = why_unknown(analysis);
+	if (why) {
+		snprintf(input->note, sizeof(input->note), "unclear: %s. It keeps its proportional share",
+			 why);
+		return 0;
+	}
+	note_memory(input, argument, analysis->predictions);
+	cells_take(input, analysis->predictions);
+	return 0;
+}
+
+/* Returns 1 for a JSON file, 0, or a negative errno. */
+static int is_json(const char *path)
+{
+	FILE *file = fopen(path, "re");
+	int c = ' ';
+
+	if (!file)
+		return -errno;
+	while (c == ' ' || c == '\n' || c == '\t' || c == '\r')
+		c = fgetc(file);
+	fclose(file);
+	return c == '{';
+}
+
+int plan_inputs_add(const struct plan_argument *argument, const struct plan_cluster *cluster,
+		    struct plan_inputs *inputs, struct error *err)
+{
+	const char *slash = strrchr(argument->file, '/');
+	struct plan_grid grid;
+	int r = is_json(argument->file);
+
+	grid_make(cluster, argument->accelerators ? argument->accelerators : 1, &grid);
+	if (r == 1)
+		return plan_inputs_add_json(argument, &grid, inputs, err);
+	return add_recording(argument, slash ? slash + 1 : argument->file, &grid, inputs, err);
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#pragma once
+
+/* The jobs of `diesel-analyze plan`: how fast each is with each share, out of a recording, a profile, or the
+ * figures that dieseld measures of the jobs that it serves. */
+
+#include <stdint.h>
+
+#include "analyzer/plan.h"
+#include "lib/error.h"
+
+#define PLAN_NAME_BYTES 80
+
+/* One argument: FILE[,KEY=VALUE ...]. */
+struct plan_argument {
+	char *file;
+	char *name;                           /* NULL: the file's */
+	uint32_t accelerators;                /* 0: not given */
+	uint32_t count;                       /* jobs like this */
+	double weight;                        /* its part of all arrivals */
+	double dataset_bytes, resident_bytes; /* NAN: not given */
+};
+
+/* Parses an argument. -EINVAL, -ENOMEM. Free the strings. */
+int plan_argument_parse(const char *text, struct plan_argument *ret_argument, struct error *err);
+void plan_argument_free(struct plan_argument *argument);
+
+/* One job, or several alike. */
+struct plan_input {
+	char name[PLAN_NAME_BYTES];
+	char note[240]; /* why its sensitivity to cores or memory is not known, or what was assumed; "": none
+			 */
+	const char *unit; /* of its speeds */
+	struct plan_job job;
+	uint32_t *workers; /* per speed; UINT32_MAX: not known. NULL: for none */
+	uint32_t count;
+	double weight;
+};
+
+struct plan_inputs {
+	struct plan_input *items;
+	size_t n, n_allocated;
+};
+
+/* Reads an argument's file, and adds its jobs. Errors: as recording_open() and recording_analyze(); -EINVAL:
+ * a file of another kind, or one that contradicts itself. */
+int plan_inputs_add(const struct plan_argument *argument, const struct plan_cluster *cluster,
+		    struct plan_inputs *inputs, struct error *err);
+void plan_inputs_free(struct plan_inputs *inputs);
+
+/* ---- parts of plan_inputs_add() ---------------------------------------------------------------------- */
+
+/* The points at which speeds are wanted. */
+struct plan_grid {
+	double cores[64], memory_bytes[64];
+	size_t n_cores, n_memory;
+};
+
+/* Adds a job without its speeds, with space for n_cores x n_memory of them. -ENOMEM. */
+int plan_inputs_new(struct plan_inputs *inputs, const struct plan_argument *argument, const char *name,
+		    const struct plan_grid *grid, struct plan_input **ret_input);
+
+/* Adds the job of a profile, or the jobs of `dieselctl jobs --json`. */
+int plan_inputs_add_json(const struct plan_argument *argument, const struct plan_grid *grid,
+			 struct plan_inputs *inputs, struct error *err);

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Jobs out of JSON: a profile ("diesel.profile/1"), or `dieselctl jobs --json` ("diesel.jobs/1"). */
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "analyzer/model.h"
+#include "lib/text.h"
+#include "plan_input.h"
+
+#define POINTS_MAX 64
+
+static void json_freep(json_t **root)
+{
+	json_decref(*root);
+}
+
+/* Returns the number, or NAN if there is none. */
+static double number(const json_t *object, const char *key)
+{
+	const json_t *value = json_object_get(object, key);
+
+	return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static const char *string(const json_t *object, const char *key)
+{
+	const char *value = json_string_value(json_object_get(object, key));
+
+	return value ? value : "";
+}
+
+/* ---- profiles ---------------------------------------------------------------------------------------- */
+
+/* Reads a list of ascending positive numbers. Returns their number; 0 if it is not such a list. */
+static size_t points_read(const json_t *list, double points[POINTS_MAX])
+{
+	size_t n = json_array_size(list);
+
+	for (size_t i = 0; n <= POINTS_MAX && i < n; i++) {
+		points[i] = json_number_value(json_array_get(list, i));
+		if (!(points[i] > (i ? points[i - 1] : 0)))
+			return 0;
+	}
+	return n <= POINTS_MAX ? n : 0;
+}
+
+/* Returns false if the rows are not n_cores lists of n_memory numbers that are not negative. */
+static bool speeds_read(const json_t *rows, const struct plan_grid *grid, double *speeds)
+{
+	if (json_array_size(rows) != grid->n_cores)
+		return false;
+	for (size_t i = 0; i < grid->n_cores; i++) {
+		const json_t *row = json_array_get(rows, i);
+
+		if (json_array_size(row) != grid->n_memory)
+			return false;
+		for (size_t k = 0; k < grid->n_memory; k++) {
+			const json_t *speed = json_array_get(row, k);
+
+			if (!json_is_number(speed) || !(json_number_value(speed) >= 0))
+				return false;
+			speeds[i * grid->n_memory + k] = json_number_value(speed);
+		}
+	}
+	return true;
+}
+
+static int add_profile(const struct plan_argument *argument, const json_t *root, struct plan_inputs *inputs,
+		       struct error *err)
+{
+	struct plan_argument with = *argument;
+	double accelerators = number(root, "accelerators");
+	struct plan_grid grid = {0};
+	struct plan_input *input;
+	int r;
+
+	grid.n_cores = points_read(json_object_get(root, "cores"), grid.cores);
+	grid.n_memory = points_read(json_object_get(root, "memory_bytes"), grid.memory_bytes);
+	if (!grid.n_cores || !grid.n_memory)
+		return error_set(err, -EINVAL,
+				 "%s: cores and memory_bytes must be lists of ascending numbers, at most %d",
+				 argument->file, POINTS_MAX);
+	if (!with.accelerators)
+		with.accelerators = accelerators >= 1 && accelerators <= 10000 ? (uint32_t)accelerators : 1;
+	r = plan_inputs_new(inputs, &with, *string(root, "name") ? string(root, "name") : argument->file,
+			    &grid, &input);
+	if (r < 0)
+		return error_set(err, r, "out of memory");
+	if (!speeds_read(json_object_get(root, "samples_per_s"), &grid, (double *)input->job.speeds))
+		return error_set(
+		    err, -EINVAL,
+		    "%s: samples_per_s must be a list per number of cores, each with a speed per amount "
+		    "of memory",
+		    argument->file);
+	input->unit = "samples/s";
+	input->job.cores_known = input->job.memory_known = true;
+	return 0;
+}
+
+/* ---- jobs that dieseld serves ------------------------------------------------------------------------ */
+
+/* The figures of the tuner's model. NAN: not known. */
+struct served {
+	double demand; /* samples/s without any wait */
+	double cpu_s;  /* per sample: dieseld's workers and the job's own */
+	double sample_bytes, storage_bytes_per_s;
+	double dataset_bytes, need_bytes, cached_bytes;
+};
+
+static double sum_known(double a, double b)
+{
+	if (isnan(a))
+		return b;
+	return isnan(b) ? a : a + b;
+}
+
+static struct served served_read(const json_t *job)
+{
+	const json_t *now = json_object_get(job, "now");
+	double demand = number(json_object_get(job, "tuner"), "demand");
+
+	return (struct served){
+	    .demand = demand > 0 ? demand : number(now, "device_rate"),
+	    .cpu_s =
+		sum_known(number(now, "daemon_cpu_s_per_sample"), number(now, "client_cpu_s_per_sample")),
+	    .sample_bytes = number(now, "chunk_bytes") / number(now, "samples_per_chunk"),
+	    .storage_bytes_per_s = number(now, "source_bytes_per_s"),
+	    .dataset_bytes = number(now, "dataset_bytes"),
+	    .need_bytes = number(now, "need_bytes"),
+	    .cached_bytes = number(now, "cached_bytes"),
+	};
+}
+
+/* Returns V = min(F, P, G). The trainer takes one core while it computes or waits for its device: more than
+ * one with a GPU takes, and all that is known. */
+static double served_speed(const struct served *served, double cores, double cached_ratio)
+{
+	double prep = cores / (served->cpu_s + 1 / served->demand);
+	double fetch = INFINITY;
+
+	if (!isnan(cached_ratio) && cached_ratio < 1)
+		fetch = model_fetch_rate(cached_ratio, served->sample_bytes, INFINITY,
+					 served->storage_bytes_per_s);
+	return model_speed(fetch, prep, served->demand);
+}
+
+static bool knows_memory(const struct served *served)
+{
+	return served->dataset_bytes > 0 && served->need_bytes >= 0 && served->sample_bytes > 0 &&
+	       served->storage_bytes_per_s > 0;
+}
+
+static void served_fill(const struct served *served, struct plan_input *input)
+{
+	double *speeds = (double *)input->job.speeds;
+	bool memory = knows_memory(served);
+	size_t n = memory ? input->job.n_memory : 1;
+
+	for (size_t i = 0; i < input->job.n_cores; i++)
+		for (size_t k = 0; k < n; k++) {
+			double ratio =
+			    (input->job.memory_bytes[k] - served->need_bytes) / served->dataset_bytes;
+
+			/* Memory below its need: dieseld refuses the job. */
+			if (memory && ratio < 0)
+				continue;
+			speeds[i * n + k] =
+			    served_speed(served, input->job.cores[i], memory ? fmin(ratio, 1) : NAN);
+		}
+	input->job.n_memory = n;
+	input->job.cores_known = true;
+	input->job.memory_known = memory;
+	snprintf(
+	    input->note, sizeof(input->note), "served by dieseld: the trainer is taken to need one core%s",
+	    memory ? ""
+		   : "; how slow its storage is was not seen, so it keeps its proportional share of memory");
+}
+
+static int add_served(const struct plan_argument *argument, const struct plan_grid *grid, const json_t *job,
+		      struct plan_inputs *inputs, struct error *err)
+{
+	const struct served served = served_read(job);
+	char name[PLAN_NAME_BYTES];
+	struct plan_input *input;
+	int r;
+
+	snprintf(name, sizeof(name), "%.40s:%.0f", *string(job, "name") ? string(job, "name") : "job",
+		 number(job, "id"));
+	r = plan_inputs_new(inputs, argument, name, grid, &input);
+	if (r < 0)
+		return error_set(err, r, "out of memory");
+	input->unit = "samples/s";
+	if (served.demand > 0 && served.cpu_s >= 0)
+		served_fill(&served, input);
+	else
+		snprintf(input->note, sizeof(input->note),
+			 "unclear: dieseld has measured too little of it. It keeps its proportional share; "
+			 "ask again "
+			 "in a minute");
+	return 0;
+}
+
+int plan_inputs_add_json(const struct plan_argument *argument, const struct plan_grid *grid,
+			 struct plan_inputs *inputs, struct error *err)
+{
+	json_error_t wrong;
+	__attribute__((cleanup(json_freep))) json_t *root = json_load_file(argument->file, 0, &wrong);
+	const json_t *jobs = json_object_get(root, "jobs"), *job;
+	const char *schema = string(root, "schema");
+	size_t i;
+	int r = 0;
+
+	if (!root)
+		return error_set(err, -EINVAL, "%s: line %d: %s", argument->file, wrong.line, wrong.text);
+	if (!strcmp(schema, "diesel.profile/1"))
+		return add_profile(argument, root, inputs, err);
+	if (strcmp(schema, "diesel.jobs/1") != 0)
+		return error_set(
+		    err, -EINVAL,
+		    "%s: expected a recording, a profile (\"schema\": \"diesel.profile/1\") or the output "
+		    "of dieselctl jobs --json",
+		    argument->file);
+	if (!json_array_size(jobs))
+		return error_set(err, -EINVAL, "%s: dieseld served no job", argument->file);
+	json_array_foreach(jobs, i, job)
+	{
+		r = add_served(argument, grid, job, inputs, err);
+		if (r < 0)
+			return r;
+	}
+	return r;
+}

@@ -14,6 +14,7 @@
 #include "lib/array.h"
 #include "lib/cleanup.h"
 #include "lib/units.h"
+#include "served.h"
 
 #define GRID_MAX     64
 #define FOREIGN_MAX  0.1  /* of the time of making batches: with more, its waits for cores are not its own */
@@ -354,26 +355,12 @@ static int add_recording(const struct plan_argument *argument, const char *name,
 	return 0;
 }
 
-/* Returns 1 for a JSON file, 0, or a negative errno. */
-static int is_json(const char *path)
-{
-	FILE *file = fopen(path, "re");
-	int c = ' ';
-
-	if (!file)
-		return -errno;
-	while (c == ' ' || c == '\n' || c == '\t' || c == '\r')
-		c = fgetc(file);
-	fclose(file);
-	return c == '{';
-}
-
 int plan_inputs_add(const struct plan_argument *argument, const struct plan_cluster *cluster,
 		    struct plan_inputs *inputs, struct error *err)
 {
 	const char *slash = strrchr(argument->file, '/');
 	struct plan_grid grid;
-	int r = is_json(argument->file);
+	int r = served_is_json(argument->file);
 
 	grid_make(cluster, argument->accelerators ? argument->accelerators : 1, &grid);
 	if (r == 1)

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "analyzer/model.h"
-#include "lib/text.h"
 #include "plan_input.h"
+#include "served.h"
 
 #define POINTS_MAX 64
 
@@ -102,61 +102,11 @@ static int add_profile(const struct plan_argument *argument, const json_t *root,
 
 /* ---- jobs that dieseld serves ------------------------------------------------------------------------ */
 
-/* The figures of the tuner's model. NAN: not known. */
-struct served {
-	double demand; /* samples/s without any wait */
-	double cpu_s;  /* per sample: dieseld's workers and the job's own */
-	double sample_bytes, storage_bytes_per_s;
-	double dataset_bytes, need_bytes, cached_bytes;
-};
-
-static double sum_known(double a, double b)
-{
-	if (isnan(a))
-		return b;
-	return isnan(b) ? a : a + b;
-}
-
-static struct served served_read(const json_t *job)
-{
-	const json_t *now = json_object_get(job, "now");
-	double demand = number(json_object_get(job, "tuner"), "demand");
-
-	return (struct served){
-	    .demand = demand > 0 ? demand : number(now, "device_rate"),
-	    .cpu_s =
-		sum_known(number(now, "daemon_cpu_s_per_sample"), number(now, "client_cpu_s_per_sample")),
-	    .sample_bytes = number(now, "chunk_bytes") / number(now, "samples_per_chunk"),
-	    .storage_bytes_per_s = number(now, "source_bytes_per_s"),
-	    .dataset_bytes = number(now, "dataset_bytes"),
-	    .need_bytes = number(now, "need_bytes"),
-	    .cached_bytes = number(now, "cached_bytes"),
-	};
-}
-
-/* Returns V = min(F, P, G). The trainer takes one core while it computes or waits for its device: more than
- * one with a GPU takes, and all that is known. */
-static double served_speed(const struct served *served, double cores, double cached_ratio)
-{
-	double prep = cores / (served->cpu_s + 1 / served->demand);
-	double fetch = INFINITY;
-
-	if (!isnan(cached_ratio) && cached_ratio < 1)
-		fetch = model_fetch_rate(cached_ratio, served->sample_bytes, INFINITY,
-					 served->storage_bytes_per_s);
-	return model_speed(fetch, prep, served->demand);
-}
-
-static bool knows_memory(const struct served *served)
-{
-	return served->dataset_bytes > 0 && served->need_bytes >= 0 && served->sample_bytes > 0 &&
-	       served->storage_bytes_per_s > 0;
-}
-
 static void served_fill(const struct served *served, struct plan_input *input)
 {
 	double *speeds = (double *)input->job.speeds;
-	bool memory = knows_memory(served);
+	bool memory = served_knows_memory(served);
+	enum model_bound bound;
 	size_t n = memory ? input->job.n_memory : 1;
 
 	for (size_t i = 0; i < input->job.n_cores; i++)
@@ -167,8 +117,10 @@ static void served_fill(const struct served *served, struct plan_input *input)
 			/* Memory below its need: dieseld refuses the job. */
 			if (memory && ratio < 0)
 				continue;
-			speeds[i * n + k] =
-			    served_speed(served, input->job.cores[i], memory ? fmin(ratio, 1) : NAN);
+			speeds[i * n + k] = served_speed(
+			    served,
+			    &(struct served_change){input->job.cores[i], memory ? fmin(ratio, 1) : NAN, 1, 1},
+			    &bound);
 		}
 	input->job.n_memory = n;
 	input->job.cores_known = true;
@@ -183,17 +135,14 @@ static int add_served(const struct plan_argument *argument, const struct plan_gr
 		      struct plan_inputs *inputs, struct error *err)
 {
 	const struct served served = served_read(job);
-	char name[PLAN_NAME_BYTES];
 	struct plan_input *input;
 	int r;
 
-	snprintf(name, sizeof(name), "%.40s:%.0f", *string(job, "name") ? string(job, "name") : "job",
-		 number(job, "id"));
-	r = plan_inputs_new(inputs, argument, name, grid, &input);
+	r = plan_inputs_new(inputs, argument, served.name, grid, &input);
 	if (r < 0)
 		return error_set(err, r, "out of memory");
 	input->unit = "samples/s";
-	if (served.demand > 0 && served.cpu_s >= 0)
+	if (served_is_known(&served))
 		served_fill(&served, input);
 	else
 		snprintf(input->note, sizeof(input->note),

@@ -17,6 +17,7 @@
 #include "options.h"
 #include "output.h"
 #include "reports/what_if.h"
+#include "served.h"
 
 struct what_if_question what_if_question_none(void)
 {
@@ -147,8 +148,11 @@ int what_if_run(const struct options *options, struct error *err)
 	_cleanup_(recording_closep) struct recording *recording = NULL;
 	_cleanup_(analysis_freep) struct analysis *analysis = NULL;
 	struct report_what_if report;
-	int r = recording_open(path, &recording, err);
+	int r;
 
+	if (served_is_json(path) == 1)
+		return served_what_if(path, &options->what_if, options->json, err);
+	r = recording_open(path, &recording, err);
 	if (r == 0)
 		r = recording_analyze(recording,
 				      &(struct recording_analysis_options){

@@ -810,8 +810,8 @@ static const char *why_no_batches(enum analysis_loader loader)
 	case LOADER_WORKERS:
 	case LOADER_INLINE: return NULL;
 	case LOADER_DIESEL:
-		return "dieseld serves this job, and its work is not in the recording: while the job runs, "
-		       "dieselctl why prints the figures of dieseld's model";
+		return "dieseld serves this job, and its work is not in the recording. Ask its tuner: "
+		       "dieselctl jobs --json >jobs.json && diesel-analyze what-if jobs.json";
 	case LOADER_THREADS:
 		return "the job uses a queue of its own, whose batches cannot be told apart: the replay "
 		       "supports only batches of DataLoader workers and of the trainer";

@@ -209,6 +209,26 @@ class Plan(unittest.TestCase):
             self.assertGreaterEqual(job["shares"]["tune"]["of_equal"], 1)
         self.assertGreater(first["shares"]["tune"]["of_equal"] + second["shares"]["tune"]["of_equal"], 2)
 
+    def test_what_if_for_jobs_of_dieseld(self):
+        def ask(*options):
+            done = run("what-if", "--json", *options, self.path("served.json"))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return json.loads(done.stdout)["jobs"]
+        train, new = ask("--cores", 2, "--cache", "100%")
+        self.assertAlmostEqual(train["samples_per_s"], 200, delta=1)  # 10 ms of a core per sample
+        self.assertEqual(train["bound_by"], "prep-bound")
+        self.assertIsNone(new["samples_per_s"])
+        self.assertIn("ask again", new["unclear"])
+        # 128 KiB per sample at 30 MB/s, all of it from storage.
+        self.assertAlmostEqual(ask("--cores", 8, "--cache", "0%")[0]["samples_per_s"], 3e7 / (1 << 17), delta=1)
+        self.assertAlmostEqual(ask("--cores", 8, "--cache", "0%", "--storage-speed", 9)[0]["samples_per_s"], 400, delta=1)
+        self.assertEqual(ask("--cores", 80, "--cache", "50%", "--device-speed", 0.5)[0]["bound_by"], "device-bound")
+        text = run("what-if", "--cores", 2, self.path("served.json"))
+        self.assertIn("the job is then", text.stdout)
+        done = run("what-if", "--native", self.path("served.json"))
+        self.assertEqual((done.returncode, len(done.stderr.splitlines())), (1, 1))
+        self.assertIn("only --cores, --cache", done.stderr)
+
     def test_the_same_seed_gives_the_same_simulation(self):
         ask = ("--cluster", "2x4,12,128G", "--simulate", "--jobs", 200, "--load", 2, self.path("profile.json"))
         found = self.plan(*ask)

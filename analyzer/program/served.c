@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "served.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lib/cleanup.h"
+#include "lib/text.h"
+#include "output.h"
+
+static void json_freep(json_t **root)
+{
+	json_decref(*root);
+}
+
+/* Returns the number, or NAN if there is none. */
+static double number(const json_t *object, const char *key)
+{
+	const json_t *value = json_object_get(object, key);
+
+	return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static double sum_known(double a, double b)
+{
+	if (isnan(a))
+		return b;
+	return isnan(b) ? a : a + b;
+}
+
+struct served served_read(const json_t *job)
+{
+	const json_t *now = json_object_get(job, "now");
+	const char *name = json_string_value(json_object_get(job, "name"));
+	double demand = number(json_object_get(job, "tuner"), "demand");
+	struct served served = {
+	    .rate = number(now, "samples_per_s"),
+	    .demand = demand > 0 ? demand : number(now, "device_rate"),
+	    .prep_rate = number(now, "prep_rate"),
+	    .cpu_s =
+		sum_known(number(now, "daemon_cpu_s_per_sample"), number(now, "client_cpu_s_per_sample")),
+	    .sample_bytes = number(now, "chunk_bytes") / number(now, "samples_per_chunk"),
+	    .storage_bytes_per_s = number(now, "source_bytes_per_s"),
+	    .dataset_bytes = number(now, "dataset_bytes"),
+	    .need_bytes = number(now, "need_bytes"),
+	    .cached_bytes = number(now, "cached_bytes"),
+	};
+
+	snprintf(served.name, sizeof(served.name), "%.40s:%.0f", name ? name : "job", number(job, "id"));
+	return served;
+}
+
+bool served_is_known(const struct served *served)
+{
+	return served->demand > 0 && served->cpu_s >= 0;
+}
+
+bool served_knows_memory(const struct served *served)
+{
+	return served->dataset_bytes > 0 && served->need_bytes >= 0 && served->sample_bytes > 0 &&
+	       served->storage_bytes_per_s > 0;
+}
+
+double served_speed(const struct served *served, const struct served_change *change,
+		    enum model_bound *ret_bound)
+{
+	double demand = served->demand * change->device_factor, fetch = INFINITY;
+	double prep = isnan(change->cores) ? served->prep_rate : change->cores / (served->cpu_s + 1 / demand);
+
+	if (isnan(prep))
+		prep = INFINITY;
+	if (!isnan(change->cached_ratio) && change->cached_ratio < 1)
+		fetch = model_fetch_rate(change->cached_ratio, served->sample_bytes, INFINITY,
+					 served->storage_bytes_per_s * change->storage_factor);
+	*ret_bound = model_bound_of(fetch, prep, demand);
+	return model_speed(fetch, prep, demand);
+}
+
+int served_is_json(const char *path)
+{
+	FILE *file = fopen(path, "re");
+	int c = ' ';
+
+	if (!file)
+		return -errno;
+	while (c == ' ' || c == '\n' || c == '\t' || c == '\r')
+		c = fgetc(file);
+	fclose(file);
+	return c == '{';
+}
+
+int served_open(const char *path, json_t **ret_root, struct error *err)
+{
+	json_error_t wrong;
+	__attribute__((cleanup(json_freep))) json_t *root = json_load_file(path, 0, &wrong);
+	const char *schema = json_string_value(json_object_get(root, "schema"));
+
+	if (!root)
+		return error_set(err, -EINVAL, "%s: line %d: %s", path, wrong.line, wrong.text);
+	if (!schema || strcmp(schema, "diesel.jobs/1") != 0)
+		return error_set(err, -EINVAL,
+				 "%s: expected a recording or the output of dieselctl jobs --json", path);
+	if (!json_array_size(json_object_get(root, "jobs")))
+		return error_set(err, -EINVAL, "%s: dieseld served no job", path);
+	*ret_root = steal_pointer(root);
+	return 0;
+}
+
+/* ---- what-if ----------------------------------------------------------------------------------------- */
+
+/* An answer for one job. */
+struct served_answer {
+	struct served served;
+	const char *unclear; /* NULL: the speed is known */
+	double speed;
+	enum model_bound bound;
+};
+
+static struct served_change change_of(const struct served *served, const struct what_if_question *question)
+{
+	struct served_change change = {.cores = question->n_cores,
+				       .cached_ratio = question->cache_ratio,
+				       .storage_factor = 1,
+				       .device_factor = 1};
+
+	if (isnan(change.cached_ratio) && served_knows_memory(served))
+		change.cached_ratio = fmin(1, served->cached_bytes / served->dataset_bytes);
+	if (!isnan(question->storage_factor))
+		change.storage_factor = question->storage_factor;
+	if (!isnan(question->storage_bytes_per_s))
+		change.storage_factor = question->storage_bytes_per_s / served->storage_bytes_per_s;
+	if (!isnan(question->device_factor))
+		change.device_factor = question->device_factor;
+	return change;
+}
+
+static struct served_answer answer_make(const json_t *job, const struct what_if_question *question)
+{
+	struct served_answer answer = {.served = served_read(job), .speed = NAN};
+	bool reads = !isnan(question->cache_ratio) || !isnan(question->storage_factor) ||
+		     !isnan(question->storage_bytes_per_s);
+	struct served_change change = change_of(&answer.served, question);
+
+	if (!served_is_known(&answer.served))
+		answer.unclear = "dieseld has measured too little of it: ask again in a minute";
+	else if (reads && !served_knows_memory(&answer.served))
+		answer.unclear = "it read nothing from storage, so how slow storage is was not seen";
+	else
+		answer.speed = served_speed(&answer.served, &change, &answer.bound);
+	return answer;
+}
+
+static const char *bound_name(enum model_bound bound)
+{
+	static const char *const names[] = {[MODEL_DEVICE_BOUND] = "device-bound",
+					    [MODEL_FETCH_BOUND] = "fetch-bound",
+					    [MODEL_PREP_BOUND] = "prep-bound"};
+
+	return names[bound];
+}
+
+struct served_report {
+	const char *path;
+	const json_t *jobs;
+	const struct what_if_question *question;
+};
+
+static int write_text(FILE *stream, const void *user)
+{
+	const struct served_report *report = user;
+	const json_t *job;
+	size_t i;
+
+	json_array_foreach(report->jobs, i, job)
+	{
+		const struct served_answer answer = answer_make(job, report->question);
+		char name[200];
+
+		text_printable(name, sizeof(name), answer.served.name, strlen(answer.served.name));
+		if (answer.unclear)
+			fprintf(stream, "%s: unclear: %s\n", name, answer.unclear);
+		else
+			fprintf(stream, "%s: %.4g samples/s instead of %.4g; the job is then %s\n", name,
+				answer.speed, answer.served.rate, bound_name(answer.bound));
+	}
+	return ferror(stream) ? (errno ? -errno : -EIO) : 0;
+}
+
+static json_t *known(double value)
+{
+	return isfinite(value) ? json_real(value) : json_null();
+}
+
+static int write_json(FILE *stream, const void *user)
+{
+	const struct served_report *report = user;
+	__attribute__((cleanup(json_freep))) json_t *list = json_array();
+	const json_t *job;
+	_cleanup_(freep) char *text = NULL;
+	size_t i;
+
+	json_array_foreach(report->jobs, i, job)
+	{
+		const struct served_answer answer = answer_make(job, report->question);
+
+		json_array_append_new(
+		    list, json_pack("{s:s%, s:o, s:o, s:o, s:o}", "name", answer.served.name,
+				    strlen(answer.served.name), "samples_per_s", known(answer.speed),
+				    "samples_per_s_now", known(answer.served.rate), "bound_by",
+				    answer.unclear ? json_null() : json_string(bound_name(answer.bound)),
+				    "unclear", answer.unclear ? json_string(answer.unclear) : json_null()));
+	}
+	__attribute__((cleanup(json_freep))) json_t *root =
+	    json_pack("{s:s, s:O}", "schema", "diesel.what-if-served/1", "jobs", list);
+
+	text = root ? json_dumps(root, JSON_INDENT(1)) : NULL;
+	if (!text)
+		return -ENOMEM;
+	text_put_json(stream, text);
+	return ferror(stream) ? (errno ? -errno : -EIO) : 0;
+}
+
+int served_what_if(const char *path, const struct what_if_question *question, bool json, struct error *err)
+{
+	__attribute__((cleanup(json_freep))) json_t *root = NULL;
+	struct served_report report = {.path = path, .question = question};
+	int r;
+
+	if (!isnan(question->n_workers) || !isnan(question->sample_factor) || !isnan(question->n_nodes) ||
+	    question->native)
+		return error_set(err, -EINVAL,
+				 "%s: of jobs that dieseld serves, only --cores, --cache, --storage-mbps, "
+				 "--storage-speed and --device-speed can be predicted",
+				 path);
+	r = served_open(path, &root, err);
+	if (r < 0)
+		return r;
+	report.jobs = json_object_get(root, "jobs");
+	return output_write(NULL, stdout, json ? write_json : write_text, &report, err);
+}

@@ -5,8 +5,8 @@ Measured: two PyTorch jobs, one hungry for cores and one that waits for its devi
 recordings `plan` divides this machine's cores. Then both run at the same time in control groups with quotas of CPU time: equal ones, and
 those of the plan. The error is that of the predicted steps per second; the gain is against equal quotas.
 
-Simulated: Synergy's setting (OSDI 2022): 16 nodes of 8 accelerators, 24 cores and 500 GB, 9 single-accelerator jobs per hour in its mix of
-20 % images, 70 % language and 10 % speech, with the throughputs that its authors published.
+Simulated: Synergy's setting (OSDI 2022), with the throughputs that its authors published. 16 nodes have 8 accelerators, 24 cores and 500 GB
+each. 7 to 9 jobs come per hour, each with one accelerator: 20 % images, 70 % language, 10 % speech.
 
 usage: bench_plan.py [--seconds N] [--rounds N] [--only measured|simulated]
 """

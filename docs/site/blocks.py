@@ -40,11 +40,20 @@ run.main()
 """
 
 
-def first_verdict(folder, _):
-    """Copies the files of first-verdict.md, which another page continues to use."""
-    for step in STEP.finditer((ROOT / "docs" / "get-started" / "first-verdict.md").read_text()):
+def files_of(page, folder):
+    for step in STEP.finditer((ROOT / "docs" / page).read_text()):
         if step["mark"] == "file":
             (folder / step["name"]).write_text(step["text"])
+
+
+def first_verdict(folder, _):
+    """Copies the files of first-verdict.md, which another page continues to use."""
+    files_of("get-started/first-verdict.md", folder)
+
+
+def profiles(folder, _):
+    """Copies the files of share-a-cluster.md, which it uses before it shows them."""
+    files_of("how-to/share-a-cluster.md", folder)
 
 
 def photos(folder, _):
@@ -62,7 +71,7 @@ def torchrun(_, tools):
     (tools / "torchrun").chmod(0o755)
 
 
-NEEDS = {need.__name__: need for need in (first_verdict, photos, rclone, torchrun)}
+NEEDS = {need.__name__: need for need in (first_verdict, photos, profiles, rclone, torchrun)}
 
 
 class Page:

@@ -14,7 +14,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.abspath(os.path.join(HERE, "../.."))
 BIN = os.path.abspath(os.environ.get("DIESEL_BIN", "build/release/bin"))
-ANALYZE_VERBS = ("record", "report", "diff", "what-if", "check", "dump", "truth")
+ANALYZE_VERBS = ("record", "report", "diff", "what-if", "plan", "check", "dump", "truth")
 PROGRAMS = ("diesel-analyze", "diesel-top", "dieselctl", "dieseld")
 MAN = os.path.join(ROOT, "docs/man")
 MADE = os.path.join(BIN, "../made")  # of the tables of options and verbs

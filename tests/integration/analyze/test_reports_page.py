@@ -42,7 +42,7 @@ class InBrowser(unittest.TestCase):
         self.assertTrue(canvas, "the timeline")
         self.assertGreater(int(canvas[1]), 800)
         self.assertGreater(int(canvas[2]), 250)
-        self.assertEqual(dom.count('<div class="curve">'), 5)
+        self.assertEqual(dom.count('<div class="curve">'), 6)
         self.assertIn("jpeg_idct_islow: 40 %, 400 samples", dom)
         for button in ("All", "Typical steps", "Slowest step", "Longest checkpoint"):
             self.assertIn(f'<button type="button">{button}</button>', dom)

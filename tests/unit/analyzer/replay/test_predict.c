@@ -486,7 +486,7 @@ static void test_a_served_job_says_why_not(void **state)
 	assert_int_equal(analysis->job.loader, LOADER_DIESEL);
 	assert_null(analysis->predictions);
 	assert_non_null(strstr(analysis->no_predictions, "dieseld serves this job"));
-	assert_non_null(strstr(analysis->no_predictions, "dieseld's model")); /* the sentence is complete */
+	assert_non_null(strstr(analysis->no_predictions, "what-if jobs.json")); /* the sentence is complete */
 }
 
 /* The trainer makes its batches with the threads of a library, as tokenizers do. A worker would use one

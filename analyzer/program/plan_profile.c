@@ -135,6 +135,7 @@ static int add_served(const struct plan_argument *argument, const struct plan_gr
 		      struct plan_inputs *inputs, struct error *err)
 {
 	const struct served served = served_read(job);
+	const char *why;
 	struct plan_input *input;
 	int r;
 
@@ -142,13 +143,12 @@ static int add_served(const struct plan_argument *argument, const struct plan_gr
 	if (r < 0)
 		return error_set(err, r, "out of memory");
 	input->unit = "samples/s";
-	if (served_is_known(&served))
-		served_fill(&served, input);
+	why = served_why_unclear(&served);
+	if (why)
+		snprintf(input->note, sizeof(input->note), "unclear: %s. It keeps its proportional share",
+			 why);
 	else
-		snprintf(input->note, sizeof(input->note),
-			 "unclear: dieseld has measured too little of it. It keeps its proportional share; "
-			 "ask again "
-			 "in a minute");
+		served_fill(&served, input);
 	return 0;
 }
 

@@ -52,11 +52,6 @@ struct served served_read(const json_t *job)
 	return served;
 }
 
-bool served_is_known(const struct served *served)
-{
-	return served->demand > 0 && served->cpu_s >= 0;
-}
-
 bool served_knows_memory(const struct served *served)
 {
 	return served->dataset_bytes > 0 && served->need_bytes >= 0 && served->sample_bytes > 0 &&
@@ -76,6 +71,24 @@ double served_speed(const struct served *served, const struct served_change *cha
 					 served->storage_bytes_per_s * change->storage_factor);
 	*ret_bound = model_bound_of(fetch, prep, demand);
 	return model_speed(fetch, prep, demand);
+}
+
+#define PRESENT_TOLERANCE 0.2 /* of the present speed, within which the formulas must give it */
+
+const char *served_why_unclear(const struct served *served)
+{
+	struct served_change none = {NAN, NAN, 1, 1};
+	enum model_bound bound;
+
+	if (!(served->demand > 0) || !(served->cpu_s >= 0) || !(served->rate > 0))
+		return "dieseld has measured too little of it: ask again in a minute";
+	if (served_knows_memory(served))
+		none.cached_ratio = fmin(1, served->cached_bytes / served->dataset_bytes);
+	if (fabs(served_speed(served, &none, &bound) / served->rate - 1) > PRESENT_TOLERANCE)
+		return "its figures do not explain its present speed, as when other programs have its cores: "
+		       "ask "
+		       "again when the node is less busy";
+	return NULL;
 }
 
 int served_is_json(const char *path)
@@ -138,14 +151,16 @@ static struct served_change change_of(const struct served *served, const struct 
 
 static struct served_answer answer_make(const json_t *job, const struct what_if_question *question)
 {
-	struct served_answer answer = {.served = served_read(job), .speed = NAN};
+	const struct served served = served_read(job);
+	struct served_answer answer = {
+	    .served = served, .unclear = served_why_unclear(&served), .speed = NAN};
 	bool reads = !isnan(question->cache_ratio) || !isnan(question->storage_factor) ||
 		     !isnan(question->storage_bytes_per_s);
 	struct served_change change = change_of(&answer.served, question);
 
-	if (!served_is_known(&answer.served))
-		answer.unclear = "dieseld has measured too little of it: ask again in a minute";
-	else if (reads && !served_knows_memory(&answer.served))
+	if (answer.unclear)
+		return answer;
+	if (reads && !served_knows_memory(&answer.served))
 		answer.unclear = "it read nothing from storage, so how slow storage is was not seen";
 	else
 		answer.speed = served_speed(&answer.served, &change, &answer.bound);

@@ -26,8 +26,9 @@ struct served {
 /* Reads one job of the list. */
 struct served served_read(const json_t *job);
 
-/* Returns false if too little was measured to predict the job's speed. */
-bool served_is_known(const struct served *served);
+/* Returns why the job's speed cannot be predicted (static text): too little was measured, or the formulas do
+ * not give its present speed. NULL: it can. */
+const char *served_why_unclear(const struct served *served);
 
 /* Returns true if the speed with another share of the dataset in memory can be predicted. */
 bool served_knows_memory(const struct served *served);

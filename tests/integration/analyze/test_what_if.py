@@ -45,12 +45,14 @@ HUNGRY = URGENT.replace("time.sleep(0.004)", """end = time.thread_time() + 0.004
 PROFILE = {"schema": "diesel.profile/1", "name": "profiled", "cores": [1, 3, 6], "memory_bytes": [1 << 33, 1 << 35],
            "samples_per_s": [[10, 30], [20, 90], [25, 160]]}
 
-# Two jobs of dieseld, as dieselctl jobs --json prints them: the second is too new.
+# Jobs of dieseld, as dieselctl jobs --json prints them. The second is too new.
 SERVED = {"schema": "diesel.jobs/1", "jobs": [
     {"id": 7, "name": "train", "tuner": {"demand": 400.0},
-     "now": {"daemon_cpu_s_per_sample": 0.0075, "client_cpu_s_per_sample": None, "dataset_bytes": 1 << 35, "need_bytes": 1 << 30,
+     "now": {"samples_per_s": 225.0, "daemon_cpu_s_per_sample": 0.0075, "client_cpu_s_per_sample": None, "dataset_bytes": 1 << 35, "need_bytes": 1 << 30,
              "cached_bytes": 0, "chunk_bytes": 1 << 22, "samples_per_chunk": 32, "source_bytes_per_s": 3e7}},
-    {"id": 8, "name": "new", "tuner": None, "now": None}]}
+    {"id": 8, "name": "new", "tuner": None, "now": None},
+    {"id": 9, "name": "disturbed", "tuner": {"demand": 400.0},  # 64 of 400 samples/s, and no figure says why
+     "now": {"samples_per_s": 64.0, "daemon_cpu_s_per_sample": 0.0001, "prep_rate": 9000.0}}]}
 
 
 def run(*args):
@@ -193,8 +195,9 @@ class Plan(unittest.TestCase):
         self.assertNotIn("gpu", slots)
 
     def test_a_profile_and_jobs_of_dieseld(self):
-        found = self.plan("--cluster", "4,20,128G", self.path("profile.json") + ",count=2", self.path("served.json"))
-        first, second, train, new = found["jobs"]
+        found = self.plan("--cluster", "5,25,160G", self.path("profile.json") + ",count=2", self.path("served.json"))
+        first, second, train, new, disturbed = found["jobs"]
+        self.assertEqual(disturbed["shares"]["tune"]["cores"], 5)
         self.assertEqual([first["name"], train["name"], new["name"]], ["profiled", "train:7", "new:8"])
         self.assertEqual((first["shares"]["equal"]["speed"], second["shares"]["equal"]["speed"]), (90, 90))
         self.assertIn("unclear", new["note"])
@@ -214,11 +217,12 @@ class Plan(unittest.TestCase):
             done = run("what-if", "--json", *options, self.path("served.json"))
             self.assertEqual(done.returncode, 0, done.stderr)
             return json.loads(done.stdout)["jobs"]
-        train, new = ask("--cores", 2, "--cache", "100%")
+        train, new, disturbed = ask("--cores", 2, "--cache", "100%")
         self.assertAlmostEqual(train["samples_per_s"], 200, delta=1)  # 10 ms of a core per sample
         self.assertEqual(train["bound_by"], "prep-bound")
         self.assertIsNone(new["samples_per_s"])
         self.assertIn("ask again", new["unclear"])
+        self.assertIn("do not explain its present speed", disturbed["unclear"])
         # 128 KiB per sample at 30 MB/s, all of it from storage.
         self.assertAlmostEqual(ask("--cores", 8, "--cache", "0%")[0]["samples_per_s"], 3e7 / (1 << 17), delta=1)
         self.assertAlmostEqual(ask("--cores", 8, "--cache", "0%", "--storage-speed", 9)[0]["samples_per_s"], 400, delta=1)

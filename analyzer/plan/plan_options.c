@@ -25,21 +25,40 @@ size_t plan_point(const struct plan_job *job, double cores, double memory_bytes)
 	return i && k ? (i - 1) * job->n_memory + (k - 1) : SIZE_MAX;
 }
 
+static struct plan_share share_of_node(const struct plan_cluster *cluster, const struct plan_nodes *nodes,
+				       const struct plan_job *job)
+{
+	double part = (double)job->accelerators / nodes->accelerators;
+	struct plan_share share = {.cores = part * nodes->cores, .memory_bytes = part * nodes->memory_bytes};
+	size_t point;
+
+	if (cluster->core_step > 0)
+		share.cores = floor(share.cores / cluster->core_step * (1 + TOLERANCE)) * cluster->core_step;
+	point = plan_point(job, share.cores, share.memory_bytes);
+	share.speed = point == SIZE_MAX ? 0 : job->speeds[point];
+	return share;
+}
+
+/* Returns the job's speed with its proportional share of the nodes that give it the least; 0: not known. */
+static double reference_speed(const struct plan_cluster *cluster, const struct plan_job *job)
+{
+	double least = INFINITY;
+
+	for (size_t kind = 0; kind < cluster->n_kinds; kind++) {
+		double speed = share_of_node(cluster, &cluster->kinds[kind], job).speed;
+
+		if (job->accelerators <= cluster->kinds[kind].accelerators && speed > 0)
+			least = fmin(least, speed);
+	}
+	return isinf(least) ? 0 : least;
+}
+
 struct plan_share plan_proportional(const struct plan_cluster *cluster, const struct plan_nodes *nodes,
 				    const struct plan_job *job)
 {
-	double part = (double)job->accelerators / nodes->accelerators;
-	size_t point;
-	struct plan_share share = {.cores = part * nodes->cores, .memory_bytes = part * nodes->memory_bytes};
+	struct plan_share share = share_of_node(cluster, nodes, job);
 
-	if (cluster->core_step > 0) {
-		double steps = floor(share.cores / cluster->core_step * (1 + TOLERANCE));
-
-		share.cores = steps * cluster->core_step;
-	}
-	point = plan_point(job, share.cores, share.memory_bytes);
-	share.speed = point == SIZE_MAX ? 0 : job->speeds[point];
-	share.relative = 1;
+	share.relative = share.speed > 0 ? share.speed / reference_speed(cluster, job) : 1;
 	return share;
 }
 
@@ -83,13 +102,16 @@ int plan_options_make(const struct plan_cluster *cluster, const struct plan_node
 		      const struct plan_job *job, struct plan_options *ret_options)
 {
 	const struct plan_share usual = plan_proportional(cluster, nodes, job);
+	double reference = reference_speed(cluster, job);
 	struct plan_options options = {.items =
 					   calloc(job->n_cores * job->n_memory + 1, sizeof(*options.items))};
 
 	if (!options.items)
 		return -ENOMEM;
-	options.items[options.n++] = (struct plan_option){
-	    .cores = usual.cores, .memory_bytes = usual.memory_bytes, .relative = 1, .speed = usual.speed};
+	options.items[options.n++] = (struct plan_option){.cores = usual.cores,
+							  .memory_bytes = usual.memory_bytes,
+							  .relative = usual.relative,
+							  .speed = usual.speed};
 	/* A proportional share below all points has an unknown speed, to which nothing can be compared. */
 	for (size_t i = 0; usual.speed > 0 && i < (job->cores_known ? job->n_cores : 1); i++)
 		for (size_t k = 0; k < (job->memory_known ? job->n_memory : 1); k++) {
@@ -97,7 +119,7 @@ int plan_options_make(const struct plan_cluster *cluster, const struct plan_node
 			struct plan_option option = {.cores = job->cores_known ? job->cores[i] : usual.cores,
 						     .memory_bytes = job->memory_known ? job->memory_bytes[k]
 										       : usual.memory_bytes,
-						     .relative = speed / usual.speed,
+						     .relative = speed / reference,
 						     .speed = speed};
 
 			if (speed >= usual.speed && option.cores <= nodes->cores * (1 + TOLERANCE) &&

@@ -8,7 +8,7 @@
 
 struct plan_option {
 	double cores, memory_bytes;
-	double relative; /* speed over that of the proportional share; at least 1 */
+	double relative; /* as in struct plan_share */
 	double speed;
 };
 

@@ -126,6 +126,13 @@ static int run_init(struct cluster_run *run, const struct plan_simulation *simul
 	return r < 0 ? r : place_init(&run->table, &run->place);
 }
 
+static double usual_speed(const struct cluster_run *run, size_t job, size_t node)
+{
+	const struct plan_cluster *cluster = run->table.cluster;
+
+	return plan_proportional(cluster, plan_node(cluster, node), &run->table.jobs[job]).relative;
+}
+
 static void speeds_set(struct cluster_run *run, size_t node)
 {
 	const struct place_node *at = &run->place.nodes[node];
@@ -139,7 +146,7 @@ static void speeds_set(struct cluster_run *run, size_t node)
 			run->lives[job].speed = options->items[run->place.choice[job]].relative;
 			break;
 		case PLAN_GREEDY: run->lives[job].speed = plan_wish(options)->relative; break;
-		default: run->lives[job].speed = 1; break;
+		default: run->lives[job].speed = usual_speed(run, job, node); break;
 		}
 	}
 }

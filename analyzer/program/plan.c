@@ -112,6 +112,24 @@ static int job_list_make(const struct plan_inputs *inputs, struct job_list *list
 	return 0;
 }
 
+/* A profile may begin above the share that a job gets. */
+static void note_unknown(const struct plan_cluster *cluster, struct plan_inputs *inputs)
+{
+	for (size_t i = 0; i < inputs->n; i++) {
+		struct plan_input *input = &inputs->items[i];
+		bool known = true;
+
+		for (size_t kind = 0; kind < cluster->n_kinds; kind++)
+			known &= input->job.accelerators > cluster->kinds[kind].accelerators ||
+				 plan_proportional(cluster, &cluster->kinds[kind], &input->job).speed > 0;
+		if (!known && !*input->note)
+			snprintf(input->note, sizeof(input->note),
+				 "unclear how fast it is with its proportional share, which is below all "
+				 "points of its "
+				 "profile. It keeps this share");
+	}
+}
+
 static uint32_t workers_of(const struct plan_input *input, const struct plan_share *share)
 {
 	size_t point =
@@ -210,6 +228,8 @@ int plan_run(const struct plan_options *options, bool json, struct error *err)
 
 	if (r == 0)
 		r = refuse_too_large(&cluster, &inputs, err);
+	if (r == 0)
+		note_unknown(&cluster, &inputs);
 	if (r < 0)
 		return r;
 	return options->simulate ? simulate(options, &cluster, &inputs, json, err)

@@ -52,8 +52,10 @@ enum plan_strategy {
 struct plan_share {
 	size_t node; /* number of the node, counted over all kinds; PLAN_WAITS: the job gets no accelerator */
 	double cores, memory_bytes;
-	double speed;    /* 0 while it waits */
-	double relative; /* speed over that of its proportional share on this node */
+	double speed; /* 0 while it waits */
+	/* Speed over that with its proportional share of a node; with nodes of several sizes, of one where
+	 * that is slowest. 1 if the speed is not known. */
+	double relative;
 };
 
 struct plan {

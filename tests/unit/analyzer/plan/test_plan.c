@@ -186,6 +186,27 @@ static void test_earlier_jobs_get_the_accelerators(void **state)
 	    1);
 }
 
+static void test_nodes_of_several_sizes_have_one_measure_of_speed(void **state)
+{
+	const struct plan_nodes kinds[] = {{2, 4, 8, 250 * GIB}, {2, 4, 24, 500 * GIB}};
+	const struct plan_cluster mixed = {.kinds = kinds, .n_kinds = 2, .core_step = 1};
+	struct plan_job jobs[16];
+	struct plan plan;
+	double total;
+
+	for (size_t i = 0; i < 16; i++)
+		jobs[i] = job_of(1, 1);
+	for (int s = 0; s < PLAN_STRATEGIES; s++) {
+		assert_int_equal(plan_make(&mixed, jobs, 16, s, &plan), 0);
+		for (size_t i = 0; i < 16; i++)
+			if (plan.shares[i].node != PLAN_WAITS)
+				assert_float_equal(plan.shares[i].relative, plan.shares[i].speed / 0.7, 1e-9);
+		if (s == PLAN_TUNE && plan_bound(&mixed, jobs, 16, &plan, &total, NULL) == 0)
+			assert_true(plan.total <= total * (1 + 1e-6) && plan.total > 0.8 * total);
+		plan_free(&plan);
+	}
+}
+
 #define OPTIMUM_RATIO 0.97
 
 static void test_the_tuned_plan_is_near_the_optimum_of_the_linear_programme(void **state)
@@ -271,5 +292,6 @@ UNIT_TESTS(cmocka_unit_test(test_no_node_gives_more_than_it_has),
 	   cmocka_unit_test(test_cores_that_one_job_does_not_need_speed_up_its_neighbour),
 	   cmocka_unit_test(test_earlier_jobs_get_the_accelerators),
 	   cmocka_unit_test(test_the_tuned_plan_is_near_the_optimum_of_the_linear_programme),
+	   cmocka_unit_test(test_nodes_of_several_sizes_have_one_measure_of_speed),
 	   cmocka_unit_test(test_bad_clusters_are_refused),
 	   cmocka_unit_test(test_tuned_shares_shorten_completion_in_the_published_setting))

@@ -188,6 +188,10 @@ static void print_json(const struct pack_result *result, uint64_t elapsed_ns, bo
 	       (unsigned long long)result->n_unchanged, (unsigned long long)result->n_skipped,
 	       (unsigned long long)result->n_other, c->survey.hidden.n, (unsigned long long)c->survey.n_left,
 	       (unsigned long long)c->survey.n_datasets);
+	if (c->labels)
+		printf(", \"unlabelled\": %llu, \"rows_without_file\": %llu",
+		       (unsigned long long)c->survey.n_unlabelled,
+		       (unsigned long long)labels_n_missing(c->labels));
 	if (rewrote)
 		printf(", \"jpeg_restarts\": {\"added\": %llu, \"there\": %llu, \"kept\": %llu, \"other\": "
 		       "%llu, "
@@ -304,8 +308,7 @@ static void tell_labels(const struct pack_context *c)
 	if (c->labels && labels_differ(c->labels) && !s->classes_of) {
 		error_set(&text, 0,
 			  "the labels of %s are not 0, 1, 2 and so on, so class numbers differ from them: "
-			  "the class of "
-			  "number k is Dataset(...).classes[k]",
+			  "the class of number k is Dataset(...).classes[k]",
 			  c->label_options.table);
 		ctl_warn(c->verb, text.text);
 	}
@@ -432,15 +435,12 @@ static const struct option_row pack_rows[] = {
 	 "Labels follow from the folders that have samples, so jobs number them by `with_classes()`."},
     {"labels", option_set_string, AT(label_options.table), .value = "FILE", .takes = OPTION_FILE,
      .help = "take classes from a table, .csv, .tsv or .jsonl, instead of folders",
-     .about = "Takes the classes from a table, which is CSV or TSV with a first line of column names, or "
-	      "JSON lines "
-	      "(.jsonl). A row names a file below SOURCE, with or without its ending, and its label, which "
-	      "is a name "
-	      "or a whole number. A sample's path is CLASS/FILE. Whole numbers get zeros in front, so that "
-	      "classes "
-	      "are numbered in their order. Files without a row are left out, with a line. A row without a "
-	      "file is "
-	      "an error, unless --skip-unreadable is given."},
+     .about =
+	 "Takes the classes from a table, which is CSV or TSV with a first line of column names, or JSON "
+	 "lines (.jsonl). A row names a file below SOURCE, with or without its ending, and its label, which "
+	 "is a name or a whole number. A sample's path is CLASS/FILE. Whole numbers get zeros in front, so "
+	 "that classes are numbered in their order. Files without a row are left out, with a line. A row "
+	 "without a file is an error, unless --skip-unreadable is given."},
     {"label", option_set_string, AT(label_options.label_column), .value = "COLUMN",
      .help = "column of the labels (default: label, or the only other one)"},
     {"path", option_set_string, AT(label_options.path_column), .value = "COLUMN",
@@ -541,36 +541,35 @@ const struct option_verb ctl_pack = {
 	    "tar cf - -C DIR . | dieselctl pack - DATASET. pack follows links in a folder. The dataset "
 	    "changes at\n"
 	    "the end or not at all. After an interruption, the same command continues.\n",
-    .about =
-	"Packs all regular files below SOURCE, or those of a tar archive. Its top-level folders become "
-	"classes, numbered in the order of their names, as torchvision's ImageFolder does. `pack` "
-	"follows symbolic links; a dangling one, and one that leads to a folder above it, is an error. "
-	"`pack` leaves out FIFOs, sockets and devices, and counts them.\n"
-	"`pack` also leaves out hidden files and folders (.DS_Store, .ipynb_checkpoints), others that "
-	"file managers leave (Thumbs.db, __MACOSX), and datasets within the source. The last line "
-	"counts them. It refuses a source whose files are not samples: LMDB, archives, Parquet, "
-	"Arrow, TFRecord and HDF5 files, shards of other loaders. It also refuses a class folder "
-	"without samples, because the classes behind it would have other numbers without it. Among "
-	"images, it takes files that are not images, and images in no class folder, and prints a line.\n"
-	"The dataset changes at the end or not at all. When a run is interrupted (a signal, a full "
-	"disk, a power cut), the same command continues where it stopped. It uses the chunks whose "
-	"files have not changed since.\n"
-	"A SOURCE that is not a folder is a tar archive, uncompressed or compressed by gzip or zstd; "
-	"`-` is an archive on standard input:\n"
-	"`tar cf - -C photos . | dieselctl pack - photos.diesel`\n"
-	"`pack` takes its files in the archive's order, one in memory at a time. The archive may have "
-	"only files and folders. A link, device or FIFO is an error that names the path. So is a path "
-	"that is absolute, leads outside, or is there twice, and an archive that is damaged or cut off. "
-	"Then `pack` publishes nothing, and removes the chunks that it wrote. After an interruption, "
-	"`pack` of the same archive continues. It does not write samples again that are in chunks "
-	"already, byte by byte. `tar --dereference --hard-dereference` makes archives without links.\n"
-	"Jobs shuffle within windows of some chunks. If neighbours in an archive are alike, folder by "
-	"folder, extract it and pack the folder, as `--order random` does.\n"
-	"Python reads datasets of other libraries: `hf:FOLDER`, `parquet:PATH`, `mds:FOLDER`, "
-	"`litdata:FOLDER`, `tfrecord:FILES` and `arrayrecord:FILES`. It also reads tables that name files: "
-	"`csv:FILE` and `jsonl:FILE`. The Python is that of `DIESEL_PYTHON`, else the `python3` next to "
-	"`dieselctl`, else the one in PATH. It needs the package `diesel_loader` and the library's own. "
-	"`dieselctl pack --help hf:` lists the options.",
+    .about = "Packs all regular files below SOURCE, or those of a tar archive. Its top-level folders become "
+	     "classes, numbered in the order of their names, as torchvision's ImageFolder does. `pack` "
+	     "follows symbolic links; a dangling one, and one that leads to a folder above it, is an error. "
+	     "`pack` leaves out FIFOs, sockets and devices, and counts them.\n"
+	     "`pack` also leaves out hidden files and folders (.DS_Store, .ipynb_checkpoints), others that "
+	     "file managers leave (Thumbs.db, __MACOSX), and datasets within the source. The last line "
+	     "counts them. It refuses a source whose files are not samples: LMDB, archives, Parquet, "
+	     "Arrow, TFRecord and HDF5 files, shards of other loaders. It also refuses a class folder "
+	     "without samples, because the classes behind it would have other numbers without it. Among "
+	     "images, it takes files that are not images, and images in no class folder, and prints a line.\n"
+	     "The dataset changes at the end or not at all. When a run is interrupted (a signal, a full "
+	     "disk, a power cut), the same command continues where it stopped. It uses the chunks whose "
+	     "files have not changed since.\n"
+	     "A SOURCE that is not a folder is a tar archive, uncompressed or compressed by gzip or zstd; "
+	     "`-` is an archive on standard input:\n"
+	     "`tar cf - -C photos . | dieselctl pack - photos.diesel`\n"
+	     "`pack` takes its files in the archive's order, one in memory at a time. The archive may have "
+	     "only files and folders. A link, device or FIFO is an error that names the path. So is a path "
+	     "that is absolute, leads outside, or is there twice, and an archive that is damaged or cut off. "
+	     "Then `pack` publishes nothing, and removes the chunks that it wrote. After an interruption, "
+	     "`pack` of the same archive continues. It does not write samples again that are in chunks "
+	     "already, byte by byte. `tar --dereference --hard-dereference` makes archives without links.\n"
+	     "Jobs shuffle within windows of some chunks. If neighbours in an archive are alike, folder by "
+	     "folder, extract it and pack the folder, as `--order random` does.\n"
+	     "Python reads datasets of other libraries: `hf:FOLDER`, `parquet:PATH`, `mds:FOLDER`, "
+	     "`litdata:FOLDER`, `tfrecord:FILES` and `arrayrecord:FILES`. It also reads tables that name "
+	     "files: `csv:FILE` and `jsonl:FILE`. The Python is that of `DIESEL_PYTHON`, else the `python3` "
+	     "next to `dieselctl`, else the one in PATH. It needs the package `diesel_loader` and the "
+	     "library's own. `dieselctl pack --help hf:` lists the options.",
     OPTION_ROWS(pack_rows),
     .takes = OPTION_FILE,
     .run = run,

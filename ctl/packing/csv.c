@@ -10,7 +10,7 @@
 
 #define BYTE_ORDER_MARK "\xef\xbb\xbf"
 
-/* Reads until the end of a record, with the line breaks in its quotes. *ret_n: its bytes; 0 at the end. */
+/* Reads a record, with the line breaks in its quotes. c->bytes is 0 at the end of the file. */
 static int read_text(struct csv *c, struct error *err)
 {
 	bool in_quotes = false;

@@ -97,12 +97,20 @@ static int choose(const struct labels *l, char *const *names, size_t n, const ch
 {
 	const char *name = wanted ? wanted : usual;
 	char list[256] = "";
+	size_t found = n;
 
-	for (size_t i = 0; i < n; i++)
-		if (strcmp(names[i], name) == 0) {
-			*ret = i;
-			return 0;
-		}
+	for (size_t i = 0; i < n; i++) {
+		if (strcmp(names[i], name) != 0)
+			continue;
+		if (found < n)
+			return error_set(err, -EINVAL, "%s has the column '%s' twice: rename one of them",
+					 l->options->table, name);
+		found = i;
+	}
+	if (found < n) {
+		*ret = found;
+		return 0;
+	}
 	for (size_t i = 0, at = 0; i < n && at < sizeof(list); i++)
 		at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s", i ? ", " : "", names[i]);
 	if (wanted)
@@ -132,7 +140,8 @@ static int choose_columns(const struct labels *l, char *const *names, size_t n, 
 				 o->table, n ? names[0] : "");
 	if (r == 0)
 		r = choose(l, names, n, o->label_column, "label",
-			   n - first == 2 ? 2 * first + 1 - *ret_path : NO_COLUMN, ret_label, err);
+			   n - first == 2 && *ret_path >= first ? 2 * first + 1 - *ret_path : NO_COLUMN,
+			   ret_label, err);
 	if (r == 0 && *ret_path == *ret_label)
 		r = error_set(err, -EINVAL,
 			      "%s: '%s' cannot be both the path and the label: choose the "

@@ -24,7 +24,7 @@ struct labels_options {
 
 struct labels;
 
-/* -EINVAL: wrong columns or rows; -EBADMSG: no such table. err names the line. options is borrowed. */
+/* -EINVAL: wrong columns or rows, err names the line; -errno. options is borrowed. */
 int labels_read(const struct labels_options *options, struct labels **ret, struct error *err);
 void labels_free(struct labels *l);
 /* For survey.labels. */

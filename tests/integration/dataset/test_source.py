@@ -162,7 +162,7 @@ class Source(unittest.TestCase):
                             (("f,l", "1,0", "3,0.5"), "line 3: '0.5' is a label below zero or with a fraction"), (("f,l", "1,-1"), "line 2: '-1' is a label below"),
                             (("f,l", "1,"), "line 2: '1' has no label"), (("f,l", "1"), "line 2: .* different numbers of cells"), (("f,l", '1,"a'), "line 2: a quote is not"),
                             (("1.jpg,a",), "begins with '1.jpg', which looks like a file"), (("f,a,b", "1,2,3"), "choose one with --label COLUMN. It has f, a, b"),
-                            (("f",), "has one column, 'f'"), (("f,l",), "has no rows"), ((), "is empty")):
+                            (("f,label,label", "1,2,3"), "has the column 'label' twice"), (("f",), "has one column, 'f'"), (("f,l",), "has no rows"), ((), "is empty")):
             done = dieselctl("pack", self.source, self.dataset, *self.table(*lines))
             self.assertEqual((done.returncode, done.stderr.count("\n")), (1, 1), done)
             self.assertRegex(done.stderr, says)

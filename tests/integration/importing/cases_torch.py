@@ -122,11 +122,13 @@ class Mds(Case):
             with self.assertRaisesRegex(ValueError, says):
                 diesel_loader.Dataset(self.dataset, columns=columns, fields=fields)
         index = json.loads(columns.read_text())
-        for change in ({"column_names": COLUMNS}, {"column_sizes": [8] * len(COLUMNS)}, {"column_encodings": ["int"] * len(COLUMNS)}):
+        n = len(COLUMNS)
+        for change, error in (({"column_sizes": [8] * n}, OSError), ({"column_encodings": ["int"] * n}, OSError), ({"column_sizes": [-8] * n}, ValueError),
+                              ({"column_names": ["a"] * n}, ValueError), ({"column_names": list(range(n))}, ValueError), ({"column_sizes": [1]}, ValueError)):
             (self.folder / "other.json").write_text(json.dumps({"shards": [{**shard, **change} for shard in index["shards"]]}))
-            if "column_names" not in change:
-                with self.assertRaisesRegex(OSError, "the fields of .* are damaged"):
-                    diesel_loader.Dataset(self.dataset, columns=self.folder / "other.json")[0]
+            with self.assertRaisesRegex(error, "the fields of .* are damaged|other.json: its columns have"):
+                diesel_loader.Dataset(self.dataset, columns=self.folder / "other.json")[0]
+        self.no_bytes_lead_out_of_a_sample(diesel_loader.Dataset(self.dataset, columns=columns))
         shard = self.folder / "src/shard.00001.mds"
         whole = shard.read_bytes()
         for data in (whole[:-1], whole[:4] + b"\xff" * 8 + whole[12:], whole[:6], b"\1" + whole[1:]):
@@ -137,6 +139,19 @@ class Mds(Case):
         index["shards"][0]["raw_data"]["basename"] = "../../secret"
         columns.write_text(json.dumps(index))
         self.refuses("names ../../secret, which is outside of", "index", "-o", self.dataset, self.folder / "src", dataset=False)
+
+
+    def no_bytes_lead_out_of_a_sample(self, dataset):
+        rng, whole = numpy.random.default_rng(1), bytes(dataset.read(0))
+        for _ in range(2000):
+            data = bytearray(whole[:rng.integers(0, len(whole) + 1)] if rng.integers(0, 2) else whole)
+            data[:48] = rng.integers(0, 256, min(48, len(data)), "uint8").tobytes() if rng.integers(0, 2) else data[:48]
+            try:
+                found = dataset.reader.listed(1 << 20, 0) if not data else dataset.reader.listed(diesel_loader.native.address_of(data), len(data))
+            except ValueError:
+                continue
+            begin = diesel_loader.native.address_of(data)
+            self.assertTrue(all(begin <= at and at + size <= begin + len(data) for _, _, at, size in found))
 
 
 class LitData(Case):

@@ -43,6 +43,7 @@ class Columns:
             try:
                 index = json.load(file)
                 self.format, self.names, self.encodings, fixed = _of_mds(index) if "shards" in index else _of_litdata(index)
+                _check(self.names, self.encodings, fixed)
             except (LookupError, TypeError, AttributeError, RecursionError) as error:
                 raise ValueError(f"{self.path} is no index of MDS shards or LitData chunks ({type(error).__name__}: {error})") from None
             except ValueError as error:
@@ -67,6 +68,14 @@ class Columns:
         if at != size:
             raise ValueError(f"its values have {at} bytes together, but it has {size}")
         return found
+
+
+def _check(names: tuple[str, ...], encodings: tuple[str, ...], fixed: tuple[int, ...]) -> None:
+    """Raises ValueError for columns that no writer makes. Lengths below zero would lead out of a sample."""
+    if not names or not len(names) == len(encodings) == len(fixed) or len(set(names)) < len(names):
+        raise ValueError("its columns have no names, or names that occur twice")
+    if not all(isinstance(text, str) for text in (*names, *encodings)) or not all(isinstance(size, int) and 0 <= size < 1 << 31 for size in fixed):
+        raise ValueError("its columns have names, encodings or sizes that they cannot have")
 
 
 def _of_mds(index: dict[str, Any]) -> tuple[str, tuple[str, ...], tuple[str, ...], tuple[int, ...]]:
@@ -101,8 +110,6 @@ def _of_litdata(index: dict[str, Any]) -> tuple[str, tuple[str, ...], tuple[str,
             walk(part, (*path, str(key)))
     walk(json.loads(config["data_spec"])[1], ())
     encodings = tuple(config["data_format"])
-    if len(encodings) != len(names) or len(set(names)) < len(names):
-        raise ValueError("its samples have other values than it lists")
     return LITDATA, tuple(names), encodings, (0,) * len(names)
 
 
@@ -190,6 +197,8 @@ class ColumnReader(decode.Reader):
             return super().value(name, kind, address, size, named, i)
         try:
             made = decoder(self.form, encoding)
+        except KeyError:
+            raise ValueError(f"column {name!r} of {self.columns.path} has the encoding {encoding}, which litdata does not know: choose others with fields=") from None
         except ImportError as error:
             raise ImportError(f"column {name!r} of {self.columns.path} has the encoding {encoding}, which needs the package {error.name}: pip install "
                               f"{'mosaicml-streaming' if self.form == MDS else 'litdata'}, or choose others with fields=") from None

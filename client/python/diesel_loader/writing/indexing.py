@@ -92,7 +92,7 @@ def lmdb_rows(path: pathlib.Path, name: str | None = None) -> Iterator[Row]:
             if env.info()["map_size"] < file.stat().st_size:
                 env.set_mapsize(file.stat().st_size)
             database = env.open_db(name.encode(), create=False) if name else env.open_db()
-            rows = []
+            rows: list[Row] = []
             with env.begin(db=database, buffers=True) as transaction:
                 begin = None
                 seen = b""

@@ -279,6 +279,7 @@ class Tables:
                 schema = own
             elif not own.equals(schema):
                 raise Refused(f"{file}: its columns differ from those of {files[0]}; import files of one schema at a time")
+        assert schema is not None
         if twice := next((name for name in self._of_path if name in schema.names), None):
             raise Refused(f"{files[0]}: its folder and the file both have the column '{twice}'; remove one of them")
         columns = Columns(schema, options, files[0], folder)

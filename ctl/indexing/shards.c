@@ -139,7 +139,9 @@ int shards_find(char *const *arguments, size_t n_arguments, struct shards *ret, 
 						: add(&s, path, strrchr(path, '/') + 1, err);
 	}
 	if (r == 0 && s.n == 0)
-		r = error_set(err, -ENODATA, "there are no *.tar files in %s", arguments[0]);
+		r = error_set(err, -ENODATA,
+			      "there are no *.tar files in %s, and no index.json of MDS or LitData",
+			      arguments[0]);
 	if (r == 0) {
 		qsort(s.all, s.n, sizeof(*s.all), compare_paths);
 		r = check_prefixes(&s, err);

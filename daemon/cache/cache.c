@@ -8,6 +8,7 @@
 #include "decoded.h"
 #include "lib/clock.h"
 #include "lib/list.h"
+#include "lib/log.h"
 #include "lib/minmax.h"
 #include "daemon/cache/peers/memberships.h"
 
@@ -251,6 +252,20 @@ static bool drop_empty(struct cache *c)
 		return true;
 	}
 	return false;
+}
+
+void cache_drop_removed(struct cache *c)
+{
+	cache_find_holders(c);
+	for (struct cached_dataset *d = c->datasets, *next; d; d = next) {
+		next = d->next;
+		if (!cached_is_removed(d) || !is_droppable(c, d))
+			continue;
+		log_info("%s was removed: its chunks in memory and in the staging folder are dropped",
+			 d->path);
+		stage_forget(c->stage, d->identity.chunks_dev, d->identity.chunks_ino);
+		cache_drop_dataset(c, d);
+	}
 }
 
 static uint64_t borrowed_chunk_bytes(const struct cache *c)

@@ -320,6 +320,8 @@ void cache_release(struct cache *c, struct shared_memory *memory, uint64_t bytes
 /* While over budget, drops datasets, with their snapshots, that nobody uses and that have no chunk in
  * memory. */
 void cache_drop_empty(struct cache *c);
+/* Drops datasets whose files were removed and that nobody uses, also from the staging folder. */
+void cache_drop_removed(struct cache *c);
 /* Sets whether the chunk is never evicted. */
 void cache_keep(struct cache *c, struct segment *segment, bool kept);
 /* victim.c: returns the segment as the choice of a victim sees it. wanting: the dataset of the chunk that

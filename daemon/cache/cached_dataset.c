@@ -58,7 +58,21 @@ bool cached_is_still(struct cached_dataset *d, struct proof *proof)
 	if (proof->replaced || !access_stamp_equal(&d->copy.original, &proof->snapshot))
 		return false;
 	d->copy.original_fd = steal_fd(&proof->snapshot_fd);
+	d->copy.chunks_fd = fcntl(proof->chunks_fd, F_DUPFD_CLOEXEC, 0);
 	return true;
+}
+
+static bool is_unlinked(int fd)
+{
+	struct statx found;
+
+	return fd >= 0 && statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_NLINK, &found) == 0 &&
+	       found.stx_nlink == 0;
+}
+
+bool cached_is_removed(const struct cached_dataset *d)
+{
+	return is_unlinked(d->copy.chunks_fd) && is_unlinked(d->copy.original_fd);
 }
 
 int cached_find_chunk(const struct cached_dataset *d, const struct chunk_id *id, uint64_t *ret)
@@ -167,6 +181,7 @@ int cached_new(struct proof *proof, int copy_fd, struct cached_dataset **ret, st
 	d->copy.bytes = proof->snapshot_bytes;
 	d->copy.original = proof->snapshot;
 	d->copy.original_fd = proof->snapshot_fd;
+	d->copy.chunks_fd = fcntl(proof->chunks_fd, F_DUPFD_CLOEXEC, 0);
 	proof->snapshot_fd = -EBADF;
 	d->asked_bytes = UINT64_MAX;
 	d->path = strdup(proof->path);
@@ -201,6 +216,7 @@ void cached_free(struct cached_dataset *d)
 	snapshot_close(d->snapshot);
 	closep(&d->copy.fd);
 	closep(&d->copy.original_fd);
+	closep(&d->copy.chunks_fd);
 	free(d->path);
 	free(d);
 }

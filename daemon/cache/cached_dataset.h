@@ -104,6 +104,7 @@ struct snapshot_copy {
 	/* The snapshot file, O_PATH: keeps its inode number from being used again. Negative: the dataset was
 	 * restored after a restart, and no client has shown the file since then. */
 	int original_fd;
+	int chunks_fd; /* the dataset's folder of chunks, O_PATH; negative: unknown, as original_fd */
 	struct access_stamp original; /* stamp of the snapshot file */
 	int fd;
 	uint64_t bytes;
@@ -212,6 +213,10 @@ static inline bool cached_is_paid(const struct cached_dataset *d)
  * nothing holds the inode number, another file may have received that number. If true, the dataset holds the
  * number from now on. */
 bool cached_is_still(struct cached_dataset *d, struct proof *proof);
+
+/* Returns true if the files of the dataset were removed: no client can open it any more. Does not wait for
+ * storage, so a removal by another node of a network file system is not noticed. */
+bool cached_is_removed(const struct cached_dataset *d);
 
 /* Makes `base`, unless it exists. Returns 0 or -ENOMEM. */
 int cached_list_base(struct cached_dataset *d);

@@ -225,6 +225,16 @@ static void on_cache_change(void *user)
 	serving_touch(&s->serving);
 }
 
+/* How often files of datasets are looked at, whether they were removed. */
+#define REMOVED_MS 2000
+
+static void on_removed(uv_timer_t *timer)
+{
+	struct server *s = timer->data;
+
+	cache_drop_removed(&s->serving.cache);
+}
+
 static void on_orphans(uv_timer_t *timer)
 {
 	if (!connection_close_orphans(timer->data))
@@ -327,6 +337,10 @@ static void start_handles(struct server *s)
 	uv_timer_init(s->loop, &s->orphans);
 	s->orphans.data = s;
 	uv_unref((uv_handle_t *)&s->orphans);
+	uv_timer_init(s->loop, &s->removed);
+	s->removed.data = s;
+	uv_timer_start(&s->removed, on_removed, REMOVED_MS, REMOVED_MS);
+	uv_unref((uv_handle_t *)&s->removed);
 	uv_timer_init(s->loop, &s->silence);
 	s->silence.data = s;
 	uv_unref((uv_handle_t *)&s->silence);
@@ -439,6 +453,7 @@ static void finish(struct server *s)
 	uv_close((uv_handle_t *)&s->settle, NULL);
 	publish_stop(s);
 	uv_close((uv_handle_t *)&s->orphans, NULL);
+	uv_close((uv_handle_t *)&s->removed, NULL);
 	uv_close((uv_handle_t *)&s->silence, NULL);
 	uv_close((uv_handle_t *)&s->look_again, NULL);
 	opener_free(s->opener);

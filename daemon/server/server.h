@@ -61,6 +61,7 @@ struct server {
 	uv_poll_t listen_poll;
 	uv_timer_t accept_retry;
 	uv_check_t settle;
+	uv_timer_t removed;    /* looks whether datasets were removed */
 	uv_timer_t orphans;    /* runs only while there are orphaned connections */
 	uv_timer_t silence;    /* runs only while a client must send something */
 	uv_timer_t look_again; /* fires when schedule_turn() may find more work without an event */

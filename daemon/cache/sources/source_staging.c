@@ -361,6 +361,19 @@ static struct staged *pick_victim(const struct stage *g, uint32_t uid)
 	return best ? any_ready(best) : NULL;
 }
 
+void stage_forget(struct stage *g, uint64_t folder_dev, uint64_t folder_ino)
+{
+	struct staged_set *s = g ? g->index.sets : NULL;
+	struct staged *f;
+
+	while (s && (s->folder_dev != folder_dev || s->folder_ino != folder_ino))
+		s = s->next;
+	while (s && (f = any_ready(s))) /* the set stays until its files are gone */
+		stage_index_retire(&g->index, f);
+	if (s)
+		pump(g);
+}
+
 /* Makes space for a file. Returns 0 if there is space, -EAGAIN if there will be, -ENOSPC if there will
  * not. */
 static int make_space(struct stage *g, uint32_t uid, uint64_t bytes)

@@ -63,6 +63,9 @@ struct stage *stage_free(struct stage *g);
 /* Writes a chunk that was read from storage and verified, if that is worthwhile. */
 void stage_put(struct stage *g, struct segment *segment);
 
+/* Removes the staged chunks of this folder of chunks. Accepts NULL. */
+void stage_forget(struct stage *g, uint64_t folder_dev, uint64_t folder_ino);
+
 /* Notes that a chunk of `bytes` arrived from storage or from staging within ns, counting only the chunk's
  * own part of the time. */
 void stage_note(struct stage *g, struct cached_dataset *d, bool from_staging, uint64_t ns, uint64_t bytes);

@@ -11,10 +11,12 @@ import time
 
 from dieseld_support import MIB, SCRATCH, Case, BIN, chunk_files, dataset, finish_probe, main, probe, start_probe
 from common import mirror
+from common.commands import dieselctl
 from common.mirror import Mirror
 from common.processes import family, named, send
 from common.users import MALLORY, as_user, user_probe
 from common.waiting import wait_until
+from common.wire_client import Client
 
 SMALL = "24M"  # less than half of "packed"
 
@@ -92,6 +94,23 @@ class Serves(Staged):
         daemon = self.staging()
         self.steps(daemon, *dataset("packed"), self.later_epochs_read_nothing_from_storage, self.a_job_of_another_user_has_it_too,
                    self.the_next_daemon_has_it, self.an_end_of_the_process_is_told_once, self.a_smaller_size_holds_at_once)
+
+    def test_a_deleted_dataset_leaves_memory_and_disk_once_no_job_uses_it(self):
+        daemon, (path, source), copy = self.staging(), dataset("packed"), os.path.join(SCRATCH, "deleted")
+        dieselctl("copy", path, copy, check=0)
+        self.fill(daemon, copy, source)
+        of_copy = set(staged(self.folder))  # the other's chunks have the same numbers, but another folder
+        probe(daemon, path, "--source", source)
+        user = Client(daemon.socket)
+        user.open_dataset(copy)
+        dieselctl("delete", "--yes", copy, check=0)
+        probe(daemon, path, "--source", source)  # takes longer than the daemon needs to notice
+        self.assertEqual(len(daemon.status()["datasets"]), 2)
+        user.socket.close()
+        daemon.wait_for("the removal", lambda s: [d["path"] for d in s["datasets"]] == [path])
+        wait_until("the end of the files", lambda: not of_copy & set(staged(self.folder)))
+        self.assertLessEqual(daemon.status()["stage"]["chunks"], len(chunk_files(path)))
+        probe(daemon, path, "--source", source)
 
     def later_epochs_read_nothing_from_storage(self, daemon, path, source):
         self.served_from_staging(daemon, path, source)

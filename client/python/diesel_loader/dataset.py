@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import collections.abc
+import contextlib
 import copy
 import ctypes
 import errno
@@ -163,6 +164,26 @@ def part_sizes(lengths: Sequence[float], total: int) -> list[int]:
 _of_thread = threading.local()  # scratch: memory of COPIED_BYTES that samples are copied through
 
 
+@contextlib.contextmanager
+def _scratch(size: int) -> Iterator[bytearray]:
+    """Memory of at least this size for a while, with any contents."""
+    if size > COPIED_BYTES:
+        native.retain_freed()
+        yield native.new_bytearray(size)
+        return
+    memory = vars(_of_thread).pop("scratch", None) or bytearray(COPIED_BYTES)  # taken away: a signal's handler may read, too
+    try:
+        yield memory
+    finally:
+        _of_thread.scratch = memory
+
+
+def _sizes(infos: Any) -> list[int]:
+    """Returns the lengths of samples, from an array of native.SampleInfo, which is not empty."""
+    sizes: list[int] = (native.c_uint32 * (2 * len(infos))).from_buffer(infos)[::2]
+    return sizes
+
+
 def _space(numpy: Any, out: Any, size: int) -> Any:
     """Returns an array of `size` bytes, in the memory of `out` unless that is None. Raises ValueError."""
     if out is None:
@@ -311,6 +332,18 @@ class Dataset:
 
     def _dicts(self, numbers: list[int], pieces: list[bytearray], labels: list[int]) -> list[Any]:
         return self.decoded(decode.items_of(pieces), len(numbers), labels, numbers) if numbers else []
+
+    def _many_dicts(self, chosen: list[int], infos: Any) -> list[Any]:
+        """Returns what decoded() does for several samples. Only the chosen fields become objects of their own."""
+        if not chosen:
+            return []
+        labels = self._labels(infos)
+        if self.reader and not self.reader.finds:
+            return self._dicts(chosen, [bytearray()] * len(chosen), labels)
+        sizes = _sizes(infos)
+        with _scratch(sum(sizes)) as memory:
+            address = self._pack_list(chosen, memory)
+            return self.decoded(decode.items_at(address, sizes), len(chosen), labels, chosen)
 
     def with_classes(self, classes: Iterable[str]) -> Self:
         """Returns the dataset with its classes numbered as in this list, such as the `classes` of another dataset.
@@ -495,23 +528,24 @@ class Dataset:
 
     def _read_as(self, chosen: list[int], infos: Any) -> list[bytearray]:
         """Returns the bytes of samples whose native.SampleInfo are known."""
-        n = len(chosen)
-        if n == 0:
+        if not chosen:
             return []
-        sizes = [self.equal_bytes] * n if self.equal_bytes else (native.c_uint32 * (2 * n)).from_buffer(infos)[::2]
+        sizes = _sizes(infos)
         ends = list(itertools.accumulate(sizes))
         if ends[-1] > COPIED_BYTES:
             native.retain_freed()
             pieces = [native.new_bytearray(size) for size in sizes]
             self._fill(chosen, [native.address_of(piece) for piece in pieces], sizes)
             return pieces
-        # Taken away meanwhile: a signal's handler may read samples, too.
-        scratch = vars(_of_thread).pop("scratch", None) or bytearray(COPIED_BYTES)
-        numbers = (native.c_uint64 * n)(*chosen)
-        self._pack(ctypes.addressof(numbers), n, native.address_of(scratch), COPIED_BYTES)
-        pieces = [scratch[end - size:end] for end, size in zip(ends, sizes)]
-        _of_thread.scratch = scratch
-        return pieces
+        with _scratch(ends[-1]) as memory:
+            self._pack_list(chosen, memory)
+            return [memory[end - size:end] for end, size in zip(ends, sizes)]
+
+    def _pack_list(self, chosen: list[int], memory: bytearray) -> int:
+        """Reads samples one after another into memory. Returns its address."""
+        numbers, address = (native.c_uint64 * len(chosen))(*chosen), native.address_of(memory)
+        self._pack(ctypes.addressof(numbers), len(chosen), address, len(memory))
+        return address
 
     def _infos(self, chosen: list[int]) -> Any:
         """Returns an array of native.SampleInfo. Raises OSError: no such sample."""
@@ -669,9 +703,9 @@ class Dataset:
         """Returns [self[i] for i in indices], with few requests. PyTorch's DataLoader calls it for a batch."""
         chosen = self._numbers_of(indices)
         infos = self._infos(chosen)
-        is_read = not self.reader or self.reader.finds
-        pieces, labels = self._read_as(chosen, infos) if is_read else [bytearray()] * len(chosen), self._labels(infos)
-        return [sample for sample, _ in self._dicts(chosen, pieces, labels)] if self.reader else list(zip(pieces, labels))
+        if self.reader:
+            return [sample for sample, _ in self._many_dicts(chosen, infos)]
+        return list(zip(self._read_as(chosen, infos), self._labels(infos)))
 
     def _getitems(self, indices: Iterable[Any]) -> list[Any]:
         """Does the same for Grain, whose RandomAccessDataSource a dataset is."""

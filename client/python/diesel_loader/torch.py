@@ -95,23 +95,23 @@ class Dataset(served.Dataset, torch.utils.data.Dataset):
             return super().__getitem__(i)
         number = self.number(i)
         if self.reader:
-            return self._finished([number], [self.read(number)], [self.label(number)])[0]
+            label = self.label(number)
+            return self._finished(self._dicts([number], [self.read(number)], [label]), [number], [label])[0]
         return self._assembly().sample(_tensor(self.read(number)), number, self.label(number))
 
     def __getitems__(self, indices):
         chosen = [self.number(i) for i in indices]
         infos = self._infos(chosen)
         if self.reader:
-            return self._finished(chosen, self._read_as(chosen, infos), self._labels(infos))
+            return self._finished(self._many_dicts(chosen, infos), chosen, self._labels(infos))
         sample = self._assembly().sample
         return [sample(_tensor(data), number, label)
                 for data, number, label in zip(self._read_as(chosen, infos), chosen, self._labels(infos))]
 
-
-    def _finished(self, numbers, pieces, labels):
-        """Returns the dicts of samples with fields, after loader and transforms."""
+    def _finished(self, dicts, numbers, labels):
+        """Returns samples with fields after loader and transforms. dicts: as decoded() returns them."""
         finish = self._assembly().finish
-        return [finish(*one, number, label) for one, number, label in zip(self._dicts(numbers, pieces, labels), numbers, labels)]
+        return [finish(*one, number, label) for one, number, label in zip(dicts, numbers, labels)]
 
 
 def _tensor(data):

@@ -48,6 +48,15 @@ def items_of(pieces: Sequence[bytearray]) -> Any:
     return items
 
 
+def items_at(address: int, sizes: Sequence[int]) -> Any:
+    """Returns samples that lie one after another in memory as an array of native.Item."""
+    items = (native.Item * len(sizes))()
+    for item, size in zip(items, sizes):
+        item.data, item.bytes = address or None, size
+        address += size
+    return items
+
+
 class Found:
     """Fields of several samples, in columns: value i of column k is at addresses[k * n + i]. order: the names of all fields that
     samples have in batches, with those that are not stored values."""

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -416,6 +417,16 @@ static void test_segments_are_of_ones_own_dataset(void **state)
 	m.segment.segment = SEGMENT_MAX - 1;
 	assert_int_equal(ask(fd[0], &m, NULL, 0, &fds), 0);
 	refused(&m, -ENOENT, "no such chunk segment");
+	/* The table of chunks, too, is one's own dataset's, and for reading. */
+	for (int i = 0; i < 2; i++) {
+		protocol_init(&m, WIRE_RESIDENTS);
+		assert_int_equal(ask(fd[i], &m, NULL, 0, &fds), 0);
+		assert_int_equal(m.header.type, WIRE_RESIDENTS_REPLY);
+		assert_int_equal(m.residents_reply.n_chunks, plans[i].n_samples / 2);
+		assert_int_equal(fcntl(fds.fd[0], F_GETFL) & O_ACCMODE, O_RDONLY);
+		assert_ptr_equal(mmap(NULL, 8, PROT_READ | PROT_WRITE, MAP_SHARED, fds.fd[0], 0), MAP_FAILED);
+		wire_fds_close(&fds);
+	}
 	for (int i = 0; i < 2; i++) {
 		close(control[i]);
 		close(fd[i]);

@@ -6,189 +6,13 @@
 #include <stdlib.h>
 
 #include "analyzer/analysis.h"
+#include "checkpoint_cost.h"
 #include "analyzer/timeline/calls.h"
 #include "analyzer/shares/checkpoint.h"
 #include "lib/cleanup.h"
 #include "lib/sorted.h"
 #include "analyzer/shares/partition.h"
 #include "analyzer/waits/window.h"
-
-#define STEPS_MIN 5 /* minimum steps during saves, and minimum other steps */
-
-_Static_assert(CHECKPOINT_TAIL_SHARES == SHARE_COUNT, "a share each");
-
-/* Sums over steps of one kind. Checkpoint stalls are counted elsewhere, and compiling has nothing to do with
- * checkpoints: both are left out. */
-struct kind {
-	size_t n;
-	double ns, squares, gil_ns;
-	double share_ns[SHARE_COUNT];
-};
-
-static bool is_during_save(const struct checkpoint_report *report, const struct analysis_step *step)
-{
-	for (size_t i = sorted_count(report->n_items, k, report->items[k].end_ns <= step->begin_ns);
-	     i < report->n_items && report->items[i].begin_ns < step->end_ns; i++)
-		if (report->items[i].background)
-			return true;
-	return false;
-}
-
-static void step_add(const struct study *study, const struct analysis_step *step, struct kind *kind)
-{
-	double ns = (double)(step->end_ns - step->begin_ns - step->share_ns[SHARE_CHECKPOINT_STALL] -
-			     step->share_ns[SHARE_COMPILING]);
-
-	kind->n++;
-	kind->ns += ns;
-	kind->squares += ns * ns;
-	kind->gil_ns += (double)partition_gil_ns(study->partition, step->begin_ns, step->end_ns);
-	for (size_t k = 0; k < SHARE_COUNT; k++)
-		if (k != SHARE_CHECKPOINT_STALL && k != SHARE_COMPILING)
-			kind->share_ns[k] += (double)step->share_ns[k];
-}
-
-static double variance(const struct kind *kind)
-{
-	double n = (double)kind->n, mean_ns = kind->ns / n;
-
-	return fmax(0, kind->squares / n - mean_ns * mean_ns) / (n - 1);
-}
-
-/* Compares the steps during background saves with the others. Leaves out the first step, which waits for
- * workers to start. */
-static int checkpoint_tail_find(const struct study *study, struct checkpoint_report *report)
-{
-	const struct window *window = study->window;
-	struct kind during = {0}, others = {0};
-	struct checkpoint_tail *tail;
-	double ratio;
-
-	for (size_t i = 1; i < window->n_steps; i++)
-		step_add(study, &window->steps[i],
-			 is_during_save(report, &window->steps[i]) ? &during : &others);
-	if (during.n < STEPS_MIN || others.n < STEPS_MIN)
-		return 0;
-	tail = report->tail = calloc(1, sizeof(*tail));
-	if (!tail)
-		return -ENOMEM;
-	ratio = (double)during.n / (double)others.n;
-	tail->n_during = during.n;
-	tail->n_others = others.n;
-	tail->ns = during.ns - ratio * others.ns;
-	tail->error_ns = 2 * (double)during.n * sqrt(variance(&during) + variance(&others));
-	tail->gil_ns = during.gil_ns - ratio * others.gil_ns;
-	for (size_t k = 0; k < SHARE_COUNT; k++)
-		tail->share_ns[k] = during.share_ns[k] - ratio * others.share_ns[k];
-	return 0;
-}
-
-/*
- * Cost of the copy that the trainer makes of a state, for others to write. clone(), deepcopy() and .cpu()
- * look like any other computing, so the cost of a save is the excess time of the step in which the save
- * begins.
- */
-
-#define STEPS_MIN 5  /* minimum steps without a save; fewer do not show how long a step is */
-#define SURE      4  /* standard errors that the excess must be above 0 */
-#define BEFORE    16 /* maximum steps until the writer starts: it takes over the copy, pickles, opens a file */
-
-/* Returns the computing time of the step: waits for data have other causes, and stalls are counted
- * already. */
-static double compute_ns(const struct analysis_step *step)
-{
-	return (double)(step->share_ns[SHARE_DEVICE] + step->share_ns[SHARE_CPU_STARVED] +
-			step->share_ns[SHARE_OTHER]);
-}
-
-/* Returns the step in which the item begins; n_steps: none, or a step that also does other things. */
-static size_t step_of(const struct window *window, const struct checkpoint_item *item)
-{
-	size_t k = sorted_count(window->n_steps, i, window->steps[i].end_ns <= item->begin_ns);
-
-	return k < window->n_steps && k && !window->steps[k].excluded ? k : window->n_steps;
-}
-
-/* Sums the excess of the steps that come `before` steps ahead of the start of a save. *ret_n: their
- * number. */
-static double excess_ns(const struct window *window, const struct checkpoint_report *report, size_t before,
-			double median_ns, size_t *ret_n)
-{
-	double sum_ns = 0;
-
-	*ret_n = 0;
-	for (size_t i = 0; i < report->n_items; i++) {
-		size_t k = step_of(window, &report->items[i]);
-
-		if (!report->items[i].background || k == window->n_steps || k <= before ||
-		    window->steps[k - before].excluded)
-			continue;
-		sum_ns += compute_ns(&window->steps[k - before]) - median_ns;
-		++*ret_n;
-	}
-	return sum_ns;
-}
-
-/* Finds the median of the steps, and their spread: 1.48 times the median distance, which estimates the
- * standard deviation. */
-static double median_find(const struct window *window, double *values, double *ret_sigma_ns)
-{
-	size_t n = 0;
-	double median_ns;
-
-	for (size_t k = 1; k < window->n_steps; k++) /* the first one waits for workers to start */
-		if (!window->steps[k].excluded)
-			values[n++] = compute_ns(&window->steps[k]);
-	if (!n)
-		return NAN;
-	qsort(values, n, sizeof(*values), compare_double);
-	median_ns = values[n / 2];
-	for (size_t k = 0; k < n; k++)
-		values[k] = fabs(values[k] - median_ns);
-	qsort(values, n, sizeof(*values), compare_double);
-	*ret_sigma_ns = 1.48 * values[n / 2];
-	return median_ns;
-}
-
-/* Returns the number of steps before a save begins that certainly belong to no earlier save. */
-static size_t steps_between(const struct window *window, const struct checkpoint_report *report)
-{
-	size_t least = BEFORE + 1;
-
-	for (size_t i = 1; i < report->n_items; i++) {
-		size_t from = step_of(window, &report->items[i - 1]), to = step_of(window, &report->items[i]);
-
-		if (to > from && to < window->n_steps && to - from < least)
-			least = to - from;
-	}
-	return least;
-}
-
-/* Fills in report->copy_ns from its items. -ENOMEM. */
-static int checkpoint_copy_find(const struct study *study, struct checkpoint_report *report)
-{
-	const struct window *window = study->window;
-	double *values = calloc(window->n_steps + 1, sizeof(*values));
-	double median_ns, sigma_ns = 0, most_ns = 0;
-	size_t n_before;
-
-	if (!values)
-		return -ENOMEM;
-	median_ns = median_find(window, values, &sigma_ns);
-	free(values);
-	if (isnan(median_ns) || window->n_steps < report->n_items + STEPS_MIN)
-		return 0;
-	n_before = steps_between(window, report);
-	for (size_t before = 0; before < n_before; before++) {
-		size_t n = 0;
-		double sum_ns = excess_ns(window, report, before, median_ns, &n);
-
-		if (n && sum_ns > SURE * sigma_ns * sqrt((double)n))
-			most_ns = fmax(most_ns, sum_ns / (double)n);
-	}
-	report->copy_ns = most_ns;
-	return 0;
-}
 
 #define LOCK_WAIT_NS UINT64_C(6000000) /* CPython's switch interval, plus a margin */
 #define FDS_MAX      1024 /* tracked descriptors; enough, because Linux assigns the lowest free number */
@@ -452,34 +276,18 @@ static void stall_fill(struct checkpoint_finder *finder, struct checkpoint_item 
 	item->stall_ns = share_ns[SHARE_CHECKPOINT_STALL];
 }
 
-static void advise(struct checkpoint_finder *finder, uint64_t stall_ns)
+/* Sets the mean number of steps from one checkpoint to the next. */
+static void interval_set(struct checkpoint_finder *finder)
 {
 	struct checkpoint_report *report = finder->report;
 	const struct window *window = finder->study->window;
-	double n = (double)report->n_items, rest_ns = (double)(window->observed_ns - stall_ns);
-	double copies_ns = (double)report->n_background * report->copy_ns, sum_ns = 0, full_ns = 0, step_ns;
 
-	for (size_t i = 0; i < window->n_steps; i++)
-		rest_ns -= (double)window->steps[i].share_ns[SHARE_COMPILING];
-	for (size_t i = 0; i < report->n_items; i++) {
-		stall_fill(finder, &report->items[i]);
-		sum_ns += (double)report->items[i].stall_ns;
-		full_ns += (double)(report->items[i].end_ns - report->items[i].begin_ns);
-	}
-	sum_ns += copies_ns;
-	full_ns += copies_ns;
-	rest_ns -= copies_ns;
-	step_ns = window->n_steps ? rest_ns / (double)window->n_steps : 0;
 	report->interval_steps = NAN;
 	if (report->n_items > 1)
 		report->interval_steps =
 		    (double)(steps_until(window, report->items[report->n_items - 1].begin_ns) -
 			     steps_until(window, report->items[0].begin_ns)) /
-		    (n - 1);
-	report->overhead = rest_ns > 0 ? sum_ns / rest_ns : NAN;
-	report->advised_steps = checkpoint_interval(full_ns / n, sum_ns / n, step_ns, report->overhead_max);
-	report->advised_overhead =
-	    report->advised_steps ? sum_ns / n / ((double)report->advised_steps * step_ns) : NAN;
+		    (double)(report->n_items - 1);
 }
 
 static int find(struct checkpoint_finder *finder, uint64_t stall_ns)
@@ -503,11 +311,10 @@ static int find(struct checkpoint_finder *finder, uint64_t stall_ns)
 		r = items_make(finder, &ends);
 	interval_list_free(&ends);
 	if (r == 0 && finder->report->n_items) {
-		r = checkpoint_copy_find(finder->study, finder->report);
-		if (r == 0) {
-			advise(finder, stall_ns);
-			r = checkpoint_tail_find(finder->study, finder->report);
-		}
+		for (size_t i = 0; i < finder->report->n_items; i++)
+			stall_fill(finder, &finder->report->items[i]);
+		interval_set(finder);
+		r = checkpoint_cost_find(finder->study, stall_ns, finder->report);
 	}
 	return r;
 }

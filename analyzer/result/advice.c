@@ -415,17 +415,26 @@ static void advice_on_fetch(struct advice_plan *plan)
 		    "Use %u workers instead of %u, if the storage serves several readers at once", 2 * n, n);
 }
 
-/* Recommends CheckFreq's checkpoint interval if that lowers the overhead, and if it is longer than the job's
- * own interval or that is unknown. Returns true if it did. */
+/* Recommends CheckFreq's checkpoint interval if it is longer than the job's own, or that is unknown. Where
+ * the cost of a save is not clear, the advice is a range. Returns true if it did. */
 static bool on_interval(struct advice_plan *plan)
 {
 	const struct checkpoint_report *report = plan->analysis->checkpoints;
-	double factor;
+	double most = report ? fmax(report->overhead_max, report->advised_overhead) : 0, factor;
 
-	if (!report || !report->advised_steps || !(report->advised_overhead < report->overhead))
+	if (!report || !(report->overhead > most))
 		return false;
-	factor = (1 + report->overhead) / (1 + report->advised_overhead);
-	if (report->interval_steps < report->advised_steps)
+	factor = (1 + report->overhead) / (1 + most);
+	if (!report->advised_steps && report->interval_steps < report->advised_least)
+		advice_add(plan, factor, CONFIDENCE_MEDIUM, NULL,
+			   "Write a checkpoint every %u to %u steps instead of every %.0f, to spend at most "
+			   "%.0f %% of the time on them instead of %.0f %%; record more saves for a better "
+			   "figure",
+			   report->advised_least, report->advised_most, report->interval_steps,
+			   100 * report->overhead_max, 100 * report->overhead);
+	else if (!report->advised_steps)
+		return false;
+	else if (report->interval_steps < report->advised_steps)
 		advice_add(plan, factor, CONFIDENCE_HIGH, NULL,
 			   "Write a checkpoint every %u steps instead of every %.0f: that costs %.1f %% "
 			   "instead of %.0f %%",
@@ -446,24 +455,26 @@ static bool in_background(const struct checkpoint_report *report)
 	return report && 2 * report->n_background > report->n_items;
 }
 
-/* Returns the part of the time that went to copies of states for saves in the background, which counts as
- * computing. */
-static double copy_ratio(const struct analysis *analysis)
+/* Returns the part of the time that saves in the background cost beyond stalls: copies and slower steps, as
+ * far as they are certain. It counts in other shares. */
+static double beyond_ratio(const struct analysis *analysis)
 {
 	const struct checkpoint_report *report = analysis->checkpoints;
+	const struct checkpoint_tail *tail = report ? report->tail : NULL;
+	double ns = report ? report->copy_ns * (double)report->n_background : 0;
 
-	return report && analysis->window.observed_ns
-		   ? report->copy_ns * (double)report->n_background / (double)analysis->window.observed_ns
-		   : 0;
+	if (tail && tail->ns > tail->error_ns)
+		ns += tail->ns;
+	return analysis->window.observed_ns ? ns / (double)analysis->window.observed_ns : 0;
 }
 
 static void on_checkpoint(struct advice_plan *plan)
 {
 	const struct analysis *analysis = plan->analysis;
-	double copy = copy_ratio(analysis);
-	double checkpoint = fmin(1, advice_share(analysis, SHARE_CHECKPOINT_STALL) + copy);
+	double beyond = beyond_ratio(analysis);
+	double checkpoint = fmin(1, advice_share(analysis, SHARE_CHECKPOINT_STALL) + beyond);
 
-	if (analysis_steady_ratio(analysis, SHARE_CHECKPOINT_STALL) + copy < ADVICE_NOTABLE)
+	if (analysis_steady_ratio(analysis, SHARE_CHECKPOINT_STALL) + beyond < ADVICE_NOTABLE)
 		return;
 	if (!in_background(analysis->checkpoints))
 		advice_add(plan, advice_gain_of(checkpoint), CONFIDENCE_HIGH, NULL,

@@ -147,7 +147,7 @@ static void checkpoint_row(const struct html *html, size_t i)
 void html_checkpoints(const struct html *html)
 {
 	const struct checkpoint_report *report = html->analysis->checkpoints;
-	char tail[320];
+	char text[400];
 
 	if (!report || !report->n_items)
 		return;
@@ -155,12 +155,8 @@ void html_checkpoints(const struct html *html)
 	fputs("<p>", html->stream);
 	if (isfinite(report->interval_steps))
 		fprintf(html->stream, "One every %.0f steps. ", report->interval_steps);
-	if (report->advised_steps)
-		fprintf(
-		    html->stream,
-		    "To spend at most %.0f %% of the time on checkpoints: save one every %u steps (%.1f %%).",
-		    100 * report->overhead_max, report->advised_steps, 100 * report->advised_overhead);
-	fprintf(html->stream, " %s", words_tail(tail, sizeof(tail), html->analysis));
+	fputs(words_interval(text, sizeof(text), html->analysis), html->stream);
+	fprintf(html->stream, " %s", words_tail(text, sizeof(text), html->analysis));
 	fputs("</p>\n<div class=\"scroll\"><table><thead><tr><th class=\"n\">at</th><th "
 	      "class=\"n\">stall</th><th "
 	      "class=\"n\">written</th><th class=\"n\">in write</th><th class=\"n\">in fsync</th><th "

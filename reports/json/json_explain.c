@@ -233,6 +233,7 @@ static json_t *checkpoint_items(const struct analysis *analysis)
 		r |= json_object_set_new(object, "begin_s", json_seconds(begin_ns));
 		r |= json_object_set_new(object, "wall_s", json_seconds(item->end_ns - item->begin_ns));
 		r |= json_object_set_new(object, "stall_s", json_seconds(item->stall_ns));
+		r |= json_object_set_new(object, "wait_s", json_seconds(item->wait_ns));
 		r |= json_object_set_new(object, "bytes", json_count(item->bytes));
 		r |= json_object_set_new(object, "write_s", json_seconds(item->write_ns));
 		r |= json_object_set_new(object, "fsync_s", json_seconds(item->fsync_ns));
@@ -272,6 +273,20 @@ static json_t *checkpoint_tail(const struct checkpoint_tail *tail)
 	return object;
 }
 
+/* Sets what one save costs; null where it is not known. */
+static int set_cost(json_t *checkpoints, const struct checkpoint_report *from)
+{
+	bool known = from->n_costs > 0;
+	double second = (double)NS_PER_S;
+	int r = json_object_set_new(checkpoints, "cost_s",
+				    known ? json_number(from->cost_ns / second) : json_null());
+
+	r |= json_object_set_new(checkpoints, "cost_error_s",
+				 known ? json_number(from->cost_error_ns / second) : json_null());
+	return r | json_object_set_new(checkpoints, "wait_s",
+				       known ? json_number(from->wait_ns / second) : json_null());
+}
+
 int json_set_checkpoints(json_t *root, const struct analysis *analysis)
 {
 	const struct checkpoint_report *from = analysis->checkpoints;
@@ -284,12 +299,19 @@ int json_set_checkpoints(json_t *root, const struct analysis *analysis)
 	r |= json_object_set_new(checkpoints, "items", checkpoint_items(analysis));
 	r |= json_object_set_new(checkpoints, "tail", checkpoint_tail(from->tail));
 	r |= json_object_set_new(checkpoints, "copy_s", json_number(from->copy_ns / (double)NS_PER_S));
+	r |= set_cost(checkpoints, from);
 	r |= json_object_set_new(checkpoints, "interval_steps", json_number(from->interval_steps));
 	r |= json_object_set_new(checkpoints, "overhead", json_number(from->overhead));
 	r |= json_object_set_new(checkpoints, "overhead_max", json_number(from->overhead_max));
 	r |= json_object_set_new(checkpoints, "advised_steps",
 				 from->advised_steps ? json_count(from->advised_steps) : json_null());
+	r |= json_object_set_new(checkpoints, "advised_least",
+				 from->advised_most ? json_count(from->advised_least) : json_null());
+	r |= json_object_set_new(checkpoints, "advised_most",
+				 from->advised_most ? json_count(from->advised_most) : json_null());
 	r |= json_object_set_new(checkpoints, "advised_overhead",
 				 from->advised_steps ? json_number(from->advised_overhead) : json_null());
+	r |= json_object_set_new(checkpoints, "unclear",
+				 from->unclear ? json_string(from->unclear) : json_null());
 	return r | json_object_set_new(root, "checkpoints", checkpoints);
 }

@@ -191,7 +191,7 @@ void text_checkpoints(const struct layout *layout, const struct analysis *analys
 {
 	const struct checkpoint_report *report = analysis->checkpoints;
 	uint64_t stall_ns = 0, bytes = 0, fsync_ns = 0;
-	char stall[24], size[16], fsync[24], every[48] = "", advice[96] = "", copy[64] = "", tail[320];
+	char stall[24], size[16], fsync[24], every[48] = "", copy[64] = "", text[400];
 
 	if (!report || !report->n_items)
 		return;
@@ -202,20 +202,18 @@ void text_checkpoints(const struct layout *layout, const struct analysis *analys
 	}
 	if (isfinite(report->interval_steps))
 		snprintf(every, sizeof(every), ", one every %.0f steps", report->interval_steps);
-	if (report->advised_steps)
-		snprintf(advice, sizeof(advice),
-			 " To spend at most %.0f %% of the time on checkpoints: save one every %u steps.",
-			 100 * report->overhead_max, report->advised_steps);
 	if (report->copy_ns > 0)
 		snprintf(copy, sizeof(copy), ", %s to copy the state",
 			 units_format_duration(fsync, sizeof(fsync), (uint64_t)report->copy_ns));
 	layout_heading(layout, "Checkpoints");
-	layout_line(layout, "%zu%s; on average %s of stall (%s in fsync)%s, %s written.%s", report->n_items,
+	layout_line(layout, "%zu%s; on average %s of stall (%s in fsync)%s, %s written.", report->n_items,
 		    every, units_format_duration(stall, sizeof(stall), stall_ns / report->n_items),
 		    units_format_duration(fsync, sizeof(fsync), fsync_ns / report->n_items), copy,
-		    units_format_bytes(size, sizeof(size), bytes / report->n_items), advice);
-	if (words_tail(tail, sizeof(tail), analysis)[0])
-		layout_line(layout, "%s", tail);
+		    units_format_bytes(size, sizeof(size), bytes / report->n_items));
+	if (words_tail(text, sizeof(text), analysis)[0])
+		layout_line(layout, "%s", text);
+	if (words_interval(text, sizeof(text), analysis)[0])
+		layout_line(layout, "%s", text);
 }
 
 void text_ranks(const struct layout *layout, const struct analysis *analysis)

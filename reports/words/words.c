@@ -144,6 +144,43 @@ char *words_tail(char *buffer, size_t size, const struct analysis *analysis)
 	return buffer;
 }
 
+/* Appends the cost of a save and its error: "70 ms, give or take 24 ms". */
+static void append_cost(char *buffer, size_t size, const struct checkpoint_report *report)
+{
+	char time[24];
+
+	append(buffer, size, "A save costs training %s",
+	       units_format_duration(time, sizeof(time), (uint64_t)report->cost_ns));
+	append(buffer, size, ", give or take %s",
+	       units_format_duration(time, sizeof(time), (uint64_t)report->cost_error_ns));
+	if (report->wait_ns > report->cost_ns / 20)
+		append(buffer, size, ", and waits %s for the save before it",
+		       units_format_duration(time, sizeof(time), (uint64_t)report->wait_ns));
+	append(buffer, size, ".");
+}
+
+char *words_interval(char *buffer, size_t size, const struct analysis *analysis)
+{
+	const struct checkpoint_report *report = analysis->checkpoints;
+
+	buffer[0] = '\0';
+	if (report->n_costs)
+		append_cost(buffer, size, report);
+	if (!report->advised_steps && !report->unclear)
+		return buffer;
+	append(buffer, size, "%sTo spend at most %.0f %% of the time on checkpoints: ", buffer[0] ? " " : "",
+	       100 * report->overhead_max);
+	if (report->advised_steps)
+		append(buffer, size, "save one every %u steps (%.1f %%).", report->advised_steps,
+		       100 * report->advised_overhead);
+	else if (report->advised_most)
+		append(buffer, size, "save one every %u to %u steps; more is not clear, because %s.",
+		       report->advised_least, report->advised_most, report->unclear);
+	else
+		append(buffer, size, "how often to save is not clear, because %s.", report->unclear);
+	return buffer;
+}
+
 char *words_unrecorded(char *buffer, size_t size, const struct analysis *analysis)
 {
 	char time[24], detail[16];

@@ -36,6 +36,10 @@ char *words_approximate(char *buffer, size_t size, const struct analysis *analys
  * 0.4 s), fetch stall 0.3 s."; "" if that is within the noise. */
 char *words_tail(char *buffer, size_t size, const struct analysis *analysis);
 
+/* "A save costs training 70 ms, give or take 9 ms. To spend at most 5 % of the time on checkpoints: save one
+ * every 42 steps (4.9 %)."; "" if nothing is known. */
+char *words_interval(char *buffer, size_t size, const struct analysis *analysis);
+
 /* "Predicted 1.60x faster (1.40 to 1.80); confidence: high" */
 char *words_gain(char *buffer, size_t size, const struct analysis_action *action);
 

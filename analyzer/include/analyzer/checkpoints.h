@@ -20,6 +20,7 @@
 struct checkpoint_item {
 	uint64_t begin_ns, end_ns;
 	uint64_t stall_ns;     /* stall of the trainer */
+	uint64_t wait_ns;      /* part of stall_ns: the next save waited until this one was complete */
 	uint64_t bytes;        /* written, or mapped for writing */
 	uint64_t write_ns;     /* time in write calls */
 	uint64_t fsync_ns;     /* time in fsync and the like */
@@ -28,10 +29,11 @@ struct checkpoint_item {
 	bool background;       /* written by a thread or process other than the trainer */
 };
 
-/* Compares the steps during a background save (another thread or process writes a checkpoint) with the other
- * steps. The difference is the save's cost beyond its stall: it computes, holds the interpreter lock, and
- * fills storage and page cache. The cost appears in the shares. Cores, lock and memory appear in cpu_starved
- * and device; storage, page cache and workers in fetch and prep. All values are sums over the steps. */
+/* Compares the steps during a background save (another thread or process writes a checkpoint), without the
+ * one in which the state is copied, with the other steps. The difference is the save's cost beyond its stall:
+ * it computes, holds the interpreter lock, and fills storage and page cache. The cost appears in the shares.
+ * Cores, lock and memory appear in cpu_starved and device; storage, page cache and workers in fetch and prep.
+ * All values are sums over the steps. */
 struct checkpoint_tail {
 	size_t n_during, n_others;               /* steps during a background save; other steps */
 	double ns;                               /* excess time of the n_during steps, in total; <= 0: none */
@@ -46,12 +48,20 @@ struct checkpoint_report {
 	struct checkpoint_item *items;
 	size_t n_items, n_background;
 	/* Mean cost of copying a state for a background save, beyond the stalls: the extra computing of the
-	 * steps in which saves begin. 0: none is certain. */
+	 * steps in which it is copied. 0: none is certain. */
 	double copy_ns;
-	double interval_steps;   /* mean number of steps between two checkpoints; NAN: fewer than two */
-	double overhead_max;     /* limit on overhead for the advised interval, e.g. 0.05 */
-	uint32_t advised_steps;  /* CheckFreq's interval; 0: not known */
-	double overhead;         /* ratio of stalls and copies to the rest of the time, as recorded */
+	/* Mean cost of a save for training: stalls without the wait for the save before, copy and slower
+	 * steps. The error has 95 % confidence. The first of several saves is left out. */
+	size_t n_costs; /* saves of which this is the mean; 0: the cost is not known */
+	double cost_ns, cost_error_ns;
+	double wait_ns;        /* mean wait for the save before, in addition */
+	double interval_steps; /* mean number of steps between two checkpoints; NAN: fewer than two */
+	double overhead_max;   /* limit on overhead for the advised interval, e.g. 0.05 */
+	/* CheckFreq's interval: 0 if it is not known. With the cost's error it lies between least and most;
+	 * 0: not known either. */
+	uint32_t advised_steps, advised_least, advised_most;
+	const char *unclear;     /* static text: why advised_steps is not known; NULL: no reason to name */
+	double overhead;         /* ratio of the saves' cost to the rest of the time, as recorded */
 	double advised_overhead; /* overhead with the advised interval */
 };
 

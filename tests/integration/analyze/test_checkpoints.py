@@ -134,12 +134,16 @@ class Checkpoints(unittest.TestCase):
         for percent, bound in ((5, 0.05), (20, 0.2)):
             found = self.report("--checkpoint-overhead", "%d%%" % percent)["checkpoints"]
             self.assertAlmostEqual(found["overhead_max"], bound)
+            # CheckFreq's formula on the report's own figures: o / (p T_step), as the background part is 0. On a busy machine saves may
+            # differ too much for one figure, and the report then has a range.
+            steps = report["wall_s"] / (1 + found["overhead"]) / report["steps"] * bound
+            self.assertAlmostEqual(found["advised_least"], max(1, (found["cost_s"] - found["cost_error_s"]) / steps), delta=1.1)
+            self.assertAlmostEqual(found["advised_most"], (found["cost_s"] + found["cost_error_s"]) / steps, delta=1.1)
+            if found["unclear"]:
+                self.assertIsNone(found["advised_steps"])
+                continue
             self.assertLessEqual(found["advised_overhead"], bound)
-            # CheckFreq's formula on the report's own figures: o / (p T_step), as the background part is 0.
-            steps, wall_s = report["steps"], report["wall_s"]
-            step_s = wall_s * (1 - report["shares"]["checkpoint_stall"]) / steps
-            stall_s = sum(i["stall_s"] for i in found["items"]) / len(found["items"])
-            self.assertAlmostEqual(found["advised_steps"], stall_s / (bound * step_s), delta=1.1)
+            self.assertAlmostEqual(found["advised_steps"], found["cost_s"] / steps, delta=1.1)
         self.assertTrue(any("checkpoint every" in a["text"] for a in report["actions"]), report["actions"])
 
     def test_bad_bound(self):

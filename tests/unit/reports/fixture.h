@@ -249,9 +249,14 @@ static inline void fixture_checkpoints(struct fixture *f)
 	}
 	f->checkpoints = (struct checkpoint_report){.items = f->checkpoint_items,
 						    .n_items = 2,
+						    .n_costs = 2,
+						    .cost_ns = 305.0 * NS_PER_MS,
+						    .cost_error_ns = 12.0 * NS_PER_MS,
 						    .interval_steps = 50,
 						    .overhead_max = 0.05,
 						    .advised_steps = 61,
+						    .advised_least = 58,
+						    .advised_most = 63,
 						    .advised_overhead = 0.049};
 	f->analysis.checkpoints = &f->checkpoints;
 }

@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "checkpoint_cost.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "analyzer/analysis.h"
+#include "analyzer/base/times.h"
+#include "analyzer/replay/service.h"
+#include "analyzer/shares/checkpoint.h"
+#include "analyzer/shares/partition.h"
+#include "analyzer/waits/window.h"
+#include "lib/sorted.h"
+
+#define STEPS_MIN    5 /* minimum steps of a kind; fewer do not show how long such a step is */
+#define SURE         4 /* standard errors that the excess must be above 0 */
+#define BEFORE       16 /* maximum steps until the writer starts: it takes over the copy, pickles, opens a file */
+#define SAVES_MIN    4    /* with as many saves, the first one is left out: it also allocates and imports */
+#define CLEAR        0.25 /* the advice is clear if its error changes the interval by no more than this */
+#define LOCK_WAIT_NS UINT64_C(6000000) /* CPython's switch interval, plus a margin */
+
+_Static_assert(CHECKPOINT_TAIL_SHARES == SHARE_COUNT, "a share each");
+
+/* Sums over steps. Checkpoint stalls are counted elsewhere, and compiling has nothing to do with checkpoints:
+ * both are left out. */
+struct sums {
+	size_t n;
+	double ns, compute_ns, squares, gil_ns;
+	double share_ns[SHARE_COUNT];
+};
+
+/* A save, its steps, and the steps around it that belong to no save. */
+struct save {
+	bool known;           /* its first step is recorded, and does nothing else either */
+	size_t begin;         /* step in which its writing or copying begins */
+	size_t first, behind; /* its steps: [first, behind) */
+	double stall_ns;      /* all stalls in its steps */
+	double wait_ns;       /* part of stall_ns: until the save before it was complete */
+	double copy_ns;       /* excess of the step in which the state was copied */
+	double excess_ns;     /* excess of all its steps; includes copy_ns */
+};
+
+struct coster {
+	const struct study *study;
+	struct checkpoint_report *report;
+	struct save *saves; /* as report->items */
+	uint8_t *flags;     /* per step */
+	size_t before;      /* steps from the copy to the start of the writing */
+	size_t ahead;       /* steps from the first step that takes longer to the start of the writing */
+	bool copies;        /* copying is certain */
+	struct sums others, during;
+};
+
+#define STEP_SAVES 1 /* belongs to a save */
+#define STEP_APART 2 /* also does things that neither a save nor an ordinary step does */
+
+static double step_ns(const struct analysis_step *step)
+{
+	return (double)(step->end_ns - step->begin_ns - step->share_ns[SHARE_CHECKPOINT_STALL] -
+			step->share_ns[SHARE_COMPILING]);
+}
+
+/* Returns the computing time of the step: waits for data have other causes, and stalls are counted
+ * already. */
+static double compute_ns(const struct analysis_step *step)
+{
+	return (double)(step->share_ns[SHARE_DEVICE] + step->share_ns[SHARE_CPU_STARVED] +
+			step->share_ns[SHARE_OTHER]);
+}
+
+static void step_add(const struct coster *coster, size_t k, struct sums *sums)
+{
+	const struct analysis_step *step = &coster->study->window->steps[k];
+	double ns = step_ns(step);
+
+	sums->n++;
+	sums->ns += ns;
+	sums->compute_ns += compute_ns(step);
+	sums->squares += ns * ns;
+	sums->gil_ns += (double)partition_gil_ns(coster->study->partition, step->begin_ns, step->end_ns);
+	for (size_t i = 0; i < SHARE_COUNT; i++)
+		if (i != SHARE_CHECKPOINT_STALL && i != SHARE_COMPILING)
+			sums->share_ns[i] += (double)step->share_ns[i];
+}
+
+static double variance(const struct sums *sums)
+{
+	double n = (double)sums->n, mean_ns = sums->ns / n;
+
+	return fmax(0, sums->squares / n - mean_ns * mean_ns) / (n - 1);
+}
+
+/* Flags the steps that are like no other: excluded ones, the first of an epoch, which waits for workers to
+ * start, and the first of all. */
+static void flags_set(struct coster *coster)
+{
+	const struct window *window = coster->study->window, *run = coster->study->run;
+	const struct service *service = coster->study->service;
+	size_t offset = run->n_steps ? (size_t)(run->steps - window->steps) : 0;
+
+	coster->flags[0] = STEP_APART;
+	for (size_t k = 0; k < window->n_steps; k++)
+		if (window->steps[k].excluded)
+			coster->flags[k] = STEP_APART;
+	for (size_t i = 0; run->n_steps && i < service->job.n_epochs; i++)
+		if (service->epochs[i].first_step + offset < window->n_steps)
+			coster->flags[service->epochs[i].first_step + offset] = STEP_APART;
+}
+
+/* Returns the step that contains the time; n_steps: none. */
+static size_t step_at(const struct window *window, uint64_t at_ns)
+{
+	size_t k = sorted_count(window->n_steps, i, window->steps[i].end_ns <= at_ns);
+
+	return k < window->n_steps && window->steps[k].begin_ns <= at_ns ? k : window->n_steps;
+}
+
+static void saves_place(struct coster *coster)
+{
+	const struct window *window = coster->study->window;
+
+	for (size_t i = 0; i < coster->report->n_items; i++) {
+		const struct checkpoint_item *item = &coster->report->items[i];
+		struct save *save = &coster->saves[i];
+
+		save->begin = step_at(window, item->begin_ns);
+		save->known = save->begin < window->n_steps && !(coster->flags[save->begin] & STEP_APART);
+		save->first = sorted_count(window->n_steps, k, window->steps[k].end_ns <= item->begin_ns);
+		save->behind = sorted_count(window->n_steps, k, window->steps[k].begin_ns < item->end_ns);
+		if (save->behind < save->first)
+			save->behind = save->first;
+	}
+}
+
+/* Sums the excess of the steps that come `before` steps ahead of the start of a save. *ret_n: their
+ * number. */
+static double excess_ahead(const struct coster *coster, size_t before, double median_ns, size_t *ret_n)
+{
+	const struct analysis_step *steps = coster->study->window->steps;
+	double sum_ns = 0;
+
+	*ret_n = 0;
+	for (size_t i = 0; i < coster->report->n_items; i++) {
+		const struct save *save = &coster->saves[i];
+		size_t k = save->begin - before;
+
+		if (!coster->report->items[i].background || !save->known || save->begin <= before ||
+		    (coster->flags[k] & STEP_APART))
+			continue;
+		sum_ns += compute_ns(&steps[k]) - median_ns;
+		++*ret_n;
+	}
+	return sum_ns;
+}
+
+/* Finds the median of the steps, and their spread: 1.48 times the median distance, which estimates the
+ * standard deviation. */
+static double median_find(const struct coster *coster, double *values, double *ret_sigma_ns)
+{
+	const struct window *window = coster->study->window;
+	size_t n = 0;
+	double median_ns;
+
+	for (size_t k = 0; k < window->n_steps; k++)
+		if (!(coster->flags[k] & STEP_APART))
+			values[n++] = compute_ns(&window->steps[k]);
+	if (!n)
+		return NAN;
+	qsort(values, n, sizeof(*values), compare_double);
+	median_ns = values[n / 2];
+	for (size_t k = 0; k < n; k++)
+		values[k] = fabs(values[k] - median_ns);
+	qsort(values, n, sizeof(*values), compare_double);
+	*ret_sigma_ns = 1.48 * values[n / 2];
+	return median_ns;
+}
+
+/* Returns the number of steps before a save begins that certainly belong to no earlier save. */
+static size_t steps_between(const struct coster *coster)
+{
+	size_t least = BEFORE + 1;
+
+	for (size_t i = 1; i < coster->report->n_items; i++) {
+		const struct save *from = &coster->saves[i - 1], *to = &coster->saves[i];
+
+		if (from->known && to->known && to->begin > from->begin && to->begin - from->begin < least)
+			least = to->begin - from->begin;
+	}
+	return least;
+}
+
+/* Finds how many steps ahead of the writing the state is copied: where the excess is most, and certain. */
+static int copy_place(struct coster *coster)
+{
+	const struct window *window = coster->study->window;
+	double *values = calloc(window->n_steps + 1, sizeof(*values));
+	double median_ns, sigma_ns = 0, most_ns = 0;
+	size_t n_before = steps_between(coster);
+
+	if (!values)
+		return -ENOMEM;
+	median_ns = median_find(coster, values, &sigma_ns);
+	free(values);
+	if (isnan(median_ns) || window->n_steps < coster->report->n_items + STEPS_MIN)
+		return 0;
+	for (size_t before = 0; before < n_before; before++) {
+		size_t n = 0;
+		double sum_ns = excess_ahead(coster, before, median_ns, &n);
+		bool sure = n && sum_ns > SURE * sigma_ns * sqrt((double)n);
+
+		if (sure && sum_ns / (double)n > most_ns) {
+			most_ns = sum_ns / (double)n;
+			coster->before = coster->ahead = before;
+			coster->copies = true;
+		} else if (sure && before == coster->ahead + 1) {
+			coster->ahead = before;
+		}
+	}
+	return 0;
+}
+
+/* Each save begins with its copy, and ends where the next one begins: a step that waits for one and copies
+ * for the next belongs to the next. */
+static void saves_begin(struct coster *coster)
+{
+	for (size_t i = 0; i < coster->report->n_items; i++) {
+		struct save *save = &coster->saves[i], *last = i ? save - 1 : NULL;
+
+		if (coster->report->items[i].background && save->known && save->begin > coster->ahead)
+			save->first = save->begin - coster->ahead;
+		if (last && last->first > save->first)
+			save->first = last->first;
+		if (last && last->behind > save->first)
+			last->behind = save->first;
+		for (size_t k = save->first; k < save->behind; k++)
+			coster->flags[k] |= STEP_SAVES;
+	}
+}
+
+/* Sums the ordinary steps of [first, behind). */
+static void ordinary_add(const struct coster *coster, size_t first, size_t behind, struct sums *sums)
+{
+	for (size_t k = first; k < behind; k++)
+		if (!coster->flags[k])
+			step_add(coster, k, sums);
+}
+
+/* Sums the ordinary steps around the save; all of them, if there are few. So a machine that gets busier
+ * during the recording changes nothing. */
+static struct sums ordinary_around(const struct coster *coster, size_t i)
+{
+	size_t n = coster->report->n_items;
+	struct sums sums = {0};
+
+	ordinary_add(coster, i ? coster->saves[i - 1].behind : 0, coster->saves[i].first, &sums);
+	ordinary_add(coster, coster->saves[i].behind,
+		     i + 1 < n ? coster->saves[i + 1].first : coster->study->window->n_steps, &sums);
+	return sums.n < STEPS_MIN ? coster->others : sums;
+}
+
+/* Returns true if the trainer waited until a save was complete. It differs from other waits: waits for a lock
+ * that both share are shorter. */
+static bool is_wait(const struct study *study, const struct timeline_off *off)
+{
+	return !timeline_off_blocks(off) && off->waking_ns - off->begin_ns > LOCK_WAIT_NS &&
+	       checkpoint_ends(study->timeline, study->partition->saves, off);
+}
+
+/* Adds the part of the wait that lies in the steps of the save. */
+static void wait_add(const struct window *window, const struct timeline_off *off, struct save *save)
+{
+	uint64_t begin_ns, end_ns;
+
+	if (save->first >= save->behind)
+		return;
+	begin_ns = max_ns(off->begin_ns, window->steps[save->first].begin_ns);
+	end_ns = min_ns(off->waking_ns, window->steps[save->behind - 1].end_ns);
+	if (end_ns > begin_ns)
+		save->wait_ns += (double)(end_ns - begin_ns);
+}
+
+/* Finds how long each save waited for the one before it: up to its own first step's end. */
+static void waits_find(struct coster *coster)
+{
+	const struct study *study = coster->study;
+	const struct timeline_thread *trainer = study->roles->trainer;
+	struct checkpoint_item *items = coster->report->items;
+	size_t i = 0;
+
+	for (size_t k = 0; k < trainer->n_offs; k++) {
+		const struct timeline_off *off = &trainer->offs[k];
+		size_t step;
+
+		if (!is_wait(study, off))
+			continue;
+		while (i < coster->report->n_items && items[i].begin_ns < off->waking_ns)
+			i++;
+		if (i == coster->report->n_items)
+			break;
+		step = step_at(study->window, off->waking_ns);
+		if (!i || off->begin_ns < items[i - 1].begin_ns || step < coster->saves[i].first ||
+		    step > coster->saves[i].begin)
+			continue;
+		wait_add(study->window, off, &coster->saves[i - 1]);
+		wait_add(study->window, off, &coster->saves[i]);
+		items[i - 1].wait_ns += off->waking_ns - off->begin_ns;
+	}
+}
+
+static void save_measure(struct coster *coster, size_t i)
+{
+	const struct window *window = coster->study->window;
+	const struct sums around = ordinary_around(coster, i);
+	struct save *save = &coster->saves[i];
+	double n = (double)around.n;
+
+	for (size_t k = save->first; k < save->behind; k++) {
+		const struct analysis_step *step = &window->steps[k];
+		bool copy = coster->copies && coster->report->items[i].background && save->known &&
+			    k + coster->before == save->begin;
+
+		save->stall_ns += (double)step->share_ns[SHARE_CHECKPOINT_STALL];
+		if (coster->flags[k] & STEP_APART)
+			continue;
+		/* A step begins with its data wait, which no copy behind it makes longer. */
+		if (copy)
+			save->copy_ns = compute_ns(step) - around.compute_ns / n;
+		if (copy || k == save->begin)
+			save->excess_ns += compute_ns(step) - around.compute_ns / n;
+		else
+			save->excess_ns += step_ns(step) - around.ns / n;
+		if (!copy && coster->report->items[i].background)
+			step_add(coster, k, &coster->during);
+	}
+}
+
+/* Compares the steps during background saves with the others. */
+static int tail_find(struct coster *coster)
+{
+	struct checkpoint_report *report = coster->report;
+	const struct sums *during = &coster->during, *others = &coster->others;
+	struct checkpoint_tail *tail;
+	double ratio;
+
+	if (during->n < STEPS_MIN || others->n < STEPS_MIN)
+		return 0;
+	tail = report->tail = calloc(1, sizeof(*tail));
+	if (!tail)
+		return -ENOMEM;
+	ratio = (double)during->n / (double)others->n;
+	tail->n_during = during->n;
+	tail->n_others = others->n;
+	tail->ns = during->ns - ratio * others->ns;
+	tail->error_ns = 2 * (double)during->n * sqrt(variance(during) + variance(others));
+	tail->gil_ns = during->gil_ns - ratio * others->gil_ns;
+	for (size_t k = 0; k < SHARE_COUNT; k++)
+		tail->share_ns[k] = during->share_ns[k] - ratio * others->share_ns[k];
+	return 0;
+}
+
+/* Sets the cost of one save, its error, and the mean wait for the save before. */
+static void cost_set(struct coster *coster)
+{
+	struct checkpoint_report *report = coster->report;
+	double sum_ns = 0, squares = 0, steps = 0, excess_ns = 0, n, mean_ns, spread;
+	size_t from = report->n_items >= SAVES_MIN;
+
+	for (size_t i = from; i < report->n_items; i++) {
+		const struct save *save = &coster->saves[i];
+		double ns = save->stall_ns - save->wait_ns + save->excess_ns;
+
+		/* Nothing is known of a background save's copy in a step that also does other things. */
+		if (report->items[i].background && !save->known)
+			continue;
+		report->n_costs++;
+		sum_ns += ns;
+		squares += ns * ns;
+		excess_ns += save->excess_ns;
+		steps += (double)(save->behind - save->first);
+		report->wait_ns += save->wait_ns;
+	}
+	if (!report->n_costs)
+		return;
+	n = (double)report->n_costs;
+	mean_ns = sum_ns / n;
+	report->wait_ns /= n;
+	/* Steps with a save are not shorter because of it: that is chance. */
+	report->cost_ns = fmax(mean_ns, (sum_ns - excess_ns) / n);
+	if (report->n_costs > 2) {
+		spread = sqrt(fmax(0, squares / n - mean_ns * mean_ns) / (n - 1));
+		report->cost_error_ns = 2 * (1 + 1.5 / (n - 1)) * spread; /* about Student's t */
+	} else if (coster->others.n > 1) {
+		steps /= n;
+		spread = variance(&coster->others) * ((double)coster->others.n * steps + steps * steps);
+		report->cost_error_ns = 2 * sqrt(spread / n);
+	}
+}
+
+/* Returns the mean time from the copy of a save to its end. The trainer is done with its own save when that
+ * ends. */
+static double full_find(const struct coster *coster)
+{
+	const struct checkpoint_report *report = coster->report;
+	size_t from = report->n_items >= SAVES_MIN, n = report->n_items - from;
+	double sum_ns = 0;
+
+	for (size_t i = from; i < report->n_items; i++) {
+		const struct checkpoint_item *item = &report->items[i];
+
+		sum_ns += item->background
+			      ? (double)(item->end_ns - item->begin_ns) + fmax(0, coster->saves[i].copy_ns)
+			      : report->cost_ns;
+	}
+	return sum_ns / (double)n;
+}
+
+/* Returns the part of the time that belongs to no save, and sets the overhead. stall_ns: all stalls, with
+ * those of no save. */
+static double rest_find(const struct coster *coster, uint64_t stall_ns)
+{
+	const struct window *window = coster->study->window;
+	double sum_ns = 0, excess_ns = 0, rest_ns = (double)(window->observed_ns - stall_ns);
+
+	for (size_t i = 0; i < window->n_steps; i++)
+		rest_ns -= (double)window->steps[i].share_ns[SHARE_COMPILING];
+	for (size_t i = 0; i < coster->report->n_items; i++) {
+		sum_ns += coster->saves[i].stall_ns;
+		excess_ns += coster->saves[i].excess_ns;
+	}
+	excess_ns = fmax(0, excess_ns);
+	rest_ns -= excess_ns;
+	coster->report->overhead = rest_ns > 0 ? (sum_ns + excess_ns) / rest_ns : NAN;
+	return rest_ns;
+}
+
+static void advise(struct coster *coster, uint64_t stall_ns)
+{
+	struct checkpoint_report *report = coster->report;
+	size_t n_steps = coster->study->window->n_steps;
+	double step_ns = n_steps ? rest_find(coster, stall_ns) / (double)n_steps : 0;
+	double full_ns = full_find(coster), max = report->overhead_max;
+	double least_ns = fmax(0, report->cost_ns - report->cost_error_ns);
+	double most_ns = report->cost_ns + report->cost_error_ns;
+	uint32_t steps = checkpoint_interval(fmax(full_ns, report->cost_ns), report->cost_ns, step_ns, max);
+
+	report->advised_overhead = NAN;
+	if (!steps)
+		return;
+	if (!report->n_costs || coster->others.n < STEPS_MIN) {
+		report->unclear = "too few steps outside of saves were seen to compare with";
+		return;
+	}
+	report->advised_least = checkpoint_interval(fmax(full_ns, report->cost_ns), least_ns, step_ns, max);
+	report->advised_most = checkpoint_interval(fmax(full_ns, most_ns), most_ns, step_ns, max);
+	if (report->advised_most > (1 + CLEAR) * steps + 1 ||
+	    report->advised_least + 1 < (1 - CLEAR) * steps) {
+		report->unclear = "the cost of a save varies too much for the number of saves seen";
+		return;
+	}
+	report->advised_steps = steps;
+	report->advised_overhead = report->cost_ns / ((double)steps * step_ns);
+}
+
+static int measure(struct coster *coster, uint64_t stall_ns)
+{
+	struct checkpoint_report *report = coster->report;
+	double copy_ns = 0, n = 0;
+	int r;
+
+	flags_set(coster);
+	saves_place(coster);
+	r = copy_place(coster);
+	if (r < 0)
+		return r;
+	saves_begin(coster);
+	ordinary_add(coster, 0, coster->study->window->n_steps, &coster->others);
+	waits_find(coster);
+	for (size_t i = 0; i < report->n_items && coster->others.n; i++) {
+		save_measure(coster, i);
+		if (coster->saves[i].copy_ns != 0) {
+			copy_ns += coster->saves[i].copy_ns;
+			n++;
+		}
+	}
+	report->copy_ns = n > 0 ? fmax(0, copy_ns / n) : 0;
+	cost_set(coster);
+	advise(coster, stall_ns);
+	return tail_find(coster);
+}
+
+int checkpoint_cost_find(const struct study *study, uint64_t stall_ns, struct checkpoint_report *report)
+{
+	struct coster coster = {.study = study,
+				.report = report,
+				.saves = calloc(report->n_items + 1, sizeof(*coster.saves)),
+				.flags = calloc(study->window->n_steps + 1, 1)};
+	int r = coster.saves && coster.flags ? measure(&coster, stall_ns) : -ENOMEM;
+
+	free(coster.saves);
+	free(coster.flags);
+	return r;
+}

@@ -63,6 +63,23 @@ const char *analysis_confidence_name(enum analysis_confidence confidence)
 	return "";
 }
 
+const char *checkpoint_cause_name(enum checkpoint_cause cause)
+{
+	switch (cause) {
+	case CHECKPOINT_COPY: return "copy_s";
+	case CHECKPOINT_WRITE: return "write_s";
+	case CHECKPOINT_AWAIT: return "await_s";
+	case CHECKPOINT_WAIT: return "wait_s";
+	case CHECKPOINT_LOCK: return "lock_s";
+	case CHECKPOINT_CORES: return "cores_s";
+	case CHECKPOINT_STORAGE: return "storage_s";
+	case CHECKPOINT_LOADER: return "loader_s";
+	case CHECKPOINT_UNKNOWN: return "unknown_s";
+	case CHECKPOINT_CAUSES: break;
+	}
+	return "";
+}
+
 enum lane_state lane_state_of_share(enum analysis_share share)
 {
 	return share == SHARE_COMPILING ? LANE_COMPILING : (enum lane_state)share;

@@ -32,13 +32,15 @@ struct sums {
 
 /* A save, its steps, and the steps around it that belong to no save. */
 struct save {
-	bool known;           /* its first step is recorded, and does nothing else either */
-	size_t begin;         /* step in which its writing or copying begins */
-	size_t first, behind; /* its steps: [first, behind) */
-	double stall_ns;      /* all stalls in its steps */
-	double wait_ns;       /* part of stall_ns: until the save before it was complete */
-	double copy_ns;       /* excess of the step in which the state was copied */
-	double excess_ns;     /* excess of all its steps; includes copy_ns */
+	bool known;                           /* its first step is recorded, and does nothing else either */
+	size_t begin;                         /* step in which its writing or copying begins */
+	size_t first, behind;                 /* its steps: [first, behind) */
+	double stall_ns;                      /* all stalls in its steps */
+	double wait_ns;                       /* part of stall_ns: until the save before it was complete */
+	double await_ns;                      /* part of stall_ns: other waits for those who save */
+	double copy_ns;                       /* excess of the step in which the state was copied */
+	double excess_ns;                     /* excess of all its steps; includes copy_ns */
+	double gil_ns, share_ns[SHARE_COUNT]; /* excess of its steps without the copy's */
 };
 
 struct coster {
@@ -267,72 +269,115 @@ static bool is_wait(const struct study *study, const struct timeline_off *off)
 	       checkpoint_ends(study->timeline, study->partition->saves, off);
 }
 
-/* Adds the part of the wait that lies in the steps of the save. */
-static void wait_add(const struct window *window, const struct timeline_off *off, struct save *save)
+/* Returns the part of the wait that lies in the steps of the save. */
+static double wait_within(const struct window *window, const struct timeline_off *off,
+			  const struct save *save)
 {
 	uint64_t begin_ns, end_ns;
 
 	if (save->first >= save->behind)
-		return;
+		return 0;
 	begin_ns = max_ns(off->begin_ns, window->steps[save->first].begin_ns);
 	end_ns = min_ns(off->waking_ns, window->steps[save->behind - 1].end_ns);
-	if (end_ns > begin_ns)
-		save->wait_ns += (double)(end_ns - begin_ns);
+	return end_ns > begin_ns ? (double)(end_ns - begin_ns) : 0;
 }
 
-/* Finds how long each save waited for the one before it: up to its own first step's end. */
+/* Returns true if the wait is for save i - 1, by save i: it ends in the first steps of i. */
+static bool is_for_last(const struct coster *coster, const struct timeline_off *off, size_t i)
+{
+	size_t step = step_at(coster->study->window, off->waking_ns);
+
+	return i && i < coster->report->n_items && off->begin_ns >= coster->report->items[i - 1].begin_ns &&
+	       step >= coster->saves[i].first && step <= coster->saves[i].begin;
+}
+
+/* Finds how long each save waited for the one before it, and the other waits for those who save. */
 static void waits_find(struct coster *coster)
 {
 	const struct study *study = coster->study;
 	const struct timeline_thread *trainer = study->roles->trainer;
 	struct checkpoint_item *items = coster->report->items;
+	struct save *saves = coster->saves;
 	size_t i = 0;
 
 	for (size_t k = 0; k < trainer->n_offs; k++) {
 		const struct timeline_off *off = &trainer->offs[k];
-		size_t step;
 
 		if (!is_wait(study, off))
 			continue;
 		while (i < coster->report->n_items && items[i].begin_ns < off->waking_ns)
 			i++;
-		if (i == coster->report->n_items)
-			break;
-		step = step_at(study->window, off->waking_ns);
-		if (!i || off->begin_ns < items[i - 1].begin_ns || step < coster->saves[i].first ||
-		    step > coster->saves[i].begin)
-			continue;
-		wait_add(study->window, off, &coster->saves[i - 1]);
-		wait_add(study->window, off, &coster->saves[i]);
-		items[i - 1].wait_ns += off->waking_ns - off->begin_ns;
+		if (is_for_last(coster, off, i)) {
+			saves[i - 1].wait_ns += wait_within(study->window, off, &saves[i - 1]);
+			saves[i].wait_ns += wait_within(study->window, off, &saves[i]);
+			items[i - 1].wait_ns += off->waking_ns - off->begin_ns;
+		} else if (i) {
+			saves[i - 1].await_ns += wait_within(study->window, off, &saves[i - 1]);
+		}
 	}
+}
+
+static void stalls_sum(const struct window *window, struct save *save)
+{
+	for (size_t k = save->first; k < save->behind; k++)
+		save->stall_ns += (double)window->steps[k].share_ns[SHARE_CHECKPOINT_STALL];
+	save->wait_ns = fmin(save->wait_ns, save->stall_ns);
+	save->await_ns = fmin(save->await_ns, save->stall_ns - save->wait_ns);
+}
+
+/* Returns the part of the stalls in which the trainer copies and pickles. */
+static double copying_ns(const struct save *save, const struct checkpoint_item *item)
+{
+	return fmax(0, save->stall_ns - save->wait_ns - save->await_ns - (double)item->own_ns);
+}
+
+static bool is_computing(size_t share)
+{
+	return share == SHARE_DEVICE || share == SHARE_CPU_STARVED || share == SHARE_OTHER;
+}
+
+/* Adds the excess of a step of the save over the steps around it. */
+static void excess_add(const struct coster *coster, size_t k, const struct sums *around, struct save *save)
+{
+	const struct analysis_step *step = &coster->study->window->steps[k];
+	double n = (double)around->n;
+
+	/* A step begins with its data wait, which no save behind it makes longer. */
+	for (size_t i = 0; i < SHARE_COUNT; i++)
+		if (is_computing(i) ||
+		    (k != save->begin && i != SHARE_CHECKPOINT_STALL && i != SHARE_COMPILING))
+			save->share_ns[i] += (double)step->share_ns[i] - around->share_ns[i] / n;
+	save->gil_ns += (double)partition_gil_ns(coster->study->partition, step->begin_ns, step->end_ns) -
+			around->gil_ns / n;
 }
 
 static void save_measure(struct coster *coster, size_t i)
 {
 	const struct window *window = coster->study->window;
 	const struct sums around = ordinary_around(coster, i);
+	struct checkpoint_item *item = &coster->report->items[i];
 	struct save *save = &coster->saves[i];
-	double n = (double)around.n;
 
 	for (size_t k = save->first; k < save->behind; k++) {
 		const struct analysis_step *step = &window->steps[k];
-		bool copy = coster->copies && coster->report->items[i].background && save->known &&
-			    k + coster->before == save->begin;
 
-		save->stall_ns += (double)step->share_ns[SHARE_CHECKPOINT_STALL];
 		if (coster->flags[k] & STEP_APART)
 			continue;
-		/* A step begins with its data wait, which no copy behind it makes longer. */
-		if (copy)
-			save->copy_ns = compute_ns(step) - around.compute_ns / n;
-		if (copy || k == save->begin)
-			save->excess_ns += compute_ns(step) - around.compute_ns / n;
-		else
-			save->excess_ns += step_ns(step) - around.ns / n;
-		if (!copy && coster->report->items[i].background)
+		if (coster->copies && item->background && save->known && k + coster->before == save->begin) {
+			save->copy_ns = compute_ns(step) - around.compute_ns / (double)around.n;
+			continue;
+		}
+		excess_add(coster, k, &around, save);
+		if (item->background)
 			step_add(coster, k, &coster->during);
 	}
+	for (size_t k = 0; k < SHARE_COUNT; k++)
+		save->excess_ns += save->share_ns[k];
+	item->tail_ns = save->excess_ns;
+	save->excess_ns += save->copy_ns;
+	item->copy_ns = save->copy_ns + copying_ns(save, item);
+	if (item->background && !save->known)
+		item->copy_ns = item->tail_ns = NAN;
 }
 
 /* Compares the steps during background saves with the others. */
@@ -359,14 +404,31 @@ static int tail_find(struct coster *coster)
 	return 0;
 }
 
-/* Sets the cost of one save, its error, and the mean wait for the save before. */
+/* Adds the save's cost to the sums by cause. */
+static void causes_add(const struct save *save, const struct checkpoint_item *item,
+		       double cause_ns[CHECKPOINT_CAUSES])
+{
+	double copying = copying_ns(save, item);
+
+	cause_ns[CHECKPOINT_COPY] += save->copy_ns + copying;
+	cause_ns[CHECKPOINT_WRITE] += save->stall_ns - save->wait_ns - save->await_ns - copying;
+	cause_ns[CHECKPOINT_AWAIT] += save->await_ns;
+	cause_ns[CHECKPOINT_WAIT] += save->wait_ns;
+	cause_ns[CHECKPOINT_LOCK] += save->gil_ns;
+	cause_ns[CHECKPOINT_CORES] += save->share_ns[SHARE_CPU_STARVED] - save->gil_ns;
+	cause_ns[CHECKPOINT_STORAGE] += save->share_ns[SHARE_FETCH_STALL];
+	cause_ns[CHECKPOINT_LOADER] += save->share_ns[SHARE_PREP_STALL];
+	cause_ns[CHECKPOINT_UNKNOWN] += save->share_ns[SHARE_DEVICE] + save->share_ns[SHARE_OTHER];
+}
+
+/* Sets the cost of one save, its error, and its causes. */
 static void cost_set(struct coster *coster)
 {
 	struct checkpoint_report *report = coster->report;
 	double sum_ns = 0, squares = 0, steps = 0, excess_ns = 0, n, mean_ns, spread;
 	size_t from = report->n_items >= SAVES_MIN;
 
-	for (size_t i = from; i < report->n_items; i++) {
+	for (size_t i = from; i < report->n_items && coster->others.n >= STEPS_MIN; i++) {
 		const struct save *save = &coster->saves[i];
 		double ns = save->stall_ns - save->wait_ns + save->excess_ns;
 
@@ -378,13 +440,14 @@ static void cost_set(struct coster *coster)
 		squares += ns * ns;
 		excess_ns += save->excess_ns;
 		steps += (double)(save->behind - save->first);
-		report->wait_ns += save->wait_ns;
+		causes_add(save, &report->items[i], report->cause_ns);
 	}
 	if (!report->n_costs)
 		return;
 	n = (double)report->n_costs;
 	mean_ns = sum_ns / n;
-	report->wait_ns /= n;
+	for (size_t i = 0; i < CHECKPOINT_CAUSES; i++)
+		report->cause_ns[i] /= n;
 	/* Steps with a save are not shorter because of it: that is chance. */
 	report->cost_ns = fmax(mean_ns, (sum_ns - excess_ns) / n);
 	if (report->n_costs > 2) {
@@ -447,7 +510,7 @@ static void advise(struct coster *coster, uint64_t stall_ns)
 	report->advised_overhead = NAN;
 	if (!steps)
 		return;
-	if (!report->n_costs || coster->others.n < STEPS_MIN) {
+	if (!report->n_costs) {
 		report->unclear = "too few steps outside of saves were seen to compare with";
 		return;
 	}
@@ -476,7 +539,10 @@ static int measure(struct coster *coster, uint64_t stall_ns)
 	saves_begin(coster);
 	ordinary_add(coster, 0, coster->study->window->n_steps, &coster->others);
 	waits_find(coster);
-	for (size_t i = 0; i < report->n_items && coster->others.n; i++) {
+	for (size_t i = 0; i < report->n_items; i++) {
+		stalls_sum(coster->study->window, &coster->saves[i]);
+		if (coster->others.n < STEPS_MIN)
+			continue;
 		save_measure(coster, i);
 		if (coster->saves[i].copy_ns != 0) {
 			copy_ns += coster->saves[i].copy_ns;

@@ -192,6 +192,10 @@ static void call_add(struct checkpoint_finder *finder, const struct timeline_thr
 		item->bytes += (uint64_t)call->result;
 	else if (!writes && !syncs)
 		item->bytes += call->argument;
+	if (thread == finder->study->roles->trainer && (writes || syncs))
+		item->own_ns += call->end_ns - call->begin_ns;
+	if (writes && (!item->first_ns || call->begin_ns < item->first_ns))
+		item->first_ns = call->begin_ns;
 	if (writes)
 		item->write_ns += call->end_ns - call->begin_ns;
 	if (syncs)
@@ -249,8 +253,11 @@ static int items_make(struct checkpoint_finder *finder, const struct interval_li
 	if (!report->items)
 		return -ENOMEM;
 	for (size_t i = 0; i < finder->spans.n; i++)
-		report->items[report->n_items++] = (struct checkpoint_item){
-		    .begin_ns = finder->spans.items[i].begin_ns, .end_ns = finder->spans.items[i].end_ns};
+		report->items[report->n_items++] =
+		    (struct checkpoint_item){.begin_ns = finder->spans.items[i].begin_ns,
+					     .end_ns = finder->spans.items[i].end_ns,
+					     .copy_ns = NAN,
+					     .tail_ns = NAN};
 	for (size_t i = 0; i < study->timeline->n_threads; i++) {
 		const struct timeline_thread *thread = &study->timeline->threads[i];
 		enum role role = (enum role)study->roles->of[i];

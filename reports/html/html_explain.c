@@ -147,7 +147,7 @@ static void checkpoint_row(const struct html *html, size_t i)
 void html_checkpoints(const struct html *html)
 {
 	const struct checkpoint_report *report = html->analysis->checkpoints;
-	char text[400];
+	char text[640];
 
 	if (!report || !report->n_items)
 		return;

@@ -234,6 +234,8 @@ static json_t *checkpoint_items(const struct analysis *analysis)
 		r |= json_object_set_new(object, "wall_s", json_seconds(item->end_ns - item->begin_ns));
 		r |= json_object_set_new(object, "stall_s", json_seconds(item->stall_ns));
 		r |= json_object_set_new(object, "wait_s", json_seconds(item->wait_ns));
+		r |= json_object_set_new(object, "copy_s", json_number(item->copy_ns / (double)NS_PER_S));
+		r |= json_object_set_new(object, "tail_s", json_number(item->tail_ns / (double)NS_PER_S));
 		r |= json_object_set_new(object, "bytes", json_count(item->bytes));
 		r |= json_object_set_new(object, "write_s", json_seconds(item->write_ns));
 		r |= json_object_set_new(object, "fsync_s", json_seconds(item->fsync_ns));
@@ -278,13 +280,19 @@ static int set_cost(json_t *checkpoints, const struct checkpoint_report *from)
 {
 	bool known = from->n_costs > 0;
 	double second = (double)NS_PER_S;
+	json_t *causes = json_object();
 	int r = json_object_set_new(checkpoints, "cost_s",
 				    known ? json_number(from->cost_ns / second) : json_null());
 
 	r |= json_object_set_new(checkpoints, "cost_error_s",
 				 known ? json_number(from->cost_error_ns / second) : json_null());
-	return r | json_object_set_new(checkpoints, "wait_s",
-				       known ? json_number(from->wait_ns / second) : json_null());
+	for (size_t i = 0; i < CHECKPOINT_CAUSES; i++)
+		r |= json_object_set_new(causes, checkpoint_cause_name((enum checkpoint_cause)i),
+					 json_number(from->cause_ns[i] / second));
+	if (known)
+		return r | json_object_set_new(checkpoints, "causes", causes);
+	json_decref(causes);
+	return r | json_object_set_new(checkpoints, "causes", json_null());
 }
 
 int json_set_checkpoints(json_t *root, const struct analysis *analysis)

@@ -191,7 +191,7 @@ void text_checkpoints(const struct layout *layout, const struct analysis *analys
 {
 	const struct checkpoint_report *report = analysis->checkpoints;
 	uint64_t stall_ns = 0, bytes = 0, fsync_ns = 0;
-	char stall[24], size[16], fsync[24], every[48] = "", copy[64] = "", text[400];
+	char stall[24], size[16], fsync[24], every[48] = "", copy[64] = "", text[640];
 
 	if (!report || !report->n_items)
 		return;
@@ -255,7 +255,7 @@ static void need(char *text, size_t size, size_t *length, const struct estimate 
 void text_needed(const struct layout *layout, const struct analysis *analysis)
 {
 	const struct predictions *from = analysis->predictions;
-	char text[400] = "";
+	char text[640] = "";
 	size_t length = 0;
 
 	if (!from || analysis_steady_ratio(analysis, SHARE_FETCH_STALL) +

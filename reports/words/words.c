@@ -144,19 +144,31 @@ char *words_tail(char *buffer, size_t size, const struct analysis *analysis)
 	return buffer;
 }
 
-/* Appends the cost of a save and its error: "70 ms, give or take 24 ms". */
+/* Appends the cost of a save, its error and its causes. */
 static void append_cost(char *buffer, size_t size, const struct checkpoint_report *report)
 {
+	static const char *const causes[CHECKPOINT_CAUSES] = {
+	    [CHECKPOINT_COPY] = "copying and pickling", [CHECKPOINT_WRITE] = "writing",
+	    [CHECKPOINT_AWAIT] = "waiting for it",      [CHECKPOINT_LOCK] = "interpreter lock",
+	    [CHECKPOINT_CORES] = "cores taken",         [CHECKPOINT_STORAGE] = "storage taken",
+	    [CHECKPOINT_LOADER] = "slower loading",     [CHECKPOINT_UNKNOWN] = "slower computing",
+	};
 	char time[24];
+	size_t n = 0;
 
 	append(buffer, size, "A save costs training %s",
 	       units_format_duration(time, sizeof(time), (uint64_t)report->cost_ns));
 	append(buffer, size, ", give or take %s",
 	       units_format_duration(time, sizeof(time), (uint64_t)report->cost_error_ns));
-	if (report->wait_ns > report->cost_ns / 20)
-		append(buffer, size, ", and waits %s for the save before it",
-		       units_format_duration(time, sizeof(time), (uint64_t)report->wait_ns));
+	for (size_t i = 0; i < CHECKPOINT_CAUSES; i++)
+		if (causes[i] && report->cause_ns[i] > report->cost_ns / 20)
+			append(buffer, size, "%s %s %s", n++ ? "," : ":", causes[i],
+			       units_format_duration(time, sizeof(time), (uint64_t)report->cause_ns[i]));
 	append(buffer, size, ".");
+	if (report->cause_ns[CHECKPOINT_WAIT] > report->cost_ns / 20)
+		append(
+		    buffer, size, " It waits %s more for the save before it.",
+		    units_format_duration(time, sizeof(time), (uint64_t)report->cause_ns[CHECKPOINT_WAIT]));
 }
 
 char *words_interval(char *buffer, size_t size, const struct analysis *analysis)

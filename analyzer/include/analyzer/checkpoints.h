@@ -21,13 +21,35 @@ struct checkpoint_item {
 	uint64_t begin_ns, end_ns;
 	uint64_t stall_ns;     /* stall of the trainer */
 	uint64_t wait_ns;      /* part of stall_ns: the next save waited until this one was complete */
+	uint64_t own_ns;       /* part of stall_ns: the trainer itself writes and syncs */
+	uint64_t first_ns;     /* begin of the first call that writes; 0: none */
 	uint64_t bytes;        /* written, or mapped for writing */
 	uint64_t write_ns;     /* time in write calls */
 	uint64_t fsync_ns;     /* time in fsync and the like */
 	uint64_t writeback_ns; /* part of both: asleep uninterruptibly, throttled by or waiting for writeback
 				  of dirty pages or the journal */
 	bool background;       /* written by a thread or process other than the trainer */
+	double copy_ns,
+	    tail_ns; /* NAN: not known. Copying the state, in stall_ns or in the shares of
+		      computing; how much longer the other steps of the save take without stalls */
 };
+
+/* The causes of a save's cost. */
+enum checkpoint_cause {
+	CHECKPOINT_COPY,    /* copying and pickling the state */
+	CHECKPOINT_WRITE,   /* the trainer itself writes and syncs */
+	CHECKPOINT_AWAIT,   /* the trainer waits for those who stage or write this save */
+	CHECKPOINT_WAIT,    /* the trainer waits for the save before; no part of the cost */
+	CHECKPOINT_LOCK,    /* slower steps: another thread has the interpreter lock */
+	CHECKPOINT_CORES,   /* slower steps: the trainer has no core */
+	CHECKPOINT_STORAGE, /* slower steps: waits for data that fast storage would end */
+	CHECKPOINT_LOADER,  /* slower steps: waits for batches whose preparation takes longer */
+	CHECKPOINT_UNKNOWN, /* slower computing: memory bandwidth, caches, GPU, which are not told apart */
+	CHECKPOINT_CAUSES,
+};
+
+/* Returns the name in JSON reports, e.g. "cores_s". */
+const char *checkpoint_cause_name(enum checkpoint_cause cause);
 
 /* Compares the steps during a background save (another thread or process writes a checkpoint), without the
  * one in which the state is copied, with the other steps. The difference is the save's cost beyond its stall:
@@ -54,7 +76,8 @@ struct checkpoint_report {
 	 * steps. The error has 95 % confidence. The first of several saves is left out. */
 	size_t n_costs; /* saves of which this is the mean; 0: the cost is not known */
 	double cost_ns, cost_error_ns;
-	double wait_ns;        /* mean wait for the save before, in addition */
+	double
+	    cause_ns[CHECKPOINT_CAUSES]; /* sum to the cost and CHECKPOINT_WAIT; may be below 0 by chance */
 	double interval_steps; /* mean number of steps between two checkpoints; NAN: fewer than two */
 	double overhead_max;   /* limit on overhead for the advised interval, e.g. 0.05 */
 	/* CheckFreq's interval: 0 if it is not known. With the cost's error it lies between least and most;

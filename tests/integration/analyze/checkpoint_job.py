@@ -58,9 +58,17 @@ def mapped(state, folder, n):
             view.flush()
 
 
+written = []  # when each save of a thread was complete
+
+
 def threaded(state, folder, n):
     copy = {k: v.clone() for k, v in state.items()}
-    thread = threading.Thread(target=renamed, args=(copy, folder, n))
+
+    def write():
+        renamed(copy, folder, n)
+        written.append(time.monotonic())
+
+    thread = threading.Thread(target=write)
     thread.start()
     return thread
 
@@ -151,12 +159,14 @@ def main():
     state = {"layer%d" % i: torch.randn(megabytes * 1024 * 1024 // 4 // 8) for i in range(8)}
     weight = torch.randn(256, 256, requires_grad=True)
     log = open(os.path.join(folder, "events.log"), "ab", buffering=0)
-    clock = {"stall": [], "pid": os.getpid(), "bytes": sum(t.numel() * 4 for t in state.values())}
+    clock = {"stall": [], "ends": [time.monotonic()], "saves": [], "pid": os.getpid(), "bytes": sum(t.numel() * 4 for t in state.values())}
     running = []
     if kind == "async_process":
         background.start_child(clock["bytes"] + (1 << 20))
     clock["begin"] = time.monotonic()
     for step in range(steps):
+        if step:
+            clock["ends"].append(time.monotonic())
         (weight @ weight).sum().backward()
         log.write(b"step %06d loss 0.123456\n" % step * 20)  # like event writers: about 100 bytes per step
         if kind == "synced_log":
@@ -165,16 +175,19 @@ def main():
             continue
         for thread in running:
             thread.join()
+        clock["saves"].append(step)
         begin = time.monotonic()
         thread = globals()[kind](state, folder, step)
         running = [thread] if thread else []
         clock["stall"].append(time.monotonic() - begin)
+    clock["ends"].append(time.monotonic())
     clock["wall"] = time.monotonic() - clock["begin"]
     for thread in running:
         thread.join()
     clock["last"] = time.monotonic()
     background.end()
     clock["last"] = time.monotonic() - clock["last"]
+    clock["written"] = written
     print(json.dumps(clock), flush=True)
 
 

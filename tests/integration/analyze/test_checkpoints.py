@@ -21,14 +21,29 @@ def run(*args, **kwargs):
                           timeout=240, **kwargs)
 
 
+def own_costs(clock):
+    """Returns what each save cost by the job's own clock: how much longer its steps took than those around it that belong to no save."""
+    ends, saves = clock["ends"], clock["saves"]
+    times = [b - a for a, b in zip(ends, ends[1:])]
+    over = [next((k for k in range(save + 1, len(times)) if ends[k] >= written), len(times))
+            for save, written in zip(saves, clock["written"])]
+    costs = []
+    for i, (save, behind) in enumerate(zip(saves, over)):
+        before = times[over[i - 1] if i else 1:save]
+        after = times[behind:saves[i + 1] if i + 1 < len(saves) else len(times)]
+        step_s = sum(before + after) / len(before + after)
+        costs.append(sum(times[save:behind]) - step_s * (behind - save))
+    return costs
+
+
 class Checkpoints(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="diesel-checkpoints-")
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         self.recording = os.path.join(self.folder, "s.db")
 
-    def record(self, kind):
-        done = run(ANALYZE, "record", "-o", self.recording, "--", sys.executable, JOB, kind, self.folder, STEPS, EVERY,
+    def record(self, kind, steps=STEPS, every=EVERY):
+        done = run(ANALYZE, "record", "-o", self.recording, "--", sys.executable, JOB, kind, self.folder, steps, every,
                    MEGABYTES)
         self.assertEqual(done.returncode, 0, done.stderr)
         return json.loads(done.stdout), self.report()
@@ -91,6 +106,24 @@ class Checkpoints(unittest.TestCase):
         self.assertGreater(wall_s, 0)
         self.assertLess(total_s, wall_s)
         self.assertLess(sum(item["bytes"] for item in items), 1.1 * len(clock["stall"]) * clock["bytes"])
+
+    def test_cost_is_the_copy_and_the_slower_steps_by_the_own_clock(self):
+        clock, report = self.record("threaded", steps=1200, every=150)
+        found = report["checkpoints"]
+        costs = own_costs(clock)[1:]  # the first one is left out
+        self.assertIn(len(found["items"]), (len(costs), len(costs) + 1))
+        own_s = sum(costs) / len(costs)
+        spread_s = (sum((cost - own_s) ** 2 for cost in costs) / (len(costs) - 1)) ** 0.5
+        # The last save is not in the window. The two means differ by that one and what is sampled.
+        allowed_s = found["cost_error_s"] + 2 * spread_s / len(costs) ** 0.5 + 0.005
+        self.assertLessEqual(abs(found["cost_s"] - own_s), allowed_s, (found, costs))
+        causes = found["causes"]
+        self.assertAlmostEqual(sum(causes.values()), found["cost_s"] + causes["wait_s"], delta=0.001 + found["cost_error_s"])
+        copies_s = sum(clock["stall"][1:]) / len(clock["stall"][1:])
+        self.assertLessEqual(abs(causes["copy_s"] - copies_s), allowed_s, (found, clock["stall"]))
+        if found["advised_steps"]:
+            step_s = report["wall_s"] / (1 + found["overhead"]) / report["steps"]
+            self.assertGreaterEqual(found["advised_steps"], found["cost_s"] / (0.05 * step_s) - 1)
 
     def test_child_writes(self):
         clock, report = self.record("forked")

@@ -500,6 +500,12 @@ static void test_the_interval_is_that_of_a_sweep_over_all(void **state)
 		assert_in_range(report->advised_steps, floor(0.8 * best), ceil(1.2 * best));
 		assert_in_range(report->advised_steps, report->advised_least, report->advised_most);
 		assert_null(report->unclear);
+		double sum_ns = 0;
+		for (size_t k = 0; k < CHECKPOINT_CAUSES; k++)
+			sum_ns += report->cause_ns[k];
+		assert_float_equal(sum_ns / TICK_NS, report->cost_ns / TICK_NS, 2);
+		assert_float_equal(report->cause_ns[CHECKPOINT_WRITE] / TICK_NS, savers[i].own, 5);
+		assert_float_equal(report->cause_ns[CHECKPOINT_WAIT], 0, 1);
 	}
 }
 
@@ -542,6 +548,8 @@ static void test_waits_for_the_save_before_end_with_a_longer_interval(void **sta
 	for (size_t i = 0; i < 12; i++)
 		assert_in_range(report->items[i].wait_ns / TICK_NS, i % 2 ? 0 : 2900, i % 2 ? 0 : 3100);
 	assert_in_range(report->cost_ns / TICK_NS, 280, 320);
+	assert_in_range(report->cause_ns[CHECKPOINT_COPY] / TICK_NS, 280, 320);
+	assert_in_range(report->cause_ns[CHECKPOINT_WAIT] / TICK_NS, 6 * 2900 / 11, 6 * 3100 / 11);
 	assert_in_range(report->advised_steps, 9, 10);
 }
 

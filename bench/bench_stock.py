@@ -177,6 +177,11 @@ def shorten(report):
     return kept | {"trainer": report.get("job", {}).get("trainer_tgid")}
 
 
+def slowed(report):
+    """Returns the part of the time by which steps during a save were longer: the job's own clock is around its calls."""
+    return (report.get("checkpoints") or {}).get("slowed_s", 0) / report["observed_s"]
+
+
 def judged(name, run):
     """Returns the figures of a run for the table: shares in percent, and all errors, in words."""
     job, report = JOBS[name], run.get("report") or {}
@@ -192,7 +197,7 @@ def judged(name, run):
     if shares.get("prep_stall") is None:
         row["wrong"].append("no shares: " + str(report.get("insufficient")))
         return row
-    row |= {"wait": 100 * (shares["fetch_stall"] + shares["prep_stall"]), "checkpoint": 100 * shares["checkpoint_stall"],
+    row |= {"wait": 100 * (shares["fetch_stall"] + shares["prep_stall"]), "checkpoint": 100 * (shares["checkpoint_stall"] - slowed(report)),
             "seen": 100 * report["observed_s"] / clock["wall_s"]}
     for kind in ("wait", "checkpoint"):
         if abs(row[kind] - row[f"own_{kind}"]) > POINTS:

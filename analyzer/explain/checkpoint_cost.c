@@ -51,7 +51,7 @@ struct coster {
 	size_t before;      /* steps from the copy to the start of the writing */
 	size_t ahead;       /* steps from the first step that takes longer to the start of the writing */
 	bool copies;        /* copying is certain */
-	struct sums others, during;
+	struct sums others, during, copied;
 };
 
 #define STEP_SAVES 1 /* belongs to a save */
@@ -147,8 +147,8 @@ static double excess_ahead(const struct coster *coster, size_t before, double me
 		const struct save *save = &coster->saves[i];
 		size_t k = save->begin - before;
 
-		if (!coster->report->items[i].background || !save->known || save->begin <= before ||
-		    (coster->flags[k] & STEP_APART))
+		if ((before && !coster->report->items[i].background) || !save->known ||
+		    save->begin <= before || (coster->flags[k] & STEP_APART))
 			continue;
 		sum_ns += compute_ns(&steps[k]) - median_ns;
 		++*ret_n;
@@ -331,6 +331,12 @@ static double copying_ns(const struct save *save, const struct checkpoint_item *
 	return fmax(0, save->stall_ns - save->wait_ns - save->await_ns - (double)item->own_ns);
 }
 
+/* Returns true if the state of the save is copied in step k. */
+static bool is_copy(const struct coster *coster, const struct save *save, size_t k)
+{
+	return coster->copies && save->known && k + coster->before == save->begin;
+}
+
 static bool is_computing(size_t share)
 {
 	return share == SHARE_DEVICE || share == SHARE_CPU_STARVED || share == SHARE_OTHER;
@@ -363,7 +369,8 @@ static void save_measure(struct coster *coster, size_t i)
 
 		if (coster->flags[k] & STEP_APART)
 			continue;
-		if (coster->copies && item->background && save->known && k + coster->before == save->begin) {
+		if (is_copy(coster, save, k)) {
+			step_add(coster, k, &coster->copied);
 			save->copy_ns = compute_ns(step) - around.compute_ns / (double)around.n;
 			continue;
 		}
@@ -525,6 +532,54 @@ static void advise(struct coster *coster, uint64_t stall_ns)
 	report->advised_overhead = report->cost_ns / ((double)steps * step_ns);
 }
 
+/* Moves a part of a share of the step, 0 to 1, to checkpoint_stall, and returns it. */
+static uint64_t move(struct coster *coster, struct analysis_step *step, size_t share, double part)
+{
+	uint64_t moved_ns = part > 0 ? (uint64_t)(fmin(part, 1) * (double)step->share_ns[share]) : 0;
+
+	step->share_ns[share] -= moved_ns;
+	step->share_ns[SHARE_CHECKPOINT_STALL] += moved_ns;
+	coster->report->moved_ns[share] += moved_ns;
+	return moved_ns;
+}
+
+/* Moves the save's certain costs beyond its stalls out of the other shares: the same part of each step, so
+ * that all saves together move what they cost. */
+static void save_charge(struct coster *coster, const struct save *save, double copy_part,
+			const double tail_parts[SHARE_COUNT])
+{
+	for (size_t k = save->first; k < save->behind; k++) {
+		struct analysis_step *step = &coster->study->window->steps[k];
+		bool copy = is_copy(coster, save, k);
+
+		for (size_t share = 0; share < SHARE_COUNT && !(coster->flags[k] & STEP_APART); share++)
+			if (!copy)
+				move(coster, step, share, tail_parts[share]);
+			else if (is_computing(share))
+				coster->report->copied_ns += move(coster, step, share, copy_part);
+	}
+}
+
+static void charge(struct coster *coster)
+{
+	struct checkpoint_report *report = coster->report;
+	const struct checkpoint_tail *tail = report->tail;
+	static const double none[SHARE_COUNT];
+	double tail_parts[SHARE_COUNT] = {0}, copied_ns = coster->copied.compute_ns;
+	double copy_part = copied_ns > 0 ? report->copy_ns * (double)coster->copied.n / copied_ns : 0;
+	uint64_t starved_ns;
+
+	for (size_t i = 0; i < SHARE_COUNT && tail && tail->ns > tail->error_ns; i++)
+		if (coster->during.share_ns[i] > 0)
+			tail_parts[i] = tail->share_ns[i] / coster->during.share_ns[i];
+	for (size_t i = 0; i < report->n_items; i++)
+		save_charge(coster, &coster->saves[i], copy_part,
+			    report->items[i].background ? tail_parts : none);
+	starved_ns = report->moved_ns[SHARE_CPU_STARVED];
+	if (tail && tail->gil_ns > 0 && starved_ns)
+		report->moved_gil_ns = min_ns((uint64_t)tail->gil_ns, starved_ns);
+}
+
 static int measure(struct coster *coster, uint64_t stall_ns)
 {
 	struct checkpoint_report *report = coster->report;
@@ -552,7 +607,10 @@ static int measure(struct coster *coster, uint64_t stall_ns)
 	report->copy_ns = n > 0 ? fmax(0, copy_ns / n) : 0;
 	cost_set(coster);
 	advise(coster, stall_ns);
-	return tail_find(coster);
+	r = tail_find(coster);
+	if (r == 0)
+		charge(coster);
+	return r;
 }
 
 int checkpoint_cost_find(const struct study *study, uint64_t stall_ns, struct checkpoint_report *report)

@@ -105,6 +105,66 @@ static void excluded_forget(struct analysis *analysis)
 	analysis->steady.n_excluded_steps = 0;
 }
 
+/* Sums the shares of the steady steps. */
+static void steady_sum(struct analysis *analysis)
+{
+	struct analysis_steady *steady = &analysis->steady;
+
+	steady->ns = steady->warmup_ns = 0;
+	memset(steady->share_ns, 0, sizeof(steady->share_ns));
+	for (size_t i = 0; i < analysis->n_steps; i++) {
+		const struct analysis_step *step = &analysis->steps[i];
+
+		if (i < steady->n_warmup_steps)
+			steady->warmup_ns += step->end_ns - step->begin_ns;
+		if (i < steady->n_warmup_steps || step->excluded)
+			continue;
+		steady->ns += step->end_ns - step->begin_ns - step->share_ns[SHARE_COMPILING];
+		for (size_t k = 0; k < SHARE_COUNT; k++)
+			if (k != SHARE_COMPILING)
+				steady->share_ns[k] += step->share_ns[k];
+	}
+}
+
+/* Limits the parts of a share to what is left of it. */
+static void parts_limit(struct analysis *analysis)
+{
+	struct analysis_parts *parts = &analysis->parts;
+	const struct {
+		uint64_t *part_ns;
+		enum analysis_share share;
+	} limits[] = {
+	    {&parts->peers_ns, SHARE_FETCH_STALL},       {&parts->head_of_line_ns, SHARE_PREP_STALL},
+	    {&parts->own_prep_ns, SHARE_PREP_STALL},     {&parts->daemon_prep_ns, SHARE_PREP_STALL},
+	    {&parts->gil_ns, SHARE_PREP_STALL},          {&parts->gpu_wait_ns, SHARE_DEVICE},
+	    {&parts->helped_ns, SHARE_DEVICE},           {&parts->neighbours_ns, SHARE_CPU_STARVED},
+	    {&parts->gil_starved_ns, SHARE_CPU_STARVED}, {&parts->asleep_ns, SHARE_OTHER},
+	};
+
+	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++)
+		if (*limits[i].part_ns > analysis->share_ns[limits[i].share])
+			*limits[i].part_ns = analysis->share_ns[limits[i].share];
+}
+
+/* Takes over what checkpoints cost beyond their stalls, which was moved in the steps already. */
+static void charge_checkpoints(struct analysis *analysis)
+{
+	const struct checkpoint_report *report = analysis->checkpoints;
+	uint64_t *gil_ns = &analysis->parts.gil_starved_ns;
+	bool moved = false;
+
+	for (size_t i = 0; report && i < SHARE_COUNT; i++) {
+		moved |= report->moved_ns[i] > 0;
+		analysis->share_ns[i] -= report->moved_ns[i];
+		analysis->share_ns[SHARE_CHECKPOINT_STALL] += report->moved_ns[i];
+	}
+	if (!moved)
+		return;
+	*gil_ns -= report->moved_gil_ns < *gil_ns ? report->moved_gil_ns : *gil_ns;
+	parts_limit(analysis);
+	steady_sum(analysis);
+}
+
 /* Finds the steady steps and their shares. */
 static int steady_find(struct draft *draft)
 {
@@ -119,20 +179,8 @@ static int steady_find(struct draft *draft)
 	if (analysis->n_steps <
 	    analysis->steady.n_warmup_steps + analysis->steady.n_excluded_steps + ANALYSIS_STEPS_MIN)
 		excluded_forget(analysis); /* too few steady steps would remain */
-	for (size_t i = 0; r == 0 && i < analysis->n_steps; i++) {
-		const struct analysis_step *step = &analysis->steps[i];
-
-		if (i < analysis->steady.n_warmup_steps) {
-			analysis->steady.warmup_ns += step->end_ns - step->begin_ns;
-			continue;
-		}
-		if (step->excluded)
-			continue;
-		analysis->steady.ns += step->end_ns - step->begin_ns - step->share_ns[SHARE_COMPILING];
-		for (size_t k = 0; k < SHARE_COUNT; k++)
-			if (k != SHARE_COMPILING)
-				analysis->steady.share_ns[k] += step->share_ns[k];
-	}
+	if (r == 0)
+		steady_sum(analysis);
 	return r;
 }
 
@@ -189,12 +237,15 @@ static int parts_find(struct draft *draft)
 	if (r == 0)
 		r = phases_find(&study, &analysis->phases);
 	if (r == 0)
-		r = checkpoint_report_find(&study, analysis->share_ns[SHARE_CHECKPOINT_STALL],
-					   &analysis->checkpoints);
-	if (r == 0)
 		r = page_cache_find(&study, &analysis->page_cache);
 	if (r == 0 && draft->input->n_lane_segments_max)
 		r = lanes_find(&study, draft->input->n_lane_segments_max, &analysis->lanes);
+	/* last: it changes the shares of steps */
+	if (r == 0)
+		r = checkpoint_report_find(&study, analysis->share_ns[SHARE_CHECKPOINT_STALL],
+					   &analysis->checkpoints);
+	if (r == 0)
+		charge_checkpoints(analysis);
 	return r;
 }
 

@@ -455,26 +455,12 @@ static bool in_background(const struct checkpoint_report *report)
 	return report && 2 * report->n_background > report->n_items;
 }
 
-/* Returns the part of the time that saves in the background cost beyond stalls: copies and slower steps, as
- * far as they are certain. It counts in other shares. */
-static double beyond_ratio(const struct analysis *analysis)
-{
-	const struct checkpoint_report *report = analysis->checkpoints;
-	const struct checkpoint_tail *tail = report ? report->tail : NULL;
-	double ns = report ? report->copy_ns * (double)report->n_background : 0;
-
-	if (tail && tail->ns > tail->error_ns)
-		ns += tail->ns;
-	return analysis->window.observed_ns ? ns / (double)analysis->window.observed_ns : 0;
-}
-
 static void on_checkpoint(struct advice_plan *plan)
 {
 	const struct analysis *analysis = plan->analysis;
-	double beyond = beyond_ratio(analysis);
-	double checkpoint = fmin(1, advice_share(analysis, SHARE_CHECKPOINT_STALL) + beyond);
+	double checkpoint = advice_share(analysis, SHARE_CHECKPOINT_STALL);
 
-	if (analysis_steady_ratio(analysis, SHARE_CHECKPOINT_STALL) + beyond < ADVICE_NOTABLE)
+	if (analysis_steady_ratio(analysis, SHARE_CHECKPOINT_STALL) < ADVICE_NOTABLE)
 		return;
 	if (!in_background(analysis->checkpoints))
 		advice_add(plan, advice_gain_of(checkpoint), CONFIDENCE_HIGH, NULL,

@@ -275,6 +275,18 @@ static json_t *checkpoint_tail(const struct checkpoint_tail *tail)
 	return object;
 }
 
+/* Sets what was moved to checkpoint_stall from other shares. */
+static int set_moved(json_t *checkpoints, const struct checkpoint_report *from)
+{
+	uint64_t moved_ns = 0;
+	int r;
+
+	for (size_t i = 0; i < SHARE_COUNT; i++)
+		moved_ns += from->moved_ns[i];
+	r = json_object_set_new(checkpoints, "copied_s", json_seconds(from->copied_ns));
+	return r | json_object_set_new(checkpoints, "slowed_s", json_seconds(moved_ns - from->copied_ns));
+}
+
 /* Sets what one save costs; null where it is not known. */
 static int set_cost(json_t *checkpoints, const struct checkpoint_report *from)
 {
@@ -308,6 +320,7 @@ int json_set_checkpoints(json_t *root, const struct analysis *analysis)
 	r |= json_object_set_new(checkpoints, "tail", checkpoint_tail(from->tail));
 	r |= json_object_set_new(checkpoints, "copy_s", json_number(from->copy_ns / (double)NS_PER_S));
 	r |= set_cost(checkpoints, from);
+	r |= set_moved(checkpoints, from);
 	r |= json_object_set_new(checkpoints, "interval_steps", json_number(from->interval_steps));
 	r |= json_object_set_new(checkpoints, "overhead", json_number(from->overhead));
 	r |= json_object_set_new(checkpoints, "overhead_max", json_number(from->overhead_max));

@@ -6,8 +6,8 @@
  *
  * A checkpoint is all large writes between two backward passes, by the trainer's process and by processes
  * that it made to write them. Several files are one checkpoint. So is one that a thread writes while training
- * continues. The share checkpoint_stall is the sum of the stalls of all checkpoints and of smaller syncs
- * (logs), which are not listed.
+ * continues. The share checkpoint_stall is the sum of the stalls of all checkpoints, of what they certainly
+ * cost beyond (moved_ns), and of smaller syncs (logs), which are not listed.
  */
 
 #include <stdbool.h>
@@ -69,7 +69,7 @@ struct checkpoint_report {
 	struct checkpoint_tail *tail; /* NULL: no background saves, or too few steps of either kind */
 	struct checkpoint_item *items;
 	size_t n_items, n_background;
-	/* Mean cost of copying a state for a background save, beyond the stalls: the extra computing of the
+	/* Mean cost of copying a state, beyond the stalls: the extra computing of the
 	 * steps in which it is copied. 0: none is certain. */
 	double copy_ns;
 	/* Mean cost of a save for training: stalls without the wait for the save before, copy and slower
@@ -78,6 +78,9 @@ struct checkpoint_report {
 	double cost_ns, cost_error_ns;
 	double
 	    cause_ns[CHECKPOINT_CAUSES]; /* sum to the cost and CHECKPOINT_WAIT; may be below 0 by chance */
+	/* Copies and slower steps that are certain: they were moved from these shares to checkpoint_stall.
+	 * copied_ns: the part for copies; moved_gil_ns: the part from waits for the interpreter lock. */
+	uint64_t moved_ns[CHECKPOINT_TAIL_SHARES], copied_ns, moved_gil_ns;
 	double interval_steps; /* mean number of steps between two checkpoints; NAN: fewer than two */
 	double overhead_max;   /* limit on overhead for the advised interval, e.g. 0.05 */
 	/* CheckFreq's interval: 0 if it is not known. With the cost's error it lies between least and most;

@@ -506,6 +506,9 @@ static void test_the_interval_is_that_of_a_sweep_over_all(void **state)
 		assert_float_equal(sum_ns / TICK_NS, report->cost_ns / TICK_NS, 2);
 		assert_float_equal(report->cause_ns[CHECKPOINT_WRITE] / TICK_NS, savers[i].own, 5);
 		assert_float_equal(report->cause_ns[CHECKPOINT_WAIT], 0, 1);
+		/* The share contains it all. */
+		assert_float_equal((double)share_ticks(analysis, SHARE_CHECKPOINT_STALL),
+				   11 * report->cost_ns / TICK_NS, 0.04 * 11 * report->cost_ns / TICK_NS);
 	}
 }
 

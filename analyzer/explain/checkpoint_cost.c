@@ -41,6 +41,7 @@ struct save {
 	double copy_ns;                       /* excess of the step in which the state was copied */
 	double excess_ns;                     /* excess of all its steps; includes copy_ns */
 	double gil_ns, share_ns[SHARE_COUNT]; /* excess of its steps without the copy's */
+	double stage_slowed_ns;               /* part of that, before the first write */
 };
 
 struct coster {
@@ -342,19 +343,41 @@ static bool is_computing(size_t share)
 	return share == SHARE_DEVICE || share == SHARE_CPU_STARVED || share == SHARE_OTHER;
 }
 
-/* Adds the excess of a step of the save over the steps around it. */
-static void excess_add(const struct coster *coster, size_t k, const struct sums *around, struct save *save)
+/* Adds the excess of a step of the save over the steps around it, and returns it. */
+static double excess_add(const struct coster *coster, size_t k, const struct sums *around, struct save *save)
 {
 	const struct analysis_step *step = &coster->study->window->steps[k];
-	double n = (double)around->n;
+	double n = (double)around->n, sum_ns = 0, ns;
 
 	/* A step begins with its data wait, which no save behind it makes longer. */
-	for (size_t i = 0; i < SHARE_COUNT; i++)
-		if (is_computing(i) ||
-		    (k != save->begin && i != SHARE_CHECKPOINT_STALL && i != SHARE_COMPILING))
-			save->share_ns[i] += (double)step->share_ns[i] - around->share_ns[i] / n;
+	for (size_t i = 0; i < SHARE_COUNT; i++) {
+		if (!is_computing(i) &&
+		    (k == save->begin || i == SHARE_CHECKPOINT_STALL || i == SHARE_COMPILING))
+			continue;
+		ns = (double)step->share_ns[i] - around->share_ns[i] / n;
+		save->share_ns[i] += ns;
+		sum_ns += ns;
+	}
 	save->gil_ns += (double)partition_gil_ns(coster->study->partition, step->begin_ns, step->end_ns) -
 			around->gil_ns / n;
+	return sum_ns;
+}
+
+/* Returns the time that the threads of the trainer's process that save work before the first write. */
+static double stage_find(const struct study *study, const struct save *save, uint64_t first_ns)
+{
+	uint64_t begin_ns = study->window->steps[save->first].begin_ns;
+	double ns = 0;
+
+	for (size_t i = 0; first_ns > begin_ns && i < study->timeline->n_threads; i++) {
+		struct timeline_account account;
+
+		if (study->roles->of[i] != ROLE_HELPER || !study->partition->saves[i])
+			continue;
+		account = timeline_account(&study->timeline->threads[i], begin_ns, first_ns);
+		ns += (double)(account.cpu_ns + account.block_ns);
+	}
+	return ns;
 }
 
 static void save_measure(struct coster *coster, size_t i)
@@ -363,6 +386,7 @@ static void save_measure(struct coster *coster, size_t i)
 	const struct sums around = ordinary_around(coster, i);
 	struct checkpoint_item *item = &coster->report->items[i];
 	struct save *save = &coster->saves[i];
+	double excess_ns;
 
 	for (size_t k = save->first; k < save->behind; k++) {
 		const struct analysis_step *step = &window->steps[k];
@@ -374,7 +398,9 @@ static void save_measure(struct coster *coster, size_t i)
 			save->copy_ns = compute_ns(step) - around.compute_ns / (double)around.n;
 			continue;
 		}
-		excess_add(coster, k, &around, save);
+		excess_ns = excess_add(coster, k, &around, save);
+		if (step->begin_ns < item->first_ns)
+			save->stage_slowed_ns += excess_ns;
 		if (item->background)
 			step_add(coster, k, &coster->during);
 	}
@@ -448,6 +474,10 @@ static void cost_set(struct coster *coster)
 		excess_ns += save->excess_ns;
 		steps += (double)(save->behind - save->first);
 		causes_add(save, &report->items[i], report->cause_ns);
+		if (report->items[i].background) {
+			report->stage_ns += stage_find(coster->study, save, report->items[i].first_ns);
+			report->stage_slowed_ns += save->stage_slowed_ns;
+		}
 	}
 	if (!report->n_costs)
 		return;
@@ -455,6 +485,8 @@ static void cost_set(struct coster *coster)
 	mean_ns = sum_ns / n;
 	for (size_t i = 0; i < CHECKPOINT_CAUSES; i++)
 		report->cause_ns[i] /= n;
+	report->stage_ns /= n;
+	report->stage_slowed_ns /= n;
 	/* Steps with a save are not shorter because of it: that is chance. */
 	report->cost_ns = fmax(mean_ns, (sum_ns - excess_ns) / n);
 	if (report->n_costs > 2) {

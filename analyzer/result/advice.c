@@ -8,6 +8,7 @@
 #include "advice_plan.h"
 #include "analyzer/analysis.h"
 #include "analyzer/replay/native.h"
+#include "lib/clock.h"
 #include "lib/container.h"
 
 /* The kind of files that the job reads its data from, and the way to pack them. */
@@ -455,6 +456,59 @@ static bool in_background(const struct checkpoint_report *report)
 	return report && 2 * report->n_background > report->n_items;
 }
 
+/* Returns the part of the time that ns of each save are. */
+static double of_saves(const struct analysis *analysis, double ns)
+{
+	double n = (double)analysis->checkpoints->n_items;
+
+	return analysis->window.observed_ns ? fmin(1, fmax(0, n * ns / (double)analysis->window.observed_ns))
+					    : 0;
+}
+
+/* Advises on staging that takes more from the steps than it would take by itself. */
+static void on_staging(struct advice_plan *plan)
+{
+	const struct checkpoint_report *report = plan->analysis->checkpoints;
+	double more_ns = report->stage_slowed_ns - report->stage_ns;
+
+	if (of_saves(plan->analysis, more_ns) < ADVICE_NOTABLE ||
+	    report->stage_slowed_ns < 1.5 * report->stage_ns)
+		return;
+	advice_add(
+	    plan, advice_gain_of(of_saves(plan->analysis, more_ns)), CONFIDENCE_MEDIUM, NULL,
+	    "Wait for the staging of a checkpoint instead of training meanwhile: it is %.0f ms of work, "
+	    "but makes the steps meanwhile %.0f ms longer",
+	    report->stage_ns / NS_PER_MS, report->stage_slowed_ns / NS_PER_MS);
+}
+
+/* Advises on what a save in the background takes from the steps meanwhile. */
+static void on_tail(struct advice_plan *plan)
+{
+	static const struct {
+		enum checkpoint_cause cause;
+		const char *text;
+	} cures[] = {
+	    {CHECKPOINT_LOCK, "Let a process write checkpoints instead of a thread: the thread holds the "
+			      "interpreter lock, which costs training %.0f of the %.0f ms that a save costs"},
+	    {CHECKPOINT_CORES, "Leave a core free for who writes checkpoints (fewer workers or computing "
+			       "threads): cores taken are %.0f of the %.0f ms that a save costs"},
+	    {CHECKPOINT_STORAGE,
+	     "Write checkpoints to other storage than the dataset's: longer waits for data "
+	     "are %.0f of the %.0f ms that a save costs"},
+	};
+	const struct checkpoint_report *report = plan->analysis->checkpoints;
+
+	/* Only slower steps that are certain are charged. */
+	for (size_t i = 0; i < sizeof(cures) / sizeof(cures[0]); i++) {
+		double ns = report->cause_ns[cures[i].cause], ratio = of_saves(plan->analysis, ns);
+
+		if (report->tail && report->tail->ns > report->tail->error_ns &&
+		    ratio >= ADVICE_NOTABLE / 2 && ns > report->cost_ns / 4)
+			advice_add(plan, advice_gain_of(ratio), CONFIDENCE_MEDIUM, NULL, cures[i].text,
+				   ns / NS_PER_MS, report->cost_ns / NS_PER_MS);
+	}
+}
+
 static void on_checkpoint(struct advice_plan *plan)
 {
 	const struct analysis *analysis = plan->analysis;
@@ -462,18 +516,22 @@ static void on_checkpoint(struct advice_plan *plan)
 
 	if (analysis_steady_ratio(analysis, SHARE_CHECKPOINT_STALL) < ADVICE_NOTABLE)
 		return;
-	if (!in_background(analysis->checkpoints))
+	if (!in_background(analysis->checkpoints)) {
 		advice_add(plan, advice_gain_of(checkpoint), CONFIDENCE_HIGH, NULL,
 			   "Write checkpoints in the background (copy the state, then let a thread or "
 			   "process write it), or to faster storage");
-	else if (!on_interval(plan))
+		if (!on_interval(plan))
+			advice_add(plan, advice_gain_of(checkpoint / 2), CONFIDENCE_HIGH, NULL,
+				   "Write checkpoints half as often");
+		return;
+	}
+	if (!on_interval(plan))
 		advice_add(plan, advice_gain_of(checkpoint), CONFIDENCE_MEDIUM, NULL,
 			   "Save less often, or to faster storage: checkpoints are written in the "
-			   "background already, and the remaining cost is copying the state and waiting "
-			   "for the previous save");
-	if (!in_background(analysis->checkpoints) && !on_interval(plan))
-		advice_add(plan, advice_gain_of(checkpoint / 2), CONFIDENCE_HIGH, NULL,
-			   "Write checkpoints half as often");
+			   "background already, and the remaining cost is copying the state, waiting for "
+			   "the previous save, and slower steps meanwhile");
+	on_staging(plan);
+	on_tail(plan);
 }
 
 /* A wait for the interpreter lock looks like a wait for a core or for data, but more cores or workers do

@@ -321,6 +321,9 @@ int json_set_checkpoints(json_t *root, const struct analysis *analysis)
 	r |= json_object_set_new(checkpoints, "copy_s", json_number(from->copy_ns / (double)NS_PER_S));
 	r |= set_cost(checkpoints, from);
 	r |= set_moved(checkpoints, from);
+	r |= json_object_set_new(checkpoints, "stage_s", json_number(from->stage_ns / (double)NS_PER_S));
+	r |= json_object_set_new(checkpoints, "stage_slowed_s",
+				 json_number(from->stage_slowed_ns / (double)NS_PER_S));
 	r |= json_object_set_new(checkpoints, "interval_steps", json_number(from->interval_steps));
 	r |= json_object_set_new(checkpoints, "overhead", json_number(from->overhead));
 	r |= json_object_set_new(checkpoints, "overhead_max", json_number(from->overhead_max));

@@ -410,9 +410,10 @@ static void test_no_tail_of_few_steps(void **state)
 }
 
 /* A job that saves, in ticks: the trainer copies the state, which looks like computing, or writes it itself.
- * Another thread writes the copy for `full`, and steps take `slow` longer meanwhile. */
+ * Another thread writes the copy for `full`, and steps take `slow` longer meanwhile. For `stage` of that it
+ * has not written yet, but mostly waits for a lock. */
 struct saver {
-	uint64_t copy, own, full, slow;
+	uint64_t copy, own, full, slow, stage;
 	uint64_t every; /* as recorded, in steps */
 };
 
@@ -423,8 +424,16 @@ static uint64_t save_add(const struct saver *saver, uint64_t now, uint64_t *busy
 	now = (*busy_until > now ? *busy_until : now) + saver->copy;
 	if (saver->own && record)
 		write_file(TRAINER, now, now + saver->own, LARGE);
-	if (saver->full && record)
+	if (saver->full && record && !saver->stage) {
 		write_file(HELPER, now + 1, now + saver->full, LARGE);
+	} else if (saver->full && record) {
+		open_for_writing(HELPER, now + 1);
+		script_off(&s, HELPER, now + 3, now + saver->stage, now + saver->stage, 0x1, TIMER_WOKE);
+		script_call(&s, HELPER, now + saver->stage + 300, now + saver->full - 2, SYS_write,
+			    EVENT_FILE_REG, 60, LARGE);
+		script_call(&s, HELPER, now + saver->full - 1, now + saver->full, SYS_close, EVENT_FILE_REG,
+			    60, 0);
+	}
 	*busy_until = now + saver->full;
 	return now + saver->own;
 }
@@ -556,6 +565,29 @@ static void test_waits_for_the_save_before_end_with_a_longer_interval(void **sta
 	assert_in_range(report->advised_steps, 9, 10);
 }
 
+static bool advises(const struct analysis *analysis, const char *text)
+{
+	for (size_t i = 0; i < analysis->n_actions; i++)
+		if (strstr(analysis->actions[i].text, text))
+			return true;
+	return false;
+}
+
+/* Staging that takes more from the steps than it works is better awaited; else it is not. */
+static void test_staging_that_slows_steps_is_to_be_awaited(void **state)
+{
+	const struct saver costly = {.full = 6000, .stage = 4000, .slow = 400, .every = 12};
+	const struct saver cheap = {.full = 6000, .stage = 4000, .slow = 60, .every = 12};
+	_cleanup_(analysis_freep) struct analysis *analysis = saver_analyse(&costly);
+
+	assert_true(advises(analysis, "Wait for the staging of a checkpoint"));
+	assert_in_range(analysis->checkpoints->stage_ns / TICK_NS, 290, 320);
+	assert_in_range(analysis->checkpoints->stage_slowed_ns / TICK_NS, 1100, 1700);
+	analysis_free(analysis);
+	analysis = saver_analyse(&cheap);
+	assert_false(advises(analysis, "Wait for the staging of a checkpoint"));
+}
+
 UNIT_TESTS(cmocka_unit_test(test_a_thread_s_save_stalls_what_waits_for_it),
 	   cmocka_unit_test(test_a_copy_is_the_cost_of_its_save),
 	   cmocka_unit_test(test_a_forked_child_s_save_stalls_the_trainer),
@@ -571,5 +603,6 @@ UNIT_TESTS(cmocka_unit_test(test_a_thread_s_save_stalls_what_waits_for_it),
 	   cmocka_unit_test(test_steps_during_a_save_take_longer),
 	   cmocka_unit_test(test_no_tail_of_few_steps),
 	   cmocka_unit_test(test_the_interval_is_that_of_a_sweep_over_all),
+	   cmocka_unit_test(test_staging_that_slows_steps_is_to_be_awaited),
 	   cmocka_unit_test(test_no_interval_if_saves_follow_one_another),
 	   cmocka_unit_test(test_waits_for_the_save_before_end_with_a_longer_interval))

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpointer: what a training loop calls."""
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from . import folder as folders
+from . import ranks
+from .interval import PROFILED, WARM_UP, Measured
+from .persister import Ended
+from .snapshot import Saver
+from .tensors import Pickled, load
+
+SPREAD = 0.5       # of the interval, over which a checkpoint is written
+PREPARED_STEP = 2  # the optimizer has its state then
+STEP = "step"
+
+log = logging.getLogger("diesel_loader")
+
+
+class Restored(NamedTuple):
+    """What restore() found. path: the checkpoint's folder. step: steps that the run had done. state: all that was saved,
+    the objects' states too."""
+    path: str
+    step: int
+    state: dict[str, Any]
+
+
+class Checkpointer:
+    """Writes checkpoints of a training job as often as a bound on their cost allows.
+
+    folder: where the checkpoints go; made if it is missing. One job uses it at a time.
+    every: "auto", or a number of steps.
+    overhead: with "auto", the part of the run's time that checkpoints may cost.
+    keep: how many checkpoints of this run stay; 0: all.
+    state: instead of objects, a function that returns a dict with what to save.
+    objects: what is saved under their names, with state_dict() and load_state_dict(): model, optimizer, loader, scheduler.
+
+    Raises ValueError and TypeError for arguments that cannot work, and OSError if another job uses the folder. After that,
+    a checkpoint that cannot be written is one line in the log; training goes on, and the next one is tried at its time.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, every: int | str = "auto", overhead: float = 0.035, keep: int = 3,
+                 state: Callable[[], dict[str, Any]] | None = None, **objects: Any) -> None:
+        if every != "auto" and (not isinstance(every, int) or every < 1):
+            raise ValueError(f'every={every!r} is neither "auto" nor a number of steps from 1 on')
+        if not 0 < overhead < 1:
+            raise ValueError(f"overhead={overhead!r} is no part of the run's time between 0 and 1, such as 0.035")
+        if keep < 0:
+            raise ValueError(f"keep={keep!r} is negative: pass a number of checkpoints, or 0 for all")
+        if (state is None) == (not objects):
+            raise TypeError("pass either what to save, such as model=model, optimizer=optimizer, or state=, a function that returns it")
+        for name, obj in objects.items():
+            if not (hasattr(obj, "state_dict") and hasattr(obj, "load_state_dict")):
+                raise TypeError(f"{name}={type(obj).__name__} has no state_dict() and load_state_dict(): pass it to step(), or use state=")
+        if STEP in objects:
+            raise TypeError(f"{STEP}= is the number of steps, which is always saved: use another name")
+        self._folder = os.path.abspath(folder)
+        self._every, self._overhead, self._keep = every, overhead, keep
+        self._function, self._objects = state, objects
+        self._measured = Measured(overhead)
+        self._n = self._last_save = 0       # steps of the run
+        self._next = None                   # with several ranks: the step at which they agree again
+        self._kept: list[str] = []          # this run's checkpoints, and those it was restored from, the oldest first
+        self._newest: str | None = None
+        self._writing: dict[str, Any] | None = None
+        self._n_failed, self._refused = 0, False
+        self._last_end: float | None = None
+        self._checked = self._prepared = False
+        self._pid = os.getpid()
+        self._first_is_due = WARM_UP + PROFILED
+        os.makedirs(self._folder, exist_ok=True)
+        self._saver = Saver(self._folder if ranks.rank() == 0 else None)
+        self._saver.start()
+        self._number = self._look_around() if ranks.rank() == 0 else 0
+        self._at_exit = weakref.finalize(self, _finish, self._saver, self._pid)
+
+    def _look_around(self):
+        """Removes what killed jobs left half-written. Returns the newest number in use."""
+        for part in folders.parts(self._folder):
+            log.warning("checkpoint %s is half-written: removed", os.path.join(self._folder, part[1:-len(".part")]))
+            folders.remove(self._folder, part)
+        return max((number for number, _ in folders.numbered(self._folder)), default=0)
+
+    # Restoring
+
+    def restore(self) -> Restored | None:
+        """Loads the newest whole checkpoint into the objects, and returns it, or None if the folder has none. Damaged ones
+        are named in the log and passed over. With several ranks all of them call it. Call it before the first step."""
+        for path, about in ranks.agreed_whole(self._folder):
+            state = self._load(path, about)
+            for name, obj in self._objects.items():
+                if name not in state:
+                    raise KeyError(f"{path} has no state of {name!r}: it has {', '.join(sorted(map(repr, state)))}. Pass the objects that it "
+                                   f"was made of")
+                obj.load_state_dict(state[name])
+            self._n = self._last_save = int(state.get(STEP, about["step"]))
+            self._kept = [name for _, name in folders.numbered(self._folder)]
+            self._newest = path
+            return Restored(path, self._n, state)
+        return None
+
+    def _load(self, path, about):
+        if about["kind"] == "dcp":
+            from . import distributed
+            return distributed.load(path, None if self._function else self._state({}), self._objects)
+        return load(os.path.join(path, folders.STATE))
+
+    # Saving
+
+    def step(self, **values: Any) -> None:
+        """Call it after each optimizer.step(). Takes a checkpoint if one is due. values: saved too, such as epoch=epoch."""
+        if os.getpid() != self._pid:
+            raise RuntimeError("this process was forked from the one with the Checkpointer: only that one can save")
+        now = time.monotonic()
+        self._poll()
+        if self._last_end is not None:
+            self._measured.step(now - self._last_end, self._saver.is_writing)
+        self._n += 1
+        if self._measured.n_steps + 1 >= PREPARED_STEP and not self._prepared:
+            self._prepare(values)
+        if self._is_due():
+            self._save(values)
+        self._last_end = time.monotonic()
+
+    def save(self, **values: Any) -> None:
+        """Takes a checkpoint now, whatever the interval. Waits for the one before to be written, but not for this one; wait()
+        does. With several ranks all of them call it."""
+        self.wait()
+        self._save(values)
+        self._last_end = None   # the pause is no step
+
+    def wait(self) -> None:
+        """Returns when the last checkpoint is on disk, or has failed."""
+        self._saver.hurry()
+        while self._saver.is_writing:
+            self._poll(None)
+
+    def close(self) -> None:
+        """Returns when everything is on disk. It is also called when the process ends normally."""
+        if os.getpid() == self._pid:
+            self.wait()
+        self._at_exit()
+
+    def __enter__(self) -> Checkpointer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def figures(self) -> dict[str, Any]:
+        """Returns what the run has measured. Times are seconds; None: not known yet.
+
+        steps, checkpoints (that were begun), failed; interval_steps: the present interval; step_s: an undisturbed step;
+        snapshot_s, slowdown_s and written_s: of the last checkpoint, how long it stopped the run, how much longer the steps
+        were while it was written, and the time until it was on disk; overhead: snapshots and slowdown, as part of the time;
+        newest: path of the last one on disk."""
+        figures = self._measured.figures()
+        if self._every != "auto":
+            figures["interval_steps"] = self._every
+        return {**figures, "failed": self._n_failed, "newest": self._newest}
+
+    def _is_due(self):
+        if self._every != "auto":
+            due = self._n - self._last_save >= self._every
+            if ranks.size() == 1:
+                return due and not self._saver.is_writing
+            return due and not ranks.largest(self._saver.is_writing)[0]
+        if ranks.size() == 1:
+            if self._saver.is_writing:
+                return False
+            interval = self._interval()
+            return interval is not None and self._n - self._last_save >= interval
+        # With several ranks, all ask each other at the same steps only.
+        done = self._measured.n_steps + 1
+        if self._next is None:
+            self._next = self._n + max(0, self._first_is_due - done)
+        if self._n < self._next:
+            return False
+        writing, interval = ranks.largest(self._saver.is_writing, self._interval() or 0)
+        since = self._n - self._last_save
+        if writing or since < interval:
+            self._next = self._n + max(1, int(interval) - since, int(interval) // 8)
+            return False
+        self._next = self._n + 1
+        return True
+
+    def _interval(self):
+        """Returns steps, or None while the first ones are being timed."""
+        interval = self._measured.interval()
+        if interval is None and self._measured.is_profiled():
+            # Nothing is known after a failure either: then the bound must not be lost by trying at every step.
+            return 1 if self._n_failed == 0 else max(1, round(1 / self._overhead))
+        return interval
+
+    def _state(self, values):
+        state = dict(self._function()) if self._function else {name: obj.state_dict() for name, obj in self._objects.items()}
+        for name in (STEP, *values):
+            if name in state:
+                raise TypeError(f"the state has {name!r} twice: use another name")
+        return {**state, STEP: self._n, **values}
+
+    def _prepare(self, values):
+        """Gets the memory, in another thread, while the first steps are timed."""
+        self._prepared = True
+        if ranks.size() > 1:
+            return
+        try:
+            pickled = Pickled(self._state(values))
+            pickled.check()
+            self._saver.prepare(pickled.bound())
+            self._checked = True
+        except MemoryError as error:
+            self._fail(str(error), None)
+
+    def _save(self, values):
+        begin = time.monotonic()
+        state = self._state(values)
+        self._number += 1
+        order = {"folder": self._folder, "name": None, "number": self._number, "rank": ranks.rank(), "later": ranks.size() > 1,
+                 "spread_s": self._spread(), "remove": [],
+                 "about": {"number": self._number, STEP: self._n, "ranks": ranks.size(), "written": time.time(), "kind": "torch"}}
+        self._last_save = self._n
+        self._writing = None
+        try:
+            if ranks.size() > 1:
+                self._save_ranks(state, order)
+            else:
+                order["name"], order["file"] = folders.name_of(self._number, self._n), folders.STATE
+                order["remove"] = self._to_remove()
+                pickled = Pickled(state)
+                if not self._checked:
+                    pickled.check()
+                    self._checked = True
+                self._saver.send(order, self._saver.take(pickled.bound(), pickled.fill, _optimized(self._objects)))
+            self._writing = order
+        except (Ended, OSError, MemoryError) as error:
+            how = f"the process that writes {error}" if isinstance(error, Ended) else str(error)
+            self._fail(how, order)
+        self._measured.snapshot(time.monotonic() - begin)
+
+    def _save_ranks(self, state, order):
+        from . import distributed
+        self._number = order["number"] = order["about"]["number"] = int(ranks.largest(self._number)[0])
+        order["name"] = folders.name_of(self._number, self._n)
+        order["remove"] = self._to_remove() if ranks.rank() == 0 else []
+        order["about"]["kind"] = "dcp"
+        distributed.save(state, self._saver, order)
+
+    def _to_remove(self):
+        """Returns the checkpoints that make way for the one to be written."""
+        return self._kept[:max(0, len(self._kept) + 1 - self._keep)] if self._keep else []
+
+    def _spread(self):
+        interval = self._every if self._every != "auto" else self._measured.interval()
+        step_s = self._measured.figures()["step_s"]
+        return SPREAD * interval * step_s if interval and step_s else 0.0
+
+    def _poll(self, timeout_s: float | None = 0.0) -> None:
+        if not self._saver.is_writing:
+            return
+        order = self._writing
+        try:
+            replies = self._saver.replies(timeout_s)
+        except (Ended, OSError) as error:
+            self._measured.written(0.0)
+            self._fail(f"the process that writes {error}", order)
+            return
+        for reply in replies:
+            if reply["error"]:
+                self._fail(reply["error"], order)
+            elif reply["do"] == "commit" or not order["later"]:
+                gone = set(order["remove"])
+                self._kept = [name for name in self._kept if name not in gone] + [order["name"]]
+                self._newest = os.path.join(self._folder, order["name"])
+        if replies and not self._saver.is_writing:
+            self._measured.written(sum(reply["seconds"] for reply in replies))
+
+    def _fail(self, why, order):
+        self._n_failed += 1
+        if order is None:
+            log.warning("no memory for checkpoints: %s; training goes on", why)
+        else:
+            log.warning("the checkpoint of step %d is not written: %s; training goes on, and the next one is tried at its time",
+                        order["about"][STEP], why)
+
+
+def _optimized(objects):
+    """Returns the addresses of storages that change only in optimizer.step(): parameters and the optimizer's state."""
+    found = set()
+    for obj in objects.values():
+        if isinstance(obj, torch.optim.Optimizer):
+            for group in obj.param_groups:
+                found.update(param.data_ptr() for param in group["params"])
+            found.update(value.data_ptr() for state in obj.state.values() for value in state.values() if isinstance(value, torch.Tensor))
+    return found
+
+
+def _finish(saver, pid):
+    if os.getpid() == pid:
+        saver.hurry()
+        saver.close()
+    else:
+        saver.forget()

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of torch.distributed.checkpoint (DCP): a storage writer that returns after the snapshot, and the loading of a
+whole state."""
+from __future__ import annotations
+
+import io
+import logging
+import os
+import pickle
+import threading
+import time
+import uuid
+from typing import Any
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint._nested_dict import flatten_state_dict, unflatten_state_dict
+from torch.distributed.checkpoint.filesystem import FileSystemReader, _StorageInfo, _StoragePrefix
+from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata, StorageMeta
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItemType
+from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
+from torch.futures import Future
+
+from . import image
+from .persist import RECORD
+from .persister import Ended
+from .snapshot import Image, Saver
+from .tensors import Pickled
+
+BEGIN_S = 60   # until torch's thread has begun the save
+
+log = logging.getLogger("diesel_loader")
+
+
+class _Items:
+    """The file of one rank: an archive for each tensor, as DCP's own writer makes it, and other values as they are."""
+
+    def __init__(self, plan: SavePlan, planner: SavePlanner, name: str) -> None:
+        self._items: list[tuple[Any, Pickled | bytes]] = []
+        self._name = name
+        self.results: list[WriteResult] = []
+        for item in plan.items:
+            data = planner.resolve_data(item)
+            if item.type == WriteItemType.BYTE_IO:
+                assert isinstance(data, io.BytesIO)
+                self._items.append((item, data.getvalue()))
+                continue
+            assert isinstance(data, torch.Tensor)
+            tensor = data.detach()
+            if tensor.untyped_storage().nbytes() != tensor.numel() * tensor.element_size():
+                tensor = tensor.clone()   # a part of a larger one, which would be saved whole
+            self._items.append((item, Pickled(tensor)))
+
+    def bound(self) -> int:
+        sizes = (len(data) + RECORD.size if isinstance(data, bytes) else data.bound() for _, data in self._items)
+        return sum(sizes) + image.ALIGNMENT * len(self._items) + RECORD.size
+
+    def fill(self, memory: memoryview) -> Image:
+        at, records, parts = 0, [], []
+        for item, data in self._items:
+            begin = -(-at // image.ALIGNMENT) * image.ALIGNMENT
+            if begin > at:
+                memory[at:begin] = bytes(begin - at)   # of an earlier snapshot
+            if isinstance(data, bytes):
+                at = begin + len(data)
+                memory[begin:at] = data
+            else:
+                filled = data.fill(memory, begin)
+                at = filled.size
+                records += filled.records
+                parts += filled.parts
+            info = _StorageInfo(self._name, begin, at - begin)
+            self.results.append(WriteResult(index=item.index, size_in_bytes=at - begin, storage_data=info))
+        return Image(at, records, parts)
+
+
+class Writer(StorageWriter):
+    """A storage_writer for torch.distributed.checkpoint.save() and async_save(): the call returns when the state is in
+    shared memory, and another process writes it.
+
+        writer = Writer()
+        dcp.save(state, checkpoint_id="checkpoints/step-100", storage_writer=writer)
+
+    The folder gets its name when all ranks' files and .metadata are on disk. Until then it is a hidden one next to it, so
+    that dcp.load() never finds half a checkpoint. A save waits for the one before. What went wrong with that one is one
+    line in the log; wait() raises it. Use the same Writer for all saves: it keeps its memory.
+
+    With async_save() it is the stager too, and copies just once.
+    """
+
+    _synchronize_after_execute = True
+
+    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+        super().__init__()
+        self._path = None if path is None else os.path.abspath(path)
+        self._saver = Saver()
+        self._pid = os.getpid()
+        self._order: dict[str, Any] | None = None
+        self._n_ranks, self._save_id, self._number = 1, "", 0
+        self._failure: str | None = None
+        self._copied, self._thread = threading.Event(), None
+
+    # What DCP calls, in this order
+
+    def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
+        if checkpoint_id is not None:
+            self._path = os.path.abspath(checkpoint_id)
+        self._save_id = uuid.uuid4().hex
+        self._thread = threading.current_thread()
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        if self._path is None:
+            raise ValueError("Writer has no place for the checkpoint: pass checkpoint_id= to save(), or a path to Writer()")
+
+    def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
+        assert self._path is not None
+        os.makedirs(os.path.dirname(self._path), exist_ok=True)
+        return plan
+
+    def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
+        import dataclasses
+        self._n_ranks = len(plans)
+        return [dataclasses.replace(plan, storage_data=_StoragePrefix(f"__{i}_")) for i, plan in enumerate(plans)]
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        self._wait_for_last()
+        self._number += 1
+        rank = int(plan.storage_data.prefix[2:-1])
+        self._order = self._ordered(rank, f"{plan.storage_data.prefix}0.distcp")
+        items = _Items(plan, planner, self._order["file"])
+        try:
+            self._saver.send(self._order, self._saver.take(items.bound(), items.fill))
+        except Ended as error:
+            raise OSError(f"{self._path}: the process that writes checkpoints {error}") from None
+        finally:
+            self._copied.set()
+        done: Future[list[WriteResult]] = Future()
+        done.set_result(items.results)
+        return done
+
+    def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
+        assert self._order is not None
+        metadata.storage_data = {result.index: result.storage_data for of_rank in results for result in of_rank}
+        metadata.storage_meta = self.storage_meta()
+        order = {**self._order, "ranks": self._n_ranks, "about": {**self._order["about"], "ranks": self._n_ranks}}
+        try:
+            self._saver.send_commit(order, pickle.dumps(metadata))
+        except Ended as error:
+            raise OSError(f"{self._path}: the process that writes checkpoints {error}") from None
+
+    def storage_meta(self) -> StorageMeta:
+        return StorageMeta(checkpoint_id=self._path, save_id=self._save_id)
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
+        return "://" not in os.fspath(checkpoint_id)
+
+    def _ordered(self, rank, file):
+        folder, name = os.path.split(self._path)
+        return {"folder": folder, "name": name, "number": self._number, "rank": rank, "later": True, "spread_s": 0.0, "remove": [],
+                "file": file, "about": {"number": self._number, "step": 0, "written": time.time(), "kind": "dcp"}}
+
+    # As AsyncStager
+
+    @property
+    def should_synchronize_after_execute(self) -> bool:
+        return self._synchronize_after_execute
+
+    def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
+        """Copies nothing: torch's thread does, right into shared memory, and synchronize_staging() waits for it."""
+        self._copied.clear()
+        self._thread = None
+        return state_dict
+
+    def synchronize_staging(self) -> None:
+        end = time.monotonic() + BEGIN_S
+        while not self._copied.wait(0.01):
+            # A save that failed in planning never copies.
+            if not self._thread.is_alive() if self._thread else time.monotonic() > end:
+                return
+
+    # Of our own
+
+    def wait(self) -> None:
+        """Returns when the last checkpoint is on disk. Raises OSError if it could not be written."""
+        self._wait_for_last()
+        failure, self._failure = self._failure, None
+        if failure:
+            raise OSError(failure)
+
+    def close(self) -> None:
+        """Returns when everything is written. The Writer can be used again."""
+        if os.getpid() == self._pid:
+            self._wait_for_last()
+            self._saver.close()
+
+    def _wait_for_last(self):
+        self._saver.hurry()
+        try:
+            while self._saver.is_writing:
+                for reply in self._saver.replies(None):
+                    if reply["error"]:
+                        self._fail(reply["error"])
+        except (Ended, OSError) as error:
+            self._fail(f"{self._path}: the process that writes checkpoints {error}")
+
+    def _fail(self, why):
+        self._failure = why
+        log.warning("a checkpoint is not written: %s", why)
+
+
+class _RunWriter(Writer):
+    """A Checkpointer's, with its process and its names."""
+
+    def __init__(self, saver: Saver, order: dict[str, Any]) -> None:
+        super().__init__(os.path.join(order["folder"], order["name"]))
+        self._saver, self._asked = saver, order
+
+    def _ordered(self, rank, file):
+        self._asked.update(rank=rank, file=file)
+        return self._asked
+
+
+def save(state: dict[str, Any], saver: Saver, order: dict[str, Any]) -> None:
+    """Takes a snapshot of all ranks' states. All of them call it."""
+    from torch.distributed.checkpoint.api import CheckpointException   # a BaseException
+    try:
+        dcp.save(state, storage_writer=_RunWriter(saver, order))
+    except CheckpointException as error:
+        rank, (why, _) = min(error.failures.items())
+        raise OSError(f"rank {rank}: {why}") from None
+
+
+def load(path: str, template: dict[str, Any] | None, objects: dict[str, Any]) -> dict[str, Any]:
+    """Returns the state, whatever number of ranks it was saved by. Sharded tensors of the objects keep their sharding and
+    are loaded in place; others are read whole."""
+    present, _ = flatten_state_dict(template if template is not None else _states(objects))
+    reader = FileSystemReader(path)
+    metadata = reader.read_metadata()
+    wanted: dict[str, Any] = {}
+    for name, kind in metadata.state_dict_metadata.items():
+        if isinstance(kind, BytesStorageMetadata):
+            wanted[name] = None
+        else:
+            mine = present.get(name)
+            is_mine = isinstance(mine, torch.Tensor) and mine.size() == kind.size
+            wanted[name] = mine if is_mine else torch.empty(kind.size, dtype=kind.properties.dtype)
+    dcp.load(wanted, storage_reader=reader)
+    return unflatten_state_dict(wanted, metadata.planner_data)
+
+
+def _states(objects):
+    for obj in objects.values():
+        if isinstance(obj, torch.optim.Optimizer) and any(_is_sharded(param) for group in obj.param_groups for param in group["params"]):
+            # Its state must be there, sharded as the parameters are, to be loaded into.
+            from torch.distributed.checkpoint.state_dict import _init_optim_state
+            _init_optim_state(obj)
+    return {name: obj.state_dict() for name, obj in objects.items()}
+
+
+def _is_sharded(tensor):
+    return hasattr(tensor, "device_mesh")

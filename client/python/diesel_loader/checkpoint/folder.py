@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A folder of checkpoints: names, manifests, and which one is the newest whole one.
+
+    checkpoints/000017-step-1200/state.pt        or the files of torch.distributed.checkpoint
+                                 manifest.json   written last: sizes and checksums of the files, and its own
+    checkpoints/.000018-step-1300.part           being written, or left by a process that was killed
+"""
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import json
+import logging
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+from . import seal
+
+MANIFEST = "manifest.json"
+STATE = "state.pt"
+LOCK = ".lock"
+FORMAT = 1
+_NAME = re.compile(r"(\d{6,})-step-(\d+)")
+_MAX_MANIFEST = 64 << 20
+
+log = logging.getLogger("diesel_loader")
+
+
+def name_of(number: int, step: int) -> str:
+    """number: counts the checkpoints of a folder, so that a run which went back to an earlier step is newer all the same."""
+    return f"{number:06d}-step-{step}"
+
+
+def part_of(name: str) -> str:
+    return f".{name}.part"
+
+
+def numbered(folder: str) -> list[tuple[int, str]]:
+    """Returns (number, name) of the checkpoints in the folder, the oldest first."""
+    return sorted((int(match[1]), match[0]) for match in map(_NAME.fullmatch, os.listdir(folder)) if match)
+
+
+def parts(folder: str) -> list[str]:
+    return sorted(name for name in os.listdir(folder) if name.startswith(".") and name.endswith(".part") and _NAME.fullmatch(name[1:-5]))
+
+
+def remove(folder: str, name: str) -> None:
+    """Removes a folder of files in it, if it is there."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        remove_in(fd, name)
+    finally:
+        os.close(fd)
+
+
+def remove_in(folder_fd: int, name: str) -> None:
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder_fd)
+    except FileNotFoundError:
+        return
+    try:
+        for file in os.listdir(fd):
+            os.unlink(file, dir_fd=fd)
+        os.rmdir(name, dir_fd=folder_fd)
+    finally:
+        os.close(fd)
+
+
+def manifest(about: dict[str, Any]) -> bytes:
+    line = json.dumps(about, separators=(",", ":")).encode()
+    return line + f"\n{zlib.crc32(line):08x}\n".encode()
+
+
+class Damaged(Exception):
+    """The text has the file and the reason."""
+
+
+def _read_manifest(fd):
+    try:
+        with open(MANIFEST, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, dir_fd=fd)) as file:
+            text = file.read(_MAX_MANIFEST)
+    except FileNotFoundError:
+        raise Damaged(f"it has no {MANIFEST}") from None
+    except OSError as error:
+        raise Damaged(f"{MANIFEST}: {error.strerror}") from None
+    line, _, rest = text.partition(b"\n")
+    if rest != f"{zlib.crc32(line):08x}\n".encode():
+        raise Damaged(f"{MANIFEST} does not match its checksum")
+    about = json.loads(line)
+    if about["format"] != FORMAT:
+        raise Damaged(f"{MANIFEST} has format {about['format']}, and this diesel_loader reads {FORMAT}")
+    return about
+
+
+def verify(path: str) -> dict[str, Any]:
+    """Returns the manifest of a whole checkpoint. Raises Damaged."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        owner = os.fstat(fd).st_uid
+        if owner not in (os.geteuid(), os.stat(os.path.dirname(path)).st_uid):
+            raise Damaged(f"it belongs to another user than its folder: uid {owner}")
+        about = _read_manifest(fd)
+        with concurrent.futures.ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0)))) as threads:
+            for name, wrong in zip(about["files"], threads.map(lambda item: _compare(fd, *item), about["files"].items())):
+                if wrong:
+                    raise Damaged(f"{name}: {wrong}")
+        return about
+    finally:
+        os.close(fd)
+
+
+def _compare(folder_fd, name, sums):
+    try:
+        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder_fd)
+    except OSError as error:
+        return error.strerror
+    try:
+        return seal.compare(fd, sums)
+    except OSError as error:
+        return error.strerror
+    finally:
+        os.close(fd)
+
+
+def whole(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields (path, manifest) of the whole checkpoints, the newest first. Names the others in the log."""
+    for _, name in reversed(numbered(folder)):
+        path = os.path.join(folder, name)
+        try:
+            yield path, verify(path)
+        except Damaged as damage:
+            log.warning("checkpoint %s is damaged (%s): passed over", path, damage)
+        except OSError as error:
+            log.warning("checkpoint %s cannot be read (%s): passed over", path, error.strerror)
+
+
+def newest(folder: str | os.PathLike[str]) -> str | None:
+    """Returns the path of the newest whole checkpoint in a folder, or None. Damaged ones are named in the log. What it
+    returns has a file state.pt for torch.load(), or is a folder for torch.distributed.checkpoint.load()."""
+    folder = os.path.abspath(folder)
+    with contextlib.suppress(FileNotFoundError):
+        for path, _ in whole(folder):
+            return path
+    return None

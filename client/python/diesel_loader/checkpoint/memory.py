@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shared memory that holds a snapshot, and the copy into it."""
+from __future__ import annotations
+
+import concurrent.futures
+import ctypes
+import fcntl
+import mmap
+import os
+
+PIECE = 8 << 20
+SMALL = 256 << 10
+N_THREADS = 8   # more do not copy faster
+_HUGE = 2 << 20
+_MADV_POPULATE_WRITE = 23
+# The numbers are Linux's; the modules have the names only since Python 3.10 and 3.8.
+_ADD_SEALS, _SEALS = 1033, 0x1 | 0x2 | 0x4   # sealing, shrinking, growing
+
+
+class Memory:
+    """Memory without a name, which only this process and those it sends the descriptor to can open."""
+
+    def __init__(self, size: int) -> None:
+        self.size = -(-size // _HUGE) * _HUGE
+        _check_free(self.size)
+        self.fd = os.memfd_create("diesel-checkpoint", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.fchmod(self.fd, 0o600)
+            os.ftruncate(self.fd, self.size)
+            fcntl.fcntl(self.fd, _ADD_SEALS, _SEALS)
+            self._map = mmap.mmap(self.fd, self.size)
+        except BaseException:
+            os.close(self.fd)
+            raise
+        # Workers that the trainer forks have no use for it.
+        self._map.madvise(mmap.MADV_DONTFORK)
+        try:
+            self._map.madvise(mmap.MADV_HUGEPAGE)
+        except (AttributeError, OSError):
+            pass   # a kernel without them
+        self.view = memoryview(self._map)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+
+    def populate(self) -> None:
+        """Takes the pages from the kernel, so that the first snapshot need not. It may run in another thread."""
+        madvise = ctypes.CDLL(None).madvise   # mmap.madvise() would hold the GIL meanwhile
+        for at in range(0, self.size, PIECE):   # in pieces, because each one delays other mappings of this process
+            madvise(ctypes.c_void_p(self.address + at), ctypes.c_size_t(min(PIECE, self.size - at)), _MADV_POPULATE_WRITE)
+
+    def close(self) -> None:
+        """Gives the descriptor back, and the memory with the last view of it."""
+        os.close(self.fd)
+
+
+def _check_free(size):
+    with open("/proc/meminfo", encoding="ascii") as file:
+        free = next((int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable:")), size)
+    if size > free:
+        raise MemoryError(f"a snapshot needs {size >> 20} MiB of shared memory, and {free >> 20} MiB are free: save less state, or give the "
+                          f"job more memory")
+
+
+def copy(memory: Memory, parts: list[tuple[int, int, int]]) -> None:
+    """Copies parts (offset, address, bytes) in parallel and without the GIL."""
+    pieces = []
+    for offset, address, n_bytes in parts:
+        if n_bytes <= SMALL:
+            ctypes.memmove(memory.address + offset, address, n_bytes)
+            continue
+        pieces += [(memory.address + offset + at, address + at, min(PIECE, n_bytes - at)) for at in range(0, n_bytes, PIECE)]
+    n = min(N_THREADS, len(os.sched_getaffinity(0)), len(pieces))
+    if n <= 1:
+        _move(pieces)
+        return
+    with concurrent.futures.ThreadPoolExecutor(n - 1) as threads:
+        others = [threads.submit(_move, pieces[i::n]) for i in range(1, n)]
+        _move(pieces[::n])
+        for other in others:
+            other.result()
+
+
+def _move(pieces):
+    for piece in pieces:
+        ctypes.memmove(*piece)

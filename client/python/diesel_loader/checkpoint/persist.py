@@ -1,0 +1,461 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process that writes checkpoints from shared memory. It is light (no torch), has a session of its own, and goes on
+when the trainer is killed until everything that it was given is on disk.
+
+It obeys messages of JSON on a socket. Large things come in memory by descriptor.
+"""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import json
+import mmap
+import os
+import platform
+import select
+import signal
+import socket
+import struct
+import sys
+import time
+import zlib
+
+from . import folder, seal
+from .seal import BLOCK
+
+MESSAGE = 64 << 10
+RECORD = struct.Struct("<4Q")
+ALIGNED = 4096
+NICE = 10
+LATER_S = 600       # the longest wait for other ranks' files without progress
+LATER_DEAD_S = 20   # the same after the trainer has died: a rank that has not begun by then never will
+_IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30}
+_LOWEST = 2 << 13 | 7   # of the best-effort class: idle could wait forever
+
+
+def main(fd: int, trainer: int) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)   # launchers send them to all processes of a job
+    with contextlib.suppress(OSError), open("/proc/self/comm", "w", encoding="ascii") as file:
+        file.write("diesel-save")
+    with contextlib.suppress(OSError):
+        os.nice(NICE)
+    number = _IOPRIO_SET.get(platform.machine())
+    if number is not None:
+        ctypes.CDLL(None).syscall(number, 1, 0, _LOWEST)
+    with socket.socket(fileno=fd) as end:
+        Process(end, trainer).run()
+
+
+class Process:
+    def __init__(self, end: socket.socket, trainer: int) -> None:
+        self._end, self._memory, self._fds = end, None, []
+        self._poll = select.poll()
+        self._poll.register(end, select.POLLIN)
+        self._trainer_fd = _watch(trainer)
+        self._is_dead = self._trainer_fd is None
+        if self._trainer_fd is not None:
+            self._poll.register(self._trainer_fd, select.POLLIN)
+        self._hurry = False
+
+    def run(self) -> None:
+        """Runs until the trainer has closed its end or died, and everything is written."""
+        while True:
+            ready = dict(self._poll.poll())
+            if self._end.fileno() in ready:
+                message, fds, _, _ = socket.recv_fds(self._end, MESSAGE, 2)
+                if not message:
+                    return
+                self._obey(json.loads(message), fds)
+            elif self._trainer_fd in ready:
+                return   # a forked worker may still hold the trainer's end
+
+    def _obey(self, order, fds):
+        self._hurry = False
+        try:
+            if order["do"] == "lock":
+                self._tell(do="lock", error=self._lock(order))
+            elif order["do"] == "write":
+                if fds:
+                    self._map(fds.pop())
+                self._tell(do="write", number=order["number"], **self._write(order))
+            elif order["do"] == "commit":
+                with mmap.mmap(fds[0], 0) as memory:
+                    metadata = memory[:order["bytes"]]
+                self._tell(do="commit", number=order["number"], **self._commit(order, metadata))
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _tell(self, **reply):
+        with contextlib.suppress(OSError):   # nobody is left to hear it
+            self._end.send(json.dumps(reply).encode())
+
+    def _map(self, fd):
+        try:
+            self._memory = memoryview(mmap.mmap(fd, 0))
+        finally:
+            os.close(fd)
+
+    # The folder's lock: one job at a time, and the next one waits until everything of the job before is on disk
+
+    def _lock(self, order):
+        import fcntl
+        try:
+            fd = os.open(os.path.join(order["folder"], folder.LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            return f"{order['folder']}/{folder.LOCK}: {error.strerror}"
+        wrong = _wrong_lock(fd, order["folder"])
+        if wrong:
+            os.close(fd)
+            return wrong
+        mine = json.dumps({"host": platform.node(), "trainer": order["trainer"], "since": _since(order["trainer"])}).encode()
+        end = time.monotonic() + order["wait_s"]
+        told = False
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                pass
+            except OSError:
+                break   # a file system without locks
+            holder = _holder(fd)
+            if holder and _is_alive(holder):
+                os.close(fd)
+                return f"{order['folder']} has another job's checkpoints (pid {holder['trainer']}): give this one a folder of its own"
+            if time.monotonic() > end:
+                os.close(fd)
+                where = f" on {holder['host']}" if holder else ""
+                return f"{order['folder']} is still locked by the job before{where} after {order['wait_s']} s: end it, or use another folder"
+            if not told:
+                self._tell(do="waiting")
+                told = True
+            time.sleep(0.02)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, mine, 0)
+        self._fds.append(fd)   # the lock lasts as long as this process
+        return None
+
+    # A checkpoint
+
+    def _write(self, order):
+        begin = time.monotonic()
+        try:
+            with self._part(order) as part_fd:
+                sums = self._write_file(order, part_fd)
+                if order["later"]:
+                    _put(part_fd, _mark(order["rank"]), folder.manifest({"name": order["file"], "sums": sums}))
+                    os.fsync(part_fd)
+                    return {"seconds": time.monotonic() - begin, "error": None}
+                about = {**order["about"], "format": folder.FORMAT, "files": {order["file"]: sums}}
+                self._finish(order, part_fd, about)
+        except _Failed as failure:
+            return {"seconds": time.monotonic() - begin, "error": str(failure)}
+        except Exception as error:   # noqa: BLE001  nothing may end this process while a job needs it
+            return {"seconds": time.monotonic() - begin, "error": f"{order['folder']}: {type(error).__name__}: {error}"}
+        return {"seconds": time.monotonic() - begin, "error": None}
+
+    @contextlib.contextmanager
+    def _part(self, order):
+        """Yields the folder that is being written. Removes it after an error, unless it is shared with other ranks."""
+        name = folder.part_of(order["name"])
+        with _named(order["folder"]), _opened(order["folder"], os.O_RDONLY | os.O_DIRECTORY) as fd:
+            try:
+                os.mkdir(name, dir_fd=fd)
+            except FileExistsError:
+                if not order["later"]:
+                    folder.remove_in(fd, name)
+                    os.mkdir(name, dir_fd=fd)
+            with _opened(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, fd) as part_fd:
+                try:
+                    yield part_fd
+                except BaseException as error:
+                    with contextlib.suppress(OSError):
+                        if order["later"]:
+                            os.unlink(order["file"], dir_fd=part_fd)
+                            _put(part_fd, _mark(order["rank"]), folder.manifest({"error": f"{type(error).__name__}: {error}"}))
+                        else:
+                            folder.remove_in(fd, name)
+                    raise
+
+    def _write_file(self, order, part_fd):
+        memory, size, sums = self._memory, order["bytes"], []
+        table = -(-size // 8) * 8
+        records = list(RECORD.iter_unpack(memory[table:table + order["records"] * RECORD.size]))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        pace = _Pace(self, size, order["spread_s"])
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(order["file"], dir_fd=part_fd)   # a rank's earlier attempt
+        with _named(f"{order['folder']}/{order['name']}/{order['file']}"), _opened(order["file"], flags, part_fd) as fd:
+            out = _Out(fd, memory, size)
+            for final in seal.seal(memory, size, records, sums):
+                while final - out.at >= BLOCK:
+                    out.write(out.at + BLOCK)
+                    pace.rest(out.at)
+            out.end()
+        return sums
+
+    def _finish(self, order, part_fd, about):
+        """Writes the manifest, and gives the checkpoint its name."""
+        _put(part_fd, folder.MANIFEST, folder.manifest(about))
+        os.fsync(part_fd)
+        with _opened(order["folder"], os.O_RDONLY | os.O_DIRECTORY) as fd:
+            _take_name(fd, order["name"])
+            for name in order["remove"]:
+                with contextlib.suppress(OSError):
+                    os.rename(name, f".{name}.gone", src_dir_fd=fd, dst_dir_fd=fd)
+                    folder.remove_in(fd, f".{name}.gone")
+
+    # A checkpoint of several ranks: the first rank's process ends it when all files are there
+
+    def _commit(self, order, metadata):
+        begin = time.monotonic()
+        try:
+            with _named(f"{order['folder']}/{order['name']}"), self._shared(order) as part_fd:
+                files = self._others(order, part_fd)
+                _put(part_fd, ".metadata", metadata)
+                files[".metadata"] = [[len(metadata), zlib.crc32(metadata)]]
+                for rank in range(order["ranks"]):
+                    os.unlink(_mark(rank), dir_fd=part_fd)
+                self._finish(order, part_fd, {**order["about"], "format": folder.FORMAT, "files": files})
+        except _Failed as failure:
+            return {"seconds": time.monotonic() - begin, "error": str(failure)}
+        except Exception as error:   # noqa: BLE001
+            return {"seconds": time.monotonic() - begin, "error": f"{order['folder']}: {type(error).__name__}: {error}"}
+        return {"seconds": time.monotonic() - begin, "error": None}
+
+    @contextlib.contextmanager
+    def _shared(self, order):
+        """Yields the folder that the ranks write. Removes it after an error, because nobody else will."""
+        name = folder.part_of(order["name"])
+        with _opened(order["folder"], os.O_RDONLY | os.O_DIRECTORY) as fd, \
+                _opened(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, fd) as part_fd:
+            try:
+                yield part_fd
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    folder.remove_in(fd, name)
+                raise
+
+    def _others(self, order, part_fd):
+        """Returns {file: checksums} of all ranks when their processes have written them."""
+        files, missing, before, since = {}, set(range(order["ranks"])), None, time.monotonic()
+        while missing:
+            for rank in sorted(missing):
+                mark = _read_mark(part_fd, rank)
+                if mark is None:
+                    continue
+                if "error" in mark:
+                    raise _Failed(f"{order['folder']}/{order['name']}: rank {rank} has not written its part: {mark['error']}")
+                missing.discard(rank)
+                if mark["name"]:
+                    files[mark["name"]] = mark["sums"]
+            if not missing:
+                break
+            progress = _bytes_in(part_fd)
+            if progress != before:
+                before, since = progress, time.monotonic()
+            dead = self._trainer_has_died()
+            if time.monotonic() - since > (LATER_DEAD_S if dead else LATER_S):
+                raise _Failed(f"{order['folder']}/{order['name']}: ranks {sorted(missing)} have not written their part")
+            time.sleep(0.02)
+        return files
+
+    # Pacing
+
+    def is_hurried(self, seconds: float) -> bool:
+        """Waits, and returns True if the trainer waits for this, has more to write, or has died."""
+        if not self._hurry:
+            self._hurry = bool(self._poll.poll(seconds * 1000))
+        return self._hurry
+
+    def _trainer_has_died(self):
+        if not self._is_dead:
+            poll = select.poll()
+            poll.register(self._trainer_fd, select.POLLIN)
+            self._is_dead = bool(poll.poll(0))
+        return self._is_dead
+
+
+class _Pace:
+    """Rests as long as each block took to write, so that the loader's reads have the storage half of the time, as far as
+    the time to spread the file over allows."""
+
+    def __init__(self, process: Process, size: int, spread_s: float) -> None:
+        self._process, self._size = process, size
+        self._begin = self._last = time.monotonic()
+        self._end, self._busy_s = self._begin + spread_s, 0.0
+
+    def rest(self, done):
+        now = time.monotonic()
+        took_s = now - self._last
+        self._busy_s += took_s
+        left_s = self._busy_s / done * (self._size - done)
+        rest_s = min(took_s, self._end - now - left_s)
+        if rest_s > 0:
+            self._process.is_hurried(rest_s)
+        self._last = time.monotonic()
+
+
+class _Out:
+    """Writes a file past the page cache, or, where the file system cannot, through it without leaving pages there."""
+
+    FLUSHED = 32 << 20
+
+    def __init__(self, fd, memory, size):
+        self._fd, self._memory, self._size, self.at, self._flushed = fd, memory, size, 0, 0
+        try:
+            import fcntl
+            fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_DIRECT)
+            self._direct = True
+        except OSError:
+            self._direct = False
+
+    def write(self, until):
+        while self.at < until:
+            try:
+                self.at += os.pwrite(self._fd, self._memory[self.at:until], self.at)
+            except OSError as error:
+                if not self._direct or error.errno != errno.EINVAL:
+                    raise
+                self._stop_direct()
+            if self._direct and self.at % ALIGNED and self.at < until:
+                self._stop_direct()   # it wrote less than asked, and not in whole blocks
+        if not self._direct and self.at - self._flushed >= self.FLUSHED:
+            self._flush()
+
+    def end(self):
+        self.write(self.at + (self._size - self.at) // ALIGNED * ALIGNED)
+        if self.at < self._size:
+            if self._direct:
+                self._stop_direct()
+            self.write(self._size)
+        self._flush()
+        os.fsync(self._fd)
+
+    def _flush(self):
+        if not self._direct:
+            os.fdatasync(self._fd)
+            os.posix_fadvise(self._fd, self._flushed, self.at - self._flushed, os.POSIX_FADV_DONTNEED)
+        self._flushed = self.at
+
+    def _stop_direct(self):
+        import fcntl
+        fcntl.fcntl(self._fd, fcntl.F_SETFL, fcntl.fcntl(self._fd, fcntl.F_GETFL) & ~os.O_DIRECT)
+        self._direct = False
+
+
+class _Failed(Exception):
+    """The text is for the user."""
+
+
+@contextlib.contextmanager
+def _named(path):
+    """Turns system errors into one line with the path."""
+    try:
+        yield
+    except OSError as error:
+        raise _Failed(f"{path}: {error.strerror or error}") from None
+
+
+@contextlib.contextmanager
+def _opened(path, flags, dir_fd=None):
+    fd = os.open(path, flags | os.O_CLOEXEC, 0o666, dir_fd=dir_fd)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _put(folder_fd, name, data):
+    with _opened(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, folder_fd) as fd:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view):]
+        os.fsync(fd)
+
+
+def _take_name(fd, name):
+    """Renames the written folder to its name, and puts both names on disk. One that has the name already, as with
+    torch.distributed.checkpoint's overwriting, makes way."""
+    try:
+        os.rename(folder.part_of(name), name, src_dir_fd=fd, dst_dir_fd=fd)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        old = f".{name}.gone"
+        folder.remove_in(fd, old)
+        os.rename(name, old, src_dir_fd=fd, dst_dir_fd=fd)
+        os.rename(folder.part_of(name), name, src_dir_fd=fd, dst_dir_fd=fd)
+        folder.remove_in(fd, old)
+    os.fsync(fd)
+
+
+def _mark(rank):
+    return f".rank-{rank}.json"
+
+
+def _read_mark(part_fd, rank):
+    """Returns what the process of that rank says of its file, or None while it is not complete."""
+    try:
+        with open(_mark(rank), "rb", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, dir_fd=part_fd)) as file:
+            line, _, rest = file.read().partition(b"\n")
+    except FileNotFoundError:
+        return None
+    return json.loads(line) if rest == f"{zlib.crc32(line):08x}\n".encode() else None
+
+
+def _bytes_in(part_fd):
+    total = 0
+    for name in os.listdir(part_fd):
+        with contextlib.suppress(FileNotFoundError):
+            total += os.stat(name, dir_fd=part_fd, follow_symlinks=False).st_size + 1
+    return total
+
+
+def _watch(pid):
+    """Returns a descriptor that is readable when the parent has died, or None if it already has."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return None
+    if os.getppid() != pid:
+        os.close(fd)
+        return None
+    return fd
+
+
+def _since(pid):
+    """Returns when the process began, in the kernel's ticks, or None if it has died."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else int(fields[19])
+
+
+def _wrong_lock(fd, path):
+    """Whoever can open the file can hold its lock for ever."""
+    status = os.fstat(fd)
+    if status.st_mode & 0o077 == 0 and status.st_uid in (os.geteuid(), os.stat(path).st_uid):
+        return None
+    return f"{path}/{folder.LOCK} can be opened by another user (uid {status.st_uid}, mode {status.st_mode & 0o777:o}): remove it"
+
+
+def _holder(fd):
+    try:
+        return json.loads(os.pread(fd, 1000, 0))
+    except ValueError:
+        return None
+
+
+def _is_alive(holder):
+    """Returns True if the job of that lock certainly runs: on this machine, and it is no later process of the same number."""
+    try:
+        return holder["host"] == platform.node() and _since(holder["trainer"]) == holder["since"] is not None
+    except (OSError, KeyError, IndexError, ValueError):
+        return False
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

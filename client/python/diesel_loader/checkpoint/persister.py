@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trainer's hold on the process that writes checkpoints (persist.py)."""
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import socket
+import subprocess
+import sys
+from typing import Any
+
+from .persist import MESSAGE
+
+# The folder of this package is the last place to look, so that its modules hide none of the standard library's.
+START = "import sys; sys.path.append(sys.argv[1]); from checkpoint import persist; persist.main(int(sys.argv[2]), int(sys.argv[3]))"
+LOCK_S = 60
+
+log = logging.getLogger("diesel_loader")
+
+
+class Ended(Exception):
+    """The process has ended; the text says how."""
+
+
+class Persister:
+    def __init__(self) -> None:
+        self._end, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        with other:
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", "-c", START, package, str(other.fileno()), str(os.getpid())],
+                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/", pass_fds=[other.fileno()],
+                    start_new_session=True)
+            except OSError:
+                self._end.close()
+                raise
+        self._sent_fd: int | None = None
+        self.pid = self._process.pid
+
+    def lock(self, folder: str) -> None:
+        """Takes the folder's lock. Waits while the process of a job that was killed still writes there. Raises OSError."""
+        self.send({"do": "lock", "folder": folder, "trainer": os.getpid(), "wait_s": LOCK_S})
+        while True:
+            for reply in self.replies(None):
+                if reply["do"] == "waiting":
+                    log.warning("waiting until the job before has written its last checkpoint to %s", folder)
+                elif reply["error"]:
+                    raise OSError(reply["error"])
+                else:
+                    return
+
+    def send(self, order: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
+        """Raises Ended."""
+        try:
+            socket.send_fds(self._end, [json.dumps(order).encode()], list(fds))
+        except (BrokenPipeError, ConnectionResetError):
+            raise Ended(self._how()) from None
+
+    def send_write(self, order: dict[str, Any], memory_fd: int, is_new: bool) -> None:
+        """is_new: the process does not have this memory yet."""
+        self.send(order, (memory_fd,) if is_new or self._sent_fd != memory_fd else ())
+        self._sent_fd = memory_fd
+
+    def replies(self, timeout_s: float | None = 0.0) -> list[dict[str, Any]]:
+        """Returns what the process has said, after at most so long. Raises Ended."""
+        poll = select.poll()
+        poll.register(self._end, select.POLLIN)
+        found = []
+        while poll.poll(None if timeout_s is None and not found else 0 if found else (timeout_s or 0) * 1000):
+            try:
+                message = self._end.recv(MESSAGE)
+            except ConnectionResetError:
+                message = b""
+            if not message:
+                if found:
+                    break
+                raise Ended(self._how())
+            found.append(json.loads(message))
+        return found
+
+    def _how(self):
+        self._end.close()
+        status = self._process.wait()
+        return f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
+
+    def close(self) -> None:
+        """Returns when the process has written everything and ended."""
+        self._end.close()
+        self._process.wait()

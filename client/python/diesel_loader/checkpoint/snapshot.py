@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots of one process: takes them into shared memory, and has them written, one after the other."""
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from . import memory
+from .persist import RECORD
+from .persister import Ended, Persister
+
+ORDER_RESERVE = 16
+
+
+class Image:
+    """A file laid out in memory. records: as of image.Archive. parts: (offset, storage of torch) still to be copied."""
+
+    def __init__(self, size: int, records: list, parts: list) -> None:
+        self.size, self.records, self.parts = size, records, parts
+
+
+class Saver:
+    """One snapshot at a time: the next one waits for the process to have written the one before, so that one buffer is
+    enough."""
+
+    def __init__(self, lock_folder: str | None = None) -> None:
+        self._lock_folder = lock_folder
+        self._memory: memory.Memory | None = None
+        self._is_new = True
+        self._process: Persister | None = None
+        self._open = 0        # orders without an answer
+        self._device: Any = None
+        self._pending: dict[str, Any] | None = None   # an order whose copy from a GPU goes on
+        self._populating: threading.Thread | None = None
+
+    @property
+    def is_writing(self) -> bool:
+        return self._open > 0 or self._pending is not None
+
+    def start(self) -> None:
+        """Starts the process if there is none. Raises OSError if it cannot be, or if the folder has another job's lock."""
+        if self._process is None:
+            process = Persister()
+            try:
+                if self._lock_folder:
+                    process.lock(self._lock_folder)
+            except BaseException:
+                process.close()
+                raise
+            self._process = process
+
+    def prepare(self, size: int) -> None:
+        """Gets memory for a snapshot of that size, before one is needed."""
+        self._have_memory(size)
+        self._populating = threading.Thread(target=self._memory.populate, daemon=True)
+        self._populating.start()
+
+    def _have_memory(self, size):
+        if self._memory is not None and self._memory.size >= size:
+            return
+        old, self._memory = self._memory, None
+        if old is not None:
+            self._forget(old)
+        self._memory, self._is_new = memory.Memory(size + size // ORDER_RESERVE), True
+
+    def _forget(self, old):
+        if self._populating is not None:
+            self._populating.join()
+        if self._device is not None:
+            self._device.release()
+            self._device = None
+        old.close()
+
+    def take(self, bound: int, fill, optimized: set[int] | frozenset[int] = frozenset()) -> Image:
+        """Copies a state to memory. bound: the largest size of the file and its records. fill(view): returns the Image.
+        optimized: addresses of storages that only the optimizer changes. Returns when everything is copied but for those of
+        a GPU, which the next step of the optimizer waits for."""
+        self._have_memory(bound)
+        if self._populating is not None:
+            self._populating.join()
+            self._populating = None
+        image = fill(self._memory.view)
+        table = -(-image.size // 8) * 8
+        for i, record in enumerate(image.records):
+            RECORD.pack_into(self._memory.view, table + i * RECORD.size, *record)
+        here, there = [], []
+        for offset, storage in image.parts:
+            n = storage.nbytes()
+            if n:
+                (here if storage.device.type == "cpu" else there).append((offset, storage, n))
+        if there:
+            from . import cuda
+            if self._device is None:
+                self._device = cuda.Device(self._memory)
+            self._device.copy(there, optimized)
+        memory.copy(self._memory, [(offset, storage.data_ptr(), n) for offset, storage, n in here])
+        return image
+
+    def send(self, order: dict[str, Any], image: Image) -> None:
+        """Has the snapshot written. Raises Ended or OSError."""
+        self.start()
+        self._pending = {**order, "do": "write", "bytes": image.size, "records": len(image.records)}
+        self._send_pending(wait=False)
+
+    def _send_pending(self, wait):
+        if self._device is not None and not self._device.is_done(wait):
+            return
+        order, self._pending = self._pending, None
+        assert self._process is not None and self._memory is not None
+        try:
+            self._process.send_write(order, self._memory.fd, self._is_new)
+        except Ended:
+            self._lose()
+            raise
+        self._is_new = False
+        self._open += 1
+
+    def send_commit(self, order: dict[str, Any], metadata: bytes) -> None:
+        if self._pending is not None:
+            self._send_pending(wait=True)
+        assert self._process is not None
+        small = memory.Memory(max(len(metadata), 1))
+        small.view[:len(metadata)] = metadata
+        try:
+            self._process.send({**order, "do": "commit", "bytes": len(metadata)}, (small.fd,))
+        except Ended:
+            self._lose()
+            raise
+        finally:
+            small.close()
+        self._open += 1
+
+    def replies(self, timeout_s: float | None = 0.0) -> list[dict[str, Any]]:
+        """Returns the answers that have come, after at most so long. Raises Ended if the process has ended: then another
+        one is started for the next snapshot."""
+        if self._pending is not None:
+            self._send_pending(wait=timeout_s != 0)
+        if self._process is None or not self._open:
+            return []
+        try:
+            found = self._process.replies(timeout_s)
+        except Ended:
+            self._lose()
+            raise
+        self._open -= len(found)
+        return found
+
+    def hurry(self) -> None:
+        """Somebody waits: the process is to write as fast as it can."""
+        if self._process is not None and self._open:
+            try:
+                self._process.send({"do": "hurry"})
+            except Ended:
+                pass   # replies() says so
+
+    def _lose(self):
+        self._process, self._open, self._is_new, self._pending = None, 0, True, None
+
+    def close(self) -> None:
+        """Returns when everything is written."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.close()
+        if self._memory is not None:
+            self._forget(self._memory)
+            self._memory = None
+
+    def forget(self) -> None:
+        """In a forked process: the trainer's snapshots are not ours."""
+        self._process = self._memory = self._device = self._populating = None
+        self._open = 0
+
+

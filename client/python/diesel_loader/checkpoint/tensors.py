@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns a state into what torch.save() would write: a pickle, and the memory of each tensor."""
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+
+import torch
+from torch import _weights_only_unpickler as safe
+
+from . import image
+from .persist import RECORD
+from .snapshot import Image
+
+_IS_OLD = int(torch.__version__.split(".")[0]) < 2
+
+
+class _Restricted(pickle.Unpickler):
+    """What weights_only=True allows, for a PyTorch whose own reader does not know floats yet, such as a learning rate."""
+
+    def find_class(self, module, name):
+        found = safe._get_allowed_globals().get(f"{module}.{name}")
+        if found is None:
+            raise pickle.UnpicklingError(f"Unsupported class {module}.{name}")
+        return found
+
+
+class _RestrictedPickle:
+    Unpickler = _Restricted
+
+    @staticmethod
+    def load(*_, **__):
+        raise pickle.UnpicklingError("this is not a file of torch.save()")
+
+
+def load(path: str) -> dict:
+    if _IS_OLD:
+        return torch.load(path, map_location="cpu", pickle_module=_RestrictedPickle)
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+class Pickled:
+    """data: the pickle. storages: those of its tensors, in the order of their keys, still at their place."""
+
+    def __init__(self, state: object) -> None:
+        self.storages: list = []
+        self._typed: list = []
+        self._keys: dict[int, int] = {}
+        file = io.BytesIO()
+        pickler = pickle.Pickler(file, protocol=2)
+        pickler.persistent_id = self._persistent_id  # type: ignore[method-assign]
+        pickler.dump(state)
+        self.data = file.getvalue()
+
+    def _persistent_id(self, obj):
+        typed = isinstance(obj, torch.storage.TypedStorage)
+        if not typed and not torch.is_storage(obj):
+            return None
+        if typed:
+            storage = getattr(obj, "_untyped_storage", None)  # torch 2
+            if storage is None:
+                storage, name, n = obj._storage, obj.pickle_storage_type(), obj.size()
+            else:
+                name, n = obj._pickle_storage_type(), obj._size()
+            kind = getattr(torch, name)
+        else:
+            storage, kind, n = obj, torch.serialization.normalize_storage_type(type(obj)), obj.nbytes()
+        # Without memory, such as the storage of an empty tensor, every one has the address 0.
+        key = self._keys.setdefault(storage._cdata, len(self.storages))
+        if key == len(self.storages):
+            self.storages.append(storage)
+            self._typed.append(obj)
+        return ("storage", kind, str(key), torch.serialization.location_tag(storage), n)
+
+    def check(self) -> None:
+        """Raises TypeError if torch.load(weights_only=True) would refuse the state. Copies no tensor."""
+        reader = _Restricted(io.BytesIO(self.data)) if _IS_OLD else safe.Unpickler(io.BytesIO(self.data), encoding="utf-8")
+        reader.persistent_load = lambda saved: self._typed[int(saved[2])]
+        try:
+            reader.load()
+        except Exception as error:  # its own kind of error differs between versions
+            raise TypeError(f"the state cannot be a checkpoint, because torch.load(weights_only=True) would refuse it "
+                            f"({_first_line(error)}): pass tensors, numbers, texts, lists and dicts of them; for an array: "
+                            f"torch.from_numpy(array)") from None
+
+    def bound(self) -> int:
+        """Returns the largest size of the file and of what goes with it to the process that writes it."""
+        records = self._records()
+        return image.bound(records) + RECORD.size * (len(records) + 1)
+
+    def fill(self, memory: memoryview, begin: int = 0) -> Image:
+        archive, offsets = self._lay_out(memory, begin)
+        return Image(archive.end(), archive.records, list(zip(offsets, self.storages)))
+
+    def _records(self) -> list[tuple[str, int]]:
+        return [*((f"data/{key}", storage.nbytes()) for key, storage in enumerate(self.storages)), *((name, len(data)) for name, data in self._small())]
+
+    def _small(self):
+        return (("data.pkl", self.data), ("byteorder", sys.byteorder.encode()), ("version", b"3\n"))
+
+    def _lay_out(self, memory, begin):
+        """Returns the archive, complete but for the tensors' bytes, and the offsets of these."""
+        archive = image.Archive(memory, begin)
+        offsets = [archive.add(f"data/{key}", storage.nbytes()) for key, storage in enumerate(self.storages)]
+        for name, data in self._small():
+            archive.add_bytes(name, data)
+        return archive, offsets
+
+
+def _first_line(error):
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[0] if lines else type(error).__name__
+    wanted = next((line for line in lines if "GLOBAL" in line or "Unsupported" in line), text)
+    return wanted.rstrip(".")

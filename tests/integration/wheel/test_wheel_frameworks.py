@@ -51,6 +51,10 @@ class Frameworks(unittest.TestCase):
     def test_loader(self):
         self.passes("test_torch_loader.py")
 
+    def test_checkpoints(self):
+        for subject in ("checkpoint", "checkpoint_faults", "checkpoint_ranks"):
+            self.passes(f"../checkpoint/test_{subject}.py")
+
     def test_transforms_in_dieseld_and_of_fields(self):
         # In a folder that the other tests do not see, for the reason in torchvision_support.py.
         folder = self.python.parent.parent / "torchvision"

@@ -27,7 +27,7 @@ log = logging.getLogger("diesel_loader")
 
 
 class Restored(NamedTuple):
-    """What restore() found. path: the checkpoint's folder. step: steps that the run had done. state: all that was saved,
+    """A checkpoint that was restored. path: its folder. step: steps that the run had done. state: all that was saved,
     the objects' states too."""
     path: str
     step: int
@@ -287,9 +287,9 @@ class Checkpointer:
     def _fail(self, why, order):
         self._n_failed += 1
         if order is None:
-            log.warning("no memory for checkpoints: %s; training goes on", why)
+            log.warning("no memory for checkpoints: %s. Training goes on", why)
         else:
-            log.warning("the checkpoint of step %d is not written: %s; training goes on, and the next one is tried at its time",
+            log.warning("the checkpoint of step %d is not written: %s. Training goes on, and the next one is tried at its time",
                         order["about"][STEP], why)
 
 

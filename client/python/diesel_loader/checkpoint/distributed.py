@@ -27,8 +27,6 @@ from .persister import Ended
 from .snapshot import Image, Saver
 from .tensors import Pickled
 
-BEGIN_S = 60   # until torch's thread has begun the save
-
 log = logging.getLogger("diesel_loader")
 
 
@@ -82,8 +80,8 @@ class Writer(StorageWriter):
         dcp.save(state, checkpoint_id="checkpoints/step-100", storage_writer=writer)
 
     The folder gets its name when all ranks' files and .metadata are on disk. Until then it is a hidden one next to it, so
-    that dcp.load() never finds half a checkpoint. A save waits for the one before. What went wrong with that one is one
-    line in the log; wait() raises it. Use the same Writer for all saves: it keeps its memory.
+    that dcp.load() never finds half a checkpoint. A save waits for the one before. Its failure is one line in the log, and
+    wait() raises it. Use the same Writer for all saves: it keeps its memory.
 
     With async_save() it is the stager too, and copies just once.
     """
@@ -98,15 +96,15 @@ class Writer(StorageWriter):
         self._order: dict[str, Any] | None = None
         self._n_ranks, self._save_id, self._number = 1, "", 0
         self._failure: str | None = None
-        self._copied, self._thread = threading.Event(), None
+        self._copied = threading.Event()
+        self._before: set[threading.Thread] = set()
 
-    # What DCP calls, in this order
+    # For DCP, in the order of its calls
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         if checkpoint_id is not None:
             self._path = os.path.abspath(checkpoint_id)
         self._save_id = uuid.uuid4().hex
-        self._thread = threading.current_thread()
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
         if self._path is None:
@@ -169,17 +167,15 @@ class Writer(StorageWriter):
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
         """Copies nothing: torch's thread does, right into shared memory, and synchronize_staging() waits for it."""
         self._copied.clear()
-        self._thread = None
+        self._before = set(threading.enumerate())
         return state_dict
 
     def synchronize_staging(self) -> None:
-        end = time.monotonic() + BEGIN_S
         while not self._copied.wait(0.01):
-            # A save that failed in planning never copies.
-            if not self._thread.is_alive() if self._thread else time.monotonic() > end:
-                return
+            if not set(threading.enumerate()) - self._before:
+                return   # the save failed before it came to copying; its future says why
 
-    # Of our own
+    # For those who want to know
 
     def wait(self) -> None:
         """Returns when the last checkpoint is on disk. Raises OSError if it could not be written."""

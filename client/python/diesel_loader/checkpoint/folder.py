@@ -138,8 +138,8 @@ def whole(folder: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def newest(folder: str | os.PathLike[str]) -> str | None:
-    """Returns the path of the newest whole checkpoint in a folder, or None. Damaged ones are named in the log. What it
-    returns has a file state.pt for torch.load(), or is a folder for torch.distributed.checkpoint.load()."""
+    """Returns the path of the newest whole checkpoint in a folder, or None. Damaged ones are named in the log.
+    torch.load() reads its file state.pt; with several ranks, torch.distributed.checkpoint.load() reads the folder."""
     folder = os.path.abspath(folder)
     with contextlib.suppress(FileNotFoundError):
         for path, _ in whole(folder):

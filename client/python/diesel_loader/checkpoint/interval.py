@@ -46,7 +46,7 @@ def _trimmed_mean(values):
 
 
 class Measured:
-    """What a run has measured so far. One call of step() after each step, snapshot() and written() at a checkpoint."""
+    """The figures of a run so far. One call of step() after each step, snapshot() and written() at a checkpoint."""
 
     def __init__(self, overhead: float) -> None:
         self.overhead = overhead
@@ -57,9 +57,10 @@ class Measured:
         self._costs = collections.deque(maxlen=REMEMBERED)   # visible seconds of a checkpoint
         self._written = collections.deque(maxlen=REMEMBERED)
         self._snapshots = collections.deque(maxlen=REMEMBERED)
+        self._differences = collections.deque(maxlen=REMEMBERED)
         self._slowdowns = collections.deque(maxlen=REMEMBERED)
         self._balance_s = 0.0  # spent beyond the bound. Never below 0: a run without checkpoints saves up nothing
-        self._owed_s = 0.0     # the same when the last checkpoint began
+        self._owed_s = 0.0     # its value when the last checkpoint began
         self._snapshot_s = 0.0
 
     def step(self, seconds: float, writing: bool) -> None:
@@ -77,11 +78,14 @@ class Measured:
         self._spend(seconds)
 
     def written(self, seconds: float) -> None:
-        """The checkpoint is on disk, or failed, so many seconds after its snapshot."""
+        """The checkpoint is on disk, or failed, that many seconds after its snapshot."""
         slowdown = 0.0
         if self._during and len(self._free) >= PROFILED:
             slowdown = max(0.0, _trimmed_mean(self._during) - _trimmed_mean(self._free)) * len(self._during)
         self._during = []
+        # A step that waited for data looks as if this checkpoint had slowed it, but does not come with most of them.
+        self._differences.append(slowdown)
+        slowdown = _median(self._differences)
         self._spend(slowdown)
         self._costs.append(self._snapshot_s + slowdown)
         self._snapshots.append(self._snapshot_s)
@@ -99,8 +103,7 @@ class Measured:
         """Returns None before the first checkpoint was written."""
         if not self._costs or not self._free:
             return None
-        # The last one alone decides when it was dearer, the median when it was cheaper: a disk that slows down is heeded at
-        # once, and one outlier is forgotten.
+        # A disk that slows down counts at once, and one expensive checkpoint is forgotten after the next ones.
         visible = max(_median(self._costs), self._costs[-1]) if len(self._costs) > 2 else self._costs[-1]
         return Costs(_trimmed_mean(self._free), visible, max(_median(self._written), self._written[-1]), self._owed_s)
 

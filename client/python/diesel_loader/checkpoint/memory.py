@@ -32,8 +32,6 @@ class Memory:
         except BaseException:
             os.close(self.fd)
             raise
-        # Workers that the trainer forks have no use for it.
-        self._map.madvise(mmap.MADV_DONTFORK)
         try:
             self._map.madvise(mmap.MADV_HUGEPAGE)
         except (AttributeError, OSError):

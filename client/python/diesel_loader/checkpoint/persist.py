@@ -322,7 +322,7 @@ class _Out:
                     raise
                 self._stop_direct()
             if self._direct and self.at % ALIGNED and self.at < until:
-                self._stop_direct()   # it wrote less than asked, and not in whole blocks
+                self._stop_direct()   # less than asked was written, and no whole blocks
         if not self._direct and self.at - self._flushed >= self.FLUSHED:
             self._flush()
 

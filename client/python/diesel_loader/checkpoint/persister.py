@@ -38,6 +38,7 @@ class Persister:
                 self._end.close()
                 raise
         self._sent_fd: int | None = None
+        self._ended: Ended | None = None
         self.pid = self._process.pid
 
     def lock(self, folder: str) -> None:
@@ -54,10 +55,12 @@ class Persister:
 
     def send(self, order: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
         """Raises Ended."""
+        if self._ended:
+            raise self._ended
         try:
             socket.send_fds(self._end, [json.dumps(order).encode()], list(fds))
         except (BrokenPipeError, ConnectionResetError):
-            raise Ended(self._how()) from None
+            raise self._end_it() from None
 
     def send_write(self, order: dict[str, Any], memory_fd: int, is_new: bool) -> None:
         """is_new: the process does not have this memory yet."""
@@ -66,6 +69,8 @@ class Persister:
 
     def replies(self, timeout_s: float | None = 0.0) -> list[dict[str, Any]]:
         """Returns what the process has said, after at most so long. Raises Ended."""
+        if self._ended:
+            raise self._ended
         poll = select.poll()
         poll.register(self._end, select.POLLIN)
         found = []
@@ -77,16 +82,22 @@ class Persister:
             if not message:
                 if found:
                     break
-                raise Ended(self._how())
+                raise self._end_it()
             found.append(json.loads(message))
         return found
 
-    def _how(self):
+    def _end_it(self):
         self._end.close()
         status = self._process.wait()
-        return f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
+        self._ended = Ended(f"was killed by signal {-status}" if status < 0 else f"exited with status {status}")
+        return self._ended
 
     def close(self) -> None:
         """Returns when the process has written everything and ended."""
         self._end.close()
         self._process.wait()
+
+    def forget(self) -> None:
+        """In a forked process: it is not our child."""
+        self._end.close()
+        self._process.returncode = 0   # or subprocess would warn that it still runs

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks must agree on. With one rank nothing is sent, and torch.distributed may be missing."""
+"""Agreement between ranks. With one rank nothing is sent, and torch.distributed may be missing."""
 from __future__ import annotations
 
 from collections.abc import Iterator

@@ -167,6 +167,8 @@ class Saver:
 
     def forget(self) -> None:
         """In a forked process: the trainer's snapshots are not ours."""
+        if self._process is not None:
+            self._process.forget()
         self._process = self._memory = self._device = self._populating = None
         self._open = 0
 

@@ -17,7 +17,7 @@ _IS_OLD = int(torch.__version__.split(".")[0]) < 2
 
 
 class _Restricted(pickle.Unpickler):
-    """What weights_only=True allows, for a PyTorch whose own reader does not know floats yet, such as a learning rate."""
+    """Reads only what weights_only=True allows, for a PyTorch whose own reader does not know floats yet, such as a learning rate."""
 
     def find_class(self, module, name):
         found = safe._get_allowed_globals().get(f"{module}.{name}")
@@ -81,8 +81,8 @@ class Pickled:
             reader.load()
         except Exception as error:  # its own kind of error differs between versions
             raise TypeError(f"the state cannot be a checkpoint, because torch.load(weights_only=True) would refuse it "
-                            f"({_first_line(error)}): pass tensors, numbers, texts, lists and dicts of them; for an array: "
-                            f"torch.from_numpy(array)") from None
+                            f"({_first_line(error)}): pass tensors, numbers, texts, lists and dicts of them. "
+                            f"torch.from_numpy() makes a tensor of an array") from None
 
     def bound(self) -> int:
         """Returns the largest size of the file and of what goes with it to the process that writes it."""

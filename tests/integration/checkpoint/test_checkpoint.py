@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests checkpoints of one process: what is written, which one is restored, and the loader's state in them."""
+import collections
+import os
+import pathlib
+import stat
+import unittest
+import zipfile
+
+from checkpoint_support import IS_OLD, Case, read, support
+from serving import Daemon, pack
+
+import torch
+
+import diesel_loader.torch
+from diesel_loader.checkpoint import Checkpointer, newest
+
+STEPS = 30
+
+
+def trained(n_steps=1):
+    torch.manual_seed(n_steps)
+    model = torch.nn.Sequential(torch.nn.Linear(300, 200), torch.nn.BatchNorm1d(200), torch.nn.Linear(200, 7))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    for _ in range(n_steps):
+        optimizer.zero_grad()
+        model(torch.randn(8, 300)).sum().backward()
+        optimizer.step()
+    return model, optimizer
+
+
+class Equal:
+    """Compares states to any depth."""
+
+    def assert_equal(self, a, b):
+        self.assertIs(type(a), type(b))
+        if isinstance(a, torch.Tensor):
+            self.assertEqual((a.dtype, a.shape, a.stride()), (b.dtype, b.shape, b.stride()))
+            self.assertTrue(torch.equal(a, b))
+        elif isinstance(a, dict):
+            self.assertEqual(list(a), list(b))
+            for key in a:
+                self.assert_equal(a[key], b[key])
+        elif isinstance(a, (list, tuple)):
+            self.assertEqual(len(a), len(b))
+            for one, other in zip(a, b):
+                self.assert_equal(one, other)
+        else:
+            self.assertEqual(a, b)
+
+
+class Written(Equal, Case):
+    def saved(self, state, **options):
+        with Checkpointer(self.folder, state=lambda: state, **options) as checkpointer:
+            checkpointer.save()
+        return os.path.join(self.folder, self.names()[-1])
+
+    def test_torch_load_reads_what_was_saved(self):
+        model, optimizer = trained()
+        whole = torch.arange(1000.)
+        state = collections.OrderedDict(
+            model=model.state_dict(), optimizer=optimizer.state_dict(), half=torch.randn(1000).bfloat16(), nothing=torch.empty(0, 3), view=whole[10:20],
+            turned=torch.randn(3, 500).t(), one=torch.tensor(3), flags=torch.tensor([True, False]), text="epoch", none=None, many=[1, (2, 3.5), {"a": 4}],
+            large=torch.randint(0, 255, (3 << 20,), dtype=torch.uint8), parameter=torch.nn.Parameter(torch.randn(40000)), twice=[whole, whole])
+        path = self.saved(state)
+        found = read(path)
+        self.assertEqual(found.pop("step"), 0)
+        self.assert_equal(found, dict(state))
+        self.assertEqual(found["twice"][0].data_ptr(), found["twice"][1].data_ptr())
+        with zipfile.ZipFile(os.path.join(path, "state.pt")) as archive:
+            self.assertIsNone(archive.testzip())
+        if not IS_OLD:
+            mapped = torch.load(os.path.join(path, "state.pt"), weights_only=True, mmap=True)
+            self.assert_equal(mapped["large"], state["large"])
+
+    def test_a_state_that_cannot_be_read_safely_is_refused_at_once(self):
+        with self.assertRaisesRegex(TypeError, r"weights_only=True\) would refuse it.*pass tensors, numbers"):
+            self.saved({"what": pathlib.Path("/")})
+        with self.assertRaisesRegex(TypeError, "'step' twice"):
+            self.saved({"step": 1})
+
+    def test_arguments_that_cannot_work(self):
+        model, _ = trained()
+        for options, said in (({"every": "often"}, 'neither "auto" nor'), ({"every": 0}, "from 1 on"), ({"overhead": 3.5}, "such as 0.035"),
+                              ({"keep": -1}, "negative")):
+            with self.assertRaisesRegex(ValueError, said):
+                Checkpointer(self.folder, model=model, **options)
+        with self.assertRaisesRegex(TypeError, r"epoch=int has no state_dict\(\)"):
+            Checkpointer(self.folder, epoch=3)
+        with self.assertRaisesRegex(TypeError, "pass either what to save"):
+            Checkpointer(self.folder)
+        self.assertEqual(self.names(), [])
+
+    def test_files_have_the_job_s_umask_and_the_lock_is_the_job_s_own(self):
+        before = os.umask(0o027)
+        self.addCleanup(os.umask, before)
+        path = self.saved({"a": torch.ones(3)})
+        modes = {name: stat.S_IMODE(os.stat(os.path.join(path, name)).st_mode) for name in (".", "state.pt", "manifest.json", "../.lock")}
+        self.assertEqual(modes, {".": 0o750, "state.pt": 0o640, "manifest.json": 0o640, "../.lock": 0o600})
+
+    def test_a_state_that_grows_gets_more_memory(self):
+        state = {"a": torch.ones(3)}
+        with Checkpointer(self.folder, state=lambda: state) as checkpointer:
+            checkpointer.save()
+            state["a"] = torch.arange(3 << 20)
+            checkpointer.save()
+            state["a"] = torch.ones(2)
+            checkpointer.save()
+        self.assertEqual([len(read(os.path.join(self.folder, name))["a"]) for name in self.names()], [3, 3 << 20, 2])
+        self.assertEqual(self.lines, [])
+
+    def test_snapshot_memory_is_open_to_nobody_else(self):
+        with Checkpointer(self.folder, state=lambda: {"a": torch.ones(3)}) as checkpointer:
+            checkpointer.save()
+            links = {fd: os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if os.path.islink(f"/proc/self/fd/{fd}")}
+            mine = [int(fd) for fd, link in links.items() if "diesel-checkpoint" in link]
+            self.assertTrue(mine)
+            for fd in mine:
+                self.assertEqual(stat.S_IMODE(os.fstat(fd).st_mode), 0o600)
+                self.assertFalse(os.get_inheritable(fd))
+                with self.assertRaises(PermissionError):   # a shorter one would kill whoever reads it
+                    os.ftruncate(fd, 0)
+
+    def test_a_forked_process_leaves_checkpoints_alone(self):
+        with Checkpointer(self.folder, state=lambda: {"a": torch.ones(3)}) as checkpointer:
+            checkpointer.save()
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    checkpointer.step()
+                except RuntimeError:
+                    checkpointer.close()
+                    os._exit(7)
+                os._exit(0)
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 7)
+            checkpointer.save()
+        self.assertEqual(len(self.names()), 2)
+
+
+class Kept(Case):
+    def test_the_last_ones_stay(self):
+        with Checkpointer(self.folder, every=2, keep=2, state=lambda: {"a": torch.ones(3)}) as checkpointer:
+            for _ in range(10):
+                checkpointer.step()
+                checkpointer.wait()
+        self.assertEqual(self.names(), ["000004-step-8", "000005-step-10"])
+
+    def test_another_run_s_checkpoints_stay_unless_they_were_restored(self):
+        for keep in (1, 1):
+            with Checkpointer(self.folder, keep=keep, state=lambda: {"a": torch.ones(3)}) as checkpointer:
+                checkpointer.save()
+        self.assertEqual(self.names(), ["000001-step-0", "000002-step-0"])
+        with Checkpointer(self.folder, keep=1, state=lambda: {"a": torch.ones(3)}) as checkpointer:
+            checkpointer.restore()
+            checkpointer.save()
+        self.assertEqual(self.names(), ["000003-step-0"])
+
+    def test_a_run_that_began_again_is_newer_than_one_that_came_further(self):
+        for steps in (20, 5):
+            with Checkpointer(self.folder, state=lambda: {"a": torch.ones(3)}) as checkpointer:
+                for _ in range(steps):
+                    checkpointer.step()
+                checkpointer.save()
+        self.assertRegex(newest(self.folder), "-step-5$")
+
+
+class Restored(Equal, Case):
+    def test_objects_go_on_where_they_were(self):
+        model, optimizer = trained(3)
+        with Checkpointer(self.folder, model=model, optimizer=optimizer) as checkpointer:
+            self.assertIsNone(checkpointer.restore())
+            for _ in range(STEPS):
+                checkpointer.step(epoch=4)
+            checkpointer.save(epoch=5)
+            self.assertEqual(checkpointer.figures()["steps"], STEPS - 1)
+        other, its_optimizer = trained(1)
+        with Checkpointer(self.folder, model=other, optimizer=its_optimizer) as checkpointer:
+            restored = checkpointer.restore()
+        self.assertEqual((restored.step, restored.state["epoch"]), (STEPS, 5))
+        self.assert_equal(other.state_dict(), model.state_dict())
+        self.assert_equal(its_optimizer.state_dict(), optimizer.state_dict())
+
+    def test_damaged_ones_are_named_and_passed_over(self):
+        with Checkpointer(self.folder, keep=0, state=lambda: {"a": torch.arange(100000), "b": torch.ones(3)}) as checkpointer:
+            for _ in range(6):
+                checkpointer.save()
+        good, cut, bent, bare, torn, alien = (os.path.join(self.folder, name) for name in self.names())
+        os.truncate(os.path.join(cut, "state.pt"), 5000)
+        with open(os.path.join(bent, "state.pt"), "r+b") as file:
+            file.seek(300000)
+            file.write(b"!")
+        os.unlink(os.path.join(bare, "manifest.json"))
+        with open(os.path.join(torn, "manifest.json"), "r+b") as file:
+            file.seek(20)
+            file.write(b"!")
+        os.unlink(os.path.join(alien, "state.pt"))
+        os.symlink(os.path.join(good, "state.pt"), os.path.join(alien, "state.pt"))
+        self.assertEqual(newest(self.folder), good)
+        self.assertEqual(len(self.lines), 5)
+        for line, path, why in zip(self.lines, (alien, torn, bare, bent, cut), ("symbolic links", "does not match", "no manifest", "bytes .* to .* match",
+                                                                                "5000 bytes instead of")):
+            self.assertRegex(line, f"^checkpoint {path} is damaged .*{why}.*: passed over$")
+
+    def test_half_written_ones_are_named_and_removed(self):
+        os.makedirs(os.path.join(self.folder, ".000009-step-70.part"))
+        pathlib.Path(self.folder, ".000009-step-70.part", "state.pt").write_bytes(bytes(1000))
+        with Checkpointer(self.folder, state=lambda: {"a": torch.ones(3)}) as checkpointer:
+            self.said("/000009-step-70 is half-written: removed")
+            self.assertIsNone(checkpointer.restore())
+            checkpointer.save()
+        self.assertEqual(self.names(), ["000001-step-0"])
+
+    def test_one_job_uses_a_folder(self):
+        with Checkpointer(self.folder, state=lambda: {"a": torch.ones(3)}):
+            with self.assertRaisesRegex(OSError, rf"another job's checkpoints \(pid {os.getpid()}\): give this one a folder of its own"):
+                Checkpointer(self.folder, state=lambda: {"a": torch.ones(3)})
+        Checkpointer(self.folder, state=lambda: {"a": torch.ones(3)}).close()
+
+    def test_a_lock_that_others_can_open_is_not_trusted(self):
+        os.makedirs(self.folder)
+        pathlib.Path(self.folder, ".lock").touch(0o644)
+        with self.assertRaisesRegex(OSError, r"\.lock can be opened by another user .*: remove it"):
+            Checkpointer(self.folder, state=lambda: {"a": torch.ones(3)})
+
+    @unittest.skipIf(os.getuid() != 0, "needs root to give a checkpoint away")
+    def test_another_user_s_checkpoint_is_passed_over(self):
+        with Checkpointer(self.folder, state=lambda: {"a": torch.ones(3)}) as checkpointer:
+            checkpointer.save()
+        path = newest(self.folder)
+        os.chown(path, 65534, 65534)
+        self.assertIsNone(newest(self.folder))
+        self.said("belongs to another user than its folder: uid 65534")
+
+
+class Loader(Case):
+    def test_the_loader_goes_on_at_the_next_batch(self):
+        tree = pathlib.Path(self.scratch, "tree")
+        for i in range(60):
+            (tree / f"class{i % 3}").mkdir(parents=True, exist_ok=True)
+            (tree / f"class{i % 3}" / f"{i}").write_bytes(bytes([i]) * 100)
+        path = pack(tree, pathlib.Path(self.scratch, "set"))
+        seen = []
+        with Daemon(self.scratch, "--metrics", "off", log=os.path.join(self.scratch, "dieseld.log")):
+            for part in (5, 100):
+                loader = diesel_loader.torch.DataLoader(path, batch_size=4, shuffle=True, seed=1)
+                self.addCleanup(loader.close)
+                with Checkpointer(self.folder, every=1, loader=loader) as checkpointer:
+                    checkpointer.restore()
+                    for step, (data, _) in enumerate(loader):
+                        seen += [int(item[0]) for item in data]
+                        checkpointer.step()
+                        checkpointer.wait()
+                        if step + 1 == part:
+                            break
+        self.assertEqual(sorted(seen), list(range(60)))
+
+
+if __name__ == "__main__":
+    support.program("dieseld")
+    unittest.main(verbosity=2)

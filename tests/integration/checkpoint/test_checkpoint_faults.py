@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests checkpoints when processes are killed, the disk is full or the folder is away.
+
+Option: --kills N (default 40): how often the trainer is killed."""
+import contextlib
+import os
+import pathlib
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+from checkpoint_support import Case, read, support
+
+import torch
+
+from diesel_loader.checkpoint import Checkpointer, newest
+
+N_KILLS = 40
+STEP_S = 0.002
+
+
+class Value:
+    """An object with a state of some tensors, which all have the number of steps in them."""
+
+    def __init__(self):
+        self.tensors = {"small": torch.zeros(3), "large": torch.zeros(1 << 20), "whole": torch.zeros(1 << 18, dtype=torch.int64)}
+
+    def state_dict(self):
+        return self.tensors
+
+    def load_state_dict(self, state):
+        for name, tensor in state.items():
+            self.tensors[name].copy_(tensor)
+
+    def step(self):
+        for tensor in self.tensors.values():
+            tensor.add_(1)
+
+    def number(self):
+        numbers = {int(value) for tensor in self.tensors.values() for value in (tensor.min(), tensor.max())}
+        assert len(numbers) == 1, numbers
+        return numbers.pop()
+
+
+def saver_of(pid):
+    """Returns the pid of a trainer's process that writes."""
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
+            if name == "diesel-save" and int(rest.split()[1]) == pid and rest.split()[0] != "Z":
+                return int(stat.parent.name)
+    return None
+
+
+class Killed(Case):
+    def trainer(self, told):
+        """A trainer, until it is killed. Writes the step of each snapshot to the descriptor."""
+        torch.set_num_threads(1)
+        value = Value()
+        checkpointer = Checkpointer(self.folder, every=3, value=value)
+        restored = checkpointer.restore()
+        n = restored.step if restored else 0
+        assert value.number() == n
+        begun = checkpointer.figures()["checkpoints"]
+        os.write(told, b"restored %d\n" % n)
+        while True:
+            value.step()
+            n += 1
+            checkpointer.step()
+            now = checkpointer.figures()["checkpoints"]
+            if now > begun:
+                begun = now
+                os.write(told, b"snapshot %d\n" % n)
+            time.sleep(STEP_S)
+
+    def kill_one(self, seconds, also_saver):
+        read_end, write_end = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.close(read_end)
+                self.trainer(write_end)
+            finally:
+                os._exit(1)
+        os.close(write_end)
+        with open(read_end, "rb") as lines:
+            first = lines.readline().split()
+            self.assertEqual(first[:1], [b"restored"])
+            time.sleep(seconds)
+            saver = saver_of(pid)
+            os.kill(pid, signal.SIGKILL)
+            if also_saver and saver:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(saver, signal.SIGKILL)
+            snapshots = [int(line.split()[1]) for line in lines if line.startswith(b"snapshot") and line.endswith(b"\n")]
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), -signal.SIGKILL)
+        return int(first[1]), snapshots
+
+    def test_what_was_snapshotted_survives_the_trainer(self):
+        """And with both processes killed, as with the machine, no torn checkpoint is restored and only the last one is lost."""
+        rng = random.Random(os.environ.get("SEED"))
+        expected, allowed = 0, {0}
+        for i in range(N_KILLS):
+            both = i % 4 == 3
+            restored, snapshots = self.kill_one(rng.uniform(0, 0.15), both)
+            self.assertIn(restored, allowed)
+            self.assertGreaterEqual(restored, expected)
+            taken = [restored, *snapshots]
+            # The snapshot may be complete before the trainer could say so, and is one interval on at most.
+            expected = taken[max(0, len(taken) - 2)] if both else taken[-1]
+            allowed = {*taken, taken[-1] + 3, taken[-1] + 6}
+        self.assertGreater(expected, 0)
+        end = Value()
+        with Checkpointer(self.folder, value=end) as checkpointer:
+            self.assertEqual(checkpointer.restore().step, end.number())
+        self.assertTrue(all(" is half-written: removed" in line for line in self.lines), self.lines)
+
+    def test_a_signal_to_the_whole_job_does_not_end_the_writing(self):
+        read_end, write_end = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.setpgid(0, 0)
+            os.close(read_end)
+            try:
+                self.trainer(write_end)
+            finally:
+                os._exit(1)
+        os.close(write_end)
+        with open(read_end, "rb") as lines:
+            while not lines.readline().startswith(b"snapshot"):
+                pass
+            os.kill(saver_of(pid), signal.SIGTERM)
+            os.kill(saver_of(pid), signal.SIGINT)
+            os.killpg(pid, signal.SIGTERM)
+            last = [int(line.split()[1]) for line in lines][-1:]
+        os.waitpid(pid, 0)
+        with Checkpointer(self.folder, value=Value()) as checkpointer:
+            self.assertGreaterEqual(checkpointer.restore().step, *last or [3])
+
+
+class Failing(Case):
+    def checkpointer(self, state=None, **options):
+        state = state or {"a": torch.arange(1 << 20)}
+        checkpointer = Checkpointer(self.folder, state=lambda: state, **options)
+        self.addCleanup(checkpointer.close)
+        return checkpointer
+
+    def save(self, checkpointer):
+        checkpointer.save()
+        checkpointer.wait()
+
+    def works_again(self, checkpointer):
+        self.save(checkpointer)
+        self.assertEqual(self.lines, [])
+        path = newest(self.folder)
+        self.assertEqual(checkpointer.figures()["newest"], path)
+        self.assertEqual(len(read(path)["a"]), 1 << 20)
+        self.assertEqual([name for name in self.names() if name.startswith(".")], [])
+
+    def test_the_process_that_writes_is_killed(self):
+        checkpointer = self.checkpointer(every=1)
+        self.save(checkpointer)
+        os.kill(saver_of(os.getpid()), signal.SIGSTOP)
+        checkpointer.step()
+        os.kill(saver_of(os.getpid()), signal.SIGKILL)
+        checkpointer.wait()
+        self.said("checkpoint of step 1 is not written: the process that writes was killed by signal 9. Training goes on")
+        self.works_again(checkpointer)
+        os.kill(saver_of(os.getpid()), signal.SIGKILL)
+        support.wait_for(lambda: saver_of(os.getpid()) is None, "the end of the process")
+        checkpointer.save()
+        self.said("the process that writes was killed by signal 9. Training goes on")
+        self.works_again(checkpointer)
+        self.assertEqual(checkpointer.figures()["failed"], 2)
+
+    def test_a_file_that_may_not_grow(self):
+        checkpointer = self.checkpointer()
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.prlimit(saver_of(os.getpid()), resource.RLIMIT_FSIZE, (1 << 20, hard))
+        self.save(checkpointer)
+        self.said(f"step 0 is not written: {self.folder}/000001-step-0/state.pt: File too large. Training goes on")
+        resource.prlimit(saver_of(os.getpid()), resource.RLIMIT_FSIZE, (hard, hard))
+        self.works_again(checkpointer)
+
+    @unittest.skipIf(os.getuid() != 0, "needs root to mount a small disk")
+    def test_a_full_disk(self):
+        os.mkdir(self.folder)
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "none", self.folder], capture_output=True).returncode:
+            self.skipTest("no tmpfs can be mounted here")
+        self.addCleanup(subprocess.run, ["umount", "-l", self.folder])
+        checkpointer = self.checkpointer(keep=1)
+        self.save(checkpointer)
+        other = pathlib.Path(self.folder, "other")
+        other.write_bytes(bytes(8 << 20))
+        self.save(checkpointer)
+        self.said(f"{self.folder}/000002-step-0/state.pt: No space left on device. Training goes on")
+        self.assertEqual(newest(self.folder), os.path.join(self.folder, "000001-step-0"))   # keep=1 removed nothing
+        other.unlink()
+        self.works_again(checkpointer)
+
+    def test_a_folder_that_goes_away_and_comes_back(self):
+        checkpointer = self.checkpointer()
+        self.save(checkpointer)
+        os.rename(self.folder, self.folder + ".away")
+        self.save(checkpointer)
+        self.said(f"{self.folder}: No such file or directory. Training goes on")
+        os.rename(self.folder + ".away", self.folder)
+        self.works_again(checkpointer)
+
+    def test_a_job_that_is_gone_with_its_process_leaves_the_folder_free(self):
+        checkpointer = self.checkpointer()
+        self.save(checkpointer)
+        shutil.copyfile(os.path.join(self.folder, ".lock"), os.path.join(self.scratch, "lock"))
+        checkpointer.close()
+        shutil.copyfile(os.path.join(self.scratch, "lock"), os.path.join(self.folder, ".lock"))
+        self.works_again(self.checkpointer())
+
+
+if __name__ == "__main__":
+    if "--kills" in sys.argv:
+        at = sys.argv.index("--kills")
+        N_KILLS = int(sys.argv[at + 1])
+        del sys.argv[at:at + 2]
+    unittest.main(verbosity=2)

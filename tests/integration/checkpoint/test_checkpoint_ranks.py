@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests checkpoints of several ranks, and the storage writer for torch.distributed.checkpoint."""
+import os
+import resource
+import traceback
+import unittest
+import warnings
+
+import checkpoint_support
+from checkpoint_support import Case, support
+from test_checkpoint_faults import saver_of
+
+import torch
+import torch.distributed as dist
+
+if checkpoint_support.IS_OLD:
+    support.skip("needs PyTorch 2")
+import torch.distributed.checkpoint as dcp
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from diesel_loader.checkpoint import Checkpointer, Writer
+
+warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+N_RANKS = 2
+
+
+def whole(tensor):
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+def job(rank, n_ranks):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(30, 50), torch.nn.Linear(50, 3))
+    if n_ranks > 1:
+        fully_shard(model, mesh=init_device_mesh("cpu", (n_ranks,)))
+    return model, torch.optim.Adam(model.parameters())
+
+
+def train(model, optimizer, checkpointer, n_steps):
+    for i in range(n_steps):
+        model(torch.full((4, 30), float(i))).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        checkpointer.step(epoch=i)
+
+
+def content(model, optimizer):
+    tensors = {name: whole(tensor) for name, tensor in model.state_dict().items()}
+    for key, values in optimizer.state_dict()["state"].items():
+        tensors |= {f"{key} {name}": whole(value) for name, value in values.items()}
+    return tensors
+
+
+class Ranks(Case):
+    def ranks(self, run):
+        """Runs run(rank) in forked ranks with a process group."""
+        place = os.path.join(self.scratch, f"group{len(os.listdir(self.scratch))}")
+        pids = []
+        for rank in range(N_RANKS):
+            pid = os.fork()
+            if pid == 0:
+                try:
+                    torch.set_num_threads(1)
+                    dist.init_process_group("gloo", init_method=f"file://{place}", rank=rank, world_size=N_RANKS)
+                    run(rank)
+                    dist.destroy_process_group()
+                    os._exit(0)
+                except BaseException:
+                    traceback.print_exc()
+                os._exit(1)
+            pids.append(pid)
+        for pid in pids:
+            self.assertEqual(os.waitpid(pid, 0)[1], 0)
+
+    def test_shards_are_restored_by_as_many_ranks_and_by_one(self):
+        def first(rank):
+            model, optimizer = job(rank, N_RANKS)
+            with Checkpointer(self.folder, model=model, optimizer=optimizer) as checkpointer:
+                assert checkpointer.restore() is None
+                train(model, optimizer, checkpointer, 40)
+                assert checkpointer.figures()["checkpoints"] > 0   # at steps that the ranks agreed on, or gloo would hang here
+                checkpointer.save(epoch=100)
+            tensors = content(model, optimizer)
+            if rank == 0:
+                torch.save(tensors, os.path.join(self.scratch, "wanted"))
+
+        def second(rank):
+            model, optimizer = job(rank, N_RANKS)
+            with Checkpointer(self.folder, model=model, optimizer=optimizer) as checkpointer:
+                self.check(checkpointer.restore(), model, optimizer)
+                train(model, optimizer, checkpointer, 3)
+        self.ranks(first)
+        self.ranks(second)
+        model, optimizer = job(0, 1)
+        with Checkpointer(self.folder, model=model, optimizer=optimizer) as checkpointer:
+            self.check(checkpointer.restore(), model, optimizer)
+            checkpointer.save()
+        self.assertEqual(self.lines, [])
+
+    def check(self, restored, model, optimizer):
+        self.assertEqual((restored.step, restored.state["epoch"]), (40, 100))
+        wanted, found = torch.load(os.path.join(self.scratch, "wanted")), content(model, optimizer)
+        self.assertEqual(wanted.keys(), found.keys())
+        for name, tensor in wanted.items():
+            self.assertTrue(torch.equal(tensor, found[name]), name)
+
+    def test_a_rank_that_cannot_write_its_part(self):
+        def run(rank):
+            model, optimizer = job(rank, N_RANKS)
+            with Checkpointer(self.folder, model=model, optimizer=optimizer) as checkpointer:
+                checkpointer.save()
+                checkpointer.wait()
+                soft = 4096 if rank == 1 else resource.RLIM_INFINITY
+                resource.prlimit(saver_of(os.getpid()), resource.RLIMIT_FSIZE, (soft, resource.RLIM_INFINITY))
+                self.lines.clear()
+                checkpointer.save()
+                checkpointer.wait()
+                self.said("rank 1 has not written its part: .*File too large" if rank == 0 else "__1_0.distcp: File too large")
+                resource.prlimit(saver_of(os.getpid()), resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+                checkpointer.save()
+                checkpointer.wait()
+                self.assertEqual(self.lines, [])
+        self.ranks(run)
+        self.assertEqual(self.names(), ["000001-step-0", "000003-step-0"])
+
+
+class Writing(Case):
+    def setUp(self):
+        super().setUp()
+        self.state = {"model": {"weight": torch.randn(300, 200), "part": torch.arange(100.)[10:20], "half": torch.randn(70).bfloat16()}, "text": "a", "n": 3}
+
+    def loaded(self, path):
+        state = {"model": {name: torch.zeros_like(tensor) for name, tensor in self.state["model"].items()}, "text": "", "n": 0}
+        dcp.load(state, checkpoint_id=path)
+        return state
+
+    def check(self, path):
+        found = self.loaded(path)
+        for name, tensor in self.state["model"].items():
+            self.assertTrue(torch.equal(found["model"][name], tensor), name)
+        self.assertEqual((found["text"], found["n"]), ("a", 3))
+
+    def test_what_save_writes_is_what_load_reads(self):
+        writer = Writer()
+        self.addCleanup(writer.close)
+        for i in range(3):
+            self.state["model"]["weight"] += 1
+            dcp.save(self.state, checkpoint_id=os.path.join(self.folder, f"step-{i}"), storage_writer=writer)
+        wanted = self.state["model"]["weight"].clone()
+        self.state["model"]["weight"].zero_()   # the snapshot is taken already
+        writer.wait()
+        self.state["model"]["weight"] = wanted
+        self.check(os.path.join(self.folder, "step-2"))
+        dcp.save(self.state, checkpoint_id=os.path.join(self.folder, "step-2"), storage_writer=writer)   # again, over the first
+        writer.wait()
+        self.check(os.path.join(self.folder, "step-2"))
+        self.assertEqual(self.names(), ["step-0", "step-1", "step-2"])
+
+    def test_async_save_copies_once_and_returns_after_it(self):
+        writer = Writer(os.path.join(self.folder, "step-1"))
+        self.addCleanup(writer.close)
+        done = dcp.async_save(self.state, storage_writer=writer)
+        wanted = self.state["model"]["weight"].clone()
+        self.state["model"]["weight"].zero_()
+        getattr(done, "upload_completion", done).result()
+        writer.wait()
+        self.state["model"]["weight"] = wanted
+        self.check(os.path.join(self.folder, "step-1"))
+
+    def test_async_save_that_fails_does_not_hang(self):
+        class Planner(dcp.DefaultSavePlanner):
+            def create_local_plan(self):
+                raise RuntimeError("no plan")
+        writer = Writer(os.path.join(self.folder, "step-1"))
+        self.addCleanup(writer.close)
+        done = dcp.async_save(self.state, storage_writer=writer, planner=Planner())
+        with self.assertRaises(BaseException):
+            getattr(done, "upload_completion", done).result()
+
+    def test_a_checkpoint_that_cannot_be_written_is_an_error_when_it_is_waited_for(self):
+        writer = Writer(os.path.join(self.folder, "step-1"))
+        self.addCleanup(writer.close)
+        dcp.save(self.state, storage_writer=writer)
+        writer.wait()
+        os.rename(self.folder, self.folder + ".away")
+        with open(self.folder, "wb"):
+            pass
+        with self.assertRaises(BaseException):
+            dcp.save(self.state, storage_writer=writer)
+        os.unlink(self.folder)
+        os.rename(self.folder + ".away", self.folder)
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.prlimit(saver_of(os.getpid()), resource.RLIMIT_FSIZE, (4096, hard))
+        dcp.save(self.state, storage_writer=writer)
+        with self.assertRaisesRegex(OSError, "File too large"):
+            writer.wait()
+        resource.prlimit(saver_of(os.getpid()), resource.RLIMIT_FSIZE, (hard, hard))
+        dcp.save(self.state, storage_writer=writer)
+        writer.wait()
+        self.check(os.path.join(self.folder, "step-1"))
+        with self.assertRaisesRegex(BaseException, "no place for the checkpoint"):
+            dcp.save(self.state, storage_writer=Writer())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

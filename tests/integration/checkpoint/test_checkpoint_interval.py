@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tests how often checkpoints are taken, on simulated runs: the rule alone, without files or clocks."""
+"""Tests how often checkpoints are taken, on simulated runs, without files or clocks."""
 import random
 import unittest
 

@@ -121,6 +121,10 @@ class Checkpointer:
         if os.getpid() != self._pid:
             raise RuntimeError("this process was forked from the one with the Checkpointer: only that one can save")
         now = time.monotonic()
+        try:
+            self._saver.updated()
+        except OSError as error:
+            self._lose(error, self._writing)
         self._poll()
         if self._last_end is not None:
             self._measured.step(now - self._last_end, self._saver.is_writing)
@@ -163,7 +167,7 @@ class Checkpointer:
         snapshot_s, slowdown_s and written_s: of the last checkpoint, how long it stopped the run, how much longer the steps
         were while it was written, and the time until it was on disk; overhead: snapshots and slowdown, as part of the time;
         newest: path of the last one on disk."""
-        figures = self._measured.figures()
+        figures: dict[str, Any] = self._measured.figures()
         if self._every != "auto":
             figures["interval_steps"] = self._every
         return {**figures, "failed": self._n_failed, "newest": self._newest}
@@ -243,8 +247,7 @@ class Checkpointer:
                 self._saver.send(order, self._saver.take(pickled.bound(), pickled.fill, _optimized(self._objects)))
             self._writing = order
         except (Ended, OSError, MemoryError) as error:
-            how = f"the process that writes {error}" if isinstance(error, Ended) else str(error)
-            self._fail(how, order)
+            self._fail(_how(error), order)
         self._measured.snapshot(time.monotonic() - begin)
 
     def _save_ranks(self, state, order):
@@ -271,8 +274,7 @@ class Checkpointer:
         try:
             replies = self._saver.replies(timeout_s)
         except (Ended, OSError) as error:
-            self._measured.written(0.0)
-            self._fail(f"the process that writes {error}", order)
+            self._lose(error, order)
             return
         for reply in replies:
             if reply["error"]:
@@ -284,6 +286,10 @@ class Checkpointer:
         if replies and not self._saver.is_writing:
             self._measured.written(sum(reply["seconds"] for reply in replies))
 
+    def _lose(self, error, order):
+        self._measured.written(0.0)
+        self._fail(_how(error), order)
+
     def _fail(self, why, order):
         self._n_failed += 1
         if order is None:
@@ -291,6 +297,10 @@ class Checkpointer:
         else:
             log.warning("the checkpoint of step %d is not written: %s. Training goes on, and the next one is tried at its time",
                         order["about"][STEP], why)
+
+
+def _how(error):
+    return f"the process that writes {error}" if isinstance(error, Ended) else str(error)
 
 
 def _optimized(objects):

@@ -52,13 +52,13 @@ class Measured:
         self.overhead = overhead
         self.n_steps = self.n_checkpoints = 0
         self.elapsed_s = self.spent_s = 0.0
-        self._free = collections.deque(maxlen=WINDOW)
+        self._free: collections.deque[float] = collections.deque(maxlen=WINDOW)
         self._during: list[float] = []
-        self._costs = collections.deque(maxlen=REMEMBERED)   # visible seconds of a checkpoint
-        self._written = collections.deque(maxlen=REMEMBERED)
-        self._snapshots = collections.deque(maxlen=REMEMBERED)
-        self._differences = collections.deque(maxlen=REMEMBERED)
-        self._slowdowns = collections.deque(maxlen=REMEMBERED)
+        self._costs: collections.deque[float] = collections.deque(maxlen=REMEMBERED)   # visible seconds of a checkpoint
+        self._written: collections.deque[float] = collections.deque(maxlen=REMEMBERED)
+        self._snapshots: collections.deque[float] = collections.deque(maxlen=REMEMBERED)
+        self._differences: collections.deque[float] = collections.deque(maxlen=REMEMBERED)
+        self._slowdowns: collections.deque[float] = collections.deque(maxlen=REMEMBERED)
         self._balance_s = 0.0  # spent beyond the bound. Never below 0: a run without checkpoints saves up nothing
         self._owed_s = 0.0     # its value when the last checkpoint began
         self._snapshot_s = 0.0

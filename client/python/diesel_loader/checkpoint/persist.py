@@ -41,16 +41,18 @@ def main(fd: int, trainer: int) -> None:
         file.write("diesel-save")
     with contextlib.suppress(OSError):
         os.nice(NICE)
-    number = _IOPRIO_SET.get(platform.machine())
-    if number is not None:
-        ctypes.CDLL(None).syscall(number, 1, 0, _LOWEST)
+    call = _IOPRIO_SET.get(platform.machine())
+    if call is not None:
+        ctypes.CDLL(None).syscall(call, 1, 0, _LOWEST)
     with socket.socket(fileno=fd) as end:
         Process(end, trainer).run()
 
 
 class Process:
     def __init__(self, end: socket.socket, trainer: int) -> None:
-        self._end, self._memory, self._fds = end, None, []
+        self._end = end
+        self._memory: memoryview | None = None
+        self._lock_fd: int | None = None
         self._poll = select.poll()
         self._poll.register(end, select.POLLIN)
         self._trainer_fd = _watch(trainer)
@@ -135,7 +137,7 @@ class Process:
             time.sleep(0.02)
         os.ftruncate(fd, 0)
         os.pwrite(fd, mine, 0)
-        self._fds.append(fd)   # the lock lasts as long as this process
+        self._lock_fd = fd   # the lock lasts as long as this process
         return None
 
     # A checkpoint

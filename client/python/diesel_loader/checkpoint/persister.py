@@ -73,7 +73,7 @@ class Persister:
             raise self._ended
         poll = select.poll()
         poll.register(self._end, select.POLLIN)
-        found = []
+        found: list[dict[str, Any]] = []
         while poll.poll(None if timeout_s is None and not found else 0 if found else (timeout_s or 0) * 1000):
             try:
                 message = self._end.recv(MESSAGE)

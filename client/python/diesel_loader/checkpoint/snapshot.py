@@ -9,7 +9,7 @@ from . import memory
 from .persist import RECORD
 from .persister import Ended, Persister
 
-ORDER_RESERVE = 16
+RESERVE = 16   # memory in reserve, for a state that grows a little
 
 
 class Image:
@@ -51,17 +51,17 @@ class Saver:
 
     def prepare(self, size: int) -> None:
         """Gets memory for a snapshot of that size, before one is needed."""
-        self._have_memory(size)
-        self._populating = threading.Thread(target=self._memory.populate, daemon=True)
+        self._populating = threading.Thread(target=self._have_memory(size).populate, daemon=True)
         self._populating.start()
 
     def _have_memory(self, size):
         if self._memory is not None and self._memory.size >= size:
-            return
+            return self._memory
         old, self._memory = self._memory, None
         if old is not None:
             self._forget(old)
-        self._memory, self._is_new = memory.Memory(size + size // ORDER_RESERVE), True
+        self._memory, self._is_new = memory.Memory(size + size // RESERVE), True
+        return self._memory
 
     def _forget(self, old):
         if self._populating is not None:
@@ -75,25 +75,26 @@ class Saver:
         """Copies a state to memory. bound: the largest size of the file and its records. fill(view): returns the Image.
         optimized: addresses of storages that only the optimizer changes. Returns when everything is copied but for those of
         a GPU, which the next step of the optimizer waits for."""
-        self._have_memory(bound)
+        shared = self._have_memory(bound)
         if self._populating is not None:
             self._populating.join()
             self._populating = None
-        image = fill(self._memory.view)
+        image = fill(shared.view)
         table = -(-image.size // 8) * 8
         for i, record in enumerate(image.records):
-            RECORD.pack_into(self._memory.view, table + i * RECORD.size, *record)
-        here, there = [], []
+            RECORD.pack_into(shared.view, table + i * RECORD.size, *record)
+        here: list[Any] = []
+        there: list[Any] = []
         for offset, storage in image.parts:
             n = storage.nbytes()
             if n:
                 (here if storage.device.type == "cpu" else there).append((offset, storage, n))
         if there:
-            from . import cuda
+            from . import cuda   # only here, because most jobs on CPUs never need it
             if self._device is None:
-                self._device = cuda.Device(self._memory)
+                self._device = cuda.Device(shared)
             self._device.copy(there, optimized)
-        memory.copy(self._memory, [(offset, storage.data_ptr(), n) for offset, storage, n in here])
+        memory.copy(shared, [(offset, storage.data_ptr(), n) for offset, storage, n in here])
         return image
 
     def send(self, order: dict[str, Any], image: Image) -> None:
@@ -104,7 +105,7 @@ class Saver:
 
     def _send_pending(self, wait):
         if self._device is not None and not self._device.is_done(wait):
-            return
+            return   # replies() tries again
         order, self._pending = self._pending, None
         assert self._process is not None and self._memory is not None
         try:
@@ -114,6 +115,13 @@ class Saver:
             raise
         self._is_new = False
         self._open += 1
+
+    def updated(self) -> None:
+        """The optimizer has made its next step. Raises OSError if that spoilt the snapshot."""
+        if self._pending is not None and self._device.is_torn():
+            self._pending = None
+            raise OSError("the optimizer did not wait for the copy from the GPU, as in a CUDA graph, so that the snapshot is dropped. From "
+                          "now on the GPU waits for copies")
 
     def send_commit(self, order: dict[str, Any], metadata: bytes) -> None:
         if self._pending is not None:

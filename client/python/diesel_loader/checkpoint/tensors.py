@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import sys
+from typing import Any
 
 import torch
 from torch import _weights_only_unpickler as safe
@@ -75,7 +76,7 @@ class Pickled:
 
     def check(self) -> None:
         """Raises TypeError if torch.load(weights_only=True) would refuse the state. Copies no tensor."""
-        reader = _Restricted(io.BytesIO(self.data)) if _IS_OLD else safe.Unpickler(io.BytesIO(self.data), encoding="utf-8")
+        reader: Any = _Restricted(io.BytesIO(self.data)) if _IS_OLD else safe.Unpickler(io.BytesIO(self.data), encoding="utf-8")
         reader.persistent_load = lambda saved: self._typed[int(saved[2])]
         try:
             reader.load()

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Snapshots of memory on accelerators.
+
+CUDA copies into the snapshot's memory, which is page-locked, while the job goes on. Parameters and the optimizer's state
+change only in optimizer.step(): they are copied on a stream of their own, beside the next forward and backward pass, and
+the next optimizer.step() waits for it on the device. Anything else, such as the running means of a BatchNorm, is copied on
+the job's own stream, in its order.
+"""
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+
+from .memory import Memory
+
+log = logging.getLogger("diesel_loader")
+
+
+def _bytes_of(storage) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+
+
+class Device:
+    """The copies of one snapshot's memory. Not for several snapshots at a time."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._host = torch.frombuffer(memory.view, dtype=torch.uint8)
+        self._pinned = False
+        self._streams: dict[Any, Any] = {}
+        self._copied: list[Any] = []     # events: a part is in memory
+        self._beside: list[Any] = []     # those of them that the next optimizer.step() waits for
+        self._hook: Any = None
+        self._is_watched = True          # False after an optimizer that calls no hooks, as in a CUDA graph
+        self._is_guarded = True          # nothing can have changed what is being copied
+
+    def copy(self, parts: list[tuple[int, Any, int]], optimized: set[int] | frozenset[int]) -> None:
+        """Begins the copies. parts: (offset, storage, bytes). optimized: addresses of storages that only the optimizer changes."""
+        self._copied, self._beside, self._is_guarded = [], [], True
+        if not self._pinned:
+            self._pin()
+        beside: dict[Any, list] = {}
+        ordered = []
+        for part in parts:
+            storage = part[1]
+            if storage.device.type != "cuda":
+                self._move(part, False)
+            elif storage.data_ptr() in optimized and self._watches():
+                beside.setdefault(storage.device, []).append(part)
+            else:
+                ordered.append(part)
+        for device, its_parts in beside.items():
+            self._copy_beside(device, its_parts)
+        for part in ordered:
+            self._move(part, True)
+        for device in {part[1].device for part in ordered}:
+            self._copied.append(torch.cuda.current_stream(device).record_event())
+        self._is_guarded = not self._beside
+
+    def _copy_beside(self, device, parts):
+        stream = self._streams.get(device) or self._streams.setdefault(device, torch.cuda.Stream(device))
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            for part in parts:
+                self._move(part, True).record_stream(stream)   # its memory is not reused before
+        event = stream.record_event()
+        self._copied.append(event)
+        self._beside.append((device, event))
+
+    def _move(self, part, non_blocking):
+        offset, storage, n = part
+        source = _bytes_of(storage)
+        self._host[offset:offset + n].copy_(source, non_blocking=non_blocking)
+        return source
+
+    def _pin(self):
+        """Without page-locked memory the copies are slower, and each one stops the job."""
+        self._pinned = True
+        if torch.cuda.is_available() and int(torch.cuda.cudart().cudaHostRegister(self._memory.address, self._memory.size, 0)) != 0:
+            log.warning("memory for checkpoints cannot be page-locked: snapshots stop the job for longer")
+
+    def _watches(self):
+        if self._is_watched and self._hook is None:
+            try:
+                from torch.optim.optimizer import register_optimizer_step_pre_hook
+            except ImportError:   # PyTorch 1
+                self._is_watched = False
+            else:
+                self._hook = register_optimizer_step_pre_hook(self._before_update)
+        return self._is_watched
+
+    def _before_update(self, *_):
+        for device, event in self._beside:
+            torch.cuda.current_stream(device).wait_event(event)
+        self._is_guarded = True
+
+    def is_done(self, wait: bool) -> bool:
+        """Returns True if the snapshot is complete. wait: returns when it is."""
+        if wait:
+            for event in self._copied:
+                event.synchronize()
+        return all(event.query() for event in self._copied)
+
+    def is_torn(self) -> bool:
+        """Ask after the optimizer's next step: True if that step has not waited for the copy. Then no later one is copied
+        beside the job."""
+        if self._is_guarded:
+            return False
+        self._is_watched, self._beside = False, []
+        return True
+
+    def release(self) -> None:
+        self.is_done(wait=True)
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+        if self._pinned and torch.cuda.is_available():
+            torch.cuda.cudart().cudaHostUnregister(self._memory.address)

@@ -270,7 +270,7 @@ class Checkpointer:
     def _poll(self, timeout_s: float | None = 0.0) -> None:
         if not self._saver.is_writing:
             return
-        order = self._writing
+        order: Any = self._writing
         try:
             replies = self._saver.replies(timeout_s)
         except (Ended, OSError) as error:

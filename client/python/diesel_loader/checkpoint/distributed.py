@@ -44,7 +44,7 @@ class _Items:
                 self._items.append((item, data.getvalue()))
                 continue
             assert isinstance(data, torch.Tensor)
-            tensor = data.detach()
+            tensor: Any = data.detach()
             if tensor.untyped_storage().nbytes() != tensor.numel() * tensor.element_size():
                 tensor = tensor.clone()   # a part of a larger one, which would be saved whole
             self._items.append((item, Pickled(tensor)))

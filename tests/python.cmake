@@ -9,11 +9,10 @@ if(TARGET dieseld)
     diesel_script_test(integration ${subject}
       /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/loader/test_${subject}.py)
   endforeach()
-  foreach(subject fields fields_loader fields_native)
   foreach(subject checkpoint checkpoint_interval checkpoint_faults)
     diesel_script_test(integration ${subject} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/checkpoint/test_${subject}.py)
   endforeach()
-  foreach(subject fields fields_loader)
+  foreach(subject fields fields_loader fields_native)
     diesel_script_test(integration ${subject} /usr/bin/python3 ${CMAKE_SOURCE_DIR}/tests/integration/fields/test_${subject}.py)
   endforeach()
   diesel_script_test(integration differential

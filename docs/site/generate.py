@@ -27,7 +27,7 @@ KINDS = {".md", ".svg", ".png", ".txt", ".json", ".py"}
 NAV = (  # folders, each with the pages that come first; other pages follow by name
     ("Start", "get-started", ("install", "first-verdict", "first-fix")),
     ("Tutorials", "tutorials", ()),
-    ("How-to", "how-to", ("read-a-report", "change-the-loader", "pack-a-dataset", "life-of-a-dataset", "resume-a-job", "unmodified-jobs", "tune-a-job", "operating")),
+    ("How-to", "how-to", ("read-a-report", "change-the-loader", "pack-a-dataset", "life-of-a-dataset", "resume-a-job", "checkpoints", "unmodified-jobs", "tune-a-job", "operating")),
     ("Troubleshooting", "troubleshooting", ("by-symptom", "by-message")),
     ("Migration", "migration", ("imagefolder", "webdataset")),
     ("Reference", "reference", (

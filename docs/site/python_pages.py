@@ -3,7 +3,8 @@
 import ast
 import re
 
-MODULES = {"diesel_loader": "__init__", "diesel_loader.torch": "torch", "diesel_loader.numpy": "numpy", "diesel_loader.transforms": "transforms/__init__"}
+MODULES = {"diesel_loader": "__init__", "diesel_loader.torch": "torch", "diesel_loader.numpy": "numpy", "diesel_loader.transforms": "transforms/__init__",
+           "diesel_loader.checkpoint": "checkpoint/__init__"}
 
 
 def doc(node):

@@ -117,7 +117,7 @@ class Docs(unittest.TestCase):
 class Blocks(unittest.TestCase):
     @unittest.skipUnless(importlib.util.find_spec("numpy"), "needs numpy")
     def test_a_page_prints_what_it_shows(self):
-        for name in ("get-started/install", "how-to/share-a-cluster", "tutorials/a-codec"):
+        for name in ("get-started/install", "how-to/checkpoints", "how-to/share-a-cluster", "tutorials/a-codec"):
             with self.subTest(page=name), blocks.ran(ROOT / "docs" / f"{name}.md") as page:
                 self.assertEqual(page.wrong, [])
 

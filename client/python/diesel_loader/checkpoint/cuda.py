@@ -2,7 +2,7 @@
 """Snapshots of memory on accelerators.
 
 CUDA copies into the snapshot's memory, which is page-locked, while the job goes on. Parameters and the optimizer's state
-change only in optimizer.step(): they are copied on a stream of their own, beside the next forward and backward pass, and
+change only in optimizer.step(): they are copied on a stream of their own, during the next forward and backward pass, and
 the next optimizer.step() waits for it on the device. Anything else, such as the running means of a BatchNorm, is copied on
 the job's own stream, in its order.
 """
@@ -30,8 +30,8 @@ class Device:
         self._host = torch.frombuffer(memory.view, dtype=torch.uint8)
         self._pinned = False
         self._streams: dict[Any, Any] = {}
-        self._copied: list[Any] = []     # events: a part is in memory
-        self._beside: list[Any] = []     # those of them that the next optimizer.step() waits for
+        self._copied: list[Any] = []     # events of all parts
+        self._beside: list[Any] = []     # events that the next optimizer.step() waits for
         self._hook: Any = None
         self._is_watched = True          # False after an optimizer that calls no hooks, as in a CUDA graph
         self._is_guarded = True          # nothing can have changed what is being copied
@@ -104,8 +104,8 @@ class Device:
         return all(event.query() for event in self._copied)
 
     def is_torn(self) -> bool:
-        """Ask after the optimizer's next step: True if that step has not waited for the copy. Then no later one is copied
-        beside the job."""
+        """Ask after the optimizer's next step: True if that step has not waited for the copy. All later ones are
+        copied on the job's own stream."""
         if self._is_guarded:
             return False
         self._is_watched, self._beside = False, []

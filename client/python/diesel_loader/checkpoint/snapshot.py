@@ -37,6 +37,10 @@ class Saver:
     def is_writing(self) -> bool:
         return self._open > 0 or self._pending is not None
 
+    @property
+    def is_preparing(self) -> bool:
+        return self._populating is not None and self._populating.is_alive()
+
     def start(self) -> None:
         """Starts the process if there is none. Raises OSError if it cannot be, or if the folder has another job's lock."""
         if self._process is None:

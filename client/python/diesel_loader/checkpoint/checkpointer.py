@@ -176,10 +176,10 @@ class Checkpointer:
         if self._every != "auto":
             due = self._n - self._last_save >= self._every
             if ranks.size() == 1:
-                return due and not self._is_busy()
+                return due and not self._saver.is_writing
             return due and not ranks.largest(self._saver.is_writing)[0]
         if ranks.size() == 1:
-            if self._is_busy():
+            if self._saver.is_writing or self._saver.is_preparing:
                 return False
             interval = self._interval()
             return interval is not None and self._n - self._last_save >= interval
@@ -196,9 +196,6 @@ class Checkpointer:
             return False
         self._next = self._n + 1
         return True
-
-    def _is_busy(self):
-        return self._saver.is_writing or self._saver.is_preparing
 
     def _interval(self):
         """Returns steps, or None while the first ones are being timed."""

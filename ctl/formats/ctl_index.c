@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dieselctl index: a dataset over tar shards, which stay where they are. */
 #include <dirent.h>
+#include <errno.h>
 #include <limits.h>
 #include <stddef.h>
 #include <sys/stat.h>
@@ -10,6 +11,7 @@
 #include "ctl.h"
 #include "ctl/formats/ctl_python.h"
 #include "ctl_wait.h"
+#include "dataset/backend.h"
 #include "dataset/chunk.h"
 #include "ctl/indexing/index.h"
 #include "lib/clock.h"
@@ -60,6 +62,19 @@ static bool is_for_python(const char *name)
 		(strcmp(dot, ".zip") == 0 || strcmp(dot, ".bin") == 0 || strcmp(dot, ".idx") == 0 ||
 		 strcmp(dot, ".mdb") == 0 || strcmp(dot, ".lmdb") == 0)) ||
 	       stat(data, &st) == 0;
+}
+
+/* Python reads files, and only tar shards are read in a bucket. */
+static int check_bucket(char *const *names, struct error *err)
+{
+	for (; *names; names++)
+		if (backend_is_elsewhere(*names) && is_for_python(*names))
+			return error_set(
+			    err, -EOPNOTSUPP,
+			    "%s: zip archives, LMDB and token files are indexed in a folder, not in a "
+			    "bucket: copy it to a folder, or store its samples as tar shards",
+			    *names);
+	return 0;
 }
 
 static void show_progress(const char *what, uint64_t done, uint64_t total, uint64_t bytes, void *context)
@@ -140,6 +155,8 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	if ((argc - optind < 1) == !c.options.rows || !c.options.dataset)
 		return ctl_usage(
 		    verb, "expected shards, or folders of them, or --rows, and --output with the dataset");
+	if (check_bucket(argv + optind, &err) < 0)
+		return ctl_failed(verb, &err);
 	if (!c.options.rows && is_for_python(argv[optind]))
 		return ctl_python(verb, "writing.indexing", argv);
 	if (c.tokens || c.database)

@@ -69,6 +69,12 @@ static int take_object(const char *name, void *context)
 {
 	const struct bucket_shards *b = context;
 
+	if (strcmp(strrchr(name, '/') + 1, "data.mdb") == 0)
+		return error_set(
+		    b->err, -EOPNOTSUPP,
+		    "%s: LMDB is indexed in a folder, not in a bucket: copy it to a folder, or store "
+		    "its samples as tar shards",
+		    name);
 	return is_tar(name) ? add(b->shards, name, name + b->skip, b->err) : 0;
 }
 

@@ -560,8 +560,28 @@ def case_neighbours():
     assert daemon.status() and daemon.stop() == 0
 
 
+def others_name_no_objects_of_mine(port):
+    """Whoever made the dataset chose the names of objects, which are read with the reader's credentials."""
+    foreign, elsewhere = SCRATCH + "/foreign", "s3://other/over"
+    shutil.copytree(SCRATCH + "/over", foreign)
+    for chunk in pathlib.Path(foreign, "chunks").iterdir():
+        os.chown(chunk, MALLORY, MALLORY)
+    ctl(port, "index", "s3://bucket/shards", "--output", elsewhere, DIESEL_S3_SINGLE_WRITER="1")
+    sample = next(line for line in ctl(port, "ls", "-R", foreign).split() if not line.endswith("/"))
+    for dataset in (foreign, elsewhere):
+        for sources in ("", "s3://bucket/shard", "s3://bucket/other,/bucket"):
+            assert "s3://bucket/shards/s-0.tar is not read" in ctl(port, "cat", dataset, sample, fails=True, DIESEL_SOURCES=sources)
+        for sources in ("s3://bucket", "/x,s3://bucket/shards/"):
+            subprocess.run([DIESELCTL, "cat", dataset, sample], env=environment(port, DIESEL_SOURCES=sources), stdout=subprocess.DEVNULL, check=True)
+    for name in ("s3://bucket/photos.zip", "s3://bucket/photos.lmdb", "s3://bucket/lmdb", "s3://bucket/text.bin"):
+        assert "in a folder, not in a bucket" in ctl(port, "index", name, "--output", SCRATCH + "/none", fails=True), name
+
+
 def case_shards():
     """Tar shards in a bucket, read in place, from a dataset in a folder and from one in the bucket."""
+    for name in ("other", "bucket/lmdb"):  # another bucket, and an LMDB
+        os.makedirs(f"{SCRATCH}/rclone/{name}")
+    pathlib.Path(SCRATCH, "rclone/bucket/lmdb/data.mdb").write_bytes(b"x")
     port, daemon = rclone(), new_daemon()
     objects = pathlib.Path(SCRATCH, "rclone/bucket/shards")
     objects.mkdir(parents=True)
@@ -579,6 +599,7 @@ def case_shards():
         assert json.loads(said)["samples"] == 90, said
         result = finish(job(port, daemon, url=dataset, program=FIELDS_JOB))
         assert sorted(result["found"]) == sorted(packed), dataset
+    others_name_no_objects_of_mine(port)
     changed = objects / "s-1.tar"
     data = bytearray(changed.read_bytes())
     data[700] ^= 1

@@ -15,6 +15,9 @@
 	"try:\n"                                                                                             \
 	"    main = importlib.import_module('diesel_loader.' + sys.argv[1]).main\n"                          \
 	"except ImportError as error:\n"                                                                     \
+	"    if not error.name:\n"                                                                           \
+	"        sys.exit(f'dieselctl {sys.argv[2]}: {sys.executable} cannot load diesel_loader: "           \
+	"{error}')\n"                                                                                        \
 	"    sys.exit(f'dieselctl {sys.argv[2]}: {sys.executable} lacks the Python package {error.name}: "   \
 	"run "                                                                                               \
 	"`{sys.executable} -m "                                                                              \

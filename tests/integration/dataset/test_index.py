@@ -351,8 +351,15 @@ class WrongInput(Index):
             file.write(b"begin")
             file.truncate(1 << 22)
         self.shards.mkdir()
-        subprocess.run(["tar", "--sparse", "-cf", self.shards / "s.tar", "-C", self.folder, "hole.bin"], check=True)
-        self.refuses("sparse")
+        for words in (["--format=gnu"], ["--format=pax", "--sparse-version=0.1"], ["--format=pax", "--sparse-version=1.0"]):
+            subprocess.run(["tar", "--sparse", *words, "-cf", self.shards / "s.tar", "-C", self.folder, "hole.bin"], check=True)
+            self.refuses("sparse")
+
+    def test_a_key_split_over_shards_is_two_samples_which_the_counts_show(self):
+        write_shard(self.shards / "one.tar", [member("a.jpg", b"1")])
+        write_shard(self.shards / "two.tar", [member("a.cls", b"2")])
+        self.assertEqual(self.index()["fields"], {"jpg": 1, "cls": 1})
+        self.assertEqual(dieselctl("ls", "-R", self.dataset).stdout.split(), ["one/a", "two/a"])
 
     def test_nothing_to_index_is_said(self):
         self.shards.mkdir()
@@ -395,6 +402,21 @@ class OtherFormats(Index):
         self.refuses("'a.txt' is encrypted", path)
         path.write_bytes(b"no archive")
         self.refuses("is no zip archive", path)
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("a.txt", "text" * 1000)
+        whole = path.read_bytes()
+        path.write_bytes(whole[:2000])
+        self.refuses("is no zip archive, or damaged", path)
+        path.write_bytes(whole[:100] + whole[3000:])
+        self.refuses("'a.txt' has no header", path)
+
+    def test_a_zip_archive_written_to_a_pipe_is_read(self):
+        program = f"import sys, zipfile; zipfile.ZipFile(sys.stdout.buffer, 'w').writestr('a/b', b'streamed' * 9)"
+        with open(self.folder / "piped.zip", "wb") as file, subprocess.Popen(
+                [sys.executable, "-c", program], stdout=subprocess.PIPE) as made:
+            file.write(made.stdout.read())
+        self.index(self.folder / "piped.zip")
+        self.assertEqual(self.contents(), {"a/b": b"streamed" * 9})
 
     def write_lmdb(self, name=None, n=500, **options):
         rng, values = random.Random(7), {}
@@ -434,6 +456,26 @@ class OtherFormats(Index):
             transaction.put(b"../up", b"two")
         self.index(self.folder / "db")
         self.assertEqual(self.contents(), {"0x000001": b"one", "0x" + b"../up".hex(): b"two"})
+
+    def test_damaged_lmdb_files_are_refused_and_crash_nothing(self):
+        self.write_lmdb(n=100)
+        file = self.folder / "db" / "data.mdb"
+        whole = file.read_bytes()
+        page = 4096
+        pointed = bytearray(whole)
+        for meta in (0, page):
+            struct.pack_into("<Q", pointed, meta + 16 + 24 + 48 + 40, 1 << 40)  # the root of the main database
+        other_pages = bytearray(whole)
+        for meta in (0, page):
+            struct.pack_into("<I", other_pages, meta + 16 + 24, 2 * page)
+        for text, data in {"is empty": b"", "not an LMDB file": bytes(len(whole)), "is cut off: it has": whole[:len(whole) // 2], "db": bytes(pointed),
+                           str(self.folder / "db"): bytes(other_pages)}.items():
+            with self.subTest(text):
+                file.write_bytes(data)
+                self.refuses(text, self.folder / "db")
+        with lmdb.open(str(self.folder / "none"), map_size=1 << 20):
+            pass
+        self.refuses("none has no samples", self.folder / "none")
 
     def test_a_write_to_lmdb_is_noticed(self):
         self.write_lmdb()

@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import pathlib
+import signal
 import struct
 import subprocess
 import sys
@@ -50,8 +51,8 @@ def zip_rows(path: pathlib.Path) -> Iterator[Row]:
             if info.compress_type != zipfile.ZIP_STORED:
                 raise Wrong(f"{path}: {info.filename!r} is compressed, so it cannot be read in place: unzip the archive and pack the folder, "
                             "or make it with `zip -0`")
-            file.seek(info.header_offset)
-            header = file.read(LOCAL_HEADER_BYTES)
+            file.seek(max(info.header_offset, 0))  # of an archive that lacks bytes it is too small
+            header = file.read(LOCAL_HEADER_BYTES) if info.header_offset >= 0 else b""
             if len(header) < LOCAL_HEADER_BYTES or header[:4] != LOCAL_HEADER:
                 raise Wrong(f"{path} is damaged: {info.filename!r} has no header at byte {info.header_offset}")
             offset = info.header_offset + LOCAL_HEADER_BYTES + sum(struct.unpack_from("<HH", header, 26))
@@ -87,10 +88,16 @@ def lmdb_rows(path: pathlib.Path, name: str | None = None) -> Iterator[Row]:
     except ImportError as error:
         raise Wrong(f"{path}: this Python lacks {error.name}: run `pip install lmdb numpy`") from None
     file = path / LMDB_FILE if path.is_dir() else path
+    size = file.stat().st_size
+    if not size:
+        raise Wrong(f"{file} is empty")
     try:
         with lmdb.open(str(path), subdir=path.is_dir(), readonly=True, lock=False, max_dbs=1) as env:
-            if env.info()["map_size"] < file.stat().st_size:
-                env.set_mapsize(file.stat().st_size)
+            wanted = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
+            if wanted > size:
+                raise Wrong(f"{file} is cut off: it has {size} bytes of {wanted}")
+            if env.info()["map_size"] < size:
+                env.set_mapsize(size)
             database = env.open_db(name.encode(), create=False) if name else env.open_db()
             rows: list[Row] = []
             with env.begin(db=database, buffers=True) as transaction:
@@ -112,7 +119,8 @@ def lmdb_rows(path: pathlib.Path, name: str | None = None) -> Iterator[Row]:
                     names = ", ".join(row[2].decode(errors="replace") for row in rows)
                     raise Wrong(f"{path} holds databases, of which --db chooses one: {names}")
     except lmdb.Error as error:
-        raise Wrong(f"{path}: {error}") from None
+        text = str(error)
+        raise Wrong(text if text.startswith(str(path)) else f"{path}: {text}") from None
     yield from sorted(rows)
 
 
@@ -227,10 +235,33 @@ def _sources(arguments: argparse.Namespace) -> Iterator[tuple[pathlib.Path, Iter
 def write_rows(to, arguments: argparse.Namespace) -> None:
     for source, rows in _sources(arguments):
         before = _state_of(source)
+        offset = None
         for offset, length, name in rows:
             to.write(b"%s\t%d\t%d\t%s\n" % (escaped(os.fsencode(source)), offset, length, escaped(name)))
+        if offset is None:
+            raise Wrong(f"{source} has no samples")
         if _state_of(source) != before:
             raise Wrong(f"{source} changed while it was being indexed: run the command again")
+
+
+def _write_apart(rows, arguments: argparse.Namespace) -> int:
+    """Writes the rows in a process of its own, which a damaged file may crash: LMDB trusts its files. Returns the status to exit with."""
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            write_rows(rows, arguments)
+            rows.flush()
+            status = 0
+        except (Wrong, OSError) as error:
+            print(f"dieselctl index: {error}", file=sys.stderr, flush=True)
+        finally:
+            os._exit(status)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status < 0:
+        names = ", ".join(map(str, arguments.files))
+        print(f"dieselctl index: {names}: damaged, as reading it ended with {signal.Signals(-status).name}", file=sys.stderr)
+    return 1 if status else 0
 
 
 def main(words: list[str] | None = None) -> NoReturn:
@@ -249,10 +280,7 @@ def main(words: list[str] | None = None) -> NoReturn:
     program = os.environ.get("DIESEL_DIESELCTL", "dieselctl")
     command = [program, "index", "--rows", "-", "--output", arguments.output, *others]
     with tempfile.TemporaryFile() as rows:  # no pipe, whose end would look like the end of the rows if this process died
-        try:
-            write_rows(rows, arguments)
-        except (Wrong, OSError) as error:
-            print(f"dieselctl index: {error}", file=sys.stderr)
+        if _write_apart(rows, arguments):
             sys.exit(1)
         rows.seek(0)
         status = subprocess.run(command, stdin=rows, check=False).returncode

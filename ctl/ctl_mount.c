@@ -85,7 +85,8 @@ static const struct option_row mount_rows[] = {
     {"allow-other", option_set_flag, AT(options.allow_other),
      .help = "give access to other users who may read DATASET/snapshot",
      .about = "Gives access to other users who may read the dataset's snapshot by its owner, group and mode, "
-	      "regardless of the folders above it. Needs root, or `user_allow_other` in /etc/fuse.conf."},
+	      "regardless of the folders above it. Needs root, or `user_allow_other` in /etc/fuse.conf. "
+	      "Refused for a dataset in a bucket, or one whose samples stay in other files."},
     {"foreground", option_set_flag, .letter = 'f', AT(options.foreground),
      .help = "stay in the foreground, and print messages instead of sending them to syslog",
      .about = "Stays in the foreground, and prints messages. Without it, messages go to syslog."},
@@ -106,8 +107,7 @@ const struct option_verb ctl_mount = {
 	"user see them, until fusermount3 -u DIR. The command starts a daemon of your own if none runs.\n",
     .about = "Shows the dataset at DIR as read-only files (FUSE), for programs that cannot read datasets. "
 	     "The dataset may be in a bucket. Names and attributes come from the snapshot, bytes from the "
-	     "cache of `dieseld`(8). The kernel "
-	     "caches both, since neither ever changes.\n"
+	     "cache of `dieseld`(8). The kernel caches both, since neither ever changes.\n"
 	     "With a command, only the command sees the files, the mount ends with it, and `mount` passes on "
 	     "its exit status. This needs no root where the system gives users namespaces. Without a "
 	     "command, the mount stays until `fusermount3 -u` DIR, and only the user can see it.\n"

@@ -410,13 +410,10 @@ static const struct option_row pack_rows[] = {
     {"shared", option_set_flag, AT(options.shared),
      .help = "add to a dataset while others do the same; packs all files of SOURCE",
      .about =
-	 "Adds to a dataset in a folder, as `--append`, while other processes do the same, on this node or "
-	 "on "
-	 "others. Only commits wait for each other, and each makes a version. All files of SOURCE are "
-	 "packed, "
+	 "Adds to a dataset in a folder, as `--append`, while other processes do the same, on this or other "
+	 "nodes. Only commits wait for each other, and each makes a version. All files of SOURCE are packed, "
 	 "also those that the dataset has: give each process its own part. If several pack one path, the "
-	 "last "
-	 "commit counts. A killed run leaves nothing that can be continued. A bucket needs no such option."},
+	 "last commit counts. A killed run cannot be continued. A bucket needs no such option."},
     {"skip-unreadable", option_set_flag, AT(options.skip_unreadable),
      .help = "leave out files that cannot be read, and print a line for each"},
     {"images", option_set_flag, AT(survey.images_only),

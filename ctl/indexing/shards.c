@@ -69,7 +69,7 @@ static int take_object(const char *name, void *context)
 {
 	const struct bucket_shards *b = context;
 
-	if (strcmp(strrchr(name, '/') + 1, "data.mdb") == 0)
+	if (strcmp(name + b->skip, "data.mdb") == 0)
 		return error_set(
 		    b->err, -EOPNOTSUPP,
 		    "%s: LMDB is indexed in a folder, not in a bucket: copy it to a folder, or store "

@@ -69,6 +69,7 @@ foreach(case registry registry_cluster cluster_status top_nodes)
 endforeach()
 
 diesel_fuzz_target(ctl/tar USES diesel_packing)
+diesel_fuzz_target(ctl/csv USES diesel_packing)
 diesel_fuzz_target(dataset/fields USES diesel_dataset_fields)
 foreach(parser blocks change chunk_head redis_reply redis_url snapshot)
   diesel_fuzz_target(dataset/${parser} USES diesel_dataset_write)

@@ -262,7 +262,7 @@ static uint32_t copy_some(const struct resident_reader *r, const struct snapshot
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t next = i + copy_ahead_distance(found[i].bytes);
 
-		if (from[i])
+		if (from[i] && found[i].bytes > 0)
 			copy_ahead(buffers[i], from[i], found[i].bytes,
 				   next < n && from[next] ? from[next] : from[i]);
 	}

@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/diesel.h"
 #include "client/dataset.h"
-#include "lib/clock.h"
+#include "client/diesel.h"
 #include "client/session.h"
+#include "lib/clock.h"
 
 /* Samples per request. A session reserves memory for the chunks of all of its requests. */
 #define REQUEST_SAMPLES 16

@@ -66,7 +66,8 @@ struct service {
 	size_t n_matched;     /* steps that have a batch of their own */
 	double batch_samples; /* files opened per batch, median; 0: none */
 	uint64_t compute_ns;  /* computing time of all batches */
-	uint64_t foreign_ns;  /* time of all batches in which other programs had their cores */
+	uint64_t foreign_ns;  /* time of all batches, outside of reading, in which other programs had their
+			      cores */
 	const char *why_not;  /* static text: why the replay cannot be used; NULL: it can */
 };
 

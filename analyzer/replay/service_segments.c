@@ -161,7 +161,7 @@ static int segment_of(struct service *service, const struct timeline_thread *thr
 	    service_foreign_queue_ns(service, thread, group->begin_ns, group->end_ns);
 
 	add_help(service, begin_ns, group->begin_ns, &segment);
-	service->foreign_ns += foreign_ns + foreign_within_ns;
+	service->foreign_ns += foreign_ns;
 	segment.delay_ns += (double)foreign_ns;
 	/* A thread that did not sleep has no wake-up latency. */
 	*(wait_ns < WAIT_MIN_NS ? &segment.delay_ns : &segment.latency_ns) += (double)foreign_within_ns;

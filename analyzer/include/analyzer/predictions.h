@@ -59,7 +59,8 @@ struct predictions {
 	 * was seen. */
 	struct estimate persistent_speedup;
 	struct native_prediction native;
-	double foreign_ratio; /* part of the time of making batches in which other programs had the cores */
+	double foreign_ratio; /* part of the time of making batches, outside of reading, in which other
+				 programs had the cores */
 	bool waits_known;     /* enough of its reads waited for storage to know how long others would */
 	struct what_if_cell
 	    *cells; /* answers to the grid in analysis_input, [core * n_ratios + ratio]; NULL: none */

@@ -144,10 +144,13 @@ static uint64_t loader_run(const struct loader *loader)
 	return now;
 }
 
+static const struct what_if_grid *asked; /* NULL: no grid */
+
 static struct analysis *analyse(const struct loader *loader, const struct what_if_question *question,
 				uint64_t *ret_ticks)
 {
-	struct analysis_input input = {.root_tgid = TRAINER, .n_cpus = 16, .what_if = question};
+	struct analysis_input input = {
+	    .root_tgid = TRAINER, .n_cpus = 16, .what_if = question, .grid = asked};
 
 	*ret_ticks = loader_run(loader);
 	return script_analyse(&s, &input);
@@ -239,6 +242,43 @@ static void check_speedup(double found, double truth)
 {
 	if (fabs(found / truth - 1) > 0.04)
 		fail_msg("predicted %.3f, truth %.3f", found, truth);
+}
+
+/* Each cell is the answer to the question about it, with the better number of workers. */
+static void test_a_grid_has_the_answers_of_its_cells(void **state)
+{
+	const struct loader here = {
+	    .n_workers = 2, .n_steps = STEPS, .read = 1500, .compute = 500, .device = 300};
+	const double cores[] = {1, 4}, ratios[] = {0.5, 1, NAN};
+	const struct what_if_grid grid = {cores, ratios, 2, 3};
+	struct what_if_question question = nothing;
+	struct what_if_cell cells[6];
+	struct analysis *analysis;
+	uint64_t ticks;
+	double per_s;
+
+	asked = &grid;
+	analysis = analyse(&here, NULL, &ticks);
+	asked = NULL;
+	assert_non_null(analysis->predictions);
+	assert_non_null(analysis->predictions->cells);
+	assert_true(analysis->predictions->waits_known);
+	assert_true(analysis->predictions->foreign_ratio < 0.01);
+	memcpy(cells, analysis->predictions->cells, sizeof(cells));
+	per_s = 1 / analysis->predictions->recorded_step_s;
+	analysis_free(analysis);
+	for (size_t i = 0; i < 2; i++)
+		for (size_t k = 0; k < 3; k++) {
+			question.n_cores = cores[i];
+			question.cache_ratio = ratios[k];
+			question.n_workers = cells[i * 3 + k].n_workers;
+			assert_float_equal(cells[i * 3 + k].steps_per_s, predicted(&here, &question) * per_s,
+					   per_s / 100);
+			assert_true(cells[i * 3 + k].n_workers == 2 ||
+				    (i == 1 && cells[i * 3 + k].n_workers == 4));
+		}
+	assert_true(cells[1].steps_per_s > 1.5 * cells[2].steps_per_s); /* in memory, and from storage */
+	assert_true(cells[5].n_workers == 4);
 }
 
 /* Compares with the changed job itself. */
@@ -527,6 +567,7 @@ UNIT_TESTS(cmocka_unit_test(test_fetch_is_what_free_reading_saves),
 	   cmocka_unit_test(test_threads_that_help_the_trainer),
 	   cmocka_unit_test(test_a_served_job_says_why_not),
 	   cmocka_unit_test(test_epochs_of_persistent_workers),
+	   cmocka_unit_test(test_a_grid_has_the_answers_of_its_cells),
 	   cmocka_unit_test(test_what_if_meets_the_changed_job),
 	   cmocka_unit_test(test_nodes_need_their_own_lanes_alone),
 	   cmocka_unit_test(test_handing_over_next_to_a_worker_that_always_computes),

@@ -17,7 +17,7 @@
 #define CLP_OPTIMAL  0
 #define CLP_MAXIMIZE (-1.0)
 
-/* The part of Clp_C_Interface.h that is used, the same since 1.5 (2007). CoinBigIndex is int. */
+/* The part of Clp_C_Interface.h that is used. CoinBigIndex is int, as Clp is packaged. */
 struct clp {
 	void *library;
 	void *(*new_model)(void);
@@ -176,10 +176,13 @@ int plan_bound(const struct plan_cluster *cluster, const struct plan_job *jobs, 
 	if (r == 0) {
 		rows_set(&lp, &table, plan);
 		for (size_t job = 0; job < n_jobs; job++)
-			for (size_t kind = 0; kind < cluster->n_kinds; kind++)
+			for (size_t kind = 0; kind < cluster->n_kinds; kind++) {
+				if (jobs[job].accelerators > cluster->kinds[kind].accelerators)
+					continue;
 				for (size_t i = 0; i < table.options[job * cluster->n_kinds + kind].n; i++)
 					column_add(&lp, &table, job, kind,
 						   &table.options[job * cluster->n_kinds + kind].items[i]);
+			}
 		r = solve(&clp, &lp, ret_total, err);
 	} else {
 		error_set(err, r, "out of memory");

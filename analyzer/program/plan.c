@@ -206,13 +206,19 @@ static int simulate(const struct plan_options *options, const struct plan_cluste
 	    .last = options->n_jobs,
 	    .seed = options->seed,
 	    .moves = !options->stay};
-	struct report_plan_times report = {.simulation = &simulation};
+	_cleanup_(freep) const char **notes = calloc(2 * inputs->n + 2, sizeof(char *));
+	struct report_plan_times report = {.simulation = &simulation, .notes = notes};
 	int r = 0;
 
-	if (!arrivals)
+	if (!arrivals || !notes)
 		return error_set(err, -ENOMEM, "out of memory");
 	for (size_t i = 0; i < inputs->n; i++)
 		arrivals[i] = (struct plan_arrival){&inputs->items[i].job, inputs->items[i].weight};
+	for (size_t i = 0; i < inputs->n; i++)
+		if (*inputs->items[i].note) {
+			notes[2 * report.n_notes] = inputs->items[i].name;
+			notes[2 * report.n_notes++ + 1] = inputs->items[i].note;
+		}
 	for (int s = 0; r == 0 && s < PLAN_STRATEGIES; s++)
 		r = plan_simulate(&simulation, s, &report.times[s]);
 	if (r < 0)
@@ -220,11 +226,29 @@ static int simulate(const struct plan_options *options, const struct plan_cluste
 	return output_write(NULL, stdout, json ? write_times_json : write_times_text, &report, err);
 }
 
+static int refuse_small(const struct plan_options *options, struct error *err)
+{
+	for (size_t i = 0; i < options->n_kinds; i++) {
+		const struct plan_nodes *nodes = &options->kinds[i];
+
+		if (nodes->cores / nodes->accelerators < options->core_step * (1 - 1e-9))
+			return error_set(err, -EINVAL,
+					 "--cluster: %g cores are less than --core-step %g for each of %u "
+					 "accelerators: give a smaller --core-step, such as %.2g",
+					 nodes->cores, options->core_step, nodes->accelerators,
+					 nodes->cores / nodes->accelerators);
+	}
+	return 0;
+}
+
 int plan_run(const struct plan_options *options, bool json, struct error *err)
 {
 	const struct plan_cluster cluster = {options->kinds, options->n_kinds, options->core_step};
 	_cleanup_(plan_inputs_free) struct plan_inputs inputs = {0};
-	int r = inputs_load(options, &cluster, &inputs, err);
+	int r = refuse_small(options, err);
+
+	if (r == 0)
+		r = inputs_load(options, &cluster, &inputs, err);
 
 	if (r == 0)
 		r = refuse_too_large(&cluster, &inputs, err);

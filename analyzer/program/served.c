@@ -30,6 +30,19 @@ static double sum_known(double a, double b)
 	return isnan(b) ? a : a + b;
 }
 
+#define NAME_MAX_BYTES 40
+
+/* Returns how many bytes of a name are shown: whole characters. */
+static int name_bytes(const char *name)
+{
+	size_t n = strnlen(name, NAME_MAX_BYTES + 1);
+
+	if (n > NAME_MAX_BYTES)
+		for (n = NAME_MAX_BYTES; n && ((unsigned char)name[n] & 0xc0) == 0x80;)
+			n--;
+	return (int)n;
+}
+
 struct served served_read(const json_t *job)
 {
 	const json_t *now = json_object_get(job, "now");
@@ -48,7 +61,8 @@ struct served served_read(const json_t *job)
 	    .cached_bytes = number(now, "cached_bytes"),
 	};
 
-	snprintf(served.name, sizeof(served.name), "%.40s:%.0f", name ? name : "job", number(job, "id"));
+	snprintf(served.name, sizeof(served.name), "%.*s:%.0f", name ? name_bytes(name) : 3,
+		 name ? name : "job", number(job, "id"));
 	return served;
 }
 

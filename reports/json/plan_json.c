@@ -99,9 +99,14 @@ int report_plan_json(FILE *stream, const struct report_plan *plan)
 int report_plan_times_json(FILE *stream, const struct report_plan_times *times)
 {
 	const struct plan_simulation *simulation = times->simulation;
-	json_t *root = json_object(), *plans = json_object();
+	json_t *root = json_object(), *plans = json_object(), *notes = json_array();
 	int r = 0;
 
+	for (size_t i = 0; i < times->n_notes; i++)
+		r |= json_array_append_new(notes,
+					   json_pack("{s:o, s:o}", "name", json_bytes(times->notes[2 * i]),
+						     "note", json_bytes(times->notes[2 * i + 1])));
+	r |= json_object_set_new(root, "notes", notes);
 	for (int s = 0; s < PLAN_STRATEGIES; s++)
 		r |= json_object_set_new(
 		    plans, plan_strategy_name(s),

@@ -97,16 +97,19 @@ static void table_jobs(FILE *stream, const struct report_plan *plan)
 		line_job(stream, plan, i);
 }
 
-static void list_notes(FILE *stream, const struct report_plan *plan)
+static void line_note(FILE *stream, const char *job, const char *note)
 {
 	char name[NAME_WIDTH * 4];
 
-	for (size_t i = 0; i < plan->n_jobs; i++) {
-		if (!*plan->about[i].note || (i && plan->about[i].input == plan->about[i - 1].input))
-			continue;
-		text_printable(name, sizeof(name), plan->about[i].name, strlen(plan->about[i].name));
-		fprintf(stream, "%s: %s.\n", name, plan->about[i].note);
-	}
+	text_printable(name, sizeof(name), job, strlen(job));
+	fprintf(stream, "%s: %s.\n", name, note);
+}
+
+static void list_notes(FILE *stream, const struct report_plan *plan)
+{
+	for (size_t i = 0; i < plan->n_jobs; i++)
+		if (*plan->about[i].note && (!i || plan->about[i].input != plan->about[i - 1].input))
+			line_note(stream, plan->about[i].name, plan->about[i].note);
 }
 
 static void line_slurm(FILE *stream, const struct report_plan *plan, size_t i)
@@ -205,5 +208,7 @@ int report_plan_times_text(FILE *stream, const struct report_plan_times *times)
 			one->mean_s / 3600, one->p50_s / 3600, one->p99_s / 3600, equal->mean_s / one->mean_s,
 			100 * one->busy_ratio);
 	}
+	for (size_t i = 0; i < times->n_notes; i++)
+		line_note(stream, times->notes[2 * i], times->notes[2 * i + 1]);
 	return result_of(stream);
 }

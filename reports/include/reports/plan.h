@@ -32,6 +32,8 @@ struct report_plan {
 struct report_plan_times {
 	const struct plan_simulation *simulation;
 	struct plan_times times[PLAN_STRATEGIES];
+	const char *const *notes; /* n_notes pairs of a job's name and the note about it */
+	size_t n_notes;
 };
 
 /* Writes tables for people: the strategies, the chosen plan, and lines for Slurm and Kubernetes. */

@@ -241,6 +241,8 @@ class Plan(unittest.TestCase):
         self.assertNotEqual(found["plans"], self.plan(*ask, "--seed", 2)["plans"])
         self.assertLessEqual(found["plans"]["tune"]["mean_s"], found["plans"]["equal"]["mean_s"])
         self.assertIn("Simulated, not measured", run("plan", *ask).stdout)
+        notes = self.plan(*ask, self.path("served.json"))["notes"]
+        self.assertIn("unclear", next(note["note"] for note in notes if note["name"] == "new:8"))
 
     def test_a_recording_that_says_too_little_keeps_its_proportional_share(self):
         poor = self.path("poor.db")
@@ -260,6 +262,7 @@ class Plan(unittest.TestCase):
             with open(broken, "w", encoding="utf-8") as file:
                 file.write(content)
             self.refuse(1, word, "--cluster", "1,2,4G", broken)
+        self.refuse(1, "give a smaller --core-step, such as 0.5", "--cluster", "4,2,4G", self.path("profile.json"))
         self.refuse(1, "none.db", "--cluster", "1,2,4G", self.path("none.db"))
         self.refuse(1, "it has 3 accelerators", "--cluster", "2,2,4G", self.path("profile.json") + ",accelerators=3")
         self.refuse(1, "count=0", "--cluster", "1,2,4G", self.path("profile.json") + ",count=0")

@@ -251,6 +251,19 @@ static int write_json(FILE *stream, const void *user)
 	return ferror(stream) ? (errno ? -errno : -EIO) : 0;
 }
 
+static bool has_answer(const struct served_report *report)
+{
+	const json_t *job;
+	size_t i;
+
+	json_array_foreach(report->jobs, i, job)
+	{
+		if (!answer_make(job, report->question).unclear)
+			return true;
+	}
+	return false;
+}
+
 int served_what_if(const char *path, const struct what_if_question *question, bool json, struct error *err)
 {
 	__attribute__((cleanup(json_freep))) json_t *root = NULL;
@@ -267,5 +280,8 @@ int served_what_if(const char *path, const struct what_if_question *question, bo
 	if (r < 0)
 		return r;
 	report.jobs = json_object_get(root, "jobs");
-	return output_write(NULL, stdout, json ? write_json : write_text, &report, err);
+	r = output_write(NULL, stdout, json ? write_json : write_text, &report, err);
+	return r < 0 || has_answer(&report)
+		   ? r
+		   : error_set(err, -ENODATA, "%s: no job's speed can be predicted", path);
 }

@@ -51,5 +51,6 @@ int served_open(const char *path, json_t **ret_root, struct error *err);
 int served_is_json(const char *path);
 
 /* Answers a question of what-if for each job of the file. -EINVAL: the question is about something that these
- * figures do not tell; -ENODATA: too little was measured. */
+ * figures do not tell; -ENODATA: nothing can be
+ * predicted of any job. */
 int served_what_if(const char *path, const struct what_if_question *question, bool json, struct error *err);

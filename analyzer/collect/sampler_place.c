@@ -63,6 +63,7 @@ enum sample_place sampler_place_of(const char *path, const char *function, bool 
 	case STACK_NEXT: return place_of_next(path);
 	case STACK_IMPORT: return SAMPLE_PLACE_IMPORTING;
 	case STACK_SAVE:
+	case STACK_LOAD:
 	case STACK_CUT: return SAMPLE_PLACE_OUTSIDE;
 	case STACK_OTHER: break;
 	}

@@ -20,6 +20,7 @@
 #include "analyzer/pages/page_cache_find.h"
 #include "analyzer/replay/predict.h"
 #include "analyzer/explain/profile_find.h"
+#include "analyzer/explain/restore_find.h"
 #include "analyzer/result/ranks.h"
 #include "analyzer/sampled/sampled.h"
 #include "analyzer/shares/study.h"
@@ -214,7 +215,8 @@ static int parts_find(struct draft *draft)
 				    .run = &draft->m->run,
 				    .service = &draft->m->service,
 				    .split = &draft->m->split,
-				    .partition = &draft->m->partition};
+				    .partition = &draft->m->partition,
+				    .samples = &draft->m->samples};
 	struct analysis *analysis = draft->analysis;
 	int r;
 
@@ -240,6 +242,8 @@ static int parts_find(struct draft *draft)
 		r = page_cache_find(&study, &analysis->page_cache);
 	if (r == 0 && draft->input->n_lane_segments_max)
 		r = lanes_find(&study, draft->input->n_lane_segments_max, &analysis->lanes);
+	if (r == 0)
+		r = restore_find(&study, &analysis->restored);
 	/* last: it changes the shares of steps */
 	if (r == 0)
 		r = checkpoint_report_find(&study, analysis->share_ns[SHARE_CHECKPOINT_STALL],

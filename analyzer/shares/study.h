@@ -12,6 +12,7 @@ struct service;
 struct split;
 struct partition;
 struct analysis;
+struct stack_samples;
 
 /* Extends the recording to cover the window: the last records may be later than the stop of the recorder's
  * clock. */
@@ -27,4 +28,5 @@ struct study {
 	const struct service *service;
 	const struct split *split;
 	const struct partition *partition;
+	const struct stack_samples *samples;
 };

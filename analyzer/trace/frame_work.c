@@ -26,6 +26,9 @@ static const struct {
     {"autograd_cache.py", NULL, STACK_COMPILE},
     {"compiler.py", "compile_or_get_cached", STACK_COMPILE}, /* JAX */
     {"torch.py", "save_file", STACK_SAVE},                   /* safetensors */
+    {"serialization.py", "load", STACK_LOAD},                /* torch.load */
+    {"state_dict_loader.py", NULL, STACK_LOAD},              /* torch.distributed.checkpoint */
+    {"torch.py", "load_file", STACK_LOAD},                   /* safetensors */
     {"<frozen importlib._bootstrap>", NULL, STACK_IMPORT},
     {"_tensor.py", "Tensor.backward", STACK_STEP},
     {"_tensor.py", "backward", STACK_STEP},

@@ -11,6 +11,7 @@ enum stack_work {
 	STACK_MODEL,   /* the model's forward pass */
 	STACK_NEXT,    /* makes or awaits the next item of an iterator */
 	STACK_IMPORT,  /* imports modules */
+	STACK_LOAD,    /* loads a checkpoint, or other objects of torch.save */
 	STACK_CUT,     /* stack truncated because it is too deep; no known function in the recorded part */
 };
 

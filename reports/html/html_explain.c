@@ -237,6 +237,8 @@ void html_about(const struct html *html)
 		 units_format_duration(b, sizeof(b), analysis->window.startup_ns),
 		 units_format_duration(c, sizeof(c), analysis->window.teardown_ns));
 	about_row(html, "time", text);
+	if (words_restored(text, sizeof(text), analysis)[0])
+		about_row(html, "restored", text);
 	snprintf(
 	    text, sizeof(text), "%s. ",
 	    units_format_duration(a, sizeof(a), analysis->recorded.end_ns - analysis->recorded.begin_ns));

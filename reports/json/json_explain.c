@@ -307,14 +307,30 @@ static int set_cost(json_t *checkpoints, const struct checkpoint_report *from)
 	return r | json_object_set_new(checkpoints, "causes", json_null());
 }
 
+static json_t *restored(const struct analysis *analysis)
+{
+	json_t *object;
+
+	if (!analysis->restored.ns)
+		return json_null();
+	object = json_object();
+	if (json_object_set_new(object, "seconds", json_seconds(analysis->restored.ns)) |
+	    json_object_set_new(object, "bytes", json_count(analysis->restored.bytes))) {
+		json_decref(object);
+		return NULL;
+	}
+	return object;
+}
+
 int json_set_checkpoints(json_t *root, const struct analysis *analysis)
 {
 	const struct checkpoint_report *from = analysis->checkpoints;
 	json_t *checkpoints;
 	int r = 0;
 
+	r |= json_object_set_new(root, "restored", restored(analysis));
 	if (!from)
-		return json_object_set_new(root, "checkpoints", json_null());
+		return r | json_object_set_new(root, "checkpoints", json_null());
 	checkpoints = json_object();
 	r |= json_object_set_new(checkpoints, "items", checkpoint_items(analysis));
 	r |= json_object_set_new(checkpoints, "tail", checkpoint_tail(from->tail));

@@ -199,7 +199,7 @@ static void actions(const struct layout *layout, const struct analysis *analysis
 static void about(const struct layout *layout, const struct analysis *analysis)
 {
 	char window[24], recorded[24], startup[24], teardown[24], command[400], inside[64] = "";
-	char unrecorded[160];
+	char text[160];
 
 	layout_heading(layout, "Measurement");
 	if (analysis->job.command)
@@ -216,8 +216,10 @@ static void about(const struct layout *layout, const struct analysis *analysis)
 					  analysis->recorded.end_ns - analysis->recorded.begin_ns),
 		    units_format_duration(startup, sizeof(startup), analysis->window.startup_ns),
 		    units_format_duration(teardown, sizeof(teardown), analysis->window.teardown_ns));
-	if (words_unrecorded(unrecorded, sizeof(unrecorded), analysis)[0])
-		layout_line(layout, "%s", unrecorded);
+	if (words_restored(text, sizeof(text), analysis)[0])
+		layout_line(layout, "%s", text);
+	if (words_unrecorded(text, sizeof(text), analysis)[0])
+		layout_line(layout, "%s", text);
 	if (analysis->n_incomplete)
 		layout_line(layout, "%zu of %zu steps may lack events (coverage %.0f %%).",
 			    analysis->n_incomplete, analysis->n_steps,

@@ -193,6 +193,19 @@ char *words_interval(char *buffer, size_t size, const struct analysis *analysis)
 	return buffer;
 }
 
+char *words_restored(char *buffer, size_t size, const struct analysis *analysis)
+{
+	char time[24], bytes[16];
+
+	buffer[0] = '\0';
+	if (analysis->restored.ns)
+		snprintf(buffer, size,
+			 "Loading a checkpoint took %s before the first step, %s read by calls.",
+			 units_format_duration(time, sizeof(time), analysis->restored.ns),
+			 units_format_bytes(bytes, sizeof(bytes), analysis->restored.bytes));
+	return buffer;
+}
+
 char *words_unrecorded(char *buffer, size_t size, const struct analysis *analysis)
 {
 	char time[24], detail[16];

@@ -40,6 +40,9 @@ char *words_tail(char *buffer, size_t size, const struct analysis *analysis);
  * every 42 steps (4.9 %)."; "" if nothing is known. */
 char *words_interval(char *buffer, size_t size, const struct analysis *analysis);
 
+/* "Loading a checkpoint took 1.2 s before the first step, 98 MiB read by calls."; "" if none was seen. */
+char *words_restored(char *buffer, size_t size, const struct analysis *analysis);
+
 /* "Predicted 1.60x faster (1.40 to 1.80); confidence: high" */
 char *words_gain(char *buffer, size_t size, const struct analysis_action *action);
 

@@ -151,6 +151,12 @@ struct analysis_sampled {
 	size_t n_steps_estimated;  /* 0: not known */
 };
 
+/* Loading a checkpoint before the first step, as Python stacks show it. */
+struct analysis_restored {
+	uint64_t ns;    /* 0: none was seen */
+	uint64_t bytes; /* read by calls; pages of mapped files do not count */
+};
+
 /* Parts of shares, for explanation: no shares of their own. */
 struct analysis_parts {
 	uint64_t peers_ns; /* part of fetch_stall: dieseld waited for other nodes' chunks, not for storage */
@@ -202,6 +208,7 @@ struct analysis {
 	uint64_t wait_mean_ns, wait_p95_ns; /* data wait per step, without excluded steps */
 	struct analysis_workers workers;
 	struct analysis_excluded compiling, validation;
+	struct analysis_restored restored;
 	struct analysis_rank *ranks; /* NULL: one trainer */
 	size_t n_ranks;
 	/* NULL: not known */

@@ -77,9 +77,16 @@ class Checkpoints(unittest.TestCase):
 
     def test_one_file(self):
         clock, report = self.record("direct")
+        self.check_restored(clock, report)
         self.check_stall(clock, report, self.check(clock, report))
         self.assertGreater(report["shares"]["checkpoint_stall"], 0.15)
         self.assertEqual(report["verdict"], "checkpoint-bound")
+
+    def check_restored(self, clock, report):
+        self.assertLessEqual(clock["loaded"], report["restored"]["bytes"])
+        self.assertLess(report["restored"]["bytes"], 1.1 * clock["loaded"])
+        self.assertLessEqual(report["restored"]["seconds"], clock["load"] + 0.02)
+        self.assertGreaterEqual(report["restored"]["seconds"], 0.7 * clock["load"] - 0.02)
 
     def test_fsync_and_rename(self):
         clock, report = self.record("renamed")
@@ -163,6 +170,7 @@ class Checkpoints(unittest.TestCase):
         for kind in ("none", "synced_log"):
             _, report = self.record(kind)
             self.assertIsNone(report["checkpoints"])
+            self.assertIsNone(report["restored"])
             os.unlink(self.recording)
 
     def test_advice_on_the_interval(self):

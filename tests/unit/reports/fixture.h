@@ -263,6 +263,8 @@ static inline void fixture_checkpoints(struct fixture *f)
 						    .advised_most = 63,
 						    .advised_overhead = 0.049};
 	f->analysis.checkpoints = &f->checkpoints;
+	f->analysis.restored =
+	    (struct analysis_restored){.ns = 1200 * NS_PER_MS, .bytes = UINT64_C(98) << 20};
 }
 
 static inline void fixture_predictions(struct fixture *f)

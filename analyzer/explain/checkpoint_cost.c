@@ -13,12 +13,11 @@
 #include "analyzer/waits/window.h"
 #include "lib/sorted.h"
 
-#define STEPS_MIN    5 /* minimum steps of a kind; fewer do not show how long such a step is */
-#define SURE         4 /* standard errors that the excess must be above 0 */
-#define BEFORE       16 /* maximum steps until the writer starts: it takes over the copy, pickles, opens a file */
-#define SAVES_MIN    4    /* with as many saves, the first one is left out: it also allocates and imports */
-#define CLEAR        0.25 /* the advice is clear if its error changes the interval by no more than this */
-#define LOCK_WAIT_NS UINT64_C(6000000) /* CPython's switch interval, plus a margin */
+#define STEPS_MIN 5  /* minimum steps of a kind; fewer do not show how long such a step is */
+#define SURE      4  /* standard errors that the excess must be above 0 */
+#define BEFORE    16 /* maximum steps until the writer starts: it takes over the copy, pickles, opens a file */
+#define SAVES_MIN 4  /* with as many saves, the first one is left out: it also allocates and imports */
+#define CLEAR     0.25 /* the advice is clear if its error changes the interval by no more than this */
 
 _Static_assert(CHECKPOINT_TAIL_SHARES == SHARE_COUNT, "a share each");
 
@@ -262,14 +261,6 @@ static struct sums ordinary_around(const struct coster *coster, size_t i)
 	return sums.n < STEPS_MIN ? coster->others : sums;
 }
 
-/* Returns true if the trainer waited until a save was complete. It differs from other waits: waits for a lock
- * that both share are shorter. */
-static bool is_wait(const struct study *study, const struct timeline_off *off)
-{
-	return !timeline_off_blocks(off) && off->waking_ns - off->begin_ns > LOCK_WAIT_NS &&
-	       checkpoint_ends(study->timeline, study->partition->saves, off);
-}
-
 /* Returns the part of the wait that lies in the steps of the save. */
 static double wait_within(const struct window *window, const struct timeline_off *off,
 			  const struct save *save)
@@ -304,7 +295,7 @@ static void waits_find(struct coster *coster)
 	for (size_t k = 0; k < trainer->n_offs; k++) {
 		const struct timeline_off *off = &trainer->offs[k];
 
-		if (!is_wait(study, off))
+		if (!checkpoint_awaited(study->timeline, study->partition->saves, off))
 			continue;
 		while (i < coster->report->n_items && items[i].begin_ns < off->waking_ns)
 			i++;
@@ -413,27 +404,44 @@ static void save_measure(struct coster *coster, size_t i)
 		item->copy_ns = item->tail_ns = NAN;
 }
 
-/* Compares the steps during background saves with the others. */
+/* Twice the standard error of the mean of n values, for few values by about Student's t. */
+static double error_of(double sum, double squares, double n)
+{
+	double mean = sum / n;
+
+	return 2 * (1 + 1.5 / (n - 1)) * sqrt(fmax(0, squares / n - mean * mean) / (n - 1));
+}
+
+/* Sums up how much longer the steps during background saves are than those around. */
 static int tail_find(struct coster *coster)
 {
 	struct checkpoint_report *report = coster->report;
 	const struct sums *during = &coster->during, *others = &coster->others;
 	struct checkpoint_tail *tail;
-	double ratio;
+	double squares = 0, n = 0;
 
 	if (during->n < STEPS_MIN || others->n < STEPS_MIN)
 		return 0;
 	tail = report->tail = calloc(1, sizeof(*tail));
 	if (!tail)
 		return -ENOMEM;
-	ratio = (double)during->n / (double)others->n;
 	tail->n_during = during->n;
 	tail->n_others = others->n;
-	tail->ns = during->ns - ratio * others->ns;
-	tail->error_ns = 2 * (double)during->n * sqrt(variance(during) + variance(others));
-	tail->gil_ns = during->gil_ns - ratio * others->gil_ns;
-	for (size_t k = 0; k < SHARE_COUNT; k++)
-		tail->share_ns[k] = during->share_ns[k] - ratio * others->share_ns[k];
+	for (size_t i = 0; i < report->n_items; i++) {
+		const struct save *save = &coster->saves[i];
+		double ns = save->excess_ns - save->copy_ns;
+
+		if (!report->items[i].background)
+			continue;
+		n++;
+		tail->ns += ns;
+		squares += ns * ns;
+		tail->gil_ns += save->gil_ns;
+		for (size_t k = 0; k < SHARE_COUNT; k++)
+			tail->share_ns[k] += save->share_ns[k];
+	}
+	tail->error_ns = n > 2 ? n * error_of(tail->ns, squares, n)
+			       : 2 * (double)during->n * sqrt(variance(during) + variance(others));
 	return 0;
 }
 
@@ -490,8 +498,7 @@ static void cost_set(struct coster *coster)
 	/* Steps with a save are not shorter because of it: that is chance. */
 	report->cost_ns = fmax(mean_ns, (sum_ns - excess_ns) / n);
 	if (report->n_costs > 2) {
-		spread = sqrt(fmax(0, squares / n - mean_ns * mean_ns) / (n - 1));
-		report->cost_error_ns = 2 * (1 + 1.5 / (n - 1)) * spread; /* about Student's t */
+		report->cost_error_ns = error_of(sum_ns, squares, n);
 	} else if (coster->others.n > 1) {
 		steps /= n;
 		spread = variance(&coster->others) * ((double)coster->others.n * steps + steps * steps);
@@ -545,6 +552,7 @@ static void advise(struct coster *coster, uint64_t stall_ns)
 	double least_ns = fmax(0, report->cost_ns - report->cost_error_ns);
 	double most_ns = report->cost_ns + report->cost_error_ns;
 	uint32_t steps = checkpoint_interval(fmax(full_ns, report->cost_ns), report->cost_ns, step_ns, max);
+	uint32_t low, high;
 
 	report->advised_overhead = NAN;
 	if (!steps)
@@ -553,8 +561,11 @@ static void advise(struct coster *coster, uint64_t stall_ns)
 		report->unclear = "too few steps outside of saves were seen to compare with";
 		return;
 	}
-	report->advised_least = checkpoint_interval(fmax(full_ns, report->cost_ns), least_ns, step_ns, max);
-	report->advised_most = checkpoint_interval(fmax(full_ns, most_ns), most_ns, step_ns, max);
+	low = checkpoint_interval(fmax(full_ns, report->cost_ns), least_ns, step_ns, max);
+	high = checkpoint_interval(fmax(full_ns, most_ns), most_ns, step_ns, max);
+	/* A save of which training pays less is in the background for longer. */
+	report->advised_least = low < high ? low : high;
+	report->advised_most = low < high ? high : low;
 	if (report->advised_most > (1 + CLEAR) * steps + 1 ||
 	    report->advised_least + 1 < (1 - CLEAR) * steps) {
 		report->unclear = "the cost of a save varies too much for the number of saves seen";
@@ -612,10 +623,26 @@ static void charge(struct coster *coster)
 		report->moved_gil_ns = min_ns((uint64_t)tail->gil_ns, starved_ns);
 }
 
+/* Sets the mean cost of a copy. A busy machine makes some steps much longer, so the copies of several saves
+ * must agree, too. */
+static void copy_set(struct coster *coster)
+{
+	double sum_ns = 0, squares = 0, n = 0;
+
+	for (size_t i = 0; i < coster->report->n_items; i++) {
+		double ns = coster->saves[i].copy_ns;
+
+		n += ns != 0;
+		sum_ns += ns;
+		squares += ns * ns;
+	}
+	if (n > 0 && sum_ns > 0 && (n < 3 || sum_ns / n > error_of(sum_ns, squares, n)))
+		coster->report->copy_ns = sum_ns / n;
+}
+
 static int measure(struct coster *coster, uint64_t stall_ns)
 {
 	struct checkpoint_report *report = coster->report;
-	double copy_ns = 0, n = 0;
 	int r;
 
 	flags_set(coster);
@@ -631,12 +658,8 @@ static int measure(struct coster *coster, uint64_t stall_ns)
 		if (coster->others.n < STEPS_MIN)
 			continue;
 		save_measure(coster, i);
-		if (coster->saves[i].copy_ns != 0) {
-			copy_ns += coster->saves[i].copy_ns;
-			n++;
-		}
 	}
-	report->copy_ns = n > 0 ? fmax(0, copy_ns / n) : 0;
+	copy_set(coster);
 	cost_set(coster);
 	advise(coster, stall_ns);
 	r = tail_find(coster);

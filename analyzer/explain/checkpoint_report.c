@@ -14,8 +14,7 @@
 #include "analyzer/shares/partition.h"
 #include "analyzer/waits/window.h"
 
-#define LOCK_WAIT_NS UINT64_C(6000000) /* CPython's switch interval, plus a margin */
-#define FDS_MAX      1024 /* tracked descriptors; enough, because Linux assigns the lowest free number */
+#define FDS_MAX 1024 /* tracked descriptors; enough, because Linux assigns the lowest free number */
 
 struct checkpoint_finder {
 	const struct study *study;
@@ -87,9 +86,7 @@ static int turns_find(const struct partition *partition, struct interval_list *e
 	return 0;
 }
 
-/* Finds when saves end, also by the ends of the trainer's waits for them. These differ from other waits:
- * waits for a lock that both share are shorter, and waits for a kernel lock (address space, page) are
- * uninterruptible. */
+/* Finds when saves end, also by the ends of the trainer's waits for them. */
 static int ends_find(const struct study *study, struct interval_list *ends)
 {
 	const struct timeline_thread *trainer = study->roles->trainer;
@@ -97,8 +94,7 @@ static int ends_find(const struct study *study, struct interval_list *ends)
 	for (size_t i = 0; i < trainer->n_offs; i++) {
 		const struct timeline_off *off = &trainer->offs[i];
 
-		if (!timeline_off_blocks(off) && off->waking_ns - off->begin_ns > LOCK_WAIT_NS &&
-		    checkpoint_ends(study->timeline, study->partition->saves, off) &&
+		if (checkpoint_awaited(study->timeline, study->partition->saves, off) &&
 		    interval_list_add(ends, off->waking_ns, off->waking_ns + 1) < 0)
 			return -ENOMEM;
 	}

@@ -10,6 +10,7 @@
 #include "analyzer/timeline/stack_work.h"
 
 #define FILES_MAX     16 /* maximum files that are tracked while they are open for writing at the same time */
+#define LOCK_WAIT_NS  UINT64_C(6000000) /* CPython's switch interval, plus a margin */
 #define FOLLOW_CPU_NS UINT64_C(1500000) /* maximum CPU time between the close and fsync, rename and so on */
 
 struct open_file {
@@ -218,6 +219,12 @@ bool checkpoint_ends(const struct timeline *timeline, const uint8_t *saves, cons
 	    off && off->waker_tid ? timeline_find(timeline, off->waker_tid, off->waking_ns) : NULL;
 
 	return waker && saves[waker - timeline->threads];
+}
+
+bool checkpoint_awaited(const struct timeline *timeline, const uint8_t *saves, const struct timeline_off *off)
+{
+	return !timeline_off_blocks(off) && off->waking_ns - off->begin_ns > LOCK_WAIT_NS &&
+	       checkpoint_ends(timeline, saves, off);
 }
 
 /* Returns true for a thread of a saving child: a thread other than the writer may report that the save is

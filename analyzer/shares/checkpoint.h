@@ -45,6 +45,11 @@ void checkpoint_savers_add(const struct timeline *timeline, const struct roles *
 /* Returns true if a thread that saves ended this sleep of the trainer. */
 bool checkpoint_ends(const struct timeline *timeline, const uint8_t *saves, const struct timeline_off *off);
 
+/* Returns true if the trainer waited until a save was complete. Waits for a lock that both share are shorter,
+ * and waits for a kernel lock (address space, page) are uninterruptible. */
+bool checkpoint_awaited(const struct timeline *timeline, const uint8_t *saves,
+			const struct timeline_off *off);
+
 /* Finds the checkpoints that processes created by the trainer's process wrote; the list is tidy. The first
  * checkpoint of a process that was forked in the recording begins at the fork: a child forked to write a
  * checkpoint does nothing else. Sets saves[] for threads that write. -ENOMEM. */

@@ -62,6 +62,8 @@ JOBS = {
     "dcp-thread": Job(CHECKPOINT, "DCP async_save by a thread, every 10 steps", never="[Ww]rite checkpoints in the background", seconds=20),
     "dcp-process": Job(CHECKPOINT, "DCP async_save by a process, every 10 steps", never="[Ww]rite checkpoints in the background", seconds=20),
     "save": Job(CHECKPOINT, "torch.save, every 10 steps"),
+    "save-cloned": Job(CHECKPOINT, "torch.save of a clone by a thread, every 10 steps", never="[Ww]rite checkpoints in the background"),
+    "safetensors": Job(CHECKPOINT, "safetensors, every 10 steps", "safetensors torch"),
     "diesel-0": Job(PREP, "diesel_loader, num_workers=0", unprivileged=True, advice='"?auto"?'),
     "diesel-auto": Job(PREP, 'diesel_loader, "auto"', unprivileged=True),
     "diesel-ddp": Job(PREP, "Lightning ddp, 2 ranks, diesel_loader", "lightning"),
@@ -178,8 +180,14 @@ def shorten(report):
 
 
 def slowed(report):
-    """Returns the part of the time by which steps during a save were longer: the job's own clock is around its calls."""
-    return (report.get("checkpoints") or {}).get("slowed_s", 0) / report["observed_s"]
+    """Returns (the part of the time by which steps during a save were longer, the part of that in data waits). The share of checkpoints
+    contains both, but the job's own clock is around its calls."""
+    found = report.get("checkpoints") or {}
+    if not found.get("slowed_s"):
+        return 0, 0
+    waits = found["tail"]["shares_s"]
+    return (found["slowed_s"] / report["observed_s"],
+            (max(0, waits["fetch_stall"]) + max(0, waits["prep_stall"])) / report["observed_s"])
 
 
 def judged(name, run):
@@ -197,7 +205,8 @@ def judged(name, run):
     if shares.get("prep_stall") is None:
         row["wrong"].append("no shares: " + str(report.get("insufficient")))
         return row
-    row |= {"wait": 100 * (shares["fetch_stall"] + shares["prep_stall"]), "checkpoint": 100 * (shares["checkpoint_stall"] - slowed(report)),
+    longer, waits = slowed(report)
+    row |= {"wait": 100 * (shares["fetch_stall"] + shares["prep_stall"] + waits), "checkpoint": 100 * (shares["checkpoint_stall"] - longer),
             "seen": 100 * report["observed_s"] / clock["wall_s"]}
     for kind in ("wait", "checkpoint"):
         if abs(row[kind] - row[f"own_{kind}"]) > POINTS:

@@ -34,6 +34,7 @@ struct save {
 	bool known;                           /* its first step is recorded, and does nothing else either */
 	size_t begin;                         /* step in which its writing or copying begins */
 	size_t first, behind;                 /* its steps: [first, behind) */
+	size_t copy;                          /* step in which its state was copied, if copying is certain */
 	double stall_ns;                      /* all stalls in its steps */
 	double wait_ns;                       /* part of stall_ns: until the save before it was complete */
 	double await_ns;                      /* part of stall_ns: other waits for those who save */
@@ -48,7 +49,6 @@ struct coster {
 	struct checkpoint_report *report;
 	struct save *saves; /* as report->items */
 	uint8_t *flags;     /* per step */
-	size_t before;      /* steps from the copy to the start of the writing */
 	size_t ahead;       /* steps from the first step that takes longer to the start of the writing */
 	bool copies;        /* copying is certain */
 	struct sums others, during, copied;
@@ -213,13 +213,27 @@ static int copy_place(struct coster *coster)
 
 		if (sure && sum_ns / (double)n > most_ns) {
 			most_ns = sum_ns / (double)n;
-			coster->before = coster->ahead = before;
+			coster->ahead = before;
 			coster->copies = true;
 		} else if (sure && before == coster->ahead + 1) {
 			coster->ahead = before;
 		}
 	}
 	return 0;
+}
+
+/* Returns the step with most computing up to the one in which the writing begins: the writer may open its
+ * file in the step of the copy or in a later one. */
+static size_t longest(const struct coster *coster, const struct save *save)
+{
+	const struct window *window = coster->study->window;
+	size_t found = save->begin;
+
+	for (size_t k = save->first; k < save->begin && save->begin < window->n_steps; k++)
+		if (!(coster->flags[k] & STEP_APART) &&
+		    compute_ns(&window->steps[k]) > compute_ns(&window->steps[found]))
+			found = k;
+	return found;
 }
 
 /* Each save begins with its copy, and ends where the next one begins: a step that waits for one and copies
@@ -235,6 +249,7 @@ static void saves_begin(struct coster *coster)
 			save->first = last->first;
 		if (last && last->behind > save->first)
 			last->behind = save->first;
+		save->copy = longest(coster, save);
 		for (size_t k = save->first; k < save->behind; k++)
 			coster->flags[k] |= STEP_SAVES;
 	}
@@ -326,7 +341,7 @@ static double copying_ns(const struct save *save, const struct checkpoint_item *
 /* Returns true if the state of the save is copied in step k. */
 static bool is_copy(const struct coster *coster, const struct save *save, size_t k)
 {
-	return coster->copies && save->known && k + coster->before == save->begin;
+	return coster->copies && save->known && k == save->copy;
 }
 
 static bool is_computing(size_t share)

@@ -15,7 +15,7 @@ names = {"sklearn": "scikit-learn"}
 found = {n: importlib.metadata.version(names.get(n, n)) for n in sys.argv[1:] if importlib.util.find_spec(n)}
 print(json.dumps({"python": "%d.%d" % sys.version_info[:2], "found": found}))
 """
-MODULES = ("torch", "transformers", "accelerate", "datasets", "lightning", "sklearn", "jax", "numpy", "spdl")
+MODULES = ("torch", "safetensors", "transformers", "accelerate", "datasets", "lightning", "sklearn", "jax", "numpy", "spdl")
 
 
 class Pythons:

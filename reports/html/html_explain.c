@@ -126,6 +126,16 @@ void html_profile(const struct html *html)
 
 #define CHECKPOINT_ROWS 50
 
+/* Formats a difference of steps, which chance may put below 0. */
+static char *excess(char *buffer, size_t size, double ns)
+{
+	if (isnan(ns))
+		snprintf(buffer, size, "?");
+	else
+		units_format_duration(buffer, size, ns > 0 ? (uint64_t)ns : 0);
+	return buffer;
+}
+
 static void checkpoint_row(const struct html *html, size_t i)
 {
 	const struct checkpoint_item *item = &html->analysis->checkpoints->items[i];
@@ -137,6 +147,8 @@ static void checkpoint_row(const struct html *html, size_t i)
 		    units_format_duration(text, sizeof(text),
 					  item->begin_ns > window_ns ? item->begin_ns - window_ns : 0));
 	html_number(html, "%s", units_format_duration(text, sizeof(text), item->stall_ns));
+	html_number(html, "%s", excess(text, sizeof(text), item->copy_ns));
+	html_number(html, "%s", excess(text, sizeof(text), item->tail_ns));
 	html_number(html, "%s", units_format_bytes(text, sizeof(text), item->bytes));
 	html_number(html, "%s", units_format_duration(text, sizeof(text), item->write_ns));
 	html_number(html, "%s", units_format_duration(text, sizeof(text), item->fsync_ns));
@@ -158,7 +170,7 @@ void html_checkpoints(const struct html *html)
 	fputs(words_interval(text, sizeof(text), html->analysis), html->stream);
 	fprintf(html->stream, " %s", words_tail(text, sizeof(text), html->analysis));
 	fputs("</p>\n<div class=\"scroll\"><table><thead><tr><th class=\"n\">at</th><th "
-	      "class=\"n\">stall</th><th "
+	      "class=\"n\">stall</th><th class=\"n\">copying</th><th class=\"n\">slower steps</th><th "
 	      "class=\"n\">written</th><th class=\"n\">in write</th><th class=\"n\">in fsync</th><th "
 	      "class=\"n\">of both: writeback</th></tr></thead><tbody>\n",
 	      html->stream);

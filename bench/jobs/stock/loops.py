@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plain PyTorch loops, as in tutorials."""
+import concurrent.futures
 import os
 import pathlib
 import socket
@@ -110,6 +111,38 @@ def save(clock, folder):
                            folder / "checkpoint.pt")
 
     train(clock, quick_loader(), Model(passes=16), after_step=after_step)
+
+
+def safetensors(clock, folder):
+    """safetensors between two steps."""
+    from safetensors.torch import save_file
+
+    clock.watch_torch()
+    state = ballast(128)
+
+    def after_step(model, _):
+        if len(clock.ends) % CHECKPOINT_STEPS == 0:
+            with clock.time("checkpoint"):
+                save_file({"ballast": state, **model.state_dict()}, folder / "checkpoint.safetensors")
+
+    train(clock, quick_loader(), Model(passes=16), after_step=after_step)
+
+
+def save_cloned(clock, folder):
+    """torch.save of a clone by a thread: a save waits for the previous one."""
+    clock.watch_torch()
+    state, writer, pending = ballast(256), concurrent.futures.ThreadPoolExecutor(1), []
+
+    def after_step(model, _):
+        if len(clock.ends) % CHECKPOINT_STEPS == 0:
+            with clock.time("checkpoint"):
+                while pending:
+                    pending.pop().result()
+                copy = {"model": {name: value.clone() for name, value in model.state_dict().items()}, "ballast": state.clone()}
+                pending.append(writer.submit(torch.save, copy, folder / "checkpoint.pt"))
+
+    train(clock, quick_loader(), Model(passes=16), after_step=after_step)
+    writer.shutdown()
 
 
 def quick_loader():

@@ -26,6 +26,8 @@ JOBS = {  # name: module, function, function that makes its data
     "lightning-0": ("frameworks", "lightning_0", None),
     "lightning-2": ("frameworks", "lightning_2", None),
     "accelerate": ("frameworks", "accelerate", None),
+    "safetensors": ("loops", "safetensors", None),
+    "save-cloned": ("loops", "save_cloned", None),
     "dcp-thread": ("loops", "dcp_thread", None),
     "dcp-process": ("loops", "dcp_process", None),
     "save": ("loops", "save", None),

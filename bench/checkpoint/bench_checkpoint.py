@@ -12,6 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import support
 
 JOB = pathlib.Path(__file__).parent / "job.py"
+BOUND = 0.035
 WAYS = ("diesel", "torch_save", "async_save")
 
 
@@ -37,11 +38,13 @@ def main():
             raw[megabytes] = {way: run(options.python, way, megabytes, options.step, options.seconds, scratch / f"{way}-{megabytes}")
                               for way in ways}
             mine = raw[megabytes]["diesel"]
-            figures |= {f"overhead_{megabytes}mb": mine["overhead"], f"per_hour_{megabytes}mb": mine["per_hour"],
+            # A short run of a large state has not paid back its first checkpoint yet.
+            at_bound = mine["per_hour"] * min(1, BOUND / max(mine["overhead"], 1e-9))
+            figures |= {f"overhead_{megabytes}mb": mine["overhead"], f"per_hour_{megabytes}mb": at_bound,
                         f"snapshot_s_{megabytes}mb": mine["snapshot_s"]}
             for way in ways[1:]:
                 figures[f"{way}_per_hour_{megabytes}mb"] = raw[megabytes][way]["per_hour"]
-                figures[f"more_often_than_{way}_{megabytes}mb"] = mine["per_hour"] / raw[megabytes][way]["per_hour"]
+                figures[f"more_often_than_{way}_{megabytes}mb"] = at_bound / raw[megabytes][way]["per_hour"]
             print(json.dumps({megabytes: raw[megabytes]}), flush=True)
     support.result_write("checkpoint", raw, **figures)
 

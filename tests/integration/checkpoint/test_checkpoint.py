@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests checkpoints of one process: what is written, which one is restored, and the loader's state in them."""
 import collections
+import contextlib
 import os
 import pathlib
+import signal
 import stat
 import unittest
 import zipfile
+from unittest import mock
 
-from checkpoint_support import IS_OLD, Case, read, support
+from checkpoint_support import IS_OLD, Case, read, saver_of, support
+from common.users import MALLORY, become
 from serving import Daemon, pack
 
 import torch
@@ -27,6 +31,56 @@ def trained(n_steps=1):
         model(torch.randn(8, 300)).sum().backward()
         optimizer.step()
     return model, optimizer
+
+
+def refused(door):
+    try:
+        door()
+    except PermissionError:
+        return True
+    return False
+
+
+class Device(Case):
+    """A stand-in for CUDA: the copy ends when the test says so."""
+
+    @unittest.skipIf(IS_OLD, "PyTorch 1 has no hook of all optimizers, so everything is copied in order")
+    def test_an_optimizer_that_does_not_wait_spoils_a_snapshot_and_later_ones_are_copied_in_order(self):
+        weight = torch.nn.Parameter(torch.ones(1 << 20))
+        optimizer = torch.optim.SGD([weight], lr=1)
+        weight.grad = torch.ones(1 << 20)
+        stream, done = mock.MagicMock(), [True]
+        stream.record_event().query.side_effect = lambda: done[0]
+        with contextlib.ExitStack() as stack:
+            for name in ("Stream", "current_stream"):
+                stack.enter_context(mock.patch.object(torch.cuda, name, return_value=stream))
+            stack.enter_context(mock.patch.object(torch.cuda, "stream", return_value=contextlib.nullcontext()))
+            stack.enter_context(mock.patch.object(torch.Tensor, "record_stream", lambda *_: None))
+            stack.enter_context(mock.patch("diesel_loader.checkpoint.snapshot.is_here", lambda _: False))
+            stack.enter_context(mock.patch("diesel_loader.checkpoint.cuda.is_cuda", lambda _: True))
+            model = mock.MagicMock(state_dict=lambda: {"weight": weight.data}, load_state_dict=None)
+            checkpointer = stack.enter_context(Checkpointer(self.folder, every=1000, model=model, optimizer=optimizer))
+            done[0] = False
+            checkpointer.save()
+            waited = stream.wait_event.call_count
+            optimizer.step()   # has the hook, which lets the device wait
+            self.assertEqual(stream.wait_event.call_count, waited + 1)
+            checkpointer.step()
+            done[0] = True
+            checkpointer.wait()
+            self.assertTrue(torch.equal(read(newest(self.folder))["model"]["weight"], torch.ones(1 << 20)))
+            done[0] = False
+            checkpointer.save()
+            weight.data.zero_()   # no optimizer of torch
+            checkpointer.step()
+            self.said("the optimizer did not wait for the copy from the GPU")
+            self.assertEqual(checkpointer.figures()["failed"], 1)
+            checkpointer.save()
+            checkpointer.step()
+            done[0] = True
+            checkpointer.wait()
+            self.assertTrue(torch.equal(read(newest(self.folder))["model"]["weight"], torch.zeros(1 << 20)))
+            self.assertEqual(len(self.names()), 2)
 
 
 class Equal:
@@ -120,6 +174,23 @@ class Written(Equal, Case):
                 self.assertFalse(os.get_inheritable(fd))
                 with self.assertRaises(PermissionError):   # a shorter one would kill whoever reads it
                     os.ftruncate(fd, 0)
+
+    @unittest.skipIf(os.getuid() != 0, "needs root to become another user")
+    def test_another_user_can_neither_read_nor_stop_it(self):
+        os.chmod(self.scratch, 0o755)
+        with Checkpointer(self.folder, state=lambda: {"a": torch.ones(3)}) as checkpointer:
+            checkpointer.save()
+            saver = saver_of(os.getpid())
+            pid = os.fork()
+            if pid == 0:
+                become(MALLORY)
+                doors = [lambda: os.listdir(f"/proc/{saver}/fd"), lambda: os.listdir(f"/proc/{saver}/map_files"), lambda: os.kill(saver, signal.SIGKILL),
+                         lambda: open(f"/proc/{saver}/mem", "rb"), lambda: open(os.path.join(self.folder, ".lock"), "rb"),
+                         lambda: os.mkdir(os.path.join(self.folder, ".000002-step-0.part")), lambda: os.setpriority(os.PRIO_PROCESS, saver, 19)]
+                os._exit(sum(1 << i for i, door in enumerate(doors) if not refused(door)))
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 0)
+            checkpointer.save()
+        self.assertEqual(len(self.names()), 2)
 
     def test_a_forked_process_leaves_checkpoints_alone(self):
         with Checkpointer(self.folder, state=lambda: {"a": torch.ones(3)}) as checkpointer:

@@ -14,7 +14,7 @@ import sys
 import time
 import unittest
 
-from checkpoint_support import Case, read, support
+from checkpoint_support import Case, read, saver_of, support
 
 import torch
 
@@ -45,16 +45,6 @@ class Value:
         numbers = {int(value) for tensor in self.tensors.values() for value in (tensor.min(), tensor.max())}
         assert len(numbers) == 1, numbers
         return numbers.pop()
-
-
-def saver_of(pid):
-    """Returns the pid of a trainer's process that writes."""
-    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            name, _, rest = stat.read_text().partition("(")[2].rpartition(")")
-            if name == "diesel-save" and int(rest.split()[1]) == pid and rest.split()[0] != "Z":
-                return int(stat.parent.name)
-    return None
 
 
 class Killed(Case):

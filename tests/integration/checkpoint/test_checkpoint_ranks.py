@@ -7,8 +7,7 @@ import unittest
 import warnings
 
 import checkpoint_support
-from checkpoint_support import Case, support
-from test_checkpoint_faults import saver_of
+from checkpoint_support import Case, saver_of, support
 
 import torch
 import torch.distributed as dist

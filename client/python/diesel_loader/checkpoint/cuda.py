@@ -22,6 +22,10 @@ def _bytes_of(storage) -> torch.Tensor:
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
 
 
+def is_cuda(storage) -> bool:
+    return bool(storage.device.type == "cuda")
+
+
 class Device:
     """The copies of one snapshot's memory. Not for several snapshots at a time."""
 
@@ -45,7 +49,7 @@ class Device:
         ordered = []
         for part in parts:
             storage = part[1]
-            if storage.device.type != "cuda":
+            if not is_cuda(storage):
                 self._move(part, False)
             elif storage.data_ptr() in optimized and self._watches():
                 beside.setdefault(storage.device, []).append(part)
@@ -101,7 +105,7 @@ class Device:
         if wait:
             for event in self._copied:
                 event.synchronize()
-        return all(event.query() for event in self._copied)
+        return wait or all(event.query() for event in self._copied)
 
     def is_torn(self) -> bool:
         """Ask after the optimizer's next step: True if that step has not waited for the copy. All later ones are

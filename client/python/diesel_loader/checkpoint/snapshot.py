@@ -12,6 +12,10 @@ from .persister import Ended, Persister
 RESERVE = 16   # memory in reserve, for a state that grows a little
 
 
+def is_here(storage: Any) -> bool:
+    return bool(storage.device.type == "cpu")
+
+
 class Image:
     """A file laid out in memory. records: as of image.Archive. parts: (offset, storage of torch) still to be copied."""
 
@@ -92,7 +96,7 @@ class Saver:
         for offset, storage in image.parts:
             n = storage.nbytes()
             if n:
-                (here if storage.device.type == "cpu" else there).append((offset, storage, n))
+                (here if is_here(storage) else there).append((offset, storage, n))
         if there:
             from . import cuda   # only here, because most jobs on CPUs never need it
             if self._device is None:

@@ -2,6 +2,7 @@
 """Tests checkpoints of several ranks, and the storage writer for torch.distributed.checkpoint."""
 import os
 import resource
+import time
 import traceback
 import unittest
 import warnings
@@ -127,7 +128,7 @@ class Ranks(Case):
 class Writing(Case):
     def setUp(self):
         super().setUp()
-        self.state = {"model": {"weight": torch.randn(300, 200), "part": torch.arange(100.)[10:20], "half": torch.randn(70).bfloat16()}, "text": "a", "n": 3}
+        self.state = {"model": {"weight": torch.randn(300, 200), "part": torch.arange(1e6)[10:20], "half": torch.randn(70).bfloat16()}, "text": "a", "n": 3}
 
     def loaded(self, path):
         state = {"model": {name: torch.zeros_like(tensor) for name, tensor in self.state["model"].items()}, "text": "", "n": 0}
@@ -154,12 +155,17 @@ class Writing(Case):
         dcp.save(self.state, checkpoint_id=os.path.join(self.folder, "step-2"), storage_writer=writer)   # again, over the first
         writer.wait()
         self.check(os.path.join(self.folder, "step-2"))
+        self.assertLess(os.stat(os.path.join(self.folder, "step-2", "__0_0.distcp")).st_size, 1 << 20)   # of a part, only the part
         self.assertEqual(self.names(), ["step-0", "step-1", "step-2"])
 
     def test_async_save_copies_once_and_returns_after_it(self):
         writer = Writer(os.path.join(self.folder, "step-1"))
         self.addCleanup(writer.close)
-        done = dcp.async_save(self.state, storage_writer=writer)
+        class Planner(dcp.DefaultSavePlanner):
+            def resolve_data(self, item):
+                time.sleep(0.1)
+                return super().resolve_data(item)
+        done = dcp.async_save(self.state, storage_writer=writer, planner=Planner())
         wanted = self.state["model"]["weight"].clone()
         self.state["model"]["weight"].zero_()
         getattr(done, "upload_completion", done).result()

@@ -2,6 +2,7 @@
 """Snapshots of one process: takes them into shared memory, and has them written, one after the other."""
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import Any
 
@@ -52,6 +53,8 @@ class Saver:
             try:
                 if self._lock_folder:
                     process.lock(self._lock_folder)
+            except Ended as error:
+                raise OSError(f"the process that writes checkpoints {error} as it began") from None
             except BaseException:
                 process.close()
                 raise
@@ -174,6 +177,9 @@ class Saver:
 
     def close(self) -> None:
         """Returns when everything is written."""
+        if self._pending is not None:
+            with contextlib.suppress(Ended):
+                self._send_pending(wait=True)
         process, self._process = self._process, None
         if process is not None:
             process.close()

@@ -283,7 +283,7 @@ class Checkpointer:
                 gone = set(order["remove"])
                 self._kept = [name for name in self._kept if name not in gone] + [order["name"]]
                 self._newest = os.path.join(self._folder, order["name"])
-        if replies and not self._saver.is_writing:
+        if replies and self._saver.is_idle:
             self._measured.written(sum(reply["seconds"] for reply in replies))
 
     def _lose(self, error, order):

@@ -43,6 +43,10 @@ class Saver:
         return self._open > 0 or self._pending is not None
 
     @property
+    def is_idle(self) -> bool:
+        return not self.is_writing
+
+    @property
     def is_preparing(self) -> bool:
         return self._populating is not None and self._populating.is_alive()
 

@@ -117,7 +117,8 @@ class Checkpointer:
     # Saving
 
     def step(self, **values: Any) -> None:
-        """Call it after each optimizer.step(). Takes a checkpoint if one is due. values: saved too, such as epoch=epoch."""
+        """Call it in each step, after optimizer.step() and anything else that changes the weights, such as clipping. On a GPU
+        a later change could reach the copy. Takes a checkpoint if one is due. values: saved too, such as epoch=epoch."""
         if os.getpid() != self._pid:
             raise RuntimeError("this process was forked from the one with the Checkpointer: only that one can save")
         now = time.monotonic()

@@ -22,27 +22,35 @@ static double weight(const struct page_cache_place *file)
 	return fmax((double)file->used_bytes, (double)file->cold_bytes);
 }
 
+static void add(struct page_cache_place *sum, const struct page_cache_place *file)
+{
+	sum->used_bytes += file->used_bytes;
+	sum->cold_bytes += file->cold_bytes;
+}
+
 /* Returns the kind of the most-read container, if containers have most of the bytes read; else NULL. Only
- * some of many tar shards are among the known files, so only known files are compared. */
+ * some of many tar shards are among the known files, so only known files are compared. Bytes used and bytes
+ * from storage are added up apart: libraries that were loaded once are many of the latter. */
 static const struct container *container_read(const struct page_cache *cache)
 {
 	const struct container *found = NULL;
-	double all = 0, most = 0, of_containers = 0;
+	struct page_cache_place all = {0}, of_containers = {0};
+	double most = 0;
 
 	for (size_t i = 0; i < cache->n_files; i++) {
 		const struct page_cache_place *file = &cache->files[i];
 		const struct container *container = container_of_path(file->path);
 
-		all += weight(file);
+		add(&all, file);
 		if (!container)
 			continue;
-		of_containers += weight(file);
+		add(&of_containers, file);
 		if (!found || weight(file) > most) {
 			found = container;
 			most = weight(file);
 		}
 	}
-	return 2 * of_containers > all ? found : NULL;
+	return 2 * weight(&of_containers) > weight(&all) ? found : NULL;
 }
 
 /* Returns the file that provides more than half of all bytes; NULL: none. It cannot be one sample, so it

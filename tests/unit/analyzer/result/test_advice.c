@@ -401,6 +401,23 @@ static void test_what_pack_does_not_take_is_not_packed(void **state)
 		}
 }
 
+/* A mapped LMDB is used many times, and libraries come from storage once. */
+static void test_a_mapped_container_is_known_beside_cold_libraries(void **state)
+{
+	struct page_cache_place files[] = {
+	    {.path = (char *)"/usr/lib/libtorch.so", .used_bytes = 4000, .cold_bytes = 15000},
+	    {.path = (char *)"/data/imagenet.lmdb/data.mdb", .used_bytes = 10000, .cold_bytes = 2000}};
+	struct page_cache cache = {.used_bytes = 14000, .cold_bytes = 17000, .files = files, .n_files = 2};
+
+	for (size_t steps = 10; steps <= 1000; steps += 990) {
+		struct analysis analysis = job(LOADER_WORKERS, 60, 20);
+
+		analysis.n_steps = steps;
+		analysis.page_cache = &cache;
+		assert_non_null(advise(&analysis, "in LMDB files, so index them in place"));
+	}
+}
+
 static void test_files_of_one_sample_are_packed(void **state)
 {
 	struct page_cache_place files[] = {{.path = (char *)"/data/n01/1.JPEG", .used_bytes = 1000},
@@ -588,6 +605,7 @@ UNIT_TESTS(cmocka_unit_test(test_half_is_worth_two_at_most),
 	   cmocka_unit_test(test_workers_have_no_more_than_the_cores),
 	   cmocka_unit_test(test_a_sampled_bound_is_called_about_right),
 	   cmocka_unit_test(test_what_pack_does_not_take_is_not_packed),
+	   cmocka_unit_test(test_a_mapped_container_is_known_beside_cold_libraries),
 	   cmocka_unit_test(test_files_of_one_sample_are_packed), cmocka_unit_test(test_the_interpreter_lock),
 	   cmocka_unit_test(test_images_whose_transforms_stay_in_python),
 	   cmocka_unit_test(test_verdicts_that_are_not_the_device_s),

@@ -175,10 +175,12 @@ static void shape_print(const struct option_verb *verb, const struct shape *shap
 		printf("unused    %llu chunk%s without a sample, %s\n", (unsigned long long)shape->n_rest,
 		       units_plural(shape->n_rest),
 		       units_format_bytes(bytes, sizeof(bytes), shape->rest_bytes));
-	if (shape->oldest && shape->oldest < version)
-		error_set(&text, 0, "versions  %llu to %llu can be read: `dieselctl log` lists them\n",
+	if (shape->oldest && shape->oldest < version) {
+		error_set(&text, 0, "versions  %llu to %llu can be read: `dieselctl log` lists them",
 			  (unsigned long long)shape->oldest, (unsigned long long)version);
-	ctl_print_advice(stdout, verb, text.text);
+		ctl_print_advice(stdout, verb, text.text);
+		putchar('\n');
+	}
 	print_sizes(shape);
 }
 

@@ -433,6 +433,18 @@ class OtherFormats(Index):
         self.index(self.folder / "db")
         self.assertEqual(self.contents(), values)
 
+    def test_an_lmdb_that_is_cut_off_is_refused(self):
+        self.write_lmdb()
+        data = self.folder / "db/data.mdb"
+        whole = data.read_bytes()
+        for n_bytes in (len(whole) // 3, len(whole) - 10000, 9000, 5000):  # without its tree, a value, any page, the second head
+            with self.subTest(n_bytes):
+                data.write_bytes(whole[:n_bytes])
+                done = dieselctl("index", self.folder / "db", "--output", self.dataset)
+                self.assertEqual((done.returncode, done.stdout, done.stderr.count("\n")), (1, "", 1), done.stderr)
+                self.assertIn(str(self.folder / "db"), done.stderr)
+        self.assertFalse(self.dataset.exists())
+
     def test_a_named_lmdb_database_must_be_chosen(self):
         values = self.write_lmdb("train")
         self.refuses("of which --db chooses one: train", self.folder / "db")
@@ -500,6 +512,7 @@ class OtherFormats(Index):
 
     def test_token_files_are_documents_or_windows(self):
         tokens, lengths = self.write_tokens()
+        self.refuses("choose a smaller number", self.folder / "text.bin", "--tokens", len(tokens))
         self.index(self.folder / "text.bin")
         documents = [tokens[sum(lengths[:i]):sum(lengths[:i + 1])].tobytes() for i in range(len(lengths))]
         found = self.contents()
@@ -511,6 +524,7 @@ class OtherFormats(Index):
         for number in range(len(dataset)):
             i = int(dataset.sample_path(number).partition("/")[2])
             self.assertEqual(dataset.read(number), tokens[i * 64:i * 64 + 65].tobytes())
+
 
     def test_indexing_with_other_windows_replaces_the_samples(self):
         tokens, _lengths = self.write_tokens()

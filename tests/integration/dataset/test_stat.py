@@ -45,7 +45,8 @@ def check_holes(source, dataset):
     now = stat(dataset)
     assert now["holes"] == {"chunks": 1, "bytes": one_less}, now
     assert now["unused"] == {"chunks": 1, "bytes": 4096} and now["oldest_version"] == 1, now
-    assert "1 to 2 can be read" in run("stat", dataset)
+    text = run("stat", dataset)
+    assert "1 to 2 can be read" in text and "lists them\nsizes\n" in text, text
     # Replaced: its chunk then has no needed bytes.
     (source / "long" / "1").write_bytes(b"short")
     run("pack", "--append", "--order", "source", source, dataset)  # and 0 returns

@@ -67,6 +67,9 @@ def package(module: str, name: str, what: str) -> Any:
     except ImportError as error:
         missing = name if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] == module.split(".")[0] else f"{name} ({error})"
         raise Refused(f"{what} needs the Python package {missing}, which {sys.executable} lacks; run: {sys.executable} -m pip install {name}") from None
+    except Exception as error:  # packages that do not fit one another
+        raise Refused(f"{what} needs the Python package {name}, and {sys.executable} cannot import it ({type(error).__name__}: {one_line(error)}); "
+                      f"run: {sys.executable} -m pip install --upgrade {name}, which takes packages that fit it") from None
 
 
 def mtime_of(stat: os.stat_result) -> int:

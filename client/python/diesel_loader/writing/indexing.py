@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -86,7 +87,7 @@ def lmdb_rows(path: pathlib.Path, name: str | None = None) -> Iterator[Row]:
         import lmdb
         import numpy
     except ImportError as error:
-        raise Wrong(f"{path}: this Python lacks {error.name}: run `pip install lmdb numpy`") from None
+        raise Wrong(f"{path}: this Python lacks {error.name}: run `{sys.executable} -m pip install lmdb numpy`") from None
     file = path / LMDB_FILE if path.is_dir() else path
     size = file.stat().st_size
     if not size:
@@ -112,6 +113,8 @@ def lmdb_rows(path: pathlib.Path, name: str | None = None) -> Iterator[Row]:
                     begin = begin or _map_of(file)
                     if address not in begin:
                         raise Wrong(f"{path}: the value of {key!r} does not lie in {file}")
+                    if address - begin.start + len(value) > size:
+                        raise Wrong(f"{file} is cut off: the value of {key!r} ends behind its end. Restore the file")
                     n_same = n_same + 1 if key == seen and rows else 0
                     seen = key
                     rows.append((address - begin.start, len(value), _name_of(key) + (b".%d" % n_same if n_same else b"")))
@@ -148,6 +151,8 @@ def megatron_rows(path: pathlib.Path, tokens: int | None) -> Iterator[Row]:
         raise Wrong(f"{path.with_suffix('.idx')} is damaged, or of a newer version")
     size = path.stat().st_size
     if tokens:
+        if size // item <= tokens:
+            raise Wrong(f"{path} has {size // item} tokens, and a sample of --tokens {tokens} is {tokens + 1}: choose a smaller number")
         for i in range((size // item - 1) // tokens):
             yield i * tokens * item, (tokens + 1) * item, b"%s/%09d" % (os.fsencode(path.stem), i)
         return
@@ -244,24 +249,44 @@ def write_rows(to, arguments: argparse.Namespace) -> None:
             raise Wrong(f"{source} changed while it was being indexed: run the command again")
 
 
-def _write_apart(rows, arguments: argparse.Namespace) -> int:
-    """Writes the rows in a process of its own, which a damaged file may crash: LMDB trusts its files. Returns the status to exit with."""
+def _status_of(arguments: argparse.Namespace, rows) -> int:
+    """Writes the rows in a process of its own, because reading a mapped file that is cut off kills it. Returns its exit status."""
     child = os.fork()
-    if not child:
+    if child == 0:
         status = 1
         try:
             write_rows(rows, arguments)
             rows.flush()
             status = 0
         except (Wrong, OSError) as error:
-            print(f"dieselctl index: {error}", file=sys.stderr, flush=True)
+            print(f"dieselctl index: {error}", file=sys.stderr)
+        except KeyboardInterrupt:
+            status = 130
+        except BaseException:  # noqa: BLE001
+            sys.excepthook(*sys.exc_info())
         finally:
+            sys.stderr.flush()
             os._exit(status)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    try:
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    except KeyboardInterrupt:  # which the child had, too
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(child, 0)
+        raise
     if status < 0:
         names = ", ".join(map(str, arguments.files))
         print(f"dieselctl index: {names}: damaged, as reading it ended with {signal.Signals(-status).name}", file=sys.stderr)
-    return 1 if status else 0
+    return status if status >= 0 else 1
+
+
+def _wait(command: list[str], rows) -> int:
+    """Runs a command that says itself that it was interrupted."""
+    with subprocess.Popen(command, stdin=rows) as running:
+        while True:
+            try:
+                return running.wait()
+            except KeyboardInterrupt:
+                continue
 
 
 def main(words: list[str] | None = None) -> NoReturn:
@@ -280,10 +305,12 @@ def main(words: list[str] | None = None) -> NoReturn:
     program = os.environ.get("DIESEL_DIESELCTL", "dieselctl")
     command = [program, "index", "--rows", "-", "--output", arguments.output, *others]
     with tempfile.TemporaryFile() as rows:  # no pipe, whose end would look like the end of the rows if this process died
-        if _write_apart(rows, arguments):
-            sys.exit(1)
+        if status := _status_of(arguments, rows):
+            if status == 130:
+                raise KeyboardInterrupt
+            sys.exit(status)
         rows.seek(0)
-        status = subprocess.run(command, stdin=rows, check=False).returncode
+        status = _wait(command, rows)
         folders = [path for path in arguments.files if (path / INDEX).exists()]
         if status == 0 and folders and "--json" not in others:
             print(f"open it with diesel_loader.Dataset({arguments.output!r}, columns={str(folders[0].resolve())!r})")

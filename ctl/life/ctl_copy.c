@@ -31,10 +31,12 @@ static void print_json(const struct copy_command *c, const struct copy_result *r
 		printf(", \"renamed\": %s", r->is_renamed ? "true" : "false");
 	if (!r->is_renamed)
 		printf(", \"version\": %llu, \"samples\": %llu, \"chunks\": %llu, \"resumed_chunks\": %llu, "
-		       "\"copied_bytes\": %llu, \"snapshots\": %llu",
+		       "\"copied_bytes\": %llu, \"snapshots\": %llu, \"samples_outside\": %llu, "
+		       "\"source_files\": %llu",
 		       (unsigned long long)r->version, (unsigned long long)r->n_samples,
 		       (unsigned long long)r->n_chunks, (unsigned long long)r->n_resumed,
-		       (unsigned long long)r->bytes, (unsigned long long)r->n_snapshots);
+		       (unsigned long long)r->bytes, (unsigned long long)r->n_snapshots,
+		       (unsigned long long)r->n_outside, (unsigned long long)r->n_sources);
 	if (removed && !r->is_renamed) {
 		fputs(", \"removed\": ", stdout);
 		ctl_removed_json(removed);
@@ -53,10 +55,17 @@ static void print_result(const struct copy_command *c, const struct copy_result 
 		putchar('\n');
 		return;
 	}
-	printf("copied %llu chunk%s, %s; verified %llu sample%s",
-	       (unsigned long long)(r->n_chunks - r->n_resumed), units_plural(r->n_chunks - r->n_resumed),
-	       units_format_bytes(bytes, sizeof(bytes), r->bytes), (unsigned long long)r->n_samples,
-	       units_plural(r->n_samples));
+	uint64_t n_inside = r->n_samples - r->n_outside;
+
+	printf("copied %llu chunk%s, %s", (unsigned long long)(r->n_chunks - r->n_resumed),
+	       units_plural(r->n_chunks - r->n_resumed), units_format_bytes(bytes, sizeof(bytes), r->bytes));
+	if (n_inside || !r->n_outside)
+		printf("; verified %llu sample%s", (unsigned long long)n_inside, units_plural(n_inside));
+	if (r->n_outside)
+		printf("; %llu sample%s stay%s in %llu file%s, which %s not changed",
+		       (unsigned long long)r->n_outside, units_plural(r->n_outside),
+		       r->n_outside == 1 ? "s" : "", (unsigned long long)r->n_sources,
+		       units_plural(r->n_sources), r->n_sources == 1 ? "has" : "have");
 	if (r->n_resumed)
 		printf("; %llu chunk%s of an earlier run", (unsigned long long)r->n_resumed,
 		       units_plural(r->n_resumed));
@@ -64,6 +73,21 @@ static void print_result(const struct copy_command *c, const struct copy_result 
 	       units_plural(r->n_snapshots), (unsigned long long)r->version);
 	if (removed)
 		ctl_removed_print(c->options.from, removed);
+}
+
+/* Readers of a bucket are on other machines. */
+static void warn_of_local_files(const struct copy_command *c, const struct copy_result *r)
+{
+	struct error text = ERROR_INIT;
+
+	if (!r->n_outside || !backend_is_elsewhere(c->options.to) || r->source[0] != '/')
+		return;
+	error_set(
+	    &text, 0,
+	    "%s refers to files of this machine, such as %s: a reader needs them under the same names. To "
+	    "copy the samples, too, run `dieselctl pack %s TO`",
+	    c->options.to, r->source, c->options.from);
+	ctl_warn(c->wait.verb, text.text);
 }
 
 static int start(const struct option_verb *verb, int argc, char **argv, struct copy_command *c)
@@ -103,6 +127,7 @@ static int run(const struct option_verb *verb, int argc, char **argv)
 	} while (!backend_is_elsewhere(c.options.from) && ctl_wait_again(&c.wait, r));
 	if (r < 0)
 		return ctl_failed(verb, &err);
+	warn_of_local_files(&c, &result);
 	if (c.json)
 		print_json(&c, &result, moves ? &removed : NULL);
 	else
@@ -139,7 +164,9 @@ const struct option_verb ctl_copy = {
 	     "versions that "
 	     "are kept. `DATASET` and `TO` are folders or `s3://BUCKET/PREFIX`. Each chunk is verified while "
 	     "it is "
-	     "copied: its head, all samples, and its digest if it has one. The copy has the version and the "
+	     "copied: its head, all samples, and its digest if it has one. Samples of an "
+	     "indexed dataset stay in their files: the copy refers to these, which must be as they were "
+	     "indexed. The copy has the version and the "
 	     "sample "
 	     "numbers of the original, and, from folder to folder, its modes, access control lists, times "
 	     "and, where "

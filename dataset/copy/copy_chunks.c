@@ -3,9 +3,12 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "dataset/blocks.h"
+#include "dataset/checksum.h"
 #include "dataset/chunk_id.h"
 #include "dataset/external.h"
 #include "lib/cleanup.h"
@@ -24,6 +27,7 @@ struct run {
 	size_t next, n_done;
 	struct copy_result *result;
 	struct error failure;
+	struct buffer checked; /* sorted hashes (uint64_t) of the sources that were checked */
 };
 
 /* A chunk's file in memory. Belongs to one thread, which reuses it. */
@@ -64,17 +68,65 @@ static bool is_copied(const struct writer *w, const struct meta_chunk *chunk)
 	       view.header->head_xxh3 == chunk->head_xxh3;
 }
 
-/* A copy is its maker's, who must not vouch for names that another user chose. */
-static int check_source(const struct chunk_view *view, const struct external_maker *maker, struct error *err)
+static int compare_ids(const void *a, const void *b)
+{
+	return chunk_id_compare(a, b);
+}
+
+static bool is_outside(const struct run *c, const struct meta_chunk *chunk)
+{
+	const struct buffer *outside = &c->source->outside;
+
+	return outside->bytes && bsearch(&chunk->id, outside->data, outside->bytes / sizeof(chunk->id),
+					 sizeof(chunk->id), compare_ids);
+}
+
+/* Notes a source. Returns 1 if it was noted already, and -errno. */
+static int note_source(struct run *c, const struct external *source)
+{
+	const struct {
+		uint64_t name, stamp, bytes;
+	} key = {checksum_xxh3(source->name, strlen(source->name)), source->range.stamp,
+		 source->range.source_bytes};
+	uint64_t hash = checksum_xxh3(&key, sizeof(key));
+	size_t n = c->checked.bytes / sizeof(hash);
+	uint64_t *known = (uint64_t *)c->checked.data;
+	size_t at = sorted_count(n, i, known[i] < hash);
+	int r;
+
+	if (at < n && known[at] == hash)
+		return 1;
+	r = buffer_append(&c->checked, &hash, sizeof(hash));
+	if (r < 0)
+		return r;
+	known = (uint64_t *)c->checked.data;
+	memmove(known + at + 1, known + at, (n - at) * sizeof(hash));
+	known[at] = hash;
+	if (c->result->n_sources++ == 0)
+		snprintf(c->result->source, sizeof(c->result->source), "%s", source->name);
+	return 0;
+}
+
+/* Checks the source of an external chunk. A copy is its maker's, who must not vouch for names that another
+ * user chose. A chunk that no sample needs may refer to a file that is gone. */
+static int check_source(struct run *c, const struct meta_chunk *chunk, const struct chunk_view *view,
+			const struct external_maker *maker, struct error *err)
 {
 	_cleanup_(freep) struct external *source = malloc(sizeof(*source));
+	int r = source ? external_in_head(view->header, source) : -ENOMEM;
 
-	if (!source)
-		return error_errno(err, -ENOMEM, "cannot copy");
-	int r = external_in_head(view->header, source); /* which was checked */
-
+	if (r < 0)
+		return error_errno(err, r, "cannot copy");
 	source->maker = *maker;
-	return r < 0 ? r : external_check_others(source, err);
+	if (!is_outside(c, chunk))
+		return external_check_others(source, err);
+	pthread_mutex_lock(&c->lock);
+	r = note_source(c, source);
+	pthread_mutex_unlock(&c->lock);
+	if (r < 0)
+		return error_errno(err, r, "cannot copy");
+	/* Makers may differ from chunk to chunk. */
+	return r ? external_check_others(source, err) : external_check(source, err);
 }
 
 static int check_samples(const struct run *c, const struct meta_chunk *chunk, const struct chunk_view *view,
@@ -110,8 +162,8 @@ static int check_samples(const struct run *c, const struct meta_chunk *chunk, co
 	return r;
 }
 
-static int read_chunk(const struct run *c, const struct meta_chunk *chunk, struct file *f,
-		      uint64_t *ret_bytes, uint32_t *ret_head_bytes, struct error *err)
+static int read_chunk(struct run *c, const struct meta_chunk *chunk, struct file *f, uint64_t *ret_bytes,
+		      uint32_t *ret_head_bytes, struct error *err)
 {
 	struct store *store = c->source->store;
 	struct store_object object = {.id = chunk->id};
@@ -134,7 +186,7 @@ static int read_chunk(const struct run *c, const struct meta_chunk *chunk, struc
 		r = error_set(err, -EBADMSG, "%s is not the chunk that %s had under this name", name,
 			      c->source->path);
 	if (r == 0 && view.header->flags & CHUNK_FLAG_EXTERNAL)
-		r = check_source(&view, &maker, err);
+		r = check_source(c, chunk, &view, &maker, err);
 	if (r == 0)
 		r = check_samples(c, chunk, &view, f->data, name, err);
 	if (r < 0)
@@ -145,7 +197,7 @@ static int read_chunk(const struct run *c, const struct meta_chunk *chunk, struc
 }
 
 /* Copies a chunk. *copied is 0 if it was there. */
-static int copy_chunk(const struct run *c, const struct meta_chunk *chunk, struct file *f, uint64_t *copied,
+static int copy_chunk(struct run *c, const struct meta_chunk *chunk, struct file *f, uint64_t *copied,
 		      struct error *err)
 {
 	bool is_there = has_object(c->writer, &chunk->id);
@@ -153,7 +205,8 @@ static int copy_chunk(const struct run *c, const struct meta_chunk *chunk, struc
 	uint64_t bytes;
 
 	*copied = 0;
-	if (is_there && is_copied(c->writer, chunk))
+	/* The source of an external chunk may have changed since an earlier run. */
+	if (is_there && !is_outside(c, chunk) && is_copied(c->writer, chunk))
 		return 0;
 	int r = read_chunk(c, chunk, f, &bytes, &head_bytes, err);
 
@@ -226,7 +279,9 @@ int copy_chunks(const struct copy_options *o, const struct copy_source *s, struc
 	for (unsigned i = 0; i < n_threads; i++)
 		pthread_join(threads[i], NULL);
 	pthread_mutex_destroy(&c.lock);
+	buffer_free(&c.checked);
 	result->n_chunks = c.n;
+	result->n_outside = s->n_outside;
 	if (c.failure.code && err)
 		*err = c.failure;
 	return c.failure.code;

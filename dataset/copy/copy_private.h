@@ -21,7 +21,9 @@ struct copy_source {
 	bool gives_redis; /* the copy gets the metadata that the original has on a server */
 	bool has_digests;
 	uint64_t version, n_samples;
+	uint64_t n_outside;    /* samples in other files */
 	struct buffer chunks;  /* struct meta_chunk, in id order */
+	struct buffer outside; /* struct chunk_id of the chunks of these samples, in id order */
 	struct buffer changes; /* struct change, in order of versions */
 };
 

@@ -67,6 +67,24 @@ static int list_chunks(struct copy_source *s, struct error *err)
 	return r;
 }
 
+/* Finds the chunks that refer to other files. Those without a live sample may refer to a state that is gone.
+ */
+static int find_outside(struct copy_source *s, const struct snapshot *snapshot, struct error *err)
+{
+	const struct snapshot_info *info = snapshot_info(snapshot);
+	struct snapshot_chunk chunk;
+	int r = 0;
+
+	for (uint64_t i = 0; info->is_external && i < info->n_chunks && r == 0; i++) {
+		r = snapshot_chunk_get(snapshot, i, &chunk);
+		if (r == 0 && chunk.is_external && chunk.n_samples) {
+			s->n_outside += chunk.n_samples;
+			r = buffer_append(&s->outside, &chunk.id, sizeof(chunk.id));
+		}
+	}
+	return r < 0 ? error_errno(err, r, "cannot read the snapshot of %s", s->path) : 0;
+}
+
 /* Compares the snapshot with the metadata. A frozen dataset has its version from the snapshot. */
 static int check_snapshot(struct copy_source *s, struct error *err)
 {
@@ -87,6 +105,8 @@ static int check_snapshot(struct copy_source *s, struct error *err)
 		    "the snapshot of %s has another version than its metadata: run `dieselctl snapshot`",
 		    s->path);
 	}
+	if (r == 0)
+		r = find_outside(s, snapshot, err);
 	snapshot_close(snapshot);
 	return r;
 }
@@ -140,6 +160,7 @@ void copy_source_close(struct copy_source *s)
 	backend_close(s->place);
 	buffer_free(&s->chunks);
 	buffer_free(&s->changes);
+	buffer_free(&s->outside);
 }
 
 int copy_source_snapshot(const struct copy_source *s, uint64_t version, int *ret_fd, struct error *err)

@@ -6,9 +6,10 @@
  *
  * A copy has the version, the log, the digests and the retained snapshots of the original, and the same
  * sample numbers. Chunks are copied first, several at a time, and each is verified: its head, all samples,
- * and its digest if it has one. Metadata are made of the heads of the copied chunks. The snapshot is
- * published last, so that a reader sees no dataset or the whole one. A second run of an interrupted copy
- * continues where the first one stopped.
+ * and its digest if it has one. Samples of an indexed dataset stay in their files: only references to them
+ * are copied, after a check that the files are as they were indexed. Metadata are made of the heads of the
+ * copied chunks. The snapshot is published last, so that a reader sees no dataset or the whole one. A second
+ * run of an interrupted copy continues where the first one stopped.
  *
  * Nothing follows a symbolic link out of a dataset's folder. A dataset of which a writer is at work is
  * refused (-EBUSY), and so is one of a newer format (-EPROTONOSUPPORT).
@@ -35,10 +36,14 @@ struct copy_result {
 	uint64_t bytes;     /* of the chunks that this run has copied */
 	uint64_t n_resumed; /* chunks that an earlier run has copied */
 	bool is_renamed;    /* dataset_move(): nothing was copied */
+	uint64_t n_outside; /* samples that stay in files which the dataset refers to */
+	uint64_t n_sources; /* these files, each of which is as it was indexed */
+	char source[256];   /* one of them, cut off if it is longer */
 };
 
 /* Copies a dataset. -EEXIST: there is another one; -ENOTEMPTY: the folder is not empty; -EBADMSG: a chunk of
- * the original is damaged. Other errors as of the backends. */
+ * the original is damaged, or a file that it refers to has changed; -ENOENT: also such a file. Other errors
+ * as of the backends. */
 int dataset_copy(const struct copy_options *options, struct copy_result *ret, struct error *err);
 
 struct removal {

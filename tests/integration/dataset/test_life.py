@@ -13,6 +13,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import unittest
@@ -98,6 +99,28 @@ class Life(Case):
         for to in self.places("copy"):
             self.is_copy(to, before)
         self.assertEqual(state(dataset), before)
+
+    def test_a_copy_of_an_indexed_dataset_refers_to_files_that_have_not_changed(self):
+        shards, dataset = f"{SCRATCH}/shards", f"{SCRATCH}/indexed.diesel"
+        os.mkdir(shards)
+        with tarfile.open(f"{shards}/a.tar", "w") as archive:
+            for i in range(5):
+                archive.addfile(tarfile.TarInfo(f"{i}.txt"))
+        told("index", shards, "--output", dataset)
+        first, second = self.places("refers")[:2]
+        for _again in range(2):
+            done = run("copy", dataset, first)
+            self.assertIn("; 5 samples stay in 1 file, which has not changed;", done.stdout)
+            self.assertNotIn("verified", done.stdout)
+            self.assertEqual("refers to files of this machine, such as" in done.stderr, KIND == "bucket", done.stderr)
+        os.utime(f"{shards}/a.tar", (1, 1))
+        self.assertIn("has changed since it was indexed", run("copy", dataset, second).stderr)
+        told("index", shards, "--output", dataset)  # leaves a chunk of the earlier state
+        self.assertEqual(told("copy", dataset, second)["samples_outside"], 5)
+        os.remove(f"{shards}/a.tar")
+        done = run("copy", dataset, self.places("refers-more")[0])
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f"cannot open {shards}/a.tar", done.stderr)
 
     @staticmethod
     def places(name):

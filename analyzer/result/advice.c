@@ -22,6 +22,20 @@ static double weight(const struct page_cache_place *file)
 	return fmax((double)file->used_bytes, (double)file->cold_bytes);
 }
 
+/* Returns false for programs, libraries and shared memory, which may be read more than a small dataset is. */
+static bool may_be_data(const char *path)
+{
+	static const char *const endings[] = {".so", ".py", ".pyc"};
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	size_t length = strlen(name);
+
+	for (size_t i = 0; i < sizeof(endings) / sizeof(endings[0]); i++)
+		if (length >= strlen(endings[i]) &&
+		    strcmp(name + length - strlen(endings[i]), endings[i]) == 0)
+			return false;
+	return strncmp(path, "/dev/", strlen("/dev/")) != 0 && !strstr(name, ".so.");
+}
+
 static void add(struct page_cache_place *sum, const struct page_cache_place *file)
 {
 	sum->used_bytes += file->used_bytes;
@@ -29,8 +43,7 @@ static void add(struct page_cache_place *sum, const struct page_cache_place *fil
 }
 
 /* Returns the kind of the most-read container, if containers have most of the bytes read; else NULL. Only
- * some of many tar shards are among the known files, so only known files are compared. Bytes used and bytes
- * from storage are added up apart: libraries that were loaded once are many of the latter. */
+ * some of many tar shards are among the known files, so only known files are compared. */
 static const struct container *container_read(const struct page_cache *cache)
 {
 	const struct container *found = NULL;
@@ -41,7 +54,8 @@ static const struct container *container_read(const struct page_cache *cache)
 		const struct page_cache_place *file = &cache->files[i];
 		const struct container *container = container_of_path(file->path);
 
-		add(&all, file);
+		if (may_be_data(file->path))
+			add(&all, file);
 		if (!container)
 			continue;
 		add(&of_containers, file);
@@ -61,7 +75,8 @@ static const struct page_cache_place *array_read(const struct analysis *analysis
 	double all = fmax((double)cache->used_bytes, (double)cache->cold_bytes);
 
 	for (size_t i = 0; analysis->n_steps >= STEPS_MIN && i < cache->n_files; i++)
-		if (2 * weight(&cache->files[i]) > all && cache->files[i].path[0] == '/')
+		if (2 * weight(&cache->files[i]) > all && cache->files[i].path[0] == '/' &&
+		    may_be_data(cache->files[i].path))
 			return &cache->files[i];
 	return NULL;
 }

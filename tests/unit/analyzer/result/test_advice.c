@@ -401,18 +401,20 @@ static void test_what_pack_does_not_take_is_not_packed(void **state)
 		}
 }
 
-/* A mapped LMDB is used many times, and libraries come from storage once. */
-static void test_a_mapped_container_is_known_beside_cold_libraries(void **state)
+/* A small LMDB is read less than libraries and the shared memory of workers. */
+static void test_data_are_told_apart_from_libraries(void **state)
 {
-	struct page_cache_place files[] = {
-	    {.path = (char *)"/usr/lib/libtorch.so", .used_bytes = 4000, .cold_bytes = 15000},
-	    {.path = (char *)"/data/imagenet.lmdb/data.mdb", .used_bytes = 10000, .cold_bytes = 2000}};
-	struct page_cache cache = {.used_bytes = 14000, .cold_bytes = 17000, .files = files, .n_files = 2};
+	static const char *const others[] = {"/usr/lib/libtorch.so", "/usr/lib/libc.so.6", "/dev/shm/torch_1",
+					     "/usr/lib/a.cpython-311.pyc"};
 
-	for (size_t steps = 10; steps <= 1000; steps += 990) {
+	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+		struct page_cache_place files[] = {
+		    {.path = (char *)others[i], .used_bytes = 15000, .cold_bytes = 15000},
+		    {.path = (char *)"/data/a.lmdb/data.mdb", .used_bytes = 10000, .cold_bytes = 2000}};
+		struct page_cache cache = {
+		    .used_bytes = 25000, .cold_bytes = 17000, .files = files, .n_files = 2};
 		struct analysis analysis = job(LOADER_WORKERS, 60, 20);
 
-		analysis.n_steps = steps;
 		analysis.page_cache = &cache;
 		assert_non_null(advise(&analysis, "in LMDB files, so index them in place"));
 	}
@@ -605,7 +607,7 @@ UNIT_TESTS(cmocka_unit_test(test_half_is_worth_two_at_most),
 	   cmocka_unit_test(test_workers_have_no_more_than_the_cores),
 	   cmocka_unit_test(test_a_sampled_bound_is_called_about_right),
 	   cmocka_unit_test(test_what_pack_does_not_take_is_not_packed),
-	   cmocka_unit_test(test_a_mapped_container_is_known_beside_cold_libraries),
+	   cmocka_unit_test(test_data_are_told_apart_from_libraries),
 	   cmocka_unit_test(test_files_of_one_sample_are_packed), cmocka_unit_test(test_the_interpreter_lock),
 	   cmocka_unit_test(test_images_whose_transforms_stay_in_python),
 	   cmocka_unit_test(test_verdicts_that_are_not_the_device_s),

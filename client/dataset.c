@@ -17,6 +17,7 @@
 #include "image/recipe.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "lib/container.h"
 #include "patience.h"
 
 /* Time to wait for a daemon that exited while it opened a dataset. */
@@ -41,10 +42,13 @@ static const char *socket_or_default(const char *socket)
 	return socket && *socket ? socket : DIESEL_DEFAULT_SOCKET;
 }
 
+#define ADVICE_BYTES 400
+
 /* Sets the error for a folder without snapshot: a damaged dataset, or a folder of source files. */
 static int no_snapshot(const struct diesel_dataset *d, struct error *err)
 {
 	int length = (int)strlen(d->path);
+	char advice[ADVICE_BYTES];
 
 	while (length > 1 && d->path[length - 1] == '/')
 		length--;
@@ -53,6 +57,8 @@ static int no_snapshot(const struct diesel_dataset *d, struct error *err)
 				 "%s has no " SNAPSHOT_FILE
 				 ": if it is a dataset, rebuild the snapshot with `dieselctl %s %s`",
 				 d->path, snapshot_verb_again(d->shown.dir_fd), d->path);
+	if (container_advise(d->path, advice, sizeof(advice)))
+		return error_set(err, -ENOENT, "%s is not a dataset: %s", d->path, advice);
 	return error_set(err, -ENOENT,
 			 "%s is a folder of files, not a dataset: make one with `dieselctl pack %.*s "
 			 "%.*s.diesel`, and use %.*s.diesel",
@@ -62,10 +68,14 @@ static int no_snapshot(const struct diesel_dataset *d, struct error *err)
 /* Opens the dataset's folder and snapshot. */
 static int open_folder(struct diesel_dataset *d, struct error *err)
 {
+	char advice[ADVICE_BYTES];
+
 	d->shown.dir_fd = open(d->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (d->shown.dir_fd < 0 && errno == EACCES) /* permission to pass through the folder is enough */
 		d->shown.dir_fd = open(d->path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (d->shown.dir_fd < 0) {
+		if (errno == ENOTDIR && container_advise(d->path, advice, sizeof(advice)))
+			return error_set(err, -ENOENT, "%s is not a dataset: %s", d->path, advice);
 		if (errno == ENOTDIR)
 			return error_set(err, -ENOENT, "%s is a file, not a dataset folder", d->path);
 		if (errno == ENOENT)

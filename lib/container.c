@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lib/container.h"
 
-#include <stdbool.h>
-#include <stddef.h>
+#include <dirent.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -33,10 +33,11 @@ static const struct container_kind kinds[] = {
     {"", ".parquet", {"Parquet files", IMPORT("parquet")}},
     {"", ".arrow", {"Arrow files", IMPORT("hf")}},
     {"", ".feather", {"Arrow files", WRITE}},
-    {"", ".mds", {"shards of MosaicML Streaming", IMPORT("mds")}},
+    {"", ".mds", {"shards of MosaicML Streaming", INDEX}},
     {"", ".mds.zstd", {"shards of MosaicML Streaming", IMPORT("mds")}},
     {"shard.0", "", {"shards of MosaicML Streaming", WRITE}},
-    {"chunk-0-", ".bin", {"chunks of LitData", IMPORT("litdata")}},
+    {"chunk-0-", ".zstd.bin", {"chunks of LitData", IMPORT("litdata")}},
+    {"chunk-0-", ".bin", {"chunks of LitData", INDEX}},
     {"", ".beton", {"FFCV datasets", WRITE}},
     {"", ".tfrecord", {"TFRecord files", IMPORT("tfrecord")}},
     {"", ".tfrecords", {"TFRecord files", IMPORT("tfrecord")}},
@@ -76,4 +77,53 @@ const struct container *container_of_path(const char *path)
 		if (is_of(&kinds[i], name))
 			return &kinds[i].container;
 	return NULL;
+}
+
+static const struct container *container_in_folder(const char *path)
+{
+	const struct container *found = NULL;
+	DIR *folder = opendir(path);
+
+	for (const struct dirent *e; folder && !found && (e = readdir(folder));)
+		found = e->d_name[0] == '.' ? NULL : container_of_path(e->d_name);
+	if (folder)
+		closedir(folder);
+	return found;
+}
+
+bool container_advise(const char *path, char *buffer, size_t size)
+{
+	static const char *const words[] = {"dieselctl", "FOLDER", "DATASET"};
+	const struct container *container = container_of_path(path);
+	const char *rest, *by[] = {"`dieselctl", path, path}, *after[] = {"", "", ".diesel"};
+	int length = (int)strlen(path);
+	bool has_command;
+	FILE *text;
+
+	if (!container)
+		container = container_in_folder(path);
+	text = container ? fmemopen(buffer, size, "w") : NULL;
+	if (!text)
+		return false;
+	while (length > 1 && path[length - 1] == '/')
+		length--;
+	fprintf(text, "its samples are in %s, so ", container->what);
+	has_command = strstr(container->instead, words[0]);
+	for (rest = container->instead; *rest;) {
+		size_t i = 0;
+
+		while (i < 3 && strncmp(rest, words[i], strlen(words[i])) != 0)
+			i++;
+		if (i == 3) {
+			fputc(*rest++, text);
+			continue;
+		}
+		fprintf(text, "%.*s%s", i ? length : (int)strlen(by[0]), by[i], after[i]);
+		rest += strlen(words[i]);
+	}
+	if (has_command)
+		fputc('`', text);
+	fclose(text);
+	buffer[size - 1] = '\0';
+	return true;
 }

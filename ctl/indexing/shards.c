@@ -10,6 +10,7 @@
 #include "dataset/external.h"
 #include "lib/array.h"
 #include "lib/cleanup.h"
+#include "lib/container.h"
 
 #define SUFFIX ".tar"
 
@@ -126,6 +127,19 @@ static int check_prefixes(const struct shards *s, struct error *err)
 	return 0;
 }
 
+static int refuse_empty(const char *folder, struct error *err)
+{
+	char advice[400];
+
+	if (container_advise(folder, advice, sizeof(advice)))
+		return error_set(err, -ENODATA, "there are no *.tar files in %s: %s", folder, advice);
+	return error_set(err, -ENODATA,
+			 "there are no *.tar files in %s, and no index.json of MDS or LitData: if each file "
+			 "is one sample, run `dieselctl pack %s "
+			 "DATASET`",
+			 folder, folder);
+}
+
 int shards_find(char *const *arguments, size_t n_arguments, struct shards *ret, struct error *err)
 {
 	struct shards s = {0};
@@ -145,9 +159,7 @@ int shards_find(char *const *arguments, size_t n_arguments, struct shards *ret, 
 						: add(&s, path, strrchr(path, '/') + 1, err);
 	}
 	if (r == 0 && s.n == 0)
-		r = error_set(err, -ENODATA,
-			      "there are no *.tar files in %s, and no index.json of MDS or LitData",
-			      arguments[0]);
+		r = refuse_empty(arguments[0], err);
 	if (r == 0) {
 		qsort(s.all, s.n, sizeof(*s.all), compare_paths);
 		r = check_prefixes(&s, err);

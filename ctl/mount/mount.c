@@ -206,9 +206,11 @@ static int make_session(struct mounted *m, struct error *err)
 	if (fuse_session_mount(m->session, o->where) < 0)
 		return error_set(err, -EIO,
 				 "cannot mount at %s: check that FUSE is installed (/dev/fuse, and "
-				 "fusermount3 without root), and that the folder is yours%s",
+				 "fusermount3 without root)%s",
 				 o->where,
-				 o->allow_other ? ", and does /etc/fuse.conf have user_allow_other" : "");
+				 o->allow_other ? ", that the folder is yours, and that /etc/fuse.conf has "
+						  "user_allow_other"
+						: ", and that the folder is yours");
 	return 0;
 }
 

@@ -14,6 +14,7 @@
 #include "dataset/chunk.h"
 #include "lib/cleanup.h"
 #include "lib/clock.h"
+#include "lib/container.h"
 #include "lib/text.h"
 #include "lib/units.h"
 #include "lib/zstd_frame.h"
@@ -154,6 +155,7 @@ static int choose_filter(struct tar *t)
 
 static int open_archive(struct tar *t, struct error *err)
 {
+	char advice[400];
 	int r;
 
 	t->archive = archive_read_new();
@@ -170,6 +172,8 @@ static int open_archive(struct tar *t, struct error *err)
 		return error_set(err, -EBADMSG,
 				 "%s is compressed, and either damaged or cut off, or not a tar archive",
 				 t->name);
+	if (container_advise(t->name, advice, sizeof(advice)))
+		return error_set(err, -EBADMSG, "%s is no tar archive: %s", t->name, advice);
 	return error_set(
 	    err, -EBADMSG,
 	    "%s is neither a folder nor a tar archive, uncompressed or compressed by gzip or zstd", t->name);

@@ -108,7 +108,7 @@ static int compare(const struct external *e, uint64_t bytes, uint64_t stamp, str
 	if (bytes != e->range.source_bytes)
 		return error_set(
 		    err, -ESTALE,
-		    "%s has changed since it was indexed (%llu bytes, then %llu): index it again "
+		    "%s has changed since it was indexed (it has %llu bytes, and had %llu): index it again "
 		    "with `dieselctl index`",
 		    e->name, (unsigned long long)bytes, (unsigned long long)e->range.source_bytes);
 	if (stamp != e->range.stamp)

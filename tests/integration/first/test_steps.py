@@ -33,6 +33,31 @@ class FirstSteps(Newcomer):
         with self.assertRaisesRegex(FileNotFoundError, "1.txt is a file, not a dataset folder"):
             diesel_loader.Dataset(self.photos / "cat" / "1.txt")
 
+    def test_files_of_other_formats(self):
+        """Each message names the command that reads them, and no other message leads to it."""
+        for name, command in (("pq/a.parquet", "pack parquet:{0} {0}.diesel"), ("db.lmdb/data.mdb", "index {0} --output {0}.diesel"),
+                              ("m/shard.00000.mds", "index {0} --output {0}.diesel"), ("x.zip", "index {0} --output {0}.diesel")):
+            file = pathlib.Path(self.top, name)
+            file.parent.mkdir(exist_ok=True)
+            file.write_bytes(b"PK")
+            place = pathlib.Path(self.top, name.partition("/")[0])
+            with self.assertRaises(FileNotFoundError) as caught:
+                diesel_loader.Dataset(place)
+            self.assertEqual(commands(caught.exception.strerror), [f"{CTL} {command.format(place)}"])
+        for words in (("index", f"{self.top}/pq", "--output", f"{self.top}/o"), ("pack", f"{self.top}/x.zip", f"{self.top}/o")):
+            self.assertIn(".diesel`", self.ctl(*words, check=1).stderr)
+        told = self.ctl("index", self.photos, "--output", f"{self.top}/o", check=1).stderr
+        self.assertIn(f"pack {self.photos} DATASET`", told)
+
+    def test_create_names_its_own_argument(self):
+        for append in (False, False, True):
+            try:
+                with diesel_loader.create(f"{self.top}/made.diesel", append=append) as writer:
+                    writer.put(f"{append}", b"1")
+            except FileExistsError as error:
+                self.assertIn("pass append=True to add to it", str(error))
+        self.assertEqual(writer.version, 2)
+
     def test_a_lost_snapshot(self):
         self.ctl("pack", self.photos, f"{self.photos}.diesel")
         os.remove(f"{self.photos}.diesel/snapshot")

@@ -69,7 +69,7 @@ def encoded(value: Any) -> tuple[int, Any]:
         return native.FIELD_IMAGE, _png(value)
     if isinstance(value, (dict, list, tuple)):
         return native.FIELD_JSON, json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-    raise TypeError(f"it is a {type(value).__name__}, but fields are bytes, str, int, float, bool, None, arrays, tensors, PIL images, or "
+    raise TypeError(f"it is of type {type(value).__name__}, but fields are bytes, str, int, float, bool, None, arrays, tensors, PIL images, or "
                     "lists and dicts that JSON can hold")
 
 

@@ -53,7 +53,11 @@ class Writer:
         flags = (native.WRITER_APPEND if append else 0) | (native.WRITER_DIGESTS if digest else 0) | (native.WRITER_SHARED if shared else 0)
         options = native.WriterOptions(chunk_bytes, flags, zstd or 0, None if meta is None else os.fsencode(meta))
         handle = ctypes.c_void_p()
-        self._call(lib.diesel_writer_open, os.fsencode(self.path), byref(options), byref(handle))
+        try:
+            self._call(lib.diesel_writer_open, os.fsencode(self.path), byref(options), byref(handle))
+        except FileExistsError as error:
+            error.strerror = error.strerror.replace("add --append to add to it and to replace changed files", "pass append=True to add to it")
+            raise
         self._handle = handle
 
     def _call(self, function: Any, *arguments: Any) -> None:

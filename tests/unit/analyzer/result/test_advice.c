@@ -376,7 +376,7 @@ static void test_what_pack_does_not_take_is_not_packed(void **state)
 		     {"/data/shard-000001.tar", "index them in place with dieselctl index"},
 		     {"/data/imagenet.lmdb/data.mdb", "in LMDB files, so index them in place"},
 		     {"/data/train.h5", "in HDF5 files, so write its samples"},
-		     {"/data/shard.00012.mds", "in shards of MosaicML Streaming, so import them"},
+		     {"/data/shard.00012.mds", "in shards of MosaicML Streaming, so index them"},
 		     {"/data/tokens.bin", "each file one sample"}};
 
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)

@@ -432,8 +432,28 @@ class Export(Case):
             end.append(n)
         dataset = diesel_loader.Dataset(self.dataset)
         (out / ".diesel-export.json").write_text(json.dumps({"dataset": dataset.path, "version": dataset.version, "to": "tar", "shard_bytes": 1 << 20, "ends": end}))
-        self.assertEqual(self.exports("tar", "out", "--shard-bytes", "1M")["samples"], 30 - n)
+        told = self.exports("tar", "out", "--shard-bytes", "1M")
+        self.assertEqual((told["samples"], told["samples_before"]), (30 - n, n))
         self.assertEqual(subprocess.run(["diff", "-r", self.folder / "whole", out], check=False).returncode, 0)
+
+    def test_an_export_to_a_full_disk_names_the_folder_and_continues(self):
+        with diesel_loader.create(self.dataset) as writer:
+            for i in range(30):
+                writer.put(str(i), {"data": numpy.random.default_rng(i).bytes(200_000)})
+        for to in ("tar", "parquet"):
+            disk = self.folder / f"disk-{to}"
+            disk.mkdir()
+            if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3M", "tmpfs", disk], stderr=subprocess.DEVNULL, check=False).returncode != 0:
+                self.skipTest("may not mount")
+            try:
+                words = ("export", self.dataset, disk / "out", "--to", to, "--shard-bytes", "1M")
+                self.refuses(f"{disk}/out.*: No space left on device", *words, dataset=False)
+                subprocess.run(["mount", "-o", "remount,size=64M", disk], check=True)
+                done = run(*words)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertIn("samples exported before", done.stdout)
+            finally:
+                subprocess.run(["umount", disk], check=True)
 
     def test_formats_that_cannot_hold_the_dataset(self):
         with diesel_loader.create(self.dataset) as writer:

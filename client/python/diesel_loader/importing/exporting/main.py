@@ -4,6 +4,7 @@ behind the last complete one."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import time
@@ -47,7 +48,7 @@ class State:
                 raise Refused(f"{folder}: an interrupted export is there, with other arguments ({stored}); continue that one, or empty the folder")
             self.what = stored
             return
-        if os.listdir(folder):
+        if set(os.listdir(folder)) - {f"{STATE}.tmp"}:  # which a full disk may have left
             raise Refused(f"{folder}: is not empty; choose an empty or new folder")
         self.save()
 
@@ -72,13 +73,19 @@ def export(argv: list[str]) -> int:
     if not has_fields and to in ("mds", "parquet"):
         raise Refused(f"{path}: its samples are files without fields; use --to tree or tar")
     what = {"dataset": dataset.path, "version": dataset.version, "to": to, "shard_bytes": int(shard_bytes)}
-    result = _run(dataset, folder, what)
+    try:
+        result = _run(dataset, folder, what)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or error.filename:
+            raise
+        raise Refused(f"{folder}: {os.strerror(error.errno)}; the same command continues when there is space") from None
     seconds = time.monotonic() - begin
     if form == "json":
         print(json.dumps({"schema": "diesel.export/1", **result, "seconds": round(seconds, 3)}))
     else:
+        before = f"; {console.count(result['samples_before'], 'sample')} exported before" if result["samples_before"] else ""
         print(f"exported {console.count(result['samples'], 'sample')}, {console.size(result['bytes'])}, to {console.count(result['shards'], 'shard')} in {seconds:.1f} s: "
-              f"{result['bytes'] / 1e6 / seconds:.1f} MB/s")
+              f"{result['bytes'] / 1e6 / seconds:.1f} MB/s{before}")
     return 0
 
 
@@ -93,11 +100,11 @@ def _run(dataset: Dataset, folder: str, what: dict[str, Any]) -> dict[str, Any]:
     if what["to"] == "tree":
         n_bytes = tree.write(dataset, folder, os.path.join(folder, STATE), _shown(dataset, 0))
         state.end()
-        return {"samples": len(dataset), "bytes": n_bytes, "shards": 0}
+        return {"samples": len(dataset), "samples_before": 0, "bytes": n_bytes, "shards": 0}
     shards: Shards = tar.Tar(dataset) if what["to"] == "tar" else tables.Parquet(dataset)
     n_bytes = _write(dataset, folder, state, shards, first)
     state.end()
-    return {"samples": len(dataset) - first, "bytes": n_bytes, "shards": len(state.ends)}
+    return {"samples": len(dataset) - first, "samples_before": first, "bytes": n_bytes, "shards": len(state.ends)}
 
 
 def _write(dataset: Dataset, folder: str, state: State, shards: Shards, first: int) -> int:

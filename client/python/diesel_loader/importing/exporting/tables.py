@@ -152,7 +152,7 @@ def write_mds(dataset: Dataset, folder: str, shard_bytes: int, rows: Iterator[Sa
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
-    return {"samples": n, "bytes": n_bytes, "shards": sum(name.startswith("shard") for name in os.listdir(folder))}
+    return {"samples": n, "samples_before": 0, "bytes": n_bytes, "shards": sum(name.startswith("shard") for name in os.listdir(folder))}
 
 
 def _umask() -> int:

@@ -6,6 +6,7 @@ import io
 import time
 
 from . import errors, native
+from .fields.encode import is_image
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,16 +118,30 @@ class Assembly:
     def sample(self, data, number, label, is_view=False):
         """Returns (sample, label) after loader and transforms, or (sample, label, number). is_view: data must not be written to. An
         exception from these functions names the sample."""
+        called = "loader"
         try:
             sample = self.decoded.finish(data) if self.decoded else self._load(data, number, is_view)
             if self.transform and not self.decoded:
+                called = "transform"
                 sample = self.transform(sample)
             if self.target_transform:
+                called = "target_transform"
                 label = self.target_transform(label)
         except Exception as error:
-            errors.name(error, self._named(number))
+            errors.name(error, self._named(number) + self._hint(called, error, data, number))
             raise
         return (sample, label, number) if self.return_ids else (sample, label)
+
+    def _hint(self, called, error, data, number):
+        """Returns what may explain an error of a function of the user's: it got the stored bytes, as an array."""
+        if called == "loader" and self.loader and isinstance(error, TypeError) and "bytes" in str(error):
+            return ", whose bytes the loader gets as an array of uint8" + ("; call data.numpy() for an object like bytes" if self.arrays.of_torch else "")
+        if called != "transform" or self.loader or self.decoded or self._is_image(number) or not is_image(bytes(data[:12].tolist())):
+            return ""
+        return ", of which the transform gets the stored bytes: decode images with decode=Decode(loader=pil_loader)"
+
+    def _is_image(self, number):
+        return self.dataset.sample_path(number).lower().endswith(IMAGE_EXTENSIONS)
 
     def _named(self, number):
         try:
@@ -137,8 +152,7 @@ class Assembly:
     def _load(self, data, sample, is_view):
         """Samples lie in read-only memory of dieseld: writing there would end the process with SIGSEGV. So functions
         and the user get copies."""
-        is_image = not self.loader and self.transform and self.dataset.sample_path(sample).lower().endswith(IMAGE_EXTENSIONS)
-        if is_image or self.loader is pil_loader:
+        if (not self.loader and self.transform and self._is_image(sample)) or self.loader is pil_loader:
             return pil_loader(data)
         if is_view:
             data = self.arrays.copy(data)

@@ -42,6 +42,10 @@ def mean(picture):
     return numpy.asarray(picture).mean()
 
 
+def mean_of_pixels(picture):
+    return picture.getpixel((0, 0))
+
+
 def negative(value):
     return -value
 
@@ -206,6 +210,20 @@ class Transformed(Case):
             self.assertIsInstance(batch["raw"][0], bytes)
             loader = self.loader(module, "raw", decode=Decode(loader={"raw": len}), num_workers=0)
             self.assertEqual(sorted(itertools.chain.from_iterable(b["raw"].tolist() for b in loader)), [2 * k for k in range(N)])
+
+    def test_an_error_of_a_function_says_what_it_got(self):
+        """Checks hints for functions that do not fit what samples are."""
+        plain = f"{self.path}-plain"
+        with diesel_loader.create(plain) as writer:
+            writer.put("0", image(1))
+        for module in MODULES:
+            with self.assertRaisesRegex(AttributeError, "gets all fields as a dict: for one field, use transform={'image': ...}"):
+                next(iter(self.loader(module, "image", "n", transform=mean_of_pixels, num_workers=0)))
+            with self.assertRaisesRegex(AttributeError, r"decode images with decode=Decode\(loader=pil_loader\)"):
+                next(iter(module.DataLoader(plain, transform=mean_of_pixels, num_workers=0)))
+        if of_torch:
+            with self.assertRaisesRegex(TypeError, r"call data.numpy\(\) for an object like bytes"):
+                next(iter(of_torch.DataLoader(plain, decode=Decode(loader=io.BytesIO), num_workers=0)))
 
     def test_an_error_names_the_sample(self):
         for module in MODULES:

@@ -170,6 +170,7 @@ class FieldAssembly(assembly.Assembly):
     def finish(self, sample: dict[str, Any], images: Any, number: int, label: int, data: Any = None) -> Any:
         """Returns the sample after loader and transforms. images: the names of its fields that are images. data: the field that dieseld
         has decoded. An exception from these functions names the sample."""
+        of_all = False
         try:
             if self.target_transform:
                 sample[LABEL] = self.target_transform(label)
@@ -180,9 +181,11 @@ class FieldAssembly(assembly.Assembly):
                     sample[name] = self.decoded.finish(data)
                 elif name not in SPECIAL:
                     sample[name] = self._value(name, value, name in images)
-            return self.transform(sample) if self.transform and not isinstance(self.transform, dict) else sample
+            of_all = self.transform is not None and not isinstance(self.transform, dict)
+            return self.transform(sample) if of_all else sample
         except Exception as error:
-            errors.name(error, self._named(number))
+            hint = f", of which the transform gets all fields as a dict: for one field, use transform={{{(sorted(images) or list(sample))[0]!r}: ...}}"
+            errors.name(error, self._named(number) + (hint if of_all and isinstance(error, (AttributeError, TypeError)) else ""))
             raise
 
     def _value(self, name: str, value: Any, is_image: bool) -> Any:

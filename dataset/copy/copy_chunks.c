@@ -125,8 +125,9 @@ static int check_source(struct run *c, const struct meta_chunk *chunk, const str
 	pthread_mutex_unlock(&c->lock);
 	if (r < 0)
 		return error_errno(err, r, "cannot copy");
-	/* Makers may differ from chunk to chunk. */
-	return r ? external_check_others(source, err) : external_check(source, err);
+	if (r > 0) /* checked by now, but for another maker */
+		return external_check_others(source, err);
+	return external_check(source, err);
 }
 
 static int check_samples(const struct run *c, const struct meta_chunk *chunk, const struct chunk_view *view,

@@ -67,7 +67,8 @@ static int list_chunks(struct copy_source *s, struct error *err)
 	return r;
 }
 
-/* Finds the chunks that refer to other files. Those without a live sample may refer to a state that is gone.
+/* Finds the chunks that refer to other files. A chunk without a live sample may refer to a state that is
+ * gone.
  */
 static int find_outside(struct copy_source *s, const struct snapshot *snapshot, struct error *err)
 {

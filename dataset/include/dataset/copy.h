@@ -37,7 +37,7 @@ struct copy_result {
 	uint64_t n_resumed; /* chunks that an earlier run has copied */
 	bool is_renamed;    /* dataset_move(): nothing was copied */
 	uint64_t n_outside; /* samples that stay in files which the dataset refers to */
-	uint64_t n_sources; /* these files, each of which is as it was indexed */
+	uint64_t n_sources; /* files with such samples, each as it was indexed */
 	char source[256];   /* one of them, cut off if it is longer */
 };
 

@@ -155,7 +155,7 @@ def conclude(before, after):
         fetch = [100 * r["shares"]["fetch_stall"] for r in (report_a, report_b)]
         print(f"Result: the wait for storage went from {fetch[0]:.0f} % of the time to {fetch[1]:.0f} %, "
               f"the whole wait for data from {waits[0]:.0f} % to {waits[1]:.0f} %.")
-        print(f"Full reports: diesel-analyze report {WORK}/plain.db   (and diesel.db)")
+        print(f"Full reports: {support.program('diesel-analyze')} report {WORK}/plain.db   (and diesel.db)")
     print("In train.py only the loader line differs:")
     print("  - DataLoader(ImageFolder(data, transform), batch_size, shuffle=True, num_workers=2)")
     print("  + diesel_loader.torch.DataLoader(data, batch_size, shuffle=True, transform=transform, num_workers=2)")

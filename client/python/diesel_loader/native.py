@@ -38,7 +38,7 @@ def open_library() -> tuple[ctypes.CDLL, str]:
         library = ctypes.CDLL(found)
     except OSError as error:
         if found == SYSTEM_LIBRARY:
-            raise ImportError(f"{LIBRARY} not found ({error}): install diesel-loader with pip, or the system's package "
+            raise ImportError(f"{LIBRARY} not found ({error}): install diesel_loader's wheel with pip, or the system's package "
                               "diesel, or set DIESEL_LIB to the folder of the library") from None
         raise ImportError(f"cannot load {found} ({error}): {remedy}; {_what_fits()}") from None
     if not hasattr(library, "diesel_version"):

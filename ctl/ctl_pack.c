@@ -276,8 +276,33 @@ static void tell_missing(struct pack_context *c)
 	ctl_warn(c->verb, text.text);
 }
 
+/* Numbers must be written as those of the samples that are there. A dataset that cannot be opened is reported
+ * by the writer. */
+static void take_digits(struct labels_options *l, const char *path)
+{
+	_cleanup_(dataset_closep) struct dataset *d = NULL;
+	const char *name;
+	size_t length, n;
+
+	if (dataset_open_version(path, 0, &d, NULL) < 0)
+		return;
+	for (uint32_t i = 0; i < snapshot_info(dataset_snapshot(d))->n_classes; i++) {
+		if (snapshot_class_name(dataset_snapshot(d), i, &name, &length) < 0)
+			continue;
+		for (n = 0; n < length && name[n] >= '0' && name[n] <= '9'; n++)
+			continue;
+		/* Folders may have numbers of several lengths. */
+		if (n < length || (l->digits_of && n >= l->digits))
+			continue;
+		l->digits_of = path;
+		l->digits = n;
+	}
+}
+
 static int read_labels(struct pack_context *c, struct error *err)
 {
+	if (c->options.append)
+		take_digits(&c->label_options, c->options.dataset);
 	c->label_options.source = c->options.source;
 	c->label_options.skips_missing = c->options.skip_unreadable;
 	c->label_options.can_skip = !c->is_tar;
@@ -436,7 +461,8 @@ static const struct option_row pack_rows[] = {
 	 "Takes the classes from a table, which is CSV or TSV with a first line of column names, or JSON "
 	 "lines (.jsonl). A row names a file below SOURCE, with or without its ending, and its label, which "
 	 "is a name or a whole number. A sample's path is CLASS/FILE. Whole numbers get zeros in front, so "
-	 "that classes are numbered in their order. Files without a row are left out, with a line. A row "
+	 "that classes are numbered in their order; with --append, as many as the classes there. Files "
+	 "without a row are left out, with a line. A row "
 	 "without a file is an error, unless --skip-unreadable is given."},
     {"label", option_set_string, AT(label_options.label_column), .value = "COLUMN",
      .help = "column of the labels (default: label, or the only other one)"},

@@ -330,6 +330,12 @@ static int take_numbers(struct labels *l, struct error *err)
 			   fraction->class, err);
 	if (n_whole < l->n)
 		return 0;
+	if (l->options->digits_of && digits > l->options->digits)
+		return error_set(
+		    err, -EINVAL,
+		    "%s has labels of %zu digits, but the classes of %s have %zu, so that the same "
+		    "label would be two classes: pack all files into a new dataset",
+		    l->options->table, digits, l->options->digits_of, l->options->digits);
 	for (size_t i = 0; i < l->n; i++)
 		pad(l->rows[i].class, digits);
 	r = compare_with_numbers(l);

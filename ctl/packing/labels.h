@@ -14,11 +14,12 @@
 #include "dataset/survey.h"
 
 struct labels_options {
-	const char *table;            /* *.csv, *.tsv or *.jsonl */
-	const char *path_column;      /* NULL: file_name, else the first */
-	const char *label_column;     /* NULL: label, else the only other one */
-	const char *source;           /* of the files */
-	size_t digits;                /* least length of a class that is a whole number */
+	const char *table;        /* *.csv, *.tsv or *.jsonl */
+	const char *path_column;  /* NULL: file_name, else the first */
+	const char *label_column; /* NULL: label, else the only other one */
+	const char *source;       /* of the files */
+	size_t digits;            /* least length of a class that is a whole number */
+	const char *digits_of; /* dataset to which files are added, whose numbers have that length; or NULL */
 	bool skips_missing, can_skip; /* rows without a file are left out; the user may choose so */
 };
 

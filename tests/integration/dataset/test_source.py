@@ -155,6 +155,18 @@ class Source(unittest.TestCase):
         shutil.rmtree(self.dataset)
         self.packed(self.source, *self.table("id,kind", "1,0", "2,1", "3,0", "4,2"))
 
+    def test_added_labels_that_are_numbers_are_the_classes_that_are_there(self):
+        self.write("1.jpg", "2.jpg")
+        self.packed(self.source, *self.table("id,kind", *(f"{i},{i - 1}" for i in (1, 2))))
+        self.write("3.jpg")
+        longer = self.table("id,kind", "1,0", "2,1", "3,10", name="longer.csv")
+        self.refused("--append", self.source, self.dataset, *longer, says=f"has labels of 2 digits, but the classes of {self.dataset} have 1")
+        shutil.rmtree(self.dataset)
+        dieselctl("pack", self.source, self.dataset, *longer)
+        self.write("4.jpg")
+        dieselctl("pack", "--append", self.source, self.dataset, *self.table("id,kind", "1,0", "2,1", "3,10", "4,1"))
+        self.assertEqual(names(self.dataset), ["00/1.jpg", "01/2.jpg", "01/4.jpg", "10/3.jpg"])
+
     def test_rows_and_files_that_do_not_fit_are_named(self):
         self.write("1.jpg", "2.jpg", "2.png", "3.jpg")
         for lines, says in ((("f,l", "1,a", "9,b"), "1 of 2 rows of .* name no file of .*, such as '9' in line 3: correct the rows, or add --skip-unreadable"),

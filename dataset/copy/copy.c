@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "dataset/chunk_id.h"
@@ -130,6 +131,9 @@ int copy_of_source(const struct copy_options *o, const struct copy_source *s, st
 	_cleanup_(freep) char *meta_url = NULL;
 	_cleanup_(closep) int to_fd = -EBADF;
 	struct writer *w = NULL;
+	struct timespec began;
+
+	clock_gettime(CLOCK_REALTIME_COARSE, &began); /* the clock of files */
 	int r = backend_is_elsewhere(o->to) ? 0 : make_folder(s, o->to, err);
 
 	if (r == 0)
@@ -144,7 +148,7 @@ int copy_of_source(const struct copy_options *o, const struct copy_source *s, st
 		to_fd = fcntl(w->dir_fd, F_DUPFD_CLOEXEC, 0);
 	writer_free(w); /* which changes the time of the folder */
 	if (to_fd >= 0)
-		copy_attributes(s->place->ops ? -EBADF : s->place->dir_fd, to_fd);
+		copy_attributes(s->place->ops ? -EBADF : s->place->dir_fd, to_fd, &began);
 	return r;
 }
 

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -20,7 +21,21 @@ struct owner {
 	bool is_fixed;
 	uid_t uid;
 	gid_t gid;
+	struct timespec since; /* when the copy began */
 };
+
+/* Another user may rename any file of the caller's into the folder, to get it. So older files, and all where
+ * the file system does not know their age, stay as they are. */
+static bool may_change(int fd, const struct owner *owner)
+{
+	struct statx st;
+
+	return !owner->is_fixed ||
+	       (statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &st) == 0 && st.stx_mask & STATX_BTIME &&
+		(st.stx_btime.tv_sec > owner->since.tv_sec ||
+		 (st.stx_btime.tv_sec == owner->since.tv_sec &&
+		  st.stx_btime.tv_nsec >= (uint32_t)owner->since.tv_nsec)));
+}
 
 static void give(int to, uid_t uid, gid_t gid)
 {
@@ -101,14 +116,16 @@ static void copy_folder(int from_fd, int to_fd, const char *name, const struct o
 
 		if (file >= 0 && (fstat(file, &st) < 0 || !S_ISREG(st.st_mode)))
 			continue;
-		if (copy >= 0 && fstat(copy, &there) == 0 && is_of_dataset(to_fd, &there))
+		if (copy >= 0 && fstat(copy, &there) == 0 && is_of_dataset(to_fd, &there) &&
+		    may_change(copy, owner))
 			copy_to(file, copy, owner);
 	}
 	closedir(dir);
-	copy_to(from, to, owner);
+	if (strcmp(name, ".") == 0 || may_change(to, owner))
+		copy_to(from, to, owner);
 }
 
-void copy_attributes(int from_fd, int to_fd)
+void copy_attributes(int from_fd, int to_fd, const struct timespec *since)
 {
 	struct owner owner = {0};
 	struct stat st;
@@ -116,7 +133,7 @@ void copy_attributes(int from_fd, int to_fd)
 	if (fstat(to_fd, &st) < 0)
 		return;
 	if (st.st_uid != geteuid())
-		owner = (struct owner){.is_fixed = true, .uid = st.st_uid, .gid = st.st_gid};
+		owner = (struct owner){.is_fixed = true, .uid = st.st_uid, .gid = st.st_gid, .since = *since};
 	copy_folder(from_fd, to_fd, "chunks", &owner);
 	copy_folder(from_fd, to_fd, SNAPSHOT_RETAINED_FOLDER, &owner);
 	copy_folder(from_fd, to_fd, ".", &owner);

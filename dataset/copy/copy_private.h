@@ -3,6 +3,8 @@
 
 /* Definitions that the files of this folder share. */
 
+#include <time.h>
+
 #include "dataset/backend.h"
 #include "dataset/change.h"
 #include "dataset/chunk/buffer.h"
@@ -77,6 +79,6 @@ int copy_chunks(const struct copy_options *o, const struct copy_source *s, struc
 int copy_publish(const struct copy_options *o, const struct copy_source *s, struct writer *w,
 		 struct copy_result *result, struct error *err);
 /* Gives the files of a folder owner, mode, access control list and times of those with the same names in the
- * other, as far as the caller may. A folder of another user stays that user's, who gets all files in it.
- * from_fd < 0: only this. */
-void copy_attributes(int from_fd, int to_fd);
+ * other, as far as the caller may. A folder of another user stays that user's, who gets the files that were
+ * made in it since then (CLOCK_REALTIME_COARSE). from_fd < 0: only this. */
+void copy_attributes(int from_fd, int to_fd, const struct timespec *since);

@@ -374,6 +374,12 @@ class Life(Case):
         run("copy", dataset, str(to))
         self.assertEqual(secret.stat().st_uid, 0)
         (to / "meta.db-journal").unlink()
+        # Nor is one that this user has moved there out of another folder.
+        secret.chmod(0o600)
+        moved = secret.rename(to / "chunks" / "secret")
+        run("copy", dataset, str(to))
+        self.assertEqual(moved.stat().st_uid, 0)
+        moved.unlink()
         ENGINE.env["TMPDIR"], before = "/tmp", ENGINE.env["TMPDIR"]
         done = run("rm", str(to), "class0/new", user=OTHER, group=OTHER, extra_groups=[])
         ENGINE.env["TMPDIR"] = before

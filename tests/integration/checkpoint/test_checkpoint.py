@@ -127,6 +127,20 @@ class Written(Equal, Case):
             mapped = torch.load(os.path.join(path, "state.pt"), weights_only=True, mmap=True)
             self.assert_equal(mapped["large"], state["large"])
 
+    def test_views_of_one_memory_keep_their_types(self):
+        """torch.save() refuses them, and torch.load() would give all of them the type of the first."""
+        numbers, halves = torch.arange(8.) - 0.5, torch.arange(6).bfloat16()
+        complexes = torch.complex(numbers, -numbers)
+        state = {"a": numbers, "bits": numbers.view(torch.int32)[2:], "c": complexes, "parts": torch.view_as_real(complexes), "half": halves,
+                 "conj": complexes.conj(), "bytes": halves.view(torch.uint8)[3:]}
+        if hasattr(torch, "float8_e4m3fn"):
+            state |= {"float8": numbers.to(torch.float8_e4m3fn), "uint16": numbers.int().to(torch.uint16)}
+        found = read(self.saved(state))
+        found["float8"], state["float8"] = (s.get("float8", numbers).float() for s in (found, state))
+        for name, tensor in state.items():
+            self.assertEqual(found[name].dtype, tensor.dtype, name)
+            self.assertTrue(torch.equal(found[name], tensor), name)
+
     def test_a_state_that_cannot_be_read_safely_is_refused_at_once(self):
         with self.assertRaisesRegex(TypeError, r"weights_only=True\) would refuse it.*pass tensors, numbers"):
             self.saved({"what": pathlib.Path("/")})

@@ -47,7 +47,7 @@ class Pickled:
     def __init__(self, state: object) -> None:
         self.storages: list = []
         self._typed: list = []
-        self._keys: dict[int, int] = {}
+        self._keys: dict[tuple[int, Any], int] = {}
         file = io.BytesIO()
         pickler = pickle.Pickler(file, protocol=2)
         pickler.persistent_id = self._persistent_id  # type: ignore[method-assign]
@@ -67,11 +67,12 @@ class Pickled:
             kind = getattr(torch, name)
         else:
             storage, kind, n = obj, torch.serialization.normalize_storage_type(type(obj)), obj.nbytes()
-        # Without memory, such as the storage of an empty tensor, every one has the address 0.
-        key = self._keys.setdefault(storage._cdata, len(self.storages))
+        # Without memory, such as the storage of an empty tensor, every one has the address 0. torch.load() gives all tensors
+        # of a storage the type of the first: views of another type get a copy of their own.
+        key = self._keys.setdefault((storage._cdata, kind), len(self.storages))
         if key == len(self.storages):
             self.storages.append(storage)
-            self._typed.append(obj)
+            self._typed.append(obj if typed or _IS_OLD else torch.storage.TypedStorage(wrap_storage=obj, dtype=torch.uint8, _internal=True))
         return ("storage", kind, str(key), torch.serialization.location_tag(storage), n)
 
     def check(self) -> None:

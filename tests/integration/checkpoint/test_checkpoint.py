@@ -147,6 +147,14 @@ class Written(Equal, Case):
         with self.assertRaisesRegex(TypeError, "'step' twice"):
             self.saved({"step": 1})
 
+    def test_a_state_that_can_later_not_be_read_safely_is_not_written(self):
+        with Checkpointer(self.folder, state=lambda: {"best": torch.ones(2)}) as checkpointer:
+            checkpointer.save(best_of=1.5)
+            checkpointer.save(best_of=pathlib.PurePosixPath("/"))   # as a metric that became an array of NumPy
+            self.said(r"checkpoint of step 0 is not written: .*weights_only=True\) would refuse it.*Training goes on")
+            self.assertEqual(checkpointer.restore().state["best_of"], 1.5)
+        self.assertEqual(len(self.names()), 1)
+
     def test_arguments_that_cannot_work(self):
         model, _ = trained()
         for options, said in (({"every": "often"}, 'neither "auto" nor'), ({"every": 0}, "from 1 on"), ({"overhead": 3.5}, "such as 0.035"),

@@ -34,6 +34,10 @@ class Restored(NamedTuple):
     state: dict[str, Any]
 
 
+class _Unreadable(Exception):
+    """The text is for the user."""
+
+
 class Checkpointer:
     """Writes checkpoints of a training job as often as a bound on their cost allows.
 
@@ -74,7 +78,8 @@ class Checkpointer:
         self._writing: dict[str, Any] | None = None
         self._n_failed, self._refused = 0, False
         self._last_end: float | None = None
-        self._checked = self._prepared = False
+        self._checked: set[Any] = set()     # kinds of values that torch.load() is known to read
+        self._prepared = False
         self._pid = os.getpid()
         self._first_is_due = WARM_UP + PROFILED
         os.makedirs(self._folder, exist_ok=True)
@@ -219,12 +224,23 @@ class Checkpointer:
         if ranks.size() > 1:
             return
         try:
-            pickled = Pickled(self._state(values))
-            pickled.check()
+            pickled = self._pickled(self._state(values))
             self._saver.prepare(pickled.bound())
-            self._checked = True
         except MemoryError as error:
             self._fail(str(error), None)
+
+    def _pickled(self, state):
+        """Raises TypeError at the first checkpoint, and _Unreadable at a later one that torch.load() would refuse."""
+        pickled = Pickled(state)
+        if not pickled.kinds <= self._checked:
+            try:
+                pickled.check()
+            except TypeError as error:
+                if self._checked:
+                    raise _Unreadable(error) from None
+                raise
+            self._checked |= pickled.kinds
+        return pickled
 
     def _save(self, values):
         begin = time.monotonic()
@@ -241,13 +257,10 @@ class Checkpointer:
             else:
                 order["name"], order["file"] = folders.name_of(self._number, self._n), folders.STATE
                 order["remove"] = self._to_remove()
-                pickled = Pickled(state)
-                if not self._checked:
-                    pickled.check()
-                    self._checked = True
+                pickled = self._pickled(state)
                 self._saver.send(order, self._saver.take(pickled.bound(), pickled.fill, _optimized(self._objects)))
             self._writing = order
-        except (Ended, OSError, MemoryError) as error:
+        except (Ended, OSError, MemoryError, _Unreadable) as error:
             self._fail(_how(error), order)
         self._measured.snapshot(time.monotonic() - begin)
 

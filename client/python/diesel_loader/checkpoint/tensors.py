@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import sys
+import types
 from typing import Any
 
 import torch
@@ -41,18 +42,29 @@ def load(path: str) -> dict:
     return torch.load(path, map_location="cpu", weights_only=True)
 
 
+class _Pickler(pickle.Pickler):
+    def __init__(self, file: io.BytesIO, persistent_id: Any) -> None:
+        super().__init__(file, protocol=2)
+        self.persistent_id = persistent_id  # type: ignore[method-assign]
+        self.kinds: set[Any] = set()
+
+    def reducer_override(self, obj: Any) -> Any:
+        self.kinds.add(obj if isinstance(obj, (type, types.FunctionType, types.BuiltinFunctionType)) else type(obj))
+        return NotImplemented
+
+
 class Pickled:
-    """data: the pickle. storages: those of its tensors, in the order of their keys, still at their place."""
+    """data: the pickle. storages: those of its tensors, in the order of their keys, still at their place. kinds: the types and
+    functions on which it depends whether torch.load() reads it."""
 
     def __init__(self, state: object) -> None:
         self.storages: list = []
         self._typed: list = []
         self._keys: dict[tuple[int, Any], int] = {}
         file = io.BytesIO()
-        pickler = pickle.Pickler(file, protocol=2)
-        pickler.persistent_id = self._persistent_id  # type: ignore[method-assign]
+        pickler = _Pickler(file, self._persistent_id)
         pickler.dump(state)
-        self.data = file.getvalue()
+        self.data, self.kinds = file.getvalue(), pickler.kinds
 
     def _persistent_id(self, obj):
         typed = isinstance(obj, torch.storage.TypedStorage)

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests checkpoints of several ranks, and the storage writer for torch.distributed.checkpoint."""
 import os
+import pathlib
 import resource
 import time
 import traceback
 import unittest
+import unittest.mock
 import warnings
 
 import checkpoint_support
@@ -19,7 +21,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from diesel_loader.checkpoint import Checkpointer, Writer
+from diesel_loader.checkpoint import Checkpointer, Writer, folder, memory
 
 warnings.filterwarnings("ignore", message="torch.distributed is disabled")
 N_RANKS = 2
@@ -118,11 +120,17 @@ class Ranks(Case):
                 checkpointer.wait()
                 self.said("rank 1 has not written its part: .*File too large" if rank == 0 else "__1_0.distcp: File too large")
                 resource.prlimit(saver_of(os.getpid()), resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+                if rank == 1:
+                    checkpointer._saver._memory = None   # as if the state had grown
+                with unittest.mock.patch.object(memory, "_check_free", side_effect=MemoryError("none is free") if rank == 1 else None):
+                    checkpointer.save()
+                checkpointer.wait()
+                self.said("step 0 is not written: rank 1: none is free")
                 checkpointer.save()
                 checkpointer.wait()
                 self.assertEqual(self.lines, [])
         self.ranks(run)
-        self.assertEqual(self.names(), ["000001-step-0", "000003-step-0"])
+        self.assertEqual(self.names(), ["000001-step-0", "000004-step-0"])
 
 
 class Writing(Case):
@@ -157,6 +165,19 @@ class Writing(Case):
         self.check(os.path.join(self.folder, "step-2"))
         self.assertLess(os.stat(os.path.join(self.folder, "step-2", "__0_0.distcp")).st_size, 1 << 20)   # of a part, only the part
         self.assertEqual(self.names(), ["step-0", "step-1", "step-2"])
+
+    def test_what_a_killed_save_has_left_is_not_taken_for_this_one_s(self):
+        for attempt in ("", ".0123456789abcdef0123456789abcdef"):
+            part = os.path.join(self.folder, f".step-1{attempt}.part")
+            os.makedirs(part)
+            for name, data in (("__0_0.distcp", b"old"), (".rank-0.json", folder.manifest({"name": "__0_0.distcp", "sums": [[3, 0]]}))):
+                pathlib.Path(part, name).write_bytes(data)
+        writer = Writer(os.path.join(self.folder, "step-1"))
+        self.addCleanup(writer.close)
+        dcp.save(self.state, storage_writer=writer)
+        writer.wait()
+        self.check(os.path.join(self.folder, "step-1"))
+        self.assertEqual(self.names(), ["step-1"])
 
     def test_async_save_copies_once_and_returns_after_it(self):
         writer = Writer(os.path.join(self.folder, "step-1"))

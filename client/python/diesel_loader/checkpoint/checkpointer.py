@@ -91,7 +91,7 @@ class Checkpointer:
     def _look_around(self):
         """Removes what killed jobs left half-written. Returns the newest number in use."""
         for part in folders.parts(self._folder):
-            log.warning("checkpoint %s is half-written: removed", os.path.join(self._folder, part[1:-len(".part")]))
+            log.warning("checkpoint %s is half-written: removed", os.path.join(self._folder, part[1:].split(".")[0]))
             folders.remove(self._folder, part)
         return max((number for number, _ in folders.numbered(self._folder)), default=0)
 
@@ -249,8 +249,7 @@ class Checkpointer:
         order = {"folder": self._folder, "name": None, "number": self._number, "rank": ranks.rank(), "later": ranks.size() > 1,
                  "spread_s": self._spread(), "remove": [],
                  "about": {"number": self._number, STEP: self._n, "ranks": ranks.size(), "written": time.time(), "kind": "torch"}}
-        self._last_save = self._n
-        self._writing = None
+        self._last_save, self._writing = self._n, order
         try:
             if ranks.size() > 1:
                 self._save_ranks(state, order)
@@ -259,7 +258,6 @@ class Checkpointer:
                 order["remove"] = self._to_remove()
                 pickled = self._pickled(state)
                 self._saver.send(order, self._saver.take(pickled.bound(), pickled.fill, _optimized(self._objects)))
-            self._writing = order
         except (Ended, OSError, MemoryError, _Unreadable) as error:
             self._fail(_how(error), order)
         self._measured.snapshot(time.monotonic() - begin)

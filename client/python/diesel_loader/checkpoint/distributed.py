@@ -3,6 +3,7 @@
 whole state."""
 from __future__ import annotations
 
+import dataclasses
 import io
 import logging
 import os
@@ -15,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint._nested_dict import flatten_state_dict, unflatten_state_dict
-from torch.distributed.checkpoint.filesystem import FileSystemReader, _StorageInfo, _StoragePrefix
+from torch.distributed.checkpoint.filesystem import FileSystemReader, _StorageInfo
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata, StorageMeta
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItemType
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
@@ -28,6 +29,13 @@ from .snapshot import Image, Saver
 from .tensors import Pickled
 
 log = logging.getLogger("diesel_loader")
+
+
+@dataclasses.dataclass
+class _Place:
+    """Where a rank writes. attempt: the same on all ranks, and another one in each save."""
+    rank: int
+    attempt: str
 
 
 class _Items:
@@ -116,15 +124,14 @@ class Writer(StorageWriter):
         return plan
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        import dataclasses
+        attempt = uuid.uuid4().hex
         self._n_ranks = len(plans)
-        return [dataclasses.replace(plan, storage_data=_StoragePrefix(f"__{i}_")) for i, plan in enumerate(plans)]
+        return [dataclasses.replace(plan, storage_data=_Place(i, attempt)) for i, plan in enumerate(plans)]
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         self._wait_for_last()
         self._number += 1
-        rank = int(plan.storage_data.prefix[2:-1])
-        self._order = self._ordered(rank, f"{plan.storage_data.prefix}0.distcp")
+        self._order = self._ordered(plan.storage_data, f"__{plan.storage_data.rank}_0.distcp")
         items = _Items(plan, planner, self._order["file"])
         try:
             self._saver.send(self._order, self._saver.take(items.bound(), items.fill))
@@ -153,9 +160,9 @@ class Writer(StorageWriter):
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         return "://" not in os.fspath(checkpoint_id)
 
-    def _ordered(self, rank, file):
+    def _ordered(self, place, file):
         folder, name = os.path.split(self._path)
-        return {"folder": folder, "name": name, "number": self._number, "rank": rank, "later": True, "spread_s": 0.0, "remove": [],
+        return {"folder": folder, "name": name, "number": self._number, "rank": place.rank, "attempt": place.attempt, "later": True, "spread_s": 0.0, "remove": [],
                 "file": file, "about": {"number": self._number, "step": 0, "written": time.time(), "kind": "dcp"}}
 
     # As AsyncStager
@@ -212,8 +219,8 @@ class _RunWriter(Writer):
         super().__init__(os.path.join(order["folder"], order["name"]))
         self._saver, self._asked = saver, order
 
-    def _ordered(self, rank, file):
-        self._asked.update(rank=rank, file=file)
+    def _ordered(self, place, file):
+        self._asked.update(rank=place.rank, attempt=place.attempt, file=file)
         return self._asked
 
 

@@ -24,6 +24,7 @@ STATE = "state.pt"
 LOCK = ".lock"
 FORMAT = 1
 _NAME = re.compile(r"(\d{6,})-step-(\d+)")
+_PART = re.compile(r"\.\d{6,}-step-\d+(\.\w+)?\.part")
 _MAX_MANIFEST = 64 << 20
 
 log = logging.getLogger("diesel_loader")
@@ -34,8 +35,9 @@ def name_of(number: int, step: int) -> str:
     return f"{number:06d}-step-{step}"
 
 
-def part_of(name: str) -> str:
-    return f".{name}.part"
+def part_of(name: str, attempt: str = "") -> str:
+    """attempt: tells the saves of several ranks apart, so that none takes what an earlier one has left for its own."""
+    return f".{name}.{attempt}.part" if attempt else f".{name}.part"
 
 
 def numbered(folder: str) -> list[tuple[int, str]]:
@@ -44,7 +46,13 @@ def numbered(folder: str) -> list[tuple[int, str]]:
 
 
 def parts(folder: str) -> list[str]:
-    return sorted(name for name in os.listdir(folder) if name.startswith(".") and name.endswith(".part") and _NAME.fullmatch(name[1:-5]))
+    return sorted(name for name in os.listdir(folder) if _PART.fullmatch(name))
+
+
+def earlier_attempts(folder_fd: int, name: str, attempt: str) -> list[str]:
+    """Returns what is left of other saves of that checkpoint."""
+    return [part for part in os.listdir(folder_fd) if re.fullmatch(rf"\.{re.escape(name)}(\.[0-9a-f]{{32}})?\.part", part)
+            and part != part_of(name, attempt)]
 
 
 def remove(folder: str, name: str) -> None:

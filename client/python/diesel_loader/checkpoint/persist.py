@@ -162,8 +162,10 @@ class Process:
     @contextlib.contextmanager
     def _part(self, order):
         """Yields the folder that is being written. Removes it after an error, unless it is shared with other ranks."""
-        name = folder.part_of(order["name"])
+        name = _part_of(order)
         with _named(order["folder"]), _opened(order["folder"], os.O_RDONLY | os.O_DIRECTORY) as fd:
+            if order["later"] and order["rank"] == 0:
+                self._remove_earlier(order, fd)
             try:
                 os.mkdir(name, dir_fd=fd)
             except FileExistsError:
@@ -181,6 +183,15 @@ class Process:
                         else:
                             folder.remove_in(fd, name)
                     raise
+
+    def _remove_earlier(self, order, fd):
+        """Removes what saves that failed or were killed have left. Their ranks are no longer at it, or do no harm."""
+        found = folder.earlier_attempts(fd, order["name"], order["attempt"])
+        if self._lock_fd is not None:
+            found = [part for part in folder.parts(order["folder"]) if part != _part_of(order)]
+        for part in found:
+            with contextlib.suppress(OSError):
+                folder.remove_in(fd, part)
 
     def _write_file(self, order, part_fd):
         memory, size, sums = self._memory, order["bytes"], []
@@ -204,7 +215,7 @@ class Process:
         _put(part_fd, folder.MANIFEST, folder.manifest(about))
         os.fsync(part_fd)
         with _opened(order["folder"], os.O_RDONLY | os.O_DIRECTORY) as fd:
-            _take_name(fd, order["name"])
+            _take_name(fd, _part_of(order), order["name"])
             for name in order["remove"]:
                 with contextlib.suppress(OSError):
                     os.rename(name, f".{name}.gone", src_dir_fd=fd, dst_dir_fd=fd)
@@ -231,7 +242,7 @@ class Process:
     @contextlib.contextmanager
     def _shared(self, order):
         """Yields the folder that the ranks write. Removes it after an error, because nobody else will."""
-        name = folder.part_of(order["name"])
+        name = _part_of(order)
         with _opened(order["folder"], os.O_RDONLY | os.O_DIRECTORY) as fd, \
                 _opened(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, fd) as part_fd:
             try:
@@ -379,18 +390,22 @@ def _put(folder_fd, name, data):
         os.fsync(fd)
 
 
-def _take_name(fd, name):
+def _part_of(order):
+    return folder.part_of(order["name"], order.get("attempt", ""))
+
+
+def _take_name(fd, part, name):
     """Renames the written folder to its name, and puts both names on disk. One that has the name already, as with
     torch.distributed.checkpoint's overwriting, makes way."""
     try:
-        os.rename(folder.part_of(name), name, src_dir_fd=fd, dst_dir_fd=fd)
+        os.rename(part, name, src_dir_fd=fd, dst_dir_fd=fd)
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
         old = f".{name}.gone"
         folder.remove_in(fd, old)
         os.rename(name, old, src_dir_fd=fd, dst_dir_fd=fd)
-        os.rename(folder.part_of(name), name, src_dir_fd=fd, dst_dir_fd=fd)
+        os.rename(part, name, src_dir_fd=fd, dst_dir_fd=fd)
         folder.remove_in(fd, old)
     os.fsync(fd)
 

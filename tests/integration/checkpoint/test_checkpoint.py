@@ -303,6 +303,30 @@ class Restored(Equal, Case):
             checkpointer.save()
         self.assertEqual(self.names(), ["000001-step-0"])
 
+    def test_damaged_ones_make_way_before_whole_ones(self):
+        with Checkpointer(self.folder, state=lambda: {"a": torch.ones(3)}) as checkpointer:
+            for _ in range(3):
+                checkpointer.save()
+        for name in self.names()[1:]:
+            pathlib.Path(self.folder, name, "state.pt").write_bytes(b"damaged")
+        with Checkpointer(self.folder, state=lambda: {"a": torch.ones(3)}) as checkpointer:
+            self.assertTrue(checkpointer.restore().path.endswith("/000001-step-0"))
+            checkpointer.save()
+        self.assertEqual(self.names(), ["000001-step-0", "000003-step-0", "000004-step-0"])
+
+    def test_thousands_make_way_a_part_at_a_time(self):
+        with Checkpointer(self.folder, state=lambda: {"a": torch.ones(3)}) as checkpointer:
+            checkpointer.save()
+        os.rename(os.path.join(self.folder, "000001-step-0"), os.path.join(self.folder, "005000-step-0"))
+        for i in range(4000):
+            os.mkdir(os.path.join(self.folder, f"{i:06d}-step-1000000"))
+        with Checkpointer(self.folder, state=lambda: {"a": torch.ones(3)}) as checkpointer:
+            checkpointer.restore()
+            checkpointer.save()
+        self.assertEqual(self.lines, [])
+        self.assertEqual(self.names()[-2:], ["005000-step-0", "005001-step-0"])
+        self.assertEqual(len(self.names()), 4002 - 100)
+
     def test_one_job_uses_a_folder(self):
         with Checkpointer(self.folder, state=lambda: {"a": torch.ones(3)}):
             with self.assertRaisesRegex(OSError, rf"another job's checkpoints \(pid {os.getpid()}\): give this one a folder of its own"):

@@ -20,6 +20,7 @@ from .snapshot import Saver
 from .tensors import Pickled, load
 
 SPREAD = 0.5       # of the interval, over which a checkpoint is written
+MOST_REMOVED = 100  # checkpoints at a time, because their names go in one message
 PREPARED_STEP = 2  # the optimizer has its state then
 STEP = "step"
 
@@ -108,7 +109,9 @@ class Checkpointer:
                                    f"was made of")
                 obj.load_state_dict(state[name])
             self._n = self._last_save = int(state.get(STEP, about["step"]))
-            self._kept = [name for _, name in folders.numbered(self._folder)]
+            names = [name for _, name in folders.numbered(self._folder)]
+            n_older = names.index(os.path.basename(path)) + 1
+            self._kept = names[n_older:] + names[:n_older]   # damaged ones make way before whole ones
             self._newest = path
             return Restored(path, self._n, state)
         return None
@@ -272,7 +275,7 @@ class Checkpointer:
 
     def _to_remove(self):
         """Returns the checkpoints that make way for the one to be written."""
-        return self._kept[:max(0, len(self._kept) + 1 - self._keep)] if self._keep else []
+        return self._kept[:min(MOST_REMOVED, max(0, len(self._kept) + 1 - self._keep))] if self._keep else []
 
     def _spread(self):
         interval = self._every if self._every != "auto" else self._measured.interval()

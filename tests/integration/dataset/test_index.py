@@ -525,7 +525,6 @@ class OtherFormats(Index):
             i = int(dataset.sample_path(number).partition("/")[2])
             self.assertEqual(dataset.read(number), tokens[i * 64:i * 64 + 65].tobytes())
 
-
     def test_indexing_with_other_windows_replaces_the_samples(self):
         tokens, _lengths = self.write_tokens()
         for n in (16, 64):

@@ -487,7 +487,7 @@ class OtherFormats(Index):
                 self.refuses(text, self.folder / "db")
         with lmdb.open(str(self.folder / "none"), map_size=1 << 20):
             pass
-        self.refuses("none has no samples", self.folder / "none")
+        self.refuses("none/data.mdb has no samples", self.folder / "none")
 
     def test_a_write_to_lmdb_is_noticed(self):
         self.write_lmdb()

@@ -136,9 +136,8 @@ class FirstSteps(Newcomer):
 
     def test_mount_of_a_bucket(self):
         told = self.ctl("mount", "s3://bucket/photos", self.photos, check=1).stderr
-        self.assertIn("s3://bucket/photos is in a bucket", told)
+        self.assertIn("no credentials for S3: set AWS_ACCESS_KEY_ID", told)
         self.assertEqual(told.count("\n"), 1)
-        self.assertEqual(daemons_in(self.top), [])
 
     def test_no_program(self):
         with mock.patch.dict(os.environ, DIESEL_DAEMON="/nowhere/dieseld"):

@@ -50,6 +50,8 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         self.kinds.add(obj if isinstance(obj, (type, types.FunctionType, types.BuiltinFunctionType)) else type(obj))
+        if _IS_OLD and isinstance(obj, torch.Tensor) and (obj.is_conj() or obj.is_neg()):  # torch 1 would save the values behind the view
+            return obj.resolve_conj().resolve_neg().__reduce_ex__(2)
         return NotImplemented
 
 

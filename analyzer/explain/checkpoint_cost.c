@@ -586,6 +586,10 @@ static void advise(struct coster *coster, uint64_t stall_ns)
 		report->unclear = "the cost of a save varies too much for the number of saves seen";
 		return;
 	}
+	if (report->n_costs < 2) {
+		report->unclear = "only one save was seen, so it is not known how much their costs vary";
+		return;
+	}
 	report->advised_steps = steps;
 	report->advised_overhead = report->cost_ns / ((double)steps * step_ns);
 }

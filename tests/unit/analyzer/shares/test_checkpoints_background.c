@@ -3,6 +3,7 @@
 
 #include <linux/futex.h>
 #include <math.h>
+#include <string.h>
 
 #include "bpf/metadata.h"
 
@@ -24,8 +25,10 @@ static void test_a_thread_s_save_stalls_what_waits_for_it(void **state)
 	assert_int_equal(item->stall_ns / TICK_NS, 100);
 	assert_int_equal(item->writeback_ns / TICK_NS, 500);
 	/* The background part takes 5200, and steps nearly 1000 each. The next checkpoint must not begin
-	 * before it ends. */
-	assert_int_equal(analysis->checkpoints->advised_steps, 6);
+	 * before it ends. One save does not show how much their costs vary. */
+	assert_int_equal(analysis->checkpoints->advised_steps, 0);
+	assert_non_null(strstr(analysis->checkpoints->unclear, "only one save"));
+	assert_int_equal(analysis->checkpoints->advised_least, 6);
 }
 
 /* The trainer copies its state for 600 ticks after the backward pass of every fourth of many steps. A thread

@@ -127,8 +127,7 @@ class Checkpointer:
     def step(self, **values: Any) -> None:
         """Call it in each step, after optimizer.step() and anything else that changes the weights, such as clipping. On a GPU
         a later change could reach the copy. Takes a checkpoint if one is due. values: saved too, such as epoch=epoch."""
-        if os.getpid() != self._pid:
-            raise RuntimeError("this process was forked from the one with the Checkpointer: only that one can save")
+        self._check_process()
         now = time.monotonic()
         try:
             self._saver.updated()
@@ -147,12 +146,14 @@ class Checkpointer:
     def save(self, **values: Any) -> None:
         """Takes a checkpoint now, whatever the interval. Waits for the one before to be written, but not for this one; wait()
         does. With several ranks all of them call it."""
+        self._check_process()
         self.wait()
         self._save(values)
         self._last_end = None   # the pause is no step
 
     def wait(self) -> None:
         """Returns when the last checkpoint is on disk, or has failed."""
+        self._check_process()
         self._saver.hurry()
         while self._saver.is_writing:
             self._poll(None)
@@ -180,6 +181,10 @@ class Checkpointer:
         if self._every != "auto":
             figures["interval_steps"] = self._every
         return {**figures, "failed": self._n_failed, "newest": self._newest}
+
+    def _check_process(self):
+        if os.getpid() != self._pid:
+            raise RuntimeError("this process was forked from the one with the Checkpointer: only that one can save")
 
     def _is_due(self):
         if self._every != "auto":

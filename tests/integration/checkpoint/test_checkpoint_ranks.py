@@ -3,6 +3,7 @@
 import os
 import pathlib
 import resource
+import threading
 import time
 import traceback
 import unittest
@@ -192,6 +193,25 @@ class Writing(Case):
         getattr(done, "upload_completion", done).result()
         writer.wait()
         self.state["model"]["weight"] = wanted
+        self.check(os.path.join(self.folder, "step-1"))
+
+    def test_a_save_that_overlaps_an_async_save_does_not_take_its_name(self):
+        writer = Writer()
+        self.addCleanup(writer.close)
+        goes_on, finish = threading.Event(), writer.finish
+
+        def late(*arguments, **named):
+            if threading.current_thread() is not threading.main_thread():
+                goes_on.wait(20)
+            finish(*arguments, **named)
+        writer.finish = late
+        done = dcp.async_save(self.state, checkpoint_id=os.path.join(self.folder, "step-1"), storage_writer=writer)
+        dcp.save({"n": 4}, checkpoint_id=os.path.join(self.folder, "step-2"), storage_writer=writer)
+        writer.wait()
+        self.assertNotIn("step-1", self.names())
+        goes_on.set()
+        getattr(done, "upload_completion", done).result()
+        writer.wait()
         self.check(os.path.join(self.folder, "step-1"))
 
     def test_async_save_that_fails_does_not_hang(self):

@@ -92,7 +92,8 @@ class Checkpointer:
     def _look_around(self):
         """Removes what killed jobs left half-written. Returns the newest number in use."""
         for part in folders.parts(self._folder):
-            log.warning("checkpoint %s is half-written: removed", os.path.join(self._folder, part[1:].split(".")[0]))
+            if part.endswith(".part"):
+                log.warning("checkpoint %s is half-written: removed", os.path.join(self._folder, part[1:].split(".")[0]))
             folders.remove(self._folder, part)
         return max((number for number, _ in folders.numbered(self._folder)), default=0)
 

@@ -101,7 +101,7 @@ class Writer(StorageWriter):
         self._path = None if path is None else os.path.abspath(path)
         self._saver = Saver()
         self._pid = os.getpid()
-        self._order: dict[str, Any] | None = None
+        self._order = threading.local()  # of the save that this thread runs: async_save() begins threads of its own
         self._n_ranks, self._save_id, self._number = 1, "", 0
         self._failure: str | None = None
         self._copied = threading.Event()
@@ -131,10 +131,10 @@ class Writer(StorageWriter):
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         self._wait_for_last()
         self._number += 1
-        self._order = self._ordered(plan.storage_data, f"__{plan.storage_data.rank}_0.distcp")
-        items = _Items(plan, planner, self._order["file"])
+        order = self._order.of_save = self._ordered(plan.storage_data, f"__{plan.storage_data.rank}_0.distcp")
+        items = _Items(plan, planner, order["file"])
         try:
-            self._saver.send(self._order, self._saver.take(items.bound(), items.fill))
+            self._saver.send(order, self._saver.take(items.bound(), items.fill))
         except Ended as error:
             raise OSError(f"{self._path}: the process that writes checkpoints {error}") from None
         finally:
@@ -144,10 +144,10 @@ class Writer(StorageWriter):
         return done
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        assert self._order is not None
+        order = self._order.of_save
         metadata.storage_data = {result.index: result.storage_data for of_rank in results for result in of_rank}
         metadata.storage_meta = self.storage_meta()
-        order = {**self._order, "ranks": self._n_ranks, "about": {**self._order["about"], "ranks": self._n_ranks}}
+        order = {**order, "ranks": self._n_ranks, "about": {**order["about"], "ranks": self._n_ranks}}
         try:
             self._saver.send_commit(order, pickle.dumps(metadata))
         except Ended as error:
@@ -185,7 +185,8 @@ class Writer(StorageWriter):
     # For those who want to know
 
     def wait(self) -> None:
-        """Returns when the last checkpoint is on disk. Raises OSError if it could not be written."""
+        """Returns when the last checkpoint is on disk. Raises OSError if it could not be written. After async_save(), take the result of
+        its future first: until then torch's thread may have more to write."""
         self._wait_for_last()
         failure, self._failure = self._failure, None
         if failure:

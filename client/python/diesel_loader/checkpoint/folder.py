@@ -24,7 +24,7 @@ STATE = "state.pt"
 LOCK = ".lock"
 FORMAT = 1
 _NAME = re.compile(r"(\d{6,})-step-(\d+)")
-_PART = re.compile(r"\.\d{6,}-step-\d+(\.\w+)?\.part")
+_PART = re.compile(r"\.\d{6,}-step-\d+(\.\w+)?\.(part|gone)")
 _MAX_MANIFEST = 64 << 20
 
 log = logging.getLogger("diesel_loader")
@@ -46,6 +46,7 @@ def numbered(folder: str) -> list[tuple[int, str]]:
 
 
 def parts(folder: str) -> list[str]:
+    """Returns what killed processes have left: half-written checkpoints, and half-removed ones (.gone)."""
     return sorted(name for name in os.listdir(folder) if _PART.fullmatch(name))
 
 

@@ -394,6 +394,14 @@ def _part_of(order):
     return folder.part_of(order["name"], order.get("attempt", ""))
 
 
+def _exchange(fd: int, one: str, other: str) -> bool:
+    """Exchanges the names of two folders, so that both exist at any moment. False: the file system or the C library cannot."""
+    import ctypes
+    rename_exchange = 2
+    call = getattr(ctypes.CDLL(None), "renameat2", None)
+    return call is not None and call(fd, os.fsencode(one), fd, os.fsencode(other), rename_exchange) == 0
+
+
 def _take_name(fd, part, name):
     """Renames the written folder to its name, and puts both names on disk. One that has the name already, as with
     torch.distributed.checkpoint's overwriting, makes way."""
@@ -402,11 +410,15 @@ def _take_name(fd, part, name):
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-        old = f".{name}.gone"
-        folder.remove_in(fd, old)
-        os.rename(name, old, src_dir_fd=fd, dst_dir_fd=fd)
-        os.rename(part, name, src_dir_fd=fd, dst_dir_fd=fd)
-        folder.remove_in(fd, old)
+        if _exchange(fd, part, name):
+            os.fsync(fd)
+            folder.remove_in(fd, part)
+        else:
+            old = f".{name}.gone"
+            folder.remove_in(fd, old)
+            os.rename(name, old, src_dir_fd=fd, dst_dir_fd=fd)
+            os.rename(part, name, src_dir_fd=fd, dst_dir_fd=fd)
+            folder.remove_in(fd, old)
     os.fsync(fd)
 
 

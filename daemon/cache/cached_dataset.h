@@ -56,8 +56,7 @@ struct cached_chunk {
 	bool kept;
 	bool is_foreign; /* in memory; its owner is another node of the jobs that use it (peers/memberships.h)
 			  */
-	bool is_forbidden;    /* BAD because dieseld may not read it */
-	bool is_taken;        /* in memory; dealt to a lane of another node, and that node has the chunk */
+	bool is_taken;   /* in memory; dealt to a lane of another node, and that node has the chunk */
 	enum chunk_from from; /* source of the chunk, while READING */
 	uint32_t pins;
 	struct segment *segment; /* set from READING to READY; if RESTORED, the restored segment */

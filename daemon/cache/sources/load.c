@@ -190,7 +190,6 @@ static enum load_step load_bad(struct chunk_load *l)
 	k->retry_ns = damage ? 0 : clock_monotonic_ns() + RETRY_NS;
 	free(k->error);
 	k->error = strdup(l->error.text);
-	k->is_forbidden = l->result == -EACCES || l->result == -EPERM;
 	l->dataset->n_bad++;
 	c->counters.damaged++;
 	cache_drop_segment(c, l->segment);

@@ -155,15 +155,16 @@ static int add_served(const struct plan_argument *argument, const struct plan_gr
 int plan_inputs_add_json(const struct plan_argument *argument, const struct plan_grid *grid,
 			 struct plan_inputs *inputs, struct error *err)
 {
-	json_error_t wrong;
-	__attribute__((cleanup(json_freep))) json_t *root = json_load_file(argument->file, 0, &wrong);
-	const json_t *jobs = json_object_get(root, "jobs"), *job;
-	const char *schema = string(root, "schema");
+	__attribute__((cleanup(json_freep))) json_t *root = NULL;
+	const json_t *jobs, *job;
+	const char *schema;
 	size_t i;
-	int r = 0;
+	int r = served_load(argument->file, &root, err);
 
-	if (!root)
-		return error_set(err, -EINVAL, "%s: line %d: %s", argument->file, wrong.line, wrong.text);
+	if (r < 0)
+		return r;
+	jobs = json_object_get(root, "jobs");
+	schema = string(root, "schema");
 	if (!strcmp(schema, "diesel.profile/1"))
 		return add_profile(argument, root, inputs, err);
 	if (strcmp(schema, "diesel.jobs/1") != 0)

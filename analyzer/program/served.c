@@ -2,13 +2,19 @@
 #include "served.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "lib/cleanup.h"
+#include "lib/file_open.h"
 #include "lib/text.h"
 #include "output.h"
+
+#define JSON_MAX_BYTES (64 << 20)
 
 static void json_freep(json_t **root)
 {
@@ -107,25 +113,41 @@ const char *served_why_unclear(const struct served *served)
 
 int served_is_json(const char *path)
 {
-	FILE *file = fopen(path, "re");
-	int c = ' ';
+	_cleanup_(closep) int fd = file_to_read(AT_FDCWD, path, true);
+	char begin[256];
+	ssize_t n = fd < 0 ? fd : pread(fd, begin, sizeof(begin) - 1, 0);
 
-	if (!file)
-		return -errno;
-	while (c == ' ' || c == '\n' || c == '\t' || c == '\r')
-		c = fgetc(file);
-	fclose(file);
-	return c == '{';
+	if (n < 0)
+		return fd < 0 ? fd : -errno;
+	begin[n] = '\0';
+	return begin[strspn(begin, " \n\t\r")] == '{';
+}
+
+int served_load(const char *path, json_t **ret_root, struct error *err)
+{
+	_cleanup_(closep) int fd = file_to_read(AT_FDCWD, path, true);
+	struct stat st;
+	json_error_t wrong;
+
+	if (fd < 0)
+		return file_error(err, fd, "cannot open", path);
+	if (fstat(fd, &st) < 0)
+		return file_error(err, -errno, "cannot read", path);
+	if (st.st_size > JSON_MAX_BYTES)
+		return error_set(err, -EFBIG, "%s has more than %d MiB, and is no output of dieselctl jobs",
+				 path, JSON_MAX_BYTES >> 20);
+	*ret_root = json_loadfd(fd, 0, &wrong);
+	return *ret_root ? 0 : error_set(err, -EINVAL, "%s: line %d: %s", path, wrong.line, wrong.text);
 }
 
 int served_open(const char *path, json_t **ret_root, struct error *err)
 {
-	json_error_t wrong;
-	__attribute__((cleanup(json_freep))) json_t *root = json_load_file(path, 0, &wrong);
+	__attribute__((cleanup(json_freep))) json_t *root = NULL;
+	int r = served_load(path, &root, err);
 	const char *schema = json_string_value(json_object_get(root, "schema"));
 
-	if (!root)
-		return error_set(err, -EINVAL, "%s: line %d: %s", path, wrong.line, wrong.text);
+	if (r < 0)
+		return r;
 	if (!schema || strcmp(schema, "diesel.jobs/1") != 0)
 		return error_set(err, -EINVAL,
 				 "%s: expected a recording or the output of dieselctl jobs --json", path);

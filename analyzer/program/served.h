@@ -44,6 +44,10 @@ struct served_change {
 double served_speed(const struct served *served, const struct served_change *change,
 		    enum model_bound *ret_bound);
 
+/* Reads a JSON file of at most 64 MiB; pipes and devices are refused. *ret_root: to be freed with
+ * json_decref(). -ENOENT and the like, -EINVAL, -EFBIG. */
+int served_load(const char *path, json_t **ret_root, struct error *err);
+
 /* Opens such a file. *ret_root: to be freed with json_decref(). -ENOENT and the like, -EINVAL. */
 int served_open(const char *path, json_t **ret_root, struct error *err);
 
@@ -51,6 +55,5 @@ int served_open(const char *path, json_t **ret_root, struct error *err);
 int served_is_json(const char *path);
 
 /* Answers a question of what-if for each job of the file. -EINVAL: the question is about something that these
- * figures do not tell; -ENODATA: nothing can be
- * predicted of any job. */
+ * figures do not tell; -ENODATA: nothing can be predicted of any job. */
 int served_what_if(const char *path, const struct what_if_question *question, bool json, struct error *err);

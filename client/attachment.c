@@ -177,8 +177,7 @@ static int tell_field(struct attachment *a, const char *field, struct error *err
 }
 
 int attachment_open(const char *socket_path, const struct shown *shown, uint64_t version,
-		    const struct wire_open_session *request, const struct subset *subset, const char *field,
-		    struct attachment **ret, struct error *err)
+		    const struct attachment_request *asked, struct attachment **ret, struct error *err)
 {
 	union wire_message message, reply;
 	struct wire_fds fds = {.n = 0};
@@ -194,14 +193,14 @@ int attachment_open(const char *socket_path, const struct shown *shown, uint64_t
 	a->transport = (struct transport)TRANSPORT_INIT;
 	r = attachment_connect(socket_path, shown, version, &a->transport, &copy_fd, err);
 	closep(&copy_fd); /* the dataset object has a descriptor of its own */
-	if (r == 0 && subset)
-		r = send_subset(a, subset, err);
+	if (r == 0 && asked->subset)
+		r = send_subset(a, asked->subset, err);
 	if (r == 0)
 		r = tell_origin(a, err);
 	if (r == 0)
-		r = tell_field(a, field, err);
+		r = tell_field(a, asked->field, err);
 	if (r == 0) {
-		message.open_session = *request;
+		message.open_session = *asked->session;
 		r = transport_call(&a->transport, &message, NULL, WIRE_SESSION_REPLY, &reply, &fds, err);
 	}
 	if (r == 0) {

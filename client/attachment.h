@@ -58,11 +58,15 @@ struct attachment {
 int attachment_connect(const char *socket_path, const struct shown *shown, uint64_t version,
 		       struct transport *ret, int *ret_snapshot_fd, struct error *err);
 
-/* Opens the session that `request` describes on a fresh connection, on a subset of the samples or (NULL) all.
- * field: the field to which the recipe applies; "": samples have no fields. */
+struct attachment_request {
+	const struct wire_open_session *session;
+	const struct subset *subset; /* NULL: all samples */
+	const char *field;           /* to which the recipe applies; "": samples have no fields */
+};
+
+/* Opens the requested session on a fresh connection. */
 int attachment_open(const char *socket_path, const struct shown *shown, uint64_t version,
-		    const struct wire_open_session *request, const struct subset *subset, const char *field,
-		    struct attachment **ret, struct error *err);
+		    const struct attachment_request *asked, struct attachment **ret, struct error *err);
 void attachment_unref(struct attachment *a);
 /* In a child after fork(): drops what the child inherited. If batches are held, their memory stays mapped. */
 void attachment_forget(struct attachment *a);

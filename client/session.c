@@ -91,18 +91,18 @@ static bool is_as_asked(const struct diesel_session *s, const struct attachment 
 
 static int session_attach(struct diesel_session *s, struct error *err)
 {
+	const struct attachment_request asked = {&s->request, s->subset, s->field};
 	struct attachment *a = NULL;
 	int r;
 
 	s->request.epoch = s->epoch;
 	s->request.first_batch = s->index;
 	s->request.start = s->epoch == s->start_epoch ? s->start : 0;
-	r = attachment_open(s->socket_path, &s->shown, s->version, &s->request, s->subset, s->field, &a, err);
+	r = attachment_open(s->socket_path, &s->shown, s->version, &asked, &a, err);
 	if (r == -ENOMEM && s->request.recipe.kind && !(s->request.flags & DIESEL_PINNABLE)) {
 		/* The address space may be limited, and private memory is smaller than shared memory. */
 		s->request.flags |= DIESEL_PINNABLE;
-		r = attachment_open(s->socket_path, &s->shown, s->version, &s->request, s->subset, s->field,
-				    &a, err);
+		r = attachment_open(s->socket_path, &s->shown, s->version, &asked, &a, err);
 	}
 	if (r < 0)
 		return r;

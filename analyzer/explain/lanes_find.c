@@ -384,21 +384,21 @@ static int lanes_levels_find(const struct window *window, size_t max, struct lan
 #define WAKES_MAX        20000
 
 /* Lanes under construction, and each thread's lane. */
-struct plan {
+struct lane_plan {
 	const struct study *study;
 	struct lanes *lanes;
 	uint32_t *of_thread; /* lane of timeline->threads[i]; UINT32_MAX: none */
 	struct interval_list exact;
 };
 
-static uint64_t begin_of(const struct plan *plan, const struct timeline_thread *thread)
+static uint64_t begin_of(const struct lane_plan *plan, const struct timeline_thread *thread)
 {
 	uint64_t begin_ns = plan->study->window->begin_ns;
 
 	return thread->first_ns > begin_ns ? thread->first_ns : begin_ns;
 }
 
-static uint64_t end_of(const struct plan *plan, const struct timeline_thread *thread)
+static uint64_t end_of(const struct lane_plan *plan, const struct timeline_thread *thread)
 {
 	uint64_t end_ns = plan->study->window->end_ns;
 
@@ -407,7 +407,7 @@ static uint64_t end_of(const struct plan *plan, const struct timeline_thread *th
 
 /* Returns true if no thread of the lane lived at the same time, so that the lane can take this thread too.
  * Threads are visited by tid, not by time, so any overlap counts. */
-static bool lane_is_free(const struct plan *plan, uint32_t lane, const struct timeline_thread *thread)
+static bool lane_is_free(const struct lane_plan *plan, uint32_t lane, const struct timeline_thread *thread)
 {
 	const struct timeline *timeline = plan->study->timeline;
 
@@ -419,7 +419,7 @@ static bool lane_is_free(const struct plan *plan, uint32_t lane, const struct ti
 	return true;
 }
 
-static void lane_take(struct plan *plan, size_t thread_index, enum lane_role role, const char *name)
+static void lane_take(struct lane_plan *plan, size_t thread_index, enum lane_role role, const char *name)
 {
 	const struct timeline_thread *thread = &plan->study->timeline->threads[thread_index];
 	struct lanes *lanes = plan->lanes;
@@ -445,14 +445,14 @@ static void lane_take(struct plan *plan, size_t thread_index, enum lane_role rol
 	lanes->n_items++;
 }
 
-static void take_all(struct plan *plan, enum role of, enum lane_role role, const char *name)
+static void take_all(struct lane_plan *plan, enum role of, enum lane_role role, const char *name)
 {
 	for (size_t i = 0; i < plan->study->timeline->n_threads; i++)
 		if (plan->study->roles->of[i] == of)
 			lane_take(plan, i, role, name);
 }
 
-static uint64_t cpu_in_window(const struct plan *plan, const struct timeline_thread *thread)
+static uint64_t cpu_in_window(const struct lane_plan *plan, const struct timeline_thread *thread)
 {
 	uint64_t begin_ns = begin_of(plan, thread), end_ns = end_of(plan, thread);
 
@@ -462,7 +462,7 @@ static uint64_t cpu_in_window(const struct plan *plan, const struct timeline_thr
 }
 
 /* Gives lanes to the busiest other threads of the trainer's process. */
-static int take_helpers(struct plan *plan)
+static int take_helpers(struct lane_plan *plan)
 {
 	const struct study *study = plan->study;
 	size_t n_threads = study->timeline->n_threads;
@@ -491,7 +491,7 @@ static int take_helpers(struct plan *plan)
 }
 
 /* Returns an upper bound of the number of segments without cells. */
-static size_t segments_estimate(const struct plan *plan)
+static size_t segments_estimate(const struct lane_plan *plan)
 {
 	const struct timeline *timeline = plan->study->timeline;
 	size_t n = 0;
@@ -520,7 +520,7 @@ static int by_wall(const void *left, const void *right)
 }
 
 /* Makes the steps around `middle` an excerpt, in whole cells. */
-static int excerpt_add(struct plan *plan, size_t middle, size_t n_steps, uint64_t cell_ns)
+static int excerpt_add(struct lane_plan *plan, size_t middle, size_t n_steps, uint64_t cell_ns)
 {
 	const struct window *window = plan->study->window;
 	size_t first = middle > n_steps / 2 ? middle - n_steps / 2 : 0;
@@ -533,7 +533,7 @@ static int excerpt_add(struct plan *plan, size_t middle, size_t n_steps, uint64_
 
 /* Chooses the first steps, a typical one and the slowest, with as many steps around each as the segments
  * permit. */
-static int excerpts_choose(struct plan *plan, size_t n_segments, size_t n_max)
+static int excerpts_choose(struct lane_plan *plan, size_t n_segments, size_t n_max)
 {
 	const struct window *window = plan->study->window;
 	size_t n_around =
@@ -558,7 +558,7 @@ static int excerpts_choose(struct plan *plan, size_t n_segments, size_t n_max)
 	return r;
 }
 
-static int resolution_choose(struct plan *plan, size_t n_max)
+static int resolution_choose(struct lane_plan *plan, size_t n_max)
 {
 	const struct window *window = plan->study->window;
 	size_t n_segments = segments_estimate(plan);
@@ -571,7 +571,7 @@ static int resolution_choose(struct plan *plan, size_t n_max)
 }
 
 /* Returns the lane's next thread, by start time. */
-static size_t next_thread(const struct plan *plan, uint32_t lane, uint64_t after_ns, size_t after_index)
+static size_t next_thread(const struct lane_plan *plan, uint32_t lane, uint64_t after_ns, size_t after_index)
 {
 	const struct timeline *timeline = plan->study->timeline;
 	size_t best = SIZE_MAX;
@@ -588,7 +588,7 @@ static size_t next_thread(const struct plan *plan, uint32_t lane, uint64_t after
 	return best;
 }
 
-static int lane_fill(struct plan *plan, uint32_t index)
+static int lane_fill(struct lane_plan *plan, uint32_t index)
 {
 	const struct study *study = plan->study;
 	struct lane *lane = &plan->lanes->items[index];
@@ -610,7 +610,7 @@ static int lane_fill(struct plan *plan, uint32_t index)
 	return r == 0 ? lane_builder_finish(&builder) : r;
 }
 
-static int build(struct plan *plan, size_t n_segments_max)
+static int build(struct lane_plan *plan, size_t n_segments_max)
 {
 	struct lanes *lanes = plan->lanes;
 	int r;
@@ -638,7 +638,7 @@ static int build(struct plan *plan, size_t n_segments_max)
 
 int lanes_find(const struct study *study, size_t n_segments_max, struct lanes **ret_lanes)
 {
-	struct plan plan = {.study = study};
+	struct lane_plan plan = {.study = study};
 	int r = -ENOMEM;
 
 	plan.lanes = calloc(1, sizeof(*plan.lanes));

@@ -47,10 +47,10 @@ size_t plan_first_too_large(const struct plan_cluster *cluster, const struct pla
 
 /* ---- jobs on nodes ---------------------------------------------------------------------------- */
 
-int place_init(const struct plan_table *table, struct place *ret_place)
+int place_init(const struct plan_table *table, struct placement *ret_place)
 {
 	const struct plan_cluster *cluster = table->cluster;
-	struct place place = {.table = table, .n_nodes = plan_n_nodes(cluster)};
+	struct placement place = {.table = table, .n_nodes = plan_n_nodes(cluster)};
 
 	place.nodes = calloc(place.n_nodes + 1, sizeof(*place.nodes));
 	place.node_of = calloc(table->n_jobs + 1, sizeof(*place.node_of));
@@ -72,18 +72,18 @@ int place_init(const struct plan_table *table, struct place *ret_place)
 	return 0;
 }
 
-void place_free(struct place *place)
+void place_free(struct placement *place)
 {
 	for (size_t node = 0; place->nodes && node < place->n_nodes; node++)
 		free(place->nodes[node].jobs);
 	free(place->nodes);
 	free(place->node_of);
 	free(place->choice);
-	*place = (struct place){0};
+	*place = (struct placement){0};
 }
 
 /* Adds the job's wish to, or takes it from, what the node's jobs wish for. */
-static void wish_count(struct place *place, size_t job, size_t node, double sign)
+static void wish_count(struct placement *place, size_t job, size_t node, double sign)
 {
 	const struct plan_option *wish = plan_wish(plan_options_of(place->table, job, node));
 
@@ -91,7 +91,7 @@ static void wish_count(struct place *place, size_t job, size_t node, double sign
 	place->nodes[node].memory_bytes -= sign * wish->memory_bytes;
 }
 
-int place_put(struct place *place, size_t job, size_t node)
+int place_put(struct placement *place, size_t job, size_t node)
 {
 	struct place_node *at = &place->nodes[node];
 
@@ -107,7 +107,7 @@ int place_put(struct place *place, size_t job, size_t node)
 	return 0;
 }
 
-void place_take(struct place *place, size_t job)
+void place_take(struct placement *place, size_t job)
 {
 	size_t node = place->node_of[job], i = 0;
 	struct place_node *at = &place->nodes[node];
@@ -120,13 +120,13 @@ void place_take(struct place *place, size_t job)
 	wish_count(place, job, node, -1);
 }
 
-static bool has_accelerators(const struct place *place, size_t job, size_t node)
+static bool has_accelerators(const struct placement *place, size_t job, size_t node)
 {
 	return place->nodes[node].accelerators >= place->table->jobs[job].accelerators;
 }
 
 /* Returns how far wishes would exceed the node, in parts of its size: negative if they fit. */
-static double excess_with(const struct place *place, size_t job, size_t node)
+static double excess_with(const struct placement *place, size_t job, size_t node)
 {
 	const struct plan_nodes *size = plan_node(place->table->cluster, node);
 	const struct plan_option *wish = plan_wish(plan_options_of(place->table, job, node));
@@ -136,7 +136,7 @@ static double excess_with(const struct place *place, size_t job, size_t node)
 	return fmax(cores, memory);
 }
 
-size_t place_find(const struct place *place, size_t job, enum plan_strategy strategy)
+size_t place_find(const struct placement *place, size_t job, enum plan_strategy strategy)
 {
 	size_t best = PLAN_WAITS;
 	double best_cost = INFINITY;
@@ -162,7 +162,7 @@ size_t place_find(const struct place *place, size_t job, enum plan_strategy stra
 
 /* ---- shares of the jobs of one node ------------------------------------------------------------------ */
 
-int place_choose(struct place *place, size_t node, double *ret_sum)
+int place_choose(struct placement *place, size_t node, double *ret_sum)
 {
 	struct place_node *at = &place->nodes[node];
 	const struct plan_options **options = calloc(at->n_jobs + 1, sizeof(struct plan_options *));
@@ -183,7 +183,7 @@ int place_choose(struct place *place, size_t node, double *ret_sum)
 /* ---- placing ----------------------------------------------------------------------------------------- */
 
 /* A job's need, for the order of placing: larger jobs first, then those with larger wishes. */
-struct turn {
+struct plan_turn {
 	size_t job;
 	uint32_t accelerators;
 	double wish;
@@ -191,7 +191,7 @@ struct turn {
 
 static int by_turn(const void *a, const void *b)
 {
-	const struct turn *one = a, *other = b;
+	const struct plan_turn *one = a, *other = b;
 
 	if (one->accelerators != other->accelerators)
 		return one->accelerators > other->accelerators ? -1 : 1;
@@ -209,7 +209,7 @@ static double wish_part(const struct plan_table *table, size_t job)
 }
 
 /* Chooses the jobs that get accelerators: in their order, as long as there are enough. */
-static size_t turns_take(const struct plan_table *table, struct turn *turns)
+static size_t turns_take(const struct plan_table *table, struct plan_turn *turns)
 {
 	uint64_t free_accelerators = 0;
 	size_t n = 0;
@@ -223,14 +223,14 @@ static size_t turns_take(const struct plan_table *table, struct turn *turns)
 		if (accelerators > free_accelerators)
 			continue;
 		free_accelerators -= accelerators;
-		turns[n++] = (struct turn){job, accelerators, wish_part(table, job)};
+		turns[n++] = (struct plan_turn){job, accelerators, wish_part(table, job)};
 	}
 	return n;
 }
 
-static int place_all(struct place *place, enum plan_strategy strategy)
+static int place_all(struct placement *place, enum plan_strategy strategy)
 {
-	struct turn *turns = calloc(place->table->n_jobs + 1, sizeof(*turns));
+	struct plan_turn *turns = calloc(place->table->n_jobs + 1, sizeof(*turns));
 	size_t n = turns ? turns_take(place->table, turns) : 0;
 	int r = turns ? 0 : -ENOMEM;
 
@@ -252,14 +252,14 @@ static int place_all(struct place *place, enum plan_strategy strategy)
 #define SWAPS_PER_NODE 64
 
 /* Returns what the job would gain if its wish came true. */
-static double shortfall(const struct place *place, size_t job)
+static double shortfall(const struct placement *place, size_t job)
 {
 	const struct plan_options *options = plan_options_of(place->table, job, place->node_of[job]);
 
 	return plan_wish(options)->relative - options->items[place->choice[job]].relative;
 }
 
-static int choose_both(struct place *place, size_t a, size_t b, double *ret_sum)
+static int choose_both(struct placement *place, size_t a, size_t b, double *ret_sum)
 {
 	double sum_a = 0, sum_b = 0;
 	int r = place_choose(place, a, &sum_a);
@@ -271,7 +271,7 @@ static int choose_both(struct place *place, size_t a, size_t b, double *ret_sum)
 	return r;
 }
 
-static int swap_jobs(struct place *place, size_t one, size_t other)
+static int swap_jobs(struct placement *place, size_t one, size_t other)
 {
 	size_t a = place->node_of[one], b = place->node_of[other];
 	int r;
@@ -283,7 +283,7 @@ static int swap_jobs(struct place *place, size_t one, size_t other)
 }
 
 /* Swaps two jobs if that raises the sum of both nodes. Returns 1 if it did, 0, or -ENOMEM. */
-static int swap_try(struct place *place, size_t one, size_t other)
+static int swap_try(struct placement *place, size_t one, size_t other)
 {
 	size_t a = place->node_of[one], b = place->node_of[other];
 	double before = 0, after = 0;
@@ -300,7 +300,7 @@ static int swap_try(struct place *place, size_t one, size_t other)
 }
 
 /* Returns the node's job that falls shortest of its wish; PLAN_WAITS if none does. */
-static size_t neediest(const struct place *place, size_t node, size_t turn)
+static size_t neediest(const struct placement *place, size_t node, size_t turn)
 {
 	const struct place_node *at = &place->nodes[node];
 	size_t found = PLAN_WAITS, n = 0;
@@ -314,7 +314,7 @@ static size_t neediest(const struct place *place, size_t node, size_t turn)
 	return found;
 }
 
-int place_swap(struct place *place, size_t node, size_t *tries, bool *ret_better)
+int place_swap(struct placement *place, size_t node, size_t *tries, bool *ret_better)
 {
 	int r = 0;
 
@@ -333,7 +333,7 @@ int place_swap(struct place *place, size_t node, size_t *tries, bool *ret_better
 	return r;
 }
 
-static int swaps_make(struct place *place)
+static int swaps_make(struct placement *place)
 {
 	size_t tries = SWAPS_PER_NODE * place->n_nodes;
 	bool better = true;
@@ -351,7 +351,7 @@ static int swaps_make(struct place *place)
 
 /* Gives cores and memory that are left over to the jobs that have less than their proportional share. They
  * do not need it, as far as the model knows. */
-static void shares_round_up(const struct place *place, size_t node, struct plan_share *shares)
+static void shares_round_up(const struct placement *place, size_t node, struct plan_share *shares)
 {
 	const struct plan_cluster *cluster = place->table->cluster;
 	const struct plan_nodes *size = plan_node(cluster, node);
@@ -378,7 +378,7 @@ static void shares_round_up(const struct place *place, size_t node, struct plan_
 	}
 }
 
-static struct plan_share share_of(const struct place *place, size_t job, enum plan_strategy strategy)
+static struct plan_share share_of(const struct placement *place, size_t job, enum plan_strategy strategy)
 {
 	size_t node = place->node_of[job];
 	const struct plan_options *options;
@@ -399,7 +399,7 @@ static struct plan_share share_of(const struct place *place, size_t job, enum pl
 				   option->relative};
 }
 
-static int shares_make(struct place *place, enum plan_strategy strategy, struct plan *ret_plan)
+static int shares_make(struct placement *place, enum plan_strategy strategy, struct plan *ret_plan)
 {
 	size_t n_jobs = place->table->n_jobs;
 	struct plan plan = {.shares = calloc(n_jobs + 1, sizeof(*plan.shares))};
@@ -441,7 +441,7 @@ int plan_make(const struct plan_cluster *cluster, const struct plan_job *jobs, s
 	      enum plan_strategy strategy, struct plan *ret_plan)
 {
 	struct plan_table table = {0};
-	struct place place = {0};
+	struct placement place = {0};
 	int r = sane(cluster, jobs, n_jobs) ? 0 : -EINVAL;
 
 	if (r == 0)

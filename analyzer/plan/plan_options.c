@@ -181,7 +181,7 @@ void plan_table_free(struct plan_table *table)
 /* ---- the best choice for one node -------------------------------------------------------------------- */
 
 /* One choice of options for the first jobs: cores and memory that it takes, and its gain. */
-struct choice {
+struct plan_choice {
 	double cores, memory_bytes, sum;
 	size_t parent; /* in the layer before */
 	size_t option;
@@ -189,7 +189,7 @@ struct choice {
 
 /* All choices worth going on with, after one more job. */
 struct layer {
-	struct choice *items;
+	struct plan_choice *items;
 	size_t n;
 };
 
@@ -197,7 +197,7 @@ struct layer {
 
 static int by_need(const void *a, const void *b)
 {
-	const struct choice *one = a, *other = b;
+	const struct plan_choice *one = a, *other = b;
 
 	if (one->cores != other->cores)
 		return one->cores < other->cores ? -1 : 1;
@@ -208,7 +208,7 @@ static int by_need(const void *a, const void *b)
 
 /* The choices so far that need the least memory for their sum: memory and sum both grow. */
 struct stairs {
-	struct choice *items;
+	struct plan_choice *items;
 	size_t n;
 };
 
@@ -228,7 +228,7 @@ static size_t stairs_above(const struct stairs *stairs, double memory_bytes)
 }
 
 /* Returns false if a choice on the stairs needs no more memory and gains no less. */
-static bool stairs_add(struct stairs *stairs, const struct choice *choice)
+static bool stairs_add(struct stairs *stairs, const struct plan_choice *choice)
 {
 	size_t at = stairs_above(stairs, choice->memory_bytes), end = at;
 
@@ -245,7 +245,7 @@ static bool stairs_add(struct stairs *stairs, const struct choice *choice)
 }
 
 /* Keeps the choices that no other one beats in cores, memory and sum. scratch: as long as the layer. */
-static void layer_prune(struct layer *layer, struct choice *scratch)
+static void layer_prune(struct layer *layer, struct plan_choice *scratch)
 {
 	struct stairs stairs = {.items = scratch};
 	size_t n = 0;
@@ -281,7 +281,7 @@ static int layer_next(const struct plan_nodes *nodes, const struct plan_options 
 		      size_t i, const struct layer *before, struct layer *ret_layer)
 {
 	struct layer layer = {.items = calloc(before->n * options[i]->n + 1, sizeof(*layer.items))};
-	struct choice *scratch = calloc(before->n * options[i]->n + 1, sizeof(*scratch));
+	struct plan_choice *scratch = calloc(before->n * options[i]->n + 1, sizeof(*scratch));
 	double cores_after, memory_after;
 
 	if (!layer.items || !scratch) {
@@ -293,9 +293,9 @@ static int layer_next(const struct plan_nodes *nodes, const struct plan_options 
 	for (size_t k = 0; k < before->n; k++)
 		for (size_t o = 0; o < options[i]->n; o++) {
 			const struct plan_option *option = &options[i]->items[o];
-			struct choice choice = {before->items[k].cores + option->cores,
-						before->items[k].memory_bytes + option->memory_bytes,
-						before->items[k].sum + option->relative, k, o};
+			struct plan_choice choice = {before->items[k].cores + option->cores,
+						     before->items[k].memory_bytes + option->memory_bytes,
+						     before->items[k].sum + option->relative, k, o};
 
 			if (choice.cores + cores_after <= nodes->cores * (1 + TOLERANCE) &&
 			    choice.memory_bytes + memory_after <= nodes->memory_bytes * (1 + TOLERANCE))
@@ -320,7 +320,7 @@ static size_t best_of(const struct layer *layer)
 int plan_choose(const struct plan_nodes *nodes, const struct plan_options *const *options, size_t n,
 		size_t *ret_choice, double *ret_sum)
 {
-	struct choice none = {0};
+	struct plan_choice none = {0};
 	struct layer *layers = calloc(n + 1, sizeof(*layers));
 	int r = layers ? 0 : -ENOMEM;
 	bool fits = true;

@@ -13,7 +13,7 @@ struct place_node {
 	size_t n_jobs;
 };
 
-struct place {
+struct placement {
 	const struct plan_table *table;
 	struct place_node *nodes;
 	size_t n_nodes;
@@ -21,18 +21,18 @@ struct place {
 	size_t *choice;  /* per job: an index of its options on its node */
 };
 
-int place_init(const struct plan_table *table, struct place *ret_place); /* -ENOMEM */
-void place_free(struct place *place);
+int place_init(const struct plan_table *table, struct placement *ret_place); /* -ENOMEM */
+void place_free(struct placement *place);
 
 /* Returns the node for a job; PLAN_WAITS if there is none. */
-size_t place_find(const struct place *place, size_t job, enum plan_strategy strategy);
+size_t place_find(const struct placement *place, size_t job, enum plan_strategy strategy);
 
-int place_put(struct place *place, size_t job, size_t node); /* -ENOMEM */
-void place_take(struct place *place, size_t job);
+int place_put(struct placement *place, size_t job, size_t node); /* -ENOMEM */
+void place_take(struct placement *place, size_t job);
 
 /* Chooses the options of a node's jobs: those with the largest sum of `relative`. -ENOMEM. */
-int place_choose(struct place *place, size_t node, double *ret_sum);
+int place_choose(struct placement *place, size_t node, double *ret_sum);
 
 /* Swaps jobs of the node that fall short of their wishes for jobs of other nodes, if that raises the sum of
  * `relative`. Each try costs one of *tries. *ret_better becomes true if jobs were swapped. -ENOMEM. */
-int place_swap(struct place *place, size_t node, size_t *tries, bool *ret_better);
+int place_swap(struct placement *place, size_t node, size_t *tries, bool *ret_better);

@@ -13,7 +13,7 @@
 #define SHORT_PART 0.8 /* of all jobs */
 
 /* One job. Work is counted in seconds with its proportional share. */
-struct life {
+struct job_life {
 	double arrival_s, left_s;
 	double speed; /* work per second; 0: it does not run */
 	size_t kind;
@@ -26,9 +26,9 @@ struct cluster_run {
 	struct plan_table kinds; /* a row per kind of arrival */
 	struct plan_table table; /* a row per job: borrows the options of `kinds` */
 	struct plan_job *jobs;
-	struct life *lives;
+	struct job_life *lives;
 	size_t n;
-	struct place place;
+	struct placement place;
 	size_t *running, n_running;
 	size_t *waiting, n_waiting; /* in order of arrival */
 	uint64_t n_free, n_accelerators;
@@ -55,7 +55,7 @@ static size_t kind_drawn(const struct plan_simulation *simulation, uint64_t *sta
 	return kind;
 }
 
-static void lives_draw(const struct plan_simulation *simulation, struct life *lives, size_t n)
+static void lives_draw(const struct plan_simulation *simulation, struct job_life *lives, size_t n)
 {
 	uint64_t state = simulation->seed;
 	double now_s = 0;
@@ -67,7 +67,7 @@ static void lives_draw(const struct plan_simulation *simulation, struct life *li
 		now_s += -log(lot(&state)) * 3600 / simulation->jobs_per_hour;
 		is_short = lot(&state) <= SHORT_PART;
 		minutes = is_short ? pow(10, 1.5 + 1.5 * lot(&state)) : pow(10, 3 + lot(&state));
-		lives[i] = (struct life){
+		lives[i] = (struct job_life){
 		    .arrival_s = now_s, .left_s = 60 * minutes, .kind = kind_drawn(simulation, &state)};
 	}
 }
@@ -219,7 +219,7 @@ static size_t next_end(const struct cluster_run *run, double *ret_s)
 
 	*ret_s = INFINITY;
 	for (size_t i = 0; i < run->n_running; i++) {
-		const struct life *life = &run->lives[run->running[i]];
+		const struct job_life *life = &run->lives[run->running[i]];
 
 		if (life->left_s / life->speed < *ret_s) {
 			*ret_s = life->left_s / life->speed;

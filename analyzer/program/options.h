@@ -61,7 +61,7 @@ struct options {
 	uint64_t n_steps, n_rounds;       /* truth */
 	struct what_if_question what_if;  /* what-if */
 	bool what_if_asked;
-	struct plan_options plan; /* plan */
+	struct plan_arguments plan; /* plan */
 	bool verbose;
 };
 

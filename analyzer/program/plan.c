@@ -18,16 +18,16 @@
 #define COUNTED_PART  5 /* of the simulated jobs, the last fifth is counted, when queues have settled */
 #define JOBS_PER_HOUR 9
 
-struct plan_options plan_options_usual(void)
+struct plan_arguments plan_options_usual(void)
 {
-	return (struct plan_options){.core_step = 1,
-				     .strategy = PLAN_TUNE,
-				     .jobs_per_hour = JOBS_PER_HOUR,
-				     .n_jobs = JOBS_USUAL,
-				     .seed = 1};
+	return (struct plan_arguments){.core_step = 1,
+				       .strategy = PLAN_TUNE,
+				       .jobs_per_hour = JOBS_PER_HOUR,
+				       .n_jobs = JOBS_USUAL,
+				       .seed = 1};
 }
 
-int plan_add_nodes(struct plan_options *options, const char *text, struct error *err)
+int plan_add_nodes(struct plan_arguments *options, const char *text, struct error *err)
 {
 	unsigned n = 1, accelerators;
 	char memory[32], rest;
@@ -48,7 +48,7 @@ int plan_add_nodes(struct plan_options *options, const char *text, struct error 
 	return 0;
 }
 
-static int inputs_load(const struct plan_options *options, const struct plan_cluster *cluster,
+static int inputs_load(const struct plan_arguments *options, const struct plan_cluster *cluster,
 		       struct plan_inputs *inputs, struct error *err)
 {
 	int r = 0;
@@ -154,7 +154,7 @@ static int write_json(FILE *stream, const void *user)
 	return report_plan_json(stream, user);
 }
 
-static int plan_jobs(const struct plan_options *options, const struct plan_cluster *cluster,
+static int plan_jobs(const struct plan_arguments *options, const struct plan_cluster *cluster,
 		     const struct plan_inputs *inputs, bool json, struct error *err)
 {
 	_cleanup_(job_list_free) struct job_list list = {0};
@@ -193,7 +193,7 @@ static int write_times_json(FILE *stream, const void *user)
 	return report_plan_times_json(stream, user);
 }
 
-static int simulate(const struct plan_options *options, const struct plan_cluster *cluster,
+static int simulate(const struct plan_arguments *options, const struct plan_cluster *cluster,
 		    const struct plan_inputs *inputs, bool json, struct error *err)
 {
 	_cleanup_(freep) struct plan_arrival *arrivals = calloc(inputs->n + 1, sizeof(*arrivals));
@@ -226,7 +226,7 @@ static int simulate(const struct plan_options *options, const struct plan_cluste
 	return output_write(NULL, stdout, json ? write_times_json : write_times_text, &report, err);
 }
 
-static int refuse_small(const struct plan_options *options, struct error *err)
+static int refuse_small(const struct plan_arguments *options, struct error *err)
 {
 	for (size_t i = 0; i < options->n_kinds; i++) {
 		const struct plan_nodes *nodes = &options->kinds[i];
@@ -241,7 +241,7 @@ static int refuse_small(const struct plan_options *options, struct error *err)
 	return 0;
 }
 
-int plan_run(const struct plan_options *options, bool json, struct error *err)
+int plan_run(const struct plan_arguments *options, bool json, struct error *err)
 {
 	const struct plan_cluster cluster = {options->kinds, options->n_kinds, options->core_step};
 	_cleanup_(plan_inputs_free) struct plan_inputs inputs = {0};

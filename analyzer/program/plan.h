@@ -9,7 +9,7 @@
 #define PLAN_KINDS_MAX     16
 #define PLAN_ARGUMENTS_MAX 256
 
-struct plan_options {
+struct plan_arguments {
 	struct plan_nodes kinds[PLAN_KINDS_MAX];
 	size_t n_kinds;
 	const char *arguments[PLAN_ARGUMENTS_MAX];
@@ -21,9 +21,9 @@ struct plan_options {
 	uint64_t n_jobs, seed;
 };
 
-struct plan_options plan_options_usual(void);
+struct plan_arguments plan_options_usual(void);
 
 /* Adds nodes given as [Nx]ACCELERATORS,CORES,MEMORY. -EINVAL. */
-int plan_add_nodes(struct plan_options *options, const char *text, struct error *err);
+int plan_add_nodes(struct plan_arguments *options, const char *text, struct error *err);
 
-int plan_run(const struct plan_options *options, bool json, struct error *err);
+int plan_run(const struct plan_arguments *options, bool json, struct error *err);

@@ -128,6 +128,7 @@ int served_load(const char *path, json_t **ret_root, struct error *err)
 	_cleanup_(closep) int fd = file_to_read(AT_FDCWD, path, true);
 	struct stat st;
 	json_error_t wrong;
+	json_t *root;
 
 	if (fd < 0)
 		return file_error(err, fd, "cannot open", path);
@@ -136,8 +137,11 @@ int served_load(const char *path, json_t **ret_root, struct error *err)
 	if (st.st_size > JSON_MAX_BYTES)
 		return error_set(err, -EFBIG, "%s has more than %d MiB, and is no output of dieselctl jobs",
 				 path, JSON_MAX_BYTES >> 20);
-	*ret_root = json_loadfd(fd, 0, &wrong);
-	return *ret_root ? 0 : error_set(err, -EINVAL, "%s: line %d: %s", path, wrong.line, wrong.text);
+	root = json_loadfd(fd, 0, &wrong);
+	if (!root)
+		return error_set(err, -EINVAL, "%s: line %d: %s", path, wrong.line, wrong.text);
+	*ret_root = root;
+	return 0;
 }
 
 int served_open(const char *path, json_t **ret_root, struct error *err)

@@ -143,7 +143,7 @@ static int check(const struct diesel_writer *w, struct error *err)
 }
 
 /* A sample to put. */
-struct item {
+struct put_sample {
 	const struct diesel_sample *sample;
 	enum chunk_layout layout;
 	const struct field *fields; /* with CHUNK_LAYOUT_FIELDS */
@@ -151,7 +151,7 @@ struct item {
 	size_t bytes;
 };
 
-static int check_sample(const struct diesel_writer *w, const struct item *item, struct error *err)
+static int check_sample(const struct diesel_writer *w, const struct put_sample *item, struct error *err)
 {
 	const struct diesel_sample *s = item->sample;
 	char text[200];
@@ -178,7 +178,7 @@ static int check_sample(const struct diesel_writer *w, const struct item *item, 
 	return 0;
 }
 
-static void append_data(struct diesel_writer *w, const struct item *item)
+static void append_data(struct diesel_writer *w, const struct put_sample *item)
 {
 	if (item->fields) {
 		fields_build(item->fields, item->n_fields, w->buffer + w->n);
@@ -188,7 +188,7 @@ static void append_data(struct diesel_writer *w, const struct item *item)
 	}
 }
 
-static int put(struct diesel_writer *w, const struct item *item, struct error *err)
+static int put(struct diesel_writer *w, const struct put_sample *item, struct error *err)
 {
 	const struct diesel_sample *s = item->sample;
 	struct put_record record = {
@@ -224,7 +224,7 @@ static int put(struct diesel_writer *w, const struct item *item, struct error *e
 	return r == -EINTR ? 0 : r; /* the sample was accepted */
 }
 
-static int put_item(struct diesel_writer *w, const struct item *item, struct error *err)
+static int put_item(struct diesel_writer *w, const struct put_sample *item, struct error *err)
 {
 	pthread_mutex_lock(&w->lock);
 	int r = put(w, item, err);
@@ -236,7 +236,7 @@ static int put_item(struct diesel_writer *w, const struct item *item, struct err
 int diesel_writer_put(struct diesel_writer *w, const struct diesel_sample *sample, char *error,
 		      size_t error_size)
 {
-	const struct item item = {.sample = sample, .bytes = sample->bytes};
+	const struct put_sample item = {.sample = sample, .bytes = sample->bytes};
 	struct error err = ERROR_INIT;
 	int r = put_item(w, &item, &err);
 
@@ -246,7 +246,8 @@ int diesel_writer_put(struct diesel_writer *w, const struct diesel_sample *sampl
 static int put_fields(struct diesel_writer *w, const struct diesel_sample *sample, const struct field *fields,
 		      uint32_t n, struct error *err)
 {
-	struct item item = {.sample = sample, .layout = CHUNK_LAYOUT_FIELDS, .fields = fields, .n_fields = n};
+	struct put_sample item = {
+	    .sample = sample, .layout = CHUNK_LAYOUT_FIELDS, .fields = fields, .n_fields = n};
 	char text[200];
 	int r = fields_check(fields, n, err);
 

@@ -35,7 +35,7 @@ int diesel_fields_list(uint32_t layout, const void *sample, size_t bytes, struct
 }
 
 /* The result of a search, in columns of n samples. */
-struct found {
+struct fields_found {
 	const char *const *names;
 	const size_t *name_lengths;
 	uint32_t n_names, n;
@@ -44,7 +44,7 @@ struct found {
 	uint8_t *kinds;
 };
 
-static void take(const struct found *to, uint32_t i, const struct field *f)
+static void take(const struct fields_found *to, uint32_t i, const struct field *f)
 {
 	for (uint32_t k = 0; k < to->n_names; k++) {
 		size_t at = (size_t)k * to->n + i;
@@ -58,7 +58,7 @@ static void take(const struct found *to, uint32_t i, const struct field *f)
 	}
 }
 
-static int find(const struct found *to, uint32_t layout, uint32_t i, const struct diesel_item *item,
+static int find(const struct fields_found *to, uint32_t layout, uint32_t i, const struct diesel_item *item,
 		uint32_t *ret_n)
 {
 	struct fields_walk w;
@@ -78,7 +78,7 @@ int diesel_fields_find(uint32_t layout, const struct diesel_item *items, uint32_
 		       const size_t *name_lengths, uint32_t n_names, const void **values, uint32_t *sizes,
 		       uint8_t *kinds, uint32_t *n_fields, uint32_t *wrong)
 {
-	const struct found to = {names, name_lengths, n_names, n, values, sizes, kinds};
+	const struct fields_found to = {names, name_lengths, n_names, n, values, sizes, kinds};
 
 	memset(kinds, DIESEL_FIELD_MISSING, (size_t)n * n_names);
 	for (uint32_t i = 0; i < n; i++) {

@@ -46,7 +46,7 @@ struct indexing {
 };
 
 /* The chunks of one source that follow one another, as an interrupted run leaves them. */
-struct run {
+struct source_run {
 	struct shard *shard;
 	size_t first;
 	uint32_t n_parts;
@@ -58,7 +58,7 @@ static bool is_unchanged(const struct external *e)
 }
 
 /* A chunk of external samples. */
-struct part {
+struct chunk_part {
 	struct external source;
 	enum chunk_layout layout;
 	char first[CHUNK_NAME_MAX + 1]; /* path of its first sample */
@@ -80,7 +80,7 @@ static bool is_live(struct indexing *x, const struct chunk_view *view)
 }
 
 /* Returns false if the chunk is not external, or cannot be read. */
-static bool part_of(struct indexing *x, const struct chunk_id *id, struct part *ret)
+static bool part_of(struct indexing *x, const struct chunk_id *id, struct chunk_part *ret)
 {
 	_cleanup_(freep) void *head = NULL;
 	struct chunk_view view;
@@ -96,7 +96,7 @@ static bool part_of(struct indexing *x, const struct chunk_id *id, struct part *
 	return true;
 }
 
-static int adopt(struct indexing *x, const struct run *run, struct error *err)
+static int adopt(struct indexing *x, const struct source_run *run, struct error *err)
 {
 	int r = 0;
 
@@ -110,7 +110,7 @@ static int adopt(struct indexing *x, const struct run *run, struct error *err)
 }
 
 /* Returns true if this run would make such a chunk of the shard. */
-static bool is_made_alike(const struct indexing *x, const struct shard *shard, const struct part *p)
+static bool is_made_alike(const struct indexing *x, const struct shard *shard, const struct chunk_part *p)
 {
 	size_t n = strlen(shard->prefix);
 
@@ -122,8 +122,8 @@ static bool is_made_alike(const struct indexing *x, const struct shard *shard, c
 /* Takes the shards whose chunks an interrupted run has all written. */
 static int resume(struct indexing *x, struct error *err)
 {
-	_cleanup_(freep) struct part *p = malloc(sizeof(*p));
-	struct run run = {0};
+	_cleanup_(freep) struct chunk_part *p = malloc(sizeof(*p));
+	struct source_run run = {0};
 	size_t n;
 	const struct store_object *leftovers = writer_leftovers(x->writer, &n);
 	int r = p ? 0 : error_errno(err, -ENOMEM, "cannot continue where the last run stopped");
@@ -140,7 +140,7 @@ static int resume(struct indexing *x, struct error *err)
 			continue;
 		}
 		if (part == 0)
-			run = (struct run){.shard = shard, .first = i};
+			run = (struct source_run){.shard = shard, .first = i};
 		run.n_parts++;
 		if (!p->source.range.is_last)
 			continue;
@@ -159,12 +159,12 @@ struct known_chunk {
 	bool is_dropped; /* its samples are deleted: again, that would delete what replaced them */
 };
 
-struct known {
+struct known_chunks {
 	struct known_chunk *chunks;
 	size_t n, capacity;
 };
 
-static void known_free(struct known *k)
+static void known_free(struct known_chunks *k)
 {
 	for (size_t i = 0; i < k->n; i++)
 		free(k->chunks[i].source);
@@ -173,7 +173,7 @@ static void known_free(struct known *k)
 
 static int take_chunk(const struct meta_chunk *chunk, void *context)
 {
-	struct known *k = context;
+	struct known_chunks *k = context;
 
 	if (!(chunk->flags & CHUNK_FLAG_EXTERNAL))
 		return 0;
@@ -184,9 +184,9 @@ static int take_chunk(const struct meta_chunk *chunk, void *context)
 }
 
 /* Learns which chunks have samples of which source, and which shards have changed since. */
-static int learn(struct indexing *x, struct known *k, struct error *err)
+static int learn(struct indexing *x, struct known_chunks *k, struct error *err)
 {
-	_cleanup_(freep) struct part *p = malloc(sizeof(*p));
+	_cleanup_(freep) struct chunk_part *p = malloc(sizeof(*p));
 	int r = p ? meta_each_chunk(writer_meta(x->writer), take_chunk, k, err) : -ENOMEM;
 	size_t kept = 0;
 
@@ -227,7 +227,7 @@ static int drop_samples(struct indexing *x, const struct chunk_id *id, struct er
 }
 
 /* Leaves out shards that the dataset has already, unchanged, and drops the samples of changed ones. */
-static int compare(struct indexing *x, const struct known *known, struct error *err)
+static int compare(struct indexing *x, const struct known_chunks *known, struct error *err)
 {
 	int r = 0;
 
@@ -381,7 +381,7 @@ static int compare_known(const void *a, const void *b)
 }
 
 /* Deletes all samples of a source, whose rows replace them. known: in order of sources. */
-static int drop_source(struct indexing *x, struct known *known, const char *source, struct error *err)
+static int drop_source(struct indexing *x, struct known_chunks *known, const char *source, struct error *err)
 {
 	size_t first = sorted_count(known->n, i, strcmp(known->chunks[i].source, source) < 0);
 	int r = 0;
@@ -397,9 +397,9 @@ static int drop_source(struct indexing *x, struct known *known, const char *sour
 	return r;
 }
 
-static int add_rows(struct indexing *x, struct known *known, struct error *err)
+static int add_rows(struct indexing *x, struct known_chunks *known, struct error *err)
 {
-	struct rows *rows;
+	struct row_reader *rows;
 	const char *source;
 	struct scanned s;
 	int r = rows_open(x->options->rows, &rows, err);
@@ -455,7 +455,7 @@ static int scan_and_add(struct indexing *x, struct error *err)
 
 static int index_all(struct indexing *x, struct error *err)
 {
-	_cleanup_(known_free) struct known known = {0};
+	_cleanup_(known_free) struct known_chunks known = {0};
 	struct writer_result committed = {0};
 	int r = learn(x, &known, err);
 

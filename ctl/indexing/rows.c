@@ -9,24 +9,24 @@
 #include "dataset/external.h"
 #include "lib/text.h"
 
-struct row {
+struct file_row {
 	char *source, *path;
 	uint64_t offset, bytes;
 };
 
-struct rows {
+struct row_reader {
 	FILE *file;
 	char *line; /* of the row that was read last, whose texts point into it */
 	size_t line_allocated;
 	unsigned long long number;
 	bool has_row; /* the row belongs to the next source */
-	struct row row;
+	struct file_row row;
 	char *source;
 };
 
-int rows_open(const char *name, struct rows **ret, struct error *err)
+int rows_open(const char *name, struct row_reader **ret, struct error *err)
 {
-	struct rows *r = calloc(1, sizeof(*r));
+	struct row_reader *r = calloc(1, sizeof(*r));
 
 	if (!r)
 		return error_errno(err, -ENOMEM, "%s", name);
@@ -41,7 +41,7 @@ int rows_open(const char *name, struct rows **ret, struct error *err)
 	return 0;
 }
 
-void rows_free(struct rows *r)
+void rows_free(struct row_reader *r)
 {
 	if (!r)
 		return;
@@ -80,7 +80,7 @@ static bool parse_number(const char *text, uint64_t *ret)
 	return errno == 0 && *text >= '0' && *text <= '9' && *end == '\0';
 }
 
-static bool parse(char *line, struct row *ret)
+static bool parse(char *line, struct file_row *ret)
 {
 	char *words[4], *at = line;
 
@@ -98,7 +98,7 @@ static bool parse(char *line, struct row *ret)
 }
 
 /* Returns 1, or 0 at the end. */
-static int read_row(struct rows *r, struct error *err)
+static int read_row(struct row_reader *r, struct error *err)
 {
 	ssize_t n;
 	char text[100];
@@ -126,7 +126,7 @@ static int read_row(struct rows *r, struct error *err)
 	return 1;
 }
 
-static int begin(struct rows *r, struct scanned *to, struct error *err)
+static int begin(struct row_reader *r, struct scanned *to, struct error *err)
 {
 	free(r->source);
 	r->source = strdup(r->row.source);
@@ -134,9 +134,9 @@ static int begin(struct rows *r, struct scanned *to, struct error *err)
 			 : error_errno(err, -ENOMEM, "the rows");
 }
 
-static int take(struct rows *r, struct scanned *to, struct error *err)
+static int take(struct row_reader *r, struct scanned *to, struct error *err)
 {
-	const struct row *row = &r->row;
+	const struct file_row *row = &r->row;
 	uint64_t least = to->n ? to->samples[to->n - 1].offset : 0;
 
 	if (row->offset < least || row->offset > to->source_bytes ||
@@ -152,7 +152,7 @@ static int take(struct rows *r, struct scanned *to, struct error *err)
 		   : 0;
 }
 
-static int check_unchanged(const struct rows *r, const struct scanned *s, struct error *err)
+static int check_unchanged(const struct row_reader *r, const struct scanned *s, struct error *err)
 {
 	uint64_t bytes, stamp;
 	int result = external_stat(r->source, &bytes, &stamp, err);
@@ -163,7 +163,7 @@ static int check_unchanged(const struct rows *r, const struct scanned *s, struct
 	return result;
 }
 
-int rows_next(struct rows *r, struct scanned *ret, const char **ret_source, struct error *err)
+int rows_next(struct row_reader *r, struct scanned *ret, const char **ret_source, struct error *err)
 {
 	struct scanned found = {0};
 	int more = read_row(r, err), result;

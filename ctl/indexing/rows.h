@@ -13,11 +13,11 @@
 #include "lib/error.h"
 #include "scan.h"
 
-struct rows;
+struct row_reader;
 
 /* name: of a file; "-": standard input. */
-int rows_open(const char *name, struct rows **ret, struct error *err);
-void rows_free(struct rows *r);
+int rows_open(const char *name, struct row_reader **ret, struct error *err);
+void rows_free(struct row_reader *r);
 /* Reads the samples of the next source. *ret_source is valid until the next call. Returns 1, or 0 at the end.
  * -EINVAL: a wrong line. */
-int rows_next(struct rows *r, struct scanned *ret, const char **ret_source, struct error *err);
+int rows_next(struct row_reader *r, struct scanned *ret, const char **ret_source, struct error *err);

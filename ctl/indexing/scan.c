@@ -22,7 +22,7 @@
 #define SHORT_BYTES (4u << 10)
 #define LONG_MEMBER (64u << 10)
 
-struct scan {
+struct shard_scan {
 	struct archive *archive;
 	struct scanned *result;
 	const char *name;
@@ -38,7 +38,7 @@ struct scan {
 
 static la_ssize_t on_read(struct archive *archive, void *user, const void **data)
 {
-	struct scan *s = user;
+	struct shard_scan *s = user;
 	uint64_t left = s->result->source_bytes - s->position;
 	size_t n = left < s->read_bytes ? (size_t)left : s->read_bytes;
 	int r = n ? external_read_source(s->name, s->position, s->buffer, n, &s->error) : 0;
@@ -55,7 +55,7 @@ static la_ssize_t on_read(struct archive *archive, void *user, const void **data
 
 static la_int64_t on_skip(struct archive *archive, void *user, la_int64_t bytes)
 {
-	struct scan *s = user;
+	struct shard_scan *s = user;
 	uint64_t left = s->result->source_bytes - s->position;
 	uint64_t n = (uint64_t)bytes < left ? (uint64_t)bytes : left;
 
@@ -65,7 +65,7 @@ static la_int64_t on_skip(struct archive *archive, void *user, la_int64_t bytes)
 	return (la_int64_t)n;
 }
 
-static int bad(const struct scan *s, struct archive_entry *entry, const char *what, struct error *err)
+static int bad(const struct shard_scan *s, struct archive_entry *entry, const char *what, struct error *err)
 {
 	char text[200];
 	const char *path = entry ? archive_entry_pathname(entry) : NULL;
@@ -125,7 +125,7 @@ int scanned_add(struct scanned *to, const struct scanned_sample *sample, const c
 	return 0;
 }
 
-static int add_field(struct scan *s, struct archive_entry *entry, const char *name, struct error *err)
+static int add_field(struct shard_scan *s, struct archive_entry *entry, const char *name, struct error *err)
 {
 	struct scanned_field *field = field_of(s->result, name);
 	uint32_t number = field ? (uint32_t)(field - s->result->fields) : 0;
@@ -164,7 +164,7 @@ static uint64_t mtime_of(struct archive_entry *entry)
 }
 
 /* Returns 1 if the member belongs to a sample. */
-static int take(struct scan *s, struct archive_entry *entry, uint64_t offset, struct error *err)
+static int take(struct shard_scan *s, struct archive_entry *entry, uint64_t offset, struct error *err)
 {
 	struct scanned *to = s->result;
 	const char *path = archive_entry_pathname(entry), *why, *field;
@@ -198,7 +198,7 @@ static int take(struct scan *s, struct archive_entry *entry, uint64_t offset, st
 	return r < 0 ? r : 1;
 }
 
-static int read_error(const struct scan *s, struct error *err)
+static int read_error(const struct shard_scan *s, struct error *err)
 {
 	const char *why = archive_error_string(s->archive);
 	char text[256];
@@ -213,14 +213,14 @@ static int read_error(const struct scan *s, struct error *err)
 }
 
 /* Members of no sample stay in the range of the sample that they lie in. */
-static void end_sample(struct scan *s, uint64_t end)
+static void end_sample(struct shard_scan *s, uint64_t end)
 {
 	struct scanned_sample *last = &s->result->samples[s->result->n - 1];
 
 	last->bytes = end - last->offset;
 }
 
-static int scan_members(struct scan *s, struct error *err)
+static int scan_members(struct shard_scan *s, struct error *err)
 {
 	struct archive_entry *entry;
 	int code, r = 0;
@@ -242,7 +242,7 @@ static int scan_members(struct scan *s, struct error *err)
 	return r < 0 ? r : 0;
 }
 
-static int scan_archive(struct scan *s, struct error *err)
+static int scan_archive(struct shard_scan *s, struct error *err)
 {
 	s->archive = archive_read_new();
 	s->buffer = malloc(READ_BYTES);
@@ -257,7 +257,7 @@ static int scan_archive(struct scan *s, struct error *err)
 int scan_tar(const char *name, struct scanned *ret, struct error *err)
 {
 	struct scanned found = {0};
-	struct scan s = {.result = &found, .name = name};
+	struct shard_scan s = {.result = &found, .name = name};
 	uint64_t bytes, stamp;
 	int r = external_stat(name, &found.source_bytes, &found.stamp, err);
 

@@ -17,7 +17,7 @@
 #define NO_COLUMN  SIZE_MAX
 #define DIGITS_MAX 20u /* of a whole number */
 
-struct row {
+struct label_row {
 	char *path, *class; /* class: behind the path, in the same memory */
 	uint64_t line;
 	unsigned n_files;
@@ -27,7 +27,7 @@ struct labels {
 	const struct labels_options *options;
 	struct survey_labels for_survey;
 	char *base, *real; /* name of the source's folder; its absolute path */
-	struct row *rows;
+	struct label_row *rows;
 	size_t n, n_allocated;
 	uint64_t n_missing;
 	bool differs;
@@ -68,7 +68,7 @@ static size_t folder_name(const char *label, char *to)
 
 static int add_row(struct labels *l, uint64_t line, const char *path, const char *label, struct error *err)
 {
-	struct row row = {.line = line};
+	struct label_row row = {.line = line};
 	size_t bytes;
 
 	if (!path || !*path)
@@ -92,35 +92,41 @@ static int add_row(struct labels *l, uint64_t line, const char *path, const char
 	return 0;
 }
 
-static int choose(const struct labels *l, char *const *names, size_t n, const char *wanted, const char *usual,
-		  size_t other, size_t *ret, struct error *err)
+struct table_header {
+	const char *table;
+	char *const *names; /* of its columns */
+	size_t n;
+};
+
+/* Finds the column `wanted`; if that is NULL, the column `usual`, else the one with the number `other`. */
+static int choose(const struct table_header *header, const char *wanted, const char *usual, size_t other,
+		  size_t *ret, struct error *err)
 {
 	const char *name = wanted ? wanted : usual;
 	char list[256] = "";
-	size_t found = n;
+	size_t found = header->n;
 
-	for (size_t i = 0; i < n; i++) {
-		if (strcmp(names[i], name) != 0)
+	for (size_t i = 0; i < header->n; i++) {
+		if (strcmp(header->names[i], name) != 0)
 			continue;
-		if (found < n)
+		if (found < header->n)
 			return error_set(err, -EINVAL, "%s has the column '%s' twice: rename one of them",
-					 l->options->table, name);
+					 header->table, name);
 		found = i;
 	}
-	if (found < n) {
+	if (found < header->n) {
 		*ret = found;
 		return 0;
 	}
-	for (size_t i = 0, at = 0; i < n && at < sizeof(list); i++)
-		at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s", i ? ", " : "", names[i]);
+	for (size_t i = 0, at = 0; i < header->n && at < sizeof(list); i++)
+		at += (size_t)snprintf(list + at, sizeof(list) - at, "%s%s", i ? ", " : "", header->names[i]);
 	if (wanted)
-		return error_set(err, -EINVAL, "%s has no column '%s', but %s", l->options->table, wanted,
-				 list);
+		return error_set(err, -EINVAL, "%s has no column '%s', but %s", header->table, wanted, list);
 	if (other == NO_COLUMN)
 		return error_set(err, -EINVAL,
 				 "%s has several columns that may be the label: choose one with --label "
 				 "COLUMN. It has %s",
-				 l->options->table, list);
+				 header->table, list);
 	*ret = other;
 	return 0;
 }
@@ -131,7 +137,8 @@ static int choose_columns(const struct labels *l, char *const *names, size_t n, 
 {
 	const struct labels_options *o = l->options;
 	size_t first = n > 1 && !*names[0]; /* without a name: numbers of the rows */
-	int r = choose(l, names, n, o->path_column, "file_name", first, ret_path, err);
+	const struct table_header header = {o->table, names, n};
+	int r = choose(&header, o->path_column, "file_name", first, ret_path, err);
 
 	if (r == 0 && n < 2)
 		return error_set(err, -EINVAL,
@@ -139,7 +146,7 @@ static int choose_columns(const struct labels *l, char *const *names, size_t n, 
 				 "commas, tabs or semicolons",
 				 o->table, n ? names[0] : "");
 	if (r == 0)
-		r = choose(l, names, n, o->label_column, "label",
+		r = choose(&header, o->label_column, "label",
 			   n - first == 2 && *ret_path >= first ? 2 * first + 1 - *ret_path : NO_COLUMN,
 			   ret_label, err);
 	if (r == 0 && *ret_path == *ret_label)
@@ -306,13 +313,13 @@ static int compare_with_numbers(struct labels *l)
 static int take_numbers(struct labels *l, struct error *err)
 {
 	size_t n_whole = 0, n_numbers = 0, digits = 1;
-	const struct row *fraction = NULL;
+	const struct label_row *fraction = NULL;
 	int r;
 
 	if (l->options->digits > 1 && l->options->digits <= DIGITS_MAX)
 		digits = l->options->digits;
 	for (size_t i = 0; i < l->n; i++) {
-		struct row *row = &l->rows[i];
+		struct label_row *row = &l->rows[i];
 		size_t n = whole_length(row->class);
 
 		n_whole += n > 0;
@@ -344,7 +351,7 @@ static int take_numbers(struct labels *l, struct error *err)
 
 static int compare_rows(const void *a, const void *b)
 {
-	const struct row *x = a, *y = b;
+	const struct label_row *x = a, *y = b;
 	int order = strcmp(x->path, y->path);
 
 	return order ? order : (x->line > y->line) - (x->line < y->line);
@@ -359,7 +366,7 @@ static int sort_rows(struct labels *l, struct error *err)
 
 	qsort(l->rows, l->n, sizeof(*l->rows), compare_rows);
 	for (size_t i = 0; i < l->n; i++) {
-		const struct row *last = n ? &l->rows[n - 1] : NULL;
+		const struct label_row *last = n ? &l->rows[n - 1] : NULL;
 
 		if (!last || strcmp(last->path, l->rows[i].path) != 0) {
 			l->rows[n++] = l->rows[i];
@@ -382,11 +389,11 @@ static int sort_rows(struct labels *l, struct error *err)
 
 static int compare_path(const void *key, const void *row)
 {
-	return strcmp(key, ((const struct row *)row)->path);
+	return strcmp(key, ((const struct label_row *)row)->path);
 }
 
 /* length: of the part of the path that the row may have. */
-static struct row *find(const struct labels *l, const char *folder, const char *path, size_t length)
+static struct label_row *find(const struct labels *l, const char *folder, const char *path, size_t length)
 {
 	char wanted[NAME_MAX + CHUNK_NAME_MAX + 3];
 
@@ -399,7 +406,7 @@ static const char *class_of(const char *path, void *context)
 	struct labels *l = context;
 	const char *slash = strrchr(path, '/'), *dot = strrchr(slash ? slash : path, '.');
 	size_t whole = strlen(path), stem = dot ? (size_t)(dot - path) : whole;
-	struct row *row = find(l, "", path, whole);
+	struct label_row *row = find(l, "", path, whole);
 
 	if (!row)
 		row = find(l, l->base, path, whole);
@@ -417,12 +424,12 @@ static int end(void *context, struct error *err)
 {
 	struct labels *l = context;
 	const struct labels_options *o = l->options;
-	const struct row *missing = NULL, *several = NULL;
+	const struct label_row *missing = NULL, *several = NULL;
 	char text[100];
 
 	l->n_missing = 0;
 	for (size_t i = 0; i < l->n; i++) {
-		struct row *row = &l->rows[i];
+		struct label_row *row = &l->rows[i];
 
 		if (row->n_files == 0 && l->n_missing++ == 0)
 			missing = row;

@@ -17,7 +17,7 @@
 
 #define MAX_THREADS 64
 
-struct run {
+struct copy_run {
 	const struct copy_options *options;
 	const struct copy_source *source;
 	struct writer *writer;
@@ -31,17 +31,17 @@ struct run {
 };
 
 /* A chunk's file in memory. Belongs to one thread, which reuses it. */
-struct file {
+struct copied_file {
 	unsigned char *data;
 	size_t n_allocated;
 };
 
-static int reserve(struct file *f, uint64_t bytes)
+static int reserve(struct copied_file *f, uint64_t bytes)
 {
 	if (bytes <= f->n_allocated)
 		return 0;
 	free(f->data);
-	*f = (struct file){0};
+	*f = (struct copied_file){0};
 	/* Aligned, so that the store can write it past the page cache. */
 	f->data = aligned_alloc(CHUNK_ALIGN, (bytes + CHUNK_ALIGN - 1) / CHUNK_ALIGN * CHUNK_ALIGN);
 	if (!f->data)
@@ -73,7 +73,7 @@ static int compare_ids(const void *a, const void *b)
 	return chunk_id_compare(a, b);
 }
 
-static bool is_outside(const struct run *c, const struct meta_chunk *chunk)
+static bool is_outside(const struct copy_run *c, const struct meta_chunk *chunk)
 {
 	const struct buffer *outside = &c->source->outside;
 
@@ -82,7 +82,7 @@ static bool is_outside(const struct run *c, const struct meta_chunk *chunk)
 }
 
 /* Notes a source. Returns 1 if it was noted already, and -errno. */
-static int note_source(struct run *c, const struct external *source)
+static int note_source(struct copy_run *c, const struct external *source)
 {
 	const struct {
 		uint64_t name, stamp, bytes;
@@ -109,7 +109,7 @@ static int note_source(struct run *c, const struct external *source)
 
 /* Checks the source of an external chunk. A copy is its maker's, who must not vouch for names that another
  * user chose. A chunk that no sample needs may refer to a file that is gone. */
-static int check_source(struct run *c, const struct meta_chunk *chunk, const struct chunk_view *view,
+static int check_source(struct copy_run *c, const struct meta_chunk *chunk, const struct chunk_view *view,
 			const struct external_maker *maker, struct error *err)
 {
 	_cleanup_(freep) struct external *source = malloc(sizeof(*source));
@@ -130,8 +130,9 @@ static int check_source(struct run *c, const struct meta_chunk *chunk, const str
 	return external_check(source, err);
 }
 
-static int check_samples(const struct run *c, const struct meta_chunk *chunk, const struct chunk_view *view,
-			 const unsigned char *file, const char *name, struct error *err)
+static int check_samples(const struct copy_run *c, const struct meta_chunk *chunk,
+			 const struct chunk_view *view, const unsigned char *file, const char *name,
+			 struct error *err)
 {
 	_cleanup_(freep) void *plain = NULL;
 	struct digest sha256;
@@ -163,8 +164,8 @@ static int check_samples(const struct run *c, const struct meta_chunk *chunk, co
 	return r;
 }
 
-static int read_chunk(struct run *c, const struct meta_chunk *chunk, struct file *f, uint64_t *ret_bytes,
-		      uint32_t *ret_head_bytes, struct error *err)
+static int read_chunk(struct copy_run *c, const struct meta_chunk *chunk, struct copied_file *f,
+		      uint64_t *ret_bytes, uint32_t *ret_head_bytes, struct error *err)
 {
 	struct store *store = c->source->store;
 	struct store_object object = {.id = chunk->id};
@@ -198,8 +199,8 @@ static int read_chunk(struct run *c, const struct meta_chunk *chunk, struct file
 }
 
 /* Copies a chunk. *copied is 0 if it was there. */
-static int copy_chunk(struct run *c, const struct meta_chunk *chunk, struct file *f, uint64_t *copied,
-		      struct error *err)
+static int copy_chunk(struct copy_run *c, const struct meta_chunk *chunk, struct copied_file *f,
+		      uint64_t *copied, struct error *err)
 {
 	bool is_there = has_object(c->writer, &chunk->id);
 	uint32_t head_bytes;
@@ -225,7 +226,7 @@ static int copy_chunk(struct run *c, const struct meta_chunk *chunk, struct file
 }
 
 /* Counts a chunk. Called with the lock held. */
-static void count(struct run *c, uint64_t bytes)
+static void count(struct copy_run *c, uint64_t bytes)
 {
 	c->n_done++;
 	c->result->bytes += bytes;
@@ -236,8 +237,8 @@ static void count(struct run *c, uint64_t bytes)
 
 static void *copy_some(void *argument)
 {
-	struct run *c = argument;
-	struct file file = {0};
+	struct copy_run *c = argument;
+	struct copied_file file = {0};
 
 	pthread_mutex_lock(&c->lock);
 	while (c->next < c->n && !c->failure.code) {
@@ -267,7 +268,7 @@ static void *copy_some(void *argument)
 int copy_chunks(const struct copy_options *o, const struct copy_source *s, struct writer *w,
 		struct copy_result *result, struct error *err)
 {
-	struct run c = {.options = o, .source = s, .writer = w, .result = result};
+	struct copy_run c = {.options = o, .source = s, .writer = w, .result = result};
 	pthread_t threads[MAX_THREADS];
 	unsigned n_threads = 0;
 

@@ -65,7 +65,7 @@ static int take(const char *key, uint64_t bytes, void *context)
 	return buffer_append(context, &object, sizeof(object));
 }
 
-struct run {
+struct removal_run {
 	struct bucket *bucket;
 	progress_callback *progress;
 	void *context;
@@ -74,7 +74,7 @@ struct run {
 };
 
 /* Counts a removed object. */
-static void count(struct run *c, const struct object *object)
+static void count(struct removal_run *c, const struct object *object)
 {
 	struct removal *r = c->removal;
 	size_t n = strlen(object->key);
@@ -85,7 +85,7 @@ static void count(struct run *c, const struct object *object)
 }
 
 /* Removes all objects of a prefix but the mark. */
-static int remove_all(struct run *c, const char *prefix, struct error *err)
+static int remove_all(struct removal_run *c, const char *prefix, struct error *err)
 {
 	struct error why = ERROR_INIT;
 	struct buffer objects = {0};
@@ -133,7 +133,7 @@ static int take_any(const char *key, uint64_t bytes, void *context)
 }
 
 /* Checks that there is a dataset, or what an interrupted removal left. */
-static int check(struct run *c, struct error *err)
+static int check(struct removal_run *c, struct error *err)
 {
 	static const char *const prefixes[] = {"versions/", "chunks/", "data/"};
 	bool found = false;
@@ -146,7 +146,7 @@ static int check(struct run *c, struct error *err)
 	return found ? 0 : error_set(err, -ENOENT, "there is no dataset %s", bucket_url(c->bucket));
 }
 
-static int newest_of(struct run *c, uint64_t *ret, struct error *err)
+static int newest_of(struct removal_run *c, uint64_t *ret, struct error *err)
 {
 	*ret = 0;
 	int r = bucket_list(c->bucket, "versions/", NULL, 0, take_newest, ret, err);
@@ -155,7 +155,7 @@ static int newest_of(struct run *c, uint64_t *ret, struct error *err)
 }
 
 /* Returns true if an interrupted removal left this manifest. */
-static bool is_mark(struct run *c, uint64_t version)
+static bool is_mark(struct removal_run *c, uint64_t version)
 {
 	char key[MANIFEST_KEY], text[MANIFEST_MAX];
 	struct manifest m;
@@ -167,7 +167,7 @@ static bool is_mark(struct run *c, uint64_t version)
 }
 
 /* Takes the number after the newest one, which must be `version` unless that is 0. */
-static int mark(struct run *c, uint64_t version, struct error *err)
+static int mark(struct removal_run *c, uint64_t version, struct error *err)
 {
 	int r = -EEXIST;
 
@@ -192,7 +192,7 @@ static int mark(struct run *c, uint64_t version, struct error *err)
 }
 
 /* Removes the mark, unless a server without If-None-Match let another writer publish. */
-static int unmark(struct run *c, struct error *err)
+static int unmark(struct removal_run *c, struct error *err)
 {
 	char key[MANIFEST_KEY];
 	uint64_t newest;
@@ -211,7 +211,7 @@ static int unmark(struct run *c, struct error *err)
 int backend_s3_remove(const char *name, uint64_t version, progress_callback *progress, void *context,
 		      struct removal *ret, struct error *err)
 {
-	struct run c = {.progress = progress, .context = context, .removal = ret};
+	struct removal_run c = {.progress = progress, .context = context, .removal = ret};
 	int r = bucket_open(name, &c.bucket, err);
 
 	if (r < 0)

@@ -105,7 +105,7 @@ static int source_read(const char *name, uint64_t offset, void *buffer, size_t b
 	return r < 0 ? r : stamp_of(name, tag, ret_stamp, err);
 }
 
-struct listing {
+struct shard_listing {
 	const char *bucket;
 	size_t bucket_length;
 	external_list_callback *callback;
@@ -114,7 +114,7 @@ struct listing {
 
 static int take_key(const char *key, uint64_t bytes, void *context)
 {
-	const struct listing *l = context;
+	const struct shard_listing *l = context;
 	_cleanup_(freep) char *name = NULL;
 
 	(void)bytes;
@@ -127,7 +127,7 @@ static int take_key(const char *key, uint64_t bytes, void *context)
 
 static int source_list(const char *name, external_list_callback *callback, void *context, struct error *err)
 {
-	struct listing l = {name, bucket_length(name), callback, context};
+	struct shard_listing l = {name, bucket_length(name), callback, context};
 	struct bucket *b;
 	const char *key;
 	int r = bucket_of(name, &b, &key, err);

@@ -37,7 +37,7 @@
 	}
 
 #define J struct job_sample
-static const struct field job_fields[] = {
+static const struct sample_field job_fields[] = {
     TEXT(J, id),
     TEXT(J, name),
     TEXT(J, user),
@@ -114,7 +114,7 @@ static const struct field job_fields[] = {
 };
 
 #define W struct worker_sample
-static const struct field worker_fields[] = {
+static const struct sample_field worker_fields[] = {
     TEXT(W, job),          TEXT(W, role),
     TEXT(W, name),         TEXT(W, state),
     TEXT(W, wait),         COUNT(W, pid),
@@ -124,7 +124,7 @@ static const struct field worker_fields[] = {
 };
 
 #define D struct device_sample
-static const struct field device_fields[] = {
+static const struct sample_field device_fields[] = {
     TEXT(D, name),
     TEXT(D, kind),
     REAL(D, read_bytes_per_s),
@@ -136,42 +136,42 @@ static const struct field device_fields[] = {
 };
 
 #define P struct place_sample
-static const struct field place_fields[] = {
+static const struct sample_field place_fields[] = {
     TEXT(P, job), TEXT(P, path), REAL(P, used_bytes_per_s), REAL(P, cold_bytes_per_s), REAL(P, hit_ratio),
 };
 
 #define S struct dataset_sample
-static const struct field dataset_fields[] = {
+static const struct sample_field dataset_fields[] = {
     TEXT(S, path),        COUNT(S, n_samples), COUNT(S, n_chunks), COUNT(S, n_cached),
     COUNT(S, n_sessions), COUNT(S, n_bad),     REAL(S, bytes),
 };
 
 #define C struct decision_sample
-static const struct field decision_fields[] = {
+static const struct sample_field decision_fields[] = {
     TEXT(C, job), TEXT(C, knob), TEXT(C, from), TEXT(C, to), TEXT(C, why), TEXT(C, effect), REAL(C, age_s),
 };
 
 #define H struct hop_sample
-static const struct field hop_fields[] = {
+static const struct sample_field hop_fields[] = {
     TEXT(H, job),  TEXT(H, role),    TEXT(H, name),     TEXT(H, what),  TEXT(H, edge),
     COUNT(H, tid), REAL(H, begin_s), REAL(H, length_s), FLAG(H, fetch),
 };
 
 #define G struct gpu_sample_row
-static const struct field gpu_fields[] = {
+static const struct sample_field gpu_fields[] = {
     TEXT(G, name),         TEXT(G, jobs),       COUNT(G, index),
     COUNT(G, n_processes), REAL(G, busy_ratio), REAL(G, memory_used_bytes),
     REAL(G, memory_bytes), REAL(G, power_w),
 };
 
 #define N struct node_sample
-static const struct field node_fields[] = {
+static const struct sample_field node_fields[] = {
     TEXT(N, name),     TEXT(N, state),   TEXT(N, version),    REAL(N, age_s),
     REAL(N, uptime_s), COUNT(N, n_jobs), COUNT(N, n_omitted),
 };
 
 #define A struct daemon_sample
-static const struct field daemon_fields[] = {
+static const struct sample_field daemon_fields[] = {
     TEXT(A, state),
     TEXT(A, version),
     TEXT(A, socket),
@@ -197,7 +197,7 @@ static const struct field daemon_fields[] = {
 };
 
 #define O struct host_sample
-static const struct field host_fields[] = {
+static const struct sample_field host_fields[] = {
     TEXT(O, name),    COUNT(O, n_cpus),      REAL(O, cpu_ratio),
     REAL(O, load1),   REAL(O, memory_bytes), REAL(O, available_bytes),
     REAL(O, psi_cpu), REAL(O, psi_io),       REAL(O, psi_memory),
@@ -205,7 +205,7 @@ static const struct field host_fields[] = {
 };
 
 #define X struct self_sample
-static const struct field self_fields[] = {
+static const struct sample_field self_fields[] = {
     TEXT(X, source),       REAL(X, cpu_ratio),  REAL(X, memory_bytes),   REAL(X, bpf_ratio),
     REAL(X, events_per_s), REAL(X, poll_ratio), REAL(X, analysis_ratio), REAL(X, scan_ratio),
     REAL(X, draw_ratio),   REAL(X, oldest_s),   REAL(X, cells_per_s),    COUNT(X, n_lost),
@@ -242,7 +242,7 @@ static void fields_clear(const struct field_table *table, void *item)
 {
 	memset(item, 0, table->item_size);
 	for (size_t i = 0; i < table->n_fields; i++) {
-		const struct field *field = &table->fields[i];
+		const struct sample_field *field = &table->fields[i];
 
 		if (field->kind == FIELD_REAL)
 			*(double *)((char *)item + field->offset) = NAN;

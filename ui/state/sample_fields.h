@@ -15,7 +15,7 @@ enum field_kind {
 	FIELD_FLAG,  /* bool */
 };
 
-struct field {
+struct sample_field {
 	const char *name;
 	enum field_kind kind;
 	size_t offset, size;
@@ -24,7 +24,7 @@ struct field {
 struct field_table {
 	const char *name; /* key of the object or list in the sample */
 	size_t item_size;
-	const struct field *fields;
+	const struct sample_field *fields;
 	size_t n_fields;
 	/* Offsets in struct top_sample: of a list and its length. An object has only items_offset. */
 	size_t items_offset, n_offset;

@@ -23,7 +23,7 @@ static json_t *text_to_json(const char *text)
 	return utf8 ? json_string(utf8) : json;
 }
 
-static json_t *field_to_json(const struct field *field, const char *item)
+static json_t *field_to_json(const struct sample_field *field, const char *item)
 {
 	const void *at = item + field->offset;
 	double real;
@@ -98,7 +98,7 @@ static void text_from_json(const char *text, char *buffer, size_t size)
 	buffer[n] = '\0';
 }
 
-static void field_from_json(const struct field *field, char *item, const json_t *value)
+static void field_from_json(const struct sample_field *field, char *item, const json_t *value)
 {
 	void *at = item + field->offset;
 

@@ -101,13 +101,13 @@ diesel_not_with_asan(integration.truth LEFT_TO unit.analyzer.truth_files unit.an
 set(python_with_libdiesel
   fault.opening
   integration.arrays integration.first.fixes integration.first.steps
-  integration.bucketing integration.by_number integration.cluster_faults integration.cluster_fleet integration.cluster_jobs integration.cluster_lanes integration.cluster_rights integration.cluster_stage integration.cluster_whole integration.device integration.dieseld_restored integration.dieseld_decoded integration.dieseld_large integration.dieseld_lifecycle integration.dieseld_shared integration.fields
+  integration.bucketing integration.by_number integration.cluster_faults integration.cluster_fleet integration.cluster_jobs integration.cluster_lanes integration.cluster_rights integration.cluster_stage integration.cluster_whole integration.device integration.dieseld_restored integration.dieseld_decoded integration.dieseld_large integration.dieseld_lifecycle integration.dieseld_shared integration.fields integration.fields_native
   integration.dataset.compressed_folder integration.dataset.life_folder integration.dataset.pinned_folder
   integration.dataset.put_folder integration.dataset.shared_folder integration.index
   integration.native integration.numpy
   integration.dieseld_compressed integration.own_daemon integration.processes integration.paths
   integration.s3.jobs_faults integration.s3.jobs_kept integration.s3.jobs_neighbours integration.s3.jobs_purged integration.s3.jobs_rclone
-  integration.s3.jobs_shards
+  integration.s3.jobs_shards integration.subset
   integration.torch_loader integration.torch_membership
   integration.torch_workers_end integration.torch_workers_faults integration.torch_workers_number
   integration.torch_workers_order integration.torch_workers_results integration.torch_workers_messages

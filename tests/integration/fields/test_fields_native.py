@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests samples with fields of which dieseld decodes one: images with captions, as for CLIP, of a dataset with fields and of tar shards in
 place. A dataset without fields has the same images."""
+import gc
 import io
 import json
 import pathlib
@@ -27,6 +28,7 @@ from diesel_loader.errors import DamagedData  # noqa: E402
 from diesel_loader.options import Batches, Decode, Order  # noqa: E402
 
 from common.waiting import wait_until  # noqa: E402
+from standin_cuda import StandInCuda  # noqa: E402
 from torchvision_support import v1  # noqa: E402
 
 N, BATCH, SEED = 24, 5, 7
@@ -175,6 +177,19 @@ class SameAsPlain(Case):
             for one, other in batches:
                 numpy.testing.assert_array_equal(one["image"], other["image"])
                 self.assertEqual(one["caption"], other["caption"])
+
+    def test_a_device_gets_the_images_and_the_trainer_the_captions(self):
+        wanted = self.wanted(of_torch, OURS, 1)[0]
+        with StandInCuda().installed() as standin:
+            loader = self.loader(of_torch, self.of_fields, {"image": OURS}, "image", "caption", batches=Batches(return_ids=True, device="cuda"))
+            batches = list(loader)
+            standin.synchronize()
+            self.equal(self.images(batches, "image"), wanted)
+            self.assertEqual({text for batch in batches for text in batch["caption"]}, {caption(k) for k in range(N)})
+            del batches
+            loader.close()
+            gc.collect()
+            self.assertEqual((standin.faults, standin.registered), ([], {}))
 
     def test_a_job_resumes_and_keeps_its_batches(self):
         wanted = self.wanted(of_numpy, OURS, 1)[0]

@@ -21,6 +21,9 @@ set(not_our_c
   integration.torch_frameworks      # the same
   integration.torch_iterators       # the same
   integration.torch_misuse          # the same
+  integration.checkpoint            # Python
+  integration.checkpoint_faults     # the same
+  integration.checkpoint_interval   # the same
   integration.c_client              # its programs are built without a sanitizer, as a user builds them
   integration.docs                  # texts
   integration.endurance             # it weighs memory, of which a sanitizer keeps what was freed
@@ -101,7 +104,7 @@ diesel_not_with_asan(integration.truth LEFT_TO unit.analyzer.truth_files unit.an
 set(python_with_libdiesel
   fault.opening
   integration.arrays integration.first.fixes integration.first.steps
-  integration.bucketing integration.by_number integration.cluster_faults integration.cluster_fleet integration.cluster_jobs integration.cluster_lanes integration.cluster_rights integration.cluster_stage integration.cluster_whole integration.device integration.dieseld_restored integration.dieseld_decoded integration.dieseld_large integration.dieseld_lifecycle integration.dieseld_shared integration.fields integration.fields_native
+  integration.bucketing integration.by_number integration.cluster_faults integration.cluster_fleet integration.cluster_jobs integration.cluster_lanes integration.cluster_rights integration.cluster_stage integration.cluster_whole integration.device integration.differential integration.dieseld_restored integration.dieseld_decoded integration.dieseld_large integration.dieseld_lifecycle integration.dieseld_shared integration.fields integration.fields_native
   integration.dataset.compressed_folder integration.dataset.life_folder integration.dataset.pinned_folder
   integration.dataset.put_folder integration.dataset.shared_folder integration.index
   integration.native integration.numpy

@@ -12,10 +12,14 @@ struct container_kind {
 	struct container container;
 };
 
-#define EXTRACT        "extract them into one folder"
-#define INDEX          "index them in place with dieselctl index FOLDER --output DATASET"
-#define WRITE          "write its samples with diesel_loader.create()"
-#define IMPORT(format) "import them with dieselctl pack " format ":FOLDER DATASET"
+/* Members of struct container behind `what`. */
+#define EXTRACT "extract them into one folder", NULL, NULL
+#define WRITE   "write its samples with diesel_loader.create()", NULL, NULL
+#define COPY    "copy the dataset with cp -r", NULL, NULL
+#define COMMAND(does, before, between)                                                                       \
+	does " with " before "FOLDER" between "DATASET", does " with `" before, between
+#define INDEX          COMMAND("index them in place", "dieselctl index ", " --output ")
+#define IMPORT(format) COMMAND("import them", "dieselctl pack " format ":", " ")
 
 static const struct container_kind kinds[] = {
     {"data.mdb", "data.mdb", {"LMDB files", INDEX}},
@@ -47,7 +51,7 @@ static const struct container_kind kinds[] = {
     {"", ".rec", {"RecordIO files", WRITE}},
     {"", ".hdf5", {"HDF5 files", WRITE}},
     {"", ".h5", {"HDF5 files", WRITE}},
-    {"", ".chunk", {"chunks of a DIESEL dataset", "copy the dataset with cp -r"}},
+    {"", ".chunk", {"chunks of a DIESEL dataset", COPY}},
 };
 
 static bool begins_with(const char *name, const char *prefix)
@@ -93,37 +97,19 @@ static const struct container *container_in_folder(const char *path)
 
 bool container_advise(const char *path, char *buffer, size_t size)
 {
-	static const char *const words[] = {"dieselctl", "FOLDER", "DATASET"};
 	const struct container *container = container_of_path(path);
-	const char *rest, *by[] = {"`dieselctl", path, path}, *after[] = {"", "", ".diesel"};
 	int length = (int)strlen(path);
-	bool has_command;
-	FILE *text;
 
 	if (!container)
 		container = container_in_folder(path);
-	text = container ? fmemopen(buffer, size, "w") : NULL;
-	if (!text)
+	if (!container)
 		return false;
 	while (length > 1 && path[length - 1] == '/')
 		length--;
-	fprintf(text, "its samples are in %s, so ", container->what);
-	has_command = strstr(container->instead, words[0]);
-	for (rest = container->instead; *rest;) {
-		size_t i = 0;
-
-		while (i < 3 && strncmp(rest, words[i], strlen(words[i])) != 0)
-			i++;
-		if (i == 3) {
-			fputc(*rest++, text);
-			continue;
-		}
-		fprintf(text, "%.*s%s", i ? length : (int)strlen(by[0]), by[i], after[i]);
-		rest += strlen(words[i]);
-	}
-	if (has_command)
-		fputc('`', text);
-	fclose(text);
-	buffer[size - 1] = '\0';
+	if (container->command)
+		snprintf(buffer, size, "its samples are in %s, so %s%.*s%s%.*s.diesel`", container->what,
+			 container->command, length, path, container->between, length, path);
+	else
+		snprintf(buffer, size, "its samples are in %s, so %s", container->what, container->instead);
 	return true;
 }

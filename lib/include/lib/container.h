@@ -10,6 +10,8 @@
 struct container {
 	const char *what;    /* "Parquet files" */
 	const char *instead; /* advice on how to pack the samples, such as "extract them into one folder" */
+	/* The same up to its folder, and between that and the dataset; NULL: it names no command. */
+	const char *command, *between;
 };
 
 /* Returns the kind of container that this file is, by its path or name. NULL: not a known container. */

@@ -8,29 +8,10 @@
 
 #include "analyzer/model.h"
 #include "plan_input.h"
+#include "json_read.h"
 #include "served.h"
 
 #define POINTS_MAX 64
-
-static void json_freep(json_t **root)
-{
-	json_decref(*root);
-}
-
-/* Returns the number, or NAN if there is none. */
-static double number(const json_t *object, const char *key)
-{
-	const json_t *value = json_object_get(object, key);
-
-	return json_is_number(value) ? json_number_value(value) : NAN;
-}
-
-static const char *string(const json_t *object, const char *key)
-{
-	const char *value = json_string_value(json_object_get(object, key));
-
-	return value ? value : "";
-}
 
 /* ---- profiles ---------------------------------------------------------------------------------------- */
 
@@ -72,7 +53,7 @@ static int add_profile(const struct plan_argument *argument, const json_t *root,
 		       struct error *err)
 {
 	struct plan_argument with = *argument;
-	double accelerators = number(root, "accelerators");
+	double accelerators = json_number_of(root, "accelerators");
 	struct plan_grid grid = {0};
 	struct plan_input *input;
 	int r;
@@ -85,7 +66,8 @@ static int add_profile(const struct plan_argument *argument, const json_t *root,
 				 argument->file, POINTS_MAX);
 	if (!with.accelerators)
 		with.accelerators = accelerators >= 1 && accelerators <= 10000 ? (uint32_t)accelerators : 1;
-	r = plan_inputs_new(inputs, &with, *string(root, "name") ? string(root, "name") : argument->file,
+	r = plan_inputs_new(inputs, &with,
+			    *json_string_of(root, "name") ? json_string_of(root, "name") : argument->file,
 			    &grid, &input);
 	if (r < 0)
 		return error_set(err, r, "out of memory");
@@ -164,17 +146,18 @@ int plan_inputs_add_json(const struct plan_argument *argument, const struct plan
 	if (r < 0)
 		return r;
 	jobs = json_object_get(root, "jobs");
-	schema = string(root, "schema");
+	schema = json_string_of(root, "schema");
 	if (!strcmp(schema, "diesel.profile/1"))
 		return add_profile(argument, root, inputs, err);
-	if (strcmp(schema, "diesel.jobs/1") != 0)
+	if (strcmp(schema, SERVED_SCHEMA) != 0)
 		return error_set(
 		    err, -EINVAL,
 		    "%s: expected a recording, a profile (\"schema\": \"diesel.profile/1\") or the output "
 		    "of dieselctl jobs --json",
 		    argument->file);
-	if (!json_array_size(jobs))
-		return error_set(err, -EINVAL, "%s: dieseld served no job", argument->file);
+	r = served_check(root, argument->file, err);
+	if (r < 0)
+		return r;
 	json_array_foreach(jobs, i, job)
 	{
 		r = add_served(argument, grid, job, inputs, err);

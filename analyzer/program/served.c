@@ -12,22 +12,10 @@
 #include "lib/cleanup.h"
 #include "lib/file_open.h"
 #include "lib/text.h"
+#include "json_read.h"
 #include "output.h"
 
 #define JSON_MAX_BYTES (64 << 20)
-
-static void json_freep(json_t **root)
-{
-	json_decref(*root);
-}
-
-/* Returns the number, or NAN if there is none. */
-static double number(const json_t *object, const char *key)
-{
-	const json_t *value = json_object_get(object, key);
-
-	return json_is_number(value) ? json_number_value(value) : NAN;
-}
 
 static double sum_known(double a, double b)
 {
@@ -53,22 +41,22 @@ struct served served_read(const json_t *job)
 {
 	const json_t *now = json_object_get(job, "now");
 	const char *name = json_string_value(json_object_get(job, "name"));
-	double demand = number(json_object_get(job, "tuner"), "demand");
+	double demand = json_number_of(json_object_get(job, "tuner"), "demand");
 	struct served served = {
-	    .rate = number(now, "samples_per_s"),
-	    .demand = demand > 0 ? demand : number(now, "device_rate"),
-	    .prep_rate = number(now, "prep_rate"),
-	    .cpu_s =
-		sum_known(number(now, "daemon_cpu_s_per_sample"), number(now, "client_cpu_s_per_sample")),
-	    .sample_bytes = number(now, "chunk_bytes") / number(now, "samples_per_chunk"),
-	    .storage_bytes_per_s = number(now, "source_bytes_per_s"),
-	    .dataset_bytes = number(now, "dataset_bytes"),
-	    .need_bytes = number(now, "need_bytes"),
-	    .cached_bytes = number(now, "cached_bytes"),
+	    .rate = json_number_of(now, "samples_per_s"),
+	    .demand = demand > 0 ? demand : json_number_of(now, "device_rate"),
+	    .prep_rate = json_number_of(now, "prep_rate"),
+	    .cpu_s = sum_known(json_number_of(now, "daemon_cpu_s_per_sample"),
+			       json_number_of(now, "client_cpu_s_per_sample")),
+	    .sample_bytes = json_number_of(now, "chunk_bytes") / json_number_of(now, "samples_per_chunk"),
+	    .storage_bytes_per_s = json_number_of(now, "source_bytes_per_s"),
+	    .dataset_bytes = json_number_of(now, "dataset_bytes"),
+	    .need_bytes = json_number_of(now, "need_bytes"),
+	    .cached_bytes = json_number_of(now, "cached_bytes"),
 	};
 
 	snprintf(served.name, sizeof(served.name), "%.*s:%.0f", name ? name_bytes(name) : 3,
-		 name ? name : "job", number(job, "id"));
+		 name ? name : "job", json_number_of(job, "id"));
 	return served;
 }
 
@@ -144,19 +132,26 @@ int served_load(const char *path, json_t **ret_root, struct error *err)
 	return 0;
 }
 
+int served_check(const json_t *root, const char *path, struct error *err)
+{
+	return json_array_size(json_object_get(root, "jobs"))
+		   ? 0
+		   : error_set(err, -EINVAL, "%s: dieseld served no job", path);
+}
+
 int served_open(const char *path, json_t **ret_root, struct error *err)
 {
 	__attribute__((cleanup(json_freep))) json_t *root = NULL;
 	int r = served_load(path, &root, err);
-	const char *schema = json_string_value(json_object_get(root, "schema"));
 
 	if (r < 0)
 		return r;
-	if (!schema || strcmp(schema, "diesel.jobs/1") != 0)
+	if (strcmp(json_string_of(root, "schema"), SERVED_SCHEMA) != 0)
 		return error_set(err, -EINVAL,
 				 "%s: expected a recording or the output of dieselctl jobs --json", path);
-	if (!json_array_size(json_object_get(root, "jobs")))
-		return error_set(err, -EINVAL, "%s: dieseld served no job", path);
+	r = served_check(root, path, err);
+	if (r < 0)
+		return r;
 	*ret_root = steal_pointer(root);
 	return 0;
 }

@@ -12,6 +12,8 @@
 #include "analyzer/predictions.h"
 #include "lib/error.h"
 
+#define SERVED_SCHEMA "diesel.jobs/1"
+
 /* NAN: not known. */
 struct served {
 	char name[64];
@@ -47,6 +49,9 @@ double served_speed(const struct served *served, const struct served_change *cha
 /* Reads a JSON file of at most 64 MiB; pipes and devices are refused. *ret_root: to be freed with
  * json_decref(). -ENOENT and the like, -EINVAL, -EFBIG. */
 int served_load(const char *path, json_t **ret_root, struct error *err);
+
+/* Checks that a file of SERVED_SCHEMA has jobs. -EINVAL. */
+int served_check(const json_t *root, const char *path, struct error *err);
 
 /* Opens such a file. *ret_root: to be freed with json_decref(). -ENOENT and the like, -EINVAL. */
 int served_open(const char *path, json_t **ret_root, struct error *err);

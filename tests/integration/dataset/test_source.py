@@ -219,13 +219,16 @@ class Source(unittest.TestCase):
                 self.packed("--as-files", source)
                 self.assertEqual(sorted(names(self.dataset)), sorted(files))
 
+    def write_shards(self, ending, mode):
+        path = self.root / "file"
+        path.write_bytes(b"x")
+        for i in range(2):
+            with tarfile.open(self.source / f"shard-{i}.tar{ending}", mode) as tar:
+                tar.add(path, f"cat/{i}.jpg")
+
     def test_the_advice_for_archives_works(self):
         """Checks the output line about archives."""
-        for i in range(2):
-            with tarfile.open(self.source / f"shard-{i}.tar", "w") as tar:
-                path = self.root / "file"
-                path.write_bytes(b"x")
-                tar.add(path, f"cat/{i}.jpg")
+        self.write_shards("", "w")
         self.refused(self.source, self.dataset, says="index them in place with dieselctl index FOLDER --output DATASET")
         indexed = dieselctl("index", self.source, "--output", self.dataset)
         self.assertEqual(indexed.returncode, 0, indexed.stderr)
@@ -233,11 +236,7 @@ class Source(unittest.TestCase):
 
     def test_the_advice_for_compressed_archives_works(self):
         """Checks the output line about archives that have no random access."""
-        for i in range(2):
-            with tarfile.open(self.source / f"shard-{i}.tar.gz", "w:gz") as tar:
-                path = self.root / "file"
-                path.write_bytes(b"x")
-                tar.add(path, f"cat/{i}.jpg")
+        self.write_shards(".gz", "w:gz")
         self.refused(self.source, self.dataset, says="extract them into one folder")
         extracted = self.root / "extracted"
         extracted.mkdir()

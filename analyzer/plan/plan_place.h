@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #pragma once
 
-/* Which job is on which node, while a plan is made or a simulation runs. */
+/* The nodes of jobs, while a plan is made or a simulation runs. */
 
 #include "plan_options.h"
 

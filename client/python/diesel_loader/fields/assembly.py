@@ -56,7 +56,7 @@ class FieldAssembly(assembly.Assembly):
         self._by_field = dict(self.transform) if isinstance(self.transform, dict) else {}
         if self.decoded:
             self._native = self.decoded.field
-            self._reader = self._reader.beside(self._native)
+            self._reader = self._reader.with_native(self._native)
             del self._by_field[self._native]
             self.has_work = self.has_work or bool(self._by_field or self.loader)
         self._unseen = set(named) - {self._native} if chosen is None else set()  # fields with a function, of which no sample was seen

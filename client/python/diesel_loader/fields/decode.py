@@ -99,7 +99,7 @@ class Reader:
         self._stored = tuple(name for name in self.names or () if name not in SPECIAL and name != native_field)
         self.finds = self.names is None or bool(self._stored)  # False: only facts about samples are chosen
 
-    def beside(self, native_field: str) -> Reader:
+    def with_native(self, native_field: str) -> Reader:
         """Returns a reader of the same fields, of which dieseld has decoded this one."""
         return Reader(self.layout, self.names, self.path, native_field)
 

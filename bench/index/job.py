@@ -134,9 +134,15 @@ def streaming(data, seed, workers):
     return lambda: sum(len(batch) for batch in loader)
 
 
+def picklable(batch):
+    """LitData returns views of its chunks, which a worker cannot send."""
+    return [{name: bytes(value) if isinstance(value, memoryview) else value for name, value in sample.items()} for sample in batch]
+
+
 def lightning(data, seed, workers):
     import litdata
-    loader = litdata.StreamingDataLoader(litdata.StreamingDataset(data, shuffle=True, seed=seed), batch_size=BATCH, num_workers=workers, collate_fn=list)
+    dataset = litdata.StreamingDataset(data, shuffle=True, seed=seed)
+    loader = litdata.StreamingDataLoader(dataset, batch_size=BATCH, num_workers=workers, collate_fn=picklable if workers else list)
     return lambda: sum(len(batch) for batch in loader)
 
 

@@ -381,11 +381,15 @@ struct segment *cache_take_segment(struct cache *c, struct cached_dataset *d, ui
 
 struct segment *cache_take_mapped(struct cache *c, const struct segment *from, uint32_t distance)
 {
+	const struct cached_dataset *d = from->dataset;
 	struct segment *victim;
 
 	/* While the daemon is closing, nothing is pinned, but clients still read mapped memory, which must
 	 * not be overwritten. */
-	if (c->closing || from->mapped || may_add(c, from->dataset, from->memory.bytes))
+	if (c->closing || from->mapped || may_add(c, d, from->memory.bytes))
+		return NULL;
+	/* While the dataset may take more memory, its own chunks stay, and others' are evicted. */
+	if (d->space_bytes >= d->all_bytes || d->held_bytes + from->memory.bytes <= d->space_bytes)
 		return NULL;
 	victim = cache_pick_victim(c, &(struct candidates){.wanting = from->dataset, .mapped_like = from},
 				   &from->dataset->mapped_victims, distance);

@@ -375,6 +375,10 @@ static void test_what_is_verified_goes_where_clients_look(void **state)
 	f.d->chunks[2].segment = from;
 	f.d->chunks[2].state = CHUNK_VERIFYING;
 	cache_mark(f.cache, f.d, 0, 0); /* a batch waits for it */
+	assert_null(cache_take_mapped(f.cache, from, 0)); /* the whole dataset may be in memory */
+	f.d->space_bytes = f.d->held_bytes + from->memory.bytes;
+	assert_null(cache_take_mapped(f.cache, from, 0)); /* another chunk may be */
+	f.d->space_bytes--;
 	assert_null(cache_take_mapped(f.cache, from, 1));
 	f.cache->closing = true; /* the daemon ends, but clients do not */
 	assert_null(cache_take_mapped(f.cache, from, 0));
@@ -414,6 +418,7 @@ static void test_where_what_is_verified_stays(void **state)
 	int r;
 
 	start(&f, *state, &uneven, 10);
+	f.d->space_bytes = 0; /* more of the dataset is in memory than its share */
 	from = take_whole(f.cache, f.d, 0, 0, &r);
 	assert_int_equal(fill(&f, f.d, N_CHUNKS - 1, 1), 0);
 	f.d->chunks[N_CHUNKS - 1].segment->mapped = true;

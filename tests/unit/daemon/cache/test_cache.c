@@ -374,7 +374,7 @@ static void test_what_is_verified_goes_where_clients_look(void **state)
 	assert_non_null(from);
 	f.d->chunks[2].segment = from;
 	f.d->chunks[2].state = CHUNK_VERIFYING;
-	cache_mark(f.cache, f.d, 0, 0); /* a batch waits for it */
+	cache_mark(f.cache, f.d, 0, 0);                   /* a batch waits for it */
 	assert_null(cache_take_mapped(f.cache, from, 0)); /* the whole dataset may be in memory */
 	f.d->space_bytes = f.d->held_bytes + from->memory.bytes;
 	assert_null(cache_take_mapped(f.cache, from, 0)); /* another chunk may be */

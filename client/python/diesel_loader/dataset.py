@@ -513,10 +513,14 @@ class Dataset:
         If all samples of the dataset have the same length (equal_bytes), returns an array of uint8, [n, equal_bytes]. Otherwise
         returns (data, offsets): sample i is data[offsets[i]:offsets[i + 1]]. out: an array of uint8, contiguous and large
         enough, whose memory the result uses; reusing one saves the time of new memory. Otherwise as read_many(). Needs NumPy.
-        Raises ValueError: out is too small or of another kind."""
+        Raises ValueError: out is too small or of another kind. TypeError: samples are no integers."""
         import numpy
-        numbers = numpy.asarray(samples if isinstance(samples, numpy.ndarray) else list(samples), dtype=numpy.uint64).ravel()
-        numbers, n = numpy.ascontiguousarray(numbers), len(numbers)
+        given = samples if isinstance(samples, numpy.ndarray) else numpy.array(list(samples))
+        if given.size and given.dtype.kind not in "iu":
+            advice = "; numpy.flatnonzero() makes them of a mask" if given.dtype.kind == "b" else ""
+            raise TypeError(f"numbers of samples are integers, not {given.dtype}{advice}")
+        numbers = numpy.ascontiguousarray(given, dtype=numpy.uint64).ravel()
+        n = len(numbers)
         if self.equal_bytes:
             data = _space(numpy, out, n * self.equal_bytes)
             self._pack(numbers.ctypes.data, n, data.ctypes.data, data.nbytes)

@@ -102,6 +102,9 @@ class FromTheCache(ByNumber):
                 dataset.read_packed(numbers, wrong)
         with self.assertRaisesRegex(OSError, f"no sample {N}"):
             dataset.read_packed([0, N])
+        for wrong, message in (([True, False], "not bool; numpy.flatnonzero"), (numpy.array([0.5, 1.2]), "not float64"), (["1"], "not <U1")):
+            with self.assertRaisesRegex(TypeError, message):
+                dataset.read_packed(wrong)
 
     def test_packed_samples_of_one_length_are_rows(self):
         tree, packed = self.folder / "rows", self.folder / "rows.diesel"

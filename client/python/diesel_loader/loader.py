@@ -532,8 +532,8 @@ class Loader:
             return
         agreed = {**self._order(dealt), "global_batch_size": self.batch_size * ranks[1]}
         if place is None:
-            self._has_agreed = agreement.check(store, self._key(), ranks, agreed, self.dataset.path, agreement.SOON_S)
-        elif agreement.check(store, f"{self._key()}/{self._n_agreed}", ranks,
+            self._has_agreed = agreement.check(store, self._key(), "first", ranks, agreed, self.dataset.path, agreement.SOON_S)
+        elif agreement.check(store, self._key(), self._n_agreed, ranks,
                              {**agreed, "epoch": place[0], "batch": place[1], "start": self._start_of(place[0])},
                              self.dataset.path, agreement.SOON_S if self._is_alone else agreement.WAIT_S):
             self._n_agreed += 1

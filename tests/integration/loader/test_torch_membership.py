@@ -5,6 +5,7 @@ import logging
 import os
 import pathlib
 import tempfile
+import threading
 import unittest
 from unittest import mock
 
@@ -14,7 +15,7 @@ from forked import Script
 import torch.distributed
 
 import diesel_loader.torch as diesel
-from diesel_loader.ranks import dealing, membership
+from diesel_loader.ranks import agreement, dealing, membership
 
 N_SAMPLES, BATCH = 61, 4
 LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID",
@@ -201,6 +202,45 @@ class LoaderTest(unittest.TestCase):
                 self.assertRegex(said, f"ranks do not agree on the order.*[( ]{name} is")
         for said in self.ranks((one, {"samples": 24}, 0), (one, {"samples": 16}, 0)):
             self.assertRegex(said, r"ranks do not agree on the order \(batch is")
+
+    def test_a_rank_that_looks_while_another_compares_agrees_to_nothing_else(self):
+        """Rank 1 is slow: after each of its steps in the store, rank 0 has time to look."""
+        store, ended, said = torch.distributed.HashStore(), threading.Event(), {}
+
+        class Slow:
+            def __getattr__(self, name):
+                def call(*arguments):
+                    try:
+                        return getattr(store, name)(*arguments)
+                    finally:
+                        ended.wait(0.1)
+                return call
+
+        def check(rank, store):
+            try:
+                said[rank] = agreement.check(store, "loader", "first", (rank, 2), {"seed": rank}, "path", 60)
+            except ValueError as error:
+                said[rank] = str(error)
+            ended.set()
+
+        threads = [threading.Thread(target=check, args=each) for each in enumerate((store, Slow()))]
+        threads[0].start()
+        while not store.add("loader/first/n", 0):
+            pass
+        threads[1].start()
+        for thread in threads:
+            thread.join()
+        for rank in range(2):
+            self.assertRegex(str(said[rank]), "ranks do not agree on the order .seed is 1 on rank 1 and 0 on rank 0")
+
+    def test_a_rank_that_began_alone_hears_of_the_difference_later(self):
+        store = torch.distributed.HashStore()
+        self.assertFalse(agreement.check(store, "loader", "first", (0, 2), {"seed": 0}, "path", 0))
+        store.compare_set("loader/first", "", json.dumps({"rank": 0, "seed": 0}))  # rank 1 compared before rank 0 withdrew
+        with self.assertRaisesRegex(ValueError, "seed is 1 on rank 1"):
+            agreement.check(store, "loader", "first", (1, 2), {"seed": 1}, "path", 0)
+        with self.assertRaisesRegex(ValueError, "seed is 1 on rank 1"):
+            agreement.check(store, "loader", 0, (0, 2), {"seed": 0}, "path", 0)
 
     def test_ranks_with_other_lanes_say_so(self):
         if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():

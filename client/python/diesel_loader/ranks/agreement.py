@@ -21,32 +21,39 @@ def number(name):
     return _n_loaders[name]
 
 
-def check(store, key, ranks, facts, path, patience_s):
-    """Returns True if all ranks have called this with the same facts, a dict. Raises ValueError on all ranks if one rank's facts
-    differ. False: not all ranks have come; this rank has withdrawn, and may try again with the same key."""
+def check(store, loader, part, ranks, facts, path, patience_s):
+    """Returns True if all ranks have called this for a part of the loader with the same facts, a dict. Raises ValueError on all ranks
+    if one rank's facts differ, also in an earlier part. False: not all ranks have come; this rank has withdrawn, and may try again."""
     rank, world_size = ranks
+    key = f"{loader}/{part}"
     mine = json.dumps({"rank": rank, **facts}, sort_keys=True)
-    n, end = store.add(f"{key}/n", 1), time.monotonic() + patience_s
+    n, end = 0, time.monotonic() + patience_s
+
+    def look():
+        if store.add(f"{loader}/n_differ", 0):  # older stores cannot check whether a key exists
+            said = store.get(f"{loader}/differ").decode()
+            raise ValueError(f"{path}: ranks do not agree on the order ({said}), so some samples would come twice, and "
+                             "others never: pass the same dataset and arguments on all ranks, and resume all ranks "
+                             "from the same state")
+
     while True:
         first = json.loads(store.compare_set(key, "", mine))
         differ = [name for name, value in facts.items() if first.get(name) != value]
         if differ:
             said = ", ".join(f"{name} is {facts[name]} on rank {rank} and {first.get(name)} on rank {first['rank']}" for name in differ)
-            store.set(f"{key}/differ", said)
-            store.add(f"{key}/n_differ", 1)
-        if store.add(f"{key}/n_differ", 0):  # older stores cannot check whether a key exists
-            said = store.get(f"{key}/differ").decode()
-            raise ValueError(f"{path}: ranks do not agree on the order ({said}), so some samples would come twice, and "
-                             "others never: pass the same dataset and arguments on all ranks, and resume all ranks "
-                             "from the same state")
+            store.set(f"{loader}/differ", said)
+            store.add(f"{loader}/n_differ", 1)
+            look()
+        n = store.add(f"{key}/n", 0 if n else 1)  # a rank is counted when it has compared
+        look()
         if n >= world_size:
             return True
         if time.monotonic() > end:
             break
         time.sleep(PAUSE_S)
-        n = store.add(f"{key}/n", 0)
     if store.add(f"{key}/n", -1) >= world_size - 1:  # the last rank arrived just now, and continues
         store.add(f"{key}/n", 1)
+        look()
         return True
     store.compare_set(key, mine, "")  # all ranks compare with another rank's facts
     return False

@@ -62,7 +62,9 @@ class Jobs(Unprivileged):
         self.assertIsNone(report["insufficient"], report["insufficient"])
         self.assertTrue(report["approximate"])
         self.assertAlmostEqual(sum(shares[name] or 0 for name in shares if name != "gpu_wait"), 1, places=6)
-        self.assertAlmostEqual(shares["fetch_stall"] + shares["prep_stall"], clock["wait"], delta=POINTS)
+        # A short job on a busy machine gives few samples, and the report says how few.
+        low, high = (sum(report["share_intervals"][name][end] for name in ("fetch_stall", "prep_stall")) for end in range(2))
+        self.assertTrue(low - POINTS <= clock["wait"] <= high + POINTS, (clock, shares, report["share_intervals"]))
         self.assertAlmostEqual(shares["checkpoint_stall"], clock["checkpoint"], delta=POINTS)
         for name, (low, high) in report["share_intervals"].items():
             self.assertTrue(0 <= low <= shares[name] <= high <= 1, name)

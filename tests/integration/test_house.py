@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests that the code has the layout that docs/contributing/architecture.md draws."""
 import collections
+import fnmatch
 import os
 import pathlib
 import re
@@ -55,13 +56,34 @@ class House(unittest.TestCase):
                                      check=True).stdout
             self.assertEqual(name in text.split(), " pthread_create" in symbols, name)
 
+    def test_the_source_distribution_has_what_libdiesel_is_built_from(self):
+        """With a folder missing in pyproject.toml, only the builds of wheels would fail."""
+        text = re.search(r"^sdist\.include = \[(.*?)^\]", (ROOT / "pyproject.toml").read_text(), re.MULTILINE | re.DOTALL)[1]
+        patterns = [pattern.lstrip("/") for pattern in re.findall(r'"(.+)"', text)]
+
+        def listed(path):
+            return any(fnmatch.fnmatchcase(name, pattern) and name.count("/") == pattern.count("/")
+                       for pattern in patterns for name in (str(path), *map(str, path.parents)))
+        inputs = self.ninja("inputs", "lib/libdiesel.so")
+        deps = self.ninja("deps", *[line for line in inputs.split() if line.endswith(".o")])
+        files = {(BIN.parent / line.strip()).resolve() for line in (inputs + deps).splitlines() if not line.endswith(")")}
+        inside = [path.relative_to(ROOT) for path in files if path.is_relative_to(ROOT) and not path.is_relative_to(BIN.parent.resolve())]
+        self.assertGreater(len(inside), 100)
+        lists = [path.relative_to(ROOT) for folder in {path.parts[0] for path in inside} for path in (ROOT / folder).rglob("CMakeLists.txt")
+                 if any(path.parent in file.parents for file in files)]
+        python = [path.relative_to(ROOT) for path in (ROOT / "client/python/diesel_loader").rglob("*.py")]
+        self.assertEqual(sorted({str(path.parent) for path in {*inside, *lists, *python} if not listed(path)}), [])
+
+    def ninja(self, tool, *names):
+        done = subprocess.run(["ninja", "-C", BIN.parent, "-t", tool, *names], capture_output=True, text=True, check=False)
+        if done.returncode:
+            self.skipTest("not built by ninja: " + done.stderr.strip())
+        return done.stdout
+
     def test_a_symbol_has_one_definition_in_a_program(self):
         for program in PROGRAMS:
-            inputs = subprocess.run(["ninja", "-C", BIN.parent, "-t", "inputs", f"bin/{program}"], capture_output=True,
-                                    text=True, check=False)
-            if inputs.returncode:
-                self.skipTest("not built by ninja: " + inputs.stderr.strip())
-            archives = sorted({line for line in inputs.stdout.split() if line.endswith(".a")})
+            inputs = self.ninja("inputs", f"bin/{program}")
+            archives = sorted({line for line in inputs.split() if line.endswith(".a")})
             self.assertGreater(len(archives), 2)
             symbols = subprocess.run(["nm", "-g", "--defined-only", "--print-file-name", *archives], cwd=BIN.parent,
                                      capture_output=True, text=True, check=True).stdout

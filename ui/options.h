@@ -39,9 +39,3 @@ struct top_options {
 	const char *redis;  /* URL given with --nodes */
 	bool unprivileged;
 };
-
-/* Returns 0 to continue, else the exit status plus 1. The status is 0 after --help and --version, and
- * TOP_USAGE after an error, which is printed. */
-int options_parse(int argc, char **argv, struct top_options *ret_options);
-/* Prints a form of option_print() on standard output, for the build. Returns the exit status. */
-int options_print(const char *form);

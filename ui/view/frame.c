@@ -3,10 +3,469 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "format.h"
 #include "views.h"
+#include "columns.h"
+#include "client/diesel.h"
+#include "bar.h"
+
+#define SHORT_RATIO 0.01
+#define TIER_ROWS   6 /* maximum number of rows */
+
+static void draw_tier(struct screen *screen, int y, const char *name, double chunks_per_s, double bytes_per_s,
+		      double latency_s)
+{
+	char chunks[FORMAT_BYTES], bytes[FORMAT_BYTES], mean[FORMAT_BYTES] = "";
+
+	if (strcmp(name, "memory") != 0)
+		format_seconds(mean, latency_s);
+	screen_print(screen, y, 0, screen->cols, STYLE_NORMAL, "%-12s%10s%10s%10s", name,
+		     format_rate(chunks, chunks_per_s), format_bytes(bytes, bytes_per_s), mean);
+}
+
+/* Draws the tiers that chunks come from, for a job on several nodes that share its dataset. */
+static int draw_tiers(const struct job_sample *job, struct screen *screen, int y)
+{
+	char text[sizeof(job->served.troubled) + 64], reached[FORMAT_BYTES], all[FORMAT_BYTES];
+	int begin = y;
+
+	if (job->served.n_reached == SAMPLE_UNKNOWN)
+		return 0;
+	screen_print(screen, y++, 0, screen->cols, STYLE_DIM, "%-12s%10s%10s%10s", "from", "chunks/s",
+		     "bytes/s", "a chunk");
+	draw_tier(screen, y++, "memory", job->served.memory_chunks_per_s, job->served.memory_bytes_per_s,
+		  NAN);
+	draw_tier(screen, y++, "other nodes", job->served.node_chunks_per_s, job->served.node_bytes_per_s,
+		  job->served.node_latency_s);
+	draw_tier(screen, y++, "storage", job->served.storage_chunks_per_s, job->served.storage_bytes_per_s,
+		  job->served.storage_latency_s);
+	snprintf(text, sizeof(text), "%s of %s nodes reached%s%s",
+		 format_count(reached, job->served.n_reached), format_count(all, job->served.n_members),
+		 job->served.troubled[0] ? ": " : "", job->served.troubled);
+	y += view_text(screen, y, 0, 2, screen->cols,
+		       job->served.n_troubled && job->served.n_troubled != SAMPLE_UNKNOWN ? STYLE_WARNING
+											  : STYLE_NORMAL,
+		       text);
+	return y - begin;
+}
+
+static int draw_head(const struct job_sample *job, struct screen *screen, int y)
+{
+	char pid[FORMAT_BYTES], a[FORMAT_BYTES], b[FORMAT_BYTES], c[FORMAT_BYTES], d[FORMAT_BYTES];
+	bool is_exact = job->share_error == 0;
+	int begin = y;
+
+	screen_print(screen, y++, 0, screen->cols, STYLE_BOLD, "%s  process %s of %s  %s%s%s", job->name,
+		     format_count(pid, job->pid), job->user[0] ? job->user : "N/A",
+		     job->verdict[0] ? job->verdict : job->state, job->method[0] ? ", by " : "", job->method);
+	bar_draw(screen, y++, 0, screen->cols, job->share);
+	bar_legend(screen, y++, 0, job->share);
+	screen_print(screen, y++, 0, screen->cols, STYLE_NORMAL,
+		     "steps/s %s  p50 %s  p95 %s  wait/step %s  shares %s%s%s",
+		     format_rate(a, job->steps_per_s), format_seconds(b, job->step_p50_s),
+		     format_seconds(c, job->step_p95_s), format_seconds(d, job->wait_mean_s),
+		     is_exact ? "exact" : "within +-", is_exact ? "" : format_percent(pid, job->share_error),
+		     is_exact ? "" : " %");
+	if (isfinite(job->gpu_wait))
+		screen_print(
+		    screen, y++, 0, screen->cols, STYLE_NORMAL,
+		    "of device %s waits for the GPU (%s on a core)  GPU without work at least %s  %s",
+		    format_percent(a, job->gpu_wait), format_percent(b, job->gpu_spin),
+		    format_percent(c, job->gpu_starved), job->gpu_call);
+	screen_print(screen, y++, 0, screen->cols, STYLE_NORMAL,
+		     "loader %s  workers %s  processes %s  CPU %s %%  read %s/s",
+		     job->loader[0] ? job->loader : "N/A", format_count(a, job->n_workers),
+		     format_count(b, job->n_processes), format_percent(c, job->cpu_ratio),
+		     format_bytes(d, job->read_bytes_per_s));
+	screen_print(screen, y++, 0, screen->cols, STYLE_NORMAL,
+		     "cache %s of %s  prefetch %s  dieseld workers %s  ready %s",
+		     format_bytes(a, job->served.cache_bytes), format_bytes(b, job->served.cache_limit_bytes),
+		     format_count(c, job->served.prefetch_chunks),
+		     format_count(d, job->served.daemon_workers), format_count(pid, job->served.n_ready));
+	if (job->served.n_decoded != SAMPLE_UNKNOWN)
+		screen_print(
+		    screen, y++, 0, screen->cols, job->served.n_damaged ? STYLE_WARNING : STYLE_NORMAL,
+		    "decoded by dieseld %s  damaged %s  CPU %s  decoders replaced %s",
+		    format_count(a, job->served.n_decoded), format_count(b, job->served.n_damaged),
+		    format_seconds(c, job->served.decoder_cpu_s), format_count(d, job->served.n_replaced));
+	if (job->served.n_decoded_copies != SAMPLE_UNKNOWN && job->served.n_decoded_copies > 0)
+		screen_print(screen, y++, 0, screen->cols, STYLE_NORMAL,
+			     "decoded copies kept %s of %s samples  used %s times",
+			     format_bytes(a, job->served.decoded_bytes),
+			     format_count(b, job->served.n_decoded_copies),
+			     format_count(c, job->served.n_from_decoded_copies));
+	if (job->served.n_shared != SAMPLE_UNKNOWN && job->served.n_shared > 0)
+		screen_print(screen, y++, 0, screen->cols, STYLE_NORMAL,
+			     "batches %s  decoded for another session %s  newest of these by job %s",
+			     format_count(a, job->served.n_batches), format_count(b, job->served.n_shared),
+			     format_count(c, job->served.shared_from));
+	return y - begin;
+}
+
+static int draw_decision(const struct job_sample *job, struct screen *screen, int y, int rows)
+{
+	char text[sizeof(job->served.decision) + sizeof(job->served.why) + 64], age[FORMAT_BYTES];
+
+	if (!job->served.decision[0])
+		return view_text(screen, y, 0, rows, screen->cols, job->remark[0] ? STYLE_WARNING : STYLE_DIM,
+				 job->remark[0] ? job->remark : "the tuner has not decided anything yet");
+	snprintf(text, sizeof(text), "decision %s ago: %s: %s",
+		 format_seconds(age, job->served.decision_age_s), job->served.decision, job->served.why);
+	return view_text(screen, y, 0, rows, screen->cols, STYLE_NORMAL, text);
+}
+
+/* Writes the job's hops to `to`, and returns their number. Consecutive hops that are each shorter than a
+ * hundredth of the wait become one, so that short hand-overs do not hide the cause of the delay. */
+static size_t chain_collect(const struct top_sample *sample, const char *job, struct hop_sample *to)
+{
+	double total_s = 0;
+	size_t n = 0, run = 0;
+
+	for (size_t i = 0; i < sample->n_hops; i++)
+		if (!strcmp(sample->hops[i].job, job))
+			total_s = fmax(total_s, sample->hops[i].begin_s + sample->hops[i].length_s);
+	for (size_t i = 0; i < sample->n_hops; i++) {
+		const struct hop_sample *hop = &sample->hops[i];
+		bool is_short = hop->length_s < SHORT_RATIO * total_s;
+
+		if (strcmp(hop->job, job))
+			continue;
+		run = is_short ? run + 1 : 0;
+		if (run < 2) {
+			to[n++] = *hop;
+			continue;
+		}
+		to[n - 1].begin_s = fmin(to[n - 1].begin_s, hop->begin_s);
+		to[n - 1].length_s += hop->length_s;
+		to[n - 1].tid = SAMPLE_UNKNOWN;
+		memcpy(to[n - 1].edge, hop->edge, sizeof(hop->edge));
+		snprintf(to[n - 1].role, sizeof(to[n - 1].role), "%zu short pieces", run);
+		snprintf(to[n - 1].what, sizeof(to[n - 1].what), "handing over, waiting for cores");
+	}
+	return n;
+}
+
+/* Draws the chain of the last slow step's wait, its end first. Keys scroll it. */
+static void draw_chain(struct model *model, const char *job, struct screen *screen, int y, int rows)
+{
+	struct hop_sample *hops = calloc(model->sample->n_hops + 1, sizeof(*hops));
+	size_t n, space;
+
+	if (!hops || rows < 3) {
+		free(hops);
+		return;
+	}
+	n = chain_collect(model->sample, job, hops);
+	space = (size_t)rows - 2;
+	if (model->overlay_top + space > n)
+		model->overlay_top = n > space ? n - space : 0;
+	model->page = space;
+	screen_text(screen, y++, 0, screen->cols, STYLE_BOLD,
+		    n ? "the wait of the last slow step, from its end back to its cause"
+		      : "no wait of a slow step was recorded: this needs BPF and a step that waited");
+	if (n)
+		view_list(screen, y, rows - 1, &columns_hops, hops + model->overlay_top,
+			  n - model->overlay_top);
+	free(hops);
+}
+
+static void view_detail(struct model *model, struct screen *screen, int y, int rows)
+{
+	const struct job_sample *job = model_selected(model);
+	int used;
+
+	if (!job) {
+		screen_text(screen, y, 0, screen->cols, STYLE_DIM, "the job has ended");
+		return;
+	}
+	if (rows < 8)
+		return;
+	used = draw_head(job, screen, y);
+	if (used + TIER_ROWS < rows)
+		used += draw_tiers(job, screen, y + used);
+	used += draw_decision(job, screen, y + used, 3) + 1;
+	draw_chain(model, job->id, screen, y + used, rows - used);
+}
+
+#define WORDS_ROWS 4
+
+static void view_workers(struct model *model, struct screen *screen, int y, int rows)
+{
+	view_table(model, screen, y, rows,
+		   model->sample->n_jobs ? "no process of any job can be observed"
+					 : "no training job, so no workers");
+}
+
+static void view_storage(struct model *model, struct screen *screen, int y, int rows)
+{
+	const struct top_sample *s = model->sample;
+	int devices = (int)s->n_devices + 1;
+
+	if (devices > rows / 2)
+		devices = rows / 2;
+	view_list(screen, y, devices, &columns_devices, s->devices, s->n_devices);
+	y += devices + 1;
+	rows -= devices + 1;
+	view_table(model, screen, y, rows,
+		   "file names are shown only with BPF and a single watched job (-p PID)");
+}
+
+static bool gpu_waits_known(const struct top_sample *sample)
+{
+	for (size_t i = 0; i < sample->n_jobs; i++)
+		if (isfinite(sample->jobs[i].gpu_wait))
+			return true;
+	return false;
+}
+
+static void view_gpu(struct model *model, struct screen *screen, int y, int rows)
+{
+	const struct top_sample *s = model->sample;
+	int gpus = (int)s->n_gpus + 1;
+
+	if (s->n_gpus) {
+		if (gpus > rows / 2)
+			gpus = rows / 2;
+		view_list(screen, y, gpus, &columns_gpus, s->gpus, s->n_gpus);
+	} else {
+		screen_print(screen, y, 0, screen->cols, STYLE_DIM, "no GPU is known%s%s",
+			     s->host.gpus[0] ? ": " : "", s->host.gpus);
+		gpus = 1;
+	}
+	y += gpus + 1;
+	rows -= gpus + 1;
+	view_table(model, screen, y, rows, "no training job");
+	if (rows > 6 && !gpu_waits_known(s) && s->n_jobs)
+		screen_text(screen, y + rows - 1, 0, screen->cols, STYLE_DIM,
+			    "GPU waits are shown only with BPF and a job that opened libcuda.so.1");
+}
+
+const char *view_daemon_place(const struct daemon_sample *d)
+{
+	return strcmp(d->state, "up") != 0 || !strcmp(d->socket, DIESEL_DEFAULT_SOCKET) ? "" : d->socket;
+}
+
+static int draw_daemon(const struct daemon_sample *d, struct screen *screen, int y)
+{
+	char a[FORMAT_BYTES], b[FORMAT_BYTES], c[FORMAT_BYTES], e[FORMAT_BYTES], f[FORMAT_BYTES],
+	    g[FORMAT_BYTES];
+	char text[sizeof(d->tuner) + 16];
+	int cols = screen->cols, begin = y;
+
+	screen_print(screen, y++, 0, cols, STYLE_BOLD, "dieseld %s  process %s  up %s  %s", d->version,
+		     format_count(a, d->pid), format_seconds(b, d->uptime_s), d->socket);
+	screen_print(
+	    screen, y++, 0, cols, STYLE_NORMAL,
+	    "cache %s of %s, %s borrowed   prefetch %s chunks   %s workers   %s sessions   reads by %s",
+	    format_bytes(a, d->cache_used_bytes), format_bytes(b, d->cache_budget_bytes),
+	    format_bytes(g, d->cache_borrowed_bytes), format_count(c, d->prefetch_chunks),
+	    format_count(e, d->workers), format_count(f, d->n_sessions), d->io[0] ? d->io : "N/A");
+	screen_print(screen, y++, 0, cols, d->n_bad && d->n_bad != SAMPLE_UNKNOWN ? STYLE_BAD : STYLE_NORMAL,
+		     "read %s (%s/s) in %s reads   evictions %s   damaged chunks %s",
+		     format_bytes(a, d->read_bytes), format_bytes(b, d->read_bytes_per_s),
+		     format_rate(c, d->reads), format_rate(e, d->evictions), format_count(f, d->n_bad));
+	if (d->sensing[0]) {
+		snprintf(text, sizeof(text), "sensing: %s", d->sensing);
+		y += view_text(screen, y, 0, WORDS_ROWS, cols, STYLE_NORMAL, text);
+	}
+	if (d->tuner[0]) {
+		snprintf(text, sizeof(text), "tuner: %s", d->tuner);
+		y += view_text(screen, y, 0, WORDS_ROWS, cols, STYLE_NORMAL, text);
+	}
+	return y - begin;
+}
+
+/* Draws the full text of the decision under the cursor, which is cut in the columns. */
+static void draw_words(struct model *model, struct screen *screen, int y, int rows)
+{
+	const struct decision_sample *d;
+	char text[3 * SAMPLE_TEXT_BYTES], age[FORMAT_BYTES];
+	struct table table;
+
+	if (model_table(model, &table))
+		return;
+	if (table.cursor < table.n) {
+		d = table.rows[table.cursor];
+		snprintf(text, sizeof(text), "%s ago, %s: %s %s -> %s: %s%s%s", format_seconds(age, d->age_s),
+			 d->job, d->knob, d->from, d->to, d->why, d->effect[0] ? "; effect: " : "",
+			 d->effect);
+		view_text(screen, y, 0, rows, screen->cols, STYLE_NORMAL, text);
+	}
+	model_table_free(&table);
+}
+
+static void view_daemon(struct model *model, struct screen *screen, int y, int rows)
+{
+	const struct top_sample *s = model->sample;
+	const struct daemon_sample *d = &s->daemon;
+	int used, words, datasets = (int)s->n_datasets + 1;
+
+	if (strcmp(d->state, "up")) {
+		used = 1 + view_text(screen, y, 0, WORDS_ROWS, screen->cols, STYLE_WARNING,
+				     d->problem[0] ? d->problem : "diesel-top did not ask dieseld");
+		y += used;
+		rows -= used;
+	}
+	if (d->version[0]) {
+		used = draw_daemon(d, screen, y) + 1;
+		y += used;
+		rows -= used;
+	}
+	if (s->n_datasets) {
+		if (datasets > rows / 2)
+			datasets = rows / 2;
+		view_list(screen, y, datasets, &columns_datasets, s->datasets, s->n_datasets);
+		y += datasets + 1;
+		rows -= datasets + 1;
+	}
+	words = rows > WORDS_ROWS + 5 && s->n_decisions ? WORDS_ROWS : 0;
+	view_table(model, screen, y, rows - words, "no decision yet");
+	if (words)
+		draw_words(model, screen, y + rows - words, words);
+}
+
+#define SEEN_ROWS 6
+
+struct self_line {
+	const char *name;
+	double value;
+	char *(*format)(char *buffer, double value);
+	const char *unit, *meaning;
+};
+
+static char *format_thousandth(char *buffer, double ratio)
+{
+	if (!isfinite(ratio))
+		return format_percent(buffer, ratio);
+	snprintf(buffer, FORMAT_BYTES, "%.2f", 100 * ratio);
+	return buffer;
+}
+
+static void view_self(struct model *model, struct screen *screen, int y, int rows)
+{
+	const struct self_sample *s = &model->sample->self;
+	const struct self_line lines[] = {
+	    {"CPU", s->cpu_ratio, format_thousandth, "%", "of one core, used by diesel-top in total"},
+	    {"  events", s->poll_ratio, format_thousandth, "%", "reading events of BPF or /proc"},
+	    {"  analysis", s->analysis_ratio, format_thousandth, "%",
+	     "analysing the last seconds of each job"},
+	    {"  processes", s->scan_ratio, format_thousandth, "%", "looking for new and ended jobs"},
+	    {"  drawing", s->draw_ratio, format_thousandth, "%", "drawing, and writing to the terminal"},
+	    {"BPF programs", s->bpf_ratio, format_thousandth, "%",
+	     "of one core, taken from the jobs' CPU time"},
+	    {"memory", s->memory_bytes, format_bytes, "", "resident"},
+	    {"events", s->events_per_s, format_rate, "/s", "recorded events of the jobs"},
+	    {"oldest shares", s->oldest_s, format_seconds, "",
+	     "age: analysis is delayed to limit its CPU use"},
+	    {"cells", s->cells_per_s, format_rate, "/s", "screen cells that changed"},
+	};
+	char text[FORMAT_BYTES], seen[sizeof(s->source) + 24];
+
+	snprintf(seen, sizeof(seen), "jobs are observed by %s", s->source[0] ? s->source : "N/A");
+	y += view_text(screen, y, 0, SEEN_ROWS, screen->cols, STYLE_BOLD, seen) + 1;
+	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]) && (int)i < rows - 4; i++, y++) {
+		screen_text(screen, y, 0, 16, STYLE_NORMAL, lines[i].name);
+		lines[i].format(text, lines[i].value);
+		screen_text_right(screen, y, 16, 7, STYLE_BOLD, text);
+		screen_text(screen, y, 23, 3, STYLE_BOLD, strcmp(text, "N/A") ? lines[i].unit : "");
+		screen_text(screen, y, 27, screen->cols - 27, STYLE_DIM, lines[i].meaning);
+	}
+	screen_print(screen, y++, 0, screen->cols, STYLE_NORMAL, "%-16s%7s", "tasks watched",
+		     format_count(text, s->n_tasks));
+	screen_print(screen, y, 0, screen->cols,
+		     s->n_lost && s->n_lost != SAMPLE_UNKNOWN ? STYLE_BAD : STYLE_NORMAL, "%-16s%7s    %s",
+		     "events lost", format_count(text, s->n_lost), "only details are lost, never totals");
+}
+
+struct help_line {
+	const char *keys, *what; /* keys is NULL for a heading */
+};
+
+static const struct help_line help[] = {
+    {NULL, "Keys"},
+    {"Up Down j k PgUp PgDn g G", "move the cursor"},
+    {"Tab, Shift-Tab, 1 to 6", "jobs, workers, storage, GPUs, daemon, own cost"},
+    {"Enter", "a job's detail: shares, decision, last slow step"},
+    {"F3 /, n", "search; go to the next match"},
+    {"F4 \\", "show only rows with this text; empty or Esc: all rows"},
+    {"F5 t", "tree of processes: job, ranks, workers"},
+    {"F6 > <, I", "sort by the next or previous column; reverse the order"},
+    {"H", "also show the trainer's threads in the workers view"},
+    {"Space z", "pause and continue"},
+    {"+ -", "more or less time between samples"},
+    {"F2", "setup: colours, characters"},
+    {"F10 q, Esc", "quit, or close the open window"},
+    {NULL, "Replay (-r FILE)"},
+    {"Right t, Left T", "one sample forward or back"},
+    {"b", "jump to a time of day, or by +SECONDS, -SECONDS"},
+    {"r, Z", "go to the first or last sample"},
+    {NULL, "Shares of the trainer's wall time"},
+    {"device (d)", "computing, launching work, waiting for the device"},
+    {"fetch (F)", "waiting for data, because of storage or network"},
+    {"prep (P)", "waiting for data for another reason: decoding, ..."},
+    {"checkpoint (C)", "writing or syncing a checkpoint"},
+    {"compiling (K)", "compiling by torch.compile or JAX, once; N/A with BPF"},
+    {"starved (S)", "ready to run, but without a core"},
+    {"other (o)", "none of these"},
+    {NULL, "N/A means not known, rather than 0. Sampled shares (BY sampled) are approximate."},
+    {NULL, "Columns of the jobs (-s COLUMN sorts by one)"},
+};
+#define N_HELP (sizeof(help) / sizeof(help[0]))
+
+static void draw_line(struct screen *screen, int y, const struct help_line *line)
+{
+	if (!line->keys) {
+		screen_text(screen, y, 0, screen->cols, STYLE_BOLD, line->what);
+		return;
+	}
+	screen_text(screen, y, 2, 25, STYLE_GOOD, line->keys);
+	screen_text(screen, y, 28, screen->cols - 28, STYLE_NORMAL, line->what);
+}
+
+static void view_help(struct model *model, struct screen *screen, int y, int rows)
+{
+	const struct columns *columns = model_job_columns(model);
+	size_t n = N_HELP + columns->n, shown = (size_t)rows;
+
+	if (shown < n && rows > 1)
+		shown--; /* reserves the last line, which says that there is more */
+	if (model->overlay_top + shown > n)
+		model->overlay_top = n > shown ? n - shown : 0;
+	model->page = shown;
+	for (size_t i = 0; i < shown && model->overlay_top + i < n; i++) {
+		size_t at = model->overlay_top + i;
+		struct help_line line;
+
+		if (at < N_HELP)
+			line = help[at];
+		else
+			line = (struct help_line){columns->items[at - N_HELP].title,
+						  columns->items[at - N_HELP].meaning};
+		draw_line(screen, y + (int)i, &line);
+	}
+	if (shown < n)
+		screen_text(screen, y + (int)shown, 0, screen->cols, STYLE_DIM,
+			    model->overlay_top + shown < n ? "more: Down, PgDn" : "the end; back: Up, PgUp");
+}
+
+static void view_setup(struct model *model, struct screen *screen, int y, int rows)
+{
+	char interval[FORMAT_BYTES];
+
+	if (rows < 6)
+		return;
+	screen_text(screen, y, 0, screen->cols, STYLE_BOLD, "Setup");
+	screen_print(screen, y + 2, 2, screen->cols - 2, STYLE_NORMAL, "c    [%c] colours",
+		     model->charset.colour ? 'x' : ' ');
+	screen_print(screen, y + 3, 2, screen->cols - 2, STYLE_NORMAL, "u    [%c] characters beyond ASCII",
+		     model->charset.unicode ? 'x' : ' ');
+	screen_print(screen, y + 4, 2, screen->cols - 2, STYLE_NORMAL,
+		     "i d  a sample every %s: longer, shorter", format_seconds(interval, model->interval_s));
+	screen_text(screen, y + 5, 2, screen->cols - 2, STYLE_DIM, "F2 or Esc closes this window");
+}
 
 static const char *const view_names[VIEW_COUNT] = {
     [VIEW_JOBS] = "Jobs", [VIEW_WORKERS] = "Workers", [VIEW_STORAGE] = "Storage",

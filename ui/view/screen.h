@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * A screen of character cells, without a terminal: views draw cells, tests read them, and ui/terminal.c shows
+ * A screen of character cells, without a terminal: views draw cells, tests read them, and ui/app.c shows
  * them. Drawing outside of the screen has no effect. Texts are untrusted: anything not printable (control
  * characters, escape sequences, marks that change the direction of writing, bytes that are not UTF-8) becomes
  * '?', so no name of a job reaches the terminal as a command. Wide characters take two cells, and are never

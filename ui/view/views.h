@@ -6,15 +6,6 @@
 #include "model.h"
 
 void view_jobs(struct model *model, struct screen *screen, int y, int rows);
-void view_workers(struct model *model, struct screen *screen, int y, int rows);
-void view_storage(struct model *model, struct screen *screen, int y, int rows);
-void view_gpu(struct model *model, struct screen *screen, int y, int rows);
-void view_daemon(struct model *model, struct screen *screen, int y, int rows);
-void view_self(struct model *model, struct screen *screen, int y, int rows);
-
-void view_help(struct model *model, struct screen *screen, int y, int rows);
-void view_setup(struct model *model, struct screen *screen, int y, int rows);
-void view_detail(struct model *model, struct screen *screen, int y, int rows);
 
 /* Draws the table of the model's view, or message if it has no rows. */
 void view_table(struct model *model, struct screen *screen, int y, int rows, const char *message);

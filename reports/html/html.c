@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <string.h>
 #include <time.h>
@@ -10,6 +11,581 @@
 #include "analyzer/analysis.h"
 #include "reports/assets/assets.h"
 #include "reports/words/escape.h"
+#include "lib/units.h"
+#include "reports/words/share_label.h"
+#include "reports/words/words.h"
+
+#define PLACES_SHOWN 8    /* number of places shown; the JSON report has all */
+#define NOTABLE_WAIT 0.05 /* minimum share of data wait for which remedies are shown */
+
+/* Opens a section with its heading; hint may be NULL. None of these texts is escaped. */
+static void html_section(const struct html *html, const char *id, const char *title, const char *hint)
+{
+	fprintf(html->stream, "<section id=\"%s\" class=\"panel\">\n<h2>%s", id, title);
+	if (hint)
+		fprintf(html->stream, " <span class=\"hint\">%s</span>", hint);
+	fputs("</h2>\n", html->stream);
+}
+
+/* Writes a table cell with a bar that fills `ratio` of it. */
+static void html_meter(const struct html *html, double ratio, const char *class_name)
+{
+	if (!(ratio >= 0))
+		ratio = 0;
+	fprintf(html->stream,
+		"<td class=\"fill\"><span class=\"meter %s\" style=\"width:%.1f%%\"></span></td>", class_name,
+		100 * (ratio < 1 ? ratio : 1));
+}
+
+static void page_cache_places(const struct html *html, const char *title,
+			      const struct page_cache_place *items, size_t n)
+{
+	uint64_t most = 1;
+	char text[16];
+
+	if (!n)
+		return;
+	for (size_t i = 0; i < n; i++)
+		most = items[i].cold_bytes > most ? items[i].cold_bytes : most;
+	fprintf(
+	    html->stream,
+	    "<h3>%s</h3><div class=\"scroll\"><table><thead><tr><th>path</th><th></th><th class=\"n\">from "
+	    "storage</th><th class=\"n\">used</th><th class=\"n\">reads</th><th class=\"n\">hits</th></tr>"
+	    "</thead><tbody>\n",
+	    title);
+	for (size_t i = 0; i < n && i < PLACES_SHOWN; i++) {
+		const struct page_cache_place *item = &items[i];
+
+		fputs("<tr><td class=\"path mono\">", html->stream);
+		escape_html(html->stream, item->path ? item->path : "?");
+		fputs("</td>", html->stream);
+		html_meter(html, (double)item->cold_bytes / (double)most, "fetch");
+		html_number(html, "%s", units_format_bytes(text, sizeof(text), item->cold_bytes));
+		html_number(html, "%s", units_format_bytes(text, sizeof(text), item->used_bytes));
+		html_number(html, "%llu", (unsigned long long)item->n_reads);
+		if (item->accessed_pages)
+			html_number(html, "%.0f %%",
+				    100 * page_cache_hit_ratio(item->accessed_pages, item->missed_pages));
+		else
+			html_number(html, "-");
+		fputs("</tr>\n", html->stream);
+	}
+	fputs("</tbody></table></div>\n", html->stream);
+}
+
+static void read_sizes(const struct html *html, const struct page_cache *cache)
+{
+	uint64_t most = 0;
+	char from[16], to[16];
+
+	for (size_t i = 0; i < PAGE_CACHE_SIZES; i++)
+		most = cache->read_sizes[i] > most ? cache->read_sizes[i] : most;
+	if (!most)
+		return;
+	fputs("<div><h3>Sizes of read calls</h3><table><tbody>\n", html->stream);
+	for (size_t i = 0; i < PAGE_CACHE_SIZES; i++) {
+		if (!cache->read_sizes[i])
+			continue;
+		fprintf(html->stream, "<tr><td>%s to %s</td>",
+			units_format_bytes(from, sizeof(from), i ? UINT64_C(1) << i : 0),
+			units_format_bytes(to, sizeof(to), UINT64_C(2) << i));
+		html_meter(html, (double)cache->read_sizes[i] / (double)most, "fetch");
+		html_number(html, "%llu", (unsigned long long)cache->read_sizes[i]);
+		fputs("</tr>\n", html->stream);
+	}
+	fputs("</tbody></table></div>\n", html->stream);
+}
+
+static void bytes_row(const struct html *html, const char *name, uint64_t bytes)
+{
+	char text[16];
+
+	fprintf(html->stream, "<tr><td>%s</td>", name);
+	html_number(html, "%s", units_format_bytes(text, sizeof(text), bytes));
+	fputs("</tr>\n", html->stream);
+}
+
+static void totals(const struct html *html, const struct page_cache *cache)
+{
+	fputs("<div><h3>In all</h3><table><tbody>\n", html->stream);
+	bytes_row(html, "requested by read calls, or touched in mapped files", cache->used_bytes);
+	bytes_row(html, "read from storage", cache->cold_bytes);
+	if (cache->direct_bytes)
+		bytes_row(html, "of these, past the page cache (O_DIRECT)", cache->direct_bytes);
+	if (cache->network_bytes)
+		bytes_row(html, "over sockets", cache->network_bytes);
+	fputs("<tr><td>read calls</td>", html->stream);
+	html_number(html, "%llu", (unsigned long long)cache->n_reads);
+	fputs("</tr>\n", html->stream);
+	if (cache->accessed_pages) {
+		fputs("<tr><td>page cache hits</td>", html->stream);
+		html_number(html, "%.1f %%",
+			    100 * page_cache_hit_ratio(cache->accessed_pages, cache->missed_pages));
+		fputs("</tr>\n", html->stream);
+	}
+	fputs("</tbody></table></div>\n", html->stream);
+}
+
+static void mapped(const struct html *html, const struct page_cache *cache)
+{
+	const struct page_cache_mapped *from = &cache->mapped;
+	char text[24];
+
+	if (!from->n_major_faults && !from->n_minor_faults)
+		return;
+	fprintf(html->stream, "<p>Mapped files: %llu page faults, ",
+		(unsigned long long)(from->n_major_faults + from->n_minor_faults));
+	if (!from->n_major_faults) {
+		fputs("none of which had to read from storage.</p>\n", html->stream);
+		return;
+	}
+	fprintf(html->stream, "of which %llu had to read from storage: %s of thread time",
+		(unsigned long long)from->n_major_faults,
+		units_format_duration(text, sizeof(text), from->fault_ns));
+	if (isfinite(from->random_ratio))
+		fprintf(html->stream, "; %.0f %% of them jump", 100 * from->random_ratio);
+	fprintf(html->stream, "; %llu pages read ahead.</p>\n", (unsigned long long)from->read_ahead_pages);
+}
+
+static void html_reads(const struct html *html)
+{
+	const struct page_cache *cache = html->analysis->page_cache;
+
+	if (!cache)
+		return;
+	fputs("<section id=\"reads\" class=\"panel\">\n<h2>File reads</h2>\n<div "
+	      "class=\"columns\">",
+	      html->stream);
+	totals(html, cache);
+	read_sizes(html, cache);
+	fputs("</div>\n", html->stream);
+	if (page_cache_excess(cache) > 0)
+		fprintf(html->stream,
+			"<p class=\"note\">%.1f times as much came from storage as was used: read-ahead that "
+			"nobody "
+			"wanted.</p>\n",
+			page_cache_excess(cache));
+	mapped(html, cache);
+	page_cache_places(html, "Folders", cache->folders, cache->n_folders);
+	page_cache_places(html, "Files", cache->files, cache->n_files);
+	fputs("</section>\n", html->stream);
+}
+
+static const struct {
+	const char *title, *unit;
+	double factor;
+} axes[WHAT_IF_AXES] = {
+    [WHAT_IF_CACHE] = {"share of the dataset in memory", "%", 100},
+    [WHAT_IF_WORKERS] = {"worker processes", "", 1},
+    [WHAT_IF_STORAGE] = {"storage bandwidth", "x", 1},
+    [WHAT_IF_DEVICE] = {"device speed", "x", 1},
+    [WHAT_IF_SAMPLE_SIZE] = {"bytes a sample", "x", 1},
+    [WHAT_IF_CORES] = {"cores", "", 1},
+};
+
+static void what_if_table(const struct html *html, enum what_if_axis axis, const struct what_if_curve *curve)
+{
+	fprintf(html->stream,
+		"<div><h3>%s</h3><table><thead><tr><th class=\"n\">at</th><th class=\"n\">steps/s</th><th "
+		"class=\"n\">95 %% interval</th><th class=\"n\">fetch stall</th><th class=\"n\">prep "
+		"stall</th></tr>"
+		"</thead><tbody>\n",
+		axes[axis].title);
+	for (size_t i = 0; i < curve->n_points; i++) {
+		const struct what_if_point *point = &curve->points[i];
+
+		fputs("<tr>", html->stream);
+		html_number(html, "%.4g %s", point->x * axes[axis].factor, axes[axis].unit);
+		html_number(html, "%.2fx", point->speedup.value);
+		html_number(html, "%.2f to %.2f", point->speedup.low, point->speedup.high);
+		html_number(html, "%.0f %%", 100 * point->fetch_stall);
+		html_number(html, "%.0f %%", 100 * point->prep_stall);
+		fputs("</tr>\n", html->stream);
+	}
+	fputs("</tbody></table></div>\n", html->stream);
+}
+
+static void needed(const struct html *html, const char *before, const struct estimate *estimate,
+		   double factor, const char *unit)
+{
+	if (isfinite(estimate->value))
+		fprintf(html->stream,
+			"<tr><td>%s</td><td class=\"n\">%.3g%s</td><td class=\"n quiet\">%.3g to "
+			"%.3g</td></tr>\n",
+			before, estimate->value * factor, unit, estimate->low * factor,
+			estimate->high * factor);
+}
+
+static void all_needed(const struct html *html, const struct predictions *from)
+{
+	fputs("<h3>The least that, by itself, leaves under 2 % of data wait</h3><table><tbody>\n",
+	      html->stream);
+	needed(html, "of the dataset in memory", &from->cache_ratio_needed, 100, " %");
+	needed(html, "worker processes", &from->workers_needed, 1, "");
+	needed(html, "times the storage bandwidth", &from->storage_factor_needed, 1, "x");
+	if (!isfinite(from->cache_ratio_needed.value) && !isfinite(from->workers_needed.value) &&
+	    !isfinite(from->storage_factor_needed.value))
+		fputs("<tr><td>none of memory, workers and storage does</td></tr>\n", html->stream);
+	fputs("</tbody></table>\n", html->stream);
+}
+
+static void html_what_if(const struct html *html)
+{
+	const struct predictions *from = html->analysis->predictions;
+
+	if (!from)
+		return;
+	fputs(
+	    "<section id=\"what-if\" class=\"panel\">\n<h2>What if <span class=\"hint\">predicted speed-up, "
+	    "with "
+	    "95 % intervals; the ring is where the job is now</span></h2>\n<div id=\"curves\" class=\"curves "
+	    "needs-js\"></div>\n",
+	    html->stream);
+	if (analysis_steady_ratio(html->analysis, SHARE_FETCH_STALL) +
+		analysis_steady_ratio(html->analysis, SHARE_PREP_STALL) >=
+	    NOTABLE_WAIT)
+		all_needed(html, from);
+	fputs("<details><summary>The curves as tables</summary><div class=\"columns\">", html->stream);
+	for (enum what_if_axis i = 0; i < WHAT_IF_AXES; i++)
+		if (from->curves[i].n_points)
+			what_if_table(html, i, &from->curves[i]);
+	fputs("</div></details></section>\n", html->stream);
+}
+
+static void html_gpu(const struct html *html)
+{
+	const struct gpu_use *gpu = html->analysis->gpu;
+	char wait[24], spin[24], starved[24];
+
+	if (!gpu)
+		return;
+	html_section(html, "gpu", "GPU", NULL);
+	fprintf(html->stream,
+		"<p>%llu launches, %llu copies; the trainer waited %s for the GPU (%s of it spinning on a "
+		"CPU). The GPU had nothing to do for at least %s while the trainer waited for data.",
+		(unsigned long long)gpu->n_launches, (unsigned long long)gpu->n_copies,
+		units_format_duration(wait, sizeof(wait), gpu->wait_ns),
+		units_format_duration(spin, sizeof(spin), gpu->spin_ns),
+		units_format_duration(starved, sizeof(starved), gpu->starved_ns));
+	if (isfinite(gpu->utilization))
+		fprintf(html->stream, " Utilisation by NVML: %.0f %%.", 100 * gpu->utilization);
+	if (!gpu->launches_known)
+		fputs(" Too many launches to count all: these figures are too low.", html->stream);
+	fputs("</p><p class=\"quiet\">Driver: <code>", html->stream);
+	escape_html(html->stream, gpu->library);
+	fputs("</code></p>\n<div class=\"scroll\"><table><thead><tr><th>call</th><th></th><th "
+	      "class=\"n\">calls</th>"
+	      "<th class=\"n\">time</th><th class=\"n\">spinning</th></tr></thead><tbody>\n",
+	      html->stream);
+	for (size_t i = 0; i < gpu->n_calls; i++) {
+		const struct gpu_call *call = &gpu->calls[i];
+
+		fputs("<tr><td class=\"mono\">", html->stream);
+		escape_html(html->stream, call->name);
+		fputs("</td>", html->stream);
+		html_meter(html, gpu->calls[0].ns ? (double)call->ns / (double)gpu->calls[0].ns : 0, "gpu");
+		html_number(html, "%llu", (unsigned long long)call->n);
+		html_number(html, "%s", units_format_duration(wait, sizeof(wait), call->ns));
+		html_number(html, "%s", units_format_duration(spin, sizeof(spin), call->spin_ns));
+		fputs("</tr>\n", html->stream);
+	}
+	fputs("</tbody></table></div></section>\n", html->stream);
+}
+
+static void html_phases(const struct html *html)
+{
+	const struct phase_times *phases = html->analysis->phases;
+	double wall_ns = (double)html->analysis->window.observed_ns;
+	char text[24];
+
+	if (!phases || !phases->n)
+		return;
+	html_section(html, "phases", "Ranges of the program",
+		     "NVTX and USDT ranges on the trainer's thread; ranges may be nested");
+	fputs("<div class=\"scroll\"><table><thead><tr><th>range</th><th></th><th class=\"n\">times</th><th "
+	      "class=\"n\">time</th><th class=\"n\">of step time</th></tr></thead><tbody>\n",
+	      html->stream);
+	for (size_t i = 0; i < phases->n; i++) {
+		const struct phase_time *phase = &phases->items[i];
+
+		fputs("<tr><td class=\"path mono\">", html->stream);
+		escape_html(html->stream, phase->name);
+		fputs("</td>", html->stream);
+		html_meter(html, phases->items[0].ns ? (double)phase->ns / (double)phases->items[0].ns : 0,
+			   "device");
+		html_number(html, "%llu", (unsigned long long)phase->n);
+		html_number(html, "%s", units_format_duration(text, sizeof(text), phase->ns));
+		html_number(html, "%.0f %%", wall_ns > 0 ? 100 * (double)phase->ns / wall_ns : 0);
+		fputs("</tr>\n", html->stream);
+	}
+	fputs("</tbody></table></div></section>\n", html->stream);
+}
+
+static void workers(const struct html *html)
+{
+	const struct analysis_workers *from = &html->analysis->workers;
+	const struct {
+		const char *class_name, *name;
+		uint64_t ns;
+	} parts[] = {
+	    {"fetch", "fetching", from->fetch_ns},
+	    {"prep", "computing", from->cpu_ns},
+	    {"starved", "without a core", from->queue_ns},
+	    {"blocked", "handing over", from->blocked_ns},
+	    {"idle", "idle, ahead of the trainer", from->idle_ns},
+	};
+	double sum = 0;
+
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		sum += (double)parts[i].ns;
+	if (!from->n || sum <= 0)
+		return;
+	fprintf(html->stream, "<h3>%u worker%s</h3>\n<div class=\"bar thin\" aria-hidden=\"true\">",
+		from->n_at_once, from->n_at_once == 1 ? "" : "s");
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		if (parts[i].ns)
+			fprintf(html->stream, "<span class=\"%s\" style=\"flex-grow:%.4f\"></span>",
+				parts[i].class_name, (double)parts[i].ns / sum);
+	fputs("</div>\n<div class=\"legend\" style=\"margin-top:6px\">", html->stream);
+	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
+		fprintf(html->stream, "<span><span class=\"swatch %s\"></span>%s %.0f %%</span> ",
+			parts[i].class_name, parts[i].name, 100 * (double)parts[i].ns / sum);
+	fputs("</div>\n", html->stream);
+}
+
+static void html_evidence(const struct html *html)
+{
+	const struct analysis *analysis = html->analysis;
+	uint64_t most_ns = 1;
+	char text[24];
+
+	if (!analysis->n_evidence)
+		return;
+	for (size_t i = 0; i < analysis->n_evidence; i++)
+		most_ns = analysis->evidence[i].ns > most_ns ? analysis->evidence[i].ns : most_ns;
+	html_section(html, "evidence", "Waits of the trainer",
+		     analysis->steady.n_warmup_steps
+			 ? "the thread and the call that the trainer waited for, including warm-up"
+			 : "the thread and the call that the trainer waited for");
+	fputs("<div class=\"scroll\"><table><thead><tr><th>thread</th><th>was</th><th></th><th class=\"n\">"
+	      "time</th></tr></thead><tbody>\n",
+	      html->stream);
+	for (size_t i = 0; i < analysis->n_evidence; i++) {
+		const struct analysis_evidence *item = &analysis->evidence[i];
+
+		fputs("<tr><td>", html->stream);
+		escape_html(html->stream, item->role);
+		fputs("</td><td>", html->stream);
+		escape_html(html->stream, item->what);
+		fputs("</td>", html->stream);
+		html_meter(html, (double)item->ns / (double)most_ns, item->fetch ? "fetch" : "prep");
+		html_number(html, "%s", units_format_duration(text, sizeof(text), item->ns));
+		fputs("</tr>\n", html->stream);
+	}
+	fputs("</tbody></table></div>\n", html->stream);
+	workers(html);
+	fputs("</section>\n", html->stream);
+}
+
+static void profile_table(const struct html *html, const char *title, const struct profile_item *items,
+			  size_t n, uint64_t n_samples)
+{
+	fprintf(html->stream, "<div><h3>%s</h3><div class=\"scroll\"><table><tbody>\n", title);
+	for (size_t i = 0; i < n && i < 12; i++) {
+		double ratio = n_samples ? (double)items[i].n_samples / (double)n_samples : 0;
+
+		fputs("<tr><td class=\"path mono\">", html->stream);
+		escape_html(html->stream, items[i].name);
+		if (items[i].library) {
+			fputs(" <span class=\"quiet\">", html->stream);
+			escape_html(html->stream, items[i].library);
+			fputs("</span>", html->stream);
+		}
+		if (items[i].caller) {
+			fputs(" <span class=\"quiet\">in ", html->stream);
+			escape_html(html->stream, items[i].caller);
+			fputs("</span>", html->stream);
+		}
+		fputs("</td>", html->stream);
+		html_meter(html, ratio, "prep");
+		html_number(html, "%.1f %%", 100 * ratio);
+		fputs("</tr>\n", html->stream);
+	}
+	fputs("</tbody></table></div></div>\n", html->stream);
+}
+
+static void html_profile(const struct html *html)
+{
+	const struct profile *profile = html->analysis->profile;
+
+	if (!profile || !profile->n_samples)
+		return;
+	html_section(html, "profile", "CPU time of preparing", NULL);
+	fprintf(
+	    html->stream,
+	    "<p class=\"quiet\">%llu samples at %.0f Hz of the threads that prepare batches, without their "
+	    "reading.",
+	    (unsigned long long)profile->n_samples, profile->rate_hz);
+	if (profile->n_unknown)
+		fprintf(html->stream, " %.0f %% of the samples are in unknown libraries.",
+			100 * (double)profile->n_unknown / (double)profile->n_samples);
+	fputs("</p>\n<div id=\"flame\" class=\"needs-js\"></div>\n<div class=\"columns\">", html->stream);
+	profile_table(html, "By library", profile->libraries, profile->n_libraries, profile->n_samples);
+	profile_table(html, "By function", profile->functions, profile->n_functions, profile->n_samples);
+	fputs("</div></section>\n", html->stream);
+}
+
+#define CHECKPOINT_ROWS 50
+
+/* Formats a difference of steps, which chance may put below 0. */
+static char *excess(char *buffer, size_t size, double ns)
+{
+	if (isnan(ns))
+		snprintf(buffer, size, "?");
+	else
+		units_format_duration(buffer, size, ns > 0 ? (uint64_t)ns : 0);
+	return buffer;
+}
+
+static void checkpoint_row(const struct html *html, size_t i)
+{
+	const struct checkpoint_item *item = &html->analysis->checkpoints->items[i];
+	uint64_t window_ns = html->analysis->window.begin_ns;
+	char text[24];
+
+	fputs("<tr>", html->stream);
+	html_number(html, "%s",
+		    units_format_duration(text, sizeof(text),
+					  item->begin_ns > window_ns ? item->begin_ns - window_ns : 0));
+	html_number(html, "%s", units_format_duration(text, sizeof(text), item->stall_ns));
+	html_number(html, "%s", excess(text, sizeof(text), item->copy_ns));
+	html_number(html, "%s", excess(text, sizeof(text), item->tail_ns));
+	html_number(html, "%s", units_format_bytes(text, sizeof(text), item->bytes));
+	html_number(html, "%s", units_format_duration(text, sizeof(text), item->write_ns));
+	html_number(html, "%s", units_format_duration(text, sizeof(text), item->fsync_ns));
+	html_number(html, "%s", units_format_duration(text, sizeof(text), item->writeback_ns));
+	fputs("</tr>\n", html->stream);
+}
+
+static void html_checkpoints(const struct html *html)
+{
+	const struct checkpoint_report *report = html->analysis->checkpoints;
+	char text[640];
+
+	if (!report || !report->n_items)
+		return;
+	html_section(html, "checkpoints", "Checkpoints", NULL);
+	fputs("<p>", html->stream);
+	if (isfinite(report->interval_steps))
+		fprintf(html->stream, "One every %.0f steps. ", report->interval_steps);
+	fputs(words_interval(text, sizeof(text), html->analysis), html->stream);
+	fprintf(html->stream, " %s", words_tail(text, sizeof(text), html->analysis));
+	fputs("</p>\n<div class=\"scroll\"><table><thead><tr><th class=\"n\">at</th><th "
+	      "class=\"n\">stall</th><th class=\"n\">copying</th><th class=\"n\">slower steps</th><th "
+	      "class=\"n\">written</th><th class=\"n\">in write</th><th class=\"n\">in fsync</th><th "
+	      "class=\"n\">of both: writeback</th></tr></thead><tbody>\n",
+	      html->stream);
+	for (size_t i = 0; i < report->n_items && i < CHECKPOINT_ROWS; i++)
+		checkpoint_row(html, i);
+	fputs("</tbody></table></div>\n", html->stream);
+	if (report->n_items > CHECKPOINT_ROWS)
+		fprintf(html->stream, "<p class=\"quiet\">The first %d of %zu.</p>\n", CHECKPOINT_ROWS,
+			report->n_items);
+	fputs("</section>\n", html->stream);
+}
+
+static void rank_row(const struct html *html, const struct analysis_rank *rank)
+{
+	double wall = (double)rank->window_ns;
+	char text[24];
+
+	fprintf(html->stream, "<tr><td class=\"mono\">%u</td>", rank->tgid);
+	html_number(html, "%zu", rank->n_steps);
+	html_number(html, "%s", units_format_duration(text, sizeof(text), rank->window_ns));
+	fputs("<td class=\"fill\"><div class=\"bar thin\">", html->stream);
+	for (size_t i = 0; i < SHARE_COUNT && wall > 0; i++)
+		fprintf(html->stream,
+			"<span class=\"%s\" style=\"flex-grow:%.4f\" title=\"%s %.1f %%\"></span>",
+			share_labels[i].class_name, (double)rank->share_ns[share_labels[i].share] / wall,
+			share_labels[i].name, 100 * (double)rank->share_ns[share_labels[i].share] / wall);
+	fputs("</div></td>", html->stream);
+	html_number(html, "%.0f %%",
+		    wall > 0 ? 100 *
+				   ((double)rank->share_ns[SHARE_FETCH_STALL] +
+				    (double)rank->share_ns[SHARE_PREP_STALL]) /
+				   wall
+			     : 0);
+	html_number(html, "%.0f %%", wall > 0 ? 100 * (double)rank->collective_ns / wall : 0);
+	fprintf(html->stream, "<td>%s</td></tr>\n", rank->straggler ? "<b>straggler</b>" : "");
+}
+
+static void html_ranks(const struct html *html)
+{
+	const struct analysis *analysis = html->analysis;
+
+	if (!analysis->n_ranks)
+		return;
+	html_section(html, "ranks", "Ranks",
+		     "shares of each rank's own steps; the other ranks wait for a straggler");
+	fputs("<div class=\"scroll\"><table><thead><tr><th>process</th><th class=\"n\">steps</th><th "
+	      "class=\"n\">time</th><th>shares</th><th class=\"n\">data "
+	      "wait</th><th class=\"n\">until others came</th><th></th></tr></thead><tbody>\n",
+	      html->stream);
+	for (size_t i = 0; i < analysis->n_ranks; i++)
+		rank_row(html, &analysis->ranks[i]);
+	fputs("</tbody></table></div></section>\n", html->stream);
+}
+
+static void about_row(const struct html *html, const char *name, const char *value)
+{
+	fprintf(html->stream, "<tr><th scope=\"row\">%s</th><td class=\"path\">", name);
+	escape_html(html->stream, value);
+	fputs("</td></tr>\n", html->stream);
+}
+
+static void html_about(const struct html *html)
+{
+	const struct analysis *analysis = html->analysis;
+	char text[320], a[24], b[24], c[24];
+
+	html_section(html, "about", "Measurement", NULL);
+	fputs("<div class=\"scroll\"><table><tbody>\n", html->stream);
+	if (analysis->job.command)
+		about_row(html, "command", analysis->job.command);
+	snprintf(text, sizeof(text), "process %u, thread %u; %s", analysis->job.trainer_tgid,
+		 analysis->job.trainer_tid, words_loader(analysis));
+	about_row(html, "trainer", text);
+	snprintf(text, sizeof(text), "%s (start-up %s and tear-down %s are not in the shares)",
+		 units_format_duration(a, sizeof(a), analysis->window.end_ns - analysis->window.begin_ns),
+		 units_format_duration(b, sizeof(b), analysis->window.startup_ns),
+		 units_format_duration(c, sizeof(c), analysis->window.teardown_ns));
+	about_row(html, "time", text);
+	if (words_restored(text, sizeof(text), analysis)[0])
+		about_row(html, "restored", text);
+	snprintf(
+	    text, sizeof(text), "%s. ",
+	    units_format_duration(a, sizeof(a), analysis->recorded.end_ns - analysis->recorded.begin_ns));
+	words_unrecorded(text + strlen(text), sizeof(text) - strlen(text), analysis);
+	about_row(html, "recording", text);
+	if (analysis->steady.n_warmup_steps) {
+		snprintf(text, sizeof(text), "%zu steps, %s", analysis->steady.n_warmup_steps,
+			 units_format_duration(a, sizeof(a), analysis->steady.warmup_ns));
+		about_row(html, "warm-up", text);
+	}
+	snprintf(text, sizeof(text),
+		 "%.0f %% of the steps have no lost events; fetch and prep were told apart by %s",
+		 100 * analysis->recorded.coverage_ratio, analysis_method_name(analysis->job.method));
+	about_row(html, "coverage", text);
+	if (html->source.kernel) {
+		snprintf(text, sizeof(text), "%.100s, %u CPUs", html->source.kernel, analysis->job.n_cpus);
+		about_row(html, "kernel", text);
+	}
+	if (html->source.recording)
+		about_row(html, "recording", html->source.recording);
+	if (words_missing(text, sizeof(text), analysis)[0])
+		about_row(html, "not known", text);
+	fputs("</tbody></table></div></section>\n", html->stream);
+}
 
 static void place_version(const struct html *html)
 {
@@ -112,23 +688,6 @@ int report_html(FILE *stream, const struct analysis *analysis, const struct repo
 	if (fflush(stream) || ferror(stream))
 		return errno ? -errno : -EIO;
 	return 0;
-}
-
-void html_section(const struct html *html, const char *id, const char *title, const char *hint)
-{
-	fprintf(html->stream, "<section id=\"%s\" class=\"panel\">\n<h2>%s", id, title);
-	if (hint)
-		fprintf(html->stream, " <span class=\"hint\">%s</span>", hint);
-	fputs("</h2>\n", html->stream);
-}
-
-void html_meter(const struct html *html, double ratio, const char *class_name)
-{
-	if (!(ratio >= 0))
-		ratio = 0;
-	fprintf(html->stream,
-		"<td class=\"fill\"><span class=\"meter %s\" style=\"width:%.1f%%\"></span></td>", class_name,
-		100 * (ratio < 1 ? ratio : 1));
 }
 
 void html_number(const struct html *html, const char *format, ...)

@@ -24,23 +24,8 @@ typedef void (*html_place_fn)(const struct html *html);
 void html_summary(const struct html *html);
 void html_actions(const struct html *html);
 void html_figures(const struct html *html);
-void html_evidence(const struct html *html);
-void html_what_if(const struct html *html);
-void html_reads(const struct html *html);
-void html_profile(const struct html *html);
-void html_gpu(const struct html *html);
-void html_phases(const struct html *html);
-void html_checkpoints(const struct html *html);
-void html_ranks(const struct html *html);
-void html_about(const struct html *html);
 /* Writes the JSON for the charts of page/page.js: {"steps", "lanes", "what_if", "stacks", ...} */
 void html_data(const struct html *html);
-
-/* Opens a section with its heading; hint may be NULL. None of these texts is escaped. */
-void html_section(const struct html *html, const char *id, const char *title, const char *hint);
-
-/* Writes a table cell with a bar that fills `ratio` of it. */
-void html_meter(const struct html *html, double ratio, const char *class_name);
 
 /* Writes <td class=n> with text that is not escaped. */
 __attribute__((format(printf, 2, 3))) void html_number(const struct html *html, const char *format, ...);

@@ -16,11 +16,7 @@ static json_t *share(const struct comparison_share *from)
 	r |= json_object_set_new(object, "b", json_number(from->b));
 	r |= json_object_set_new(object, "change", json_estimate(&from->change));
 	r |= json_object_set_new(object, "significant", json_boolean(from->significant));
-	if (r < 0) {
-		json_decref(object);
-		return NULL;
-	}
-	return object;
+	return json_whole(object, r);
 }
 
 static json_t *side(const struct analysis *analysis, const struct report_source *source, double steps_per_s)
@@ -32,11 +28,7 @@ static json_t *side(const struct analysis *analysis, const struct report_source 
 	r |= json_object_set_new(object, "verdict", json_string(analysis_verdict_name(analysis->verdict)));
 	r |= json_object_set_new(object, "steps", json_count(report_n_steps(analysis)));
 	r |= json_object_set_new(object, "steps_per_s", json_number(steps_per_s));
-	if (r < 0) {
-		json_decref(object);
-		return NULL;
-	}
-	return object;
+	return json_whole(object, r);
 }
 
 static json_t *facts(const struct report_difference *difference)
@@ -54,11 +46,7 @@ static json_t *facts(const struct report_difference *difference)
 		r |= json_object_set_new(item, "b", json_bytes(items[i].b));
 		r |= json_array_append_new(list, item);
 	}
-	if (r < 0) {
-		json_decref(list);
-		return NULL;
-	}
-	return list;
+	return json_whole(list, r);
 }
 
 int report_difference_json(FILE *stream, const struct report_difference *difference)
@@ -81,9 +69,5 @@ int report_difference_json(FILE *stream, const struct report_difference *differe
 	r |= json_object_set_new(root, "shares", shares);
 	r |= json_object_set_new(root, "confidence", json_real(0.99));
 	r |= json_object_set_new(root, "differences", facts(difference));
-	if (r < 0) {
-		json_decref(root);
-		return -ENOMEM;
-	}
-	return json_write(root, stream, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+	return json_write(json_whole(root, r), stream, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
 }

@@ -343,11 +343,7 @@ int report_json(FILE *stream, const struct analysis *analysis, const struct repo
 	r |= set_parts(root, analysis);
 	if (with_steps)
 		r |= set_steps(root, analysis);
-	if (r < 0) {
-		json_decref(root);
-		return -ENOMEM;
-	}
-	return json_write(root, stream, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+	return json_write(json_whole(root, r), stream, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
 }
 
 int report_json_schema(FILE *stream)

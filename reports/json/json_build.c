@@ -32,6 +32,14 @@ json_t *json_bytes(const char *bytes)
 	return utf8 ? json_string(utf8) : string;
 }
 
+json_t *json_whole(json_t *object, int r)
+{
+	if (r >= 0)
+		return object;
+	json_decref(object);
+	return NULL;
+}
+
 int json_write(json_t *root, FILE *stream, size_t flags)
 {
 	_cleanup_(freep) char *text = json_dumps(root, flags);
@@ -57,9 +65,5 @@ json_t *json_estimate(const struct estimate *estimate)
 	r |= json_object_set_new(object, "value", json_real(estimate->value));
 	r |= json_object_set_new(object, "low", json_number(estimate->low));
 	r |= json_object_set_new(object, "high", json_number(estimate->high));
-	if (r < 0) {
-		json_decref(object);
-		return NULL;
-	}
-	return object;
+	return json_whole(object, r);
 }

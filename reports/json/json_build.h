@@ -24,6 +24,9 @@ json_t *json_bytes(const char *bytes);
 /* Returns {"value", "low", "high"}, or null if the value is not known. */
 json_t *json_estimate(const struct estimate *estimate);
 
+/* Returns the object, or frees it and returns NULL if r is negative: its setters' results, OR-ed. */
+json_t *json_whole(json_t *object, int r);
+
 /* Writes root as one or more lines, safe for a terminal (lib/text.h). Frees root. -EIO and the like, -ENOMEM.
  */
 int json_write(json_t *root, FILE *stream, size_t flags);

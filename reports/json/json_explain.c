@@ -20,11 +20,7 @@ static json_t *places(const struct page_cache_place *items, size_t n)
 		r |= json_object_set_new(item, "reads", json_count(items[i].n_reads));
 		r |= json_array_append_new(list, item);
 	}
-	if (r < 0) {
-		json_decref(list);
-		return NULL;
-	}
-	return list;
+	return json_whole(list, r);
 }
 
 static json_t *read_sizes(const struct page_cache *cache)
@@ -42,11 +38,7 @@ static json_t *read_sizes(const struct page_cache *cache)
 		r |= json_object_set_new(item, "reads", json_count(cache->read_sizes[i]));
 		r |= json_array_append_new(list, item);
 	}
-	if (r < 0) {
-		json_decref(list);
-		return NULL;
-	}
-	return list;
+	return json_whole(list, r);
 }
 
 static json_t *mapped(const struct page_cache_mapped *from)
@@ -62,11 +54,7 @@ static json_t *mapped(const struct page_cache_mapped *from)
 	r |= json_object_set_new(object, "random_ratio", json_number(from->random_ratio));
 	r |= json_object_set_new(object, "wakeups", json_count(from->n_wakeups));
 	r |= json_object_set_new(object, "context_switches", json_count(from->n_context_switches));
-	if (r < 0) {
-		json_decref(object);
-		return NULL;
-	}
-	return object;
+	return json_whole(object, r);
 }
 
 int json_set_page_cache(json_t *root, const struct analysis *analysis)
@@ -111,11 +99,7 @@ static json_t *profile_items(const struct profile_item *items, size_t n)
 		r |= json_object_set_new(item, "samples", json_count(items[i].n_samples));
 		r |= json_array_append_new(list, item);
 	}
-	if (r < 0) {
-		json_decref(list);
-		return NULL;
-	}
-	return list;
+	return json_whole(list, r);
 }
 
 static json_t *stacks(const struct profile *from)
@@ -130,11 +114,7 @@ static json_t *stacks(const struct profile *from)
 		r |= json_object_set_new(item, "samples", json_count(from->stacks[i].n_samples));
 		r |= json_array_append_new(list, item);
 	}
-	if (r < 0) {
-		json_decref(list);
-		return NULL;
-	}
-	return list;
+	return json_whole(list, r);
 }
 
 int json_set_profile(json_t *root, const struct analysis *analysis)
@@ -243,11 +223,7 @@ static json_t *checkpoint_items(const struct analysis *analysis)
 		r |= json_object_set_new(object, "background", json_boolean(item->background));
 		r |= json_array_append_new(list, object);
 	}
-	if (r < 0) {
-		json_decref(list);
-		return NULL;
-	}
-	return list;
+	return json_whole(list, r);
 }
 
 static json_t *checkpoint_tail(const struct checkpoint_tail *tail)
@@ -268,11 +244,7 @@ static json_t *checkpoint_tail(const struct checkpoint_tail *tail)
 			r |= json_object_set_new(shares, analysis_share_name((enum analysis_share)k),
 						 json_number(tail->share_ns[k] / (double)NS_PER_S));
 	r |= json_object_set_new(object, "shares_s", shares);
-	if (r < 0) {
-		json_decref(object);
-		return NULL;
-	}
-	return object;
+	return json_whole(object, r);
 }
 
 /* Sets what was moved to checkpoint_stall from other shares. */

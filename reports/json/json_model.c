@@ -18,11 +18,7 @@ static json_t *outcome(const char *name, json_t *given, const struct estimate *s
 	r |= json_object_set_new(object, "fetch_stall", json_number(fetch_stall));
 	r |= json_object_set_new(object, "prep_stall", json_number(prep_stall));
 	r |= json_object_set_new(object, "device", json_number(device));
-	if (r < 0) {
-		json_decref(object);
-		return NULL;
-	}
-	return object;
+	return json_whole(object, r);
 }
 
 static json_t *point(const struct what_if_point *from)
@@ -40,11 +36,7 @@ static json_t *curve(const struct what_if_curve *from)
 		r |= json_array_append_new(points, point(&from->points[i]));
 	r |= json_object_set_new(object, "here", json_number(from->here));
 	r |= json_object_set_new(object, "points", points);
-	if (r < 0) {
-		json_decref(object);
-		return NULL;
-	}
-	return object;
+	return json_whole(object, r);
 }
 
 static json_t *native(const struct native_prediction *from)
@@ -127,11 +119,7 @@ static json_t *rank(const struct analysis *analysis, const struct analysis_rank 
 	r |= json_object_set_new(object, "collective_wait_s", json_seconds(from->collective_ns));
 	r |= json_object_set_new(object, "straggler", json_boolean(from->straggler));
 	r |= json_object_set_new(object, "shares", shares);
-	if (r < 0) {
-		json_decref(object);
-		return NULL;
-	}
-	return object;
+	return json_whole(object, r);
 }
 
 int json_set_ranks(json_t *root, const struct analysis *analysis)

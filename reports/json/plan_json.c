@@ -49,11 +49,7 @@ static json_t *job(const struct report_plan *plan, size_t i)
 	for (int s = 0; s < PLAN_STRATEGIES; s++)
 		r |= json_object_set_new(shares, plan_strategy_name(s), share(&plan->plans[s].shares[i]));
 	r |= json_object_set_new(root, "shares", shares);
-	if (r < 0) {
-		json_decref(root);
-		return NULL;
-	}
-	return root;
+	return json_whole(root, r);
 }
 
 static json_t *totals(const struct report_plan *plan)
@@ -66,11 +62,7 @@ static json_t *totals(const struct report_plan *plan)
 					 json_pack("{s:o, s:o}", "total_of_equal",
 						   json_number(plan->plans[s].total), "waiting",
 						   json_count(plan->plans[s].n_waiting)));
-	if (r < 0) {
-		json_decref(root);
-		return NULL;
-	}
-	return root;
+	return json_whole(root, r);
 }
 
 int report_plan_json(FILE *stream, const struct report_plan *plan)
@@ -89,11 +81,7 @@ int report_plan_json(FILE *stream, const struct report_plan *plan)
 	r |= json_object_set_new(root, "no_bound",
 				 *plan->no_bound ? json_string(plan->no_bound) : json_null());
 	r |= json_object_set_new(root, "jobs", jobs);
-	if (r < 0) {
-		json_decref(root);
-		return -ENOMEM;
-	}
-	return json_write(root, stream, JSON_INDENT(1));
+	return json_write(json_whole(root, r), stream, JSON_INDENT(1));
 }
 
 int report_plan_times_json(FILE *stream, const struct report_plan_times *times)
@@ -122,9 +110,5 @@ int report_plan_times_json(FILE *stream, const struct report_plan_times *times)
 	r |= json_object_set_new(root, "last", json_count(simulation->last));
 	r |= json_object_set_new(root, "moves", json_boolean(simulation->moves));
 	r |= json_object_set_new(root, "plans", plans);
-	if (r < 0) {
-		json_decref(root);
-		return -ENOMEM;
-	}
-	return json_write(root, stream, JSON_INDENT(1));
+	return json_write(json_whole(root, r), stream, JSON_INDENT(1));
 }

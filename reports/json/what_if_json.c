@@ -14,11 +14,7 @@ static json_t *shares(double device, double fetch_stall, double prep_stall)
 	r |= json_object_set_new(object, "device", json_number(device));
 	r |= json_object_set_new(object, "fetch_stall", json_number(fetch_stall));
 	r |= json_object_set_new(object, "prep_stall", json_number(prep_stall));
-	if (r < 0) {
-		json_decref(object);
-		return NULL;
-	}
-	return object;
+	return json_whole(object, r);
 }
 
 static json_t *question(const struct what_if_question *from)
@@ -36,11 +32,7 @@ static json_t *question(const struct what_if_question *from)
 	r |= json_object_set_new(object, "nodes", json_number(from->n_nodes));
 	r |= json_object_set_new(object, "native", json_boolean(from->native));
 	r |= json_object_set_new(object, "decoded_ratio", json_number(from->decoded_ratio));
-	if (r < 0) {
-		json_decref(object);
-		return NULL;
-	}
-	return object;
+	return json_whole(object, r);
 }
 
 static json_t *answer(const struct what_if_answer *from)
@@ -57,11 +49,7 @@ static json_t *answer(const struct what_if_answer *from)
 	r |= json_object_set_new(
 	    object, "recorded_shares",
 	    shares(from->recorded_device, from->recorded_fetch_stall, from->recorded_prep_stall));
-	if (r < 0) {
-		json_decref(object);
-		return NULL;
-	}
-	return object;
+	return json_whole(object, r);
 }
 
 int report_what_if_json(FILE *stream, const struct report_what_if *what_if)
@@ -78,9 +66,5 @@ int report_what_if_json(FILE *stream, const struct report_what_if *what_if)
 	r |= json_object_set_new(root, "answer",
 				 predictions->answer ? answer(predictions->answer) : json_null());
 	r |= json_set_predictions(root, what_if->analysis);
-	if (r < 0) {
-		json_decref(root);
-		return -ENOMEM;
-	}
-	return json_write(root, stream, JSON_INDENT(1));
+	return json_write(json_whole(root, r), stream, JSON_INDENT(1));
 }

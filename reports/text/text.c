@@ -2,6 +2,7 @@
 #include "reports/report.h"
 
 #include <errno.h>
+#include <math.h>
 #include <string.h>
 
 #include "analyzer/analysis.h"
@@ -9,8 +10,272 @@
 #include "lib/clock.h"
 #include "lib/units.h"
 #include "reports/words/share_label.h"
-#include "text_explain.h"
 #include "reports/words/words.h"
+
+/* Optional sections of the text report: each prints nothing if the recording lacks its data. */
+
+/* Maximum rows of each list; the other reports have more. */
+#define PLACES_SHOWN    3
+#define LIBRARIES_SHOWN 4
+#define PHASES_SHOWN    12
+#define FUNCTIONS_SHOWN 3
+#define RANKS_SHOWN     16
+
+#define NOTABLE_WAIT 0.05 /* minimum share of data wait for which remedies are shown */
+#define NOTABLE      0.01 /* minimum part that is shown */
+
+/* Prints the size of the reads that account for most bytes. The most frequent size would say less: it may be
+ * 0, for reads at the ends of files. */
+static void most_reads(const struct page_cache *cache, char *text, size_t size)
+{
+	double bytes_most = 0;
+	char from[16], to[16];
+
+	text[0] = '\0';
+	for (size_t i = 1; i < PAGE_CACHE_SIZES; i++) {
+		double bytes = (double)cache->read_sizes[i] * (double)(UINT64_C(1) << i);
+
+		if (bytes <= bytes_most)
+			continue;
+		bytes_most = bytes;
+		snprintf(text, size, ", most bytes by reads of %s to %s",
+			 units_format_bytes(from, sizeof(from), UINT64_C(1) << i),
+			 units_format_bytes(to, sizeof(to), UINT64_C(2) << i));
+	}
+}
+
+static void places(const struct layout *layout, const struct page_cache_place *items, size_t n)
+{
+	for (size_t i = 0; i < n && i < PLACES_SHOWN; i++) {
+		char bytes[16], path[300], hits[32] = "";
+
+		if (!items[i].used_bytes && !items[i].cold_bytes)
+			continue;
+		if (items[i].accessed_pages)
+			snprintf(hits, sizeof(hits), "%3.0f %% hits",
+				 100 * page_cache_hit_ratio(items[i].accessed_pages, items[i].missed_pages));
+		fprintf(layout->stream, "%*s%10s  %-10s  ", LAYOUT_MARGIN, "",
+			units_format_bytes(bytes, sizeof(bytes), items[i].used_bytes), hits);
+		layout_wrap(layout,
+			    layout_printable(layout, path, sizeof(path), items[i].path ? items[i].path : "?"),
+			    LAYOUT_MARGIN + 24, LAYOUT_MARGIN + 24);
+	}
+}
+
+static void text_reads(const struct layout *layout, const struct analysis *analysis)
+{
+	const struct page_cache *cache = analysis->page_cache;
+	char cold[16], used[16], network[16], sizes[64], hits[48] = "", sockets[48] = "";
+
+	if (!cache || (!cache->used_bytes && !cache->cold_bytes))
+		return;
+	most_reads(cache, sizes, sizeof(sizes));
+	if (cache->accessed_pages)
+		snprintf(hits, sizeof(hits), "; %.0f %% page cache hits",
+			 100 * page_cache_hit_ratio(cache->accessed_pages, cache->missed_pages));
+	if (cache->network_bytes)
+		snprintf(sockets, sizeof(sockets), " (%s over sockets)",
+			 units_format_bytes(network, sizeof(network), cache->network_bytes));
+	layout_heading(layout, "File reads");
+	layout_line(layout, "%s used, %s read from storage%s%s; %llu reads%s.",
+		    units_format_bytes(used, sizeof(used), cache->used_bytes),
+		    units_format_bytes(cold, sizeof(cold), cache->cold_bytes), sockets, hits,
+		    (unsigned long long)cache->n_reads, sizes);
+	if (page_cache_excess(cache) > 0)
+		layout_line(layout,
+			    "Storage delivered %.1f times the bytes that the job used: the kernel's "
+			    "readahead read the rest in vain.",
+			    page_cache_excess(cache));
+	if (cache->mapped.n_major_faults)
+		layout_line(layout, "Mapped files: %llu page faults had to read from storage, which took %s.",
+			    (unsigned long long)cache->mapped.n_major_faults,
+			    units_format_duration(used, sizeof(used), cache->mapped.fault_ns));
+	places(layout, cache->folders, cache->n_folders);
+}
+
+static void libraries(const struct layout *layout, const struct profile *profile)
+{
+	char name[60], caller[80];
+
+	for (size_t i = 0; i < profile->n_libraries && i < LIBRARIES_SHOWN; i++) {
+		const struct profile_item *item = &profile->libraries[i];
+		double ratio = (double)item->n_samples / (double)profile->n_samples;
+
+		if (ratio < NOTABLE)
+			continue;
+		fprintf(layout->stream, "%*s%8.0f %%  %-24s", LAYOUT_MARGIN, "", 100 * ratio,
+			layout_printable(layout, name, sizeof(name), item->name));
+		if (item->caller)
+			fprintf(layout->stream, " in %s",
+				layout_printable(layout, caller, sizeof(caller), item->caller));
+		fputc('\n', layout->stream);
+	}
+}
+
+static void functions(const struct layout *layout, const struct profile *profile)
+{
+	char text[700] = "", name[200];
+	size_t length = 0;
+
+	for (size_t i = 0; i < profile->n_functions && i < FUNCTIONS_SHOWN && length < sizeof(text); i++) {
+		const struct profile_item *item = &profile->functions[i];
+		double ratio = (double)item->n_samples / (double)profile->n_samples;
+
+		if (ratio < NOTABLE)
+			continue;
+		length +=
+		    (size_t)snprintf(text + length, sizeof(text) - length, "%s%s %.0f %%", length ? ", " : "",
+				     layout_printable(layout, name, sizeof(name), item->name), 100 * ratio);
+	}
+	if (length)
+		layout_line(layout, "Most in: %s.", text);
+}
+
+static void images(const struct layout *layout, const struct profile *profile)
+{
+	double n = (double)profile->n_samples, decode = (double)profile->images.n_decode / n;
+
+	if (decode >= NOTABLE)
+		layout_line(layout,
+			    "JPEG, PNG and WebP images: decoding %.0f %%, transforms that dieseld can run "
+			    "%.0f %%, other torchvision transforms %.0f %%.",
+			    100 * decode, 100 * (double)profile->images.n_transform / n,
+			    100 * (double)profile->images.n_foreign / n);
+}
+
+static void text_profile(const struct layout *layout, const struct analysis *analysis)
+{
+	const struct profile *profile = analysis->profile;
+
+	if (!profile || !profile->n_samples)
+		return;
+	layout_heading(layout, "CPU time of preparing");
+	libraries(layout, profile);
+	functions(layout, profile);
+	images(layout, profile);
+}
+
+static void text_gpu(const struct layout *layout, const struct analysis *analysis)
+{
+	const struct gpu_use *gpu = analysis->gpu;
+	char wait[24], spin[24], starved[24], utilization[48] = "", library[1024];
+
+	if (!gpu)
+		return;
+	if (isfinite(gpu->utilization))
+		snprintf(utilization, sizeof(utilization), " Utilisation by NVML: %.0f %%.",
+			 100 * gpu->utilization);
+	layout_heading(layout, "GPU");
+	layout_line(layout,
+		    "The trainer waited %s for the GPU (%s of it spinning on a CPU). The GPU had no work "
+		    "queued for %s or more while the trainer waited for data.%s",
+		    units_format_duration(wait, sizeof(wait), gpu->wait_ns),
+		    units_format_duration(spin, sizeof(spin), gpu->spin_ns),
+		    units_format_duration(starved, sizeof(starved), gpu->starved_ns), utilization);
+	layout_line(layout, "%llu launches, %llu copies%s, counted in calls of %s.",
+		    (unsigned long long)gpu->n_launches, (unsigned long long)gpu->n_copies,
+		    gpu->launches_known ? "" : " or more (too many to count all)",
+		    gpu->library[0] ? layout_printable(layout, library, sizeof(library), gpu->library)
+				    : "the driver");
+}
+
+static void text_phases(const struct layout *layout, const struct analysis *analysis)
+{
+	const struct phase_times *phases = analysis->phases;
+	char time[24], name[512];
+
+	if (!phases)
+		return;
+	layout_heading(layout, "Ranges of the program");
+	for (size_t i = 0; i < phases->n && i < PHASES_SHOWN; i++)
+		layout_line(layout, "%10s  %llu x %s",
+			    units_format_duration(time, sizeof(time), phases->items[i].ns),
+			    (unsigned long long)phases->items[i].n,
+			    layout_printable(layout, name, sizeof(name), phases->items[i].name));
+}
+
+static void text_checkpoints(const struct layout *layout, const struct analysis *analysis)
+{
+	const struct checkpoint_report *report = analysis->checkpoints;
+	uint64_t stall_ns = 0, bytes = 0, fsync_ns = 0;
+	char stall[24], size[16], fsync[24], every[48] = "", copy[64] = "", text[640];
+
+	if (!report || !report->n_items)
+		return;
+	for (size_t i = 0; i < report->n_items; i++) {
+		stall_ns += report->items[i].stall_ns;
+		bytes += report->items[i].bytes;
+		fsync_ns += report->items[i].fsync_ns;
+	}
+	if (isfinite(report->interval_steps))
+		snprintf(every, sizeof(every), ", one every %.0f steps", report->interval_steps);
+	if (report->copy_ns > 0)
+		snprintf(copy, sizeof(copy), ", %s to copy the state",
+			 units_format_duration(fsync, sizeof(fsync), (uint64_t)report->copy_ns));
+	layout_heading(layout, "Checkpoints");
+	layout_line(layout, "%zu%s; on average %s of stall (%s in fsync)%s, %s written.", report->n_items,
+		    every, units_format_duration(stall, sizeof(stall), stall_ns / report->n_items),
+		    units_format_duration(fsync, sizeof(fsync), fsync_ns / report->n_items), copy,
+		    units_format_bytes(size, sizeof(size), bytes / report->n_items));
+	if (words_tail(text, sizeof(text), analysis)[0])
+		layout_line(layout, "%s", text);
+	if (words_interval(text, sizeof(text), analysis)[0])
+		layout_line(layout, "%s", text);
+}
+
+static void text_ranks(const struct layout *layout, const struct analysis *analysis)
+{
+	if (!analysis->n_ranks)
+		return;
+	layout_heading(layout, "Ranks");
+	layout_style(layout, STYLE_DIM);
+	fprintf(layout->stream, "%*s%10s%8s%12s%10s%18s\n", LAYOUT_MARGIN, "", "process", "steps",
+		"data wait", "device", "until others came");
+	layout_style(layout, STYLE_PLAIN);
+	for (size_t i = 0; i < analysis->n_ranks && i < RANKS_SHOWN; i++) {
+		const struct analysis_rank *rank = &analysis->ranks[i];
+		double window = rank->window_ns ? (double)rank->window_ns : 1;
+		uint64_t wait_ns = rank->share_ns[SHARE_FETCH_STALL] + rank->share_ns[SHARE_PREP_STALL];
+
+		fprintf(layout->stream, "%*s%10u%8zu%10.0f %%%8.0f %%%16.0f %%%s\n", LAYOUT_MARGIN, "",
+			rank->tgid, rank->n_steps, 100 * (double)wait_ns / window,
+			100 * (double)rank->share_ns[SHARE_DEVICE] / window,
+			100 * (double)rank->collective_ns / window, rank->straggler ? "  straggler" : "");
+	}
+	if (analysis->n_ranks > RANKS_SHOWN)
+		layout_line(layout, "The first %d of %zu.", RANKS_SHOWN, analysis->n_ranks);
+}
+
+/* Appends one change and its interval: "92 % of the dataset in memory (88 to 97)". */
+static void need(char *text, size_t size, size_t *length, const struct estimate *estimate, double factor,
+		 const char *after)
+{
+	if (!isfinite(estimate->value) || *length >= size)
+		return;
+	*length += (size_t)snprintf(text + *length, size - *length, "%s%.3g%s", *length ? ", or " : "",
+				    estimate->value * factor, after);
+	if (*length < size && isfinite(estimate->low) && isfinite(estimate->high))
+		*length += (size_t)snprintf(text + *length, size - *length, " (%.3g to %.3g)",
+					    estimate->low * factor, estimate->high * factor);
+}
+
+/* Prints the changes that would each end the data wait without the others. */
+static void text_needed(const struct layout *layout, const struct analysis *analysis)
+{
+	const struct predictions *from = analysis->predictions;
+	char text[640] = "";
+	size_t length = 0;
+
+	if (!from || analysis_steady_ratio(analysis, SHARE_FETCH_STALL) +
+			     analysis_steady_ratio(analysis, SHARE_PREP_STALL) <
+			 NOTABLE_WAIT)
+		return;
+	need(text, sizeof(text), &length, &from->cache_ratio_needed, 100, " % of the dataset in memory");
+	need(text, sizeof(text), &length, &from->workers_needed, 1, " workers");
+	need(text, sizeof(text), &length, &from->storage_factor_needed, 1, " times the storage bandwidth");
+	if (length)
+		layout_line(layout, "Any one of these changes would end the data wait: %s.", text);
+}
 
 /* Glyphs and styles of the shares, in the order of share_labels. */
 static const struct {

@@ -15,7 +15,7 @@
 #include "lib/units.h"
 #include "daemon/run/options.h"
 #include "daemon/run/options_print.h"
-#include "daemon/run/options_set.h"
+#include "daemon/run/options_table.h"
 #include "daemon/sense/sensor.h"
 #include "daemon/server/server.h"
 #include "daemon/run/daemon.h"

@@ -7,15 +7,25 @@
  * mistake changes nothing.
  */
 
+#include <uv.h>
+
 #include "daemon/assist/assist.h"
 #include "daemon/control/control.h"
 #include "job_events.h"
 #include "metrics.h"
-#include "names.h"
 #include "options.h"
 #include "daemon/sandboxed/plugin.h"
 #include "daemon/sense/sensor.h"
 #include "daemon/server/server.h"
+
+/* The search for names that the machine does not know yet; loop thread only. */
+struct unknown_names {
+	struct server *server;
+	struct admin_choice *admin;
+	uv_timer_t timer;
+	struct name_search *search; /* search in progress; NULL: none */
+	uint32_t pause_s, left_s;
+};
 
 struct daemon {
 	struct server *server;

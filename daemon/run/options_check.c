@@ -149,7 +149,7 @@ static int check_needed(const struct daemon_options *o, const char *name, const 
 	return -EINVAL;
 }
 
-/* Refuses unknown names, although dieseld starts with them (names.h). */
+/* Refuses unknown names, although dieseld starts with them (daemon.c). */
 static int check_names(const struct daemon_options *o, struct error *err)
 {
 	const char *setting = "cache-quota";

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "lib/cleanup.h"
-#include "options_set.h"
+#include "options_table.h"
 
 static void print_settings_that_apply(enum option_applies when, const char *title)
 {

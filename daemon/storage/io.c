@@ -21,11 +21,6 @@ void io_submit(struct io *io, struct io_op *op)
 	io->engine->submit(io, op);
 }
 
-const char *io_name(const struct io *io)
-{
-	return io->engine->name;
-}
-
 void io_free(struct io *io)
 {
 	if (io)

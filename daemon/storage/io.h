@@ -56,6 +56,5 @@ int io_new(uv_loop_t *loop, bool want_uring, unsigned depth, struct io **ret, in
 /* Returns 0, or the negative errno that rules io_uring out. */
 int io_uring_check(void);
 void io_submit(struct io *io, struct io_op *op);
-const char *io_name(const struct io *io);
 /* Frees the engine; nothing may be in flight. The loop must run once more. Accepts NULL. */
 void io_free(struct io *io);

@@ -66,7 +66,7 @@ static void test_engine(bool uring)
 		skip();
 	}
 	assert_int_equal(r, 0);
-	assert_string_equal(io_name(io), uring ? "io_uring" : "threads");
+	assert_string_equal(io->engine->name, uring ? "io_uring" : "threads");
 	make_file(path, content);
 	finish(&loop, io, &missing, 1);
 	assert_int_equal(missing.result, -ENOENT);
@@ -111,7 +111,7 @@ static void test_threads_are_used_where_io_uring_is_not_wanted(void **state)
 
 	assert_int_equal(uv_loop_init(&loop), 0);
 	assert_int_equal(io_new(&loop, false, 4, &io, &why), 0);
-	assert_string_equal(io_name(io), "threads");
+	assert_string_equal(io->engine->name, "threads");
 	assert_int_equal(why, 0); /* an unwanted engine gives no error */
 	io_free(io);
 	loop_end(&loop);

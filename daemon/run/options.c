@@ -131,7 +131,8 @@ static int set_from_file(struct daemon_options *o, const char *name, const char 
 	return r;
 }
 
-#define BLANKS " \t\r\n\f\v"
+#define BLANKS  " \t\r\n\f\v"
+#define SECTION "dieseld" /* of an INI file */
 
 struct config_reading {
 	struct daemon_options *options;
@@ -174,10 +175,10 @@ static int begin_section(struct config_reading *r, char *text)
 	const char *behind = end ? end + 1 + strspn(end + 1, BLANKS) : text;
 
 	if (*behind && !strchr(";#", *behind))
-		return mistake(r, text, "a section must be [NAME] on its own line: write [dieseld]");
+		return mistake(r, text, "a section must be [NAME] on its own line: write [" SECTION "]");
 	*end = '\0';
 	snprintf(r->section, sizeof(r->section), "%s", strip(text + 1));
-	r->ours = strcmp(r->section, "dieseld") == 0;
+	r->ours = strcmp(r->section, SECTION) == 0;
 	r->any_ours |= r->ours;
 	if (!r->ours && !r->other_number) {
 		r->other_number = r->number;
@@ -205,8 +206,8 @@ static int read_setting(struct config_reading *r, char *name, char *value)
 	if (!r->ours) {
 		if (!is_setting(name))
 			return 0;
-		return mistake(r, name, "%s has no effect %s%s%s: write [dieseld] on a line above it", name,
-			       r->section[0] ? "in [" : "outside a section", r->section,
+		return mistake(r, name, "%s has no effect %s%s%s: write [" SECTION "] on a line above it",
+			       name, r->section[0] ? "in [" : "outside a section", r->section,
 			       r->section[0] ? "]" : "");
 	}
 	result = set_from_file(r->options, name, value, r->number, &err);
@@ -270,8 +271,8 @@ static int read_file(struct daemon_options *o, const char *path, struct error *e
 		return error_errno(err, -errno, "cannot read the configuration %s", path);
 	if (r.other_number && !r.any_ours)
 		return error_set(err, -EINVAL,
-				 "%s:%d:1: found [%s], but no [dieseld]: write [dieseld] above the settings",
-				 path, r.other_number, r.other);
+				 "%s:%d:1: found [%s], but no [%s]: write [%s] above the settings", path,
+				 r.other_number, r.other, SECTION, SECTION);
 	return 0;
 }
 

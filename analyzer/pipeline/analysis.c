@@ -95,6 +95,8 @@ static void fill(struct draft *draft)
 	account = timeline_account(trainer, draft->m->window.begin_ns, draft->m->window.end_ns);
 	analysis->parts.steal_ns = account.cpu_ns - account.exec_ns;
 	summary_workers(draft->timeline, &draft->m->roles, analysis);
+	if (analysis->workers.n_at_once < 2) /* one worker's batches come in order */
+		analysis->parts.head_of_line_ns = 0;
 	summary_evidence(&draft->m->split.tally, analysis);
 	summary_losses(draft->input, analysis);
 }

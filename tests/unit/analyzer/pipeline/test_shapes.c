@@ -171,6 +171,29 @@ static void test_head_of_line(void **state)
 	assert_in_range(analysis->parts.head_of_line_ns / TICK_NS, 500 * STEPS / 2, 560 * STEPS / 2);
 }
 
+/* One worker's result may come in several messages, of which the last one is late. */
+static void test_one_worker_holds_nobody_up(void **state)
+{
+	script_reset();
+	for (uint64_t i = 0; i < STEPS; i++) {
+		uint64_t tick = 1000 * (i + 1);
+
+		script_take_index(&s, 0, tick - 90);
+		script_give_result(&s, 0, tick + 295, tick + 299);
+		script_next(&s, 0, tick, tick + 300, tick + 320);
+		script_give_result(&s, 0, tick + 795, tick + 799);
+		script_next(&s, 0, tick + 321, tick + 800, tick + 820);
+		script_request(&s, 0, tick + 830);
+		script_step(&s, TRAINER, tick + 900);
+	}
+	script_exit(&s, TRAINER, 1000 * (STEPS + 2));
+	_cleanup_(analysis_freep) struct analysis *analysis = script_analyse(&s, NULL);
+	check_invariants(analysis);
+	assert_int_equal(analysis->job.loader, LOADER_WORKERS);
+	assert_int_equal(analysis->workers.n_at_once, 1);
+	assert_int_equal(analysis->parts.head_of_line_ns, 0);
+}
+
 /* A rank reads for 100 ticks by itself, then runs its backward pass. In the pass it sleeps for `wait` ticks
  * until a thread of its own, which the network woke, wakes it. */
 static void rank_steps(uint32_t trainer, uint64_t read_ticks)
@@ -381,7 +404,8 @@ static void test_a_validation_s_workers_feed_no_step(void **state)
 UNIT_TESTS(cmocka_unit_test(test_a_job_with_loader_threads_is_understood),
 	   cmocka_unit_test(test_monitor_is_no_loader), cmocka_unit_test(test_trainer_waits_for_the_lock),
 	   cmocka_unit_test(test_sleeps_of_other_lengths_are_other_locks),
-	   cmocka_unit_test(test_head_of_line), cmocka_unit_test(test_the_slowest_rank_is_a_straggler),
+	   cmocka_unit_test(test_head_of_line), cmocka_unit_test(test_one_worker_holds_nobody_up),
+	   cmocka_unit_test(test_the_slowest_rank_is_a_straggler),
 	   cmocka_unit_test(test_equal_ranks_have_no_straggler), cmocka_unit_test(test_children_that_answer),
 	   cmocka_unit_test(test_first_next_in_pieces), cmocka_unit_test(test_an_unknown_trainer_is_refused),
 	   cmocka_unit_test(test_a_validation_s_workers_feed_no_step))

@@ -7,6 +7,7 @@
 #include "lib/sorted.h"
 
 #define FIRST_GAP_CPU_NS UINT64_C(20000000) /* minimum CPU time of a validation or warm-up */
+#define STEPS_PER_WAIT   8 /* steps for each wait, beyond which waits do not show where a step begins */
 
 struct window_finder {
 	const uint64_t *times;
@@ -16,7 +17,7 @@ struct window_finder {
 	/* first_wait[k]: index of the first wait that begins after k backward passes and before the next;
 	 * waits->n: none */
 	size_t *first_wait;
-	uint64_t tail_ns; /* median time from a backward pass to the next wait */
+	uint64_t tail_ns; /* median time from a backward pass to the next wait; 0: waits are rare */
 };
 
 /* Returns the first wait of the first next(). With workers that have to start up, it can take long, and the
@@ -70,7 +71,9 @@ static int tail_measure(struct window_finder *finder)
 			tails[n++] =
 			    finder->waits->items[finder->first_wait[k]].begin_ns - finder->times[k - 1];
 	qsort(tails, n, sizeof(*tails), compare_u64);
-	finder->tail_ns = n ? tails[n / 2] : 0;
+	/* The trainer's own reads may be of anything, and a step must not begin in the middle of a save. */
+	if (finder->waits->loader != LOADER_INLINE || STEPS_PER_WAIT * n >= finder->n_times)
+		finder->tail_ns = n ? tails[n / 2] : 0;
 	free(tails);
 	return 0;
 }

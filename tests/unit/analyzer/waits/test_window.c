@@ -312,6 +312,31 @@ static void test_time_behind_the_backward_pass(void **state)
 	scene_free(&stage->scene);
 }
 
+/* The trainer reads a file of some kind once in many steps: where it does is no place for steps to begin. A
+ * loader's waits may be as rare, because its batches are ready. */
+static void test_rare_reads_do_not_show_where_steps_begin(void **state)
+{
+	struct stage *stage = stage_new(60000);
+
+	wait_add(stage, 100, 200);
+	for (uint64_t i = 0; i < 40; i++) {
+		pass_add(stage, 1000 * i + 900);
+		if (i % 10 == 5)
+			wait_add(stage, 1000 * i + 1600, 1000 * i + 1700);
+	}
+	struct window window = window_of(stage, &none);
+	assert_int_equal(window.n_steps, 40);
+	assert_int_equal(window.steps[3].begin_ns, at(2900));
+	assert_int_equal(window.steps[6].begin_ns, at(6600));
+	assert_int_equal(window.steps[7].begin_ns, at(6900));
+	window_free(&window);
+	stage->waits.loader = LOADER_WORKERS;
+	window = window_of(stage, &none);
+	assert_int_equal(window.steps[3].begin_ns, at(3600));
+	window_free(&window);
+	scene_free(&stage->scene);
+}
+
 /* Only the last wait leads to the first step. But the trainer polls repeatedly for workers that start up,
  * with next to no computing in between. */
 static void test_waits_before_the_first_step(void **state)
@@ -443,6 +468,7 @@ UNIT_TESTS(cmocka_unit_test(test_few_beats_have_no_rhythm), cmocka_unit_test(tes
 	   cmocka_unit_test(test_steps_begin_with_their_wait),
 	   cmocka_unit_test(test_a_clipped_step_is_not_the_first),
 	   cmocka_unit_test(test_time_behind_the_backward_pass),
+	   cmocka_unit_test(test_rare_reads_do_not_show_where_steps_begin),
 	   cmocka_unit_test(test_waits_before_the_first_step), cmocka_unit_test(test_end_of_the_window),
 	   cmocka_unit_test(test_steps_of_an_hour_have_a_window),
 	   cmocka_unit_test(test_gaps_take_whole_steps), cmocka_unit_test(test_the_longest_run_is_by_time))

@@ -419,6 +419,69 @@ static void save_measure(struct coster *coster, size_t i)
 		item->copy_ns = item->tail_ns = NAN;
 }
 
+/* The part of a step of a copy in which the copy is done and the save goes on. */
+struct after_copy {
+	double share_ns[SHARE_COUNT], gil_ns;
+};
+
+static struct after_copy after_copy(const struct coster *coster, size_t i)
+{
+	const struct analysis_step *step = &coster->study->window->steps[coster->saves[i].copy];
+	const struct checkpoint_item *item = &coster->report->items[i];
+	const struct partition *partition = coster->study->partition;
+	const struct interval_list *own = &partition->checkpoints;
+	uint64_t begin_ns = max_ns(step->begin_ns, item->begin_ns), share_ns[SHARE_COUNT] = {0};
+	uint64_t end_ns = min_ns(step->end_ns, item->end_ns);
+	struct after_copy after = {0};
+
+	for (size_t k = interval_list_from(own, begin_ns); k < own->n && own->items[k].begin_ns < end_ns; k++)
+		begin_ns = max_ns(begin_ns, own->items[k].end_ns);
+	if (begin_ns >= end_ns)
+		return after;
+	partition_interval(partition, begin_ns, end_ns, share_ns);
+	for (size_t k = 0; k < SHARE_COUNT; k++)
+		after.share_ns[k] = (double)share_ns[k];
+	after.gil_ns = (double)partition_gil_ns(partition, begin_ns, end_ns);
+	return after;
+}
+
+/* Takes what the save that then begins costs in the step of its copy from the copy. slowdown: how much longer
+ * the save makes computing, as a ratio. */
+static void copy_part(struct coster *coster, size_t i, double slowdown)
+{
+	const struct sums *others = &coster->others;
+	struct checkpoint_item *item = &coster->report->items[i];
+	struct save *save = &coster->saves[i];
+	struct after_copy after = after_copy(coster, i);
+	/* The same part of an ordinary step. */
+	double part = after.share_ns[SHARE_DEVICE] / (1 + slowdown) / others->share_ns[SHARE_DEVICE];
+
+	for (size_t k = 0; k < SHARE_COUNT; k++) {
+		double ns = is_computing(k) ? after.share_ns[k] - part * others->share_ns[k] : 0;
+
+		save->share_ns[k] += ns;
+		save->copy_ns -= ns;
+		item->copy_ns -= ns;
+		item->tail_ns += ns;
+	}
+	save->gil_ns += after.gil_ns - part * others->gil_ns;
+}
+
+static void copies_part(struct coster *coster)
+{
+	struct checkpoint_report *report = coster->report;
+	double during_ns = coster->during.share_ns[SHARE_DEVICE], excess_ns = 0;
+
+	for (size_t i = 0; i < report->n_items; i++)
+		excess_ns += report->items[i].background ? coster->saves[i].share_ns[SHARE_DEVICE] : 0;
+	if (coster->during.n < STEPS_MIN || !(excess_ns < during_ns / 2) ||
+	    !(coster->others.share_ns[SHARE_DEVICE] > 0))
+		return;
+	for (size_t i = 0; i < report->n_items; i++)
+		if (report->items[i].background && coster->saves[i].copy_ns != 0)
+			copy_part(coster, i, excess_ns / (during_ns - excess_ns));
+}
+
 /* Twice the standard error of the mean of n values, for few values by about Student's t. */
 static double error_of(double sum, double squares, double n)
 {
@@ -482,7 +545,7 @@ static void cost_set(struct coster *coster)
 {
 	struct checkpoint_report *report = coster->report;
 	double sum_ns = 0, squares = 0, steps = 0, excess_ns = 0, n, mean_ns, spread;
-	size_t from = report->n_items >= SAVES_MIN;
+	size_t from = report->n_items >= SAVES_MIN, n_staged = 0;
 
 	for (size_t i = from; i < report->n_items && coster->others.n >= STEPS_MIN; i++) {
 		const struct save *save = &coster->saves[i];
@@ -497,19 +560,20 @@ static void cost_set(struct coster *coster)
 		excess_ns += save->excess_ns;
 		steps += (double)(save->behind - save->first);
 		causes_add(save, &report->items[i], report->cause_ns);
-		if (report->items[i].background) {
+		if (report->items[i].background && report->items[i].first_ns) {
+			n_staged++;
 			report->stage_ns += stage_find(coster->study, save, report->items[i].first_ns);
 			report->stage_slowed_ns += save->stage_slowed_ns;
 		}
 	}
+	report->stage_ns = n_staged ? report->stage_ns / (double)n_staged : NAN;
+	report->stage_slowed_ns = n_staged ? report->stage_slowed_ns / (double)n_staged : NAN;
 	if (!report->n_costs)
 		return;
 	n = (double)report->n_costs;
 	mean_ns = sum_ns / n;
 	for (size_t i = 0; i < CHECKPOINT_CAUSES; i++)
 		report->cause_ns[i] /= n;
-	report->stage_ns /= n;
-	report->stage_slowed_ns /= n;
 	/* Steps with a save are not shorter because of it: that is chance. */
 	report->cost_ns = fmax(mean_ns, (sum_ns - excess_ns) / n);
 	if (report->n_costs > 2) {
@@ -678,6 +742,7 @@ static int measure(struct coster *coster, uint64_t stall_ns)
 			continue;
 		save_measure(coster, i);
 	}
+	copies_part(coster);
 	copy_set(coster);
 	cost_set(coster);
 	advise(coster, stall_ns);

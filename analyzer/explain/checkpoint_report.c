@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "analyzer/analysis.h"
+#include "analyzer/base/times.h"
 #include "checkpoint_cost.h"
 #include "analyzer/timeline/calls.h"
 #include "analyzer/shares/checkpoint.h"
@@ -221,6 +222,35 @@ static bool is_copy(const struct checkpoint_finder *finder, const struct interva
 	       !interval_list_cover(ends, item->end_ns, next->begin_ns + 1);
 }
 
+/* Joins what a wait of the trainer cut apart, if it was no wait for a whole save: a save may also be awaited
+ * in its middle (orbax). Then its parts have together no more bytes than another save. */
+static void items_join(struct checkpoint_report *report)
+{
+	uint64_t most = 0;
+	size_t n = 0;
+
+	for (size_t i = 0; i < report->n_items; i++)
+		most = max_ns(most, report->items[i].bytes);
+	for (size_t i = 1; i < report->n_items; i++) {
+		struct checkpoint_item *last = &report->items[n], *item = &report->items[i];
+
+		if (!last->background || !item->background || last->bytes + item->bytes > most ||
+		    item->begin_ns > last->end_ns + STACK_BACKGROUND_SLEEP_NS) {
+			report->items[++n] = *item;
+			continue;
+		}
+		last->end_ns = item->end_ns;
+		last->own_ns += item->own_ns;
+		last->first_ns = last->first_ns ? last->first_ns : item->first_ns;
+		last->bytes += item->bytes;
+		last->write_ns += item->write_ns;
+		last->fsync_ns += item->fsync_ns;
+		last->writeback_ns += item->writeback_ns;
+	}
+	if (report->n_items)
+		report->n_items = n + 1;
+}
+
 /* Drops items that wrote next to nothing: copies that are written later, or syncs of logs and the like. */
 static void items_keep(struct checkpoint_finder *finder, const struct interval_list *ends)
 {
@@ -236,7 +266,8 @@ static void items_keep(struct checkpoint_finder *finder, const struct interval_l
 			item[1].begin_ns = item->begin_ns;
 	}
 	report->n_items = n;
-	for (size_t i = 0; i < n; i++)
+	items_join(report);
+	for (size_t i = 0; i < report->n_items; i++)
 		report->n_background += report->items[i].background;
 }
 

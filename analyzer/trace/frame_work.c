@@ -24,11 +24,16 @@ static const struct {
     {"cpu_vec_isa.py", NULL, STACK_COMPILE},
     {"graph_compile.py", NULL, STACK_COMPILE}, /* AOTAutograd */
     {"autograd_cache.py", NULL, STACK_COMPILE},
-    {"compiler.py", "compile_or_get_cached", STACK_COMPILE}, /* JAX */
-    {"torch.py", "save_file", STACK_SAVE},                   /* safetensors */
-    {"serialization.py", "load", STACK_LOAD},                /* torch.load */
-    {"state_dict_loader.py", NULL, STACK_LOAD},              /* torch.distributed.checkpoint */
-    {"torch.py", "load_file", STACK_LOAD},                   /* safetensors */
+    {"compiler.py", "compile_or_get_cached", STACK_COMPILE},            /* JAX */
+    {"torch.py", "save_file", STACK_SAVE},                              /* safetensors */
+    {"async_checkpointer.py", "AsyncCheckpointer.restore", STACK_LOAD}, /* orbax */
+    {"async_checkpointer.py", NULL, STACK_SAVE},
+    {"checkpointer.py", "Checkpointer.save", STACK_SAVE},
+    {"checkpointer.py", "Checkpointer.restore", STACK_LOAD},
+    {"future.py", "_SignalingThread.run", STACK_SAVE},
+    {"serialization.py", "load", STACK_LOAD},   /* torch.load */
+    {"state_dict_loader.py", NULL, STACK_LOAD}, /* torch.distributed.checkpoint */
+    {"torch.py", "load_file", STACK_LOAD},      /* safetensors */
     {"<frozen importlib._bootstrap>", NULL, STACK_IMPORT},
     {"_tensor.py", "Tensor.backward", STACK_STEP},
     {"_tensor.py", "backward", STACK_STEP},

@@ -79,7 +79,8 @@ struct checkpoint_report {
 	double
 	    cause_ns[CHECKPOINT_CAUSES]; /* sum to the cost and CHECKPOINT_WAIT; may be below 0 by chance */
 	/* Staging that training does not wait for, before the first write of a save: mean work of the threads
-	 * of the trainer's process that save, and how much longer the steps meanwhile take. 0: none. */
+	 * of the trainer's process that save, and how much longer the steps meanwhile take. NAN: not known,
+	 * as of saves in the loop, and of those whose writes were not seen. */
 	double stage_ns, stage_slowed_ns;
 	/* Copies and slower steps that are certain: they were moved from these shares to checkpoint_stall.
 	 * copied_ns: the part for copies; moved_gil_ns: the part from waits for the interpreter lock. */

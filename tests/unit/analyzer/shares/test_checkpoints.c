@@ -48,6 +48,7 @@ static void test_one_by_one(void **state)
 		assert_false(report->items[i].background);
 	}
 	assert_true(report->interval_steps == EVERY);
+	assert_true(isnan(report->stage_ns) && isnan(report->stage_slowed_ns)); /* nothing was staged */
 	assert_int_equal(stall_ticks(analysis), share_ticks(analysis, SHARE_CHECKPOINT_STALL));
 	/* T_step = (12000 - 1200) / 12 = 900, and o / (p T) = 400 / 45 = 8.9. */
 	assert_int_equal(report->advised_steps, 9);

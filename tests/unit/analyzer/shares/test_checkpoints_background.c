@@ -568,6 +568,54 @@ static void test_waits_for_the_save_before_end_with_a_longer_interval(void **sta
 	assert_in_range(report->advised_steps, 9, 10);
 }
 
+/* The copy follows the backward pass, and the rest of its step is as slow as the save's other steps. What is
+ * slower there is no part of the copy. */
+static void test_the_rest_of_a_copy_s_step_is_no_copy(void **state)
+{
+	_cleanup_(analysis_freep) struct analysis *analysis = NULL;
+	const struct checkpoint_report *report;
+	uint64_t now = 200, busy_until = 0;
+
+	script_begin(&s);
+	for (uint64_t i = 1; i <= 180; i++) {
+		script_step(&s, TRAINER, now);
+		if (i % 18 == 0) {
+			write_file(HELPER, now + 300, now + 300 + 5 * 1250, LARGE);
+			busy_until = now + 300 + 5 * 1250;
+			now += 300;
+		}
+		now += busy_until > now ? 1250 : 1000;
+	}
+	script_exit(&s, TRAINER, now + 100);
+	analysis = script_analyse(&s, &(struct analysis_input){.root_tgid = TRAINER, .n_cpus = 4});
+	report = analysis->checkpoints;
+	assert_in_range(report->n_items, 9, 10);
+	assert_in_range(report->cost_ns / TICK_NS, 1530, 1570);
+	assert_in_range(report->cause_ns[CHECKPOINT_COPY] / TICK_NS, 280, 320);
+	assert_in_range(report->cause_ns[CHECKPOINT_UNKNOWN] / TICK_NS, 1220, 1280);
+}
+
+/* The trainer also waits in the middle of a save. The save's two files have as many bytes as other saves. */
+static void test_a_wait_in_the_middle_of_a_save_ends_none(void **state)
+{
+	steps();
+	for (uint64_t i = 1; i <= 9; i += 4) {
+		uint64_t tick = 1000 * i + 300;
+
+		write_file(REQUESTER, tick, tick + 350, LARGE / 4);
+		if (i != 5)
+			script_off(&s, TRAINER, tick + 10, tick + 360, tick + 360, 0x1, REQUESTER);
+		write_file(REQUESTER, tick + 370, tick + 800, LARGE - LARGE / 4);
+	}
+	_cleanup_(analysis_freep) struct analysis *analysis = analyse(0);
+	assert_int_equal(analysis->checkpoints->n_items, 3);
+	for (size_t i = 0; i < 3; i++) {
+		assert_int_equal(analysis->checkpoints->items[i].bytes, LARGE);
+		assert_int_equal(analysis->checkpoints->items[i].wait_ns, 0);
+		assert_int_equal(analysis->checkpoints->items[i].write_ns / TICK_NS, 346 + 426);
+	}
+}
+
 static bool advises(const struct analysis *analysis, const char *text)
 {
 	for (size_t i = 0; i < analysis->n_actions; i++)
@@ -607,5 +655,7 @@ UNIT_TESTS(cmocka_unit_test(test_a_thread_s_save_stalls_what_waits_for_it),
 	   cmocka_unit_test(test_no_tail_of_few_steps),
 	   cmocka_unit_test(test_the_interval_is_that_of_a_sweep_over_all),
 	   cmocka_unit_test(test_staging_that_slows_steps_is_to_be_awaited),
+	   cmocka_unit_test(test_the_rest_of_a_copy_s_step_is_no_copy),
+	   cmocka_unit_test(test_a_wait_in_the_middle_of_a_save_ends_none),
 	   cmocka_unit_test(test_no_interval_if_saves_follow_one_another),
 	   cmocka_unit_test(test_waits_for_the_save_before_end_with_a_longer_interval))

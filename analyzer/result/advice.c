@@ -521,6 +521,14 @@ static void on_tail(struct advice_plan *plan)
 	};
 	const struct checkpoint_report *report = plan->analysis->checkpoints;
 
+	if (of_saves(plan->analysis, report->cause_ns[CHECKPOINT_AWAIT]) >= ADVICE_NOTABLE / 2 &&
+	    report->cause_ns[CHECKPOINT_AWAIT] > report->cost_ns / 4)
+		advice_add(
+		    plan, advice_gain_of(of_saves(plan->analysis, report->cause_ns[CHECKPOINT_AWAIT])),
+		    CONFIDENCE_MEDIUM, NULL,
+		    "Train on while a checkpoint is staged or written: waiting for that is %.0f of the "
+		    "%.0f ms that a save costs",
+		    report->cause_ns[CHECKPOINT_AWAIT] / NS_PER_MS, report->cost_ns / NS_PER_MS);
 	/* Only slower steps that are certain are charged. */
 	for (size_t i = 0; i < sizeof(cures) / sizeof(cures[0]); i++) {
 		double ns = report->cause_ns[cures[i].cause], ratio = of_saves(plan->analysis, ns);

@@ -595,7 +595,29 @@ static void test_an_unclear_job_is_looked_at_first(void **state)
 	assert_non_null(advise(&analysis, "sleeps on purpose"));
 }
 
-UNIT_TESTS(cmocka_unit_test(test_half_is_worth_two_at_most),
+/* Of 200 ms that a save costs, the trainer waits for `await_ms`. */
+static bool trains_on(uint64_t await_ms)
+{
+	struct analysis analysis = job(LOADER_WORKERS, 0, 0);
+	struct checkpoint_report report = {
+	    .n_items = 100, .n_background = 100, .n_costs = 99, .cost_ns = 200.0 * NS_PER_MS};
+
+	report.cause_ns[CHECKPOINT_AWAIT] = (double)(await_ms * NS_PER_MS);
+	analysis.checkpoints = &report;
+	analysis.share_ns[SHARE_CHECKPOINT_STALL] = 20 * NS_PER_S;
+	analysis.share_ns[SHARE_DEVICE] -= 20 * NS_PER_S;
+	memcpy(analysis.steady.share_ns, analysis.share_ns, sizeof(analysis.share_ns));
+	return advise(&analysis, "Train on while a checkpoint is staged or written: waiting for that is ");
+}
+
+static void test_waits_for_a_save_are_to_be_overlapped(void **state)
+{
+	assert_true(trains_on(150));
+	assert_false(trains_on(30));
+}
+
+UNIT_TESTS(cmocka_unit_test(test_waits_for_a_save_are_to_be_overlapped),
+	   cmocka_unit_test(test_half_is_worth_two_at_most),
 	   cmocka_unit_test(test_a_job_that_prepares_in_the_trainer),
 	   cmocka_unit_test(test_workers_are_those_of_the_what_if),
 	   cmocka_unit_test(test_what_the_model_says_is_in_vain_is_no_advice),
